@@ -1,0 +1,18 @@
+# collectives_defaults(TARGET): C++20, hidden symbols, warnings (developers only), sanitizers. Nothing global.
+function(collectives_defaults target)
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF CXX_VISIBILITY_PRESET hidden
+                                             VISIBILITY_INLINES_HIDDEN ON POSITION_INDEPENDENT_CODE ON)
+  if(COLLECTIVES_DEVELOPER_MODE)
+    target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion
+                                             -Wnon-virtual-dtor -Woverloaded-virtual)
+    if(COLLECTIVES_WARNINGS_AS_ERRORS)
+      target_compile_options(${target} PRIVATE -Werror)
+    endif()
+  endif()
+  if(COLLECTIVES_SANITIZE)
+    target_compile_options(${target} PRIVATE -fsanitize=${COLLECTIVES_SANITIZE} -fno-omit-frame-pointer
+                                             -fno-sanitize-recover=all)
+    target_link_options(${target} PRIVATE -fsanitize=${COLLECTIVES_SANITIZE})
+  endif()
+endfunction()

@@ -1,0 +1,11 @@
+// Everything but MPI: `#include "collectives/mpi.hpp"` for that.
+#pragma once
+
+#include "collectives/bootstrap.hpp"
+#include "collectives/communicator.hpp"
+#include "collectives/deadline.hpp"
+#include "collectives/error.hpp"
+#include "collectives/plan.hpp"
+#include "collectives/topology.hpp"
+#include "collectives/transport.hpp"
+#include "collectives/types.hpp"

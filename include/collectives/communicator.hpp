@@ -1,0 +1,206 @@
+// The communicator: a fixed set of ranks that perform collectives together.
+//
+//   collectives::Communicator comm = collectives::Communicator::from_environment();
+//   comm.all_reduce(gradient, sum, ReduceOp::average);                    // blocking
+//   collectives::Work work = comm.all_reduce_async(gradient, sum);        // and not
+//   ...
+//   work.wait();
+//
+// What holds for every collective:
+//   Shape     as given at each call, equal on every rank; any count from 0.
+//   In place  where the comment says so; any other overlap of input and output is invalid_argument.
+//   Order     fixed by the plan: same plan and inputs, same bits, on every rank and in every run. `deterministic` gives
+//             the same bits whatever the backend, segmenting or size: contributions are added in rank order.
+//   Issue     operations of one communicator run in the order in which they are issued, the same on every rank.
+//   Threads   one call at a time per communicator; abort() from any thread.
+//   Throws    Error: invalid_argument, unsupported (nothing sent, communicator still good); mismatch, timeout,
+//             peer_lost, aborted, system (communicator broken, see error.hpp).
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "collectives/bootstrap.hpp"
+#include "collectives/deadline.hpp"
+#include "collectives/error.hpp"
+#include "collectives/export.hpp"
+#include "collectives/plan.hpp"
+#include "collectives/topology.hpp"
+#include "collectives/types.hpp"
+
+namespace collectives {
+
+/// Of one call. What is left out is the communicator's.
+struct Options {
+  std::string_view backend = {};                   ///< "ring", "hierarchical", "reduce_to_one", "auto"
+  std::string_view name = {};                      ///< of the tensor: shown in errors
+  std::chrono::nanoseconds timeout = {};           ///< 0: the communicator's; nanoseconds::max(): none
+  std::optional<bool> deterministic = {};          ///< the same bits whatever the backend, segmenting or size
+};
+
+/// Of a communicator. Environment variables (see README) override the defaults, not what a program sets.
+struct CommunicatorOptions {
+  std::string backend = {};                        ///< empty: COLLECTIVES_BACKEND, else "auto"
+  std::chrono::nanoseconds timeout = {};           ///< of each call and of construction; 0: COLLECTIVES_TIMEOUT, else 10 min
+  std::chrono::nanoseconds stall_report = std::chrono::seconds(30);  ///< a call this late is reported on stderr
+  std::optional<bool> deterministic = {};          ///< empty: COLLECTIVES_DETERMINISTIC, else false
+  std::optional<bool> progress_thread = {};        ///< empty: only with spare cores
+  std::string transport = {};                      ///< "shared_memory" or "mpi"; empty: COLLECTIVES_TRANSPORT, else by host
+};
+
+/// An operation under way. Progress happens inside calls of its communicator, inside test() and wait(), and in the
+/// progress thread if there is one. Move-only; destroying an unfinished Work waits for it and drops its error.
+class COLLECTIVES_EXPORT Work {
+ public:
+  Work() noexcept;
+  Work(Work&&) noexcept;
+  Work& operator=(Work&&) noexcept;
+  ~Work();
+
+  /// Moves the operation on without waiting; true when it is finished. Throws what the operation failed with.
+  bool test();
+  /// Waits for the end; throws what the operation failed with, Error{timeout} after the operation's deadline.
+  void wait();
+  /// Waits at most `timeout`; true when it is finished. The operation goes on when it is not.
+  bool wait_for(std::chrono::nanoseconds timeout);
+
+ private:
+  friend class Communicator;
+  friend class Group;
+  struct State;
+  explicit Work(std::shared_ptr<State>) noexcept;
+  bool wait_until(Deadline);
+  std::shared_ptr<State> state_;
+};
+
+class Group;
+
+class COLLECTIVES_EXPORT Communicator {
+ public:
+  /// Meets the other ranks of `bootstrap`, which is needed only during construction.
+  explicit Communicator(Bootstrap& bootstrap, const CommunicatorOptions& options = {});
+  explicit Communicator(Bootstrap&& bootstrap, const CommunicatorOptions& options = {})
+      : Communicator(bootstrap, options) {}
+  /// The ranks that mpirun, srun, torchrun, TF_CONFIG or collectives_run describe; alone when nothing does.
+  static Communicator from_environment(const CommunicatorOptions& options = {});
+
+  Communicator(Communicator&&) noexcept;
+  Communicator& operator=(Communicator&&) noexcept;
+  /// Does not wait for the other ranks; unfinished operations fail there with peer_lost.
+  ~Communicator();
+
+  Rank rank() const noexcept;
+  int size() const noexcept;
+  const Topology& topology() const noexcept;
+  const Tuning& tuning() const noexcept;
+  /// "shared_memory", "local" (ranks are threads), "mpi", or "shared_memory+mpi".
+  std::string_view transport() const noexcept;
+
+  /// Reduces `input` element-wise over all ranks; every rank receives the same `output`, bit for bit.
+  /// Shape input.count == output.count. In place: input.data == output.data.
+  /// Wire see explain(); ring: 2(p-1) hops, 2(p-1)/p of the bytes per rank.
+  void all_reduce(ConstBuffer input, Buffer output, ReduceOp op = ReduceOp::sum, const Options& = {});
+  void all_reduce(Buffer data, ReduceOp op = ReduceOp::sum, const Options& = {});
+  [[nodiscard]] Work all_reduce_async(ConstBuffer input, Buffer output, ReduceOp op = ReduceOp::sum,
+                                      const Options& = {});
+
+  /// Rank r receives part r of the reduction of `input`.
+  /// Shape input.count == size() * output.count. In place: output.data is part rank() of the input.
+  void reduce_scatter(ConstBuffer input, Buffer output, ReduceOp op = ReduceOp::sum, const Options& = {});
+  [[nodiscard]] Work reduce_scatter_async(ConstBuffer input, Buffer output, ReduceOp op = ReduceOp::sum,
+                                          const Options& = {});
+  /// As reduce_scatter, with parts of unequal length: counts[r] elements for rank r, the same `counts` on every rank.
+  /// Shape input.count == sum of counts, output.count == counts[rank()].
+  void reduce_scatter_v(ConstBuffer input, Buffer output, std::span<const std::size_t> counts,
+                        ReduceOp op = ReduceOp::sum, const Options& = {});
+  [[nodiscard]] Work reduce_scatter_v_async(ConstBuffer input, Buffer output, std::span<const std::size_t> counts,
+                                            ReduceOp op = ReduceOp::sum, const Options& = {});
+
+  /// Every rank receives every rank's input, in rank order.
+  /// Shape output.count == size() * input.count. In place: input.data is part rank() of the output.
+  void all_gather(ConstBuffer input, Buffer output, const Options& = {});
+  [[nodiscard]] Work all_gather_async(ConstBuffer input, Buffer output, const Options& = {});
+  /// As all_gather, with counts[r] elements from rank r, the same `counts` on every rank.
+  void all_gather_v(ConstBuffer input, Buffer output, std::span<const std::size_t> counts, const Options& = {});
+  [[nodiscard]] Work all_gather_v_async(ConstBuffer input, Buffer output, std::span<const std::size_t> counts,
+                                        const Options& = {});
+
+  /// Every rank's `data` becomes that of `root`.
+  void broadcast(Buffer data, Rank root, const Options& = {});
+  /// Out of place: every rank's `output`, root's included, becomes root's `input`, which the others may leave empty.
+  void broadcast(ConstBuffer input, Buffer output, Rank root, const Options& = {});
+  [[nodiscard]] Work broadcast_async(Buffer data, Rank root, const Options& = {});
+  [[nodiscard]] Work broadcast_async(ConstBuffer input, Buffer output, Rank root, const Options& = {});
+
+  /// Rank `root` receives the reduction of every rank's `input`; the others may pass an empty `output`.
+  /// Shape input.count == output.count at root. In place at root: input.data == output.data.
+  void reduce(ConstBuffer input, Buffer output, ReduceOp op, Rank root, const Options& = {});
+  [[nodiscard]] Work reduce_async(ConstBuffer input, Buffer output, ReduceOp op, Rank root, const Options& = {});
+
+  /// Returns when every rank has called it.
+  void barrier(const Options& = {});
+  [[nodiscard]] Work barrier_async(const Options& = {});
+
+  /// Collects many small operations and performs them as few; see Group.
+  Group group();
+
+  /// New communicators, one for each distinct `color` (0 and up), ranks ordered by `key`, then by rank here.
+  /// Collective over this communicator; a negative color takes part and gets nothing.
+  std::optional<Communicator> split(int color, int key = 0, const CommunicatorOptions& options = {});
+
+  /// Fails every operation of this communicator, under way and to come, on every rank, with Error{aborted} and `reason`.
+  /// Within a second on ranks that are in a call, on the others at their next call. From any thread.
+  void abort(std::string_view reason) noexcept;
+
+  /// Moves unfinished asynchronous operations on, without waiting.
+  void progress();
+
+  /// What a call would do, in words.
+  std::string explain(Collective, std::size_t count, DataType, ReduceOp op = ReduceOp::sum,
+                      const Options& = {}) const;
+  /// What a call would do.
+  Plan plan(Collective, std::size_t count, DataType, ReduceOp op = ReduceOp::sum, const Options& = {}) const;
+
+  /// Bytes that this rank has handed to transports and host stages since construction.
+  std::uint64_t bytes_sent() const noexcept;
+
+ private:
+  friend class Group;
+  friend class Work;
+  struct Impl;
+  explicit Communicator(std::unique_ptr<Impl>) noexcept;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Fuses small all-reduces: tensors of equal type, op and options are packed into one buffer, reduced by one call and
+/// unpacked. Every rank adds the same tensors in the same order. Reusable after run().
+///
+///   Group group = comm.group();
+///   for (auto& tensor : gradients) group.all_reduce(tensor, tensor, ReduceOp::average);
+///   group.run();
+class COLLECTIVES_EXPORT Group {
+ public:
+  explicit Group(Communicator& comm);
+  Group(Group&&) noexcept;
+  Group& operator=(Group&&) noexcept;
+  ~Group();
+  /// Adds a tensor. Checked as Communicator::all_reduce; the buffers stay the caller's until run() or Work::wait().
+  void all_reduce(ConstBuffer input, Buffer output, ReduceOp op = ReduceOp::sum, const Options& = {});
+  /// Performs everything added, and empties the group.
+  void run();
+  /// As run(), without waiting. The Work owns what was added.
+  [[nodiscard]] Work run_async();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace collectives

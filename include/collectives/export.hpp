@@ -1,0 +1,7 @@
+// What is public is marked; everything else stays inside the shared library.
+#pragma once
+
+#if defined(_WIN32)
+#error "collectives is written for Linux"
+#endif
+#define COLLECTIVES_EXPORT __attribute__((visibility("default")))

@@ -1,0 +1,83 @@
+// What will be done and why: a pure function of what is equal on every rank, and a value that can be printed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "collectives/export.hpp"
+#include "collectives/topology.hpp"
+#include "collectives/types.hpp"
+
+namespace collectives {
+
+/// What is asked. Holds nothing that may differ between ranks: no rank, no pointer, no time.
+struct Request {
+  Collective collective = Collective::all_reduce;
+  /// Elements of the whole vector: of the input for all_reduce, reduce_scatter, broadcast and reduce, of the output for
+  /// all_gather.
+  std::size_t count = 0;
+  DataType type = DataType::f32;
+  ReduceOp op;
+  Rank root = 0;
+  bool deterministic = false;
+  /// "auto", or the backend or algorithm that is forced.
+  std::string_view backend = "auto";
+  /// The parts of a v-variant, one count per rank; empty for equal parts.
+  std::vector<std::size_t> counts;
+  bool operator==(const Request&) const = default;
+};
+
+/// The numbers that selection and the cost model use. Rank 0's are broadcast, so that all ranks agree.
+struct Tuning {
+  std::size_t inline_bytes = 2048;        ///< up to here a host stage sends its data inside the polled cache lines
+  std::size_t chunk_bytes = 256 << 10;    ///< staging per rank and chunk of a host stage
+  std::size_t frame_bytes = 64 << 10;     ///< the largest message between ranks
+  double host_latency_us = 0.3;           ///< one meeting of the ranks of a host
+  double host_us_per_byte = 1.0 / 10e3;   ///< host stage, per byte of the vector and rank
+  double message_us = 0.5;                ///< one message inside a host
+  double message_us_per_byte = 1.0 / 8e3;
+  double wire_us = 15.0;                  ///< one message between hosts
+  double wire_us_per_byte = 1.0 / 1.1e3;
+  double reduce_us_per_byte = 1.0 / 12e3; ///< arithmetic, per byte of each source
+  bool operator==(const Tuning&) const = default;
+};
+
+struct Algorithm;  // one row of the table in src/plan.cpp
+
+/// The cost of one candidate, counted from its own Steps for the busiest rank.
+struct Estimate {
+  std::string_view algorithm;
+  double microseconds = 0;
+  std::size_t messages = 0;            ///< sent by the busiest rank
+  std::size_t bytes_sent = 0;          ///< by the busiest rank, inside and between hosts
+  std::size_t bytes_between_hosts = 0; ///< by the busiest host
+};
+
+struct Plan {
+  const Algorithm* algorithm = nullptr;
+  std::string_view backend;    ///< "ring"
+  std::string_view name;       ///< "ring", "reduce_to_one_tree": a backend may have several algorithms
+  std::string_view protocol;   ///< of the host stage: "inline", "staged"; empty where there is none
+  bool direct = false;         ///< contributions travel unsummed and their owner adds them in rank order
+  std::size_t segment = 0;     ///< elements of one part in one round
+  std::size_t rounds = 1;      ///< the steps are performed once per round
+  std::string reason;          ///< why this one
+  Estimate estimate;
+  std::vector<Estimate> runners_up;
+};
+
+/// Pure: equal arguments give equal plans, on every rank and in every test.
+/// Throws Error{invalid_argument} for an unknown backend (listing the known ones), Error{unsupported} when a forced one
+/// cannot do what is asked.
+COLLECTIVES_EXPORT Plan choose_plan(const Request&, const Topology&, const Tuning&);
+
+/// A few lines for people: the choice, its shape, its estimate, the runners-up.
+COLLECTIVES_EXPORT std::string explain(const Plan&, const Request&, const Topology&);
+
+/// The names that `backend` takes, "auto" first.
+COLLECTIVES_EXPORT std::vector<std::string_view> backend_names();
+
+}  // namespace collectives

@@ -1,0 +1,36 @@
+// Who shares a host with whom: a plain value. Finding it out is the bootstrap's business; tests write it as literals.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "collectives/export.hpp"
+#include "collectives/types.hpp"
+
+namespace collectives {
+
+struct Topology {
+  /// hosts[h] lists the ranks of host h in ascending order; hosts are in order of their lowest rank.
+  std::vector<std::vector<Rank>> hosts;
+  /// Cores that the ranks of one host may use together (the fewest of any host); 0 if unknown.
+  int cores_per_host = 0;
+
+  int ranks() const noexcept {
+    std::size_t total = 0;
+    for (const auto& host : hosts) total += host.size();
+    return static_cast<int>(total);
+  }
+  bool one_host() const noexcept { return hosts.size() == 1; }
+  bool operator==(const Topology&) const = default;
+
+  /// `ranks` ranks, `ranks_per_host` to a host (the last may have fewer), numbered host by host.
+  COLLECTIVES_EXPORT static Topology regular(int ranks, int ranks_per_host, int cores_per_host = 0);
+  /// Groups ranks by equal host names: names[r] is the host of rank r.
+  COLLECTIVES_EXPORT static Topology from_hosts(const std::vector<std::string>& names, int cores_per_host);
+};
+
+/// "8 ranks (2 hosts x 4)"
+COLLECTIVES_EXPORT std::string to_string(const Topology&);
+
+}  // namespace collectives

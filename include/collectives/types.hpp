@@ -1,0 +1,234 @@
+// The vocabulary: ranks, element types, reductions, and the typed views that calls take.
+//
+// A call names its memory by a Buffer: pointer, element count, element type. Any contiguous range of a supported
+// element type converts to one, so `comm.all_reduce(gradient, sum, ReduceOp::sum)` takes vectors, arrays and spans.
+#pragma once
+
+#include <bit>
+#include <compare>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <ranges>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include "collectives/export.hpp"
+
+namespace collectives {
+
+/// A member of a communicator, 0 to size - 1.
+using Rank = int;
+
+enum class Collective : std::uint8_t { all_reduce, reduce_scatter, all_gather, broadcast, reduce, barrier };
+
+enum class DataType : std::uint8_t { f32, f64, f16, bf16, i8, u8, i32, u32, i64, u64 };
+
+/// Where a buffer lives. Ranks may differ in it: each publishes its own with every call.
+enum class BufferKind : std::uint8_t { ordinary, allocated, registered, device };
+
+inline constexpr Collective kCollectives[] = {Collective::all_reduce, Collective::reduce_scatter,
+                                              Collective::all_gather, Collective::broadcast,
+                                              Collective::reduce,     Collective::barrier};
+inline constexpr DataType kDataTypes[] = {DataType::f32, DataType::f64, DataType::f16, DataType::bf16, DataType::i8,
+                                          DataType::u8,  DataType::i32, DataType::u32, DataType::i64,  DataType::u64};
+
+COLLECTIVES_EXPORT std::string_view to_string(Collective) noexcept;
+COLLECTIVES_EXPORT std::string_view to_string(DataType) noexcept;
+
+/// Bytes of one element.
+constexpr std::size_t size_of(DataType type) noexcept {
+  switch (type) {
+    case DataType::i8:
+    case DataType::u8: return 1;
+    case DataType::f16:
+    case DataType::bf16: return 2;
+    case DataType::f32:
+    case DataType::i32:
+    case DataType::u32: return 4;
+    case DataType::f64:
+    case DataType::i64:
+    case DataType::u64: return 8;
+  }
+  return 0;
+}
+
+constexpr bool is_floating(DataType type) noexcept {
+  return type == DataType::f32 || type == DataType::f64 || type == DataType::f16 || type == DataType::bf16;
+}
+
+/// Sixteen-bit floats are storage: arithmetic on them happens in f32. Conversions round to nearest even by integer
+/// arithmetic, so every machine gives the same bits; NaN stays NaN (quiet), denormals are kept.
+struct bfloat16 {
+  std::uint16_t bits = 0;
+
+  constexpr bfloat16() = default;
+  constexpr explicit bfloat16(float value) noexcept {
+    const auto word = std::bit_cast<std::uint32_t>(value);
+    const bool nan = (word & 0x7fffffffu) > 0x7f800000u;
+    const std::uint32_t rounded = word + 0x7fffu + ((word >> 16) & 1u);
+    bits = static_cast<std::uint16_t>((nan ? (word | 0x00400000u) : rounded) >> 16);
+  }
+  constexpr explicit operator float() const noexcept {
+    return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+  }
+};
+
+struct float16 {
+  std::uint16_t bits = 0;
+
+  constexpr float16() = default;
+  constexpr explicit float16(float value) noexcept {
+    const auto word = std::bit_cast<std::uint32_t>(value);
+    const std::uint32_t sign = (word >> 16) & 0x8000u;
+    const std::uint32_t magnitude = word & 0x7fffffffu;
+    std::uint32_t half = 0;
+    if (magnitude > 0x7f800000u) {
+      half = 0x7e00u | ((magnitude >> 13) & 0x3ffu);  // NaN keeps its upper payload and becomes quiet
+    } else if (magnitude >= 0x47800000u) {
+      half = 0x7c00u;  // 2^16 and beyond, and infinity
+    } else if (magnitude >= 0x38800000u) {
+      half = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;  // normal; may carry into infinity
+    } else if (magnitude >= 0x33000000u) {
+      const std::uint32_t shift = 126u - (magnitude >> 23);  // denormal: 14 to 24 bits of the significand fall away
+      const std::uint32_t significand = (magnitude & 0x7fffffu) | 0x800000u;
+      const std::uint32_t rest = significand & ((1u << shift) - 1u), tie = 1u << (shift - 1u);
+      half = significand >> shift;
+      if (rest > tie || (rest == tie && (half & 1u))) ++half;
+    }
+    bits = static_cast<std::uint16_t>(sign | half);
+  }
+  constexpr explicit operator float() const noexcept {
+    const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000u) << 16;
+    const std::uint32_t magnitude = bits & 0x7fffu;
+    if (magnitude >= 0x7c00u) return std::bit_cast<float>(sign | 0x7f800000u | ((magnitude & 0x3ffu) << 13));
+    if (magnitude >= 0x400u) return std::bit_cast<float>(sign | ((magnitude << 13) + 0x38000000u));
+    const float denormal = static_cast<float>(magnitude) * 0x1p-24f;
+    return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(denormal));
+  }
+};
+
+namespace detail {
+template <class T>
+consteval int data_type_of() {
+  if constexpr (std::same_as<T, float>) return static_cast<int>(DataType::f32);
+  if constexpr (std::same_as<T, double>) return static_cast<int>(DataType::f64);
+  if constexpr (std::same_as<T, float16>) return static_cast<int>(DataType::f16);
+  if constexpr (std::same_as<T, bfloat16>) return static_cast<int>(DataType::bf16);
+  if constexpr (std::same_as<T, std::byte>) return static_cast<int>(DataType::u8);
+  if constexpr (std::integral<T> && !std::same_as<T, bool>) {
+    constexpr bool is_signed = std::is_signed_v<T>;
+    if constexpr (sizeof(T) == 1) return static_cast<int>(is_signed ? DataType::i8 : DataType::u8);
+    if constexpr (sizeof(T) == 4) return static_cast<int>(is_signed ? DataType::i32 : DataType::u32);
+    if constexpr (sizeof(T) == 8) return static_cast<int>(is_signed ? DataType::i64 : DataType::u64);
+  }
+  return -1;
+}
+}  // namespace detail
+
+/// A type whose values collectives can carry: float, double, float16, bfloat16, 8-, 32- and 64-bit integers, std::byte.
+template <class T>
+concept Element = detail::data_type_of<std::remove_cv_t<T>>() >= 0;
+
+template <Element T>
+inline constexpr DataType data_type_v = static_cast<DataType>(detail::data_type_of<std::remove_cv_t<T>>());
+
+/// A contiguous range of elements, by value type.
+template <class R>
+concept ElementRange = std::ranges::contiguous_range<R> && std::ranges::sized_range<R> &&
+                       Element<std::ranges::range_value_t<R>>;
+
+/// Memory to be written: `count` elements of `type` at `data`. A view; the caller keeps the memory.
+struct Buffer {
+  void* data = nullptr;
+  std::size_t count = 0;  ///< elements
+  DataType type = DataType::f32;
+
+  constexpr Buffer() = default;
+  constexpr Buffer(void* data_, std::size_t count_, DataType type_) noexcept
+      : data(data_), count(count_), type(type_) {}
+  template <ElementRange R>
+    requires(!std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<R>>>)
+  constexpr Buffer(R&& range) noexcept  // NOLINT(google-explicit-constructor): a view of what the caller names
+      : data(std::ranges::data(range)),
+        count(std::ranges::size(range)),
+        type(data_type_v<std::ranges::range_value_t<R>>) {}
+  /// Bytes of the whole buffer.
+  constexpr std::size_t bytes() const noexcept { return count * size_of(type); }
+};
+
+/// Memory to be read.
+struct ConstBuffer {
+  const void* data = nullptr;
+  std::size_t count = 0;  ///< elements
+  DataType type = DataType::f32;
+
+  constexpr ConstBuffer() = default;
+  constexpr ConstBuffer(const void* data_, std::size_t count_, DataType type_) noexcept
+      : data(data_), count(count_), type(type_) {}
+  constexpr ConstBuffer(const Buffer& buffer) noexcept  // NOLINT(google-explicit-constructor)
+      : data(buffer.data), count(buffer.count), type(buffer.type) {}
+  template <ElementRange R>
+  constexpr ConstBuffer(const R& range) noexcept  // NOLINT(google-explicit-constructor)
+      : data(std::ranges::data(range)),
+        count(std::ranges::size(range)),
+        type(data_type_v<std::ranges::range_value_t<R>>) {}
+  constexpr std::size_t bytes() const noexcept { return count * size_of(type); }
+};
+
+/// A reduction of the caller's own: `combine` folds `count` elements of `next` into `accumulated`, element by element.
+///
+/// Every rank passes an op of the same `name`. An op that is not `commutative` is applied in rank order,
+/// ((x0 . x1) . x2) . ...; every op must be associative. `combine` runs on the calling thread of any rank, may not throw
+/// and may not call the library. The object outlives the call (or the Work).
+struct UserOp {
+  std::string name;
+  std::function<void(const void* next, void* accumulated, std::size_t count, DataType type)> combine;
+  bool commutative = true;
+};
+
+/// How contributions are combined.
+///
+/// Written down, because the others leave it open:
+///   sum, product     integers wrap; 16-bit floats are accumulated in f32 in rank order and rounded once
+///   average          floats: the sum divided by the number of ranks; integers: the exact mean, truncated toward zero
+///   min, max         a NaN among the contributions gives NaN; -0 is less than +0
+///   pre_scaled_sum   every contribution times one factor, equal on all ranks, then summed; floats only
+class ReduceOp {
+ public:
+  enum class Kind : std::uint8_t { sum, average, product, min, max, pre_scaled_sum, user };
+
+  static const ReduceOp sum, average, product, min, max;
+  static constexpr ReduceOp pre_scaled_sum(double factor) noexcept { return {Kind::pre_scaled_sum, factor, nullptr}; }
+  static constexpr ReduceOp user(const UserOp& op) noexcept { return {Kind::user, 1.0, &op}; }
+
+  constexpr ReduceOp() = default;
+  constexpr Kind kind() const noexcept { return kind_; }
+  constexpr double factor() const noexcept { return factor_; }
+  constexpr const UserOp* user_op() const noexcept { return user_; }
+  constexpr bool operator==(const ReduceOp&) const = default;
+
+ private:
+  constexpr ReduceOp(Kind kind, double factor, const UserOp* user) noexcept
+      : kind_(kind), factor_(factor), user_(user) {}
+  Kind kind_ = Kind::sum;
+  double factor_ = 1.0;
+  const UserOp* user_ = nullptr;
+};
+
+inline constexpr ReduceOp ReduceOp::sum{Kind::sum, 1.0, nullptr};
+inline constexpr ReduceOp ReduceOp::average{Kind::average, 1.0, nullptr};
+inline constexpr ReduceOp ReduceOp::product{Kind::product, 1.0, nullptr};
+inline constexpr ReduceOp ReduceOp::min{Kind::min, 1.0, nullptr};
+inline constexpr ReduceOp ReduceOp::max{Kind::max, 1.0, nullptr};
+
+COLLECTIVES_EXPORT std::string_view to_string(ReduceOp::Kind) noexcept;
+
+/// Whether `type` has this reduction; a call with one it has not is invalid_argument.
+constexpr bool supports(DataType type, const ReduceOp& op) noexcept {
+  return op.kind() != ReduceOp::Kind::pre_scaled_sum || is_floating(type);
+}
+
+}  // namespace collectives

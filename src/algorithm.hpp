@@ -1,0 +1,66 @@
+// One row of the table of algorithms: a name, and the function that emits a rank's Steps for any collective.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "circle.hpp"
+#include "collectives/topology.hpp"
+#include "collectives/types.hpp"
+#include "hierarchical/hierarchical.hpp"
+#include "step.hpp"
+
+namespace collectives {
+
+/// Where one rank stands among all: what algorithms may know of the topology. Built once per communicator; the spans of
+/// `world` and `grid` point into it.
+class Seat {
+ public:
+  Seat(const Topology&, Rank self);
+  Seat(const Seat&) = delete;
+  Seat& operator=(const Seat&) = delete;
+
+  Circle world;                ///< all ranks, in rank order
+  hierarchical::Grid grid;
+  std::span<Rank> scratch;     ///< room for one rank per host
+  int host_of(Rank rank) const { return host_of_[static_cast<std::size_t>(rank)]; }
+  int local_of(Rank rank) const { return local_of_[static_cast<std::size_t>(rank)]; }
+
+ private:
+  std::vector<Rank> ranks_, by_host_, by_rail_, scratch_;
+  std::vector<Peers> hosts_, rails_;
+  std::vector<int> host_of_, local_of_;
+};
+
+/// What the Steps are to achieve in one round.
+struct Task {
+  Collective collective = Collective::all_reduce;
+  /// By part (see Algorithm::by_part): one part per rank. Otherwise one part, the vector.
+  Parts parts;
+  Rank root = 0;
+  bool direct = false;  ///< contributions meet unsummed (see needs_direct)
+};
+
+/// Receives the Steps of a rank, in order.
+class StepSink {
+ public:
+  virtual void operator()(const Step&) = 0;
+
+ protected:
+  ~StepSink() = default;
+};
+
+struct Algorithm {
+  std::string_view backend;
+  std::string_view name;
+  /// Whether the rounds walk along the parts of all ranks at once, or along the whole vector.
+  bool (*by_part)(Collective, bool direct, const Topology&);
+  /// Into how many messages, at least, one segment of a round is divided.
+  int (*pieces)(Collective, bool direct, const Topology&);
+  void (*emit)(const Seat&, const Task&, StepSink&);
+};
+
+/// All algorithms, in order of preference when estimates are equal.
+std::span<const Algorithm> algorithms();
+
+}  // namespace collectives

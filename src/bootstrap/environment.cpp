@@ -1,0 +1,27 @@
+// Finds this process's place in the environment (world.hpp), then meets the others (rendezvous.hpp).
+#include "environment.hpp"
+
+#include <unistd.h>
+
+#include <memory>
+#include <string_view>
+
+#include "bootstrap/rendezvous.hpp"
+#include "bootstrap/world.hpp"
+#include "collectives/bootstrap.hpp"
+
+namespace collectives {
+
+std::unique_ptr<Bootstrap> bootstrap_from_environment(std::chrono::nanoseconds timeout) {
+  Variables variables;
+  for (const char* const* entry = ::environ; entry && *entry; ++entry) {
+    const std::string_view text = *entry;
+    if (const auto equals = text.find('='); equals != text.npos) {
+      variables.emplace(text.substr(0, equals), text.substr(equals + 1));
+    }
+  }
+  const Environment ours = environment();
+  return rendezvous(world_of(variables, ours.port, ::getppid()), ours.listen_fd, timeout);
+}
+
+}  // namespace collectives

@@ -1,0 +1,132 @@
+// Ranks that are threads of one process meet in an object they share. Each puts its bytes into its own slot; the last
+// to come closes the round and wakes the others. A round that cannot close (a deadline has passed, or a rank is gone)
+// ends the meeting for good, and everybody hears the same reason.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bootstrap/missing.hpp"
+#include "collectives/bootstrap.hpp"
+#include "collectives/error.hpp"
+
+namespace collectives {
+namespace {
+
+class Meeting {
+ public:
+  explicit Meeting(int size) : left_(static_cast<std::size_t>(size)) { open_round(left_.size()); }
+
+  int size() const { return static_cast<int>(left_.size()); }
+
+  std::vector<std::string> exchange(Rank rank, std::string_view mine, Deadline deadline) {
+    const auto start = Deadline::Clock::now();
+    std::shared_ptr<const std::vector<std::string>> everyone;
+    {
+      std::unique_lock lock(mutex_);
+      if (end_) throw Error(end_->code, end_->reason, rank, end_->culprit);
+      const auto me = static_cast<std::size_t>(rank);
+      slots_[me] = mine;
+      here_[me] = true;
+      const std::uint64_t round = round_;
+      if (++arrived_ == slots_.size()) {
+        last_round_ = std::make_shared<const std::vector<std::string>>(std::move(slots_));
+        open_round(left_.size());
+        ++round_;
+        changed_.notify_all();
+      }
+      while (round_ == round) {
+        look_for_the_gone();
+        if (!end_ && deadline.passed()) {
+          const auto missing = missing_ranks(here_);
+          const std::chrono::duration<double> waited = Deadline::Clock::now() - start;
+          finish({Errc::timeout, did_not_come(missing, {}, rank, waited.count()), missing.front()});
+        }
+        if (end_) throw Error(end_->code, end_->reason, rank, end_->culprit);
+        changed_.wait_for(lock, std::chrono::milliseconds(deadline.milliseconds_left()));
+      }
+      everyone = last_round_;
+    }
+    return *everyone;
+  }
+
+  void leave(Rank rank) {
+    const std::lock_guard lock(mutex_);
+    left_[static_cast<std::size_t>(rank)] = true;
+    changed_.notify_all();
+  }
+
+ private:
+  struct End {
+    Errc code;
+    std::string reason;
+    Rank culprit;
+  };
+
+  void open_round(std::size_t size) {
+    slots_.assign(size, {});
+    here_.assign(size, false);
+    arrived_ = 0;
+  }
+
+  void look_for_the_gone() {
+    for (std::size_t rank = 0; rank < left_.size() && !end_; ++rank) {
+      if (left_[rank] && !here_[rank]) {
+        finish({Errc::bootstrap, fmt::format("rank {} left the rendezvous while the others were waiting for it", rank),
+                static_cast<Rank>(rank)});
+      }
+    }
+  }
+
+  void finish(End end) {
+    end_ = std::move(end);
+    changed_.notify_all();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::uint64_t round_ = 0;
+  std::vector<std::string> slots_;  // of the open round
+  std::vector<bool> here_;          // who has come to the open round
+  std::size_t arrived_ = 0;
+  std::vector<bool> left_;  // whose bootstrap is destroyed
+  // A rank that wakes late finds its round here: the next cannot close without it.
+  std::shared_ptr<const std::vector<std::string>> last_round_;
+  std::optional<End> end_;
+};
+
+class ThreadsBootstrap final : public Bootstrap {
+ public:
+  ThreadsBootstrap(std::shared_ptr<Meeting> meeting, Rank rank) : meeting_(std::move(meeting)), rank_(rank) {}
+  ~ThreadsBootstrap() override { meeting_->leave(rank_); }
+
+  std::string_view name() const noexcept override { return "threads"; }
+  Rank rank() const noexcept override { return rank_; }
+  int size() const noexcept override { return meeting_->size(); }
+  std::vector<std::string> all_gather(std::string_view mine, Deadline deadline) override {
+    return meeting_->exchange(rank_, mine, deadline);
+  }
+
+ private:
+  std::shared_ptr<Meeting> meeting_;
+  Rank rank_;
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<Bootstrap>> bootstrap_threads(int ranks) {
+  if (ranks < 1) throw Error(Errc::invalid_argument, fmt::format("bootstrap_threads({}): at least 1 rank", ranks));
+  const auto meeting = std::make_shared<Meeting>(ranks);
+  std::vector<std::unique_ptr<Bootstrap>> bootstraps;
+  for (Rank rank = 0; rank < ranks; ++rank) bootstraps.push_back(std::make_unique<ThreadsBootstrap>(meeting, rank));
+  return bootstraps;
+}
+
+}  // namespace collectives

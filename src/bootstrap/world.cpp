@@ -1,0 +1,253 @@
+#include "bootstrap/world.hpp"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <climits>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "collectives/error.hpp"
+
+namespace collectives {
+namespace {
+
+constexpr int kLargestPort = 65535;
+constexpr int kMostRanks = 1'000'000;
+
+[[noreturn]] void refuse(const std::string& what) { throw Error(Errc::bootstrap, what); }
+
+/// The value of `name`, or null. Set but empty is not set.
+const std::string* find(const Variables& variables, std::string_view name) {
+  const auto found = variables.find(name);
+  return found == variables.end() || found->second.empty() ? nullptr : &found->second;
+}
+
+int number(std::string_view name, std::string_view text, int least, int most) {
+  int value = 0;
+  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (status != std::errc{} || end != text.data() + text.size() || value < least || value > most) {
+    refuse(most == INT_MAX ? fmt::format("{}={}: not a whole number of at least {}", name, text, least)
+                           : fmt::format("{}={}: not a whole number from {} to {}", name, text, least, most));
+  }
+  return value;
+}
+
+/// Rank and size from the variables so called; neither is the other's business until both are read.
+World place(const Variables& variables, std::string_view rank, std::string_view size, std::string_view source) {
+  World world;
+  world.size = number(size, *find(variables, size), 1, kMostRanks);
+  world.rank = number(rank, *find(variables, rank), 0, INT_MAX);
+  if (world.rank >= world.size) refuse(fmt::format("{}={}: not less than {}={}", rank, world.rank, size, world.size));
+  world.source = source;
+  return world;
+}
+
+/// A port from the name of a job: below the range from which Linux takes ports for outgoing connections.
+int port_of_job(std::string_view job) {
+  std::uint32_t hash = 2166136261u;  // FNV-1a: the same on every rank and in every build
+  for (const char c : job) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619u;
+  return static_cast<int>(15000u + hash % 15000u);
+}
+
+/// "node[07-09,12]-ib,gpu1" -> "node07-ib"
+std::string first_host(std::string_view list) {
+  std::string host;
+  bool skipping = false;  // the rest of a bracket
+  bool inside = false;
+  for (const char c : list) {
+    if (c == '[') {
+      inside = true;
+    } else if (c == ']') {
+      inside = skipping = false;
+    } else if (inside && (c == ',' || c == '-')) {
+      skipping = true;
+    } else if (c == ',') {
+      break;
+    } else if (!skipping) {
+      host += c;
+    }
+  }
+  return host;
+}
+
+/// Where ranks meet whose launcher says nothing about it.
+void choose_meeting_point(World& world, const Variables& variables, std::string_view fallback_host,
+                          std::string_view job) {
+  const auto* address = find(variables, "MASTER_ADDR");
+  const auto* port = find(variables, "MASTER_PORT");
+  if (!address && fallback_host.empty()) {
+    refuse(fmt::format("{} started ranks on several hosts: set MASTER_ADDR to the host of rank 0, and MASTER_PORT",
+                       world.source));
+  }
+  world.address = address ? *address : fallback_host;
+  world.port = port ? number("MASTER_PORT", *port, 1, kLargestPort) : port_of_job(job);
+}
+
+/// 127.0.0.1 when the variable `local_size` says that all ranks are on this host; unset counts as yes.
+std::string_view if_one_host(const World& world, const Variables& variables, std::string_view local_size) {
+  const auto* local = find(variables, local_size);
+  return !local || number(local_size, *local, 1, INT_MAX) == world.size ? "127.0.0.1" : "";
+}
+
+std::string first_of(const Variables& variables, std::initializer_list<std::string_view> names) {
+  for (const std::string_view name : names) {
+    if (const auto* value = find(variables, name)) return *value;
+  }
+  return {};
+}
+
+std::optional<World> from_rank(const Variables& variables, std::optional<int> port) {
+  const auto* rank = find(variables, "RANK");
+  const auto* size = find(variables, "WORLD_SIZE");
+  if (!rank || !size) return std::nullopt;
+  World world = place(variables, "RANK", "WORLD_SIZE", "RANK");
+  if (world.size == 1) return world;
+  const auto* address = find(variables, "MASTER_ADDR");
+  const auto* master_port = find(variables, "MASTER_PORT");
+  if (!address || (!master_port && !port)) return std::nullopt;
+  world.address = *address;
+  if (port) return world;
+  const auto* agent = find(variables, "TORCHELASTIC_USE_AGENT_STORE");
+  const bool occupied = agent && *agent == "True";
+  world.port = number("MASTER_PORT", *master_port, 1, occupied ? kLargestPort - 1 : kLargestPort) + (occupied ? 1 : 0);
+  return world;
+}
+
+using Json = nlohmann::json;
+
+const Json& member(const Json& object, std::string_view key, std::string_view path) {
+  const auto found = object.find(key);
+  if (found == object.end()) refuse(fmt::format("TF_CONFIG: no key \"{}\"", path));
+  return *found;
+}
+
+std::optional<World> from_tf_config(const Variables& variables) {
+  const auto* text = find(variables, "TF_CONFIG");
+  if (!text) return std::nullopt;
+  const Json config = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  if (!config.is_object()) refuse("TF_CONFIG: not a JSON object");
+
+  const Json& cluster = member(config, "cluster", "cluster");
+  const Json& task = member(config, "task", "task");
+  if (!cluster.is_object()) refuse("TF_CONFIG: \"cluster\" is not an object");
+  if (!task.is_object()) refuse("TF_CONFIG: \"task\" is not an object");
+  const Json& type_value = member(task, "type", "task.type");
+  const Json& index_value = member(task, "index", "task.index");
+  if (!type_value.is_string()) refuse("TF_CONFIG: \"task.type\" is not a string");
+  if (!index_value.is_number_integer()) refuse("TF_CONFIG: \"task.index\" is not a whole number");
+  const auto type = type_value.get<std::string>();
+  const auto index = index_value.get<std::int64_t>();
+
+  if (cluster.contains("ps") || type == "ps") {
+    refuse("TF_CONFIG: \"ps\": parameter servers are not supported; use chief and worker tasks only");
+  }
+  for (const auto& [job, tasks] : cluster.items()) {
+    if (job != "chief" && job != "worker" && job != "evaluator") {
+      refuse(fmt::format("TF_CONFIG: \"cluster.{}\": known are chief, worker, evaluator", job));
+    }
+    bool addresses = tasks.is_array();
+    for (const Json& each : tasks) addresses = addresses && each.is_string();
+    if (!addresses) refuse(fmt::format("TF_CONFIG: \"cluster.{}\" is not a list of \"host:port\"", job));
+  }
+  if (type == "evaluator") {
+    refuse(
+        fmt::format("TF_CONFIG: this process is evaluator {}, which stands outside the world of ranks: "
+                    "it takes no part in collectives",
+                    index));
+  }
+  if (type != "chief" && type != "worker") {
+    refuse(fmt::format("TF_CONFIG: \"task.type\" is \"{}\": known are chief, worker, evaluator", type));
+  }
+  if (!cluster.contains(type))
+    refuse(fmt::format("TF_CONFIG: \"task.type\" is \"{0}\", but \"cluster\" has no \"{0}\"", type));
+  if (const auto tasks = static_cast<std::int64_t>(cluster[type].size()); index < 0 || index >= tasks) {
+    refuse(fmt::format("TF_CONFIG: \"task.index\" is {}, but \"cluster.{}\" has {} task{}", index, type, tasks,
+                       tasks == 1 ? "" : "s"));
+  }
+  const std::size_t chiefs = cluster.contains("chief") ? cluster["chief"].size() : 0;
+  const std::size_t workers = cluster.contains("worker") ? cluster["worker"].size() : 0;
+  if (chiefs > 1) refuse(fmt::format("TF_CONFIG: \"cluster.chief\" has {} tasks: at most 1", chiefs));
+
+  World world;
+  world.size = static_cast<int>(chiefs + workers);
+  world.rank = static_cast<Rank>(index) + (type == "worker" ? static_cast<Rank>(chiefs) : 0);
+  world.source = "TF_CONFIG";
+  if (world.size == 1) return world;
+  const std::string_view key = chiefs == 1 ? "chief" : "worker";
+  const auto first = cluster[key][0].get<std::string>();
+  const auto colon = first.rfind(':');
+  const std::string path = fmt::format("TF_CONFIG: cluster.{}[0]", key);
+  if (colon == std::string::npos || colon == 0) refuse(fmt::format("{}={}: not \"host:port\"", path, first));
+  world.address = first.substr(0, colon);
+  if (world.address.front() == '[' && world.address.back() == ']') {  // an IPv6 address
+    world.address = world.address.substr(1, world.address.size() - 2);
+  }
+  world.port = number(path + " port", std::string_view(first).substr(colon + 1), 1, kLargestPort);
+  return world;
+}
+
+std::optional<World> from_open_mpi(const Variables& variables) {
+  if (!find(variables, "OMPI_COMM_WORLD_RANK") || !find(variables, "OMPI_COMM_WORLD_SIZE")) return std::nullopt;
+  World world = place(variables, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "Open MPI");
+  if (world.size > 1) {
+    choose_meeting_point(world, variables, if_one_host(world, variables, "OMPI_COMM_WORLD_LOCAL_SIZE"),
+                         first_of(variables, {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_hnp_uri"}));
+  }
+  return world;
+}
+
+std::optional<World> from_pmi(const Variables& variables, long parent) {
+  if (!find(variables, "PMI_RANK") || !find(variables, "PMI_SIZE")) return std::nullopt;
+  World world = place(variables, "PMI_RANK", "PMI_SIZE", "PMI");
+  if (world.size > 1) {
+    const std::string job = first_of(variables, {"PMI_PORT"});
+    choose_meeting_point(world, variables, if_one_host(world, variables, "MPI_LOCALNRANKS"),
+                         job.empty() ? fmt::format("parent {}", parent) : job);
+  }
+  return world;
+}
+
+std::optional<World> from_slurm(const Variables& variables) {
+  if (!find(variables, "SLURM_PROCID") || !find(variables, "SLURM_NTASKS")) return std::nullopt;
+  World world = place(variables, "SLURM_PROCID", "SLURM_NTASKS", "Slurm");
+  if (world.size > 1) {
+    const std::string nodes = first_of(variables, {"SLURM_STEP_NUM_NODES", "SLURM_NNODES"});
+    const std::string host =
+        first_host(first_of(variables, {"SLURM_STEP_NODELIST", "SLURM_NODELIST", "SLURM_JOB_NODELIST"}));
+    choose_meeting_point(world, variables, nodes == "1" || (nodes.empty() && host.empty()) ? "127.0.0.1" : host,
+                         first_of(variables, {"SLURM_JOB_ID"}) + "." + first_of(variables, {"SLURM_STEP_ID"}));
+  }
+  return world;
+}
+
+}  // namespace
+
+World world_of(const Variables& variables, std::optional<int> port, long parent) {
+  auto world = from_rank(variables, port);
+  if (!world) world = from_tf_config(variables);
+  if (!world) world = from_open_mpi(variables);
+  if (!world) world = from_pmi(variables, parent);
+  if (!world) world = from_slurm(variables);
+  if (world) {
+    if (port && world->size > 1) world->port = *port;
+    return *std::move(world);
+  }
+
+  // A description begun and not finished is a mistake, not a world of one.
+  if (find(variables, "RANK") || find(variables, "WORLD_SIZE")) {
+    for (const std::string_view name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) {
+      if (!find(variables, name)) {
+        refuse(fmt::format("{} is not set; RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT belong together", name));
+      }
+    }
+  }
+  World alone;
+  alone.source = "nobody";
+  return alone;
+}
+
+}  // namespace collectives

@@ -1,0 +1,118 @@
+// The inside of a communicator: what a call passes through between the public function and the executor.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "collectives/communicator.hpp"
+#include "executor.hpp"
+#include "meet.hpp"
+#include "operation.hpp"
+#include "wait.hpp"
+#include "watch.hpp"
+
+namespace collectives {
+
+/// A call as the public functions pass it on.
+struct Call {
+  Collective collective = Collective::barrier;
+  ConstBuffer input = {};
+  Buffer output = {};
+  ReduceOp op = ReduceOp::sum;
+  Rank root = 0;
+  std::span<const std::size_t> counts = {};
+  bool has_counts = false;
+};
+
+struct Communicator::Impl {
+  Impl(Bootstrap& bootstrap, const CommunicatorOptions& options);
+  ~Impl();
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  /// Checks and plans a call and performs it. Throws what it fails with.
+  void run(const Call& call, const Options& options);
+  /// Checks and plans a call and puts it into the queue.
+  std::shared_ptr<Work::State> issue(const Call& call, const Options& options);
+  /// Waits for `state` until it is finished or `until` has passed; true when finished.
+  bool wait(Work::State& state, Deadline until);
+  bool test(Work::State& state);
+  void progress();
+  std::shared_ptr<const PlannedCall> plan(const Call& call, const Options& options);
+  /// Throws Error{invalid_argument}; sends nothing.
+  void check_arguments(const Call& call) const;
+
+  // What is fixed at construction.
+  Settings settings;
+  WireFactory wires;
+  Meeting meeting;
+  std::unique_ptr<Seat> seat;
+  std::string transport_name;
+  std::unique_ptr<Transport> local;  ///< between ranks of this host; the wire is in `meeting`
+  std::unique_ptr<Watch> watch;
+  std::unique_ptr<Executor> executor;
+
+  Rank rank() const noexcept { return meeting.rank; }
+  int size() const noexcept { return seat->world.size(); }
+
+ private:
+  using State = Work::State;
+
+  /// Held by whoever moves operations on; a real lock only when a progress thread might be that someone.
+  std::unique_lock<std::mutex> guard();
+  Signature sign(const Call& call, const Options& options) const;
+  std::shared_ptr<State> new_state(const Call& call, const Options& options, std::shared_ptr<const PlannedCall> planned);
+  void begin(State& state);
+  /// Moves the head of the queue on; true when the queue is empty. Does not throw: failures go to the operations.
+  bool advance_queue() noexcept;
+  void look(State& state);
+  void fail_all(std::exception_ptr error) noexcept;
+  void drive(State& state, Deadline until, std::unique_lock<std::mutex>& lock);
+  void serve();
+
+  /// Operations that are not finished, oldest first. Keeps its memory, unlike a deque.
+  class Queue {
+   public:
+    bool empty() const noexcept { return first_ == states_.size(); }
+    State& front() const noexcept { return *states_[first_]; }
+    void push(std::shared_ptr<State> state) { states_.push_back(std::move(state)); }
+    void pop() noexcept {
+      states_[first_++] = nullptr;
+      if (empty()) clear();
+    }
+    void clear() noexcept {
+      states_.clear();
+      first_ = 0;
+    }
+    template <class Visit>
+    void for_each(Visit&& visit) const {
+      for (std::size_t i = first_; i < states_.size(); ++i) visit(*states_[i]);
+    }
+
+   private:
+    std::vector<std::shared_ptr<State>> states_;
+    std::size_t first_ = 0;
+  };
+
+  std::uint64_t sequence_ = 0;
+  Queue queue_;
+  std::vector<std::shared_ptr<State>> pool_;
+  std::unordered_map<std::uint64_t, std::shared_ptr<const PlannedCall>> plans_;
+  std::shared_ptr<const PlannedCall> last_;
+  std::chrono::steady_clock::time_point looked_{};
+  std::exception_ptr failure_;
+
+  bool threaded_ = false;
+  std::mutex mutex_;
+  std::condition_variable work_to_do_;
+  bool stop_ = false;
+  std::thread progress_thread_;
+};
+
+}  // namespace collectives

@@ -1,0 +1,246 @@
+// A table of variables, each with the reader of its values; then the cores.
+#include "environment.hpp"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <fstream>
+#include <iterator>
+#include <numeric>
+#include <sstream>
+#include <utility>
+
+#include "collectives/error.hpp"
+
+namespace collectives {
+namespace {
+
+constexpr std::string_view kPrefix = "COLLECTIVES_";
+// The test programs' own variables; they are no business of the library's.
+constexpr std::string_view kTestPrefix = "COLLECTIVES_TEST_";
+
+// Readers: each says whether `text` is a valid value, and stores it.
+
+bool read(std::string_view text, std::optional<std::string>& value) {
+  value = text;
+  return true;
+}
+
+bool read(std::string_view text, std::optional<bool>& value) {
+  if (text == "1" || text == "on" || text == "yes" || text == "true") value = true;
+  if (text == "0" || text == "off" || text == "no" || text == "false") value = false;
+  return value.has_value();
+}
+
+bool read(std::string_view text, std::optional<std::chrono::nanoseconds>& value) {
+  value = parse_duration(text);
+  return value.has_value();
+}
+
+bool read(std::string_view text, std::optional<LogLevel>& value) {
+  for (const LogLevel level : kLogLevels) {
+    if (text == to_string(level)) value = level;
+  }
+  return value.has_value();
+}
+
+std::optional<long> integer(std::string_view text) {
+  long value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+template <int least, int most>
+bool read_between(std::string_view text, std::optional<int>& value) {
+  const auto number = integer(text);
+  if (number && *number >= least && *number <= most) value = static_cast<int>(*number);
+  return value.has_value();
+}
+
+struct Variable {
+  std::string_view name;
+  std::string_view valid;
+  bool (*read)(std::string_view text, Environment& environment);
+};
+
+constexpr std::string_view kSwitch = "on, off, yes, no, true, false, 1, 0";
+
+constexpr std::array kVariables = {
+    Variable{"COLLECTIVES_BACKEND", "the name of a backend",
+             [](std::string_view text, Environment& e) { return read(text, e.backend); }},
+    Variable{"COLLECTIVES_CORES", "a number of cores from 1 to 65536",
+             [](std::string_view text, Environment& e) { return read_between<1, 65536>(text, e.cores); }},
+    Variable{"COLLECTIVES_DETERMINISTIC", kSwitch,
+             [](std::string_view text, Environment& e) { return read(text, e.deterministic); }},
+    Variable{"COLLECTIVES_HOST_ID", "any name",
+             [](std::string_view text, Environment& e) { return read(text, e.host_id); }},
+    Variable{"COLLECTIVES_LISTEN_FD", "the number of an open file, from 0 to 1048575",
+             [](std::string_view text, Environment& e) { return read_between<0, 1048575>(text, e.listen_fd); }},
+    Variable{"COLLECTIVES_LOG", "off, error, warning, info, debug",
+             [](std::string_view text, Environment& e) { return read(text, e.log); }},
+    Variable{"COLLECTIVES_PORT", "a port from 1 to 65535",
+             [](std::string_view text, Environment& e) { return read_between<1, 65535>(text, e.port); }},
+    Variable{"COLLECTIVES_PROGRESS_THREAD", kSwitch,
+             [](std::string_view text, Environment& e) { return read(text, e.progress_thread); }},
+    Variable{"COLLECTIVES_TIMEOUT", "seconds, or a number with ms, s, min or h; 0 or none for no deadline",
+             [](std::string_view text, Environment& e) { return read(text, e.timeout); }},
+    Variable{"COLLECTIVES_TRANSPORT", "shared_memory, mpi",
+             [](std::string_view text, Environment& e) {
+               return (text == "shared_memory" || text == "mpi") && read(text, e.transport);
+             }},
+};
+
+const Variable* find_variable(std::string_view name) {
+  const auto* const found = std::ranges::find(kVariables, name, &Variable::name);
+  return found == kVariables.end() ? nullptr : found;
+}
+
+/// Calls visit(name, value) for each variable whose name starts with the library's prefix.
+template <class Visit>
+void for_each_of_ours(const char* const* variables, Visit&& visit) {
+  for (; variables != nullptr && *variables != nullptr; ++variables) {
+    const std::string_view entry = *variables;
+    const std::size_t equals = entry.find('=');
+    if (equals != entry.npos && entry.starts_with(kPrefix)) visit(entry.substr(0, equals), entry.substr(equals + 1));
+  }
+}
+
+/// Insertions, deletions and replacements that turn `a` into `b`.
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i + 1);
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = std::exchange(row[j + 1], std::min({replaced, row[j] + 1, row[j + 1] + 1}));
+    }
+  }
+  return row.back();
+}
+
+std::string contents(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return std::move(text).str();
+}
+
+int cores_in_affinity_mask() {
+  // The mask of a machine with more cores than cpu_set_t holds needs more room; grow until the kernel is content.
+  for (std::size_t cores = CPU_SETSIZE; cores <= (1 << 20); cores *= 2) {
+    const std::size_t bytes = CPU_ALLOC_SIZE(cores);
+    std::vector<cpu_set_t> mask(bytes / sizeof(cpu_set_t) + 1);
+    if (::sched_getaffinity(0, bytes, mask.data()) == 0) return CPU_COUNT_S(bytes, mask.data());
+    if (errno != EINVAL) break;
+  }
+  return static_cast<int>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
+}
+
+}  // namespace
+
+Environment parse_environment(const char* const* variables) {
+  Environment result;
+  std::vector<std::string_view> seen;  // of a name given twice getenv() takes the first, and so do we
+  for_each_of_ours(variables, [&](std::string_view name, std::string_view value) {
+    const Variable* variable = find_variable(name);
+    if (variable == nullptr || value.empty() || std::ranges::count(seen, name) != 0) return;
+    seen.push_back(name);
+    if (!variable->read(value, result)) {
+      throw Error(Errc::invalid_argument, fmt::format("{}={}: valid is {}", name, value, variable->valid));
+    }
+  });
+  return result;
+}
+
+Environment environment() { return parse_environment(::environ); }
+
+std::vector<std::string> unknown_variables(const char* const* variables) {
+  std::vector<std::string> unknown;
+  for_each_of_ours(variables, [&](std::string_view name, std::string_view) {
+    if (find_variable(name) == nullptr && !name.starts_with(kTestPrefix)) unknown.emplace_back(name);
+  });
+  return unknown;
+}
+
+std::vector<std::string> unknown_variables() { return unknown_variables(::environ); }
+
+std::string unknown_variable_warning(std::string_view name) {
+  const auto distance = [name](const Variable& variable) { return edit_distance(name, variable.name); };
+  const auto* const nearest = std::ranges::min_element(kVariables, {}, distance);
+  std::vector<std::string_view> names;
+  std::ranges::transform(kVariables, std::back_inserter(names), &Variable::name);
+  return fmt::format("{} is not a variable of this library{}; known are {}", name,
+                     distance(*nearest) <= 3 ? fmt::format(", did you mean {}?", nearest->name) : "",
+                     fmt::join(names, ", "));
+}
+
+std::optional<std::chrono::nanoseconds> parse_duration(std::string_view text) {
+  using std::chrono::nanoseconds;
+  if (text == "none") return nanoseconds::max();
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{} || !(number >= 0)) return std::nullopt;
+  const std::string_view unit = text.substr(static_cast<std::size_t>(end - text.data()));
+  double seconds = 0;
+  if (unit == "ms") {
+    seconds = number * 1e-3;
+  } else if (unit.empty() || unit == "s") {
+    seconds = number;
+  } else if (unit == "min") {
+    seconds = number * 60;
+  } else if (unit == "h") {
+    seconds = number * 3600;
+  } else {
+    return std::nullopt;
+  }
+  // 0 means no deadline; so, in effect, does anything beyond a century, and a clock has no room for much more.
+  constexpr double kCentury = 100 * 365.25 * 86400;
+  if (number == 0 || seconds > kCentury) return nanoseconds::max();
+  return std::max(nanoseconds(1), nanoseconds(static_cast<nanoseconds::rep>(seconds * 1e9)));
+}
+
+int usable_cores() {
+  if (const auto cores = environment().cores) return *cores;
+  int cores = cores_in_affinity_mask();
+  for (const std::string& directory : cpu_control_groups(contents("/proc/self/cgroup"))) {
+    std::string quota = contents(directory + "/cpu.max");
+    if (quota.empty()) quota = contents(directory + "/cpu.cfs_quota_us") + contents(directory + "/cpu.cfs_period_us");
+    if (const auto limit = cores_of_quota(quota)) cores = std::min(cores, *limit);
+  }
+  return std::max(1, cores);
+}
+
+std::optional<int> cores_of_quota(std::string_view quota_and_period) {
+  std::istringstream words{std::string(quota_and_period)};
+  long quota = 0, period = 0;  // microseconds of processor time in every `period` microseconds
+  if (!(words >> quota >> period) || quota <= 0 || period <= 0) return std::nullopt;
+  return static_cast<int>(std::clamp(quota / period, 1L, 1L << 20));
+}
+
+std::vector<std::string> cpu_control_groups(std::string_view text) {
+  std::vector<std::string> directories;
+  std::istringstream lines{std::string(text)};
+  for (std::string line; std::getline(lines, line);) {  // "4:cpu,cpuacct:/path", version 2 "0::/path"
+    const std::size_t first = line.find(':');
+    const std::size_t second = first == line.npos ? line.npos : line.find(':', first + 1);
+    if (second == line.npos) continue;
+    const std::string controllers = fmt::format(",{},", std::string_view(line).substr(first + 1, second - first - 1));
+    const bool version_2 = controllers == ",,";
+    if (!version_2 && controllers.find(",cpu,") == controllers.npos) continue;
+    const std::string root = version_2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/cpu";
+    std::string path = line.substr(second + 1);
+    while (path.size() > 1) {
+      directories.push_back(root + path);
+      path.erase(path.rfind('/'));
+    }
+    directories.push_back(root);
+  }
+  return directories;
+}
+
+}  // namespace collectives

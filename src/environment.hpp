@@ -1,0 +1,62 @@
+// The environment of the process: every COLLECTIVES_ variable is read here and nowhere else in the library, and so are
+// the cores that it may use.
+//
+// Parsing is a function of the environment's text, so tests pass literals. Nothing is remembered between calls.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "log.hpp"
+
+namespace collectives {
+
+/// What the variables say; empty where a variable is unset or empty.
+struct Environment {
+  std::optional<std::string> backend;               ///< COLLECTIVES_BACKEND: a name that choose_plan() knows
+  std::optional<std::string> transport;             ///< COLLECTIVES_TRANSPORT: shared_memory or mpi
+  std::optional<std::string> host_id;               ///< COLLECTIVES_HOST_ID: the host this process claims to be on
+  std::optional<std::chrono::nanoseconds> timeout;  ///< COLLECTIVES_TIMEOUT; nanoseconds::max(): no deadline
+  std::optional<bool> deterministic;                ///< COLLECTIVES_DETERMINISTIC
+  std::optional<bool> progress_thread;              ///< COLLECTIVES_PROGRESS_THREAD
+  std::optional<LogLevel> log;                      ///< COLLECTIVES_LOG
+  std::optional<int> port;                          ///< COLLECTIVES_PORT: where rank 0 listens, 1 to 65535
+  std::optional<int> cores;                         ///< COLLECTIVES_CORES: cores that ranks of this host may use
+  std::optional<int> listen_fd;                     ///< COLLECTIVES_LISTEN_FD: rank 0's listening socket, inherited
+};
+
+/// `variables`: "NAME=value" strings and a null at the end, as main's third argument.
+/// Throws Error{invalid_argument} naming the variable, its value, and what is valid.
+Environment parse_environment(const char* const* variables);
+
+/// parse_environment() of this process, as it is now.
+Environment environment();
+
+/// The COLLECTIVES_ variables that nothing here knows, in order of appearance.
+std::vector<std::string> unknown_variables(const char* const* variables);
+/// Those of this process.
+std::vector<std::string> unknown_variables();
+
+/// A line for the log: says which known variable is nearest to `name`, and lists all of them.
+std::string unknown_variable_warning(std::string_view name);
+
+/// "600" (seconds), "2.5", "500ms", "90s", "10min", "1h"; "0" and "none" are nanoseconds::max(). Empty if malformed.
+std::optional<std::chrono::nanoseconds> parse_duration(std::string_view text);
+
+/// Cores that this process may keep busy: COLLECTIVES_CORES, else its affinity mask within the quota of its control
+/// groups. At least 1. Reads /proc and /sys.
+int usable_cores();
+
+/// Whole cores that a control group's quota allows, at least 1; empty when it sets none.
+/// Version 2 says both numbers in cpu.max ("150000 100000", "max 100000"); version 1 has one file for each, and -1 for
+/// no quota. Half a core more is not counted: a rank that spins on it would be stopped in mid-collective.
+std::optional<int> cores_of_quota(std::string_view quota_and_period);
+
+/// The directories below /sys/fs/cgroup whose quotas bind this process, its own group first, then the groups around it.
+/// `text`: the contents of /proc/self/cgroup.
+std::vector<std::string> cpu_control_groups(std::string_view text);
+
+}  // namespace collectives

@@ -1,0 +1,28 @@
+// The text of an Error is composed where it is thrown; here it is only kept.
+#include "collectives/error.hpp"
+
+#include <utility>
+
+namespace collectives {
+
+std::string_view to_string(Errc code) noexcept {
+  switch (code) {
+    case Errc::invalid_argument: return "invalid_argument";
+    case Errc::unsupported: return "unsupported";
+    case Errc::mismatch: return "mismatch";
+    case Errc::timeout: return "timeout";
+    case Errc::peer_lost: return "peer_lost";
+    case Errc::aborted: return "aborted";
+    case Errc::bootstrap: return "bootstrap";
+    case Errc::system: return "system";
+  }
+  return "unknown error";
+}
+
+Error::Error(Errc code, const std::string& what, Rank rank, Rank peer, std::string operation)
+    : std::runtime_error(what), code_(code), rank_(rank), peer_(peer), operation_(std::move(operation)) {}
+
+// Defined here so that the type has one home and can be caught across shared libraries.
+Error::~Error() = default;
+
+}  // namespace collectives

@@ -1,0 +1,180 @@
+#include "executor.hpp"
+
+#include <cstring>
+#include <utility>
+
+#include "reduction.hpp"
+
+namespace collectives {
+
+// ---- the list of Steps ----
+
+void Executor::StepList::operator()(const Step& step) {
+  steps_.push_back(step);
+  Step& mine = steps_.back();
+  mine.from = keep(step.from);
+  mine.to = keep(step.to);
+  mine.which = keep(step.which);
+}
+
+void Executor::StepList::clear() noexcept {
+  steps_.clear();
+  for (auto& block : blocks_) block.clear();
+  block_ = 0;
+}
+
+Peers Executor::StepList::keep(Peers peers) {
+  if (peers.empty()) return {};
+  while (block_ < blocks_.size() && blocks_[block_].capacity() - blocks_[block_].size() < peers.size()) ++block_;
+  if (block_ == blocks_.size()) {
+    blocks_.emplace_back();
+    blocks_.back().reserve(std::max(kBlock, peers.size()));
+  }
+  std::vector<Rank>& block = blocks_[block_];
+  const std::size_t first = block.size();
+  block.insert(block.end(), peers.begin(), peers.end());
+  return {block.data() + first, peers.size()};
+}
+
+// ---- the executor ----
+
+Executor::Executor(const Seat& seat, std::vector<Route> routes, std::unique_ptr<HostStage> host)
+    : seat_(seat), routes_(std::move(routes)), host_(std::move(host)), sources_(seat.world.members.size()) {}
+
+void Executor::start(const Job& job) {
+  job_ = job;
+  element_ = size_of(job.type);
+  round_ = 0;
+  emit_round();
+}
+
+void Executor::emit_round() {
+  step_ = 0;
+  from_ready_ = to_ready_ = 0;
+  host_begun_ = false;
+  steps_.clear();
+  if (round_ >= job_.plan->rounds) return;
+  Task task = job_.task;
+  if (job_.plan->rounds > 1) task.parts = job_.task.parts.round(job_.plan->segment, round_);
+  job_.plan->algorithm->emit(seat_, task, steps_);
+}
+
+bool Executor::advance() {
+  while (round_ < job_.plan->rounds) {
+    for (; step_ < steps_.size(); ++step_) {
+      const Step& step = steps_[step_];
+      if (step.kind != Step::Kind::exchange) {
+        if (!std::exchange(host_begun_, true)) begin_host(step);
+        if (!host_->advance()) return false;
+        host_begun_ = false;
+      } else {
+        // Nothing of a range that is empty travels, except in a barrier, whose messages are nothing but notice.
+        if (step.range.count == 0 && job_.task.collective != Collective::barrier) continue;
+        if (!ready(step)) return false;
+        perform(step);
+        from_ready_ = to_ready_ = 0;
+      }
+      ++moves_;
+    }
+    ++round_;
+    emit_round();
+  }
+  return true;
+}
+
+bool Executor::ready(const Step& step) {
+  for (; from_ready_ < step.from.size(); ++from_ready_) {
+    const Rank peer = step.from[from_ready_];
+    if (me(peer)) continue;
+    const Route& route = routes_[static_cast<std::size_t>(peer)];
+    if (route.transport->receive(route.address) == nullptr) return false;
+  }
+  for (; to_ready_ < step.to.size(); ++to_ready_) {
+    const Rank peer = step.to[to_ready_];
+    if (me(peer)) continue;
+    const Route& route = routes_[static_cast<std::size_t>(peer)];
+    if (route.transport->stage(route.address) == nullptr) return false;
+  }
+  return true;
+}
+
+const Message& Executor::taken(Rank from, std::size_t bytes) {
+  const Route& route = routes_[static_cast<std::size_t>(from)];
+  const Message& message = *route.transport->receive(route.address);
+  if (message.tag != job_.tag || message.bytes != bytes) throw TagMismatch{from};
+  return message;
+}
+
+std::byte* Executor::address(Place place, Range range) {
+  switch (place) {
+    case Place::nowhere: return nullptr;
+    case Place::input: return const_cast<std::byte*>(job_.input) + range.first * element_;  // only ever read
+    case Place::output: return job_.output + range.first * element_;
+    case Place::work: return work_.data() + (range.first - work_first_) * element_;
+  }
+  return nullptr;
+}
+
+void Executor::perform(const Step& step) {
+  const std::size_t bytes = step.range.count * element_;
+  if (step.keep == Place::work) {
+    work_first_ = step.range.first;
+    if (work_.size() < bytes) work_.resize(bytes);
+  }
+  // The value is made where it is needed first: where it is kept, or in the first frame that goes out.
+  std::byte* made = address(step.keep, step.range);
+  Rank first_to = seat_.world.self;
+  for (std::size_t i = 0; i < step.to.size() && me(first_to); ++i) first_to = step.to[i];
+  if (made == nullptr && !me(first_to)) {
+    const Route& route = routes_[static_cast<std::size_t>(first_to)];
+    made = route.transport->stage(route.address);
+  }
+
+  const std::byte* value = nullptr;
+  if (step.reduce) {
+    std::size_t terms = 0;
+    for (const Rank peer : step.from)
+      sources_[terms++] = me(peer) ? Source{address(step.own, step.range), step.own == Place::input}
+                                   : Source{taken(peer, bytes).data, step.raw};
+    fold(job_.op, job_.type, {sources_.data(), terms}, made, step.range.count,
+         step.finish ? seat_.world.size() : 0);
+    value = made;
+  } else {
+    value = step.from.empty() ? address(step.own, step.range) : taken(step.from[0], bytes).data;
+    if (value != made && bytes > 0) std::memcpy(made, value, bytes);
+  }
+  for (const Rank peer : step.to) {
+    if (me(peer)) continue;
+    const Route& route = routes_[static_cast<std::size_t>(peer)];
+    std::byte* frame = route.transport->stage(route.address);
+    if (frame != made && bytes > 0) std::memcpy(frame, made, bytes);
+    route.transport->send(route.address, job_.tag, bytes);
+    bytes_sent_ += bytes;
+  }
+  for (const Rank peer : step.from) {
+    if (me(peer)) continue;
+    const Route& route = routes_[static_cast<std::size_t>(peer)];
+    route.transport->release(route.address);
+  }
+}
+
+void Executor::begin_host(const Step& step) {
+  HostOperands with{.type = job_.type,
+                    .op = job_.op,
+                    .finish_ranks = step.finish ? seat_.world.size() : 0,
+                    .raw = step.own == Place::input,
+                    .tag = job_.tag};
+  with.own = address(step.own, {});
+  if (step.keep == Place::work) {
+    const std::size_t local = static_cast<std::size_t>(seat_.grid.local);
+    const Range mine = local < step.which.size() ? step.parts[step.which[local]] : Range{};
+    work_first_ = mine.first;
+    if (work_.size() < mine.count * element_) work_.resize(mine.count * element_);
+    with.keep = work_.data() - mine.first * element_;
+  } else {
+    with.keep = address(step.keep, {});
+  }
+  host_->start(step, with);
+}
+
+}  // namespace collectives

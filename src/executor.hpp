@@ -1,0 +1,93 @@
+// The executor performs Steps. Duties that all algorithms share (segments, scratch, tags, counting) live here and
+// nowhere else; waiting, deadlines and failures belong to its caller, because the executor never waits: advance() goes
+// as far as it can.
+//
+// An operation is a sequence of moves, one per Step and round. A move waits until everything it takes has arrived and
+// everything it hands out has a frame to go into; then it acts at once. Reductions write straight into the outgoing
+// frame or the caller's output, whichever comes first, and read arrived messages in place.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "algorithm.hpp"
+#include "collectives/plan.hpp"
+#include "collectives/transport.hpp"
+#include "shared_memory/host_stage.hpp"
+#include "step.hpp"
+
+namespace collectives {
+
+/// Everything one operation is made of. Addresses are of element 0 of the vector of the call, as if the buffers held
+/// all of it: a buffer that holds one part only is addressed from where element 0 would be.
+struct Job {
+  const Plan* plan = nullptr;
+  Task task;                        ///< `parts` of the whole vector; the executor takes them round by round
+  ReduceOp op;
+  DataType type = DataType::f32;
+  const std::byte* input = nullptr;
+  std::byte* output = nullptr;
+  std::uint64_t tag = 0;
+};
+
+class Executor {
+ public:
+  /// `transports[r]` carries messages to rank r and knows it as `address[r]`; `host` performs host Steps.
+  struct Route {
+    Transport* transport = nullptr;
+    Rank address = 0;
+  };
+  Executor(const Seat& seat, std::vector<Route> routes, std::unique_ptr<HostStage> host);
+
+  void start(const Job& job);
+  /// True when the operation is finished. Throws TagMismatch (peer as rank), Error.
+  bool advance();
+  /// Changes whenever something has moved.
+  std::uint64_t moves() const noexcept { return moves_; }
+  /// Bytes handed to transports and host stages since construction.
+  std::uint64_t bytes_sent() const noexcept { return bytes_sent_ + (host_ ? host_->bytes_staged() : 0); }
+
+ private:
+  /// The Steps of one round, with their own copies of the peers.
+  class StepList final : public StepSink {
+   public:
+    void operator()(const Step& step) override;
+    void clear() noexcept;
+    std::size_t size() const noexcept { return steps_.size(); }
+    const Step& operator[](std::size_t i) const noexcept { return steps_[i]; }
+
+   private:
+    Peers keep(Peers);
+    static constexpr std::size_t kBlock = 1024;
+    std::vector<Step> steps_;
+    std::vector<std::vector<Rank>> blocks_;  // never reallocated while Steps point into them
+    std::size_t block_ = 0;
+  };
+
+  void emit_round();
+  void begin_host(const Step&);
+  bool ready(const Step&);
+  void perform(const Step&);
+  std::byte* address(Place, Range);
+  bool me(Rank rank) const noexcept { return rank == seat_.world.self; }
+  const Message& taken(Rank from, std::size_t bytes);
+
+  const Seat& seat_;
+  std::vector<Route> routes_;
+  std::unique_ptr<HostStage> host_;
+
+  Job job_;
+  std::size_t element_ = 0;  // bytes
+  std::size_t round_ = 0, step_ = 0;
+  std::size_t from_ready_ = 0, to_ready_ = 0;
+  bool host_begun_ = false;
+  StepList steps_;
+  std::vector<Source> sources_;
+  std::vector<std::byte> work_;
+  std::size_t work_first_ = 0;  // element at the start of work_
+  std::uint64_t moves_ = 0, bytes_sent_ = 0;
+};
+
+}  // namespace collectives

@@ -1,0 +1,174 @@
+// Hierarchical: what can be done inside a host is done there, through shared memory, and between hosts each local rank
+// drives its own slice, so that the wire carries every byte once per host and all of a host's ranks feed it.
+//
+// One host: a single host Step. Several hosts: the vector has as many slices as the smallest host has ranks; slice s
+// belongs to local rank s of every host, and those ranks form *rail* s.
+#pragma once
+
+#include "circle.hpp"
+#include "direct.hpp"
+#include "ring/ring.hpp"
+
+namespace collectives::hierarchical {
+
+/// Where this rank stands: its host among the hosts, itself among the ranks of its host, its rail across the hosts.
+struct Grid {
+  std::span<const Peers> hosts;  ///< hosts[h]: the ranks of host h, ascending
+  std::span<const Peers> rails;  ///< rails[s]: local rank s of every host; as many as the smallest host has ranks
+  Peers numbers;                 ///< 0, 1, 2, ...: slice s belongs to local rank s
+  int host = 0;
+  int local = 0;
+
+  constexpr int host_count() const { return static_cast<int>(hosts.size()); }
+  constexpr int slices() const { return static_cast<int>(rails.size()); }
+  constexpr Peers here() const { return hosts[static_cast<std::size_t>(host)]; }
+  constexpr Peers ranks_of(int h) const { return hosts[static_cast<std::size_t>(h)]; }
+  constexpr bool on_rail() const { return local < slices(); }
+  constexpr Circle rail() const { return {rails[static_cast<std::size_t>(local)], host}; }
+  /// Local ranks as the owners of the slices.
+  constexpr Peers slice_owners() const { return numbers.first(static_cast<std::size_t>(slices())); }
+};
+
+constexpr Step host_step(Step::Kind kind, const Parts& parts, Peers which, const Reduction& how) {
+  return {.kind = kind, .finish = how.finish, .own = how.own, .keep = how.keep, .parts = parts, .which = which};
+}
+
+/// One host: the host's own all-reduce. Several: reduce-scatter inside, all-reduce per slice between, all-gather inside.
+/// Wire: 2(H-1)/H of the buffer per host.
+template <class Run>
+constexpr void all_reduce(const Grid& grid, Range whole, Run&& run) {
+  const Parts slices = Parts::equal(whole, grid.slices());
+  if (grid.host_count() == 1)
+    return run(host_step(Step::Kind::host_all_reduce, slices, grid.slice_owners(), {}));
+  run(host_step(Step::Kind::host_reduce_scatter, slices, grid.slice_owners(), {.finish = false}));
+  if (grid.on_rail()) {
+    const Parts pieces = Parts::equal(slices[grid.local], grid.host_count());
+    ring::reduce_scatter(grid.rail(), pieces, {.own = Place::output}, run);
+    ring::all_gather(grid.rail(), pieces, Place::output, run);
+  }
+  run(host_step(Step::Kind::host_all_gather, slices, grid.slice_owners(), {.own = Place::output}));
+}
+
+/// The parts of host h's ranks, as many at a time as this host has ranks to deal with them.
+template <class Visit>
+constexpr void for_each_batch(const Grid& grid, int h, Visit&& visit) {
+  const Peers ranks = grid.ranks_of(h);
+  const std::size_t hands = grid.here().size();
+  for (std::size_t first = 0; first < ranks.size(); first += hands)
+    visit(ranks.subspan(first, std::min(hands, ranks.size() - first)));
+}
+
+/// Whom a rank of this host meets at host h: the local rank of its own number, counted modulo the host's ranks.
+constexpr Rank partner(const Grid& grid, int h, int local) {
+  const Peers ranks = grid.ranks_of(h);
+  return ranks[static_cast<std::size_t>(local) % ranks.size()];
+}
+
+/// Inside the host first: local ranks share out the parts of each host in turn and send the sums there; then every rank
+/// adds one sum per host, in host order. Wire: (H-1)/H of the buffer out of each host.
+template <class Run>
+constexpr void reduce_scatter(const Grid& grid, const Parts& parts, std::span<Rank> scratch, Run&& run) {
+  if (grid.host_count() == 1)
+    return run(host_step(Step::Kind::host_reduce_scatter, parts, grid.here(), {}));
+  const Rank self = grid.here()[static_cast<std::size_t>(grid.local)];
+  // Hosts after mine first, my own last, so that no host is flooded and my own sum is still at hand in the end.
+  for (int stop = 1; stop <= grid.host_count(); ++stop) {
+    const int h = (grid.host + stop) % grid.host_count();
+    const Place keep = h == grid.host ? Place::output : Place::work;
+    for_each_batch(grid, h, [&](Peers batch) {
+      run(host_step(Step::Kind::host_reduce_scatter, parts, batch, {.keep = keep, .finish = false}));
+      if (h == grid.host || static_cast<std::size_t>(grid.local) >= batch.size()) return;
+      const Peers owner = batch.subspan(static_cast<std::size_t>(grid.local), 1);
+      run(send(owner, parts[owner[0]], Place::work));
+    });
+  }
+  for (int h = 0; h < grid.host_count(); ++h)
+    scratch[static_cast<std::size_t>(h)] = h == grid.host ? self : partner(grid, h, grid.local);
+  run(complete(scratch.first(static_cast<std::size_t>(grid.host_count())), {}, parts[self], Place::output, false, true,
+               Place::output));
+}
+
+/// Between hosts first: each rank sends its part to one rank of every other host; then the local ranks show one another
+/// what came in. Wire: the parts of a host, once to each other host.
+template <class Run>
+constexpr void all_gather(const Grid& grid, const Parts& parts, Place own, Run&& run) {
+  const Rank self = grid.here()[static_cast<std::size_t>(grid.local)];
+  if (grid.host_count() == 1) return run(host_step(Step::Kind::host_all_gather, parts, grid.here(), {.own = own}));
+  for (int stop = 1; stop < grid.host_count(); ++stop) {
+    const Rank there = partner(grid, (grid.host + stop) % grid.host_count(), grid.local);
+    run(send({&there, 1}, parts[self], own));
+  }
+  run(copy(parts[self], own, Place::output));
+  for (int stop = 0; stop < grid.host_count(); ++stop) {
+    const int h = (grid.host + stop) % grid.host_count();
+    for_each_batch(grid, h, [&](Peers batch) {
+      if (h != grid.host && static_cast<std::size_t>(grid.local) < batch.size()) {
+        const Peers owner = batch.subspan(static_cast<std::size_t>(grid.local), 1);
+        run(receive(owner, parts[owner[0]]));
+      }
+      run(host_step(Step::Kind::host_all_gather, parts, batch, {.own = Place::output}));
+    });
+  }
+}
+
+/// The root's host first; then each of its local ranks hands its slice down its rail; then the other hosts gather the
+/// slices inside. Wire: the buffer into each host.
+template <class Run>
+constexpr void broadcast(const Grid& grid, int root_host, int root_local, Range whole, Run&& run) {
+  const Parts slices = Parts::equal(whole, grid.slices());
+  if (grid.host == root_host) {
+    Step inside = host_step(Step::Kind::host_all_gather, Parts::equal(whole, 1), {}, {});
+    inside.only = root_local;
+    run(inside);
+  }
+  if (grid.host_count() == 1) return;
+  if (grid.on_rail()) {
+    // Everyone of the root's host holds the buffer in its output by now.
+    const Circle rail = grid.rail();
+    const Range slice = slices[grid.local];
+    const Peers onward = rail.ahead(1) == root_host ? Peers{} : rail.next();
+    run(grid.host == root_host ? send(onward, slice, Place::output) : forward(rail.previous(), onward, slice));
+  }
+  if (grid.host != root_host)
+    run(host_step(Step::Kind::host_all_gather, slices, grid.slice_owners(), {.own = Place::output}));
+}
+
+/// One host: its ranks show the root their contributions. Several: reduce-scatter inside each, then every rail hands its
+/// sums to the root, which adds one per host, in host order. Wire: the buffer out of each host but the root's.
+template <class Run>
+constexpr void reduce(const Grid& grid, int root_host, int root_local, Range whole, std::span<Rank> scratch,
+                      Run&& run) {
+  const Rank root = grid.ranks_of(root_host)[static_cast<std::size_t>(root_local)];
+  const Rank self = grid.here()[static_cast<std::size_t>(grid.local)];
+  if (grid.host_count() == 1) {
+    Step inside = host_step(Step::Kind::host_reduce_scatter, Parts::equal(whole, 1), {}, {});
+    inside.only = root_local;
+    return run(inside);
+  }
+  const Parts slices = Parts::equal(whole, grid.slices());
+  run(host_step(Step::Kind::host_reduce_scatter, slices, grid.slice_owners(), {.keep = Place::work, .finish = false}));
+  for (int s = 0; s < grid.slices(); ++s) {
+    const Peers rail = grid.rails[static_cast<std::size_t>(s)];
+    if (self == root) {
+      for (std::size_t h = 0; h < rail.size(); ++h) scratch[h] = rail[h];
+      run(complete(scratch.first(rail.size()), {}, slices[s], Place::work, false, true, Place::output));
+    } else if (grid.local == s) {
+      run(send({&root, 1}, slices[s], Place::work));
+    }
+  }
+}
+
+/// Inside the host, between one rank of every host, inside the host again: nobody leaves before everyone has come.
+template <class Run>
+constexpr void barrier(const Grid& grid, Run&& run) {
+  run(Step{.kind = Step::Kind::host_barrier});
+  if (grid.host_count() == 1) return;
+  if (grid.local == 0) {
+    const Circle rail = grid.rail();
+    for (int stop = 1; stop < rail.size(); ++stop) run(send(rail.at(rail.ahead(stop)), {}, Place::input));
+    for (int stop = 1; stop < rail.size(); ++stop) run(receive(rail.at(rail.behind(stop)), {}));
+  }
+  run(Step{.kind = Step::Kind::host_barrier});
+}
+
+}  // namespace collectives::hierarchical

@@ -1,0 +1,227 @@
+#include "meet.hpp"
+
+#include <fmt/format.h>
+#include <sched.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "collectives/error.hpp"
+#include "environment.hpp"
+#include "log.hpp"
+#include "text.hpp"
+
+namespace collectives {
+namespace {
+
+using nlohmann::json;
+
+/// Changes with everything that ranks must share to understand one another: layout of the arena, tags, messages.
+constexpr int kProtocol = 1;
+
+std::string first_line(const char* path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+std::string inode_of(const char* path) {
+  struct stat status {};
+  return ::stat(path, &status) == 0 ? std::to_string(status.st_ino) : "?";
+}
+
+/// Processes with the same host name here can share an arena: one kernel, one PID namespace (the arena is found through
+/// /proc), one network namespace (so that hosts made of namespaces count as hosts).
+std::string host_name(const Bootstrap& bootstrap, const Environment& settings, std::string_view transport) {
+  std::string name = bootstrap.host();
+  if (name.empty())
+    name = settings.host_id.value_or(first_line("/proc/sys/kernel/random/boot_id") + ':' +
+                                     inode_of("/proc/self/ns/pid") + ':' + inode_of("/proc/self/ns/net"));
+  if (transport == "mpi") name += fmt::format(":rank {}", bootstrap.rank());  // every rank on a host of its own
+  return name;
+}
+
+std::vector<int> affinity() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  std::vector<int> cores;
+  if (::sched_getaffinity(0, sizeof set, &set) != 0) return cores;
+  for (int core = 0; core < CPU_SETSIZE; ++core)
+    if (CPU_ISSET(static_cast<std::size_t>(core), &set)) cores.push_back(core);
+  return cores;
+}
+
+/// Cores that the ranks of one host may use together: the launcher may have bound each to a core of its own.
+int cores_together(const std::vector<const json*>& ranks) {
+  std::vector<int> all;
+  int sum = 0, most = 0;
+  bool same = true;
+  for (const json* rank : ranks) {
+    const auto mine = rank->at("affinity").get<std::vector<int>>();
+    all.insert(all.end(), mine.begin(), mine.end());
+    same = same && mine == ranks.front()->at("affinity").get<std::vector<int>>();
+    const int cores = rank->at("cores").get<int>();
+    sum += cores;
+    most = std::max(most, cores);
+  }
+  if (same) return most;
+  std::sort(all.begin(), all.end());
+  all.erase(std::unique(all.begin(), all.end()), all.end());
+  return std::min(sum, static_cast<int>(all.size()));
+}
+
+/// One exchange in which a rank may also say what went wrong. Throws the first failure, on every rank.
+std::vector<json> exchange(Bootstrap& bootstrap, const json& mine, Deadline deadline) {
+  std::vector<json> all;
+  for (const std::string& text : bootstrap.all_gather(mine.dump(), deadline)) all.push_back(json::parse(text));
+  for (std::size_t rank = 0; rank < all.size(); ++rank)
+    if (all[rank].contains("error"))
+      throw Error(static_cast<Errc>(all[rank].at("code").get<int>()),
+                  fmt::format("rank {}: {}", rank, all[rank].at("error").get<std::string>()), bootstrap.rank(),
+                  static_cast<Rank>(rank), "construction");
+  return all;
+}
+
+/// Runs `work`; what it throws becomes part of what is exchanged.
+template <class Work>
+json attempt(Work&& work) {
+  try {
+    return work();
+  } catch (const Error& error) {
+    return {{"error", error.what()}, {"code", static_cast<int>(error.code())}};
+  } catch (const std::exception& error) {
+    return {{"error", error.what()}, {"code", static_cast<int>(Errc::system)}};
+  }
+}
+
+}  // namespace
+
+Settings settle(const CommunicatorOptions& options) {
+  const Environment from_environment = environment();
+  Settings settings;
+  settings.backend = !options.backend.empty() ? options.backend : from_environment.backend.value_or("auto");
+  settings.timeout = options.timeout.count() != 0
+                         ? options.timeout
+                         : from_environment.timeout.value_or(std::chrono::nanoseconds(std::chrono::minutes(10)));
+  settings.stall_report = options.stall_report;
+  settings.deterministic = options.deterministic.value_or(from_environment.deterministic.value_or(false));
+  settings.progress_thread = options.progress_thread.has_value() ? options.progress_thread
+                                                                 : from_environment.progress_thread;
+  settings.transport = !options.transport.empty() ? options.transport : from_environment.transport.value_or("");
+  const auto known = backend_names();
+  if (std::find(known.begin(), known.end(), settings.backend) == known.end())
+    throw Error(Errc::invalid_argument,
+                fmt::format("unknown backend \"{}\"; known: {}", settings.backend, fmt::join(known, ", ")));
+  if (!settings.transport.empty() && settings.transport != "shared_memory" && settings.transport != "mpi")
+    throw Error(Errc::invalid_argument,
+                fmt::format("unknown transport \"{}\"; known: shared_memory, mpi", settings.transport));
+  return settings;
+}
+
+Meeting meet(Bootstrap& bootstrap, const Settings& settings) {
+  const Deadline deadline = Deadline::in(settings.timeout);
+  Meeting meeting;
+  meeting.rank = bootstrap.rank();
+  const int ranks = bootstrap.size();
+  const WireFactory factory = bootstrap.wire_factory();
+  if (meeting.rank == 0)
+    for (const std::string& name : unknown_variables()) log_warning(0, "{}", unknown_variable_warning(name));
+
+  // 1. Who is where, with which library and settings.
+  const std::vector<json> cards = exchange(bootstrap, attempt([&] {
+    const Environment here = environment();
+    json card{{"protocol", kProtocol},
+              {"backends", fmt::format("{}", fmt::join(backend_names(), ","))},
+              {"host", host_name(bootstrap, here, settings.transport)},
+              {"affinity", affinity()},
+              {"cores", here.cores.value_or(usable_cores())},
+              {"pid", ::getpid()},
+              {"transport", settings.transport},
+              {"deterministic", settings.deterministic},
+              {"context", factory.next_context ? factory.next_context->load() : 0}};
+    if (meeting.rank == 0) {
+      const Tuning tuning;
+      card["tuning"] = {tuning.inline_bytes,  tuning.chunk_bytes,         tuning.frame_bytes,
+                        tuning.host_latency_us, tuning.host_us_per_byte,  tuning.message_us,
+                        tuning.message_us_per_byte, tuning.wire_us,       tuning.wire_us_per_byte,
+                        tuning.reduce_us_per_byte};
+    }
+    return card;
+  }), deadline);
+
+  for (const char* agreed : {"protocol", "backends", "transport", "deterministic"})
+    for (int rank = 1; rank < ranks; ++rank)
+      if (cards[static_cast<std::size_t>(rank)].at(agreed) != cards[0].at(agreed))
+        throw Error(Errc::mismatch,
+                    fmt::format("construction: rank {} has {} {}, rank 0 has {}", rank, agreed,
+                                cards[static_cast<std::size_t>(rank)].at(agreed).dump(), cards[0].at(agreed).dump()),
+                    meeting.rank, rank, "construction");
+
+  const json& t = cards[0].at("tuning");
+  meeting.tuning = {t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7], t[8], t[9]};
+
+  std::vector<std::string> names;
+  std::size_t context = 0;
+  for (const json& card : cards) {
+    names.push_back(card.at("host").get<std::string>());
+    context = std::max(context, card.at("context").get<std::size_t>());
+  }
+  meeting.topology = Topology::from_hosts(names, 0);
+  int fewest = 0;
+  for (const auto& host : meeting.topology.hosts) {
+    std::vector<const json*> here;
+    for (const Rank rank : host) here.push_back(&cards[static_cast<std::size_t>(rank)]);
+    const int cores = cores_together(here);
+    fewest = fewest == 0 ? cores : std::min(fewest, cores);
+    if (std::find(host.begin(), host.end(), meeting.rank) != host.end())
+      meeting.crowded = static_cast<int>(host.size()) > cores;
+  }
+  meeting.topology.cores_per_host = fewest;
+
+  // 2. The lowest rank of each host makes the arena and invites; between hosts, a wire.
+  const auto my_host = std::find_if(meeting.topology.hosts.begin(), meeting.topology.hosts.end(), [&](const auto& host) {
+    return std::find(host.begin(), host.end(), meeting.rank) != host.end();
+  });
+  const Rank leader = my_host->front();
+  const int local = static_cast<int>(std::find(my_host->begin(), my_host->end(), meeting.rank) - my_host->begin());
+  const ArenaShape shape{.ranks = static_cast<int>(my_host->size()),
+                         .inline_bytes = meeting.tuning.inline_bytes,
+                         .chunk_bytes = meeting.tuning.chunk_bytes,
+                         .frame_bytes = meeting.tuning.frame_bytes};
+  meeting.threads = std::all_of(my_host->begin(), my_host->end(), [&](Rank rank) {
+    return cards[static_cast<std::size_t>(rank)].at("pid") == ::getpid();
+  });
+  const std::vector<json> invitations = exchange(bootstrap, attempt([&]() -> json {
+    if (!meeting.topology.one_host()) {
+      if (!factory.make)
+        throw Error(Errc::unsupported,
+                    fmt::format("the ranks are on {} hosts, and the {} bootstrap brings no transport between hosts: "
+                                "start them with MPI",
+                                meeting.topology.hosts.size(), bootstrap.name()));
+      std::vector<Rank> members(static_cast<std::size_t>(ranks));
+      std::iota(members.begin(), members.end(), 0);
+      meeting.wire = factory.make(members, context, meeting.tuning.frame_bytes);
+    }
+    if (factory.next_context) *factory.next_context = context + 1;
+    if (meeting.rank != leader) return json::object();
+    meeting.arena = Arena::create(shape);
+    return {{"arena", meeting.arena->invitation()}};
+  }), deadline);
+
+  // 3. The others of the host join. After this exchange everyone knows that everyone is in.
+  exchange(bootstrap, attempt([&] {
+    if (meeting.rank != leader)
+      meeting.arena = Arena::join(
+          invitations[static_cast<std::size_t>(leader)].at("arena").get<std::string>(), shape, local);
+    return json::object();
+  }), deadline);
+  return meeting;
+}
+
+}  // namespace collectives

@@ -1,0 +1,49 @@
+// One collective call on its way: what Work is a handle of, and what a communicator's queue consists of.
+#pragma once
+
+#include <chrono>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "collectives/communicator.hpp"
+#include "collectives/deadline.hpp"
+#include "executor.hpp"
+#include "signature.hpp"
+
+namespace collectives {
+
+/// A plan with what belongs to it: kept by the communicator, shared by the calls that use it.
+struct PlannedCall {
+  Request request;
+  Signature signature;
+  std::vector<std::size_t> offsets;  ///< where the parts of a v-variant begin, and the end
+  Plan plan;
+  Parts parts;
+};
+
+/// The state behind a Work. Comes from the communicator's pool and goes back there when nobody refers to it.
+struct Work::State {
+  enum class Phase : std::uint8_t { idle, queued, running, done, failed };
+
+  Communicator::Impl* owner = nullptr;  ///< null when the communicator is gone
+  Phase phase = Phase::idle;
+  std::shared_ptr<const PlannedCall> call;
+  Job job;
+  std::uint64_t sequence = 0;
+  std::string name;                     ///< of the tensor
+  std::chrono::steady_clock::time_point issued{};
+  std::chrono::nanoseconds timeout{};
+  bool stall_reported = false;
+  std::exception_ptr error;
+
+  // Of a fused group: the operations it consists of, and what is left to do when they have finished.
+  std::vector<Work> members;
+  std::function<void()> finish;
+
+  bool finished() const noexcept { return phase == Phase::done || phase == Phase::failed; }
+};
+
+}  // namespace collectives

@@ -1,0 +1,113 @@
+// Reduce to one: everything meets at a root, and the result goes out from there. The root's links and arithmetic are the
+// price; short vectors do not notice it.
+//
+// Two shapes say who talks to whom. *Direct*: the root talks to everybody, one step each way, and adds the contributions
+// in rank order. *Tree*: binomial, log2 n steps each way (Thakur, Rabenseifner and Gropp, "Optimization of collective
+// communication operations in MPICH", 2005). Every collective below is the same composition over either shape.
+#pragma once
+
+#include <array>
+
+#include "circle.hpp"
+#include "direct.hpp"
+
+namespace collectives::reduce_to_one {
+
+/// Reduce and broadcast between the root and everybody. Steps: 1 each way.  Wire: n - 1 buffers at the root each way.
+struct Direct {
+  const Circle& circle;
+  int root;
+
+  template <class Run>
+  constexpr void reduce(Range range, const Reduction& how, Run&& run) const {
+    direct::reduce(circle, root, range, how, run);
+  }
+  template <class Run>
+  constexpr void broadcast(Range range, Place own, Run&& run) const {
+    if (circle.self == root)
+      run(Step{.to = circle.members, .range = range, .own = own, .keep = Place::output});
+    else
+      run(receive(circle.at(root), range));
+  }
+};
+
+/// Reduce and broadcast along a binomial tree. Counted from the root, the children of position v are v+1, v+2, v+4, ...
+/// as long as the bit is below the lowest set bit of v. Steps: at most log2 n, rounded up, each way.
+/// Order: a node adds itself, then its children, nearest first, so a subtree is a run of neighbouring positions.
+struct Tree {
+  const Circle& circle;
+  int root;
+
+  template <class Run>
+  constexpr void reduce(Range range, const Reduction& how, Run&& run) const {
+    const Family family(*this);
+    if (circle.self == root)
+      run(complete(family.me_and_children(), {}, range, how.own, false, how.finish, how.keep));
+    else
+      run(combine(family.me_and_children(), family.parent(), range, how.own, false));
+  }
+  template <class Run>
+  constexpr void broadcast(Range range, Place own, Run&& run) const {
+    const Family family(*this);
+    if (circle.self == root)
+      run(Step{.to = family.children(), .range = range, .own = own, .keep = Place::output});
+    else
+      run(forward(family.parent(), family.children(), range));
+  }
+
+ private:
+  class Family {
+   public:
+    constexpr explicit Family(const Tree& tree) {
+      const Circle& circle = tree.circle;
+      const int n = circle.size(), position = (circle.self - tree.root + n) % n;
+      members_[count_++] = circle.members[static_cast<std::size_t>(circle.self)];
+      int bit = 1;
+      for (; bit < n && (position & bit) == 0; bit <<= 1)
+        if (position + bit < n) members_[count_++] = circle.members[static_cast<std::size_t>((circle.self + bit) % n)];
+      parent_ = circle.members[static_cast<std::size_t>((circle.self - bit % n + n) % n)];
+    }
+    constexpr Peers me_and_children() const { return {members_.data(), count_}; }
+    constexpr Peers children() const { return {members_.data() + 1, count_ - 1}; }
+    constexpr Peers parent() const { return {&parent_, 1}; }
+
+   private:
+    std::array<Rank, 32> members_{};
+    std::size_t count_ = 0;
+    Rank parent_ = 0;
+  };
+};
+
+template <class Shape, class Run>
+constexpr void all_reduce(const Shape& shape, Range range, const Reduction& how, Run&& run) {
+  shape.reduce(range, how, run);
+  shape.broadcast(range, Place::output, run);
+}
+
+/// Part by part: reduce at the root, hand to its owner.
+template <class Shape, class Run>
+constexpr void reduce_scatter(const Shape& shape, const Parts& parts, Reduction how, Run&& run) {
+  const Circle& circle = shape.circle;
+  const Place result = how.keep;
+  for (int owner = 0; owner < circle.size(); ++owner) {
+    how.keep = owner == shape.root ? result : Place::work;
+    shape.reduce(parts[owner], how, run);
+    if (owner == shape.root) continue;
+    if (circle.self == shape.root) run(send(circle.at(owner), parts[owner], Place::work));
+    if (circle.self == owner) run(receive(circle.at(shape.root), parts[owner]));
+  }
+}
+
+/// Part by part: gather at the root, broadcast.
+template <class Shape, class Run>
+constexpr void all_gather(const Shape& shape, const Parts& parts, Place own, Run&& run) {
+  const Circle& circle = shape.circle;
+  if (circle.self != shape.root) run(send(circle.at(shape.root), parts[circle.self], own));
+  for (int owner = 0; owner < circle.size(); ++owner) {
+    const bool mine = owner == shape.root;
+    if (circle.self == shape.root && !mine) run(receive(circle.at(owner), parts[owner]));
+    shape.broadcast(parts[owner], mine ? own : Place::output, run);
+  }
+}
+
+}  // namespace collectives::reduce_to_one

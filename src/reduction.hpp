@@ -1,0 +1,34 @@
+// The arithmetic of collectives: fold several sources into one result, element by element, in the order given.
+//
+// Everything about numbers is decided here and nowhere else: 16-bit floats are accumulated in f32, integer averages in
+// wider integers, the scale is applied once, the result is rounded once.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "collectives/types.hpp"
+
+namespace collectives {
+
+/// One operand of a fold. `raw` is a rank's own contribution, as the caller passed it; otherwise it is a partial result
+/// that an earlier fold left unfinished (already scaled by pre_scaled_sum's factor, not yet divided by average).
+struct Source {
+  const std::byte* data = nullptr;
+  bool raw = true;
+};
+
+/// out[i] = sources[0][i] . sources[1][i] . ... for `count` elements, left to right. Unaligned pointers are fine; `out`
+/// may be exactly one of the sources, no other overlap. At least one source.
+/// `finish_ranks` > 0 completes the value: average divides by it. 0 leaves a partial result of the element type.
+/// A fold of one raw source makes a partial result of it.
+/// Wide accumulators (16-bit floats, integer average) round or narrow on store: fold those in one go.
+void fold(const ReduceOp& op, DataType type, std::span<const Source> sources, std::byte* out, std::size_t count,
+          int finish_ranks);
+
+/// Whether partial results would lose what the final result promises, so that all contributions must meet unsummed at
+/// one owner (direct exchange): 16-bit floats but for min and max, integer averages, user ops that do not commute, and
+/// every float reduction but min and max when `deterministic`.
+bool needs_direct(const ReduceOp& op, DataType type, bool deterministic) noexcept;
+
+}  // namespace collectives

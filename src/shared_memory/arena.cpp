@@ -1,0 +1,156 @@
+#include "shared_memory/arena.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <new>
+#include <random>
+
+#include "collectives/error.hpp"
+
+namespace collectives {
+namespace {
+
+constexpr std::uint64_t kMagic = 0x31616e657261636cULL;  // "lcarena1"
+
+struct ArenaHeader {
+  std::uint64_t magic;
+  std::uint64_t token;  // random: tells this arena from whatever else a reused descriptor may name
+  std::uint64_t bytes;
+};
+
+constexpr std::size_t round_up(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
+
+[[noreturn]] void fail(std::string_view what) {
+  const int error = errno;
+  throw Error(Errc::system, fmt::format("shared memory: {}: {}", what, std::strerror(error)));
+}
+
+}  // namespace
+
+struct Arena::Mapping {
+  std::byte* base = nullptr;
+  std::size_t bytes = 0;
+  std::uint64_t token = 0;
+  int fd = -1;
+
+  Mapping() = default;
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+  ~Mapping() {
+    if (base != nullptr) ::munmap(base, bytes);
+    if (fd >= 0) ::close(fd);
+  }
+  void map() {
+    void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    if (at == MAP_FAILED) fail(fmt::format("mapping {} bytes", bytes));
+    base = static_cast<std::byte*>(at);
+  }
+};
+
+Arena::Arena(std::shared_ptr<Mapping> mapping, const ArenaShape& shape, int self)
+    : mapping_(std::move(mapping)), shape_(shape), self_(self) {
+  const auto ranks = static_cast<std::size_t>(shape.ranks);
+  const std::size_t page = 4096;
+  abort_at_ = round_up(sizeof(ArenaHeader), kPolledBytes);
+  blocks_at_ = round_up(abort_at_ + sizeof(AbortBlock), page);
+  lines_at_ = round_up(blocks_at_ + ranks * sizeof(RankBlock), page);
+  const std::size_t lines = std::max<std::size_t>(1, (shape.inline_bytes + kLinePayload - 1) / kLinePayload);
+  lines_bytes_ = round_up(lines * kLineBytes, kPolledBytes);
+  staging_at_ = round_up(lines_at_ + ranks * 2 * lines_bytes_, page);
+  chunk_stride_ = round_up(kUnitHeader + shape.chunk_bytes, page);
+  channels_at_ = staging_at_ + ranks * kStagingDepth * chunk_stride_;
+  frame_stride_ = round_up(kUnitHeader + shape.frame_bytes, kPolledBytes);
+  channel_stride_ = round_up(sizeof(ChannelWords) + kFrames * frame_stride_, page);
+  total_ = channels_at_ + ranks * ranks * channel_stride_;
+}
+
+std::unique_ptr<Arena> Arena::create(const ArenaShape& shape) {
+  auto mapping = std::make_shared<Mapping>();
+  std::unique_ptr<Arena> arena(new Arena(mapping, shape, 0));
+  mapping->bytes = arena->total_;
+  mapping->fd = ::memfd_create("collectives", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (mapping->fd < 0) fail("memfd_create");
+  if (::ftruncate(mapping->fd, static_cast<off_t>(mapping->bytes)) != 0)
+    fail(fmt::format("reserving {} bytes", mapping->bytes));
+  if (::fcntl(mapping->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) fail("sealing");
+  mapping->map();
+  std::random_device random;
+  mapping->token = static_cast<std::uint64_t>(random()) << 32 | random();
+
+  // Fresh pages are zero, which is every counter's first value; what must be constructed is constructed here, once.
+  arena->base_ = mapping->base;
+  new (mapping->base) ArenaHeader{kMagic, mapping->token, mapping->bytes};
+  new (mapping->base + arena->abort_at_) AbortBlock;
+  for (int local = 0; local < shape.ranks; ++local) new (&arena->block(local)) RankBlock;
+  arena->hold_place();
+  return arena;
+}
+
+std::string Arena::invitation() const {
+  return fmt::format("{} {} {} {}", ::getpid(), mapping_->fd, mapping_->token,
+                     reinterpret_cast<std::uintptr_t>(&mapping_));
+}
+
+std::unique_ptr<Arena> Arena::join(std::string_view invitation, const ArenaShape& shape, int self) {
+  int pid = 0, fd = -1;
+  unsigned long long token = 0, address = 0;
+  if (std::sscanf(std::string(invitation).c_str(), "%d %d %llu %llu", &pid, &fd, &token, &address) != 4)
+    throw Error(Errc::system, "shared memory: not an invitation");
+
+  std::shared_ptr<Mapping> mapping;
+  if (pid == ::getpid()) {
+    mapping = *reinterpret_cast<const std::shared_ptr<Mapping>*>(static_cast<std::uintptr_t>(address));
+  } else {
+    mapping = std::make_shared<Mapping>();
+    const std::string path = fmt::format("/proc/{}/fd/{}", pid, fd);
+    mapping->fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+    if (mapping->fd < 0) fail(fmt::format("opening the arena of process {}", pid));
+    ArenaHeader header{};
+    if (::pread(mapping->fd, &header, sizeof header, 0) != static_cast<ssize_t>(sizeof header) ||
+        header.magic != kMagic || header.token != token)
+      throw Error(Errc::system, fmt::format("shared memory: {} is not the arena that was offered", path));
+    mapping->bytes = header.bytes;
+    mapping->token = token;
+    mapping->map();
+  }
+  std::unique_ptr<Arena> arena(new Arena(mapping, shape, self));
+  if (arena->total_ != mapping->bytes)
+    throw Error(Errc::system, "shared memory: the ranks of this host disagree on the arena's shape");
+  arena->base_ = mapping->base;
+  arena->hold_place();
+  return arena;
+}
+
+Arena::~Arena() {
+  if (lock_fd_ >= 0) ::close(lock_fd_);
+}
+
+void Arena::hold_place() {
+  // A lock belongs to an open file description, so every rank opens one of its own.
+  lock_fd_ = ::open(fmt::format("/proc/self/fd/{}", mapping_->fd).c_str(), O_RDWR | O_CLOEXEC);
+  if (lock_fd_ < 0) fail("reopening the arena");
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = self_;
+  lock.l_len = 1;
+  if (::fcntl(lock_fd_, F_OFD_SETLK, &lock) != 0) fail(fmt::format("taking place {}", self_));
+}
+
+bool Arena::alive(int local) const noexcept {
+  if (local == self_) return true;
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = local;
+  lock.l_len = 1;
+  return ::fcntl(lock_fd_, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+}
+
+}  // namespace collectives

@@ -1,0 +1,138 @@
+// The arena: the memory in which the ranks of one host meet. One sealed memfd, mapped by every local rank, holding
+//
+//   a header       who made it, and the abort block: the first failure of the communicator, in words
+//   rank blocks    per rank: arrival records, progress counters; every polled word has 128 bytes and one writer
+//   lines          per rank: two slots for short vectors that travel inside the polled cache lines
+//   staging        per rank: a few chunks through which long vectors are shown to the others
+//   channels       per ordered pair: a few frames, for backends that send messages
+//
+// Staging and frames are touched only when used, so a large arena costs address space, not memory. Nothing has a name
+// in the file system: when the last process is gone, so is the arena, whatever ended it.
+//
+// Each rank holds a lock on one byte of the file (an open-file-description lock). The kernel drops it when the process
+// ends, however it ends; asking for the lock is how the others learn of a death, across PID reuse and without a helper.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "signature.hpp"
+
+namespace collectives {
+
+inline constexpr std::size_t kPolledBytes = 128;  ///< a cache line and its neighbour, which prefetchers fetch in pairs
+
+/// A word that others poll: alone on its lines, written by one rank.
+struct alignas(kPolledBytes) PolledWord {
+  std::atomic<std::uint64_t> value{0};
+};
+
+/// What one rank published about one call. Written before the call moves any data.
+struct alignas(64) ArrivalRecord {
+  std::atomic<std::uint64_t> sequence{0};  ///< 0: being written
+  std::atomic<std::uint64_t> words[4]{};   ///< SignatureWords
+};
+
+/// How many calls back a rank's records reach: further than a root may run ahead of its readers.
+inline constexpr std::size_t kRecords = 64;
+
+struct RankBlock {
+  PolledWord arrived;     ///< sequence number of the newest call this rank has entered
+  PolledWord completed;   ///< and of the newest it has finished
+  PolledWord departed;    ///< 1 when it has left in good order
+  PolledWord staged;      ///< host stage: chunks shown to the others, ever
+  PolledWord reduced;     ///< chunks whose own slice is summed, ever
+  PolledWord left;        ///< chunks it no longer reads, ever
+  ArrivalRecord records[kRecords];
+};
+
+/// The first failure. `state`: 0 none, 1 being written, 2 complete.
+struct alignas(kPolledBytes) AbortBlock {
+  std::atomic<std::uint32_t> state{0};
+  std::uint32_t code = 0;
+  std::int32_t peer = -1;
+  char operation[96]{};
+  char text[1024]{};
+};
+
+/// One direction between two ranks.
+struct ChannelWords {
+  PolledWord sent;      ///< messages handed over, ever; written by the sender
+  PolledWord released;  ///< messages given back, ever; written by the receiver
+};
+
+struct ArenaShape {
+  int ranks = 1;
+  std::size_t inline_bytes = 0;  ///< payload of one slot of lines
+  std::size_t chunk_bytes = 0;   ///< payload of one staging chunk
+  std::size_t frame_bytes = 0;   ///< payload of one frame
+  bool operator==(const ArenaShape&) const = default;
+};
+
+inline constexpr std::size_t kLineBytes = 64;         ///< one line: 56 bytes of payload, then its tag
+inline constexpr std::size_t kLinePayload = 56;
+inline constexpr std::uint64_t kStagingDepth = 4;     ///< chunks of staging per rank
+inline constexpr std::uint64_t kFrames = 4;           ///< frames per channel
+inline constexpr std::size_t kUnitHeader = 64;        ///< before every chunk and frame: tag, bytes
+
+class Arena {
+ public:
+  /// Makes a new arena; the caller is local rank 0. Throws Error{system} saying what the system refused.
+  static std::unique_ptr<Arena> create(const ArenaShape&);
+  /// How another rank of this host finds it; good while this object lives.
+  std::string invitation() const;
+  /// Joins by invitation as local rank `self`. Ranks of the same process share one mapping.
+  static std::unique_ptr<Arena> join(std::string_view invitation, const ArenaShape&, int self);
+  ~Arena();
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  int self() const noexcept { return self_; }
+  int ranks() const noexcept { return shape_.ranks; }
+  const ArenaShape& shape() const noexcept { return shape_; }
+
+  AbortBlock& abort_block() const noexcept { return *reinterpret_cast<AbortBlock*>(base_ + abort_at_); }
+  RankBlock& block(int local) const noexcept {
+    return *reinterpret_cast<RankBlock*>(base_ + blocks_at_ + static_cast<std::size_t>(local) * sizeof(RankBlock));
+  }
+  std::byte* lines(int local, std::uint64_t slot) const noexcept {
+    return base_ + lines_at_ + (static_cast<std::size_t>(local) * 2 + slot % 2) * lines_bytes_;
+  }
+  /// Header and payload of chunk `number` (counted since the beginning) of a rank's staging.
+  std::byte* chunk(int local, std::uint64_t number) const noexcept {
+    return base_ + staging_at_ + (static_cast<std::size_t>(local) * kStagingDepth + number % kStagingDepth) *
+                                     chunk_stride_;
+  }
+  ChannelWords& channel(int from, int to) const noexcept {
+    return *reinterpret_cast<ChannelWords*>(base_ + channels_at_ + channel_index(from, to) * channel_stride_);
+  }
+  std::byte* frame(int from, int to, std::uint64_t number) const noexcept {
+    return base_ + channels_at_ + channel_index(from, to) * channel_stride_ + sizeof(ChannelWords) +
+           number % kFrames * frame_stride_;
+  }
+
+  /// Whether the process (or thread) of a local rank still holds its place. One system call.
+  bool alive(int local) const noexcept;
+
+ private:
+  struct Mapping;
+  Arena(std::shared_ptr<Mapping>, const ArenaShape&, int self);
+  std::size_t channel_index(int from, int to) const noexcept {
+    return static_cast<std::size_t>(from) * static_cast<std::size_t>(shape_.ranks) + static_cast<std::size_t>(to);
+  }
+  void hold_place();
+
+  std::shared_ptr<Mapping> mapping_;
+  std::byte* base_ = nullptr;
+  ArenaShape shape_;
+  int self_ = 0;
+  int lock_fd_ = -1;
+  std::size_t abort_at_ = 0, blocks_at_ = 0, lines_at_ = 0, lines_bytes_ = 0, staging_at_ = 0, chunk_stride_ = 0,
+              channels_at_ = 0, channel_stride_ = 0, frame_stride_ = 0, total_ = 0;
+};
+
+}  // namespace collectives

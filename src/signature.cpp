@@ -1,0 +1,119 @@
+#include "signature.hpp"
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <cstring>
+#include <utility>
+
+#include "collectives/plan.hpp"
+#include "text.hpp"
+
+namespace collectives {
+namespace {
+
+// The finalizer of MurmurHash3 (Austin Appleby, public domain): every input bit reaches every output bit.
+constexpr std::uint64_t mix(std::uint64_t word) {
+  word ^= word >> 33;
+  word *= 0xff51afd7ed558ccdULL;
+  word ^= word >> 33;
+  word *= 0xc4ceb9fe1a85ec53ULL;
+  return word ^ (word >> 33);
+}
+
+}  // namespace
+
+SignatureWords pack(const Signature& s) noexcept {
+  const std::uint64_t flags = (s.deterministic ? 1u : 0u) | (s.has_counts ? 2u : 0u);
+  return {s.count,
+          static_cast<std::uint64_t>(s.collective) | static_cast<std::uint64_t>(s.type) << 8 |
+              static_cast<std::uint64_t>(s.op) << 16 | static_cast<std::uint64_t>(s.backend) << 20 | flags << 26 |
+              static_cast<std::uint64_t>(s.kind) << 28 | static_cast<std::uint64_t>(s.root) << 32,
+          s.op_detail, s.counts_hash};
+}
+
+Signature unpack(const SignatureWords& words) noexcept {
+  const std::uint64_t w = words[1];
+  return {.collective = static_cast<Collective>(w & 0xff),
+          .type = static_cast<DataType>(w >> 8 & 0xff),
+          .op = static_cast<ReduceOp::Kind>(w >> 16 & 0xf),
+          .backend = static_cast<std::uint8_t>(w >> 20 & 0x3f),
+          .deterministic = (w >> 26 & 1) != 0,
+          .has_counts = (w >> 26 & 2) != 0,
+          .kind = static_cast<BufferKind>(w >> 28 & 0xf),
+          .root = static_cast<Rank>(w >> 32),
+          .count = words[0],
+          .op_detail = words[2],
+          .counts_hash = words[3]};
+}
+
+std::uint64_t make_tag(std::uint64_t sequence, const Signature& signature) noexcept {
+  Signature hashed = signature;
+  hashed.kind = BufferKind::ordinary;
+  const SignatureWords words = pack(hashed);
+  std::uint64_t hash = mix(words[0] + (sequence + 1) * 0x9e3779b97f4a7c15ULL);
+  hash = mix(hash ^ words[1]);
+  hash = mix(hash ^ (words[2] + words[3] * 0x9e3779b97f4a7c15ULL));
+  const std::uint64_t high = (hash >> 32) | 1u;  // never 0: an all-zero word is no tag
+  return high << 32 | static_cast<std::uint32_t>(sequence);
+}
+
+std::uint64_t hash_bytes(const void* data, std::size_t bytes, std::uint64_t seed) noexcept {
+  const auto* at = static_cast<const unsigned char*>(data);
+  std::uint64_t hash = mix(seed + bytes);
+  for (; bytes >= 8; at += 8, bytes -= 8) {
+    std::uint64_t word;
+    std::memcpy(&word, at, 8);
+    hash = mix(hash ^ word) + 0x9e3779b97f4a7c15ULL;
+  }
+  std::uint64_t rest = 0;
+  std::memcpy(&rest, at, bytes);
+  return mix(hash ^ rest);
+}
+
+std::string describe_mismatch(const std::vector<Arrived>& arrived) {
+  const auto differ = [&](auto&& field) {
+    for (const Arrived& a : arrived)
+      if (field(a.signature) != field(arrived.front().signature)) return true;
+    return false;
+  };
+  const bool collective = differ([](const Signature& s) { return s.collective; });
+  const bool op = differ([](const Signature& s) { return std::pair(s.op, s.op_detail); });
+  const bool root = differ([](const Signature& s) { return s.root; });
+  const bool backend = differ([](const Signature& s) { return s.backend; });
+  const bool deterministic = differ([](const Signature& s) { return s.deterministic; });
+  const bool counts = differ([](const Signature& s) { return std::pair(s.has_counts, s.counts_hash); });
+  const std::vector<std::string_view> backends = backend_names();
+
+  const auto describe = [&](const Signature& s) {
+    std::string text;
+    if (collective) text += fmt::format("{} of ", to_string(s.collective));
+    text += fmt::format("{} x {}", s.count, to_string(s.type));
+    if (op) text += fmt::format(" {}", to_string(s.op));
+    if (op && s.op == ReduceOp::Kind::pre_scaled_sum)
+      text += fmt::format(" by {}", std::bit_cast<double>(s.op_detail));
+    if (root) text += fmt::format(" root {}", s.root);
+    if (backend) text += fmt::format(" backend {}", s.backend < backends.size() ? backends[s.backend] : "?");
+    if (deterministic) text += s.deterministic ? " deterministic" : " not deterministic";
+    if (counts) text += s.has_counts ? fmt::format(" counts {:08x}", s.counts_hash >> 32) : " equal parts";
+    return text;
+  };
+
+  // Ranks that passed the same stand together; the smallest group, most likely the culprit, comes first.
+  std::vector<std::pair<std::string, std::vector<Rank>>> groups;
+  for (const Arrived& a : arrived) {
+    const std::string text = describe(a.signature);
+    auto group = groups.begin();
+    while (group != groups.end() && group->first != text) ++group;
+    if (group == groups.end()) group = groups.insert(groups.end(), {text, {}});
+    group->second.push_back(a.rank);
+  }
+  std::stable_sort(groups.begin(), groups.end(),
+                   [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
+  std::string text;
+  for (const auto& [what, ranks] : groups)
+    text += fmt::format("{}{} passed {}", text.empty() ? "" : ", ", ranks_text(ranks), what);
+  return text;
+}
+
+}  // namespace collectives

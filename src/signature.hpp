@@ -1,0 +1,57 @@
+// What a rank asks for, in a form that ranks can compare.
+//
+// Every unit of data that moves (a line, a message, a staged chunk) carries its call's *tag*: the sequence number and a
+// hash of the signature. A tag with the right number and another hash is a mismatched call, seen before any of its data
+// is used. The full signatures stand in the arrival records, for the error message.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "collectives/types.hpp"
+
+namespace collectives {
+
+struct Signature {
+  Collective collective = Collective::all_reduce;
+  DataType type = DataType::f32;
+  ReduceOp::Kind op = ReduceOp::Kind::sum;
+  std::uint8_t backend = 0;         ///< index in backend_names()
+  bool deterministic = false;
+  bool has_counts = false;          ///< a v-variant
+  BufferKind kind = BufferKind::ordinary;  ///< may differ between ranks: not part of the hash
+  Rank root = 0;
+  std::uint64_t count = 0;          ///< elements of the whole vector
+  std::uint64_t op_detail = 0;      ///< bits of the factor, or hash of the user op's name
+  std::uint64_t counts_hash = 0;    ///< of a v-variant's counts
+
+  bool operator==(const Signature&) const = default;
+};
+
+/// The words of an arrival record.
+using SignatureWords = std::array<std::uint64_t, 4>;
+SignatureWords pack(const Signature&) noexcept;
+Signature unpack(const SignatureWords&) noexcept;
+
+/// Sequence number in the low half, hash of number and signature in the high half. The number wraps after 2^32 calls; a
+/// stale tag would have to be exactly that many calls old, and everything that carries tags is overwritten long before.
+std::uint64_t make_tag(std::uint64_t sequence, const Signature&) noexcept;
+constexpr std::uint32_t number_of(std::uint64_t tag) noexcept { return static_cast<std::uint32_t>(tag); }
+/// The same hash under another number: for units that are counted otherwise than calls.
+constexpr std::uint64_t renumbered(std::uint64_t tag, std::uint64_t number) noexcept {
+  return (tag >> 32 << 32) | static_cast<std::uint32_t>(number);
+}
+
+std::uint64_t hash_bytes(const void* data, std::size_t bytes, std::uint64_t seed = 0) noexcept;
+
+/// Who passed what, for an error: "rank 3 passed 4096 x bf16, ranks 0-2 passed 4095 x bf16". Names only what differs.
+struct Arrived {
+  Rank rank;
+  Signature signature;
+};
+std::string describe_mismatch(const std::vector<Arrived>&);
+
+}  // namespace collectives

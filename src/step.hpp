@@ -1,0 +1,68 @@
+// The vocabulary of algorithms. An algorithm is a function that emits this rank's Steps, and nothing else; the Steps are
+// performed (executor), counted (plan), printed (explain) and proved (tests).
+//
+// A Step takes one range from some ranks (or nobody), combines it or not, keeps it or not, and hands it to some ranks
+// (or nobody). Both ends of a message compute the same range, so messages need no description of what they hold.
+// A host Step is a whole stage among the ranks of this host, which share memory and need no messages for it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "collectives/types.hpp"
+#include "parts.hpp"
+
+namespace collectives {
+
+/// Some ranks, in the order in which contributions are combined. Valid while the emitting call runs.
+using Peers = std::span<const Rank>;
+
+/// Where a rank's own value is read or kept.
+enum class Place : std::uint8_t {
+  nowhere,
+  input,   ///< the caller's contribution
+  output,  ///< the caller's result
+  work     ///< a partial result that has no room in the output: one range at a time
+};
+
+struct Step {
+  enum class Kind : std::uint8_t { exchange, host_reduce_scatter, host_all_gather, host_all_reduce, host_barrier };
+
+  Kind kind = Kind::exchange;
+  Peers from = {};               ///< whose values; this rank among them stands for its own value
+  Peers to = {};                 ///< who receives the value
+  Range range = {};              ///< of the value
+  bool reduce = false;           ///< combine the values in the order of `from`
+  bool raw = false;              ///< what peers send are contributions, not partial results
+  bool finish = false;           ///< the value is complete: divide, round
+  Place own = Place::input;      ///< where the own value is read
+  Place keep = Place::nowhere;   ///< where the value is kept
+
+  // Of host Steps: local rank l deals with parts[which[l]], or with nothing beyond the end of `which`.
+  Parts parts = {};
+  Peers which = {};
+  int only = -1;                 ///< when >= 0: this local rank alone deals with parts[0]
+};
+
+/// My value goes out as it is.
+constexpr Step send(Peers to, Range range, Place own) { return {.to = to, .range = range, .own = own}; }
+/// Their value comes in and stays.
+constexpr Step receive(Peers from, Range range) { return {.from = from, .range = range, .keep = Place::output}; }
+/// Their value comes in, stays and goes on.
+constexpr Step forward(Peers from, Peers to, Range range) {
+  return {.from = from, .to = to, .range = range, .keep = Place::output};
+}
+/// My value from one place to another.
+constexpr Step copy(Range range, Place own, Place keep) { return {.range = range, .own = own, .keep = keep}; }
+
+/// The values of `from`, this rank's own among them, become one partial result, which goes on.
+constexpr Step combine(Peers from, Peers to, Range range, Place own, bool raw) {
+  return {.from = from, .to = to, .range = range, .reduce = true, .raw = raw, .own = own};
+}
+/// The same, complete and kept; it may go on as well.
+constexpr Step complete(Peers from, Peers to, Range range, Place own, bool raw, bool finish, Place keep) {
+  return {.from = from, .to = to, .range = range, .reduce = true, .raw = raw, .finish = finish, .own = own,
+          .keep = keep};
+}
+
+}  // namespace collectives

@@ -1,0 +1,33 @@
+// Sizes as people type them on the command lines of the programs: "64M" is 67108864.
+#pragma once
+
+#include <cctype>
+#include <charconv>
+#include <cstddef>
+#include <limits>
+#include <optional>
+#include <string_view>
+#include <system_error>
+
+namespace collectives {
+
+/// A whole number of bytes, K, M, G or T (powers of 1024; "KiB" and "KB" mean the same as "K").
+/// Empty for anything else, and for what does not fit.
+inline std::optional<std::size_t> parse_bytes(std::string_view text) {
+  std::size_t number = 0;
+  const auto [end, error] = std::from_chars(text.begin(), text.end(), number);
+  if (error != std::errc()) return std::nullopt;
+  const std::string_view unit = text.substr(static_cast<std::size_t>(end - text.begin()));
+  if (unit.empty() || unit == "B") return number;
+  const std::size_t power =
+      std::string_view("BKMGT").find(static_cast<char>(std::toupper(static_cast<unsigned char>(unit.front()))));
+  const std::string_view rest = unit.substr(1);
+  if (power == 0 || power == std::string_view::npos || (!rest.empty() && rest != "B" && rest != "iB")) {
+    return std::nullopt;
+  }
+  const auto shift = static_cast<unsigned>(10 * power);
+  if (number > (std::numeric_limits<std::size_t>::max() >> shift)) return std::nullopt;
+  return number << shift;
+}
+
+}  // namespace collectives

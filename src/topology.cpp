@@ -1,0 +1,50 @@
+// Topologies from a formula, from host names, and in words.
+#include "collectives/topology.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <unordered_map>
+
+#include "collectives/error.hpp"
+
+namespace collectives {
+
+Topology Topology::regular(int ranks, int ranks_per_host, int cores_per_host) {
+  if (ranks < 1 || ranks_per_host < 1) {
+    throw Error(Errc::invalid_argument,
+                fmt::format("a topology of {} ranks, {} to a host: both must be at least 1", ranks, ranks_per_host));
+  }
+  Topology topology{.hosts = {}, .cores_per_host = cores_per_host};
+  for (Rank rank = 0; rank < ranks; ++rank) {
+    if (rank % ranks_per_host == 0) topology.hosts.emplace_back();
+    topology.hosts.back().push_back(rank);
+  }
+  return topology;
+}
+
+Topology Topology::from_hosts(const std::vector<std::string>& names, int cores_per_host) {
+  Topology topology{.hosts = {}, .cores_per_host = cores_per_host};
+  std::unordered_map<std::string_view, std::size_t> host_of;
+  for (std::size_t rank = 0; rank < names.size(); ++rank) {
+    const auto [entry, is_new] = host_of.try_emplace(names[rank], topology.hosts.size());
+    if (is_new) topology.hosts.emplace_back();
+    topology.hosts[entry->second].push_back(static_cast<Rank>(rank));
+  }
+  return topology;
+}
+
+std::string to_string(const Topology& topology) {
+  const int ranks = topology.ranks();
+  if (ranks == 1) return "1 rank";
+  if (topology.one_host()) return fmt::format("{} ranks (1 host)", ranks);
+  std::vector<std::size_t> sizes;
+  std::ranges::transform(topology.hosts, std::back_inserter(sizes), &std::vector<Rank>::size);
+  if (std::ranges::adjacent_find(sizes, std::ranges::not_equal_to{}) == sizes.end() && !sizes.empty()) {
+    return fmt::format("{} ranks ({} hosts x {})", ranks, sizes.size(), sizes.front());
+  }
+  return fmt::format("{} ranks ({} hosts: {})", ranks, sizes.size(), fmt::join(sizes, " + "));
+}
+
+}  // namespace collectives

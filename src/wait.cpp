@@ -1,0 +1,40 @@
+#include "wait.hpp"
+
+#include <sched.h>
+#include <time.h>
+
+#include <algorithm>
+
+namespace collectives {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto kSpin = 200us;         // longer than it takes to wake a halted virtual core
+constexpr auto kYield = 2ms;          // yielding hands the core to whoever is waited for
+constexpr auto kLongestSleep = 1ms;
+constexpr auto kLookEvery = 1ms;
+
+}  // namespace
+
+void Waiter::yield() noexcept { ::sched_yield(); }
+
+bool Waiter::pause_with_clock() noexcept {
+  const auto now = Clock::now();
+  if (started_ == Clock::time_point{}) started_ = looked_ = now;
+  const auto waited = now - started_;
+  if (waited > kYield) {
+    const auto sleep = std::min<std::chrono::nanoseconds>(waited / 8, kLongestSleep);
+    const timespec time{0, static_cast<long>(sleep.count())};
+    ::nanosleep(&time, nullptr);
+  } else if (crowded_ || waited > kSpin) {
+    yield();
+  } else {
+    relax();
+  }
+  if (now - looked_ < kLookEvery) return false;
+  looked_ = now;
+  return true;
+}
+
+}  // namespace collectives

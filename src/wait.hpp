@@ -1,0 +1,47 @@
+// The one way to wait: spin, then yield, then sleep.
+//
+// Spinning answers within a cache miss, and is right while every rank has a core. With more ranks than cores the rank
+// that is waited for may be waiting for this core, so the wait yields at once. A wait that has lasted a while sleeps for
+// an eighth of what it has waited so far, at most a millisecond: it costs at most an eighth more than the wait itself,
+// and nobody has to know who sleeps.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+namespace collectives {
+
+class Waiter {
+ public:
+  /// `crowded`: more ranks than cores.
+  explicit Waiter(bool crowded) noexcept : crowded_(crowded) {}
+
+  /// Waits a little. True about every millisecond: time to look at deadlines, aborts and lost peers.
+  bool pause() noexcept {
+    if (++turns_ % (crowded_ ? 8 : 64) != 0) {
+      crowded_ ? yield() : relax();
+      return false;
+    }
+    return pause_with_clock();
+  }
+  /// What was waited for has happened: the next pause() begins a new wait.
+  void progressed() noexcept { turns_ = 0; started_ = {}; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  static void relax() noexcept {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+  }
+  static void yield() noexcept;
+  bool pause_with_clock() noexcept;
+
+  bool crowded_;
+  std::uint32_t turns_ = 0;
+  Clock::time_point started_{}, looked_{};
+};
+
+}  // namespace collectives

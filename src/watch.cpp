@@ -1,0 +1,263 @@
+#include "watch.hpp"
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include "text.hpp"
+
+namespace collectives {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kLookForLostEvery = 10ms;   // a system call per peer
+constexpr auto kTellRecordAfter = 100ms;   // a call this late tells the other hosts what it is
+constexpr auto kGatherRecords = 50ms;      // how long a mismatch waits for the records of stragglers
+constexpr auto kGatherRemoteRecords = 500ms;
+
+void copy_text(char* to, std::size_t room, std::string_view text) {
+  const std::size_t bytes = std::min(room - 1, text.size());
+  std::memcpy(to, text.data(), bytes);
+  to[bytes] = '\0';
+}
+
+}  // namespace
+
+Watch::Watch(const Seat& seat, Arena& arena, Wire* wire)
+    : seat_(seat), arena_(arena), wire_(wire), remote_(seat.world.members.size()) {}
+
+Watch::~Watch() { arena_.block(arena_.self()).departed.value.store(1, std::memory_order_release); }
+
+std::string Watch::operation(const Call& call) {
+  std::string text = fmt::format("{} #{}", to_string(call.signature.collective), call.sequence);
+  if (!call.name.empty()) text += fmt::format(" ({})", call.name);
+  return text;
+}
+
+void Watch::arrive(const Call& call) noexcept {
+  RankBlock& mine = arena_.block(arena_.self());
+  ArrivalRecord& record = mine.records[call.sequence % kRecords];
+  const SignatureWords words = pack(call.signature);
+  // A reader trusts the words only between two equal readings of the sequence number.
+  record.sequence.store(0, std::memory_order_relaxed);
+  for (std::size_t w = 0; w < words.size(); ++w) record.words[w].store(words[w], std::memory_order_release);
+  record.sequence.store(call.sequence, std::memory_order_release);
+  mine.arrived.value.store(call.sequence, std::memory_order_release);
+  if (wire_ != nullptr) arrived_at_ = Clock::now();
+}
+
+void Watch::complete(std::uint64_t sequence) noexcept {
+  arena_.block(arena_.self()).completed.value.store(sequence, std::memory_order_release);
+}
+
+bool Watch::record_of(int local, std::uint64_t sequence, Signature& signature) const {
+  const ArrivalRecord& record = arena_.block(local).records[sequence % kRecords];
+  if (record.sequence.load(std::memory_order_acquire) != sequence) return false;
+  SignatureWords words;
+  for (std::size_t w = 0; w < words.size(); ++w) words[w] = record.words[w].load(std::memory_order_acquire);
+  if (record.sequence.load(std::memory_order_relaxed) != sequence) return false;
+  signature = unpack(words);
+  return true;
+}
+
+Watch::Standing Watch::standing(Rank rank, std::uint64_t sequence, Signature& signature) const {
+  if (seat_.host_of(rank) == seat_.grid.host) {
+    const int local = seat_.local_of(rank);
+    if (record_of(local, sequence, signature)) return Standing::here;
+    const std::uint64_t at = arena_.block(local).arrived.value.load(std::memory_order_acquire);
+    return at > sequence ? Standing::passed : Standing::not_arrived;
+  }
+  const Remote& remote = remote_[static_cast<std::size_t>(rank)];
+  signature = remote.signature;
+  return remote.sequence == sequence ? Standing::here
+         : remote.sequence > sequence ? Standing::passed
+                                      : Standing::not_arrived;
+}
+
+std::vector<Arrived> Watch::arrived(const Call& call) const {
+  std::vector<Arrived> ranks;
+  for (const Rank rank : seat_.world.members) {
+    Signature signature;
+    if (standing(rank, call.sequence, signature) == Standing::here || rank == seat_.world.self)
+      ranks.push_back({rank, rank == seat_.world.self ? call.signature : signature});
+  }
+  return ranks;
+}
+
+std::string Watch::missing_text(const Call& call) const {
+  std::vector<Rank> missing;
+  for (const Rank rank : seat_.world.members) {
+    Signature signature;
+    if (rank != seat_.world.self && standing(rank, call.sequence, signature) == Standing::not_arrived)
+      missing.push_back(rank);
+  }
+  if (missing.empty()) return "all ranks have arrived";
+  return fmt::format("{} {} not arrived", ranks_text(missing), missing.size() == 1 ? "has" : "have");
+}
+
+// ---- failures ----
+
+void Watch::raise(Errc code, Rank peer, std::string_view operation, std::string_view text) noexcept {
+  AbortBlock& block = arena_.abort_block();
+  std::uint32_t none = 0;
+  if (!block.state.compare_exchange_strong(none, 1, std::memory_order_acq_rel)) return;
+  block.code = static_cast<std::uint32_t>(code);
+  block.peer = peer;
+  copy_text(block.operation, sizeof block.operation, operation);
+  copy_text(block.text, sizeof block.text, text);
+  block.state.store(2, std::memory_order_release);
+}
+
+void Watch::throw_failure() {
+  AbortBlock& block = arena_.abort_block();
+  // Whoever is writing the failure needs microseconds, unless it dies just then.
+  const auto patience = Clock::now() + 100ms;
+  while (block.state.load(std::memory_order_acquire) == 1 && Clock::now() < patience) ::sched_yield();
+  if (block.state.load(std::memory_order_acquire) != 2)
+    throw Error(Errc::peer_lost, "a rank was lost while it reported a failure", seat_.world.self);
+  if (wire_ != nullptr && !failure_told_) {
+    failure_told_ = true;
+    tell_hosts(fmt::format("A {} {}\n{}\n{}", block.code, block.peer, block.operation, block.text));
+  }
+  throw Error(static_cast<Errc>(block.code), block.text, seat_.world.self, block.peer, block.operation);
+}
+
+void Watch::raise_mismatch(const Call& call, Rank peer) {
+  // The peer's record is there: it was published before the data that gave the mismatch away. Others may be microseconds
+  // behind; the error is better with them in it.
+  const bool remote = wire_ != nullptr && seat_.host_of(peer) != seat_.grid.host;
+  const auto patience = Clock::now() + (remote ? kGatherRemoteRecords : kGatherRecords);
+  arrived_at_ = {};
+  std::vector<Arrived> ranks;
+  for (;;) {
+    look_for_mismatch(call);  // throws when the records show who passed what
+    ranks = arrived(call);
+    if (Clock::now() >= patience) break;
+    if (wire_ != nullptr) poll_control();
+    check();
+    ::sched_yield();
+  }
+  const std::string op = operation(call);
+  raise(Errc::mismatch, peer, op,
+        fmt::format("{}: rank {} is at another call: the ranks do not issue the same operations in the same order", op,
+                    peer));
+  throw_failure();
+}
+
+void Watch::raise_timeout(const Call& call, std::chrono::nanoseconds waited) {
+  const std::string op = operation(call);
+  const std::string missing = missing_text(call);
+  Rank first = kNoRank;
+  for (const Rank rank : seat_.world.members) {
+    Signature signature;
+    if (first == kNoRank && rank != seat_.world.self &&
+        standing(rank, call.sequence, signature) == Standing::not_arrived)
+      first = rank;
+  }
+  raise(Errc::timeout, first, op,
+        fmt::format("{}: timed out after {:.1f} s on rank {}: {}", op, std::chrono::duration<double>(waited).count(),
+                    seat_.world.self, missing));
+  throw_failure();
+}
+
+// ---- the slow path ----
+
+void Watch::look(const Call& call) {
+  if (wire_ != nullptr) poll_control();
+  check();
+  look_for_mismatch(call);
+  look_for_lost(call);
+}
+
+void Watch::listen() {
+  if (wire_ != nullptr) poll_control();
+  check();
+}
+
+void Watch::look_for_mismatch(const Call& call) {
+  const std::uint64_t mine = make_tag(call.sequence, call.signature);
+  const auto disagree = [&](const std::vector<Arrived>& ranks) {
+    return std::find_if(ranks.begin(), ranks.end(), [&](const Arrived& a) {
+      return make_tag(call.sequence, a.signature) != mine;
+    });
+  };
+  std::vector<Arrived> ranks = arrived(call);
+  if (disagree(ranks) == ranks.end()) return;
+  // Give those who are on their way a moment, so that the error can say who is in the majority.
+  for (const auto patience = Clock::now() + kGatherRecords;
+       ranks.size() < seat_.world.members.size() && Clock::now() < patience;) {
+    ::sched_yield();
+    check();
+    ranks = arrived(call);
+  }
+  const std::string op = operation(call);
+  raise(Errc::mismatch, disagree(ranks)->rank, op, fmt::format("{}: {}", op, describe_mismatch(ranks)));
+  throw_failure();
+}
+
+void Watch::look_for_lost(const Call& call) {
+  const auto now = Clock::now();
+  if (now - lost_looked_ < kLookForLostEvery) return;
+  lost_looked_ = now;
+  const Peers here = seat_.grid.here();
+  for (int local = 0; local < arena_.ranks(); ++local) {
+    if (arena_.alive(local)) continue;
+    RankBlock& block = arena_.block(local);
+    // What it did before it went stays done: only an unfinished call suffers.
+    if (block.completed.value.load(std::memory_order_acquire) >= call.sequence) continue;
+    const Rank rank = here[static_cast<std::size_t>(local)];
+    const std::string op = operation(call);
+    const bool left = block.departed.value.load(std::memory_order_acquire) != 0;
+    raise(Errc::peer_lost, rank, op,
+          fmt::format("{}: rank {} was lost: {} after its call #{}", op, rank,
+                      left ? "it left the communicator" : "its process ended",
+                      block.completed.value.load(std::memory_order_acquire)));
+    throw_failure();
+  }
+}
+
+// ---- between hosts ----
+
+void Watch::tell_hosts(std::string_view text) noexcept {
+  for (const Rank rank : seat_.world.members)
+    if (seat_.host_of(rank) != seat_.grid.host) try {
+        wire_->post_control(rank, text);
+      } catch (const std::exception&) {  // the failure that is being told stands; this rank throws it either way
+      }
+}
+
+void Watch::poll_control() {
+  while (const auto message = wire_->poll_control()) {
+    const auto& [from, text] = *message;
+    if (text.starts_with("A ")) {
+      unsigned code = 0;
+      int peer = kNoRank, read = 0;
+      std::sscanf(text.c_str(), "A %u %d\n%n", &code, &peer, &read);
+      const std::size_t line = text.find('\n', static_cast<std::size_t>(read));
+      if (read == 0 || line == std::string::npos) continue;
+      failure_told_ = true;  // whoever raised it tells everybody
+      raise(static_cast<Errc>(code), peer, std::string_view(text).substr(static_cast<std::size_t>(read), line - static_cast<std::size_t>(read)),
+            std::string_view(text).substr(line + 1));
+    } else if (text.starts_with("R ")) {
+      unsigned long long sequence = 0, w[4] = {};
+      if (std::sscanf(text.c_str(), "R %llu %llu %llu %llu %llu", &sequence, &w[0], &w[1], &w[2], &w[3]) != 5) continue;
+      Remote& remote = remote_[static_cast<std::size_t>(from)];
+      if (sequence >= remote.sequence) remote = {sequence, unpack({w[0], w[1], w[2], w[3]})};
+    }
+  }
+  // A call that waits long tells the other hosts what it is, once; they compare, and know who is missing.
+  const RankBlock& mine = arena_.block(arena_.self());
+  const std::uint64_t sequence = mine.arrived.value.load(std::memory_order_relaxed);
+  if (sequence == record_told_ || Clock::now() - arrived_at_ < kTellRecordAfter) return;
+  record_told_ = sequence;
+  const ArrivalRecord& record = mine.records[sequence % kRecords];
+  tell_hosts(fmt::format("R {} {} {} {} {}", sequence, record.words[0].load(), record.words[1].load(),
+                         record.words[2].load(), record.words[3].load()));
+}
+
+}  // namespace collectives

@@ -1,0 +1,87 @@
+// The watch: who has arrived at which call, who has gone, and the first failure of a communicator, made known to all.
+//
+// A call publishes its arrival record before it moves any data. Nobody looks at the records while things go well. A wait
+// that takes long looks at them: a peer that is at the same call with another signature is a mismatch, one that holds its
+// place no longer is lost, one that never came is named when the deadline passes. The first failure goes into the abort
+// block of the arena and, between hosts, over the control channel, so every rank throws the same error.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "algorithm.hpp"
+#include "collectives/error.hpp"
+#include "collectives/transport.hpp"
+#include "shared_memory/arena.hpp"
+#include "signature.hpp"
+
+namespace collectives {
+
+class Watch {
+ public:
+  /// One call, as the watch sees it.
+  struct Call {
+    std::uint64_t sequence = 0;
+    Signature signature;
+    std::string_view name;  ///< of the tensor, may be empty
+  };
+
+  Watch(const Seat& seat, Arena& arena, Wire* wire);
+  /// Leaves in good order: others need not take this for a death.
+  ~Watch();
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+
+  /// Publishes the arrival record of a call this rank enters.
+  void arrive(const Call&) noexcept;
+  void complete(std::uint64_t sequence) noexcept;
+
+  /// Throws the communicator's failure if it has one. One load while it has none.
+  void check() {
+    if (arena_.abort_block().state.load(std::memory_order_acquire) != 0) throw_failure();
+  }
+  /// The slow path of a wait for `call`: control messages, mismatches, lost peers. Throws what it finds.
+  void look(const Call& call);
+  /// What a rank that has nothing to wait for should still notice: control messages. Throws the failure.
+  void listen();
+
+  /// Makes a failure known to all; the first one stands. Does not throw.
+  void raise(Errc code, Rank peer, std::string_view operation, std::string_view text) noexcept;
+  /// A tag of `call` was not as expected: names who passed what. Throws.
+  [[noreturn]] void raise_mismatch(const Call& call, Rank peer);
+  /// The deadline of `call` has passed after `waited`. Throws.
+  [[noreturn]] void raise_timeout(const Call& call, std::chrono::nanoseconds waited);
+  [[noreturn]] void throw_failure();
+
+  /// "all_reduce #17", "all_reduce #17 (fc1)"
+  static std::string operation(const Call& call);
+  /// Whom a call waits for: "rank 3 has not arrived", "all ranks have arrived".
+  std::string missing_text(const Call& call) const;
+
+ private:
+  enum class Standing { not_arrived, here, passed };
+  struct Remote {
+    std::uint64_t sequence = 0;
+    Signature signature;
+  };
+  Standing standing(Rank rank, std::uint64_t sequence, Signature& signature) const;
+  bool record_of(int local, std::uint64_t sequence, Signature& signature) const;
+  std::vector<Arrived> arrived(const Call& call) const;
+  void look_for_mismatch(const Call& call);
+  void look_for_lost(const Call& call);
+  void tell_hosts(std::string_view text) noexcept;
+  void poll_control();
+
+  const Seat& seat_;
+  Arena& arena_;
+  Wire* wire_;
+  bool failure_told_ = false;           // to the other hosts
+  std::uint64_t record_told_ = 0;       // sequence number of the record last sent there
+  std::chrono::steady_clock::time_point arrived_at_{}, lost_looked_{};
+  std::vector<Remote> remote_;          // newest record of ranks of other hosts, if they have sent one
+};
+
+}  // namespace collectives

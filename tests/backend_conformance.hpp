@@ -1,0 +1,397 @@
+// What every backend must do: every collective, in place and out of place, any count, any root, the same bits on every
+// rank. A backend enters with one line in backend_test.cpp.
+//
+// Inputs are small integers, so every order of summation is exact and results are compared bit for bit; the arithmetic
+// itself (rounding, NaN, overflow) is reduction_test's subject.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "collectives/communicator.hpp"
+#include "support/hosts.hpp"
+#include "support/ranks.hpp"
+
+namespace collectives::testing {
+
+/// A world to run in: ranks of one host, or of several.
+struct World {
+  std::string name;
+  std::vector<int> hosts;  ///< hosts[r]: the host of rank r
+  int ranks() const { return static_cast<int>(hosts.size()); }
+};
+
+inline std::vector<World> worlds() {
+  return {{"1", {0}},
+          {"2", {0, 0}},
+          {"3", {0, 0, 0}},
+          {"4", {0, 0, 0, 0}},
+          {"7", {0, 0, 0, 0, 0, 0, 0}},
+          {"2hosts_of_1", {0, 1}},
+          {"2hosts_of_2", {0, 0, 1, 1}},
+          {"3hosts_unequal", {0, 0, 1, 2, 2, 2}},
+          {"2hosts_interleaved", {0, 1, 0, 1, 1}},
+          {"5hosts_of_1", {0, 1, 2, 3, 4}}};
+}
+
+/// Small integers that differ between ranks and positions.
+template <class T>
+T value_of(Rank rank, std::size_t index) {
+  return static_cast<T>(static_cast<float>(1 + (static_cast<std::size_t>(rank) * 3 + index * 5) % 7));
+}
+template <class T>
+std::vector<T> input_of(Rank rank, std::size_t count) {
+  std::vector<T> values(count);
+  for (std::size_t i = 0; i < count; ++i) values[i] = value_of<T>(rank, i);
+  return values;
+}
+template <class T>
+std::vector<T> sum_of(int ranks, std::size_t count) {
+  std::vector<T> values(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    float sum = 0;
+    for (Rank r = 0; r < ranks; ++r) sum += static_cast<float>(value_of<T>(r, i));
+    values[i] = static_cast<T>(sum);
+  }
+  return values;
+}
+template <class T>
+bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
+}
+
+/// Counts that are awkward for p ranks, and two that take several rounds.
+inline std::vector<std::size_t> awkward_counts(int p) {
+  const auto n = static_cast<std::size_t>(p);
+  return {0, 1, n - 1, n, n + 1, 3 * n + 2, 611, 40'009, 150'001};
+}
+
+class BackendConformance : public ::testing::TestWithParam<std::tuple<const char*, World>> {
+ protected:
+  int ranks() const { return std::get<1>(GetParam()).ranks(); }
+  void run(const std::function<void(Communicator&)>& f, CommunicatorOptions options = {}) {
+    options.backend = std::get<0>(GetParam());
+    options.timeout = std::chrono::seconds(60);
+    run_hosts(std::get<1>(GetParam()).hosts, f, options);
+  }
+};
+
+TEST_P(BackendConformance, AllReducesAnyCount) {
+  run([](Communicator& comm) {
+    for (const std::size_t count : awkward_counts(comm.size())) {
+      const auto in = input_of<float>(comm.rank(), count), expected = sum_of<float>(comm.size(), count);
+      std::vector<float> out(count, -1), inout = in;
+      comm.all_reduce(in, out);
+      EXPECT_TRUE(same_bits(out, expected)) << count << " elements";
+      comm.all_reduce(inout);
+      EXPECT_TRUE(same_bits(inout, expected)) << count << " elements in place";
+    }
+  });
+}
+
+TEST_P(BackendConformance, ReduceScattersAnyCount) {
+  run([](Communicator& comm) {
+    const auto p = static_cast<std::size_t>(comm.size()), self = static_cast<std::size_t>(comm.rank());
+    for (const std::size_t count : awkward_counts(comm.size())) {
+      auto in = input_of<float>(comm.rank(), count * p);
+      const auto all = sum_of<float>(comm.size(), count * p);
+      const std::vector<float> expected(all.begin() + static_cast<std::ptrdiff_t>(self * count),
+                                        all.begin() + static_cast<std::ptrdiff_t>((self + 1) * count));
+      std::vector<float> out(count, -1);
+      comm.reduce_scatter(in, out);
+      EXPECT_TRUE(same_bits(out, expected)) << count << " elements";
+      const std::span<float> mine(in.data() + self * count, count);
+      comm.reduce_scatter(in, mine);
+      EXPECT_TRUE(same_bits(std::vector<float>(mine.begin(), mine.end()), expected)) << count << " elements in place";
+    }
+  });
+}
+
+TEST_P(BackendConformance, AllGathersAnyCount) {
+  run([](Communicator& comm) {
+    const auto p = static_cast<std::size_t>(comm.size()), self = static_cast<std::size_t>(comm.rank());
+    for (const std::size_t count : awkward_counts(comm.size())) {
+      std::vector<float> expected;
+      for (Rank r = 0; r < comm.size(); ++r) {
+        const auto part = input_of<float>(r, count);
+        expected.insert(expected.end(), part.begin(), part.end());
+      }
+      const auto in = input_of<float>(comm.rank(), count);
+      std::vector<float> out(count * p, -1), inout(count * p, -1);
+      comm.all_gather(in, out);
+      EXPECT_TRUE(same_bits(out, expected)) << count << " elements";
+      const std::span<float> mine(inout.data() + self * count, count);
+      std::copy(in.begin(), in.end(), mine.begin());
+      comm.all_gather(mine, inout);
+      EXPECT_TRUE(same_bits(inout, expected)) << count << " elements in place";
+    }
+  });
+}
+
+TEST_P(BackendConformance, BroadcastsFromAnyRoot) {
+  run([](Communicator& comm) {
+    for (Rank root = 0; root < comm.size(); ++root)
+      for (const std::size_t count : awkward_counts(comm.size())) {
+        const auto expected = input_of<float>(root, count);
+        auto inout = input_of<float>(comm.rank(), count);
+        const auto in = inout;
+        std::vector<float> out(count, -1);
+        comm.broadcast(in, out, root);
+        EXPECT_TRUE(same_bits(out, expected)) << count << " elements from " << root;
+        comm.broadcast(inout, root);
+        EXPECT_TRUE(same_bits(inout, expected)) << count << " elements in place from " << root;
+      }
+  });
+}
+
+TEST_P(BackendConformance, ReducesToAnyRoot) {
+  run([](Communicator& comm) {
+    for (Rank root = 0; root < comm.size(); ++root)
+      for (const std::size_t count : awkward_counts(comm.size())) {
+        const auto in = input_of<float>(comm.rank(), count), expected = sum_of<float>(comm.size(), count);
+        const bool at_root = comm.rank() == root;
+        std::vector<float> out(at_root ? count : 0, -1), inout = in;
+        comm.reduce(in, out, ReduceOp::sum, root);
+        EXPECT_TRUE(!at_root || same_bits(out, expected)) << count << " elements to " << root;
+        comm.reduce(inout, inout, ReduceOp::sum, root);
+        EXPECT_TRUE(same_bits(inout, at_root ? expected : in)) << count << " elements in place to " << root;
+      }
+  });
+}
+
+TEST_P(BackendConformance, PartsOfUnequalLength) {
+  run([](Communicator& comm) {
+    const auto p = static_cast<std::size_t>(comm.size()), self = static_cast<std::size_t>(comm.rank());
+    for (const std::size_t scale : {0u, 1u, 13u, 30'000u}) {
+      std::vector<std::size_t> counts(p);
+      for (std::size_t r = 0; r < p; ++r) counts[r] = (r * 7 + 3) % 4 * scale + (r == 1 ? 1u : 0u);
+      const std::size_t total = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
+      const std::size_t first = std::accumulate(counts.begin(), counts.begin() + comm.rank(), std::size_t{0});
+
+      const auto in = input_of<float>(comm.rank(), total), all = sum_of<float>(comm.size(), total);
+      std::vector<float> out(counts[self], -1);
+      comm.reduce_scatter_v(in, out, counts);
+      EXPECT_TRUE(same_bits(out, {all.begin() + static_cast<std::ptrdiff_t>(first),
+                                  all.begin() + static_cast<std::ptrdiff_t>(first + counts[self])}))
+          << "scale " << scale;
+
+      std::vector<float> expected, gathered(total, -1);
+      for (Rank r = 0; r < comm.size(); ++r) {
+        const auto part = input_of<float>(r, counts[static_cast<std::size_t>(r)]);
+        expected.insert(expected.end(), part.begin(), part.end());
+      }
+      comm.all_gather_v(input_of<float>(comm.rank(), counts[self]), gathered, counts);
+      EXPECT_TRUE(same_bits(gathered, expected)) << "scale " << scale;
+    }
+  });
+}
+
+TEST_P(BackendConformance, BarrierWaitsForEveryone) {
+  std::atomic<int> arrived{0};
+  run([&](Communicator& comm) {
+    for (int lap = 1; lap <= 20; ++lap) {
+      ++arrived;
+      comm.barrier();
+      EXPECT_GE(arrived.load(), lap * comm.size());
+      comm.barrier();
+    }
+  });
+}
+
+template <class T>
+void check_every_op(Communicator& comm) {
+  const UserOp largest{"largest", [](const void* next, void* accumulated, std::size_t count, DataType) {
+                         const T* a = static_cast<const T*>(next);
+                         T* b = static_cast<T*>(accumulated);
+                         for (std::size_t i = 0; i < count; ++i)
+                           if (static_cast<float>(b[i]) < static_cast<float>(a[i])) b[i] = a[i];
+                       }};
+  std::vector<ReduceOp> ops{ReduceOp::sum, ReduceOp::average, ReduceOp::product,
+                            ReduceOp::min, ReduceOp::max,     ReduceOp::user(largest)};
+  if (is_floating(data_type_v<T>)) ops.push_back(ReduceOp::pre_scaled_sum(0.5));
+  for (const ReduceOp& op : ops)
+    for (const std::size_t count : {1u, 5u, 3001u}) {
+      // Ones and twos: products stay exact in every type up to seven ranks.
+      std::vector<T> in(count), expected(count), out(count);
+      for (std::size_t i = 0; i < count; ++i) {
+        double sum = 0, product = 1, low = 2, high = 1;
+        for (Rank r = 0; r < comm.size(); ++r) {
+          const double x = 1 + static_cast<double>((static_cast<std::size_t>(r) + i) % 2);
+          if (r == comm.rank()) in[i] = static_cast<T>(static_cast<float>(x));
+          sum += x;
+          product *= x;
+          low = std::min(low, x);
+          high = std::max(high, x);
+        }
+        double result = high;
+        if (op.kind() == ReduceOp::Kind::sum) result = sum;
+        if (op.kind() == ReduceOp::Kind::product) result = product;
+        if (op.kind() == ReduceOp::Kind::min) result = low;
+        if (op.kind() == ReduceOp::Kind::pre_scaled_sum) result = sum * 0.5;
+        if (op.kind() == ReduceOp::Kind::average) {
+          // Divided in the type's accumulator: f64, f32, or an integer.
+          if constexpr (std::is_same_v<T, double>) result = sum / comm.size();
+          else if constexpr (is_floating(data_type_v<T>))
+            result = static_cast<float>(sum) / static_cast<float>(comm.size());
+          else result = std::trunc(sum / comm.size());
+        }
+        if constexpr (std::is_same_v<T, double>) expected[i] = result;
+        else expected[i] = static_cast<T>(static_cast<float>(result));
+      }
+      comm.all_reduce(in, out, op);
+      EXPECT_TRUE(same_bits(out, expected))
+          << to_string(data_type_v<T>) << ' ' << to_string(op.kind()) << ' ' << count << " all_reduce";
+      std::vector<T> at_root(comm.rank() == 0 ? count : 0);
+      comm.reduce(in, at_root, op, 0);
+      EXPECT_TRUE(comm.rank() != 0 || same_bits(at_root, expected))
+          << to_string(data_type_v<T>) << ' ' << to_string(op.kind()) << ' ' << count << " reduce";
+      std::vector<std::size_t> counts(static_cast<std::size_t>(comm.size()), 0);
+      counts.back() = count;
+      std::vector<T> scattered(counts[static_cast<std::size_t>(comm.rank())]);
+      comm.reduce_scatter_v(in, scattered, counts, op);
+      EXPECT_TRUE(scattered.empty() || same_bits(scattered, expected))
+          << to_string(data_type_v<T>) << ' ' << to_string(op.kind()) << ' ' << count << " reduce_scatter";
+    }
+}
+
+TEST_P(BackendConformance, EveryTypeAndOp) {
+  run([](Communicator& comm) {
+    check_every_op<float>(comm);
+    check_every_op<double>(comm);
+    check_every_op<float16>(comm);
+    check_every_op<bfloat16>(comm);
+    check_every_op<std::int8_t>(comm);
+    check_every_op<std::uint8_t>(comm);
+    check_every_op<std::int32_t>(comm);
+    check_every_op<std::uint32_t>(comm);
+    check_every_op<std::int64_t>(comm);
+    check_every_op<std::uint64_t>(comm);
+  });
+}
+
+/// Values whose sum depends on the order of addition.
+inline std::vector<float> rough_input(Rank rank, std::size_t count) {
+  std::vector<float> values(count);
+  for (std::size_t i = 0; i < count; ++i)
+    values[i] = std::ldexp(static_cast<float>((i * 2654435761u + static_cast<std::size_t>(rank) * 40503u) % 8191) - 4095.f,
+                           static_cast<int>((i + static_cast<std::size_t>(rank) * 5) % 24) - 12);
+  return values;
+}
+
+TEST_P(BackendConformance, EveryRankHasTheSameBits) {
+  run([](Communicator& comm) {
+    for (const std::size_t count : {7u, 4099u, 70'001u}) {
+      std::vector<float> out(count), all(count * static_cast<std::size_t>(comm.size()));
+      comm.all_reduce(rough_input(comm.rank(), count), out, ReduceOp::average);
+      comm.all_gather(out, all);
+      for (Rank r = 0; r < comm.size(); ++r)
+        EXPECT_EQ(std::memcmp(out.data(), all.data() + static_cast<std::size_t>(r) * count, count * sizeof(float)), 0)
+            << "rank " << r << ", " << count << " elements";
+    }
+  });
+}
+
+TEST_P(BackendConformance, DeterministicAddsInRankOrder) {
+  run([](Communicator& comm) {
+    const std::size_t count = 50'021;
+    std::vector<float> expected = rough_input(0, count), out(count);
+    for (Rank r = 1; r < comm.size(); ++r) {
+      const auto next = rough_input(r, count);
+      for (std::size_t i = 0; i < count; ++i) expected[i] += next[i];
+    }
+    comm.all_reduce(rough_input(comm.rank(), count), out, ReduceOp::sum, {.deterministic = true});
+    EXPECT_TRUE(same_bits(out, expected));
+    // A single element travels another way, and gives the same bits.
+    for (const std::size_t i : {std::size_t{0}, count / 2, count - 1}) {
+      const float mine = rough_input(comm.rank(), count)[i];
+      float one = 0;
+      comm.all_reduce(std::span(&mine, 1), std::span(&one, 1), ReduceOp::sum, {.deterministic = true});
+      EXPECT_EQ(one, expected[i]);
+    }
+  });
+}
+
+TEST_P(BackendConformance, OpsThatDoNotCommuteSeeRankOrder) {
+  // Affine maps under composition: associative, not commutative.
+  const UserOp compose{"compose",
+                       [](const void* next, void* accumulated, std::size_t count, DataType) {
+                         const auto* a = static_cast<const std::uint32_t*>(next);
+                         auto* b = static_cast<std::uint32_t*>(accumulated);
+                         for (std::size_t i = 0; i < count; ++i) {  // high half: factor, low half: offset, modulo 2^16
+                           const std::uint32_t factor = (a[i] >> 16) * (b[i] >> 16) & 0xffff;
+                           const std::uint32_t offset = ((a[i] >> 16) * (b[i] & 0xffff) + (a[i] & 0xffff)) & 0xffff;
+                           b[i] = factor << 16 | offset;
+                         }
+                       },
+                       false};
+  run([&](Communicator& comm) {
+    for (const std::size_t count : {1u, 9001u}) {
+      const auto input = [&](Rank rank) {
+        std::vector<std::uint32_t> values(count);
+        for (std::size_t i = 0; i < count; ++i)
+          values[i] = (2 * static_cast<std::uint32_t>(rank) + 3) << 16 | static_cast<std::uint32_t>(i % 1000 + 7);
+        return values;
+      };
+      auto expected = input(0);
+      for (Rank r = 1; r < comm.size(); ++r)
+        compose.combine(input(r).data(), expected.data(), count, DataType::u32);
+      std::vector<std::uint32_t> out(count);
+      comm.all_reduce(input(comm.rank()), out, ReduceOp::user(compose));
+      EXPECT_TRUE(same_bits(out, expected));
+    }
+  });
+}
+
+TEST_P(BackendConformance, UnalignedBuffers) {
+  run([](Communicator& comm) {
+    const std::size_t count = 5003;
+    const auto in = input_of<float>(comm.rank(), count), expected = sum_of<float>(comm.size(), count);
+    std::vector<std::byte> from(count * 4 + 1), to(count * 4 + 3);
+    std::memcpy(from.data() + 1, in.data(), count * 4);
+    comm.all_reduce({from.data() + 1, count, DataType::f32}, {to.data() + 3, count, DataType::f32});
+    EXPECT_EQ(std::memcmp(to.data() + 3, expected.data(), count * 4), 0);
+  });
+}
+
+TEST_P(BackendConformance, ManyOperationsUnderWay) {
+  run([](Communicator& comm) {
+    constexpr std::size_t kOperations = 40;
+    std::vector<std::vector<float>> in, out;
+    for (std::size_t k = 0; k < kOperations; ++k) {
+      in.push_back(input_of<float>(comm.rank(), k * 97));
+      out.emplace_back(k * 97, -1.f);
+    }
+    std::vector<Work> works;
+    for (std::size_t k = 0; k < kOperations; ++k)
+      works.push_back(k % 3 == 2 ? comm.broadcast_async(in[k], out[k], static_cast<Rank>(k) % comm.size())
+                                 : comm.all_reduce_async(in[k], out[k]));
+    // Waited for out of order.
+    for (std::size_t k = 0; k < kOperations; ++k) works[(k * 7) % kOperations].wait();
+    for (std::size_t k = 0; k < kOperations; ++k)
+      EXPECT_TRUE(same_bits(out[k], k % 3 == 2 ? input_of<float>(static_cast<Rank>(k) % comm.size(), k * 97)
+                                               : sum_of<float>(comm.size(), k * 97)))
+          << "operation " << k;
+  });
+}
+
+TEST_P(BackendConformance, ARootMayRunAhead) {
+  run([](Communicator& comm) {
+    for (int lap = 0; lap < 200; ++lap) {
+      std::vector<int> data(3, comm.rank() == 0 ? lap : -1);
+      comm.broadcast(data, 0);
+      EXPECT_EQ(data, std::vector<int>(3, lap));
+      int sum = 0;
+      const int one = 1;
+      comm.reduce(std::span(&one, 1), std::span(&sum, 1), ReduceOp::sum, comm.size() - 1);
+      EXPECT_EQ(sum, comm.rank() == comm.size() - 1 ? comm.size() : 0);
+    }
+  });
+}
+
+}  // namespace collectives::testing

@@ -1,0 +1,147 @@
+// Several hosts in one process: ranks are threads, hosts are names, and the wire between them is a queue per pair of
+// ranks. What crosses hosts can be tested, under every sanitizer, without a network.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "collectives/bootstrap.hpp"
+#include "support/ranks.hpp"
+
+namespace collectives::testing {
+
+/// The messages of all wires of one test, by (context, from, to).
+class WireRoom {
+ public:
+  struct Sent {
+    std::uint64_t tag;
+    std::vector<std::byte> bytes;
+  };
+  using Key = std::tuple<std::size_t, Rank, Rank>;
+  std::mutex mutex;
+  std::map<Key, std::deque<Sent>> data;
+  std::map<Key, std::deque<std::string>> control;
+};
+
+class QueueWire final : public Wire {
+ public:
+  QueueWire(std::shared_ptr<WireRoom> room, std::vector<Rank> members, Rank self, std::size_t context,
+            std::size_t frame_bytes)
+      : room_(std::move(room)), members_(std::move(members)), self_(self), context_(context), frame_bytes_(frame_bytes) {
+    for (std::size_t i = 0; i < members_.size(); ++i) frames_.emplace_back(frame_bytes);
+    received_.resize(members_.size());
+    open_.resize(members_.size());
+  }
+  std::string_view name() const noexcept override { return "queue"; }
+  std::size_t frame_bytes() const noexcept override { return frame_bytes_; }
+  std::byte* stage(Rank to) override {
+    const std::lock_guard lock(room_->mutex);
+    return room_->data[key(self_, at(to))].size() < 2 ? frames_[index(to)].data() : nullptr;
+  }
+  void send(Rank to, std::uint64_t tag, std::size_t bytes) override {
+    const std::lock_guard lock(room_->mutex);
+    const auto& frame = frames_[index(to)];
+    room_->data[key(self_, at(to))].push_back({tag, {frame.begin(), frame.begin() + static_cast<std::ptrdiff_t>(bytes)}});
+  }
+  const Message* receive(Rank from) override {
+    Open& open = open_[index(from)];
+    if (open.held) return &open.message;
+    const std::lock_guard lock(room_->mutex);
+    auto& queue = room_->data[key(at(from), self_)];
+    if (queue.empty()) return nullptr;
+    received_[index(from)] = std::move(queue.front());
+    queue.pop_front();
+    const WireRoom::Sent& sent = received_[index(from)];
+    open = {true, {sent.tag, sent.bytes.data(), sent.bytes.size()}};
+    return &open.message;
+  }
+  void release(Rank from) override { open_[index(from)].held = false; }
+  void flush(Deadline) override {}
+  void post_control(Rank to, std::string_view text) override {
+    const std::lock_guard lock(room_->mutex);
+    room_->control[key(self_, at(to))].emplace_back(text);
+  }
+  std::optional<std::pair<Rank, std::string>> poll_control() override {
+    const std::lock_guard lock(room_->mutex);
+    for (std::size_t from = 0; from < members_.size(); ++from) {
+      auto& queue = room_->control[key(members_[from], self_)];
+      if (queue.empty()) continue;
+      std::pair<Rank, std::string> message(static_cast<Rank>(from), std::move(queue.front()));
+      queue.pop_front();
+      return message;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  struct Open {
+    bool held = false;
+    Message message;
+  };
+  static std::size_t index(Rank rank) { return static_cast<std::size_t>(rank); }
+  Rank at(Rank member) const { return members_[index(member)]; }
+  WireRoom::Key key(Rank from, Rank to) const { return {context_, from, to}; }
+
+  std::shared_ptr<WireRoom> room_;
+  std::vector<Rank> members_;
+  Rank self_;
+  std::size_t context_, frame_bytes_;
+  std::vector<std::vector<std::byte>> frames_;
+  std::vector<WireRoom::Sent> received_;
+  std::vector<Open> open_;
+};
+
+/// A thread's bootstrap that claims a host and brings a wire.
+class HostBootstrap final : public Bootstrap {
+ public:
+  HostBootstrap(Bootstrap& threads, std::string host, std::shared_ptr<WireRoom> room,
+                std::shared_ptr<std::atomic<std::size_t>> next_context)
+      : threads_(threads), host_(std::move(host)), room_(std::move(room)), next_context_(std::move(next_context)) {}
+  std::string_view name() const noexcept override { return "hosts"; }
+  Rank rank() const noexcept override { return threads_.rank(); }
+  int size() const noexcept override { return threads_.size(); }
+  std::vector<std::string> all_gather(std::string_view mine, Deadline deadline) override {
+    return threads_.all_gather(mine, deadline);
+  }
+  std::string host() const override { return host_; }
+  WireFactory wire_factory() override {
+    return {[room = room_, self = rank()](const std::vector<Rank>& members, std::size_t context,
+                                          std::size_t frame_bytes) -> std::unique_ptr<Wire> {
+              return std::make_unique<QueueWire>(room, members, self, context, frame_bytes);
+            },
+            next_context_};
+  }
+
+ private:
+  Bootstrap& threads_;
+  std::string host_;
+  std::shared_ptr<WireRoom> room_;
+  std::shared_ptr<std::atomic<std::size_t>> next_context_;
+};
+
+/// Ranks as threads on several hosts; hosts[r] is the number of the host of rank r.
+template <class F>
+void run_hosts(const std::vector<int>& hosts, F&& f, const CommunicatorOptions& options = {}) {
+  auto room = std::make_shared<WireRoom>();
+  run_ranks(static_cast<int>(hosts.size()), [&](Bootstrap& threads) {
+    HostBootstrap bootstrap(threads, "host " + std::to_string(hosts[static_cast<std::size_t>(threads.rank())]), room,
+                            std::make_shared<std::atomic<std::size_t>>(0));
+    Communicator comm(bootstrap, options);
+    f(comm);
+  });
+}
+
+/// Numbered host by host: {2, 3} is ranks 0-1 on host 0, ranks 2-4 on host 1.
+inline std::vector<int> host_by_host(const std::vector<int>& ranks_per_host) {
+  std::vector<int> hosts;
+  for (std::size_t h = 0; h < ranks_per_host.size(); ++h) hosts.insert(hosts.end(), static_cast<std::size_t>(ranks_per_host[h]), static_cast<int>(h));
+  return hosts;
+}
+
+}  // namespace collectives::testing

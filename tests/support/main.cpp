@@ -1,0 +1,12 @@
+// The main of every test program: GoogleTest under a watchdog.
+#include <gtest/gtest.h>
+
+#include "support/watchdog.hpp"
+
+int main(int argc, char** argv) {
+  using collectives::testing::Watchdog;
+  ::testing::InitGoogleTest(&argc, argv);
+  // The list of listeners owns it, and keeps it until the process ends.
+  ::testing::UnitTest::GetInstance()->listeners().Append(new Watchdog(Watchdog::limit_from_environment()));
+  return RUN_ALL_TESTS();
+}

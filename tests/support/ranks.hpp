@@ -1,0 +1,68 @@
+// Ranks as threads, for tests: run the same function on each, and let the first failure out with its rank in front.
+//
+//   run_communicators(4, [](Communicator& comm) { comm.barrier(); });
+#pragma once
+
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "collectives/bootstrap.hpp"
+#include "collectives/communicator.hpp"
+#include "collectives/error.hpp"
+
+namespace collectives::testing {
+
+/// The exception in flight with "rank 3: " in front of its text; an Error stays an Error of the same code.
+inline std::exception_ptr exception_of_rank(Rank rank) {
+  const std::string prefix = "rank " + std::to_string(rank) + ": ";
+  try {
+    throw;
+  } catch (const Error& error) {
+    return std::make_exception_ptr(
+        Error(error.code(), prefix + error.what(), error.rank(), error.peer(), error.operation()));
+  } catch (const std::exception& error) {
+    return std::make_exception_ptr(std::runtime_error(prefix + error.what()));
+  } catch (...) {
+    return std::make_exception_ptr(std::runtime_error(prefix + "an exception that is no std::exception"));
+  }
+}
+
+/// Calls f(Bootstrap&) for each of `ranks` ranks, each in a thread of its own, and joins them all. What was thrown
+/// first is thrown on: later failures are mostly its echo in other ranks.
+template <class F>
+void run_ranks(int ranks, F&& f) {
+  const std::vector<std::unique_ptr<Bootstrap>> bootstraps = bootstrap_threads(ranks);
+  std::mutex mutex;
+  std::exception_ptr first;
+  {
+    std::vector<std::jthread> threads;
+    for (Rank rank = 0; rank < ranks; ++rank) {
+      threads.emplace_back([&, rank] {
+        try {
+          f(*bootstraps[static_cast<std::size_t>(rank)]);
+        } catch (...) {
+          const std::lock_guard lock(mutex);
+          if (!first) first = exception_of_rank(rank);
+        }
+      });
+    }
+  }
+  if (first) std::rethrow_exception(first);
+}
+
+/// Calls f(Communicator&) for each of `ranks` ranks that are threads; see run_ranks().
+template <class F>
+void run_communicators(int ranks, F&& f, const CommunicatorOptions& options = {}) {
+  run_ranks(ranks, [&](Bootstrap& bootstrap) {
+    Communicator comm(bootstrap, options);
+    f(comm);
+  });
+}
+
+}  // namespace collectives::testing

@@ -1,0 +1,39 @@
+// Ends the process when one test runs too long, and names the test: a hang must cost minutes, not a CI slot.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <thread>
+
+namespace collectives::testing {
+
+/// A gtest listener with a thread. When a test exceeds the limit it prints
+/// "watchdog: SUITE.TEST has run for N s" and calls _exit(3).
+class Watchdog final : public ::testing::EmptyTestEventListener {
+ public:
+  /// COLLECTIVES_TEST_WATCHDOG in seconds, else 120.
+  static std::chrono::seconds limit_from_environment();
+
+  explicit Watchdog(std::chrono::seconds limit);
+  ~Watchdog() override;
+
+  void OnTestStart(const ::testing::TestInfo& test) override;
+  void OnTestEnd(const ::testing::TestInfo& test) override;
+
+ private:
+  void watch();
+
+  const std::chrono::seconds limit_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::string test_;  // "SUITE.TEST", empty between tests
+  std::chrono::steady_clock::time_point started_;
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+}  // namespace collectives::testing
