@@ -20,13 +20,13 @@ struct Request {
   /// all_gather.
   std::size_t count = 0;
   DataType type = DataType::f32;
-  ReduceOp op;
+  ReduceOp op = {};
   Rank root = 0;
   bool deterministic = false;
   /// "auto", or the backend or algorithm that is forced.
   std::string_view backend = "auto";
   /// The parts of a v-variant, one count per rank; empty for equal parts.
-  std::vector<std::size_t> counts;
+  std::vector<std::size_t> counts = {};
   bool operator==(const Request&) const = default;
 };
 
@@ -35,7 +35,7 @@ struct Tuning {
   std::size_t inline_bytes = 2048;        ///< up to here a host stage sends its data inside the polled cache lines
   std::size_t chunk_bytes = 256 << 10;    ///< staging per rank and chunk of a host stage
   std::size_t frame_bytes = 64 << 10;     ///< the largest message between ranks
-  double host_latency_us = 0.3;           ///< one meeting of the ranks of a host
+  double host_latency_us = 0.2;           ///< one meeting of the ranks of a host
   double host_us_per_byte = 1.0 / 10e3;   ///< host stage, per byte of the vector and rank
   double message_us = 0.5;                ///< one message inside a host
   double message_us_per_byte = 1.0 / 8e3;

@@ -37,7 +37,8 @@ class Transport {
   virtual std::string_view name() const noexcept = 0;
   /// The largest payload of one message, in bytes.
   virtual std::size_t frame_bytes() const noexcept = 0;
-  /// A frame for the next message to `to`, at least 64-byte aligned; null while all frames to `to` are in flight.
+  /// A frame for the next message to `to`, at least 64-byte aligned; null while all frames to `to` are in flight. There
+  /// are at least two per peer: a ring whose ranks pass messages on while the next has not taken the last one needs them.
   /// Calling it again before send() lends the same frame.
   virtual std::byte* stage(Rank to) = 0;
   /// Hands over the staged frame with `bytes` of payload (at most frame_bytes(), may be 0).

@@ -1,0 +1,121 @@
+// A measurement, with ranks as threads: right results count as right, and wrong ones are found wherever they come from.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <vector>
+
+#include "collectives_bench_measure.hpp"
+#include "support/ranks.hpp"
+
+namespace collectives::bench {
+namespace {
+
+Settings quick() {
+  Settings settings;
+  settings.collectives.assign(std::begin(kCollectives), std::end(kCollectives));
+  settings.max_bytes = 4096;
+  settings.factor = 8;
+  settings.iterations = 3;
+  settings.warmup = 1;
+  settings.odd = true;
+  return settings;
+}
+
+/// Runs every case on `ranks` ranks, rank r with settings(r); `visit` sees rank 0's results.
+template <class SettingsOf, class Visit>
+void measure(int ranks, SettingsOf&& settings_of, Visit&& visit) {
+  testing::run_ranks(ranks, [&](Bootstrap& bootstrap) {
+    const Settings settings = settings_of(bootstrap.rank());
+    Communicator comm(bootstrap);
+    const auto cases = schedule(settings, ranks).cases;
+    Measurement measurement(comm, bootstrap, settings, cases, nullptr);
+    for (const Case& c : cases) {
+      const auto result = measurement.run(c);
+      if (bootstrap.rank() == 0 && result) visit(*result);
+    }
+  });
+}
+
+TEST(BenchMeasurement, RightResultsCountAsRight) {
+  for (const int ranks : {1, 2, 3}) {
+    std::size_t rows = 0;
+    measure(
+        ranks, [](Rank) { return quick(); },
+        [&](const Result& result) {
+          ++rows;
+          EXPECT_EQ(result.wrong, 0) << to_string(result.what.collective) << " " << result.what.count;
+          EXPECT_EQ(result.iterations, 3);
+          EXPECT_LE(result.ours.p50, result.ours.p99);
+          EXPECT_FALSE(result.plan.empty());
+        });
+    EXPECT_GT(rows, 50);
+  }
+}
+
+TEST(BenchMeasurement, OneRanksOtherDataIsFoundByItsPeers) {
+  const auto settings_of = [](Rank rank) {
+    Settings settings = quick();
+    settings.min_bytes = 512;
+    settings.seed = rank == 1 ? 2 : 1;
+    return settings;
+  };
+  measure(3, settings_of, [](const Result& result) {
+    if (result.what.collective == Collective::barrier) return;
+    EXPECT_GT(result.wrong.value(), 0) << to_string(result.what.collective) << " " << result.what.count;
+  });
+}
+
+TEST(BenchMeasurement, BackToBackTimesTheLoop) {
+  const auto settings_of = [](Rank) {
+    Settings settings = quick();
+    settings.back_to_back = true;
+    settings.check = false;
+    return settings;
+  };
+  measure(2, settings_of, [](const Result& result) {
+    EXPECT_EQ(result.wrong, std::nullopt);
+    EXPECT_GT(result.ours.time, 0);
+  });
+}
+
+TEST(BenchMeasurement, IterationsFollowFromTheTime) {
+  const auto settings_of = [](Rank) {
+    Settings settings = quick();
+    settings.collectives = {Collective::all_reduce};
+    settings.iterations = 0;
+    settings.seconds_per_size = 1e-9;
+    return settings;
+  };
+  measure(2, settings_of, [](const Result& result) { EXPECT_EQ(result.iterations, 3); });  // never fewer
+}
+
+/// Counts its calls and does nothing.
+class IdleRival final : public Rival {
+ public:
+  bool has(const Call& call) const override { return call.type != DataType::bf16; }
+  void perform(const Call&) override { ++calls; }
+  int calls = 0;
+};
+
+TEST(BenchMeasurement, ARivalIsTimedWhereItHasTheCall) {
+  testing::run_ranks(2, [](Bootstrap& bootstrap) {
+    Settings settings = quick();
+    settings.collectives = {Collective::all_reduce};
+    settings.types = {DataType::f32, DataType::bf16};
+    Communicator comm(bootstrap);
+    const auto cases = schedule(settings, 2).cases;
+    IdleRival rival;
+    Measurement measurement(comm, bootstrap, settings, cases, &rival);
+    for (const Case& c : cases) {
+      rival.calls = 0;
+      const auto result = measurement.run(c);
+      ASSERT_TRUE(result.has_value());
+      EXPECT_EQ(result->wrong, 0);
+      EXPECT_EQ(result->rival.has_value(), c.type == DataType::f32);
+      EXPECT_EQ(rival.calls, c.type == DataType::f32 ? 4 : 0);  // one to warm up, three timed
+    }
+  });
+}
+
+}  // namespace
+}  // namespace collectives::bench

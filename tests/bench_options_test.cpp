@@ -1,0 +1,169 @@
+// The command line of collectives_bench: what is accepted, what is refused in one line, and the rows it stands for.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "collectives_bench_options.hpp"
+#include "tools/bytes.hpp"
+
+namespace collectives::bench {
+namespace {
+
+Settings parse(std::vector<const char*> arguments) {
+  arguments.insert(arguments.begin(), "collectives_bench");
+  return parse_settings(static_cast<int>(arguments.size()), arguments.data());
+}
+
+std::string refusal(const std::vector<const char*>& arguments) {
+  try {
+    parse(arguments);
+  } catch (const BadArguments& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+void expect_refusal(const std::vector<const char*>& arguments, const std::vector<std::string>& words) {
+  const std::string line = refusal(arguments);
+  EXPECT_EQ(line.find('\n'), std::string::npos) << line;
+  for (const std::string& word : words) EXPECT_NE(line.find(word), std::string::npos) << line << " lacks " << word;
+}
+
+TEST(ParseBytes, TakesPlainNumbersAndBinaryUnits) {
+  EXPECT_EQ(parse_bytes("0"), 0);
+  EXPECT_EQ(parse_bytes("8"), 8);
+  EXPECT_EQ(parse_bytes("100B"), 100);
+  EXPECT_EQ(parse_bytes("1K"), 1024);
+  EXPECT_EQ(parse_bytes("64M"), 67108864);
+  EXPECT_EQ(parse_bytes("64MiB"), 67108864);
+  EXPECT_EQ(parse_bytes("64mB"), 67108864);
+  EXPECT_EQ(parse_bytes("2G"), std::size_t{2} << 30);
+}
+
+TEST(ParseBytes, RefusesEverythingElse) {
+  for (const char* text : {"", "M", "-1", "1.5M", "8 ", "8X", "8MM", "8Ki", "8iB", "0x10", "99999999999999999999"}) {
+    EXPECT_EQ(parse_bytes(text), std::nullopt) << text;
+  }
+}
+
+TEST(ParseBytes, RefusesWhatDoesNotFit) { EXPECT_EQ(parse_bytes("99999999999G"), std::nullopt); }
+
+TEST(BenchOptions, NoArgumentsMeanSumOfFloatsOverAllSizes) {
+  const Settings settings = parse({});
+  EXPECT_EQ(settings.collectives, std::vector{Collective::all_reduce});
+  EXPECT_EQ(settings.types, std::vector{DataType::f32});
+  EXPECT_EQ(settings.backends, std::vector<std::string>{"auto"});
+  EXPECT_TRUE(settings.in_place);
+  EXPECT_TRUE(settings.out_of_place);
+  EXPECT_TRUE(settings.check);
+  EXPECT_EQ(settings.max_bytes, 67108864);
+}
+
+TEST(BenchOptions, ListsKeepTheirOrderAndLoseRepetitions) {
+  const Settings settings =
+      parse({"all_gather,all_reduce", "--type", "i64,f32,i64", "--backend", "ring,auto", "--op", "max,user"});
+  EXPECT_EQ(settings.collectives, (std::vector{Collective::all_gather, Collective::all_reduce}));
+  EXPECT_EQ(settings.types, (std::vector{DataType::i64, DataType::f32}));
+  EXPECT_EQ(settings.backends, (std::vector<std::string>{"ring", "auto"}));
+  EXPECT_EQ(settings.ops, (std::vector{ReduceOp::Kind::max, ReduceOp::Kind::user}));
+}
+
+TEST(BenchOptions, AllMeansEveryOne) {
+  const Settings settings = parse({"all", "--type", "all", "--op", "all", "--backend", "all"});
+  EXPECT_EQ(settings.collectives.size(), std::size(kCollectives));
+  EXPECT_EQ(settings.types.size(), std::size(kDataTypes));
+  EXPECT_EQ(settings.ops.size(), 7);
+  EXPECT_GE(settings.backends.size(), 4);
+}
+
+TEST(BenchOptions, BadValuesAreRefusedInOneLineThatNamesTheValidOnes) {
+  expect_refusal({"all_redcue"}, {"all_redcue", "all_reduce", "barrier", "all"});
+  expect_refusal({"--type", "f8"}, {"--type", "f8", "bf16", "u64", "all"});
+  expect_refusal({"--type", "f32,"}, {"--type", "bf16"});
+  expect_refusal({"--op", "mean"}, {"--op", "mean", "average", "pre_scaled_sum"});
+  expect_refusal({"--backend", "rign"}, {"--backend", "rign", "ring", "hierarchical", "reduce_to_one", "auto"});
+  expect_refusal({"--backend", ""}, {"--backend", "ring"});
+  expect_refusal({"--max-bytes", "64X"}, {"--max-bytes", "64X", "64K"});
+  expect_refusal({"--min-bytes", "2M", "--max-bytes", "1M"}, {"--min-bytes", "2M", "1M"});
+  expect_refusal({"--in-place", "maybe"}, {"--in-place", "maybe", "yes", "no", "both"});
+  expect_refusal({"--check", "1"}, {"--check", "yes", "no"});
+  expect_refusal({"--against", "nccl"}, {"--against", "nccl", "mpi"});
+  expect_refusal({"--factor", "1"}, {"--factor", "2"});
+  expect_refusal({"--factor", "two"}, {"--factor", "two"});
+  expect_refusal({"--warmup", "0"}, {"--warmup", "1"});
+  expect_refusal({"--root", "-1"}, {"--root"});
+  expect_refusal({"--iterations", "-5"}, {"--iterations"});
+  for (const char* meeting : {"tcp", "threads", "threads:", "threads:0", "threads:4x"}) {
+    expect_refusal({"--bootstrap", meeting}, {"--bootstrap", meeting, "environment", "threads:N"});
+  }
+}
+
+TEST(BenchOptions, AnUnknownFlagListsTheKnownOnes) {
+  expect_refusal({"--iteration-count", "3"}, {"--iteration-count", "--iterations", "--backend", "--against"});
+  expect_refusal({"all_reduce", "broadcast"}, {"broadcast", "--backend"});
+}
+
+TEST(BenchOptions, HelpIsNoError) { EXPECT_THROW(parse({"--help"}), HelpWanted); }
+
+TEST(ElementCounts, BeginWithNothingThenEightBytesUpToTheLargest) {
+  const Settings settings = parse({"--max-bytes", "100", "--factor", "2"});
+  EXPECT_EQ(element_counts(settings, Collective::all_reduce, DataType::f32, 4),
+            (std::vector<std::size_t>{0, 2, 4, 8, 16, 25}));
+}
+
+TEST(ElementCounts, AreWholeElementsInEveryPart) {
+  const Settings settings = parse({"--max-bytes", "64"});
+  // 8 B are one byte and a bit for each of 7 ranks: 2 whole bytes.
+  EXPECT_EQ(element_counts(settings, Collective::all_gather, DataType::u8, 7),
+            (std::vector<std::size_t>{0, 2, 3, 5, 10}));
+  EXPECT_EQ(element_counts(settings, Collective::reduce_scatter, DataType::f64, 7),
+            (std::vector<std::size_t>{0, 1, 2}));
+}
+
+TEST(ElementCounts, OddOnesStandBesideTheRoundOnes) {
+  const Settings settings = parse({"--max-bytes", "64", "--odd"});
+  EXPECT_EQ(element_counts(settings, Collective::all_reduce, DataType::f32, 2),
+            (std::vector<std::size_t>{0, 1, 2, 3, 4, 7, 8, 15, 16}));
+}
+
+TEST(ElementCounts, OneSizeWhenSmallestIsLargest) {
+  const Settings settings = parse({"--min-bytes", "1M", "--max-bytes", "1M"});
+  EXPECT_EQ(element_counts(settings, Collective::broadcast, DataType::f32, 3), (std::vector<std::size_t>{1 << 18}));
+}
+
+TEST(Schedule, ABarrierIsOneRow) {
+  EXPECT_EQ(schedule(parse({"barrier", "--type", "all", "--op", "all"}), 4).cases.size(), 1);
+}
+
+TEST(Schedule, OpsMatterOnlyWhereSomethingIsReduced) {
+  const auto rows = [](const char* collective) {
+    return schedule(parse({collective, "--op", "all", "--min-bytes", "8", "--max-bytes", "8", "--in-place", "no"}), 4)
+        .cases.size();
+  };
+  EXPECT_EQ(rows("all_reduce"), 7);
+  EXPECT_EQ(rows("broadcast"), 1);
+}
+
+TEST(Schedule, CountsThePairsThatDoNotExist) {
+  const Schedule plan = schedule(parse({"all_reduce", "--type", "all", "--op", "pre_scaled_sum"}), 4);
+  EXPECT_EQ(plan.skipped, 6);  // six integer types
+  for (const Case& c : plan.cases) EXPECT_TRUE(is_floating(c.type));
+}
+
+TEST(Schedule, InPlaceFollowsOutOfPlace) {
+  const auto cases = schedule(parse({"--max-bytes", "1K"}), 4).cases;
+  for (std::size_t i = 0; i + 1 < cases.size(); i += 2) {
+    EXPECT_FALSE(cases[i].in_place);
+    EXPECT_TRUE(cases[i + 1].in_place);
+    EXPECT_EQ(cases[i].count, cases[i + 1].count);
+  }
+}
+
+TEST(Schedule, TheDefaultRunStaysWellUnderAMinute) {
+  for (const std::size_t measurements : {1UL, 50UL, 1000UL, 25000UL}) {
+    EXPECT_LE(default_seconds_per_size(measurements) * static_cast<double>(measurements), 30.001);
+  }
+}
+
+}  // namespace
+}  // namespace collectives::bench

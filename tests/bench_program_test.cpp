@@ -1,0 +1,154 @@
+// The programs as people meet them: exit status, one line for a mistake, reports that others can read.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace {
+
+const std::string kBench = COLLECTIVES_BENCH_PROGRAM, kInfo = COLLECTIVES_INFO_PROGRAM, kRun = COLLECTIVES_RUN_PROGRAM;
+
+struct Outcome {
+  int status = -1;
+  std::string text;  // stdout and stderr
+};
+
+Outcome run(const std::string& command) {
+  Outcome outcome;
+  FILE* const pipe = popen((command + " 2>&1").c_str(), "r");
+  if (pipe == nullptr) return outcome;
+  std::array<char, 4096> part{};
+  while (const std::size_t bytes = fread(part.data(), 1, part.size(), pipe)) outcome.text.append(part.data(), bytes);
+  const int status = pclose(pipe);
+  outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return outcome;
+}
+
+/// A path that no other test uses, removed at the end.
+class ScratchFile {
+ public:
+  explicit ScratchFile(const std::string& suffix)
+      : path_((std::filesystem::temp_directory_path() / ("bench_program_test_" + std::to_string(getpid()) + suffix))) {}
+  ~ScratchFile() {
+    std::error_code ignored;
+    std::filesystem::remove(path_, ignored);
+  }
+  ScratchFile(const ScratchFile&) = delete;
+  ScratchFile& operator=(const ScratchFile&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+void expect_one_line_and_two(const std::string& command, const std::string& word) {
+  const Outcome outcome = run(command);
+  EXPECT_EQ(outcome.status, 2) << command << "\n" << outcome.text;
+  EXPECT_EQ(std::ranges::count(outcome.text, '\n'), 1) << outcome.text;
+  EXPECT_NE(outcome.text.find(word), std::string::npos) << outcome.text;
+}
+
+TEST(BenchProgram, ShowsATableAndEndsWithZero) {
+  const Outcome outcome = run(kBench + " all --bootstrap threads:2 --max-bytes 1K --iterations 3");
+  EXPECT_EQ(outcome.status, 0) << outcome.text;
+  for (const char* word :
+       {"busbw", "#wrong", "p99", "2 ranks", "usable cores", "transport local", "barrier", "wrong elements: 0"}) {
+    EXPECT_NE(outcome.text.find(word), std::string::npos) << word << " is missing in\n" << outcome.text;
+  }
+}
+
+TEST(BenchProgram, RunsAlone) {
+  const Outcome outcome = run(kBench + " all --max-bytes 64 --iterations 3");
+  EXPECT_EQ(outcome.status, 0) << outcome.text;
+}
+
+TEST(BenchProgram, ReportsAreJsonAndCsv) {
+  const ScratchFile json(".json"), csv(".csv");
+  const Outcome outcome =
+      run(kBench + " all_reduce,all_gather --bootstrap threads:3 --max-bytes 64 --factor 8 --iterations 3 --json " +
+          json.path() + " --csv " + csv.path());
+  ASSERT_EQ(outcome.status, 0) << outcome.text;
+
+  std::ifstream json_file(json.path());
+  const auto report = nlohmann::json::parse(json_file);
+  EXPECT_EQ(report.at("wrong"), 0);
+  EXPECT_EQ(report.at("setting").at("ranks"), "3 ranks (1 host)");
+  const auto& rows = report.at("results");
+  // 0, 8 and 64 bytes, each out of place and in place.
+  ASSERT_EQ(rows.size(), 12);
+  EXPECT_EQ(rows[4].at("collective"), "all_reduce");
+  EXPECT_EQ(rows[4].at("size_bytes"), 64);
+  EXPECT_EQ(rows[4].at("count"), 16);
+  EXPECT_EQ(rows[11].at("collective"), "all_gather");
+  EXPECT_EQ(rows[11].at("size_bytes"), 72);  // six floats from each of three ranks
+  EXPECT_EQ(rows[11].at("count"), 6);
+  EXPECT_EQ(rows[11].at("in_place"), true);
+
+  std::ifstream csv_file(csv.path());
+  std::string line;
+  std::size_t lines = 0, commas = 0;
+  while (std::getline(csv_file, line)) {
+    const auto here = static_cast<std::size_t>(std::ranges::count(line, ','));
+    if (lines++ == 0) commas = here;
+    EXPECT_EQ(here, commas) << line;
+  }
+  EXPECT_EQ(lines, 1 + rows.size());
+}
+
+TEST(BenchProgram, AMistakeIsOneLineAndStatusTwo) {
+  expect_one_line_and_two(kBench + " --type f8", "bf16");
+  expect_one_line_and_two(kBench + " --frobnicate", "--iterations");
+  expect_one_line_and_two(kBench + " --bootstrap threads:2 --root 2", "0 to 1");
+  expect_one_line_and_two(kBench + " --bootstrap threads:2 --json /no/such/directory/file", "--json");
+  expect_one_line_and_two(kBench + " --bootstrap threads:2 --against mpi", "mpirun");
+}
+
+TEST(BenchProgram, AMistakeOfManyRanksIsStillOneLine) {
+  for (const std::string mistake : {"--op mean", "--root 7"}) {
+    const Outcome outcome = run(kRun + " -n 3 " + kBench + " " + mistake);
+    EXPECT_EQ(outcome.status, 2) << outcome.text;
+    const std::string said = "collectives_bench: ";
+    const std::size_t first = outcome.text.find(said);
+    ASSERT_NE(first, std::string::npos) << outcome.text;
+    EXPECT_EQ(outcome.text.find(said, first + 1), std::string::npos) << outcome.text;
+  }
+}
+
+TEST(InfoProgram, SaysWhatIsHere) {
+  const Outcome outcome = run(kInfo + " --json");
+  ASSERT_EQ(outcome.status, 0) << outcome.text;
+  const auto info = nlohmann::json::parse(outcome.text);
+  EXPECT_EQ(info.at("backends").at("ring"), "available");
+  EXPECT_TRUE(info.at("backends").contains("nccl"));
+  EXPECT_GE(info.at("machine").at("cores usable"), 1);
+  EXPECT_TRUE(info.at("shared memory").contains("sealed memfd"));
+  EXPECT_EQ(run(kInfo).status, 0);
+}
+
+TEST(InfoProgram, ExplainsAMachineThatIsNotHere) {
+  const Outcome one = run(kInfo + " explain all_reduce --bytes 64M --ranks 64 --ranks-per-host 8");
+  EXPECT_EQ(one.status, 0) << one.text;
+  EXPECT_NE(one.text.find("64 ranks (8 hosts x 8)"), std::string::npos) << one.text;
+  const Outcome table = run(kInfo + " explain all_gather --ranks 4 --sizes --backend ring");
+  EXPECT_EQ(table.status, 0) << table.text;
+  EXPECT_NE(table.text.find("1073741824"), std::string::npos) << table.text;
+}
+
+TEST(InfoProgram, AMistakeIsOneLineAndStatusTwo) {
+  expect_one_line_and_two(kInfo + " --frobnicate", "--json");
+  expect_one_line_and_two(kInfo + " explain all_redcue", "reduce_scatter");
+  expect_one_line_and_two(kInfo + " explain all_reduce --backend rign", "hierarchical");
+  expect_one_line_and_two(kInfo + " explain all_reduce --bytes much", "64K");
+  expect_one_line_and_two(kInfo + " explain all_reduce --ranks 0", "1");
+  expect_one_line_and_two(kInfo + " explain all_reduce --type i8 --op pre_scaled_sum", "f32");
+  expect_one_line_and_two(kInfo + " explain reduce --ranks 4 --root 4", "0 to 3");
+}
+
+}  // namespace

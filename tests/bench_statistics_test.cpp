@@ -1,0 +1,54 @@
+// The numbers of a benchmark row.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "collectives_bench_statistics.hpp"
+
+namespace collectives::bench {
+namespace {
+
+TEST(Median, OddAndEvenNumbersOfValues) {
+  EXPECT_EQ(median(std::vector{3.0, 1.0, 2.0}), 2);
+  EXPECT_EQ(median(std::vector{4.0, 1.0, 2.0, 3.0}), 2.5);
+  EXPECT_EQ(median(std::vector{7.0}), 7);
+  EXPECT_EQ(median({}), 0);
+}
+
+TEST(Percentile, IsANearestRank) {
+  std::vector<double> hundred;
+  for (int i = 100; i > 0; --i) hundred.push_back(i);
+  EXPECT_EQ(percentile(hundred, 0.99), 99);
+  EXPECT_EQ(percentile(hundred, 0.5), 50);
+  EXPECT_EQ(percentile(hundred, 1.0), 100);
+  EXPECT_EQ(percentile(hundred, 0.0), 1);
+}
+
+TEST(Percentile, OfFewValuesIsTheLargest) {
+  EXPECT_EQ(percentile(std::vector{5.0, 9.0, 1.0}, 0.99), 9);
+  EXPECT_EQ(percentile({}, 0.99), 0);
+}
+
+TEST(GeometricMean, OfReciprocalsIsOne) {
+  EXPECT_DOUBLE_EQ(geometric_mean(std::vector{4.0, 0.25}), 1);
+  EXPECT_DOUBLE_EQ(geometric_mean(std::vector{2.0, 8.0}), 4);
+  EXPECT_EQ(geometric_mean({}), 0);
+}
+
+TEST(AlgorithmBandwidth, IsBytesOverTime) {
+  EXPECT_DOUBLE_EQ(algorithm_bandwidth(1000000, 1000), 1);  // 1 MB in 1 ms is 1 GB/s
+  EXPECT_EQ(algorithm_bandwidth(8, 0), 0);
+  EXPECT_EQ(algorithm_bandwidth(0, 5), 0);
+}
+
+TEST(BusFactor, IsThatOfNcclTests) {
+  EXPECT_DOUBLE_EQ(bus_factor(Collective::all_reduce, 4), 1.5);
+  EXPECT_DOUBLE_EQ(bus_factor(Collective::all_reduce, 1), 0);
+  EXPECT_DOUBLE_EQ(bus_factor(Collective::reduce_scatter, 4), 0.75);
+  EXPECT_DOUBLE_EQ(bus_factor(Collective::all_gather, 8), 0.875);
+  EXPECT_DOUBLE_EQ(bus_factor(Collective::broadcast, 8), 1);
+  EXPECT_DOUBLE_EQ(bus_factor(Collective::reduce, 8), 1);
+}
+
+}  // namespace
+}  // namespace collectives::bench

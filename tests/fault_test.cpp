@@ -1,0 +1,351 @@
+// What goes wrong, and what every rank gets then: an Error with a code, the operation and the culprit, soon.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "collectives/communicator.hpp"
+#include "support/hosts.hpp"
+#include "support/ranks.hpp"
+
+namespace collectives::testing {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// What `f` failed with; fails the test when it did not.
+template <class F>
+std::optional<Error> error_of(F&& f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    return error;
+  }
+  ADD_FAILURE() << "no error";
+  return std::nullopt;
+}
+
+bool contains(const std::optional<Error>& error, std::string_view text) {
+  return error && std::string_view(error->what()).find(text) != std::string_view::npos;
+}
+
+/// Rank `odd` calls `other`, everybody else `usual`; every rank must get a mismatch whose text has all of `words`.
+template <class Usual, class Other>
+void expect_mismatch(const std::vector<int>& hosts, Rank odd, Usual usual, Other other,
+                     const std::vector<std::string>& words) {
+  run_hosts(
+      hosts,
+      [&](Communicator& comm) {
+        comm.barrier();
+        const auto error = error_of([&] {
+          comm.rank() == odd ? other(comm) : usual(comm);
+          // A rank that could finish hears of it at its next call.
+          for (int call = 0; call < 1000; ++call) {
+            comm.barrier();
+            std::this_thread::sleep_for(1ms);
+          }
+        });
+        ASSERT_TRUE(error);
+        EXPECT_EQ(error->code(), Errc::mismatch) << error->what();
+        for (const std::string& word : words) EXPECT_TRUE(contains(error, word)) << error->what() << " lacks " << word;
+      },
+      {.timeout = 20s});
+}
+
+std::vector<float> floats(std::size_t count) { return std::vector<float>(count, 1.f); }
+
+void reduce_floats(Communicator& comm, std::size_t count, const Options& options = {}) {
+  auto data = floats(count);
+  comm.all_reduce(data, ReduceOp::sum, options);
+}
+
+const std::vector<int> kFourOnOneHost{0, 0, 0, 0};
+const std::vector<int> kTwoHosts{0, 0, 1, 1};
+
+TEST(Mismatch, OfCountsNamesWhoPassedWhat) {
+  expect_mismatch(
+      kFourOnOneHost, 3, [](Communicator& comm) { reduce_floats(comm, 4095); },
+      [](Communicator& comm) { reduce_floats(comm, 4096); },
+      {"all_reduce #2", "rank 3 passed 4096 x f32", "ranks 0-2 passed 4095 x f32"});
+}
+
+TEST(Mismatch, OfCountsThatNeedDifferentProtocols) {
+  for (const auto& [few, many] : {std::pair(1u, 1'000'000u), {0u, 7u}, {511u, 513u}})
+    expect_mismatch(
+        kFourOnOneHost, 1, [n = few](Communicator& comm) { reduce_floats(comm, n); },
+        [n = many](Communicator& comm) { reduce_floats(comm, n); }, {"rank 1 passed", "ranks 0, 2-3 passed"});
+}
+
+TEST(Mismatch, OfShortMessagesOnTheRing) {
+  expect_mismatch(
+      kFourOnOneHost, 0, [](Communicator& comm) { reduce_floats(comm, 1000, {.backend = "ring"}); },
+      [](Communicator& comm) { reduce_floats(comm, 999, {.backend = "ring"}); },
+      {"rank 0 passed 999 x f32", "ranks 1-3 passed 1000 x f32"});
+}
+
+TEST(Mismatch, OfTypes) {
+  expect_mismatch(
+      kFourOnOneHost, 2, [](Communicator& comm) { reduce_floats(comm, 100); },
+      [](Communicator& comm) {
+        std::vector<bfloat16> data(100);
+        comm.all_reduce(data);
+      },
+      {"rank 2 passed 100 x bf16", "ranks 0-1, 3 passed 100 x f32"});
+}
+
+TEST(Mismatch, OfOps) {
+  expect_mismatch(
+      kFourOnOneHost, 2, [](Communicator& comm) { reduce_floats(comm, 100); },
+      [](Communicator& comm) {
+        auto data = floats(100);
+        comm.all_reduce(data, ReduceOp::max);
+      },
+      {"rank 2 passed 100 x f32 max", "passed 100 x f32 sum"});
+}
+
+TEST(Mismatch, OfRoots) {
+  expect_mismatch(
+      kFourOnOneHost, 1,
+      [](Communicator& comm) {
+        auto data = floats(100);
+        comm.broadcast(data, 0);
+      },
+      [](Communicator& comm) {
+        auto data = floats(100);
+        comm.broadcast(data, 2);
+      },
+      {"broadcast #2", "rank 1 passed 100 x f32 root 2", "root 0"});
+}
+
+TEST(Mismatch, OfCollectives) {
+  expect_mismatch(
+      kFourOnOneHost, 0, [](Communicator& comm) { reduce_floats(comm, 100); },
+      [](Communicator& comm) {
+        auto data = floats(100);
+        comm.broadcast(data, 1);
+      },
+      {"rank 0 passed broadcast of 100 x f32", "ranks 1-3 passed all_reduce of 100 x f32"});
+}
+
+TEST(Mismatch, OfBackends) {
+  expect_mismatch(
+      kFourOnOneHost, 3, [](Communicator& comm) { reduce_floats(comm, 100, {.backend = "ring"}); },
+      [](Communicator& comm) { reduce_floats(comm, 100, {.backend = "hierarchical"}); },
+      {"rank 3 passed 100 x f32 backend hierarchical", "ranks 0-2 passed 100 x f32 backend ring"});
+}
+
+TEST(Mismatch, OfTheCountsOfParts) {
+  expect_mismatch(
+      kFourOnOneHost, 3,
+      [](Communicator& comm) {
+        const std::vector<std::size_t> counts{1, 2, 3, 4};
+        auto in = floats(10);
+        std::vector<float> out(counts[static_cast<std::size_t>(comm.rank())]);
+        comm.reduce_scatter_v(in, out, counts);
+      },
+      [](Communicator& comm) {
+        const std::vector<std::size_t> counts{4, 3, 2, 1};
+        auto in = floats(10);
+        std::vector<float> out(counts[static_cast<std::size_t>(comm.rank())]);
+        comm.reduce_scatter_v(in, out, counts);
+      },
+      {"reduce_scatter #2", "rank 3 passed 10 x f32 counts"});
+}
+
+TEST(Mismatch, BetweenHosts) {
+  expect_mismatch(
+      kTwoHosts, 3, [](Communicator& comm) { reduce_floats(comm, 4095); },
+      [](Communicator& comm) { reduce_floats(comm, 4096); }, {"rank 3 passed 4096 x f32", "passed 4095 x f32"});
+  expect_mismatch(
+      kTwoHosts, 0, [](Communicator& comm) { reduce_floats(comm, 64, {.backend = "ring"}); },
+      [](Communicator& comm) { reduce_floats(comm, 60, {.backend = "ring"}); },
+      {"rank 0 passed 60 x f32", "passed 64 x f32"});
+}
+
+TEST(Mismatch, ThatLeavesSomeRanksFinishedReachesThemAtTheirNextCall) {
+  // The root of a broadcast has nothing to wait for; it learns of it afterwards.
+  expect_mismatch(
+      kFourOnOneHost, 0,
+      [](Communicator& comm) {
+        auto data = floats(8);
+        comm.broadcast(data, 0);
+      },
+      [](Communicator& comm) {
+        auto data = floats(9);
+        comm.broadcast(data, 0);
+      },
+      {"rank 0 passed 9 x f32", "ranks 1-3 passed 8 x f32"});
+}
+
+TEST(Timeout, NamesTheRanksThatDidNotArrive) {
+  for (const auto& hosts : {kFourOnOneHost, kTwoHosts}) {
+    std::atomic<bool> over{false};
+    std::atomic<int> failed{0};
+    run_hosts(
+        hosts,
+        [&](Communicator& comm) {
+          comm.barrier();
+          if (comm.rank() == 2) {
+            while (!over) std::this_thread::sleep_for(1ms);
+          } else {
+            const auto error = error_of([&] { reduce_floats(comm, 10, {.timeout = 400ms}); });
+            if (++failed == 3) over = true;
+            ASSERT_TRUE(error);
+            EXPECT_EQ(error->code(), Errc::timeout);
+            EXPECT_EQ(error->peer(), 2);
+            EXPECT_TRUE(contains(error, "all_reduce #2")) << error->what();
+            EXPECT_TRUE(contains(error, "rank 2 has not arrived")) << error->what();
+          }
+          // The late rank hears the same story.
+          const auto late = error_of([&] { reduce_floats(comm, 10); });
+          ASSERT_TRUE(late);
+          EXPECT_EQ(late->code(), Errc::timeout);
+          EXPECT_TRUE(contains(late, "rank 2 has not arrived")) << late->what();
+        },
+        {.timeout = 20s});
+  }
+}
+
+TEST(Timeout, OfOneCallDoesNotNeedTheOthersToAgree) {
+  run_communicators(2, [](Communicator& comm) {
+    for (int call = 0; call < 10; ++call)
+      reduce_floats(comm, 10, {.timeout = comm.rank() == 0 ? 10s : std::chrono::nanoseconds::max()});
+  });
+}
+
+TEST(Departure, OfARankIsReportedToThoseWhoNeedIt) {
+  run_communicators(4, [](Communicator& comm) {
+    comm.barrier();
+    if (comm.rank() == 1) return;  // destroys its communicator
+    const auto error = error_of([&] { reduce_floats(comm, 100'000); });
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), Errc::peer_lost);
+    EXPECT_EQ(error->peer(), 1);
+    EXPECT_TRUE(contains(error, "rank 1 was lost: it left the communicator")) << error->what();
+  });
+}
+
+TEST(Departure, AfterTheLastCallIsNoError) {
+  for (int lap = 0; lap < 20; ++lap)
+    run_communicators(4, [](Communicator& comm) {
+      auto data = floats(20'000);
+      comm.broadcast(data, 0);  // the root leaves while the others still read
+    });
+}
+
+TEST(Abort, FromAnyThreadReachesEveryRank) {
+  for (const auto& hosts : {kFourOnOneHost, kTwoHosts})
+    run_hosts(
+        hosts,
+        [](Communicator& comm) {
+          comm.barrier();
+          std::thread other;
+          if (comm.rank() == 1) {
+            other = std::thread([&] {
+              std::this_thread::sleep_for(20ms);
+              comm.abort("the loss is not a number");
+            });
+          }
+          const auto error = error_of([&] {
+            // Rank 0 never calls this one; rank 1 is inside it when its own thread aborts.
+            if (comm.rank() != 0) reduce_floats(comm, 10);
+            for (;;) {
+              comm.progress();
+              if (comm.rank() == 0) comm.barrier();
+            }
+          });
+          if (other.joinable()) other.join();
+          ASSERT_TRUE(error);
+          // Rank 0 may be seen to have issued a barrier before the abort comes; either is a failure with a name.
+          if (error->code() != Errc::mismatch) {
+            EXPECT_EQ(error->code(), Errc::aborted);
+            EXPECT_EQ(error->peer(), 1);
+            EXPECT_TRUE(contains(error, "aborted by rank 1: the loss is not a number")) << error->what();
+          }
+        },
+        {.timeout = 20s});
+}
+
+TEST(Abort, FailsEveryPendingOperationAndEveryLaterCall) {
+  std::atomic<int> issued{0};
+  run_communicators(3, [&](Communicator& comm) {
+    auto a = floats(50), b = floats(50);
+    if (comm.rank() == 2) {
+      while (issued < 2) std::this_thread::yield();
+      comm.abort("enough");
+    } else {
+      Work first = comm.all_reduce_async(a, a), second = comm.all_reduce_async(b, b);
+      ++issued;
+      EXPECT_EQ(error_of([&] { second.wait(); })->code(), Errc::aborted);
+      EXPECT_EQ(error_of([&] { first.wait(); })->code(), Errc::aborted);
+    }
+    for (int call = 0; call < 3; ++call) EXPECT_EQ(error_of([&] { comm.barrier(); })->code(), Errc::aborted);
+  });
+}
+
+TEST(BadArguments, SendNothingAndLeaveTheCommunicatorGood) {
+  run_communicators(3, [](Communicator& comm) {
+    std::vector<float> four(4), twelve(12);
+    std::vector<double> doubles(4);
+    float* const null = nullptr;
+    const auto refused = [&](std::string_view text, auto&& call) {
+      const auto error = error_of(call);
+      ASSERT_TRUE(error);
+      EXPECT_EQ(error->code(), Errc::invalid_argument) << error->what();
+      EXPECT_TRUE(contains(error, text)) << error->what();
+    };
+    refused("input has 4 elements, output has 12", [&] { comm.all_reduce(four, twelve); });
+    refused("input is f32, output is f64", [&] { comm.all_reduce(four, doubles); });
+    refused("input is null with 4 elements",
+            [&] { comm.all_reduce(ConstBuffer(null, 4, DataType::f32), four); });
+    refused("output is null with 4 elements", [&] { comm.all_reduce(four, Buffer(null, 4, DataType::f32)); });
+    refused("overlap", [&] {
+      comm.all_reduce(std::span(twelve.data(), 4), std::span(twelve.data() + 2, 4));
+    });
+    refused("overlap", [&] { comm.all_gather(std::span(twelve.data() + 1, 4), twelve); });
+    refused("root 3 is not a rank of 0 to 2", [&] { comm.broadcast(four, 3); });
+    refused("root -1", [&] { comm.reduce(four, four, ReduceOp::sum, -1); });
+    refused("3 ranks times", [&] { comm.all_gather(four, four); });
+    refused("3 ranks times", [&] { comm.reduce_scatter(four, four); });
+    refused("2 counts for 3 ranks",
+            [&] { comm.all_gather_v(four, twelve, std::vector<std::size_t>{4, 4}); });
+    refused("the counts add up to 9", [&] {
+      comm.all_gather_v(std::span(four.data(), 3), twelve, std::vector<std::size_t>{3, 3, 3});
+    });
+    refused("i32 has no pre_scaled_sum", [&] {
+      std::vector<int> ints(4);
+      comm.all_reduce(ints, ReduceOp::pre_scaled_sum(2));
+    });
+    refused("overflow", [&] {
+      const std::size_t huge = ~std::size_t{0} / 2;
+      comm.all_reduce(Buffer(four.data(), huge, DataType::f32));
+    });
+    refused("unknown backend \"rong\"; known: auto, hierarchical, ring, reduce_to_one",
+            [&] { comm.all_reduce(four, ReduceOp::sum, {.backend = "rong"}); });
+    // Nothing of that was a call.
+    std::vector<float> ones(5, 1.f);
+    comm.all_reduce(ones);
+    EXPECT_EQ(ones, std::vector<float>(5, 3.f));
+  });
+}
+
+TEST(LateRank, IsWaitedFor) {
+  run_communicators(4, [](Communicator& comm) {
+    for (const char* backend : {"hierarchical", "ring", "reduce_to_one"}) {
+      if (comm.rank() == 2) std::this_thread::sleep_for(30ms);
+      std::vector<float> ones(5000, 1.f);
+      comm.all_reduce(ones, ReduceOp::sum, {.backend = backend});
+      EXPECT_EQ(ones, std::vector<float>(5000, 4.f));
+    }
+  });
+}
+
+}  // namespace
+}  // namespace collectives::testing

@@ -1,0 +1,80 @@
+# Who may include whom, read off the #include lines:
+#
+#   cmake -D ROOT=<the repository> -D SCRATCH=<a directory to write in> -P layering_test.cmake
+#
+# The rules are first tried on a small tree that breaks each of them, so that a rule that catches nothing is noticed.
+cmake_minimum_required(VERSION 3.25)
+
+set(standard "<[a-z_0-9]+>")  # <vector>; not <mpi.h>, not <fmt/format.h>
+set(algorithms "\"(ring|hierarchical|reduce_to_one)/|\"(direct|circle)\\.hpp\"")
+
+# check(WHO may|may_not HEADERS WHY): a rule, for the file `path` and the header `included` in quotes or brackets.
+macro(check who verb headers why)
+  if(path MATCHES "${who}")
+    string(REGEX MATCH "^(${headers})" hit "${included}")
+    if((hit AND "${verb}" STREQUAL "may_not") OR (NOT hit AND "${verb}" STREQUAL "may"))
+      list(APPEND errors "${path} includes ${included}: ${why}")
+    endif()
+  endif()
+endmacro()
+
+# layering_errors(TREE OUT): a sentence for each line of TREE/include and TREE/src that breaks a rule.
+function(layering_errors tree out)
+  set(errors)
+  file(GLOB_RECURSE paths RELATIVE ${tree} ${tree}/include/*.hpp ${tree}/src/*.hpp ${tree}/src/*.cpp ${tree}/src/*.cu)
+  foreach(path IN LISTS paths)
+    file(STRINGS ${tree}/${path} lines REGEX "^[ \t]*#[ \t]*include[ \t]*[\"<]")
+    foreach(line IN LISTS lines)
+      string(REGEX REPLACE "^[^\"<]*([\"<][^\">]*[\">]).*" "\\1" included "${line}")
+      check("^include/" may "\"collectives/|<mpi\\.h>|${standard}"
+            "public headers stand on public headers and the standard library")
+      check("^src/((ring|hierarchical|reduce_to_one)/|direct\\.hpp|circle\\.hpp)" may
+            "${algorithms}|\"(step|parts)\\.hpp\"|\"collectives/types\\.hpp\"|${standard}"
+            "an algorithm emits Steps and knows nothing else")
+      check("^src/transport/" may_not
+            "${algorithms}|\"(reduction|step|parts|algorithm|executor)\\.hpp|\"collectives/(plan|communicator|collectives)\\."
+            "a transport knows bytes only")
+      check("^src/reduction\\." may "\"reduction\\.hpp\"|\"collectives/types\\.hpp\"|<immintrin\\.h>|${standard}"
+            "the arithmetic knows spans of elements only")
+      if(NOT path MATCHES "^(include/collectives/mpi\\.hpp|src/bootstrap/mpi\\.cpp|src/transport/mpi\\.[ch]pp)$")
+        check("" may_not "<mpi\\.h>|\"mpi\\.h\"|\"collectives/mpi\\.hpp\"" "only the component mpi knows MPI")
+      endif()
+    endforeach()
+    # The launchers' variables (RANK, TF_CONFIG, ...) are the bootstrap's to read, ours are environment.cpp's.
+    file(STRINGS ${tree}/${path} lines REGEX "getenv[ \t]*\\(")
+    foreach(line IN LISTS lines)
+      if(NOT path MATCHES "^src/(environment\\.cpp$|bootstrap/)" OR (path MATCHES "^src/bootstrap/" AND
+                                                                     line MATCHES "COLLECTIVES_"))
+        list(APPEND errors "${path} calls getenv: the environment is read in src/environment.cpp")
+      endif()
+    endforeach()
+  endforeach()
+  set(${out} "${errors}" PARENT_SCOPE)
+endfunction()
+
+# Each of these files breaks one rule; the last two break none.
+set(broken ${SCRATCH}/layering)
+file(REMOVE_RECURSE ${broken})
+file(WRITE ${broken}/include/collectives/one.hpp "#include \"step.hpp\"\n")
+file(WRITE ${broken}/include/collectives/two.hpp "#include <cuda_runtime.h>\n")
+file(WRITE ${broken}/src/ring/ring.hpp "#include \"collectives/transport.hpp\"\n")
+file(WRITE ${broken}/src/direct.hpp "#  include <fmt/format.h>\n")
+file(WRITE ${broken}/src/transport/tcp.cpp "#include \"reduction.hpp\"\n")
+file(WRITE ${broken}/src/reduction.cpp "#include \"executor.hpp\"\n")
+file(WRITE ${broken}/src/plan.cpp "#include <mpi.h>\n")
+file(WRITE ${broken}/src/wait.cpp "auto* text = std::getenv(\"HOME\");\n")
+file(WRITE ${broken}/src/bootstrap/world.cpp "auto* text = std::getenv(\"COLLECTIVES_PORT\");\n")
+file(WRITE ${broken}/src/circle.hpp "#include <vector>\n#include \"step.hpp\"\n#include \"ring/ring.hpp\"\n")
+file(WRITE ${broken}/src/bootstrap/mpi.cpp "#include <mpi.h>\nauto* text = std::getenv(\"RANK\");\n")
+layering_errors(${broken} errors)
+list(LENGTH errors count)
+if(NOT count EQUAL 9)
+  list(JOIN errors "\n  " errors)
+  message(FATAL_ERROR "9 of 11 files break a rule, ${count} were found:\n  ${errors}")
+endif()
+
+layering_errors(${ROOT} errors)
+if(errors)
+  list(JOIN errors "\n  " errors)
+  message(FATAL_ERROR "layering:\n  ${errors}")
+endif()

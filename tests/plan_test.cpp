@@ -1,0 +1,112 @@
+// Selection without a network: topologies and tunings are literals.
+#include "collectives/plan.hpp"
+
+#include <gtest/gtest.h>
+
+#include "collectives/error.hpp"
+
+namespace collectives {
+namespace {
+
+Plan plan_of(const Request& request, const Topology& topology, const Tuning& tuning = {}) {
+  return choose_plan(request, topology, tuning);
+}
+
+TEST(Plan, IsHierarchicalInsideOneHost) {
+  const Topology host = Topology::regular(4, 4);
+  for (const Collective collective : kCollectives)
+    for (const std::size_t count : {0u, 2u, 1000u, 10'000'000u}) {
+      const Plan plan = plan_of({.collective = collective, .count = count}, host);
+      EXPECT_EQ(plan.backend, "hierarchical") << to_string(collective) << ' ' << count;
+      EXPECT_EQ(plan.rounds, count == 0 && collective != Collective::barrier ? 0u : 1u);
+    }
+}
+
+TEST(Plan, NamesTheProtocolOfTheHostStage) {
+  const Topology host = Topology::regular(2, 2);
+  EXPECT_EQ(plan_of({.count = 512}, host).protocol, "inline");
+  EXPECT_EQ(plan_of({.count = 513}, host).protocol, "staged");
+  EXPECT_EQ(plan_of({.collective = Collective::broadcast, .count = 2}, host).protocol, "staged");
+}
+
+TEST(Plan, ForcedBackendIsTakenAndSaysSo) {
+  const Topology hosts = Topology::regular(8, 4);
+  for (const std::string_view backend : {"ring", "hierarchical", "reduce_to_one"}) {
+    const Plan plan = plan_of({.count = 1 << 20, .backend = backend}, hosts);
+    EXPECT_EQ(plan.backend, backend);
+    EXPECT_NE(plan.reason.find("asked for"), std::string::npos);
+  }
+  EXPECT_EQ(plan_of({.count = 1 << 20, .backend = "reduce_to_one_tree"}, hosts).name, "reduce_to_one_tree");
+}
+
+TEST(Plan, UnknownBackendListsTheKnownOnes) {
+  try {
+    plan_of({.backend = "rnig"}, Topology::regular(2, 2));
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::invalid_argument);
+    EXPECT_STREQ(error.what(),
+                 "unknown backend \"rnig\"; known: auto, hierarchical, ring, reduce_to_one, reduce_to_one_direct, "
+                 "reduce_to_one_tree");
+  }
+}
+
+TEST(Plan, SixteenBitSumsGoDirect) {
+  const Topology host = Topology::regular(4, 4);
+  EXPECT_TRUE(plan_of({.count = 100, .type = DataType::bf16, .backend = "ring"}, host).direct);
+  EXPECT_FALSE(plan_of({.count = 100, .type = DataType::bf16, .op = ReduceOp::max, .backend = "ring"}, host).direct);
+  EXPECT_FALSE(plan_of({.count = 100, .backend = "ring"}, host).direct);
+  EXPECT_TRUE(plan_of({.count = 100, .deterministic = true, .backend = "ring"}, host).direct);
+  EXPECT_FALSE(plan_of({.collective = Collective::all_gather, .count = 100, .type = DataType::bf16}, host).direct);
+}
+
+TEST(Plan, LongVectorsTakeRoundsOfWholeFrames) {
+  Tuning tuning;
+  tuning.frame_bytes = 4096;
+  const Plan plan = plan_of({.count = 4 * 1024 * 10 + 1, .backend = "ring"}, Topology::regular(4, 4), tuning);
+  EXPECT_EQ(plan.segment, 1024u);
+  EXPECT_EQ(plan.rounds, 11u);
+}
+
+TEST(Plan, PrefersFewStepsForShortVectorsBetweenHosts) {
+  // Sixteen hosts of one rank: a ring has thirty hops, a tree eight.
+  const Topology hosts = Topology::regular(16, 1);
+  const Plan small = plan_of({.count = 2}, hosts), large = plan_of({.count = 64 << 20}, hosts);
+  EXPECT_EQ(small.backend, "reduce_to_one");
+  EXPECT_TRUE(large.backend == "ring" || large.backend == "hierarchical") << large.name;
+  EXPECT_LT(small.estimate.microseconds, small.runners_up.front().microseconds + 1e-9);
+}
+
+TEST(Plan, IsAFunctionOfItsArguments) {
+  const Topology hosts = Topology::regular(12, 4);
+  const Request request{.collective = Collective::reduce_scatter, .count = 12345};
+  const Plan a = plan_of(request, hosts), b = plan_of(request, hosts);
+  EXPECT_EQ(a.name, b.name);
+  EXPECT_EQ(explain(a, request, hosts), explain(b, request, hosts));
+}
+
+TEST(Plan, PrintsItsChoiceItsReasonAndTheRunnersUp) {
+  const Topology hosts = Topology::regular(64, 8);
+  const Request request{.count = 16 << 20};
+  const std::string text = explain(plan_of(request, hosts), request, hosts);
+  for (const char* part : {"all_reduce 64 MiB f32 sum, 64 ranks (8 hosts x 8)", "the lowest estimate", "estimate: ",
+                           "instead of: ring", "rounds of segments of"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << " is missing in\n" << text;
+  const Request exact{.count = 100, .type = DataType::bf16, .backend = "ring"};
+  EXPECT_NE(explain(plan_of(exact, hosts), exact, hosts).find("direct exchange"), std::string::npos);
+}
+
+TEST(Plan, EstimateGrowsWithTheBytes) {
+  const Topology hosts = Topology::regular(8, 4);
+  for (const std::string_view backend : {"ring", "hierarchical", "reduce_to_one"}) {
+    double last = 0;
+    for (std::size_t count = 1; count <= 1 << 24; count *= 16) {
+      const double now = plan_of({.count = count, .backend = backend}, hosts).estimate.microseconds;
+      EXPECT_GE(now, last) << backend << ' ' << count;
+      last = now;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace collectives

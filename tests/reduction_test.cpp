@@ -1,0 +1,518 @@
+// The arithmetic against oracles that know nothing of blocks, registers or processors.
+#include "reduction.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <initializer_list>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace collectives {
+namespace {
+
+__extension__ using Int128 = __int128;
+using Sizes = std::initializer_list<std::size_t>;
+
+template <class T>
+constexpr bool kFloating = is_floating(data_type_v<T>);
+template <class T>
+constexpr bool kSixteenBit = sizeof(T) == 2;
+
+/// What an element is while the oracle computes with it.
+template <class T>
+using Wide = std::conditional_t<kSixteenBit<T>, float, std::conditional_t<kFloating<T>, T, Int128>>;
+
+template <class T>
+bool is_nan(T value) {
+  return kFloating<T> && std::isnan(static_cast<double>(static_cast<Wide<T>>(value)));
+}
+
+template <class T>
+bool same_bits(T a, T b) {
+  return std::memcmp(&a, &b, sizeof(T)) == 0;
+}
+/// Equal bits, or both NaN: which payload a sum of NaNs has is nobody's promise.
+template <class T>
+bool same_value(T a, T b) {
+  return same_bits(a, b) || (is_nan(a) && is_nan(b));
+}
+
+/// -0 below +0, NaN on top: the order that min and max document.
+template <class T>
+bool less(T a, T b) {
+  const Wide<T> x = static_cast<Wide<T>>(a), y = static_cast<Wide<T>>(b);
+  if constexpr (kFloating<T>) {
+    if (x == y) return std::signbit(x) && !std::signbit(y);
+  }
+  return x < y;
+}
+
+template <class T>
+T canonical_nan() {
+  return static_cast<T>(std::numeric_limits<Wide<T>>::quiet_NaN());
+}
+
+/// The result for one element, from the contributions of `values.size()` ranks in rank order.
+template <class T>
+T oracle(const ReduceOp& op, const std::vector<T>& values) {
+  using W = Wide<T>;
+  const ReduceOp::Kind kind = op.kind();
+  if (kind == ReduceOp::Kind::min || kind == ReduceOp::Kind::max) {
+    if (std::ranges::any_of(values, is_nan<T>)) return canonical_nan<T>();
+    const auto best = kind == ReduceOp::Kind::min ? std::ranges::min_element(values, less<T>)
+                                                  : std::ranges::max_element(values, less<T>);
+    return *best;
+  }
+  if constexpr (!kFloating<T>) {
+    if (kind == ReduceOp::Kind::product) {
+      std::uint64_t product = 1;
+      for (const T value : values) product *= static_cast<std::uint64_t>(value);
+      return static_cast<T>(product);
+    }
+  }
+  const auto factor = static_cast<W>(kind == ReduceOp::Kind::pre_scaled_sum ? op.factor() : 1.0);
+  W result{};
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const W term = static_cast<W>(values[i]) * factor;
+    if (i == 0) {
+      result = term;
+    } else if (kind == ReduceOp::Kind::product) {
+      result *= term;
+    } else {
+      result += term;
+    }
+  }
+  if (kind == ReduceOp::Kind::average) result /= static_cast<W>(values.size());
+  return static_cast<T>(result);
+}
+
+template <class T>
+T random_element(std::mt19937_64& random) {
+  if constexpr (kFloating<T>) {
+    const double magnitude = std::uniform_real_distribution<double>(0.5, 2.0)(random);
+    return static_cast<T>(static_cast<Wide<T>>(random() % 2 == 0 ? magnitude : -magnitude));
+  } else {
+    return static_cast<T>(random());
+  }
+}
+
+/// Vectors of equal length, each starting `misalignment` bytes after an aligned address.
+template <class T>
+class Vectors {
+ public:
+  Vectors(std::size_t vectors, std::size_t count, std::size_t misalignment = 0)
+      : count_(count), misalignment_(misalignment), bytes_(vectors) {
+    for (auto& bytes : bytes_) bytes.resize(count * sizeof(T) + misalignment);
+  }
+  static Vectors random(std::size_t vectors, std::size_t count, std::size_t misalignment, std::uint64_t seed) {
+    Vectors result(vectors, count, misalignment);
+    std::mt19937_64 random(seed);
+    for (std::size_t v = 0; v < vectors; ++v) {
+      for (std::size_t i = 0; i < count; ++i) result.set(v, i, random_element<T>(random));
+    }
+    return result;
+  }
+
+  std::byte* data(std::size_t vector) { return bytes_[vector].data() + misalignment_; }
+  T get(std::size_t vector, std::size_t i) {
+    T value;
+    std::memcpy(&value, data(vector) + i * sizeof(T), sizeof(T));
+    return value;
+  }
+  void set(std::size_t vector, std::size_t i, T value) { std::memcpy(data(vector) + i * sizeof(T), &value, sizeof(T)); }
+  std::vector<T> column(std::size_t i) {
+    std::vector<T> values;
+    for (std::size_t v = 0; v < bytes_.size(); ++v) values.push_back(get(v, i));
+    return values;
+  }
+  std::vector<Source> sources() {
+    std::vector<Source> result;
+    for (std::size_t v = 0; v < bytes_.size(); ++v) result.push_back({data(v), true});
+    return result;
+  }
+  std::size_t count() const { return count_; }
+  std::size_t vectors() const { return bytes_.size(); }
+
+ private:
+  std::size_t count_, misalignment_;
+  std::vector<std::vector<std::byte>> bytes_;
+};
+
+template <class T>
+void fold_vectors(const ReduceOp& op, Vectors<T>& inputs, std::byte* out) {
+  fold(op, data_type_v<T>, inputs.sources(), out, inputs.count(), static_cast<int>(inputs.vectors()));
+}
+
+/// Folds into memory of its own (`in_place` empty) or into one of the inputs, and compares every element.
+template <class T>
+void check_against_oracle(const ReduceOp& op, Vectors<T> inputs, int in_place = -1) {
+  Vectors<T> untouched = inputs, output(1, inputs.count(), 1);
+  std::byte* const out = in_place < 0 ? output.data(0) : inputs.data(static_cast<std::size_t>(in_place));
+  fold_vectors(op, inputs, out);
+  for (std::size_t i = 0; i < inputs.count(); ++i) {
+    T result;
+    std::memcpy(&result, out + i * sizeof(T), sizeof(T));
+    ASSERT_TRUE(same_value(result, oracle(op, untouched.column(i))))
+        << to_string(op.kind()) << " of " << inputs.vectors() << " x " << inputs.count() << ", element " << i
+        << ", in place with " << in_place;
+  }
+}
+
+std::vector<ReduceOp> ops_of(DataType type) {
+  std::vector<ReduceOp> ops{ReduceOp::sum, ReduceOp::average, ReduceOp::product, ReduceOp::min, ReduceOp::max};
+  if (is_floating(type)) ops.push_back(ReduceOp::pre_scaled_sum(0.3));
+  return ops;
+}
+
+template <class T>
+class Reduction : public ::testing::Test {};
+using AllTypes = ::testing::Types<float, double, float16, bfloat16, std::int8_t, std::uint8_t, std::int32_t,
+                                  std::uint32_t, std::int64_t, std::uint64_t>;
+struct TypeName {
+  template <class T>
+  static std::string GetName(int) {
+    return std::string(to_string(data_type_v<T>));
+  }
+};
+TYPED_TEST_SUITE(Reduction, AllTypes, TypeName);
+
+TYPED_TEST(Reduction, OneToSeventeenSourcesAndOddCounts) {
+  for (const ReduceOp& op : ops_of(data_type_v<TypeParam>)) {
+    for (std::size_t sources = 1; sources <= 17; ++sources) {
+      for (const std::size_t count : Sizes{0, 1, 3, 7, 31, 65, 1031}) {
+        check_against_oracle(op, Vectors<TypeParam>::random(sources, count, 0, sources * 2000 + count));
+        if (this->HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TYPED_TEST(Reduction, MoreElementsThanOneBlock) {
+  for (const ReduceOp& op : ops_of(data_type_v<TypeParam>)) {
+    for (const std::size_t sources : Sizes{1, 2, 5, 11}) {
+      check_against_oracle(op, Vectors<TypeParam>::random(sources, 8209, 0, sources));
+      if (this->HasFatalFailure()) return;
+    }
+  }
+}
+
+TYPED_TEST(Reduction, UnalignedSources) {
+  for (const ReduceOp& op : ops_of(data_type_v<TypeParam>)) {
+    for (const std::size_t misalignment : Sizes{1, 3, 7}) {
+      for (const std::size_t sources : Sizes{1, 2, 3, 4, 6, 9}) {
+        check_against_oracle(op, Vectors<TypeParam>::random(sources, 517, misalignment, misalignment));
+        if (this->HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TYPED_TEST(Reduction, InPlaceWithEachSource) {
+  for (const ReduceOp& op : ops_of(data_type_v<TypeParam>)) {
+    for (const std::size_t sources : Sizes{1, 2, 3, 4, 5, 8, 17}) {
+      for (std::size_t place = 0; place < sources; ++place) {
+        check_against_oracle(op, Vectors<TypeParam>::random(sources, 1037, place % 2, place), static_cast<int>(place));
+        if (this->HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TYPED_TEST(Reduction, PartialResultsInRankOrderMakeTheWhole) {
+  using T = TypeParam;
+  if (kSixteenBit<T>) return;  // partial results would round
+  const int ranks = 7;
+  for (const ReduceOp& op : ops_of(data_type_v<T>)) {
+    if (op.kind() == ReduceOp::Kind::average && !kFloating<T>) continue;  // partial results would wrap
+    Vectors<T> inputs = Vectors<T>::random(ranks, 301, 0, 5), partial(1, 301), whole(1, 301);
+    const std::vector<Source> sources = inputs.sources();
+    fold(op, data_type_v<T>, std::span(sources).first(3), partial.data(0), 301, 0);
+    for (std::size_t s = 3; s < ranks; ++s) {
+      const Source next[] = {{partial.data(0), false}, sources[s]};
+      fold(op, data_type_v<T>, next, partial.data(0), 301, s + 1 == ranks ? ranks : 0);
+    }
+    fold_vectors(op, inputs, whole.data(0));
+    for (std::size_t i = 0; i < 301; ++i) {
+      ASSERT_TRUE(same_bits(partial.get(0, i), whole.get(0, i))) << to_string(op.kind()) << ", element " << i;
+    }
+  }
+}
+
+TYPED_TEST(Reduction, OneRawSourceWithoutFinishIsItsPartialResult) {
+  using T = TypeParam;
+  Vectors<T> input = Vectors<T>::random(1, 99, 1, 9), output(1, 99);
+  for (const ReduceOp& op : {ReduceOp::sum, ReduceOp::average, ReduceOp::product, ReduceOp::min, ReduceOp::max}) {
+    fold(op, data_type_v<T>, input.sources(), output.data(0), 99, 0);
+    EXPECT_EQ(0, std::memcmp(input.data(0), output.data(0), 99 * sizeof(T))) << to_string(op.kind());
+  }
+}
+
+TYPED_TEST(Reduction, MeanOfOnesIsOne) {
+  using T = TypeParam;
+  const T one = static_cast<T>(static_cast<Wide<T>>(1));
+  Vectors<T> ones(1, 19), output(1, 19);
+  for (std::size_t i = 0; i < 19; ++i) ones.set(0, i, one);
+  for (int ranks = 1; ranks <= 300; ++ranks) {
+    const std::vector<Source> sources(static_cast<std::size_t>(ranks), Source{ones.data(0), true});
+    fold(ReduceOp::average, data_type_v<T>, sources, output.data(0), 19, ranks);
+    for (std::size_t i = 0; i < 19; ++i) ASSERT_TRUE(same_bits(output.get(0, i), one)) << ranks << " ranks";
+  }
+}
+
+/// Folds columns of special values, in every order of the sources, and compares bits.
+template <class T>
+void check_extremes(const std::vector<Wide<T>>& values, T least, T greatest) {
+  std::vector<Wide<T>> order = values;
+  std::ranges::sort(order, [](auto a, auto b) { return std::isnan(a) < std::isnan(b) || a < b; });
+  for (std::size_t turn = 0; turn < order.size(); ++turn) {
+    std::ranges::rotate(order, order.begin() + 1);
+    Vectors<T> inputs(order.size(), 37), output(1, 37);
+    for (std::size_t v = 0; v < order.size(); ++v) {
+      for (std::size_t i = 0; i < 37; ++i) inputs.set(v, i, static_cast<T>(order[v]));
+    }
+    fold_vectors(ReduceOp::min, inputs, output.data(0));
+    for (std::size_t i = 0; i < 37; ++i) ASSERT_TRUE(same_bits(output.get(0, i), least)) << "min, turn " << turn;
+    fold_vectors(ReduceOp::max, inputs, output.data(0));
+    for (std::size_t i = 0; i < 37; ++i) ASSERT_TRUE(same_bits(output.get(0, i), greatest)) << "max, turn " << turn;
+  }
+}
+
+template <class T>
+class FloatReduction : public ::testing::Test {};
+using FloatTypes = ::testing::Types<float, double, float16, bfloat16>;
+TYPED_TEST_SUITE(FloatReduction, FloatTypes, TypeName);
+
+TYPED_TEST(FloatReduction, NanAnywhereMakesMinAndMaxTheCanonicalNan) {
+  using T = TypeParam;
+  using W = Wide<T>;
+  const W nan = std::numeric_limits<W>::quiet_NaN(), infinity = std::numeric_limits<W>::infinity();
+  check_extremes<T>({nan, 1}, canonical_nan<T>(), canonical_nan<T>());
+  check_extremes<T>({-nan, 1, infinity}, canonical_nan<T>(), canonical_nan<T>());
+  check_extremes<T>({nan, -infinity, 1, 0}, canonical_nan<T>(), canonical_nan<T>());
+  check_extremes<T>({-nan, -1, 2, 3, 4, 5}, canonical_nan<T>(), canonical_nan<T>());
+  check_extremes<T>({-nan}, canonical_nan<T>(), canonical_nan<T>());
+}
+
+TYPED_TEST(FloatReduction, NegativeZeroIsLessThanZero) {
+  using T = TypeParam;
+  using W = Wide<T>;
+  check_extremes<T>({W(-0.0), W(0.0)}, T(W(-0.0)), T(W(0.0)));
+  check_extremes<T>({W(0.0), W(-0.0), W(0.0), W(-0.0), W(-0.0)}, T(W(-0.0)), T(W(0.0)));
+}
+
+TYPED_TEST(FloatReduction, InfinitiesAndDenormalsHaveTheirPlaceInMinAndMax) {
+  using T = TypeParam;
+  using W = Wide<T>;
+  const W infinity = std::numeric_limits<W>::infinity();
+  check_extremes<T>({-infinity, 1, infinity, -1, 0}, T(-infinity), T(infinity));
+  T denormal{};
+  reinterpret_cast<unsigned char*>(&denormal)[0] = 1;  // little endian: the least of them
+  check_extremes<T>({static_cast<W>(denormal), W(0.0)}, T(W(0.0)), denormal);
+}
+
+TYPED_TEST(FloatReduction, NanAndInfinityTravelThroughSums) {
+  using T = TypeParam;
+  using W = Wide<T>;
+  const W infinity = std::numeric_limits<W>::infinity(), nan = std::numeric_limits<W>::quiet_NaN();
+  const std::array<std::array<W, 3>, 4> columns{
+      {{infinity, 1, 2}, {infinity, -infinity, 1}, {1, nan, 2}, {-0.0, -0.0, -0.0}}};
+  Vectors<T> inputs(3, 4);
+  for (std::size_t v = 0; v < 3; ++v) {
+    for (std::size_t i = 0; i < 4; ++i) inputs.set(v, i, static_cast<T>(columns[i][v]));
+  }
+  for (const ReduceOp& op : {ReduceOp::sum, ReduceOp::average, ReduceOp::product, ReduceOp::pre_scaled_sum(2)}) {
+    check_against_oracle(op, inputs);
+  }
+}
+
+TYPED_TEST(FloatReduction, SumIsWithinItsErrorBoundOfTheSumInFloat64) {
+  using T = TypeParam;
+  using W = Wide<T>;
+  const std::size_t ranks = 13;
+  Vectors<T> inputs = Vectors<T>::random(ranks, 2000, 0, 77), output(1, 2000);
+  fold_vectors(ReduceOp::sum, inputs, output.data(0));
+  // Rounding of each addition in the accumulator, then of the result in the element type (8, 11, 24 or 53 bits).
+  const double result_bits = sizeof(T) == 2 ? (std::is_same_v<T, float16> ? 11 : 8) : sizeof(T) == 4 ? 24 : 53;
+  for (std::size_t i = 0; i < 2000; ++i) {
+    double sum = 0, magnitudes = 0;
+    for (const T value : inputs.column(i)) {
+      sum += static_cast<double>(static_cast<W>(value));
+      magnitudes += std::abs(static_cast<double>(static_cast<W>(value)));
+    }
+    const double bound = ranks * static_cast<double>(std::numeric_limits<W>::epsilon()) * magnitudes +
+                         std::ldexp(std::abs(sum), static_cast<int>(-result_bits));
+    ASSERT_NEAR(static_cast<double>(static_cast<W>(output.get(0, i))), sum, bound);
+  }
+}
+
+TYPED_TEST(FloatReduction, OnlyRawSourcesAreScaled) {
+  using T = TypeParam;
+  Vectors<T> inputs = Vectors<T>::random(6, 70, 0, 3), output(1, 70);
+  std::vector<Source> sources = inputs.sources();
+  for (std::size_t s = 1; s < sources.size(); s += 2) sources[s].raw = false;
+  fold(ReduceOp::pre_scaled_sum(0.25), data_type_v<T>, sources, output.data(0), 70, 6);
+  for (std::size_t i = 0; i < 70; ++i) {
+    Wide<T> sum = 0;
+    for (std::size_t s = 0; s < 6; ++s) {
+      sum += static_cast<Wide<T>>(inputs.get(s, i)) * static_cast<Wide<T>>(s % 2 == 0 ? 0.25 : 1.0);
+    }
+    ASSERT_TRUE(same_bits(output.get(0, i), static_cast<T>(sum))) << "element " << i;
+  }
+}
+
+template <class T>
+class SixteenBitReduction : public ::testing::Test {};
+using SixteenBitTypes = ::testing::Types<float16, bfloat16>;
+TYPED_TEST_SUITE(SixteenBitReduction, SixteenBitTypes, TypeName);
+
+template <class T>
+T of_bits(unsigned bits) {
+  T value;
+  value.bits = static_cast<std::uint16_t>(bits);
+  return value;
+}
+
+TYPED_TEST(SixteenBitReduction, EveryValueIsConvertedAsInTypesHpp) {
+  using T = TypeParam;
+  constexpr std::size_t kAll = 1 << 16;
+  Vectors<T> inputs(2, kAll), output(1, kAll);
+  // Products reach every exponent, ties, denormals, overflow; the factor one shows the conversions alone.
+  for (const unsigned factor : {0x3c00u, 0x3f80u, 0x3c01u, 0x0001u, 0x8401u, 0x2fffu, 0x3555u, 0x4248u, 0x7bffu}) {
+    for (unsigned bits = 0; bits < kAll; ++bits) {
+      inputs.set(0, bits, of_bits<T>(bits));
+      inputs.set(1, bits, of_bits<T>(factor));
+    }
+    fold_vectors(ReduceOp::product, inputs, output.data(0));
+    for (unsigned bits = 0; bits < kAll; ++bits) {
+      const T expected(static_cast<float>(of_bits<T>(bits)) * static_cast<float>(of_bits<T>(factor)));
+      ASSERT_EQ(output.get(0, bits).bits, expected.bits) << std::hex << bits << " x " << factor;
+    }
+  }
+}
+
+TYPED_TEST(SixteenBitReduction, SumsAreRoundedOnce) {
+  using T = TypeParam;
+  // 1 + 2^-12 + 2^-12 + ... in the 16-bit type would stay 1; 4096 terms of it are one more.
+  Vectors<T> values(2, 1), output(1, 1);
+  values.set(0, 0, T(1.0f));
+  values.set(1, 0, T(0x1p-12f));
+  std::vector<Source> sources(4097, Source{values.data(1), true});
+  sources.front() = {values.data(0), true};
+  fold(ReduceOp::sum, data_type_v<T>, sources, output.data(0), 1, 4097);
+  EXPECT_EQ(static_cast<float>(output.get(0, 0)), 2.0f);
+}
+
+TEST(IntegerReduction, AverageIsTheExactMeanTruncatedTowardZero) {
+  Vectors<std::int64_t> inputs(3, 2);
+  const std::int64_t greatest = std::numeric_limits<std::int64_t>::max();
+  for (std::size_t v = 0; v < 3; ++v) inputs.set(v, 0, v == 0 ? greatest - 2 : greatest);
+  for (std::size_t v = 0; v < 3; ++v) inputs.set(v, 1, v == 0 ? -5 : 0);
+  Vectors<std::int64_t> output(1, 2);
+  fold_vectors(ReduceOp::average, inputs, output.data(0));
+  EXPECT_EQ(output.get(0, 0), greatest - 1);  // (3 max - 2) / 3
+  EXPECT_EQ(output.get(0, 1), -1);
+}
+
+TEST(IntegerReduction, AverageOfExtremesOverManyRanks) {
+  for (const std::size_t ranks : Sizes{1, 2, 3, 5, 17, 1000}) {
+    Vectors<std::int32_t> inputs(ranks, 3), output(1, 3);
+    for (std::size_t v = 0; v < ranks; ++v) {
+      inputs.set(v, 0, std::numeric_limits<std::int32_t>::min());
+      inputs.set(v, 1, std::numeric_limits<std::int32_t>::max());
+      inputs.set(v, 2, std::numeric_limits<std::int32_t>::max() - (v == 0 ? 1 : 0));  // a hair below a whole number
+    }
+    fold_vectors(ReduceOp::average, inputs, output.data(0));
+    EXPECT_EQ(output.get(0, 0), std::numeric_limits<std::int32_t>::min());
+    EXPECT_EQ(output.get(0, 1), std::numeric_limits<std::int32_t>::max());
+    EXPECT_EQ(output.get(0, 2), std::numeric_limits<std::int32_t>::max() - 1);
+  }
+}
+
+/// x . y = 2x + y: neither commutative nor associative, so that any change of order shows.
+const UserOp kShiftAndAdd{"shift_and_add",
+                          [](const void* next, void* accumulated, std::size_t count, DataType type) {
+                            ASSERT_EQ(type, DataType::i32);
+                            const auto* from = static_cast<const std::int32_t*>(next);
+                            auto* to = static_cast<std::int32_t*>(accumulated);
+                            for (std::size_t i = 0; i < count; ++i) to[i] = 2 * to[i] + from[i];
+                          },
+                          false};
+
+TEST(UserReduction, SourcesAreCombinedInTheOrderGivenWhereverTheResultGoes) {
+  for (const std::size_t ranks : Sizes{1, 2, 3, 9}) {
+    for (const std::size_t count : Sizes{1, 2047, 5000}) {
+      for (const std::size_t misalignment : Sizes{0, 1}) {
+        for (int place = -1; place < static_cast<int>(ranks); ++place) {
+          Vectors<std::int32_t> inputs(ranks, count, misalignment), output(1, count, misalignment);
+          for (std::size_t v = 0; v < ranks; ++v) {
+            for (std::size_t i = 0; i < count; ++i) inputs.set(v, i, static_cast<std::int32_t>((v + 1) * 100 + i));
+          }
+          Vectors<std::int32_t> untouched = inputs;
+          std::byte* const out = place < 0 ? output.data(0) : inputs.data(static_cast<std::size_t>(place));
+          fold_vectors(ReduceOp::user(kShiftAndAdd), inputs, out);
+          for (std::size_t i = 0; i < count; ++i) {
+            std::int32_t expected = untouched.get(0, i), result = 0;
+            for (std::size_t v = 1; v < ranks; ++v) expected = 2 * expected + untouched.get(v, i);
+            std::memcpy(&result, out + i * sizeof(result), sizeof(result));
+            ASSERT_EQ(result, expected) << ranks << " ranks, element " << i << ", in place with " << place;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(NeedsDirect, SixteenBitFloatsButForMinAndMax) {
+  for (const DataType type : {DataType::f16, DataType::bf16}) {
+    for (const bool deterministic : {false, true}) {
+      EXPECT_TRUE(needs_direct(ReduceOp::sum, type, deterministic));
+      EXPECT_TRUE(needs_direct(ReduceOp::average, type, deterministic));
+      EXPECT_TRUE(needs_direct(ReduceOp::product, type, deterministic));
+      EXPECT_TRUE(needs_direct(ReduceOp::pre_scaled_sum(2), type, deterministic));
+      EXPECT_FALSE(needs_direct(ReduceOp::min, type, deterministic));
+      EXPECT_FALSE(needs_direct(ReduceOp::max, type, deterministic));
+    }
+  }
+}
+
+TEST(NeedsDirect, OtherFloatsOnlyWhenDeterministic) {
+  for (const DataType type : {DataType::f32, DataType::f64}) {
+    for (const ReduceOp& op : {ReduceOp::sum, ReduceOp::average, ReduceOp::product, ReduceOp::pre_scaled_sum(2)}) {
+      EXPECT_FALSE(needs_direct(op, type, false));
+      EXPECT_TRUE(needs_direct(op, type, true));
+    }
+    EXPECT_FALSE(needs_direct(ReduceOp::min, type, true));
+    EXPECT_FALSE(needs_direct(ReduceOp::max, type, true));
+  }
+}
+
+TEST(NeedsDirect, IntegersOnlyForAverages) {
+  for (const DataType type : kDataTypes) {
+    if (is_floating(type)) continue;
+    for (const bool deterministic : {false, true}) {
+      for (const ReduceOp& op : {ReduceOp::sum, ReduceOp::product, ReduceOp::min, ReduceOp::max}) {
+        EXPECT_FALSE(needs_direct(op, type, deterministic));
+      }
+      EXPECT_TRUE(needs_direct(ReduceOp::average, type, deterministic));
+    }
+  }
+}
+
+TEST(NeedsDirect, UserOpsThatDoNotCommute) {
+  UserOp commutative = kShiftAndAdd;
+  commutative.commutative = true;
+  EXPECT_TRUE(needs_direct(ReduceOp::user(kShiftAndAdd), DataType::i32, false));
+  EXPECT_FALSE(needs_direct(ReduceOp::user(commutative), DataType::i32, true));
+  EXPECT_FALSE(needs_direct(ReduceOp::user(commutative), DataType::f32, false));
+  EXPECT_TRUE(needs_direct(ReduceOp::user(commutative), DataType::f32, true));
+}
+
+}  // namespace
+}  // namespace collectives

@@ -1,0 +1,407 @@
+// The proof of every algorithm: all ranks' Steps are run on sets instead of numbers. A value is the set of ranks whose
+// contributions are in it, so a contribution that is lost, counted twice, finished twice or taken for something else is
+// seen at once. Channels hold two messages, which is the least that any transport offers, so a schedule that can deadlock
+// does.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "algorithm.hpp"
+#include "collectives/plan.hpp"
+#include "collectives/topology.hpp"
+
+namespace collectives {
+namespace {
+
+/// Who is in a value, and what has been done to it.
+struct Value {
+  std::uint64_t ranks = 0;
+  bool partial = false;   ///< combined at least once: no longer a plain contribution
+  bool finished = false;
+  bool operator==(const Value&) const = default;
+};
+using Values = std::vector<Value>;
+
+/// A rank's Steps of one round, with their own copies of the peers.
+class Recorder final : public StepSink {
+ public:
+  void operator()(const Step& step) override {
+    Step mine = step;
+    mine.from = keep(step.from);
+    mine.to = keep(step.to);
+    mine.which = keep(step.which);
+    steps.push_back(mine);
+  }
+  std::vector<Step> steps;
+
+ private:
+  Peers keep(Peers peers) {
+    lists_.push_back(std::make_unique<std::vector<Rank>>(peers.begin(), peers.end()));
+    return *lists_.back();
+  }
+  std::vector<std::unique_ptr<std::vector<Rank>>> lists_;
+};
+
+struct Traffic {
+  std::size_t messages = 0, elements = 0, elements_to_other_hosts = 0;
+};
+
+/// All ranks of one call.
+class Simulation {
+ public:
+  Simulation(const Algorithm& algorithm, const Topology& topology, Task task, std::size_t segment)
+      : topology_(topology), task_(task), ranks_(topology.ranks()) {
+    const auto count = task.parts.whole().count;
+    for (Rank r = 0; r < ranks_; ++r) {
+      seats_.push_back(std::make_unique<Seat>(topology, r));
+      Values input(count);
+      for (std::size_t e = 0; e < count; ++e)
+        if (contributes(r, e)) input[e].ranks = std::uint64_t{1} << r;
+      input_.push_back(std::move(input));
+      output_.emplace_back(count);
+      work_.emplace_back(count);
+      traffic.emplace_back();
+    }
+    const std::size_t longest = task.parts.longest();
+    const std::size_t rounds =
+        task.collective == Collective::barrier ? 1 : segment == 0 ? 1 : (longest + segment - 1) / segment;
+    for (std::size_t round = 0; round < rounds; ++round) {
+      Task now = task;
+      if (segment > 0 && task.collective != Collective::barrier) now.parts = task.parts.round(segment, round);
+      run_round(algorithm, now);
+    }
+  }
+
+  /// What went wrong first; empty if nothing did.
+  std::string failure;
+  std::vector<Traffic> traffic;
+
+  /// Checks that every rank that should have a result has the right one.
+  void check_results() {
+    const std::uint64_t all = ranks_ == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << ranks_) - 1;
+    for (Rank r = 0; r < ranks_ && failure.empty(); ++r)
+      for (std::size_t e = 0; e < output_[index(r)].size(); ++e) {
+        if (!receives(r, e)) continue;
+        const Value& value = output_[index(r)][e];
+        const bool reduces = task_.collective == Collective::all_reduce ||
+                             task_.collective == Collective::reduce_scatter || task_.collective == Collective::reduce;
+        const std::uint64_t expected = reduces ? all : std::uint64_t{1} << source_of(e);
+        if (value.ranks != expected) return fail("rank " + std::to_string(r) + " has the wrong contributions");
+        if (value.finished != reduces) return fail("rank " + std::to_string(r) + " has an unfinished result");
+      }
+  }
+
+ private:
+  static std::size_t index(Rank rank) { return static_cast<std::size_t>(rank); }
+  Rank owner_of(std::size_t e) const {
+    for (int i = 0; i < task_.parts.size(); ++i) {
+      const Range part = task_.parts.full(i);
+      if (e >= part.first && e < part.first + part.count) return i;
+    }
+    return 0;
+  }
+  Rank source_of(std::size_t e) const {
+    return task_.collective == Collective::broadcast ? task_.root : owner_of(e);
+  }
+  bool contributes(Rank r, std::size_t e) const {
+    if (task_.collective == Collective::broadcast) return r == task_.root;
+    return task_.collective != Collective::all_gather || owner_of(e) == r;
+  }
+  bool receives(Rank r, std::size_t e) const {
+    if (task_.collective == Collective::reduce_scatter) return owner_of(e) == r;
+    return task_.collective != Collective::reduce || r == task_.root;
+  }
+  void fail(const std::string& what) {
+    if (failure.empty()) failure = what;
+  }
+
+  Values& place(Rank r, Place where) {
+    return where == Place::input ? input_[index(r)] : where == Place::output ? output_[index(r)] : work_[index(r)];
+  }
+
+  void run_round(const Algorithm& algorithm, const Task& task) {
+    std::vector<Recorder> recorders(index(ranks_));
+    for (Rank r = 0; r < ranks_; ++r) algorithm.emit(*seats_[index(r)], task, recorders[index(r)]);
+    std::vector<std::size_t> at(index(ranks_), 0);
+    for (bool moved = true; moved && failure.empty();) {
+      moved = false;
+      for (Rank r = 0; r < ranks_; ++r) {
+        const auto& steps = recorders[index(r)].steps;
+        while (at[index(r)] < steps.size() && steps[at[index(r)]].kind == Step::Kind::exchange &&
+               exchange(r, steps[at[index(r)]])) {
+          ++at[index(r)];
+          moved = true;
+        }
+      }
+      for (const auto& host : topology_.hosts) {
+        const bool together = std::all_of(host.begin(), host.end(), [&](Rank r) {
+          const auto& steps = recorders[index(r)].steps;
+          return at[index(r)] < steps.size() && steps[at[index(r)]].kind != Step::Kind::exchange;
+        });
+        if (!together) continue;
+        host_stage(host, recorders, at);
+        for (const Rank r : host) ++at[index(r)];
+        moved = true;
+      }
+    }
+    for (Rank r = 0; r < ranks_; ++r)
+      if (at[index(r)] != recorders[index(r)].steps.size())
+        fail("deadlock: rank " + std::to_string(r) + " at step " + std::to_string(at[index(r)]));
+    for (const auto& [pair, queue] : channels_)
+      if (!queue.empty()) fail("a message that nobody receives");
+  }
+
+  Value combine(const std::vector<Value>& values, bool finish) {
+    Value sum{.partial = true};
+    for (const Value& value : values) {
+      if (value.ranks & sum.ranks) fail("a contribution twice");
+      if (value.finished) fail("a finished value combined again");
+      sum.ranks |= value.ranks;
+    }
+    sum.finished = finish;
+    return sum;
+  }
+
+  bool exchange(Rank r, const Step& step) {
+    if (step.range.count == 0 && task_.collective != Collective::barrier) return true;
+    for (const Rank peer : step.from)
+      if (peer != r && channels_[{peer, r}].empty()) return false;
+    for (const Rank peer : step.to)
+      if (peer != r && channels_[{r, peer}].size() >= 2) return false;
+    std::map<Rank, Values> arrived;
+    for (const Rank peer : step.from) {
+      if (peer == r) continue;
+      arrived[peer] = channels_[{peer, r}].front();
+      channels_[{peer, r}].pop_front();
+      if (arrived[peer].size() != step.range.count) fail("both ends of a message disagree on its length");
+    }
+    if (!failure.empty()) return true;
+    Values made(step.range.count);
+    for (std::size_t i = 0; i < made.size(); ++i) {
+      const std::size_t e = step.range.first + i;
+      if (!step.reduce) {
+        made[i] = step.from.empty() ? place(r, step.own)[e] : arrived[step.from[0]][i];
+        continue;
+      }
+      std::vector<Value> values;
+      for (const Rank peer : step.from) {
+        const Value value = peer == r ? place(r, step.own)[e] : arrived[peer][i];
+        if (peer != r && value.partial == step.raw) fail("a contribution taken for a partial result, or the reverse");
+        values.push_back(value);
+      }
+      made[i] = combine(values, step.finish);
+    }
+    if (step.keep != Place::nowhere)
+      std::copy(made.begin(), made.end(), place(r, step.keep).begin() + static_cast<std::ptrdiff_t>(step.range.first));
+    for (const Rank peer : step.to) {
+      if (peer == r) continue;
+      channels_[{r, peer}].push_back(made);
+      ++traffic[index(r)].messages;
+      traffic[index(r)].elements += made.size();
+      if (seats_[index(r)]->host_of(peer) != seats_[index(r)]->grid.host)
+        traffic[index(r)].elements_to_other_hosts += made.size();
+    }
+    return true;
+  }
+
+  void host_stage(const std::vector<Rank>& host, const std::vector<Recorder>& recorders,
+                  const std::vector<std::size_t>& at) {
+    const auto step_of = [&](Rank r) -> const Step& { return recorders[index(r)].steps[at[index(r)]]; };
+    const Step& first = step_of(host[0]);
+    for (const Rank r : host)
+      if (step_of(r).kind != first.kind) return fail("ranks of a host at different stages");
+    if (first.kind == Step::Kind::host_barrier) return;
+    const bool combines = first.kind != Step::Kind::host_all_gather;
+    const bool shows_all = first.kind != Step::Kind::host_reduce_scatter;
+    for (std::size_t local = 0; local < host.size(); ++local) {
+      Range slice{};
+      if (first.only >= 0) {
+        if (first.only == static_cast<int>(local)) slice = first.parts[0];
+      } else if (local < first.which.size()) {
+        slice = first.parts[first.which[local]];
+      }
+      const Rank owner = host[local];
+      for (std::size_t e = slice.first; e < slice.first + slice.count; ++e) {
+        std::vector<Value> values;
+        if (combines)
+          for (const Rank r : host) values.push_back(place(r, step_of(r).own)[e]);
+        const Value value = combines ? combine(values, first.finish) : place(owner, step_of(owner).own)[e];
+        for (const Rank r : host)
+          if (shows_all || r == owner) place(r, step_of(r).keep)[e] = value;
+      }
+    }
+  }
+
+  Topology topology_;
+  Task task_;
+  int ranks_;
+  std::vector<std::unique_ptr<Seat>> seats_;
+  std::vector<Values> input_, output_, work_;
+  std::map<std::pair<Rank, Rank>, std::deque<Values>> channels_;
+};
+
+std::vector<Topology> topologies() {
+  std::vector<Topology> all;
+  for (int n = 1; n <= 17; ++n) all.push_back(Topology::regular(n, n));
+  all.push_back(Topology::regular(32, 32));
+  for (const auto& [ranks, per_host] : {std::pair(2, 1), {4, 2}, {6, 2}, {6, 3}, {7, 3}, {9, 4}, {12, 4}, {5, 1},
+                                        {13, 5}, {16, 4}, {17, 8}, {32, 8}})
+    all.push_back(Topology::regular(ranks, per_host));
+  all.push_back(Topology::from_hosts({"a", "b", "a", "b", "b", "c"}, 0));
+  all.push_back(Topology::from_hosts({"a", "b", "b", "b"}, 0));
+  all.push_back(Topology::from_hosts({"b", "b", "b", "b", "a"}, 0));
+  return all;
+}
+
+Parts parts_for(const Algorithm& algorithm, Collective collective, bool direct, const Topology& topology,
+                std::size_t count) {
+  const bool by_part = algorithm.by_part(collective, direct, topology);
+  return Parts::equal({0, count}, by_part ? topology.ranks() : 1);
+}
+
+class EveryAlgorithm : public ::testing::TestWithParam<std::size_t> {
+ protected:
+  const Algorithm& algorithm() const { return algorithms()[GetParam()]; }
+};
+
+TEST_P(EveryAlgorithm, UsesEachContributionExactlyOnceAndNeverDeadlocks) {
+  for (const Topology& topology : topologies()) {
+    const auto n = static_cast<std::size_t>(topology.ranks());
+    for (const Collective collective : kCollectives)
+      for (const bool direct : {false, true})
+        for (const std::size_t count : {std::size_t{0}, std::size_t{1}, n - 1, n, n + 1, 3 * n + 2})
+          for (const std::size_t segment : {0u, 2u})
+            for (const Rank root : {0, topology.ranks() / 2, topology.ranks() - 1}) {
+              const bool rooted = collective == Collective::broadcast || collective == Collective::reduce;
+              if (!rooted && root != 0) continue;
+              if (direct && (collective == Collective::all_gather || collective == Collective::broadcast)) continue;
+              const std::size_t elements = collective == Collective::barrier ? 0 : count;
+              const Task task{collective, parts_for(algorithm(), collective, direct, topology, elements), root, direct};
+              Simulation simulation(algorithm(), topology, task, segment);
+              simulation.check_results();
+              ASSERT_EQ(simulation.failure, "")
+                  << algorithm().name << ' ' << to_string(collective) << (direct ? " direct " : " ") << count
+                  << " elements in segments of " << segment << ", root " << root << ", " << to_string(topology);
+            }
+  }
+}
+
+TEST_P(EveryAlgorithm, PartsOfUnequalLength) {
+  for (const Topology& topology : topologies()) {
+    std::vector<std::size_t> offsets{0};
+    for (int r = 0; r < topology.ranks(); ++r) offsets.push_back(offsets.back() + static_cast<std::size_t>(r * 7 % 5));
+    for (const Collective collective : {Collective::reduce_scatter, Collective::all_gather})
+      for (const bool direct : {false, true}) {
+        if (direct && collective == Collective::all_gather) continue;
+        const Task task{collective, Parts::listed(offsets.data(), topology.ranks()), 0, direct};
+        Simulation simulation(algorithm(), topology, task, 3);
+        simulation.check_results();
+        ASSERT_EQ(simulation.failure, "") << algorithm().name << ' ' << to_string(collective) << ", "
+                                          << to_string(topology);
+      }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, EveryAlgorithm, ::testing::Range(std::size_t{0}, algorithms().size()),
+                         [](const auto& parameter) { return std::string(algorithms()[parameter.param].name); });
+
+/// The traffic of the busiest rank.
+Traffic busiest(std::string_view name, const Topology& topology, Collective collective, std::size_t count,
+                bool direct = false) {
+  const auto found = std::find_if(algorithms().begin(), algorithms().end(),
+                                  [&](const Algorithm& algorithm) { return algorithm.name == name; });
+  const Task task{collective, parts_for(*found, collective, direct, topology, count), 0, direct};
+  Simulation simulation(*found, topology, task, 0);
+  EXPECT_EQ(simulation.failure, "");
+  Traffic most;
+  for (const Traffic& traffic : simulation.traffic) {
+    most.messages = std::max(most.messages, traffic.messages);
+    most.elements = std::max(most.elements, traffic.elements);
+  }
+  return most;
+}
+
+TEST(Ring, AllReduceSendsTwoNMinusOneOverNOfTheBuffer) {
+  for (const int n : {2, 3, 5, 8, 16}) {
+    const std::size_t count = static_cast<std::size_t>(n) * 10;
+    const Traffic traffic = busiest("ring", Topology::regular(n, n), Collective::all_reduce, count);
+    EXPECT_EQ(traffic.messages, 2 * static_cast<std::size_t>(n - 1));
+    EXPECT_EQ(traffic.elements, 2 * static_cast<std::size_t>(n - 1) * 10);
+  }
+}
+
+TEST(DirectExchange, CostsTheBytesOfARing) {
+  for (const int n : {2, 3, 8}) {
+    const std::size_t count = static_cast<std::size_t>(n) * 10;
+    const Topology topology = Topology::regular(n, n);
+    EXPECT_EQ(busiest("ring", topology, Collective::reduce_scatter, count, true).elements,
+              busiest("ring", topology, Collective::reduce_scatter, count, false).elements);
+  }
+}
+
+TEST(ReduceToOne, TreeSendsAtMostLogNMessages) {
+  for (const int n : {2, 3, 5, 8, 17, 32}) {
+    const Topology topology = Topology::regular(n, n);
+    const auto depth = static_cast<std::size_t>(std::ceil(std::log2(n)));
+    EXPECT_LE(busiest("reduce_to_one_tree", topology, Collective::broadcast, 10).messages, depth);
+    EXPECT_EQ(busiest("reduce_to_one_tree", topology, Collective::reduce, 10).messages, 1u);
+    EXPECT_EQ(busiest("reduce_to_one_direct", topology, Collective::broadcast, 10).messages,
+              static_cast<std::size_t>(n - 1));
+  }
+}
+
+TEST(Hierarchical, SendsNoMessagesInsideOneHost) {
+  for (const Collective collective : kCollectives)
+    EXPECT_EQ(busiest("hierarchical", Topology::regular(6, 6), collective, 60).messages, 0u) << to_string(collective);
+}
+
+TEST(Hierarchical, CarriesEveryByteOncePerHost) {
+  for (const auto& [hosts, local] : {std::pair(2, 2), {3, 4}, {4, 2}}) {
+    const Topology topology = Topology::regular(hosts * local, local);
+    const std::size_t count = static_cast<std::size_t>(hosts * local) * 6;
+    const auto found = std::find_if(algorithms().begin(), algorithms().end(),
+                                    [](const Algorithm& algorithm) { return algorithm.name == "hierarchical"; });
+    const auto out_of_a_host = [&](Collective collective) {
+      const Task task{collective, parts_for(*found, collective, false, topology, count), 0, false};
+      Simulation simulation(*found, topology, task, 0);
+      EXPECT_EQ(simulation.failure, "");
+      std::size_t most = 0;
+      for (const auto& host : topology.hosts) {
+        std::size_t sum = 0;
+        for (const Rank r : host) sum += simulation.traffic[static_cast<std::size_t>(r)].elements_to_other_hosts;
+        most = std::max(most, sum);
+      }
+      return most;
+    };
+    const auto h = static_cast<std::size_t>(hosts);
+    EXPECT_EQ(out_of_a_host(Collective::all_reduce), 2 * (h - 1) * count / h);
+    EXPECT_EQ(out_of_a_host(Collective::reduce_scatter), (h - 1) * count / h);
+    EXPECT_EQ(out_of_a_host(Collective::all_gather), (h - 1) * (count / h));
+    EXPECT_EQ(out_of_a_host(Collective::broadcast), count);
+    EXPECT_EQ(out_of_a_host(Collective::reduce), count);
+  }
+}
+
+// Algorithms are plain functions over values: a compiler can run them.
+constexpr std::size_t count_ring_steps(int n) {
+  Rank ranks[8] = {0, 1, 2, 3, 4, 5, 6, 7};
+  std::size_t steps = 0;
+  const Circle circle{Peers(ranks, static_cast<std::size_t>(n)), 1};
+  const auto count = [&](const Step&) { ++steps; };
+  ring::reduce_scatter(circle, Parts::equal({0, 100}, n), {}, count);
+  ring::all_gather(circle, Parts::equal({0, 100}, n), Place::output, count);
+  return steps;
+}
+static_assert(count_ring_steps(2) == 4);
+static_assert(count_ring_steps(8) == 16);
+
+}  // namespace
+}  // namespace collectives

@@ -1,0 +1,55 @@
+// What the other tests lean on: the watchdog, and ranks that are threads.
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "support/ranks.hpp"
+#include "support/watchdog.hpp"
+
+namespace collectives::testing {
+namespace {
+
+TEST(WatchdogDeathTest, ATestThatHangsIsNamed) {
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  const auto hang = [] {
+    Watchdog watchdog(std::chrono::seconds(0));
+    watchdog.OnTestStart(*::testing::UnitTest::GetInstance()->current_test_info());
+    std::this_thread::sleep_for(std::chrono::minutes(1));  // ends after no time at all
+  };
+  EXPECT_EXIT(hang(), ::testing::ExitedWithCode(3),
+              "watchdog: WatchdogDeathTest.ATestThatHangsIsNamed has run for 0 s");
+}
+
+TEST(Watchdog, BetweenTestsThereIsNoHurry) {
+  Watchdog watchdog(std::chrono::hours(1));
+  watchdog.OnTestStart(*::testing::UnitTest::GetInstance()->current_test_info());
+  watchdog.OnTestEnd(*::testing::UnitTest::GetInstance()->current_test_info());
+}
+
+TEST(Ranks, EachRunsOnceAndTheyMeet) {
+  std::atomic<int> sum = 0;
+  run_ranks(5, [&](Bootstrap& bootstrap) {
+    sum += bootstrap.rank();
+    const std::vector<std::string> texts =
+        bootstrap.all_gather(std::to_string(bootstrap.rank()), Deadline::in(std::chrono::minutes(1)));
+    EXPECT_EQ(texts, (std::vector<std::string>{"0", "1", "2", "3", "4"}));
+  });
+  EXPECT_EQ(sum, 10);
+}
+
+TEST(Ranks, AFailureComesOutWithItsRankInFront) {
+  try {
+    run_ranks(3, [](Bootstrap& bootstrap) {
+      if (bootstrap.rank() == 1) throw Error(Errc::mismatch, "all_reduce #2: no", 1, 0, "all_reduce #2");
+    });
+    FAIL() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "rank 1: all_reduce #2: no");
+    EXPECT_EQ(error.code(), Errc::mismatch);
+    EXPECT_EQ(error.operation(), "all_reduce #2");
+  }
+  EXPECT_THROW(run_ranks(1, [](Bootstrap&) { throw 3; }), std::runtime_error);
+}
+
+}  // namespace
+}  // namespace collectives::testing

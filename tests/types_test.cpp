@@ -1,0 +1,208 @@
+// The sixteen-bit floats against arithmetic on tables of their values, and the typed views.
+#include "collectives/types.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <set>
+#include <span>
+#include <vector>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace collectives {
+namespace {
+
+/// A sixteen-bit float as its definition says: sign, exponent, fraction.
+template <class T, int kFractionBits, int kBias>
+struct Format {
+  using Type = T;
+  static constexpr unsigned kInfinity = 0x7fffu >> kFractionBits << kFractionBits;
+
+  /// Of the bits without sign. What would be infinity is the power of two where overflow begins to round.
+  static double value(unsigned magnitude) {
+    const int exponent = static_cast<int>(magnitude >> kFractionBits);
+    const int fraction = static_cast<int>(magnitude & ((1u << kFractionBits) - 1));
+    if (exponent == 0) return std::ldexp(fraction, 1 - kBias - kFractionBits);
+    return std::ldexp(fraction + (1 << kFractionBits), exponent - kBias - kFractionBits);
+  }
+  /// values()[m] is value(m), ascending, infinity last.
+  static const std::vector<double>& values() {
+    static const std::vector<double> all = [] {
+      std::vector<double> made;
+      for (unsigned magnitude = 0; magnitude <= kInfinity; ++magnitude) made.push_back(value(magnitude));
+      return made;
+    }();
+    return all;
+  }
+  /// The bits of the nearest value, even ones in a tie. Not for NaN.
+  static unsigned nearest(float number) {
+    const double magnitude = std::abs(static_cast<double>(number));
+    const auto above = std::ranges::lower_bound(values(), magnitude);
+    unsigned bits = kInfinity;
+    if (above != values().end()) {
+      bits = static_cast<unsigned>(above - values().begin());
+      if (*above != magnitude) {
+        const double up = *above - magnitude, down = magnitude - values()[bits - 1];
+        if (down < up || (down == up && bits % 2 == 1)) --bits;
+      }
+    }
+    return bits | (std::signbit(number) ? 0x8000u : 0u);
+  }
+};
+using F16 = Format<float16, 10, 15>;
+using Bf16 = Format<bfloat16, 7, 127>;
+
+template <class F>
+typename F::Type of_bits(unsigned bits) {
+  typename F::Type value;
+  value.bits = static_cast<std::uint16_t>(bits);
+  return value;
+}
+
+template <class F>
+class SixteenBitFloat : public ::testing::Test {};
+struct FormatName {
+  template <class F>
+  static std::string GetName(int) {
+    return std::string(to_string(data_type_v<typename F::Type>));
+  }
+};
+using Formats = ::testing::Types<F16, Bf16>;
+TYPED_TEST_SUITE(SixteenBitFloat, Formats, FormatName);
+
+TYPED_TEST(SixteenBitFloat, EveryBitPatternDecodesToItsValue) {
+  for (unsigned bits = 0; bits < 0x10000; ++bits) {
+    const float decoded = static_cast<float>(of_bits<TypeParam>(bits));
+    const unsigned magnitude = bits & 0x7fffu;
+    EXPECT_EQ(std::signbit(decoded), (bits & 0x8000u) != 0) << std::hex << bits;
+    if (magnitude > TypeParam::kInfinity) {
+      EXPECT_TRUE(std::isnan(decoded)) << std::hex << bits;
+    } else if (magnitude == TypeParam::kInfinity) {
+      EXPECT_TRUE(std::isinf(decoded)) << std::hex << bits;
+    } else {
+      EXPECT_EQ(std::abs(static_cast<double>(decoded)), TypeParam::value(magnitude)) << std::hex << bits;
+    }
+  }
+}
+
+TYPED_TEST(SixteenBitFloat, DecodingThenEncodingIsTheIdentity) {
+  const unsigned quiet_bit = (TypeParam::kInfinity >> 1) & ~TypeParam::kInfinity;  // the highest of the fraction
+  for (unsigned bits = 0; bits < 0x10000; ++bits) {
+    const bool nan = (bits & 0x7fffu) > TypeParam::kInfinity;
+    const typename TypeParam::Type again(static_cast<float>(of_bits<TypeParam>(bits)));
+    EXPECT_EQ(again.bits, nan ? bits | quiet_bit : bits) << std::hex << bits;
+  }
+}
+
+TYPED_TEST(SixteenBitFloat, EncodingRoundsToNearestEvenAtEveryBoundary) {
+  const auto check = [](float number) {
+    const typename TypeParam::Type encoded(number);
+    ASSERT_EQ(encoded.bits, TypeParam::nearest(number)) << std::hexfloat << number;
+  };
+  for (unsigned magnitude = 0; magnitude < TypeParam::kInfinity; ++magnitude) {
+    const auto& values = TypeParam::values();
+    const float middle = static_cast<float>((values[magnitude] + values[magnitude + 1]) / 2);
+    for (const float number : {static_cast<float>(values[magnitude]), middle, std::nextafter(middle, 0.0f),
+                               std::nextafter(middle, std::numeric_limits<float>::infinity())}) {
+      check(number);
+      check(-number);
+    }
+  }
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const float number : {std::numeric_limits<float>::max(), std::numeric_limits<float>::min(),
+                             std::numeric_limits<float>::denorm_min(), infinity}) {
+    check(number);
+    check(-number);
+  }
+}
+
+TYPED_TEST(SixteenBitFloat, EncodingRoundsRandomFloats) {
+  std::mt19937 random(1);
+  for (int i = 0; i < 500000; ++i) {
+    const float number = std::bit_cast<float>(static_cast<std::uint32_t>(random()));
+    if (std::isnan(number)) continue;
+    const typename TypeParam::Type encoded(number);
+    ASSERT_EQ(encoded.bits, TypeParam::nearest(number)) << std::hexfloat << number;
+  }
+}
+
+TYPED_TEST(SixteenBitFloat, NanStaysNanAndKeepsItsSign) {
+  std::mt19937 random(2);
+  for (int i = 0; i < 100000; ++i) {
+    const auto word = static_cast<std::uint32_t>(random()) | 0x7f800001u;
+    const typename TypeParam::Type encoded(std::bit_cast<float>(word));
+    ASSERT_TRUE(std::isnan(static_cast<float>(encoded))) << std::hex << word;
+    ASSERT_EQ(encoded.bits >> 15, word >> 31);
+  }
+}
+
+#if defined(__x86_64__)
+__attribute__((target("f16c"))) unsigned encode_by_processor(float number) {
+  return static_cast<unsigned>(_mm_cvtsi128_si32(_mm_cvtps_ph(_mm_set_ss(number), _MM_FROUND_TO_NEAREST_INT))) &
+         0xffffu;
+}
+
+TEST(Float16, AgreesWithTheProcessorsConversion) {
+  if (!__builtin_cpu_supports("f16c")) GTEST_SKIP() << "this processor has no such instruction";
+  std::mt19937 random(3);
+  for (int i = 0; i < 2000000; ++i) {
+    const auto word = static_cast<std::uint32_t>(random());
+    const auto number = std::bit_cast<float>(word);
+    ASSERT_EQ(float16(number).bits, encode_by_processor(number)) << std::hex << word;
+  }
+}
+#endif
+
+TEST(Names, AreDistinctAndKnown) {
+  std::set<std::string_view> names;
+  for (const DataType type : kDataTypes) names.insert(to_string(type));
+  for (const Collective collective : kCollectives) names.insert(to_string(collective));
+  for (int kind = 0; kind <= static_cast<int>(ReduceOp::Kind::user); ++kind) {
+    names.insert(to_string(static_cast<ReduceOp::Kind>(kind)));
+  }
+  EXPECT_EQ(names.size(), std::size(kDataTypes) + std::size(kCollectives) + 7);
+  EXPECT_EQ(to_string(DataType::bf16), "bf16");
+  EXPECT_EQ(to_string(Collective::reduce_scatter), "reduce_scatter");
+  EXPECT_EQ(to_string(ReduceOp::pre_scaled_sum(2).kind()), "pre_scaled_sum");
+  for (const std::string_view name : names) EXPECT_FALSE(name.starts_with("unknown"));
+}
+
+TEST(Buffer, ViewsVectorsArraysAndSpans) {
+  std::vector<float> vector(3);
+  std::array<std::int64_t, 5> array{};
+  const std::vector<bfloat16> constant(7);
+  const Buffer of_vector = vector;
+  EXPECT_EQ(of_vector.data, vector.data());
+  EXPECT_EQ(of_vector.count, 3U);
+  EXPECT_EQ(of_vector.type, DataType::f32);
+  EXPECT_EQ(of_vector.bytes(), 12U);
+  EXPECT_EQ(Buffer(array).type, DataType::i64);
+  EXPECT_EQ(Buffer(std::span(vector).subspan(1)).data, vector.data() + 1);
+  EXPECT_EQ(ConstBuffer(constant).type, DataType::bf16);
+  EXPECT_EQ(ConstBuffer(constant).bytes(), 14U);
+  EXPECT_EQ(ConstBuffer(of_vector).data, vector.data());
+  static_assert(!std::is_constructible_v<Buffer, const std::vector<float>&>);
+  static_assert(!std::is_constructible_v<Buffer, std::vector<bool>&>);
+  static_assert(!Element<std::int16_t>);
+}
+
+TEST(Types, SizesAndWhichAreFloating) {
+  for (const DataType type : kDataTypes) EXPECT_GT(size_of(type), 0U) << to_string(type);
+  EXPECT_EQ(size_of(DataType::bf16), 2U);
+  EXPECT_EQ(size_of(DataType::u64), 8U);
+  EXPECT_TRUE(is_floating(DataType::f16));
+  EXPECT_FALSE(is_floating(DataType::u8));
+  EXPECT_FALSE(supports(DataType::i32, ReduceOp::pre_scaled_sum(0.5)));
+  EXPECT_TRUE(supports(DataType::bf16, ReduceOp::pre_scaled_sum(0.5)));
+  EXPECT_TRUE(supports(DataType::u8, ReduceOp::average));
+}
+
+}  // namespace
+}  // namespace collectives
