@@ -97,8 +97,7 @@ void emit_hierarchical(const Seat& seat, const Task& task, StepSink& run) {
       return flat ? direct::reduce_scatter(seat.world, task.parts, {}, run)
                   : hierarchical::reduce_scatter(grid, task.parts, seat.scratch, run);
     case Collective::all_gather: return hierarchical::all_gather(grid, task.parts, Place::input, run);
-    case Collective::broadcast:
-      return hierarchical::broadcast(grid, root_host, root_local, task.parts[0], run);
+    case Collective::broadcast: return hierarchical::broadcast(grid, root_host, root_local, task.parts[0], run);
     case Collective::reduce:
       return flat ? direct::reduce(seat.world, task.root, task.parts[0], {}, run)
                   : hierarchical::reduce(grid, root_host, root_local, task.parts[0], seat.scratch, run);

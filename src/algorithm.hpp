@@ -20,9 +20,9 @@ class Seat {
   Seat(const Seat&) = delete;
   Seat& operator=(const Seat&) = delete;
 
-  Circle world;                ///< all ranks, in rank order
+  Circle world;  ///< all ranks, in rank order
   hierarchical::Grid grid;
-  std::span<Rank> scratch;     ///< room for one rank per host
+  std::span<Rank> scratch;  ///< room for one rank per host
   int host_of(Rank rank) const { return host_of_[static_cast<std::size_t>(rank)]; }
   int local_of(Rank rank) const { return local_of_[static_cast<std::size_t>(rank)]; }
 

@@ -22,9 +22,9 @@ struct Circle {
 
 /// How values are reduced along an algorithm.
 struct Reduction {
-  Place own = Place::input;     ///< where the own value is read
-  Place keep = Place::output;   ///< where the result is kept
-  bool finish = true;           ///< the result is complete: divide, round
+  Place own = Place::input;    ///< where the own value is read
+  Place keep = Place::output;  ///< where the result is kept
+  bool finish = true;          ///< the result is complete: divide, round
 
   /// Own values are the callers' contributions, not partial results of an earlier stage.
   constexpr bool raw() const { return own == Place::input; }

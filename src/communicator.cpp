@@ -39,7 +39,8 @@ bool overlap(const void* a, std::size_t a_bytes, const void* b, std::size_t b_by
   return a_bytes > 0 && b_bytes > 0 && x < y + b_bytes && y < x + a_bytes;
 }
 
-/// Address of element 0 of the vector, for a buffer that begins with element `first`. Never used to reach outside of it.
+/// Address of element 0 of the vector, for a buffer that begins with element `first`. Never used to reach outside of
+/// it.
 template <class Byte, class Void>
 Byte* from_element(Void* data, std::size_t first, std::size_t element_bytes) {
   return reinterpret_cast<Byte*>(reinterpret_cast<std::uintptr_t>(data) - first * element_bytes);
@@ -84,8 +85,8 @@ Communicator::Impl::~Impl() {
     progress_thread_.join();
   }
   if (!queue_.empty())
-    fail_all(std::make_exception_ptr(Error(Errc::peer_lost, "the communicator was destroyed before the operation ended",
-                                           rank(), rank())));
+    fail_all(std::make_exception_ptr(
+        Error(Errc::peer_lost, "the communicator was destroyed before the operation ended", rank(), rank())));
   for (const auto& state : pool_) state->owner = nullptr;
   if (meeting.wire != nullptr && failure_ == nullptr) try {
       meeting.wire->flush(Deadline::in(std::min(settings.timeout, std::chrono::nanoseconds(std::chrono::seconds(10)))));
@@ -217,8 +218,7 @@ std::shared_ptr<const PlannedCall> Communicator::Impl::plan(const Call& call, co
   };
   if (last_ != nullptr && same(*last_)) return last_;
   const std::uint64_t key = make_tag(0, signature);
-  if (const auto found = plans_.find(key); found != plans_.end() && same(*found->second))
-    return last_ = found->second;
+  if (const auto found = plans_.find(key); found != plans_.end() && same(*found->second)) return last_ = found->second;
 
   auto planned = std::make_shared<PlannedCall>();
   planned->signature = signature;
@@ -276,7 +276,8 @@ std::shared_ptr<Work::State> Communicator::Impl::new_state(const Call& call, con
   job.type = planned->signature.type;
   const std::size_t element = size_of(job.type);
   const std::size_t mine = planned->parts.size() > 1 ? planned->parts.full(rank()).first : 0;
-  const bool part_in = call.collective == Collective::all_gather, part_out = call.collective == Collective::reduce_scatter;
+  const bool part_in = call.collective == Collective::all_gather,
+             part_out = call.collective == Collective::reduce_scatter;
   job.input = from_element<const std::byte>(call.input.data, part_in ? mine : 0, element);
   job.output = from_element<std::byte>(call.output.data, part_out ? mine : 0, element);
   state->call = std::move(planned);
@@ -512,7 +513,8 @@ void Communicator::all_reduce(ConstBuffer input, Buffer output, ReduceOp op, con
 }
 void Communicator::all_reduce(Buffer data, ReduceOp op, const Options& options) { all_reduce(data, data, op, options); }
 Work Communicator::all_reduce_async(ConstBuffer input, Buffer output, ReduceOp op, const Options& options) {
-  return Work(impl_->issue({.collective = Collective::all_reduce, .input = input, .output = output, .op = op}, options));
+  return Work(
+      impl_->issue({.collective = Collective::all_reduce, .input = input, .output = output, .op = op}, options));
 }
 
 void Communicator::reduce_scatter(ConstBuffer input, Buffer output, ReduceOp op, const Options& options) {
@@ -524,14 +526,22 @@ Work Communicator::reduce_scatter_async(ConstBuffer input, Buffer output, Reduce
 }
 void Communicator::reduce_scatter_v(ConstBuffer input, Buffer output, std::span<const std::size_t> counts, ReduceOp op,
                                     const Options& options) {
-  impl_->run({.collective = Collective::reduce_scatter, .input = input, .output = output, .op = op, .counts = counts,
+  impl_->run({.collective = Collective::reduce_scatter,
+              .input = input,
+              .output = output,
+              .op = op,
+              .counts = counts,
               .has_counts = true},
              options);
 }
 Work Communicator::reduce_scatter_v_async(ConstBuffer input, Buffer output, std::span<const std::size_t> counts,
                                           ReduceOp op, const Options& options) {
-  return Work(impl_->issue({.collective = Collective::reduce_scatter, .input = input, .output = output, .op = op,
-                            .counts = counts, .has_counts = true},
+  return Work(impl_->issue({.collective = Collective::reduce_scatter,
+                            .input = input,
+                            .output = output,
+                            .op = op,
+                            .counts = counts,
+                            .has_counts = true},
                            options));
 }
 
@@ -543,15 +553,15 @@ Work Communicator::all_gather_async(ConstBuffer input, Buffer output, const Opti
 }
 void Communicator::all_gather_v(ConstBuffer input, Buffer output, std::span<const std::size_t> counts,
                                 const Options& options) {
-  impl_->run({.collective = Collective::all_gather, .input = input, .output = output, .counts = counts,
-              .has_counts = true},
-             options);
+  impl_->run(
+      {.collective = Collective::all_gather, .input = input, .output = output, .counts = counts, .has_counts = true},
+      options);
 }
 Work Communicator::all_gather_v_async(ConstBuffer input, Buffer output, std::span<const std::size_t> counts,
                                       const Options& options) {
-  return Work(impl_->issue({.collective = Collective::all_gather, .input = input, .output = output, .counts = counts,
-                            .has_counts = true},
-                           options));
+  return Work(impl_->issue(
+      {.collective = Collective::all_gather, .input = input, .output = output, .counts = counts, .has_counts = true},
+      options));
 }
 
 void Communicator::broadcast(ConstBuffer input, Buffer output, Rank root, const Options& options) {
@@ -570,8 +580,8 @@ void Communicator::reduce(ConstBuffer input, Buffer output, ReduceOp op, Rank ro
   impl_->run({.collective = Collective::reduce, .input = input, .output = output, .op = op, .root = root}, options);
 }
 Work Communicator::reduce_async(ConstBuffer input, Buffer output, ReduceOp op, Rank root, const Options& options) {
-  return Work(impl_->issue(
-      {.collective = Collective::reduce, .input = input, .output = output, .op = op, .root = root}, options));
+  return Work(impl_->issue({.collective = Collective::reduce, .input = input, .output = output, .op = op, .root = root},
+                           options));
 }
 
 void Communicator::barrier(const Options& options) { impl_->run({.collective = Collective::barrier}, options); }
@@ -589,13 +599,15 @@ void Communicator::progress() { impl_->progress(); }
 
 Plan Communicator::plan(Collective collective, std::size_t count, DataType type, ReduceOp op,
                         const Options& options) const {
-  const Call call{.collective = collective, .input = {nullptr, count, type}, .output = {nullptr, count, type}, .op = op};
+  const Call call{
+      .collective = collective, .input = {nullptr, count, type}, .output = {nullptr, count, type}, .op = op};
   return impl_->plan(call, options)->plan;
 }
 
 std::string Communicator::explain(Collective collective, std::size_t count, DataType type, ReduceOp op,
                                   const Options& options) const {
-  const Call call{.collective = collective, .input = {nullptr, count, type}, .output = {nullptr, count, type}, .op = op};
+  const Call call{
+      .collective = collective, .input = {nullptr, count, type}, .output = {nullptr, count, type}, .op = op};
   const auto planned = impl_->plan(call, options);
   return collectives::explain(planned->plan, planned->request, topology());
 }

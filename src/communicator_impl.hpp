@@ -67,7 +67,8 @@ struct Communicator::Impl {
   /// Held by whoever moves operations on; a real lock only when a progress thread might be that someone.
   std::unique_lock<std::mutex> guard();
   Signature sign(const Call& call, const Options& options) const;
-  std::shared_ptr<State> new_state(const Call& call, const Options& options, std::shared_ptr<const PlannedCall> planned);
+  std::shared_ptr<State> new_state(const Call& call, const Options& options,
+                                   std::shared_ptr<const PlannedCall> planned);
   void begin(State& state);
   /// Moves the head of the queue on; true when the queue is empty. Does not throw: failures go to the operations.
   bool advance_queue() noexcept;

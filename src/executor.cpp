@@ -136,8 +136,7 @@ void Executor::perform(const Step& step) {
     for (const Rank peer : step.from)
       sources_[terms++] = me(peer) ? Source{address(step.own, step.range), step.own == Place::input}
                                    : Source{taken(peer, bytes).data, step.raw};
-    fold(job_.op, job_.type, {sources_.data(), terms}, made, step.range.count,
-         step.finish ? seat_.world.size() : 0);
+    fold(job_.op, job_.type, {sources_.data(), terms}, made, step.range.count, step.finish ? seat_.world.size() : 0);
     value = made;
   } else {
     value = step.from.empty() ? address(step.own, step.range) : taken(step.from[0], bytes).data;

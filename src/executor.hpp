@@ -24,7 +24,7 @@ namespace collectives {
 /// all of it: a buffer that holds one part only is addressed from where element 0 would be.
 struct Job {
   const Plan* plan = nullptr;
-  Task task;                        ///< `parts` of the whole vector; the executor takes them round by round
+  Task task;  ///< `parts` of the whole vector; the executor takes them round by round
   ReduceOp op;
   DataType type = DataType::f32;
   const std::byte* input = nullptr;

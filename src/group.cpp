@@ -74,8 +74,8 @@ void Group::all_reduce(ConstBuffer input, Buffer output, ReduceOp op, const Opti
       pack.tensors.push_back({input, output});
       return;
     }
-  impl_->packs.push_back({input.type, op, options, std::string(options.backend), std::string(options.name),
-                          {{input, output}}, {}});
+  impl_->packs.push_back(
+      {input.type, op, options, std::string(options.backend), std::string(options.name), {{input, output}}, {}});
 }
 
 void Group::run() { run_async().wait(); }

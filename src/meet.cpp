@@ -111,8 +111,8 @@ Settings settle(const CommunicatorOptions& options) {
                          : from_environment.timeout.value_or(std::chrono::nanoseconds(std::chrono::minutes(10)));
   settings.stall_report = options.stall_report;
   settings.deterministic = options.deterministic.value_or(from_environment.deterministic.value_or(false));
-  settings.progress_thread = options.progress_thread.has_value() ? options.progress_thread
-                                                                 : from_environment.progress_thread;
+  settings.progress_thread =
+      options.progress_thread.has_value() ? options.progress_thread : from_environment.progress_thread;
   settings.transport = !options.transport.empty() ? options.transport : from_environment.transport.value_or("");
   const auto known = backend_names();
   if (std::find(known.begin(), known.end(), settings.backend) == known.end())
@@ -134,26 +134,28 @@ Meeting meet(Bootstrap& bootstrap, const Settings& settings) {
     for (const std::string& name : unknown_variables()) log_warning(0, "{}", unknown_variable_warning(name));
 
   // 1. Who is where, with which library and settings.
-  const std::vector<json> cards = exchange(bootstrap, attempt([&] {
-    const Environment here = environment();
-    json card{{"protocol", kProtocol},
-              {"backends", fmt::format("{}", fmt::join(backend_names(), ","))},
-              {"host", host_name(bootstrap, here, settings.transport)},
-              {"affinity", affinity()},
-              {"cores", here.cores.value_or(usable_cores())},
-              {"pid", ::getpid()},
-              {"transport", settings.transport},
-              {"deterministic", settings.deterministic},
-              {"context", factory.next_context ? factory.next_context->load() : 0}};
-    if (meeting.rank == 0) {
-      const Tuning tuning;
-      card["tuning"] = {tuning.inline_bytes,  tuning.chunk_bytes,         tuning.frame_bytes,
-                        tuning.host_latency_us, tuning.host_us_per_byte,  tuning.message_us,
-                        tuning.message_us_per_byte, tuning.wire_us,       tuning.wire_us_per_byte,
-                        tuning.reduce_us_per_byte};
-    }
-    return card;
-  }), deadline);
+  const std::vector<json> cards =
+      exchange(bootstrap, attempt([&] {
+                 const Environment here = environment();
+                 json card{{"protocol", kProtocol},
+                           {"backends", fmt::format("{}", fmt::join(backend_names(), ","))},
+                           {"host", host_name(bootstrap, here, settings.transport)},
+                           {"affinity", affinity()},
+                           {"cores", here.cores.value_or(usable_cores())},
+                           {"pid", ::getpid()},
+                           {"transport", settings.transport},
+                           {"deterministic", settings.deterministic},
+                           {"context", factory.next_context ? factory.next_context->load() : 0}};
+                 if (meeting.rank == 0) {
+                   const Tuning tuning;
+                   card["tuning"] = {tuning.inline_bytes,        tuning.chunk_bytes,      tuning.frame_bytes,
+                                     tuning.host_latency_us,     tuning.host_us_per_byte, tuning.message_us,
+                                     tuning.message_us_per_byte, tuning.wire_us,          tuning.wire_us_per_byte,
+                                     tuning.reduce_us_per_byte};
+                 }
+                 return card;
+               }),
+               deadline);
 
   for (const char* agreed : {"protocol", "backends", "transport", "deterministic"})
     for (int rank = 1; rank < ranks; ++rank)
@@ -185,9 +187,9 @@ Meeting meet(Bootstrap& bootstrap, const Settings& settings) {
   meeting.topology.cores_per_host = fewest;
 
   // 2. The lowest rank of each host makes the arena and invites; between hosts, a wire.
-  const auto my_host = std::find_if(meeting.topology.hosts.begin(), meeting.topology.hosts.end(), [&](const auto& host) {
-    return std::find(host.begin(), host.end(), meeting.rank) != host.end();
-  });
+  const auto my_host =
+      std::find_if(meeting.topology.hosts.begin(), meeting.topology.hosts.end(),
+                   [&](const auto& host) { return std::find(host.begin(), host.end(), meeting.rank) != host.end(); });
   const Rank leader = my_host->front();
   const int local = static_cast<int>(std::find(my_host->begin(), my_host->end(), meeting.rank) - my_host->begin());
   const ArenaShape shape{.ranks = static_cast<int>(my_host->size()),
@@ -197,30 +199,34 @@ Meeting meet(Bootstrap& bootstrap, const Settings& settings) {
   meeting.threads = std::all_of(my_host->begin(), my_host->end(), [&](Rank rank) {
     return cards[static_cast<std::size_t>(rank)].at("pid") == ::getpid();
   });
-  const std::vector<json> invitations = exchange(bootstrap, attempt([&]() -> json {
-    if (!meeting.topology.one_host()) {
-      if (!factory.make)
-        throw Error(Errc::unsupported,
-                    fmt::format("the ranks are on {} hosts, and the {} bootstrap brings no transport between hosts: "
-                                "start them with MPI",
-                                meeting.topology.hosts.size(), bootstrap.name()));
-      std::vector<Rank> members(static_cast<std::size_t>(ranks));
-      std::iota(members.begin(), members.end(), 0);
-      meeting.wire = factory.make(members, context, meeting.tuning.frame_bytes);
-    }
-    if (factory.next_context) *factory.next_context = context + 1;
-    if (meeting.rank != leader) return json::object();
-    meeting.arena = Arena::create(shape);
-    return {{"arena", meeting.arena->invitation()}};
-  }), deadline);
+  const std::vector<json> invitations = exchange(
+      bootstrap, attempt([&]() -> json {
+        if (!meeting.topology.one_host()) {
+          if (!factory.make)
+            throw Error(
+                Errc::unsupported,
+                fmt::format("the ranks are on {} hosts, and the {} bootstrap brings no transport between hosts: "
+                            "start them with MPI",
+                            meeting.topology.hosts.size(), bootstrap.name()));
+          std::vector<Rank> members(static_cast<std::size_t>(ranks));
+          std::iota(members.begin(), members.end(), 0);
+          meeting.wire = factory.make(members, context, meeting.tuning.frame_bytes);
+        }
+        if (factory.next_context) *factory.next_context = context + 1;
+        if (meeting.rank != leader) return json::object();
+        meeting.arena = Arena::create(shape);
+        return {{"arena", meeting.arena->invitation()}};
+      }),
+      deadline);
 
   // 3. The others of the host join. After this exchange everyone knows that everyone is in.
   exchange(bootstrap, attempt([&] {
-    if (meeting.rank != leader)
-      meeting.arena = Arena::join(
-          invitations[static_cast<std::size_t>(leader)].at("arena").get<std::string>(), shape, local);
-    return json::object();
-  }), deadline);
+             if (meeting.rank != leader)
+               meeting.arena = Arena::join(invitations[static_cast<std::size_t>(leader)].at("arena").get<std::string>(),
+                                           shape, local);
+             return json::object();
+           }),
+           deadline);
   return meeting;
 }
 

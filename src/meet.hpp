@@ -32,10 +32,10 @@ struct Meeting {
   Rank rank = 0;
   Topology topology;
   Tuning tuning;
-  std::unique_ptr<Arena> arena;   ///< of this host
-  std::unique_ptr<Wire> wire;     ///< null on one host
-  bool threads = false;           ///< all ranks of this host are threads of this process
-  bool crowded = false;           ///< more ranks than cores on this host
+  std::unique_ptr<Arena> arena;  ///< of this host
+  std::unique_ptr<Wire> wire;    ///< null on one host
+  bool threads = false;          ///< all ranks of this host are threads of this process
+  bool crowded = false;          ///< more ranks than cores on this host
 };
 
 /// Exchanges that meet() makes, whatever happens.

@@ -33,7 +33,7 @@ struct Work::State {
   std::shared_ptr<const PlannedCall> call;
   Job job;
   std::uint64_t sequence = 0;
-  std::string name;                     ///< of the tensor
+  std::string name;  ///< of the tensor
   std::chrono::steady_clock::time_point issued{};
   std::chrono::nanoseconds timeout{};
   bool stall_reported = false;

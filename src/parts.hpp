@@ -1,5 +1,5 @@
-// How a vector is divided. A *part* belongs to one rank; a *segment* is the piece of a part that travels in one message.
-// Long vectors are worked through in rounds: round k handles segment k of every part.
+// How a vector is divided. A *part* belongs to one rank; a *segment* is the piece of a part that travels in one
+// message. Long vectors are worked through in rounds: round k handles segment k of every part.
 #pragma once
 
 #include <algorithm>

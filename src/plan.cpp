@@ -1,7 +1,8 @@
 // Selection: count the Steps of every candidate, put a price on them, take the cheapest.
 //
 // The cost of a rank is the sum over its Steps of the dearer direction, in or out (links work both ways at once), plus
-// arithmetic; the cost of a plan is that of its busiest rank. Nothing here knows a rank of its own, a pointer or a clock.
+// arithmetic; the cost of a plan is that of its busiest rank. Nothing here knows a rank of its own, a pointer or a
+// clock.
 #include "collectives/plan.hpp"
 
 #include <fmt/format.h>
@@ -31,9 +32,8 @@ class Counter final : public StepSink {
     if (step.kind != Step::Kind::exchange) return count_host(step);
     const std::size_t bytes = step.range.count * element_bytes_;
     const double in = count_messages(step.from, bytes, false), out = count_messages(step.to, bytes, true);
-    per_byte_us_ += std::max(in, out) + (step.reduce ? static_cast<double>(bytes * step.from.size()) *
-                                                            tuning_.reduce_us_per_byte
-                                                     : 0);
+    per_byte_us_ += std::max(in, out) +
+                    (step.reduce ? static_cast<double>(bytes * step.from.size()) * tuning_.reduce_us_per_byte : 0);
   }
 
   std::size_t messages = 0, bytes_sent = 0, bytes_to_other_hosts = 0;
@@ -129,8 +129,8 @@ Plan plan_for(const Algorithm& algorithm, const Request& request, const Topology
   }
   const std::size_t longest = parts.longest();
   plan.rounds = request.collective == Collective::barrier ? 1 : (longest + plan.segment - 1) / plan.segment;
-  plan.estimate = estimate(algorithm, request, plan.direct, parts, std::max<std::size_t>(1, plan.rounds), topology,
-                           tuning);
+  plan.estimate =
+      estimate(algorithm, request, plan.direct, parts, std::max<std::size_t>(1, plan.rounds), topology, tuning);
   return plan;
 }
 
@@ -155,9 +155,8 @@ Plan choose_plan(const Request& request, const Topology& topology, const Tuning&
   for (const Algorithm& algorithm : algorithms())
     if (request.backend == "auto" || request.backend == algorithm.backend || request.backend == algorithm.name)
       candidates.push_back(plan_for(algorithm, request, topology, tuning));
-  std::stable_sort(candidates.begin(), candidates.end(), [](const Plan& a, const Plan& b) {
-    return a.estimate.microseconds < b.estimate.microseconds;
-  });
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const Plan& a, const Plan& b) { return a.estimate.microseconds < b.estimate.microseconds; });
   Plan plan = std::move(candidates.front());
   for (std::size_t i = 1; i < candidates.size(); ++i) plan.runners_up.push_back(candidates[i].estimate);
   if (request.backend != "auto")
@@ -177,8 +176,7 @@ std::string explain(const Plan& plan, const Request& request, const Topology& to
                                  reduces ? fmt::format(" {}", to_string(request.op.kind())) : "", to_string(topology));
   text += fmt::format("  {}{}", plan.name, plan.protocol.empty() ? "" : fmt::format(" ({})", plan.protocol));
   if (plan.rounds > 1)
-    text += fmt::format(", {} rounds of segments of {}", plan.rounds,
-                        bytes_text(plan.segment * size_of(request.type)));
+    text += fmt::format(", {} rounds of segments of {}", plan.rounds, bytes_text(plan.segment * size_of(request.type)));
   text += fmt::format(": {}\n", plan.reason);
   if (plan.direct && topology.ranks() > 1)
     text += fmt::format("  direct exchange: contributions travel unsummed, their owner adds them in rank order{}\n",

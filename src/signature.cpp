@@ -90,8 +90,7 @@ std::string describe_mismatch(const std::vector<Arrived>& arrived) {
     if (collective) text += fmt::format("{} of ", to_string(s.collective));
     text += fmt::format("{} x {}", s.count, to_string(s.type));
     if (op) text += fmt::format(" {}", to_string(s.op));
-    if (op && s.op == ReduceOp::Kind::pre_scaled_sum)
-      text += fmt::format(" by {}", std::bit_cast<double>(s.op_detail));
+    if (op && s.op == ReduceOp::Kind::pre_scaled_sum) text += fmt::format(" by {}", std::bit_cast<double>(s.op_detail));
     if (root) text += fmt::format(" root {}", s.root);
     if (backend) text += fmt::format(" backend {}", s.backend < backends.size() ? backends[s.backend] : "?");
     if (deterministic) text += s.deterministic ? " deterministic" : " not deterministic";

@@ -19,14 +19,14 @@ struct Signature {
   Collective collective = Collective::all_reduce;
   DataType type = DataType::f32;
   ReduceOp::Kind op = ReduceOp::Kind::sum;
-  std::uint8_t backend = 0;         ///< index in backend_names()
+  std::uint8_t backend = 0;  ///< index in backend_names()
   bool deterministic = false;
-  bool has_counts = false;          ///< a v-variant
+  bool has_counts = false;                 ///< a v-variant
   BufferKind kind = BufferKind::ordinary;  ///< may differ between ranks: not part of the hash
   Rank root = 0;
-  std::uint64_t count = 0;          ///< elements of the whole vector
-  std::uint64_t op_detail = 0;      ///< bits of the factor, or hash of the user op's name
-  std::uint64_t counts_hash = 0;    ///< of a v-variant's counts
+  std::uint64_t count = 0;        ///< elements of the whole vector
+  std::uint64_t op_detail = 0;    ///< bits of the factor, or hash of the user op's name
+  std::uint64_t counts_hash = 0;  ///< of a v-variant's counts
 
   bool operator==(const Signature&) const = default;
 };

@@ -1,5 +1,5 @@
-// The vocabulary of algorithms. An algorithm is a function that emits this rank's Steps, and nothing else; the Steps are
-// performed (executor), counted (plan), printed (explain) and proved (tests).
+// The vocabulary of algorithms. An algorithm is a function that emits this rank's Steps, and nothing else; the Steps
+// are performed (executor), counted (plan), printed (explain) and proved (tests).
 //
 // A Step takes one range from some ranks (or nobody), combines it or not, keeps it or not, and hands it to some ranks
 // (or nobody). Both ends of a message compute the same range, so messages need no description of what they hold.
@@ -29,19 +29,19 @@ struct Step {
   enum class Kind : std::uint8_t { exchange, host_reduce_scatter, host_all_gather, host_all_reduce, host_barrier };
 
   Kind kind = Kind::exchange;
-  Peers from = {};               ///< whose values; this rank among them stands for its own value
-  Peers to = {};                 ///< who receives the value
-  Range range = {};              ///< of the value
-  bool reduce = false;           ///< combine the values in the order of `from`
-  bool raw = false;              ///< what peers send are contributions, not partial results
-  bool finish = false;           ///< the value is complete: divide, round
-  Place own = Place::input;      ///< where the own value is read
-  Place keep = Place::nowhere;   ///< where the value is kept
+  Peers from = {};              ///< whose values; this rank among them stands for its own value
+  Peers to = {};                ///< who receives the value
+  Range range = {};             ///< of the value
+  bool reduce = false;          ///< combine the values in the order of `from`
+  bool raw = false;             ///< what peers send are contributions, not partial results
+  bool finish = false;          ///< the value is complete: divide, round
+  Place own = Place::input;     ///< where the own value is read
+  Place keep = Place::nowhere;  ///< where the value is kept
 
   // Of host Steps: local rank l deals with parts[which[l]], or with nothing beyond the end of `which`.
   Parts parts = {};
   Peers which = {};
-  int only = -1;                 ///< when >= 0: this local rank alone deals with parts[0]
+  int only = -1;  ///< when >= 0: this local rank alone deals with parts[0]
 };
 
 /// My value goes out as it is.
@@ -61,8 +61,8 @@ constexpr Step combine(Peers from, Peers to, Range range, Place own, bool raw) {
 }
 /// The same, complete and kept; it may go on as well.
 constexpr Step complete(Peers from, Peers to, Range range, Place own, bool raw, bool finish, Place keep) {
-  return {.from = from, .to = to, .range = range, .reduce = true, .raw = raw, .finish = finish, .own = own,
-          .keep = keep};
+  return {
+      .from = from, .to = to, .range = range, .reduce = true, .raw = raw, .finish = finish, .own = own, .keep = keep};
 }
 
 }  // namespace collectives

@@ -1,9 +1,9 @@
 // The one way to wait: spin, then yield, then sleep.
 //
 // Spinning answers within a cache miss, and is right while every rank has a core. With more ranks than cores the rank
-// that is waited for may be waiting for this core, so the wait yields at once. A wait that has lasted a while sleeps for
-// an eighth of what it has waited so far, at most a millisecond: it costs at most an eighth more than the wait itself,
-// and nobody has to know who sleeps.
+// that is waited for may be waiting for this core, so the wait yields at once. A wait that has lasted a while sleeps
+// for an eighth of what it has waited so far, at most a millisecond: it costs at most an eighth more than the wait
+// itself, and nobody has to know who sleeps.
 #pragma once
 
 #include <chrono>
@@ -25,7 +25,10 @@ class Waiter {
     return pause_with_clock();
   }
   /// What was waited for has happened: the next pause() begins a new wait.
-  void progressed() noexcept { turns_ = 0; started_ = {}; }
+  void progressed() noexcept {
+    turns_ = 0;
+    started_ = {};
+  }
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -15,9 +15,9 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kLookForLostEvery = 10ms;   // a system call per peer
-constexpr auto kTellRecordAfter = 100ms;   // a call this late tells the other hosts what it is
-constexpr auto kGatherRecords = 50ms;      // how long a mismatch waits for the records of stragglers
+constexpr auto kLookForLostEvery = 10ms;  // a system call per peer
+constexpr auto kTellRecordAfter = 100ms;  // a call this late tells the other hosts what it is
+constexpr auto kGatherRecords = 50ms;     // how long a mismatch waits for the records of stragglers
 constexpr auto kGatherRemoteRecords = 500ms;
 
 void copy_text(char* to, std::size_t room, std::string_view text) {
@@ -74,7 +74,7 @@ Watch::Standing Watch::standing(Rank rank, std::uint64_t sequence, Signature& si
   }
   const Remote& remote = remote_[static_cast<std::size_t>(rank)];
   signature = remote.signature;
-  return remote.sequence == sequence ? Standing::here
+  return remote.sequence == sequence  ? Standing::here
          : remote.sequence > sequence ? Standing::passed
                                       : Standing::not_arrived;
 }
@@ -128,8 +128,8 @@ void Watch::throw_failure() {
 }
 
 void Watch::raise_mismatch(const Call& call, Rank peer) {
-  // The peer's record is there: it was published before the data that gave the mismatch away. Others may be microseconds
-  // behind; the error is better with them in it.
+  // The peer's record is there: it was published before the data that gave the mismatch away. Others may be
+  // microseconds behind; the error is better with them in it.
   const bool remote = wire_ != nullptr && seat_.host_of(peer) != seat_.grid.host;
   const auto patience = Clock::now() + (remote ? kGatherRemoteRecords : kGatherRecords);
   arrived_at_ = {};
@@ -182,9 +182,8 @@ void Watch::listen() {
 void Watch::look_for_mismatch(const Call& call) {
   const std::uint64_t mine = make_tag(call.sequence, call.signature);
   const auto disagree = [&](const std::vector<Arrived>& ranks) {
-    return std::find_if(ranks.begin(), ranks.end(), [&](const Arrived& a) {
-      return make_tag(call.sequence, a.signature) != mine;
-    });
+    return std::find_if(ranks.begin(), ranks.end(),
+                        [&](const Arrived& a) { return make_tag(call.sequence, a.signature) != mine; });
   };
   std::vector<Arrived> ranks = arrived(call);
   if (disagree(ranks) == ranks.end()) return;
@@ -241,7 +240,8 @@ void Watch::poll_control() {
       const std::size_t line = text.find('\n', static_cast<std::size_t>(read));
       if (read == 0 || line == std::string::npos) continue;
       failure_told_ = true;  // whoever raised it tells everybody
-      raise(static_cast<Errc>(code), peer, std::string_view(text).substr(static_cast<std::size_t>(read), line - static_cast<std::size_t>(read)),
+      raise(static_cast<Errc>(code), peer,
+            std::string_view(text).substr(static_cast<std::size_t>(read), line - static_cast<std::size_t>(read)),
             std::string_view(text).substr(line + 1));
     } else if (text.starts_with("R ")) {
       unsigned long long sequence = 0, w[4] = {};

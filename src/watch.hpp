@@ -1,9 +1,9 @@
 // The watch: who has arrived at which call, who has gone, and the first failure of a communicator, made known to all.
 //
-// A call publishes its arrival record before it moves any data. Nobody looks at the records while things go well. A wait
-// that takes long looks at them: a peer that is at the same call with another signature is a mismatch, one that holds its
-// place no longer is lost, one that never came is named when the deadline passes. The first failure goes into the abort
-// block of the arena and, between hosts, over the control channel, so every rank throws the same error.
+// A call publishes its arrival record before it moves any data. Nobody looks at the records while things go well. A
+// wait that takes long looks at them: a peer that is at the same call with another signature is a mismatch, one that
+// holds its place no longer is lost, one that never came is named when the deadline passes. The first failure goes into
+// the abort block of the arena and, between hosts, over the control channel, so every rank throws the same error.
 #pragma once
 
 #include <chrono>
@@ -78,10 +78,10 @@ class Watch {
   const Seat& seat_;
   Arena& arena_;
   Wire* wire_;
-  bool failure_told_ = false;           // to the other hosts
-  std::uint64_t record_told_ = 0;       // sequence number of the record last sent there
+  bool failure_told_ = false;      // to the other hosts
+  std::uint64_t record_told_ = 0;  // sequence number of the record last sent there
   std::chrono::steady_clock::time_point arrived_at_{}, lost_looked_{};
-  std::vector<Remote> remote_;          // newest record of ranks of other hosts, if they have sent one
+  std::vector<Remote> remote_;  // newest record of ranks of other hosts, if they have sent one
 };
 
 }  // namespace collectives

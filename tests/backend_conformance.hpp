@@ -236,13 +236,17 @@ void check_every_op(Communicator& comm) {
         if (op.kind() == ReduceOp::Kind::pre_scaled_sum) result = sum * 0.5;
         if (op.kind() == ReduceOp::Kind::average) {
           // Divided in the type's accumulator: f64, f32, or an integer.
-          if constexpr (std::is_same_v<T, double>) result = sum / comm.size();
+          if constexpr (std::is_same_v<T, double>)
+            result = sum / comm.size();
           else if constexpr (is_floating(data_type_v<T>))
             result = static_cast<float>(sum) / static_cast<float>(comm.size());
-          else result = std::trunc(sum / comm.size());
+          else
+            result = std::trunc(sum / comm.size());
         }
-        if constexpr (std::is_same_v<T, double>) expected[i] = result;
-        else expected[i] = static_cast<T>(static_cast<float>(result));
+        if constexpr (std::is_same_v<T, double>)
+          expected[i] = result;
+        else
+          expected[i] = static_cast<T>(static_cast<float>(result));
       }
       comm.all_reduce(in, out, op);
       EXPECT_TRUE(same_bits(out, expected))
@@ -279,8 +283,9 @@ TEST_P(BackendConformance, EveryTypeAndOp) {
 inline std::vector<float> rough_input(Rank rank, std::size_t count) {
   std::vector<float> values(count);
   for (std::size_t i = 0; i < count; ++i)
-    values[i] = std::ldexp(static_cast<float>((i * 2654435761u + static_cast<std::size_t>(rank) * 40503u) % 8191) - 4095.f,
-                           static_cast<int>((i + static_cast<std::size_t>(rank) * 5) % 24) - 12);
+    values[i] =
+        std::ldexp(static_cast<float>((i * 2654435761u + static_cast<std::size_t>(rank) * 40503u) % 8191) - 4095.f,
+                   static_cast<int>((i + static_cast<std::size_t>(rank) * 5) % 24) - 12);
   return values;
 }
 
@@ -339,8 +344,7 @@ TEST_P(BackendConformance, OpsThatDoNotCommuteSeeRankOrder) {
         return values;
       };
       auto expected = input(0);
-      for (Rank r = 1; r < comm.size(); ++r)
-        compose.combine(input(r).data(), expected.data(), count, DataType::u32);
+      for (Rank r = 1; r < comm.size(); ++r) compose.combine(input(r).data(), expected.data(), count, DataType::u32);
       std::vector<std::uint32_t> out(count);
       comm.all_reduce(input(comm.rank()), out, ReduceOp::user(compose));
       EXPECT_TRUE(same_bits(out, expected));

@@ -40,23 +40,23 @@ bool contains(const std::optional<Error>& error, std::string_view text) {
 template <class Usual, class Other>
 void expect_mismatch(const std::vector<int>& hosts, Rank odd, Usual usual, Other other,
                      const std::vector<std::string>& words) {
-  run_hosts(
-      hosts,
-      [&](Communicator& comm) {
-        comm.barrier();
-        const auto error = error_of([&] {
-          comm.rank() == odd ? other(comm) : usual(comm);
-          // A rank that could finish hears of it at its next call.
-          for (int call = 0; call < 1000; ++call) {
-            comm.barrier();
-            std::this_thread::sleep_for(1ms);
-          }
-        });
-        ASSERT_TRUE(error);
-        EXPECT_EQ(error->code(), Errc::mismatch) << error->what();
-        for (const std::string& word : words) EXPECT_TRUE(contains(error, word)) << error->what() << " lacks " << word;
-      },
-      {.timeout = 20s});
+  run_hosts(hosts,
+            [&](Communicator& comm) {
+              comm.barrier();
+              const auto error = error_of([&] {
+                comm.rank() == odd ? other(comm) : usual(comm);
+                // A rank that could finish hears of it at its next call.
+                for (int call = 0; call < 1000; ++call) {
+                  comm.barrier();
+                  std::this_thread::sleep_for(1ms);
+                }
+              });
+              ASSERT_TRUE(error);
+              EXPECT_EQ(error->code(), Errc::mismatch) << error->what();
+              for (const std::string& word : words)
+                EXPECT_TRUE(contains(error, word)) << error->what() << " lacks " << word;
+            },
+            {.timeout = 20s});
 }
 
 std::vector<float> floats(std::size_t count) { return std::vector<float>(count, 1.f); }
@@ -188,28 +188,27 @@ TEST(Timeout, NamesTheRanksThatDidNotArrive) {
   for (const auto& hosts : {kFourOnOneHost, kTwoHosts}) {
     std::atomic<bool> over{false};
     std::atomic<int> failed{0};
-    run_hosts(
-        hosts,
-        [&](Communicator& comm) {
-          comm.barrier();
-          if (comm.rank() == 2) {
-            while (!over) std::this_thread::sleep_for(1ms);
-          } else {
-            const auto error = error_of([&] { reduce_floats(comm, 10, {.timeout = 400ms}); });
-            if (++failed == 3) over = true;
-            ASSERT_TRUE(error);
-            EXPECT_EQ(error->code(), Errc::timeout);
-            EXPECT_EQ(error->peer(), 2);
-            EXPECT_TRUE(contains(error, "all_reduce #2")) << error->what();
-            EXPECT_TRUE(contains(error, "rank 2 has not arrived")) << error->what();
-          }
-          // The late rank hears the same story.
-          const auto late = error_of([&] { reduce_floats(comm, 10); });
-          ASSERT_TRUE(late);
-          EXPECT_EQ(late->code(), Errc::timeout);
-          EXPECT_TRUE(contains(late, "rank 2 has not arrived")) << late->what();
-        },
-        {.timeout = 20s});
+    run_hosts(hosts,
+              [&](Communicator& comm) {
+                comm.barrier();
+                if (comm.rank() == 2) {
+                  while (!over) std::this_thread::sleep_for(1ms);
+                } else {
+                  const auto error = error_of([&] { reduce_floats(comm, 10, {.timeout = 400ms}); });
+                  if (++failed == 3) over = true;
+                  ASSERT_TRUE(error);
+                  EXPECT_EQ(error->code(), Errc::timeout);
+                  EXPECT_EQ(error->peer(), 2);
+                  EXPECT_TRUE(contains(error, "all_reduce #2")) << error->what();
+                  EXPECT_TRUE(contains(error, "rank 2 has not arrived")) << error->what();
+                }
+                // The late rank hears the same story.
+                const auto late = error_of([&] { reduce_floats(comm, 10); });
+                ASSERT_TRUE(late);
+                EXPECT_EQ(late->code(), Errc::timeout);
+                EXPECT_TRUE(contains(late, "rank 2 has not arrived")) << late->what();
+              },
+              {.timeout = 20s});
   }
 }
 
@@ -242,35 +241,34 @@ TEST(Departure, AfterTheLastCallIsNoError) {
 
 TEST(Abort, FromAnyThreadReachesEveryRank) {
   for (const auto& hosts : {kFourOnOneHost, kTwoHosts})
-    run_hosts(
-        hosts,
-        [](Communicator& comm) {
-          comm.barrier();
-          std::thread other;
-          if (comm.rank() == 1) {
-            other = std::thread([&] {
-              std::this_thread::sleep_for(20ms);
-              comm.abort("the loss is not a number");
-            });
-          }
-          const auto error = error_of([&] {
-            // Rank 0 never calls this one; rank 1 is inside it when its own thread aborts.
-            if (comm.rank() != 0) reduce_floats(comm, 10);
-            for (;;) {
-              comm.progress();
-              if (comm.rank() == 0) comm.barrier();
-            }
-          });
-          if (other.joinable()) other.join();
-          ASSERT_TRUE(error);
-          // Rank 0 may be seen to have issued a barrier before the abort comes; either is a failure with a name.
-          if (error->code() != Errc::mismatch) {
-            EXPECT_EQ(error->code(), Errc::aborted);
-            EXPECT_EQ(error->peer(), 1);
-            EXPECT_TRUE(contains(error, "aborted by rank 1: the loss is not a number")) << error->what();
-          }
-        },
-        {.timeout = 20s});
+    run_hosts(hosts,
+              [](Communicator& comm) {
+                comm.barrier();
+                std::thread other;
+                if (comm.rank() == 1) {
+                  other = std::thread([&] {
+                    std::this_thread::sleep_for(20ms);
+                    comm.abort("the loss is not a number");
+                  });
+                }
+                const auto error = error_of([&] {
+                  // Rank 0 never calls this one; rank 1 is inside it when its own thread aborts.
+                  if (comm.rank() != 0) reduce_floats(comm, 10);
+                  for (;;) {
+                    comm.progress();
+                    if (comm.rank() == 0) comm.barrier();
+                  }
+                });
+                if (other.joinable()) other.join();
+                ASSERT_TRUE(error);
+                // Rank 0 may be seen to have issued a barrier before the abort comes; either is a failure with a name.
+                if (error->code() != Errc::mismatch) {
+                  EXPECT_EQ(error->code(), Errc::aborted);
+                  EXPECT_EQ(error->peer(), 1);
+                  EXPECT_TRUE(contains(error, "aborted by rank 1: the loss is not a number")) << error->what();
+                }
+              },
+              {.timeout = 20s});
 }
 
 TEST(Abort, FailsEveryPendingOperationAndEveryLaterCall) {
@@ -303,19 +301,15 @@ TEST(BadArguments, SendNothingAndLeaveTheCommunicatorGood) {
     };
     refused("input has 4 elements, output has 12", [&] { comm.all_reduce(four, twelve); });
     refused("input is f32, output is f64", [&] { comm.all_reduce(four, doubles); });
-    refused("input is null with 4 elements",
-            [&] { comm.all_reduce(ConstBuffer(null, 4, DataType::f32), four); });
+    refused("input is null with 4 elements", [&] { comm.all_reduce(ConstBuffer(null, 4, DataType::f32), four); });
     refused("output is null with 4 elements", [&] { comm.all_reduce(four, Buffer(null, 4, DataType::f32)); });
-    refused("overlap", [&] {
-      comm.all_reduce(std::span(twelve.data(), 4), std::span(twelve.data() + 2, 4));
-    });
+    refused("overlap", [&] { comm.all_reduce(std::span(twelve.data(), 4), std::span(twelve.data() + 2, 4)); });
     refused("overlap", [&] { comm.all_gather(std::span(twelve.data() + 1, 4), twelve); });
     refused("root 3 is not a rank of 0 to 2", [&] { comm.broadcast(four, 3); });
     refused("root -1", [&] { comm.reduce(four, four, ReduceOp::sum, -1); });
     refused("3 ranks times", [&] { comm.all_gather(four, four); });
     refused("3 ranks times", [&] { comm.reduce_scatter(four, four); });
-    refused("2 counts for 3 ranks",
-            [&] { comm.all_gather_v(four, twelve, std::vector<std::size_t>{4, 4}); });
+    refused("2 counts for 3 ranks", [&] { comm.all_gather_v(four, twelve, std::vector<std::size_t>{4, 4}); });
     refused("the counts add up to 9", [&] {
       comm.all_gather_v(std::span(four.data(), 3), twelve, std::vector<std::size_t>{3, 3, 3});
     });

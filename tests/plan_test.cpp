@@ -89,8 +89,8 @@ TEST(Plan, PrintsItsChoiceItsReasonAndTheRunnersUp) {
   const Topology hosts = Topology::regular(64, 8);
   const Request request{.count = 16 << 20};
   const std::string text = explain(plan_of(request, hosts), request, hosts);
-  for (const char* part : {"all_reduce 64 MiB f32 sum, 64 ranks (8 hosts x 8)", "the lowest estimate", "estimate: ",
-                           "instead of: ring", "rounds of segments of"})
+  for (const char* part : {"all_reduce 64 MiB f32 sum, 64 ranks (8 hosts x 8)", "the lowest estimate",
+                           "estimate: ", "instead of: ring", "rounds of segments of"})
     EXPECT_NE(text.find(part), std::string::npos) << part << " is missing in\n" << text;
   const Request exact{.count = 100, .type = DataType::bf16, .backend = "ring"};
   EXPECT_NE(explain(plan_of(exact, hosts), exact, hosts).find("direct exchange"), std::string::npos);

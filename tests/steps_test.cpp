@@ -1,7 +1,7 @@
 // The proof of every algorithm: all ranks' Steps are run on sets instead of numbers. A value is the set of ranks whose
 // contributions are in it, so a contribution that is lost, counted twice, finished twice or taken for something else is
-// seen at once. Channels hold two messages, which is the least that any transport offers, so a schedule that can deadlock
-// does.
+// seen at once. Channels hold two messages, which is the least that any transport offers, so a schedule that can
+// deadlock does.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ namespace {
 /// Who is in a value, and what has been done to it.
 struct Value {
   std::uint64_t ranks = 0;
-  bool partial = false;   ///< combined at least once: no longer a plain contribution
+  bool partial = false;  ///< combined at least once: no longer a plain contribution
   bool finished = false;
   bool operator==(const Value&) const = default;
 };
@@ -71,8 +71,9 @@ class Simulation {
       traffic.emplace_back();
     }
     const std::size_t longest = task.parts.longest();
-    const std::size_t rounds =
-        task.collective == Collective::barrier ? 1 : segment == 0 ? 1 : (longest + segment - 1) / segment;
+    const std::size_t rounds = task.collective == Collective::barrier ? 1
+                               : segment == 0                         ? 1
+                                                                      : (longest + segment - 1) / segment;
     for (std::size_t round = 0; round < rounds; ++round) {
       Task now = task;
       if (segment > 0 && task.collective != Collective::barrier) now.parts = task.parts.round(segment, round);
@@ -108,9 +109,7 @@ class Simulation {
     }
     return 0;
   }
-  Rank source_of(std::size_t e) const {
-    return task_.collective == Collective::broadcast ? task_.root : owner_of(e);
-  }
+  Rank source_of(std::size_t e) const { return task_.collective == Collective::broadcast ? task_.root : owner_of(e); }
   bool contributes(Rank r, std::size_t e) const {
     if (task_.collective == Collective::broadcast) return r == task_.root;
     return task_.collective != Collective::all_gather || owner_of(e) == r;
@@ -252,8 +251,8 @@ std::vector<Topology> topologies() {
   std::vector<Topology> all;
   for (int n = 1; n <= 17; ++n) all.push_back(Topology::regular(n, n));
   all.push_back(Topology::regular(32, 32));
-  for (const auto& [ranks, per_host] : {std::pair(2, 1), {4, 2}, {6, 2}, {6, 3}, {7, 3}, {9, 4}, {12, 4}, {5, 1},
-                                        {13, 5}, {16, 4}, {17, 8}, {32, 8}})
+  for (const auto& [ranks, per_host] :
+       {std::pair(2, 1), {4, 2}, {6, 2}, {6, 3}, {7, 3}, {9, 4}, {12, 4}, {5, 1}, {13, 5}, {16, 4}, {17, 8}, {32, 8}})
     all.push_back(Topology::regular(ranks, per_host));
   all.push_back(Topology::from_hosts({"a", "b", "a", "b", "b", "c"}, 0));
   all.push_back(Topology::from_hosts({"a", "b", "b", "b"}, 0));
@@ -304,8 +303,8 @@ TEST_P(EveryAlgorithm, PartsOfUnequalLength) {
         const Task task{collective, Parts::listed(offsets.data(), topology.ranks()), 0, direct};
         Simulation simulation(algorithm(), topology, task, 3);
         simulation.check_results();
-        ASSERT_EQ(simulation.failure, "") << algorithm().name << ' ' << to_string(collective) << ", "
-                                          << to_string(topology);
+        ASSERT_EQ(simulation.failure, "")
+            << algorithm().name << ' ' << to_string(collective) << ", " << to_string(topology);
       }
   }
 }

@@ -1,5 +1,5 @@
-// How ranks find one another. A bootstrap knows this process's rank, the number of ranks, and one way for all of them to
-// exchange a few bytes; everything else (hosts, shared memory, plans) is built from that exchange.
+// How ranks find one another. A bootstrap knows this process's rank, the number of ranks, and one way for all of them
+// to exchange a few bytes; everything else (hosts, shared memory, plans) is built from that exchange.
 //
 //   Communicator comm(*bootstrap_from_environment());   // mpirun, srun, torchrun, TF_CONFIG, collectives_run
 //   Communicator comm(*threads[rank]);                  // ranks are threads: auto threads = bootstrap_threads(4)
@@ -25,8 +25,8 @@ namespace collectives {
 
 /// Makes transports between hosts. A communicator keeps it, for the communicators that are split from it.
 struct WireFactory {
-  /// A wire with messages of up to `frame_bytes` among `members` (ranks of the bootstrap; member i becomes rank i of the
-  /// wire). `context` tells apart the wires of one bootstrap that share members; it is equal on all members.
+  /// A wire with messages of up to `frame_bytes` among `members` (ranks of the bootstrap; member i becomes rank i of
+  /// the wire). `context` tells apart the wires of one bootstrap that share members; it is equal on all members.
   std::function<std::unique_ptr<Wire>(const std::vector<Rank>& members, std::size_t context, std::size_t frame_bytes)>
       make;
   /// The next context that this process has not used; null when there is no `make`.

@@ -39,20 +39,20 @@ namespace collectives {
 
 /// Of one call. What is left out is the communicator's.
 struct Options {
-  std::string_view backend = {};                   ///< "ring", "hierarchical", "reduce_to_one", "auto"
-  std::string_view name = {};                      ///< of the tensor: shown in errors
-  std::chrono::nanoseconds timeout = {};           ///< 0: the communicator's; nanoseconds::max(): none
-  std::optional<bool> deterministic = {};          ///< the same bits whatever the backend, segmenting or size
+  std::string_view backend = {};           ///< "ring", "hierarchical", "reduce_to_one", "auto"
+  std::string_view name = {};              ///< of the tensor: shown in errors
+  std::chrono::nanoseconds timeout = {};   ///< 0: the communicator's; nanoseconds::max(): none
+  std::optional<bool> deterministic = {};  ///< the same bits whatever the backend, segmenting or size
 };
 
 /// Of a communicator. Environment variables (see README) override the defaults, not what a program sets.
 struct CommunicatorOptions {
-  std::string backend = {};                        ///< empty: COLLECTIVES_BACKEND, else "auto"
-  std::chrono::nanoseconds timeout = {};           ///< of each call and of construction; 0: COLLECTIVES_TIMEOUT, else 10 min
+  std::string backend = {};               ///< empty: COLLECTIVES_BACKEND, else "auto"
+  std::chrono::nanoseconds timeout = {};  ///< of each call and of construction; 0: COLLECTIVES_TIMEOUT, else 10 min
   std::chrono::nanoseconds stall_report = std::chrono::seconds(30);  ///< a call this late is reported on stderr
-  std::optional<bool> deterministic = {};          ///< empty: COLLECTIVES_DETERMINISTIC, else false
-  std::optional<bool> progress_thread = {};        ///< empty: only with spare cores
-  std::string transport = {};                      ///< "shared_memory" or "mpi"; empty: COLLECTIVES_TRANSPORT, else by host
+  std::optional<bool> deterministic = {};                            ///< empty: COLLECTIVES_DETERMINISTIC, else false
+  std::optional<bool> progress_thread = {};                          ///< empty: only with spare cores
+  std::string transport = {};  ///< "shared_memory" or "mpi"; empty: COLLECTIVES_TRANSPORT, else by host
 };
 
 /// An operation under way. Progress happens inside calls of its communicator, inside test() and wait(), and in the
@@ -155,16 +155,15 @@ class COLLECTIVES_EXPORT Communicator {
   /// Collective over this communicator; a negative color takes part and gets nothing.
   std::optional<Communicator> split(int color, int key = 0, const CommunicatorOptions& options = {});
 
-  /// Fails every operation of this communicator, under way and to come, on every rank, with Error{aborted} and `reason`.
-  /// Within a second on ranks that are in a call, on the others at their next call. From any thread.
+  /// Fails every operation of this communicator, under way and to come, on every rank, with Error{aborted} and
+  /// `reason`. Within a second on ranks that are in a call, on the others at their next call. From any thread.
   void abort(std::string_view reason) noexcept;
 
   /// Moves unfinished asynchronous operations on, without waiting.
   void progress();
 
   /// What a call would do, in words.
-  std::string explain(Collective, std::size_t count, DataType, ReduceOp op = ReduceOp::sum,
-                      const Options& = {}) const;
+  std::string explain(Collective, std::size_t count, DataType, ReduceOp op = ReduceOp::sum, const Options& = {}) const;
   /// What a call would do.
   Plan plan(Collective, std::size_t count, DataType, ReduceOp op = ReduceOp::sum, const Options& = {}) const;
 

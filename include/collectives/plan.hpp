@@ -32,16 +32,16 @@ struct Request {
 
 /// The numbers that selection and the cost model use. Rank 0's are broadcast, so that all ranks agree.
 struct Tuning {
-  std::size_t inline_bytes = 2048;        ///< up to here a host stage sends its data inside the polled cache lines
-  std::size_t chunk_bytes = 256 << 10;    ///< staging per rank and chunk of a host stage
-  std::size_t frame_bytes = 64 << 10;     ///< the largest message between ranks
-  double host_latency_us = 0.2;           ///< one meeting of the ranks of a host
-  double host_us_per_byte = 1.0 / 10e3;   ///< host stage, per byte of the vector and rank
-  double message_us = 0.5;                ///< one message inside a host
+  std::size_t inline_bytes = 2048;       ///< up to here a host stage sends its data inside the polled cache lines
+  std::size_t chunk_bytes = 256 << 10;   ///< staging per rank and chunk of a host stage
+  std::size_t frame_bytes = 64 << 10;    ///< the largest message between ranks
+  double host_latency_us = 0.2;          ///< one meeting of the ranks of a host
+  double host_us_per_byte = 1.0 / 10e3;  ///< host stage, per byte of the vector and rank
+  double message_us = 0.5;               ///< one message inside a host
   double message_us_per_byte = 1.0 / 8e3;
-  double wire_us = 15.0;                  ///< one message between hosts
+  double wire_us = 15.0;  ///< one message between hosts
   double wire_us_per_byte = 1.0 / 1.1e3;
-  double reduce_us_per_byte = 1.0 / 12e3; ///< arithmetic, per byte of each source
+  double reduce_us_per_byte = 1.0 / 12e3;  ///< arithmetic, per byte of each source
   bool operator==(const Tuning&) const = default;
 };
 
@@ -51,20 +51,20 @@ struct Algorithm;  // one row of the table in src/plan.cpp
 struct Estimate {
   std::string_view algorithm;
   double microseconds = 0;
-  std::size_t messages = 0;            ///< sent by the busiest rank
-  std::size_t bytes_sent = 0;          ///< by the busiest rank, inside and between hosts
-  std::size_t bytes_between_hosts = 0; ///< by the busiest host
+  std::size_t messages = 0;             ///< sent by the busiest rank
+  std::size_t bytes_sent = 0;           ///< by the busiest rank, inside and between hosts
+  std::size_t bytes_between_hosts = 0;  ///< by the busiest host
 };
 
 struct Plan {
   const Algorithm* algorithm = nullptr;
-  std::string_view backend;    ///< "ring"
-  std::string_view name;       ///< "ring", "reduce_to_one_tree": a backend may have several algorithms
-  std::string_view protocol;   ///< of the host stage: "inline", "staged"; empty where there is none
-  bool direct = false;         ///< contributions travel unsummed and their owner adds them in rank order
-  std::size_t segment = 0;     ///< elements of one part in one round
-  std::size_t rounds = 1;      ///< the steps are performed once per round
-  std::string reason;          ///< why this one
+  std::string_view backend;   ///< "ring"
+  std::string_view name;      ///< "ring", "reduce_to_one_tree": a backend may have several algorithms
+  std::string_view protocol;  ///< of the host stage: "inline", "staged"; empty where there is none
+  bool direct = false;        ///< contributions travel unsummed and their owner adds them in rank order
+  std::size_t segment = 0;    ///< elements of one part in one round
+  std::size_t rounds = 1;     ///< the steps are performed once per round
+  std::string reason;         ///< why this one
   Estimate estimate;
   std::vector<Estimate> runners_up;
 };

@@ -1,5 +1,5 @@
-// A transport moves messages between ranks: bytes in frames, in order for each pair of ranks, and nothing else. It knows
-// no element types, reductions or collectives.
+// A transport moves messages between ranks: bytes in frames, in order for each pair of ranks, and nothing else. It
+// knows no element types, reductions or collectives.
 //
 // Sending is two calls: stage() lends a frame to write into, send() hands it over. So a reduction can write its result
 // straight into the memory that the peer will read, and a received message is a view, not a copy. Nothing here waits:
@@ -38,8 +38,8 @@ class Transport {
   /// The largest payload of one message, in bytes.
   virtual std::size_t frame_bytes() const noexcept = 0;
   /// A frame for the next message to `to`, at least 64-byte aligned; null while all frames to `to` are in flight. There
-  /// are at least two per peer: a ring whose ranks pass messages on while the next has not taken the last one needs them.
-  /// Calling it again before send() lends the same frame.
+  /// are at least two per peer: a ring whose ranks pass messages on while the next has not taken the last one needs
+  /// them. Calling it again before send() lends the same frame.
   virtual std::byte* stage(Rank to) = 0;
   /// Hands over the staged frame with `bytes` of payload (at most frame_bytes(), may be 0).
   virtual void send(Rank to, std::uint64_t tag, std::size_t bytes) = 0;

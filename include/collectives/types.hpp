@@ -130,15 +130,16 @@ consteval int data_type_of() {
 
 /// A type whose values collectives can carry: float, double, float16, bfloat16, 8-, 32- and 64-bit integers, std::byte.
 template <class T>
-concept Element = detail::data_type_of<std::remove_cv_t<T>>() >= 0;
+concept Element = detail::data_type_of<std::remove_cv_t<T>>()
+>= 0;
 
 template <Element T>
 inline constexpr DataType data_type_v = static_cast<DataType>(detail::data_type_of<std::remove_cv_t<T>>());
 
 /// A contiguous range of elements, by value type.
 template <class R>
-concept ElementRange = std::ranges::contiguous_range<R> && std::ranges::sized_range<R> &&
-                       Element<std::ranges::range_value_t<R>>;
+concept ElementRange =
+    std::ranges::contiguous_range<R> && std::ranges::sized_range<R> && Element<std::ranges::range_value_t<R>>;
 
 /// Memory to be written: `count` elements of `type` at `data`. A view; the caller keeps the memory.
 struct Buffer {
@@ -150,8 +151,8 @@ struct Buffer {
   constexpr Buffer(void* data_, std::size_t count_, DataType type_) noexcept
       : data(data_), count(count_), type(type_) {}
   template <ElementRange R>
-    requires(!std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<R>>>)
-  constexpr Buffer(R&& range) noexcept  // NOLINT(google-explicit-constructor): a view of what the caller names
+  requires(!std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<R>>>) constexpr Buffer(
+      R&& range) noexcept  // NOLINT(google-explicit-constructor): a view of what the caller names
       : data(std::ranges::data(range)),
         count(std::ranges::size(range)),
         type(data_type_v<std::ranges::range_value_t<R>>) {}
@@ -181,8 +182,8 @@ struct ConstBuffer {
 /// A reduction of the caller's own: `combine` folds `count` elements of `next` into `accumulated`, element by element.
 ///
 /// Every rank passes an op of the same `name`. An op that is not `commutative` is applied in rank order,
-/// ((x0 . x1) . x2) . ...; every op must be associative. `combine` runs on the calling thread of any rank, may not throw
-/// and may not call the library. The object outlives the call (or the Work).
+/// ((x0 . x1) . x2) . ...; every op must be associative. `combine` runs on the calling thread of any rank, may not
+/// throw and may not call the library. The object outlives the call (or the Work).
 struct UserOp {
   std::string name;
   std::function<void(const void* next, void* accumulated, std::size_t count, DataType type)> combine;

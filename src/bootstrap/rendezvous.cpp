@@ -301,6 +301,7 @@ class Link {
         if (errno == EINTR) continue;
         if (errno == EAGAIN || errno == EWOULDBLOCK) return;
         out_.clear();  // the peer is gone; its last words may still be unread, so it is pull() that says so
+        sent_ = 0;
         return;
       }
       sent_ += static_cast<std::size_t>(moved);

@@ -33,13 +33,12 @@ constexpr Step host_step(Step::Kind kind, const Parts& parts, Peers which, const
   return {.kind = kind, .finish = how.finish, .own = how.own, .keep = how.keep, .parts = parts, .which = which};
 }
 
-/// One host: the host's own all-reduce. Several: reduce-scatter inside, all-reduce per slice between, all-gather inside.
-/// Wire: 2(H-1)/H of the buffer per host.
+/// One host: the host's own all-reduce. Several: reduce-scatter inside, all-reduce per slice between, all-gather
+/// inside. Wire: 2(H-1)/H of the buffer per host.
 template <class Run>
 constexpr void all_reduce(const Grid& grid, Range whole, Run&& run) {
   const Parts slices = Parts::equal(whole, grid.slices());
-  if (grid.host_count() == 1)
-    return run(host_step(Step::Kind::host_all_reduce, slices, grid.slice_owners(), {}));
+  if (grid.host_count() == 1) return run(host_step(Step::Kind::host_all_reduce, slices, grid.slice_owners(), {}));
   run(host_step(Step::Kind::host_reduce_scatter, slices, grid.slice_owners(), {.finish = false}));
   if (grid.on_rail()) {
     const Parts pieces = Parts::equal(slices[grid.local], grid.host_count());
@@ -68,8 +67,7 @@ constexpr Rank partner(const Grid& grid, int h, int local) {
 /// adds one sum per host, in host order. Wire: (H-1)/H of the buffer out of each host.
 template <class Run>
 constexpr void reduce_scatter(const Grid& grid, const Parts& parts, std::span<Rank> scratch, Run&& run) {
-  if (grid.host_count() == 1)
-    return run(host_step(Step::Kind::host_reduce_scatter, parts, grid.here(), {}));
+  if (grid.host_count() == 1) return run(host_step(Step::Kind::host_reduce_scatter, parts, grid.here(), {}));
   const Rank self = grid.here()[static_cast<std::size_t>(grid.local)];
   // Hosts after mine first, my own last, so that no host is flooded and my own sum is still at hand in the end.
   for (int stop = 1; stop <= grid.host_count(); ++stop) {
@@ -133,8 +131,8 @@ constexpr void broadcast(const Grid& grid, int root_host, int root_local, Range 
     run(host_step(Step::Kind::host_all_gather, slices, grid.slice_owners(), {.own = Place::output}));
 }
 
-/// One host: its ranks show the root their contributions. Several: reduce-scatter inside each, then every rail hands its
-/// sums to the root, which adds one per host, in host order. Wire: the buffer out of each host but the root's.
+/// One host: its ranks show the root their contributions. Several: reduce-scatter inside each, then every rail hands
+/// its sums to the root, which adds one per host, in host order. Wire: the buffer out of each host but the root's.
 template <class Run>
 constexpr void reduce(const Grid& grid, int root_host, int root_local, Range whole, std::span<Rank> scratch,
                       Run&& run) {

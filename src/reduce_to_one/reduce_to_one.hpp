@@ -1,9 +1,10 @@
-// Reduce to one: everything meets at a root, and the result goes out from there. The root's links and arithmetic are the
-// price; short vectors do not notice it.
+// Reduce to one: everything meets at a root, and the result goes out from there. The root's links and arithmetic are
+// the price; short vectors do not notice it.
 //
-// Two shapes say who talks to whom. *Direct*: the root talks to everybody, one step each way, and adds the contributions
-// in rank order. *Tree*: binomial, log2 n steps each way (Thakur, Rabenseifner and Gropp, "Optimization of collective
-// communication operations in MPICH", 2005). Every collective below is the same composition over either shape.
+// Two shapes say who talks to whom. *Direct*: the root talks to everybody, one step each way, and adds the
+// contributions in rank order. *Tree*: binomial, log2 n steps each way (Thakur, Rabenseifner and Gropp, "Optimization
+// of collective communication operations in MPICH", 2005). Every collective below is the same composition over either
+// shape.
 #pragma once
 
 #include <array>

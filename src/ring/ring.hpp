@@ -1,6 +1,6 @@
 // The ring: every rank talks to two neighbours only, and all links work all the time. Optimal in bytes for any rank
-// count (Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009); its price is
-// a number of hops that grows with the ranks.
+// count (Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009); its price
+// is a number of hops that grows with the ranks.
 #pragma once
 
 #include "circle.hpp"

@@ -41,12 +41,12 @@ struct alignas(64) ArrivalRecord {
 inline constexpr std::size_t kRecords = 64;
 
 struct RankBlock {
-  PolledWord arrived;     ///< sequence number of the newest call this rank has entered
-  PolledWord completed;   ///< and of the newest it has finished
-  PolledWord departed;    ///< 1 when it has left in good order
-  PolledWord staged;      ///< host stage: chunks shown to the others, ever
-  PolledWord reduced;     ///< chunks whose own slice is summed, ever
-  PolledWord left;        ///< chunks it no longer reads, ever
+  PolledWord arrived;    ///< sequence number of the newest call this rank has entered
+  PolledWord completed;  ///< and of the newest it has finished
+  PolledWord departed;   ///< 1 when it has left in good order
+  PolledWord staged;     ///< host stage: chunks shown to the others, ever
+  PolledWord reduced;    ///< chunks whose own slice is summed, ever
+  PolledWord left;       ///< chunks it no longer reads, ever
   ArrivalRecord records[kRecords];
 };
 
@@ -73,11 +73,11 @@ struct ArenaShape {
   bool operator==(const ArenaShape&) const = default;
 };
 
-inline constexpr std::size_t kLineBytes = 64;         ///< one line: 56 bytes of payload, then its tag
+inline constexpr std::size_t kLineBytes = 64;  ///< one line: 56 bytes of payload, then its tag
 inline constexpr std::size_t kLinePayload = 56;
-inline constexpr std::uint64_t kStagingDepth = 4;     ///< chunks of staging per rank
-inline constexpr std::uint64_t kFrames = 4;           ///< frames per channel
-inline constexpr std::size_t kUnitHeader = 64;        ///< before every chunk and frame: tag, bytes
+inline constexpr std::uint64_t kStagingDepth = 4;  ///< chunks of staging per rank
+inline constexpr std::uint64_t kFrames = 4;        ///< frames per channel
+inline constexpr std::size_t kUnitHeader = 64;     ///< before every chunk and frame: tag, bytes
 
 class Arena {
  public:
@@ -104,8 +104,8 @@ class Arena {
   }
   /// Header and payload of chunk `number` (counted since the beginning) of a rank's staging.
   std::byte* chunk(int local, std::uint64_t number) const noexcept {
-    return base_ + staging_at_ + (static_cast<std::size_t>(local) * kStagingDepth + number % kStagingDepth) *
-                                     chunk_stride_;
+    return base_ + staging_at_ +
+           (static_cast<std::size_t>(local) * kStagingDepth + number % kStagingDepth) * chunk_stride_;
   }
   ChannelWords& channel(int from, int to) const noexcept {
     return *reinterpret_cast<ChannelWords*>(base_ + channels_at_ + channel_index(from, to) * channel_stride_);

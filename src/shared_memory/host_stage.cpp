@@ -102,10 +102,9 @@ void HostStage::write_lines(std::uint64_t slot) {
 }
 
 bool HostStage::read_lines(int local) {
-  const std::size_t bytes =
-      kind_ == Step::Kind::host_barrier
-          ? 0
-          : kind_ == Step::Kind::host_all_gather ? slice(local).count * element_ : payload_bytes_;
+  const std::size_t bytes = kind_ == Step::Kind::host_barrier      ? 0
+                            : kind_ == Step::Kind::host_all_gather ? slice(local).count * element_
+                                                                   : payload_bytes_;
   const std::size_t lines = lines_for(bytes);
   std::byte* from = arena_.lines(local, slot_);
   std::byte* to = payloads_.data() + static_cast<std::size_t>(local) * payload_bytes_;

@@ -13,8 +13,8 @@
 // Two protocols. *Inline*: a short vector travels in 64-byte lines of 56 bytes payload and a tag written last; a line
 // with the right tag is complete, so one cache miss brings data and notice together. Two slots per rank, used in turn,
 // need no acknowledgement: whoever writes slot k+2 has read slot k+1 of everybody, who have therefore left slot k.
-// *Staged*: longer vectors go through chunks of staging memory with one counter per rank and phase, several chunks under
-// way, so that one chunk is copied in while another is summed and a third copied out.
+// *Staged*: longer vectors go through chunks of staging memory with one counter per rank and phase, several chunks
+// under way, so that one chunk is copied in while another is summed and a third copied out.
 //
 // A stage never blocks: advance() goes as far as it can and says whether it is finished.
 #pragma once
@@ -31,12 +31,12 @@ namespace collectives {
 
 /// What a host stage works on. Addresses are of element 0 of the vector, as if the buffer held all of it.
 struct HostOperands {
-  const std::byte* own = nullptr;   ///< this rank's values
-  std::byte* keep = nullptr;        ///< where results go
+  const std::byte* own = nullptr;  ///< this rank's values
+  std::byte* keep = nullptr;       ///< where results go
   DataType type = DataType::f32;
   ReduceOp op;
-  int finish_ranks = 0;             ///< see fold()
-  bool raw = true;                  ///< own values are contributions
+  int finish_ranks = 0;  ///< see fold()
+  bool raw = true;       ///< own values are contributions
   std::uint64_t tag = 0;
 };
 
@@ -46,13 +46,14 @@ class HostStage {
 
   /// Begins a stage. `step` is a host Step; its `which` and parts stay valid until the stage is finished.
   void start(const Step& step, const HostOperands&);
-  /// Goes as far as it can; true when finished. Throws Error{mismatch} without text when a peer's tag is of another call.
+  /// Goes as far as it can; true when finished. Throws Error{mismatch} without text when a peer's tag is of another
+  /// call.
   bool advance();
   /// Bytes this rank has put into shared memory, ever.
   std::uint64_t bytes_staged() const noexcept { return bytes_staged_; }
 
  private:
-  Range slice(int local) const;             // of the whole stage
+  Range slice(int local) const;  // of the whole stage
   Range slice(int local, std::uint64_t chunk) const;
   bool combines() const { return kind_ != Step::Kind::host_all_gather; }
   bool collects() const { return kind_ != Step::Kind::host_reduce_scatter; }

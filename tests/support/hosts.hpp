@@ -33,7 +33,11 @@ class QueueWire final : public Wire {
  public:
   QueueWire(std::shared_ptr<WireRoom> room, std::vector<Rank> members, Rank self, std::size_t context,
             std::size_t frame_bytes)
-      : room_(std::move(room)), members_(std::move(members)), self_(self), context_(context), frame_bytes_(frame_bytes) {
+      : room_(std::move(room)),
+        members_(std::move(members)),
+        self_(self),
+        context_(context),
+        frame_bytes_(frame_bytes) {
     for (std::size_t i = 0; i < members_.size(); ++i) frames_.emplace_back(frame_bytes);
     received_.resize(members_.size());
     open_.resize(members_.size());
@@ -47,7 +51,8 @@ class QueueWire final : public Wire {
   void send(Rank to, std::uint64_t tag, std::size_t bytes) override {
     const std::lock_guard lock(room_->mutex);
     const auto& frame = frames_[index(to)];
-    room_->data[key(self_, at(to))].push_back({tag, {frame.begin(), frame.begin() + static_cast<std::ptrdiff_t>(bytes)}});
+    room_->data[key(self_, at(to))].push_back(
+        {tag, {frame.begin(), frame.begin() + static_cast<std::ptrdiff_t>(bytes)}});
   }
   const Message* receive(Rank from) override {
     Open& open = open_[index(from)];
@@ -140,7 +145,8 @@ void run_hosts(const std::vector<int>& hosts, F&& f, const CommunicatorOptions& 
 /// Numbered host by host: {2, 3} is ranks 0-1 on host 0, ranks 2-4 on host 1.
 inline std::vector<int> host_by_host(const std::vector<int>& ranks_per_host) {
   std::vector<int> hosts;
-  for (std::size_t h = 0; h < ranks_per_host.size(); ++h) hosts.insert(hosts.end(), static_cast<std::size_t>(ranks_per_host[h]), static_cast<int>(h));
+  for (std::size_t h = 0; h < ranks_per_host.size(); ++h)
+    hosts.insert(hosts.end(), static_cast<std::size_t>(ranks_per_host[h]), static_cast<int>(h));
   return hosts;
 }
 

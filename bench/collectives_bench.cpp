@@ -1,0 +1,187 @@
+// collectives_bench: time and verify collectives on the ranks it is started on.
+//
+//   mpirun -np 4 collectives_bench all --backend ring,hierarchical,reduce_to_one,auto
+//   mpirun -np 2 collectives_bench all_reduce --against mpi
+//   collectives_run -n 4 collectives_bench all --type all --op all --max-bytes 64K
+//   collectives_bench --bootstrap threads:4
+//
+// Exit status: 0 when every result was right, 1 when one was wrong or a call failed, 2 for bad arguments.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <variant>
+#include <vector>
+
+#include "collectives/collectives.hpp"
+#include "collectives_bench_measure.hpp"
+#include "collectives_bench_mpi.hpp"
+#include "collectives_bench_options.hpp"
+#include "collectives_bench_report.hpp"
+
+namespace collectives::bench {
+namespace {
+
+constexpr std::chrono::seconds kMeetToRefuse{10};
+
+enum ExitCode : int { success = 0, failure = 1, bad_arguments = 2 };
+
+/// The command line, or what to say instead of running.
+struct Refusal {
+  std::string text;
+  ExitCode code;
+};
+using Order = std::variant<Settings, Refusal>;
+
+Order read_order(int argc, const char* const* argv) {
+  try {
+    return parse_settings(argc, argv);
+  } catch (const BadArguments& error) {
+    return Refusal{error.what(), bad_arguments};
+  } catch (const HelpWanted& help) {
+    return Refusal{help.what(), success};
+  }
+}
+
+void say(const Refusal& refusal) {
+  if (refusal.code == success) {
+    fmt::print("{}", refusal.text);
+  } else {
+    fmt::print(stderr, "collectives_bench: {}\n", refusal.text);
+  }
+  std::fflush(nullptr);
+}
+
+/// Rank 0 speaks; the others wait until it has spoken, so that no launcher ends the job before.
+int refuse(Bootstrap& bootstrap, const Refusal& refusal) {
+  if (bootstrap.rank() == 0) say(refusal);
+  bootstrap.all_gather("", Deadline::in(kMeetToRefuse));
+  return refusal.code;
+}
+
+/// Refuses before the ranks have met. When they cannot even do that, each speaks for itself.
+int meet_and_refuse(MpiSession* mpi, const Refusal& refusal) {
+  try {
+    const auto bootstrap = mpi != nullptr ? mpi->bootstrap() : bootstrap_from_environment(kMeetToRefuse);
+    return refuse(*bootstrap, refusal);
+  } catch (const Error&) {
+    say(refusal);
+    return refusal.code;
+  }
+}
+
+/// What only the running job can tell about the arguments. Collective: rank 0 decides.
+std::optional<Refusal> check_arguments(Bootstrap& bootstrap, const Settings& settings, std::optional<Report>& report) {
+  std::string complaint;
+  if (bootstrap.rank() == 0) {
+    try {
+      if (settings.root >= bootstrap.size()) {
+        throw BadArguments(fmt::format("--root {}; valid: 0 to {}", settings.root, bootstrap.size() - 1));
+      }
+      report.emplace(settings);
+    } catch (const BadArguments& error) {
+      complaint = error.what();
+    }
+  }
+  complaint = bootstrap.all_gather(complaint, Deadline::in(std::chrono::minutes(10))).front();
+  if (complaint.empty()) return std::nullopt;
+  return Refusal{complaint, bad_arguments};
+}
+
+struct Program {
+  int argc;
+  const char* const* argv;
+  const Settings& settings;
+  MpiSession* mpi;  ///< null without MPI
+};
+
+/// Everything that one rank does.
+int run_rank(Bootstrap& bootstrap, const Program& program) {
+  const Settings& settings = program.settings;
+  std::optional<Report> report;  // on rank 0
+  if (const auto refusal = check_arguments(bootstrap, settings, report)) return refuse(bootstrap, *refusal);
+
+  Communicator comm(bootstrap);
+  const Schedule plan = schedule(settings, comm.size());
+  const auto rival = settings.against_mpi ? program.mpi->rival() : nullptr;
+  Measurement measurement(comm, bootstrap, settings, plan.cases, rival.get());
+  if (report) {
+    report->begin(describe(comm, program.mpi ? program.mpi->version() : "no MPI", program.argc, program.argv),
+                  measurement.seconds_per_size());
+  }
+  std::size_t wrong = 0, refused = 0;
+  for (std::size_t i = 0; i < plan.cases.size(); ++i) {
+    if (report) report->progress(plan.cases[i], i, plan.cases.size());
+    const auto result = measurement.run(plan.cases[i]);
+    if (!result) {
+      ++refused;
+      continue;
+    }
+    wrong += result->wrong.value_or(0);
+    if (report) report->add(*result);
+  }
+  if (report) report->end(plan.skipped, refused);
+  return wrong == 0 ? success : failure;
+}
+
+/// run_rank with its failures told, each by the rank that met it. Under MPI that ends the job: ranks that failed at
+/// different places would wait for one another in MPI's finalization.
+int run_and_tell(Bootstrap& bootstrap, const Program& program) {
+  try {
+    return run_rank(bootstrap, program);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "collectives_bench: rank {}: {}\n", bootstrap.rank(), error.what());
+    if (program.mpi != nullptr) program.mpi->abort(failure);
+    return failure;
+  }
+}
+
+int run_threads(const Program& program) {
+  auto bootstraps = bootstrap_threads(program.settings.threads);
+  std::vector<int> codes(bootstraps.size());
+  {
+    std::vector<std::jthread> ranks;
+    for (std::size_t rank = 0; rank < bootstraps.size(); ++rank) {
+      ranks.emplace_back([&, rank] { codes[rank] = run_and_tell(*bootstraps[rank], program); });
+    }
+  }
+  return std::ranges::max(codes);
+}
+
+int run(int argc, const char* const* argv) {
+  Order order = read_order(argc, argv);
+  const Settings* settings = std::get_if<Settings>(&order);
+  const Meeting meeting = settings != nullptr ? settings->meeting : Meeting::automatic;
+  std::unique_ptr<MpiSession> mpi;
+  if (meeting == Meeting::mpi || (meeting == Meeting::automatic && under_mpi_launcher())) mpi = start_mpi();
+
+  if (settings != nullptr && meeting == Meeting::mpi && !mpi) {
+    order = Refusal{"--bootstrap mpi: built without MPI; valid: auto, environment, threads:N", bad_arguments};
+  } else if (settings != nullptr && settings->against_mpi && !mpi) {
+    order =
+        Refusal{"--against mpi needs a build with MPI and a start by mpirun; valid here: no --against", bad_arguments};
+  }
+  settings = std::get_if<Settings>(&order);
+  if (settings != nullptr && meeting == Meeting::threads) return run_threads({argc, argv, *settings, nullptr});
+
+  if (settings == nullptr) return meet_and_refuse(mpi.get(), std::get<Refusal>(order));
+  const auto bootstrap = mpi ? mpi->bootstrap() : bootstrap_from_environment();
+  return run_and_tell(*bootstrap, {argc, argv, *settings, mpi.get()});
+}
+
+}  // namespace
+}  // namespace collectives::bench
+
+int main(int argc, char** argv) {
+  try {
+    return collectives::bench::run(argc, argv);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "collectives_bench: {}\n", error.what());
+    return 1;
+  }
+}

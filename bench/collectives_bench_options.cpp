@@ -1,0 +1,274 @@
+// The command line by CLI11; lists, sizes and "all" are ours, so that every complaint is one line with the valid
+// values.
+#include "collectives_bench_options.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <ranges>
+#include <set>
+#include <span>
+
+#include "collectives/error.hpp"
+#include "collectives/plan.hpp"
+#include "tools/bytes.hpp"
+
+namespace collectives::bench {
+
+namespace {
+
+constexpr ReduceOp::Kind kOps[] = {ReduceOp::Kind::sum, ReduceOp::Kind::average, ReduceOp::Kind::product,
+                                   ReduceOp::Kind::min, ReduceOp::Kind::max,     ReduceOp::Kind::pre_scaled_sum,
+                                   ReduceOp::Kind::user};
+
+constexpr std::size_t kSmallestBytes = 8;
+constexpr int kMostRanks = 4096;
+constexpr int kMostCalls = 10'000'000;
+
+std::vector<std::string_view> split_list(std::string_view list) {
+  std::vector<std::string_view> items;
+  for (std::size_t begin = 0; begin <= list.size();) {
+    const std::size_t end = std::min(list.find(',', begin), list.size());
+    items.push_back(list.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return items;
+}
+
+/// The values of `known` that `list` names, in the order of `list`; "all" names every one.
+template <class T>
+std::vector<T> choose(std::string_view flag, std::string_view list, std::span<const T> known) {
+  std::vector<T> chosen;
+  for (const std::string_view item : split_list(list)) {
+    if (item == "all") return {known.begin(), known.end()};
+    const auto found = std::ranges::find(known, item, [](T value) { return to_string(value); });
+    if (found == known.end()) {
+      throw BadArguments(fmt::format("{} '{}' is unknown; valid: all, {}", flag, item,
+                                     fmt::join(known | std::views::transform([](T v) { return to_string(v); }), ", ")));
+    }
+    if (std::ranges::find(chosen, *found) == chosen.end()) chosen.push_back(*found);
+  }
+  return chosen;
+}
+
+/// The library itself knows which backends and algorithms can be forced, and lists them when asked for another.
+std::vector<std::string> choose_backends(std::string_view list) {
+  std::vector<std::string> chosen;
+  for (const std::string_view item : split_list(list)) {
+    if (item == "all") {
+      const auto names = backend_names();
+      return {names.begin(), names.end()};
+    }
+    try {
+      Request request;
+      request.backend = item.empty() ? "''" : item;
+      (void)choose_plan(request, Topology::regular(1, 1), {});
+    } catch (const Error& error) {
+      if (error.code() != Errc::unsupported) throw BadArguments(fmt::format("--backend: {}", error.what()));
+    }
+    chosen.emplace_back(item);
+  }
+  return chosen;
+}
+
+std::size_t size_argument(std::string_view flag, std::string_view text) {
+  if (const auto bytes = parse_bytes(text)) return *bytes;
+  throw BadArguments(fmt::format("{} '{}' is no size; valid: whole bytes, or with K, M, G: 0, 8, 64K, 1M", flag, text));
+}
+
+void choose_meeting(std::string_view text, Settings& settings) {
+  constexpr std::string_view kThreads = "threads:";
+  if (text == "auto") return;
+  if (text == "mpi") {
+    settings.meeting = Meeting::mpi;
+  } else if (text == "environment") {
+    settings.meeting = Meeting::environment;
+  } else {
+    settings.meeting = Meeting::threads;
+    if (text.starts_with(kThreads)) {
+      const std::string_view number = text.substr(kThreads.size());
+      const auto [end, error] = std::from_chars(number.begin(), number.end(), settings.threads);
+      if (error == std::errc() && end == number.end() && settings.threads > 0 && settings.threads <= kMostRanks) return;
+    }
+    throw BadArguments(fmt::format(
+        "--bootstrap '{}' is unknown; valid: auto, mpi, environment, threads:N with N from 1 to {}", text, kMostRanks));
+  }
+}
+
+/// CLI11's complaint in one line, with the known flags when it is about an unknown one.
+std::string complaint(const CLI::App& app, const CLI::ParseError& error) {
+  std::string line = error.what();
+  std::ranges::replace(line, '\n', ' ');
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr) return line;
+  std::vector<std::string> flags;
+  for (const CLI::Option* option : app.get_options()) {
+    if (!option->get_lnames().empty()) flags.push_back("--" + option->get_lnames().front());
+  }
+  return fmt::format("{}; valid: {}", line, fmt::join(flags, ", "));
+}
+
+const UserOp& bitwise_xor() {
+  static const UserOp op{"xor", [](const void* next, void* accumulated, std::size_t count, DataType type) {
+                           const auto* from = static_cast<const unsigned char*>(next);
+                           auto* to = static_cast<unsigned char*>(accumulated);
+                           for (std::size_t i = 0; i < count * size_of(type); ++i) {
+                             to[i] = static_cast<unsigned char>(to[i] ^ from[i]);
+                           }
+                         }};
+  return op;
+}
+
+}  // namespace
+
+Settings parse_settings(int argc, const char* const* argv) {
+  Settings settings;
+  std::string collectives = "all_reduce", backends = "auto", types = "f32", ops = "sum", in_place = "both",
+              check = "yes", against, bootstrap = "auto", min_bytes = "0", max_bytes = "64M";
+  CLI::App app(
+      "Times and verifies collectives on the ranks it is started on: mpirun -np 4 collectives_bench all\n"
+      "Started alone: collectives_bench --bootstrap threads:4\n"
+      "LIST is one or more values separated by commas.",
+      "collectives_bench");
+  app.add_option("collective", collectives,
+                 "all_reduce, reduce_scatter, all_gather, broadcast, reduce, barrier, or all [all_reduce]");
+  app.add_option("--backend", backends, fmt::format("LIST of {}, or all [auto]", fmt::join(backend_names(), ", ")));
+  app.add_option("--min-bytes", min_bytes, "smallest vector; after 0 comes 8 [0]");
+  app.add_option("--max-bytes", max_bytes, "largest vector [64M]");
+  app.add_option("--factor", settings.factor, "from one size to the next [2]")->check(CLI::Range(2, 1 << 20));
+  app.add_flag("--odd", settings.odd, "odd element counts beside the round ones");
+  app.add_option("--type", types, "LIST of f32, f64, f16, bf16, i8, u8, i32, u32, i64, u64, or all [f32]");
+  app.add_option("--op", ops, "LIST of sum, average, product, min, max, pre_scaled_sum, user, or all [sum]");
+  app.add_option("--in-place", in_place, "yes, no or both [both]");
+  app.add_option("--iterations", settings.iterations, "timed calls of each measurement; 0: as many as fit the time [0]")
+      ->check(CLI::Range(0, kMostCalls));
+  app.add_option("--warmup", settings.warmup, "untimed calls before them, at least 1 [2]")
+      ->check(CLI::Range(1, kMostCalls));
+  app.add_option("--seconds-per-size", settings.seconds_per_size,
+                 "time for the timed calls of one measurement [30 s for all together, at most 0.1 s each]")
+      ->check(CLI::Range(0.0, 3600.0));
+  app.add_flag("--back-to-back", settings.back_to_back, "no barrier between timed calls; time is the loop's mean");
+  app.add_flag("--deterministic", settings.deterministic, "the same bits whatever the backend");
+  app.add_option("--check", check, "yes or no: verify results [yes]");
+  app.add_option("--against", against, "mpi: time the same call of the MPI this runs under, interleaved");
+  app.add_option("--root", settings.root, "of broadcast and reduce [0]")->check(CLI::Range(0, kMostRanks - 1));
+  app.add_option("--seed", settings.seed, "of the data [1]")->check(CLI::NonNegativeNumber);
+  app.add_option("--json", settings.json_file, "write the results there as JSON");
+  app.add_option("--csv", settings.csv_file, "write the results there as CSV");
+  app.add_option("--bootstrap", bootstrap,
+                 "how ranks meet: auto, mpi, environment, or threads:N (no launcher needed) [auto]");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    throw HelpWanted(app.help());
+  } catch (const CLI::ParseError& error) {
+    throw BadArguments(complaint(app, error));
+  }
+
+  settings.collectives = choose<Collective>("collective", collectives, kCollectives);
+  settings.types = choose<DataType>("--type", types, kDataTypes);
+  settings.ops = choose<ReduceOp::Kind>("--op", ops, kOps);
+  settings.backends = choose_backends(backends);
+  settings.min_bytes = size_argument("--min-bytes", min_bytes);
+  settings.max_bytes = size_argument("--max-bytes", max_bytes);
+  choose_meeting(bootstrap, settings);
+  const auto yes_or_no = [](std::string_view flag, std::string_view text) {
+    if (text != "yes" && text != "no")
+      throw BadArguments(fmt::format("{} '{}' is unknown; valid: yes, no", flag, text));
+    return text == "yes";
+  };
+  settings.check = yes_or_no("--check", check);
+  if (in_place != "both") {
+    if (in_place != "yes" && in_place != "no") {
+      throw BadArguments(fmt::format("--in-place '{}' is unknown; valid: yes, no, both", in_place));
+    }
+    settings.in_place = in_place == "yes";
+    settings.out_of_place = !settings.in_place;
+  }
+  if (!against.empty() && against != "mpi") {
+    throw BadArguments(fmt::format("--against '{}' is unknown; valid: mpi", against));
+  }
+  settings.against_mpi = !against.empty();
+  if (settings.min_bytes > settings.max_bytes) {
+    throw BadArguments(fmt::format("--min-bytes {} is above --max-bytes {}", min_bytes, max_bytes));
+  }
+  return settings;
+}
+
+bool is_reduction(Collective collective) noexcept {
+  return collective == Collective::all_reduce || collective == Collective::reduce_scatter ||
+         collective == Collective::reduce;
+}
+bool has_parts(Collective collective) noexcept {
+  return collective == Collective::reduce_scatter || collective == Collective::all_gather;
+}
+bool has_root(Collective collective) noexcept {
+  return collective == Collective::broadcast || collective == Collective::reduce;
+}
+
+std::size_t whole_count(const Case& c, int ranks) noexcept {
+  return has_parts(c.collective) ? c.count * static_cast<std::size_t>(ranks) : c.count;
+}
+
+std::vector<std::size_t> element_counts(const Settings& settings, Collective collective, DataType type, int ranks) {
+  const std::size_t unit = size_of(type) * (has_parts(collective) ? static_cast<std::size_t>(ranks) : 1);
+  std::set<std::size_t> counts;
+  const auto add = [&](std::size_t bytes) {
+    const std::size_t count = bytes / unit + (bytes % unit != 0 ? 1 : 0);
+    counts.insert(count);
+    if (settings.odd && count >= 2) counts.insert(count % 2 == 0 ? count - 1 : count);
+  };
+  if (settings.min_bytes == 0) add(0);
+  for (std::size_t bytes = settings.min_bytes == 0 ? kSmallestBytes : settings.min_bytes; bytes < settings.max_bytes;) {
+    add(bytes);
+    if (bytes > settings.max_bytes / settings.factor) break;
+    bytes *= settings.factor;
+  }
+  add(settings.max_bytes);
+  return {counts.begin(), counts.end()};
+}
+
+Schedule schedule(const Settings& settings, int ranks) {
+  Schedule result;
+  for (const Collective collective : settings.collectives) {
+    const bool barrier = collective == Collective::barrier;
+    for (const std::string& backend : settings.backends) {
+      for (const DataType type : barrier ? std::vector{DataType::u8} : settings.types) {
+        for (const ReduceOp::Kind op : is_reduction(collective) ? settings.ops : std::vector{ReduceOp::Kind::sum}) {
+          if (is_reduction(collective) && !supports(type, reduce_op(op))) {
+            ++result.skipped;
+            continue;
+          }
+          for (const std::size_t count :
+               barrier ? std::vector<std::size_t>{0} : element_counts(settings, collective, type, ranks)) {
+            if (settings.out_of_place || barrier) result.cases.push_back({collective, backend, type, op, count, false});
+            if (settings.in_place && !barrier) result.cases.push_back({collective, backend, type, op, count, true});
+          }
+        }
+      }
+    }
+  }
+  return result;
+}
+
+double default_seconds_per_size(std::size_t measurements) noexcept {
+  constexpr double kSecondsInAll = 30, kMost = 0.1;
+  return std::min(kMost, kSecondsInAll / static_cast<double>(std::max<std::size_t>(measurements, 1)));
+}
+
+ReduceOp reduce_op(ReduceOp::Kind kind) noexcept {
+  switch (kind) {
+    case ReduceOp::Kind::sum: return ReduceOp::sum;
+    case ReduceOp::Kind::average: return ReduceOp::average;
+    case ReduceOp::Kind::product: return ReduceOp::product;
+    case ReduceOp::Kind::min: return ReduceOp::min;
+    case ReduceOp::Kind::max: return ReduceOp::max;
+    case ReduceOp::Kind::pre_scaled_sum: return ReduceOp::pre_scaled_sum(0.75);
+    case ReduceOp::Kind::user: return ReduceOp::user(bitwise_xor());
+  }
+  return ReduceOp::sum;
+}
+
+}  // namespace collectives::bench

@@ -1,0 +1,57 @@
+// What rank 0 shows: a table on stdout with the columns of nccl-tests, the same results as JSON and CSV, and a progress
+// line on stderr when that is a terminal.
+#pragma once
+
+#include <cstddef>
+#include <fstream>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collectives/communicator.hpp"
+#include "collectives_bench_measure.hpp"
+#include "collectives_bench_options.hpp"
+
+namespace collectives::bench {
+
+/// Where and with what the numbers were taken.
+struct Setting {
+  std::string host, ranks, transport, library, mpi, compiler, date, command;
+  int cores = 0;  ///< that the ranks of one host may use together; 0 if unknown
+};
+
+/// Of this process. `mpi`: its version, or why there is none.
+Setting describe(const Communicator& comm, const std::string& mpi, int argc, const char* const* argv);
+
+class Report {
+ public:
+  /// Opens the files of `settings`. Throws BadArguments when one cannot be written.
+  explicit Report(const Settings& settings);
+
+  void begin(const Setting& setting, double seconds_per_size);
+  /// "measurement `done` of `all` comes next"
+  void progress(const Case& next, std::size_t done, std::size_t all);
+  /// Results in the order of schedule(): out of place directly before in place.
+  void add(const Result& result);
+  /// `combinations` of type and op that do not exist, `refused` measurements that a forced backend cannot do.
+  void end(std::size_t combinations, std::size_t refused);
+
+ private:
+  void print_heading(const Case&);
+  void print_row();
+  void clear_progress();
+  void write_json();
+
+  const Settings& settings_;
+  std::optional<std::ofstream> json_, csv_;
+  Setting setting_;
+  std::vector<Result> results_;
+  std::optional<std::size_t> held_;  // index of an out-of-place result that waits for its in-place half
+  std::string heading_;              // of the section being printed
+  const bool terminal_;
+};
+
+/// The lines of the CSV file, its heading first.
+std::string to_csv(const std::vector<Result>& results);
+
+}  // namespace collectives::bench

@@ -1,0 +1,25 @@
+// Smaller communicators out of a larger one: here the even and the odd ranks.   collectives_run -n 4 04_split
+#include <collectives/collectives.hpp>
+#include <cstdio>
+#include <vector>
+
+int main() {
+  collectives::Communicator everybody = collectives::Communicator::from_environment();
+
+  // Ranks of one color meet again; they are numbered by key, then by their rank here.
+  const int color = everybody.rank() % 2;
+  collectives::Communicator half = *everybody.split(color);
+
+  const std::vector<int> mine{everybody.rank()};
+  std::vector<int> members(static_cast<std::size_t>(half.size()));
+  half.all_gather(mine, members);
+
+  for (int i = 0; i < half.size(); ++i) {
+    if (members[static_cast<std::size_t>(i)] != 2 * i + color) return 1;
+  }
+  if (half.rank() == 0) {
+    std::printf("the %s half:", color == 0 ? "even" : "odd");
+    for (const int member : members) std::printf(" %d", member);
+    std::printf("\n");
+  }
+}

@@ -1,0 +1,128 @@
+// CLI11 reads the line; what it cannot know (schedules, cadences, what excludes what) is checked behind it.
+#include "arguments.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <collectives/plan.hpp>
+#include <iterator>
+#include <vector>
+
+namespace mnist {
+namespace {
+
+template <class Names>
+CLI::IsMember one_of(const Names& names) {
+  return CLI::IsMember(std::vector<std::string>(std::begin(names), std::end(names)));
+}
+
+[[noreturn]] void refuse(std::string_view why) { throw Farewell(fmt::format("mnist_trainer: {}", why), 2); }
+
+/// Errors name the flag; an unknown flag gets the list of those there are.
+[[noreturn]] void refuse(const CLI::App& app, const CLI::ParseError& error) {
+  std::string text = error.what();
+  std::ranges::replace(text, '\n', ' ');
+  if (dynamic_cast<const CLI::ExtrasError*>(&error)) {
+    std::vector<std::string> known;
+    for (const CLI::Option* option : app.get_options()) known.push_back("--" + option->get_lnames().front());
+    text += fmt::format("; known: {}", fmt::join(known, " "));
+  }
+  refuse(text);
+}
+
+}  // namespace
+
+Arguments parse_arguments(int argc, const char* const* argv) {
+  Arguments arguments;
+  TrainerOptions& trainer = arguments.trainer;
+  trainer.epochs = 5;
+  std::string optimizer = "adam", schedule, overlap = "on", every = "1epochs";
+  float rate = 0;
+
+  CLI::App app("Trains a digit classifier on every rank at once, its gradients summed by collectives.",
+               "mnist_trainer");
+  app.set_help_flag("--help", "Print this and exit");
+  app.add_option("--model", arguments.model, "softmax, mlp or cnn")->check(one_of(kModelNames))->capture_default_str();
+  app.add_option("--optimizer", optimizer, "sgd, momentum, nesterov or adam")
+      ->check(one_of(kOptimizerNames))
+      ->capture_default_str();
+  CLI::Option* rate_option =
+      app.add_option("--lr", rate, "Learning rate [0.1 sgd, 0.05 momentum and nesterov, 0.001 adam]")
+          ->check([](const std::string& text) {
+            float value = 0;
+            const bool good = CLI::detail::lexical_cast(text, value) && std::isfinite(value) && value >= 0;
+            return good ? "" : text + " is not a number from 0 upwards";
+          });
+  app.add_option("--schedule", schedule, "Learning rates by epoch from 0, as 0:1e-3,3:1e-4,7:1e-5 (this one: lecture)")
+      ->excludes(rate_option);
+  app.add_option("--epochs", trainer.epochs, "Passes over the training images")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+  app.add_option("--max-steps", trainer.max_steps, "Stop after so many steps in all");
+  app.add_option("--batch", trainer.batch, "Images of a step, over all ranks")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+  app.add_option("--seed", trainer.seed, "Of weights, order and synthetic digits")->capture_default_str();
+  app.add_option("--data", arguments.data,
+                 "Folder with the four IDX files, plain or .gz [MNIST_DIR, else synthetic digits]")
+      ->envname("MNIST_DIR");
+  app.add_option("--train-limit", arguments.train_limit, "Use only so many training images")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--test-limit", arguments.test_limit, "Use only so many test images")->check(CLI::PositiveNumber);
+  app.add_option("--synthetic-train", arguments.synthetic_train, "Synthetic training images")
+      ->check(CLI::Range(1, 10'000'000))
+      ->capture_default_str();
+  app.add_option("--synthetic-test", arguments.synthetic_test, "Synthetic test images")
+      ->check(CLI::Range(1, 10'000'000))
+      ->capture_default_str();
+  app.add_option("--backend", arguments.backend, "Of the collectives")->check(one_of(collectives::backend_names()));
+  app.add_flag("--deterministic", arguments.deterministic, "The same bits whatever the backend");
+  app.add_option("--overlap", overlap, "Reduce gradients while the backward pass runs: on or off")
+      ->check(one_of(std::vector{"on", "off"}))
+      ->capture_default_str();
+  app.add_option("--bucket-bytes", trainer.bucket_bytes, "Gradients of one all-reduce, in bytes")
+      ->check(CLI::Range(4, 1 << 30))
+      ->capture_default_str();
+  CLI::Option* checkpoint = app.add_option("--checkpoint", trainer.checkpoint, "File to keep the state of the run in");
+  app.add_option("--checkpoint-every", every, "2 or 2epochs, or 500steps; also at the end")
+      ->needs(checkpoint)
+      ->capture_default_str();
+  app.add_option("--resume", arguments.resume, "Continue the run in this checkpoint");
+  app.add_option("--json", arguments.files.json, "Write JSON lines here");
+  app.add_option("--csv", arguments.files.csv, "Write one line per epoch here");
+  app.add_option("--loss-trace", arguments.files.loss_trace, "Write the loss of every step here");
+  app.add_option("--plot", arguments.files.plot, "Draw loss and accuracy here with gnuplot: .svg or .png");
+  app.add_flag("--quiet", arguments.quiet, "Print errors only");
+  app.add_flag("--profile-step", arguments.profile_step, "Time a step and its oneDNN calls on one core, and exit");
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    throw Farewell(app.help(), 0);
+  } catch (const CLI::ParseError& error) {
+    refuse(app, error);
+  }
+
+  const auto kind = std::ranges::find(kOptimizerNames, optimizer) - std::begin(kOptimizerNames);
+  arguments.optimizer = static_cast<OptimizerKind>(kind);
+  trainer.overlap = overlap == "on";
+  const std::filesystem::path plot_kind = arguments.files.plot.extension();
+  if (!arguments.files.plot.empty() && plot_kind != ".svg" && plot_kind != ".png")
+    refuse(fmt::format("--plot: {} is neither .svg nor .png", arguments.files.plot.string()));
+  std::string_view flag;
+  try {
+    flag = "--schedule";
+    trainer.schedule = !schedule.empty() ? Schedule::parse(schedule)
+                                         : Schedule(*rate_option ? rate : Optimizer::usual_rate(arguments.optimizer));
+    flag = "--checkpoint-every";
+    trainer.checkpoint_every = Cadence::parse(every);
+  } catch (const std::invalid_argument& error) {
+    refuse(fmt::format("{}: {}", flag, error.what()));
+  }
+  return arguments;
+}
+
+}  // namespace mnist

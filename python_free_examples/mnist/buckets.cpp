@@ -1,0 +1,86 @@
+// Everything is timed at the two doors, ready() and finish(): time inside is exposed; time outside is hidden when a
+// bucket was under way at the last door.
+#include "buckets.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace mnist {
+namespace {
+
+double seconds(std::chrono::steady_clock::duration time) { return std::chrono::duration<double>(time).count(); }
+
+}  // namespace
+
+std::vector<Bucket> cut_buckets(const std::vector<std::size_t>& layer_offsets, std::size_t count,
+                                std::size_t bucket_elements) {
+  std::vector<Bucket> buckets;
+  std::size_t end = count;  // of the layer at hand
+  Bucket run{end, end};     // whole layers, not yet a bucket
+  const auto close_run = [&] {
+    if (run.begin < run.end) buckets.push_back(run);
+    run = {end, end};
+  };
+  for (auto layer = layer_offsets.rbegin(); layer != layer_offsets.rend(); ++layer) {
+    const std::size_t begin = *layer;
+    if (run.end - begin > bucket_elements) close_run();
+    if (end - begin > bucket_elements) {
+      for (std::size_t rest = end; rest > begin; rest = buckets.back().begin)
+        buckets.push_back({rest - std::min(bucket_elements, rest - begin), rest});
+      run = {begin, begin};
+    }
+    run.begin = end = begin;
+  }
+  close_run();
+  return buckets;
+}
+
+GradientReducer::GradientReducer(collectives::Communicator& comm, std::span<float> gradients,
+                                 const std::vector<std::size_t>& layer_offsets, std::size_t bucket_bytes, bool overlap)
+    : comm_(comm),
+      gradients_(gradients),
+      buckets_(cut_buckets(layer_offsets, gradients.size(), std::max<std::size_t>(bucket_bytes / sizeof(float), 1))),
+      overlap_(overlap) {
+  work_.reserve(buckets_.size());
+}
+
+void GradientReducer::ready(std::size_t from) {
+  if (!overlap_) return;
+  const auto entered = Clock::now();
+  enter(entered);
+  start_until(from);
+  while (finished_ < work_.size() && work_[finished_].test()) ++finished_;
+  leave(entered);
+}
+
+void GradientReducer::finish() {
+  const auto entered = Clock::now();
+  enter(entered);
+  if (overlap_) {
+    start_until(0);
+    for (collectives::Work& work : work_) work.wait();
+  } else {
+    for (const Bucket& bucket : buckets_) comm_.all_reduce(elements(bucket));
+  }
+  work_.clear();
+  finished_ = 0;
+  leave(entered);
+}
+
+void GradientReducer::enter(Clock::time_point now) {
+  if (finished_ < work_.size()) times_.hidden += seconds(now - left_);
+}
+
+void GradientReducer::leave(Clock::time_point entered) {
+  left_ = Clock::now();
+  times_.exposed += seconds(left_ - entered);
+}
+
+void GradientReducer::start_until(std::size_t from) {
+  while (work_.size() < buckets_.size() && buckets_[work_.size()].begin >= from) {
+    const std::span<float> part = elements(buckets_[work_.size()]);
+    work_.push_back(comm_.all_reduce_async(part, part));
+  }
+}
+
+}  // namespace mnist

@@ -1,0 +1,196 @@
+// The checks go from the outside in: magic, version, length, CRC, description, and only then the contents.
+#include "checkpoint.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "dataset.hpp"
+
+namespace mnist {
+namespace {
+
+using nlohmann::json;
+
+static_assert(std::endian::native == std::endian::little);
+
+constexpr std::string_view kMagic = "MNISTCKP";
+constexpr std::uint32_t kVersion = 1;
+
+struct Lengths {
+  std::uint32_t version = kVersion;
+  std::uint32_t description = 0;  // bytes
+  std::uint64_t numbers = 0;      // bytes
+};
+constexpr std::size_t kPrefixBytes = kMagic.size() + sizeof(Lengths);  // 8 + 4 + 4 + 8
+constexpr std::size_t kCrcBytes = sizeof(std::uint32_t);
+
+std::uint32_t crc_of(std::string_view bytes) {
+  return static_cast<std::uint32_t>(crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
+}
+
+json shapes(const Model& model) {
+  json list = json::array();
+  for (const Tensor& tensor : model.tensors()) list.push_back({{"name", tensor.name}, {"shape", tensor.shape}});
+  return list;
+}
+
+void append(std::string& bytes, std::span<const float> numbers) {
+  bytes.append(reinterpret_cast<const char*>(numbers.data()), numbers.size_bytes());
+}
+
+/// Closes the file and removes it unless told to keep it.
+class NewFile {
+ public:
+  explicit NewFile(std::string path)
+      : path_(std::move(path)), file_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)) {}
+  ~NewFile() {
+    if (file_ < 0) return;
+    ::close(file_);
+    if (!kept_) ::unlink(path_.c_str());
+  }
+  NewFile(const NewFile&) = delete;
+  NewFile& operator=(const NewFile&) = delete;
+
+  /// False with errno when anything fails.
+  bool write_and_rename(std::string_view bytes, const char* target) {
+    if (file_ < 0) return false;
+    while (!bytes.empty()) {
+      const ssize_t written = ::write(file_, bytes.data(), bytes.size());
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0) return false;
+      bytes.remove_prefix(static_cast<std::size_t>(written));
+    }
+    kept_ = ::fsync(file_) == 0 && ::rename(path_.c_str(), target) == 0;
+    return kept_;
+  }
+
+ private:
+  const std::string path_;
+  const int file_;
+  bool kept_ = false;
+};
+
+}  // namespace
+
+std::string pack_checkpoint(const Model& model, const Optimizer& optimizer, const RunIdentity& run,
+                            const Position& position) {
+  const std::string description = json{
+      {"model", model.name()},
+      {"tensors", shapes(model)},
+      {"optimizer", optimizer.name()},
+      {"updates", optimizer.updates()},
+      {"seed", run.seed},
+      {"batch", run.batch},
+      {"train_images", run.train_images},
+      {"data_checksum", run.data_checksum},
+      {"epoch", position.epoch},
+      {"step", position.step},
+      {"total_steps", position.total_steps},
+      {"loss", position.score.loss},
+      {"correct", position.score.correct},
+      {"images", position.images}}.dump();
+  const Lengths lengths{kVersion, static_cast<std::uint32_t>(description.size()),
+                        model.parameters().size_bytes() + optimizer.state().size_bytes()};
+  std::string bytes(kMagic);
+  bytes.append(reinterpret_cast<const char*>(&lengths), sizeof lengths);
+  bytes += description;
+  append(bytes, model.parameters());
+  append(bytes, optimizer.state());
+  const std::uint32_t crc = crc_of(bytes);
+  bytes.append(reinterpret_cast<const char*>(&crc), kCrcBytes);
+  return bytes;
+}
+
+void write_atomically(const std::filesystem::path& path, std::string_view bytes) {
+  const auto refuse = [&] { throw FileError(fmt::format("{}: {}", path.string(), std::strerror(errno))); };
+  if (!NewFile(path.string() + ".partial").write_and_rename(bytes, path.c_str())) refuse();
+  // The rename itself is on the disk when the folder is.
+  const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
+  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) refuse();
+  const bool flushed = ::fsync(descriptor) == 0;
+  ::close(descriptor);
+  if (!flushed) refuse();
+}
+
+std::string read_whole(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  if (!file.is_open() || file.bad()) throw FileError(fmt::format("{}: cannot be read", path.string()));
+  return bytes;
+}
+
+Position unpack_checkpoint(std::string_view bytes, const std::filesystem::path& path, const RunIdentity& run,
+                           Model& model, Optimizer& optimizer) {
+  const auto refuse = [&](std::string_view why) { throw FileError(fmt::format("{}: {}", path.string(), why)); };
+  if (!bytes.starts_with(kMagic.substr(0, bytes.size())) || bytes.empty()) refuse("not a checkpoint of mnist_trainer");
+  if (bytes.size() < kPrefixBytes) refuse(fmt::format("truncated: {} bytes", bytes.size()));
+  Lengths lengths;
+  std::memcpy(&lengths, bytes.data() + kMagic.size(), sizeof lengths);
+  if (lengths.version != kVersion)
+    refuse(fmt::format("format version {}, this program reads {}", lengths.version, kVersion));
+  const std::size_t rest = bytes.size() - kPrefixBytes, beside = lengths.description + kCrcBytes;
+  if (rest < beside || rest - beside < lengths.numbers)
+    refuse(fmt::format("truncated: {} of {} bytes", bytes.size(), kPrefixBytes + beside + lengths.numbers));
+  if (rest - beside > lengths.numbers) refuse(fmt::format("{} bytes after the end", rest - beside - lengths.numbers));
+  std::uint32_t crc = 0;
+  std::memcpy(&crc, bytes.data() + bytes.size() - kCrcBytes, kCrcBytes);
+  if (crc != crc_of(bytes.substr(0, bytes.size() - kCrcBytes))) refuse("damaged: its CRC32 does not match");
+
+  const json description = json::parse(bytes.substr(kPrefixBytes, lengths.description), nullptr, false);
+  Position position;
+  RunIdentity saved;
+  std::uint64_t updates = 0;
+  std::string model_name, optimizer_name;
+  json tensors;
+  try {
+    model_name = description.at("model");
+    tensors = description.at("tensors");
+    optimizer_name = description.at("optimizer");
+    updates = description.at("updates");
+    saved = {description.at("seed"), description.at("batch"), description.at("train_images"),
+             description.at("data_checksum")};
+    position = {description.at("epoch"),
+                description.at("step"),
+                description.at("total_steps"),
+                {description.at("loss").is_null() ? std::nan("") : description.at("loss").get<double>(),
+                 description.at("correct")},
+                description.at("images")};
+  } catch (const json::exception&) {
+    refuse("damaged: its description does not read");
+  }
+
+  const auto same = [&](std::string_view what, const auto& theirs, const auto& ours) {
+    if (theirs != ours) refuse(fmt::format("of another run: {} {}, this run has {}", what, theirs, ours));
+  };
+  same("model", model_name, model.name());
+  if (tensors != shapes(model)) refuse("of another model: its tensors have other names or shapes");
+  same("optimizer", std::string_view(optimizer_name), optimizer.name());
+  same("seed", saved.seed, run.seed);
+  same("batch", saved.batch, run.batch);
+  same("training images", saved.train_images, run.train_images);
+  same("data checksum", saved.data_checksum, run.data_checksum);
+  if (lengths.numbers != model.parameters().size_bytes() + optimizer.state().size_bytes())
+    refuse("damaged: its description does not fit its length");
+
+  const char* numbers = bytes.data() + kPrefixBytes + lengths.description;
+  std::memcpy(model.parameters().data(), numbers, model.parameters().size_bytes());
+  std::ranges::copy_n(numbers + model.parameters().size_bytes(),
+                      static_cast<std::ptrdiff_t>(optimizer.state().size_bytes()),
+                      reinterpret_cast<char*>(optimizer.state().data()));
+  optimizer.updates() = updates;
+  return position;
+}
+
+}  // namespace mnist

@@ -1,0 +1,59 @@
+// A checkpoint holds everything that the next step depends on, so that a run and its continuation give the same bits.
+//
+//   8 bytes   "MNISTCKP"
+//   4         format version, 1
+//   4         length of the description in bytes
+//   8         length of the numbers in bytes
+//   ...       the description, in JSON: model, tensor names and shapes, optimizer, seed, batch, data, epoch, step
+//   ...       the numbers, f32: parameters, then the optimizer's state
+//   4         CRC32 of everything before
+//
+// Numbers are little-endian, as this machine writes them. A file is complete or it is not there: it is written beside
+// the old one, flushed to the disk, and renamed over it.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "loss.hpp"
+#include "model.hpp"
+#include "optimizer.hpp"
+
+namespace mnist {
+
+/// What must be equal in a run and its continuation, beside model and optimizer.
+struct RunIdentity {
+  std::uint64_t seed = 0;
+  std::size_t batch = 0;  ///< images of a global batch
+  std::size_t train_images = 0;
+  std::uint32_t data_checksum = 0;  ///< Data::checksum()
+  bool operator==(const RunIdentity&) const = default;
+};
+
+/// Where a run stands: the next step is `step` of `epoch`, both counted from 0.
+struct Position {
+  std::size_t epoch = 0, step = 0;
+  std::size_t total_steps = 0;  ///< since the very start
+  Score score;                  ///< of the training images of this epoch so far
+  std::size_t images = 0;       ///< how many those were
+};
+
+/// The file's bytes.
+std::string pack_checkpoint(const Model&, const Optimizer&, const RunIdentity&, const Position&);
+
+/// Writes `bytes` to `path` atomically. Throws FileError naming the file; what was there before is then still there.
+void write_atomically(const std::filesystem::path& path, std::string_view bytes);
+
+/// Throws FileError naming the file.
+std::string read_whole(const std::filesystem::path& path);
+
+/// Makes model and optimizer those of the checkpoint and returns where it stands. Everything is checked first, and
+/// nothing is changed when it throws FileError, which names `path` and what is wrong: not a checkpoint, another format
+/// version, truncated, too long, damaged, or of another model, optimizer, seed, batch or data.
+Position unpack_checkpoint(std::string_view bytes, const std::filesystem::path& path, const RunIdentity&, Model&,
+                           Optimizer&);
+
+}  // namespace mnist

@@ -1,0 +1,32 @@
+// Batches are picked image by image: 784 bytes become 784 floats between 0 and 1.
+#include "dataset.hpp"
+
+#include <zlib.h>
+
+#include <algorithm>
+
+namespace mnist {
+
+void Dataset::truncate(std::size_t count) {
+  if (count >= size()) return;
+  images.resize(count * kPixels);
+  labels.resize(count);
+}
+
+void Dataset::pick(std::span<const std::uint32_t> indices, float* pixels, std::uint8_t* picked) const {
+  for (const std::uint32_t index : indices) {
+    const std::uint8_t* image = images.data() + index * kPixels;
+    pixels = std::transform(image, image + kPixels, pixels,
+                            [](std::uint8_t ink) { return static_cast<float>(ink) * (1.0f / 255.0f); });
+    *picked++ = labels[index];
+  }
+}
+
+std::uint32_t Data::checksum() const {
+  uLong sum = crc32_z(0, nullptr, 0);
+  for (const auto* bytes : {&train.images, &train.labels, &test.images, &test.labels})
+    sum = crc32_z(sum, bytes->data(), bytes->size());
+  return static_cast<std::uint32_t>(sum);
+}
+
+}  // namespace mnist

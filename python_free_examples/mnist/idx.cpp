@@ -1,0 +1,124 @@
+// Files are small enough to be read whole. Unpacking is done by hand over zlib's inflate rather than gzread, which
+// passes over garbage at the end of a file and over a file that is not compressed.
+#include "idx.hpp"
+
+#include <fmt/format.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <fstream>
+#include <initializer_list>
+#include <iterator>
+#include <string_view>
+#include <utility>
+
+namespace mnist {
+namespace {
+
+using Bytes = std::vector<std::uint8_t>;
+
+constexpr std::size_t kMostBytes = std::size_t{1} << 30;  // unpacked: many times MNIST, far below a machine's memory
+
+[[noreturn]] void refuse(const std::filesystem::path& path, std::string_view why) {
+  throw FileError(fmt::format("{}: {}", path.string(), why));
+}
+
+Bytes read_file(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) refuse(path, "cannot be opened");
+  Bytes bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  if (file.bad()) refuse(path, "cannot be read");
+  return bytes;
+}
+
+Bytes gunzip(const std::filesystem::path& path, Bytes packed) {
+  z_stream stream{};
+  if (inflateInit2(&stream, MAX_WBITS + 16) != Z_OK) refuse(path, "zlib has no memory");
+  Bytes plain;
+  stream.next_in = packed.data();
+  stream.avail_in = static_cast<uInt>(packed.size());
+  int status = Z_OK;
+  while (status == Z_OK && plain.size() < kMostBytes) {
+    const std::size_t done = plain.size();
+    plain.resize(std::max<std::size_t>(2 * done, 1 << 20));
+    stream.next_out = plain.data() + done;
+    stream.avail_out = static_cast<uInt>(plain.size() - done);
+    status = inflate(&stream, Z_NO_FLUSH);
+    plain.resize(plain.size() - stream.avail_out);
+  }
+  const std::string detail = stream.msg ? stream.msg : "";
+  const std::size_t left = stream.avail_in;
+  inflateEnd(&stream);
+  if (status == Z_BUF_ERROR) refuse(path, "truncated gzip data");
+  if (status == Z_OK) refuse(path, "unpacks to more than 1 GiB");
+  if (status != Z_STREAM_END) refuse(path, fmt::format("damaged gzip data ({})", detail));
+  if (left > 0) refuse(path, fmt::format("{} bytes after the end of the gzip data", left));
+  return plain;
+}
+
+std::uint32_t big_endian(const std::uint8_t* at) {
+  return std::uint32_t{at[0]} << 24 | std::uint32_t{at[1]} << 16 | std::uint32_t{at[2]} << 8 | at[3];
+}
+
+/// The elements of an IDX file with this magic number, whose dimensions after the first are `inner`.
+Bytes read_elements(const std::filesystem::path& path, std::uint32_t magic,
+                    std::initializer_list<std::uint32_t> inner) {
+  Bytes bytes = read_file(path);
+  if (path.extension() == ".gz") bytes = gunzip(path, std::move(bytes));
+
+  const std::size_t header = 4 * (2 + inner.size());  // magic, number of items, the inner dimensions
+  if (bytes.size() < 4) refuse(path, fmt::format("truncated: {} bytes", bytes.size()));
+  if (big_endian(bytes.data()) != magic)
+    refuse(path, fmt::format("magic number {:#010x}, {:#010x} expected", big_endian(bytes.data()), magic));
+  if (bytes.size() < header) refuse(path, fmt::format("truncated: {} bytes", bytes.size()));
+
+  std::size_t expected = big_endian(bytes.data() + 4);
+  const std::uint8_t* dimension = bytes.data() + 8;
+  for (const std::uint32_t length : inner) {
+    if (big_endian(dimension) != length)
+      refuse(path, fmt::format("a side of {} pixels, {} expected", big_endian(dimension), length));
+    expected *= length;
+    dimension += 4;
+  }
+  const std::size_t present = bytes.size() - header;
+  if (present < expected) refuse(path, fmt::format("truncated: {} bytes of data, {} expected", present, expected));
+  if (present > expected) refuse(path, fmt::format("{} bytes after the end of the data", present - expected));
+  bytes.erase(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(header));
+  return bytes;
+}
+
+std::filesystem::path plain_or_packed(const std::filesystem::path& folder, std::string_view name) {
+  for (const std::string_view suffix : {"", ".gz"}) {
+    const std::filesystem::path path = folder / fmt::format("{}{}", name, suffix);
+    if (std::filesystem::exists(path)) return path;
+  }
+  refuse(folder / name, "not found, neither plain nor with .gz");
+}
+
+}  // namespace
+
+Dataset read_idx(const std::filesystem::path& images, const std::filesystem::path& labels) {
+  Dataset data;
+  data.images = read_elements(images, 0x00000803, {kSide, kSide});
+  data.labels = read_elements(labels, 0x00000801, {});
+  const auto wrong = std::find_if(data.labels.begin(), data.labels.end(), [](auto label) { return label >= kClasses; });
+  if (wrong != data.labels.end())
+    refuse(labels, fmt::format("label {} at position {}, 0 to 9 expected", *wrong, wrong - data.labels.begin()));
+  if (data.images.size() != data.labels.size() * kPixels)
+    refuse(labels, fmt::format("{} labels for the {} images of {}", data.labels.size(), data.images.size() / kPixels,
+                               images.filename().string()));
+  if (data.labels.empty()) refuse(images, "no images");
+  return data;
+}
+
+Data load_idx(const std::filesystem::path& folder) {
+  Data data;
+  data.train =
+      read_idx(plain_or_packed(folder, "train-images-idx3-ubyte"), plain_or_packed(folder, "train-labels-idx1-ubyte"));
+  data.test =
+      read_idx(plain_or_packed(folder, "t10k-images-idx3-ubyte"), plain_or_packed(folder, "t10k-labels-idx1-ubyte"));
+  data.source = folder.string();
+  return data;
+}
+
+}  // namespace mnist

@@ -1,0 +1,20 @@
+// Softmax cross-entropy: the end of every model, and the start of its backward pass.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace mnist {
+
+struct Score {
+  double loss = 0;          ///< summed over the images, not averaged
+  std::size_t correct = 0;  ///< images whose largest logit, the first of equals, is their label
+};
+
+/// Scores `logits` (labels.size() x 10). Unless `gradients` is empty it receives the gradient of scale times the summed
+/// loss: scale (softmax - one-hot).
+Score cross_entropy(std::span<const float> logits, std::span<const std::uint8_t> labels, float scale,
+                    std::span<float> gradients);
+
+}  // namespace mnist

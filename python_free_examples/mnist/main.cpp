@@ -1,0 +1,156 @@
+// mnist_trainer: the reference trainer. Alone, under mpirun, srun, torchrun or collectives_run:
+//
+//   mnist_trainer --model softmax --optimizer sgd
+//   mpirun -np 4 mnist_trainer --schedule lecture --epochs 10 --plot curve.svg
+//
+// Ends with 0; with 1 when the run failed, 2 when the command line is wrong, each with one line on stderr.
+#include <fmt/format.h>
+
+#include <collectives/collectives.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "arguments.hpp"
+#include "idx.hpp"
+#include "profile.hpp"
+#include "replicas.hpp"
+#include "synthetic.hpp"
+#ifdef MNIST_WITH_MPI
+#include <collectives/mpi.hpp>
+#endif
+
+namespace mnist {
+namespace {
+
+#ifdef MNIST_WITH_MPI
+/// MPI is started only where its launcher left its mark: alone, it would bring its own processes and waits.
+bool started_by_mpirun() {
+  for (const char* mark : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "MPI_LOCALNRANKS"})
+    if (std::getenv(mark)) return true;
+  return false;
+}
+#endif
+
+std::unique_ptr<collectives::Bootstrap> meet() {
+#ifdef MNIST_WITH_MPI
+  if (started_by_mpirun()) return std::make_unique<collectives::MpiBootstrap>(MPI_COMM_WORLD);
+#endif
+  return collectives::bootstrap_from_environment();
+}
+
+Data load(const Arguments& arguments) {
+  Data data = arguments.data.empty()
+                  ? draw_digits(arguments.synthetic_train, arguments.synthetic_test, arguments.trainer.seed)
+                  : load_idx(arguments.data);
+  data.train.truncate(arguments.train_limit);
+  data.test.truncate(arguments.test_limit);
+  return data;
+}
+
+void train(collectives::Communicator& comm, const Arguments& arguments) {
+  Data data;
+  std::unique_ptr<Report> report;
+  together(comm, [&] {
+    data = load(arguments);
+    if (comm.rank() == 0)
+      report = std::make_unique<Report>(arguments.files, arguments.quiet);
+    else
+      report = std::make_unique<Report>(ReportFiles{}, true);
+  });
+  Model model(arguments.model, arguments.trainer.seed);
+  Optimizer optimizer(arguments.optimizer, model.parameters().size());
+  if (arguments.profile_step) {
+    if (comm.rank() == 0)
+      profile_step(model, optimizer, arguments.trainer.schedule.rate(0), data.train, arguments.trainer.batch, 5.0);
+    return;
+  }
+
+  const std::string backend = arguments.backend.empty() ? "auto" : arguments.backend;
+  report->say(fmt::format("{}, {} parameters; {}, learning rate {}; batch {} over {} rank{}; backend {}{}",
+                          model.name(), model.parameters().size(), optimizer.name(), arguments.trainer.schedule.text(),
+                          arguments.trainer.batch, comm.size(), comm.size() == 1 ? "" : "s", backend,
+                          arguments.deterministic ? ", deterministic" : ""));
+  report->say(
+      fmt::format("data: {}; {} training and {} test images", data.source, data.train.size(), data.test.size()));
+  report->json_line({{"event", "run"},
+                     {"model", model.name()},
+                     {"parameters", model.parameters().size()},
+                     {"optimizer", optimizer.name()},
+                     {"schedule", arguments.trainer.schedule.text()},
+                     {"batch", arguments.trainer.batch},
+                     {"ranks", comm.size()},
+                     {"backend", backend},
+                     {"deterministic", arguments.deterministic},
+                     {"overlap", arguments.trainer.overlap},
+                     {"bucket_bytes", arguments.trainer.bucket_bytes},
+                     {"seed", arguments.trainer.seed},
+                     {"data", data.source},
+                     {"train_images", data.train.size()},
+                     {"test_images", data.test.size()}});
+
+  Trainer trainer(comm, data, arguments.trainer, model, optimizer, *report);
+  if (!arguments.resume.empty()) {
+    trainer.resume(arguments.resume);
+    report->say(fmt::format("resumed {} at epoch {}, step {}", arguments.resume.string(), trainer.position().epoch + 1,
+                            trainer.position().step));
+  }
+  trainer.run();
+  report->json_line({{"event", "end"},
+                     {"steps", trainer.position().total_steps},
+                     {"weights_hash", fmt::format("{:016x}", hash_of(model.parameters()))}});
+  report->finish();
+}
+
+struct Ending {
+  int code;
+  bool together = true;  ///< every rank ends so, at the same point
+};
+
+Ending run(int argc, char** argv) {
+  int rank = -1;
+  try {
+    const std::unique_ptr<collectives::Bootstrap> bootstrap = meet();
+    rank = bootstrap->rank();
+    const Arguments arguments = parse_arguments(argc, argv);
+    collectives::CommunicatorOptions options;
+    options.backend = arguments.backend;
+    if (arguments.deterministic) options.deterministic = true;
+    collectives::Communicator comm(*bootstrap, options);
+    train(comm, arguments);
+    return {EXIT_SUCCESS};
+  } catch (const Farewell& farewell) {
+    if (rank == 0) fmt::print(farewell.code == 0 ? stdout : stderr, "{}\n", farewell.what());
+    return {farewell.code};
+  } catch (const FailedElsewhere&) {
+    return {EXIT_FAILURE};
+  } catch (const ReplicaError& error) {
+    if (rank == 0) fmt::print(stderr, "mnist_trainer: {}\n", error.what());
+    return {EXIT_FAILURE};
+  } catch (const FileError& error) {
+    fmt::print(stderr, "mnist_trainer: {}\n", error.what());
+    return {EXIT_FAILURE};
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "mnist_trainer: rank {}: {}\n", rank, error.what());
+    return {EXIT_FAILURE, false};
+  }
+}
+
+}  // namespace
+}  // namespace mnist
+
+int main(int argc, char** argv) {
+#ifdef MNIST_WITH_MPI
+  const bool with_mpi = mnist::started_by_mpirun();
+  if (with_mpi) MPI_Init(&argc, &argv);
+  const mnist::Ending ending = mnist::run(argc, argv);
+  // When a peer may be gone, MPI_Finalize would wait for it; leaving without is how mpirun learns of the failure.
+  if (with_mpi && ending.together) MPI_Finalize();
+  return ending.code;
+#else
+  return mnist::run(argc, argv).code;
+#endif
+}

@@ -1,0 +1,41 @@
+// Numbers that are the same on every machine and every rank: the standard library fixes its generators but not its
+// distributions and shuffles, so the little that is needed of them is written here.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+namespace mnist {
+
+/// SplitMix64. A stream is named by a seed and up to two numbers (epoch, image, tensor, ...), so that any of its values
+/// can be drawn without drawing those before.
+class Random {
+ public:
+  explicit Random(std::uint64_t seed, std::uint64_t first = 0, std::uint64_t second = 0)
+      : state_(mix(mix(mix(seed) ^ first) ^ second)) {}
+
+  std::uint64_t next() { return mix(state_ += 0x9e3779b97f4a7c15u); }
+  /// In [0, 1), on a grid of 2^-24.
+  float uniform() { return static_cast<float>(next() >> 40) * 0x1p-24f; }
+  float uniform(float low, float high) { return low + (high - low) * uniform(); }
+  /// In [0, limit); for limits far below 2^64 the bias is far below anything visible.
+  std::uint64_t below(std::uint64_t limit) { return next() % limit; }
+
+ private:
+  static std::uint64_t mix(std::uint64_t word) {
+    word = (word ^ (word >> 30)) * 0xbf58476d1ce4e5b9u;
+    word = (word ^ (word >> 27)) * 0x94d049bb133111ebu;
+    return word ^ (word >> 31);
+  }
+  std::uint64_t state_;
+};
+
+/// Fisher-Yates: every order equally likely.
+template <class Range>
+void shuffle(Range& range, Random& random) {
+  for (std::size_t left = range.size(); left > 1; --left)
+    std::swap(range[left - 1], range[static_cast<std::size_t>(random.below(left))]);
+}
+
+}  // namespace mnist

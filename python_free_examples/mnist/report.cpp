@@ -1,0 +1,129 @@
+// Files are flushed line by line, so that a run that ends early leaves what it knew.
+#include "report.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "dataset.hpp"
+
+namespace mnist {
+namespace {
+
+constexpr int kBarWidth = 30;  // characters
+
+std::ofstream open(const std::filesystem::path& path) {
+  std::ofstream file;
+  if (path.empty()) return file;
+  file.open(path, std::ios::trunc);
+  if (!file) throw FileError(fmt::format("{}: cannot be written", path.string()));
+  return file;
+}
+
+}  // namespace
+
+Report::Report(ReportFiles files, bool quiet)
+    : files_(std::move(files)),
+      quiet_(quiet),
+      terminal_(!quiet && ::isatty(STDERR_FILENO) == 1),
+      json_(open(files_.json)),
+      csv_(open(files_.csv)),
+      loss_trace_(open(files_.loss_trace)) {
+  if (csv_.is_open())
+    csv_ << "epoch,steps,learning_rate,loss,running_train_accuracy,train_accuracy,test_accuracy,images_per_second,"
+            "compute_ms,communication_exposed_ms,communication_hidden_ms,bytes_sent"
+         << std::endl;
+}
+
+void Report::say(std::string_view line) {
+  if (quiet_) return;
+  fmt::print("{}\n", line);
+  std::fflush(stdout);
+}
+
+void Report::json_line(const nlohmann::json& line) {
+  if (json_.is_open()) json_ << line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << std::endl;
+}
+
+void Report::progress(std::size_t epoch, std::size_t step, std::size_t steps) {
+  const auto now = std::chrono::steady_clock::now();
+  if (!terminal_ || now - drawn_ < std::chrono::milliseconds(100)) return;
+  drawn_ = now;
+  const auto done = static_cast<std::size_t>(kBarWidth) * step / steps;
+  fmt::print(stderr, "\repoch {} [{:<{}}] {}/{} ", epoch, std::string(done, '='), kBarWidth, step, steps);
+  std::fflush(stderr);
+}
+
+void Report::epoch(const EpochReport& report) {
+  if (terminal_) fmt::print(stderr, "\r{:{}}\r", "", kBarWidth + 40);
+  if (epochs_.empty())
+    say(fmt::format("{:>5} {:>8} {:>8} {:>8} {:>8} {:>8} {:>9} {:>11} {:>11} {:>10} {:>10}", "epoch", "rate", "loss",
+                    "running", "train", "test", "images/s", "compute ms", "exposed ms", "hidden ms", "sent MB"));
+  say(fmt::format("{:>5} {:>8.2g} {:>8.4f} {:>8.4f} {:>8.4f} {:>8.4f} {:>9.0f} {:>11.3f} {:>11.3f} {:>10.3f} {:>10.1f}",
+                  report.epoch, report.learning_rate, report.loss, report.running_train_accuracy, report.train_accuracy,
+                  report.test_accuracy, report.images_per_second, report.compute_ms, report.exposed_ms,
+                  report.hidden_ms, static_cast<double>(report.bytes_sent) / 1e6));
+  epochs_.push_back(report);
+  if (csv_.is_open())
+    csv_ << fmt::format("{},{},{},{:.9g},{:.6f},{:.6f},{:.6f},{:.1f},{:.4f},{:.4f},{:.4f},{}", report.epoch,
+                        report.steps, report.learning_rate, report.loss, report.running_train_accuracy,
+                        report.train_accuracy, report.test_accuracy, report.images_per_second, report.compute_ms,
+                        report.exposed_ms, report.hidden_ms, report.bytes_sent)
+         << std::endl;
+  json_line({{"event", "epoch"},
+             {"epoch", report.epoch},
+             {"steps", report.steps},
+             {"learning_rate", report.learning_rate},
+             {"loss", report.loss},
+             {"running_train_accuracy", report.running_train_accuracy},
+             {"train_accuracy", report.train_accuracy},
+             {"test_accuracy", report.test_accuracy},
+             {"images_per_second", report.images_per_second},
+             {"compute_ms", report.compute_ms},
+             {"communication_exposed_ms", report.exposed_ms},
+             {"communication_hidden_ms", report.hidden_ms},
+             {"bytes_sent", report.bytes_sent}});
+}
+
+void Report::losses(std::size_t first_step, std::span<const double> loss_of_step) {
+  if (!loss_trace_.is_open()) return;
+  for (const double loss : loss_of_step) loss_trace_ << fmt::format("{} {:.9g}\n", first_step++, loss);
+  loss_trace_.flush();
+}
+
+void Report::finish() {
+  if (!files_.plot.empty()) say(plot(files_.plot, epochs_));
+}
+
+std::string plot(const std::filesystem::path& file, std::span<const EpochReport> epochs) {
+  if (std::system("command -v gnuplot >/dev/null 2>&1") != 0)
+    return fmt::format("no plot: gnuplot is not installed (it would have drawn {})", file.string());
+  std::string quoted;  // gnuplot doubles a quote inside quotes
+  for (const char letter : file.string()) quoted.append(letter == '\'' ? 2 : 1, letter);
+  std::string script = fmt::format("set terminal {} size 900,400\nset output '{}'\n$run << END\n",
+                                   file.extension() == ".png" ? "pngcairo" : "svg", quoted);
+  for (const EpochReport& epoch : epochs)
+    script += fmt::format("{} {} {} {} {}\n", epoch.epoch, epoch.loss, epoch.running_train_accuracy,
+                          epoch.train_accuracy, epoch.test_accuracy);
+  script +=
+      "END\n"
+      "set multiplot layout 1,2\n"
+      "set xlabel 'epoch'\nset xtics 1\nset grid\nset offsets 0.2,0.2,0,0\n"
+      "set ylabel 'loss'\nset logscale y\n"
+      "plot $run using 1:2 with linespoints pt 7 notitle\n"
+      "unset logscale y\nset ylabel 'accuracy'\nset key bottom right\n"
+      "plot $run using 1:3 with linespoints pt 7 title 'train, running', "
+      "'' using 1:4 with linespoints pt 7 title 'train', '' using 1:5 with linespoints pt 7 title 'test'\n"
+      "unset multiplot\n";
+  std::FILE* gnuplot = ::popen("gnuplot", "w");
+  if (!gnuplot) return "no plot: gnuplot cannot be started";
+  std::fwrite(script.data(), 1, script.size(), gnuplot);
+  return ::pclose(gnuplot) == 0 ? fmt::format("plot: {}", file.string())
+                                : fmt::format("no plot: gnuplot failed on {}", file.string());
+}
+
+}  // namespace mnist

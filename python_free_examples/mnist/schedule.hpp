@@ -1,0 +1,29 @@
+// The learning rate of each epoch, in steps: "0:1e-3,3:1e-4,7:1e-5" is 1e-3 from epoch 0, 1e-4 from epoch 3, 1e-5 from
+// epoch 7. Epochs are counted from 0 here.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace mnist {
+
+class Schedule {
+ public:
+  explicit Schedule(float constant);
+  /// Parses a list as above, or "lecture", which is that list. Throws std::invalid_argument in one line.
+  static Schedule parse(std::string_view text);
+
+  float rate(std::size_t epoch) const;
+  /// As parse() takes it; of a constant, the number.
+  const std::string& text() const { return text_; }
+
+ private:
+  Schedule() = default;
+  std::vector<std::pair<std::size_t, float>> steps_;  // first epoch, rate; by epoch, the first is 0
+  std::string text_;
+};
+
+}  // namespace mnist

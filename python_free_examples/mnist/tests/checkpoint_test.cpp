@@ -1,0 +1,151 @@
+// Checkpoints come back bit for bit; broken and foreign ones change nothing; a failed write leaves the old one.
+#include "checkpoint.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "dataset.hpp"
+#include "files.hpp"
+
+namespace mnist {
+namespace {
+
+using testing::Folder;
+using testing::message_of;
+using testing::read_file;
+using testing::write_file;
+
+constexpr RunIdentity kRun{1, 64, 1000, 0xabcd};
+
+struct State {
+  Model model;
+  Optimizer optimizer;
+  explicit State(std::string_view name = "softmax", OptimizerKind kind = OptimizerKind::adam, std::uint64_t seed = 1)
+      : model(name, seed), optimizer(kind, model.parameter_count()) {}
+  std::vector<float> parameters() const { return {model.parameters().begin(), model.parameters().end()}; }
+  std::vector<float> state() const { return {optimizer.state().begin(), optimizer.state().end()}; }
+};
+
+/// A state that has seen two updates.
+State trained() {
+  State state;
+  for (std::size_t i = 0; i < state.model.parameter_count(); ++i)
+    state.model.gradients()[i] = static_cast<float>(i % 17) - 8.0f;
+  state.optimizer.apply(state.model.parameters(), state.model.gradients(), 0.01f);
+  state.optimizer.apply(state.model.parameters(), state.model.gradients(), 0.02f);
+  return state;
+}
+
+std::string packed() {
+  const State state = trained();
+  return pack_checkpoint(state.model, state.optimizer, kRun, {3, 7, 52, {1.25, 400}, 448});
+}
+
+/// The refusal of `bytes`, which must name the file and leave the state as it was.
+std::string refusal(const std::string& bytes, State state = State("softmax", OptimizerKind::adam, 99),
+                    RunIdentity run = kRun) {
+  const std::vector<float> parameters = state.parameters(), optimizer_state = state.state();
+  const std::string text =
+      message_of<FileError>([&] { unpack_checkpoint(bytes, "run.ckpt", run, state.model, state.optimizer); });
+  EXPECT_TRUE(text.starts_with("run.ckpt: ")) << text;
+  EXPECT_EQ(text.find('\n'), std::string::npos);
+  EXPECT_EQ(state.parameters(), parameters);
+  EXPECT_EQ(state.state(), optimizer_state);
+  EXPECT_EQ(state.optimizer.updates(), 0u);
+  return text.substr(std::min<std::size_t>(text.size(), 10));
+}
+
+TEST(Checkpoint, ComesBackBitForBit) {
+  const State before = trained();
+  State after("softmax", OptimizerKind::adam, 99);
+  const Position position = unpack_checkpoint(packed(), "run.ckpt", kRun, after.model, after.optimizer);
+  EXPECT_EQ(after.parameters(), before.parameters());
+  EXPECT_EQ(after.state(), before.state());
+  EXPECT_EQ(after.optimizer.updates(), 2u);
+  EXPECT_EQ(position.epoch, 3u);
+  EXPECT_EQ(position.step, 7u);
+  EXPECT_EQ(position.total_steps, 52u);
+  EXPECT_EQ(position.score.loss, 1.25);
+  EXPECT_EQ(position.score.correct, 400u);
+  EXPECT_EQ(position.images, 448u);
+}
+
+TEST(Checkpoint, EveryTruncationIsRefused) {
+  const std::string whole = packed();
+  EXPECT_EQ(refusal(""), "not a checkpoint of mnist_trainer");
+  for (const std::size_t bytes : {std::size_t{1}, std::size_t{8}, std::size_t{23}, std::size_t{24}, std::size_t{100},
+                                  whole.size() / 2, whole.size() - 1})
+    EXPECT_TRUE(refusal(whole.substr(0, bytes)).starts_with("truncated")) << bytes;
+}
+
+TEST(Checkpoint, BytesAfterTheEndAreRefused) { EXPECT_EQ(refusal(packed() + "x"), "1 bytes after the end"); }
+
+TEST(Checkpoint, AFlippedBitAnywhereIsRefused) {
+  const std::string whole = packed();
+  for (std::size_t at = 0; at < whole.size(); at += at < 600 ? 1 : 997) {
+    std::string damaged = whole;
+    damaged[at] = static_cast<char>(damaged[at] ^ 0x10);
+    EXPECT_FALSE(refusal(damaged).empty()) << at;
+  }
+}
+
+TEST(Checkpoint, AnotherFileIsNotACheckpoint) {
+  EXPECT_EQ(refusal("root:x:0:0:root:/root:/bin/bash\n"), "not a checkpoint of mnist_trainer");
+}
+
+TEST(Checkpoint, AnotherVersionIsRefused) {
+  std::string newer = packed();
+  newer[8] = 2;
+  EXPECT_EQ(refusal(newer), "format version 2, this program reads 1");
+}
+
+TEST(Checkpoint, AnotherModelIsRefused) {
+  EXPECT_EQ(refusal(packed(), State("mlp")), "of another run: model softmax, this run has mlp");
+}
+
+TEST(Checkpoint, AnotherOptimizerIsRefused) {
+  EXPECT_EQ(refusal(packed(), State("softmax", OptimizerKind::sgd)),
+            "of another run: optimizer adam, this run has sgd");
+}
+
+TEST(Checkpoint, AnotherSeedBatchOrDataIsRefused) {
+  EXPECT_EQ(refusal(packed(), State("softmax"), {2, 64, 1000, 0xabcd}), "of another run: seed 1, this run has 2");
+  EXPECT_EQ(refusal(packed(), State("softmax"), {1, 32, 1000, 0xabcd}), "of another run: batch 64, this run has 32");
+  EXPECT_EQ(refusal(packed(), State("softmax"), {1, 64, 999, 0xabcd}),
+            "of another run: training images 1000, this run has 999");
+  EXPECT_TRUE(refusal(packed(), State("softmax"), {1, 64, 1000, 1}).starts_with("of another run: data checksum"));
+}
+
+TEST(Checkpoint, TheFileIsReplacedWhole) {
+  const Folder folder;
+  write_file(folder / "run.ckpt", "old");
+  write_atomically(folder / "run.ckpt", "new and longer");
+  EXPECT_EQ(read_file(folder / "run.ckpt"), "new and longer");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
+}
+
+TEST(Checkpoint, AFailedWriteLeavesTheOldOne) {
+  const Folder folder;
+  write_file(folder / "run.ckpt", "old");
+  std::filesystem::create_directory(folder / "run.ckpt.partial");  // in the way
+  const std::string text = message_of<FileError>([&] { write_atomically(folder / "run.ckpt", "new"); });
+  EXPECT_TRUE(text.starts_with((folder / "run.ckpt").string())) << text;
+  EXPECT_EQ(read_file(folder / "run.ckpt"), "old");
+}
+
+TEST(Checkpoint, AFailedRenameLeavesNoPartialFile) {
+  const Folder folder;
+  std::filesystem::create_directories(folder / "run.ckpt" / "in the way");
+  EXPECT_THROW(write_atomically(folder / "run.ckpt", "new"), FileError);
+  EXPECT_FALSE(std::filesystem::exists(folder / "run.ckpt.partial"));
+}
+
+TEST(Checkpoint, AFileThatIsNotThereIsNamed) {
+  EXPECT_EQ(message_of<FileError>([] { read_whole("/nowhere/run.ckpt"); }), "/nowhere/run.ckpt: cannot be read");
+}
+
+}  // namespace
+}  // namespace mnist

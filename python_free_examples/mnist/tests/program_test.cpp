@@ -1,0 +1,202 @@
+// The program as people start it: alone and under collectives_run, right and wrong. With MNIST_DIR set, also on the
+// real digits.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "files.hpp"
+
+namespace mnist {
+namespace {
+
+using testing::Folder;
+using testing::read_file;
+using testing::write_file;
+
+struct Outcome {
+  int code = -1;
+  std::string output;  // stdout and stderr
+};
+
+Outcome run(const std::string& command) {
+  Outcome outcome;
+  std::FILE* pipe = ::popen((command + " 2>&1").c_str(), "r");
+  std::array<char, 4096> buffer;
+  while (const std::size_t bytes = std::fread(buffer.data(), 1, buffer.size(), pipe))
+    outcome.output.append(buffer.data(), bytes);
+  const int status = ::pclose(pipe);
+  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return outcome;
+}
+
+/// Runs the trainer with `ranks` ranks (0: alone, without a launcher), on few drawn digits unless told otherwise.
+Outcome trainer(int ranks, const std::string& arguments) {
+  const std::string launcher = ranks == 0 ? "" : COLLECTIVES_RUN " -n " + std::to_string(ranks) + " ";
+  return run(launcher + MNIST_TRAINER " --synthetic-train 300 --synthetic-test 100 " + arguments);
+}
+
+/// The lines that the trainer itself wrote about what is wrong.
+std::vector<std::string> complaints(const Outcome& outcome) {
+  std::vector<std::string> found;
+  std::istringstream lines(outcome.output);
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with("mnist_trainer: ")) found.push_back(line);
+  return found;
+}
+
+class Program : public ::testing::Test {
+ protected:
+  void SetUp() override { ::unsetenv("MNIST_DIR"); }
+  std::string file(const std::string& name) const { return (folder_ / name).string(); }
+  std::vector<nlohmann::json> json_lines(const std::string& name) const {
+    std::vector<nlohmann::json> lines;
+    std::istringstream text(read_file(folder_ / name));
+    for (std::string line; std::getline(text, line);) lines.push_back(nlohmann::json::parse(line));
+    return lines;
+  }
+  Folder folder_;
+};
+
+TEST_F(Program, AloneItTrainsOnDigitsItDrawsAndSaysSo) {
+  const Outcome outcome = trainer(0, "--model softmax --epochs 1");
+  EXPECT_EQ(outcome.code, 0) << outcome.output;
+  EXPECT_NE(outcome.output.find("synthetic digits"), std::string::npos) << outcome.output;
+  EXPECT_NE(outcome.output.find("300 training and 100 test images"), std::string::npos) << outcome.output;
+}
+
+TEST_F(Program, ThreeRanksReportEverythingThatWasAsked) {
+  const Outcome outcome = trainer(3, "--epochs 2 --batch 50 --schedule lecture --json " + file("run.json") + " --csv " +
+                                         file("run.csv") + " --loss-trace " + file("run.loss") + " --checkpoint " +
+                                         file("run.ckpt") + " --plot " + file("run.svg"));
+  ASSERT_EQ(outcome.code, 0) << outcome.output;
+  const std::vector<nlohmann::json> lines = json_lines("run.json");
+  ASSERT_EQ(lines.size(), 4u);
+  EXPECT_EQ(lines[0].at("event"), "run");
+  EXPECT_EQ(lines[0].at("parameters"), 347146);
+  EXPECT_EQ(lines[0].at("ranks"), 3);
+  EXPECT_EQ(lines[2].at("epoch"), 2);
+  EXPECT_EQ(lines[2].at("steps"), 6);
+  // Three ranks all-reduce 347146 floats in each of 6 steps: at least (p-1)/p of them leave every rank.
+  EXPECT_GE(lines[2].at("bytes_sent").get<double>(), 6 * 2 * 347146 * 4.0);
+  for (const char* key : {"loss", "running_train_accuracy", "train_accuracy", "test_accuracy", "images_per_second",
+                          "compute_ms", "communication_exposed_ms", "communication_hidden_ms"})
+    EXPECT_TRUE(lines[2].contains(key)) << key;
+  EXPECT_EQ(lines[3].at("event"), "end");
+  std::istringstream csv(read_file(folder_ / "run.csv")), losses(read_file(folder_ / "run.loss"));
+  std::string line;
+  int csv_lines = 0, loss_lines = 0;
+  while (std::getline(csv, line)) ++csv_lines;
+  while (std::getline(losses, line)) ++loss_lines;
+  EXPECT_EQ(csv_lines, 3);
+  EXPECT_EQ(loss_lines, 12);
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "run.ckpt"));
+  const bool drawn = outcome.output.find("\nplot: ") != std::string::npos;
+  EXPECT_EQ(std::filesystem::exists(folder_ / "run.svg"), drawn) << outcome.output;
+  EXPECT_TRUE(drawn || outcome.output.find("no plot: gnuplot is not installed") != std::string::npos) << outcome.output;
+}
+
+TEST_F(Program, WithoutGnuplotThePlotIsSkippedInOneLine) {
+  const std::string path = std::getenv("PATH");
+  ::setenv("PATH", folder_.path().c_str(), 1);
+  const Outcome outcome = trainer(0, "--model softmax --epochs 1 --plot " + file("run.svg"));
+  ::setenv("PATH", path.c_str(), 1);
+  EXPECT_EQ(outcome.code, 0) << outcome.output;
+  EXPECT_NE(outcome.output.find("no plot: gnuplot is not installed"), std::string::npos) << outcome.output;
+}
+
+TEST_F(Program, AContinuedRunEndsWithTheSameWeights) {
+  const std::string run = "--model mlp --optimizer nesterov --epochs 2 --json ";
+  EXPECT_EQ(trainer(2, run + file("whole.json")).code, 0);
+  EXPECT_EQ(trainer(2, run + file("first.json") + " --max-steps 7 --checkpoint " + file("run.ckpt")).code, 0);
+  EXPECT_EQ(trainer(2, run + file("second.json") + " --resume " + file("run.ckpt")).code, 0);
+  EXPECT_NE(json_lines("first.json").back(), json_lines("whole.json").back());
+  EXPECT_EQ(json_lines("second.json").back(), json_lines("whole.json").back());
+}
+
+TEST_F(Program, AWrongCommandLineIsOneLineFromRank0AndEndsWith2) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"--model resnet", "{softmax,mlp,cnn}"},
+      {"--optimizer rmsprop", "{sgd,momentum,nesterov,adam}"},
+      {"--backend smoke", "ring"},
+      {"--overlap maybe", "{on,off}"},
+      {"--epoch 3", "--epochs"},
+      {"stray", "known: --help"},
+      {"--batch 0", "range"},
+      {"--lr nan", "--lr"},
+      {"--lr 0.1 --schedule lecture", "--schedule"},
+      {"--schedule 3:1", "EPOCH:RATE"},
+      {"--checkpoint-every 2", "--checkpoint"},
+      {"--checkpoint x --checkpoint-every 2days", "500steps"},
+      {"--plot curve.pdf", ".svg"},
+  };
+  for (const auto& [arguments, expected] : cases) {
+    const Outcome outcome = trainer(2, arguments);
+    EXPECT_EQ(outcome.code, 2) << arguments << "\n" << outcome.output;
+    const std::vector<std::string> lines = complaints(outcome);
+    ASSERT_EQ(lines.size(), 1u) << arguments << "\n" << outcome.output;
+    EXPECT_NE(lines[0].find(expected), std::string::npos) << lines[0];
+  }
+}
+
+TEST_F(Program, AFileThatCannotBeUsedIsOneLineAndEndsWith1) {
+  write_file(folder_ / "broken.ckpt", "MNISTCKP");
+  EXPECT_EQ(trainer(0, "--max-steps 2 --model softmax --checkpoint " + file("softmax.ckpt")).code, 0);
+  const std::string before = read_file(folder_ / "softmax.ckpt");
+  for (const std::string& arguments :
+       {"--data " + file(""), "--resume " + file("none.ckpt"), "--resume " + file("broken.ckpt"),
+        "--model mlp --resume " + file("softmax.ckpt") + " --checkpoint " + file("softmax.ckpt"),
+        "--json " + file("no/such/folder"), "--max-steps 1 --checkpoint " + file("no/run.ckpt")}) {
+    const Outcome outcome = trainer(2, arguments);
+    EXPECT_EQ(outcome.code, 1) << arguments << "\n" << outcome.output;
+    const std::vector<std::string> lines = complaints(outcome);
+    ASSERT_EQ(lines.size(), 1u) << arguments << "\n" << outcome.output;
+    EXPECT_NE(lines[0].find(folder_.path().string()), std::string::npos) << lines[0];
+  }
+  EXPECT_EQ(read_file(folder_ / "softmax.ckpt"), before);
+}
+
+TEST_F(Program, RanksWithDifferentDataAreRefused) {
+  const std::string script = file("different");
+  write_file(script, "#!/bin/sh\nexec " MNIST_TRAINER " --model softmax --synthetic-train $((200 + RANK))\n");
+  std::filesystem::permissions(script, std::filesystem::perms::owner_all);
+  const Outcome outcome = run(COLLECTIVES_RUN " -n 2 " + script);
+  EXPECT_EQ(outcome.code, 1) << outcome.output;
+  EXPECT_NE(outcome.output.find("data sets differ between ranks: rank 1"), std::string::npos) << outcome.output;
+}
+
+TEST_F(Program, QuietSaysNothing) {
+  const Outcome outcome = trainer(0, "--model softmax --epochs 1 --quiet");
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_EQ(outcome.output, "");
+}
+
+TEST_F(Program, TheProfileNamesEveryCall) {
+  const Outcome outcome = trainer(0, "--profile-step --batch 16");
+  EXPECT_EQ(outcome.code, 0) << outcome.output;
+  for (const char* expected :
+       {"convolution forward", "pool backward", "dense_1 backward weights", "whole step", "ratio"})
+    EXPECT_NE(outcome.output.find(expected), std::string::npos) << outcome.output;
+}
+
+TEST(ProgramOnRealDigits, SoftmaxLearnsInOneEpoch) {
+  if (!std::getenv("MNIST_DIR")) GTEST_SKIP() << "MNIST_DIR is not set";
+  const Folder folder;
+  const Outcome outcome =
+      trainer(2, "--model softmax --optimizer sgd --epochs 1 --json " + (folder / "run.json").string());
+  ASSERT_EQ(outcome.code, 0) << outcome.output;
+  std::istringstream lines(read_file(folder / "run.json"));
+  std::string line;
+  std::getline(lines, line);
+  std::getline(lines, line);
+  EXPECT_GT(nlohmann::json::parse(line).at("test_accuracy").get<double>(), 0.90);
+}
+
+}  // namespace
+}  // namespace mnist

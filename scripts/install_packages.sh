@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Installs the Debian packages that the project stands on, those that are missing. Needs root or sudo only for that.
+set -eu
+
+packages=(
+  g++ cmake ninja-build pkg-config
+  libfmt-dev nlohmann-json3-dev libcli11-dev      # the library and its programs
+  openmpi-bin libopenmpi-dev                      # the MPI component, mpirun
+  libhwloc-dev                                    # collectives_info
+  libdnnl-dev zlib1g-dev gnuplot-nox              # the MNIST trainer and its plot
+  libgtest-dev libbenchmark-dev                   # tests and kernel benchmarks
+)
+
+missing=()
+for package in "${packages[@]}"; do
+  [ "$(dpkg-query -W -f '${Status}' "$package" 2>/dev/null)" = 'install ok installed' ] || missing+=("$package")
+done
+[ ${#missing[@]} -eq 0 ] && exit 0
+
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+  command -v sudo >/dev/null || { echo "Missing packages, and no sudo to install them: ${missing[*]}" >&2; exit 1; }
+  as_root=(sudo)
+fi
+echo "Installing ${missing[*]}"
+"${as_root[@]}" apt-get update -qq
+"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null

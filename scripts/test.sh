@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds, runs every test.
+#
+#   scripts/test.sh                        release and the sanitizers
+#   scripts/test.sh --all-configurations   every build mode, as CI does
+#   scripts/test.sh release minimal        these
+#
+# MNIST_DIR=DIR lets the trainer's tests use the real MNIST files; without it they use digits of their own.
+set -eu
+cd "$(dirname "$0")/.."
+
+modes=()
+for argument in "$@"; do
+  case "$argument" in
+    --all-configurations) modes=(dev release asan-ubsan tsan minimal) ;;
+    dev | release | asan-ubsan | tsan | minimal) modes+=("$argument") ;;
+    *)
+      echo "test.sh: \"$argument\" is neither --all-configurations nor one of dev, release, asan-ubsan, tsan, minimal" >&2
+      exit 2
+      ;;
+  esac
+done
+[ ${#modes[@]} -gt 0 ] || modes=(release asan-ubsan tsan)
+
+scripts/install_packages.sh
+
+jobs=$(nproc)
+summary=()
+failed=0
+started=$SECONDS
+for mode in "${modes[@]}"; do
+  echo "== $mode: building"
+  begun=$SECONDS
+  mkdir -p "build/$mode"
+  log=build/$mode/build.log
+  if ! { cmake --preset "$mode" && cmake --build --preset "$mode" -j "$jobs"; } >"$log" 2>&1; then
+    grep -E 'error|Error|FAILED' -A 5 "$log" | head -60 || true
+    echo "== $mode: does not build, see $log"
+    summary+=("$mode: does not build")
+    failed=1
+    continue
+  fi
+  built=$((SECONDS - begun))
+  begun=$SECONDS
+  echo "== $mode: testing"
+  if ctest --preset "$mode" -j "$jobs" --output-junit "$PWD/build/$mode/tests.xml" | tee "build/$mode/tests.log"; then
+    verdict='all tests passed'
+  else
+    verdict='TESTS FAILED'
+    failed=1
+  fi
+  counts=$(grep -E 'tests passed' "build/$mode/tests.log" || true)
+  summary+=("$mode: $verdict (built in $built s, tested in $((SECONDS - begun)) s): $counts")
+done
+
+echo
+echo "== What happened, in $((SECONDS - started)) s"
+printf '%s\n' "${summary[@]}"
+echo "Programs: build/MODE/bin.  Results: build/MODE/tests.log and build/MODE/tests.xml"
+exit $failed

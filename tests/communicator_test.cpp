@@ -1,0 +1,335 @@
+// The communicator beyond single calls: work under way, groups, sub-communicators, the progress thread, names in
+// errors.
+#include "collectives/communicator.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "support/hosts.hpp"
+#include "support/ranks.hpp"
+
+namespace collectives::testing {
+namespace {
+
+using namespace std::chrono_literals;
+
+const std::vector<int> kTwoHosts{0, 0, 1, 1, 1};
+
+TEST(Work, ProgressesByTestAlone) {
+  run_communicators(3, [](Communicator& comm) {
+    std::vector<float> data(100'000, 1.f);
+    Work work = comm.all_reduce_async(data, data);
+    while (!work.test()) std::this_thread::yield();
+    EXPECT_EQ(data, std::vector<float>(100'000, 3.f));
+    EXPECT_TRUE(work.test());  // finished stays finished
+    work.wait();
+  });
+}
+
+TEST(Work, ProgressesInsideOtherCalls) {
+  run_communicators(2, [](Communicator& comm) {
+    std::vector<float> first(50'000, 1.f), second(10, 1.f);
+    Work work = comm.all_reduce_async(first, first);
+    comm.all_reduce(second);  // issued later, so the first is finished when this returns
+    EXPECT_TRUE(work.test());
+    EXPECT_EQ(first, std::vector<float>(50'000, 2.f));
+  });
+}
+
+TEST(Work, WaitForGivesUpAndTheOperationGoesOn) {
+  std::atomic<bool> gave_up{false};
+  run_communicators(2, [&](Communicator& comm) {
+    std::vector<int> data(10, 1);
+    if (comm.rank() == 0) {
+      Work work = comm.all_reduce_async(data, data);
+      EXPECT_FALSE(work.wait_for(5ms));
+      gave_up = true;
+      work.wait();
+    } else {
+      while (!gave_up) std::this_thread::yield();
+      comm.all_reduce(data);
+    }
+    EXPECT_EQ(data, std::vector<int>(10, 2));
+  });
+}
+
+TEST(Work, DroppedUnfinishedIsWaitedFor) {
+  run_communicators(3, [](Communicator& comm) {
+    std::vector<int> data(5000, 1);
+    { const Work work = comm.all_reduce_async(data, data); }
+    EXPECT_EQ(data, std::vector<int>(5000, 3));
+    Work work = comm.all_reduce_async(data, data);
+    work = comm.barrier_async();  // the old one first
+    EXPECT_EQ(data, std::vector<int>(5000, 9));
+    work.wait();
+  });
+}
+
+TEST(Work, OutlivesItsCommunicator) {
+  run_ranks(2, [](Bootstrap& bootstrap) {
+    std::vector<int> data(10, 1);
+    Work work;
+    {
+      Communicator comm(bootstrap);
+      if (comm.rank() == 0) work = comm.all_reduce_async(data, data);
+      // Rank 1 never calls it.
+    }
+    if (bootstrap.rank() == 0) {
+      try {
+        work.wait();
+        ADD_FAILURE() << "no error";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), Errc::peer_lost);
+      }
+    }
+  });
+}
+
+TEST(ProgressThread, FinishesWorkWhileTheProgramComputes) {
+  run_communicators(3,
+                    [](Communicator& comm) {
+                      for (int lap = 0; lap < 50; ++lap) {
+                        std::vector<float> data(20'000, 1.f), more(7, 1.f);
+                        Work work = comm.all_reduce_async(data, data);
+                        Work another = comm.all_reduce_async(more, more);
+                        // Nothing of the library is called until both have finished on their own.
+                        const auto patience = std::chrono::steady_clock::now() + 60s;
+                        while (more[0] != 3.f && std::chrono::steady_clock::now() < patience) {
+                          std::atomic_thread_fence(std::memory_order_seq_cst);
+                          std::this_thread::yield();
+                          if (lap % 2 == 0) break;  // and sometimes the program is the one in a hurry
+                        }
+                        another.wait();
+                        work.wait();
+                        EXPECT_EQ(data, std::vector<float>(20'000, 3.f));
+                        comm.barrier();
+                      }
+                    },
+                    {.progress_thread = true});
+}
+
+TEST(Group, FusesTensorsOfOneKind) {
+  for (const auto& hosts : {std::vector<int>{0, 0, 0}, kTwoHosts})
+    run_hosts(hosts, [](Communicator& comm) {
+      const auto p = static_cast<float>(comm.size());
+      Group group = comm.group();
+      for (int lap = 0; lap < 3; ++lap) {
+        std::vector<std::vector<float>> tensors;
+        for (std::size_t i = 0; i < 20; ++i) tensors.emplace_back(i * i, static_cast<float>(i));
+        std::vector<double> other(9, 2.), largest(3, comm.rank());
+        for (auto& tensor : tensors) group.all_reduce(tensor, tensor);
+        group.all_reduce(other, other, ReduceOp::average);
+        group.all_reduce(largest, largest, ReduceOp::max);
+        if (lap == 1) {
+          Work work = group.run_async();
+          while (!work.test()) std::this_thread::yield();
+        } else {
+          group.run();
+        }
+        for (std::size_t i = 0; i < 20; ++i)
+          EXPECT_EQ(tensors[i], std::vector<float>(i * i, static_cast<float>(i) * p)) << i;
+        EXPECT_EQ(other, std::vector<double>(9, 2.));
+        EXPECT_EQ(largest, std::vector<double>(3, comm.size() - 1));
+      }
+      group.run();  // of nothing
+    });
+}
+
+TEST(Group, IsOneOperationForManyTensors) {
+  run_communicators(2, [](Communicator& comm) {
+    std::vector<std::vector<float>> tensors(100, std::vector<float>(10, 1.f));
+    Group group = comm.group();
+    for (auto& tensor : tensors) group.all_reduce(tensor, tensor);
+    group.run();
+    // The next call tells how many there were: its error carries the sequence number.
+    try {
+      std::vector<float> data(comm.rank() == 0 ? 4 : 5);
+      comm.all_reduce(data);
+      comm.barrier();
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.operation(), "all_reduce #2");
+    }
+  });
+}
+
+TEST(Group, RefusesABadTensorAndKeepsTheOthers) {
+  run_communicators(2, [](Communicator& comm) {
+    std::vector<float> good(4, 1.f), longer(5);
+    Group group = comm.group();
+    group.all_reduce(good, good);
+    EXPECT_THROW(group.all_reduce(good, longer), Error);
+    group.run();
+    EXPECT_EQ(good, std::vector<float>(4, 2.f));
+  });
+}
+
+TEST(Split, MakesOneCommunicatorForEachColor) {
+  for (const auto& hosts : {std::vector<int>{0, 0, 0, 0, 0}, kTwoHosts})
+    run_hosts(hosts, [](Communicator& comm) {
+      auto half = comm.split(comm.rank() % 2, -comm.rank());  // ranks counted from the back
+      ASSERT_TRUE(half);
+      EXPECT_EQ(half->size(), comm.rank() % 2 == 0 ? 3 : 2);
+      EXPECT_EQ(half->rank(), (comm.size() - 1 - comm.rank()) / 2);
+      for (const char* backend : {"auto", "ring", "reduce_to_one"}) {
+        std::vector<int> sum(1000, comm.rank());
+        half->all_reduce(sum, ReduceOp::sum, {.backend = backend});
+        EXPECT_EQ(sum, std::vector<int>(1000, comm.rank() % 2 == 0 ? 0 + 2 + 4 : 1 + 3));
+        // The parent goes on beside it.
+        std::vector<int> all(10, 1);
+        comm.all_reduce(all, ReduceOp::sum, {.backend = backend});
+        EXPECT_EQ(all, std::vector<int>(10, comm.size()));
+      }
+    });
+}
+
+TEST(Split, OfASplit) {
+  run_hosts(kTwoHosts, [](Communicator& comm) {
+    auto outer = comm.split(comm.rank() < 4 ? 0 : 1);
+    ASSERT_TRUE(outer);
+    auto inner = outer->split(outer->rank() % 2);
+    ASSERT_TRUE(inner);
+    int sum = comm.rank();
+    inner->all_reduce(std::span(&sum, 1));
+    EXPECT_EQ(sum, comm.rank() == 4 ? 4 : comm.rank() % 2 == 0 ? 0 + 2 : 1 + 3);
+  });
+}
+
+TEST(Split, NegativeColorTakesPartAndGetsNothing) {
+  run_communicators(4, [](Communicator& comm) {
+    auto some = comm.split(comm.rank() == 1 ? -1 : 7);
+    EXPECT_EQ(some.has_value(), comm.rank() != 1);
+    if (some) {
+      EXPECT_EQ(some->size(), 3);
+      some->barrier();
+    }
+    comm.barrier();
+  });
+}
+
+TEST(Split, FailureInOnePartLeavesTheOthersGood) {
+  run_communicators(4, [](Communicator& comm) {
+    auto pair = comm.split(comm.rank() / 2);
+    ASSERT_TRUE(pair);
+    if (comm.rank() == 0) pair->abort("on purpose");
+    if (comm.rank() < 2) {
+      EXPECT_THROW(pair->barrier(), Error);
+    } else {
+      pair->barrier();
+    }
+    comm.barrier();
+  });
+}
+
+TEST(Communicator, SaysWhatItIs) {
+  run_hosts(kTwoHosts, [](Communicator& comm) {
+    EXPECT_EQ(comm.topology().hosts, (std::vector<std::vector<Rank>>{{0, 1}, {2, 3, 4}}));
+    EXPECT_EQ(comm.transport(), "local+queue");
+    EXPECT_NE(comm.explain(Collective::all_reduce, 1000, DataType::f32).find("5 ranks"), std::string::npos);
+    EXPECT_EQ(comm.plan(Collective::all_reduce, 1000, DataType::f32, ReduceOp::sum, {.backend = "ring"}).backend,
+              "ring");
+  });
+}
+
+TEST(Communicator, CountsTheBytesItSends) {
+  run_communicators(4, [](Communicator& comm) {
+    std::vector<float> data(4000, 1.f);
+    const auto before = comm.bytes_sent();
+    comm.all_reduce(data, ReduceOp::sum, {.backend = "ring"});
+    EXPECT_EQ(comm.bytes_sent() - before, 2 * 3 * 4000u);  // 2 (p-1)/p of 16,000 bytes
+  });
+}
+
+TEST(Communicator, NamesTheTensorInErrors) {
+  run_communicators(2, [](Communicator& comm) {
+    std::vector<float> data(comm.rank() == 0 ? 4 : 5);
+    try {
+      comm.all_reduce(data, ReduceOp::sum, {.name = "fc1"});
+      comm.barrier();
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.operation(), "all_reduce #1 (fc1)");
+      EXPECT_EQ(error.rank(), comm.rank());
+    }
+  });
+}
+
+TEST(Communicator, AloneDoesEverything) {
+  run_communicators(1, [](Communicator& comm) {
+    for (const char* backend : {"auto", "hierarchical", "ring", "reduce_to_one_direct", "reduce_to_one_tree"}) {
+      const Options with{.backend = backend};
+      std::vector<float> in{3, 4, 5}, out(3);
+      comm.all_reduce(in, out, ReduceOp::average, with);
+      EXPECT_EQ(out, in);
+      comm.all_reduce(in, out, ReduceOp::pre_scaled_sum(2), with);
+      EXPECT_EQ(out, (std::vector<float>{6, 8, 10}));
+      comm.reduce_scatter(in, out, ReduceOp::sum, with);
+      EXPECT_EQ(out, in);
+      comm.broadcast(out, 0, with);
+      comm.barrier(with);
+    }
+  });
+}
+
+TEST(Construction, NamesTheRankWithOtherSettings) {
+  run_ranks(3, [](Bootstrap& bootstrap) {
+    try {
+      const Communicator comm(bootstrap, {.deterministic = bootstrap.rank() == 1});
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Errc::mismatch);
+      EXPECT_EQ(error.peer(), 1);
+      EXPECT_NE(std::string(error.what()).find("rank 1 has deterministic true"), std::string::npos) << error.what();
+    }
+  });
+}
+
+TEST(Construction, TimesOutNamingWhoDidNotCome) {
+  auto bootstraps = bootstrap_threads(3);
+  std::vector<std::jthread> threads;
+  for (const int rank : {0, 2})
+    threads.emplace_back([&, rank] {
+      try {
+        const Communicator comm(*bootstraps[static_cast<std::size_t>(rank)], {.timeout = 200ms});
+        ADD_FAILURE() << "no error";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), Errc::timeout);
+        EXPECT_NE(std::string(error.what()).find("rank 1"), std::string::npos) << error.what();
+      }
+    });
+}
+
+TEST(Construction, OverSeveralHostsNeedsATransportBetweenThem) {
+  class Claims final : public Bootstrap {
+   public:
+    explicit Claims(Bootstrap& inner) : inner_(inner) {}
+    std::string_view name() const noexcept override { return "claims"; }
+    Rank rank() const noexcept override { return inner_.rank(); }
+    int size() const noexcept override { return inner_.size(); }
+    std::vector<std::string> all_gather(std::string_view mine, Deadline deadline) override {
+      return inner_.all_gather(mine, deadline);
+    }
+    std::string host() const override { return "host " + std::to_string(rank()); }
+
+   private:
+    Bootstrap& inner_;
+  };
+  run_ranks(2, [](Bootstrap& bootstrap) {
+    Claims claims(bootstrap);
+    try {
+      const Communicator comm(claims);
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Errc::unsupported);
+      EXPECT_NE(std::string(error.what()).find("brings no transport between hosts"), std::string::npos);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace collectives::testing

@@ -1,0 +1,55 @@
+// A rank for the tests of processes: meets the others, does as its first argument says, and reports the error it gets
+// in one line on stdout.
+//
+//   rank_program reduce BYTES          all-reduces and checks; prints "ok"
+//   rank_program die RANK SIGNAL       RANK ends by SIGNAL in the middle of a loop; the others report
+//   rank_program leave RANK            RANK returns from main in the middle of a loop
+//   rank_program stop RANK             RANK stops in the middle of a loop; the others time out after a second
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "collectives/collectives.hpp"
+
+int main(int argc, char** argv) {
+  using namespace collectives;
+  const std::string what = argc > 1 ? argv[1] : "reduce";
+  const int argument = argc > 2 ? std::atoi(argv[2]) : 0;
+  const auto began = [] { return std::chrono::steady_clock::now(); };
+  auto last = began();
+  Rank rank = kNoRank;
+  try {
+    CommunicatorOptions options;
+    if (what == "stop") options.timeout = std::chrono::seconds(1);
+    Communicator comm = Communicator::from_environment(options);
+    rank = comm.rank();
+    const std::size_t count = what == "reduce" ? static_cast<std::size_t>(argument) / sizeof(float) : 100'000;
+    for (int lap = 0; lap < (what == "reduce" ? 3 : 1'000'000); ++lap) {
+      std::vector<float> data(count, 1.f);
+      last = began();
+      comm.all_reduce(data, ReduceOp::sum, {.backend = lap % 2 == 0 ? "hierarchical" : "ring"});
+      for (const float x : data)
+        if (x != static_cast<float>(comm.size())) {
+          std::printf("rank %d: wrong\n", rank);
+          return 1;
+        }
+      if (lap == 20 && what != "reduce" && rank == argument) {
+        if (what == "die") ::kill(::getpid(), std::atoi(argv[3]));
+        if (what == "stop") ::raise(SIGSTOP);
+        if (what == "leave") return 0;
+      }
+    }
+    std::printf("rank %d: ok\n", rank);
+    return 0;
+  } catch (const Error& error) {
+    const auto waited = std::chrono::duration<double>(std::chrono::steady_clock::now() - last).count();
+    std::printf("rank %d: %s after %s s: %s\n", rank, std::string(to_string(error.code())).c_str(),
+                waited < 1.5 ? "at most 1.5" : "more than 1.5", error.what());
+    return 3;
+  }
+}
