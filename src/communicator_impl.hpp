@@ -82,7 +82,13 @@ struct Communicator::Impl {
    public:
     bool empty() const noexcept { return first_ == states_.size(); }
     State& front() const noexcept { return *states_[first_]; }
-    void push(std::shared_ptr<State> state) { states_.push_back(std::move(state)); }
+    void push(std::shared_ptr<State> state) {
+      if (states_.size() == states_.capacity()) {  // rather than grow, give up what has been popped
+        states_.erase(states_.begin(), states_.begin() + static_cast<std::ptrdiff_t>(first_));
+        first_ = 0;
+      }
+      states_.push_back(std::move(state));
+    }
     void pop() noexcept {
       states_[first_++] = nullptr;
       if (empty()) clear();
@@ -95,6 +101,8 @@ struct Communicator::Impl {
     void for_each(Visit&& visit) const {
       for (std::size_t i = first_; i < states_.size(); ++i) visit(*states_[i]);
     }
+
+    Queue() { states_.reserve(64); }
 
    private:
     std::vector<std::shared_ptr<State>> states_;

@@ -181,13 +181,15 @@ void Watch::listen() {
 
 void Watch::look_for_mismatch(const Call& call) {
   const std::uint64_t mine = make_tag(call.sequence, call.signature);
-  const auto disagree = [&](const std::vector<Arrived>& ranks) {
-    return std::find_if(ranks.begin(), ranks.end(),
-                        [&](const Arrived& a) { return make_tag(call.sequence, a.signature) != mine; });
+  const auto disagrees = [&](Rank rank) {
+    Signature signature;
+    return rank != seat_.world.self && standing(rank, call.sequence, signature) == Standing::here &&
+           make_tag(call.sequence, signature) != mine;
   };
-  std::vector<Arrived> ranks = arrived(call);
-  if (disagree(ranks) == ranks.end()) return;
+  const auto odd = std::find_if(seat_.world.members.begin(), seat_.world.members.end(), disagrees);
+  if (odd == seat_.world.members.end()) return;
   // Give those who are on their way a moment, so that the error can say who is in the majority.
+  std::vector<Arrived> ranks = arrived(call);
   for (const auto patience = Clock::now() + kGatherRecords;
        ranks.size() < seat_.world.members.size() && Clock::now() < patience;) {
     ::sched_yield();
@@ -195,7 +197,7 @@ void Watch::look_for_mismatch(const Call& call) {
     ranks = arrived(call);
   }
   const std::string op = operation(call);
-  raise(Errc::mismatch, disagree(ranks)->rank, op, fmt::format("{}: {}", op, describe_mismatch(ranks)));
+  raise(Errc::mismatch, *odd, op, fmt::format("{}: {}", op, describe_mismatch(ranks)));
   throw_failure();
 }
 
