@@ -1,56 +1,21 @@
 // Ranks that are processes, started by collectives_run: they reduce, and when one of them is lost, stopped or leaves,
 // every survivor says so, naming it, and nothing is left behind.
-#include <dirent.h>
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <chrono>
-#include <csignal>
-#include <cstdio>
-#include <fstream>
-#include <regex>
 #include <string>
-#include <thread>
-#include <vector>
 
+#include "support/programs.hpp"
+
+namespace collectives::testing {
 namespace {
-
-struct Outcome {
-  int status = 0;
-  std::string out;
-};
 
 /// Runs rank_program on `ranks` ranks; everything it prints.
 Outcome run(int ranks, const std::string& arguments, const std::string& environment = "") {
-  const std::string command = environment + " " COLLECTIVES_RUN " -n " + std::to_string(ranks) + " --grace 4s " +
-                              RANK_PROGRAM + " " + arguments + " 2>&1";
-  Outcome outcome;
-  FILE* pipe = ::popen(command.c_str(), "r");
-  char buffer[4096];
-  while (std::fgets(buffer, sizeof buffer, pipe) != nullptr) outcome.out += buffer;
-  outcome.status = ::pclose(pipe);
-  return outcome;
+  return run_command(environment + " " COLLECTIVES_RUN " -n " + std::to_string(ranks) + " --grace 4s " + RANK_PROGRAM +
+                     " " + arguments);
 }
 
-/// Processes of this user that run rank_program.
-int leftovers() {
-  int count = 0;
-  DIR* proc = ::opendir("/proc");
-  while (const dirent* entry = ::readdir(proc)) {
-    char target[4096];
-    const ssize_t length = ::readlink((std::string("/proc/") + entry->d_name + "/exe").c_str(), target, sizeof target);
-    if (length > 0 && std::string_view(target, static_cast<std::size_t>(length)) == RANK_PROGRAM) ++count;
-  }
-  ::closedir(proc);
-  return count;
-}
-
-int occurrences(const std::string& text, const std::string& pattern) {
-  const std::regex regex(pattern);
-  return static_cast<int>(std::distance(std::sregex_iterator(text.begin(), text.end(), regex), std::sregex_iterator()));
-}
+int leftovers() { return processes_of(RANK_PROGRAM); }
 
 TEST(Processes, ReduceThroughSharedMemory) {
   for (const int ranks : {1, 2, 3, 4, 7})
@@ -92,14 +57,10 @@ TEST(Processes, AStoppedRankIsNamedWhenTheDeadlinePasses) {
 }
 
 TEST(Processes, OnPretendedHostsWithoutMpiAreToldWhatIsMissing) {
-  const std::string both = "sh -c 'COLLECTIVES_HOST_ID=$RANK exec \"$0\" \"$@\"' ";
-  const std::string command = std::string(COLLECTIVES_RUN) + " -n 2 " + both + RANK_PROGRAM + " reduce 8 2>&1";
-  FILE* pipe = ::popen(command.c_str(), "r");
-  std::string out;
-  char buffer[4096];
-  while (std::fgets(buffer, sizeof buffer, pipe) != nullptr) out += buffer;
-  EXPECT_NE(::pclose(pipe), 0);
-  EXPECT_EQ(occurrences(out, "unsupported .*brings no transport between hosts"), 2) << out;
+  const Outcome outcome = run_command(
+      COLLECTIVES_RUN " -n 2 sh -c 'COLLECTIVES_HOST_ID=$RANK exec \"$0\" \"$@\"' " RANK_PROGRAM " reduce 8");
+  EXPECT_NE(outcome.status, 0);
+  EXPECT_EQ(occurrences(outcome.out, "unsupported .*brings no transport between hosts"), 2) << outcome.out;
 }
 
 TEST(Processes, WarnOfAnUnknownVariableOnce) {
@@ -116,3 +77,4 @@ TEST(Processes, RefuseAnUnknownBackendByName) {
 }
 
 }  // namespace
+}  // namespace collectives::testing

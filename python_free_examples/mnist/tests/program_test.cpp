@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -169,6 +170,20 @@ TEST_F(Program, RanksWithDifferentDataAreRefused) {
   const Outcome outcome = run(COLLECTIVES_RUN " -n 2 " + script);
   EXPECT_EQ(outcome.code, 1) << outcome.output;
   EXPECT_NE(outcome.output.find("data sets differ between ranks: rank 1"), std::string::npos) << outcome.output;
+}
+
+TEST_F(Program, AnErrorOfTheLibraryIsOneLinePerRankAndEndsWith1) {
+  // Rank 1 wants to make a fourth step when rank 0 compares the weights.
+  const std::string script = file("disagree");
+  write_file(script, "#!/bin/sh\nexec " MNIST_TRAINER " --model softmax --quiet --max-steps $((3 + RANK))\n");
+  std::filesystem::permissions(script, std::filesystem::perms::owner_all);
+  const Outcome outcome = run(COLLECTIVES_RUN " -n 2 " + script);
+  EXPECT_EQ(outcome.code, 1) << outcome.output;
+  std::vector<std::string> lines = complaints(outcome);
+  std::ranges::sort(lines);
+  ASSERT_EQ(lines.size(), 2u) << outcome.output;
+  EXPECT_TRUE(lines[0].starts_with("mnist_trainer: rank 0: ")) << lines[0];
+  EXPECT_TRUE(lines[1].starts_with("mnist_trainer: rank 1: ")) << lines[1];
 }
 
 TEST_F(Program, QuietSaysNothing) {

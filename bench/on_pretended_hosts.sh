@@ -1,0 +1,8 @@
+#!/bin/sh
+# on_pretended_hosts.sh RANKS_PER_HOST PROGRAM ARGUMENTS...: under mpirun, PROGRAM believes that every RANKS_PER_HOST
+# ranks have a host of their own.
+per_host=$1
+shift
+COLLECTIVES_HOST_ID=host$((${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-0}} / per_host))
+export COLLECTIVES_HOST_ID
+exec "$@"

@@ -1,0 +1,44 @@
+// A rank for the tests of failures under mpirun; prints the error it gets in one line.
+//
+//   mpi_program mismatch    rank 1 passes another count than the others
+//   mpi_program missing     rank 1 stays away from a call whose deadline is a second
+//   mpi_program die         rank 1 is killed in the middle of a loop
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "collectives/collectives.hpp"
+#include "collectives/mpi.hpp"
+
+int main(int argc, char** argv) {
+  using namespace collectives;
+  MPI_Init(&argc, &argv);
+  const std::string what = argc > 1 ? argv[1] : "";
+  int status = 0;
+  {
+    Communicator comm(MpiBootstrap(MPI_COMM_WORLD), {.timeout = std::chrono::seconds(30)});
+    const bool odd = comm.rank() == 1;
+    try {
+      for (int lap = 0; lap < 1'000'000; ++lap) {
+        std::vector<float> data(what == "mismatch" && lap == 20 && odd ? 999 : 1000, 1.f);
+        if (lap == 20 && odd && what == "die") ::kill(::getpid(), SIGKILL);
+        if (lap == 20 && odd && what == "missing") std::this_thread::sleep_for(std::chrono::seconds(2));
+        const Options options{.backend = lap % 2 == 0 ? "ring" : "hierarchical",
+                              .timeout = std::chrono::seconds(what == "missing" ? 1 : 30)};
+        comm.all_reduce(data, ReduceOp::sum, options);
+      }
+    } catch (const Error& error) {
+      std::printf("rank %d: %s: %s\n", comm.rank(), std::string(to_string(error.code())).c_str(), error.what());
+      std::fflush(stdout);
+      status = 3;
+    }
+    MPI_Barrier(MPI_COMM_WORLD);  // nobody leaves MPI before everybody has said what it got
+  }
+  MPI_Finalize();
+  return status;
+}

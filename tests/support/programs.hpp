@@ -1,0 +1,48 @@
+// Programs driven by tests: run a command, read what it prints, see that nothing of it is left.
+#pragma once
+
+#include <dirent.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <iterator>
+#include <regex>
+#include <string>
+#include <string_view>
+
+namespace collectives::testing {
+
+struct Outcome {
+  int status = 0;   ///< of the shell: 0 when the command succeeded
+  std::string out;  ///< stdout and stderr
+};
+
+inline Outcome run_command(const std::string& command) {
+  Outcome outcome;
+  FILE* pipe = ::popen((command + " 2>&1").c_str(), "r");
+  char buffer[4096];
+  while (std::fgets(buffer, sizeof buffer, pipe) != nullptr) outcome.out += buffer;
+  outcome.status = ::pclose(pipe);
+  return outcome;
+}
+
+/// Processes that run the program at `path`.
+inline int processes_of(std::string_view path) {
+  int count = 0;
+  DIR* proc = ::opendir("/proc");
+  while (const dirent* entry = ::readdir(proc)) {
+    char target[4096];
+    const ssize_t length = ::readlink((std::string("/proc/") + entry->d_name + "/exe").c_str(), target, sizeof target);
+    if (length > 0 && std::string_view(target, static_cast<std::size_t>(length)) == path) ++count;
+  }
+  ::closedir(proc);
+  return count;
+}
+
+inline int occurrences(const std::string& text, const std::string& pattern) {
+  const std::regex regex(pattern);
+  return static_cast<int>(std::distance(std::sregex_iterator(text.begin(), text.end(), regex), std::sregex_iterator()));
+}
+
+}  // namespace collectives::testing
