@@ -262,7 +262,7 @@ std::shared_ptr<Work::State> Communicator::Impl::new_state(const Call& call, con
     }
   if (state == nullptr) state = pool_.emplace_back(std::make_shared<State>());
   state->owner = this;
-  state->phase = State::Phase::queued;
+  state->phase.store(State::Phase::queued, std::memory_order_relaxed);
   state->name.assign(options.name);
   state->timeout = options.timeout.count() != 0 ? options.timeout : settings.timeout;
   state->issued = {};
@@ -288,7 +288,7 @@ void Communicator::Impl::begin(State& state) {
   if (meeting.wire != nullptr) watch->listen();
   watch->check();
   state.sequence = ++sequence_;
-  state.phase = State::Phase::running;
+  state.phase.store(State::Phase::running, std::memory_order_relaxed);
   state.job.tag = make_tag(state.sequence, state.call->signature);
   watch->arrive({state.sequence, state.call->signature, state.name});
   executor->start(state.job);
@@ -322,10 +322,10 @@ bool Communicator::Impl::advance_queue() noexcept {
   while (!queue_.empty()) {
     State& head = queue_.front();
     try {
-      if (head.phase == State::Phase::queued) begin(head);
+      if (head.phase.load(std::memory_order_relaxed) == State::Phase::queued) begin(head);
       if (!executor->advance()) return false;
       watch->complete(head.sequence);
-      head.phase = State::Phase::done;
+      head.phase.store(State::Phase::done, std::memory_order_release);
       queue_.pop();
     } catch (const TagMismatch& mismatch) {
       try {
@@ -349,7 +349,7 @@ void Communicator::Impl::fail_all(std::exception_ptr error) noexcept {
   failure_ = error;
   queue_.for_each([&](State& state) {
     state.error = error;
-    state.phase = State::Phase::failed;
+    state.phase.store(State::Phase::failed, std::memory_order_release);
   });
   queue_.clear();
 }

@@ -1,6 +1,7 @@
 // One collective call on its way: what Work is a handle of, and what a communicator's queue consists of.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <exception>
 #include <functional>
@@ -29,7 +30,7 @@ struct Work::State {
   enum class Phase : std::uint8_t { idle, queued, running, done, failed };
 
   Communicator::Impl* owner = nullptr;  ///< null when the communicator is gone
-  Phase phase = Phase::idle;
+  std::atomic<Phase> phase = Phase::idle;  ///< written last: a progress thread may finish the operation
   std::shared_ptr<const PlannedCall> call;
   Job job;
   std::uint64_t sequence = 0;
@@ -43,7 +44,10 @@ struct Work::State {
   std::vector<Work> members;
   std::function<void()> finish;
 
-  bool finished() const noexcept { return phase == Phase::done || phase == Phase::failed; }
+  bool finished() const noexcept {
+    const Phase now = phase.load(std::memory_order_acquire);
+    return now == Phase::done || now == Phase::failed;
+  }
 };
 
 }  // namespace collectives

@@ -32,10 +32,11 @@ std::size_t wrong(const Oracle& oracle, const std::vector<T>& result, std::size_
   return oracle.wrong_reductions(first, std::as_bytes(std::span(result)));
 }
 
-/// Sums in float or double, rank by rank in `order`, rounds once: what a correct library may do.
+/// Sums rank by rank in `order`, rounds once: what a correct library may do.
 template <class T>
 std::vector<T> sum_in_order(const Oracle& oracle, const std::vector<Rank>& order) {
-  using Wide = std::conditional_t<sizeof(T) == 2, float, T>;
+  // 16-bit floats add up in f32, integers without a sign, so that they wrap.
+  using Wide = std::conditional_t<std::is_integral_v<T>, std::uint64_t, std::conditional_t<sizeof(T) == 2, float, T>>;
   std::vector<Wide> sums(kCount);
   for (const Rank rank : order) {
     const auto terms = contribution<T>(oracle, rank);

@@ -91,26 +91,42 @@ TEST(Work, OutlivesItsCommunicator) {
 }
 
 TEST(ProgressThread, FinishesWorkWhileTheProgramComputes) {
-  run_communicators(3,
-                    [](Communicator& comm) {
-                      for (int lap = 0; lap < 50; ++lap) {
-                        std::vector<float> data(20'000, 1.f), more(7, 1.f);
-                        Work work = comm.all_reduce_async(data, data);
-                        Work another = comm.all_reduce_async(more, more);
-                        // Nothing of the library is called until both have finished on their own.
-                        const auto patience = std::chrono::steady_clock::now() + 60s;
-                        while (more[0] != 3.f && std::chrono::steady_clock::now() < patience) {
-                          std::atomic_thread_fence(std::memory_order_seq_cst);
-                          std::this_thread::yield();
-                          if (lap % 2 == 0) break;  // and sometimes the program is the one in a hurry
-                        }
-                        another.wait();
-                        work.wait();
-                        EXPECT_EQ(data, std::vector<float>(20'000, 3.f));
-                        comm.barrier();
-                      }
-                    },
-                    {.progress_thread = true});
+  std::atomic<int> returned{0};
+  run_communicators(
+      3,
+      [&](Communicator& comm) {
+        for (int lap = 1; lap <= 50; ++lap) {
+          std::vector<float> data(20'000, 1.f);
+          if (comm.rank() == 0) {
+            Work work = comm.all_reduce_async(data, data);
+            // The others' blocking calls need this rank, which calls nothing until they have returned.
+            while (returned < 2 * lap) std::this_thread::yield();
+            work.wait();
+          } else {
+            comm.all_reduce(data);
+            ++returned;
+          }
+          EXPECT_EQ(data, std::vector<float>(20'000, 3.f));
+        }
+      },
+      {.progress_thread = true});
+}
+
+TEST(ProgressThread, SharesTheWorkWithAProgramThatWaits) {
+  run_communicators(
+      3,
+      [](Communicator& comm) {
+        for (int lap = 0; lap < 50; ++lap) {
+          std::vector<float> data(20'000, 1.f), more(7, 1.f);
+          Work first = comm.all_reduce_async(data, data), second = comm.all_reduce_async(more, more);
+          second.wait();
+          while (!first.test()) std::this_thread::yield();
+          EXPECT_EQ(data, std::vector<float>(20'000, 3.f));
+          EXPECT_EQ(more, std::vector<float>(7, 3.f));
+          comm.barrier();
+        }
+      },
+      {.progress_thread = true});
 }
 
 TEST(Group, FusesTensorsOfOneKind) {
