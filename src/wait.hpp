@@ -1,7 +1,8 @@
 // The one way to wait: spin, then yield, then sleep.
 //
 // Spinning answers within a cache miss, and is right while every rank has a core. With more ranks than cores the rank
-// that is waited for may be waiting for this core, so the wait yields at once. A wait that has lasted a while sleeps
+// that is waited for may be waiting for this core, so the wait yields at once; and with enough cores it yields now and
+// then, because the system may have put two ranks on one. A wait that has lasted a while sleeps
 // for an eighth of what it has waited so far, at most a millisecond: it costs at most an eighth more than the wait
 // itself, and nobody has to know who sleeps.
 #pragma once

@@ -34,17 +34,15 @@ Bytes read_file(const std::filesystem::path& path) {
 Bytes gunzip(const std::filesystem::path& path, Bytes packed) {
   z_stream stream{};
   if (inflateInit2(&stream, MAX_WBITS + 16) != Z_OK) refuse(path, "zlib has no memory");
-  Bytes plain;
+  Bytes plain, piece(1 << 20);
   stream.next_in = packed.data();
   stream.avail_in = static_cast<uInt>(packed.size());
   int status = Z_OK;
   while (status == Z_OK && plain.size() < kMostBytes) {
-    const std::size_t done = plain.size();
-    plain.resize(std::max<std::size_t>(2 * done, 1 << 20));
-    stream.next_out = plain.data() + done;
-    stream.avail_out = static_cast<uInt>(plain.size() - done);
+    stream.next_out = piece.data();
+    stream.avail_out = static_cast<uInt>(piece.size());
     status = inflate(&stream, Z_NO_FLUSH);
-    plain.resize(plain.size() - stream.avail_out);
+    plain.insert(plain.end(), piece.data(), stream.next_out);
   }
   const std::string detail = stream.msg ? stream.msg : "";
   const std::size_t left = stream.avail_in;
