@@ -4,5 +4,6 @@
 per_host=$1
 shift
 COLLECTIVES_HOST_ID=host$((${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-0}} / per_host))
-export COLLECTIVES_HOST_ID
+COLLECTIVES_CORES=1  # the pretended hosts share this machine's cores, which no rank can see
+export COLLECTIVES_HOST_ID COLLECTIVES_CORES
 exec "$@"

@@ -19,11 +19,9 @@ class Waiter {
 
   /// Waits a little. True about every millisecond: time to look at deadlines, aborts and lost peers.
   bool pause() noexcept {
-    if (++turns_ % (crowded_ ? 8 : 64) != 0) {
-      crowded_ ? yield() : relax();
-      return false;
-    }
-    return pause_with_clock();
+    if (++turns_ % kTurnsPerLook == 0) return pause_with_clock();
+    crowded_ ? yield() : relax();
+    return false;
   }
   /// What was waited for has happened: the next pause() begins a new wait.
   void progressed() noexcept {
@@ -42,6 +40,9 @@ class Waiter {
   }
   static void yield() noexcept;
   bool pause_with_clock() noexcept;
+
+  /// Turns between two looks at the clock. Few, because what the caller does in a turn may itself take a microsecond.
+  static constexpr std::uint32_t kTurnsPerLook = 8;
 
   bool crowded_;
   std::uint32_t turns_ = 0;

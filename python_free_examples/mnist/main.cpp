@@ -134,7 +134,8 @@ Ending run(int argc, char** argv) {
     fmt::print(stderr, "mnist_trainer: {}\n", error.what());
     return {EXIT_FAILURE};
   } catch (const std::exception& error) {
-    fmt::print(stderr, "mnist_trainer: rank {}: {}\n", rank, error.what());
+    const std::string who = rank < 0 ? "" : fmt::format("rank {}: ", rank);
+    fmt::print(stderr, "mnist_trainer: {}{}\n", who, error.what());
     return {EXIT_FAILURE, false};
   }
 }
