@@ -10,8 +10,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kSpin = 200us;  // longer than it takes to wake a halted virtual core
-constexpr auto kYield = 2ms;   // yielding hands the core to whoever is waited for
+constexpr auto kSpin = 5us;   // then somebody may be waiting for this very core
+constexpr auto kYield = 2ms;  // yielding hands the core to whoever is waited for
 constexpr auto kLongestSleep = 1ms;
 constexpr auto kLookEvery = 1ms;
 
