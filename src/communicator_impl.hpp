@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "call.hpp"
 #include "collectives/communicator.hpp"
 #include "executor.hpp"
 #include "meet.hpp"
@@ -18,17 +19,6 @@
 #include "watch.hpp"
 
 namespace collectives {
-
-/// A call as the public functions pass it on.
-struct Call {
-  Collective collective = Collective::barrier;
-  ConstBuffer input = {};
-  Buffer output = {};
-  ReduceOp op = ReduceOp::sum;
-  Rank root = 0;
-  std::span<const std::size_t> counts = {};
-  bool has_counts = false;
-};
 
 struct Communicator::Impl {
   Impl(Bootstrap& bootstrap, const CommunicatorOptions& options);
@@ -45,8 +35,6 @@ struct Communicator::Impl {
   bool test(Work::State& state);
   void progress();
   std::shared_ptr<const PlannedCall> plan(const Call& call, const Options& options);
-  /// Throws Error{invalid_argument}; sends nothing.
-  void check_arguments(const Call& call) const;
 
   // What is fixed at construction.
   Settings settings;
@@ -66,7 +54,6 @@ struct Communicator::Impl {
 
   /// Held by whoever moves operations on; a real lock only when a progress thread might be that someone.
   std::unique_lock<std::mutex> guard();
-  Signature sign(const Call& call, const Options& options) const;
   std::shared_ptr<State> new_state(const Call& call, const Options& options,
                                    std::shared_ptr<const PlannedCall> planned);
   void begin(State& state);

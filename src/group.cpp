@@ -67,7 +67,8 @@ Group& Group::operator=(Group&&) noexcept = default;
 Group::~Group() = default;
 
 void Group::all_reduce(ConstBuffer input, Buffer output, ReduceOp op, const Options& options) {
-  impl_->comm->check_arguments({.collective = Collective::all_reduce, .input = input, .output = output, .op = op});
+  check_arguments({.collective = Collective::all_reduce, .input = input, .output = output, .op = op},
+                  impl_->comm->rank(), impl_->comm->size());
   for (Impl::Pack& pack : impl_->packs)
     if (pack.type == input.type && pack.op == op && pack.backend == options.backend &&
         pack.options.timeout == options.timeout && pack.options.deterministic == options.deterministic) {

@@ -29,7 +29,7 @@ struct PlannedCall {
 struct Work::State {
   enum class Phase : std::uint8_t { idle, queued, running, done, failed };
 
-  Communicator::Impl* owner = nullptr;  ///< null when the communicator is gone
+  Communicator::Impl* owner = nullptr;     ///< null when the communicator is gone
   std::atomic<Phase> phase = Phase::idle;  ///< written last: a progress thread may finish the operation
   std::shared_ptr<const PlannedCall> call;
   Job job;

@@ -1,0 +1,30 @@
+// A collective call as the public functions pass it on, checked and signed before anything is sent.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string_view>
+
+#include "collectives/types.hpp"
+#include "signature.hpp"
+
+namespace collectives {
+
+struct Call {
+  Collective collective = Collective::barrier;
+  ConstBuffer input = {};
+  Buffer output = {};
+  ReduceOp op = ReduceOp::sum;
+  Rank root = 0;
+  std::span<const std::size_t> counts = {};
+  bool has_counts = false;
+};
+
+/// Throws Error{invalid_argument} when rank `rank` of `size` ranks may not call so: null with elements, counts that do
+/// not fit, types that differ, an op the type has not, a root out of range, overlap without being in place, overflow.
+void check_arguments(const Call& call, Rank rank, int size);
+
+/// What the ranks compare. Throws Error{invalid_argument} for an unknown backend, listing the known ones.
+Signature sign(const Call& call, Rank rank, std::string_view backend, bool deterministic);
+
+}  // namespace collectives

@@ -1,0 +1,314 @@
+// The way of a call: plan it, queue it, publish its arrival, move it on until it is finished or has failed.
+#include "communicator_impl.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <utility>
+
+#include "log.hpp"
+#include "transport/shared_memory.hpp"
+
+namespace collectives {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Plans kept at most; a program that asks for more different calls than this plans some of them again.
+constexpr std::size_t kPlansKept = 4096;
+
+/// Address of element 0 of the vector, for a buffer that begins with element `first`. Never used to reach outside of
+/// it.
+template <class Byte, class Void>
+Byte* from_element(Void* data, std::size_t first, std::size_t element_bytes) {
+  return reinterpret_cast<Byte*>(reinterpret_cast<std::uintptr_t>(data) - first * element_bytes);
+}
+
+}  // namespace
+
+// ---- construction ----
+
+Communicator::Impl::Impl(Bootstrap& bootstrap, const CommunicatorOptions& options)
+    : settings(settle(options)), wires(bootstrap.wire_factory()), meeting(meet(bootstrap, settings)) {
+  seat = std::make_unique<Seat>(meeting.topology, meeting.rank);
+  const bool alone_here = meeting.arena->ranks() == 1;
+  const std::string_view inside = meeting.threads ? "local" : "shared_memory";
+  local = std::make_unique<SharedMemoryTransport>(*meeting.arena, inside);
+  transport_name = meeting.wire == nullptr ? std::string(inside)
+                   : alone_here            ? std::string(meeting.wire->name())
+                                           : fmt::format("{}+{}", inside, meeting.wire->name());
+  watch = std::make_unique<Watch>(*seat, *meeting.arena, meeting.wire.get());
+
+  std::vector<Executor::Route> routes(static_cast<std::size_t>(size()));
+  for (const Rank peer : seat->world.members) {
+    const bool here = seat->host_of(peer) == seat->grid.host;
+    routes[static_cast<std::size_t>(peer)] = {here ? local.get() : meeting.wire.get(),
+                                              here ? seat->local_of(peer) : peer};
+  }
+  executor = std::make_unique<Executor>(*seat, std::move(routes), std::make_unique<HostStage>(*meeting.arena));
+
+  // A wire may not like to be called from a thread of ours; then the program must ask for one.
+  const bool spare_cores = meeting.topology.cores_per_host > meeting.arena->ranks();
+  threaded_ = size() > 1 && settings.progress_thread.value_or(spare_cores && meeting.wire == nullptr);
+  if (threaded_) progress_thread_ = std::thread([this] { serve(); });
+}
+
+Communicator::Impl::~Impl() {
+  if (progress_thread_.joinable()) {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    work_to_do_.notify_all();
+    progress_thread_.join();
+  }
+  if (!queue_.empty())
+    fail_all(std::make_exception_ptr(
+        Error(Errc::peer_lost, "the communicator was destroyed before the operation ended", rank(), rank())));
+  for (const auto& state : pool_) state->owner = nullptr;
+  if (meeting.wire != nullptr && failure_ == nullptr) try {
+      meeting.wire->flush(Deadline::in(std::min(settings.timeout, std::chrono::nanoseconds(std::chrono::seconds(10)))));
+    } catch (const std::exception& error) {
+      log_warning(rank(), "leaving a communicator: {}", error.what());
+    }
+}
+
+// ---- planning ----
+
+std::shared_ptr<const PlannedCall> Communicator::Impl::plan(const Call& call, const Options& options) {
+  const Signature signature =
+      sign(call, rank(), options.backend.empty() ? std::string_view(settings.backend) : options.backend,
+           options.deterministic.value_or(settings.deterministic));
+  const auto same = [&](const PlannedCall& planned) {
+    return planned.signature == signature && std::ranges::equal(planned.request.counts, call.counts);
+  };
+  if (last_ != nullptr && same(*last_)) return last_;
+  const std::uint64_t key = make_tag(0, signature);
+  if (const auto found = plans_.find(key); found != plans_.end() && same(*found->second)) return last_ = found->second;
+
+  auto planned = std::make_shared<PlannedCall>();
+  planned->signature = signature;
+  planned->request = {.collective = signature.collective,
+                      .count = signature.count,
+                      .type = signature.type,
+                      .op = call.op,
+                      .root = signature.root,
+                      .deterministic = signature.deterministic,
+                      .backend = backend_names()[signature.backend],
+                      .counts = {call.counts.begin(), call.counts.end()}};
+  planned->plan = choose_plan(planned->request, meeting.topology, meeting.tuning);
+  const Range whole{0, signature.count};
+  if (!planned->plan.algorithm->by_part(signature.collective, planned->plan.direct, meeting.topology)) {
+    planned->parts = Parts::equal(whole, 1);
+  } else if (!call.has_counts) {
+    planned->parts = Parts::equal(whole, size());
+  } else {
+    planned->offsets.resize(call.counts.size() + 1);
+    std::inclusive_scan(call.counts.begin(), call.counts.end(), planned->offsets.begin() + 1);
+    planned->parts = Parts::listed(planned->offsets.data(), size());
+  }
+  if (plans_.size() >= kPlansKept) plans_.clear();
+  plans_[key] = planned;
+  return last_ = planned;
+}
+
+// ---- issuing ----
+
+std::unique_lock<std::mutex> Communicator::Impl::guard() {
+  return threaded_ ? std::unique_lock(mutex_) : std::unique_lock<std::mutex>();
+}
+
+std::shared_ptr<Work::State> Communicator::Impl::new_state(const Call& call, const Options& options,
+                                                           std::shared_ptr<const PlannedCall> planned) {
+  std::shared_ptr<State> state;
+  for (auto& pooled : pool_)
+    if (pooled.use_count() == 1) {
+      state = pooled;
+      break;
+    }
+  if (state == nullptr) state = pool_.emplace_back(std::make_shared<State>());
+  state->owner = this;
+  state->phase.store(State::Phase::queued, std::memory_order_relaxed);
+  state->name.assign(options.name);
+  state->timeout = options.timeout.count() != 0 ? options.timeout : settings.timeout;
+  state->issued = {};
+  state->stall_reported = false;
+  state->error = nullptr;
+
+  Job& job = state->job;
+  job.plan = &planned->plan;
+  job.task = {call.collective, planned->parts, call.root, planned->plan.direct};
+  job.op = call.op;
+  job.type = planned->signature.type;
+  const std::size_t element = size_of(job.type);
+  const std::size_t mine = planned->parts.size() > 1 ? planned->parts.full(rank()).first : 0;
+  const bool part_in = call.collective == Collective::all_gather,
+             part_out = call.collective == Collective::reduce_scatter;
+  job.input = from_element<const std::byte>(call.input.data, part_in ? mine : 0, element);
+  job.output = from_element<std::byte>(call.output.data, part_out ? mine : 0, element);
+  state->call = std::move(planned);
+  return state;
+}
+
+void Communicator::Impl::begin(State& state) {
+  if (meeting.wire != nullptr) watch->listen();
+  watch->check();
+  state.sequence = ++sequence_;
+  state.phase.store(State::Phase::running, std::memory_order_relaxed);
+  state.job.tag = make_tag(state.sequence, state.call->signature);
+  watch->arrive({state.sequence, state.call->signature, state.name});
+  executor->start(state.job);
+}
+
+std::shared_ptr<Work::State> Communicator::Impl::issue(const Call& call, const Options& options) {
+  check_arguments(call, rank(), size());
+  auto lock = guard();
+  if (failure_ != nullptr) std::rethrow_exception(failure_);
+  auto state = new_state(call, options, plan(call, options));
+  queue_.push(state);
+  advance_queue();
+  if (threaded_ && !state->finished()) work_to_do_.notify_one();
+  return state;
+}
+
+void Communicator::Impl::run(const Call& call, const Options& options) {
+  check_arguments(call, rank(), size());
+  auto lock = guard();
+  if (failure_ != nullptr) std::rethrow_exception(failure_);
+  const auto state = new_state(call, options, plan(call, options));
+  queue_.push(state);
+  if (!advance_queue() && !state->finished()) drive(*state, Deadline::never(), lock);
+  state->call = nullptr;
+  if (state->error != nullptr) std::rethrow_exception(state->error);
+}
+
+// ---- moving on ----
+
+bool Communicator::Impl::advance_queue() noexcept {
+  while (!queue_.empty()) {
+    State& head = queue_.front();
+    try {
+      if (head.phase.load(std::memory_order_relaxed) == State::Phase::queued) begin(head);
+      if (!executor->advance()) return false;
+      watch->complete(head.sequence);
+      head.phase.store(State::Phase::done, std::memory_order_release);
+      queue_.pop();
+    } catch (const TagMismatch& mismatch) {
+      try {
+        watch->raise_mismatch({head.sequence, head.call->signature, head.name}, mismatch.peer);
+      } catch (...) {
+        fail_all(std::current_exception());
+      }
+    } catch (const Error& error) {
+      // What a transport reports is this communicator's failure too, and the other ranks should hear of it.
+      watch->raise(error.code(), error.peer(), Watch::operation({head.sequence, head.call->signature, head.name}),
+                   error.what());
+      fail_all(std::current_exception());
+    } catch (...) {
+      fail_all(std::current_exception());
+    }
+  }
+  return true;
+}
+
+void Communicator::Impl::fail_all(std::exception_ptr error) noexcept {
+  failure_ = error;
+  queue_.for_each([&](State& state) {
+    state.error = error;
+    state.phase.store(State::Phase::failed, std::memory_order_release);
+  });
+  queue_.clear();
+}
+
+/// The slow path of every wait: failures, lost peers, the stall report, the deadline.
+void Communicator::Impl::look(State& state) {
+  const Watch::Call call{state.sequence, state.call->signature, state.name};
+  watch->look(call);
+  const auto now = Clock::now();
+  if (state.issued == Clock::time_point{}) state.issued = now;
+  const auto waited = now - state.issued;
+  if (waited >= state.timeout) watch->raise_timeout(call, waited);
+  if (!state.stall_reported && waited >= settings.stall_report) {
+    state.stall_reported = true;
+    log_warning(rank(), "{} has waited for {:.0f} s: {}", Watch::operation(call),
+                std::chrono::duration<double>(waited).count(), watch->missing_text(call));
+  }
+}
+
+void Communicator::Impl::drive(State& state, Deadline until, std::unique_lock<std::mutex>& lock) {
+  Waiter waiter(meeting.crowded);
+  std::uint64_t moves = executor->moves();
+  while (!state.finished()) {
+    if (lock.owns_lock()) {  // let the other thread have a turn
+      lock.unlock();
+      lock.lock();
+      if (state.finished()) return;
+    }
+    if (waiter.pause()) {
+      try {
+        look(queue_.front());
+      } catch (...) {
+        fail_all(std::current_exception());
+        return;
+      }
+      if (until.passed()) return;
+    }
+    advance_queue();
+    if (executor->moves() != moves) {
+      moves = executor->moves();
+      waiter.progressed();
+    }
+  }
+}
+
+bool Communicator::Impl::wait(State& state, Deadline until) {
+  auto lock = guard();
+  if (!state.finished()) advance_queue();
+  if (!state.finished()) drive(state, until, lock);
+  return state.finished();
+}
+
+bool Communicator::Impl::test(State& state) {
+  if (state.finished()) return true;
+  progress();
+  return state.finished();
+}
+
+void Communicator::Impl::progress() {
+  auto lock = guard();
+  if (advance_queue()) return;
+  const auto now = Clock::now();
+  if (now - looked_ < std::chrono::milliseconds(1)) return;
+  looked_ = now;
+  try {
+    look(queue_.front());
+  } catch (...) {
+    fail_all(std::current_exception());
+  }
+}
+
+/// The progress thread: moves operations on while the program computes.
+void Communicator::Impl::serve() {
+  std::unique_lock lock(mutex_);
+  while (!stop_) {
+    work_to_do_.wait(lock, [this] { return stop_ || !queue_.empty(); });
+    Waiter waiter(meeting.crowded);
+    std::uint64_t moves = executor->moves();
+    while (!stop_ && !advance_queue()) {
+      if (executor->moves() != std::exchange(moves, executor->moves())) waiter.progressed();
+      lock.unlock();
+      const bool due = waiter.pause();
+      lock.lock();
+      if (!due || queue_.empty()) continue;
+      try {
+        look(queue_.front());
+      } catch (...) {
+        fail_all(std::current_exception());
+      }
+    }
+  }
+}
+
+}  // namespace collectives
