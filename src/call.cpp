@@ -137,6 +137,7 @@ Signature sign(const Call& call, Rank rank, std::string_view backend, bool deter
     if (const UserOp* user = call.op.user_op())
       signature.op_detail = hash_bytes(user->name.data(), user->name.size(), user->commutative ? 1 : 2);
   }
+  signature.counts_hash = call.layout;
   if (call.has_counts) {
     signature.has_counts = true;
     signature.counts_hash = hash_bytes(call.counts.data(), call.counts.size_bytes());

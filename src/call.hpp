@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string_view>
 
@@ -18,6 +19,7 @@ struct Call {
   Rank root = 0;
   std::span<const std::size_t> counts = {};
   bool has_counts = false;
+  std::uint64_t layout = 0;  ///< of a fused group: hash of the counts of its tensors
 };
 
 /// Throws Error{invalid_argument} when rank `rank` of `size` ranks may not call so: null with elements, counts that do

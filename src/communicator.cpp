@@ -17,7 +17,12 @@ Communicator& Communicator::operator=(Communicator&&) noexcept = default;
 Communicator::~Communicator() = default;
 
 Communicator Communicator::from_environment(const CommunicatorOptions& options) {
-  return Communicator(*bootstrap_from_environment(settle(options).timeout), options);
+  std::chrono::nanoseconds timeout = options.timeout.count() != 0 ? options.timeout : std::chrono::minutes(10);
+  try {
+    timeout = settle(options).timeout;
+  } catch (const Error&) {  // said again when all ranks have met, so that all hear it
+  }
+  return Communicator(*bootstrap_from_environment(timeout), options);
 }
 
 Rank Communicator::rank() const noexcept { return impl_->rank(); }

@@ -31,7 +31,7 @@ Byte* from_element(Void* data, std::size_t first, std::size_t element_bytes) {
 // ---- construction ----
 
 Communicator::Impl::Impl(Bootstrap& bootstrap, const CommunicatorOptions& options)
-    : settings(settle(options)), wires(bootstrap.wire_factory()), meeting(meet(bootstrap, settings)) {
+    : wires(bootstrap.wire_factory()), meeting(meet(bootstrap, options, settings)) {
   seat = std::make_unique<Seat>(meeting.topology, meeting.rank);
   const bool alone_here = meeting.arena->ranks() == 1;
   const std::string_view inside = meeting.threads ? "local" : "shared_memory";
@@ -68,6 +68,11 @@ Communicator::Impl::~Impl() {
     fail_all(std::make_exception_ptr(
         Error(Errc::peer_lost, "the communicator was destroyed before the operation ended", rank(), rank())));
   for (const auto& state : pool_) state->owner = nullptr;
+  if (meeting.wire != nullptr) try {
+      watch->listen();  // a failure that has not reached the other hosts yet goes out now
+    } catch (const Error&) {
+      return;
+    }
   if (meeting.wire != nullptr && failure_ == nullptr) try {
       meeting.wire->flush(Deadline::in(std::min(settings.timeout, std::chrono::nanoseconds(std::chrono::seconds(10)))));
     } catch (const std::exception& error) {
@@ -98,11 +103,14 @@ std::shared_ptr<const PlannedCall> Communicator::Impl::plan(const Call& call, co
                       .deterministic = signature.deterministic,
                       .backend = backend_names()[signature.backend],
                       .counts = {call.counts.begin(), call.counts.end()}};
-  planned->plan = choose_plan(planned->request, meeting.topology, meeting.tuning);
+  planned->performed = signature.count == 0 ? Collective::barrier : signature.collective;
+  Request request = planned->request;
+  request.collective = planned->performed;
+  planned->plan = choose_plan(request, meeting.topology, meeting.tuning);
   const Range whole{0, signature.count};
-  if (!planned->plan.algorithm->by_part(signature.collective, planned->plan.direct, meeting.topology)) {
+  if (!planned->plan.algorithm->by_part(planned->performed, planned->plan.direct, meeting.topology)) {
     planned->parts = Parts::equal(whole, 1);
-  } else if (!call.has_counts) {
+  } else if (!call.has_counts || signature.count == 0) {
     planned->parts = Parts::equal(whole, size());
   } else {
     planned->offsets.resize(call.counts.size() + 1);
@@ -139,7 +147,8 @@ std::shared_ptr<Work::State> Communicator::Impl::new_state(const Call& call, con
 
   Job& job = state->job;
   job.plan = &planned->plan;
-  job.task = {call.collective, planned->parts, call.root, planned->plan.direct};
+  job.task = {planned->performed, planned->parts, planned->performed == Collective::barrier ? 0 : call.root,
+              planned->plan.direct};
   job.op = call.op;
   job.type = planned->signature.type;
   const std::size_t element = size_of(job.type);
@@ -206,8 +215,14 @@ bool Communicator::Impl::advance_queue() noexcept {
       watch->raise(error.code(), error.peer(), Watch::operation({head.sequence, head.call->signature, head.name}),
                    error.what());
       fail_all(std::current_exception());
-    } catch (...) {
-      fail_all(std::current_exception());
+    } catch (const std::exception& error) {  // memory, or a user op that throws all the same
+      const std::string operation = Watch::operation({head.sequence, head.call->signature, head.name});
+      watch->raise(Errc::system, rank(), operation, fmt::format("{}: rank {}: {}", operation, rank(), error.what()));
+      try {
+        watch->throw_failure();
+      } catch (...) {
+        fail_all(std::current_exception());
+      }
     }
   }
   return true;

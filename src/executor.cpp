@@ -65,7 +65,11 @@ bool Executor::advance() {
       const Step& step = steps_[step_];
       if (step.kind != Step::Kind::exchange) {
         if (!std::exchange(host_begun_, true)) begin_host(step);
-        if (!host_->advance()) return false;
+        try {
+          if (!host_->advance()) return false;
+        } catch (const TagMismatch& mismatch) {  // a host stage counts local ranks
+          throw TagMismatch{seat_.grid.here()[static_cast<std::size_t>(mismatch.peer)]};
+        }
         host_begun_ = false;
       } else {
         // Nothing of a range that is empty travels, except in a barrier, whose messages are nothing but notice.
@@ -105,12 +109,17 @@ const Message& Executor::taken(Rank from, std::size_t bytes) {
   return message;
 }
 
+/// `base` moved by whole elements, as an integer: it may point to where element 0 of the vector would be.
+static std::byte* moved(const std::byte* base, std::size_t forward_bytes, std::size_t back_bytes) {
+  return reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(base) + forward_bytes - back_bytes);
+}
+
 std::byte* Executor::address(Place place, Range range) {
   switch (place) {
     case Place::nowhere: return nullptr;
-    case Place::input: return const_cast<std::byte*>(job_.input) + range.first * element_;  // only ever read
-    case Place::output: return job_.output + range.first * element_;
-    case Place::work: return work_.data() + (range.first - work_first_) * element_;
+    case Place::input: return moved(job_.input, range.first * element_, 0);  // only ever read
+    case Place::output: return moved(job_.output, range.first * element_, 0);
+    case Place::work: return moved(work_.data(), range.first * element_, work_first_ * element_);
   }
   return nullptr;
 }
@@ -169,7 +178,7 @@ void Executor::begin_host(const Step& step) {
     const Range mine = local < step.which.size() ? step.parts[step.which[local]] : Range{};
     work_first_ = mine.first;
     if (work_.size() < mine.count * element_) work_.resize(mine.count * element_);
-    with.keep = work_.data() - mine.first * element_;
+    with.keep = moved(work_.data(), 0, mine.first * element_);
   } else {
     with.keep = address(step.keep, {});
   }

@@ -43,32 +43,39 @@ struct Group::Impl {
         at += tensor.output.bytes();
       }
     }
-    Work issue(Communicator& comm) {
+    std::shared_ptr<Work::State> issue(Communicator::Impl& comm) {
       options.backend = backend;
       options.name = name;
-      if (!fused()) return comm.all_reduce_async(tensors[0].input, tensors[0].output, op, options);
-      fill();
-      const Buffer packed(bytes.data(), count(), type);
-      return comm.all_reduce_async(packed, packed, op, options);
+      Call call{.collective = Collective::all_reduce, .op = op};
+      // Ranks that added other tensors must not end up with one another's elements.
+      call.layout = hash_bytes(nullptr, 0, tensors.size());
+      for (const Tensor& tensor : tensors)
+        call.layout = hash_bytes(&tensor.input.count, sizeof tensor.input.count, call.layout);
+      if (fused()) {
+        fill();
+        call.output = Buffer(bytes.data(), count(), type);
+        call.input = call.output;
+      } else {
+        call.input = tensors[0].input;
+        call.output = tensors[0].output;
+      }
+      return comm.issue(call, options);
     }
   };
 
   Communicator::Impl* comm = nullptr;
-  Communicator* handle = nullptr;
   std::vector<Pack> packs;
 };
 
-Group::Group(Communicator& comm) : impl_(std::make_unique<Impl>()) {
-  impl_->comm = comm.impl_.get();
-  impl_->handle = &comm;
-}
+Group::Group(Communicator& comm) : impl_(std::make_unique<Impl>()) { impl_->comm = comm.impl_.get(); }
 Group::Group(Group&&) noexcept = default;
 Group& Group::operator=(Group&&) noexcept = default;
 Group::~Group() = default;
 
 void Group::all_reduce(ConstBuffer input, Buffer output, ReduceOp op, const Options& options) {
-  check_arguments({.collective = Collective::all_reduce, .input = input, .output = output, .op = op},
-                  impl_->comm->rank(), impl_->comm->size());
+  const Call call{.collective = Collective::all_reduce, .input = input, .output = output, .op = op};
+  check_arguments(call, impl_->comm->rank(), impl_->comm->size());
+  impl_->comm->plan(call, options);  // refuses an unknown backend here, before anything of the group is sent
   for (Impl::Pack& pack : impl_->packs)
     if (pack.type == input.type && pack.op == op && pack.backend == options.backend &&
         pack.options.timeout == options.timeout && pack.options.deterministic == options.deterministic) {
@@ -82,15 +89,16 @@ void Group::all_reduce(ConstBuffer input, Buffer output, ReduceOp op, const Opti
 void Group::run() { run_async().wait(); }
 
 Work Group::run_async() {
-  auto state = std::make_shared<Work::State>();
-  auto packs = std::make_shared<std::vector<Impl::Pack>>(std::move(impl_->packs));
+  // The packs outlive the operations on them: the last reference to them dies with the state.
+  const auto packs = std::make_shared<std::vector<Impl::Pack>>(std::move(impl_->packs));
   impl_->packs.clear();
-  for (Impl::Pack& pack : *packs) state->members.push_back(pack.issue(*impl_->handle));
+  auto state = std::make_shared<Work::State>();
   state->finish = [packs] {
     for (Impl::Pack& pack : *packs)
       if (pack.fused()) pack.empty_out();
   };
   state->phase = Work::State::Phase::done;  // of its own there is nothing to wait for
+  for (Impl::Pack& pack : *packs) state->members.push_back(Work(pack.issue(*impl_->comm)));
   return Work(std::move(state));
 }
 

@@ -79,7 +79,12 @@ int cores_together(const std::vector<const json*>& ranks) {
 /// One exchange in which a rank may also say what went wrong. Throws the first failure, on every rank.
 std::vector<json> exchange(Bootstrap& bootstrap, const json& mine, Deadline deadline) {
   std::vector<json> all;
-  for (const std::string& text : bootstrap.all_gather(mine.dump(), deadline)) all.push_back(json::parse(text));
+  for (const std::string& text : bootstrap.all_gather(mine.dump(), deadline)) {
+    json card = json::parse(text, nullptr, false);
+    if (!card.is_object())
+      card = {{"error", "it has failed, or is no rank of this library"}, {"code", static_cast<int>(Errc::bootstrap)}};
+    all.push_back(std::move(card));
+  }
   for (std::size_t rank = 0; rank < all.size(); ++rank)
     if (all[rank].contains("error"))
       throw Error(static_cast<Errc>(all[rank].at("code").get<int>()),
@@ -124,7 +129,15 @@ Settings settle(const CommunicatorOptions& options) {
   return settings;
 }
 
-Meeting meet(Bootstrap& bootstrap, const Settings& settings) {
+Meeting meet(Bootstrap& bootstrap, const CommunicatorOptions& options, Settings& settings) {
+  // What is wrong with the settings of one rank is said in the first exchange, so that all ranks hear it.
+  std::exception_ptr refused;
+  try {
+    settings = settle(options);
+  } catch (const Error&) {
+    refused = std::current_exception();
+    settings.timeout = options.timeout.count() != 0 ? options.timeout : std::chrono::minutes(10);
+  }
   const Deadline deadline = Deadline::in(settings.timeout);
   Meeting meeting;
   meeting.rank = bootstrap.rank();
@@ -136,6 +149,7 @@ Meeting meet(Bootstrap& bootstrap, const Settings& settings) {
   // 1. Who is where, with which library and settings.
   const std::vector<json> cards =
       exchange(bootstrap, attempt([&] {
+                 if (refused != nullptr) std::rethrow_exception(refused);
                  const Environment here = environment();
                  json card{{"protocol", kProtocol},
                            {"backends", fmt::format("{}", fmt::join(backend_names(), ","))},

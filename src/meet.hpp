@@ -40,6 +40,7 @@ struct Meeting {
 
 /// Exchanges that meet() makes, whatever happens.
 inline constexpr int kMeetExchanges = 3;
-Meeting meet(Bootstrap&, const Settings&);
+/// Fills in `settings` from `options`.
+Meeting meet(Bootstrap&, const CommunicatorOptions& options, Settings& settings);
 
 }  // namespace collectives

@@ -23,6 +23,9 @@ struct PlannedCall {
   std::vector<std::size_t> offsets;  ///< where the parts of a v-variant begin, and the end
   Plan plan;
   Parts parts;
+  /// What the Steps do. A call of no elements is a barrier that carries its signature: ranks that disagree are noticed,
+  /// and nobody runs ahead by more calls than the records hold.
+  Collective performed = Collective::barrier;
 };
 
 /// The state behind a Work. Comes from the communicator's pool and goes back there when nobody refers to it.
@@ -41,8 +44,8 @@ struct Work::State {
   std::exception_ptr error;
 
   // Of a fused group: the operations it consists of, and what is left to do when they have finished.
+  std::function<void()> finish;  ///< keeps what the members work on; they are declared later to die earlier
   std::vector<Work> members;
-  std::function<void()> finish;
 
   bool finished() const noexcept {
     const Phase now = phase.load(std::memory_order_acquire);

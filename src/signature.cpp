@@ -94,7 +94,9 @@ std::string describe_mismatch(const std::vector<Arrived>& arrived) {
     if (root) text += fmt::format(" root {}", s.root);
     if (backend) text += fmt::format(" backend {}", s.backend < backends.size() ? backends[s.backend] : "?");
     if (deterministic) text += s.deterministic ? " deterministic" : " not deterministic";
-    if (counts) text += s.has_counts ? fmt::format(" counts {:08x}", s.counts_hash >> 32) : " equal parts";
+    if (counts && s.has_counts) text += fmt::format(" counts {:08x}", s.counts_hash >> 32);
+    if (counts && !s.has_counts)
+      text += s.counts_hash == 0 ? " in equal parts" : fmt::format(" of tensors {:08x}", s.counts_hash >> 32);
     return text;
   };
 

@@ -26,7 +26,7 @@ struct Signature {
   Rank root = 0;
   std::uint64_t count = 0;        ///< elements of the whole vector
   std::uint64_t op_detail = 0;    ///< bits of the factor, or hash of the user op's name
-  std::uint64_t counts_hash = 0;  ///< of a v-variant's counts
+  std::uint64_t counts_hash = 0;  ///< of a v-variant's counts, or of the counts of a group's tensors
 
   bool operator==(const Signature&) const = default;
 };

@@ -94,7 +94,7 @@ std::optional<Communicator> Communicator::split(int color, int key, const Commun
   }
   try {
     return Communicator(bootstrap, inherited);
-  } catch (const Error&) {
+  } catch (...) {
     bootstrap.keep_company();
     throw;
   }

@@ -193,11 +193,19 @@ void Watch::look_for_mismatch(const Call& call) {
   for (const auto patience = Clock::now() + kGatherRecords;
        ranks.size() < seat_.world.members.size() && Clock::now() < patience;) {
     ::sched_yield();
+    if (wire_ != nullptr) poll_control();
     check();
     ranks = arrived(call);
   }
   const std::string op = operation(call);
-  raise(Errc::mismatch, *odd, op, fmt::format("{}: {}", op, describe_mismatch(ranks)));
+  const auto alike = [&](const Arrived& one) {
+    return std::count_if(ranks.begin(), ranks.end(), [&](const Arrived& other) {
+      return make_tag(0, one.signature) == make_tag(0, other.signature);
+    });
+  };
+  const auto rarest = std::min_element(ranks.begin(), ranks.end(),
+                                       [&](const Arrived& a, const Arrived& b) { return alike(a) < alike(b); });
+  raise(Errc::mismatch, rarest->rank, op, fmt::format("{}: {}", op, describe_mismatch(ranks)));
   throw_failure();
 }
 

@@ -26,9 +26,12 @@ Work::~Work() {
 
 bool Work::wait_until(Deadline until) {
   if (state_ == nullptr) return true;
-  for (Work& member : state_->members)
-    if (!member.wait_until(until)) return false;
-  if (!state_->finished() && state_->owner != nullptr && !state_->owner->wait(*state_, until)) return false;
+  try {
+    for (Work& member : state_->members)
+      if (!member.wait_until(until)) return false;
+    if (!state_->finished() && state_->owner != nullptr && !state_->owner->wait(*state_, until)) return false;
+  } catch (const std::exception&) {  // a member's failure: test() makes it the whole's
+  }
   return test();
 }
 
@@ -37,14 +40,22 @@ void Work::wait() { wait_until(Deadline::never()); }
 
 bool Work::test() {
   if (state_ == nullptr) return true;
-  for (Work& member : state_->members)
-    if (!member.test()) return false;
+  if (state_->error == nullptr) {
+    try {
+      for (Work& member : state_->members)
+        if (!member.test()) return false;
+    } catch (...) {
+      state_->error = std::current_exception();
+      state_->members.clear();
+      state_->finish = nullptr;
+    }
+  }
   if (!state_->finished() && state_->owner != nullptr && !state_->owner->test(*state_)) return false;
-  const std::shared_ptr<State> state = std::move(state_);  // finished: nothing left to wait for
+  if (state_->error != nullptr) std::rethrow_exception(state_->error);  // and again, whenever it is asked
+  const std::shared_ptr<State> state = std::move(state_);               // finished: nothing left to wait for
   if (state->finish) std::exchange(state->finish, nullptr)();
   state->members.clear();
   state->call = nullptr;
-  if (state->error != nullptr) std::rethrow_exception(state->error);
   return true;
 }
 

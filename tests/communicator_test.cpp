@@ -92,41 +92,39 @@ TEST(Work, OutlivesItsCommunicator) {
 
 TEST(ProgressThread, FinishesWorkWhileTheProgramComputes) {
   std::atomic<int> returned{0};
-  run_communicators(
-      3,
-      [&](Communicator& comm) {
-        for (int lap = 1; lap <= 50; ++lap) {
-          std::vector<float> data(20'000, 1.f);
-          if (comm.rank() == 0) {
-            Work work = comm.all_reduce_async(data, data);
-            // The others' blocking calls need this rank, which calls nothing until they have returned.
-            while (returned < 2 * lap) std::this_thread::yield();
-            work.wait();
-          } else {
-            comm.all_reduce(data);
-            ++returned;
-          }
-          EXPECT_EQ(data, std::vector<float>(20'000, 3.f));
-        }
-      },
-      {.progress_thread = true});
+  run_communicators(3,
+                    [&](Communicator& comm) {
+                      for (int lap = 1; lap <= 50; ++lap) {
+                        std::vector<float> data(20'000, 1.f);
+                        if (comm.rank() == 0) {
+                          Work work = comm.all_reduce_async(data, data);
+                          // The others' blocking calls need this rank, which calls nothing until they have returned.
+                          while (returned < 2 * lap) std::this_thread::yield();
+                          work.wait();
+                        } else {
+                          comm.all_reduce(data);
+                          ++returned;
+                        }
+                        EXPECT_EQ(data, std::vector<float>(20'000, 3.f));
+                      }
+                    },
+                    {.progress_thread = true});
 }
 
 TEST(ProgressThread, SharesTheWorkWithAProgramThatWaits) {
-  run_communicators(
-      3,
-      [](Communicator& comm) {
-        for (int lap = 0; lap < 50; ++lap) {
-          std::vector<float> data(20'000, 1.f), more(7, 1.f);
-          Work first = comm.all_reduce_async(data, data), second = comm.all_reduce_async(more, more);
-          second.wait();
-          while (!first.test()) std::this_thread::yield();
-          EXPECT_EQ(data, std::vector<float>(20'000, 3.f));
-          EXPECT_EQ(more, std::vector<float>(7, 3.f));
-          comm.barrier();
-        }
-      },
-      {.progress_thread = true});
+  run_communicators(3,
+                    [](Communicator& comm) {
+                      for (int lap = 0; lap < 50; ++lap) {
+                        std::vector<float> data(20'000, 1.f), more(7, 1.f);
+                        Work first = comm.all_reduce_async(data, data), second = comm.all_reduce_async(more, more);
+                        second.wait();
+                        while (!first.test()) std::this_thread::yield();
+                        EXPECT_EQ(data, std::vector<float>(20'000, 3.f));
+                        EXPECT_EQ(more, std::vector<float>(7, 3.f));
+                        comm.barrier();
+                      }
+                    },
+                    {.progress_thread = true});
 }
 
 TEST(Group, FusesTensorsOfOneKind) {
@@ -183,6 +181,80 @@ TEST(Group, RefusesABadTensorAndKeepsTheOthers) {
     group.run();
     EXPECT_EQ(good, std::vector<float>(4, 2.f));
   });
+}
+
+TEST(Group, OfOtherTensorsIsAMismatch) {
+  run_communicators(2, [](Communicator& comm) {
+    // As many elements together, cut differently.
+    std::vector<float> a(comm.rank() == 0 ? 4 : 6, 1.f), b(comm.rank() == 0 ? 6 : 4, 1.f);
+    Group group = comm.group();
+    group.all_reduce(a, a);
+    group.all_reduce(b, b);
+    try {
+      group.run();
+      comm.barrier();
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Errc::mismatch);
+      EXPECT_NE(std::string(error.what()).find("10 x f32 of tensors"), std::string::npos) << error.what();
+    }
+  });
+}
+
+TEST(Group, ThatFailsStaysFailedAndTouchesNothing) {
+  run_communicators(2, [](Communicator& comm) {
+    std::vector<float> a(10, 1.f), b(20, 1.f);
+    Group group = comm.group();
+    group.all_reduce(a, a);
+    group.all_reduce(b, b);
+    EXPECT_THROW(group.all_reduce(a, a, ReduceOp::sum, {.backend = "bogus"}), Error);
+    if (comm.rank() == 1) return;  // never runs it
+    Work work = group.run_async();
+    EXPECT_THROW(work.wait(), Error);
+    EXPECT_THROW(work.wait(), Error);
+    EXPECT_THROW(work.test(), Error);
+    EXPECT_EQ(a, std::vector<float>(10, 1.f));
+  });
+}
+
+TEST(Group, FollowsACommunicatorThatMoves) {
+  run_communicators(2, [](Communicator& comm) {
+    std::vector<float> a(4, 1.f), b(4, 1.f);
+    Group group = comm.group();
+    Communicator moved = std::move(comm);
+    group.all_reduce(a, a);
+    group.all_reduce(b, b);
+    group.run();
+    EXPECT_EQ(b, std::vector<float>(4, 2.f));
+  });
+}
+
+TEST(Split, WithABadOptionOnOneRankFailsItsPartOnly) {
+  run_communicators(4, [](Communicator& comm) {
+    CommunicatorOptions options;
+    if (comm.rank() == 2) options.backend = "bogus";
+    const bool bad = comm.rank() % 2 == 0;
+    try {
+      auto half = comm.split(comm.rank() % 2, 0, options);
+      EXPECT_FALSE(bad);
+      half->barrier();
+    } catch (const Error& error) {
+      EXPECT_TRUE(bad) << error.what();
+      EXPECT_EQ(error.code(), Errc::invalid_argument);
+      EXPECT_NE(std::string(error.what()).find("unknown backend \"bogus\""), std::string::npos) << error.what();
+    }
+    comm.barrier();
+  });
+}
+
+TEST(Work, TakesTheLongestTimeouts) {
+  run_communicators(2,
+                    [](Communicator& comm) {
+                      std::vector<int> data(5, 1);
+                      Work work = comm.all_reduce_async(data, data);
+                      EXPECT_TRUE(work.wait_for(std::chrono::nanoseconds::max() - 1ns));
+                    },
+                    {.timeout = std::chrono::nanoseconds::max() - 1ns});
 }
 
 TEST(Split, MakesOneCommunicatorForEachColor) {

@@ -159,6 +159,31 @@ TEST(Mismatch, OfTheCountsOfParts) {
       {"reduce_scatter #2", "rank 3 passed 10 x f32 counts"});
 }
 
+TEST(Mismatch, OfCallsWithoutElements) {
+  for (const char* backend : {"hierarchical", "ring", "reduce_to_one"})
+    expect_mismatch(
+        kFourOnOneHost, 2, [backend](Communicator& comm) { reduce_floats(comm, 0, {.backend = backend}); },
+        [backend](Communicator& comm) {
+          std::vector<int> nothing;
+          comm.all_gather(nothing, nothing, {.backend = backend});
+        },
+        {"rank 2 passed all_gather of 0 x i32", "ranks 0-1, 3 passed all_reduce of 0 x f32"});
+}
+
+TEST(UserOp, ThatThrowsFailsEveryRank) {
+  const UserOp bad{"bad", [](const void*, void*, std::size_t, DataType) { throw std::runtime_error("no such sum"); }};
+  run_communicators(3, [&](Communicator& comm) {
+    const auto error = error_of([&] {
+      auto data = floats(1000);
+      comm.reduce(data, data, ReduceOp::user(bad), 0);
+      for (;;) comm.barrier();
+    });
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), Errc::system);
+    EXPECT_TRUE(contains(error, "rank 0: no such sum")) << error->what();
+  });
+}
+
 TEST(Mismatch, BetweenHosts) {
   expect_mismatch(
       kTwoHosts, 3, [](Communicator& comm) { reduce_floats(comm, 4095); },

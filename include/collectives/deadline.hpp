@@ -9,10 +9,12 @@ class Deadline {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// `timeout` from now; a timeout of zero or less has already passed. nanoseconds::max() never passes.
+  /// `timeout` from now; a timeout of zero or less has already passed. One too long for the clock, such as
+  /// nanoseconds::max(), never passes.
   static Deadline in(std::chrono::nanoseconds timeout) {
     Deadline deadline;
-    if (timeout != std::chrono::nanoseconds::max()) deadline.at_ = Clock::now() + timeout;
+    const auto now = Clock::now();
+    if (timeout < Clock::time_point::max() - now) deadline.at_ = now + timeout;
     return deadline;
   }
   static Deadline never() { return {}; }

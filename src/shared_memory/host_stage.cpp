@@ -198,10 +198,10 @@ bool HostStage::stage(std::uint64_t chunk) {
   const std::uint64_t number = base_ + chunk;
   std::byte* unit = nullptr;
   for (int local = 0; local < ranks_; ++local) {
-    // A reduction shows the slices of others, a gather shows mine.
-    if ((local == self_) == combines()) continue;
     const Range range = slice(local, chunk);
-    if (range.count == 0) continue;
+    // A gather shows mine. A reduction shows the slices of others; of mine the result will follow, where all want it.
+    const bool mine = local == self_, result_follows = mine && combines() && collects();
+    if (range.count == 0 || (mine == combines() && !result_follows)) continue;
     if (unit == nullptr) {
       // The memory was last used kStagingDepth chunks ago; everyone must have left that.
       if (number >= kStagingDepth && !all_past(&RankBlock::left, number - kStagingDepth + 1, false, chunk))
@@ -209,6 +209,7 @@ bool HostStage::stage(std::uint64_t chunk) {
       unit = arena_.chunk(self_, number);
       std::memcpy(unit, &with_.tag, sizeof with_.tag);
     }
+    if (result_follows) continue;
     const std::size_t place = combines() && only_ < 0 ? static_cast<std::size_t>(local) * segment_ * element_ : 0;
     std::memcpy(unit + kUnitHeader + place, with_.own + range.first * element_, range.count * element_);
     bytes_staged_ += range.count * element_;

@@ -58,7 +58,11 @@ struct Arguments {
 
 [[noreturn]] void fail(const std::string& what) { throw std::runtime_error(what + ": " + std::strerror(errno)); }
 
-void say(const std::string& line) { fmt::print(stderr, "collectives_run: {}\n", line); }
+/// To stderr; if nobody reads it any more, there is nobody to tell.
+void say(const std::string& line) {
+  const std::string text = "collectives_run: " + line + "\n";
+  if (::write(STDERR_FILENO, text.data(), text.size()) < 0) return;
+}
 
 // ---- One rank ------------------------------------------------------------------------------------------------------
 
