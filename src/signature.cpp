@@ -67,7 +67,7 @@ std::uint64_t hash_bytes(const void* data, std::size_t bytes, std::uint64_t seed
     hash = mix(hash ^ word) + 0x9e3779b97f4a7c15ULL;
   }
   std::uint64_t rest = 0;
-  std::memcpy(&rest, at, bytes);
+  if (bytes > 0) std::memcpy(&rest, at, bytes);
   return mix(hash ^ rest);
 }
 
