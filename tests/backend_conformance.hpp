@@ -28,16 +28,19 @@ struct World {
 };
 
 inline std::vector<World> worlds() {
-  return {{"1", {0}},
-          {"2", {0, 0}},
-          {"3", {0, 0, 0}},
-          {"4", {0, 0, 0, 0}},
-          {"7", {0, 0, 0, 0, 0, 0, 0}},
-          {"2hosts_of_1", {0, 1}},
-          {"2hosts_of_2", {0, 0, 1, 1}},
-          {"3hosts_unequal", {0, 0, 1, 2, 2, 2}},
-          {"2hosts_interleaved", {0, 1, 0, 1, 1}},
-          {"5hosts_of_1", {0, 1, 2, 3, 4}}};
+  std::vector<World> all{{"1", {0}},
+                         {"2", {0, 0}},
+                         {"3", {0, 0, 0}},
+                         {"4", {0, 0, 0, 0}},
+                         {"2hosts_of_2", {0, 0, 1, 1}},
+                         {"3hosts_unequal", {0, 0, 1, 2, 2, 2}}};
+#if !defined(__SANITIZE_THREAD__)  // which needs minutes for more, and would see nothing new
+  all.insert(all.end(), {{"7", {0, 0, 0, 0, 0, 0, 0}},
+                         {"2hosts_of_1", {0, 1}},
+                         {"2hosts_interleaved", {0, 1, 0, 1, 1}},
+                         {"5hosts_of_1", {0, 1, 2, 3, 4}}});
+#endif
+  return all;
 }
 
 /// Small integers that differ between ranks and positions.
