@@ -21,7 +21,8 @@ struct Party {
       : seat(topology, self),
         arena(std::move(place)),
         transport(*arena, "local"),
-        executor(seat, routes(), std::make_unique<HostStage>(*arena)) {}
+        reach(*arena, true, false),
+        executor(seat, routes(), std::make_unique<HostStage>(*arena, tuning, reach, false)) {}
 
   std::vector<Executor::Route> routes() {
     std::vector<Executor::Route> to(kRanks);
@@ -32,6 +33,8 @@ struct Party {
   Seat seat;
   std::unique_ptr<Arena> arena;
   SharedMemoryTransport transport;
+  Tuning tuning;
+  Reach reach;
   Executor executor;
   std::vector<float> input, output;
 };

@@ -41,13 +41,16 @@ Communicator::Impl::Impl(Bootstrap& bootstrap, const CommunicatorOptions& option
                                            : fmt::format("{}+{}", inside, meeting.wire->name());
   watch = std::make_unique<Watch>(*seat, *meeting.arena, meeting.wire.get());
 
+  const bool crowded = meeting.topology.crowded(static_cast<std::size_t>(seat->grid.host));
+  reach = std::make_unique<Reach>(*meeting.arena, meeting.threads, meeting.kernel_reach);
   std::vector<Executor::Route> routes(static_cast<std::size_t>(size()));
   for (const Rank peer : seat->world.members) {
     const bool here = seat->host_of(peer) == seat->grid.host;
     routes[static_cast<std::size_t>(peer)] = {here ? local.get() : meeting.wire.get(),
                                               here ? seat->local_of(peer) : peer};
   }
-  executor = std::make_unique<Executor>(*seat, std::move(routes), std::make_unique<HostStage>(*meeting.arena));
+  executor = std::make_unique<Executor>(*seat, std::move(routes),
+                                        std::make_unique<HostStage>(*meeting.arena, meeting.tuning, *reach, crowded));
 
   // A wire may not like to be called from a thread of ours; then the program must ask for one.
   const bool spare_cores = meeting.topology.cores_per_host > meeting.arena->ranks();

@@ -15,6 +15,7 @@
 #include "executor.hpp"
 #include "meet.hpp"
 #include "operation.hpp"
+#include "shared_memory/reach.hpp"
 #include "wait.hpp"
 #include "watch.hpp"
 
@@ -44,6 +45,7 @@ struct Communicator::Impl {
   std::string transport_name;
   std::unique_ptr<Transport> local;  ///< between ranks of this host; the wire is in `meeting`
   std::unique_ptr<Watch> watch;
+  std::unique_ptr<Reach> reach;
   std::unique_ptr<Executor> executor;
 
   Rank rank() const noexcept { return meeting.rank; }

@@ -182,7 +182,8 @@ void Executor::begin_host(const Step& step) {
   } else {
     with.keep = address(step.keep, {});
   }
-  host_->start(step, with);
+  host_->describe(step, job_.type, host_task_);
+  host_->start(host_task_, with);
 }
 
 }  // namespace collectives

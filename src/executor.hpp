@@ -47,7 +47,7 @@ class Executor {
   /// Changes whenever something has moved.
   std::uint64_t moves() const noexcept { return moves_; }
   /// Bytes handed to transports and host stages since construction.
-  std::uint64_t bytes_sent() const noexcept { return bytes_sent_ + (host_ ? host_->bytes_staged() : 0); }
+  std::uint64_t bytes_sent() const noexcept { return bytes_sent_ + (host_ ? host_->bytes_shown() : 0); }
 
  private:
   /// The Steps of one round, with their own copies of the peers.
@@ -83,6 +83,7 @@ class Executor {
   std::size_t round_ = 0, step_ = 0;
   std::size_t from_ready_ = 0, to_ready_ = 0;
   bool host_begun_ = false;
+  HostTask host_task_;
   StepList steps_;
   std::vector<Source> sources_;
   std::vector<std::byte> work_;

@@ -14,7 +14,9 @@
 #include "collectives/error.hpp"
 #include "environment.hpp"
 #include "log.hpp"
+#include "shared_memory/reach.hpp"
 #include "text.hpp"
+#include "tuning.hpp"
 
 namespace collectives {
 namespace {
@@ -22,7 +24,7 @@ namespace {
 using nlohmann::json;
 
 /// Changes with everything that ranks must share to understand one another: layout of the arena, tags, messages.
-constexpr int kProtocol = 1;
+constexpr int kProtocol = 2;
 
 std::string first_line(const char* path) {
   std::ifstream file(path);
@@ -160,13 +162,7 @@ Meeting meet(Bootstrap& bootstrap, const CommunicatorOptions& options, Settings&
                            {"transport", settings.transport},
                            {"deterministic", settings.deterministic},
                            {"context", factory.next_context ? factory.next_context->load() : 0}};
-                 if (meeting.rank == 0) {
-                   const Tuning tuning;
-                   card["tuning"] = {tuning.inline_bytes,        tuning.chunk_bytes,      tuning.frame_bytes,
-                                     tuning.host_latency_us,     tuning.host_us_per_byte, tuning.message_us,
-                                     tuning.message_us_per_byte, tuning.wire_us,          tuning.wire_us_per_byte,
-                                     tuning.reduce_us_per_byte};
-                 }
+                 if (meeting.rank == 0) card["tuning"] = to_json(options.tuning.value_or(Tuning{}));
                  return card;
                }),
                deadline);
@@ -179,8 +175,7 @@ Meeting meet(Bootstrap& bootstrap, const CommunicatorOptions& options, Settings&
                                 cards[static_cast<std::size_t>(rank)].at(agreed).dump(), cards[0].at(agreed).dump()),
                     meeting.rank, rank, "construction");
 
-  const json& t = cards[0].at("tuning");
-  meeting.tuning = {t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7], t[8], t[9]};
+  read_json(cards[0].at("tuning"), meeting.tuning, "rank 0's options");
 
   std::vector<std::string> names;
   std::size_t context = 0;
@@ -241,6 +236,15 @@ Meeting meet(Bootstrap& bootstrap, const CommunicatorOptions& options, Settings&
              return json::object();
            }),
            deadline);
+
+  // 4. With everyone in: may the kernel copy between the ranks of a host?
+  meeting.kernel_reach = true;
+  for (const json& card : exchange(bootstrap, attempt([&] {
+                                     return json{{"reach", Reach::kernel_allows(*meeting.arena)}};
+                                   }),
+                                   deadline))
+    meeting.kernel_reach = meeting.kernel_reach && card.at("reach").get<bool>();
+  if (!meeting.kernel_reach) meeting.tuning.single_copy_bytes = Tuning::kNever;
   return meeting;
 }
 

@@ -1,5 +1,5 @@
 // How a communicator comes to be: its ranks tell one another who they are, agree on the topology and the tuning, and
-// those of a host meet in one arena. Three exchanges over the bootstrap; whatever fails on one rank fails on all, with
+// those of a host meet in one arena. Four exchanges over the bootstrap; whatever fails on one rank fails on all, with
 // the same words.
 #pragma once
 
@@ -36,10 +36,11 @@ struct Meeting {
   std::unique_ptr<Wire> wire;    ///< null on one host
   bool threads = false;          ///< all ranks of this host are threads of this process
   bool crowded = false;          ///< more ranks than cores on this host
+  bool kernel_reach = false;     ///< the kernel copies between the ranks of every host
 };
 
 /// Exchanges that meet() makes, whatever happens.
-inline constexpr int kMeetExchanges = 3;
+inline constexpr int kMeetExchanges = 4;
 /// Fills in `settings` from `options`.
 Meeting meet(Bootstrap&, const CommunicatorOptions& options, Settings& settings);
 

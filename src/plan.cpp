@@ -14,6 +14,7 @@
 #include "algorithm.hpp"
 #include "collectives/error.hpp"
 #include "reduction.hpp"
+#include "shared_memory/host_task.hpp"
 #include "text.hpp"
 
 namespace collectives {
@@ -69,6 +70,21 @@ class Counter final : public StepSink {
   double latency_us_ = 0, per_byte_us_ = 0;
 };
 
+/// What the only Step of a one-host plan amounts to.
+struct HostDescriber final : StepSink {
+  HostDescriber(std::size_t element_bytes, const Topology& topology, const Tuning& tuning)
+      : element_bytes_(element_bytes), topology_(topology), tuning_(tuning) {}
+  void operator()(const Step& step) override {
+    describe(step, element_bytes_, topology_.ranks(), topology_.crowded(0), tuning_, task);
+  }
+  HostTask task;
+
+ private:
+  std::size_t element_bytes_;
+  const Topology& topology_;
+  const Tuning& tuning_;
+};
+
 Parts parts_of(const Request& request, const Algorithm& algorithm, bool direct, const Topology& topology,
                std::vector<std::size_t>& offsets) {
   if (!algorithm.by_part(request.collective, direct, topology)) return Parts::equal({0, request.count}, 1);
@@ -120,9 +136,12 @@ Plan plan_for(const Algorithm& algorithm, const Request& request, const Topology
   if (host_only) {
     // A host stage cuts its own chunks: one round.
     plan.segment = std::max<std::size_t>(1, parts.longest());
-    const std::size_t shown = request.collective == Collective::all_gather ? parts.longest() : request.count;
-    const bool rooted = request.collective == Collective::broadcast || request.collective == Collective::reduce;
-    plan.protocol = !rooted && shown * size_of(request.type) <= tuning.inline_bytes ? "inline" : "staged";
+    const Seat seat(topology, 0);
+    HostDescriber host{size_of(request.type), topology, tuning};
+    algorithm.emit(seat, {request.collective, parts, request.root, plan.direct}, host);
+    plan.protocol = to_string(host.task.protocol);
+    plan.zero_copy =
+        host.task.protocol != HostProtocol::lines && host.task.total * host.task.element >= tuning.zero_copy_bytes;
   } else {
     plan.segment = std::max<std::size_t>(1, tuning.frame_bytes / size_of(request.type)) *
                    static_cast<std::size_t>(algorithm.pieces(request.collective, plan.direct, topology));

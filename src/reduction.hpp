@@ -26,6 +26,11 @@ struct Source {
 void fold(const ReduceOp& op, DataType type, std::span<const Source> sources, std::byte* out, std::size_t count,
           int finish_ranks);
 
+/// The same, to every one of `outs` at once.
+void fold(const ReduceOp& op, DataType type, std::span<const Source> sources, std::span<std::byte* const> outs,
+          std::size_t count, int finish_ranks);
+void copy(std::span<std::byte* const> outs, const std::byte* in, std::size_t bytes);
+
 /// Whether partial results would lose what the final result promises, so that all contributions must meet unsummed at
 /// one owner (direct exchange): 16-bit floats but for min and max, integer averages, user ops that do not commute, and
 /// every float reduction but min and max when `deterministic`.

@@ -52,6 +52,7 @@ struct CommunicatorOptions {
   std::chrono::nanoseconds stall_report = std::chrono::seconds(30);  ///< a call this late is reported on stderr
   std::optional<bool> deterministic = {};                            ///< empty: COLLECTIVES_DETERMINISTIC, else false
   std::optional<bool> progress_thread = {};                          ///< empty: only with spare cores
+  std::optional<Tuning> tuning = {};                                 ///< rank 0's counts
   std::string transport = {};  ///< "shared_memory" or "mpi"; empty: COLLECTIVES_TRANSPORT, else by host
 };
 

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,8 +33,17 @@ struct Request {
 
 /// The numbers that selection and the cost model use. Rank 0's are broadcast, so that all ranks agree.
 struct Tuning {
-  std::size_t inline_bytes = 2048;       ///< up to here a host stage sends its data inside the polled cache lines
-  std::size_t chunk_bytes = 256 << 10;   ///< staging per rank and chunk of a host stage
+  static constexpr std::size_t kNever = std::numeric_limits<std::size_t>::max();
+
+  // Where one protocol of a host stage gives way to another, in bytes of the whole vector unless said otherwise.
+  std::size_t inline_bytes = 1024;            ///< inside the polled cache lines up to here, of what one rank shows
+  std::size_t one_shot_bytes = kNever;        ///< all-reduce of two ranks: everybody shows everything, up to here
+  std::size_t one_shot_bytes_of_many = 8192;  ///< of more ranks: up to here over their number less one
+  std::size_t zero_copy_bytes = 4096;         ///< straight between buffers from here on, if all of them are mapped
+  std::size_t single_copy_bytes = 32 << 10;   ///< gathers and broadcasts by the kernel's own copy from here on
+  std::size_t streaming_bytes = 16 << 20;     ///< past the caches from here on, of all that the ranks of a host touch
+
+  std::size_t chunk_bytes = 64 << 10;    ///< staging per rank and chunk of a host stage
   std::size_t frame_bytes = 64 << 10;    ///< the largest message between ranks
   double host_latency_us = 0.2;          ///< one meeting of the ranks of a host
   double host_us_per_byte = 1.0 / 10e3;  ///< host stage, per byte of the vector and rank
@@ -58,13 +68,15 @@ struct Estimate {
 
 struct Plan {
   const Algorithm* algorithm = nullptr;
-  std::string_view backend;   ///< "ring"
-  std::string_view name;      ///< "ring", "reduce_to_one_tree": a backend may have several algorithms
-  std::string_view protocol;  ///< of the host stage: "inline", "staged"; empty where there is none
-  bool direct = false;        ///< contributions travel unsummed and their owner adds them in rank order
-  std::size_t segment = 0;    ///< elements of one part in one round
-  std::size_t rounds = 1;     ///< the steps are performed once per round
-  std::string reason;         ///< why this one
+  std::string_view backend;  ///< "ring"
+  std::string_view name;     ///< "ring", "reduce_to_one_tree": a backend may have several algorithms
+  /// Of the host stage: "inline", "one-shot", "staged", "single-copy"; empty where there is none.
+  std::string_view protocol;
+  bool zero_copy = false;   ///< in place of that protocol where every rank's buffers are mapped (see allocate())
+  bool direct = false;      ///< contributions travel unsummed and their owner adds them in rank order
+  std::size_t segment = 0;  ///< elements of one part in one round
+  std::size_t rounds = 1;   ///< the steps are performed once per round
+  std::string reason;       ///< why this one
   Estimate estimate;
   std::vector<Estimate> runners_up;
 };

@@ -22,6 +22,10 @@ struct Topology {
     return static_cast<int>(total);
   }
   bool one_host() const noexcept { return hosts.size() == 1; }
+  /// Whether host h has more ranks than cores.
+  bool crowded(std::size_t h) const noexcept {
+    return cores_per_host > 0 && hosts[h].size() > static_cast<std::size_t>(cores_per_host);
+  }
   bool operator==(const Topology&) const = default;
 
   /// `ranks` ranks, `ranks_per_host` to a host (the last may have fewer), numbered host by host.

@@ -58,12 +58,13 @@ Arena::Arena(std::shared_ptr<Mapping> mapping, const ArenaShape& shape, int self
   const auto ranks = static_cast<std::size_t>(shape.ranks);
   const std::size_t page = 4096;
   abort_at_ = round_up(sizeof(ArenaHeader), kPolledBytes);
-  blocks_at_ = round_up(abort_at_ + sizeof(AbortBlock), page);
+  claims_at_ = round_up(abort_at_ + sizeof(AbortBlock), kPolledBytes);
+  blocks_at_ = round_up(claims_at_ + sizeof(ClaimBlock), page);
   lines_at_ = round_up(blocks_at_ + ranks * sizeof(RankBlock), page);
   const std::size_t lines = std::max<std::size_t>(1, (shape.inline_bytes + kLinePayload - 1) / kLinePayload);
   lines_bytes_ = round_up(lines * kLineBytes, kPolledBytes);
-  staging_at_ = round_up(lines_at_ + ranks * 2 * lines_bytes_, page);
-  chunk_stride_ = round_up(kUnitHeader + shape.chunk_bytes, page);
+  staging_at_ = round_up(lines_at_ + ranks * kStagesAhead * lines_bytes_, page);
+  chunk_stride_ = round_up(kChunkHeader + shape.chunk_bytes, page);
   channels_at_ = staging_at_ + ranks * kStagingDepth * chunk_stride_;
   frame_stride_ = round_up(kUnitHeader + shape.frame_bytes, kPolledBytes);
   channel_stride_ = round_up(sizeof(ChannelWords) + kFrames * frame_stride_, page);
@@ -87,6 +88,7 @@ std::unique_ptr<Arena> Arena::create(const ArenaShape& shape) {
   arena->base_ = mapping->base;
   new (mapping->base) ArenaHeader{kMagic, mapping->token, mapping->bytes};
   new (mapping->base + arena->abort_at_) AbortBlock;
+  new (mapping->base + arena->claims_at_) ClaimBlock;
   for (int local = 0; local < shape.ranks; ++local) new (&arena->block(local)) RankBlock;
   arena->hold_place();
   return arena;
@@ -132,6 +134,11 @@ Arena::~Arena() {
 }
 
 void Arena::hold_place() {
+  RankBlock& mine = block(self_);
+  probe_ = mapping_->token + static_cast<std::uint64_t>(self_);
+  mine.probe.store(probe_, std::memory_order_release);
+  mine.probe_address.store(reinterpret_cast<std::uintptr_t>(&probe_), std::memory_order_release);
+  mine.process.store(::getpid(), std::memory_order_release);
   // A lock belongs to an open file description, so every rank opens one of its own.
   lock_fd_ = ::open(fmt::format("/proc/self/fd/{}", mapping_->fd).c_str(), O_RDWR | O_CLOEXEC);
   if (lock_fd_ < 0) fail("reopening the arena");

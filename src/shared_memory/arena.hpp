@@ -2,7 +2,7 @@
 //
 //   a header       who made it, and the abort block: the first failure of the communicator, in words
 //   rank blocks    per rank: arrival records, progress counters; every polled word has 128 bytes and one writer
-//   lines          per rank: two slots for short vectors that travel inside the polled cache lines
+//   lines          per rank: a ring of slots for short vectors that travel inside the polled cache lines
 //   staging        per rank: a few chunks through which long vectors are shown to the others
 //   channels       per ordered pair: a few frames, for backends that send messages
 //
@@ -40,14 +40,38 @@ struct alignas(64) ArrivalRecord {
 /// How many calls back a rank's records reach: further than a root may run ahead of its readers.
 inline constexpr std::size_t kRecords = 64;
 
+/// Where one rank's buffers of one host stage are: an address in its own process, and the name of the shared segment
+/// they lie in, 0 where they lie in none.
+struct alignas(64) BufferRecord {
+  std::atomic<std::uint64_t> tag{0};  ///< written last
+  std::atomic<std::uint64_t> own{0}, own_name{0}, keep{0}, keep_name{0};
+};
+
+/// How many host stages a rank may be ahead of another: the length of everything that is numbered by stage.
+inline constexpr std::uint64_t kStagesAhead = 64;
+
 struct RankBlock {
   PolledWord arrived;    ///< sequence number of the newest call this rank has entered
   PolledWord completed;  ///< and of the newest it has finished
   PolledWord departed;   ///< 1 when it has left in good order
-  PolledWord staged;     ///< host stage: chunks shown to the others, ever
-  PolledWord reduced;    ///< chunks whose own slice is summed, ever
-  PolledWord left;       ///< chunks it no longer reads, ever
+  PolledWord finished;   ///< host stages finished, ever
+  PolledWord left;       ///< staging chunks it no longer reads, ever
+  PolledWord worked;     ///< number of the newest host stage whose share this rank has done in the others' buffers
+  std::atomic<std::int32_t> process{0};
+  std::atomic<std::uint64_t> probe_address{0}, probe{0};  ///< a word in its own memory, and what it holds
   ArrivalRecord records[kRecords];
+  BufferRecord buffers[kStagesAhead];
+};
+
+/// Pieces of work that any rank may take, where there are more ranks than cores. Counted through all host stages.
+struct ClaimBlock {
+  PolledWord taken, done;
+};
+
+/// What a chunk of staging says of itself: the tag of its stage, once it is staged, and once its owner's slice is
+/// combined.
+struct ChunkHeader {
+  PolledWord staged, combined;
 };
 
 /// The first failure. `state`: 0 none, 1 being written, 2 complete.
@@ -77,7 +101,8 @@ inline constexpr std::size_t kLineBytes = 64;  ///< one line: 56 bytes of payloa
 inline constexpr std::size_t kLinePayload = 56;
 inline constexpr std::uint64_t kStagingDepth = 4;  ///< chunks of staging per rank
 inline constexpr std::uint64_t kFrames = 4;        ///< frames per channel
-inline constexpr std::size_t kUnitHeader = 64;     ///< before every chunk and frame: tag, bytes
+inline constexpr std::size_t kChunkHeader = sizeof(ChunkHeader);
+inline constexpr std::size_t kUnitHeader = 64;  ///< before every frame: tag, bytes
 
 class Arena {
  public:
@@ -95,17 +120,21 @@ class Arena {
   int ranks() const noexcept { return shape_.ranks; }
   const ArenaShape& shape() const noexcept { return shape_; }
 
+  ClaimBlock& claims() const noexcept { return *reinterpret_cast<ClaimBlock*>(base_ + claims_at_); }
   AbortBlock& abort_block() const noexcept { return *reinterpret_cast<AbortBlock*>(base_ + abort_at_); }
   RankBlock& block(int local) const noexcept {
     return *reinterpret_cast<RankBlock*>(base_ + blocks_at_ + static_cast<std::size_t>(local) * sizeof(RankBlock));
   }
   std::byte* lines(int local, std::uint64_t slot) const noexcept {
-    return base_ + lines_at_ + (static_cast<std::size_t>(local) * 2 + slot % 2) * lines_bytes_;
+    return base_ + lines_at_ + (static_cast<std::size_t>(local) * kStagesAhead + slot % kStagesAhead) * lines_bytes_;
   }
   /// Header and payload of chunk `number` (counted since the beginning) of a rank's staging.
   std::byte* chunk(int local, std::uint64_t number) const noexcept {
     return base_ + staging_at_ +
            (static_cast<std::size_t>(local) * kStagingDepth + number % kStagingDepth) * chunk_stride_;
+  }
+  ChunkHeader& chunk_header(int local, std::uint64_t number) const noexcept {
+    return *reinterpret_cast<ChunkHeader*>(chunk(local, number));
   }
   ChannelWords& channel(int from, int to) const noexcept {
     return *reinterpret_cast<ChannelWords*>(base_ + channels_at_ + channel_index(from, to) * channel_stride_);
@@ -115,6 +144,10 @@ class Arena {
            number % kFrames * frame_stride_;
   }
 
+  /// The process of a local rank.
+  int process(int local) const noexcept { return block(local).process.load(std::memory_order_acquire); }
+  /// Whether the communicator has failed.
+  bool failed() const noexcept { return abort_block().state.load(std::memory_order_acquire) != 0; }
   /// Whether the process (or thread) of a local rank still holds its place. One system call.
   bool alive(int local) const noexcept;
 
@@ -131,8 +164,9 @@ class Arena {
   ArenaShape shape_;
   int self_ = 0;
   int lock_fd_ = -1;
-  std::size_t abort_at_ = 0, blocks_at_ = 0, lines_at_ = 0, lines_bytes_ = 0, staging_at_ = 0, chunk_stride_ = 0,
-              channels_at_ = 0, channel_stride_ = 0, frame_stride_ = 0, total_ = 0;
+  std::uint64_t probe_ = 0;  // what the others read to see whether they can
+  std::size_t abort_at_ = 0, claims_at_ = 0, blocks_at_ = 0, lines_at_ = 0, lines_bytes_ = 0, staging_at_ = 0,
+              chunk_stride_ = 0, channels_at_ = 0, channel_stride_ = 0, frame_stride_ = 0, total_ = 0;
 };
 
 }  // namespace collectives

@@ -1,104 +1,58 @@
 // Host stages: what the ranks of one host do together through shared memory, without messages.
 //
-// All of them are one pattern. The vector is divided into slices, one owner each. A rank *stages* what others need of
-// its own values, an owner *combines* what everybody staged of its slice, and everybody *collects* the slices it lacks:
-//
-//   all_reduce      stage the slices of others, combine mine and stage the result, collect the others'
-//   reduce_scatter  stage the slices of others, combine mine
-//   all_gather      stage mine, collect the others'
-//   barrier         stage nothing, wait for all
-//
-// Rooted collectives are the same with the root owning everything. Contributions are combined in rank order.
-//
-// Two protocols. *Inline*: a short vector travels in 64-byte lines of 56 bytes payload and a tag written last; a line
-// with the right tag is complete, so one cache miss brings data and notice together. Two slots per rank, used in turn,
-// need no acknowledgement: whoever writes slot k+2 has read slot k+1 of everybody, who have therefore left slot k.
-// *Staged*: longer vectors go through chunks of staging memory with one counter per rank and phase, several chunks
-// under way, so that one chunk is copied in while another is summed and a third copied out.
+// A stage is performed by one of four protocols, by its size and by where the buffers are: in lines, one-shot or
+// staged, by single copy, or by zero copy where all ranks' buffers happen to be within reach. Stages are numbered, the
+// same on every rank; what belongs to a stage lies in a ring of kStagesAhead places, and a rank begins one only when
+// everyone has finished the one that had its place before. In a collective where all wait for all that is always so; a
+// root whom nobody answers may run that far ahead.
 //
 // A stage never blocks: advance() goes as far as it can and says whether it is finished.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
-#include "reduction.hpp"
-#include "shared_memory/arena.hpp"
-#include "step.hpp"
+#include "shared_memory/lines.hpp"
+#include "shared_memory/reach.hpp"
+#include "shared_memory/staged.hpp"
+#include "shared_memory/zero_copy.hpp"
 
 namespace collectives {
 
-/// What a host stage works on. Addresses are of element 0 of the vector, as if the buffer held all of it.
-struct HostOperands {
-  const std::byte* own = nullptr;  ///< this rank's values
-  std::byte* keep = nullptr;       ///< where results go
-  DataType type = DataType::f32;
-  ReduceOp op;
-  int finish_ranks = 0;  ///< see fold()
-  bool raw = true;       ///< own values are contributions
-  std::uint64_t tag = 0;
-};
-
 class HostStage {
  public:
-  explicit HostStage(const Arena& arena);
+  /// `crowded`: more ranks than cores. The arena, the tuning and the reach outlive the stage.
+  HostStage(const Arena&, const Tuning&, const Reach&, bool crowded);
 
-  /// Begins a stage. `step` is a host Step; its `which` and parts stay valid until the stage is finished.
-  void start(const Step& step, const HostOperands&);
-  /// Goes as far as it can; true when finished. Throws Error{mismatch} without text when a peer's tag is of another
-  /// call.
+  /// Describes a host Step as all later calls here want it.
+  void describe(const Step&, DataType, HostTask&) const;
+  /// Begins a stage. `task` stays as it is until the stage is finished.
+  void start(const HostTask& task, const HostOperands&);
+  /// Goes as far as it can; true when finished. Throws TagMismatch (of a local rank), Error{system}.
   bool advance();
-  /// Bytes this rank has put into shared memory, ever.
-  std::uint64_t bytes_staged() const noexcept { return bytes_staged_; }
+  /// Bytes this rank has put into shared memory or other ranks' buffers, ever.
+  std::uint64_t bytes_shown() const noexcept {
+    return lines_.bytes_shown() + staged_.bytes_shown() + zero_copy_.bytes_shown();
+  }
 
  private:
-  Range slice(int local) const;  // of the whole stage
-  Range slice(int local, std::uint64_t chunk) const;
-  bool combines() const { return kind_ != Step::Kind::host_all_gather; }
-  bool collects() const { return kind_ != Step::Kind::host_reduce_scatter; }
-
-  bool advance_inline();
-  bool read_lines(int local);
-  void write_lines(std::uint64_t slot);
-  void finish_inline();
-
-  bool advance_staged();
-  bool stage(std::uint64_t chunk);
-  bool combine(std::uint64_t chunk);
-  bool collect(std::uint64_t chunk);
-  bool all_past(PolledWord RankBlock::*counter, std::uint64_t least, bool only_owners, std::uint64_t chunk);
-  const std::byte* chunk_of(int local, std::uint64_t chunk);
+  enum class Performer { none, lines, staged, zero_copy };
+  bool place_is_free();
+  void begin();
+  bool perform();
 
   const Arena& arena_;
-  const int self_, ranks_;
+  const Tuning& tuning_;
+  const bool crowded_;
+  Lines lines_;
+  Staged staged_;
+  ZeroCopy zero_copy_;
 
-  Step::Kind kind_{};
-  Parts parts_;
-  Peers which_;
-  int only_ = -1;
+  const HostTask* task_ = nullptr;
   HostOperands with_;
-  std::size_t element_ = 0;  // bytes
-  bool inline_ = false;
-
-  // Inline: slots used so far; the payloads of all ranks, side by side, as they come in.
-  std::uint64_t slot_ = 0;
-  std::vector<std::byte> payloads_;
-  std::size_t payload_bytes_ = 0;
-  int reading_ = 0;
-  std::size_t line_ = 0;
-
-  // Staged: chunks used so far by all stages together, chunks of this stage, position in the schedule, peers checked.
-  std::uint64_t base_ = 0, chunks_ = 0, turn_ = 0;
-  int phase_ = 0, peer_ = 0;
-  std::size_t segment_ = 0;  // elements of one slice in one chunk
-  std::vector<Source> sources_;
-  std::uint64_t bytes_staged_ = 0;
-};
-
-/// Thrown inside the library when a tag shows a mismatched call; the communicator turns it into the full Error.
-struct TagMismatch {
-  Rank peer;  ///< local rank or rank, as the thrower counts
+  Performer performer_ = Performer::none;
+  std::uint64_t number_ = 0;        // of this stage
+  std::uint64_t all_finished_ = 0;  // the newest stage that every rank is known to have finished
 };
 
 }  // namespace collectives

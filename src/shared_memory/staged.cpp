@@ -1,0 +1,177 @@
+#include "shared_memory/staged.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace collectives {
+
+Staged::Staged(const Arena& arena, const Tuning& tuning)
+    : arena_(arena),
+      tuning_(tuning),
+      self_(arena.self()),
+      ranks_(arena.ranks()),
+      left_(static_cast<std::size_t>(arena.ranks())),
+      sources_(static_cast<std::size_t>(arena.ranks())) {}
+
+void Staged::start(const HostTask& task, const HostOperands& with) {
+  task_ = &task;
+  with_ = with;
+  one_shot_ = task.protocol == HostProtocol::one_shot;
+  owners_ = task.combines() && !one_shot_;
+  collects_ = task.everyone_wants_all();
+  // Slices that are combined share a chunk, one place per owner; one that is only shown has it to itself.
+  const std::size_t room = std::min(tuning_.chunk_bytes, arena_.shape().chunk_bytes) / task.element;
+  const bool shared = owners_ && task.only < 0;
+  segment_ = std::max<std::size_t>(1, shared ? room / static_cast<std::size_t>(ranks_) : room);
+  const std::size_t longest = std::max<std::size_t>(1, one_shot_ ? task.total : task.longest);
+  chunks_ = (longest + segment_ - 1) / segment_;
+  // Nearly equal chunks, for a short last one would be a meeting for nothing; whole cache lines of any type.
+  constexpr std::size_t kWhole = 64;
+  segment_ = std::min(segment_, ((longest + chunks_ - 1) / chunks_ + kWhole - 1) / kWhole * kWhole);
+  chunks_ = (longest + segment_ - 1) / segment_;
+  staged_ = combined_ = collected_ = 0;
+}
+
+Range Staged::slice(int local, std::uint64_t chunk) const {
+  const Range& all = task_->slice(local);
+  const std::size_t skipped = std::min<std::size_t>(all.count, segment_ * chunk);
+  return {all.first + skipped, std::min(segment_, all.count - skipped)};
+}
+
+/// Of a one-shot stage, whose slices are adjacent.
+Range Staged::whole(std::uint64_t chunk) const {
+  const std::size_t skipped = segment_ * chunk;
+  return {task_->slice(0).first + skipped, std::min(segment_, task_->total - skipped)};
+}
+
+std::size_t Staged::place(int local) const {
+  return owners_ && task_->only < 0 ? static_cast<std::size_t>(local) * segment_ * task_->element : 0;
+}
+
+std::byte* Staged::payload(int local, std::uint64_t chunk) const {
+  return arena_.chunk(local, base_ + chunk) + kChunkHeader;
+}
+
+bool Staged::advance() {
+  for (bool moved = true; moved;) {
+    moved = false;
+    if (combined_ < chunks_ && combine(combined_)) moved = true, ++combined_;
+    if (staged_ < chunks_ && stage(staged_)) moved = true, ++staged_;
+    if (collected_ < combined_ && collect(collected_)) {
+      moved = true;
+      ++collected_;
+      arena_.block(self_).left.value.store(base_ + collected_, std::memory_order_release);
+    }
+  }
+  if (collected_ < chunks_ || staged_ < chunks_) return false;
+  base_ += chunks_;
+  return true;
+}
+
+/// Whether everyone has left the chunk whose memory chunk `number` takes.
+bool Staged::room_for(std::uint64_t number) {
+  if (number < kStagingDepth) return true;
+  const std::uint64_t least = number - kStagingDepth + 1;
+  for (int local = 0; local < ranks_; ++local) {
+    std::uint64_t& left = left_[static_cast<std::size_t>(local)];
+    if (local == self_ || left >= least) continue;
+    left = arena_.block(local).left.value.load(std::memory_order_acquire);
+    if (left < least) return false;
+  }
+  return true;
+}
+
+bool Staged::staged(int local, std::uint64_t chunk) {
+  const std::uint64_t wanted = renumbered(with_.tag, base_ + chunk + 1);
+  if (!has_come(arena_.chunk_header(local, base_ + chunk).staged.value.load(std::memory_order_acquire), wanted, local))
+    return false;
+  // Whoever is in this stage has finished the one before.
+  std::uint64_t& left = left_[static_cast<std::size_t>(local)];
+  left = std::max(left, base_);
+  return true;
+}
+
+bool Staged::combined(int local, std::uint64_t chunk) {
+  const std::uint64_t wanted = renumbered(with_.tag, base_ + chunk + 1);
+  return has_come(arena_.chunk_header(local, base_ + chunk).combined.value.load(std::memory_order_acquire), wanted,
+                  local);
+}
+
+void Staged::show(std::byte* to, const std::byte* from, std::size_t bytes) {
+  std::memcpy(to, from, bytes);
+  bytes_shown_ += bytes;
+}
+
+bool Staged::stage(std::uint64_t chunk) {
+  if (!task_->shows(self_)) return true;
+  if (!room_for(base_ + chunk)) return false;
+  const auto own = [&](Range range) { return element_at(with_.own, range.first, task_->element); };
+  if (one_shot_) {
+    const Range range = whole(chunk);
+    show(payload(self_, chunk), own(range), range.count * task_->element);
+  } else if (task_->combines()) {
+    for (int local = 0; local < ranks_; ++local) {
+      const Range range = slice(local, chunk);
+      if (local != self_ && range.count > 0)
+        show(payload(self_, chunk) + place(local), own(range), range.count * task_->element);
+    }
+  } else if (const Range range = slice(self_, chunk); range.count > 0) {
+    show(payload(self_, chunk), own(range), range.count * task_->element);
+  }
+  arena_.chunk_header(self_, base_ + chunk)
+      .staged.value.store(renumbered(with_.tag, base_ + chunk + 1), std::memory_order_release);
+  return true;
+}
+
+bool Staged::combine(std::uint64_t chunk) {
+  if (!owners_) return true;
+  const Range range = slice(self_, chunk);
+  if (range.count == 0) return true;
+  // The result goes where this rank's own staged values would be, so the memory must be free.
+  if (collects_ && staged_ <= chunk) return false;
+  for (int local = 0; local < ranks_; ++local)
+    if (local != self_ && !staged(local, chunk)) return false;
+  const std::byte* own = element_at(with_.own, range.first, task_->element);
+  for (int local = 0; local < ranks_; ++local)
+    sources_[static_cast<std::size_t>(local)] = {local == self_ ? own : payload(local, chunk) + place(self_),
+                                                 with_.raw};
+  std::byte* result = element_at(with_.keep, range.first, task_->element);
+  fold(with_.op, with_.type, sources_, result, range.count, with_.finish_ranks);
+  if (collects_) {
+    show(payload(self_, chunk) + place(self_), result, range.count * task_->element);
+    arena_.chunk_header(self_, base_ + chunk)
+        .combined.value.store(renumbered(with_.tag, base_ + chunk + 1), std::memory_order_release);
+  }
+  return true;
+}
+
+bool Staged::collect(std::uint64_t chunk) {
+  if (!collects_) return true;
+  if (one_shot_) {
+    for (int local = 0; local < ranks_; ++local)
+      if (local != self_ && !staged(local, chunk)) return false;
+    const Range range = whole(chunk);
+    for (int local = 0; local < ranks_; ++local)
+      sources_[static_cast<std::size_t>(local)] = {
+          local == self_ ? element_at(with_.own, range.first, task_->element) : payload(local, chunk), with_.raw};
+    fold(with_.op, with_.type, sources_, element_at(with_.keep, range.first, task_->element), range.count,
+         with_.finish_ranks);
+    return true;
+  }
+  for (int local = 0; local < ranks_; ++local)
+    if (local != self_ && slice(local, chunk).count > 0 && !(owners_ ? combined(local, chunk) : staged(local, chunk)))
+      return false;
+  for (int turn = 1; turn <= ranks_; ++turn) {  // from the next rank on, so that no rank is read by all at once
+    const int local = (self_ + turn) % ranks_;
+    const Range range = slice(local, chunk);
+    if (range.count == 0) continue;
+    std::byte* to = element_at(with_.keep, range.first, task_->element);
+    if (local != self_)
+      std::memcpy(to, payload(local, chunk) + place(local), range.count * task_->element);
+    else if (const std::byte* own = element_at(with_.own, range.first, task_->element); !owners_ && to != own)
+      std::memcpy(to, own, range.count * task_->element);
+  }
+  return true;
+}
+
+}  // namespace collectives

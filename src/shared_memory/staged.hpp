@@ -1,0 +1,61 @@
+// Staged: a long vector goes through chunks of staging memory, a few of them under way.
+//
+// A rank *stages* what others need of its own values, an owner *combines* what everybody staged of its slice and stages
+// the result beside it, and everybody *collects* the slices it lacks. One shot leaves the owners out: everybody stages
+// everything, and collecting is combining.
+//
+// A chunk says by a tag in its header that it is staged, and by another that its owner's slice is combined. Chunks are
+// numbered through all stages; one is used again when everyone has left the one kStagingDepth before it. The three
+// moves go on independently, each as far as it can, so that one chunk is copied in while another is summed and a third
+// copied out, and a rank that has to give up its core has done all that could be done without the others.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "reduction.hpp"
+#include "shared_memory/arena.hpp"
+#include "shared_memory/host_operands.hpp"
+#include "shared_memory/host_task.hpp"
+
+namespace collectives {
+
+class Staged {
+ public:
+  Staged(const Arena&, const Tuning&);
+  void start(const HostTask&, const HostOperands&);
+  bool advance();
+  std::uint64_t bytes_shown() const noexcept { return bytes_shown_; }
+
+ private:
+  Range slice(int local, std::uint64_t chunk) const;
+  Range whole(std::uint64_t chunk) const;
+  std::size_t place(int local) const;  // bytes from the payload of a chunk to where a slice lies in it
+  bool stage(std::uint64_t chunk);
+  bool combine(std::uint64_t chunk);
+  bool collect(std::uint64_t chunk);
+  bool room_for(std::uint64_t number);
+  bool staged(int local, std::uint64_t chunk);
+  bool combined(int local, std::uint64_t chunk);
+  void show(std::byte* to, const std::byte* from, std::size_t bytes);
+  std::byte* payload(int local, std::uint64_t chunk) const;
+
+  const Arena& arena_;
+  const Tuning& tuning_;
+  const int self_, ranks_;
+  const HostTask* task_ = nullptr;
+  HostOperands with_;
+  bool one_shot_ = false;
+  bool owners_ = false;  // owners combine their slices
+  bool collects_ = false;
+
+  std::uint64_t base_ = 0, chunks_ = 0;                      // chunks before this stage, and of it
+  std::size_t segment_ = 0;                                  // elements of one slice in one chunk
+  std::uint64_t staged_ = 0, combined_ = 0, collected_ = 0;  // chunks each move has dealt with
+  std::vector<std::uint64_t> left_;                          // chunks each rank is known to have left, ever
+  std::vector<Source> sources_;
+  std::uint64_t bytes_shown_ = 0;
+};
+
+}  // namespace collectives

@@ -1,0 +1,257 @@
+#include "shared_memory/zero_copy.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace collectives {
+namespace {
+
+/// Through the kernel and for claims: as much of the vector at a time. Small enough for the second-level cache.
+constexpr std::size_t kPieceBytes = 128 << 10;
+
+}  // namespace
+
+ZeroCopy::ZeroCopy(const Arena& arena, const Tuning& tuning, const Reach& reach, bool crowded)
+    : arena_(arena),
+      tuning_(tuning),
+      reach_(reach),
+      self_(arena.self()),
+      ranks_(arena.ranks()),
+      crowded_(crowded),
+      peers_(static_cast<std::size_t>(arena.ranks())),
+      sources_(static_cast<std::size_t>(arena.ranks())),
+      destinations_(static_cast<std::size_t>(arena.ranks())) {}
+
+// ---- who holds what, who needs what ----
+
+/// The elements that a rank's own values, or its results, consist of.
+Range ZeroCopy::held(int local, bool keep) const {
+  if (keep ? task_->everyone_wants_all() : task_->combines()) {
+    Range all{};
+    for (const Range& slice : task_->slices) {
+      if (slice.count == 0) continue;
+      if (all.count == 0) all = slice;
+      const std::size_t first = std::min(all.first, slice.first);
+      all = {first, std::max(all.first + all.count, slice.first + slice.count) - first};
+    }
+    return all;
+  }
+  return task_->slice(local);
+}
+
+/// The elements that a rank sees to.
+Range ZeroCopy::share(int local) const {
+  return task_->only < 0 ? task_->slice(local) : part(task_->slice(task_->only), ranks_, local);
+}
+
+bool ZeroCopy::is_source(int local, int of_share) const {
+  return task_->combines() || local == (task_->only < 0 ? of_share : task_->only);
+}
+
+bool ZeroCopy::is_destination(int local, int of_share) const {
+  return task_->everyone_wants_all() || local == (task_->only < 0 ? of_share : task_->only);
+}
+
+bool ZeroCopy::needed_by_others(int local, bool keep) const {
+  if (claims_ || task_->only >= 0) return keep ? is_destination(local, local) : is_source(local, local);
+  return keep ? task_->everyone_wants_all() : task_->combines();
+}
+
+// ---- the stage ----
+
+void ZeroCopy::start(const HostTask& task, const HostOperands& with, std::uint64_t number) {
+  task_ = &task;
+  with_ = with;
+  number_ = number;
+  tag_ = renumbered(with.tag, number);
+  phase_ = Phase::meeting;
+  peer_ = 0;
+  done_ = 0;
+  claims_ = crowded_ && task.protocol != HostProtocol::single_copy;
+
+  const auto describe = [&](const std::byte* base, bool keep) {
+    const Range range = held(self_, keep);
+    if (base == nullptr || range.count == 0) return RemoteBuffer{};
+    return reach_.describe(element_at(base, range.first, task.element), range.count * task.element);
+  };
+  Peer& mine = peer(self_);
+  mine.own = describe(with.own, false);
+  mine.keep = describe(with.keep, true);
+  BufferRecord& record = arena_.block(self_).buffers[number % kStagesAhead];
+  record.own.store(mine.own.address, std::memory_order_relaxed);
+  record.own_name.store(mine.own.name, std::memory_order_relaxed);
+  record.keep.store(mine.keep.address, std::memory_order_relaxed);
+  record.keep_name.store(mine.keep.name, std::memory_order_relaxed);
+  record.tag.store(tag_, std::memory_order_release);
+}
+
+ZeroCopy::State ZeroCopy::advance() {
+  if (phase_ == Phase::meeting) {
+    const auto hidden = [&](int local) {
+      const Peer& one = peer(local);
+      return (needed_by_others(local, false) && !reach_.mapped(one.own)) ||
+             (needed_by_others(local, true) && !reach_.mapped(one.keep));
+    };
+    // Whoever knows of one buffer that is out of reach knows enough.
+    if (task_->protocol != HostProtocol::single_copy && hidden(self_)) return State::unreachable;
+    if (!read_records()) return State::under_way;
+    if (task_->protocol != HostProtocol::single_copy)
+      for (int local = 0; local < ranks_; ++local)
+        if (hidden(local)) return State::unreachable;
+    for (int local = 0; local < ranks_; ++local) {
+      Peer& one = peer(local);
+      const auto at = [&](const RemoteBuffer& buffer, bool keep) -> std::byte* {
+        const Range range = held(local, keep);
+        std::byte* const first = reach_.pointer(local, buffer, range.count * task_->element);
+        return first == nullptr ? nullptr
+                                : reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(first) -
+                                                               range.first * task_->element);
+      };
+      one.own_at = at(one.own, false);
+      one.keep_at = at(one.keep, true);
+    }
+    if (claims_) {
+      piece_ = std::max<std::size_t>(1, kPieceBytes / task_->element);
+      pieces_ = 0;
+      for (int local = 0; local < ranks_; ++local) pieces_ += (share(local).count + piece_ - 1) / piece_;
+    }
+    phase_ = Phase::working;
+    peer_ = 0;
+  }
+  if (phase_ == Phase::working) {
+    if (!(claims_ ? work_on_claims() : work())) return State::under_way;
+    phase_ = Phase::leaving;
+  }
+  if (claims_) {
+    if (arena_.claims().done.value.load(std::memory_order_acquire) < claims_before_ + pieces_) return State::under_way;
+    claims_before_ += pieces_;
+    return State::finished;
+  }
+  for (; peer_ < ranks_; ++peer_)
+    if (arena_.block(peer_).worked.value.load(std::memory_order_acquire) < number_) return State::under_way;
+  return State::finished;
+}
+
+/// What the others say of their buffers; false while one has not come.
+bool ZeroCopy::read_records() {
+  for (; peer_ < ranks_; ++peer_) {
+    if (peer_ == self_) continue;
+    const BufferRecord& record = arena_.block(peer_).buffers[number_ % kStagesAhead];
+    if (!has_come(record.tag.load(std::memory_order_acquire), tag_, peer_)) return false;
+    Peer& one = peer(peer_);
+    one.own = {record.own.load(std::memory_order_relaxed), record.own_name.load(std::memory_order_relaxed)};
+    one.keep = {record.keep.load(std::memory_order_relaxed), record.keep_name.load(std::memory_order_relaxed)};
+  }
+  return true;
+}
+
+/// My share, a piece at a time, so that a failed communicator is noticed before more is written.
+bool ZeroCopy::work() {
+  const Range all = share(self_);
+  while (done_ < all.count) {
+    if (arena_.failed()) return false;
+    const std::size_t piece = std::max<std::size_t>(1, tuning_.chunk_bytes / task_->element);
+    const Range range{all.first + done_, std::min(piece, all.count - done_)};
+    if (!perform(self_, range)) return false;
+    done_ += range.count;
+  }
+  arena_.block(self_).worked.value.store(number_, std::memory_order_release);
+  return true;
+}
+
+/// Any share, as long as there are pieces that nobody has taken.
+bool ZeroCopy::work_on_claims() {
+  ClaimBlock& claims = arena_.claims();
+  const std::uint64_t end = claims_before_ + pieces_;
+  for (std::uint64_t next = claims.taken.value.load(std::memory_order_relaxed); next < end;) {
+    if (arena_.failed()) return false;
+    if (!claims.taken.value.compare_exchange_weak(next, next + 1, std::memory_order_relaxed)) continue;
+    std::uint64_t index = next - claims_before_;
+    int owner = 0;
+    const auto pieces_of = [&](int local) { return (share(local).count + piece_ - 1) / piece_; };
+    for (; index >= pieces_of(owner); ++owner) index -= pieces_of(owner);
+    const Range all = share(owner);
+    const std::size_t skipped = index * piece_;
+    if (!perform(owner, {all.first + skipped, std::min(piece_, all.count - skipped)})) return false;
+    claims.done.value.fetch_add(1, std::memory_order_acq_rel);
+    next = claims.taken.value.load(std::memory_order_relaxed);
+  }
+  return true;
+}
+
+/// Every source of the range is loaded once, every destination stored once. False when a peer is gone.
+bool ZeroCopy::perform(int share, Range range) {
+  const std::size_t element = task_->element, bytes = range.count * element;
+  std::size_t sources = 0, destinations = 0;
+  bool direct = true;
+  for (int local = 0; local < ranks_; ++local) {
+    if (is_source(local, share)) {
+      direct = direct && peer(local).own_at != nullptr;
+      sources_[sources++] = {element_at(peer(local).own_at, range.first, element), with_.raw};
+    }
+    if (is_destination(local, share)) {
+      direct = direct && peer(local).keep_at != nullptr;
+      destinations_[destinations++] = element_at(peer(local).keep_at, range.first, element);
+    }
+  }
+  if (!direct) return perform_through_kernel(share, range);
+  bytes_shown_ += bytes * (destinations - (is_destination(self_, share) ? 1 : 0));
+  if (task_->combines())
+    fold(with_.op, with_.type, {sources_.data(), sources}, {destinations_.data(), destinations}, range.count,
+         with_.finish_ranks);
+  else
+    copy({destinations_.data(), destinations}, sources_[0].data, bytes);
+  return true;
+}
+
+bool ZeroCopy::perform_through_kernel(int share, Range range) {
+  const std::size_t element = task_->element;
+  const std::size_t room = std::max<std::size_t>(1, kPieceBytes / element);  // elements of one piece
+  scratch_.resize((static_cast<std::size_t>(ranks_) + 1) * room * element);
+  const auto remote = [&](int local, bool keep, std::size_t first) {
+    const RemoteBuffer& buffer = keep ? peer(local).keep : peer(local).own;
+    return buffer.address + (first - held(local, keep).first) * element;
+  };
+  while (range.count > 0) {
+    const std::size_t count = std::min(room, range.count), bytes = count * element;
+    // The result is made in this rank's own output if that is a destination, else in scratch.
+    std::byte* made = is_destination(self_, share)
+                          ? element_at(peer(self_).keep_at, range.first, element)
+                          : scratch_.data() + static_cast<std::size_t>(ranks_) * room * element;
+    std::size_t sources = 0;
+    for (int local = 0; local < ranks_; ++local) {
+      if (!is_source(local, share)) continue;
+      const Peer& one = peer(local);
+      const std::byte* value = element_at(one.own_at, range.first, element);
+      if (one.own_at == nullptr) {
+        std::byte* to = task_->combines() ? scratch_.data() + static_cast<std::size_t>(local) * room * element : made;
+        if (!reach_.read(local, to, remote(local, false, range.first), bytes)) return false;
+        value = to;
+      }
+      sources_[sources++] = {value, with_.raw};
+    }
+    if (task_->combines()) {
+      fold(with_.op, with_.type, {sources_.data(), sources}, made, count, with_.finish_ranks);
+    } else if (!is_destination(self_, share)) {
+      made = const_cast<std::byte*>(sources_[0].data);  // only read from here on
+    } else if (sources_[0].data != made) {
+      std::memcpy(made, sources_[0].data, bytes);
+    }
+    for (int turn = 1; turn < ranks_; ++turn) {
+      const int local = (self_ + turn) % ranks_;
+      if (!is_destination(local, share)) continue;
+      const Peer& one = peer(local);
+      // A root whose output is its input has the result already.
+      if (!task_->combines() && is_source(local, share) && one.own.address == one.keep.address) continue;
+      if (one.keep_at != nullptr)
+        std::memcpy(element_at(one.keep_at, range.first, element), made, bytes);
+      else if (!reach_.write(local, remote(local, true, range.first), made, bytes))
+        return false;
+      bytes_shown_ += bytes;
+    }
+    range = {range.first + count, range.count - count};
+  }
+  return true;
+}
+
+}  // namespace collectives

@@ -1,0 +1,76 @@
+// Zero copy: the ranks' buffers are worked on where they are, and nothing is staged.
+//
+// The vector is shared out among the ranks. For its share a rank loads every source once, combines in rank order, and
+// stores the result to every destination: one pass, 2pN bytes for an all-reduce of N bytes over p ranks, which is the
+// floor. Two meetings: all have said where their buffers are; all have done their share. With more ranks than cores the
+// shares are cut into pieces that any rank takes, so that those who run do the work of those who sleep.
+//
+// *Single copy* is the same where buffers are not mapped: the kernel carries a piece between two processes. A gather
+// needs no memory in between then; a reduction takes in one piece per peer, small enough to stay in the cache.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "reduction.hpp"
+#include "shared_memory/arena.hpp"
+#include "shared_memory/host_operands.hpp"
+#include "shared_memory/host_task.hpp"
+#include "shared_memory/reach.hpp"
+
+namespace collectives {
+
+class ZeroCopy {
+ public:
+  ZeroCopy(const Arena&, const Tuning&, const Reach&, bool crowded);
+
+  enum class State { under_way, finished, unreachable };
+  /// Says where this rank's buffers are. `number` counts stages.
+  void start(const HostTask&, const HostOperands&, std::uint64_t number);
+  /// `unreachable`, on every rank alike: some buffer is not mapped and the task is not a single-copy one. Nothing has
+  /// been moved then.
+  State advance();
+  std::uint64_t bytes_shown() const noexcept { return bytes_shown_; }
+
+ private:
+  struct Peer {
+    RemoteBuffer own, keep;
+    std::byte *own_at = nullptr, *keep_at = nullptr;  // of element 0; null where only the kernel reaches
+  };
+  Range held(int local, bool keep) const;
+  Range share(int local) const;
+  bool is_source(int local, int of_share) const;
+  bool is_destination(int local, int of_share) const;
+  bool needed_by_others(int local, bool keep) const;
+  bool read_records();
+  bool work();
+  bool work_on_claims();
+  bool perform(int share, Range);
+  bool perform_through_kernel(int share, Range);
+  Peer& peer(int local) { return peers_[static_cast<std::size_t>(local)]; }
+  const Peer& peer(int local) const { return peers_[static_cast<std::size_t>(local)]; }
+
+  const Arena& arena_;
+  const Tuning& tuning_;
+  const Reach& reach_;
+  const int self_, ranks_;
+  const bool crowded_;
+
+  const HostTask* task_ = nullptr;
+  HostOperands with_;
+  std::uint64_t number_ = 0, tag_ = 0;
+  enum class Phase { meeting, working, leaving } phase_ = Phase::meeting;
+  int peer_ = 0;
+  bool claims_ = false;
+  std::uint64_t claims_before_ = 0, pieces_ = 0;  // pieces of all stages before this one, and of this one
+  std::size_t piece_ = 0;                         // elements
+  std::size_t done_ = 0;                          // elements of my share
+  std::vector<Peer> peers_;
+  std::vector<Source> sources_;
+  std::vector<std::byte*> destinations_;
+  std::vector<std::byte> scratch_;
+  std::uint64_t bytes_shown_ = 0;
+};
+
+}  // namespace collectives

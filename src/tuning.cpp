@@ -1,0 +1,91 @@
+#include "tuning.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "collectives/error.hpp"
+
+namespace collectives {
+namespace {
+
+/// Calls visit(name, field) for every field.
+template <class AnyTuning, class Visit>
+void for_each_field(AnyTuning& tuning, Visit&& visit) {
+  visit("inline_bytes", tuning.inline_bytes);
+  visit("one_shot_bytes", tuning.one_shot_bytes);
+  visit("one_shot_bytes_of_many", tuning.one_shot_bytes_of_many);
+  visit("zero_copy_bytes", tuning.zero_copy_bytes);
+  visit("single_copy_bytes", tuning.single_copy_bytes);
+  visit("streaming_bytes", tuning.streaming_bytes);
+  visit("chunk_bytes", tuning.chunk_bytes);
+  visit("frame_bytes", tuning.frame_bytes);
+  visit("host_latency_us", tuning.host_latency_us);
+  visit("host_us_per_byte", tuning.host_us_per_byte);
+  visit("message_us", tuning.message_us);
+  visit("message_us_per_byte", tuning.message_us_per_byte);
+  visit("wire_us", tuning.wire_us);
+  visit("wire_us_per_byte", tuning.wire_us_per_byte);
+  visit("reduce_us_per_byte", tuning.reduce_us_per_byte);
+}
+
+void write(nlohmann::json& value, std::size_t field) {
+  if (field == Tuning::kNever)
+    value = "never";
+  else
+    value = field;
+}
+void write(nlohmann::json& value, double field) { value = field; }
+
+bool read(const nlohmann::json& value, std::size_t& field) {
+  if (value == "never") {
+    field = Tuning::kNever;
+    return true;
+  }
+  if (!value.is_number_unsigned()) return false;
+  field = value.get<std::size_t>();
+  return true;
+}
+bool read(const nlohmann::json& value, double& field) {
+  if (!value.is_number() || !std::isfinite(value.get<double>()) || value.get<double>() < 0) return false;
+  field = value.get<double>();
+  return true;
+}
+
+}  // namespace
+
+nlohmann::json to_json(const Tuning& tuning) {
+  nlohmann::json object = nlohmann::json::object();
+  for_each_field(tuning, [&](const char* name, const auto& field) { write(object[name], field); });
+  return object;
+}
+
+void read_json(const nlohmann::json& object, Tuning& tuning, std::string_view where) {
+  const auto refuse = [&](const std::string& why) {
+    throw Error(Errc::invalid_argument, fmt::format("tuning in {}: {}", where, why));
+  };
+  if (!object.is_object()) refuse("not a JSON object");
+  std::vector<std::string> known;
+  for_each_field(tuning, [&](const char* name, auto& field) {
+    known.emplace_back(name);
+    if (object.contains(name) && !read(object.at(name), field))
+      refuse(fmt::format("{} is {}, which is no fitting number", name, object.at(name).dump()));
+  });
+  for (const auto& [name, value] : object.items())
+    if (std::find(known.begin(), known.end(), name) == known.end())
+      refuse(fmt::format("unknown field \"{}\"; known: {}", name, fmt::join(known, ", ")));
+  // What memory is laid out by must be there and must not be absurd.
+  for (const auto& [name, bytes, least, most] :
+       {std::tuple{"inline_bytes", tuning.inline_bytes, std::size_t{0}, std::size_t{64 << 10}},
+        {"chunk_bytes", tuning.chunk_bytes, std::size_t{64}, std::size_t{64 << 20}},
+        {"frame_bytes", tuning.frame_bytes, std::size_t{64}, std::size_t{64 << 20}}})
+    if (bytes < least || bytes > most)
+      refuse(fmt::format("{} is {}; it must be from {} to {}", name, bytes, least, most));
+}
+
+}  // namespace collectives

@@ -1,0 +1,16 @@
+// The tuning table as text: what rank 0 tells the others, and what is kept in a file.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string_view>
+
+#include "collectives/plan.hpp"
+
+namespace collectives {
+
+nlohmann::json to_json(const Tuning&);
+/// Reads the fields that are there over `tuning`; "never" stands for Tuning::kNever. Throws Error{invalid_argument}
+/// naming a field that is unknown (with the known ones) or no fitting number; `where` says whose text it is.
+void read_json(const nlohmann::json&, Tuning& tuning, std::string_view where);
+
+}  // namespace collectives

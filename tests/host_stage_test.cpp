@@ -1,0 +1,260 @@
+// Host stages, protocol by protocol: the same random mixture of collectives by ranks that are threads or processes,
+// with and without a core for each, against values that are known. A protocol is forced by its cut-offs in the tuning.
+#include "shared_memory/host_stage.hpp"
+
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace collectives {
+namespace {
+
+struct Setting {
+  const char* name;
+  Tuning tuning;
+  bool processes = false;
+  bool crowded = false;
+  bool mapped = false;  ///< every rank can have pointers to the others' buffers
+};
+
+Tuning tuning_for(HostProtocol protocol) {
+  Tuning tuning;
+  tuning.inline_bytes = protocol == HostProtocol::lines ? 64 << 10 : 0;
+  tuning.one_shot_bytes = tuning.one_shot_bytes_of_many = protocol == HostProtocol::one_shot ? Tuning::kNever : 0;
+  tuning.single_copy_bytes = protocol == HostProtocol::single_copy ? 0 : Tuning::kNever;
+  tuning.zero_copy_bytes = Tuning::kNever;
+  tuning.chunk_bytes = 4096;  // small, so that a vector is many chunks
+  return tuning;
+}
+
+Tuning zero_copy_tuning() {
+  Tuning tuning = tuning_for(HostProtocol::staged);
+  tuning.zero_copy_bytes = 0;
+  return tuning;
+}
+
+std::vector<Setting> settings() {
+  return {
+      {"lines", tuning_for(HostProtocol::lines)},
+      {"lines_of_processes", tuning_for(HostProtocol::lines), true},
+      {"one_shot", tuning_for(HostProtocol::one_shot)},
+      {"one_shot_of_processes", tuning_for(HostProtocol::one_shot), true},
+      {"staged", tuning_for(HostProtocol::staged)},
+      {"staged_of_processes", tuning_for(HostProtocol::staged), true},
+      {"single_copy_of_processes", tuning_for(HostProtocol::single_copy), true},
+      {"zero_copy", zero_copy_tuning(), false, false, true},
+      {"zero_copy_crowded", zero_copy_tuning(), false, true, true},
+      {"zero_copy_of_processes", zero_copy_tuning(), true, false, true},
+      {"zero_copy_crowded_of_processes", zero_copy_tuning(), true, true, true},
+      {"zero_copy_out_of_reach", zero_copy_tuning(), true, false, false},
+      {"everything", Tuning{}, true, false, false},
+      {"everything_mapped", Tuning{}, true, false, true},
+      {"everything_crowded", Tuning{}, true, true, true},
+  };
+}
+
+/// One stage, the same on every rank.
+struct Operation {
+  Step::Kind kind;
+  int only;
+  std::size_t count;
+  bool in_place;
+  std::size_t shift;  ///< bytes by which the buffers miss an alignment of 64
+};
+
+std::vector<Operation> mixture(std::uint64_t seed, int ranks, int length) {
+  std::mt19937_64 random(seed);
+  const auto below = [&](std::uint64_t n) { return static_cast<std::size_t>(random() % n); };
+  constexpr Step::Kind kKinds[] = {Step::Kind::host_all_reduce, Step::Kind::host_reduce_scatter,
+                                   Step::Kind::host_all_gather, Step::Kind::host_barrier};
+  constexpr std::size_t kMost[] = {3, 40, 300, 1500, 1024, 9000, 20000};
+  std::vector<Operation> operations;
+  for (int i = 0; i < length; ++i) {
+    Operation one{kKinds[below(std::size(kKinds))], -1, 1 + below(kMost[below(std::size(kMost))]), below(2) == 0,
+                  4 * below(16)};
+    if ((one.kind == Step::Kind::host_reduce_scatter || one.kind == Step::Kind::host_all_gather) && below(2) == 0)
+      one.only = static_cast<int>(below(static_cast<std::uint64_t>(ranks)));
+    operations.push_back(one);
+  }
+  return operations;
+}
+
+std::int32_t value(std::size_t operation, int rank, std::size_t index) {
+  return static_cast<std::int32_t>(operation * 7919 + static_cast<std::size_t>(rank) * 104729 + index * 31);
+}
+
+constexpr std::size_t kRoom = 20000 * 4 + 4096;  // bytes of a buffer with what surrounds it
+constexpr std::byte kUntouched{0xa5};
+
+/// A stage on one rank: fills its buffers, performs it, and compares every byte of both.
+void perform(HostStage& stage, const Operation& op, std::size_t index, int self, int ranks, std::byte* input,
+             std::byte* output, const std::function<void()>& wait) {
+  const Range whole{0, op.count};
+  std::vector<Rank> owners(static_cast<std::size_t>(ranks));
+  for (int r = 0; r < ranks; ++r) owners[static_cast<std::size_t>(r)] = r;
+  const Parts parts = Parts::equal(whole, op.only < 0 ? ranks : 1);
+  Step step{.kind = op.kind, .finish = true, .keep = Place::output, .parts = parts, .which = owners, .only = op.only};
+  const bool combines = op.kind == Step::Kind::host_all_reduce || op.kind == Step::Kind::host_reduce_scatter;
+  const bool all_want_all = op.kind == Step::Kind::host_all_reduce || op.kind == Step::Kind::host_all_gather;
+  const auto slice = [&](int r) { return op.only < 0 ? parts[r] : r == op.only ? whole : Range{}; };
+
+  std::byte* const in = input + 64 + op.shift;
+  std::byte* const out = op.in_place ? in : output + 64 + op.shift;
+  std::memset(input, static_cast<int>(kUntouched), kRoom);
+  std::memset(output, static_cast<int>(kUntouched), kRoom);
+  const Range mine = combines ? whole : slice(self);
+  for (std::size_t i = mine.first; i < mine.first + mine.count; ++i) {
+    const std::int32_t x = value(index, self, i);
+    std::memcpy(in + i * 4, &x, 4);
+  }
+
+  HostTask task;
+  stage.describe(step, DataType::i32, task);
+  stage.start(task, {.own = in,
+                     .keep = out,
+                     .type = DataType::i32,
+                     .op = ReduceOp::sum,
+                     .finish_ranks = ranks,
+                     .tag = 0x1234567800000000ULL + index + 1});
+  while (!stage.advance()) wait();
+  if (op.kind == Step::Kind::host_barrier) return;
+
+  const Range wanted = all_want_all ? whole : slice(self);
+  int owner = 0;
+  for (std::size_t i = wanted.first; i < wanted.first + wanted.count; ++i) {
+    std::int32_t expected = 0, seen;
+    if (combines) {
+      for (int r = 0; r < ranks; ++r)
+        expected = static_cast<std::int32_t>(static_cast<std::uint32_t>(expected) +
+                                             static_cast<std::uint32_t>(value(index, r, i)));
+    } else {
+      while (i >= slice(owner).first + slice(owner).count) ++owner;
+      expected = value(index, owner, i);
+    }
+    std::memcpy(&seen, out + i * 4, 4);
+    if (seen != expected)
+      throw std::runtime_error("operation " + std::to_string(index) + ", element " + std::to_string(i) + " of " +
+                               std::to_string(op.count) + ": " + std::to_string(seen) + " in place of " +
+                               std::to_string(expected));
+  }
+  const std::byte* const begin = output + 64 + op.shift + wanted.first * 4;
+  for (const std::byte* at = output; at < output + kRoom; ++at)
+    if (!op.in_place && (at < begin || at >= begin + wanted.count * 4) && *at != kUntouched)
+      throw std::runtime_error("operation " + std::to_string(index) + " wrote at " + std::to_string(at - begin) +
+                               " of " + std::to_string(wanted.count * 4) + " bytes");
+}
+
+/// What the ranks of a test share: a page for the words of a failure, and their buffers.
+struct Shared {
+  explicit Shared(int ranks) : bytes(4096 + static_cast<std::size_t>(ranks) * 2 * kRoom) {
+    at = static_cast<std::byte*>(::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  }
+  ~Shared() { ::munmap(at, bytes); }
+  Shared(const Shared&) = delete;
+  Shared& operator=(const Shared&) = delete;
+  char* words() const { return reinterpret_cast<char*>(at); }
+  std::byte* buffer(int rank, int which) const {
+    return at + 4096 + (static_cast<std::size_t>(rank) * 2 + static_cast<std::size_t>(which)) * kRoom;
+  }
+  std::size_t bytes;
+  std::byte* at;
+};
+
+class HostStageConformance : public ::testing::TestWithParam<std::tuple<Setting, int>> {
+ protected:
+  void run(const std::vector<Operation>& operations) {
+    const auto& [setting, ranks] = GetParam();
+    const Shared shared(ranks);
+    const ArenaShape shape{ranks, setting.tuning.inline_bytes, setting.tuning.chunk_bytes, 64};
+    const std::unique_ptr<Arena> first = Arena::create(shape);
+    const std::string invitation = first->invitation();
+
+    const auto rank = [&, &setting = setting, ranks = ranks](int self) {
+      try {
+        std::unique_ptr<Arena> joined;
+        if (self > 0) joined = Arena::join(invitation, shape, self);
+        const Arena& arena = self > 0 ? *joined : *first;
+        const Reach reach(arena, setting.mapped, !setting.mapped && setting.processes);
+        HostStage stage(arena, setting.tuning, reach, setting.crowded);
+        std::vector<std::byte> own(2 * kRoom);
+        std::byte* const in = setting.mapped ? shared.buffer(self, 0) : own.data();
+        std::byte* const out = setting.mapped ? shared.buffer(self, 1) : own.data() + kRoom;
+        const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(100);
+        for (std::size_t i = 0; i < operations.size(); ++i)
+          perform(stage, operations[i], i, self, ranks, in, out, [&] {
+            ::sched_yield();
+            if (std::chrono::steady_clock::now() > until || shared.words()[0] != 0)
+              throw std::runtime_error("operation " + std::to_string(i) + " does not end");
+          });
+      } catch (const std::exception& error) {
+        std::snprintf(shared.words(), 4096, "rank %d: %s", self, error.what());
+      } catch (const TagMismatch& mismatch) {
+        std::snprintf(shared.words(), 4096, "rank %d sees another call's tag of rank %d", self, mismatch.peer);
+      }
+    };
+    if (setting.processes) {
+      std::vector<pid_t> children;
+      for (int self = 1; self < ranks; ++self) {
+        const pid_t child = ::fork();
+        if (child == 0) {
+          rank(self);
+          ::_exit(0);
+        }
+        children.push_back(child);
+      }
+      rank(0);
+      for (const pid_t child : children) {
+        int status = 0;
+        ::waitpid(child, &status, 0);
+        EXPECT_EQ(status, 0);
+      }
+    } else {
+      std::vector<std::jthread> threads;
+      for (int self = 1; self < ranks; ++self) threads.emplace_back(rank, self);
+      rank(0);
+    }
+    EXPECT_STREQ(shared.words(), "");
+  }
+};
+
+constexpr int kOperations = 300;
+
+TEST_P(HostStageConformance, RandomMixture) {
+  run(mixture(std::random_device{}(), std::get<1>(GetParam()), kOperations));
+}
+
+TEST_P(HostStageConformance, RootRunsAheadOfItsReaders) {
+  // Far more one-sided stages than anything has places for, of lengths that take different protocols.
+  std::vector<Operation> operations;
+  for (std::size_t i = 0; i < 3 * kStagesAhead; ++i)
+    operations.push_back({Step::Kind::host_all_gather, 0, 1 + i * 37 % 2000, true, 0});
+  run(operations);
+}
+
+TEST_P(HostStageConformance, ManyContributeToOneWhoIsLate) {
+  std::vector<Operation> operations;
+  for (std::size_t i = 0; i < 3 * kStagesAhead; ++i)
+    operations.push_back({Step::Kind::host_reduce_scatter, 0, 1 + i * 37 % 2000, false, 4});
+  run(operations);
+}
+
+INSTANTIATE_TEST_SUITE_P(Protocols, HostStageConformance,
+                         ::testing::Combine(::testing::ValuesIn(settings()), ::testing::Values(1, 2, 3, 4, 7)),
+                         [](const auto& parameters) {
+                           return std::string(std::get<0>(parameters.param).name) + "_" +
+                                  std::to_string(std::get<1>(parameters.param));
+                         });
+
+}  // namespace
+}  // namespace collectives
