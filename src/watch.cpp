@@ -31,8 +31,6 @@ void copy_text(char* to, std::size_t room, std::string_view text) {
 Watch::Watch(const Seat& seat, Arena& arena, Wire* wire)
     : seat_(seat), arena_(arena), wire_(wire), remote_(seat.world.members.size()) {}
 
-Watch::~Watch() { arena_.block(arena_.self()).departed.value.store(1, std::memory_order_release); }
-
 std::string Watch::operation(const Call& call) {
   std::string text = fmt::format("{} #{}", to_string(call.signature.collective), call.sequence);
   if (!call.name.empty()) text += fmt::format(" ({})", call.name);

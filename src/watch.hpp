@@ -30,8 +30,6 @@ class Watch {
   };
 
   Watch(const Seat& seat, Arena& arena, Wire* wire);
-  /// Leaves in good order: others need not take this for a death.
-  ~Watch();
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
 
