@@ -33,8 +33,9 @@ class Watch {
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
 
-  /// Publishes the arrival record of a call this rank enters.
-  void arrive(const Call&) noexcept;
+  /// Publishes the arrival record of a call this rank enters. Throws when a peer is lost: a call that waits for nobody,
+  /// as a broadcast's root may, would not notice.
+  void arrive(const Call&);
   void complete(std::uint64_t sequence) noexcept;
 
   /// Throws the communicator's failure if it has one. One load while it has none.
@@ -78,7 +79,8 @@ class Watch {
   Wire* wire_;
   bool failure_told_ = false;      // to the other hosts
   std::uint64_t record_told_ = 0;  // sequence number of the record last sent there
-  std::chrono::steady_clock::time_point arrived_at_{}, lost_looked_{};
+  std::chrono::steady_clock::time_point arrived_at_{};
+  std::chrono::nanoseconds lost_looked_{};
   std::vector<Remote> remote_;  // newest record of ranks of other hosts, if they have sent one
 };
 

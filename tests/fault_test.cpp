@@ -256,6 +256,31 @@ TEST(Departure, OfARankIsReportedToThoseWhoNeedIt) {
   });
 }
 
+TEST(Departure, IsNoticedByARootThatWaitsForNobody) {
+  std::atomic<bool> left{false}, noticed{false};
+  run_ranks(3, [&](Bootstrap& bootstrap) {
+    {
+      Communicator comm(bootstrap);
+      auto data = floats(8);
+      comm.broadcast(data, 0);
+      if (comm.rank() == 0) {
+        while (!left) std::this_thread::yield();
+        std::this_thread::sleep_for(50ms);  // it does not look at every call
+        const auto error = error_of([&] { comm.broadcast(data, 0); });
+        noticed = true;
+        ASSERT_TRUE(error);
+        EXPECT_EQ(error->code(), Errc::peer_lost);
+        EXPECT_EQ(error->peer(), 1);
+        EXPECT_TRUE(contains(error, "broadcast #2: rank 1 was lost")) << error->what();
+      } else if (comm.rank() == 2) {
+        while (!noticed) std::this_thread::yield();
+        EXPECT_EQ(error_of([&] { comm.broadcast(data, 0); })->peer(), 1);
+      }
+    }
+    if (bootstrap.rank() == 1) left = true;
+  });
+}
+
 TEST(Departure, AfterTheLastCallIsNoError) {
   for (int lap = 0; lap < 20; ++lap)
     run_communicators(4, [](Communicator& comm) {
