@@ -1,8 +1,6 @@
 // From the call to the wire, hop 1: the public functions, which name what is asked and pass it on.
 #include "collectives/communicator.hpp"
 
-#include <fmt/format.h>
-
 #include <utility>
 
 #include "communicator_impl.hpp"
@@ -115,9 +113,7 @@ Work Communicator::barrier_async(const Options& options) {
 
 Group Communicator::group() { return Group(*this); }
 
-void Communicator::abort(std::string_view reason) noexcept {
-  impl_->watch->raise(Errc::aborted, rank(), "abort", fmt::format("aborted by rank {}: {}", rank(), reason));
-}
+void Communicator::abort(std::string_view reason) noexcept { impl_->watch->abort(reason); }
 
 void Communicator::progress() { impl_->progress(); }
 

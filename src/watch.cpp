@@ -120,6 +120,12 @@ void Watch::raise(Errc code, Rank peer, std::string_view operation, std::string_
   block.state.store(2, std::memory_order_release);
 }
 
+void Watch::abort(std::string_view reason) noexcept {
+  const Rank self = seat_.world.self;
+  raise(Errc::aborted, self, "abort", fmt::format("aborted by rank {}: {}", self, reason));
+  if (wire_ != nullptr && wire_->posts_from_any_thread()) tell_failure();
+}
+
 void Watch::throw_failure() {
   AbortBlock& block = arena_.abort_block();
   // Whoever is writing the failure needs microseconds, unless it dies just then.
@@ -127,10 +133,7 @@ void Watch::throw_failure() {
   while (block.state.load(std::memory_order_acquire) == 1 && Clock::now() < patience) ::sched_yield();
   if (block.state.load(std::memory_order_acquire) != 2)
     throw Error(Errc::peer_lost, "a rank was lost while it reported a failure", seat_.world.self);
-  if (wire_ != nullptr && !failure_told_) {
-    failure_told_ = true;
-    tell_hosts(fmt::format("A {} {}\n{}\n{}", block.code, block.peer, block.operation, block.text));
-  }
+  if (wire_ != nullptr) tell_failure();
   throw Error(static_cast<Errc>(block.code), block.text, seat_.world.self, block.peer, block.operation);
 }
 
@@ -238,6 +241,12 @@ void Watch::look_for_lost(const Call& call) {
 }
 
 // ---- between hosts ----
+
+void Watch::tell_failure() noexcept {
+  const AbortBlock& block = arena_.abort_block();
+  if (block.state.load(std::memory_order_acquire) != 2 || failure_told_.exchange(true)) return;
+  tell_hosts(fmt::format("A {} {}\n{}\n{}", block.code, block.peer, block.operation, block.text));
+}
 
 void Watch::tell_hosts(std::string_view text) noexcept {
   for (const Rank rank : seat_.world.members)

@@ -6,6 +6,7 @@
 // the abort block of the arena and, between hosts, over the control channel, so every rank throws the same error.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <string>
@@ -49,6 +50,9 @@ class Watch {
 
   /// Makes a failure known to all; the first one stands. Does not throw.
   void raise(Errc code, Rank peer, std::string_view operation, std::string_view text) noexcept;
+  /// The same from any thread, for a rank that may make no call afterwards: the other hosts hear it at once where the
+  /// wire allows, otherwise from the first local rank that is in a call.
+  void abort(std::string_view reason) noexcept;
   /// A tag of `call` was not as expected: names who passed what. Throws.
   [[noreturn]] void raise_mismatch(const Call& call, Rank peer);
   /// The deadline of `call` has passed after `waited`. Throws.
@@ -71,14 +75,15 @@ class Watch {
   std::vector<Arrived> arrived(const Call& call) const;
   void look_for_mismatch(const Call& call);
   void look_for_lost(const Call& call);
+  void tell_failure() noexcept;
   void tell_hosts(std::string_view text) noexcept;
   void poll_control();
 
   const Seat& seat_;
   Arena& arena_;
   Wire* wire_;
-  bool failure_told_ = false;      // to the other hosts
-  std::uint64_t record_told_ = 0;  // sequence number of the record last sent there
+  std::atomic<bool> failure_told_ = false;  // to the other hosts
+  std::uint64_t record_told_ = 0;           // sequence number of the record last sent there
   std::chrono::steady_clock::time_point arrived_at_{};
   std::chrono::nanoseconds lost_looked_{};
   std::vector<Remote> remote_;  // newest record of ranks of other hosts, if they have sent one

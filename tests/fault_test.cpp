@@ -321,6 +321,25 @@ TEST(Abort, FromAnyThreadReachesEveryRank) {
               {.timeout = 20s});
 }
 
+TEST(Abort, ByARankThatMakesNoMoreCallsReachesTheOtherHosts) {
+  std::atomic<int> told{0};
+  run_hosts(kTwoHosts,
+            [&](Communicator& comm) {
+              comm.barrier();
+              if (comm.rank() >= 2) {
+                const auto error = error_of([&] { reduce_floats(comm, 10); });
+                ++told;
+                ASSERT_TRUE(error);
+                EXPECT_EQ(error->code(), Errc::aborted);
+                EXPECT_TRUE(contains(error, "aborted by rank 1: no data")) << error->what();
+              } else {
+                if (comm.rank() == 1) comm.abort("no data");
+                while (told < 2) std::this_thread::sleep_for(1ms);
+              }
+            },
+            {.timeout = 5s});
+}
+
 TEST(Abort, FailsEveryPendingOperationAndEveryLaterCall) {
   std::atomic<int> issued{0};
   run_communicators(3, [&](Communicator& comm) {

@@ -160,6 +160,8 @@ class COLLECTIVES_EXPORT Communicator {
 
   /// Fails every operation of this communicator, under way and to come, on every rank, with Error{aborted} and
   /// `reason`. Within a second on ranks that are in a call, on the others at their next call. From any thread.
+  /// Between hosts over an MPI without MPI_THREAD_MULTIPLE the second begins when a rank of this host is next in a call
+  /// or destroys the communicator: abort() itself may not call MPI.
   void abort(std::string_view reason) noexcept;
 
   /// Moves unfinished asynchronous operations on, without waiting.
