@@ -73,11 +73,13 @@ class Watch {
   Standing standing(Rank rank, std::uint64_t sequence, Signature& signature) const;
   bool record_of(int local, std::uint64_t sequence, Signature& signature) const;
   std::vector<Arrived> arrived(const Call& call) const;
+  std::chrono::nanoseconds gathering_time() const noexcept;
   void look_for_mismatch(const Call& call);
   void look_for_lost(const Call& call);
   void tell_failure() noexcept;
   void tell_hosts(std::string_view text) noexcept;
   void poll_control();
+  void tell_records();
 
   const Seat& seat_;
   Arena& arena_;
