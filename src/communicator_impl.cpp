@@ -123,6 +123,19 @@ std::shared_ptr<const PlannedCall> Communicator::Impl::plan(const Call& call, co
   return last_ = planned;
 }
 
+std::shared_ptr<const PlannedCall> Communicator::Impl::plan_of(Collective collective, std::size_t count, DataType type,
+                                                               ReduceOp op, const Options& options) {
+  const Call call{
+      .collective = collective, .input = {nullptr, count, type}, .output = {nullptr, count, type}, .op = op};
+  check_vocabulary(call, rank());
+  return plan(call, options);
+}
+
+std::uint64_t Communicator::Impl::bytes_sent() {
+  const auto lock = guard();
+  return executor->bytes_sent();
+}
+
 // ---- issuing ----
 
 std::unique_lock<std::mutex> Communicator::Impl::guard() {

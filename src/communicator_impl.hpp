@@ -36,6 +36,9 @@ struct Communicator::Impl final : private Unfinished::Member {
   bool test(Work::State& state);
   void progress();
   std::shared_ptr<const PlannedCall> plan(const Call& call, const Options& options);
+  /// Of a call that is not made: there is no memory to check.
+  std::shared_ptr<const PlannedCall> plan_of(Collective, std::size_t count, DataType, ReduceOp, const Options& options);
+  std::uint64_t bytes_sent();
 
   // What is fixed at construction.
   Settings settings;

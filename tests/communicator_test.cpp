@@ -6,10 +6,12 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdio>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "collectives/version.hpp"
 #include "support/hosts.hpp"
 #include "support/ranks.hpp"
 
@@ -156,6 +158,18 @@ TEST(ProgressThread, FinishesWorkWhileTheProgramComputes) {
                         }
                         EXPECT_EQ(data, std::vector<float>(20'000, 3.f));
                       }
+                    },
+                    {.progress_thread = true});
+}
+
+TEST(ProgressThread, CountsTheBytesItSends) {
+  run_communicators(2,
+                    [](Communicator& comm) {
+                      std::vector<float> data(200'000, 1.f);
+                      Work work = comm.all_reduce_async(data, data, ReduceOp::sum, {.backend = "ring"});
+                      while (comm.bytes_sent() < data.size() * sizeof(float)) std::this_thread::yield();
+                      work.wait();
+                      EXPECT_EQ(comm.bytes_sent(), data.size() * sizeof(float));
                     },
                     {.progress_thread = true});
 }
@@ -371,6 +385,13 @@ TEST(Communicator, SaysWhatItIs) {
     EXPECT_EQ(comm.plan(Collective::all_reduce, 1000, DataType::f32, ReduceOp::sum, {.backend = "ring"}).backend,
               "ring");
   });
+}
+
+TEST(Communicator, IsOfAVersion) {
+  const std::string text(version());
+  int major = -1, minor = -1, patch = -1, read = 0;
+  EXPECT_EQ(std::sscanf(text.c_str(), "%d.%d.%d%n", &major, &minor, &patch, &read), 3) << text;
+  EXPECT_EQ(static_cast<std::size_t>(read), text.size()) << text;
 }
 
 TEST(Communicator, CountsTheBytesItSends) {

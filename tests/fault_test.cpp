@@ -3,7 +3,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
+#include <bit>
 #include <chrono>
 #include <csignal>
 #include <optional>
@@ -403,6 +405,15 @@ TEST(BadArguments, SendNothingAndLeaveTheCommunicatorGood) {
     refused("i32 has no pre_scaled_sum", [&] {
       std::vector<int> ints(4);
       comm.all_reduce(ints, ReduceOp::pre_scaled_sum(2));
+    });
+    refused("no such type: 99", [&] { comm.all_reduce(Buffer(four.data(), 4, static_cast<DataType>(99))); });
+    refused("no such type: 99", [&] { comm.broadcast(Buffer(four.data(), 4, static_cast<DataType>(99)), 0); });
+    refused("no such type: 99", [&] { comm.explain(Collective::all_reduce, 4, static_cast<DataType>(99)); });
+    refused("no such collective", [&] { comm.plan(static_cast<Collective>(99), 4, DataType::f32); });
+    refused("no such op: 99", [&] {
+      auto op = std::bit_cast<std::array<unsigned char, sizeof(ReduceOp)>>(ReduceOp::sum);
+      op[0] = 99;  // its kind
+      comm.all_reduce(four, std::bit_cast<ReduceOp>(op));
     });
     refused("overflow", [&] {
       const std::size_t huge = ~std::size_t{0} / 2;
