@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
+#include "collectives/version.hpp"
 #include "collectives_bench_statistics.hpp"
 
 namespace collectives::bench {
@@ -95,7 +96,7 @@ Setting describe(const Communicator& comm, const std::string& mpi, int argc, con
   setting.host = host;
   setting.ranks = to_string(comm.topology());
   setting.transport = comm.transport();
-  setting.library = "collectives " COLLECTIVES_VERSION;
+  setting.library = fmt::format("collectives {}", version());
   setting.mpi = mpi;
   setting.compiler = COLLECTIVES_COMPILER;
   setting.date = fmt::format("{:%Y-%m-%d %H:%M:%S} UTC", fmt::gmtime(std::time(nullptr)));

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <iterator>
 #include <limits>
 #include <string>
 #include <vector>
@@ -32,7 +33,17 @@ bool overlap(const void* a, std::size_t a_bytes, const void* b, std::size_t b_by
 
 }  // namespace
 
+void check_vocabulary(const Call& call, Rank rank) {
+  if (static_cast<std::size_t>(call.collective) >= std::size(kCollectives)) refuse(call, rank, "no such collective");
+  for (const DataType type : {call.input.type, call.output.type})
+    if (static_cast<std::size_t>(type) >= std::size(kDataTypes))
+      refuse(call, rank, fmt::format("no such type: {}", static_cast<int>(type)));
+  if (call.op.kind() > ReduceOp::Kind::user)
+    refuse(call, rank, fmt::format("no such op: {}", static_cast<int>(call.op.kind())));
+}
+
 void check_arguments(const Call& call, Rank rank, int size) {
+  check_vocabulary(call, rank);
   const auto p = static_cast<std::size_t>(size);
   const auto self = static_cast<std::size_t>(rank);
   const auto bad = [&](const std::string& why) { refuse(call, rank, why); };

@@ -22,8 +22,12 @@ struct Call {
   std::uint64_t layout = 0;  ///< of a fused group: hash of the counts of its tensors
 };
 
-/// Throws Error{invalid_argument} when rank `rank` of `size` ranks may not call so: null with elements, counts that do
-/// not fit, types that differ, an op the type has not, a root out of range, overlap without being in place, overflow.
+/// Throws Error{invalid_argument} for a collective, type or op that no enumerator names.
+void check_vocabulary(const Call& call, Rank rank);
+
+/// Throws Error{invalid_argument} when rank `rank` of `size` ranks may not call so: unknown type or op, null with
+/// elements, counts that do not fit, types that differ, an op the type has not, a root out of range, overlap without
+/// being in place, overflow.
 void check_arguments(const Call& call, Rank rank, int size);
 
 /// What the ranks compare. Throws Error{invalid_argument} for an unknown backend, listing the known ones.

@@ -1,8 +1,6 @@
 // From the call to the wire, hop 1: the public functions, which name what is asked and pass it on.
 #include "collectives/communicator.hpp"
 
-#include <fmt/format.h>
-
 #include <utility>
 
 #include "communicator_impl.hpp"
@@ -30,7 +28,7 @@ int Communicator::size() const noexcept { return impl_->size(); }
 const Topology& Communicator::topology() const noexcept { return impl_->meeting.topology; }
 const Tuning& Communicator::tuning() const noexcept { return impl_->meeting.tuning; }
 std::string_view Communicator::transport() const noexcept { return impl_->transport_name; }
-std::uint64_t Communicator::bytes_sent() const noexcept { return impl_->executor->bytes_sent(); }
+std::uint64_t Communicator::bytes_sent() const noexcept { return impl_->bytes_sent(); }
 
 void Communicator::all_reduce(ConstBuffer input, Buffer output, ReduceOp op, const Options& options) {
   impl_->run({.collective = Collective::all_reduce, .input = input, .output = output, .op = op}, options);
@@ -115,24 +113,18 @@ Work Communicator::barrier_async(const Options& options) {
 
 Group Communicator::group() { return Group(*this); }
 
-void Communicator::abort(std::string_view reason) noexcept {
-  impl_->watch->raise(Errc::aborted, rank(), "abort", fmt::format("aborted by rank {}: {}", rank(), reason));
-}
+void Communicator::abort(std::string_view reason) noexcept { impl_->watch->abort(reason); }
 
 void Communicator::progress() { impl_->progress(); }
 
 Plan Communicator::plan(Collective collective, std::size_t count, DataType type, ReduceOp op,
                         const Options& options) const {
-  const Call call{
-      .collective = collective, .input = {nullptr, count, type}, .output = {nullptr, count, type}, .op = op};
-  return impl_->plan(call, options)->plan;
+  return impl_->plan_of(collective, count, type, op, options)->plan;
 }
 
 std::string Communicator::explain(Collective collective, std::size_t count, DataType type, ReduceOp op,
                                   const Options& options) const {
-  const Call call{
-      .collective = collective, .input = {nullptr, count, type}, .output = {nullptr, count, type}, .op = op};
-  const auto planned = impl_->plan(call, options);
+  const auto planned = impl_->plan_of(collective, count, type, op, options);
   return collectives::explain(planned->plan, planned->request, topology());
 }
 

@@ -59,6 +59,7 @@ Communicator::Impl::Impl(Bootstrap& bootstrap, const CommunicatorOptions& option
 }
 
 Communicator::Impl::~Impl() {
+  if (unfinished_ != nullptr) unfinished_->remove(*this);
   if (progress_thread_.joinable()) {
     {
       const std::lock_guard lock(mutex_);
@@ -125,10 +126,31 @@ std::shared_ptr<const PlannedCall> Communicator::Impl::plan(const Call& call, co
   return last_ = planned;
 }
 
+std::shared_ptr<const PlannedCall> Communicator::Impl::plan_of(Collective collective, std::size_t count, DataType type,
+                                                               ReduceOp op, const Options& options) {
+  const Call call{
+      .collective = collective, .input = {nullptr, count, type}, .output = {nullptr, count, type}, .op = op};
+  check_vocabulary(call, rank());
+  return plan(call, options);
+}
+
+std::uint64_t Communicator::Impl::bytes_sent() {
+  const auto lock = guard();
+  return executor->bytes_sent();
+}
+
 // ---- issuing ----
 
 std::unique_lock<std::mutex> Communicator::Impl::guard() {
+  if (unfinished_ != nullptr) take_over();
   return threaded_ ? std::unique_lock(mutex_) : std::unique_lock<std::mutex>();
+}
+
+void Communicator::Impl::take_over() {
+  if (unfinished_ != nullptr && unfinished_.get() == Unfinished::of_this_thread()) return;
+  if (unfinished_ != nullptr) unfinished_->remove(*this);
+  unfinished_ = Unfinished::make_for_this_thread();
+  if (unfinished_ != nullptr) unfinished_->add(*this);
 }
 
 std::shared_ptr<Work::State> Communicator::Impl::new_state(const Call& call, const Options& options,
@@ -179,6 +201,7 @@ std::shared_ptr<Work::State> Communicator::Impl::issue(const Call& call, const O
   auto lock = guard();
   if (failure_ != nullptr) std::rethrow_exception(failure_);
   auto state = new_state(call, options, plan(call, options));
+  if (!threaded_) take_over();
   queue_.push(state);
   advance_queue();
   if (threaded_ && !state->finished()) work_to_do_.notify_one();
@@ -240,45 +263,56 @@ void Communicator::Impl::fail_all(std::exception_ptr error) noexcept {
   queue_.clear();
 }
 
-/// The slow path of every wait: failures, lost peers, the stall report, the deadline.
-void Communicator::Impl::look(State& state) {
+/// The slow path of every wait: failures, lost peers, the stall report, the deadline of the oldest operation.
+void Communicator::Impl::look() noexcept {
+  State& state = queue_.front();
   const Watch::Call call{state.sequence, state.call->signature, state.name};
-  watch->look(call);
-  const auto now = Clock::now();
-  if (state.issued == Clock::time_point{}) state.issued = now;
-  const auto waited = now - state.issued;
-  if (waited >= state.timeout) watch->raise_timeout(call, waited);
-  if (!state.stall_reported && waited >= settings.stall_report) {
-    state.stall_reported = true;
-    log_warning(rank(), "{} has waited for {:.0f} s: {}", Watch::operation(call),
-                std::chrono::duration<double>(waited).count(), watch->missing_text(call));
+  try {
+    watch->look(call);
+    const auto now = Clock::now();
+    if (state.issued == Clock::time_point{}) state.issued = now;
+    const auto waited = now - state.issued;
+    if (waited >= state.timeout) watch->raise_timeout(call, waited);
+    if (!state.stall_reported && waited >= settings.stall_report) {
+      state.stall_reported = true;
+      log_warning(rank(), "{} has waited for {:.0f} s: {}", Watch::operation(call),
+                  std::chrono::duration<double>(waited).count(), watch->missing_text(call));
+    }
+  } catch (...) {
+    fail_all(std::current_exception());
   }
 }
 
 void Communicator::Impl::drive(State& state, Deadline until, std::unique_lock<std::mutex>& lock) {
   Waiter waiter(meeting.crowded);
   std::uint64_t moves = executor->moves();
-  while (!state.finished()) {
+  for (;;) {
     if (lock.owns_lock()) {  // let the other thread have a turn
       lock.unlock();
       lock.lock();
       if (state.finished()) return;
     }
-    if (waiter.pause()) {
-      try {
-        look(queue_.front());
-      } catch (...) {
-        fail_all(std::current_exception());
-        return;
-      }
+    const bool due = waiter.pause();
+    if (due) {
+      look();
       if (until.passed()) return;
     }
     advance_queue();
-    if (executor->moves() != moves) {
-      moves = executor->moves();
-      waiter.progressed();
-    }
+    if (state.finished()) return;
+    const bool others_moved = others_move_on(due);
+    if (executor->moves() != std::exchange(moves, executor->moves()) || others_moved) waiter.progressed();
   }
+}
+
+bool Communicator::Impl::move_on(bool due) noexcept {
+  const std::uint64_t moves = executor->moves();
+  if (!advance_queue() && due) look();
+  return executor->moves() != moves;
+}
+
+bool Communicator::Impl::others_move_on(bool due) noexcept {
+  Unfinished* others = Unfinished::of_this_thread();
+  return others != nullptr && others->move_on(*this, due);
 }
 
 bool Communicator::Impl::wait(State& state, Deadline until) {
@@ -298,13 +332,11 @@ void Communicator::Impl::progress() {
   auto lock = guard();
   if (advance_queue()) return;
   const auto now = Clock::now();
-  if (now - looked_ < std::chrono::milliseconds(1)) return;
+  const bool due = now - looked_ >= std::chrono::milliseconds(1);
+  others_move_on(due);
+  if (!due) return;
   looked_ = now;
-  try {
-    look(queue_.front());
-  } catch (...) {
-    fail_all(std::current_exception());
-  }
+  look();
 }
 
 /// The progress thread: moves operations on while the program computes.
@@ -319,12 +351,7 @@ void Communicator::Impl::serve() {
       lock.unlock();
       const bool due = waiter.pause();
       lock.lock();
-      if (!due || queue_.empty()) continue;
-      try {
-        look(queue_.front());
-      } catch (...) {
-        fail_all(std::current_exception());
-      }
+      if (due && !queue_.empty()) look();
     }
   }
 }

@@ -16,12 +16,13 @@
 #include "meet.hpp"
 #include "operation.hpp"
 #include "shared_memory/reach.hpp"
+#include "unfinished.hpp"
 #include "wait.hpp"
 #include "watch.hpp"
 
 namespace collectives {
 
-struct Communicator::Impl {
+struct Communicator::Impl final : private Unfinished::Member {
   Impl(Bootstrap& bootstrap, const CommunicatorOptions& options);
   ~Impl();
   Impl(const Impl&) = delete;
@@ -36,6 +37,9 @@ struct Communicator::Impl {
   bool test(Work::State& state);
   void progress();
   std::shared_ptr<const PlannedCall> plan(const Call& call, const Options& options);
+  /// Of a call that is not made: there is no memory to check.
+  std::shared_ptr<const PlannedCall> plan_of(Collective, std::size_t count, DataType, ReduceOp, const Options& options);
+  std::uint64_t bytes_sent();
 
   // What is fixed at construction.
   Settings settings;
@@ -54,14 +58,19 @@ struct Communicator::Impl {
  private:
   using State = Work::State;
 
-  /// Held by whoever moves operations on; a real lock only when a progress thread might be that someone.
+  /// Held by whoever moves operations on; a real lock only when a progress thread might be that someone. Where no
+  /// progress thread is, operations under way are from now on this thread's to move on.
   std::unique_lock<std::mutex> guard();
+  void take_over();
   std::shared_ptr<State> new_state(const Call& call, const Options& options,
                                    std::shared_ptr<const PlannedCall> planned);
   void begin(State& state);
   /// Moves the head of the queue on; true when the queue is empty. Does not throw: failures go to the operations.
   bool advance_queue() noexcept;
-  void look(State& state);
+  bool move_on(bool due) noexcept override;
+  /// Moves on what else this thread has left unfinished; true when something moved.
+  bool others_move_on(bool due) noexcept;
+  void look() noexcept;
   void fail_all(std::exception_ptr error) noexcept;
   void drive(State& state, Deadline until, std::unique_lock<std::mutex>& lock);
   void serve();
@@ -106,6 +115,7 @@ struct Communicator::Impl {
   std::chrono::steady_clock::time_point looked_{};
   std::exception_ptr failure_;
 
+  std::shared_ptr<Unfinished> unfinished_;  // the list this communicator is on, if it is on one
   bool threaded_ = false;
   std::mutex mutex_;
   std::condition_variable work_to_do_;

@@ -21,7 +21,8 @@ void Waiter::yield() noexcept { ::sched_yield(); }
 
 bool Waiter::pause_with_clock() noexcept {
   const auto now = Clock::now();
-  if (started_ == Clock::time_point{}) started_ = looked_ = now;
+  if (started_ == Clock::time_point{}) started_ = now;
+  if (looked_ == Clock::time_point{}) looked_ = now;
   const auto waited = now - started_;
   if (waited > kYield) {
     const auto sleep = std::min<std::chrono::nanoseconds>(waited / 8, kLongestSleep);

@@ -23,11 +23,8 @@ class Waiter {
     crowded_ ? yield() : relax();
     return false;
   }
-  /// What was waited for has happened: the next pause() begins a new wait.
-  void progressed() noexcept {
-    turns_ = 0;
-    started_ = {};
-  }
+  /// Something has moved: the next pause() begins a new wait. Looks stay due every millisecond all the same.
+  void progressed() noexcept { started_ = {}; }
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -1,11 +1,14 @@
 #include "watch.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sched.h>
+#include <time.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <sstream>
 
 #include "text.hpp"
 
@@ -15,10 +18,17 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kLookForLostEvery = 10ms;  // a system call per peer
-constexpr auto kTellRecordAfter = 100ms;  // a call this late tells the other hosts what it is
-constexpr auto kGatherRecords = 50ms;     // how long a mismatch waits for the records of stragglers
-constexpr auto kGatherRemoteRecords = 500ms;
+constexpr auto kLookForLostEvery = 10ms;      // a system call per peer
+constexpr auto kTellRecordAfter = 100ms;      // a call this late tells the other hosts what it is
+constexpr auto kGatherRecords = 50ms;         // how long a mismatch waits for the records of stragglers
+constexpr auto kGatherRemoteRecords = 500ms;  // and of other hosts: time enough for them to tell, look and be heard
+
+/// To a few milliseconds, in a few nanoseconds: cheap enough for every call.
+std::chrono::nanoseconds coarse_now() noexcept {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+  return std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
+}
 
 void copy_text(char* to, std::size_t room, std::string_view text) {
   const std::size_t bytes = std::min(room - 1, text.size());
@@ -31,15 +41,13 @@ void copy_text(char* to, std::size_t room, std::string_view text) {
 Watch::Watch(const Seat& seat, Arena& arena, Wire* wire)
     : seat_(seat), arena_(arena), wire_(wire), remote_(seat.world.members.size()) {}
 
-Watch::~Watch() { arena_.block(arena_.self()).departed.value.store(1, std::memory_order_release); }
-
 std::string Watch::operation(const Call& call) {
   std::string text = fmt::format("{} #{}", to_string(call.signature.collective), call.sequence);
   if (!call.name.empty()) text += fmt::format(" ({})", call.name);
   return text;
 }
 
-void Watch::arrive(const Call& call) noexcept {
+void Watch::arrive(const Call& call) {
   RankBlock& mine = arena_.block(arena_.self());
   ArrivalRecord& record = mine.records[call.sequence % kRecords];
   const SignatureWords words = pack(call.signature);
@@ -49,6 +57,7 @@ void Watch::arrive(const Call& call) noexcept {
   record.sequence.store(call.sequence, std::memory_order_release);
   mine.arrived.value.store(call.sequence, std::memory_order_release);
   if (wire_ != nullptr) arrived_at_ = Clock::now();
+  look_for_lost(call);
 }
 
 void Watch::complete(std::uint64_t sequence) noexcept {
@@ -113,6 +122,12 @@ void Watch::raise(Errc code, Rank peer, std::string_view operation, std::string_
   block.state.store(2, std::memory_order_release);
 }
 
+void Watch::abort(std::string_view reason) noexcept {
+  const Rank self = seat_.world.self;
+  raise(Errc::aborted, self, "abort", fmt::format("aborted by rank {}: {}", self, reason));
+  if (wire_ != nullptr && wire_->posts_from_any_thread()) tell_failure();
+}
+
 void Watch::throw_failure() {
   AbortBlock& block = arena_.abort_block();
   // Whoever is writing the failure needs microseconds, unless it dies just then.
@@ -120,27 +135,17 @@ void Watch::throw_failure() {
   while (block.state.load(std::memory_order_acquire) == 1 && Clock::now() < patience) ::sched_yield();
   if (block.state.load(std::memory_order_acquire) != 2)
     throw Error(Errc::peer_lost, "a rank was lost while it reported a failure", seat_.world.self);
-  if (wire_ != nullptr && !failure_told_) {
-    failure_told_ = true;
-    tell_hosts(fmt::format("A {} {}\n{}\n{}", block.code, block.peer, block.operation, block.text));
-  }
+  if (wire_ != nullptr) tell_failure();
   throw Error(static_cast<Errc>(block.code), block.text, seat_.world.self, block.peer, block.operation);
 }
 
 void Watch::raise_mismatch(const Call& call, Rank peer) {
   // The peer's record is there: it was published before the data that gave the mismatch away. Others may be
   // microseconds behind; the error is better with them in it.
-  const bool remote = wire_ != nullptr && seat_.host_of(peer) != seat_.grid.host;
-  const auto patience = Clock::now() + (remote ? kGatherRemoteRecords : kGatherRecords);
-  arrived_at_ = {};
-  std::vector<Arrived> ranks;
-  for (;;) {
+  arrived_at_ = {};  // the other hosts should know this rank's at once
+  for (const auto patience = Clock::now() + gathering_time(); Clock::now() < patience; ::sched_yield()) {
+    listen();
     look_for_mismatch(call);  // throws when the records show who passed what
-    ranks = arrived(call);
-    if (Clock::now() >= patience) break;
-    if (wire_ != nullptr) poll_control();
-    check();
-    ::sched_yield();
   }
   const std::string op = operation(call);
   raise(Errc::mismatch, peer, op,
@@ -179,6 +184,10 @@ void Watch::listen() {
   check();
 }
 
+std::chrono::nanoseconds Watch::gathering_time() const noexcept {
+  return wire_ == nullptr ? kGatherRecords : kGatherRemoteRecords;
+}
+
 void Watch::look_for_mismatch(const Call& call) {
   const std::uint64_t mine = make_tag(call.sequence, call.signature);
   const auto disagrees = [&](Rank rank) {
@@ -188,13 +197,12 @@ void Watch::look_for_mismatch(const Call& call) {
   };
   const auto odd = std::find_if(seat_.world.members.begin(), seat_.world.members.end(), disagrees);
   if (odd == seat_.world.members.end()) return;
-  // Give those who are on their way a moment, so that the error can say who is in the majority.
+  // Give those who are on their way a moment, so that the error can say who passed what, and who is in the majority.
+  arrived_at_ = {};
   std::vector<Arrived> ranks = arrived(call);
-  for (const auto patience = Clock::now() + kGatherRecords;
-       ranks.size() < seat_.world.members.size() && Clock::now() < patience;) {
-    ::sched_yield();
-    if (wire_ != nullptr) poll_control();
-    check();
+  for (const auto patience = Clock::now() + gathering_time();
+       ranks.size() < seat_.world.members.size() && Clock::now() < patience; ::sched_yield()) {
+    listen();
     ranks = arrived(call);
   }
   const std::string op = operation(call);
@@ -210,7 +218,7 @@ void Watch::look_for_mismatch(const Call& call) {
 }
 
 void Watch::look_for_lost(const Call& call) {
-  const auto now = Clock::now();
+  const auto now = coarse_now();
   if (now - lost_looked_ < kLookForLostEvery) return;
   lost_looked_ = now;
   const Peers here = seat_.grid.here();
@@ -231,6 +239,12 @@ void Watch::look_for_lost(const Call& call) {
 }
 
 // ---- between hosts ----
+
+void Watch::tell_failure() noexcept {
+  const AbortBlock& block = arena_.abort_block();
+  if (block.state.load(std::memory_order_acquire) != 2 || failure_told_.exchange(true)) return;
+  tell_hosts(fmt::format("A {} {}\n{}\n{}", block.code, block.peer, block.operation, block.text));
+}
 
 void Watch::tell_hosts(std::string_view text) noexcept {
   for (const Rank rank : seat_.world.members)
@@ -254,20 +268,31 @@ void Watch::poll_control() {
             std::string_view(text).substr(static_cast<std::size_t>(read), line - static_cast<std::size_t>(read)),
             std::string_view(text).substr(line + 1));
     } else if (text.starts_with("R ")) {
-      unsigned long long sequence = 0, w[4] = {};
-      if (std::sscanf(text.c_str(), "R %llu %llu %llu %llu %llu", &sequence, &w[0], &w[1], &w[2], &w[3]) != 5) continue;
-      Remote& remote = remote_[static_cast<std::size_t>(from)];
-      if (sequence >= remote.sequence) remote = {sequence, unpack({w[0], w[1], w[2], w[3]})};
+      std::istringstream words(text.substr(2));
+      std::uint64_t sequence = 0, rank = 0;
+      SignatureWords w{};
+      words >> sequence;
+      while (words >> rank >> w[0] >> w[1] >> w[2] >> w[3])
+        if (rank < remote_.size() && sequence >= remote_[rank].sequence) remote_[rank] = {sequence, unpack(w)};
     }
   }
-  // A call that waits long tells the other hosts what it is, once; they compare, and know who is missing.
-  const RankBlock& mine = arena_.block(arena_.self());
-  const std::uint64_t sequence = mine.arrived.value.load(std::memory_order_relaxed);
+  tell_records();
+}
+
+void Watch::tell_records() {
+  // A call that waits long tells the other hosts, once, what the ranks of this host have passed to it; they compare,
+  // and know who is missing. Those who arrive later tell it themselves, those who have left again cannot.
+  const std::uint64_t sequence = arena_.block(arena_.self()).arrived.value.load(std::memory_order_relaxed);
   if (sequence == record_told_ || Clock::now() - arrived_at_ < kTellRecordAfter) return;
   record_told_ = sequence;
-  const ArrivalRecord& record = mine.records[sequence % kRecords];
-  tell_hosts(fmt::format("R {} {} {} {} {}", sequence, record.words[0].load(), record.words[1].load(),
-                         record.words[2].load(), record.words[3].load()));
+  std::string text = fmt::format("R {}", sequence);
+  const Peers here = seat_.grid.here();
+  for (int local = 0; local < arena_.ranks(); ++local) {
+    Signature signature;
+    if (record_of(local, sequence, signature))
+      text += fmt::format(" {} {}", here[static_cast<std::size_t>(local)], fmt::join(pack(signature), " "));
+  }
+  tell_hosts(text);
 }
 
 }  // namespace collectives

@@ -6,6 +6,7 @@
 // the abort block of the arena and, between hosts, over the control channel, so every rank throws the same error.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <string>
@@ -30,13 +31,12 @@ class Watch {
   };
 
   Watch(const Seat& seat, Arena& arena, Wire* wire);
-  /// Leaves in good order: others need not take this for a death.
-  ~Watch();
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
 
-  /// Publishes the arrival record of a call this rank enters.
-  void arrive(const Call&) noexcept;
+  /// Publishes the arrival record of a call this rank enters. Throws when a peer is lost: a call that waits for nobody,
+  /// as a broadcast's root may, would not notice.
+  void arrive(const Call&);
   void complete(std::uint64_t sequence) noexcept;
 
   /// Throws the communicator's failure if it has one. One load while it has none.
@@ -50,6 +50,9 @@ class Watch {
 
   /// Makes a failure known to all; the first one stands. Does not throw.
   void raise(Errc code, Rank peer, std::string_view operation, std::string_view text) noexcept;
+  /// The same from any thread, for a rank that may make no call afterwards: the other hosts hear it at once where the
+  /// wire allows, otherwise from the first local rank that is in a call.
+  void abort(std::string_view reason) noexcept;
   /// A tag of `call` was not as expected: names who passed what. Throws.
   [[noreturn]] void raise_mismatch(const Call& call, Rank peer);
   /// The deadline of `call` has passed after `waited`. Throws.
@@ -70,17 +73,21 @@ class Watch {
   Standing standing(Rank rank, std::uint64_t sequence, Signature& signature) const;
   bool record_of(int local, std::uint64_t sequence, Signature& signature) const;
   std::vector<Arrived> arrived(const Call& call) const;
+  std::chrono::nanoseconds gathering_time() const noexcept;
   void look_for_mismatch(const Call& call);
   void look_for_lost(const Call& call);
+  void tell_failure() noexcept;
   void tell_hosts(std::string_view text) noexcept;
   void poll_control();
+  void tell_records();
 
   const Seat& seat_;
   Arena& arena_;
   Wire* wire_;
-  bool failure_told_ = false;      // to the other hosts
-  std::uint64_t record_told_ = 0;  // sequence number of the record last sent there
-  std::chrono::steady_clock::time_point arrived_at_{}, lost_looked_{};
+  std::atomic<bool> failure_told_ = false;  // to the other hosts
+  std::uint64_t record_told_ = 0;           // sequence number of the record last sent there
+  std::chrono::steady_clock::time_point arrived_at_{};
+  std::chrono::nanoseconds lost_looked_{};
   std::vector<Remote> remote_;  // newest record of ranks of other hosts, if they have sent one
 };
 

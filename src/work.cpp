@@ -40,15 +40,13 @@ void Work::wait() { wait_until(Deadline::never()); }
 
 bool Work::test() {
   if (state_ == nullptr) return true;
-  if (state_->error == nullptr) {
-    try {
-      for (Work& member : state_->members)
-        if (!member.test()) return false;
-    } catch (...) {
-      state_->error = std::current_exception();
-      state_->members.clear();
-      state_->finish = nullptr;
-    }
+  try {
+    for (Work& member : state_->members)
+      if (!member.test()) return false;
+  } catch (...) {
+    state_->error = std::current_exception();
+    state_->members.clear();
+    state_->finish = nullptr;
   }
   if (!state_->finished() && state_->owner != nullptr && !state_->owner->test(*state_)) return false;
   if (state_->error != nullptr) std::rethrow_exception(state_->error);  // and again, whenever it is asked

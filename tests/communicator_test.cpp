@@ -6,10 +6,12 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdio>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "collectives/version.hpp"
 #include "support/hosts.hpp"
 #include "support/ranks.hpp"
 
@@ -90,6 +92,55 @@ TEST(Work, OutlivesItsCommunicator) {
   });
 }
 
+const CommunicatorOptions kNoProgressThread{.timeout = 20s, .progress_thread = false};
+
+TEST(Work, OfTwoCommunicatorsIsWaitedForInOppositeOrders) {
+  for (const auto& hosts : {std::vector<int>{0, 0, 0}, kTwoHosts})
+    run_hosts(
+        hosts,
+        [](Communicator& comm) {
+          auto other = comm.split(0);
+          const bool even = comm.rank() % 2 == 0;
+          for (const char* backend : {"hierarchical", "ring"})
+            for (int how = 0; how < 3; ++how) {
+              std::vector<float> a(300'000, 1.f), b(300'000, 2.f);
+              Work first = comm.all_reduce_async(a, a, ReduceOp::sum, {.backend = backend});
+              Work second = other->all_reduce_async(b, b, ReduceOp::sum, {.backend = backend});
+              Work& mine = even ? first : second;
+              if (how == 0) mine.wait();
+              if (how == 1 && !even) first.wait();
+              if (how == 1) other->barrier();
+              if (how == 2)
+                while (!mine.test()) std::this_thread::yield();
+              first.wait();
+              second.wait();
+              const auto p = static_cast<float>(comm.size());
+              EXPECT_EQ(a, std::vector<float>(a.size(), p));
+              EXPECT_EQ(b, std::vector<float>(b.size(), 2 * p));
+            }
+        },
+        kNoProgressThread);
+}
+
+TEST(Work, IsHandedToAnotherThread) {
+  run_communicators(
+      2,
+      [](Communicator& comm) {
+        auto other = comm.split(0);
+        for (int lap = 0; lap < 20; ++lap) {
+          std::vector<float> a(100'000, 1.f), b(100'000, 1.f);
+          Work work = comm.all_reduce_async(a, a);
+          std::thread thread([&] { work.wait(); });  // this thread no longer moves it on
+          other->all_reduce(b);
+          thread.join();
+          comm.all_reduce(a);
+          EXPECT_EQ(a, std::vector<float>(a.size(), 4.f));
+          EXPECT_EQ(b, std::vector<float>(b.size(), 2.f));
+        }
+      },
+      kNoProgressThread);
+}
+
 TEST(ProgressThread, FinishesWorkWhileTheProgramComputes) {
   std::atomic<int> returned{0};
   run_communicators(3,
@@ -107,6 +158,18 @@ TEST(ProgressThread, FinishesWorkWhileTheProgramComputes) {
                         }
                         EXPECT_EQ(data, std::vector<float>(20'000, 3.f));
                       }
+                    },
+                    {.progress_thread = true});
+}
+
+TEST(ProgressThread, CountsTheBytesItSends) {
+  run_communicators(2,
+                    [](Communicator& comm) {
+                      std::vector<float> data(200'000, 1.f);
+                      Work work = comm.all_reduce_async(data, data, ReduceOp::sum, {.backend = "ring"});
+                      while (comm.bytes_sent() < data.size() * sizeof(float)) std::this_thread::yield();
+                      work.wait();
+                      EXPECT_EQ(comm.bytes_sent(), data.size() * sizeof(float));
                     },
                     {.progress_thread = true});
 }
@@ -322,6 +385,13 @@ TEST(Communicator, SaysWhatItIs) {
     EXPECT_EQ(comm.plan(Collective::all_reduce, 1000, DataType::f32, ReduceOp::sum, {.backend = "ring"}).backend,
               "ring");
   });
+}
+
+TEST(Communicator, IsOfAVersion) {
+  const std::string text(version());
+  int major = -1, minor = -1, patch = -1, read = 0;
+  EXPECT_EQ(std::sscanf(text.c_str(), "%d.%d.%d%n", &major, &minor, &patch, &read), 3) << text;
+  EXPECT_EQ(static_cast<std::size_t>(read), text.size()) << text;
 }
 
 TEST(Communicator, CountsTheBytesItSends) {

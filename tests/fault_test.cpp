@@ -3,7 +3,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
+#include <bit>
 #include <chrono>
 #include <csignal>
 #include <optional>
@@ -187,11 +189,29 @@ TEST(UserOp, ThatThrowsFailsEveryRank) {
 TEST(Mismatch, BetweenHosts) {
   expect_mismatch(
       kTwoHosts, 3, [](Communicator& comm) { reduce_floats(comm, 4095); },
-      [](Communicator& comm) { reduce_floats(comm, 4096); }, {"rank 3 passed 4096 x f32", "passed 4095 x f32"});
+      [](Communicator& comm) { reduce_floats(comm, 4096); },
+      {"all_reduce #2: rank 3 passed 4096 x f32, ranks 0-2 passed 4095 x f32"});
   expect_mismatch(
       kTwoHosts, 0, [](Communicator& comm) { reduce_floats(comm, 64, {.backend = "ring"}); },
       [](Communicator& comm) { reduce_floats(comm, 60, {.backend = "ring"}); },
-      {"rank 0 passed 60 x f32", "passed 64 x f32"});
+      {"all_reduce #2: rank 0 passed 60 x f32, ranks 1-3 passed 64 x f32"});
+}
+
+TEST(Mismatch, BetweenHostsNamesRanksThatWereLateOrHaveFinished) {
+  // The root, alone on its host's way, has nothing to wait for; its neighbour tells for it. Rank 3 comes last.
+  expect_mismatch(
+      kTwoHosts, 0,
+      [](Communicator& comm) {
+        if (comm.rank() == 3) std::this_thread::sleep_for(30ms);
+        auto data = floats(8);
+        comm.broadcast(data, 0);
+      },
+      [](Communicator& comm) {
+        auto data = floats(9);
+        comm.broadcast(data, 0);
+        std::this_thread::sleep_for(300ms);  // in no call
+      },
+      {"broadcast #2: rank 0 passed 9 x f32, ranks 1-3 passed 8 x f32"});
 }
 
 TEST(Mismatch, ThatLeavesSomeRanksFinishedReachesThemAtTheirNextCall) {
@@ -256,6 +276,31 @@ TEST(Departure, OfARankIsReportedToThoseWhoNeedIt) {
   });
 }
 
+TEST(Departure, IsNoticedByARootThatWaitsForNobody) {
+  std::atomic<bool> left{false}, noticed{false};
+  run_ranks(3, [&](Bootstrap& bootstrap) {
+    {
+      Communicator comm(bootstrap);
+      auto data = floats(8);
+      comm.broadcast(data, 0);
+      if (comm.rank() == 0) {
+        while (!left) std::this_thread::yield();
+        std::this_thread::sleep_for(50ms);  // it does not look at every call
+        const auto error = error_of([&] { comm.broadcast(data, 0); });
+        noticed = true;
+        ASSERT_TRUE(error);
+        EXPECT_EQ(error->code(), Errc::peer_lost);
+        EXPECT_EQ(error->peer(), 1);
+        EXPECT_TRUE(contains(error, "broadcast #2: rank 1 was lost")) << error->what();
+      } else if (comm.rank() == 2) {
+        while (!noticed) std::this_thread::yield();
+        EXPECT_EQ(error_of([&] { comm.broadcast(data, 0); })->peer(), 1);
+      }
+    }
+    if (bootstrap.rank() == 1) left = true;
+  });
+}
+
 TEST(Departure, AfterTheLastCallIsNoError) {
   for (int lap = 0; lap < 20; ++lap)
     run_communicators(4, [](Communicator& comm) {
@@ -294,6 +339,25 @@ TEST(Abort, FromAnyThreadReachesEveryRank) {
                 }
               },
               {.timeout = 20s});
+}
+
+TEST(Abort, ByARankThatMakesNoMoreCallsReachesTheOtherHosts) {
+  std::atomic<int> told{0};
+  run_hosts(kTwoHosts,
+            [&](Communicator& comm) {
+              comm.barrier();
+              if (comm.rank() >= 2) {
+                const auto error = error_of([&] { reduce_floats(comm, 10); });
+                ++told;
+                ASSERT_TRUE(error);
+                EXPECT_EQ(error->code(), Errc::aborted);
+                EXPECT_TRUE(contains(error, "aborted by rank 1: no data")) << error->what();
+              } else {
+                if (comm.rank() == 1) comm.abort("no data");
+                while (told < 2) std::this_thread::sleep_for(1ms);
+              }
+            },
+            {.timeout = 5s});
 }
 
 TEST(Abort, FailsEveryPendingOperationAndEveryLaterCall) {
@@ -341,6 +405,15 @@ TEST(BadArguments, SendNothingAndLeaveTheCommunicatorGood) {
     refused("i32 has no pre_scaled_sum", [&] {
       std::vector<int> ints(4);
       comm.all_reduce(ints, ReduceOp::pre_scaled_sum(2));
+    });
+    refused("no such type: 99", [&] { comm.all_reduce(Buffer(four.data(), 4, static_cast<DataType>(99))); });
+    refused("no such type: 99", [&] { comm.broadcast(Buffer(four.data(), 4, static_cast<DataType>(99)), 0); });
+    refused("no such type: 99", [&] { comm.explain(Collective::all_reduce, 4, static_cast<DataType>(99)); });
+    refused("no such collective", [&] { comm.plan(static_cast<Collective>(99), 4, DataType::f32); });
+    refused("no such op: 99", [&] {
+      auto op = std::bit_cast<std::array<unsigned char, sizeof(ReduceOp)>>(ReduceOp::sum);
+      op[0] = 99;  // its kind
+      comm.all_reduce(four, std::bit_cast<ReduceOp>(op));
     });
     refused("overflow", [&] {
       const std::size_t huge = ~std::size_t{0} / 2;

@@ -30,6 +30,11 @@ TEST_P(UnderMpirun, AMissingRankIsNamed) {
       << outcome.out;
 }
 
+TEST_P(UnderMpirun, AnAbortReachesRanksThatAreInACall) {
+  const Outcome outcome = run("abort");
+  EXPECT_EQ(occurrences(outcome.out, "rank [23]: aborted: aborted by rank 1: no data"), 2) << outcome.out;
+}
+
 TEST_P(UnderMpirun, AKilledRankLeavesNothingBehind) {
   const Outcome outcome = run("die");
   EXPECT_NE(outcome.status, 0);

@@ -114,6 +114,41 @@ TEST(Arena, NoticesAProcessThatEndsWithoutAWord) {
   for (const int fd : {said[0], said[1], go[0], go[1]}) ::close(fd);
 }
 
+TEST(Arena, NoticesAProcessThatEndsWhileItsChildLivesOn) {
+  const auto arena = Arena::create(kTwoRanks);
+  const std::string invitation = arena->invitation();
+  int said[2], go[2];
+  ASSERT_EQ(::pipe(said), 0);
+  ASSERT_EQ(::pipe(go), 0);
+  EXPECT_EQ(in_child([&] {
+              const auto joined = Arena::join(invitation, kTwoRanks, 1);
+              const auto another = Arena::create(kTwoRanks);  // a process may hold many places
+              char word = 'x';
+              if (::fork() == 0) {
+                ::close(go[1]);
+                if (::write(said[1], &word, 1) != 1) ::_exit(1);
+                ::_exit(static_cast<int>(::read(go[0], &word, 1)));  // lives until the test ends
+              }
+              ::_exit(::read(said[0], &word, 1) == 1 ? 0 : 1);
+              return 0;
+            }),
+            0);
+  EXPECT_FALSE(arena->alive(1));
+  for (const int fd : {said[0], said[1], go[0], go[1]}) ::close(fd);
+}
+
+TEST(Arena, KeepsThePlaceOfAProcessWhoseChildEnds) {
+  const auto arena = Arena::create(kTwoRanks);
+  auto other = Arena::join(arena->invitation(), kTwoRanks, 1);
+  EXPECT_EQ(in_child([&] {
+              other.reset();  // as a child does that returns from main
+              return 0;
+            }),
+            0);
+  EXPECT_TRUE(arena->alive(1));
+  EXPECT_EQ(arena->block(1).departed.value.load(), 0u);
+}
+
 TEST(Arena, RefusesWhatIsNotTheArenaThatWasOffered) {
   const auto arena = Arena::create(kTwoRanks);
   EXPECT_THROW(Arena::join("nonsense", kTwoRanks, 1), Error);

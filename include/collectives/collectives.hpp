@@ -9,3 +9,4 @@
 #include "collectives/topology.hpp"
 #include "collectives/transport.hpp"
 #include "collectives/types.hpp"
+#include "collectives/version.hpp"

@@ -12,7 +12,7 @@
 //   Order     fixed by the plan: same plan and inputs, same bits, on every rank and in every run. `deterministic` gives
 //             the same bits whatever the backend, segmenting or size: contributions are added in rank order.
 //   Issue     operations of one communicator run in the order in which they are issued, the same on every rank.
-//   Threads   one call at a time per communicator; abort() from any thread.
+//   Threads   one call at a time per communicator; abort() from any thread. Not in a child made by fork().
 //   Throws    Error: invalid_argument, unsupported (nothing sent, communicator still good); mismatch, timeout,
 //             peer_lost, aborted, system (communicator broken, see error.hpp).
 #pragma once
@@ -56,8 +56,11 @@ struct CommunicatorOptions {
   std::string transport = {};  ///< "shared_memory" or "mpi"; empty: COLLECTIVES_TRANSPORT, else by host
 };
 
-/// An operation under way. Progress happens inside calls of its communicator, inside test() and wait(), and in the
-/// progress thread if there is one. Move-only; destroying an unfinished Work waits for it and drops its error.
+/// An operation under way. Move-only; destroying an unfinished Work waits for it and drops its error.
+///
+/// It progresses inside every blocking call, wait() and test(), of whatever communicator, of the thread that used its
+/// communicator last, and in the communicator's progress thread if there is one. So ranks may wait for operations of
+/// several communicators in different orders. (Only meeting at a bootstrap moves nothing on.)
 class COLLECTIVES_EXPORT Work {
  public:
   Work() noexcept;
@@ -158,6 +161,8 @@ class COLLECTIVES_EXPORT Communicator {
 
   /// Fails every operation of this communicator, under way and to come, on every rank, with Error{aborted} and
   /// `reason`. Within a second on ranks that are in a call, on the others at their next call. From any thread.
+  /// Between hosts over an MPI without MPI_THREAD_MULTIPLE the second begins when a rank of this host is next in a call
+  /// or destroys the communicator: abort() itself may not call MPI.
   void abort(std::string_view reason) noexcept;
 
   /// Moves unfinished asynchronous operations on, without waiting.

@@ -57,6 +57,8 @@ class Wire : public Transport {
  public:
   /// Sends `text` to `to`, whatever the state of the data channels; drops it when it cannot go out.
   virtual void post_control(Rank to, std::string_view text) = 0;
+  /// Whether post_control() may also be called from another thread, at any time, beside any other call.
+  virtual bool posts_from_any_thread() const noexcept { return false; }
   /// The next control message and its sender, if one has arrived.
   virtual std::optional<std::pair<Rank, std::string>> poll_control() = 0;
 };

@@ -2,14 +2,18 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <mutex>
 #include <new>
 #include <random>
+#include <utility>
+#include <vector>
 
 #include "collectives/error.hpp"
 
@@ -30,6 +34,33 @@ constexpr std::size_t round_up(std::size_t bytes, std::size_t to) { return (byte
   const int error = errno;
   throw Error(Errc::system, fmt::format("shared memory: {}: {}", what, std::strerror(error)));
 }
+
+/// The descriptors that hold the places of this process. A child made by fork() would hold them on after its parent's
+/// death, so it closes them before it does anything else; exec closes them anyway, after vfork and posix_spawn too.
+struct Places {
+  std::mutex mutex;  ///< held over a fork, so that the child finds the list whole
+  std::vector<int*> descriptors;
+
+  static Places& of_this_process() {
+    static Places& places = *new Places;  // arenas may be destroyed when static objects are gone
+    return places;
+  }
+
+ private:
+  Places() {
+    const int error = ::pthread_atfork([] { of_this_process().mutex.lock(); }, [] { of_this_process().mutex.unlock(); },
+                                       [] { of_this_process().leave_to_parent(); });
+    if (error != 0) throw Error(Errc::system, "shared memory: pthread_atfork refused");
+  }
+  void leave_to_parent() noexcept {
+    for (int* descriptor : descriptors) {
+      ::close(*descriptor);
+      *descriptor = -1;
+    }
+    descriptors.clear();
+    mutex.unlock();
+  }
+};
 
 }  // namespace
 
@@ -130,7 +161,12 @@ std::unique_ptr<Arena> Arena::join(std::string_view invitation, const ArenaShape
 }
 
 Arena::~Arena() {
-  if (lock_fd_ >= 0) ::close(lock_fd_);
+  Places& places = Places::of_this_process();
+  const std::lock_guard no_fork(places.mutex);
+  if (lock_fd_ < 0) return;  // no place was taken, or this is a child, and the place its parent's
+  block(self_).departed.value.store(1, std::memory_order_release);
+  std::erase(places.descriptors, &lock_fd_);
+  ::close(lock_fd_);
 }
 
 void Arena::hold_place() {
@@ -139,15 +175,22 @@ void Arena::hold_place() {
   mine.probe.store(probe_, std::memory_order_release);
   mine.probe_address.store(reinterpret_cast<std::uintptr_t>(&probe_), std::memory_order_release);
   mine.process.store(::getpid(), std::memory_order_release);
+  Places& places = Places::of_this_process();
+  const std::lock_guard no_fork(places.mutex);
+  places.descriptors.push_back(&lock_fd_);
   // A lock belongs to an open file description, so every rank opens one of its own.
   lock_fd_ = ::open(fmt::format("/proc/self/fd/{}", mapping_->fd).c_str(), O_RDWR | O_CLOEXEC);
-  if (lock_fd_ < 0) fail("reopening the arena");
   struct flock lock {};
   lock.l_type = F_WRLCK;
   lock.l_whence = SEEK_SET;
   lock.l_start = self_;
   lock.l_len = 1;
-  if (::fcntl(lock_fd_, F_OFD_SETLK, &lock) != 0) fail(fmt::format("taking place {}", self_));
+  if (lock_fd_ >= 0 && ::fcntl(lock_fd_, F_OFD_SETLK, &lock) == 0) return;
+  const int error = errno;
+  places.descriptors.pop_back();
+  if (lock_fd_ >= 0) ::close(std::exchange(lock_fd_, -1));
+  errno = error;
+  fail(fmt::format("taking place {}", self_));
 }
 
 bool Arena::alive(int local) const noexcept {

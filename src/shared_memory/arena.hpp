@@ -11,6 +11,7 @@
 //
 // Each rank holds a lock on one byte of the file (an open-file-description lock). The kernel drops it when the process
 // ends, however it ends; asking for the lock is how the others learn of a death, across PID reuse and without a helper.
+// A child that the process forks does not keep it.
 #pragma once
 
 #include <atomic>
@@ -112,6 +113,7 @@ class Arena {
   std::string invitation() const;
   /// Joins by invitation as local rank `self`. Ranks of the same process share one mapping.
   static std::unique_ptr<Arena> join(std::string_view invitation, const ArenaShape&, int self);
+  /// Leaves in good order: others need not take this for a death. In a forked child the parent keeps its place.
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;

@@ -36,6 +36,7 @@
 #include "collectives/plan.hpp"
 #include "collectives/topology.hpp"
 #include "collectives/types.hpp"
+#include "collectives/version.hpp"
 #include "environment.hpp"
 #include "tools/bytes.hpp"
 
@@ -66,7 +67,7 @@ constexpr Part kParts[] = {{"MPI", COLLECTIVES_HAVE_MPI},
 Json build() {
   Json found = Json::object();
   for (const Part& part : kParts) found[std::string(part.name)] = part.built ? "found" : "not found";
-  return {{"version", COLLECTIVES_VERSION},
+  return {{"version", version()},
           {"compiler", COLLECTIVES_COMPILER},
           {"build type", COLLECTIVES_BUILD_TYPE},
           {"found at build time", std::move(found)}};

@@ -75,6 +75,9 @@ MpiTransport::MpiTransport(std::shared_ptr<const MPI_Comm> comm, std::vector<Ran
   }
   data_tag_ = static_cast<int>(2 * context);
   control_tag_ = data_tag_ + 1;
+  int threads = MPI_THREAD_SINGLE;
+  check_mpi(MPI_Query_thread(&threads), "MPI_Query_thread");
+  any_thread_ = threads == MPI_THREAD_MULTIPLE;
 }
 
 MpiTransport::~MpiTransport() {
@@ -167,8 +170,11 @@ void MpiTransport::flush(Deadline deadline) {
         if (frame.request != MPI_REQUEST_NULL && !finished(frame.request)) waiting.push_back(static_cast<Rank>(rank));
       }
     }
-    for (Control& control : controls_out_) {
-      if (control.request != MPI_REQUEST_NULL && !finished(control.request)) waiting.push_back(control.peer);
+    {
+      const std::lock_guard lock(controls_mutex_);
+      for (Control& control : controls_out_) {
+        if (control.request != MPI_REQUEST_NULL && !finished(control.request)) waiting.push_back(control.peer);
+      }
     }
     if (waiting.empty()) return;
     if (deadline.passed()) {
@@ -183,6 +189,7 @@ void MpiTransport::flush(Deadline deadline) {
 }
 
 void MpiTransport::post_control(Rank to, std::string_view text) {
+  const std::lock_guard lock(controls_mutex_);
   std::erase_if(controls_out_, [](Control& control) { return finished(control.request); });
   if (controls_out_.size() == kMaxControlsInFlight) return;
   Control& control = controls_out_.emplace_back(Control{.peer = to, .text = std::make_shared<std::string>(text)});

@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <list>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -58,6 +59,8 @@ class MpiTransport final : public Wire {
   /// Waits until MPI has taken every message over; MPI_Finalize delivers what it has taken.
   void flush(Deadline) override;
   void post_control(Rank to, std::string_view text) override;
+  /// With MPI_THREAD_MULTIPLE.
+  bool posts_from_any_thread() const noexcept override { return any_thread_; }
   std::optional<std::pair<Rank, std::string>> poll_control() override;
 
  private:
@@ -96,6 +99,8 @@ class MpiTransport final : public Wire {
   std::size_t frame_bytes_;
   int data_tag_ = 0, control_tag_ = 0;
   std::vector<Peer> peers_;
+  bool any_thread_ = false;
+  std::mutex controls_mutex_;  // of those on their way out
   std::list<Control> controls_out_;
   std::optional<Control> control_in_;
 };

@@ -2,6 +2,7 @@
 //
 //   mpi_program mismatch    rank 1 passes another count than the others
 //   mpi_program missing     rank 1 stays away from a call whose deadline is a second
+//   mpi_program abort       rank 1 aborts; ranks 0 and 1 make no call after it until the others have reported
 //   mpi_program die         rank 1 is killed in the middle of a loop
 #include <unistd.h>
 
@@ -17,7 +18,8 @@
 
 int main(int argc, char** argv) {
   using namespace collectives;
-  MPI_Init(&argc, &argv);
+  int threads = MPI_THREAD_SINGLE;
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &threads);
   const std::string what = argc > 1 ? argv[1] : "";
   int status = 0;
   {
@@ -28,6 +30,10 @@ int main(int argc, char** argv) {
         std::vector<float> data(what == "mismatch" && lap == 20 && odd ? 999 : 1000, 1.f);
         if (lap == 20 && odd && what == "die") ::kill(::getpid(), SIGKILL);
         if (lap == 20 && odd && what == "missing") std::this_thread::sleep_for(std::chrono::seconds(2));
+        if (lap == 20 && what == "abort") {
+          if (odd) comm.abort("no data");
+          if (comm.rank() <= 1) break;
+        }
         const Options options{.backend = lap % 2 == 0 ? "ring" : "hierarchical",
                               .timeout = std::chrono::seconds(what == "missing" ? 1 : 30)};
         comm.all_reduce(data, ReduceOp::sum, options);

@@ -72,6 +72,7 @@ class QueueWire final : public Wire {
     const std::lock_guard lock(room_->mutex);
     room_->control[key(self_, at(to))].emplace_back(text);
   }
+  bool posts_from_any_thread() const noexcept override { return true; }
   std::optional<std::pair<Rank, std::string>> poll_control() override {
     const std::lock_guard lock(room_->mutex);
     for (std::size_t from = 0; from < members_.size(); ++from) {
