@@ -19,6 +19,16 @@ using Clock = std::chrono::steady_clock;
 /// Plans kept at most; a program that asks for more different calls than this plans some of them again.
 constexpr std::size_t kPlansKept = 4096;
 
+/// Attempts of a blocking call before it joins the queue and waits properly: a microsecond or two, in which a short
+/// collective is over.
+constexpr int kTurnsAtOnce = 200;
+
+/// What the Steps of a planned call are to achieve.
+Task task_of(const PlannedCall& planned) {
+  return {planned.performed, planned.parts, planned.performed == Collective::barrier ? 0 : planned.signature.root,
+          planned.plan.direct};
+}
+
 /// Address of element 0 of the vector, for a buffer that begins with element `first`. Never used to reach outside of
 /// it.
 template <class Byte, class Void>
@@ -69,7 +79,7 @@ Communicator::Impl::~Impl() {
     progress_thread_.join();
   }
   if (!queue_.empty())
-    fail_all(std::make_exception_ptr(
+    fail_all(queue_.front(), std::make_exception_ptr(
         Error(Errc::peer_lost, "the communicator was destroyed before the operation ended", rank(), rank())));
   for (const auto& state : pool_) state->owner = nullptr;
   if (meeting.wire != nullptr) try {
@@ -86,7 +96,7 @@ Communicator::Impl::~Impl() {
 
 // ---- planning ----
 
-std::shared_ptr<const PlannedCall> Communicator::Impl::plan(const Call& call, const Options& options) {
+const std::shared_ptr<const PlannedCall>& Communicator::Impl::plan(const Call& call, const Options& options) {
   const Signature signature =
       sign(call, rank(), options.backend.empty() ? std::string_view(settings.backend) : options.backend,
            options.deterministic.value_or(settings.deterministic));
@@ -94,11 +104,12 @@ std::shared_ptr<const PlannedCall> Communicator::Impl::plan(const Call& call, co
     return planned.signature == signature && std::ranges::equal(planned.request.counts, call.counts);
   };
   if (last_ != nullptr && same(*last_)) return last_;
-  const std::uint64_t key = make_tag(0, signature);
+  const std::uint64_t key = hash_of(signature);
   if (const auto found = plans_.find(key); found != plans_.end() && same(*found->second)) return last_ = found->second;
 
   auto planned = std::make_shared<PlannedCall>();
   planned->signature = signature;
+  planned->hash = key;
   planned->request = {.collective = signature.collective,
                       .count = signature.count,
                       .type = signature.type,
@@ -121,6 +132,8 @@ std::shared_ptr<const PlannedCall> Communicator::Impl::plan(const Call& call, co
     std::inclusive_scan(call.counts.begin(), call.counts.end(), planned->offsets.begin() + 1);
     planned->parts = Parts::listed(planned->offsets.data(), size());
   }
+  if (meeting.topology.one_host() && planned->plan.rounds == 1)
+    planned->at_once = executor->single_step(*planned->plan.algorithm, task_of(*planned), planned->signature.type);
   if (plans_.size() >= kPlansKept) plans_.clear();
   plans_[key] = planned;
   return last_ = planned;
@@ -154,7 +167,7 @@ void Communicator::Impl::take_over() {
 }
 
 std::shared_ptr<Work::State> Communicator::Impl::new_state(const Call& call, const Options& options,
-                                                           std::shared_ptr<const PlannedCall> planned) {
+                                                           const std::shared_ptr<const PlannedCall>& planned) {
   std::shared_ptr<State> state;
   for (auto& pooled : pool_)
     if (pooled.use_count() == 1) {
@@ -163,6 +176,13 @@ std::shared_ptr<Work::State> Communicator::Impl::new_state(const Call& call, con
     }
   if (state == nullptr) state = pool_.emplace_back(std::make_shared<State>());
   state->owner = this;
+  fill(*state, call, options, planned);
+  return state;
+}
+
+void Communicator::Impl::fill(State& filled, const Call& call, const Options& options,
+                              const std::shared_ptr<const PlannedCall>& planned) {
+  State* const state = &filled;
   state->phase.store(State::Phase::queued, std::memory_order_relaxed);
   state->name.assign(options.name);
   state->timeout = options.timeout.count() != 0 ? options.timeout : settings.timeout;
@@ -172,8 +192,7 @@ std::shared_ptr<Work::State> Communicator::Impl::new_state(const Call& call, con
 
   Job& job = state->job;
   job.plan = &planned->plan;
-  job.task = {planned->performed, planned->parts, planned->performed == Collective::barrier ? 0 : call.root,
-              planned->plan.direct};
+  if (!planned->at_once) job.task = task_of(*planned);
   job.op = call.op;
   job.type = planned->signature.type;
   const std::size_t element = size_of(job.type);
@@ -182,8 +201,8 @@ std::shared_ptr<Work::State> Communicator::Impl::new_state(const Call& call, con
              part_out = call.collective == Collective::reduce_scatter;
   job.input = from_element<const std::byte>(call.input.data, part_in ? mine : 0, element);
   job.output = from_element<std::byte>(call.output.data, part_out ? mine : 0, element);
-  state->call = std::move(planned);
-  return state;
+  job.at_once = planned->at_once ? &*planned->at_once : nullptr;
+  if (state->call != planned) state->call = planned;
 }
 
 void Communicator::Impl::begin(State& state) {
@@ -191,7 +210,7 @@ void Communicator::Impl::begin(State& state) {
   watch->check();
   state.sequence = ++sequence_;
   state.phase.store(State::Phase::running, std::memory_order_relaxed);
-  state.job.tag = make_tag(state.sequence, state.call->signature);
+  state.job.tag = make_tag(state.sequence, state.call->hash);
   watch->arrive({state.sequence, state.call->signature, state.name});
   executor->start(state.job);
 }
@@ -212,54 +231,66 @@ void Communicator::Impl::run(const Call& call, const Options& options) {
   check_arguments(call, rank(), size());
   auto lock = guard();
   if (failure_ != nullptr) std::rethrow_exception(failure_);
-  const auto state = new_state(call, options, plan(call, options));
-  queue_.push(state);
-  if (!advance_queue() && !state->finished()) drive(*state, Deadline::never(), lock);
-  state->call = nullptr;
-  if (state->error != nullptr) std::rethrow_exception(state->error);
+  State& state = *blocking_;
+  fill(state, call, options, plan(call, options));
+  // Alone and quickly done, it never sees the queue.
+  bool done = false;
+  if (queue_.empty())
+    for (int turns = meeting.crowded ? 1 : kTurnsAtOnce; turns > 0 && !done; --turns) done = advance(state);
+  if (!done) {
+    queue_.push(blocking_);
+    if (!advance_queue() && !state.finished()) drive(state, Deadline::never(), lock);
+  }
+  if (state.error != nullptr) std::rethrow_exception(std::exchange(state.error, nullptr));
 }
 
 // ---- moving on ----
 
 bool Communicator::Impl::advance_queue() noexcept {
   while (!queue_.empty()) {
-    State& head = queue_.front();
+    if (!advance(queue_.front())) return false;
+    if (!queue_.empty()) queue_.pop();  // a failure has emptied it
+  }
+  return true;
+}
+
+bool Communicator::Impl::advance(State& head) noexcept {
+  try {
+    if (head.phase.load(std::memory_order_relaxed) == State::Phase::queued) begin(head);
+    if (!executor->advance()) return false;
+    watch->complete(head.sequence);
+    head.phase.store(State::Phase::done, std::memory_order_release);
+  } catch (const TagMismatch& mismatch) {
     try {
-      if (head.phase.load(std::memory_order_relaxed) == State::Phase::queued) begin(head);
-      if (!executor->advance()) return false;
-      watch->complete(head.sequence);
-      head.phase.store(State::Phase::done, std::memory_order_release);
-      queue_.pop();
-    } catch (const TagMismatch& mismatch) {
-      try {
-        watch->raise_mismatch({head.sequence, head.call->signature, head.name}, mismatch.peer);
-      } catch (...) {
-        fail_all(std::current_exception());
-      }
-    } catch (const Error& error) {
-      // What a transport reports is this communicator's failure too, and the other ranks should hear of it.
-      watch->raise(error.code(), error.peer(), Watch::operation({head.sequence, head.call->signature, head.name}),
-                   error.what());
-      fail_all(std::current_exception());
-    } catch (const std::exception& error) {  // memory, or a user op that throws all the same
-      const std::string operation = Watch::operation({head.sequence, head.call->signature, head.name});
-      watch->raise(Errc::system, rank(), operation, fmt::format("{}: rank {}: {}", operation, rank(), error.what()));
-      try {
-        watch->throw_failure();
-      } catch (...) {
-        fail_all(std::current_exception());
-      }
+      watch->raise_mismatch({head.sequence, head.call->signature, head.name}, mismatch.peer);
+    } catch (...) {
+      fail_all(head, std::current_exception());
+    }
+  } catch (const Error& error) {
+    // What a transport reports is this communicator's failure too, and the other ranks should hear of it.
+    watch->raise(error.code(), error.peer(), Watch::operation({head.sequence, head.call->signature, head.name}),
+                 error.what());
+    fail_all(head, std::current_exception());
+  } catch (const std::exception& error) {  // memory, or a user op that throws all the same
+    const std::string operation = Watch::operation({head.sequence, head.call->signature, head.name});
+    watch->raise(Errc::system, rank(), operation, fmt::format("{}: rank {}: {}", operation, rank(), error.what()));
+    try {
+      watch->throw_failure();
+    } catch (...) {
+      fail_all(head, std::current_exception());
     }
   }
   return true;
 }
 
-void Communicator::Impl::fail_all(std::exception_ptr error) noexcept {
-  failure_ = error;
-  queue_.for_each([&](State& state) {
+void Communicator::Impl::fail_all(State& first, std::exception_ptr error) noexcept {
+  const auto fail = [&](State& state) {
     state.error = error;
     state.phase.store(State::Phase::failed, std::memory_order_release);
-  });
+  };
+  failure_ = error;
+  fail(first);
+  queue_.for_each(fail);
   queue_.clear();
 }
 
@@ -279,7 +310,7 @@ void Communicator::Impl::look() noexcept {
                   std::chrono::duration<double>(waited).count(), watch->missing_text(call));
     }
   } catch (...) {
-    fail_all(std::current_exception());
+    fail_all(state, std::current_exception());
   }
 }
 

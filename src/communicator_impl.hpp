@@ -36,7 +36,7 @@ struct Communicator::Impl final : private Unfinished::Member {
   bool wait(Work::State& state, Deadline until);
   bool test(Work::State& state);
   void progress();
-  std::shared_ptr<const PlannedCall> plan(const Call& call, const Options& options);
+  const std::shared_ptr<const PlannedCall>& plan(const Call& call, const Options& options);
   /// Of a call that is not made: there is no memory to check.
   std::shared_ptr<const PlannedCall> plan_of(Collective, std::size_t count, DataType, ReduceOp, const Options& options);
   std::uint64_t bytes_sent();
@@ -63,15 +63,19 @@ struct Communicator::Impl final : private Unfinished::Member {
   std::unique_lock<std::mutex> guard();
   void take_over();
   std::shared_ptr<State> new_state(const Call& call, const Options& options,
-                                   std::shared_ptr<const PlannedCall> planned);
+                                   const std::shared_ptr<const PlannedCall>& planned);
+  void fill(State& state, const Call& call, const Options& options, const std::shared_ptr<const PlannedCall>& planned);
   void begin(State& state);
   /// Moves the head of the queue on; true when the queue is empty. Does not throw: failures go to the operations.
   bool advance_queue() noexcept;
+  /// Moves one operation on; true when it has finished or failed.
+  bool advance(State& state) noexcept;
   bool move_on(bool due) noexcept override;
   /// Moves on what else this thread has left unfinished; true when something moved.
   bool others_move_on(bool due) noexcept;
   void look() noexcept;
-  void fail_all(std::exception_ptr error) noexcept;
+  /// Of `first` and of all that are queued.
+  void fail_all(State& first, std::exception_ptr error) noexcept;
   void drive(State& state, Deadline until, std::unique_lock<std::mutex>& lock);
   void serve();
 
@@ -110,6 +114,7 @@ struct Communicator::Impl final : private Unfinished::Member {
   std::uint64_t sequence_ = 0;
   Queue queue_;
   std::vector<std::shared_ptr<State>> pool_;
+  std::shared_ptr<State> blocking_ = std::make_shared<State>();  // of the call that waits for its own end
   std::unordered_map<std::uint64_t, std::shared_ptr<const PlannedCall>> plans_;
   std::shared_ptr<const PlannedCall> last_;
   std::chrono::steady_clock::time_point looked_{};

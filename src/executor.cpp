@@ -44,8 +44,38 @@ Executor::Executor(const Seat& seat, std::vector<Route> routes, std::unique_ptr<
 void Executor::start(const Job& job) {
   job_ = job;
   element_ = size_of(job.type);
+  if (job.at_once != nullptr) return begin_at_once();
   round_ = 0;
   emit_round();
+}
+
+void Executor::begin_at_once() {
+  host_->start(job_.at_once->task, {.own = job_.input,
+                                    .keep = job_.output,
+                                    .type = job_.type,
+                                    .op = job_.op,
+                                    .finish_ranks = job_.at_once->finish ? seat_.world.size() : 0,
+                                    .tag = job_.tag});
+}
+
+std::optional<HostCall> Executor::single_step(const Algorithm& algorithm, const Task& task, DataType type) const {
+  StepList steps;
+  algorithm.emit(seat_, task, steps);
+  std::optional<HostCall> call;
+  if (steps.size() == 1 && steps[0].kind != Step::Kind::exchange && steps[0].own == Place::input &&
+      (steps[0].keep == Place::output || steps[0].kind == Step::Kind::host_barrier)) {
+    call.emplace().finish = steps[0].finish;
+    host_->describe(steps[0], type, call->task);
+  }
+  return call;
+}
+
+bool Executor::advance_host() {
+  try {
+    return host_->advance();
+  } catch (const TagMismatch& mismatch) {  // a host stage counts local ranks
+    throw TagMismatch{seat_.grid.here()[static_cast<std::size_t>(mismatch.peer)]};
+  }
 }
 
 void Executor::emit_round() {
@@ -60,16 +90,17 @@ void Executor::emit_round() {
 }
 
 bool Executor::advance() {
+  if (job_.at_once != nullptr) {
+    if (!advance_host()) return false;
+    ++moves_;
+    return true;
+  }
   while (round_ < job_.plan->rounds) {
     for (; step_ < steps_.size(); ++step_) {
       const Step& step = steps_[step_];
       if (step.kind != Step::Kind::exchange) {
         if (!std::exchange(host_begun_, true)) begin_host(step);
-        try {
-          if (!host_->advance()) return false;
-        } catch (const TagMismatch& mismatch) {  // a host stage counts local ranks
-          throw TagMismatch{seat_.grid.here()[static_cast<std::size_t>(mismatch.peer)]};
-        }
+        if (!advance_host()) return false;
         host_begun_ = false;
       } else {
         // Nothing of a range that is empty travels, except in a barrier, whose messages are nothing but notice.

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "algorithm.hpp"
@@ -19,6 +20,12 @@
 #include "step.hpp"
 
 namespace collectives {
+
+/// A host Step on its own, described once for all calls that consist of it.
+struct HostCall {
+  HostTask task;
+  bool finish = true;
+};
 
 /// Everything one operation is made of. Addresses are of element 0 of the vector of the call, as if the buffers held
 /// all of it: a buffer that holds one part only is addressed from where element 0 would be.
@@ -30,6 +37,7 @@ struct Job {
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
   std::uint64_t tag = 0;
+  const HostCall* at_once = nullptr;  ///< the whole operation, where it is a single host Step
 };
 
 class Executor {
@@ -42,6 +50,8 @@ class Executor {
   Executor(const Seat& seat, std::vector<Route> routes, std::unique_ptr<HostStage> host);
 
   void start(const Job& job);
+  /// What `algorithm` does for `task`, if that is a single host Step from input to output.
+  std::optional<HostCall> single_step(const Algorithm& algorithm, const Task& task, DataType type) const;
   /// True when the operation is finished. Throws TagMismatch (peer as rank), Error.
   bool advance();
   /// Changes whenever something has moved.
@@ -66,6 +76,8 @@ class Executor {
     std::size_t block_ = 0;
   };
 
+  void begin_at_once();
+  bool advance_host();
   void emit_round();
   void begin_host(const Step&);
   bool ready(const Step&);

@@ -6,6 +6,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,9 @@ struct PlannedCall {
   /// What the Steps do. A call of no elements is a barrier that carries its signature: ranks that disagree are noticed,
   /// and nobody runs ahead by more calls than the records hold.
   Collective performed = Collective::barrier;
+  std::uint64_t hash = 0;  ///< of the signature
+  /// Set where the plan is a single host Step: it is then entered without emitting it first.
+  std::optional<HostCall> at_once;
 };
 
 /// The state behind a Work. Comes from the communicator's pool and goes back there when nobody refers to it.

@@ -140,6 +140,7 @@ Plan plan_for(const Algorithm& algorithm, const Request& request, const Topology
     HostDescriber host{size_of(request.type), topology, tuning};
     algorithm.emit(seat, {request.collective, parts, request.root, plan.direct}, host);
     plan.protocol = to_string(host.task.protocol);
+    plan.protocol_reason = reason(host.task, topology.crowded(0), tuning);
     plan.zero_copy =
         host.task.protocol != HostProtocol::lines && host.task.total * host.task.element >= tuning.zero_copy_bytes;
   } else {
@@ -193,13 +194,16 @@ std::string explain(const Plan& plan, const Request& request, const Topology& to
   std::string text = fmt::format("{} {} {}{}, {}\n", to_string(request.collective),
                                  bytes_text(request.count * size_of(request.type)), to_string(request.type),
                                  reduces ? fmt::format(" {}", to_string(request.op.kind())) : "", to_string(topology));
-  text += fmt::format("  {}{}", plan.name, plan.protocol.empty() ? "" : fmt::format(" ({})", plan.protocol));
+  text += fmt::format("  {}", plan.name);
   if (plan.rounds > 1)
     text += fmt::format(", {} rounds of segments of {}", plan.rounds, bytes_text(plan.segment * size_of(request.type)));
   text += fmt::format(": {}\n", plan.reason);
   if (plan.direct && topology.ranks() > 1)
     text += fmt::format("  direct exchange: contributions travel unsummed, their owner adds them in rank order{}\n",
                         request.deterministic ? " (deterministic)" : fmt::format(" ({})", to_string(request.type)));
+  if (!plan.protocol.empty())
+    text += fmt::format("  {}: {}{}\n", plan.protocol, plan.protocol_reason,
+                        plan.zero_copy ? "; zero-copy where all ranks' buffers come from allocate()" : "");
   const auto line = [](const Estimate& e) {
     return fmt::format("{} {:.1f} us ({} messages, {} sent by the busiest rank, {} by the busiest host)", e.algorithm,
                        e.microseconds, e.messages, bytes_text(e.bytes_sent), bytes_text(e.bytes_between_hosts));

@@ -47,13 +47,18 @@ Signature unpack(const SignatureWords& words) noexcept {
           .counts_hash = words[3]};
 }
 
-std::uint64_t make_tag(std::uint64_t sequence, const Signature& signature) noexcept {
+std::uint64_t hash_of(const Signature& signature) noexcept {
   Signature hashed = signature;
   hashed.kind = BufferKind::ordinary;
   const SignatureWords words = pack(hashed);
-  std::uint64_t hash = mix(words[0] + (sequence + 1) * 0x9e3779b97f4a7c15ULL);
+  std::uint64_t hash = mix(words[0] + 0x9e3779b97f4a7c15ULL);
   hash = mix(hash ^ words[1]);
-  hash = mix(hash ^ (words[2] + words[3] * 0x9e3779b97f4a7c15ULL));
+  return mix(hash ^ (words[2] + words[3] * 0x9e3779b97f4a7c15ULL));
+}
+
+std::uint64_t make_tag(std::uint64_t sequence, std::uint64_t hash) noexcept {
+  // What the low half has no room for changes the high one.
+  if (const std::uint64_t wraps = sequence >> 32; wraps != 0) hash = mix(hash + wraps);
   const std::uint64_t high = (hash >> 32) | 1u;  // never 0: an all-zero word is no tag
   return high << 32 | static_cast<std::uint32_t>(sequence);
 }

@@ -36,9 +36,15 @@ using SignatureWords = std::array<std::uint64_t, 4>;
 SignatureWords pack(const Signature&) noexcept;
 Signature unpack(const SignatureWords&) noexcept;
 
-/// Sequence number in the low half, hash of number and signature in the high half. The number wraps after 2^32 calls; a
-/// stale tag would have to be exactly that many calls old, and everything that carries tags is overwritten long before.
-std::uint64_t make_tag(std::uint64_t sequence, const Signature&) noexcept;
+/// Of all that ranks must agree on.
+std::uint64_t hash_of(const Signature&) noexcept;
+
+/// Sequence number in the low half, hash of the signature in the high half. The number wraps after 2^32 calls; the hash
+/// changes then, so that no stale tag is taken for a new one.
+std::uint64_t make_tag(std::uint64_t sequence, std::uint64_t hash) noexcept;
+inline std::uint64_t make_tag(std::uint64_t sequence, const Signature& signature) noexcept {
+  return make_tag(sequence, hash_of(signature));
+}
 constexpr std::uint32_t number_of(std::uint64_t tag) noexcept { return static_cast<std::uint32_t>(tag); }
 /// The same hash under another number: for units that are counted otherwise than calls.
 constexpr std::uint64_t renumbered(std::uint64_t tag, std::uint64_t number) noexcept {

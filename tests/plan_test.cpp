@@ -23,10 +23,34 @@ TEST(Plan, IsHierarchicalInsideOneHost) {
 }
 
 TEST(Plan, NamesTheProtocolOfTheHostStage) {
+  const Topology two = Topology::regular(2, 2), eight = Topology::regular(8, 8);
+  Tuning tuning;
+  tuning.inline_bytes = 1024;
+  tuning.one_shot_bytes = 1 << 20;
+  tuning.one_shot_bytes_of_many = 70 << 10;
+  tuning.single_copy_bytes = 64 << 10;
+  const auto protocol = [&](Collective collective, std::size_t bytes, const Topology& host) {
+    return plan_of({.collective = collective, .count = bytes / 4}, host, tuning).protocol;
+  };
+  EXPECT_EQ(protocol(Collective::all_reduce, 1024, two), "inline");
+  EXPECT_EQ(protocol(Collective::all_reduce, 1028, two), "one-shot");
+  EXPECT_EQ(protocol(Collective::all_reduce, 1 << 20, two), "one-shot");
+  EXPECT_EQ(protocol(Collective::all_reduce, 2 << 20, two), "staged");
+  EXPECT_EQ(protocol(Collective::all_reduce, 10 << 10, eight), "one-shot");
+  EXPECT_EQ(protocol(Collective::all_reduce, 11 << 10, eight), "staged");
+  EXPECT_EQ(protocol(Collective::reduce_scatter, 2048, two), "staged");
+  EXPECT_EQ(protocol(Collective::broadcast, 1024, eight), "inline");
+  EXPECT_EQ(protocol(Collective::broadcast, 63 << 10, eight), "staged");
+  EXPECT_EQ(protocol(Collective::broadcast, 64 << 10, eight), "single-copy");
+  EXPECT_EQ(protocol(Collective::all_gather, 8 << 10, eight), "inline") << "every rank shows an eighth";
+  EXPECT_EQ(protocol(Collective::all_gather, 64 << 10, Topology::regular(8, 8, 2)), "staged") << "too few cores";
+}
+
+TEST(Plan, SaysWhereMappedBuffersWouldChangeTheProtocol) {
   const Topology host = Topology::regular(2, 2);
-  EXPECT_EQ(plan_of({.count = 512}, host).protocol, "inline");
-  EXPECT_EQ(plan_of({.count = 513}, host).protocol, "staged");
-  EXPECT_EQ(plan_of({.collective = Collective::broadcast, .count = 2}, host).protocol, "staged");
+  EXPECT_FALSE(plan_of({.count = 16}, host).zero_copy);
+  EXPECT_TRUE(plan_of({.count = 1 << 20}, host).zero_copy);
+  EXPECT_FALSE(plan_of({.count = 1 << 20, .backend = "ring"}, host).zero_copy);
 }
 
 TEST(Plan, ForcedBackendIsTakenAndSaysSo) {

@@ -72,6 +72,7 @@ struct Plan {
   std::string_view name;     ///< "ring", "reduce_to_one_tree": a backend may have several algorithms
   /// Of the host stage: "inline", "one-shot", "staged", "single-copy"; empty where there is none.
   std::string_view protocol;
+  std::string protocol_reason;  ///< why that one
   bool zero_copy = false;   ///< in place of that protocol where every rank's buffers are mapped (see allocate())
   bool direct = false;      ///< contributions travel unsummed and their owner adds them in rank order
   std::size_t segment = 0;  ///< elements of one part in one round

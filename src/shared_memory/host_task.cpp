@@ -1,24 +1,30 @@
 #include "shared_memory/host_task.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+
+#include "text.hpp"
 
 namespace collectives {
 namespace {
 
+std::size_t shown_bytes(const HostTask& task) { return (task.combines() ? task.total : task.longest) * task.element; }
+
+/// The longest all-reduce that goes in one shot. One shot reads every rank's whole vector. It saves a meeting, and with
+/// two ranks no byte more crosses between the cores than otherwise; with more ranks it does, so it ends early.
+std::size_t one_shot_limit(int ranks, const Tuning& tuning) {
+  return ranks <= 2 ? tuning.one_shot_bytes : tuning.one_shot_bytes_of_many / static_cast<std::size_t>(ranks - 1);
+}
+
 HostProtocol choose(const HostTask& task, bool crowded, const Tuning& tuning) {
   if (task.kind == Step::Kind::host_barrier) return HostProtocol::lines;
-  const bool gathers = !task.combines();
-  const std::size_t total = task.total * task.element, shown = (gathers ? task.longest : task.total) * task.element;
-  if (shown <= tuning.inline_bytes) return HostProtocol::lines;
+  const std::size_t total = task.total * task.element;
+  if (shown_bytes(task) <= tuning.inline_bytes) return HostProtocol::lines;
   // With a core for each rank, both ends of a gather copy at once and the kernel's way costs one copy in place of two.
-  if (gathers && !crowded && total >= tuning.single_copy_bytes) return HostProtocol::single_copy;
-  // One shot reads every rank's whole vector. It saves a meeting, and with two ranks no byte more crosses between the
-  // cores than otherwise; with more ranks it does, so it ends early.
-  if (task.kind == Step::Kind::host_all_reduce) {
-    const auto others = static_cast<std::size_t>(task.ranks() - 1);
-    if (total <= (others <= 1 ? tuning.one_shot_bytes : tuning.one_shot_bytes_of_many / others))
-      return HostProtocol::one_shot;
-  }
+  if (!task.combines() && !crowded && total >= tuning.single_copy_bytes) return HostProtocol::single_copy;
+  if (task.kind == Step::Kind::host_all_reduce && total <= one_shot_limit(task.ranks(), tuning))
+    return HostProtocol::one_shot;
   return HostProtocol::staged;
 }
 
@@ -32,6 +38,25 @@ std::string_view to_string(HostProtocol protocol) noexcept {
     case HostProtocol::single_copy: return "single-copy";
   }
   return "?";
+}
+
+std::string reason(const HostTask& task, bool crowded, const Tuning& tuning) {
+  const auto limit = [](std::size_t bytes) { return bytes == Tuning::kNever ? "any length" : bytes_text(bytes); };
+  if (task.kind == Step::Kind::host_barrier) return "nothing but notice";
+  const std::size_t total = task.total * task.element;
+  switch (task.protocol) {
+    case HostProtocol::lines:
+      return fmt::format("a rank shows {}, inline up to {}", bytes_text(shown_bytes(task)), limit(tuning.inline_bytes));
+    case HostProtocol::one_shot:
+      return fmt::format("{} in all, one shot up to {} with {} ranks", bytes_text(total),
+                         limit(one_shot_limit(task.ranks(), tuning)), task.ranks());
+    case HostProtocol::single_copy:
+      return fmt::format("{} in all, gathers by the kernel's copy from {}", bytes_text(total),
+                         bytes_text(tuning.single_copy_bytes));
+    case HostProtocol::staged: break;
+  }
+  return fmt::format("a rank shows {}, inline up to {}{}", bytes_text(shown_bytes(task)), limit(tuning.inline_bytes),
+                     !task.combines() && crowded ? "; more ranks than cores" : "");
 }
 
 void describe(const Step& step, std::size_t element_bytes, int ranks, bool crowded, const Tuning& tuning,

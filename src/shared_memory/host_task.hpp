@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -52,5 +53,8 @@ struct HostTask {
 /// Describes a host Step for `ranks` local ranks, and picks the protocol. Allocates only when `task` has never seen as
 /// many ranks.
 void describe(const Step& step, std::size_t element_bytes, int ranks, bool crowded, const Tuning&, HostTask& task);
+
+/// Why it has its protocol, in words, with the numbers of the tuning that decided.
+std::string reason(const HostTask&, bool crowded, const Tuning&);
 
 }  // namespace collectives
