@@ -58,6 +58,10 @@ bool Link::pull() {
     Header header{};
     std::size_t wanted = sizeof header;
     if (read_from(in_, header)) {
+      if (header.kind != Kind::hello && (header.kind < Kind::seen || header.kind > Kind::failure)) {
+        lost_ = "speaks another protocol";
+        return false;
+      }
       if (header.bytes > max_payload_) {
         lost_ = fmt::format("sent a frame of {} bytes, more than {}", header.bytes, max_payload_);
         return false;
@@ -69,11 +73,11 @@ bool Link::pull() {
     if (moved > 0) {
       in_.append(buffer, static_cast<std::size_t>(moved));
     } else if (moved == 0 || errno == ECONNRESET) {
-      lost_ = "connection closed";
+      lost_ = "closed the connection";
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       return false;
     } else if (errno != EINTR) {
-      lost_ = error_text(errno);
+      lost_ = "is lost: " + error_text(errno);
     }
   }
   return false;

@@ -73,7 +73,7 @@ class Link {
 
   void set_max_payload(std::size_t bytes) { max_payload_ = bytes; }
 
-  /// Why nothing more will come; empty while the connection is good.
+  /// What the other end did, so that nothing more will come; empty while the connection is good.
   const std::string& lost() const { return lost_; }
 
   void post(std::shared_ptr<const std::string> frame) {

@@ -100,7 +100,7 @@ class Hub final : public Member {
       }
       if (!link->lost().empty()) {
         fail(Errc::bootstrap,
-             fmt::format("rank {} left the rendezvous at {}: {}", rank, place_of(world_), link->lost()), rank);
+             fmt::format("rank {} left the rendezvous at {}: it {}", rank, place_of(world_), link->lost()), rank);
       }
     }
   }
@@ -155,10 +155,11 @@ class Hub final : public Member {
 
 /// Accepts who knocks and makes members of those who say who they are. Others (port scanners) are dropped.
 void Hub::greet(const Socket& listener) {
+  int refusal = 0;
   while (true) {
     Socket socket(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (socket.fd() < 0) {
-      if (errno == EMFILE || errno == ENFILE) fail(Errc::system, "rank 0 cannot accept: " + error_text(errno), 0);
+      refusal = errno;
       break;
     }
     strangers_.push_back({Link(std::move(socket), kMaxHello), Deadline::in(kStrangerPatience)});
@@ -169,6 +170,10 @@ void Hub::greet(const Socket& listener) {
     const bool done = frame || !stranger->link.lost().empty() || stranger->patience.passed();
     stranger = done ? strangers_.erase(stranger) : std::next(stranger);
   }
+  if (refusal != EMFILE && refusal != ENFILE) return;
+  // Room for the next: whoever has not said who it is for longest, and if it is a rank, comes again.
+  if (strangers_.empty()) fail(Errc::system, "rank 0 cannot accept: " + error_text(refusal), 0);
+  strangers_.pop_front();
 }
 
 /// A hello that does not fit ends the rendezvous: somebody is configured wrongly, and who is not for rank 0 to guess.
@@ -188,7 +193,8 @@ void Hub::admit(Stranger& stranger, const Frame& frame) {
                      place_of(world_), hello.size, size()),
          hello.rank);
   }
-  if (hello.rank < 0 || hello.rank >= size() || here_[static_cast<std::size_t>(hello.rank)]) {
+  if (hello.rank < 0 || hello.rank >= size()) return;  // no process of ours would have come
+  if (here_[static_cast<std::size_t>(hello.rank)]) {
     fail(Errc::bootstrap,
          fmt::format("rank {} came to the rendezvous at {} twice: two processes have the same rank", hello.rank,
                      place_of(world_)),

@@ -148,8 +148,9 @@ int try_connect(const addrinfo* address, Deadline deadline, Socket& connection) 
   if (::connect(socket.fd(), address->ai_addr, address->ai_addrlen) != 0) {
     if (errno != EINPROGRESS) return errno;
     std::vector<pollfd> writable{{socket.fd(), POLLOUT, 0}};
+    wait(writable, deadline);
     while (writable[0].revents == 0) {
-      if (deadline.passed()) return ETIMEDOUT;
+      if (deadline.passed()) return EINPROGRESS;
       wait(writable, deadline);
     }
     int code = 0;

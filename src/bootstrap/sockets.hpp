@@ -58,7 +58,7 @@ Socket listen_at(const World& world, Deadline deadline);
 /// does not listen at `port`.
 std::optional<Socket> adopt(int fd, int port);
 
-/// One attempt; an errno when it fails.
+/// One attempt; an errno when it fails, EINPROGRESS when the deadline passed before anything was known.
 int try_connect(const addrinfo* address, Deadline deadline, Socket& connection);
 
 }  // namespace collectives::tcp

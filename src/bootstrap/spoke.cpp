@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -20,6 +21,8 @@
 namespace collectives::tcp {
 namespace {
 
+constexpr std::size_t kMaxAnswer = std::size_t{1}
+                                   << 20;  // bytes from what listens there, until it has proved to be rank 0
 constexpr auto kVerdictPatience = std::chrono::seconds(1);  // for rank 0 to say why nobody came
 
 /// Any rank but 0.
@@ -28,12 +31,12 @@ class Spoke final : public Member {
   Spoke(const World& world, Deadline deadline) : Member(world) {
     const auto start = Deadline::Clock::now();
     const Addresses addresses = resolve(world);
-    std::string last = "no answer";
+    std::string last_answer;
     // Until rank 0 has answered, the other end may be something else, or a rank 0 of yesterday about to end: try again.
-    while (!find_hub(addresses.get(), deadline, last)) {
+    while (!find_hub(addresses.get(), deadline, last_answer)) {
       if (deadline.passed()) {
         const std::string what = did_not_come({0}, place_of(world_), rank(), seconds_since(start));
-        end(Errc::timeout, fmt::format("{}; last attempt: {}", what, last), 0);
+        end(Errc::timeout, fmt::format("{}; last answer: {}", what, last_answer.empty() ? "none" : last_answer), 0);
       }
       pause(kRetry);
     }
@@ -57,13 +60,14 @@ class Spoke final : public Member {
     return gathered;
   }
 
-  /// True when rank 0 has answered at one of its addresses; otherwise says what came instead.
-  bool find_hub(const addrinfo* addresses, Deadline deadline, std::string& why_not) {
+  /// True when rank 0 has answered at one of its addresses; otherwise sets `answer` to what came instead, if anything
+  /// did: what the deadline cuts short says nothing about the cause.
+  bool find_hub(const addrinfo* addresses, Deadline deadline, std::string& answer) {
     for (const addrinfo* at = addresses; at && !link_; at = at->ai_next) {
       Socket socket;
       if (const int code = try_connect(at, deadline, socket); code != 0) {
-        why_not = error_text(code);
-      } else if (auto answered = introduce(std::move(socket), deadline, why_not)) {
+        if (code != EINPROGRESS) answer = error_text(code);
+      } else if (auto answered = introduce(std::move(socket), deadline, answer)) {
         link_.emplace(std::move(*answered));
       }
     }
@@ -71,20 +75,25 @@ class Spoke final : public Member {
   }
 
   /// The link, once rank 0 has answered; none when what listens there is not rank 0.
-  std::optional<Link> introduce(Socket socket, Deadline deadline, std::string& why_not) {
-    Link link(std::move(socket), (kMaxContribution + sizeof(std::uint64_t)) * ranks());
+  std::optional<Link> introduce(Socket socket, Deadline deadline, std::string& answer) {
+    Link link(std::move(socket), kMaxAnswer);
     link.post(Kind::hello, bytes_of(Hello{.rank = rank(), .size = size()}));
     while (true) {
       if (const auto frame = link.next()) {
-        if (frame->kind == Kind::seen) return link;
+        if (frame->kind == Kind::seen) {
+          link.set_max_payload((kMaxContribution + sizeof(std::uint64_t)) * ranks());
+          return link;
+        }
         if (frame->kind == Kind::failure) fail_as_told(*frame);
-        why_not = "what listens there does not speak our protocol";
+        answer = "what listens there is not rank 0";
         return std::nullopt;
       }
-      why_not = link.lost();
-      if (!why_not.empty()) return std::nullopt;
+      if (!link.lost().empty()) {
+        answer = "what listens there " + link.lost();
+        return std::nullopt;
+      }
       if (deadline.passed()) {
-        why_not = "what listens there does not answer";
+        if (answer.empty()) answer = "a connection, and then silence";
         return std::nullopt;
       }
       std::vector<pollfd> entries{link.interest()};
@@ -102,7 +111,8 @@ class Spoke final : public Member {
         end(Errc::bootstrap, "rank 0 sent a frame that was not due", 0);
       }
       if (!link_->lost().empty()) {
-        end(Errc::bootstrap, fmt::format("rank 0 left the rendezvous at {}: {}", place_of(world_), link_->lost()), 0);
+        end(Errc::bootstrap, fmt::format("rank 0 left the rendezvous at {}: it {}", place_of(world_), link_->lost()),
+            0);
       }
       if (deadline.passed()) {
         if (gave_up_after > 0) end(Errc::timeout, did_not_come({0}, place_of(world_), rank(), gave_up_after), 0);
