@@ -224,6 +224,34 @@ TEST(World, SlurmMeetsOnItsFirstHost) {
       "127.0.0.1");
 }
 
+// ---- Our own variables ---------------------------------------------------------------------------------------------
+
+/// Sets a variable until it goes out of scope.
+class Variable {
+ public:
+  Variable(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
+  ~Variable() { ::unsetenv(name_); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+
+ private:
+  const char* name_;
+};
+
+TEST(FromEnvironment, AMistakeThatDecidesNothingHereIsLeftToTheCommunicator) {
+  const Variable timeout("COLLECTIVES_TIMEOUT", "soon");
+  EXPECT_EQ(bootstrap_from_environment()->size(), 1);
+}
+
+TEST(FromEnvironment, ABadPortIsRefusedByARankThatKnowsItself) {
+  const Variable bad("COLLECTIVES_PORT", "http"), rank("RANK", "3"), size("WORLD_SIZE", "4"), host("MASTER_ADDR", "h");
+  const auto error = error_of([] { bootstrap_from_environment(); });
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), Errc::invalid_argument);
+  EXPECT_EQ(error->rank(), 3);
+  EXPECT_EQ(std::string(error->what()), "COLLECTIVES_PORT=http: valid is a port from 1 to 65535");
+}
+
 // ---- The rendezvous ------------------------------------------------------------------------------------------------
 
 /// A port of the loopback that nobody else gets. It listens, as the one that collectives_run opens; a `reserved` one
