@@ -106,7 +106,14 @@ int run_rank(Bootstrap& bootstrap, const Program& program) {
   std::optional<Report> report;  // on rank 0
   if (const auto refusal = check_arguments(bootstrap, settings, report)) return refuse(bootstrap, *refusal);
 
-  Communicator comm(bootstrap);
+  std::optional<Communicator> communicator;
+  try {
+    communicator.emplace(bootstrap);
+  } catch (const Error& error) {  // every rank has it: a COLLECTIVES_ variable that some rank cannot use
+    if (error.code() != Errc::invalid_argument) throw;
+    return refuse(bootstrap, {error.what(), bad_arguments});
+  }
+  Communicator& comm = *communicator;
   const Schedule plan = schedule(settings, comm.size());
   const auto rival = settings.against_mpi ? program.mpi->rival() : nullptr;
   Measurement measurement(comm, bootstrap, settings, plan.cases, rival.get());
@@ -170,7 +177,14 @@ int run(int argc, const char* const* argv) {
   if (settings != nullptr && meeting == Meeting::threads) return run_threads({argc, argv, *settings, nullptr});
 
   if (settings == nullptr) return meet_and_refuse(mpi.get(), std::get<Refusal>(order));
-  const auto bootstrap = mpi ? mpi->bootstrap() : bootstrap_from_environment();
+  std::unique_ptr<Bootstrap> bootstrap;
+  try {
+    bootstrap = mpi ? mpi->bootstrap() : bootstrap_from_environment();
+  } catch (const Error& error) {  // a COLLECTIVES_PORT that is none, so the ranks cannot meet to choose who speaks
+    if (error.code() != Errc::invalid_argument) throw;
+    if (error.rank() <= 0) say({error.what(), bad_arguments});
+    return bad_arguments;
+  }
   return run_and_tell(*bootstrap, {argc, argv, *settings, mpi.get()});
 }
 

@@ -20,6 +20,7 @@ namespace collectives {
 namespace {
 
 constexpr std::string_view kPrefix = "COLLECTIVES_";
+constexpr std::array<std::string_view, 2> kMeeting = {"COLLECTIVES_PORT", "COLLECTIVES_LISTEN_FD"};
 // The test programs' own variables; they are no business of the library's.
 constexpr std::string_view kTestPrefix = "COLLECTIVES_TEST_";
 
@@ -141,14 +142,14 @@ int cores_in_affinity_mask() {
   return static_cast<int>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
 }
 
-}  // namespace
-
-Environment parse_environment(const char* const* variables) {
+/// Reads the variables for which wanted(name).
+template <class Wanted>
+Environment parse(const char* const* variables, Wanted&& wanted) {
   Environment result;
   std::vector<std::string_view> seen;  // of a name given twice getenv() takes the first, and so do we
   for_each_of_ours(variables, [&](std::string_view name, std::string_view value) {
     const Variable* variable = find_variable(name);
-    if (variable == nullptr || value.empty() || std::ranges::count(seen, name) != 0) return;
+    if (variable == nullptr || !wanted(name) || value.empty() || std::ranges::count(seen, name) != 0) return;
     seen.push_back(name);
     if (!variable->read(value, result)) {
       throw Error(Errc::invalid_argument, fmt::format("{}={}: valid is {}", name, value, variable->valid));
@@ -157,7 +158,17 @@ Environment parse_environment(const char* const* variables) {
   return result;
 }
 
+}  // namespace
+
+Environment parse_environment(const char* const* variables) {
+  return parse(variables, [](std::string_view) { return true; });
+}
+
 Environment environment() { return parse_environment(::environ); }
+
+Environment meeting_environment() {
+  return parse(::environ, [](std::string_view name) { return std::ranges::count(kMeeting, name) != 0; });
+}
 
 std::vector<std::string> unknown_variables(const char* const* variables) {
   std::vector<std::string> unknown;

@@ -34,6 +34,9 @@ Environment parse_environment(const char* const* variables);
 
 /// parse_environment() of this process, as it is now.
 Environment environment();
+/// Of that only what says where ranks meet: port and listen_fd. A mistake in another variable is for the communicator
+/// to report, when all ranks can hear it.
+Environment meeting_environment();
 
 /// The COLLECTIVES_ variables that nothing here knows, in order of appearance.
 std::vector<std::string> unknown_variables(const char* const* variables);

@@ -121,6 +121,30 @@ TEST(BenchProgram, AMistakeOfManyRanksIsStillOneLine) {
   }
 }
 
+TEST(BenchProgram, AVariableThatTheLibraryRefusesIsOneLineFromRankZero) {
+  for (const std::string variable :
+       {"COLLECTIVES_TIMEOUT=soon", "COLLECTIVES_BACKEND=smoke", "COLLECTIVES_PORT=http"}) {
+    for (const std::string& start : {kRun + " -n 3 " + kBench, kBench + " --bootstrap threads:3"}) {
+      if (variable.starts_with("COLLECTIVES_PORT") && start.starts_with(kBench)) continue;  // threads need none
+      const Outcome outcome = run(variable + " " + start + " all_reduce --max-bytes 64");
+      EXPECT_EQ(outcome.status, 2) << variable << "\n" << outcome.text;
+      const std::string said = "collectives_bench: ";
+      const std::size_t first = outcome.text.find(said);
+      ASSERT_NE(first, std::string::npos) << outcome.text;
+      EXPECT_EQ(outcome.text.find(said, first + 1), std::string::npos) << outcome.text;
+      EXPECT_TRUE(outcome.text.find("valid is ") != std::string::npos ||
+                  outcome.text.find("known: ") != std::string::npos)
+          << outcome.text;
+    }
+  }
+}
+
+TEST(InfoProgram, AVariableThatTheLibraryRefusesIsOneLine) {
+  expect_one_line_and_two("COLLECTIVES_CORES=many " + kInfo, "1 to 65536");
+  expect_one_line_and_two("COLLECTIVES_TIMEOUT=soon " + kInfo + " explain", "seconds");
+  expect_one_line_and_two("COLLECTIVES_BACKEND=smoke " + kInfo + " --json", "hierarchical");
+}
+
 TEST(InfoProgram, SaysWhatIsHere) {
   const Outcome outcome = run(kInfo + " --json");
   ASSERT_EQ(outcome.status, 0) << outcome.text;

@@ -4,13 +4,19 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
+#include <random>
+#include <thread>
 
 #include "bootstrap/rendezvous.hpp"
+#include "bootstrap/sockets.hpp"
 #include "bootstrap/world.hpp"
 #include "bootstrap_conformance.hpp"
 
@@ -218,6 +224,34 @@ TEST(World, SlurmMeetsOnItsFirstHost) {
       "127.0.0.1");
 }
 
+// ---- Our own variables ---------------------------------------------------------------------------------------------
+
+/// Sets a variable until it goes out of scope.
+class Variable {
+ public:
+  Variable(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
+  ~Variable() { ::unsetenv(name_); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+
+ private:
+  const char* name_;
+};
+
+TEST(FromEnvironment, AMistakeThatDecidesNothingHereIsLeftToTheCommunicator) {
+  const Variable timeout("COLLECTIVES_TIMEOUT", "soon");
+  EXPECT_EQ(bootstrap_from_environment()->size(), 1);
+}
+
+TEST(FromEnvironment, ABadPortIsRefusedByARankThatKnowsItself) {
+  const Variable bad("COLLECTIVES_PORT", "http"), rank("RANK", "3"), size("WORLD_SIZE", "4"), host("MASTER_ADDR", "h");
+  const auto error = error_of([] { bootstrap_from_environment(); });
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), Errc::invalid_argument);
+  EXPECT_EQ(error->rank(), 3);
+  EXPECT_EQ(std::string(error->what()), "COLLECTIVES_PORT=http: valid is a port from 1 to 65535");
+}
+
 // ---- The rendezvous ------------------------------------------------------------------------------------------------
 
 /// A port of the loopback that nobody else gets. It listens, as the one that collectives_run opens; a `reserved` one
@@ -312,6 +346,63 @@ TEST(Rendezvous, WithoutRankZeroTheOthersNameIt) {
   EXPECT_EQ(error->code(), Errc::timeout);
   EXPECT_EQ(error->peer(), 0);
   EXPECT_NE(std::string(error->what()).find("rank 0 did not come"), std::string::npos) << error->what();
+  EXPECT_TRUE(std::string(error->what()).ends_with("; last answer: Connection refused")) << error->what();
+}
+
+TEST(Rendezvous, AnAttemptThatTheDeadlineCutsShortIsNoAnswer) {
+  const Listener nobody_accepts;
+  ASSERT_EQ(::listen(nobody_accepts.fd(), 0), 0);
+  const tcp::Addresses addresses = tcp::resolve(nobody_accepts.place(1, 2));
+  std::vector<tcp::Socket> connected;  // until there is no room for more
+  int code = 0;
+  while (code == 0 && connected.size() < 64) {
+    connected.emplace_back();
+    code = tcp::try_connect(addresses.get(), Deadline::in(std::chrono::milliseconds(200)), connected.back());
+  }
+  EXPECT_EQ(code, EINPROGRESS) << tcp::error_text(code);
+}
+
+/// Gives every caller the same answer until it goes out of scope.
+class FalseRankZero {
+ public:
+  FalseRankZero(const Listener& listener, std::string answer)
+      : thread_([this, &listener, answer = std::move(answer)] {
+          std::vector<tcp::Socket> callers;
+          while (!over_) {
+            pollfd entry{listener.fd(), POLLIN, 0};
+            if (::poll(&entry, 1, 10) <= 0) continue;
+            callers.emplace_back(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
+            ::send(callers.back().fd(), answer.data(), answer.size(), MSG_NOSIGNAL);
+          }
+        }) {}
+  ~FalseRankZero() { over_ = true; }
+
+ private:
+  std::atomic<bool> over_ = false;
+  std::jthread thread_;  // joined first
+};
+
+std::string frame_header(std::uint64_t kind, std::uint64_t bytes) {
+  const std::uint64_t header[] = {kind, bytes};
+  return {reinterpret_cast<const char*>(header), sizeof header};
+}
+
+TEST(Rendezvous, WhatListensInPlaceOfRankZeroIsDescribed) {
+  const std::pair<std::string, const char*> cases[] = {
+      {"HTTP/1.1 400 Bad Request\r\n\r\n", "what listens there speaks another protocol"},
+      {frame_header(6, std::uint64_t{1} << 30), "what listens there sent a frame of 1073741824 bytes"},
+      {frame_header(6, UINT64_MAX), "what listens there sent a frame of 18446744073709551615 bytes"},
+      {frame_header(2, 0), "what listens there is not rank 0"},
+      {"", "a connection, and then silence"}};
+  for (const auto& [answer, description] : cases) {
+    const Listener listener;
+    const FalseRankZero other(listener, answer);
+    const auto error = error_of([&] { rendezvous(listener.place(1, 2), {}, kImpatience); });
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), Errc::timeout);
+    EXPECT_NE(std::string(error->what()).find("; last answer: " + std::string(description)), std::string::npos)
+        << error->what();
+  }
 }
 
 TEST(Rendezvous, OneRankTwiceEndsItForAll) {
@@ -326,14 +417,12 @@ TEST(Rendezvous, OtherSizeEndsItForAll) {
                      "as one of 5 ranks, rank 0 as one of 2");
 }
 
+constexpr std::uint64_t kHello = 0x31304c4c4f43c3a9;
+
 /// The first frame of a process that speaks `version` of our protocol: kind, length, then version, rank and size.
-std::string hello(std::uint32_t version) {
-  const struct {
-    std::uint64_t kind = 0x31304c4c4f43c3a9, bytes = 12;
-    std::uint32_t version, rank = 1, size = 2;
-    std::uint32_t not_sent = 0;
-  } frame{.version = version};
-  return {reinterpret_cast<const char*>(&frame), 28};
+std::string hello(std::uint32_t version, std::uint32_t rank = 1, std::uint32_t size = 2) {
+  const std::uint32_t payload[] = {version, rank, size};
+  return frame_header(kHello, sizeof payload) + std::string(reinterpret_cast<const char*>(payload), sizeof payload);
 }
 
 TEST(Rendezvous, OtherVersionOfTheProtocolIsNamed) {
@@ -353,6 +442,71 @@ TEST(Rendezvous, StrangersAreDropped) {
     EXPECT_EQ(bootstrap->all_gather("x", patient()), std::vector<std::string>(3, "x"));
   });
   for (const int stranger : strangers) ::close(stranger);
+}
+
+std::string noise(std::minstd_rand& random, std::size_t most) {
+  std::string bytes(random() % (most + 1), '\0');
+  for (char& byte : bytes) byte = static_cast<char>(random());
+  return bytes;
+}
+
+TEST(Rendezvous, NoNoiseKeepsRanksFromMeeting) {
+  std::minstd_rand random(1);
+  for (int repeat = 0; repeat < 5; ++repeat) {
+    const Listener listener;
+    std::vector<tcp::Socket> strangers;
+    for (int i = 0; i < 8; ++i) {
+      strangers.emplace_back(listener.knock(noise(random, 300)));
+      strangers.emplace_back(listener.knock(frame_header(kHello, UINT64_MAX - random() % 64) + noise(random, 300)));
+      strangers.emplace_back(listener.knock(frame_header(kHello, random() % 12) + hello(1).substr(16)));
+      strangers.emplace_back(listener.knock(hello(1, 3 + static_cast<std::uint32_t>(random() % 100), 3)));
+      strangers.emplace_back(listener.knock(hello(1, static_cast<std::uint32_t>(-1), 3)));
+    }
+    in_threads(3, [&](Rank rank) {
+      const auto bootstrap = rendezvous(listener.place(rank, 3), listener.fd(), kPatience);
+      EXPECT_EQ(bootstrap->all_gather("x", patient()), std::vector<std::string>(3, "x"));
+    });
+  }
+}
+
+TEST(Rendezvous, StrangersThatTakeEveryDescriptorMakeRoom) {
+  const Listener listener;
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const rlimit few{32, 32};
+    bool met = false;
+    try {
+      for (int fd = 16; fd < 1024; ++fd) {
+        if (fd != listener.fd()) ::close(fd);
+      }
+      met = ::setrlimit(RLIMIT_NOFILE, &few) == 0 &&
+            rendezvous(listener.place(0, 2), listener.fd(), kPatience)->all_gather("x", patient()).size() == 2;
+    } catch (...) {
+    }
+    ::_exit(met ? 0 : 1);
+  }
+  std::vector<tcp::Socket> strangers;
+  for (int i = 0; i < 50; ++i) strangers.emplace_back(listener.knock(""));
+  EXPECT_NO_THROW(rendezvous(listener.place(1, 2), {}, kPatience)->all_gather("x", patient()));
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+TEST(Rendezvous, NoiseFromAMemberIsAnErrorThatNamesARank) {
+  std::minstd_rand random(2);
+  for (std::uint64_t repeat = 0; repeat < 100; ++repeat) {
+    const Listener listener;
+    const std::uint64_t kind = random() % 8, bytes = random() % 100;
+    constexpr std::uint64_t kContribution = 3;  // the one that is due: too long
+    const std::string header = frame_header(kind, kind == kContribution ? UINT64_MAX - bytes : bytes);
+    ::close(listener.knock(hello(1) + (repeat % 2 == 0 ? header : "") + noise(random, 200)));
+    const auto error =
+        error_of([&] { rendezvous(listener.place(0, 2), listener.fd(), kPatience)->all_gather("x", patient()); });
+    ASSERT_TRUE(error);
+    EXPECT_NE(std::string(error->what()).find("rank"), std::string::npos) << error->what();
+  }
 }
 
 TEST(Rendezvous, MemberThatClaimsTooLongAFrameIsRefused) {

@@ -50,6 +50,32 @@ TEST(BootstrapMpi, NoCommunicatorIsInvalid) {
   EXPECT_EQ(error->code(), Errc::invalid_argument);
 }
 
+TEST(BootstrapMpi, OneRankComesAfterTheDeadline) {
+  if (MpiWorlds::most_ranks() == 1) GTEST_SKIP() << "nobody to wait for";
+  MPI_Comm world = MPI_COMM_NULL, signal = MPI_COMM_NULL;  // each with an order of its own
+  MPI_Comm_dup(MPI_COMM_WORLD, &world);
+  MPI_Comm_dup(MPI_COMM_WORLD, &signal);
+  const bool late = world_rank() == MpiWorlds::most_ranks() - 1;
+  if (!late) {
+    const auto error = error_of([&] { MpiBootstrap(world, std::chrono::milliseconds(200)); });
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), Errc::timeout);
+    EXPECT_EQ(error->rank(), world_rank());
+    EXPECT_NE(std::string(error->what()).find("for the other ranks at the MPI rendezvous"), std::string::npos)
+        << error->what();
+  }
+  MPI_Barrier(signal);
+  if (late) {  // the others' duplication was never taken back, so its own succeeds, and nobody answers it any more
+    const auto error = error_of([&] {
+      MpiBootstrap(world, std::chrono::seconds(60)).all_gather("x", Deadline::in(std::chrono::milliseconds(200)));
+    });
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), Errc::timeout);
+  }
+  MPI_Barrier(signal);
+  MPI_Comm_free(&signal);  // `world` has operations under way and stays
+}
+
 TEST(BootstrapMpi, BringsWires) {
   MpiBootstrap bootstrap(MPI_COMM_WORLD);
   const WireFactory factory = bootstrap.wire_factory();

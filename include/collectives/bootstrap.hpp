@@ -60,7 +60,7 @@ COLLECTIVES_EXPORT std::vector<std::unique_ptr<Bootstrap>> bootstrap_threads(int
 /// and with none of them this process is alone: rank 0 of 1.
 /// Rank 0 listens at the address; the others connect until `timeout` has passed.
 /// Throws Error{bootstrap} in one line naming the variable, port, host or key at fault; Error{timeout} naming the ranks
-/// that did not come.
+/// that did not come; Error{invalid_argument}, whose rank() is known, for a malformed COLLECTIVES_PORT.
 COLLECTIVES_EXPORT std::unique_ptr<Bootstrap> bootstrap_from_environment(
     std::chrono::nanoseconds timeout = std::chrono::minutes(10));
 

@@ -5,6 +5,7 @@
 
 #include <mpi.h>
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -22,7 +23,10 @@ namespace collectives {
 /// Communicator, so without MPI_THREAD_MULTIPLE leave the progress thread off and use one thread.
 class COLLECTIVES_EXPORT MpiBootstrap final : public Bootstrap {
  public:
-  explicit MpiBootstrap(MPI_Comm comm);
+  /// Waits until every rank has come. Throws Error: timeout when they have not within `timeout`; which of them did not,
+  /// MPI does not say. It cannot take back the duplication either: what that holds is lost, and until the late ranks
+  /// have come it may hold up whoever makes communicators or finalizes MPI, so end with MPI_Abort when they never will.
+  explicit MpiBootstrap(MPI_Comm comm, std::chrono::nanoseconds timeout = std::chrono::minutes(10));
   ~MpiBootstrap() override;
   std::string_view name() const noexcept override;
   Rank rank() const noexcept override;

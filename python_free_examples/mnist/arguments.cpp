@@ -1,4 +1,4 @@
-// CLI11 reads the line; what it cannot know (schedules, cadences, what excludes what) is checked behind it.
+// CLI11 reads the line; what it cannot know (schedules, cadences, what other ranks were told) is checked behind it.
 #include "arguments.hpp"
 
 #include <fmt/format.h>
@@ -6,10 +6,14 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <collectives/plan.hpp>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <vector>
+
+#include "replicas.hpp"
 
 namespace mnist {
 namespace {
@@ -31,6 +35,32 @@ CLI::IsMember one_of(const Names& names) {
     text += fmt::format("; known: {}", fmt::join(known, " "));
   }
   refuse(text);
+}
+
+/// What steers the ranks' common steps, so that it must be equal on all of them. Of files only whether there is one:
+/// rank 0 reads and writes them, and data sets are compared when they are loaded.
+nlohmann::ordered_json common(const Arguments& arguments) {
+  const TrainerOptions& trainer = arguments.trainer;
+  return {{"--model", arguments.model},
+          {"--optimizer", kOptimizerNames[static_cast<std::size_t>(arguments.optimizer)]},
+          {"--lr or --schedule", trainer.schedule.text()},
+          {"--epochs", trainer.epochs},
+          {"--max-steps", trainer.max_steps},
+          {"--batch", trainer.batch},
+          {"--seed", trainer.seed},
+          {"--data or MNIST_DIR", arguments.data.empty() ? "none" : "a folder"},
+          {"--train-limit", arguments.train_limit},
+          {"--test-limit", arguments.test_limit},
+          {"--synthetic-train", arguments.synthetic_train},
+          {"--synthetic-test", arguments.synthetic_test},
+          {"--backend", arguments.backend.empty() ? "none" : arguments.backend},
+          {"--deterministic", arguments.deterministic},
+          {"--bucket-bytes", trainer.bucket_bytes},
+          {"--checkpoint", trainer.checkpoint.empty() ? "none" : "a file"},
+          {"--checkpoint-every",
+           fmt::format("{}{}", trainer.checkpoint_every.count, trainer.checkpoint_every.steps ? "steps" : "epochs")},
+          {"--resume", arguments.resume.empty() ? "none" : "a file"},
+          {"--profile-step", arguments.profile_step}};
 }
 
 }  // namespace
@@ -121,6 +151,34 @@ Arguments parse_arguments(int argc, const char* const* argv) {
     trainer.checkpoint_every = Cadence::parse(every);
   } catch (const std::invalid_argument& error) {
     refuse(fmt::format("{}: {}", flag, error.what()));
+  }
+  return arguments;
+}
+
+Arguments parse_arguments(collectives::Bootstrap& bootstrap, int argc, const char* const* argv) {
+  using json = nlohmann::ordered_json;
+  Arguments arguments;
+  json mine;
+  try {
+    arguments = parse_arguments(argc, argv);
+    mine = common(arguments);
+  } catch (const Farewell& farewell) {
+    mine = {{"farewell", farewell.what()}, {"code", farewell.code}};
+  }
+  std::vector<json> cards;
+  for (const std::string& text : bootstrap.all_gather(mine.dump(), collectives::Deadline::in(std::chrono::minutes(10))))
+    cards.push_back(json::parse(text));
+  for (std::size_t rank = 0; rank < cards.size(); ++rank) {
+    const json& card = cards[rank];
+    if (!card.contains("farewell")) continue;
+    const auto text = card.at("farewell").get<std::string>();
+    throw Farewell(rank == 0 ? text : fmt::format("{} (rank {})", text, rank), card.at("code"));
+  }
+  for (const auto& [flag, value] : mine.items()) {
+    std::vector<std::string> value_of_rank;
+    for (const json& card : cards)
+      value_of_rank.push_back(card.at(flag).is_string() ? card.at(flag).get<std::string>() : card.at(flag).dump());
+    if (const std::string found = disagreement("values of " + flag, value_of_rank); !found.empty()) refuse(found);
   }
   return arguments;
 }

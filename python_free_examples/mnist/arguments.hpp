@@ -1,6 +1,7 @@
 // The command line of mnist_trainer.
 #pragma once
 
+#include <collectives/bootstrap.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -37,5 +38,9 @@ struct Farewell : std::runtime_error {
 
 /// Throws Farewell.
 Arguments parse_arguments(int argc, const char* const* argv);
+
+/// The same on every rank at once. What one rank cannot read, or what must be equal and is not, every rank throws, in
+/// the same words.
+Arguments parse_arguments(collectives::Bootstrap&, int argc, const char* const* argv);
 
 }  // namespace mnist

@@ -7,12 +7,11 @@
 #include <zlib.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "dataset.hpp"
@@ -62,9 +61,11 @@ class NewFile {
   NewFile(const NewFile&) = delete;
   NewFile& operator=(const NewFile&) = delete;
 
+  bool open() const { return file_ >= 0; }
+
   /// False with errno when anything fails.
   bool write_and_rename(std::string_view bytes, const char* target) {
-    if (file_ < 0) return false;
+    if (!open()) return false;
     while (!bytes.empty()) {
       const ssize_t written = ::write(file_, bytes.data(), bytes.size());
       if (written < 0 && errno == EINTR) continue;
@@ -80,6 +81,20 @@ class NewFile {
   const int file_;
   bool kept_ = false;
 };
+
+[[noreturn]] void fail(const std::filesystem::path& path) {
+  throw FileError(fmt::format("{}: {}", path.string(), std::strerror(errno)));
+}
+
+/// Where something stands already, it is a file such as checkpoints are.
+void require_regular(const std::filesystem::path& path) {
+  std::error_code ignored;
+  const auto kind = std::filesystem::status(path, ignored).type();
+  if (kind != std::filesystem::file_type::not_found && kind != std::filesystem::file_type::regular)
+    throw FileError(fmt::format("{}: not a regular file", path.string()));
+}
+
+std::string partial(const std::filesystem::path& path) { return path.string() + ".partial"; }
 
 }  // namespace
 
@@ -112,23 +127,36 @@ std::string pack_checkpoint(const Model& model, const Optimizer& optimizer, cons
   return bytes;
 }
 
+void require_writable(const std::filesystem::path& path) {
+  require_regular(path);
+  if (!NewFile(partial(path)).open()) fail(path);
+}
+
 void write_atomically(const std::filesystem::path& path, std::string_view bytes) {
-  const auto refuse = [&] { throw FileError(fmt::format("{}: {}", path.string(), std::strerror(errno))); };
-  if (!NewFile(path.string() + ".partial").write_and_rename(bytes, path.c_str())) refuse();
+  if (!NewFile(partial(path)).write_and_rename(bytes, path.c_str())) fail(path);
   // The rename itself is on the disk when the folder is.
   const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
   const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0) refuse();
+  if (descriptor < 0) fail(path);
   const bool flushed = ::fsync(descriptor) == 0;
   ::close(descriptor);
-  if (!flushed) refuse();
+  if (!flushed) fail(path);
 }
 
 std::string read_whole(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (!file.is_open() || file.bad()) throw FileError(fmt::format("{}: cannot be read", path.string()));
-  return bytes;
+  require_regular(path);  // a folder has no bytes, /dev/zero no end
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) fail(path);
+  std::string bytes;
+  std::array<char, 65536> part;
+  ssize_t count = 0;
+  while ((count = ::read(file, part.data(), part.size())) > 0 || (count < 0 && errno == EINTR))
+    if (count > 0) bytes.append(part.data(), static_cast<std::size_t>(count));
+  const int error = errno;
+  ::close(file);
+  if (count == 0) return bytes;
+  errno = error;
+  fail(path);
 }
 
 Position unpack_checkpoint(std::string_view bytes, const std::filesystem::path& path, const RunIdentity& run,
@@ -142,7 +170,8 @@ Position unpack_checkpoint(std::string_view bytes, const std::filesystem::path& 
     refuse(fmt::format("format version {}, this program reads {}", lengths.version, kVersion));
   const std::size_t rest = bytes.size() - kPrefixBytes, beside = lengths.description + kCrcBytes;
   if (rest < beside || rest - beside < lengths.numbers)
-    refuse(fmt::format("truncated: {} of {} bytes", bytes.size(), kPrefixBytes + beside + lengths.numbers));
+    refuse(fmt::format("truncated: {} bytes after the prefix, which announces {} of description and {} of numbers",
+                       rest, lengths.description, lengths.numbers));
   if (rest - beside > lengths.numbers) refuse(fmt::format("{} bytes after the end", rest - beside - lengths.numbers));
   std::uint32_t crc = 0;
   std::memcpy(&crc, bytes.data() + bytes.size() - kCrcBytes, kCrcBytes);

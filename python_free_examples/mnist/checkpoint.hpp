@@ -47,6 +47,10 @@ std::string pack_checkpoint(const Model&, const Optimizer&, const RunIdentity&, 
 /// Writes `bytes` to `path` atomically. Throws FileError naming the file; what was there before is then still there.
 void write_atomically(const std::filesystem::path& path, std::string_view bytes);
 
+/// Whether write_atomically() will have a chance: tries it beside `path`, where nothing but a regular file may stand.
+/// Throws FileError naming the file.
+void require_writable(const std::filesystem::path& path);
+
 /// Throws FileError naming the file.
 std::string read_whole(const std::filesystem::path& path);
 

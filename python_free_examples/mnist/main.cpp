@@ -3,7 +3,8 @@
 //   mnist_trainer --model softmax --optimizer sgd
 //   mpirun -np 4 mnist_trainer --schedule lecture --epochs 10 --plot curve.svg
 //
-// Ends with 0; with 1 when the run failed, 2 when the command line is wrong, each with one line on stderr.
+// Ends with 0; with 1 when the run failed, 2 when the command line or a variable is wrong, each with one line on
+// stderr.
 #include <fmt/format.h>
 
 #include <collectives/collectives.hpp>
@@ -42,6 +43,18 @@ std::unique_ptr<collectives::Bootstrap> meet() {
   return collectives::bootstrap_from_environment();
 }
 
+/// What `make` returns. A COLLECTIVES_ variable that the library cannot use is a mistake like one on the command line.
+template <class Make>
+auto with_variables(Make&& make, int& rank) {
+  try {
+    return make();
+  } catch (const collectives::Error& error) {
+    if (error.code() != collectives::Errc::invalid_argument) throw;
+    rank = error.rank();
+    throw Farewell(fmt::format("mnist_trainer: {}", error.what()), 2);
+  }
+}
+
 Data load(const Arguments& arguments) {
   Data data = arguments.data.empty()
                   ? draw_digits(arguments.synthetic_train, arguments.synthetic_test, arguments.trainer.seed)
@@ -56,10 +69,12 @@ void train(collectives::Communicator& comm, const Arguments& arguments) {
   std::unique_ptr<Report> report;
   together(comm, [&] {
     data = load(arguments);
-    if (comm.rank() == 0)
+    if (comm.rank() == 0) {
       report = std::make_unique<Report>(arguments.files, arguments.quiet);
-    else
+      if (!arguments.trainer.checkpoint.empty()) require_writable(arguments.trainer.checkpoint);
+    } else {
       report = std::make_unique<Report>(ReportFiles{}, true);
+    }
   });
   Model model(arguments.model, arguments.trainer.seed);
   Optimizer optimizer(arguments.optimizer, model.parameters().size());
@@ -113,17 +128,18 @@ struct Ending {
 Ending run(int argc, char** argv) {
   int rank = -1;
   try {
-    const std::unique_ptr<collectives::Bootstrap> bootstrap = meet();
+    const std::unique_ptr<collectives::Bootstrap> bootstrap = with_variables(meet, rank);
     rank = bootstrap->rank();
-    const Arguments arguments = parse_arguments(argc, argv);
+    const Arguments arguments = parse_arguments(*bootstrap, argc, argv);
     collectives::CommunicatorOptions options;
     options.backend = arguments.backend;
     if (arguments.deterministic) options.deterministic = true;
-    collectives::Communicator comm(*bootstrap, options);
+    collectives::Communicator comm =
+        with_variables([&] { return collectives::Communicator(*bootstrap, options); }, rank);
     train(comm, arguments);
     return {EXIT_SUCCESS};
   } catch (const Farewell& farewell) {
-    if (rank == 0) fmt::print(farewell.code == 0 ? stdout : stderr, "{}\n", farewell.what());
+    if (rank <= 0) fmt::print(farewell.code == 0 ? stdout : stderr, "{}\n", farewell.what());
     return {farewell.code};
   } catch (const FailedElsewhere&) {
     return {EXIT_FAILURE};

@@ -18,20 +18,22 @@ std::uint64_t hash_of(std::span<const float> values) {
   return hash;
 }
 
-std::string disagreement(std::string_view what, std::span<const std::uint64_t> hash_of_rank) {
-  const auto votes = [&](std::uint64_t hash) { return std::ranges::count(hash_of_rank, hash); };
-  const std::uint64_t usual = *std::ranges::max_element(hash_of_rank, {}, votes);
+std::string disagreement(std::string_view what, std::span<const std::string> value_of_rank) {
+  const auto votes = [&](const std::string& value) { return std::ranges::count(value_of_rank, value); };
+  const std::string& usual = *std::ranges::max_element(value_of_rank, {}, votes);
   std::vector<std::string> odd;
-  for (std::size_t rank = 0; rank < hash_of_rank.size(); ++rank)
-    if (hash_of_rank[rank] != usual) odd.push_back(fmt::format("rank {} has {:016x}", rank, hash_of_rank[rank]));
+  for (std::size_t rank = 0; rank < value_of_rank.size(); ++rank)
+    if (value_of_rank[rank] != usual) odd.push_back(fmt::format("rank {} has {}", rank, value_of_rank[rank]));
   if (odd.empty()) return {};
-  return fmt::format("{} differ between ranks: {}, the others {:016x}", what, fmt::join(odd, ", "), usual);
+  return fmt::format("{} differ between ranks: {}, the others {}", what, fmt::join(odd, ", "), usual);
 }
 
 void require_equal(collectives::Communicator& comm, std::string_view what, std::uint64_t hash) {
   std::vector<std::uint64_t> hash_of_rank(static_cast<std::size_t>(comm.size()));
   comm.all_gather(std::span(&hash, 1), hash_of_rank);
-  if (const std::string found = disagreement(what, hash_of_rank); !found.empty()) throw ReplicaError(found);
+  std::vector<std::string> texts;
+  for (const std::uint64_t each : hash_of_rank) texts.push_back(fmt::format("{:016x}", each));
+  if (const std::string found = disagreement(what, texts); !found.empty()) throw ReplicaError(found);
 }
 
 void together(collectives::Communicator& comm, const std::function<void()>& action) {

@@ -16,9 +16,9 @@ namespace mnist {
 /// 64 bits of the bits of `values`.
 std::uint64_t hash_of(std::span<const float> values);
 
-/// Empty when all are equal; otherwise one line that names the ranks whose hash is not the most frequent one (of
+/// Empty when all are equal; otherwise one line that names the ranks whose value is not the most frequent one (of
 /// equally frequent ones, the lowest rank's).
-std::string disagreement(std::string_view what, std::span<const std::uint64_t> hash_of_rank);
+std::string disagreement(std::string_view what, std::span<const std::string> value_of_rank);
 
 /// Ranks hold different values of what must be equal.
 class ReplicaError : public std::runtime_error {

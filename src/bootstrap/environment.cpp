@@ -9,6 +9,7 @@
 #include "bootstrap/rendezvous.hpp"
 #include "bootstrap/world.hpp"
 #include "collectives/bootstrap.hpp"
+#include "collectives/error.hpp"
 
 namespace collectives {
 
@@ -20,7 +21,13 @@ std::unique_ptr<Bootstrap> bootstrap_from_environment(std::chrono::nanoseconds t
       variables.emplace(text.substr(0, equals), text.substr(equals + 1));
     }
   }
-  const Environment ours = environment();
+  Environment ours;
+  try {
+    ours = meeting_environment();
+  } catch (const Error& error) {  // every rank stands before it alone; let it know at least which one it is
+    constexpr int kAnyPort = 1;
+    throw Error(error.code(), error.what(), world_of(variables, kAnyPort, ::getppid()).rank);
+  }
   return rendezvous(world_of(variables, ours.port, ::getppid()), ours.listen_fd, timeout);
 }
 

@@ -1,5 +1,6 @@
 // Ranks of an MPI communicator exchange through nonblocking collectives of a duplicate of it, so that a wait can end at
-// its deadline. What MPI cannot take back by then (a collective has no cancel) keeps its memory for good.
+// its deadline. What MPI cannot take back by then (a collective has no cancel, nor has the duplication) keeps its
+// memory for good.
 #include "collectives/mpi.hpp"
 
 #include <fmt/format.h>
@@ -25,7 +26,7 @@ struct MpiBootstrap::Shared {
   Rank rank = 0;
   int size = 1;
   std::atomic<std::size_t> next_context = 0;  // of the wires made from it
-  std::optional<Error> end;                   // a gather that failed; none can follow it
+  std::optional<Error> end;                   // the duplication or gather that failed; none can follow it
 
   ~Shared() {
     int finalized = 0;
@@ -57,9 +58,20 @@ bool wait_for(MPI_Request request, Deadline deadline) {
   }
 }
 
+Error too_late(Rank rank, int size, Deadline::Clock::time_point start) {
+  const std::chrono::duration<double> waited = Deadline::Clock::now() - start;
+  return Error(
+      Errc::timeout,
+      fmt::format("rank {} waited {:.1f} s for the other ranks at the MPI rendezvous (MPI does not say which of "
+                  "the {} did not come)",
+                  rank, waited.count(), size),
+      rank);
+}
+
 }  // namespace
 
-MpiBootstrap::MpiBootstrap(MPI_Comm comm) : shared_(std::make_shared<Shared>()) {
+MpiBootstrap::MpiBootstrap(MPI_Comm comm, std::chrono::nanoseconds timeout) : shared_(std::make_shared<Shared>()) {
+  const auto start = Deadline::Clock::now();
   int initialized = 0, finalized = 0;
   MPI_Initialized(&initialized);
   MPI_Finalized(&finalized);
@@ -68,10 +80,16 @@ MpiBootstrap::MpiBootstrap(MPI_Comm comm) : shared_(std::make_shared<Shared>()) 
                 finalized ? "MpiBootstrap after MPI_Finalize" : "MpiBootstrap before MPI_Init: initialize MPI first");
   }
   if (comm == MPI_COMM_NULL) throw Error(Errc::invalid_argument, "MpiBootstrap(MPI_COMM_NULL)");
-  check_mpi(MPI_Comm_dup(comm, &shared_->comm), "MPI_Comm_dup");
+  check_mpi(MPI_Comm_rank(comm, &shared_->rank), "MPI_Comm_rank");
+  check_mpi(MPI_Comm_size(comm, &shared_->size), "MPI_Comm_size");
+  MPI_Request request = MPI_REQUEST_NULL;
+  check_mpi(MPI_Comm_idup(comm, &shared_->comm, &request), "MPI_Comm_idup");
+  if (!wait_for(request, Deadline::in(timeout))) {
+    keep_for_mpi(shared_);
+    shared_->end = too_late(shared_->rank, shared_->size, start);
+    throw *shared_->end;
+  }
   check_mpi(MPI_Comm_set_errhandler(shared_->comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-  check_mpi(MPI_Comm_rank(shared_->comm, &shared_->rank), "MPI_Comm_rank");
-  check_mpi(MPI_Comm_size(shared_->comm, &shared_->size), "MPI_Comm_size");
 }
 
 MpiBootstrap::~MpiBootstrap() = default;
@@ -88,12 +106,7 @@ std::vector<std::string> MpiBootstrap::all_gather(std::string_view mine, Deadlin
   const auto finish = [&](MPI_Request request) {
     if (wait_for(request, deadline)) return;
     keep_for_mpi(gather);
-    const std::chrono::duration<double> waited = Deadline::Clock::now() - start;
-    shared_->end.emplace(Errc::timeout,
-                         fmt::format("rank {} waited {:.1f} s for the other ranks at the MPI rendezvous (MPI does not "
-                                     "say which of the {} did not come)",
-                                     rank(), waited.count(), size()),
-                         rank());
+    shared_->end = too_late(rank(), size(), start);
     throw *shared_->end;
   };
 

@@ -1,10 +1,12 @@
 // collectives_info: what this build and this machine can do, and what a call would do on a machine that is not here.
 //
-//   collectives_info                       backends, transports, cores, shared memory, ... with the reason of every
-//   "no" collectives_info --json collectives_info explain all_reduce --bytes 64M --ranks 64 --ranks-per-host 8
+//   collectives_info             backends, transports, cores, shared memory, ... with the reason of every "no"
+//   collectives_info --json
+//   collectives_info explain all_reduce --bytes 64M --ranks 64 --ranks-per-host 8
 //   collectives_info explain all_reduce --ranks 8 --sizes
 //
-// Everything found out is one JSON value; the text is that value printed for people. Bad arguments: one line, exit 2.
+// Everything found out is one JSON value; the text is that value printed for people. Bad arguments and variables that a
+// communicator would refuse: one line, exit 2.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -38,6 +40,7 @@
 #include "collectives/types.hpp"
 #include "collectives/version.hpp"
 #include "environment.hpp"
+#include "meet.hpp"
 #include "tools/bytes.hpp"
 
 namespace collectives {
@@ -316,6 +319,7 @@ int run(int argc, char** argv) {
   explaining.add_flag("--sizes", question.sizes, "a table from 8 B to 1 GiB");
   try {
     app.parse(argc, argv);
+    settle({});
     if (explaining.parsed()) {
       answer(question);
     } else if (json) {

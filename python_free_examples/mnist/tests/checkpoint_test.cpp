@@ -81,6 +81,14 @@ TEST(Checkpoint, EveryTruncationIsRefused) {
     EXPECT_TRUE(refusal(whole.substr(0, bytes)).starts_with("truncated")) << bytes;
 }
 
+TEST(Checkpoint, AnnouncedLengthsDoNotWrap) {
+  std::string huge = packed();
+  std::fill_n(huge.begin() + 16, 8, '\xff');
+  const std::string text = refusal(huge);
+  EXPECT_TRUE(text.starts_with("truncated")) << text;
+  EXPECT_TRUE(text.ends_with("and 18446744073709551615 of numbers")) << text;
+}
+
 TEST(Checkpoint, BytesAfterTheEndAreRefused) { EXPECT_EQ(refusal(packed() + "x"), "1 bytes after the end"); }
 
 TEST(Checkpoint, AFlippedBitAnywhereIsRefused) {
@@ -144,7 +152,8 @@ TEST(Checkpoint, AFailedRenameLeavesNoPartialFile) {
 }
 
 TEST(Checkpoint, AFileThatIsNotThereIsNamed) {
-  EXPECT_EQ(message_of<FileError>([] { read_whole("/nowhere/run.ckpt"); }), "/nowhere/run.ckpt: cannot be read");
+  EXPECT_EQ(message_of<FileError>([] { read_whole("/nowhere/run.ckpt"); }),
+            "/nowhere/run.ckpt: No such file or directory");
 }
 
 }  // namespace

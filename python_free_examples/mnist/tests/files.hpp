@@ -1,14 +1,17 @@
-// A folder of one test's own, and files as strings.
+// A folder of one test's own, and files as strings, IDX files among them.
 #pragma once
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
 #include <string_view>
+
+#include "dataset.hpp"
 
 namespace mnist::testing {
 
@@ -41,6 +44,23 @@ inline void write_file(const std::filesystem::path& path, std::string_view bytes
 inline std::string read_file(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+inline std::string big_endian(std::uint32_t word) {
+  std::string bytes;
+  for (int shift = 24; shift >= 0; shift -= 8) bytes.push_back(static_cast<char>(word >> shift));
+  return bytes;
+}
+
+/// An IDX file of images, all different.
+inline std::string image_file(std::uint32_t count) {
+  std::string bytes = big_endian(0x803) + big_endian(count) + big_endian(28) + big_endian(28);
+  for (std::size_t i = 0; i < count * kPixels; ++i) bytes.push_back(static_cast<char>(i % 251));
+  return bytes;
+}
+
+inline std::string label_file(const std::string& labels) {
+  return big_endian(0x801) + big_endian(static_cast<std::uint32_t>(labels.size())) + labels;
 }
 
 /// What `action` throws, as text; empty when it throws no `Thrown`.

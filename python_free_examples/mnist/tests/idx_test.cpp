@@ -12,26 +12,13 @@
 namespace mnist {
 namespace {
 
+using testing::big_endian;
 using testing::Folder;
+using testing::image_file;
+using testing::label_file;
 using testing::message_of;
 using ::testing::Test;
 using testing::write_file;
-
-std::string big_endian(std::uint32_t word) {
-  std::string bytes;
-  for (int shift = 24; shift >= 0; shift -= 8) bytes.push_back(static_cast<char>(word >> shift));
-  return bytes;
-}
-
-std::string image_file(std::uint32_t count) {
-  std::string bytes = big_endian(0x803) + big_endian(count) + big_endian(28) + big_endian(28);
-  for (std::size_t i = 0; i < count * kPixels; ++i) bytes.push_back(static_cast<char>(i % 251));
-  return bytes;
-}
-
-std::string label_file(const std::string& labels) {
-  return big_endian(0x801) + big_endian(static_cast<std::uint32_t>(labels.size())) + labels;
-}
 
 std::string gzip(std::string plain) {
   z_stream stream{};

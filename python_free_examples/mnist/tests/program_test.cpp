@@ -1,6 +1,7 @@
 // The program as people start it: alone and under collectives_run, right and wrong. With MNIST_DIR set, also on the
 // real digits.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <algorithm>
@@ -18,6 +19,8 @@ namespace mnist {
 namespace {
 
 using testing::Folder;
+using testing::image_file;
+using testing::label_file;
 using testing::read_file;
 using testing::write_file;
 
@@ -64,6 +67,13 @@ class Program : public ::testing::Test {
     std::istringstream text(read_file(folder_ / name));
     for (std::string line; std::getline(text, line);) lines.push_back(nlohmann::json::parse(line));
     return lines;
+  }
+  /// Two ranks with an argument line and variables of their own, in which a shell replaces $RANK.
+  Outcome by_rank(const std::string& arguments, const std::string& variables = "") const {
+    const std::string script = file("by_rank");
+    write_file(script, "#!/bin/sh\n" + variables + " exec " MNIST_TRAINER " " + arguments + "\n");
+    std::filesystem::permissions(script, std::filesystem::perms::owner_all);
+    return run(COLLECTIVES_RUN " -n 2 " + script);
   }
   Folder folder_;
 };
@@ -151,12 +161,14 @@ TEST_F(Program, AWrongCommandLineIsOneLineFromRank0AndEndsWith2) {
 
 TEST_F(Program, AFileThatCannotBeUsedIsOneLineAndEndsWith1) {
   write_file(folder_ / "broken.ckpt", "MNISTCKP");
+  std::filesystem::create_symlink("/dev/zero", folder_ / "zero");
   EXPECT_EQ(trainer(0, "--max-steps 2 --model softmax --checkpoint " + file("softmax.ckpt")).code, 0);
   const std::string before = read_file(folder_ / "softmax.ckpt");
   for (const std::string& arguments :
        {"--data " + file(""), "--resume " + file("none.ckpt"), "--resume " + file("broken.ckpt"),
         "--model mlp --resume " + file("softmax.ckpt") + " --checkpoint " + file("softmax.ckpt"),
-        "--json " + file("no/such/folder"), "--max-steps 1 --checkpoint " + file("no/run.ckpt")}) {
+        "--resume " + file(""), "--resume " + file("zero"), "--json " + file("no/such/folder"),
+        "--checkpoint " + file("no/run.ckpt"), "--checkpoint " + file("")}) {
     const Outcome outcome = trainer(2, arguments);
     EXPECT_EQ(outcome.code, 1) << arguments << "\n" << outcome.output;
     const std::vector<std::string> lines = complaints(outcome);
@@ -166,21 +178,73 @@ TEST_F(Program, AFileThatCannotBeUsedIsOneLineAndEndsWith1) {
   EXPECT_EQ(read_file(folder_ / "softmax.ckpt"), before);
 }
 
+TEST_F(Program, ACheckpointReplacesNothingButAFile) {
+  ASSERT_EQ(::mkfifo(file("pipe").c_str(), 0600), 0);
+  const Outcome outcome = trainer(2, "--epochs 1000000 --checkpoint " + file("pipe"));
+  EXPECT_EQ(outcome.code, 1) << outcome.output;
+  const std::vector<std::string> lines = complaints(outcome);
+  ASSERT_EQ(lines.size(), 1u) << outcome.output;
+  EXPECT_NE(lines[0].find(file("pipe") + ": not a regular file"), std::string::npos) << lines[0];
+  EXPECT_TRUE(std::filesystem::is_fifo(file("pipe")));
+}
+
 TEST_F(Program, RanksWithDifferentDataAreRefused) {
-  const std::string script = file("different");
-  write_file(script, "#!/bin/sh\nexec " MNIST_TRAINER " --model softmax --synthetic-train $((200 + RANK))\n");
-  std::filesystem::permissions(script, std::filesystem::perms::owner_all);
-  const Outcome outcome = run(COLLECTIVES_RUN " -n 2 " + script);
+  for (const char* rank : {"0", "1"}) {
+    const std::filesystem::path folder = folder_ / rank;
+    std::filesystem::create_directory(folder);
+    for (const std::string set : {"train", "t10k"}) {
+      write_file(folder / (set + "-images-idx3-ubyte"), image_file(3));
+      write_file(folder / (set + "-labels-idx1-ubyte"), label_file(*rank == '0' ? "\1\2\3" : "\1\2\4"));
+    }
+  }
+  const Outcome outcome = by_rank("--model softmax --data " + file("$RANK"));
   EXPECT_EQ(outcome.code, 1) << outcome.output;
   EXPECT_NE(outcome.output.find("data sets differ between ranks: rank 1"), std::string::npos) << outcome.output;
 }
 
+TEST_F(Program, FlagsThatDifferBetweenRanksAreNamedBeforeTheyDoHarm) {
+  const std::pair<std::string, std::string> cases[] = {
+      {"--batch $((32 + RANK))", "values of --batch differ between ranks: rank 1 has 33, the others 32"},
+      {"--seed $RANK", "values of --seed differ between ranks: rank 1 has 1, the others 0"},
+      {"--epochs $((1 + RANK))", "values of --epochs differ between ranks: rank 1 has 2, the others 1"},
+      {"--max-steps $((3 + RANK))", "values of --max-steps differ between ranks: rank 1 has 4, the others 3"},
+      {"--model $([ $RANK = 1 ] && echo mlp || echo softmax)", "--model differ between ranks: rank 1 has mlp"},
+      {"--optimizer $([ $RANK = 1 ] && echo sgd || echo adam)", "rank 1 has sgd, the others adam"},
+      {"--lr 0.$((1 + RANK))", "values of --lr or --schedule differ between ranks: rank 1 has 0.2, the others 0.1"},
+      {"--synthetic-train $((200 + RANK))", "--synthetic-train differ between ranks: rank 1 has 201, the others 200"},
+      {"--train-limit $((20 + RANK))", "--train-limit differ between ranks: rank 1 has 21, the others 20"},
+      {"--bucket-bytes $((1024 + RANK))", "--bucket-bytes differ between ranks: rank 1 has 1025, the others 1024"},
+      {"$([ $RANK = 1 ] && echo --checkpoint " + file("x") + ")",
+       "--checkpoint differ between ranks: rank 1 has a file"},
+      {"$([ $RANK = 1 ] && echo --resume " + file("x") + ")", "--resume differ between ranks: rank 1 has a file"},
+      {"$([ $RANK = 1 ] && echo --epoch)", "known: --help"}};
+  for (const auto& [arguments, expected] : cases) {
+    const Outcome outcome = by_rank(arguments);
+    EXPECT_EQ(outcome.code, 2) << arguments << "\n" << outcome.output;
+    const std::vector<std::string> lines = complaints(outcome);
+    ASSERT_EQ(lines.size(), 1u) << arguments << "\n" << outcome.output;
+    EXPECT_NE(lines[0].find(expected), std::string::npos) << lines[0];
+  }
+}
+
+TEST_F(Program, AVariableThatTheLibraryRefusesIsOneLineFromRank0AndEndsWith2) {
+  const std::pair<const char*, const char*> cases[] = {{"COLLECTIVES_TIMEOUT=soon", "valid is seconds"},
+                                                       {"COLLECTIVES_BACKEND=smoke", "known: auto"},
+                                                       {"COLLECTIVES_PORT=http", "from 1 to 65535"}};
+  for (const auto& [variable, expected] : cases) {
+    for (const std::string ranks : {"1", "3"}) {
+      const Outcome outcome = run(std::string(variable) + " " COLLECTIVES_RUN " -n " + ranks + " " MNIST_TRAINER);
+      EXPECT_EQ(outcome.code, 2) << variable << "\n" << outcome.output;
+      const std::vector<std::string> lines = complaints(outcome);
+      ASSERT_EQ(lines.size(), 1u) << variable << "\n" << outcome.output;
+      EXPECT_NE(lines[0].find(expected), std::string::npos) << lines[0];
+    }
+  }
+}
+
 TEST_F(Program, AnErrorOfTheLibraryIsOneLinePerRankAndEndsWith1) {
-  // Rank 1 wants to make a fourth step when rank 0 compares the weights.
-  const std::string script = file("disagree");
-  write_file(script, "#!/bin/sh\nexec " MNIST_TRAINER " --model softmax --quiet --max-steps $((3 + RANK))\n");
-  std::filesystem::permissions(script, std::filesystem::perms::owner_all);
-  const Outcome outcome = run(COLLECTIVES_RUN " -n 2 " + script);
+  // Ranks on different hosts, with nothing to carry data between them.
+  const Outcome outcome = by_rank("--model softmax --quiet", "COLLECTIVES_HOST_ID=$RANK");
   EXPECT_EQ(outcome.code, 1) << outcome.output;
   std::vector<std::string> lines = complaints(outcome);
   std::ranges::sort(lines);

@@ -219,11 +219,9 @@ TEST(Trainer, LearnsDrawnDigits) {
 }
 
 TEST(Replicas, TheOddOnesAreNamed) {
-  const std::vector<std::uint64_t> equal = {7, 7, 7}, odd = {7, 7, 8, 7, 9};
+  const std::vector<std::string> equal = {"7", "7", "7"}, odd = {"7", "7", "8", "7", "9"};
   EXPECT_EQ(disagreement("weights", equal), "");
-  EXPECT_EQ(disagreement("weights", odd),
-            "weights differ between ranks: rank 2 has 0000000000000008, rank 4 has 0000000000000009, "
-            "the others 0000000000000007");
+  EXPECT_EQ(disagreement("weights", odd), "weights differ between ranks: rank 2 has 8, rank 4 has 9, the others 7");
 }
 
 TEST(Replicas, TheHashSeesEveryBit) {

@@ -1,13 +1,5 @@
-// collectives_run: starts N ranks of a program on this host, without MPI.
-//
-//   collectives_run -n 4 ./trainer --epochs 3
-//
-// Each rank is a process in a process group of its own, told its place by RANK, WORLD_SIZE, LOCAL_RANK,
-// LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT. The port cannot be taken by somebody else in between: the launcher
-// itself opens it and rank 0 inherits the listening socket (COLLECTIVES_LISTEN_FD).
-//
-// When a rank fails it is named, the others have `--grace` to report it themselves and end, then they are ended. Ranks
-// never outlive the launcher: should it be killed, a guard process that notices kills their groups.
+#include "tools/run/launcher.hpp"
+
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
@@ -18,7 +10,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -27,102 +18,26 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <map>
 #include <optional>
 #include <sstream>
-#include <stdexcept>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "tools/run/guard.hpp"
+#include "tools/run/output.hpp"
+
+namespace collectives::run {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 
-constexpr int kUsageError = 2, kTimedOut = 124, kCannotExecute = 126, kNotFound = 127, kKilledBy = 128;
+constexpr int kTimedOut = 124, kCannotExecute = 126, kNotFound = 127, kKilledBy = 128;
 constexpr auto kTermToKill = std::chrono::seconds(1);       // what a rank has to heed SIGTERM
 constexpr auto kSettling = std::chrono::milliseconds(200);  // from the first failure until its cause is judged
 constexpr auto kLongestDeath = std::chrono::seconds(5);     // of a rank that is going away, until it can be waited for
-constexpr std::size_t kLongestLine = 65536;                 // bytes; a longer one is cut
 
 constexpr std::array kForwarded = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
-
-struct Arguments {
-  int ranks = 0;
-  bool prefix = false;
-  double grace = 2;               // seconds
-  std::optional<double> timeout;  // seconds
-  std::vector<std::string> command;
-};
-
-[[noreturn]] void fail(const std::string& what) { throw std::runtime_error(what + ": " + std::strerror(errno)); }
-
-/// To stderr; if nobody reads it any more, there is nobody to tell.
-void say(const std::string& line) {
-  const std::string text = "collectives_run: " + line + "\n";
-  if (::write(STDERR_FILENO, text.data(), text.size()) < 0) return;
-}
-
-// ---- One rank ------------------------------------------------------------------------------------------------------
-
-/// What a rank writes to one of its streams, passed on line by line with the rank in front.
-class Forwarder {
- public:
-  Forwarder() = default;
-  Forwarder(int rank, int from, int to) : rank_(rank), from_(from), to_(to) {}
-
-  int fd() const { return from_; }
-
-  /// Passes on some of what is there now; false when nothing is.
-  bool forward() {
-    std::array<char, 16384> buffer;
-    if (from_ < 0) return false;
-    const ssize_t bytes = ::read(from_, buffer.data(), buffer.size());
-    if (bytes < 0) return errno == EINTR;
-    if (bytes == 0) finish();
-    line_.append(buffer.data(), static_cast<std::size_t>(bytes));
-    for (auto end = line_.find('\n'); end != line_.npos; end = line_.find('\n')) {
-      pass_on(line_.substr(0, end));
-      line_.erase(0, end + 1);
-    }
-    if (line_.size() > kLongestLine) {
-      pass_on(line_);
-      line_.clear();
-    }
-    return bytes > 0;
-  }
-
-  /// Passes on the rest when nobody of ours can write any more. A process that left its group still may, so no more
-  /// than a pipe holds is waited for.
-  void drain() {
-    for (int reads = 0; reads < 64 && forward(); ++reads) {
-    }
-    finish();
-  }
-
- private:
-  void finish() {
-    if (!line_.empty()) pass_on(line_);
-    line_.clear();
-    close_source();
-  }
-  void pass_on(std::string_view line) {
-    const std::string text = fmt::format("[{}] {}\n", rank_, line);
-    for (std::size_t done = 0; done < text.size() && from_ >= 0;) {
-      const ssize_t bytes = ::write(to_, text.data() + done, text.size() - done);
-      if (bytes > 0) done += static_cast<std::size_t>(bytes);
-      if (bytes < 0 && errno != EINTR) close_source();  // nobody reads: the rank shall learn it as usual, by SIGPIPE
-    }
-  }
-  void close_source() {
-    if (from_ >= 0) ::close(from_);
-    from_ = -1;
-  }
-
-  int rank_ = 0, from_ = -1, to_ = -1;
-  std::string line_;  // begun and not ended
-};
 
 struct Rank {
   int number = 0;
@@ -130,64 +45,6 @@ struct Rank {
   bool running = false;
   Forwarder out, err;
 };
-
-std::array<int, 2> make_pipe() {
-  std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) fail("pipe");
-  return ends;
-}
-
-// ---- The guard -----------------------------------------------------------------------------------------------------
-
-/// A process that outlives the launcher by a moment. It hears of every group that starts (its id) and ends (minus its
-/// id), then 0; if the launcher falls silent before that, it kills the groups that are left.
-class Guard {
- public:
-  Guard() {
-    const auto ends = make_pipe();
-    pid_ = ::fork();
-    if (pid_ < 0) fail("fork");
-    if (pid_ == 0) {
-      ::close(ends[1]);
-      watch(ends[0]);
-    }
-    ::close(ends[0]);
-    pipe_ = ends[1];
-  }
-  Guard(const Guard&) = delete;
-  Guard& operator=(const Guard&) = delete;
-  ~Guard() {
-    tell(0);
-    ::close(pipe_);
-    ::waitpid(pid_, nullptr, 0);
-  }
-  void tell(pid_t word) {
-    [[maybe_unused]] const ssize_t sent = ::write(pipe_, &word, sizeof word);  // SIGPIPE is ignored; so is its loss
-  }
-
- private:
-  [[noreturn]] static void watch(int pipe) {
-    ::setpgid(0, 0);  // out of reach of Ctrl-C
-    sigset_t all;
-    ::sigfillset(&all);
-    ::sigprocmask(SIG_SETMASK, &all, nullptr);
-    for (int fd = 0; fd < 3; ++fd) ::close(fd);
-    std::vector<pid_t> groups;
-    pid_t word = 0;
-    while (::read(pipe, &word, sizeof word) == sizeof word) {
-      if (word == 0) ::_exit(0);
-      if (word > 0) groups.push_back(word);
-      if (word < 0) std::erase(groups, -word);
-    }
-    for (const pid_t group : groups) ::kill(-group, SIGKILL);
-    ::_exit(0);
-  }
-
-  pid_t pid_ = 0;
-  int pipe_ = -1;
-};
-
-// ---- The launcher --------------------------------------------------------------------------------------------------
 
 class Launcher {
  public:
@@ -502,51 +359,8 @@ class Launcher {
   int next_step_ = SIGTERM;
 };
 
-// ---- Arguments -----------------------------------------------------------------------------------------------------
-
-Arguments parse(int argc, char** argv) {
-  Arguments arguments;
-  CLI::App app("Runs N ranks of a program on this host:\ncollectives_run -n N [OPTIONS] [--] PROGRAM [ARGUMENTS...]",
-               "collectives_run");
-  const CLI::AsNumberWithUnit duration(std::map<std::string, double>{{"ms", 1e-3}, {"s", 1}, {"min", 60}, {"h", 3600}},
-                                       CLI::AsNumberWithUnit::CASE_SENSITIVE, "DURATION");
-  app.add_option("-n", arguments.ranks, "ranks to start")->required()->check(CLI::Range(1, 4096));
-  app.add_flag("--prefix,--tag-output", arguments.prefix, "put [rank] in front of every line of output");
-  app.add_option("--grace", arguments.grace, "what the others have to end after a rank has failed (2s, 500ms)")
-      ->transform(duration)
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  app.add_option("--timeout", arguments.timeout, "end everything after so long (30s, 5min)")
-      ->transform(duration)
-      ->check(CLI::PositiveNumber);
-  app.prefix_command();
-  try {
-    app.parse(argc, argv);
-    arguments.command = app.remaining();
-    if (!arguments.command.empty() && arguments.command[0] == "--") {
-      arguments.command.erase(arguments.command.begin());
-    } else if (!arguments.command.empty() && arguments.command[0].starts_with('-')) {
-      throw CLI::ExtrasError({arguments.command[0]});
-    }
-    if (arguments.command.empty()) throw CLI::RequiredError("PROGRAM");
-  } catch (const CLI::CallForHelp& help) {
-    std::exit(app.exit(help));
-  } catch (const CLI::ParseError& error) {
-    say(fmt::format("{} (collectives_run -n N [--prefix] [--grace DURATION] [--timeout DURATION] [--] PROGRAM ...)",
-                    error.what()));
-    std::exit(kUsageError);
-  }
-  return arguments;
-}
-
 }  // namespace
 
-int main(int argc, char** argv) {
-  const Arguments arguments = parse(argc, argv);
-  try {
-    return Launcher(arguments).run();
-  } catch (const std::exception& error) {
-    say(error.what());
-    return 1;
-  }
-}
+int launch(const Arguments& arguments) { return Launcher(arguments).run(); }
+
+}  // namespace collectives::run

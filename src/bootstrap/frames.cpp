@@ -1,0 +1,86 @@
+#include "bootstrap/frames.hpp"
+
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+
+namespace collectives::tcp {
+
+std::shared_ptr<const std::string> make_frame(Kind kind, std::string_view payload) {
+  auto frame = std::make_shared<std::string>(bytes_of(Header{kind, payload.size()}));
+  frame->append(payload);
+  return frame;
+}
+
+Link::Link(Socket socket, std::size_t max_payload) : socket_(std::move(socket)), max_payload_(max_payload) {
+  set_option(socket_, IPPROTO_TCP, TCP_NODELAY, 1);
+  set_option(socket_, SOL_SOCKET, SO_KEEPALIVE, 1);
+}
+
+std::optional<Frame> Link::next() {
+  push();
+  if (!pull()) return std::nullopt;
+  Header header{};
+  read_from(in_, header);
+  Frame frame{header.kind, in_.substr(sizeof header)};
+  in_.clear();
+  return frame;
+}
+
+void Link::push() {
+  while (!out_.empty()) {
+    const std::string& frame = *out_.front();
+    const ssize_t moved = ::send(socket_.fd(), frame.data() + sent_, frame.size() - sent_, MSG_NOSIGNAL);
+    if (moved < 0) {
+      if (errno == EINTR) continue;
+      if (errno == EAGAIN || errno == EWOULDBLOCK) return;
+      out_.clear();  // the peer is gone; its last words may still be unread, so it is pull() that says so
+      sent_ = 0;
+      return;
+    }
+    sent_ += static_cast<std::size_t>(moved);
+    if (sent_ == frame.size()) {
+      out_.pop_front();
+      sent_ = 0;
+    }
+  }
+}
+
+/// Reads no further than the end of a frame; true when one is complete. Memory grows with what has come, not with
+/// what a header claims.
+bool Link::pull() {
+  char buffer[16384];
+  while (lost_.empty()) {
+    Header header{};
+    std::size_t wanted = sizeof header;
+    if (read_from(in_, header)) {
+      if (header.kind != Kind::hello && (header.kind < Kind::seen || header.kind > Kind::failure)) {
+        lost_ = "speaks another protocol";
+        return false;
+      }
+      if (header.bytes > max_payload_) {
+        lost_ = fmt::format("sent a frame of {} bytes, more than {}", header.bytes, max_payload_);
+        return false;
+      }
+      wanted += header.bytes;
+      if (in_.size() == wanted) return true;
+    }
+    const ssize_t moved = ::recv(socket_.fd(), buffer, std::min(sizeof buffer, wanted - in_.size()), 0);
+    if (moved > 0) {
+      in_.append(buffer, static_cast<std::size_t>(moved));
+    } else if (moved == 0 || errno == ECONNRESET) {
+      lost_ = "closed the connection";
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      return false;
+    } else if (errno != EINTR) {
+      lost_ = "is lost: " + error_text(errno);
+    }
+  }
+  return false;
+}
+
+}  // namespace collectives::tcp

@@ -1,0 +1,216 @@
+#include "bootstrap/hub.hpp"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <list>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "bootstrap/frames.hpp"
+#include "bootstrap/member.hpp"
+#include "bootstrap/missing.hpp"
+#include "bootstrap/sockets.hpp"
+#include "collectives/error.hpp"
+
+namespace collectives::tcp {
+namespace {
+
+constexpr std::size_t kMaxHello = 64;                         // bytes from a stranger
+constexpr auto kStrangerPatience = std::chrono::seconds(10);  // from connecting to a complete hello
+
+/// Rank 0.
+class Hub final : public Member {
+ public:
+  Hub(const World& world, Socket listener, Deadline deadline) : Member(world), links_(ranks()) {
+    begin();
+    while (!everybody_here()) {
+      greet(listener);
+      hear([](Rank, Frame) { return false; });
+      if (everybody_here()) break;
+      std::vector<pollfd> entries{{listener.fd(), POLLIN, 0}};
+      for (const Stranger& stranger : strangers_) entries.push_back(stranger.link.interest());
+      wait_for_members(std::move(entries), deadline);
+    }
+    strangers_.clear();
+    tell_all(make_frame(Kind::welcome));
+  }
+
+ private:
+  struct Stranger {
+    Link link;
+    Deadline patience;
+  };
+
+  /// A wait begins: nobody but rank 0 is here.
+  void begin() {
+    here_.assign(ranks(), false);
+    here_[0] = true;
+    start_ = Deadline::Clock::now();
+  }
+  bool everybody_here() const {
+    return std::ranges::all_of(here_, [](bool here) { return here; });
+  }
+
+  std::vector<std::string> exchange(std::string_view mine, Deadline deadline) override {
+    begin();
+    std::vector<std::string> gathered(ranks());
+    gathered[0] = mine;
+    while (true) {
+      hear([&](Rank rank, Frame frame) {
+        const auto r = static_cast<std::size_t>(rank);
+        if (frame.kind != Kind::contribution || here_[r]) return false;
+        gathered[r] = std::move(frame.payload);
+        here_[r] = true;
+        return true;
+      });
+      if (everybody_here()) break;
+      wait_for_members({}, deadline);
+    }
+    std::string everyone;
+    for (const std::string& each : gathered) everyone += bytes_of(std::uint64_t{each.size()}) + each;
+    tell_all(make_frame(Kind::everyone, everyone));
+    deliver(deadline);
+    return gathered;
+  }
+
+  void greet(const Socket& listener);
+  void admit(Stranger& stranger, const Frame& frame);
+
+  /// Takes what members have sent; take(rank, frame) says whether it was due.
+  template <class Take>
+  void hear(Take&& take) {
+    for (Rank rank = 1; rank < size(); ++rank) {
+      auto& link = links_[static_cast<std::size_t>(rank)];
+      if (!link) continue;
+      while (auto frame = link->next()) {
+        double seconds = 0;
+        if (frame->kind == Kind::give_up && read_from(frame->payload, seconds)) too_late(rank, seconds);
+        if (!take(rank, std::move(*frame))) {
+          fail(Errc::bootstrap, fmt::format("rank {} sent a frame that was not due", rank), rank);
+        }
+      }
+      if (!link->lost().empty()) {
+        fail(Errc::bootstrap,
+             fmt::format("rank {} left the rendezvous at {}: it {}", rank, place_of(world_), link->lost()), rank);
+      }
+    }
+  }
+
+  void wait_for_members(std::vector<pollfd> entries, Deadline deadline) {
+    if (deadline.passed()) too_late(rank(), seconds_since(start_));
+    for (const auto& link : links_) {
+      if (link) entries.push_back(link->interest());
+    }
+    wait(entries, deadline);
+  }
+
+  /// Waits until everybody has been sent everything. What they send meanwhile belongs to the next exchange.
+  void deliver(Deadline deadline) {
+    while (true) {
+      std::vector<pollfd> entries;
+      for (std::size_t r = 1; r < ranks(); ++r) {
+        links_[r]->push();
+        here_[r] = !links_[r]->unsent();  // missing is now who does not read
+        if (!here_[r]) entries.push_back({links_[r]->fd(), POLLOUT, 0});
+      }
+      if (entries.empty()) return;
+      if (deadline.passed()) too_late(rank(), seconds_since(start_));
+      wait(entries, deadline);
+    }
+  }
+
+  void tell_all(const std::shared_ptr<const std::string>& frame) {
+    for (auto& link : links_) {
+      if (link) link->post(frame);
+    }
+  }
+
+  [[noreturn]] void too_late(Rank waiter, double seconds) {
+    auto missing = missing_ranks(here_);
+    if (missing.empty()) missing = {rank()};  // all others came, and one has not waited until rank 0 did
+    fail(Errc::timeout, did_not_come(missing, place_of(world_), waiter, seconds), missing.front());
+  }
+
+  [[noreturn]] void fail(Errc code, const std::string& what, Rank culprit) {
+    const auto frame = make_frame(Kind::failure, bytes_of(Failure{static_cast<std::uint32_t>(code), culprit}) + what);
+    tell_all(frame);
+    for (Stranger& stranger : strangers_) stranger.link.post(frame);
+    end(code, what, culprit);
+  }
+
+  std::vector<std::optional<Link>> links_;  // by rank; none for rank 0
+  std::vector<bool> here_;                  // who has come to the meeting or exchange under way
+  std::list<Stranger> strangers_;           // connected, hello not yet complete
+  Deadline::Clock::time_point start_;       // of the meeting or exchange under way
+};
+
+/// Accepts who knocks and makes members of those who say who they are. Others (port scanners) are dropped.
+void Hub::greet(const Socket& listener) {
+  int refusal = 0;
+  while (true) {
+    Socket socket(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (socket.fd() < 0) {
+      refusal = errno;
+      break;
+    }
+    strangers_.push_back({Link(std::move(socket), kMaxHello), Deadline::in(kStrangerPatience)});
+  }
+  for (auto stranger = strangers_.begin(); stranger != strangers_.end();) {
+    const auto frame = stranger->link.next();
+    if (frame && frame->kind == Kind::hello) admit(*stranger, *frame);
+    const bool done = frame || !stranger->link.lost().empty() || stranger->patience.passed();
+    stranger = done ? strangers_.erase(stranger) : std::next(stranger);
+  }
+  if (refusal != EMFILE && refusal != ENFILE) return;
+  // Room for the next: whoever has not said who it is for longest, and if it is a rank, comes again.
+  if (strangers_.empty()) fail(Errc::system, "rank 0 cannot accept: " + error_text(refusal), 0);
+  strangers_.pop_front();
+}
+
+/// A hello that does not fit ends the rendezvous: somebody is configured wrongly, and who is not for rank 0 to guess.
+void Hub::admit(Stranger& stranger, const Frame& frame) {
+  std::uint32_t version = 0;
+  if (read_from(frame.payload, version) && version != kVersion) {
+    fail(Errc::bootstrap,
+         fmt::format("a process of protocol version {} came to the rendezvous at {}, which speaks version {}", version,
+                     place_of(world_), kVersion),
+         kNoRank);
+  }
+  Hello hello{};
+  if (!read_from(frame.payload, hello)) return;
+  if (hello.size != size()) {
+    fail(Errc::bootstrap,
+         fmt::format("rank {} came to the rendezvous at {} as one of {} ranks, rank 0 as one of {}", hello.rank,
+                     place_of(world_), hello.size, size()),
+         hello.rank);
+  }
+  if (hello.rank < 0 || hello.rank >= size()) return;  // no process of ours would have come
+  if (here_[static_cast<std::size_t>(hello.rank)]) {
+    fail(Errc::bootstrap,
+         fmt::format("rank {} came to the rendezvous at {} twice: two processes have the same rank", hello.rank,
+                     place_of(world_)),
+         hello.rank);
+  }
+  auto& link = links_[static_cast<std::size_t>(hello.rank)];
+  link.emplace(std::move(stranger.link));
+  link->set_max_payload(kMaxContribution);
+  link->post(Kind::seen);
+  here_[static_cast<std::size_t>(hello.rank)] = true;
+}
+
+}  // namespace
+
+std::unique_ptr<Bootstrap> make_hub(const World& world, Socket listener, Deadline deadline) {
+  return std::make_unique<Hub>(world, std::move(listener), deadline);
+}
+
+}  // namespace collectives::tcp

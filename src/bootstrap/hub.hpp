@@ -1,0 +1,16 @@
+// Rank 0 of a rendezvous: it listens, and holds a connection to every other rank.
+#pragma once
+
+#include <memory>
+
+#include "bootstrap/sockets.hpp"
+#include "bootstrap/world.hpp"
+#include "collectives/bootstrap.hpp"
+#include "collectives/deadline.hpp"
+
+namespace collectives::tcp {
+
+/// Returns when every rank has come. Throws as rendezvous() does.
+std::unique_ptr<Bootstrap> make_hub(const World& world, Socket listener, Deadline deadline);
+
+}  // namespace collectives::tcp

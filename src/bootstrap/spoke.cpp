@@ -1,0 +1,146 @@
+#include "bootstrap/spoke.hpp"
+
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "bootstrap/frames.hpp"
+#include "bootstrap/member.hpp"
+#include "bootstrap/missing.hpp"
+#include "bootstrap/sockets.hpp"
+#include "collectives/error.hpp"
+
+namespace collectives::tcp {
+namespace {
+
+constexpr std::size_t kMaxAnswer = std::size_t{1}
+                                   << 20;  // bytes from what listens there, until it has proved to be rank 0
+constexpr auto kVerdictPatience = std::chrono::seconds(1);  // for rank 0 to say why nobody came
+
+/// Any rank but 0.
+class Spoke final : public Member {
+ public:
+  Spoke(const World& world, Deadline deadline) : Member(world) {
+    const auto start = Deadline::Clock::now();
+    const Addresses addresses = resolve(world);
+    std::string last_answer;
+    // Until rank 0 has answered, the other end may be something else, or a rank 0 of yesterday about to end: try again.
+    while (!find_hub(addresses.get(), deadline, last_answer)) {
+      if (deadline.passed()) {
+        const std::string what = did_not_come({0}, place_of(world_), rank(), seconds_since(start));
+        end(Errc::timeout, fmt::format("{}; last answer: {}", what, last_answer.empty() ? "none" : last_answer), 0);
+      }
+      pause(kRetry);
+    }
+    await(Kind::welcome, start, deadline);
+  }
+
+ private:
+  std::vector<std::string> exchange(std::string_view mine, Deadline deadline) override {
+    link_->post(Kind::contribution, mine);
+    const std::string everyone = await(Kind::everyone, Deadline::Clock::now(), deadline);
+    std::vector<std::string> gathered;
+    std::string_view rest = everyone;
+    for (std::size_t r = 0; r < ranks(); ++r) {
+      std::uint64_t bytes = 0;
+      if (!read_from(rest, bytes) || bytes > rest.size() - sizeof bytes) {
+        end(Errc::bootstrap, "rank 0 sent a damaged frame", 0);
+      }
+      gathered.emplace_back(rest.substr(sizeof bytes, bytes));
+      rest.remove_prefix(sizeof bytes + bytes);
+    }
+    return gathered;
+  }
+
+  /// True when rank 0 has answered at one of its addresses; otherwise sets `answer` to what came instead, if anything
+  /// did: what the deadline cuts short says nothing about the cause.
+  bool find_hub(const addrinfo* addresses, Deadline deadline, std::string& answer) {
+    for (const addrinfo* at = addresses; at && !link_; at = at->ai_next) {
+      Socket socket;
+      if (const int code = try_connect(at, deadline, socket); code != 0) {
+        if (code != EINPROGRESS) answer = error_text(code);
+      } else if (auto answered = introduce(std::move(socket), deadline, answer)) {
+        link_.emplace(std::move(*answered));
+      }
+    }
+    return link_.has_value();
+  }
+
+  /// The link, once rank 0 has answered; none when what listens there is not rank 0.
+  std::optional<Link> introduce(Socket socket, Deadline deadline, std::string& answer) {
+    Link link(std::move(socket), kMaxAnswer);
+    link.post(Kind::hello, bytes_of(Hello{.rank = rank(), .size = size()}));
+    while (true) {
+      if (const auto frame = link.next()) {
+        if (frame->kind == Kind::seen) {
+          link.set_max_payload((kMaxContribution + sizeof(std::uint64_t)) * ranks());
+          return link;
+        }
+        if (frame->kind == Kind::failure) fail_as_told(*frame);
+        answer = "what listens there is not rank 0";
+        return std::nullopt;
+      }
+      if (!link.lost().empty()) {
+        answer = "what listens there " + link.lost();
+        return std::nullopt;
+      }
+      if (deadline.passed()) {
+        if (answer.empty()) answer = "a connection, and then silence";
+        return std::nullopt;
+      }
+      std::vector<pollfd> entries{link.interest()};
+      wait(entries, deadline);
+    }
+  }
+
+  /// The payload of the next frame, which is of this kind or the end.
+  std::string await(Kind kind, Deadline::Clock::time_point start, Deadline deadline) {
+    double gave_up_after = 0;  // seconds; 0: not yet
+    while (true) {
+      if (auto frame = link_->next()) {
+        if (frame->kind == kind) return std::move(frame->payload);
+        if (frame->kind == Kind::failure) fail_as_told(*frame);
+        end(Errc::bootstrap, "rank 0 sent a frame that was not due", 0);
+      }
+      if (!link_->lost().empty()) {
+        end(Errc::bootstrap, fmt::format("rank 0 left the rendezvous at {}: it {}", place_of(world_), link_->lost()),
+            0);
+      }
+      if (deadline.passed()) {
+        if (gave_up_after > 0) end(Errc::timeout, did_not_come({0}, place_of(world_), rank(), gave_up_after), 0);
+        gave_up_after = seconds_since(start);
+        link_->post(Kind::give_up, bytes_of(gave_up_after));  // rank 0, if it is there, knows who is missing
+        deadline = Deadline::in(kVerdictPatience);
+      }
+      std::vector<pollfd> entries{link_->interest()};
+      wait(entries, deadline);
+    }
+  }
+
+  [[noreturn]] void fail_as_told(const Frame& frame) {
+    Failure failure{};
+    if (!read_from(frame.payload, failure)) end(Errc::bootstrap, "rank 0 sent a damaged frame", 0);
+    const bool known = failure.code >= static_cast<std::uint32_t>(Errc::invalid_argument) &&
+                       failure.code <= static_cast<std::uint32_t>(Errc::system);
+    end(known ? static_cast<Errc>(failure.code) : Errc::bootstrap, frame.payload.substr(sizeof failure),
+        failure.culprit);
+  }
+
+  std::optional<Link> link_;  // to rank 0
+};
+
+}  // namespace
+
+std::unique_ptr<Bootstrap> make_spoke(const World& world, Deadline deadline) {
+  return std::make_unique<Spoke>(world, deadline);
+}
+
+}  // namespace collectives::tcp

@@ -1,0 +1,23 @@
+// The command line of collectives_run.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace collectives::run {
+
+constexpr int kUsageError = 2;  // the exit status
+
+struct Arguments {
+  int ranks = 0;
+  bool prefix = false;
+  double grace = 2;               // seconds
+  std::optional<double> timeout;  // seconds
+  std::vector<std::string> command;
+};
+
+/// Ends the program when it is asked for help or does not understand.
+Arguments parse(int argc, char** argv);
+
+}  // namespace collectives::run
