@@ -9,6 +9,8 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 #include <span>
+#include <stdexcept>
+#include <utility>
 
 #include "collectives_bench_statistics.hpp"
 
@@ -20,6 +22,12 @@ using Json = nlohmann::ordered_json;
 
 std::string_view op_name(const Case& c) { return is_reduction(c.collective) ? to_string(c.op) : "none"; }
 int root_of(const Case& c, Rank root) { return has_root(c.collective) ? root : -1; }
+
+/// To stdout. Measuring goes on when that fails; the program asks the stream at its end.
+template <class... Arguments>
+void print(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
+  std::fputs(fmt::format(format, std::forward<Arguments>(arguments)...).c_str(), stdout);
+}
 
 /// Four significant digits, as many columns as nccl-tests.
 std::string number(double value) {
@@ -79,6 +87,12 @@ std::size_t total_wrong(const std::vector<Result>& results) {
   return wrong;
 }
 
+/// A file that could not be written whole is a failure, however right the results are.
+void close(std::string_view flag, const std::string& path, std::ofstream& file) {
+  file.close();
+  if (!file) throw std::runtime_error(fmt::format("{} {}: writing failed", flag, path));
+}
+
 std::ofstream open(std::string_view flag, const std::string& path) {
   std::ofstream file(path);
   if (!file)
@@ -111,17 +125,17 @@ Report::Report(const Settings& settings) : settings_(settings), terminal_(isatty
 
 void Report::begin(const Setting& setting, double seconds_per_size) {
   setting_ = setting;
-  fmt::print("# {}, {}, transport {}\n", setting.library, setting.ranks, setting.transport);
-  fmt::print("# host {}, {} usable cores, {}, {}\n", setting.host,
-             setting.cores > 0 ? fmt::format("{}", setting.cores) : "unknown", setting.mpi, setting.compiler);
-  fmt::print("# {}, {}\n", setting.date, setting.command);
+  print("# {}, {}, transport {}\n", setting.library, setting.ranks, setting.transport);
+  print("# host {}, {} usable cores, {}, {}\n", setting.host,
+        setting.cores > 0 ? fmt::format("{}", setting.cores) : "unknown", setting.mpi, setting.compiler);
+  print("# {}, {}\n", setting.date, setting.command);
   const std::string calls = settings_.iterations > 0 ? fmt::format("{} calls", settings_.iterations)
                                                      : fmt::format("{:.3g} s", seconds_per_size);
-  fmt::print("# {} for each measurement after {} warm-up calls, {}, results {}\n", calls, settings_.warmup,
-             settings_.back_to_back ? "back to back: time is the loop over its calls"
-                                    : "a barrier before each: time is the median of the slowest rank",
-             settings_.check ? "verified" : "not verified");
-  fmt::print(
+  print("# {} for each measurement after {} warm-up calls, {}, results {}\n", calls, settings_.warmup,
+        settings_.back_to_back ? "back to back: time is the loop over its calls"
+                               : "a barrier before each: time is the median of the slowest rank",
+        settings_.check ? "verified" : "not verified");
+  print(
       "# size in bytes is the whole vector; count is that of nccl-tests: one rank's part for reduce_scatter and "
       "all_gather\n");
 }
@@ -147,12 +161,12 @@ void Report::print_heading(const Case& c) {
   const std::size_t width = placement_heading(rival).size();
   const std::string blank = fmt::format("#{:>11} {:>11} {:>5} {:>14} {:>5}", "", "", "", "", "");
   const auto placements = [&](auto&& column) { return column(rival) + (both ? column(rival) : std::string()); };
-  fmt::print("#\n# {}\n", heading);
-  fmt::print("{} {:^{}}{}\n", blank, settings_.out_of_place ? "out-of-place" : "in-place", width - 1,
-             both ? fmt::format(" {:^{}}", "in-place", width - 1) : "");
-  fmt::print("#{:>11} {:>11} {:>5} {:>14} {:>5}{}  {}\n", "size", "count", "type", "redop", "root",
-             placements(placement_heading), "plan");
-  fmt::print("#{:>11} {:>11} {:>5} {:>14} {:>5}{}\n", "(B)", "(elements)", "", "", "", placements(placement_units));
+  print("#\n# {}\n", heading);
+  print("{} {:^{}}{}\n", blank, settings_.out_of_place ? "out-of-place" : "in-place", width - 1,
+        both ? fmt::format(" {:^{}}", "in-place", width - 1) : "");
+  print("#{:>11} {:>11} {:>5} {:>14} {:>5}{}  {}\n", "size", "count", "type", "redop", "root",
+        placements(placement_heading), "plan");
+  print("#{:>11} {:>11} {:>5} {:>14} {:>5}{}\n", "(B)", "(elements)", "", "", "", placements(placement_units));
 }
 
 void Report::add(const Result& result) {
@@ -171,34 +185,37 @@ void Report::print_row() {
   const Result& last = results_.back();
   const Case& c = last.what;
   print_heading(c);
-  fmt::print(" {:>11} {:>11} {:>5} {:>14} {:>5}{}{}  {}\n", last.bytes, c.count, to_string(c.type), op_name(c),
-             root_of(c, settings_.root), held_ ? placement_columns(results_[*held_], settings_.against_mpi) : "",
-             placement_columns(last, settings_.against_mpi), last.plan);
+  print(" {:>11} {:>11} {:>5} {:>14} {:>5}{}{}  {}\n", last.bytes, c.count, to_string(c.type), op_name(c),
+        root_of(c, settings_.root), held_ ? placement_columns(results_[*held_], settings_.against_mpi) : "",
+        placement_columns(last, settings_.against_mpi), last.plan);
   std::fflush(stdout);
   held_.reset();
 }
 
 void Report::end(std::size_t combinations, std::size_t refused) {
   clear_progress();
-  fmt::print("#\n");
+  print("#\n");
   if (combinations + refused > 0) {
-    fmt::print("# skipped: {} pairs of type and op that do not exist, {} measurements that their backend cannot do\n",
-               combinations, refused);
+    print("# skipped: {} pairs of type and op that do not exist, {} measurements that their backend cannot do\n",
+          combinations, refused);
   }
   if (settings_.against_mpi) {
     for (const auto& [name, values] : ratios(results_)) {
-      fmt::print("# mpi/ours, geometric mean: {:<28} {:.3f} over {} measurements above 0 B\n", name,
-                 geometric_mean(values), values.size());
+      print("# mpi/ours, geometric mean: {:<28} {:.3f} over {} measurements above 0 B\n", name, geometric_mean(values),
+            values.size());
     }
   }
   if (settings_.check) {
-    fmt::print("# wrong elements: {} in {} measurements\n", total_wrong(results_), results_.size());
+    print("# wrong elements: {} in {} measurements\n", total_wrong(results_), results_.size());
   } else {
-    fmt::print("# {} measurements, not verified\n", results_.size());
+    print("# {} measurements, not verified\n", results_.size());
   }
   std::fflush(stdout);
   if (json_) write_json();
-  if (csv_) *csv_ << to_csv(results_) << std::flush;
+  if (csv_) {
+    *csv_ << to_csv(results_);
+    close("--csv", settings_.csv_file, *csv_);
+  }
 }
 
 void Report::write_json() {
@@ -247,7 +264,8 @@ void Report::write_json() {
     for (const auto& [name, values] : ratios(results_)) means[name] = geometric_mean(values);
     report["mpi_over_ours_geometric_mean"] = std::move(means);
   }
-  *json_ << report.dump(2) << '\n' << std::flush;
+  *json_ << report.dump(2) << '\n';
+  close("--json", settings_.json_file, *json_);
 }
 
 std::string to_csv(const std::vector<Result>& results) {

@@ -121,6 +121,17 @@ TEST(BenchProgram, AMistakeOfManyRanksIsStillOneLine) {
   }
 }
 
+TEST(BenchProgram, AReportThatCannotBeWrittenIsAFailure) {
+  const std::string measure = kBench + " --bootstrap threads:2 --max-bytes 8 --iterations 3";
+  for (const std::string& command :
+       {measure + " >/dev/full", measure + " >&-", kBench + " --help >/dev/full", measure + " --json /dev/full",
+        measure + " --csv /dev/full", "bash -o pipefail -c 'trap \"\" PIPE; { sleep 0.2; " + measure + "; } | :'"}) {
+    const Outcome outcome = run("{ " + command + "; }");
+    EXPECT_EQ(outcome.status, 1) << command << "\n" << outcome.text;
+    EXPECT_NE(outcome.text.find("writ"), std::string::npos) << command << "\n" << outcome.text;
+  }
+}
+
 TEST(InfoProgram, SaysWhatIsHere) {
   const Outcome outcome = run(kInfo + " --json");
   ASSERT_EQ(outcome.status, 0) << outcome.text;
