@@ -111,6 +111,10 @@ int run_rank(Bootstrap& bootstrap, const Program& program) {
   if (const auto refusal = check_arguments(bootstrap, settings, report)) return refuse(bootstrap, *refusal);
 
   Communicator comm(bootstrap);
+  if (settings.fraction_of_roofline && !comm.topology().one_host()) {
+    return refuse(bootstrap,
+                  {"--fraction-of-roofline needs all ranks on one host; valid here: without it", bad_arguments});
+  }
   const Schedule plan = schedule(settings, comm.size());
   const auto rival = settings.against_mpi ? program.mpi->rival() : nullptr;
   Measurement measurement(comm, bootstrap, settings, plan.cases, rival.get());

@@ -140,11 +140,15 @@ Settings parse_settings(int argc, const char* const* argv) {
   Settings settings;
   std::string collectives = "all_reduce", backends = "auto", types = "f32", ops = "sum", in_place = "both",
               check = "yes", against, bootstrap = "auto", min_bytes = "0", max_bytes = "64M", factor = "2",
-              iterations = "0", warmup = "2", seconds_per_size = "0", root = "0", seed = "1";
+              iterations = "0", warmup = "2", seconds_per_size = "0", root = "0", seed = "1", buffers = "ordinary",
+              rotate = "0";
   CLI::App app(
       "Times and verifies collectives on the ranks it is started on: mpirun -np 4 collectives_bench all\n"
       "Started alone: collectives_bench --bootstrap threads:4\n"
-      "LIST is one or more values separated by commas.",
+      "LIST is one or more values separated by commas.\n"
+      "A timed call, ours or MPI's, starts when the rank leaves one and the same barrier, the library's. Its time is "
+      "that\n"
+      "of the slowest rank; the time shown is the median of the calls.",
       "collectives_bench");
   app.add_option("collective", collectives,
                  "all_reduce, reduce_scatter, all_gather, broadcast, reduce, barrier, or all [all_reduce]");
@@ -160,13 +164,25 @@ Settings parse_settings(int argc, const char* const* argv) {
   app.add_option("--warmup", warmup, "untimed calls before them, at least 1 [2]");
   app.add_option("--seconds-per-size", seconds_per_size,
                  "time for the timed calls of one measurement [30 s for all together, at most 0.1 s each]");
-  app.add_flag("--back-to-back", settings.back_to_back, "no barrier between timed calls; time is the loop's mean");
+  app.add_flag(
+      "--back-to-back", settings.back_to_back,
+      "loops of calls, a barrier only before each loop: time is that of all loops over their calls, p50 and p99 "
+      "are of single loops");
+  app.add_option("--buffers", buffers, "ordinary memory, or allocated by the library [ordinary]");
+  app.add_option("--rotate", rotate,
+                 "each call takes the next of so many buffers that those of a rank are together at least this many "
+                 "bytes: none stays in a cache; 0: every call takes the same [0]");
   app.add_flag("--deterministic", settings.deterministic, "the same bits whatever the backend");
   app.add_option("--check", check, "yes or no: verify results [yes]");
-  app.add_option("--against", against, "mpi: time the same call of the MPI this runs under, interleaved");
+  app.add_option("--against", against,
+                 "mpi: time the same call of the MPI this runs under, interleaved, on the same buffers");
+  app.add_flag("--fraction-of-roofline", settings.fraction_of_roofline,
+               "compare with the bound, measured after each measurement: all ranks at once move their share of the "
+               "bytes that the collective must move, in shared memory, then meet in a barrier (one host only)");
   app.add_option("--root", root, "of broadcast and reduce [0]");
   app.add_option("--seed", seed, "of the data [1]");
-  app.add_option("--json", settings.json_file, "write the results there as JSON");
+  app.add_option("--json", settings.json_file, "write the results there, one JSON object a line");
+  app.add_flag("--samples", settings.samples, "with --json: every timed call, slowest rank");
   app.add_option("--csv", settings.csv_file, "write the results there as CSV");
   app.add_option("--bootstrap", bootstrap,
                  "how ranks meet: auto, mpi, environment, or threads:N (no launcher needed) [auto]");
@@ -184,6 +200,7 @@ Settings parse_settings(int argc, const char* const* argv) {
   settings.backends = choose_backends(backends);
   settings.min_bytes = size_argument("--min-bytes", min_bytes);
   settings.max_bytes = size_argument("--max-bytes", max_bytes);
+  settings.rotate = size_argument("--rotate", rotate);
   settings.factor = number_argument<std::size_t>("--factor", factor, 2, 1U << 20);
   settings.iterations = number_argument<std::size_t>("--iterations", iterations, 0, kMostCalls);
   settings.warmup = number_argument<std::size_t>("--warmup", warmup, 1, kMostCalls);
@@ -208,6 +225,14 @@ Settings parse_settings(int argc, const char* const* argv) {
     throw BadArguments(fmt::format("--against '{}' is unknown; valid: mpi", against));
   }
   settings.against_mpi = !against.empty();
+  if (buffers != "ordinary" && buffers != "allocated") {
+    throw BadArguments(fmt::format("--buffers '{}' is unknown; valid: ordinary, allocated", buffers));
+  }
+  settings.allocated_buffers = buffers == "allocated";
+  if (settings.allocated_buffers) {
+    throw BadArguments("--buffers allocated: this library has no memory of its own to give; valid: ordinary");
+  }
+  if (settings.samples && settings.json_file.empty()) throw BadArguments("--samples needs --json FILE");
   if (settings.min_bytes > settings.max_bytes) {
     throw BadArguments(fmt::format("--min-bytes {} is above --max-bytes {}", min_bytes, max_bytes));
   }

@@ -90,6 +90,10 @@ TEST(BenchOptions, BadValuesAreRefusedInOneLineThatNamesTheValidOnes) {
   expect_refusal({"--min-bytes", "2M", "--max-bytes", "1M"}, {"--min-bytes", "2M", "1M"});
   expect_refusal({"--in-place", "maybe"}, {"--in-place", "maybe", "yes", "no", "both"});
   expect_refusal({"--check", "1"}, {"--check", "yes", "no"});
+  expect_refusal({"--buffers", "huge"}, {"--buffers", "huge", "ordinary", "allocated"});
+  expect_refusal({"--buffers", "allocated"}, {"--buffers", "allocated", "ordinary"});
+  expect_refusal({"--rotate", "64X"}, {"--rotate", "64X", "64K"});
+  expect_refusal({"--samples"}, {"--samples", "--json"});
   expect_refusal({"--against", "nccl"}, {"--against", "nccl", "mpi"});
   for (const char* meeting : {"tcp", "threads", "threads:", "threads:0", "threads:4x"}) {
     expect_refusal({"--bootstrap", meeting}, {"--bootstrap", meeting, "environment", "threads:N"});
@@ -130,6 +134,16 @@ TEST(BenchOptions, NumbersInTheirRangeAreTaken) {
   EXPECT_EQ(settings.root, 4095);
   EXPECT_EQ(settings.seed, std::numeric_limits<std::uint64_t>::max());
   EXPECT_EQ(settings.seconds_per_size, 0.25);
+}
+
+TEST(BenchOptions, WhatIsMeasuredAndHowIsTaken) {
+  const Settings settings = parse({"--buffers", "ordinary", "--rotate", "64M", "--back-to-back",
+                                   "--fraction-of-roofline", "--json", "file", "--samples"});
+  EXPECT_FALSE(settings.allocated_buffers);
+  EXPECT_EQ(settings.rotate, 67108864);
+  EXPECT_TRUE(settings.back_to_back);
+  EXPECT_TRUE(settings.fraction_of_roofline);
+  EXPECT_TRUE(settings.samples);
 }
 
 TEST(BenchOptions, AnUnknownFlagListsTheKnownOnes) {
