@@ -5,8 +5,11 @@
 //   collectives_run -n 4 collectives_bench all --type all --op all --max-bytes 64K
 //   collectives_bench --bootstrap threads:4
 //
-// Exit status: 0 when every result was right, 1 when one was wrong or a call failed, 2 for bad arguments.
+// Exit status: 0 when every result was right, 1 when one was wrong, a call failed or a report could not be written, 2
+// for bad arguments.
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -14,6 +17,7 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <thread>
 #include <variant>
 #include <vector>
@@ -50,7 +54,7 @@ Order read_order(int argc, const char* const* argv) {
 
 void say(const Refusal& refusal) {
   if (refusal.code == success) {
-    fmt::print("{}", refusal.text);
+    std::fputs(refusal.text.c_str(), stdout);
   } else {
     fmt::print(stderr, "collectives_bench: {}\n", refusal.text);
   }
@@ -114,6 +118,10 @@ int run_rank(Bootstrap& bootstrap, const Program& program) {
     return refuse(bootstrap, {error.what(), bad_arguments});
   }
   Communicator& comm = *communicator;
+  if (settings.fraction_of_roofline && !comm.topology().one_host()) {
+    return refuse(bootstrap,
+                  {"--fraction-of-roofline needs all ranks on one host; valid here: without it", bad_arguments});
+  }
   const Schedule plan = schedule(settings, comm.size());
   const auto rival = settings.against_mpi ? program.mpi->rival() : nullptr;
   Measurement measurement(comm, bootstrap, settings, plan.cases, rival.get());
@@ -188,14 +196,25 @@ int run(int argc, const char* const* argv) {
   return run_and_tell(*bootstrap, {argc, argv, *settings, mpi.get()});
 }
 
+/// No arena or socket may come to stand where the table goes: a closed stdin, stdout or stderr becomes one that fails.
+void fill_standard_streams() {
+  int descriptor = 0;
+  while (descriptor >= 0 && descriptor <= STDERR_FILENO) descriptor = open("/dev/full", O_RDWR | O_CLOEXEC);
+  if (descriptor >= 0) close(descriptor);
+}
+
 }  // namespace
 }  // namespace collectives::bench
 
 int main(int argc, char** argv) {
+  using namespace collectives::bench;
   try {
-    return collectives::bench::run(argc, argv);
+    fill_standard_streams();
+    const int code = run(argc, argv);
+    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+    throw std::runtime_error("standard output could not be written");
   } catch (const std::exception& error) {
     fmt::print(stderr, "collectives_bench: {}\n", error.what());
-    return 1;
+    return failure;
   }
 }

@@ -16,10 +16,15 @@ using Clock = std::chrono::steady_clock;
 
 double microseconds(Clock::duration duration) { return std::chrono::duration<double, std::micro>(duration).count(); }
 
-std::size_t largest(const std::vector<Case>& cases, int ranks) {
+/// Memory for the inputs (or outputs) of every case.
+BufferMemory memory_for(std::size_t Footprint::*which, const Communicator& comm, const Settings& settings,
+                        const std::vector<Case>& cases) {
   std::size_t bytes = 0;
-  for (const Case& c : cases) bytes = std::max(bytes, whole_count(c, ranks) * size_of(c.type));
-  return bytes;
+  for (const Case& c : cases) {
+    const Footprint one = footprint(c, comm.rank(), comm.size(), settings.root);
+    bytes = std::max(bytes, GuardedBuffers::memory_for(one.*which, sets_for(one, settings.rotate)));
+  }
+  return BufferMemory(bytes);
 }
 
 std::span<const std::byte> bytes_of(const ConstBuffer& buffer) {
@@ -39,55 +44,54 @@ bool same_on_all_ranks(Collective collective) {
 
 }  // namespace
 
+double clock_cost() {
+  constexpr int kReadings = 1000;
+  const Clock::time_point start = Clock::now();
+  Clock::time_point end;
+  for (int i = 0; i < kReadings; ++i) end = Clock::now();
+  return microseconds(end - start) / kReadings;
+}
+
 Measurement::Measurement(Communicator& comm, Bootstrap& bootstrap, const Settings& settings,
                          const std::vector<Case>& cases, Rival* rival)
     : comm_(comm),
       bootstrap_(bootstrap),
       settings_(settings),
       rival_(rival),
-      input_(largest(cases, comm.size())),
-      output_(settings.out_of_place ? largest(cases, comm.size()) : 0),
+      input_(memory_for(&Footprint::input, comm, settings, cases)),
+      output_(memory_for(&Footprint::output, comm, settings, cases)),
       seconds_per_size_(settings.seconds_per_size > 0 ? settings.seconds_per_size
-                                                      : default_seconds_per_size(cases.size())) {}
+                                                      : default_seconds_per_size(cases.size())) {
+  if (settings.fraction_of_roofline) roofline_.emplace(comm, bootstrap, settings, cases);
+}
 
-/// In place, the whole vector lives in input_ and output_ is empty.
-Call Measurement::prepare(const Case& c) {
-  const auto ranks = static_cast<std::size_t>(comm_.size()), rank = static_cast<std::size_t>(comm_.rank());
-  const std::size_t part = c.count * size_of(c.type), whole = has_parts(c.collective) ? part * ranks : part;
-  const bool at_root = comm_.rank() == settings_.root;
-  Call call{c.collective,
-            c.type,
-            reduce_op(c.op),
-            settings_.root,
-            comm_.rank(),
-            c.in_place,
-            ConstBuffer(nullptr, 0, c.type),
-            Buffer(nullptr, 0, c.type),
-            nullptr};
-  const auto as_input = [&](std::byte* data, std::size_t bytes) {
-    call.input = ConstBuffer(data, bytes / size_of(c.type), c.type);
-  };
-  const auto as_output = [&](std::byte* data, std::size_t bytes) {
-    call.output = Buffer(data, bytes / size_of(c.type), c.type);
-  };
-  // What each collective reads and writes on this rank, in bytes.
-  std::size_t in_bytes = part, out_bytes = part;
-  if (c.collective == Collective::reduce_scatter) in_bytes = whole;
-  if (c.collective == Collective::all_gather) out_bytes = whole;
-  if (c.collective == Collective::broadcast && !at_root) in_bytes = 0;
-  if (c.collective == Collective::reduce && !at_root) out_bytes = 0;
-
+Rotation Measurement::prepare(const Case& c) {
+  const Footprint one = footprint(c, comm_.rank(), comm_.size(), settings_.root);
+  const std::size_t sets = sets_for(one, settings_.rotate);
+  std::byte* input = input_.use(one.input, sets);
+  std::byte* output = output_.use(one.output, sets);
+  std::size_t in_bytes = one.input, out_bytes = one.output;
   if (c.in_place) {
-    std::byte* const vector = input_.use(whole).data();
-    output_.use(0);
-    call.whole = vector;
-    as_input(c.collective == Collective::all_gather ? vector + rank * part : vector, in_bytes);
-    as_output(c.collective == Collective::reduce_scatter ? vector + rank * part : vector, out_bytes);
-  } else {
-    as_input(input_.use(in_bytes).data(), in_bytes);
-    as_output(output_.use(out_bytes).data(), out_bytes);
+    // One vector is both, or holds the other as this rank's part.
+    const std::size_t part = c.count * size_of(c.type), own = static_cast<std::size_t>(comm_.rank()) * part;
+    Case out_of_place = c;
+    out_of_place.in_place = false;
+    const Footprint apart = footprint(out_of_place, comm_.rank(), comm_.size(), settings_.root);
+    in_bytes = apart.input;
+    out_bytes = apart.output;
+    output = input + (c.collective == Collective::reduce_scatter ? own : 0);
+    input += c.collective == Collective::all_gather ? own : 0;
   }
-  return call;
+  const Call first{c.collective,
+                   c.type,
+                   reduce_op(c.op),
+                   settings_.root,
+                   comm_.rank(),
+                   c.in_place,
+                   ConstBuffer(input, in_bytes / size_of(c.type), c.type),
+                   Buffer(output, out_bytes / size_of(c.type), c.type),
+                   c.in_place ? std::min(input, output) : nullptr};
+  return {first, sets, input_.stride(), c.in_place ? input_.stride() : output_.stride()};
 }
 
 /// This rank's contribution into the input, something else into the rest of the output.
@@ -138,64 +142,76 @@ std::uint64_t Measurement::check(const Call& call, const Oracle& oracle, std::ui
 }
 
 /// Rank 0 times the last warm-up call and decides for all.
-std::size_t Measurement::agree_on_iterations(const Call& call, bool with_rival) {
-  constexpr double kFewest = 3, kMost = 5000;
+Measurement::Repetitions Measurement::agree_on_repetitions(Rotation& rotation, bool with_rival) {
+  constexpr double kFewest = 3, kMost = 5000, kMostBackToBack = 100'000;
+  constexpr std::size_t kMostLoops = 10, kFewestInLoop = 10;
   double one = 0;
   for (std::size_t i = 0; i < settings_.warmup; ++i) {
     const Clock::time_point start = Clock::now();
     if (with_rival) {
       comm_.barrier();
-      rival_->perform(call);
+      rival_->perform(rotation.next());
     }
     comm_.barrier();
-    perform(call);
+    perform(rotation.next());
     one = microseconds(Clock::now() - start);
   }
   const double fit = seconds_per_size_ * 1e6 / std::max(one, 0.05);
-  std::uint64_t iterations[] = {
-      settings_.iterations != 0 ? settings_.iterations : static_cast<std::uint64_t>(std::clamp(fit, kFewest, kMost))};
+  const double most = settings_.back_to_back ? kMostBackToBack : kMost;
+  std::uint64_t iterations[] = {settings_.iterations != 0 ? settings_.iterations
+                                                          : static_cast<std::uint64_t>(std::clamp(fit, kFewest, most))};
   comm_.broadcast(iterations, 0);
-  return iterations[0];
+  if (!settings_.back_to_back) return {iterations[0], 1};
+  const std::size_t loops = std::clamp<std::size_t>(iterations[0] / kFewestInLoop, 1, kMostLoops);
+  return {loops, iterations[0] / loops};
 }
 
-void Measurement::time_calls(const Call& call, std::size_t iterations, bool with_rival, std::vector<double>& ours,
-                             std::vector<double>& rivals) {
-  ours.reserve(iterations);
-  rivals.reserve(with_rival ? iterations : 0);
-  const auto time_batch = [&](std::size_t calls, std::vector<double>& times, auto&& perform_one) {
-    comm_.barrier();
-    Clock::time_point start = Clock::now();
-    for (std::size_t i = 0; i < calls; ++i) {
-      perform_one();
-      const Clock::time_point end = Clock::now();
-      times.push_back(microseconds(end - start));
-      start = end;
-    }
-  };
-  const auto time_ours = [&](std::size_t calls) { time_batch(calls, ours, [&] { perform(call); }); };
-  const auto time_rival = [&](std::size_t calls) { time_batch(calls, rivals, [&] { rival_->perform(call); }); };
+template <class PerformNext>
+void Measurement::time_loop(std::size_t calls, std::vector<double>& times, PerformNext&& perform_next) {
+  comm_.barrier();
+  const Clock::time_point start = Clock::now();
+  for (std::size_t i = 0; i < calls; ++i) perform_next();
+  times.push_back(microseconds(Clock::now() - start) / static_cast<double>(calls));
+}
 
-  const std::size_t rounds = settings_.back_to_back ? (with_rival ? 2 : 1) : iterations;
-  std::size_t left = iterations;
-  for (std::size_t round = 0; round < rounds && left > 0; ++round) {
-    const std::size_t calls = settings_.back_to_back ? (left + rounds - round - 1) / (rounds - round) : 1;
-    const bool ours_first = (rounds - round) % 2 == 0;  // the last word on the buffers is ours
-    if (ours_first) time_ours(calls);
-    if (with_rival) time_rival(calls);
-    if (!ours_first) time_ours(calls);
-    left -= calls;
+void Measurement::time_calls(Rotation& rotation, Repetitions repetitions, bool with_rival, std::vector<double>& ours,
+                             std::vector<double>& rivals) {
+  ours.reserve(repetitions.loops);
+  rivals.reserve(with_rival ? repetitions.loops : 0);
+  const auto time_ours = [&] { time_loop(repetitions.calls, ours, [&] { perform(rotation.next()); }); };
+  const auto time_rival = [&] { time_loop(repetitions.calls, rivals, [&] { rival_->perform(rotation.next()); }); };
+  for (std::size_t left = repetitions.loops; left > 0; --left) {
+    const bool ours_first = left % 2 == 0;  // the last word on the buffers is ours
+    if (ours_first) time_ours();
+    if (with_rival) time_rival();
+    if (!ours_first) time_ours();
   }
 }
 
-/// Collective: reduces every rank's times by max, call by call. `local` is empty on all ranks or none.
+/// Half as often with each kind of stores, after a call that brings code and caches in order.
+Bound Measurement::bound(const Case& c, Repetitions repetitions) {
+  roofline_->use(c);
+  std::optional<Bound> best;
+  for (const Stores stores : {Stores::plain, Stores::non_temporal}) {
+    std::vector<double> times;
+    times.reserve(repetitions.loops);
+    roofline_->move(stores);
+    for (std::size_t i = 0; i <= repetitions.loops / 2; ++i) {
+      time_loop(repetitions.calls, times, [&] { roofline_->move(stores); });
+    }
+    const double time = slowest(std::move(times)).time;
+    if (!best || time < best->time) best = Bound{time, stores};
+  }
+  return *best;
+}
+
+/// Collective: reduces every rank's times by max, loop by loop. `local` is empty on all ranks or none.
 Times Measurement::slowest(std::vector<double> local) {
   if (local.empty()) return {};
-  local.push_back(std::accumulate(local.begin(), local.end(), 0.0) / static_cast<double>(local.size()));
   comm_.all_reduce(local, ReduceOp::max);
-  const double loop = local.back();
-  local.pop_back();
-  const double middle = median(local);
-  return {settings_.back_to_back ? loop : middle, middle, percentile(local, 0.99)};
+  const double middle = median(local), loops = static_cast<double>(local.size());
+  const double mean = std::accumulate(local.begin(), local.end(), 0.0) / loops;
+  return {settings_.back_to_back ? mean : middle, middle, percentile(local, 0.99), std::move(local)};
 }
 
 /// Collective, through the bootstrap: a verdict does not travel by what is judged.
@@ -242,32 +258,37 @@ std::optional<Result> Measurement::run(const Case& c) {
     throw;
   }
 
-  const Call call = prepare(c);
+  Rotation rotation = prepare(c);
   const Oracle& exact = oracle(c, Data::exact);
   const Oracle& random = oracle(c, Data::random);
   Verdict verdict;
   if (settings_.check) {
-    fill(call, exact);
-    perform(call);
-    verdict.exact_hash = check(call, exact, verdict.wrong);
+    fill(rotation.current(), exact);
+    perform(rotation.current());
+    verdict.exact_hash = check(rotation.current(), exact, verdict.wrong);
   }
 
   // A reduction in place feeds on its own result: it is timed on zeros, which every op keeps.
   const bool on_zeros = c.in_place && !in_place_is_repeatable(c.collective);
-  fill(call, random);
-  if (on_zeros) std::memset(call.whole, 0, std::max(call.input.bytes(), call.output.bytes()));
-  const bool with_rival = rival_ != nullptr && rival_->has(call);
-  result.iterations = agree_on_iterations(call, with_rival);
+  for (std::size_t set = 0; set < rotation.sets(); ++set) {
+    const Call& call = rotation.next();
+    fill(call, random);
+    if (on_zeros) std::memset(call.whole, 0, std::max(call.input.bytes(), call.output.bytes()));
+  }
+  const bool with_rival = rival_ != nullptr && rival_->has(rotation.current());
+  const Repetitions repetitions = agree_on_repetitions(rotation, with_rival);
   std::vector<double> ours, rivals;
-  time_calls(call, result.iterations, with_rival, ours, rivals);
+  time_calls(rotation, repetitions, with_rival, ours, rivals);
+  if (roofline_ && result.bytes > 0) result.bound = bound(c, repetitions);
   if (settings_.check) {
     if (on_zeros) {
-      fill(call, random);
-      perform(call);
+      fill(rotation.current(), random);
+      perform(rotation.current());
     }
-    verdict.random_hash = check(call, random, verdict.wrong);
+    verdict.random_hash = check(rotation.current(), random, verdict.wrong);
     result.wrong = total_wrong(verdict, c.collective);
   }
+  result.iterations = repetitions.loops * repetitions.calls;
   result.ours = slowest(std::move(ours));
   if (with_rival) result.rival = slowest(std::move(rivals));
   result.algbw = algorithm_bandwidth(result.bytes, result.ours.time);

@@ -3,9 +3,9 @@
 // Timing: before each timed call a barrier, then every rank times its own call; the time of a call is that of the
 // slowest rank, and the row's time is the median over calls. Each rank keeps its times in an array and the arrays are
 // reduced by max when the measurement is over, so that nothing but the call and the barrier touches the network in
-// between. Back to back there is no barrier, and the row's time is the loop's duration on the slowest rank over the
-// calls. A rival's calls are interleaved with ours, on the same buffers, behind the same barrier, taking turns in going
-// first.
+// between. Back to back, a few loops of calls stand behind a barrier each, and the row's time is the loops' duration on
+// the slowest rank over their calls. A rival's calls are interleaved with ours, on the same buffers, taking turns in
+// going first, and behind the same barrier: how far apart ranks leave it is part of what is timed.
 #pragma once
 
 #include <cstddef>
@@ -17,22 +17,12 @@
 
 #include "collectives/bootstrap.hpp"
 #include "collectives/communicator.hpp"
+#include "collectives_bench_buffers.hpp"
 #include "collectives_bench_options.hpp"
+#include "collectives_bench_roofline.hpp"
 #include "collectives_bench_verification.hpp"
 
 namespace collectives::bench {
-
-/// One collective call of this rank.
-struct Call {
-  Collective collective;
-  DataType type;
-  ReduceOp op;
-  Rank root, rank;
-  bool in_place;
-  ConstBuffer input;
-  Buffer output;
-  void* whole;  ///< in place: the start of the whole vector
-};
 
 /// The same collectives by another library.
 class Rival {
@@ -45,8 +35,15 @@ class Rival {
 
 /// Of the timed calls, slowest rank, in microseconds.
 struct Times {
-  double time = 0;  ///< the median; back to back: the loop over its calls
+  double time = 0;  ///< the median; back to back: all loops over their calls
   double p50 = 0, p99 = 0;
+  std::vector<double> samples;  ///< every timed call; back to back: every loop over its calls
+};
+
+/// What the least traffic takes.
+struct Bound {
+  double time = 0;  ///< as Times::time
+  Stores stores = Stores::plain;
 };
 
 struct Result {
@@ -55,14 +52,18 @@ struct Result {
   std::size_t iterations = 0;
   Times ours;
   std::optional<Times> rival;
+  std::optional<Bound> bound;        ///< with --fraction-of-roofline, where bytes move
   double algbw = 0, busbw = 0;       ///< GB/s (1e9)
   std::optional<std::size_t> wrong;  ///< elements over all ranks; empty without --check
   std::string plan;                  ///< "hierarchical/inline"
 };
 
+/// Microseconds between two readings of the clock, which every measured time includes once.
+double clock_cost();
+
 class Measurement {
  public:
-  /// Allocates buffers for the largest of `cases`. `rival` may be null. The arguments outlive this.
+  /// Collective. Allocates buffers for the largest of `cases`. `rival` may be null. The arguments outlive this.
   Measurement(Communicator& comm, Bootstrap& bootstrap, const Settings& settings, const std::vector<Case>& cases,
               Rival* rival);
 
@@ -79,15 +80,22 @@ class Measurement {
     std::uint64_t exact_hash = 0, random_hash = 0;
   };
 
-  Call prepare(const Case&);
+  /// How many times what is timed: `loops` of `calls`, each behind a barrier.
+  struct Repetitions {
+    std::size_t loops, calls;
+  };
+
+  Rotation prepare(const Case&);
   void fill(const Call&, const Oracle&);
   void perform(const Call&);
   /// Wrong elements and damaged guard bytes on this rank; the hash of a result that is equal on all ranks.
   std::uint64_t check(const Call&, const Oracle&, std::uint64_t& wrong);
-  std::size_t agree_on_iterations(const Call&, bool with_rival);
-  /// Local microseconds of each timed call of ours and the rival's.
-  void time_calls(const Call&, std::size_t iterations, bool with_rival, std::vector<double>& ours,
-                  std::vector<double>& rivals);
+  Repetitions agree_on_repetitions(Rotation&, bool with_rival);
+  /// Appends the local microseconds of one of `calls` calls of `perform_next` behind a barrier.
+  template <class PerformNext>
+  void time_loop(std::size_t calls, std::vector<double>& times, PerformNext&& perform_next);
+  void time_calls(Rotation&, Repetitions, bool with_rival, std::vector<double>& ours, std::vector<double>& rivals);
+  Bound bound(const Case&, Repetitions);
   Times slowest(std::vector<double> local);
   std::size_t total_wrong(const Verdict& mine, Collective);
   const Oracle& oracle(const Case&, Data);
@@ -97,7 +105,8 @@ class Measurement {
   const Settings& settings_;
   Rival* rival_;
   Options options_;
-  GuardedBuffer input_, output_;
+  GuardedBuffers input_, output_;
+  std::optional<Roofline> roofline_;
   double seconds_per_size_;
 
   struct Oracles {

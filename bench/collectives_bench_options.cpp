@@ -8,9 +8,11 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
+#include <limits>
 #include <ranges>
 #include <set>
 #include <span>
+#include <type_traits>
 
 #include "collectives/error.hpp"
 #include "collectives/plan.hpp"
@@ -26,7 +28,8 @@ constexpr ReduceOp::Kind kOps[] = {ReduceOp::Kind::sum, ReduceOp::Kind::average,
 
 constexpr std::size_t kSmallestBytes = 8;
 constexpr int kMostRanks = 4096;
-constexpr int kMostCalls = 10'000'000;
+constexpr std::size_t kMostCalls = 10'000'000;
+constexpr double kMostSeconds = 3600;
 
 std::vector<std::string_view> split_list(std::string_view list) {
   std::vector<std::string_view> items;
@@ -72,6 +75,16 @@ std::vector<std::string> choose_backends(std::string_view list) {
     chosen.emplace_back(item);
   }
   return chosen;
+}
+
+/// A number from `least` to `most`; no other text, NaN included, is one.
+template <class T>
+T number_argument(std::string_view flag, std::string_view text, T least, T most) {
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc() && end == text.data() + text.size() && value >= least && value <= most) return value;
+  constexpr std::string_view kNumbers = std::is_integral_v<T> ? "whole numbers" : "numbers";
+  throw BadArguments(fmt::format("{} '{}' is invalid; valid: {} from {} to {}", flag, text, kNumbers, least, most));
 }
 
 std::size_t size_argument(std::string_view flag, std::string_view text) {
@@ -126,36 +139,50 @@ const UserOp& bitwise_xor() {
 Settings parse_settings(int argc, const char* const* argv) {
   Settings settings;
   std::string collectives = "all_reduce", backends = "auto", types = "f32", ops = "sum", in_place = "both",
-              check = "yes", against, bootstrap = "auto", min_bytes = "0", max_bytes = "64M";
+              check = "yes", against, bootstrap = "auto", min_bytes = "0", max_bytes = "64M", factor = "2",
+              iterations = "0", warmup = "2", seconds_per_size = "0", root = "0", seed = "1", buffers = "ordinary",
+              rotate = "0";
   CLI::App app(
       "Times and verifies collectives on the ranks it is started on: mpirun -np 4 collectives_bench all\n"
       "Started alone: collectives_bench --bootstrap threads:4\n"
-      "LIST is one or more values separated by commas.",
+      "LIST is one or more values separated by commas.\n"
+      "A timed call, ours or MPI's, starts when the rank leaves one and the same barrier, the library's. Its time is "
+      "that\n"
+      "of the slowest rank; the time shown is the median of the calls.",
       "collectives_bench");
   app.add_option("collective", collectives,
                  "all_reduce, reduce_scatter, all_gather, broadcast, reduce, barrier, or all [all_reduce]");
   app.add_option("--backend", backends, fmt::format("LIST of {}, or all [auto]", fmt::join(backend_names(), ", ")));
   app.add_option("--min-bytes", min_bytes, "smallest vector; after 0 comes 8 [0]");
   app.add_option("--max-bytes", max_bytes, "largest vector [64M]");
-  app.add_option("--factor", settings.factor, "from one size to the next [2]")->check(CLI::Range(2, 1 << 20));
+  app.add_option("--factor", factor, "from one size to the next [2]");
   app.add_flag("--odd", settings.odd, "odd element counts beside the round ones");
   app.add_option("--type", types, "LIST of f32, f64, f16, bf16, i8, u8, i32, u32, i64, u64, or all [f32]");
   app.add_option("--op", ops, "LIST of sum, average, product, min, max, pre_scaled_sum, user, or all [sum]");
   app.add_option("--in-place", in_place, "yes, no or both [both]");
-  app.add_option("--iterations", settings.iterations, "timed calls of each measurement; 0: as many as fit the time [0]")
-      ->check(CLI::Range(0, kMostCalls));
-  app.add_option("--warmup", settings.warmup, "untimed calls before them, at least 1 [2]")
-      ->check(CLI::Range(1, kMostCalls));
-  app.add_option("--seconds-per-size", settings.seconds_per_size,
-                 "time for the timed calls of one measurement [30 s for all together, at most 0.1 s each]")
-      ->check(CLI::Range(0.0, 3600.0));
-  app.add_flag("--back-to-back", settings.back_to_back, "no barrier between timed calls; time is the loop's mean");
+  app.add_option("--iterations", iterations, "timed calls of each measurement; 0: as many as fit the time [0]");
+  app.add_option("--warmup", warmup, "untimed calls before them, at least 1 [2]");
+  app.add_option("--seconds-per-size", seconds_per_size,
+                 "time for the timed calls of one measurement [30 s for all together, at most 0.1 s each]");
+  app.add_flag(
+      "--back-to-back", settings.back_to_back,
+      "loops of calls, a barrier only before each loop: time is that of all loops over their calls, p50 and p99 "
+      "are of single loops");
+  app.add_option("--buffers", buffers, "ordinary memory, or allocated by the library [ordinary]");
+  app.add_option("--rotate", rotate,
+                 "each call takes the next of so many buffers that those of a rank are together at least this many "
+                 "bytes: none stays in a cache; 0: every call takes the same [0]");
   app.add_flag("--deterministic", settings.deterministic, "the same bits whatever the backend");
   app.add_option("--check", check, "yes or no: verify results [yes]");
-  app.add_option("--against", against, "mpi: time the same call of the MPI this runs under, interleaved");
-  app.add_option("--root", settings.root, "of broadcast and reduce [0]")->check(CLI::Range(0, kMostRanks - 1));
-  app.add_option("--seed", settings.seed, "of the data [1]")->check(CLI::NonNegativeNumber);
-  app.add_option("--json", settings.json_file, "write the results there as JSON");
+  app.add_option("--against", against,
+                 "mpi: time the same call of the MPI this runs under, interleaved, on the same buffers");
+  app.add_flag("--fraction-of-roofline", settings.fraction_of_roofline,
+               "compare with the bound, measured after each measurement: all ranks at once move their share of the "
+               "bytes that the collective must move, in shared memory, then meet in a barrier (one host only)");
+  app.add_option("--root", root, "of broadcast and reduce [0]");
+  app.add_option("--seed", seed, "of the data [1]");
+  app.add_option("--json", settings.json_file, "write the results there, one JSON object a line");
+  app.add_flag("--samples", settings.samples, "with --json: every timed call, slowest rank");
   app.add_option("--csv", settings.csv_file, "write the results there as CSV");
   app.add_option("--bootstrap", bootstrap,
                  "how ranks meet: auto, mpi, environment, or threads:N (no launcher needed) [auto]");
@@ -173,6 +200,13 @@ Settings parse_settings(int argc, const char* const* argv) {
   settings.backends = choose_backends(backends);
   settings.min_bytes = size_argument("--min-bytes", min_bytes);
   settings.max_bytes = size_argument("--max-bytes", max_bytes);
+  settings.rotate = size_argument("--rotate", rotate);
+  settings.factor = number_argument<std::size_t>("--factor", factor, 2, 1U << 20);
+  settings.iterations = number_argument<std::size_t>("--iterations", iterations, 0, kMostCalls);
+  settings.warmup = number_argument<std::size_t>("--warmup", warmup, 1, kMostCalls);
+  settings.seconds_per_size = number_argument<double>("--seconds-per-size", seconds_per_size, 0, kMostSeconds);
+  settings.root = number_argument<Rank>("--root", root, 0, kMostRanks - 1);
+  settings.seed = number_argument<std::uint64_t>("--seed", seed, 0, std::numeric_limits<std::uint64_t>::max());
   choose_meeting(bootstrap, settings);
   const auto yes_or_no = [](std::string_view flag, std::string_view text) {
     if (text != "yes" && text != "no")
@@ -191,6 +225,14 @@ Settings parse_settings(int argc, const char* const* argv) {
     throw BadArguments(fmt::format("--against '{}' is unknown; valid: mpi", against));
   }
   settings.against_mpi = !against.empty();
+  if (buffers != "ordinary" && buffers != "allocated") {
+    throw BadArguments(fmt::format("--buffers '{}' is unknown; valid: ordinary, allocated", buffers));
+  }
+  settings.allocated_buffers = buffers == "allocated";
+  if (settings.allocated_buffers) {
+    throw BadArguments("--buffers allocated: this library has no memory of its own to give; valid: ordinary");
+  }
+  if (settings.samples && settings.json_file.empty()) throw BadArguments("--samples needs --json FILE");
   if (settings.min_bytes > settings.max_bytes) {
     throw BadArguments(fmt::format("--min-bytes {} is above --max-bytes {}", min_bytes, max_bytes));
   }

@@ -25,16 +25,20 @@ struct Settings {
   bool odd = false;                   ///< odd element counts beside the round ones
   bool out_of_place = true;
   bool in_place = true;
-  std::size_t iterations = 0;   ///< timed calls of one measurement; 0: as many as fit seconds_per_size
-  std::size_t warmup = 2;       ///< untimed calls before them, at least 1
-  double seconds_per_size = 0;  ///< of one measurement; 0: default_seconds_per_size()
-  bool back_to_back = false;    ///< no barrier between timed calls
+  std::size_t iterations = 0;      ///< timed calls of one measurement; 0: as many as fit seconds_per_size
+  std::size_t warmup = 2;          ///< untimed calls before them, at least 1
+  double seconds_per_size = 0;     ///< of one measurement; 0: default_seconds_per_size()
+  bool back_to_back = false;       ///< no barrier between timed calls
+  bool allocated_buffers = false;  ///< by the library, else ordinary memory
+  std::size_t rotate = 0;          ///< bytes of buffers that timed calls take in turn; 0: all take the same
   bool deterministic = false;
   bool check = true;
   bool against_mpi = false;
+  bool fraction_of_roofline = false;
   Rank root = 0;
   std::uint64_t seed = 1;
   std::string json_file, csv_file;  ///< empty: none
+  bool samples = false;             ///< every timed call in json_file
   Meeting meeting = Meeting::automatic;
   int threads = 0;  ///< ranks that are threads, with Meeting::threads
 };

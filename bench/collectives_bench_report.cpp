@@ -9,6 +9,8 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 #include <span>
+#include <stdexcept>
+#include <utility>
 
 #include "collectives/version.hpp"
 #include "collectives_bench_statistics.hpp"
@@ -21,6 +23,12 @@ using Json = nlohmann::ordered_json;
 
 std::string_view op_name(const Case& c) { return is_reduction(c.collective) ? to_string(c.op) : "none"; }
 int root_of(const Case& c, Rank root) { return has_root(c.collective) ? root : -1; }
+
+/// To stdout. Measuring goes on when that fails; the program asks the stream at its end.
+template <class... Arguments>
+void print(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
+  std::fputs(fmt::format(format, std::forward<Arguments>(arguments)...).c_str(), stdout);
+}
 
 /// Four significant digits, as many columns as nccl-tests.
 std::string number(double value) {
@@ -35,26 +43,43 @@ std::optional<double> ratio(const Result& result) {
   return result.rival->time / result.ours.time;
 }
 
+/// bound/ours: 1 is as fast as memory.
+std::optional<double> fraction_of_roofline(const Result& result) {
+  if (!result.bound || result.ours.time <= 0) return std::nullopt;
+  return result.bound->time / result.ours.time;
+}
+
+std::string_view name(Stores stores) { return stores == Stores::plain ? "plain" : "non_temporal"; }
+std::string_view buffers_name(const Settings& settings) {
+  return settings.allocated_buffers ? "allocated" : "ordinary";
+}
+
 std::string wrong_text(const Result& result) { return result.wrong ? fmt::format("{}", *result.wrong) : "N/A"; }
 
-std::string placement_columns(const Result& r, bool rival) {
+std::string placement_columns(const Result& r, const Settings& settings) {
   std::string text = fmt::format(" {:>9} {:>7} {:>7} {:>7} {:>9} {:>9}", number(r.ours.time), number(r.algbw),
                                  number(r.busbw), wrong_text(r), number(r.ours.p50), number(r.ours.p99));
-  if (rival) {
+  if (settings.against_mpi) {
     const auto faster = ratio(r);
     text += fmt::format(" {:>9} {:>8}", r.rival ? number(r.rival->time) : "-", faster ? number(*faster) : "-");
+  }
+  if (settings.fraction_of_roofline) {
+    const auto reached = fraction_of_roofline(r);
+    text += fmt::format(" {:>9} {:>8}", r.bound ? number(r.bound->time) : "-", reached ? number(*reached) : "-");
   }
   return text;
 }
 
-std::string placement_heading(bool rival) {
+std::string placement_heading(const Settings& settings) {
   return fmt::format(" {:>9} {:>7} {:>7} {:>7} {:>9} {:>9}", "time", "algbw", "busbw", "#wrong", "p50", "p99") +
-         (rival ? fmt::format(" {:>9} {:>8}", "mpi", "mpi/ours") : "");
+         (settings.against_mpi ? fmt::format(" {:>9} {:>8}", "mpi", "mpi/ours") : "") +
+         (settings.fraction_of_roofline ? fmt::format(" {:>9} {:>8}", "bound", "fraction") : "");
 }
 
-std::string placement_units(bool rival) {
+std::string placement_units(const Settings& settings) {
   return fmt::format(" {:>9} {:>7} {:>7} {:>7} {:>9} {:>9}", "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(us)") +
-         (rival ? fmt::format(" {:>9} {:>8}", "(us)", "") : "");
+         (settings.against_mpi ? fmt::format(" {:>9} {:>8}", "(us)", "") : "") +
+         (settings.fraction_of_roofline ? fmt::format(" {:>9} {:>8}", "(us)", "") : "");
 }
 
 /// What geometric means of mpi/ours are taken of: one list for each collective and backend, in the order of the table,
@@ -74,10 +99,51 @@ std::vector<std::pair<std::string, std::vector<double>>> ratios(const std::vecto
   return groups;
 }
 
+/// null for what is not there.
+template <class T>
+Json json(const std::optional<T>& value) {
+  return value ? Json(*value) : Json();
+}
+
+Json to_json(const Result& r, const Settings& settings) {
+  const Case& c = r.what;
+  Json row = {{"kind", "result"},           {"collective", to_string(c.collective)},
+              {"backend", c.backend},       {"size_bytes", r.bytes},
+              {"count", c.count},           {"type", to_string(c.type)},
+              {"op", op_name(c)},           {"root", root_of(c, settings.root)},
+              {"in_place", c.in_place},     {"buffers", buffers_name(settings)},
+              {"time_us", r.ours.time},     {"p50_us", r.ours.p50},
+              {"p99_us", r.ours.p99},       {"algbw_gb_s", r.algbw},
+              {"busbw_gb_s", r.busbw},      {"wrong", json(r.wrong)},
+              {"iterations", r.iterations}, {"plan", r.plan}};
+  if (settings.against_mpi) {
+    row["mpi_time_us"] = r.rival ? Json(r.rival->time) : Json();
+    row["mpi_p50_us"] = r.rival ? Json(r.rival->p50) : Json();
+    row["mpi_p99_us"] = r.rival ? Json(r.rival->p99) : Json();
+    row["mpi_over_ours"] = json(ratio(r));
+  }
+  if (settings.fraction_of_roofline) {
+    row["roofline_us"] = r.bound ? Json(r.bound->time) : Json();
+    row["roofline_stores"] = r.bound ? Json(name(r.bound->stores)) : Json();
+    row["fraction_of_roofline"] = json(fraction_of_roofline(r));
+  }
+  if (settings.samples) {
+    row["samples_us"] = r.ours.samples;
+    if (settings.against_mpi) row["mpi_samples_us"] = r.rival ? Json(r.rival->samples) : Json();
+  }
+  return row;
+}
+
 std::size_t total_wrong(const std::vector<Result>& results) {
   std::size_t wrong = 0;
   for (const Result& result : results) wrong += result.wrong.value_or(0);
   return wrong;
+}
+
+/// A file that could not be written whole is a failure, however right the results are.
+void close(std::string_view flag, const std::string& path, std::ofstream& file) {
+  file.close();
+  if (!file) throw std::runtime_error(fmt::format("{} {}: writing failed", flag, path));
 }
 
 std::ofstream open(std::string_view flag, const std::string& path) {
@@ -102,6 +168,7 @@ Setting describe(const Communicator& comm, const std::string& mpi, int argc, con
   setting.date = fmt::format("{:%Y-%m-%d %H:%M:%S} UTC", fmt::gmtime(std::time(nullptr)));
   setting.command = fmt::format("{}", fmt::join(std::span(argv, static_cast<std::size_t>(argc)), " "));
   setting.cores = comm.topology().cores_per_host;
+  setting.clock_us = clock_cost();
   return setting;
 }
 
@@ -111,20 +178,34 @@ Report::Report(const Settings& settings) : settings_(settings), terminal_(isatty
 }
 
 void Report::begin(const Setting& setting, double seconds_per_size) {
-  setting_ = setting;
-  fmt::print("# {}, {}, transport {}\n", setting.library, setting.ranks, setting.transport);
-  fmt::print("# host {}, {} usable cores, {}, {}\n", setting.host,
-             setting.cores > 0 ? fmt::format("{}", setting.cores) : "unknown", setting.mpi, setting.compiler);
-  fmt::print("# {}, {}\n", setting.date, setting.command);
+  const std::string cores = setting.cores > 0 ? fmt::format("{}", setting.cores) : "unknown";
+  print("# {}, {}, transport {}\n", setting.library, setting.ranks, setting.transport);
+  print("# host {}, {} usable cores, {}, {}\n", setting.host, cores, setting.mpi, setting.compiler);
+  print("# {}, {}\n", setting.date, setting.command);
   const std::string calls = settings_.iterations > 0 ? fmt::format("{} calls", settings_.iterations)
                                                      : fmt::format("{:.3g} s", seconds_per_size);
-  fmt::print("# {} for each measurement after {} warm-up calls, {}, results {}\n", calls, settings_.warmup,
-             settings_.back_to_back ? "back to back: time is the loop over its calls"
-                                    : "a barrier before each: time is the median of the slowest rank",
-             settings_.check ? "verified" : "not verified");
-  fmt::print(
+  print("# {} for each measurement after {} warm-up calls, {}, results {}\n", calls, settings_.warmup,
+        settings_.back_to_back ? "back to back: time is that of all loops over their calls"
+                               : "a barrier of ours before each: time is the median of the slowest rank",
+        settings_.check ? "verified" : "not verified");
+  print("# {} buffers{}; the clock takes {:.0f} ns, which a time includes once\n", buffers_name(settings_),
+        settings_.rotate > 0 ? fmt::format(", {} B of them in turn", settings_.rotate) : "", setting.clock_us * 1e3);
+  print(
       "# size in bytes is the whole vector; count is that of nccl-tests: one rank's part for reduce_scatter and "
       "all_gather\n");
+  write_json({{"kind", "setting"},
+              {"library", setting.library},
+              {"ranks", setting.ranks},
+              {"transport", setting.transport},
+              {"host", setting.host},
+              {"cores", setting.cores},
+              {"mpi", setting.mpi},
+              {"compiler", setting.compiler},
+              {"date", setting.date},
+              {"command", setting.command},
+              {"clock_us", setting.clock_us},
+              {"back_to_back", settings_.back_to_back},
+              {"rotate_bytes", settings_.rotate}});
 }
 
 void Report::progress(const Case& next, std::size_t done, std::size_t all) {
@@ -144,21 +225,25 @@ void Report::print_heading(const Case& c) {
   const std::string heading = fmt::format("{}, backend {}", to_string(c.collective), c.backend);
   if (heading == heading_) return;
   heading_ = heading;
-  const bool both = settings_.out_of_place && settings_.in_place, rival = settings_.against_mpi;
-  const std::size_t width = placement_heading(rival).size();
+  const bool both = settings_.out_of_place && settings_.in_place;
+  const std::size_t width = placement_heading(settings_).size();
   const std::string blank = fmt::format("#{:>11} {:>11} {:>5} {:>14} {:>5}", "", "", "", "", "");
-  const auto placements = [&](auto&& column) { return column(rival) + (both ? column(rival) : std::string()); };
-  fmt::print("#\n# {}\n", heading);
-  fmt::print("{} {:^{}}{}\n", blank, settings_.out_of_place ? "out-of-place" : "in-place", width - 1,
-             both ? fmt::format(" {:^{}}", "in-place", width - 1) : "");
-  fmt::print("#{:>11} {:>11} {:>5} {:>14} {:>5}{}  {}\n", "size", "count", "type", "redop", "root",
-             placements(placement_heading), "plan");
-  fmt::print("#{:>11} {:>11} {:>5} {:>14} {:>5}{}\n", "(B)", "(elements)", "", "", "", placements(placement_units));
+  const auto placements = [&](auto&& column) { return column(settings_) + (both ? column(settings_) : std::string()); };
+  print("#\n# {}\n", heading);
+  print("{} {:^{}}{}\n", blank, settings_.out_of_place ? "out-of-place" : "in-place", width - 1,
+        both ? fmt::format(" {:^{}}", "in-place", width - 1) : "");
+  print("#{:>11} {:>11} {:>5} {:>14} {:>5}{}  {}\n", "size", "count", "type", "redop", "root",
+        placements(placement_heading), "plan");
+  print("#{:>11} {:>11} {:>5} {:>14} {:>5}{}\n", "(B)", "(elements)", "", "", "", placements(placement_units));
 }
 
 void Report::add(const Result& result) {
   const bool first_half = settings_.in_place && !result.what.in_place && result.what.collective != Collective::barrier;
+  write_json(to_json(result, settings_));
   results_.push_back(result);
+  // Samples have been written if they were wanted.
+  results_.back().ours.samples = {};
+  if (results_.back().rival) results_.back().rival->samples = {};
   if (first_half) {
     held_ = results_.size() - 1;
   } else {
@@ -172,97 +257,63 @@ void Report::print_row() {
   const Result& last = results_.back();
   const Case& c = last.what;
   print_heading(c);
-  fmt::print(" {:>11} {:>11} {:>5} {:>14} {:>5}{}{}  {}\n", last.bytes, c.count, to_string(c.type), op_name(c),
-             root_of(c, settings_.root), held_ ? placement_columns(results_[*held_], settings_.against_mpi) : "",
-             placement_columns(last, settings_.against_mpi), last.plan);
+  print(" {:>11} {:>11} {:>5} {:>14} {:>5}{}{}  {}\n", last.bytes, c.count, to_string(c.type), op_name(c),
+        root_of(c, settings_.root), held_ ? placement_columns(results_[*held_], settings_) : "",
+        placement_columns(last, settings_), last.plan);
   std::fflush(stdout);
   held_.reset();
 }
 
 void Report::end(std::size_t combinations, std::size_t refused) {
   clear_progress();
-  fmt::print("#\n");
+  print("#\n");
   if (combinations + refused > 0) {
-    fmt::print("# skipped: {} pairs of type and op that do not exist, {} measurements that their backend cannot do\n",
-               combinations, refused);
+    print("# skipped: {} pairs of type and op that do not exist, {} measurements that their backend cannot do\n",
+          combinations, refused);
   }
   if (settings_.against_mpi) {
     for (const auto& [name, values] : ratios(results_)) {
-      fmt::print("# mpi/ours, geometric mean: {:<28} {:.3f} over {} measurements above 0 B\n", name,
-                 geometric_mean(values), values.size());
+      print("# mpi/ours, geometric mean: {:<28} {:.3f} over {} measurements above 0 B\n", name, geometric_mean(values),
+            values.size());
     }
   }
   if (settings_.check) {
-    fmt::print("# wrong elements: {} in {} measurements\n", total_wrong(results_), results_.size());
+    print("# wrong elements: {} in {} measurements\n", total_wrong(results_), results_.size());
   } else {
-    fmt::print("# {} measurements, not verified\n", results_.size());
+    print("# {} measurements, not verified\n", results_.size());
   }
   std::fflush(stdout);
-  if (json_) write_json();
-  if (csv_) *csv_ << to_csv(results_) << std::flush;
+  Json summary = {{"kind", "summary"}, {"measurements", results_.size()}, {"wrong", total_wrong(results_)}};
+  if (settings_.against_mpi) {
+    Json& means = summary["mpi_over_ours_geometric_mean"] = Json::object();
+    for (const auto& [name, values] : ratios(results_)) means[name] = geometric_mean(values);
+  }
+  write_json(summary);
+  if (json_) close("--json", settings_.json_file, *json_);
+  if (csv_) {
+    *csv_ << to_csv(results_);
+    close("--csv", settings_.csv_file, *csv_);
+  }
 }
 
-void Report::write_json() {
-  Json rows = Json::array();
-  for (const Result& r : results_) {
-    const Case& c = r.what;
-    Json row = {{"collective", to_string(c.collective)},
-                {"backend", c.backend},
-                {"size_bytes", r.bytes},
-                {"count", c.count},
-                {"type", to_string(c.type)},
-                {"op", op_name(c)},
-                {"root", root_of(c, settings_.root)},
-                {"in_place", c.in_place},
-                {"time_us", r.ours.time},
-                {"p50_us", r.ours.p50},
-                {"p99_us", r.ours.p99},
-                {"algbw_gb_s", r.algbw},
-                {"busbw_gb_s", r.busbw},
-                {"wrong", r.wrong ? Json(*r.wrong) : Json()},
-                {"iterations", r.iterations},
-                {"plan", r.plan}};
-    if (settings_.against_mpi) {
-      const auto faster = ratio(r);
-      row["mpi_time_us"] = r.rival ? Json(r.rival->time) : Json();
-      row["mpi_p50_us"] = r.rival ? Json(r.rival->p50) : Json();
-      row["mpi_p99_us"] = r.rival ? Json(r.rival->p99) : Json();
-      row["mpi_over_ours"] = faster ? Json(*faster) : Json();
-    }
-    rows.push_back(std::move(row));
-  }
-  Json report = {{"setting",
-                  {{"library", setting_.library},
-                   {"ranks", setting_.ranks},
-                   {"transport", setting_.transport},
-                   {"host", setting_.host},
-                   {"cores", setting_.cores},
-                   {"mpi", setting_.mpi},
-                   {"compiler", setting_.compiler},
-                   {"date", setting_.date},
-                   {"command", setting_.command}}},
-                 {"results", std::move(rows)},
-                 {"wrong", total_wrong(results_)}};
-  if (settings_.against_mpi) {
-    Json means = Json::object();
-    for (const auto& [name, values] : ratios(results_)) means[name] = geometric_mean(values);
-    report["mpi_over_ours_geometric_mean"] = std::move(means);
-  }
-  *json_ << report.dump(2) << '\n' << std::flush;
+/// One line, at once: a run that ends early leaves what it knew.
+void Report::write_json(const nlohmann::ordered_json& line) {
+  if (json_) *json_ << line.dump() << '\n' << std::flush;
 }
 
 std::string to_csv(const std::vector<Result>& results) {
   std::string text =
       "collective,backend,size_bytes,count,type,op,placement,time_us,p50_us,p99_us,algbw_gb_s,busbw_gb_s,wrong,"
-      "iterations,mpi_time_us,mpi_over_ours,plan\n";
+      "iterations,mpi_time_us,mpi_over_ours,roofline_us,fraction_of_roofline,plan\n";
   for (const Result& r : results) {
-    const auto faster = ratio(r);
-    text += fmt::format("{},{},{},{},{},{},{},{:.3f},{:.3f},{:.3f},{:.4f},{:.4f},{},{},{},{},{}\n",
-                        to_string(r.what.collective), r.what.backend, r.bytes, r.what.count, to_string(r.what.type),
-                        op_name(r.what), r.what.in_place ? "in_place" : "out_of_place", r.ours.time, r.ours.p50,
-                        r.ours.p99, r.algbw, r.busbw, r.wrong ? fmt::format("{}", *r.wrong) : "", r.iterations,
-                        r.rival ? fmt::format("{:.3f}", r.rival->time) : "",
-                        faster ? fmt::format("{:.4f}", *faster) : "", r.plan);
+    const auto faster = ratio(r), reached = fraction_of_roofline(r);
+    text += fmt::format(
+        "{},{},{},{},{},{},{},{:.3f},{:.3f},{:.3f},{:.4f},{:.4f},{},{},{},{},{},{},{}\n", to_string(r.what.collective),
+        r.what.backend, r.bytes, r.what.count, to_string(r.what.type), op_name(r.what),
+        r.what.in_place ? "in_place" : "out_of_place", r.ours.time, r.ours.p50, r.ours.p99, r.algbw, r.busbw,
+        r.wrong ? fmt::format("{}", *r.wrong) : "", r.iterations, r.rival ? fmt::format("{:.3f}", r.rival->time) : "",
+        faster ? fmt::format("{:.4f}", *faster) : "", r.bound ? fmt::format("{:.3f}", r.bound->time) : "",
+        reached ? fmt::format("{:.4f}", *reached) : "", r.plan);
   }
   return text;
 }

@@ -1,9 +1,10 @@
-// What rank 0 shows: a table on stdout with the columns of nccl-tests, the same results as JSON and CSV, and a progress
-// line on stderr when that is a terminal.
+// What rank 0 shows: a table on stdout with the columns of nccl-tests, the same results as JSON lines and CSV, and a
+// progress line on stderr when that is a terminal.
 #pragma once
 
 #include <cstddef>
 #include <fstream>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,7 +18,8 @@ namespace collectives::bench {
 /// Where and with what the numbers were taken.
 struct Setting {
   std::string host, ranks, transport, library, mpi, compiler, date, command;
-  int cores = 0;  ///< that the ranks of one host may use together; 0 if unknown
+  int cores = 0;        ///< that the ranks of one host may use together; 0 if unknown
+  double clock_us = 0;  ///< of one reading
 };
 
 /// Of this process. `mpi`: its version, or why there is none.
@@ -40,11 +42,10 @@ class Report {
   void print_heading(const Case&);
   void print_row();
   void clear_progress();
-  void write_json();
+  void write_json(const nlohmann::ordered_json& line);
 
   const Settings& settings_;
   std::optional<std::ofstream> json_, csv_;
-  Setting setting_;
   std::vector<Result> results_;
   std::optional<std::size_t> held_;  // index of an out-of-place result that waits for its in-place half
   std::string heading_;              // of the section being printed

@@ -239,28 +239,4 @@ std::uint64_t hash_bytes(std::span<const std::byte> bytes) noexcept {
   return mix(hash);
 }
 
-namespace {
-constexpr std::size_t kAlignment = 64;
-constexpr std::byte kGuard{0xa5};
-}  // namespace
-
-GuardedBuffer::GuardedBuffer(std::size_t most_bytes) : memory_(most_bytes + 2 * kGuardBytes + kAlignment) {
-  const auto address = reinterpret_cast<std::uintptr_t>(memory_.data()) + kGuardBytes;
-  begin_ = memory_.data() + kGuardBytes + (kAlignment - address % kAlignment) % kAlignment;
-}
-
-std::span<std::byte> GuardedBuffer::use(std::size_t bytes) {
-  bytes_ = bytes;
-  std::fill_n(begin_ - kGuardBytes, kGuardBytes, kGuard);
-  std::fill_n(begin_ + bytes, kGuardBytes, kGuard);
-  return {begin_, bytes};
-}
-
-std::size_t GuardedBuffer::damaged() const {
-  const auto intact = [](const std::byte* guard) {
-    return static_cast<std::size_t>(std::count(guard, guard + kGuardBytes, kGuard));
-  };
-  return 2 * kGuardBytes - intact(begin_ - kGuardBytes) - intact(begin_ + bytes_);
-}
-
 }  // namespace collectives::bench

@@ -60,20 +60,4 @@ class Oracle {
 /// A hash of the bytes, to compare results over ranks.
 std::uint64_t hash_bytes(std::span<const std::byte> bytes) noexcept;
 
-/// Memory with guard bytes right before and right after the part in use, which show writes that miss it.
-class GuardedBuffer {
- public:
-  explicit GuardedBuffer(std::size_t most_bytes);
-  /// Begins a use of `bytes` (at most most_bytes), 64-byte aligned; the guards are fresh, the contents are not.
-  std::span<std::byte> use(std::size_t bytes);
-  /// Guard bytes overwritten since use().
-  std::size_t damaged() const;
-
- private:
-  static constexpr std::size_t kGuardBytes = 64;
-  std::vector<std::byte> memory_;
-  std::byte* begin_;
-  std::size_t bytes_ = 0;
-};
-
 }  // namespace collectives::bench

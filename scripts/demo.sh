@@ -25,7 +25,7 @@ echo "== What this machine can do"
 echo
 echo "== Four ranks reduce, verify and time"
 mpirun -np 4 "$bin/collectives_bench" all_reduce --backend ring,hierarchical,reduce_to_one,auto \
-  --max-bytes 4M --factor 8 --json "$results/bench.json" --csv "$results/bench.csv"
+  --max-bytes 4M --factor 8 --json "$results/bench.jsonl" --csv "$results/bench.csv"
 
 echo
 echo "== Four ranks train"
@@ -37,5 +37,5 @@ mpirun -np 4 "$bin/mnist_trainer" --model cnn --optimizer adam --schedule lectur
 echo
 echo "== What happened"
 echo "Four ranks reduced vectors with every backend, verified them, and trained a convolutional network."
-echo "Benchmark: $results/bench.json, $results/bench.csv"
+echo "Benchmark: $results/bench.jsonl, $results/bench.csv"
 echo "Training:  $results/training.jsonl, $results/training.csv, plot $results/training.svg"

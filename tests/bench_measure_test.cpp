@@ -1,7 +1,7 @@
 // A measurement, with ranks as threads: right results count as right, and wrong ones are found wherever they come from.
 #include <gtest/gtest.h>
 
-#include <atomic>
+#include <set>
 #include <vector>
 
 #include "collectives_bench_measure.hpp"
@@ -78,6 +78,57 @@ TEST(BenchMeasurement, BackToBackTimesTheLoop) {
   });
 }
 
+TEST(BenchMeasurement, RightResultsOnBuffersInTurnCountAsRight) {
+  for (const bool back_to_back : {false, true}) {
+    const auto settings_of = [&](Rank) {
+      Settings settings = quick();
+      settings.rotate = 20'000;
+      settings.back_to_back = back_to_back;
+      settings.iterations = 25;
+      return settings;
+    };
+    measure(3, settings_of, [](const Result& result) {
+      EXPECT_EQ(result.wrong, 0) << to_string(result.what.collective) << " " << result.what.count;
+    });
+  }
+}
+
+TEST(BenchMeasurement, TheBoundIsMeasuredWhereBytesMove) {
+  const auto settings_of = [](Rank) {
+    Settings settings = quick();
+    settings.fraction_of_roofline = true;
+    return settings;
+  };
+  for (const int ranks : {1, 3}) {
+    measure(ranks, settings_of, [](const Result& result) {
+      EXPECT_EQ(result.bound.has_value(), result.bytes > 0) << to_string(result.what.collective);
+      EXPECT_GT(result.bound.value_or(Bound{1, {}}).time, 0);
+      EXPECT_EQ(result.wrong, 0);
+    });
+  }
+}
+
+TEST(BenchMeasurement, EveryTimedCallIsASample) {
+  const auto settings_of = [](Rank) { return quick(); };
+  measure(2, settings_of, [](const Result& result) {
+    EXPECT_EQ(result.ours.samples.size(), 3);
+    EXPECT_EQ(result.ours.time, result.ours.p50);
+  });
+}
+
+TEST(BenchMeasurement, BackToBackEveryLoopIsASample) {
+  const auto settings_of = [](Rank) {
+    Settings settings = quick();
+    settings.back_to_back = true;
+    settings.iterations = 42;
+    return settings;
+  };
+  measure(2, settings_of, [](const Result& result) {
+    EXPECT_EQ(result.ours.samples.size(), 4);
+    EXPECT_EQ(result.iterations, 40);  // whole loops
+  });
+}
+
 TEST(BenchMeasurement, IterationsFollowFromTheTime) {
   const auto settings_of = [](Rank) {
     Settings settings = quick();
@@ -93,8 +144,16 @@ TEST(BenchMeasurement, IterationsFollowFromTheTime) {
 class IdleRival final : public Rival {
  public:
   bool has(const Call& call) const override { return call.type != DataType::bf16; }
-  void perform(const Call&) override { ++calls; }
-  int calls = 0;
+  void perform(const Call& call) override {
+    ++calls;
+    if (call.input.data == latest) ++repetitions;
+    latest = call.input.data;
+    inputs.insert(call.input.data);
+    outputs.insert(call.output.data);
+  }
+  int calls = 0, repetitions = 0;  // a repetition is a call on the buffers of the one before
+  const void* latest = nullptr;
+  std::set<const void*> inputs, outputs;
 };
 
 TEST(BenchMeasurement, ARivalIsTimedWhereItHasTheCall) {
@@ -113,6 +172,28 @@ TEST(BenchMeasurement, ARivalIsTimedWhereItHasTheCall) {
       EXPECT_EQ(result->wrong, 0);
       EXPECT_EQ(result->rival.has_value(), c.type == DataType::f32);
       EXPECT_EQ(rival.calls, c.type == DataType::f32 ? 4 : 0);  // one to warm up, three timed
+    }
+  });
+}
+
+TEST(BenchMeasurement, BuffersInTurnAreTheRivalsToo) {
+  testing::run_ranks(2, [](Bootstrap& bootstrap) {
+    Settings settings = quick();
+    settings.collectives = {Collective::all_reduce};
+    settings.min_bytes = settings.max_bytes = 1024;
+    settings.rotate = 10 * 1024;  // ten vectors in place, five pairs; the odd number from there
+    settings.iterations = 30;
+    settings.odd = false;
+    Communicator comm(bootstrap);
+    const auto cases = schedule(settings, 2).cases;
+    IdleRival rival;
+    Measurement measurement(comm, bootstrap, settings, cases, &rival);
+    for (const Case& c : cases) {
+      rival = {};
+      ASSERT_TRUE(measurement.run(c).has_value());
+      EXPECT_EQ(rival.repetitions, 0);
+      EXPECT_EQ(rival.inputs.size(), c.in_place ? 11 : 5);
+      EXPECT_EQ(rival.outputs.size(), c.in_place ? 11 : 5);
     }
   });
 }

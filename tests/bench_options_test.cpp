@@ -1,6 +1,9 @@
 // The command line of collectives_bench: what is accepted, what is refused in one line, and the rows it stands for.
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <limits>
+#include <string>
 #include <vector>
 
 #include "collectives_bench_options.hpp"
@@ -87,15 +90,60 @@ TEST(BenchOptions, BadValuesAreRefusedInOneLineThatNamesTheValidOnes) {
   expect_refusal({"--min-bytes", "2M", "--max-bytes", "1M"}, {"--min-bytes", "2M", "1M"});
   expect_refusal({"--in-place", "maybe"}, {"--in-place", "maybe", "yes", "no", "both"});
   expect_refusal({"--check", "1"}, {"--check", "yes", "no"});
+  expect_refusal({"--buffers", "huge"}, {"--buffers", "huge", "ordinary", "allocated"});
+  expect_refusal({"--buffers", "allocated"}, {"--buffers", "allocated", "ordinary"});
+  expect_refusal({"--rotate", "64X"}, {"--rotate", "64X", "64K"});
+  expect_refusal({"--samples"}, {"--samples", "--json"});
   expect_refusal({"--against", "nccl"}, {"--against", "nccl", "mpi"});
-  expect_refusal({"--factor", "1"}, {"--factor", "2"});
-  expect_refusal({"--factor", "two"}, {"--factor", "two"});
-  expect_refusal({"--warmup", "0"}, {"--warmup", "1"});
-  expect_refusal({"--root", "-1"}, {"--root"});
-  expect_refusal({"--iterations", "-5"}, {"--iterations"});
   for (const char* meeting : {"tcp", "threads", "threads:", "threads:0", "threads:4x"}) {
     expect_refusal({"--bootstrap", meeting}, {"--bootstrap", meeting, "environment", "threads:N"});
   }
+}
+
+TEST(BenchOptions, NumbersOutOfTheirRangeAndWhatIsNoNumberAreRefused) {
+  const struct {
+    const char* flag;
+    std::vector<const char*> wrong;
+    std::vector<std::string> range;
+  } numbers[] = {
+      {"--factor", {"1", "1048577"}, {"whole numbers", "2", "1048576"}},
+      {"--iterations", {"10000001", "99999999999999999999"}, {"whole numbers", "0", "10000000"}},
+      {"--warmup", {"0", "10000001"}, {"whole numbers", "1", "10000000"}},
+      {"--root", {"4096"}, {"whole numbers", "0", "4095"}},
+      {"--seed", {"18446744073709551616"}, {"whole numbers", "0", "18446744073709551615"}},
+      {"--seconds-per-size", {"3601", "1e300"}, {"numbers", "0", "3600"}},
+  };
+  for (const auto& [flag, wrong, range] : numbers) {
+    std::vector<const char*> values{"nan", "-nan", "inf", "-inf", "-1", "two", "2x", "", " 2", "0x2", "1e999"};
+    values.insert(values.end(), wrong.begin(), wrong.end());
+    for (const char* value : values) {
+      std::vector<std::string> words{flag, "valid"};
+      words.insert(words.end(), range.begin(), range.end());
+      expect_refusal({flag, value}, words);
+    }
+    if (std::string(flag) != "--seconds-per-size") expect_refusal({flag, "2.5"}, {flag, "whole numbers"});
+  }
+}
+
+TEST(BenchOptions, NumbersInTheirRangeAreTaken) {
+  const Settings settings = parse({"--factor", "3", "--iterations", "0", "--warmup", "1", "--root", "4095", "--seed",
+                                   "18446744073709551615", "--seconds-per-size", "0.25"});
+  EXPECT_EQ(settings.factor, 3);
+  EXPECT_EQ(settings.iterations, 0);
+  EXPECT_EQ(settings.warmup, 1);
+  EXPECT_EQ(settings.root, 4095);
+  EXPECT_EQ(settings.seed, std::numeric_limits<std::uint64_t>::max());
+  EXPECT_EQ(settings.seconds_per_size, 0.25);
+}
+
+TEST(BenchOptions, WhatIsMeasuredAndHowIsTaken) {
+  const Settings settings = parse({"--buffers", "ordinary", "--rotate", "64M", "--back-to-back",
+                                   "--fraction-of-roofline", "--json", "file", "--samples"});
+  EXPECT_FALSE(settings.allocated_buffers);
+  EXPECT_EQ(settings.rotate, 67108864);
+  EXPECT_TRUE(settings.back_to_back);
+  EXPECT_TRUE(settings.fraction_of_roofline);
+  EXPECT_TRUE(settings.samples);
 }
 
 TEST(BenchOptions, AnUnknownFlagListsTheKnownOnes) {

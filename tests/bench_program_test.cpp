@@ -10,6 +10,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 namespace {
 
@@ -48,6 +49,13 @@ class ScratchFile {
   std::string path_;
 };
 
+std::vector<nlohmann::json> read_json_lines(const std::string& path) {
+  std::vector<nlohmann::json> lines;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) lines.push_back(nlohmann::json::parse(line));
+  return lines;
+}
+
 void expect_one_line_and_two(const std::string& command, const std::string& word) {
   const Outcome outcome = run(command);
   EXPECT_EQ(outcome.status, 2) << command << "\n" << outcome.text;
@@ -76,16 +84,20 @@ TEST(BenchProgram, ReportsAreJsonAndCsv) {
           json.path() + " --csv " + csv.path());
   ASSERT_EQ(outcome.status, 0) << outcome.text;
 
-  std::ifstream json_file(json.path());
-  const auto report = nlohmann::json::parse(json_file);
-  EXPECT_EQ(report.at("wrong"), 0);
-  EXPECT_EQ(report.at("setting").at("ranks"), "3 ranks (1 host)");
-  const auto& rows = report.at("results");
-  // 0, 8 and 64 bytes, each out of place and in place.
-  ASSERT_EQ(rows.size(), 12);
+  const auto lines_of_json = read_json_lines(json.path());
+  // The setting, the results, the summary. 0, 8 and 64 bytes, each out of place and in place.
+  ASSERT_EQ(lines_of_json.size(), 1 + 12 + 1);
+  EXPECT_EQ(lines_of_json.front().at("kind"), "setting");
+  EXPECT_EQ(lines_of_json.front().at("ranks"), "3 ranks (1 host)");
+  EXPECT_EQ(lines_of_json.back().at("kind"), "summary");
+  EXPECT_EQ(lines_of_json.back().at("wrong"), 0);
+  const std::vector rows(lines_of_json.begin() + 1, lines_of_json.end() - 1);
+  EXPECT_EQ(rows[4].at("kind"), "result");
   EXPECT_EQ(rows[4].at("collective"), "all_reduce");
   EXPECT_EQ(rows[4].at("size_bytes"), 64);
   EXPECT_EQ(rows[4].at("count"), 16);
+  EXPECT_EQ(rows[4].at("buffers"), "ordinary");
+  EXPECT_FALSE(rows[4].contains("samples_us"));
   EXPECT_EQ(rows[11].at("collective"), "all_gather");
   EXPECT_EQ(rows[11].at("size_bytes"), 72);  // six floats from each of three ranks
   EXPECT_EQ(rows[11].at("count"), 6);
@@ -100,6 +112,29 @@ TEST(BenchProgram, ReportsAreJsonAndCsv) {
     EXPECT_EQ(here, commas) << line;
   }
   EXPECT_EQ(lines, 1 + rows.size());
+}
+
+TEST(BenchProgram, ReportsHoldTheBoundAndTheSamples) {
+  const ScratchFile json(".json");
+  const Outcome outcome = run(kBench +
+                              " all_reduce --bootstrap threads:2 --max-bytes 4K --factor 512 --iterations 4 --rotate "
+                              "64K --fraction-of-roofline --samples --json " +
+                              json.path());
+  ASSERT_EQ(outcome.status, 0) << outcome.text;
+  EXPECT_NE(outcome.text.find("fraction"), std::string::npos) << outcome.text;
+  const auto lines = read_json_lines(json.path());
+  ASSERT_EQ(lines.size(), 1 + 6 + 1);
+  EXPECT_EQ(lines.front().at("rotate_bytes"), 65536);
+  for (std::size_t i = 1; i + 1 < lines.size(); ++i) {
+    const auto& row = lines[i];
+    EXPECT_EQ(row.at("samples_us").size(), 4);
+    if (row.at("size_bytes") == 0) {
+      EXPECT_TRUE(row.at("fraction_of_roofline").is_null());
+    } else {
+      EXPECT_DOUBLE_EQ(row.at("fraction_of_roofline"),
+                       row.at("roofline_us").get<double>() / row.at("time_us").get<double>());
+    }
+  }
 }
 
 TEST(BenchProgram, AMistakeIsOneLineAndStatusTwo) {
@@ -143,6 +178,17 @@ TEST(InfoProgram, AVariableThatTheLibraryRefusesIsOneLine) {
   expect_one_line_and_two("COLLECTIVES_CORES=many " + kInfo, "1 to 65536");
   expect_one_line_and_two("COLLECTIVES_TIMEOUT=soon " + kInfo + " explain", "seconds");
   expect_one_line_and_two("COLLECTIVES_BACKEND=smoke " + kInfo + " --json", "hierarchical");
+}
+
+TEST(BenchProgram, AReportThatCannotBeWrittenIsAFailure) {
+  const std::string measure = kBench + " --bootstrap threads:2 --max-bytes 8 --iterations 3";
+  for (const std::string& command :
+       {measure + " >/dev/full", measure + " >&-", kBench + " --help >/dev/full", measure + " --json /dev/full",
+        measure + " --csv /dev/full", "bash -o pipefail -c 'trap \"\" PIPE; { sleep 0.2; " + measure + "; } | :'"}) {
+    const Outcome outcome = run("{ " + command + "; }");
+    EXPECT_EQ(outcome.status, 1) << command << "\n" << outcome.text;
+    EXPECT_NE(outcome.text.find("writ"), std::string::npos) << command << "\n" << outcome.text;
+  }
 }
 
 TEST(InfoProgram, SaysWhatIsHere) {

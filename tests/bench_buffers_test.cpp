@@ -1,0 +1,96 @@
+// Where the benchmark's buffers lie, what guards them, and whose turn it is.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstring>
+#include <set>
+
+#include "collectives_bench_buffers.hpp"
+
+namespace collectives::bench {
+namespace {
+
+TEST(GuardedBuffers, SeeWritesOnEitherSide) {
+  for (const std::size_t count : {1UL, 3UL}) {
+    GuardedBuffers buffers(BufferMemory(GuardedBuffers::memory_for(1000, count)));
+    for (const std::size_t bytes : {0UL, 1UL, 63UL, 64UL, 1000UL}) {
+      std::byte* const first = buffers.use(bytes, count);
+      std::size_t damage = 0;
+      for (std::size_t i = 0; i < (bytes == 0 ? 1 : count); ++i) {
+        std::byte* const data = first + i * buffers.stride();
+        EXPECT_EQ(reinterpret_cast<std::uintptr_t>(data) % kLineBytes, 0);
+        std::memset(data, 1, bytes);
+        EXPECT_EQ(buffers.damaged(), damage) << bytes << " bytes, buffer " << i;
+        data[bytes] = std::byte{1};
+        EXPECT_EQ(buffers.damaged(), ++damage) << bytes << " bytes, buffer " << i;
+        data[-1] = std::byte{1};
+        EXPECT_EQ(buffers.damaged(), ++damage) << bytes << " bytes, buffer " << i;
+      }
+    }
+  }
+}
+
+TEST(Footprint, IsWhatEachRankReadsAndWrites) {
+  const auto of = [](Collective collective, bool in_place, Rank rank) {
+    const Footprint bytes =
+        footprint({collective, "auto", DataType::f32, ReduceOp::Kind::sum, 10, in_place}, rank, 3, 1);
+    return std::pair(bytes.input, bytes.output);
+  };
+  using Bytes = std::pair<std::size_t, std::size_t>;
+  EXPECT_EQ(of(Collective::all_reduce, false, 0), Bytes(40, 40));
+  EXPECT_EQ(of(Collective::reduce_scatter, false, 0), Bytes(120, 40));
+  EXPECT_EQ(of(Collective::all_gather, false, 0), Bytes(40, 120));
+  EXPECT_EQ(of(Collective::broadcast, false, 0), Bytes(0, 40));
+  EXPECT_EQ(of(Collective::broadcast, false, 1), Bytes(40, 40));
+  EXPECT_EQ(of(Collective::reduce, false, 0), Bytes(40, 0));
+  EXPECT_EQ(of(Collective::reduce, false, 1), Bytes(40, 40));
+  EXPECT_EQ(of(Collective::all_gather, true, 0), Bytes(120, 0));
+  EXPECT_EQ(of(Collective::broadcast, true, 0), Bytes(40, 0));
+}
+
+TEST(SetsFor, AreAnOddNumberThatHoldsWhatIsAskedForInCacheLines) {
+  EXPECT_EQ(sets_for({1024, 1024}, 0), 1);
+  EXPECT_EQ(sets_for({1024, 1024}, 2048), 1);
+  EXPECT_EQ(sets_for({1024, 1024}, 2049), 3);
+  EXPECT_EQ(sets_for({8, 8}, 1 << 20), (1 << 20) / (2 * kLineBytes) + 1);
+  EXPECT_EQ(sets_for({0, 0}, 1 << 20), 1);  // nothing cannot fill a cache
+}
+
+TEST(Rotation, TakesEverySetBeforeTheFirstAgain) {
+  GuardedBuffers input(BufferMemory(GuardedBuffers::memory_for(100, 4))),
+      output(BufferMemory(GuardedBuffers::memory_for(200, 4)));
+  std::byte* const in = input.use(100, 4);
+  std::byte* const out = output.use(200, 4);
+  const Call first{Collective::all_gather,   DataType::u8, ReduceOp::sum, 0, 0, false, {in, 100, DataType::u8},
+                   {out, 200, DataType::u8}, nullptr};
+  Rotation rotation(first, 4, input.stride(), output.stride());
+  EXPECT_EQ(rotation.current().input.data, in);
+  std::set<const void*> inputs, outputs;
+  for (std::size_t i = 0; i < 4; ++i) {
+    const Call& call = rotation.next();
+    inputs.insert(call.input.data);
+    outputs.insert(call.output.data);
+    EXPECT_EQ(call.whole, nullptr);
+    std::memset(call.output.data, 1, call.output.bytes());
+  }
+  EXPECT_EQ(inputs.size(), 4);
+  EXPECT_EQ(outputs.size(), 4);
+  EXPECT_EQ(input.damaged() + output.damaged(), 0);
+  EXPECT_EQ(rotation.current().input.data, in);
+}
+
+TEST(Rotation, InPlaceTheWholeVectorMovesWithItsParts) {
+  GuardedBuffers vectors(BufferMemory(GuardedBuffers::memory_for(200, 2)));
+  std::byte* const whole = vectors.use(200, 2);
+  const Call first{
+      Collective::all_gather,     DataType::u8, ReduceOp::sum, 0, 1, true, {whole + 100, 100, DataType::u8},
+      {whole, 200, DataType::u8}, whole};
+  Rotation rotation(first, 2, vectors.stride(), vectors.stride());
+  const Call& second = rotation.next();
+  EXPECT_EQ(second.whole, whole + vectors.stride());
+  EXPECT_EQ(second.output.data, second.whole);
+  EXPECT_EQ(second.input.data, whole + vectors.stride() + 100);
+}
+
+}  // namespace
+}  // namespace collectives::bench
