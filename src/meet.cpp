@@ -22,7 +22,7 @@ namespace {
 using nlohmann::json;
 
 /// Changes with everything that ranks must share to understand one another: layout of the arena, tags, messages.
-constexpr int kProtocol = 1;
+constexpr int kProtocol = 2;
 
 std::string first_line(const char* path) {
   std::ifstream file(path);

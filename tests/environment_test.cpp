@@ -131,13 +131,13 @@ TEST(Cores, NoQuota) {
 }
 
 TEST(Cores, ControlGroupsOfBothVersions) {
-  EXPECT_EQ(cpu_control_groups("0::/user.slice/job\n"),
+  EXPECT_EQ(control_groups("0::/user.slice/job\n", "cpu"),
             (std::vector<std::string>{"/sys/fs/cgroup/user.slice/job", "/sys/fs/cgroup/user.slice", "/sys/fs/cgroup"}));
   EXPECT_EQ(
-      cpu_control_groups("12:pids:/a\n4:cpu,cpuacct:/docker/b\n1:cpuset:/c\n"),
+      control_groups("12:pids:/a\n4:cpu,cpuacct:/docker/b\n1:cpuset:/c\n", "cpu"),
       (std::vector<std::string>{"/sys/fs/cgroup/cpu/docker/b", "/sys/fs/cgroup/cpu/docker", "/sys/fs/cgroup/cpu"}));
-  EXPECT_EQ(cpu_control_groups("0::/\n"), (std::vector<std::string>{"/sys/fs/cgroup"}));
-  EXPECT_TRUE(cpu_control_groups("").empty());
+  EXPECT_EQ(control_groups("0::/\n", "cpu"), (std::vector<std::string>{"/sys/fs/cgroup"}));
+  EXPECT_TRUE(control_groups("", "cpu").empty());
 }
 
 TEST(Cores, ThereIsAtLeastOne) { EXPECT_GE(usable_cores(), 1); }

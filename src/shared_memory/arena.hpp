@@ -2,6 +2,7 @@
 //
 //   a header       who made it, and the abort block: the first failure of the communicator, in words
 //   rank blocks    per rank: arrival records, progress counters; every polled word has 128 bytes and one writer
+//   directories    per rank: which memory it has allocated that others can map (segments.hpp)
 //   lines          per rank: two slots for short vectors that travel inside the polled cache lines
 //   staging        per rank: a few chunks through which long vectors are shown to the others
 //   channels       per ordered pair: a few frames, for backends that send messages
@@ -65,6 +66,15 @@ struct ChannelWords {
   PolledWord released;  ///< messages given back, ever; written by the receiver
 };
 
+/// What a rank says about one segment of memory that peers may map; see segments.hpp.
+struct alignas(64) SegmentRecord {
+  std::atomic<std::uint64_t> sequence{0};  ///< odd: being written; another segment, another sequence
+  std::atomic<std::uint64_t> pid{0}, fd{0}, token{0}, data{0};
+  std::atomic<std::uint64_t> bytes{0};  ///< 0: withdrawn
+};
+
+inline constexpr std::size_t kSegmentRecords = 256;  ///< per rank
+
 struct ArenaShape {
   int ranks = 1;
   std::size_t inline_bytes = 0;  ///< payload of one slot of lines
@@ -99,6 +109,10 @@ class Arena {
   RankBlock& block(int local) const noexcept {
     return *reinterpret_cast<RankBlock*>(base_ + blocks_at_ + static_cast<std::size_t>(local) * sizeof(RankBlock));
   }
+  SegmentRecord& segment(int local, std::size_t slot) const noexcept {
+    return *reinterpret_cast<SegmentRecord*>(
+        base_ + directories_at_ + (static_cast<std::size_t>(local) * kSegmentRecords + slot) * sizeof(SegmentRecord));
+  }
   std::byte* lines(int local, std::uint64_t slot) const noexcept {
     return base_ + lines_at_ + (static_cast<std::size_t>(local) * 2 + slot % 2) * lines_bytes_;
   }
@@ -131,8 +145,8 @@ class Arena {
   ArenaShape shape_;
   int self_ = 0;
   int lock_fd_ = -1;
-  std::size_t abort_at_ = 0, blocks_at_ = 0, lines_at_ = 0, lines_bytes_ = 0, staging_at_ = 0, chunk_stride_ = 0,
-              channels_at_ = 0, channel_stride_ = 0, frame_stride_ = 0, total_ = 0;
+  std::size_t abort_at_ = 0, blocks_at_ = 0, directories_at_ = 0, lines_at_ = 0, lines_bytes_ = 0, staging_at_ = 0,
+              chunk_stride_ = 0, channels_at_ = 0, channel_stride_ = 0, frame_stride_ = 0, total_ = 0;
 };
 
 }  // namespace collectives
