@@ -220,6 +220,36 @@ TEST(Segments, PagesGoBackThoughAPeerHasThemMapped) {
   EXPECT_EQ(child.wait(), 0);
 }
 
+TEST(Segments, MappingsOfWhatIsFreedGoBeforeTheNextIsMade) {
+  const Host host;
+  Segments segments(*host.arena);
+  const int before = mappings_of(kSegmentFile);
+  constexpr int kCount = 10;
+  Child child([&](Line& line) {
+    const auto arena = host.join();
+    Segments theirs(*arena);
+    {
+      std::vector<SharedMemory> all;
+      for (int i = 0; i < kCount; ++i) {
+        all.emplace_back(4 * kMiB);
+        line.put(theirs.name_of(all.back().data(), 1));
+      }
+      line.take();
+    }
+    const SharedMemory next(4 * kMiB);
+    line.put(theirs.name_of(next.data(), 1));
+    line.take();
+    return 0;
+  });
+  for (int i = 0; i < kCount; ++i) EXPECT_NE(segments.reach(1, child.line().take(), 1), nullptr);
+  EXPECT_EQ(mappings_of(kSegmentFile), before + kCount);
+  child.line().put(1);
+  EXPECT_NE(segments.reach(1, child.line().take(), 1), nullptr);
+  EXPECT_EQ(mappings_of(kSegmentFile), before + 1);
+  child.line().put(1);
+  EXPECT_EQ(child.wait(), 0);
+}
+
 TEST(Segments, AThousandOfThemLeaveNothingOnEitherSide) {
   const Host host;
   Segments segments(*host.arena);

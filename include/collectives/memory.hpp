@@ -50,8 +50,8 @@ class COLLECTIVES_EXPORT SharedMemory {
  public:
   SharedMemory() noexcept = default;
   /// `bytes` zero bytes at a multiple of `alignment`, a power of two; at least 64 in any case, and 4096 when they have
-  /// a segment of their own. Nothing, at no address, when `bytes` is 0. Costs some 0.4 ms per MiB where a new segment
-  /// is made, microseconds otherwise. Throws Error{system}, Error{invalid_argument} for the alignment.
+  /// a segment of their own. Nothing, at no address, when `bytes` is 0. Costs 0.3 to 1 ms per MiB where a new
+  /// segment is made, a microsecond otherwise. Throws Error{system}, Error{invalid_argument} for the alignment.
   explicit SharedMemory(std::size_t bytes, std::size_t alignment = 64);
   SharedMemory(SharedMemory&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}

@@ -28,8 +28,11 @@ namespace {
 
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
-/// Filled in between two looks at the memory that is left: what ranks that allocate at once may overlook, each.
-constexpr std::size_t kStep = std::size_t{32} << 20;
+
+// Ranks that allocate at once see the same room. None takes more than a sixteenth of it, or 2 MiB, before it looks
+// again, and the last 8 MiB are left alone.
+constexpr std::size_t kMostAtOnce = std::size_t{32} << 20;
+constexpr std::size_t kLeft = std::size_t{8} << 20;
 
 // Younger than the headers of Debian 12.
 constexpr int kCollapse = 25;                             // MADV_COLLAPSE, Linux 6.1
@@ -126,10 +129,11 @@ void fill(const Mapping& memory, const Descriptor& file, std::size_t at, std::si
 
 void populate(const Mapping& memory, const Descriptor& file) {
   ::madvise(memory.data(), memory.bytes(), MADV_HUGEPAGE);  // for kernels without the other way below
-  for (std::size_t at = 0; at < memory.bytes(); at += kStep) {
-    const std::size_t piece = std::min(kStep, memory.bytes() - at), rest = memory.bytes() - at;
+  for (std::size_t at = 0, piece = 0; at < memory.bytes(); at += piece) {
     const MemoryRoom room = memory_room();
-    if (room.bytes < rest + rest / 256) refuse(memory.bytes(), room.bound);  // pages, and the tables that map them
+    const std::size_t rest = memory.bytes() - at;
+    if (room.bytes < rest + rest / 256 + kLeft) refuse(memory.bytes(), room.bound);  // with the tables that map it
+    piece = std::min(rest, std::clamp(room.bytes / 16 / kHugePage * kHugePage, kHugePage, kMostAtOnce));
     if (piece >= kHugePage) {
       // Pages that are there are copied together, so that one in each place is best, and needs least time in all.
       for (std::size_t huge = at; huge + kHugePage <= at + piece; huge += kHugePage) fill(memory, file, huge, kPage);
