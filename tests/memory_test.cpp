@@ -76,7 +76,7 @@ TEST(Memory, ConvertsToWhatCallsAndAlgorithmsTake) {
 
 TEST(Memory, IsZeroAndAlignedAndTheCallersAlone) {
   for (const std::size_t alignment : {1u, 8u, 64u, 256u, 4096u, 1u << 22})
-    for (const std::size_t bytes : {1u, 63u, 64u, 65u, 5000u, 1u << 20, (5u << 20) + 1}) {
+    for (const std::size_t bytes : {1u, 63u, 64u, 65u, 5000u, 1u << 20, (2u << 20) + 1}) {
       std::vector<SharedMemory> pieces;
       for (unsigned char i = 0; i < 3; ++i) {
         pieces.emplace_back(bytes, alignment);
@@ -141,8 +141,8 @@ TEST(Memory, AVectorOfThreeFloatsCostsNoDescriptor) {
 TEST(Memory, TheNumberOfSegmentsGrowsWithTheLogarithmOfTheBytes) {
   std::vector<SharedVector<char>> tensors;
   const auto before = descriptors_of(kSegmentFile).size();
-  for (int i = 0; i < 500; ++i) tensors.emplace_back(700'000);
-  EXPECT_LE(descriptors_of(kSegmentFile).size(), before + 50);
+  for (int i = 0; i < 200; ++i) tensors.emplace_back(700'000);
+  EXPECT_LE(descriptors_of(kSegmentFile).size(), before + 40);
   tensors.clear();
   EXPECT_LE(descriptors_of(kSegmentFile).size(), before + 1);
 }
@@ -364,6 +364,10 @@ TEST(Memory, TakesSmallPagesWhereThereAreNoHugeOnes) {
     return array.pages() == Pages::small_pages ? 0 : 1;
   });
   if (SharedArray<int>(4'000'000).pages() == Pages::huge_pages) GTEST_SKIP() << "this machine has reserved huge pages";
+  std::string setting;
+  std::getline(std::ifstream("/sys/kernel/mm/transparent_hugepage/shmem_enabled"), setting);
+  if (setting.find("[never]") == setting.npos && setting.find("[advise]") == setting.npos)
+    GTEST_SKIP() << "this machine gives huge pages unasked: " << setting;
   EXPECT_EQ(child.wait(), 0);
 }
 

@@ -388,14 +388,19 @@ TEST(Segments, AChildThatFreesWhatItInheritedTakesNothingFromItsParent) {
   auto small = std::make_unique<SharedArray<int>>(10);
   (*large)[1'000'000] = (*small)[9] = 42;
   const std::uint64_t name = segments.name_of(large->data(), 12'000'000);
-  Child child([&](Line&) {
+  Child child([&](Line& line) {
     if ((*large)[1'000'000] != 42) return 1;
     large.reset();
     small.reset();
-    const SharedArray<int> own(10);  // not the piece that the parent still has
-    const_cast<int*>(own.data())[9] = 1;
-    return 0;
+    SharedArray<int> own(10);  // not from the segment that its parent takes pieces from
+    own[9] = 7;
+    line.put(1);
+    line.take();
+    return own[9] == 7 ? 0 : 2;
   });
+  child.line().take();
+  const SharedArray<int> next(10);
+  child.line().put(1);
   EXPECT_EQ(child.wait(), 0);
   EXPECT_EQ((*large)[1'000'000], 42);
   EXPECT_EQ((*small)[9], 42);
