@@ -113,6 +113,14 @@ Work Communicator::barrier_async(const Options& options) {
 
 Group Communicator::group() { return Group(*this); }
 
+SharedMemory Communicator::allocate_bytes(std::size_t bytes, std::size_t alignment) const {
+  try {
+    return SharedMemory(bytes, alignment);
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("rank {}: {}", rank(), error.what()), rank(), rank(), "allocate");
+  }
+}
+
 void Communicator::abort(std::string_view reason) noexcept { impl_->watch->abort(reason); }
 
 void Communicator::progress() { impl_->progress(); }

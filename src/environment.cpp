@@ -1,4 +1,4 @@
-// A table of variables, each with the reader of its values; then the cores.
+// A table of variables, each with the reader of its values; then the cores and the memory.
 #include "environment.hpp"
 
 #include <sched.h>
@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "collectives/error.hpp"
+#include "text.hpp"
 
 namespace collectives {
 namespace {
@@ -218,7 +219,7 @@ std::optional<std::chrono::nanoseconds> parse_duration(std::string_view text) {
 int usable_cores() {
   if (const auto cores = environment().cores) return *cores;
   int cores = cores_in_affinity_mask();
-  for (const std::string& directory : cpu_control_groups(contents("/proc/self/cgroup"))) {
+  for (const std::string& directory : control_groups(contents("/proc/self/cgroup"), "cpu")) {
     std::string quota = contents(directory + "/cpu.max");
     if (quota.empty()) quota = contents(directory + "/cpu.cfs_quota_us") + contents(directory + "/cpu.cfs_period_us");
     if (const auto limit = cores_of_quota(quota)) cores = std::min(cores, *limit);
@@ -233,7 +234,7 @@ std::optional<int> cores_of_quota(std::string_view quota_and_period) {
   return static_cast<int>(std::clamp(quota / period, 1L, 1L << 20));
 }
 
-std::vector<std::string> cpu_control_groups(std::string_view text) {
+std::vector<std::string> control_groups(std::string_view text, std::string_view controller) {
   std::vector<std::string> directories;
   std::istringstream lines{std::string(text)};
   for (std::string line; std::getline(lines, line);) {  // "4:cpu,cpuacct:/path", version 2 "0::/path"
@@ -242,8 +243,8 @@ std::vector<std::string> cpu_control_groups(std::string_view text) {
     if (second == line.npos) continue;
     const std::string controllers = fmt::format(",{},", std::string_view(line).substr(first + 1, second - first - 1));
     const bool version_2 = controllers == ",,";
-    if (!version_2 && controllers.find(",cpu,") == controllers.npos) continue;
-    const std::string root = version_2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/cpu";
+    if (!version_2 && controllers.find(fmt::format(",{},", controller)) == controllers.npos) continue;
+    const std::string root = version_2 ? "/sys/fs/cgroup" : fmt::format("/sys/fs/cgroup/{}", controller);
     std::string path = line.substr(second + 1);
     while (path.size() > 1) {
       directories.push_back(root + path);
@@ -252,6 +253,59 @@ std::vector<std::string> cpu_control_groups(std::string_view text) {
     directories.push_back(root);
   }
   return directories;
+}
+
+MemoryRoom memory_room() {
+  MemoryRoom least;
+  const auto consider = [&least](std::optional<std::size_t> bytes, auto&& bound) {
+    if (bytes && *bytes < least.bytes) least = {*bytes, bound(bytes_text(*bytes))};
+  };
+  consider(room_on_machine(contents("/proc/meminfo")),
+           [](const std::string& left) { return fmt::format("the machine has {} left", left); });
+  for (const std::string& directory : control_groups(contents("/proc/self/cgroup"), "memory")) {
+    for (const auto& [limit, usage] : {std::pair("memory.max", "memory.current"),  // version 2, then 1
+                                       std::pair("memory.limit_in_bytes", "memory.usage_in_bytes")}) {
+      const std::string path = fmt::format("{}/{}", directory, limit), allowed = contents(path);
+      if (allowed.empty()) continue;
+      consider(room_in_group(allowed, contents(fmt::format("{}/{}", directory, usage)),
+                             contents(directory + "/memory.stat")),
+               [&](const std::string& left) {
+                 return fmt::format("the memory limit of this control group leaves {} (raise {})", left, path);
+               });
+    }
+  }
+  return least;
+}
+
+std::optional<std::size_t> room_in_group(std::string_view limit, std::string_view usage, std::string_view statistics) {
+  std::size_t allowed = 0, used = 0, files = 0;
+  if (!(std::istringstream{std::string(limit)} >> allowed) || !(std::istringstream{std::string(usage)} >> used))
+    return std::nullopt;  // "max"
+  // Version 1 counts the groups inside with "total_" in front, version 2 always.
+  const bool version_1 = statistics.find("total_inactive_file ") != statistics.npos;
+  std::istringstream lines{std::string(statistics)};
+  std::size_t bytes = 0;
+  for (std::string name; lines >> name >> bytes;) {
+    if (version_1 ? name == "total_inactive_file" || name == "total_active_file"
+                  : name == "inactive_file" || name == "active_file")
+      files += bytes;
+  }
+  used -= std::min(used, files);
+  return allowed - std::min(allowed, used);
+}
+
+std::optional<std::size_t> room_on_machine(std::string_view meminfo) {
+  std::optional<std::size_t> available;
+  std::size_t swap = 0, kib = 0;
+  std::istringstream lines{std::string(meminfo)};
+  for (std::string line; std::getline(lines, line);) {  // "MemAvailable:   23134364 kB"
+    std::istringstream words(line);
+    std::string name;
+    if (!(words >> name >> kib)) continue;
+    if (name == "MemAvailable:") available = kib << 10;
+    if (name == "SwapFree:") swap = kib << 10;
+  }
+  return available ? std::optional(*available + swap) : std::nullopt;
 }
 
 }  // namespace collectives

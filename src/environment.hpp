@@ -1,10 +1,12 @@
 // The environment of the process: every COLLECTIVES_ variable is read here and nowhere else in the library, and so are
-// the cores that it may use.
+// the cores that it may use and the memory that it may still have.
 //
 // Parsing is a function of the environment's text, so tests pass literals. Nothing is remembered between calls.
 #pragma once
 
 #include <chrono>
+#include <cstddef>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -58,8 +60,24 @@ int usable_cores();
 /// no quota. Half a core more is not counted: a rank that spins on it would be stopped in mid-collective.
 std::optional<int> cores_of_quota(std::string_view quota_and_period);
 
-/// The directories below /sys/fs/cgroup whose quotas bind this process, its own group first, then the groups around it.
-/// `text`: the contents of /proc/self/cgroup.
-std::vector<std::string> cpu_control_groups(std::string_view text);
+/// The directories below /sys/fs/cgroup whose limits on `controller` ("cpu", "memory") bind this process, its own group
+/// first, then the groups around it. `text`: the contents of /proc/self/cgroup.
+std::vector<std::string> control_groups(std::string_view text, std::string_view controller);
+
+/// Memory that a process can still have before the kernel would end one to make room.
+struct MemoryRoom {
+  std::size_t bytes = std::numeric_limits<std::size_t>::max();
+  std::string bound;  ///< what sets this limit, and what to change, in words
+};
+
+/// The least of what the machine and each control group of this process have left. Reads /proc and /sys: 0.1 ms.
+MemoryRoom memory_room();
+
+/// What a control group has left: its limit less what it uses, of which pages of files can be given up. Empty when it
+/// sets no limit. `usage`: memory.current, or memory.usage_in_bytes in version 1; `statistics`: memory.stat.
+std::optional<std::size_t> room_in_group(std::string_view limit, std::string_view usage, std::string_view statistics);
+
+/// MemAvailable and SwapFree of /proc/meminfo together, in bytes; empty when `meminfo` does not say.
+std::optional<std::size_t> room_on_machine(std::string_view meminfo);
 
 }  // namespace collectives

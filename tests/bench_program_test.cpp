@@ -199,6 +199,7 @@ TEST(InfoProgram, SaysWhatIsHere) {
   EXPECT_TRUE(info.at("backends").contains("nccl"));
   EXPECT_GE(info.at("machine").at("cores usable"), 1);
   EXPECT_TRUE(info.at("shared memory").contains("sealed memfd"));
+  EXPECT_EQ(info.at("shared memory").at("allocated memory").get<std::string>().find("8 MiB: "), 0u);
   EXPECT_EQ(run(kInfo).status, 0);
 }
 

@@ -131,16 +131,35 @@ TEST(Cores, NoQuota) {
 }
 
 TEST(Cores, ControlGroupsOfBothVersions) {
-  EXPECT_EQ(cpu_control_groups("0::/user.slice/job\n"),
+  EXPECT_EQ(control_groups("0::/user.slice/job\n", "cpu"),
             (std::vector<std::string>{"/sys/fs/cgroup/user.slice/job", "/sys/fs/cgroup/user.slice", "/sys/fs/cgroup"}));
   EXPECT_EQ(
-      cpu_control_groups("12:pids:/a\n4:cpu,cpuacct:/docker/b\n1:cpuset:/c\n"),
+      control_groups("12:pids:/a\n4:cpu,cpuacct:/docker/b\n1:cpuset:/c\n", "cpu"),
       (std::vector<std::string>{"/sys/fs/cgroup/cpu/docker/b", "/sys/fs/cgroup/cpu/docker", "/sys/fs/cgroup/cpu"}));
-  EXPECT_EQ(cpu_control_groups("0::/\n"), (std::vector<std::string>{"/sys/fs/cgroup"}));
-  EXPECT_TRUE(cpu_control_groups("").empty());
+  EXPECT_EQ(control_groups("0::/\n", "cpu"), (std::vector<std::string>{"/sys/fs/cgroup"}));
+  EXPECT_TRUE(control_groups("", "cpu").empty());
+  EXPECT_EQ(control_groups("4:memory:/job\n1:cpu:/\n", "memory"),
+            (std::vector<std::string>{"/sys/fs/cgroup/memory/job", "/sys/fs/cgroup/memory"}));
 }
 
 TEST(Cores, ThereIsAtLeastOne) { EXPECT_GE(usable_cores(), 1); }
+
+TEST(Room, OfAControlGroupIsItsLimitLessWhatItCannotGiveUp) {
+  EXPECT_EQ(room_in_group("1000\n", "400\n", ""), 600u);
+  EXPECT_EQ(room_in_group("1000\n", "400\n", "anon 100\ninactive_file 200\nactive_file 50\nshmem 50\n"), 850u);
+  EXPECT_EQ(room_in_group("1000\n", "400\n", "inactive_file 7\ntotal_inactive_file 200\ntotal_active_file 0\n"), 800u);
+  EXPECT_EQ(room_in_group("1000\n", "1200\n", ""), 0u);
+  EXPECT_EQ(room_in_group("1000\n", "100\n", "active_file 200\n"), 1000u);
+  EXPECT_FALSE(room_in_group("max\n", "400\n", ""));
+  EXPECT_FALSE(room_in_group("", "", ""));
+}
+
+TEST(Room, OfTheMachineIsWhatIsAvailableAndSwap) {
+  EXPECT_EQ(room_on_machine("MemTotal: 900 kB\nMemFree: 1 kB\nMemAvailable:   20 kB\nSwapFree: 3 kB\n"), 23u << 10);
+  EXPECT_FALSE(room_on_machine("MemTotal: 900 kB\n"));
+  EXPECT_GT(memory_room().bytes, 0u);
+  EXPECT_NE(memory_room().bound, "");
+}
 
 /// What `speak` writes to stderr at `level`.
 std::string logged(LogLevel level, const std::function<void()>& speak) {

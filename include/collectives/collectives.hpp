@@ -5,6 +5,7 @@
 #include "collectives/communicator.hpp"
 #include "collectives/deadline.hpp"
 #include "collectives/error.hpp"
+#include "collectives/memory.hpp"
 #include "collectives/plan.hpp"
 #include "collectives/topology.hpp"
 #include "collectives/transport.hpp"

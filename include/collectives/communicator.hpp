@@ -31,6 +31,7 @@
 #include "collectives/deadline.hpp"
 #include "collectives/error.hpp"
 #include "collectives/export.hpp"
+#include "collectives/memory.hpp"
 #include "collectives/plan.hpp"
 #include "collectives/topology.hpp"
 #include "collectives/types.hpp"
@@ -158,6 +159,21 @@ class COLLECTIVES_EXPORT Communicator {
   /// New communicators, one for each distinct `color` (0 and up), ranks ordered by `key`, then by rank here.
   /// Collective over this communicator; a negative color takes part and gets nothing.
   std::optional<Communicator> split(int color, int key = 0, const CommunicatorOptions& options = {});
+
+  /// `count` elements, all bytes zero, in memory that the other ranks of this host reach directly, so that collectives
+  /// on it copy nothing; see memory.hpp. Not collective: each rank allocates what it likes, and may mix it with
+  /// ordinary buffers. Throws Error{system} naming this rank, what the system refused, and the setting to change.
+  template <class T>
+  SharedArray<T> allocate(std::size_t count) const {
+    return SharedArray<T>(allocate_bytes(SharedArray<T>::bytes_of(count), SharedArray<T>::kAlignment));
+  }
+  /// The same without a type. `alignment`: a power of two; memory begins at a multiple of at least 64.
+  SharedMemory allocate_bytes(std::size_t bytes, std::size_t alignment = 64) const;
+  /// For standard containers: `std::vector<float, SharedAllocator<float>> sum(1000, comm.allocator<float>())`.
+  template <class T>
+  SharedAllocator<T> allocator() const noexcept {
+    return {};
+  }
 
   /// Fails every operation of this communicator, under way and to come, on every rank, with Error{aborted} and
   /// `reason`. Within a second on ranks that are in a call, on the others at their next call. From any thread.

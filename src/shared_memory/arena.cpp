@@ -91,7 +91,8 @@ Arena::Arena(std::shared_ptr<Mapping> mapping, const ArenaShape& shape, int self
   abort_at_ = round_up(sizeof(ArenaHeader), kPolledBytes);
   claims_at_ = round_up(abort_at_ + sizeof(AbortBlock), kPolledBytes);
   blocks_at_ = round_up(claims_at_ + sizeof(ClaimBlock), page);
-  lines_at_ = round_up(blocks_at_ + ranks * sizeof(RankBlock), page);
+  directories_at_ = round_up(blocks_at_ + ranks * sizeof(RankBlock), page);
+  lines_at_ = round_up(directories_at_ + ranks * kSegmentRecords * sizeof(SegmentRecord), page);
   const std::size_t lines = std::max<std::size_t>(1, (shape.inline_bytes + kLinePayload - 1) / kLinePayload);
   lines_bytes_ = round_up(lines * kLineBytes, kPolledBytes);
   staging_at_ = round_up(lines_at_ + ranks * kStagesAhead * lines_bytes_, page);

@@ -2,6 +2,7 @@
 //
 //   a header       who made it, and the abort block: the first failure of the communicator, in words
 //   rank blocks    per rank: arrival records, progress counters; every polled word has 128 bytes and one writer
+//   directories    per rank: which memory it has allocated that others can map (segments.hpp)
 //   lines          per rank: a ring of slots for short vectors that travel inside the polled cache lines
 //   staging        per rank: a few chunks through which long vectors are shown to the others
 //   channels       per ordered pair: a few frames, for backends that send messages
@@ -90,6 +91,15 @@ struct ChannelWords {
   PolledWord released;  ///< messages given back, ever; written by the receiver
 };
 
+/// What a rank says about one segment of memory that peers may map; see segments.hpp.
+struct alignas(64) SegmentRecord {
+  std::atomic<std::uint64_t> sequence{0};  ///< odd: being written; another segment, another sequence
+  std::atomic<std::uint64_t> pid{0}, fd{0}, token{0}, data{0};
+  std::atomic<std::uint64_t> bytes{0};  ///< 0: withdrawn
+};
+
+inline constexpr std::size_t kSegmentRecords = 256;  ///< per rank
+
 struct ArenaShape {
   int ranks = 1;
   std::size_t inline_bytes = 0;  ///< payload of one slot of lines
@@ -126,6 +136,10 @@ class Arena {
   AbortBlock& abort_block() const noexcept { return *reinterpret_cast<AbortBlock*>(base_ + abort_at_); }
   RankBlock& block(int local) const noexcept {
     return *reinterpret_cast<RankBlock*>(base_ + blocks_at_ + static_cast<std::size_t>(local) * sizeof(RankBlock));
+  }
+  SegmentRecord& segment(int local, std::size_t slot) const noexcept {
+    return *reinterpret_cast<SegmentRecord*>(
+        base_ + directories_at_ + (static_cast<std::size_t>(local) * kSegmentRecords + slot) * sizeof(SegmentRecord));
   }
   std::byte* lines(int local, std::uint64_t slot) const noexcept {
     return base_ + lines_at_ + (static_cast<std::size_t>(local) * kStagesAhead + slot % kStagesAhead) * lines_bytes_;
@@ -167,7 +181,7 @@ class Arena {
   int self_ = 0;
   int lock_fd_ = -1;
   std::uint64_t probe_ = 0;  // what the others read to see whether they can
-  std::size_t abort_at_ = 0, claims_at_ = 0, blocks_at_ = 0, lines_at_ = 0, lines_bytes_ = 0, staging_at_ = 0,
+  std::size_t abort_at_ = 0, claims_at_ = 0, blocks_at_ = 0, directories_at_ = 0, lines_at_ = 0, lines_bytes_ = 0, staging_at_ = 0,
               chunk_stride_ = 0, channels_at_ = 0, channel_stride_ = 0, frame_stride_ = 0, total_ = 0;
 };
 

@@ -35,6 +35,7 @@
 #endif
 
 #include "collectives/error.hpp"
+#include "collectives/memory.hpp"
 #include "collectives/plan.hpp"
 #include "collectives/topology.hpp"
 #include "collectives/types.hpp"
@@ -180,8 +181,19 @@ Json machine() {
           {"topology", topology()}};
 }
 
+/// What a program gets that asks for 8 MiB; or why it gets nothing.
+std::string try_allocation() {
+  try {
+    return SharedMemory(std::size_t{8} << 20).describe();
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
 Json shared_memory(const std::string& memfd) {
-  Json result = {{"sealed memfd", memfd}};
+  Json result = {{"sealed memfd", memfd}, {"allocated memory", try_allocation()}};
+  const MemoryRoom room = memory_room();
+  result["room for more"] = room.bound.empty() ? "unknown" : room.bound;
   struct statvfs shm {};
   result["/dev/shm"] =
       statvfs("/dev/shm", &shm) == 0
@@ -190,6 +202,7 @@ Json shared_memory(const std::string& memfd) {
   result["transparent huge pages"] = first_line("/sys/kernel/mm/transparent_hugepage/enabled");
   result["the same for shared memory"] = first_line("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
   result["reserved huge pages"] = first_line("/proc/sys/vm/nr_hugepages");
+  result["of them free"] = first_line("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages");
   return result;
 }
 

@@ -1,0 +1,163 @@
+#include "shared_memory/heap.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <iterator>
+#include <new>
+
+#include "collectives/error.hpp"
+
+namespace collectives {
+namespace {
+
+constexpr std::size_t kGrain = 64;
+constexpr std::size_t kPage = 4096;
+constexpr std::size_t kLeastCommon = std::size_t{2} << 20;
+constexpr std::size_t kMost = std::size_t{1} << 46;  // no request is larger, so sums of them do not overflow
+
+constexpr std::size_t round_up(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
+constexpr std::size_t in_grains(std::size_t bytes) { return round_up(std::max<std::size_t>(bytes, 1), kGrain); }
+
+std::byte* align(std::byte* data, std::size_t alignment) {
+  const auto at = reinterpret_cast<std::uintptr_t>(data);
+  return data + (round_up(at, alignment) - at);
+}
+
+}  // namespace
+
+Heap& Heap::of_process() {
+  static Heap& heap = *new Heap;
+  return heap;
+}
+
+Heap::Piece Heap::allocate(std::size_t bytes, std::size_t alignment) {
+  if (bytes > kMost || alignment > kMost)
+    throw Error(Errc::system, fmt::format("memory: {} bytes at a multiple of {} are more than a process can address",
+                                          bytes, alignment));
+  const std::size_t wanted = in_grains(bytes);
+  const std::size_t slack = alignment > kGrain ? alignment - kGrain : 0;  // so that some multiple lies inside
+  auto guard = lock();
+  leave_what_was_inherited();
+  auto found = by_size_.lower_bound({wanted + slack, nullptr});
+  if (found == by_size_.end()) {
+    const std::size_t common = std::max(kLeastCommon, round_up(total_ / 8, kLeastCommon));
+    const bool whole = wanted + slack >= common / 2;
+    guard.unlock();  // it takes a while, and others know what they want
+    auto block = std::make_unique<Block>(whole ? bytes + (alignment > kPage ? alignment : 0) : common, whole);
+    std::byte* const data = block->segment.data();
+    guard.lock();
+    const std::size_t all = block->segment.bytes();
+    blocks_.emplace(data, std::move(block));
+    total_ += all;
+    changes_.fetch_add(1, std::memory_order_release);
+    if (whole) return {align(data, alignment), true};
+    put(data, all);
+    found = by_size_.lower_bound({wanted + slack, nullptr});
+  }
+  const auto [all, begin] = *found;
+  std::byte* const data = align(begin, std::max(alignment, kGrain));
+  const auto before = static_cast<std::size_t>(data - begin), after = all - before - wanted;
+  take(begin, all);
+  if (before != 0) put(begin, before);
+  if (after != 0) put(data + wanted, after);
+  return {data, false};
+}
+
+void Heap::release(void* data, std::size_t bytes) noexcept {
+  std::unique_ptr<Block> goes;  // after the lock is given up
+  const auto guard = lock();
+  leave_what_was_inherited();
+  const auto at = block_of(data);
+  if (at == blocks_.end()) return;
+  const Block& block = *at->second;
+  if (block.whole) {
+    goes = remove(at);
+  } else if (block.segment.ours()) {
+    try {
+      put_back(block, static_cast<std::byte*>(data), in_grains(bytes));
+    } catch (const std::bad_alloc&) {  // nowhere to note it: it stays unused
+      return;
+    }
+    if (!empty(block)) return;
+    if (spare_ != nullptr && spare_ != &block && empty(*spare_)) {
+      const Block& larger = block.segment.bytes() < spare_->segment.bytes() ? *spare_ : block;
+      if (spare_ == &larger) spare_ = &block;
+      take(larger.segment.data(), larger.segment.bytes());
+      goes = remove(block_of(larger.segment.data()));
+    } else {
+      spare_ = &block;
+    }
+  }
+}
+
+const Segment* Heap::find(const void* data) const {
+  const auto at = block_of(data);
+  return at == blocks_.end() ? nullptr : &at->second->segment;
+}
+
+Heap::Blocks::const_iterator Heap::block_of(const void* data) const {
+  const auto* const byte = static_cast<const std::byte*>(data);
+  const auto after = blocks_.upper_bound(byte);
+  if (after == blocks_.begin()) return blocks_.end();
+  const auto at = std::prev(after);
+  const Segment& segment = at->second->segment;
+  return std::less<>()(byte, segment.data() + segment.bytes()) ? at : blocks_.end();
+}
+
+bool Heap::empty(const Block& block) const {
+  const auto at = free_.find(block.segment.data());
+  return at != free_.end() && at->second == block.segment.bytes();
+}
+
+void Heap::put(std::byte* data, std::size_t bytes) {
+  free_.emplace(data, bytes);
+  by_size_.emplace(bytes, data);
+}
+
+void Heap::take(std::byte* data, std::size_t bytes) {
+  by_size_.erase({bytes, data});
+  free_.erase(data);
+}
+
+/// As put(), joined with the free pieces on both sides; those of another segment may lie next to it by chance.
+void Heap::put_back(const Block& block, std::byte* data, std::size_t bytes) {
+  auto after = free_.upper_bound(data);
+  if (after != free_.begin()) {
+    const auto [before, length] = *std::prev(after);
+    if (before + length == data && before >= block.segment.data()) {
+      take(before, length);
+      data = before;
+      bytes += length;
+    }
+  }
+  if (after != free_.end() && after->first == data + bytes &&
+      after->first < block.segment.data() + block.segment.bytes()) {
+    const std::size_t length = after->second;
+    take(data + bytes, length);
+    bytes += length;
+  }
+  put(data, bytes);
+}
+
+std::unique_ptr<Heap::Block> Heap::remove(Blocks::const_iterator at) {
+  auto block = std::move(blocks_.extract(at).mapped());
+  if (spare_ == block.get()) spare_ = nullptr;
+  if (block->segment.ours()) total_ -= block->segment.bytes();
+  for (Watcher* watcher : watchers_) watcher->segment_goes(block->segment);
+  changes_.fetch_add(1, std::memory_order_release);
+  return block;
+}
+
+void Heap::leave_what_was_inherited() {
+  if (const pid_t now = ::getpid(); process_ != now) {
+    process_ = now;
+    total_ = 0;
+    free_.clear();
+    by_size_.clear();
+    spare_ = nullptr;
+  }
+}
+
+}  // namespace collectives

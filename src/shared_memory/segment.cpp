@@ -1,0 +1,238 @@
+// Ask for the best, take what there is, say what was refused.
+#include "shared_memory/segment.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <random>
+#include <string_view>
+
+#include "collectives/error.hpp"
+#include "environment.hpp"
+#include "log.hpp"
+#include "text.hpp"
+
+namespace collectives {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+
+// Ranks that allocate at once see the same room. None takes more than a sixteenth of it, or 2 MiB, before it looks
+// again, and the last 8 MiB are left alone.
+constexpr std::size_t kMostAtOnce = std::size_t{32} << 20;
+constexpr std::size_t kLeft = std::size_t{8} << 20;
+
+// Younger than the headers of Debian 12.
+constexpr int kCollapse = 25;                             // MADV_COLLAPSE, Linux 6.1
+constexpr unsigned kNoExecSeal = 0x8u;                    // MFD_NOEXEC_SEAL, Linux 6.3; vm.memfd_noexec may demand it
+constexpr unsigned kHugePages = MFD_HUGETLB | 21u << 26;  // of 2^21 bytes
+
+constexpr std::size_t round_up(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
+
+[[noreturn]] void refuse(std::size_t bytes, std::string_view why) {
+  throw Error(Errc::system, fmt::format("memory: no {} for a segment: {}", bytes_text(bytes), why));
+}
+
+/// "RLIMIT_AS is 64 MiB (raise it with ulimit -v)", or nothing when it is not limited.
+std::string limit_text(__rlimit_resource_t which, std::string_view name, char option, bool in_bytes = true) {
+  rlimit limit{};
+  if (::getrlimit(which, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return {};
+  return fmt::format("{} is {} (raise it with ulimit -{})", name,
+                     in_bytes ? bytes_text(limit.rlim_cur) : fmt::format("{}", limit.rlim_cur), option);
+}
+
+[[noreturn]] void refuse_mapping(std::size_t bytes) {
+  const int error = errno;
+  std::string limit = limit_text(RLIMIT_AS, "RLIMIT_AS", 'v');
+  if (limit.empty()) limit = "see vm.max_map_count and vm.overcommit_memory";
+  refuse(bytes, fmt::format("mmap: {}; {}", std::strerror(error), limit));
+}
+
+std::string file_name(std::uint64_t token) { return fmt::format("collectives {:016x}", token); }
+
+std::uint64_t random_token() {
+  std::random_device random;
+  return static_cast<std::uint64_t>(random()) << 32 | random();
+}
+
+/// A sealed memfd of zeros; none, after one warning, where this process may not have memfds at all.
+Descriptor make_file(std::uint64_t token, std::size_t bytes, unsigned flags) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && bytes > limit.rlim_cur)  // the kernel would send SIGXFSZ
+    refuse(bytes, limit_text(RLIMIT_FSIZE, "RLIMIT_FSIZE", 'f'));
+  const std::string name = file_name(token);
+  const char* asked = "memfd_create";
+  flags |= MFD_CLOEXEC | MFD_ALLOW_SEALING;
+  Descriptor file(::memfd_create(name.c_str(), flags | kNoExecSeal));
+  if (!file && errno == EINVAL) file = Descriptor(::memfd_create(name.c_str(), flags));
+  if (file) {
+    asked = "ftruncate";
+    if (::ftruncate(file.number(), static_cast<off_t>(bytes)) == 0) {
+      asked = "sealing";
+      if (::fcntl(file.number(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0) return file;
+    }
+  }
+  const int error = errno;
+  if (error == EMFILE)
+    refuse(bytes,
+           fmt::format("no file descriptor is left: {}", limit_text(RLIMIT_NOFILE, "RLIMIT_NOFILE", 'n', false)));
+  if (error == ENFILE) refuse(bytes, "too many files are open on this machine: raise fs.file-max");
+  if (error == ENOMEM || error == ENOSPC || error == EFBIG || error == EINTR)
+    refuse(bytes, fmt::format("{}: {}", asked, std::strerror(error)));
+  static std::atomic_flag said;
+  if ((flags & MFD_HUGETLB) == 0 && !said.test_and_set())
+    log_warning(kNoRank,
+                "memory: {}: {}: what is allocated is ordinary memory, which other ranks cannot reach; let the "
+                "container or seccomp filter permit memfd_create",
+                asked, std::strerror(error));
+  return Descriptor();
+}
+
+/// Maps a file, or private memory if there is none; from 2 MiB up at a multiple of that, so that huge pages fit.
+Mapping map(const Descriptor& file, std::size_t bytes) {
+  const std::size_t alignment = bytes >= kHugePage ? kHugePage : kPage;
+  const std::size_t room = bytes + alignment - kPage;
+  void* const found = ::mmap(nullptr, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (found == MAP_FAILED) refuse_mapping(bytes);
+  auto* const begin = static_cast<std::byte*>(found);
+  const std::size_t before =
+      round_up(reinterpret_cast<std::uintptr_t>(begin), alignment) - reinterpret_cast<std::uintptr_t>(begin);
+  const std::size_t after = room - before - bytes;
+  Mapping head(begin, before), tail(begin + before + bytes, after), middle(begin + before, bytes);
+  const int kind = file ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
+  if (::mmap(middle.data(), bytes, PROT_READ | PROT_WRITE, kind | MAP_FIXED, file.number(), 0) == MAP_FAILED)
+    refuse_mapping(bytes);
+  return middle;
+}
+
+/// Puts pages under [at, at + bytes) of a mapping, and reports what a touch would end the process for.
+void fill(const Mapping& memory, const Descriptor& file, std::size_t at, std::size_t bytes) {
+  if (::madvise(memory.data() + at, bytes, MADV_POPULATE_WRITE) == 0) return;
+  if (errno == EINVAL) {  // Linux before 5.14; private pages then come at the first touch
+    if (!file || ::fallocate(file.number(), 0, static_cast<off_t>(at), static_cast<off_t>(bytes)) == 0) return;
+  }
+  const int error = errno;
+  refuse(memory.bytes(), fmt::format("after {}: {}; {}", bytes_text(at), std::strerror(error), memory_room().bound));
+}
+
+void populate(const Mapping& memory, const Descriptor& file) {
+  ::madvise(memory.data(), memory.bytes(), MADV_HUGEPAGE);  // for kernels without the other way below
+  for (std::size_t at = 0, piece = 0; at < memory.bytes(); at += piece) {
+    const MemoryRoom room = memory_room();
+    const std::size_t rest = memory.bytes() - at;
+    if (room.bytes < rest + rest / 256 + kLeft) refuse(memory.bytes(), room.bound);  // with the tables that map it
+    piece = std::min(rest, std::clamp(room.bytes / 16 / kHugePage * kHugePage, kHugePage, kMostAtOnce));
+    if (piece >= kHugePage) {
+      // Pages that are there are copied together, so that one in each place is best, and needs least time in all.
+      for (std::size_t huge = at; huge + kHugePage <= at + piece; huge += kHugePage) fill(memory, file, huge, kPage);
+      ::madvise(memory.data() + at, piece / kHugePage * kHugePage, kCollapse);
+    }
+    fill(memory, file, at, piece);
+  }
+}
+
+std::size_t reserved_huge_pages_left() {
+  std::size_t pages = 0;
+  std::ifstream("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages") >> pages;
+  return pages;
+}
+
+}  // namespace
+
+Mapping::~Mapping() {
+  if (bytes_ != 0) ::munmap(data_, bytes_);
+}
+
+Descriptor::~Descriptor() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+Segment::Segment(std::size_t bytes) : maker_(::getpid()), token_(random_token()) {
+  if (bytes > std::size_t{1} << 46) refuse(bytes, "more than a process can address");
+  const std::size_t in_huge_pages = round_up(bytes, kHugePage);
+  if (bytes >= kHugePage && reserved_huge_pages_left() >= in_huge_pages / kHugePage) try {
+      file_ = make_file(token_, in_huge_pages, kHugePages);
+      if (file_) {
+        memory_ = map(file_, in_huge_pages);
+        fill(memory_, file_, 0, in_huge_pages);
+        reserved_ = true;
+        return;
+      }
+    } catch (const Error&) {  // somebody else had them first, or a control group forbids them: small pages will do
+    }
+  file_ = make_file(token_, round_up(bytes, kPage), 0);
+  memory_ = map(file_, round_up(bytes, kPage));
+  populate(memory_, file_);
+}
+
+Segment::~Segment() {
+  if (file_ && ours())
+    ::fallocate(file_.number(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(bytes()));
+}
+
+bool Segment::ours() const noexcept { return maker_ == ::getpid(); }
+
+SegmentAddress Segment::address() const noexcept {
+  return {static_cast<std::uint64_t>(::getpid()), static_cast<std::uint64_t>(file_.number()), token_, bytes(),
+          reinterpret_cast<std::uintptr_t>(data())};
+}
+
+Segment::Made Segment::made_of() const {
+  if (reserved_) return {Pages::huge_pages, bytes(), bytes()};
+  const auto begin = reinterpret_cast<std::uintptr_t>(data()), end = begin + bytes();
+  std::ifstream smaps("/proc/self/smaps");
+  std::size_t huge = 0;
+  bool mine = false;  // the lines are about a part of this segment
+  for (std::string line; std::getline(smaps, line);) {
+    std::uintptr_t from = 0, to = 0;
+    const char* const line_end = line.data() + line.size();
+    const auto [dash, error] = std::from_chars(line.data(), line_end, from, 16);
+    if (error == std::errc() && dash != line_end && *dash == '-') {  // "7f903d400000-7f9041400000 rw-s ..."
+      std::from_chars(dash + 1, line_end, to, 16);
+      mine = from < end && to > begin;
+    } else if (mine && (line.starts_with("ShmemPmdMapped:") || line.starts_with("AnonHugePages:"))) {
+      huge += std::strtoull(line.c_str() + line.find(':') + 1, nullptr, 10) << 10;
+    }
+  }
+  huge = std::min(huge, bytes());
+  if (!shared()) return {Pages::private_pages, bytes(), huge};
+  return {2 * huge >= bytes() ? Pages::transparent_huge_pages : Pages::small_pages, bytes(), huge};
+}
+
+Mapping map_segment(const SegmentAddress& address) {
+  const std::string path = fmt::format("/proc/{}/fd/{}", address.pid, address.fd);
+  const Descriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  if (!file) {
+    const int error = errno;
+    const std::string limit =
+        error == EMFILE ? "; " + limit_text(RLIMIT_NOFILE, "RLIMIT_NOFILE", 'n', false) : std::string();
+    throw Error(Errc::system, fmt::format("memory: opening {}: {}{}", path, std::strerror(error), limit));
+  }
+  // A descriptor that was closed may name another file by now, and a file that is not ours may shrink under us.
+  char target[128];
+  const ssize_t length = ::readlink(fmt::format("/proc/self/fd/{}", file.number()).c_str(), target, sizeof target);
+  struct stat status {};
+  if (length < 0 ||
+      std::string_view(target, static_cast<std::size_t>(length)).find(file_name(address.token)) ==
+          std::string_view::npos ||
+      ::fstat(file.number(), &status) != 0 || static_cast<std::uint64_t>(status.st_size) != address.bytes ||
+      (::fcntl(file.number(), F_GET_SEALS) & F_SEAL_SHRINK) == 0)
+    throw Error(Errc::system, fmt::format("memory: {} is not the segment that was announced", path));
+  Mapping memory = map(file, address.bytes);
+  ::madvise(memory.data(), memory.bytes(), MADV_POPULATE_WRITE);  // where it cannot, the pages come one by one
+  return memory;
+}
+
+}  // namespace collectives

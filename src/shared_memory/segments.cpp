@@ -1,0 +1,136 @@
+#include "shared_memory/segments.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "collectives/error.hpp"
+#include "log.hpp"
+
+namespace collectives {
+
+Segments::Segments(const Arena& arena)
+    : arena_(arena),
+      heap_(Heap::of_process()),
+      process_(::getpid()),
+      known_(static_cast<std::size_t>(arena.ranks()) * kSegmentRecords) {
+  const auto lock = heap_.lock();
+  heap_.attach(*this);
+}
+
+Segments::~Segments() {
+  const auto lock = heap_.lock();
+  heap_.detach(*this);
+  if (process_ != ::getpid()) return;
+  for (const auto& [token, slot] : slots_) write(slot, {});
+}
+
+// ---- mine ----
+
+/// Takes over what the heap has now.
+void Segments::refresh() {
+  const auto lock = heap_.lock();
+  seen_ = heap_.changes();
+  met_ = {};
+  table_.clear();
+  heap_.for_each_segment([this](const Segment& segment) {
+    if (!segment.shared() || segment.bytes() > kOffsetMask) return;
+    table_.push_back({reinterpret_cast<std::uintptr_t>(segment.data()), segment.bytes(), 0});
+  });
+}
+
+/// The segment around an address, announced if it can be; or the ordinary memory between two.
+Segments::Interval Segments::meet(std::uintptr_t at) {
+  const auto after = std::ranges::upper_bound(table_, at, {}, &Interval::begin);
+  Interval gap{0, after == table_.end() ? ~std::uintptr_t{0} : after->begin, 0};
+  if (after == table_.begin()) return gap;
+  Interval& before = *std::prev(after);
+  if (at - before.begin >= before.bytes) {
+    gap.begin = before.begin + before.bytes;
+    gap.bytes -= gap.begin;
+    return gap;
+  }
+  if (before.name == 0) {
+    const auto lock = heap_.lock();
+    const Segment* segment = heap_.find(reinterpret_cast<const void*>(before.begin));
+    if (segment != nullptr) before.name = announce(*segment);
+  }
+  return before;
+}
+
+/// With the heap locked: the name of the segment's first byte; 0 when every place is taken.
+std::uint64_t Segments::announce(const Segment& segment) {
+  const SegmentAddress address = segment.address();
+  auto at = slots_.find(address.token);
+  if (at == slots_.end()) {
+    std::array<bool, kSegmentRecords> taken{};
+    for (const auto& [token, slot] : slots_) taken[slot] = true;
+    const auto free = std::ranges::find(taken, false);
+    if (free == taken.end()) return 0;
+    at = slots_.emplace(address.token, static_cast<std::size_t>(free - taken.begin())).first;
+    write(at->second, address);
+  }
+  const std::uint64_t sequence = arena_.segment(arena_.self(), at->second).sequence.load(std::memory_order_relaxed);
+  return (static_cast<std::uint64_t>(at->second + 1) << kUseBits | use_of(sequence)) << kOffsetBits;
+}
+
+void Segments::segment_goes(const Segment& segment) noexcept {
+  const auto at = slots_.find(segment.address().token);
+  if (at == slots_.end() || process_ != ::getpid()) return;
+  write(at->second, {});
+  slots_.erase(at);
+}
+
+/// With the heap locked, which makes it the only writer. Who reads a new word reads the odd sequence or a later one.
+void Segments::write(std::size_t slot, const SegmentAddress& address) noexcept {
+  SegmentRecord& record = arena_.segment(arena_.self(), slot);
+  const std::uint64_t sequence = record.sequence.load(std::memory_order_relaxed);
+  record.sequence.store(sequence + 1, std::memory_order_relaxed);
+  record.pid.store(address.pid, std::memory_order_release);
+  record.fd.store(address.fd, std::memory_order_release);
+  record.token.store(address.token, std::memory_order_release);
+  record.data.store(address.data, std::memory_order_release);
+  record.bytes.store(address.bytes, std::memory_order_release);
+  record.sequence.store(sequence + 2, std::memory_order_release);
+}
+
+// ---- the peers' ----
+
+void Segments::learn(Known& known, const SegmentRecord& record, int local) {
+  forget_what_is_gone();
+  SegmentAddress address;
+  const std::uint64_t sequence = record.sequence.load(std::memory_order_acquire);
+  address.pid = record.pid.load(std::memory_order_acquire);
+  address.fd = record.fd.load(std::memory_order_acquire);
+  address.token = record.token.load(std::memory_order_acquire);
+  address.data = record.data.load(std::memory_order_acquire);
+  address.bytes = record.bytes.load(std::memory_order_acquire);
+  if (sequence % 2 != 0 || record.sequence.load(std::memory_order_relaxed) != sequence) return;  // it just changes
+  known.sequence = sequence;
+  if (address.bytes == 0) return;
+  if (address.pid == static_cast<std::uint64_t>(process_)) {
+    known.data = reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(address.data));
+    known.bytes = address.bytes;
+    return;
+  }
+  try {
+    known.mapping = map_segment(address);
+    known.data = known.mapping.data();
+    known.bytes = known.mapping.bytes();
+  } catch (const Error& error) {
+    if (said_) return;
+    said_ = true;
+    log_warning(arena_.self(), "what local rank {} allocated is used as ordinary memory: {}", local, error.what());
+  }
+}
+
+void Segments::forget_what_is_gone() {
+  for (std::size_t i = 0; i < known_.size(); ++i) {
+    const SegmentRecord& record = arena_.segment(static_cast<int>(i / kSegmentRecords), i % kSegmentRecords);
+    if (known_[i].sequence != 0 && known_[i].sequence != record.sequence.load(std::memory_order_relaxed))
+      known_[i] = Known{};
+  }
+}
+
+}  // namespace collectives

@@ -1,0 +1,446 @@
+// Memory of one rank, used by another: by name, between processes and between threads; and all that may happen to it
+// between two uses.
+#include "shared_memory/segments.hpp"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <barrier>
+#include <csignal>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "collectives/memory.hpp"
+#include "support/child.hpp"
+#include "support/system.hpp"
+
+namespace collectives::testing {
+namespace {
+
+constexpr std::size_t kMiB = std::size_t{1} << 20;
+constexpr std::string_view kSegmentFile = "memfd:collectives ";  // arenas have no token in their names
+
+const ArenaShape kTwoRanks{.ranks = 2, .inline_bytes = 64, .chunk_bytes = 64, .frame_bytes = 64};
+
+/// Local rank 0, and how the other one joins.
+struct Host {
+  std::unique_ptr<Arena> arena = Arena::create(kTwoRanks);
+  std::string invitation = arena->invitation();
+  std::unique_ptr<Arena> join() const { return Arena::join(invitation, kTwoRanks, 1); }
+};
+
+TEST(Segments, OrdinaryMemoryHasNoName) {
+  const Host host;
+  Segments segments(*host.arena);
+  const std::vector<char> ordinary(1000);
+  EXPECT_EQ(segments.name_of(ordinary.data(), ordinary.size()), 0u);
+  EXPECT_EQ(segments.name_of(nullptr, 0), 0u);
+  const SharedMemory memory(4 * kMiB);
+  EXPECT_NE(segments.name_of(memory.data(), memory.size()), 0u);
+  EXPECT_EQ(segments.name_of(ordinary.data(), ordinary.size()), 0u);
+  EXPECT_EQ(segments.reach(1, 0, 1), nullptr);
+}
+
+TEST(Segments, ANameCoversWhatIsInsideAndNothingElse) {
+  const Host host;
+  Segments segments(*host.arena);
+  const SharedMemory memory(4 * kMiB);
+  std::byte* const end = memory.data() + memory.size();
+  const std::uint64_t name = segments.name_of(memory.data(), memory.size());
+  EXPECT_EQ(segments.name_of(memory.data() + 12345, 7), name + 12345);
+  EXPECT_EQ(segments.name_of(end - 1, 1), name + memory.size() - 1);
+  EXPECT_EQ(segments.name_of(end - 1, 2), 0u);
+  EXPECT_EQ(segments.name_of(memory.data(), memory.size() + 1), 0u);
+  EXPECT_EQ(segments.name_of(end, 1), 0u);
+  EXPECT_EQ(segments.name_of(memory.data() - 1, 1), 0u);
+  EXPECT_EQ(segments.reach(0, name + 5, 10), memory.data() + 5);
+  EXPECT_EQ(segments.reach(0, name, memory.size() + 1), nullptr);
+  EXPECT_EQ(segments.reach(0, name + memory.size(), 1), nullptr);
+  EXPECT_EQ(segments.reach(0, name + memory.size() + 1, 0), nullptr);
+  EXPECT_EQ(segments.reach(1, name, 1), nullptr);  // not rank 1's
+}
+
+TEST(Segments, ProcessesReadAndWriteEachOthersMemory) {
+  const Host host;
+  const SharedArray<int> mine(3'000'000);
+  Child child([&](Line& line) {
+    const auto arena = host.join();
+    Segments segments(*arena);
+    std::vector<int, SharedAllocator<int>> theirs(1000);  // a piece of a common segment
+    for (int i = 0; i < 1000; ++i) theirs[static_cast<std::size_t>(i)] = i;
+    line.put(segments.name_of(theirs.data(), 1000 * sizeof(int)));
+    auto* remote = reinterpret_cast<int*>(segments.reach(0, line.take(), mine.size() * sizeof(int)));
+    if (remote == nullptr || remote[0] != 17 || remote[2'999'999] != 18) return 1;
+    remote[1'500'000] = 19;
+    line.put(1);
+    line.take();  // what is mine has been written to
+    return theirs[999] == -1 ? 0 : 2;
+  });
+  Segments segments(*host.arena);
+  int* const here = const_cast<int*>(mine.data());
+  here[0] = 17;
+  here[2'999'999] = 18;
+  child.line().put(segments.name_of(mine.data(), mine.size() * sizeof(int)));
+  auto* remote = reinterpret_cast<int*>(segments.reach(1, child.line().take(), 1000 * sizeof(int)));
+  ASSERT_NE(remote, nullptr);
+  EXPECT_EQ(remote[500], 500);
+  EXPECT_EQ(child.line().take(), 1u);
+  EXPECT_EQ(mine[1'500'000], 19);
+  remote[999] = -1;
+  child.line().put(1);
+  EXPECT_EQ(child.wait(), 0);
+}
+
+TEST(Segments, AChildSeesMemoryOfItsParentAtAnotherAddress) {  // and not what it inherited there
+  const Host host;
+  Segments segments(*host.arena);
+  const SharedMemory memory(4 * kMiB);
+  std::memset(memory.data(), 5, memory.size());
+  const std::uint64_t name = segments.name_of(memory.data(), memory.size());
+  Child child([&](Line&) {
+    const auto arena = host.join();
+    Segments theirs(*arena);
+    std::byte* const at = theirs.reach(0, name, memory.size());
+    return at != nullptr && at != memory.data() && at[4 * kMiB - 1] == std::byte{5} ? 0 : 1;
+  });
+  EXPECT_EQ(child.wait(), 0);
+}
+
+TEST(Segments, RanksOfOneProcessUseItWhereItIs) {
+  const Host host;
+  const auto other = host.join();
+  Segments mine(*host.arena), theirs(*other);
+  const SharedMemory memory(4 * kMiB), more(4 * kMiB);
+  const int before = mappings_of(kSegmentFile);
+  EXPECT_EQ(mine.reach(1, theirs.name_of(memory.data(), 100), 100), memory.data());
+  EXPECT_EQ(theirs.reach(0, mine.name_of(more.data() + 8, 100), 100), more.data() + 8);
+  // Two ranks of a process may both use what one of them allocated.
+  EXPECT_EQ(theirs.reach(0, mine.name_of(memory.data(), 100), 100), memory.data());
+  EXPECT_EQ(mappings_of(kSegmentFile), before);
+}
+
+TEST(Segments, ThreadsAllocateAndFreeWhileOthersLookThingsUp) {
+  const Host host;
+  const auto other = host.join();
+  std::barrier turn(2);
+  std::atomic<std::uint64_t> names[2]{};
+  std::atomic<bool> stop{false};
+  std::jthread noise([&] {  // neither of the two ranks
+    while (!stop) {
+      const SharedMemory large(2 * kMiB);
+      const std::vector<char, SharedAllocator<char>> small(100);
+    }
+  });
+  const auto rank = [&](const Arena& arena) {
+    Segments segments(arena);
+    const auto self = static_cast<std::size_t>(arena.self());
+    for (int round = 0; round < 100; ++round) {
+      const SharedArray<int> memory(round % 2 == 0 ? 1'000'000 : 100);
+      const_cast<int*>(memory.data())[0] = round;
+      names[self] = segments.name_of(memory.data(), memory.size() * sizeof(int));
+      turn.arrive_and_wait();
+      const auto* there =
+          reinterpret_cast<int*>(segments.reach(1 - arena.self(), names[1 - self], memory.size() * sizeof(int)));
+      EXPECT_TRUE(there != nullptr && *there == round) << "round " << round;
+      turn.arrive_and_wait();
+    }
+  };
+  {
+    std::jthread first([&] { rank(*host.arena); }), second([&] { rank(*other); });
+  }
+  stop = true;
+}
+
+TEST(Segments, AnOldNameLeadsNowhereAndANewOneToTheNewMemory) {
+  const Host host;
+  Segments segments(*host.arena);
+  Child child([&](Line& line) {
+    const auto arena = host.join();
+    Segments theirs(*arena);
+    for (std::uint64_t round = 0; round < 5; ++round) {
+      SharedArray<std::uint64_t> memory(kMiB);
+      memory[7] = round;
+      line.put(theirs.name_of(memory.data(), memory.size() * sizeof(std::uint64_t)));
+      line.take();
+    }
+    line.put(0);
+    line.take();
+    return 0;
+  });
+  std::uint64_t old = 0;
+  for (std::uint64_t round = 0; round < 5; ++round) {
+    const std::uint64_t name = child.line().take();
+    EXPECT_NE(name, old);
+    EXPECT_EQ(segments.reach(1, old, 1), nullptr) << round;
+    const std::byte* at = segments.reach(1, name, 8 * kMiB);
+    ASSERT_NE(at, nullptr);
+    EXPECT_EQ(reinterpret_cast<const std::uint64_t*>(at)[7], round);
+    EXPECT_EQ(segments.reach(1, name, 8 * kMiB), at);
+    old = name;
+    child.line().put(1);
+  }
+  child.line().take();
+  EXPECT_EQ(segments.reach(1, old, 1), nullptr);
+  child.line().put(1);
+  EXPECT_EQ(child.wait(), 0);
+}
+
+TEST(Segments, PagesGoBackThoughAPeerHasThemMapped) {
+  const Host host;
+  Segments segments(*host.arena);
+  Child child([&](Line& line) {
+    const auto arena = host.join();
+    Segments theirs(*arena);
+    std::optional<SharedMemory> memory(64 * kMiB);
+    line.put(theirs.name_of(memory->data(), memory->size()));
+    line.take();
+    memory.reset();
+    line.put(0);
+    line.take();
+    return 0;
+  });
+  const std::size_t before = status_bytes("RssShmem");
+  std::byte* const at = segments.reach(1, child.line().take(), 64 * kMiB);
+  ASSERT_NE(at, nullptr);
+  std::memset(at, 1, 64 * kMiB);
+  EXPECT_GE(status_bytes("RssShmem"), before + 64 * kMiB);
+  child.line().put(1);
+  child.line().take();
+  EXPECT_LT(status_bytes("RssShmem"), before + 4 * kMiB);
+  child.line().put(1);
+  EXPECT_EQ(child.wait(), 0);
+}
+
+TEST(Segments, MappingsOfWhatIsFreedGoBeforeTheNextIsMade) {
+  const Host host;
+  Segments segments(*host.arena);
+  const int before = mappings_of(kSegmentFile);
+  constexpr int kCount = 10;
+  Child child([&](Line& line) {
+    const auto arena = host.join();
+    Segments theirs(*arena);
+    {
+      std::vector<SharedMemory> all;
+      for (int i = 0; i < kCount; ++i) {
+        all.emplace_back(4 * kMiB);
+        line.put(theirs.name_of(all.back().data(), 1));
+      }
+      line.take();
+    }
+    const SharedMemory next(4 * kMiB);
+    line.put(theirs.name_of(next.data(), 1));
+    line.take();
+    return 0;
+  });
+  for (int i = 0; i < kCount; ++i) EXPECT_NE(segments.reach(1, child.line().take(), 1), nullptr);
+  EXPECT_EQ(mappings_of(kSegmentFile), before + kCount);
+  child.line().put(1);
+  EXPECT_NE(segments.reach(1, child.line().take(), 1), nullptr);
+  EXPECT_EQ(mappings_of(kSegmentFile), before + 1);
+  child.line().put(1);
+  EXPECT_EQ(child.wait(), 0);
+}
+
+TEST(Segments, AThousandOfThemLeaveNothingOnEitherSide) {
+  const Host host;
+  Segments segments(*host.arena);
+  const auto burden = [] {
+    return std::array{static_cast<std::size_t>(mappings_of(kSegmentFile)), descriptors_of(kSegmentFile).size(),
+                      status_bytes("RssShmem") / (8 * kMiB)};
+  };
+  constexpr int kRounds = kSanitized ? 200 : 1000;
+  Child child([&](Line& line) {
+    const auto arena = host.join();
+    Segments theirs(*arena);
+    const auto before = burden();
+    for (int round = 0; round < kRounds; ++round) {
+      const SharedMemory one(2 * kMiB), two(kMiB + 4096);  // two places in the directory, of changing order
+      line.put(theirs.name_of(round % 3 == 0 ? one.data() : two.data(), kMiB));
+      line.put(theirs.name_of(one.data(), 2 * kMiB));
+      line.take();
+    }
+    const auto after = burden();
+    for (std::size_t i = 0; i < after.size(); ++i)
+      if (after[i] > before[i] + 1) return static_cast<int>(i) + 1;
+    return 0;
+  });
+  const auto before = burden();
+  for (int round = 0; round < kRounds; ++round) {
+    const std::uint64_t first = child.line().take(), second = child.line().take();
+    std::byte* const one = segments.reach(1, first, kMiB);
+    std::byte* const two = segments.reach(1, second, 2 * kMiB);
+    ASSERT_TRUE(one != nullptr && two != nullptr) << round;
+    one[kMiB - 1] = two[2 * kMiB - 1] = std::byte{1};
+    child.line().put(1);
+  }
+  EXPECT_EQ(child.wait(), 0);
+  const auto after = burden();
+  for (std::size_t i = 0; i < after.size(); ++i) EXPECT_LE(after[i], before[i] + 2) << i;
+}
+
+TEST(Segments, ThatLeaveWithTheCommunicatorAreUnmapped) {
+  const Host host;
+  const int before = mappings_of(kSegmentFile);
+  Child child([&](Line& line) {
+    const auto arena = host.join();
+    const SharedMemory memory(4 * kMiB);
+    std::optional<Segments> theirs(*arena);
+    const std::uint64_t name = theirs->name_of(memory.data(), memory.size());
+    line.put(name);
+    line.take();
+    theirs.reset();
+    line.put(0);
+    line.take();
+    theirs.emplace(*arena);  // the memory serves the next communicator
+    line.put(theirs->name_of(memory.data(), memory.size()));
+    line.take();
+    return 0;
+  });
+  {
+    Segments segments(*host.arena);
+    const std::uint64_t name = child.line().take();
+    EXPECT_NE(segments.reach(1, name, 1), nullptr);
+    EXPECT_EQ(mappings_of(kSegmentFile), before + 1);
+    child.line().put(1);
+    child.line().take();
+    EXPECT_EQ(segments.reach(1, name, 1), nullptr);
+    child.line().put(1);
+    const std::uint64_t again = child.line().take();
+    EXPECT_NE(again, name);
+    EXPECT_NE(segments.reach(1, again, 1), nullptr);
+  }
+  EXPECT_EQ(mappings_of(kSegmentFile), before);
+  child.line().put(1);
+  EXPECT_EQ(child.wait(), 0);
+}
+
+TEST(Segments, ADescriptorThatNamesSomethingElseByNowIsRefused) {
+  const Host host;
+  Segments segments(*host.arena);
+  Child child([&](Line& line) {
+    const auto arena = host.join();
+    Segments theirs(*arena);
+    const std::vector<int> before = descriptors_of(kSegmentFile);
+    const SharedMemory memory(4 * kMiB);
+    line.put(theirs.name_of(memory.data(), memory.size()));
+    for (const int fd : descriptors_of(kSegmentFile)) {  // as a program does that closes what it does not know
+      if (std::ranges::count(before, fd) != 0) continue;
+      ::close(fd);
+      const int other = ::memfd_create("collectives 0000000000000000", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+      if (other != fd || ::ftruncate(other, 4 * kMiB) != 0 || ::fcntl(other, F_ADD_SEALS, F_SEAL_SHRINK) != 0) return 1;
+    }
+    line.put(0);
+    line.take();
+    return 0;
+  });
+  const std::uint64_t name = child.line().take();
+  child.line().take();
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(segments.reach(1, name, 1), nullptr);
+  EXPECT_EQ(segments.reach(1, name, 1), nullptr);
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("is not the segment that was announced\n"), said.npos) << said;
+  EXPECT_EQ(std::ranges::count(said, '\n'), 1) << said;
+  child.line().put(1);
+  EXPECT_EQ(child.wait(), 0);
+}
+
+TEST(Segments, ARankThatIsKilledTakesItsMemoryAlong) {
+  const Host host;
+  const SharedMemory mine(4 * kMiB);
+  const int before = mappings_of(kSegmentFile);
+  {
+    Segments segments(*host.arena);
+    const std::uint64_t name = segments.name_of(mine.data(), mine.size());
+    Child child([&](Line& line) {
+      const auto arena = host.join();
+      Segments theirs(*arena);
+      const SharedMemory memory(4 * kMiB);
+      std::memset(memory.data(), 3, memory.size());
+      if (theirs.reach(0, name, 4 * kMiB) == nullptr) return 1;
+      line.put(theirs.name_of(memory.data(), memory.size()));
+      for (;;) line.take();
+    });
+    const std::uint64_t theirs = child.line().take();
+    const std::byte* at = segments.reach(1, theirs, 4 * kMiB);
+    ASSERT_NE(at, nullptr);
+    child.kill(SIGKILL);
+    EXPECT_EQ(child.wait(), -SIGKILL);
+    EXPECT_EQ(at[4 * kMiB - 1], std::byte{3});  // what is mapped stays while it is mapped
+    EXPECT_EQ(mappings_of(kSegmentFile), before + 1);
+  }
+  EXPECT_EQ(mappings_of(kSegmentFile), before);
+}
+
+TEST(Segments, AChildThatFreesWhatItInheritedTakesNothingFromItsParent) {
+  const Host host;
+  Segments segments(*host.arena);
+  auto large = std::make_unique<SharedArray<int>>(3'000'000);
+  auto small = std::make_unique<SharedArray<int>>(10);
+  (*large)[1'000'000] = (*small)[9] = 42;
+  const std::uint64_t name = segments.name_of(large->data(), 12'000'000);
+  Child child([&](Line& line) {
+    if ((*large)[1'000'000] != 42) return 1;
+    large.reset();
+    small.reset();
+    SharedArray<int> own(10);  // not from the segment that its parent takes pieces from
+    own[9] = 7;
+    line.put(1);
+    line.take();
+    return own[9] == 7 ? 0 : 2;
+  });
+  child.line().take();
+  const SharedArray<int> next(10);
+  child.line().put(1);
+  EXPECT_EQ(child.wait(), 0);
+  EXPECT_EQ((*large)[1'000'000], 42);
+  EXPECT_EQ((*small)[9], 42);
+  Child reader([&](Line&) {
+    const auto arena = host.join();
+    Segments theirs(*arena);
+    return theirs.reach(0, name, 12'000'000) != nullptr ? 0 : 1;
+  });
+  EXPECT_EQ(reader.wait(), 0);
+}
+
+/// A peer that may not map what rank 0 has announced: nothing to reach, one warning with `words`, no exception.
+template <class Limit>
+void expect_out_of_reach(Limit limit, std::string_view words) {
+  const Host host;
+  Segments segments(*host.arena);
+  const SharedMemory memory(64 * kMiB);
+  const std::uint64_t name = segments.name_of(memory.data(), memory.size());
+  Child child([&](Line&) {
+    const auto arena = host.join();
+    Segments theirs(*arena);
+    const Ears ears;
+    limit();
+    if (theirs.reach(0, name, 1) != nullptr || theirs.reach(0, name, 1) != nullptr) return 1;
+    const std::string said = ears.heard();
+    std::printf("%s", said.c_str());
+    std::fflush(stdout);
+    return said.find(words) != said.npos && std::ranges::count(said, '\n') == 1 ? 0 : 2;
+  });
+  EXPECT_EQ(child.wait(), 0);
+}
+
+TEST(Segments, APeerWithoutDescriptors) {
+  expect_out_of_reach([] { set_limit(RLIMIT_NOFILE, 0); }, "RLIMIT_NOFILE is 0 (raise it with ulimit -n)");
+}
+
+TEST(Segments, APeerWithoutAddressSpace) {
+  if (kSanitized) GTEST_SKIP() << "sanitizers need address space";
+  expect_out_of_reach([] { set_limit(RLIMIT_AS, status_bytes("VmSize") + 16 * kMiB); }, "RLIMIT_AS is ");
+}
+
+}  // namespace
+}  // namespace collectives::testing
