@@ -9,6 +9,8 @@
 #include <span>
 #include <vector>
 
+#include "collectives/communicator.hpp"
+#include "collectives/memory.hpp"
 #include "collectives/types.hpp"
 #include "collectives_bench_options.hpp"
 
@@ -26,11 +28,18 @@ class BufferMemory {
  public:
   /// Ordinary memory of this process.
   explicit BufferMemory(std::size_t bytes) : ordinary_(bytes) {}
-  std::span<std::byte> bytes() noexcept { return ordinary_; }
-  std::span<const std::byte> bytes() const noexcept { return ordinary_; }
+  /// Memory that the communicator's peers reach directly.
+  BufferMemory(std::size_t bytes, const Communicator& comm) : allocated_(comm.allocate<std::byte>(bytes)) {}
+  std::span<std::byte> bytes() noexcept {
+    return allocated_.empty() ? std::span<std::byte>(ordinary_) : std::span<std::byte>(allocated_);
+  }
+  std::span<const std::byte> bytes() const noexcept {
+    return allocated_.empty() ? std::span<const std::byte>(ordinary_) : std::span<const std::byte>(allocated_);
+  }
 
  private:
   std::vector<std::byte> ordinary_;
+  SharedArray<std::byte> allocated_;
 };
 
 /// Buffers of equal length, with guard bytes right before and right after each, which show writes that miss it.

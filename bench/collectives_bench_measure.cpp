@@ -24,7 +24,7 @@ BufferMemory memory_for(std::size_t Footprint::*which, const Communicator& comm,
     const Footprint one = footprint(c, comm.rank(), comm.size(), settings.root);
     bytes = std::max(bytes, GuardedBuffers::memory_for(one.*which, sets_for(one, settings.rotate)));
   }
-  return BufferMemory(bytes);
+  return settings.allocated_buffers ? BufferMemory(bytes, comm) : BufferMemory(bytes);
 }
 
 std::span<const std::byte> bytes_of(const ConstBuffer& buffer) {

@@ -229,9 +229,6 @@ Settings parse_settings(int argc, const char* const* argv) {
     throw BadArguments(fmt::format("--buffers '{}' is unknown; valid: ordinary, allocated", buffers));
   }
   settings.allocated_buffers = buffers == "allocated";
-  if (settings.allocated_buffers) {
-    throw BadArguments("--buffers allocated: this library has no memory of its own to give; valid: ordinary");
-  }
   if (settings.samples && settings.json_file.empty()) throw BadArguments("--samples needs --json FILE");
   if (settings.min_bytes > settings.max_bytes) {
     throw BadArguments(fmt::format("--min-bytes {} is above --max-bytes {}", min_bytes, max_bytes));

@@ -1,6 +1,8 @@
 // From the call to the wire, hop 1: the public functions, which name what is asked and pass it on.
 #include "collectives/communicator.hpp"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "communicator_impl.hpp"

@@ -185,7 +185,7 @@ class HostStageConformance : public ::testing::TestWithParam<std::tuple<Setting,
         std::unique_ptr<Arena> joined;
         if (self > 0) joined = Arena::join(invitation, shape, self);
         const Arena& arena = self > 0 ? *joined : *first;
-        const Reach reach(arena, setting.mapped, !setting.mapped && setting.processes);
+        Reach reach(arena, setting.mapped, !setting.mapped && setting.processes);
         HostStage stage(arena, setting.tuning, reach, setting.crowded);
         std::vector<std::byte> own(2 * kRoom);
         std::byte* const in = setting.mapped ? shared.buffer(self, 0) : own.data();

@@ -4,7 +4,7 @@
 
 namespace collectives {
 
-HostStage::HostStage(const Arena& arena, const Tuning& tuning, const Reach& reach, bool crowded)
+HostStage::HostStage(const Arena& arena, const Tuning& tuning, Reach& reach, bool crowded)
     : arena_(arena),
       tuning_(tuning),
       crowded_(crowded),

@@ -22,7 +22,7 @@ namespace collectives {
 class HostStage {
  public:
   /// `crowded`: more ranks than cores. The arena, the tuning and the reach outlive the stage.
-  HostStage(const Arena&, const Tuning&, const Reach&, bool crowded);
+  HostStage(const Arena&, const Tuning&, Reach&, bool crowded);
 
   /// Describes a host Step as all later calls here want it.
   void describe(const Step&, DataType, HostTask&) const;

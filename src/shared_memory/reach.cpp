@@ -32,21 +32,27 @@ bool transfer(Transfer call, const char* name, int process, const std::byte* her
 
 }  // namespace
 
-RemoteBuffer Reach::describe(const std::byte* data, std::size_t) const noexcept {
-  return {reinterpret_cast<std::uintptr_t>(data), 0};
-}
-
-std::byte* Reach::pointer(int local, const RemoteBuffer& buffer, std::size_t) const {
+std::byte* Reach::pointer(int local, const RemoteBuffer& buffer, std::size_t bytes) {
   if (threads_ || local == arena_.self())
     return reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(buffer.address));
-  return nullptr;
+  return segments_.reach(local, buffer.name, bytes);
+}
+
+void Reach::need_kernel(int local) const {
+  if (!kernel_)
+    throw Error(Errc::system,
+                fmt::format("shared memory: a buffer of local rank {} can neither be mapped nor be copied by the kernel "
+                            "(process_vm_readv is not permitted)",
+                            local));
 }
 
 bool Reach::read(int local, std::byte* to, std::uint64_t from, std::size_t bytes) const {
+  need_kernel(local);
   return transfer(::process_vm_readv, "process_vm_readv", arena_.process(local), to, from, bytes);
 }
 
 bool Reach::write(int local, std::uint64_t to, const std::byte* from, std::size_t bytes) const {
+  need_kernel(local);
   return transfer(::process_vm_writev, "process_vm_writev", arena_.process(local), from, to, bytes);
 }
 

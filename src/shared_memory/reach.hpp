@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "shared_memory/arena.hpp"
+#include "shared_memory/segments.hpp"
 
 namespace collectives {
 
@@ -22,15 +23,16 @@ struct RemoteBuffer {
 class Reach {
  public:
   /// `threads`: all ranks of the host are threads of this process. `kernel`: the kernel may copy between the ranks.
-  Reach(const Arena& arena, bool threads, bool kernel) : arena_(arena), threads_(threads), kernel_(kernel) {}
+  Reach(const Arena& arena, bool threads, bool kernel)
+      : arena_(arena), threads_(threads), kernel_(kernel), segments_(arena) {}
 
-  bool threads() const noexcept { return threads_; }
-  bool kernel() const noexcept { return kernel_; }
-  RemoteBuffer describe(const std::byte* data, std::size_t bytes) const noexcept;
+  RemoteBuffer describe(const std::byte* data, std::size_t bytes) {
+    return {reinterpret_cast<std::uintptr_t>(data), threads_ ? 0 : segments_.name_of(data, bytes)};
+  }
   /// Whether everyone can have a pointer to it.
   bool mapped(const RemoteBuffer& buffer) const noexcept { return threads_ || buffer.name != 0 || buffer.address == 0; }
   /// A pointer to a peer's buffer, or null where only the kernel reaches it.
-  std::byte* pointer(int local, const RemoteBuffer&, std::size_t bytes) const;
+  std::byte* pointer(int local, const RemoteBuffer&, std::size_t bytes);
 
   /// Copies from or to the memory of a peer. False when the peer's process is gone. Throws Error{system}.
   bool read(int local, std::byte* to, std::uint64_t from, std::size_t bytes) const;
@@ -40,8 +42,11 @@ class Reach {
   static bool kernel_allows(const Arena&);
 
  private:
+  void need_kernel(int local) const;
+
   const Arena& arena_;
   bool threads_, kernel_;
+  Segments segments_;
 };
 
 }  // namespace collectives

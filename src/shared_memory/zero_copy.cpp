@@ -11,7 +11,7 @@ constexpr std::size_t kPieceBytes = 128 << 10;
 
 }  // namespace
 
-ZeroCopy::ZeroCopy(const Arena& arena, const Tuning& tuning, const Reach& reach, bool crowded)
+ZeroCopy::ZeroCopy(const Arena& arena, const Tuning& tuning, Reach& reach, bool crowded)
     : arena_(arena),
       tuning_(tuning),
       reach_(reach),

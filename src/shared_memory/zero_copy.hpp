@@ -23,7 +23,7 @@ namespace collectives {
 
 class ZeroCopy {
  public:
-  ZeroCopy(const Arena&, const Tuning&, const Reach&, bool crowded);
+  ZeroCopy(const Arena&, const Tuning&, Reach&, bool crowded);
 
   enum class State { under_way, finished, unreachable };
   /// Says where this rank's buffers are. `number` counts stages.
@@ -53,7 +53,7 @@ class ZeroCopy {
 
   const Arena& arena_;
   const Tuning& tuning_;
-  const Reach& reach_;
+  Reach& reach_;
   const int self_, ranks_;
   const bool crowded_;
 
