@@ -65,6 +65,9 @@ struct Communicator::Impl final : private Unfinished::Member {
   std::shared_ptr<State> new_state(const Call& call, const Options& options,
                                    const std::shared_ptr<const PlannedCall>& planned);
   void fill(State& state, const Call& call, const Options& options, const std::shared_ptr<const PlannedCall>& planned);
+  /// Nothing but buffers, op and root.
+  static bool plain(const Call& call, const Options& options) noexcept;
+  bool like_the_last(const Call& call, const Options& options) const noexcept;
   void begin(State& state);
   /// Moves the head of the queue on; true when the queue is empty. Does not throw: failures go to the operations.
   bool advance_queue() noexcept;
@@ -115,6 +118,8 @@ struct Communicator::Impl final : private Unfinished::Member {
   Queue queue_;
   std::vector<std::shared_ptr<State>> pool_;
   std::shared_ptr<State> blocking_ = std::make_shared<State>();  // of the call that waits for its own end
+  Call last_call_;                                               // what it was, if it may come again
+  bool repeatable_ = false;
   std::unordered_map<std::uint64_t, std::shared_ptr<const PlannedCall>> plans_;
   std::shared_ptr<const PlannedCall> last_;
   std::chrono::steady_clock::time_point looked_{};

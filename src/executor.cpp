@@ -42,20 +42,11 @@ Executor::Executor(const Seat& seat, std::vector<Route> routes, std::unique_ptr<
     : seat_(seat), routes_(std::move(routes)), host_(std::move(host)), sources_(seat.world.members.size()) {}
 
 void Executor::start(const Job& job) {
-  job_ = job;
+  job_ = &job;
   element_ = size_of(job.type);
-  if (job.at_once != nullptr) return begin_at_once();
+  if (job.at_once != nullptr) return host_->start(job.at_once->task, job.host);
   round_ = 0;
   emit_round();
-}
-
-void Executor::begin_at_once() {
-  host_->start(job_.at_once->task, {.own = job_.input,
-                                    .keep = job_.output,
-                                    .type = job_.type,
-                                    .op = job_.op,
-                                    .finish_ranks = job_.at_once->finish ? seat_.world.size() : 0,
-                                    .tag = job_.tag});
 }
 
 std::optional<HostCall> Executor::single_step(const Algorithm& algorithm, const Task& task, DataType type) const {
@@ -83,19 +74,19 @@ void Executor::emit_round() {
   from_ready_ = to_ready_ = 0;
   host_begun_ = false;
   steps_.clear();
-  if (round_ >= job_.plan->rounds) return;
-  Task task = job_.task;
-  if (job_.plan->rounds > 1) task.parts = job_.task.parts.round(job_.plan->segment, round_);
-  job_.plan->algorithm->emit(seat_, task, steps_);
+  if (round_ >= job_->plan->rounds) return;
+  Task task = job_->task;
+  if (job_->plan->rounds > 1) task.parts = job_->task.parts.round(job_->plan->segment, round_);
+  job_->plan->algorithm->emit(seat_, task, steps_);
 }
 
 bool Executor::advance() {
-  if (job_.at_once != nullptr) {
+  if (job_->at_once != nullptr) {
     if (!advance_host()) return false;
     ++moves_;
     return true;
   }
-  while (round_ < job_.plan->rounds) {
+  while (round_ < job_->plan->rounds) {
     for (; step_ < steps_.size(); ++step_) {
       const Step& step = steps_[step_];
       if (step.kind != Step::Kind::exchange) {
@@ -104,7 +95,7 @@ bool Executor::advance() {
         host_begun_ = false;
       } else {
         // Nothing of a range that is empty travels, except in a barrier, whose messages are nothing but notice.
-        if (step.range.count == 0 && job_.task.collective != Collective::barrier) continue;
+        if (step.range.count == 0 && job_->task.collective != Collective::barrier) continue;
         if (!ready(step)) return false;
         perform(step);
         from_ready_ = to_ready_ = 0;
@@ -136,7 +127,7 @@ bool Executor::ready(const Step& step) {
 const Message& Executor::taken(Rank from, std::size_t bytes) {
   const Route& route = routes_[static_cast<std::size_t>(from)];
   const Message& message = *route.transport->receive(route.address);
-  if (message.tag != job_.tag || message.bytes != bytes) throw TagMismatch{from};
+  if (message.tag != job_->tag || message.bytes != bytes) throw TagMismatch{from};
   return message;
 }
 
@@ -148,8 +139,8 @@ static std::byte* moved(const std::byte* base, std::size_t forward_bytes, std::s
 std::byte* Executor::address(Place place, Range range) {
   switch (place) {
     case Place::nowhere: return nullptr;
-    case Place::input: return moved(job_.input, range.first * element_, 0);  // only ever read
-    case Place::output: return moved(job_.output, range.first * element_, 0);
+    case Place::input: return moved(job_->input, range.first * element_, 0);  // only ever read
+    case Place::output: return moved(job_->output, range.first * element_, 0);
     case Place::work: return moved(work_.data(), range.first * element_, work_first_ * element_);
   }
   return nullptr;
@@ -176,7 +167,7 @@ void Executor::perform(const Step& step) {
     for (const Rank peer : step.from)
       sources_[terms++] = me(peer) ? Source{address(step.own, step.range), step.own == Place::input}
                                    : Source{taken(peer, bytes).data, step.raw};
-    fold(job_.op, job_.type, {sources_.data(), terms}, made, step.range.count, step.finish ? seat_.world.size() : 0);
+    fold(job_->op, job_->type, {sources_.data(), terms}, made, step.range.count, step.finish ? seat_.world.size() : 0);
     value = made;
   } else {
     value = step.from.empty() ? address(step.own, step.range) : taken(step.from[0], bytes).data;
@@ -187,7 +178,7 @@ void Executor::perform(const Step& step) {
     const Route& route = routes_[static_cast<std::size_t>(peer)];
     std::byte* frame = route.transport->stage(route.address);
     if (frame != made && bytes > 0) std::memcpy(frame, made, bytes);
-    route.transport->send(route.address, job_.tag, bytes);
+    route.transport->send(route.address, job_->tag, bytes);
     bytes_sent_ += bytes;
   }
   for (const Rank peer : step.from) {
@@ -198,11 +189,12 @@ void Executor::perform(const Step& step) {
 }
 
 void Executor::begin_host(const Step& step) {
-  HostOperands with{.type = job_.type,
-                    .op = job_.op,
-                    .finish_ranks = step.finish ? seat_.world.size() : 0,
-                    .raw = step.own == Place::input,
-                    .tag = job_.tag};
+  HostOperands& with = host_operands_;
+  with = {.type = job_->type,
+          .op = job_->op,
+          .finish_ranks = step.finish ? seat_.world.size() : 0,
+          .raw = step.own == Place::input,
+          .tag = job_->tag};
   with.own = address(step.own, {});
   if (step.keep == Place::work) {
     const std::size_t local = static_cast<std::size_t>(seat_.grid.local);
@@ -213,7 +205,7 @@ void Executor::begin_host(const Step& step) {
   } else {
     with.keep = address(step.keep, {});
   }
-  host_->describe(step, job_.type, host_task_);
+  host_->describe(step, job_->type, host_task_);
   host_->start(host_task_, with);
 }
 

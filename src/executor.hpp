@@ -37,7 +37,9 @@ struct Job {
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
   std::uint64_t tag = 0;
-  const HostCall* at_once = nullptr;  ///< the whole operation, where it is a single host Step
+  /// The whole operation, where it is a single host Step, and what that works on (without the tag).
+  const HostCall* at_once = nullptr;
+  HostOperands host;
 };
 
 class Executor {
@@ -49,6 +51,7 @@ class Executor {
   };
   Executor(const Seat& seat, std::vector<Route> routes, std::unique_ptr<HostStage> host);
 
+  /// Begins an operation. `job` stays as it is until it is finished, or another one begins.
   void start(const Job& job);
   /// What `algorithm` does for `task`, if that is a single host Step from input to output.
   std::optional<HostCall> single_step(const Algorithm& algorithm, const Task& task, DataType type) const;
@@ -76,7 +79,6 @@ class Executor {
     std::size_t block_ = 0;
   };
 
-  void begin_at_once();
   bool advance_host();
   void emit_round();
   void begin_host(const Step&);
@@ -90,12 +92,13 @@ class Executor {
   std::vector<Route> routes_;
   std::unique_ptr<HostStage> host_;
 
-  Job job_;
+  const Job* job_ = nullptr;
   std::size_t element_ = 0;  // bytes
   std::size_t round_ = 0, step_ = 0;
   std::size_t from_ready_ = 0, to_ready_ = 0;
   bool host_begun_ = false;
   HostTask host_task_;
+  HostOperands host_operands_;
   StepList steps_;
   std::vector<Source> sources_;
   std::vector<std::byte> work_;

@@ -28,6 +28,8 @@ struct PlannedCall {
   /// and nobody runs ahead by more calls than the records hold.
   Collective performed = Collective::barrier;
   std::uint64_t hash = 0;  ///< of the signature
+  SignatureWords words{};
+  bool waits_for_nobody = false;  ///< this rank
   /// Set where the plan is a single host Step: it is then entered without emitting it first.
   std::optional<HostCall> at_once;
 };

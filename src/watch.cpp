@@ -47,17 +47,15 @@ std::string Watch::operation(const Call& call) {
   return text;
 }
 
-void Watch::arrive(const Call& call) {
+void Watch::arrive(std::uint64_t sequence, const SignatureWords& words) noexcept {
   RankBlock& mine = arena_.block(arena_.self());
-  ArrivalRecord& record = mine.records[call.sequence % kRecords];
-  const SignatureWords words = pack(call.signature);
+  ArrivalRecord& record = mine.records[sequence % kRecords];
   // A reader trusts the words only between two equal readings of the sequence number.
   record.sequence.store(0, std::memory_order_relaxed);
   for (std::size_t w = 0; w < words.size(); ++w) record.words[w].store(words[w], std::memory_order_release);
-  record.sequence.store(call.sequence, std::memory_order_release);
-  mine.arrived.value.store(call.sequence, std::memory_order_release);
+  record.sequence.store(sequence, std::memory_order_release);
+  mine.arrived.value.store(sequence, std::memory_order_release);
   if (wire_ != nullptr) arrived_at_ = Clock::now();
-  look_for_lost(call);
 }
 
 void Watch::complete(std::uint64_t sequence) noexcept {

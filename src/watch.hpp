@@ -34,9 +34,11 @@ class Watch {
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
 
-  /// Publishes the arrival record of a call this rank enters. Throws when a peer is lost: a call that waits for nobody,
-  /// as a broadcast's root may, would not notice.
-  void arrive(const Call&);
+  /// Publishes the arrival record of a call this rank enters.
+  void arrive(std::uint64_t sequence, const SignatureWords&) noexcept;
+  /// Throws when a peer is lost. Part of look(); a call that waits for nobody, as a broadcast's root may, would not
+  /// notice. A system call per peer, every 10 ms at most.
+  void look_for_lost(const Call& call);
   void complete(std::uint64_t sequence) noexcept;
 
   /// Throws the communicator's failure if it has one. One load while it has none.
@@ -75,7 +77,6 @@ class Watch {
   std::vector<Arrived> arrived(const Call& call) const;
   std::chrono::nanoseconds gathering_time() const noexcept;
   void look_for_mismatch(const Call& call);
-  void look_for_lost(const Call& call);
   void tell_failure() noexcept;
   void tell_hosts(std::string_view text) noexcept;
   void poll_control();

@@ -73,11 +73,11 @@ struct Plan {
   /// Of the host stage: "inline", "one-shot", "staged", "single-copy"; empty where there is none.
   std::string_view protocol;
   std::string protocol_reason;  ///< why that one
-  bool zero_copy = false;   ///< in place of that protocol where every rank's buffers are mapped (see allocate())
-  bool direct = false;      ///< contributions travel unsummed and their owner adds them in rank order
-  std::size_t segment = 0;  ///< elements of one part in one round
-  std::size_t rounds = 1;   ///< the steps are performed once per round
-  std::string reason;       ///< why this one
+  bool zero_copy = false;       ///< in place of that protocol where every rank's buffers are mapped (see allocate())
+  bool direct = false;          ///< contributions travel unsummed and their owner adds them in rank order
+  std::size_t segment = 0;      ///< elements of one part in one round
+  std::size_t rounds = 1;       ///< the steps are performed once per round
+  std::string reason;           ///< why this one
   Estimate estimate;
   std::vector<Estimate> runners_up;
 };

@@ -158,6 +158,7 @@ struct Buffer {
         type(data_type_v<std::ranges::range_value_t<R>>) {}
   /// Bytes of the whole buffer.
   constexpr std::size_t bytes() const noexcept { return count * size_of(type); }
+  constexpr bool operator==(const Buffer&) const = default;
 };
 
 /// Memory to be read.
@@ -177,6 +178,7 @@ struct ConstBuffer {
         count(std::ranges::size(range)),
         type(data_type_v<std::ranges::range_value_t<R>>) {}
   constexpr std::size_t bytes() const noexcept { return count * size_of(type); }
+  constexpr bool operator==(const ConstBuffer&) const = default;
 };
 
 /// A reduction of the caller's own: `combine` folds `count` elements of `next` into `accumulated`, element by element.

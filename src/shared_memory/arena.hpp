@@ -181,8 +181,8 @@ class Arena {
   int self_ = 0;
   int lock_fd_ = -1;
   std::uint64_t probe_ = 0;  // what the others read to see whether they can
-  std::size_t abort_at_ = 0, claims_at_ = 0, blocks_at_ = 0, directories_at_ = 0, lines_at_ = 0, lines_bytes_ = 0, staging_at_ = 0,
-              chunk_stride_ = 0, channels_at_ = 0, channel_stride_ = 0, frame_stride_ = 0, total_ = 0;
+  std::size_t abort_at_ = 0, claims_at_ = 0, blocks_at_ = 0, directories_at_ = 0, lines_at_ = 0, lines_bytes_ = 0,
+              staging_at_ = 0, chunk_stride_ = 0, channels_at_ = 0, channel_stride_ = 0, frame_stride_ = 0, total_ = 0;
 };
 
 }  // namespace collectives

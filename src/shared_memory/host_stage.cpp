@@ -18,7 +18,7 @@ void HostStage::describe(const Step& step, DataType type, HostTask& task) const 
 
 void HostStage::start(const HostTask& task, const HostOperands& with) {
   task_ = &task;
-  with_ = with;
+  with_ = &with;
   ++number_;
   performer_ = Performer::none;
   if (place_is_free()) begin();
@@ -37,13 +37,13 @@ bool HostStage::place_is_free() {
 void HostStage::begin() {
   if (task_->protocol == HostProtocol::lines) {
     performer_ = Performer::lines;
-    lines_.start(*task_, with_, number_);
+    lines_.start(*task_, *with_, number_);
   } else if (task_->protocol == HostProtocol::single_copy || task_->total * task_->element >= tuning_.zero_copy_bytes) {
     performer_ = Performer::zero_copy;
-    zero_copy_.start(*task_, with_, number_);
+    zero_copy_.start(*task_, *with_, number_);
   } else {
     performer_ = Performer::staged;
-    staged_.start(*task_, with_);
+    staged_.start(*task_, *with_);
   }
 }
 
@@ -53,7 +53,7 @@ bool HostStage::perform() {
     const ZeroCopy::State state = zero_copy_.advance();
     if (state != ZeroCopy::State::unreachable) return state == ZeroCopy::State::finished;
     performer_ = Performer::staged;
-    staged_.start(*task_, with_);
+    staged_.start(*task_, *with_);
   }
   return staged_.advance();
 }

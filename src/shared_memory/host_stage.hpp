@@ -26,7 +26,7 @@ class HostStage {
 
   /// Describes a host Step as all later calls here want it.
   void describe(const Step&, DataType, HostTask&) const;
-  /// Begins a stage. `task` stays as it is until the stage is finished.
+  /// Begins a stage. The task and the operands stay as they are until it is finished.
   void start(const HostTask& task, const HostOperands&);
   /// Goes as far as it can; true when finished. Throws TagMismatch (of a local rank), Error{system}.
   bool advance();
@@ -49,7 +49,7 @@ class HostStage {
   ZeroCopy zero_copy_;
 
   const HostTask* task_ = nullptr;
-  HostOperands with_;
+  const HostOperands* with_ = nullptr;
   Performer performer_ = Performer::none;
   std::uint64_t number_ = 0;        // of this stage
   std::uint64_t all_finished_ = 0;  // the newest stage that every rank is known to have finished

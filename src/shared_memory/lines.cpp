@@ -39,7 +39,7 @@ bool Lines::wants(int local) const {
 
 void Lines::start(const HostTask& task, const HostOperands& with, std::uint64_t number) {
   task_ = &task;
-  with_ = with;
+  with_ = &with;
   number_ = number;
   tag_ = renumbered(with.tag, number);
   reading_ = 0;
@@ -127,7 +127,7 @@ void Lines::finish() {
   if (!task_->combines()) {
     for (int local = 0; local < ranks_; ++local) {
       const Range& slice = task_->slice(local);
-      std::byte* const to = element_at(with_.keep, slice.first, element);
+      std::byte* const to = element_at(with_->keep, slice.first, element);
       const std::byte* const from = local == self_ ? own_ : gathered(local);
       if (slice.count > 0 && from != to) std::memcpy(to, from, slice.count * element);
     }
@@ -140,9 +140,9 @@ void Lines::finish() {
     if (slice.count == 0 || (task_->kind == Step::Kind::host_reduce_scatter && local != self_)) continue;
     const std::size_t bytes = task_->adjacent ? mine_.end - at : slice.count * element;
     for (int from = 0; from < ranks_; ++from)
-      sources_[static_cast<std::size_t>(from)] = {(from == self_ ? own_ : gathered(from)) + at, with_.raw};
-    fold(with_.op, with_.type, sources_, element_at(with_.keep, slice.first, element), bytes / element,
-         with_.finish_ranks);
+      sources_[static_cast<std::size_t>(from)] = {(from == self_ ? own_ : gathered(from)) + at, with_->raw};
+    fold(with_->op, with_->type, sources_, element_at(with_->keep, slice.first, element), bytes / element,
+         with_->finish_ranks);
     at += bytes;
   }
 }

@@ -40,7 +40,7 @@ class Lines {
   const Arena& arena_;
   const int self_, ranks_;
   const HostTask* task_ = nullptr;
-  HostOperands with_;
+  const HostOperands* with_ = nullptr;
   std::uint64_t number_ = 0, tag_ = 0;
   const std::byte* own_ = nullptr;  // own values, slices side by side
   Span mine_;                       // of a payload: what this rank combines

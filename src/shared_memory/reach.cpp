@@ -40,10 +40,11 @@ std::byte* Reach::pointer(int local, const RemoteBuffer& buffer, std::size_t byt
 
 void Reach::need_kernel(int local) const {
   if (!kernel_)
-    throw Error(Errc::system,
-                fmt::format("shared memory: a buffer of local rank {} can neither be mapped nor be copied by the kernel "
-                            "(process_vm_readv is not permitted)",
-                            local));
+    throw Error(
+        Errc::system,
+        fmt::format("shared memory: a buffer of local rank {} can neither be mapped nor be copied by the kernel "
+                    "(process_vm_readv is not permitted)",
+                    local));
 }
 
 bool Reach::read(int local, std::byte* to, std::uint64_t from, std::size_t bytes) const {

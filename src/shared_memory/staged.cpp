@@ -15,7 +15,7 @@ Staged::Staged(const Arena& arena, const Tuning& tuning)
 
 void Staged::start(const HostTask& task, const HostOperands& with) {
   task_ = &task;
-  with_ = with;
+  with_ = &with;
   one_shot_ = task.protocol == HostProtocol::one_shot;
   owners_ = task.combines() && !one_shot_;
   collects_ = task.everyone_wants_all();
@@ -82,7 +82,7 @@ bool Staged::room_for(std::uint64_t number) {
 }
 
 bool Staged::staged(int local, std::uint64_t chunk) {
-  const std::uint64_t wanted = renumbered(with_.tag, base_ + chunk + 1);
+  const std::uint64_t wanted = renumbered(with_->tag, base_ + chunk + 1);
   if (!has_come(arena_.chunk_header(local, base_ + chunk).staged.value.load(std::memory_order_acquire), wanted, local))
     return false;
   // Whoever is in this stage has finished the one before.
@@ -92,7 +92,7 @@ bool Staged::staged(int local, std::uint64_t chunk) {
 }
 
 bool Staged::combined(int local, std::uint64_t chunk) {
-  const std::uint64_t wanted = renumbered(with_.tag, base_ + chunk + 1);
+  const std::uint64_t wanted = renumbered(with_->tag, base_ + chunk + 1);
   return has_come(arena_.chunk_header(local, base_ + chunk).combined.value.load(std::memory_order_acquire), wanted,
                   local);
 }
@@ -105,7 +105,7 @@ void Staged::show(std::byte* to, const std::byte* from, std::size_t bytes) {
 bool Staged::stage(std::uint64_t chunk) {
   if (!task_->shows(self_)) return true;
   if (!room_for(base_ + chunk)) return false;
-  const auto own = [&](Range range) { return element_at(with_.own, range.first, task_->element); };
+  const auto own = [&](Range range) { return element_at(with_->own, range.first, task_->element); };
   if (one_shot_) {
     const Range range = whole(chunk);
     show(payload(self_, chunk), own(range), range.count * task_->element);
@@ -119,7 +119,7 @@ bool Staged::stage(std::uint64_t chunk) {
     show(payload(self_, chunk), own(range), range.count * task_->element);
   }
   arena_.chunk_header(self_, base_ + chunk)
-      .staged.value.store(renumbered(with_.tag, base_ + chunk + 1), std::memory_order_release);
+      .staged.value.store(renumbered(with_->tag, base_ + chunk + 1), std::memory_order_release);
   return true;
 }
 
@@ -131,16 +131,16 @@ bool Staged::combine(std::uint64_t chunk) {
   if (collects_ && staged_ <= chunk) return false;
   for (int local = 0; local < ranks_; ++local)
     if (local != self_ && !staged(local, chunk)) return false;
-  const std::byte* own = element_at(with_.own, range.first, task_->element);
+  const std::byte* own = element_at(with_->own, range.first, task_->element);
   for (int local = 0; local < ranks_; ++local)
     sources_[static_cast<std::size_t>(local)] = {local == self_ ? own : payload(local, chunk) + place(self_),
-                                                 with_.raw};
-  std::byte* result = element_at(with_.keep, range.first, task_->element);
-  fold(with_.op, with_.type, sources_, result, range.count, with_.finish_ranks);
+                                                 with_->raw};
+  std::byte* result = element_at(with_->keep, range.first, task_->element);
+  fold(with_->op, with_->type, sources_, result, range.count, with_->finish_ranks);
   if (collects_) {
     show(payload(self_, chunk) + place(self_), result, range.count * task_->element);
     arena_.chunk_header(self_, base_ + chunk)
-        .combined.value.store(renumbered(with_.tag, base_ + chunk + 1), std::memory_order_release);
+        .combined.value.store(renumbered(with_->tag, base_ + chunk + 1), std::memory_order_release);
   }
   return true;
 }
@@ -153,9 +153,9 @@ bool Staged::collect(std::uint64_t chunk) {
     const Range range = whole(chunk);
     for (int local = 0; local < ranks_; ++local)
       sources_[static_cast<std::size_t>(local)] = {
-          local == self_ ? element_at(with_.own, range.first, task_->element) : payload(local, chunk), with_.raw};
-    fold(with_.op, with_.type, sources_, element_at(with_.keep, range.first, task_->element), range.count,
-         with_.finish_ranks);
+          local == self_ ? element_at(with_->own, range.first, task_->element) : payload(local, chunk), with_->raw};
+    fold(with_->op, with_->type, sources_, element_at(with_->keep, range.first, task_->element), range.count,
+         with_->finish_ranks);
     return true;
   }
   for (int local = 0; local < ranks_; ++local)
@@ -165,10 +165,10 @@ bool Staged::collect(std::uint64_t chunk) {
     const int local = (self_ + turn) % ranks_;
     const Range range = slice(local, chunk);
     if (range.count == 0) continue;
-    std::byte* to = element_at(with_.keep, range.first, task_->element);
+    std::byte* to = element_at(with_->keep, range.first, task_->element);
     if (local != self_)
       std::memcpy(to, payload(local, chunk) + place(local), range.count * task_->element);
-    else if (const std::byte* own = element_at(with_.own, range.first, task_->element); !owners_ && to != own)
+    else if (const std::byte* own = element_at(with_->own, range.first, task_->element); !owners_ && to != own)
       std::memcpy(to, own, range.count * task_->element);
   }
   return true;

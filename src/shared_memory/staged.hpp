@@ -45,7 +45,7 @@ class Staged {
   const Tuning& tuning_;
   const int self_, ranks_;
   const HostTask* task_ = nullptr;
-  HostOperands with_;
+  const HostOperands* with_ = nullptr;
   bool one_shot_ = false;
   bool owners_ = false;  // owners combine their slices
   bool collects_ = false;

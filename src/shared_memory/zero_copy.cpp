@@ -61,7 +61,7 @@ bool ZeroCopy::needed_by_others(int local, bool keep) const {
 
 void ZeroCopy::start(const HostTask& task, const HostOperands& with, std::uint64_t number) {
   task_ = &task;
-  with_ = with;
+  with_ = &with;
   number_ = number;
   tag_ = renumbered(with.tag, number);
   phase_ = Phase::meeting;
@@ -187,7 +187,7 @@ bool ZeroCopy::perform(int share, Range range) {
   for (int local = 0; local < ranks_; ++local) {
     if (is_source(local, share)) {
       direct = direct && peer(local).own_at != nullptr;
-      sources_[sources++] = {element_at(peer(local).own_at, range.first, element), with_.raw};
+      sources_[sources++] = {element_at(peer(local).own_at, range.first, element), with_->raw};
     }
     if (is_destination(local, share)) {
       direct = direct && peer(local).keep_at != nullptr;
@@ -197,8 +197,8 @@ bool ZeroCopy::perform(int share, Range range) {
   if (!direct) return perform_through_kernel(share, range);
   bytes_shown_ += bytes * (destinations - (is_destination(self_, share) ? 1 : 0));
   if (task_->combines())
-    fold(with_.op, with_.type, {sources_.data(), sources}, {destinations_.data(), destinations}, range.count,
-         with_.finish_ranks);
+    fold(with_->op, with_->type, {sources_.data(), sources}, {destinations_.data(), destinations}, range.count,
+         with_->finish_ranks);
   else
     copy({destinations_.data(), destinations}, sources_[0].data, bytes);
   return true;
@@ -228,10 +228,10 @@ bool ZeroCopy::perform_through_kernel(int share, Range range) {
         if (!reach_.read(local, to, remote(local, false, range.first), bytes)) return false;
         value = to;
       }
-      sources_[sources++] = {value, with_.raw};
+      sources_[sources++] = {value, with_->raw};
     }
     if (task_->combines()) {
-      fold(with_.op, with_.type, {sources_.data(), sources}, made, count, with_.finish_ranks);
+      fold(with_->op, with_->type, {sources_.data(), sources}, made, count, with_->finish_ranks);
     } else if (!is_destination(self_, share)) {
       made = const_cast<std::byte*>(sources_[0].data);  // only read from here on
     } else if (sources_[0].data != made) {

@@ -58,7 +58,7 @@ class ZeroCopy {
   const bool crowded_;
 
   const HostTask* task_ = nullptr;
-  HostOperands with_;
+  const HostOperands* with_ = nullptr;
   std::uint64_t number_ = 0, tag_ = 0;
   enum class Phase { meeting, working, leaving } phase_ = Phase::meeting;
   int peer_ = 0;
