@@ -19,3 +19,11 @@ function(collectives_defaults target)
     target_link_options(${target} PRIVATE -fsanitize=${COLLECTIVES_SANITIZE})
   endif()
 endfunction()
+
+# collectives_not_optimised(TARGET): for code around the library that takes longer to compile than it ever runs, which is
+# so under the address and undefined-behaviour sanitizers, whose checks the optimiser would have to wade through.
+function(collectives_not_optimised target)
+  if(COLLECTIVES_SANITIZE MATCHES address)
+    target_compile_options(${target} PRIVATE -O0)
+  endif()
+endfunction()
