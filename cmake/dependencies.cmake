@@ -2,6 +2,10 @@
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
+find_package(hwy CONFIG QUIET)
+if(NOT hwy_FOUND)
+  message(FATAL_ERROR "Google Highway is missing: install libhwy-dev (scripts/install_packages.sh does)")
+endif()
 
 foreach(part MPI CUDA NCCL UCX ONEDNN BENCHMARK)
   set(COLLECTIVES_HAVE_${part} OFF)

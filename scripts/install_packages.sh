@@ -4,7 +4,8 @@ set -eu
 
 packages=(
   g++ cmake ninja-build pkg-config
-  libfmt-dev nlohmann-json3-dev libcli11-dev      # the library and its programs
+  libfmt-dev nlohmann-json3-dev libhwy-dev        # the library
+  libcli11-dev                                    # its programs
   openmpi-bin libopenmpi-dev                      # the MPI component, mpirun
   libhwloc-dev                                    # collectives_info
   libhwy-dev                                      # the benchmark's bound

@@ -1,10 +1,12 @@
 // The arithmetic of collectives: fold several sources into one result, element by element, in the order given.
 //
 // Everything about numbers is decided here and nowhere else: 16-bit floats are accumulated in f32, integer averages in
-// wider integers, the scale is applied once, the result is rounded once.
+// wider integers, the scale is applied once, the result is rounded once. Which processor runs it changes nothing but
+// the time.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include "collectives/types.hpp"
@@ -18,13 +20,26 @@ struct Source {
   bool raw = true;
 };
 
-/// out[i] = sources[0][i] . sources[1][i] . ... for `count` elements, left to right. Unaligned pointers are fine; `out`
-/// may be exactly one of the sources, no other overlap. At least one source.
+/// How results are written. `streaming` goes past the caches, for results that would not stay there, and fences: what
+/// is stored afterwards is seen afterwards. Outs that are sources, and those that lie otherwise to their cache lines
+/// than the first out, are written as ever, and so are the results of user ops and averages of 64-bit integers.
+enum class Stores : std::uint8_t { cached, streaming };
+
+/// out[i] = sources[0][i] . sources[1][i] . ... for `count` elements, left to right, for every out of `outs`, in one
+/// pass: each source is loaded once, the result is stored to each out. At least one source, one out.
+/// Unaligned pointers are fine; `outs` may be exactly some of the sources, no other overlap.
 /// `finish_ranks` > 0 completes the value: average divides by it. 0 leaves a partial result of the element type.
 /// A fold of one raw source makes a partial result of it.
 /// Wide accumulators (16-bit floats, integer average) round or narrow on store: fold those in one go.
-void fold(const ReduceOp& op, DataType type, std::span<const Source> sources, std::byte* out, std::size_t count,
-          int finish_ranks);
+void fold(const ReduceOp& op, DataType type, std::span<const Source> sources, std::span<std::byte* const> outs,
+          std::size_t count, int finish_ranks, Stores stores = Stores::cached);
+inline void fold(const ReduceOp& op, DataType type, std::span<const Source> sources, std::byte* out, std::size_t count,
+                 int finish_ranks, Stores stores = Stores::cached) {
+  fold(op, type, sources, std::span<std::byte* const>(&out, 1), count, finish_ranks, stores);
+}
+
+/// Copies `in` to every out: one load, many stores. `in` may be exactly one of `outs`, no other overlap.
+void copy(std::span<std::byte* const> outs, const std::byte* in, std::size_t bytes, Stores stores);
 
 /// The same, to every one of `outs` at once.
 void fold(const ReduceOp& op, DataType type, std::span<const Source> sources, std::span<std::byte* const> outs,

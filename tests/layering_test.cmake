@@ -34,7 +34,8 @@ function(layering_errors tree out)
       check("^src/transport/" may_not
             "${algorithms}|\"(reduction|step|parts|algorithm|executor)\\.hpp|\"collectives/(plan|communicator|collectives)\\."
             "a transport knows bytes only")
-      check("^src/reduction\\." may "\"reduction\\.hpp\"|\"collectives/types\\.hpp\"|<immintrin\\.h>|${standard}"
+      check("^src/reduction[./]" may
+            "\"reduction(/[a-z]+)?\\.hpp\"|\"collectives/types\\.hpp\"|<hwy/[a-z_]+\\.h>|${standard}"
             "the arithmetic knows spans of elements only")
       if(NOT path MATCHES "^(include/collectives/mpi\\.hpp|src/bootstrap/mpi\\.cpp|src/transport/mpi\\.[ch]pp)$")
         check("" may_not "<mpi\\.h>|\"mpi\\.h\"|\"collectives/mpi\\.hpp\"" "only the component mpi knows MPI")

@@ -1,24 +1,82 @@
-// The arithmetic against oracles that know nothing of blocks, registers or processors.
+// The arithmetic against oracles that know nothing of vectors or processors, with the loops for every instruction set
+// that this processor has: all of them must give the same bits.
 #include "reduction.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <initializer_list>
 #include <limits>
 #include <random>
+#include <span>
 #include <string>
+#include <system_error>
 #include <vector>
+
+#include "reduction/family.hpp"
+// Highway asks to know first which instruction sets to do without.
+#include <hwy/targets.h>
 
 namespace collectives {
 namespace {
 
 __extension__ using Int128 = __int128;
 using Sizes = std::initializer_list<std::size_t>;
+using Outs = std::vector<std::byte*>;
+
+/// The instruction sets that the library was compiled for and this processor has, one bit each; the plainest last.
+std::vector<std::int64_t> instruction_sets() {
+  std::vector<std::int64_t> sets;
+  for (std::int64_t left = (hwy::SupportedTargets() | HWY_STATIC_TARGET) & HWY_TARGETS; left != 0; left &= left - 1) {
+    sets.push_back(left & -left);
+  }
+  return sets;
+}
+
+/// Zero for what the processor is best at.
+void use_instruction_set(std::int64_t set) {
+  hwy::SetSupportedTargetsForTest(set);
+  hwy::GetChosenTarget().DeInit();
+}
+
+/// Runs `action`, which writes `bytes` bytes to each of `outs`, with every instruction set from the same start, and
+/// expects the same bits.
+template <class Action>
+void with_every_instruction_set(std::span<std::byte* const> outs, std::size_t bytes, Action&& action) {
+  const auto contents = [&] {
+    std::vector<std::vector<std::byte>> result;
+    for (const std::byte* out : outs) result.emplace_back(out, out + bytes);
+    return result;
+  };
+  const auto before = contents();
+  action();
+  const auto expected = contents();
+  for (const std::int64_t set : instruction_sets()) {
+    for (std::size_t o = 0; o < outs.size(); ++o) std::ranges::copy(before[o], outs[o]);
+    use_instruction_set(set);
+    action();
+    const auto got = contents();
+    for (std::size_t o = 0; o < outs.size(); ++o) {
+      const auto wrong = std::ranges::mismatch(got[o], expected[o]).in1 - got[o].begin();
+      EXPECT_EQ(wrong, static_cast<std::ptrdiff_t>(bytes)) << "byte of out " << o << ", " << hwy::TargetName(set);
+    }
+  }
+  use_instruction_set(0);
+}
+
+void fold_everywhere(const ReduceOp& op, DataType type, std::span<const Source> sources, const Outs& outs,
+                     std::size_t count, int finish_ranks, Stores stores = Stores::cached) {
+  SCOPED_TRACE(std::string(to_string(op.kind())) + " of " + std::to_string(sources.size()));
+  with_every_instruction_set(outs, count * size_of(type),
+                             [&] { fold(op, type, sources, outs, count, finish_ranks, stores); });
+}
 
 template <class T>
 constexpr bool kFloating = is_floating(data_type_v<T>);
@@ -147,7 +205,7 @@ class Vectors {
 
 template <class T>
 void fold_vectors(const ReduceOp& op, Vectors<T>& inputs, std::byte* out) {
-  fold(op, data_type_v<T>, inputs.sources(), out, inputs.count(), static_cast<int>(inputs.vectors()));
+  fold_everywhere(op, data_type_v<T>, inputs.sources(), {out}, inputs.count(), static_cast<int>(inputs.vectors()));
 }
 
 /// Folds into memory of its own (`in_place` empty) or into one of the inputs, and compares every element.
@@ -233,10 +291,10 @@ TYPED_TEST(Reduction, PartialResultsInRankOrderMakeTheWhole) {
     if (op.kind() == ReduceOp::Kind::average && !kFloating<T>) continue;  // partial results would wrap
     Vectors<T> inputs = Vectors<T>::random(ranks, 301, 0, 5), partial(1, 301), whole(1, 301);
     const std::vector<Source> sources = inputs.sources();
-    fold(op, data_type_v<T>, std::span(sources).first(3), partial.data(0), 301, 0);
+    fold_everywhere(op, data_type_v<T>, std::span(sources).first(3), {partial.data(0)}, 301, 0);
     for (std::size_t s = 3; s < ranks; ++s) {
       const Source next[] = {{partial.data(0), false}, sources[s]};
-      fold(op, data_type_v<T>, next, partial.data(0), 301, s + 1 == ranks ? ranks : 0);
+      fold_everywhere(op, data_type_v<T>, next, {partial.data(0)}, 301, s + 1 == ranks ? ranks : 0);
     }
     fold_vectors(op, inputs, whole.data(0));
     for (std::size_t i = 0; i < 301; ++i) {
@@ -249,7 +307,7 @@ TYPED_TEST(Reduction, OneRawSourceWithoutFinishIsItsPartialResult) {
   using T = TypeParam;
   Vectors<T> input = Vectors<T>::random(1, 99, 1, 9), output(1, 99);
   for (const ReduceOp& op : {ReduceOp::sum, ReduceOp::average, ReduceOp::product, ReduceOp::min, ReduceOp::max}) {
-    fold(op, data_type_v<T>, input.sources(), output.data(0), 99, 0);
+    fold_everywhere(op, data_type_v<T>, input.sources(), {output.data(0)}, 99, 0);
     EXPECT_EQ(0, std::memcmp(input.data(0), output.data(0), 99 * sizeof(T))) << to_string(op.kind());
   }
 }
@@ -261,8 +319,161 @@ TYPED_TEST(Reduction, MeanOfOnesIsOne) {
   for (std::size_t i = 0; i < 19; ++i) ones.set(0, i, one);
   for (int ranks = 1; ranks <= 300; ++ranks) {
     const std::vector<Source> sources(static_cast<std::size_t>(ranks), Source{ones.data(0), true});
-    fold(ReduceOp::average, data_type_v<T>, sources, output.data(0), 19, ranks);
+    fold_everywhere(ReduceOp::average, data_type_v<T>, sources, {output.data(0)}, 19, ranks);
     for (std::size_t i = 0; i < 19; ++i) ASSERT_TRUE(same_bits(output.get(0, i), one)) << ranks << " ranks";
+  }
+}
+
+/// A page of memory between two that may not be touched.
+class GuardedPage {
+ public:
+  GuardedPage() : size_(static_cast<std::size_t>(sysconf(_SC_PAGESIZE))) {
+    void* const pages = mmap(nullptr, 3 * size_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (pages == MAP_FAILED || mprotect(static_cast<std::byte*>(pages) + size_, size_, PROT_READ | PROT_WRITE) != 0) {
+      throw std::system_error(errno, std::generic_category(), "guarded page");
+    }
+    pages_ = static_cast<std::byte*>(pages);
+  }
+  GuardedPage(const GuardedPage&) = delete;
+  GuardedPage& operator=(const GuardedPage&) = delete;
+  ~GuardedPage() { munmap(pages_, 3 * size_); }
+  std::byte* first(std::size_t) { return pages_ + size_; }
+  std::byte* last(std::size_t bytes) { return pages_ + 2 * size_ - bytes; }
+
+ private:
+  std::size_t size_;
+  std::byte* pages_;
+};
+
+TYPED_TEST(Reduction, VectorsAtPageEdges) {
+  using T = TypeParam;
+  constexpr std::size_t kSources = 3;
+  std::array<GuardedPage, kSources> inputs;
+  std::array<GuardedPage, 2> outputs;
+  for (const auto at_edge : {&GuardedPage::first, &GuardedPage::last}) {
+    for (std::size_t count = 1; count * sizeof(T) <= 4096; count += count < 80 ? 1 : 61) {
+      const std::size_t bytes = count * sizeof(T);
+      Vectors<T> values = Vectors<T>::random(kSources, count, 0, count);
+      std::vector<Source> sources;
+      for (std::size_t v = 0; v < kSources; ++v) {
+        std::byte* const data = (inputs[v].*at_edge)(bytes);
+        std::memcpy(data, values.data(v), bytes);
+        sources.push_back({data, true});
+      }
+      const Outs outs{(outputs[0].*at_edge)(bytes), (outputs[1].*at_edge)(bytes)};
+      for (const ReduceOp& op : ops_of(data_type_v<T>)) {
+        for (const Stores stores : {Stores::cached, Stores::streaming}) {
+          fold_everywhere(op, data_type_v<T>, sources, outs, count, kSources, stores);
+          for (std::size_t i = 0; i < count; ++i) {
+            T result;
+            std::memcpy(&result, outs[1] + i * sizeof(T), sizeof(T));
+            ASSERT_TRUE(same_value(result, oracle(op, values.column(i)))) << to_string(op.kind()) << ", element " << i;
+          }
+          ASSERT_EQ(0, std::memcmp(outs[0], outs[1], bytes));
+        }
+      }
+    }
+  }
+}
+
+/// Vectors with room around them, so that a store outside is noticed.
+template <class T>
+class Fenced {
+ public:
+  Fenced(std::size_t count, std::size_t misalignment)
+      : bytes_(count * sizeof(T) + misalignment + 2 * kRoom, kFence), begin_(kRoom), size_(count * sizeof(T)) {
+    // From a line on, or each run would lie otherwise.
+    begin_ += to_next_line(bytes_.data() + begin_) + misalignment;
+  }
+  std::byte* data() { return bytes_.data() + begin_; }
+  bool intact() const {
+    const auto is_fence = [](std::byte byte) { return byte == kFence; };
+    return std::ranges::all_of(std::span(bytes_).first(begin_), is_fence) &&
+           std::ranges::all_of(std::span(bytes_).subspan(begin_ + size_), is_fence);
+  }
+
+ private:
+  static constexpr std::size_t kRoom = 256;
+  static constexpr std::byte kFence{0xa5};
+  std::vector<std::byte> bytes_;
+  std::size_t begin_, size_;
+};
+
+TYPED_TEST(Reduction, EveryOutGetsTheResultAlsoWhenSourcesAreAmongThem) {
+  using T = TypeParam;
+  constexpr std::size_t kSources = 3;
+  for (const ReduceOp& op : ops_of(data_type_v<T>)) {
+    for (const std::size_t count : Sizes{1, 5, 40, 4096 / sizeof(T), 3001, 9001}) {
+      for (const std::size_t misalignment : Sizes{0, sizeof(T), 1, 13}) {
+        for (const Stores stores : {Stores::cached, Stores::streaming}) {
+          Vectors<T> values = Vectors<T>::random(kSources, count, 0, count);
+          // The first source and the last; two that lie alike, one that lies otherwise.
+          Fenced<T> in[] = {{count, misalignment}, {count, 3}, {count, misalignment}};
+          Fenced<T> other[] = {{count, misalignment}, {count, misalignment}, {count, misalignment + 7}};
+          std::vector<Source> sources;
+          for (std::size_t v = 0; v < kSources; ++v) {
+            std::memcpy(in[v].data(), values.data(v), count * sizeof(T));
+            sources.push_back({in[v].data(), true});
+          }
+          const Outs outs{other[0].data(), in[0].data(), other[1].data(), other[2].data(), in[2].data()};
+          fold_everywhere(op, data_type_v<T>, sources, outs, count, kSources, stores);
+          for (std::size_t i = 0; i < count; ++i) {
+            T result;
+            std::memcpy(&result, outs[0] + i * sizeof(T), sizeof(T));
+            ASSERT_TRUE(same_value(result, oracle(op, values.column(i)))) << to_string(op.kind()) << ", element " << i;
+          }
+          for (const std::byte* out : outs) ASSERT_EQ(0, std::memcmp(out, outs[0], count * sizeof(T)));
+          EXPECT_EQ(0, std::memcmp(in[1].data(), values.data(1), count * sizeof(T)));
+          for (const Fenced<T>& vector : in) EXPECT_TRUE(vector.intact());
+          for (const Fenced<T>& vector : other) EXPECT_TRUE(vector.intact());
+        }
+      }
+    }
+  }
+}
+
+TYPED_TEST(Reduction, MoreOutsThanAreStreamed) {
+  using T = TypeParam;
+  constexpr std::size_t kCount = 3001;
+  for (const std::size_t ranks : Sizes{128, 129, 200}) {
+    Vectors<T> inputs = Vectors<T>::random(2, kCount, 0, ranks), outputs(ranks, kCount), expected(1, kCount);
+    Outs outs;
+    for (std::size_t v = 0; v < ranks; ++v) outs.push_back(outputs.data(v));
+    fold_everywhere(ReduceOp::sum, data_type_v<T>, inputs.sources(), outs, kCount, 2, Stores::streaming);
+    fold_vectors(ReduceOp::sum, inputs, expected.data(0));
+    for (const std::byte* out : outs) ASSERT_EQ(0, std::memcmp(out, expected.data(0), kCount * sizeof(T)));
+  }
+}
+
+/// Any bits: denormals, zeros of both signs, infinities; and NaN with any payload, but then only one, among ordinary
+/// numbers that make no other: which of several payloads a sum has is nobody's promise.
+TYPED_TEST(Reduction, AnyBits) {
+  using T = TypeParam;
+  std::mt19937_64 random(11);
+  const auto draw = [&] {
+    std::uint64_t bits = random();
+    if (random() % 4 == 0) bits &= 0x800f000f800f800f;  // small ones
+    if (random() % 4 == 0) bits |= 0x7ff07ff07f807c00;  // NaN and infinities
+    std::array<std::byte, sizeof(T)> bytes;
+    std::memcpy(bytes.data(), &bits, sizeof(T));
+    return std::bit_cast<T>(bytes);
+  };
+  for (const std::size_t sources : Sizes{1, 2, 3, 5, 9, 64}) {
+    Vectors<T> inputs(sources, 2003);
+    for (std::size_t i = 0; i < inputs.count(); ++i) {
+      const bool with_nan = kFloating<T> && random() % 4 == 0;
+      const std::size_t place = random() % sources;
+      for (std::size_t v = 0; v < sources; ++v) {
+        const bool nan = with_nan && v == place;
+        T value = draw();
+        while (is_nan(value) != nan) value = draw();
+        inputs.set(v, i, with_nan && !nan ? random_element<T>(random) : value);
+      }
+    }
+    for (const ReduceOp& op : ops_of(data_type_v<T>)) {
+      check_against_oracle(op, inputs);
+      if (this->HasFatalFailure()) return;
+    }
   }
 }
 
@@ -357,7 +568,7 @@ TYPED_TEST(FloatReduction, OnlyRawSourcesAreScaled) {
   Vectors<T> inputs = Vectors<T>::random(6, 70, 0, 3), output(1, 70);
   std::vector<Source> sources = inputs.sources();
   for (std::size_t s = 1; s < sources.size(); s += 2) sources[s].raw = false;
-  fold(ReduceOp::pre_scaled_sum(0.25), data_type_v<T>, sources, output.data(0), 70, 6);
+  fold_everywhere(ReduceOp::pre_scaled_sum(0.25), data_type_v<T>, sources, {output.data(0)}, 70, 6);
   for (std::size_t i = 0; i < 70; ++i) {
     Wide<T> sum = 0;
     for (std::size_t s = 0; s < 6; ++s) {
@@ -405,7 +616,7 @@ TYPED_TEST(SixteenBitReduction, SumsAreRoundedOnce) {
   values.set(1, 0, T(0x1p-12f));
   std::vector<Source> sources(4097, Source{values.data(1), true});
   sources.front() = {values.data(0), true};
-  fold(ReduceOp::sum, data_type_v<T>, sources, output.data(0), 1, 4097);
+  fold_everywhere(ReduceOp::sum, data_type_v<T>, sources, {output.data(0)}, 1, 4097);
   EXPECT_EQ(static_cast<float>(output.get(0, 0)), 2.0f);
 }
 
@@ -432,6 +643,68 @@ TEST(IntegerReduction, AverageOfExtremesOverManyRanks) {
     EXPECT_EQ(output.get(0, 0), std::numeric_limits<std::int32_t>::min());
     EXPECT_EQ(output.get(0, 1), std::numeric_limits<std::int32_t>::max());
     EXPECT_EQ(output.get(0, 2), std::numeric_limits<std::int32_t>::max() - 1);
+  }
+}
+
+TEST(IntegerReduction, AverageOfBytesOverMoreRanksThanAFloatCounts) {
+  constexpr std::size_t kRanks = 70001, kCount = 37;
+  Vectors<std::uint8_t> all(1, kCount), output(1, kCount);
+  Vectors<std::int8_t> least(1, kCount);
+  for (std::size_t i = 0; i < kCount; ++i) {
+    all.set(0, i, 255);
+    least.set(0, i, -128);
+  }
+  fold_everywhere(ReduceOp::average, DataType::u8, std::vector<Source>(kRanks, {all.data(0), true}), {output.data(0)},
+                  kCount, kRanks);
+  for (std::size_t i = 0; i < kCount; ++i) EXPECT_EQ(output.get(0, i), 255);
+  fold_everywhere(ReduceOp::average, DataType::i8, std::vector<Source>(kRanks, {least.data(0), true}), {output.data(0)},
+                  kCount, kRanks);
+  for (std::size_t i = 0; i < kCount; ++i) EXPECT_EQ(output.get(0, i), 128);
+}
+
+TEST(IntegerReduction, AverageOfBytesAHairBelowAWholeNumber) {
+  constexpr std::size_t kRanks = 65536;
+  Vectors<std::uint8_t> values(2, 1), output(1, 1);
+  values.set(0, 0, 255);
+  values.set(1, 0, 254);
+  std::vector<Source> sources(kRanks, Source{values.data(0), true});
+  sources.back() = {values.data(1), true};
+  fold_everywhere(ReduceOp::average, DataType::u8, sources, {output.data(0)}, 1, kRanks);
+  EXPECT_EQ(output.get(0, 0), 254);
+}
+
+TEST(Copy, ToEveryOutWhateverTheSizeAndWhereverItLies) {
+  for (const Stores stores : {Stores::cached, Stores::streaming}) {
+    for (const std::size_t bytes : Sizes{0, 1, 2, 7, 63, 64, 65, 500, 4095, 4096, 4097, 100003}) {
+      for (const std::size_t misalignment : Sizes{0, 1, 16, 63}) {
+        Vectors<std::uint8_t> in = Vectors<std::uint8_t>::random(1, bytes, 5, bytes);
+        Fenced<std::uint8_t> copies[] = {{bytes, misalignment}, {bytes, misalignment}, {bytes, 9}};
+        for (std::size_t outs_used = 1; outs_used <= 3; ++outs_used) {
+          Outs outs;
+          for (std::size_t c = 0; c < outs_used; ++c) {
+            outs.push_back(copies[c].data());
+            std::memset(copies[c].data(), 0, bytes);
+          }
+          with_every_instruction_set(outs, bytes, [&] { copy(outs, in.data(0), bytes, stores); });
+          for (const std::byte* out : outs)
+            EXPECT_TRUE(std::ranges::equal(std::span(out, bytes), std::span(in.data(0), bytes)));
+          for (const auto& vector : copies) EXPECT_TRUE(vector.intact());
+        }
+      }
+    }
+  }
+}
+
+TEST(Copy, OntoItselfAndOthers) {
+  for (const Stores stores : {Stores::cached, Stores::streaming}) {
+    for (const std::size_t bytes : Sizes{9, 5003}) {
+      Vectors<std::uint8_t> vectors = Vectors<std::uint8_t>::random(2, bytes, 0, bytes), untouched = vectors;
+      copy(Outs{vectors.data(0)}, vectors.data(0), bytes, stores);
+      EXPECT_EQ(0, std::memcmp(vectors.data(0), untouched.data(0), bytes));
+      copy(Outs{vectors.data(0), vectors.data(1)}, vectors.data(0), bytes, stores);
+      EXPECT_EQ(0, std::memcmp(vectors.data(0), untouched.data(0), bytes));
+      EXPECT_EQ(0, std::memcmp(vectors.data(1), untouched.data(0), bytes));
+    }
   }
 }
 

@@ -1,0 +1,45 @@
+// The families of loops that reduction.cpp chooses from. Each is compiled once per instruction set, in a file of its
+// own, and enters the one that this processor has.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "collectives/types.hpp"
+#include "reduction.hpp"
+
+// Instruction sets to do without: one that is all but extinct, and those whose vectors have a size that the compiler
+// does not know, which cannot stand in arrays. Before anything of Highway is included.
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
+
+namespace collectives {
+
+/// What every loop is given; see fold().
+struct Operands {
+  std::span<const Source> sources;
+  std::span<std::byte* const> outs;      ///< to be stored to
+  std::span<std::byte* const> streamed;  ///< to be stored to past the caches; all lie alike to the lines of memory
+  std::size_t count;                     ///< elements
+  double factor;                         ///< of pre_scaled_sum
+  int ranks;                             ///< divisor of average
+};
+
+/// Bytes from which it pays to begin where a line does.
+inline constexpr std::size_t kLongVector = 4096;
+/// Bytes that memory moves at once.
+inline constexpr std::size_t kLine = 64;
+/// Bytes from `data` to where the next line begins.
+inline std::size_t to_next_line(const std::byte* data) noexcept {
+  return -reinterpret_cast<std::uintptr_t>(data) % kLine;
+}
+
+/// sum, average, product and pre_scaled_sum of f32 and f64, and of f16 and bf16.
+void fold_floats(ReduceOp::Kind kind, DataType type, const Operands& all);
+void fold_halves(ReduceOp::Kind kind, DataType type, const Operands& all);
+/// sum, average and product.
+void fold_integers(ReduceOp::Kind kind, DataType type, const Operands& all);
+/// min and max of every type.
+void fold_extremes(ReduceOp::Kind kind, DataType type, const Operands& all);
+
+}  // namespace collectives

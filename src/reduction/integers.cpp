@@ -1,0 +1,132 @@
+// Integers: sums and products wrap, so signed ones are taken without their sign. Averages are exact means, truncated:
+// added in a wider type and divided there.
+#include "reduction/family.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "reduction/integers.cpp"
+#include <hwy/foreach_target.h>
+
+#include "reduction/loops.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace collectives::HWY_NAMESPACE {
+
+/// No processor multiplies bytes.
+struct WidenedBytes {
+  using Stored = std::uint8_t;
+  using Wide = std::uint16_t;
+  template <class D>
+  static HWY_INLINE auto widen(D, hn::Vec<D> stored) {
+    return hn::PromoteTo(hn::Rebind<Wide, D>(), stored);
+  }
+  template <class D, class V>
+  static HWY_INLINE hn::Vec<D> narrow(D d, V value) {
+    return hn::TruncateTo(d, value);
+  }
+};
+
+/// Averages of bytes and 32-bit integers are taken in floating point: as long as `Wide` holds the sums exactly, no
+/// quotient of two integers is rounded up to the next one, and conversion truncates.
+template <class T, class WideType>
+struct Averaged {
+  using Stored = T;
+  using Wide = WideType;
+  template <class D>
+  using Integers = hn::Rebind<std::int32_t, D>;
+  template <class D>
+  static HWY_INLINE auto widen(D, hn::Vec<D> stored) {
+    const Integers<D> di;
+    const hn::Rebind<Wide, D> dw;
+    if constexpr (std::is_same_v<T, std::uint32_t>) {
+      const auto lowered = hn::BitCast(di, hn::Xor(stored, hn::Set(D(), 0x80000000u)));
+      return hn::Add(hn::PromoteTo(dw, lowered), hn::Set(dw, 0x1p31));
+    } else if constexpr (std::is_same_v<T, std::int32_t>) {
+      return hn::PromoteTo(dw, stored);
+    } else if constexpr (std::is_same_v<Wide, double>) {
+      return hn::PromoteTo(dw, hn::PromoteTo(di, stored));
+    } else {
+      return hn::ConvertTo(dw, hn::PromoteTo(di, stored));
+    }
+  }
+  template <class D, class V>
+  static HWY_INLINE hn::Vec<D> narrow(D d, V value) {
+    const Integers<D> di;
+    if constexpr (std::is_same_v<T, std::uint32_t>) {
+      const auto lowered = hn::DemoteTo(di, hn::Sub(hn::Trunc(value), hn::Set(hn::DFromV<V>(), 0x1p31)));
+      return hn::Xor(hn::BitCast(d, lowered), hn::Set(d, 0x80000000u));
+    } else if constexpr (std::is_same_v<T, std::int32_t>) {
+      return hn::DemoteTo(d, value);
+    } else if constexpr (std::is_same_v<Wide, double>) {
+      return hn::DemoteTo(d, hn::DemoteTo(di, value));
+    } else {
+      return hn::DemoteTo(d, hn::ConvertTo(di, value));
+    }
+  }
+};
+
+/// No vector unit divides 128-bit integers, and a processor is quicker with 64.
+template <class T>
+void mean_of_longs(const Operands& all) {
+  __extension__ using Int128 = __int128;
+  const auto ranks = static_cast<T>(all.ranks);
+  const std::span<const Source> sources = all.sources;
+  for (std::size_t i = 0; i < all.count; ++i) {
+    Int128 sum = 0;
+    for (const Source& source : sources) {
+      T value;
+      std::memcpy(&value, source.data + i * sizeof(T), sizeof(T));
+      sum += value;
+    }
+    const T low = static_cast<T>(sum);
+    const T mean = low == sum ? low / ranks : static_cast<T>(sum / ranks);
+    for (const auto& outs : {all.outs, all.streamed}) {
+      for (std::byte* const out : outs) std::memcpy(out + i * sizeof(T), &mean, sizeof(T));
+    }
+  }
+}
+
+template <class T>
+void mean_of_bytes(const Operands& all) {
+  // A float holds the sum of 2^16 bytes, a double that of 2^21 32-bit integers.
+  if (all.ranks <= 1 << 16) return run(Mean<Averaged<T, float>>(all.ranks), all);
+  run(Mean<Averaged<T, double>>(all.ranks), all);
+}
+
+void means(DataType type, const Operands& all) {
+  switch (type) {
+    case DataType::i8: return mean_of_bytes<std::int8_t>(all);
+    case DataType::u8: return mean_of_bytes<std::uint8_t>(all);
+    case DataType::i32: return run(Mean<Averaged<std::int32_t, double>>(all.ranks), all);
+    case DataType::u32: return run(Mean<Averaged<std::uint32_t, double>>(all.ranks), all);
+    case DataType::i64: return mean_of_longs<std::int64_t>(all);
+    case DataType::u64: return mean_of_longs<std::uint64_t>(all);
+    case DataType::f32:
+    case DataType::f64:
+    case DataType::f16:
+    case DataType::bf16: return;
+  }
+}
+
+void integers(ReduceOp::Kind kind, DataType type, const Operands& all) {
+  if (kind == ReduceOp::Kind::average) return means(type, all);
+  const bool sum = kind == ReduceOp::Kind::sum;
+  switch (size_of(type)) {
+    case 1: return sum ? run(Sum<Same<std::uint8_t>>(), all) : run(Product<WidenedBytes>(), all);
+    case 4: return sum ? run(Sum<Same<std::uint32_t>>(), all) : run(Product<Same<std::uint32_t>>(), all);
+    case 8: return sum ? run(Sum<Same<std::uint64_t>>(), all) : run(Product<Same<std::uint64_t>>(), all);
+  }
+}
+
+}  // namespace collectives::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace collectives {
+
+HWY_EXPORT(integers);
+void fold_integers(ReduceOp::Kind kind, DataType type, const Operands& all) {
+  HWY_DYNAMIC_DISPATCH(integers)(kind, type, all);
+}
+
+}  // namespace collectives
+#endif

@@ -1,0 +1,257 @@
+// The loop that all reductions share, over vectors of whatever size the processor has.
+//
+// A Kernel says what happens to the lanes:
+//
+//   Stored                 an element in memory, as a lane
+//   Wide                   what it is while being combined
+//   term(d, stored, raw)   vector of Stored -> vector of Wide; `raw` as in Source
+//   combine(a, b)          in the order of the sources
+//   result(d, value)       vector of Wide -> vector of Stored
+//
+// where the tag d stands for the vector of Stored. The Loop brings the lanes and takes them away: four vectors at a
+// time run through all sources in registers, so that every byte is loaded once and as many loads are under way as
+// memory answers. What does not fill a vector is done by smaller ones, two of which overlap: no lane lies out of
+// bounds, and both are loaded before either is stored, as the result may replace a source.
+//
+// Included once per instruction set by the families, which Highway compiles in turn; hence no include guard of the
+// usual kind. The bits do not depend on the instruction set: nothing is reordered, nothing fused (-ffp-contract=off),
+// and conversions are exact or rounded by one rule.
+#if defined(COLLECTIVES_REDUCTION_LOOPS) == defined(HWY_TARGET_TOGGLE)
+#ifdef COLLECTIVES_REDUCTION_LOOPS
+#undef COLLECTIVES_REDUCTION_LOOPS
+#else
+#define COLLECTIVES_REDUCTION_LOOPS
+#endif
+
+#include <hwy/cache_control.h>
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "reduction/family.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace collectives::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+/// Bytes of a whole vector. Sixteen is the least that loads and stores of Highway take unaligned in any type.
+template <class D>
+inline constexpr std::size_t kBytes = hn::MaxLanes(D()) * sizeof(hn::TFromD<D>);
+
+template <class D>
+HWY_INLINE hn::Vec<D> load(D d, const std::byte* from) {
+  using T = hn::TFromD<D>;
+  if constexpr (kBytes<D> >= 16) {
+    return hn::LoadU(d, reinterpret_cast<const T*>(from));
+  } else {
+    alignas(16) T lanes[hn::MaxLanes(D())];
+    std::memcpy(lanes, from, sizeof(lanes));
+    return hn::Load(d, lanes);
+  }
+}
+
+template <class D>
+HWY_INLINE void store(D d, hn::Vec<D> value, std::byte* to) {
+  using T = hn::TFromD<D>;
+  if constexpr (kBytes<D> >= 16) {
+    hn::StoreU(value, d, reinterpret_cast<T*>(to));
+  } else {
+    alignas(16) T lanes[hn::MaxLanes(D())];
+    hn::Store(value, d, lanes);
+    std::memcpy(to, lanes, sizeof(lanes));
+  }
+}
+
+template <class Kernel>
+class Loop {
+  using Stored = typename Kernel::Stored;
+  using Wide = typename Kernel::Wide;
+  /// As many elements as fill a vector once they are wide.
+  using Elements = hn::Rebind<Stored, hn::ScalableTag<Wide>>;
+  static constexpr std::size_t kLanes = hn::MaxLanes(Elements());
+  static constexpr std::size_t kAtOnce = 4;                     // vectors
+  static constexpr std::size_t kAhead = 1024 / sizeof(Stored);  // elements; saves a tenth in the second-level cache
+
+ public:
+  Loop(const Kernel& kernel, const Operands& all) : kernel_(kernel), all_(all) {}
+
+  HWY_INLINE void run(std::size_t begin, std::size_t end) const {
+    for (; end - begin >= kAtOnce * kLanes; begin += kAtOnce * kLanes) {
+      if (end - begin > kAhead) prefetch(begin + kAhead);
+      vectors<kAtOnce>(Elements(), begin, kLanes);
+    }
+    for (; end - begin >= 2 * kLanes; begin += 2 * kLanes) vectors<2>(Elements(), begin, kLanes);
+    rest(Elements(), begin, end - begin);
+  }
+
+ private:
+  /// Less than two vectors: two that overlap, or two smaller ones.
+  template <class D>
+  HWY_INLINE void rest(D d, std::size_t begin, std::size_t count) const {
+    constexpr std::size_t kHere = hn::MaxLanes(D());
+    if constexpr (kHere == 1) {
+      if (count == 1) vectors<1>(d, begin, 1);
+    } else if (count >= kHere) {
+      vectors<2>(d, begin, count - kHere);
+    } else {
+      rest(hn::Half<D>(), begin, count);
+    }
+  }
+
+  /// kVectors vectors, each `step` elements after the one before.
+  template <std::size_t kVectors, class D>
+  HWY_INLINE void vectors(D d, std::size_t begin, std::size_t step) const {
+    const Source* source = all_.sources.data();
+    const Source* const sources_end = source + all_.sources.size();
+    hn::Vec<hn::Rebind<Wide, D>> value[kVectors];
+    for (std::size_t v = 0; v < kVectors; ++v) value[v] = term(d, *source, begin + v * step);
+    while (++source != sources_end) {
+      for (std::size_t v = 0; v < kVectors; ++v) {
+        value[v] = kernel_.combine(value[v], term(d, *source, begin + v * step));
+      }
+    }
+    hn::Vec<D> result[kVectors];
+    for (std::size_t v = 0; v < kVectors; ++v) result[v] = kernel_.result(d, value[v]);
+    for (std::byte* const out : all_.outs) {
+      for (std::size_t v = 0; v < kVectors; ++v) store(d, result[v], out + (begin + v * step) * sizeof(Stored));
+    }
+    for (std::byte* const out : all_.streamed) {
+      for (std::size_t v = 0; v < kVectors; ++v) {
+        std::byte* const to = out + (begin + v * step) * sizeof(Stored);
+        if constexpr (kVectors == kAtOnce && kBytes<D> >= 16) {
+          hn::Stream(result[v], d, reinterpret_cast<Stored*>(to));
+        } else {
+          store(d, result[v], to);
+        }
+      }
+    }
+  }
+
+  template <class D>
+  HWY_INLINE auto term(D d, const Source& source, std::size_t begin) const {
+    return kernel_.term(d, load(d, source.data + begin * sizeof(Stored)), source.raw);
+  }
+
+  HWY_INLINE void prefetch(std::size_t begin) const {
+    for (const Source& source : all_.sources) {
+      for (std::size_t byte = 0; byte < kAtOnce * kBytes<Elements>; byte += kLine) {
+        hwy::Prefetch(source.data + begin * sizeof(Stored) + byte);
+      }
+    }
+  }
+
+  const Kernel kernel_;
+  const Operands all_;  // a copy that no store can reach stays in registers
+};
+
+/// The elements begin to end of every vector that `all` names.
+template <class Kernel>
+HWY_NOINLINE void run(const Kernel& kernel, const Operands& all, std::size_t begin, std::size_t end) {
+  Loop<Kernel>(kernel, all).run(begin, end);
+}
+
+template <class Kernel>
+void run(const Kernel& kernel, const Operands& all) {
+  constexpr std::size_t kSize = sizeof(typename Kernel::Stored);
+  if (all.count * kSize < kLongVector) return run(kernel, all, 0, all.count);
+  // Long vectors start with a piece that ends where an out has a line: only whole lines are streamed, and what stays in
+  // one line is faster to load and store.
+  const std::size_t lead = to_next_line(all.streamed.empty() ? all.outs[0] : all.streamed[0]) / kSize;
+  run(kernel, all, 0, lead);
+  run(kernel, all, lead, all.count);
+  if (!all.streamed.empty()) hwy::FlushStream();
+}
+
+// Formats: how elements widen and narrow.
+
+template <class T>
+struct Same {
+  using Stored = T;
+  using Wide = T;
+  template <class D>
+  static HWY_INLINE hn::Vec<D> widen(D, hn::Vec<D> stored) {
+    return stored;
+  }
+  template <class D>
+  static HWY_INLINE hn::Vec<D> narrow(D, hn::Vec<D> value) {
+    return value;
+  }
+};
+
+// Kernels over any format.
+
+template <class Format>
+struct Sum {
+  using Stored = typename Format::Stored;
+  using Wide = typename Format::Wide;
+  template <class D>
+  HWY_INLINE auto term(D d, hn::Vec<D> stored, bool) const {
+    return Format::widen(d, stored);
+  }
+  template <class V>
+  HWY_INLINE V combine(V a, V b) const {
+    return hn::Add(a, b);
+  }
+  template <class D, class V>
+  HWY_INLINE hn::Vec<D> result(D d, V value) const {
+    return Format::narrow(d, value);
+  }
+};
+
+template <class Format>
+struct Mean : Sum<Format> {
+  typename Format::Wide ranks;
+  explicit Mean(int count) : ranks(static_cast<typename Format::Wide>(count)) {}
+  template <class D, class V>
+  HWY_INLINE hn::Vec<D> result(D d, V value) const {
+    return Format::narrow(d, hn::Div(value, hn::Set(hn::DFromV<V>(), ranks)));
+  }
+};
+
+template <class Format>
+struct ScaledSum : Sum<Format> {
+  typename Format::Wide factor;
+  explicit ScaledSum(double number) : factor(static_cast<typename Format::Wide>(number)) {}
+  template <class D>
+  HWY_INLINE auto term(D d, hn::Vec<D> stored, bool raw) const {
+    auto value = Format::widen(d, stored);
+    if (raw) value = hn::Mul(value, hn::Set(hn::DFromV<decltype(value)>(), factor));
+    return value;
+  }
+};
+
+template <class Format>
+struct Product : Sum<Format> {
+  template <class V>
+  HWY_INLINE V combine(V a, V b) const {
+    using D = hn::DFromV<V>;
+    if constexpr (sizeof(hn::TFromD<D>) == 8 && hn::MaxLanes(D()) == 1) {
+      return hn::Set(D(), hn::GetLane(a) * hn::GetLane(b));  // Highway multiplies 64-bit integers in pairs
+    } else {
+      return hn::Mul(a, b);
+    }
+  }
+};
+
+/// What the float types have beside min and max.
+template <class Format>
+HWY_INLINE void fold_format(ReduceOp::Kind kind, const Operands& all) {
+  switch (kind) {
+    case ReduceOp::Kind::sum: return run(Sum<Format>(), all);
+    case ReduceOp::Kind::average: return run(Mean<Format>(all.ranks), all);
+    case ReduceOp::Kind::pre_scaled_sum: return run(ScaledSum<Format>(all.factor), all);
+    case ReduceOp::Kind::product: return run(Product<Format>(), all);
+    case ReduceOp::Kind::min:
+    case ReduceOp::Kind::max:
+    case ReduceOp::Kind::user: return;
+  }
+}
+
+}  // namespace collectives::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif
