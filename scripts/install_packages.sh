@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that the project stands on, those that are missing. Needs root or sudo only for that.
+# Installs the Debian packages that the project stands on, those that are missing, and those named as arguments. Needs
+# root or sudo only for that.
 set -eu
 
 packages=(
@@ -11,6 +12,7 @@ packages=(
   libhwy-dev                                      # the benchmark's bound
   libdnnl-dev zlib1g-dev gnuplot-nox              # the MNIST trainer and its plot
   libgtest-dev libbenchmark-dev                   # tests and kernel benchmarks
+  "$@"
 )
 
 missing=()

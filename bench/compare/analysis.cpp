@@ -1,0 +1,230 @@
+#include "analysis.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <set>
+#include <stdexcept>
+
+#include "collectives_bench_statistics.hpp"
+
+namespace collectives::compare {
+
+namespace {
+
+Role role_from(const std::string& name) {
+  if (name == "ours") return Role::ours;
+  if (name == "peer") return Role::peer;
+  if (name == "best-setting") return Role::best_setting;
+  if (name == "bound") return Role::bound;
+  throw std::runtime_error("role \"" + name + "\": known are ours, peer, best-setting, bound");
+}
+
+double median_of(const Rounds& rounds) {
+  std::vector<double> times;
+  for (const auto& [round, time] : rounds) times.push_back(time);
+  return bench::median(times);
+}
+
+/// One note for each `subject`: the first.
+void note_once(std::vector<std::string>& notes, const std::string& subject, const std::string& what) {
+  const std::string start = subject + ": ";
+  if (std::ranges::none_of(notes, [&](const std::string& note) { return note.starts_with(start); })) {
+    notes.push_back(start + what);
+  }
+}
+
+void read_sample(const nlohmann::json& line, Samples& samples) {
+  const auto contender = line.at("contender").get<std::string>();
+  if (!line.contains("collective")) {  // the contender as a whole
+    samples.notes.push_back(contender + ": " + line.at("left_out").get<std::string>());
+    return;
+  }
+  const Cell cell{line.at("ranks").get<int>(), line.at("back_to_back").get<bool>(),
+                  line.at("collective").get<std::string>(), line.at("in_place").get<bool>(),
+                  line.at("bytes").get<std::size_t>()};
+  const std::string subject = contender + ", " + title_of(cell);
+  if (line.contains("left_out")) {
+    note_once(samples.notes, subject, line.at("left_out").get<std::string>());
+    return;
+  }
+  const Role role = role_from(line.at("role").get<std::string>());
+  const auto wrong = line.at("wrong").get<std::size_t>();
+  if (role == Role::ours) samples.wrong_of_ours += wrong;
+  if (wrong != 0) {
+    note_once(samples.notes, subject, fmt::format("wrong result for {} bytes", cell.bytes));
+    return;
+  }
+  Series& series = samples.cells[cell][contender];
+  series.role = role;
+  series.rounds[line.at("round").get<int>()] = line.at("microseconds").get<double>();
+}
+
+/// Medians over the rounds in `drawn` of a peer's time over ours; 0 when they share none.
+double ratio_in(const Rounds& ours, const Rounds& peer, const std::vector<int>& drawn) {
+  std::vector<double> ratios;
+  for (const int round : drawn) {
+    const auto mine = ours.find(round), theirs = peer.find(round);
+    if (mine != ours.end() && theirs != peer.end()) ratios.push_back(theirs->second / mine->second);
+  }
+  return bench::median(ratios);
+}
+
+}  // namespace
+
+std::string title_of(const Cell& cell) {
+  return fmt::format("{} ranks, {}, {}", cell.ranks, cell.collective,
+                     cell.back_to_back ? "back to back"
+                     : cell.in_place   ? "in place"
+                                       : "out of place");
+}
+
+Samples read_samples(std::istream& lines) {
+  Samples samples;
+  std::string line;
+  for (std::size_t number = 1; std::getline(lines, line); ++number) {
+    try {
+      read_sample(nlohmann::json::parse(line), samples);
+    } catch (const std::exception& error) {
+      throw std::runtime_error(fmt::format("line {} is no sample: {}", number, error.what()));
+    }
+  }
+  return samples;
+}
+
+std::optional<Ratio> best_peer_over(const Rounds& ours, const std::map<std::string, Rounds>& peers) {
+  constexpr std::size_t kResamples = 2000;
+  constexpr double kTail = 0.025;
+  std::vector<int> rounds;
+  for (const auto& [round, time] : ours) rounds.push_back(round);
+
+  // The smallest ratio among the peers, and whose it is.
+  const auto best_in = [&](const std::vector<int>& drawn) {
+    std::pair<double, const std::string*> best{0, nullptr};
+    for (const auto& [name, times] : peers) {
+      const double ratio = ratio_in(ours, times, drawn);
+      if (ratio > 0 && (best.second == nullptr || ratio < best.first)) best = {ratio, &name};
+    }
+    return best;
+  };
+
+  const auto [value, peer] = best_in(rounds);
+  if (peer == nullptr) return std::nullopt;
+  std::mt19937_64 random(1);  // NOLINT(cert-msc51-cpp): the same interval every time
+  std::vector<double> ratios;
+  for (std::size_t i = 0; i < kResamples; ++i) {
+    std::vector<int> drawn(rounds.size());
+    for (int& each : drawn) each = rounds[random() % rounds.size()];
+    const auto best = best_in(drawn);
+    if (best.second != nullptr) ratios.push_back(best.first);
+  }
+  return Ratio{*peer, median_of(peers.at(*peer)), value, bench::percentile(ratios, kTail),
+               bench::percentile(ratios, 1 - kTail)};
+}
+
+double bar(const Cell& cell) noexcept {
+  constexpr std::size_t kFrom = 8 << 10, kTo = 16 << 20;
+  return cell.collective == "all_gather" && cell.bytes >= kFrom && cell.bytes <= kTo ? 0.9 : 1;
+}
+
+bool Verdict::slower(double least) const noexcept {
+  return std::ranges::any_of(std::array{&stock, &any}, [&](const std::optional<Ratio>* ratio) {
+    return *ratio && (*ratio)->high < least * bar(cell);
+  });
+}
+
+namespace {
+
+Verdict judge_cell(const Cell& cell, const Rounds& ours, const std::map<std::string, Series>& contenders) {
+  Verdict verdict{cell, median_of(ours), {}, {}, {}};
+  std::map<std::string, Rounds> stock, any;
+  std::optional<double> bound;
+  bool settings = false;
+  for (const auto& [name, series] : contenders) {
+    if (series.role == Role::peer) stock[name] = series.rounds;
+    if (series.role == Role::peer || series.role == Role::best_setting) any[name] = series.rounds;
+    settings = settings || series.role == Role::best_setting;
+    if (series.role == Role::bound)
+      bound = std::min(bound.value_or(median_of(series.rounds)), median_of(series.rounds));
+  }
+  verdict.stock = best_peer_over(ours, stock);
+  if (settings) verdict.any = best_peer_over(ours, any);
+  if (bound) verdict.roofline = *bound / verdict.time;
+  return verdict;
+}
+
+}  // namespace
+
+std::vector<Line> judge(const Samples& samples) {
+  std::set<std::string> names;
+  for (const auto& [cell, contenders] : samples.cells) {
+    for (const auto& [name, series] : contenders) {
+      if (series.role == Role::ours) names.insert(name);
+    }
+  }
+  std::vector<Line> result;
+  for (auto first = samples.cells.begin(); first != samples.cells.end();) {
+    const auto belongs = [&](const Cell& cell) {
+      Cell same = cell;
+      same.bytes = first->first.bytes;
+      return same == first->first;
+    };
+    const auto last =
+        std::find_if_not(first, samples.cells.end(), [&](const auto& each) { return belongs(each.first); });
+    for (const std::string& name : names) {
+      Line line{name, {}, {}};
+      for (auto at = first; at != last; ++at) {
+        const auto& [cell, contenders] = *at;
+        if (const auto ours = contenders.find(name); ours != contenders.end()) {
+          line.verdicts.push_back(judge_cell(cell, ours->second.rounds, contenders));
+        } else {
+          line.missing.push_back(cell.bytes);
+        }
+      }
+      result.push_back(std::move(line));
+    }
+    first = last;
+  }
+  return result;
+}
+
+Summary summarize(const Line& line, std::optional<Ratio> Verdict::*ratio) {
+  Summary summary;
+  std::vector<double> all, large;
+  for (const Verdict& verdict : line.verdicts) {
+    const std::optional<Ratio>& found = verdict.*ratio;
+    if (!found) continue;
+    all.push_back(found->value);
+    if (verdict.cell.bytes >= kLargeBytes) large.push_back(found->value);
+    if (summary.worst == nullptr || found->value < (summary.worst->*ratio)->value) summary.worst = &verdict;
+    if (found->high < bar(verdict.cell)) ++summary.slower;
+  }
+  summary.all = bench::geometric_mean(all);
+  summary.large = bench::geometric_mean(large);
+  return summary;
+}
+
+std::optional<double> worst_roofline(const Line& line, std::size_t bytes) {
+  std::optional<double> worst;
+  for (const Verdict& verdict : line.verdicts) {
+    if (verdict.cell.bytes < bytes || !verdict.roofline) continue;
+    worst = std::min(worst.value_or(*verdict.roofline), *verdict.roofline);
+  }
+  return worst;
+}
+
+std::size_t failures(const std::vector<Line>& lines, double least) {
+  std::size_t count = 0;
+  for (const Line& line : lines) {
+    count += line.missing.size();
+    count += static_cast<std::size_t>(
+        std::ranges::count_if(line.verdicts, [&](const Verdict& verdict) { return verdict.slower(least); }));
+  }
+  return count;
+}
+
+}  // namespace collectives::compare

@@ -1,0 +1,256 @@
+// The harness that times every contender: its barrier, its checks, its patience; and the programs that stand on it.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "harness.hpp"
+#include "support/programs.hpp"
+
+namespace collectives::compare {
+namespace {
+
+using testing::run_command;
+
+/// A folder with an empty file to meet in, gone at the end.
+class Folder {
+ public:
+  Folder() {
+    std::string name = ::testing::TempDir() + "compare_XXXXXX";
+    path_ = ::mkdtemp(name.data());
+    std::ofstream(path_ / "meeting").flush();
+  }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  std::string meeting() const { return path_ / "meeting"; }
+  std::string output() const { return path_ / "samples"; }
+
+  std::vector<nlohmann::json> samples() const {
+    std::vector<nlohmann::json> result;
+    std::ifstream file(output());
+    for (std::string line; std::getline(file, line);) result.push_back(nlohmann::json::parse(line));
+    return result;
+  }
+
+ private:
+  std::filesystem::path path_;
+};
+
+/// Calls rank_main(meeting) in one thread per rank.
+template <class F>
+void on_threads(int ranks, F&& rank_main) {
+  const Folder folder;
+  std::vector<std::jthread> threads;
+  for (int rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      Meeting meeting(folder.meeting(), rank, ranks, true);
+      rank_main(meeting);
+    });
+  }
+}
+
+TEST(Meeting, NobodyPassesABarrierBeforeAllHaveCome) {
+  constexpr int kRanks = 4, kRounds = 200;
+  std::atomic<int> arrivals = 0, early = 0;
+  on_threads(kRanks, [&](Meeting& meeting) {
+    for (int round = 1; round <= kRounds; ++round) {
+      ++arrivals;
+      meeting.barrier();
+      if (arrivals < round * kRanks) ++early;
+    }
+  });
+  EXPECT_EQ(early, 0);
+  EXPECT_EQ(arrivals, kRanks * kRounds);
+}
+
+TEST(Meeting, EveryRankReadsEveryWord) {
+  std::atomic<int> wrong = 0;
+  on_threads(3, [&](Meeting& meeting) {
+    for (std::uint64_t round = 0; round < 50; ++round) {
+      const auto words = meeting.exchange(10 * round + static_cast<std::uint64_t>(meeting.rank()));
+      if (words != std::vector<std::uint64_t>{10 * round, 10 * round + 1, 10 * round + 2}) ++wrong;
+    }
+  });
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST(Meeting, WhoWaitsLongLetsItsLibraryMakeProgress) {
+  std::atomic<bool> progressed = false;
+  on_threads(2, [&](Meeting& meeting) {
+    if (meeting.rank() == 0) {
+      meeting.while_waiting([&] { progressed = true; });
+    } else {
+      while (!progressed) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    meeting.barrier();
+  });
+  EXPECT_TRUE(progressed);
+}
+
+/// A library for one rank, where every collective is a copy.
+class Alone : public Contender {
+ public:
+  void all_reduce(const float* in, float* out, std::size_t count) override { copy(in, out, count); }
+  const float* reduce_scatter(const float* in, float* out, std::size_t part) override {
+    copy(in, out, part);
+    return out;
+  }
+  void all_gather(const float* in, float* out, std::size_t part) override { copy(in, out, part); }
+  void broadcast(float* data, std::size_t /*count*/) override { addresses.push_back(data); }
+
+  std::vector<const float*> addresses;  ///< of the results
+
+ private:
+  void copy(const float* in, float* out, std::size_t count) {
+    addresses.push_back(out);
+    if (in != out) std::copy_n(in, count, out);
+  }
+};
+
+/// Returns the exit status of run_contender for a world of one rank.
+int run_alone(const Folder& folder, const std::vector<std::string>& more, const ContenderFactory& make) {
+  ::setenv("RANK", "0", 1);
+  ::setenv("WORLD_SIZE", "1", 1);
+  std::vector<std::string> arguments{
+      "contender", "--meeting", folder.meeting(), "--output", folder.output(), "--contender", "alone",
+      "--role",    "peer",      "--round",        "3",        "--factor",      "64",          "--seconds-per-cell",
+      "0.001"};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  std::vector<char*> pointers;
+  for (std::string& argument : arguments) pointers.push_back(argument.data());
+  return run_contender(static_cast<int>(pointers.size()), pointers.data(), make);
+}
+
+ContenderFactory alone() {
+  return [](Meeting&, const std::string&) { return std::make_unique<Alone>(); };
+}
+
+TEST(Harness, OneLineForEachCell) {
+  const Folder folder;
+  ASSERT_EQ(run_alone(folder, {"--max-bytes", "8K", "--in-place", "both", "--back-to-back", "8"}, alone()), 0);
+  const auto samples = folder.samples();
+  ASSERT_EQ(samples.size(), 3U * 7 + 1);  // 8 B, 512 B, 8 KiB; broadcast has one place only; and back to back
+  for (const auto& sample : samples) {
+    EXPECT_EQ(sample.at("wrong"), 0) << sample;
+    EXPECT_GT(sample.at("microseconds"), 0) << sample;
+    EXPECT_GE(sample.at("calls"), 5) << sample;
+    EXPECT_EQ(sample.at("round"), 3) << sample;
+  }
+  EXPECT_EQ(samples.back().at("back_to_back"), true);
+}
+
+TEST(Harness, AWrongResultIsCounted) {
+  struct Forgetful final : Alone {
+    void all_reduce(const float*, float*, std::size_t) override {}
+  };
+  const Folder folder;
+  ASSERT_EQ(run_alone(folder, {"--max-bytes", "512", "--collectives", "all_reduce"},
+                      [](Meeting&, const std::string&) { return std::make_unique<Forgetful>(); }),
+            0);
+  ASSERT_EQ(folder.samples().size(), 2U);
+  EXPECT_EQ(folder.samples()[0].at("wrong"), 2);
+  EXPECT_EQ(folder.samples()[1].at("wrong"), 128);
+}
+
+TEST(Harness, WhatTakesTooLongIsLeftOutAndSoIsWhatIsLarger) {
+  struct Slow final : Alone {
+    void all_reduce(const float* in, float* out, std::size_t count) override {
+      if (count > 2) std::this_thread::sleep_for(std::chrono::milliseconds(3));
+      Alone::all_reduce(in, out, count);
+    }
+  };
+  const Folder folder;
+  ASSERT_EQ(run_alone(folder, {"--max-bytes", "8K", "--collectives", "all_reduce", "--patience", "0.01"},
+                      [](Meeting&, const std::string&) { return std::make_unique<Slow>(); }),
+            0);
+  const auto samples = folder.samples();
+  ASSERT_EQ(samples.size(), 2U);
+  EXPECT_TRUE(samples[0].contains("microseconds"));
+  EXPECT_TRUE(samples[1].at("left_out").get<std::string>().starts_with("from 512 bytes up"));
+}
+
+TEST(Harness, WhatIsNotOfferedIsNotTimed) {
+  struct OnlyBroadcast final : Alone {
+    bool offers(Operation operation, bool) const override { return operation == Operation::broadcast; }
+  };
+  const Folder folder;
+  ASSERT_EQ(run_alone(folder, {"--max-bytes", "8"},
+                      [](Meeting&, const std::string&) { return std::make_unique<OnlyBroadcast>(); }),
+            0);
+  ASSERT_EQ(folder.samples().size(), 1U);
+  EXPECT_EQ(folder.samples()[0].at("collective"), "broadcast");
+}
+
+TEST(Harness, RotationTakesBuffersInTurn) {
+  struct Watched final : Alone {
+    explicit Watched(std::vector<const float*>& seen) : seen_(seen) {}
+    ~Watched() override { seen_ = addresses; }
+    std::vector<const float*>& seen_;
+  };
+  std::vector<const float*> seen;
+  const auto make = [&](Meeting&, const std::string&) { return std::make_unique<Watched>(seen); };
+  const Folder folder;
+  const std::vector<std::string> arguments{"--min-bytes", "4K", "--max-bytes", "4K", "--collectives", "all_reduce"};
+  ASSERT_EQ(run_alone(folder, arguments, make), 0);
+  EXPECT_EQ(std::set(seen.begin(), seen.end()).size(), 1U);
+  auto rotated = arguments;
+  rotated.insert(rotated.end(), {"--rotate", "32K"});
+  ASSERT_EQ(run_alone(folder, rotated, make), 0);
+  EXPECT_EQ(std::set(seen.begin(), seen.end()).size(), 8U);
+}
+
+TEST(Harness, BadArgumentsAreAnsweredInOneLine) {
+  const Folder folder;
+  for (const auto& [arguments, answer] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{"--collectives", "all_to_all"}, "known are all_reduce"},
+           {{"--min-bytes", "lots"}, "not a number of bytes"},
+           {{"--min-bytes", "8K", "--max-bytes", "8"}, "no sizes"},
+           {{"--in-place", "maybe"}, "maybe"}}) {
+    ::testing::internal::CaptureStderr();
+    EXPECT_EQ(run_alone(folder, arguments, alone()), 2);
+    EXPECT_NE(::testing::internal::GetCapturedStderr().find(answer), std::string::npos);
+  }
+}
+
+/// Runs a contender's program under collectives_run, over all collectives.
+void expect_right_results(const std::string& program, const std::string& variant, const std::string& ranks) {
+  const Folder folder;
+  const auto outcome =
+      run_command(std::string(COLLECTIVES_RUN) + " -n " + ranks + " " + program + " --variant " + variant +
+                  " --crowded --meeting " + folder.meeting() + " --output " + folder.output() +
+                  " --contender smoke --role ours --max-bytes 128K --factor 128 --in-place both --back-to-back 8" +
+                  " --seconds-per-cell 0.0001 --patience 60 --rotate 1M");
+  ASSERT_EQ(outcome.status, 0) << outcome.out;
+  const auto samples = folder.samples();
+  EXPECT_EQ(samples.size(), 3U * 7 + 1);  // 8 B, 1 KiB, 128 KiB
+  for (const auto& sample : samples) EXPECT_EQ(sample.at("wrong"), 0) << sample;
+}
+
+TEST(OurContender, HasRightResults) {
+  expect_right_results(COMPARE_COLLECTIVES, "ordinary", "2");
+  expect_right_results(COMPARE_COLLECTIVES, "ordinary", "3");
+}
+
+#ifdef COMPARE_ROOFLINE
+TEST(Roofline, HasRightResults) {
+  for (const std::string stores : {"plain", "stream"}) {
+    expect_right_results(COMPARE_ROOFLINE, stores, "2");
+    expect_right_results(COMPARE_ROOFLINE, stores, "3");
+  }
+}
+#endif
+
+}  // namespace
+}  // namespace collectives::compare

@@ -1,0 +1,121 @@
+// The report program on samples recorded in seven rounds on a machine with two cores, as scripts/compare.sh runs it.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "support/programs.hpp"
+
+namespace collectives::compare {
+namespace {
+
+using testing::Outcome;
+using testing::run_command;
+
+constexpr int kRefused = 2 << 8;  // as pclose() gives exit status 2
+constexpr int kFailed = 1 << 8;
+
+class Report : public ::testing::Test {
+ protected:
+  Report() {
+    std::string name = ::testing::TempDir() + "compare_report_XXXXXX";
+    folder_ = ::mkdtemp(name.data());
+    std::ofstream(folder_ / "header.txt") << "a machine\na command\n";
+  }
+  ~Report() override { std::filesystem::remove_all(folder_); }
+
+  Outcome report(const std::string& samples, const std::string& more = "") const {
+    return run_command(std::string(COMPARE_REPORT) + " --samples " + samples + " --header " +
+                       (folder_ / "header.txt").string() + " --output " + (folder_ / "out").string() + " " + more);
+  }
+
+  std::string contents(const std::string& name) const {
+    std::ifstream file(folder_ / "out" / name);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+  /// The recorded samples, without the lines in which `drop` occurs.
+  std::string recorded_without(const std::string& drop) const {
+    const std::string path = folder_ / "samples";
+    std::ifstream from(COMPARE_SAMPLES);
+    std::ofstream to(path);
+    for (std::string line; std::getline(from, line);) {
+      if (line.find(drop) == std::string::npos) to << line << '\n';
+    }
+    return path;
+  }
+
+  std::filesystem::path folder_;
+};
+
+TEST_F(Report, SaysWhatWasMeasuredWhereAndHowItCompares) {
+  const Outcome outcome = report(COMPARE_SAMPLES);
+  EXPECT_EQ(outcome.status, 0) << outcome.out;
+  const std::string text = contents("table.txt");
+  EXPECT_EQ(outcome.out, text);
+  EXPECT_TRUE(text.starts_with("# a machine\n# a command\n")) << text;
+  for (const std::string expected :
+       {"Summary: best peer as it comes / ours", "Summary: best setting of any peer / ours",
+        "2 ranks, all_reduce, out of place: collectives-ordinary",
+        "2 ranks, all_reduce, back to back: collectives-ordinary", "2 MiB", "openmpi", "best setting"}) {
+    EXPECT_NE(text.find(expected), std::string::npos) << expected;
+  }
+  EXPECT_NE(contents("table.md").find("| bytes | ours (us) |"), std::string::npos);
+}
+
+TEST_F(Report, IsTheSameEveryTime) { EXPECT_EQ(report(COMPARE_SAMPLES).out, report(COMPARE_SAMPLES).out); }
+
+TEST_F(Report, DrawsAPlotThatGnuplotTakes) {
+  ASSERT_EQ(report(COMPARE_SAMPLES).status, 0);
+  const std::string program = contents("plot_2_ranks.gnuplot");
+  EXPECT_NE(program.find("plot_2_ranks.svg"), std::string::npos);
+  if (run_command("command -v gnuplot").status != 0) GTEST_SKIP() << "gnuplot is not installed";
+  const Outcome drawn = run_command("gnuplot " + (folder_ / "out" / "plot_2_ranks.gnuplot").string());
+  EXPECT_EQ(drawn.status, 0) << drawn.out;
+  EXPECT_NE(contents("plot_2_ranks.svg").find("</svg>"), std::string::npos);
+}
+
+TEST_F(Report, FailsWhenACellIsSlower) {
+  EXPECT_EQ(report(COMPARE_SAMPLES, "--fail-below 0.01").status, 0);
+  EXPECT_EQ(report(COMPARE_SAMPLES, "--fail-below 1000").status, kFailed);
+  EXPECT_EQ(report(COMPARE_SAMPLES).status, 0);  // it was not asked to
+}
+
+TEST_F(Report, SaysWhereOursIsMissing) {
+  std::string samples = recorded_without("nothing of this kind");
+  std::ofstream(samples, std::ios::app)
+      << R"({"contender":"openmpi","role":"peer","ranks":2,"round":1,"collective":"all_reduce","bytes":4096,)"
+      << R"("in_place":false,"back_to_back":false,"microseconds":1,"calls":5,"wrong":0})" << '\n';
+  EXPECT_EQ(report(samples).status, 0);
+  EXPECT_NE(contents("table.txt").find("missing"), std::string::npos);
+}
+
+TEST_F(Report, FailsWhenOursIsWrong) {
+  std::string samples = recorded_without("nothing of this kind");
+  std::ofstream(samples, std::ios::app)
+      << R"({"contender":"collectives-ordinary","role":"ours","ranks":2,"round":1,"collective":"all_reduce",)"
+      << R"("bytes":8,"in_place":false,"back_to_back":false,"microseconds":1,"calls":5,"wrong":7})" << '\n';
+  const Outcome outcome = report(samples);
+  EXPECT_EQ(outcome.status, kFailed);
+  EXPECT_NE(outcome.out.find("WRONG: 7 elements"), std::string::npos) << outcome.out;
+}
+
+TEST_F(Report, RefusesToJudgeFewerThanSevenRounds) {
+  const Outcome outcome = report(recorded_without(R"("round":7)"), "--fail-below 1");
+  EXPECT_EQ(outcome.status, kRefused);
+  EXPECT_NE(outcome.out.find("6 rounds: --fail-below needs at least 7"), std::string::npos) << outcome.out;
+}
+
+TEST_F(Report, NothingToReadOrNothingOfOurs) {
+  EXPECT_EQ(report("/nowhere").status, kRefused);
+  const Outcome outcome = report(recorded_without("collectives-ordinary"));
+  EXPECT_EQ(outcome.status, kRefused);
+  EXPECT_NE(outcome.out.find("no times of ours"), std::string::npos) << outcome.out;
+  EXPECT_EQ(report(COMPARE_SAMPLES, "--color").status, kRefused);
+}
+
+}  // namespace
+}  // namespace collectives::compare
