@@ -91,18 +91,6 @@ void copy(std::span<std::byte* const> outs, const std::byte* in, std::size_t byt
   fold_by_family(ReduceOp::Kind::sum, DataType::u8, all);
 }
 
-void fold(const ReduceOp& op, DataType type, std::span<const Source> sources, std::span<std::byte* const> outs,
-          std::size_t count, int finish_ranks) {
-  if (outs.empty()) return;
-  fold(op, type, sources, outs[0], count, finish_ranks);
-  for (std::byte* out : outs.subspan(1)) std::memcpy(out, outs[0], count * size_of(type));
-}
-
-void copy(std::span<std::byte* const> outs, const std::byte* in, std::size_t bytes) {
-  for (std::byte* out : outs)
-    if (out != in) std::memcpy(out, in, bytes);
-}
-
 bool needs_direct(const ReduceOp& op, DataType type, bool deterministic) noexcept {
   switch (op.kind()) {
     case ReduceOp::Kind::min:

@@ -40,11 +40,9 @@ inline void fold(const ReduceOp& op, DataType type, std::span<const Source> sour
 
 /// Copies `in` to every out: one load, many stores. `in` may be exactly one of `outs`, no other overlap.
 void copy(std::span<std::byte* const> outs, const std::byte* in, std::size_t bytes, Stores stores);
-
-/// The same, to every one of `outs` at once.
-void fold(const ReduceOp& op, DataType type, std::span<const Source> sources, std::span<std::byte* const> outs,
-          std::size_t count, int finish_ranks);
-void copy(std::span<std::byte* const> outs, const std::byte* in, std::size_t bytes);
+inline void copy(std::byte* out, const std::byte* in, std::size_t bytes, Stores stores) {
+  copy(std::span<std::byte* const>(&out, 1), in, bytes, stores);
+}
 
 /// Whether partial results would lose what the final result promises, so that all contributions must meet unsummed at
 /// one owner (direct exchange): 16-bit floats but for min and max, integer averages, user ops that do not commute, and

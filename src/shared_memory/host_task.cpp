@@ -81,6 +81,11 @@ void describe(const Step& step, std::size_t element_bytes, int ranks, bool crowd
     task.longest = std::max(task.longest, slice.count);
   }
   task.protocol = choose(task, crowded, tuning);
+  // Results that the caches would lose before anyone reads them need not go there: inputs and outputs of all ranks.
+  const auto p = static_cast<std::size_t>(ranks);
+  const std::size_t inputs = task.combines() ? p : 1, outputs = task.everyone_wants_all() ? p : 1;
+  task.stores = task.total * task.element >= tuning.streaming_bytes / (inputs + outputs) ? Stores::streaming
+                                                                                         : Stores::cached;
 }
 
 }  // namespace collectives

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "collectives/plan.hpp"
+#include "reduction.hpp"
 #include "step.hpp"
 
 namespace collectives {
@@ -38,6 +39,7 @@ struct HostTask {
   std::size_t longest = 0;    ///< elements of the longest
   bool adjacent = true;       ///< each slice begins where the one before it ends
   HostProtocol protocol = HostProtocol::lines;
+  Stores stores = Stores::cached;  ///< of results
 
   bool combines() const { return kind == Step::Kind::host_all_reduce || kind == Step::Kind::host_reduce_scatter; }
   bool everyone_wants_all() const { return kind == Step::Kind::host_all_reduce || kind == Step::Kind::host_all_gather; }

@@ -135,12 +135,19 @@ bool Staged::combine(std::uint64_t chunk) {
   for (int local = 0; local < ranks_; ++local)
     sources_[static_cast<std::size_t>(local)] = {local == self_ ? own : payload(local, chunk) + place(self_),
                                                  with_->raw};
-  std::byte* result = element_at(with_->keep, range.first, task_->element);
-  fold(with_->op, with_->type, sources_, result, range.count, with_->finish_ranks);
-  if (collects_) {
-    show(payload(self_, chunk) + place(self_), result, range.count * task_->element);
+  std::byte* const result = element_at(with_->keep, range.first, task_->element);
+  if (!collects_) {
+    fold(with_->op, with_->type, sources_, result, range.count, with_->finish_ranks, task_->stores);
+  } else {
+    // What the others are about to read stays in the cache.
+    std::byte* const shown = payload(self_, chunk) + place(self_);
+    const bool past_the_cache = task_->stores == Stores::streaming;
+    std::byte* const outs[] = {shown, result};
+    fold(with_->op, with_->type, sources_, std::span(outs, past_the_cache ? 1 : 2), range.count, with_->finish_ranks);
+    bytes_shown_ += range.count * task_->element;
     arena_.chunk_header(self_, base_ + chunk)
         .combined.value.store(renumbered(with_->tag, base_ + chunk + 1), std::memory_order_release);
+    if (past_the_cache) copy(result, shown, range.count * task_->element, task_->stores);
   }
   return true;
 }
@@ -155,7 +162,7 @@ bool Staged::collect(std::uint64_t chunk) {
       sources_[static_cast<std::size_t>(local)] = {
           local == self_ ? element_at(with_->own, range.first, task_->element) : payload(local, chunk), with_->raw};
     fold(with_->op, with_->type, sources_, element_at(with_->keep, range.first, task_->element), range.count,
-         with_->finish_ranks);
+         with_->finish_ranks, task_->stores);
     return true;
   }
   for (int local = 0; local < ranks_; ++local)
@@ -167,9 +174,9 @@ bool Staged::collect(std::uint64_t chunk) {
     if (range.count == 0) continue;
     std::byte* to = element_at(with_->keep, range.first, task_->element);
     if (local != self_)
-      std::memcpy(to, payload(local, chunk) + place(local), range.count * task_->element);
+      copy(to, payload(local, chunk) + place(local), range.count * task_->element, task_->stores);
     else if (const std::byte* own = element_at(with_->own, range.first, task_->element); !owners_ && to != own)
-      std::memcpy(to, own, range.count * task_->element);
+      copy(to, own, range.count * task_->element, task_->stores);
   }
   return true;
 }

@@ -198,9 +198,9 @@ bool ZeroCopy::perform(int share, Range range) {
   bytes_shown_ += bytes * (destinations - (is_destination(self_, share) ? 1 : 0));
   if (task_->combines())
     fold(with_->op, with_->type, {sources_.data(), sources}, {destinations_.data(), destinations}, range.count,
-         with_->finish_ranks);
+         with_->finish_ranks, task_->stores);
   else
-    copy({destinations_.data(), destinations}, sources_[0].data, bytes);
+    copy({destinations_.data(), destinations}, sources_[0].data, bytes, task_->stores);
   return true;
 }
 
