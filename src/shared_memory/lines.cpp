@@ -16,6 +16,39 @@ std::atomic_ref<std::uint64_t> word(std::byte* line, std::size_t index) {
   return std::atomic_ref<std::uint64_t>(reinterpret_cast<std::uint64_t*>(line)[index]);
 }
 
+/// `bytes` bytes of payload, all that a line holds if there are more. Whole words but for the last.
+void write_line(std::byte* line, const std::byte* from, std::size_t bytes) {
+  const auto whole = [&](std::size_t w) {
+    std::uint64_t value;
+    std::memcpy(&value, from + w * sizeof value, sizeof value);
+    word(line, w).store(value, std::memory_order_relaxed);
+  };
+  if (bytes >= kLinePayload) {
+    for (std::size_t w = 0; w < kWords; ++w) whole(w);
+    return;
+  }
+  std::size_t w = 0;
+  for (; w < bytes / sizeof(std::uint64_t); ++w) whole(w);
+  if (const std::size_t rest = bytes % sizeof(std::uint64_t); rest > 0) {
+    std::uint64_t value = 0;
+    std::memcpy(&value, from + w * sizeof value, rest);
+    word(line, w).store(value, std::memory_order_relaxed);
+  }
+}
+
+/// The same words back; `to` has room for a whole payload.
+void read_line(std::byte* to, std::byte* line, std::size_t bytes) {
+  const auto whole = [&](std::size_t w) {
+    const std::uint64_t value = word(line, w).load(std::memory_order_relaxed);
+    std::memcpy(to + w * sizeof value, &value, sizeof value);
+  };
+  if (bytes >= kLinePayload) {
+    for (std::size_t w = 0; w < kWords; ++w) whole(w);
+    return;
+  }
+  for (std::size_t w = 0; w * sizeof(std::uint64_t) < bytes; ++w) whole(w);
+}
+
 }  // namespace
 
 Lines::Lines(const Arena& arena)
@@ -85,12 +118,7 @@ void Lines::write(Span span) {
   for (std::size_t l = span.begin / kLinePayload, end = lines_for(span.end); l < end; ++l) {
     std::byte* const line = lines + l * kLineBytes;
     const std::size_t at = l * kLinePayload, here = std::min(kLinePayload, bytes - at);
-    std::uint64_t words[kWords] = {};
-    if (here == kLinePayload)
-      std::memcpy(words, own_ + at, kLinePayload);
-    else
-      std::memcpy(words, own_ + at, here);
-    for (std::size_t w = 0; w < kWords; ++w) word(line, w).store(words[w], std::memory_order_relaxed);
+    write_line(line, own_ + at, here);
     word(line, kWords).store(tag_, std::memory_order_release);
   }
   bytes_shown_ += span.end - span.begin;
@@ -106,9 +134,7 @@ bool Lines::read(int local) {
   for (; line_ < end; ++line_) {
     std::byte* const line = from + line_ * kLineBytes;
     if (!has_come(word(line, kWords).load(std::memory_order_acquire), tag_, local)) return false;
-    std::uint64_t words[kWords];
-    for (std::size_t w = 0; w < kWords; ++w) words[w] = word(line, w).load(std::memory_order_relaxed);
-    std::memcpy(to + line_ * kLinePayload, words, kLinePayload);
+    read_line(to + line_ * kLinePayload, line, span.end - line_ * kLinePayload);
   }
   line_ = 0;
   return true;
