@@ -156,17 +156,19 @@ else
 fi
 
 ucx=(--mca pml ucx --mca pml_ucx_tls any --mca pml_ucx_devices any)
-# forced ALL_REDUCE REDUCE_SCATTER ALL_GATHER BROADCAST SEGMENT_BYTES: numbers of Open MPI's algorithms, in $settings.
+# forced ALL_REDUCE REDUCE_SCATTER ALL_GATHER BROADCAST: sets $settings to Open MPI's algorithms of these numbers. Those
+# that won at some size on some machine: all-reduce 3 recursive doubling, 4 ring, 5 segmented ring, 6 Rabenseifner;
+# reduce-scatter 2 recursive doubling, 3 recursive halving, 4 butterfly; all-gather 3 recursive doubling, 4 ring, 6 for two
+# ranks only; broadcast 1 linear, 2 chain, 3 pipeline, 6 binomial.
 forced() {
-  settings=(--mca coll_tuned_use_dynamic_rules 1 --mca coll_tuned_allreduce_algorithm "$1"
+  settings=(--mca coll_tuned_use_dynamic_rules 1
+    --mca coll_tuned_allreduce_algorithm "$1" --mca coll_tuned_allreduce_algorithm_segmentsize 65536
     --mca coll_tuned_reduce_scatter_block_algorithm "$2" --mca coll_tuned_allgather_algorithm "$3"
-    --mca coll_tuned_bcast_algorithm "$4" --mca coll_tuned_bcast_algorithm_segmentsize "$5")
+    --mca coll_tuned_bcast_algorithm "$4" --mca coll_tuned_bcast_algorithm_segmentsize 1048576)
 }
-if $best_settings && [[ " ${contenders[*]} " == *" openmpi "* ]]; then
-  contenders+=(openmpi-sm)
-fi
-if $best_settings && [[ " ${contenders[*]} " == *" openmpi-ucx "* ]]; then
-  contenders+=(openmpi-ucx-a openmpi-ucx-b openmpi-ucx-c)
+if $best_settings; then
+  if [[ " ${contenders[*]} " == *" openmpi "* ]]; then contenders+=(openmpi-sm openmpi-forced); fi
+  if [[ " ${contenders[*]} " == *" openmpi-ucx "* ]]; then contenders+=(openmpi-ucx-forced-{1,2,3}); fi
 fi
 
 # Root in a container, and more ranks than cores, which mpirun refuses unless told.
@@ -193,9 +195,10 @@ launch() {
     gloo-*) program=compare_gloo bind=(--bind-to none) variant=(--variant "${1#gloo-}") ;;
     roofline-*) role=bound program=compare_roofline variant=(--variant "${1#roofline-}") ;;
     openmpi-sm) role=best-setting settings=(--mca coll_sm_priority 100) ;;
-    openmpi-ucx-a) role=best-setting && forced 3 2 3 6 0 && settings+=("${ucx[@]}") ;;
-    openmpi-ucx-b) role=best-setting && forced 4 3 4 3 131072 && settings+=("${ucx[@]}") ;;
-    openmpi-ucx-c) role=best-setting && forced 6 4 2 2 131072 && settings+=("${ucx[@]}") ;;
+    openmpi-forced) role=best-setting && forced 5 3 4 3 ;;
+    openmpi-ucx-forced-1) role=best-setting && forced 3 3 4 6 && settings+=("${ucx[@]}") ;;
+    openmpi-ucx-forced-2) role=best-setting && forced 4 4 $((count == 2 ? 6 : 3)) 2 && settings+=("${ucx[@]}") ;;
+    openmpi-ucx-forced-3) role=best-setting && forced 6 2 3 1 && settings+=("${ucx[@]}") ;;
   esac
   launch=(mpirun.openmpi -np "$count" "${bind[@]}" "${settings[@]}" "$programs/$program" "${variant[@]}")
 }

@@ -81,7 +81,7 @@ Mapping::~Mapping() {
 }
 
 Meeting::Meeting(const std::string& path, int rank, int ranks, bool crowded)
-    : rank_(rank), ranks_(ranks), crowded_(crowded) {
+    : path_(path), rank_(rank), ranks_(ranks), crowded_(crowded) {
   const std::size_t bytes = sizeof(Slot) * kMostRanks + sizeof(double) * kMostTimes * static_cast<std::size_t>(ranks);
   const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (file < 0) fail(path);

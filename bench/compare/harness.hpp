@@ -54,6 +54,7 @@ class Meeting {
 
   int rank() const noexcept { return rank_; }
   int ranks() const noexcept { return ranks_; }
+  const std::string& path() const noexcept { return path_; }
 
   /// Called now and then by a rank that has waited in a barrier for a millisecond: a library that makes progress only
   /// inside its calls may owe the others something.
@@ -76,6 +77,7 @@ class Meeting {
   void wait_for(int rank);
   Slot* slots() const noexcept { return reinterpret_cast<Slot*>(file_.data()); }
 
+  std::string path_;
   Mapping file_;
   int rank_, ranks_;
   bool crowded_;

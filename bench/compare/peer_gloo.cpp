@@ -12,7 +12,6 @@
 #include <gloo/transport/tcp/device.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <map>
 
@@ -26,9 +25,8 @@ using Algorithm = gloo::AllreduceOptions::Algorithm;
 class Gloo final : public Contender {
  public:
   Gloo(Meeting& meeting, Algorithm algorithm) : meeting_(meeting), algorithm_(algorithm) {
-    // Ranks find each other through files in a folder that rank 0 makes and, once all are connected, removes.
-    const std::string folder =
-        "/tmp/compare_gloo_" + std::to_string(meeting.exchange(static_cast<std::uint64_t>(::getpid())).front());
+    // Ranks find each other through files in a folder beside the meeting.
+    const std::string folder = meeting.path() + ".gloo";
     if (meeting.rank() == 0) std::filesystem::create_directory(folder);
     meeting.barrier();
     gloo::transport::tcp::attr attributes;
@@ -91,7 +89,7 @@ class Gloo final : public Contender {
 
   std::size_t ranks() const { return static_cast<std::size_t>(meeting_.ranks()); }
 
-  /// The object for this address; made in the first, untimed call of a cell. Of a cell's end all are dropped.
+  /// The object for this address; made in an untimed call unless buffers rotate. Those of another size are dropped.
   ReduceScatter& halving_doubling(float* data, std::size_t part) {
     if (!reduce_scatters_.empty() && part != part_) reduce_scatters_.clear();
     part_ = part;
