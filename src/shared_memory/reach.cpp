@@ -40,10 +40,11 @@ std::byte* Reach::pointer(int local, const RemoteBuffer& buffer, std::size_t byt
 
 void Reach::need_kernel(int local) const {
   if (!kernel_)
-    throw Error(Errc::system,
-                fmt::format("shared memory: a buffer of local rank {} can neither be mapped nor be copied by the kernel "
-                            "(process_vm_readv is not permitted)",
-                            local));
+    throw Error(
+        Errc::system,
+        fmt::format("shared memory: a buffer of local rank {} can neither be mapped nor be copied by the kernel "
+                    "(process_vm_readv is not permitted)",
+                    local));
 }
 
 bool Reach::read(int local, std::byte* to, std::uint64_t from, std::size_t bytes) const {
@@ -69,6 +70,13 @@ bool Reach::kernel_allows(const Arena& arena) {
       return false;
   }
   return true;
+}
+
+bool Reach::kernel_permits(int process) noexcept {
+  // Nobody has anything at address 0; that is found out after permission has been asked.
+  char byte = 0;
+  const iovec here{&byte, 1}, there{nullptr, 1};
+  return ::process_vm_readv(process, &here, 1, &there, 1, 0) == -1 && errno == EFAULT;
 }
 
 }  // namespace collectives
