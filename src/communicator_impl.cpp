@@ -151,6 +151,12 @@ std::shared_ptr<const PlannedCall> Communicator::Impl::plan_of(Collective collec
   return plan(call, options);
 }
 
+void Communicator::Impl::retune(const Tuning& tuning) {
+  meeting.tuning = tuning;
+  plans_.clear();
+  last_ = nullptr;
+}
+
 std::uint64_t Communicator::Impl::bytes_sent() {
   const auto lock = guard();
   return executor->bytes_sent();

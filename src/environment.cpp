@@ -2,12 +2,14 @@
 #include "environment.hpp"
 
 #include <sched.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <numeric>
@@ -95,6 +97,8 @@ constexpr std::array kVariables = {
              [](std::string_view text, Environment& e) {
                return (text == "shared_memory" || text == "mpi") && read(text, e.transport);
              }},
+    Variable{"COLLECTIVES_TUNING", "default, or the path of a JSON file",
+             [](std::string_view text, Environment& e) { return read(text, e.tuning); }},
 };
 
 const Variable* find_variable(std::string_view name) {
@@ -225,6 +229,35 @@ int usable_cores() {
     if (const auto limit = cores_of_quota(quota)) cores = std::min(cores, *limit);
   }
   return std::max(1, cores);
+}
+
+std::string cache_directory() {
+  const auto value = [](const char* name) -> std::string {
+    const char* const text = std::getenv(name);
+    return text == nullptr ? "" : text;
+  };
+  if (std::string directory = value("XDG_CACHE_HOME"); directory.starts_with('/')) return directory;
+  const std::string home = value("HOME");
+  return home.empty() ? "" : home + "/.cache";
+}
+
+std::string cpu_model() {
+  if (std::string model = cpu_model(contents("/proc/cpuinfo")); !model.empty()) return model;
+  utsname system{};
+  return ::uname(&system) == 0 ? system.machine : "unknown";
+}
+
+std::string cpu_model(std::string_view cpuinfo) {
+  std::string model;
+  std::istringstream lines{std::string(cpuinfo)};
+  for (std::string line; std::getline(lines, line) && !line.empty();) {  // of the first core
+    const std::size_t colon = line.find(": ");
+    if (colon == line.npos) continue;
+    const std::string value = line.substr(colon + 2);
+    if (line.starts_with("model name")) return value;
+    if (line.starts_with("CPU ")) model += fmt::format("{}{}", model.empty() ? "CPU " : " ", value);  // as Arm says it
+  }
+  return model;
 }
 
 std::optional<int> cores_of_quota(std::string_view quota_and_period) {

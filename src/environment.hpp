@@ -1,5 +1,5 @@
 // The environment of the process: every COLLECTIVES_ variable is read here and nowhere else in the library, and so are
-// the cores that it may use and the memory that it may still have.
+// the cores that it may use, their name, and the memory that it may still have.
 //
 // Parsing is a function of the environment's text, so tests pass literals. Nothing is remembered between calls.
 #pragma once
@@ -20,6 +20,7 @@ namespace collectives {
 struct Environment {
   std::optional<std::string> backend;               ///< COLLECTIVES_BACKEND: a name that choose_plan() knows
   std::optional<std::string> transport;             ///< COLLECTIVES_TRANSPORT: shared_memory or mpi
+  std::optional<std::string> tuning;                ///< COLLECTIVES_TUNING: "default", or the path of a JSON file
   std::optional<std::string> host_id;               ///< COLLECTIVES_HOST_ID: the host this process claims to be on
   std::optional<std::chrono::nanoseconds> timeout;  ///< COLLECTIVES_TIMEOUT; nanoseconds::max(): no deadline
   std::optional<bool> deterministic;                ///< COLLECTIVES_DETERMINISTIC
@@ -54,6 +55,14 @@ std::optional<std::chrono::nanoseconds> parse_duration(std::string_view text);
 /// Cores that this process may keep busy: COLLECTIVES_CORES, else its affinity mask within the quota of its control
 /// groups. At least 1. Reads /proc and /sys.
 int usable_cores();
+
+/// Where programs keep what they can make again: XDG_CACHE_HOME, else .cache in HOME; empty when there is neither.
+std::string cache_directory();
+
+/// The processor's name as the system gives it, in one line. Reads /proc/cpuinfo.
+std::string cpu_model();
+/// `cpuinfo`: the contents of /proc/cpuinfo; empty when it names no processor.
+std::string cpu_model(std::string_view cpuinfo);
 
 /// Whole cores that a control group's quota allows, at least 1; empty when it sets none.
 /// Version 2 says both numbers in cpu.max ("150000 100000", "max 100000"); version 1 has one file for each, and -1 for

@@ -7,11 +7,14 @@
 
 #include <algorithm>
 #include <fstream>
-#include <map>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "bootstrap/subset.hpp"
+#include "calibration.hpp"
 #include "collectives/error.hpp"
+#include "collectives/version.hpp"
 #include "environment.hpp"
 #include "log.hpp"
 #include "shared_memory/reach.hpp"
@@ -25,6 +28,12 @@ using nlohmann::json;
 
 /// Changes with everything that ranks must share to understand one another: layout of the arena, tags, messages.
 constexpr int kProtocol = 2;
+
+#ifdef NDEBUG
+constexpr std::string_view kBuild = "release";
+#else
+constexpr std::string_view kBuild = "debug";
+#endif
 
 std::string first_line(const char* path) {
   std::ifstream file(path);
@@ -107,7 +116,105 @@ json attempt(Work&& work) {
   }
 }
 
+/// What is known of a host from the cards of its ranks.
+struct Host {
+  Host(const std::vector<Rank>& members, const std::vector<json>& cards) : ranks(members) {
+    std::vector<const json*> theirs;
+    for (const Rank rank : ranks) theirs.push_back(&cards[static_cast<std::size_t>(rank)]);
+    cores = cores_together(theirs);
+    threads = std::all_of(theirs.begin(), theirs.end(),
+                          [&](const json* card) { return card->at("pid") == theirs.front()->at("pid"); });
+    for (const json* card : theirs) processes.push_back(card->at("pid").get<int>());
+  }
+  bool crowded() const { return static_cast<int>(ranks.size()) > cores; }
+  bool has(Rank rank) const { return std::find(ranks.begin(), ranks.end(), rank) != ranks.end(); }
+
+  std::vector<Rank> ranks;
+  std::vector<int> processes;
+  int cores = 0;
+  bool threads = false;  ///< all of them are threads of one process
+};
+
+/// The numbers of this machine, which nobody has given: those in rank 0's cache, else the ranks of its host measure
+/// them now. What is measured anywhere else would say little of how ranks exchange data that are processes and have a
+/// core each.
+Tuning tuning_of_machine(Bootstrap& bootstrap, const Host& host, std::chrono::nanoseconds timeout, Deadline deadline) {
+  Tuning tuning;
+  const auto built_in = [&](std::string_view why) {
+    tuning.source += fmt::format(" ({})", why);
+    return tuning;
+  };
+  if (host.ranks.size() < 2) return built_in("nothing to measure with one rank");
+  if (host.threads) return built_in("ranks that are threads are not measured");
+  if (host.crowded()) return built_in("nothing to measure with more ranks than cores");
+
+  const bool deciding = bootstrap.rank() == 0;
+  const TuningCache cache = deciding ? TuningCache::of_user() : TuningCache("");
+  Situation situation;
+  const auto card = [](const Tuning& found) { return json{{"tuning", to_json(found)}, {"source", found.source}}; };
+  json told = exchange(bootstrap, attempt([&] {
+                         if (!deciding) return json::object();
+                         const bool kernel_copy = std::ranges::all_of(host.processes, Reach::kernel_permits);
+                         situation = situation_of(host.cores, static_cast<int>(host.ranks.size()), kernel_copy);
+                         const auto found = cache.find(situation);
+                         return found ? card(*found) : json::object();
+                       }),
+                       deadline)[0];
+  if (!told.contains("tuning")) {
+    SubsetBootstrap here("calibration", bootstrap.rank(), host.ranks, kMeetExchanges,
+                         [&](std::string_view text, Deadline until) { return bootstrap.all_gather(text, until); }, {});
+    const auto measured = [&] {
+      const Calibration calibration(here, timeout);
+      if (!calibration.conclusive()) return built_in("the machine was too busy to measure");
+      const json found = calibration.tuning();
+      cache.keep(situation, found, calibration.measurements());
+      read_json(found, tuning, "the calibration");
+      tuning.source = "measured on this machine just now";
+      return tuning;
+    };
+    told = exchange(bootstrap, attempt([&] {
+                      json mine = json::object();
+                      try {
+                        if (host.has(bootstrap.rank())) mine = card(measured());
+                      } catch (const Error& error) {
+                        here.keep_company(deadline);
+                        // What the system refuses here it may grant to the communicator, which needs less.
+                        if (error.code() != Errc::system) throw;
+                        mine = card(built_in(error.what()));
+                      }
+                      here.keep_company(deadline);
+                      return mine;
+                    }),
+                    deadline)[0];
+  }
+  read_json(told.at("tuning"), tuning = Tuning{}, "rank 0's cache");
+  tuning.source = told.at("source").get<std::string>();
+  return tuning;
+}
+
 }  // namespace
+
+Situation situation_of(int cores, int ranks, bool kernel_copy) {
+  return {.library = fmt::format("{}, protocol {}, {} build", version(), kProtocol, kBuild),
+          .cpu = cpu_model(),
+          .cores = cores,
+          .ranks = ranks,
+          .kernel_copy = kernel_copy};
+}
+
+std::optional<Tuning> given_tuning(const CommunicatorOptions& options) {
+  if (options.tuning) {
+    Tuning tuning = *options.tuning;
+    if (tuning.source == Tuning{}.source) tuning.source = "the program";  // else it took another communicator's
+    return tuning;
+  }
+  const std::optional<std::string> said = environment().tuning;
+  if (!said) return std::nullopt;
+  Tuning tuning;
+  if (*said != "default") tuning = tuning_of_file(*said);
+  tuning.source += " (COLLECTIVES_TUNING)";
+  return tuning;
+}
 
 Settings settle(const CommunicatorOptions& options) {
   const Environment from_environment = environment();
@@ -145,8 +252,11 @@ Meeting meet(Bootstrap& bootstrap, const CommunicatorOptions& options, Settings&
   meeting.rank = bootstrap.rank();
   const int ranks = bootstrap.size();
   const WireFactory factory = bootstrap.wire_factory();
+  static std::once_flag warned;  // of what does not change from one communicator to the next
   if (meeting.rank == 0)
-    for (const std::string& name : unknown_variables()) log_warning(0, "{}", unknown_variable_warning(name));
+    std::call_once(warned, [] {
+      for (const std::string& name : unknown_variables()) log_warning(0, "{}", unknown_variable_warning(name));
+    });
 
   // 1. Who is where, with which library and settings.
   const std::vector<json> cards =
@@ -162,7 +272,11 @@ Meeting meet(Bootstrap& bootstrap, const CommunicatorOptions& options, Settings&
                            {"transport", settings.transport},
                            {"deterministic", settings.deterministic},
                            {"context", factory.next_context ? factory.next_context->load() : 0}};
-                 if (meeting.rank == 0) card["tuning"] = to_json(options.tuning.value_or(Tuning{}));
+                 if (meeting.rank != 0) return card;
+                 if (const auto given = given_tuning(options)) {
+                   card["tuning"] = to_json(*given);
+                   card["tuning_source"] = given->source;
+                 }
                  return card;
                }),
                deadline);
@@ -175,8 +289,6 @@ Meeting meet(Bootstrap& bootstrap, const CommunicatorOptions& options, Settings&
                                 cards[static_cast<std::size_t>(rank)].at(agreed).dump(), cards[0].at(agreed).dump()),
                     meeting.rank, rank, "construction");
 
-  read_json(cards[0].at("tuning"), meeting.tuning, "rank 0's options");
-
   std::vector<std::string> names;
   std::size_t context = 0;
   for (const json& card : cards) {
@@ -184,30 +296,27 @@ Meeting meet(Bootstrap& bootstrap, const CommunicatorOptions& options, Settings&
     context = std::max(context, card.at("context").get<std::size_t>());
   }
   meeting.topology = Topology::from_hosts(names, 0);
-  int fewest = 0;
-  for (const auto& host : meeting.topology.hosts) {
-    std::vector<const json*> here;
-    for (const Rank rank : host) here.push_back(&cards[static_cast<std::size_t>(rank)]);
-    const int cores = cores_together(here);
-    fewest = fewest == 0 ? cores : std::min(fewest, cores);
-    if (std::find(host.begin(), host.end(), meeting.rank) != host.end())
-      meeting.crowded = static_cast<int>(host.size()) > cores;
+  std::vector<Host> hosts;
+  for (const auto& members : meeting.topology.hosts) hosts.emplace_back(members, cards);
+  meeting.topology.cores_per_host = std::ranges::min(hosts, {}, &Host::cores).cores;
+  const Host& mine = *std::ranges::find_if(hosts, [&](const Host& host) { return host.has(meeting.rank); });
+  meeting.crowded = mine.crowded();
+  meeting.threads = mine.threads;
+
+  if (cards[0].contains("tuning")) {
+    read_json(cards[0].at("tuning"), meeting.tuning, "rank 0's options");
+    meeting.tuning.source = cards[0].at("tuning_source").get<std::string>();
+  } else {
+    meeting.tuning = tuning_of_machine(bootstrap, hosts.front(), settings.timeout, deadline);
   }
-  meeting.topology.cores_per_host = fewest;
 
   // 2. The lowest rank of each host makes the arena and invites; between hosts, a wire.
-  const auto my_host =
-      std::find_if(meeting.topology.hosts.begin(), meeting.topology.hosts.end(),
-                   [&](const auto& host) { return std::find(host.begin(), host.end(), meeting.rank) != host.end(); });
-  const Rank leader = my_host->front();
-  const int local = static_cast<int>(std::find(my_host->begin(), my_host->end(), meeting.rank) - my_host->begin());
-  const ArenaShape shape{.ranks = static_cast<int>(my_host->size()),
+  const Rank leader = mine.ranks.front();
+  const int local = static_cast<int>(std::ranges::find(mine.ranks, meeting.rank) - mine.ranks.begin());
+  const ArenaShape shape{.ranks = static_cast<int>(mine.ranks.size()),
                          .inline_bytes = meeting.tuning.inline_bytes,
                          .chunk_bytes = meeting.tuning.chunk_bytes,
                          .frame_bytes = meeting.tuning.frame_bytes};
-  meeting.threads = std::all_of(my_host->begin(), my_host->end(), [&](Rank rank) {
-    return cards[static_cast<std::size_t>(rank)].at("pid") == ::getpid();
-  });
   const std::vector<json> invitations = exchange(
       bootstrap, attempt([&]() -> json {
         if (!meeting.topology.one_host()) {

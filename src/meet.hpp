@@ -1,10 +1,11 @@
 // How a communicator comes to be: its ranks tell one another who they are, agree on the topology and the tuning, and
-// those of a host meet in one arena. Four exchanges over the bootstrap; whatever fails on one rank fails on all, with
-// the same words.
+// those of a host meet in one arena. Four exchanges over the bootstrap, one more to ask for numbers measured earlier,
+// and a few at the first use on a machine; whatever fails on one rank fails on all, with the same words.
 #pragma once
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "collectives/bootstrap.hpp"
@@ -12,6 +13,7 @@
 #include "collectives/plan.hpp"
 #include "collectives/topology.hpp"
 #include "shared_memory/arena.hpp"
+#include "tuning_cache.hpp"
 
 namespace collectives {
 
@@ -27,6 +29,10 @@ struct Settings {
 
 /// What the program says, else the environment, else the default. Throws Error{invalid_argument}.
 Settings settle(const CommunicatorOptions&);
+/// What the program says, else COLLECTIVES_TUNING; empty where neither says anything. Throws Error{invalid_argument}.
+std::optional<Tuning> given_tuning(const CommunicatorOptions&);
+/// What the numbers measured by so many ranks on a host are good for.
+Situation situation_of(int cores, int ranks, bool kernel_copy);
 
 struct Meeting {
   Rank rank = 0;
@@ -39,7 +45,7 @@ struct Meeting {
   bool kernel_reach = false;     ///< the kernel copies between the ranks of every host
 };
 
-/// Exchanges that meet() makes, whatever happens.
+/// Exchanges that meet() makes, whatever happens, when the tuning is given; where it must be measured there are more.
 inline constexpr int kMeetExchanges = 4;
 /// Fills in `settings` from `options`.
 Meeting meet(Bootstrap&, const CommunicatorOptions& options, Settings& settings);

@@ -124,6 +124,7 @@ Estimate estimate(const Algorithm& algorithm, const Request& request, bool direc
 Plan plan_for(const Algorithm& algorithm, const Request& request, const Topology& topology, const Tuning& tuning) {
   Plan plan;
   plan.algorithm = &algorithm;
+  plan.tuning_source = tuning.source;
   plan.backend = algorithm.backend;
   plan.name = algorithm.name;
   plan.direct = needs_direct(request.op, request.type, request.deterministic) &&
@@ -204,6 +205,7 @@ std::string explain(const Plan& plan, const Request& request, const Topology& to
   if (!plan.protocol.empty())
     text += fmt::format("  {}: {}{}\n", plan.protocol, plan.protocol_reason,
                         plan.zero_copy ? "; zero-copy where all ranks' buffers come from allocate()" : "");
+  text += fmt::format("  tuning: {}\n", plan.tuning_source);
   const auto line = [](const Estimate& e) {
     return fmt::format("{} {:.1f} us ({} messages, {} sent by the busiest rank, {} by the busiest host)", e.algorithm,
                        e.microseconds, e.messages, bytes_text(e.bytes_sent), bytes_text(e.bytes_between_hosts));

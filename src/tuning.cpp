@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <system_error>
 #include <tuple>
 #include <vector>
 
@@ -86,6 +89,22 @@ void read_json(const nlohmann::json& object, Tuning& tuning, std::string_view wh
         {"frame_bytes", tuning.frame_bytes, std::size_t{64}, std::size_t{64 << 20}}})
     if (bytes < least || bytes > most)
       refuse(fmt::format("{} is {}; it must be from {} to {}", name, bytes, least, most));
+}
+
+Tuning tuning_of_file(const std::string& path) {
+  const auto refuse = [&](const std::string& why) {
+    throw Error(Errc::invalid_argument, fmt::format("tuning in {}: {}", path, why));
+  };
+  Tuning tuning;
+  std::ifstream file(path);
+  if (!file) refuse(std::error_code(errno, std::generic_category()).message());
+  try {
+    read_json(nlohmann::json::parse(file, nullptr, true, true), tuning, path);
+  } catch (const nlohmann::json::exception& error) {
+    refuse(error.what());
+  }
+  tuning.source = path;
+  return tuning;
 }
 
 }  // namespace collectives

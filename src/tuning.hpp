@@ -2,15 +2,21 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <string>
 #include <string_view>
 
 #include "collectives/plan.hpp"
 
 namespace collectives {
 
+/// All numbers by name; not their source.
 nlohmann::json to_json(const Tuning&);
 /// Reads the fields that are there over `tuning`; "never" stands for Tuning::kNever. Throws Error{invalid_argument}
 /// naming a field that is unknown (with the known ones) or no fitting number; `where` says whose text it is.
 void read_json(const nlohmann::json&, Tuning& tuning, std::string_view where);
+
+/// The fields of a JSON file, comments allowed, over the built-in numbers. Throws Error{invalid_argument} naming the
+/// file and what is wrong with it.
+Tuning tuning_of_file(const std::string& path);
 
 }  // namespace collectives

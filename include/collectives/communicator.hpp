@@ -53,7 +53,8 @@ struct CommunicatorOptions {
   std::chrono::nanoseconds stall_report = std::chrono::seconds(30);  ///< a call this late is reported on stderr
   std::optional<bool> deterministic = {};                            ///< empty: COLLECTIVES_DETERMINISTIC, else false
   std::optional<bool> progress_thread = {};                          ///< empty: only with spare cores
-  std::optional<Tuning> tuning = {};                                 ///< rank 0's counts
+  /// Rank 0's counts. Empty: COLLECTIVES_TUNING, else what was measured on this machine; of split(): the parent's.
+  std::optional<Tuning> tuning = {};
   std::string transport = {};  ///< "shared_memory" or "mpi"; empty: COLLECTIVES_TRANSPORT, else by host
 };
 
@@ -193,6 +194,7 @@ class COLLECTIVES_EXPORT Communicator {
   std::uint64_t bytes_sent() const noexcept;
 
  private:
+  friend class Calibration;  // switches the tuning between calls
   friend class Group;
   friend class Work;
   struct Impl;

@@ -31,7 +31,8 @@ struct Request {
   bool operator==(const Request&) const = default;
 };
 
-/// The numbers that selection and the cost model use. Rank 0's are broadcast, so that all ranks agree.
+/// The numbers that selection and the cost model use. Rank 0's are broadcast, so that all ranks agree. Where neither
+/// the program nor COLLECTIVES_TUNING gives them, some are measured at the first use on a machine and kept in a file.
 struct Tuning {
   static constexpr std::size_t kNever = std::numeric_limits<std::size_t>::max();
 
@@ -52,6 +53,8 @@ struct Tuning {
   double wire_us = 15.0;  ///< one message between hosts
   double wire_us_per_byte = 1.0 / 1.1e3;
   double reduce_us_per_byte = 1.0 / 12e3;  ///< arithmetic, per byte of each source
+
+  std::string source = "built-in";  ///< where the numbers come from, in words
   bool operator==(const Tuning&) const = default;
 };
 
@@ -78,6 +81,7 @@ struct Plan {
   std::size_t segment = 0;      ///< elements of one part in one round
   std::size_t rounds = 1;       ///< the steps are performed once per round
   std::string reason;           ///< why this one
+  std::string tuning_source;    ///< where the numbers come from that decided
   Estimate estimate;
   std::vector<Estimate> runners_up;
 };

@@ -40,6 +40,8 @@ class Reach {
 
   /// Whether the kernel lets this process into every other rank's memory. One system call per rank.
   static bool kernel_allows(const Arena&);
+  /// The same of one process before there is an arena: whether it would be permitted.
+  static bool kernel_permits(int process) noexcept;
 
  private:
   void need_kernel(int local) const;

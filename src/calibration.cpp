@@ -1,0 +1,240 @@
+#include "calibration.hpp"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+
+#include "communicator_impl.hpp"
+#include "text.hpp"
+#include "tuning.hpp"
+
+namespace collectives {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Microseconds = std::chrono::duration<double, std::micro>;
+
+constexpr int kRounds = 6;
+constexpr int kLeastRounds = 2;  // undisturbed, of each direction
+constexpr Microseconds kLongest = std::chrono::milliseconds(30);
+/// What is less than this much faster may be noise.
+constexpr double kClearly = 1.07;
+
+constexpr std::size_t kLongestInline = 4 << 10;
+constexpr std::size_t kChunks[] = {16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10};
+constexpr std::size_t kLongestCall = 1 << 20;
+
+/// Sizes from the first to the last, each `factor` times the one before.
+std::vector<std::size_t> ladder(std::size_t first, std::size_t last, std::size_t factor) {
+  std::vector<std::size_t> sizes;
+  for (; first <= last; first *= factor) sizes.push_back(first);
+  return sizes;
+}
+
+/// The time of a sample in which some rank had to give up its core. It says how busy the machine is and nothing else.
+constexpr double kSpoilt = std::numeric_limits<double>::infinity();
+
+long context_switches() {
+  rusage usage{};
+  ::getrusage(RUSAGE_THREAD, &usage);
+  return usage.ru_nvcsw + usage.ru_nivcsw;
+}
+
+/// Calls that are timed together: a short one is over before a clock could tell.
+int repetitions(std::size_t bytes) { return bytes <= (4 << 10) ? 16 : bytes <= (64 << 10) ? 4 : 1; }
+
+}  // namespace
+
+Calibration::Calibration(Bootstrap& here, std::chrono::nanoseconds timeout) {
+  Tuning largest;  // what the memory is laid out for
+  largest.inline_bytes = kLongestInline;
+  largest.chunk_bytes = *std::max_element(std::begin(kChunks), std::end(kChunks));
+  largest.frame_bytes = 64;  // no messages
+  Communicator comm(here, {.backend = "hierarchical",
+                           .timeout = timeout,
+                           .progress_thread = false,
+                           .tuning = largest,
+                           .transport = "shared_memory"});
+  const auto ranks = static_cast<std::size_t>(comm.size());
+  const bool kernel_copies = comm.tuning().single_copy_bytes != Tuning::kNever;
+
+  ask("inline_bytes", &Tuning::inline_bytes, false, 1, ladder(256, kLongestInline, 2),
+      {Collective::all_reduce, Collective::broadcast});
+  if (ranks == 2)
+    ask("one_shot_bytes", &Tuning::one_shot_bytes, false, 1, ladder(4 << 10, 256 << 10, 4), {Collective::all_reduce});
+  else
+    ask("one_shot_bytes_of_many", &Tuning::one_shot_bytes_of_many, false, ranks - 1, ladder(2 << 10, 64 << 10, 2),
+        {Collective::all_reduce});
+  if (kernel_copies)
+    ask("single_copy_bytes", &Tuning::single_copy_bytes, true, 1,
+        {8 << 10, 16 << 10, 32 << 10, 64 << 10, 256 << 10, 512 << 10}, {Collective::all_gather, Collective::broadcast});
+  ask_for_chunk();
+  measure(comm);
+}
+
+void Calibration::ask(const char* name, std::size_t Tuning::*field, bool from, std::size_t scale,
+                      std::vector<std::size_t> sizes, std::initializer_list<Collective> calls) {
+  cut_offs_.push_back({name, field, from, scale, std::move(sizes), calls.size(), samples_.size()});
+  for (const std::size_t bytes : cut_offs_.back().sizes)
+    for (const Collective call : calls)
+      for (const std::size_t limit : {Tuning::kNever, std::size_t{0}}) {  // for short vectors, for long ones
+        Sample sample{call, bytes, Tuning{}};
+        if (field != &Tuning::inline_bytes) sample.tuning.inline_bytes = 0;
+        sample.tuning.*field = limit;
+        samples_.push_back(std::move(sample));
+      }
+}
+
+void Calibration::ask_for_chunk() {
+  first_chunk_sample_ = samples_.size();
+  for (const std::size_t bytes : kChunks) {
+    Sample sample{Collective::all_reduce, kLongestCall, Tuning{}};
+    sample.tuning.chunk_bytes = bytes;
+    samples_.push_back(std::move(sample));
+  }
+}
+
+void Calibration::measure(Communicator& comm) {
+  const auto began = Clock::now();
+  const auto ranks = static_cast<std::size_t>(comm.size());
+  for (auto& way : ways_) way.assign(samples_.size(), {kSpoilt, 0});
+  std::vector<float> input(kLongestCall / sizeof(float)), output(input.size());
+  // Microseconds of a call, the infinite time if it could not be told; nothing when the time is up.
+  const auto time_of = [&](Sample& sample) -> std::optional<double> {
+    const std::size_t part = sample.bytes / sizeof(float) / ranks;
+    const std::size_t count = sample.collective == Collective::all_gather ? part * ranks : sample.bytes / sizeof(float);
+    const std::span from = std::span(input).first(count), to = std::span(output).first(count);
+    const auto call = [&] {
+      switch (sample.collective) {
+        case Collective::all_gather: return comm.all_gather(from.first(part), to);
+        case Collective::broadcast: return comm.broadcast(from, 0);
+        default: return comm.all_reduce(from, to);
+      }
+    };
+    comm.impl_->retune(sample.tuning);
+    const int times = repetitions(sample.bytes);
+    sample.protocol = comm.plan(sample.collective, count, DataType::f32).protocol;
+    if (times > 1) call();
+    // As good as a barrier, and every rank knows alike when to stop.
+    double elapsed = Microseconds(Clock::now() - began).count();
+    comm.all_reduce(std::span(&elapsed, 1), ReduceOp::max);
+    if (elapsed > kLongest.count()) return std::nullopt;
+    const long switches = context_switches();
+    Microseconds took{};
+    for (int time = 0; time < times; ++time) {
+      if (time > 0) comm.barrier();
+      const auto start = Clock::now();
+      call();
+      took += Clock::now() - start;
+    }
+    return context_switches() == switches ? took.count() / times : kSpoilt;
+  };
+
+  std::vector<double> round(samples_.size());
+  for (; rounds_ < kRounds; ++rounds_) {
+    const std::size_t way = static_cast<std::size_t>(rounds_) % std::size(ways_);
+    for (std::size_t i = 0; i < samples_.size(); ++i) {
+      const std::size_t at = way == 0 ? i : samples_.size() - 1 - i;
+      const auto time = time_of(samples_[at]);
+      if (!time) return;
+      round[at] = *time;
+    }
+    comm.all_reduce(std::span(round), ReduceOp::max);  // a call takes as long as on its slowest rank
+    for (std::size_t i = 0; i < samples_.size(); ++i) {
+      Times& times = ways_[way][i];
+      times.best = std::min(times.best, round[i]);
+      if (round[i] < kSpoilt) ++times.rounds;
+    }
+  }
+}
+
+bool Calibration::conclusive() const {
+  return std::ranges::all_of(ways_, [](const auto& way) {
+    return std::ranges::all_of(way, [](const Times& times) { return times.rounds >= kLeastRounds; });
+  });
+}
+
+/// The logarithm of one sample's time over another's, as far as both ways agree.
+double Calibration::gain(std::size_t from, std::size_t to) const {
+  const double there = std::log(ways_[0][from].best / ways_[0][to].best);
+  const double back = std::log(ways_[1][from].best / ways_[1][to].best);
+  if (there * back <= 0) return 0;
+  return std::abs(there) < std::abs(back) ? there : back;
+}
+
+std::size_t Calibration::found(const CutOff& cut) const {
+  const std::size_t built_in = Tuning{}.*cut.field;
+  std::vector<double> gains;
+  std::size_t now = 0;
+  for (std::size_t i = 0; i < cut.sizes.size(); ++i) {
+    double sum = 0;
+    for (std::size_t call = 0; call < cut.calls; ++call) {
+      const std::size_t at = cut.first_sample + (i * cut.calls + call) * 2;
+      sum += gain(at, at + 1);
+    }
+    gains.push_back(sum / static_cast<double>(cut.calls));
+    const std::size_t size = cut.sizes[i] * cut.scale;
+    if (cut.from ? size < built_in : size <= built_in) now = i + 1;
+  }
+  const std::size_t best = best_cut(gains, now);
+  if (best == now) return built_in;
+  // Of sizes beyond the last nothing is known but what is best there; below the first all stays as it was.
+  const bool all = best == cut.sizes.size();
+  if (cut.from) return all ? Tuning::kNever : cut.sizes[best] * cut.scale;
+  if (all && cut.field != &Tuning::inline_bytes) return Tuning::kNever;
+  return (best == 0 ? cut.sizes[0] / 2 : cut.sizes[best - 1]) * cut.scale;
+}
+
+std::size_t Calibration::found_chunk() const {
+  const auto* const built_in = std::ranges::find(kChunks, Tuning{}.chunk_bytes);
+  const auto sample = [&](const std::size_t* chunk) {
+    return first_chunk_sample_ + static_cast<std::size_t>(chunk - kChunks);
+  };
+  const auto* best = built_in;
+  double most = std::log(kClearly);
+  for (const auto* chunk = std::begin(kChunks); chunk != std::end(kChunks); ++chunk)
+    if (const double gained = gain(sample(built_in), sample(chunk)); gained > most) best = chunk, most = gained;
+  return *best;
+}
+
+nlohmann::json Calibration::tuning() const {
+  Tuning tuning;
+  for (const CutOff& cut : cut_offs_) tuning.*cut.field = found(cut);
+  tuning.chunk_bytes = found_chunk();
+  nlohmann::json numbers = to_json(tuning), measured;
+  for (const CutOff& cut : cut_offs_) measured[cut.name] = numbers[cut.name];
+  measured["chunk_bytes"] = numbers["chunk_bytes"];
+  return measured;
+}
+
+nlohmann::ordered_json Calibration::measurements() const {
+  nlohmann::ordered_json calls;
+  for (std::size_t i = 0; i < samples_.size(); ++i) {
+    const Sample& sample = samples_[i];
+    auto& call = calls[fmt::format("{} of {}", to_string(sample.collective), bytes_text(sample.bytes))];
+    const std::string chunks = fmt::format(", chunks of {}", bytes_text(sample.tuning.chunk_bytes));
+    call[fmt::format("{}{}", sample.protocol, i < first_chunk_sample_ ? "" : chunks)] =
+        std::round(std::min(ways_[0][i].best, ways_[1][i].best) * 100) / 100;
+  }
+  return {{"rounds", rounds_}, {"microseconds of the fastest", calls}};
+}
+
+std::size_t best_cut(std::span<const double> gain, std::size_t now) {
+  std::size_t best = now;
+  double most = 0;
+  const auto consider = [&](std::size_t cut, double total) {
+    const auto sizes = static_cast<double>(cut > now ? cut - now : now - cut);
+    if (total > most && total >= sizes * std::log(kClearly)) best = cut, most = total;
+  };
+  double total = 0;
+  for (std::size_t cut = now; cut > 0; --cut) consider(cut - 1, total += gain[cut - 1]);
+  total = 0;
+  for (std::size_t cut = now; cut < gain.size(); ++cut) consider(cut + 1, total -= gain[cut]);
+  return best;
+}
+
+}  // namespace collectives

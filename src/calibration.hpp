@@ -1,0 +1,84 @@
+// Calibration: at the first use on a machine the ranks of a host find out, in a few milliseconds, where one protocol of
+// a host stage gives way to another, and how long a chunk should be.
+//
+// They meet in a communicator of their own, make the very calls that programs make, and switch its tuning in between.
+// A round makes every call under every candidate, so that whatever else the machine does hits all alike. Rounds go
+// there and back by turns, because whichever comes second finds the data nearer. Of each way the fastest time counts,
+// by the slowest rank; a time in which a rank lost its core does not. The built-in number stays unless another is
+// clearly better both ways.
+//
+// Every rank has all times in the end and comes to the same numbers; a rank that is lost on the way is the
+// communicator's to report.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "collectives/bootstrap.hpp"
+#include "collectives/communicator.hpp"
+#include "collectives/plan.hpp"
+
+namespace collectives {
+
+class Calibration {
+ public:
+  /// Measures. Collective over `here`, whose ranks are processes of one host with a core each; takes about 10 ms, and
+  /// no more than 30 however slow the machine, plus what meeting takes. `timeout`: of meeting and of each call. Throws
+  /// what a communicator throws.
+  Calibration(Bootstrap& here, std::chrono::nanoseconds timeout);
+
+  /// False when the machine was too busy to compare anything. Otherwise the results are worth keeping.
+  bool conclusive() const;
+  /// The numbers found, by name.
+  nlohmann::json tuning() const;
+  /// From which measurements: for each call the microseconds under every candidate.
+  nlohmann::ordered_json measurements() const;
+
+ private:
+  /// One call under one candidate.
+  struct Sample {
+    Collective collective;
+    std::size_t bytes;  ///< of the whole vector
+    Tuning tuning;
+    std::string_view protocol = {};  ///< what the tuning makes of it
+  };
+  /// Two protocols, of which one is for short vectors and the other for long ones.
+  struct CutOff {
+    const char* name;
+    std::size_t Tuning::*field;
+    bool from;          ///< the number is the first size of the other protocol, not the last of the first
+    std::size_t scale;  ///< the number is this many times the size
+    std::vector<std::size_t> sizes;
+    std::size_t calls;         ///< collectives at each size
+    std::size_t first_sample;  ///< by size, call and protocol
+  };
+  void ask(const char* name, std::size_t Tuning::*field, bool from, std::size_t scale, std::vector<std::size_t> sizes,
+           std::initializer_list<Collective> calls);
+  void ask_for_chunk();
+  void measure(Communicator& comm);
+  double gain(std::size_t from, std::size_t to) const;
+  std::size_t found(const CutOff&) const;
+  std::size_t found_chunk() const;
+
+  std::vector<Sample> samples_;
+  std::vector<CutOff> cut_offs_;
+  std::size_t first_chunk_sample_ = 0;
+  int rounds_ = 0;
+  struct Times {
+    double best;  ///< microseconds
+    int rounds;   ///< in which every rank kept its core
+  };
+  std::vector<Times> ways_[2];  // of each sample, in rounds there and in rounds back
+};
+
+/// Of sizes in ascending order, of which the first `now` are for one protocol and the others for another: how many
+/// should be. `gain`: at each size the logarithm of the one's time over the other's. A cut is moved to where most is
+/// gained, but only over sizes that gain clearly on average.
+std::size_t best_cut(std::span<const double> gain, std::size_t now);
+
+}  // namespace collectives
