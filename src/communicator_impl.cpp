@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
+#include <system_error>
 #include <utility>
 
 #include "log.hpp"
@@ -65,7 +66,15 @@ Communicator::Impl::Impl(Bootstrap& bootstrap, const CommunicatorOptions& option
   // A wire may not like to be called from a thread of ours; then the program must ask for one.
   const bool spare_cores = meeting.topology.cores_per_host > meeting.arena->ranks();
   threaded_ = size() > 1 && settings.progress_thread.value_or(spare_cores && meeting.wire == nullptr);
-  if (threaded_) progress_thread_ = std::thread([this] { serve(); });
+  if (threaded_) try {
+      progress_thread_ = std::thread([this] { serve(); });
+    } catch (const std::system_error& error) {
+      threaded_ = false;
+      log_warning(rank(),
+                  "no progress thread: {}: operations move on in calls only; see RLIMIT_NPROC (ulimit -u) and pids.max "
+                  "of the control group",
+                  error.what());
+    }
 }
 
 Communicator::Impl::~Impl() {
@@ -78,10 +87,17 @@ Communicator::Impl::~Impl() {
     work_to_do_.notify_all();
     progress_thread_.join();
   }
-  if (!queue_.empty())
+  if (!queue_.empty()) {
+    // The others are told before the buffers go.
+    const State& head = queue_.front();
+    const std::string operation = Watch::operation({head.sequence, head.call->signature, head.name});
+    if (head.phase.load(std::memory_order_relaxed) == State::Phase::running)
+      watch->raise(Errc::peer_lost, rank(), operation,
+                   fmt::format("{}: rank {} was lost: it left the communicator before the end", operation, rank()));
     fail_all(queue_.front(),
              std::make_exception_ptr(
                  Error(Errc::peer_lost, "the communicator was destroyed before the operation ended", rank(), rank())));
+  }
   for (const auto& state : pool_) state->owner = nullptr;
   if (meeting.wire != nullptr) try {
       watch->listen();  // a failure that has not reached the other hosts yet goes out now
@@ -294,30 +310,30 @@ bool Communicator::Impl::advance_queue() noexcept {
 }
 
 bool Communicator::Impl::advance(State& head) noexcept {
+  const auto call = [&] { return Watch::Call{head.sequence, head.call->signature, head.name}; };
+  const auto fail = [&](auto&& raise) {  // the first failure stands, whoever raised it
+    try {
+      raise();
+      watch->throw_failure();
+    } catch (...) {
+      fail_all(head, std::current_exception());
+    }
+  };
   try {
     if (head.phase.load(std::memory_order_relaxed) == State::Phase::queued) begin(head);
     if (!executor->advance()) return false;
     watch->complete(head.sequence);
     head.phase.store(State::Phase::done, std::memory_order_release);
   } catch (const TagMismatch& mismatch) {
-    try {
-      watch->raise_mismatch({head.sequence, head.call->signature, head.name}, mismatch.peer);
-    } catch (...) {
-      fail_all(head, std::current_exception());
-    }
+    fail([&] { watch->raise_mismatch(call(), mismatch.peer); });
   } catch (const Error& error) {
     // What a transport reports is this communicator's failure too, and the other ranks should hear of it.
-    watch->raise(error.code(), error.peer(), Watch::operation({head.sequence, head.call->signature, head.name}),
-                 error.what());
-    fail_all(head, std::current_exception());
+    fail([&] { watch->raise(error.code(), error.peer(), Watch::operation(call()), error.what()); });
   } catch (const std::exception& error) {  // memory, or a user op that throws all the same
-    const std::string operation = Watch::operation({head.sequence, head.call->signature, head.name});
-    watch->raise(Errc::system, rank(), operation, fmt::format("{}: rank {}: {}", operation, rank(), error.what()));
-    try {
-      watch->throw_failure();
-    } catch (...) {
-      fail_all(head, std::current_exception());
-    }
+    const std::string operation = Watch::operation(call());
+    fail([&] {
+      watch->raise(Errc::system, rank(), operation, fmt::format("{}: rank {}: {}", operation, rank(), error.what()));
+    });
   }
   return true;
 }
@@ -328,6 +344,7 @@ void Communicator::Impl::fail_all(State& first, std::exception_ptr error) noexce
     state.phase.store(State::Phase::failed, std::memory_order_release);
   };
   failure_ = error;
+  watch->wait_until_untouched();
   fail(first);
   queue_.for_each(fail);
   queue_.clear();

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <fstream>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -26,9 +27,6 @@ namespace {
 
 using nlohmann::json;
 
-/// Changes with everything that ranks must share to understand one another: layout of the arena, tags, messages.
-constexpr int kProtocol = 2;
-
 #ifdef NDEBUG
 constexpr std::string_view kBuild = "release";
 #else
@@ -48,12 +46,14 @@ std::string inode_of(const char* path) {
 }
 
 /// Processes with the same host name here can share an arena: one kernel, one PID namespace (the arena is found through
-/// /proc), one network namespace (so that hosts made of namespaces count as hosts).
+/// /proc), one user namespace (or /proc would not open it), one network namespace (so that hosts made of namespaces
+/// count as hosts).
 std::string host_name(const Bootstrap& bootstrap, const Environment& settings, std::string_view transport) {
   std::string name = bootstrap.host();
   if (name.empty())
-    name = settings.host_id.value_or(first_line("/proc/sys/kernel/random/boot_id") + ':' +
-                                     inode_of("/proc/self/ns/pid") + ':' + inode_of("/proc/self/ns/net"));
+    name =
+        settings.host_id.value_or(first_line("/proc/sys/kernel/random/boot_id") + ':' + inode_of("/proc/self/ns/pid") +
+                                  ':' + inode_of("/proc/self/ns/user") + ':' + inode_of("/proc/self/ns/net"));
   if (transport == "mpi") name += fmt::format(":rank {}", bootstrap.rank());  // every rank on a host of its own
   return name;
 }
@@ -346,14 +346,23 @@ Meeting meet(Bootstrap& bootstrap, const CommunicatorOptions& options, Settings&
            }),
            deadline);
 
-  // 4. With everyone in: may the kernel copy between the ranks of a host?
-  meeting.kernel_reach = true;
-  for (const json& card : exchange(bootstrap, attempt([&] {
-                                     return json{{"reach", Reach::kernel_allows(*meeting.arena)}};
-                                   }),
-                                   deadline))
-    meeting.kernel_reach = meeting.kernel_reach && card.at("reach").get<bool>();
-  if (!meeting.kernel_reach) meeting.tuning.single_copy_bytes = Tuning::kNever;
+  // 4. With everyone in: may the kernel copy between the ranks of a host? Threads do not need it to.
+  const std::vector<json> answers =
+      exchange(bootstrap, attempt([&] {
+                 return json{{"refused", meeting.threads ? std::string() : Reach::kernel_refuses(*meeting.arena)}};
+               }),
+               deadline);
+  const auto kept_out = std::ranges::find_if(answers, [](const json& one) { return one.at("refused") != ""; });
+  meeting.kernel_reach = kept_out == answers.end();
+  if (!meeting.kernel_reach) {
+    static std::atomic_flag said;
+    if (meeting.rank == 0 && meeting.tuning.single_copy_bytes != Tuning::kNever && !said.test_and_set())
+      log_warning(static_cast<Rank>(kept_out - answers.begin()),
+                  "{}: gathers and broadcasts take a copy more; see kernel.yama.ptrace_scope, the seccomp filter and "
+                  "the capabilities of the container",
+                  kept_out->at("refused").get<std::string>());
+    meeting.tuning.single_copy_bytes = Tuning::kNever;
+  }
   return meeting;
 }
 

@@ -3,13 +3,14 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sched.h>
-#include <time.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <sstream>
 
+#include "coarse_clock.hpp"
+#include "log.hpp"
 #include "text.hpp"
 
 namespace collectives {
@@ -19,16 +20,11 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kLookForLostEvery = 10ms;      // a system call per peer
+constexpr auto kStandsStill = 200ms;          // whoever waits gives a sign of life every few milliseconds
+constexpr auto kPatienceWithTouch = 500ms;    // a piece takes much less, unless its rank is stopped
 constexpr auto kTellRecordAfter = 100ms;      // a call this late tells the other hosts what it is
 constexpr auto kGatherRecords = 50ms;         // how long a mismatch waits for the records of stragglers
 constexpr auto kGatherRemoteRecords = 500ms;  // and of other hosts: time enough for them to tell, look and be heard
-
-/// To a few milliseconds, in a few nanoseconds: cheap enough for every call.
-std::chrono::nanoseconds coarse_now() noexcept {
-  timespec now{};
-  ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-  return std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
-}
 
 void copy_text(char* to, std::size_t room, std::string_view text) {
   const std::size_t bytes = std::min(room - 1, text.size());
@@ -96,15 +92,38 @@ std::vector<Arrived> Watch::arrived(const Call& call) const {
   return ranks;
 }
 
-std::string Watch::missing_text(const Call& call) const {
+std::vector<Rank> Watch::missing(const Call& call) const {
   std::vector<Rank> missing;
   for (const Rank rank : seat_.world.members) {
     Signature signature;
     if (rank != seat_.world.self && standing(rank, call.sequence, signature) == Standing::not_arrived)
       missing.push_back(rank);
   }
-  if (missing.empty()) return "all ranks have arrived";
-  return fmt::format("{} {} not arrived", ranks_text(missing), missing.size() == 1 ? "has" : "have");
+  return missing;
+}
+
+std::vector<Rank> Watch::standing_still(const Call& call) const {
+  std::vector<Rank> still;
+  const auto now = coarse_now();
+  const Peers here = seat_.grid.here();
+  for (int local = 0; local < arena_.ranks(); ++local) {
+    const RankBlock& block = arena_.block(local);
+    const std::chrono::nanoseconds looked(block.looked.value.load(std::memory_order_relaxed));
+    if (local != arena_.self() && now - looked > kStandsStill &&
+        block.completed.value.load(std::memory_order_acquire) < call.sequence)
+      still.push_back(here[static_cast<std::size_t>(local)]);
+  }
+  return still;
+}
+
+std::string Watch::missing_text(const Call& call) const {
+  const auto have = [](const std::vector<Rank>& ranks) {
+    return fmt::format("{} {}", ranks_text(ranks), ranks.size() == 1 ? "has" : "have");
+  };
+  if (const std::vector<Rank> absent = missing(call); !absent.empty()) return have(absent) + " not arrived";
+  if (const std::vector<Rank> still = standing_still(call); !still.empty())
+    return "all ranks have arrived, but " + have(still) + " stopped there";
+  return "all ranks have arrived";
 }
 
 // ---- failures ----
@@ -112,7 +131,7 @@ std::string Watch::missing_text(const Call& call) const {
 void Watch::raise(Errc code, Rank peer, std::string_view operation, std::string_view text) noexcept {
   AbortBlock& block = arena_.abort_block();
   std::uint32_t none = 0;
-  if (!block.state.compare_exchange_strong(none, 1, std::memory_order_acq_rel)) return;
+  if (!block.state.compare_exchange_strong(none, 1)) return;
   block.code = static_cast<std::uint32_t>(code);
   block.peer = peer;
   copy_text(block.operation, sizeof block.operation, operation);
@@ -137,6 +156,23 @@ void Watch::throw_failure() {
   throw Error(static_cast<Errc>(block.code), block.text, seat_.world.self, block.peer, block.operation);
 }
 
+void Watch::wait_until_untouched() noexcept {
+  for (int local = 0; local < arena_.ranks(); ++local) {
+    const auto patience = Clock::now() + kPatienceWithTouch;
+    while (local != arena_.self() && arena_.block(local).touching.value.load() != 0 && arena_.alive(local)) {
+      if (Clock::now() < patience) {
+        ::sched_yield();
+        continue;
+      }
+      log_warning(seat_.world.self,
+                  "rank {} has stopped while it read or wrote this rank's buffers: keep those of the failed operations "
+                  "until it goes on or ends",
+                  seat_.grid.here()[static_cast<std::size_t>(local)]);
+      break;
+    }
+  }
+}
+
 void Watch::raise_mismatch(const Call& call, Rank peer) {
   // The peer's record is there: it was published before the data that gave the mismatch away. Others may be
   // microseconds behind; the error is better with them in it.
@@ -154,17 +190,11 @@ void Watch::raise_mismatch(const Call& call, Rank peer) {
 
 void Watch::raise_timeout(const Call& call, std::chrono::nanoseconds waited) {
   const std::string op = operation(call);
-  const std::string missing = missing_text(call);
-  Rank first = kNoRank;
-  for (const Rank rank : seat_.world.members) {
-    Signature signature;
-    if (first == kNoRank && rank != seat_.world.self &&
-        standing(rank, call.sequence, signature) == Standing::not_arrived)
-      first = rank;
-  }
-  raise(Errc::timeout, first, op,
+  std::vector<Rank> culprits = missing(call);
+  if (culprits.empty()) culprits = standing_still(call);
+  raise(Errc::timeout, culprits.empty() ? kNoRank : culprits.front(), op,
         fmt::format("{}: timed out after {:.1f} s on rank {}: {}", op, std::chrono::duration<double>(waited).count(),
-                    seat_.world.self, missing));
+                    seat_.world.self, missing_text(call)));
   throw_failure();
 }
 
@@ -217,6 +247,7 @@ void Watch::look_for_mismatch(const Call& call) {
 
 void Watch::look_for_lost(const Call& call) {
   const auto now = coarse_now();
+  arena_.block(arena_.self()).looked.value.store(static_cast<std::uint64_t>(now.count()), std::memory_order_relaxed);
   if (now - lost_looked_ < kLookForLostEvery) return;
   lost_looked_ = now;
   const Peers here = seat_.grid.here();

@@ -60,10 +60,14 @@ class Watch {
   /// The deadline of `call` has passed after `waited`. Throws.
   [[noreturn]] void raise_timeout(const Call& call, std::chrono::nanoseconds waited);
   [[noreturn]] void throw_failure();
+  /// After a failure: waits until no rank of this host is in the middle of a piece of work in others' buffers. None
+  /// begins another one. A rank that has stopped in it is waited for half a second, and named in a warning.
+  void wait_until_untouched() noexcept;
 
   /// "all_reduce #17", "all_reduce #17 (fc1)"
   static std::string operation(const Call& call);
-  /// Whom a call waits for: "rank 3 has not arrived", "all ranks have arrived".
+  /// Whom a call waits for: "rank 3 has not arrived", "all ranks have arrived, but rank 3 has stopped there", "all
+  /// ranks have arrived".
   std::string missing_text(const Call& call) const;
 
  private:
@@ -75,6 +79,9 @@ class Watch {
   Standing standing(Rank rank, std::uint64_t sequence, Signature& signature) const;
   bool record_of(int local, std::uint64_t sequence, Signature& signature) const;
   std::vector<Arrived> arrived(const Call& call) const;
+  std::vector<Rank> missing(const Call& call) const;
+  /// Of this host: those inside the call that have given no sign of life for a while.
+  std::vector<Rank> standing_still(const Call& call) const;
   std::chrono::nanoseconds gathering_time() const noexcept;
   void look_for_mismatch(const Call& call);
   void tell_failure() noexcept;

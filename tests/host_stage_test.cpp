@@ -1,5 +1,6 @@
 // Host stages, protocol by protocol: the same random mixture of collectives by ranks that are threads or processes,
 // with and without a core for each, against values that are known. A protocol is forced by its cut-offs in the tuning.
+// Buffers lie at the edges of pages that nobody may touch. COLLECTIVES_TEST_OPERATIONS makes the mixture longer.
 #include "shared_memory/host_stage.hpp"
 
 #include <gtest/gtest.h>
@@ -9,6 +10,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <random>
@@ -70,7 +72,8 @@ struct Operation {
   int only;
   std::size_t count;
   bool in_place;
-  std::size_t shift;  ///< bytes by which the buffers miss an alignment of 64
+  std::size_t shift;    ///< bytes between the buffers and the edge of a page
+  bool at_end = false;  ///< the edge where the page ends
 };
 
 std::vector<Operation> mixture(std::uint64_t seed, int ranks, int length) {
@@ -81,8 +84,9 @@ std::vector<Operation> mixture(std::uint64_t seed, int ranks, int length) {
   constexpr std::size_t kMost[] = {3, 40, 300, 1500, 1024, 9000, 20000};
   std::vector<Operation> operations;
   for (int i = 0; i < length; ++i) {
-    Operation one{kKinds[below(std::size(kKinds))], -1, 1 + below(kMost[below(std::size(kMost))]), below(2) == 0,
-                  4 * below(16)};
+    Operation one{
+        kKinds[below(std::size(kKinds))], -1,           1 + below(kMost[below(std::size(kMost))]), below(2) == 0,
+        below(2) * 4 * below(16),         below(2) == 0};
     if ((one.kind == Step::Kind::host_reduce_scatter || one.kind == Step::Kind::host_all_gather) && below(2) == 0)
       one.only = static_cast<int>(below(static_cast<std::uint64_t>(ranks)));
     operations.push_back(one);
@@ -94,7 +98,8 @@ std::int32_t value(std::size_t operation, int rank, std::size_t index) {
   return static_cast<std::int32_t>(operation * 7919 + static_cast<std::size_t>(rank) * 104729 + index * 31);
 }
 
-constexpr std::size_t kRoom = 20000 * 4 + 4096;  // bytes of a buffer with what surrounds it
+constexpr std::size_t kPage = 4096;
+constexpr std::size_t kRoom = 21 * kPage;  // bytes of a buffer with what surrounds it
 constexpr std::byte kUntouched{0xa5};
 
 /// A stage on one rank: fills its buffers, performs it, and compares every byte of both.
@@ -109,8 +114,9 @@ void perform(HostStage& stage, const Operation& op, std::size_t index, int self,
   const bool all_want_all = op.kind == Step::Kind::host_all_reduce || op.kind == Step::Kind::host_all_gather;
   const auto slice = [&](int r) { return op.only < 0 ? parts[r] : r == op.only ? whole : Range{}; };
 
-  std::byte* const in = input + 64 + op.shift;
-  std::byte* const out = op.in_place ? in : output + 64 + op.shift;
+  const std::size_t place = op.at_end ? kRoom - op.count * 4 - op.shift : op.shift;
+  std::byte* const in = input + place;
+  std::byte* const out = op.in_place ? in : output + place;
   std::memset(input, static_cast<int>(kUntouched), kRoom);
   std::memset(output, static_cast<int>(kUntouched), kRoom);
   const Range mine = combines ? whole : slice(self);
@@ -148,27 +154,29 @@ void perform(HostStage& stage, const Operation& op, std::size_t index, int self,
                                std::to_string(op.count) + ": " + std::to_string(seen) + " in place of " +
                                std::to_string(expected));
   }
-  const std::byte* const begin = output + 64 + op.shift + wanted.first * 4;
+  const std::byte* const begin = output + place + wanted.first * 4;
   for (const std::byte* at = output; at < output + kRoom; ++at)
     if (!op.in_place && (at < begin || at >= begin + wanted.count * 4) && *at != kUntouched)
       throw std::runtime_error("operation " + std::to_string(index) + " wrote at " + std::to_string(at - begin) +
                                " of " + std::to_string(wanted.count * 4) + " bytes");
 }
 
-/// What the ranks of a test share: a page for the words of a failure, and their buffers.
-struct Shared {
-  explicit Shared(int ranks) : bytes(4096 + static_cast<std::size_t>(ranks) * 2 * kRoom) {
-    at = static_cast<std::byte*>(::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+/// Buffers, each between pages that nobody may touch.
+class Buffers {
+ public:
+  /// `kind`: MAP_SHARED or MAP_PRIVATE.
+  Buffers(int count, int kind) : bytes_(static_cast<std::size_t>(count) * (kRoom + kPage) + kPage) {
+    all_ = static_cast<std::byte*>(::mmap(nullptr, bytes_, PROT_NONE, kind | MAP_ANONYMOUS, -1, 0));
+    for (int i = 0; i < count; ++i) ::mprotect((*this)[i], kRoom, PROT_READ | PROT_WRITE);
   }
-  ~Shared() { ::munmap(at, bytes); }
-  Shared(const Shared&) = delete;
-  Shared& operator=(const Shared&) = delete;
-  char* words() const { return reinterpret_cast<char*>(at); }
-  std::byte* buffer(int rank, int which) const {
-    return at + 4096 + (static_cast<std::size_t>(rank) * 2 + static_cast<std::size_t>(which)) * kRoom;
-  }
-  std::size_t bytes;
-  std::byte* at;
+  ~Buffers() { ::munmap(all_, bytes_); }
+  Buffers(const Buffers&) = delete;
+  Buffers& operator=(const Buffers&) = delete;
+  std::byte* operator[](int i) const { return all_ + kPage + static_cast<std::size_t>(i) * (kRoom + kPage); }
+
+ private:
+  std::size_t bytes_;
+  std::byte* all_;
 };
 
 struct AnotherHasFailed {};
@@ -177,7 +185,8 @@ class HostStageConformance : public ::testing::TestWithParam<std::tuple<Setting,
  protected:
   void run(const std::vector<Operation>& operations) {
     const auto& [setting, ranks] = GetParam();
-    const Shared shared(ranks);
+    const Buffers shared(2 * ranks + 1, MAP_SHARED);  // two for each rank, and the words of a failure
+    char* const words = reinterpret_cast<char*>(shared[2 * ranks]);
     const ArenaShape shape{ranks, setting.tuning.inline_bytes, setting.tuning.chunk_bytes, 64};
     const std::unique_ptr<Arena> first = Arena::create(shape);
     const std::string invitation = first->invitation();
@@ -189,22 +198,22 @@ class HostStageConformance : public ::testing::TestWithParam<std::tuple<Setting,
         const Arena& arena = self > 0 ? *joined : *first;
         Reach reach(arena, setting.mapped, !setting.mapped && setting.processes);
         HostStage stage(arena, setting.tuning, reach, setting.crowded);
-        std::vector<std::byte> own(2 * kRoom);
-        std::byte* const in = setting.mapped ? shared.buffer(self, 0) : own.data();
-        std::byte* const out = setting.mapped ? shared.buffer(self, 1) : own.data() + kRoom;
-        const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(100);
+        const Buffers own(2, MAP_PRIVATE);
+        std::byte* const in = setting.mapped ? shared[2 * self] : own[0];
+        std::byte* const out = setting.mapped ? shared[2 * self + 1] : own[1];
+        const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(100 + operations.size() / 100);
         for (std::size_t i = 0; i < operations.size(); ++i)
           perform(stage, operations[i], i, self, ranks, in, out, [&] {
             ::sched_yield();
-            if (shared.words()[0] != 0) throw AnotherHasFailed{};
+            if (words[0] != 0) throw AnotherHasFailed{};
             if (std::chrono::steady_clock::now() > until)
               throw std::runtime_error("operation " + std::to_string(i) + " does not end");
           });
       } catch (const AnotherHasFailed&) {
       } catch (const std::exception& error) {
-        std::snprintf(shared.words(), 4096, "rank %d: %s", self, error.what());
+        std::snprintf(words, 4096, "rank %d: %s", self, error.what());
       } catch (const TagMismatch& mismatch) {
-        std::snprintf(shared.words(), 4096, "rank %d sees another call's tag of rank %d", self, mismatch.peer);
+        std::snprintf(words, 4096, "rank %d sees another call's tag of rank %d", self, mismatch.peer);
       }
     };
     if (setting.processes) {
@@ -228,16 +237,19 @@ class HostStageConformance : public ::testing::TestWithParam<std::tuple<Setting,
       for (int self = 1; self < ranks; ++self) threads.emplace_back(rank, self);
       rank(0);
     }
-    EXPECT_STREQ(shared.words(), "");
+    EXPECT_STREQ(words, "");
   }
 };
 
-constexpr int kOperations = 300;
+int operations() {
+  const char* const wanted = std::getenv("COLLECTIVES_TEST_OPERATIONS");
+  return wanted == nullptr ? 300 : std::atoi(wanted);
+}
 
 TEST_P(HostStageConformance, RandomMixture) {
   const std::uint64_t seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
-  run(mixture(seed, std::get<1>(GetParam()), kOperations));
+  run(mixture(seed, std::get<1>(GetParam()), operations()));
 }
 
 TEST_P(HostStageConformance, RootRunsAheadOfItsReaders) {

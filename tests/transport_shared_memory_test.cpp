@@ -3,12 +3,15 @@
 #include <unistd.h>
 
 #include <barrier>
+#include <cstdio>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "collectives/error.hpp"
 #include "shared_memory/arena.hpp"
+#include "support/child.hpp"
 #include "transport/shared_memory.hpp"
 #include "transport_conformance.hpp"
 
@@ -168,6 +171,36 @@ TEST(Arena, RefusesWhatIsNotTheArenaThatWasOffered) {
   ArenaShape other = kTwoRanks;
   other.chunk_bytes *= 2;
   EXPECT_THROW(Arena::join(invitation, other, 1), Error);
+}
+
+TEST(Arena, OfAnotherVersionIsRefusedInOneSentence) {
+  const auto arena = Arena::create(kTwoRanks);
+  const std::string invitation = arena->invitation();
+  int pid = 0, fd = -1;
+  std::sscanf(invitation.c_str(), "%d %d", &pid, &fd);
+  const std::uint64_t older = kProtocol - 1;
+  ASSERT_EQ(::pwrite(fd, &older, sizeof older, 8), ssize_t{sizeof older});  // behind the magic number
+  Child child([&](Line& line) {
+    try {
+      Arena::join(invitation, kTwoRanks, 1);
+    } catch (const Error& error) {
+      line.put(std::string(error.what())
+                   .ends_with("is of version " + std::to_string(older) + ", this library's of version " +
+                              std::to_string(kProtocol) + ": let all ranks use the same library"));
+    }
+    return 0;
+  });
+  EXPECT_EQ(child.line().take(), 1u);
+}
+
+TEST(Arena, ThatHasNoRoomSaysWhatLeavesNone) {
+  try {
+    Arena::create({.ranks = 1000, .inline_bytes = 1024, .chunk_bytes = 1 << 30, .frame_bytes = 64});
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::system);
+    EXPECT_NE(std::string(error.what()).find("for an arena: the"), std::string::npos) << error.what();
+  }
 }
 
 }  // namespace

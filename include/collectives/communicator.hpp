@@ -15,6 +15,8 @@
 //   Threads   one call at a time per communicator; abort() from any thread. Not in a child made by fork().
 //   Throws    Error: invalid_argument, unsupported (nothing sent, communicator still good); mismatch, timeout,
 //             peer_lost, aborted, system (communicator broken, see error.hpp).
+//   Buffers   the program's own again when the call or wait() ends, by an error too; error.hpp names the one exception,
+//             a rank that was stopped in the middle of a piece.
 #pragma once
 
 #include <chrono>
@@ -99,7 +101,7 @@ class COLLECTIVES_EXPORT Communicator {
 
   Communicator(Communicator&&) noexcept;
   Communicator& operator=(Communicator&&) noexcept;
-  /// Does not wait for the other ranks; unfinished operations fail there with peer_lost.
+  /// Does not wait for the other ranks; unfinished operations fail there with peer_lost, and their buffers are free.
   ~Communicator();
 
   Rank rank() const noexcept;

@@ -16,14 +16,18 @@
 #include <vector>
 
 #include "collectives/error.hpp"
+#include "environment.hpp"
+#include "shared_memory/sealed_file.hpp"
 
 namespace collectives {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x31616e657261636cULL;  // "lcarena1"
+constexpr std::uint64_t kMagic = 0x20616e657261636cULL;  // "lcarena "
+constexpr std::string_view kWhat = "an arena";
 
 struct ArenaHeader {
   std::uint64_t magic;
+  std::uint64_t protocol;
   std::uint64_t token;  // random: tells this arena from whatever else a reused descriptor may name
   std::uint64_t bytes;
 };
@@ -32,7 +36,12 @@ constexpr std::size_t round_up(std::size_t bytes, std::size_t to) { return (byte
 
 [[noreturn]] void fail(std::string_view what) {
   const int error = errno;
-  throw Error(Errc::system, fmt::format("shared memory: {}: {}", what, std::strerror(error)));
+  const bool forbidden = error == EACCES || error == EPERM;
+  throw Error(Errc::system,
+              fmt::format("shared memory: {}: {}{}", what, open_error_text(error),
+                          forbidden ? "; the ranks of a host must be one user's, in one user namespace, and see one "
+                                      "another in /proc"
+                                    : ""));
 }
 
 /// The descriptors that hold the places of this process. A child made by fork() would hold them on after its parent's
@@ -68,18 +77,17 @@ struct Arena::Mapping {
   std::byte* base = nullptr;
   std::size_t bytes = 0;
   std::uint64_t token = 0;
-  int fd = -1;
+  Descriptor file;
 
   Mapping() = default;
   Mapping(const Mapping&) = delete;
   Mapping& operator=(const Mapping&) = delete;
   ~Mapping() {
     if (base != nullptr) ::munmap(base, bytes);
-    if (fd >= 0) ::close(fd);
   }
   void map() {
-    void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
-    if (at == MAP_FAILED) fail(fmt::format("mapping {} bytes", bytes));
+    void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file.number(), 0);
+    if (at == MAP_FAILED) refuse_mapping(bytes, kWhat);
     base = static_cast<std::byte*>(at);
   }
 };
@@ -107,18 +115,21 @@ std::unique_ptr<Arena> Arena::create(const ArenaShape& shape) {
   auto mapping = std::make_shared<Mapping>();
   std::unique_ptr<Arena> arena(new Arena(mapping, shape, 0));
   mapping->bytes = arena->total_;
-  mapping->fd = ::memfd_create("collectives", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (mapping->fd < 0) fail("memfd_create");
-  if (::ftruncate(mapping->fd, static_cast<off_t>(mapping->bytes)) != 0)
-    fail(fmt::format("reserving {} bytes", mapping->bytes));
-  if (::fcntl(mapping->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) fail("sealing");
+  // Pages come when they are touched, and a control group at its limit ends a process then. Most programs touch all but
+  // the channels.
+  if (const MemoryRoom room = memory_room(); room.bytes < arena->channels_at_)
+    refuse_memory(arena->channels_at_, kWhat, room.bound);
+  SealedFile made = make_sealed_file(kWhat, "collectives", mapping->bytes);
+  if (!made.file)
+    refuse_memory(mapping->bytes, kWhat, made.refused + "; let the container or seccomp filter permit it");
+  mapping->file = std::move(made.file);
   mapping->map();
   std::random_device random;
   mapping->token = static_cast<std::uint64_t>(random()) << 32 | random();
 
   // Fresh pages are zero, which is every counter's first value; what must be constructed is constructed here, once.
   arena->base_ = mapping->base;
-  new (mapping->base) ArenaHeader{kMagic, mapping->token, mapping->bytes};
+  new (mapping->base) ArenaHeader{kMagic, kProtocol, mapping->token, mapping->bytes};
   new (mapping->base + arena->abort_at_) AbortBlock;
   new (mapping->base + arena->claims_at_) ClaimBlock;
   for (int local = 0; local < shape.ranks; ++local) new (&arena->block(local)) RankBlock;
@@ -127,7 +138,7 @@ std::unique_ptr<Arena> Arena::create(const ArenaShape& shape) {
 }
 
 std::string Arena::invitation() const {
-  return fmt::format("{} {} {} {}", ::getpid(), mapping_->fd, mapping_->token,
+  return fmt::format("{} {} {} {}", ::getpid(), mapping_->file.number(), mapping_->token,
                      reinterpret_cast<std::uintptr_t>(&mapping_));
 }
 
@@ -143,11 +154,17 @@ std::unique_ptr<Arena> Arena::join(std::string_view invitation, const ArenaShape
   } else {
     mapping = std::make_shared<Mapping>();
     const std::string path = fmt::format("/proc/{}/fd/{}", pid, fd);
-    mapping->fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-    if (mapping->fd < 0) fail(fmt::format("opening the arena of process {}", pid));
+    mapping->file = Descriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+    if (!mapping->file) fail(fmt::format("opening the arena of process {}", pid));
     ArenaHeader header{};
-    if (::pread(mapping->fd, &header, sizeof header, 0) != static_cast<ssize_t>(sizeof header) ||
-        header.magic != kMagic || header.token != token)
+    const bool arena =
+        ::pread(mapping->file.number(), &header, sizeof header, 0) == ssize_t{sizeof header} && header.magic == kMagic;
+    if (arena && header.protocol != kProtocol)
+      throw Error(Errc::system,
+                  fmt::format("shared memory: the arena of process {} is of version {}, this library's of "
+                              "version {}: let all ranks use the same library",
+                              pid, header.protocol, kProtocol));
+    if (!arena || header.token != token)
       throw Error(Errc::system, fmt::format("shared memory: {} is not the arena that was offered", path));
     mapping->bytes = header.bytes;
     mapping->token = token;
@@ -180,7 +197,7 @@ void Arena::hold_place() {
   const std::lock_guard no_fork(places.mutex);
   places.descriptors.push_back(&lock_fd_);
   // A lock belongs to an open file description, so every rank opens one of its own.
-  lock_fd_ = ::open(fmt::format("/proc/self/fd/{}", mapping_->fd).c_str(), O_RDWR | O_CLOEXEC);
+  lock_fd_ = ::open(fmt::format("/proc/self/fd/{}", mapping_->file.number()).c_str(), O_RDWR | O_CLOEXEC);
   struct flock lock {};
   lock.l_type = F_WRLCK;
   lock.l_whence = SEEK_SET;

@@ -26,6 +26,9 @@
 
 namespace collectives {
 
+/// Changes with everything that ranks must share to understand one another: layout of the arena, tags, messages.
+inline constexpr std::uint64_t kProtocol = 3;
+
 inline constexpr std::size_t kPolledBytes = 128;  ///< a cache line and its neighbour, which prefetchers fetch in pairs
 
 /// A word that others poll: alone on its lines, written by one rank.
@@ -59,6 +62,8 @@ struct RankBlock {
   PolledWord finished;   ///< host stages finished, ever
   PolledWord left;       ///< staging chunks it no longer reads, ever
   PolledWord worked;     ///< number of the newest host stage whose share this rank has done in the others' buffers
+  PolledWord touching;   ///< 1 while it reads or writes the others' buffers
+  PolledWord looked;     ///< when it last gave a sign of life: nanoseconds of the coarse clock
   std::atomic<std::int32_t> process{0};
   std::atomic<std::uint64_t> probe_address{0}, probe{0};  ///< a word in its own memory, and what it holds
   ArrivalRecord records[kRecords];
@@ -163,7 +168,7 @@ class Arena {
   /// The process of a local rank.
   int process(int local) const noexcept { return block(local).process.load(std::memory_order_acquire); }
   /// Whether the communicator has failed.
-  bool failed() const noexcept { return abort_block().state.load(std::memory_order_acquire) != 0; }
+  bool failed() const noexcept { return abort_block().state.load() != 0; }
   /// Whether the process (or thread) of a local rank still holds its place. One system call.
   bool alive(int local) const noexcept;
 

@@ -5,30 +5,18 @@
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
+#include "coarse_clock.hpp"
 #include "collectives/error.hpp"
 
 namespace collectives {
 namespace {
 
-using Transfer = ssize_t (*)(pid_t, const iovec*, unsigned long, const iovec*, unsigned long, unsigned long);
+using namespace std::chrono_literals;
 
-bool transfer(Transfer call, const char* name, int process, const std::byte* here, std::uint64_t there,
-              std::size_t bytes) {
-  while (bytes > 0) {
-    const iovec local{const_cast<std::byte*>(here), bytes}, remote{reinterpret_cast<void*>(there), bytes};
-    const ssize_t moved = call(process, &local, 1, &remote, 1, 0);
-    if (moved < 0) {
-      if (errno == ESRCH) return false;
-      throw Error(Errc::system, fmt::format("shared memory: {} of {} bytes with process {}: {}", name, bytes, process,
-                                            std::strerror(errno)));
-    }
-    here += moved;
-    there += static_cast<std::uint64_t>(moved);
-    bytes -= static_cast<std::size_t>(moved);
-  }
-  return true;
-}
+constexpr auto kLookEvery = 10ms;  // a system call
+constexpr auto kPatience = 300ms;  // for a process to end that has begun to
 
 }  // namespace
 
@@ -38,26 +26,58 @@ std::byte* Reach::pointer(int local, const RemoteBuffer& buffer, std::size_t byt
   return segments_.reach(local, buffer.name, bytes);
 }
 
-void Reach::need_kernel(int local) const {
+bool Reach::read(int local, std::byte* to, std::uint64_t from, std::size_t bytes) {
+  return transfer(Way::from_peer, local, to, from, bytes);
+}
+
+bool Reach::write(int local, std::uint64_t to, const std::byte* from, std::size_t bytes) {
+  return transfer(Way::to_peer, local, const_cast<std::byte*>(from), to, bytes);
+}
+
+bool Reach::transfer(Way way, int local, std::byte* here, std::uint64_t there, std::size_t bytes) {
+  if (!refused_.empty()) return refuse(local, refused_);
+  if (gone(local)) return false;
   if (!kernel_)
-    throw Error(
-        Errc::system,
-        fmt::format("shared memory: a buffer of local rank {} can neither be mapped nor be copied by the kernel "
-                    "(process_vm_readv is not permitted)",
-                    local));
+    return refuse(local, fmt::format("a buffer of local rank {} can neither be mapped nor be copied by the kernel "
+                                     "(process_vm_readv is not permitted)",
+                                     local));
+  const int process = arena_.process(local);
+  while (bytes > 0) {
+    const iovec mine{here, bytes}, theirs{reinterpret_cast<void*>(there), bytes};
+    const ssize_t moved = way == Way::from_peer ? ::process_vm_readv(process, &mine, 1, &theirs, 1, 0)
+                                                : ::process_vm_writev(process, &mine, 1, &theirs, 1, 0);
+    if (moved < 0)
+      return refuse(local, fmt::format("{} of {} bytes with local rank {} (process {}): {}",
+                                       way == Way::from_peer ? "process_vm_readv" : "process_vm_writev", bytes, local,
+                                       process, std::strerror(errno)));
+    here += moved;
+    there += static_cast<std::uint64_t>(moved);
+    bytes -= static_cast<std::size_t>(moved);
+  }
+  return true;
 }
 
-bool Reach::read(int local, std::byte* to, std::uint64_t from, std::size_t bytes) const {
-  need_kernel(local);
-  return transfer(::process_vm_readv, "process_vm_readv", arena_.process(local), to, from, bytes);
+/// Whether its process number may have become another's. It takes the system longer than this to come round to it.
+bool Reach::gone(int local) {
+  auto& looked = looked_[static_cast<std::size_t>(local)];
+  const auto now = coarse_now();
+  if (now - looked < kLookEvery) return false;
+  if (!arena_.alive(local)) return true;
+  looked = now;
+  return false;
 }
 
-bool Reach::write(int local, std::uint64_t to, const std::byte* from, std::size_t bytes) const {
-  need_kernel(local);
-  return transfer(::process_vm_writev, "process_vm_writev", arena_.process(local), from, to, bytes);
+bool Reach::refuse(int local, std::string why) {
+  const auto now = std::chrono::steady_clock::now();
+  if (refused_.empty()) {
+    refused_ = std::move(why);
+    refused_at_ = now;
+  }
+  if (now - refused_at_ > kPatience && arena_.alive(local)) throw Error(Errc::system, "shared memory: " + refused_);
+  return false;
 }
 
-bool Reach::kernel_allows(const Arena& arena) {
+std::string Reach::kernel_refuses(const Arena& arena) {
   for (int local = 0; local < arena.ranks(); ++local) {
     if (local == arena.self()) continue;
     // Every rank keeps a word in its own memory for this, and says in the arena where it is and what it holds.
@@ -65,11 +85,15 @@ bool Reach::kernel_allows(const Arena& arena) {
     std::uint64_t seen = 0;
     const iovec here{&seen, sizeof seen};
     const iovec there{reinterpret_cast<void*>(block.probe_address.load(std::memory_order_acquire)), sizeof seen};
-    if (::process_vm_readv(arena.process(local), &here, 1, &there, 1, 0) != static_cast<ssize_t>(sizeof seen) ||
-        seen != block.probe.load(std::memory_order_acquire))
-      return false;
+    if (::process_vm_readv(arena.process(local), &here, 1, &there, 1, 0) < 0)
+      return fmt::format("process_vm_readv: {}", std::strerror(errno));
+    if (seen != block.probe.load(std::memory_order_acquire))
+      return "process_vm_readv: the process has another number here";
+    // To write nothing is always right, unless a filter forbids the call as such.
+    if (::process_vm_writev(arena.process(local), nullptr, 0, nullptr, 0, 0) < 0)
+      return fmt::format("process_vm_writev: {}", std::strerror(errno));
   }
-  return true;
+  return {};
 }
 
 bool Reach::kernel_permits(int process) noexcept {

@@ -3,10 +3,15 @@
 // A rank publishes where its buffers of a host stage are. Another reaches them by a pointer where it can: ranks that
 // are threads share an address space, and memory from allocate() lies in segments that every rank can map. Elsewhere
 // the kernel copies between the processes (process_vm_readv and process_vm_writev), if the system allows that.
+//
+// What cannot be reached may be the memory of a process that is just ending, which the watch will find out and name. So
+// a refusal is an error only when its owner is still alive a while later.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "shared_memory/arena.hpp"
@@ -24,7 +29,11 @@ class Reach {
  public:
   /// `threads`: all ranks of the host are threads of this process. `kernel`: the kernel may copy between the ranks.
   Reach(const Arena& arena, bool threads, bool kernel)
-      : arena_(arena), threads_(threads), kernel_(kernel), segments_(arena) {}
+      : arena_(arena),
+        threads_(threads),
+        kernel_(kernel),
+        segments_(arena),
+        looked_(static_cast<std::size_t>(arena.ranks())) {}
 
   RemoteBuffer describe(const std::byte* data, std::size_t bytes) {
     return {reinterpret_cast<std::uintptr_t>(data), threads_ ? 0 : segments_.name_of(data, bytes)};
@@ -34,21 +43,28 @@ class Reach {
   /// A pointer to a peer's buffer, or null where only the kernel reaches it.
   std::byte* pointer(int local, const RemoteBuffer&, std::size_t bytes);
 
-  /// Copies from or to the memory of a peer. False when the peer's process is gone. Throws Error{system}.
-  bool read(int local, std::byte* to, std::uint64_t from, std::size_t bytes) const;
-  bool write(int local, std::uint64_t to, const std::byte* from, std::size_t bytes) const;
+  /// Copies from or to the memory of a peer. False, then and at every later call, when that was refused: the peer may
+  /// be gone. Throws Error{system} when it is not.
+  bool read(int local, std::byte* to, std::uint64_t from, std::size_t bytes);
+  bool write(int local, std::uint64_t to, const std::byte* from, std::size_t bytes);
 
-  /// Whether the kernel lets this process into every other rank's memory. One system call per rank.
-  static bool kernel_allows(const Arena&);
-  /// The same of one process before there is an arena: whether it would be permitted.
+  /// What keeps this process out of another rank's memory; empty when nothing does. Two system calls per rank.
+  static std::string kernel_refuses(const Arena&);
+  /// Before there is an arena: whether it would let this process into another's.
   static bool kernel_permits(int process) noexcept;
 
  private:
-  void need_kernel(int local) const;
+  enum class Way { from_peer, to_peer };
+  bool transfer(Way, int local, std::byte* here, std::uint64_t there, std::size_t bytes);
+  bool gone(int local);
+  bool refuse(int local, std::string why);
 
   const Arena& arena_;
   bool threads_, kernel_;
   Segments segments_;
+  std::vector<std::chrono::nanoseconds> looked_;  // when each peer was last seen alive
+  std::string refused_;                           // why; empty while nothing was
+  std::chrono::steady_clock::time_point refused_at_{};
 };
 
 }  // namespace collectives

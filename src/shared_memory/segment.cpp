@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -36,29 +35,11 @@ constexpr std::size_t kLeft = std::size_t{8} << 20;
 
 // Younger than the headers of Debian 12.
 constexpr int kCollapse = 25;                             // MADV_COLLAPSE, Linux 6.1
-constexpr unsigned kNoExecSeal = 0x8u;                    // MFD_NOEXEC_SEAL, Linux 6.3; vm.memfd_noexec may demand it
 constexpr unsigned kHugePages = MFD_HUGETLB | 21u << 26;  // of 2^21 bytes
 
 constexpr std::size_t round_up(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
 
-[[noreturn]] void refuse(std::size_t bytes, std::string_view why) {
-  throw Error(Errc::system, fmt::format("memory: no {} for a segment: {}", bytes_text(bytes), why));
-}
-
-/// "RLIMIT_AS is 64 MiB (raise it with ulimit -v)", or nothing when it is not limited.
-std::string limit_text(__rlimit_resource_t which, std::string_view name, char option, bool in_bytes = true) {
-  rlimit limit{};
-  if (::getrlimit(which, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return {};
-  return fmt::format("{} is {} (raise it with ulimit -{})", name,
-                     in_bytes ? bytes_text(limit.rlim_cur) : fmt::format("{}", limit.rlim_cur), option);
-}
-
-[[noreturn]] void refuse_mapping(std::size_t bytes) {
-  const int error = errno;
-  std::string limit = limit_text(RLIMIT_AS, "RLIMIT_AS", 'v');
-  if (limit.empty()) limit = "see vm.max_map_count and vm.overcommit_memory";
-  refuse(bytes, fmt::format("mmap: {}; {}", std::strerror(error), limit));
-}
+constexpr std::string_view kWhat = "a segment";
 
 std::string file_name(std::uint64_t token) { return fmt::format("collectives {:016x}", token); }
 
@@ -67,37 +48,16 @@ std::uint64_t random_token() {
   return static_cast<std::uint64_t>(random()) << 32 | random();
 }
 
-/// A sealed memfd of zeros; none, after one warning, where this process may not have memfds at all.
+/// None, after one warning, where this process may not have memfds at all.
 Descriptor make_file(std::uint64_t token, std::size_t bytes, unsigned flags) {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && bytes > limit.rlim_cur)  // the kernel would send SIGXFSZ
-    refuse(bytes, limit_text(RLIMIT_FSIZE, "RLIMIT_FSIZE", 'f'));
-  const std::string name = file_name(token);
-  const char* asked = "memfd_create";
-  flags |= MFD_CLOEXEC | MFD_ALLOW_SEALING;
-  Descriptor file(::memfd_create(name.c_str(), flags | kNoExecSeal));
-  if (!file && errno == EINVAL) file = Descriptor(::memfd_create(name.c_str(), flags));
-  if (file) {
-    asked = "ftruncate";
-    if (::ftruncate(file.number(), static_cast<off_t>(bytes)) == 0) {
-      asked = "sealing";
-      if (::fcntl(file.number(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0) return file;
-    }
-  }
-  const int error = errno;
-  if (error == EMFILE)
-    refuse(bytes,
-           fmt::format("no file descriptor is left: {}", limit_text(RLIMIT_NOFILE, "RLIMIT_NOFILE", 'n', false)));
-  if (error == ENFILE) refuse(bytes, "too many files are open on this machine: raise fs.file-max");
-  if (error == ENOMEM || error == ENOSPC || error == EFBIG || error == EINTR)
-    refuse(bytes, fmt::format("{}: {}", asked, std::strerror(error)));
+  SealedFile made = make_sealed_file(kWhat, file_name(token), bytes, flags);
   static std::atomic_flag said;
-  if ((flags & MFD_HUGETLB) == 0 && !said.test_and_set())
+  if (!made.file && flags == 0 && !said.test_and_set())
     log_warning(kNoRank,
-                "memory: {}: {}: what is allocated is ordinary memory, which other ranks cannot reach; let the "
-                "container or seccomp filter permit memfd_create",
-                asked, std::strerror(error));
-  return Descriptor();
+                "memory: {}: what is allocated is ordinary memory, which other ranks cannot reach; let the container "
+                "or seccomp filter permit memfd_create",
+                made.refused);
+  return std::move(made.file);
 }
 
 /// Maps a file, or private memory if there is none; from 2 MiB up at a multiple of that, so that huge pages fit.
@@ -105,7 +65,7 @@ Mapping map(const Descriptor& file, std::size_t bytes) {
   const std::size_t alignment = bytes >= kHugePage ? kHugePage : kPage;
   const std::size_t room = bytes + alignment - kPage;
   void* const found = ::mmap(nullptr, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (found == MAP_FAILED) refuse_mapping(bytes);
+  if (found == MAP_FAILED) refuse_mapping(bytes, kWhat);
   auto* const begin = static_cast<std::byte*>(found);
   const std::size_t before =
       round_up(reinterpret_cast<std::uintptr_t>(begin), alignment) - reinterpret_cast<std::uintptr_t>(begin);
@@ -113,7 +73,7 @@ Mapping map(const Descriptor& file, std::size_t bytes) {
   Mapping head(begin, before), tail(begin + before + bytes, after), middle(begin + before, bytes);
   const int kind = file ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
   if (::mmap(middle.data(), bytes, PROT_READ | PROT_WRITE, kind | MAP_FIXED, file.number(), 0) == MAP_FAILED)
-    refuse_mapping(bytes);
+    refuse_mapping(bytes, kWhat);
   return middle;
 }
 
@@ -124,7 +84,8 @@ void fill(const Mapping& memory, const Descriptor& file, std::size_t at, std::si
     if (!file || ::fallocate(file.number(), 0, static_cast<off_t>(at), static_cast<off_t>(bytes)) == 0) return;
   }
   const int error = errno;
-  refuse(memory.bytes(), fmt::format("after {}: {}; {}", bytes_text(at), std::strerror(error), memory_room().bound));
+  refuse_memory(memory.bytes(), kWhat,
+                fmt::format("after {}: {}; {}", bytes_text(at), std::strerror(error), memory_room().bound));
 }
 
 void populate(const Mapping& memory, const Descriptor& file) {
@@ -132,7 +93,8 @@ void populate(const Mapping& memory, const Descriptor& file) {
   for (std::size_t at = 0, piece = 0; at < memory.bytes(); at += piece) {
     const MemoryRoom room = memory_room();
     const std::size_t rest = memory.bytes() - at;
-    if (room.bytes < rest + rest / 256 + kLeft) refuse(memory.bytes(), room.bound);  // with the tables that map it
+    if (room.bytes < rest + rest / 256 + kLeft)
+      refuse_memory(memory.bytes(), kWhat, room.bound);  // with the tables that map it
     piece = std::min(rest, std::clamp(room.bytes / 16 / kHugePage * kHugePage, kHugePage, kMostAtOnce));
     if (piece >= kHugePage) {
       // Pages that are there are copied together, so that one in each place is best, and needs least time in all.
@@ -155,12 +117,8 @@ Mapping::~Mapping() {
   if (bytes_ != 0) ::munmap(data_, bytes_);
 }
 
-Descriptor::~Descriptor() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
 Segment::Segment(std::size_t bytes) : maker_(::getpid()), token_(random_token()) {
-  if (bytes > std::size_t{1} << 46) refuse(bytes, "more than a process can address");
+  if (bytes > std::size_t{1} << 46) refuse_memory(bytes, kWhat, "more than a process can address");
   const std::size_t in_huge_pages = round_up(bytes, kHugePage);
   if (bytes >= kHugePage && reserved_huge_pages_left() >= in_huge_pages / kHugePage) try {
       file_ = make_file(token_, in_huge_pages, kHugePages);
@@ -216,9 +174,7 @@ Mapping map_segment(const SegmentAddress& address) {
   const Descriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
   if (!file) {
     const int error = errno;
-    const std::string limit =
-        error == EMFILE ? "; " + limit_text(RLIMIT_NOFILE, "RLIMIT_NOFILE", 'n', false) : std::string();
-    throw Error(Errc::system, fmt::format("memory: opening {}: {}{}", path, std::strerror(error), limit));
+    throw Error(Errc::system, fmt::format("memory: opening {}: {}", path, open_error_text(error)));
   }
   // A descriptor that was closed may name another file by now, and a file that is not ours may shrink under us.
   char target[128];

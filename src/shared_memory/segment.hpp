@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "collectives/memory.hpp"
+#include "shared_memory/sealed_file.hpp"
 
 namespace collectives {
 
@@ -39,23 +40,6 @@ class Mapping {
  private:
   std::byte* data_ = nullptr;
   std::size_t bytes_ = 0;
-};
-
-/// A file descriptor, closed at the end.
-class Descriptor {
- public:
-  explicit Descriptor(int fd = -1) noexcept : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Descriptor();
-  int number() const noexcept { return fd_; }
-  explicit operator bool() const noexcept { return fd_ >= 0; }
-
- private:
-  int fd_;
 };
 
 /// All that another process needs to map a segment.

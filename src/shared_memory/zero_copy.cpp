@@ -6,7 +6,7 @@
 namespace collectives {
 namespace {
 
-/// Through the kernel and for claims: as much of the vector at a time. Small enough for the second-level cache.
+/// As much of the vector at a time, at most. Small enough for the second-level cache.
 constexpr std::size_t kPieceBytes = 128 << 10;
 
 }  // namespace
@@ -145,14 +145,13 @@ bool ZeroCopy::read_records() {
   return true;
 }
 
-/// My share, a piece at a time, so that a failed communicator is noticed before more is written.
+/// My share, a piece at a time.
 bool ZeroCopy::work() {
   const Range all = share(self_);
   while (done_ < all.count) {
-    if (arena_.failed()) return false;
-    const std::size_t piece = std::max<std::size_t>(1, tuning_.chunk_bytes / task_->element);
+    const std::size_t piece = std::max<std::size_t>(1, std::min(tuning_.chunk_bytes, kPieceBytes) / task_->element);
     const Range range{all.first + done_, std::min(piece, all.count - done_)};
-    if (!perform(self_, range)) return false;
+    if (!perform_unless_failed(self_, range)) return false;
     done_ += range.count;
   }
   arena_.block(self_).worked.value.store(number_, std::memory_order_release);
@@ -164,7 +163,6 @@ bool ZeroCopy::work_on_claims() {
   ClaimBlock& claims = arena_.claims();
   const std::uint64_t end = claims_before_ + pieces_;
   for (std::uint64_t next = claims.taken.value.load(std::memory_order_relaxed); next < end;) {
-    if (arena_.failed()) return false;
     if (!claims.taken.value.compare_exchange_weak(next, next + 1, std::memory_order_relaxed)) continue;
     std::uint64_t index = next - claims_before_;
     int owner = 0;
@@ -172,11 +170,23 @@ bool ZeroCopy::work_on_claims() {
     for (; index >= pieces_of(owner); ++owner) index -= pieces_of(owner);
     const Range all = share(owner);
     const std::size_t skipped = index * piece_;
-    if (!perform(owner, {all.first + skipped, std::min(piece_, all.count - skipped)})) return false;
+    if (!perform_unless_failed(owner, {all.first + skipped, std::min(piece_, all.count - skipped)})) return false;
     claims.done.value.fetch_add(1, std::memory_order_acq_rel);
     next = claims.taken.value.load(std::memory_order_relaxed);
   }
   return true;
+}
+
+/// A piece. The flag goes up before the look at the failure, so that whoever raises the failure first and looks at the
+/// flags then sees this one, or this rank sees the failure.
+bool ZeroCopy::perform_unless_failed(int share, Range range) {
+  struct Flag {
+    std::atomic<std::uint64_t>& value;
+    explicit Flag(std::atomic<std::uint64_t>& up) : value(up) { value.store(1); }
+    ~Flag() { value.store(0, std::memory_order_release); }
+  };
+  const Flag touching(arena_.block(self_).touching.value);
+  return !arena_.failed() && perform(share, range);
 }
 
 /// Every source of the range is loaded once, every destination stored once. False when a peer is gone.
@@ -205,51 +215,45 @@ bool ZeroCopy::perform(int share, Range range) {
 }
 
 bool ZeroCopy::perform_through_kernel(int share, Range range) {
-  const std::size_t element = task_->element;
-  const std::size_t room = std::max<std::size_t>(1, kPieceBytes / element);  // elements of one piece
-  scratch_.resize((static_cast<std::size_t>(ranks_) + 1) * room * element);
-  const auto remote = [&](int local, bool keep, std::size_t first) {
+  const std::size_t element = task_->element, bytes = range.count * element;
+  scratch_.resize((static_cast<std::size_t>(ranks_) + 1) * bytes);
+  const auto remote = [&](int local, bool keep) {
     const RemoteBuffer& buffer = keep ? peer(local).keep : peer(local).own;
-    return buffer.address + (first - held(local, keep).first) * element;
+    return buffer.address + (range.first - held(local, keep).first) * element;
   };
-  while (range.count > 0) {
-    const std::size_t count = std::min(room, range.count), bytes = count * element;
-    // The result is made in this rank's own output if that is a destination, else in scratch.
-    std::byte* made = is_destination(self_, share)
-                          ? element_at(peer(self_).keep_at, range.first, element)
-                          : scratch_.data() + static_cast<std::size_t>(ranks_) * room * element;
-    std::size_t sources = 0;
-    for (int local = 0; local < ranks_; ++local) {
-      if (!is_source(local, share)) continue;
-      const Peer& one = peer(local);
-      const std::byte* value = element_at(one.own_at, range.first, element);
-      if (one.own_at == nullptr) {
-        std::byte* to = task_->combines() ? scratch_.data() + static_cast<std::size_t>(local) * room * element : made;
-        if (!reach_.read(local, to, remote(local, false, range.first), bytes)) return false;
-        value = to;
-      }
-      sources_[sources++] = {value, with_->raw};
+  // The result is made in this rank's own output if that is a destination, else in scratch.
+  std::byte* made = is_destination(self_, share) ? element_at(peer(self_).keep_at, range.first, element)
+                                                 : scratch_.data() + static_cast<std::size_t>(ranks_) * bytes;
+  std::size_t sources = 0;
+  for (int local = 0; local < ranks_; ++local) {
+    if (!is_source(local, share)) continue;
+    const Peer& one = peer(local);
+    const std::byte* value = element_at(one.own_at, range.first, element);
+    if (one.own_at == nullptr) {
+      std::byte* to = task_->combines() ? scratch_.data() + static_cast<std::size_t>(local) * bytes : made;
+      if (!reach_.read(local, to, remote(local, false), bytes)) return false;
+      value = to;
     }
-    if (task_->combines()) {
-      fold(with_->op, with_->type, {sources_.data(), sources}, made, count, with_->finish_ranks);
-    } else if (!is_destination(self_, share)) {
-      made = const_cast<std::byte*>(sources_[0].data);  // only read from here on
-    } else if (sources_[0].data != made) {
-      std::memcpy(made, sources_[0].data, bytes);
-    }
-    for (int turn = 1; turn < ranks_; ++turn) {
-      const int local = (self_ + turn) % ranks_;
-      if (!is_destination(local, share)) continue;
-      const Peer& one = peer(local);
-      // A root whose output is its input has the result already.
-      if (!task_->combines() && is_source(local, share) && one.own.address == one.keep.address) continue;
-      if (one.keep_at != nullptr)
-        std::memcpy(element_at(one.keep_at, range.first, element), made, bytes);
-      else if (!reach_.write(local, remote(local, true, range.first), made, bytes))
-        return false;
-      bytes_shown_ += bytes;
-    }
-    range = {range.first + count, range.count - count};
+    sources_[sources++] = {value, with_->raw};
+  }
+  if (task_->combines()) {
+    fold(with_->op, with_->type, {sources_.data(), sources}, made, range.count, with_->finish_ranks);
+  } else if (!is_destination(self_, share)) {
+    made = const_cast<std::byte*>(sources_[0].data);  // only read from here on
+  } else if (sources_[0].data != made) {
+    std::memcpy(made, sources_[0].data, bytes);
+  }
+  for (int turn = 1; turn < ranks_; ++turn) {
+    const int local = (self_ + turn) % ranks_;
+    if (!is_destination(local, share)) continue;
+    const Peer& one = peer(local);
+    // A root whose output is its input has the result already.
+    if (!task_->combines() && is_source(local, share) && one.own.address == one.keep.address) continue;
+    if (one.keep_at != nullptr)
+      std::memcpy(element_at(one.keep_at, range.first, element), made, bytes);
+    else if (!reach_.write(local, remote(local, true), made, bytes))
+      return false;
+    bytes_shown_ += bytes;
   }
   return true;
 }

@@ -5,6 +5,10 @@
 // floor. Two meetings: all have said where their buffers are; all have done their share. With more ranks than cores the
 // shares are cut into pieces that any rank takes, so that those who run do the work of those who sleep.
 //
+// Others' buffers are theirs again when the communicator has failed. So work goes on in pieces, each of them between
+// raising a flag and taking it down, with a look at the failure in between; and whoever gives up a call waits until no
+// flag is up (Watch::wait_until_untouched).
+//
 // *Single copy* is the same where buffers are not mapped: the kernel carries a piece between two processes. A gather
 // needs no memory in between then; a reduction takes in one piece per peer, small enough to stay in the cache.
 #pragma once
@@ -46,6 +50,7 @@ class ZeroCopy {
   bool read_records();
   bool work();
   bool work_on_claims();
+  bool perform_unless_failed(int share, Range);
   bool perform(int share, Range);
   bool perform_through_kernel(int share, Range);
   Peer& peer(int local) { return peers_[static_cast<std::size_t>(local)]; }

@@ -142,7 +142,7 @@ class Launcher {
     const pid_t launcher = ::getpid();
 
     const pid_t pid = ::fork();
-    if (pid < 0) fail("fork");
+    if (pid < 0) fail("fork (see RLIMIT_NPROC, ulimit -u, and pids.max of the control group)");
     if (pid == 0) {
       ::setpgid(0, 0);
       ::prctl(PR_SET_PDEATHSIG, SIGKILL);

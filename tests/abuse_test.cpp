@@ -1,0 +1,175 @@
+// Every protocol of the host stage under abuse, on ranks that are processes: random collectives on buffers between
+// forbidden pages, ranks that are killed, leave or stop in the middle, calls that do not agree, and a system that
+// refuses what the library would like to have.
+//
+// COLLECTIVES_TEST_OPERATIONS and COLLECTIVES_TEST_REPEATS make the storms longer and the deaths more.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <random>
+#include <string>
+
+#include "support/programs.hpp"
+
+namespace collectives::testing {
+namespace {
+
+long from_environment(const char* name, long otherwise) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? otherwise : std::strtol(value, nullptr, 10);
+}
+
+Outcome run(int ranks, const std::string& arguments, const std::string& environment = "") {
+  return run_command(environment + " " COLLECTIVES_RUN " -n " + std::to_string(ranks) + " --grace 5s " + STORM_PROGRAM +
+                     " " + arguments);
+}
+
+struct Protocol {
+  const char* name;
+  const char* forced;
+  const char* cores;  ///< of the host: one for each rank, or one for all
+};
+
+std::ostream& operator<<(std::ostream& out, const Protocol& protocol) { return out << protocol.name; }
+
+constexpr Protocol kProtocols[] = {{"lines", "lines", "8"},
+                                   {"one_shot", "one_shot", "8"},
+                                   {"staged", "staged", "8"},
+                                   {"staged_crowded", "staged", "1"},
+                                   {"single_copy", "single_copy", "8"},
+                                   {"zero_copy", "zero_copy", "8"},
+                                   {"zero_copy_crowded", "zero_copy", "1"},
+                                   {"mixed", "mixed", "8"},
+                                   {"mixed_crowded", "mixed", "1"}};
+
+class Abuse : public ::testing::TestWithParam<Protocol> {
+ protected:
+  std::string arguments(const std::string& more) const {
+    return std::string("protocol=") + GetParam().forced + " seed=" + std::to_string(random_()) + " " + more;
+  }
+  std::string environment() const { return std::string("COLLECTIVES_CORES=") + GetParam().cores; }
+  unsigned below(unsigned n) { return static_cast<unsigned>(random_()) % n; }
+
+  /// Rank `victim` of three ends at a random moment; the two others must say so.
+  void end_one(const std::string& how) {
+    for (long i = 0, end = from_environment("COLLECTIVES_TEST_REPEATS", 2); i < end; ++i) {
+      const std::string victim = std::to_string(below(3));
+      const std::string all =
+          arguments("victim=" + victim + " how=" + how + " after_us=" + std::to_string(below(20'000)));
+      const Outcome outcome = run(3, all, environment());
+      EXPECT_EQ(occurrences(outcome.out, "rank [0-9]: peer_lost of rank " + victim +
+                                             " after at most 2 s: [a-z_]+ #[0-9]+: rank " + victim +
+                                             " was lost: its process ended"),
+                2)
+          << all << '\n'
+          << outcome.out;
+      EXPECT_EQ(occurrences(outcome.out, "written afterwards"), 0) << all << '\n' << outcome.out;
+      EXPECT_EQ(processes_of(STORM_PROGRAM), 0);
+    }
+  }
+
+ private:
+  mutable std::mt19937 random_{std::random_device{}()};
+};
+
+TEST_P(Abuse, RandomCallsOnBuffersBetweenForbiddenPages) {
+  const long operations = from_environment("COLLECTIVES_TEST_OPERATIONS", 150);
+  for (const int ranks : {2, 3, 4, 7}) {
+    const std::string all = arguments("operations=" + std::to_string(operations));
+    const Outcome outcome = run(ranks, all, environment());
+    EXPECT_EQ(outcome.status, 0) << all << '\n' << outcome.out;
+    EXPECT_EQ(occurrences(outcome.out, "rank [0-9]: ok"), ranks) << all << '\n' << outcome.out;
+  }
+}
+
+TEST_P(Abuse, EverySurvivorNamesTheRankThatWasKilled) { end_one("kill"); }
+
+TEST_P(Abuse, EverySurvivorNamesTheRankThatExited) { end_one("exit"); }
+
+TEST_P(Abuse, AStoppedRankIsNamedAndLeavesBuffersAloneWhenItGoesOn) {
+  const std::string victim = std::to_string(below(3));
+  const std::string all =
+      arguments("timeout_ms=700 victim=" + victim + " how=stop after_us=" + std::to_string(below(20'000)));
+  const Outcome outcome = run(3, all, environment());
+  EXPECT_EQ(occurrences(outcome.out, "rank [0-9]: timeout of rank " + victim + " after at most 2 s: .*rank " + victim +
+                                         " has (not arrived|stopped there)"),
+            3)  // the victim hears the same
+      << all << '\n'
+      << outcome.out;
+  // One that stopped in the middle of a piece finishes that; the others have been warned.
+  if (occurrences(outcome.out, "written afterwards") != 0) {
+    EXPECT_GE(occurrences(outcome.out, "rank " + victim + " has stopped while it read or wrote this rank's buffers"), 1)
+        << all << '\n'
+        << outcome.out;
+  }
+  EXPECT_EQ(processes_of(STORM_PROGRAM), 0);
+}
+
+TEST_P(Abuse, CallsThatDoNotAgreeAreAnErrorOnEveryRank) {
+  const std::string all = arguments("mismatches=1 operations=12 victim=" + std::to_string(below(3)));
+  const Outcome outcome = run(3, all, environment());
+  EXPECT_EQ(occurrences(outcome.out, "rank [0-9]: 12 mismatches"), 3) << all << '\n' << outcome.out;
+}
+
+INSTANTIATE_TEST_SUITE_P(Protocols, Abuse, ::testing::ValuesIn(kProtocols),
+                         [](const auto& parameter) { return std::string(parameter.param.name); });
+
+// ---- what the system refuses ----
+
+void expect_work(const std::string& refused, int warnings, const std::string& warning,
+                 const std::string& environment = "") {
+  const Outcome outcome = run(3, "operations=60 victim=1 refuse=" + refused, environment);
+  EXPECT_EQ(occurrences(outcome.out, "rank [0-9]: ok"), 3) << outcome.out;
+  EXPECT_EQ(occurrences(outcome.out, warning), warnings) << outcome.out;
+}
+
+void expect_error(const std::string& refused, int rank, const std::string& error, const std::string& environment = "") {
+  const Outcome outcome = run(3, "victim=" + std::to_string(rank) + " refuse=" + refused, environment);
+  if (outcome.out.find("can be made here") != std::string::npos) GTEST_SKIP() << outcome.out;
+  EXPECT_EQ(occurrences(outcome.out, "rank [0-9]: " + error), 3) << outcome.out;
+}
+
+TEST(Refused, ReadingOtherProcessesCostsACopyAndAWarning) {
+  expect_work("process_vm_readv", 1, "warning: rank 1: process_vm_readv: Operation not permitted: gathers .*yama");
+}
+
+TEST(Refused, WritingOtherProcessesCostsACopyAndAWarning) {
+  expect_work("process_vm_writev", 1, "warning: rank 1: process_vm_writev: Operation not permitted: gathers .*yama");
+}
+
+TEST(Refused, AThreadMeansProgressInCalls) {
+  expect_work("thread", 1, "warning: rank 1: no progress thread: .*RLIMIT_NPROC", "COLLECTIVES_PROGRESS_THREAD=on");
+}
+
+TEST(Refused, MemfdsThatMightBeExecutedAreNotNeeded) { expect_work("memfd_without_seal", 0, "warning"); }
+
+TEST(Refused, MemfdsOnARankThatNeedsNoneForTheArenaCostAWarning) {
+  expect_work("memfd_create", 1, "warning: memory: memfd_create: Operation not permitted: .* ordinary memory");
+}
+
+TEST(Refused, MemfdsOnTheRankThatMakesTheArena) {
+  expect_error("memfd_create", 0,
+               "system: rank 0: memory: no .* for an arena: memfd_create: Operation not permitted; let");
+}
+
+TEST(Refused, LargeFiles) {
+  expect_error("files", 0,
+               "system: rank 0: memory: no .* for an arena: RLIMIT_FSIZE is 4 KiB .raise it with ulimit -f");
+}
+
+TEST(Refused, Descriptors) {
+  for (const int rank : {0, 1})
+    expect_error(
+        "descriptors", rank,
+        "system: rank " + std::to_string(rank) + ": .*no file descriptor is left: RLIMIT_NOFILE is [0-9]+ .raise it");
+}
+
+TEST(Refused, TheArenaOfAnotherUserNamespace) {
+  expect_error("user_namespace", 1, "unsupported: .*the ranks are on 2 hosts");
+  expect_error("user_namespace", 1, "system: rank 1: shared memory: opening the arena .* in one user namespace",
+               "COLLECTIVES_HOST_ID=here");
+}
+
+}  // namespace
+}  // namespace collectives::testing
