@@ -1,8 +1,15 @@
 // Ranks that are processes, started by collectives_run: they reduce, and when one of them is lost, stopped or leaves,
 // every survivor says so, naming it, and nothing is left behind.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <regex>
 #include <string>
+#include <system_error>
 
 #include "support/programs.hpp"
 
@@ -74,6 +81,120 @@ TEST(Processes, RefuseAnUnknownBackendByName) {
   EXPECT_NE(outcome.status, 0);
   EXPECT_EQ(occurrences(outcome.out, "unknown backend \"rnig\"; known: auto, hierarchical, ring, reduce_to_one"), 2)
       << outcome.out;
+}
+
+// ---- tuning ----
+
+/// A directory for the cache of the ranks, and the environment in which they use it.
+class Cache {
+ public:
+  Cache() {
+    std::string name = (std::filesystem::temp_directory_path() / "processes_test.XXXXXX").string();
+    directory_ = ::mkdtemp(name.data());
+  }
+  ~Cache() {
+    std::error_code ignored;
+    std::filesystem::remove_all(directory_, ignored);
+  }
+  Cache(const Cache&) = delete;
+  Cache& operator=(const Cache&) = delete;
+  std::string environment() const {
+    return "COLLECTIVES_TUNING= COLLECTIVES_CORES=2 XDG_CACHE_HOME=" + directory_.string();
+  }
+  std::filesystem::path directory() const { return directory_; }
+  std::filesystem::path file() const { return directory_ / "collectives" / "tuning.json"; }
+
+ private:
+  std::filesystem::path directory_;
+};
+
+TEST(Processes, AreMeasuredOnceAndThenFindTheNumbersInTheCache) {
+  const Cache cache;
+  const auto from_cache = [&](const std::string& out, const std::string& communicator) {
+    return occurrences(out, "communicator " + communicator + ", tuning measured on this machine at .*, kept in " +
+                                cache.file().string());
+  };
+  // A busy machine is not measured, and says so; sooner or later this one is not too busy.
+  bool measured = false;
+  for (int attempt = 0; attempt < 100 && !measured; ++attempt) {
+    const Outcome outcome = run(2, "tuning", cache.environment());
+    ASSERT_EQ(outcome.status, 0) << outcome.out;
+    if (occurrences(outcome.out, "1, tuning measured on this machine just now") == 2) {
+      EXPECT_EQ(from_cache(outcome.out, "2"), 2) << outcome.out;
+      measured = true;
+    } else {
+      ASSERT_EQ(occurrences(outcome.out, "1, tuning built-in .the machine was too busy to measure"), 2) << outcome.out;
+      const bool second = occurrences(outcome.out, "2, tuning measured on this machine just now") == 2;
+      EXPECT_EQ(occurrences(outcome.out, "2, tuning built-in .the machine was too busy to measure"), second ? 0 : 2);
+      measured = second;
+    }
+    EXPECT_EQ(std::filesystem::exists(cache.file()), measured);
+  }
+  if (!measured) GTEST_SKIP() << "this machine is too busy";
+  const Outcome later = run(2, "tuning", cache.environment());
+  EXPECT_EQ(from_cache(later.out, "1"), 2) << later.out;
+  EXPECT_EQ(from_cache(later.out, "2"), 2) << later.out;
+
+  // What the file says is what counts.
+  std::string text;
+  {
+    std::ifstream file(cache.file());
+    text.assign(std::istreambuf_iterator<char>(file), {});
+  }
+  text = std::regex_replace(text, std::regex("\"inline_bytes\": [0-9]+"), "\"inline_bytes\": 333");
+  std::ofstream(cache.file()) << text;
+  const Outcome edited = run(2, "tuning", cache.environment());
+  EXPECT_EQ(occurrences(edited.out, "inline 333 in"), 4) << edited.out;
+  // Another number of ranks is another situation; and more ranks than cores is none.
+  EXPECT_EQ(occurrences(run(3, "tuning", cache.environment()).out, "tuning built-in .nothing to measure with more"), 6);
+  EXPECT_EQ(occurrences(run(1, "tuning", cache.environment()).out, "tuning built-in .nothing to measure with one"), 2);
+}
+
+TEST(Processes, WithNumbersThatAreGivenAreNotMeasured) {
+  const Cache cache;
+  const std::string file = cache.directory() / "mine.json";
+  std::ofstream(file) << R"({"inline_bytes": 777})";
+  const Outcome from_file = run(2, "tuning", cache.environment() + " COLLECTIVES_TUNING=" + file);
+  EXPECT_EQ(occurrences(from_file.out, "inline 777 in communicator [12], tuning " + file), 4) << from_file.out;
+  const Outcome built_in = run(2, "tuning", cache.environment() + " COLLECTIVES_TUNING=default");
+  EXPECT_EQ(occurrences(built_in.out, "tuning built-in .COLLECTIVES_TUNING"), 4) << built_in.out;
+  EXPECT_FALSE(std::filesystem::exists(cache.file()));
+}
+
+TEST(Processes, HearOfABadTuningFileOnEveryRank) {
+  const Cache cache;
+  const std::string file = cache.directory() / "mine.json";
+  std::ofstream(file) << R"({"inline_bytes": "many"})";
+  const Outcome outcome = run(3, "reduce 8", "COLLECTIVES_TUNING=" + file);
+  EXPECT_NE(outcome.status, 0);
+  EXPECT_EQ(occurrences(outcome.out, "invalid_argument .*rank 0: tuning in " + file + ": inline_bytes is"), 3)
+      << outcome.out;
+}
+
+TEST(Processes, ACacheThatCannotBeUsedIsNoError) {
+  const Cache cache;
+  std::ofstream(cache.directory() / "collectives") << "a file where the directory should be";
+  const Outcome outcome = run(2, "tuning", cache.environment());
+  EXPECT_EQ(outcome.status, 0) << outcome.out;
+  EXPECT_EQ(occurrences(outcome.out, "tuning (measured on this machine just now|built-in .the machine was too busy)"),
+            4)
+      << outcome.out;
+}
+
+TEST(Processes, ARankThatDiesWhileTheyMeasureIsNamed) {
+  for (const int victim : {0, 1})
+    for (const int microseconds : {300, 1000, 3000, 6000, 10000, 15000, 20000, 30000}) {
+      const Cache cache;
+      const Outcome outcome =
+          run(2, "die_early " + std::to_string(victim) + " " + std::to_string(microseconds), cache.environment());
+      EXPECT_NE(outcome.status, 0);
+      EXPECT_EQ(
+          occurrences(outcome.out, "rank " + std::to_string(1 - victim) +
+                                       ": (peer_lost|bootstrap) after at most 1.5 s: .*rank " + std::to_string(victim)),
+          1)
+          << microseconds << " us: " << outcome.out;
+      EXPECT_EQ(leftovers(), 0);
+    }
 }
 
 }  // namespace
