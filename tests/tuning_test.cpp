@@ -85,7 +85,7 @@ TEST_F(TuningFiles, EveryNumberSurvivesText) {
 TEST_F(TuningFiles, ABadFileIsNamedWithWhatIsWrongInIt) {
   const auto said = [&](const std::string& text) { return error_of(write("bad.json", text)); };
   EXPECT_NE(error_of(path("none.json")).find("No such file"), std::string::npos);
-  EXPECT_NE(error_of(fs::path(path("none.json")).parent_path().string()).find("parse error"), std::string::npos);
+  EXPECT_NE(error_of(fs::path(path("none.json")).parent_path().string()).find("directory"), std::string::npos);
   EXPECT_NE(said("").find("parse error"), std::string::npos);
   EXPECT_NE(said("{\"inline_bytes\": 2048").find("parse error"), std::string::npos);
   EXPECT_NE(said("[1]").find("not a JSON object"), std::string::npos);
@@ -242,6 +242,7 @@ TEST(BestCut, DoesNotBuyNothingWithALoss) {
 // ---- calibration ----
 
 TEST(Calibration, EveryCallIsMadeByProtocolsThatDiffer) {
+  ::setenv("COLLECTIVES_CORES", "3", 1);  // it is made for ranks with a core each
   for (const int ranks : {2, 3}) {
     std::mutex mutex;
     std::vector<nlohmann::json> tunings;
