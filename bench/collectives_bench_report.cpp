@@ -162,6 +162,7 @@ Setting describe(const Communicator& comm, const std::string& mpi, int argc, con
   setting.host = host;
   setting.ranks = to_string(comm.topology());
   setting.transport = comm.transport();
+  setting.tuning = comm.tuning().source;
   setting.library = fmt::format("collectives {}", version());
   setting.mpi = mpi;
   setting.compiler = COLLECTIVES_COMPILER;
@@ -179,7 +180,7 @@ Report::Report(const Settings& settings) : settings_(settings), terminal_(isatty
 
 void Report::begin(const Setting& setting, double seconds_per_size) {
   const std::string cores = setting.cores > 0 ? fmt::format("{}", setting.cores) : "unknown";
-  print("# {}, {}, transport {}\n", setting.library, setting.ranks, setting.transport);
+  print("# {}, {}, transport {}, tuning {}\n", setting.library, setting.ranks, setting.transport, setting.tuning);
   print("# host {}, {} usable cores, {}, {}\n", setting.host, cores, setting.mpi, setting.compiler);
   print("# {}, {}\n", setting.date, setting.command);
   const std::string calls = settings_.iterations > 0 ? fmt::format("{} calls", settings_.iterations)
@@ -197,6 +198,7 @@ void Report::begin(const Setting& setting, double seconds_per_size) {
               {"library", setting.library},
               {"ranks", setting.ranks},
               {"transport", setting.transport},
+              {"tuning", setting.tuning},
               {"host", setting.host},
               {"cores", setting.cores},
               {"mpi", setting.mpi},

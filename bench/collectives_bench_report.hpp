@@ -17,7 +17,7 @@ namespace collectives::bench {
 
 /// Where and with what the numbers were taken.
 struct Setting {
-  std::string host, ranks, transport, library, mpi, compiler, date, command;
+  std::string host, ranks, transport, tuning, library, mpi, compiler, date, command;
   int cores = 0;        ///< that the ranks of one host may use together; 0 if unknown
   double clock_us = 0;  ///< of one reading
 };

@@ -18,7 +18,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Microseconds = std::chrono::duration<double, std::micro>;
 
-constexpr int kRounds = 6;
+constexpr std::size_t kRounds = 6;
 constexpr int kLeastRounds = 2;  // undisturbed, of each direction
 constexpr Microseconds kLongest = std::chrono::milliseconds(30);
 /// What is less than this much faster may be noise.
@@ -73,6 +73,10 @@ Calibration::Calibration(Bootstrap& here, std::chrono::nanoseconds timeout) {
     ask("single_copy_bytes", &Tuning::single_copy_bytes, true, 1,
         {8 << 10, 16 << 10, 32 << 10, 64 << 10, 256 << 10, 512 << 10}, {Collective::all_gather, Collective::broadcast});
   ask_for_chunk();
+  for (Sample& sample : samples_) {
+    comm.impl_->retune(sample.tuning);
+    sample.protocol = comm.plan(sample.collective, sample.bytes / sizeof(float), DataType::f32).protocol;
+  }
   measure(comm);
 }
 
@@ -104,7 +108,7 @@ void Calibration::measure(Communicator& comm) {
   for (auto& way : ways_) way.assign(samples_.size(), {kSpoilt, 0});
   std::vector<float> input(kLongestCall / sizeof(float)), output(input.size());
   // Microseconds of a call, the infinite time if it could not be told; nothing when the time is up.
-  const auto time_of = [&](Sample& sample) -> std::optional<double> {
+  const auto time_of = [&](const Sample& sample) -> std::optional<double> {
     const std::size_t part = sample.bytes / sizeof(float) / ranks;
     const std::size_t count = sample.collective == Collective::all_gather ? part * ranks : sample.bytes / sizeof(float);
     const std::span from = std::span(input).first(count), to = std::span(output).first(count);
@@ -117,7 +121,7 @@ void Calibration::measure(Communicator& comm) {
     };
     comm.impl_->retune(sample.tuning);
     const int times = repetitions(sample.bytes);
-    sample.protocol = comm.plan(sample.collective, count, DataType::f32).protocol;
+    comm.plan(sample.collective, count, DataType::f32);
     if (times > 1) call();
     // As good as a barrier, and every rank knows alike when to stop.
     double elapsed = Microseconds(Clock::now() - began).count();
@@ -134,21 +138,30 @@ void Calibration::measure(Communicator& comm) {
     return context_switches() == switches ? took.count() / times : kSpoilt;
   };
 
-  std::vector<double> round(samples_.size());
-  for (; rounds_ < kRounds; ++rounds_) {
-    const std::size_t way = static_cast<std::size_t>(rounds_) % std::size(ways_);
-    for (std::size_t i = 0; i < samples_.size(); ++i) {
-      const std::size_t at = way == 0 ? i : samples_.size() - 1 - i;
-      const auto time = time_of(samples_[at]);
-      if (!time) return;
-      round[at] = *time;
+  // One question after another: the calls of one would spoil the caches for those of another.
+  std::vector<std::size_t> ends;
+  for (std::size_t cut = 1; cut < cut_offs_.size(); ++cut) ends.push_back(cut_offs_[cut].first_sample);
+  ends.push_back(first_chunk_sample_);
+  ends.push_back(samples_.size());
+  for (std::size_t first = 0; const std::size_t end : ends) {
+    std::vector<double> round(end - first);
+    for (std::size_t number = 0; number <= kRounds; ++number) {
+      const std::size_t way = number % std::size(ways_);
+      for (std::size_t i = 0; i < round.size(); ++i) {
+        const std::size_t at = way == 0 ? i : round.size() - 1 - i;
+        const auto time = time_of(samples_[first + at]);
+        if (!time) return;
+        round[at] = *time;
+      }
+      comm.all_reduce(std::span(round), ReduceOp::max);  // a call takes as long as on its slowest rank
+      if (number == 0) continue;                         // that was for the caches, and for all ranks to wake up
+      for (std::size_t i = 0; i < round.size(); ++i) {
+        Times& times = ways_[way][first + i];
+        times.best = std::min(times.best, round[i]);
+        if (round[i] < kSpoilt) ++times.rounds;
+      }
     }
-    comm.all_reduce(std::span(round), ReduceOp::max);  // a call takes as long as on its slowest rank
-    for (std::size_t i = 0; i < samples_.size(); ++i) {
-      Times& times = ways_[way][i];
-      times.best = std::min(times.best, round[i]);
-      if (round[i] < kSpoilt) ++times.rounds;
-    }
+    first = end;
   }
 }
 
@@ -220,7 +233,7 @@ nlohmann::ordered_json Calibration::measurements() const {
     call[fmt::format("{}{}", sample.protocol, i < first_chunk_sample_ ? "" : chunks)] =
         std::round(std::min(ways_[0][i].best, ways_[1][i].best) * 100) / 100;
   }
-  return {{"rounds", rounds_}, {"microseconds of the fastest", calls}};
+  return {{fmt::format("microseconds, fastest of {} rounds", kRounds), calls}};
 }
 
 std::size_t best_cut(std::span<const double> gain, std::size_t now) {

@@ -68,7 +68,6 @@ class Calibration {
   std::vector<Sample> samples_;
   std::vector<CutOff> cut_offs_;
   std::size_t first_chunk_sample_ = 0;
-  int rounds_ = 0;
   struct Times {
     double best;  ///< microseconds
     int rounds;   ///< in which every rank kept its core

@@ -174,15 +174,20 @@ Tuning tuning_of_machine(Bootstrap& bootstrap, const Host& host, std::chrono::na
     };
     told = exchange(bootstrap, attempt([&] {
                       json mine = json::object();
+                      std::exception_ptr failure;
                       try {
                         if (host.has(bootstrap.rank())) mine = card(measured());
                       } catch (const Error& error) {
-                        here.keep_company(deadline);
                         // What the system refuses here it may grant to the communicator, which needs less.
-                        if (error.code() != Errc::system) throw;
-                        mine = card(built_in(error.what()));
+                        if (error.code() == Errc::system)
+                          mine = card(built_in(error.what()));
+                        else
+                          failure = std::current_exception();
+                      } catch (...) {
+                        failure = std::current_exception();
                       }
                       here.keep_company(deadline);
+                      if (failure != nullptr) std::rethrow_exception(failure);
                       return mine;
                     }),
                     deadline)[0];

@@ -100,7 +100,9 @@ Tuning tuning_of_file(const std::string& path) {
   if (!file) refuse(std::error_code(errno, std::generic_category()).message());
   try {
     read_json(nlohmann::json::parse(file, nullptr, true, true), tuning, path);
-  } catch (const nlohmann::json::exception& error) {
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {  // it cannot be read, or is no JSON
     refuse(error.what());
   }
   tuning.source = path;

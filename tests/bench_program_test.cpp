@@ -203,6 +203,30 @@ TEST(InfoProgram, SaysWhatIsHere) {
   EXPECT_EQ(run(kInfo).status, 0);
 }
 
+TEST(InfoProgram, SaysWhereTheTuningComesFrom) {
+  const auto tuning = [](const std::string& environment) {
+    const Outcome outcome = run("env -u XDG_CACHE_HOME " + environment + " " + kInfo + " --json");
+    EXPECT_EQ(outcome.status, 0) << outcome.text;
+    return nlohmann::json::parse(outcome.text).at("tuning");
+  };
+  const ScratchFile file(".tuning.json");
+  std::ofstream(file.path()) << R"({"inline_bytes": 55})";
+  const auto given = tuning("COLLECTIVES_TUNING=" + file.path());
+  EXPECT_NE(given.at("in force").get<std::string>().find(file.path()), std::string::npos);
+  EXPECT_EQ(given.at("numbers").at("inline_bytes"), 55);
+  EXPECT_NE(tuning("COLLECTIVES_TUNING=default").at("in force").get<std::string>().find("built-in"), std::string::npos);
+  const auto nothing = tuning("COLLECTIVES_TUNING= HOME=/nonexistent");
+  EXPECT_NE(nothing.at("in force").get<std::string>().find("measured"), std::string::npos);
+  EXPECT_EQ(nothing.at("kept in"), "/nonexistent/.cache/collectives/tuning.json");
+  EXPECT_EQ(tuning("COLLECTIVES_TUNING= XDG_CACHE_HOME=/there").at("kept in"), "/there/collectives/tuning.json");
+  EXPECT_NE(tuning("-u HOME COLLECTIVES_TUNING=").at("kept in").get<std::string>().find("nowhere"), std::string::npos);
+
+  const Outcome explained = run("COLLECTIVES_TUNING=" + file.path() + " " + kInfo + " explain --bytes 64");
+  EXPECT_NE(explained.text.find("inline up to 55 B"), std::string::npos) << explained.text;
+  EXPECT_NE(explained.text.find("tuning: " + file.path()), std::string::npos) << explained.text;
+  expect_one_line_and_two("COLLECTIVES_TUNING=/nonexistent.json " + kInfo, "/nonexistent.json");
+}
+
 TEST(InfoProgram, ExplainsAMachineThatIsNotHere) {
   const Outcome one = run(kInfo + " explain all_reduce --bytes 64M --ranks 64 --ranks-per-host 8");
   EXPECT_EQ(one.status, 0) << one.text;

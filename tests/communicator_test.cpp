@@ -387,6 +387,25 @@ TEST(Communicator, SaysWhatItIs) {
   });
 }
 
+TEST(Communicator, TakesTheNumbersOfTheProgramAndHandsThemOn) {
+  Tuning tuning;
+  tuning.inline_bytes = 100;
+  run_communicators(2,
+                    [](Communicator& comm) {
+                      EXPECT_EQ(comm.tuning().inline_bytes, 100u);
+                      EXPECT_EQ(comm.tuning().source, "the program");
+                      EXPECT_NE(comm.explain(Collective::all_reduce, 4, DataType::f32).find("tuning: the program"),
+                                std::string::npos);
+                      EXPECT_EQ(comm.split(0)->tuning(), comm.tuning());
+                    },
+                    {.tuning = tuning});
+  // Ranks that are threads are never measured.
+  run_communicators(2, [](Communicator& comm) {
+    EXPECT_EQ(comm.tuning().source.substr(0, 8), "built-in");
+    EXPECT_EQ(to_string(comm.topology()), "2 ranks (1 host)");
+  });
+}
+
 TEST(Communicator, IsOfAVersion) {
   const std::string text(version());
   int major = -1, minor = -1, patch = -1, read = 0;

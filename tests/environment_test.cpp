@@ -34,7 +34,7 @@ std::string error_of(std::initializer_list<const char*> variables) {
 TEST(EnvironmentTest, NothingSet) {
   const Environment empty = parse({});
   EXPECT_FALSE(empty.backend || empty.transport || empty.host_id || empty.timeout || empty.deterministic ||
-               empty.progress_thread || empty.log || empty.port || empty.cores || empty.listen_fd);
+               empty.progress_thread || empty.log || empty.port || empty.cores || empty.listen_fd || empty.tuning);
   EXPECT_FALSE(parse_environment(nullptr).backend);
 }
 
@@ -42,7 +42,8 @@ TEST(EnvironmentTest, EveryVariable) {
   const Environment all =
       parse({"PATH=/bin", "COLLECTIVES_BACKEND=ring", "COLLECTIVES_TIMEOUT=2.5", "COLLECTIVES_DETERMINISTIC=1",
              "COLLECTIVES_TRANSPORT=mpi", "COLLECTIVES_PROGRESS_THREAD=off", "COLLECTIVES_HOST_ID=left=right",
-             "COLLECTIVES_LOG=debug", "COLLECTIVES_PORT=29500", "COLLECTIVES_CORES=3", "COLLECTIVES_LISTEN_FD=7"});
+             "COLLECTIVES_LOG=debug", "COLLECTIVES_PORT=29500", "COLLECTIVES_CORES=3", "COLLECTIVES_LISTEN_FD=7",
+             "COLLECTIVES_TUNING=/etc/tuning.json"});
   EXPECT_EQ(all.backend, "ring");
   EXPECT_EQ(all.timeout, 2500ms);
   EXPECT_EQ(all.deterministic, true);
@@ -53,6 +54,17 @@ TEST(EnvironmentTest, EveryVariable) {
   EXPECT_EQ(all.port, 29500);
   EXPECT_EQ(all.cores, 3);
   EXPECT_EQ(all.listen_fd, 7);
+  EXPECT_EQ(all.tuning, "/etc/tuning.json");
+}
+
+TEST(EnvironmentTest, TheProcessorHasAName) {
+  EXPECT_EQ(
+      cpu_model("processor\t: 0\nvendor_id\t: X\nmodel\t\t: 143\nmodel name\t: Some CPU @ 3 GHz\n\nprocessor: 1\n"),
+      "Some CPU @ 3 GHz");
+  EXPECT_EQ(cpu_model("processor\t: 0\nBogoMIPS\t: 50\nCPU implementer\t: 0x41\nCPU part\t: 0xd0c\n\nCPU part\t: 1\n"),
+            "CPU 0x41 0xd0c");
+  EXPECT_EQ(cpu_model(""), "");
+  EXPECT_FALSE(cpu_model().empty());
 }
 
 TEST(EnvironmentTest, AnEmptyValueIsUnset) {

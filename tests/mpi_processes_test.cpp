@@ -2,6 +2,9 @@
 // where mpirun ends the job itself, nothing hangs and nothing is left behind.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
+#include <regex>
 #include <string>
 
 #include "support/programs.hpp"
@@ -41,6 +44,31 @@ TEST_P(UnderMpirun, AKilledRankLeavesNothingBehind) {
   EXPECT_NE(WEXITSTATUS(outcome.status), 124) << "timed out: " << outcome.out;
   EXPECT_EQ(occurrences(outcome.out, "[Ss]ignal:? 9|KILLED BY SIGNAL: 9|EXIT CODE: 9"), 1) << outcome.out;
   EXPECT_EQ(processes_of(MPI_PROGRAM), 0);
+}
+
+TEST(UnderMpirunOnTwoHosts, TheHostOfRankZeroMeasuresForAll) {
+  std::string cache = (std::filesystem::temp_directory_path() / "mpi_processes_test.XXXXXX").string();
+  ASSERT_NE(::mkdtemp(cache.data()), nullptr);
+  // Ranks 0 and 1 with a core each on one host, rank 2 on another; on a busy machine nothing is measured.
+  const auto run = [&] {
+    return run_command("COLLECTIVES_TUNING= XDG_CACHE_HOME=" + cache +
+                       " COLLECTIVES_CORES=2 timeout 60 " MPIRUN
+                       " -np 3 sh -c 'COLLECTIVES_HOST_ID="
+                       "host$((${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-0}} / 2)) exec " MPI_PROGRAM " tuning'");
+  };
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    const Outcome outcome = run();
+    EXPECT_EQ(outcome.status, 0) << outcome.out;
+    std::smatch said;
+    ASSERT_TRUE(std::regex_search(
+        outcome.out, said,
+        std::regex("inline [0-9]+, tuning (measured on this machine |built-in .the machine was too busy).*")))
+        << outcome.out;
+    int alike = 0;
+    for (std::size_t at = 0; (at = outcome.out.find(said.str(), at)) != std::string::npos; ++at) ++alike;
+    EXPECT_EQ(alike, 3) << outcome.out;
+  }
+  std::filesystem::remove_all(cache);
 }
 
 INSTANTIATE_TEST_SUITE_P(, UnderMpirun, ::testing::Bool(),

@@ -1,10 +1,17 @@
 // Ranks that are processes, started by collectives_run: they reduce, and when one of them is lost, stopped or leaves,
 // every survivor says so, naming it, and nothing is left behind.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <string>
+#include <system_error>
 
+#include "meet.hpp"
 #include "support/programs.hpp"
+#include "tuning_cache.hpp"
 
 namespace collectives::testing {
 namespace {
@@ -74,6 +81,114 @@ TEST(Processes, RefuseAnUnknownBackendByName) {
   EXPECT_NE(outcome.status, 0);
   EXPECT_EQ(occurrences(outcome.out, "unknown backend \"rnig\"; known: auto, hierarchical, ring, reduce_to_one"), 2)
       << outcome.out;
+}
+
+// ---- tuning ----
+
+/// A directory for the cache of the ranks, and the environment in which they use it.
+class Cache {
+ public:
+  Cache() {
+    std::string name = (std::filesystem::temp_directory_path() / "processes_test.XXXXXX").string();
+    directory_ = ::mkdtemp(name.data());
+  }
+  ~Cache() {
+    std::error_code ignored;
+    std::filesystem::remove_all(directory_, ignored);
+  }
+  Cache(const Cache&) = delete;
+  Cache& operator=(const Cache&) = delete;
+  std::string environment() const {
+    return "COLLECTIVES_TUNING= COLLECTIVES_CORES=2 XDG_CACHE_HOME=" + directory_.string();
+  }
+  std::filesystem::path directory() const { return directory_; }
+  std::filesystem::path file() const { return directory_ / "collectives" / "tuning.json"; }
+
+ private:
+  std::filesystem::path directory_;
+};
+
+int of_cache(const Outcome& outcome, const Cache& cache, const std::string& what) {
+  return occurrences(outcome.out, what + ", tuning measured on this machine at .*, kept in " + cache.file().string());
+}
+constexpr const char* kTooBusy = "tuning built-in .the machine was too busy to measure";
+
+TEST(Processes, FindTheNumbersOfTheirSituationInTheCache) {
+  const Cache cache;
+  for (const bool kernel_copy : {false, true})  // as the system permits
+    TuningCache(cache.file()).keep(situation_of(2, 2, kernel_copy), {{"inline_bytes", 333}}, {});
+  const Outcome outcome = run(2, "tuning", cache.environment());
+  EXPECT_EQ(of_cache(outcome, cache, "inline 333 in communicator [12]"), 4) << outcome.out;
+  // More ranks than cores are not measured, nor is one alone.
+  EXPECT_EQ(occurrences(run(3, "tuning", cache.environment()).out, "tuning built-in .nothing to measure with more"), 6);
+  EXPECT_EQ(occurrences(run(1, "tuning", cache.environment()).out, "tuning built-in .nothing to measure with one"), 2);
+}
+
+TEST(Processes, AreMeasuredOnce) {
+  const Cache cache;
+  // A busy machine is not measured, and says so.
+  bool measured = false;
+  for (int attempt = 0; attempt < 20 && !measured; ++attempt) {
+    const Outcome outcome = run(2, "tuning", cache.environment());
+    ASSERT_EQ(outcome.status, 0) << outcome.out;
+    const int first = occurrences(outcome.out, "communicator 1, tuning measured on this machine just now");
+    const int second = occurrences(outcome.out, "communicator 2, tuning measured on this machine just now");
+    measured = first + second > 0;
+    if (first == 2)
+      EXPECT_EQ(of_cache(outcome, cache, "communicator 2"), 2) << outcome.out;
+    else
+      EXPECT_EQ(occurrences(outcome.out, kTooBusy) + second, 4) << outcome.out;
+    EXPECT_EQ(std::filesystem::exists(cache.file()), measured);
+  }
+  if (!measured) GTEST_SKIP() << "this machine is too busy";
+  const Outcome later = run(2, "tuning", cache.environment());
+  EXPECT_EQ(of_cache(later, cache, "communicator [12]"), 4) << later.out;
+}
+
+TEST(Processes, WithNumbersThatAreGivenAreNotMeasured) {
+  const Cache cache;
+  const std::string file = cache.directory() / "mine.json";
+  std::ofstream(file) << R"({"inline_bytes": 777})";
+  const Outcome from_file = run(2, "tuning", cache.environment() + " COLLECTIVES_TUNING=" + file);
+  EXPECT_EQ(occurrences(from_file.out, "inline 777 in communicator [12], tuning " + file), 4) << from_file.out;
+  const Outcome built_in = run(2, "tuning", cache.environment() + " COLLECTIVES_TUNING=default");
+  EXPECT_EQ(occurrences(built_in.out, "tuning built-in .COLLECTIVES_TUNING"), 4) << built_in.out;
+  EXPECT_FALSE(std::filesystem::exists(cache.file()));
+}
+
+TEST(Processes, HearOfABadTuningFileOnEveryRank) {
+  const Cache cache;
+  const std::string file = cache.directory() / "mine.json";
+  std::ofstream(file) << R"({"inline_bytes": "many"})";
+  const Outcome outcome = run(3, "reduce 8", "COLLECTIVES_TUNING=" + file);
+  EXPECT_NE(outcome.status, 0);
+  EXPECT_EQ(occurrences(outcome.out, "invalid_argument .*rank 0: tuning in " + file + ": inline_bytes is"), 3)
+      << outcome.out;
+}
+
+TEST(Processes, ACacheThatCannotBeUsedIsNoError) {
+  const Cache cache;
+  std::ofstream(cache.directory() / "collectives") << "a file where the directory should be";
+  const Outcome outcome = run(2, "tuning", cache.environment());
+  EXPECT_EQ(outcome.status, 0) << outcome.out;
+  EXPECT_EQ(occurrences(outcome.out, std::string("tuning measured on this machine just now|") + kTooBusy), 4)
+      << outcome.out;
+}
+
+TEST(Processes, ARankThatDiesWhileTheyMeasureIsNamed) {
+  for (const int victim : {0, 1})
+    for (const int microseconds : {300, 1000, 3000, 6000, 10000, 15000, 20000, 30000}) {
+      const Cache cache;
+      const Outcome outcome =
+          run(2, "die_early " + std::to_string(victim) + " " + std::to_string(microseconds), cache.environment());
+      EXPECT_NE(outcome.status, 0);
+      EXPECT_EQ(
+          occurrences(outcome.out, "rank " + std::to_string(1 - victim) +
+                                       ": (peer_lost|bootstrap) after at most 1.5 s: .*rank " + std::to_string(victim)),
+          1)
+          << microseconds << " us: " << outcome.out;
+      EXPECT_EQ(leftovers(), 0);
+    }
 }
 
 }  // namespace

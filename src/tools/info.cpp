@@ -5,6 +5,8 @@
 //   collectives_info explain all_reduce --bytes 64M --ranks 64 --ranks-per-host 8
 //   collectives_info explain all_reduce --ranks 8 --sizes
 //
+// COLLECTIVES_TUNING says by which numbers.
+//
 // Everything found out is one JSON value; the text is that value printed for people. Bad arguments and variables that a
 // communicator would refuse: one line, exit 2.
 #include <fcntl.h>
@@ -43,6 +45,8 @@
 #include "environment.hpp"
 #include "meet.hpp"
 #include "tools/bytes.hpp"
+#include "tuning.hpp"
+#include "tuning_cache.hpp"
 
 namespace collectives {
 namespace {
@@ -211,6 +215,28 @@ Json single_copy() {
           {"ptrace_scope", first_line("/proc/sys/kernel/yama/ptrace_scope")}};
 }
 
+/// The numbers in force, or what will be, and what ranks of this machine have measured.
+Json tuning() {
+  const auto given = given_tuning({});
+  Json result = {{"in force", given ? given->source
+                                    : "measured at the first use on a host with a core for each rank, else built-in"},
+                 {given ? "numbers" : "built-in", to_json(given.value_or(Tuning{}))}};
+  const TuningCache cache = TuningCache::of_user();
+  result["kept in"] = cache.path().empty() ? "nowhere: neither XDG_CACHE_HOME nor HOME is set" : cache.path();
+  for (const Json& entry : cache.entries()) {
+    const auto of = nlohmann::json(entry).value("of", nlohmann::json::object());
+    const int ranks = of.value("ranks", 0);
+    const Situation here = situation_of(of.value("cores", 0), ranks, of.value("kernel copies", false));
+    const auto numbers = cache.find(here);
+    if (!numbers) continue;
+    Json& found = result[fmt::format("{} ranks on {} cores{}", ranks, here.cores,
+                                     here.kernel_copy ? "" : " without copies by the kernel")];
+    found = entry.value("tuning", Json::object());
+    found["measured"] = entry.value("measured", "");
+  }
+  return result;
+}
+
 Json everything() {
   const std::string memfd = try_memfd();
   return {{"build", build()},
@@ -219,7 +245,8 @@ Json everything() {
           {"bootstraps", bootstraps()},
           {"machine", machine()},
           {"shared memory", shared_memory(memfd)},
-          {"single copy", single_copy()}};
+          {"single copy", single_copy()},
+          {"tuning", tuning()}};
 }
 
 void print(const Json& value, std::size_t indent = 0) {
@@ -262,7 +289,7 @@ T named(std::string_view what, std::string_view name, const T (&known)[n]) {
   return *found;
 }
 
-void print_sizes(Request request, const Topology& topology) {
+void print_sizes(Request request, const Topology& topology, const Tuning& tuning) {
   constexpr std::size_t kSmallest = 8, kLargest = std::size_t{1} << 30;
   fmt::print("{}{}, {}, backend {}\n", to_string(request.collective), request.deterministic ? ", deterministic" : "",
              to_string(topology), request.backend);
@@ -270,7 +297,7 @@ void print_sizes(Request request, const Topology& topology) {
              "bytes by rank", "bytes by host", "next best");
   for (std::size_t bytes = kSmallest; bytes <= kLargest; bytes *= 2) {
     request.count = bytes / size_of(request.type);
-    const Plan plan = choose_plan(request, topology, {});
+    const Plan plan = choose_plan(request, topology, tuning);
     const std::string name =
         plan.protocol.empty() ? std::string(plan.name) : fmt::format("{}/{}", plan.name, plan.protocol);
     const std::string next = plan.runners_up.empty() ? ""
@@ -304,9 +331,10 @@ void answer(const Question& question) {
   }
   const int per_host = question.ranks_per_host > 0 ? question.ranks_per_host : question.ranks;
   const Topology topology = Topology::regular(question.ranks, per_host, question.cores_per_host);
-  if (question.sizes) return print_sizes(request, topology);
+  const Tuning tuning = given_tuning({}).value_or(Tuning{});
+  if (question.sizes) return print_sizes(request, topology, tuning);
   request.count = *bytes / size_of(request.type);
-  fmt::print("{}", explain(choose_plan(request, topology, {}), request, topology));
+  fmt::print("{}", explain(choose_plan(request, topology, tuning), request, topology));
 }
 
 constexpr int kMostRanks = 1 << 20;
@@ -333,6 +361,7 @@ int run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
     settle({});
+    given_tuning({});
     if (explaining.parsed()) {
       answer(question);
     } else if (json) {

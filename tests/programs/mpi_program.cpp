@@ -4,6 +4,7 @@
 //   mpi_program missing     rank 1 stays away from a call whose deadline is a second
 //   mpi_program abort       rank 1 aborts; ranks 0 and 1 make no call after it until the others have reported
 //   mpi_program die         rank 1 is killed in the middle of a loop
+//   mpi_program tuning      says where the tuning comes from
 #include <unistd.h>
 
 #include <chrono>
@@ -25,8 +26,11 @@ int main(int argc, char** argv) {
   {
     Communicator comm(MpiBootstrap(MPI_COMM_WORLD), {.timeout = std::chrono::seconds(30)});
     const bool odd = comm.rank() == 1;
+    if (what == "tuning")
+      std::printf("rank %d: inline %zu, tuning %s\n", comm.rank(), comm.tuning().inline_bytes,
+                  comm.tuning().source.c_str());
     try {
-      for (int lap = 0; lap < 1'000'000; ++lap) {
+      for (int lap = 0; lap < (what == "tuning" ? 10 : 1'000'000); ++lap) {
         std::vector<float> data(what == "mismatch" && lap == 20 && odd ? 999 : 1000, 1.f);
         if (lap == 20 && odd && what == "die") ::kill(::getpid(), SIGKILL);
         if (lap == 20 && odd && what == "missing") std::this_thread::sleep_for(std::chrono::seconds(2));

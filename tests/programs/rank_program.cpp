@@ -5,6 +5,9 @@
 //   rank_program die RANK SIGNAL       RANK ends by SIGNAL in the middle of a loop; the others report
 //   rank_program leave RANK            RANK returns from main in the middle of a loop
 //   rank_program stop RANK             RANK stops in the middle of a loop; the others time out after a second
+//   rank_program tuning                makes two communicators, one after the other; says where each has its tuning
+//   from rank_program die_early RANK US     RANK ends so many microseconds after it has met the others; the others
+//   report
 #include <unistd.h>
 
 #include <chrono>
@@ -24,6 +27,18 @@ int main(int argc, char** argv) {
   auto last = began();
   Rank rank = kNoRank;
   try {
+    if (what == "tuning" || what == "die_early") {
+      const auto bootstrap = bootstrap_from_environment();
+      rank = bootstrap->rank();
+      if (what == "die_early" && rank == argument) ::ualarm(static_cast<useconds_t>(std::atoi(argv[3])), 0);
+      for (int time = 1; time <= 2; ++time) {
+        Communicator comm(*bootstrap);
+        std::printf("rank %d: inline %zu in communicator %d, tuning %s\n", rank, comm.tuning().inline_bytes, time,
+                    comm.tuning().source.c_str());
+        while (what == "die_early") comm.barrier();
+      }
+      return 0;
+    }
     CommunicatorOptions options;
     if (what == "stop") options.timeout = std::chrono::seconds(1);
     Communicator comm = Communicator::from_environment(options);
