@@ -10,10 +10,9 @@
 //                                 get, take their buffers for their own, wake the stopped rank, and look whether
 //                                 anybody has written into them
 //     mismatches=1                RANK `victim` makes another call than the others, for many pairs of calls
-//     refuse=CALL                 on rank `victim`: process_vm_readv, process_vm_writev, memfd_create,
-//     memfd_without_seal,
-//                                 thread, or user_namespace (of its own), files (RLIMIT_FSIZE), descriptors
-//                                 (RLIMIT_NOFILE)
+//     refuse=WHAT                 to rank `victim`: a call (process_vm_readv, process_vm_writev, memfd_create,
+//                                 memfd_without_seal), a thread, large files, descriptors (but for `spare`); or
+//                                 user_namespace: it has one of its own
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -423,8 +422,11 @@ int main(int argc, char** argv) {
     rank = bootstrap->rank();
     if (rank == number("victim", 0)) {
       refuse(text("refuse", ""));
-      // As many as it has by now, and one for the arena.
-      if (text("refuse", "") == "descriptors") set_limit(RLIMIT_NOFILE, static_cast<std::size_t>(::dup(0)) + 1);
+      if (text("refuse", "") == "descriptors") {  // as many as it has by now, and `spare`
+        const int next = ::dup(0);
+        ::close(next);
+        set_limit(RLIMIT_NOFILE, static_cast<std::size_t>(next + number("spare", 0)));
+      }
     }
     Communicator comm(*bootstrap, options_of(protocol));
     if (number("mismatches", 0) != 0) {
