@@ -106,6 +106,17 @@ TEST_P(Abuse, AStoppedRankIsNamedAndLeavesBuffersAloneWhenItGoesOn) {
   EXPECT_EQ(processes_of(STORM_PROGRAM), 0);
 }
 
+TEST(AbuseOfZeroCopy, ARankThatStopsInTheMiddleOfAPieceIsWarnedOf) {
+  const Outcome outcome = run(3, "protocol=zero_copy timeout_ms=700 victim=1 how=stop_inside", "COLLECTIVES_CORES=8");
+  EXPECT_EQ(occurrences(outcome.out, "rank [02]: timeout of rank 1 after at most 2 s: .*rank 1 has stopped there"), 2)
+      << outcome.out;
+  EXPECT_EQ(
+      occurrences(outcome.out, "warning: rank [02]: rank 1 has stopped while it read or wrote this rank's buffers"), 2)
+      << outcome.out;
+  // What it still writes when it goes on is one piece.
+  EXPECT_EQ(occurrences(outcome.out, "rank [02]: [0-9]{1,5} bytes were written afterwards"), 2) << outcome.out;
+}
+
 TEST_P(Abuse, CallsThatDoNotAgreeAreAnErrorOnEveryRank) {
   const std::string all = arguments("mismatches=1 operations=12 victim=" + std::to_string(below(3)));
   const Outcome outcome = run(3, all, environment());
