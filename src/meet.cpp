@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <fstream>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -19,6 +20,7 @@
 #include "environment.hpp"
 #include "log.hpp"
 #include "shared_memory/reach.hpp"
+#include "shared_memory/sealed_file.hpp"
 #include "text.hpp"
 #include "tuning.hpp"
 
@@ -33,10 +35,11 @@ constexpr std::string_view kBuild = "release";
 constexpr std::string_view kBuild = "debug";
 #endif
 
+/// Of a file that every Linux has. Throws Error{system} when it cannot be read.
 std::string first_line(const char* path) {
   std::ifstream file(path);
   std::string line;
-  std::getline(file, line);
+  if (!std::getline(file, line)) throw Error(Errc::system, fmt::format("opening {}: {}", path, open_error_text(errno)));
   return line;
 }
 
@@ -50,10 +53,10 @@ std::string inode_of(const char* path) {
 /// count as hosts).
 std::string host_name(const Bootstrap& bootstrap, const Environment& settings, std::string_view transport) {
   std::string name = bootstrap.host();
+  if (name.empty() && settings.host_id) name = *settings.host_id;
   if (name.empty())
-    name =
-        settings.host_id.value_or(first_line("/proc/sys/kernel/random/boot_id") + ':' + inode_of("/proc/self/ns/pid") +
-                                  ':' + inode_of("/proc/self/ns/user") + ':' + inode_of("/proc/self/ns/net"));
+    name = first_line("/proc/sys/kernel/random/boot_id") + ':' + inode_of("/proc/self/ns/pid") + ':' +
+           inode_of("/proc/self/ns/user") + ':' + inode_of("/proc/self/ns/net");
   if (transport == "mpi") name += fmt::format(":rank {}", bootstrap.rank());  // every rank on a host of its own
   return name;
 }

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -186,7 +187,14 @@ class HostStageConformance : public ::testing::TestWithParam<std::tuple<Setting,
   void run(const std::vector<Operation>& operations) {
     const auto& [setting, ranks] = GetParam();
     const Buffers shared(2 * ranks + 1, MAP_SHARED);  // two for each rank, and the words of a failure
-    char* const words = reinterpret_cast<char*>(shared[2 * ranks]);
+    struct Failure {
+      std::atomic<bool> failed;
+      char words[1000];
+    };
+    Failure& failure = *reinterpret_cast<Failure*>(shared[2 * ranks]);
+    const auto fail = [&failure](const std::string& words) {  // the first one counts
+      if (!failure.failed.exchange(true)) std::snprintf(failure.words, sizeof failure.words, "%s", words.c_str());
+    };
     const ArenaShape shape{ranks, setting.tuning.inline_bytes, setting.tuning.chunk_bytes, 64};
     const std::unique_ptr<Arena> first = Arena::create(shape);
     const std::string invitation = first->invitation();
@@ -205,15 +213,15 @@ class HostStageConformance : public ::testing::TestWithParam<std::tuple<Setting,
         for (std::size_t i = 0; i < operations.size(); ++i)
           perform(stage, operations[i], i, self, ranks, in, out, [&] {
             ::sched_yield();
-            if (words[0] != 0) throw AnotherHasFailed{};
+            if (failure.failed) throw AnotherHasFailed{};
             if (std::chrono::steady_clock::now() > until)
               throw std::runtime_error("operation " + std::to_string(i) + " does not end");
           });
       } catch (const AnotherHasFailed&) {
       } catch (const std::exception& error) {
-        std::snprintf(words, 4096, "rank %d: %s", self, error.what());
+        fail("rank " + std::to_string(self) + ": " + error.what());
       } catch (const TagMismatch& mismatch) {
-        std::snprintf(words, 4096, "rank %d sees another call's tag of rank %d", self, mismatch.peer);
+        fail("rank " + std::to_string(self) + " sees another call's tag of rank " + std::to_string(mismatch.peer));
       }
     };
     if (setting.processes) {
@@ -237,7 +245,7 @@ class HostStageConformance : public ::testing::TestWithParam<std::tuple<Setting,
       for (int self = 1; self < ranks; ++self) threads.emplace_back(rank, self);
       rank(0);
     }
-    EXPECT_STREQ(words, "");
+    EXPECT_STREQ(failure.words, "");
   }
 };
 

@@ -9,11 +9,11 @@
 //                                 no checks; RANK ends or stops so long after the start. The others report what they
 //                                 get, take their buffers for their own, wake the stopped rank, and look whether
 //                                 anybody has written into them
+//     how=stop_inside             as stop, in the middle of the arithmetic on others' buffers
 //     mismatches=1                RANK `victim` makes another call than the others, for many pairs of calls
-//     refuse=CALL                 on rank `victim`: process_vm_readv, process_vm_writev, memfd_create,
-//     memfd_without_seal,
-//                                 thread, or user_namespace (of its own), files (RLIMIT_FSIZE), descriptors
-//                                 (RLIMIT_NOFILE)
+//     refuse=WHAT                 to rank `victim`: a call (process_vm_readv, process_vm_writev, memfd_create,
+//                                 memfd_without_seal), a thread, large files, descriptors (but for `spare`); or
+//                                 user_namespace: it has one of its own
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -32,6 +32,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "collectives/collectives.hpp"
@@ -316,8 +317,15 @@ void be_abused(Communicator& comm, const std::string& protocol) {
   std::vector<int> process{static_cast<int>(::getpid())}, processes(static_cast<std::size_t>(comm.size()));
   comm.all_gather(process, processes);
   comm.barrier();
+  const bool inside = how == "stop_inside";
+  bool stops = rank == victim;
+  const UserOp stopping{"stopping", [&](const void* value, void* sum, std::size_t count, DataType) {
+                          if (std::exchange(stops, false)) ::raise(SIGSTOP);
+                          for (std::size_t i = 0; i < count; ++i)
+                            static_cast<std::int32_t*>(sum)[i] += static_cast<const std::int32_t*>(value)[i];
+                        }};
   std::thread end;
-  if (rank == victim)
+  if (rank == victim && !inside)
     end = std::thread([&] {
       std::this_thread::sleep_for(std::chrono::microseconds(number("after_us", 1000)));
       if (how == "exit") ::_exit(7);
@@ -331,7 +339,10 @@ void be_abused(Communicator& comm, const std::string& protocol) {
       one.count = one.counts.empty() ? one.count / 840 * 840 + 8400 : one.count;  // mostly long ones
       const Places at = place(comm, buffers, one, mine, memory_for(protocol));
       last = Clock::now();
-      call(comm, one, at, {.backend = "hierarchical"});
+      if (inside)
+        comm.all_reduce(Buffer(buffers.base(true, 0), kRoom / 4, DataType::i32), ReduceOp::user(stopping));
+      else
+        call(comm, one, at, {.backend = "hierarchical"});
     }
   } catch (const Error& error) {
     const std::chrono::duration<double> waited = Clock::now() - last;
@@ -342,10 +353,10 @@ void be_abused(Communicator& comm, const std::string& protocol) {
                 error.peer(), waited.count() < 2 ? "at most 2" : "more than 2", error.what());
     std::fflush(stdout);
     if (rank == victim) {
-      end.join();
+      if (end.joinable()) end.join();
       return;
     }
-    if (how == "stop") {
+    if (how.starts_with("stop")) {
       std::this_thread::sleep_for(1500ms);  // so that every other rank has its error
       ::kill(processes[static_cast<std::size_t>(victim)], SIGCONT);
     }
@@ -423,8 +434,11 @@ int main(int argc, char** argv) {
     rank = bootstrap->rank();
     if (rank == number("victim", 0)) {
       refuse(text("refuse", ""));
-      // As many as it has by now, and one for the arena.
-      if (text("refuse", "") == "descriptors") set_limit(RLIMIT_NOFILE, static_cast<std::size_t>(::dup(0)) + 1);
+      if (text("refuse", "") == "descriptors") {  // as many as it has by now, and `spare`
+        const int next = ::dup(0);
+        ::close(next);
+        set_limit(RLIMIT_NOFILE, static_cast<std::size_t>(next + number("spare", 0)));
+      }
     }
     Communicator comm(*bootstrap, options_of(protocol));
     if (number("mismatches", 0) != 0) {
