@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -22,7 +23,7 @@ constexpr std::size_t kRounds = 6;
 constexpr int kLeastRounds = 2;  // undisturbed, of each direction
 constexpr Microseconds kLongest = std::chrono::milliseconds(30);
 /// What is less than this much faster may be noise.
-constexpr double kClearly = 1.07;
+constexpr double kClearly = 1.1;
 
 constexpr std::size_t kLongestInline = 4 << 10;
 constexpr std::size_t kChunks[] = {16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10};
@@ -44,8 +45,11 @@ long context_switches() {
   return usage.ru_nvcsw + usage.ru_nivcsw;
 }
 
-/// Calls that are timed together: a short one is over before a clock could tell.
-int repetitions(std::size_t bytes) { return bytes <= (4 << 10) ? 16 : bytes <= (64 << 10) ? 4 : 1; }
+/// Calls of a sample, whose median counts: the shorter they are, the more a single one says about something else.
+constexpr std::size_t kMostRepetitions = 17;
+std::size_t repetitions(std::size_t bytes) {
+  return bytes <= (4 << 10) ? kMostRepetitions : bytes <= (64 << 10) ? 5 : 1;
+}
 
 }  // namespace
 
@@ -120,7 +124,7 @@ void Calibration::measure(Communicator& comm) {
       }
     };
     comm.impl_->retune(sample.tuning);
-    const int times = repetitions(sample.bytes);
+    const std::size_t times = repetitions(sample.bytes);
     comm.plan(sample.collective, count, DataType::f32);
     if (times > 1) call();
     // As good as a barrier, and every rank knows alike when to stop.
@@ -128,14 +132,16 @@ void Calibration::measure(Communicator& comm) {
     comm.all_reduce(std::span(&elapsed, 1), ReduceOp::max);
     if (elapsed > kLongest.count()) return std::nullopt;
     const long switches = context_switches();
-    Microseconds took{};
-    for (int time = 0; time < times; ++time) {
+    std::array<double, kMostRepetitions> took;
+    for (std::size_t time = 0; time < times; ++time) {
       if (time > 0) comm.barrier();
       const auto start = Clock::now();
       call();
-      took += Clock::now() - start;
+      took[time] = Microseconds(Clock::now() - start).count();
     }
-    return context_switches() == switches ? took.count() / times : kSpoilt;
+    const auto median = took.begin() + times / 2;
+    std::nth_element(took.begin(), median, took.begin() + times);
+    return context_switches() == switches ? *median : kSpoilt;
   };
 
   // One question after another: the calls of one would spoil the caches for those of another.

@@ -1,4 +1,4 @@
-// Calibration: at the first use on a machine the ranks of a host find out, in a few milliseconds, where one protocol of
+// Calibration: at the first use on a machine the ranks of a host find out, in some milliseconds, where one protocol of
 // a host stage gives way to another, and how long a chunk should be.
 //
 // They meet in a communicator of their own, make the very calls that programs make, and switch its tuning in between.
@@ -27,7 +27,7 @@ namespace collectives {
 
 class Calibration {
  public:
-  /// Measures. Collective over `here`, whose ranks are processes of one host with a core each; takes about 10 ms, and
+  /// Measures. Collective over `here`, whose ranks are processes of one host with a core each; takes about 20 ms, and
   /// no more than 30 however slow the machine, plus what meeting takes. `timeout`: of meeting and of each call. Throws
   /// what a communicator throws.
   Calibration(Bootstrap& here, std::chrono::nanoseconds timeout);
