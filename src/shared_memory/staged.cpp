@@ -148,6 +148,7 @@ bool Staged::combine(std::uint64_t chunk) {
 bool Staged::collect(std::uint64_t chunk) {
   if (!collects_) return true;
   if (one_shot_) {
+    if (staged_ <= chunk) return false;  // in place, the result takes the place of what is to be staged
     for (int local = 0; local < ranks_; ++local)
       if (local != self_ && !staged(local, chunk)) return false;
     const Range range = whole(chunk);
