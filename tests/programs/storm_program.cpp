@@ -321,8 +321,11 @@ void be_abused(Communicator& comm, const std::string& protocol) {
   bool first = true;
   const UserOp slow{"slow", [&](const void* value, void* sum, std::size_t count, DataType) {
                       if (std::exchange(first, false)) {
-                        if (rank == victim) ::raise(how == "stop_inside" ? SIGSTOP : SIGKILL);
-                        if (rank == (victim + 1) % comm.size()) std::this_thread::sleep_for(150ms);
+                        if (rank == (victim + 1) % comm.size()) std::this_thread::sleep_for(200ms);
+                        if (rank == victim) {
+                          std::this_thread::sleep_for(50ms);  // until all are at it
+                          ::raise(how == "stop_inside" ? SIGSTOP : SIGKILL);
+                        }
                       }
                       for (std::size_t i = 0; i < count; ++i)
                         static_cast<std::uint32_t*>(sum)[i] += static_cast<const std::uint32_t*>(value)[i];
