@@ -20,7 +20,7 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kLookForLostEvery = 10ms;      // a system call per peer
-constexpr auto kStandsStill = 200ms;          // whoever waits gives a sign of life every few milliseconds
+constexpr auto kSilent = 200ms;               // whoever waits gives a sign of life every few milliseconds
 constexpr auto kPatienceWithTouch = 500ms;    // a piece takes much less, unless its rank is stopped
 constexpr auto kTellRecordAfter = 100ms;      // a call this late tells the other hosts what it is
 constexpr auto kGatherRecords = 50ms;         // how long a mismatch waits for the records of stragglers
@@ -102,28 +102,30 @@ std::vector<Rank> Watch::missing(const Call& call) const {
   return missing;
 }
 
-std::vector<Rank> Watch::standing_still(const Call& call) const {
-  std::vector<Rank> still;
+std::vector<Rank> Watch::silent_ranks(const Call& call) const {
+  std::vector<Rank> silent;
   const auto now = coarse_now();
   const Peers here = seat_.grid.here();
   for (int local = 0; local < arena_.ranks(); ++local) {
     const RankBlock& block = arena_.block(local);
     const std::chrono::nanoseconds looked(block.looked.value.load(std::memory_order_relaxed));
-    if (local != arena_.self() && now - looked > kStandsStill &&
+    if (local != arena_.self() && now - looked > kSilent &&
         block.completed.value.load(std::memory_order_acquire) < call.sequence)
-      still.push_back(here[static_cast<std::size_t>(local)]);
+      silent.push_back(here[static_cast<std::size_t>(local)]);
   }
-  return still;
+  return silent;
 }
 
 std::string Watch::missing_text(const Call& call) const {
   const auto have = [](const std::vector<Rank>& ranks) {
     return fmt::format("{} {}", ranks_text(ranks), ranks.size() == 1 ? "has" : "have");
   };
-  if (const std::vector<Rank> absent = missing(call); !absent.empty()) return have(absent) + " not arrived";
-  if (const std::vector<Rank> still = standing_still(call); !still.empty())
-    return "all ranks have arrived, but " + have(still) + " stopped there";
-  return "all ranks have arrived";
+  const std::vector<Rank> absent = missing(call), silent = silent_ranks(call);
+  if (absent.empty())
+    return silent.empty() ? "all ranks have arrived" : "all ranks have arrived, but " + have(silent) + " stopped there";
+  std::string text = have(absent) + " not arrived";
+  if (!silent.empty() && silent != absent) text += "; no sign of life from " + ranks_text(silent);
+  return text;
 }
 
 // ---- failures ----
@@ -190,9 +192,13 @@ void Watch::raise_mismatch(const Call& call, Rank peer) {
 
 void Watch::raise_timeout(const Call& call, std::chrono::nanoseconds waited) {
   const std::string op = operation(call);
-  std::vector<Rank> culprits = missing(call);
-  if (culprits.empty()) culprits = standing_still(call);
-  raise(Errc::timeout, culprits.empty() ? kNoRank : culprits.front(), op,
+  // An absent rank that gives signs of life is in an earlier call, and waits there for one that does not.
+  const std::vector<Rank> absent = missing(call), silent = silent_ranks(call);
+  const auto longest_silent = std::ranges::min_element(silent, {}, [this](Rank rank) {
+    return arena_.block(seat_.local_of(rank)).looked.value.load(std::memory_order_relaxed);
+  });
+  const Rank peer = longest_silent != silent.end() ? *longest_silent : absent.empty() ? kNoRank : absent.front();
+  raise(Errc::timeout, peer, op,
         fmt::format("{}: timed out after {:.1f} s on rank {}: {}", op, std::chrono::duration<double>(waited).count(),
                     seat_.world.self, missing_text(call)));
   throw_failure();

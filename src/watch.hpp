@@ -66,8 +66,8 @@ class Watch {
 
   /// "all_reduce #17", "all_reduce #17 (fc1)"
   static std::string operation(const Call& call);
-  /// Whom a call waits for: "rank 3 has not arrived", "all ranks have arrived, but rank 3 has stopped there", "all
-  /// ranks have arrived".
+  /// Whom a call waits for: "rank 3 has not arrived", "ranks 1, 3 have not arrived; no sign of life from rank 3", "all
+  /// ranks have arrived, but rank 3 has stopped there", "all ranks have arrived".
   std::string missing_text(const Call& call) const;
 
  private:
@@ -80,8 +80,8 @@ class Watch {
   bool record_of(int local, std::uint64_t sequence, Signature& signature) const;
   std::vector<Arrived> arrived(const Call& call) const;
   std::vector<Rank> missing(const Call& call) const;
-  /// Of this host: those inside the call that have given no sign of life for a while.
-  std::vector<Rank> standing_still(const Call& call) const;
+  /// Of this host: those that have not finished the call and have given no sign of life for a while.
+  std::vector<Rank> silent_ranks(const Call& call) const;
   std::chrono::nanoseconds gathering_time() const noexcept;
   void look_for_mismatch(const Call& call);
   void tell_failure() noexcept;

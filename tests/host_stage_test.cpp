@@ -275,6 +275,11 @@ TEST_P(HostStageConformance, ManyContributeToOneWhoIsLate) {
   run(operations);
 }
 
+TEST_P(HostStageConformance, LongVectorsInPlace) {
+  // Far more chunks than there is staging for: a result must not cover values that are still to be shown.
+  run(std::vector<Operation>(100, {Step::Kind::host_all_reduce, -1, 20000, true, 0}));
+}
+
 INSTANTIATE_TEST_SUITE_P(Protocols, HostStageConformance,
                          ::testing::Combine(::testing::ValuesIn(settings()), ::testing::Values(1, 2, 3, 4, 7)),
                          [](const auto& parameters) {

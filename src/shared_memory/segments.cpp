@@ -119,7 +119,7 @@ void Segments::learn(Known& known, const SegmentRecord& record, int local) {
     known.data = known.mapping.data();
     known.bytes = known.mapping.bytes();
   } catch (const Error& error) {
-    if (said_) return;
+    if (said_ || !arena_.alive(local)) return;  // of a rank that is lost the watch tells
     said_ = true;
     log_warning(arena_.self(), "what local rank {} allocated is used as ordinary memory: {}", local, error.what());
   }

@@ -9,8 +9,8 @@
 //                                 no checks; RANK ends or stops so long after the start. The others report what they
 //                                 get, take their buffers for their own, wake the stopped rank, and look whether
 //                                 anybody has written into them
-//     how=stop_inside             as stop, in the middle of the arithmetic on others' buffers
-//     mismatches=1                RANK `victim` makes another call than the others, for many pairs of calls
+//     how=kill_inside|stop_inside the same in the middle of arithmetic on others' buffers, at which the next rank is
+//     slow mismatches=1                RANK `victim` makes another call than the others, for many pairs of calls
 //     refuse=WHAT                 to rank `victim`: a call (process_vm_readv, process_vm_writev, memfd_create,
 //                                 memfd_without_seal), a thread, large files, descriptors (but for `spare`); or
 //                                 user_namespace: it has one of its own
@@ -317,13 +317,19 @@ void be_abused(Communicator& comm, const std::string& protocol) {
   std::vector<int> process{static_cast<int>(::getpid())}, processes(static_cast<std::size_t>(comm.size()));
   comm.all_gather(process, processes);
   comm.barrier();
-  const bool inside = how == "stop_inside";
-  bool stops = rank == victim;
-  const UserOp stopping{"stopping", [&](const void* value, void* sum, std::size_t count, DataType) {
-                          if (std::exchange(stops, false)) ::raise(SIGSTOP);
-                          for (std::size_t i = 0; i < count; ++i)
-                            static_cast<std::int32_t*>(sum)[i] += static_cast<const std::int32_t*>(value)[i];
-                        }};
+  const bool inside = how.ends_with("_inside");
+  bool first = true;
+  const UserOp slow{"slow", [&](const void* value, void* sum, std::size_t count, DataType) {
+                      if (std::exchange(first, false)) {
+                        if (rank == (victim + 1) % comm.size()) std::this_thread::sleep_for(200ms);
+                        if (rank == victim) {
+                          std::this_thread::sleep_for(50ms);  // until all are at it
+                          ::raise(how == "stop_inside" ? SIGSTOP : SIGKILL);
+                        }
+                      }
+                      for (std::size_t i = 0; i < count; ++i)
+                        static_cast<std::uint32_t*>(sum)[i] += static_cast<const std::uint32_t*>(value)[i];
+                    }};
   std::thread end;
   if (rank == victim && !inside)
     end = std::thread([&] {
@@ -340,7 +346,7 @@ void be_abused(Communicator& comm, const std::string& protocol) {
       const Places at = place(comm, buffers, one, mine, memory_for(protocol));
       last = Clock::now();
       if (inside)
-        comm.all_reduce(Buffer(buffers.base(true, 0), kRoom / 4, DataType::i32), ReduceOp::user(stopping));
+        comm.all_reduce(Buffer(buffers.base(true, 0), kRoom / 4, DataType::i32), ReduceOp::user(slow));
       else
         call(comm, one, at, {.backend = "hierarchical"});
     }
