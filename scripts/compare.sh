@@ -5,7 +5,7 @@
 #     --ranks 2,4,8            numbers of ranks
 #     --collectives LIST       of all_reduce, reduce_scatter, all_gather, broadcast
 #     --min-bytes 8  --max-bytes 64M  --factor 4
-#     --buffers ordinary       of ours; the contender's program knows which there are
+#     --buffers KINDS          of ours: ordinary, allocated, or both with a comma [ordinary,allocated]
 #     --in-place no|yes|both   broadcast has no other form
 #     --rounds 7               one round is each contender once over all sizes; the order rotates from round to round
 #     --peers LIST             of openmpi, openmpi-ucx, mpich, gloo
@@ -22,7 +22,7 @@ cd "$(dirname "$0")/.."
 command_line="scripts/compare.sh $*"
 
 ranks=2,4,8
-buffers=ordinary
+buffers=ordinary,allocated
 peers=openmpi,openmpi-ucx,mpich,gloo
 rounds=7
 best_settings=false

@@ -1,5 +1,6 @@
 // This library, as a program uses it that mpirun started and that knows nothing of MPI.
 #include <collectives/collectives.hpp>
+#include <vector>
 
 #include "harness.hpp"
 
@@ -8,6 +9,13 @@ namespace {
 
 class Ours final : public Contender {
  public:
+  explicit Ours(bool allocated) : allocated_(allocated) {}
+
+  float* make_buffer(std::size_t count) override {
+    if (!allocated_) return Contender::make_buffer(count);
+    return buffers_.emplace_back(comm_.allocate<float>(count)).data();
+  }
+
   void all_reduce(const float* in, float* out, std::size_t count) override {
     comm_.all_reduce(input(in, count), output(out, count));
   }
@@ -32,12 +40,15 @@ class Ours final : public Contender {
   std::size_t rank() const { return static_cast<std::size_t>(comm_.rank()); }
   std::size_t ranks() const { return static_cast<std::size_t>(comm_.size()); }
 
+  bool allocated_;
   Communicator comm_ = Communicator::from_environment();
+  std::vector<SharedArray<float>> buffers_;
 };
 
 std::unique_ptr<Contender> make(Meeting&, const std::string& variant) {
-  if (variant != "ordinary") throw BadArguments("--variant " + variant + ": known is ordinary");
-  return std::make_unique<Ours>();
+  if (variant != "ordinary" && variant != "allocated")
+    throw BadArguments("--variant " + variant + ": known are ordinary, allocated");
+  return std::make_unique<Ours>(variant == "allocated");
 }
 
 }  // namespace
