@@ -21,6 +21,7 @@
 #include "log.hpp"
 #include "shared_memory/reach.hpp"
 #include "shared_memory/sealed_file.hpp"
+#include "shared_memory/staged.hpp"
 #include "text.hpp"
 #include "tuning.hpp"
 
@@ -323,7 +324,7 @@ Meeting meet(Bootstrap& bootstrap, const CommunicatorOptions& options, Settings&
   const int local = static_cast<int>(std::ranges::find(mine.ranks, meeting.rank) - mine.ranks.begin());
   const ArenaShape shape{.ranks = static_cast<int>(mine.ranks.size()),
                          .inline_bytes = meeting.tuning.inline_bytes,
-                         .chunk_bytes = meeting.tuning.chunk_bytes,
+                         .chunk_bytes = meeting.tuning.chunk_bytes * Staged::kChunkGrowth,
                          .frame_bytes = meeting.tuning.frame_bytes};
   const std::vector<json> invitations = exchange(
       bootstrap, attempt([&]() -> json {

@@ -4,6 +4,12 @@
 #include <cstring>
 
 namespace collectives {
+namespace {
+
+/// From so many chunks on, a vector takes longer ones rather than more.
+constexpr std::size_t kChunksOfALongVector = 16;
+
+}  // namespace
 
 Staged::Staged(const Arena& arena, const Tuning& tuning)
     : arena_(arena),
@@ -20,10 +26,13 @@ void Staged::start(const HostTask& task, const HostOperands& with) {
   owners_ = task.combines() && !one_shot_;
   collects_ = task.everyone_wants_all();
   // Slices that are combined share a chunk, one place per owner; one that is only shown has it to itself.
-  const std::size_t room = std::min(tuning_.chunk_bytes, arena_.shape().chunk_bytes) / task.element;
-  const bool shared = owners_ && task.only < 0;
-  segment_ = std::max<std::size_t>(1, shared ? room / static_cast<std::size_t>(ranks_) : room);
+  const auto sharers = static_cast<std::size_t>(owners_ && task.only < 0 ? ranks_ : 1);
   const std::size_t longest = std::max<std::size_t>(1, one_shot_ ? task.total : task.longest);
+  // Short chunks stay in the cache; but each is a meeting, which is dear when a rank has lost its core, so the longer
+  // the vector, the longer the chunks, as far as the memory goes.
+  const std::size_t most = arena_.shape().chunk_bytes, least = std::min(tuning_.chunk_bytes, most);
+  const std::size_t room = std::clamp(longest * sharers * task.element / kChunksOfALongVector, least, most);
+  segment_ = std::max<std::size_t>(1, room / task.element / sharers);
   chunks_ = (longest + segment_ - 1) / segment_;
   // Nearly equal chunks, for a short last one would be a meeting for nothing; whole cache lines of any type.
   constexpr std::size_t kWhole = 64;

@@ -23,6 +23,9 @@ namespace collectives {
 
 class Staged {
  public:
+  /// Staging memory is laid out for chunks of up to this many times the tuning's chunk_bytes.
+  static constexpr std::size_t kChunkGrowth = 4;
+
   Staged(const Arena&, const Tuning&);
   void start(const HostTask&, const HostOperands&);
   bool advance();
