@@ -128,12 +128,13 @@ void perform(HostStage& stage, const Operation& op, std::size_t index, int self,
 
   HostTask task;
   stage.describe(step, DataType::i32, task);
-  stage.start(task, {.own = in,
-                     .keep = out,
-                     .type = DataType::i32,
-                     .op = ReduceOp::sum,
-                     .finish_ranks = ranks,
-                     .tag = 0x1234567800000000ULL + index + 1});
+  const HostOperands operands{.own = in,
+                              .keep = out,
+                              .type = DataType::i32,
+                              .op = ReduceOp::sum,
+                              .finish_ranks = ranks,
+                              .tag = 0x1234567800000000ULL + index + 1};
+  stage.start(task, operands);
   while (!stage.advance()) wait();
   if (op.kind == Step::Kind::host_barrier) return;
 
