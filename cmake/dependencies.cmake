@@ -43,7 +43,6 @@ endif()
 if(COLLECTIVES_DEVELOPER_MODE)
   find_package(CLI11 REQUIRED)
   find_package(GTest REQUIRED)
-  find_package(hwy CONFIG REQUIRED)
   # Not by its CMake package: Debian's asks for OpenCL's headers, which nothing here needs.
   find_path(COLLECTIVES_ONEDNN_INCLUDE oneapi/dnnl/dnnl.hpp)
   find_library(COLLECTIVES_ONEDNN_LIBRARY dnnl)

@@ -9,7 +9,6 @@ packages=(
   libcli11-dev                                    # its programs
   openmpi-bin libopenmpi-dev                      # the MPI component, mpirun
   libhwloc-dev                                    # collectives_info
-  libhwy-dev                                      # the benchmark's bound
   libdnnl-dev zlib1g-dev gnuplot-nox              # the MNIST trainer and its plot
   libgtest-dev libbenchmark-dev                   # tests and kernel benchmarks
   "$@"

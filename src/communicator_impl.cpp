@@ -171,6 +171,7 @@ void Communicator::Impl::retune(const Tuning& tuning) {
   meeting.tuning = tuning;
   plans_.clear();
   last_ = nullptr;
+  repeatable_ = false;
 }
 
 std::uint64_t Communicator::Impl::bytes_sent() {
@@ -261,8 +262,9 @@ std::shared_ptr<Work::State> Communicator::Impl::issue(const Call& call, const O
 }
 
 bool Communicator::Impl::plain(const Call& call, const Options& options) noexcept {
-  return !call.has_counts && call.layout == 0 && options.backend.empty() && options.name.empty() &&
-         options.timeout.count() == 0 && !options.deterministic.has_value();
+  // A user's op may have become another one at the same address.
+  return !call.has_counts && call.layout == 0 && call.op.user_op() == nullptr && options.backend.empty() &&
+         options.name.empty() && options.timeout.count() == 0 && !options.deterministic.has_value();
 }
 
 bool Communicator::Impl::like_the_last(const Call& call, const Options& options) const noexcept {

@@ -508,5 +508,24 @@ TEST(Construction, OverSeveralHostsNeedsATransportBetweenThem) {
   });
 }
 
+TEST(Calls, WithAnotherUserOpAtTheSameAddressAreOtherCalls) {
+  std::atomic<int> mismatches = 0;
+  run_communicators(2, [&](Communicator& comm) {
+    const auto add = [](const void* next, void* accumulated, std::size_t count, DataType) {
+      for (std::size_t i = 0; i < count; ++i) static_cast<float*>(accumulated)[i] += static_cast<const float*>(next)[i];
+    };
+    UserOp op{"add", add};
+    std::vector<float> data(3, 1.f);
+    comm.all_reduce(data, ReduceOp::user(op));
+    if (comm.rank() == 1) op.name = "subtract";
+    try {
+      comm.all_reduce(data, ReduceOp::user(op));
+    } catch (const Error& error) {
+      if (error.code() == Errc::mismatch) ++mismatches;
+    }
+  });
+  EXPECT_EQ(mismatches, 2);
+}
+
 }  // namespace
 }  // namespace collectives::testing

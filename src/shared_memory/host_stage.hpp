@@ -28,6 +28,7 @@ class HostStage {
   void describe(const Step&, DataType, HostTask&) const;
   /// Begins a stage. The task and the operands stay as they are until it is finished.
   void start(const HostTask& task, const HostOperands&);
+  void start(const HostTask&, HostOperands&&) = delete;  // a temporary would not stay
   /// Goes as far as it can; true when finished. Throws TagMismatch (of a local rank), Error{system}.
   bool advance();
   /// Bytes this rank has put into shared memory or other ranks' buffers, ever.
