@@ -76,6 +76,9 @@ Calibration::Calibration(Bootstrap& here, std::chrono::nanoseconds timeout) {
   if (kernel_copies)
     ask("single_copy_bytes", &Tuning::single_copy_bytes, true, 1,
         {8 << 10, 16 << 10, 32 << 10, 64 << 10, 256 << 10, 512 << 10}, {Collective::all_gather, Collective::broadcast});
+  if (kernel_copies)
+    ask("single_copy_reduce_bytes", &Tuning::single_copy_reduce_bytes, true, 1, ladder(4 << 10, 256 << 10, 2),
+        {Collective::all_reduce});
   ask_for_chunk();
   for (Sample& sample : samples_) {
     comm.impl_->retune(sample.tuning);
@@ -92,6 +95,7 @@ void Calibration::ask(const char* name, std::size_t Tuning::*field, bool from, s
       for (const std::size_t limit : {Tuning::kNever, std::size_t{0}}) {  // for short vectors, for long ones
         Sample sample{call, bytes, Tuning{}};
         if (field != &Tuning::inline_bytes) sample.tuning.inline_bytes = 0;
+        sample.tuning.single_copy_reduce_bytes = Tuning::kNever;  // or else there would be nothing to compare
         sample.tuning.*field = limit;
         samples_.push_back(std::move(sample));
       }
@@ -102,6 +106,7 @@ void Calibration::ask_for_chunk() {
   for (const std::size_t bytes : kChunks) {
     Sample sample{Collective::all_reduce, kLongestCall, Tuning{}};
     sample.tuning.chunk_bytes = bytes;
+    sample.tuning.single_copy_reduce_bytes = Tuning::kNever;
     samples_.push_back(std::move(sample));
   }
 }

@@ -143,7 +143,7 @@ struct Host {
 /// them now. What is measured anywhere else would say little of how ranks exchange data that are processes and have a
 /// core each.
 Tuning tuning_of_machine(Bootstrap& bootstrap, const Host& host, std::chrono::nanoseconds timeout, Deadline deadline) {
-  Tuning tuning;
+  Tuning tuning = built_in_tuning();
   const auto built_in = [&](std::string_view why) {
     tuning.source += fmt::format(" ({})", why);
     return tuning;
@@ -219,7 +219,7 @@ std::optional<Tuning> given_tuning(const CommunicatorOptions& options) {
   }
   const std::optional<std::string> said = environment().tuning;
   if (!said) return std::nullopt;
-  Tuning tuning;
+  Tuning tuning = built_in_tuning();
   if (*said != "default") tuning = tuning_of_file(*said);
   tuning.source += " (COLLECTIVES_TUNING)";
   return tuning;
@@ -365,12 +365,14 @@ Meeting meet(Bootstrap& bootstrap, const CommunicatorOptions& options, Settings&
   meeting.kernel_reach = kept_out == answers.end();
   if (!meeting.kernel_reach) {
     static std::atomic_flag said;
-    if (meeting.rank == 0 && meeting.tuning.single_copy_bytes != Tuning::kNever && !said.test_and_set())
+    Tuning& tuning = meeting.tuning;
+    const bool wanted = std::min(tuning.single_copy_bytes, tuning.single_copy_reduce_bytes) != Tuning::kNever;
+    if (meeting.rank == 0 && wanted && !said.test_and_set())
       log_warning(static_cast<Rank>(kept_out - answers.begin()),
-                  "{}: gathers and broadcasts take a copy more; see kernel.yama.ptrace_scope, the seccomp filter and "
+                  "{}: long vectors take a copy more; see kernel.yama.ptrace_scope, the seccomp filter and "
                   "the capabilities of the container",
                   kept_out->at("refused").get<std::string>());
-    meeting.tuning.single_copy_bytes = Tuning::kNever;
+    tuning.single_copy_bytes = tuning.single_copy_reduce_bytes = Tuning::kNever;
   }
   return meeting;
 }

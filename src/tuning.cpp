@@ -1,6 +1,7 @@
 #include "tuning.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -25,6 +26,7 @@ void for_each_field(AnyTuning& tuning, Visit&& visit) {
   visit("one_shot_bytes_of_many", tuning.one_shot_bytes_of_many);
   visit("zero_copy_bytes", tuning.zero_copy_bytes);
   visit("single_copy_bytes", tuning.single_copy_bytes);
+  visit("single_copy_reduce_bytes", tuning.single_copy_reduce_bytes);
   visit("streaming_bytes", tuning.streaming_bytes);
   visit("chunk_bytes", tuning.chunk_bytes);
   visit("frame_bytes", tuning.frame_bytes);
@@ -91,11 +93,23 @@ void read_json(const nlohmann::json& object, Tuning& tuning, std::string_view wh
       refuse(fmt::format("{} is {}; it must be from {} to {}", name, bytes, least, most));
 }
 
+Tuning built_in_tuning() {
+  // Non-temporal stores pay from where the results of a call would push each other out. Of a cache as large as several
+  // processors' there is never all for one job.
+  constexpr std::size_t kMost = 128 << 20;
+  Tuning tuning;
+#ifdef _SC_LEVEL3_CACHE_SIZE
+  if (const long cache = ::sysconf(_SC_LEVEL3_CACHE_SIZE); cache > 0)
+    tuning.streaming_bytes = std::min(static_cast<std::size_t>(cache) / 5 * 3, kMost);
+#endif
+  return tuning;
+}
+
 Tuning tuning_of_file(const std::string& path) {
   const auto refuse = [&](const std::string& why) {
     throw Error(Errc::invalid_argument, fmt::format("tuning in {}: {}", path, why));
   };
-  Tuning tuning;
+  Tuning tuning = built_in_tuning();
   std::ifstream file(path);
   if (!file) refuse(std::error_code(errno, std::generic_category()).message());
   try {

@@ -15,7 +15,10 @@ nlohmann::json to_json(const Tuning&);
 /// naming a field that is unknown (with the known ones) or no fitting number; `where` says whose text it is.
 void read_json(const nlohmann::json&, Tuning& tuning, std::string_view where);
 
-/// The fields of a JSON file, comments allowed, over the built-in numbers. Throws Error{invalid_argument} naming the
+/// The built-in numbers for this machine: what leaves its last-level cache goes past it. Costs next to nothing.
+Tuning built_in_tuning();
+
+/// The fields of a JSON file, comments allowed, over the built-in numbers of this machine. Throws Error{invalid_argument} naming the
 /// file and what is wrong with it.
 Tuning tuning_of_file(const std::string& path);
 

@@ -93,7 +93,7 @@ std::optional<Tuning> TuningCache::find(const Situation& situation) const noexce
     const Json key = key_of(situation);
     for (const Json& entry : entries()) {
       if (!is_of(entry, key)) continue;
-      Tuning tuning;
+      Tuning tuning = built_in_tuning();
       read_json(entry.at("tuning"), tuning, path_);
       tuning.source =
           fmt::format("measured on this machine at {}, kept in {}", entry.at("measured").get<std::string>(), path_);

@@ -150,11 +150,11 @@ void expect_error(const std::string& refused, int rank, const std::string& error
 }
 
 TEST(Refused, ReadingOtherProcessesCostsACopyAndAWarning) {
-  expect_work("process_vm_readv", 1, "warning: rank 1: process_vm_readv: Operation not permitted: gathers .*yama");
+  expect_work("process_vm_readv", 1, "warning: rank 1: process_vm_readv: Operation not permitted: long vectors .*yama");
 }
 
 TEST(Refused, WritingOtherProcessesCostsACopyAndAWarning) {
-  expect_work("process_vm_writev", 1, "warning: rank 1: process_vm_writev: Operation not permitted: gathers .*yama");
+  expect_work("process_vm_writev", 1, "warning: rank 1: process_vm_writev: Operation not permitted: long vectors .*yama");
 }
 
 TEST(Refused, AThreadMeansProgressInCalls) {

@@ -35,7 +35,8 @@ Tuning tuning_for(HostProtocol protocol) {
   Tuning tuning;
   tuning.inline_bytes = protocol == HostProtocol::lines ? 64 << 10 : 0;
   tuning.one_shot_bytes = tuning.one_shot_bytes_of_many = protocol == HostProtocol::one_shot ? Tuning::kNever : 0;
-  tuning.single_copy_bytes = protocol == HostProtocol::single_copy ? 0 : Tuning::kNever;
+  tuning.single_copy_bytes = tuning.single_copy_reduce_bytes =
+      protocol == HostProtocol::single_copy ? 0 : Tuning::kNever;
   tuning.zero_copy_bytes = Tuning::kNever;
   tuning.chunk_bytes = 4096;  // small, so that a vector is many chunks
   return tuning;
@@ -56,6 +57,7 @@ std::vector<Setting> settings() {
       {"staged", tuning_for(HostProtocol::staged)},
       {"staged_of_processes", tuning_for(HostProtocol::staged), true},
       {"single_copy_of_processes", tuning_for(HostProtocol::single_copy), true},
+      {"single_copy_crowded_of_processes", tuning_for(HostProtocol::single_copy), true, true},
       {"zero_copy", zero_copy_tuning(), false, false, true},
       {"zero_copy_crowded", zero_copy_tuning(), false, true, true},
       {"zero_copy_of_processes", zero_copy_tuning(), true, false, true},

@@ -29,6 +29,7 @@ TEST(Plan, NamesTheProtocolOfTheHostStage) {
   tuning.one_shot_bytes = 1 << 20;
   tuning.one_shot_bytes_of_many = 70 << 10;
   tuning.single_copy_bytes = 64 << 10;
+  tuning.single_copy_reduce_bytes = 4 << 20;
   const auto protocol = [&](Collective collective, std::size_t bytes, const Topology& host) {
     return plan_of({.collective = collective, .count = bytes / 4}, host, tuning).protocol;
   };
@@ -36,9 +37,12 @@ TEST(Plan, NamesTheProtocolOfTheHostStage) {
   EXPECT_EQ(protocol(Collective::all_reduce, 1028, two), "one-shot");
   EXPECT_EQ(protocol(Collective::all_reduce, 1 << 20, two), "one-shot");
   EXPECT_EQ(protocol(Collective::all_reduce, 2 << 20, two), "staged");
+  EXPECT_EQ(protocol(Collective::all_reduce, 4 << 20, two), "single-copy");
+  EXPECT_EQ(protocol(Collective::all_reduce, 4 << 20, Topology::regular(8, 8, 2)), "single-copy");
   EXPECT_EQ(protocol(Collective::all_reduce, 10 << 10, eight), "one-shot");
   EXPECT_EQ(protocol(Collective::all_reduce, 11 << 10, eight), "staged");
   EXPECT_EQ(protocol(Collective::reduce_scatter, 2048, two), "staged");
+  EXPECT_EQ(protocol(Collective::reduce_scatter, 4 << 20, two), "single-copy");
   EXPECT_EQ(protocol(Collective::broadcast, 1024, eight), "inline");
   EXPECT_EQ(protocol(Collective::broadcast, 63 << 10, eight), "staged");
   EXPECT_EQ(protocol(Collective::broadcast, 64 << 10, eight), "single-copy");

@@ -1,8 +1,9 @@
 // How a contender is timed: the same machine code for ours, for the others and for the bound.
 //
 // Ranks meet in a small file that all of them map. Before each timed call stands a barrier made of that file alone, one
-// polled cache line per rank, so nobody is timed behind a barrier of their own. Every rank times its own call and
-// leaves the time in the file; the time of a call is that of the slowest rank, and a cell's time is the median over its
+// polled cache line per rank, so nobody is timed behind a barrier of their own. Ranks leave it one after another, by as
+// much as a short call takes; so it is followed by an instant that rank 0 names and all wait for, unless there are more
+// ranks than cores. Every rank times its own call from that instant and leaves the time in the file; the time of a call is that of the slowest rank, and a cell's time is the median over its
 // calls. Nothing but the call and the barrier runs in between. Back to back, a timed unit is a loop of calls instead of
 // one.
 //
@@ -10,6 +11,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -63,6 +65,9 @@ class Meeting {
   /// Throws std::runtime_error naming the missing rank when it has not come after two minutes.
   void barrier();
 
+  /// A barrier, and then an instant at which every rank goes on at once; with more ranks than cores just a barrier.
+  std::chrono::steady_clock::time_point start_together();
+
   /// Every rank's `word`, by rank. Collective.
   std::vector<std::uint64_t> exchange(std::uint64_t word);
 
@@ -73,6 +78,7 @@ class Meeting {
   struct Slot {
     alignas(128) std::atomic<std::uint64_t> arrived;  // polled; one writer
     alignas(128) std::uint64_t word;
+    alignas(128) std::atomic<std::uint64_t> start;  // of the first slot: when, and which
   };
   void wait_for(int rank);
   Slot* slots() const noexcept { return reinterpret_cast<Slot*>(file_.data()); }
@@ -81,7 +87,7 @@ class Meeting {
   Mapping file_;
   int rank_, ranks_;
   bool crowded_;
-  std::uint64_t round_ = 0;
+  std::uint64_t round_ = 0, starts_ = 0;
   std::function<void()> progress_;
 };
 

@@ -42,6 +42,7 @@ struct Tuning {
   std::size_t one_shot_bytes_of_many = 8192;  ///< of more ranks: up to here over their number less one
   std::size_t zero_copy_bytes = 4096;         ///< straight between buffers from here on, if all of them are mapped
   std::size_t single_copy_bytes = 32 << 10;   ///< gathers and broadcasts by the kernel's own copy from here on
+  std::size_t single_copy_reduce_bytes = 16 << 10;  ///< reductions likewise
   std::size_t streaming_bytes = 16 << 20;     ///< past the caches from here on, of all that the ranks of a host touch
 
   std::size_t chunk_bytes = 64 << 10;    ///< staging per rank and chunk of a host stage

@@ -17,12 +17,18 @@ std::size_t one_shot_limit(int ranks, const Tuning& tuning) {
   return ranks <= 2 ? tuning.one_shot_bytes : tuning.one_shot_bytes_of_many / static_cast<std::size_t>(ranks - 1);
 }
 
+/// From where on the kernel copies. With a core for each rank, both ends of a gather copy at once and the kernel's way
+/// costs one copy in place of two; else whoever runs can stage what others will want.
+std::size_t single_copy_limit(const HostTask& task, bool crowded, const Tuning& tuning) {
+  if (task.combines()) return tuning.single_copy_reduce_bytes;
+  return crowded ? Tuning::kNever : tuning.single_copy_bytes;
+}
+
 HostProtocol choose(const HostTask& task, bool crowded, const Tuning& tuning) {
   if (task.kind == Step::Kind::host_barrier) return HostProtocol::lines;
   const std::size_t total = task.total * task.element;
   if (shown_bytes(task) <= tuning.inline_bytes) return HostProtocol::lines;
-  // With a core for each rank, both ends of a gather copy at once and the kernel's way costs one copy in place of two.
-  if (!task.combines() && !crowded && total >= tuning.single_copy_bytes) return HostProtocol::single_copy;
+  if (total >= single_copy_limit(task, crowded, tuning)) return HostProtocol::single_copy;
   if (task.kind == Step::Kind::host_all_reduce && total <= one_shot_limit(task.ranks(), tuning))
     return HostProtocol::one_shot;
   return HostProtocol::staged;
@@ -51,8 +57,9 @@ std::string reason(const HostTask& task, bool crowded, const Tuning& tuning) {
       return fmt::format("{} in all, one shot up to {} with {} ranks", bytes_text(total),
                          limit(one_shot_limit(task.ranks(), tuning)), task.ranks());
     case HostProtocol::single_copy:
-      return fmt::format("{} in all, gathers by the kernel's copy from {}", bytes_text(total),
-                         bytes_text(tuning.single_copy_bytes));
+      return fmt::format("{} in all, {} by the kernel's copy from {}", bytes_text(total),
+                         task.combines() ? "reductions" : "gathers",
+                         bytes_text(single_copy_limit(task, crowded, tuning)));
     case HostProtocol::staged: break;
   }
   return fmt::format("a rank shows {}, inline up to {}{}", bytes_text(shown_bytes(task)), limit(tuning.inline_bytes),

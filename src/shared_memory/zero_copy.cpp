@@ -67,7 +67,7 @@ void ZeroCopy::start(const HostTask& task, const HostOperands& with, std::uint64
   phase_ = Phase::meeting;
   peer_ = 0;
   done_ = 0;
-  claims_ = crowded_ && task.protocol != HostProtocol::single_copy;
+  claims_ = crowded_;
 
   const auto describe = [&](const std::byte* base, bool keep) {
     const Range range = held(self_, keep);
@@ -221,9 +221,12 @@ bool ZeroCopy::perform_through_kernel(int share, Range range) {
     const RemoteBuffer& buffer = keep ? peer(local).keep : peer(local).own;
     return buffer.address + (range.first - held(local, keep).first) * element;
   };
-  // The result is made in this rank's own output if that is a destination, else in scratch.
-  std::byte* made = is_destination(self_, share) ? element_at(peer(self_).keep_at, range.first, element)
-                                                 : scratch_.data() + static_cast<std::size_t>(ranks_) * bytes;
+  // The result is made in this rank's own output if that is a destination, else in scratch; there too if it is to go
+  // past the cache, for the others are still to be given it.
+  std::byte* const mine = is_destination(self_, share) ? element_at(peer(self_).keep_at, range.first, element) : nullptr;
+  const bool past_the_cache = task_->combines() && task_->stores == Stores::streaming;
+  std::byte* made = mine != nullptr && !past_the_cache ? mine
+                                                       : scratch_.data() + static_cast<std::size_t>(ranks_) * bytes;
   std::size_t sources = 0;
   for (int local = 0; local < ranks_; ++local) {
     if (!is_source(local, share)) continue;
@@ -238,7 +241,8 @@ bool ZeroCopy::perform_through_kernel(int share, Range range) {
   }
   if (task_->combines()) {
     fold(with_->op, with_->type, {sources_.data(), sources}, made, range.count, with_->finish_ranks);
-  } else if (!is_destination(self_, share)) {
+    if (mine != nullptr && mine != made) copy(mine, made, bytes, task_->stores);
+  } else if (mine == nullptr) {
     made = const_cast<std::byte*>(sources_[0].data);  // only read from here on
   } else if (sources_[0].data != made) {
     std::memcpy(made, sources_[0].data, bytes);

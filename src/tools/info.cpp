@@ -220,7 +220,7 @@ Json tuning() {
   const auto given = given_tuning({});
   Json result = {{"in force", given ? given->source
                                     : "measured at the first use on a host with a core for each rank, else built-in"},
-                 {given ? "numbers" : "built-in", to_json(given.value_or(Tuning{}))}};
+                 {given ? "numbers" : "built-in", to_json(given.value_or(built_in_tuning()))}};
   const TuningCache cache = TuningCache::of_user();
   result["kept in"] = cache.path().empty() ? "nowhere: neither XDG_CACHE_HOME nor HOME is set" : cache.path();
   for (const Json& entry : cache.entries()) {
