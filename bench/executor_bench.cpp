@@ -22,7 +22,7 @@ struct Party {
         arena(std::move(place)),
         transport(*arena, "local"),
         reach(*arena, true, false),
-        executor(seat, routes(), std::make_unique<HostStage>(*arena, tuning, reach, false)) {}
+        executor(seat, routes(), {std::make_unique<HostStage>(StageRoom(*arena), tuning, reach, false)}) {}
 
   std::vector<Executor::Route> routes() {
     std::vector<Executor::Route> to(kRanks);
@@ -47,7 +47,10 @@ void all_reduce(benchmark::State& state, std::string_view backend) {
   request.backend = backend;
   const Plan plan = choose_plan(request, topology, tuning);
 
-  const ArenaShape shape{kRanks, tuning.inline_bytes, tuning.chunk_bytes, tuning.frame_bytes};
+  const ArenaShape shape{.ranks = kRanks,
+                         .inline_bytes = tuning.inline_bytes,
+                         .chunk_bytes = tuning.chunk_bytes,
+                         .frame_bytes = tuning.frame_bytes};
   auto first = Arena::create(shape);
   auto second = Arena::join(first->invitation(), shape, 1);
   std::vector<std::unique_ptr<Party>> parties;

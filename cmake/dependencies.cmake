@@ -1,4 +1,4 @@
-# What the project stands on. Sets COLLECTIVES_HAVE_{MPI,CUDA,NCCL,UCX,ONEDNN,BENCHMARK} to ON or OFF.
+# What the project stands on. Sets COLLECTIVES_HAVE_{HWLOC,MPI,CUDA,NCCL,UCX,ONEDNN,BENCHMARK} to ON or OFF.
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
@@ -7,9 +7,17 @@ if(NOT hwy_FOUND)
   message(FATAL_ERROR "Google Highway is missing: install libhwy-dev (scripts/install_packages.sh does)")
 endif()
 
-foreach(part MPI CUDA NCCL UCX ONEDNN BENCHMARK)
+foreach(part HWLOC MPI CUDA NCCL UCX ONEDNN BENCHMARK)
   set(COLLECTIVES_HAVE_${part} OFF)
 endforeach()
+
+find_package(PkgConfig QUIET)
+if(PkgConfig_FOUND)
+  pkg_check_modules(HWLOC QUIET IMPORTED_TARGET hwloc)
+  if(HWLOC_FOUND)
+    set(COLLECTIVES_HAVE_HWLOC ON)
+  endif()
+endif()
 
 if(COLLECTIVES_WITH_MPI)
   set(MPI_CXX_SKIP_MPICXX ON)
@@ -31,7 +39,6 @@ if(COLLECTIVES_WITH_CUDA)
 endif()
 
 if(COLLECTIVES_WITH_UCX)
-  find_package(PkgConfig QUIET)
   if(PkgConfig_FOUND)
     pkg_check_modules(COLLECTIVES_UCX QUIET ucx)
     if(COLLECTIVES_UCX_FOUND)

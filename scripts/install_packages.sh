@@ -6,9 +6,9 @@ set -eu
 packages=(
   g++ cmake ninja-build pkg-config
   libfmt-dev nlohmann-json3-dev libhwy-dev        # the library
+  libhwloc-dev                                    # and its topology
   libcli11-dev                                    # its programs
   openmpi-bin libopenmpi-dev                      # the MPI component, mpirun
-  libhwloc-dev                                    # collectives_info
   libdnnl-dev zlib1g-dev gnuplot-nox              # the MNIST trainer and its plot
   libgtest-dev libbenchmark-dev                   # tests and kernel benchmarks
   "$@"

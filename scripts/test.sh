@@ -6,7 +6,7 @@
 #   scripts/test.sh release minimal        these
 #
 # MNIST_DIR=DIR lets the trainer's tests use the real MNIST files; without it they use digits of their own.
-set -eu
+set -eu -o pipefail
 cd "$(dirname "$0")/.."
 
 modes=()

@@ -4,39 +4,49 @@
 #include <numeric>
 
 #include "direct.hpp"
+#include "hierarchical/two_level.hpp"
 #include "reduce_to_one/reduce_to_one.hpp"
 #include "ring/ring.hpp"
 
 namespace collectives {
 
-Seat::Seat(const Topology& topology, Rank self) {
-  const auto n = static_cast<std::size_t>(topology.ranks());
-  ranks_.resize(n);
-  std::iota(ranks_.begin(), ranks_.end(), 0);
-  host_of_.resize(n);
-  local_of_.resize(n);
-  std::size_t smallest = n;
-  by_host_.reserve(n);
-  for (std::size_t h = 0; h < topology.hosts.size(); ++h) {
-    const auto& host = topology.hosts[h];
+Seat::Members::Members(const std::vector<std::vector<Rank>>& members, std::size_t ranks)
+    : host_of(ranks), local_of(ranks) {
+  std::size_t smallest = members.empty() ? 0 : ranks;
+  by_host.reserve(ranks);
+  for (std::size_t h = 0; h < members.size(); ++h) {
+    const auto& host = members[h];
     smallest = std::min(smallest, host.size());
     for (std::size_t local = 0; local < host.size(); ++local) {
-      host_of_[static_cast<std::size_t>(host[local])] = static_cast<int>(h);
-      local_of_[static_cast<std::size_t>(host[local])] = static_cast<int>(local);
+      host_of[static_cast<std::size_t>(host[local])] = static_cast<int>(h);
+      local_of[static_cast<std::size_t>(host[local])] = static_cast<int>(local);
     }
-    const std::size_t first = by_host_.size();
-    by_host_.insert(by_host_.end(), host.begin(), host.end());
-    hosts_.emplace_back(by_host_.data() + first, host.size());
+    const std::size_t first = by_host.size();
+    by_host.insert(by_host.end(), host.begin(), host.end());
+    hosts.emplace_back(by_host.data() + first, host.size());
   }
-  by_rail_.reserve(smallest * topology.hosts.size());
+  by_rail.reserve(smallest * members.size());
   for (std::size_t slice = 0; slice < smallest; ++slice) {
-    const std::size_t first = by_rail_.size();
-    for (const auto& host : topology.hosts) by_rail_.push_back(host[slice]);
-    rails_.emplace_back(by_rail_.data() + first, topology.hosts.size());
+    const std::size_t first = by_rail.size();
+    for (const auto& host : members) by_rail.push_back(host[slice]);
+    rails.emplace_back(by_rail.data() + first, members.size());
   }
-  scratch_.resize(topology.hosts.size());
+}
+
+hierarchical::Grid Seat::Members::seen_by(Rank self, Peers numbers) const {
+  const auto at = static_cast<std::size_t>(self);
+  return {hosts, rails, numbers, host_of[at], local_of[at]};
+}
+
+Seat::Seat(const Topology& topology, Rank self)
+    : ranks_(static_cast<std::size_t>(topology.ranks())),
+      scratch_(topology.hosts.size()),
+      of_hosts_(topology.hosts, ranks_.size()),
+      of_domains_(topology.levels(), ranks_.size()) {
+  std::iota(ranks_.begin(), ranks_.end(), 0);
   world = {ranks_, self};
-  grid = {hosts_, rails_, ranks_, host_of(self), local_of(self)};
+  grid = of_hosts_.seen_by(self, ranks_);
+  if (!of_domains_.hosts.empty()) inner = of_domains_.seen_by(self, ranks_);
   scratch = scratch_;
 }
 
@@ -105,12 +115,25 @@ void emit_hierarchical(const Seat& seat, const Task& task, StepSink& run) {
   }
 }
 
+void emit_two_level(const Seat& seat, const Task& task, StepSink& run) {
+  const hierarchical::Grid& grid = seat.inner;
+  const int root_domain = seat.domain_of(task.root), root_local = seat.local_in_domain(task.root);
+  switch (task.collective) {
+    case Collective::all_reduce: return two_level::all_reduce(grid, task.parts[0], run);
+    case Collective::reduce_scatter: return two_level::reduce_scatter(grid, task.parts, run);
+    case Collective::all_gather: return two_level::all_gather(grid, task.parts, run);
+    case Collective::broadcast: return two_level::broadcast(grid, root_domain, root_local, task.parts[0], run);
+    case Collective::reduce: return two_level::reduce(grid, root_domain, root_local, task.parts[0], run);
+    case Collective::barrier: return two_level::barrier(grid, run);
+  }
+}
+
 bool scatters_or_gathers(Collective collective) {
   return collective == Collective::reduce_scatter || collective == Collective::all_gather;
 }
 
 constexpr Algorithm kAlgorithms[] = {
-    {"hierarchical", "hierarchical",
+    {"hierarchical", "hierarchical", nullptr,
      [](Collective collective, bool direct, const Topology& topology) {
        return scatters_or_gathers(collective) ||
               (collective == Collective::all_reduce && direct && !topology.one_host());
@@ -123,16 +146,20 @@ constexpr Algorithm kAlgorithms[] = {
        return static_cast<int>(slices * (cut_again ? topology.hosts.size() : 1));
      },
      emit_hierarchical},
-    {"ring", "ring",
+    {"hierarchical", "hierarchical_two_level",
+     [](bool direct, const Topology& topology) { return !direct && !topology.levels().empty(); },
+     [](Collective collective, bool, const Topology&) { return scatters_or_gathers(collective); },
+     [](Collective, bool, const Topology&) { return 1; }, emit_two_level},
+    {"ring", "ring", nullptr,
      [](Collective collective, bool, const Topology&) {
        return scatters_or_gathers(collective) || collective == Collective::all_reduce ||
               collective == Collective::barrier;
      },
      [](Collective, bool, const Topology&) { return 1; }, emit_ring},
-    {"reduce_to_one", "reduce_to_one_direct",
+    {"reduce_to_one", "reduce_to_one_direct", nullptr,
      [](Collective collective, bool, const Topology&) { return scatters_or_gathers(collective); },
      [](Collective, bool, const Topology&) { return 1; }, emit_reduce_to_one<reduce_to_one::Direct>},
-    {"reduce_to_one", "reduce_to_one_tree",
+    {"reduce_to_one", "reduce_to_one_tree", nullptr,
      [](Collective collective, bool, const Topology&) { return scatters_or_gathers(collective); },
      [](Collective, bool, const Topology&) { return 1; }, emit_reduce_to_one<reduce_to_one::Tree>},
 };

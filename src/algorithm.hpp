@@ -22,14 +22,25 @@ class Seat {
 
   Circle world;  ///< all ranks, in rank order
   hierarchical::Grid grid;
+  hierarchical::Grid inner;  ///< the domains of the one host there is, in place of hosts; none where levels() is empty
   std::span<Rank> scratch;  ///< room for one rank per host
-  int host_of(Rank rank) const { return host_of_[static_cast<std::size_t>(rank)]; }
-  int local_of(Rank rank) const { return local_of_[static_cast<std::size_t>(rank)]; }
+  int host_of(Rank rank) const { return of_hosts_.host_of[static_cast<std::size_t>(rank)]; }
+  int local_of(Rank rank) const { return of_hosts_.local_of[static_cast<std::size_t>(rank)]; }
+  /// With domains.
+  int domain_of(Rank rank) const { return of_domains_.host_of[static_cast<std::size_t>(rank)]; }
+  int local_in_domain(Rank rank) const { return of_domains_.local_of[static_cast<std::size_t>(rank)]; }
 
  private:
-  std::vector<Rank> ranks_, by_host_, by_rail_, scratch_;
-  std::vector<Peers> hosts_, rails_;
-  std::vector<int> host_of_, local_of_;
+  /// The ranks of a grid: of each host, and of each rail.
+  struct Members {
+    Members(const std::vector<std::vector<Rank>>& hosts, std::size_t ranks);
+    std::vector<Rank> by_host, by_rail;
+    std::vector<Peers> hosts, rails;
+    std::vector<int> host_of, local_of;
+    hierarchical::Grid seen_by(Rank self, Peers numbers) const;
+  };
+  std::vector<Rank> ranks_, scratch_;
+  Members of_hosts_, of_domains_;
 };
 
 /// What the Steps are to achieve in one round.
@@ -53,6 +64,8 @@ class StepSink {
 struct Algorithm {
   std::string_view backend;
   std::string_view name;
+  /// Whether it can be done there at all; null: always.
+  bool (*possible)(bool direct, const Topology&);
   /// Whether the rounds walk along the parts of all ranks at once, or along the whole vector.
   bool (*by_part)(Collective, bool direct, const Topology&);
   /// Into how many messages, at least, one segment of a round is divided.

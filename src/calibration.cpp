@@ -36,6 +36,13 @@ std::vector<std::size_t> ladder(std::size_t first, std::size_t last, std::size_t
   return sizes;
 }
 
+/// Domains that cost nothing are none: a call is the one host stage that is asked about.
+Tuning on_one_level() {
+  Tuning tuning;
+  tuning.domain_us = tuning.domain_us_per_byte = 0;
+  return tuning;
+}
+
 /// The time of a sample in which some rank had to give up its core. It says how busy the machine is and nothing else.
 constexpr double kSpoilt = std::numeric_limits<double>::infinity();
 
@@ -93,7 +100,7 @@ void Calibration::ask(const char* name, std::size_t Tuning::*field, bool from, s
   for (const std::size_t bytes : cut_offs_.back().sizes)
     for (const Collective call : calls)
       for (const std::size_t limit : {Tuning::kNever, std::size_t{0}}) {  // for short vectors, for long ones
-        Sample sample{call, bytes, Tuning{}};
+        Sample sample{call, bytes, on_one_level()};
         if (field != &Tuning::inline_bytes) sample.tuning.inline_bytes = 0;
         sample.tuning.single_copy_reduce_bytes = Tuning::kNever;  // or else there would be nothing to compare
         sample.tuning.*field = limit;
@@ -104,7 +111,7 @@ void Calibration::ask(const char* name, std::size_t Tuning::*field, bool from, s
 void Calibration::ask_for_chunk() {
   first_chunk_sample_ = samples_.size();
   for (const std::size_t bytes : kChunks) {
-    Sample sample{Collective::all_reduce, kLongestCall, Tuning{}};
+    Sample sample{Collective::all_reduce, kLongestCall, on_one_level()};
     sample.tuning.chunk_bytes = bytes;
     sample.tuning.single_copy_reduce_bytes = Tuning::kNever;
     samples_.push_back(std::move(sample));

@@ -60,8 +60,22 @@ Communicator::Impl::Impl(Bootstrap& bootstrap, const CommunicatorOptions& option
     routes[static_cast<std::size_t>(peer)] = {here ? local.get() : meeting.wire.get(),
                                               here ? seat->local_of(peer) : peer};
   }
-  executor = std::make_unique<Executor>(*seat, std::move(routes),
-                                        std::make_unique<HostStage>(*meeting.arena, meeting.tuning, *reach, crowded));
+  Executor::HostStages stages;
+  const auto open_room = [&](Among among, StageRoom room) {
+    stages[static_cast<std::size_t>(among)] =
+        std::make_unique<HostStage>(std::move(room), meeting.tuning, *reach, crowded);
+  };
+  open_room(Among::host, StageRoom(*meeting.arena));
+  if (const hierarchical::Grid& inner = seat->inner; inner.host_count() > 0) {
+    const auto members = [&](Peers ranks) {
+      std::vector<int> locals;
+      for (const Rank peer : ranks) locals.push_back(seat->local_of(peer));
+      return locals;
+    };
+    open_room(Among::domain, StageRoom(*meeting.arena, StageRoom::kDomain, members(inner.here())));
+    open_room(Among::rail, StageRoom(*meeting.arena, StageRoom::kRail, members(inner.rail().members)));
+  }
+  executor = std::make_unique<Executor>(*seat, std::move(routes), std::move(stages));
 
   // A wire may not like to be called from a thread of ours; then the program must ask for one.
   const bool spare_cores = meeting.topology.cores_per_host > meeting.arena->ranks();

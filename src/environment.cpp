@@ -81,6 +81,7 @@ constexpr std::array kVariables = {
              [](std::string_view text, Environment& e) { return read_between<1, 65536>(text, e.cores); }},
     Variable{"COLLECTIVES_DETERMINISTIC", kSwitch,
              [](std::string_view text, Environment& e) { return read(text, e.deterministic); }},
+    Variable{"COLLECTIVES_DOMAIN", "any name", [](std::string_view text, Environment& e) { return read(text, e.domain); }},
     Variable{"COLLECTIVES_HOST_ID", "any name",
              [](std::string_view text, Environment& e) { return read(text, e.host_id); }},
     Variable{"COLLECTIVES_LISTEN_FD", "the number of an open file, from 0 to 1048575",

@@ -22,6 +22,7 @@ struct Environment {
   std::optional<std::string> transport;             ///< COLLECTIVES_TRANSPORT: shared_memory or mpi
   std::optional<std::string> tuning;                ///< COLLECTIVES_TUNING: "default", or the path of a JSON file
   std::optional<std::string> host_id;               ///< COLLECTIVES_HOST_ID: the host this process claims to be on
+  std::optional<std::string> domain;                ///< COLLECTIVES_DOMAIN: the domain it claims to run in
   std::optional<std::chrono::nanoseconds> timeout;  ///< COLLECTIVES_TIMEOUT; nanoseconds::max(): no deadline
   std::optional<bool> deterministic;                ///< COLLECTIVES_DETERMINISTIC
   std::optional<bool> progress_thread;              ///< COLLECTIVES_PROGRESS_THREAD

@@ -38,13 +38,20 @@ Peers Executor::StepList::keep(Peers peers) {
 
 // ---- the executor ----
 
-Executor::Executor(const Seat& seat, std::vector<Route> routes, std::unique_ptr<HostStage> host)
-    : seat_(seat), routes_(std::move(routes)), host_(std::move(host)), sources_(seat.world.members.size()) {}
+Executor::Executor(const Seat& seat, std::vector<Route> routes, HostStages stages)
+    : seat_(seat), routes_(std::move(routes)), stages_(std::move(stages)), sources_(seat.world.members.size()) {}
+
+std::uint64_t Executor::bytes_sent() const noexcept {
+  std::uint64_t bytes = bytes_sent_;
+  for (const auto& stage : stages_)
+    if (stage != nullptr) bytes += stage->bytes_shown();
+  return bytes;
+}
 
 void Executor::start(const Job& job) {
   job_ = &job;
   element_ = size_of(job.type);
-  if (job.at_once != nullptr) return host_->start(job.at_once->task, job.host);
+  if (job.at_once != nullptr) return stage(Among::host).start(job.at_once->task, job.host);
   round_ = 0;
   emit_round();
 }
@@ -53,17 +60,17 @@ std::optional<HostCall> Executor::single_step(const Algorithm& algorithm, const 
   StepList steps;
   algorithm.emit(seat_, task, steps);
   std::optional<HostCall> call;
-  if (steps.size() == 1 && steps[0].kind != Step::Kind::exchange && steps[0].own == Place::input &&
+  if (steps.size() == 1 && steps[0].kind != Step::Kind::exchange && steps[0].among == Among::host && steps[0].own == Place::input &&
       (steps[0].keep == Place::output || steps[0].kind == Step::Kind::host_barrier)) {
     call.emplace().finish = steps[0].finish;
-    host_->describe(steps[0], type, call->task);
+    stage(Among::host).describe(steps[0], type, call->task);
   }
   return call;
 }
 
-bool Executor::advance_host() {
+bool Executor::advance_host(Among among) {
   try {
-    return host_->advance();
+    return stage(among).advance();
   } catch (const TagMismatch& mismatch) {  // a host stage counts local ranks
     throw TagMismatch{seat_.grid.here()[static_cast<std::size_t>(mismatch.peer)]};
   }
@@ -82,7 +89,7 @@ void Executor::emit_round() {
 
 bool Executor::advance() {
   if (job_->at_once != nullptr) {
-    if (!advance_host()) return false;
+    if (!advance_host(Among::host)) return false;
     ++moves_;
     return true;
   }
@@ -91,7 +98,7 @@ bool Executor::advance() {
       const Step& step = steps_[step_];
       if (step.kind != Step::Kind::exchange) {
         if (!std::exchange(host_begun_, true)) begin_host(step);
-        if (!advance_host()) return false;
+        if (!advance_host(step.among)) return false;
         host_begun_ = false;
       } else {
         // Nothing of a range that is empty travels, except in a barrier, whose messages are nothing but notice.
@@ -188,6 +195,16 @@ void Executor::perform(const Step& step) {
   }
 }
 
+/// This rank's number among those who perform a host Step.
+int Executor::place_in(Among among) const {
+  switch (among) {
+    case Among::host: return seat_.grid.local;
+    case Among::domain: return seat_.inner.local;
+    case Among::rail: return seat_.inner.host;
+  }
+  return 0;
+}
+
 void Executor::begin_host(const Step& step) {
   HostOperands& with = host_operands_;
   with = {.type = job_->type,
@@ -197,16 +214,19 @@ void Executor::begin_host(const Step& step) {
           .tag = job_->tag};
   with.own = address(step.own, {});
   if (step.keep == Place::work) {
-    const std::size_t local = static_cast<std::size_t>(seat_.grid.local);
-    const Range mine = local < step.which.size() ? step.parts[step.which[local]] : Range{};
+    const int place = place_in(step.among);
+    const auto at = static_cast<std::size_t>(place);
+    Range mine{};
+    if (step.only >= 0 ? step.only == place : at < step.which.size())
+      mine = step.parts[step.only >= 0 ? 0 : step.which[at]];
     work_first_ = mine.first;
     if (work_.size() < mine.count * element_) work_.resize(mine.count * element_);
     with.keep = moved(work_.data(), 0, mine.first * element_);
   } else {
     with.keep = address(step.keep, {});
   }
-  host_->describe(step, job_->type, host_task_);
-  host_->start(host_task_, with);
+  stage(step.among).describe(step, job_->type, host_task_);
+  stage(step.among).start(host_task_, with);
 }
 
 }  // namespace collectives

@@ -7,6 +7,7 @@
 // frame or the caller's output, whichever comes first, and read arrived messages in place.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -44,12 +45,14 @@ struct Job {
 
 class Executor {
  public:
-  /// `transports[r]` carries messages to rank r and knows it as `address[r]`; `host` performs host Steps.
+  /// `transports[r]` carries messages to rank r and knows it as `address[r]`.
   struct Route {
     Transport* transport = nullptr;
     Rank address = 0;
   };
-  Executor(const Seat& seat, std::vector<Route> routes, std::unique_ptr<HostStage> host);
+  /// Host stages by Among; those of domain and rail only where the seat has an inner grid.
+  using HostStages = std::array<std::unique_ptr<HostStage>, 3>;
+  Executor(const Seat& seat, std::vector<Route> routes, HostStages stages);
 
   /// Begins an operation. `job` stays as it is until it is finished, or another one begins.
   void start(const Job& job);
@@ -60,7 +63,7 @@ class Executor {
   /// Changes whenever something has moved.
   std::uint64_t moves() const noexcept { return moves_; }
   /// Bytes handed to transports and host stages since construction.
-  std::uint64_t bytes_sent() const noexcept { return bytes_sent_ + (host_ ? host_->bytes_shown() : 0); }
+  std::uint64_t bytes_sent() const noexcept;
 
  private:
   /// The Steps of one round, with their own copies of the peers.
@@ -79,7 +82,9 @@ class Executor {
     std::size_t block_ = 0;
   };
 
-  bool advance_host();
+  bool advance_host(Among);
+  HostStage& stage(Among among) const { return *stages_[static_cast<std::size_t>(among)]; }
+  int place_in(Among) const;
   void emit_round();
   void begin_host(const Step&);
   bool ready(const Step&);
@@ -90,7 +95,7 @@ class Executor {
 
   const Seat& seat_;
   std::vector<Route> routes_;
-  std::unique_ptr<HostStage> host_;
+  HostStages stages_;
 
   const Job* job_ = nullptr;
   std::size_t element_ = 0;  // bytes

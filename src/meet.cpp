@@ -17,10 +17,12 @@
 #include "calibration.hpp"
 #include "collectives/error.hpp"
 #include "collectives/version.hpp"
+#include "domain.hpp"
 #include "environment.hpp"
 #include "log.hpp"
 #include "shared_memory/reach.hpp"
 #include "shared_memory/sealed_file.hpp"
+#include "shared_memory/stage_room.hpp"
 #include "shared_memory/staged.hpp"
 #include "text.hpp"
 #include "tuning.hpp"
@@ -60,6 +62,13 @@ std::string host_name(const Bootstrap& bootstrap, const Environment& settings, s
            inode_of("/proc/self/ns/user") + ':' + inode_of("/proc/self/ns/net");
   if (transport == "mpi") name += fmt::format(":rank {}", bootstrap.rank());  // every rank on a host of its own
   return name;
+}
+
+/// Two levels need four ranks at least.
+std::string domain_name(const Bootstrap& bootstrap, const Environment& settings) {
+  std::string name = bootstrap.domain();
+  if (name.empty() && settings.domain) name = *settings.domain;
+  return name.empty() && bootstrap.size() >= 4 ? domain_of_this_thread() : name;
 }
 
 std::vector<int> affinity() {
@@ -118,6 +127,20 @@ json attempt(Work&& work) {
   } catch (const std::exception& error) {
     return {{"error", error.what()}, {"code", static_cast<int>(Errc::system)}};
   }
+}
+
+/// The domain of each rank of one host; empty unless all know theirs.
+std::vector<int> domains_of(const std::vector<json>& cards) {
+  std::vector<std::string> names;
+  std::vector<int> domains;
+  for (const json& card : cards) {
+    const auto name = card.at("domain").get<std::string>();
+    if (name.empty()) return {};
+    const auto found = std::ranges::find(names, name);
+    domains.push_back(static_cast<int>(found - names.begin()));
+    if (found == names.end()) names.push_back(name);
+  }
+  return domains;
 }
 
 /// What is known of a host from the cards of its ranks.
@@ -280,6 +303,7 @@ Meeting meet(Bootstrap& bootstrap, const CommunicatorOptions& options, Settings&
                            {"pid", ::getpid()},
                            {"transport", settings.transport},
                            {"deterministic", settings.deterministic},
+                           {"domain", domain_name(bootstrap, here)},
                            {"context", factory.next_context ? factory.next_context->load() : 0}};
                  if (meeting.rank != 0) return card;
                  if (const auto given = given_tuning(options)) {
@@ -305,6 +329,7 @@ Meeting meet(Bootstrap& bootstrap, const CommunicatorOptions& options, Settings&
     context = std::max(context, card.at("context").get<std::size_t>());
   }
   meeting.topology = Topology::from_hosts(names, 0);
+  if (meeting.topology.one_host()) meeting.topology.domains = domains_of(cards);
   std::vector<Host> hosts;
   for (const auto& members : meeting.topology.hosts) hosts.emplace_back(members, cards);
   meeting.topology.cores_per_host = std::ranges::min(hosts, {}, &Host::cores).cores;
@@ -323,6 +348,7 @@ Meeting meet(Bootstrap& bootstrap, const CommunicatorOptions& options, Settings&
   const Rank leader = mine.ranks.front();
   const int local = static_cast<int>(std::ranges::find(mine.ranks, meeting.rank) - mine.ranks.begin());
   const ArenaShape shape{.ranks = static_cast<int>(mine.ranks.size()),
+                         .rooms = meeting.topology.levels().empty() ? 1 : StageRoom::kRooms,
                          .inline_bytes = meeting.tuning.inline_bytes,
                          .chunk_bytes = meeting.tuning.chunk_bytes * Staged::kChunkGrowth,
                          .frame_bytes = meeting.tuning.frame_bytes};

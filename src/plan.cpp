@@ -58,10 +58,15 @@ class Counter final : public StepSink {
   }
 
   void count_host(const Step& step) {
-    const bool twice = step.kind == Step::Kind::host_all_reduce;
-    latency_us_ += tuning_.host_latency_us * (twice ? 2 : 1);
+    const double times = step.kind == Step::Kind::host_all_reduce ? 2 : 1;
     const auto bytes = static_cast<double>(step.parts.whole().count * element_bytes_);
-    per_byte_us_ += bytes * tuning_.host_us_per_byte * (twice ? 2 : 1);
+    latency_us_ += times * tuning_.host_latency_us;
+    per_byte_us_ += times * bytes * tuning_.host_us_per_byte;
+    // Of what goes through all domains alike, one D-th stays in each.
+    const int domains = seat_.inner.host_count();
+    if (domains < 2 || step.among == Among::domain) return;
+    latency_us_ += times * tuning_.domain_us;
+    per_byte_us_ += times * bytes * tuning_.domain_us_per_byte * (domains - 1) / domains;
   }
 
   const Seat& seat_;
@@ -70,14 +75,21 @@ class Counter final : public StepSink {
   double latency_us_ = 0, per_byte_us_ = 0;
 };
 
-/// What the only Step of a one-host plan amounts to.
+/// One round of a plan that goes through two levels of a host.
+constexpr std::size_t kTwoLevelBytes = 4 << 20;
+
+/// What the Steps of a one-host plan are; of a single one, what it amounts to.
 struct HostDescriber final : StepSink {
   HostDescriber(std::size_t element_bytes, const Topology& topology, const Tuning& tuning)
       : element_bytes_(element_bytes), topology_(topology), tuning_(tuning) {}
   void operator()(const Step& step) override {
-    describe(step, element_bytes_, topology_.ranks(), topology_.crowded(0), tuning_, task);
+    if (++steps == 1 && step.among == Among::host)
+      describe(step, element_bytes_, topology_.ranks(), topology_.crowded(0), tuning_, task);
+    else
+      steps = std::max(steps, 2);
   }
   HostTask task;
+  int steps = 0;
 
  private:
   std::size_t element_bytes_;
@@ -121,29 +133,37 @@ Estimate estimate(const Algorithm& algorithm, const Request& request, bool direc
   return estimate;
 }
 
+/// Whether contributions must meet unsummed.
+bool direct_for(const Request& request) {
+  return needs_direct(request.op, request.type, request.deterministic) &&
+         request.collective != Collective::all_gather && request.collective != Collective::broadcast &&
+         request.collective != Collective::barrier;
+}
+
 Plan plan_for(const Algorithm& algorithm, const Request& request, const Topology& topology, const Tuning& tuning) {
   Plan plan;
   plan.algorithm = &algorithm;
   plan.tuning_source = tuning.source;
   plan.backend = algorithm.backend;
   plan.name = algorithm.name;
-  plan.direct = needs_direct(request.op, request.type, request.deterministic) &&
-                request.collective != Collective::all_gather && request.collective != Collective::broadcast &&
-                request.collective != Collective::barrier;
+  plan.direct = direct_for(request);
 
   std::vector<std::size_t> offsets;
   const Parts parts = parts_of(request, algorithm, plan.direct, topology, offsets);
-  const bool host_only = algorithm.backend == "hierarchical" && topology.one_host();
-  if (host_only) {
+  const Seat seat(topology, 0);
+  HostDescriber host{size_of(request.type), topology, tuning};
+  if (algorithm.backend == "hierarchical" && topology.one_host())
+    algorithm.emit(seat, {request.collective, parts, request.root, plan.direct}, host);
+  if (host.steps == 1) {
     // A host stage cuts its own chunks: one round.
     plan.segment = std::max<std::size_t>(1, parts.longest());
-    const Seat seat(topology, 0);
-    HostDescriber host{size_of(request.type), topology, tuning};
-    algorithm.emit(seat, {request.collective, parts, request.root, plan.direct}, host);
     plan.protocol = to_string(host.task.protocol);
     plan.protocol_reason = reason(host.task, topology.crowded(0), tuning);
     plan.zero_copy =
         host.task.protocol != HostProtocol::lines && host.task.total * host.task.element >= tuning.zero_copy_bytes;
+  } else if (host.steps > 1) {
+    // What one level leaves should still be in the cache for the next, and its sums must be kept somewhere.
+    plan.segment = kTwoLevelBytes / size_of(request.type);
   } else {
     plan.segment = std::max<std::size_t>(1, tuning.frame_bytes / size_of(request.type)) *
                    static_cast<std::size_t>(algorithm.pieces(request.collective, plan.direct, topology));
@@ -173,9 +193,17 @@ Plan choose_plan(const Request& request, const Topology& topology, const Tuning&
                 fmt::format("unknown backend \"{}\"; known: {}", request.backend, fmt::join(known, ", ")));
 
   std::vector<Plan> candidates;
+  const bool direct = direct_for(request);
   for (const Algorithm& algorithm : algorithms())
-    if (request.backend == "auto" || request.backend == algorithm.backend || request.backend == algorithm.name)
+    if ((request.backend == "auto" || request.backend == algorithm.backend || request.backend == algorithm.name) &&
+        (algorithm.possible == nullptr || algorithm.possible(direct, topology)))
       candidates.push_back(plan_for(algorithm, request, topology, tuning));
+  if (candidates.empty())
+    throw Error(Errc::unsupported,
+                fmt::format("backend \"{}\" cannot do {} of {} on {}: {}", request.backend,
+                            to_string(request.collective), to_string(request.type), to_string(topology),
+                            direct ? "contributions must meet unsummed"
+                                   : "it needs several domains with equally many ranks, at least two"));
   std::stable_sort(candidates.begin(), candidates.end(),
                    [](const Plan& a, const Plan& b) { return a.estimate.microseconds < b.estimate.microseconds; });
   Plan plan = std::move(candidates.front());

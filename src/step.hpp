@@ -25,6 +25,13 @@ enum class Place : std::uint8_t {
   work     ///< a partial result that has no room in the output: one range at a time
 };
 
+/// Who performs a host Step together.
+enum class Among : std::uint8_t {
+  host,    ///< all ranks of this host
+  domain,  ///< those of this rank's domain: they share a cache or a memory
+  rail     ///< one rank of each domain of this host
+};
+
 struct Step {
   enum class Kind : std::uint8_t { exchange, host_reduce_scatter, host_all_gather, host_all_reduce, host_barrier };
 
@@ -38,10 +45,11 @@ struct Step {
   Place own = Place::input;     ///< where the own value is read
   Place keep = Place::nowhere;  ///< where the value is kept
 
-  // Of host Steps: local rank l deals with parts[which[l]], or with nothing beyond the end of `which`.
+  // Of host Steps: rank l of those who perform it deals with parts[which[l]], or with nothing beyond the end of `which`.
+  Among among = Among::host;
   Parts parts = {};
   Peers which = {};
-  int only = -1;  ///< when >= 0: this local rank alone deals with parts[0]
+  int only = -1;  ///< when >= 0: this one of them alone deals with parts[0]
 };
 
 /// My value goes out as it is.

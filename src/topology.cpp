@@ -35,9 +35,23 @@ Topology Topology::from_hosts(const std::vector<std::string>& names, int cores_p
   return topology;
 }
 
+std::vector<std::vector<Rank>> Topology::levels() const {
+  if (!one_host() || domains.size() != hosts[0].size()) return {};
+  std::vector<std::vector<Rank>> by_domain;
+  for (const Rank rank : hosts[0]) {
+    const auto domain = static_cast<std::size_t>(domains[static_cast<std::size_t>(rank)]);
+    if (by_domain.size() <= domain) by_domain.resize(domain + 1);
+    by_domain[domain].push_back(rank);
+  }
+  const auto fits = [&](const std::vector<Rank>& one) { return one.size() > 1 && one.size() == by_domain[0].size(); };
+  return by_domain.size() > 1 && std::ranges::all_of(by_domain, fits) ? by_domain : std::vector<std::vector<Rank>>{};
+}
+
 std::string to_string(const Topology& topology) {
   const int ranks = topology.ranks();
   if (ranks == 1) return "1 rank";
+  if (const auto levels = topology.levels(); !levels.empty())
+    return fmt::format("{} ranks (1 host, {} domains x {})", ranks, levels.size(), levels.front().size());
   if (topology.one_host()) return fmt::format("{} ranks (1 host)", ranks);
   std::vector<std::size_t> sizes;
   std::ranges::transform(topology.hosts, std::back_inserter(sizes), &std::vector<Rank>::size);

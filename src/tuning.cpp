@@ -32,6 +32,8 @@ void for_each_field(AnyTuning& tuning, Visit&& visit) {
   visit("frame_bytes", tuning.frame_bytes);
   visit("host_latency_us", tuning.host_latency_us);
   visit("host_us_per_byte", tuning.host_us_per_byte);
+  visit("domain_us", tuning.domain_us);
+  visit("domain_us_per_byte", tuning.domain_us_per_byte);
   visit("message_us", tuning.message_us);
   visit("message_us_per_byte", tuning.message_us_per_byte);
   visit("wire_us", tuning.wire_us);

@@ -23,7 +23,8 @@ namespace collectives::testing {
 /// A world to run in: ranks of one host, or of several.
 struct World {
   std::string name;
-  std::vector<int> hosts;  ///< hosts[r]: the host of rank r
+  std::vector<int> hosts;         ///< hosts[r]: the host of rank r
+  std::vector<int> domains = {};  ///< domains[r]: the domain of rank r on the one host; empty: there is one
   int ranks() const { return static_cast<int>(hosts.size()); }
 };
 
@@ -41,6 +42,13 @@ inline std::vector<World> worlds() {
                          {"5hosts_of_1", {0, 1, 2, 3, 4}}});
 #endif
   return all;
+}
+
+/// One host with several domains.
+inline std::vector<World> worlds_of_domains() {
+  return {{"2domains_of_2", {0, 0, 0, 0}, {0, 0, 1, 1}},
+          {"3domains_of_2_interleaved", {0, 0, 0, 0, 0, 0}, {0, 1, 2, 2, 1, 0}},
+          {"2domains_of_3", {0, 0, 0, 0, 0, 0}, {0, 0, 1, 0, 1, 1}}};
 }
 
 /// Small integers that differ between ranks and positions.
@@ -82,7 +90,9 @@ class BackendConformance : public ::testing::TestWithParam<std::tuple<const char
   void run(const std::function<void(Communicator&)>& f, CommunicatorOptions options = {}) {
     options.backend = std::get<0>(GetParam());
     options.timeout = std::chrono::seconds(60);
-    run_hosts(std::get<1>(GetParam()).hosts, f, options);
+    const World& world = std::get<1>(GetParam());
+    if (!world.domains.empty()) options.tuning.emplace().domain_us = 1e6;  // two levels wherever they are possible
+    run_hosts(world.hosts, f, options, world.domains);
   }
 };
 

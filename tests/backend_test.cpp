@@ -11,6 +11,9 @@ const auto kName = [](const auto& parameters) { return "Ranks_" + std::get<1>(pa
 
 COLLECTIVES_BACKEND_CONFORMS(auto);
 COLLECTIVES_BACKEND_CONFORMS(hierarchical);
+INSTANTIATE_TEST_SUITE_P(hierarchical_two_level, BackendConformance,
+                         ::testing::Combine(::testing::Values("hierarchical"), ::testing::ValuesIn(worlds_of_domains())),
+                         kName);
 COLLECTIVES_BACKEND_CONFORMS(ring);
 COLLECTIVES_BACKEND_CONFORMS(reduce_to_one);
 COLLECTIVES_BACKEND_CONFORMS(reduce_to_one_direct);

@@ -198,7 +198,10 @@ class HostStageConformance : public ::testing::TestWithParam<std::tuple<Setting,
     const auto fail = [&failure](const std::string& words) {  // the first one counts
       if (!failure.failed.exchange(true)) std::snprintf(failure.words, sizeof failure.words, "%s", words.c_str());
     };
-    const ArenaShape shape{ranks, setting.tuning.inline_bytes, setting.tuning.chunk_bytes, 64};
+    const ArenaShape shape{.ranks = ranks,
+                           .inline_bytes = setting.tuning.inline_bytes,
+                           .chunk_bytes = setting.tuning.chunk_bytes,
+                           .frame_bytes = 64};
     const std::unique_ptr<Arena> first = Arena::create(shape);
     const std::string invitation = first->invitation();
 
@@ -208,7 +211,7 @@ class HostStageConformance : public ::testing::TestWithParam<std::tuple<Setting,
         if (self > 0) joined = Arena::join(invitation, shape, self);
         const Arena& arena = self > 0 ? *joined : *first;
         Reach reach(arena, setting.mapped, !setting.mapped && setting.processes);
-        HostStage stage(arena, setting.tuning, reach, setting.crowded);
+        HostStage stage(StageRoom(arena), setting.tuning, reach, setting.crowded);
         const Buffers own(2, MAP_PRIVATE);
         std::byte* const in = setting.mapped ? shared[2 * self] : own[0];
         std::byte* const out = setting.mapped ? shared[2 * self + 1] : own[1];

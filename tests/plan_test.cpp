@@ -74,8 +74,31 @@ TEST(Plan, UnknownBackendListsTheKnownOnes) {
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Errc::invalid_argument);
     EXPECT_STREQ(error.what(),
-                 "unknown backend \"rnig\"; known: auto, hierarchical, ring, reduce_to_one, reduce_to_one_direct, "
-                 "reduce_to_one_tree");
+                 "unknown backend \"rnig\"; known: auto, hierarchical, ring, reduce_to_one, hierarchical_two_level, "
+                 "reduce_to_one_direct, reduce_to_one_tree");
+  }
+}
+
+TEST(Plan, LongVectorsGoThroughTwoLevelsWhereAHostHasDomains) {
+  Topology host = Topology::regular(16, 16);
+  EXPECT_EQ(plan_of({.count = 1 << 20}, host).name, "hierarchical");
+  for (int rank = 0; rank < 16; ++rank) host.domains.push_back(rank / 8);
+  EXPECT_EQ(plan_of({.count = 1 << 20}, host).name, "hierarchical_two_level");
+  EXPECT_EQ(plan_of({.count = 16}, host).name, "hierarchical") << "more meetings";
+  EXPECT_EQ(plan_of({.count = 1 << 20, .type = DataType::bf16}, host).name, "hierarchical") << "rank order";
+  EXPECT_EQ(plan_of({.count = 1 << 20, .deterministic = true}, host).name, "hierarchical");
+  EXPECT_NE(explain(plan_of({.count = 1 << 20}, host), {.count = 1 << 20}, host).find("2 domains x 8"), std::string::npos);
+}
+
+TEST(Plan, TwoLevelsWithoutDomainsAreRefused) {
+  try {
+    plan_of({.count = 100, .backend = "hierarchical_two_level"}, Topology::regular(8, 8));
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::unsupported);
+    EXPECT_STREQ(error.what(),
+                 "backend \"hierarchical_two_level\" cannot do all_reduce of f32 on 8 ranks (1 host): it needs several "
+                 "domains with equally many ranks, at least two");
   }
 }
 

@@ -122,6 +122,19 @@ class Simulation {
     if (failure.empty()) failure = what;
   }
 
+  /// Those who perform host Steps together.
+  std::vector<std::pair<Among, std::vector<Rank>>> rooms() const {
+    std::vector<std::pair<Among, std::vector<Rank>>> all;
+    for (const auto& host : topology_.hosts) all.emplace_back(Among::host, host);
+    const auto levels = topology_.levels();
+    for (const auto& domain : levels) all.emplace_back(Among::domain, domain);
+    for (std::size_t i = 0; !levels.empty() && i < levels[0].size(); ++i) {
+      all.emplace_back(Among::rail, std::vector<Rank>{});
+      for (const auto& domain : levels) all.back().second.push_back(domain[i]);
+    }
+    return all;
+  }
+
   Values& place(Rank r, Place where) {
     return where == Place::input ? input_[index(r)] : where == Place::output ? output_[index(r)] : work_[index(r)];
   }
@@ -140,14 +153,15 @@ class Simulation {
           moved = true;
         }
       }
-      for (const auto& host : topology_.hosts) {
-        const bool together = std::all_of(host.begin(), host.end(), [&](Rank r) {
+      for (const auto& [among, room] : rooms()) {
+        const bool together = std::all_of(room.begin(), room.end(), [&, among = among](Rank r) {
           const auto& steps = recorders[index(r)].steps;
-          return at[index(r)] < steps.size() && steps[at[index(r)]].kind != Step::Kind::exchange;
+          return at[index(r)] < steps.size() && steps[at[index(r)]].kind != Step::Kind::exchange &&
+                 steps[at[index(r)]].among == among;
         });
         if (!together) continue;
-        host_stage(host, recorders, at);
-        for (const Rank r : host) ++at[index(r)];
+        host_stage(room, recorders, at);
+        for (const Rank r : room) ++at[index(r)];
         moved = true;
       }
     }
@@ -257,7 +271,20 @@ std::vector<Topology> topologies() {
   all.push_back(Topology::from_hosts({"a", "b", "a", "b", "b", "c"}, 0));
   all.push_back(Topology::from_hosts({"a", "b", "b", "b"}, 0));
   all.push_back(Topology::from_hosts({"b", "b", "b", "b", "a"}, 0));
+  for (const auto& [ranks, domains] : {std::pair(4, 2), {6, 2}, {6, 3}, {12, 3}, {16, 2}}) {
+    Topology side_by_side = Topology::regular(ranks, ranks), in_turn = side_by_side;
+    for (int r = 0; r < ranks; ++r) {
+      side_by_side.domains.push_back(r / (ranks / domains));
+      in_turn.domains.push_back(r % domains);
+    }
+    all.push_back(side_by_side);
+    all.push_back(in_turn);
+  }
   return all;
+}
+
+bool possible(const Algorithm& algorithm, bool direct, const Topology& topology) {
+  return algorithm.possible == nullptr || algorithm.possible(direct, topology);
 }
 
 Parts parts_for(const Algorithm& algorithm, Collective collective, bool direct, const Topology& topology,
@@ -282,6 +309,7 @@ TEST_P(EveryAlgorithm, UsesEachContributionExactlyOnceAndNeverDeadlocks) {
               const bool rooted = collective == Collective::broadcast || collective == Collective::reduce;
               if (!rooted && root != 0) continue;
               if (direct && (collective == Collective::all_gather || collective == Collective::broadcast)) continue;
+              if (!possible(algorithm(), direct, topology)) continue;
               const std::size_t elements = collective == Collective::barrier ? 0 : count;
               const Task task{collective, parts_for(algorithm(), collective, direct, topology, elements), root, direct};
               Simulation simulation(algorithm(), topology, task, segment);
@@ -300,6 +328,7 @@ TEST_P(EveryAlgorithm, PartsOfUnequalLength) {
     for (const Collective collective : {Collective::reduce_scatter, Collective::all_gather})
       for (const bool direct : {false, true}) {
         if (direct && collective == Collective::all_gather) continue;
+        if (!possible(algorithm(), direct, topology)) continue;
         const Task task{collective, Parts::listed(offsets.data(), topology.ranks()), 0, direct};
         Simulation simulation(algorithm(), topology, task, 3);
         simulation.check_results();

@@ -38,6 +38,21 @@ TEST(Topology, EqualWhenMadeEitherWay) {
   EXPECT_EQ(Topology::from_hosts({"a", "a", "b", "b"}, 0), Topology::regular(4, 2));
 }
 
+TEST(Topology, HasTwoLevelsWhereDomainsAreAlike) {
+  using Levels = std::vector<std::vector<Rank>>;
+  const auto levels_of = [](std::vector<int> domains) {
+    Topology topology = Topology::regular(4, 4);
+    topology.domains = std::move(domains);
+    return topology.levels();
+  };
+  EXPECT_EQ(levels_of({0, 0, 1, 1}), (Levels{{0, 1}, {2, 3}}));
+  EXPECT_EQ(levels_of({0, 1, 1, 0}), (Levels{{0, 3}, {1, 2}}));
+  EXPECT_EQ(levels_of({}), Levels{}) << "nobody knows";
+  EXPECT_EQ(levels_of({0, 0, 0, 0}), Levels{}) << "one domain";
+  EXPECT_EQ(levels_of({0, 1, 2, 3}), Levels{}) << "nobody to share with";
+  EXPECT_EQ(levels_of({0, 0, 0, 1}), Levels{}) << "unequal";
+}
+
 TEST(Topology, ReadsAsASentence) {
   EXPECT_EQ(to_string(Topology::regular(8, 4)), "8 ranks (2 hosts x 4)");
   EXPECT_EQ(to_string(Topology::regular(7, 4)), "7 ranks (2 hosts: 4 + 3)");

@@ -46,6 +46,8 @@ class Bootstrap {
   virtual std::vector<std::string> all_gather(std::string_view mine, Deadline) = 0;
   /// The host this rank is on, for a bootstrap that knows better than the system does; empty: ask the system.
   virtual std::string host() const { return {}; }
+  /// The domain of that host (a socket, a cache) this rank runs in, likewise; equal names share it.
+  virtual std::string domain() const { return {}; }
   /// How to make transports between hosts; empty when this bootstrap brings none: then communicators live on one host.
   virtual WireFactory wire_factory() { return {}; }
 };

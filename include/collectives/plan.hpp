@@ -49,6 +49,8 @@ struct Tuning {
   std::size_t frame_bytes = 64 << 10;    ///< the largest message between ranks
   double host_latency_us = 0.2;          ///< one meeting of the ranks of a host
   double host_us_per_byte = 1.0 / 10e3;  ///< host stage, per byte of the vector and rank
+  double domain_us = 0.3;                ///< and more where it crosses sockets or caches
+  double domain_us_per_byte = 1.0 / 8e3;  ///< more for each byte that does
   double message_us = 0.5;               ///< one message inside a host
   double message_us_per_byte = 1.0 / 8e3;
   double wire_us = 15.0;  ///< one message between hosts

@@ -15,6 +15,9 @@ struct Topology {
   std::vector<std::vector<Rank>> hosts;
   /// Cores that the ranks of one host may use together (the fewest of any host); 0 if unknown.
   int cores_per_host = 0;
+  /// On one host: the domain that each rank runs in, a cache or memory that it shares with the others of that number,
+  /// counted from 0 in order of first appearance. Empty if there is one, if nobody knows, and with several hosts.
+  std::vector<int> domains;
 
   int ranks() const noexcept {
     std::size_t total = 0;
@@ -22,6 +25,9 @@ struct Topology {
     return static_cast<int>(total);
   }
   bool one_host() const noexcept { return hosts.size() == 1; }
+  /// Ranks by domain, ascending, where two levels make sense: at least two domains, each with equally many ranks and at
+  /// least two. Empty otherwise.
+  COLLECTIVES_EXPORT std::vector<std::vector<Rank>> levels() const;
   /// Whether host h has more ranks than cores.
   bool crowded(std::size_t h) const noexcept {
     return cores_per_host > 0 && hosts[h].size() > static_cast<std::size_t>(cores_per_host);

@@ -97,15 +97,16 @@ Arena::Arena(std::shared_ptr<Mapping> mapping, const ArenaShape& shape, int self
   const auto ranks = static_cast<std::size_t>(shape.ranks);
   const std::size_t page = 4096;
   abort_at_ = round_up(sizeof(ArenaHeader), kPolledBytes);
-  claims_at_ = round_up(abort_at_ + sizeof(AbortBlock), kPolledBytes);
-  blocks_at_ = round_up(claims_at_ + sizeof(ClaimBlock), page);
-  directories_at_ = round_up(blocks_at_ + ranks * sizeof(RankBlock), page);
+  blocks_at_ = round_up(abort_at_ + sizeof(AbortBlock), page);
+  stage_blocks_at_ = round_up(blocks_at_ + ranks * sizeof(RankBlock), page);
+  const std::size_t places = ranks * static_cast<std::size_t>(shape.rooms);
+  directories_at_ = round_up(stage_blocks_at_ + places * sizeof(StageBlock), page);
   lines_at_ = round_up(directories_at_ + ranks * kSegmentRecords * sizeof(SegmentRecord), page);
   const std::size_t lines = std::max<std::size_t>(1, (shape.inline_bytes + kLinePayload - 1) / kLinePayload);
   lines_bytes_ = round_up(lines * kLineBytes, kPolledBytes);
-  staging_at_ = round_up(lines_at_ + ranks * kStagesAhead * lines_bytes_, page);
+  staging_at_ = round_up(lines_at_ + places * kStagesAhead * lines_bytes_, page);
   chunk_stride_ = round_up(kChunkHeader + shape.chunk_bytes, page);
-  channels_at_ = staging_at_ + ranks * kStagingDepth * chunk_stride_;
+  channels_at_ = staging_at_ + places * kStagingDepth * chunk_stride_;
   frame_stride_ = round_up(kUnitHeader + shape.frame_bytes, kPolledBytes);
   channel_stride_ = round_up(sizeof(ChannelWords) + kFrames * frame_stride_, page);
   total_ = channels_at_ + ranks * ranks * channel_stride_;
@@ -131,8 +132,10 @@ std::unique_ptr<Arena> Arena::create(const ArenaShape& shape) {
   arena->base_ = mapping->base;
   new (mapping->base) ArenaHeader{kMagic, kProtocol, mapping->token, mapping->bytes};
   new (mapping->base + arena->abort_at_) AbortBlock;
-  new (mapping->base + arena->claims_at_) ClaimBlock;
-  for (int local = 0; local < shape.ranks; ++local) new (&arena->block(local)) RankBlock;
+  for (int local = 0; local < shape.ranks; ++local) {
+    new (&arena->block(local)) RankBlock;
+    for (int room = 0; room < shape.rooms; ++room) new (&arena->stage_block(room, local)) StageBlock;
+  }
   arena->hold_place();
   return arena;
 }

@@ -2,9 +2,10 @@
 //
 //   a header       who made it, and the abort block: the first failure of the communicator, in words
 //   rank blocks    per rank: arrival records, progress counters; every polled word has 128 bytes and one writer
+//   stage blocks   per rank and room: the counters of host stages; a room is where some of the ranks perform stages
 //   directories    per rank: which memory it has allocated that others can map (segments.hpp)
-//   lines          per rank: a ring of slots for short vectors that travel inside the polled cache lines
-//   staging        per rank: a few chunks through which long vectors are shown to the others
+//   lines          per rank and room: a ring of slots for short vectors that travel inside the polled cache lines
+//   staging        per rank and room: a few chunks through which long vectors are shown to the others
 //   channels       per ordered pair: a few frames, for backends that send messages
 //
 // Staging and frames are touched only when used, so a large arena costs address space, not memory. Nothing has a name
@@ -27,7 +28,7 @@
 namespace collectives {
 
 /// Changes with everything that ranks must share to understand one another: layout of the arena, tags, messages.
-inline constexpr std::uint64_t kProtocol = 3;
+inline constexpr std::uint64_t kProtocol = 4;
 
 inline constexpr std::size_t kPolledBytes = 128;  ///< a cache line and its neighbour, which prefetchers fetch in pairs
 
@@ -59,20 +60,25 @@ struct RankBlock {
   PolledWord arrived;    ///< sequence number of the newest call this rank has entered
   PolledWord completed;  ///< and of the newest it has finished
   PolledWord departed;   ///< 1 when it has left in good order
-  PolledWord finished;   ///< host stages finished, ever
-  PolledWord left;       ///< staging chunks it no longer reads, ever
-  PolledWord worked;     ///< number of the newest host stage whose share this rank has done in the others' buffers
   PolledWord touching;   ///< 1 while it reads or writes the others' buffers
   PolledWord looked;     ///< when it last gave a sign of life: nanoseconds of the coarse clock
   std::atomic<std::int32_t> process{0};
   std::atomic<std::uint64_t> probe_address{0}, probe{0};  ///< a word in its own memory, and what it holds
   ArrivalRecord records[kRecords];
-  BufferRecord buffers[kStagesAhead];
 };
 
 /// Pieces of work that any rank may take, where there are more ranks than cores. Counted through all host stages.
 struct ClaimBlock {
   PolledWord taken, done;
+};
+
+/// What a rank says in one room about the stages there.
+struct StageBlock {
+  PolledWord finished;  ///< host stages finished, ever
+  PolledWord left;      ///< staging chunks it no longer reads, ever
+  PolledWord worked;    ///< number of the newest host stage whose share this rank has done in the others' buffers
+  ClaimBlock claims;    ///< of all ranks in the room, if this is the first of them
+  BufferRecord buffers[kStagesAhead];
 };
 
 /// What a chunk of staging says of itself: the tag of its stage, once it is staged, and once its owner's slice is
@@ -107,6 +113,7 @@ inline constexpr std::size_t kSegmentRecords = 256;  ///< per rank
 
 struct ArenaShape {
   int ranks = 1;
+  int rooms = 1;                 ///< that each rank has a place in; see StageRoom
   std::size_t inline_bytes = 0;  ///< payload of one slot of lines
   std::size_t chunk_bytes = 0;   ///< payload of one staging chunk
   std::size_t frame_bytes = 0;   ///< payload of one frame
@@ -137,7 +144,6 @@ class Arena {
   int ranks() const noexcept { return shape_.ranks; }
   const ArenaShape& shape() const noexcept { return shape_; }
 
-  ClaimBlock& claims() const noexcept { return *reinterpret_cast<ClaimBlock*>(base_ + claims_at_); }
   AbortBlock& abort_block() const noexcept { return *reinterpret_cast<AbortBlock*>(base_ + abort_at_); }
   RankBlock& block(int local) const noexcept {
     return *reinterpret_cast<RankBlock*>(base_ + blocks_at_ + static_cast<std::size_t>(local) * sizeof(RankBlock));
@@ -146,16 +152,15 @@ class Arena {
     return *reinterpret_cast<SegmentRecord*>(
         base_ + directories_at_ + (static_cast<std::size_t>(local) * kSegmentRecords + slot) * sizeof(SegmentRecord));
   }
-  std::byte* lines(int local, std::uint64_t slot) const noexcept {
-    return base_ + lines_at_ + (static_cast<std::size_t>(local) * kStagesAhead + slot % kStagesAhead) * lines_bytes_;
+  StageBlock& stage_block(int room, int local) const noexcept {
+    return *reinterpret_cast<StageBlock*>(base_ + stage_blocks_at_ + place(room, local) * sizeof(StageBlock));
+  }
+  std::byte* lines(int room, int local, std::uint64_t slot) const noexcept {
+    return base_ + lines_at_ + (place(room, local) * kStagesAhead + slot % kStagesAhead) * lines_bytes_;
   }
   /// Header and payload of chunk `number` (counted since the beginning) of a rank's staging.
-  std::byte* chunk(int local, std::uint64_t number) const noexcept {
-    return base_ + staging_at_ +
-           (static_cast<std::size_t>(local) * kStagingDepth + number % kStagingDepth) * chunk_stride_;
-  }
-  ChunkHeader& chunk_header(int local, std::uint64_t number) const noexcept {
-    return *reinterpret_cast<ChunkHeader*>(chunk(local, number));
+  std::byte* chunk(int room, int local, std::uint64_t number) const noexcept {
+    return base_ + staging_at_ + (place(room, local) * kStagingDepth + number % kStagingDepth) * chunk_stride_;
   }
   ChannelWords& channel(int from, int to) const noexcept {
     return *reinterpret_cast<ChannelWords*>(base_ + channels_at_ + channel_index(from, to) * channel_stride_);
@@ -175,6 +180,9 @@ class Arena {
  private:
   struct Mapping;
   Arena(std::shared_ptr<Mapping>, const ArenaShape&, int self);
+  std::size_t place(int room, int local) const noexcept {
+    return static_cast<std::size_t>(room) * static_cast<std::size_t>(shape_.ranks) + static_cast<std::size_t>(local);
+  }
   std::size_t channel_index(int from, int to) const noexcept {
     return static_cast<std::size_t>(from) * static_cast<std::size_t>(shape_.ranks) + static_cast<std::size_t>(to);
   }
@@ -186,7 +194,7 @@ class Arena {
   int self_ = 0;
   int lock_fd_ = -1;
   std::uint64_t probe_ = 0;  // what the others read to see whether they can
-  std::size_t abort_at_ = 0, claims_at_ = 0, blocks_at_ = 0, directories_at_ = 0, lines_at_ = 0, lines_bytes_ = 0,
+  std::size_t abort_at_ = 0, blocks_at_ = 0, stage_blocks_at_ = 0, directories_at_ = 0, lines_at_ = 0, lines_bytes_ = 0,
               staging_at_ = 0, chunk_stride_ = 0, channels_at_ = 0, channel_stride_ = 0, frame_stride_ = 0, total_ = 0;
 };
 

@@ -1,19 +1,20 @@
 #include "shared_memory/host_stage.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace collectives {
 
-HostStage::HostStage(const Arena& arena, const Tuning& tuning, Reach& reach, bool crowded)
-    : arena_(arena),
+HostStage::HostStage(StageRoom room, const Tuning& tuning, Reach& reach, bool crowded)
+    : room_(std::move(room)),
       tuning_(tuning),
       crowded_(crowded),
-      lines_(arena),
-      staged_(arena, tuning),
-      zero_copy_(arena, tuning, reach, crowded) {}
+      lines_(room_),
+      staged_(room_, tuning),
+      zero_copy_(room_, tuning, reach, crowded) {}
 
 void HostStage::describe(const Step& step, DataType type, HostTask& task) const {
-  collectives::describe(step, size_of(type), arena_.ranks(), crowded_, tuning_, task);
+  collectives::describe(step, size_of(type), room_.ranks(), crowded_, tuning_, task);
 }
 
 void HostStage::start(const HostTask& task, const HostOperands& with) {
@@ -27,9 +28,9 @@ void HostStage::start(const HostTask& task, const HostOperands& with) {
 bool HostStage::place_is_free() {
   if (number_ <= all_finished_ + kStagesAhead) return true;
   std::uint64_t least = number_;
-  for (int local = 0; local < arena_.ranks(); ++local)
-    if (local != arena_.self())
-      least = std::min(least, arena_.block(local).finished.value.load(std::memory_order_acquire));
+  for (int local = 0; local < room_.ranks(); ++local)
+    if (local != room_.self())
+      least = std::min(least, room_.block(local).finished.value.load(std::memory_order_acquire));
   all_finished_ = least;
   return number_ <= all_finished_ + kStagesAhead;
 }
@@ -58,14 +59,16 @@ bool HostStage::perform() {
   return staged_.advance();
 }
 
-bool HostStage::advance() {
+bool HostStage::advance() try {
   if (performer_ == Performer::none) {
     if (!place_is_free()) return false;
     begin();
   }
   if (!perform()) return false;
-  arena_.block(arena_.self()).finished.value.store(number_, std::memory_order_release);
+  room_.block(room_.self()).finished.value.store(number_, std::memory_order_release);
   return true;
+} catch (const TagMismatch& mismatch) {  // of a rank of the room
+  throw TagMismatch{room_.local(mismatch.peer)};
 }
 
 }  // namespace collectives

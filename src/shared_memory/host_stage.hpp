@@ -1,4 +1,5 @@
-// Host stages: what the ranks of one host do together through shared memory, without messages.
+// Host stages: what the ranks of one host, or of a part of it (stage_room.hpp), do together through shared memory,
+// without messages.
 //
 // A stage is performed by one of four protocols, by its size and by where the buffers are: in lines, one-shot or
 // staged, by single copy, or by zero copy where all ranks' buffers happen to be within reach. Stages are numbered, the
@@ -22,7 +23,7 @@ namespace collectives {
 class HostStage {
  public:
   /// `crowded`: more ranks than cores. The arena, the tuning and the reach outlive the stage.
-  HostStage(const Arena&, const Tuning&, Reach&, bool crowded);
+  HostStage(StageRoom, const Tuning&, Reach&, bool crowded);
 
   /// Describes a host Step as all later calls here want it.
   void describe(const Step&, DataType, HostTask&) const;
@@ -31,6 +32,8 @@ class HostStage {
   void start(const HostTask&, HostOperands&&) = delete;  // a temporary would not stay
   /// Goes as far as it can; true when finished. Throws TagMismatch (of a local rank), Error{system}.
   bool advance();
+  HostStage(const HostStage&) = delete;  // its protocols keep a reference to its room
+  HostStage& operator=(const HostStage&) = delete;
   /// Bytes this rank has put into shared memory or other ranks' buffers, ever.
   std::uint64_t bytes_shown() const noexcept {
     return lines_.bytes_shown() + staged_.bytes_shown() + zero_copy_.bytes_shown();
@@ -42,7 +45,7 @@ class HostStage {
   void begin();
   bool perform();
 
-  const Arena& arena_;
+  const StageRoom room_;
   const Tuning& tuning_;
   const bool crowded_;
   Lines lines_;

@@ -51,13 +51,13 @@ void read_line(std::byte* to, std::byte* line, std::size_t bytes) {
 
 }  // namespace
 
-Lines::Lines(const Arena& arena)
-    : arena_(arena),
-      self_(arena.self()),
-      ranks_(arena.ranks()),
-      stride_(std::max<std::size_t>(1, lines_for(arena.shape().inline_bytes)) * kLinePayload),
-      gathered_(static_cast<std::size_t>(arena.ranks()) * stride_),
-      sources_(static_cast<std::size_t>(arena.ranks())) {}
+Lines::Lines(const StageRoom& room)
+    : room_(room),
+      self_(room.self()),
+      ranks_(room.ranks()),
+      stride_(std::max<std::size_t>(1, lines_for(room.shape().inline_bytes)) * kLinePayload),
+      gathered_(static_cast<std::size_t>(room.ranks()) * stride_),
+      sources_(static_cast<std::size_t>(room.ranks())) {}
 
 /// What the payload of a rank is: for a reduction all slices, side by side; for a gather its own.
 Lines::Span Lines::payload(int local) const {
@@ -100,7 +100,7 @@ void Lines::start(const HostTask& task, const HostOperands& with, std::uint64_t 
   line_ = 0;
   if (!task.shows(self_)) return;
   if (task.kind == Step::Kind::host_barrier)
-    word(arena_.lines(self_, number), kWords).store(tag_, std::memory_order_release);
+    word(room_.lines(self_, number), kWords).store(tag_, std::memory_order_release);
   else if (task.kind == Step::Kind::host_reduce_scatter && task.only < 0) {  // nobody reads my own slice
     const Span all = payload(self_);
     write({all.begin, mine_.begin});
@@ -114,7 +114,7 @@ void Lines::start(const HostTask& task, const HostOperands& with, std::uint64_t 
 void Lines::write(Span span) {
   if (span.begin >= span.end) return;
   const std::size_t bytes = payload(self_).end;
-  std::byte* const lines = arena_.lines(self_, number_);
+  std::byte* const lines = room_.lines(self_, number_);
   for (std::size_t l = span.begin / kLinePayload, end = lines_for(span.end); l < end; ++l) {
     std::byte* const line = lines + l * kLineBytes;
     const std::size_t at = l * kLinePayload, here = std::min(kLinePayload, bytes - at);
@@ -128,7 +128,7 @@ void Lines::write(Span span) {
 bool Lines::read(int local) {
   const Span span = task_->combines() ? mine_ : payload(local);
   const std::size_t end = task_->kind == Step::Kind::host_barrier ? 1 : lines_for(span.end);
-  std::byte* const from = arena_.lines(local, number_);
+  std::byte* const from = room_.lines(local, number_);
   std::byte* const to = gathered(local);
   line_ = std::max(line_, span.begin / kLinePayload);
   for (; line_ < end; ++line_) {

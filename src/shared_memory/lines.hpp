@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "reduction.hpp"
-#include "shared_memory/arena.hpp"
+#include "shared_memory/stage_room.hpp"
 #include "shared_memory/host_operands.hpp"
 #include "shared_memory/host_task.hpp"
 
@@ -19,7 +19,7 @@ namespace collectives {
 
 class Lines {
  public:
-  explicit Lines(const Arena&);
+  explicit Lines(const StageRoom&);
   /// Shows this rank's values. `number` counts stages and names the slot.
   void start(const HostTask&, const HostOperands&, std::uint64_t number);
   bool advance();
@@ -37,7 +37,7 @@ class Lines {
   void finish();
   std::byte* gathered(int local) { return gathered_.data() + static_cast<std::size_t>(local) * stride_; }
 
-  const Arena& arena_;
+  const StageRoom& room_;
   const int self_, ranks_;
   const HostTask* task_ = nullptr;
   const HostOperands* with_ = nullptr;

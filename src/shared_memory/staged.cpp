@@ -11,13 +11,13 @@ constexpr std::size_t kChunksOfALongVector = 16;
 
 }  // namespace
 
-Staged::Staged(const Arena& arena, const Tuning& tuning)
-    : arena_(arena),
+Staged::Staged(const StageRoom& room, const Tuning& tuning)
+    : room_(room),
       tuning_(tuning),
-      self_(arena.self()),
-      ranks_(arena.ranks()),
-      left_(static_cast<std::size_t>(arena.ranks())),
-      sources_(static_cast<std::size_t>(arena.ranks())) {}
+      self_(room.self()),
+      ranks_(room.ranks()),
+      left_(static_cast<std::size_t>(room.ranks())),
+      sources_(static_cast<std::size_t>(room.ranks())) {}
 
 void Staged::start(const HostTask& task, const HostOperands& with) {
   task_ = &task;
@@ -30,7 +30,7 @@ void Staged::start(const HostTask& task, const HostOperands& with) {
   const std::size_t longest = std::max<std::size_t>(1, one_shot_ ? task.total : task.longest);
   // Short chunks stay in the cache; but each is a meeting, which is dear when a rank has lost its core, so the longer
   // the vector, the longer the chunks, as far as the memory goes.
-  const std::size_t most = arena_.shape().chunk_bytes, least = std::min(tuning_.chunk_bytes, most);
+  const std::size_t most = room_.shape().chunk_bytes, least = std::min(tuning_.chunk_bytes, most);
   const std::size_t room = std::clamp(longest * sharers * task.element / kChunksOfALongVector, least, most);
   segment_ = std::max<std::size_t>(1, room / task.element / sharers);
   chunks_ = (longest + segment_ - 1) / segment_;
@@ -58,7 +58,7 @@ std::size_t Staged::place(int local) const {
 }
 
 std::byte* Staged::payload(int local, std::uint64_t chunk) const {
-  return arena_.chunk(local, base_ + chunk) + kChunkHeader;
+  return room_.chunk(local, base_ + chunk) + kChunkHeader;
 }
 
 bool Staged::advance() {
@@ -69,7 +69,7 @@ bool Staged::advance() {
     if (collected_ < combined_ && collect(collected_)) {
       moved = true;
       ++collected_;
-      arena_.block(self_).left.value.store(base_ + collected_, std::memory_order_release);
+      room_.block(self_).left.value.store(base_ + collected_, std::memory_order_release);
     }
   }
   if (collected_ < chunks_ || staged_ < chunks_) return false;
@@ -84,7 +84,7 @@ bool Staged::room_for(std::uint64_t number) {
   for (int local = 0; local < ranks_; ++local) {
     std::uint64_t& left = left_[static_cast<std::size_t>(local)];
     if (local == self_ || left >= least) continue;
-    left = arena_.block(local).left.value.load(std::memory_order_acquire);
+    left = room_.block(local).left.value.load(std::memory_order_acquire);
     if (left < least) return false;
   }
   return true;
@@ -92,7 +92,7 @@ bool Staged::room_for(std::uint64_t number) {
 
 bool Staged::staged(int local, std::uint64_t chunk) {
   const std::uint64_t wanted = renumbered(with_->tag, base_ + chunk + 1);
-  if (!has_come(arena_.chunk_header(local, base_ + chunk).staged.value.load(std::memory_order_acquire), wanted, local))
+  if (!has_come(room_.chunk_header(local, base_ + chunk).staged.value.load(std::memory_order_acquire), wanted, local))
     return false;
   // Whoever is in this stage has finished the one before.
   std::uint64_t& left = left_[static_cast<std::size_t>(local)];
@@ -102,7 +102,7 @@ bool Staged::staged(int local, std::uint64_t chunk) {
 
 bool Staged::combined(int local, std::uint64_t chunk) {
   const std::uint64_t wanted = renumbered(with_->tag, base_ + chunk + 1);
-  return has_come(arena_.chunk_header(local, base_ + chunk).combined.value.load(std::memory_order_acquire), wanted,
+  return has_come(room_.chunk_header(local, base_ + chunk).combined.value.load(std::memory_order_acquire), wanted,
                   local);
 }
 
@@ -127,7 +127,7 @@ bool Staged::stage(std::uint64_t chunk) {
   } else if (const Range range = slice(self_, chunk); range.count > 0) {
     show(payload(self_, chunk), own(range), range.count * task_->element);
   }
-  arena_.chunk_header(self_, base_ + chunk)
+  room_.chunk_header(self_, base_ + chunk)
       .staged.value.store(renumbered(with_->tag, base_ + chunk + 1), std::memory_order_release);
   return true;
 }
@@ -154,7 +154,7 @@ bool Staged::combine(std::uint64_t chunk) {
     std::byte* const outs[] = {shown, result};
     fold(with_->op, with_->type, sources_, std::span(outs, past_the_cache ? 1 : 2), range.count, with_->finish_ranks);
     bytes_shown_ += range.count * task_->element;
-    arena_.chunk_header(self_, base_ + chunk)
+    room_.chunk_header(self_, base_ + chunk)
         .combined.value.store(renumbered(with_->tag, base_ + chunk + 1), std::memory_order_release);
     if (past_the_cache) copy(result, shown, range.count * task_->element, task_->stores);
   }

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "reduction.hpp"
-#include "shared_memory/arena.hpp"
+#include "shared_memory/stage_room.hpp"
 #include "shared_memory/host_operands.hpp"
 #include "shared_memory/host_task.hpp"
 
@@ -26,7 +26,7 @@ class Staged {
   /// Staging memory is laid out for chunks of up to this many times the tuning's chunk_bytes.
   static constexpr std::size_t kChunkGrowth = 4;
 
-  Staged(const Arena&, const Tuning&);
+  Staged(const StageRoom&, const Tuning&);
   void start(const HostTask&, const HostOperands&);
   bool advance();
   std::uint64_t bytes_shown() const noexcept { return bytes_shown_; }
@@ -44,7 +44,7 @@ class Staged {
   void show(std::byte* to, const std::byte* from, std::size_t bytes);
   std::byte* payload(int local, std::uint64_t chunk) const;
 
-  const Arena& arena_;
+  const StageRoom& room_;
   const Tuning& tuning_;
   const int self_, ranks_;
   const HostTask* task_ = nullptr;

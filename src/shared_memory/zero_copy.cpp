@@ -11,16 +11,16 @@ constexpr std::size_t kPieceBytes = 128 << 10;
 
 }  // namespace
 
-ZeroCopy::ZeroCopy(const Arena& arena, const Tuning& tuning, Reach& reach, bool crowded)
-    : arena_(arena),
+ZeroCopy::ZeroCopy(const StageRoom& room, const Tuning& tuning, Reach& reach, bool crowded)
+    : room_(room),
       tuning_(tuning),
       reach_(reach),
-      self_(arena.self()),
-      ranks_(arena.ranks()),
+      self_(room.self()),
+      ranks_(room.ranks()),
       crowded_(crowded),
-      peers_(static_cast<std::size_t>(arena.ranks())),
-      sources_(static_cast<std::size_t>(arena.ranks())),
-      destinations_(static_cast<std::size_t>(arena.ranks())) {}
+      peers_(static_cast<std::size_t>(room.ranks())),
+      sources_(static_cast<std::size_t>(room.ranks())),
+      destinations_(static_cast<std::size_t>(room.ranks())) {}
 
 // ---- who holds what, who needs what ----
 
@@ -77,7 +77,7 @@ void ZeroCopy::start(const HostTask& task, const HostOperands& with, std::uint64
   Peer& mine = peer(self_);
   mine.own = describe(with.own, false);
   mine.keep = describe(with.keep, true);
-  BufferRecord& record = arena_.block(self_).buffers[number % kStagesAhead];
+  BufferRecord& record = room_.block(self_).buffers[number % kStagesAhead];
   record.own.store(mine.own.address, std::memory_order_relaxed);
   record.own_name.store(mine.own.name, std::memory_order_relaxed);
   record.keep.store(mine.keep.address, std::memory_order_relaxed);
@@ -102,7 +102,7 @@ ZeroCopy::State ZeroCopy::advance() {
       Peer& one = peer(local);
       const auto at = [&](const RemoteBuffer& buffer, bool keep) -> std::byte* {
         const Range range = held(local, keep);
-        std::byte* const first = reach_.pointer(local, buffer, range.count * task_->element);
+        std::byte* const first = reach_.pointer(room_.local(local), buffer, range.count * task_->element);
         return first == nullptr ? nullptr
                                 : reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(first) -
                                                                range.first * task_->element);
@@ -123,12 +123,12 @@ ZeroCopy::State ZeroCopy::advance() {
     phase_ = Phase::leaving;
   }
   if (claims_) {
-    if (arena_.claims().done.value.load(std::memory_order_acquire) < claims_before_ + pieces_) return State::under_way;
+    if (room_.claims().done.value.load(std::memory_order_acquire) < claims_before_ + pieces_) return State::under_way;
     claims_before_ += pieces_;
     return State::finished;
   }
   for (; peer_ < ranks_; ++peer_)
-    if (arena_.block(peer_).worked.value.load(std::memory_order_acquire) < number_) return State::under_way;
+    if (room_.block(peer_).worked.value.load(std::memory_order_acquire) < number_) return State::under_way;
   return State::finished;
 }
 
@@ -136,7 +136,7 @@ ZeroCopy::State ZeroCopy::advance() {
 bool ZeroCopy::read_records() {
   for (; peer_ < ranks_; ++peer_) {
     if (peer_ == self_) continue;
-    const BufferRecord& record = arena_.block(peer_).buffers[number_ % kStagesAhead];
+    const BufferRecord& record = room_.block(peer_).buffers[number_ % kStagesAhead];
     if (!has_come(record.tag.load(std::memory_order_acquire), tag_, peer_)) return false;
     Peer& one = peer(peer_);
     one.own = {record.own.load(std::memory_order_relaxed), record.own_name.load(std::memory_order_relaxed)};
@@ -154,13 +154,13 @@ bool ZeroCopy::work() {
     if (!perform_unless_failed(self_, range)) return false;
     done_ += range.count;
   }
-  arena_.block(self_).worked.value.store(number_, std::memory_order_release);
+  room_.block(self_).worked.value.store(number_, std::memory_order_release);
   return true;
 }
 
 /// Any share, as long as there are pieces that nobody has taken.
 bool ZeroCopy::work_on_claims() {
-  ClaimBlock& claims = arena_.claims();
+  ClaimBlock& claims = room_.claims();
   const std::uint64_t end = claims_before_ + pieces_;
   for (std::uint64_t next = claims.taken.value.load(std::memory_order_relaxed); next < end;) {
     if (!claims.taken.value.compare_exchange_weak(next, next + 1, std::memory_order_relaxed)) continue;
@@ -185,8 +185,8 @@ bool ZeroCopy::perform_unless_failed(int share, Range range) {
     explicit Flag(std::atomic<std::uint64_t>& up) : value(up) { value.store(1); }
     ~Flag() { value.store(0, std::memory_order_release); }
   };
-  const Flag touching(arena_.block(self_).touching.value);
-  return !arena_.failed() && perform(share, range);
+  const Flag touching(room_.touching());
+  return !room_.failed() && perform(share, range);
 }
 
 /// Every source of the range is loaded once, every destination stored once. False when a peer is gone.
@@ -234,7 +234,7 @@ bool ZeroCopy::perform_through_kernel(int share, Range range) {
     const std::byte* value = element_at(one.own_at, range.first, element);
     if (one.own_at == nullptr) {
       std::byte* to = task_->combines() ? scratch_.data() + static_cast<std::size_t>(local) * bytes : made;
-      if (!reach_.read(local, to, remote(local, false), bytes)) return false;
+      if (!reach_.read(room_.local(local), to, remote(local, false), bytes)) return false;
       value = to;
     }
     sources_[sources++] = {value, with_->raw};
@@ -255,7 +255,7 @@ bool ZeroCopy::perform_through_kernel(int share, Range range) {
     if (!task_->combines() && is_source(local, share) && one.own.address == one.keep.address) continue;
     if (one.keep_at != nullptr)
       std::memcpy(element_at(one.keep_at, range.first, element), made, bytes);
-    else if (!reach_.write(local, remote(local, true), made, bytes))
+    else if (!reach_.write(room_.local(local), remote(local, true), made, bytes))
       return false;
     bytes_shown_ += bytes;
   }

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "reduction.hpp"
-#include "shared_memory/arena.hpp"
+#include "shared_memory/stage_room.hpp"
 #include "shared_memory/host_operands.hpp"
 #include "shared_memory/host_task.hpp"
 #include "shared_memory/reach.hpp"
@@ -27,7 +27,7 @@ namespace collectives {
 
 class ZeroCopy {
  public:
-  ZeroCopy(const Arena&, const Tuning&, Reach&, bool crowded);
+  ZeroCopy(const StageRoom&, const Tuning&, Reach&, bool crowded);
 
   enum class State { under_way, finished, unreachable };
   /// Says where this rank's buffers are. `number` counts stages.
@@ -56,7 +56,7 @@ class ZeroCopy {
   Peer& peer(int local) { return peers_[static_cast<std::size_t>(local)]; }
   const Peer& peer(int local) const { return peers_[static_cast<std::size_t>(local)]; }
 
-  const Arena& arena_;
+  const StageRoom& room_;
   const Tuning& tuning_;
   Reach& reach_;
   const int self_, ranks_;

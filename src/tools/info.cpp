@@ -265,7 +265,7 @@ void print(const Json& value, std::size_t indent = 0) {
 /// The question of `collectives_info explain`, as typed.
 struct Question {
   std::string collective = "all_reduce", bytes = "1M", type = "f32", op = "sum", backend = "auto";
-  int ranks = 2, ranks_per_host = 0, cores_per_host = 0;
+  int ranks = 2, ranks_per_host = 0, cores_per_host = 0, domains = 1;
   Rank root = 0;
   bool deterministic = false, sizes = false;
 };
@@ -330,7 +330,14 @@ void answer(const Question& question) {
         fmt::format("--bytes '{}' is no size; valid: whole bytes, or with K, M, G: 0, 8, 64K, 1M", question.bytes));
   }
   const int per_host = question.ranks_per_host > 0 ? question.ranks_per_host : question.ranks;
-  const Topology topology = Topology::regular(question.ranks, per_host, question.cores_per_host);
+  Topology topology = Topology::regular(question.ranks, per_host, question.cores_per_host);
+  if (question.domains > 1) {
+    if (!topology.one_host() || question.ranks % question.domains != 0 || question.ranks / question.domains < 2)
+      throw std::invalid_argument(fmt::format("--domains {}; valid: on one host, what divides its {} ranks into equal parts of two or more",
+                                              question.domains, question.ranks));
+    for (Rank rank = 0; rank < question.ranks; ++rank)
+      topology.domains.push_back(rank / (question.ranks / question.domains));
+  }
   const Tuning tuning = given_tuning({}).value_or(Tuning{});
   if (question.sizes) return print_sizes(request, topology, tuning);
   request.count = *bytes / size_of(request.type);
@@ -352,6 +359,8 @@ int run(int argc, char** argv) {
   explaining.add_option("--ranks", question.ranks, "[2]")->check(CLI::Range(1, kMostRanks));
   explaining.add_option("--ranks-per-host", question.ranks_per_host, "[all]")->check(CLI::Range(1, kMostRanks));
   explaining.add_option("--cores-per-host", question.cores_per_host, "[unknown]")->check(CLI::Range(1, kMostRanks));
+  explaining.add_option("--domains", question.domains, "Sockets or caches of the one host [1]")
+      ->check(CLI::Range(1, kMostRanks));
   explaining.add_option("--type", question.type, "f32, f64, f16, bf16, i8, u8, i32, u32, i64 or u64 [f32]");
   explaining.add_option("--op", question.op, "sum, average, product, min, max or pre_scaled_sum [sum]");
   explaining.add_option("--backend", question.backend, fmt::format("{} [auto]", fmt::join(backend_names(), ", ")));

@@ -106,9 +106,13 @@ class QueueWire final : public Wire {
 /// A thread's bootstrap that claims a host and brings a wire.
 class HostBootstrap final : public Bootstrap {
  public:
-  HostBootstrap(Bootstrap& threads, std::string host, std::shared_ptr<WireRoom> room,
+  HostBootstrap(Bootstrap& threads, std::string host, std::string domain, std::shared_ptr<WireRoom> room,
                 std::shared_ptr<std::atomic<std::size_t>> next_context)
-      : threads_(threads), host_(std::move(host)), room_(std::move(room)), next_context_(std::move(next_context)) {}
+      : threads_(threads),
+        host_(std::move(host)),
+        domain_(std::move(domain)),
+        room_(std::move(room)),
+        next_context_(std::move(next_context)) {}
   std::string_view name() const noexcept override { return "hosts"; }
   Rank rank() const noexcept override { return threads_.rank(); }
   int size() const noexcept override { return threads_.size(); }
@@ -116,6 +120,7 @@ class HostBootstrap final : public Bootstrap {
     return threads_.all_gather(mine, deadline);
   }
   std::string host() const override { return host_; }
+  std::string domain() const override { return domain_; }
   WireFactory wire_factory() override {
     return {[room = room_, self = rank()](const std::vector<Rank>& members, std::size_t context,
                                           std::size_t frame_bytes) -> std::unique_ptr<Wire> {
@@ -126,17 +131,21 @@ class HostBootstrap final : public Bootstrap {
 
  private:
   Bootstrap& threads_;
-  std::string host_;
+  std::string host_, domain_;
   std::shared_ptr<WireRoom> room_;
   std::shared_ptr<std::atomic<std::size_t>> next_context_;
 };
 
-/// Ranks as threads on several hosts; hosts[r] is the number of the host of rank r.
+/// Ranks as threads on several hosts; hosts[r] is the number of the host of rank r, domains[r], if given, that of its
+/// domain there.
 template <class F>
-void run_hosts(const std::vector<int>& hosts, F&& f, const CommunicatorOptions& options = {}) {
+void run_hosts(const std::vector<int>& hosts, F&& f, const CommunicatorOptions& options = {},
+               const std::vector<int>& domains = {}) {
   auto room = std::make_shared<WireRoom>();
   run_ranks(static_cast<int>(hosts.size()), [&](Bootstrap& threads) {
-    HostBootstrap bootstrap(threads, "host " + std::to_string(hosts[static_cast<std::size_t>(threads.rank())]), room,
+    const auto self = static_cast<std::size_t>(threads.rank());
+    HostBootstrap bootstrap(threads, "host " + std::to_string(hosts[self]),
+                            domains.empty() ? "" : "domain " + std::to_string(domains[self]), room,
                             std::make_shared<std::atomic<std::size_t>>(0));
     Communicator comm(bootstrap, options);
     f(comm);
