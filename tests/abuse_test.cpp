@@ -30,6 +30,7 @@ struct Protocol {
   const char* name;
   const char* forced;
   const char* cores;  ///< of the host: one for each rank, or one for all
+  int ranks = 3;
 };
 
 std::ostream& operator<<(std::ostream& out, const Protocol& protocol) { return out << protocol.name; }
@@ -42,7 +43,8 @@ constexpr Protocol kProtocols[] = {{"lines", "lines", "8"},
                                    {"zero_copy", "zero_copy", "8"},
                                    {"zero_copy_crowded", "zero_copy", "1"},
                                    {"mixed", "mixed", "8"},
-                                   {"mixed_crowded", "mixed", "1"}};
+                                   {"mixed_crowded", "mixed", "1"},
+                                   {"two_levels", "two_levels", "8", 4}};
 
 class Abuse : public ::testing::TestWithParam<Protocol> {
  protected:
@@ -50,19 +52,21 @@ class Abuse : public ::testing::TestWithParam<Protocol> {
     return std::string("protocol=") + GetParam().forced + " seed=" + std::to_string(random_()) + " " + more;
   }
   std::string environment() const { return std::string("COLLECTIVES_CORES=") + GetParam().cores; }
-  unsigned below(unsigned n) { return static_cast<unsigned>(random_()) % n; }
+  int ranks() const { return GetParam().ranks; }
+  std::string any_rank() const { return std::to_string(below(static_cast<unsigned>(ranks()))); }
+  unsigned below(unsigned n) const { return static_cast<unsigned>(random_()) % n; }
 
-  /// Rank `victim` of three ends at a random moment; the two others must say so.
+  /// Some rank ends at a random moment; all others must say so.
   void end_one(const std::string& how) {
     for (long i = 0, end = from_environment("COLLECTIVES_TEST_REPEATS", 2); i < end; ++i) {
-      const std::string victim = std::to_string(below(3));
+      const std::string victim = any_rank();
       const std::string all =
           arguments("victim=" + victim + " how=" + how + " after_us=" + std::to_string(below(20'000)));
-      const Outcome outcome = run(3, all, environment());
+      const Outcome outcome = run(ranks(), all, environment());
       EXPECT_EQ(occurrences(outcome.out, "rank [0-9]: peer_lost of rank " + victim +
                                              " after at most 2 s: [a-z_]+ #[0-9]+: rank " + victim +
                                              " was lost: its process ended"),
-                2)
+                ranks() - 1)
           << all << '\n'
           << outcome.out;
       EXPECT_EQ(occurrences(outcome.out, "written afterwards"), 0) << all << '\n' << outcome.out;
@@ -89,13 +93,14 @@ TEST_P(Abuse, EverySurvivorNamesTheRankThatWasKilled) { end_one("kill"); }
 TEST_P(Abuse, EverySurvivorNamesTheRankThatExited) { end_one("exit"); }
 
 TEST_P(Abuse, AStoppedRankIsNamedAndLeavesBuffersAloneWhenItGoesOn) {
-  const std::string victim = std::to_string(below(3));
+  const std::string victim = any_rank();
   const std::string all =
       arguments("timeout_ms=700 victim=" + victim + " how=stop after_us=" + std::to_string(below(20'000)));
-  const Outcome outcome = run(3, all, environment());
+  const Outcome outcome = run(ranks(), all, environment());
   const std::string error = ": timeout of rank " + victim + " after ";
   const std::string named = " s: .*rank " + victim + "( has (not arrived|stopped there)|\n)";
-  EXPECT_EQ(occurrences(outcome.out, "rank [^" + victim + "]" + error + "at most 2" + named), 2) << all << '\n'
+  EXPECT_EQ(occurrences(outcome.out, "rank [^" + victim + "]" + error + "at most 2" + named), ranks() - 1)
+      << all << '\n'
                                                                                                  << outcome.out;
   EXPECT_EQ(occurrences(outcome.out, "rank " + victim + error + ".*" + named), 1) << all << '\n' << outcome.out;
   // One that stopped in the middle of a piece finishes that; the others have been warned.
@@ -126,9 +131,9 @@ TEST(AbuseOfZeroCopy, ABufferIsGivenBackWhenNobodyIsInItAnyMore) {
 }
 
 TEST_P(Abuse, CallsThatDoNotAgreeAreAnErrorOnEveryRank) {
-  const std::string all = arguments("mismatches=1 operations=12 victim=" + std::to_string(below(3)));
-  const Outcome outcome = run(3, all, environment());
-  EXPECT_EQ(occurrences(outcome.out, "rank [0-9]: 12 mismatches"), 3) << all << '\n' << outcome.out;
+  const std::string all = arguments("mismatches=1 operations=12 victim=" + any_rank());
+  const Outcome outcome = run(ranks(), all, environment());
+  EXPECT_EQ(occurrences(outcome.out, "rank [0-9]: 12 mismatches"), ranks()) << all << '\n' << outcome.out;
 }
 
 INSTANTIATE_TEST_SUITE_P(Protocols, Abuse, ::testing::ValuesIn(kProtocols),

@@ -49,7 +49,7 @@ Tuning zero_copy_tuning() {
 }
 
 std::vector<Setting> settings() {
-  return {
+  std::vector<Setting> all{
       {"lines", tuning_for(HostProtocol::lines)},
       {"lines_of_processes", tuning_for(HostProtocol::lines), true},
       {"one_shot", tuning_for(HostProtocol::one_shot)},
@@ -67,6 +67,11 @@ std::vector<Setting> settings() {
       {"everything_mapped", Tuning{}, true, false, true},
       {"everything_crowded", Tuning{}, true, true, true},
   };
+#if defined(__SANITIZE_THREAD__)  // which sees nothing of what processes do to one another
+  all.push_back({"everything_of_threads", Tuning{}, false, false, true});
+  std::erase_if(all, [](const Setting& setting) { return setting.processes; });
+#endif
+  return all;
 }
 
 /// One stage, the same on every rank.

@@ -64,6 +64,7 @@ Tuning tuning_of(const std::string& protocol) {
   tuning.single_copy_bytes = tuning.single_copy_reduce_bytes =
       protocol == "single_copy" ? 0 : Tuning::kNever;
   tuning.zero_copy_bytes = protocol == "zero_copy" ? 0 : Tuning::kNever;
+  if (protocol == "two_levels") tuning.domain_us = 1e6;  // wherever they are possible
   tuning.chunk_bytes = 16 << 10;
   return tuning;
 }
@@ -447,6 +448,7 @@ int main(int argc, char** argv) {
         set_limit(RLIMIT_NOFILE, static_cast<std::size_t>(next + number("spare", 0)));
       }
     }
+    if (protocol == "two_levels") ::setenv("COLLECTIVES_DOMAIN", std::to_string(rank / 2).c_str(), 1);
     Communicator comm(*bootstrap, options_of(protocol));
     if (number("mismatches", 0) != 0) {
       disagree(comm, protocol);
