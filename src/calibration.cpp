@@ -25,7 +25,7 @@ constexpr Microseconds kLongest = std::chrono::milliseconds(30);
 /// What is less than this much faster may be noise.
 constexpr double kClearly = 1.1;
 
-constexpr std::size_t kLongestInline = 4 << 10;
+constexpr std::size_t kLongestInline = 8 << 10;
 constexpr std::size_t kChunks[] = {16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10};
 constexpr std::size_t kLongestCall = 1 << 20;
 
@@ -74,18 +74,19 @@ Calibration::Calibration(Bootstrap& here, std::chrono::nanoseconds timeout) {
   const bool kernel_copies = comm.tuning().single_copy_bytes != Tuning::kNever;
 
   ask("inline_bytes", &Tuning::inline_bytes, false, 1, ladder(256, kLongestInline, 2),
-      {Collective::all_reduce, Collective::broadcast});
+      {Collective::reduce_scatter, Collective::broadcast});
   if (ranks == 2)
     ask("one_shot_bytes", &Tuning::one_shot_bytes, false, 1, ladder(4 << 10, 256 << 10, 4), {Collective::all_reduce});
   else
-    ask("one_shot_bytes_of_many", &Tuning::one_shot_bytes_of_many, false, ranks - 1, ladder(2 << 10, 64 << 10, 2),
-        {Collective::all_reduce});
-  if (kernel_copies)
-    ask("single_copy_bytes", &Tuning::single_copy_bytes, true, 1,
-        {8 << 10, 16 << 10, 32 << 10, 64 << 10, 256 << 10, 512 << 10}, {Collective::all_gather, Collective::broadcast});
-  if (kernel_copies)
-    ask("single_copy_reduce_bytes", &Tuning::single_copy_reduce_bytes, true, 1, ladder(4 << 10, 256 << 10, 2),
-        {Collective::all_reduce});
+    ask("one_shot_bytes_of_many", &Tuning::one_shot_bytes_of_many, false, static_cast<double>(ranks - 1),
+        ladder(2 << 10, 64 << 10, 2), {Collective::all_reduce});
+  if (kernel_copies) {
+    const double of_two = 2.0 / static_cast<double>(ranks);  // what the number is said of
+    ask("single_copy_bytes", &Tuning::single_copy_bytes, true, of_two, ladder(4 * ranks << 10, 128 * ranks << 10, 2),
+        {Collective::all_gather, Collective::broadcast});
+    ask("single_copy_reduce_bytes", &Tuning::single_copy_reduce_bytes, true, of_two,
+        ladder(2 * ranks << 10, 128 * ranks << 10, 2), {Collective::all_reduce});
+  }
   ask_for_chunk();
   for (Sample& sample : samples_) {
     comm.impl_->retune(sample.tuning);
@@ -94,7 +95,7 @@ Calibration::Calibration(Bootstrap& here, std::chrono::nanoseconds timeout) {
   measure(comm);
 }
 
-void Calibration::ask(const char* name, std::size_t Tuning::*field, bool from, std::size_t scale,
+void Calibration::ask(const char* name, std::size_t Tuning::*field, bool from, double scale,
                       std::vector<std::size_t> sizes, std::initializer_list<Collective> calls) {
   cut_offs_.push_back({name, field, from, scale, std::move(sizes), calls.size(), samples_.size()});
   for (const std::size_t bytes : cut_offs_.back().sizes)
@@ -102,7 +103,8 @@ void Calibration::ask(const char* name, std::size_t Tuning::*field, bool from, s
       for (const std::size_t limit : {Tuning::kNever, std::size_t{0}}) {  // for short vectors, for long ones
         Sample sample{call, bytes, on_one_level()};
         if (field != &Tuning::inline_bytes) sample.tuning.inline_bytes = 0;
-        sample.tuning.single_copy_reduce_bytes = Tuning::kNever;  // or else there would be nothing to compare
+        // A cut-off that is not asked about must not come between the two protocols that are.
+        sample.tuning.single_copy_bytes = sample.tuning.single_copy_reduce_bytes = Tuning::kNever;
         sample.tuning.*field = limit;
         samples_.push_back(std::move(sample));
       }
@@ -126,11 +128,13 @@ void Calibration::measure(Communicator& comm) {
   // Microseconds of a call, the infinite time if it could not be told; nothing when the time is up.
   const auto time_of = [&](const Sample& sample) -> std::optional<double> {
     const std::size_t part = sample.bytes / sizeof(float) / ranks;
-    const std::size_t count = sample.collective == Collective::all_gather ? part * ranks : sample.bytes / sizeof(float);
+    const bool by_part = sample.collective == Collective::all_gather || sample.collective == Collective::reduce_scatter;
+    const std::size_t count = by_part ? part * ranks : sample.bytes / sizeof(float);
     const std::span from = std::span(input).first(count), to = std::span(output).first(count);
     const auto call = [&] {
       switch (sample.collective) {
         case Collective::all_gather: return comm.all_gather(from.first(part), to);
+        case Collective::reduce_scatter: return comm.reduce_scatter(from, to.first(part));
         case Collective::broadcast: return comm.broadcast(from, 0);
         default: return comm.all_reduce(from, to);
       }
@@ -155,6 +159,14 @@ void Calibration::measure(Communicator& comm) {
     std::nth_element(took.begin(), median, took.begin() + times);
     return context_switches() == switches ? *median : kSpoilt;
   };
+
+  // Lines and staging are memory that nobody has touched yet: every rank goes once through all of its own.
+  Tuning inline_ones = on_one_level();
+  inline_ones.inline_bytes = Tuning::kNever;
+  comm.impl_->retune(inline_ones);
+  const std::size_t part = kLongestInline / sizeof(float) / ranks;
+  for (std::uint64_t call = 0; call < kStagesAhead; ++call)
+    comm.reduce_scatter(std::span(input).first(part * ranks), std::span(output).first(part));
 
   // One question after another: the calls of one would spoil the caches for those of another.
   std::vector<std::size_t> ends;
@@ -208,16 +220,16 @@ std::size_t Calibration::found(const CutOff& cut) const {
       sum += gain(at, at + 1);
     }
     gains.push_back(sum / static_cast<double>(cut.calls));
-    const std::size_t size = cut.sizes[i] * cut.scale;
+    const std::size_t size = cut.scaled(cut.sizes[i]);
     if (cut.from ? size < built_in : size <= built_in) now = i + 1;
   }
   const std::size_t best = best_cut(gains, now);
   if (best == now) return built_in;
   // Of sizes beyond the last nothing is known but what is best there; below the first all stays as it was.
   const bool all = best == cut.sizes.size();
-  if (cut.from) return all ? Tuning::kNever : cut.sizes[best] * cut.scale;
+  if (cut.from) return all ? Tuning::kNever : cut.scaled(cut.sizes[best]);
   if (all && cut.field != &Tuning::inline_bytes) return Tuning::kNever;
-  return (best == 0 ? cut.sizes[0] / 2 : cut.sizes[best - 1]) * cut.scale;
+  return cut.scaled(best == 0 ? cut.sizes[0] / 2 : cut.sizes[best - 1]);
 }
 
 std::size_t Calibration::found_chunk() const {

@@ -51,13 +51,14 @@ class Calibration {
   struct CutOff {
     const char* name;
     std::size_t Tuning::*field;
-    bool from;          ///< the number is the first size of the other protocol, not the last of the first
-    std::size_t scale;  ///< the number is this many times the size
+    bool from;     ///< the number is the first size of the other protocol, not the last of the first
+    double scale;  ///< the number is this many times the size
     std::vector<std::size_t> sizes;
+    std::size_t scaled(std::size_t size) const { return static_cast<std::size_t>(static_cast<double>(size) * scale); }
     std::size_t calls;         ///< collectives at each size
     std::size_t first_sample;  ///< by size, call and protocol
   };
-  void ask(const char* name, std::size_t Tuning::*field, bool from, std::size_t scale, std::vector<std::size_t> sizes,
+  void ask(const char* name, std::size_t Tuning::*field, bool from, double scale, std::vector<std::size_t> sizes,
            std::initializer_list<Collective> calls);
   void ask_for_chunk();
   void measure(Communicator& comm);

@@ -41,6 +41,13 @@ Peers Executor::StepList::keep(Peers peers) {
 Executor::Executor(const Seat& seat, std::vector<Route> routes, HostStages stages)
     : seat_(seat), routes_(std::move(routes)), stages_(std::move(stages)), sources_(seat.world.members.size()) {}
 
+std::uint64_t Executor::moves() const noexcept {
+  std::uint64_t moves = moves_;
+  for (const auto& stage : stages_)
+    if (stage != nullptr) moves += stage->moves();
+  return moves;
+}
+
 std::uint64_t Executor::bytes_sent() const noexcept {
   std::uint64_t bytes = bytes_sent_;
   for (const auto& stage : stages_)
@@ -60,8 +67,8 @@ std::optional<HostCall> Executor::single_step(const Algorithm& algorithm, const 
   StepList steps;
   algorithm.emit(seat_, task, steps);
   std::optional<HostCall> call;
-  if (steps.size() == 1 && steps[0].kind != Step::Kind::exchange && steps[0].among == Among::host && steps[0].own == Place::input &&
-      (steps[0].keep == Place::output || steps[0].kind == Step::Kind::host_barrier)) {
+  if (steps.size() == 1 && steps[0].kind != Step::Kind::exchange && steps[0].among == Among::host &&
+      steps[0].own == Place::input && (steps[0].keep == Place::output || steps[0].kind == Step::Kind::host_barrier)) {
     call.emplace().finish = steps[0].finish;
     stage(Among::host).describe(steps[0], type, call->task);
   }

@@ -61,7 +61,7 @@ class Executor {
   /// True when the operation is finished. Throws TagMismatch (peer as rank), Error.
   bool advance();
   /// Changes whenever something has moved.
-  std::uint64_t moves() const noexcept { return moves_; }
+  std::uint64_t moves() const noexcept;
   /// Bytes handed to transports and host stages since construction.
   std::uint64_t bytes_sent() const noexcept;
 

@@ -57,7 +57,6 @@ std::vector<Setting> settings() {
       {"staged", tuning_for(HostProtocol::staged)},
       {"staged_of_processes", tuning_for(HostProtocol::staged), true},
       {"single_copy_of_processes", tuning_for(HostProtocol::single_copy), true},
-      {"single_copy_crowded_of_processes", tuning_for(HostProtocol::single_copy), true, true},
       {"zero_copy", zero_copy_tuning(), false, false, true},
       {"zero_copy_crowded", zero_copy_tuning(), false, true, true},
       {"zero_copy_of_processes", zero_copy_tuning(), true, false, true},

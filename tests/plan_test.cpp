@@ -30,22 +30,24 @@ TEST(Plan, NamesTheProtocolOfTheHostStage) {
   tuning.one_shot_bytes_of_many = 70 << 10;
   tuning.single_copy_bytes = 64 << 10;
   tuning.single_copy_reduce_bytes = 4 << 20;
+  tuning.streaming_bytes = 64 << 20;
   const auto protocol = [&](Collective collective, std::size_t bytes, const Topology& host) {
     return plan_of({.collective = collective, .count = bytes / 4}, host, tuning).protocol;
   };
-  EXPECT_EQ(protocol(Collective::all_reduce, 1024, two), "inline");
-  EXPECT_EQ(protocol(Collective::all_reduce, 1028, two), "one-shot");
+  EXPECT_EQ(protocol(Collective::all_reduce, 512, two), "inline");
+  EXPECT_EQ(protocol(Collective::all_reduce, 516, two), "one-shot");
   EXPECT_EQ(protocol(Collective::all_reduce, 1 << 20, two), "one-shot");
   EXPECT_EQ(protocol(Collective::all_reduce, 2 << 20, two), "staged");
   EXPECT_EQ(protocol(Collective::all_reduce, 4 << 20, two), "single-copy");
-  EXPECT_EQ(protocol(Collective::all_reduce, 4 << 20, Topology::regular(8, 8, 2)), "single-copy");
+  EXPECT_EQ(protocol(Collective::all_reduce, 4 << 20, Topology::regular(8, 8, 2)), "staged") << "too few cores";
+  EXPECT_EQ(protocol(Collective::all_reduce, 16 << 20, two), "staged") << "past the caches";
   EXPECT_EQ(protocol(Collective::all_reduce, 10 << 10, eight), "one-shot");
   EXPECT_EQ(protocol(Collective::all_reduce, 11 << 10, eight), "staged");
   EXPECT_EQ(protocol(Collective::reduce_scatter, 2048, two), "staged");
   EXPECT_EQ(protocol(Collective::reduce_scatter, 4 << 20, two), "single-copy");
   EXPECT_EQ(protocol(Collective::broadcast, 1024, eight), "inline");
-  EXPECT_EQ(protocol(Collective::broadcast, 63 << 10, eight), "staged");
-  EXPECT_EQ(protocol(Collective::broadcast, 64 << 10, eight), "single-copy");
+  EXPECT_EQ(protocol(Collective::broadcast, 255 << 10, eight), "staged") << "a rank copies an eighth";
+  EXPECT_EQ(protocol(Collective::broadcast, 256 << 10, eight), "single-copy");
   EXPECT_EQ(protocol(Collective::all_gather, 8 << 10, eight), "inline") << "every rank shows an eighth";
   EXPECT_EQ(protocol(Collective::all_gather, 64 << 10, Topology::regular(8, 8, 2)), "staged") << "too few cores";
 }
@@ -87,7 +89,8 @@ TEST(Plan, LongVectorsGoThroughTwoLevelsWhereAHostHasDomains) {
   EXPECT_EQ(plan_of({.count = 16}, host).name, "hierarchical") << "more meetings";
   EXPECT_EQ(plan_of({.count = 1 << 20, .type = DataType::bf16}, host).name, "hierarchical") << "rank order";
   EXPECT_EQ(plan_of({.count = 1 << 20, .deterministic = true}, host).name, "hierarchical");
-  EXPECT_NE(explain(plan_of({.count = 1 << 20}, host), {.count = 1 << 20}, host).find("2 domains x 8"), std::string::npos);
+  EXPECT_NE(explain(plan_of({.count = 1 << 20}, host), {.count = 1 << 20}, host).find("2 domains x 8"),
+            std::string::npos);
 }
 
 TEST(Plan, TwoLevelsWithoutDomainsAreRefused) {

@@ -37,21 +37,24 @@ struct Tuning {
   static constexpr std::size_t kNever = std::numeric_limits<std::size_t>::max();
 
   // Where one protocol of a host stage gives way to another, in bytes of the whole vector unless said otherwise.
-  std::size_t inline_bytes = 1024;            ///< inside the polled cache lines up to here, of what one rank shows
+  std::size_t inline_bytes =
+      8192;  ///< inside the polled cache lines up to here, of what one rank shows; all-reduce up to half of it
   std::size_t one_shot_bytes = kNever;        ///< all-reduce of two ranks: everybody shows everything, up to here
   std::size_t one_shot_bytes_of_many = 8192;  ///< of more ranks: up to here over their number less one
-  std::size_t zero_copy_bytes = 4096;         ///< straight between buffers from here on, if all of them are mapped
-  std::size_t single_copy_bytes = 32 << 10;   ///< gathers and broadcasts by the kernel's own copy from here on
+  std::size_t zero_copy_bytes = 2048;         ///< straight between buffers from here on, if all of them are mapped
+  std::size_t single_copy_bytes = 16 << 10;   ///< gathers and broadcasts by the kernel's own copy from here on, of two
+                                              ///< ranks' vector; of more ranks' where parts are as long
   std::size_t single_copy_reduce_bytes = 16 << 10;  ///< reductions likewise
-  std::size_t streaming_bytes = 16 << 20;     ///< past the caches from here on, of all that the ranks of a host touch
+  std::size_t streaming_bytes = 16 << 20;           ///< past the caches from here on, of all that the ranks of a host
+                                                    ///< touch; half as much where copies take their room too
 
-  std::size_t chunk_bytes = 64 << 10;    ///< staging per rank and chunk of a host stage
-  std::size_t frame_bytes = 64 << 10;    ///< the largest message between ranks
-  double host_latency_us = 0.2;          ///< one meeting of the ranks of a host
-  double host_us_per_byte = 1.0 / 10e3;  ///< host stage, per byte of the vector and rank
-  double domain_us = 0.3;                ///< and more where it crosses sockets or caches
+  std::size_t chunk_bytes = 64 << 10;     ///< staging per rank and chunk of a host stage
+  std::size_t frame_bytes = 64 << 10;     ///< the largest message between ranks
+  double host_latency_us = 0.2;           ///< one meeting of the ranks of a host
+  double host_us_per_byte = 1.0 / 10e3;   ///< host stage, per byte of the vector and rank
+  double domain_us = 0.3;                 ///< and more where it crosses sockets or caches
   double domain_us_per_byte = 1.0 / 8e3;  ///< more for each byte that does
-  double message_us = 0.5;               ///< one message inside a host
+  double message_us = 0.5;                ///< one message inside a host
   double message_us_per_byte = 1.0 / 8e3;
   double wire_us = 15.0;  ///< one message between hosts
   double wire_us_per_byte = 1.0 / 1.1e3;

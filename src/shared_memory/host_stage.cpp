@@ -36,12 +36,20 @@ bool HostStage::place_is_free() {
 }
 
 void HostStage::begin() {
+  const std::size_t bytes = task_->total * task_->element;
+  if (task_->protocol == HostProtocol::single_copy || (bytes > 0 && bytes >= tuning_.zero_copy_bytes)) {
+    performer_ = Performer::zero_copy;
+    zero_copy_.start(*task_, *with_, number_);
+  } else {
+    begin_as_planned();
+  }
+}
+
+/// By the protocol for buffers that are not mapped.
+void HostStage::begin_as_planned() {
   if (task_->protocol == HostProtocol::lines) {
     performer_ = Performer::lines;
     lines_.start(*task_, *with_, number_);
-  } else if (task_->protocol == HostProtocol::single_copy || task_->total * task_->element >= tuning_.zero_copy_bytes) {
-    performer_ = Performer::zero_copy;
-    zero_copy_.start(*task_, *with_, number_);
   } else {
     performer_ = Performer::staged;
     staged_.start(*task_, *with_);
@@ -49,14 +57,12 @@ void HostStage::begin() {
 }
 
 bool HostStage::perform() {
-  if (performer_ == Performer::lines) return lines_.advance();
   if (performer_ == Performer::zero_copy) {
     const ZeroCopy::State state = zero_copy_.advance();
     if (state != ZeroCopy::State::unreachable) return state == ZeroCopy::State::finished;
-    performer_ = Performer::staged;
-    staged_.start(*task_, *with_);
+    begin_as_planned();
   }
-  return staged_.advance();
+  return performer_ == Performer::lines ? lines_.advance() : staged_.advance();
 }
 
 bool HostStage::advance() try {

@@ -34,6 +34,8 @@ class HostStage {
   bool advance();
   HostStage(const HostStage&) = delete;  // its protocols keep a reference to its room
   HostStage& operator=(const HostStage&) = delete;
+  /// Changes whenever a part of a stage has moved: who waits for the rest has not waited long.
+  std::uint64_t moves() const noexcept { return staged_.moves() + zero_copy_.moves(); }
   /// Bytes this rank has put into shared memory or other ranks' buffers, ever.
   std::uint64_t bytes_shown() const noexcept {
     return lines_.bytes_shown() + staged_.bytes_shown() + zero_copy_.bytes_shown();
@@ -43,6 +45,7 @@ class HostStage {
   enum class Performer { none, lines, staged, zero_copy };
   bool place_is_free();
   void begin();
+  void begin_as_planned();
   bool perform();
 
   const StageRoom room_;

@@ -11,24 +11,37 @@ namespace {
 
 std::size_t shown_bytes(const HostTask& task) { return (task.combines() ? task.total : task.longest) * task.element; }
 
+/// The longest payload that goes in lines. Where all want all combined, everybody combines everything, which is faster
+/// from longer pieces than lines.
+std::size_t inline_limit(const HostTask& task, const Tuning& tuning) {
+  return task.kind == Step::Kind::host_all_reduce ? tuning.inline_bytes / 2 : tuning.inline_bytes;
+}
+
 /// The longest all-reduce that goes in one shot. One shot reads every rank's whole vector. It saves a meeting, and with
 /// two ranks no byte more crosses between the cores than otherwise; with more ranks it does, so it ends early.
 std::size_t one_shot_limit(int ranks, const Tuning& tuning) {
   return ranks <= 2 ? tuning.one_shot_bytes : tuning.one_shot_bytes_of_many / static_cast<std::size_t>(ranks - 1);
 }
 
-/// From where on the kernel copies. With a core for each rank, both ends of a gather copy at once and the kernel's way
-/// costs one copy in place of two; else whoever runs can stage what others will want.
+/// What the kernel would copy at a time, twice: of two ranks' vector that is all of it.
+std::size_t copied_bytes(const HostTask& task) {
+  const std::size_t share = task.only < 0 ? task.longest : task.total / static_cast<std::size_t>(task.ranks());
+  return 2 * share * task.element;
+}
+
+/// From where on the kernel copies. With a core for each rank all copy at once, and the kernel's way costs less; else
+/// whoever runs can stage what others will want. A reduction that leaves the cache waits for memory anyway, and staging
+/// lets its results go there without being fetched first.
 std::size_t single_copy_limit(const HostTask& task, bool crowded, const Tuning& tuning) {
-  if (task.combines()) return tuning.single_copy_reduce_bytes;
-  return crowded ? Tuning::kNever : tuning.single_copy_bytes;
+  if (crowded || (task.combines() && task.stores_beside_copies == Stores::streaming)) return Tuning::kNever;
+  return task.combines() ? tuning.single_copy_reduce_bytes : tuning.single_copy_bytes;
 }
 
 HostProtocol choose(const HostTask& task, bool crowded, const Tuning& tuning) {
   if (task.kind == Step::Kind::host_barrier) return HostProtocol::lines;
   const std::size_t total = task.total * task.element;
-  if (shown_bytes(task) <= tuning.inline_bytes) return HostProtocol::lines;
-  if (total >= single_copy_limit(task, crowded, tuning)) return HostProtocol::single_copy;
+  if (total > 0 && copied_bytes(task) >= single_copy_limit(task, crowded, tuning)) return HostProtocol::single_copy;
+  if (shown_bytes(task) <= inline_limit(task, tuning)) return HostProtocol::lines;
   if (task.kind == Step::Kind::host_all_reduce && total <= one_shot_limit(task.ranks(), tuning))
     return HostProtocol::one_shot;
   return HostProtocol::staged;
@@ -52,18 +65,22 @@ std::string reason(const HostTask& task, bool crowded, const Tuning& tuning) {
   const std::size_t total = task.total * task.element;
   switch (task.protocol) {
     case HostProtocol::lines:
-      return fmt::format("a rank shows {}, inline up to {}", bytes_text(shown_bytes(task)), limit(tuning.inline_bytes));
+      return fmt::format("a rank shows {}, inline up to {}", bytes_text(shown_bytes(task)),
+                         limit(inline_limit(task, tuning)));
     case HostProtocol::one_shot:
       return fmt::format("{} in all, one shot up to {} with {} ranks", bytes_text(total),
                          limit(one_shot_limit(task.ranks(), tuning)), task.ranks());
     case HostProtocol::single_copy:
-      return fmt::format("{} in all, {} by the kernel's copy from {}", bytes_text(total),
+      return fmt::format("{} at a time, {} by the kernel's copy from {}", bytes_text(copied_bytes(task) / 2),
                          task.combines() ? "reductions" : "gathers",
-                         bytes_text(single_copy_limit(task, crowded, tuning)));
+                         bytes_text(single_copy_limit(task, crowded, tuning) / 2));
     case HostProtocol::staged: break;
   }
-  return fmt::format("a rank shows {}, inline up to {}{}", bytes_text(shown_bytes(task)), limit(tuning.inline_bytes),
-                     !task.combines() && crowded ? "; more ranks than cores" : "");
+  return fmt::format("a rank shows {}, inline up to {}{}", bytes_text(shown_bytes(task)),
+                     limit(inline_limit(task, tuning)),
+                     crowded                                                             ? "; more ranks than cores"
+                     : task.combines() && task.stores_beside_copies == Stores::streaming ? "; past the caches"
+                                                                                         : "");
 }
 
 void describe(const Step& step, std::size_t element_bytes, int ranks, bool crowded, const Tuning& tuning,
@@ -87,12 +104,14 @@ void describe(const Step& step, std::size_t element_bytes, int ranks, bool crowd
     task.total += slice.count;
     task.longest = std::max(task.longest, slice.count);
   }
-  task.protocol = choose(task, crowded, tuning);
   // Results that the caches would lose before anyone reads them need not go there: inputs and outputs of all ranks.
   const auto p = static_cast<std::size_t>(ranks);
   const std::size_t inputs = task.combines() ? p : 1, outputs = task.everyone_wants_all() ? p : 1;
-  task.stores = task.total * task.element >= tuning.streaming_bytes / (inputs + outputs) ? Stores::streaming
-                                                                                         : Stores::cached;
+  const std::size_t touched = task.total * task.element * (inputs + outputs);
+  const auto past = [&](std::size_t limit) { return touched >= limit ? Stores::streaming : Stores::cached; };
+  task.stores = past(tuning.streaming_bytes);
+  task.stores_beside_copies = past(tuning.streaming_bytes / 2);
+  task.protocol = choose(task, crowded, tuning);
 }
 
 }  // namespace collectives

@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "reduction.hpp"
-#include "shared_memory/stage_room.hpp"
 #include "shared_memory/host_operands.hpp"
 #include "shared_memory/host_task.hpp"
+#include "shared_memory/stage_room.hpp"
 
 namespace collectives {
 
@@ -30,6 +30,7 @@ class Staged {
   void start(const HostTask&, const HostOperands&);
   bool advance();
   std::uint64_t bytes_shown() const noexcept { return bytes_shown_; }
+  std::uint64_t moves() const noexcept { return moves_; }  ///< ever; of chunks
 
  private:
   Range slice(int local, std::uint64_t chunk) const;
@@ -58,7 +59,7 @@ class Staged {
   std::uint64_t staged_ = 0, combined_ = 0, collected_ = 0;  // chunks each move has dealt with
   std::vector<std::uint64_t> left_;                          // chunks each rank is known to have left, ever
   std::vector<Source> sources_;
-  std::uint64_t bytes_shown_ = 0;
+  std::uint64_t bytes_shown_ = 0, moves_ = 0;
 };
 
 }  // namespace collectives

@@ -153,6 +153,7 @@ bool ZeroCopy::work() {
     const Range range{all.first + done_, std::min(piece, all.count - done_)};
     if (!perform_unless_failed(self_, range)) return false;
     done_ += range.count;
+    ++moves_;
   }
   room_.block(self_).worked.value.store(number_, std::memory_order_release);
   return true;
@@ -172,6 +173,7 @@ bool ZeroCopy::work_on_claims() {
     const std::size_t skipped = index * piece_;
     if (!perform_unless_failed(owner, {all.first + skipped, std::min(piece_, all.count - skipped)})) return false;
     claims.done.value.fetch_add(1, std::memory_order_acq_rel);
+    ++moves_;
     next = claims.taken.value.load(std::memory_order_relaxed);
   }
   return true;
@@ -221,12 +223,9 @@ bool ZeroCopy::perform_through_kernel(int share, Range range) {
     const RemoteBuffer& buffer = keep ? peer(local).keep : peer(local).own;
     return buffer.address + (range.first - held(local, keep).first) * element;
   };
-  // The result is made in this rank's own output if that is a destination, else in scratch; there too if it is to go
-  // past the cache, for the others are still to be given it.
-  std::byte* const mine = is_destination(self_, share) ? element_at(peer(self_).keep_at, range.first, element) : nullptr;
-  const bool past_the_cache = task_->combines() && task_->stores == Stores::streaming;
-  std::byte* made = mine != nullptr && !past_the_cache ? mine
-                                                       : scratch_.data() + static_cast<std::size_t>(ranks_) * bytes;
+  // The result is made in this rank's own output if that is a destination, else in scratch.
+  std::byte* made = is_destination(self_, share) ? element_at(peer(self_).keep_at, range.first, element)
+                                                 : scratch_.data() + static_cast<std::size_t>(ranks_) * bytes;
   std::size_t sources = 0;
   for (int local = 0; local < ranks_; ++local) {
     if (!is_source(local, share)) continue;
@@ -241,11 +240,10 @@ bool ZeroCopy::perform_through_kernel(int share, Range range) {
   }
   if (task_->combines()) {
     fold(with_->op, with_->type, {sources_.data(), sources}, made, range.count, with_->finish_ranks);
-    if (mine != nullptr && mine != made) copy(mine, made, bytes, task_->stores);
-  } else if (mine == nullptr) {
+  } else if (!is_destination(self_, share)) {
     made = const_cast<std::byte*>(sources_[0].data);  // only read from here on
   } else if (sources_[0].data != made) {
-    std::memcpy(made, sources_[0].data, bytes);
+    copy(made, sources_[0].data, bytes, task_->stores_beside_copies);
   }
   for (int turn = 1; turn < ranks_; ++turn) {
     const int local = (self_ + turn) % ranks_;

@@ -18,10 +18,10 @@
 #include <vector>
 
 #include "reduction.hpp"
-#include "shared_memory/stage_room.hpp"
 #include "shared_memory/host_operands.hpp"
 #include "shared_memory/host_task.hpp"
 #include "shared_memory/reach.hpp"
+#include "shared_memory/stage_room.hpp"
 
 namespace collectives {
 
@@ -36,6 +36,7 @@ class ZeroCopy {
   /// been moved then.
   State advance();
   std::uint64_t bytes_shown() const noexcept { return bytes_shown_; }
+  std::uint64_t moves() const noexcept { return moves_; }  ///< ever; of pieces
 
  private:
   struct Peer {
@@ -75,7 +76,7 @@ class ZeroCopy {
   std::vector<Source> sources_;
   std::vector<std::byte*> destinations_;
   std::vector<std::byte> scratch_;
-  std::uint64_t bytes_shown_ = 0;
+  std::uint64_t bytes_shown_ = 0, moves_ = 0;
 };
 
 }  // namespace collectives
