@@ -46,7 +46,7 @@ struct Tuning {
                                               ///< ranks' vector; of more ranks' where parts are as long
   std::size_t single_copy_reduce_bytes = 16 << 10;  ///< reductions likewise
   std::size_t streaming_bytes = 16 << 20;           ///< past the caches from here on, of all that the ranks of a host
-                                                    ///< touch; half as much where copies take their room too
+                                                    ///< touch; half as much where staging takes its room too
 
   std::size_t chunk_bytes = 64 << 10;     ///< staging per rank and chunk of a host stage
   std::size_t frame_bytes = 64 << 10;     ///< the largest message between ranks

@@ -30,10 +30,10 @@ std::size_t copied_bytes(const HostTask& task) {
 }
 
 /// From where on the kernel copies. With a core for each rank all copy at once, and the kernel's way costs less; else
-/// whoever runs can stage what others will want. A reduction that leaves the cache waits for memory anyway, and staging
-/// lets its results go there without being fetched first.
+/// whoever runs can stage what others will want. What leaves the cache waits for memory anyway, and staging lets
+/// results go there without being fetched first.
 std::size_t single_copy_limit(const HostTask& task, bool crowded, const Tuning& tuning) {
-  if (crowded || (task.combines() && task.stores_beside_copies == Stores::streaming)) return Tuning::kNever;
+  if (crowded || task.stores_of_staged == Stores::streaming) return Tuning::kNever;
   return task.combines() ? tuning.single_copy_reduce_bytes : tuning.single_copy_bytes;
 }
 
@@ -78,9 +78,9 @@ std::string reason(const HostTask& task, bool crowded, const Tuning& tuning) {
   }
   return fmt::format("a rank shows {}, inline up to {}{}", bytes_text(shown_bytes(task)),
                      limit(inline_limit(task, tuning)),
-                     crowded                                                             ? "; more ranks than cores"
-                     : task.combines() && task.stores_beside_copies == Stores::streaming ? "; past the caches"
-                                                                                         : "");
+                     crowded                                      ? "; more ranks than cores"
+                     : task.stores_of_staged == Stores::streaming ? "; past the caches"
+                                                                  : "");
 }
 
 void describe(const Step& step, std::size_t element_bytes, int ranks, bool crowded, const Tuning& tuning,
@@ -110,7 +110,7 @@ void describe(const Step& step, std::size_t element_bytes, int ranks, bool crowd
   const std::size_t touched = task.total * task.element * (inputs + outputs);
   const auto past = [&](std::size_t limit) { return touched >= limit ? Stores::streaming : Stores::cached; };
   task.stores = past(tuning.streaming_bytes);
-  task.stores_beside_copies = past(tuning.streaming_bytes / 2);
+  task.stores_of_staged = past(tuning.streaming_bytes / 2);
   task.protocol = choose(task, crowded, tuning);
 }
 

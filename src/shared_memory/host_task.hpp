@@ -39,8 +39,8 @@ struct HostTask {
   std::size_t longest = 0;    ///< elements of the longest
   bool adjacent = true;       ///< each slice begins where the one before it ends
   HostProtocol protocol = HostProtocol::lines;
-  Stores stores = Stores::cached;                ///< of results
-  Stores stores_beside_copies = Stores::cached;  ///< where copies by way of staging or the kernel take their room too
+  Stores stores = Stores::cached;            ///< of results
+  Stores stores_of_staged = Stores::cached;  ///< where staging takes its room in the cache too
 
   bool combines() const { return kind == Step::Kind::host_all_reduce || kind == Step::Kind::host_reduce_scatter; }
   bool everyone_wants_all() const { return kind == Step::Kind::host_all_reduce || kind == Step::Kind::host_all_gather; }

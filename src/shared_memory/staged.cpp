@@ -147,17 +147,17 @@ bool Staged::combine(std::uint64_t chunk) {
                                                  with_->raw};
   std::byte* const result = element_at(with_->keep, range.first, task_->element);
   if (!collects_) {
-    fold(with_->op, with_->type, sources_, result, range.count, with_->finish_ranks, task_->stores_beside_copies);
+    fold(with_->op, with_->type, sources_, result, range.count, with_->finish_ranks, task_->stores_of_staged);
   } else {
     // What the others are about to read stays in the cache.
     std::byte* const shown = payload(self_, chunk) + place(self_);
-    const bool past_the_cache = task_->stores_beside_copies == Stores::streaming;
+    const bool past_the_cache = task_->stores_of_staged == Stores::streaming;
     std::byte* const outs[] = {shown, result};
     fold(with_->op, with_->type, sources_, std::span(outs, past_the_cache ? 1 : 2), range.count, with_->finish_ranks);
     bytes_shown_ += range.count * task_->element;
     room_.chunk_header(self_, base_ + chunk)
         .combined.value.store(renumbered(with_->tag, base_ + chunk + 1), std::memory_order_release);
-    if (past_the_cache) copy(result, shown, range.count * task_->element, task_->stores_beside_copies);
+    if (past_the_cache) copy(result, shown, range.count * task_->element, task_->stores_of_staged);
   }
   return true;
 }
@@ -173,7 +173,7 @@ bool Staged::collect(std::uint64_t chunk) {
       sources_[static_cast<std::size_t>(local)] = {
           local == self_ ? element_at(with_->own, range.first, task_->element) : payload(local, chunk), with_->raw};
     fold(with_->op, with_->type, sources_, element_at(with_->keep, range.first, task_->element), range.count,
-         with_->finish_ranks, task_->stores_beside_copies);
+         with_->finish_ranks, task_->stores_of_staged);
     return true;
   }
   for (int local = 0; local < ranks_; ++local)
@@ -185,9 +185,9 @@ bool Staged::collect(std::uint64_t chunk) {
     if (range.count == 0) continue;
     std::byte* to = element_at(with_->keep, range.first, task_->element);
     if (local != self_)
-      copy(to, payload(local, chunk) + place(local), range.count * task_->element, task_->stores_beside_copies);
+      copy(to, payload(local, chunk) + place(local), range.count * task_->element, task_->stores_of_staged);
     else if (const std::byte* own = element_at(with_->own, range.first, task_->element); !owners_ && to != own)
-      copy(to, own, range.count * task_->element, task_->stores_beside_copies);
+      copy(to, own, range.count * task_->element, task_->stores_of_staged);
   }
   return true;
 }

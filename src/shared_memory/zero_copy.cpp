@@ -149,7 +149,7 @@ bool ZeroCopy::read_records() {
 bool ZeroCopy::work() {
   const Range all = share(self_);
   while (done_ < all.count) {
-    const std::size_t piece = std::max<std::size_t>(1, std::min(tuning_.chunk_bytes, kPieceBytes) / task_->element);
+    const std::size_t piece = std::max<std::size_t>(1, std::min(2 * tuning_.chunk_bytes, kPieceBytes) / task_->element);
     const Range range{all.first + done_, std::min(piece, all.count - done_)};
     if (!perform_unless_failed(self_, range)) return false;
     done_ += range.count;
@@ -243,7 +243,7 @@ bool ZeroCopy::perform_through_kernel(int share, Range range) {
   } else if (!is_destination(self_, share)) {
     made = const_cast<std::byte*>(sources_[0].data);  // only read from here on
   } else if (sources_[0].data != made) {
-    copy(made, sources_[0].data, bytes, task_->stores_beside_copies);
+    std::memcpy(made, sources_[0].data, bytes);
   }
   for (int turn = 1; turn < ranks_; ++turn) {
     const int local = (self_ + turn) % ranks_;
