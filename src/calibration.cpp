@@ -73,7 +73,9 @@ Calibration::Calibration(Bootstrap& here, std::chrono::nanoseconds timeout) {
   const auto ranks = static_cast<std::size_t>(comm.size());
   const bool kernel_copies = comm.tuning().single_copy_bytes != Tuning::kNever;
 
-  ask("inline_bytes", &Tuning::inline_bytes, false, 1, ladder(256, kLongestInline, 2),
+  const auto others = static_cast<double>(ranks - 1);
+  ask("inline_bytes", &Tuning::inline_bytes, false, others,
+      ladder(256, std::max<std::size_t>(512, kLongestInline / (ranks - 1)), 2),
       {Collective::reduce_scatter, Collective::broadcast});
   if (ranks == 2)
     ask("one_shot_bytes", &Tuning::one_shot_bytes, false, 1, ladder(4 << 10, 256 << 10, 4), {Collective::all_reduce});

@@ -45,11 +45,13 @@ TEST(Plan, NamesTheProtocolOfTheHostStage) {
   EXPECT_EQ(protocol(Collective::all_reduce, 11 << 10, eight), "staged");
   EXPECT_EQ(protocol(Collective::reduce_scatter, 2048, two), "staged");
   EXPECT_EQ(protocol(Collective::reduce_scatter, 4 << 20, two), "single-copy");
-  EXPECT_EQ(protocol(Collective::broadcast, 1024, eight), "inline");
+  EXPECT_EQ(protocol(Collective::broadcast, 1024, two), "inline");
+  EXPECT_EQ(protocol(Collective::broadcast, 144, eight), "inline") << "seven others read it";
+  EXPECT_EQ(protocol(Collective::broadcast, 148, eight), "staged");
   EXPECT_EQ(protocol(Collective::broadcast, 255 << 10, eight), "staged") << "a rank copies an eighth";
   EXPECT_EQ(protocol(Collective::broadcast, 16 << 20, two), "staged") << "past the caches";
   EXPECT_EQ(protocol(Collective::broadcast, 256 << 10, eight), "single-copy");
-  EXPECT_EQ(protocol(Collective::all_gather, 8 << 10, eight), "inline") << "every rank shows an eighth";
+  EXPECT_EQ(protocol(Collective::all_gather, 8 * 144, eight), "inline") << "every rank shows an eighth";
   EXPECT_EQ(protocol(Collective::all_gather, 64 << 10, Topology::regular(8, 8, 2)), "staged") << "too few cores";
 }
 

@@ -37,8 +37,8 @@ struct Tuning {
   static constexpr std::size_t kNever = std::numeric_limits<std::size_t>::max();
 
   // Where one protocol of a host stage gives way to another, in bytes of the whole vector unless said otherwise.
-  std::size_t inline_bytes =
-      8192;  ///< inside the polled cache lines up to here, of what one rank shows; all-reduce up to half of it
+  std::size_t inline_bytes = 8192;  ///< inside the polled cache lines up to here, of what one rank shows to all others
+                                    ///< together; all-reduce up to half of it
   std::size_t one_shot_bytes = kNever;        ///< all-reduce of two ranks: everybody shows everything, up to here
   std::size_t one_shot_bytes_of_many = 8192;  ///< of more ranks: up to here over their number less one
   std::size_t zero_copy_bytes = 2048;         ///< straight between buffers from here on, if all of them are mapped

@@ -11,10 +11,11 @@ namespace {
 
 std::size_t shown_bytes(const HostTask& task) { return (task.combines() ? task.total : task.longest) * task.element; }
 
-/// The longest payload that goes in lines. Where all want all combined, everybody combines everything, which is faster
-/// from longer pieces than lines.
+/// The longest payload that goes in lines, which cost more per byte than longer pieces do, once for every pair of
+/// ranks. Where all want all combined, everybody combines everything, too.
 std::size_t inline_limit(const HostTask& task, const Tuning& tuning) {
-  return task.kind == Step::Kind::host_all_reduce ? tuning.inline_bytes / 2 : tuning.inline_bytes;
+  const std::size_t others = std::max<std::size_t>(1, task.slices.size() - 1);
+  return tuning.inline_bytes / others / (task.kind == Step::Kind::host_all_reduce ? 2 : 1);
 }
 
 /// The longest all-reduce that goes in one shot. One shot reads every rank's whole vector. It saves a meeting, and with
