@@ -17,7 +17,7 @@ struct Topology {
   int cores_per_host = 0;
   /// On one host: the domain that each rank runs in, a cache or memory that it shares with the others of that number,
   /// counted from 0 in order of first appearance. Empty if there is one, if nobody knows, and with several hosts.
-  std::vector<int> domains;
+  std::vector<int> domains = {};
 
   int ranks() const noexcept {
     std::size_t total = 0;

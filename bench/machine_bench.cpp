@@ -1,0 +1,108 @@
+// What the machine allows between two ranks, before anything of this library runs: the floors under its host stages.
+//
+//   line_exchange   each core writes a line and reads the other's: no call of two ranks can be faster
+//   dirty_lines     each core writes so many bytes, then reads those that the other wrote: what staging moves
+//   kernel_copy     process_vm_readv from another process: what single copy moves
+#include <benchmark/benchmark.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+namespace {
+
+/// To a core of its own, as far as there are as many.
+void pin(int thread) {
+  cpu_set_t allowed, one;
+  if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+  for (int core = 0, seen = 0; core < CPU_SETSIZE; ++core) {
+    if (!CPU_ISSET(static_cast<std::size_t>(core), &allowed) || seen++ != thread) continue;
+    CPU_ZERO(&one);
+    CPU_SET(static_cast<std::size_t>(core), &one);
+    ::sched_setaffinity(0, sizeof one, &one);
+    return;
+  }
+}
+
+struct alignas(128) Line {
+  std::atomic<std::uint64_t> word{0};
+};
+
+/// Meetings of two threads. Google Benchmark lets both run equally often.
+struct Meeting {
+  static constexpr std::uint64_t kSlots = 64;
+  Line lines[2][kSlots];
+  std::uint64_t number[2] = {};
+
+  void meet(int thread) {
+    const std::uint64_t now = ++number[thread];
+    lines[thread][now % kSlots].word.store(now, std::memory_order_release);
+    const std::atomic<std::uint64_t>& theirs = lines[1 - thread][now % kSlots].word;
+    for (unsigned turn = 0; theirs.load(std::memory_order_acquire) != now; ++turn)
+      if (turn > 10'000) ::sched_yield();
+  }
+};
+Meeting meeting;
+
+void line_exchange(benchmark::State& state) {
+  pin(state.thread_index());
+  for (auto _ : state) meeting.meet(state.thread_index());
+}
+BENCHMARK(line_exchange)->Threads(2)->UseRealTime();
+
+std::vector<std::uint64_t> shown[2];
+
+void dirty_lines(benchmark::State& state) {
+  const int self = state.thread_index();
+  pin(self);
+  const auto words = static_cast<std::size_t>(state.range(0)) / sizeof(std::uint64_t);
+  std::vector<std::uint64_t> mine(words, 1), theirs(words);
+  shown[self].assign(words, 0);
+  for (auto _ : state) {
+    std::memcpy(shown[self].data(), mine.data(), words * sizeof(std::uint64_t));
+    meeting.meet(self);
+    std::memcpy(theirs.data(), shown[1 - self].data(), words * sizeof(std::uint64_t));
+    meeting.meet(self);
+    benchmark::DoNotOptimize(theirs.data());
+  }
+  if (std::accumulate(theirs.begin(), theirs.end(), std::uint64_t{0}) != words) state.SkipWithError("wrong bytes");
+}
+BENCHMARK(dirty_lines)->ArgName("bytes")->RangeMultiplier(8)->Range(4 << 10, 16 << 20)->Threads(2)->UseRealTime();
+
+void kernel_copy(benchmark::State& state) {
+  pin(0);
+  const auto bytes = static_cast<std::size_t>(state.range(0));
+  auto* const theirs =
+      static_cast<char*>(::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  const pid_t owner = ::fork();
+  if (owner == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    std::memset(theirs, 1, bytes);  // pages of its own
+    for (;;) ::pause();
+  }
+  std::vector<char> mine(bytes);
+  const iovec here{mine.data(), bytes}, there{theirs, bytes};
+  while (mine.back() != 1 && ::process_vm_readv(owner, &here, 1, &there, 1, 0) >= 0) ::usleep(100);
+  for (auto _ : state)
+    if (::process_vm_readv(owner, &here, 1, &there, 1, 0) != static_cast<ssize_t>(bytes)) {
+      state.SkipWithError("process_vm_readv");
+      break;
+    }
+  ::kill(owner, SIGKILL);
+  ::waitpid(owner, nullptr, 0);
+  ::munmap(theirs, bytes);
+  state.SetBytesProcessed(state.iterations() * state.range(0));
+}
+BENCHMARK(kernel_copy)->ArgName("bytes")->RangeMultiplier(8)->Range(4 << 10, 16 << 20);
+
+}  // namespace
