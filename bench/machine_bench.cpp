@@ -3,6 +3,8 @@
 //   line_exchange   each core writes a line and reads the other's: no call of two ranks can be faster
 //   dirty_lines     each core writes so many bytes, then reads those that the other wrote: what staging moves
 //   kernel_copy     process_vm_readv from another process: what single copy moves
+//
+// Of two threads the CPU column is the time of one round: they do nothing but spin. The other is divided by their number.
 #include <benchmark/benchmark.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -21,14 +23,21 @@
 
 namespace {
 
+/// The cores of the program as it began: threads inherit where their makers were pinned.
+const cpu_set_t kAllowed = [] {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  ::sched_getaffinity(0, sizeof cores, &cores);
+  return cores;
+}();
+
 /// To a core of its own, as far as there are as many.
 void pin(int thread) {
-  cpu_set_t allowed, one;
-  if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
-  for (int core = 0, seen = 0; core < CPU_SETSIZE; ++core) {
-    if (!CPU_ISSET(static_cast<std::size_t>(core), &allowed) || seen++ != thread) continue;
+  for (std::size_t core = 0; core < CPU_SETSIZE; ++core) {
+    if (!CPU_ISSET(core, &kAllowed) || thread-- > 0) continue;
+    cpu_set_t one;
     CPU_ZERO(&one);
-    CPU_SET(static_cast<std::size_t>(core), &one);
+    CPU_SET(core, &one);
     ::sched_setaffinity(0, sizeof one, &one);
     return;
   }
@@ -42,10 +51,12 @@ struct alignas(128) Line {
 struct Meeting {
   static constexpr std::uint64_t kSlots = 64;
   Line lines[2][kSlots];
-  std::uint64_t number[2] = {};
+  struct alignas(128) {
+    std::uint64_t number = 0;
+  } of[2];
 
   void meet(int thread) {
-    const std::uint64_t now = ++number[thread];
+    const std::uint64_t now = ++of[thread].number;
     lines[thread][now % kSlots].word.store(now, std::memory_order_release);
     const std::atomic<std::uint64_t>& theirs = lines[1 - thread][now % kSlots].word;
     for (unsigned turn = 0; theirs.load(std::memory_order_acquire) != now; ++turn)
@@ -58,7 +69,7 @@ void line_exchange(benchmark::State& state) {
   pin(state.thread_index());
   for (auto _ : state) meeting.meet(state.thread_index());
 }
-BENCHMARK(line_exchange)->Threads(2)->UseRealTime();
+BENCHMARK(line_exchange)->Threads(2);
 
 std::vector<std::uint64_t> shown[2];
 
@@ -77,7 +88,7 @@ void dirty_lines(benchmark::State& state) {
   }
   if (std::accumulate(theirs.begin(), theirs.end(), std::uint64_t{0}) != words) state.SkipWithError("wrong bytes");
 }
-BENCHMARK(dirty_lines)->ArgName("bytes")->RangeMultiplier(8)->Range(4 << 10, 16 << 20)->Threads(2)->UseRealTime();
+BENCHMARK(dirty_lines)->ArgName("bytes")->RangeMultiplier(8)->Range(4 << 10, 16 << 20)->Threads(2);
 
 void kernel_copy(benchmark::State& state) {
   pin(0);
