@@ -221,7 +221,7 @@ TEST(InfoProgram, SaysWhereTheTuningComesFrom) {
   EXPECT_EQ(tuning("COLLECTIVES_TUNING= XDG_CACHE_HOME=/there").at("kept in"), "/there/collectives/tuning.json");
   EXPECT_NE(tuning("-u HOME COLLECTIVES_TUNING=").at("kept in").get<std::string>().find("nowhere"), std::string::npos);
 
-  const Outcome explained = run("COLLECTIVES_TUNING=" + file.path() + " " + kInfo + " explain --bytes 48");
+  const Outcome explained = run("COLLECTIVES_TUNING=" + file.path() + " " + kInfo + " explain broadcast --bytes 48");
   EXPECT_NE(explained.text.find("inline up to 55 B"), std::string::npos) << explained.text;
   EXPECT_NE(explained.text.find("tuning: " + file.path()), std::string::npos) << explained.text;
   expect_one_line_and_two("COLLECTIVES_TUNING=/nonexistent.json " + kInfo, "/nonexistent.json");
