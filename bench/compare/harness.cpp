@@ -128,7 +128,13 @@ Clock::time_point Meeting::start_together() {
     word.store(when << 1 | parity, std::memory_order_release);
   }
   std::uint64_t said = word.load(std::memory_order_acquire);
-  for (; (said & 1) != parity; said = word.load(std::memory_order_acquire)) relax();
+  constexpr auto kMissing = std::chrono::minutes(2);
+  const Clock::time_point since = Clock::now();
+  for (; (said & 1) != parity; said = word.load(std::memory_order_acquire)) {
+    relax();
+    if (Clock::now() - since > kMissing)
+      throw std::runtime_error(fmt::format("rank {} waits in vain for rank 0", rank_));
+  }
   const Clock::time_point start{Clock::duration(static_cast<Clock::rep>(said >> 1))};
   while (Clock::now() < start) {
   }
