@@ -44,6 +44,7 @@ struct Step {
   bool finish = false;          ///< the value is complete: divide, round
   Place own = Place::input;     ///< where the own value is read
   Place keep = Place::nowhere;  ///< where the value is kept
+  int depth = 0;                ///< how far into its round, where rounds overlap (schedule.hpp)
 
   // Of host Steps: rank l of those who perform it deals with parts[which[l]], or with nothing beyond the end of `which`.
   Among among = Among::host;
@@ -62,6 +63,17 @@ constexpr Step forward(Peers from, Peers to, Range range) {
 }
 /// My value from one place to another.
 constexpr Step copy(Range range, Place own, Place keep) { return {.range = range, .own = own, .keep = keep}; }
+
+/// Hands Steps on, each one deeper than the one before.
+template <class Run>
+struct Descending {
+  Run& run;
+  int depth = 0;
+  constexpr void operator()(Step step) {
+    step.depth = depth++;
+    run(step);
+  }
+};
 
 /// The values of `from`, this rank's own among them, become one partial result, which goes on.
 constexpr Step combine(Peers from, Peers to, Range range, Place own, bool raw) {

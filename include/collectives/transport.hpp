@@ -9,12 +9,15 @@
 // One thread uses a Transport at a time.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include "collectives/deadline.hpp"
@@ -47,6 +50,23 @@ class Transport {
   virtual const Message* receive(Rank from) = 0;
   /// Gives the frame of the message last received from `from` back.
   virtual void release(Rank from) = 0;
+
+  /// Like stage() and send(), but from the caller's memory, which stays as it is until it is no longer lent(). There
+  /// must be a free frame: stage(to) has just shown one. What cannot send from there copies into the frame.
+  virtual void send_from(Rank to, std::uint64_t tag, const std::byte* data, std::size_t bytes) {
+    if (bytes > 0) std::memcpy(stage(to), data, bytes);
+    send(to, tag, bytes);
+  }
+  /// Like receive(), and the payload may come to `place`, if that is as long as the message: its view then begins there.
+  /// Until the message has come, every call for `from` names the same place.
+  virtual const Message* receive_into(Rank from, std::byte* /*place*/, std::size_t /*bytes*/) { return receive(from); }
+  /// Whether any of [data, data + bytes) is still to be read for a message handed over; progress() moves that on.
+  virtual bool lent(const std::byte* /*data*/, std::size_t /*bytes*/) const noexcept { return false; }
+  /// Whether anything at all is lent.
+  virtual bool lending() const noexcept { return false; }
+  /// Moves on what has been handed over, as far as that goes without waiting. Nothing to do, it costs next to nothing.
+  virtual void progress() {}
+
   /// Waits until everything handed over no longer needs this process to be alive. Throws Error{timeout}.
   virtual void flush(Deadline) = 0;
 };
@@ -55,12 +75,21 @@ class Transport {
 /// the peers read on the slow path of their waits and at their next call.
 class Wire : public Transport {
  public:
+  /// Messages that can be on their way to one peer, staged ones included: at least 2. The same on every rank.
+  virtual int frames() const noexcept { return 2; }
   /// Sends `text` to `to`, whatever the state of the data channels; drops it when it cannot go out.
   virtual void post_control(Rank to, std::string_view text) = 0;
   /// Whether post_control() may also be called from another thread, at any time, beside any other call.
   virtual bool posts_from_any_thread() const noexcept { return false; }
   /// The next control message and its sender, if one has arrived.
   virtual std::optional<std::pair<Rank, std::string>> poll_control() = 0;
+  /// Whether a peer that is gone, or cannot be reached any more, is noticed without a message from it.
+  virtual bool sees_lost_peers() const noexcept { return false; }
+  /// A peer that is gone, and how that was noticed ("connection reset by peer"); each is told once, after all control
+  /// messages that it has sent.
+  virtual std::optional<std::pair<Rank, std::string>> poll_lost() { return std::nullopt; }
+  /// Sleeps until something may have arrived or gone out, and at most so long.
+  virtual void doze(std::chrono::nanoseconds at_most) { std::this_thread::sleep_for(at_most); }
 };
 
 }  // namespace collectives

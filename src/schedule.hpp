@@ -1,0 +1,80 @@
+// In which order a rank performs the Steps of all rounds.
+//
+// One round after the other, a rank has nothing on the wire while it waits for its neighbour or works with its host. So
+// rounds overlap: a Step has a depth, round r begins `stride` ticks after round r - 1, and at tick t every round
+// performs its Steps of depth t - r * stride, older rounds first. The order depends on nothing but depths, so it is the
+// same on all ranks, and messages between two ranks need no numbers, provided that what is sent at depth d is received
+// at depth d + 1. With all depths 0 there is no overlap.
+//
+// Of a round's Steps at most one per pair of ranks and tick sends, so with w rounds under way w + 1 frames suffice: a
+// rank that is behind can always receive, and whoever is furthest behind can always send.
+#pragma once
+
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include "step.hpp"
+
+namespace collectives {
+
+/// `Steps`: what emit(round, steps) fills, a list with size(), operator[] and clear(), ordered by depth.
+template <class Steps>
+class Schedule {
+ public:
+  /// The Steps of `rounds` rounds, each beginning `stride` ticks after the one before.
+  template <class Emit>
+  void start(std::size_t rounds, std::size_t stride, Emit&& emit) {
+    rounds_ = rounds;
+    stride_ = stride;
+    opened_ = 0;
+    live_ = 0;
+    choose(emit);
+  }
+
+  /// The Step to perform now; null when all are done.
+  const Step* current() const { return live_ == 0 ? nullptr : &lanes_[now_].steps[lanes_[now_].next]; }
+  std::size_t round() const { return lanes_[now_].round; }
+
+  /// The current Step is done.
+  template <class Emit>
+  void advance(Emit&& emit) {
+    Lane& lane = lanes_[now_];
+    if (++lane.next == lane.steps.size()) close(now_);
+    choose(emit);
+  }
+
+ private:
+  struct Lane {
+    std::size_t round = 0, next = 0;
+    Steps steps;
+  };
+  std::size_t tick(const Lane& lane) const {
+    return lane.round * stride_ + static_cast<std::size_t>(lane.steps[lane.next].depth);
+  }
+  void close(std::size_t at) {
+    for (--live_; at < live_; ++at) std::swap(lanes_[at], lanes_[at + 1]);
+  }
+  /// The oldest round of the earliest tick; rounds begin when it is their turn.
+  template <class Emit>
+  void choose(Emit& emit) {
+    for (;;) {
+      now_ = 0;
+      for (std::size_t i = 1; i < live_; ++i)
+        if (tick(lanes_[i]) < tick(lanes_[now_])) now_ = i;
+      if (opened_ == rounds_ || (live_ > 0 && tick(lanes_[now_]) < opened_ * stride_)) return;
+      if (live_ == lanes_.size()) lanes_.emplace_back();
+      Lane& lane = lanes_[live_++];
+      lane.round = opened_;
+      lane.next = 0;
+      lane.steps.clear();
+      emit(opened_++, lane.steps);
+      if (lane.steps.size() == 0) --live_;
+    }
+  }
+
+  std::size_t rounds_ = 0, stride_ = 1, opened_ = 0, live_ = 0, now_ = 0;
+  std::vector<Lane> lanes_;  ///< the first live_ of them are under way, in the order of their rounds
+};
+
+}  // namespace collectives
