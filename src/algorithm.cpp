@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "direct.hpp"
+#include "hierarchical/between.hpp"
 #include "hierarchical/two_level.hpp"
 #include "reduce_to_one/reduce_to_one.hpp"
 #include "ring/ring.hpp"
@@ -54,18 +55,20 @@ namespace {
 
 void emit_ring(const Seat& seat, const Task& task, StepSink& run) {
   const Circle& world = seat.world;
+  Descending deeper{run};
   switch (task.collective) {
     case Collective::all_reduce:
     case Collective::barrier:  // an all-reduce of nothing: its messages still go all the way around
-      if (task.direct)
+      if (task.direct) {
         direct::reduce_scatter(world, task.parts, {}, run);
-      else
-        ring::reduce_scatter(world, task.parts, {}, run);
-      return ring::all_gather(world, task.parts, Place::output, run);
+        return ring::all_gather(world, task.parts, Place::output, run);
+      }
+      ring::reduce_scatter(world, task.parts, {}, deeper);
+      return ring::all_gather(world, task.parts, Place::output, deeper);
     case Collective::reduce_scatter:
       return task.direct ? direct::reduce_scatter(world, task.parts, {}, run)
-                         : ring::reduce_scatter(world, task.parts, {}, run);
-    case Collective::all_gather: return ring::all_gather(world, task.parts, Place::input, run);
+                         : ring::reduce_scatter(world, task.parts, {}, deeper);
+    case Collective::all_gather: return ring::all_gather(world, task.parts, Place::input, deeper);
     case Collective::broadcast: return ring::broadcast(world, task.root, task.parts[0], run);
     case Collective::reduce:
       return task.direct ? direct::reduce(world, task.root, task.parts[0], {}, run)
@@ -93,21 +96,27 @@ void emit_reduce_to_one(const Seat& seat, const Task& task, StepSink& run) {
   }
 }
 
+/// Between how many ranks a host divides what goes along the rails.
+enum class Rails : std::uint8_t { all, one };
+
+template <class Between, Rails rails>
 void emit_hierarchical(const Seat& seat, const Task& task, StepSink& run) {
   const hierarchical::Grid& grid = seat.grid;
+  const int slices = rails == Rails::all ? grid.slices() : 1;
   // Inside one host every contribution meets its owner unsummed anyway; between hosts the direct exchange is flat.
   const bool flat = task.direct && grid.host_count() > 1;
   const int root_host = seat.host_of(task.root), root_local = seat.local_of(task.root);
   switch (task.collective) {
     case Collective::all_reduce:
-      if (!flat) return hierarchical::all_reduce(grid, task.parts[0], run);
+      if (!flat) return hierarchical::all_reduce<Between>(grid, slices, task.parts[0], run);
       direct::reduce_scatter(seat.world, task.parts, {}, run);
-      return hierarchical::all_gather(grid, task.parts, Place::output, run);
+      return hierarchical::all_gather(grid, task.parts, Place::output, AtDepth{run, 0});
     case Collective::reduce_scatter:
       return flat ? direct::reduce_scatter(seat.world, task.parts, {}, run)
                   : hierarchical::reduce_scatter(grid, task.parts, seat.scratch, run);
     case Collective::all_gather: return hierarchical::all_gather(grid, task.parts, Place::input, run);
-    case Collective::broadcast: return hierarchical::broadcast(grid, root_host, root_local, task.parts[0], run);
+    case Collective::broadcast:
+      return hierarchical::broadcast<Between>(grid, slices, root_host, root_local, task.parts[0], run);
     case Collective::reduce:
       return flat ? direct::reduce(seat.world, task.root, task.parts[0], {}, run)
                   : hierarchical::reduce(grid, root_host, root_local, task.parts[0], seat.scratch, run);
@@ -132,36 +141,78 @@ bool scatters_or_gathers(Collective collective) {
   return collective == Collective::reduce_scatter || collective == Collective::all_gather;
 }
 
+int hosts_of(const Topology& topology) { return static_cast<int>(topology.hosts.size()); }
+int rails_of(const Topology& topology) {
+  return static_cast<int>(std::ranges::min(topology.hosts, {}, &std::vector<Rank>::size).size());
+}
+bool hosts_have_one_rank(const Topology& topology) { return topology.ranks() == hosts_of(topology); }
+
+/// A row for one way between hosts. Only the first of them is for collectives that have one way only, and for one host.
+template <class Between, Rails rails>
+constexpr Algorithm hierarchical_row(std::string_view name, bool (*possible)(Collective, bool, const Topology&)) {
+  return {"hierarchical",
+          name,
+          possible,
+          [](Collective collective, bool direct, const Topology& topology) {
+            return scatters_or_gathers(collective) ||
+                   (collective == Collective::all_reduce && direct && !topology.one_host());
+          },
+          [](Collective collective, bool direct, const Topology& topology) {
+            if (scatters_or_gathers(collective) || direct || topology.one_host()) return 1;
+            const int between = collective == Collective::all_reduce ? Between::pieces(hosts_of(topology)) : 1;
+            return between * (rails == Rails::all ? rails_of(topology) : 1);
+          },
+          [](Collective collective, bool direct, const Topology& topology) {
+            if (topology.one_host()) return 1;
+            if (collective == Collective::all_reduce) return direct ? 1 : 2 + Between::depths(hosts_of(topology));
+            return collective == Collective::broadcast || (scatters_or_gathers(collective) && !direct) ? 2 : 1;
+          },
+          emit_hierarchical<Between, rails>};
+}
+bool has_another_way(Collective collective, bool direct, const Topology& topology) {
+  return !topology.one_host() &&
+         ((collective == Collective::all_reduce && !direct) || collective == Collective::broadcast);
+}
+bool has_leaders(Collective collective, bool direct, const Topology& topology) {
+  return has_another_way(collective, direct, topology) && !hosts_have_one_rank(topology);
+}
+/// With two hosts there is nothing to halve that one shot does not do in fewer steps.
+template <bool (*possible)(Collective, bool, const Topology&)>
+bool of_many(Collective collective, bool direct, const Topology& topology) {
+  return possible(collective, direct, topology) && hosts_of(topology) > 2;
+}
+
+int one_depth(Collective, bool, const Topology&) { return 1; }
+
 constexpr Algorithm kAlgorithms[] = {
-    {"hierarchical", "hierarchical", nullptr,
-     [](Collective collective, bool direct, const Topology& topology) {
-       return scatters_or_gathers(collective) ||
-              (collective == Collective::all_reduce && direct && !topology.one_host());
-     },
-     [](Collective collective, bool direct, const Topology& topology) {
-       if (scatters_or_gathers(collective) || direct || topology.one_host()) return 1;
-       std::size_t slices = topology.hosts[0].size();
-       for (const auto& host : topology.hosts) slices = std::min(slices, host.size());
-       const bool cut_again = collective == Collective::all_reduce;
-       return static_cast<int>(slices * (cut_again ? topology.hosts.size() : 1));
-     },
-     emit_hierarchical},
+    hierarchical_row<hierarchical::Ring, Rails::all>("hierarchical", nullptr),
+    hierarchical_row<hierarchical::OneShot, Rails::all>("hierarchical_one_shot", has_another_way),
+    hierarchical_row<hierarchical::OneShot, Rails::one>("hierarchical_leaders", has_leaders),
+    hierarchical_row<hierarchical::Halving, Rails::all>("hierarchical_halving", of_many<has_another_way>),
+    hierarchical_row<hierarchical::Halving, Rails::one>("hierarchical_leaders_halving", of_many<has_leaders>),
     {"hierarchical", "hierarchical_two_level",
-     [](bool direct, const Topology& topology) { return !direct && !topology.levels().empty(); },
+     [](Collective, bool direct, const Topology& topology) { return !direct && !topology.levels().empty(); },
      [](Collective collective, bool, const Topology&) { return scatters_or_gathers(collective); },
-     [](Collective, bool, const Topology&) { return 1; }, emit_two_level},
+     [](Collective, bool, const Topology&) { return 1; }, one_depth, emit_two_level},
     {"ring", "ring", nullptr,
      [](Collective collective, bool, const Topology&) {
        return scatters_or_gathers(collective) || collective == Collective::all_reduce ||
               collective == Collective::barrier;
      },
-     [](Collective, bool, const Topology&) { return 1; }, emit_ring},
+     [](Collective, bool, const Topology&) { return 1; },
+     [](Collective collective, bool direct, const Topology& topology) {
+       if (direct && collective != Collective::all_gather) return 1;
+       return collective == Collective::all_reduce || collective == Collective::barrier ? 2 * topology.ranks()
+              : scatters_or_gathers(collective)                                         ? topology.ranks()
+                                                                                        : 1;
+     },
+     emit_ring},
     {"reduce_to_one", "reduce_to_one_direct", nullptr,
      [](Collective collective, bool, const Topology&) { return scatters_or_gathers(collective); },
-     [](Collective, bool, const Topology&) { return 1; }, emit_reduce_to_one<reduce_to_one::Direct>},
+     [](Collective, bool, const Topology&) { return 1; }, one_depth, emit_reduce_to_one<reduce_to_one::Direct>},
     {"reduce_to_one", "reduce_to_one_tree", nullptr,
      [](Collective collective, bool, const Topology&) { return scatters_or_gathers(collective); },
-     [](Collective, bool, const Topology&) { return 1; }, emit_reduce_to_one<reduce_to_one::Tree>},
+     [](Collective, bool, const Topology&) { return 1; }, one_depth, emit_reduce_to_one<reduce_to_one::Tree>},
 };
 
 }  // namespace

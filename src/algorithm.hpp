@@ -23,7 +23,7 @@ class Seat {
   Circle world;  ///< all ranks, in rank order
   hierarchical::Grid grid;
   hierarchical::Grid inner;  ///< the domains of the one host there is, in place of hosts; none where levels() is empty
-  std::span<Rank> scratch;  ///< room for one rank per host
+  std::span<Rank> scratch;   ///< room for one rank per host
   int host_of(Rank rank) const { return of_hosts_.host_of[static_cast<std::size_t>(rank)]; }
   int local_of(Rank rank) const { return of_hosts_.local_of[static_cast<std::size_t>(rank)]; }
   /// With domains.
@@ -64,12 +64,14 @@ class StepSink {
 struct Algorithm {
   std::string_view backend;
   std::string_view name;
-  /// Whether it can be done there at all; null: always.
-  bool (*possible)(bool direct, const Topology&);
+  /// Whether it can be done there at all, in a way of its own; null: always.
+  bool (*possible)(Collective, bool direct, const Topology&);
   /// Whether the rounds walk along the parts of all ranks at once, or along the whole vector.
   bool (*by_part)(Collective, bool direct, const Topology&);
   /// Into how many messages, at least, one segment of a round is divided.
   int (*pieces)(Collective, bool direct, const Topology&);
+  /// The depths of its Steps (schedule.hpp), at least 1.
+  int (*depths)(Collective, bool direct, const Topology&);
   void (*emit)(const Seat&, const Task&, StepSink&);
 };
 

@@ -75,7 +75,7 @@ Communicator::Impl::Impl(Bootstrap& bootstrap, const CommunicatorOptions& option
     open_room(Among::domain, StageRoom(*meeting.arena, StageRoom::kDomain, members(inner.here())));
     open_room(Among::rail, StageRoom(*meeting.arena, StageRoom::kRail, members(inner.rail().members)));
   }
-  executor = std::make_unique<Executor>(*seat, std::move(routes), std::move(stages));
+  executor = std::make_unique<Executor>(*seat, std::move(routes), std::move(stages), meeting.wire.get());
 
   // A wire may not like to be called from a thread of ours; then the program must ask for one.
   const bool spare_cores = meeting.topology.cores_per_host > meeting.arena->ranks();
@@ -115,6 +115,7 @@ Communicator::Impl::~Impl() {
   for (const auto& state : pool_) state->owner = nullptr;
   if (meeting.wire != nullptr) try {
       watch->listen();  // a failure that has not reached the other hosts yet goes out now
+      watch->farewell();
     } catch (const Error&) {
       return;
     }
@@ -395,7 +396,7 @@ void Communicator::Impl::drive(State& state, Deadline until, std::unique_lock<st
       lock.lock();
       if (state.finished()) return;
     }
-    const bool due = waiter.pause();
+    const bool due = waiter.pause(executor->waits_for_wire() ? meeting.wire.get() : nullptr);
     if (due) {
       look();
       if (until.passed()) return;

@@ -52,6 +52,8 @@ bool read(std::string_view text, std::optional<LogLevel>& value) {
   return value.has_value();
 }
 
+bool is_wire(std::string_view text) { return text == "tcp" || text == "ucx" || text == "mpi"; }
+
 std::optional<long> integer(std::string_view text) {
   long value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -77,13 +79,26 @@ constexpr std::string_view kSwitch = "on, off, yes, no, true, false, 1, 0";
 constexpr std::array kVariables = {
     Variable{"COLLECTIVES_BACKEND", "the name of a backend",
              [](std::string_view text, Environment& e) { return read(text, e.backend); }},
+    Variable{"COLLECTIVES_CONGESTION", "a congestion control of the kernel (cubic, bbr, ...), or system",
+             [](std::string_view text, Environment& e) { return read(text, e.congestion_control); }},
     Variable{"COLLECTIVES_CORES", "a number of cores from 1 to 65536",
              [](std::string_view text, Environment& e) { return read_between<1, 65536>(text, e.cores); }},
     Variable{"COLLECTIVES_DETERMINISTIC", kSwitch,
              [](std::string_view text, Environment& e) { return read(text, e.deterministic); }},
-    Variable{"COLLECTIVES_DOMAIN", "any name", [](std::string_view text, Environment& e) { return read(text, e.domain); }},
+    Variable{"COLLECTIVES_DOMAIN", "any name",
+             [](std::string_view text, Environment& e) { return read(text, e.domain); }},
     Variable{"COLLECTIVES_HOST_ID", "any name",
              [](std::string_view text, Environment& e) { return read(text, e.host_id); }},
+    Variable{"COLLECTIVES_INTERFACE", "interfaces (eth0) or beginnings of addresses (10.77.), with commas between",
+             [](std::string_view text, Environment& e) {
+               for (std::size_t at = 0; at <= text.size();) {
+                 const std::size_t comma = std::min(text.find(',', at), text.size());
+                 if (comma == at) return false;
+                 e.interfaces.emplace_back(text.substr(at, comma - at));
+                 at = comma + 1;
+               }
+               return true;
+             }},
     Variable{"COLLECTIVES_LISTEN_FD", "the number of an open file, from 0 to 1048575",
              [](std::string_view text, Environment& e) { return read_between<0, 1048575>(text, e.listen_fd); }},
     Variable{"COLLECTIVES_LOG", "off, error, warning, info, debug",
@@ -94,12 +109,14 @@ constexpr std::array kVariables = {
              [](std::string_view text, Environment& e) { return read(text, e.progress_thread); }},
     Variable{"COLLECTIVES_TIMEOUT", "seconds, or a number with ms, s, min or h; 0 or none for no deadline",
              [](std::string_view text, Environment& e) { return read(text, e.timeout); }},
-    Variable{"COLLECTIVES_TRANSPORT", "shared_memory, mpi",
+    Variable{"COLLECTIVES_TRANSPORT", "shared_memory, tcp, ucx, mpi",
              [](std::string_view text, Environment& e) {
-               return (text == "shared_memory" || text == "mpi") && read(text, e.transport);
+               return (text == "shared_memory" || is_wire(text)) && read(text, e.transport);
              }},
     Variable{"COLLECTIVES_TUNING", "default, or the path of a JSON file",
              [](std::string_view text, Environment& e) { return read(text, e.tuning); }},
+    Variable{"COLLECTIVES_WIRE", "tcp, ucx, mpi",
+             [](std::string_view text, Environment& e) { return is_wire(text) && read(text, e.wire); }},
 };
 
 const Variable* find_variable(std::string_view name) {

@@ -19,7 +19,10 @@ namespace collectives {
 /// What the variables say; empty where a variable is unset or empty.
 struct Environment {
   std::optional<std::string> backend;               ///< COLLECTIVES_BACKEND: a name that choose_plan() knows
-  std::optional<std::string> transport;             ///< COLLECTIVES_TRANSPORT: shared_memory or mpi
+  std::optional<std::string> transport;             ///< COLLECTIVES_TRANSPORT: shared_memory, tcp, ucx, mpi
+  std::optional<std::string> wire;                  ///< COLLECTIVES_WIRE: tcp, ucx, mpi
+  std::vector<std::string> interfaces;              ///< COLLECTIVES_INTERFACE: names, or beginnings of addresses
+  std::optional<std::string> congestion_control;    ///< COLLECTIVES_CONGESTION: of TCP connections
   std::optional<std::string> tuning;                ///< COLLECTIVES_TUNING: "default", or the path of a JSON file
   std::optional<std::string> host_id;               ///< COLLECTIVES_HOST_ID: the host this process claims to be on
   std::optional<std::string> domain;                ///< COLLECTIVES_DOMAIN: the domain it claims to run in

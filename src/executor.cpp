@@ -38,8 +38,12 @@ Peers Executor::StepList::keep(Peers peers) {
 
 // ---- the executor ----
 
-Executor::Executor(const Seat& seat, std::vector<Route> routes, HostStages stages)
-    : seat_(seat), routes_(std::move(routes)), stages_(std::move(stages)), sources_(seat.world.members.size()) {}
+Executor::Executor(const Seat& seat, std::vector<Route> routes, HostStages stages, Transport* wire)
+    : seat_(seat),
+      routes_(std::move(routes)),
+      stages_(std::move(stages)),
+      wire_(wire),
+      sources_(seat.world.members.size()) {}
 
 std::uint64_t Executor::moves() const noexcept {
   std::uint64_t moves = moves_;
@@ -59,8 +63,10 @@ void Executor::start(const Job& job) {
   job_ = &job;
   element_ = size_of(job.type);
   if (job.at_once != nullptr) return stage(Among::host).start(job.at_once->task, job.host);
-  round_ = 0;
-  emit_round();
+  from_ready_ = to_ready_ = 0;
+  host_begun_ = false;
+  schedule_.start(job.plan->rounds, job.plan->stride,
+                  [this](std::size_t round, StepList& steps) { emit_round(round, steps); });
 }
 
 std::optional<HostCall> Executor::single_step(const Algorithm& algorithm, const Task& task, DataType type) const {
@@ -83,15 +89,16 @@ bool Executor::advance_host(Among among) {
   }
 }
 
-void Executor::emit_round() {
-  step_ = 0;
+void Executor::emit_round(std::size_t round, StepList& steps) {
+  Task task = job_->task;
+  if (job_->plan->rounds > 1) task.parts = job_->task.parts.round(job_->plan->segment, round);
+  job_->plan->algorithm->emit(seat_, task, steps);
+}
+
+void Executor::next_step() {
   from_ready_ = to_ready_ = 0;
   host_begun_ = false;
-  steps_.clear();
-  if (round_ >= job_->plan->rounds) return;
-  Task task = job_->task;
-  if (job_->plan->rounds > 1) task.parts = job_->task.parts.round(job_->plan->segment, round_);
-  job_->plan->algorithm->emit(seat_, task, steps_);
+  schedule_.advance([this](std::size_t round, StepList& steps) { emit_round(round, steps); });
 }
 
 bool Executor::advance() {
@@ -100,40 +107,58 @@ bool Executor::advance() {
     ++moves_;
     return true;
   }
-  while (round_ < job_->plan->rounds) {
-    for (; step_ < steps_.size(); ++step_) {
-      const Step& step = steps_[step_];
-      if (step.kind != Step::Kind::exchange) {
-        if (!std::exchange(host_begun_, true)) begin_host(step);
-        if (!advance_host(step.among)) return false;
-        host_begun_ = false;
-      } else {
-        // Nothing of a range that is empty travels, except in a barrier, whose messages are nothing but notice.
-        if (step.range.count == 0 && job_->task.collective != Collective::barrier) continue;
-        if (!ready(step)) return false;
-        perform(step);
-        from_ready_ = to_ready_ = 0;
-      }
-      ++moves_;
+  if (wire_ != nullptr) wire_->progress();
+  while (const Step* step = schedule_.current()) {
+    if (step->kind != Step::Kind::exchange) {
+      waits_for_wire_ = false;
+      if (!std::exchange(host_begun_, true)) begin_host(*step);
+      if (!advance_host(step->among)) return false;
+    } else if (step->range.count > 0 || job_->task.collective == Collective::barrier) {
+      // Nothing of a range that is empty travels, except in a barrier, whose messages are nothing but notice.
+      if (!ready(*step)) return false;
+      perform(*step);
     }
-    ++round_;
-    emit_round();
+    next_step();
+    ++moves_;
   }
-  return true;
+  return settled();
+}
+
+/// The caller's memory is his own again.
+bool Executor::settled() {
+  if (wire_ == nullptr || !wire_->lending()) return true;
+  wire_->progress();
+  waits_for_wire_ = true;
+  return !wire_->lending();
+}
+
+std::byte* Executor::landing(const Step& step) {
+  return step.reduce || step.keep != Place::output ? nullptr : address(step.keep, step.range);
 }
 
 bool Executor::ready(const Step& step) {
+  const auto waits_for = [this](const Route& route) {
+    waits_for_wire_ = route.transport == wire_;
+    return false;
+  };
+  const std::size_t bytes = step.range.count * element_;
+  if (step.keep == Place::output && wire_ != nullptr && wire_->lending() &&
+      wire_->lent(address(step.keep, step.range), bytes)) {
+    wire_->progress();
+    waits_for_wire_ = true;
+    if (wire_->lent(address(step.keep, step.range), bytes)) return false;
+  }
   for (; from_ready_ < step.from.size(); ++from_ready_) {
     const Rank peer = step.from[from_ready_];
     if (me(peer)) continue;
     const Route& route = routes_[static_cast<std::size_t>(peer)];
-    if (route.transport->receive(route.address) == nullptr) return false;
+    if (route.transport->receive_into(route.address, landing(step), bytes) == nullptr) return waits_for(route);
   }
   for (; to_ready_ < step.to.size(); ++to_ready_) {
     const Rank peer = step.to[to_ready_];
     if (me(peer)) continue;
     const Route& route = routes_[static_cast<std::size_t>(peer)];
-    if (route.transport->stage(route.address) == nullptr) return false;
+    if (route.transport->stage(route.address) == nullptr) return waits_for(route);
   }
   return true;
 }
@@ -166,17 +191,14 @@ void Executor::perform(const Step& step) {
     work_first_ = step.range.first;
     if (work_.size() < bytes) work_.resize(bytes);
   }
-  // The value is made where it is needed first: where it is kept, or in the first frame that goes out.
-  std::byte* made = address(step.keep, step.range);
-  Rank first_to = seat_.world.self;
-  for (std::size_t i = 0; i < step.to.size() && me(first_to); ++i) first_to = step.to[i];
-  if (made == nullptr && !me(first_to)) {
-    const Route& route = routes_[static_cast<std::size_t>(first_to)];
-    made = route.transport->stage(route.address);
-  }
-
+  std::byte* kept = address(step.keep, step.range);
   const std::byte* value = nullptr;
   if (step.reduce) {
+    // Made where it is needed first: where it is kept, or in the first frame that goes out.
+    std::byte* made = kept;
+    for (std::size_t i = 0; made == nullptr && i < step.to.size(); ++i)
+      if (const Route& route = routes_[static_cast<std::size_t>(step.to[i])]; !me(step.to[i]))
+        made = route.transport->stage(route.address);
     std::size_t terms = 0;
     for (const Rank peer : step.from)
       sources_[terms++] = me(peer) ? Source{address(step.own, step.range), step.own == Place::input}
@@ -185,15 +207,24 @@ void Executor::perform(const Step& step) {
     value = made;
   } else {
     value = step.from.empty() ? address(step.own, step.range) : taken(step.from[0], bytes).data;
-    if (value != made && bytes > 0) std::memcpy(made, value, bytes);
+    if (kept != nullptr && kept != value && bytes > 0) std::memcpy(kept, value, bytes);
   }
+  // The caller's buffers stay as they are while something is sent from there: ready() sees to it.
+  const std::byte* lent = step.keep == Place::output                                     ? kept
+                          : !step.reduce && step.from.empty() && step.own != Place::work ? value
+                                                                                         : nullptr;
   for (const Rank peer : step.to) {
     if (me(peer)) continue;
     const Route& route = routes_[static_cast<std::size_t>(peer)];
-    std::byte* frame = route.transport->stage(route.address);
-    if (frame != made && bytes > 0) std::memcpy(frame, made, bytes);
-    route.transport->send(route.address, job_->tag, bytes);
+    if (lent != nullptr) {
+      route.transport->send_from(route.address, job_->tag, lent, bytes);
+    } else {
+      std::byte* frame = route.transport->stage(route.address);
+      if (frame != value && bytes > 0) std::memcpy(frame, value, bytes);
+      route.transport->send(route.address, job_->tag, bytes);
+    }
     bytes_sent_ += bytes;
+    if (route.transport == wire_) bytes_to_other_hosts_ += bytes;
   }
   for (const Rank peer : step.from) {
     if (me(peer)) continue;

@@ -2,9 +2,11 @@
 // nowhere else; waiting, deadlines and failures belong to its caller, because the executor never waits: advance() goes
 // as far as it can.
 //
-// An operation is a sequence of moves, one per Step and round. A move waits until everything it takes has arrived and
-// everything it hands out has a frame to go into; then it acts at once. Reductions write straight into the outgoing
-// frame or the caller's output, whichever comes first, and read arrived messages in place.
+// An operation is a sequence of moves, one per Step and round, in the order of the schedule. A move waits until
+// everything it takes has arrived and everything it hands out has a frame to go into; then it acts at once. Reductions
+// write straight into the outgoing frame or the caller's output, whichever comes first, and read arrived messages in
+// place; what is handed on unchanged goes out of the caller's memory and comes into it, where the transport can do
+// that.
 #pragma once
 
 #include <array>
@@ -17,6 +19,7 @@
 #include "algorithm.hpp"
 #include "collectives/plan.hpp"
 #include "collectives/transport.hpp"
+#include "schedule.hpp"
 #include "shared_memory/host_stage.hpp"
 #include "step.hpp"
 
@@ -52,7 +55,8 @@ class Executor {
   };
   /// Host stages by Among; those of domain and rail only where the seat has an inner grid.
   using HostStages = std::array<std::unique_ptr<HostStage>, 3>;
-  Executor(const Seat& seat, std::vector<Route> routes, HostStages stages);
+  /// `wire`: the transport between hosts among them, or null.
+  Executor(const Seat& seat, std::vector<Route> routes, HostStages stages, Transport* wire = nullptr);
 
   /// Begins an operation. `job` stays as it is until it is finished, or another one begins.
   void start(const Job& job);
@@ -60,10 +64,14 @@ class Executor {
   std::optional<HostCall> single_step(const Algorithm& algorithm, const Task& task, DataType type) const;
   /// True when the operation is finished. Throws TagMismatch (peer as rank), Error.
   bool advance();
+  /// Whether what advance() could not go on without comes, or goes, over the wire.
+  bool waits_for_wire() const noexcept { return waits_for_wire_; }
   /// Changes whenever something has moved.
   std::uint64_t moves() const noexcept;
   /// Bytes handed to transports and host stages since construction.
   std::uint64_t bytes_sent() const noexcept;
+  /// Of these, to other hosts.
+  std::uint64_t bytes_to_other_hosts() const noexcept { return bytes_to_other_hosts_; }
 
  private:
   /// The Steps of one round, with their own copies of the peers.
@@ -85,30 +93,34 @@ class Executor {
   bool advance_host(Among);
   HostStage& stage(Among among) const { return *stages_[static_cast<std::size_t>(among)]; }
   int place_in(Among) const;
-  void emit_round();
+  void emit_round(std::size_t round, StepList&);
+  void next_step();
   void begin_host(const Step&);
   bool ready(const Step&);
   void perform(const Step&);
   std::byte* address(Place, Range);
   bool me(Rank rank) const noexcept { return rank == seat_.world.self; }
   const Message& taken(Rank from, std::size_t bytes);
+  /// Where what `step` takes may come to straight away.
+  std::byte* landing(const Step& step);
+  bool settled();
 
   const Seat& seat_;
   std::vector<Route> routes_;
   HostStages stages_;
+  Transport* wire_;
 
   const Job* job_ = nullptr;
   std::size_t element_ = 0;  // bytes
-  std::size_t round_ = 0, step_ = 0;
+  Schedule<StepList> schedule_;
   std::size_t from_ready_ = 0, to_ready_ = 0;
-  bool host_begun_ = false;
+  bool host_begun_ = false, waits_for_wire_ = false;
   HostTask host_task_;
   HostOperands host_operands_;
-  StepList steps_;
   std::vector<Source> sources_;
   std::vector<std::byte> work_;
   std::size_t work_first_ = 0;  // element at the start of work_
-  std::uint64_t moves_ = 0, bytes_sent_ = 0;
+  std::uint64_t moves_ = 0, bytes_sent_ = 0, bytes_to_other_hosts_ = 0;
 };
 
 }  // namespace collectives

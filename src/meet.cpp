@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <sched.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,7 +12,6 @@
 #include <fstream>
 #include <mutex>
 #include <nlohmann/json.hpp>
-#include <numeric>
 
 #include "bootstrap/subset.hpp"
 #include "calibration.hpp"
@@ -26,6 +26,7 @@
 #include "shared_memory/staged.hpp"
 #include "text.hpp"
 #include "tuning.hpp"
+#include "wires.hpp"
 
 namespace collectives {
 namespace {
@@ -60,7 +61,8 @@ std::string host_name(const Bootstrap& bootstrap, const Environment& settings, s
   if (name.empty())
     name = first_line("/proc/sys/kernel/random/boot_id") + ':' + inode_of("/proc/self/ns/pid") + ':' +
            inode_of("/proc/self/ns/user") + ':' + inode_of("/proc/self/ns/net");
-  if (transport == "mpi") name += fmt::format(":rank {}", bootstrap.rank());  // every rank on a host of its own
+  if (!transport.empty() && transport != "shared_memory")
+    name += fmt::format(":rank {}", bootstrap.rank());  // every rank on a host of its own
   return name;
 }
 
@@ -100,8 +102,19 @@ int cores_together(const std::vector<const json*>& ranks) {
   return std::min(sum, static_cast<int>(all.size()));
 }
 
-/// One exchange in which a rank may also say what went wrong. Throws the first failure, on every rank.
-std::vector<json> exchange(Bootstrap& bootstrap, const json& mine, Deadline deadline) {
+/// What nobody else can guess: 128 bits.
+std::string random_token() {
+  unsigned char bytes[16];
+  if (::getrandom(bytes, sizeof bytes, 0) != sizeof bytes) throw Error(Errc::system, "getrandom");
+  return fmt::format("{:02x}", fmt::join(bytes, ""));
+}
+
+/// What becomes of a rank's failure in an exchange: thrown on every rank, or told like everything else.
+enum class Failures : std::uint8_t { thrown, told };
+
+/// One exchange in which a rank may also say what went wrong: "error" and "code". The first failure counts.
+std::vector<json> exchange(Bootstrap& bootstrap, const json& mine, Deadline deadline,
+                           Failures failures = Failures::thrown) {
   std::vector<json> all;
   for (const std::string& text : bootstrap.all_gather(mine.dump(), deadline)) {
     json card = json::parse(text, nullptr, false);
@@ -109,7 +122,7 @@ std::vector<json> exchange(Bootstrap& bootstrap, const json& mine, Deadline dead
       card = {{"error", "it has failed, or is no rank of this library"}, {"code", static_cast<int>(Errc::bootstrap)}};
     all.push_back(std::move(card));
   }
-  for (std::size_t rank = 0; rank < all.size(); ++rank)
+  for (std::size_t rank = 0; rank < all.size() && failures == Failures::thrown; ++rank)
     if (all[rank].contains("error"))
       throw Error(static_cast<Errc>(all[rank].at("code").get<int>()),
                   fmt::format("rank {}: {}", rank, all[rank].at("error").get<std::string>()), bootstrap.rank(),
@@ -264,9 +277,8 @@ Settings settle(const CommunicatorOptions& options) {
   if (std::find(known.begin(), known.end(), settings.backend) == known.end())
     throw Error(Errc::invalid_argument,
                 fmt::format("unknown backend \"{}\"; known: {}", settings.backend, fmt::join(known, ", ")));
-  if (!settings.transport.empty() && settings.transport != "shared_memory" && settings.transport != "mpi")
-    throw Error(Errc::invalid_argument,
-                fmt::format("unknown transport \"{}\"; known: shared_memory, mpi", settings.transport));
+  settings.wire = !options.wire.empty() ? options.wire : from_environment.wire.value_or("");
+  if (!settings.transport.empty() && settings.transport != "shared_memory") settings.wire = settings.transport;
   return settings;
 }
 
@@ -302,10 +314,12 @@ Meeting meet(Bootstrap& bootstrap, const CommunicatorOptions& options, Settings&
                            {"cores", here.cores.value_or(usable_cores())},
                            {"pid", ::getpid()},
                            {"transport", settings.transport},
+                           {"wire", settings.wire},
                            {"deterministic", settings.deterministic},
                            {"domain", domain_name(bootstrap, here)},
                            {"context", factory.next_context ? factory.next_context->load() : 0}};
                  if (meeting.rank != 0) return card;
+                 card["token"] = random_token();
                  if (const auto given = given_tuning(options)) {
                    card["tuning"] = to_json(*given);
                    card["tuning_source"] = given->source;
@@ -314,7 +328,7 @@ Meeting meet(Bootstrap& bootstrap, const CommunicatorOptions& options, Settings&
                }),
                deadline);
 
-  for (const char* agreed : {"protocol", "backends", "transport", "deterministic"})
+  for (const char* agreed : {"protocol", "backends", "transport", "wire", "deterministic"})
     for (int rank = 1; rank < ranks; ++rank)
       if (cards[static_cast<std::size_t>(rank)].at(agreed) != cards[0].at(agreed))
         throw Error(Errc::mismatch,
@@ -344,7 +358,32 @@ Meeting meet(Bootstrap& bootstrap, const CommunicatorOptions& options, Settings&
     meeting.tuning = tuning_of_machine(bootstrap, hosts.front(), settings.timeout, deadline);
   }
 
-  // 2. The lowest rank of each host makes the arena and invites; between hosts, a wire.
+  // 2. The hosts are connected.
+  if (meeting.topology.one_host()) {
+    if (factory.next_context) *factory.next_context = context + 1;
+  } else {
+    if (settings.transport == "shared_memory")
+      throw Error(Errc::unsupported,
+                  fmt::format("transport shared_memory was asked for, and the ranks are on {} hosts",
+                              meeting.topology.hosts.size()),
+                  meeting.rank, kNoRank, "construction");
+    Wires wires({.rank = meeting.rank,
+                 .hosts = meeting.topology.hosts,
+                 .token = cards[0].at("token").get<std::string>(),
+                 .frame_bytes = meeting.tuning.frame_bytes,
+                 .asked_for = settings.wire,
+                 .factory = factory,
+                 .context = context,
+                 .deadline = deadline},
+                [&](const std::function<json()>& said) {
+                  return exchange(bootstrap, attempt(said), deadline, Failures::told);
+                });
+    meeting.wire = wires.connect();
+    settings.wire = meeting.wire->name();
+    meeting.tuning.wire_frames = std::min(meeting.tuning.wire_frames, static_cast<std::size_t>(meeting.wire->frames()));
+  }
+
+  // 3. The lowest rank of each host makes the arena and invites.
   const Rank leader = mine.ranks.front();
   const int local = static_cast<int>(std::ranges::find(mine.ranks, meeting.rank) - mine.ranks.begin());
   const ArenaShape shape{.ranks = static_cast<int>(mine.ranks.size()),
@@ -352,27 +391,14 @@ Meeting meet(Bootstrap& bootstrap, const CommunicatorOptions& options, Settings&
                          .inline_bytes = meeting.tuning.inline_bytes,
                          .chunk_bytes = meeting.tuning.chunk_bytes * Staged::kChunkGrowth,
                          .frame_bytes = meeting.tuning.frame_bytes};
-  const std::vector<json> invitations = exchange(
-      bootstrap, attempt([&]() -> json {
-        if (!meeting.topology.one_host()) {
-          if (!factory.make)
-            throw Error(
-                Errc::unsupported,
-                fmt::format("the ranks are on {} hosts, and the {} bootstrap brings no transport between hosts: "
-                            "start them with MPI",
-                            meeting.topology.hosts.size(), bootstrap.name()));
-          std::vector<Rank> members(static_cast<std::size_t>(ranks));
-          std::iota(members.begin(), members.end(), 0);
-          meeting.wire = factory.make(members, context, meeting.tuning.frame_bytes);
-        }
-        if (factory.next_context) *factory.next_context = context + 1;
-        if (meeting.rank != leader) return json::object();
-        meeting.arena = Arena::create(shape);
-        return {{"arena", meeting.arena->invitation()}};
-      }),
-      deadline);
+  const std::vector<json> invitations = exchange(bootstrap, attempt([&]() -> json {
+                                                   if (meeting.rank != leader) return json::object();
+                                                   meeting.arena = Arena::create(shape);
+                                                   return {{"arena", meeting.arena->invitation()}};
+                                                 }),
+                                                 deadline);
 
-  // 3. The others of the host join. After this exchange everyone knows that everyone is in.
+  // 4. The others of the host join. After this exchange everyone knows that everyone is in.
   exchange(bootstrap, attempt([&] {
              if (meeting.rank != leader)
                meeting.arena = Arena::join(invitations[static_cast<std::size_t>(leader)].at("arena").get<std::string>(),
@@ -381,7 +407,7 @@ Meeting meet(Bootstrap& bootstrap, const CommunicatorOptions& options, Settings&
            }),
            deadline);
 
-  // 4. With everyone in: may the kernel copy between the ranks of a host? Threads do not need it to.
+  // 5. With everyone in: may the kernel copy between the ranks of a host? Threads do not need it to.
   const std::vector<json> answers =
       exchange(bootstrap, attempt([&] {
                  return json{{"refused", meeting.threads ? std::string() : Reach::kernel_refuses(*meeting.arena)}};

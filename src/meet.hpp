@@ -1,6 +1,7 @@
-// How a communicator comes to be: its ranks tell one another who they are, agree on the topology and the tuning, and
-// those of a host meet in one arena. Four exchanges over the bootstrap, one more to ask for numbers measured earlier,
-// and a few at the first use on a machine; whatever fails on one rank fails on all, with the same words.
+// How a communicator comes to be: its ranks tell one another who they are, agree on the topology and the tuning,
+// connect the hosts (wires.hpp), and those of a host meet in one arena. Four exchanges over the bootstrap, two more
+// between hosts, one more to ask for numbers measured earlier, and a few at the first use on a machine; whatever fails
+// on one rank fails on all, with the same words.
 #pragma once
 
 #include <chrono>
@@ -24,7 +25,8 @@ struct Settings {
   std::chrono::nanoseconds stall_report{};
   bool deterministic = false;
   std::optional<bool> progress_thread;
-  std::string transport;  ///< empty: shared memory inside a host, the bootstrap's wire between hosts
+  std::string transport;  ///< empty: shared memory inside a host, a wire between hosts
+  std::string wire;       ///< empty: the best that all ranks have
 };
 
 /// What the program says, else the environment, else the default. Throws Error{invalid_argument}.
@@ -45,8 +47,9 @@ struct Meeting {
   bool kernel_reach = false;     ///< the kernel copies between the ranks of every host
 };
 
-/// Exchanges that meet() makes, whatever happens, when the tuning is given; where it must be measured there are more.
-inline constexpr int kMeetExchanges = 4;
+/// Exchanges that meet() makes at most when the tuning and, between hosts, the wire are given; otherwise there are
+/// more.
+inline constexpr int kMeetExchanges = 6;
 /// Fills in `settings` from `options`.
 Meeting meet(Bootstrap&, const CommunicatorOptions& options, Settings& settings);
 

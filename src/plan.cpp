@@ -1,8 +1,10 @@
 // Selection: count the Steps of every candidate, put a price on them, take the cheapest.
 //
-// The cost of a rank is the sum over its Steps of the dearer direction, in or out (links work both ways at once), plus
-// arithmetic; the cost of a plan is that of its busiest rank. Nothing here knows a rank of its own, a pointer or a
-// clock.
+// The Steps of one rank say how long it waits for others in a round, and how long it works itself: for messages, bytes
+// inside its host, arithmetic; there the dearer direction counts, in or out. The Steps of all ranks of a host say how
+// long its link to the others is busy, which they share. The busiest rank and the busiest link make the cost of a plan.
+// Where rounds overlap, what is on the wire in one is hidden behind the work of others, or the reverse. Nothing here
+// knows a rank of its own, a pointer or a clock.
 #include "collectives/plan.hpp"
 
 #include <fmt/format.h>
@@ -24,6 +26,24 @@ namespace {
 /// are the busiest by the symmetry of every algorithm.
 constexpr int kCountAllUpTo = 64;
 
+/// What a vector costs. All but `waits` is for all rounds together.
+struct Cost {
+  double waits = 0;     ///< us of one round: others are waited for
+  double handling = 0;  ///< us of one round: messages between hosts given to the system and taken from it
+  double work = 0;      ///< us: bytes inside the host, arithmetic
+  double wire = 0;      ///< us: the link between hosts is busy
+
+  /// `lanes` rounds are under way at once.
+  double microseconds(std::size_t rounds, std::size_t lanes) const {
+    const auto r = static_cast<double>(rounds);
+    const double all = r * (waits + handling) + work + wire;  // one round after the other
+    if (lanes <= 1 || rounds <= 1) return all;
+    const double busiest = std::max(wire, work + r * handling);
+    // The first round has nothing to overlap with.
+    return std::max(busiest, all / static_cast<double>(lanes)) + (all - busiest) / r;
+  }
+};
+
 class Counter final : public StepSink {
  public:
   Counter(const Seat& seat, std::size_t element_bytes, const Tuning& tuning)
@@ -33,46 +53,51 @@ class Counter final : public StepSink {
     if (step.kind != Step::Kind::exchange) return count_host(step);
     const std::size_t bytes = step.range.count * element_bytes_;
     const double in = count_messages(step.from, bytes, false), out = count_messages(step.to, bytes, true);
-    per_byte_us_ += std::max(in, out) +
-                    (step.reduce ? static_cast<double>(bytes * step.from.size()) * tuning_.reduce_us_per_byte : 0);
+    cost.work += std::max(in, out) +
+                 (step.reduce ? static_cast<double>(bytes * step.from.size()) * tuning_.reduce_us_per_byte : 0);
   }
 
-  std::size_t messages = 0, bytes_sent = 0, bytes_to_other_hosts = 0;
-  double microseconds(std::size_t rounds) const { return latency_us_ * static_cast<double>(rounds) + per_byte_us_; }
+  Cost cost;  ///< without the wire's
+  std::size_t messages = 0, bytes_sent = 0, bytes_to_other_hosts = 0, bytes_from_other_hosts = 0;
 
  private:
+  /// Of bytes that stay inside the host.
   double count_messages(Peers peers, std::size_t bytes, bool out) {
-    double per_byte = 0, latency = 0;
+    double per_byte = 0;
+    bool awaited = false;
     for (const Rank peer : peers) {
       if (peer == seat_.world.self) continue;
-      const bool wire = seat_.host_of(peer) != seat_.grid.host;
-      per_byte += static_cast<double>(bytes) * (wire ? tuning_.wire_us_per_byte : tuning_.message_us_per_byte);
-      latency += wire ? tuning_.wire_us : tuning_.message_us;
+      if (seat_.host_of(peer) != seat_.grid.host) {
+        cost.handling += tuning_.wire_message_us;
+        awaited = awaited || !out;
+        (out ? bytes_to_other_hosts : bytes_from_other_hosts) += bytes;
+      } else {
+        cost.waits += tuning_.message_us / 2;  // half for handing over, half for taking in
+        per_byte += static_cast<double>(bytes) * tuning_.message_us_per_byte;
+      }
       if (!out) continue;
       ++messages;
       bytes_sent += bytes;
-      if (wire) bytes_to_other_hosts += bytes;
     }
-    latency_us_ += latency / 2;  // half for handing over, half for taking in
+    if (awaited) cost.waits += tuning_.wire_us;  // those who send at once arrive together
     return per_byte;
   }
 
   void count_host(const Step& step) {
     const double times = step.kind == Step::Kind::host_all_reduce ? 2 : 1;
     const auto bytes = static_cast<double>(step.parts.whole().count * element_bytes_);
-    latency_us_ += times * tuning_.host_latency_us;
-    per_byte_us_ += times * bytes * tuning_.host_us_per_byte;
+    cost.waits += times * tuning_.host_latency_us;
+    cost.work += times * bytes * tuning_.host_us_per_byte;
     // Of what goes through all domains alike, one D-th stays in each.
     const int domains = seat_.inner.host_count();
     if (domains < 2 || step.among == Among::domain) return;
-    latency_us_ += times * tuning_.domain_us;
-    per_byte_us_ += times * bytes * tuning_.domain_us_per_byte * (domains - 1) / domains;
+    cost.waits += times * tuning_.domain_us;
+    cost.work += times * bytes * tuning_.domain_us_per_byte * (domains - 1) / domains;
   }
 
   const Seat& seat_;
   std::size_t element_bytes_;
   const Tuning& tuning_;
-  double latency_us_ = 0, per_byte_us_ = 0;
 };
 
 /// One round of a plan that goes through two levels of a host.
@@ -116,21 +141,38 @@ std::vector<Rank> counted_ranks(const Topology& topology, Rank root) {
   return ranks;
 }
 
-Estimate estimate(const Algorithm& algorithm, const Request& request, bool direct, const Parts& parts,
-                  std::size_t rounds, const Topology& topology, const Tuning& tuning) {
-  Estimate estimate{.algorithm = algorithm.name};
-  std::vector<std::size_t> host_bytes(topology.hosts.size(), 0);
+/// What all rounds cost together; `estimate` gets what is sent in one.
+Cost count(const Algorithm& algorithm, const Request& request, bool direct, const Parts& parts,
+           const Topology& topology, const Tuning& tuning, Estimate& estimate) {
+  Cost cost;
+  estimate.algorithm = algorithm.name;
+  std::vector<std::size_t> out(topology.hosts.size(), 0), in(topology.hosts.size(), 0);
   for (const Rank rank : counted_ranks(topology, request.root)) {
     const Seat seat(topology, rank);
     Counter counter(seat, size_of(request.type), tuning);
     algorithm.emit(seat, {request.collective, parts, request.root, direct}, counter);
-    estimate.microseconds = std::max(estimate.microseconds, counter.microseconds(rounds));
-    estimate.messages = std::max(estimate.messages, counter.messages * rounds);
+    const auto total = [](const Cost& c) { return c.waits + c.handling + c.work; };
+    if (total(counter.cost) > total(cost)) cost = counter.cost;
+    estimate.messages = std::max(estimate.messages, counter.messages);
     estimate.bytes_sent = std::max(estimate.bytes_sent, counter.bytes_sent);
-    host_bytes[static_cast<std::size_t>(seat.grid.host)] += counter.bytes_to_other_hosts;
+    out[static_cast<std::size_t>(seat.grid.host)] += counter.bytes_to_other_hosts;
+    in[static_cast<std::size_t>(seat.grid.host)] += counter.bytes_from_other_hosts;
   }
-  estimate.bytes_between_hosts = *std::max_element(host_bytes.begin(), host_bytes.end());
-  return estimate;
+  estimate.bytes_between_hosts = std::ranges::max(out);
+  cost.wire =
+      static_cast<double>(std::max(estimate.bytes_between_hosts, std::ranges::max(in))) * tuning.wire_us_per_byte;
+  return cost;
+}
+
+/// Messages of less than this are not cut up to make rounds overlap.
+constexpr std::size_t kSmallestMessage = 8 << 10;
+
+/// How many rounds at once find frames for their messages: one less than there are.
+std::size_t lanes_of(const Algorithm& algorithm, const Topology& topology, const Tuning& tuning) {
+  const bool all_on_the_wire = algorithm.backend == "hierarchical"
+                                   ? !topology.one_host()
+                                   : static_cast<std::size_t>(topology.ranks()) == topology.hosts.size();
+  return all_on_the_wire && tuning.wire_frames > 2 ? tuning.wire_frames - 1 : 1;
 }
 
 /// Whether contributions must meet unsummed.
@@ -163,14 +205,33 @@ Plan plan_for(const Algorithm& algorithm, const Request& request, const Topology
   } else if (host.steps > 1) {
     // What one level leaves should still be in the cache for the next, and its sums must be kept somewhere.
     plan.segment = kTwoLevelBytes / size_of(request.type);
-  } else {
-    plan.segment = std::max<std::size_t>(1, tuning.frame_bytes / size_of(request.type)) *
-                   static_cast<std::size_t>(algorithm.pieces(request.collective, plan.direct, topology));
   }
   const std::size_t longest = parts.longest();
-  plan.rounds = request.collective == Collective::barrier ? 1 : (longest + plan.segment - 1) / plan.segment;
-  plan.estimate =
-      estimate(algorithm, request, plan.direct, parts, std::max<std::size_t>(1, plan.rounds), topology, tuning);
+  const Cost cost = count(algorithm, request, plan.direct, parts, topology, tuning, plan.estimate);
+  const auto depths = static_cast<std::size_t>(algorithm.depths(request.collective, plan.direct, topology));
+  const std::size_t most_lanes = std::min(depths, lanes_of(algorithm, topology, tuning));
+  plan.stride = (depths + most_lanes - 1) / most_lanes;
+  plan.lanes = (depths + plan.stride - 1) / plan.stride;
+  const auto rounds_of = [&](std::size_t segment) {
+    return request.collective == Collective::barrier ? 1 : (longest + segment - 1) / segment;
+  };
+  const auto time_of = [&](std::size_t rounds) {
+    return cost.microseconds(std::max<std::size_t>(1, rounds), std::min(plan.lanes, rounds));
+  };
+  if (host.steps == 0) {
+    // Where rounds overlap, shorter messages may pay: the first one is sooner on its way.
+    const auto pieces = static_cast<std::size_t>(algorithm.pieces(request.collective, plan.direct, topology));
+    const auto segment_of = [&](std::size_t frame) {
+      return std::max<std::size_t>(1, frame / size_of(request.type)) * pieces;
+    };
+    plan.segment = segment_of(tuning.frame_bytes);
+    for (std::size_t frame = tuning.frame_bytes / 2; plan.lanes > 1 && frame >= kSmallestMessage; frame /= 2)
+      if (time_of(rounds_of(segment_of(frame))) < time_of(rounds_of(plan.segment))) plan.segment = segment_of(frame);
+  }
+  plan.rounds = rounds_of(plan.segment);
+  plan.lanes = std::max<std::size_t>(1, std::min(plan.lanes, plan.rounds));
+  plan.estimate.microseconds = time_of(plan.rounds);
+  plan.estimate.messages *= std::max<std::size_t>(1, plan.rounds);
   return plan;
 }
 
@@ -195,14 +256,16 @@ Plan choose_plan(const Request& request, const Topology& topology, const Tuning&
   const bool direct = direct_for(request);
   for (const Algorithm& algorithm : algorithms())
     if ((request.backend == "auto" || request.backend == algorithm.backend || request.backend == algorithm.name) &&
-        (algorithm.possible == nullptr || algorithm.possible(direct, topology)))
+        (algorithm.possible == nullptr || algorithm.possible(request.collective, direct, topology)))
       candidates.push_back(plan_for(algorithm, request, topology, tuning));
   if (candidates.empty())
-    throw Error(Errc::unsupported,
-                fmt::format("backend \"{}\" cannot do {} of {} on {}: {}", request.backend,
-                            to_string(request.collective), to_string(request.type), to_string(topology),
-                            direct ? "contributions must meet unsummed"
-                                   : "it needs several domains with equally many ranks, at least two"));
+    throw Error(
+        Errc::unsupported,
+        fmt::format("backend \"{}\" cannot do {} of {} on {}: {}", request.backend, to_string(request.collective),
+                    to_string(request.type), to_string(topology),
+                    direct ? "contributions must meet unsummed"
+                           : "it needs several hosts, or several domains with equally many ranks, and has a way "
+                             "of its own for some collectives only"));
   std::stable_sort(candidates.begin(), candidates.end(),
                    [](const Plan& a, const Plan& b) { return a.estimate.microseconds < b.estimate.microseconds; });
   Plan plan = std::move(candidates.front());
@@ -224,7 +287,9 @@ std::string explain(const Plan& plan, const Request& request, const Topology& to
                                  reduces ? fmt::format(" {}", to_string(request.op.kind())) : "", to_string(topology));
   text += fmt::format("  {}", plan.name);
   if (plan.rounds > 1)
-    text += fmt::format(", {} rounds of segments of {}", plan.rounds, bytes_text(plan.segment * size_of(request.type)));
+    text +=
+        fmt::format(", {} rounds of segments of {}{}", plan.rounds, bytes_text(plan.segment * size_of(request.type)),
+                    plan.lanes > 1 ? fmt::format(", {} under way at once", plan.lanes) : "");
   text += fmt::format(": {}\n", plan.reason);
   if (plan.direct && topology.ranks() > 1)
     text += fmt::format("  direct exchange: contributions travel unsummed, their owner adds them in rank order{}\n",

@@ -44,6 +44,7 @@ std::optional<Communicator> Communicator::split(int color, int key, const Commun
   if (!inherited.deterministic) inherited.deterministic = impl_->settings.deterministic;
   if (!inherited.progress_thread) inherited.progress_thread = impl_->settings.progress_thread;
   if (inherited.transport.empty()) inherited.transport = impl_->settings.transport;
+  if (inherited.wire.empty()) inherited.wire = impl_->settings.wire;  // which has got through
   if (!inherited.tuning) inherited.tuning = tuning();
   SubsetBootstrap bootstrap(
       "split", rank(), std::move(members), kMeetExchanges,

@@ -46,7 +46,8 @@ struct Step {
   Place keep = Place::nowhere;  ///< where the value is kept
   int depth = 0;                ///< how far into its round, where rounds overlap (schedule.hpp)
 
-  // Of host Steps: rank l of those who perform it deals with parts[which[l]], or with nothing beyond the end of `which`.
+  // Of host Steps: rank l of those who perform it deals with parts[which[l]], or with nothing beyond the end of
+  // `which`.
   Among among = Among::host;
   Parts parts = {};
   Peers which = {};
@@ -61,6 +62,10 @@ constexpr Step receive(Peers from, Range range) { return {.from = from, .range =
 constexpr Step forward(Peers from, Peers to, Range range) {
   return {.from = from, .to = to, .range = range, .keep = Place::output};
 }
+/// My value goes out and becomes the result.
+constexpr Step spread(Peers to, Range range, Place own) {
+  return {.to = to, .range = range, .own = own, .keep = Place::output};
+}
 /// My value from one place to another.
 constexpr Step copy(Range range, Place own, Place keep) { return {.range = range, .own = own, .keep = keep}; }
 
@@ -71,6 +76,26 @@ struct Descending {
   int depth = 0;
   constexpr void operator()(Step step) {
     step.depth = depth++;
+    run(step);
+  }
+};
+/// Hands Steps on as parts of something longer, that many depths into it.
+template <class Run>
+struct Deeper {
+  Run& run;
+  int by;
+  constexpr void operator()(Step step) {
+    step.depth += by;
+    run(step);
+  }
+};
+/// Hands Steps on, all of one depth.
+template <class Run>
+struct AtDepth {
+  Run& run;
+  int depth;
+  constexpr void operator()(Step step) {
+    step.depth = depth;
     run(step);
   }
 };

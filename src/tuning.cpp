@@ -37,7 +37,9 @@ void for_each_field(AnyTuning& tuning, Visit&& visit) {
   visit("message_us", tuning.message_us);
   visit("message_us_per_byte", tuning.message_us_per_byte);
   visit("wire_us", tuning.wire_us);
+  visit("wire_message_us", tuning.wire_message_us);
   visit("wire_us_per_byte", tuning.wire_us_per_byte);
+  visit("wire_frames", tuning.wire_frames);
   visit("reduce_us_per_byte", tuning.reduce_us_per_byte);
 }
 
@@ -90,6 +92,7 @@ void read_json(const nlohmann::json& object, Tuning& tuning, std::string_view wh
   for (const auto& [name, bytes, least, most] :
        {std::tuple{"inline_bytes", tuning.inline_bytes, std::size_t{0}, std::size_t{64 << 10}},
         {"chunk_bytes", tuning.chunk_bytes, std::size_t{64}, std::size_t{64 << 20}},
+        {"wire_frames", tuning.wire_frames, std::size_t{2}, std::size_t{1024}},
         {"frame_bytes", tuning.frame_bytes, std::size_t{64}, std::size_t{64 << 20}}})
     if (bytes < least || bytes > most)
       refuse(fmt::format("{} is {}; it must be from {} to {}", name, bytes, least, most));

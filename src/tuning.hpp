@@ -18,8 +18,8 @@ void read_json(const nlohmann::json&, Tuning& tuning, std::string_view where);
 /// The built-in numbers for this machine: what leaves its last-level cache goes past it. Costs next to nothing.
 Tuning built_in_tuning();
 
-/// The fields of a JSON file, comments allowed, over the built-in numbers of this machine. Throws Error{invalid_argument} naming the
-/// file and what is wrong with it.
+/// The fields of a JSON file, comments allowed, over the built-in numbers of this machine. Throws
+/// Error{invalid_argument} naming the file and what is wrong with it.
 Tuning tuning_of_file(const std::string& path);
 
 }  // namespace collectives

@@ -13,18 +13,21 @@ using namespace std::chrono_literals;
 constexpr auto kSpin = 5us;   // then somebody may be waiting for this very core
 constexpr auto kYield = 2ms;  // yielding hands the core to whoever is waited for
 constexpr auto kLongestSleep = 1ms;
+constexpr auto kSpinForWire = 50us;  // a short message comes that soon
 constexpr auto kLookEvery = 1ms;
 
 }  // namespace
 
 void Waiter::yield() noexcept { ::sched_yield(); }
 
-bool Waiter::pause_with_clock() noexcept {
+bool Waiter::pause_with_clock(Wire* wire) {
   const auto now = Clock::now();
   if (started_ == Clock::time_point{}) started_ = now;
   if (looked_ == Clock::time_point{}) looked_ = now;
   const auto waited = now - started_;
-  if (waited > kYield) {
+  if (wire != nullptr && waited > kSpinForWire) {
+    wire->doze(kLongestSleep);
+  } else if (waited > kYield) {
     const auto sleep = std::min<std::chrono::nanoseconds>(waited / 8, kLongestSleep);
     const timespec time{0, static_cast<long>(sleep.count())};
     ::nanosleep(&time, nullptr);

@@ -4,11 +4,14 @@
 // that is waited for may be waiting for this core, so the wait yields at once; and with enough cores it yields now and
 // then, because the system may have put two ranks on one. A wait that has lasted a while sleeps
 // for an eighth of what it has waited so far, at most a millisecond: it costs at most an eighth more than the wait
-// itself, and nobody has to know who sleeps.
+// itself, and nobody has to know who sleeps. A wait for another host ends with news from the wire, so it hands over to
+// the wire soon.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+
+#include "collectives/transport.hpp"
 
 namespace collectives {
 
@@ -17,9 +20,10 @@ class Waiter {
   /// `crowded`: more ranks than cores.
   explicit Waiter(bool crowded) noexcept : crowded_(crowded) {}
 
-  /// Waits a little. True about every millisecond: time to look at deadlines, aborts and lost peers.
-  bool pause() noexcept {
-    if (++turns_ % kTurnsPerLook == 0) return pause_with_clock();
+  /// Waits a little, for news from `wire` if there is one. True about every millisecond: time to look at deadlines,
+  /// aborts and lost peers.
+  bool pause(Wire* wire = nullptr) {
+    if (++turns_ % kTurnsPerLook == 0) return pause_with_clock(wire);
     crowded_ ? yield() : relax();
     return false;
   }
@@ -36,7 +40,7 @@ class Waiter {
 #endif
   }
   static void yield() noexcept;
-  bool pause_with_clock() noexcept;
+  bool pause_with_clock(Wire* wire);
 
   /// Turns between two looks at the clock. Few, because what the caller does in a turn may itself take a microsecond.
   static constexpr std::uint32_t kTurnsPerLook = 8;

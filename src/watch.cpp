@@ -5,6 +5,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cinttypes>
 #include <cstdio>
 #include <cstring>
 #include <sstream>
@@ -218,6 +219,26 @@ void Watch::listen() {
   check();
 }
 
+void Watch::farewell() noexcept {
+  if (wire_->sees_lost_peers())
+    tell_hosts(fmt::format("L {}", arena_.block(arena_.self()).completed.value.load(std::memory_order_relaxed)));
+}
+
+void Watch::look_for_lost_on_other_hosts(const Call& call) {
+  while (const auto lost = wire_->poll_lost()) remote_[static_cast<std::size_t>(lost->first)].gone = lost->second;
+  for (const Rank rank : seat_.world.members) {
+    const Remote& remote = remote_[static_cast<std::size_t>(rank)];
+    // What it did before it went stays done: only an unfinished call suffers.
+    if (remote.gone.empty() || (remote.left && remote.completed >= call.sequence)) continue;
+    const std::string op = operation(call);
+    raise(Errc::peer_lost, rank, op,
+          remote.left ? fmt::format("{}: rank {} was lost: it left the communicator after its call #{}", op, rank,
+                                    remote.completed)
+                      : fmt::format("{}: rank {} was lost: its process or host is gone ({})", op, rank, remote.gone));
+    throw_failure();
+  }
+}
+
 std::chrono::nanoseconds Watch::gathering_time() const noexcept {
   return wire_ == nullptr ? kGatherRecords : kGatherRemoteRecords;
 }
@@ -256,6 +277,7 @@ void Watch::look_for_lost(const Call& call) {
   arena_.block(arena_.self()).looked.value.store(static_cast<std::uint64_t>(now.count()), std::memory_order_relaxed);
   if (now - lost_looked_ < kLookForLostEvery) return;
   lost_looked_ = now;
+  if (wire_ != nullptr) look_for_lost_on_other_hosts(call);
   const Peers here = seat_.grid.here();
   for (int local = 0; local < arena_.ranks(); ++local) {
     if (arena_.alive(local)) continue;
@@ -308,7 +330,13 @@ void Watch::poll_control() {
       SignatureWords w{};
       words >> sequence;
       while (words >> rank >> w[0] >> w[1] >> w[2] >> w[3])
-        if (rank < remote_.size() && sequence >= remote_[rank].sequence) remote_[rank] = {sequence, unpack(w)};
+        if (rank < remote_.size() && sequence >= remote_[rank].sequence) {
+          remote_[rank].sequence = sequence;
+          remote_[rank].signature = unpack(w);
+        }
+    } else if (text.starts_with("L ")) {
+      Remote& leaver = remote_[static_cast<std::size_t>(from)];
+      leaver.left = std::sscanf(text.c_str(), "L %" SCNu64, &leaver.completed) == 1;
     }
   }
   tell_records();

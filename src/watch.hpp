@@ -40,6 +40,8 @@ class Watch {
   /// notice. A system call per peer, every 10 ms at most.
   void look_for_lost(const Call& call);
   void complete(std::uint64_t sequence) noexcept;
+  /// Tells the other hosts that this rank leaves, and after which call, where they would see it go.
+  void farewell() noexcept;
 
   /// Throws the communicator's failure if it has one. One load while it has none.
   void check() {
@@ -75,6 +77,9 @@ class Watch {
   struct Remote {
     std::uint64_t sequence = 0;
     Signature signature;
+    std::string gone = {};        ///< how it was noticed; empty while it is there
+    std::uint64_t completed = 0;  ///< calls, as it said when it left
+    bool left = false;
   };
   Standing standing(Rank rank, std::uint64_t sequence, Signature& signature) const;
   bool record_of(int local, std::uint64_t sequence, Signature& signature) const;
@@ -84,6 +89,7 @@ class Watch {
   std::vector<Rank> silent_ranks(const Call& call) const;
   std::chrono::nanoseconds gathering_time() const noexcept;
   void look_for_mismatch(const Call& call);
+  void look_for_lost_on_other_hosts(const Call& call);
   void tell_failure() noexcept;
   void tell_hosts(std::string_view text) noexcept;
   void poll_control();
@@ -96,7 +102,7 @@ class Watch {
   std::uint64_t record_told_ = 0;           // sequence number of the record last sent there
   std::chrono::steady_clock::time_point arrived_at_{};
   std::chrono::nanoseconds lost_looked_{};
-  std::vector<Remote> remote_;  // newest record of ranks of other hosts, if they have sent one
+  std::vector<Remote> remote_;  // what is known of ranks of other hosts
 };
 
 }  // namespace collectives

@@ -1,7 +1,7 @@
 // The proof of every algorithm: all ranks' Steps are run on sets instead of numbers. A value is the set of ranks whose
 // contributions are in it, so a contribution that is lost, counted twice, finished twice or taken for something else is
-// seen at once. Channels hold two messages, which is the least that any transport offers, so a schedule that can
-// deadlock does.
+// seen at once. Channels hold as many messages as the schedule counts on, two where rounds do not overlap, which is the
+// least that any transport offers: so a schedule that can deadlock does.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,6 +17,8 @@
 #include "algorithm.hpp"
 #include "collectives/plan.hpp"
 #include "collectives/topology.hpp"
+#include "ring/ring.hpp"
+#include "schedule.hpp"
 
 namespace collectives {
 namespace {
@@ -40,6 +42,12 @@ class Recorder final : public StepSink {
     mine.which = keep(step.which);
     steps.push_back(mine);
   }
+  void clear() {
+    steps.clear();
+    lists_.clear();
+  }
+  std::size_t size() const { return steps.size(); }
+  const Step& operator[](std::size_t i) const { return steps[i]; }
   std::vector<Step> steps;
 
  private:
@@ -57,8 +65,10 @@ struct Traffic {
 /// All ranks of one call.
 class Simulation {
  public:
-  Simulation(const Algorithm& algorithm, const Topology& topology, Task task, std::size_t segment)
-      : topology_(topology), task_(task), ranks_(topology.ranks()) {
+  /// `lanes`: rounds under way at once.
+  Simulation(const Algorithm& algorithm, const Topology& topology, Task task, std::size_t segment,
+             std::size_t lanes = 1)
+      : topology_(topology), task_(task), ranks_(topology.ranks()), room_(lanes + 1) {
     const auto count = task.parts.whole().count;
     for (Rank r = 0; r < ranks_; ++r) {
       seats_.push_back(std::make_unique<Seat>(topology, r));
@@ -68,17 +78,24 @@ class Simulation {
       input_.push_back(std::move(input));
       output_.emplace_back(count);
       work_.emplace_back(count);
+      worked_.emplace_back();
       traffic.emplace_back();
     }
     const std::size_t longest = task.parts.longest();
     const std::size_t rounds = task.collective == Collective::barrier ? 1
                                : segment == 0                         ? 1
                                                                       : (longest + segment - 1) / segment;
-    for (std::size_t round = 0; round < rounds; ++round) {
+    const auto depths = static_cast<std::size_t>(algorithm.depths(task.collective, task.direct, topology));
+    const std::size_t stride = (depths + lanes - 1) / lanes;
+    run(rounds, stride, [&](Rank r, std::size_t round, Recorder& steps) {
       Task now = task;
       if (segment > 0 && task.collective != Collective::barrier) now.parts = task.parts.round(segment, round);
-      run_round(algorithm, now);
-    }
+      algorithm.emit(*seats_[index(r)], now, steps);
+      for (std::size_t i = 0; i < steps.size(); ++i)
+        if (const int before = i == 0 ? 0 : steps[i - 1].depth;
+            steps[i].depth < before || static_cast<std::size_t>(steps[i].depth) >= depths)
+          fail("depths that do not rise, or are not below " + std::to_string(depths));
+    });
   }
 
   /// What went wrong first; empty if nothing did.
@@ -135,39 +152,47 @@ class Simulation {
     return all;
   }
 
+  /// There is room for one partial result.
+  void keep_as_work(Rank r, Range range) { worked_[index(r)] = range; }
+  void expect_work(Rank r, Range range) {
+    const Range& kept = worked_[index(r)];
+    if (range.count > 0 && (range.first < kept.first || range.first + range.count > kept.first + kept.count))
+      fail("a partial result that something else has replaced");
+  }
+
   Values& place(Rank r, Place where) {
     return where == Place::input ? input_[index(r)] : where == Place::output ? output_[index(r)] : work_[index(r)];
   }
 
-  void run_round(const Algorithm& algorithm, const Task& task) {
-    std::vector<Recorder> recorders(index(ranks_));
-    for (Rank r = 0; r < ranks_; ++r) algorithm.emit(*seats_[index(r)], task, recorders[index(r)]);
-    std::vector<std::size_t> at(index(ranks_), 0);
+  template <class Emit>
+  void run(std::size_t rounds, std::size_t stride, Emit&& emit) {
+    const auto emit_of = [&](Rank r) { return [&emit, r](std::size_t round, Recorder& to) { emit(r, round, to); }; };
+    std::vector<Schedule<Recorder>> schedules(index(ranks_));
+    for (Rank r = 0; r < ranks_; ++r) schedules[index(r)].start(rounds, stride, emit_of(r));
+    const auto current = [&](Rank r) { return schedules[index(r)].current(); };
     for (bool moved = true; moved && failure.empty();) {
       moved = false;
-      for (Rank r = 0; r < ranks_; ++r) {
-        const auto& steps = recorders[index(r)].steps;
-        while (at[index(r)] < steps.size() && steps[at[index(r)]].kind == Step::Kind::exchange &&
-               exchange(r, steps[at[index(r)]])) {
-          ++at[index(r)];
+      for (Rank r = 0; r < ranks_; ++r)
+        while (current(r) != nullptr && current(r)->kind == Step::Kind::exchange && failure.empty() &&
+               exchange(r, *current(r))) {
+          schedules[index(r)].advance(emit_of(r));
           moved = true;
         }
-      }
       for (const auto& [among, room] : rooms()) {
         const bool together = std::all_of(room.begin(), room.end(), [&, among = among](Rank r) {
-          const auto& steps = recorders[index(r)].steps;
-          return at[index(r)] < steps.size() && steps[at[index(r)]].kind != Step::Kind::exchange &&
-                 steps[at[index(r)]].among == among;
+          return current(r) != nullptr && current(r)->kind != Step::Kind::exchange && current(r)->among == among;
         });
         if (!together) continue;
-        host_stage(room, recorders, at);
-        for (const Rank r : room) ++at[index(r)];
+        const std::size_t round = schedules[index(room[0])].round();
+        for (const Rank r : room)
+          if (schedules[index(r)].round() != round) fail("ranks of a host at stages of different rounds");
+        host_stage(room, current);
+        for (const Rank r : room) schedules[index(r)].advance(emit_of(r));
         moved = true;
       }
     }
     for (Rank r = 0; r < ranks_; ++r)
-      if (at[index(r)] != recorders[index(r)].steps.size())
-        fail("deadlock: rank " + std::to_string(r) + " at step " + std::to_string(at[index(r)]));
+      if (current(r) != nullptr) fail("deadlock: rank " + std::to_string(r));
     for (const auto& [pair, queue] : channels_)
       if (!queue.empty()) fail("a message that nobody receives");
   }
@@ -188,7 +213,7 @@ class Simulation {
     for (const Rank peer : step.from)
       if (peer != r && channels_[{peer, r}].empty()) return false;
     for (const Rank peer : step.to)
-      if (peer != r && channels_[{r, peer}].size() >= 2) return false;
+      if (peer != r && channels_[{r, peer}].size() >= room_) return false;
     std::map<Rank, Values> arrived;
     for (const Rank peer : step.from) {
       if (peer == r) continue;
@@ -197,6 +222,9 @@ class Simulation {
       if (arrived[peer].size() != step.range.count) fail("both ends of a message disagree on its length");
     }
     if (!failure.empty()) return true;
+    if (step.own == Place::work && (step.from.empty() || std::ranges::find(step.from, r) != step.from.end()))
+      expect_work(r, step.range);
+    if (step.keep == Place::work) keep_as_work(r, step.range);
     Values made(step.range.count);
     for (std::size_t i = 0; i < made.size(); ++i) {
       const std::size_t e = step.range.first + i;
@@ -225,9 +253,9 @@ class Simulation {
     return true;
   }
 
-  void host_stage(const std::vector<Rank>& host, const std::vector<Recorder>& recorders,
-                  const std::vector<std::size_t>& at) {
-    const auto step_of = [&](Rank r) -> const Step& { return recorders[index(r)].steps[at[index(r)]]; };
+  template <class Current>
+  void host_stage(const std::vector<Rank>& host, const Current& current) {
+    const auto step_of = [&](Rank r) -> const Step& { return *current(r); };
     const Step& first = step_of(host[0]);
     for (const Rank r : host)
       if (step_of(r).kind != first.kind) return fail("ranks of a host at different stages");
@@ -242,6 +270,7 @@ class Simulation {
         slice = first.parts[first.which[local]];
       }
       const Rank owner = host[local];
+      if (step_of(owner).keep == Place::work) keep_as_work(owner, slice);
       for (std::size_t e = slice.first; e < slice.first + slice.count; ++e) {
         std::vector<Value> values;
         if (combines)
@@ -256,8 +285,10 @@ class Simulation {
   Topology topology_;
   Task task_;
   int ranks_;
+  std::size_t room_;  // messages of a channel
   std::vector<std::unique_ptr<Seat>> seats_;
   std::vector<Values> input_, output_, work_;
+  std::vector<Range> worked_;  // what is in work_
   std::map<std::pair<Rank, Rank>, std::deque<Values>> channels_;
 };
 
@@ -283,8 +314,8 @@ std::vector<Topology> topologies() {
   return all;
 }
 
-bool possible(const Algorithm& algorithm, bool direct, const Topology& topology) {
-  return algorithm.possible == nullptr || algorithm.possible(direct, topology);
+bool possible(const Algorithm& algorithm, Collective collective, bool direct, const Topology& topology) {
+  return algorithm.possible == nullptr || algorithm.possible(collective, direct, topology);
 }
 
 Parts parts_for(const Algorithm& algorithm, Collective collective, bool direct, const Topology& topology,
@@ -309,14 +340,18 @@ TEST_P(EveryAlgorithm, UsesEachContributionExactlyOnceAndNeverDeadlocks) {
               const bool rooted = collective == Collective::broadcast || collective == Collective::reduce;
               if (!rooted && root != 0) continue;
               if (direct && (collective == Collective::all_gather || collective == Collective::broadcast)) continue;
-              if (!possible(algorithm(), direct, topology)) continue;
+              if (!possible(algorithm(), collective, direct, topology)) continue;
               const std::size_t elements = collective == Collective::barrier ? 0 : count;
               const Task task{collective, parts_for(algorithm(), collective, direct, topology, elements), root, direct};
-              Simulation simulation(algorithm(), topology, task, segment);
-              simulation.check_results();
-              ASSERT_EQ(simulation.failure, "")
-                  << algorithm().name << ' ' << to_string(collective) << (direct ? " direct " : " ") << count
-                  << " elements in segments of " << segment << ", root " << root << ", " << to_string(topology);
+              for (const std::size_t lanes : {1u, 2u, 3u, 7u}) {
+                if (segment == 0 && lanes > 1) continue;
+                Simulation simulation(algorithm(), topology, task, segment, lanes);
+                simulation.check_results();
+                ASSERT_EQ(simulation.failure, "")
+                    << algorithm().name << ' ' << to_string(collective) << (direct ? " direct " : " ") << count
+                    << " elements in segments of " << segment << ", " << lanes << " rounds at once, root " << root
+                    << ", " << to_string(topology);
+              }
             }
   }
 }
@@ -328,7 +363,7 @@ TEST_P(EveryAlgorithm, PartsOfUnequalLength) {
     for (const Collective collective : {Collective::reduce_scatter, Collective::all_gather})
       for (const bool direct : {false, true}) {
         if (direct && collective == Collective::all_gather) continue;
-        if (!possible(algorithm(), direct, topology)) continue;
+        if (!possible(algorithm(), collective, direct, topology)) continue;
         const Task task{collective, Parts::listed(offsets.data(), topology.ranks()), 0, direct};
         Simulation simulation(algorithm(), topology, task, 3);
         simulation.check_results();

@@ -23,14 +23,18 @@
 
 namespace collectives {
 
-/// Makes transports between hosts. A communicator keeps it, for the communicators that are split from it.
+/// Makes transports between hosts, beside those that the library has of its own. A communicator keeps it, for the
+/// communicators that are split from it.
 struct WireFactory {
+  std::string_view name = {};  ///< of its wires: "mpi"
+  /// Whether its wires come before the library's own.
+  bool preferred = false;
   /// A wire with messages of up to `frame_bytes` among `members` (ranks of the bootstrap; member i becomes rank i of
   /// the wire). `context` tells apart the wires of one bootstrap that share members; it is equal on all members.
   std::function<std::unique_ptr<Wire>(const std::vector<Rank>& members, std::size_t context, std::size_t frame_bytes)>
-      make;
+      make = {};
   /// The next context that this process has not used; null when there is no `make`.
-  std::shared_ptr<std::atomic<std::size_t>> next_context;
+  std::shared_ptr<std::atomic<std::size_t>> next_context = {};
 };
 
 /// One rank's end of the rendezvous. One thread uses it at a time.
@@ -48,7 +52,7 @@ class Bootstrap {
   virtual std::string host() const { return {}; }
   /// The domain of that host (a socket, a cache) this rank runs in, likewise; equal names share it.
   virtual std::string domain() const { return {}; }
-  /// How to make transports between hosts; empty when this bootstrap brings none: then communicators live on one host.
+  /// How to make transports between hosts; empty when this bootstrap brings none: then the library uses its own.
   virtual WireFactory wire_factory() { return {}; }
 };
 

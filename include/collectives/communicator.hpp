@@ -57,7 +57,10 @@ struct CommunicatorOptions {
   std::optional<bool> progress_thread = {};                          ///< empty: only with spare cores
   /// Rank 0's counts. Empty: COLLECTIVES_TUNING, else what was measured on this machine; of split(): the parent's.
   std::optional<Tuning> tuning = {};
-  std::string transport = {};  ///< "shared_memory" or "mpi"; empty: COLLECTIVES_TRANSPORT, else by host
+  /// "shared_memory", for one host only, or "tcp", "ucx", "mpi" for messages between all ranks, of one host too; empty:
+  /// COLLECTIVES_TRANSPORT, else shared memory inside hosts and `wire` between them.
+  std::string transport = {};
+  std::string wire = {};  ///< "tcp", "ucx", "mpi"; empty: COLLECTIVES_WIRE, else the best that all ranks have
 };
 
 /// An operation under way. Move-only; destroying an unfinished Work waits for it and drops its error.

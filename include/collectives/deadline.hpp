@@ -19,6 +19,7 @@ class Deadline {
   }
   static Deadline never() { return {}; }
 
+  friend bool operator<(const Deadline& a, const Deadline& b) { return a.at_ < b.at_; }
   bool passed() const { return at_ != Clock::time_point::max() && Clock::now() >= at_; }
   /// Milliseconds left, rounded up, at least 0 and at most `most`: what poll() wants.
   int milliseconds_left(int most = 1000) const {

@@ -56,8 +56,11 @@ struct Tuning {
   double domain_us_per_byte = 1.0 / 8e3;  ///< more for each byte that does
   double message_us = 0.5;                ///< one message inside a host
   double message_us_per_byte = 1.0 / 8e3;
-  double wire_us = 15.0;  ///< one message between hosts
-  double wire_us_per_byte = 1.0 / 1.1e3;
+  double wire_us = 15.0;                  ///< from one host to another, until a short message is there
+  double wire_message_us = 3.0;           ///< of that, what a rank does itself for each message that it sends or takes
+  double wire_us_per_byte = 1.0 / 1.1e3;  ///< on the link of a host, which its ranks share
+  std::size_t wire_frames = 8;  ///< messages between two ranks of different hosts that may be on their way at once, at
+                                ///< most; what the transport allows, if that is less
   double reduce_us_per_byte = 1.0 / 12e3;  ///< arithmetic, per byte of each source
 
   std::string source = "built-in";  ///< where the numbers come from, in words
@@ -86,6 +89,8 @@ struct Plan {
   bool direct = false;          ///< contributions travel unsummed and their owner adds them in rank order
   std::size_t segment = 0;      ///< elements of one part in one round
   std::size_t rounds = 1;       ///< the steps are performed once per round
+  std::size_t stride = 1;       ///< ticks between the beginnings of two rounds; a round lasts depth + 1 ticks
+  std::size_t lanes = 1;        ///< rounds under way at once
   std::string reason;           ///< why this one
   std::string tuning_source;    ///< where the numbers come from that decided
   Estimate estimate;

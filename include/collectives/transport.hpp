@@ -57,8 +57,8 @@ class Transport {
     if (bytes > 0) std::memcpy(stage(to), data, bytes);
     send(to, tag, bytes);
   }
-  /// Like receive(), and the payload may come to `place`, if that is as long as the message: its view then begins there.
-  /// Until the message has come, every call for `from` names the same place.
+  /// Like receive(), and the payload may come to `place`, if that is as long as the message: its view then begins
+  /// there. Until the message has come, every call for `from` names the same place.
   virtual const Message* receive_into(Rank from, std::byte* /*place*/, std::size_t /*bytes*/) { return receive(from); }
   /// Whether any of [data, data + bytes) is still to be read for a message handed over; progress() moves that on.
   virtual bool lent(const std::byte* /*data*/, std::size_t /*bytes*/) const noexcept { return false; }

@@ -142,7 +142,8 @@ std::vector<std::string> MpiBootstrap::all_gather(std::string_view mine, Deadlin
 }
 
 WireFactory MpiBootstrap::wire_factory() {
-  return {[shared = shared_](const std::vector<Rank>& members, std::size_t context, std::size_t frame_bytes) {
+  return {"mpi", false,
+          [shared = shared_](const std::vector<Rank>& members, std::size_t context, std::size_t frame_bytes) {
             return std::make_unique<MpiTransport>(std::shared_ptr<const MPI_Comm>(shared, &shared->comm), members,
                                                   context, frame_bytes);
           },

@@ -46,7 +46,8 @@ class SubsetBootstrap final : public Bootstrap {
   WireFactory wire_factory() override {
     if (!wires_.make) return {};
     // Members of the new communicator are ranks of the group, whose own ranks `make` counts in.
-    return {[make = wires_.make, members = members_](const std::vector<Rank>& ranks, std::size_t context,
+    return {wires_.name, wires_.preferred,
+            [make = wires_.make, members = members_](const std::vector<Rank>& ranks, std::size_t context,
                                                      std::size_t frame_bytes) {
               std::vector<Rank> theirs;
               for (const Rank rank : ranks) theirs.push_back(members[static_cast<std::size_t>(rank)]);

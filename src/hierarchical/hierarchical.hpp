@@ -6,8 +6,6 @@
 #pragma once
 
 #include "circle.hpp"
-#include "direct.hpp"
-#include "ring/ring.hpp"
 
 namespace collectives::hierarchical {
 
@@ -21,6 +19,8 @@ struct Grid {
 
   constexpr int host_count() const { return static_cast<int>(hosts.size()); }
   constexpr int slices() const { return static_cast<int>(rails.size()); }
+  /// No host has anyone to share memory with.
+  constexpr bool one_rank_each() const { return numbers.size() == hosts.size(); }
   constexpr Peers here() const { return hosts[static_cast<std::size_t>(host)]; }
   constexpr Peers ranks_of(int h) const { return hosts[static_cast<std::size_t>(h)]; }
   constexpr bool on_rail() const { return local < slices(); }
@@ -33,19 +33,29 @@ constexpr Step host_step(Step::Kind kind, const Parts& parts, Peers which, const
   return {.kind = kind, .finish = how.finish, .own = how.own, .keep = how.keep, .parts = parts, .which = which};
 }
 
-/// One host: the host's own all-reduce. Several: reduce-scatter inside, all-reduce per slice between, all-gather
-/// inside. Wire: 2(H-1)/H of the buffer per host.
-template <class Run>
-constexpr void all_reduce(const Grid& grid, Range whole, Run&& run) {
-  const Parts slices = Parts::equal(whole, grid.slices());
-  if (grid.host_count() == 1) return run(host_step(Step::Kind::host_all_reduce, slices, grid.slice_owners(), {}));
-  run(host_step(Step::Kind::host_reduce_scatter, slices, grid.slice_owners(), {.finish = false}));
-  if (grid.on_rail()) {
-    const Parts pieces = Parts::equal(slices[grid.local], grid.host_count());
-    ring::reduce_scatter(grid.rail(), pieces, {.own = Place::output}, run);
-    ring::all_gather(grid.rail(), pieces, Place::output, run);
+/// What a host has summed before its ranks turn to other hosts. With one rank on each there is nothing to sum, and
+/// contributions go out as they are.
+constexpr Reduction host_sums(const Grid& grid) { return {.own = grid.one_rank_each() ? Place::input : Place::output}; }
+
+/// One host: the host's own all-reduce. Several: reduce-scatter inside, an all-reduce of each slice along its rail,
+/// all-gather inside; of the rounds, one works inside while others are on the wire.
+///
+/// `Between`: how a slice becomes its sum along a rail (between.hpp).
+template <class Between, class Run>
+constexpr void all_reduce(const Grid& grid, int slice_count, Range whole, Run&& run) {
+  const Parts slices = Parts::equal(whole, slice_count);
+  const Peers owners = grid.numbers.first(static_cast<std::size_t>(slice_count));
+  if (grid.host_count() == 1) return run(host_step(Step::Kind::host_all_reduce, slices, owners, {}));
+  const bool alone = grid.one_rank_each();
+  if (!alone) run(host_step(Step::Kind::host_reduce_scatter, slices, owners, {.finish = false}));
+  if (grid.local < slice_count) {
+    Deeper deeper{run, 1};
+    Between::all_reduce(grid.rail(), slices[grid.local], host_sums(grid), deeper);
   }
-  run(host_step(Step::Kind::host_all_gather, slices, grid.slice_owners(), {.own = Place::output}));
+  if (alone) return;
+  Step inside = host_step(Step::Kind::host_all_gather, slices, owners, {.own = Place::output});
+  inside.depth = 1 + Between::depths(grid.host_count());
+  run(inside);
 }
 
 /// The parts of host h's ranks, as many at a time as this host has ranks to deal with them.
@@ -69,11 +79,16 @@ template <class Run>
 constexpr void reduce_scatter(const Grid& grid, const Parts& parts, std::span<Rank> scratch, Run&& run) {
   if (grid.host_count() == 1) return run(host_step(Step::Kind::host_reduce_scatter, parts, grid.here(), {}));
   const Rank self = grid.here()[static_cast<std::size_t>(grid.local)];
+  const bool alone = grid.one_rank_each();
   // Hosts after mine first, my own last, so that no host is flooded and my own sum is still at hand in the end.
   for (int stop = 1; stop <= grid.host_count(); ++stop) {
     const int h = (grid.host + stop) % grid.host_count();
     const Place keep = h == grid.host ? Place::output : Place::work;
     for_each_batch(grid, h, [&](Peers batch) {
+      if (alone) {
+        if (h != grid.host) run(combine({&self, 1}, batch, parts[batch[0]], Place::input, false));
+        return;
+      }
       run(host_step(Step::Kind::host_reduce_scatter, parts, batch, {.keep = keep, .finish = false}));
       if (h == grid.host || static_cast<std::size_t>(grid.local) >= batch.size()) return;
       const Peers owner = batch.subspan(static_cast<std::size_t>(grid.local), 1);
@@ -82,8 +97,10 @@ constexpr void reduce_scatter(const Grid& grid, const Parts& parts, std::span<Ra
   }
   for (int h = 0; h < grid.host_count(); ++h)
     scratch[static_cast<std::size_t>(h)] = h == grid.host ? self : partner(grid, h, grid.local);
-  run(complete(scratch.first(static_cast<std::size_t>(grid.host_count())), {}, parts[self], Place::output, false, true,
-               Place::output));
+  Step sum = complete(scratch.first(static_cast<std::size_t>(grid.host_count())), {}, parts[self], host_sums(grid).own,
+                      false, true, Place::output);
+  sum.depth = 1;
+  run(sum);
 }
 
 /// Between hosts first: each rank sends its part to one rank of every other host; then the local ranks show one another
@@ -97,38 +114,44 @@ constexpr void all_gather(const Grid& grid, const Parts& parts, Place own, Run&&
     run(send({&there, 1}, parts[self], own));
   }
   run(copy(parts[self], own, Place::output));
+  const auto later = [&](Step step) {
+    step.depth = 1;
+    run(step);
+  };
   for (int stop = 0; stop < grid.host_count(); ++stop) {
     const int h = (grid.host + stop) % grid.host_count();
     for_each_batch(grid, h, [&](Peers batch) {
       if (h != grid.host && static_cast<std::size_t>(grid.local) < batch.size()) {
         const Peers owner = batch.subspan(static_cast<std::size_t>(grid.local), 1);
-        run(receive(owner, parts[owner[0]]));
+        later(receive(owner, parts[owner[0]]));
       }
-      run(host_step(Step::Kind::host_all_gather, parts, batch, {.own = Place::output}));
+      if (!grid.one_rank_each()) later(host_step(Step::Kind::host_all_gather, parts, batch, {.own = Place::output}));
     });
   }
 }
 
 /// The root's host first; then each of its local ranks hands its slice down its rail; then the other hosts gather the
 /// slices inside. Wire: the buffer into each host.
-template <class Run>
-constexpr void broadcast(const Grid& grid, int root_host, int root_local, Range whole, Run&& run) {
-  const Parts slices = Parts::equal(whole, grid.slices());
-  if (grid.host == root_host) {
+///
+/// `Between`: how a slice goes along a rail.
+template <class Between, class Run>
+constexpr void broadcast(const Grid& grid, int slice_count, int root_host, int root_local, Range whole, Run&& run) {
+  const Parts slices = Parts::equal(whole, slice_count);
+  const bool from_here = grid.host == root_host, alone = grid.one_rank_each();
+  if (from_here && (!alone || grid.host_count() == 1)) {
     Step inside = host_step(Step::Kind::host_all_gather, Parts::equal(whole, 1), {}, {});
     inside.only = root_local;
     run(inside);
   }
   if (grid.host_count() == 1) return;
-  if (grid.on_rail()) {
-    // Everyone of the root's host holds the buffer in its output by now.
-    const Circle rail = grid.rail();
-    const Range slice = slices[grid.local];
-    const Peers onward = rail.ahead(1) == root_host ? Peers{} : rail.next();
-    run(grid.host == root_host ? send(onward, slice, Place::output) : forward(rail.previous(), onward, slice));
-  }
-  if (grid.host != root_host)
-    run(host_step(Step::Kind::host_all_gather, slices, grid.slice_owners(), {.own = Place::output}));
+  // Everyone of the root's host holds the buffer in its output by now, unless the root is all there is of it.
+  const Place own = from_here && alone ? Place::input : Place::output;
+  if (grid.local < slice_count) Between::broadcast(grid.rail(), root_host, slices[grid.local], own, run);
+  if (from_here || alone) return;
+  Step inside = host_step(Step::Kind::host_all_gather, slices,
+                          grid.numbers.first(static_cast<std::size_t>(slice_count)), {.own = Place::output});
+  inside.depth = 1;
+  run(inside);
 }
 
 /// One host: its ranks show the root their contributions. Several: reduce-scatter inside each, then every rail hands

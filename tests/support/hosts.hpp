@@ -122,7 +122,8 @@ class HostBootstrap final : public Bootstrap {
   std::string host() const override { return host_; }
   std::string domain() const override { return domain_; }
   WireFactory wire_factory() override {
-    return {[room = room_, self = rank()](const std::vector<Rank>& members, std::size_t context,
+    return {"queue", true,
+            [room = room_, self = rank()](const std::vector<Rank>& members, std::size_t context,
                                           std::size_t frame_bytes) -> std::unique_ptr<Wire> {
               return std::make_unique<QueueWire>(room, members, self, context, frame_bytes);
             },

@@ -1,0 +1,359 @@
+#include "transport/tcp.hpp"
+
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+#include "collectives/error.hpp"
+#include "text.hpp"
+
+namespace collectives {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// A peer says goodbye on the control connection before it closes both; the other one may be seen closed first.
+constexpr auto kGoodbyePatience = std::chrono::milliseconds(200);
+constexpr std::size_t kAlignment = 64;
+
+bool would_block(int code) { return code == EAGAIN || code == EWOULDBLOCK || code == EINTR; }
+
+tcp::Socket make_epoll() {
+  tcp::Socket epoll(::epoll_create1(EPOLL_CLOEXEC));
+  if (epoll.fd() < 0) throw Error(Errc::system, "epoll_create1: " + tcp::error_text(errno));
+  return epoll;
+}
+
+void watch(const tcp::Socket& epoll, const tcp::Socket& what, std::uint32_t events, std::uint32_t number) {
+  epoll_event event{};
+  event.events = events;
+  event.data.u32 = number;
+  if (::epoll_ctl(epoll.fd(), EPOLL_CTL_ADD, what.fd(), &event) != 0)
+    throw Error(Errc::system, "epoll_ctl: " + tcp::error_text(errno));
+}
+
+}  // namespace
+
+TcpTransport::TcpTransport(std::vector<TcpLink> links, std::size_t frame_bytes)
+    : frame_bytes_(frame_bytes), everything_(make_epoll()), controls_(make_epoll()) {
+  for (std::size_t rank = 0; rank < links.size(); ++rank) {
+    if (links[rank].data.fd() < 0) {
+      peers_.push_back(nullptr);
+      continue;
+    }
+    auto added = std::make_unique<Peer>();
+    added->data = std::move(links[rank].data);
+    added->control = std::move(links[rank].control);
+    // The caller has tried everything before it dozes, so only news count: edges.
+    watch(everything_, added->data, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, 0);
+    watch(controls_, added->control, EPOLLIN | EPOLLRDHUP, static_cast<std::uint32_t>(rank));
+    peers_.push_back(std::move(added));
+  }
+  watch(everything_, controls_, EPOLLIN | EPOLLET, 0);
+}
+
+// ---- sending ----
+
+std::byte* TcpTransport::stage(Rank to) {
+  Peer& receiver = peer(to);
+  if (receiver.queued == kFrames && !write_some(receiver) && receiver.queued == kFrames) return nullptr;
+  Frame& frame = next_out(receiver).frame;
+  if (frame == nullptr) {
+    const std::size_t rounded = (frame_bytes_ + kAlignment - 1) / kAlignment * kAlignment;
+    frame.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignment, rounded)));
+    if (frame == nullptr) throw std::bad_alloc();
+  }
+  return frame.get();
+}
+
+void TcpTransport::send(Rank to, std::uint64_t tag, std::size_t bytes) {
+  Outgoing& message = next_out(peer(to));
+  message.data = message.frame.get();
+  message.lent = false;
+  hand_over(to, tag, bytes);
+}
+
+void TcpTransport::send_from(Rank to, std::uint64_t tag, const std::byte* data, std::size_t bytes) {
+  Outgoing& message = next_out(peer(to));
+  message.data = data;
+  message.lent = true;
+  ++lent_;
+  hand_over(to, tag, bytes);
+}
+
+void TcpTransport::hand_over(Rank to, std::uint64_t tag, std::size_t bytes) {
+  Peer& receiver = peer(to);
+  next_out(receiver).header = {tag, bytes};
+  ++receiver.queued;
+  if (!receiver.gone.empty()) return discard(receiver);
+  if (receiver.writing || write_some(receiver)) return;
+  receiver.writing = true;
+  writing_.push_back(&receiver);
+}
+
+/// What nobody will take any more.
+void TcpTransport::discard(Peer& to) {
+  for (; to.queued > 0; --to.queued) {
+    if (to.out[to.first].lent) --lent_;
+    to.first = (to.first + 1) % kFrames;
+  }
+  to.written = 0;
+}
+
+/// True when nothing is left to write.
+bool TcpTransport::write_some(Peer& to) {
+  while (to.queued > 0) {
+    std::array<iovec, 2 * kFrames> pieces;
+    std::size_t count = 0, skip = to.written;
+    const auto add = [&](const void* data, std::size_t bytes) {
+      const std::size_t skipped = std::min(skip, bytes);
+      skip -= skipped;
+      if (bytes > skipped)
+        pieces[count++] = {const_cast<std::byte*>(static_cast<const std::byte*>(data)) + skipped, bytes - skipped};
+    };
+    for (std::size_t i = 0; i < to.queued; ++i) {
+      const Outgoing& message = to.out[(to.first + i) % kFrames];
+      add(&message.header, sizeof message.header);
+      add(message.data, message.header.bytes);
+    }
+    msghdr call{};
+    call.msg_iov = pieces.data();
+    call.msg_iovlen = count;
+    const ssize_t written = ::sendmsg(to.data.fd(), &call, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (written < 0) {
+      if (would_block(errno)) return false;
+      data_failed(to, tcp::error_text(errno));
+      discard(to);
+      return true;
+    }
+    to.written += static_cast<std::size_t>(written);
+    while (to.queued > 0) {
+      Outgoing& message = to.out[to.first];
+      const std::size_t whole = sizeof message.header + message.header.bytes;
+      if (to.written < whole) break;
+      to.written -= whole;
+      if (message.lent) --lent_;
+      to.first = (to.first + 1) % kFrames;
+      --to.queued;
+    }
+  }
+  return true;
+}
+
+bool TcpTransport::lent(const std::byte* data, std::size_t bytes) const noexcept {
+  for (const Peer* to : writing_)
+    for (std::size_t i = 0; i < to->queued; ++i) {
+      const Outgoing& message = to->out[(to->first + i) % kFrames];
+      if (message.lent && message.data < data + bytes && data < message.data + message.header.bytes) return true;
+    }
+  return false;
+}
+
+void TcpTransport::progress() {
+  if (!writing_.empty())
+    std::erase_if(writing_, [this](Peer* to) {
+      if (!write_some(*to)) return false;
+      to->writing = false;
+      return true;
+    });
+  if (controls_waiting_.load(std::memory_order_relaxed)) {
+    const std::lock_guard lock(controls_mutex_);
+    controls_waiting_ = false;
+    for (const auto& to : peers_)
+      if (to != nullptr) write_control(*to);
+  }
+}
+
+void TcpTransport::flush(Deadline deadline) {
+  for (;;) {
+    progress();
+    std::vector<Rank> waiting;
+    for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
+      Peer* const to = peers_[rank].get();
+      if (to == nullptr || !to->gone.empty() || to->control_ended) continue;
+      const std::lock_guard lock(controls_mutex_);
+      if (to->queued > 0 || !to->control_out.empty()) waiting.push_back(static_cast<Rank>(rank));
+    }
+    if (waiting.empty()) return;
+    if (deadline.passed())
+      throw Error(Errc::timeout, fmt::format("transport tcp: {} has not taken its messages", ranks_text(waiting)),
+                  kNoRank, waiting.front());
+    look_at_controls();  // who has left takes nothing any more
+    ::poll(nullptr, 0, 1);
+  }
+}
+
+// ---- receiving ----
+
+/// What was there of `bytes`; 0 also when the connection has ended.
+std::size_t TcpTransport::read_some(Peer& from, std::byte* to, std::size_t bytes) {
+  const ssize_t got = ::recv(from.data.fd(), to, bytes, MSG_DONTWAIT);
+  if (got > 0) return static_cast<std::size_t>(got);
+  if (got == 0)
+    data_failed(from, "it closed the connection");
+  else if (!would_block(errno))
+    data_failed(from, tcp::error_text(errno));
+  return 0;
+}
+
+bool TcpTransport::read_header(Peer& from) {
+  while (from.ahead_last - from.ahead_first < sizeof(Header)) {
+    if (from.ahead_first > 0) {
+      std::memmove(from.ahead.data(), from.ahead.data() + from.ahead_first, from.ahead_last - from.ahead_first);
+      from.ahead_last -= from.ahead_first;
+      from.ahead_first = 0;
+    }
+    const std::size_t got = read_some(from, from.ahead.data() + from.ahead_last, kReadAhead - from.ahead_last);
+    if (got == 0) return false;
+    from.ahead_last += got;
+  }
+  std::memcpy(&from.header, from.ahead.data() + from.ahead_first, sizeof(Header));
+  from.ahead_first += sizeof(Header);
+  if (from.header.bytes > frame_bytes_) {
+    data_failed(from, fmt::format("it sent a message of {} bytes; the most is {}", from.header.bytes, frame_bytes_));
+    return false;
+  }
+  from.known = true;
+  from.target = nullptr;
+  from.arrived = 0;
+  return true;
+}
+
+const Message* TcpTransport::receive_into(Rank rank, std::byte* place, std::size_t bytes) {
+  Peer& from = peer(rank);
+  if (from.open) return &from.message;
+  if (!from.known && !read_header(from)) return nullptr;
+  const std::size_t whole = from.header.bytes;
+  if (from.target == nullptr) {
+    from.target = place != nullptr && bytes == whole ? place : nullptr;
+    if (from.target == nullptr) {
+      if (from.frame == nullptr) {
+        const std::size_t rounded = (frame_bytes_ + kAlignment - 1) / kAlignment * kAlignment;
+        from.frame.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignment, rounded)));
+        if (from.frame == nullptr) throw std::bad_alloc();
+      }
+      from.target = from.frame.get();
+    }
+    from.arrived = std::min(whole, from.ahead_last - from.ahead_first);
+    if (from.arrived > 0) std::memcpy(from.target, from.ahead.data() + from.ahead_first, from.arrived);
+    from.ahead_first += from.arrived;
+  }
+  while (from.arrived < whole) {
+    const std::size_t got = read_some(from, from.target + from.arrived, whole - from.arrived);
+    if (got == 0) return nullptr;
+    from.arrived += got;
+  }
+  from.message = {from.header.tag, from.target, whole};
+  from.open = true;
+  return &from.message;
+}
+
+void TcpTransport::release(Rank rank) {
+  Peer& from = peer(rank);
+  from.open = from.known = false;
+}
+
+// ---- control, and who is gone ----
+
+void TcpTransport::data_failed(Peer& whose, std::string why) {
+  if (!whose.gone.empty()) return;
+  whose.gone = std::move(why);
+  whose.data_ended = Clock::now();
+}
+
+void TcpTransport::post_control(Rank to, std::string_view text) {
+  const std::lock_guard lock(controls_mutex_);
+  Peer& receiver = peer(to);
+  if (receiver.control_out.size() + text.size() > kMaxControl) return;
+  const auto length = static_cast<std::uint32_t>(text.size());
+  receiver.control_out.append(reinterpret_cast<const char*>(&length), sizeof length).append(text);
+  write_control(receiver);
+}
+
+/// Under the mutex.
+void TcpTransport::write_control(Peer& to) {
+  while (!to.control_out.empty()) {
+    const ssize_t written =
+        ::send(to.control.fd(), to.control_out.data(), to.control_out.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (written < 0 && would_block(errno)) {
+      controls_waiting_ = true;
+      return;
+    }
+    if (written < 0) return to.control_out.clear();  // reading will tell why
+    to.control_out.erase(0, static_cast<std::size_t>(written));
+  }
+}
+
+void TcpTransport::read_control(Rank rank) {
+  Peer& from = peer(rank);
+  const auto ended = [&](std::string why) {
+    from.control_ended = true;
+    ::epoll_ctl(controls_.fd(), EPOLL_CTL_DEL, from.control.fd(), nullptr);
+    data_failed(from, std::move(why));
+  };
+  for (char buffer[4096]; !from.control_ended;) {
+    const ssize_t got = ::recv(from.control.fd(), buffer, sizeof buffer, MSG_DONTWAIT);
+    if (got < 0 && would_block(errno)) break;
+    if (got <= 0)
+      ended(got == 0 ? "it closed the connection" : tcp::error_text(errno));
+    else
+      from.control_in.append(buffer, static_cast<std::size_t>(got));
+  }
+  std::uint32_t length = 0;
+  while (from.control_in.size() >= sizeof length) {
+    std::memcpy(&length, from.control_in.data(), sizeof length);
+    if (length > kMaxControl) return ended("it sent nonsense");
+    if (from.control_in.size() < sizeof length + length) break;
+    controls_in_.emplace_back(rank, from.control_in.substr(sizeof length, length));
+    from.control_in.erase(0, sizeof length + length);
+  }
+}
+
+void TcpTransport::look_at_controls() {
+  std::array<epoll_event, 32> events;
+  const int count = ::epoll_wait(controls_.fd(), events.data(), static_cast<int>(events.size()), 0);
+  for (int i = 0; i < count; ++i) read_control(static_cast<Rank>(events[static_cast<std::size_t>(i)].data.u32));
+}
+
+std::optional<std::pair<Rank, std::string>> TcpTransport::poll_control() {
+  if (controls_in_.empty()) {
+    progress();
+    look_at_controls();
+  }
+  if (controls_in_.empty()) return std::nullopt;
+  auto message = std::move(controls_in_.front());
+  controls_in_.pop_front();
+  return message;
+}
+
+std::optional<std::pair<Rank, std::string>> TcpTransport::poll_lost() {
+  if (!controls_in_.empty()) return std::nullopt;
+  for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
+    Peer* const lost = peers_[rank].get();
+    if (lost == nullptr || lost->gone.empty() || lost->told) continue;
+    if (!lost->control_ended && Clock::now() - lost->data_ended < kGoodbyePatience) continue;
+    lost->told = true;
+    return std::pair(static_cast<Rank>(rank), lost->gone);
+  }
+  return std::nullopt;
+}
+
+void TcpTransport::doze(std::chrono::nanoseconds at_most) {
+  pollfd any{everything_.fd(), POLLIN, 0};
+  const timespec time{static_cast<time_t>(at_most.count() / 1'000'000'000),
+                      static_cast<long>(at_most.count() % 1'000'000'000)};
+  if (::ppoll(&any, 1, &time, nullptr) <= 0) return;
+  std::array<epoll_event, 32> events;
+  ::epoll_wait(everything_.fd(), events.data(), static_cast<int>(events.size()), 0);
+}
+
+}  // namespace collectives

@@ -1,0 +1,136 @@
+// A wire over TCP: two connections to each peer, one for data and one for control, so that a control message never
+// waits behind data that nobody takes.
+//
+// Bytes go straight between the kernel and where they belong. A message is sent from the frame in which it was made, or
+// from the caller's own memory; it is read only when somebody asks for it, so that it can come straight to where it
+// should be kept. What is not asked for waits in the kernel, whose buffers and windows are the flow control. A message
+// is a header of its tag and length, then the payload.
+//
+// A process that ends closes its connections, which the others see at once. A host that falls silent is given up after
+// kSilence, by the kernel's own timers.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "bootstrap/sockets.hpp"
+#include "collectives/transport.hpp"
+
+namespace collectives {
+
+/// The connections to one peer, none to a rank of the same host.
+struct TcpLink {
+  tcp::Socket data, control;
+};
+
+class TcpTransport final : public Wire {
+ public:
+  /// How long a peer's host may be silent while it owes an answer.
+  static constexpr std::chrono::seconds kSilence{15};
+
+  /// links[r] leads to rank r.
+  TcpTransport(std::vector<TcpLink> links, std::size_t frame_bytes);
+
+  std::string_view name() const noexcept override { return "tcp"; }
+  std::size_t frame_bytes() const noexcept override { return frame_bytes_; }
+  int frames() const noexcept override { return kFrames; }
+  std::byte* stage(Rank to) override;
+  void send(Rank to, std::uint64_t tag, std::size_t bytes) override;
+  void send_from(Rank to, std::uint64_t tag, const std::byte* data, std::size_t bytes) override;
+  const Message* receive(Rank from) override { return receive_into(from, nullptr, 0); }
+  const Message* receive_into(Rank from, std::byte* place, std::size_t bytes) override;
+  void release(Rank from) override;
+  bool lent(const std::byte* data, std::size_t bytes) const noexcept override;
+  bool lending() const noexcept override { return lent_ > 0; }
+  void progress() override;
+  /// Waits until the kernel has everything: it delivers it whether this process lives or not.
+  void flush(Deadline) override;
+
+  void post_control(Rank to, std::string_view text) override;
+  bool posts_from_any_thread() const noexcept override { return true; }
+  std::optional<std::pair<Rank, std::string>> poll_control() override;
+  bool sees_lost_peers() const noexcept override { return true; }
+  std::optional<std::pair<Rank, std::string>> poll_lost() override;
+  void doze(std::chrono::nanoseconds at_most) override;
+
+ private:
+  static constexpr int kFrames = 8;                // per peer
+  static constexpr std::size_t kReadAhead = 4096;  // bytes read together with a header
+  static constexpr std::size_t kMaxControl = 1 << 20;
+
+  struct Header {
+    std::uint64_t tag = 0, bytes = 0;
+  };
+  struct Free {
+    void operator()(std::byte* memory) const { std::free(memory); }
+  };
+  using Frame = std::unique_ptr<std::byte, Free>;
+
+  /// A message on its way out.
+  struct Outgoing {
+    Header header;
+    Frame frame;
+    const std::byte* data = nullptr;
+    bool lent = false;
+  };
+  struct Peer {
+    tcp::Socket data, control;
+    std::string gone;  // how it was noticed that the peer is; empty while it is there
+    std::chrono::steady_clock::time_point data_ended{};
+    bool told = false;
+
+    std::array<Outgoing, kFrames> out;  // a ring: `queued` of them from `first` are not sent yet
+    std::size_t first = 0, queued = 0;
+    std::size_t written = 0;  // bytes of the first one, header included
+    bool writing = false;     // it is on the list of those that wait for room
+
+    // What has been read of the next message: first whatever came with its header, then the payload.
+    std::array<std::byte, kReadAhead> ahead;
+    std::size_t ahead_first = 0, ahead_last = 0;
+    bool known = false;  // the header is
+    Header header;
+    std::byte* target = nullptr;
+    std::size_t arrived = 0;
+    Frame frame;
+    bool open = false;
+    Message message;
+
+    std::string control_in, control_out;
+    bool control_ended = false;
+  };
+
+  Peer& peer(Rank rank) { return *peers_[static_cast<std::size_t>(rank)]; }
+  Outgoing& next_out(Peer& to) { return to.out[(to.first + to.queued) % kFrames]; }
+  void hand_over(Rank to, std::uint64_t tag, std::size_t bytes);
+  bool write_some(Peer&);
+  void discard(Peer&);
+  bool read_header(Peer&);
+  std::size_t read_some(Peer&, std::byte* to, std::size_t bytes);
+  void data_failed(Peer&, std::string why);
+  void write_control(Peer&);
+  void read_control(Rank);
+  void look_at_controls();
+
+  std::vector<std::unique_ptr<Peer>> peers_;
+  std::size_t frame_bytes_;
+  std::vector<Peer*> writing_;
+  std::size_t lent_ = 0;               // messages
+  tcp::Socket everything_, controls_;  // epoll: whatever happens; control connections only
+  std::deque<std::pair<Rank, std::string>> controls_in_;
+  std::mutex controls_mutex_;  // of what goes out
+  std::atomic<bool> controls_waiting_ = false;
+};
+
+}  // namespace collectives
