@@ -124,12 +124,12 @@ bool Executor::advance() {
   return settled();
 }
 
-/// The caller's memory is his own again.
+/// The caller's memory is his own again, and the others get what is theirs without more calls from here.
 bool Executor::settled() {
-  if (wire_ == nullptr || !wire_->lending()) return true;
+  if (wire_ == nullptr || !wire_->sending()) return true;
   wire_->progress();
   waits_for_wire_ = true;
-  return !wire_->lending();
+  return !wire_->sending();
 }
 
 std::byte* Executor::landing(const Step& step) {
@@ -142,11 +142,9 @@ bool Executor::ready(const Step& step) {
     return false;
   };
   const std::size_t bytes = step.range.count * element_;
-  if (step.keep == Place::output && wire_ != nullptr && wire_->lending() &&
-      wire_->lent(address(step.keep, step.range), bytes)) {
-    wire_->progress();
-    waits_for_wire_ = true;
-    if (wire_->lent(address(step.keep, step.range), bytes)) return false;
+  if (step.keep == Place::output && wire_ != nullptr && wire_->lent(address(step.keep, step.range), bytes)) {
+    waits_for_wire_ = true;  // advance() has moved it on
+    return false;
   }
   for (; from_ready_ < step.from.size(); ++from_ready_) {
     const Rank peer = step.from[from_ready_];

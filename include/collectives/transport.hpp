@@ -62,9 +62,9 @@ class Transport {
   virtual const Message* receive_into(Rank from, std::byte* /*place*/, std::size_t /*bytes*/) { return receive(from); }
   /// Whether any of [data, data + bytes) is still to be read for a message handed over; progress() moves that on.
   virtual bool lent(const std::byte* /*data*/, std::size_t /*bytes*/) const noexcept { return false; }
-  /// Whether anything at all is lent.
-  virtual bool lending() const noexcept { return false; }
-  /// Moves on what has been handed over, as far as that goes without waiting. Nothing to do, it costs next to nothing.
+  /// Whether anything that has been handed over still needs calls of this process to move on, as all does that is lent.
+  virtual bool sending() { return false; }
+  /// Moves that on, as far as it goes without waiting. With nothing to do it costs next to nothing.
   virtual void progress() {}
 
   /// Waits until everything handed over no longer needs this process to be alive. Throws Error{timeout}.

@@ -161,6 +161,13 @@ const Message* MpiTransport::receive(Rank from) {
 
 void MpiTransport::release(Rank from) { peer(from).message.reset(); }
 
+bool MpiTransport::sending() {
+  return std::ranges::any_of(peers_, [](Peer& peer) {
+    return std::ranges::any_of(
+        peer.sends, [](Frame& frame) { return frame.request != MPI_REQUEST_NULL && !finished(frame.request); });
+  });
+}
+
 void MpiTransport::flush(Deadline deadline) {
   MpiPause pause;
   while (true) {

@@ -56,6 +56,7 @@ class MpiTransport final : public Wire {
   void send(Rank to, std::uint64_t tag, std::size_t bytes) override;
   const Message* receive(Rank from) override;
   void release(Rank from) override;
+  bool sending() override;
   /// Waits until MPI has taken every message over; MPI_Finalize delivers what it has taken.
   void flush(Deadline) override;
   void post_control(Rank to, std::string_view text) override;

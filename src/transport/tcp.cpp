@@ -86,7 +86,6 @@ void TcpTransport::send_from(Rank to, std::uint64_t tag, const std::byte* data, 
   Outgoing& message = next_out(peer(to));
   message.data = data;
   message.lent = true;
-  ++lent_;
   hand_over(to, tag, bytes);
 }
 
@@ -102,11 +101,7 @@ void TcpTransport::hand_over(Rank to, std::uint64_t tag, std::size_t bytes) {
 
 /// What nobody will take any more.
 void TcpTransport::discard(Peer& to) {
-  for (; to.queued > 0; --to.queued) {
-    if (to.out[to.first].lent) --lent_;
-    to.first = (to.first + 1) % kFrames;
-  }
-  to.written = 0;
+  to.queued = to.written = 0;
 }
 
 /// True when nothing is left to write.
@@ -141,7 +136,6 @@ bool TcpTransport::write_some(Peer& to) {
       const std::size_t whole = sizeof message.header + message.header.bytes;
       if (to.written < whole) break;
       to.written -= whole;
-      if (message.lent) --lent_;
       to.first = (to.first + 1) % kFrames;
       --to.queued;
     }

@@ -53,7 +53,7 @@ class TcpTransport final : public Wire {
   const Message* receive_into(Rank from, std::byte* place, std::size_t bytes) override;
   void release(Rank from) override;
   bool lent(const std::byte* data, std::size_t bytes) const noexcept override;
-  bool lending() const noexcept override { return lent_ > 0; }
+  bool sending() override { return !writing_.empty(); }
   void progress() override;
   /// Waits until the kernel has everything: it delivers it whether this process lives or not.
   void flush(Deadline) override;
@@ -126,7 +126,6 @@ class TcpTransport final : public Wire {
   std::vector<std::unique_ptr<Peer>> peers_;
   std::size_t frame_bytes_;
   std::vector<Peer*> writing_;
-  std::size_t lent_ = 0;               // messages
   tcp::Socket everything_, controls_;  // epoll: whatever happens; control connections only
   std::deque<std::pair<Rank, std::string>> controls_in_;
   std::mutex controls_mutex_;  // of what goes out

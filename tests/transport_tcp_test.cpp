@@ -1,0 +1,269 @@
+// The TCP wire: the conformance suites between ranks that are threads and meet over loopback, and what is its alone.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <numeric>
+#include <thread>
+
+#include "collectives/error.hpp"
+#include "support/ranks.hpp"
+#include "transport/tcp_network.hpp"
+#include "transport_conformance.hpp"
+
+namespace collectives::testing {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// Every rank on a host of its own.
+Everyone everyone(Rank self, std::vector<std::string> addresses, std::size_t frame_bytes,
+                  std::string token = "the token of this test") {
+  std::vector<int> hosts(addresses.size());
+  std::iota(hosts.begin(), hosts.end(), 0);
+  return {.self = self,
+          .addresses = std::move(addresses),
+          .hosts = std::move(hosts),
+          .token = std::move(token),
+          .frame_bytes = frame_bytes,
+          .deadline = Deadline::in(1min)};
+}
+
+struct TcpTransports {
+  static int ranks() { return 3; }
+  template <class F>
+  static void run(std::size_t frame_bytes, F f) {
+    run_ranks(ranks(), [&](Bootstrap& threads) {
+      TcpNetwork network({});
+      const auto addresses = threads.all_gather(network.address(), Deadline::in(1min));
+      const auto wire = network.connect(everyone(threads.rank(), addresses, frame_bytes));
+      End end{threads.rank(), ranks(), *wire, wire.get(), [&] { threads.all_gather("", Deadline::in(1min)); }};
+      f(end);
+      wire->flush(Deadline::in(1min));
+      threads.all_gather("", Deadline::in(1min));
+    });
+  }
+};
+INSTANTIATE_TYPED_TEST_SUITE_P(Tcp, TransportConformance, TcpTransports);
+INSTANTIATE_TYPED_TEST_SUITE_P(Tcp, WireConformance, TcpTransports);
+
+/// Two ranks with frames of `frame_bytes`.
+template <class F>
+void run_two(std::size_t frame_bytes, F f) {
+  run_ranks(2, [&](Bootstrap& threads) {
+    TcpNetwork network({});
+    auto wire = network.connect(
+        everyone(threads.rank(), threads.all_gather(network.address(), Deadline::in(1min)), frame_bytes));
+    End end{threads.rank(), 2, *wire, wire.get(), [&] { threads.all_gather("", Deadline::in(1min)); }};
+    f(end, wire);
+    threads.all_gather("", Deadline::in(1min));
+  });
+}
+
+TEST(TransportTcp, PayloadComesStraightToItsPlace) {
+  constexpr std::size_t kBytes = 1 << 20;
+  run_two(kBytes, [](End& end, auto&) {
+    const std::string text = payload(0, 1, kBytes);
+    if (end.rank == 0) {
+      for (int i = 0; i < 3; ++i) end.send(1, 1, text);
+    } else {
+      std::vector<std::byte> place(kBytes);
+      const auto take_into = [&](std::size_t bytes) {
+        return *End::until("a message", [&] { return end.transport.receive_into(0, place.data(), bytes); });
+      };
+      const Message message = take_into(kBytes);
+      EXPECT_EQ(message.data, place.data());
+      EXPECT_EQ(std::memcmp(place.data(), text.data(), kBytes), 0);
+      end.transport.release(0);
+      EXPECT_NE(take_into(kBytes - 1).data, place.data()) << "a place that is too short was written to";
+      end.transport.release(0);
+      end.take(0, 1);
+    }
+  });
+}
+
+TEST(TransportTcp, MemoryIsLentUntilTheKernelHasIt) {
+  constexpr std::size_t kBytes = 16 << 20;  // more than its buffers take
+  run_two(kBytes, [](End& end, auto&) {
+    std::string text = payload(0, 1, kBytes);
+    const auto* data = reinterpret_cast<const std::byte*>(text.data());
+    if (end.rank == 0) {
+      end.stage(1);
+      end.transport.send_from(1, 1, data, kBytes);
+      EXPECT_TRUE(end.transport.sending());
+      EXPECT_TRUE(end.transport.lent(data + kBytes - 1, 1));
+      EXPECT_FALSE(end.transport.lent(data + kBytes, 1));
+    }
+    end.barrier();
+    if (end.rank == 0) {
+      End::until("the end of the loan", [&] {
+        end.transport.progress();
+        return !end.transport.sending();
+      });
+      EXPECT_FALSE(end.transport.lent(data, kBytes));
+      std::fill(text.begin(), text.end(), 'x');
+    } else {
+      EXPECT_TRUE(end.take(0, 1) == payload(0, 1, kBytes));
+    }
+  });
+}
+
+TEST(TransportTcp, PeerThatGoesIsTold) {
+  run_two(64, [](End& end, auto& wire) {
+    if (end.rank == 0) {
+      end.send(1, 1, "last");
+      end.wire->post_control(1, "goodbye");
+      wire.reset();
+    }
+    end.barrier();
+    if (end.rank == 1) {
+      EXPECT_EQ(end.take(0, 1), "last");
+      EXPECT_EQ(end.take_control(), std::make_pair(Rank{0}, std::string("goodbye")));
+      const auto lost = *End::until("the loss", [&] {
+        end.wire->poll_control();
+        return end.wire->poll_lost();
+      });
+      EXPECT_EQ(lost.first, 0);
+      EXPECT_FALSE(lost.second.empty());
+      EXPECT_FALSE(end.wire->poll_lost()) << "told twice";
+      // What is sent to it goes nowhere, and holds up nobody.
+      for (int i = 0; i < 100; ++i) end.send(0, 1, "to nobody");
+    }
+  });
+}
+
+TEST(TransportTcp, LossIsToldAfterTheControlsThatCameBefore) {
+  run_two(64, [](End& end, auto& wire) {
+    if (end.rank == 0) {
+      for (int i = 0; i < 50; ++i) end.wire->post_control(1, std::to_string(i));
+      end.wire->flush(Deadline::in(1min));
+      wire.reset();
+    }
+    end.barrier();
+    if (end.rank == 1) {
+      int heard = 0;
+      End::until("the loss", [&] {
+        while (end.wire->poll_control()) ++heard;
+        return end.wire->poll_lost();
+      });
+      EXPECT_EQ(heard, 50);
+    }
+  });
+}
+
+TEST(TransportTcp, DozingEndsWithNews) {
+  run_two(64, [](End& end, auto&) {
+    if (end.rank == 1) {
+      std::this_thread::sleep_for(100ms);
+      end.send(0, 1, "wake");
+    } else {
+      const auto begun = std::chrono::steady_clock::now();
+      while (end.transport.receive(1) == nullptr) end.wire->doze(10s);
+      EXPECT_LT(std::chrono::steady_clock::now() - begun, 5s);
+      EXPECT_EQ(end.take(1, 1), "wake");
+    }
+    end.barrier();
+  });
+}
+
+// ---- connecting ----
+
+/// What connect() throws.
+std::string failure_of(TcpNetwork& network, const Everyone& with) {
+  try {
+    network.connect(with);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::timeout);
+    return error.what();
+  }
+  return "nothing";
+}
+
+TEST(TransportTcp, AddressesThatLeadNowhereAreGotAround) {
+  run_ranks(2, [&](Bootstrap& threads) {
+    TcpNetwork network({});
+    std::string address = network.address();
+    if (threads.rank() == 0) {  // an address of the documentation's networks before the one that works
+      address.replace(address.find("\"at\":["), 6, "\"at\":[\"192.0.2.1\",");
+      address.replace(address.find("\"network\":\""), 11, "\"network\":\"not here ");
+      if (const auto empty = address.find("\"192.0.2.1\",]"); empty != std::string::npos)
+        address.replace(empty, 13, "\"192.0.2.1\",\"127.0.0.1\"]");
+      else
+        address.replace(address.find("\"192.0.2.1\","), 12, "\"192.0.2.1\",\"127.0.0.1\",");
+    }
+    const auto wire = network.connect(everyone(threads.rank(), threads.all_gather(address, Deadline::in(1min)), 64));
+    EXPECT_EQ(wire->name(), "tcp");
+    threads.all_gather("", Deadline::in(1min));
+  });
+}
+
+TEST(TransportTcp, EveryAddressTriedIsNamed) {
+  TcpNetwork network({});
+  Everyone with =
+      everyone(1, {R"({"network":"elsewhere","port":9,"at":["127.0.0.1","127.0.0.2"]})", network.address()}, 64);
+  with.deadline = Deadline::in(700ms);
+  const std::string text = failure_of(network, with);
+  EXPECT_NE(text.find("rank 0 cannot be reached"), std::string::npos) << text;
+  EXPECT_NE(text.find("127.0.0.1:9: Connection refused"), std::string::npos) << text;
+  EXPECT_NE(text.find("127.0.0.2:9: Connection refused"), std::string::npos) << text;
+}
+
+TEST(TransportTcp, WhoDoesNotComeIsNamed) {
+  TcpNetwork network({});
+  Everyone with = everyone(0, {network.address(), network.address(), network.address()}, 64);
+  with.deadline = Deadline::in(300ms);
+  const std::string text = failure_of(network, with);
+  EXPECT_NE(text.find("ranks 1-2 did not connect"), std::string::npos) << text;
+}
+
+TEST(TransportTcp, AnotherJobIsRefused) {
+  TcpNetwork mine({}), other({});
+  std::thread stranger([&] {
+    Everyone with = everyone(1, {mine.address(), other.address()}, 64, "another token");
+    with.deadline = Deadline::in(1s);
+    EXPECT_NE(failure_of(other, with).find("somebody else answered"), std::string::npos);
+  });
+  Everyone with = everyone(0, {mine.address(), other.address()}, 64);
+  with.deadline = Deadline::in(1s);
+  EXPECT_NE(failure_of(mine, with).find("rank 1 did not connect"), std::string::npos);
+  stranger.join();
+}
+
+/// The port in an address card.
+int port_of(const std::string& address) { return std::stoi(address.substr(address.find("\"port\":") + 7)); }
+
+TEST(TransportTcp, StrangersDoNotDisturbTheMeeting) {
+  run_ranks(2, [&](Bootstrap& threads) {
+    TcpNetwork network({});
+    const auto addresses = threads.all_gather(network.address(), Deadline::in(1min));
+    std::vector<int> strangers;
+    if (threads.rank() == 0)
+      for (const std::string& said : {std::string(), std::string("GET / HTTP/1.1\r\n\r\n"), std::string(200, 'c')}) {
+        sockaddr_in to{};
+        to.sin_family = AF_INET;
+        to.sin_port = htons(static_cast<std::uint16_t>(port_of(network.address())));
+        to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        strangers.push_back(::socket(AF_INET, SOCK_STREAM, 0));
+        ASSERT_EQ(::connect(strangers.back(), reinterpret_cast<const sockaddr*>(&to), sizeof to), 0);
+        if (!said.empty()) {
+          ASSERT_GT(::send(strangers.back(), said.data(), said.size(), MSG_NOSIGNAL), 0);
+        }
+      }
+    threads.all_gather("", Deadline::in(1min));
+    EXPECT_NO_THROW(network.connect(everyone(threads.rank(), addresses, 64)));
+    for (const int fd : strangers) ::close(fd);
+    threads.all_gather("", Deadline::in(1min));
+  });
+}
+
+TEST(TransportTcp, InterfaceThatDoesNotExistLeavesNoAddress) {
+  EXPECT_TRUE(own_addresses({"no such interface"}).empty());
+}
+
+}  // namespace
+}  // namespace collectives::testing
