@@ -149,10 +149,13 @@ bool hosts_have_one_rank(const Topology& topology) { return topology.ranks() == 
 
 /// A row for one way between hosts. Only the first of them is for collectives that have one way only, and for one host.
 template <class Between, Rails rails>
-constexpr Algorithm hierarchical_row(std::string_view name, bool (*possible)(Collective, bool, const Topology&)) {
+constexpr Algorithm hierarchical_row(std::string_view name,
+                                     bool (*possible)(Collective, bool, const Topology&) = nullptr,
+                                     std::string_view needs = {}) {
   return {"hierarchical",
           name,
           possible,
+          needs,
           [](Collective collective, bool direct, const Topology& topology) {
             return scatters_or_gathers(collective) ||
                    (collective == Collective::all_reduce && direct && !topology.one_host());
@@ -185,16 +188,22 @@ bool of_many(Collective collective, bool direct, const Topology& topology) {
 int one_depth(Collective, bool, const Topology&) { return 1; }
 
 constexpr Algorithm kAlgorithms[] = {
-    hierarchical_row<hierarchical::Ring, Rails::all>("hierarchical", nullptr),
-    hierarchical_row<hierarchical::OneShot, Rails::all>("hierarchical_one_shot", has_another_way),
-    hierarchical_row<hierarchical::OneShot, Rails::one>("hierarchical_leaders", has_leaders),
-    hierarchical_row<hierarchical::Halving, Rails::all>("hierarchical_halving", of_many<has_another_way>),
-    hierarchical_row<hierarchical::Halving, Rails::one>("hierarchical_leaders_halving", of_many<has_leaders>),
+    hierarchical_row<hierarchical::Ring, Rails::all>("hierarchical"),
+    hierarchical_row<hierarchical::OneShot, Rails::all>("hierarchical_one_shot", has_another_way,
+                                                        "several hosts, and is for all_reduce and broadcast"),
+    hierarchical_row<hierarchical::OneShot, Rails::one>(
+        "hierarchical_leaders", has_leaders, "several hosts with several ranks, and is for all_reduce and broadcast"),
+    hierarchical_row<hierarchical::Halving, Rails::all>("hierarchical_halving", of_many<has_another_way>,
+                                                        "three hosts or more, and is for all_reduce and broadcast"),
+    hierarchical_row<hierarchical::Halving, Rails::one>(
+        "hierarchical_leaders_halving", of_many<has_leaders>,
+        "three hosts or more with several ranks, and is for all_reduce and broadcast"),
     {"hierarchical", "hierarchical_two_level",
      [](Collective, bool direct, const Topology& topology) { return !direct && !topology.levels().empty(); },
+     "several domains with equally many ranks, at least two",
      [](Collective collective, bool, const Topology&) { return scatters_or_gathers(collective); },
      [](Collective, bool, const Topology&) { return 1; }, one_depth, emit_two_level},
-    {"ring", "ring", nullptr,
+    {"ring", "ring", nullptr, "",
      [](Collective collective, bool, const Topology&) {
        return scatters_or_gathers(collective) || collective == Collective::all_reduce ||
               collective == Collective::barrier;
@@ -207,10 +216,10 @@ constexpr Algorithm kAlgorithms[] = {
                                                                                         : 1;
      },
      emit_ring},
-    {"reduce_to_one", "reduce_to_one_direct", nullptr,
+    {"reduce_to_one", "reduce_to_one_direct", nullptr, "",
      [](Collective collective, bool, const Topology&) { return scatters_or_gathers(collective); },
      [](Collective, bool, const Topology&) { return 1; }, one_depth, emit_reduce_to_one<reduce_to_one::Direct>},
-    {"reduce_to_one", "reduce_to_one_tree", nullptr,
+    {"reduce_to_one", "reduce_to_one_tree", nullptr, "",
      [](Collective collective, bool, const Topology&) { return scatters_or_gathers(collective); },
      [](Collective, bool, const Topology&) { return 1; }, one_depth, emit_reduce_to_one<reduce_to_one::Tree>},
 };

@@ -66,6 +66,7 @@ struct Algorithm {
   std::string_view name;
   /// Whether it can be done there at all, in a way of its own; null: always.
   bool (*possible)(Collective, bool direct, const Topology&);
+  std::string_view needs;  ///< for that, in words
   /// Whether the rounds walk along the parts of all ranks at once, or along the whole vector.
   bool (*by_part)(Collective, bool direct, const Topology&);
   /// Into how many messages, at least, one segment of a round is divided.

@@ -258,14 +258,13 @@ Plan choose_plan(const Request& request, const Topology& topology, const Tuning&
     if ((request.backend == "auto" || request.backend == algorithm.backend || request.backend == algorithm.name) &&
         (algorithm.possible == nullptr || algorithm.possible(request.collective, direct, topology)))
       candidates.push_back(plan_for(algorithm, request, topology, tuning));
-  if (candidates.empty())
-    throw Error(
-        Errc::unsupported,
-        fmt::format("backend \"{}\" cannot do {} of {} on {}: {}", request.backend, to_string(request.collective),
-                    to_string(request.type), to_string(topology),
-                    direct ? "contributions must meet unsummed"
-                           : "it needs several hosts, or several domains with equally many ranks, and has a way "
-                             "of its own for some collectives only"));
+  if (candidates.empty()) {
+    const auto& asked = *std::ranges::find(algorithms(), request.backend, &Algorithm::name);
+    throw Error(Errc::unsupported,
+                fmt::format("backend \"{}\" cannot do {} of {} on {}: {}", request.backend,
+                            to_string(request.collective), to_string(request.type), to_string(topology),
+                            direct ? "contributions must meet unsummed" : fmt::format("it needs {}", asked.needs)));
+  }
   std::stable_sort(candidates.begin(), candidates.end(),
                    [](const Plan& a, const Plan& b) { return a.estimate.microseconds < b.estimate.microseconds; });
   Plan plan = std::move(candidates.front());

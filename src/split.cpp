@@ -54,7 +54,9 @@ std::optional<Communicator> Communicator::split(int color, int key, const Commun
     return std::nullopt;
   }
   try {
-    return Communicator(bootstrap, inherited);
+    Communicator part(bootstrap, inherited);
+    bootstrap.keep_company(Deadline::never());
+    return part;
   } catch (...) {
     bootstrap.keep_company(Deadline::never());
     throw;

@@ -499,12 +499,26 @@ TEST(Construction, OverSeveralHostsNeedsATransportBetweenThem) {
   run_ranks(2, [](Bootstrap& bootstrap) {
     Claims claims(bootstrap);
     try {
-      const Communicator comm(claims);
+      const Communicator comm(claims, {.transport = "shared_memory"});
       ADD_FAILURE() << "no error";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), Errc::unsupported);
-      EXPECT_NE(std::string(error.what()).find("brings no transport between hosts"), std::string::npos);
+      EXPECT_NE(std::string(error.what()).find("the ranks are on 2 hosts"), std::string::npos) << error.what();
     }
+    try {
+      const Communicator comm(claims, {.wire = "pigeon"});
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Errc::unsupported);
+      EXPECT_NE(std::string(error.what()).find("no wire \"pigeon\""), std::string::npos) << error.what();
+    }
+    Communicator comm(claims);
+    EXPECT_EQ(comm.transport(), "tcp");
+    std::vector<int> data{comm.rank() + 1};
+    comm.all_reduce(data);
+    EXPECT_EQ(data[0], 3);
+    const auto part = comm.split(comm.rank());
+    EXPECT_EQ(part->transport(), "local") << "alone it needs no wire";
   });
 }
 

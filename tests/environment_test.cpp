@@ -43,11 +43,15 @@ TEST(EnvironmentTest, EveryVariable) {
       parse({"PATH=/bin", "COLLECTIVES_BACKEND=ring", "COLLECTIVES_TIMEOUT=2.5", "COLLECTIVES_DETERMINISTIC=1",
              "COLLECTIVES_TRANSPORT=mpi", "COLLECTIVES_PROGRESS_THREAD=off", "COLLECTIVES_HOST_ID=left=right",
              "COLLECTIVES_LOG=debug", "COLLECTIVES_PORT=29500", "COLLECTIVES_CORES=3", "COLLECTIVES_LISTEN_FD=7",
-             "COLLECTIVES_TUNING=/etc/tuning.json"});
+             "COLLECTIVES_TUNING=/etc/tuning.json", "COLLECTIVES_WIRE=tcp", "COLLECTIVES_INTERFACE=eth0,10.77.",
+             "COLLECTIVES_CONGESTION=reno"});
   EXPECT_EQ(all.backend, "ring");
   EXPECT_EQ(all.timeout, 2500ms);
   EXPECT_EQ(all.deterministic, true);
   EXPECT_EQ(all.transport, "mpi");
+  EXPECT_EQ(all.wire, "tcp");
+  EXPECT_EQ(all.interfaces, (std::vector<std::string>{"eth0", "10.77."}));
+  EXPECT_EQ(all.congestion_control, "reno");
   EXPECT_EQ(all.progress_thread, false);
   EXPECT_EQ(all.host_id, "left=right");
   EXPECT_EQ(all.log, LogLevel::debug);
@@ -87,11 +91,13 @@ TEST(EnvironmentTest, SwitchesTakeTheUsualWords) {
 TEST(EnvironmentTest, ABadValueIsAnErrorThatNamesVariableValueAndWhatIsValid) {
   EXPECT_EQ(error_of({"COLLECTIVES_DETERMINISTIC=maybe"}),
             "COLLECTIVES_DETERMINISTIC=maybe: valid is on, off, yes, no, true, false, 1, 0");
-  EXPECT_EQ(error_of({"COLLECTIVES_TRANSPORT=pigeon"}), "COLLECTIVES_TRANSPORT=pigeon: valid is shared_memory, mpi");
+  EXPECT_EQ(error_of({"COLLECTIVES_TRANSPORT=pigeon"}),
+            "COLLECTIVES_TRANSPORT=pigeon: valid is shared_memory, tcp, ucx, mpi");
   EXPECT_EQ(error_of({"COLLECTIVES_LOG=loud"}), "COLLECTIVES_LOG=loud: valid is off, error, warning, info, debug");
   EXPECT_EQ(error_of({"COLLECTIVES_PORT=65536"}), "COLLECTIVES_PORT=65536: valid is a port from 1 to 65535");
-  for (const char* const bad : {"COLLECTIVES_TIMEOUT=soon", "COLLECTIVES_PORT=0", "COLLECTIVES_PORT=80x",
-                                "COLLECTIVES_CORES=-1", "COLLECTIVES_LISTEN_FD=3.5"}) {
+  for (const char* const bad :
+       {"COLLECTIVES_TIMEOUT=soon", "COLLECTIVES_PORT=0", "COLLECTIVES_PORT=80x", "COLLECTIVES_CORES=-1",
+        "COLLECTIVES_LISTEN_FD=3.5", "COLLECTIVES_WIRE=pigeon", "COLLECTIVES_INTERFACE=eth0,,eth1"}) {
     EXPECT_NE(error_of({bad}).find(bad), std::string::npos);
   }
 }

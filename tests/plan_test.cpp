@@ -79,7 +79,8 @@ TEST(Plan, UnknownBackendListsTheKnownOnes) {
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Errc::invalid_argument);
     EXPECT_STREQ(error.what(),
-                 "unknown backend \"rnig\"; known: auto, hierarchical, ring, reduce_to_one, hierarchical_two_level, "
+                 "unknown backend \"rnig\"; known: auto, hierarchical, ring, reduce_to_one, hierarchical_one_shot, "
+                 "hierarchical_leaders, hierarchical_halving, hierarchical_leaders_halving, hierarchical_two_level, "
                  "reduce_to_one_direct, reduce_to_one_tree");
   }
 }
@@ -94,6 +95,47 @@ TEST(Plan, LongVectorsGoThroughTwoLevelsWhereAHostHasDomains) {
   EXPECT_EQ(plan_of({.count = 1 << 20, .deterministic = true}, host).name, "hierarchical");
   EXPECT_NE(explain(plan_of({.count = 1 << 20}, host), {.count = 1 << 20}, host).find("2 domains x 8"),
             std::string::npos);
+}
+
+TEST(Plan, WaysBetweenHostsWithoutHostsAreRefused) {
+  for (const auto& [request, hosts, why] :
+       {std::tuple(Request{.count = 100, .backend = "hierarchical_one_shot"}, 1, "it needs several hosts, and is for"),
+        {Request{.count = 100, .backend = "hierarchical_halving"}, 2, "it needs three hosts or more"},
+        {Request{.collective = Collective::all_gather, .count = 100, .backend = "hierarchical_halving"}, 4,
+         "is for all_reduce and broadcast"}})
+    try {
+      plan_of(request, Topology::regular(8, 8 / hosts));
+      FAIL() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Errc::unsupported);
+      EXPECT_NE(std::string(error.what()).find(why), std::string::npos) << error.what();
+    }
+}
+
+// With a round trip of 60 us and 8 frames, rounds hide one another's latency.
+TEST(Plan, RoundsOverlapBetweenHosts) {
+  const Topology hosts = Topology::regular(8, 2);
+  const Plan plan = plan_of({.count = 16 << 20, .backend = "hierarchical"}, hosts);
+  EXPECT_GT(plan.rounds, 7u);
+  EXPECT_GT(plan.lanes, 1u);
+  EXPECT_LE(plan.lanes, 7u) << "one less than there are frames";
+  EXPECT_NE(explain(plan, {.count = 16 << 20, .backend = "hierarchical"}, hosts).find("under way at once"),
+            std::string::npos);
+  EXPECT_EQ(plan_of({.count = 16 << 20, .backend = "ring"}, hosts).lanes, 1u) << "inside a host there are two frames";
+  EXPECT_EQ(plan_of({.count = 16 << 20}, Topology::regular(8, 8)).lanes, 1u);
+}
+
+TEST(Plan, TwoHostsExchangeEverythingAtOnce) {
+  for (const std::size_t count : {2u, 1000u, 1u << 20, 1u << 24})
+    EXPECT_EQ(plan_of({.count = count}, Topology::regular(2, 1)).name, "hierarchical_one_shot") << count;
+}
+
+TEST(Plan, LongVectorsOfManyHostsGoTheWayOfTheFewestBytes) {
+  const Topology hosts = Topology::regular(32, 4);
+  const Plan plan = plan_of({.count = 1 << 26}, hosts);
+  EXPECT_EQ(plan.estimate.bytes_between_hosts, (std::size_t{2} * 7 << 28) / 8) << plan.name;
+  const Plan small = plan_of({.count = 2}, hosts);
+  EXPECT_LE(small.estimate.messages, 7u) << small.name;
 }
 
 TEST(Plan, TwoLevelsWithoutDomainsAreRefused) {

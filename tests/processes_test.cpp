@@ -63,11 +63,23 @@ TEST(Processes, AStoppedRankIsNamedWhenTheDeadlinePasses) {
   EXPECT_EQ(leftovers(), 0);
 }
 
-TEST(Processes, OnPretendedHostsWithoutMpiAreToldWhatIsMissing) {
-  const Outcome outcome = run_command(
-      COLLECTIVES_RUN " -n 2 sh -c 'COLLECTIVES_HOST_ID=$RANK exec \"$0\" \"$@\"' " RANK_PROGRAM " reduce 8");
+/// On hosts of one rank each, as far as they know.
+Outcome run_on_hosts(int ranks, const std::string& arguments, const std::string& variables = "") {
+  return run_command("env " + variables + " " COLLECTIVES_RUN " -n " + std::to_string(ranks) +
+                     " sh -c 'COLLECTIVES_HOST_ID=$RANK exec \"$0\" \"$@\"' " RANK_PROGRAM " " + arguments);
+}
+
+TEST(Processes, OnPretendedHostsMeetOverTcp) {
+  const Outcome outcome = run_on_hosts(3, "reduce 1000000");
+  EXPECT_EQ(outcome.status, 0) << outcome.out;
+  EXPECT_EQ(occurrences(outcome.out, "rank [012]: ok"), 3) << outcome.out;
+}
+
+TEST(Processes, OnHostsWithoutMpiAreToldThatItIsMissing) {
+  const Outcome outcome = run_on_hosts(2, "reduce 8", "COLLECTIVES_WIRE=mpi");
   EXPECT_NE(outcome.status, 0);
-  EXPECT_EQ(occurrences(outcome.out, "unsupported .*brings no transport between hosts"), 2) << outcome.out;
+  EXPECT_EQ(occurrences(outcome.out, "unsupported .*no wire between them: the ranks were not started with MPI"), 2)
+      << outcome.out;
 }
 
 TEST(Processes, WarnOfAnUnknownVariableOnce) {
