@@ -168,6 +168,8 @@ build() {
   for i in $(seq "$count"); do echo "$subnet.$i h$i-$HOSTS_BED h$i"; done >"$bed/hosts"
   echo "$subnet.254 sw-$HOSTS_BED sw" >>"$bed/hosts"
   printf '127.0.0.1 localhost\n' >>"$bed/hosts"
+  printf '#!/bin/sh\nHOSTS_BED=%s exec "%s" --agent "$@"\n' "$HOSTS_BED" "$self" >"$bed/agent"
+  chmod 755 "$bed/agent"
   allowing_cubic start_holders
   on sw ip link add sw type bridge stp_state 0 forward_delay 0
   on sw ip address add "$subnet.254/24" dev sw
@@ -363,8 +365,8 @@ case "$action" in
     set_places "${1:-}"
     slots=$(with_slots "$1")
     shift
-    export HOSTS_BED OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-    enter sw mpirun.openmpi --host "$slots" -np "$ranks" --mca plm_rsh_agent "$self --agent" \
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+    enter sw mpirun.openmpi --host "$slots" -np "$ranks" --mca plm_rsh_agent "$bed/agent" \
       --mca plm_rsh_no_tree_spawn 1 --mca oob_tcp_if_include "$subnet.0/24" --mca btl_tcp_if_include "$subnet.0/24" \
       --mca hwloc_base_binding_policy none --mca mpi_yield_when_idle 1 "$@"
     ;;
@@ -373,8 +375,7 @@ case "$action" in
     set_places "${1:-}"
     slots=$(with_slots "$1")
     shift
-    export HOSTS_BED HYDRA_LAUNCHER_EXEC="$self-agent"
-    enter sw mpirun.mpich -hosts "$slots" -np "$ranks" -launcher ssh -launcher-exec "$self-agent" -iface sw "$@"
+    enter sw mpirun.mpich -hosts "$slots" -np "$ranks" -launcher ssh -launcher-exec "$bed/agent" -iface sw "$@"
     ;;
   each)
     find_bed
