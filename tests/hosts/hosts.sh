@@ -12,6 +12,8 @@
 #   hosts.sh each L1,L2,... COMMAND...
 #                                 COMMAND for every rank, told its place as by hand: RANK, WORLD_SIZE, MASTER_ADDR,
 #                                 MASTER_PORT. Ends with the first status that is not 0, when all have ended
+#   hosts.sh tf_config L1,L2,... COMMAND...
+#                                 the same, told by TF_CONFIG
 #   hosts.sh cut HOST [silently]  takes HOST's link down; silently: the link stays up, the switch drops everything
 #   hosts.sh mend HOST            the contrary of both
 #   hosts.sh stall HOST SECONDS   cut silently, wait, mend
@@ -314,6 +316,7 @@ agent() {
   enter "$host" sh -c "$*"
 }
 
+{ # read as a whole before anything runs
 action=${1:-}
 [ $# -eq 0 ] || shift
 case "$action" in
@@ -366,7 +369,7 @@ case "$action" in
     slots=$(with_slots "$1")
     shift
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-    enter sw mpirun.openmpi --host "$slots" -np "$ranks" --mca plm_rsh_agent "$bed/agent" \
+    enter sw "$(command -v mpirun.openmpi || echo mpirun)" --host "$slots" -np "$ranks" --mca plm_rsh_agent "$bed/agent" \
       --mca plm_rsh_no_tree_spawn 1 --mca oob_tcp_if_include "$subnet.0/24" --mca btl_tcp_if_include "$subnet.0/24" \
       --mca hwloc_base_binding_policy none --mca mpi_yield_when_idle 1 "$@"
     ;;
@@ -375,18 +378,29 @@ case "$action" in
     set_places "${1:-}"
     slots=$(with_slots "$1")
     shift
-    enter sw mpirun.mpich -hosts "$slots" -np "$ranks" -launcher ssh -launcher-exec "$bed/agent" -iface sw "$@"
+    enter sw "$(command -v mpirun.mpich || echo mpirun)" -hosts "$slots" -np "$ranks" -launcher ssh -launcher-exec "$bed/agent" -iface sw "$@"
     ;;
-  each)
+  each | tf_config)
     find_bed
     set_places "${1:-}"
     shift
+    cluster=
+    for ((rank = 1; rank < ranks; ++rank)); do
+      cluster+=",\"$subnet.$(number "${places[rank]}"):$((29400 + rank))\""
+    done
+    cluster="{\"chief\":[\"$subnet.1:29400\"],\"worker\":[${cluster#,}]}"
     pids=()
-    trap 'for pid in "${pids[@]}"; do kill -TERM "$pid" 2>/dev/null || true; done' EXIT
+    trap 'for pid in ${pids[@]+"${pids[@]}"}; do kill -TERM "$pid" 2>/dev/null || true; done' EXIT
     trap 'exit 143' INT TERM
     for ((rank = 0; rank < ranks; ++rank)); do
-      RANK=$rank WORLD_SIZE=$ranks MASTER_ADDR=${MASTER_ADDR:-$subnet.1} MASTER_PORT=${MASTER_PORT:-29400} \
-        "$self" run "${places[rank]}" "$@" &
+      if [ "$action" = each ]; then
+        place=(RANK="$rank" WORLD_SIZE="$ranks" MASTER_ADDR="$subnet.1" MASTER_PORT=29400)
+      elif [ "$rank" -eq 0 ]; then
+        place=(TF_CONFIG="{\"cluster\":$cluster,\"task\":{\"type\":\"chief\",\"index\":0}}")
+      else
+        place=(TF_CONFIG="{\"cluster\":$cluster,\"task\":{\"type\":\"worker\",\"index\":$((rank - 1))}}")
+      fi
+      env "${place[@]}" "$self" run "${places[rank]}" "$@" </dev/null &
       pids+=($!)
     done
     status=0
@@ -468,3 +482,5 @@ case "$action" in
     ;;
   *) refuse "\"$action\" is no action (see hosts.sh help)" ;;
 esac
+exit
+}
