@@ -1,4 +1,4 @@
-// Gloo over TCP on the loopback interface, its only transport here. `ring` and `bcube` are its two ways to all-reduce.
+// Gloo over TCP, its only transport here: on the loopback interface, or on the one that COMPARE_INTERFACE names. `ring` and `bcube` are its two ways to all-reduce.
 //
 // Its reduce_scatter is an object made for one address that destroys what stands there. In place that is what is asked.
 // Out of place it works on a copy, as its users must.
@@ -12,6 +12,7 @@
 #include <gloo/transport/tcp/device.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <map>
 
@@ -30,7 +31,11 @@ class Gloo final : public Contender {
     if (meeting.rank() == 0) std::filesystem::create_directory(folder);
     meeting.barrier();
     gloo::transport::tcp::attr attributes;
-    attributes.hostname = "127.0.0.1";
+    if (const char* const interface = std::getenv("COMPARE_INTERFACE")) {
+      attributes.iface = interface;
+    } else {
+      attributes.hostname = "127.0.0.1";
+    }
     auto device = gloo::transport::tcp::CreateDevice(attributes);
     gloo::rendezvous::FileStore store(folder);
     context_ = std::make_shared<gloo::rendezvous::Context>(meeting.rank(), meeting.ranks());

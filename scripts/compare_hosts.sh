@@ -1,0 +1,205 @@
+#!/usr/bin/env bash
+# Times the collectives of this library and of the others between hosts, interleaved: hosts that are network namespaces of
+# this machine, on links of a given rate (tests/hosts/hosts.sh). Needs root.
+#
+#   scripts/compare_hosts.sh [OPTIONS]
+#     --hosts 2x1,4x1,2x2      hosts x ranks on each
+#     --rate 1gbit             of each link in each direction, as tc writes it; or unshaped
+#     --wires tcp              of ours, what carries bytes between hosts: of tcp, ucx, mpi [those that this build has]
+#     --collectives LIST       of all_reduce, reduce_scatter, all_gather, broadcast [all_reduce,broadcast]
+#     --min-bytes 8  --max-bytes 64M  --factor 4
+#     --peers LIST             of openmpi, openmpi-ucx, openmpi-han, mpich, gloo [all five]
+#     --rounds 7               one round is each contender once over all sizes; the order rotates from round to round
+#     --fail-below R           exit 1 if, in any cell, the whole 95 % interval of best peer / ours lies below R
+#     --timeout 300            seconds for one contender in one round; a peer that hangs is left out
+#     --output FOLDER          default build/compare_hosts; in it one for each shape, 2x1-1gbit
+#     --build FOLDER           default build/release
+#
+# Before each round the wire itself is measured (tests/hosts/wire_probe.cpp): the rate of two opposite TCP streams between
+# two hosts. From it follows the bound in the column "roofline": with H hosts no all-reduce can take less than
+# 2 (H - 1) / H x bytes / rate, no reduce-scatter or all-gather less than half of that, no broadcast less than
+# bytes / rate. All hosts share the cores of this machine, also for what cards and switches would do.
+set -eu
+cd "$(dirname "$0")/.."
+command_line="scripts/compare_hosts.sh $*"
+. scripts/compare_common.sh
+
+shapes=2x1,4x1,2x2
+rate=1gbit
+wires=
+peers=openmpi,openmpi-ucx,openmpi-han,mpich,gloo
+rounds=7
+folder=build/compare_hosts
+build=build/release
+fail_below=()
+collectives=all_reduce,broadcast
+sizes=(--patience 15)
+timeout=300
+
+while [ $# -gt 0 ]; do
+  [ "$1" = --help ] || [ $# -ge 2 ] || refuse "$1 needs a value (see --help)"
+  case "$1" in
+    --hosts) shapes=$2 ;;
+    --rate) rate=$2 ;;
+    --wires) known 'tcp ucx mpi' "$2" && wires=$2 ;;
+    --collectives) known 'all_reduce reduce_scatter all_gather broadcast' "$2" && collectives=$2 ;;
+    --peers) known 'openmpi openmpi-ucx openmpi-han mpich gloo none' "$2" && peers=$2 ;;
+    --min-bytes | --max-bytes | --factor) sizes+=("$1" "$2") ;;
+    --rounds) rounds=$2 ;;
+    --fail-below) fail_below=("$1" "$2") ;;
+    --timeout) timeout=$2 ;;
+    --output) folder=$2 ;;
+    --build) build=$2 ;;
+    --help)
+      sed -n '2,/^set -eu/{/^set -eu/!s/^# \{0,1\}//p}' "$0"
+      exit 0
+      ;;
+    *) refuse "\"$1\" is no option (see --help)" ;;
+  esac
+  shift 2
+done
+[[ "$shapes" =~ ^[1-9][0-9]*x[1-9][0-9]*(,[1-9][0-9]*x[1-9][0-9]*)*$ ]] || refuse "--hosts $shapes: not shapes such as 2x1,4x2"
+[[ "$rounds" =~ ^[1-9][0-9]*$ ]] || refuse "--rounds $rounds: not a number"
+[ ${#fail_below[@]} -eq 0 ] || [ "$rounds" -ge 7 ] || refuse "--fail-below needs at least 7 rounds"
+sizes+=(--collectives "$collectives")
+
+hosts_sh=tests/hosts/hosts.sh
+[ "$(id -u)" -ne 0 ] || scripts/install_packages.sh iproute2
+why=$("$hosts_sh" possible) || refuse "hosts cannot be made here: $why"
+
+output=$folder
+targets=(wire_probe)
+prepare libhwy-dev
+programs=$(cd "$programs" && pwd)
+if [ -z "$wires" ]; then # those that the library has: it says so where its environment is checked
+  for wire in tcp ucx; do
+    if [ -e "src/transport/$wire.cpp" ]; then wires=$wires,$wire; fi
+  done
+  wires=${wires#,}
+  wires=${wires:-mpi}
+fi
+
+# --- Contenders
+
+with_mpi=()
+for wire in ${wires//,/ }; do with_mpi+=("collectives-$wire"); done
+if [ "$peers" = none ]; then peers=; fi
+asked=$peers
+if wants openmpi-han && ! wants openmpi; then peers=$peers,openmpi; fi # the same program
+contenders=()
+find_peers
+peers=$asked
+contenders=("${with_mpi[@]}" ${contenders[@]+"${contenders[@]}"})
+
+# Everybody knows which interface leads to the others: it is not them who are tested for finding it. Bound to no cores,
+# which are the hosts' in common.
+export COMPARE_INTERFACE=eth0 UCX_NET_DEVICES=eth0 FI_TCP_IFACE=eth0 FI_SOCKETS_IFACE=eth0
+
+# launch CONTENDER RANKS: sets $launch, the command without the harness's arguments, and $role.
+launch() {
+  local program=compare_openmpi settings=() variant=() starter=mpirun environment=()
+  role=peer
+  case "$1" in
+    collectives-mpi) role=ours program=compare_collectives_mpi variant=(--variant ordinary) environment=(COLLECTIVES_WIRE=mpi) ;;
+    collectives-*)
+      role=ours program=compare_collectives variant=(--variant ordinary)
+      environment=(COLLECTIVES_WIRE="${1#collectives-}" MASTER_ADDR="$("$hosts_sh" address h1)" MASTER_PORT=29400)
+      ;;
+    openmpi) ;;
+    openmpi-ucx) settings=("${ucx[@]}") ;;
+    openmpi-han) role=best-setting settings=(--mca coll_han_priority 100) ;;
+    mpich) starter=mpich program=compare_mpich ;;
+    gloo-*) program=compare_gloo variant=(--variant "${1#gloo-}") ;;
+  esac
+  launch=(env ${environment[@]+"${environment[@]}"} "$hosts_sh" "$starter" "$places" ${settings[@]+"${settings[@]}"}
+    "$programs/$program" ${variant[@]+"${variant[@]}"})
+}
+
+# --- The wire
+
+# probe: sets $wire_rate, in bytes per microsecond, the mean of both directions; $one_way in milliseconds.
+probe() {
+  local there back server line
+  "$hosts_sh" run h2 "$programs/wire_probe" serve >/dev/null 2>&1 &
+  server=$!
+  line=$("$hosts_sh" run h1 "$programs/wire_probe" measure h2)
+  wait "$server"
+  read -r _ there back _ one_way _ short <<<"$line"
+  wire_rate=$(awk -v a="$there" -v b="$back" 'BEGIN { printf "%.1f", (a + b) / 2 }')
+  rates+=("$wire_rate")
+  one_ways+=("$one_way")
+  shorts+=("$short")
+}
+
+median() { printf '%s\n' "$@" | sort -g | awk '{ all[NR] = $1 } END { print all[int((NR + 1) / 2)] }'; }
+
+# add_bound ROUND: what the wire alone would take, for every cell of ours of this round.
+add_bound() {
+  awk -v rate="$wire_rate" -v hosts="$hosts" -v round="$1" -v name="\"${with_mpi[0]}\"" '
+    index($0, "\"contender\":" name) && index($0, "\"round\":" round ",") && match($0, /"microseconds":[0-9.e+-]+/) {
+      time = substr($0, RSTART, RLENGTH)
+      match($0, /"bytes":[0-9]+/)
+      bytes = substr($0, RSTART + 8, RLENGTH - 8)
+      share = (hosts - 1) / hosts
+      factor = /"all_reduce"/ ? 2 * share : /"broadcast"/ ? 1 : share
+      sub(/"microseconds":[0-9.e+-]+/, sprintf("\"microseconds\":%.4f", factor * bytes / rate))
+      sub(name, "\"wire\"")
+      sub(/"role":"ours"/, "\"role\":\"bound\"")
+      print
+    }' "$samples" >"$scratch/bound"
+  cat "$scratch/bound" >>"$samples"
+}
+
+# --- Shapes
+
+take_down() {
+  cleanup
+  if [ -n "${HOSTS_BED:-}" ]; then "$hosts_sh" down || true; fi
+}
+trap take_down EXIT
+worst=0
+all_contenders=("${contenders[@]}")
+all_samples=$samples
+for shape in ${shapes//,/ }; do
+  hosts=${shape%x*}
+  each=${shape#*x}
+  [ "$hosts" -ge 2 ] || refuse "--hosts $shape: at least two hosts"
+  places=$(printf "$each,%.0s" $(seq "$hosts"))
+  places=${places%,}
+  count=$((hosts * each))
+  output=$folder/$shape-$rate
+  mkdir -p "$output"
+  output=$(cd "$output" && pwd)
+  samples=$output/samples.jsonl
+  header=$output/header.txt
+  : >"$samples"
+  rates=() one_ways=() shorts=()
+  HOSTS_BED=$("$hosts_sh" up "$hosts" --rate "$rate" --owner $$)
+  export HOSTS_BED
+
+  active=("${all_contenders[@]}")
+  if [[ ",$peers," == *,openmpi-han,* ]] && [ "$each" -gt 1 ]; then active+=(openmpi-han); fi
+  for name in ${without[@]+"${without[@]}"}; do leave_out "$name" 'not installed'; done
+  more=()
+  if [ "$count" -gt "$(nproc)" ]; then more=(--crowded); fi
+  for ((round = 1; round <= rounds; ++round)); do
+    probe
+    echo "== $shape, $rate, round $round of $rounds: the wire reaches $wire_rate Mbyte/s in each direction, 28 KiB one way take" \
+      "$one_way ms"
+    run_round "$count" "$round"
+    add_bound "$round"
+  done
+  "$hosts_sh" down
+  unset HOSTS_BED
+
+  write_header "$hosts hosts x $each ranks, links of $rate: two opposite TCP streams reach $(median "${rates[@]}") Mbyte/s in each" \
+    "direction (by round: ${rates[*]}); one way 28 KiB take $(median "${one_ways[@]}") ms, 8 bytes $(median "${shorts[@]}") us" \
+    'roofline here: the time that the bytes alone take on the wire at that rate / ours'
+  status=0
+  "$programs/compare_report" --samples "$samples" --header "$header" --output "$output" \
+    ${fail_below[@]+"${fail_below[@]}"} || status=$?
+  if [ "$status" -ne 0 ]; then worst=$status; fi
+  echo "Tables: $output/table.txt, table.md.  Every sample: samples.jsonl"
+done
+rm -f "$all_samples"
+exit "$worst"

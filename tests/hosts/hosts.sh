@@ -1,0 +1,486 @@
+#!/usr/bin/env bash
+# Several hosts on one machine: a bed of network namespaces on one bridge, for tests and measurements between hosts.
+#
+#   hosts.sh up N [--rate 1gbit] [--burst 3kb] [--delay 1ms] [--owner PID]
+#                                 makes N hosts, prints the bed's id; they last until `down`, or until the owner (the
+#                                 process that called hosts.sh) has ended
+#   hosts.sh run HOST COMMAND...  COMMAND on HOST: h1, h2, ..., or sw, the switch, which reaches all hosts
+#   hosts.sh mpirun L1,L2,... ARGUMENTS...
+#                                 Open MPI's mpirun: L1 ranks on h1, L2 on h2, ... ARGUMENTS are mpirun's
+#   hosts.sh mpich L1,L2,... ARGUMENTS...
+#                                 the same of MPICH
+#   hosts.sh each L1,L2,... COMMAND...
+#                                 COMMAND for every rank, told its place as by hand: RANK, WORLD_SIZE, MASTER_ADDR,
+#                                 MASTER_PORT. Ends with the first status that is not 0, when all have ended
+#   hosts.sh tf_config L1,L2,... COMMAND...
+#                                 the same, told by TF_CONFIG
+#   hosts.sh cut HOST [silently]  takes HOST's link down; silently: the link stays up, the switch drops everything
+#   hosts.sh mend HOST            the contrary of both
+#   hosts.sh stall HOST SECONDS   cut silently, wait, mend
+#   hosts.sh block HOST HOST      each drops what the other sends, silently; all others are reached
+#   hosts.sh kill HOST            ends all processes of HOST at once
+#   hosts.sh decoys               gives every host interfaces that lead nowhere: a bridge with one and the same address
+#                                 on all of them, and one with an address that is down
+#   hosts.sh address HOST         its IPv4 address
+#   hosts.sh name HOST            its host name
+#   hosts.sh with N [OPTIONS of up] -- COMMAND...
+#                                 COMMAND in a bed that goes with it; HOSTS_BED is set
+#   hosts.sh down                 removes the bed
+#   hosts.sh sweep                removes what beds have left whose keeper was killed
+#   hosts.sh possible             says why hosts cannot be made here, and ends with 1; else with 0
+#
+# HOSTS_BED names the bed; without it, it is the only one there is. A host is a set of namespaces of its own (network,
+# PID, IPC, UTS, mounts), held by one process, so that programs take it for another machine; files are those of this
+# machine. Nothing has a name in the file system but a folder in $TMPDIR, and nothing outlives the keeper, a process that
+# watches the owner. Needs root, iproute2 and util-linux.
+#
+# The rate holds in each direction of each host's link, by a token bucket at both ends, as if by card and switch. A bucket
+# lets its burst pass at once; so the burst is small, and larger packets are cut by the kernel. Hosts use cubic.
+set -eu
+self=$(cd "$(dirname "$0")" && pwd)/$(basename "$0")
+beds=${TMPDIR:-/tmp}/collectives-hosts
+subnet=10.77.0
+
+refuse() {
+  echo "hosts.sh: $1" >&2
+  exit 2
+}
+
+# ---- What a bed is: a folder $bed with the files keeper, sw, h1, h2, ... (process ids), hosts, options
+
+# alive PID: and if a start time follows, still the same process.
+start_of() { sed -n 's/.*) //p' "/proc/$1/stat" 2>/dev/null | cut -d ' ' -f 20; }
+alive() { [ -n "$(start_of "$1")" ] && { [ -z "${2:-}" ] || [ "$(start_of "$1")" = "$2" ]; }; }
+
+find_bed() {
+  if [ -z "${HOSTS_BED:-}" ]; then
+    set -- "$beds".*/
+    [ $# -eq 1 ] && [ -e "$1" ] || refuse 'there is no bed, or more than one: set HOSTS_BED (hosts.sh up prints it)'
+    HOSTS_BED=${1%/}
+    HOSTS_BED=${HOSTS_BED#"$beds".}
+  fi
+  bed=$beds.$HOSTS_BED
+  [ -e "$bed/ready" ] || refuse "no bed $HOSTS_BED"
+  count=$(cat "$bed/count")
+}
+
+holder() {
+  [[ "$1" =~ ^(sw|h[0-9]+)$ ]] && [ -e "$bed/$1" ] || refuse "no host \"$1\": they are h1 to h$count, and sw"
+  cat "$bed/$1"
+}
+
+number() {
+  [[ "$1" =~ ^h[0-9]+$ ]] && [ -e "$bed/$1" ] || refuse "no host \"$1\": they are h1 to h$count"
+  echo "${1#h}"
+}
+
+# Becomes a command on a host. The switch has no processes of its own, so that launchers there reach all hosts.
+enter() {
+  local pid
+  pid=$(holder "$1")
+  local namespaces=(--net --uts --ipc --mount)
+  [ "$1" = sw ] || namespaces+=(--pid)
+  shift
+  exec nsenter --target "$pid" "${namespaces[@]}" --wd="$PWD" -- "$@"
+}
+on() { (enter "$@"); }
+
+# ---- The keeper and the holders
+
+# Runs inside new namespaces, as the first process of a host.
+hold() {
+  local name=$1
+  # /proc is still that of the machine, so this is the process id that others know.
+  read -r pid _ </proc/self/stat
+  mount --make-rprivate /
+  mount --bind "$bed/hosts" /etc/hosts
+  hostname "$name-$HOSTS_BED"
+  mount -t sysfs sysfs /sys # which shows the network of whoever mounts it
+  if [ "$name" != sw ]; then mount -t proc proc /proc; fi
+  setting() { [ ! -e "/proc/sys/net/$1" ] || echo "$2" >"/proc/sys/net/$1"; }
+  setting ipv6/conf/all/disable_ipv6 1
+  setting ipv6/conf/default/disable_ipv6 1
+  setting ipv4/tcp_congestion_control cubic # the default of Linux, whatever this machine was told
+  setting ipv4/tcp_no_metrics_save 1
+  ip link set lo up
+  echo "$pid" >"$bed/$name.new"
+  mv "$bed/$name.new" "$bed/$name"
+  [ "$name" != sw ] || exec sleep infinity
+  while :; do # and takes care of orphans
+    sleep 3600 &
+    wait $! || true
+  done
+}
+
+holders=()
+start_holder() {
+  local name=$1 pid=()
+  [ "$name" = sw ] || pid=(--pid --fork --kill-child)
+  HOSTS_BED=$HOSTS_BED setpriv --pdeathsig KILL unshare --net --uts --ipc --mount "${pid[@]}" \
+    "$self" --hold "$name" </dev/null >>"$bed/log" 2>&1 9<&- &
+  holders+=($!)
+  for _ in $(seq 250); do
+    if [ -e "$bed/$name" ]; then return; fi
+    alive $! || break
+    sleep 0.02
+  done
+  echo "no namespaces for $name" >>"$bed/log"
+  return 1
+}
+
+# What one connection sends arrives on whatever core sent it, out of order, unless its packets are sent to one core.
+in_order() { # HOST DEVICE
+  on "$1" sh -c "printf %x $(((1 << ($(nproc) < 32 ? $(nproc) : 32)) - 1)) >/sys/class/net/$2/queues/rx-0/rps_cpus"
+}
+
+shape() { # HOST DEVICE
+  local limit=1mb
+  if [ -n "$delay" ]; then
+    on "$1" tc qdisc add dev "$2" root handle 1: netem delay "$delay" limit 100000
+    if [ "$rate" != unshaped ]; then
+      on "$1" tc qdisc add dev "$2" parent 1: handle 2: tbf rate "$rate" burst "$burst" limit "$limit"
+    fi
+  elif [ "$rate" != unshaped ]; then
+    on "$1" tc qdisc add dev "$2" root handle 1: tbf rate "$rate" burst "$burst" limit "$limit"
+  fi
+}
+
+# A namespace may choose cubic only where the machine allows it to everybody: does so for as long as COMMAND takes.
+allowing_cubic() {
+  local file=/proc/sys/net/ipv4/tcp_allowed_congestion_control allowed
+  exec 9<"$self"
+  flock 9
+  allowed=$(cat "$file")
+  [[ " $allowed " == *" cubic "* ]] || echo "$allowed cubic" >"$file"
+  trap 'echo "$allowed" >"$file"; cleanup' EXIT
+  "$@"
+  echo "$allowed" >"$file"
+  trap cleanup EXIT
+  exec 9<&-
+}
+
+start_holders() {
+  local i
+  start_holder sw
+  for i in $(seq "$count"); do start_holder "h$i"; done
+}
+
+build() {
+  local i
+  for i in $(seq "$count"); do echo "$subnet.$i h$i-$HOSTS_BED h$i"; done >"$bed/hosts"
+  echo "$subnet.254 sw-$HOSTS_BED sw" >>"$bed/hosts"
+  printf '127.0.0.1 localhost\n' >>"$bed/hosts"
+  printf '#!/bin/sh\nHOSTS_BED=%s exec "%s" --agent "$@"\n' "$HOSTS_BED" "$self" >"$bed/agent"
+  chmod 755 "$bed/agent"
+  allowing_cubic start_holders
+  on sw ip link add sw type bridge stp_state 0 forward_delay 0
+  on sw ip address add "$subnet.254/24" dev sw
+  on sw ip link set sw up
+  for i in $(seq "$count"); do
+    on sw ip link add "p$i" type veth peer name eth0 netns "$(cat "$bed/h$i")"
+    on sw ip link set "p$i" master sw up
+    on "h$i" ip address add "$subnet.$i/24" broadcast + dev eth0
+    on "h$i" ip link set eth0 up
+    on "h$i" ip route add default via "$subnet.254"
+    in_order "h$i" eth0
+    in_order sw "p$i"
+    shape "h$i" eth0
+    shape sw "p$i"
+  done
+}
+
+# Launchers, and what else runs on the switch, which has no PID namespace to end it.
+processes_of_switch() {
+  local switch process
+  switch=$(readlink "/proc/$(cat "$bed/sw" 2>/dev/null)/ns/net" 2>/dev/null) || return 0
+  for process in /proc/[0-9]*; do
+    if [ "$(readlink "$process/ns/net" 2>/dev/null)" = "$switch" ]; then echo "${process#/proc/}"; fi
+  done
+}
+
+keep() {
+  echo $$ >"$bed/keeper"
+  cleanup() {
+    trap '' INT TERM HUP
+    if [ ! -e "$bed/ready" ]; then
+      mv "$bed/log" "$bed/failed"
+      sleep 2 # for `up` to read it
+    fi
+    for pid in $(processes_of_switch) ${holders[@]+"${holders[@]}"}; do kill -KILL "$pid" 2>/dev/null || true; done
+    wait
+    rm -rf "$bed"
+  }
+  trap cleanup EXIT
+  trap 'exit 143' INT TERM HUP
+  build >>"$bed/log" 2>&1
+  : >"$bed/ready"
+  while alive "$owner" "$owner_start"; do
+    sleep 0.5 &
+    wait $! || true
+  done
+}
+
+why_not() {
+  local program
+  for program in ip tc nsenter unshare setpriv; do
+    command -v "$program" >/dev/null || { echo "no $program (Debian: iproute2, util-linux)"; return; }
+  done
+  [ "$(id -u)" -eq 0 ] || { echo 'making network namespaces needs root'; return; }
+  unshare --net --uts --ipc --mount --pid --fork sh -c 'mount --make-rprivate / && mount -t proc proc /proc &&
+    ip link add one type veth peer name two && ip link add three type bridge' 2>&1 | head -n 1
+}
+
+up() {
+  count=${1:-}
+  [[ "$count" =~ ^[1-9][0-9]?$ ]] || refuse 'up N: N is 1 to 99'
+  shift
+  rate=unshaped burst=3kb delay='' owner=$PPID
+  while [ $# -gt 0 ]; do
+    [ $# -ge 2 ] || refuse "$1 needs a value"
+    case "$1" in
+      --rate) rate=$2 ;;
+      --burst) burst=$2 ;;
+      --delay) delay=$2 ;;
+      --owner) owner=$2 ;;
+      *) refuse "\"$1\" is no option of up" ;;
+    esac
+    shift 2
+  done
+  owner_start=$(start_of "$owner")
+  [ -n "$owner_start" ] || refuse "the owner, process $owner, is not there"
+  local why
+  why=$(why_not)
+  [ -z "$why" ] || refuse "hosts cannot be made here: $why"
+  HOSTS_BED=$$
+  bed=$beds.$HOSTS_BED
+  mkdir -m 755 "$bed"
+  echo "$count" >"$bed/count"
+  printf '%s\n' "$count" "$rate" "$burst" "$delay" "$owner" "$owner_start" >"$bed/options"
+  HOSTS_BED=$HOSTS_BED setsid "$self" --keep </dev/null >/dev/null 2>&1 &
+  for _ in $(seq 500); do
+    if [ -e "$bed/ready" ]; then return; fi
+    if [ -e "$bed/failed" ]; then
+      cat "$bed/failed" >&2
+      exit 1
+    fi
+    sleep 0.02
+  done
+  down
+  refuse 'the bed was not made within ten seconds'
+}
+
+down() {
+  local keeper
+  keeper=$(cat "$bed/keeper")
+  kill -TERM "$keeper" 2>/dev/null || true
+  for _ in $(seq 500); do
+    if ! alive "$keeper"; then
+      rm -rf "$bed"
+      return
+    fi
+    sleep 0.02
+  done
+  refuse "the keeper, process $keeper, does not end"
+}
+
+# ---- Launchers
+
+# places L1,L2,...: sets $ranks, their number, and $places, the host of each.
+set_places() {
+  local i each
+  places=()
+  i=0
+  for each in ${1//,/ }; do
+    i=$((i + 1))
+    [ -e "$bed/h$i" ] || refuse "$1: there are $count hosts"
+    for _ in $(seq "$each"); do places+=("h$i"); done
+  done
+  ranks=${#places[@]}
+  [ "$ranks" -gt 0 ] || refuse "$1: numbers of ranks such as 2,2"
+}
+
+with_slots() { # SEPARATOR L1,L2,...: h1-BED:L1,h2-BED:L2
+  local i=0 each list=''
+  for each in ${1//,/ }; do
+    i=$((i + 1))
+    [ "$each" = 0 ] || list="$list,h$i-$HOSTS_BED:$each"
+  done
+  echo "${list#,}"
+}
+
+# What mpirun takes for ssh: [OPTIONS] HOST COMMAND... The command is for a shell, as ssh has it.
+agent() {
+  while [[ "$1" == -* ]]; do shift; done
+  local host=${1%-"$HOSTS_BED"}
+  shift
+  enter "$host" sh -c "$*"
+}
+
+{ # read as a whole before anything runs
+action=${1:-}
+[ $# -eq 0 ] || shift
+case "$action" in
+  up)
+    up "$@"
+    echo "$HOSTS_BED"
+    ;;
+  with)
+    options=()
+    while [ $# -gt 0 ] && [ "$1" != -- ]; do
+      options+=("$1")
+      shift
+    done
+    [ $# -ge 2 ] || refuse 'with N [OPTIONS] -- COMMAND...'
+    shift
+    up "${options[@]}" --owner $$
+    child=
+    trap 'trap "" INT TERM; [ -z "$child" ] || kill -TERM "$child" 2>/dev/null || true; down' EXIT
+    trap 'exit 130' INT
+    trap 'exit 143' TERM
+    export HOSTS_BED
+    "$@" <&0 &
+    child=$!
+    status=0
+    wait "$child" || status=$?
+    child=
+    exit "$status"
+    ;;
+  --keep)
+    bed=$beds.$HOSTS_BED
+    { read -r count; read -r rate; read -r burst; read -r delay; read -r owner; read -r owner_start; } <"$bed/options"
+    keep
+    ;;
+  --hold)
+    bed=$beds.$HOSTS_BED
+    hold "$1"
+    ;;
+  --agent)
+    find_bed
+    agent "$@"
+    ;;
+  run)
+    find_bed
+    [ $# -ge 2 ] || refuse 'run HOST COMMAND...'
+    enter "$@"
+    ;;
+  mpirun)
+    find_bed
+    set_places "${1:-}"
+    slots=$(with_slots "$1")
+    shift
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+    enter sw "$(command -v mpirun.openmpi || echo mpirun)" --host "$slots" -np "$ranks" --mca plm_rsh_agent "$bed/agent" \
+      --mca plm_rsh_no_tree_spawn 1 --mca oob_tcp_if_include "$subnet.0/24" --mca btl_tcp_if_include "$subnet.0/24" \
+      --mca hwloc_base_binding_policy none --mca mpi_yield_when_idle 1 "$@"
+    ;;
+  mpich)
+    find_bed
+    set_places "${1:-}"
+    slots=$(with_slots "$1")
+    shift
+    enter sw "$(command -v mpirun.mpich || echo mpirun)" -hosts "$slots" -np "$ranks" -launcher ssh -launcher-exec "$bed/agent" -iface sw "$@"
+    ;;
+  each | tf_config)
+    find_bed
+    set_places "${1:-}"
+    shift
+    cluster=
+    for ((rank = 1; rank < ranks; ++rank)); do
+      cluster+=",\"$subnet.$(number "${places[rank]}"):$((29400 + rank))\""
+    done
+    cluster="{\"chief\":[\"$subnet.1:29400\"],\"worker\":[${cluster#,}]}"
+    pids=()
+    trap 'for pid in ${pids[@]+"${pids[@]}"}; do kill -TERM "$pid" 2>/dev/null || true; done' EXIT
+    trap 'exit 143' INT TERM
+    for ((rank = 0; rank < ranks; ++rank)); do
+      if [ "$action" = each ]; then
+        place=(RANK="$rank" WORLD_SIZE="$ranks" MASTER_ADDR="$subnet.1" MASTER_PORT=29400)
+      elif [ "$rank" -eq 0 ]; then
+        place=(TF_CONFIG="{\"cluster\":$cluster,\"task\":{\"type\":\"chief\",\"index\":0}}")
+      else
+        place=(TF_CONFIG="{\"cluster\":$cluster,\"task\":{\"type\":\"worker\",\"index\":$((rank - 1))}}")
+      fi
+      env "${place[@]}" "$self" run "${places[rank]}" "$@" </dev/null &
+      pids+=($!)
+    done
+    status=0
+    for pid in "${pids[@]}"; do
+      one=0
+      wait "$pid" || one=$?
+      if [ "$status" -eq 0 ]; then status=$one; fi
+    done
+    pids=()
+    exit "$status"
+    ;;
+  cut)
+    find_bed
+    case "${2:-}" in
+      '') on "$1" ip link set eth0 down ;;
+      silently) on sw ip link set "p$(number "$1")" type bridge_slave state 0 ;;
+      *) refuse 'cut HOST [silently]' ;;
+    esac
+    ;;
+  mend)
+    find_bed
+    on "$1" ip link set eth0 up
+    on "$1" ip route replace default via "$subnet.254"
+    on sw ip link set "p$(number "$1")" type bridge_slave state 3
+    ;;
+  stall)
+    find_bed
+    port=p$(number "$1")
+    on sw ip link set "$port" type bridge_slave state 0
+    sleep "$2"
+    on sw ip link set "$port" type bridge_slave state 3
+    ;;
+  block)
+    find_bed
+    # To an Ethernet address that nobody has.
+    on "$1" ip neighbour replace "$subnet.$(number "$2")" lladdr 02:00:00:00:00:99 nud permanent dev eth0
+    on "$2" ip neighbour replace "$subnet.$(number "$1")" lladdr 02:00:00:00:00:99 nud permanent dev eth0
+    ;;
+  kill)
+    find_bed
+    number "$1" >/dev/null
+    on "$1" bash -c 'kill -KILL -1'
+    ;;
+  decoys)
+    find_bed
+    for i in $(seq "$count"); do
+      on "h$i" sh -c "ip link add docker0 type bridge forward_delay 0 && ip address add 172.17.0.1/16 dev docker0 &&
+        ip link add inside type veth peer name outside && ip link set outside master docker0 &&
+        ip link set inside up && ip link set outside up && ip link set docker0 up &&
+        ip link add unplugged type veth peer name nowhere && ip address add 10.78.0.$i/24 dev unplugged"
+    done
+    ;;
+  address)
+    find_bed
+    if [ "$1" = sw ]; then echo "$subnet.254"; else echo "$subnet.$(number "$1")"; fi
+    ;;
+  name)
+    find_bed
+    holder "$1" >/dev/null
+    echo "$1-$HOSTS_BED"
+    ;;
+  down)
+    find_bed
+    down
+    ;;
+  sweep)
+    for bed in "$beds".*/; do
+      [ -e "$bed" ] || continue
+      if [ -e "$bed/keeper" ] && alive "$(cat "$bed/keeper")"; then continue; fi
+      rm -rf "$bed"
+    done
+    ;;
+  possible)
+    why=$(why_not)
+    [ -z "$why" ] || { echo "$why"; exit 1; }
+    ;;
+  help | --help)
+    sed -n '2,/^set -eu/{/^set -eu/!s/^# \{0,1\}//p}' "$self"
+    ;;
+  *) refuse "\"$action\" is no action (see hosts.sh help)" ;;
+esac
+exit
+}

@@ -1,0 +1,123 @@
+// A rank on one of several hosts, for tests of what happens between hosts: all-reduces vectors of several lengths again
+// and again, checks every element, and tells in a file what becomes of it, one line at a time. In a file, because what
+// a rank says may not leave a host whose link is cut.
+//
+//   host_program KEY=VALUE...
+//     report=FILE           where the lines go; all ranks append to the same
+//     timeout_ms=N          of construction and of every call
+//     milliseconds=N        how long rank 0 goes on; the others do as it does
+//
+//   rank 2: here            has a communicator, and several calls behind it
+//   rank 2: ok              has come to the end
+//   rank 2: timeout of rank 1 within twice the deadline: all_reduce #17: ...
+//                           the code of the error, the rank that it names (-1: none), how long the call took
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "collectives/collectives.hpp"
+#ifdef HOST_PROGRAM_WITH_MPI
+#include "collectives/mpi.hpp"
+#endif
+
+namespace {
+
+using namespace collectives;
+using Clock = std::chrono::steady_clock;
+
+std::string report;
+std::chrono::milliseconds timeout{0}, duration{0};
+
+void tell(const std::string& line) {
+  const int file = ::open(report.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  if (file < 0 || ::write(file, line.data(), line.size()) < 0) std::abort();
+  ::close(file);
+}
+
+bool under_mpirun() { return std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr || std::getenv("PMI_SIZE") != nullptr; }
+
+std::unique_ptr<Bootstrap> meet() {
+#ifdef HOST_PROGRAM_WITH_MPI
+  if (under_mpirun()) return std::make_unique<MpiBootstrap>(MPI_COMM_WORLD, timeout);
+#endif
+  return bootstrap_from_environment(timeout);
+}
+
+/// Element `i` of what rank `rank` contributes to lap `lap`: sums are exact.
+float contribution(int rank, int lap, std::size_t i) {
+  return static_cast<float>((rank + 1) * static_cast<int>(1 + (i + static_cast<std::size_t>(lap)) % 5));
+}
+
+/// Whether the sums were right.
+bool lap(Communicator& comm, int number) {
+  constexpr std::size_t kCounts[] = {1, 1000, 30'000, 300'001};
+  std::vector<float> data(kCounts[static_cast<std::size_t>(number) % std::size(kCounts)]);
+  for (std::size_t i = 0; i < data.size(); ++i) data[i] = contribution(comm.rank(), number, i);
+  comm.all_reduce(data, ReduceOp::sum, {.backend = number % 3 == 0 ? "ring" : "auto"});
+  const int all = comm.size() * (comm.size() + 1) / 2;
+  for (std::size_t i = 0; i < data.size(); ++i)
+    if (data[i] != static_cast<float>(all) * contribution(0, number, i)) return false;
+  return true;
+}
+
+int run() {
+  Rank rank = kNoRank;
+  auto last = Clock::now();
+  try {
+    const std::unique_ptr<Bootstrap> bootstrap = meet();
+    rank = bootstrap->rank();
+    Communicator comm(*bootstrap, {.timeout = timeout});
+    const Clock::time_point start = Clock::now();
+    for (int number = 0;; ++number) {
+      last = Clock::now();
+      if (!lap(comm, number)) {
+        tell(fmt::format("rank {}: wrong\n", rank));
+        return 1;
+      }
+      if (number == 8) tell(fmt::format("rank {}: here\n", rank));
+      std::vector<std::int32_t> enough{number > 8 && Clock::now() - start > duration ? 1 : 0};
+      last = Clock::now();
+      comm.broadcast(enough, 0);
+      if (enough.front() == 1) break;
+    }
+    tell(fmt::format("rank {}: ok\n", rank));
+    return 0;
+  } catch (const Error& error) {
+    const bool late = Clock::now() - last > 2 * timeout;
+    tell(fmt::format("rank {}: {} of rank {} {} twice the deadline: {}\n", error.rank() != kNoRank ? error.rank() : rank,
+                     to_string(error.code()), error.peer(), late ? "after more than" : "within", error.what()));
+    return 3;
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    const auto equals = word.find('=');
+    const std::string key(word.substr(0, equals)), value(word.substr(equals + 1));
+    if (key == "report") report = value;
+    if (key == "timeout_ms") timeout = std::chrono::milliseconds(std::atoi(value.c_str()));
+    if (key == "milliseconds") duration = std::chrono::milliseconds(std::atoi(value.c_str()));
+  }
+#ifdef HOST_PROGRAM_WITH_MPI
+  int threads = MPI_THREAD_SINGLE;
+  if (under_mpirun()) MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &threads);
+  const int status = run();
+  // When a peer may be gone, MPI_Finalize would wait for it; leaving without is how mpirun learns of the failure.
+  if (status != 0) std::_Exit(status);
+  if (under_mpirun()) MPI_Finalize();
+  return status;
+#else
+  return run();
+#endif
+}
