@@ -1,9 +1,13 @@
 // The wire over UCX, between threads and between processes that pretend to be on hosts of their own: the conformance
 // suites, and what is its alone. Whatever network UCX finds will do; loopback TCP is enough.
+#include <unistd.h>
+
 #include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -11,6 +15,7 @@
 #include <vector>
 
 #include "collectives/error.hpp"
+#include "collectives/version.hpp"
 #include "support/child.hpp"
 #include "support/ranks.hpp"
 #include "transport/ucx.hpp"
@@ -48,7 +53,7 @@ class Meeting {
   void wait(Wire& wire) {
     const int goal = (arrived_++ / ranks_ + 1) * ranks_;
     End::until("the others", [&] {
-      wire.progress();
+      wire.doze(100us);
       return arrived_ >= goal;
     });
   }
@@ -439,9 +444,15 @@ TEST(UcxLoader, FindsTheComponentWhereTheLibraryIs) {
 }
 
 TEST(UcxLoader, SaysWhyThereIsNone) {
+  const std::string directory = ::testing::TempDir() + "ucx_loader_" + std::to_string(::getpid());
+  std::filesystem::create_directory(directory);
+  std::ofstream(directory + "/libcollectives_ucx.so." + std::string(version().substr(0, version().find('.'))))
+      << "no library";
   std::string why_not;
-  EXPECT_EQ(load_ucx_network(why_not, "/nowhere"), nullptr);
+  EXPECT_EQ(load_ucx_network(why_not, directory), nullptr);
   EXPECT_NE(why_not.find("libcollectives_ucx.so"), std::string::npos) << why_not;
+  EXPECT_FALSE(ucx_has_fast_device(why_not, directory));
+  std::filesystem::remove_all(directory);
 }
 
 }  // namespace

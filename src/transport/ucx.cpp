@@ -19,9 +19,10 @@ namespace collectives {
 namespace {
 
 // Active messages by number.
-enum Id : unsigned { kHello, kWelcome, kRefusal, kData, kNews, kControl };
+enum Id : unsigned { kHello, kWelcome, kRefusal, kReady, kData, kNews, kControl };
 
-constexpr std::size_t kAlignment = 64;  // of payload
+constexpr std::size_t kAlignment = 64;                      // of payload
+constexpr auto kPatience = std::chrono::milliseconds(100);  // with a peer that may be busy elsewhere
 // From this length on a message is announced and fetched: a fetch costs a round trip, and saves copies on both sides.
 constexpr std::size_t kFetchBytes = 8 << 10;
 
@@ -188,7 +189,7 @@ UcxTransport::UcxTransport(std::unique_ptr<UcxWorker> worker, const Everyone& ev
     peer.wire = this;
     peer.rank = static_cast<Rank>(rank);
     for (Outgoing& out : peer.out) out.wire = this, out.peer = &peer;
-    for (Outgoing* out : {&peer.hello, &peer.welcome, &peer.news}) out->wire = this, out->peer = &peer;
+    for (Outgoing* out : {&peer.hello, &peer.welcome, &peer.ready, &peer.news}) out->wire = this, out->peer = &peer;
     for (Incoming& in : peer.in) in.wire = this;
   }
   set_handlers();
@@ -224,13 +225,15 @@ void UcxTransport::set_handlers() {
   });
   set(kWelcome,
       [](void* self, const void* header, std::size_t header_bytes, void*, std::size_t, const ucp_am_recv_param_t*) {
-        static_cast<UcxTransport*>(self)->on_answer(header, header_bytes, true);
-        return UCS_OK;
+        return static_cast<UcxTransport*>(self)->on_answer(kWelcome, header, header_bytes);
       });
   set(kRefusal,
       [](void* self, const void* header, std::size_t header_bytes, void*, std::size_t, const ucp_am_recv_param_t*) {
-        static_cast<UcxTransport*>(self)->on_answer(header, header_bytes, false);
-        return UCS_OK;
+        return static_cast<UcxTransport*>(self)->on_answer(kRefusal, header, header_bytes);
+      });
+  set(kReady,
+      [](void* self, const void* header, std::size_t header_bytes, void*, std::size_t, const ucp_am_recv_param_t*) {
+        return static_cast<UcxTransport*>(self)->on_answer(kReady, header, header_bytes);
       });
   set(
       kData,
@@ -277,11 +280,7 @@ void UcxTransport::make_endpoint(Peer& other, const std::string& address) {
 void UcxTransport::shake_hands(Deadline deadline) {
   for (Peer& other : peers_) {
     if (other.endpoint == nullptr) continue;
-    Outgoing& hello = other.hello;
-    hello.header = {.key = key_, .from = static_cast<std::uint32_t>(self_)};
-    post(other.endpoint, kHello, hello.header, token_.data(), token_.size(),
-         UCP_AM_SEND_FLAG_EAGER | UCP_AM_SEND_FLAG_REPLY, sent, &hello, hello.busy);
-    if (hello.busy) ++in_progress_;
+    greet(other, kHello, other.hello, token_, UCP_AM_SEND_FLAG_REPLY);
   }
   const auto missing = [&](auto&& is_missing) {
     std::vector<Rank> ranks;
@@ -292,8 +291,9 @@ void UcxTransport::shake_hands(Deadline deadline) {
   };
   while (true) {
     drive();
+    for (Peer& other : peers_) bring_up(other);
     std::optional<Error> failure;
-    const auto unmet = missing([](const Peer& other) { return !other.heard || !other.answered; });
+    const auto unmet = missing([](const Peer& other) { return !other.up || !other.up_there; });
     const auto lost = missing([](const Peer& other) { return other.lost.has_value(); });
     if (refused_by_) {
       failure.emplace(Errc::bootstrap,
@@ -317,6 +317,27 @@ void UcxTransport::shake_hands(Deadline deadline) {
   }
 }
 
+/// UCX connects what it has not needed yet in the background, which takes both sides: each tells the other when it has
+/// no more need of it.
+void UcxTransport::bring_up(Peer& other) {
+  if (!other.heard || !other.answered || other.up || other.lost) return;
+  if (!flushed(other)) return;
+  other.up = true;
+  greet(other, kReady, other.ready, {}, 0);
+}
+
+/// Sends a message of the handshake.
+void UcxTransport::greet(Peer& to, unsigned id, Outgoing& out, std::string_view text, std::uint32_t flags) {
+  out.header = {.key = key_, .from = static_cast<std::uint32_t>(self_)};
+  const ucs_status_t status =
+      post(to.endpoint, id, out.header, text.data(), text.size(), UCP_AM_SEND_FLAG_EAGER | flags, sent, &out, out.busy);
+  if (out.busy) {
+    ++in_progress_;
+  } else if (status != UCS_OK) {
+    lose(to, status);
+  }
+}
+
 ucs_status_t UcxTransport::on_hello(const void* header, std::size_t header_bytes, std::string_view token,
                                     const ucp_am_recv_param_t* param) noexcept {
   Header theirs;
@@ -324,11 +345,7 @@ ucs_status_t UcxTransport::on_hello(const void* header, std::size_t header_bytes
   std::memcpy(&theirs, header, sizeof theirs);
   if (Peer* other = sender(header, header_bytes, theirs); other != nullptr && token == token_) {
     other->heard = true;
-    Outgoing& welcome = other->welcome;
-    if (welcome.busy) return UCS_OK;
-    welcome.header = {.key = key_, .from = static_cast<std::uint32_t>(self_)};
-    post(other->endpoint, kWelcome, welcome.header, nullptr, 0, UCP_AM_SEND_FLAG_EAGER, sent, &welcome, welcome.busy);
-    if (welcome.busy) ++in_progress_;
+    if (!other->welcome.busy) greet(*other, kWelcome, other->welcome, {}, 0);
   } else if ((param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) != 0) {
     // A stranger learns that, by the only way there is to him; his own key shows him that he is meant.
     try {
@@ -344,15 +361,14 @@ ucs_status_t UcxTransport::on_hello(const void* header, std::size_t header_bytes
   return UCS_OK;
 }
 
-void UcxTransport::on_answer(const void* header, std::size_t header_bytes, bool welcome) noexcept {
+ucs_status_t UcxTransport::on_answer(unsigned id, const void* header, std::size_t header_bytes) noexcept {
   Header theirs;
-  Peer* other = sender(header, header_bytes, theirs);
-  if (other == nullptr) return;
-  if (welcome) {
-    other->answered = true;
-  } else {
-    refused_by_ = other->rank;
+  if (Peer* other = sender(header, header_bytes, theirs)) {
+    if (id == kWelcome) other->answered = true;
+    if (id == kReady) other->up_there = true;
+    if (id == kRefusal) refused_by_ = other->rank;
   }
+  return UCS_OK;
 }
 
 UcxTransport::Peer* UcxTransport::sender(const void* header, std::size_t header_bytes, Header& theirs) noexcept {
@@ -722,22 +738,24 @@ std::optional<std::pair<Rank, std::string>> UcxTransport::poll_lost() {
 // ---- ending
 // ----------------------------------------------------------------------------------------------------------
 
+/// Whether the peer's UCX has what was sent, which it may tell only when that peer calls it.
+bool UcxTransport::flushed(Peer& to) {
+  if (to.pending == nullptr && !to.flushed) {
+    to.flushed = true;
+    const ucp_request_param_t param{};
+    const ucs_status_ptr_t request = ucp_ep_flush_nbx(to.endpoint, &param);
+    if (UCS_PTR_IS_PTR(request)) to.pending = request;
+  }
+  if (to.pending == nullptr) return true;
+  if (ucp_request_check_status(to.pending) == UCS_INPROGRESS) return false;
+  ucp_request_free(std::exchange(to.pending, nullptr));
+  return to.flushed;
+}
+
 void UcxTransport::flush(Deadline deadline) {
-  const auto wait_for = [&](auto&& find_waiting) {
-    while (true) {
-      drive();
-      const std::vector<Rank> waiting = find_waiting();
-      if (waiting.empty()) return;
-      if (deadline.passed()) {
-        throw Error(Errc::timeout,
-                    fmt::format("transport ucx: {} {} not taken its messages", ranks_text(waiting),
-                                waiting.size() == 1 ? "has" : "have"),
-                    self_, waiting.front());
-      }
-      doze(std::chrono::milliseconds(1));
-    }
-  };
-  wait_for([&] {
+  const Quiet quiet;
+  while (true) {
+    drive();
     std::vector<Rank> waiting;
     for (const Peer& other : peers_) {
       const bool busy = std::any_of(other.out.begin(), other.out.end(), [](const Outgoing& out) { return out.busy; }) ||
@@ -745,42 +763,27 @@ void UcxTransport::flush(Deadline deadline) {
                                     [&](const Control& control) { return control.busy && control.to == other.rank; });
       if (busy && !other.lost) waiting.push_back(other.rank);
     }
-    return waiting;
-  });
-
-  struct Flush {
-    Peer* to = nullptr;
-    void* request = nullptr;
-    explicit Flush(Peer& peer) : to(&peer) {}
-    Flush(Flush&& other) noexcept : to(other.to), request(std::exchange(other.request, nullptr)) {}
-    Flush& operator=(Flush&&) = delete;
-    ~Flush() {
-      if (request != nullptr) ucp_request_free(request);
+    if (waiting.empty()) break;
+    if (deadline.passed()) {
+      throw Error(Errc::timeout, fmt::format("transport ucx: {} has not taken its messages", ranks_text(waiting)),
+                  self_, waiting.front());
     }
-  };
-  std::vector<Flush> flushes;
-  for (Peer& other : peers_) {
-    if (other.flushed || other.lost) continue;
-    const ucp_request_param_t param{};
-    Flush& flush = flushes.emplace_back(other);
-    const ucs_status_ptr_t request = ucp_ep_flush_nbx(other.endpoint, &param);
-    if (UCS_PTR_IS_PTR(request)) flush.request = request;
+    doze(std::chrono::milliseconds(1));
   }
-  wait_for([&] {
-    std::vector<Rank> waiting;
-    for (const Flush& flush : flushes) {
-      const bool busy = flush.request != nullptr && ucp_request_check_status(flush.request) == UCS_INPROGRESS;
-      if (busy && !flush.to->lost) waiting.push_back(flush.to->rank);
-    }
-    return waiting;
-  });
-  for (const Flush& flush : flushes) flush.to->flushed = true;
+  // The rest is short and with the network already, or with the kernel. A peer that is busy elsewhere does not confirm
+  // that.
+  const Deadline patience = Deadline::in(kPatience);
+  while (!patience.passed() && !deadline.passed()) {
+    bool all = true;
+    for (Peer& other : peers_) all = (other.endpoint == nullptr || other.lost || flushed(other)) && all;
+    if (all) return;
+    doze(std::chrono::milliseconds(1));
+  }
 }
 
 void UcxTransport::close() noexcept {
   if (!worker_) return;
   const Quiet quiet;
-  constexpr auto kPatience = std::chrono::milliseconds(100);  // for each of two things
   const auto wait_while = [&](auto&& busy) {
     const Deadline deadline = Deadline::in(kPatience);
     while (true) {
@@ -797,9 +800,12 @@ void UcxTransport::close() noexcept {
   }
   wait_while([&] { return in_progress_ > 0; });
 
+  std::vector<void*> closing;
+  closing.reserve(2 * peers_.size());
   for (Peer& other : peers_) {
     if (other.endpoint == nullptr) continue;
-    const bool cut = other.lost || !other.heard || !other.answered ||
+    if (other.pending != nullptr) closing.push_back(std::exchange(other.pending, nullptr));
+    const bool cut = other.lost || !other.up ||
                      std::any_of(other.out.begin(), other.out.end(), [](const Outgoing& out) { return out.busy; }) ||
                      std::any_of(other.in.begin(), other.in.end(),
                                  [](const Incoming& in) { return in.state == Incoming::State::fetching; });
@@ -807,20 +813,16 @@ void UcxTransport::close() noexcept {
     param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
     param.flags = cut ? static_cast<std::uint32_t>(UCP_EP_CLOSE_FLAG_FORCE) : 0;
     const ucs_status_ptr_t request = ucp_ep_close_nbx(other.endpoint, &param);
-    other.closing = UCS_PTR_IS_PTR(request) ? request : nullptr;
+    closing.push_back(UCS_PTR_IS_PTR(request) ? request : nullptr);
   }
   wait_while([&] {
-    bool busy = false;
-    for (Peer& other : peers_) {
-      if (other.closing == nullptr) continue;
-      if (ucp_request_check_status(other.closing) == UCS_INPROGRESS) {
-        busy = true;
-      } else {
-        ucp_request_free(std::exchange(other.closing, nullptr));
-      }
-    }
-    return busy;
+    return std::any_of(closing.begin(), closing.end(), [](void* request) {
+      return request != nullptr && ucp_request_check_status(request) == UCS_INPROGRESS;
+    });
   });
+  for (void* request : closing) {
+    if (request != nullptr) ucp_request_free(request);
+  }
   worker_.reset();  // before the memory that it may still use
 }
 

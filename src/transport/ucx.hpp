@@ -85,7 +85,7 @@ class UcxTransport final : public Wire {
   UcxTransport(std::unique_ptr<UcxWorker> worker, const Everyone&);
   UcxTransport(const UcxTransport&) = delete;
   UcxTransport& operator=(const UcxTransport&) = delete;
-  /// Gives what is in flight a fifth of a second, then cuts it off.
+  /// Gives what is in flight a fifth of a second, then cuts it off: flush() first what matters.
   ~UcxTransport() override;
 
   std::string_view name() const noexcept override { return "ucx"; }
@@ -100,7 +100,8 @@ class UcxTransport final : public Wire {
   bool lent(const std::byte* data, std::size_t bytes) const noexcept override;
   bool lending() const noexcept override { return !lent_.empty(); }
   void progress() override;
-  /// Waits until the network has taken every message over, long ones until their receivers have them.
+  /// Waits until the network has taken every message over, long ones until their receivers have them. Waits a tenth of
+  /// a second more for the peers to confirm that.
   void flush(Deadline) override;
 
   int frames() const noexcept override { return kFrames; }
@@ -158,6 +159,7 @@ class UcxTransport final : public Wire {
     Rank rank = 0;
     ucp_ep_h endpoint = nullptr;
     bool heard = false, answered = false;  // its hello, and its answer to ours
+    bool up = false, up_there = false;     // everything behind the endpoint is connected
     std::optional<std::string> lost;       // how it was noticed
 
     std::array<Outgoing, kWindow> out;
@@ -165,17 +167,17 @@ class UcxTransport final : public Wire {
     std::uint16_t next_out = 0;        // number of the message to hand over next
     std::uint16_t released_there = 0;  // up to here the peer has released
     int frames_out = 0;                // frames in flight and staged
-    bool flushed = true;
+    bool flushed = false;              // nothing was sent since the last flush began
+    void* pending = nullptr;           // UCX's request of that flush
 
     std::array<Incoming, kWindow> in;
     std::uint16_t next_in = 0;        // number of the message to receive next; those before it are released
     std::uint16_t released_told = 0;  // up to here the peer knows
-    Outgoing hello, welcome;
+    Outgoing hello, welcome, ready;
     Outgoing news;  // of releases, by itself
 
     std::uint16_t next_control_out = 0, next_control_in = 0;
     std::map<std::uint16_t, std::string> early_controls;
-    void* closing = nullptr;  // UCX's request
   };
   struct Control {
     UcxTransport* wire = nullptr;
@@ -189,6 +191,9 @@ class UcxTransport final : public Wire {
   void set_handlers();
   void make_endpoint(Peer&, const std::string& address);
   void shake_hands(Deadline);
+  void bring_up(Peer&);
+  bool flushed(Peer&);
+  void greet(Peer&, unsigned id, Outgoing&, std::string_view text, std::uint32_t flags);
   void drive();
   Frame take_frame() noexcept;
   void give_frame(Frame) noexcept;
@@ -211,7 +216,7 @@ class UcxTransport final : public Wire {
 
   ucs_status_t on_hello(const void* header, std::size_t header_bytes, std::string_view token,
                         const ucp_am_recv_param_t*) noexcept;
-  void on_answer(const void* header, std::size_t header_bytes, bool welcome) noexcept;
+  ucs_status_t on_answer(unsigned id, const void* header, std::size_t header_bytes) noexcept;
   ucs_status_t on_data(const void* header, std::size_t header_bytes, void* data, std::size_t bytes,
                        const ucp_am_recv_param_t*) noexcept;
   void on_news(const void* header, std::size_t header_bytes) noexcept;
