@@ -40,7 +40,7 @@ endif()
 
 if(COLLECTIVES_WITH_UCX)
   if(PkgConfig_FOUND)
-    pkg_check_modules(COLLECTIVES_UCX QUIET ucx)
+    pkg_check_modules(COLLECTIVES_UCX QUIET IMPORTED_TARGET ucx)
     if(COLLECTIVES_UCX_FOUND)
       set(COLLECTIVES_HAVE_UCX ON)
     endif()

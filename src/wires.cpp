@@ -14,6 +14,7 @@
 #include "environment.hpp"
 #include "log.hpp"
 #include "transport/tcp_network.hpp"
+#include "transport/ucx_loader.hpp"
 
 namespace collectives {
 namespace {
@@ -38,6 +39,11 @@ std::unique_ptr<Network> open_network(const std::string& name) {
   if (name == "tcp")
     return std::make_unique<TcpNetwork>(
         TcpSettings{.interfaces = said.interfaces, .congestion_control = said.congestion_control.value_or("cubic")});
+  if (name == "ucx") {
+    std::string why_not;
+    if (auto network = load_ucx_network(why_not)) return network;
+    throw Error(Errc::unsupported, why_not);
+  }
   throw Error(Errc::unsupported, fmt::format("no wire \"{}\" here", name));
 }
 
@@ -56,7 +62,8 @@ json Wires::offers() {
   std::vector<std::string> wanted{with_.asked_for};
   if (with_.asked_for.empty()) {
     wanted = {"tcp"};
-    if (offers["fast"]) wanted.emplace_back("ucx");
+    std::string why_not;  // the next best is taken
+    if (offers["fast"] && ucx_has_fast_device(why_not)) wanted.emplace_back("ucx");
   }
   for (const std::string& name : wanted) try {
       if (name == with_.factory.name) continue;
