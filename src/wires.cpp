@@ -34,6 +34,17 @@ bool has_fast_network() {
   return false;
 }
 
+/// Addresses are any bytes; JSON carries text.
+std::string to_hex(const std::string& bytes) {
+  return fmt::format("{:02x}", fmt::join(std::vector<unsigned char>(bytes.begin(), bytes.end()), ""));
+}
+std::string from_hex(const std::string& text) {
+  std::string bytes;
+  for (std::size_t i = 0; i + 1 < text.size(); i += 2)
+    bytes.push_back(static_cast<char>(std::stoi(text.substr(i, 2), nullptr, 16)));
+  return bytes;
+}
+
 std::unique_ptr<Network> open_network(const std::string& name) {
   const Environment said = environment();
   if (name == "tcp")
@@ -68,7 +79,7 @@ json Wires::offers() {
   for (const std::string& name : wanted) try {
       if (name == with_.factory.name) continue;
       networks_.push_back(open_network(name));
-      offers["wires"][name] = networks_.back()->address();
+      offers["wires"][name] = to_hex(networks_.back()->address());
     } catch (const Error& error) {
       offers["why_not"][name] = error.what();
     }
@@ -112,7 +123,8 @@ std::unique_ptr<Wire> Wires::make(const std::string& name, const std::vector<jso
                     .token = with_.token,
                     .frame_bytes = with_.frame_bytes,
                     .deadline = std::min(with_.deadline, Deadline::in(kConnectPatience))};
-  for (const json& offer : offers) everyone.addresses.push_back(offer.at("wires").at(name).get<std::string>());
+  for (const json& offer : offers)
+    everyone.addresses.push_back(from_hex(offer.at("wires").at(name).get<std::string>()));
   return (*std::ranges::find(networks_, name, &Network::name))->connect(everyone);
 }
 
