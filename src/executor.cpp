@@ -64,7 +64,7 @@ void Executor::start(const Job& job) {
   element_ = size_of(job.type);
   if (job.at_once != nullptr) return stage(Among::host).start(job.at_once->task, job.host);
   from_ready_ = to_ready_ = 0;
-  host_begun_ = false;
+  host_begun_ = landing_known_ = false;
   schedule_.start(job.plan->rounds, job.plan->stride,
                   [this](std::size_t round, StepList& steps) { emit_round(round, steps); });
 }
@@ -97,7 +97,7 @@ void Executor::emit_round(std::size_t round, StepList& steps) {
 
 void Executor::next_step() {
   from_ready_ = to_ready_ = 0;
-  host_begun_ = false;
+  host_begun_ = landing_known_ = false;
   schedule_.advance([this](std::size_t round, StepList& steps) { emit_round(round, steps); });
 }
 
@@ -133,7 +133,13 @@ bool Executor::settled() {
 }
 
 std::byte* Executor::landing(const Step& step) {
-  return step.reduce || step.keep != Place::output ? nullptr : address(step.keep, step.range);
+  if (step.reduce || step.keep != Place::output) return nullptr;
+  std::byte* place = address(step.keep, step.range);
+  return sent_from(place, step.range.count * element_) ? nullptr : place;
+}
+
+bool Executor::sent_from(const std::byte* place, std::size_t bytes) const {
+  return wire_ != nullptr && wire_->lent(place, bytes);
 }
 
 bool Executor::ready(const Step& step) {
@@ -142,21 +148,24 @@ bool Executor::ready(const Step& step) {
     return false;
   };
   const std::size_t bytes = step.range.count * element_;
-  if (step.keep == Place::output && wire_ != nullptr && wire_->lent(address(step.keep, step.range), bytes)) {
-    waits_for_wire_ = true;  // advance() has moved it on
-    return false;
-  }
+  if (!std::exchange(landing_known_, true)) landing_ = landing(step);
   for (; from_ready_ < step.from.size(); ++from_ready_) {
     const Rank peer = step.from[from_ready_];
     if (me(peer)) continue;
     const Route& route = routes_[static_cast<std::size_t>(peer)];
-    if (route.transport->receive_into(route.address, landing(step), bytes) == nullptr) return waits_for(route);
+    if (route.transport->receive_into(route.address, landing_, bytes) == nullptr) return waits_for(route);
   }
   for (; to_ready_ < step.to.size(); ++to_ready_) {
     const Rank peer = step.to[to_ready_];
     if (me(peer)) continue;
     const Route& route = routes_[static_cast<std::size_t>(peer)];
     if (route.transport->stage(route.address) == nullptr) return waits_for(route);
+  }
+  // What is still being sent from where the value will be kept goes first. Peers may be waiting for this rank in the
+  // same way, so what they send has been taken before.
+  if (step.keep == Place::output && landing_ == nullptr && sent_from(address(step.keep, step.range), bytes)) {
+    waits_for_wire_ = true;  // advance() moves it on
+    return false;
   }
   return true;
 }

@@ -101,8 +101,9 @@ class Executor {
   std::byte* address(Place, Range);
   bool me(Rank rank) const noexcept { return rank == seat_.world.self; }
   const Message& taken(Rank from, std::size_t bytes);
-  /// Where what `step` takes may come to straight away.
+  /// Where what `step` takes may come to straight away; null where nothing may.
   std::byte* landing(const Step& step);
+  bool sent_from(const std::byte* place, std::size_t bytes) const;
   bool settled();
 
   const Seat& seat_;
@@ -114,7 +115,8 @@ class Executor {
   std::size_t element_ = 0;  // bytes
   Schedule<StepList> schedule_;
   std::size_t from_ready_ = 0, to_ready_ = 0;
-  bool host_begun_ = false, waits_for_wire_ = false;
+  bool host_begun_ = false, waits_for_wire_ = false, landing_known_ = false;
+  std::byte* landing_ = nullptr;  // of the Step under way
   HostTask host_task_;
   HostOperands host_operands_;
   std::vector<Source> sources_;
