@@ -21,8 +21,9 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t kPlansKept = 4096;
 
 /// Attempts of a blocking call before it joins the queue and waits properly: a microsecond or two, in which a short
-/// collective is over.
+/// collective is over. Over a wire each of them is a system call.
 constexpr int kTurnsAtOnce = 200;
+constexpr int kTurnsAtOnceOverWire = 10;
 
 /// What the Steps of a planned call are to achieve.
 Task task_of(const PlannedCall& planned) {
@@ -288,6 +289,10 @@ bool Communicator::Impl::like_the_last(const Call& call, const Options& options)
          plain(call, options);
 }
 
+int Communicator::Impl::turns_at_once() const noexcept {
+  return meeting.crowded ? 1 : meeting.wire != nullptr ? kTurnsAtOnceOverWire : kTurnsAtOnce;
+}
+
 void Communicator::Impl::run(const Call& call, const Options& options) {
   State& state = *blocking_;
   // A call like the last one in everything has been checked, planned and written down.
@@ -308,7 +313,7 @@ void Communicator::Impl::run(const Call& call, const Options& options) {
   // Alone and quickly done, it never sees the queue.
   bool done = false;
   if (queue_.empty())
-    for (int turns = meeting.crowded ? 1 : kTurnsAtOnce; turns > 0 && !done; --turns) done = advance(state);
+    for (int turns = turns_at_once(); turns > 0 && !done; --turns) done = advance(state);
   if (!done) {
     queue_.push(blocking_);
     if (!advance_queue() && !state.finished()) drive(state, Deadline::never(), lock);

@@ -71,6 +71,7 @@ struct Communicator::Impl final : private Unfinished::Member {
   /// Nothing but buffers, a built-in op and root.
   static bool plain(const Call& call, const Options& options) noexcept;
   bool like_the_last(const Call& call, const Options& options) const noexcept;
+  int turns_at_once() const noexcept;
   void begin(State& state);
   /// Moves the head of the queue on; true when the queue is empty. Does not throw: failures go to the operations.
   bool advance_queue() noexcept;

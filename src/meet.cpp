@@ -26,6 +26,7 @@
 #include "shared_memory/staged.hpp"
 #include "text.hpp"
 #include "tuning.hpp"
+#include "wire_speed.hpp"
 #include "wires.hpp"
 
 namespace collectives {
@@ -196,7 +197,7 @@ Tuning tuning_of_machine(Bootstrap& bootstrap, const Host& host, std::chrono::na
                          if (!deciding) return json::object();
                          const bool kernel_copy = std::ranges::all_of(host.processes, Reach::kernel_permits);
                          situation = situation_of(host.cores, static_cast<int>(host.ranks.size()), kernel_copy);
-                         const auto found = cache.find(situation);
+                         const auto found = cache.find(situation, tuning);
                          return found ? card(*found) : json::object();
                        }),
                        deadline)[0];
@@ -235,6 +236,40 @@ Tuning tuning_of_machine(Bootstrap& bootstrap, const Host& host, std::chrono::na
   read_json(told.at("tuning"), tuning = Tuning{}, "rank 0's cache");
   tuning.source = told.at("source").get<std::string>();
   return tuning;
+}
+
+/// The numbers of the wire, which nobody has given: those in rank 0's cache, else the first ranks of two hosts measure
+/// them now, while the others wait.
+void measure_wire(Bootstrap& bootstrap, Meeting& meeting, Deadline deadline) {
+  const Rank one = meeting.topology.hosts[0][0], other = meeting.topology.hosts[1][0];
+  const TuningCache cache = meeting.rank == one ? TuningCache::of_user() : TuningCache("");
+  Situation situation = situation_of(0, 0, false);
+  const auto card = [](const Tuning& found) { return json{{"tuning", to_json(found)}, {"source", found.source}}; };
+  json told = exchange(bootstrap, attempt([&] {
+                         if (meeting.rank != one) return json::object();
+                         const std::string link = meeting.wire->link(other);
+                         if (link.empty()) return json::object();
+                         situation.wire = fmt::format("{} from {}", meeting.wire->name(), link);
+                         const auto found = cache.find(situation, meeting.tuning);
+                         return found ? card(*found) : json::object();
+                       }),
+                       deadline)[static_cast<std::size_t>(one)];
+  if (!told.contains("tuning"))
+    told = exchange(bootstrap, attempt([&] {
+                      if (meeting.rank != one && meeting.rank != other) return json::object();
+                      const bool first = meeting.rank == one;
+                      const WireSpeed speed = measure(*meeting.wire, first ? other : one, first,
+                                                      std::min(deadline, Deadline::in(std::chrono::seconds(5))));
+                      if (!first) return json::object();
+                      if (!situation.wire.empty()) cache.keep(situation, speed.to_json(), {});
+                      Tuning tuning = meeting.tuning;
+                      speed.put_into(tuning);
+                      return card(tuning);
+                    }),
+                    deadline)[static_cast<std::size_t>(one)];
+  const std::string source = meeting.tuning.source;
+  read_json(told.at("tuning"), meeting.tuning, "rank 0's cache");
+  meeting.tuning.source = source + "; the wire's measured";
 }
 
 }  // namespace
@@ -381,6 +416,7 @@ Meeting meet(Bootstrap& bootstrap, const CommunicatorOptions& options, Settings&
     meeting.wire = wires.connect();
     settings.wire = meeting.wire->name();
     meeting.tuning.wire_frames = std::min(meeting.tuning.wire_frames, static_cast<std::size_t>(meeting.wire->frames()));
+    if (!cards[0].contains("tuning")) measure_wire(bootstrap, meeting, deadline);
   }
 
   // 3. The lowest rank of each host makes the arena and invites.

@@ -26,11 +26,13 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kAbout =
-    "Numbers that the library collectives has measured on this machine, to choose how ranks of one host exchange data. "
+    "Numbers that the library collectives has measured on this machine, to choose how ranks exchange data. "
     "Delete an entry, or this file, to have it measured again. COLLECTIVES_TUNING=default does without, and "
     "COLLECTIVES_TUNING=FILE takes the numbers from an object as under \"tuning\".";
 
 Json key_of(const Situation& situation) {
+  if (!situation.wire.empty())
+    return {{"library", situation.library}, {"cpu", situation.cpu}, {"wire", situation.wire}};
   return {{"library", situation.library},
           {"cpu", situation.cpu},
           {"cores", situation.cores},
@@ -88,12 +90,12 @@ Json TuningCache::entries() const noexcept {
   }
 }
 
-std::optional<Tuning> TuningCache::find(const Situation& situation) const noexcept {
+std::optional<Tuning> TuningCache::find(const Situation& situation, const Tuning& onto) const noexcept {
   try {
     const Json key = key_of(situation);
     for (const Json& entry : entries()) {
       if (!is_of(entry, key)) continue;
-      Tuning tuning = built_in_tuning();
+      Tuning tuning = onto;
       read_json(entry.at("tuning"), tuning, path_);
       tuning.source =
           fmt::format("measured on this machine at {}, kept in {}", entry.at("measured").get<std::string>(), path_);

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "collectives/plan.hpp"
+#include "tuning.hpp"
 
 namespace collectives {
 
@@ -21,6 +22,8 @@ struct Situation {
   int cores = 0;             ///< that the ranks of the host may use
   int ranks = 0;             ///< on the host
   bool kernel_copy = false;  ///< whether the kernel may copy between them
+  std::string wire = {};     ///< of numbers about the wire between hosts: which one, from where to where; then cores,
+                             ///< ranks and kernel_copy do not matter
 };
 
 class TuningCache {
@@ -31,8 +34,8 @@ class TuningCache {
   static TuningCache of_user();
   const std::string& path() const noexcept { return path_; }
 
-  /// The built-in numbers, and over them those of the entry; empty when there is none.
-  std::optional<Tuning> find(const Situation&) const noexcept;
+  /// The numbers `onto`, and over them those of the entry; empty when there is none.
+  std::optional<Tuning> find(const Situation&, const Tuning& onto = built_in_tuning()) const noexcept;
   /// Adds an entry, or replaces the one of the same situation. `tuning`: fields by name.
   void keep(const Situation&, const nlohmann::json& tuning, const nlohmann::ordered_json& measurements) const noexcept;
   /// All entries, as they are in the file.

@@ -23,7 +23,7 @@ class Waiter {
   /// Waits a little, for news from `wire` if there is one. True about every millisecond: time to look at deadlines,
   /// aborts and lost peers.
   bool pause(Wire* wire = nullptr) {
-    if (++turns_ % kTurnsPerLook == 0) return pause_with_clock(wire);
+    if (++turns_ % kTurnsPerLook == 0 || wire != nullptr) return pause_with_clock(wire);
     crowded_ ? yield() : relax();
     return false;
   }

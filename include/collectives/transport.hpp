@@ -88,6 +88,9 @@ class Wire : public Transport {
   /// A peer that is gone, and how that was noticed ("connection reset by peer"); each is told once, after all control
   /// messages that it has sent.
   virtual std::optional<std::pair<Rank, std::string>> poll_lost() { return std::nullopt; }
+  /// The way to a peer, in words that stay the same from run to run ("10.0.0.1 to 10.0.0.2"); empty where nothing is
+  /// known of it.
+  virtual std::string link(Rank /*to*/) const { return {}; }
   /// Sleeps until something may have arrived or gone out, and at most so long.
   virtual void doze(std::chrono::nanoseconds at_most) { std::this_thread::sleep_for(at_most); }
 };

@@ -100,9 +100,7 @@ void TcpTransport::hand_over(Rank to, std::uint64_t tag, std::size_t bytes) {
 }
 
 /// What nobody will take any more.
-void TcpTransport::discard(Peer& to) {
-  to.queued = to.written = 0;
-}
+void TcpTransport::discard(Peer& to) { to.queued = to.written = 0; }
 
 /// True when nothing is left to write.
 bool TcpTransport::write_some(Peer& to) {
@@ -339,6 +337,19 @@ std::optional<std::pair<Rank, std::string>> TcpTransport::poll_lost() {
     return std::pair(static_cast<Rank>(rank), lost->gone);
   }
   return std::nullopt;
+}
+
+std::string TcpTransport::link(Rank to) const {
+  const int fd = peers_[static_cast<std::size_t>(to)]->data.fd();
+  const auto text = [fd](auto ask) {
+    sockaddr_storage address{};
+    socklen_t bytes = sizeof address;
+    char host[INET6_ADDRSTRLEN] = "?";
+    if (ask(fd, reinterpret_cast<sockaddr*>(&address), &bytes) == 0)
+      ::getnameinfo(reinterpret_cast<const sockaddr*>(&address), bytes, host, sizeof host, nullptr, 0, NI_NUMERICHOST);
+    return std::string(host);
+  };
+  return fmt::format("{} to {}", text(::getsockname), text(::getpeername));
 }
 
 void TcpTransport::doze(std::chrono::nanoseconds at_most) {

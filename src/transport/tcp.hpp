@@ -63,6 +63,7 @@ class TcpTransport final : public Wire {
   std::optional<std::pair<Rank, std::string>> poll_control() override;
   bool sees_lost_peers() const noexcept override { return true; }
   std::optional<std::pair<Rank, std::string>> poll_lost() override;
+  std::string link(Rank to) const override;
   void doze(std::chrono::nanoseconds at_most) override;
 
  private:

@@ -1,0 +1,27 @@
+// How fast the wire between two hosts is, found out in some milliseconds: one rank of each host, the first one of the
+// first two hosts, send one another short messages, and then long ones both at once, as collectives do.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "collectives/deadline.hpp"
+#include "collectives/plan.hpp"
+#include "collectives/transport.hpp"
+
+namespace collectives {
+
+struct WireSpeed {
+  double latency_us = 0;   ///< one way, of a short message
+  double message_us = 0;   ///< of that, what each further message costs when several follow one another
+  double us_per_byte = 0;  ///< each way, with both ways in use
+
+  void put_into(Tuning&) const;
+  /// As fields of a tuning.
+  nlohmann::json to_json() const;
+};
+
+/// Collective over the calling rank and `other`, of which one is `first`. 2 to 20 ms, more on a wire that is slower
+/// than 1 Gbit/s. Throws Error{timeout}.
+WireSpeed measure(Wire& wire, Rank other, bool first, Deadline deadline);
+
+}  // namespace collectives
