@@ -191,14 +191,13 @@ build() {
 
 # Launchers, and what else runs on the switch, which has no PID namespace to end it.
 processes_of_switch() {
-  local switch process
+  local switch
   switch=$(readlink "/proc/$(cat "$bed/sw" 2>/dev/null)/ns/net" 2>/dev/null) || return 0
-  for process in /proc/[0-9]*; do
-    if [ "$(readlink "$process/ns/net" 2>/dev/null)" = "$switch" ]; then echo "${process#/proc/}"; fi
-  done
+  find /proc/[0-9]*/ns/net -maxdepth 0 -lname "${switch//[\[\]]/?}" 2>/dev/null | cut -d / -f 3 || true
 }
 
 keep() {
+  local nap=
   echo $$ >"$bed/keeper"
   cleanup() {
     trap '' INT TERM HUP
@@ -206,7 +205,7 @@ keep() {
       mv "$bed/log" "$bed/failed"
       sleep 2 # for `up` to read it
     fi
-    for pid in $(processes_of_switch) ${holders[@]+"${holders[@]}"}; do kill -KILL "$pid" 2>/dev/null || true; done
+    for pid in $nap $(processes_of_switch) ${holders[@]+"${holders[@]}"}; do kill -KILL "$pid" 2>/dev/null || true; done
     wait
     rm -rf "$bed"
   }
@@ -216,13 +215,14 @@ keep() {
   : >"$bed/ready"
   while alive "$owner" "$owner_start"; do
     sleep 0.5 &
-    wait $! || true
+    nap=$!
+    wait "$nap" || true
   done
 }
 
 why_not() {
   local program
-  for program in ip tc nsenter unshare setpriv; do
+  for program in ip bridge tc nsenter unshare setpriv; do
     command -v "$program" >/dev/null || { echo "no $program (Debian: iproute2, util-linux)"; return; }
   done
   [ "$(id -u)" -eq 0 ] || { echo 'making network namespaces needs root'; return; }
@@ -416,7 +416,7 @@ case "$action" in
     find_bed
     case "${2:-}" in
       '') on "$1" ip link set eth0 down ;;
-      silently) on sw ip link set "p$(number "$1")" type bridge_slave state 0 ;;
+      silently) on sw bridge link set dev "p$(number "$1")" state 0 ;;
       *) refuse 'cut HOST [silently]' ;;
     esac
     ;;
@@ -424,14 +424,14 @@ case "$action" in
     find_bed
     on "$1" ip link set eth0 up
     on "$1" ip route replace default via "$subnet.254"
-    on sw ip link set "p$(number "$1")" type bridge_slave state 3
+    on sw bridge link set dev "p$(number "$1")" state 3
     ;;
   stall)
     find_bed
     port=p$(number "$1")
-    on sw ip link set "$port" type bridge_slave state 0
+    on sw bridge link set dev "$port" state 0
     sleep "$2"
-    on sw ip link set "$port" type bridge_slave state 3
+    on sw bridge link set dev "$port" state 3
     ;;
   block)
     find_bed
