@@ -48,8 +48,8 @@ refuse() {
 
 # ---- What a bed is: a folder $bed with the files keeper, sw, h1, h2, ... (process ids), hosts, options
 
-# alive PID: and if a start time follows, still the same process.
-start_of() { sed -n 's/.*) //p' "/proc/$1/stat" 2>/dev/null | cut -d ' ' -f 20; }
+# alive PID [START]: and still the same process; start_of PID: empty when it has ended.
+start_of() { sed -n 's/.*) \([^ZX]\)/\1/p' "/proc/$1/stat" 2>/dev/null | cut -d ' ' -f 20; }
 alive() { [ -n "$(start_of "$1")" ] && { [ -z "${2:-}" ] || [ "$(start_of "$1")" = "$2" ]; }; }
 
 find_bed() {
@@ -94,6 +94,7 @@ hold() {
   read -r pid _ </proc/self/stat
   mount --make-rprivate /
   mount --bind "$bed/hosts" /etc/hosts
+  mount --bind "$bed/nsswitch.conf" /etc/nsswitch.conf # no name server answers here, and waiting for one takes long
   hostname "$name-$HOSTS_BED"
   mount -t sysfs sysfs /sys # which shows the network of whoever mounts it
   if [ "$name" != sw ]; then mount -t proc proc /proc; fi
@@ -112,7 +113,7 @@ hold() {
   done
 }
 
-holders=()
+holders=() nap=
 start_holder() {
   local name=$1 pid=()
   [ "$name" = sw ] || pid=(--pid --fork --kill-child)
@@ -169,7 +170,8 @@ build() {
   local i
   for i in $(seq "$count"); do echo "$subnet.$i h$i-$HOSTS_BED h$i"; done >"$bed/hosts"
   echo "$subnet.254 sw-$HOSTS_BED sw" >>"$bed/hosts"
-  printf '127.0.0.1 localhost\n' >>"$bed/hosts"
+  echo '127.0.0.1 localhost' >>"$bed/hosts"
+  sed 's/^hosts:.*/hosts: files/' /etc/nsswitch.conf >"$bed/nsswitch.conf"
   printf '#!/bin/sh\nHOSTS_BED=%s exec "%s" --agent "$@"\n' "$HOSTS_BED" "$self" >"$bed/agent"
   chmod 755 "$bed/agent"
   allowing_cubic start_holders
@@ -197,7 +199,6 @@ processes_of_switch() {
 }
 
 keep() {
-  local nap=
   echo $$ >"$bed/keeper"
   cleanup() {
     trap '' INT TERM HUP
