@@ -11,7 +11,7 @@
 #     --peers LIST             of openmpi, openmpi-ucx, openmpi-han, mpich, gloo [all five]
 #     --rounds 7               one round is each contender once over all sizes; the order rotates from round to round
 #     --fail-below R           exit 1 if, in any cell, the whole 95 % interval of best peer / ours lies below R
-#     --timeout 300            seconds for one contender in one round; a peer that hangs is left out
+#     --timeout 600            seconds for one contender in one round; a peer that hangs is left out
 #     --output FOLDER          default build/compare_hosts; in it one for each shape, 2x1-1gbit
 #     --build FOLDER           default build/release
 #
@@ -33,8 +33,8 @@ folder=build/compare_hosts
 build=build/release
 fail_below=()
 collectives=all_reduce,broadcast
-sizes=(--patience 15)
-timeout=300
+sizes=(--patience 60) # seconds for the five calls that a large vector is given
+timeout=600
 
 while [ $# -gt 0 ]; do
   [ "$1" = --help ] || [ $# -ge 2 ] || refuse "$1 needs a value (see --help)"
@@ -150,6 +150,45 @@ add_bound() {
   cat "$scratch/bound" >>"$samples"
 }
 
+# everybody: one row for each cell, one column for each contender: microseconds, and the fraction of the bound.
+everybody() {
+  awk '
+    function field(name, rest) {
+      rest = substr($0, index($0, "\"" name "\":") + length(name) + 3)
+      sub(/[,}].*/, "", rest)
+      gsub(/"/, "", rest)
+      return rest
+    }
+    /"microseconds"/ {
+      cell = field("collective") "\t" field("bytes")
+      who = field("contender")
+      if (!(cell in seen)) { seen[cell] = 1; cells[++rows] = cell }
+      if (!(who in known) && who != "wire") { known[who] = 1; contenders[++columns] = who }
+      times[cell, who, ++number[cell, who]] = field("microseconds") + 0
+    }
+    function median(cell, who, n, i, j, t, a) {
+      n = number[cell, who]
+      for (i = 1; i <= n; ++i) a[i] = times[cell, who, i]
+      for (i = 2; i <= n; ++i) for (j = i; j > 1 && a[j] < a[j - 1]; --j) { t = a[j]; a[j] = a[j - 1]; a[j - 1] = t }
+      return n == 0 ? 0 : n % 2 ? a[(n + 1) / 2] : (a[n / 2] + a[n / 2 + 1]) / 2
+    }
+    END {
+      printf "Everybody, microseconds and the fraction of the bound\n%-14s %9s", "", "bytes"
+      for (i = 1; i <= columns; ++i) printf " %20s", contenders[i]
+      printf "\n"
+      for (r = 1; r <= rows; ++r) {
+        split(cells[r], part, "\t")
+        printf "%-14s %9d", part[1], part[2]
+        bound = median(cells[r], "wire")
+        for (i = 1; i <= columns; ++i) {
+          time = median(cells[r], contenders[i])
+          printf " %20s", time == 0 ? "-" : sprintf(time < 1000 ? "%.1f (%.2f)" : "%.0f (%.2f)", time, bound / time)
+        }
+        printf "\n"
+      }
+    }' "$samples"
+}
+
 # --- Shapes
 
 take_down() {
@@ -177,6 +216,7 @@ for shape in ${shapes//,/ }; do
   HOSTS_BED=$("$hosts_sh" up "$hosts" --rate "$rate" --owner $$)
   export HOSTS_BED
 
+  write_header
   active=("${all_contenders[@]}")
   if [[ ",$peers," == *,openmpi-han,* ]] && [ "$each" -gt 1 ]; then active+=(openmpi-han); fi
   for name in ${without[@]+"${without[@]}"}; do leave_out "$name" 'not installed'; done
@@ -192,14 +232,18 @@ for shape in ${shapes//,/ }; do
   "$hosts_sh" down
   unset HOSTS_BED
 
-  write_header "$hosts hosts x $each ranks, links of $rate: two opposite TCP streams reach $(median "${rates[@]}") Mbyte/s in each" \
-    "direction (by round: ${rates[*]}); one way 28 KiB take $(median "${one_ways[@]}") ms, 8 bytes $(median "${shorts[@]}") us" \
-    'roofline here: the time that the bytes alone take on the wire at that rate / ours'
+  {
+    echo "$hosts hosts x $each ranks, links of $rate: two opposite TCP streams reach $(median "${rates[@]}") Mbyte/s in each"
+    echo "direction (by round: ${rates[*]}); one way 28 KiB take $(median "${one_ways[@]}") ms, 8 bytes $(median "${shorts[@]}") us"
+    echo 'roofline here: the time that the bytes alone take on the wire at that rate / ours'
+  } >>"$header"
   status=0
   "$programs/compare_report" --samples "$samples" --header "$header" --output "$output" \
     ${fail_below[@]+"${fail_below[@]}"} || status=$?
   if [ "$status" -ne 0 ]; then worst=$status; fi
-  echo "Tables: $output/table.txt, table.md.  Every sample: samples.jsonl"
+  everybody >"$output/everybody.txt"
+  cat "$output/everybody.txt"
+  echo "Tables: $output/table.txt, table.md, everybody.txt.  Every sample: samples.jsonl"
 done
 rm -f "$all_samples"
 exit "$worst"
