@@ -11,6 +11,7 @@ packages=(
   openmpi-bin libopenmpi-dev                      # the MPI component, mpirun
   libdnnl-dev zlib1g-dev gnuplot-nox              # the MNIST trainer and its plot
   libgtest-dev libbenchmark-dev                   # tests and kernel benchmarks
+  iproute2                                        # tests across hosts
   "$@"
 )
 

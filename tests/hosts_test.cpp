@@ -1,6 +1,6 @@
-// Several hosts, as a user meets them: programs that launchers start on hosts which are network namespaces on one bridge
-// (hosts/hosts.sh), hosts that die, links that stall or stay cut, interfaces that lead nowhere, a firewall. Making such
-// hosts needs root; where that is missing the tests are skipped.
+// Several hosts, as a user meets them: programs that launchers start on hosts which are network namespaces on one
+// bridge (hosts/hosts.sh), hosts that die, links that stall or stay cut, interfaces that lead nowhere, a firewall.
+// Making such hosts needs root; where that is missing the tests are skipped.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -36,8 +36,8 @@ class Bed {
     std::string folder = (std::filesystem::temp_directory_path() / "hosts_test.XXXXXX").string();
     if (::mkdtemp(folder.data()) == nullptr) throw std::runtime_error("no folder");
     folder_ = folder;
-    const Outcome outcome = run_command(HOSTS_SH " up " + std::to_string(hosts) + " --owner " +
-                                        std::to_string(::getpid()) + " " + options);
+    const Outcome outcome =
+        run_command(HOSTS_SH " up " + std::to_string(hosts) + " --owner " + std::to_string(::getpid()) + " " + options);
     if (outcome.status != 0) throw std::runtime_error(outcome.out);
     id_ = outcome.out.substr(0, outcome.out.find('\n'));
   }
@@ -68,9 +68,8 @@ class Job {
  public:
   /// `places`: "2,1", numbers of ranks on h1, h2, ...
   Job(const Bed& bed, Launcher launcher, const std::string& places, const std::string& program)
-      : outcome_(std::async(std::launch::async, [&bed, command = command_of(launcher, places, program)] {
-          return bed.run(command);
-        })) {}
+      : outcome_(std::async(std::launch::async,
+                            [&bed, command = command_of(launcher, places, program)] { return bed.run(command); })) {}
   static std::string command_of(Launcher launcher, const std::string& places, const std::string& program) {
     constexpr const char* kActions[] = {HOSTS_MPIRUN, "each", "tf_config"};
     return kActions[static_cast<int>(launcher)] + (" " + places + " " + program);
@@ -127,9 +126,11 @@ TEST_P(Hosts, EveryCollectiveIsRight) {
     EXPECT_EQ(occurrences(outcome.out, "wrong elements: 0 in"), 1) << places << outcome.out;
   };
   expect_right("2,2", "--type all --op all --min-bytes 4K --max-bytes 4K");
-  for (const char* places : {"1,1", "1,3"}) expect_right(places, "--type bf16,i64 --op sum --factor 64 --max-bytes 512K");
+  for (const char* places : {"1,1", "1,3"})
+    expect_right(places, "--type bf16,i64 --op sum --factor 64 --max-bytes 512K");
   for (const char* places : {"2,2", "1,1,1", "1,3"})
-    expect_right(places, "--backend ring,hierarchical,reduce_to_one_direct,reduce_to_one_tree --factor 1024 --max-bytes 128K");
+    expect_right(places,
+                 "--backend ring,hierarchical,reduce_to_one_direct,reduce_to_one_tree --factor 1024 --max-bytes 128K");
 }
 
 TEST_P(Hosts, ADeadHostIsNoticedByAllOthers) {
@@ -213,8 +214,9 @@ TEST_P(Hosts, AFirewallThatDropsSilentlyEndsInTheDeadline) {
 TEST_P(Hosts, TheTrainerLearnsTheSameHoweverItsRanksAreSpread) {
   if (std::string(TRAINER).empty()) GTEST_SKIP() << "built without the trainer";
   const Bed bed(4);
-  const std::string trainer = TRAINER " --model softmax --epochs 1 --max-steps 30 --batch 64 --synthetic-train 4000"
-                                      " --synthetic-test 100 --deterministic --quiet --loss-trace " +
+  const std::string trainer = TRAINER
+                              " --model softmax --epochs 1 --max-steps 30 --batch 64 --synthetic-train 4000"
+                              " --synthetic-test 100 --deterministic --quiet --loss-trace " +
                               bed.file("");
   const Outcome alone = run_command("env -u MNIST_DIR " COLLECTIVES_RUN " -n 4 " + trainer + "one_host");
   ASSERT_EQ(alone.status, 0) << alone.out;
@@ -258,7 +260,8 @@ TEST_F(TheBed, TwoExistAtOnceAndLeaveNothing) {
     EXPECT_NE(one.run("run h9 true").status, 0);
     left = one.run("run sw sh -c 'readlink /proc/self/ns/net'").out;
   }
-  EXPECT_EQ(run_command("readlink /proc/[0-9]*/ns/net | grep -cxF '" + left.substr(0, left.find('\n')) + "'").out, "0\n");
+  EXPECT_EQ(run_command("readlink /proc/[0-9]*/ns/net | grep -cxF '" + left.substr(0, left.find('\n')) + "'").out,
+            "0\n");
 }
 
 TEST_F(TheBed, ItGoesWithItsOwner) {
@@ -276,8 +279,7 @@ TEST_F(TheBed, ItGoesWithItsOwner) {
 
 TEST_F(TheBed, TheProbeMeasuresItsLinks) {
   const Bed bed(2, "--rate 100mbit");
-  std::future<Outcome> server =
-      std::async(std::launch::async, [&] { return bed.run("run h2 " WIRE_PROBE " serve"); });
+  std::future<Outcome> server = std::async(std::launch::async, [&] { return bed.run("run h2 " WIRE_PROBE " serve"); });
   const Outcome outcome = bed.run("run h1 " WIRE_PROBE " measure h2");
   EXPECT_EQ(outcome.status, 0) << outcome.out;
   EXPECT_EQ(server.get().status, 0);

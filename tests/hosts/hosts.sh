@@ -94,7 +94,8 @@ hold() {
   read -r pid _ </proc/self/stat
   mount --make-rprivate /
   mount --bind "$bed/hosts" /etc/hosts
-  mount --bind "$bed/nsswitch.conf" /etc/nsswitch.conf # no name server answers here, and waiting for one takes long
+  # No name server answers here, and waiting for one takes long.
+  [ ! -e "$bed/nsswitch.conf" ] || mount --bind "$bed/nsswitch.conf" /etc/nsswitch.conf
   hostname "$name-$HOSTS_BED"
   mount -t sysfs sysfs /sys # which shows the network of whoever mounts it
   if [ "$name" != sw ]; then mount -t proc proc /proc; fi
@@ -171,7 +172,7 @@ build() {
   for i in $(seq "$count"); do echo "$subnet.$i h$i-$HOSTS_BED h$i"; done >"$bed/hosts"
   echo "$subnet.254 sw-$HOSTS_BED sw" >>"$bed/hosts"
   echo '127.0.0.1 localhost' >>"$bed/hosts"
-  sed 's/^hosts:.*/hosts: files/' /etc/nsswitch.conf >"$bed/nsswitch.conf"
+  [ ! -e /etc/nsswitch.conf ] || sed 's/^hosts:.*/hosts: files/' /etc/nsswitch.conf >"$bed/nsswitch.conf"
   printf '#!/bin/sh\nHOSTS_BED=%s exec "%s" --agent "$@"\n' "$HOSTS_BED" "$self" >"$bed/agent"
   chmod 755 "$bed/agent"
   allowing_cubic start_holders
@@ -261,7 +262,7 @@ up() {
   for _ in $(seq 500); do
     if [ -e "$bed/ready" ]; then return; fi
     if [ -e "$bed/failed" ]; then
-      cat "$bed/failed" >&2
+      echo "hosts.sh: the bed could not be made: $(cat "$bed/failed")" >&2
       exit 1
     fi
     sleep 0.02
