@@ -71,9 +71,9 @@ output=$folder
 targets=(wire_probe)
 prepare libhwy-dev
 programs=$(cd "$programs" && pwd)
-if [ -z "$wires" ]; then # those that the library has: it says so where its environment is checked
+if [ -z "$wires" ]; then # those that the library has
   for wire in tcp ucx; do
-    if [ -e "src/transport/$wire.cpp" ]; then wires=$wires,$wire; fi
+    if compgen -G "src/transport/$wire*" >/dev/null; then wires=$wires,$wire; fi
   done
   wires=${wires#,}
   wires=${wires:-mpi}
@@ -81,15 +81,15 @@ fi
 
 # --- Contenders
 
-with_mpi=()
-for wire in ${wires//,/ }; do with_mpi+=("collectives-$wire"); done
+ours=()
+for wire in ${wires//,/ }; do ours+=("collectives-$wire"); done
 if [ "$peers" = none ]; then peers=; fi
 asked=$peers
 if wants openmpi-han && ! wants openmpi; then peers=$peers,openmpi; fi # the same program
 contenders=()
 find_peers
 peers=$asked
-contenders=("${with_mpi[@]}" ${contenders[@]+"${contenders[@]}"})
+contenders=("${ours[@]}" ${contenders[@]+"${contenders[@]}"})
 
 # Everybody knows which interface leads to the others: it is not them who are tested for finding it. Bound to no cores,
 # which are the hosts' in common.
@@ -117,25 +117,41 @@ launch() {
 
 # --- The wire
 
-# probe: sets $wire_rate, in bytes per microsecond, the mean of both directions; $one_way in milliseconds.
-probe() {
-  local there back server line
-  "$hosts_sh" run h2 "$programs/wire_probe" serve >/dev/null 2>&1 &
+# probe_pair A B: what wire_probe says of hA and hB.
+probe_pair() {
+  local server
+  "$hosts_sh" run "h$2" "$programs/wire_probe" serve >/dev/null 2>&1 &
   server=$!
-  line=$("$hosts_sh" run h1 "$programs/wire_probe" measure h2)
+  "$hosts_sh" run "h$1" "$programs/wire_probe" measure "h$2"
   wait "$server"
-  read -r _ there back _ one_way _ short <<<"$line"
-  wire_rate=$(awk -v a="$there" -v b="$back" 'BEGIN { printf "%.1f", (a + b) / 2 }')
+}
+
+mean_rate() { awk '{ sum += $2 + $3 } END { printf "%.1f", sum / NR / 2 }'; }
+
+# probe: sets $wire_rate, in bytes per microsecond, the mean of both directions; $one_way in milliseconds. With more than
+# one pair of hosts also what all pairs reach at once, since they share this machine's cores.
+probe() {
+  local line i pairs=()
+  line=$(probe_pair 1 2)
+  read -r _ _ _ _ one_way _ short <<<"$line"
+  wire_rate=$(mean_rate <<<"$line")
   rates+=("$wire_rate")
   one_ways+=("$one_way")
   shorts+=("$short")
+  if [ "$hosts" -lt 4 ]; then return; fi
+  for ((i = 1; i < hosts; i += 2)); do
+    probe_pair $i $((i + 1)) >"$scratch/pair$i" &
+    pairs+=($!)
+  done
+  wait "${pairs[@]}"
+  at_once+=("$(cat "$scratch"/pair* | mean_rate)")
 }
 
 median() { printf '%s\n' "$@" | sort -g | awk '{ all[NR] = $1 } END { print all[int((NR + 1) / 2)] }'; }
 
 # add_bound ROUND: what the wire alone would take, for every cell of ours of this round.
 add_bound() {
-  awk -v rate="$wire_rate" -v hosts="$hosts" -v round="$1" -v name="\"${with_mpi[0]}\"" '
+  awk -v rate="$wire_rate" -v hosts="$hosts" -v round="$1" -v name="\"${ours[0]}\"" '
     index($0, "\"contender\":" name) && index($0, "\"round\":" round ",") && match($0, /"microseconds":[0-9.e+-]+/) {
       time = substr($0, RSTART, RLENGTH)
       match($0, /"bytes":[0-9]+/)
@@ -212,7 +228,7 @@ for shape in ${shapes//,/ }; do
   samples=$output/samples.jsonl
   header=$output/header.txt
   : >"$samples"
-  rates=() one_ways=() shorts=()
+  rates=() one_ways=() shorts=() at_once=()
   HOSTS_BED=$("$hosts_sh" up "$hosts" --rate "$rate" --owner $$)
   export HOSTS_BED
 
@@ -235,6 +251,7 @@ for shape in ${shapes//,/ }; do
   {
     echo "$hosts hosts x $each ranks, links of $rate: two opposite TCP streams reach $(median "${rates[@]}") Mbyte/s in each"
     echo "direction (by round: ${rates[*]}); one way 28 KiB take $(median "${one_ways[@]}") ms, 8 bytes $(median "${shorts[@]}") us"
+    [ ${#at_once[@]} -eq 0 ] || echo "all pairs of hosts at once reach $(median "${at_once[@]}") Mbyte/s in each direction"
     echo 'roofline here: the time that the bytes alone take on the wire at that rate / ours'
   } >>"$header"
   status=0
