@@ -88,12 +88,12 @@ find_peers() {
   fi
 }
 
+# shellcheck disable=SC2034
 ucx=(--mca pml ucx --mca pml_ucx_tls any --mca pml_ucx_devices any)
 
 # --- The header
 
 version() { dpkg-query -W -f '${Version}' "$1" 2>/dev/null || echo 'not installed'; }
-# write_header LINES...: machine, versions, command, then these.
 write_header() {
   local commit
   commit=$(git rev-parse --short HEAD 2>/dev/null || echo unknown)
@@ -106,7 +106,6 @@ write_header() {
       "$(version openmpi-bin), UCX $(version libucx0), MPICH $(version mpich), Gloo $(version libgloo-dev)," \
       "$(g++ --version | head -n 1)"
     echo "$(date -u '+%Y-%m-%d %H:%M:%S UTC'), $command_line"
-    [ $# -eq 0 ] || printf '%s\n' "$@"
   } >"$header"
 }
 

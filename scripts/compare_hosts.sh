@@ -11,7 +11,7 @@
 #     --peers LIST             of openmpi, openmpi-ucx, openmpi-han, mpich, gloo [all five]
 #     --rounds 7               one round is each contender once over all sizes; the order rotates from round to round
 #     --fail-below R           exit 1 if, in any cell, the whole 95 % interval of best peer / ours lies below R
-#     --timeout 300            seconds for one contender in one round; a peer that hangs is left out
+#     --timeout 600            seconds for one contender in one round; a peer that hangs is left out
 #     --output FOLDER          default build/compare_hosts; in it one for each shape, 2x1-1gbit
 #     --build FOLDER           default build/release
 #
@@ -33,8 +33,8 @@ folder=build/compare_hosts
 build=build/release
 fail_below=()
 collectives=all_reduce,broadcast
-sizes=(--patience 15)
-timeout=300
+sizes=(--patience 60) # seconds for the five calls that a large vector is given
+timeout=600
 
 while [ $# -gt 0 ]; do
   [ "$1" = --help ] || [ $# -ge 2 ] || refuse "$1 needs a value (see --help)"
@@ -71,9 +71,9 @@ output=$folder
 targets=(wire_probe)
 prepare libhwy-dev
 programs=$(cd "$programs" && pwd)
-if [ -z "$wires" ]; then # those that the library has: it says so where its environment is checked
+if [ -z "$wires" ]; then # those that the library has
   for wire in tcp ucx; do
-    if [ -e "src/transport/$wire.cpp" ]; then wires=$wires,$wire; fi
+    if compgen -G "src/transport/$wire*" >/dev/null; then wires=$wires,$wire; fi
   done
   wires=${wires#,}
   wires=${wires:-mpi}
@@ -81,15 +81,15 @@ fi
 
 # --- Contenders
 
-with_mpi=()
-for wire in ${wires//,/ }; do with_mpi+=("collectives-$wire"); done
+ours=()
+for wire in ${wires//,/ }; do ours+=("collectives-$wire"); done
 if [ "$peers" = none ]; then peers=; fi
 asked=$peers
 if wants openmpi-han && ! wants openmpi; then peers=$peers,openmpi; fi # the same program
 contenders=()
 find_peers
 peers=$asked
-contenders=("${with_mpi[@]}" ${contenders[@]+"${contenders[@]}"})
+contenders=("${ours[@]}" ${contenders[@]+"${contenders[@]}"})
 
 # Everybody knows which interface leads to the others: it is not them who are tested for finding it. Bound to no cores,
 # which are the hosts' in common.
@@ -117,25 +117,41 @@ launch() {
 
 # --- The wire
 
-# probe: sets $wire_rate, in bytes per microsecond, the mean of both directions; $one_way in milliseconds.
-probe() {
-  local there back server line
-  "$hosts_sh" run h2 "$programs/wire_probe" serve >/dev/null 2>&1 &
+# probe_pair A B: what wire_probe says of hA and hB.
+probe_pair() {
+  local server
+  "$hosts_sh" run "h$2" "$programs/wire_probe" serve >/dev/null 2>&1 &
   server=$!
-  line=$("$hosts_sh" run h1 "$programs/wire_probe" measure h2)
+  "$hosts_sh" run "h$1" "$programs/wire_probe" measure "h$2"
   wait "$server"
-  read -r _ there back _ one_way _ short <<<"$line"
-  wire_rate=$(awk -v a="$there" -v b="$back" 'BEGIN { printf "%.1f", (a + b) / 2 }')
+}
+
+mean_rate() { awk '{ sum += $2 + $3 } END { printf "%.1f", sum / NR / 2 }'; }
+
+# probe: sets $wire_rate, in bytes per microsecond, the mean of both directions; $one_way in milliseconds. With more than
+# one pair of hosts also what all pairs reach at once, since they share this machine's cores.
+probe() {
+  local line i pairs=()
+  line=$(probe_pair 1 2)
+  read -r _ _ _ _ one_way _ short <<<"$line"
+  wire_rate=$(mean_rate <<<"$line")
   rates+=("$wire_rate")
   one_ways+=("$one_way")
   shorts+=("$short")
+  if [ "$hosts" -lt 4 ]; then return; fi
+  for ((i = 1; i < hosts; i += 2)); do
+    probe_pair $i $((i + 1)) >"$scratch/pair$i" &
+    pairs+=($!)
+  done
+  wait "${pairs[@]}"
+  at_once+=("$(cat "$scratch"/pair* | mean_rate)")
 }
 
 median() { printf '%s\n' "$@" | sort -g | awk '{ all[NR] = $1 } END { print all[int((NR + 1) / 2)] }'; }
 
 # add_bound ROUND: what the wire alone would take, for every cell of ours of this round.
 add_bound() {
-  awk -v rate="$wire_rate" -v hosts="$hosts" -v round="$1" -v name="\"${with_mpi[0]}\"" '
+  awk -v rate="$wire_rate" -v hosts="$hosts" -v round="$1" -v name="\"${ours[0]}\"" '
     index($0, "\"contender\":" name) && index($0, "\"round\":" round ",") && match($0, /"microseconds":[0-9.e+-]+/) {
       time = substr($0, RSTART, RLENGTH)
       match($0, /"bytes":[0-9]+/)
@@ -148,6 +164,45 @@ add_bound() {
       print
     }' "$samples" >"$scratch/bound"
   cat "$scratch/bound" >>"$samples"
+}
+
+# everybody: one row for each cell, one column for each contender: microseconds, and the fraction of the bound.
+everybody() {
+  awk '
+    function field(name, rest) {
+      rest = substr($0, index($0, "\"" name "\":") + length(name) + 3)
+      sub(/[,}].*/, "", rest)
+      gsub(/"/, "", rest)
+      return rest
+    }
+    /"microseconds"/ {
+      cell = field("collective") "\t" field("bytes")
+      who = field("contender")
+      if (!(cell in seen)) { seen[cell] = 1; cells[++rows] = cell }
+      if (!(who in known) && who != "wire") { known[who] = 1; contenders[++columns] = who }
+      times[cell, who, ++number[cell, who]] = field("microseconds") + 0
+    }
+    function median(cell, who, n, i, j, t, a) {
+      n = number[cell, who]
+      for (i = 1; i <= n; ++i) a[i] = times[cell, who, i]
+      for (i = 2; i <= n; ++i) for (j = i; j > 1 && a[j] < a[j - 1]; --j) { t = a[j]; a[j] = a[j - 1]; a[j - 1] = t }
+      return n == 0 ? 0 : n % 2 ? a[(n + 1) / 2] : (a[n / 2] + a[n / 2 + 1]) / 2
+    }
+    END {
+      printf "Everybody, microseconds and the fraction of the bound\n%-14s %9s", "", "bytes"
+      for (i = 1; i <= columns; ++i) printf " %20s", contenders[i]
+      printf "\n"
+      for (r = 1; r <= rows; ++r) {
+        split(cells[r], part, "\t")
+        printf "%-14s %9d", part[1], part[2]
+        bound = median(cells[r], "wire")
+        for (i = 1; i <= columns; ++i) {
+          time = median(cells[r], contenders[i])
+          printf " %20s", time == 0 ? "-" : sprintf(time < 1000 ? "%.1f (%.2f)" : "%.0f (%.2f)", time, bound / time)
+        }
+        printf "\n"
+      }
+    }' "$samples"
 }
 
 # --- Shapes
@@ -173,10 +228,11 @@ for shape in ${shapes//,/ }; do
   samples=$output/samples.jsonl
   header=$output/header.txt
   : >"$samples"
-  rates=() one_ways=() shorts=()
+  rates=() one_ways=() shorts=() at_once=()
   HOSTS_BED=$("$hosts_sh" up "$hosts" --rate "$rate" --owner $$)
   export HOSTS_BED
 
+  write_header
   active=("${all_contenders[@]}")
   if [[ ",$peers," == *,openmpi-han,* ]] && [ "$each" -gt 1 ]; then active+=(openmpi-han); fi
   for name in ${without[@]+"${without[@]}"}; do leave_out "$name" 'not installed'; done
@@ -192,14 +248,19 @@ for shape in ${shapes//,/ }; do
   "$hosts_sh" down
   unset HOSTS_BED
 
-  write_header "$hosts hosts x $each ranks, links of $rate: two opposite TCP streams reach $(median "${rates[@]}") Mbyte/s in each" \
-    "direction (by round: ${rates[*]}); one way 28 KiB take $(median "${one_ways[@]}") ms, 8 bytes $(median "${shorts[@]}") us" \
-    'roofline here: the time that the bytes alone take on the wire at that rate / ours'
+  {
+    echo "$hosts hosts x $each ranks, links of $rate: two opposite TCP streams reach $(median "${rates[@]}") Mbyte/s in each"
+    echo "direction (by round: ${rates[*]}); one way 28 KiB take $(median "${one_ways[@]}") ms, 8 bytes $(median "${shorts[@]}") us"
+    [ ${#at_once[@]} -eq 0 ] || echo "all pairs of hosts at once reach $(median "${at_once[@]}") Mbyte/s in each direction"
+    echo 'roofline here: the time that the bytes alone take on the wire at that rate / ours'
+  } >>"$header"
   status=0
   "$programs/compare_report" --samples "$samples" --header "$header" --output "$output" \
     ${fail_below[@]+"${fail_below[@]}"} || status=$?
   if [ "$status" -ne 0 ]; then worst=$status; fi
-  echo "Tables: $output/table.txt, table.md.  Every sample: samples.jsonl"
+  everybody >"$output/everybody.txt"
+  cat "$output/everybody.txt"
+  echo "Tables: $output/table.txt, table.md, everybody.txt.  Every sample: samples.jsonl"
 done
 rm -f "$all_samples"
 exit "$worst"

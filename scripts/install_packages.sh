@@ -12,6 +12,7 @@ packages=(
   libucx-dev                                      # the transport over UCX
   libdnnl-dev zlib1g-dev gnuplot-nox              # the MNIST trainer and its plot
   libgtest-dev libbenchmark-dev                   # tests and kernel benchmarks
+  iproute2                                        # tests across hosts
   "$@"
 )
 

@@ -1,4 +1,5 @@
-// Gloo over TCP, its only transport here: on the loopback interface, or on the one that COMPARE_INTERFACE names. `ring` and `bcube` are its two ways to all-reduce.
+// Gloo over TCP, its only transport here: on the loopback interface, or on the one that COMPARE_INTERFACE names. `ring`
+// and `bcube` are its two ways to all-reduce.
 //
 // Its reduce_scatter is an object made for one address that destroys what stands there. In place that is what is asked.
 // Out of place it works on a copy, as its users must.

@@ -48,8 +48,8 @@ refuse() {
 
 # ---- What a bed is: a folder $bed with the files keeper, sw, h1, h2, ... (process ids), hosts, options
 
-# alive PID: and if a start time follows, still the same process.
-start_of() { sed -n 's/.*) //p' "/proc/$1/stat" 2>/dev/null | cut -d ' ' -f 20; }
+# alive PID [START]: and still the same process; start_of PID: empty when it has ended.
+start_of() { sed -n 's/.*) \([^ZX]\)/\1/p' "/proc/$1/stat" 2>/dev/null | cut -d ' ' -f 20; }
 alive() { [ -n "$(start_of "$1")" ] && { [ -z "${2:-}" ] || [ "$(start_of "$1")" = "$2" ]; }; }
 
 find_bed() {
@@ -94,6 +94,8 @@ hold() {
   read -r pid _ </proc/self/stat
   mount --make-rprivate /
   mount --bind "$bed/hosts" /etc/hosts
+  # No name server answers here, and waiting for one takes long.
+  [ ! -e "$bed/nsswitch.conf" ] || mount --bind "$bed/nsswitch.conf" /etc/nsswitch.conf
   hostname "$name-$HOSTS_BED"
   mount -t sysfs sysfs /sys # which shows the network of whoever mounts it
   if [ "$name" != sw ]; then mount -t proc proc /proc; fi
@@ -112,7 +114,7 @@ hold() {
   done
 }
 
-holders=()
+holders=() nap=
 start_holder() {
   local name=$1 pid=()
   [ "$name" = sw ] || pid=(--pid --fork --kill-child)
@@ -169,7 +171,8 @@ build() {
   local i
   for i in $(seq "$count"); do echo "$subnet.$i h$i-$HOSTS_BED h$i"; done >"$bed/hosts"
   echo "$subnet.254 sw-$HOSTS_BED sw" >>"$bed/hosts"
-  printf '127.0.0.1 localhost\n' >>"$bed/hosts"
+  echo '127.0.0.1 localhost' >>"$bed/hosts"
+  [ ! -e /etc/nsswitch.conf ] || sed 's/^hosts:.*/hosts: files/' /etc/nsswitch.conf >"$bed/nsswitch.conf"
   printf '#!/bin/sh\nHOSTS_BED=%s exec "%s" --agent "$@"\n' "$HOSTS_BED" "$self" >"$bed/agent"
   chmod 755 "$bed/agent"
   allowing_cubic start_holders
@@ -191,11 +194,9 @@ build() {
 
 # Launchers, and what else runs on the switch, which has no PID namespace to end it.
 processes_of_switch() {
-  local switch process
+  local switch
   switch=$(readlink "/proc/$(cat "$bed/sw" 2>/dev/null)/ns/net" 2>/dev/null) || return 0
-  for process in /proc/[0-9]*; do
-    if [ "$(readlink "$process/ns/net" 2>/dev/null)" = "$switch" ]; then echo "${process#/proc/}"; fi
-  done
+  find /proc/[0-9]*/ns/net -maxdepth 0 -lname "${switch//[\[\]]/?}" 2>/dev/null | cut -d / -f 3 || true
 }
 
 keep() {
@@ -206,7 +207,7 @@ keep() {
       mv "$bed/log" "$bed/failed"
       sleep 2 # for `up` to read it
     fi
-    for pid in $(processes_of_switch) ${holders[@]+"${holders[@]}"}; do kill -KILL "$pid" 2>/dev/null || true; done
+    for pid in $nap $(processes_of_switch) ${holders[@]+"${holders[@]}"}; do kill -KILL "$pid" 2>/dev/null || true; done
     wait
     rm -rf "$bed"
   }
@@ -216,13 +217,14 @@ keep() {
   : >"$bed/ready"
   while alive "$owner" "$owner_start"; do
     sleep 0.5 &
-    wait $! || true
+    nap=$!
+    wait "$nap" || true
   done
 }
 
 why_not() {
   local program
-  for program in ip tc nsenter unshare setpriv; do
+  for program in ip bridge tc nsenter unshare setpriv; do
     command -v "$program" >/dev/null || { echo "no $program (Debian: iproute2, util-linux)"; return; }
   done
   [ "$(id -u)" -eq 0 ] || { echo 'making network namespaces needs root'; return; }
@@ -260,7 +262,7 @@ up() {
   for _ in $(seq 500); do
     if [ -e "$bed/ready" ]; then return; fi
     if [ -e "$bed/failed" ]; then
-      cat "$bed/failed" >&2
+      echo "hosts.sh: the bed could not be made: $(cat "$bed/failed")" >&2
       exit 1
     fi
     sleep 0.02
@@ -416,7 +418,7 @@ case "$action" in
     find_bed
     case "${2:-}" in
       '') on "$1" ip link set eth0 down ;;
-      silently) on sw ip link set "p$(number "$1")" type bridge_slave state 0 ;;
+      silently) on sw bridge link set dev "p$(number "$1")" state 0 ;;
       *) refuse 'cut HOST [silently]' ;;
     esac
     ;;
@@ -424,14 +426,14 @@ case "$action" in
     find_bed
     on "$1" ip link set eth0 up
     on "$1" ip route replace default via "$subnet.254"
-    on sw ip link set "p$(number "$1")" type bridge_slave state 3
+    on sw bridge link set dev "p$(number "$1")" state 3
     ;;
   stall)
     find_bed
     port=p$(number "$1")
-    on sw ip link set "$port" type bridge_slave state 0
+    on sw bridge link set dev "$port" state 0
     sleep "$2"
-    on sw ip link set "$port" type bridge_slave state 3
+    on sw bridge link set dev "$port" state 3
     ;;
   block)
     find_bed

@@ -92,7 +92,7 @@ int run() {
     return 0;
   } catch (const Error& error) {
     const bool late = Clock::now() - last > 2 * timeout;
-    tell(fmt::format("rank {}: {} of rank {} {} twice the deadline: {}\n", error.rank() != kNoRank ? error.rank() : rank,
+    tell(fmt::format("rank {}: {} of rank {} {} twice the deadline: {}\n", rank != kNoRank ? rank : error.rank(),
                      to_string(error.code()), error.peer(), late ? "after more than" : "within", error.what()));
     return 3;
   }
