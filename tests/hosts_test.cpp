@@ -19,9 +19,6 @@
 namespace collectives::testing {
 namespace {
 
-/// Whether a build without MPI brings a transport between hosts.
-constexpr bool kOwnTransport = false;
-
 enum class Launcher { mpirun, by_hand, tf_config };
 
 std::ostream& operator<<(std::ostream& out, Launcher launcher) {
@@ -87,7 +84,6 @@ class Hosts : public ::testing::TestWithParam<Launcher> {
     const Outcome possible = run_command(HOSTS_SH " possible");
     if (possible.status != 0) GTEST_SKIP() << "hosts cannot be made here: " << possible.out;
     if (GetParam() == Launcher::mpirun && std::string(HOSTS_MPIRUN).empty()) GTEST_SKIP() << "built without MPI";
-    if (GetParam() != Launcher::mpirun && !kOwnTransport) GTEST_SKIP() << "no transport between hosts but MPI's yet";
   }
 
   static Outcome run(const Bed& bed, const std::string& places, const std::string& program) {
