@@ -85,6 +85,7 @@ ucp_config_t* read_config() {
   const auto is = [&](std::string_view setting) { return settings.find(setting) != std::string::npos; };
   // A version of UCX that does not know one of these keeps what it has.
   if (is("_TLS=all\n")) ucp_config_modify(config, "TLS", "^sm");
+  ucp_config_modify(config, "TCP_CONN_NB", "y");
   if (is("_KEEPALIVE_INTERVAL=20000000.00us\n")) ucp_config_modify(config, "KEEPALIVE_INTERVAL", "2s");
   return config;
 }
@@ -447,18 +448,19 @@ void UcxTransport::give_frame(Frame frame) noexcept {
 
 std::byte* UcxTransport::stage(Rank to) {
   Peer& receiver = peer(to);
-  if (receiver.staged) return receiver.staged.get();
   const auto free = [&] {
     return static_cast<std::uint16_t>(receiver.next_out - receiver.released_there) < kWindow &&
-           !receiver.out[receiver.next_out % kWindow].busy && receiver.frames_out < kFrames;
+           !receiver.out[receiver.next_out % kWindow].busy && (receiver.staged || receiver.frames_out < kFrames);
   };
   if (!free()) {
     drive();
     if (!free()) return nullptr;
   }
-  receiver.staged = take_frame();
-  if (!receiver.staged) throw std::bad_alloc();
-  ++receiver.frames_out;
+  if (!receiver.staged) {
+    receiver.staged = take_frame();
+    if (!receiver.staged) throw std::bad_alloc();
+    ++receiver.frames_out;
+  }
   return receiver.staged.get();
 }
 

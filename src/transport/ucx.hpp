@@ -15,7 +15,7 @@
 // | ------------------ | ---- | ----------------------------------------------------------------------------------- |
 // | TLS                | ^sm  | ranks of one host have the library's own shared memory                              |
 // | KEEPALIVE_INTERVAL | 2s   | a host that vanishes is noticed while somebody waits for it                         |
-// | TCP_CONN_NB        | y    | an address that nobody answers must not outlast the deadline                        |
+// | TCP_CONN_NB        | y    | always: an address that nobody answers must not outlast the deadline                |
 // | LOG_LEVEL          |      | UCX's own lines about what it meets in calls of this library are left out at "warn" |
 #pragma once
 
