@@ -85,7 +85,13 @@ ucp_config_t* read_config() {
   const auto is = [&](std::string_view setting) { return settings.find(setting) != std::string::npos; };
   // A version of UCX that does not know one of these keeps what it has.
   if (is("_TLS=all\n")) ucp_config_modify(config, "TLS", "^sm");
-  ucp_config_modify(config, "TCP_CONN_NB", "y");
+  // What belongs to TCP alone, UCX 1.13 knows without the prefix; whichever name is unknown does nothing.
+  constexpr std::pair<const char*, const char*> kTcp[] = {
+      {"CONN_NB", "y"}, {"KEEPIDLE", "2s"}, {"KEEPINTVL", "1s"}, {"KEEPCNT", "3"}};
+  for (const auto& [name, value] : kTcp) {
+    ucp_config_modify(config, name, value);
+    ucp_config_modify(config, fmt::format("TCP_{}", name).c_str(), value);
+  }
   if (is("_KEEPALIVE_INTERVAL=20000000.00us\n")) ucp_config_modify(config, "KEEPALIVE_INTERVAL", "2s");
   return config;
 }
