@@ -155,7 +155,7 @@ TEST(TransportUcx, LongMessagesComeToTheirPlaceFromTheCallersMemory) {
 }
 
 TEST(TransportUcx, WhatIsSentFromTheCallersMemoryIsBoundedToo) {
-  constexpr std::size_t kBytes = 20'000;
+  constexpr std::size_t kBytes = 200'000;
   const std::string text = payload(0, 0, kBytes);  // outlives the wires
   const auto* data = reinterpret_cast<const std::byte*>(text.data());
   UcxTransports::run(2, kBytes, [&](End& end) {
@@ -441,7 +441,7 @@ TEST(TransportUcx, APeerKilledAmidLongMessagesGivesTheMemoryBack) {
 }
 
 TEST(TransportUcx, APeerThatEndsInOrderHasDeliveredEverything) {
-  constexpr std::size_t kBytes = 50'000;
+  constexpr std::size_t kBytes = 150'000;
   Pair pair(kBytes, [](End& end, Line&) {
     for (std::uint64_t i = 0; i < 5; ++i) end.send(0, i, payload(1, i, i % 2 == 0 ? 100 : kBytes));
     end.wire->post_control(0, "done");

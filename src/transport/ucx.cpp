@@ -23,8 +23,15 @@ enum Id : unsigned { kHello, kWelcome, kRefusal, kReady, kData, kNews, kControl 
 
 constexpr std::size_t kAlignment = 64;                      // of payload
 constexpr auto kPatience = std::chrono::milliseconds(100);  // with a peer that may be busy elsewhere
-// From this length on a message is announced and fetched: a fetch costs a round trip, and saves copies on both sides.
-constexpr std::size_t kFetchBytes = 8 << 10;
+// Beyond this length a message is announced and fetched: a fetch costs a round trip, and saves copies on both sides.
+// Over TCP on a loopback, 64 KiB take 18 us at once and 25 us fetched, and 5.5 GB/s against 2.5.
+constexpr std::size_t kEagerBytes = 64 << 10;
+constexpr std::size_t kEagerBytesOnFastDevice = 8 << 10;
+
+bool on_fast_device() {
+  static const bool fast = UcxNetwork::has_fast_device();
+  return fast;
+}
 
 /// UCX's words, as part of a sentence.
 std::string words(ucs_status_t status) {
@@ -92,7 +99,9 @@ ucp_config_t* read_config() {
     ucp_config_modify(config, name, value);
     ucp_config_modify(config, fmt::format("TCP_{}", name).c_str(), value);
   }
-  if (is("_KEEPALIVE_INTERVAL=20000000.00us\n")) ucp_config_modify(config, "KEEPALIVE_INTERVAL", "2s");
+  if (is("_KEEPALIVE_INTERVAL=20000000.00us\n")) {
+    ucp_config_modify(config, "KEEPALIVE_INTERVAL", on_fast_device() ? "2s" : "inf");
+  }
   return config;
 }
 
@@ -189,6 +198,7 @@ UcxTransport::UcxTransport(std::unique_ptr<UcxWorker> worker, const Everyone& ev
       token_(everyone.token),
       key_(key_of(everyone.token)),
       frame_bytes_(everyone.frame_bytes),
+      eager_bytes_(on_fast_device() ? kEagerBytesOnFastDevice : kEagerBytes),
       peers_(everyone.addresses.size()) {
   const Quiet quiet;
   for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
@@ -492,7 +502,7 @@ void UcxTransport::hand_over(Peer& to, std::uint64_t tag, const std::byte* data,
   const Quiet quiet;
   const ucs_status_t status =
       post(to.endpoint, kData, out.header, data, bytes,
-           bytes < kFetchBytes ? UCP_AM_SEND_FLAG_EAGER : UCP_AM_SEND_FLAG_RNDV, sent, &out, out.busy);
+           bytes <= eager_bytes_ ? UCP_AM_SEND_FLAG_EAGER : UCP_AM_SEND_FLAG_RNDV, sent, &out, out.busy);
   if (!out.busy) {
     finish(out);
     if (status != UCS_OK) lose(to, status);
