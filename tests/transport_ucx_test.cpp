@@ -154,6 +154,29 @@ TEST(TransportUcx, LongMessagesComeToTheirPlaceFromTheCallersMemory) {
   });
 }
 
+TEST(TransportUcx, WhatIsSentFromTheCallersMemoryIsBoundedToo) {
+  constexpr std::size_t kBytes = 200'000;
+  const std::string text = payload(0, 0, kBytes);  // outlives the wires
+  const auto* data = reinterpret_cast<const std::byte*>(text.data());
+  UcxTransports::run(2, kBytes, [&](End& end) {
+    for (std::uint64_t i = 0; i < 100; ++i) {
+      const std::size_t bytes = i % 2 == 0 ? kBytes : 100;
+      if (end.rank == 0) {
+        end.stage(1);
+        end.transport.send_from(1, i, data, bytes);
+      } else {
+        EXPECT_TRUE(end.take(0, i) == text.substr(0, bytes));
+      }
+    }
+    if (end.rank == 0) {
+      std::uint64_t more = 0;
+      for (; end.transport.stage(1) != nullptr; ++more) end.transport.send_from(1, 0, data, kBytes);
+      EXPECT_LT(more, 100u);
+      EXPECT_TRUE(end.transport.lent(data, kBytes));
+    }
+  });
+}
+
 TEST(TransportUcx, SeveralWiresDoNotMix) {
   run_ranks(2, [](Bootstrap& bootstrap) {
     const Rank self = bootstrap.rank();
@@ -418,7 +441,7 @@ TEST(TransportUcx, APeerKilledAmidLongMessagesGivesTheMemoryBack) {
 }
 
 TEST(TransportUcx, APeerThatEndsInOrderHasDeliveredEverything) {
-  constexpr std::size_t kBytes = 50'000;
+  constexpr std::size_t kBytes = 150'000;
   Pair pair(kBytes, [](End& end, Line&) {
     for (std::uint64_t i = 0; i < 5; ++i) end.send(0, i, payload(1, i, i % 2 == 0 ? 100 : kBytes));
     end.wire->post_control(0, "done");

@@ -23,8 +23,15 @@ enum Id : unsigned { kHello, kWelcome, kRefusal, kReady, kData, kNews, kControl 
 
 constexpr std::size_t kAlignment = 64;                      // of payload
 constexpr auto kPatience = std::chrono::milliseconds(100);  // with a peer that may be busy elsewhere
-// From this length on a message is announced and fetched: a fetch costs a round trip, and saves copies on both sides.
-constexpr std::size_t kFetchBytes = 8 << 10;
+// Beyond this length a message is announced and fetched: a fetch costs a round trip, and saves copies on both sides.
+// Over TCP on a loopback, 64 KiB take 18 us at once and 25 us fetched, and 5.5 GB/s against 2.5.
+constexpr std::size_t kEagerBytes = 64 << 10;
+constexpr std::size_t kEagerBytesOnFastDevice = 8 << 10;
+
+bool on_fast_device() {
+  static const bool fast = UcxNetwork::has_fast_device();
+  return fast;
+}
 
 /// UCX's words, as part of a sentence.
 std::string words(ucs_status_t status) {
@@ -85,7 +92,16 @@ ucp_config_t* read_config() {
   const auto is = [&](std::string_view setting) { return settings.find(setting) != std::string::npos; };
   // A version of UCX that does not know one of these keeps what it has.
   if (is("_TLS=all\n")) ucp_config_modify(config, "TLS", "^sm");
-  if (is("_KEEPALIVE_INTERVAL=20000000.00us\n")) ucp_config_modify(config, "KEEPALIVE_INTERVAL", "2s");
+  // What belongs to TCP alone, UCX 1.13 knows without the prefix; whichever name is unknown does nothing.
+  constexpr std::pair<const char*, const char*> kTcp[] = {
+      {"CONN_NB", "y"}, {"KEEPIDLE", "2s"}, {"KEEPINTVL", "1s"}, {"KEEPCNT", "3"}};
+  for (const auto& [name, value] : kTcp) {
+    ucp_config_modify(config, name, value);
+    ucp_config_modify(config, fmt::format("TCP_{}", name).c_str(), value);
+  }
+  if (is("_KEEPALIVE_INTERVAL=20000000.00us\n")) {
+    ucp_config_modify(config, "KEEPALIVE_INTERVAL", on_fast_device() ? "2s" : "inf");
+  }
   return config;
 }
 
@@ -182,6 +198,7 @@ UcxTransport::UcxTransport(std::unique_ptr<UcxWorker> worker, const Everyone& ev
       token_(everyone.token),
       key_(key_of(everyone.token)),
       frame_bytes_(everyone.frame_bytes),
+      eager_bytes_(on_fast_device() ? kEagerBytesOnFastDevice : kEagerBytes),
       peers_(everyone.addresses.size()) {
   const Quiet quiet;
   for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
@@ -447,18 +464,19 @@ void UcxTransport::give_frame(Frame frame) noexcept {
 
 std::byte* UcxTransport::stage(Rank to) {
   Peer& receiver = peer(to);
-  if (receiver.staged) return receiver.staged.get();
   const auto free = [&] {
     return static_cast<std::uint16_t>(receiver.next_out - receiver.released_there) < kWindow &&
-           !receiver.out[receiver.next_out % kWindow].busy && receiver.frames_out < kFrames;
+           !receiver.out[receiver.next_out % kWindow].busy && (receiver.staged || receiver.frames_out < kFrames);
   };
   if (!free()) {
     drive();
     if (!free()) return nullptr;
   }
-  receiver.staged = take_frame();
-  if (!receiver.staged) throw std::bad_alloc();
-  ++receiver.frames_out;
+  if (!receiver.staged) {
+    receiver.staged = take_frame();
+    if (!receiver.staged) throw std::bad_alloc();
+    ++receiver.frames_out;
+  }
   return receiver.staged.get();
 }
 
@@ -484,7 +502,7 @@ void UcxTransport::hand_over(Peer& to, std::uint64_t tag, const std::byte* data,
   const Quiet quiet;
   const ucs_status_t status =
       post(to.endpoint, kData, out.header, data, bytes,
-           bytes < kFetchBytes ? UCP_AM_SEND_FLAG_EAGER : UCP_AM_SEND_FLAG_RNDV, sent, &out, out.busy);
+           bytes <= eager_bytes_ ? UCP_AM_SEND_FLAG_EAGER : UCP_AM_SEND_FLAG_RNDV, sent, &out, out.busy);
   if (!out.busy) {
     finish(out);
     if (status != UCS_OK) lose(to, status);

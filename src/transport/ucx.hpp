@@ -9,14 +9,19 @@
 // back in the headers of its own messages, or by itself when it has not sent any for a while.
 //
 // Settings are UCX's own: UCX_TLS, UCX_NET_DEVICES and all others that `ucx_info -cf` lists apply, and with
-// COLLECTIVES_ in front (COLLECTIVES_UCX_TLS) they apply to this library alone. Where the user has left them alone:
+// COLLECTIVES_ in front (COLLECTIVES_UCX_TLS) they apply to this library alone. TLS and KEEPALIVE_INTERVAL are changed
+// only where the user has left them alone:
 //
 // | setting            | here | because                                                                             |
 // | ------------------ | ---- | ----------------------------------------------------------------------------------- |
 // | TLS                | ^sm  | ranks of one host have the library's own shared memory                              |
-// | KEEPALIVE_INTERVAL | 2s   | a host that vanishes is noticed while somebody waits for it                         |
+// | KEEPALIVE_INTERVAL | 2s   | a host that vanishes is noticed while somebody waits for it; inf where there is     |
+// |                    |      | only TCP, whose own keepalive works only while UCX does not send anything           |
 // | TCP_CONN_NB        | y    | an address that nobody answers must not outlast the deadline                        |
-// | LOG_LEVEL          |      | UCX's own lines about what it meets in calls of this library are left out at "warn" |
+// | TCP_KEEPIDLE       | 2s   | that keepalive: with TCP_KEEPINTVL 1s and TCP_KEEPCNT 3 it takes 3 to 5 s           |
+//
+// What UCX would log in calls of this library is left out where UCX_LOG_LEVEL is at its default, "warn": it comes out
+// as errors and lost peers. Any other level is the user's wish, and so everything is printed.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -227,6 +232,7 @@ class UcxTransport final : public Wire {
   std::string token_;
   std::uint64_t key_;
   std::size_t frame_bytes_;
+  std::size_t eager_bytes_;  // longer messages are announced and fetched
   std::vector<Peer> peers_;
   std::vector<Frame> free_frames_;
   std::vector<std::pair<const std::byte*, std::size_t>> lent_;
