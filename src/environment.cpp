@@ -26,6 +26,8 @@ constexpr std::string_view kPrefix = "COLLECTIVES_";
 constexpr std::array<std::string_view, 2> kMeeting = {"COLLECTIVES_PORT", "COLLECTIVES_LISTEN_FD"};
 // The test programs' own variables; they are no business of the library's.
 constexpr std::string_view kTestPrefix = "COLLECTIVES_TEST_";
+// UCX's settings for this library alone, which UCX reads.
+constexpr std::string_view kUcxPrefix = "COLLECTIVES_UCX_";
 
 // Readers: each says whether `text` is a valid value, and stores it.
 
@@ -196,7 +198,8 @@ Environment meeting_environment() {
 std::vector<std::string> unknown_variables(const char* const* variables) {
   std::vector<std::string> unknown;
   for_each_of_ours(variables, [&](std::string_view name, std::string_view) {
-    if (find_variable(name) == nullptr && !name.starts_with(kTestPrefix)) unknown.emplace_back(name);
+    if (find_variable(name) == nullptr && !name.starts_with(kTestPrefix) && !name.starts_with(kUcxPrefix))
+      unknown.emplace_back(name);
   });
   return unknown;
 }

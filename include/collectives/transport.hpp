@@ -60,7 +60,8 @@ class Transport {
   /// Like receive(), and the payload may come to `place`, if that is as long as the message: its view then begins
   /// there. Until the message has come, every call for `from` names the same place.
   virtual const Message* receive_into(Rank from, std::byte* /*place*/, std::size_t /*bytes*/) { return receive(from); }
-  /// Whether any of [data, data + bytes) is still to be read for a message handed over; progress() moves that on.
+  /// Whether any of [data, data + bytes) is still to be read for a message handed over, or a place of receive_into() that
+  /// is being written to; progress() moves that on.
   virtual bool lent(const std::byte* /*data*/, std::size_t /*bytes*/) const noexcept { return false; }
   /// Whether anything that has been handed over still needs calls of this process to move on, as all does that is lent.
   virtual bool sending() { return false; }
