@@ -193,11 +193,13 @@ constexpr Algorithm kAlgorithms[] = {
                                                         "several hosts, and is for all_reduce and broadcast"),
     hierarchical_row<hierarchical::OneShot, Rails::one>(
         "hierarchical_leaders", has_leaders, "several hosts with several ranks, and is for all_reduce and broadcast"),
+    hierarchical_row<hierarchical::Doubling, Rails::all>("hierarchical_doubling", of_many<has_another_way>,
+                                                         "three hosts or more, and is for all_reduce and broadcast"),
+    hierarchical_row<hierarchical::Doubling, Rails::one>(
+        "hierarchical_leaders_doubling", of_many<has_leaders>,
+        "three hosts or more with several ranks, and is for all_reduce and broadcast"),
     hierarchical_row<hierarchical::Halving, Rails::all>("hierarchical_halving", of_many<has_another_way>,
                                                         "three hosts or more, and is for all_reduce and broadcast"),
-    hierarchical_row<hierarchical::Halving, Rails::one>(
-        "hierarchical_leaders_halving", of_many<has_leaders>,
-        "three hosts or more with several ranks, and is for all_reduce and broadcast"),
     {"hierarchical", "hierarchical_two_level",
      [](Collective, bool direct, const Topology& topology) { return !direct && !topology.levels().empty(); },
      "several domains with equally many ranks, at least two",

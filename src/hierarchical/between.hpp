@@ -6,6 +6,8 @@
 // all_reduce() divides a slice.
 #pragma once
 
+#include <algorithm>
+
 #include "circle.hpp"
 #include "reduce_to_one/reduce_to_one.hpp"
 #include "ring/ring.hpp"
@@ -49,70 +51,121 @@ struct OneShot {
   }
 };
 
-/// Recursive halving, then recursive doubling (Rabenseifner, "Optimization of collective reduction operations", 2004):
-/// the bytes of the ring in 2 log2(H) hops when H is a power of two. Otherwise hosts beyond the last power of two hand
-/// their slice to a host before it and get the sum back: a slice and two hops more. A broadcast is a binomial tree.
-struct Halving {
-  static constexpr int power(int hosts) {
+/// The hosts as a cube: as many as the last power of two that there are exchange with one another, at distances that
+/// are powers of two; each of the `extras` beyond has one of them do it for both.
+struct Cube {
+  int hosts;
+  constexpr int size() const {
     int power = 1;
     while (2 * power <= hosts) power *= 2;
     return power;
   }
-  /// Exchanges there and back among the first hosts.
-  static constexpr int exchanges(int hosts) {
+  constexpr int extras() const { return hosts - size(); }
+  constexpr int dimensions() const {
     int count = 0;
-    for (int p = power(hosts); p > 1; p /= 2) count += 2;
+    for (int p = size(); p > 1; p /= 2) ++count;
     return count;
   }
-  static constexpr int depths(int hosts) { return exchanges(hosts) + (power(hosts) < hosts ? 3 : 1); }
-  static constexpr int pieces(int hosts) { return power(hosts) < hosts ? 1 : 2; }
+  /// Of an all-reduce with `exchanges` exchanges inside.
+  constexpr int depths(int exchanges) const { return exchanges + (extras() > 0 ? 3 : 1); }
+
+  /// Extras hand in their slice, the others do `inside(own, raw_from, depth)`, extras get the sum. `raw_from`: hosts
+  /// from here on still hold contributions.
+  template <class At, class Inside>
+  constexpr void all_reduce(const Circle& rail, Range slice, const Reduction& how, int exchanges, At& at,
+                            Inside&& inside) const {
+    const int self = rail.self, last = depths(exchanges) - 1;
+    if (self >= size()) {
+      at(0, send(rail.at(self - size()), slice, how.own));
+      return at(last, receive(rail.at(self - size()), slice));
+    }
+    const bool twofold = self < extras();
+    if (twofold) {
+      const Rank both[] = {rail.me()[0], rail.at(self + size())[0]};
+      at(1, complete(both, {}, slice, how.own, how.raw(), false, Place::output));
+    }
+    inside(twofold ? Place::output : how.own, how.raw() ? extras() : kNobody, extras() > 0 ? 1 : 0);
+    if (twofold) at(last - 1, send(rail.at(self + size()), slice, Place::output));
+  }
+  static constexpr int kNobody = 1 << 30;
+};
+
+/// This host and another, in host order, which is the order of the sum.
+struct Pair {
+  Rank ranks[2];
+  constexpr Pair(const Circle& rail, int other)
+      : ranks{rail.at(std::min(rail.self, other))[0], rail.at(std::max(rail.self, other))[0]} {}
+};
+
+/// Recursive doubling: everything to one host at a time, at distances 1, 2, 4, ...: log2(H) latencies, as many slices
+/// out of each host. For short vectors of more hosts than one shot is good for. A broadcast is a binomial tree.
+struct Doubling {
+  static constexpr int depths(int hosts) { return Cube{hosts}.depths(Cube{hosts}.dimensions()); }
+  static constexpr int pieces(int) { return 1; }
 
   template <class Run>
   static constexpr void all_reduce(const Circle& rail, Range slice, const Reduction& how, Run&& run) {
-    const int p = power(rail.size()), extras = rail.size() - p, self = rail.self;
-    const auto at = [&](int depth, Step step) {
+    const Cube cube{rail.size()};
+    auto at = [&](int depth, Step step) {
       step.depth = depth;
       run(step);
     };
-    if (self >= p) {
-      at(0, send(rail.at(self - p), slice, how.own));
-      return at(depths(rail.size()) - 1, receive(rail.at(self - p), slice));
-    }
-    const bool twofold = self < extras;  // for another host, too
-    if (twofold) {
-      const Rank both[] = {rail.me()[0], rail.at(self + p)[0]};
-      at(1, complete(both, {}, slice, how.own, how.raw(), false, Place::output));
-    }
-    halve(rail, slice, p / 2, twofold ? Place::output : how.own, how.raw() ? extras : kNobody, how.finish, extras > 0,
-          at);
-    if (twofold) at(depths(rail.size()) - 2, send(rail.at(self + p), slice, Place::output));
+    cube.all_reduce(rail, slice, how, cube.dimensions(), at, [&](Place own, int raw_from, int depth) {
+      for (int distance = 1; distance < cube.size(); distance *= 2) {
+        const int other = rail.self ^ distance;
+        at(depth, send(rail.at(other), slice, own));
+        at(++depth, complete(Pair(rail, other).ranks, {}, slice, own, distance == 1 && other >= raw_from,
+                             how.finish && 2 * distance == cube.size(), Place::output));
+        own = Place::output;
+      }
+    });
   }
-
   template <class Run>
   static constexpr void broadcast(const Circle& rail, int root, Range slice, Place own, Run&& run) {
     const reduce_to_one::Tree tree{rail, root};
     tree.broadcast(slice, own, run);
   }
+};
+
+/// Recursive halving, then recursive doubling (Rabenseifner, "Optimization of collective reduction operations", 2004):
+/// the bytes of the ring in 2 log2(H) hops when H is a power of two, a slice and two hops more otherwise.
+struct Halving {
+  static constexpr int depths(int hosts) { return Cube{hosts}.depths(2 * Cube{hosts}.dimensions()); }
+  static constexpr int pieces(int hosts) { return Cube{hosts}.extras() > 0 ? 1 : 2; }
+
+  template <class Run>
+  static constexpr void all_reduce(const Circle& rail, Range slice, const Reduction& how, Run&& run) {
+    const Cube cube{rail.size()};
+    auto at = [&](int depth, Step step) {
+      step.depth = depth;
+      run(step);
+    };
+    cube.all_reduce(rail, slice, how, 2 * cube.dimensions(), at, [&](Place own, int raw_from, int depth) {
+      halve(rail, slice, cube.size() / 2, own, raw_from, how.finish, depth, at);
+    });
+  }
+  template <class Run>
+  static constexpr void broadcast(const Circle& rail, int root, Range slice, Place own, Run&& run) {
+    Doubling::broadcast(rail, root, slice, own, run);
+  }
 
  private:
   /// All-reduce among the 2 * `distance` hosts whose numbers differ from this one's below that bit only: swap halves
-  /// with the host at that distance, all-reduce the half that is left among those nearer, swap back. Hosts from
-  /// `raw_from` on still hold contributions.
+  /// with the host at that distance, all-reduce the half that is left among those nearer, swap back.
   template <class At>
   static constexpr void halve(const Circle& rail, Range range, int distance, Place own, int raw_from, bool finish,
                               int depth, At& at) {
-    const int self = rail.self, other = self ^ distance;
-    const bool upper = other < self;
+    const int other = rail.self ^ distance;
+    const bool upper = other < rail.self;
     const Range mine = part(range, 2, upper ? 1 : 0), theirs = part(range, 2, upper ? 0 : 1);
-    const Rank pair[] = {rail.at(upper ? other : self)[0], rail.at(upper ? self : other)[0]};
-    const int back = depth + 1 + exchanges(distance);
+    const int back = depth + 1 + 2 * Cube{distance}.dimensions();
     at(depth, send(rail.at(other), theirs, own));
-    at(depth + 1, complete(pair, {}, mine, own, other >= raw_from, finish && distance == 1, Place::output));
-    if (distance > 1) halve(rail, mine, distance / 2, Place::output, kNobody, finish, depth + 1, at);
+    at(depth + 1,
+       complete(Pair(rail, other).ranks, {}, mine, own, other >= raw_from, finish && distance == 1, Place::output));
+    if (distance > 1) halve(rail, mine, distance / 2, Place::output, Cube::kNobody, finish, depth + 1, at);
     at(back, send(rail.at(other), mine, Place::output));
     at(back + 1, receive(rail.at(other), theirs));
   }
-  static constexpr int kNobody = 1 << 30;  // nobody holds contributions any more
 };
 
 }  // namespace collectives::hierarchical
