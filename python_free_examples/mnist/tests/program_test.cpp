@@ -243,8 +243,9 @@ TEST_F(Program, AVariableThatTheLibraryRefusesIsOneLineFromRank0AndEndsWith2) {
 }
 
 TEST_F(Program, AnErrorOfTheLibraryIsOneLinePerRankAndEndsWith1) {
-  // Ranks on different hosts, with nothing to carry data between them.
-  const Outcome outcome = by_rank("--model softmax --quiet", "COLLECTIVES_HOST_ID=$RANK");
+  // Ranks on different hosts, with nothing that may carry data between them.
+  const Outcome outcome =
+      by_rank("--model softmax --quiet", "COLLECTIVES_HOST_ID=$RANK COLLECTIVES_TRANSPORT=shared_memory");
   EXPECT_EQ(outcome.code, 1) << outcome.output;
   std::vector<std::string> lines = complaints(outcome);
   std::ranges::sort(lines);
