@@ -1,0 +1,211 @@
+// Selection without a network: topologies and tunings are literals.
+#include "collectives/plan.hpp"
+
+#include <gtest/gtest.h>
+
+#include "collectives/error.hpp"
+
+namespace collectives {
+namespace {
+
+Plan plan_of(const Request& request, const Topology& topology, const Tuning& tuning = {}) {
+  return choose_plan(request, topology, tuning);
+}
+
+TEST(Plan, IsHierarchicalInsideOneHost) {
+  const Topology host = Topology::regular(4, 4);
+  for (const Collective collective : kCollectives)
+    for (const std::size_t count : {0u, 2u, 1000u, 10'000'000u}) {
+      const Plan plan = plan_of({.collective = collective, .count = count}, host);
+      EXPECT_EQ(plan.backend, "hierarchical") << to_string(collective) << ' ' << count;
+      EXPECT_EQ(plan.rounds, count == 0 && collective != Collective::barrier ? 0u : 1u);
+    }
+}
+
+TEST(Plan, NamesTheProtocolOfTheHostStage) {
+  const Topology two = Topology::regular(2, 2), eight = Topology::regular(8, 8);
+  Tuning tuning;
+  tuning.inline_bytes = 1024;
+  tuning.one_shot_bytes = 1 << 20;
+  tuning.one_shot_bytes_of_many = 70 << 10;
+  tuning.single_copy_bytes = 64 << 10;
+  tuning.single_copy_reduce_bytes = 4 << 20;
+  tuning.streaming_bytes = 64 << 20;
+  const auto protocol = [&](Collective collective, std::size_t bytes, const Topology& host) {
+    return plan_of({.collective = collective, .count = bytes / 4}, host, tuning).protocol;
+  };
+  EXPECT_EQ(protocol(Collective::all_reduce, 512, two), "inline");
+  EXPECT_EQ(protocol(Collective::all_reduce, 516, two), "one-shot");
+  EXPECT_EQ(protocol(Collective::all_reduce, 1 << 20, two), "one-shot");
+  EXPECT_EQ(protocol(Collective::all_reduce, 2 << 20, two), "staged");
+  EXPECT_EQ(protocol(Collective::all_reduce, 4 << 20, two), "single-copy");
+  EXPECT_EQ(protocol(Collective::all_reduce, 4 << 20, Topology::regular(8, 8, 2)), "staged") << "too few cores";
+  EXPECT_EQ(protocol(Collective::all_reduce, 16 << 20, two), "staged") << "past the caches";
+  EXPECT_EQ(protocol(Collective::all_reduce, 10 << 10, eight), "one-shot");
+  EXPECT_EQ(protocol(Collective::all_reduce, 11 << 10, eight), "staged");
+  EXPECT_EQ(protocol(Collective::reduce_scatter, 2048, two), "staged");
+  EXPECT_EQ(protocol(Collective::reduce_scatter, 4 << 20, two), "single-copy");
+  EXPECT_EQ(protocol(Collective::broadcast, 1024, two), "inline");
+  EXPECT_EQ(protocol(Collective::broadcast, 144, eight), "inline") << "seven others read it";
+  EXPECT_EQ(protocol(Collective::broadcast, 148, eight), "staged");
+  EXPECT_EQ(protocol(Collective::broadcast, 255 << 10, eight), "staged") << "a rank copies an eighth";
+  EXPECT_EQ(protocol(Collective::broadcast, 16 << 20, two), "staged") << "past the caches";
+  EXPECT_EQ(protocol(Collective::broadcast, 256 << 10, eight), "single-copy");
+  EXPECT_EQ(protocol(Collective::all_gather, 8 * 144, eight), "inline") << "every rank shows an eighth";
+  EXPECT_EQ(protocol(Collective::all_gather, 64 << 10, Topology::regular(8, 8, 2)), "staged") << "too few cores";
+}
+
+TEST(Plan, SaysWhereMappedBuffersWouldChangeTheProtocol) {
+  const Topology host = Topology::regular(2, 2);
+  EXPECT_FALSE(plan_of({.count = 16}, host).zero_copy);
+  EXPECT_TRUE(plan_of({.count = 1 << 20}, host).zero_copy);
+  EXPECT_FALSE(plan_of({.count = 1 << 20, .backend = "ring"}, host).zero_copy);
+}
+
+TEST(Plan, ForcedBackendIsTakenAndSaysSo) {
+  const Topology hosts = Topology::regular(8, 4);
+  for (const std::string_view backend : {"ring", "hierarchical", "reduce_to_one"}) {
+    const Plan plan = plan_of({.count = 1 << 20, .backend = backend}, hosts);
+    EXPECT_EQ(plan.backend, backend);
+    EXPECT_NE(plan.reason.find("asked for"), std::string::npos);
+  }
+  EXPECT_EQ(plan_of({.count = 1 << 20, .backend = "reduce_to_one_tree"}, hosts).name, "reduce_to_one_tree");
+}
+
+TEST(Plan, UnknownBackendListsTheKnownOnes) {
+  try {
+    plan_of({.backend = "rnig"}, Topology::regular(2, 2));
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::invalid_argument);
+    EXPECT_STREQ(error.what(),
+                 "unknown backend \"rnig\"; known: auto, hierarchical, ring, reduce_to_one, hierarchical_one_shot, "
+                 "hierarchical_leaders, hierarchical_halving, hierarchical_leaders_halving, hierarchical_two_level, "
+                 "reduce_to_one_direct, reduce_to_one_tree");
+  }
+}
+
+TEST(Plan, LongVectorsGoThroughTwoLevelsWhereAHostHasDomains) {
+  Topology host = Topology::regular(16, 16);
+  EXPECT_EQ(plan_of({.count = 1 << 20}, host).name, "hierarchical");
+  for (int rank = 0; rank < 16; ++rank) host.domains.push_back(rank / 8);
+  EXPECT_EQ(plan_of({.count = 1 << 20}, host).name, "hierarchical_two_level");
+  EXPECT_EQ(plan_of({.count = 16}, host).name, "hierarchical") << "more meetings";
+  EXPECT_EQ(plan_of({.count = 1 << 20, .type = DataType::bf16}, host).name, "hierarchical") << "rank order";
+  EXPECT_EQ(plan_of({.count = 1 << 20, .deterministic = true}, host).name, "hierarchical");
+  EXPECT_NE(explain(plan_of({.count = 1 << 20}, host), {.count = 1 << 20}, host).find("2 domains x 8"),
+            std::string::npos);
+}
+
+TEST(Plan, WaysBetweenHostsWithoutHostsAreRefused) {
+  for (const auto& [request, hosts, why] :
+       {std::tuple(Request{.count = 100, .backend = "hierarchical_one_shot"}, 1, "it needs several hosts, and is for"),
+        {Request{.count = 100, .backend = "hierarchical_halving"}, 2, "it needs three hosts or more"},
+        {Request{.collective = Collective::all_gather, .count = 100, .backend = "hierarchical_halving"}, 4,
+         "is for all_reduce and broadcast"}})
+    try {
+      plan_of(request, Topology::regular(8, 8 / hosts));
+      FAIL() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Errc::unsupported);
+      EXPECT_NE(std::string(error.what()).find(why), std::string::npos) << error.what();
+    }
+}
+
+// With a round trip of 60 us and 8 frames, rounds hide one another's latency.
+TEST(Plan, RoundsOverlapBetweenHosts) {
+  const Topology hosts = Topology::regular(8, 2);
+  const Plan plan = plan_of({.count = 16 << 20, .backend = "hierarchical"}, hosts);
+  EXPECT_GT(plan.rounds, 7u);
+  EXPECT_GT(plan.lanes, 1u);
+  EXPECT_LE(plan.lanes, 7u) << "one less than there are frames";
+  EXPECT_NE(explain(plan, {.count = 16 << 20, .backend = "hierarchical"}, hosts).find("under way at once"),
+            std::string::npos);
+  EXPECT_EQ(plan_of({.count = 16 << 20, .backend = "ring"}, hosts).lanes, 1u) << "inside a host there are two frames";
+  EXPECT_EQ(plan_of({.count = 16 << 20}, Topology::regular(8, 8)).lanes, 1u);
+}
+
+TEST(Plan, TwoHostsExchangeEverythingAtOnce) {
+  for (const std::size_t count : {2u, 1000u, 1u << 20, 1u << 24})
+    EXPECT_EQ(plan_of({.count = count}, Topology::regular(2, 1)).name, "hierarchical_one_shot") << count;
+}
+
+TEST(Plan, LongVectorsOfManyHostsGoTheWayOfTheFewestBytes) {
+  const Topology hosts = Topology::regular(32, 4);
+  const Plan plan = plan_of({.count = 1 << 26}, hosts);
+  EXPECT_EQ(plan.estimate.bytes_between_hosts, (std::size_t{2} * 7 << 28) / 8) << plan.name;
+  const Plan small = plan_of({.count = 2}, hosts);
+  EXPECT_LE(small.estimate.messages, 7u) << small.name;
+}
+
+TEST(Plan, TwoLevelsWithoutDomainsAreRefused) {
+  try {
+    plan_of({.count = 100, .backend = "hierarchical_two_level"}, Topology::regular(8, 8));
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::unsupported);
+    EXPECT_STREQ(error.what(),
+                 "backend \"hierarchical_two_level\" cannot do all_reduce of f32 on 8 ranks (1 host): it needs several "
+                 "domains with equally many ranks, at least two");
+  }
+}
+
+TEST(Plan, SixteenBitSumsGoDirect) {
+  const Topology host = Topology::regular(4, 4);
+  EXPECT_TRUE(plan_of({.count = 100, .type = DataType::bf16, .backend = "ring"}, host).direct);
+  EXPECT_FALSE(plan_of({.count = 100, .type = DataType::bf16, .op = ReduceOp::max, .backend = "ring"}, host).direct);
+  EXPECT_FALSE(plan_of({.count = 100, .backend = "ring"}, host).direct);
+  EXPECT_TRUE(plan_of({.count = 100, .deterministic = true, .backend = "ring"}, host).direct);
+  EXPECT_FALSE(plan_of({.collective = Collective::all_gather, .count = 100, .type = DataType::bf16}, host).direct);
+}
+
+TEST(Plan, LongVectorsTakeRoundsOfWholeFrames) {
+  Tuning tuning;
+  tuning.frame_bytes = 4096;
+  const Plan plan = plan_of({.count = 4 * 1024 * 10 + 1, .backend = "ring"}, Topology::regular(4, 4), tuning);
+  EXPECT_EQ(plan.segment, 1024u);
+  EXPECT_EQ(plan.rounds, 11u);
+}
+
+TEST(Plan, PrefersFewStepsForShortVectorsBetweenHosts) {
+  // Sixteen hosts of one rank: a ring has thirty hops, a tree eight.
+  const Topology hosts = Topology::regular(16, 1);
+  const Plan small = plan_of({.count = 2}, hosts), large = plan_of({.count = 64 << 20}, hosts);
+  EXPECT_EQ(small.backend, "reduce_to_one");
+  EXPECT_TRUE(large.backend == "ring" || large.backend == "hierarchical") << large.name;
+  EXPECT_LT(small.estimate.microseconds, small.runners_up.front().microseconds + 1e-9);
+}
+
+TEST(Plan, IsAFunctionOfItsArguments) {
+  const Topology hosts = Topology::regular(12, 4);
+  const Request request{.collective = Collective::reduce_scatter, .count = 12345};
+  const Plan a = plan_of(request, hosts), b = plan_of(request, hosts);
+  EXPECT_EQ(a.name, b.name);
+  EXPECT_EQ(explain(a, request, hosts), explain(b, request, hosts));
+}
+
+TEST(Plan, PrintsItsChoiceItsReasonAndTheRunnersUp) {
+  const Topology hosts = Topology::regular(64, 8);
+  const Request request{.count = 16 << 20};
+  const std::string text = explain(plan_of(request, hosts), request, hosts);
+  for (const char* part : {"all_reduce 64 MiB f32 sum, 64 ranks (8 hosts x 8)", "the lowest estimate",
+                           "estimate: ", "instead of: ring", "rounds of segments of"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << " is missing in\n" << text;
+  const Request exact{.count = 100, .type = DataType::bf16, .backend = "ring"};
+  EXPECT_NE(explain(plan_of(exact, hosts), exact, hosts).find("direct exchange"), std::string::npos);
+}
+
+TEST(Plan, EstimateGrowsWithTheBytes) {
+  const Topology hosts = Topology::regular(8, 4);
+  for (const std::string_view backend : {"ring", "hierarchical", "reduce_to_one"}) {
+    double last = 0;
+    for (std::size_t count = 1; count <= 1 << 24; count *= 16) {
+      const double now = plan_of({.count = count, .backend = backend}, hosts).estimate.microseconds;
+      EXPECT_GE(now, last) << backend << ' ' << count;
+      last = now;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace collectives
