@@ -248,14 +248,17 @@ class Play {
     bool between_hosts = false, between_switches = false;
     bool source_waits = false, destination_waits = false;
   };
+  /// Messages go through in the order of their heads. Where one comes in slower than it could pass, those behind it use
+  /// what it leaves: packets take turns.
   struct Link {
     double free = 0;
-    /// A message whose head is there at `now` begins; its tail passes not before it has come.
+    /// A message of which the head is here now, and the tail comes at `tail`. When its head is through; `tail`: when
+    /// its tail is.
     double pass(double now, double lasts, double& tail) {
-      const double begins = std::max(now, free);
-      free = begins + lasts;
+      const double stretch = std::max(tail - now, lasts);
+      free = std::max(now, free) + lasts;
       tail = std::max(tail, free);
-      return begins;
+      return std::max(now, tail - stretch);
     }
   };
   struct Message {
@@ -482,6 +485,7 @@ class Play {
     const Channel& channel = channels_[message.channel];
     if (!channel.between_hosts) return arrive(m);
     bytes_out[index(channel.out)] += message.bytes;
+    message.tail = now_;
     const double head = links_out_[index(channel.out)].pass(now_, on_link(message), message.tail);
     if (channel.between_switches) return at(head, What::at_uplink, m);
     cross(m, head);

@@ -1,209 +1,381 @@
-// Selection without a network: topologies and tunings are literals.
-#include "collectives/plan.hpp"
+// The model against formulas by hand, and its shortcuts against the whole. Prices that a test does not name are zero.
+#include "simulation.hpp"
 
 #include <gtest/gtest.h>
 
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "candidates.hpp"
 #include "collectives/error.hpp"
 
 namespace collectives {
 namespace {
 
-Plan plan_of(const Request& request, const Topology& topology, const Tuning& tuning = {}) {
-  return choose_plan(request, topology, tuning);
-}
+constexpr double kLatency = 10, kPerByte = 0.001;  // us
+constexpr Network kNetwork{.latency_us = kLatency, .us_per_byte = kPerByte};
+constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
+constexpr Effort kWhole{.everything = kAll, .most = kAll};
 
-TEST(Plan, IsHierarchicalInsideOneHost) {
-  const Topology host = Topology::regular(4, 4);
-  for (const Collective collective : kCollectives)
-    for (const std::size_t count : {0u, 2u, 1000u, 10'000'000u}) {
-      const Plan plan = plan_of({.collective = collective, .count = count}, host);
-      EXPECT_EQ(plan.backend, "hierarchical") << to_string(collective) << ' ' << count;
-      EXPECT_EQ(plan.rounds, count == 0 && collective != Collective::barrier ? 0u : 1u);
-    }
-}
-
-TEST(Plan, NamesTheProtocolOfTheHostStage) {
-  const Topology two = Topology::regular(2, 2), eight = Topology::regular(8, 8);
+/// Nothing costs anything but the wire.
+Tuning free_tuning() {
   Tuning tuning;
-  tuning.inline_bytes = 1024;
-  tuning.one_shot_bytes = 1 << 20;
-  tuning.one_shot_bytes_of_many = 70 << 10;
-  tuning.single_copy_bytes = 64 << 10;
-  tuning.single_copy_reduce_bytes = 4 << 20;
-  tuning.streaming_bytes = 64 << 20;
-  const auto protocol = [&](Collective collective, std::size_t bytes, const Topology& host) {
-    return plan_of({.collective = collective, .count = bytes / 4}, host, tuning).protocol;
+  tuning.host_latency_us = tuning.host_us_per_byte = tuning.domain_us = tuning.domain_us_per_byte = 0;
+  tuning.message_us = tuning.message_us_per_byte = tuning.reduce_us_per_byte = 0;
+  tuning.wire_message_us = 0;
+  tuning.wire_us = kLatency;
+  tuning.wire_us_per_byte = kPerByte;
+  return tuning;
+}
+/// In one round, whatever the length.
+Tuning one_round() {
+  Tuning tuning = free_tuning();
+  tuning.frame_bytes = 64 << 20;
+  tuning.wire_frames = 2;
+  return tuning;
+}
+
+Request request_of(Collective collective, std::string_view backend, std::size_t bytes) {
+  return {.collective = collective, .count = bytes / 4, .backend = backend};
+}
+/// The row of that name, where a backend has the same.
+Plan plan_called(std::string_view name, Request request, const Topology& topology, const Tuning& tuning) {
+  request.backend = "auto";
+  for (Plan& plan : candidate_plans(request, topology, tuning))
+    if (plan.name == name) return plan;
+  ADD_FAILURE() << name << " is no candidate";
+  return {};
+}
+Simulated simulated(std::string_view name, Collective collective, std::size_t bytes, const Topology& topology,
+                    const Tuning& tuning, const Network& network = kNetwork, const Effort& effort = kWhole) {
+  const Request request = request_of(collective, "auto", bytes);
+  return simulate(request, plan_called(name, request, topology, tuning), topology, tuning, network, effort);
+}
+double us(std::string_view name, Collective collective, std::size_t bytes, const Topology& topology,
+          const Tuning& tuning, const Network& network = kNetwork) {
+  return simulated(name, collective, bytes, topology, tuning, network).microseconds;
+}
+double on_link(std::size_t bytes) { return kPerByte * static_cast<double>(bytes); }
+
+// ---- formulas ----
+
+TEST(Simulation, AMessageTakesALatencyAndItsBytes) {
+  const Topology two = Topology::regular(2, 1);
+  EXPECT_DOUBLE_EQ(us("ring", Collective::broadcast, 4000, two, one_round()), kLatency + on_link(4000));
+  Tuning busy = one_round();
+  busy.wire_message_us = 3;
+  EXPECT_DOUBLE_EQ(us("ring", Collective::broadcast, 4000, two, busy), 3 + kLatency + on_link(4000) + 3);
+  EXPECT_DOUBLE_EQ(us("ring", Collective::barrier, 0, two, busy), 2 * (3 + kLatency + 3));
+}
+
+TEST(Simulation, LinksCarryBothWaysAtOnce) {
+  EXPECT_DOUBLE_EQ(us("hierarchical_one_shot", Collective::all_reduce, 4000, Topology::regular(2, 1), one_round()),
+                   kLatency + on_link(4000));
+}
+
+TEST(Simulation, ALinkIsSharedByTheRanksOfItsHost) {
+  EXPECT_DOUBLE_EQ(us("hierarchical_one_shot", Collective::all_reduce, 8000, Topology::regular(4, 2), one_round()),
+                   kLatency + on_link(2 * 4000));
+}
+
+TEST(Simulation, ThoseWhoSendToTheSameOneWait) {
+  // To all in the same order: what is for the last host sets out third, from everybody, and arrives one after another.
+  EXPECT_DOUBLE_EQ(us("hierarchical_one_shot", Collective::all_reduce, 4000, Topology::regular(4, 1), one_round()),
+                   kLatency + on_link(2 * 4000 + 3 * 4000));
+}
+
+TEST(Simulation, ARingTakesTwoPMinusOneHops) {
+  for (const int p : {2, 4, 5}) {
+    const std::size_t chunk = 4000, bytes = chunk * static_cast<std::size_t>(p);
+    const double expected = 2 * (p - 1) * (kLatency + on_link(chunk));
+    const Topology hosts = Topology::regular(p, 1);
+    EXPECT_DOUBLE_EQ(us("ring", Collective::all_reduce, bytes, hosts, one_round()), expected) << p;
+    EXPECT_DOUBLE_EQ(us("hierarchical", Collective::all_reduce, bytes, hosts, one_round()), expected) << p;
+    EXPECT_DOUBLE_EQ(us("ring", Collective::all_gather, bytes, hosts, one_round()), expected / 2) << p;
+  }
+}
+
+TEST(Simulation, HalvingTakesTheBytesOfARingInFewerHops) {
+  EXPECT_DOUBLE_EQ(us("hierarchical_halving", Collective::all_reduce, 8000, Topology::regular(8, 1), one_round()),
+                   6 * kLatency + on_link(2 * (4000 + 2000 + 1000)));
+}
+
+TEST(Simulation, AChainIsAPipeline) {
+  Tuning tuning = free_tuning();
+  tuning.frame_bytes = 5000;  // half a latency: there are frames enough to fill it
+  const double piece = on_link(5000);
+  for (const std::size_t rounds : {1u, 2u, 40u})
+    EXPECT_NEAR(us("ring", Collective::broadcast, rounds * 5000, Topology::regular(4, 1), tuning),
+                3 * (kLatency + piece) + static_cast<double>(rounds - 1) * piece, 1e-6)
+        << rounds;
+  tuning.wire_frames = 2;  // now there are not: two messages per latency and piece
+  EXPECT_NEAR(us("ring", Collective::broadcast, 40 * 5000, Topology::regular(2, 1), tuning),
+              20 * (kLatency + piece) + piece, 1e-6);
+}
+
+TEST(Simulation, HostStagesCostWhatTheCostModelSays) {
+  const Tuning tuning;
+  const Topology host = Topology::regular(4, 4);
+  for (const Collective collective : kCollectives) {
+    const Request request = request_of(collective, "auto", collective == Collective::barrier ? 0 : 1 << 20);
+    const Plan plan = choose_plan(request, host, tuning);
+    EXPECT_DOUBLE_EQ(simulate(request, plan, host, tuning, kNetwork).microseconds, plan.estimate.microseconds)
+        << to_string(collective);
+  }
+}
+
+TEST(Simulation, TheLastRankOfAHostIsWaitedFor) {
+  Tuning tuning = one_round();
+  tuning.host_latency_us = 7;
+  // Both ranks of a host share its link, so the second one's slice comes a slice later.
+  EXPECT_DOUBLE_EQ(us("hierarchical_one_shot", Collective::all_reduce, 8000, Topology::regular(4, 2), tuning),
+                   7 + kLatency + on_link(8000) + 7);
+}
+
+TEST(Simulation, AnUplinkIsSharedByTheHostsOfItsSwitch) {
+  const Topology four = Topology::regular(4, 1);
+  Network network = kNetwork;
+  const double unlimited = us("hierarchical_one_shot", Collective::broadcast, 4000, four, one_round());
+  EXPECT_DOUBLE_EQ(unlimited, kLatency + 3 * on_link(4000));
+  network.hosts_per_switch = 2;
+  network.uplink_us_per_byte = 2 * kPerByte;
+  // The second and the third message cross, one after the other, at half the rate: from d to 3d, from 3d to 5d.
+  EXPECT_DOUBLE_EQ(us("hierarchical_one_shot", Collective::broadcast, 4000, four, one_round(), network),
+                   kLatency + 5 * on_link(4000));
+  network.uplink_us_per_byte = kPerByte / 2;  // as fast as the links of both hosts: never in the way
+  EXPECT_DOUBLE_EQ(us("hierarchical_halving", Collective::all_reduce, 4000, four, one_round(), network),
+                   us("hierarchical_halving", Collective::all_reduce, 4000, four, one_round()));
+  network.uplink_us_per_byte = kPerByte;  // both hosts of a switch exchange halves with the others
+  EXPECT_GT(us("hierarchical_halving", Collective::all_reduce, 4000, four, one_round(), network),
+            us("hierarchical_halving", Collective::all_reduce, 4000, four, one_round()));
+}
+
+TEST(Simulation, RoundsUnderWayAtOnceHideTheLatency) {
+  Tuning overlapping = free_tuning(), one_by_one = free_tuning();
+  overlapping.frame_bytes = one_by_one.frame_bytes = 8 << 10;
+  one_by_one.wire_frames = 2;
+  const Topology eight = Topology::regular(8, 1);
+  Network far = kNetwork;
+  far.latency_us = 100;
+  const double hidden = us("hierarchical", Collective::all_reduce, 4 << 20, eight, overlapping, far),
+               shown = us("hierarchical", Collective::all_reduce, 4 << 20, eight, one_by_one, far);
+  EXPECT_LT(hidden, shown / 4);
+}
+
+TEST(Simulation, TheWireBoundIsWhatTheHostsLack) {
+  const Topology four = Topology::regular(8, 2);
+  const auto bound = [&](Collective collective) {
+    return wire_bound_us(request_of(collective, "auto", 8000), four, kNetwork);
   };
-  EXPECT_EQ(protocol(Collective::all_reduce, 512, two), "inline");
-  EXPECT_EQ(protocol(Collective::all_reduce, 516, two), "one-shot");
-  EXPECT_EQ(protocol(Collective::all_reduce, 1 << 20, two), "one-shot");
-  EXPECT_EQ(protocol(Collective::all_reduce, 2 << 20, two), "staged");
-  EXPECT_EQ(protocol(Collective::all_reduce, 4 << 20, two), "single-copy");
-  EXPECT_EQ(protocol(Collective::all_reduce, 4 << 20, Topology::regular(8, 8, 2)), "staged") << "too few cores";
-  EXPECT_EQ(protocol(Collective::all_reduce, 16 << 20, two), "staged") << "past the caches";
-  EXPECT_EQ(protocol(Collective::all_reduce, 10 << 10, eight), "one-shot");
-  EXPECT_EQ(protocol(Collective::all_reduce, 11 << 10, eight), "staged");
-  EXPECT_EQ(protocol(Collective::reduce_scatter, 2048, two), "staged");
-  EXPECT_EQ(protocol(Collective::reduce_scatter, 4 << 20, two), "single-copy");
-  EXPECT_EQ(protocol(Collective::broadcast, 1024, two), "inline");
-  EXPECT_EQ(protocol(Collective::broadcast, 144, eight), "inline") << "seven others read it";
-  EXPECT_EQ(protocol(Collective::broadcast, 148, eight), "staged");
-  EXPECT_EQ(protocol(Collective::broadcast, 255 << 10, eight), "staged") << "a rank copies an eighth";
-  EXPECT_EQ(protocol(Collective::broadcast, 16 << 20, two), "staged") << "past the caches";
-  EXPECT_EQ(protocol(Collective::broadcast, 256 << 10, eight), "single-copy");
-  EXPECT_EQ(protocol(Collective::all_gather, 8 * 144, eight), "inline") << "every rank shows an eighth";
-  EXPECT_EQ(protocol(Collective::all_gather, 64 << 10, Topology::regular(8, 8, 2)), "staged") << "too few cores";
+  EXPECT_DOUBLE_EQ(bound(Collective::all_reduce), on_link(12000));
+  EXPECT_DOUBLE_EQ(bound(Collective::reduce_scatter), on_link(6000));
+  EXPECT_DOUBLE_EQ(bound(Collective::all_gather), on_link(6000));
+  EXPECT_DOUBLE_EQ(bound(Collective::broadcast), on_link(8000));
+  EXPECT_DOUBLE_EQ(bound(Collective::reduce), on_link(8000));
+  EXPECT_DOUBLE_EQ(bound(Collective::barrier), 0);
+  Network tapered = kNetwork;
+  tapered.hosts_per_switch = 2;
+  tapered.uplink_us_per_byte = 4 * kPerByte;
+  EXPECT_DOUBLE_EQ(wire_bound_us(request_of(Collective::all_reduce, "auto", 8000), four, tapered), on_link(4 * 8000));
+  EXPECT_DOUBLE_EQ(wire_bound_us(request_of(Collective::all_reduce, "auto", 8000), Topology::regular(8, 8), kNetwork),
+                   0);
 }
 
-TEST(Plan, SaysWhereMappedBuffersWouldChangeTheProtocol) {
-  const Topology host = Topology::regular(2, 2);
-  EXPECT_FALSE(plan_of({.count = 16}, host).zero_copy);
-  EXPECT_TRUE(plan_of({.count = 1 << 20}, host).zero_copy);
-  EXPECT_FALSE(plan_of({.count = 1 << 20, .backend = "ring"}, host).zero_copy);
+// ---- everything there is ----
+
+TEST(Simulation, EveryPlanComesToAnEndAndNoneBeforeTheBound) {
+  for (const Topology& topology : {Topology::regular(4, 4), Topology::regular(5, 1), Topology::regular(8, 2),
+                                   Topology::regular(7, 3), Topology::from_hosts({"a", "b", "a", "b", "b", "c"}, 0)})
+    for (const std::size_t frames : {2u, 3u, 8u})
+      for (const Collective collective : kCollectives)
+        for (const bool deterministic : {false, true})
+          for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{50'001}}) {
+            Tuning tuning;
+            tuning.frame_bytes = 4096;
+            tuning.wire_frames = frames;
+            Request request{.collective = collective, .count = count, .deterministic = deterministic};
+            if (collective == Collective::barrier) request.count = 0;
+            request.root = topology.ranks() - 1;
+            for (const Plan& plan : candidate_plans(request, topology, tuning)) {
+              const Simulated result = simulate(request, plan, topology, tuning, Network::of(tuning));
+              EXPECT_EQ(result.hosts_played, static_cast<int>(topology.hosts.size()));
+              EXPECT_GE(result.microseconds * 1.000001, result.bound_us) << plan.name << ' ' << to_string(collective);
+              EXPECT_EQ(result.bytes_out > 0, request.count > 0 && !topology.one_host()) << plan.name;
+              EXPECT_EQ(result.microseconds > 0, request.count > 0 || collective == Collective::barrier) << plan.name;
+            }
+          }
 }
 
-TEST(Plan, ForcedBackendIsTakenAndSaysSo) {
-  const Topology hosts = Topology::regular(8, 4);
-  for (const std::string_view backend : {"ring", "hierarchical", "reduce_to_one"}) {
-    const Plan plan = plan_of({.count = 1 << 20, .backend = backend}, hosts);
-    EXPECT_EQ(plan.backend, backend);
-    EXPECT_NE(plan.reason.find("asked for"), std::string::npos);
+TEST(Simulation, EqualArgumentsGiveEqualResults) {
+  const Tuning tuning;
+  const Topology topology = Topology::regular(12, 3);
+  const auto once = [&] {
+    return simulated("hierarchical", Collective::all_reduce, 3 << 20, topology, tuning, Network::of(tuning));
+  };
+  const Simulated first = once(), second = once();
+  EXPECT_EQ(first.microseconds, second.microseconds);
+  EXPECT_EQ(first.events, second.events);
+}
+
+TEST(Simulation, TwoLevelsInsideAHost) {
+  Topology host = Topology::regular(8, 8);
+  for (Rank r = 0; r < 8; ++r) host.domains.push_back(r % 2);
+  Tuning tuning;
+  for (const Collective collective : kCollectives)
+    EXPECT_GT(us("hierarchical_two_level", collective, collective == Collective::barrier ? 0 : 1 << 20, host, tuning),
+              0);
+}
+
+// ---- shortcuts ----
+
+constexpr Effort kOneBlock{.everything = 0, .most = kAll, .one_block = true, .some_rounds = false};
+constexpr Effort kSomeRounds{.everything = 0, .most = kAll, .one_block = false, .some_rounds = true};
+
+TEST(Simulation, OneHostStandsForAllWhereAllDoTheSame) {
+  struct Case {
+    std::string_view name;
+    Collective collective;
+    bool deterministic = false;
+  };
+  const Tuning tuning;
+  for (const Topology& topology : {Topology::regular(16, 1), Topology::regular(16, 2), Topology::regular(12, 2)})
+    for (const Case& c : {Case{"hierarchical", Collective::all_reduce},
+                          {"hierarchical", Collective::all_reduce, true},
+                          {"hierarchical", Collective::reduce_scatter},
+                          {"hierarchical", Collective::all_gather},
+                          {"hierarchical_halving", Collective::all_reduce},
+                          {"ring", Collective::all_reduce},
+                          {"ring", Collective::all_reduce, true},
+                          {"ring", Collective::reduce_scatter},
+                          {"ring", Collective::all_gather}})
+      for (const std::size_t bytes : {4u << 10, 1'000'004u, 8u << 20}) {
+        if (c.name == "hierarchical_halving" && topology.hosts.size() == 6) continue;  // no power of two
+        Request request = request_of(c.collective, "auto", bytes);
+        request.deterministic = c.deterministic;
+        const Plan plan = plan_called(c.name, request, topology, tuning);
+        const auto with = [&](const Effort& effort) {
+          return simulate(request, plan, topology, tuning, Network::of(tuning), effort);
+        };
+        const Simulated whole = with(kWhole), one = with(kOneBlock);
+        EXPECT_EQ(one.hosts_played, 1) << c.name << ' ' << to_string(c.collective);
+        ASSERT_FALSE(one.notes.empty());
+        EXPECT_NE(one.notes[0].find("hosts was played"), std::string::npos);
+        EXPECT_LT(one.events, whole.events / 3);
+        EXPECT_NEAR(one.microseconds, whole.microseconds, whole.microseconds / 100)
+            << c.name << ' ' << to_string(c.collective) << ' ' << bytes << ' ' << to_string(topology);
+        EXPECT_NEAR(static_cast<double>(one.bytes_out), static_cast<double>(whole.bytes_out),
+                    static_cast<double>(whole.bytes_out) / 50)
+            << c.name << ' ' << to_string(c.collective) << ' ' << bytes << ' ' << to_string(topology);
+      }
+}
+
+TEST(Simulation, OneSwitchStandsForAllWhereAllDoTheSame) {
+  const Tuning tuning;
+  Network network = Network::of(tuning);
+  network.hosts_per_switch = 4;
+  network.uplink_us_per_byte = tuning.wire_us_per_byte / 2;
+  const Topology topology = Topology::regular(32, 2);
+  for (const std::string_view name : {"hierarchical", "hierarchical_halving"}) {
+    const auto with = [&](const Effort& effort) {
+      return simulated(name, Collective::all_reduce, 4 << 20, topology, tuning, network, effort);
+    };
+    const Simulated whole = with(kWhole), one = with(kOneBlock);
+    EXPECT_EQ(one.hosts_played, 4) << name;
+    EXPECT_NEAR(one.microseconds, whole.microseconds, whole.microseconds / 100) << name;
   }
-  EXPECT_EQ(plan_of({.count = 1 << 20, .backend = "reduce_to_one_tree"}, hosts).name, "reduce_to_one_tree");
 }
 
-TEST(Plan, UnknownBackendListsTheKnownOnes) {
-  try {
-    plan_of({.backend = "rnig"}, Topology::regular(2, 2));
-    FAIL() << "no error";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), Errc::invalid_argument);
-    EXPECT_STREQ(error.what(),
-                 "unknown backend \"rnig\"; known: auto, hierarchical, ring, reduce_to_one, hierarchical_one_shot, "
-                 "hierarchical_leaders, hierarchical_halving, hierarchical_leaders_halving, hierarchical_two_level, "
-                 "reduce_to_one_direct, reduce_to_one_tree");
+TEST(Simulation, WhatIsNotAlikeIsPlayedInFull) {
+  const Tuning tuning;
+  const Topology hosts = Topology::regular(12, 2);
+  for (const std::string_view name : {"hierarchical_halving", "reduce_to_one_tree", "hierarchical_one_shot"})
+    EXPECT_EQ(
+        simulated(name, Collective::all_reduce, 1 << 20, hosts, tuning, Network::of(tuning), kOneBlock).hosts_played, 6)
+        << name;
+  EXPECT_EQ(
+      simulated("ring", Collective::broadcast, 1 << 20, hosts, tuning, Network::of(tuning), kOneBlock).hosts_played, 6);
+  // Ranks that go around the hosts in turn: the ring takes another way from its last host than from the others.
+  EXPECT_EQ(simulated("ring", Collective::all_reduce, 1 << 20,
+                      Topology::from_hosts({"a", "b", "c", "d", "a", "b", "c", "d"}, 0), tuning, Network::of(tuning),
+                      kOneBlock)
+                .hosts_played,
+            4);
+}
+
+TEST(Simulation, SaysThatHostsWhichSendInTheSameOrderMayTakeLonger) {
+  const Tuning tuning;
+  const Topology hosts = Topology::regular(64, 1);
+  const auto with = [&](const Effort& effort) {
+    return simulated("hierarchical_one_shot", Collective::all_reduce, 4 << 10, hosts, tuning, Network::of(tuning),
+                     effort);
+  };
+  const Simulated whole = with(kWhole), one = with({.everything = 0, .most = 5000});
+  EXPECT_EQ(one.hosts_played, 1);
+  ASSERT_GE(one.notes.size(), 2u);
+  EXPECT_NE(one.notes[1].find("may take longer"), std::string::npos);
+  EXPECT_LE(one.microseconds, whole.microseconds);
+}
+
+TEST(Simulation, RoundsInASteadyStateNeedNotBePlayed) {
+  struct Case {
+    std::string_view name;
+    Collective collective;
+    int ranks, per_host;
+  };
+  Tuning tuning;
+  tuning.frame_bytes = 16 << 10;
+  for (const Case& c : {Case{"hierarchical", Collective::all_reduce, 4, 1},
+                        {"hierarchical", Collective::all_reduce, 8, 2},
+                        {"hierarchical_one_shot", Collective::all_reduce, 4, 2},
+                        {"hierarchical_halving", Collective::all_reduce, 8, 2},
+                        {"hierarchical", Collective::broadcast, 12, 3},
+                        {"hierarchical", Collective::reduce_scatter, 8, 2},
+                        {"hierarchical", Collective::all_gather, 8, 2},
+                        {"ring", Collective::all_reduce, 6, 2},
+                        {"ring", Collective::broadcast, 8, 1},
+                        {"ring", Collective::reduce, 8, 2},
+                        {"reduce_to_one_tree", Collective::all_reduce, 7, 1}}) {
+    const Topology topology = Topology::regular(c.ranks, c.per_host);
+    const auto with = [&](const Effort& effort) {
+      return simulated(c.name, c.collective, 48'000'004, topology, tuning, Network::of(tuning), effort);
+    };
+    const Simulated whole = with(kWhole), some = with(kSomeRounds);
+    EXPECT_LT(some.rounds_played, whole.rounds_played) << c.name << ' ' << to_string(c.collective);
+    ASSERT_FALSE(some.notes.empty());
+    EXPECT_NE(some.notes[0].find("rounds were played"), std::string::npos);
+    EXPECT_NEAR(some.microseconds, whole.microseconds, whole.microseconds / 100)
+        << c.name << ' ' << to_string(c.collective);
+    EXPECT_NEAR(static_cast<double>(some.bytes_out), static_cast<double>(whole.bytes_out),
+                static_cast<double>(whole.bytes_out) / 100)
+        << c.name << ' ' << to_string(c.collective);
   }
 }
 
-TEST(Plan, LongVectorsGoThroughTwoLevelsWhereAHostHasDomains) {
-  Topology host = Topology::regular(16, 16);
-  EXPECT_EQ(plan_of({.count = 1 << 20}, host).name, "hierarchical");
-  for (int rank = 0; rank < 16; ++rank) host.domains.push_back(rank / 8);
-  EXPECT_EQ(plan_of({.count = 1 << 20}, host).name, "hierarchical_two_level");
-  EXPECT_EQ(plan_of({.count = 16}, host).name, "hierarchical") << "more meetings";
-  EXPECT_EQ(plan_of({.count = 1 << 20, .type = DataType::bf16}, host).name, "hierarchical") << "rank order";
-  EXPECT_EQ(plan_of({.count = 1 << 20, .deterministic = true}, host).name, "hierarchical");
-  EXPECT_NE(explain(plan_of({.count = 1 << 20}, host), {.count = 1 << 20}, host).find("2 domains x 8"),
-            std::string::npos);
+TEST(Simulation, ManyRanksTakeFewEvents) {
+  Tuning tuning;
+  tuning.wire_us = 5;
+  tuning.wire_us_per_byte = 8e-5;  // 100 Gbit/s
+  const Topology topology = Topology::regular(65'536, 8);
+  for (const std::string_view name : {"hierarchical", "hierarchical_halving"}) {
+    const Simulated result =
+        simulated(name, Collective::all_reduce, 100 << 20, topology, tuning, Network::of(tuning), Effort{});
+    EXPECT_EQ(result.hosts_played, 1) << name;
+    EXPECT_LT(result.events, 4'000'000u) << name;
+    EXPECT_GT(result.microseconds, result.bound_us) << name;
+  }
 }
 
-TEST(Plan, WaysBetweenHostsWithoutHostsAreRefused) {
-  for (const auto& [request, hosts, why] :
-       {std::tuple(Request{.count = 100, .backend = "hierarchical_one_shot"}, 1, "it needs several hosts, and is for"),
-        {Request{.count = 100, .backend = "hierarchical_halving"}, 2, "it needs three hosts or more"},
-        {Request{.collective = Collective::all_gather, .count = 100, .backend = "hierarchical_halving"}, 4,
-         "is for all_reduce and broadcast"}})
-    try {
-      plan_of(request, Topology::regular(8, 8 / hosts));
-      FAIL() << "no error";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), Errc::unsupported);
-      EXPECT_NE(std::string(error.what()).find(why), std::string::npos) << error.what();
-    }
-}
-
-// With a round trip of 60 us and 8 frames, rounds hide one another's latency.
-TEST(Plan, RoundsOverlapBetweenHosts) {
-  const Topology hosts = Topology::regular(8, 2);
-  const Plan plan = plan_of({.count = 16 << 20, .backend = "hierarchical"}, hosts);
-  EXPECT_GT(plan.rounds, 7u);
-  EXPECT_GT(plan.lanes, 1u);
-  EXPECT_LE(plan.lanes, 7u) << "one less than there are frames";
-  EXPECT_NE(explain(plan, {.count = 16 << 20, .backend = "hierarchical"}, hosts).find("under way at once"),
-            std::string::npos);
-  EXPECT_EQ(plan_of({.count = 16 << 20, .backend = "ring"}, hosts).lanes, 1u) << "inside a host there are two frames";
-  EXPECT_EQ(plan_of({.count = 16 << 20}, Topology::regular(8, 8)).lanes, 1u);
-}
-
-TEST(Plan, TwoHostsExchangeEverythingAtOnce) {
-  for (const std::size_t count : {2u, 1000u, 1u << 20, 1u << 24})
-    EXPECT_EQ(plan_of({.count = count}, Topology::regular(2, 1)).name, "hierarchical_one_shot") << count;
-}
-
-TEST(Plan, LongVectorsOfManyHostsGoTheWayOfTheFewestBytes) {
-  const Topology hosts = Topology::regular(32, 4);
-  const Plan plan = plan_of({.count = 1 << 26}, hosts);
-  EXPECT_EQ(plan.estimate.bytes_between_hosts, (std::size_t{2} * 7 << 28) / 8) << plan.name;
-  const Plan small = plan_of({.count = 2}, hosts);
-  EXPECT_LE(small.estimate.messages, 7u) << small.name;
-}
-
-TEST(Plan, TwoLevelsWithoutDomainsAreRefused) {
+TEST(Simulation, RefusesWhatWouldTakeForEver) {
+  const Tuning tuning;
+  const Topology topology = Topology::regular(64, 1);
   try {
-    plan_of({.count = 100, .backend = "hierarchical_two_level"}, Topology::regular(8, 8));
-    FAIL() << "no error";
+    simulated("reduce_to_one_tree", Collective::all_gather, 1 << 20, topology, tuning, Network::of(tuning),
+              {.everything = 10, .most = 1000});
+    FAIL() << "it was played";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Errc::unsupported);
-    EXPECT_STREQ(error.what(),
-                 "backend \"hierarchical_two_level\" cannot do all_reduce of f32 on 8 ranks (1 host): it needs several "
-                 "domains with equally many ranks, at least two");
-  }
-}
-
-TEST(Plan, SixteenBitSumsGoDirect) {
-  const Topology host = Topology::regular(4, 4);
-  EXPECT_TRUE(plan_of({.count = 100, .type = DataType::bf16, .backend = "ring"}, host).direct);
-  EXPECT_FALSE(plan_of({.count = 100, .type = DataType::bf16, .op = ReduceOp::max, .backend = "ring"}, host).direct);
-  EXPECT_FALSE(plan_of({.count = 100, .backend = "ring"}, host).direct);
-  EXPECT_TRUE(plan_of({.count = 100, .deterministic = true, .backend = "ring"}, host).direct);
-  EXPECT_FALSE(plan_of({.collective = Collective::all_gather, .count = 100, .type = DataType::bf16}, host).direct);
-}
-
-TEST(Plan, LongVectorsTakeRoundsOfWholeFrames) {
-  Tuning tuning;
-  tuning.frame_bytes = 4096;
-  const Plan plan = plan_of({.count = 4 * 1024 * 10 + 1, .backend = "ring"}, Topology::regular(4, 4), tuning);
-  EXPECT_EQ(plan.segment, 1024u);
-  EXPECT_EQ(plan.rounds, 11u);
-}
-
-TEST(Plan, PrefersFewStepsForShortVectorsBetweenHosts) {
-  // Sixteen hosts of one rank: a ring has thirty hops, a tree eight.
-  const Topology hosts = Topology::regular(16, 1);
-  const Plan small = plan_of({.count = 2}, hosts), large = plan_of({.count = 64 << 20}, hosts);
-  EXPECT_EQ(small.backend, "reduce_to_one");
-  EXPECT_TRUE(large.backend == "ring" || large.backend == "hierarchical") << large.name;
-  EXPECT_LT(small.estimate.microseconds, small.runners_up.front().microseconds + 1e-9);
-}
-
-TEST(Plan, IsAFunctionOfItsArguments) {
-  const Topology hosts = Topology::regular(12, 4);
-  const Request request{.collective = Collective::reduce_scatter, .count = 12345};
-  const Plan a = plan_of(request, hosts), b = plan_of(request, hosts);
-  EXPECT_EQ(a.name, b.name);
-  EXPECT_EQ(explain(a, request, hosts), explain(b, request, hosts));
-}
-
-TEST(Plan, PrintsItsChoiceItsReasonAndTheRunnersUp) {
-  const Topology hosts = Topology::regular(64, 8);
-  const Request request{.count = 16 << 20};
-  const std::string text = explain(plan_of(request, hosts), request, hosts);
-  for (const char* part : {"all_reduce 64 MiB f32 sum, 64 ranks (8 hosts x 8)", "the lowest estimate",
-                           "estimate: ", "instead of: ring", "rounds of segments of"})
-    EXPECT_NE(text.find(part), std::string::npos) << part << " is missing in\n" << text;
-  const Request exact{.count = 100, .type = DataType::bf16, .backend = "ring"};
-  EXPECT_NE(explain(plan_of(exact, hosts), exact, hosts).find("direct exchange"), std::string::npos);
-}
-
-TEST(Plan, EstimateGrowsWithTheBytes) {
-  const Topology hosts = Topology::regular(8, 4);
-  for (const std::string_view backend : {"ring", "hierarchical", "reduce_to_one"}) {
-    double last = 0;
-    for (std::size_t count = 1; count <= 1 << 24; count *= 16) {
-      const double now = plan_of({.count = count, .backend = backend}, hosts).estimate.microseconds;
-      EXPECT_GE(now, last) << backend << ' ' << count;
-      last = now;
-    }
+    EXPECT_NE(std::string(error.what()).find("events"), std::string::npos);
   }
 }
 

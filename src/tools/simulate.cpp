@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "candidates.hpp"
 #include "collectives/error.hpp"
 #include "collectives/plan.hpp"
 #include "collectives/topology.hpp"
@@ -170,13 +171,11 @@ void answer(const SimulateQuestion& question) {
   if (question.sizes) return print_sizes(request, machine);
   fmt::print("  {} {}{}\n", bytes_text(request.count * size_of(request.type)), to_string(request.type),
              request.deterministic ? ", deterministic" : "");
-  const Plan plan = choose_plan(request, machine.topology, machine.tuning);
-  print_plan(request, plan, machine);
-  if (!question.all) return;
-  for (const Estimate& other : plan.runners_up) {
-    request.backend = other.algorithm;
+  const std::vector<Plan> plans = candidate_plans(request, machine.topology, machine.tuning);
+  print_plan(request, plans.front(), machine);
+  for (std::size_t i = 1; question.all && i < plans.size(); ++i) {
     try {
-      print_plan(request, choose_plan(request, machine.topology, machine.tuning), machine);
+      print_plan(request, plans[i], machine);
     } catch (const Error& error) {
       if (error.code() != Errc::unsupported) throw;
       fmt::print("    not played: {}\n", error.what());
