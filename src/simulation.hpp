@@ -42,7 +42,7 @@ struct Network {
 /// How much may be played.
 struct Effort {
   std::size_t everything = 4'000'000;  ///< all hosts and rounds up to about so many events, else the shortcuts
-  std::size_t most = 20'000'000;       ///< what takes more even so is refused
+  std::size_t most = 40'000'000;       ///< what takes more even so is refused
   bool one_block = true;               ///< the first shortcut is allowed
   bool some_rounds = true;             ///< the second is
 };

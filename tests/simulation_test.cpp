@@ -334,7 +334,10 @@ TEST(Simulation, RoundsInASteadyStateNeedNotBePlayed) {
                         {"hierarchical", Collective::all_gather, 8, 2},
                         {"ring", Collective::all_reduce, 6, 2},
                         {"ring", Collective::broadcast, 8, 1},
+                        {"hierarchical", Collective::broadcast, 64, 2},
+                        {"ring", Collective::broadcast, 48, 1},
                         {"ring", Collective::reduce, 8, 2},
+                        {"ring", Collective::reduce, 48, 2},
                         {"reduce_to_one_tree", Collective::all_reduce, 7, 1}}) {
     const Topology topology = Topology::regular(c.ranks, c.per_host);
     const auto with = [&](const Effort& effort) {
@@ -349,6 +352,19 @@ TEST(Simulation, RoundsInASteadyStateNeedNotBePlayed) {
     EXPECT_NEAR(static_cast<double>(some.bytes_out), static_cast<double>(whole.bytes_out),
                 static_cast<double>(whole.bytes_out) / 100)
         << c.name << ' ' << to_string(c.collective);
+  }
+}
+
+TEST(Simulation, OnALongChainTheBeginningIsSteadyToo) {
+  Tuning tuning;
+  tuning.frame_bytes = 16 << 10;
+  const Topology topology = Topology::regular(240, 2);
+  for (const std::size_t bytes : {2u << 20, 8u << 20}) {  // 64 rounds, and 256
+    const auto with = [&](const Effort& effort) {
+      return simulated("hierarchical", Collective::broadcast, bytes, topology, tuning, Network::of(tuning), effort);
+    };
+    const Simulated whole = with(kWhole), some = with(kSomeRounds);
+    EXPECT_NEAR(some.microseconds, whole.microseconds, whole.microseconds / 100) << bytes;
   }
 }
 

@@ -107,11 +107,18 @@ void print_sizes(Request request, const Machine& machine) {
   for (std::size_t bytes = kSmallest; bytes <= kLargest; bytes *= 2) {
     request.count = bytes / size_of(request.type);
     const Plan plan = choose_plan(request, machine.topology, machine.tuning);
-    const Simulated simulated = timed(request, plan, machine).simulated;
-    fmt::print("{:>12}  {:<32} {:>14.1f} {:>14.1f} {:>10.3f} {:>10} {:>10}  {} of {} hosts, {} of {} rounds\n", bytes,
-               plan.name, simulated.microseconds, plan.estimate.microseconds,
-               gigabytes_per_second(bytes, simulated.microseconds), fraction_text(simulated), simulated.events,
-               simulated.hosts_played, machine.topology.hosts.size(), simulated.rounds_played, plan.rounds);
+    fmt::print("{:>12}  {:<32} ", bytes, plan.name);
+    try {
+      const Simulated simulated = timed(request, plan, machine).simulated;
+      fmt::print("{:>14.1f} {:>14.1f} {:>10.3f} {:>10} {:>10}  {} of {} hosts, {} of {} rounds\n",
+                 simulated.microseconds, plan.estimate.microseconds,
+                 gigabytes_per_second(bytes, simulated.microseconds), fraction_text(simulated), simulated.events,
+                 simulated.hosts_played, machine.topology.hosts.size(), simulated.rounds_played, plan.rounds);
+    } catch (const Error& error) {
+      if (error.code() != Errc::unsupported) throw;
+      fmt::print("{:>14} {:>14.1f} {:>10} {:>10} {:>10}  too many events\n", "-", plan.estimate.microseconds, "-", "-",
+                 "-");
+    }
     std::fflush(stdout);
   }
 }
