@@ -5,7 +5,10 @@
 
 #include <chrono>
 #include <cstdio>
+#include <optional>
 #include <stdexcept>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -83,21 +86,22 @@ Timed timed(const Request& request, const Plan& plan, const Machine& machine) {
   return {std::move(simulated), std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count()};
 }
 
-void print_plan(const Request& request, const Plan& plan, const Machine& machine) {
-  fmt::print("  {}", plan.name);
-  if (plan.rounds > 1) {
-    fmt::print(", {} rounds of segments of {}", plan.rounds, bytes_text(plan.segment * size_of(request.type)));
-    if (plan.lanes > 1) fmt::print(", {} under way at once", plan.lanes);
-  }
-  fmt::print("\n");
-  const std::size_t bytes = request.count * size_of(request.type);
+/// What a plan would do, as a few lines.
+std::string play(const Request& request, const Plan& plan, const Machine& machine) {
   const auto [simulated, seconds] = timed(request, plan, machine);
-  fmt::print("    simulated: {:.1f} us, {:.3f} GB/s (estimate {:.1f} us)\n", simulated.microseconds,
-             gigabytes_per_second(bytes, simulated.microseconds), plan.estimate.microseconds);
-  fmt::print("    the wire needs: {:.1f} us, {} of the time; {} out of the busiest host\n", simulated.bound_us,
-             fraction_text(simulated), bytes_text(simulated.bytes_out));
-  fmt::print("    {} events played in {:.2f} s\n", simulated.events, seconds);
-  for (const std::string& note : simulated.notes) fmt::print("    {}\n", note);
+  std::string text = fmt::format("  {}", plan.name);
+  if (plan.rounds > 1)
+    text +=
+        fmt::format(", {} rounds of segments of {}{}", plan.rounds, bytes_text(plan.segment * size_of(request.type)),
+                    plan.lanes > 1 ? fmt::format(", {} under way at once", plan.lanes) : "");
+  text += fmt::format("\n    simulated: {:.1f} us, {:.3f} GB/s (estimate {:.1f} us)\n", simulated.microseconds,
+                      gigabytes_per_second(request.count * size_of(request.type), simulated.microseconds),
+                      plan.estimate.microseconds);
+  text += fmt::format("    the wire needs: {:.1f} us, {} of the time; {} out of the busiest host\n", simulated.bound_us,
+                      fraction_text(simulated), bytes_text(simulated.bytes_out));
+  text += fmt::format("    {} events played in {:.2f} s\n", simulated.events, seconds);
+  for (const std::string& note : simulated.notes) text += fmt::format("    {}\n", note);
+  return text;
 }
 
 void print_sizes(Request request, const Machine& machine) {
@@ -173,19 +177,24 @@ void answer(const SimulateQuestion& question) {
   const Machine machine(question);
   request.count = request.collective == Collective::barrier ? 0 : *bytes / size_of(request.type);
 
-  fmt::print("{} on {}: {}; tuning: {}\n", to_string(request.collective), to_string(machine.topology),
-             machine.describe(), machine.tuning.source);
-  if (question.sizes) return print_sizes(request, machine);
-  fmt::print("  {} {}{}\n", bytes_text(request.count * size_of(request.type)), to_string(request.type),
-             request.deterministic ? ", deterministic" : "");
+  // Whatever is wrong is found before the first line is printed.
   const std::vector<Plan> plans = candidate_plans(request, machine.topology, machine.tuning);
-  print_plan(request, plans.front(), machine);
+  const std::string setting = fmt::format("{} on {}: {}; tuning: {}\n", to_string(request.collective),
+                                          to_string(machine.topology), machine.describe(), machine.tuning.source);
+  if (question.sizes) {
+    fmt::print("{}", setting);
+    return print_sizes(request, machine);
+  }
+  const std::string best = play(request, plans.front(), machine);
+  fmt::print("{}  {} {}{}\n{}", setting, bytes_text(request.count * size_of(request.type)), to_string(request.type),
+             request.deterministic ? ", deterministic" : "", best);
   for (std::size_t i = 1; question.all && i < plans.size(); ++i) {
+    std::fflush(stdout);
     try {
-      print_plan(request, plans[i], machine);
+      fmt::print("{}", play(request, plans[i], machine));
     } catch (const Error& error) {
       if (error.code() != Errc::unsupported) throw;
-      fmt::print("    not played: {}\n", error.what());
+      fmt::print("  {}\n", error.what());
     }
   }
 }
