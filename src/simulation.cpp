@@ -45,7 +45,7 @@ struct Call {
   void emit(const Seat& seat, std::size_t index, StepSink& sink) const { algorithm->emit(seat, round(index), sink); }
 };
 
-/// Bytes of what those who perform a host Step deal with.
+/// Elements that those who perform a host Step deal with.
 std::size_t elements_of_stage(const Step& step) {
   if (step.only >= 0) return step.parts[0].count;
   std::size_t elements = 0;
@@ -578,7 +578,7 @@ Call rounded_up(const Call& call, std::size_t unit) {
   longer.task.parts = Parts::equal({0, (parts.whole().count + unit - 1) / unit * unit}, parts.size());
   return longer;
 }
-/// The same with the last `rounds` rounds only.
+/// The same with so many rounds only, the last one among them.
 Call shortened(const Call& call, std::size_t rounds) {
   Call shorter = call;
   const Parts& parts = call.task.parts;

@@ -13,9 +13,10 @@
 // free again as soon as the other has taken what was in them. Nothing is lost, nothing is noise.
 //
 // Large machines. Where the blocks of a machine (its hosts, or its switches) do the same, one of them is played: what
-// comes from a peer comes when the same message of the block's own would. Where rounds follow one another in a steady
-// state, some are played and the rest is added. Both are done only where everything would take too many events, and the
-// result says so. A function of its arguments: no clock, no randomness.
+// comes from a peer comes when the same message of the block's own would. Whether they do, their Steps say: those of
+// some blocks are compared, in the first and the last round, with parts of equal length. Where rounds follow one
+// another in a steady state, some are played and the rest is added. Both are done only where everything would take too
+// many events, and the result says so. A function of its arguments: no clock, no randomness.
 #pragma once
 
 #include <cstddef>

@@ -16,7 +16,6 @@
 #include "collectives/error.hpp"
 #include "collectives/plan.hpp"
 #include "collectives/topology.hpp"
-#include "environment.hpp"
 #include "meet.hpp"
 #include "simulation.hpp"
 #include "text.hpp"
