@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "algorithm.hpp"
+#include "candidates.hpp"
 #include "collectives/error.hpp"
 #include "reduction.hpp"
 #include "shared_memory/host_task.hpp"
@@ -246,7 +247,7 @@ std::vector<std::string_view> backend_names() {
   return names;
 }
 
-Plan choose_plan(const Request& request, const Topology& topology, const Tuning& tuning) {
+std::vector<Plan> candidate_plans(const Request& request, const Topology& topology, const Tuning& tuning) {
   const std::vector<std::string_view> known = backend_names();
   if (std::find(known.begin(), known.end(), request.backend) == known.end())
     throw Error(Errc::invalid_argument,
@@ -267,6 +268,11 @@ Plan choose_plan(const Request& request, const Topology& topology, const Tuning&
   }
   std::stable_sort(candidates.begin(), candidates.end(),
                    [](const Plan& a, const Plan& b) { return a.estimate.microseconds < b.estimate.microseconds; });
+  return candidates;
+}
+
+Plan choose_plan(const Request& request, const Topology& topology, const Tuning& tuning) {
+  std::vector<Plan> candidates = candidate_plans(request, topology, tuning);
   Plan plan = std::move(candidates.front());
   for (std::size_t i = 1; i < candidates.size(); ++i) plan.runners_up.push_back(candidates[i].estimate);
   if (request.backend != "auto")

@@ -11,17 +11,19 @@
 #pragma once
 
 #include <cstddef>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
-#include "step.hpp"
-
 namespace collectives {
 
-/// `Steps`: what emit(round, steps) fills, a list with size(), operator[] and clear(), ordered by depth.
+/// `Steps`: what emit(round, steps) fills, a list with size(), operator[] and clear(), ordered by the depth of its
+/// items: Steps, or what somebody has made of them.
 template <class Steps>
 class Schedule {
  public:
+  using Item = std::remove_cvref_t<decltype(std::declval<const Steps&>()[0])>;
+
   /// The Steps of `rounds` rounds, each beginning `stride` ticks after the one before.
   template <class Emit>
   void start(std::size_t rounds, std::size_t stride, Emit&& emit) {
@@ -33,8 +35,10 @@ class Schedule {
   }
 
   /// The Step to perform now; null when all are done.
-  const Step* current() const { return live_ == 0 ? nullptr : &lanes_[now_].steps[lanes_[now_].next]; }
+  const Item* current() const { return live_ == 0 ? nullptr : &lanes_[now_].steps[lanes_[now_].next]; }
   std::size_t round() const { return lanes_[now_].round; }
+  /// The list that holds it.
+  const Steps& list() const { return lanes_[now_].steps; }
 
   /// The current Step is done.
   template <class Emit>

@@ -236,6 +236,36 @@ TEST(InfoProgram, ExplainsAMachineThatIsNotHere) {
   EXPECT_NE(table.text.find("1073741824"), std::string::npos) << table.text;
 }
 
+TEST(InfoProgram, SimulatesAMachineThatIsNotHere) {
+  const Outcome one = run(kInfo +
+                          " simulate all_reduce --bytes 100M --hosts 512 --ranks-per-host 8 --link 100gbit --latency "
+                          "5us --uplink 400gbit --hosts-per-switch 16");
+  EXPECT_EQ(one.status, 0) << one.text;
+  for (const char* word : {"4096 ranks (512 hosts x 8)", "100 Gbit/s and 5 us", "simulated: ", "the wire needs: ",
+                           "out of the busiest host", "events played in", "1 of 32 switches"})
+    EXPECT_NE(one.text.find(word), std::string::npos) << word << " is missing in\n" << one.text;
+  const Outcome all = run(kInfo + " simulate broadcast --hosts 4 --root 3 --all");
+  EXPECT_EQ(all.status, 0) << all.text;
+  EXPECT_NE(all.text.find("reduce_to_one_tree"), std::string::npos) << all.text;
+  const Outcome table = run(kInfo + " simulate reduce --hosts 3 --ranks-per-host 2 --sizes --backend ring");
+  EXPECT_EQ(table.status, 0) << table.text;
+  EXPECT_NE(table.text.find("1073741824"), std::string::npos) << table.text;
+}
+
+TEST(InfoProgram, AMistakeInASimulationIsOneLineAndStatusTwo) {
+  expect_one_line_and_two(kInfo + " simulate all_redcue", "reduce_scatter");
+  expect_one_line_and_two(kInfo + " simulate --link 100", "100gbit");
+  expect_one_line_and_two(kInfo + " simulate --link 0gbit", "100gbit");
+  expect_one_line_and_two(kInfo + " simulate --latency soon", "5us");
+  expect_one_line_and_two(kInfo + " simulate --uplink 1gbit", "--hosts-per-switch");
+  expect_one_line_and_two(kInfo + " simulate --hosts-per-switch 2", "--uplink");
+  expect_one_line_and_two(kInfo + " simulate --backend rign", "hierarchical");
+  expect_one_line_and_two(kInfo + " simulate --hosts 4 --root 4", "0 to 3");
+  expect_one_line_and_two(kInfo + " simulate --hosts 262144 --ranks-per-host 8", "262144");
+  expect_one_line_and_two(kInfo + " simulate --tuning /nonexistent.json", "/nonexistent.json");
+  expect_one_line_and_two(kInfo + " simulate --frobnicate", "--ranks-per-host");
+}
+
 TEST(InfoProgram, AMistakeIsOneLineAndStatusTwo) {
   expect_one_line_and_two(kInfo + " --frobnicate", "--json");
   expect_one_line_and_two(kInfo + " explain all_redcue", "reduce_scatter");

@@ -4,6 +4,7 @@
 //   collectives_info --json
 //   collectives_info explain all_reduce --bytes 64M --ranks 64 --ranks-per-host 8
 //   collectives_info explain all_reduce --ranks 8 --sizes
+//   collectives_info simulate all_reduce --bytes 100M --hosts 512 --ranks-per-host 8 --link 100gbit --latency 5us
 //
 // COLLECTIVES_TUNING says by which numbers.
 //
@@ -45,6 +46,8 @@
 #include "environment.hpp"
 #include "meet.hpp"
 #include "tools/bytes.hpp"
+#include "tools/named.hpp"
+#include "tools/simulate.hpp"
 #include "tuning.hpp"
 #include "tuning_cache.hpp"
 
@@ -270,25 +273,6 @@ struct Question {
   bool deterministic = false, sizes = false;
 };
 
-std::string_view name_of(Collective collective) { return to_string(collective); }
-std::string_view name_of(DataType type) { return to_string(type); }
-std::string_view name_of(const ReduceOp& op) { return to_string(op.kind()); }
-
-constexpr ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::average, ReduceOp::product,
-                             ReduceOp::min, ReduceOp::max,     ReduceOp::pre_scaled_sum(1.0)};
-
-/// The value of `known` called `name`. Throws one line with the valid names.
-template <class T, std::size_t n>
-T named(std::string_view what, std::string_view name, const T (&known)[n]) {
-  const auto name_it = [](const T& value) { return name_of(value); };
-  const T* const found = std::ranges::find(known, name, name_it);
-  if (found == std::end(known)) {
-    throw std::invalid_argument(fmt::format("{} '{}' is unknown; valid: {}", what, name,
-                                            fmt::join(known | std::views::transform(name_it), ", ")));
-  }
-  return *found;
-}
-
 void print_sizes(Request request, const Topology& topology, const Tuning& tuning) {
   constexpr std::size_t kSmallest = 8, kLargest = std::size_t{1} << 30;
   fmt::print("{}{}, {}, backend {}\n", to_string(request.collective), request.deterministic ? ", deterministic" : "",
@@ -333,8 +317,9 @@ void answer(const Question& question) {
   Topology topology = Topology::regular(question.ranks, per_host, question.cores_per_host);
   if (question.domains > 1) {
     if (!topology.one_host() || question.ranks % question.domains != 0 || question.ranks / question.domains < 2)
-      throw std::invalid_argument(fmt::format("--domains {}; valid: on one host, what divides its {} ranks into equal parts of two or more",
-                                              question.domains, question.ranks));
+      throw std::invalid_argument(
+          fmt::format("--domains {}; valid: on one host, what divides its {} ranks into equal parts of two or more",
+                      question.domains, question.ranks));
     for (Rank rank = 0; rank < question.ranks; ++rank)
       topology.domains.push_back(rank / (question.ranks / question.domains));
   }
@@ -367,29 +352,35 @@ int run(int argc, char** argv) {
   explaining.add_option("--root", question.root, "of broadcast and reduce [0]")->check(CLI::Range(0, kMostRanks - 1));
   explaining.add_flag("--deterministic", question.deterministic, "the same bits whatever the backend");
   explaining.add_flag("--sizes", question.sizes, "a table from 8 B to 1 GiB");
+  SimulateQuestion to_simulate;
+  const CLI::App& simulating = add_simulate(app, to_simulate);
+  const auto asked = [&]() -> const CLI::App& {
+    return explaining.parsed() ? explaining : simulating.parsed() ? simulating : app;
+  };
   try {
     app.parse(argc, argv);
     settle({});
     given_tuning({});
     if (explaining.parsed()) {
       answer(question);
+    } else if (simulating.parsed()) {
+      answer(to_simulate);
     } else if (json) {
       fmt::print("{}\n", everything().dump(2));
     } else {
       print(everything());
     }
   } catch (const CLI::CallForHelp&) {
-    const CLI::App& asked = explaining.parsed() ? explaining : app;
-    fmt::print("{}", asked.help());
+    fmt::print("{}", asked().help());
   } catch (const std::exception& error) {
     std::string line = error.what();
     std::ranges::replace(line, '\n', ' ');
     if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
       std::vector<std::string> flags;
-      for (const CLI::Option* option : (explaining.parsed() ? explaining : app).get_options()) {
+      for (const CLI::Option* option : asked().get_options()) {
         if (!option->get_lnames().empty()) flags.push_back("--" + option->get_lnames().front());
       }
-      line += fmt::format("; valid: {}{}", explaining.parsed() ? "" : "explain, ", fmt::join(flags, ", "));
+      line += fmt::format("; valid: {}{}", &asked() != &app ? "" : "explain, simulate, ", fmt::join(flags, ", "));
     }
     fmt::print(stderr, "collectives_info: {}\n", line);
     return 2;

@@ -1,0 +1,37 @@
+// What people may call things on the command lines of the programs, and the line they get when they call it otherwise.
+#pragma once
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <iterator>
+#include <ranges>
+#include <stdexcept>
+#include <string_view>
+
+#include "collectives/types.hpp"
+
+namespace collectives {
+
+inline std::string_view name_of(Collective collective) { return to_string(collective); }
+inline std::string_view name_of(DataType type) { return to_string(type); }
+inline std::string_view name_of(const ReduceOp& op) { return to_string(op.kind()); }
+
+inline constexpr ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::average, ReduceOp::product,
+                                    ReduceOp::min, ReduceOp::max,     ReduceOp::pre_scaled_sum(1.0)};
+
+/// The value of `known` called `name`. Throws one line with the valid names.
+template <class T, std::size_t n>
+T named(std::string_view what, std::string_view name, const T (&known)[n]) {
+  const auto name_it = [](const T& value) { return name_of(value); };
+  const T* const found = std::ranges::find(known, name, name_it);
+  if (found == std::end(known)) {
+    throw std::invalid_argument(fmt::format("{} '{}' is unknown; valid: {}", what, name,
+                                            fmt::join(known | std::views::transform(name_it), ", ")));
+  }
+  return *found;
+}
+
+}  // namespace collectives

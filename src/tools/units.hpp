@@ -1,0 +1,51 @@
+// Rates and times as people type them on the command lines of the programs: "100gbit", "12.5GB", "5us".
+#pragma once
+
+#include <charconv>
+#include <cmath>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+namespace collectives {
+
+/// A number, decimals allowed, and one of the units in lower or upper case. Empty for anything else.
+inline std::optional<double> parse_unit(std::string_view text,
+                                        std::initializer_list<std::pair<std::string_view, double>> units) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || !std::isfinite(number)) return std::nullopt;
+  std::string unit(text.substr(static_cast<std::size_t>(end - text.data())));
+  for (char& c : unit) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  for (const auto& [name, worth] : units)
+    if (unit == name) return number * worth;
+  return std::nullopt;
+}
+
+/// Microseconds per byte of a rate: kbit, mbit, gbit, tbit per second, or bytes: kb, mb, gb, tb; powers of 1000, and
+/// "/s" may follow. Empty for anything else, and for a rate that is not above zero.
+inline std::optional<double> parse_rate(std::string_view text) {
+  if (text.ends_with("/s")) text.remove_suffix(2);
+  const auto bytes_per_us = parse_unit(text, {{"kbit", 1e3 / 8e6},
+                                              {"mbit", 1e6 / 8e6},
+                                              {"gbit", 1e9 / 8e6},
+                                              {"tbit", 1e12 / 8e6},
+                                              {"kb", 1e-3},
+                                              {"mb", 1},
+                                              {"gb", 1e3},
+                                              {"tb", 1e6}});
+  if (!bytes_per_us || *bytes_per_us <= 0) return std::nullopt;
+  return 1 / *bytes_per_us;
+}
+
+/// Microseconds of a time in ns, us, ms or s. Empty for anything else, and for what is below zero.
+inline std::optional<double> parse_us(std::string_view text) {
+  const auto us = parse_unit(text, {{"ns", 1e-3}, {"us", 1}, {"ms", 1e3}, {"s", 1e6}});
+  if (!us || *us < 0) return std::nullopt;
+  return us;
+}
+
+}  // namespace collectives
