@@ -168,7 +168,8 @@ constexpr Algorithm hierarchical_row(std::string_view name,
           [](Collective collective, bool direct, const Topology& topology) {
             if (topology.one_host()) return 1;
             if (collective == Collective::all_reduce) return direct ? 1 : 2 + Between::depths(hosts_of(topology));
-            return collective == Collective::broadcast || (scatters_or_gathers(collective) && !direct) ? 2 : 1;
+            if (scatters_or_gathers(collective) && !direct) return 1 + kRoundsOnTheWire;
+            return collective == Collective::broadcast ? 2 : 1;
           },
           emit_hierarchical<Between, rails>};
 }

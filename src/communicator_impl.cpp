@@ -195,6 +195,11 @@ std::uint64_t Communicator::Impl::bytes_sent() {
   return executor->bytes_sent();
 }
 
+std::uint64_t Communicator::Impl::bytes_sent_to_other_hosts() {
+  const auto lock = guard();
+  return executor->bytes_to_other_hosts();
+}
+
 // ---- issuing ----
 
 std::unique_lock<std::mutex> Communicator::Impl::guard() {

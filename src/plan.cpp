@@ -1,10 +1,10 @@
 // Selection: count the Steps of every candidate, put a price on them, take the cheapest.
 //
-// The Steps of one rank say how long it waits for others in a round, and how long it works itself: for messages, bytes
-// inside its host, arithmetic; there the dearer direction counts, in or out. The Steps of all ranks of a host say how
-// long its link to the others is busy, which they share. The busiest rank and the busiest link make the cost of a plan.
-// Where rounds overlap, what is on the wire in one is hidden behind the work of others, or the reverse. Nothing here
-// knows a rank of its own, a pointer or a clock.
+// The Steps of one rank say how long it works in a round: for messages, bytes inside its host, arithmetic; there the
+// dearer direction counts, in or out. Those of all ranks of a host say how long its link to the others is busy, which
+// they share; those of all ranks together, how long they wait for one another. The busiest rank, the busiest link and
+// the longest chain make the cost of a plan. Where rounds overlap, what is on the wire in one is hidden behind the work
+// of others, or the reverse. Nothing here knows a rank of its own, a pointer or a clock.
 #include "collectives/plan.hpp"
 
 #include <fmt/format.h>
@@ -16,6 +16,7 @@
 #include "algorithm.hpp"
 #include "candidates.hpp"
 #include "collectives/error.hpp"
+#include "critical_path.hpp"
 #include "reduction.hpp"
 #include "shared_memory/host_task.hpp"
 #include "text.hpp"
@@ -86,7 +87,12 @@ class Counter final : public StepSink {
 
   void count_host(const Step& step) {
     const double times = step.kind == Step::Kind::host_all_reduce ? 2 : 1;
-    const auto bytes = static_cast<double>(step.parts.whole().count * element_bytes_);
+    std::size_t count = 0;  // elements that the step is about
+    if (step.only >= 0)
+      count = step.parts[0].count;
+    else
+      for (const Rank part : step.which) count += step.parts[part].count;
+    const auto bytes = static_cast<double>(count * element_bytes_);
     cost.waits += times * tuning_.host_latency_us;
     cost.work += times * bytes * tuning_.host_us_per_byte;
     // Of what goes through all domains alike, one D-th stays in each.
@@ -159,6 +165,10 @@ Cost count(const Algorithm& algorithm, const Request& request, bool direct, cons
     out[static_cast<std::size_t>(seat.grid.host)] += counter.bytes_to_other_hosts;
     in[static_cast<std::size_t>(seat.grid.host)] += counter.bytes_from_other_hosts;
   }
+  if (!topology.one_host())
+    if (const auto path =
+            critical_path_us(algorithm, {request.collective, parts, request.root, direct}, topology, tuning))
+      cost.waits = std::max(0.0, *path - cost.handling);
   estimate.bytes_between_hosts = std::ranges::max(out);
   cost.wire =
       static_cast<double>(std::max(estimate.bytes_between_hosts, std::ranges::max(in))) * tuning.wire_us_per_byte;

@@ -3,8 +3,8 @@
 // One round after the other, a rank has nothing on the wire while it waits for its neighbour or works with its host. So
 // rounds overlap: a Step has a depth, round r begins `stride` ticks after round r - 1, and at tick t every round
 // performs its Steps of depth t - r * stride, older rounds first. The order depends on nothing but depths, so it is the
-// same on all ranks, and messages between two ranks need no numbers, provided that what is sent at depth d is received
-// at depth d + 1. With all depths 0 there is no overlap.
+// same on all ranks, and messages between two ranks need no numbers, provided that between two ranks what is sent at
+// depth d is always received the same number of depths later. With all depths 0 there is no overlap.
 //
 // Of a round's Steps at most one per pair of ranks and tick sends, so with w rounds under way w + 1 frames suffice: a
 // rank that is behind can always receive, and whoever is furthest behind can always send.

@@ -69,6 +69,9 @@ constexpr Step spread(Peers to, Range range, Place own) {
 /// My value from one place to another.
 constexpr Step copy(Range range, Place own, Place keep) { return {.range = range, .own = own, .keep = keep}; }
 
+/// Between sending and receiving where nothing else is to be done meanwhile: so many rounds can be on the wire at once.
+inline constexpr int kRoundsOnTheWire = 4;
+
 /// Hands Steps on, each one deeper than the one before.
 template <class Run>
 struct Descending {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <system_error>
@@ -45,11 +46,18 @@ std::string from_hex(const std::string& text) {
   return bytes;
 }
 
-std::unique_ptr<Network> open_network(const std::string& name) {
+std::unique_ptr<Network> open_network(const std::string& name, Rank rank) {
   const Environment said = environment();
-  if (name == "tcp")
-    return std::make_unique<TcpNetwork>(
-        TcpSettings{.interfaces = said.interfaces, .congestion_control = said.congestion_control.value_or("cubic")});
+  if (name == "tcp") {
+    const TcpSettings settings{.interfaces = said.interfaces,
+                               .congestion_control = said.congestion_control.value_or("cubic")};
+    static std::once_flag warned;  // for each process: hosts differ
+    std::call_once(warned, [&] {
+      if (const std::string text = what_matches_nothing(settings); !text.empty())
+        log_warning(rank, "transport tcp: {}", text);
+    });
+    return std::make_unique<TcpNetwork>(settings);
+  }
   if (name == "ucx") {
     std::string why_not;
     if (auto network = load_ucx_network(why_not)) return network;
@@ -78,7 +86,7 @@ json Wires::offers() {
   }
   for (const std::string& name : wanted) try {
       if (name == with_.factory.name) continue;
-      networks_.push_back(open_network(name));
+      networks_.push_back(open_network(name, with_.rank));
       offers["wires"][name] = to_hex(networks_.back()->address());
     } catch (const Error& error) {
       offers["why_not"][name] = error.what();

@@ -419,6 +419,7 @@ TEST(Communicator, CountsTheBytesItSends) {
     const auto before = comm.bytes_sent();
     comm.all_reduce(data, ReduceOp::sum, {.backend = "ring"});
     EXPECT_EQ(comm.bytes_sent() - before, 2 * 3 * 4000u);  // 2 (p-1)/p of 16,000 bytes
+    EXPECT_EQ(comm.bytes_sent_to_other_hosts(), 0u);
   });
 }
 

@@ -261,8 +261,14 @@ TEST(TransportTcp, StrangersDoNotDisturbTheMeeting) {
   });
 }
 
-TEST(TransportTcp, InterfaceThatDoesNotExistLeavesNoAddress) {
+TEST(TransportTcp, WhatIsAskedForAndNotThereIsSaid) {
   EXPECT_TRUE(own_addresses({"no such interface"}).empty());
+  EXPECT_NE(what_matches_nothing({.interfaces = {"pigeon0"}, .congestion_control = "system"})
+                .find("no interface is \"pigeon0\""),
+            std::string::npos);
+  EXPECT_NE(what_matches_nothing({.interfaces = {}, .congestion_control = "pigeon"}).find("\"pigeon\" cannot be used"),
+            std::string::npos);
+  EXPECT_EQ(what_matches_nothing({.interfaces = {}, .congestion_control = "reno"}), "");
 }
 
 }  // namespace

@@ -197,6 +197,8 @@ class COLLECTIVES_EXPORT Communicator {
 
   /// Bytes that this rank has handed to transports and host stages since construction.
   std::uint64_t bytes_sent() const noexcept;
+  /// Of these, payload of messages to other hosts.
+  std::uint64_t bytes_sent_to_other_hosts() const noexcept;
 
  private:
   friend class Calibration;  // switches the tuning between calls

@@ -36,14 +36,15 @@ struct Ring {
 /// Everyone sends everything to everyone and adds what comes in host order: one latency, H-1 slices out of each host.
 /// For short vectors, and with two hosts for any, because there it is as few bytes as any other way.
 struct OneShot {
-  static constexpr int depths(int) { return 2; }
+  static constexpr int depths(int) { return 1 + kRoundsOnTheWire; }
   static constexpr int pieces(int) { return 1; }
 
   template <class Run>
   static constexpr void all_reduce(const Circle& rail, Range slice, const Reduction& how, Run&& run) {
-    Descending deeper{run};
-    deeper(send(rail.members, slice, how.own));
-    deeper(complete(rail.members, {}, slice, how.own, how.raw(), how.finish, how.keep));
+    // Each begins with the host after it, so that no host is flooded.
+    for (int stop = 1; stop < rail.size(); ++stop) run(send(rail.at(rail.ahead(stop)), slice, how.own));
+    AtDepth later{run, kRoundsOnTheWire};
+    later(complete(rail.members, {}, slice, how.own, how.raw(), how.finish, how.keep));
   }
   template <class Run>
   static constexpr void broadcast(const Circle& rail, int root, Range slice, Place own, Run&& run) {

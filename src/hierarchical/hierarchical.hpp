@@ -99,7 +99,7 @@ constexpr void reduce_scatter(const Grid& grid, const Parts& parts, std::span<Ra
     scratch[static_cast<std::size_t>(h)] = h == grid.host ? self : partner(grid, h, grid.local);
   Step sum = complete(scratch.first(static_cast<std::size_t>(grid.host_count())), {}, parts[self], host_sums(grid).own,
                       false, true, Place::output);
-  sum.depth = 1;
+  sum.depth = kRoundsOnTheWire;
   run(sum);
 }
 
@@ -114,10 +114,7 @@ constexpr void all_gather(const Grid& grid, const Parts& parts, Place own, Run&&
     run(send({&there, 1}, parts[self], own));
   }
   run(copy(parts[self], own, Place::output));
-  const auto later = [&](Step step) {
-    step.depth = 1;
-    run(step);
-  };
+  AtDepth later{run, kRoundsOnTheWire};
   for (int stop = 0; stop < grid.host_count(); ++stop) {
     const int h = (grid.host + stop) % grid.host_count();
     for_each_batch(grid, h, [&](Peers batch) {

@@ -160,6 +160,11 @@ std::vector<Address> candidates(const std::string& said, const std::vector<Inter
   return near;
 }
 
+/// False where the kernel has none of that name, or not for everybody: then it stays as it is.
+bool choose_congestion_control(const tcp::Socket& socket, const std::string& name) {
+  return ::setsockopt(socket.fd(), IPPROTO_TCP, TCP_CONGESTION, name.data(), static_cast<socklen_t>(name.size())) == 0;
+}
+
 void set_options(const tcp::Socket& socket, const std::string& congestion_control) {
   const auto seconds = [](std::chrono::seconds time) { return static_cast<int>(time.count()); };
   tcp::set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
@@ -168,9 +173,7 @@ void set_options(const tcp::Socket& socket, const std::string& congestion_contro
   tcp::set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, seconds(TcpTransport::kSilence / 5));
   tcp::set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, 3);
   tcp::set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, seconds(TcpTransport::kSilence) * 1000);
-  if (congestion_control != "system")  // where the kernel has none of that name, it stays as it is
-    ::setsockopt(socket.fd(), IPPROTO_TCP, TCP_CONGESTION, congestion_control.data(),
-                 static_cast<socklen_t>(congestion_control.size()));
+  if (congestion_control != "system") choose_congestion_control(socket, congestion_control);
 }
 
 /// Two connections to every peer: some processes have more peers than descriptors by default.
@@ -395,6 +398,28 @@ std::vector<std::string> own_addresses(const std::vector<std::string>& interface
   for (const Interface& one : interfaces_up())
     if (allowed(one, interfaces)) addresses.push_back(one.address);
   return addresses;
+}
+
+/// What is asked for and not there, in words; empty when all of it is.
+std::string what_matches_nothing(const TcpSettings& settings) {
+  std::string text;
+  const std::vector<Interface> up = interfaces_up();
+  for (const std::string& wanted : settings.interfaces) {
+    if (std::ranges::any_of(up, [&](const Interface& one) { return allowed(one, {wanted}); })) continue;
+    std::vector<std::string> known;
+    for (const Interface& one : up) known.push_back(fmt::format("{} ({})", one.name, one.address));
+    text += fmt::format("no interface is \"{}\"; up are: {}. ", wanted, fmt::join(known, ", "));
+  }
+  if (settings.congestion_control != "system") {
+    const tcp::Socket any(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (!choose_congestion_control(any, settings.congestion_control)) {
+      std::string known;
+      std::getline(std::ifstream("/proc/sys/net/ipv4/tcp_available_congestion_control"), known);
+      text += fmt::format("congestion control \"{}\" cannot be used here; the kernel has: {}. ",
+                          settings.congestion_control, known);
+    }
+  }
+  return text;
 }
 
 TcpNetwork::TcpNetwork(TcpSettings settings) : settings_(std::move(settings)) {

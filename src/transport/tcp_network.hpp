@@ -38,6 +38,9 @@ class TcpNetwork final : public Network {
   int port_ = 0;
 };
 
+/// What of the settings matches nothing on this host, and what there is instead; empty when all is well.
+std::string what_matches_nothing(const TcpSettings&);
+
 /// The addresses of this host's interfaces that are up, loopback left out, as text: "10.77.0.1", "fd00::1". Those that
 /// `interfaces` allows.
 std::vector<std::string> own_addresses(const std::vector<std::string>& interfaces);
