@@ -64,6 +64,7 @@ done
 sizes+=(--collectives "$collectives")
 
 hosts_sh=tests/hosts/hosts.sh
+unset HOSTS_BED # of whoever calls
 [ "$(id -u)" -ne 0 ] || scripts/install_packages.sh iproute2
 why=$("$hosts_sh" possible) || refuse "hosts cannot be made here: $why"
 
@@ -71,12 +72,9 @@ output=$folder
 targets=(wire_probe)
 prepare libhwy-dev
 programs=$(cd "$programs" && pwd)
-if [ -z "$wires" ]; then # those that the library has
-  for wire in tcp ucx; do
-    if compgen -G "src/transport/$wire*" >/dev/null; then wires=$wires,$wire; fi
-  done
-  wires=${wires#,}
-  wires=${wires:-mpi}
+if [ -z "$wires" ]; then
+  wires=tcp
+  if compgen -G "$build/lib/libcollectives_ucx.so*" >/dev/null; then wires=tcp,ucx; fi
 fi
 
 # --- Contenders
@@ -89,6 +87,11 @@ if wants openmpi-han && ! wants openmpi; then peers=$peers,openmpi; fi # the sam
 contenders=()
 find_peers
 peers=$asked
+if ! wants openmpi; then # it was only there to be built
+  for i in "${!contenders[@]}"; do
+    if [ "${contenders[i]}" = openmpi ]; then unset "contenders[i]"; fi
+  done
+fi
 contenders=("${ours[@]}" ${contenders[@]+"${contenders[@]}"})
 
 # Everybody knows which interface leads to the others: it is not them who are tested for finding it. Bound to no cores,

@@ -20,6 +20,16 @@ class Seat {
   Seat(const Seat&) = delete;
   Seat& operator=(const Seat&) = delete;
 
+  /// Turns this seat into another rank's: it holds lists of all ranks, and one serves them all in turn.
+  void sit(Rank rank) noexcept {
+    world.self = rank;
+    grid.host = host_of(rank);
+    grid.local = local_of(rank);
+    if (inner.host_count() == 0) return;
+    inner.host = domain_of(rank);
+    inner.local = local_in_domain(rank);
+  }
+
   Circle world;  ///< all ranks, in rank order
   hierarchical::Grid grid;
   hierarchical::Grid inner;  ///< the domains of the one host there is, in place of hosts; none where levels() is empty

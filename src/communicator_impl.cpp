@@ -117,7 +117,7 @@ Communicator::Impl::~Impl() {
   if (meeting.wire != nullptr) try {
       watch->listen();  // a failure that has not reached the other hosts yet goes out now
       watch->farewell();
-    } catch (const Error&) {
+    } catch (const std::exception&) {
       return;
     }
   if (meeting.wire != nullptr && failure_ == nullptr) try {
@@ -260,7 +260,8 @@ void Communicator::Impl::fill(State& filled, const Call& call, const Options& op
 }
 
 void Communicator::Impl::begin(State& state) {
-  if (meeting.wire != nullptr) watch->listen();
+  // A call that waits for nobody would notice nothing later.
+  if (meeting.wire != nullptr) state.call->waits_for_nobody ? watch->listen() : watch->listen_now_and_then();
   watch->check();
   state.sequence = ++sequence_;
   state.phase.store(State::Phase::running, std::memory_order_relaxed);
@@ -372,6 +373,7 @@ void Communicator::Impl::fail_all(State& first, std::exception_ptr error) noexce
   };
   failure_ = error;
   watch->wait_until_untouched();
+  if (meeting.wire != nullptr) meeting.wire->abandon();
   fail(first);
   queue_.for_each(fail);
   queue_.clear();

@@ -10,7 +10,7 @@
 
 namespace collectives {
 
-/// In microseconds; empty where there are too many ranks or Steps to play them all in some milliseconds.
+/// In microseconds; empty where there are too many messages to play them all: 100,000, some 20 ms.
 std::optional<double> critical_path_us(const Algorithm&, const Task&, const Topology&, const Tuning&);
 
 }  // namespace collectives

@@ -163,7 +163,9 @@ bool Executor::ready(const Step& step) {
   }
   // What is still being sent from where the value will be kept goes first. Peers may be waiting for this rank in the
   // same way, so what they send has been taken before.
-  if (step.keep == Place::output && landing_ == nullptr && sent_from(address(step.keep, step.range), bytes)) {
+  const bool stays =
+      !step.reduce && step.from.empty() && address(step.own, step.range) == address(step.keep, step.range);
+  if (step.keep == Place::output && landing_ == nullptr && !stays && sent_from(address(step.keep, step.range), bytes)) {
     waits_for_wire_ = true;  // advance() moves it on
     return false;
   }

@@ -117,7 +117,8 @@ enum class Failures : std::uint8_t { thrown, told };
 std::vector<json> exchange(Bootstrap& bootstrap, const json& mine, Deadline deadline,
                            Failures failures = Failures::thrown) {
   std::vector<json> all;
-  for (const std::string& text : bootstrap.all_gather(mine.dump(), deadline)) {
+  for (const std::string& text :
+       bootstrap.all_gather(mine.dump(-1, ' ', false, json::error_handler_t::replace), deadline)) {
     json card = json::parse(text, nullptr, false);
     if (!card.is_object())
       card = {{"error", "it has failed, or is no rank of this library"}, {"code", static_cast<int>(Errc::bootstrap)}};
@@ -258,8 +259,7 @@ void measure_wire(Bootstrap& bootstrap, Meeting& meeting, Deadline deadline) {
     told = exchange(bootstrap, attempt([&] {
                       if (meeting.rank != one && meeting.rank != other) return json::object();
                       const bool first = meeting.rank == one;
-                      const WireSpeed speed = measure(*meeting.wire, first ? other : one, first,
-                                                      std::min(deadline, Deadline::in(std::chrono::seconds(5))));
+                      const WireSpeed speed = measure(*meeting.wire, first ? other : one, first, deadline);
                       if (!first) return json::object();
                       if (!situation.wire.empty()) cache.keep(situation, speed.to_json(), {});
                       Tuning tuning = meeting.tuning;

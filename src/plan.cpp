@@ -34,10 +34,15 @@ struct Cost {
   double handling = 0;  ///< us of one round: messages between hosts given to the system and taken from it
   double work = 0;      ///< us: bytes inside the host, arithmetic
   double wire = 0;      ///< us: the link between hosts is busy
+  /// Broadcast and reduce: a round goes from rank to rank while the next one follows, also where rounds do not overlap
+  /// on any one rank; all that a rank waits for is room for `frames` messages.
+  bool flows = false;
+  double per_frame = 0;  ///< us of latency over the frames that can be on their way
 
   /// `lanes` rounds are under way at once.
   double microseconds(std::size_t rounds, std::size_t lanes) const {
     const auto r = static_cast<double>(rounds);
+    if (flows) return waits + handling + std::max({wire, work + r * handling, r * per_frame}) + (work + wire) / r;
     const double all = r * (waits + handling) + work + wire;  // one round after the other
     if (lanes <= 1 || rounds <= 1) return all;
     const double busiest = std::max(wire, work + r * handling);
@@ -71,6 +76,7 @@ class Counter final : public StepSink {
       if (peer == seat_.world.self) continue;
       if (seat_.host_of(peer) != seat_.grid.host) {
         cost.handling += tuning_.wire_message_us;
+        cost.work += static_cast<double>(bytes) * tuning_.wire_work_us_per_byte;
         awaited = awaited || !out;
         (out ? bytes_to_other_hosts : bytes_from_other_hosts) += bytes;
       } else {
@@ -169,6 +175,9 @@ Cost count(const Algorithm& algorithm, const Request& request, bool direct, cons
     if (const auto path =
             critical_path_us(algorithm, {request.collective, parts, request.root, direct}, topology, tuning))
       cost.waits = std::max(0.0, *path - cost.handling);
+  cost.flows =
+      !topology.one_host() && (request.collective == Collective::broadcast || request.collective == Collective::reduce);
+  cost.per_frame = tuning.wire_us / static_cast<double>(tuning.wire_frames);
   estimate.bytes_between_hosts = std::ranges::max(out);
   cost.wire =
       static_cast<double>(std::max(estimate.bytes_between_hosts, std::ranges::max(in))) * tuning.wire_us_per_byte;

@@ -21,16 +21,6 @@ namespace {
 
 std::size_t index(int i) { return static_cast<std::size_t>(i); }
 
-/// A Seat holds lists of all ranks. One serves them all, if they sit down in turn.
-void sit(Seat& seat, Rank rank) {
-  seat.world.self = rank;
-  seat.grid.host = seat.host_of(rank);
-  seat.grid.local = seat.local_of(rank);
-  if (seat.inner.host_count() == 0) return;
-  seat.inner.host = seat.domain_of(rank);
-  seat.inner.local = seat.local_in_domain(rank);
-}
-
 /// What is played: a call, cut as its plan says.
 struct Call {
   const Algorithm* algorithm = nullptr;
@@ -118,7 +108,7 @@ double events_of_round(const Call& call, Seat& seat, const Topology& topology, i
   const auto n = ranks.size();
   const Block all{hosts, static_cast<int>(topology.hosts.size()), false};
   const auto count = [&](Rank rank) {
-    sit(seat, rank);
+    seat.sit(rank);
     Digest digest(seat, all);
     call.emit(seat, 0, digest);
     return static_cast<double>(digest.events);
@@ -143,7 +133,7 @@ bool alike(const Call& call, Seat& seat, const Topology& topology, const Block& 
     for (std::size_t local = 0; local < topology.hosts[0].size(); ++local)
       for (const std::size_t round : {std::size_t{0}, call.rounds - 1}) {
         const auto digest_in = [&](int b) {
-          sit(seat, topology.hosts[index(b * block.hosts + h)][local]);
+          seat.sit(topology.hosts[index(b * block.hosts + h)][local]);
           Digest digest(seat, block);
           call.emit(seat, round, digest);
           return std::pair(digest.value, ordered ? digest.ordered : 0);
@@ -306,7 +296,7 @@ class Play {
     Play& play;
     std::uint32_t player;
     void operator()(std::size_t round, Moves& moves) const {
-      sit(play.seat_, play.players_[player].rank);
+      play.seat_.sit(play.players_[player].rank);
       Recorder recorder(play, player, moves);
       play.call_.emit(play.seat_, round, recorder);
     }

@@ -21,6 +21,7 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kLookForLostEvery = 10ms;      // a system call per peer
+constexpr auto kListenEvery = 1ms;            // a system call
 constexpr auto kSilent = 200ms;               // whoever waits gives a sign of life every few milliseconds
 constexpr auto kPatienceWithTouch = 500ms;    // a piece takes much less, unless its rank is stopped
 constexpr auto kTellRecordAfter = 100ms;      // a call this late tells the other hosts what it is
@@ -229,7 +230,8 @@ void Watch::look_for_lost_on_other_hosts(const Call& call) {
   for (const Rank rank : seat_.world.members) {
     const Remote& remote = remote_[static_cast<std::size_t>(rank)];
     // What it did before it went stays done: only an unfinished call suffers.
-    if (remote.gone.empty() || (remote.left && remote.completed >= call.sequence)) continue;
+    const bool done = remote.left && remote.completed >= call.sequence && !wire_->awaits_in_vain(rank);
+    if (remote.gone.empty() || done) continue;
     const std::string op = operation(call);
     raise(Errc::peer_lost, rank, op,
           remote.left ? fmt::format("{}: rank {} was lost: it left the communicator after its call #{}", op, rank,
@@ -237,6 +239,13 @@ void Watch::look_for_lost_on_other_hosts(const Call& call) {
                       : fmt::format("{}: rank {} was lost: its process or host is gone ({})", op, rank, remote.gone));
     throw_failure();
   }
+}
+
+void Watch::listen_now_and_then() {
+  const auto now = coarse_now();
+  if (now - listened_ < kListenEvery) return;
+  listened_ = now;
+  listen();
 }
 
 std::chrono::nanoseconds Watch::gathering_time() const noexcept {

@@ -51,6 +51,8 @@ class Watch {
   void look(const Call& call);
   /// What a rank that has nothing to wait for should still notice: control messages. Throws the failure.
   void listen();
+  /// The same at the beginning of a call, where a millisecond does not matter: often it costs next to nothing.
+  void listen_now_and_then();
 
   /// Makes a failure known to all; the first one stands. Does not throw.
   void raise(Errc code, Rank peer, std::string_view operation, std::string_view text) noexcept;
@@ -101,7 +103,7 @@ class Watch {
   std::atomic<bool> failure_told_ = false;  // to the other hosts
   std::uint64_t record_told_ = 0;           // sequence number of the record last sent there
   std::chrono::steady_clock::time_point arrived_at_{};
-  std::chrono::nanoseconds lost_looked_{};
+  std::chrono::nanoseconds lost_looked_{}, listened_{};
   std::vector<Remote> remote_;  // what is known of ranks of other hosts
 };
 

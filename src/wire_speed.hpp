@@ -11,8 +11,8 @@
 namespace collectives {
 
 struct WireSpeed {
-  double latency_us = 0;   ///< one way, of a short message
-  double message_us = 0;   ///< of that, what each further message costs when several follow one another
+  double latency_us = 0;   ///< one way, of a short message, less what both ends do for it
+  double message_us = 0;   ///< what each further message costs when several follow one another
   double us_per_byte = 0;  ///< each way, with both ways in use
 
   void put_into(Tuning&) const;

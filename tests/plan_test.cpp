@@ -142,6 +142,26 @@ TEST(Plan, WhoWaitsForThoseWhoWaitPaysForAllOfThem) {
   EXPECT_GT(us_of("ring", Collective::broadcast), 70) << "seven hops";
 }
 
+// A thousand rounds go down a chain behind one another: its length is paid once.
+TEST(Plan, LongVectorsFlowDownAChain) {
+  const Topology hosts = Topology::regular(16, 1);
+  for (const Collective collective : {Collective::broadcast, Collective::reduce}) {
+    const Plan plan = plan_of({.collective = collective, .count = 16 << 20}, hosts);
+    const double wire = static_cast<double>(64 << 20) * Tuning{}.wire_us_per_byte;
+    EXPECT_GT(plan.rounds, 100u);
+    EXPECT_EQ(plan.estimate.bytes_between_hosts, std::size_t{64} << 20) << plan.name << ": the bytes once";
+    EXPECT_LT(plan.estimate.microseconds, 1.3 * wire) << plan.name;
+  }
+}
+
+TEST(Plan, LargeMachinesTakeNoChainForShortVectors) {
+  for (const Collective collective : {Collective::broadcast, Collective::all_reduce, Collective::reduce})
+    for (const int hosts : {100, 600}) {
+      const Plan plan = plan_of({.collective = collective, .count = 2}, Topology::regular(8 * hosts, 8));
+      EXPECT_NE(plan.backend, "ring") << to_string(collective) << " on " << hosts << " hosts";
+    }
+}
+
 TEST(Plan, TwoHostsExchangeEverythingAtOnce) {
   for (const std::size_t count : {2u, 1000u, 1u << 20, 1u << 24})
     EXPECT_EQ(plan_of({.count = count}, Topology::regular(2, 1)).name, "hierarchical_one_shot") << count;

@@ -297,7 +297,7 @@ std::vector<Topology> topologies() {
   for (int n = 1; n <= 17; ++n) all.push_back(Topology::regular(n, n));
   all.push_back(Topology::regular(32, 32));
   for (const auto& [ranks, per_host] :
-       {std::pair(2, 1), {4, 2}, {6, 2}, {6, 3}, {7, 3}, {9, 4}, {12, 4}, {5, 1}, {13, 5}, {16, 4}, {17, 8}, {32, 8}})
+       {std::pair(2, 1), {4, 2}, {6, 2}, {6, 3}, {7, 3}, {9, 4}, {12, 4}, {5, 1}, {13, 5}, {16, 4}, {17, 8}, {32, 8}, {6, 1}, {7, 1}, {8, 1}, {12, 2}, {14, 2}})
     all.push_back(Topology::regular(ranks, per_host));
   all.push_back(Topology::from_hosts({"a", "b", "a", "b", "b", "c"}, 0));
   all.push_back(Topology::from_hosts({"a", "b", "b", "b"}, 0));

@@ -56,9 +56,10 @@ struct Tuning {
   double domain_us_per_byte = 1.0 / 8e3;  ///< more for each byte that does
   double message_us = 0.5;                ///< one message inside a host
   double message_us_per_byte = 1.0 / 8e3;
-  double wire_us = 15.0;                  ///< from one host to another, until a short message is there
-  double wire_message_us = 3.0;           ///< of that, what a rank does itself for each message that it sends or takes
-  double wire_us_per_byte = 1.0 / 1.1e3;  ///< on the link of a host, which its ranks share
+  double wire_us = 15.0;                     ///< a short message is on its way from one host to another
+  double wire_message_us = 3.0;              ///< and what a rank does itself for each message that it sends or takes
+  double wire_work_us_per_byte = 1.0 / 5e3;  ///< what a rank itself has to do for each byte that it sends or takes
+  double wire_us_per_byte = 1.0 / 1.1e3;     ///< on the link of a host, which its ranks share
   std::size_t wire_frames = 8;  ///< messages between two ranks of different hosts that may be on their way at once, at
                                 ///< most; what the transport allows, if that is less
   double reduce_us_per_byte = 1.0 / 12e3;  ///< arithmetic, per byte of each source

@@ -60,8 +60,8 @@ class Transport {
   /// Like receive(), and the payload may come to `place`, if that is as long as the message: its view then begins
   /// there. Until the message has come, every call for `from` names the same place.
   virtual const Message* receive_into(Rank from, std::byte* /*place*/, std::size_t /*bytes*/) { return receive(from); }
-  /// Whether any of [data, data + bytes) is still to be read for a message handed over, or a place of receive_into() that
-  /// is being written to; progress() moves that on.
+  /// Whether any of [data, data + bytes) is still to be read for a message handed over, or a place of receive_into()
+  /// that is being written to; progress() moves that on.
   virtual bool lent(const std::byte* /*data*/, std::size_t /*bytes*/) const noexcept { return false; }
   /// Whether anything that has been handed over still needs calls of this process to move on, as all does that is lent.
   virtual bool sending() { return false; }
@@ -89,6 +89,11 @@ class Wire : public Transport {
   /// A peer that is gone, and how that was noticed ("connection reset by peer"); each is told once, after all control
   /// messages that it has sent.
   virtual std::optional<std::pair<Rank, std::string>> poll_lost() { return std::nullopt; }
+  /// Whether receive() has been asked for a message of a peer that is gone, and that will never come.
+  virtual bool awaits_in_vain(Rank /*from*/) const { return false; }
+  /// After a failure: lets go of the callers' memory, of what is sent from there and what comes there; data move no
+  /// more, control messages still do. A fifth of a second at most.
+  virtual void abandon() noexcept {}
   /// The way to a peer, in words that stay the same from run to run ("10.0.0.1 to 10.0.0.2"); empty where nothing is
   /// known of it.
   virtual std::string link(Rank /*to*/) const { return {}; }

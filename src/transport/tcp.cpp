@@ -21,8 +21,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// A peer says goodbye on the control connection before it closes both; the other one may be seen closed first.
-constexpr auto kGoodbyePatience = std::chrono::milliseconds(200);
+/// A peer says goodbye on the control connection before it closes both; the other one may be seen closed first, by as
+/// much as a lost packet takes to come again. A process that ends without a word closes both at once.
+constexpr auto kGoodbyePatience = std::chrono::seconds(3);
 constexpr std::size_t kAlignment = 64;
 
 bool would_block(int code) { return code == EAGAIN || code == EWOULDBLOCK || code == EINTR; }
@@ -93,14 +94,40 @@ void TcpTransport::hand_over(Rank to, std::uint64_t tag, std::size_t bytes) {
   Peer& receiver = peer(to);
   next_out(receiver).header = {tag, bytes};
   ++receiver.queued;
-  if (!receiver.gone.empty()) return discard(receiver);
-  if (receiver.writing || write_some(receiver)) return;
+  if (!receiver.gone.empty() || abandoned_) return discard(receiver);
+  if (receiver.writing || write_at_once(receiver) || write_some(receiver)) return;
   receiver.writing = true;
   writing_.push_back(&receiver);
 }
 
 /// What nobody will take any more.
 void TcpTransport::discard(Peer& to) { to.queued = to.written = 0; }
+
+/// A short message that nothing goes before, in one piece; false when that has not worked, and nothing has happened.
+bool TcpTransport::write_at_once(Peer& to) {
+  const Outgoing& message = to.out[to.first];
+  if (to.queued > 1 || message.header.bytes > kShort) return false;
+  std::array<std::byte, sizeof(Header) + kShort> piece;
+  std::memcpy(piece.data(), &message.header, sizeof(Header));
+  if (message.header.bytes > 0) std::memcpy(piece.data() + sizeof(Header), message.data, message.header.bytes);
+  const std::size_t bytes = sizeof(Header) + message.header.bytes;
+  const ssize_t written = ::send(to.data.fd(), piece.data(), bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (written <= 0) return false;
+  to.written = static_cast<std::size_t>(written);
+  return retire(to);
+}
+
+/// Drops what has been written; true when nothing is left.
+bool TcpTransport::retire(Peer& to) {
+  while (to.queued > 0) {
+    const std::size_t whole = sizeof(Header) + to.out[to.first].header.bytes;
+    if (to.written < whole) return false;
+    to.written -= whole;
+    to.first = (to.first + 1) % kFrames;
+    --to.queued;
+  }
+  return true;
+}
 
 /// True when nothing is left to write.
 bool TcpTransport::write_some(Peer& to) {
@@ -129,14 +156,7 @@ bool TcpTransport::write_some(Peer& to) {
       return true;
     }
     to.written += static_cast<std::size_t>(written);
-    while (to.queued > 0) {
-      Outgoing& message = to.out[to.first];
-      const std::size_t whole = sizeof message.header + message.header.bytes;
-      if (to.written < whole) break;
-      to.written -= whole;
-      to.first = (to.first + 1) % kFrames;
-      --to.queued;
-    }
+    retire(to);
   }
   return true;
 }
@@ -190,10 +210,9 @@ void TcpTransport::flush(Deadline deadline) {
 std::size_t TcpTransport::read_some(Peer& from, std::byte* to, std::size_t bytes) {
   const ssize_t got = ::recv(from.data.fd(), to, bytes, MSG_DONTWAIT);
   if (got > 0) return static_cast<std::size_t>(got);
-  if (got == 0)
-    data_failed(from, "it closed the connection");
-  else if (!would_block(errno))
-    data_failed(from, tcp::error_text(errno));
+  if (got < 0 && would_block(errno)) return 0;
+  data_failed(from, got == 0 ? "it closed the connection" : tcp::error_text(errno));
+  from.starved = true;
   return 0;
 }
 
@@ -223,7 +242,7 @@ bool TcpTransport::read_header(Peer& from) {
 const Message* TcpTransport::receive_into(Rank rank, std::byte* place, std::size_t bytes) {
   Peer& from = peer(rank);
   if (from.open) return &from.message;
-  if (!from.known && !read_header(from)) return nullptr;
+  if (abandoned_ || (!from.known && !read_header(from))) return nullptr;
   const std::size_t whole = from.header.bytes;
   if (from.target == nullptr) {
     from.target = place != nullptr && bytes == whole ? place : nullptr;
@@ -252,6 +271,20 @@ const Message* TcpTransport::receive_into(Rank rank, std::byte* place, std::size
 void TcpTransport::release(Rank rank) {
   Peer& from = peer(rank);
   from.open = from.known = false;
+}
+
+void TcpTransport::abandon() noexcept {
+  abandoned_ = true;
+  for (Peer* to : writing_) discard(*to);
+  writing_.clear();
+  for (const auto& from : peers_)
+    if (from != nullptr) from->target = nullptr;
+}
+
+/// What a peer still has to read is with the kernel. Unread input would make the kernel take that back.
+TcpTransport::~TcpTransport() {
+  progress();
+  look_at_controls();
 }
 
 // ---- control, and who is gone ----

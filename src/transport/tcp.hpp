@@ -63,11 +63,15 @@ class TcpTransport final : public Wire {
   std::optional<std::pair<Rank, std::string>> poll_control() override;
   bool sees_lost_peers() const noexcept override { return true; }
   std::optional<std::pair<Rank, std::string>> poll_lost() override;
+  bool awaits_in_vain(Rank from) const override { return peers_[static_cast<std::size_t>(from)]->starved; }
+  void abandon() noexcept override;
+  ~TcpTransport() override;
   std::string link(Rank to) const override;
   void doze(std::chrono::nanoseconds at_most) override;
 
  private:
   static constexpr int kFrames = 8;                // per peer
+  static constexpr std::size_t kShort = 512;       // bytes of a message that is worth copying to send it in one piece
   static constexpr std::size_t kReadAhead = 4096;  // bytes read together with a header
   static constexpr std::size_t kMaxControl = 1 << 20;
 
@@ -91,6 +95,7 @@ class TcpTransport final : public Wire {
     std::string gone;  // how it was noticed that the peer is; empty while it is there
     std::chrono::steady_clock::time_point data_ended{};
     bool told = false;
+    bool starved = false;  // it was asked for a message that will never come
 
     std::array<Outgoing, kFrames> out;  // a ring: `queued` of them from `first` are not sent yet
     std::size_t first = 0, queued = 0;
@@ -115,7 +120,9 @@ class TcpTransport final : public Wire {
   Peer& peer(Rank rank) { return *peers_[static_cast<std::size_t>(rank)]; }
   Outgoing& next_out(Peer& to) { return to.out[(to.first + to.queued) % kFrames]; }
   void hand_over(Rank to, std::uint64_t tag, std::size_t bytes);
+  bool write_at_once(Peer&);
   bool write_some(Peer&);
+  bool retire(Peer&);
   void discard(Peer&);
   bool read_header(Peer&);
   std::size_t read_some(Peer&, std::byte* to, std::size_t bytes);
@@ -131,6 +138,7 @@ class TcpTransport final : public Wire {
   std::deque<std::pair<Rank, std::string>> controls_in_;
   std::mutex controls_mutex_;  // of what goes out
   std::atomic<bool> controls_waiting_ = false;
+  bool abandoned_ = false;
 };
 
 }  // namespace collectives

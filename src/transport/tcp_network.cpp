@@ -36,6 +36,7 @@ using nlohmann::json;
 constexpr auto kNextAddressAfter = 250ms;  // while the one before has not answered
 constexpr auto kAgainAfter = 200ms;        // when all addresses have failed
 constexpr auto kHelloPatience = 5s;        // for a stranger to say who it is
+constexpr auto kAnswerPatience = 5s;       // for an address to answer
 
 /// What the one who connects says first. Both ends run the same library: the meeting before has made sure of it.
 struct Hello {
@@ -166,22 +167,29 @@ bool choose_congestion_control(const tcp::Socket& socket, const std::string& nam
 }
 
 void set_options(const tcp::Socket& socket, const std::string& congestion_control) {
-  const auto seconds = [](std::chrono::seconds time) { return static_cast<int>(time.count()); };
   tcp::set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
+  if (congestion_control != "system") choose_congestion_control(socket, congestion_control);
+}
+
+/// Of control connections, which nearly always rest: a host that is silent there is gone. Where data wait because the
+/// peer does not take them, silence says nothing.
+void notice_silence(const tcp::Socket& socket) {
+  const auto seconds = [](std::chrono::seconds time) { return static_cast<int>(time.count()); };
   tcp::set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
   tcp::set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, seconds(TcpTransport::kSilence / 3));
   tcp::set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, seconds(TcpTransport::kSilence / 5));
   tcp::set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, 3);
   tcp::set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, seconds(TcpTransport::kSilence) * 1000);
-  if (congestion_control != "system") choose_congestion_control(socket, congestion_control);
 }
 
-/// Two connections to every peer: some processes have more peers than descriptors by default.
+/// Two connections to every peer, for every communicator: where there are many, as many descriptors as the system
+/// allows.
 void make_room_for_descriptors(int peers) {
+  constexpr int kFew = 50;
+  constexpr rlim_t kEnough = 1 << 20;
   rlimit limit{};
-  const auto needed = static_cast<rlim_t>(4 * peers + 256);
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return;
-  limit.rlim_cur = std::min(needed, limit.rlim_max);
+  if (peers <= kFew || ::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= kEnough) return;
+  limit.rlim_cur = std::min(kEnough, limit.rlim_max);
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
@@ -210,6 +218,8 @@ class Connecting {
       std::erase_if(arrivals_, [&](Arrival& arrival) { return !move_on(arrival); });
       std::erase_if(attempts_, [&](Attempt& attempt) { return !move_on(attempt); });
     }
+    for (const TcpLink& link : links_)
+      if (link.control.fd() >= 0) notice_silence(link.control);
     return std::move(links_);
   }
 
@@ -230,6 +240,7 @@ class Connecting {
     int channel;
     std::size_t address;
     bool connected = false;
+    Clock::time_point since = Clock::now();
   };
   struct Arrival {
     tcp::Socket socket;
@@ -270,7 +281,7 @@ class Connecting {
     if (::connect(socket.fd(), reinterpret_cast<const sockaddr*>(&address.storage), address.bytes) != 0 &&
         errno != EINPROGRESS)
       return failed(rank, at, errno);
-    attempts_.push_back({std::move(socket), rank, channel, at});
+    attempts_.push_back({.socket = std::move(socket), .to = rank, .channel = channel, .address = at});
   }
   void failed(Rank rank, std::size_t address, int code) {
     Target& to = target(rank);
@@ -290,7 +301,8 @@ class Connecting {
   /// False when the attempt is over, one way or the other.
   bool move_on(Attempt& attempt) {
     const int fd = attempt.socket.fd();
-    if (end(attempt.to, attempt.channel).fd() >= 0) return false;  // another was quicker
+    if (end(attempt.to, attempt.channel).fd() >= 0) return false;      // another was quicker
+    if (Clock::now() - attempt.since > kAnswerPatience) return false;  // its address has its turn again
     if (!attempt.connected) {
       pollfd writable{fd, POLLOUT, 0};
       if (::poll(&writable, 1, 0) <= 0) return true;

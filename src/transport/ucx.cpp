@@ -400,6 +400,7 @@ UcxTransport::Peer* UcxTransport::sender(const void* header, std::size_t header_
 // -------------------------------------------------------------------------------------------------------
 
 void UcxTransport::drive() {
+  if (!worker_) return;     // abandoned
   constexpr int kMost = 8;  // so that it comes back however much there is
   const Quiet quiet;
   for (int i = 0; i < kMost && ucp_worker_progress(worker_->get()) != 0; ++i) {
@@ -413,7 +414,7 @@ void UcxTransport::progress() {
 void UcxTransport::doze(std::chrono::nanoseconds at_most) {
   if (at_most.count() <= 0) return;
   const Quiet quiet;
-  if (worker_->event_fd() < 0) {
+  if (!worker_ || worker_->event_fd() < 0) {
     std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(at_most, std::chrono::microseconds(50)));
     return;
   }
@@ -678,6 +679,7 @@ void UcxTransport::on_news(const void* header, std::size_t header_bytes) noexcep
 // -------------------------------------------------------------------------------------------------
 
 void UcxTransport::post_control(Rank to, std::string_view text) {
+  if (!worker_) return;
   std::erase_if(controls_out_, [](const Control& control) { return !control.busy; });
   Peer& receiver = peer(to);
   if (receiver.lost || controls_out_.size() >= kMaxControlsInFlight) return;
@@ -797,6 +799,12 @@ void UcxTransport::flush(Deadline deadline) {
     if (all) return;
     doze(std::chrono::milliseconds(1));
   }
+}
+
+void UcxTransport::abandon() noexcept {
+  for (const Deadline patience = Deadline::in(kPatience); !lent_.empty() && !patience.passed();)
+    doze(std::chrono::milliseconds(1));
+  if (!lent_.empty()) close();
 }
 
 void UcxTransport::close() noexcept {

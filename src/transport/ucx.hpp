@@ -116,6 +116,8 @@ class UcxTransport final : public Wire {
   /// (UCX_TCP_KEEPIDLE and its sisters). What was sent to a peer that is gone is dropped.
   bool sees_lost_peers() const noexcept override { return true; }
   std::optional<std::pair<Rank, std::string>> poll_lost() override;
+  /// What peers have not taken by then is cut off, with the connections.
+  void abandon() noexcept override;
   void doze(std::chrono::nanoseconds at_most) override;
 
  private:

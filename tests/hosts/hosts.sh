@@ -102,7 +102,7 @@ hold() {
   setting() { [ ! -e "/proc/sys/net/$1" ] || echo "$2" >"/proc/sys/net/$1"; }
   setting ipv6/conf/all/disable_ipv6 1
   setting ipv6/conf/default/disable_ipv6 1
-  setting ipv4/tcp_congestion_control cubic # the default of Linux, whatever this machine was told
+  setting ipv4/tcp_congestion_control cubic 2>/dev/null || true # Linux's own default, whatever this machine was told
   setting ipv4/tcp_no_metrics_save 1
   ip link set lo up
   echo "$pid" >"$bed/$name.new"
@@ -152,12 +152,15 @@ allowing_cubic() {
   local file=/proc/sys/net/ipv4/tcp_allowed_congestion_control allowed
   exec 9<"$self"
   flock 9
-  allowed=$(cat "$file")
-  [[ " $allowed " == *" cubic "* ]] || echo "$allowed cubic" >"$file"
-  trap 'echo "$allowed" >"$file"; cleanup' EXIT
-  "$@"
-  echo "$allowed" >"$file"
-  trap cleanup EXIT
+  allowed=$(cat "$file" 2>/dev/null || true)
+  if [[ " $allowed " == *" cubic "* ]] || [ ! -w "$file" ] || ! echo "$allowed cubic" 2>/dev/null >"$file"; then
+    "$@" # it is, or cannot be changed: then hosts use what the machine does
+  else
+    trap 'echo "$allowed" >"$file"; cleanup' EXIT
+    "$@"
+    echo "$allowed" >"$file"
+    trap cleanup EXIT
+  fi
   exec 9<&-
 }
 
@@ -196,6 +199,8 @@ build() {
 processes_of_switch() {
   local switch
   switch=$(readlink "/proc/$(cat "$bed/sw" 2>/dev/null)/ns/net" 2>/dev/null) || return 0
+  # Its holder is gone, and somebody of the machine itself has its number now.
+  [ "$switch" != "$(readlink /proc/self/ns/net)" ] || return 0
   find /proc/[0-9]*/ns/net -maxdepth 0 -lname "${switch//[\[\]]/?}" 2>/dev/null | cut -d / -f 3 || true
 }
 
