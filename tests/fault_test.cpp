@@ -5,6 +5,7 @@
 
 #include <array>
 #include <atomic>
+#include <barrier>
 #include <bit>
 #include <chrono>
 #include <csignal>
@@ -344,9 +345,10 @@ TEST(Abort, FromAnyThreadReachesEveryRank) {
 
 TEST(Abort, ByARankThatMakesNoMoreCallsReachesTheOtherHosts) {
   std::atomic<int> told{0};
+  std::barrier together(static_cast<std::ptrdiff_t>(kTwoHosts.size()));  // not the communicator's, which an abort ends
   run_hosts(kTwoHosts,
             [&](Communicator& comm) {
-              comm.barrier();
+              together.arrive_and_wait();
               if (comm.rank() >= 2) {
                 const auto error = error_of([&] { reduce_floats(comm, 10); });
                 ++told;
