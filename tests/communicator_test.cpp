@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -420,6 +421,23 @@ TEST(Communicator, CountsTheBytesItSends) {
     comm.all_reduce(data, ReduceOp::sum, {.backend = "ring"});
     EXPECT_EQ(comm.bytes_sent() - before, 2 * 3 * 4000u);  // 2 (p-1)/p of 16,000 bytes
     EXPECT_EQ(comm.bytes_sent_to_other_hosts(), 0u);
+  });
+}
+
+// On 2 hosts of 2 ranks one of a host's ranks has its neighbour elsewhere; through the hierarchy every byte goes once.
+TEST(Communicator, CountsTheBytesBetweenHosts) {
+  run_hosts({0, 0, 1, 1}, [](Communicator& comm) {
+    std::vector<float> data(4000, 1.f);
+    const auto out_of_a_host = [&](std::string_view backend) {
+      const std::uint64_t before = comm.bytes_sent_to_other_hosts();
+      comm.all_reduce(data, ReduceOp::max, {.backend = backend});
+      std::vector<std::uint64_t> all(4);
+      const std::uint64_t mine = comm.bytes_sent_to_other_hosts() - before;
+      comm.all_gather(std::span(&mine, 1), all);
+      return std::max(all[0] + all[1], all[2] + all[3]);
+    };
+    EXPECT_EQ(out_of_a_host("ring"), 2 * 3 * 4000u);    // 2 (p-1)/p of 16,000 bytes
+    EXPECT_EQ(out_of_a_host("hierarchical"), 16'000u);  // 2 (H-1)/H
   });
 }
 

@@ -67,7 +67,11 @@ TcpTransport::TcpTransport(std::vector<TcpLink> links, std::size_t frame_bytes)
 std::byte* TcpTransport::stage(Rank to) {
   Peer& receiver = peer(to);
   if (receiver.queued == kFrames && !write_some(receiver) && receiver.queued == kFrames) return nullptr;
-  Frame& frame = next_out(receiver).frame;
+  return memory_of(next_out(receiver).frame);
+}
+
+/// Made at the first use.
+std::byte* TcpTransport::memory_of(Frame& frame) const {
   if (frame == nullptr) {
     const std::size_t rounded = (frame_bytes_ + kAlignment - 1) / kAlignment * kAlignment;
     frame.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignment, rounded)));
@@ -231,6 +235,7 @@ bool TcpTransport::read_header(Peer& from) {
   from.ahead_first += sizeof(Header);
   if (from.header.bytes > frame_bytes_) {
     data_failed(from, fmt::format("it sent a message of {} bytes; the most is {}", from.header.bytes, frame_bytes_));
+    from.starved = true;  // nothing that follows makes sense
     return false;
   }
   from.known = true;
@@ -242,18 +247,10 @@ bool TcpTransport::read_header(Peer& from) {
 const Message* TcpTransport::receive_into(Rank rank, std::byte* place, std::size_t bytes) {
   Peer& from = peer(rank);
   if (from.open) return &from.message;
-  if (abandoned_ || (!from.known && !read_header(from))) return nullptr;
+  if (abandoned_ || from.starved || (!from.known && !read_header(from))) return nullptr;
   const std::size_t whole = from.header.bytes;
   if (from.target == nullptr) {
-    from.target = place != nullptr && bytes == whole ? place : nullptr;
-    if (from.target == nullptr) {
-      if (from.frame == nullptr) {
-        const std::size_t rounded = (frame_bytes_ + kAlignment - 1) / kAlignment * kAlignment;
-        from.frame.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignment, rounded)));
-        if (from.frame == nullptr) throw std::bad_alloc();
-      }
-      from.target = from.frame.get();
-    }
+    from.target = place != nullptr && bytes == whole ? place : memory_of(from.frame);
     from.arrived = std::min(whole, from.ahead_last - from.ahead_first);
     if (from.arrived > 0) std::memcpy(from.target, from.ahead.data() + from.ahead_first, from.arrived);
     from.ahead_first += from.arrived;

@@ -124,6 +124,7 @@ class TcpTransport final : public Wire {
   bool write_some(Peer&);
   bool retire(Peer&);
   void discard(Peer&);
+  std::byte* memory_of(Frame&) const;
   bool read_header(Peer&);
   std::size_t read_some(Peer&, std::byte* to, std::size_t bytes);
   void data_failed(Peer&, std::string why);
