@@ -26,6 +26,14 @@ scripts/install_packages.sh
 
 jobs=$(nproc)
 summary=()
+failed_in=()
+
+# What the tests that failed have printed, out of ctest's log; the end of a long run is often all that is read.
+failures() {
+  awk '/^ *(Start +[0-9]+:|[0-9]+\/[0-9]+ Test )|^[0-9]+% tests passed/ { inside = 0 }
+       /^ *[0-9]+\/[0-9]+ Test .*\*\*\*/ && !/\*\*\*Skipped/ { inside = 1; gsub(/ \.\.+/, " ") }
+       inside' "$1" | tail -n 120
+}
 failed=0
 started=$SECONDS
 for mode in "${modes[@]}"; do
@@ -48,12 +56,17 @@ for mode in "${modes[@]}"; do
   else
     verdict='TESTS FAILED'
     failed=1
+    failed_in+=("$mode")
   fi
   counts=$(grep -E 'tests passed' "build/$mode/tests.log" || true)
   summary+=("$mode: $verdict (built in $built s, tested in $((SECONDS - begun)) s): $counts")
 done
 
 echo
+for mode in ${failed_in[@]+"${failed_in[@]}"}; do
+  echo "== $mode: what failed"
+  failures "build/$mode/tests.log"
+done
 echo "== What happened, in $((SECONDS - started)) s"
 printf '%s\n' "${summary[@]}"
 echo "Programs: build/MODE/bin.  Results: build/MODE/tests.log and build/MODE/tests.xml"

@@ -8,6 +8,7 @@
 #include <mpi.h>
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -31,6 +32,8 @@ void check_mpi(int code, std::string_view call);
 class MpiPause {
  public:
   void operator()();
+  /// Something has moved: the wait begins anew.
+  void progressed() noexcept { looks_ = 0; }
 
  private:
   int looks_ = 0;
@@ -63,6 +66,7 @@ class MpiTransport final : public Wire {
   /// With MPI_THREAD_MULTIPLE.
   bool posts_from_any_thread() const noexcept override { return any_thread_; }
   std::optional<std::pair<Rank, std::string>> poll_control() override;
+  void doze(std::chrono::nanoseconds) override { pause_(); }
 
  private:
   static constexpr std::size_t kSendFrames = 4;  // per peer
@@ -100,6 +104,7 @@ class MpiTransport final : public Wire {
   std::size_t frame_bytes_;
   int data_tag_ = 0, control_tag_ = 0;
   std::vector<Peer> peers_;
+  MpiPause pause_;
   bool any_thread_ = false;
   std::mutex controls_mutex_;  // of those on their way out
   std::list<Control> controls_out_;
