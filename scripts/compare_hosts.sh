@@ -6,6 +6,8 @@
 #     --hosts 2x1,4x1,2x2      hosts x ranks on each
 #     --rate 1gbit             of each link in each direction, as tc writes it; or unshaped
 #     --wires tcp              of ours, what carries bytes between hosts: of tcp, ucx, mpi [those that this build has]
+#     --backends LIST          of ours, beside what auto picks: each is held against it like a peer (--peers none
+#                              --backends ring,hierarchical_halving tells how good the pick is)
 #     --collectives LIST       of all_reduce, reduce_scatter, all_gather, broadcast [all_reduce,broadcast]
 #     --min-bytes 8  --max-bytes 64M  --factor 4
 #     --peers LIST             of openmpi, openmpi-ucx, openmpi-han, mpich, gloo [all five]
@@ -27,6 +29,7 @@ command_line="scripts/compare_hosts.sh $*"
 shapes=2x1,4x1,2x2
 rate=1gbit
 wires=
+backends=
 peers=openmpi,openmpi-ucx,openmpi-han,mpich,gloo
 rounds=7
 folder=build/compare_hosts
@@ -42,6 +45,7 @@ while [ $# -gt 0 ]; do
     --hosts) shapes=$2 ;;
     --rate) rate=$2 ;;
     --wires) known 'tcp ucx mpi' "$2" && wires=$2 ;;
+    --backends) backends=$2 ;;
     --collectives) known 'all_reduce reduce_scatter all_gather broadcast' "$2" && collectives=$2 ;;
     --peers) known 'openmpi openmpi-ucx openmpi-han mpich gloo none' "$2" && peers=$2 ;;
     --min-bytes | --max-bytes | --factor) sizes+=("$1" "$2") ;;
@@ -92,6 +96,7 @@ if ! wants openmpi; then # it was only there to be built
     if [ "${contenders[i]}" = openmpi ]; then unset "contenders[i]"; fi
   done
 fi
+for backend in ${backends//,/ }; do ours+=("${ours[0]}:$backend"); done
 contenders=("${ours[@]}" ${contenders[@]+"${contenders[@]}"})
 
 # Everybody knows which interface leads to the others: it is not them who are tested for finding it. Bound to no cores,
@@ -100,13 +105,13 @@ export COMPARE_INTERFACE=eth0 UCX_NET_DEVICES=eth0 FI_TCP_IFACE=eth0 FI_SOCKETS_
 
 # launch CONTENDER RANKS: sets $launch, the command without the harness's arguments, and $role.
 launch() {
-  local program=compare_openmpi settings=() variant=() starter=mpirun environment=()
+  local program=compare_openmpi settings=() variant=() starter=mpirun environment=() name=${1%%:*}
   role=peer
-  case "$1" in
+  case "$name" in
     collectives-mpi) role=ours program=compare_collectives_mpi variant=(--variant ordinary) environment=(COLLECTIVES_WIRE=mpi) ;;
     collectives-*)
       role=ours program=compare_collectives variant=(--variant ordinary)
-      environment=(COLLECTIVES_WIRE="${1#collectives-}" MASTER_ADDR="$("$hosts_sh" address h1)" MASTER_PORT=29400)
+      environment=(COLLECTIVES_WIRE="${name#collectives-}" MASTER_ADDR="$("$hosts_sh" address h1)" MASTER_PORT=29400)
       ;;
     openmpi) ;;
     openmpi-ucx) settings=("${ucx[@]}") ;;
@@ -114,6 +119,7 @@ launch() {
     mpich) starter=mpich program=compare_mpich ;;
     gloo-*) program=compare_gloo variant=(--variant "${1#gloo-}") ;;
   esac
+  if [ "$name" != "$1" ]; then role=peer environment+=(COLLECTIVES_BACKEND="${1#*:}"); fi
   launch=(env ${environment[@]+"${environment[@]}"} "$hosts_sh" "$starter" "$places" ${settings[@]+"${settings[@]}"}
     "$programs/$program" ${variant[@]+"${variant[@]}"})
 }

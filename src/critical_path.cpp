@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <functional>
+#include <queue>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace collectives {
@@ -17,6 +20,7 @@ struct Moment {
   Among among = Among::host;
   double meetings = 0;  // a host stage: how many it amounts to
   std::vector<Rank> from, to;
+  double wire = 0;  // us that each message takes of a link
 };
 
 /// What one rank does, and how far it has come.
@@ -34,8 +38,14 @@ struct Player {
 
 class Play final : private StepSink {
  public:
-  Play(const Topology& topology, const Tuning& tuning, bool barrier)
-      : tuning_(tuning), notices_(barrier), seat_(topology, 0), players_(static_cast<std::size_t>(topology.ranks())) {}
+  Play(const Topology& topology, const Tuning& tuning, std::size_t element_bytes, bool barrier)
+      : tuning_(tuning),
+        us_per_element_(static_cast<double>(element_bytes) * tuning.wire_us_per_byte),
+        notices_(barrier),
+        seat_(topology, 0),
+        players_(static_cast<std::size_t>(topology.ranks())),
+        out_free_(topology.hosts.size()),
+        in_free_(topology.hosts.size()) {}
 
   /// False when that is too much.
   bool add_all(const Algorithm& algorithm, const Task& task) {
@@ -47,14 +57,17 @@ class Play final : private StepSink {
     return true;
   }
 
-  double run() {
-    std::vector<Rank> movable;
-    for (Rank rank = static_cast<Rank>(players_.size()) - 1; rank >= 0; --rank) movable.push_back(rank);
-    while (!movable.empty()) {
-      const Rank rank = movable.back();
-      movable.pop_back();
-      while (const Moment* moment = player(rank).current())
-        if (!(moment->meeting ? meet(rank, *moment, movable) : exchange(rank, *moment, movable))) break;
+  double run(bool with_bytes) {
+    with_bytes_ = with_bytes;
+    for (Player& player : players_) player.at = player.heard = 0, player.time = 0;
+    std::ranges::fill(out_free_, 0);
+    std::ranges::fill(in_free_, 0);
+    for (Rank rank = 0; rank < static_cast<Rank>(players_.size()); ++rank) due_.emplace(0, rank);
+    while (!due_.empty()) {
+      const auto [time, rank] = due_.top();
+      due_.pop();
+      if (const Moment* moment = player(rank).current())
+        moment->meeting ? meet(rank, *moment) : exchange(rank, *moment, time);
     }
     return std::ranges::max(players_, {}, &Player::time).time;
   }
@@ -64,8 +77,9 @@ class Play final : private StepSink {
     if (steps_ > kMostSteps) return;
     Moment moment;
     if (step.kind != Step::Kind::exchange) {
-      moment = {true, step.among, step.kind == Step::Kind::host_all_reduce ? 2.0 : 1.0, {}, {}};
+      moment = {true, step.among, step.kind == Step::Kind::host_all_reduce ? 2.0 : 1.0, {}, {}, 0};
     } else {
+      moment.wire = static_cast<double>(step.range.count) * us_per_element_;
       if (step.range.count == 0 && !notices_) return;
       const auto others = [&](Peers peers, std::vector<Rank>& to) {
         for (const Rank peer : peers)
@@ -85,27 +99,40 @@ class Play final : private StepSink {
   }
   bool wire(Rank a, Rank b) const { return seat_.host_of(a) != seat_.host_of(b); }
 
-  bool exchange(Rank rank, const Moment& moment, std::vector<Rank>& movable) {
+  /// When a message that is handed over at `time` has come, through two links that carry one after the other.
+  double over_wire(Rank from, Rank to, double time, double busy) {
+    if (!with_bytes_) return time + tuning_.wire_us;
+    double& out = out_free_[static_cast<std::size_t>(seat_.host_of(from))];
+    double& in = in_free_[static_cast<std::size_t>(seat_.host_of(to))];
+    const double begun = std::max({time, out, in});
+    out = in = begun + busy;
+    return begun + busy + tuning_.wire_us;
+  }
+
+  /// In the order of time, or links would carry what comes later first.
+  void exchange(Rank rank, const Moment& moment, double time) {
     Player& self = player(rank);
-    for (; self.heard < moment.from.size(); ++self.heard)
-      if (channel(moment.from[self.heard], rank).empty()) return false;
-    for (const Rank peer : moment.from) {
-      self.time = std::max(self.time, channel(peer, rank).front());
-      channel(peer, rank).pop_front();
+    for (; self.heard < moment.from.size(); ++self.heard) {
+      const auto& awaited = channel(moment.from[self.heard], rank);
+      if (awaited.empty()) return;
+      self.time = std::max(self.time, awaited.front());
     }
+    if (self.time > time) return due_.emplace(self.time, rank), void();
+    for (const Rank peer : moment.from) channel(peer, rank).pop_front();
     for (const Rank peer : moment.from)
       if (wire(rank, peer)) self.time += tuning_.wire_message_us;
     for (const Rank peer : moment.to) {
       if (wire(rank, peer)) self.time += tuning_.wire_message_us;
-      channel(rank, peer).push_back(self.time + (wire(rank, peer) ? tuning_.wire_us : tuning_.message_us));
-      movable.push_back(peer);
+      channel(rank, peer).push_back(wire(rank, peer) ? over_wire(rank, peer, self.time, moment.wire)
+                                                     : self.time + tuning_.message_us);
+      due_.emplace(channel(rank, peer).back(), peer);
     }
     self.next();
-    return true;
+    due_.emplace(self.time, rank);
   }
 
   /// All who are in the room have come, and leave together.
-  bool meet(Rank rank, const Moment& moment, std::vector<Rank>& movable) {
+  void meet(Rank rank, const Moment& moment) {
     seat_.sit(rank);
     const Peers room = moment.among == Among::host     ? seat_.grid.here()
                        : moment.among == Among::domain ? seat_.inner.here()
@@ -113,7 +140,7 @@ class Play final : private StepSink {
     double time = 0;
     for (const Rank other : room) {
       const Moment* at = player(other).current();
-      if (at == nullptr || !at->meeting || at->among != moment.among) return false;
+      if (at == nullptr || !at->meeting || at->among != moment.among) return;
       time = std::max(time, player(other).time);
     }
     const bool crosses = seat_.inner.host_count() > 1 && moment.among != Among::domain;
@@ -121,26 +148,31 @@ class Play final : private StepSink {
     for (const Rank other : room) {
       player(other).time = time;
       player(other).next();
-      if (other != rank) movable.push_back(other);
+      due_.emplace(time, other);
     }
-    return true;
   }
 
   const Tuning& tuning_;
+  const double us_per_element_;
+  bool with_bytes_ = false;
   const bool notices_;  // messages that carry nothing count, too
   Seat seat_;
   std::vector<Player> players_;
+  std::vector<double> out_free_, in_free_;  // when each host's link has carried what it has been given
   std::size_t steps_ = 0;  // with their messages
   std::unordered_map<std::uint64_t, std::deque<double>> channels_;
+  using Due = std::pair<double, Rank>;  // when, and who may then go on
+  std::priority_queue<Due, std::vector<Due>, std::greater<>> due_;
 };
 
 }  // namespace
 
-std::optional<double> critical_path_us(const Algorithm& algorithm, const Task& task, const Topology& topology,
-                                       const Tuning& tuning) {
-  Play play(topology, tuning, task.collective == Collective::barrier);
+std::optional<CriticalPath> critical_path(const Algorithm& algorithm, const Task& task, std::size_t element_bytes,
+                                          const Topology& topology, const Tuning& tuning) {
+  Play play(topology, tuning, element_bytes, task.collective == Collective::barrier);
   if (!play.add_all(algorithm, task)) return std::nullopt;
-  return play.run();
+  const double latency = play.run(false);
+  return CriticalPath{latency, std::max(0.0, play.run(true) - latency)};
 }
 
 }  // namespace collectives

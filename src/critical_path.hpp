@@ -1,8 +1,8 @@
-// How long one round takes when only latency counts: the longest chain of messages and meetings through all ranks. A
-// rank of a tree does little, but waits for those who wait for others; adding up what each rank does itself does not
-// show that.
+// How long one round takes: the longest chain of messages and meetings through all ranks. A rank of a tree does little,
+// but waits for those who wait for others; adding up what each rank does itself does not show that.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 
 #include "algorithm.hpp"
@@ -10,7 +10,14 @@
 
 namespace collectives {
 
-/// In microseconds; empty where there are too many messages to play them all: 100,000, some 20 ms.
-std::optional<double> critical_path_us(const Algorithm&, const Task&, const Topology&, const Tuning&);
+/// In microseconds.
+struct CriticalPath {
+  double latency = 0;  ///< when only latency counts
+  double wire = 0;     ///< and so much more when the bytes between hosts take their time on links that ranks share
+};
+
+/// Empty where there are too many messages to play them all: 100,000, some 40 ms.
+std::optional<CriticalPath> critical_path(const Algorithm&, const Task&, std::size_t element_bytes, const Topology&,
+                                          const Tuning&);
 
 }  // namespace collectives

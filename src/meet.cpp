@@ -103,6 +103,28 @@ int cores_together(const std::vector<const json*>& ranks) {
   return std::min(sum, static_cast<int>(all.size()));
 }
 
+/// Where several hosts are namespaces or containers of one machine: which share one, and how many cores they have.
+void find_machines(Topology& topology, const std::vector<json>& cards) {
+  std::vector<std::string> names;
+  std::vector<std::vector<const json*>> ranks;  // of each machine
+  for (const auto& members : topology.hosts) {
+    const auto name = cards[static_cast<std::size_t>(members.front())].at("machine").get<std::string>();
+    const auto machine = static_cast<std::size_t>(std::ranges::find(names, name) - names.begin());
+    if (machine == names.size()) {
+      names.push_back(name);
+      ranks.emplace_back();
+    }
+    topology.machines.push_back(static_cast<int>(machine));
+    for (const Rank rank : members) ranks[machine].push_back(&cards[static_cast<std::size_t>(rank)]);
+  }
+  if (names.size() == topology.hosts.size()) {
+    topology.machines.clear();
+    return;
+  }
+  topology.cores_per_machine = cores_together(ranks.front());
+  for (const auto& theirs : ranks) topology.cores_per_machine = std::min(topology.cores_per_machine, cores_together(theirs));
+}
+
 /// What nobody else can guess: 128 bits.
 std::string random_token() {
   unsigned char bytes[16];
@@ -239,6 +261,16 @@ Tuning tuning_of_machine(Bootstrap& bootstrap, const Host& host, std::chrono::na
   return tuning;
 }
 
+/// What the first rank of a host finds out with that of the host beside it, while all others do.
+json measure_pair(const Meeting& meeting, const WireSpeed& alone, Deadline deadline) {
+  const auto& hosts = meeting.topology.hosts;
+  const auto here = static_cast<std::size_t>(
+      std::ranges::find_if(hosts, [&](const auto& ranks) { return ranks.front() == meeting.rank; }) - hosts.begin());
+  const std::size_t beside = here ^ 1;
+  if (here == hosts.size() || beside >= hosts.size()) return json::object();
+  return {{"us_per_byte", measure_together(*meeting.wire, hosts[beside].front(), alone, deadline)}};
+}
+
 /// The numbers of the wire, which nobody has given: those in rank 0's cache, else the first ranks of two hosts measure
 /// them now, while the others wait.
 void measure_wire(Bootstrap& bootstrap, Meeting& meeting, Deadline deadline) {
@@ -255,21 +287,30 @@ void measure_wire(Bootstrap& bootstrap, Meeting& meeting, Deadline deadline) {
                          return found ? card(*found) : json::object();
                        }),
                        deadline)[static_cast<std::size_t>(one)];
-  if (!told.contains("tuning"))
+  const bool known = told.contains("tuning");
+  if (!known)
     told = exchange(bootstrap, attempt([&] {
                       if (meeting.rank != one && meeting.rank != other) return json::object();
                       const bool first = meeting.rank == one;
-                      const WireSpeed speed = measure(*meeting.wire, first ? other : one, first, deadline);
-                      if (!first) return json::object();
-                      if (!situation.wire.empty()) cache.keep(situation, speed.to_json(), {});
                       Tuning tuning = meeting.tuning;
-                      speed.put_into(tuning);
-                      return card(tuning);
+                      measure(*meeting.wire, first ? other : one, first, deadline).put_into(tuning);
+                      return first ? card(tuning) : json::object();
                     }),
                     deadline)[static_cast<std::size_t>(one)];
   const std::string source = meeting.tuning.source;
   read_json(told.at("tuning"), meeting.tuning, "rank 0's cache");
   meeting.tuning.source = source + "; the wire's measured";
+  if (known) return;
+  WireSpeed speed = WireSpeed::from(meeting.tuning);
+  if (meeting.topology.hosts.size() >= 4) {
+    double sum = 0;
+    int pairs = 0;
+    for (const json& one_of_pair : exchange(bootstrap, attempt([&] { return measure_pair(meeting, speed, deadline); }), deadline))
+      if (one_of_pair.contains("us_per_byte")) sum += one_of_pair.at("us_per_byte").get<double>(), ++pairs;
+    speed.together_us_per_byte = sum / pairs;
+    speed.put_into(meeting.tuning);
+  }
+  if (meeting.rank == one && !situation.wire.empty()) cache.keep(situation, speed.to_json(), {});
 }
 
 }  // namespace
@@ -345,6 +386,7 @@ Meeting meet(Bootstrap& bootstrap, const CommunicatorOptions& options, Settings&
                  json card{{"protocol", kProtocol},
                            {"backends", fmt::format("{}", fmt::join(backend_names(), ","))},
                            {"host", host_name(bootstrap, here, settings.transport)},
+                           {"machine", first_line("/proc/sys/kernel/random/boot_id")},
                            {"affinity", affinity()},
                            {"cores", here.cores.value_or(usable_cores())},
                            {"pid", ::getpid()},
@@ -378,12 +420,15 @@ Meeting meet(Bootstrap& bootstrap, const CommunicatorOptions& options, Settings&
     context = std::max(context, card.at("context").get<std::size_t>());
   }
   meeting.topology = Topology::from_hosts(names, 0);
-  if (meeting.topology.one_host()) meeting.topology.domains = domains_of(cards);
+  if (meeting.topology.one_host())
+    meeting.topology.domains = domains_of(cards);
+  else
+    find_machines(meeting.topology, cards);
   std::vector<Host> hosts;
   for (const auto& members : meeting.topology.hosts) hosts.emplace_back(members, cards);
   meeting.topology.cores_per_host = std::ranges::min(hosts, {}, &Host::cores).cores;
   const Host& mine = *std::ranges::find_if(hosts, [&](const Host& host) { return host.has(meeting.rank); });
-  meeting.crowded = mine.crowded();
+  meeting.crowded = meeting.topology.crowded(static_cast<std::size_t>(&mine - hosts.data()));
   meeting.threads = mine.threads;
 
   if (cards[0].contains("tuning")) {

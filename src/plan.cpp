@@ -11,6 +11,8 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
+#include <optional>
 #include <vector>
 
 #include "algorithm.hpp"
@@ -34,6 +36,8 @@ struct Cost {
   double handling = 0;  ///< us of one round: messages between hosts given to the system and taken from it
   double work = 0;      ///< us: bytes inside the host, arithmetic
   double wire = 0;      ///< us: the link between hosts is busy
+  double chain = 0;     ///< us: links are, that have to wait for one another; at least as long
+  double machine = 0;   ///< us of one round: the cores of a machine are busy that has more ranks
   /// Broadcast and reduce: a round goes from rank to rank while the next one follows, also where rounds do not overlap
   /// on any one rank; all that a rank waits for is room for `frames` messages.
   bool flows = false;
@@ -42,10 +46,10 @@ struct Cost {
   /// `lanes` rounds are under way at once.
   double microseconds(std::size_t rounds, std::size_t lanes) const {
     const auto r = static_cast<double>(rounds);
-    if (flows) return waits + handling + std::max({wire, work + r * handling, r * per_frame}) + (work + wire) / r;
-    const double all = r * (waits + handling) + work + wire;  // one round after the other
+    const double busiest = std::max({wire, work + r * handling, r * machine});
+    if (flows) return waits + handling + std::max(busiest, r * per_frame) + (work + chain) / r;
+    const double all = r * waits + std::max(r * handling + work + chain, r * machine);  // one round after the other
     if (lanes <= 1 || rounds <= 1) return all;
-    const double busiest = std::max(wire, work + r * handling);
     // The first round has nothing to overlap with.
     return std::max(busiest, all / static_cast<double>(lanes)) + (all - busiest) / r;
   }
@@ -66,6 +70,7 @@ class Counter final : public StepSink {
 
   Cost cost;  ///< without the wire's
   std::size_t messages = 0, bytes_sent = 0, bytes_to_other_hosts = 0, bytes_from_other_hosts = 0;
+  std::size_t ends = 0;  ///< messages sent to or taken from other hosts
 
  private:
   /// Of bytes that stay inside the host.
@@ -75,6 +80,7 @@ class Counter final : public StepSink {
     for (const Rank peer : peers) {
       if (peer == seat_.world.self) continue;
       if (seat_.host_of(peer) != seat_.grid.host) {
+        ++ends;
         cost.handling += tuning_.wire_message_us;
         cost.work += static_cast<double>(bytes) * tuning_.wire_work_us_per_byte;
         awaited = awaited || !out;
@@ -154,33 +160,77 @@ std::vector<Rank> counted_ranks(const Topology& topology, Rank root) {
   return ranks;
 }
 
+/// What the ranks of one machine do, all together. Where its cores are fewer, no round is over before they have done it,
+/// although they can while links are busy; and a message between two hosts of one machine is all work of its cores, the
+/// system's part of it too.
+class Machines {
+ public:
+  explicit Machines(const Topology& topology) : topology_(topology), doing_(topology.hosts.size()) {}
+
+  void add(const Seat& seat, const Counter& counter) {
+    if (topology_.machines.empty()) return;
+    Doing& doing = doing_[static_cast<std::size_t>(topology_.machines[static_cast<std::size_t>(seat.grid.host)])];
+    ++doing.counted;
+    doing.ranks = topology_.ranks_of_machine(static_cast<std::size_t>(seat.grid.host));
+    doing.ends += static_cast<double>(counter.ends);
+    doing.work += counter.cost.work;
+  }
+
+  void apply(Cost& cost, const Tuning& tuning) const {
+    const double per_end = tuning.wire_us / 2 + tuning.wire_message_us;
+    for (const Doing& doing : doing_) {
+      if (doing.ranks <= topology_.cores_per_machine) continue;
+      const double share = static_cast<double>(doing.ranks) / doing.counted / topology_.cores_per_machine;
+      cost.machine = std::max(cost.machine, share * doing.ends * per_end);
+      cost.work = std::max(cost.work, share * doing.work);
+    }
+  }
+
+ private:
+  struct Doing {
+    int ranks = 0, counted = 0;
+    double ends = 0, work = 0;
+  };
+  const Topology& topology_;
+  std::vector<Doing> doing_;
+};
+
 /// What all rounds cost together; `estimate` gets what is sent in one.
 Cost count(const Algorithm& algorithm, const Request& request, bool direct, const Parts& parts,
            const Topology& topology, const Tuning& tuning, Estimate& estimate) {
   Cost cost;
   estimate.algorithm = algorithm.name;
   std::vector<std::size_t> out(topology.hosts.size(), 0), in(topology.hosts.size(), 0);
-  for (const Rank rank : counted_ranks(topology, request.root)) {
+  Machines machines(topology);
+  const std::vector<Rank> ranks = counted_ranks(topology, request.root);
+  for (const Rank rank : ranks) {
     const Seat seat(topology, rank);
     Counter counter(seat, size_of(request.type), tuning);
     algorithm.emit(seat, {request.collective, parts, request.root, direct}, counter);
     const auto total = [](const Cost& c) { return c.waits + c.handling + c.work; };
     if (total(counter.cost) > total(cost)) cost = counter.cost;
+    machines.add(seat, counter);
     estimate.messages = std::max(estimate.messages, counter.messages);
     estimate.bytes_sent = std::max(estimate.bytes_sent, counter.bytes_sent);
     out[static_cast<std::size_t>(seat.grid.host)] += counter.bytes_to_other_hosts;
     in[static_cast<std::size_t>(seat.grid.host)] += counter.bytes_from_other_hosts;
   }
+  std::optional<CriticalPath> path;
   if (!topology.one_host())
-    if (const auto path =
-            critical_path_us(algorithm, {request.collective, parts, request.root, direct}, topology, tuning))
-      cost.waits = std::max(0.0, *path - cost.handling);
+    path = critical_path(algorithm, {request.collective, parts, request.root, direct}, size_of(request.type), topology,
+                         tuning);
+  if (path) cost.waits = std::max(0.0, path->latency - cost.handling);
+  machines.apply(cost, tuning);
   cost.flows =
       !topology.one_host() && (request.collective == Collective::broadcast || request.collective == Collective::reduce);
   cost.per_frame = tuning.wire_us / static_cast<double>(tuning.wire_frames);
   estimate.bytes_between_hosts = std::ranges::max(out);
   cost.wire =
       static_cast<double>(std::max(estimate.bytes_between_hosts, std::ranges::max(in))) * tuning.wire_us_per_byte;
+  // What all hosts send, and what all links together carry.
+  const double all = std::accumulate(out.begin(), out.end(), 0.0) * topology.ranks() / static_cast<double>(ranks.size());
+  cost.wire = std::max(cost.wire, all * tuning.wire_together_us_per_byte / static_cast<double>(topology.hosts.size()));
+  cost.chain = std::max(cost.wire, path ? path->wire : 0);
   return cost;
 }
 

@@ -40,6 +40,7 @@ void for_each_field(AnyTuning& tuning, Visit&& visit) {
   visit("wire_message_us", tuning.wire_message_us);
   visit("wire_work_us_per_byte", tuning.wire_work_us_per_byte);
   visit("wire_us_per_byte", tuning.wire_us_per_byte);
+  visit("wire_together_us_per_byte", tuning.wire_together_us_per_byte);
   visit("wire_frames", tuning.wire_frames);
   visit("reduce_us_per_byte", tuning.reduce_us_per_byte);
 }

@@ -13,7 +13,7 @@ using namespace std::chrono_literals;
 constexpr auto kSpin = 5us;   // then somebody may be waiting for this very core
 constexpr auto kYield = 2ms;  // yielding hands the core to whoever is waited for
 constexpr auto kLongestSleep = 1ms;
-constexpr auto kSpinForWire = 50us;  // a short message comes that soon
+constexpr auto kSpinForWire = 300us;  // messages come that soon, and who sleeps wakes up late
 constexpr auto kLookEvery = 1ms;
 
 }  // namespace

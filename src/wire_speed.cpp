@@ -3,7 +3,6 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -18,9 +17,11 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::uint64_t kTag = 0x73706565;
 constexpr std::size_t kShort = 8;
-constexpr int kRoundTrips = 31;      // an odd number: the median is one of them
-constexpr int kTrains = 9;           // of short messages
+constexpr double kTrips = 3000;      // us of conversation in short messages, at least
+constexpr int kTripsOfOne = 3;       // between two trips of a train
 constexpr double kLongEnough = 700;  // us, for a rate
+constexpr int kSwaps = 3;            // of long trains: the first finds windows that are closed
+constexpr double kTogether = 4000;   // us of each long train while all pairs talk: none of them stands out much
 constexpr std::size_t kMostFrames = 128;
 
 /// One rank's end of the conversation.
@@ -39,6 +40,9 @@ class Talk {
     wire_.release(other_);
     return bytes;
   }
+  /// Whether to sleep until something comes.
+  bool dozing = false;
+
   /// `frames` messages each way, at the same time.
   void swap(std::size_t frames) {
     const std::size_t bytes = wire_.frame_bytes();
@@ -61,6 +65,7 @@ class Talk {
   void until(Done&& done) {
     for (unsigned turn = 1; !done(); ++turn) {
       wire_.progress();
+      if (dozing) wire_.doze(std::chrono::milliseconds(1));
       if (turn % 64 != 0) continue;
       if (deadline_.passed()) throw Error(Errc::timeout, "measuring the wire took too long", kNoRank, other_);
       ::sched_yield();
@@ -84,17 +89,10 @@ double us_since(Clock::time_point begun) {
   return std::chrono::duration<double, std::micro>(Clock::now() - begun).count();
 }
 
-/// The median of `N` times of `what`.
-template <std::size_t N, class What>
-double median_us(What&& what) {
-  std::array<double, N> times;
-  for (double& time : times) {
-    const auto begun = Clock::now();
-    what();
-    time = us_since(begun);
-  }
+/// What is usual when nothing disturbs: an eighth of the times are shorter.
+double undisturbed(std::vector<double>& times) {
   std::ranges::sort(times);
-  return times[N / 2];
+  return times[times.size() / 8];
 }
 
 }  // namespace
@@ -103,45 +101,86 @@ void WireSpeed::put_into(Tuning& tuning) const {
   tuning.wire_us = latency_us;
   tuning.wire_message_us = message_us;
   tuning.wire_us_per_byte = us_per_byte;
+  tuning.wire_together_us_per_byte = together_us_per_byte;
 }
 
 nlohmann::json WireSpeed::to_json() const {
-  return {{"wire_us", latency_us}, {"wire_message_us", message_us}, {"wire_us_per_byte", us_per_byte}};
+  return {{"wire_us", latency_us}, {"wire_message_us", message_us}, {"wire_us_per_byte", us_per_byte},
+          {"wire_together_us_per_byte", together_us_per_byte}};
+}
+
+WireSpeed WireSpeed::from(const Tuning& tuning) {
+  return {.latency_us = tuning.wire_us,
+          .message_us = tuning.wire_message_us,
+          .us_per_byte = tuning.wire_us_per_byte,
+          .together_us_per_byte = tuning.wire_together_us_per_byte};
 }
 
 WireSpeed measure(Wire& wire, Rank other, bool first, Deadline deadline) {
   Talk talk(wire, other, deadline);
-  const double round_trip = median_us<kRoundTrips>([&] {
-    if (first) talk.send(kShort);
-    talk.take();
-    if (!first) talk.send(kShort);
-  });
+  // Both ends have to agree on how long this goes on: the first one says, by the length of a message.
   const int train = std::max(2, wire.frames() - 1);
-  const double several = median_us<kTrains>([&] {
-    for (int i = 0; first && i < train; ++i) talk.send(kShort);
-    for (int i = 0; i < (first ? 1 : train); ++i) talk.take();
-    if (!first) talk.send(kShort);
-  });
-  // Both ends have to agree on how long the trains of long messages get: the first one says.
-  double long_ones = 0;
+  std::vector<double> single, several;
+  const auto started = Clock::now();
+  for (bool again = true; again;) {
+    const auto trip = [&](int messages, std::size_t bytes, std::vector<double>& times) {
+      const auto begun = Clock::now();
+      std::size_t said = 0;
+      for (int i = 0; first && i < messages; ++i) talk.send(bytes);
+      for (int i = 0; i < (first ? 1 : messages); ++i) said = talk.take();
+      if (!first) talk.send(kShort);
+      times.push_back(us_since(begun));
+      return first ? bytes : said;
+    };
+    // Two processes that have just started may be on one core, and stay there while both spin. Who is woken up gets one
+    // that is free, if there is.
+    std::vector<double> not_this_one;
+    talk.dozing = true;
+    trip(1, kShort, not_this_one);
+    talk.dozing = false;
+    for (int i = 0; i < kTripsOfOne; ++i) trip(1, kShort, single);
+    again = trip(train, us_since(started) < kTrips ? kShort : 2 * kShort, several) == kShort;
+  }
+  const double round_trip = undisturbed(single), whole_train = undisturbed(several);
+
+  double longest = 0;
   std::size_t frames = 4;
-  for (bool again = true; again; frames *= 2) {
+  for (int enough = 0; enough < kSwaps;) {
     const auto begun = Clock::now();
     talk.swap(frames);
-    long_ones = us_since(begun) - round_trip / 2;
-    const bool enough = frames > 4 && (long_ones >= kLongEnough || 2 * frames > kMostFrames);
-    if (first) {
-      talk.send(enough ? kShort : 2 * kShort);
-      again = !enough;
+    const double time = us_since(begun) - round_trip / 2;
+    bool grow = frames == 4 || (time < kLongEnough && 2 * frames <= kMostFrames && enough == 0);
+    if (first)
+      talk.send(grow ? 2 * kShort : kShort);
+    else
+      grow = talk.take() != kShort;
+    if (grow) {
+      frames *= 2;
     } else {
-      again = talk.take() != kShort;
+      longest = enough++ == 0 ? time : std::min(longest, time);
     }
   }
-  const double bytes = static_cast<double>(frames / 2) * static_cast<double>(wire.frame_bytes());
-  const double message = std::max(0.1, (several - round_trip) / (train - 1));
+  const double bytes = static_cast<double>(frames) * static_cast<double>(wire.frame_bytes());
+  const double message = std::max(0.1, (whole_train - round_trip) / (train - 1));
   return {.latency_us = std::max(0.1, round_trip / 2 - 2 * message),
           .message_us = message,
-          .us_per_byte = std::max(0.1, long_ones) / bytes};
+          .us_per_byte = std::max(0.1, longest) / bytes};
+}
+
+double measure_together(Wire& wire, Rank other, const WireSpeed& alone, Deadline deadline) {
+  Talk talk(wire, other, deadline);
+  const auto frame = static_cast<double>(wire.frame_bytes());
+  const auto frames = std::clamp<std::size_t>(
+      static_cast<std::size_t>(kTogether / (alone.us_per_byte * frame)), 4, kMostFrames);
+  talk.swap(1);  // wait for the other, who may have gone about something else
+  std::vector<double> times;
+  for (int i = 0; i < kSwaps; ++i) {
+    const auto begun = Clock::now();
+    talk.swap(frames);
+    times.push_back(us_since(begun));
+  }
+  std::ranges::sort(times);
+  return times[times.size() / 2] / (static_cast<double>(frames) * frame);
 }
 
 }  // namespace collectives

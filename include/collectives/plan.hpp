@@ -60,6 +60,8 @@ struct Tuning {
   double wire_message_us = 3.0;              ///< and what a rank does itself for each message that it sends or takes
   double wire_work_us_per_byte = 1.0 / 5e3;  ///< what a rank itself has to do for each byte that it sends or takes
   double wire_us_per_byte = 1.0 / 1.1e3;     ///< on the link of a host, which its ranks share
+  double wire_together_us_per_byte = 0;  ///< likewise, while the links of all hosts are busy in both directions, where
+                                         ///< switches or cores are too few for all of them; 0: they are not
   std::size_t wire_frames = 8;  ///< messages between two ranks of different hosts that may be on their way at once, at
                                 ///< most; what the transport allows, if that is less
   double reduce_us_per_byte = 1.0 / 12e3;  ///< arithmetic, per byte of each source

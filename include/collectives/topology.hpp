@@ -18,6 +18,11 @@ struct Topology {
   /// On one host: the domain that each rank runs in, a cache or memory that it shares with the others of that number,
   /// counted from 0 in order of first appearance. Empty if there is one, if nobody knows, and with several hosts.
   std::vector<int> domains = {};
+  /// Hosts may be containers or namespaces of one machine, and share its cores: machines[h] is that of host h, counted
+  /// from 0 in order of first appearance. Empty if every host is a machine.
+  std::vector<int> machines = {};
+  /// Cores that the ranks of one machine may use together (the fewest of any); 0 if every host is a machine.
+  int cores_per_machine = 0;
 
   int ranks() const noexcept {
     std::size_t total = 0;
@@ -28,10 +33,13 @@ struct Topology {
   /// Ranks by domain, ascending, where two levels make sense: at least two domains, each with equally many ranks and at
   /// least two. Empty otherwise.
   COLLECTIVES_EXPORT std::vector<std::vector<Rank>> levels() const;
-  /// Whether host h has more ranks than cores.
+  /// Whether host h, or the machine that it shares with others, has more ranks than cores.
   bool crowded(std::size_t h) const noexcept {
-    return cores_per_host > 0 && hosts[h].size() > static_cast<std::size_t>(cores_per_host);
+    return (cores_per_host > 0 && hosts[h].size() > static_cast<std::size_t>(cores_per_host)) ||
+           (cores_per_machine > 0 && ranks_of_machine(h) > cores_per_machine);
   }
+  /// Ranks of the machine of host h.
+  COLLECTIVES_EXPORT int ranks_of_machine(std::size_t h) const noexcept;
   bool operator==(const Topology&) const = default;
 
   /// `ranks` ranks, `ranks_per_host` to a host (the last may have fewer), numbered host by host.

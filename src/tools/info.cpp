@@ -268,7 +268,7 @@ void print(const Json& value, std::size_t indent = 0) {
 /// The question of `collectives_info explain`, as typed.
 struct Question {
   std::string collective = "all_reduce", bytes = "1M", type = "f32", op = "sum", backend = "auto";
-  int ranks = 2, ranks_per_host = 0, cores_per_host = 0, domains = 1;
+  int ranks = 2, ranks_per_host = 0, cores_per_host = 0, domains = 1, cores_together = 0;
   Rank root = 0;
   bool deterministic = false, sizes = false;
 };
@@ -323,6 +323,12 @@ void answer(const Question& question) {
     for (Rank rank = 0; rank < question.ranks; ++rank)
       topology.domains.push_back(rank / (question.ranks / question.domains));
   }
+  if (question.cores_together > 0) {
+    if (topology.one_host())
+      throw std::invalid_argument("--cores-together is about several hosts; valid: with --ranks-per-host");
+    topology.machines.assign(topology.hosts.size(), 0);
+    topology.cores_per_machine = question.cores_together;
+  }
   const Tuning tuning = given_tuning({}).value_or(Tuning{});
   if (question.sizes) return print_sizes(request, topology, tuning);
   request.count = *bytes / size_of(request.type);
@@ -344,6 +350,10 @@ int run(int argc, char** argv) {
   explaining.add_option("--ranks", question.ranks, "[2]")->check(CLI::Range(1, kMostRanks));
   explaining.add_option("--ranks-per-host", question.ranks_per_host, "[all]")->check(CLI::Range(1, kMostRanks));
   explaining.add_option("--cores-per-host", question.cores_per_host, "[unknown]")->check(CLI::Range(1, kMostRanks));
+  explaining
+      .add_option("--cores-together", question.cores_together,
+                  "Of the one machine that all hosts are containers or namespaces of [each is a machine]")
+      ->check(CLI::Range(1, kMostRanks));
   explaining.add_option("--domains", question.domains, "Sockets or caches of the one host [1]")
       ->check(CLI::Range(1, kMostRanks));
   explaining.add_option("--type", question.type, "f32, f64, f16, bf16, i8, u8, i32, u32, i64 or u64 [f32]");

@@ -31,7 +31,8 @@
 #
 # HOSTS_BED names the bed; without it, it is the only one there is. A host is a set of namespaces of its own (network,
 # PID, IPC, UTS, mounts), held by one process, so that programs take it for another machine; files are those of this
-# machine. Nothing has a name in the file system but a folder in $TMPDIR, and nothing outlives the keeper, a process that
+# machine, but for the caches of programs ($XDG_CACHE_HOME): what they measure on these links does not hold on others.
+# Nothing has a name in the file system but a folder in $TMPDIR, and nothing outlives the keeper, a process that
 # watches the owner. Needs root, iproute2 and util-linux.
 #
 # The rate holds in each direction of each host's link, by a token bucket at both ends, as if by card and switch. A bucket
@@ -81,7 +82,7 @@ enter() {
   local namespaces=(--net --uts --ipc --mount)
   [ "$1" = sw ] || namespaces+=(--pid)
   shift
-  exec nsenter --target "$pid" "${namespaces[@]}" --wd="$PWD" -- "$@"
+  exec nsenter --target "$pid" "${namespaces[@]}" --wd="$PWD" -- env XDG_CACHE_HOME="$bed/cache" "$@"
 }
 on() { (enter "$@"); }
 
