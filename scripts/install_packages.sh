@@ -13,6 +13,7 @@ packages=(
   libdnnl-dev zlib1g-dev gnuplot-nox              # the MNIST trainer and its plot
   libgtest-dev libbenchmark-dev                   # tests and kernel benchmarks
   iproute2                                        # tests across hosts
+  libsimgrid-dev                                  # tests on simulated hosts
   "$@"
 )
 

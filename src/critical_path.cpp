@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <queue>
 #include <unordered_map>
 #include <utility>
@@ -23,12 +24,15 @@ struct Moment {
   double wire = 0;  // us that each message takes of a link
 };
 
+constexpr double kNotDue = std::numeric_limits<double>::infinity();
+
 /// What one rank does, and how far it has come.
 struct Player {
   std::vector<Moment> moments;
   std::size_t at = 0;
   std::size_t heard = 0;  // messages of the current one that are known to be there
   double time = 0;
+  double due = kNotDue;
   const Moment* current() const { return at < moments.size() ? &moments[at] : nullptr; }
   void next() {
     ++at;
@@ -62,10 +66,12 @@ class Play final : private StepSink {
     for (Player& player : players_) player.at = player.heard = 0, player.time = 0;
     std::ranges::fill(out_free_, 0);
     std::ranges::fill(in_free_, 0);
-    for (Rank rank = 0; rank < static_cast<Rank>(players_.size()); ++rank) due_.emplace(0, rank);
+    for (Rank rank = 0; rank < static_cast<Rank>(players_.size()); ++rank) wake(rank, 0);
     while (!due_.empty()) {
       const auto [time, rank] = due_.top();
       due_.pop();
+      if (player(rank).due != time) continue;  // it has been called for another time
+      player(rank).due = kNotDue;
       if (const Moment* moment = player(rank).current())
         moment->meeting ? meet(rank, *moment) : exchange(rank, *moment, time);
     }
@@ -93,6 +99,13 @@ class Play final : private StepSink {
     player(seat_.world.self).moments.push_back(std::move(moment));
   }
 
+  /// It may go on then; the earliest of such times counts.
+  void wake(Rank rank, double time) {
+    if (player(rank).due <= time) return;
+    player(rank).due = time;
+    due_.emplace(time, rank);
+  }
+
   Player& player(Rank rank) { return players_[static_cast<std::size_t>(rank)]; }
   std::deque<double>& channel(Rank from, Rank to) {
     return channels_[static_cast<std::uint64_t>(from) << 32 | static_cast<std::uint32_t>(to)];
@@ -117,18 +130,18 @@ class Play final : private StepSink {
       if (awaited.empty()) return;
       self.time = std::max(self.time, awaited.front());
     }
-    if (self.time > time) return due_.emplace(self.time, rank), void();
+    if (self.time > time) return wake(rank, self.time);
     for (const Rank peer : moment.from) channel(peer, rank).pop_front();
     for (const Rank peer : moment.from)
       if (wire(rank, peer)) self.time += tuning_.wire_message_us;
     for (const Rank peer : moment.to) {
       if (wire(rank, peer)) self.time += tuning_.wire_message_us;
-      channel(rank, peer).push_back(wire(rank, peer) ? over_wire(rank, peer, self.time, moment.wire)
-                                                     : self.time + tuning_.message_us);
-      due_.emplace(channel(rank, peer).back(), peer);
+      channel(rank, peer)
+          .push_back(wire(rank, peer) ? over_wire(rank, peer, self.time, moment.wire) : self.time + tuning_.message_us);
+      wake(peer, channel(rank, peer).back());
     }
     self.next();
-    due_.emplace(self.time, rank);
+    wake(rank, self.time);
   }
 
   /// All who are in the room have come, and leave together.
@@ -148,7 +161,7 @@ class Play final : private StepSink {
     for (const Rank other : room) {
       player(other).time = time;
       player(other).next();
-      due_.emplace(time, other);
+      wake(other, time);
     }
   }
 
@@ -159,7 +172,7 @@ class Play final : private StepSink {
   Seat seat_;
   std::vector<Player> players_;
   std::vector<double> out_free_, in_free_;  // when each host's link has carried what it has been given
-  std::size_t steps_ = 0;  // with their messages
+  std::size_t steps_ = 0;                   // with their messages
   std::unordered_map<std::uint64_t, std::deque<double>> channels_;
   using Due = std::pair<double, Rank>;  // when, and who may then go on
   std::priority_queue<Due, std::vector<Due>, std::greater<>> due_;

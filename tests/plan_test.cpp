@@ -142,6 +142,39 @@ TEST(Plan, WhoWaitsForThoseWhoWaitPaysForAllOfThem) {
   EXPECT_GT(us_of("ring", Collective::broadcast), 70) << "seven hops";
 }
 
+// What takes the fewest messages of one rank takes the most of all together.
+TEST(Plan, HostsOfOneMachineSaveItsCoresMessages) {
+  Topology hosts = Topology::regular(4, 1);
+  EXPECT_EQ(plan_of({.count = 2}, hosts).name, "hierarchical_one_shot") << "one latency";
+  hosts.machines = {0, 0, 0, 0};
+  hosts.cores_per_machine = 4;
+  EXPECT_EQ(plan_of({.count = 2}, hosts).name, "hierarchical_one_shot") << "a core for everybody";
+  hosts.cores_per_machine = 1;
+  EXPECT_NE(plan_of({.count = 2}, hosts).name, "hierarchical_one_shot") << "twelve messages on one core";
+}
+
+// The links of a tree wait for one another with all their bytes.
+TEST(Plan, BytesOfAChainOfMessagesAddUp) {
+  Tuning tuning;
+  tuning.wire_us_per_byte = 0.01;
+  const auto us_of = [&](std::string_view backend) {
+    return choose_plan({.count = 4096, .backend = backend}, Topology::regular(4, 1), tuning).estimate.microseconds;
+  };
+  EXPECT_GT(us_of("reduce_to_one_tree"), 4 * 163) << "up and down, twice into and out of the root";
+  EXPECT_LT(us_of("hierarchical_doubling"), 3 * 163) << "two at a time";
+}
+
+TEST(Plan, WhatLinksCarryTogetherBoundsThemAll) {
+  const auto us_of = [](double together) {
+    Tuning tuning;
+    tuning.wire_us_per_byte = 0.001;
+    tuning.wire_together_us_per_byte = together;
+    return choose_plan({.count = 1 << 20, .backend = "ring"}, Topology::regular(8, 1), tuning).estimate.microseconds;
+  };
+  EXPECT_DOUBLE_EQ(us_of(0), us_of(0.0005)) << "more than enough for all";
+  EXPECT_GT(us_of(0.003), 2.5 * us_of(0));
+}
+
 // A thousand rounds go down a chain behind one another: its length is paid once.
 TEST(Plan, LongVectorsFlowDownAChain) {
   const Topology hosts = Topology::regular(16, 1);

@@ -53,6 +53,18 @@ TEST(Topology, HasTwoLevelsWhereDomainsAreAlike) {
   EXPECT_EQ(levels_of({0, 0, 0, 1}), Levels{}) << "unequal";
 }
 
+TEST(Topology, HostsOfOneMachineShareItsCores) {
+  Topology topology = Topology::regular(8, 2, 2);
+  EXPECT_FALSE(topology.crowded(0)) << "two ranks, two cores";
+  EXPECT_EQ(topology.ranks_of_machine(0), 2);
+  topology.machines = {0, 0, 1, 0};
+  topology.cores_per_machine = 4;
+  EXPECT_EQ(topology.ranks_of_machine(3), 6);
+  EXPECT_TRUE(topology.crowded(0)) << "six ranks, four cores";
+  EXPECT_FALSE(topology.crowded(2)) << "alone on its machine";
+  EXPECT_EQ(to_string(topology), "8 ranks (4 hosts x 2 on 2 machines of 4 cores)");
+}
+
 TEST(Topology, ReadsAsASentence) {
   EXPECT_EQ(to_string(Topology::regular(8, 4)), "8 ranks (2 hosts x 4)");
   EXPECT_EQ(to_string(Topology::regular(7, 4)), "7 ranks (2 hosts: 4 + 3)");
