@@ -4,6 +4,6 @@
 per_host=$1
 shift
 COLLECTIVES_HOST_ID=host$((${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-0}} / per_host))
-COLLECTIVES_CORES=1  # the pretended hosts share this machine's cores, which no rank can see
+COLLECTIVES_CORES=1  # of each pretended host
 export COLLECTIVES_HOST_ID COLLECTIVES_CORES
 exec "$@"

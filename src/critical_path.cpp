@@ -61,6 +61,9 @@ class Play final : private StepSink {
     return true;
   }
 
+  std::size_t messages() const { return messages_; }
+  double elements() const { return elements_; }
+
   double run(bool with_bytes) {
     with_bytes_ = with_bytes;
     for (Player& player : players_) player.at = player.heard = 0, player.time = 0;
@@ -93,6 +96,8 @@ class Play final : private StepSink {
       };
       others(step.from, moment.from);
       others(step.to, moment.to);
+      for (const Rank peer : moment.to)
+        if (wire(seat_.world.self, peer)) ++messages_, elements_ += static_cast<double>(step.range.count);
       if (moment.from.empty() && moment.to.empty()) return;
     }
     steps_ += 1 + moment.from.size() + moment.to.size();
@@ -173,6 +178,8 @@ class Play final : private StepSink {
   std::vector<Player> players_;
   std::vector<double> out_free_, in_free_;  // when each host's link has carried what it has been given
   std::size_t steps_ = 0;                   // with their messages
+  std::size_t messages_ = 0;
+  double elements_ = 0;  // between hosts
   std::unordered_map<std::uint64_t, std::deque<double>> channels_;
   using Due = std::pair<double, Rank>;  // when, and who may then go on
   std::priority_queue<Due, std::vector<Due>, std::greater<>> due_;
@@ -185,7 +192,10 @@ std::optional<CriticalPath> critical_path(const Algorithm& algorithm, const Task
   Play play(topology, tuning, element_bytes, task.collective == Collective::barrier);
   if (!play.add_all(algorithm, task)) return std::nullopt;
   const double latency = play.run(false);
-  return CriticalPath{latency, std::max(0.0, play.run(true) - latency)};
+  return CriticalPath{.latency = latency,
+                      .wire = std::max(0.0, play.run(true) - latency),
+                      .messages = play.messages(),
+                      .bytes = play.elements() * static_cast<double>(element_bytes)};
 }
 
 }  // namespace collectives

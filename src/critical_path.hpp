@@ -14,6 +14,8 @@ namespace collectives {
 struct CriticalPath {
   double latency = 0;  ///< when only latency counts
   double wire = 0;     ///< and so much more when the bytes between hosts take their time on links that ranks share
+  std::size_t messages = 0;  ///< between hosts, all together
+  double bytes = 0;          ///< of those
 };
 
 /// Empty where there are too many messages to play them all: 100,000, some 40 ms.

@@ -103,26 +103,50 @@ int cores_together(const std::vector<const json*>& ranks) {
   return std::min(sum, static_cast<int>(all.size()));
 }
 
-/// Where several hosts are namespaces or containers of one machine: which share one, and how many cores they have.
+/// The machine under all its containers and namespaces; empty where nobody says.
+std::string machine_name() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+/// Where several hosts are namespaces or containers of one machine: which share one, and how many cores they have. A
+/// host uses at most its own, and all together those that there are, unless somebody has said otherwise.
 void find_machines(Topology& topology, const std::vector<json>& cards) {
   std::vector<std::string> names;
-  std::vector<std::vector<const json*>> ranks;  // of each machine
+  std::vector<std::vector<int>> cores;  // by number, of each machine
+  std::vector<bool> said;
   for (const auto& members : topology.hosts) {
-    const auto name = cards[static_cast<std::size_t>(members.front())].at("machine").get<std::string>();
-    const auto machine = static_cast<std::size_t>(std::ranges::find(names, name) - names.begin());
-    if (machine == names.size()) {
+    std::vector<const json*> here;
+    for (const Rank rank : members) here.push_back(&cards[static_cast<std::size_t>(rank)]);
+    const auto name = here.front()->at("machine").get<std::string>();
+    const auto found = name.empty() ? names.end() : std::ranges::find(names, name);
+    const auto machine = static_cast<std::size_t>(found - names.begin());
+    if (found == names.end()) {
       names.push_back(name);
-      ranks.emplace_back();
+      topology.machine_cores.push_back(0);
+      cores.emplace_back();
+      said.push_back(false);
     }
     topology.machines.push_back(static_cast<int>(machine));
-    for (const Rank rank : members) ranks[machine].push_back(&cards[static_cast<std::size_t>(rank)]);
+    topology.machine_cores[machine] += cores_together(here);
+    for (const json* card : here) {
+      const auto mine = card->at("affinity").get<std::vector<int>>();
+      cores[machine].insert(cores[machine].end(), mine.begin(), mine.end());
+      said[machine] = said[machine] || card->at("cores_said").get<bool>();
+    }
   }
   if (names.size() == topology.hosts.size()) {
     topology.machines.clear();
-    return;
+    topology.machine_cores.clear();
   }
-  topology.cores_per_machine = cores_together(ranks.front());
-  for (const auto& theirs : ranks) topology.cores_per_machine = std::min(topology.cores_per_machine, cores_together(theirs));
+  for (std::size_t machine = 0; machine < topology.machine_cores.size(); ++machine) {
+    auto& all = cores[machine];
+    std::ranges::sort(all);
+    const auto different = static_cast<int>(std::unique(all.begin(), all.end()) - all.begin());
+    if (!said[machine]) topology.machine_cores[machine] = std::min(topology.machine_cores[machine], different);
+  }
 }
 
 /// What nobody else can guess: 128 bits.
@@ -261,15 +285,20 @@ Tuning tuning_of_machine(Bootstrap& bootstrap, const Host& host, std::chrono::na
   return tuning;
 }
 
-/// What the first rank of a host finds out with that of the host beside it, while all others do.
+/// What the first rank of a host finds out with that of a host half the hosts away, while all others do: neighbours may
+/// have a switch or a machine to themselves.
 json measure_pair(const Meeting& meeting, const WireSpeed& alone, Deadline deadline) {
   const auto& hosts = meeting.topology.hosts;
   const auto here = static_cast<std::size_t>(
       std::ranges::find_if(hosts, [&](const auto& ranks) { return ranks.front() == meeting.rank; }) - hosts.begin());
-  const std::size_t beside = here ^ 1;
-  if (here == hosts.size() || beside >= hosts.size()) return json::object();
-  return {{"us_per_byte", measure_together(*meeting.wire, hosts[beside].front(), alone, deadline)}};
+  const std::size_t half = hosts.size() / 2;
+  if (here >= 2 * half) return json::object();
+  const std::size_t across = here < half ? here + half : here - half;
+  return {{"us_per_byte", measure_together(*meeting.wire, hosts[across].front(), alone, deadline)}};
 }
+
+/// Links that are slower by less, when all are busy, are independent of one another.
+constexpr double kNoticeable = 1.1;
 
 /// The numbers of the wire, which nobody has given: those in rank 0's cache, else the first ranks of two hosts measure
 /// them now, while the others wait.
@@ -282,7 +311,8 @@ void measure_wire(Bootstrap& bootstrap, Meeting& meeting, Deadline deadline) {
                          if (meeting.rank != one) return json::object();
                          const std::string link = meeting.wire->link(other);
                          if (link.empty()) return json::object();
-                         situation.wire = fmt::format("{} from {}", meeting.wire->name(), link);
+                         situation.wire = fmt::format("{} from {}, {} hosts", meeting.wire->name(), link,
+                                                      meeting.topology.hosts.size());
                          const auto found = cache.find(situation, meeting.tuning);
                          return found ? card(*found) : json::object();
                        }),
@@ -305,9 +335,10 @@ void measure_wire(Bootstrap& bootstrap, Meeting& meeting, Deadline deadline) {
   if (meeting.topology.hosts.size() >= 4) {
     double sum = 0;
     int pairs = 0;
-    for (const json& one_of_pair : exchange(bootstrap, attempt([&] { return measure_pair(meeting, speed, deadline); }), deadline))
+    for (const json& one_of_pair :
+         exchange(bootstrap, attempt([&] { return measure_pair(meeting, speed, deadline); }), deadline))
       if (one_of_pair.contains("us_per_byte")) sum += one_of_pair.at("us_per_byte").get<double>(), ++pairs;
-    speed.together_us_per_byte = sum / pairs;
+    if (sum / pairs > kNoticeable * speed.us_per_byte) speed.together_us_per_byte = sum / pairs;
     speed.put_into(meeting.tuning);
   }
   if (meeting.rank == one && !situation.wire.empty()) cache.keep(situation, speed.to_json(), {});
@@ -386,9 +417,10 @@ Meeting meet(Bootstrap& bootstrap, const CommunicatorOptions& options, Settings&
                  json card{{"protocol", kProtocol},
                            {"backends", fmt::format("{}", fmt::join(backend_names(), ","))},
                            {"host", host_name(bootstrap, here, settings.transport)},
-                           {"machine", first_line("/proc/sys/kernel/random/boot_id")},
+                           {"machine", machine_name()},
                            {"affinity", affinity()},
                            {"cores", here.cores.value_or(usable_cores())},
+                           {"cores_said", here.cores.has_value()},
                            {"pid", ::getpid()},
                            {"transport", settings.transport},
                            {"wire", settings.wire},
@@ -428,7 +460,7 @@ Meeting meet(Bootstrap& bootstrap, const CommunicatorOptions& options, Settings&
   for (const auto& members : meeting.topology.hosts) hosts.emplace_back(members, cards);
   meeting.topology.cores_per_host = std::ranges::min(hosts, {}, &Host::cores).cores;
   const Host& mine = *std::ranges::find_if(hosts, [&](const Host& host) { return host.has(meeting.rank); });
-  meeting.crowded = meeting.topology.crowded(static_cast<std::size_t>(&mine - hosts.data()));
+  meeting.crowded = mine.crowded() || meeting.topology.machine_crowded(static_cast<std::size_t>(&mine - hosts.data()));
   meeting.threads = mine.threads;
 
   if (cards[0].contains("tuning")) {

@@ -43,7 +43,7 @@ struct Meeting {
   std::unique_ptr<Arena> arena;  ///< of this host
   std::unique_ptr<Wire> wire;    ///< null on one host
   bool threads = false;          ///< all ranks of this host are threads of this process
-  bool crowded = false;          ///< more ranks than cores on this host
+  bool crowded = false;          ///< more ranks than cores on this host, or on its machine
   bool kernel_reach = false;     ///< the kernel copies between the ranks of every host
 };
 

@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
 #include <optional>
 #include <vector>
 
@@ -164,44 +163,29 @@ std::vector<Rank> counted_ranks(const Topology& topology, Rank root) {
   return ranks;
 }
 
-/// What the ranks of one machine do, all together. Where its cores are fewer, no round is over before they have done it,
-/// although they can while links are busy; and a message between two hosts of one machine is all work of its cores, the
-/// system's part of it too.
-class Machines {
- public:
-  explicit Machines(const Topology& topology) : topology_(topology), doing_(topology.hosts.size()) {}
-
-  void add(const Seat& seat, const Counter& counter) {
-    if (topology_.machines.empty()) return;
-    Doing& doing = doing_[static_cast<std::size_t>(topology_.machines[static_cast<std::size_t>(seat.grid.host)])];
-    ++doing.counted;
-    doing.ranks = topology_.ranks_of_machine(static_cast<std::size_t>(seat.grid.host));
-    doing.ends += static_cast<double>(counter.ends);
-    doing.work += counter.cost.work;
-  }
-
-  void apply(Cost& cost, const Tuning& tuning) const {
-    const double per_end = tuning.wire_us / 2 + tuning.wire_message_us;
-    for (const Doing& doing : doing_) {
-      if (doing.ranks <= topology_.cores_per_machine) continue;
-      const double share = static_cast<double>(doing.ranks) / doing.counted / topology_.cores_per_machine;
-      cost.machine = std::max(cost.machine, share * doing.ends * per_end);
-      cost.work = std::max(cost.work, share * doing.work);
-    }
-  }
-
- private:
-  struct Doing {
-    int ranks = 0, counted = 0;
-    double ends = 0, work = 0;
-  };
-  const Topology& topology_;
-  std::vector<Doing> doing_;
+/// What all ranks do together: counted, or as many times what some of them do.
+struct Together {
+  double ends = 0;   ///< messages sent to or taken from other hosts
+  double bytes = 0;  ///< sent to other hosts
+  double work = 0;   ///< us: bytes inside hosts, arithmetic
 };
 
-/// Links whose ranks send now to one, now to another peer are never as full as those of a ring: streams that have paused
-/// begin slowly, and hinder one another where they meet. Measured: 4 hosts reach 0.74 to 0.84 of the bound by halving
-/// and 0.85 to 0.90 by the ring, of as many bytes (bench/results/hosts.txt).
+/// Where a machine has fewer cores than ranks, on all the hosts that are its namespaces or containers, no round is over
+/// before they have done what all its ranks do, although they can do it while links are busy; and a message between two
+/// hosts of one machine is all work of its cores, the system's part of it too.
+void share_cores(Cost& cost, const Together& all, const Topology& topology, const Tuning& tuning) {
+  for (std::size_t m = 0; m < topology.machine_cores.size(); ++m) {
+    const int ranks = topology.ranks_of_machine(static_cast<int>(m)), cores = topology.machine_cores[m];
+    if (ranks <= cores || cores < 1) continue;
+    const double share = static_cast<double>(ranks) / topology.ranks() / cores;
+    cost.machine = std::max(cost.machine, share * all.ends * (tuning.wire_us / 2 + tuning.wire_message_us));
+    cost.work = std::max(cost.work, share * all.work);
+  }
+}
+
+/// Links whose ranks send now to one, now to another peer are never as full as those of a ring: streams that have
+/// paused begin slowly, and hinder one another where they meet. Measured: 4 hosts reach 0.74 to 0.84 of the bound by
+/// halving and 0.85 to 0.90 by the ring, of as many bytes (bench/results/hosts.txt).
 constexpr double kSeveralStreams = 1.12;
 
 /// What all rounds cost together; `estimate` gets what is sent in one.
@@ -210,7 +194,7 @@ Cost count(const Algorithm& algorithm, const Request& request, bool direct, cons
   Cost cost;
   estimate.algorithm = algorithm.name;
   std::vector<std::size_t> out(topology.hosts.size(), 0), in(topology.hosts.size(), 0);
-  Machines machines(topology);
+  Together all;
   bool several_streams = false;
   const std::vector<Rank> ranks = counted_ranks(topology, request.root);
   for (const Rank rank : ranks) {
@@ -219,7 +203,9 @@ Cost count(const Algorithm& algorithm, const Request& request, bool direct, cons
     algorithm.emit(seat, {request.collective, parts, request.root, direct}, counter);
     const auto total = [](const Cost& c) { return c.waits + c.handling + c.work; };
     if (total(counter.cost) > total(cost)) cost = counter.cost;
-    machines.add(seat, counter);
+    all.ends += static_cast<double>(counter.ends);
+    all.bytes += static_cast<double>(counter.bytes_to_other_hosts);
+    all.work += counter.cost.work;
     several_streams = several_streams || counter.several_streams;
     estimate.messages = std::max(estimate.messages, counter.messages);
     estimate.bytes_sent = std::max(estimate.bytes_sent, counter.bytes_sent);
@@ -230,17 +216,23 @@ Cost count(const Algorithm& algorithm, const Request& request, bool direct, cons
   if (!topology.one_host())
     path = critical_path(algorithm, {request.collective, parts, request.root, direct}, size_of(request.type), topology,
                          tuning);
-  if (path) cost.waits = std::max(0.0, path->latency - cost.handling);
-  machines.apply(cost, tuning);
+  const double more = static_cast<double>(topology.ranks()) / static_cast<double>(ranks.size());
+  all = {more * all.ends, more * all.bytes, more * all.work};
+  if (path) {
+    cost.waits = std::max(0.0, path->latency - cost.handling);
+    all.ends = 2 * static_cast<double>(path->messages);
+    all.bytes = path->bytes;
+  }
+  share_cores(cost, all, topology, tuning);
   cost.flows =
       !topology.one_host() && (request.collective == Collective::broadcast || request.collective == Collective::reduce);
   cost.per_frame = tuning.wire_us / static_cast<double>(tuning.wire_frames);
   estimate.bytes_between_hosts = std::ranges::max(out);
   cost.wire =
       static_cast<double>(std::max(estimate.bytes_between_hosts, std::ranges::max(in))) * tuning.wire_us_per_byte;
-  // What all hosts send, and what all links together carry.
-  const double all = std::accumulate(out.begin(), out.end(), 0.0) * topology.ranks() / static_cast<double>(ranks.size());
-  cost.wire = std::max(cost.wire, all * tuning.wire_together_us_per_byte / static_cast<double>(topology.hosts.size()));
+  // What all links together carry.
+  cost.wire =
+      std::max(cost.wire, all.bytes * tuning.wire_together_us_per_byte / static_cast<double>(topology.hosts.size()));
   if (several_streams) cost.wire *= kSeveralStreams;
   cost.chain = std::max(cost.wire, path ? path->wire : 0);
   return cost;

@@ -35,10 +35,10 @@ Topology Topology::from_hosts(const std::vector<std::string>& names, int cores_p
   return topology;
 }
 
-int Topology::ranks_of_machine(std::size_t h) const noexcept {
+int Topology::ranks_of_machine(int machine) const noexcept {
   std::size_t ranks = 0;
-  for (std::size_t other = 0; other < hosts.size(); ++other)
-    if (other == h || (!machines.empty() && machines[other] == machines[h])) ranks += hosts[other].size();
+  for (std::size_t h = 0; h < machines.size(); ++h)
+    if (machines[h] == machine) ranks += hosts[h].size();
   return static_cast<int>(ranks);
 }
 
@@ -62,13 +62,12 @@ std::string to_string(const Topology& topology) {
   if (topology.one_host()) return fmt::format("{} ranks (1 host)", ranks);
   std::vector<std::size_t> sizes;
   std::ranges::transform(topology.hosts, std::back_inserter(sizes), &std::vector<Rank>::size);
-  const bool alike = std::ranges::adjacent_find(sizes, std::ranges::not_equal_to{}) == sizes.end();
+  const bool alike = !sizes.empty() && std::ranges::adjacent_find(sizes, std::ranges::not_equal_to{}) == sizes.end();
   std::string text = alike ? fmt::format("{} ranks ({} hosts x {}", ranks, sizes.size(), sizes.front())
                            : fmt::format("{} ranks ({} hosts: {}", ranks, sizes.size(), fmt::join(sizes, " + "));
-  if (!topology.machines.empty()) {
-    const int machines = std::ranges::max(topology.machines) + 1;
-    text += fmt::format(" on {} machine{} of {} cores", machines, machines == 1 ? "" : "s", topology.cores_per_machine);
-  }
+  if (const std::size_t machines = topology.machine_cores.size(); machines > 0)
+    text += fmt::format(" on {} machine{} of {} cores", machines, machines == 1 ? "" : "s",
+                        fmt::join(topology.machine_cores, " + "));
   return text + ')';
 }
 

@@ -1,6 +1,6 @@
 // How fast the wire between two hosts is, found out in some milliseconds: one rank of each host, the first one of the
-// first two hosts, send one another short messages, and then long ones both at once, as collectives do. Then all hosts do
-// that at once, in pairs: what they share, a switch or the cores of a machine, shows then.
+// first two hosts, send one another short messages, and then long ones both at once, as collectives do. Then all hosts
+// do that at once, in pairs: what they share, a switch or the cores of a machine, shows then.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -12,9 +12,9 @@
 namespace collectives {
 
 struct WireSpeed {
-  double latency_us = 0;   ///< one way, of a short message, less what both ends do for it
-  double message_us = 0;   ///< what each further message costs when several follow one another
-  double us_per_byte = 0;  ///< each way, with both ways in use
+  double latency_us = 0;            ///< one way, of a short message, less what both ends do for it
+  double message_us = 0;            ///< what each further message costs when several follow one another
+  double us_per_byte = 0;           ///< each way, with both ways in use
   double together_us_per_byte = 0;  ///< likewise, while all pairs of hosts talk; 0: not measured
 
   void put_into(Tuning&) const;
@@ -23,12 +23,12 @@ struct WireSpeed {
   static WireSpeed from(const Tuning&);
 };
 
-/// Collective over the calling rank and `other`, of which one is `first`. 2 to 20 ms, more on a wire that is slower
-/// than 1 Gbit/s. Throws Error{timeout}.
+/// Collective over the calling rank and `other`, of which one is `first`. 5 to 30 ms, more on a wire that is slower
+/// than 1 Gbit/s or has a round trip of more than 0.1 ms. Throws Error{timeout}.
 WireSpeed measure(Wire& wire, Rank other, bool first, Deadline deadline);
 
 /// Collective over the calling rank and `other`, while all other pairs do the same: microseconds for each byte each
-/// way. `alone`: what measure() has found of one pair. 10 to 20 ms.
+/// way. `alone`: what measure() has found of one pair. 5 to 30 ms.
 double measure_together(Wire& wire, Rank other, const WireSpeed& alone, Deadline deadline);
 
 }  // namespace collectives

@@ -147,9 +147,9 @@ TEST(Plan, HostsOfOneMachineSaveItsCoresMessages) {
   Topology hosts = Topology::regular(4, 1);
   EXPECT_EQ(plan_of({.count = 2}, hosts).name, "hierarchical_one_shot") << "one latency";
   hosts.machines = {0, 0, 0, 0};
-  hosts.cores_per_machine = 4;
+  hosts.machine_cores = {4};
   EXPECT_EQ(plan_of({.count = 2}, hosts).name, "hierarchical_one_shot") << "a core for everybody";
-  hosts.cores_per_machine = 1;
+  hosts.machine_cores = {1};
   EXPECT_NE(plan_of({.count = 2}, hosts).name, "hierarchical_one_shot") << "twelve messages on one core";
 }
 

@@ -12,7 +12,9 @@
 namespace collectives::testing {
 namespace {
 
-Outcome smpi(const std::string& arguments) { return run_command(SMPI_SH " " + arguments + " --build " BUILD); }
+Outcome smpi(const std::string& arguments) {
+  return run_command("SMPI_TIMEOUT=50 " SMPI_SH " " + arguments + " --build " BUILD);
+}
 
 /// The simulated microseconds of each line.
 std::vector<double> times(const std::string& output) {

@@ -56,13 +56,12 @@ TEST(Topology, HasTwoLevelsWhereDomainsAreAlike) {
 TEST(Topology, HostsOfOneMachineShareItsCores) {
   Topology topology = Topology::regular(8, 2, 2);
   EXPECT_FALSE(topology.crowded(0)) << "two ranks, two cores";
-  EXPECT_EQ(topology.ranks_of_machine(0), 2);
   topology.machines = {0, 0, 1, 0};
-  topology.cores_per_machine = 4;
-  EXPECT_EQ(topology.ranks_of_machine(3), 6);
+  topology.machine_cores = {4, 2};
+  EXPECT_EQ(topology.ranks_of_machine(0), 6);
   EXPECT_TRUE(topology.crowded(0)) << "six ranks, four cores";
   EXPECT_FALSE(topology.crowded(2)) << "alone on its machine";
-  EXPECT_EQ(to_string(topology), "8 ranks (4 hosts x 2 on 2 machines of 4 cores)");
+  EXPECT_EQ(to_string(topology), "8 ranks (4 hosts x 2 on 2 machines of 4 + 2 cores)");
 }
 
 TEST(Topology, ReadsAsASentence) {

@@ -21,8 +21,8 @@ struct Topology {
   /// Hosts may be containers or namespaces of one machine, and share its cores: machines[h] is that of host h, counted
   /// from 0 in order of first appearance. Empty if every host is a machine.
   std::vector<int> machines = {};
-  /// Cores that the ranks of one machine may use together (the fewest of any); 0 if every host is a machine.
-  int cores_per_machine = 0;
+  /// Cores that the ranks of each machine may use together.
+  std::vector<int> machine_cores = {};
 
   int ranks() const noexcept {
     std::size_t total = 0;
@@ -35,11 +35,14 @@ struct Topology {
   COLLECTIVES_EXPORT std::vector<std::vector<Rank>> levels() const;
   /// Whether host h, or the machine that it shares with others, has more ranks than cores.
   bool crowded(std::size_t h) const noexcept {
-    return (cores_per_host > 0 && hosts[h].size() > static_cast<std::size_t>(cores_per_host)) ||
-           (cores_per_machine > 0 && ranks_of_machine(h) > cores_per_machine);
+    return (cores_per_host > 0 && hosts[h].size() > static_cast<std::size_t>(cores_per_host)) || machine_crowded(h);
   }
-  /// Ranks of the machine of host h.
-  COLLECTIVES_EXPORT int ranks_of_machine(std::size_t h) const noexcept;
+  /// Whether the machine that host h shares with others has more ranks than cores.
+  bool machine_crowded(std::size_t h) const noexcept {
+    return !machines.empty() && ranks_of_machine(machines[h]) > machine_cores[static_cast<std::size_t>(machines[h])];
+  }
+  /// Ranks on all hosts of that machine.
+  COLLECTIVES_EXPORT int ranks_of_machine(int machine) const noexcept;
   bool operator==(const Topology&) const = default;
 
   /// `ranks` ranks, `ranks_per_host` to a host (the last may have fewer), numbered host by host.

@@ -327,7 +327,7 @@ void answer(const Question& question) {
     if (topology.one_host())
       throw std::invalid_argument("--cores-together is about several hosts; valid: with --ranks-per-host");
     topology.machines.assign(topology.hosts.size(), 0);
-    topology.cores_per_machine = question.cores_together;
+    topology.machine_cores = {question.cores_together};
   }
   const Tuning tuning = given_tuning({}).value_or(Tuning{});
   if (question.sizes) return print_sizes(request, topology, tuning);

@@ -139,7 +139,10 @@ in_order() { # HOST DEVICE
 
 shape() { # HOST DEVICE
   local limit=1mb
-  if [ "$rate" != unshaped ]; then on "$1" ip link set dev "$2" mtu 3000; fi # with headers, what a burst of 3kb lets pass
+  case "$burst" in
+    1kb | 2kb | *[0-9]) ;;
+    *) [ "$rate" = unshaped ] || on "$1" ip link set dev "$2" mtu 3000 ;; # with headers, what a burst of 3kb lets pass
+  esac
   if [ -n "$delay" ]; then
     on "$1" tc qdisc add dev "$2" root handle 1: netem delay "$delay" limit 100000
     if [ "$rate" != unshaped ]; then

@@ -11,6 +11,8 @@
 #                               result. The simulation takes the longer the smaller it is
 #     --build build/release     where the library has been built, with libsimgrid-dev installed
 #
+# SMPI_TIMEOUT=600: seconds for all of it.
+#
 # The network is a switch with a full-duplex link to every host, with plain latency and bandwidth: no factors for
 # protocols of MPI implementations, no contention between the two ways of a link.
 set -eu
