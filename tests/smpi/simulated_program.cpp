@@ -35,8 +35,16 @@ class OneRankPerHost final : public Bootstrap {
   std::string_view name() const noexcept override { return mpi_.name(); }
   Rank rank() const noexcept override { return mpi_.rank(); }
   int size() const noexcept override { return mpi_.size(); }
-  std::vector<std::string> all_gather(std::string_view mine, Deadline deadline) override {
-    return mpi_.all_gather(mine, deadline);
+  /// Through the memory of the one process that all ranks are threads of, one at a time: the meeting of a thousand
+  /// ranks over simulated messages would take longer than all that is to be looked at.
+  std::vector<std::string> all_gather(std::string_view mine, Deadline) override {
+    static std::vector<std::string> cards;
+    cards.resize(static_cast<std::size_t>(size()));
+    cards[static_cast<std::size_t>(rank())] = mine;
+    MPI_Barrier(MPI_COMM_WORLD);
+    std::vector<std::string> all = cards;
+    MPI_Barrier(MPI_COMM_WORLD);
+    return all;
   }
   std::string host() const override { return fmt::format("host{}", rank()); }
   WireFactory wire_factory() override { return mpi_.wire_factory(); }
