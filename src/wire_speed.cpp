@@ -148,7 +148,7 @@ WireSpeed measure(Wire& wire, Rank other, bool first, Deadline deadline) {
   }
   const double round_trip = undisturbed(single), whole_train = undisturbed(several);
 
-  double longest = 0;
+  double fastest = 0;  // of the long trains, us
   std::size_t frames = 4;
   for (int enough = 0; enough < kSwaps;) {
     const auto begun = Clock::now();
@@ -162,14 +162,14 @@ WireSpeed measure(Wire& wire, Rank other, bool first, Deadline deadline) {
     if (grow) {
       frames *= 2;
     } else {
-      longest = enough++ == 0 ? time : std::min(longest, time);
+      fastest = enough++ == 0 ? time : std::min(fastest, time);
     }
   }
   const double bytes = static_cast<double>(frames) * static_cast<double>(wire.frame_bytes());
   const double message = std::max(0.1, (whole_train - round_trip) / (train - 1));
   return {.latency_us = std::max(0.1, round_trip / 2 - 2 * message),
           .message_us = message,
-          .us_per_byte = std::max(0.1, longest) / bytes};
+          .us_per_byte = std::max(0.1, fastest) / bytes};
 }
 
 double measure_together(Wire& wire, Rank other, const WireSpeed& alone, Deadline deadline) {

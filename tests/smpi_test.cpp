@@ -2,7 +2,6 @@
 // that follows from the network alone.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <string>
 #include <vector>

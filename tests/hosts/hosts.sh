@@ -140,7 +140,7 @@ in_order() { # HOST DEVICE
 shape() { # HOST DEVICE
   local limit=1mb
   case "$burst" in
-    1kb | 2kb | *[0-9]) ;;
+    1kb | 2kb | *[0-9] | *[0-9]b) ;;
     *) [ "$rate" = unshaped ] || on "$1" ip link set dev "$2" mtu 3000 ;; # with headers, what a burst of 3kb lets pass
   esac
   if [ -n "$delay" ]; then

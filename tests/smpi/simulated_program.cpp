@@ -35,7 +35,7 @@ class OneRankPerHost final : public Bootstrap {
   std::string_view name() const noexcept override { return mpi_.name(); }
   Rank rank() const noexcept override { return mpi_.rank(); }
   int size() const noexcept override { return mpi_.size(); }
-  /// Through the memory of the one process that all ranks are threads of, one at a time: the meeting of a thousand
+  /// Through the memory of the one process that all ranks are threads of, one at a time: the meeting of hundreds
   /// ranks over simulated messages would take longer than all that is to be looked at.
   std::vector<std::string> all_gather(std::string_view mine, Deadline) override {
     static std::vector<std::string> cards;
