@@ -57,7 +57,7 @@ void all_reduce(benchmark::State& state, std::string_view backend) {
   parties.push_back(std::make_unique<Party>(topology, 0, std::move(first)));
   parties.push_back(std::make_unique<Party>(topology, 1, std::move(second)));
 
-  const bool by_part = plan.algorithm->by_part(request.collective, plan.direct, topology);
+  const bool by_part = plan.algorithm->by_part({request.collective, plan.sums}, topology);
   std::vector<Job> jobs;
   for (const auto& party : parties) {
     party->input.assign(request.count, 1.0F);
@@ -66,7 +66,7 @@ void all_reduce(benchmark::State& state, std::string_view backend) {
     job.plan = &plan;
     job.task.collective = request.collective;
     job.task.parts = Parts::equal({0, request.count}, by_part ? kRanks : 1);
-    job.task.direct = plan.direct;
+    job.task.sums = plan.sums;
     job.input = reinterpret_cast<const std::byte*>(party->input.data());
     job.output = reinterpret_cast<std::byte*>(party->output.data());
     jobs.push_back(job);

@@ -59,19 +59,19 @@ void emit_ring(const Seat& seat, const Task& task, StepSink& run) {
   switch (task.collective) {
     case Collective::all_reduce:
     case Collective::barrier:  // an all-reduce of nothing: its messages still go all the way around
-      if (task.direct) {
+      if (task.direct()) {
         direct::reduce_scatter(world, task.parts, {}, run);
         return ring::all_gather(world, task.parts, Place::output, run);
       }
       ring::reduce_scatter(world, task.parts, {}, deeper);
       return ring::all_gather(world, task.parts, Place::output, deeper);
     case Collective::reduce_scatter:
-      return task.direct ? direct::reduce_scatter(world, task.parts, {}, run)
+      return task.direct() ? direct::reduce_scatter(world, task.parts, {}, run)
                          : ring::reduce_scatter(world, task.parts, {}, deeper);
     case Collective::all_gather: return ring::all_gather(world, task.parts, Place::input, deeper);
     case Collective::broadcast: return ring::broadcast(world, task.root, task.parts[0], run);
     case Collective::reduce:
-      return task.direct ? direct::reduce(world, task.root, task.parts[0], {}, run)
+      return task.direct() ? direct::reduce(world, task.root, task.parts[0], {}, run)
                          : ring::reduce(world, task.root, task.parts[0], {}, run);
   }
 }
@@ -83,16 +83,16 @@ void emit_reduce_to_one(const Seat& seat, const Task& task, StepSink& run) {
   switch (task.collective) {
     case Collective::all_reduce:
     case Collective::barrier:
-      if (!task.direct) return reduce_to_one::all_reduce(shape, task.parts[0], {}, run);
+      if (!task.direct()) return reduce_to_one::all_reduce(shape, task.parts[0], {}, run);
       unsummed.reduce(task.parts[0], {}, run);
       return shape.broadcast(task.parts[0], Place::output, run);
     case Collective::reduce_scatter:
-      return task.direct ? reduce_to_one::reduce_scatter(unsummed, task.parts, {}, run)
+      return task.direct() ? reduce_to_one::reduce_scatter(unsummed, task.parts, {}, run)
                          : reduce_to_one::reduce_scatter(shape, task.parts, {}, run);
     case Collective::all_gather: return reduce_to_one::all_gather(shape, task.parts, Place::input, run);
     case Collective::broadcast: return shape.broadcast(task.parts[0], Place::input, run);
     case Collective::reduce:
-      return task.direct ? unsummed.reduce(task.parts[0], {}, run) : shape.reduce(task.parts[0], {}, run);
+      return task.direct() ? unsummed.reduce(task.parts[0], {}, run) : shape.reduce(task.parts[0], {}, run);
   }
 }
 
@@ -104,10 +104,12 @@ void emit_hierarchical(const Seat& seat, const Task& task, StepSink& run) {
   const hierarchical::Grid& grid = seat.grid;
   const int slices = rails == Rails::all ? grid.slices() : 1;
   // Inside one host every contribution meets its owner unsummed anyway; between hosts the direct exchange is flat.
-  const bool flat = task.direct && grid.host_count() > 1;
+  const bool flat = task.sums == Sums::at_owner && grid.host_count() > 1;
   const int root_host = seat.host_of(task.root), root_local = seat.local_of(task.root);
   switch (task.collective) {
     case Collective::all_reduce:
+      if (task.sums == Sums::in_hosts)
+        return hierarchical::all_reduce<hierarchical::Unsummed<Between>>(grid, slices, task.parts[0], run);
       if (!flat) return hierarchical::all_reduce<Between>(grid, slices, task.parts[0], run);
       direct::reduce_scatter(seat.world, task.parts, {}, run);
       return hierarchical::all_gather(grid, task.parts, Place::output, AtDepth{run, 0});
@@ -116,7 +118,7 @@ void emit_hierarchical(const Seat& seat, const Task& task, StepSink& run) {
                   : hierarchical::reduce_scatter(grid, task.parts, seat.scratch, run);
     case Collective::all_gather: return hierarchical::all_gather(grid, task.parts, Place::input, run);
     case Collective::broadcast:
-      return hierarchical::broadcast<Between>(grid, slices, root_host, root_local, task.parts[0], run);
+      return hierarchical::broadcast<Between>(grid, slices, root_host, root_local, task.parts[0], task.coded, run);
     case Collective::reduce:
       return flat ? direct::reduce(seat.world, task.root, task.parts[0], {}, run)
                   : hierarchical::reduce(grid, root_host, root_local, task.parts[0], seat.scratch, run);
@@ -137,56 +139,64 @@ void emit_two_level(const Seat& seat, const Task& task, StepSink& run) {
   }
 }
 
-bool scatters_or_gathers(Collective collective) {
-  return collective == Collective::reduce_scatter || collective == Collective::all_gather;
+bool scatters_or_gathers(const Aim& aim) {
+  return aim.collective == Collective::reduce_scatter || aim.collective == Collective::all_gather;
 }
 
 int hosts_of(const Topology& topology) { return static_cast<int>(topology.hosts.size()); }
 int rails_of(const Topology& topology) {
   return static_cast<int>(std::ranges::min(topology.hosts, {}, &std::vector<Rank>::size).size());
 }
+/// All contributions of all hosts go to their owners, past the hosts.
+bool flat(const Aim& aim, const Topology& topology) { return aim.sums == Sums::at_owner && !topology.one_host(); }
 bool hosts_have_one_rank(const Topology& topology) { return topology.ranks() == hosts_of(topology); }
 
 /// A row for one way between hosts. Only the first of them is for collectives that have one way only, and for one host.
 template <class Between, Rails rails>
 constexpr Algorithm hierarchical_row(std::string_view name,
-                                     bool (*possible)(Collective, bool, const Topology&) = nullptr,
+                                     bool (*possible)(const Aim&, const Topology&) = nullptr,
                                      std::string_view needs = {}) {
   return {"hierarchical",
           name,
           possible,
           needs,
-          [](Collective collective, bool direct, const Topology& topology) {
-            return scatters_or_gathers(collective) ||
-                   (collective == Collective::all_reduce && direct && !topology.one_host());
+          [](const Aim& aim, const Topology& topology) {
+            return scatters_or_gathers(aim) || (aim.collective == Collective::all_reduce && flat(aim, topology));
           },
-          [](Collective collective, bool direct, const Topology& topology) {
-            if (scatters_or_gathers(collective) || direct || topology.one_host()) return 1;
-            const int between = collective == Collective::all_reduce ? Between::pieces(hosts_of(topology)) : 1;
+          [](const Aim& aim, const Topology& topology) {
+            if (scatters_or_gathers(aim) || flat(aim, topology) || topology.one_host()) return 1;
+            const int hosts = hosts_of(topology);
+            const int between = aim.collective != Collective::all_reduce ? 1
+                                : aim.sums == Sums::in_hosts             ? hierarchical::Unsummed<Between>::pieces(hosts)
+                                                                         : Between::pieces(hosts);
             return between * (rails == Rails::all ? rails_of(topology) : 1);
           },
-          [](Collective collective, bool direct, const Topology& topology) {
+          [](const Aim& aim, const Topology& topology) {
             if (topology.one_host()) return 1;
-            if (collective == Collective::all_reduce) return direct ? 1 : 2 + Between::depths(hosts_of(topology));
-            if (scatters_or_gathers(collective) && !direct) return 1 + kRoundsOnTheWire;
-            return collective == Collective::broadcast ? 2 : 1;
+            const int hosts = hosts_of(topology);
+            if (aim.collective == Collective::all_reduce && !flat(aim, topology))
+              return 2 + (aim.sums == Sums::in_hosts ? hierarchical::Unsummed<Between>::depths(hosts)
+                                                     : Between::depths(hosts));
+            if (scatters_or_gathers(aim) && !flat(aim, topology)) return 1 + kRoundsOnTheWire;
+            return aim.collective == Collective::broadcast ? 2 : 1;
           },
           emit_hierarchical<Between, rails>};
 }
-bool has_another_way(Collective collective, bool direct, const Topology& topology) {
-  return !topology.one_host() &&
-         ((collective == Collective::all_reduce && !direct) || collective == Collective::broadcast);
+bool has_another_way(const Aim& aim, const Topology& topology) {
+  return !topology.one_host() && ((aim.collective == Collective::all_reduce && !flat(aim, topology)) ||
+                                  aim.collective == Collective::broadcast);
 }
-bool has_leaders(Collective collective, bool direct, const Topology& topology) {
-  return has_another_way(collective, direct, topology) && !hosts_have_one_rank(topology);
+bool has_leaders(const Aim& aim, const Topology& topology) {
+  return has_another_way(aim, topology) && !hosts_have_one_rank(topology);
 }
-/// With two hosts there is nothing to halve that one shot does not do in fewer steps.
-template <bool (*possible)(Collective, bool, const Topology&)>
-bool of_many(Collective collective, bool direct, const Topology& topology) {
-  return possible(collective, direct, topology) && hosts_of(topology) > 2;
+/// With two hosts there is nothing to halve that one shot does not do in fewer steps. And what is halved again and again
+/// are partial sums.
+template <bool (*possible)(const Aim&, const Topology&)>
+bool of_many(const Aim& aim, const Topology& topology) {
+  return possible(aim, topology) && hosts_of(topology) > 2 && !aim.direct();
 }
 
-int one_depth(Collective, bool, const Topology&) { return 1; }
+int one_depth(const Aim&, const Topology&) { return 1; }
 
 constexpr Algorithm kAlgorithms[] = {
     hierarchical_row<hierarchical::Ring, Rails::all>("hierarchical"),
@@ -202,29 +212,29 @@ constexpr Algorithm kAlgorithms[] = {
     hierarchical_row<hierarchical::Halving, Rails::all>("hierarchical_halving", of_many<has_another_way>,
                                                         "three hosts or more, and is for all_reduce and broadcast"),
     {"hierarchical", "hierarchical_two_level",
-     [](Collective, bool direct, const Topology& topology) { return !direct && !topology.levels().empty(); },
+     [](const Aim& aim, const Topology& topology) { return !aim.direct() && !topology.levels().empty(); },
      "several domains with equally many ranks, at least two",
-     [](Collective collective, bool, const Topology&) { return scatters_or_gathers(collective); },
-     [](Collective, bool, const Topology&) { return 1; }, one_depth, emit_two_level},
+     [](const Aim& aim, const Topology&) { return scatters_or_gathers(aim); },
+     [](const Aim&, const Topology&) { return 1; }, one_depth, emit_two_level},
     {"ring", "ring", nullptr, "",
-     [](Collective collective, bool, const Topology&) {
-       return scatters_or_gathers(collective) || collective == Collective::all_reduce ||
-              collective == Collective::barrier;
+     [](const Aim& aim, const Topology&) {
+       return scatters_or_gathers(aim) || aim.collective == Collective::all_reduce ||
+              aim.collective == Collective::barrier;
      },
-     [](Collective, bool, const Topology&) { return 1; },
-     [](Collective collective, bool direct, const Topology& topology) {
-       if (direct && collective != Collective::all_gather) return 1;
-       return collective == Collective::all_reduce || collective == Collective::barrier ? 2 * topology.ranks()
-              : scatters_or_gathers(collective)                                         ? topology.ranks()
-                                                                                        : 1;
+     [](const Aim&, const Topology&) { return 1; },
+     [](const Aim& aim, const Topology& topology) {
+       if (aim.direct() && aim.collective != Collective::all_gather) return 1;
+       return aim.collective == Collective::all_reduce || aim.collective == Collective::barrier ? 2 * topology.ranks()
+              : scatters_or_gathers(aim)                                                        ? topology.ranks()
+                                                                                                : 1;
      },
      emit_ring},
     {"reduce_to_one", "reduce_to_one_direct", nullptr, "",
-     [](Collective collective, bool, const Topology&) { return scatters_or_gathers(collective); },
-     [](Collective, bool, const Topology&) { return 1; }, one_depth, emit_reduce_to_one<reduce_to_one::Direct>},
+     [](const Aim& aim, const Topology&) { return scatters_or_gathers(aim); },
+     [](const Aim&, const Topology&) { return 1; }, one_depth, emit_reduce_to_one<reduce_to_one::Direct>},
     {"reduce_to_one", "reduce_to_one_tree", nullptr, "",
-     [](Collective collective, bool, const Topology&) { return scatters_or_gathers(collective); },
-     [](Collective, bool, const Topology&) { return 1; }, one_depth, emit_reduce_to_one<reduce_to_one::Tree>},
+     [](const Aim& aim, const Topology&) { return scatters_or_gathers(aim); },
+     [](const Aim&, const Topology&) { return 1; }, one_depth, emit_reduce_to_one<reduce_to_one::Tree>},
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "circle.hpp"
+#include "collectives/plan.hpp"
 #include "collectives/topology.hpp"
 #include "collectives/types.hpp"
 #include "hierarchical/hierarchical.hpp"
@@ -53,13 +54,23 @@ class Seat {
   Members of_hosts_, of_domains_;
 };
 
-/// What the Steps are to achieve in one round.
-struct Task {
+/// What kind of thing the Steps are to achieve.
+struct Aim {
   Collective collective = Collective::all_reduce;
+  Sums sums = Sums::anywhere;
+  /// Messages are coded: what a rank hands to others it keeps as they will see it, and partial sums are not coded, as
+  /// each coding rounds.
+  bool coded = false;
+
+  /// Contributions meet at their owner in messages.
+  constexpr bool direct() const { return sums != Sums::anywhere; }
+};
+
+/// The same of one round of a call.
+struct Task : Aim {
   /// By part (see Algorithm::by_part): one part per rank. Otherwise one part, the vector.
   Parts parts;
   Rank root = 0;
-  bool direct = false;  ///< contributions meet unsummed (see needs_direct)
 };
 
 /// Receives the Steps of a rank, in order.
@@ -75,14 +86,14 @@ struct Algorithm {
   std::string_view backend;
   std::string_view name;
   /// Whether it can be done there at all, in a way of its own; null: always.
-  bool (*possible)(Collective, bool direct, const Topology&);
+  bool (*possible)(const Aim&, const Topology&);
   std::string_view needs;  ///< for that, in words
   /// Whether the rounds walk along the parts of all ranks at once, or along the whole vector.
-  bool (*by_part)(Collective, bool direct, const Topology&);
+  bool (*by_part)(const Aim&, const Topology&);
   /// Into how many messages, at least, one segment of a round is divided.
-  int (*pieces)(Collective, bool direct, const Topology&);
+  int (*pieces)(const Aim&, const Topology&);
   /// The depths of its Steps (schedule.hpp), at least 1.
-  int (*depths)(Collective, bool direct, const Topology&);
+  int (*depths)(const Aim&, const Topology&);
   void (*emit)(const Seat&, const Task&, StepSink&);
 };
 

@@ -125,7 +125,26 @@ void check_arguments(const Call& call, Rank rank, int size) {
     bad("input and output overlap without being in place");
 }
 
-Signature sign(const Call& call, Rank rank, std::string_view backend, bool deterministic) {
+const Codec* codec_of(const WireType& wire, const Call& call, Rank rank) {
+  const bool as_it_is = wire.codec() == nullptr && !wire.as_type();
+  if (as_it_is || call.collective == Collective::barrier) return nullptr;
+  const DataType type = call.collective == Collective::reduce_scatter || call.collective == Collective::reduce
+                            ? call.input.type
+                            : call.output.type;
+  if (wire.as_type() && wire.type() == type) return nullptr;
+  const Codec* codec = wire.codec() != nullptr ? wire.codec()
+                       : wire.type() == DataType::bf16 ? &bf16_codec()
+                       : wire.type() == DataType::f16  ? &f16_codec()
+                                                       : nullptr;
+  if (codec == nullptr)
+    refuse(call, rank, fmt::format("nothing travels as {}; a wire may be bf16, f16, or a codec", to_string(wire.type())));
+  if (type != DataType::f32)
+    refuse(call, rank, fmt::format("wire {} carries f32, not {}", codec->name(), to_string(type)));
+  return codec;
+}
+
+Signature sign(const Call& call, Rank rank, std::string_view backend, bool deterministic, const Codec* codec,
+               bool force) {
   Signature signature;
   signature.collective = call.collective;
   signature.deterministic = deterministic;
@@ -147,6 +166,10 @@ Signature sign(const Call& call, Rank rank, std::string_view backend, bool deter
       signature.op_detail = std::bit_cast<std::uint64_t>(call.op.factor());
     if (const UserOp* user = call.op.user_op())
       signature.op_detail = hash_bytes(user->name.data(), user->name.size(), user->commutative ? 1 : 2);
+  }
+  if (codec != nullptr) {
+    signature.wire = WireName(codec->name());
+    signature.force = force;
   }
   signature.counts_hash = call.layout;
   if (call.has_counts) {

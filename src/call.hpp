@@ -6,6 +6,7 @@
 #include <span>
 #include <string_view>
 
+#include "collectives/codec.hpp"
 #include "collectives/types.hpp"
 #include "signature.hpp"
 
@@ -30,7 +31,11 @@ void check_vocabulary(const Call& call, Rank rank);
 /// being in place, overflow.
 void check_arguments(const Call& call, Rank rank, int size);
 
+/// The codec of `wire`, null where values travel as they are. Throws Error{invalid_argument} for a type that nothing
+/// travels as.
+const Codec* codec_of(const WireType& wire, const Call& call, Rank rank);
+
 /// What the ranks compare. Throws Error{invalid_argument} for an unknown backend, listing the known ones.
-Signature sign(const Call& call, Rank rank, std::string_view backend, bool deterministic);
+Signature sign(const Call& call, Rank rank, std::string_view backend, bool deterministic, const Codec* codec, bool force);
 
 }  // namespace collectives

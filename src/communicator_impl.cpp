@@ -25,10 +25,10 @@ constexpr std::size_t kPlansKept = 4096;
 constexpr int kTurnsAtOnce = 200;
 constexpr int kTurnsAtOnceOverWire = 10;
 
+Aim aim_of(const PlannedCall& planned) { return {planned.performed, planned.plan.sums, planned.plan.coded}; }
 /// What the Steps of a planned call are to achieve.
 Task task_of(const PlannedCall& planned) {
-  return {planned.performed, planned.parts, planned.performed == Collective::barrier ? 0 : planned.signature.root,
-          planned.plan.direct};
+  return {aim_of(planned), planned.parts, planned.performed == Collective::barrier ? 0 : planned.signature.root};
 }
 
 /// Address of element 0 of the vector, for a buffer that begins with element `first`. Never used to reach outside of
@@ -130,9 +130,10 @@ Communicator::Impl::~Impl() {
 // ---- planning ----
 
 const std::shared_ptr<const PlannedCall>& Communicator::Impl::plan(const Call& call, const Options& options) {
+  const Codec* const codec = codec_of(options.wire, call, rank());
   const Signature signature =
       sign(call, rank(), options.backend.empty() ? std::string_view(settings.backend) : options.backend,
-           options.deterministic.value_or(settings.deterministic));
+           options.deterministic.value_or(settings.deterministic), codec, options.force);
   const auto same = [&](const PlannedCall& planned) {
     return planned.signature == signature && std::ranges::equal(planned.request.counts, call.counts);
   };
@@ -153,13 +154,15 @@ const std::shared_ptr<const PlannedCall>& Communicator::Impl::plan(const Call& c
                       .root = signature.root,
                       .deterministic = signature.deterministic,
                       .backend = backend_names()[signature.backend],
-                      .counts = {call.counts.begin(), call.counts.end()}};
+                      .counts = {call.counts.begin(), call.counts.end()},
+                      .codec = codec,
+                      .force = signature.force};
   planned->performed = signature.count == 0 ? Collective::barrier : signature.collective;
   Request request = planned->request;
   request.collective = planned->performed;
   planned->plan = choose_plan(request, meeting.topology, meeting.tuning);
   const Range whole{0, signature.count};
-  if (!planned->plan.algorithm->by_part(planned->performed, planned->plan.direct, meeting.topology)) {
+  if (!planned->plan.algorithm->by_part(aim_of(*planned), meeting.topology)) {
     planned->parts = Parts::equal(whole, 1);
   } else if (!call.has_counts || signature.count == 0) {
     planned->parts = Parts::equal(whole, size());
@@ -243,6 +246,7 @@ void Communicator::Impl::fill(State& filled, const Call& call, const Options& op
   if (!planned->at_once) job.task = task_of(*planned);
   job.op = call.op;
   job.type = planned->signature.type;
+  job.codec = planned->plan.coded ? codec_of(options.wire, call, rank()) : nullptr;  // the plan may be of an older one
   const std::size_t element = size_of(job.type);
   const std::size_t mine = planned->parts.size() > 1 ? planned->parts.full(rank()).first : 0;
   const bool part_in = call.collective == Collective::all_gather,
@@ -286,7 +290,7 @@ std::shared_ptr<Work::State> Communicator::Impl::issue(const Call& call, const O
 bool Communicator::Impl::plain(const Call& call, const Options& options) noexcept {
   // A user's op may have become another one at the same address.
   return !call.has_counts && call.layout == 0 && call.op.user_op() == nullptr && options.backend.empty() &&
-         options.name.empty() && options.timeout.count() == 0 && !options.deterministic.has_value();
+         options.name.empty() && options.timeout.count() == 0 && !options.deterministic.has_value() && options.wire == WireType();
 }
 
 bool Communicator::Impl::like_the_last(const Call& call, const Options& options) const noexcept {

@@ -42,9 +42,9 @@ struct Player {
 
 class Play final : private StepSink {
  public:
-  Play(const Topology& topology, const Tuning& tuning, std::size_t element_bytes, bool barrier)
+  Play(const Topology& topology, const Tuning& tuning, const Coding& coding, bool barrier)
       : tuning_(tuning),
-        us_per_element_(static_cast<double>(element_bytes) * tuning.wire_us_per_byte),
+        coding_(coding),
         notices_(barrier),
         seat_(topology, 0),
         players_(static_cast<std::size_t>(topology.ranks())),
@@ -62,7 +62,7 @@ class Play final : private StepSink {
   }
 
   std::size_t messages() const { return messages_; }
-  double elements() const { return elements_; }
+  double bytes() const { return bytes_; }
 
   double run(bool with_bytes) {
     with_bytes_ = with_bytes;
@@ -88,7 +88,8 @@ class Play final : private StepSink {
     if (step.kind != Step::Kind::exchange) {
       moment = {true, step.among, step.kind == Step::Kind::host_all_reduce ? 2.0 : 1.0, {}, {}, 0};
     } else {
-      moment.wire = static_cast<double>(step.range.count) * us_per_element_;
+      const auto bytes = static_cast<double>(coding_.bytes(step.range.count));
+      moment.wire = bytes * tuning_.wire_us_per_byte;
       if (step.range.count == 0 && !notices_) return;
       const auto others = [&](Peers peers, std::vector<Rank>& to) {
         for (const Rank peer : peers)
@@ -97,7 +98,7 @@ class Play final : private StepSink {
       others(step.from, moment.from);
       others(step.to, moment.to);
       for (const Rank peer : moment.to)
-        if (wire(seat_.world.self, peer)) ++messages_, elements_ += static_cast<double>(step.range.count);
+        if (wire(seat_.world.self, peer)) ++messages_, bytes_ += bytes;
       if (moment.from.empty() && moment.to.empty()) return;
     }
     steps_ += 1 + moment.from.size() + moment.to.size();
@@ -171,7 +172,7 @@ class Play final : private StepSink {
   }
 
   const Tuning& tuning_;
-  const double us_per_element_;
+  const Coding coding_;
   bool with_bytes_ = false;
   const bool notices_;  // messages that carry nothing count, too
   Seat seat_;
@@ -179,7 +180,7 @@ class Play final : private StepSink {
   std::vector<double> out_free_, in_free_;  // when each host's link has carried what it has been given
   std::size_t steps_ = 0;                   // with their messages
   std::size_t messages_ = 0;
-  double elements_ = 0;  // between hosts
+  double bytes_ = 0;  // between hosts
   std::unordered_map<std::uint64_t, std::deque<double>> channels_;
   using Due = std::pair<double, Rank>;  // when, and who may then go on
   std::priority_queue<Due, std::vector<Due>, std::greater<>> due_;
@@ -187,15 +188,15 @@ class Play final : private StepSink {
 
 }  // namespace
 
-std::optional<CriticalPath> critical_path(const Algorithm& algorithm, const Task& task, std::size_t element_bytes,
+std::optional<CriticalPath> critical_path(const Algorithm& algorithm, const Task& task, const Coding& coding,
                                           const Topology& topology, const Tuning& tuning) {
-  Play play(topology, tuning, element_bytes, task.collective == Collective::barrier);
+  Play play(topology, tuning, coding, task.collective == Collective::barrier);
   if (!play.add_all(algorithm, task)) return std::nullopt;
   const double latency = play.run(false);
   return CriticalPath{.latency = latency,
                       .wire = std::max(0.0, play.run(true) - latency),
                       .messages = play.messages(),
-                      .bytes = play.elements() * static_cast<double>(element_bytes)};
+                      .bytes = play.bytes()};
 }
 
 }  // namespace collectives

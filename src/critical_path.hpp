@@ -7,6 +7,7 @@
 
 #include "algorithm.hpp"
 #include "collectives/plan.hpp"
+#include "compression/coding.hpp"
 
 namespace collectives {
 
@@ -19,7 +20,6 @@ struct CriticalPath {
 };
 
 /// Empty where there are too many messages to play them all: 100,000, some 40 ms.
-std::optional<CriticalPath> critical_path(const Algorithm&, const Task&, std::size_t element_bytes, const Topology&,
-                                          const Tuning&);
+std::optional<CriticalPath> critical_path(const Algorithm&, const Task&, const Coding&, const Topology&, const Tuning&);
 
 }  // namespace collectives

@@ -1,11 +1,18 @@
 #include "executor.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "reduction.hpp"
 
 namespace collectives {
+namespace {
+
+/// Elements that are coded and added at a time: 4 KiB, so that those of some sources stay in the first-level cache.
+constexpr std::size_t kTile = 1024;
+
+}  // namespace
 
 // ---- the list of Steps ----
 
@@ -61,7 +68,13 @@ std::uint64_t Executor::bytes_sent() const noexcept {
 
 void Executor::start(const Job& job) {
   job_ = &job;
-  element_ = size_of(job.type);
+  coding_ = {size_of(job.type), job.codec};
+  if (job.codec != nullptr) {
+    const std::size_t block = std::max<std::size_t>(1, job.codec->block());
+    tile_ = (kTile + block - 1) / block * block;
+    encoded_.resize(job.codec->encoded_bytes(tile_));
+    aligned_.resize(tile_);
+  }
   if (job.at_once != nullptr) return stage(Among::host).start(job.at_once->task, job.host);
   from_ready_ = to_ready_ = 0;
   host_begun_ = landing_known_ = false;
@@ -133,9 +146,9 @@ bool Executor::settled() {
 }
 
 std::byte* Executor::landing(const Step& step) {
-  if (step.reduce || step.keep != Place::output) return nullptr;
+  if (step.reduce || step.keep != Place::output || coding_.codec != nullptr) return nullptr;
   std::byte* place = address(step.keep, step.range);
-  return sent_from(place, step.range.count * element_) ? nullptr : place;
+  return sent_from(place, step.range.count * coding_.element) ? nullptr : place;
 }
 
 bool Executor::sent_from(const std::byte* place, std::size_t bytes) const {
@@ -147,7 +160,7 @@ bool Executor::ready(const Step& step) {
     waits_for_wire_ = route.transport == wire_;
     return false;
   };
-  const std::size_t bytes = step.range.count * element_;
+  const std::size_t bytes = coding_.bytes(step.range.count);
   if (!std::exchange(landing_known_, true)) landing_ = landing(step);
   for (; from_ready_ < step.from.size(); ++from_ready_) {
     const Rank peer = step.from[from_ready_];
@@ -165,7 +178,8 @@ bool Executor::ready(const Step& step) {
   // same way, so what they send has been taken before.
   const bool stays =
       !step.reduce && step.from.empty() && address(step.own, step.range) == address(step.keep, step.range);
-  if (step.keep == Place::output && landing_ == nullptr && !stays && sent_from(address(step.keep, step.range), bytes)) {
+  // Nothing is sent from there that is coded.
+  if (step.keep == Place::output && landing_ == nullptr && !stays && coding_.codec == nullptr && sent_from(address(step.keep, step.range), bytes)) {
     waits_for_wire_ = true;  // advance() moves it on
     return false;
   }
@@ -187,27 +201,25 @@ static std::byte* moved(const std::byte* base, std::size_t forward_bytes, std::s
 std::byte* Executor::address(Place place, Range range) {
   switch (place) {
     case Place::nowhere: return nullptr;
-    case Place::input: return moved(job_->input, range.first * element_, 0);  // only ever read
-    case Place::output: return moved(job_->output, range.first * element_, 0);
-    case Place::work: return moved(work_.data(), range.first * element_, work_first_ * element_);
+    case Place::input: return moved(job_->input, range.first * coding_.element, 0);  // only ever read
+    case Place::output: return moved(job_->output, range.first * coding_.element, 0);
+    case Place::work: return moved(work_.data(), range.first * coding_.element, work_first_ * coding_.element);
   }
   return nullptr;
 }
 
 void Executor::perform(const Step& step) {
-  const std::size_t bytes = step.range.count * element_;
+  const std::size_t bytes = step.range.count * coding_.element;
   if (step.keep == Place::work) {
     work_first_ = step.range.first;
     if (work_.size() < bytes) work_.resize(bytes);
   }
+  if (coding_.codec != nullptr) return perform_coded(step);
   std::byte* kept = address(step.keep, step.range);
   const std::byte* value = nullptr;
   if (step.reduce) {
     // Made where it is needed first: where it is kept, or in the first frame that goes out.
-    std::byte* made = kept;
-    for (std::size_t i = 0; made == nullptr && i < step.to.size(); ++i)
-      if (const Route& route = routes_[static_cast<std::size_t>(step.to[i])]; !me(step.to[i]))
-        made = route.transport->stage(route.address);
+    std::byte* made = kept != nullptr ? kept : first_frame(step);
     std::size_t terms = 0;
     for (const Rank peer : step.from)
       sources_[terms++] = me(peer) ? Source{address(step.own, step.range), step.own == Place::input}
@@ -222,6 +234,18 @@ void Executor::perform(const Step& step) {
   const std::byte* lent = step.keep == Place::output                                     ? kept
                           : !step.reduce && step.from.empty() && step.own != Place::work ? value
                                                                                          : nullptr;
+  hand_on(step, value, lent);
+}
+
+std::byte* Executor::first_frame(const Step& step) {
+  for (const Rank peer : step.to)
+    if (const Route& route = routes_[static_cast<std::size_t>(peer)]; !me(peer))
+      return route.transport->stage(route.address);
+  return nullptr;
+}
+
+void Executor::hand_on(const Step& step, const std::byte* value, const std::byte* lent) {
+  const std::size_t bytes = coding_.bytes(step.range.count);
   for (const Rank peer : step.to) {
     if (me(peer)) continue;
     const Route& route = routes_[static_cast<std::size_t>(peer)];
@@ -240,6 +264,83 @@ void Executor::perform(const Step& step) {
     const Route& route = routes_[static_cast<std::size_t>(peer)];
     route.transport->release(route.address);
   }
+}
+
+// Coded messages. What a rank hands to others and keeps, it keeps as they will see it; so does a rank that hands its
+// part of the result to others in Steps of their own, before or after it copies it. What is handed on is not coded
+// again. Sums are worked out tile by tile, so that what has been decoded stays in the cache until it is added.
+
+void Executor::perform_coded(const Step& step) {
+  std::byte* const kept = address(step.keep, step.range);
+  std::byte* const frame = first_frame(step);
+  const std::byte* value = frame;
+  if (step.reduce) {
+    add_coded(step, kept, frame);
+  } else if (step.from.empty()) {
+    std::byte* const own = address(step.own, step.range);
+    round_coded(own, kept != nullptr ? kept : step.own == Place::output ? own : nullptr, frame, step.range.count);
+  } else {
+    value = taken(step.from[0], coding_.bytes(step.range.count)).data;
+    if (kept != nullptr) decode(value, kept, step.range.count);
+  }
+  hand_on(step, value, nullptr);
+}
+
+template <class Visit>
+void Executor::for_each_tile(std::size_t count, Visit&& visit) const {
+  for (std::size_t first = 0; first < count; first += tile_) visit(first, std::min(tile_, count - first));
+}
+
+/// A codec gets and fills aligned values only.
+void Executor::encode(const std::byte* values, std::size_t count, std::byte* wire) {
+  if (reinterpret_cast<std::uintptr_t>(values) % alignof(float) == 0)
+    return job_->codec->encode({reinterpret_cast<const float*>(values), count}, wire);
+  for_each_tile(count, [&](std::size_t first, std::size_t elements) {
+    std::memcpy(aligned_.data(), values + first * sizeof(float), elements * sizeof(float));
+    job_->codec->encode({aligned_.data(), elements}, wire + job_->codec->encoded_bytes(first));
+  });
+}
+
+void Executor::decode(const std::byte* wire, std::byte* values, std::size_t count) {
+  if (reinterpret_cast<std::uintptr_t>(values) % alignof(float) == 0)
+    return job_->codec->decode(wire, {reinterpret_cast<float*>(values), count});
+  for_each_tile(count, [&](std::size_t first, std::size_t elements) {
+    job_->codec->decode(wire + job_->codec->encoded_bytes(first), {aligned_.data(), elements});
+    std::memcpy(values + first * sizeof(float), aligned_.data(), elements * sizeof(float));
+  });
+}
+
+/// Encodes `values` into `frame`, or nowhere, and stores what they are then in `seen`, or nowhere.
+void Executor::round_coded(const std::byte* values, std::byte* seen, std::byte* frame, std::size_t count) {
+  for_each_tile(count, [&](std::size_t first, std::size_t elements) {
+    std::byte* const wire = frame != nullptr ? frame + job_->codec->encoded_bytes(first) : encoded_.data();
+    encode(values + first * sizeof(float), elements, wire);
+    if (seen != nullptr) decode(wire, seen + first * sizeof(float), elements);
+  });
+}
+
+/// Every contribution is rounded once before it is added, this rank's too, so that it does not matter who adds.
+void Executor::add_coded(const Step& step, std::byte* kept, std::byte* frame) {
+  const std::size_t bytes = coding_.bytes(step.range.count), terms = step.from.size();
+  if (decoded_.size() < (terms + 1) * tile_) decoded_.resize((terms + 1) * tile_);
+  for_each_tile(step.range.count, [&](std::size_t first, std::size_t elements) {
+    const std::size_t before = first * sizeof(float), coded_before = job_->codec->encoded_bytes(first);
+    for (std::size_t i = 0; i < terms; ++i) {
+      auto* const room = reinterpret_cast<std::byte*>(decoded_.data() + i * tile_);
+      if (!me(step.from[i])) {
+        decode(taken(step.from[i], bytes).data + coded_before, room, elements);
+        sources_[i] = {room, step.raw};
+      } else if (terms > 1) {
+        round_coded(address(step.own, step.range) + before, room, nullptr, elements);
+        sources_[i] = {room, step.own == Place::input};
+      } else {
+        sources_[i] = {address(step.own, step.range) + before, step.own == Place::input};
+      }
+    }
+    std::byte* const sum = kept != nullptr ? kept + before : reinterpret_cast<std::byte*>(decoded_.data() + terms * tile_);
+    fold(job_->op, job_->type, {sources_.data(), terms}, sum, elements, step.finish ? seat_.world.size() : 0);
+    if (frame != nullptr) round_coded(sum, kept != nullptr ? sum : nullptr, frame + coded_before, elements);
+  });
 }
 
 /// This rank's number among those who perform a host Step.
@@ -267,8 +368,8 @@ void Executor::begin_host(const Step& step) {
     if (step.only >= 0 ? step.only == place : at < step.which.size())
       mine = step.parts[step.only >= 0 ? 0 : step.which[at]];
     work_first_ = mine.first;
-    if (work_.size() < mine.count * element_) work_.resize(mine.count * element_);
-    with.keep = moved(work_.data(), 0, mine.first * element_);
+    if (work_.size() < mine.count * coding_.element) work_.resize(mine.count * coding_.element);
+    with.keep = moved(work_.data(), 0, mine.first * coding_.element);
   } else {
     with.keep = address(step.keep, {});
   }

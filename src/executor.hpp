@@ -19,6 +19,7 @@
 #include "algorithm.hpp"
 #include "collectives/plan.hpp"
 #include "collectives/transport.hpp"
+#include "compression/coding.hpp"
 #include "schedule.hpp"
 #include "shared_memory/host_stage.hpp"
 #include "step.hpp"
@@ -38,6 +39,7 @@ struct Job {
   Task task;  ///< `parts` of the whole vector; the executor takes them round by round
   ReduceOp op;
   DataType type = DataType::f32;
+  const Codec* codec = nullptr;  ///< of messages, of f32 values; null: they hold values as they are
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
   std::uint64_t tag = 0;
@@ -98,6 +100,18 @@ class Executor {
   void begin_host(const Step&);
   bool ready(const Step&);
   void perform(const Step&);
+  void perform_coded(const Step&);
+  void round_coded(const std::byte* values, std::byte* seen, std::byte* frame, std::size_t count);
+  void add_coded(const Step&, std::byte* kept, std::byte* frame);
+  void encode(const std::byte* values, std::size_t count, std::byte* wire);
+  void decode(const std::byte* wire, std::byte* values, std::size_t count);
+  /// Visits elements [0, count) as (first, elements) of at most a tile.
+  template <class Visit>
+  void for_each_tile(std::size_t count, Visit&& visit) const;
+  /// The frame of the first peer that `step` hands its value to; null if there is none.
+  std::byte* first_frame(const Step&);
+  /// Hands `value` on, which may lie in the first frame already, and lets go of what was taken.
+  void hand_on(const Step&, const std::byte* value, const std::byte* lent);
   std::byte* address(Place, Range);
   bool me(Rank rank) const noexcept { return rank == seat_.world.self; }
   const Message& taken(Rank from, std::size_t bytes);
@@ -112,7 +126,7 @@ class Executor {
   Transport* wire_;
 
   const Job* job_ = nullptr;
-  std::size_t element_ = 0;  // bytes
+  Coding coding_;  // of messages
   Schedule<StepList> schedule_;
   std::size_t from_ready_ = 0, to_ready_ = 0;
   bool host_begun_ = false, waits_for_wire_ = false, landing_known_ = false;
@@ -121,6 +135,10 @@ class Executor {
   HostOperands host_operands_;
   std::vector<Source> sources_;
   std::vector<std::byte> work_;
+  std::size_t tile_ = 0;  // elements that are coded and added at a time
+  std::vector<float> decoded_;      // a tile of every source, and of their sum
+  std::vector<float> aligned_;      // a tile whose place is not
+  std::vector<std::byte> encoded_;  // a tile
   std::size_t work_first_ = 0;  // element at the start of work_
   std::uint64_t moves_ = 0, bytes_sent_ = 0, bytes_to_other_hosts_ = 0;
 };

@@ -78,7 +78,8 @@ void Group::all_reduce(ConstBuffer input, Buffer output, ReduceOp op, const Opti
   impl_->comm->plan(call, options);  // refuses an unknown backend here, before anything of the group is sent
   for (Impl::Pack& pack : impl_->packs)
     if (pack.type == input.type && pack.op == op && pack.backend == options.backend &&
-        pack.options.timeout == options.timeout && pack.options.deterministic == options.deterministic) {
+        pack.options.timeout == options.timeout && pack.options.deterministic == options.deterministic && pack.options.wire == options.wire &&
+        pack.options.force == options.force) {
       pack.tensors.push_back({input, output});
       return;
     }

@@ -17,6 +17,7 @@
 #include "algorithm.hpp"
 #include "candidates.hpp"
 #include "collectives/error.hpp"
+#include "compression/coding.hpp"
 #include "critical_path.hpp"
 #include "reduction.hpp"
 #include "shared_memory/host_task.hpp"
@@ -56,15 +57,16 @@ struct Cost {
 
 class Counter final : public StepSink {
  public:
-  Counter(const Seat& seat, std::size_t element_bytes, const Tuning& tuning)
-      : seat_(seat), element_bytes_(element_bytes), tuning_(tuning) {}
+  Counter(const Seat& seat, const Coding& coding, const Tuning& tuning)
+      : seat_(seat), coding_(coding), tuning_(tuning) {}
 
   void operator()(const Step& step) override {
     if (step.kind != Step::Kind::exchange) return count_host(step);
-    const std::size_t bytes = step.range.count * element_bytes_;
+    const std::size_t bytes = coding_.bytes(step.range.count), plain = step.range.count * coding_.element;
     const double in = count_messages(step.from, bytes, false), out = count_messages(step.to, bytes, true);
     cost.work += std::max(in, out) +
-                 (step.reduce ? static_cast<double>(bytes * step.from.size()) * tuning_.reduce_us_per_byte : 0);
+                 (step.reduce ? static_cast<double>(plain * step.from.size()) * tuning_.reduce_us_per_byte : 0) +
+                 static_cast<double>(plain * coding_.codings(step)) * tuning_.coding_us_per_byte;
   }
 
   Cost cost;  ///< without the wire's
@@ -106,7 +108,7 @@ class Counter final : public StepSink {
       count = step.parts[0].count;
     else
       for (const Rank part : step.which) count += step.parts[part].count;
-    const auto bytes = static_cast<double>(count * element_bytes_);
+    const auto bytes = static_cast<double>(count * coding_.element);
     cost.waits += times * tuning_.host_latency_us;
     cost.work += times * bytes * tuning_.host_us_per_byte;
     // Of what goes through all domains alike, one D-th stays in each.
@@ -117,7 +119,7 @@ class Counter final : public StepSink {
   }
 
   const Seat& seat_;
-  std::size_t element_bytes_;
+  const Coding coding_;
   const Tuning& tuning_;
   std::optional<Rank> sent_to_;  // last, on another host
 };
@@ -144,9 +146,9 @@ struct HostDescriber final : StepSink {
   const Tuning& tuning_;
 };
 
-Parts parts_of(const Request& request, const Algorithm& algorithm, bool direct, const Topology& topology,
+Parts parts_of(const Request& request, const Algorithm& algorithm, const Aim& aim, const Topology& topology,
                std::vector<std::size_t>& offsets) {
-  if (!algorithm.by_part(request.collective, direct, topology)) return Parts::equal({0, request.count}, 1);
+  if (!algorithm.by_part(aim, topology)) return Parts::equal({0, request.count}, 1);
   if (request.counts.empty()) return Parts::equal({0, request.count}, topology.ranks());
   offsets.assign(1, 0);
   for (const std::size_t count : request.counts) offsets.push_back(offsets.back() + count);
@@ -189,18 +191,18 @@ void share_cores(Cost& cost, const Together& all, const Topology& topology, cons
 constexpr double kSeveralStreams = 1.1;
 
 /// What all rounds cost together; `estimate` gets what is sent in one.
-Cost count(const Algorithm& algorithm, const Request& request, bool direct, const Parts& parts,
-           const Topology& topology, const Tuning& tuning, Estimate& estimate) {
+Cost count(const Algorithm& algorithm, const Task& task, const Coding& coding, const Topology& topology,
+           const Tuning& tuning, Estimate& estimate) {
   Cost cost;
   estimate.algorithm = algorithm.name;
   std::vector<std::size_t> out(topology.hosts.size(), 0), in(topology.hosts.size(), 0);
   Together all;
   bool several_streams = false;
-  const std::vector<Rank> ranks = counted_ranks(topology, request.root);
+  const std::vector<Rank> ranks = counted_ranks(topology, task.root);
   for (const Rank rank : ranks) {
     const Seat seat(topology, rank);
-    Counter counter(seat, size_of(request.type), tuning);
-    algorithm.emit(seat, {request.collective, parts, request.root, direct}, counter);
+    Counter counter(seat, coding, tuning);
+    algorithm.emit(seat, task, counter);
     const auto total = [](const Cost& c) { return c.waits + c.handling + c.work; };
     if (total(counter.cost) > total(cost)) cost = counter.cost;
     all.ends += static_cast<double>(counter.ends);
@@ -214,8 +216,7 @@ Cost count(const Algorithm& algorithm, const Request& request, bool direct, cons
   }
   std::optional<CriticalPath> path;
   if (!topology.one_host())
-    path = critical_path(algorithm, {request.collective, parts, request.root, direct}, size_of(request.type), topology,
-                         tuning);
+    path = critical_path(algorithm, task, coding, topology, tuning);
   const double more = static_cast<double>(topology.ranks()) / static_cast<double>(ranks.size());
   all = {more * all.ends, more * all.bytes, more * all.work};
   if (path) {
@@ -225,7 +226,7 @@ Cost count(const Algorithm& algorithm, const Request& request, bool direct, cons
   }
   share_cores(cost, all, topology, tuning);
   cost.flows =
-      !topology.one_host() && (request.collective == Collective::broadcast || request.collective == Collective::reduce);
+      !topology.one_host() && (task.collective == Collective::broadcast || task.collective == Collective::reduce);
   cost.per_frame = tuning.wire_us / static_cast<double>(tuning.wire_frames);
   estimate.bytes_between_hosts = std::ranges::max(out);
   cost.wire =
@@ -249,27 +250,47 @@ std::size_t lanes_of(const Algorithm& algorithm, const Topology& topology, const
   return all_on_the_wire && tuning.wire_frames > 2 ? tuning.wire_frames - 1 : 1;
 }
 
-/// Whether contributions must meet unsummed.
-bool direct_for(const Request& request) {
-  return needs_direct(request.op, request.type, request.deterministic) &&
-         request.collective != Collective::all_gather && request.collective != Collective::broadcast &&
-         request.collective != Collective::barrier;
+bool reduces(const Request& request) {
+  return request.collective == Collective::all_reduce || request.collective == Collective::reduce_scatter ||
+         request.collective == Collective::reduce;
 }
 
-Plan plan_for(const Algorithm& algorithm, const Request& request, const Topology& topology, const Tuning& tuning) {
+Aim aim_of(const Request& request, bool coded) {
+  Aim aim{.collective = request.collective, .coded = coded};
+  if (!reduces(request)) return aim;
+  if (needs_direct(request.op, request.type, request.deterministic))
+    aim.sums = Sums::at_owner;
+  else if (coded)
+    aim.sums = Sums::in_hosts;
+  return aim;
+}
+
+/// Elements of which a message of at most `frame` bytes can hold as many: whole blocks.
+std::size_t elements_of(std::size_t frame, const Coding& coding) {
+  if (coding.codec == nullptr) return std::max<std::size_t>(1, frame / coding.element);
+  const std::size_t block = std::max<std::size_t>(1, coding.codec->block());
+  const std::size_t bytes = std::max<std::size_t>(1, coding.codec->encoded_bytes(block));
+  return std::max<std::size_t>(1, frame / bytes) * block;
+}
+
+Plan plan_for(const Algorithm& algorithm, const Request& request, bool coded, const Topology& topology,
+              const Tuning& tuning) {
+  const Aim aim = aim_of(request, coded);
+  const Coding coding{size_of(request.type), coded ? request.codec : nullptr};
   Plan plan;
   plan.algorithm = &algorithm;
   plan.tuning_source = tuning.source;
   plan.backend = algorithm.backend;
   plan.name = algorithm.name;
-  plan.direct = direct_for(request);
+  plan.sums = aim.sums;
 
   std::vector<std::size_t> offsets;
-  const Parts parts = parts_of(request, algorithm, plan.direct, topology, offsets);
+  const Task task{aim, parts_of(request, algorithm, aim, topology, offsets), request.root};
+  const Parts& parts = task.parts;
   const Seat seat(topology, 0);
   HostDescriber host{size_of(request.type), topology, tuning};
   if (algorithm.backend == "hierarchical" && topology.one_host())
-    algorithm.emit(seat, {request.collective, parts, request.root, plan.direct}, host);
+    algorithm.emit(seat, task, host);
   if (host.steps == 1) {
     // A host stage cuts its own chunks: one round.
     plan.segment = std::max<std::size_t>(1, parts.longest());
@@ -281,8 +302,8 @@ Plan plan_for(const Algorithm& algorithm, const Request& request, const Topology
     plan.segment = kTwoLevelBytes / size_of(request.type);
   }
   const std::size_t longest = parts.longest();
-  const Cost cost = count(algorithm, request, plan.direct, parts, topology, tuning, plan.estimate);
-  const auto depths = static_cast<std::size_t>(algorithm.depths(request.collective, plan.direct, topology));
+  const Cost cost = count(algorithm, task, coding, topology, tuning, plan.estimate);
+  const auto depths = static_cast<std::size_t>(algorithm.depths(aim, topology));
   const std::size_t most_lanes = std::min(depths, lanes_of(algorithm, topology, tuning));
   plan.stride = (depths + most_lanes - 1) / most_lanes;
   plan.lanes = (depths + plan.stride - 1) / plan.stride;
@@ -294,10 +315,8 @@ Plan plan_for(const Algorithm& algorithm, const Request& request, const Topology
   };
   if (host.steps == 0) {
     // Where rounds overlap, shorter messages may pay: the first one is sooner on its way.
-    const auto pieces = static_cast<std::size_t>(algorithm.pieces(request.collective, plan.direct, topology));
-    const auto segment_of = [&](std::size_t frame) {
-      return std::max<std::size_t>(1, frame / size_of(request.type)) * pieces;
-    };
+    const auto pieces = static_cast<std::size_t>(algorithm.pieces(aim, topology));
+    const auto segment_of = [&](std::size_t frame) { return elements_of(frame, coding) * pieces; };
     plan.segment = segment_of(tuning.frame_bytes);
     for (std::size_t frame = tuning.frame_bytes / 2; plan.lanes > 1 && frame >= kSmallestMessage; frame /= 2)
       if (time_of(rounds_of(segment_of(frame))) < time_of(rounds_of(plan.segment))) plan.segment = segment_of(frame);
@@ -305,6 +324,7 @@ Plan plan_for(const Algorithm& algorithm, const Request& request, const Topology
   plan.rounds = rounds_of(plan.segment);
   plan.lanes = std::max<std::size_t>(1, std::min(plan.lanes, plan.rounds));
   plan.estimate.microseconds = time_of(plan.rounds);
+  plan.coded = coded && plan.estimate.messages > 0;
   plan.estimate.messages *= std::max<std::size_t>(1, plan.rounds);
   return plan;
 }
@@ -320,27 +340,71 @@ std::vector<std::string_view> backend_names() {
   return names;
 }
 
+namespace {
+
+/// All that can be done with messages coded, or all that can be done with them as they are.
+std::vector<Plan> candidates_coded(bool coded, const Request& request, const Topology& topology, const Tuning& tuning) {
+  std::vector<Plan> candidates;
+  const Aim aim = aim_of(request, coded);
+  for (const Algorithm& algorithm : algorithms())
+    if ((request.backend == "auto" || request.backend == algorithm.backend || request.backend == algorithm.name) &&
+        (algorithm.possible == nullptr || algorithm.possible(aim, topology)))
+      candidates.push_back(plan_for(algorithm, request, coded, topology, tuning));
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const Plan& a, const Plan& b) { return a.estimate.microseconds < b.estimate.microseconds; });
+  return candidates;
+}
+
+/// Coded where that is cheaper, or must be. `deterministic` promises bits that depend on no estimate.
+std::vector<Plan> candidates_with_codec(const Request& request, const Topology& topology, const Tuning& tuning) {
+  const std::string_view codec = request.codec->name();
+  if (const std::size_t bytes = request.codec->encoded_bytes(request.codec->block()); bytes > tuning.frame_bytes)
+    throw Error(Errc::invalid_argument, fmt::format("a block of codec {} makes {} bytes, a message holds {}", codec,
+                                                    bytes, tuning.frame_bytes));
+  std::vector<Plan> coded = candidates_coded(true, request, topology, tuning);
+  std::erase_if(coded, [](const Plan& plan) { return !plan.coded; });
+  const auto say = [](std::vector<Plan>& plans, const std::string& why) {
+    for (Plan& plan : plans) plan.codec_reason = why;
+    return std::move(plans);
+  };
+  if (!coded.empty() && (request.force || request.deterministic))
+    return say(coded, fmt::format("{}, {}", codec, request.force ? "as forced" : "as what is deterministic must be"));
+  if (coded.empty() && request.deterministic && topology.ranks() > 1) return {};
+  std::vector<Plan> plain = candidates_coded(false, request, topology, tuning);
+  if (coded.empty())
+    return say(plain, topology.ranks() == 1
+                          ? fmt::format("not {}: there is one rank", codec)
+                          : fmt::format("not {}: {}", codec,
+                                        topology.one_host() ? "ranks that share memory send no messages"
+                                                            : "no way of this backend keeps sums from being rounded "
+                                                              "more than twice"));
+  if (plain.empty()) return say(coded, std::string(codec));
+  const double with = coded.front().estimate.microseconds, without = plain.front().estimate.microseconds;
+  if (with < without) return say(coded, fmt::format("{}: {:.1f} us, as it is {:.1f} us", codec, with, without));
+  return say(plain, fmt::format("not {}: that would take {:.1f} us, as it is {:.1f} us", codec, with, without));
+}
+
+}  // namespace
+
 std::vector<Plan> candidate_plans(const Request& request, const Topology& topology, const Tuning& tuning) {
   const std::vector<std::string_view> known = backend_names();
   if (std::find(known.begin(), known.end(), request.backend) == known.end())
     throw Error(Errc::invalid_argument,
                 fmt::format("unknown backend \"{}\"; known: {}", request.backend, fmt::join(known, ", ")));
 
-  std::vector<Plan> candidates;
-  const bool direct = direct_for(request);
-  for (const Algorithm& algorithm : algorithms())
-    if ((request.backend == "auto" || request.backend == algorithm.backend || request.backend == algorithm.name) &&
-        (algorithm.possible == nullptr || algorithm.possible(request.collective, direct, topology)))
-      candidates.push_back(plan_for(algorithm, request, topology, tuning));
+  std::vector<Plan> candidates = request.codec == nullptr || request.collective == Collective::barrier
+                                     ? candidates_coded(false, request, topology, tuning)
+                                     : candidates_with_codec(request, topology, tuning);
   if (candidates.empty()) {
     const auto& asked = *std::ranges::find(algorithms(), request.backend, &Algorithm::name);
     throw Error(Errc::unsupported,
                 fmt::format("backend \"{}\" cannot do {} of {} on {}: {}", request.backend,
                             to_string(request.collective), to_string(request.type), to_string(topology),
-                            direct ? "contributions must meet unsummed" : fmt::format("it needs {}", asked.needs)));
+                            request.codec != nullptr && request.deterministic
+                                ? "sums of ranks that share memory are not rounded, and must not depend on the backend"
+                            : aim_of(request, false).direct() ? "contributions must meet unsummed"
+                                                              : fmt::format("it needs {}", asked.needs)));
   }
-  std::stable_sort(candidates.begin(), candidates.end(),
-                   [](const Plan& a, const Plan& b) { return a.estimate.microseconds < b.estimate.microseconds; });
   return candidates;
 }
 
@@ -358,20 +422,22 @@ Plan choose_plan(const Request& request, const Topology& topology, const Tuning&
 }
 
 std::string explain(const Plan& plan, const Request& request, const Topology& topology) {
-  const bool reduces = request.collective != Collective::all_gather && request.collective != Collective::broadcast &&
-                       request.collective != Collective::barrier;
   std::string text = fmt::format("{} {} {}{}, {}\n", to_string(request.collective),
                                  bytes_text(request.count * size_of(request.type)), to_string(request.type),
-                                 reduces ? fmt::format(" {}", to_string(request.op.kind())) : "", to_string(topology));
+                                 reduces(request) ? fmt::format(" {}", to_string(request.op.kind())) : "", to_string(topology));
   text += fmt::format("  {}", plan.name);
   if (plan.rounds > 1)
     text +=
         fmt::format(", {} rounds of segments of {}{}", plan.rounds, bytes_text(plan.segment * size_of(request.type)),
                     plan.lanes > 1 ? fmt::format(", {} under way at once", plan.lanes) : "");
   text += fmt::format(": {}\n", plan.reason);
-  if (plan.direct && topology.ranks() > 1)
+  if (plan.sums == Sums::at_owner && topology.ranks() > 1)
     text += fmt::format("  direct exchange: contributions travel unsummed, their owner adds them in rank order{}\n",
                         request.deterministic ? " (deterministic)" : fmt::format(" ({})", to_string(request.type)));
+  if (plan.sums == Sums::in_hosts)
+    text += fmt::format("  direct exchange: {} travel unsummed, their owner adds them in order ({})\n",
+                        plan.backend == "hierarchical" ? "the sums of hosts" : "contributions", request.codec->name());
+  if (!plan.codec_reason.empty()) text += fmt::format("  wire: {}\n", plan.codec_reason);
   if (!plan.protocol.empty())
     text += fmt::format("  {}: {}{}\n", plan.protocol, plan.protocol_reason,
                         plan.zero_copy ? "; zero-copy where all ranks' buffers come from allocate()" : "");

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <utility>
@@ -23,28 +24,41 @@ constexpr std::uint64_t mix(std::uint64_t word) {
 
 }  // namespace
 
+WireName::WireName(std::string_view name) noexcept : hash(hash_bytes(name.data(), name.size())) {
+  std::copy_n(name.begin(), std::min(name.size(), sizeof text), text);
+}
+std::string_view WireName::view() const noexcept { return {text, ::strnlen(text, sizeof text)}; }
+
 SignatureWords pack(const Signature& s) noexcept {
-  const std::uint64_t flags = (s.deterministic ? 1u : 0u) | (s.has_counts ? 2u : 0u);
+  const std::uint64_t flags = (s.deterministic ? 1u : 0u) | (s.has_counts ? 2u : 0u) | (s.force ? 4u : 0u);
   return {s.count,
           static_cast<std::uint64_t>(s.collective) | static_cast<std::uint64_t>(s.type) << 8 |
-              static_cast<std::uint64_t>(s.op) << 16 | static_cast<std::uint64_t>(s.backend) << 20 | flags << 26 |
+              static_cast<std::uint64_t>(s.op) << 12 | static_cast<std::uint64_t>(s.backend) << 16 | flags << 22 |
               static_cast<std::uint64_t>(s.kind) << 28 | static_cast<std::uint64_t>(s.root) << 32,
-          s.op_detail, s.counts_hash};
+          s.op_detail,
+          s.counts_hash,
+          std::bit_cast<std::uint64_t>(s.wire.text),
+          s.wire.hash};
 }
 
 Signature unpack(const SignatureWords& words) noexcept {
   const std::uint64_t w = words[1];
+  WireName wire;
+  std::memcpy(wire.text, &words[4], sizeof wire.text);
+  wire.hash = words[5];
   return {.collective = static_cast<Collective>(w & 0xff),
-          .type = static_cast<DataType>(w >> 8 & 0xff),
-          .op = static_cast<ReduceOp::Kind>(w >> 16 & 0xf),
-          .backend = static_cast<std::uint8_t>(w >> 20 & 0x3f),
-          .deterministic = (w >> 26 & 1) != 0,
-          .has_counts = (w >> 26 & 2) != 0,
+          .type = static_cast<DataType>(w >> 8 & 0xf),
+          .op = static_cast<ReduceOp::Kind>(w >> 12 & 0xf),
+          .backend = static_cast<std::uint8_t>(w >> 16 & 0x3f),
+          .deterministic = (w >> 22 & 1) != 0,
+          .has_counts = (w >> 22 & 2) != 0,
           .kind = static_cast<BufferKind>(w >> 28 & 0xf),
           .root = static_cast<Rank>(w >> 32),
           .count = words[0],
           .op_detail = words[2],
-          .counts_hash = words[3]};
+          .counts_hash = words[3],
+          .wire = wire,
+          .force = (w >> 22 & 4) != 0};
 }
 
 std::uint64_t hash_of(const Signature& signature) noexcept {
@@ -53,7 +67,7 @@ std::uint64_t hash_of(const Signature& signature) noexcept {
   const SignatureWords words = pack(hashed);
   std::uint64_t hash = mix(words[0] + 0x9e3779b97f4a7c15ULL);
   hash = mix(hash ^ words[1]);
-  return mix(hash ^ (words[2] + words[3] * 0x9e3779b97f4a7c15ULL));
+  return mix(hash ^ (words[2] + words[3] * 0x9e3779b97f4a7c15ULL + words[5] * 0xff51afd7ed558ccdULL));
 }
 
 std::uint64_t make_tag(std::uint64_t sequence, std::uint64_t hash) noexcept {
@@ -88,6 +102,8 @@ std::string describe_mismatch(const std::vector<Arrived>& arrived) {
   const bool backend = differ([](const Signature& s) { return s.backend; });
   const bool deterministic = differ([](const Signature& s) { return s.deterministic; });
   const bool counts = differ([](const Signature& s) { return std::pair(s.has_counts, s.counts_hash); });
+  const bool wire = differ([](const Signature& s) { return std::pair(s.wire.view(), s.wire.hash); });
+  const bool force = differ([](const Signature& s) { return s.force; });
   const std::vector<std::string_view> backends = backend_names();
 
   const auto describe = [&](const Signature& s) {
@@ -99,6 +115,8 @@ std::string describe_mismatch(const std::vector<Arrived>& arrived) {
     if (root) text += fmt::format(" root {}", s.root);
     if (backend) text += fmt::format(" backend {}", s.backend < backends.size() ? backends[s.backend] : "?");
     if (deterministic) text += s.deterministic ? " deterministic" : " not deterministic";
+    if (wire) text += s.wire == WireName() ? " not compressed" : fmt::format(" compressed by {}", s.wire.view());
+    if (force) text += s.force ? " by force" : " not by force";
     if (counts && s.has_counts) text += fmt::format(" counts {:08x}", s.counts_hash >> 32);
     if (counts && !s.has_counts)
       text += s.counts_hash == 0 ? " in equal parts" : fmt::format(" of tensors {:08x}", s.counts_hash >> 32);

@@ -9,11 +9,22 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "collectives/types.hpp"
 
 namespace collectives {
+
+/// The name of a codec, as far as it goes; what follows is in the hash.
+struct WireName {
+  char text[8] = {};  ///< filled up with zeros
+  std::uint64_t hash = 0;
+  WireName() = default;
+  explicit WireName(std::string_view name) noexcept;
+  std::string_view view() const noexcept;
+  bool operator==(const WireName&) const = default;
+};
 
 struct Signature {
   Collective collective = Collective::all_reduce;
@@ -27,12 +38,14 @@ struct Signature {
   std::uint64_t count = 0;        ///< elements of the whole vector
   std::uint64_t op_detail = 0;    ///< bits of the factor, or hash of the user op's name
   std::uint64_t counts_hash = 0;  ///< of a v-variant's counts, or of the counts of a group's tensors
+  WireName wire = {};             ///< what the call's messages are coded by; all zero: nothing
+  bool force = false;             ///< even where that is slower
 
   bool operator==(const Signature&) const = default;
 };
 
 /// The words of an arrival record.
-using SignatureWords = std::array<std::uint64_t, 4>;
+using SignatureWords = std::array<std::uint64_t, 6>;
 SignatureWords pack(const Signature&) noexcept;
 Signature unpack(const SignatureWords&) noexcept;
 

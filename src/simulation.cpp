@@ -25,7 +25,8 @@ std::size_t index(int i) { return static_cast<std::size_t>(i); }
 struct Call {
   const Algorithm* algorithm = nullptr;
   Task task;
-  std::size_t segment = 0, rounds = 1, stride = 1, element = 1;
+  std::size_t segment = 0, rounds = 1, stride = 1;
+  Coding coding = {};
 
   Task round(std::size_t index) const {
     Task now = task;
@@ -152,7 +153,7 @@ struct Move {
   std::size_t bytes = 0;
   int depth = 0;
   std::uint32_t first = 0, from = 0, to = 0;  ///< channels [first, first + from) come in, the next `to` go out
-  std::uint32_t terms = 0;                    ///< that are added up
+  double work = 0;                            ///< us that a rank itself adds, encodes and decodes
   Step::Kind kind = Step::Kind::exchange;
   Among among = Among::host;
 };
@@ -272,9 +273,13 @@ class Play {
                 .kind = step.kind,
                 .among = step.among};
       if (step.kind != Step::Kind::exchange) {
-        move.bytes = elements_of_stage(step) * play.call_.element;
+        move.bytes = elements_of_stage(step) * play.call_.coding.element;
       } else {
-        move.bytes = step.range.count * play.call_.element;
+        const Coding& coding = play.call_.coding;
+        move.bytes = coding.bytes(step.range.count);
+        move.work = static_cast<double>(step.range.count * coding.element) *
+                    ((step.reduce ? static_cast<double>(step.from.size()) * play.tuning_.reduce_us_per_byte : 0) +
+                     static_cast<double>(coding.codings(step)) * play.tuning_.coding_us_per_byte);
         // Nothing of an empty range travels, except in a barrier.
         if (step.range.count == 0 && play.call_.task.collective != Collective::barrier) return;
         const Rank self = play.seat_.world.self;
@@ -284,7 +289,6 @@ class Play {
         for (const Rank peer : step.to)
           if (peer != self) moves.channels.push_back(play.channel_to(peer, player));
         move.to = static_cast<std::uint32_t>(moves.channels.size()) - move.first - move.from;
-        move.terms = step.reduce ? static_cast<std::uint32_t>(step.from.size()) : 0;
       }
       moves.moves.push_back(move);
     }
@@ -404,7 +408,7 @@ class Play {
   /// Takes and adds first, then hands out one message after the other. When that is done.
   double perform(const Move& move, const std::uint32_t* channels, std::uint32_t hops_so_far) {
     const auto bytes = static_cast<double>(move.bytes);
-    double time = now_ + bytes * move.terms * tuning_.reduce_us_per_byte;
+    double time = now_ + move.work;
     std::uint32_t inside_in = 0, inside_out = 0;
     for (std::uint32_t i = 0; i < move.from; ++i) {
       const bool wire = channels_[channels[i]].between_hosts;
@@ -547,12 +551,12 @@ class Play {
 
 Call call_of(const Request& request, const Plan& plan, const Topology& topology, std::vector<std::size_t>& offsets) {
   Call call{.algorithm = plan.algorithm,
-            .task = {request.collective, Parts::equal({0, request.count}, 1), request.root, plan.direct},
+            .task = {{request.collective, plan.sums, plan.coded}, Parts::equal({0, request.count}, 1), request.root},
             .segment = plan.segment,
             .rounds = plan.rounds,
             .stride = plan.stride,
-            .element = size_of(request.type)};
-  if (!plan.algorithm->by_part(request.collective, plan.direct, topology)) return call;
+            .coding = coding_of(request, plan)};
+  if (!plan.algorithm->by_part(call.task, topology)) return call;
   call.task.parts = Parts::equal({0, request.count}, topology.ranks());
   if (request.counts.empty()) return call;
   offsets.assign(1, 0);
@@ -612,8 +616,8 @@ std::string hosts_of_block(const Block& block) {
 
 }  // namespace
 
-double wire_bound_us(const Request& request, const Topology& topology, const Network& network) {
-  const auto bytes = static_cast<double>(request.count * size_of(request.type));
+double wire_bound_us(const Request& request, const Coding& coding, const Topology& topology, const Network& network) {
+  const auto bytes = static_cast<double>(coding.bytes(request.count));
   // Of n groups of hosts the smallest lacks most: what all others have, or their contributions to what it keeps.
   const auto bound = [&](const std::vector<std::size_t>& ranks_of, double us_per_byte) {
     if (ranks_of.size() < 2) return 0.0;
@@ -641,7 +645,7 @@ double wire_bound_us(const Request& request, const Topology& topology, const Net
 Simulated simulate(const Request& request, const Plan& plan, const Topology& topology, const Tuning& tuning,
                    const Network& network, const Effort& effort) {
   Simulated result;
-  result.bound_us = wire_bound_us(request, topology, network);
+  result.bound_us = wire_bound_us(request, coding_of(request, plan), topology, network);
   const int hosts = static_cast<int>(topology.hosts.size());
   result.hosts_played = hosts;
   if (plan.rounds == 0) return result;

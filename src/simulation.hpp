@@ -25,6 +25,7 @@
 
 #include "collectives/plan.hpp"
 #include "collectives/topology.hpp"
+#include "compression/coding.hpp"
 
 namespace collectives {
 
@@ -59,7 +60,7 @@ struct Simulated {
 };
 
 /// How long the shortest way takes to bring every host the bytes that it lacks.
-double wire_bound_us(const Request&, const Topology&, const Network&);
+double wire_bound_us(const Request&, const Coding&, const Topology&, const Network&);
 
 /// Pure: equal arguments, equal results. `plan` is one of choose_plan() for these; of `tuning` count the prices of what
 /// a rank does itself and the frames, the wire's are in `network`.

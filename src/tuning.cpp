@@ -43,6 +43,7 @@ void for_each_field(AnyTuning& tuning, Visit&& visit) {
   visit("wire_together_us_per_byte", tuning.wire_together_us_per_byte);
   visit("wire_frames", tuning.wire_frames);
   visit("reduce_us_per_byte", tuning.reduce_us_per_byte);
+  visit("coding_us_per_byte", tuning.coding_us_per_byte);
 }
 
 void write(nlohmann::json& value, std::size_t field) {

@@ -338,7 +338,12 @@ void Watch::poll_control() {
       std::uint64_t sequence = 0, rank = 0;
       SignatureWords w{};
       words >> sequence;
-      while (words >> rank >> w[0] >> w[1] >> w[2] >> w[3])
+      const auto read_record = [&] {
+        words >> rank;
+        for (std::uint64_t& word : w) words >> word;
+        return static_cast<bool>(words);
+      };
+      while (read_record())
         if (rank < remote_.size() && sequence >= remote_[rank].sequence) {
           remote_[rank].sequence = sequence;
           remote_[rank].signature = unpack(w);

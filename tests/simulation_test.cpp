@@ -170,7 +170,7 @@ TEST(Simulation, RoundsUnderWayAtOnceHideTheLatency) {
 TEST(Simulation, TheWireBoundIsWhatTheHostsLack) {
   const Topology four = Topology::regular(8, 2);
   const auto bound = [&](Collective collective) {
-    return wire_bound_us(request_of(collective, "auto", 8000), four, kNetwork);
+    return wire_bound_us(request_of(collective, "auto", 8000), Coding{size_of(DataType::f32)}, four, kNetwork);
   };
   EXPECT_DOUBLE_EQ(bound(Collective::all_reduce), on_link(12000));
   EXPECT_DOUBLE_EQ(bound(Collective::reduce_scatter), on_link(6000));
@@ -181,8 +181,8 @@ TEST(Simulation, TheWireBoundIsWhatTheHostsLack) {
   Network tapered = kNetwork;
   tapered.hosts_per_switch = 2;
   tapered.uplink_us_per_byte = 4 * kPerByte;
-  EXPECT_DOUBLE_EQ(wire_bound_us(request_of(Collective::all_reduce, "auto", 8000), four, tapered), on_link(4 * 8000));
-  EXPECT_DOUBLE_EQ(wire_bound_us(request_of(Collective::all_reduce, "auto", 8000), Topology::regular(8, 8), kNetwork),
+  EXPECT_DOUBLE_EQ(wire_bound_us(request_of(Collective::all_reduce, "auto", 8000), Coding{size_of(DataType::f32)}, four, tapered), on_link(4 * 8000));
+  EXPECT_DOUBLE_EQ(wire_bound_us(request_of(Collective::all_reduce, "auto", 8000), Coding{size_of(DataType::f32)}, Topology::regular(8, 8), kNetwork),
                    0);
 }
 

@@ -28,7 +28,19 @@ struct Value {
   std::uint64_t ranks = 0;
   bool partial = false;  ///< combined at least once: no longer a plain contribution
   bool finished = false;
+  // Of coded messages.
+  int roundings = 0;              ///< on the way from any contribution to here
+  std::size_t rounded_from = kNowhere;  ///< where the range began as part of which it was rounded last
+  static constexpr std::size_t kNowhere = ~std::size_t{0};
+
   bool operator==(const Value&) const = default;
+  /// As the receiver of a coded message sees it. What was rounded as part of the same range stays as it is.
+  Value rounded(Range range) const {
+    Value value = *this;
+    if (rounded_from != range.first) ++value.roundings;
+    value.rounded_from = range.first;
+    return value;
+  }
 };
 using Values = std::vector<Value>;
 
@@ -85,7 +97,7 @@ class Simulation {
     const std::size_t rounds = task.collective == Collective::barrier ? 1
                                : segment == 0                         ? 1
                                                                       : (longest + segment - 1) / segment;
-    const auto depths = static_cast<std::size_t>(algorithm.depths(task.collective, task.direct, topology));
+    const auto depths = static_cast<std::size_t>(algorithm.depths(task, topology));
     const std::size_t stride = (depths + lanes - 1) / lanes;
     run(rounds, stride, [&](Rank r, std::size_t round, Recorder& steps) {
       Task now = task;
@@ -114,6 +126,10 @@ class Simulation {
         const std::uint64_t expected = reduces ? all : std::uint64_t{1} << source_of(e);
         if (value.ranks != expected) return fail("rank " + std::to_string(r) + " has the wrong contributions");
         if (value.finished != reduces) return fail("rank " + std::to_string(r) + " has an unfinished result");
+        if (value.roundings > 2) return fail("rank " + std::to_string(r) + " has a result that was rounded thrice");
+        const bool same_on_all =
+            task_.collective != Collective::reduce_scatter && task_.collective != Collective::reduce;
+        if (same_on_all && value != output_[0][e]) return fail("replicas were not rounded alike");
       }
   }
 
@@ -203,9 +219,19 @@ class Simulation {
       if (value.ranks & sum.ranks) fail("a contribution twice");
       if (value.finished) fail("a finished value combined again");
       sum.ranks |= value.ranks;
+      sum.roundings = std::max(sum.roundings, value.roundings);
     }
     sum.finished = finish;
     return sum;
+  }
+
+  /// Of ranks, where only hosts may add: of hosts.
+  bool several_hosts(std::uint64_t ranks) const {
+    std::vector<int> found;
+    for (Rank r = 0; r < ranks_; ++r)
+      if (ranks >> r & 1)
+        found.push_back(task_.sums == Sums::in_hosts ? seats_[0]->host_of(r) : static_cast<int>(r));
+    return std::ranges::any_of(found, [&](int host) { return host != found.front(); });
   }
 
   bool exchange(Rank r, const Step& step) {
@@ -234,12 +260,25 @@ class Simulation {
       }
       std::vector<Value> values;
       for (const Rank peer : step.from) {
-        const Value value = peer == r ? place(r, step.own)[e] : arrived[peer][i];
+        const bool rounds_own = task_.coded && step.from.size() > 1;
+        const Value own = rounds_own ? place(r, step.own)[e].rounded(step.range) : place(r, step.own)[e];
+        const Value value = peer == r ? own : arrived[peer][i];
         if (peer != r && value.partial == step.raw) fail("a contribution taken for a partial result, or the reverse");
         values.push_back(value);
       }
       made[i] = combine(values, step.finish);
     }
+    // As the executor codes: what is handed on, or copied beside it; what has come has been rounded.
+    const bool goes_out = std::ranges::any_of(step.to, [&](Rank peer) { return peer != r; });
+    if (task_.coded && step.from.empty() && ranks_ > 1)
+      for (Value& value : made) value = value.rounded(step.range);
+    if (task_.coded && step.reduce && goes_out)
+      for (Value& value : made) value = value.rounded(step.range);
+    if (task_.coded && step.from.empty() && step.own == Place::output)
+      std::copy(made.begin(), made.end(), output_[index(r)].begin() + static_cast<std::ptrdiff_t>(step.range.first));
+    if (task_.coded && goes_out)
+      for (const Value& value : made)
+        if (!value.finished && several_hosts(value.ranks)) fail("a sum of several hosts on its way to another sum");
     if (step.keep != Place::nowhere)
       std::copy(made.begin(), made.end(), place(r, step.keep).begin() + static_cast<std::ptrdiff_t>(step.range.first));
     for (const Rank peer : step.to) {
@@ -314,13 +353,33 @@ std::vector<Topology> topologies() {
   return all;
 }
 
-bool possible(const Algorithm& algorithm, Collective collective, bool direct, const Topology& topology) {
-  return algorithm.possible == nullptr || algorithm.possible(collective, direct, topology);
+/// Every way in which a collective may be asked for.
+std::vector<Aim> aims_of(Collective collective) {
+  const bool reduces = collective == Collective::all_reduce || collective == Collective::reduce_scatter ||
+                       collective == Collective::reduce;
+  std::vector<Aim> aims{{collective, Sums::anywhere, false}};
+  if (reduces) {
+    aims.push_back({collective, Sums::at_owner, false});
+    aims.push_back({collective, Sums::at_owner, true});
+    aims.push_back({collective, Sums::in_hosts, true});
+  } else if (collective != Collective::barrier) {
+    aims.push_back({collective, Sums::anywhere, true});
+  }
+  return aims;
+}
+std::string describe(const Aim& aim) {
+  return std::string(aim.sums == Sums::at_owner   ? " direct"
+                     : aim.sums == Sums::in_hosts ? " direct between hosts"
+                                                  : "") +
+         (aim.coded ? " coded " : " ");
 }
 
-Parts parts_for(const Algorithm& algorithm, Collective collective, bool direct, const Topology& topology,
-                std::size_t count) {
-  const bool by_part = algorithm.by_part(collective, direct, topology);
+bool possible(const Algorithm& algorithm, const Aim& aim, const Topology& topology) {
+  return algorithm.possible == nullptr || algorithm.possible(aim, topology);
+}
+
+Parts parts_for(const Algorithm& algorithm, const Aim& aim, const Topology& topology, std::size_t count) {
+  const bool by_part = algorithm.by_part(aim, topology);
   return Parts::equal({0, count}, by_part ? topology.ranks() : 1);
 }
 
@@ -333,22 +392,21 @@ TEST_P(EveryAlgorithm, UsesEachContributionExactlyOnceAndNeverDeadlocks) {
   for (const Topology& topology : topologies()) {
     const auto n = static_cast<std::size_t>(topology.ranks());
     for (const Collective collective : kCollectives)
-      for (const bool direct : {false, true})
+      for (const Aim& aim : aims_of(collective))
         for (const std::size_t count : {std::size_t{0}, std::size_t{1}, n - 1, n, n + 1, 3 * n + 2})
           for (const std::size_t segment : {0u, 2u})
             for (const Rank root : {0, topology.ranks() / 2, topology.ranks() - 1}) {
               const bool rooted = collective == Collective::broadcast || collective == Collective::reduce;
               if (!rooted && root != 0) continue;
-              if (direct && (collective == Collective::all_gather || collective == Collective::broadcast)) continue;
-              if (!possible(algorithm(), collective, direct, topology)) continue;
+              if (!possible(algorithm(), aim, topology)) continue;
               const std::size_t elements = collective == Collective::barrier ? 0 : count;
-              const Task task{collective, parts_for(algorithm(), collective, direct, topology, elements), root, direct};
+              const Task task{aim, parts_for(algorithm(), aim, topology, elements), root};
               for (const std::size_t lanes : {1u, 2u, 3u, 7u}) {
                 if (segment == 0 && lanes > 1) continue;
                 Simulation simulation(algorithm(), topology, task, segment, lanes);
                 simulation.check_results();
                 ASSERT_EQ(simulation.failure, "")
-                    << algorithm().name << ' ' << to_string(collective) << (direct ? " direct " : " ") << count
+                    << algorithm().name << ' ' << to_string(collective) << describe(aim) << count
                     << " elements in segments of " << segment << ", " << lanes << " rounds at once, root " << root
                     << ", " << to_string(topology);
               }
@@ -361,10 +419,9 @@ TEST_P(EveryAlgorithm, PartsOfUnequalLength) {
     std::vector<std::size_t> offsets{0};
     for (int r = 0; r < topology.ranks(); ++r) offsets.push_back(offsets.back() + static_cast<std::size_t>(r * 7 % 5));
     for (const Collective collective : {Collective::reduce_scatter, Collective::all_gather})
-      for (const bool direct : {false, true}) {
-        if (direct && collective == Collective::all_gather) continue;
-        if (!possible(algorithm(), collective, direct, topology)) continue;
-        const Task task{collective, Parts::listed(offsets.data(), topology.ranks()), 0, direct};
+      for (const Aim& aim : aims_of(collective)) {
+        if (!possible(algorithm(), aim, topology)) continue;
+        const Task task{aim, Parts::listed(offsets.data(), topology.ranks()), 0};
         Simulation simulation(algorithm(), topology, task, 3);
         simulation.check_results();
         ASSERT_EQ(simulation.failure, "")
@@ -378,10 +435,11 @@ INSTANTIATE_TEST_SUITE_P(, EveryAlgorithm, ::testing::Range(std::size_t{0}, algo
 
 /// The traffic of the busiest rank.
 Traffic busiest(std::string_view name, const Topology& topology, Collective collective, std::size_t count,
-                bool direct = false) {
+                Sums sums = Sums::anywhere) {
   const auto found = std::find_if(algorithms().begin(), algorithms().end(),
                                   [&](const Algorithm& algorithm) { return algorithm.name == name; });
-  const Task task{collective, parts_for(*found, collective, direct, topology, count), 0, direct};
+  const Aim aim{.collective = collective, .sums = sums};
+  const Task task{aim, parts_for(*found, aim, topology, count), 0};
   Simulation simulation(*found, topology, task, 0);
   EXPECT_EQ(simulation.failure, "");
   Traffic most;
@@ -405,8 +463,8 @@ TEST(DirectExchange, CostsTheBytesOfARing) {
   for (const int n : {2, 3, 8}) {
     const std::size_t count = static_cast<std::size_t>(n) * 10;
     const Topology topology = Topology::regular(n, n);
-    EXPECT_EQ(busiest("ring", topology, Collective::reduce_scatter, count, true).elements,
-              busiest("ring", topology, Collective::reduce_scatter, count, false).elements);
+    EXPECT_EQ(busiest("ring", topology, Collective::reduce_scatter, count, Sums::at_owner).elements,
+              busiest("ring", topology, Collective::reduce_scatter, count).elements);
   }
 }
 
@@ -433,7 +491,8 @@ TEST(Hierarchical, CarriesEveryByteOncePerHost) {
     const auto found = std::find_if(algorithms().begin(), algorithms().end(),
                                     [](const Algorithm& algorithm) { return algorithm.name == "hierarchical"; });
     const auto out_of_a_host = [&](Collective collective) {
-      const Task task{collective, parts_for(*found, collective, false, topology, count), 0, false};
+      const Aim aim{.collective = collective};
+      const Task task{aim, parts_for(*found, aim, topology, count), 0};
       Simulation simulation(*found, topology, task, 0);
       EXPECT_EQ(simulation.failure, "");
       std::size_t most = 0;

@@ -30,6 +30,7 @@
 #include <vector>
 
 #include "collectives/bootstrap.hpp"
+#include "collectives/codec.hpp"
 #include "collectives/deadline.hpp"
 #include "collectives/error.hpp"
 #include "collectives/export.hpp"
@@ -46,6 +47,11 @@ struct Options {
   std::string_view name = {};              ///< of the tensor: shown in errors
   std::chrono::nanoseconds timeout = {};   ///< 0: the communicator's; nanoseconds::max(): none
   std::optional<bool> deterministic = {};  ///< the same bits whatever the backend, segmenting or size
+  /// What f32 values travel as between ranks that share no memory: DataType::bf16, f16, or a Codec, which outlives the
+  /// call. Every rank ends with the same bits, rounded twice at most, whatever the number of ranks. Where values as they
+  /// are would be as fast, they are sent so; explain() says why.
+  WireType wire = {};
+  bool force = false;  ///< compressed even where that is slower
 };
 
 /// Of a communicator. Environment variables (see README) override the defaults, not what a program sets.

@@ -14,6 +14,15 @@
 
 namespace collectives {
 
+class Codec;
+
+/// Where contributions may become sums on their way to the result.
+enum class Sums : std::uint8_t {
+  anywhere,  ///< partial sums travel
+  in_hosts,  ///< inside a host; the sums of hosts meet unsummed at an owner, who adds them in host order
+  at_owner   ///< nowhere: all contributions meet unsummed at an owner, who adds them in rank order
+};
+
 /// What is asked. Holds nothing that may differ between ranks: no rank, no pointer, no time.
 struct Request {
   Collective collective = Collective::all_reduce;
@@ -28,6 +37,8 @@ struct Request {
   std::string_view backend = "auto";
   /// The parts of a v-variant, one count per rank; empty for equal parts.
   std::vector<std::size_t> counts = {};
+  const Codec* codec = nullptr;  ///< what values travel as between ranks that share no memory; null: as they are
+  bool force = false;            ///< coded even where that is slower
   bool operator==(const Request&) const = default;
 };
 
@@ -65,6 +76,7 @@ struct Tuning {
   std::size_t wire_frames = 8;  ///< messages between two ranks of different hosts that may be on their way at once, at
                                 ///< most; what the transport allows, if that is less
   double reduce_us_per_byte = 1.0 / 12e3;  ///< arithmetic, per byte of each source
+  double coding_us_per_byte = 1.0 / 12e3;  ///< encoding or decoding, per byte of the values
 
   std::string source = "built-in";  ///< where the numbers come from, in words
   bool operator==(const Tuning&) const = default;
@@ -89,7 +101,9 @@ struct Plan {
   std::string_view protocol;
   std::string protocol_reason;  ///< why that one
   bool zero_copy = false;       ///< in place of that protocol where every rank's buffers are mapped (see allocate())
-  bool direct = false;          ///< contributions travel unsummed and their owner adds them in rank order
+  Sums sums = Sums::anywhere;
+  bool coded = false;        ///< messages hold what the request's codec makes of the values
+  std::string codec_reason;  ///< why, or why not; empty where no codec was asked for
   std::size_t segment = 0;      ///< elements of one part in one round
   std::size_t rounds = 1;       ///< the steps are performed once per round
   std::size_t stride = 1;       ///< ticks between the beginnings of two rounds; a round lasts depth + 1 ticks

@@ -130,13 +130,19 @@ constexpr void all_gather(const Grid& grid, const Parts& parts, Place own, Run&&
 /// The root's host first; then each of its local ranks hands its slice down its rail; then the other hosts gather the
 /// slices inside. Wire: the buffer into each host.
 ///
-/// `Between`: how a slice goes along a rail.
+/// `Between`: how a slice goes along a rail. `coded`: what the other hosts will see is rounded; the root's host starts
+/// with that, slice by slice, as the rails will code them.
 template <class Between, class Run>
-constexpr void broadcast(const Grid& grid, int slice_count, int root_host, int root_local, Range whole, Run&& run) {
+constexpr void broadcast(const Grid& grid, int slice_count, int root_host, int root_local, Range whole, bool coded,
+                         Run&& run) {
   const Parts slices = Parts::equal(whole, slice_count);
   const bool from_here = grid.host == root_host, alone = grid.one_rank_each();
   if (from_here && (!alone || grid.host_count() == 1)) {
-    Step inside = host_step(Step::Kind::host_all_gather, Parts::equal(whole, 1), {}, {});
+    const bool rounded = coded && grid.host_count() > 1;
+    if (rounded && grid.local == root_local)
+      for (int s = 0; s < slice_count; ++s) run(copy(slices[s], Place::input, Place::output));
+    Step inside = host_step(Step::Kind::host_all_gather, Parts::equal(whole, 1), {},
+                            {.own = rounded ? Place::output : Place::input});
     inside.only = root_local;
     run(inside);
   }

@@ -28,7 +28,7 @@
 namespace collectives {
 
 /// Changes with everything that ranks must share to understand one another: layout of the arena, tags, messages.
-inline constexpr std::uint64_t kProtocol = 6;
+inline constexpr std::uint64_t kProtocol = 7;
 
 inline constexpr std::size_t kPolledBytes = 128;  ///< a cache line and its neighbour, which prefetchers fetch in pairs
 
@@ -40,7 +40,7 @@ struct alignas(kPolledBytes) PolledWord {
 /// What one rank published about one call. Written before the call moves any data.
 struct alignas(64) ArrivalRecord {
   std::atomic<std::uint64_t> sequence{0};  ///< 0: being written
-  std::atomic<std::uint64_t> words[4]{};   ///< SignatureWords
+  std::atomic<std::uint64_t> words[6]{};   ///< SignatureWords
 };
 
 /// How many calls back a rank's records reach: further than a root may run ahead of its readers.

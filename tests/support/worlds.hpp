@@ -1,0 +1,76 @@
+// Where conformance suites run: ranks of one host or of several, with inputs whose sums are exact in any order.
+#pragma once
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "collectives/types.hpp"
+
+namespace collectives::testing {
+
+/// A world to run in: ranks of one host, or of several.
+struct World {
+  std::string name;
+  std::vector<int> hosts;         ///< hosts[r]: the host of rank r
+  std::vector<int> domains = {};  ///< domains[r]: the domain of rank r on the one host; empty: there is one
+  int ranks() const { return static_cast<int>(hosts.size()); }
+};
+
+inline std::vector<World> worlds() {
+  std::vector<World> all{{"1", {0}},
+                         {"2", {0, 0}},
+                         {"3", {0, 0, 0}},
+                         {"4", {0, 0, 0, 0}},
+                         {"2hosts_of_2", {0, 0, 1, 1}},
+                         {"3hosts_unequal", {0, 0, 1, 2, 2, 2}}};
+#if !defined(__SANITIZE_THREAD__)  // which needs minutes for more, and would see nothing new
+  all.insert(all.end(), {{"7", {0, 0, 0, 0, 0, 0, 0}},
+                         {"2hosts_of_1", {0, 1}},
+                         {"2hosts_interleaved", {0, 1, 0, 1, 1}},
+                         {"5hosts_of_1", {0, 1, 2, 3, 4}}});
+#endif
+  return all;
+}
+
+/// One host with several domains.
+inline std::vector<World> worlds_of_domains() {
+  return {{"2domains_of_2", {0, 0, 0, 0}, {0, 0, 1, 1}},
+          {"3domains_of_2_interleaved", {0, 0, 0, 0, 0, 0}, {0, 1, 2, 2, 1, 0}},
+          {"2domains_of_3", {0, 0, 0, 0, 0, 0}, {0, 0, 1, 0, 1, 1}}};
+}
+
+/// Small integers that differ between ranks and positions.
+template <class T>
+T value_of(Rank rank, std::size_t index) {
+  return static_cast<T>(static_cast<float>(1 + (static_cast<std::size_t>(rank) * 3 + index * 5) % 7));
+}
+template <class T>
+std::vector<T> input_of(Rank rank, std::size_t count) {
+  std::vector<T> values(count);
+  for (std::size_t i = 0; i < count; ++i) values[i] = value_of<T>(rank, i);
+  return values;
+}
+template <class T>
+std::vector<T> sum_of(int ranks, std::size_t count) {
+  std::vector<T> values(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    float sum = 0;
+    for (Rank r = 0; r < ranks; ++r) sum += static_cast<float>(value_of<T>(r, i));
+    values[i] = static_cast<T>(sum);
+  }
+  return values;
+}
+template <class T>
+bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
+}
+
+/// Counts that are awkward for p ranks, some that take several rounds, and some that end one element into a round: then
+/// only the first rank has anything left to own.
+inline std::vector<std::size_t> awkward_counts(int p) {
+  const auto n = static_cast<std::size_t>(p);
+  return {0, 1, n - 1, n, n + 1, 3 * n + 2, 611, 40'009, n * (65'536 / n) + 1, 2 * n * (65'536 / n) + 1};
+}
+
+}  // namespace collectives::testing
