@@ -47,6 +47,10 @@ nlohmann::ordered_json common(const Arguments& arguments) {
           {"--epochs", trainer.epochs},
           {"--max-steps", trainer.max_steps},
           {"--batch", trainer.batch},
+          {"--accumulate", trainer.accumulate},
+          {"--local-steps", trainer.local_steps},
+          {"--test-every", trainer.test_every},
+          {"--until-accuracy", trainer.until_accuracy.value_or(0)},
           {"--seed", trainer.seed},
           {"--data or MNIST_DIR", arguments.data.empty() ? "none" : "a folder"},
           {"--train-limit", arguments.train_limit},
@@ -92,9 +96,23 @@ Arguments parse_arguments(int argc, const char* const* argv) {
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();
   app.add_option("--max-steps", trainer.max_steps, "Stop after so many steps in all");
-  app.add_option("--batch", trainer.batch, "Images of a step, over all ranks")
+  app.add_option("--until-accuracy", trainer.until_accuracy, "Stop at the first test with this accuracy, as 0.988")
+      ->check([](const std::string& text) {
+        double value = 0;
+        const bool good = CLI::detail::lexical_cast(text, value) && value > 0 && value <= 1;
+        return good ? "" : text + " is not a fraction above 0 and up to 1";
+      });
+  app.add_option("--test-every", trainer.test_every, "Test after so many steps, beside the tests after epochs")
+      ->check(CLI::Range(1, 1'000'000'000));
+  app.add_option("--batch", trainer.batch, "Images of a batch, over all ranks")
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();
+  app.add_option("--accumulate", trainer.accumulate, "Batches of a step, whose gradients are exchanged once")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+  app.add_option("--local-steps", trainer.local_steps,
+                 "Steps that a rank makes on its own before the ranks' models are averaged [1: gradients are summed]")
+      ->check(CLI::Range(1, 1'000'000));
   app.add_option("--seed", trainer.seed, "Of weights, order and synthetic digits")->capture_default_str();
   app.add_option("--data", arguments.data,
                  "Folder with the four IDX files, plain or .gz [MNIST_DIR, else synthetic digits]")

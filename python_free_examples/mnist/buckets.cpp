@@ -1,5 +1,5 @@
-// Everything is timed at the two doors, ready() and finish(): time inside is exposed; time outside is hidden when a
-// bucket was under way at the last door.
+// Everything is timed at the doors, ready(), finish() and average(): time inside is exposed; time outside is hidden
+// when a bucket was under way at the last door.
 #include "buckets.hpp"
 
 #include <algorithm>
@@ -58,13 +58,28 @@ void GradientReducer::finish() {
   enter(entered);
   if (overlap_) {
     start_until(0);
-    for (collectives::Work& work : work_) work.wait();
+    wait_for_all();
   } else {
     for (const Bucket& bucket : buckets_) comm_.all_reduce(elements(bucket));
   }
+  leave(entered);
+}
+
+void GradientReducer::average(std::span<float> values) {
+  const auto entered = Clock::now();
+  for (; !values.empty(); values = values.subspan(gradients_.size()))
+    for (const Bucket& bucket : buckets_) {
+      const std::span<float> part = values.subspan(bucket.begin, bucket.end - bucket.begin);
+      work_.push_back(comm_.all_reduce_async(part, part, collectives::ReduceOp::average));
+    }
+  wait_for_all();
+  leave(entered);
+}
+
+void GradientReducer::wait_for_all() {
+  for (collectives::Work& work : work_) work.wait();
   work_.clear();
   finished_ = 0;
-  leave(entered);
 }
 
 void GradientReducer::enter(Clock::time_point now) {

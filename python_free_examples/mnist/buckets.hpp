@@ -1,4 +1,5 @@
 // Gradients travel in buckets, last layer first, and set off while the backward pass still computes the layers before.
+// What else has the shape of the gradients, weights and moments, is averaged in the same buckets.
 #pragma once
 
 #include <chrono>
@@ -40,6 +41,8 @@ class GradientReducer {
   void ready(std::size_t from);
   /// All gradients are final: returns when all are reduced. The next step may begin.
   void finish();
+  /// Between two steps: averages `values` over the ranks, in place. They are as many as the gradients, or a multiple.
+  void average(std::span<float> values);
 
   CommunicationTimes take_times() { return std::exchange(times_, {}); }
 
@@ -52,12 +55,13 @@ class GradientReducer {
   std::span<float> elements(const Bucket& bucket) {
     return gradients_.subspan(bucket.begin, bucket.end - bucket.begin);
   }
+  void wait_for_all();
 
   collectives::Communicator& comm_;
   std::span<float> gradients_;
   std::vector<Bucket> buckets_;
   bool overlap_;
-  // Of the step under way: work_[i] is bucket i, the first finished_ are known to be done.
+  // Of the step under way: work_[i] is bucket i, the first finished_ are known to be done. Empty between two.
   std::vector<collectives::Work> work_;
   std::size_t finished_ = 0;
   Clock::time_point left_;  // the last door

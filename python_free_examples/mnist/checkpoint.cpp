@@ -109,6 +109,7 @@ std::string pack_checkpoint(const Model& model, const Optimizer& optimizer, cons
       {"batch", run.batch},
       {"train_images", run.train_images},
       {"data_checksum", run.data_checksum},
+      {"accumulate", run.accumulate},
       {"epoch", position.epoch},
       {"step", position.step},
       {"total_steps", position.total_steps},
@@ -189,7 +190,7 @@ Position unpack_checkpoint(std::string_view bytes, const std::filesystem::path& 
     optimizer_name = description.at("optimizer");
     updates = description.at("updates");
     saved = {description.at("seed"), description.at("batch"), description.at("train_images"),
-             description.at("data_checksum")};
+             description.at("data_checksum"), description.value("accumulate", std::size_t{1})};
     position = {description.at("epoch"),
                 description.at("step"),
                 description.at("total_steps"),
@@ -208,6 +209,7 @@ Position unpack_checkpoint(std::string_view bytes, const std::filesystem::path& 
   same("optimizer", std::string_view(optimizer_name), optimizer.name());
   same("seed", saved.seed, run.seed);
   same("batch", saved.batch, run.batch);
+  same("batches of a step", saved.accumulate, run.accumulate);
   same("training images", saved.train_images, run.train_images);
   same("data checksum", saved.data_checksum, run.data_checksum);
   if (lengths.numbers != model.parameters().size_bytes() + optimizer.state().size_bytes())

@@ -4,7 +4,8 @@
 //   4         format version, 1
 //   4         length of the description in bytes
 //   8         length of the numbers in bytes
-//   ...       the description, in JSON: model, tensor names and shapes, optimizer, seed, batch, data, epoch, step
+//   ...       the description, in JSON: model, tensor names and shapes, optimizer, seed, batch, data, epoch, step;
+//             batches of a step, 1 where it does not say
 //   ...       the numbers, f32: parameters, then the optimizer's state
 //   4         CRC32 of everything before
 //
@@ -30,6 +31,7 @@ struct RunIdentity {
   std::size_t batch = 0;  ///< images of a global batch
   std::size_t train_images = 0;
   std::uint32_t data_checksum = 0;  ///< Data::checksum()
+  std::size_t accumulate = 1;       ///< batches of a step
   bool operator==(const RunIdentity&) const = default;
 };
 
@@ -56,7 +58,7 @@ std::string read_whole(const std::filesystem::path& path);
 
 /// Makes model and optimizer those of the checkpoint and returns where it stands. Everything is checked first, and
 /// nothing is changed when it throws FileError, which names `path` and what is wrong: not a checkpoint, another format
-/// version, truncated, too long, damaged, or of another model, optimizer, seed, batch or data.
+/// version, truncated, too long, damaged, or of another model, optimizer, seed, batch, accumulate or data.
 Position unpack_checkpoint(std::string_view bytes, const std::filesystem::path& path, const RunIdentity&, Model&,
                            Optimizer&);
 

@@ -84,10 +84,13 @@ void train(collectives::Communicator& comm, const Arguments& arguments) {
     return;
   }
 
+  const TrainerOptions& options = arguments.trainer;
   const std::string backend = arguments.backend.empty() ? "auto" : arguments.backend;
-  report->say(fmt::format("{}, {} parameters; {}, learning rate {}; batch {} over {} rank{}; backend {}{}",
+  report->say(fmt::format("{}, {} parameters; {}, learning rate {}; batch {} over {} rank{}{}{}; backend {}{}",
                           model.name(), model.parameters().size(), optimizer.name(), arguments.trainer.schedule.text(),
-                          arguments.trainer.batch, comm.size(), comm.size() == 1 ? "" : "s", backend,
+                          options.batch, comm.size(), comm.size() == 1 ? "" : "s",
+                          options.accumulate == 1 ? "" : fmt::format(", {} batches a step", options.accumulate),
+                          options.local_steps == 1 ? "" : fmt::format(", {} local steps", options.local_steps), backend,
                           arguments.deterministic ? ", deterministic" : ""));
   report->say(
       fmt::format("data: {}; {} training and {} test images", data.source, data.train.size(), data.test.size()));
@@ -96,7 +99,9 @@ void train(collectives::Communicator& comm, const Arguments& arguments) {
                      {"parameters", model.parameters().size()},
                      {"optimizer", optimizer.name()},
                      {"schedule", arguments.trainer.schedule.text()},
-                     {"batch", arguments.trainer.batch},
+                     {"batch", options.batch},
+                     {"accumulate", options.accumulate},
+                     {"local_steps", options.local_steps},
                      {"ranks", comm.size()},
                      {"backend", backend},
                      {"deterministic", arguments.deterministic},

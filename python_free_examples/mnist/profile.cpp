@@ -54,7 +54,7 @@ double profile_step(Model& model, Optimizer& optimizer, float rate, const Datase
   std::size_t at = 0;
   const auto step = [&] {
     const auto indices = std::span(order).subspan(at++ % whole_batches * batch, batch);
-    compute_gradients(model, data, indices, batch, labels, [](std::size_t) {});
+    compute_gradients(model, data, indices, 1.0f / static_cast<float>(batch), labels, [](std::size_t) {});
     optimizer.apply(model.parameters(), model.gradients(), rate);
   };
   step();  // makes the pass

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -24,6 +25,14 @@ std::ofstream open(const std::filesystem::path& path) {
   return file;
 }
 
+void add_times(nlohmann::json& line, const StepTimes& times) {
+  line["step_ms_median"] = times.median_ms;
+  line["step_ms_p95"] = times.p95_ms;
+  line["compute_ms"] = times.compute_ms;
+  line["communication_exposed_ms"] = times.exposed_ms;
+  line["communication_hidden_ms"] = times.hidden_ms;
+}
+
 }  // namespace
 
 Report::Report(ReportFiles files, bool quiet)
@@ -35,7 +44,7 @@ Report::Report(ReportFiles files, bool quiet)
       loss_trace_(open(files_.loss_trace)) {
   if (csv_.is_open())
     csv_ << "epoch,steps,learning_rate,loss,running_train_accuracy,train_accuracy,test_accuracy,images_per_second,"
-            "compute_ms,communication_exposed_ms,communication_hidden_ms,bytes_sent"
+            "compute_ms,communication_exposed_ms,communication_hidden_ms,bytes_sent,step_ms_median,step_ms_p95"
          << std::endl;
 }
 
@@ -65,28 +74,53 @@ void Report::epoch(const EpochReport& report) {
                     "running", "train", "test", "images/s", "compute ms", "exposed ms", "hidden ms", "sent MB"));
   say(fmt::format("{:>5} {:>8.2g} {:>8.4f} {:>8.4f} {:>8.4f} {:>8.4f} {:>9.0f} {:>11.3f} {:>11.3f} {:>10.3f} {:>10.1f}",
                   report.epoch, report.learning_rate, report.loss, report.running_train_accuracy, report.train_accuracy,
-                  report.test_accuracy, report.images_per_second, report.compute_ms, report.exposed_ms,
-                  report.hidden_ms, static_cast<double>(report.bytes_sent) / 1e6));
+                  report.test_accuracy, report.images_per_second, report.times.compute_ms, report.times.exposed_ms,
+                  report.times.hidden_ms, static_cast<double>(report.bytes_sent) / 1e6));
   epochs_.push_back(report);
   if (csv_.is_open())
-    csv_ << fmt::format("{},{},{},{:.9g},{:.6f},{:.6f},{:.6f},{:.1f},{:.4f},{:.4f},{:.4f},{}", report.epoch,
-                        report.steps, report.learning_rate, report.loss, report.running_train_accuracy,
-                        report.train_accuracy, report.test_accuracy, report.images_per_second, report.compute_ms,
-                        report.exposed_ms, report.hidden_ms, report.bytes_sent)
+    csv_ << fmt::format("{},{},{},{:.9g},{:.6f},{:.6f},{:.6f},{:.1f},{:.4f},{:.4f},{:.4f},{},{:.4f},{:.4f}",
+                        report.epoch, report.steps, report.learning_rate, report.loss, report.running_train_accuracy,
+                        report.train_accuracy, report.test_accuracy, report.images_per_second, report.times.compute_ms,
+                        report.times.exposed_ms, report.times.hidden_ms, report.bytes_sent, report.times.median_ms,
+                        report.times.p95_ms)
          << std::endl;
-  json_line({{"event", "epoch"},
-             {"epoch", report.epoch},
-             {"steps", report.steps},
-             {"learning_rate", report.learning_rate},
-             {"loss", report.loss},
-             {"running_train_accuracy", report.running_train_accuracy},
-             {"train_accuracy", report.train_accuracy},
+  nlohmann::json line = {{"event", "epoch"},
+                         {"epoch", report.epoch},
+                         {"steps", report.steps},
+                         {"total_steps", report.total_steps},
+                         {"seconds", report.seconds},
+                         {"learning_rate", report.learning_rate},
+                         {"loss", report.loss},
+                         {"running_train_accuracy", report.running_train_accuracy},
+                         {"train_accuracy", report.train_accuracy},
+                         {"test_accuracy", report.test_accuracy},
+                         {"images_per_second", report.images_per_second},
+                         {"bytes_sent", report.bytes_sent}};
+  add_times(line, report.times);
+  json_line(line);
+}
+
+void Report::test(const TestReport& report) {
+  nlohmann::json line = {{"event", "test"},           {"epoch", report.epoch},
+                         {"step", report.step},       {"total_steps", report.total_steps},
+                         {"seconds", report.seconds}, {"test_accuracy", report.test_accuracy}};
+  add_times(line, report.times);
+  json_line(line);
+}
+
+void Report::goal(const GoalReport& report) {
+  const std::string found =
+      std::isnan(report.test_accuracy)
+          ? "there was no test"
+          : fmt::format("{} {:.4f}", report.reached ? "it is" : "the best was", report.test_accuracy);
+  say(fmt::format("test accuracy {} {} after {} steps and {:.2f} seconds of training: {}", report.wanted,
+                  report.reached ? "reached" : "not reached", report.total_steps, report.seconds, found));
+  json_line({{"event", "reached"},
+             {"reached", report.reached},
+             {"wanted", report.wanted},
              {"test_accuracy", report.test_accuracy},
-             {"images_per_second", report.images_per_second},
-             {"compute_ms", report.compute_ms},
-             {"communication_exposed_ms", report.exposed_ms},
-             {"communication_hidden_ms", report.hidden_ms},
-             {"bytes_sent", report.bytes_sent}});
+             {"steps", report.total_steps},
+             {"seconds", report.seconds}});
 }
 
 void Report::losses(std::size_t first_step, std::span<const double> loss_of_step) {

@@ -7,27 +7,50 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "step_log.hpp"
+
 namespace mnist {
 
-/// One epoch. Milliseconds are means over the ranks and the epoch's steps: compute + exposed is the whole step, and
-/// hidden is communication under way while the step computed.
+/// One epoch.
 struct EpochReport {
-  std::size_t epoch = 0;  ///< from 1
-  std::size_t steps = 0;  ///< of this run: fewer than the epoch has after a resume or at the end of --max-steps
+  std::size_t epoch = 0;        ///< from 1
+  std::size_t steps = 0;        ///< of this run: fewer than the epoch has after a resume or when the run ends within it
+  std::size_t total_steps = 0;  ///< since the very start
+  double seconds = 0;           ///< of training by this run, over all its epochs
   float learning_rate = 0;
   double loss = 0;                    ///< mean over the images trained on
   double running_train_accuracy = 0;  ///< of the images as they were trained on
   double train_accuracy = 0;          ///< of the whole set, after the epoch
   double test_accuracy = 0;
   double images_per_second = 0;  ///< while training, over all ranks
-  double compute_ms = 0, exposed_ms = 0, hidden_ms = 0;
-  std::uint64_t bytes_sent = 0;  ///< by all ranks
+  StepTimes times;
+  std::uint64_t bytes_sent = 0;  ///< by all ranks, while training
+};
+
+/// A look at the test set within an epoch.
+struct TestReport {
+  std::size_t epoch = 0, step = 0;  ///< from 1; so many steps of the epoch are done
+  std::size_t total_steps = 0;      ///< since the very start
+  double seconds = 0;               ///< of training by this run
+  double test_accuracy = 0;
+  StepTimes times;  ///< of the steps since the last look, or since the epoch began
+};
+
+/// Whether the test accuracy came up to what was wished for, and when; or what the best one was, and where the run
+/// ended.
+struct GoalReport {
+  double wanted = 0;
+  bool reached = false;
+  double test_accuracy = std::numeric_limits<double>::quiet_NaN();  ///< no number without a test
+  std::size_t total_steps = 0;                                      ///< since the very start
+  double seconds = 0;                                               ///< of training by this run
 };
 
 struct ReportFiles {
@@ -46,6 +69,8 @@ class Report {
   /// Redraws the progress bar on stderr when that is a terminal, at most ten times a second.
   void progress(std::size_t epoch, std::size_t step, std::size_t steps);
   void epoch(const EpochReport& report);
+  void test(const TestReport& report);
+  void goal(const GoalReport& report);
   /// Mean loss of consecutive steps, the first of which is number `first_step` of the run, counted from 0.
   void losses(std::size_t first_step, std::span<const double> loss_of_step);
   /// Draws the plot.

@@ -1,6 +1,7 @@
 // Who trains on which image. The order of an epoch depends on the seed and the epoch alone, and a global batch is the
 // same stretch of it whatever the number of ranks, so 2 ranks and 1 see the same data in the same steps. The ranks cut
 // each batch into parts whose lengths differ by one at most; the last batch may be short, and ranks may get none of it.
+// A step of several batches is the stretch that they make, and the last step may have fewer of them.
 #pragma once
 
 #include <cstddef>

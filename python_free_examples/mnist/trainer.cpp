@@ -1,5 +1,5 @@
-// The loop. Loss and counts stay with their rank until the epoch ends (or a checkpoint wants them), so that a step's
-// only communication is its gradients.
+// The loop. Loss, counts and times stay with their rank until the epoch ends (or a test or checkpoint wants them), so
+// that a step's only communication is its gradients.
 #include "trainer.hpp"
 
 #include <fmt/format.h>
@@ -8,6 +8,7 @@
 #include <array>
 #include <charconv>
 #include <chrono>
+#include <cmath>
 #include <numeric>
 #include <stdexcept>
 
@@ -62,9 +63,12 @@ Trainer::Trainer(collectives::Communicator& comm, const Data& data, const Traine
       model_(model),
       optimizer_(optimizer),
       report_(report),
+      local_(options.local_steps > 1),
+      accumulator_(model.gradients()),
       reducer_(comm, model.gradients(), model.layer_offsets(), options.bucket_bytes, options.overlap),
-      identity_{options.seed, options.batch, data.train.size(), data.checksum()},
-      steps_(steps_per_epoch(data.train.size(), options.batch)) {
+      identity_{options.seed, options.batch, data.train.size(), data.checksum(), options.accumulate},
+      steps_(steps_per_epoch(data.train.size(), options.accumulate * options.batch)) {
+  if (options_.until_accuracy) goal_ = GoalReport{.wanted = *options_.until_accuracy};
   require_equal(comm_, "data sets", identity_.data_checksum);
 }
 
@@ -83,93 +87,164 @@ void Trainer::resume(const std::filesystem::path& file) {
 
 void Trainer::run() {
   const Cadence& every = options_.checkpoint_every;
-  while (at_.epoch < options_.epochs && at_.total_steps < options_.max_steps) {
+  while (at_.epoch < options_.epochs && may_go_on()) {
     const std::vector<std::uint32_t> order = epoch_order(data_.train.size(), options_.seed, at_.epoch);
-    const std::uint64_t bytes_before = comm_.bytes_sent();
-    const std::size_t first_step = at_.total_steps;
-    const auto start = Clock::now();
-    double outside = 0;  // seconds that were not training
-    while (at_.step < steps_ && at_.total_steps < options_.max_steps) {
-      train_step(order);
-      if (comm_.rank() == 0) report_.progress(at_.epoch + 1, at_.step, steps_);
-      if (every.steps && at_.step < steps_ && at_.total_steps % every.count == 0) {
-        const auto pause = Clock::now();
-        save_checkpoint();
-        outside += seconds_since(pause);
-      }
+    std::size_t before = at_.total_steps;  // the last group
+    const auto due = [&](std::size_t steps) { return at_.total_steps / steps > before / steps; };
+    while (at_.step < steps_ && may_go_on()) {
+      before = at_.total_steps;
+      train_group(order);
+      if (at_.step == steps_) break;
+      if (due(options_.test_every)) test();
+      if (every.steps && due(every.count)) save_checkpoint();
     }
-    finish_epoch(seconds_since(start) - outside, first_step, bytes_before);
+    finish_epoch();
     if (at_.step < steps_) break;  // stopped within an epoch, and that is where a continuation starts
 
     at_ = {at_.epoch + 1, 0, at_.total_steps, {}, 0};
-    if ((every.steps ? at_.total_steps : at_.epoch) % every.count == 0) save_checkpoint();
+    if (every.steps ? due(every.count) : at_.epoch % every.count == 0) save_checkpoint();
   }
   if (saved_at_ != at_.total_steps) save_checkpoint();
+  if (!goal_) return;
+  if (!goal_->reached) {
+    goal_->total_steps = at_.total_steps;
+    goal_->seconds = seconds_;
+    comm_.all_reduce(std::span(&goal_->seconds, 1), collectives::ReduceOp::average);
+  }
+  if (comm_.rank() == 0) report_.goal(*goal_);
 }
 
-void Trainer::train_step(std::span<const std::uint32_t> order) {
-  const Shard batch = batch_of(at_.step, options_.batch, order.size());
-  const Shard mine = shard_of(batch, comm_.rank(), comm_.size());
-  const Score score = compute_gradients(model_, data_.train, order.subspan(mine.begin, mine.size()), batch.size(),
-                                        labels_, [this](std::size_t from) { reducer_.ready(from); });
-  reducer_.finish();
-  optimizer_.apply(model_.parameters(), model_.gradients(), options_.schedule.rate(at_.epoch));
+void Trainer::train_group(std::span<const std::uint32_t> order) {
+  const std::size_t end = std::min((at_.step / options_.local_steps + 1) * options_.local_steps, steps_);
+  while (at_.step < end) {
+    train_step(order, at_.step + 1 == end);
+    if (comm_.rank() == 0) report_.progress(at_.epoch + 1, at_.step, steps_);
+  }
+}
 
-  loss_of_step_.push_back(score.loss);
+void Trainer::train_step(std::span<const std::uint32_t> order, bool last_of_group) {
+  const auto start = Clock::now();
+  const std::uint64_t bytes_before = comm_.bytes_sent();
+  const Score score = gradients_of_step(order);
+  if (!local_) reducer_.finish();
+  optimizer_.apply(model_.parameters(), model_.gradients(), options_.schedule.rate(at_.epoch));
+  if (local_ && last_of_group) {
+    reducer_.average(model_.parameters());
+    reducer_.average(optimizer_.state());
+  }
+  const double seconds = seconds_since(start);
+
+  log_.add(score.loss, seconds, reducer_.take_times());
+  bytes_sent_ += comm_.bytes_sent() - bytes_before;
+  seconds_ += seconds;
   at_.score.loss += score.loss;
   at_.score.correct += score.correct;
-  at_.images += mine.size();
   ++at_.step;
   ++at_.total_steps;
 }
 
-void Trainer::finish_epoch(double seconds, std::size_t first_step, std::uint64_t bytes_before) {
-  const std::uint64_t bytes_sent = comm_.bytes_sent() - bytes_before;
-  const CommunicationTimes times = reducer_.take_times();
+Score Trainer::gradients_of_step(std::span<const std::uint32_t> order) {
+  const Shard images = images_of(at_.step);
+  const float weight = static_cast<float>(local_ ? comm_.size() : 1) / static_cast<float>(images.size());
+  const std::size_t first = at_.step * options_.accumulate;
+  const std::size_t last = first + steps_per_epoch(images.size(), options_.batch) - 1;
+  Score sum;
+  for (std::size_t batch = first; batch <= last; ++batch) {
+    const Shard mine = shard_of(batch_of(batch, options_.batch, order.size()), comm_.rank(), comm_.size());
+    const auto ready = [&](std::size_t from) {
+      if (batch < last) return;
+      accumulator_.release(from);
+      if (!local_) reducer_.ready(from);
+    };
+    const Score score =
+        compute_gradients(model_, data_.train, order.subspan(mine.begin, mine.size()), weight, labels_, ready);
+    if (batch < last) accumulator_.keep();
+    sum.loss += score.loss;
+    sum.correct += score.correct;
+    at_.images += mine.size();
+  }
+  accumulator_.release(0);  // for a rank without images in the last batch, where nothing was ready
+  return sum;
+}
+
+Shard Trainer::images_of(std::size_t step) const {
+  return batch_of(step, options_.accumulate * options_.batch, data_.train.size());
+}
+
+void Trainer::test() {
+  const Score score = evaluate(model_, data_.test, my_part(data_.test));
+  std::array<double, 2> sums = {static_cast<double>(score.correct), seconds_};
+  comm_.all_reduce(sums);
+  TestReport report;
+  report.epoch = at_.epoch + 1;
+  report.step = at_.step;
+  report.total_steps = at_.total_steps;
+  report.seconds = sums[1] / comm_.size();
+  report.test_accuracy = ratio(sums[0], static_cast<double>(data_.test.size()));
+  report.times = log_.times(comm_, tested_at_);
+  tested_at_ = log_.steps();
+  if (comm_.rank() == 0) report_.test(report);
+  pursue_goal(report.test_accuracy, report.seconds);
+}
+
+void Trainer::finish_epoch() {
   require_equal(comm_, fmt::format("weights after epoch {}", at_.epoch + 1), hash_of(model_.parameters()));
 
-  const auto my_part = [&](const Dataset& set) { return shard_of({0, set.size()}, comm_.rank(), comm_.size()); };
   const Score train = evaluate(model_, data_.train, my_part(data_.train));
   const Score test = evaluate(model_, data_.test, my_part(data_.test));
-  std::array<double, 9> sums = {at_.score.loss,
+  std::array<double, 7> sums = {at_.score.loss,
                                 static_cast<double>(at_.score.correct),
                                 static_cast<double>(at_.images),
                                 static_cast<double>(train.correct),
                                 static_cast<double>(test.correct),
-                                seconds,
-                                times.exposed,
-                                times.hidden,
-                                static_cast<double>(bytes_sent)};
+                                seconds_,
+                                static_cast<double>(bytes_sent_)};
   comm_.all_reduce(sums);
-  comm_.all_reduce(loss_of_step_);
+  const StepTimes times = log_.times(comm_);
+  std::vector<double> loss_of_step = log_.losses(comm_);
+  const double test_accuracy = ratio(sums[4], static_cast<double>(data_.test.size()));
+  const double seconds = sums[5] / comm_.size();
 
-  const std::size_t steps = loss_of_step_.size();
+  const std::size_t steps = log_.steps();
   if (comm_.rank() == 0) {
     std::size_t images_now = 0;  // trained on by this run; `sums` also counts those before a resume
     for (std::size_t i = 0; i < steps; ++i) {
-      const std::size_t images = batch_of(at_.step - steps + i, options_.batch, data_.train.size()).size();
-      loss_of_step_[i] /= static_cast<double>(images);
+      const std::size_t images = images_of(at_.step - steps + i).size();
+      loss_of_step[i] /= static_cast<double>(images);
       images_now += images;
     }
-    report_.losses(first_step, loss_of_step_);
+    report_.losses(at_.total_steps - steps, loss_of_step);
 
-    const double ranks = comm_.size(), to_ms = ratio(1e3, ranks * static_cast<double>(steps));
+    const double step_ms = times.compute_ms + times.exposed_ms;
     EpochReport report;
     report.epoch = at_.epoch + 1;
     report.steps = steps;
+    report.total_steps = at_.total_steps;
+    report.seconds = seconds;
     report.learning_rate = options_.schedule.rate(at_.epoch);
     report.loss = ratio(sums[0], sums[2]);
     report.running_train_accuracy = ratio(sums[1], sums[2]);
     report.train_accuracy = ratio(sums[3], static_cast<double>(data_.train.size()));
-    report.test_accuracy = ratio(sums[4], static_cast<double>(data_.test.size()));
-    report.images_per_second = ratio(static_cast<double>(images_now), sums[5] / ranks);
-    report.compute_ms = (sums[5] - sums[6]) * to_ms;
-    report.exposed_ms = sums[6] * to_ms;
-    report.hidden_ms = sums[7] * to_ms;
-    report.bytes_sent = static_cast<std::uint64_t>(sums[8]);
+    report.test_accuracy = test_accuracy;
+    report.images_per_second = ratio(static_cast<double>(images_now), 1e-3 * step_ms * static_cast<double>(steps));
+    report.times = times;
+    report.bytes_sent = static_cast<std::uint64_t>(sums[6]);
     report_.epoch(report);
   }
-  loss_of_step_.clear();
+  log_ = {};
+  bytes_sent_ = 0;
+  tested_at_ = 0;
+  pursue_goal(test_accuracy, seconds);
+}
+
+/// All ranks were told the same numbers, so all come to the same conclusion.
+void Trainer::pursue_goal(double test_accuracy, double seconds) {
+  if (!goal_ || goal_->reached) return;
+  goal_->reached = test_accuracy >= goal_->wanted;
+  goal_->test_accuracy = std::fmax(goal_->test_accuracy, test_accuracy);
+  if (!goal_->reached) return;
+  goal_->total_steps = at_.total_steps;
+  goal_->seconds = seconds;
 }
 
 void Trainer::save_checkpoint() {

@@ -2,8 +2,10 @@
 #include "checkpoint.hpp"
 
 #include <gtest/gtest.h>
+#include <zlib.h>
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -125,6 +127,22 @@ TEST(Checkpoint, AnotherSeedBatchOrDataIsRefused) {
   EXPECT_EQ(refusal(packed(), State("softmax"), {1, 64, 999, 0xabcd}),
             "of another run: training images 1000, this run has 999");
   EXPECT_TRUE(refusal(packed(), State("softmax"), {1, 64, 1000, 1}).starts_with("of another run: data checksum"));
+  EXPECT_EQ(refusal(packed(), State("softmax"), {1, 64, 1000, 0xabcd, 4}),
+            "of another run: batches of a step 1, this run has 4");
+}
+
+TEST(Checkpoint, WhereNoNumberOfBatchesIsWrittenItIsOne) {
+  const std::string field = "\"accumulate\":1,";
+  std::string older = packed();
+  older.erase(older.find(field), field.size());
+  const auto put = [&](std::size_t at, std::uint32_t word) { std::memcpy(older.data() + at, &word, sizeof word); };
+  std::uint32_t length = 0;
+  std::memcpy(&length, older.data() + 12, sizeof length);
+  put(12, length - static_cast<std::uint32_t>(field.size()));
+  const std::size_t end = older.size() - sizeof(std::uint32_t);
+  put(end, static_cast<std::uint32_t>(crc32_z(0, reinterpret_cast<const Bytef*>(older.data()), end)));
+  State state;
+  EXPECT_EQ(unpack_checkpoint(older, "run.ckpt", kRun, state.model, state.optimizer).total_steps, 52u);
 }
 
 TEST(Checkpoint, TheFileIsReplacedWhole) {

@@ -97,11 +97,14 @@ TEST_F(Program, ThreeRanksReportEverythingThatWasAsked) {
   EXPECT_EQ(lines[0].at("ranks"), 3);
   EXPECT_EQ(lines[2].at("epoch"), 2);
   EXPECT_EQ(lines[2].at("steps"), 6);
+  EXPECT_EQ(lines[2].at("total_steps"), 12);
   // Three ranks all-reduce 347146 floats in each of 6 steps: at least (p-1)/p of them leave every rank.
   EXPECT_GE(lines[2].at("bytes_sent").get<double>(), 6 * 2 * 347146 * 4.0);
-  for (const char* key : {"loss", "running_train_accuracy", "train_accuracy", "test_accuracy", "images_per_second",
-                          "compute_ms", "communication_exposed_ms", "communication_hidden_ms"})
+  for (const char* key :
+       {"loss", "running_train_accuracy", "train_accuracy", "test_accuracy", "images_per_second", "seconds",
+        "step_ms_median", "step_ms_p95", "compute_ms", "communication_exposed_ms", "communication_hidden_ms"})
     EXPECT_TRUE(lines[2].contains(key)) << key;
+  EXPECT_GE(lines[2].at("step_ms_p95"), lines[2].at("step_ms_median"));
   EXPECT_EQ(lines[3].at("event"), "end");
   std::istringstream csv(read_file(folder_ / "run.csv")), losses(read_file(folder_ / "run.loss"));
   std::string line;
@@ -134,6 +137,54 @@ TEST_F(Program, AContinuedRunEndsWithTheSameWeights) {
   EXPECT_EQ(json_lines("second.json").back(), json_lines("whole.json").back());
 }
 
+TEST_F(Program, AContinuedRunOfLocalStepsEndsWithTheSameWeights) {
+  const std::string run = "--model mlp --batch 20 --accumulate 2 --local-steps 3 --epochs 2 --json ";
+  EXPECT_EQ(trainer(2, run + file("whole.json")).code, 0);
+  EXPECT_EQ(trainer(2, run + file("first.json") + " --max-steps 4 --checkpoint " + file("run.ckpt")).code, 0);
+  EXPECT_EQ(trainer(2, run + file("second.json") + " --resume " + file("run.ckpt")).code, 0);
+  EXPECT_EQ(json_lines("first.json").back().at("steps"), 6);  // the group that reaches 4
+  EXPECT_NE(json_lines("first.json").back(), json_lines("whole.json").back());
+  EXPECT_EQ(json_lines("second.json").back(), json_lines("whole.json").back());
+}
+
+TEST_F(Program, LocalStepsSendLess) {
+  const std::string run = "--model mlp --optimizer sgd --batch 10 --epochs 1 --json ";  // 30 steps
+  EXPECT_EQ(trainer(2, run + file("every.json")).code, 0);
+  EXPECT_EQ(trainer(2, run + file("local.json") + " --local-steps 10").code, 0);
+  EXPECT_EQ(json_lines("every.json")[1].at("bytes_sent").get<double>(),
+            10 * json_lines("local.json")[1].at("bytes_sent").get<double>());
+}
+
+TEST_F(Program, TheStepThatReachesAnAccuracyIsTheLast) {
+  const Outcome outcome = trainer(
+      2, "--model softmax --batch 10 --epochs 500 --until-accuracy 0.5 --test-every 7 --json " + file("run.json"));
+  ASSERT_EQ(outcome.code, 0) << outcome.output;
+  EXPECT_NE(outcome.output.find("test accuracy 0.5 reached after "), std::string::npos) << outcome.output;
+  const std::vector<nlohmann::json> lines = json_lines("run.json");
+  const nlohmann::json& reached = lines[lines.size() - 2];
+  EXPECT_EQ(reached.at("event"), "reached");
+  EXPECT_EQ(reached.at("reached"), true);
+  EXPECT_GE(reached.at("test_accuracy"), 0.5);
+  EXPECT_GT(reached.at("seconds"), 0.0);
+  EXPECT_EQ(reached.at("steps"), lines.back().at("steps"));
+  EXPECT_EQ(lines[1].at("event"), "test");
+  EXPECT_EQ(lines[1].at("total_steps"), 7);
+  for (const nlohmann::json& line : lines) {
+    if (line.at("event") != "test" || line.at("total_steps") >= reached.at("steps")) continue;
+    EXPECT_LT(line.at("test_accuracy"), 0.5);
+  }
+}
+
+TEST_F(Program, AnAccuracyThatIsNotReachedIsSaidAndNoError) {
+  const Outcome outcome = trainer(2, "--model softmax --epochs 1 --until-accuracy 1 --json " + file("run.json"));
+  ASSERT_EQ(outcome.code, 0) << outcome.output;
+  EXPECT_NE(outcome.output.find("test accuracy 1 not reached after 5 steps"), std::string::npos) << outcome.output;
+  const std::vector<nlohmann::json> lines = json_lines("run.json");
+  EXPECT_EQ(lines[2].at("event"), "reached");
+  EXPECT_EQ(lines[2].at("reached"), false);
+  EXPECT_EQ(lines[2].at("test_accuracy"), lines[1].at("test_accuracy"));
+}
+
 TEST_F(Program, AWrongCommandLineIsOneLineFromRank0AndEndsWith2) {
   const std::pair<const char*, const char*> cases[] = {
       {"--model resnet", "{softmax,mlp,cnn}"},
@@ -143,6 +194,20 @@ TEST_F(Program, AWrongCommandLineIsOneLineFromRank0AndEndsWith2) {
       {"--epoch 3", "--epochs"},
       {"stray", "known: --help"},
       {"--batch 0", "range"},
+      {"--accumulate 0", "--accumulate: Value 0 not in range 1 to 1000000"},
+      {"--accumulate -2", "--accumulate: Value -2"},
+      {"--accumulate two", "--accumulate: Value two"},
+      {"--local-steps 0", "--local-steps: Value 0 not in range 1 to 1000000"},
+      {"--local-steps -2", "--local-steps: Value -2"},
+      {"--local-steps 1.5", "--local-steps: Value 1.5"},
+      {"--test-every 0", "--test-every: Value 0 not in range"},
+      {"--test-every -1", "--test-every: Value -1"},
+      {"--test-every epoch", "--test-every: Value epoch"},
+      {"--until-accuracy 0", "--until-accuracy: 0 is not a fraction above 0 and up to 1"},
+      {"--until-accuracy -0.5", "--until-accuracy: -0.5 is not"},
+      {"--until-accuracy 98.8", "--until-accuracy: 98.8 is not"},
+      {"--until-accuracy nan", "--until-accuracy: nan is not"},
+      {"--until-accuracy good", "--until-accuracy: good is not"},
       {"--lr nan", "--lr"},
       {"--lr 0.1 --schedule lecture", "--schedule"},
       {"--schedule 3:1", "EPOCH:RATE"},
@@ -205,6 +270,11 @@ TEST_F(Program, RanksWithDifferentDataAreRefused) {
 TEST_F(Program, FlagsThatDifferBetweenRanksAreNamedBeforeTheyDoHarm) {
   const std::pair<std::string, std::string> cases[] = {
       {"--batch $((32 + RANK))", "values of --batch differ between ranks: rank 1 has 33, the others 32"},
+      {"--accumulate $((1 + RANK))", "values of --accumulate differ between ranks: rank 1 has 2, the others 1"},
+      {"--local-steps $((1 + RANK))", "values of --local-steps differ between ranks: rank 1 has 2, the others 1"},
+      {"--test-every $((1 + RANK))", "values of --test-every differ between ranks: rank 1 has 2, the others 1"},
+      {"--until-accuracy 0.$((8 + RANK))",
+       "values of --until-accuracy differ between ranks: rank 1 has 0.9, the others"},
       {"--seed $RANK", "values of --seed differ between ranks: rank 1 has 1, the others 0"},
       {"--epochs $((1 + RANK))", "values of --epochs differ between ranks: rank 1 has 2, the others 1"},
       {"--max-steps $((3 + RANK))", "values of --max-steps differ between ranks: rank 1 has 4, the others 3"},

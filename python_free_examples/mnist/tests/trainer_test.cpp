@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cmath>
 #include <functional>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -41,14 +42,15 @@ struct RunSetup {
   std::function<void(int rank, Model&)> before_run = [](int, Model&) {};
 };
 
-/// What rank 0 ends with.
+/// What a rank ends with.
 struct Result {
   std::vector<float> parameters, state;
   Position position;
+  std::optional<GoalReport> goal;
 };
 
-Result train(int ranks, const RunSetup& setup) {
-  Result result;
+std::vector<Result> train_all(int ranks, const RunSetup& setup) {
+  std::vector<Result> results(static_cast<std::size_t>(ranks));
   run_communicators(
       ranks,
       [&](Communicator& comm) {
@@ -59,14 +61,18 @@ Result train(int ranks, const RunSetup& setup) {
         if (!setup.resume.empty()) trainer.resume(setup.resume);
         setup.before_run(comm.rank(), model);
         trainer.run();
-        if (comm.rank() != 0) return;
+        Result& result = results[static_cast<std::size_t>(comm.rank())];
         result.parameters.assign(model.parameters().begin(), model.parameters().end());
         result.state.assign(optimizer.state().begin(), optimizer.state().end());
         result.position = trainer.position();
+        result.goal = trainer.goal();
       },
       setup.communicator);
-  return result;
+  return results;
 }
+
+/// What rank 0 ends with.
+Result train(int ranks, const RunSetup& setup) { return train_all(ranks, setup).front(); }
 
 std::vector<double> losses(const std::filesystem::path& trace) {
   std::istringstream lines(read_file(trace));
@@ -104,19 +110,200 @@ TEST(Trainer, SomeRanksGetNoImages) {
   RunSetup setup;
   setup.options.batch = 2;
   setup.options.max_steps = 5;
-  const Result alone = train(1, setup), together = train(3, setup);
-  for (std::size_t i = 0; i < alone.parameters.size(); i += 13)
-    EXPECT_NEAR(alone.parameters[i], together.parameters[i], 1e-5);
+  for (const std::size_t accumulate : {1u, 2u}) {
+    setup.options.accumulate = accumulate;
+    const Result alone = train(1, setup), together = train(3, setup);
+    for (std::size_t i = 0; i < alone.parameters.size(); i += 13)
+      EXPECT_NEAR(alone.parameters[i], together.parameters[i], 1e-5);
+  }
 }
 
 TEST(Trainer, OverlapChangesNoBit) {
   RunSetup setup{.model = "cnn", .optimizer = OptimizerKind::adam};
   setup.options.max_steps = 4;
   setup.options.bucket_bytes = 100'000;
-  setup.options.overlap = true;
-  const Result on = train(2, setup);
-  setup.options.overlap = false;
-  EXPECT_EQ(on.parameters, train(2, setup).parameters);
+  for (const std::size_t accumulate : {1u, 3u}) {
+    setup.options.batch = 64 / accumulate;
+    setup.options.accumulate = accumulate;
+    setup.options.overlap = true;
+    const Result on = train(2, setup);
+    setup.options.overlap = false;
+    EXPECT_EQ(on.parameters, train(2, setup).parameters);
+  }
+}
+
+TEST(Trainer, AccumulatedBatchesAreOneLongBatch) {
+  const Folder folder;
+  for (const int ranks : {1, 2, 3}) {
+    RunSetup setup{.optimizer = OptimizerKind::momentum};
+    setup.options.epochs = 2;
+    setup.options.batch = 30;  // 203 images: the last step has 23
+    setup.loss_trace = folder / "long";
+    const Result whole = train(ranks, setup);
+    setup.options.batch = 10;
+    setup.options.accumulate = 3;
+    setup.loss_trace = folder / "short";
+    const Result parts = train(ranks, setup);
+    EXPECT_EQ(parts.position.total_steps, 14u);
+    for (std::size_t i = 0; i < whole.parameters.size(); ++i)
+      ASSERT_NEAR(parts.parameters[i], whole.parameters[i], 1e-5) << ranks << " " << i;
+    const std::vector<double> loss_of_whole = losses(folder / "long"), loss_of_parts = losses(folder / "short");
+    ASSERT_EQ(loss_of_parts.size(), loss_of_whole.size());
+    for (std::size_t i = 0; i < loss_of_whole.size(); ++i)
+      EXPECT_NEAR(loss_of_parts[i], loss_of_whole[i], 1e-4 * loss_of_whole[i]) << ranks << " " << i;
+  }
+}
+
+TEST(Trainer, AccumulatingRanksFollowTheCurveOfOne) {
+  const Folder folder;
+  RunSetup setup{.model = "cnn"};
+  setup.options.batch = 10;
+  setup.options.accumulate = 4;
+  setup.options.bucket_bytes = 100'000;
+  setup.options.schedule = Schedule(0.05f);
+  setup.loss_trace = folder / "one";
+  train(1, setup);
+  setup.loss_trace = folder / "two";
+  train(2, setup);
+  const std::vector<double> alone = losses(folder / "one"), together = losses(folder / "two");
+  EXPECT_EQ(alone.size(), 6u);
+  ASSERT_EQ(together.size(), alone.size());
+  for (std::size_t i = 0; i < alone.size(); ++i) EXPECT_NEAR(together[i], alone[i], 1e-4 * alone[i]) << i;
+}
+
+TEST(Trainer, AStepThatFindsOneBatchOnlyIsAStepOfOneBatch) {
+  RunSetup setup;
+  setup.options.epochs = 3;
+  setup.options.batch = 1000;
+  const Result one = train(2, setup);
+  setup.options.accumulate = 5;
+  EXPECT_EQ(train(2, setup).parameters, one.parameters);
+}
+
+TEST(Trainer, LocalStepsOfOneRankArePlainTraining) {
+  const Folder folder;
+  for (const OptimizerKind kind :
+       {OptimizerKind::sgd, OptimizerKind::momentum, OptimizerKind::nesterov, OptimizerKind::adam})
+    for (const std::size_t accumulate : {1u, 2u}) {
+      RunSetup setup{.optimizer = kind};
+      setup.options.batch = 20;
+      setup.options.epochs = 2;
+      setup.options.accumulate = accumulate;
+      setup.loss_trace = folder / "plain";
+      const Result plain = train(1, setup);
+      setup.options.local_steps = 4;
+      setup.loss_trace = folder / "local";
+      const Result local = train(1, setup);
+      EXPECT_EQ(local.parameters, plain.parameters);
+      EXPECT_EQ(local.state, plain.state);
+      EXPECT_EQ(read_file(folder / "local"), read_file(folder / "plain"));
+    }
+}
+
+TEST(Trainer, LocalStepsAreStepsAloneAndThenTheMean) {
+  constexpr std::size_t kBatch = 50, kGroup = 2;  // 5 steps: the last group has one, of 3 images
+  for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::nesterov, OptimizerKind::adam}) {
+    RunSetup setup{.optimizer = kind};
+    setup.options.batch = kBatch;
+    setup.options.local_steps = kGroup;
+    const Result trained = train(2, setup);
+
+    const std::vector<std::uint32_t> order = epoch_order(digits().train.size(), setup.options.seed, 0);
+    Model models[] = {Model("softmax", 1), Model("softmax", 1)};
+    const std::size_t count = models[0].parameter_count();
+    Optimizer optimizers[] = {Optimizer(kind, count), Optimizer(kind, count)};
+    const auto to_mean = [](std::span<float> a, std::span<float> b) {
+      for (std::size_t i = 0; i < a.size(); ++i) a[i] = b[i] = (a[i] + b[i]) / 2;
+    };
+    std::vector<std::uint8_t> labels;
+    for (std::size_t step = 0; step < 5; ++step) {
+      const Shard batch = batch_of(step, kBatch, order.size());
+      for (const int rank : {0, 1}) {
+        const Shard mine = shard_of(batch, rank, 2);
+        compute_gradients(models[rank], digits().train, std::span(order).subspan(mine.begin, mine.size()),
+                          2.0f / static_cast<float>(batch.size()), labels, [](std::size_t) {});
+        optimizers[rank].apply(models[rank].parameters(), models[rank].gradients(), setup.options.schedule.rate(0));
+      }
+      if (step % kGroup == 0 && step != 4) continue;
+      to_mean(models[0].parameters(), models[1].parameters());
+      to_mean(optimizers[0].state(), optimizers[1].state());
+    }
+    EXPECT_TRUE(std::ranges::equal(trained.parameters, models[0].parameters()));
+    EXPECT_TRUE(std::ranges::equal(trained.state, optimizers[0].state()));
+  }
+}
+
+TEST(Trainer, ReplicasAreEqualAfterEveryGroup) {
+  for (const int ranks : {2, 3})
+    for (const std::size_t stop : {1u, 6u, 100u}) {  // after a whole group, after a short one, and at the end
+      RunSetup setup{.model = "mlp", .optimizer = OptimizerKind::adam};
+      setup.options.batch = 50;
+      setup.options.epochs = 2;
+      setup.options.local_steps = 3;
+      setup.options.bucket_bytes = 100'000;
+      setup.options.max_steps = stop;
+      const std::vector<Result> results = train_all(ranks, setup);
+      for (const Result& result : results) {
+        EXPECT_EQ(result.parameters, results[0].parameters);
+        EXPECT_EQ(result.state, results[0].state);
+        EXPECT_EQ(result.position.total_steps, stop == 1 ? 3u : stop == 6 ? 8u : 10u);
+      }
+    }
+}
+
+TEST(Trainer, LocalStepsLearn) {
+  RunSetup setup{.model = "softmax"};
+  setup.options.epochs = 15;
+  setup.options.batch = 10;
+  setup.options.local_steps = 8;
+  Model model("softmax", 1);
+  std::ranges::copy(train(2, setup).parameters, model.parameters().begin());
+  EXPECT_GT(evaluate(model, digits().train, {0, digits().train.size()}).correct, 180u);  // of 203
+}
+
+TEST(Trainer, AnAccuracyEndsAllRanksAtTheSameStep) {
+  for (const std::size_t local_steps : {1u, 2u}) {
+    RunSetup setup;
+    setup.options.epochs = 100;
+    setup.options.batch = 10;  // 21 steps an epoch
+    setup.options.local_steps = local_steps;
+    setup.options.test_every = 4;
+    setup.options.until_accuracy = 0.6;
+    const std::vector<Result> results = train_all(3, setup);
+    for (const Result& result : results) {
+      ASSERT_TRUE(result.goal);
+      EXPECT_TRUE(result.goal->reached);
+      EXPECT_GE(result.goal->test_accuracy, 0.6);
+      EXPECT_GT(result.goal->seconds, 0.0);
+      EXPECT_EQ(result.goal->total_steps, result.position.total_steps);
+      EXPECT_EQ(result.position.total_steps, results[0].position.total_steps);
+      EXPECT_EQ(result.parameters, results[0].parameters);
+    }
+    EXPECT_LT(results[0].position.total_steps, 2100u);
+    Model model("softmax", 1);
+    std::ranges::copy(results[0].parameters, model.parameters().begin());
+    const Score score = evaluate(model, digits().test, {0, digits().test.size()});
+    EXPECT_EQ(static_cast<double>(score.correct) / static_cast<double>(digits().test.size()),
+              results[0].goal->test_accuracy);
+  }
+}
+
+TEST(Trainer, AnAccuracyOutOfReachLetsTheRunEnd) {
+  RunSetup setup;
+  setup.options.epochs = 2;
+  setup.options.until_accuracy = 1.0;
+  const Result result = train(2, setup);
+  EXPECT_FALSE(result.goal->reached);
+  EXPECT_EQ(result.goal->total_steps, 8u);
+  EXPECT_GT(result.goal->test_accuracy, 0.0);
+}
+
+TEST(Trainer, TestsChangeNoBit) {
+  RunSetup setup{.model = "mlp"};
+  setup.options.max_steps = 6;
+  const Result plain = train(2, setup);
+  setup.options.test_every = 1;
+  EXPECT_EQ(train(2, setup).parameters, plain.parameters);
 }
 
 TEST(Trainer, BackendsGiveTheSameBitsWhenDeterministic) {
@@ -152,6 +339,57 @@ TEST(Trainer, AContinuedRunHasTheBitsOfAnUnbrokenOne) {
         EXPECT_EQ(continued.state, unbroken.state);
         EXPECT_EQ(continued.position.total_steps, unbroken.position.total_steps);
       }
+}
+
+TEST(Trainer, AContinuedRunOfLongStepsAndGroupsHasTheBitsOfAnUnbrokenOne) {
+  for (const int ranks : {1, 3})
+    for (const std::size_t accumulate : {1u, 2u})
+      for (const std::size_t local_steps : {1u, 3u})
+        for (const std::size_t stop : {2u, 5u, 7u, 12u}) {
+          const Folder folder;
+          RunSetup setup{.optimizer = OptimizerKind::adam};
+          setup.options.batch = 20;  // 11 batches an epoch: steps and groups end short
+          setup.options.epochs = 3;
+          setup.options.accumulate = accumulate;
+          setup.options.local_steps = local_steps;
+          const Result unbroken = train(ranks, setup);
+
+          setup.options.checkpoint = folder / "run.ckpt";
+          setup.options.max_steps = stop;
+          const Result first = train(ranks, setup);
+          EXPECT_GE(first.position.total_steps, stop);
+          EXPECT_LT(first.position.total_steps, stop + local_steps);
+          setup.options.max_steps = SIZE_MAX;
+          setup.resume = folder / "run.ckpt";
+          const Result continued = train(ranks, setup);
+          EXPECT_EQ(continued.parameters, unbroken.parameters) << accumulate << local_steps << stop;
+          EXPECT_EQ(continued.state, unbroken.state);
+          EXPECT_EQ(continued.position.total_steps, unbroken.position.total_steps);
+        }
+}
+
+TEST(Trainer, CheckpointsWaitForTheEndOfAGroup) {
+  const Folder folder;
+  RunSetup setup;
+  setup.options.batch = 50;  // groups end after 4 steps, and with the epoch after 5
+  setup.options.epochs = 2;
+  setup.options.local_steps = 4;
+  setup.options.checkpoint = folder / "run.ckpt";
+  setup.options.checkpoint_every = Cadence::parse("3steps");
+  setup.options.max_steps = 1;
+  EXPECT_EQ(train(2, setup).position.total_steps, 4u);
+  Model model("softmax", 1);
+  Optimizer optimizer(OptimizerKind::sgd, model.parameter_count());
+  const RunIdentity identity{1, 50, digits().train.size(), digits().checksum()};
+  const auto saved = [&] {
+    return unpack_checkpoint(read_file(folder / "run.ckpt"), "run.ckpt", identity, model, optimizer);
+  };
+  EXPECT_EQ(saved().step, 4u);
+  EXPECT_EQ(saved().images, 200u);
+  setup.options.max_steps = 100;
+  const Result result = train(2, setup);
+  EXPECT_EQ(saved().total_steps, 10u);
+  EXPECT_TRUE(std::ranges::equal(result.parameters, model.parameters()));
 }
 
 TEST(Trainer, CheckpointsComeAtTheirCadence) {
