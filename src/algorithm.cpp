@@ -67,12 +67,12 @@ void emit_ring(const Seat& seat, const Task& task, StepSink& run) {
       return ring::all_gather(world, task.parts, Place::output, deeper);
     case Collective::reduce_scatter:
       return task.direct() ? direct::reduce_scatter(world, task.parts, {}, run)
-                         : ring::reduce_scatter(world, task.parts, {}, deeper);
+                           : ring::reduce_scatter(world, task.parts, {}, deeper);
     case Collective::all_gather: return ring::all_gather(world, task.parts, Place::input, deeper);
     case Collective::broadcast: return ring::broadcast(world, task.root, task.parts[0], run);
     case Collective::reduce:
       return task.direct() ? direct::reduce(world, task.root, task.parts[0], {}, run)
-                         : ring::reduce(world, task.root, task.parts[0], {}, run);
+                           : ring::reduce(world, task.root, task.parts[0], {}, run);
   }
 }
 
@@ -88,7 +88,7 @@ void emit_reduce_to_one(const Seat& seat, const Task& task, StepSink& run) {
       return shape.broadcast(task.parts[0], Place::output, run);
     case Collective::reduce_scatter:
       return task.direct() ? reduce_to_one::reduce_scatter(unsummed, task.parts, {}, run)
-                         : reduce_to_one::reduce_scatter(shape, task.parts, {}, run);
+                           : reduce_to_one::reduce_scatter(shape, task.parts, {}, run);
     case Collective::all_gather: return reduce_to_one::all_gather(shape, task.parts, Place::input, run);
     case Collective::broadcast: return shape.broadcast(task.parts[0], Place::input, run);
     case Collective::reduce:
@@ -153,8 +153,7 @@ bool hosts_have_one_rank(const Topology& topology) { return topology.ranks() == 
 
 /// A row for one way between hosts. Only the first of them is for collectives that have one way only, and for one host.
 template <class Between, Rails rails>
-constexpr Algorithm hierarchical_row(std::string_view name,
-                                     bool (*possible)(const Aim&, const Topology&) = nullptr,
+constexpr Algorithm hierarchical_row(std::string_view name, bool (*possible)(const Aim&, const Topology&) = nullptr,
                                      std::string_view needs = {}) {
   return {"hierarchical",
           name,
@@ -167,8 +166,8 @@ constexpr Algorithm hierarchical_row(std::string_view name,
             if (scatters_or_gathers(aim) || flat(aim, topology) || topology.one_host()) return 1;
             const int hosts = hosts_of(topology);
             const int between = aim.collective != Collective::all_reduce ? 1
-                                : aim.sums == Sums::in_hosts             ? hierarchical::Unsummed<Between>::pieces(hosts)
-                                                                         : Between::pieces(hosts);
+                                : aim.sums == Sums::in_hosts ? hierarchical::Unsummed<Between>::pieces(hosts)
+                                                             : Between::pieces(hosts);
             return between * (rails == Rails::all ? rails_of(topology) : 1);
           },
           [](const Aim& aim, const Topology& topology) {
@@ -189,8 +188,8 @@ bool has_another_way(const Aim& aim, const Topology& topology) {
 bool has_leaders(const Aim& aim, const Topology& topology) {
   return has_another_way(aim, topology) && !hosts_have_one_rank(topology);
 }
-/// With two hosts there is nothing to halve that one shot does not do in fewer steps. And what is halved again and again
-/// are partial sums.
+/// With two hosts there is nothing to halve that one shot does not do in fewer steps. And what is halved again and
+/// again are partial sums.
 template <bool (*possible)(const Aim&, const Topology&)>
 bool of_many(const Aim& aim, const Topology& topology) {
   return possible(aim, topology) && hosts_of(topology) > 2 && !aim.direct();

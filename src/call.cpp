@@ -132,18 +132,28 @@ const Codec* codec_of(const WireType& wire, const Call& call, Rank rank) {
                             ? call.input.type
                             : call.output.type;
   if (wire.as_type() && wire.type() == type) return nullptr;
-  const Codec* codec = wire.codec() != nullptr ? wire.codec()
+  const Codec* codec = wire.codec() != nullptr         ? wire.codec()
                        : wire.type() == DataType::bf16 ? &bf16_codec()
                        : wire.type() == DataType::f16  ? &f16_codec()
                                                        : nullptr;
   if (codec == nullptr)
-    refuse(call, rank, fmt::format("nothing travels as {}; a wire may be bf16, f16, or a codec", to_string(wire.type())));
+    refuse(call, rank,
+           fmt::format("nothing travels as {}; a wire may be bf16, f16, or a codec", to_string(wire.type())));
   if (type != DataType::f32)
     refuse(call, rank, fmt::format("wire {} carries f32, not {}", codec->name(), to_string(type)));
   return codec;
 }
 
-Signature sign(const Call& call, Rank rank, std::string_view backend, bool deterministic, const Codec* codec,
+void check_compressor(const Call& call, std::string_view name, Rank rank) {
+  if (call.collective != Collective::all_reduce) refuse(call, rank, "a compressor is for all_reduce only");
+  if (call.output.type != DataType::f32)
+    refuse(call, rank, fmt::format("a compressor is for f32, not {}", to_string(call.output.type)));
+  if (call.op.kind() != ReduceOp::Kind::sum && call.op.kind() != ReduceOp::Kind::average)
+    refuse(call, rank, fmt::format("a compressor is for sum and average, not {}", to_string(call.op.kind())));
+  if (name.empty()) refuse(call, rank, "a compressor needs the tensor's name, under which it keeps the residual");
+}
+
+Signature sign(const Call& call, Rank rank, std::string_view backend, bool deterministic, const WireName& wire,
                bool force) {
   Signature signature;
   signature.collective = call.collective;
@@ -167,10 +177,8 @@ Signature sign(const Call& call, Rank rank, std::string_view backend, bool deter
     if (const UserOp* user = call.op.user_op())
       signature.op_detail = hash_bytes(user->name.data(), user->name.size(), user->commutative ? 1 : 2);
   }
-  if (codec != nullptr) {
-    signature.wire = WireName(codec->name());
-    signature.force = force;
-  }
+  signature.wire = wire;
+  signature.force = force && !(wire == WireName());
   signature.counts_hash = call.layout;
   if (call.has_counts) {
     signature.has_counts = true;

@@ -35,7 +35,11 @@ void check_arguments(const Call& call, Rank rank, int size);
 /// travels as.
 const Codec* codec_of(const WireType& wire, const Call& call, Rank rank);
 
+/// Throws Error{invalid_argument} for a call that top-k has no meaning for.
+void check_compressor(const Call& call, std::string_view name, Rank rank);
+
 /// What the ranks compare. Throws Error{invalid_argument} for an unknown backend, listing the known ones.
-Signature sign(const Call& call, Rank rank, std::string_view backend, bool deterministic, const Codec* codec, bool force);
+Signature sign(const Call& call, Rank rank, std::string_view backend, bool deterministic, const WireName& wire,
+               bool force);
 
 }  // namespace collectives

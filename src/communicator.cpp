@@ -34,6 +34,7 @@ std::uint64_t Communicator::bytes_sent() const noexcept { return impl_->bytes_se
 std::uint64_t Communicator::bytes_sent_to_other_hosts() const noexcept { return impl_->bytes_sent_to_other_hosts(); }
 
 void Communicator::all_reduce(ConstBuffer input, Buffer output, ReduceOp op, const Options& options) {
+  if (options.compressor != nullptr) return all_reduce_async(input, output, op, options).wait();
   impl_->run({.collective = Collective::all_reduce, .input = input, .output = output, .op = op}, options);
 }
 void Communicator::all_reduce(Buffer data, ReduceOp op, const Options& options) { all_reduce(data, data, op, options); }
@@ -136,7 +137,8 @@ Plan Communicator::plan(Collective collective, std::size_t count, DataType type,
 std::string Communicator::explain(Collective collective, std::size_t count, DataType type, ReduceOp op,
                                   const Options& options) const {
   const auto planned = impl_->plan_of(collective, count, type, op, options);
-  return collectives::explain(planned->plan, planned->request, topology());
+  const std::string text = collectives::explain(planned->plan, planned->request, topology());
+  return planned->sparse ? fmt::format("{}  compressor: {}\n", text, planned->sparse->reason) : text;
 }
 
 }  // namespace collectives

@@ -9,6 +9,7 @@
 #include <system_error>
 #include <utility>
 
+#include "compression/top_k_impl.hpp"
 #include "log.hpp"
 #include "transport/shared_memory.hpp"
 
@@ -131,9 +132,19 @@ Communicator::Impl::~Impl() {
 
 const std::shared_ptr<const PlannedCall>& Communicator::Impl::plan(const Call& call, const Options& options) {
   const Codec* const codec = codec_of(options.wire, call, rank());
+  WireName wire = codec != nullptr ? WireName(codec->name()) : WireName();
+  std::size_t k = 0;
+  if (options.compressor != nullptr) {
+    check_compressor(call, options.name, rank());
+    const SparseTensor& tensor = options.compressor->impl().tensor(options.name);
+    tensor.check(call.output.count, rank());
+    k = tensor.next_k(call.output.count);
+    // Few enough letters to be read whole.
+    wire = WireName(fmt::format("top {}", k), wire.hash + static_cast<unsigned>(options.compressor->options().values));
+  }
   const Signature signature =
       sign(call, rank(), options.backend.empty() ? std::string_view(settings.backend) : options.backend,
-           options.deterministic.value_or(settings.deterministic), codec, options.force);
+           options.deterministic.value_or(settings.deterministic), wire, options.force);
   const auto same = [&](const PlannedCall& planned) {
     return planned.signature == signature && std::ranges::equal(planned.request.counts, call.counts);
   };
@@ -161,6 +172,9 @@ const std::shared_ptr<const PlannedCall>& Communicator::Impl::plan(const Call& c
   Request request = planned->request;
   request.collective = planned->performed;
   planned->plan = choose_plan(request, meeting.topology, meeting.tuning);
+  if (options.compressor != nullptr)
+    planned->sparse =
+        plan_sparse(request, k, options.compressor->options().values, planned->plan, meeting.topology, meeting.tuning);
   const Range whole{0, signature.count};
   if (!planned->plan.algorithm->by_part(aim_of(*planned), meeting.topology)) {
     planned->parts = Parts::equal(whole, 1);
@@ -275,11 +289,35 @@ void Communicator::Impl::begin(State& state) {
   executor->start(state.job);
 }
 
+/// Chooses what to give, or adds to it what was kept, before the operation has its turn: others may be on the wire.
+void Communicator::Impl::compress(State& state, const Call& call, const Options& options) {
+  const PlannedCall& planned = *state.call;
+  SparseTensor& tensor = options.compressor->impl().tensor(options.name);
+  const SparseTensor::Call sparse{
+      .plan = &*planned.sparse,
+      .seat = seat.get(),
+      .tuning = &meeting.tuning,
+      .input = static_cast<const float*>(call.input.data),
+      .output = static_cast<float*>(call.output.data),
+      .divisor = call.op.kind() == ReduceOp::Kind::average ? static_cast<float>(size()) : 1.0F,
+      .dense_bytes = planned.plan.estimate.bytes_sent};
+  state.program = &tensor;
+  if (planned.sparse->sparse) {
+    tensor.begin(sparse);
+    tensor.next(state.job);
+  } else {
+    state.job.input = reinterpret_cast<const std::byte*>(tensor.give_all(sparse));
+    state.job.host.own = state.job.input;
+  }
+}
+
 std::shared_ptr<Work::State> Communicator::Impl::issue(const Call& call, const Options& options) {
   check_arguments(call, rank(), size());
   auto lock = guard();
   if (failure_ != nullptr) std::rethrow_exception(failure_);
-  auto state = new_state(call, options, plan(call, options));
+  const std::shared_ptr<const PlannedCall> planned = plan(call, options);
+  auto state = new_state(call, options, planned);
+  if (planned->sparse) compress(*state, call, options);
   if (!threaded_) take_over();
   queue_.push(state);
   advance_queue();
@@ -290,7 +328,8 @@ std::shared_ptr<Work::State> Communicator::Impl::issue(const Call& call, const O
 bool Communicator::Impl::plain(const Call& call, const Options& options) noexcept {
   // A user's op may have become another one at the same address.
   return !call.has_counts && call.layout == 0 && call.op.user_op() == nullptr && options.backend.empty() &&
-         options.name.empty() && options.timeout.count() == 0 && !options.deterministic.has_value() && options.wire == WireType();
+         options.name.empty() && options.timeout.count() == 0 && !options.deterministic.has_value() &&
+         options.wire == WireType() && options.compressor == nullptr;
 }
 
 bool Communicator::Impl::like_the_last(const Call& call, const Options& options) const noexcept {
@@ -354,6 +393,14 @@ bool Communicator::Impl::advance(State& head) noexcept {
   try {
     if (head.phase.load(std::memory_order_relaxed) == State::Phase::queued) begin(head);
     if (!executor->advance()) return false;
+    while (head.program != nullptr) {
+      if (!head.program->next(head.job)) {
+        head.program = nullptr;
+        break;
+      }
+      executor->start(head.job);
+      if (!executor->advance()) return false;
+    }
     watch->complete(head.sequence);
     head.phase.store(State::Phase::done, std::memory_order_release);
   } catch (const TagMismatch& mismatch) {
@@ -372,6 +419,7 @@ bool Communicator::Impl::advance(State& head) noexcept {
 
 void Communicator::Impl::fail_all(State& first, std::exception_ptr error) noexcept {
   const auto fail = [&](State& state) {
+    if (state.program != nullptr) std::exchange(state.program, nullptr)->abandon();
     state.error = error;
     state.phase.store(State::Phase::failed, std::memory_order_release);
   };

@@ -69,6 +69,7 @@ struct Communicator::Impl final : private Unfinished::Member {
   std::shared_ptr<State> new_state(const Call& call, const Options& options,
                                    const std::shared_ptr<const PlannedCall>& planned);
   void fill(State& state, const Call& call, const Options& options, const std::shared_ptr<const PlannedCall>& planned);
+  void compress(State& state, const Call& call, const Options& options);
   /// Nothing but buffers, a built-in op and root.
   static bool plain(const Call& call, const Options& options) noexcept;
   bool like_the_last(const Call& call, const Options& options) const noexcept;

@@ -179,7 +179,8 @@ bool Executor::ready(const Step& step) {
   const bool stays =
       !step.reduce && step.from.empty() && address(step.own, step.range) == address(step.keep, step.range);
   // Nothing is sent from there that is coded.
-  if (step.keep == Place::output && landing_ == nullptr && !stays && coding_.codec == nullptr && sent_from(address(step.keep, step.range), bytes)) {
+  if (step.keep == Place::output && landing_ == nullptr && !stays && coding_.codec == nullptr &&
+      sent_from(address(step.keep, step.range), bytes)) {
     waits_for_wire_ = true;  // advance() moves it on
     return false;
   }
@@ -337,7 +338,8 @@ void Executor::add_coded(const Step& step, std::byte* kept, std::byte* frame) {
         sources_[i] = {address(step.own, step.range) + before, step.own == Place::input};
       }
     }
-    std::byte* const sum = kept != nullptr ? kept + before : reinterpret_cast<std::byte*>(decoded_.data() + terms * tile_);
+    std::byte* const sum =
+        kept != nullptr ? kept + before : reinterpret_cast<std::byte*>(decoded_.data() + terms * tile_);
     fold(job_->op, job_->type, {sources_.data(), terms}, sum, elements, step.finish ? seat_.world.size() : 0);
     if (frame != nullptr) round_coded(sum, kept != nullptr ? sum : nullptr, frame + coded_before, elements);
   });

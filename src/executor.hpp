@@ -45,7 +45,7 @@ struct Job {
   std::uint64_t tag = 0;
   /// The whole operation, where it is a single host Step, and what that works on (without the tag).
   const HostCall* at_once = nullptr;
-  HostOperands host;
+  HostOperands host = {};
 };
 
 class Executor {
@@ -135,11 +135,11 @@ class Executor {
   HostOperands host_operands_;
   std::vector<Source> sources_;
   std::vector<std::byte> work_;
-  std::size_t tile_ = 0;  // elements that are coded and added at a time
+  std::size_t tile_ = 0;            // elements that are coded and added at a time
   std::vector<float> decoded_;      // a tile of every source, and of their sum
   std::vector<float> aligned_;      // a tile whose place is not
   std::vector<std::byte> encoded_;  // a tile
-  std::size_t work_first_ = 0;  // element at the start of work_
+  std::size_t work_first_ = 0;      // element at the start of work_
   std::uint64_t moves_ = 0, bytes_sent_ = 0, bytes_to_other_hosts_ = 0;
 };
 

@@ -77,8 +77,9 @@ void Group::all_reduce(ConstBuffer input, Buffer output, ReduceOp op, const Opti
   check_arguments(call, impl_->comm->rank(), impl_->comm->size());
   impl_->comm->plan(call, options);  // refuses an unknown backend here, before anything of the group is sent
   for (Impl::Pack& pack : impl_->packs)
-    if (pack.type == input.type && pack.op == op && pack.backend == options.backend &&
-        pack.options.timeout == options.timeout && pack.options.deterministic == options.deterministic && pack.options.wire == options.wire &&
+    if (options.compressor == nullptr && pack.options.compressor == nullptr && pack.type == input.type &&
+        pack.op == op && pack.backend == options.backend && pack.options.timeout == options.timeout &&
+        pack.options.deterministic == options.deterministic && pack.options.wire == options.wire &&
         pack.options.force == options.force) {
       pack.tensors.push_back({input, output});
       return;

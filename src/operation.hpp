@@ -12,7 +12,9 @@
 
 #include "collectives/communicator.hpp"
 #include "collectives/deadline.hpp"
+#include "compression/sparse_plan.hpp"
 #include "executor.hpp"
+#include "program.hpp"
 #include "signature.hpp"
 
 namespace collectives {
@@ -30,6 +32,8 @@ struct PlannedCall {
   std::uint64_t hash = 0;  ///< of the signature
   SignatureWords words{};
   bool waits_for_nobody = false;  ///< this rank
+  /// Of a call with a compressor; `plan` is then what is done where everything is sent.
+  std::optional<SparsePlan> sparse;
   /// Set where the plan is a single host Step: it is then entered without emitting it first.
   std::optional<HostCall> at_once;
 };
@@ -42,6 +46,7 @@ struct Work::State {
   std::atomic<Phase> phase = Phase::idle;  ///< written last: a progress thread may finish the operation
   std::shared_ptr<const PlannedCall> call;
   Job job;
+  Program* program = nullptr;  ///< of several stages: `job` is the one under way
   std::uint64_t sequence = 0;
   std::string name;  ///< of the tensor
   std::chrono::steady_clock::time_point issued{};

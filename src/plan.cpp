@@ -215,8 +215,7 @@ Cost count(const Algorithm& algorithm, const Task& task, const Coding& coding, c
     in[static_cast<std::size_t>(seat.grid.host)] += counter.bytes_from_other_hosts;
   }
   std::optional<CriticalPath> path;
-  if (!topology.one_host())
-    path = critical_path(algorithm, task, coding, topology, tuning);
+  if (!topology.one_host()) path = critical_path(algorithm, task, coding, topology, tuning);
   const double more = static_cast<double>(topology.ranks()) / static_cast<double>(ranks.size());
   all = {more * all.ends, more * all.bytes, more * all.work};
   if (path) {
@@ -289,8 +288,7 @@ Plan plan_for(const Algorithm& algorithm, const Request& request, bool coded, co
   const Parts& parts = task.parts;
   const Seat seat(topology, 0);
   HostDescriber host{size_of(request.type), topology, tuning};
-  if (algorithm.backend == "hierarchical" && topology.one_host())
-    algorithm.emit(seat, task, host);
+  if (algorithm.backend == "hierarchical" && topology.one_host()) algorithm.emit(seat, task, host);
   if (host.steps == 1) {
     // A host stage cuts its own chunks: one round.
     plan.segment = std::max<std::size_t>(1, parts.longest());
@@ -422,9 +420,10 @@ Plan choose_plan(const Request& request, const Topology& topology, const Tuning&
 }
 
 std::string explain(const Plan& plan, const Request& request, const Topology& topology) {
-  std::string text = fmt::format("{} {} {}{}, {}\n", to_string(request.collective),
-                                 bytes_text(request.count * size_of(request.type)), to_string(request.type),
-                                 reduces(request) ? fmt::format(" {}", to_string(request.op.kind())) : "", to_string(topology));
+  std::string text =
+      fmt::format("{} {} {}{}, {}\n", to_string(request.collective), bytes_text(request.count * size_of(request.type)),
+                  to_string(request.type), reduces(request) ? fmt::format(" {}", to_string(request.op.kind())) : "",
+                  to_string(topology));
   text += fmt::format("  {}", plan.name);
   if (plan.rounds > 1)
     text +=

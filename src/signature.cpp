@@ -24,7 +24,8 @@ constexpr std::uint64_t mix(std::uint64_t word) {
 
 }  // namespace
 
-WireName::WireName(std::string_view name) noexcept : hash(hash_bytes(name.data(), name.size())) {
+WireName::WireName(std::string_view name, std::uint64_t detail) noexcept
+    : hash(hash_bytes(name.data(), name.size(), detail)) {
   std::copy_n(name.begin(), std::min(name.size(), sizeof text), text);
 }
 std::string_view WireName::view() const noexcept { return {text, ::strnlen(text, sizeof text)}; }

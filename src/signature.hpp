@@ -21,7 +21,8 @@ struct WireName {
   char text[8] = {};  ///< filled up with zeros
   std::uint64_t hash = 0;
   WireName() = default;
-  explicit WireName(std::string_view name) noexcept;
+  /// `detail`: what else ranks must agree on.
+  explicit WireName(std::string_view name, std::uint64_t detail = 0) noexcept;
   std::string_view view() const noexcept;
   bool operator==(const WireName&) const = default;
 };

@@ -29,7 +29,7 @@ struct Value {
   bool partial = false;  ///< combined at least once: no longer a plain contribution
   bool finished = false;
   // Of coded messages.
-  int roundings = 0;              ///< on the way from any contribution to here
+  int roundings = 0;                    ///< on the way from any contribution to here
   std::size_t rounded_from = kNowhere;  ///< where the range began as part of which it was rounded last
   static constexpr std::size_t kNowhere = ~std::size_t{0};
 
@@ -229,8 +229,7 @@ class Simulation {
   bool several_hosts(std::uint64_t ranks) const {
     std::vector<int> found;
     for (Rank r = 0; r < ranks_; ++r)
-      if (ranks >> r & 1)
-        found.push_back(task_.sums == Sums::in_hosts ? seats_[0]->host_of(r) : static_cast<int>(r));
+      if (ranks >> r & 1) found.push_back(task_.sums == Sums::in_hosts ? seats_[0]->host_of(r) : static_cast<int>(r));
     return std::ranges::any_of(found, [&](int host) { return host != found.front(); });
   }
 
@@ -335,8 +334,23 @@ std::vector<Topology> topologies() {
   std::vector<Topology> all;
   for (int n = 1; n <= 17; ++n) all.push_back(Topology::regular(n, n));
   all.push_back(Topology::regular(32, 32));
-  for (const auto& [ranks, per_host] :
-       {std::pair(2, 1), {4, 2}, {6, 2}, {6, 3}, {7, 3}, {9, 4}, {12, 4}, {5, 1}, {13, 5}, {16, 4}, {17, 8}, {32, 8}, {6, 1}, {7, 1}, {8, 1}, {12, 2}, {14, 2}})
+  for (const auto& [ranks, per_host] : {std::pair(2, 1),
+                                        {4, 2},
+                                        {6, 2},
+                                        {6, 3},
+                                        {7, 3},
+                                        {9, 4},
+                                        {12, 4},
+                                        {5, 1},
+                                        {13, 5},
+                                        {16, 4},
+                                        {17, 8},
+                                        {32, 8},
+                                        {6, 1},
+                                        {7, 1},
+                                        {8, 1},
+                                        {12, 2},
+                                        {14, 2}})
     all.push_back(Topology::regular(ranks, per_host));
   all.push_back(Topology::from_hosts({"a", "b", "a", "b", "b", "c"}, 0));
   all.push_back(Topology::from_hosts({"a", "b", "b", "b"}, 0));
@@ -405,10 +419,9 @@ TEST_P(EveryAlgorithm, UsesEachContributionExactlyOnceAndNeverDeadlocks) {
                 if (segment == 0 && lanes > 1) continue;
                 Simulation simulation(algorithm(), topology, task, segment, lanes);
                 simulation.check_results();
-                ASSERT_EQ(simulation.failure, "")
-                    << algorithm().name << ' ' << to_string(collective) << describe(aim) << count
-                    << " elements in segments of " << segment << ", " << lanes << " rounds at once, root " << root
-                    << ", " << to_string(topology);
+                ASSERT_EQ(simulation.failure, "") << algorithm().name << ' ' << to_string(collective) << describe(aim)
+                                                  << count << " elements in segments of " << segment << ", " << lanes
+                                                  << " rounds at once, root " << root << ", " << to_string(topology);
               }
             }
   }

@@ -65,8 +65,8 @@ class WireType {
   /// As they are.
   constexpr WireType() = default;
   /// DataType::bf16 or f16 for f32 values; the type of the values itself: as they are. Others are invalid_argument.
-  constexpr WireType(DataType type) noexcept : type_(type), as_type_(true) {}       // NOLINT(google-explicit-constructor)
-  constexpr WireType(const Codec& codec) noexcept : codec_(&codec) {}               // NOLINT(google-explicit-constructor)
+  constexpr WireType(DataType type) noexcept : type_(type), as_type_(true) {}  // NOLINT(google-explicit-constructor)
+  constexpr WireType(const Codec& codec) noexcept : codec_(&codec) {}          // NOLINT(google-explicit-constructor)
   WireType(const Codec&&) = delete;
 
   constexpr bool as_type() const noexcept { return as_type_; }

@@ -36,6 +36,7 @@
 #include "collectives/export.hpp"
 #include "collectives/memory.hpp"
 #include "collectives/plan.hpp"
+#include "collectives/top_k.hpp"
 #include "collectives/topology.hpp"
 #include "collectives/types.hpp"
 
@@ -48,9 +49,12 @@ struct Options {
   std::chrono::nanoseconds timeout = {};   ///< 0: the communicator's; nanoseconds::max(): none
   std::optional<bool> deterministic = {};  ///< the same bits whatever the backend, segmenting or size
   /// What f32 values travel as between ranks that share no memory: DataType::bf16, f16, or a Codec, which outlives the
-  /// call. Every rank ends with the same bits, rounded twice at most, whatever the number of ranks. Where values as they
-  /// are would be as fast, they are sent so; explain() says why.
+  /// call. Every rank ends with the same bits, rounded twice at most, whatever the number of ranks. Where values as
+  /// they are would be as fast, they are sent so; explain() says why.
   WireType wire = {};
+  /// Of all_reduce of f32, by sum or average: only the largest elements travel. Needs `name`, which stands for the same
+  /// tensor in every call. `wire` says what values travel as where everything is sent.
+  TopK* compressor = nullptr;
   bool force = false;  ///< compressed even where that is slower
 };
 

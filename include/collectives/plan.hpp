@@ -102,14 +102,14 @@ struct Plan {
   std::string protocol_reason;  ///< why that one
   bool zero_copy = false;       ///< in place of that protocol where every rank's buffers are mapped (see allocate())
   Sums sums = Sums::anywhere;
-  bool coded = false;        ///< messages hold what the request's codec makes of the values
-  std::string codec_reason;  ///< why, or why not; empty where no codec was asked for
-  std::size_t segment = 0;      ///< elements of one part in one round
-  std::size_t rounds = 1;       ///< the steps are performed once per round
-  std::size_t stride = 1;       ///< ticks between the beginnings of two rounds; a round lasts depth + 1 ticks
-  std::size_t lanes = 1;        ///< rounds under way at once
-  std::string reason;           ///< why this one
-  std::string tuning_source;    ///< where the numbers come from that decided
+  bool coded = false;         ///< messages hold what the request's codec makes of the values
+  std::string codec_reason;   ///< why, or why not; empty where no codec was asked for
+  std::size_t segment = 0;    ///< elements of one part in one round
+  std::size_t rounds = 1;     ///< the steps are performed once per round
+  std::size_t stride = 1;     ///< ticks between the beginnings of two rounds; a round lasts depth + 1 ticks
+  std::size_t lanes = 1;      ///< rounds under way at once
+  std::string reason;         ///< why this one
+  std::string tuning_source;  ///< where the numbers come from that decided
   Estimate estimate;
   std::vector<Estimate> runners_up;
 };

@@ -310,7 +310,7 @@ std::size_t Selector::select(const SelectionInput& input, std::size_t k, std::ui
     threshold_ = least;
   }
   if (!input.accumulated.empty()) clear(input.accumulated.data(), indices, k);
-  if (!input.velocity.empty()) clear(input.velocity.data(), indices, k);
+  if (!input.velocity.empty() && input.masking) clear(input.velocity.data(), indices, k);
   return not_finite;
 }
 

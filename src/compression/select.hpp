@@ -27,7 +27,8 @@ struct SelectionInput {
   /// gradient is accumulated in place of the gradient, and masked (0) where elements are chosen. Needs `accumulated`.
   std::span<float> velocity = {};
   float momentum = 0;
-  float scale = 1;  ///< 1: not multiplied at all
+  float scale = 1;      ///< 1: not multiplied at all
+  bool masking = true;  ///< or the velocity stays where elements are chosen
 };
 
 class Selector {

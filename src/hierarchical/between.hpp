@@ -52,9 +52,9 @@ struct OneShot {
   }
 };
 
-/// `Between` where the hosts' sums may not be added on their way, because each would be rounded again. One shot adds them
-/// at every host anyway; all others give way to a direct exchange of pieces: each goes unsummed to its owner and from
-/// there to all. As many bytes as a ring, in 2(H-1) messages and two latencies.
+/// `Between` where the hosts' sums may not be added on their way, because each would be rounded again. One shot adds
+/// them at every host anyway; all others give way to a direct exchange of pieces: each goes unsummed to its owner and
+/// from there to all. As many bytes as a ring, in 2(H-1) messages and two latencies.
 template <class Between>
 struct Unsummed {
   static constexpr int depths(int) { return 1 + 2 * kRoundsOnTheWire; }
@@ -65,10 +65,12 @@ struct Unsummed {
     const Parts pieces = Parts::equal(slice, rail.size());
     // Every message is taken equally many depths after it was sent (schedule.hpp).
     AtDepth owned{run, kRoundsOnTheWire}, later{run, 2 * kRoundsOnTheWire};
-    for (int stop = 1; stop < rail.size(); ++stop) run(send(rail.at(rail.ahead(stop)), pieces[rail.ahead(stop)], how.own));
+    for (int stop = 1; stop < rail.size(); ++stop)
+      run(send(rail.at(rail.ahead(stop)), pieces[rail.ahead(stop)], how.own));
     owned(complete(rail.members, {}, pieces[rail.self], how.own, how.raw(), how.finish, how.keep));
     owned(spread(rail.members, pieces[rail.self], how.keep));
-    for (int stop = 1; stop < rail.size(); ++stop) later(receive(rail.at(rail.behind(stop)), pieces[rail.behind(stop)]));
+    for (int stop = 1; stop < rail.size(); ++stop)
+      later(receive(rail.at(rail.behind(stop)), pieces[rail.behind(stop)]));
   }
 };
 template <>

@@ -1,0 +1,110 @@
+#include "compression/sparse.hpp"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+namespace collectives {
+namespace {
+
+template <class T>
+void put(std::byte* to, T value) {
+  std::memcpy(to, &value, sizeof value);
+}
+template <class T>
+T get(const std::byte* from) {
+  T value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
+
+}  // namespace
+
+void write_sparse(const SparseFormat& format, const Entries& entries, std::size_t non_finite, std::byte* to) {
+  put(to, static_cast<std::uint32_t>(format.k));
+  put(to + 4, static_cast<std::uint32_t>(non_finite));
+  std::byte* indices = to + format.indices_at();
+  if (format.in_blocks()) {
+    std::size_t at = 0;
+    for (std::size_t block = 0; block < format.blocks(); ++block) {
+      const std::size_t first = at;
+      for (; at < format.k && entries.indices[at] / SparseFormat::kBlock == block; ++at)
+        put(indices + 2 * at, static_cast<std::uint16_t>(entries.indices[at]));
+      put(to + SparseFormat::kHeader + 4 * block, static_cast<std::uint32_t>(at - first));
+    }
+    if (format.k % 2 != 0) put(indices + 2 * format.k, std::uint16_t{0});
+  } else if (format.k > 0) {
+    std::memcpy(indices, entries.indices, 4 * format.k);
+  }
+  std::byte* values = to + format.values_at();
+  if (format.values == DataType::f32) {
+    if (format.k > 0) std::memcpy(values, entries.values, 4 * format.k);
+  } else {
+    for (std::size_t i = 0; i < format.k; ++i) put(values + 2 * i, bfloat16(entries.values[i]).bits);
+  }
+}
+
+SparseHeader read_sparse(const SparseFormat& format, const std::byte* from, std::uint32_t* indices, float* values) {
+  const auto wrong = [](std::string why) { return SparseHeader{0, std::move(why)}; };
+  const std::size_t k = get<std::uint32_t>(from), non_finite = get<std::uint32_t>(from + 4);
+  if (k != format.k) return wrong(fmt::format("it holds {} elements in place of {}", k, format.k));
+  if (non_finite > format.n) return wrong(fmt::format("{} of {} elements are not finite", non_finite, format.n));
+  const std::byte* coded = from + format.indices_at();
+  if (format.in_blocks()) {
+    std::size_t at = 0;
+    for (std::size_t block = 0; block < format.blocks(); ++block) {
+      const std::size_t in_block = get<std::uint32_t>(from + SparseFormat::kHeader + 4 * block);
+      if (in_block > k - at)
+        return wrong(fmt::format("block {} holds {} elements of {} left", block, in_block, k - at));
+      const auto base = static_cast<std::uint32_t>(block * SparseFormat::kBlock);
+      for (const std::size_t end = at + in_block; at < end; ++at)
+        indices[at] = base + get<std::uint16_t>(coded + 2 * at);
+    }
+    if (at != k) return wrong(fmt::format("its blocks hold {} elements in place of {}", at, k));
+  } else if (k > 0) {
+    std::memcpy(indices, coded, 4 * k);
+  }
+  for (std::size_t i = 1; i < k; ++i)
+    if (indices[i] <= indices[i - 1]) return wrong(fmt::format("index {} follows {}", indices[i], indices[i - 1]));
+  if (k > 0 && indices[k - 1] >= format.n)
+    return wrong(fmt::format("index {} of {} elements", indices[k - 1], format.n));
+  const std::byte* at = from + format.values_at();
+  if (format.values == DataType::f32) {
+    if (k > 0) std::memcpy(values, at, 4 * k);
+  } else {
+    for (std::size_t i = 0; i < k; ++i) {
+      bfloat16 value;
+      value.bits = get<std::uint16_t>(at + 2 * i);
+      values[i] = static_cast<float>(value);
+    }
+  }
+  return {non_finite, {}};
+}
+
+std::size_t SparseSum::add(const Entries* terms, std::size_t count, std::size_t k, float divisor, float* sum,
+                           std::size_t n) {
+  if (n > 0) std::memset(sum, 0, n * sizeof(float));
+  touched_.resize(std::max(touched_.size(), n / 64 + 1));
+  united_.resize(std::max(united_.size(), std::min(n, count * k)));
+  std::size_t united = 0;
+  for (const Entries* term = terms; term != terms + count; ++term)
+    for (std::size_t i = 0; i < k; ++i) {
+      const std::uint32_t index = term->indices[i];
+      const std::uint64_t bit = std::uint64_t{1} << index % 64;
+      std::uint64_t& word = touched_[index / 64];
+      if ((word & bit) == 0) {  // the first is not added to 0, which would lose the sign of -0
+        word |= bit;
+        united_[united++] = index;
+        sum[index] = term->values[i];
+      } else {
+        sum[index] += term->values[i];
+      }
+    }
+  for (std::size_t i = 0; i < united; ++i) {
+    touched_[united_[i] / 64] = 0;
+    sum[united_[i]] /= divisor;
+  }
+  return united;
+}
+
+}  // namespace collectives

@@ -1,0 +1,32 @@
+// Whether a sparse all-reduce pays, and how it goes: a pure function, equal on every rank.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "collectives/plan.hpp"
+#include "compression/sparse.hpp"
+#include "parts.hpp"
+
+namespace collectives {
+
+struct SparsePlan {
+  bool sparse = false;    ///< or everything is sent, as the dense plan says
+  bool in_hosts = false;  ///< the ranks of a host add first and choose from the sum, each from a slice of its own
+  int members = 1;        ///< who exchange what they have chosen: hosts, or ranks
+  std::size_t n = 0, k = 0;
+  DataType values = DataType::f32;
+  std::string reason;
+  double microseconds = 0;
+
+  /// Of slice `s` of `slices`.
+  SparseFormat format(int slices, int s) const {
+    return {part({0, n}, slices, s).count, part({0, k}, slices, s).count, values};
+  }
+};
+
+/// `k` of request.count elements; `dense`: what the same call would be without compression, or with request.codec.
+SparsePlan plan_sparse(const Request&, std::size_t k, DataType values, const Plan& dense, const Topology&,
+                       const Tuning&);
+
+}  // namespace collectives

@@ -1,0 +1,346 @@
+// A sparse all-reduce, stage by stage: the ranks of a host add, each from a slice of its own; every owner chooses, and
+// those who own the same slice show one another what they have chosen; every owner adds that up, and the ranks of the
+// host show one another their slices. Without several ranks in a host, only the middle is left.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "collectives/error.hpp"
+#include "compression/top_k_impl.hpp"
+
+namespace collectives {
+namespace {
+
+// The stages as Steps. Parts of the vector are what members show one another.
+
+template <bool along_rail>
+void emit_exchange(const Seat& seat, const Task& task, StepSink& run) {
+  if (along_rail && !seat.grid.on_rail()) return;
+  const Circle circle = along_rail ? seat.grid.rail() : seat.world;
+  for (int stop = 1; stop < circle.size(); ++stop)
+    run(send(circle.at(circle.ahead(stop)), task.parts[circle.self], Place::output));
+  AtDepth later{run, kRoundsOnTheWire};
+  for (int stop = 1; stop < circle.size(); ++stop)
+    later(receive(circle.at(circle.behind(stop)), task.parts[circle.behind(stop)]));
+}
+void emit_add_inside(const Seat& seat, const Task& task, StepSink& run) {
+  run(hierarchical::host_step(Step::Kind::host_reduce_scatter, Parts::equal(task.parts[0], seat.grid.slices()),
+                              seat.grid.slice_owners(), {.finish = false}));
+}
+void emit_agree_inside(const Seat&, const Task& task, StepSink& run) {
+  Step step{.kind = Step::Kind::host_all_reduce, .own = Place::input, .keep = Place::output, .parts = task.parts};
+  step.only = 0;
+  run(step);
+}
+void emit_share_inside(const Seat& seat, const Task& task, StepSink& run) {
+  run(hierarchical::host_step(Step::Kind::host_all_gather, Parts::equal(task.parts[0], seat.grid.slices()),
+                              seat.grid.slice_owners(), {.own = Place::output}));
+}
+
+constexpr Algorithm stage(std::string_view name, void (*emit)(const Seat&, const Task&, StepSink&)) {
+  return {"top_k", name, nullptr, "", nullptr, nullptr, nullptr, emit};
+}
+constexpr Algorithm kExchange = stage("top_k_exchange", emit_exchange<false>);
+constexpr Algorithm kExchangeAlongRail = stage("top_k_exchange_along_rail", emit_exchange<true>);
+constexpr Algorithm kAddInside = stage("top_k_add_inside", emit_add_inside);
+constexpr Algorithm kAgreeInside = stage("top_k_agree_inside", emit_agree_inside);
+constexpr Algorithm kShareInside = stage("top_k_share_inside", emit_share_inside);
+
+double squared_norm(std::span<const float> values) {
+  // Several sums, so that the additions need not wait for one another.
+  constexpr std::size_t kSums = 8;
+  double sums[kSums] = {};
+  std::size_t i = 0;
+  for (; i + kSums <= values.size(); i += kSums)
+    for (std::size_t s = 0; s < kSums; ++s)
+      sums[s] += static_cast<double>(values[i + s]) * static_cast<double>(values[i + s]);
+  for (; i < values.size(); ++i) sums[0] += static_cast<double>(values[i]) * static_cast<double>(values[i]);
+  return std::accumulate(std::begin(sums), std::end(sums), 0.0);
+}
+
+}  // namespace
+
+void SparseTensor::check(std::size_t count, Rank rank) const {
+  const auto refuse = [&](const std::string& why) {
+    throw Error(Errc::invalid_argument, fmt::format("all_reduce ({}): top-k: {}", name_, why), rank, kNoRank,
+                "all_reduce");
+  };
+  if (busy_) refuse("another call of this name is under way");
+  if (kept.calls > 0 && kept.count != count)
+    refuse(fmt::format("{} elements, but those before had {}", count, kept.count));
+  if (count > std::size_t{1} << 32) refuse(fmt::format("{} elements are more than indices of 32 bits reach", count));
+}
+
+std::size_t SparseTensor::next_k(std::size_t count) const {
+  if (options_.k > 0) return std::min(options_.k, count);
+  double density = options_.density;
+  if (kept.calls < options_.warm_up_calls)
+    density = options_.warm_up_density *
+              std::pow(options_.density / options_.warm_up_density,
+                       static_cast<double>(kept.calls) / static_cast<double>(options_.warm_up_calls));
+  return std::min(count, static_cast<std::size_t>(std::ceil(density * static_cast<double>(count))));
+}
+
+int SparseTensor::member() const { return call_.plan->in_hosts ? call_.seat->grid.host : call_.seat->world.self; }
+SparseFormat SparseTensor::format() const {
+  return call_.plan->in_hosts ? call_.plan->format(call_.seat->grid.slices(), call_.seat->grid.local)
+                              : call_.plan->format(1, 0);
+}
+
+void SparseTensor::prepare_slice(Range slice) {
+  if (!(kept.slice == slice)) {
+    if (!kept.residual.empty()) {
+      kept.pending.resize(kept.count);
+      for (std::size_t i = 0; i < kept.residual.size(); ++i) kept.pending[kept.slice.first + i] += kept.residual[i];
+    }
+    kept.residual.clear();
+    kept.velocity.clear();
+    kept.slice = slice;
+  }
+  if (options_.error_feedback) kept.residual.resize(slice.count);
+  if (options_.momentum > 0) kept.velocity.resize(slice.count);
+}
+
+float SparseTensor::clipping() const {
+  if (options_.clip == 0) return 1;
+  const double norm = std::sqrt(squared_norm({call_.input, kept.count}));
+  const double most = static_cast<double>(options_.clip) / std::sqrt(static_cast<double>(call_.seat->world.size()));
+  return norm > most && std::isfinite(norm) ? static_cast<float>(most / norm) : 1.0F;
+}
+
+/// The caller's gradient, clipped, with what is pending; the caller's own where nothing is to be done to it.
+const float* SparseTensor::own_gradient() {
+  const float scale = clipping();
+  if (scale == 1 && kept.pending.empty()) return call_.input;
+  gradient_.resize(kept.count);
+  for (std::size_t i = 0; i < kept.count; ++i) gradient_[i] = call_.input[i] * scale;
+  for (std::size_t i = 0; i < kept.pending.size(); ++i) gradient_[i] += kept.pending[i];
+  kept.pending.clear();
+  return gradient_.data();
+}
+
+void SparseTensor::begin(const Call& call) {
+  const auto from = Clock::now();
+  busy_ = true;
+  call_ = call;
+  kept.count = call.plan->n;
+  const int members = call.plan->members;
+  report_ = {.sparse = true, .reason = call.plan->reason, .count = kept.count, .raw_bytes = call.dense_bytes};
+  undo_ = false;
+  if (call.plan->in_hosts) {
+    const hierarchical::Grid& grid = call.seat->grid;
+    prepare_slice(grid.on_rail() ? part({0, kept.count}, grid.slices(), grid.local) : Range{});
+    host_sum_.resize(kept.slice.count);
+    stage_ = Stage::add_inside;
+  } else {
+    prepare_slice({0, kept.count});
+    if (options_.error_feedback)
+      for (std::size_t i = 0; i < kept.pending.size(); ++i) kept.residual[i] += kept.pending[i];
+    kept.pending.clear();
+    stage_ = Stage::exchange;
+  }
+  if (kept.slice.count > 0) {
+    records_.resize(static_cast<std::size_t>(members) * format().bytes());
+    indices_.resize(static_cast<std::size_t>(members) * format().k);
+    values_.resize(indices_.size());
+    entries_.resize(static_cast<std::size_t>(members));
+    report_.chosen = format().k;
+    report_.sent_bytes = static_cast<std::uint64_t>(members - 1) * format().bytes();
+  }
+  if (!call.plan->in_hosts) choose(call.input, clipping());
+  ++kept.calls;
+  report_.calls = kept.calls;
+  add_time(from);
+}
+
+void SparseTensor::add_time(Clock::time_point from) {
+  report_.coding_seconds += std::chrono::duration<double>(Clock::now() - from).count();
+}
+
+const float* SparseTensor::give_all(const Call& call) {
+  const auto from = Clock::now();
+  busy_ = true;
+  call_ = call;
+  kept.count = call.plan->n;
+  stage_ = Stage::done;
+  given_norm_ = 0;
+  report_ = {.calls = ++kept.calls,
+             .reason = call.plan->reason,
+             .count = kept.count,
+             .chosen = kept.count,
+             .raw_bytes = call.dense_bytes,
+             .sent_bytes = call.dense_bytes};
+  const float* gradient = own_gradient();
+  if (options_.momentum > 0) {
+    prepare_slice({0, kept.count});
+    if (gradient != gradient_.data()) gradient_.assign(gradient, gradient + kept.count);
+    for (std::size_t i = 0; i < kept.count; ++i)
+      gradient_[i] = kept.velocity[i] = options_.momentum * kept.velocity[i] + gradient_[i];
+    gradient = gradient_.data();
+  }
+  if (!kept.residual.empty()) {
+    if (gradient != gradient_.data()) gradient_.assign(gradient, gradient + kept.count);
+    for (std::size_t i = 0; i < kept.residual.size(); ++i) gradient_[kept.slice.first + i] += kept.residual[i];
+    std::ranges::fill(kept.residual, 0.0F);
+    gradient = gradient_.data();
+  }
+  add_time(from);
+  return gradient;
+}
+
+void SparseTensor::choose(const float* gradient, float scale) {
+  const SparseFormat what = format();
+  const auto own = static_cast<std::size_t>(member());
+  std::uint32_t* indices = indices_.data() + own * what.k;
+  float* values = values_.data() + own * what.k;
+  const std::span<const float> given(gradient, what.n);
+  std::size_t non_finite = 0;
+  if (options_.non_finite == NonFinite::skip &&
+      !std::ranges::all_of(given, [](float value) { return std::isfinite(value); })) {
+    // Nothing of it may come into the residual: the others hear that this call is none.
+    std::iota(indices, indices + what.k, 0U);
+    std::fill_n(values, what.k, 0.0F);
+    non_finite = 1;
+    gave_nothing_ = true;
+  } else {
+    non_finite = selector_.select({.gradient = given,
+                                   .accumulated = kept.residual,
+                                   .velocity = kept.velocity,
+                                   .momentum = options_.momentum,
+                                   .scale = scale,
+                                   .masking = options_.masking},
+                                  what.k, indices, values);
+    gave_nothing_ = false;
+    if (options_.error_feedback && what.values == DataType::bf16)
+      for (std::size_t i = 0; i < what.k; ++i)
+        if (const float error = values[i] - static_cast<float>(bfloat16(values[i])); std::isfinite(error))
+          kept.residual[indices[i]] = error;
+  }
+  given_norm_ = squared_norm({values, what.k});
+  write_sparse(what, {indices, values}, non_finite, records_.data() + own * what.bytes());
+}
+
+bool SparseTensor::next(Job& job) {
+  const auto from = Clock::now();
+  const bool goes_on = go_on(job);
+  add_time(from);
+  return goes_on;
+}
+
+bool SparseTensor::go_on(Job& job) {
+  const bool in_hosts = call_.plan->in_hosts, owner = kept.slice.count > 0;
+  const auto stage_job = [&](const Algorithm& algorithm, std::size_t count, const float* input, float* output) {
+    stage_plan_ = {};
+    stage_plan_.algorithm = &algorithm;
+    stage_plan_.segment = count;
+    job = {.plan = &stage_plan_,
+           .task = {{Collective::all_reduce}, Parts::equal({0, count}, 1)},
+           .op = ReduceOp::sum,
+           .type = DataType::f32,
+           .input = reinterpret_cast<const std::byte*>(input),
+           .output = reinterpret_cast<std::byte*>(output),
+           .tag = job.tag};
+    return true;
+  };
+  for (;;) switch (stage_) {
+      case Stage::add_inside:
+        stage_ = Stage::exchange;
+        // The sum of the slice comes to where element 0 of the vector would be, moved by what lies before the slice.
+        return stage_job(kAddInside, kept.count, own_gradient(),
+                         reinterpret_cast<float*>(reinterpret_cast<std::uintptr_t>(host_sum_.data()) -
+                                                  kept.slice.first * sizeof(float)));
+      case Stage::exchange:
+        stage_ = Stage::agree;
+        if (!owner) break;
+        if (in_hosts) choose(host_sum_.data(), 1);
+        exchange(job);
+        return true;
+      case Stage::agree:
+        stage_ = Stage::share_inside;
+        if (owner) take_in();
+        if (!in_hosts || options_.non_finite != NonFinite::skip) break;
+        skipped_ = undo_ ? 1.0F : 0.0F;
+        return stage_job(kAgreeInside, 1, &skipped_, &skipped_by_);
+      case Stage::share_inside:
+        stage_ = Stage::done;
+        if (in_hosts && options_.non_finite == NonFinite::skip) undo_ = skipped_by_ > 0;
+        if (owner) undo_ ? undo() : add_up();
+        if (!in_hosts) break;
+        return stage_job(kShareInside, kept.count, call_.output, call_.output);
+      case Stage::done: busy_ = false; return false;
+    }
+}
+
+void SparseTensor::exchange(Job& job) {
+  const std::size_t bytes = format().bytes();
+  const std::size_t members = static_cast<std::size_t>(call_.plan->members);
+  stage_plan_ = {};
+  stage_plan_.algorithm = call_.plan->in_hosts ? &kExchangeAlongRail : &kExchange;
+  stage_plan_.segment = call_.tuning->frame_bytes;
+  stage_plan_.rounds = (bytes + stage_plan_.segment - 1) / stage_plan_.segment;
+  constexpr std::size_t kDepths = 1 + kRoundsOnTheWire;
+  const std::size_t most = std::min(kDepths, std::max<std::size_t>(1, call_.frames - 1));
+  stage_plan_.stride = (kDepths + most - 1) / most;
+  stage_plan_.lanes = (kDepths + stage_plan_.stride - 1) / stage_plan_.stride;
+  job = {.plan = &stage_plan_,
+         .task = {{Collective::all_gather}, Parts::equal({0, members * bytes}, call_.plan->members)},
+         .op = ReduceOp::sum,
+         .type = DataType::u8,
+         .input = records_.data(),
+         .output = records_.data(),
+         .tag = job.tag};
+}
+
+/// Reads what all members have chosen, this rank's own, too, as values may have been rounded.
+void SparseTensor::take_in() {
+  const SparseFormat what = format();
+  for (std::size_t m = 0; m < entries_.size(); ++m) {
+    const bool own = static_cast<int>(m) == member();
+    const Rank rank = call_.plan->in_hosts ? call_.seat->grid.rail().members[m] : static_cast<Rank>(m);
+    if (own)
+      own_values_.assign(values_.begin() + static_cast<std::ptrdiff_t>(m * what.k),
+                         values_.begin() + static_cast<std::ptrdiff_t>((m + 1) * what.k));
+    const SparseHeader header = read_sparse(what, records_.data() + m * what.bytes(), indices_.data() + m * what.k,
+                                            values_.data() + m * what.k);
+    if (!header.error.empty())
+      throw Error(Errc::system,
+                  fmt::format("all_reduce ({}): rank {} sent what is no selection: {}", name_, rank, header.error),
+                  call_.seat->world.self, rank, "all_reduce");
+    entries_[m] = {indices_.data() + m * what.k, values_.data() + m * what.k};
+    if (header.non_finite == 0 || options_.non_finite == NonFinite::propagate) continue;
+    undo_ = true;
+    if (options_.non_finite != NonFinite::abort) continue;
+    std::size_t at = 0;
+    while (at + 1 < what.k && std::isfinite(entries_[m].values[at])) ++at;
+    throw Error(Errc::aborted,
+                fmt::format("all_reduce ({}): rank {} gave {} at index {}", name_, rank, entries_[m].values[at],
+                            kept.slice.first + entries_[m].indices[at]),
+                call_.seat->world.self, rank, "all_reduce");
+  }
+}
+
+void SparseTensor::add_up() {
+  const SparseFormat what = format();
+  report_.united = sum_.add(entries_.data(), entries_.size(), what.k, call_.divisor, call_.output + kept.slice.first,
+                            kept.slice.count);
+}
+
+/// The call gives nothing; what this rank had chosen goes back.
+void SparseTensor::undo() {
+  std::fill_n(call_.output + kept.slice.first, kept.slice.count, 0.0F);
+  if (gave_nothing_ || !options_.error_feedback) return;
+  const Entries& own = entries_[static_cast<std::size_t>(member())];
+  for (std::size_t i = 0; i < own_values_.size(); ++i) kept.residual[own.indices[i]] = own_values_[i];
+}
+
+TopKReport SparseTensor::report() const {
+  TopKReport report = report_;
+  const double residual = squared_norm(kept.residual) + squared_norm(kept.pending);
+  report.residual_norm = std::sqrt(residual);
+  if (residual + given_norm_ > 0) report.relative_error = std::sqrt(residual / (residual + given_norm_));
+  return report;
+}
+
+}  // namespace collectives

@@ -1,0 +1,106 @@
+// The inside of a TopK: what it keeps for every tensor, and the operation that gives it away bit by bit.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "algorithm.hpp"
+#include "collectives/top_k.hpp"
+#include "compression/select.hpp"
+#include "compression/sparse.hpp"
+#include "compression/sparse_plan.hpp"
+#include "program.hpp"
+
+namespace collectives {
+
+/// What a rank keeps of a tensor from call to call.
+struct Kept {
+  std::size_t count = 0;  ///< elements of the tensor
+  std::uint64_t calls = 0;
+  Range slice;                  ///< of the tensor: what this rank chooses from
+  std::vector<float> residual;  ///< of the slice; empty: all zero
+  std::vector<float> velocity;  ///< likewise
+  std::vector<float> pending;   ///< of the tensor, from another life: given away with the next gradient
+};
+
+/// One tensor, and the operation on it that is under way. At most one is.
+class SparseTensor final : public Program {
+ public:
+  SparseTensor(std::string name, const TopKOptions& options) : name_(std::move(name)), options_(options) {}
+
+  /// What may be asked for, before anything is done. Throws Error{invalid_argument}.
+  void check(std::size_t count, Rank rank) const;
+  /// How many elements the next call chooses.
+  std::size_t next_k(std::size_t count) const;
+
+  struct Call {
+    const SparsePlan* plan = nullptr;
+    const Seat* seat = nullptr;
+    const Tuning* tuning = nullptr;
+    std::size_t frames = 2;  ///< messages between two ranks that may be under way at once
+    const float* input = nullptr;
+    float* output = nullptr;
+    float divisor = 1;
+    std::size_t dense_bytes = 0;  ///< that this rank would send without compression
+  };
+  /// The next call chooses, now if it can.
+  void begin(const Call&);
+  /// The next call gives everything away: what to send in place of `input`.
+  const float* give_all(const Call&);
+  bool next(Job&) override;
+  void abandon() noexcept override { busy_ = false; }
+
+  TopKReport report() const;
+  Kept kept;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  enum class Stage : std::uint8_t { add_inside, exchange, agree, share_inside, done };
+
+  void prepare_slice(Range slice);
+  float clipping() const;
+  const float* own_gradient();
+  void choose(const float* gradient, float scale);
+  bool go_on(Job&);
+  void exchange(Job&);
+  void take_in();
+  void add_up();
+  void undo();
+  void add_time(Clock::time_point from);
+  SparseFormat format() const;
+  /// This rank's place among those who exchange with it.
+  int member() const;
+
+  const std::string name_;
+  const TopKOptions options_;
+  bool busy_ = false;
+  Call call_;
+  Stage stage_ = Stage::done;
+  Plan stage_plan_;
+  Selector selector_;
+  SparseSum sum_;
+  std::vector<float> gradient_;         // what is given in place of the caller's, where it is not the caller's
+  std::vector<float> host_sum_;         // of the slice
+  std::vector<std::byte> records_;      // one of each member, in their order
+  std::vector<std::uint32_t> indices_;  // of each member
+  std::vector<float> values_;
+  std::vector<float> own_values_;  // before they were rounded to travel
+  std::vector<Entries> entries_;   // of each member
+  // Of NonFinite::skip: whether this call is to give nothing, on this rank's word and on that of all of its host.
+  bool undo_ = false, gave_nothing_ = false;
+  float skipped_ = 0, skipped_by_ = 0;
+  double given_norm_ = 0;  // squared, of what the last call sent
+  TopKReport report_;
+};
+
+struct TopK::Impl {
+  explicit Impl(const TopKOptions& the_options) : options(the_options) {}
+  SparseTensor& tensor(std::string_view name);
+
+  const TopKOptions options;
+  std::map<std::string, std::unique_ptr<SparseTensor>, std::less<>> tensors;
+};
+
+}  // namespace collectives

@@ -1,0 +1,22 @@
+// An operation of several stages: what comes next depends on what has come. Stages are Jobs like any other; between two
+// of them the program works on this rank alone. It stays at the head of the queue all the time, so ranks agree on the
+// order of everything.
+#pragma once
+
+#include <memory>
+
+#include "executor.hpp"
+
+namespace collectives {
+
+class Program {
+ public:
+  virtual ~Program() = default;
+  /// Describes the next stage in `job`, whose tag stays; false when there is none, and the operation is done. Throws
+  /// what the operation fails with, on all ranks.
+  virtual bool next(Job& job) = 0;
+  /// The operation has failed, here or elsewhere.
+  virtual void abandon() noexcept = 0;
+};
+
+}  // namespace collectives

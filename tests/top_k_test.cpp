@@ -1,0 +1,494 @@
+// All-reduce with a top-k compressor: what is sent, what is kept, that nothing is lost, and that all ranks agree.
+#include "collectives/top_k.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "collectives/communicator.hpp"
+#include "collectives/error.hpp"
+#include "support/hosts.hpp"
+#include "support/ranks.hpp"
+#include "support/worlds.hpp"
+
+namespace collectives::testing {
+namespace {
+
+std::vector<float> gradient_of(Rank rank, std::size_t count, int step) {
+  std::mt19937 random(static_cast<unsigned>(rank * 1009 + step * 31 + static_cast<int>(count)));
+  std::normal_distribution<float> normal;
+  std::vector<float> values(count);
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+/// The k greatest of what is in `all`, lowest index first among equals; they are zero there afterwards.
+struct Chosen {
+  std::vector<std::size_t> indices;
+  std::vector<float> values;
+};
+Chosen take(std::vector<float>& all, std::size_t k) {
+  std::vector<std::size_t> order(all.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) { return std::abs(all[a]) > std::abs(all[b]); });
+  order.resize(std::min(k, order.size()));
+  std::ranges::sort(order);
+  Chosen chosen{order, {}};
+  for (const std::size_t i : order) chosen.values.push_back(std::exchange(all[i], 0.0F));
+  return chosen;
+}
+
+Options sparse(TopK& top_k, const char* name = "tensor") { return {.name = name, .compressor = &top_k, .force = true}; }
+
+std::string error_of(Errc code, const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code) << error.what();
+    return error.what();
+  }
+  return "nothing thrown";
+}
+
+// ---- against a plain oracle ----
+
+class TopKWorlds : public ::testing::TestWithParam<World> {};
+
+/// What every rank should get, step by step: the ranks of a host add first, if there are several hosts; every owner of
+/// a slice chooses from what it has kept.
+class Oracle {
+ public:
+  Oracle(const World& world, std::size_t count, std::size_t k) : world_(world), count_(count), k_(k) {
+    const int hosts = 1 + *std::ranges::max_element(world.hosts);
+    const bool in_hosts = hosts > 1 && world.ranks() > hosts;
+    for (int g = 0; g < (in_hosts ? hosts : world.ranks()); ++g) {
+      groups_.emplace_back();
+      for (Rank r = 0; r < world.ranks(); ++r)
+        if (in_hosts ? world.hosts[static_cast<std::size_t>(r)] == g : r == g) groups_.back().push_back(r);
+      residuals_.emplace_back(count);
+    }
+    slices_ = in_hosts ? std::ranges::min(groups_, {}, &std::vector<Rank>::size).size() : 1;
+  }
+  std::vector<float> step(int number) {
+    std::vector<float> result(count_);
+    for (std::size_t g = 0; g < groups_.size(); ++g) {
+      std::vector<float>& kept = residuals_[g];
+      std::vector<float> sum(count_);
+      for (const Rank r : groups_[g]) {
+        const std::vector<float> gradient = gradient_of(r, count_, number);
+        for (std::size_t i = 0; i < count_; ++i) sum[i] = r == groups_[g][0] ? gradient[i] : sum[i] + gradient[i];
+      }
+      for (std::size_t i = 0; i < count_; ++i) kept[i] += sum[i];
+      std::size_t first = 0;
+      for (std::size_t s = 0; s < slices_; ++s) {
+        const std::size_t length = count_ / slices_ + (s < count_ % slices_ ? 1 : 0),
+                          k = k_ / slices_ + (s < k_ % slices_ ? 1 : 0);
+        std::vector<float> slice(kept.begin() + static_cast<std::ptrdiff_t>(first),
+                                 kept.begin() + static_cast<std::ptrdiff_t>(first + length));
+        const Chosen chosen = take(slice, k);
+        std::ranges::copy(slice, kept.begin() + static_cast<std::ptrdiff_t>(first));
+        for (std::size_t c = 0; c < chosen.indices.size(); ++c) result[first + chosen.indices[c]] += chosen.values[c];
+        first += length;
+      }
+    }
+    for (float& value : result) value /= static_cast<float>(world_.ranks());
+    return result;
+  }
+
+ private:
+  World world_;
+  std::size_t count_, k_, slices_ = 1;
+  std::vector<std::vector<Rank>> groups_;
+  std::vector<std::vector<float>> residuals_;
+};
+
+TEST_P(TopKWorlds, EveryStepIsThatOfTheOracleBitForBit) {
+  for (const auto& [count, k] : {std::pair(1, 1), {7, 3}, {1000, 10}, {1000, 1000}, {70'001, 700}, {70'001, 33}}) {
+    Oracle oracle(GetParam(), static_cast<std::size_t>(count), static_cast<std::size_t>(k));
+    std::vector<std::vector<float>> expected;
+    for (int step = 0; step < 4; ++step) expected.push_back(oracle.step(step));
+    run_hosts(GetParam().hosts, [&, count = static_cast<std::size_t>(count),
+                                 k = static_cast<std::size_t>(k)](Communicator& comm) {
+      TopK top_k({.k = k});
+      for (int step = 0; step < 4; ++step) {
+        std::vector<float> out(count, -1);
+        comm.all_reduce(gradient_of(comm.rank(), count, step), out, ReduceOp::average, sparse(top_k));
+        // Sums of a host are in an order of its own where it has more than two ranks.
+        for (std::size_t i = 0; i < count; ++i)
+          ASSERT_NEAR(out[i], expected[static_cast<std::size_t>(step)][i], 1e-5)
+              << "step " << step << ", element " << i << " of " << count << ", top " << k;
+        std::vector<float> all(count * static_cast<std::size_t>(comm.size()));
+        comm.all_gather(out, all);
+        for (Rank r = 0; r < comm.size(); ++r)
+          ASSERT_EQ(std::memcmp(all.data() + count * static_cast<std::size_t>(r), out.data(), count * sizeof(float)), 0)
+              << "rank " << r << " has other bits";
+      }
+    });
+  }
+}
+
+TEST_P(TopKWorlds, NothingIsLostAndNothingStaysForEver) {
+  // A constant gradient of equal magnitudes: every element is sent once in each n / k calls, so after that many calls
+  // what has arrived and what is kept are equal everywhere.
+  run_hosts(GetParam().hosts, [](Communicator& comm) {
+    const std::size_t count = 600, k = 60;
+    TopK top_k({.k = k});
+    std::vector<float> arrived(count);
+    for (int step = 0; step < 20; ++step) {
+      std::vector<float> ones(count, 1);
+      comm.all_reduce(ones, ReduceOp::average, sparse(top_k));
+      for (std::size_t i = 0; i < count; ++i) arrived[i] += ones[i];
+    }
+    // Ten calls go round once; the second ten go round a second time.
+    for (std::size_t i = 0; i < count; ++i) {
+      EXPECT_GE(arrived[i], 11 - 1e-3) << i;
+      EXPECT_LE(arrived[i], 20 + 1e-3) << i;
+    }
+    const TopKReport report = top_k.report("tensor");
+    EXPECT_EQ(report.calls, 20U);
+    EXPECT_TRUE(report.sparse);
+  });
+}
+
+TEST_P(TopKWorlds, ValuesThatTravelAsBf16LeaveTheirRoundingErrorBehind) {
+  run_hosts(GetParam().hosts, [](Communicator& comm) {
+    const std::size_t count = 300;
+    TopK top_k({.density = 1, .values = DataType::bf16});
+    std::vector<double> arrived(count), given(count);
+    const int steps = 64;
+    for (int step = 0; step < steps; ++step) {
+      std::vector<float> out(count);
+      comm.all_reduce(gradient_of(comm.rank(), count, 0), out, ReduceOp::sum, sparse(top_k));
+      for (std::size_t i = 0; i < count; ++i) arrived[i] += static_cast<double>(out[i]);
+    }
+    for (Rank r = 0; r < comm.size(); ++r) {
+      const std::vector<float> gradient = gradient_of(r, count, 0);
+      for (std::size_t i = 0; i < count; ++i) given[i] += static_cast<double>(gradient[i]);
+    }
+    // One rounding of each rank's sum is still owed, however many calls there were.
+    for (std::size_t i = 0; i < count; ++i)
+      ASSERT_NEAR(arrived[i] / steps, given[i], 0x1p-8 * 5 * comm.size() / steps + 1e-4) << i;
+  });
+}
+
+TEST_P(TopKWorlds, SkipsAStepThatAnyRankHasNaNIn) {
+  run_hosts(GetParam().hosts, [](Communicator& comm) {
+    const std::size_t count = 1000;
+    TopK top_k({.k = 100, .non_finite = NonFinite::skip});
+    std::vector<float> first = gradient_of(comm.rank(), count, 0);
+    comm.all_reduce(first, ReduceOp::average, sparse(top_k));
+    const double before = top_k.report("tensor").residual_norm;
+    std::vector<float> bad(count, 0.0F);
+    if (comm.rank() == comm.size() - 1) bad[7] = std::numeric_limits<float>::quiet_NaN();
+    comm.all_reduce(bad, ReduceOp::average, sparse(top_k));
+    EXPECT_EQ(bad, std::vector<float>(count, 0.0F)) << "rank " << comm.rank();
+    EXPECT_NEAR(top_k.report("tensor").residual_norm, before, 1e-4);
+    std::vector<float> next(count, 0.0F);
+    comm.all_reduce(next, ReduceOp::average, sparse(top_k));
+    EXPECT_TRUE(std::ranges::all_of(next, [](float value) { return std::isfinite(value); }));
+    EXPECT_TRUE(std::ranges::any_of(next, [](float value) { return value != 0; }));
+  });
+}
+
+TEST_P(TopKWorlds, NaNReachesEveryRankInTheSameStep) {
+  run_hosts(GetParam().hosts, [](Communicator& comm) {
+    TopK top_k({.k = 10});
+    std::vector<float> data(1000, 1.0F);
+    if (comm.rank() == 0) data[777] = std::numeric_limits<float>::quiet_NaN();
+    comm.all_reduce(data, ReduceOp::sum, sparse(top_k));
+    EXPECT_TRUE(std::isnan(data[777]));
+  });
+}
+
+TEST_P(TopKWorlds, AbortsNamingRankTensorAndIndex) {
+  run_hosts(GetParam().hosts, [](Communicator& comm) {
+    TopK top_k({.k = 10, .non_finite = NonFinite::abort});
+    std::vector<float> data(1000, 1.0F);
+    if (comm.rank() == 0) data[777] = std::numeric_limits<float>::infinity();
+    const std::string text =
+        error_of(Errc::aborted, [&] { comm.all_reduce(data, ReduceOp::sum, sparse(top_k, "fc1")); });
+    EXPECT_NE(text.find("fc1"), std::string::npos) << text;
+    EXPECT_NE(text.find("gave inf at index 777"), std::string::npos) << text;
+  });
+}
+
+TEST_P(TopKWorlds, SeveralTensorsUnderWayAtOnce) {
+  run_hosts(GetParam().hosts, [](Communicator& comm) {
+    const std::size_t count = 5000;
+    TopK together({.k = 50}), alone({.k = 50});
+    for (int step = 0; step < 3; ++step) {
+      std::array<std::vector<float>, 4> a, b;
+      std::vector<Work> works;
+      const std::array names{"a", "b", "c", "d"};
+      for (std::size_t t = 0; t < 4; ++t) {
+        a[t] = b[t] = gradient_of(comm.rank(), count, step * 10 + static_cast<int>(t));
+        works.push_back(comm.all_reduce_async(a[t], a[t], ReduceOp::average, sparse(together, names[t])));
+      }
+      for (auto work = works.rbegin(); work != works.rend(); ++work) work->wait();
+      for (std::size_t t = 0; t < 4; ++t) {
+        comm.all_reduce(b[t], ReduceOp::average, sparse(alone, names[t]));
+        EXPECT_TRUE(same_bits(a[t], b[t]));
+      }
+    }
+    EXPECT_EQ(together.names(), (std::vector<std::string>{"a", "b", "c", "d"}));
+  });
+}
+
+TEST_P(TopKWorlds, SavedAndLoadedGoesOnBitForBit) {
+  run_hosts(GetParam().hosts, [](Communicator& comm) {
+    const std::size_t count = 3000;
+    const TopKOptions options{.k = 30, .momentum = 0.9F};
+    TopK through(options), before(options), after(options);
+    const auto step = [&](TopK& top_k, int number) {
+      std::vector<float> data = gradient_of(comm.rank(), count, number);
+      comm.all_reduce(data, ReduceOp::average, sparse(top_k));
+      return data;
+    };
+    for (int number = 0; number < 3; ++number) EXPECT_TRUE(same_bits(step(through, number), step(before, number)));
+    // As a checkpoint would: rank by rank.
+    std::vector<std::vector<std::byte>> states(static_cast<std::size_t>(comm.size()));
+    for (Rank r = 0; r < comm.size(); ++r) {
+      std::vector<std::byte>& state = states[static_cast<std::size_t>(r)];
+      if (r == comm.rank()) state = before.save();
+      std::vector<std::uint64_t> bytes{state.size()};
+      comm.broadcast(bytes, r);
+      state.resize(bytes[0]);
+      comm.broadcast(state, r);
+    }
+    after.load(states, comm.rank(), comm.size());
+    for (int number = 3; number < 6; ++number) EXPECT_TRUE(same_bits(step(through, number), step(after, number)));
+    EXPECT_EQ(through.save(), after.save());
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(, TopKWorlds,
+                         ::testing::Values(World{"2", {0, 0}}, World{"3", {0, 0, 0}}, World{"2hosts_of_1", {0, 1}},
+                                           World{"3hosts_of_1", {0, 1, 2}}, World{"2hosts_of_2", {0, 0, 1, 1}},
+                                           World{"3hosts_unequal", {0, 0, 1, 2, 2, 2}},
+                                           World{"2hosts_interleaved", {0, 1, 0, 1, 1}}),
+                         [](const auto& parameter) { return "Ranks_" + parameter.param.name; });
+
+// ---- momentum, clipping, warm-up ----
+
+TEST(TopKMomentum, WithEverythingSentAndNoMaskingIsMomentumSgdBitForBit) {
+  run_communicators(2, [](Communicator& comm) {
+    const std::size_t count = 500;
+    TopK top_k({.density = 1, .momentum = 0.9F, .masking = false});
+    std::array<std::vector<float>, 2> velocity{std::vector<float>(count), std::vector<float>(count)};
+    for (int step = 0; step < 5; ++step) {
+      std::vector<float> data = gradient_of(comm.rank(), count, step), expected(count);
+      comm.all_reduce(data, ReduceOp::sum, sparse(top_k));
+      for (Rank r = 0; r < 2; ++r) {
+        const std::vector<float> gradient = gradient_of(r, count, step);
+        std::vector<float>& v = velocity[static_cast<std::size_t>(r)];
+        for (std::size_t i = 0; i < count; ++i) v[i] = 0.9F * v[i] + gradient[i];
+      }
+      for (std::size_t i = 0; i < count; ++i) expected[i] = velocity[0][i] + velocity[1][i];
+      EXPECT_TRUE(same_bits(data, expected)) << "step " << step;
+    }
+    EXPECT_EQ(top_k.report("tensor").residual_norm, 0);
+  });
+}
+
+TEST(TopKMomentum, WhereEverythingIsSentBecauseThatIsFasterToo) {
+  run_communicators(2, [](Communicator& comm) {
+    const std::size_t count = 500;
+    TopK refused({.density = 0.01, .momentum = 0.9F}), forced({.density = 1, .momentum = 0.9F, .masking = false});
+    for (int step = 0; step < 5; ++step) {
+      std::vector<float> a = gradient_of(comm.rank(), count, step), b = a;
+      comm.all_reduce(a, ReduceOp::sum, {.name = "tensor", .compressor = &refused});
+      comm.all_reduce(b, ReduceOp::sum, sparse(forced));
+      EXPECT_TRUE(same_bits(a, b)) << "step " << step;
+    }
+    EXPECT_FALSE(refused.report("tensor").sparse);
+    EXPECT_NE(refused.report("tensor").reason.find("share memory"), std::string::npos);
+  });
+}
+
+TEST(TopKClip, EachRankScalesItsGradientToItsShareOfTheNorm) {
+  run_communicators(4, [](Communicator& comm) {
+    TopK top_k({.density = 1, .clip = 1});
+    std::vector<float> data(100, comm.rank() == 0 ? 10.0F : 0.0F);  // a norm of 100
+    comm.all_reduce(data, ReduceOp::sum, sparse(top_k));
+    for (const float value : data) EXPECT_NEAR(value, 0.05F, 1e-6);  // a norm of 1 / sqrt(4)
+  });
+}
+
+TEST(TopKWarmUp, TheDensityFallsByEqualFactors) {
+  run_communicators(2, [](Communicator& comm) {
+    TopK top_k({.density = 0.01, .warm_up_calls = 2, .warm_up_density = 0.25});
+    for (const std::size_t chosen : {250U, 50U, 10U, 10U}) {
+      std::vector<float> data = gradient_of(comm.rank(), 1000, 0);
+      comm.all_reduce(data, ReduceOp::average, sparse(top_k));
+      EXPECT_EQ(top_k.report("tensor").chosen, chosen);
+    }
+  });
+}
+
+TEST(TopKWithoutErrorFeedback, ForgetsWhatIsNotSent) {
+  run_communicators(2, [](Communicator& comm) {
+    TopK top_k({.k = 1, .error_feedback = false});
+    for (int step = 0; step < 3; ++step) {
+      std::vector<float> data{1, 2, 3};
+      comm.all_reduce(data, ReduceOp::sum, sparse(top_k));
+      EXPECT_EQ(data, (std::vector<float>{0, 0, 6}));
+    }
+    EXPECT_EQ(top_k.report("tensor").residual_norm, 0);
+  });
+}
+
+// ---- what is kept, in other hands ----
+
+TEST(TopKState, WithAnotherNumberOfRanksNothingThatWasKeptIsLost) {
+  const std::size_t count = 400;
+  std::vector<std::vector<std::byte>> states(4);
+  std::vector<double> owed(count);
+  std::mutex mutex;
+  run_communicators(4, [&](Communicator& comm) {
+    TopK top_k({.k = 4});
+    std::vector<float> sum(count), data;
+    for (int step = 0; step < 3; ++step) {
+      data = gradient_of(comm.rank(), count, step);
+      comm.all_reduce(data, ReduceOp::sum, sparse(top_k));
+      for (std::size_t i = 0; i < count; ++i) sum[i] += data[i];
+    }
+    const std::lock_guard lock(mutex);
+    states[static_cast<std::size_t>(comm.rank())] = top_k.save();
+    for (int step = 0; step < 3; ++step) {
+      const std::vector<float> gradient = gradient_of(comm.rank(), count, step);
+      for (std::size_t i = 0; i < count; ++i) owed[i] += static_cast<double>(gradient[i]);
+    }
+    if (comm.rank() == 0)
+      for (std::size_t i = 0; i < count; ++i) owed[i] -= static_cast<double>(sum[i]);
+  });
+  for (const auto& hosts : {std::vector<int>{0, 0}, {0, 0, 0, 0, 0, 0}, {0, 0, 1, 1}, {0, 1, 2}})
+    run_hosts(hosts, [&](Communicator& comm) {
+      TopK top_k({.k = count});
+      top_k.load(states, comm.rank(), comm.size());
+      std::vector<float> data(count);
+      comm.all_reduce(data, ReduceOp::sum, sparse(top_k));
+      for (std::size_t i = 0; i < count; ++i) ASSERT_NEAR(data[i], owed[i], 1e-4) << hosts.size() << " ranks, " << i;
+    });
+}
+
+TEST(TopKState, WhatIsNoStateIsRefused) {
+  TopK top_k;
+  std::vector<std::vector<std::byte>> states{top_k.save()};
+  top_k.load(states, 0, 1);
+  for (std::size_t cut = 0; cut < states[0].size(); ++cut) {
+    std::vector<std::vector<std::byte>> shorter{states};
+    shorter[0].resize(cut);
+    error_of(Errc::invalid_argument, [&] { top_k.load(shorter, 0, 1); });
+  }
+  run_communicators(1, [&](Communicator& comm) {
+    std::vector<float> data(100, 1);
+    comm.all_reduce(data, ReduceOp::sum, sparse(top_k));
+  });
+  const std::vector<std::byte> whole = top_k.save();
+  std::mt19937 random(3);
+  for (int i = 0; i < 2000; ++i) {  // any bytes: an error or a state, no more
+    std::vector<std::vector<std::byte>> changed{whole};
+    for (int byte = 0; byte < 3; ++byte) changed[0][random() % whole.size()] = static_cast<std::byte>(random());
+    if (i % 3 == 0) changed[0].resize(random() % whole.size());
+    try {
+      TopK other;
+      other.load(changed, 0, 1);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Errc::invalid_argument);
+    }
+  }
+}
+
+// ---- mistakes ----
+
+TEST(TopKMistakes, OptionsThatMakeNoSense) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<std::pair<TopKOptions, const char*>> mistakes{
+      {{.density = 0}, "density"},
+      {{.density = 1.5}, "density"},
+      {{.density = -1}, "density"},
+      {{.density = static_cast<double>(nan)}, "density"},
+      {{.momentum = 1}, "momentum"},
+      {{.momentum = nan}, "momentum"},
+      {{.error_feedback = false, .momentum = 0.5F}, "error_feedback"},
+      {{.clip = -1}, "clip"},
+      {{.warm_up_density = 0}, "warm_up_density"},
+      {{.values = DataType::f16}, "f16"}};
+  for (const auto& [options, word] : mistakes) {
+    const std::string text = error_of(Errc::invalid_argument, [&, &options = options] { TopK top_k(options); });
+    EXPECT_NE(text.find(word), std::string::npos) << text;
+  }
+}
+
+TEST(TopKMistakes, CallsThatItHasNoMeaningFor) {
+  run_communicators(2, [](Communicator& comm) {
+    TopK top_k;
+    std::vector<float> data(100, 1), half(50);
+    std::vector<double> doubles(100, 1);
+    const Options options = sparse(top_k);
+    const auto refused = [&](const char* word, auto&& call) {
+      const std::string text = error_of(Errc::invalid_argument, call);
+      EXPECT_NE(text.find(word), std::string::npos) << text;
+    };
+    refused("all_reduce only", [&] { comm.reduce_scatter(data, half, ReduceOp::sum, options); });
+    refused("all_reduce only", [&] { comm.broadcast(data, 0, options); });
+    refused("all_reduce only", [&] { comm.all_gather(half, data, options); });
+    refused("f64", [&] { comm.all_reduce(doubles, ReduceOp::sum, options); });
+    refused("max", [&] { comm.all_reduce(data, ReduceOp::max, options); });
+    refused("name", [&] { comm.all_reduce(data, ReduceOp::sum, {.compressor = &top_k}); });
+    comm.all_reduce(data, ReduceOp::sum, options);
+    refused("50 elements, but those before had 100", [&] { comm.all_reduce(half, ReduceOp::sum, options); });
+    Work work = comm.all_reduce_async(data, data, ReduceOp::sum, options);
+    if (!work.test()) refused("under way", [&] { comm.all_reduce(data, ReduceOp::sum, options); });
+    work.wait();
+    std::vector<float> empty;
+    comm.all_reduce(empty, ReduceOp::sum, sparse(top_k, "empty"));
+    comm.all_reduce(data);  // still good
+  });
+}
+
+TEST(TopKMistakes, RanksWithOtherCompressorsAreAMismatch) {
+  for (const int variant : {0, 1, 2})
+    run_hosts({0, 1}, [&](Communicator& comm) {
+      TopK top_k({.k = comm.rank() == 1 && variant == 0 ? std::size_t{11} : std::size_t{10},
+                  .values = comm.rank() == 1 && variant == 1 ? DataType::bf16 : DataType::f32});
+      std::vector<float> data(1000, 1);
+      const Options none{.name = "tensor"};
+      const std::string text = error_of(Errc::mismatch, [&] {
+        comm.all_reduce(data, ReduceOp::sum, comm.rank() == 1 && variant == 2 ? none : sparse(top_k));
+      });
+      EXPECT_NE(text.find("compressed by top 10"), std::string::npos) << text;
+    });
+}
+
+TEST(TopKBytes, AreThoseThatAreSentAndReported) {
+  run_hosts({0, 1, 2}, [](Communicator& comm) {
+    const std::size_t count = 100'000, k = 1000;
+    TopK top_k({.k = k});
+    std::vector<float> data = gradient_of(comm.rank(), count, 0);
+    const std::uint64_t before = comm.bytes_sent_to_other_hosts();
+    comm.all_reduce(data, ReduceOp::average, sparse(top_k));
+    const TopKReport report = top_k.report("tensor");
+    // 8 bytes of header, 2 blocks' counts of 4, 2 bytes an index, 4 a value.
+    EXPECT_EQ(report.sent_bytes, 2 * (8 + 2 * 4 + 6 * k));
+    EXPECT_EQ(comm.bytes_sent_to_other_hosts() - before, report.sent_bytes);
+    EXPECT_EQ(report.chosen, k);
+    EXPECT_GE(report.united, k);
+    EXPECT_LE(report.united, 3 * k);
+    EXPECT_GT(report.raw_bytes, count * 4);
+    EXPECT_GT(report.coding_seconds, 0);
+    EXPECT_GT(report.residual_norm, 0);
+    EXPECT_LT(report.relative_error, 1);
+  });
+}
+
+}  // namespace
+}  // namespace collectives::testing
