@@ -1,0 +1,319 @@
+// Selection in vectors: one loop adds and collects candidates, another prunes them. See select.hpp for the idea.
+//
+// A key is the bits without the sign: below 2^31, so compared as signed integers, for which every processor has an
+// instruction. A floor is a key that new candidates are above, or -1 for none.
+#include "compression/select.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <limits>
+
+#include "reduction/family.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "compression/select.cpp"
+#include <hwy/cache_control.h>
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#ifndef COLLECTIVES_COMPRESSION_SELECT
+#define COLLECTIVES_COMPRESSION_SELECT
+namespace collectives {
+
+/// Elements between two looks at whether there is room for all of the next ones to be candidates.
+inline constexpr std::size_t kBlock = 4096;
+/// Elements that memory is asked for ahead of what is added, as the processor does not by itself where a page ends:
+/// saves a sixth where vectors are longer than caches.
+inline constexpr std::size_t kAhead = 512;
+/// Elements behind the last candidate that may be written: the longest vector's.
+inline constexpr std::size_t kOverhang = 16;
+inline constexpr std::int32_t kNoFloor = -1;
+inline constexpr std::int32_t kMagnitude = std::numeric_limits<std::int32_t>::max();
+
+/// For every mask of eight lanes, the lanes that it names, one after the other.
+alignas(64) inline constexpr auto kNamedLanes = [] {
+  std::array<std::array<std::uint8_t, 8>, 256> named{};
+  for (std::size_t mask = 0; mask < 256; ++mask) {
+    for (std::size_t lane = 0, count = 0; lane < 8; ++lane) {
+      if ((mask >> lane & 1) != 0) named[mask][count++] = static_cast<std::uint8_t>(lane);
+    }
+  }
+  return named;
+}();
+
+/// Elements that may be among the chosen, in the order of their indices.
+struct Candidates {
+  std::uint32_t* indices;
+  std::uint32_t* bits;
+  std::size_t room;  ///< with kOverhang behind it
+  std::int32_t floor;
+  std::size_t count = 0;
+};
+
+}  // namespace collectives
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace collectives::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using Floats = hn::ScalableTag<float>;
+using Words = hn::RebindToUnsigned<Floats>;
+using Keys = hn::RebindToSigned<Floats>;
+using Word = hn::Vec<Words>;
+using Lanes = hn::Mask<Words>;
+constexpr std::size_t kLanes = hn::MaxLanes(Floats());
+static_assert(kLanes <= kOverhang);
+
+HWY_INLINE hn::Vec<Keys> keys_of(Word bits) { return hn::And(hn::BitCast(Keys(), bits), hn::Set(Keys(), kMagnitude)); }
+
+HWY_INLINE Lanes above(Word bits, std::int32_t floor) {
+  return hn::RebindMask(Words(), hn::Gt(keys_of(bits), hn::Set(Keys(), floor)));
+}
+
+HWY_INLINE Lanes first(std::size_t lanes) { return hn::FirstN(Words(), std::min(lanes, kLanes)); }
+
+/// Puts some lanes behind `count` candidates and returns how many that makes. What is too much of the vectors, the next
+/// ones overwrite: some processors store single lanes by microcode.
+HWY_INLINE std::size_t append(Word indices, Word bits, Lanes some, const Candidates& to, std::size_t count) {
+  if constexpr (kLanes == 4 || kLanes == 8) {
+    // By a table, as Compress() of Highway does, whose table some compilers copy to the stack each time.
+    std::array<std::uint8_t, 8> mask{};
+    hn::StoreMaskBits(Words(), some, mask.data());
+    const auto lanes = hn::Load(hn::Rebind<std::uint8_t, Words>(), kNamedLanes[mask[0]].data());
+    const auto order = hn::IndicesFromVec(Words(), hn::PromoteTo(Words(), lanes));
+    hn::StoreU(hn::TableLookupLanes(indices, order), Words(), to.indices + count);
+    hn::StoreU(hn::TableLookupLanes(bits, order), Words(), to.bits + count);
+  } else {
+    hn::StoreU(hn::Compress(indices, some), Words(), to.indices + count);
+    hn::StoreU(hn::Compress(bits, some), Words(), to.bits + count);
+  }
+  return count + hn::CountTrue(Words(), some);
+}
+
+/// How many candidates are above each of three floors. Zeros follow the last, which are above none.
+HWY_INLINE std::array<std::size_t, 3> count_above(const Candidates& all, const std::array<std::int32_t, 3>& floors) {
+  const auto floor0 = hn::Set(Keys(), floors[0]), floor1 = hn::Set(Keys(), floors[1]),
+             floor2 = hn::Set(Keys(), floors[2]);
+  auto count0 = hn::Zero(Keys()), count1 = count0, count2 = count0;  // a lane counts to 2^28 at most
+  for (std::size_t begin = 0; begin < all.count; begin += kLanes) {
+    const auto keys = keys_of(hn::LoadU(Words(), all.bits + begin));
+    count0 = hn::Sub(count0, hn::VecFromMask(Keys(), hn::Gt(keys, floor0)));
+    count1 = hn::Sub(count1, hn::VecFromMask(Keys(), hn::Gt(keys, floor1)));
+    count2 = hn::Sub(count2, hn::VecFromMask(Keys(), hn::Gt(keys, floor2)));
+  }
+  const auto sum = [](hn::Vec<Keys> counts) {
+    return static_cast<std::size_t>(hn::GetLane(hn::SumOfLanes(Words(), hn::BitCast(Words(), counts))));
+  };
+  return {sum(count0), sum(count1), sum(count2)};
+}
+
+/// Of more candidates than `most`, leaves that many or fewer, among them the k greatest, and raises the floor: no later
+/// element at or below it can be chosen.
+///
+/// The k-th key is searched for, in quarters: at least k candidates are above `low`, fewer are above `high`. That is
+/// counting in vectors, sixteen times at most, so no distribution of the keys makes it slow.
+HWY_NOINLINE void prune(Candidates& all, std::size_t k, std::size_t most) {
+  hn::StoreU(hn::Zero(Words()), Words(), all.bits + all.count);
+  auto greatest = hn::Zero(Keys());
+  for (std::size_t begin = 0; begin < all.count; begin += kLanes) {
+    greatest = hn::Max(greatest, keys_of(hn::LoadU(Words(), all.bits + begin)));
+  }
+  std::int64_t low = std::max(all.floor - 1, kNoFloor);  // ties at the floor may have stayed
+  std::int64_t high = hn::GetLane(hn::MaxOfLanes(Keys(), greatest));
+  std::size_t above_low = all.count, above_high = 0;
+  while (above_low > most && high - low > 1) {
+    std::array<std::int32_t, 3> floors;
+    for (std::int64_t part = 1; auto& floor : floors) {
+      floor = static_cast<std::int32_t>(low + (part++ * (high - low) + 3) / 4);
+    }
+    const auto counts = count_above(all, floors);
+    for (std::size_t f = 0; f < 3; ++f) {
+      if (counts[f] < k) {
+        high = floors[f];
+        above_high = counts[f];
+        break;
+      }
+      low = floors[f];
+      above_low = counts[f];
+    }
+  }
+  // If ties are in the way, `high` is the k-th key: as many of the first that have it stay as are missing.
+  std::size_t ties_end = 0;
+  if (above_low <= most) {
+    all.floor = static_cast<std::int32_t>(low);
+  } else {
+    all.floor = static_cast<std::int32_t>(high);
+    for (std::size_t missing = k - above_high; missing != 0; ++ties_end) {
+      if ((all.bits[ties_end] & kMagnitude) == static_cast<std::uint32_t>(high)) --missing;
+    }
+  }
+  std::size_t kept = 0;
+  for (std::size_t begin = 0; begin < all.count; begin += kLanes) {
+    const auto indices = hn::LoadU(Words(), all.indices + begin), bits = hn::LoadU(Words(), all.bits + begin);
+    auto some = above(bits, all.floor);
+    if (begin < ties_end) some = hn::Or(some, hn::And(above(bits, all.floor - 1), first(ties_end - begin)));
+    kept = append(indices, bits, hn::And(some, first(all.count - begin)), all, kept);
+  }
+  all.count = kept;
+}
+
+/// What is added to what before it is looked at.
+template <bool kScaled, bool kAccumulated, bool kVelocity>
+class Collector {
+ public:
+  explicit Collector(const SelectionInput& input)
+      : gradient_(input.gradient.data()),
+        accumulated_(input.accumulated.data()),
+        velocity_(input.velocity.data()),
+        count_(input.gradient.size()),
+        momentum_(input.momentum),
+        scale_(input.scale) {}
+
+  void run(std::size_t k, Candidates& all) const {
+    for (std::size_t begin = 0, end; begin < count_; begin = end) {
+      end = std::min(begin + kBlock, count_);
+      if (all.room - all.count < end - begin) prune(all, k, k + k / 2);
+      block(begin, end, all);
+    }
+    if (all.count > k) prune(all, k, k);
+  }
+
+ private:
+  HWY_NOINLINE void block(std::size_t begin, std::size_t end, Candidates& all) const {
+    const Collector self = *this;  // copies that no store can reach stay in registers
+    const Candidates to = all;
+    std::size_t count = all.count;
+    auto indices = hn::Iota(Words(), static_cast<std::uint32_t>(begin));
+    for (; end - begin >= kLanes; begin += kLanes) {
+      if (self.count_ - begin > kAhead) self.prefetch(begin + kAhead);
+      const auto bits = hn::BitCast(Words(), self.sum(begin));
+      count = append(indices, bits, above(bits, to.floor), to, count);
+      indices = hn::Add(indices, hn::Set(Words(), std::uint32_t{kLanes}));
+    }
+    if (begin != end) count = self.rest(begin, end, to, count);
+    all.count = count;
+  }
+
+  HWY_INLINE void prefetch(std::size_t begin) const {
+    hwy::Prefetch(gradient_ + begin);
+    if constexpr (kAccumulated) hwy::Prefetch(accumulated_ + begin);
+    if constexpr (kVelocity) hwy::Prefetch(velocity_ + begin);
+  }
+
+  HWY_INLINE hn::Vec<Floats> sum(std::size_t begin) const {
+    const Floats d;
+    auto value = hn::LoadU(d, gradient_ + begin);
+    if constexpr (kScaled) value = hn::Mul(value, hn::Set(d, scale_));
+    if constexpr (kVelocity) {
+      value = hn::Add(hn::Mul(hn::LoadU(d, velocity_ + begin), hn::Set(d, momentum_)), value);
+      hn::StoreU(value, d, velocity_ + begin);
+    }
+    if constexpr (kAccumulated) {
+      value = hn::Add(hn::LoadU(d, accumulated_ + begin), value);
+      hn::StoreU(value, d, accumulated_ + begin);
+    }
+    return value;
+  }
+
+  /// Less than a vector: by way of whole ones.
+  HWY_INLINE std::size_t rest(std::size_t begin, std::size_t end, const Candidates& to, std::size_t count) const {
+    std::array<float, kLanes> gradient{}, accumulated{}, velocity{};
+    std::copy(gradient_ + begin, gradient_ + end, gradient.begin());
+    if constexpr (kAccumulated) std::copy(accumulated_ + begin, accumulated_ + end, accumulated.begin());
+    if constexpr (kVelocity) std::copy(velocity_ + begin, velocity_ + end, velocity.begin());
+    Collector whole = *this;
+    whole.gradient_ = gradient.data();
+    whole.accumulated_ = accumulated.data();
+    whole.velocity_ = velocity.data();
+    const auto bits = hn::BitCast(Words(), whole.sum(0));
+    if constexpr (kAccumulated) std::copy_n(accumulated.begin(), end - begin, accumulated_ + begin);
+    if constexpr (kVelocity) std::copy_n(velocity.begin(), end - begin, velocity_ + begin);
+    const auto some = hn::And(above(bits, to.floor), first(end - begin));
+    return append(hn::Iota(Words(), static_cast<std::uint32_t>(begin)), bits, some, to, count);
+  }
+
+  const float* gradient_;
+  float* accumulated_;
+  float* velocity_;
+  std::size_t count_;
+  float momentum_, scale_;
+};
+
+template <bool kScaled>
+void collect_scaled(const SelectionInput& input, std::size_t k, Candidates& all) {
+  if (!input.velocity.empty()) return Collector<kScaled, true, true>(input).run(k, all);
+  if (!input.accumulated.empty()) return Collector<kScaled, true, false>(input).run(k, all);
+  Collector<kScaled, false, false>(input).run(k, all);
+}
+
+void collect(const SelectionInput& input, std::size_t k, Candidates& all) {
+  if (input.scale != 1) return collect_scaled<true>(input, k, all);
+  collect_scaled<false>(input, k, all);
+}
+
+}  // namespace collectives::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace collectives {
+namespace {
+
+constexpr std::uint32_t kInfinity = std::bit_cast<std::uint32_t>(std::numeric_limits<float>::infinity());
+/// Candidates that there is room for, as a multiple of k.
+constexpr std::size_t kRoom = 4;
+
+HWY_EXPORT(collect);
+
+void clear(float* elements, const std::uint32_t* indices, std::size_t count) {
+  constexpr std::size_t kIndicesAhead = 64;
+  for (std::size_t i = 0; i < count; ++i) {
+    hwy::Prefetch(elements + indices[std::min(i + kIndicesAhead, count - 1)]);
+    elements[indices[i]] = 0;
+  }
+}
+
+}  // namespace
+
+std::size_t Selector::select(const SelectionInput& input, std::size_t k, std::uint32_t* indices, float* values) {
+  const std::size_t length = input.gradient.size();
+  k = std::min(k, length);
+  const std::size_t room = std::min(length, kRoom * k + 2 * kBlock);
+  if (bits_.size() < room + kOverhang) {
+    indices_.resize(room + kOverhang);
+    bits_.resize(room + kOverhang);
+  }
+  Candidates all{.indices = indices_.data(), .bits = bits_.data(), .room = room, .floor = kNoFloor};
+  if (k == 0) all.floor = kMagnitude;
+  if (k != 0 && k != length && threshold_ > margin_) all.floor = static_cast<std::int32_t>(threshold_ - margin_);
+  HWY_DYNAMIC_DISPATCH(collect)(input, k, all);
+  if (all.count < k) {
+    all.floor = kNoFloor;
+    all.count = 0;
+    const SelectionInput added = input.accumulated.empty() ? input : SelectionInput{.gradient = input.accumulated};
+    HWY_DYNAMIC_DISPATCH(collect)(added, k, all);
+  }
+
+  std::size_t not_finite = 0;
+  std::uint32_t least = kMagnitude;
+  for (std::size_t c = 0; c < k; ++c) {
+    const std::uint32_t key = all.bits[c] & kMagnitude;
+    not_finite += key >= kInfinity;
+    least = std::min(least, key);
+    indices[c] = all.indices[c];
+    values[c] = std::bit_cast<float>(all.bits[c]);
+  }
+  if (k != 0) {
+    const std::uint32_t change = std::max(least, threshold_) - std::min(least, threshold_);
+    margin_ = std::clamp(std::max(2 * std::min(change, kWidest), margin_ / 4 * 3), kNarrowest, kWidest);
+    threshold_ = least;
+  }
+  if (!input.accumulated.empty()) clear(input.accumulated.data(), indices, k);
+  if (!input.velocity.empty()) clear(input.velocity.data(), indices, k);
+  return not_finite;
+}
+
+}  // namespace collectives
+#endif
