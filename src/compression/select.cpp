@@ -23,7 +23,8 @@ namespace collectives {
 
 /// Elements between two looks at whether there is room for all of the next ones to be candidates.
 inline constexpr std::size_t kBlock = 4096;
-/// Elements that memory is asked for ahead of what is added: where a page ends, the processor does not by itself.
+/// Elements that memory is asked for ahead of what is added, as the processor does not by itself where a page ends:
+/// saves a sixth where vectors are longer than caches.
 inline constexpr std::size_t kAhead = 512;
 /// Elements behind the last candidate that may be written: the longest vector's.
 inline constexpr std::size_t kOverhang = 16;
@@ -75,7 +76,7 @@ HWY_INLINE Lanes above(Word bits, std::int32_t floor) {
 HWY_INLINE Lanes first(std::size_t lanes) { return hn::FirstN(Words(), std::min(lanes, kLanes)); }
 
 /// Puts some lanes behind `count` candidates and returns how many that makes. What is too much of the vectors, the next
-/// ones overwrite, which is faster than to store single lanes.
+/// ones overwrite: some processors store single lanes by microcode.
 HWY_INLINE std::size_t append(Word indices, Word bits, Lanes some, const Candidates& to, std::size_t count) {
   if constexpr (kLanes == 4 || kLanes == 8) {
     // By a table, as Compress() of Highway does, whose table some compilers copy to the stack each time.
@@ -112,8 +113,8 @@ HWY_INLINE std::array<std::size_t, 3> count_above(const Candidates& all, const s
 /// Of more candidates than `most`, leaves that many or fewer, among them the k greatest, and raises the floor: no later
 /// element at or below it can be chosen.
 ///
-/// The k-th key is searched for, in quarters: at least k candidates are above `low`, fewer are above `high`. Counting
-/// is so much faster than moving that this beats histograms, and no distribution of the keys makes it slow.
+/// The k-th key is searched for, in quarters: at least k candidates are above `low`, fewer are above `high`. That is
+/// counting in vectors, sixteen times at most, so no distribution of the keys makes it slow.
 HWY_NOINLINE void prune(Candidates& all, std::size_t k, std::size_t most) {
   hn::StoreU(hn::Zero(Words()), Words(), all.bits + all.count);
   auto greatest = hn::Zero(Keys());
