@@ -28,8 +28,8 @@ namespace collectives {
 ///   Rate       encoded_bytes() depends on the count alone, and is not more than 4 bytes an element and 64.
 ///   Agreement  every machine makes the same bytes of the same values, and every rank passes a codec of one name.
 ///
-/// Both functions run on the calling thread of any rank, may not call the library, and take unaligned memory. The object
-/// outlives the calls that use it.
+/// Both functions run on the calling thread of any rank, may not call the library, and take unaligned memory. The
+/// object outlives the calls that use it.
 class COLLECTIVES_EXPORT Codec {
  public:
   virtual ~Codec();
@@ -60,19 +60,19 @@ COLLECTIVES_EXPORT const Codec* find_codec(std::string_view name) noexcept;
 COLLECTIVES_EXPORT std::span<const Codec* const> codecs() noexcept;
 
 /// What the values of a call travel as: a type, or a codec.
-class Wire {
+class WireFormat {
  public:
   /// As they are.
-  constexpr Wire() = default;
+  constexpr WireFormat() = default;
   /// DataType::bf16 or f16 for f32 values; the type of the values itself: as they are. Others are invalid_argument.
-  constexpr Wire(DataType type) noexcept : type_(type), as_type_(true) {}       // NOLINT(google-explicit-constructor)
-  constexpr Wire(const Codec& codec) noexcept : codec_(&codec) {}               // NOLINT(google-explicit-constructor)
-  Wire(const Codec&&) = delete;
+  constexpr WireFormat(DataType type) noexcept : type_(type), as_type_(true) {}  // NOLINT(google-explicit-constructor)
+  constexpr WireFormat(const Codec& codec) noexcept : codec_(&codec) {}          // NOLINT(google-explicit-constructor)
+  WireFormat(const Codec&&) = delete;
 
   constexpr bool as_type() const noexcept { return as_type_; }
   constexpr DataType type() const noexcept { return type_; }
   constexpr const Codec* codec() const noexcept { return codec_; }
-  constexpr bool operator==(const Wire&) const = default;
+  constexpr bool operator==(const WireFormat&) const = default;
 
  private:
   const Codec* codec_ = nullptr;
