@@ -125,7 +125,7 @@ void check_arguments(const Call& call, Rank rank, int size) {
     bad("input and output overlap without being in place");
 }
 
-const Codec* codec_of(const WireType& wire, const Call& call, Rank rank) {
+const Codec* codec_of(const WireFormat& wire, const Call& call, Rank rank) {
   const bool as_it_is = wire.codec() == nullptr && !wire.as_type();
   if (as_it_is || call.collective == Collective::barrier) return nullptr;
   const DataType type = call.collective == Collective::reduce_scatter || call.collective == Collective::reduce

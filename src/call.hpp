@@ -33,7 +33,7 @@ void check_arguments(const Call& call, Rank rank, int size);
 
 /// The codec of `wire`, null where values travel as they are. Throws Error{invalid_argument} for a type that nothing
 /// travels as.
-const Codec* codec_of(const WireType& wire, const Call& call, Rank rank);
+const Codec* codec_of(const WireFormat& wire, const Call& call, Rank rank);
 
 /// Throws Error{invalid_argument} for a call that top-k has no meaning for.
 void check_compressor(const Call& call, std::string_view name, Rank rank);

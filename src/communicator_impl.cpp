@@ -329,7 +329,7 @@ bool Communicator::Impl::plain(const Call& call, const Options& options) noexcep
   // A user's op may have become another one at the same address.
   return !call.has_counts && call.layout == 0 && call.op.user_op() == nullptr && options.backend.empty() &&
          options.name.empty() && options.timeout.count() == 0 && !options.deterministic.has_value() &&
-         options.wire == WireType() && options.compressor == nullptr;
+         options.wire == WireFormat() && options.compressor == nullptr;
 }
 
 bool Communicator::Impl::like_the_last(const Call& call, const Options& options) const noexcept {

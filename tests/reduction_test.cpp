@@ -21,8 +21,7 @@
 #include <vector>
 
 #include "reduction/family.hpp"
-// Highway asks to know first which instruction sets to do without.
-#include <hwy/targets.h>
+#include "support/instruction_sets.hpp"
 
 namespace collectives {
 namespace {
@@ -30,21 +29,6 @@ namespace {
 __extension__ using Int128 = __int128;
 using Sizes = std::initializer_list<std::size_t>;
 using Outs = std::vector<std::byte*>;
-
-/// The instruction sets that the library was compiled for and this processor has, one bit each; the plainest last.
-std::vector<std::int64_t> instruction_sets() {
-  std::vector<std::int64_t> sets;
-  for (std::int64_t left = (hwy::SupportedTargets() | HWY_STATIC_TARGET) & HWY_TARGETS; left != 0; left &= left - 1) {
-    sets.push_back(left & -left);
-  }
-  return sets;
-}
-
-/// Zero for what the processor is best at.
-void use_instruction_set(std::int64_t set) {
-  hwy::SetSupportedTargetsForTest(set);
-  hwy::GetChosenTarget().DeInit();
-}
 
 /// Runs `action`, which writes `bytes` bytes to each of `outs`, with every instruction set from the same start, and
 /// expects the same bits.

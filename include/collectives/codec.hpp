@@ -60,19 +60,19 @@ COLLECTIVES_EXPORT const Codec* find_codec(std::string_view name) noexcept;
 COLLECTIVES_EXPORT std::span<const Codec* const> codecs() noexcept;
 
 /// What the values of a call travel as: a type, or a codec.
-class WireType {
+class WireFormat {
  public:
   /// As they are.
-  constexpr WireType() = default;
+  constexpr WireFormat() = default;
   /// DataType::bf16 or f16 for f32 values; the type of the values itself: as they are. Others are invalid_argument.
-  constexpr WireType(DataType type) noexcept : type_(type), as_type_(true) {}  // NOLINT(google-explicit-constructor)
-  constexpr WireType(const Codec& codec) noexcept : codec_(&codec) {}          // NOLINT(google-explicit-constructor)
-  WireType(const Codec&&) = delete;
+  constexpr WireFormat(DataType type) noexcept : type_(type), as_type_(true) {}  // NOLINT(google-explicit-constructor)
+  constexpr WireFormat(const Codec& codec) noexcept : codec_(&codec) {}          // NOLINT(google-explicit-constructor)
+  WireFormat(const Codec&&) = delete;
 
   constexpr bool as_type() const noexcept { return as_type_; }
   constexpr DataType type() const noexcept { return type_; }
   constexpr const Codec* codec() const noexcept { return codec_; }
-  constexpr bool operator==(const WireType&) const = default;
+  constexpr bool operator==(const WireFormat&) const = default;
 
  private:
   const Codec* codec_ = nullptr;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "collectives/bootstrap.hpp"
+#include "collectives/codec.hpp"
 #include "collectives/communicator.hpp"
 #include "collectives/deadline.hpp"
 #include "collectives/error.hpp"

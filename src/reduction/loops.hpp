@@ -29,43 +29,12 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <type_traits>
 
 #include "reduction/family.hpp"
+#include "reduction/formats.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace collectives::HWY_NAMESPACE {
-
-namespace hn = hwy::HWY_NAMESPACE;
-
-/// Bytes of a whole vector. Sixteen is the least that loads and stores of Highway take unaligned in any type.
-template <class D>
-inline constexpr std::size_t kBytes = hn::MaxLanes(D()) * sizeof(hn::TFromD<D>);
-
-template <class D>
-HWY_INLINE hn::Vec<D> load(D d, const std::byte* from) {
-  using T = hn::TFromD<D>;
-  if constexpr (kBytes<D> >= 16) {
-    return hn::LoadU(d, reinterpret_cast<const T*>(from));
-  } else {
-    alignas(16) T lanes[hn::MaxLanes(D())];
-    std::memcpy(lanes, from, sizeof(lanes));
-    return hn::Load(d, lanes);
-  }
-}
-
-template <class D>
-HWY_INLINE void store(D d, hn::Vec<D> value, std::byte* to) {
-  using T = hn::TFromD<D>;
-  if constexpr (kBytes<D> >= 16) {
-    hn::StoreU(value, d, reinterpret_cast<T*>(to));
-  } else {
-    alignas(16) T lanes[hn::MaxLanes(D())];
-    hn::Store(value, d, lanes);
-    std::memcpy(to, lanes, sizeof(lanes));
-  }
-}
 
 template <class Kernel>
 class Loop {
@@ -166,22 +135,6 @@ void run(const Kernel& kernel, const Operands& all) {
   run(kernel, all, lead, all.count);
   if (!all.streamed.empty()) hwy::FlushStream();
 }
-
-// Formats: how elements widen and narrow.
-
-template <class T>
-struct Same {
-  using Stored = T;
-  using Wide = T;
-  template <class D>
-  static HWY_INLINE hn::Vec<D> widen(D, hn::Vec<D> stored) {
-    return stored;
-  }
-  template <class D>
-  static HWY_INLINE hn::Vec<D> narrow(D, hn::Vec<D> value) {
-    return value;
-  }
-};
 
 // Kernels over any format.
 

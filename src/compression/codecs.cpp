@@ -1,0 +1,66 @@
+// The library's own codecs: names and sizes around the kernels.
+
+#include "collectives/codec.hpp"
+#include "compression/kernels.hpp"
+
+namespace collectives {
+namespace {
+
+class Halves final : public Codec {
+ public:
+  explicit Halves(DataType type) : type_(type) {}
+  std::string_view name() const noexcept override { return to_string(type_); }
+  std::size_t encoded_bytes(std::size_t count) const noexcept override { return count * size_of(type_); }
+  void encode(std::span<const float> values, std::byte* wire) const noexcept override {
+    encode_halves(type_, values, wire);
+  }
+  void decode(const std::byte* wire, std::span<float> values) const noexcept override {
+    decode_halves(type_, wire, values);
+  }
+
+ private:
+  DataType type_;
+};
+
+class Scaled final : public Codec {
+ public:
+  std::string_view name() const noexcept override { return "int8"; }
+  std::size_t block() const noexcept override { return kScaledBlock; }
+  std::size_t encoded_bytes(std::size_t count) const noexcept override { return scaled_bytes(count); }
+  void encode(std::span<const float> values, std::byte* wire) const noexcept override { encode_scaled(values, wire); }
+  void decode(const std::byte* wire, std::span<float> values) const noexcept override { decode_scaled(wire, values); }
+};
+
+}  // namespace
+
+Codec::~Codec() = default;
+
+// Never destroyed: a progress thread may use them for as long as the process lives.
+const Codec& bf16_codec() noexcept {
+  static const Codec& codec = *new Halves(DataType::bf16);
+  return codec;
+}
+
+const Codec& f16_codec() noexcept {
+  static const Codec& codec = *new Halves(DataType::f16);
+  return codec;
+}
+
+const Codec& int8_codec() noexcept {
+  static const Codec& codec = *new Scaled;
+  return codec;
+}
+
+std::span<const Codec* const> codecs() noexcept {
+  static const Codec* const all[] = {&bf16_codec(), &f16_codec(), &int8_codec()};
+  return all;
+}
+
+const Codec* find_codec(std::string_view name) noexcept {
+  for (const Codec* const codec : codecs()) {
+    if (codec->name() == name) return codec;
+  }
+  return nullptr;
+}
+
+}  // namespace collectives

@@ -1,0 +1,166 @@
+// Formats: how elements stand in memory and what they are while something is computed with them; and vectors brought
+// from memory and taken there, wherever they lie.
+//
+//   Stored             an element in memory, as a lane
+//   Wide               what it is widened to
+//   widen(d, stored)   vector of Stored -> vector of Wide
+//   narrow(d, value)   vector of Wide -> vector of Stored
+//
+// where the tag d stands for the vector of Stored. The rounding of f16 and bf16 is that of types.hpp, in integer
+// arithmetic with choices in place of branches, and heeds no mode of the processor that flushes denormals. Only f16 has
+// instructions that give the same bits; those for bf16 flush denormals.
+//
+// Included once per instruction set, as loops.hpp is.
+#if defined(COLLECTIVES_REDUCTION_FORMATS) == defined(HWY_TARGET_TOGGLE)
+#ifdef COLLECTIVES_REDUCTION_FORMATS
+#undef COLLECTIVES_REDUCTION_FORMATS
+#else
+#define COLLECTIVES_REDUCTION_FORMATS
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+HWY_BEFORE_NAMESPACE();
+namespace collectives::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+/// Bytes of a whole vector. Sixteen is the least that loads and stores of Highway take unaligned in any type.
+template <class D>
+inline constexpr std::size_t kBytes = hn::MaxLanes(D()) * sizeof(hn::TFromD<D>);
+
+template <class D>
+HWY_INLINE hn::Vec<D> load(D d, const std::byte* from) {
+  using T = hn::TFromD<D>;
+  if constexpr (kBytes<D> >= 16) {
+    return hn::LoadU(d, reinterpret_cast<const T*>(from));
+  } else {
+    alignas(16) T lanes[hn::MaxLanes(D())];
+    std::memcpy(lanes, from, sizeof(lanes));
+    return hn::Load(d, lanes);
+  }
+}
+
+template <class D>
+HWY_INLINE void store(D d, hn::Vec<D> value, std::byte* to) {
+  using T = hn::TFromD<D>;
+  if constexpr (kBytes<D> >= 16) {
+    hn::StoreU(value, d, reinterpret_cast<T*>(to));
+  } else {
+    alignas(16) T lanes[hn::MaxLanes(D())];
+    hn::Store(value, d, lanes);
+    std::memcpy(to, lanes, sizeof(lanes));
+  }
+}
+
+template <class T>
+struct Same {
+  using Stored = T;
+  using Wide = T;
+  template <class D>
+  static HWY_INLINE hn::Vec<D> widen(D, hn::Vec<D> stored) {
+    return stored;
+  }
+  template <class D>
+  static HWY_INLINE hn::Vec<D> narrow(D, hn::Vec<D> value) {
+    return value;
+  }
+};
+
+template <class D>
+using Floats = hn::Rebind<float, D>;
+template <class D>
+using Words = hn::Rebind<std::uint32_t, D>;
+
+/// Both below 2^31, which lets the comparison be the cheap one of signed integers.
+template <class V>
+HWY_INLINE V choose_if_less(V a, std::uint32_t b, V yes, V no) {
+  const hn::DFromV<V> d;
+  const hn::RebindToSigned<hn::DFromV<V>> di;
+  return hn::IfThenElse(hn::RebindMask(d, hn::Lt(hn::BitCast(di, a), hn::Set(di, static_cast<std::int32_t>(b)))), yes,
+                        no);
+}
+
+struct BrainFloat {
+  using Stored = std::uint16_t;
+  using Wide = float;
+  template <class D>
+  static HWY_INLINE hn::Vec<Floats<D>> widen(D, hn::Vec<D> stored) {
+    return hn::BitCast(Floats<D>(), hn::ShiftLeft<16>(hn::PromoteTo(Words<D>(), stored)));
+  }
+  template <class D>
+  static HWY_INLINE hn::Vec<D> narrow(D d, hn::Vec<Floats<D>> value) {
+    return hn::TruncateTo(d, hn::ShiftRight<16>(round(Words<D>(), value)));
+  }
+  /// Bits of f32, the upper half of which is the result.
+  template <class DW>
+  static HWY_INLINE hn::Vec<DW> round(DW dw, hn::Vec<hn::Rebind<float, DW>> value) {
+    const auto quiet = hn::Or(hn::BitCast(dw, value), hn::Set(dw, 0x00400000u));
+    return hn::IfThenElse(hn::RebindMask(dw, hn::IsNaN(value)), quiet, round_number(dw, value));
+  }
+  /// The same of what is no NaN.
+  template <class DW>
+  static HWY_INLINE hn::Vec<DW> round_number(DW dw, hn::Vec<hn::Rebind<float, DW>> value) {
+    const auto word = hn::BitCast(dw, value);
+    // Of a tie the last bit that stays decides: it is added below all others. Where there is a one already is no tie.
+    const auto decided = hn::OrAnd(word, hn::ShiftRight<16>(word), hn::Set(dw, 1u));
+    return hn::Add(decided, hn::Set(dw, 0x7fffu));
+  }
+};
+
+struct HalfFloat {
+  using Stored = std::uint16_t;
+  using Wide = float;
+
+#if HWY_TARGET <= HWY_AVX2 && HWY_ARCH_X86  // with F16C
+  template <class D>
+  static HWY_INLINE hn::Vec<Floats<D>> widen(D, hn::Vec<D> stored) {
+    return hn::PromoteTo(Floats<D>(), hn::BitCast(hn::Rebind<hwy::float16_t, D>(), stored));
+  }
+  template <class D>
+  static HWY_INLINE hn::Vec<D> narrow(D d, hn::Vec<Floats<D>> value) {
+    return hn::BitCast(d, hn::DemoteTo(hn::Rebind<hwy::float16_t, D>(), value));
+  }
+#else
+  template <class D>
+  static HWY_INLINE hn::Vec<Floats<D>> widen(D, hn::Vec<D> stored) {
+    const Words<D> dw;
+    const Floats<D> df;
+    const auto word = hn::PromoteTo(dw, stored);
+    const auto sign = hn::ShiftLeft<16>(hn::And(word, hn::Set(dw, 0x8000u)));
+    const auto magnitude = hn::And(word, hn::Set(dw, 0x7fffu));
+    const auto integer = hn::ConvertTo(df, hn::BitCast(hn::RebindToSigned<Words<D>>(), magnitude));
+    const auto denormal = hn::BitCast(dw, hn::Mul(integer, hn::Set(df, 0x1p-24f)));
+    const auto bias = choose_if_less(magnitude, 0x7c00u, hn::Set(dw, 0x38000000u), hn::Set(dw, 0x70000000u));
+    const auto normal = hn::Add(hn::ShiftLeft<13>(magnitude), bias);
+    return hn::BitCast(df, hn::Or(sign, choose_if_less(magnitude, 0x400u, denormal, normal)));
+  }
+  template <class D>
+  static HWY_INLINE hn::Vec<D> narrow(D d, hn::Vec<Floats<D>> value) {
+    const Words<D> dw;
+    const Floats<D> df;
+    const auto word = hn::BitCast(dw, value);
+    const auto magnitude = hn::And(word, hn::Set(dw, 0x7fffffffu));
+    const auto upper = hn::ShiftRight<13>(magnitude);
+    const auto nan = hn::Or(hn::And(upper, hn::Set(dw, 0x3ffu)), hn::Set(dw, 0x7e00u));
+    const auto last = hn::And(upper, hn::Set(dw, 1u));
+    const auto normal = hn::ShiftRight<13>(hn::Add(hn::Add(magnitude, hn::Set(dw, 0xfffu - 0x38000000u)), last));
+    // The last bit of a float between 1/2 and 1 is worth 2^-24, as that of a denormal f16: the addition rounds.
+    const auto sum = hn::Add(hn::BitCast(df, magnitude), hn::Set(df, 0.5f));
+    const auto denormal = hn::Sub(hn::BitCast(dw, sum), hn::Set(dw, 0x3f000000u));
+    auto half = choose_if_less(magnitude, 0x38800000u, denormal, normal);
+    half = choose_if_less(magnitude, 0x47800000u, half, hn::Set(dw, 0x7c00u));
+    half = choose_if_less(magnitude, 0x7f800001u, half, nan);
+    const auto sign = hn::And(hn::ShiftRight<16>(word), hn::Set(dw, 0x8000u));
+    return hn::TruncateTo(d, hn::Or(sign, half));
+  }
+#endif
+};
+
+}  // namespace collectives::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif
