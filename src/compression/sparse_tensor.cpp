@@ -29,10 +29,8 @@ void emit_add_inside(const Seat& seat, const Task& task, StepSink& run) {
   run(hierarchical::host_step(Step::Kind::host_reduce_scatter, Parts::equal(task.parts[0], seat.grid.slices()),
                               seat.grid.slice_owners(), {.finish = false}));
 }
-void emit_agree_inside(const Seat&, const Task& task, StepSink& run) {
-  Step step{.kind = Step::Kind::host_all_reduce, .own = Place::input, .keep = Place::output, .parts = task.parts};
-  step.only = 0;
-  run(step);
+void emit_agree_inside(const Seat& seat, const Task& task, StepSink& run) {
+  run(hierarchical::host_step(Step::Kind::host_all_reduce, task.parts, seat.grid.numbers.first(1), {}));
 }
 void emit_share_inside(const Seat& seat, const Task& task, StepSink& run) {
   run(hierarchical::host_step(Step::Kind::host_all_gather, Parts::equal(task.parts[0], seat.grid.slices()),

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstring>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@ struct World {
   std::vector<int> hosts;         ///< hosts[r]: the host of rank r
   std::vector<int> domains = {};  ///< domains[r]: the domain of rank r on the one host; empty: there is one
   int ranks() const { return static_cast<int>(hosts.size()); }
+  friend void PrintTo(const World& world, std::ostream* out) { *out << world.name; }
 };
 
 inline std::vector<World> worlds() {
