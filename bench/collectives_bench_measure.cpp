@@ -94,11 +94,16 @@ Rotation Measurement::prepare(const Case& c) {
   return {first, sets, input_.stride(), c.in_place ? input_.stride() : output_.stride()};
 }
 
+/// By how much coding may move a value of magnitude 1.
+static double coding_unit(const Codec& codec) {
+  return codec.name() == "bf16" ? 0x1p-8 : codec.name() == "f16" ? 0x1p-11 : 1.001 / 254;
+}
+
 /// This rank's contribution into the input, something else into the rest of the output.
-void Measurement::fill(const Call& call, const Oracle& oracle) {
+void Measurement::fill(const Call& call, const Oracle& oracle, std::size_t shift) {
   std::ranges::fill(bytes_of(call.output), std::byte{0x5a});
   const auto input = bytes_of(call.input);
-  oracle.fill(comm_.rank(), 0, {const_cast<std::byte*>(input.data()), input.size()});
+  oracle.fill(comm_.rank(), shift, {const_cast<std::byte*>(input.data()), input.size()});
 }
 
 void Measurement::perform(const Call& call) {
@@ -118,24 +123,29 @@ void Measurement::perform(const Call& call) {
   }
 }
 
-std::uint64_t Measurement::check(const Call& call, const Oracle& oracle, std::uint64_t& wrong) {
+std::uint64_t Measurement::check(const Call& call, const Oracle& oracle, const Compression& compression,
+                                 std::uint64_t& wrong) {
   const auto output = std::span<const std::byte>(bytes_of(call.output));
   const std::size_t part = call.input.bytes();
-  switch (call.collective) {
-    case Collective::all_reduce:
-    case Collective::reduce: wrong += oracle.wrong_reductions(0, output); break;
-    case Collective::reduce_scatter:
-      wrong += oracle.wrong_reductions(static_cast<std::size_t>(call.rank) * call.output.count, output);
-      break;
-    case Collective::all_gather:
-      for (Rank rank = 0; rank < comm_.size(); ++rank) {
-        wrong += oracle.wrong_copies(rank, 0, output.subspan(static_cast<std::size_t>(rank) * part, part));
-      }
-      break;
-    case Collective::broadcast: wrong += oracle.wrong_copies(call.root, 0, output); break;
-    case Collective::barrier: break;
-  }
-  const bool input_is_kept = !call.in_place || (call.collective == Collective::reduce && call.rank != call.root);
+  // What is coded is rounded twice; of what is chosen one can only say that all ranks have the same.
+  const double more = compression.codec != nullptr ? 2.02 * coding_unit(*compression.codec) * comm_.size() : 0;
+  const bool comparable = compression.none() || (compression.codec != nullptr && is_reduction(call.collective));
+  if (comparable) switch (call.collective) {
+      case Collective::all_reduce:
+      case Collective::reduce: wrong += oracle.wrong_reductions(0, output, more); break;
+      case Collective::reduce_scatter:
+        wrong += oracle.wrong_reductions(static_cast<std::size_t>(call.rank) * call.output.count, output, more);
+        break;
+      case Collective::all_gather:
+        for (Rank rank = 0; rank < comm_.size(); ++rank) {
+          wrong += oracle.wrong_copies(rank, 0, output.subspan(static_cast<std::size_t>(rank) * part, part));
+        }
+        break;
+      case Collective::broadcast: wrong += oracle.wrong_copies(call.root, 0, output); break;
+      case Collective::barrier: break;
+    }
+  const bool input_is_kept =
+      (!call.in_place && compression.density == 0) || (call.collective == Collective::reduce && call.rank != call.root);
   if (input_is_kept) wrong += oracle.wrong_copies(call.rank, 0, bytes_of(call.input));
   wrong += input_.damaged() + output_.damaged();
   return same_on_all_ranks(call.collective) ? hash_bytes(output) : 0;
@@ -246,6 +256,15 @@ std::optional<Result> Measurement::run(const Case& c) {
   options_ = {};
   options_.backend = c.backend;
   if (settings_.deterministic) options_.deterministic = true;
+  const bool top_k = c.compression.density > 0, compressed = !c.compression.none();
+  if (c.compression.codec != nullptr) options_.wire = *c.compression.codec;
+  top_k_.reset();
+  if (top_k) {
+    top_k_.emplace(TopKOptions{.density = c.compression.density});
+    options_.compressor = &*top_k_;
+    options_.name = "vector";
+  }
+  options_.force = compressed && settings_.force;
   Result result;
   result.what = c;
   result.bytes = whole_count(c, comm_.size()) * size_of(c.type);
@@ -253,6 +272,7 @@ std::optional<Result> Measurement::run(const Case& c) {
     const Plan plan = comm_.plan(c.collective, whole_count(c, comm_.size()), c.type, reduce_op(c.op), options_);
     result.plan = plan.name;
     if (!plan.protocol.empty()) result.plan.append("/").append(plan.protocol);
+    if (plan.coded) result.plan.append("+").append(c.compression.codec->name());
   } catch (const Error& error) {
     if (error.code() == Errc::unsupported) return std::nullopt;
     throw;
@@ -262,30 +282,37 @@ std::optional<Result> Measurement::run(const Case& c) {
   const Oracle& exact = oracle(c, Data::exact);
   const Oracle& random = oracle(c, Data::random);
   Verdict verdict;
-  if (settings_.check) {
+  if (settings_.check && !compressed) {  // small integers are not exact any more
     fill(rotation.current(), exact);
     perform(rotation.current());
-    verdict.exact_hash = check(rotation.current(), exact, verdict.wrong);
+    verdict.exact_hash = check(rotation.current(), exact, c.compression, verdict.wrong);
   }
 
   // A reduction in place feeds on its own result: it is timed on zeros, which every op keeps.
   const bool on_zeros = c.in_place && !in_place_is_repeatable(c.collective);
   for (std::size_t set = 0; set < rotation.sets(); ++set) {
     const Call& call = rotation.next();
-    fill(call, random);
-    if (on_zeros) std::memset(call.whole, 0, std::max(call.input.bytes(), call.output.bytes()));
+    fill(call, random, top_k ? 1009 * set : 0);
+    if (on_zeros && !top_k) std::memset(call.whole, 0, std::max(call.input.bytes(), call.output.bytes()));
   }
   const bool with_rival = rival_ != nullptr && rival_->has(rotation.current());
   const Repetitions repetitions = agree_on_repetitions(rotation, with_rival);
   std::vector<double> ours, rivals;
+  const std::uint64_t sent = comm_.bytes_sent_to_other_hosts();
   time_calls(rotation, repetitions, with_rival, ours, rivals);
+  if (!with_rival) {
+    std::uint64_t bytes[] = {(comm_.bytes_sent_to_other_hosts() - sent) / (repetitions.loops * repetitions.calls)};
+    comm_.all_reduce(bytes, ReduceOp::max);
+    result.wire_bytes = bytes[0];
+  }
+  if (top_k && top_k_->report("vector").sparse) result.plan = "top_k";
   if (roofline_ && result.bytes > 0) result.bound = bound(c, repetitions);
   if (settings_.check) {
     if (on_zeros) {
       fill(rotation.current(), random);
       perform(rotation.current());
     }
-    verdict.random_hash = check(rotation.current(), random, verdict.wrong);
+    verdict.random_hash = check(rotation.current(), random, c.compression, verdict.wrong);
     result.wrong = total_wrong(verdict, c.collective);
   }
   result.iterations = repetitions.loops * repetitions.calls;

@@ -56,6 +56,7 @@ struct Result {
   double algbw = 0, busbw = 0;       ///< GB/s (1e9)
   std::optional<std::size_t> wrong;  ///< elements over all ranks; empty without --check
   std::string plan;                  ///< "hierarchical/inline"
+  std::uint64_t wire_bytes = 0;      ///< to other hosts in one call, by the busiest rank
 };
 
 /// Microseconds between two readings of the clock, which every measured time includes once.
@@ -86,10 +87,11 @@ class Measurement {
   };
 
   Rotation prepare(const Case&);
-  void fill(const Call&, const Oracle&);
+  /// `shift`: other values, of another place in the data.
+  void fill(const Call&, const Oracle&, std::size_t shift = 0);
   void perform(const Call&);
   /// Wrong elements and damaged guard bytes on this rank; the hash of a result that is equal on all ranks.
-  std::uint64_t check(const Call&, const Oracle&, std::uint64_t& wrong);
+  std::uint64_t check(const Call&, const Oracle&, const Compression&, std::uint64_t& wrong);
   Repetitions agree_on_repetitions(Rotation&, bool with_rival);
   /// Appends the local microseconds of one of `calls` calls of `perform_next` behind a barrier.
   template <class PerformNext>
@@ -105,6 +107,7 @@ class Measurement {
   const Settings& settings_;
   Rival* rival_;
   Options options_;
+  std::optional<TopK> top_k_;
   GuardedBuffers input_, output_;
   std::optional<Roofline> roofline_;
   double seconds_per_size_;

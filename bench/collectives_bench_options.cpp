@@ -77,6 +77,27 @@ std::vector<std::string> choose_backends(std::string_view list) {
   return chosen;
 }
 
+/// "none", a codec of the library, "top_k:0.01" or "top_k:1%".
+Compression choose_compression(std::string_view text) {
+  constexpr std::string_view kTopK = "top_k:";
+  if (text == "none") return {};
+  if (const Codec* codec = find_codec(text)) return {std::string(text), codec, 0};
+  if (text.starts_with(kTopK)) {
+    const std::string_view number = text.substr(kTopK.size());
+    double density = 0;
+    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), density);
+    const bool percent = error == std::errc() && std::string_view(end, number.data() + number.size()) == "%";
+    if (percent) density /= 100;
+    if (error == std::errc() && (percent || end == number.data() + number.size()) && density > 0 && density <= 1)
+      return {std::string(text), nullptr, density};
+  }
+  std::string known;
+  for (const Codec* codec : codecs()) known += fmt::format("{}, ", codec->name());
+  throw BadArguments(
+      fmt::format("--compress '{}' is unknown; valid: none, {}top_k:DENSITY with a density above 0, at most 1, or in %",
+                  text, known));
+}
+
 /// A number from `least` to `most`; no other text, NaN included, is one.
 template <class T>
 T number_argument(std::string_view flag, std::string_view text, T least, T most) {
@@ -141,7 +162,7 @@ Settings parse_settings(int argc, const char* const* argv) {
   std::string collectives = "all_reduce", backends = "auto", types = "f32", ops = "sum", in_place = "both",
               check = "yes", against, bootstrap = "auto", min_bytes = "0", max_bytes = "64M", factor = "2",
               iterations = "0", warmup = "2", seconds_per_size = "0", root = "0", seed = "1", buffers = "ordinary",
-              rotate = "0";
+              rotate = "0", compressions = "none";
   CLI::App app(
       "Times and verifies collectives on the ranks it is started on: mpirun -np 4 collectives_bench all\n"
       "Started alone: collectives_bench --bootstrap threads:4\n"
@@ -172,6 +193,11 @@ Settings parse_settings(int argc, const char* const* argv) {
   app.add_option("--rotate", rotate,
                  "each call takes the next of so many buffers that those of a rank are together at least this many "
                  "bytes: none stays in a cache; 0: every call takes the same [0]");
+  app.add_option(
+      "--compress", compressions,
+      "LIST of none, bf16, f16, int8, top_k:DENSITY (0.01 or 1%): how f32 values travel; of top_k every call "
+      "takes the next of the --rotate buffers, which hold different values then [none]");
+  app.add_flag("--force", settings.force, "compress also where the library would rather send everything");
   app.add_flag("--deterministic", settings.deterministic, "the same bits whatever the backend");
   app.add_option("--check", check, "yes or no: verify results [yes]");
   app.add_option("--against", against,
@@ -198,6 +224,9 @@ Settings parse_settings(int argc, const char* const* argv) {
   settings.types = choose<DataType>("--type", types, kDataTypes);
   settings.ops = choose<ReduceOp::Kind>("--op", ops, kOps);
   settings.backends = choose_backends(backends);
+  settings.compressions.clear();
+  for (const std::string_view item : split_list(compressions))
+    settings.compressions.push_back(choose_compression(item));
   settings.min_bytes = size_argument("--min-bytes", min_bytes);
   settings.max_bytes = size_argument("--max-bytes", max_bytes);
   settings.rotate = size_argument("--rotate", rotate);
@@ -269,6 +298,13 @@ std::vector<std::size_t> element_counts(const Settings& settings, Collective col
   return {counts.begin(), counts.end()};
 }
 
+static bool compressible(const Compression& compression, Collective collective, DataType type, ReduceOp::Kind op) {
+  if (compression.none()) return true;
+  if (type != DataType::f32 || collective == Collective::barrier) return false;
+  return compression.codec != nullptr ||
+         (collective == Collective::all_reduce && (op == ReduceOp::Kind::sum || op == ReduceOp::Kind::average));
+}
+
 Schedule schedule(const Settings& settings, int ranks) {
   Schedule result;
   for (const Collective collective : settings.collectives) {
@@ -280,10 +316,18 @@ Schedule schedule(const Settings& settings, int ranks) {
             ++result.skipped;
             continue;
           }
-          for (const std::size_t count :
-               barrier ? std::vector<std::size_t>{0} : element_counts(settings, collective, type, ranks)) {
-            if (settings.out_of_place || barrier) result.cases.push_back({collective, backend, type, op, count, false});
-            if (settings.in_place && !barrier) result.cases.push_back({collective, backend, type, op, count, true});
+          for (const Compression& compression : settings.compressions) {
+            if (!compressible(compression, collective, type, op)) {
+              ++result.skipped;
+              continue;
+            }
+            for (const std::size_t count :
+                 barrier ? std::vector<std::size_t>{0} : element_counts(settings, collective, type, ranks)) {
+              Case c{collective, backend, type, op, count, false, compression};
+              if (settings.out_of_place || barrier) result.cases.push_back(c);
+              c.in_place = true;
+              if (settings.in_place && !barrier) result.cases.push_back(c);
+            }
           }
         }
       }

@@ -8,11 +8,20 @@
 #include <string_view>
 #include <vector>
 
+#include "collectives/codec.hpp"
 #include "collectives/types.hpp"
 
 namespace collectives::bench {
 
 enum class Meeting : std::uint8_t { automatic, mpi, environment, threads };
+
+/// How gradients travel: as they are, through a codec, or only the largest of them.
+struct Compression {
+  std::string name = "none";
+  const Codec* codec = nullptr;
+  double density = 0;  ///< of top-k; 0: it is not that
+  bool none() const noexcept { return codec == nullptr && density == 0; }
+};
 
 struct Settings {
   std::vector<Collective> collectives{Collective::all_reduce};
@@ -32,6 +41,8 @@ struct Settings {
   bool allocated_buffers = false;  ///< by the library, else ordinary memory
   std::size_t rotate = 0;          ///< bytes of buffers that timed calls take in turn; 0: all take the same
   bool deterministic = false;
+  std::vector<Compression> compressions{Compression()};
+  bool force = false;  ///< compressed also where the library would rather send everything
   bool check = true;
   bool against_mpi = false;
   bool fraction_of_roofline = false;
@@ -64,6 +75,7 @@ struct Case {
   ReduceOp::Kind op = ReduceOp::Kind::sum;  ///< of reductions only
   std::size_t count = 0;  ///< as nccl-tests counts: elements of the vector; of one rank's part where it is cut in parts
   bool in_place = false;
+  Compression compression = {};
 };
 
 bool is_reduction(Collective) noexcept;

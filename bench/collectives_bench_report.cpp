@@ -107,15 +107,26 @@ Json json(const std::optional<T>& value) {
 
 Json to_json(const Result& r, const Settings& settings) {
   const Case& c = r.what;
-  Json row = {{"kind", "result"},           {"collective", to_string(c.collective)},
-              {"backend", c.backend},       {"size_bytes", r.bytes},
-              {"count", c.count},           {"type", to_string(c.type)},
-              {"op", op_name(c)},           {"root", root_of(c, settings.root)},
-              {"in_place", c.in_place},     {"buffers", buffers_name(settings)},
-              {"time_us", r.ours.time},     {"p50_us", r.ours.p50},
-              {"p99_us", r.ours.p99},       {"algbw_gb_s", r.algbw},
-              {"busbw_gb_s", r.busbw},      {"wrong", json(r.wrong)},
-              {"iterations", r.iterations}, {"plan", r.plan}};
+  Json row = {{"kind", "result"},
+              {"collective", to_string(c.collective)},
+              {"backend", c.backend},
+              {"compress", c.compression.name},
+              {"size_bytes", r.bytes},
+              {"count", c.count},
+              {"type", to_string(c.type)},
+              {"op", op_name(c)},
+              {"root", root_of(c, settings.root)},
+              {"in_place", c.in_place},
+              {"buffers", buffers_name(settings)},
+              {"time_us", r.ours.time},
+              {"p50_us", r.ours.p50},
+              {"p99_us", r.ours.p99},
+              {"algbw_gb_s", r.algbw},
+              {"busbw_gb_s", r.busbw},
+              {"wrong", json(r.wrong)},
+              {"iterations", r.iterations},
+              {"plan", r.plan},
+              {"wire_bytes", r.wire_bytes}};
   if (settings.against_mpi) {
     row["mpi_time_us"] = r.rival ? Json(r.rival->time) : Json();
     row["mpi_p50_us"] = r.rival ? Json(r.rival->p50) : Json();
@@ -224,7 +235,8 @@ void Report::clear_progress() {
 }
 
 void Report::print_heading(const Case& c) {
-  const std::string heading = fmt::format("{}, backend {}", to_string(c.collective), c.backend);
+  const std::string heading = fmt::format("{}, backend {}{}", to_string(c.collective), c.backend,
+                                          c.compression.none() ? "" : fmt::format(", {}", c.compression.name));
   if (heading == heading_) return;
   heading_ = heading;
   const bool both = settings_.out_of_place && settings_.in_place;
@@ -306,16 +318,16 @@ void Report::write_json(const nlohmann::ordered_json& line) {
 std::string to_csv(const std::vector<Result>& results) {
   std::string text =
       "collective,backend,size_bytes,count,type,op,placement,time_us,p50_us,p99_us,algbw_gb_s,busbw_gb_s,wrong,"
-      "iterations,mpi_time_us,mpi_over_ours,roofline_us,fraction_of_roofline,plan\n";
+      "iterations,mpi_time_us,mpi_over_ours,roofline_us,fraction_of_roofline,plan,compress,wire_bytes\n";
   for (const Result& r : results) {
     const auto faster = ratio(r), reached = fraction_of_roofline(r);
     text += fmt::format(
-        "{},{},{},{},{},{},{},{:.3f},{:.3f},{:.3f},{:.4f},{:.4f},{},{},{},{},{},{},{}\n", to_string(r.what.collective),
-        r.what.backend, r.bytes, r.what.count, to_string(r.what.type), op_name(r.what),
+        "{},{},{},{},{},{},{},{:.3f},{:.3f},{:.3f},{:.4f},{:.4f},{},{},{},{},{},{},{},{},{}\n",
+        to_string(r.what.collective), r.what.backend, r.bytes, r.what.count, to_string(r.what.type), op_name(r.what),
         r.what.in_place ? "in_place" : "out_of_place", r.ours.time, r.ours.p50, r.ours.p99, r.algbw, r.busbw,
         r.wrong ? fmt::format("{}", *r.wrong) : "", r.iterations, r.rival ? fmt::format("{:.3f}", r.rival->time) : "",
         faster ? fmt::format("{:.4f}", *faster) : "", r.bound ? fmt::format("{:.3f}", r.bound->time) : "",
-        reached ? fmt::format("{:.4f}", *reached) : "", r.plan);
+        reached ? fmt::format("{:.4f}", *reached) : "", r.plan, r.what.compression.name, r.wire_bytes);
   }
   return text;
 }

@@ -41,7 +41,8 @@ class Oracle {
   /// Elements of `got` that are not `rank`'s contribution from `first` on.
   std::size_t wrong_copies(Rank rank, std::size_t first, std::span<const std::byte> got) const;
   /// Elements of `got` that are not the reduction from `first` on.
-  std::size_t wrong_reductions(std::size_t first, std::span<const std::byte> got) const;
+  /// `more`: what may be added to the tolerance where there is one.
+  std::size_t wrong_reductions(std::size_t first, std::span<const std::byte> got, double more = 0) const;
 
  private:
   struct Tolerated {
