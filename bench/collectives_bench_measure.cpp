@@ -305,7 +305,11 @@ std::optional<Result> Measurement::run(const Case& c) {
     comm_.all_reduce(bytes, ReduceOp::max);
     result.wire_bytes = bytes[0];
   }
-  if (top_k && top_k_->report("vector").sparse) result.plan = "top_k";
+  if (top_k) {
+    const TopKReport report = top_k_->report("vector");
+    if (report.sparse) result.plan = "top_k";
+    result.coding_us = report.coding_seconds * 1e6;
+  }
   if (roofline_ && result.bytes > 0) result.bound = bound(c, repetitions);
   if (settings_.check) {
     if (on_zeros) {

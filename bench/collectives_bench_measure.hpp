@@ -56,6 +56,7 @@ struct Result {
   double algbw = 0, busbw = 0;       ///< GB/s (1e9)
   std::optional<std::size_t> wrong;  ///< elements over all ranks; empty without --check
   std::string plan;                  ///< "hierarchical/inline"
+  double coding_us = 0;              ///< of top-k: choosing, writing, reading and adding in the last call
   std::uint64_t wire_bytes = 0;      ///< to other hosts in one call, by the busiest rank
 };
 

@@ -392,15 +392,13 @@ bool Communicator::Impl::advance(State& head) noexcept {
   };
   try {
     if (head.phase.load(std::memory_order_relaxed) == State::Phase::queued) begin(head);
-    if (!executor->advance()) return false;
-    while (head.program != nullptr) {
-      if (!head.program->next(head.job)) {
-        head.program = nullptr;
-        break;
-      }
+    for (;;) {
+      while (!executor->advance())
+        if (head.program == nullptr || !head.program->meanwhile()) return false;
+      if (head.program == nullptr || !head.program->next(head.job)) break;
       executor->start(head.job);
-      if (!executor->advance()) return false;
     }
+    head.program = nullptr;
     watch->complete(head.sequence);
     head.phase.store(State::Phase::done, std::memory_order_release);
   } catch (const TagMismatch& mismatch) {

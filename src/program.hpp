@@ -15,6 +15,9 @@ class Program {
   /// Describes the next stage in `job`, whose tag stays; false when there is none, and the operation is done. Throws
   /// what the operation fails with, on all ranks.
   virtual bool next(Job& job) = 0;
+  /// What this rank has to do anyhow and can do now, while others are waited for: a little of it, some microseconds.
+  /// False when nothing is left of it.
+  virtual bool meanwhile() { return false; }
   /// The operation has failed, here or elsewhere.
   virtual void abandon() noexcept = 0;
 };

@@ -50,13 +50,15 @@ SparseHeader read_sparse(const SparseFormat&, const std::byte* from, std::uint32
 /// Adds up what several ranks have chosen, in their order.
 class SparseSum {
  public:
-  /// sum[i] = (the values for element i in the order of `terms`, added) / divisor, and 0 where there are none, for n
-  /// elements. Returns how many there are any for. Every list has k entries.
+  /// sum[i] = (the values for element i in the order of `terms`, added) / divisor where there are any; the others of the
+  /// n elements stay. Returns for how many there are any. Every list has k entries.
   std::size_t add(const Entries* terms, std::size_t count, std::size_t k, float divisor, float* sum, std::size_t n);
 
  private:
-  std::vector<std::uint64_t> touched_;  // a bit for each element, all 0 between calls
+  // Of a block of elements.
+  std::vector<std::uint64_t> touched_;  // a bit for each, all 0 between blocks
   std::vector<std::uint32_t> united_;
+  std::vector<std::size_t> next_;  // entry of each term
 };
 
 }  // namespace collectives

@@ -127,6 +127,7 @@ void SparseTensor::begin(const Call& call) {
   const int members = call.plan->members;
   report_ = {.sparse = true, .reason = call.plan->reason, .count = kept.count, .raw_bytes = call.dense_bytes};
   undo_ = false;
+  cleared_ = 0;
   if (call.plan->in_hosts) {
     const hierarchical::Grid& grid = call.seat->grid;
     prepare_slice(grid.on_rail() ? part({0, kept.count}, grid.slices(), grid.local) : Range{});
@@ -319,7 +320,18 @@ void SparseTensor::take_in() {
   }
 }
 
+/// Most of the result is zero, and can be before anything has come.
+bool SparseTensor::meanwhile() {
+  constexpr std::size_t kAtOnce = 64 << 10;  // elements
+  if (stage_ != Stage::agree || cleared_ == kept.slice.count) return false;
+  const std::size_t count = std::min(kAtOnce, kept.slice.count - cleared_);
+  std::fill_n(call_.output + kept.slice.first + cleared_, count, 0.0F);
+  cleared_ += count;
+  return true;
+}
+
 void SparseTensor::add_up() {
+  std::fill_n(call_.output + kept.slice.first + cleared_, kept.slice.count - cleared_, 0.0F);
   const SparseFormat what = format();
   report_.united = sum_.add(entries_.data(), entries_.size(), what.k, call_.divisor, call_.output + kept.slice.first,
                             kept.slice.count);

@@ -50,6 +50,7 @@ class SparseTensor final : public Program {
   /// The next call gives everything away: what to send in place of `input`.
   const float* give_all(const Call&);
   bool next(Job&) override;
+  bool meanwhile() override;
   void abandon() noexcept override { busy_ = false; }
 
   TopKReport report() const;
@@ -91,6 +92,7 @@ class SparseTensor final : public Program {
   // Of NonFinite::skip: whether this call is to give nothing, on this rank's word and on that of all of its host.
   bool undo_ = false, gave_nothing_ = false;
   float skipped_ = 0, skipped_by_ = 0;
+  std::size_t cleared_ = 0;  // elements of the slice of the output
   double given_norm_ = 0;  // squared, of what the last call sent
   TopKReport report_;
 };
