@@ -71,6 +71,7 @@ struct Task : Aim {
   /// By part (see Algorithm::by_part): one part per rank. Otherwise one part, the vector.
   Parts parts;
   Rank root = 0;
+  Parts incoming = {};  ///< where every rank has something else for every other: what they have for this one
 };
 
 /// Receives the Steps of a rank, in order.

@@ -139,8 +139,9 @@ const std::shared_ptr<const PlannedCall>& Communicator::Impl::plan(const Call& c
     const SparseTensor& tensor = options.compressor->impl().tensor(options.name);
     tensor.check(call.output.count, rank());
     k = tensor.next_k(call.output.count);
-    // Few enough letters to be read whole.
-    wire = WireName(fmt::format("top {}", k), wire.hash + static_cast<unsigned>(options.compressor->options().values));
+    const TopKOptions& how = options.compressor->options();
+    wire = WireName(fmt::format("top {}{}", k, how.values == DataType::bf16 ? " bf16" : ""),
+                    wire.hash + static_cast<unsigned>(how.values) * 16 + static_cast<unsigned>(how.form));
   }
   const Signature signature =
       sign(call, rank(), options.backend.empty() ? std::string_view(settings.backend) : options.backend,
@@ -174,7 +175,7 @@ const std::shared_ptr<const PlannedCall>& Communicator::Impl::plan(const Call& c
   planned->plan = choose_plan(request, meeting.topology, meeting.tuning);
   if (options.compressor != nullptr)
     planned->sparse =
-        plan_sparse(request, k, options.compressor->options().values, planned->plan, meeting.topology, meeting.tuning);
+        plan_sparse(request, k, options.compressor->options(), planned->plan, meeting.topology, meeting.tuning);
   const Range whole{0, signature.count};
   if (!planned->plan.algorithm->by_part(aim_of(*planned), meeting.topology)) {
     planned->parts = Parts::equal(whole, 1);
@@ -293,10 +294,15 @@ void Communicator::Impl::begin(State& state) {
 void Communicator::Impl::compress(State& state, const Call& call, const Options& options) {
   const PlannedCall& planned = *state.call;
   SparseTensor& tensor = options.compressor->impl().tensor(options.name);
+  // Inside a host there are frames for one round only.
+  const bool all_on_the_wire =
+      planned.sparse->in_hosts || meeting.topology.hosts.size() == static_cast<std::size_t>(size());
+  const std::size_t lanes = all_on_the_wire ? std::max<std::size_t>(meeting.tuning.wire_frames, 2) - 1 : 1;
   const SparseTensor::Call sparse{
       .plan = &*planned.sparse,
       .seat = seat.get(),
       .tuning = &meeting.tuning,
+      .lanes = lanes,
       .input = static_cast<const float*>(call.input.data),
       .output = static_cast<float*>(call.output.data),
       .divisor = call.op.kind() == ReduceOp::Kind::average ? static_cast<float>(size()) : 1.0F,

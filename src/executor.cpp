@@ -104,7 +104,10 @@ bool Executor::advance_host(Among among) {
 
 void Executor::emit_round(std::size_t round, StepList& steps) {
   Task task = job_->task;
-  if (job_->plan->rounds > 1) task.parts = job_->task.parts.round(job_->plan->segment, round);
+  if (job_->plan->rounds > 1) {
+    task.parts = job_->task.parts.round(job_->plan->segment, round);
+    task.incoming = job_->task.incoming.round(job_->plan->segment, round);
+  }
   job_->plan->algorithm->emit(seat_, task, steps);
 }
 

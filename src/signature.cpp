@@ -31,6 +31,9 @@ WireName::WireName(std::string_view name, std::uint64_t detail) noexcept
 std::string_view WireName::view() const noexcept { return {text, ::strnlen(text, sizeof text)}; }
 
 SignatureWords pack(const Signature& s) noexcept {
+  std::uint64_t text[2];
+  static_assert(sizeof text == sizeof s.wire.text);
+  std::memcpy(text, s.wire.text, sizeof text);
   const std::uint64_t flags = (s.deterministic ? 1u : 0u) | (s.has_counts ? 2u : 0u) | (s.force ? 4u : 0u);
   return {s.count,
           static_cast<std::uint64_t>(s.collective) | static_cast<std::uint64_t>(s.type) << 8 |
@@ -38,15 +41,16 @@ SignatureWords pack(const Signature& s) noexcept {
               static_cast<std::uint64_t>(s.kind) << 28 | static_cast<std::uint64_t>(s.root) << 32,
           s.op_detail,
           s.counts_hash,
-          std::bit_cast<std::uint64_t>(s.wire.text),
-          s.wire.hash};
+          s.wire.hash,
+          text[0],
+          text[1]};
 }
 
 Signature unpack(const SignatureWords& words) noexcept {
   const std::uint64_t w = words[1];
   WireName wire;
-  std::memcpy(wire.text, &words[4], sizeof wire.text);
-  wire.hash = words[5];
+  wire.hash = words[4];
+  std::memcpy(wire.text, &words[5], sizeof wire.text);
   return {.collective = static_cast<Collective>(w & 0xff),
           .type = static_cast<DataType>(w >> 8 & 0xf),
           .op = static_cast<ReduceOp::Kind>(w >> 12 & 0xf),
@@ -68,7 +72,7 @@ std::uint64_t hash_of(const Signature& signature) noexcept {
   const SignatureWords words = pack(hashed);
   std::uint64_t hash = mix(words[0] + 0x9e3779b97f4a7c15ULL);
   hash = mix(hash ^ words[1]);
-  return mix(hash ^ (words[2] + words[3] * 0x9e3779b97f4a7c15ULL + words[5] * 0xff51afd7ed558ccdULL));
+  return mix(hash ^ (words[2] + words[3] * 0x9e3779b97f4a7c15ULL + words[4] * 0xff51afd7ed558ccdULL));
 }
 
 std::uint64_t make_tag(std::uint64_t sequence, std::uint64_t hash) noexcept {

@@ -18,7 +18,7 @@ namespace collectives {
 
 /// The name of a codec, as far as it goes; what follows is in the hash.
 struct WireName {
-  char text[8] = {};  ///< filled up with zeros
+  char text[16] = {};  ///< filled up with zeros
   std::uint64_t hash = 0;
   WireName() = default;
   /// `detail`: what else ranks must agree on.
@@ -46,7 +46,7 @@ struct Signature {
 };
 
 /// The words of an arrival record.
-using SignatureWords = std::array<std::uint64_t, 6>;
+using SignatureWords = std::array<std::uint64_t, 7>;
 SignatureWords pack(const Signature&) noexcept;
 Signature unpack(const SignatureWords&) noexcept;
 

@@ -60,7 +60,14 @@ std::string error_of(Errc code, const std::function<void()>& call) {
 
 // ---- against a plain oracle ----
 
-class TopKWorlds : public ::testing::TestWithParam<World> {};
+class TopKWorlds : public ::testing::TestWithParam<std::tuple<World, SparseForm>> {
+ protected:
+  const World& world() const { return std::get<0>(GetParam()); }
+  TopKOptions with_form(TopKOptions options) const {
+    options.form = std::get<1>(GetParam());
+    return options;
+  }
+};
 
 /// What every rank should get, step by step: the ranks of a host add first, if there are several hosts; every owner of
 /// a slice chooses from what it has kept.
@@ -112,12 +119,12 @@ class Oracle {
 
 TEST_P(TopKWorlds, EveryStepIsThatOfTheOracleBitForBit) {
   for (const auto& [count, k] : {std::pair(1, 1), {7, 3}, {1000, 10}, {1000, 1000}, {70'001, 700}, {70'001, 33}}) {
-    Oracle oracle(GetParam(), static_cast<std::size_t>(count), static_cast<std::size_t>(k));
+    Oracle oracle(world(), static_cast<std::size_t>(count), static_cast<std::size_t>(k));
     std::vector<std::vector<float>> expected;
     for (int step = 0; step < 4; ++step) expected.push_back(oracle.step(step));
-    run_hosts(GetParam().hosts, [&, count = static_cast<std::size_t>(count),
-                                 k = static_cast<std::size_t>(k)](Communicator& comm) {
-      TopK top_k({.k = k});
+    run_hosts(world().hosts, [&, count = static_cast<std::size_t>(count),
+                              k = static_cast<std::size_t>(k)](Communicator& comm) {
+      TopK top_k(with_form({.k = k}));
       for (int step = 0; step < 4; ++step) {
         std::vector<float> out(count, -1);
         comm.all_reduce(gradient_of(comm.rank(), count, step), out, ReduceOp::average, sparse(top_k));
@@ -138,9 +145,9 @@ TEST_P(TopKWorlds, EveryStepIsThatOfTheOracleBitForBit) {
 TEST_P(TopKWorlds, NothingIsLostAndNothingStaysForEver) {
   // A constant gradient of equal magnitudes: every element is sent once in each n / k calls, so after that many calls
   // what has arrived and what is kept are equal everywhere.
-  run_hosts(GetParam().hosts, [](Communicator& comm) {
+  run_hosts(world().hosts, [this](Communicator& comm) {
     const std::size_t count = 600, k = 60;
-    TopK top_k({.k = k});
+    TopK top_k(with_form({.k = k}));
     std::vector<float> arrived(count);
     for (int step = 0; step < 20; ++step) {
       std::vector<float> ones(count, 1);
@@ -159,9 +166,9 @@ TEST_P(TopKWorlds, NothingIsLostAndNothingStaysForEver) {
 }
 
 TEST_P(TopKWorlds, ValuesThatTravelAsBf16LeaveTheirRoundingErrorBehind) {
-  run_hosts(GetParam().hosts, [](Communicator& comm) {
+  run_hosts(world().hosts, [this](Communicator& comm) {
     const std::size_t count = 300;
-    TopK top_k({.density = 1, .values = DataType::bf16});
+    TopK top_k(with_form({.density = 1, .values = DataType::bf16}));
     std::vector<double> arrived(count), given(count);
     const int steps = 64;
     for (int step = 0; step < steps; ++step) {
@@ -180,9 +187,9 @@ TEST_P(TopKWorlds, ValuesThatTravelAsBf16LeaveTheirRoundingErrorBehind) {
 }
 
 TEST_P(TopKWorlds, SkipsAStepThatAnyRankHasNaNIn) {
-  run_hosts(GetParam().hosts, [](Communicator& comm) {
+  run_hosts(world().hosts, [this](Communicator& comm) {
     const std::size_t count = 1000;
-    TopK top_k({.k = 100, .non_finite = NonFinite::skip});
+    TopK top_k(with_form({.k = 100, .non_finite = NonFinite::skip}));
     std::vector<float> first = gradient_of(comm.rank(), count, 0);
     comm.all_reduce(first, ReduceOp::average, sparse(top_k));
     const double before = top_k.report("tensor").residual_norm;
@@ -199,8 +206,8 @@ TEST_P(TopKWorlds, SkipsAStepThatAnyRankHasNaNIn) {
 }
 
 TEST_P(TopKWorlds, NaNReachesEveryRankInTheSameStep) {
-  run_hosts(GetParam().hosts, [](Communicator& comm) {
-    TopK top_k({.k = 10});
+  run_hosts(world().hosts, [this](Communicator& comm) {
+    TopK top_k(with_form({.k = 10}));
     std::vector<float> data(1000, 1.0F);
     if (comm.rank() == 0) data[777] = std::numeric_limits<float>::quiet_NaN();
     comm.all_reduce(data, ReduceOp::sum, sparse(top_k));
@@ -209,21 +216,21 @@ TEST_P(TopKWorlds, NaNReachesEveryRankInTheSameStep) {
 }
 
 TEST_P(TopKWorlds, AbortsNamingRankTensorAndIndex) {
-  run_hosts(GetParam().hosts, [](Communicator& comm) {
-    TopK top_k({.k = 10, .non_finite = NonFinite::abort});
+  run_hosts(world().hosts, [this](Communicator& comm) {
+    TopK top_k(with_form({.k = 10, .non_finite = NonFinite::abort}));
     std::vector<float> data(1000, 1.0F);
     if (comm.rank() == 0) data[777] = std::numeric_limits<float>::infinity();
     const std::string text =
         error_of(Errc::aborted, [&] { comm.all_reduce(data, ReduceOp::sum, sparse(top_k, "fc1")); });
     EXPECT_NE(text.find("fc1"), std::string::npos) << text;
-    EXPECT_NE(text.find("gave inf at index 777"), std::string::npos) << text;
+    EXPECT_NE(text.find("gave NaN or infinity at index 777"), std::string::npos) << text;
   });
 }
 
 TEST_P(TopKWorlds, SeveralTensorsUnderWayAtOnce) {
-  run_hosts(GetParam().hosts, [](Communicator& comm) {
+  run_hosts(world().hosts, [this](Communicator& comm) {
     const std::size_t count = 5000;
-    TopK together({.k = 50}), alone({.k = 50});
+    TopK together(with_form({.k = 50})), alone(with_form({.k = 50}));
     for (int step = 0; step < 3; ++step) {
       std::array<std::vector<float>, 4> a, b;
       std::vector<Work> works;
@@ -243,9 +250,9 @@ TEST_P(TopKWorlds, SeveralTensorsUnderWayAtOnce) {
 }
 
 TEST_P(TopKWorlds, SavedAndLoadedGoesOnBitForBit) {
-  run_hosts(GetParam().hosts, [](Communicator& comm) {
+  run_hosts(world().hosts, [this](Communicator& comm) {
     const std::size_t count = 3000;
-    const TopKOptions options{.k = 30, .momentum = 0.9F};
+    const TopKOptions options = with_form({.k = 30, .momentum = 0.9F});
     TopK through(options), before(options), after(options);
     const auto step = [&](TopK& top_k, int number) {
       std::vector<float> data = gradient_of(comm.rank(), count, number);
@@ -269,12 +276,17 @@ TEST_P(TopKWorlds, SavedAndLoadedGoesOnBitForBit) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(, TopKWorlds,
-                         ::testing::Values(World{"2", {0, 0}}, World{"3", {0, 0, 0}}, World{"2hosts_of_1", {0, 1}},
-                                           World{"3hosts_of_1", {0, 1, 2}}, World{"2hosts_of_2", {0, 0, 1, 1}},
-                                           World{"3hosts_unequal", {0, 0, 1, 2, 2, 2}},
-                                           World{"2hosts_interleaved", {0, 1, 0, 1, 1}}),
-                         [](const auto& parameter) { return "Ranks_" + parameter.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    , TopKWorlds,
+    ::testing::Combine(::testing::Values(World{"2", {0, 0}}, World{"3", {0, 0, 0}}, World{"2hosts_of_1", {0, 1}},
+                                         World{"5hosts_of_1", {0, 1, 2, 3, 4}}, World{"2hosts_of_2", {0, 0, 1, 1}},
+                                         World{"3hosts_unequal", {0, 0, 1, 2, 2, 2}},
+                                         World{"2hosts_interleaved", {0, 1, 0, 1, 1}}),
+                       ::testing::Values(SparseForm::gathered, SparseForm::split)),
+    [](const auto& parameter) {
+      return "Ranks_" + std::get<0>(parameter.param).name +
+             (std::get<1>(parameter.param) == SparseForm::split ? "_split" : "_gathered");
+    });
 
 // ---- momentum, clipping, warm-up ----
 
@@ -477,8 +489,8 @@ TEST(TopKBytes, AreThoseThatAreSentAndReported) {
     const std::uint64_t before = comm.bytes_sent_to_other_hosts();
     comm.all_reduce(data, ReduceOp::average, sparse(top_k));
     const TopKReport report = top_k.report("tensor");
-    // 8 bytes of header, 2 blocks' counts of 4, 2 bytes an index, 4 a value.
-    EXPECT_EQ(report.sent_bytes, 2 * (8 + 2 * 4 + 6 * k));
+    // 8 bytes about what is not finite, 4 of header, 2 blocks' counts of 4, 2 bytes an index, 4 a value.
+    EXPECT_EQ(report.sent_bytes, 2 * (8 + 4 + 2 * 4 + 6 * k));
     EXPECT_EQ(comm.bytes_sent_to_other_hosts() - before, report.sent_bytes);
     EXPECT_EQ(report.chosen, k);
     EXPECT_GE(report.united, k);

@@ -34,6 +34,10 @@ enum class NonFinite : std::uint8_t {
   abort  ///< Error{aborted} on every rank, naming rank, tensor and index
 };
 
+/// How those who have chosen come to the sum: everyone sends everything to everyone, or everyone owns a range of the
+/// tensor, adds what is chosen of it, and sends the sum to everyone, sparse or, if it is not any more, as it is.
+enum class SparseForm : std::uint8_t { automatic, gathered, split };
+
 struct TopKOptions {
   double density = 0.01;            ///< k = density * count, rounded up; in (0, 1]
   std::size_t k = 0;                ///< if not 0: exactly so many, or all of a tensor that has fewer
@@ -46,6 +50,7 @@ struct TopKOptions {
   double warm_up_density = 0.25;    ///< by an equal factor from call to call
   DataType values = DataType::f32;  ///< what values travel as: f32, or bf16, whose rounding error stays in the residual
   NonFinite non_finite = NonFinite::propagate;
+  SparseForm form = SparseForm::automatic;  ///< whatever is estimated to be faster
 };
 
 /// What the last call for a tensor did, on this rank.

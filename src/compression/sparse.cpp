@@ -20,21 +20,20 @@ T get(const std::byte* from) {
 
 }  // namespace
 
-void write_sparse(const SparseFormat& format, const Entries& entries, std::size_t non_finite, std::byte* to) {
+void write_sparse(const SparseFormat& format, const Entries& entries, std::byte* to, std::uint32_t first) {
   put(to, static_cast<std::uint32_t>(format.k));
-  put(to + 4, static_cast<std::uint32_t>(non_finite));
   std::byte* indices = to + format.indices_at();
   if (format.in_blocks()) {
     std::size_t at = 0;
     for (std::size_t block = 0; block < format.blocks(); ++block) {
-      const std::size_t first = at;
-      for (; at < format.k && entries.indices[at] / SparseFormat::kBlock == block; ++at)
-        put(indices + 2 * at, static_cast<std::uint16_t>(entries.indices[at]));
-      put(to + SparseFormat::kHeader + 4 * block, static_cast<std::uint32_t>(at - first));
+      const std::size_t begin = at;
+      for (; at < format.k && (entries.indices[at] - first) / SparseFormat::kBlock == block; ++at)
+        put(indices + 2 * at, static_cast<std::uint16_t>(entries.indices[at] - first));
+      put(to + SparseFormat::kHeader + 4 * block, static_cast<std::uint32_t>(at - begin));
     }
     if (format.k % 2 != 0) put(indices + 2 * format.k, std::uint16_t{0});
-  } else if (format.k > 0) {
-    std::memcpy(indices, entries.indices, 4 * format.k);
+  } else {
+    for (std::size_t i = 0; i < format.k; ++i) put(indices + 4 * i, entries.indices[i] - first);
   }
   std::byte* values = to + format.values_at();
   if (format.values == DataType::f32) {
@@ -44,30 +43,26 @@ void write_sparse(const SparseFormat& format, const Entries& entries, std::size_
   }
 }
 
-SparseHeader read_sparse(const SparseFormat& format, const std::byte* from, std::uint32_t* indices, float* values) {
-  const auto wrong = [](std::string why) { return SparseHeader{0, std::move(why)}; };
-  const std::size_t k = get<std::uint32_t>(from), non_finite = get<std::uint32_t>(from + 4);
-  if (k != format.k) return wrong(fmt::format("it holds {} elements in place of {}", k, format.k));
-  if (non_finite > format.n) return wrong(fmt::format("{} of {} elements are not finite", non_finite, format.n));
+std::string read_sparse(const SparseFormat& format, const std::byte* from, std::uint32_t* indices, float* values) {
+  const std::size_t k = get<std::uint32_t>(from);
+  if (k != format.k) return fmt::format("it holds {} elements in place of {}", k, format.k);
   const std::byte* coded = from + format.indices_at();
   if (format.in_blocks()) {
     std::size_t at = 0;
     for (std::size_t block = 0; block < format.blocks(); ++block) {
       const std::size_t in_block = get<std::uint32_t>(from + SparseFormat::kHeader + 4 * block);
-      if (in_block > k - at)
-        return wrong(fmt::format("block {} holds {} elements of {} left", block, in_block, k - at));
+      if (in_block > k - at) return fmt::format("block {} holds {} elements of {} left", block, in_block, k - at);
       const auto base = static_cast<std::uint32_t>(block * SparseFormat::kBlock);
       for (const std::size_t end = at + in_block; at < end; ++at)
         indices[at] = base + get<std::uint16_t>(coded + 2 * at);
     }
-    if (at != k) return wrong(fmt::format("its blocks hold {} elements in place of {}", at, k));
+    if (at != k) return fmt::format("its blocks hold {} elements in place of {}", at, k);
   } else if (k > 0) {
     std::memcpy(indices, coded, 4 * k);
   }
   for (std::size_t i = 1; i < k; ++i)
-    if (indices[i] <= indices[i - 1]) return wrong(fmt::format("index {} follows {}", indices[i], indices[i - 1]));
-  if (k > 0 && indices[k - 1] >= format.n)
-    return wrong(fmt::format("index {} of {} elements", indices[k - 1], format.n));
+    if (indices[i] <= indices[i - 1]) return fmt::format("index {} follows {}", indices[i], indices[i - 1]);
+  if (k > 0 && indices[k - 1] >= format.n) return fmt::format("index {} of {} elements", indices[k - 1], format.n);
   const std::byte* at = from + format.values_at();
   if (format.values == DataType::f32) {
     if (k > 0) std::memcpy(values, at, 4 * k);
@@ -78,11 +73,10 @@ SparseHeader read_sparse(const SparseFormat& format, const std::byte* from, std:
       values[i] = static_cast<float>(value);
     }
   }
-  return {non_finite, {}};
+  return {};
 }
 
-std::size_t SparseSum::add(const Entries* terms, std::size_t count, std::size_t k, float divisor, float* sum,
-                           std::size_t n) {
+std::size_t SparseSum::add(const Entries* terms, std::size_t count, float divisor, float* sum, std::size_t n) {
   // Block by block, so that what has been added is still in the cache when it is divided. Between the entries lie whole
   // lines, which are asked for in time.
   constexpr std::size_t kBlock = 32'768, kAhead = 24;
@@ -94,7 +88,7 @@ std::size_t SparseSum::add(const Entries* terms, std::size_t count, std::size_t 
     const std::size_t end = std::min(n, begin + kBlock);
     std::size_t united = 0;
     for (std::size_t t = 0; t < count; ++t) {
-      const auto [indices, values] = terms[t];
+      const auto [indices, values, k] = terms[t];
       std::size_t i = next_[t];
       for (; i < k && indices[i] < end; ++i) {
         const std::uint32_t index = indices[i];

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace collectives {
 namespace {
@@ -14,35 +15,50 @@ constexpr double kBytesOfWorkPerEntry = 48;
 
 }  // namespace
 
-SparsePlan plan_sparse(const Request& request, std::size_t k, DataType values, const Plan& dense,
+SparsePlan plan_sparse(const Request& request, std::size_t k, const TopKOptions& options, const Plan& dense,
                        const Topology& topology, const Tuning& tuning) {
   SparsePlan plan;
   plan.n = request.count;
   plan.k = std::min(k, request.count);
-  plan.values = values;
+  plan.values = options.values;
   const int ranks = topology.ranks(), hosts = static_cast<int>(topology.hosts.size());
   // What is deterministic is added in rank order, past the hosts.
   plan.in_hosts = !topology.one_host() && ranks > hosts && !request.deterministic;
   plan.members = plan.in_hosts ? hosts : ranks;
   const auto slices =
       plan.in_hosts ? static_cast<int>(std::ranges::min(topology.hosts, {}, &std::vector<Rank>::size).size()) : 1;
-  std::size_t bytes = 0;  // out of a rail's ends, all rails together
-  for (int s = 0; s < slices; ++s) bytes += plan.format(slices, s).bytes();
-
-  const auto others = static_cast<double>(plan.members - 1), all = static_cast<double>(4 * plan.n);
-  const double entries = static_cast<double>(plan.k) * plan.members / slices;
-  const double work = (kPassesOverAll * all / slices + kBytesOfWorkPerEntry * entries) * tuning.coding_us_per_byte;
-  const double sent = others * static_cast<double>(bytes);
-  // A host with several ranks that exchange past it sends what all of them have chosen.
-  const double on_link =
-      plan.in_hosts || topology.one_host()
-          ? sent
-          : sent * static_cast<double>(std::ranges::max(topology.hosts, {}, &std::vector<Rank>::size).size());
-  const double wire = topology.one_host() ? tuning.message_us * others + sent * tuning.message_us_per_byte
-                                          : tuning.wire_us + others * tuning.wire_message_us +
-                                                on_link * (tuning.wire_us_per_byte + tuning.wire_work_us_per_byte);
+  const auto m = static_cast<double>(plan.members), n = static_cast<double>(plan.n),
+             chosen = static_cast<double>(plan.k);
+  // Of elements that are chosen independently of one another; real ones overlap more.
+  const double united = n * (1 - std::pow(1 - chosen / std::max(n, 1.0), m));
+  const auto bytes_of = [&](double entries) {
+    std::size_t bytes = 0;  // of all slices together
+    for (int s = 0; s < slices; ++s)
+      bytes += SparseFormat{part({0, plan.n}, slices, s).count, static_cast<std::size_t>(entries / slices), plan.values}
+                   .bytes();
+    return static_cast<double>(bytes);
+  };
+  // Out of a host: with several ranks that exchange past one another, what all of them have to say.
+  const double ends = plan.in_hosts || topology.one_host()
+                          ? 1
+                          : static_cast<double>(std::ranges::max(topology.hosts, {}, &std::vector<Rank>::size).size());
+  const auto exchange = [&](double latencies, double bytes) {
+    return topology.one_host() ? latencies * tuning.message_us * (m - 1) + bytes * tuning.message_us_per_byte
+                               : latencies * (tuning.wire_us + (m - 1) * tuning.wire_message_us) +
+                                     bytes * (ends * tuning.wire_us_per_byte + tuning.wire_work_us_per_byte);
+  };
+  const auto coding = [&](double entries) {
+    return (kPassesOverAll * 4 * n / slices + kBytesOfWorkPerEntry * entries / slices) * tuning.coding_us_per_byte;
+  };
+  const double gathered = coding(m * chosen) + exchange(1, (m - 1) * bytes_of(chosen));
+  const double split =
+      coding(3 * chosen + united) + exchange(4, (m - 1) / m * (bytes_of(chosen) + std::min(bytes_of(united), 4 * n)));
+  plan.form = options.form != SparseForm::automatic ? options.form
+              : split < gathered                    ? SparseForm::split
+                                                    : SparseForm::gathered;
+  const double all = 4 * n;
   const double inside = plan.in_hosts ? 2 * (tuning.host_latency_us + all * tuning.host_us_per_byte) : 0;
-  plan.microseconds = work + wire + inside;
+  plan.microseconds = (plan.form == SparseForm::split ? split : gathered) + inside;
 
   const auto refuse = [&](std::string why) {
     plan.reason = std::move(why);
@@ -57,9 +73,9 @@ SparsePlan plan_sparse(const Request& request, std::size_t k, DataType values, c
                                 dense.name, dense.estimate.microseconds));
   }
   plan.sparse = true;
-  return refuse(fmt::format("top {} of {}{}: {:.1f} us, everything by {} {:.1f} us", plan.k, plan.n,
-                            request.force ? ", as forced" : "", plan.microseconds, dense.name,
-                            dense.estimate.microseconds));
+  return refuse(fmt::format("top {} of {}{}, {}: {:.1f} us, everything by {} {:.1f} us", plan.k, plan.n,
+                            request.force ? ", as forced" : "", plan.form == SparseForm::split ? "split" : "gathered",
+                            plan.microseconds, dense.name, dense.estimate.microseconds));
 }
 
 }  // namespace collectives

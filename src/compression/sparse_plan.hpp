@@ -5,7 +5,7 @@
 #include <string>
 
 #include "collectives/plan.hpp"
-#include "compression/sparse.hpp"
+#include "compression/sparse_exchange.hpp"
 #include "parts.hpp"
 
 namespace collectives {
@@ -13,7 +13,8 @@ namespace collectives {
 struct SparsePlan {
   bool sparse = false;    ///< or everything is sent, as the dense plan says
   bool in_hosts = false;  ///< the ranks of a host add first and choose from the sum, each from a slice of its own
-  int members = 1;        ///< who exchange what they have chosen: hosts, or ranks
+  SparseForm form = SparseForm::gathered;
+  int members = 1;  ///< who exchange what they have chosen: hosts, or ranks
   std::size_t n = 0, k = 0;
   DataType values = DataType::f32;
   std::string reason;
@@ -25,8 +26,9 @@ struct SparsePlan {
   }
 };
 
-/// `k` of request.count elements; `dense`: what the same call would be without compression, or with request.codec.
-SparsePlan plan_sparse(const Request&, std::size_t k, DataType values, const Plan& dense, const Topology&,
+/// `k` of request.count elements, as `options` say; `dense`: what the same call would be without compression, or with
+/// request.codec.
+SparsePlan plan_sparse(const Request&, std::size_t k, const TopKOptions& options, const Plan& dense, const Topology&,
                        const Tuning&);
 
 }  // namespace collectives

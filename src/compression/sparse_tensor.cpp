@@ -13,18 +13,8 @@
 namespace collectives {
 namespace {
 
-// The stages as Steps. Parts of the vector are what members show one another.
+// The stages inside a host as Steps.
 
-template <bool along_rail>
-void emit_exchange(const Seat& seat, const Task& task, StepSink& run) {
-  if (along_rail && !seat.grid.on_rail()) return;
-  const Circle circle = along_rail ? seat.grid.rail() : seat.world;
-  for (int stop = 1; stop < circle.size(); ++stop)
-    run(send(circle.at(circle.ahead(stop)), task.parts[circle.self], Place::output));
-  AtDepth later{run, kRoundsOnTheWire};
-  for (int stop = 1; stop < circle.size(); ++stop)
-    later(receive(circle.at(circle.behind(stop)), task.parts[circle.behind(stop)]));
-}
 void emit_add_inside(const Seat& seat, const Task& task, StepSink& run) {
   run(hierarchical::host_step(Step::Kind::host_reduce_scatter, Parts::equal(task.parts[0], seat.grid.slices()),
                               seat.grid.slice_owners(), {.finish = false}));
@@ -40,8 +30,6 @@ void emit_share_inside(const Seat& seat, const Task& task, StepSink& run) {
 constexpr Algorithm stage(std::string_view name, void (*emit)(const Seat&, const Task&, StepSink&)) {
   return {"top_k", name, nullptr, "", nullptr, nullptr, nullptr, emit};
 }
-constexpr Algorithm kExchange = stage("top_k_exchange", emit_exchange<false>);
-constexpr Algorithm kExchangeAlongRail = stage("top_k_exchange_along_rail", emit_exchange<true>);
 constexpr Algorithm kAddInside = stage("top_k_add_inside", emit_add_inside);
 constexpr Algorithm kAgreeInside = stage("top_k_agree_inside", emit_agree_inside);
 constexpr Algorithm kShareInside = stage("top_k_share_inside", emit_share_inside);
@@ -81,7 +69,6 @@ std::size_t SparseTensor::next_k(std::size_t count) const {
   return std::min(count, static_cast<std::size_t>(std::ceil(density * static_cast<double>(count))));
 }
 
-int SparseTensor::member() const { return call_.plan->in_hosts ? call_.seat->grid.host : call_.seat->world.self; }
 SparseFormat SparseTensor::format() const {
   return call_.plan->in_hosts ? call_.plan->format(call_.seat->grid.slices(), call_.seat->grid.local)
                               : call_.plan->format(1, 0);
@@ -124,7 +111,6 @@ void SparseTensor::begin(const Call& call) {
   busy_ = true;
   call_ = call;
   kept.count = call.plan->n;
-  const int members = call.plan->members;
   report_ = {.sparse = true, .reason = call.plan->reason, .count = kept.count, .raw_bytes = call.dense_bytes};
   undo_ = false;
   cleared_ = 0;
@@ -139,14 +125,6 @@ void SparseTensor::begin(const Call& call) {
       for (std::size_t i = 0; i < kept.pending.size(); ++i) kept.residual[i] += kept.pending[i];
     kept.pending.clear();
     stage_ = Stage::exchange;
-  }
-  if (kept.slice.count > 0) {
-    records_.resize(static_cast<std::size_t>(members) * format().bytes());
-    indices_.resize(static_cast<std::size_t>(members) * format().k);
-    values_.resize(indices_.size());
-    entries_.resize(static_cast<std::size_t>(members));
-    report_.chosen = format().k;
-    report_.sent_bytes = static_cast<std::uint64_t>(members - 1) * format().bytes();
   }
   if (!call.plan->in_hosts) choose(call.input, clipping());
   ++kept.calls;
@@ -191,26 +169,29 @@ const float* SparseTensor::give_all(const Call& call) {
 
 void SparseTensor::choose(const float* gradient, float scale) {
   const SparseFormat what = format();
-  const auto own = static_cast<std::size_t>(member());
-  std::uint32_t* indices = indices_.data() + own * what.k;
-  float* values = values_.data() + own * what.k;
+  indices_.resize(what.k);
+  values_.resize(what.k);
+  std::uint32_t* indices = indices_.data();
+  float* values = values_.data();
   const std::span<const float> given(gradient, what.n);
-  std::size_t non_finite = 0;
-  if (options_.non_finite == NonFinite::skip &&
-      !std::ranges::all_of(given, [](float value) { return std::isfinite(value); })) {
+  const auto finite = [](float value) { return std::isfinite(value); };
+  SparseExchange::Word word{};
+  if (options_.non_finite == NonFinite::skip && !std::ranges::all_of(given, finite)) {
     // Nothing of it may come into the residual: the others hear that this call is none.
     std::iota(indices, indices + what.k, 0U);
     std::fill_n(values, what.k, 0.0F);
-    non_finite = 1;
+    word = {1, static_cast<std::uint32_t>(std::ranges::find_if_not(given, finite) - given.begin())};
     gave_nothing_ = true;
   } else {
-    non_finite = selector_.select({.gradient = given,
-                                   .accumulated = kept.residual,
-                                   .velocity = kept.velocity,
-                                   .momentum = options_.momentum,
-                                   .scale = scale,
-                                   .masking = options_.masking},
-                                  what.k, indices, values);
+    word.non_finite = static_cast<std::uint32_t>(selector_.select({.gradient = given,
+                                                                   .accumulated = kept.residual,
+                                                                   .velocity = kept.velocity,
+                                                                   .momentum = options_.momentum,
+                                                                   .scale = scale,
+                                                                   .masking = options_.masking},
+                                                                  what.k, indices, values));
+    if (word.non_finite > 0)
+      word.first_non_finite = indices[std::ranges::find_if_not(values_, finite) - values_.begin()];
     gave_nothing_ = false;
     if (options_.error_feedback && what.values == DataType::bf16)
       for (std::size_t i = 0; i < what.k; ++i)
@@ -218,7 +199,15 @@ void SparseTensor::choose(const float* gradient, float scale) {
           kept.residual[indices[i]] = error;
   }
   given_norm_ = squared_norm({values, what.k});
-  write_sparse(what, {indices, values}, non_finite, records_.data() + own * what.bytes());
+  report_.chosen = what.k;
+  exchange_.start({.form = call_.plan->form,
+                   .format = what,
+                   .seat = call_.seat,
+                   .along_rail = call_.plan->in_hosts,
+                   .frame_bytes = call_.tuning->frame_bytes,
+                   .lanes = call_.lanes,
+                   .divisor = call_.divisor},
+                  {indices, values, what.k}, word);
 }
 
 bool SparseTensor::next(Job& job) {
@@ -245,22 +234,21 @@ bool SparseTensor::go_on(Job& job) {
   };
   for (;;) switch (stage_) {
       case Stage::add_inside:
-        stage_ = Stage::exchange;
+        stage_ = Stage::choose;
         // The sum of the slice comes to where element 0 of the vector would be, moved by what lies before the slice.
         return stage_job(kAddInside, kept.count, own_gradient(),
                          reinterpret_cast<float*>(reinterpret_cast<std::uintptr_t>(host_sum_.data()) -
                                                   kept.slice.first * sizeof(float)));
+      case Stage::choose:
+        stage_ = Stage::exchange;
+        if (owner) choose(host_sum_.data(), 1);
+        break;
       case Stage::exchange:
-        stage_ = Stage::agree;
-        if (!owner) break;
-        if (in_hosts) choose(host_sum_.data(), 1);
-        exchange(job);
-        return true;
-      case Stage::agree:
+        if (owner && exchange_.next(job)) return true;
         stage_ = Stage::share_inside;
-        if (owner) take_in();
+        if (owner) hear();
         if (!in_hosts || options_.non_finite != NonFinite::skip) break;
-        skipped_ = undo_ ? 1.0F : 0.0F;
+        skipped_ = skipped_by_ = undo_ ? 1.0F : 0.0F;
         return stage_job(kAgreeInside, 1, &skipped_, &skipped_by_);
       case Stage::share_inside:
         stage_ = Stage::done;
@@ -272,58 +260,24 @@ bool SparseTensor::go_on(Job& job) {
     }
 }
 
-void SparseTensor::exchange(Job& job) {
-  const std::size_t bytes = format().bytes();
-  const std::size_t members = static_cast<std::size_t>(call_.plan->members);
-  stage_plan_ = {};
-  stage_plan_.algorithm = call_.plan->in_hosts ? &kExchangeAlongRail : &kExchange;
-  stage_plan_.segment = call_.tuning->frame_bytes;
-  stage_plan_.rounds = (bytes + stage_plan_.segment - 1) / stage_plan_.segment;
-  constexpr std::size_t kDepths = 1 + kRoundsOnTheWire;
-  const std::size_t most = std::min(kDepths, std::max<std::size_t>(1, call_.frames - 1));
-  stage_plan_.stride = (kDepths + most - 1) / most;
-  stage_plan_.lanes = (kDepths + stage_plan_.stride - 1) / stage_plan_.stride;
-  job = {.plan = &stage_plan_,
-         .task = {{Collective::all_gather}, Parts::equal({0, members * bytes}, call_.plan->members)},
-         .op = ReduceOp::sum,
-         .type = DataType::u8,
-         .input = records_.data(),
-         .output = records_.data(),
-         .tag = job.tag};
-}
-
-/// Reads what all members have chosen, this rank's own, too, as values may have been rounded.
-void SparseTensor::take_in() {
-  const SparseFormat what = format();
-  for (std::size_t m = 0; m < entries_.size(); ++m) {
-    const bool own = static_cast<int>(m) == member();
-    const Rank rank = call_.plan->in_hosts ? call_.seat->grid.rail().members[m] : static_cast<Rank>(m);
-    if (own)
-      own_values_.assign(values_.begin() + static_cast<std::ptrdiff_t>(m * what.k),
-                         values_.begin() + static_cast<std::ptrdiff_t>((m + 1) * what.k));
-    const SparseHeader header = read_sparse(what, records_.data() + m * what.bytes(), indices_.data() + m * what.k,
-                                            values_.data() + m * what.k);
-    if (!header.error.empty())
-      throw Error(Errc::system,
-                  fmt::format("all_reduce ({}): rank {} sent what is no selection: {}", name_, rank, header.error),
-                  call_.seat->world.self, rank, "all_reduce");
-    entries_[m] = {indices_.data() + m * what.k, values_.data() + m * what.k};
-    if (header.non_finite == 0 || options_.non_finite == NonFinite::propagate) continue;
+/// What the members say of what they gave.
+void SparseTensor::hear() {
+  for (std::size_t m = 0; m < exchange_.members(); ++m) {
+    const auto [non_finite, first] = exchange_.word_of(m);
+    if (non_finite == 0 || options_.non_finite == NonFinite::propagate) continue;
     undo_ = true;
-    if (options_.non_finite != NonFinite::abort) continue;
-    std::size_t at = 0;
-    while (at + 1 < what.k && std::isfinite(entries_[m].values[at])) ++at;
-    throw Error(Errc::aborted,
-                fmt::format("all_reduce ({}): rank {} gave {} at index {}", name_, rank, entries_[m].values[at],
-                            kept.slice.first + entries_[m].indices[at]),
-                call_.seat->world.self, rank, "all_reduce");
+    if (options_.non_finite == NonFinite::abort)
+      throw Error(Errc::aborted,
+                  fmt::format("all_reduce ({}): rank {} gave NaN or infinity at index {}", name_, exchange_.rank_of(m),
+                              kept.slice.first + first),
+                  call_.seat->world.self, exchange_.rank_of(m), "all_reduce");
   }
 }
 
 /// Most of the result is zero, and can be before anything has come.
 bool SparseTensor::meanwhile() {
   constexpr std::size_t kAtOnce = 64 << 10;  // elements
-  if (stage_ != Stage::agree || cleared_ == kept.slice.count) return false;
+  if (stage_ != Stage::exchange || cleared_ == kept.slice.count) return false;
   const std::size_t count = std::min(kAtOnce, kept.slice.count - cleared_);
   std::fill_n(call_.output + kept.slice.first + cleared_, count, 0.0F);
   cleared_ += count;
@@ -332,17 +286,16 @@ bool SparseTensor::meanwhile() {
 
 void SparseTensor::add_up() {
   std::fill_n(call_.output + kept.slice.first + cleared_, kept.slice.count - cleared_, 0.0F);
-  const SparseFormat what = format();
-  report_.united = sum_.add(entries_.data(), entries_.size(), what.k, call_.divisor, call_.output + kept.slice.first,
-                            kept.slice.count);
+  report_.united = exchange_.add_to(call_.output + kept.slice.first);
+  report_.sent_bytes = exchange_.bytes_sent();
 }
 
 /// The call gives nothing; what this rank had chosen goes back.
 void SparseTensor::undo() {
   std::fill_n(call_.output + kept.slice.first, kept.slice.count, 0.0F);
+  report_.sent_bytes = exchange_.bytes_sent();
   if (gave_nothing_ || !options_.error_feedback) return;
-  const Entries& own = entries_[static_cast<std::size_t>(member())];
-  for (std::size_t i = 0; i < own_values_.size(); ++i) kept.residual[own.indices[i]] = own_values_[i];
+  for (std::size_t i = 0; i < values_.size(); ++i) kept.residual[indices_[i]] = values_[i];
 }
 
 TopKReport SparseTensor::report() const {

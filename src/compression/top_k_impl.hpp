@@ -9,7 +9,7 @@
 #include "algorithm.hpp"
 #include "collectives/top_k.hpp"
 #include "compression/select.hpp"
-#include "compression/sparse.hpp"
+#include "compression/sparse_exchange.hpp"
 #include "compression/sparse_plan.hpp"
 #include "program.hpp"
 
@@ -39,7 +39,7 @@ class SparseTensor final : public Program {
     const SparsePlan* plan = nullptr;
     const Seat* seat = nullptr;
     const Tuning* tuning = nullptr;
-    std::size_t frames = 2;  ///< messages between two ranks that may be under way at once
+    std::size_t lanes = 1;  ///< rounds of messages that may be under way at once
     const float* input = nullptr;
     float* output = nullptr;
     float divisor = 1;
@@ -58,21 +58,18 @@ class SparseTensor final : public Program {
 
  private:
   using Clock = std::chrono::steady_clock;
-  enum class Stage : std::uint8_t { add_inside, exchange, agree, share_inside, done };
+  enum class Stage : std::uint8_t { add_inside, choose, exchange, share_inside, done };
 
   void prepare_slice(Range slice);
   float clipping() const;
   const float* own_gradient();
   void choose(const float* gradient, float scale);
   bool go_on(Job&);
-  void exchange(Job&);
-  void take_in();
+  void hear();
   void add_up();
   void undo();
   void add_time(Clock::time_point from);
   SparseFormat format() const;
-  /// This rank's place among those who exchange with it.
-  int member() const;
 
   const std::string name_;
   const TopKOptions options_;
@@ -81,19 +78,16 @@ class SparseTensor final : public Program {
   Stage stage_ = Stage::done;
   Plan stage_plan_;
   Selector selector_;
-  SparseSum sum_;
+  SparseExchange exchange_;
   std::vector<float> gradient_;         // what is given in place of the caller's, where it is not the caller's
   std::vector<float> host_sum_;         // of the slice
-  std::vector<std::byte> records_;      // one of each member, in their order
-  std::vector<std::uint32_t> indices_;  // of each member
+  std::vector<std::uint32_t> indices_;  // that this rank has chosen
   std::vector<float> values_;
-  std::vector<float> own_values_;  // before they were rounded to travel
-  std::vector<Entries> entries_;   // of each member
   // Of NonFinite::skip: whether this call is to give nothing, on this rank's word and on that of all of its host.
   bool undo_ = false, gave_nothing_ = false;
   float skipped_ = 0, skipped_by_ = 0;
   std::size_t cleared_ = 0;  // elements of the slice of the output
-  double given_norm_ = 0;  // squared, of what the last call sent
+  double given_norm_ = 0;    // squared, of what the last call sent
   TopKReport report_;
 };
 

@@ -40,7 +40,7 @@ struct alignas(kPolledBytes) PolledWord {
 /// What one rank published about one call. Written before the call moves any data.
 struct alignas(64) ArrivalRecord {
   std::atomic<std::uint64_t> sequence{0};  ///< 0: being written
-  std::atomic<std::uint64_t> words[6]{};   ///< SignatureWords
+  std::atomic<std::uint64_t> words[7]{};   ///< SignatureWords
 };
 
 /// How many calls back a rank's records reach: further than a root may run ahead of its readers.
