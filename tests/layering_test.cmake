@@ -40,6 +40,9 @@ function(layering_errors tree out)
       check("^src/reduction[./]" may
             "\"reduction(/[a-z]+)?\\.hpp\"|\"collectives/types\\.hpp\"|<hwy/[a-z_]+\\.h>|${standard}"
             "the arithmetic knows spans of elements only")
+      check("^src/compression/(codecs|halves|int8|kernels|select)\\." may
+            "\"(compression/(kernels|select)|reduction/(family|formats|loops))\\.hpp\"|\"compression/[a-z0-9]+\\.cpp\"|\"collectives/(codec|types)\\.hpp\"|<hwy/[a-z_]+\\.h>|${standard}"
+            "a codec, or a choice of elements, knows spans of values only")
       if(NOT path MATCHES "^(include/collectives/mpi\\.hpp|src/bootstrap/mpi\\.cpp|src/transport/mpi\\.[ch]pp)$")
         check("" may_not "<mpi\\.h>|\"mpi\\.h\"|\"collectives/mpi\\.hpp\"" "only the component mpi knows MPI")
       endif()
@@ -76,13 +79,14 @@ file(WRITE ${broken}/src/simulation.cpp "#include <chrono>\n")
 file(WRITE ${broken}/src/wait.cpp "auto* text = std::getenv(\"HOME\");\n")
 file(WRITE ${broken}/src/bootstrap/world.cpp "auto* text = std::getenv(\"COLLECTIVES_PORT\");\n")
 file(WRITE ${broken}/src/meet.cpp "#include <ucp/api/ucp.h>\n#include \"transport/ucx.hpp\"\n")
+file(WRITE ${broken}/src/compression/int8.cpp "#include \"executor.hpp\"\n")
 file(WRITE ${broken}/src/circle.hpp "#include <vector>\n#include \"step.hpp\"\n#include \"ring/ring.hpp\"\n")
 file(WRITE ${broken}/src/bootstrap/mpi.cpp "#include <mpi.h>\nauto* text = std::getenv(\"RANK\");\n")
 layering_errors(${broken} errors)
 list(LENGTH errors count)
-if(NOT count EQUAL 12)
+if(NOT count EQUAL 13)
   list(JOIN errors "\n  " errors)
-  message(FATAL_ERROR "11 of 13 files break 12 rules, ${count} were found:\n  ${errors}")
+  message(FATAL_ERROR "12 of 14 files break 13 rules, ${count} were found:\n  ${errors}")
 endif()
 
 layering_errors(${ROOT} errors)

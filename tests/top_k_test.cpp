@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -479,6 +480,43 @@ TEST(TopKMistakes, RanksWithOtherCompressorsAreAMismatch) {
       });
       EXPECT_NE(text.find("compressed by top 10"), std::string::npos) << text;
     });
+}
+
+TEST(TopKHostile, BytesThatAreNoSelectionAreAnErrorOnEveryRank) {
+  for (const SparseForm form : {SparseForm::gathered, SparseForm::split})
+    for (const std::size_t at : {0U, 4U, 8U, 12U, 16U, 24U}) {
+      std::array<std::string, 3> texts;
+      auto room = std::make_shared<WireRoom>();
+      std::atomic<bool> armed = false;
+      room->tamper = [&](Rank from, std::vector<std::byte>& bytes) {
+        if (!armed || from != 1 || bytes.size() < at + 4) return;
+        std::fill_n(bytes.begin() + static_cast<std::ptrdiff_t>(at), 4, std::byte{0xff});
+      };
+      run_hosts(
+          {0, 1, 2},
+          [&](Communicator& comm) {
+            TopK top_k({.k = 40, .form = form});
+            std::vector<float> data = gradient_of(comm.rank(), 1000, 0);
+            comm.all_reduce(data, ReduceOp::sum, sparse(top_k));
+            comm.barrier();
+            armed = true;
+            try {
+              comm.all_reduce(data, ReduceOp::sum, sparse(top_k));
+              comm.barrier();  // the rank whose bytes they were has seen nothing wrong with them
+              // How many values are not finite may be anything.
+              if (form == SparseForm::gathered) {
+                EXPECT_LT(at, 8U);
+              }
+            } catch (const Error& error) {
+              EXPECT_TRUE(error.code() == Errc::system || error.code() == Errc::mismatch) << error.what();
+              texts[static_cast<std::size_t>(comm.rank())] = error.what();
+            }
+          },
+          {.timeout = std::chrono::seconds(20)}, {}, room);
+      if (texts[0].empty() && texts[1].empty() && texts[2].empty()) continue;
+      for (const std::string& text : texts)
+        EXPECT_NE(text.find("no selection"), std::string::npos) << at << ": " << text;
+    }
 }
 
 TEST(TopKBytes, AreThoseThatAreSentAndReported) {

@@ -267,10 +267,10 @@ void print(const Json& value, std::size_t indent = 0) {
 
 /// The question of `collectives_info explain`, as typed.
 struct Question {
-  std::string collective = "all_reduce", bytes = "1M", type = "f32", op = "sum", backend = "auto";
+  std::string collective = "all_reduce", bytes = "1M", type = "f32", op = "sum", backend = "auto", wire;
   int ranks = 2, ranks_per_host = 0, cores_per_host = 0, domains = 1, cores_together = 0;
   Rank root = 0;
-  bool deterministic = false, sizes = false;
+  bool deterministic = false, sizes = false, force = false;
 };
 
 void print_sizes(Request request, const Topology& topology, const Tuning& tuning) {
@@ -300,6 +300,8 @@ void answer(const Question& question) {
   request.op = named("--op", question.op, kOps);
   request.root = question.root;
   request.deterministic = question.deterministic;
+  request.codec = codec_named(question.wire, request.type);
+  request.force = question.force;
   request.backend = question.backend;
   if (!supports(request.type, request.op)) {
     throw std::invalid_argument(
@@ -360,6 +362,8 @@ int run(int argc, char** argv) {
   explaining.add_option("--op", question.op, "sum, average, product, min, max or pre_scaled_sum [sum]");
   explaining.add_option("--backend", question.backend, fmt::format("{} [auto]", fmt::join(backend_names(), ", ")));
   explaining.add_option("--root", question.root, "of broadcast and reduce [0]")->check(CLI::Range(0, kMostRanks - 1));
+  explaining.add_option("--wire", question.wire, "what f32 values travel as: bf16, f16 or int8 [as they are]");
+  explaining.add_flag("--force", question.force, "so also where that is slower");
   explaining.add_flag("--deterministic", question.deterministic, "the same bits whatever the backend");
   explaining.add_flag("--sizes", question.sizes, "a table from 8 B to 1 GiB");
   SimulateQuestion to_simulate;

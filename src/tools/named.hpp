@@ -11,6 +11,7 @@
 #include <stdexcept>
 #include <string_view>
 
+#include "collectives/codec.hpp"
 #include "collectives/types.hpp"
 
 namespace collectives {
@@ -32,6 +33,20 @@ T named(std::string_view what, std::string_view name, const T (&known)[n]) {
                                             fmt::join(known | std::views::transform(name_it), ", ")));
   }
   return *found;
+}
+
+/// Null for "": values as they are.
+inline const Codec* codec_named(std::string_view name, DataType type) {
+  if (name.empty()) return nullptr;
+  const auto name_it = [](const Codec* codec) { return codec->name(); };
+  const Codec* const codec = find_codec(name);
+  if (codec == nullptr) {
+    throw std::invalid_argument(fmt::format("--wire '{}' is unknown; valid: {}", name,
+                                            fmt::join(codecs() | std::views::transform(name_it), ", ")));
+  }
+  if (type != DataType::f32)
+    throw std::invalid_argument(fmt::format("--wire {} carries f32, not {}", name, to_string(type)));
+  return codec;
 }
 
 }  // namespace collectives

@@ -146,6 +146,8 @@ CLI::App& add_simulate(CLI::App& app, SimulateQuestion& question) {
   simulating.add_option("--backend", question.backend, fmt::format("{} [auto]", fmt::join(backend_names(), ", ")));
   simulating.add_option("--root", question.root, "of broadcast and reduce [0]")->check(CLI::Range(0, kMostRanks - 1));
   simulating.add_option("--tuning", question.tuning, "a file with numbers [COLLECTIVES_TUNING]");
+  simulating.add_option("--wire", question.wire, "what f32 values travel as: bf16, f16 or int8 [as they are]");
+  simulating.add_flag("--force", question.force, "so also where that is slower");
   simulating.add_flag("--deterministic", question.deterministic, "the same bits whatever the backend");
   simulating.add_flag("--all", question.all, "the runners-up as well");
   simulating.add_flag("--sizes", question.sizes, "a table from 8 B to 1 GiB");
@@ -159,6 +161,8 @@ void answer(const SimulateQuestion& question) {
   request.op = named("--op", question.op, kOps);
   request.root = question.root;
   request.deterministic = question.deterministic;
+  request.codec = codec_named(question.wire, request.type);
+  request.force = question.force;
   request.backend = question.backend;
   if (!supports(request.type, request.op))
     throw std::invalid_argument(

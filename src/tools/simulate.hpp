@@ -11,10 +11,10 @@ namespace collectives {
 /// The question, as typed.
 struct SimulateQuestion {
   std::string collective = "all_reduce", bytes = "1M", type = "f32", op = "sum", backend = "auto";
-  std::string link, latency, uplink, tuning;
+  std::string link, latency, uplink, tuning, wire;
   int hosts = 2, ranks_per_host = 1, hosts_per_switch = 0;
   Rank root = 0;
-  bool deterministic = false, all = false, sizes = false;
+  bool deterministic = false, all = false, sizes = false, force = false;
 };
 
 /// The subcommand; `question` gets what is typed.

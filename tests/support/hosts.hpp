@@ -3,6 +3,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -27,6 +28,8 @@ class WireRoom {
   std::mutex mutex;
   std::map<Key, std::deque<Sent>> data;
   std::map<Key, std::deque<std::string>> control;
+  /// Sees, and may change, the bytes of every message on the wire.
+  std::function<void(Rank from, std::vector<std::byte>&)> tamper;
 };
 
 class QueueWire final : public Wire {
@@ -51,8 +54,9 @@ class QueueWire final : public Wire {
   void send(Rank to, std::uint64_t tag, std::size_t bytes) override {
     const std::lock_guard lock(room_->mutex);
     const auto& frame = frames_[index(to)];
-    room_->data[key(self_, at(to))].push_back(
-        {tag, {frame.begin(), frame.begin() + static_cast<std::ptrdiff_t>(bytes)}});
+    auto& sent = room_->data[key(self_, at(to))];
+    sent.push_back({tag, {frame.begin(), frame.begin() + static_cast<std::ptrdiff_t>(bytes)}});
+    if (room_->tamper) room_->tamper(self_, sent.back().bytes);
   }
   const Message* receive(Rank from) override {
     Open& open = open_[index(from)];
@@ -141,8 +145,8 @@ class HostBootstrap final : public Bootstrap {
 /// domain there.
 template <class F>
 void run_hosts(const std::vector<int>& hosts, F&& f, const CommunicatorOptions& options = {},
-               const std::vector<int>& domains = {}) {
-  auto room = std::make_shared<WireRoom>();
+               const std::vector<int>& domains = {},
+               const std::shared_ptr<WireRoom>& room = std::make_shared<WireRoom>()) {
   run_ranks(static_cast<int>(hosts.size()), [&](Bootstrap& threads) {
     const auto self = static_cast<std::size_t>(threads.rank());
     HostBootstrap bootstrap(threads, "host " + std::to_string(hosts[self]),
