@@ -98,9 +98,9 @@ TEST(HostileSparse, SaysWhatIsWrong) {
   const std::vector<std::byte> good = written(plain, {{1, 2, 3}, {1, 2, 3}, {}});
   refused(plain, good, 0, 4, "4 elements in place of 3");
   refused(plain, good, 0, 0xffffffff, "in place of 3");
-  refused(plain, good, 4, 2, "index 2 follows 2");       // a duplicate
-  refused(plain, good, 4, 5, "index 2 follows 5");       // unsorted
-  refused(plain, good, 12, 1000, "index 1000 of 1000");  // out of range
+  refused(plain, good, 4, 2, "index 2 follows 2");           // a duplicate
+  refused(plain, good, 4, 5, "index 2 follows 5");           // unsorted
+  refused(plain, good, 12, 70'000, "index 70000 of 70000");  // out of range
   refused(plain, good, 12, 0xffffffff, "index 4294967295");
   const std::vector<std::byte> in_blocks = written(blocks, drawn(70'000, 40, 3));
   refused(blocks, in_blocks, 4, 41, "41 elements of 40 left");
