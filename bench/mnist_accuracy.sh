@@ -118,7 +118,8 @@ train() {
     echo "$name: $1 with seed $2 failed (status $status)" >&2
     exit 1
   fi
-  line=${line%.}$(sed -n '/"event":"epoch"/s/.*"test_accuracy":\([0-9.e-]*\).*/\1/p' "$scratch/run.json" | paste -sd ' ')
+  line=${line%.}$(sed -n '/"event":"epoch"/s/.*"test_accuracy":\([0-9.e-]*\).*/\1/p' "$scratch/run.json" |
+    paste -sd ' ')
   printf '%s\n' "$line" >>"$results"
   printf '%-18s seed %-3d %s  (%d s)\n' "$1" "$2" "${line##*$'\t'}" $((SECONDS - begun))
 }

@@ -13,6 +13,7 @@
 #include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <stdexcept>
 
 #include "dataset.hpp"
@@ -233,33 +234,29 @@ Position unpack_checkpoint(std::string_view bytes, const std::filesystem::path& 
   if (!(run.keeps_residuals && state_bytes.empty()))  // whoever keeps residuals may begin with none
     same("compression", saved.compression, run.compression);
 
-  const std::size_t plain = model.parameters().size_bytes() + optimizer.state().size_bytes();
-  std::uint64_t rest_of_numbers = lengths.numbers;
-  bool fits = rest_of_numbers >= plain;
-  if (fits) rest_of_numbers -= plain;
-  for (const std::size_t count : state_bytes) {
-    fits = fits && count <= rest_of_numbers;
-    if (fits) rest_of_numbers -= count;
-  }
-  if (!fits || rest_of_numbers != 0) refuse("damaged: its description does not fit its length");
-  const char* const numbers = bytes.data() + kPrefixBytes + lengths.description;
+  std::string_view left = bytes.substr(kPrefixBytes + lengths.description, lengths.numbers);
+  const auto cut = [&](std::size_t count) {
+    if (count > left.size()) refuse("damaged: its description does not fit its length");
+    const std::string_view part = left.substr(0, count);
+    left.remove_prefix(count);
+    return part;
+  };
+  const std::string_view parameters = cut(model.parameters().size_bytes());
+  const std::string_view moments = cut(optimizer.state().size_bytes());
   Compressor::States states;
-  const char* from = numbers + plain;
   for (const std::size_t count : state_bytes) {
-    const auto* first = reinterpret_cast<const std::byte*>(from);
-    states.emplace_back(first, first + count);
-    from += count;
+    const auto state = std::as_bytes(std::span(cut(count)));
+    states.emplace_back(state.begin(), state.end());
   }
+  if (!left.empty()) refuse("damaged: its description does not fit its length");
   if (take && !states.empty()) try {
       take(states);
     } catch (const std::invalid_argument& error) {
       refuse(fmt::format("the state of its compressor: {}", error.what()));
     }
 
-  std::memcpy(model.parameters().data(), numbers, model.parameters().size_bytes());
-  std::ranges::copy_n(numbers + model.parameters().size_bytes(),
-                      static_cast<std::ptrdiff_t>(optimizer.state().size_bytes()),
-                      reinterpret_cast<char*>(optimizer.state().data()));
+  std::ranges::copy(parameters, reinterpret_cast<char*>(model.parameters().data()));
+  std::ranges::copy(moments, reinterpret_cast<char*>(optimizer.state().data()));
   optimizer.updates() = updates;
   return position;
 }
