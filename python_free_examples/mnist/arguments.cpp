@@ -41,7 +41,7 @@ CLI::IsMember one_of(const Names& names) {
 template <class Good>
 auto number(const char* expected, Good good) {
   return [expected, good](const std::string& text) -> std::string {
-    double value = 0;
+    float value = 0;
     if (CLI::detail::lexical_cast(text, value) && good(value)) return {};
     return fmt::format("{} is not a number {}", text, expected);
   };
@@ -62,13 +62,13 @@ class CompressionFlags {
         ->check(one_of(std::vector{"on", "off"}))
         ->capture_default_str();
     of_top_k(app, "--momentum-correction", top_k.momentum, "momentum of what is chosen from, as 0.9; needs sgd")
-        ->check(number("from 0 and below 1", [](double value) { return value >= 0 && value < 1; }));
+        ->check(number("from 0 and below 1", [](float value) { return value >= 0 && value < 1; }));
     CLI::Option* steps =
         of_top_k(app, "--warm-up-steps", top_k.warm_up_calls, "steps in which the density falls to its own")
             ->check(CLI::Range(1, 1'000'000'000));
     of_top_k(app, "--warm-up-density", warm_up_density_, "density of the first of these [25%]")->needs(steps);
     of_top_k(app, "--clip", top_k.clip, "greatest norm of the whole gradient of a bucket")
-        ->check(number("above 0", [](double value) { return value > 0 && std::isfinite(value); }));
+        ->check(number("above 0", [](float value) { return value > 0 && std::isfinite(value); }));
     of_top_k(app, "--values", values_, "what values travel as: f32 or bf16")
         ->check(one_of(std::vector{"f32", "bf16"}))
         ->capture_default_str();
@@ -98,6 +98,9 @@ class CompressionFlags {
     if (compression.kind != CompressionKind::top_k)
       for (const CLI::Option* option : of_top_k_)
         if (option->count() > 0) refuse(fmt::format("--{}: only with --compress top_k", option->get_lnames().front()));
+    if (const auto& top_k = compression.top_k; top_k.warm_up_calls > 0 && top_k.warm_up_density < top_k.density)
+      refuse(fmt::format("--warm-up-steps: the density would not fall, from {} to {}", top_k.warm_up_density,
+                         top_k.density));
     if (compression.kind == CompressionKind::none && compression.force)
       refuse("--force-compress: only with --compress");
     if (compression.top_k.momentum > 0 && !compression.top_k.error_feedback)
