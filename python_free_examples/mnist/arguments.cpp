@@ -37,6 +37,89 @@ CLI::IsMember one_of(const Names& names) {
   refuse(text);
 }
 
+/// For CLI11: numbers of which `good` says that they are.
+template <class Good>
+auto number(const char* expected, Good good) {
+  return [expected, good](const std::string& text) -> std::string {
+    float value = 0;
+    if (CLI::detail::lexical_cast(text, value) && good(value)) return {};
+    return fmt::format("{} is not a number {}", text, expected);
+  };
+}
+
+/// The flags about compression. Most of them mean nothing but with top_k.
+class CompressionFlags {
+ public:
+  void enter(CLI::App& app) {
+    app.add_option("--compress", kind_, "What gradients travel as: none, bf16, fp16, int8, top_k or top_k:DENSITY [1%]")
+        ->capture_default_str();
+    app.add_flag("--force-compress", wanted_.force, "Compress also where the library finds that it loses time");
+    collectives::TopKOptions& top_k = wanted_.top_k;
+    of_top_k(app, "--compress-by", by_, "choose from each bucket or from each layer")
+        ->check(one_of(std::vector{"bucket", "layer"}))
+        ->capture_default_str();
+    of_top_k(app, "--error-feedback", feedback_, "keep what is not sent for later steps: on or off")
+        ->check(one_of(std::vector{"on", "off"}))
+        ->capture_default_str();
+    of_top_k(app, "--momentum-correction", top_k.momentum, "momentum of what is chosen from, as 0.9; needs sgd")
+        ->check(number("from 0 and below 1", [](float value) { return value >= 0 && value < 1; }));
+    CLI::Option* steps =
+        of_top_k(app, "--warm-up-steps", top_k.warm_up_calls, "steps in which the density falls to its own")
+            ->check(CLI::Range(1, 1'000'000'000));
+    of_top_k(app, "--warm-up-density", warm_up_density_, "density of the first of these [25%]")->needs(steps);
+    of_top_k(app, "--clip", top_k.clip, "greatest norm of the whole gradient of a bucket")
+        ->check(number("above 0", [](float value) { return value > 0 && std::isfinite(value); }));
+    of_top_k(app, "--values", values_, "what values travel as: f32 or bf16")
+        ->check(one_of(std::vector{"f32", "bf16"}))
+        ->capture_default_str();
+    of_top_k(app, "--non-finite", non_finite_, "NaN and infinity: propagate, skip the step, or abort")
+        ->check(one_of(kNonFiniteNames))
+        ->capture_default_str();
+  }
+
+  /// After the line was read.
+  Compression parsed() const {
+    Compression compression = wanted_;
+    std::string_view flag;
+    try {
+      flag = "--compress";
+      compression.choose(kind_);
+      flag = "--warm-up-density";
+      if (!warm_up_density_.empty()) compression.top_k.warm_up_density = parse_density(warm_up_density_);
+    } catch (const std::invalid_argument& error) {
+      refuse(fmt::format("{}: {}", flag, error.what()));
+    }
+    compression.by_layer = by_ == "layer";
+    compression.top_k.error_feedback = feedback_ == "on";
+    compression.top_k.values = values_ == "bf16" ? collectives::DataType::bf16 : collectives::DataType::f32;
+    compression.top_k.non_finite = static_cast<collectives::NonFinite>(std::ranges::find(kNonFiniteNames, non_finite_) -
+                                                                       std::begin(kNonFiniteNames));
+
+    if (compression.kind != CompressionKind::top_k)
+      for (const CLI::Option* option : of_top_k_)
+        if (option->count() > 0) refuse(fmt::format("--{}: only with --compress top_k", option->get_lnames().front()));
+    if (const auto& top_k = compression.top_k; top_k.warm_up_calls > 0 && top_k.warm_up_density < top_k.density)
+      refuse(fmt::format("--warm-up-steps: the density would not fall, from {} to {}", top_k.warm_up_density,
+                         top_k.density));
+    if (compression.kind == CompressionKind::none && compression.force)
+      refuse("--force-compress: only with --compress");
+    if (compression.top_k.momentum > 0 && !compression.top_k.error_feedback)
+      refuse("--momentum-correction: needs --error-feedback on");
+    return compression;
+  }
+
+ private:
+  template <class Value>
+  CLI::Option* of_top_k(CLI::App& app, const std::string& flag, Value& value, const std::string& help) {
+    return of_top_k_.emplace_back(app.add_option(flag, value, "top_k: " + help));
+  }
+
+  Compression wanted_;
+  std::string kind_ = "none", by_ = "bucket", feedback_ = "on", warm_up_density_, values_ = "f32",
+              non_finite_ = "propagate";
+  std::vector<CLI::Option*> of_top_k_;
+};
+
 /// What steers the ranks' common steps, so that it must be equal on all of them. Of files only whether there is one:
 /// rank 0 reads and writes them, and data sets are compared when they are loaded.
 nlohmann::ordered_json common(const Arguments& arguments) {
@@ -59,6 +142,16 @@ nlohmann::ordered_json common(const Arguments& arguments) {
           {"--synthetic-test", arguments.synthetic_test},
           {"--backend", arguments.backend.empty() ? "none" : arguments.backend},
           {"--deterministic", arguments.deterministic},
+          {"--compress", trainer.compression.choice()},
+          {"--compress-by", trainer.compression.by_layer ? "layer" : "bucket"},
+          {"--error-feedback", trainer.compression.top_k.error_feedback ? "on" : "off"},
+          {"--momentum-correction", fmt::format("{}", trainer.compression.top_k.momentum)},
+          {"--warm-up-steps", trainer.compression.top_k.warm_up_calls},
+          {"--warm-up-density", fmt::format("{}", trainer.compression.top_k.warm_up_density)},
+          {"--clip", fmt::format("{}", trainer.compression.top_k.clip)},
+          {"--values", to_string(trainer.compression.top_k.values)},
+          {"--non-finite", kNonFiniteNames[static_cast<std::size_t>(trainer.compression.top_k.non_finite)]},
+          {"--force-compress", trainer.compression.force},
           {"--bucket-bytes", trainer.bucket_bytes},
           {"--checkpoint", trainer.checkpoint.empty() ? "none" : "a file"},
           {"--checkpoint-every",
@@ -74,6 +167,7 @@ Arguments parse_arguments(int argc, const char* const* argv) {
   TrainerOptions& trainer = arguments.trainer;
   trainer.epochs = 5;
   std::string optimizer = "adam", schedule, overlap = "on", every = "1epochs";
+  CompressionFlags compression;
   float rate = 0;
 
   CLI::App app("Trains a digit classifier on every rank at once, its gradients summed by collectives.",
@@ -134,6 +228,7 @@ Arguments parse_arguments(int argc, const char* const* argv) {
   app.add_option("--bucket-bytes", trainer.bucket_bytes, "Gradients of one all-reduce, in bytes")
       ->check(CLI::Range(4, 1 << 30))
       ->capture_default_str();
+  compression.enter(app);
   CLI::Option* checkpoint = app.add_option("--checkpoint", trainer.checkpoint, "File to keep the state of the run in");
   app.add_option("--checkpoint-every", every, "2 or 2epochs, or 500steps; also at the end")
       ->needs(checkpoint)
@@ -160,11 +255,20 @@ Arguments parse_arguments(int argc, const char* const* argv) {
   const std::filesystem::path plot_kind = arguments.files.plot.extension();
   if (!arguments.files.plot.empty() && plot_kind != ".svg" && plot_kind != ".png")
     refuse(fmt::format("--plot: {} is neither .svg nor .png", arguments.files.plot.string()));
+  trainer.compression = compression.parsed();
+  const bool momentum_kept = trainer.compression.top_k.momentum > 0;
+  if (momentum_kept && arguments.optimizer != OptimizerKind::sgd)
+    refuse(
+        fmt::format("--momentum-correction: the momentum is the compressor's then, which needs --optimizer sgd, not {}",
+                    optimizer));
+  if (trainer.compression.kind != CompressionKind::none && trainer.local_steps > 1)
+    refuse("--compress: with --local-steps no gradients travel, and averages are not compressed");
   std::string_view flag;
   try {
     flag = "--schedule";
-    trainer.schedule = !schedule.empty() ? Schedule::parse(schedule)
-                                         : Schedule(*rate_option ? rate : Optimizer::usual_rate(arguments.optimizer));
+    const OptimizerKind acts_as = momentum_kept ? OptimizerKind::momentum : arguments.optimizer;
+    trainer.schedule =
+        !schedule.empty() ? Schedule::parse(schedule) : Schedule(*rate_option ? rate : Optimizer::usual_rate(acts_as));
     flag = "--checkpoint-every";
     trainer.checkpoint_every = Cadence::parse(every);
   } catch (const std::invalid_argument& error) {

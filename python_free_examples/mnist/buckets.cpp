@@ -35,11 +35,22 @@ std::vector<Bucket> cut_buckets(const std::vector<std::size_t>& layer_offsets, s
   return buckets;
 }
 
+std::vector<Bucket> cut_by_layer(const std::vector<std::size_t>& layer_offsets, std::size_t count) {
+  std::vector<Bucket> buckets;
+  for (auto layer = layer_offsets.rbegin(); layer != layer_offsets.rend(); ++layer)
+    buckets.push_back({*layer, buckets.empty() ? count : buckets.back().begin});
+  return buckets;
+}
+
 GradientReducer::GradientReducer(collectives::Communicator& comm, std::span<float> gradients,
-                                 const std::vector<std::size_t>& layer_offsets, std::size_t bucket_bytes, bool overlap)
+                                 const std::vector<std::size_t>& layer_offsets, std::size_t bucket_bytes, bool overlap,
+                                 const Compression& compression)
     : comm_(comm),
       gradients_(gradients),
-      buckets_(cut_buckets(layer_offsets, gradients.size(), std::max<std::size_t>(bucket_bytes / sizeof(float), 1))),
+      buckets_(compression.by_layer ? cut_by_layer(layer_offsets, gradients.size())
+                                    : cut_buckets(layer_offsets, gradients.size(),
+                                                  std::max<std::size_t>(bucket_bytes / sizeof(float), 1))),
+      compressor_(comm, compression, buckets_),
       overlap_(overlap) {
   work_.reserve(buckets_.size());
 }
@@ -60,7 +71,8 @@ void GradientReducer::finish() {
     start_until(0);
     wait_for_all();
   } else {
-    for (const Bucket& bucket : buckets_) comm_.all_reduce(elements(bucket));
+    for (std::size_t i = 0; i < buckets_.size(); ++i)
+      comm_.all_reduce(elements(buckets_[i]), collectives::ReduceOp::sum, compressor_.options(i));
   }
   leave(entered);
 }
@@ -94,7 +106,7 @@ void GradientReducer::leave(Clock::time_point entered) {
 void GradientReducer::start_until(std::size_t from) {
   while (work_.size() < buckets_.size() && buckets_[work_.size()].begin >= from) {
     const std::span<float> part = elements(buckets_[work_.size()]);
-    work_.push_back(comm_.all_reduce_async(part, part));
+    work_.push_back(comm_.all_reduce_async(part, part, collectives::ReduceOp::sum, compressor_.options(work_.size())));
   }
 }
 

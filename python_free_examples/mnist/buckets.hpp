@@ -1,5 +1,5 @@
 // Gradients travel in buckets, last layer first, and set off while the backward pass still computes the layers before.
-// What else has the shape of the gradients, weights and moments, is averaged in the same buckets.
+// What else has the shape of the gradients, weights and moments, is averaged in the same buckets, and never compressed.
 #pragma once
 
 #include <chrono>
@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <span>
 #include <vector>
+
+#include "compression.hpp"
 
 namespace mnist {
 
@@ -21,6 +23,8 @@ struct Bucket {
 /// `layer_offsets` ascends from 0; the buckets come last layer first.
 std::vector<Bucket> cut_buckets(const std::vector<std::size_t>& layer_offsets, std::size_t count,
                                 std::size_t bucket_elements);
+/// One bucket per layer, however long it is; the last layer comes first.
+std::vector<Bucket> cut_by_layer(const std::vector<std::size_t>& layer_offsets, std::size_t count);
 
 /// Seconds since the last take_times().
 struct CommunicationTimes {
@@ -34,7 +38,8 @@ class GradientReducer {
  public:
   /// `gradients` stays the caller's and must outlive this.
   GradientReducer(collectives::Communicator& comm, std::span<float> gradients,
-                  const std::vector<std::size_t>& layer_offsets, std::size_t bucket_bytes, bool overlap);
+                  const std::vector<std::size_t>& layer_offsets, std::size_t bucket_bytes, bool overlap,
+                  const Compression& compression = {});
 
   /// The gradients from element `from` to the end are final. Starts the buckets that are complete and moves on those
   /// under way.
@@ -45,6 +50,7 @@ class GradientReducer {
   void average(std::span<float> values);
 
   CommunicationTimes take_times() { return std::exchange(times_, {}); }
+  Compressor& compressor() { return compressor_; }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -60,6 +66,7 @@ class GradientReducer {
   collectives::Communicator& comm_;
   std::span<float> gradients_;
   std::vector<Bucket> buckets_;
+  Compressor compressor_;
   bool overlap_;
   // Of the step under way: work_[i] is bucket i, the first finished_ are known to be done. Empty between two.
   std::vector<collectives::Work> work_;

@@ -13,6 +13,8 @@
 #include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <span>
+#include <stdexcept>
 
 #include "dataset.hpp"
 
@@ -24,7 +26,7 @@ using nlohmann::json;
 static_assert(std::endian::native == std::endian::little);
 
 constexpr std::string_view kMagic = "MNISTCKP";
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 1, kVersionWithStates = 2;
 
 struct Lengths {
   std::uint32_t version = kVersion;
@@ -99,7 +101,13 @@ std::string partial(const std::filesystem::path& path) { return path.string() + 
 }  // namespace
 
 std::string pack_checkpoint(const Model& model, const Optimizer& optimizer, const RunIdentity& run,
-                            const Position& position) {
+                            const Position& position, const Compressor::States& states) {
+  std::vector<std::size_t> state_bytes;
+  std::size_t all_state_bytes = 0;
+  for (const auto& state : states) {
+    state_bytes.push_back(state.size());
+    all_state_bytes += state.size();
+  }
   const std::string description = json{
       {"model", model.name()},
       {"tensors", shapes(model)},
@@ -110,19 +118,22 @@ std::string pack_checkpoint(const Model& model, const Optimizer& optimizer, cons
       {"train_images", run.train_images},
       {"data_checksum", run.data_checksum},
       {"accumulate", run.accumulate},
+      {"compression", run.compression},
+      {"state_bytes", state_bytes},
       {"epoch", position.epoch},
       {"step", position.step},
       {"total_steps", position.total_steps},
       {"loss", position.score.loss},
       {"correct", position.score.correct},
       {"images", position.images}}.dump();
-  const Lengths lengths{kVersion, static_cast<std::uint32_t>(description.size()),
-                        model.parameters().size_bytes() + optimizer.state().size_bytes()};
+  const Lengths lengths{states.empty() ? kVersion : kVersionWithStates, static_cast<std::uint32_t>(description.size()),
+                        model.parameters().size_bytes() + optimizer.state().size_bytes() + all_state_bytes};
   std::string bytes(kMagic);
   bytes.append(reinterpret_cast<const char*>(&lengths), sizeof lengths);
   bytes += description;
   append(bytes, model.parameters());
   append(bytes, optimizer.state());
+  for (const auto& state : states) bytes.append(reinterpret_cast<const char*>(state.data()), state.size());
   const std::uint32_t crc = crc_of(bytes);
   bytes.append(reinterpret_cast<const char*>(&crc), kCrcBytes);
   return bytes;
@@ -161,14 +172,16 @@ std::string read_whole(const std::filesystem::path& path) {
 }
 
 Position unpack_checkpoint(std::string_view bytes, const std::filesystem::path& path, const RunIdentity& run,
-                           Model& model, Optimizer& optimizer) {
+                           Model& model, Optimizer& optimizer,
+                           const std::function<void(const Compressor::States&)>& take) {
   const auto refuse = [&](std::string_view why) { throw FileError(fmt::format("{}: {}", path.string(), why)); };
   if (!bytes.starts_with(kMagic.substr(0, bytes.size())) || bytes.empty()) refuse("not a checkpoint of mnist_trainer");
   if (bytes.size() < kPrefixBytes) refuse(fmt::format("truncated: {} bytes", bytes.size()));
   Lengths lengths;
   std::memcpy(&lengths, bytes.data() + kMagic.size(), sizeof lengths);
-  if (lengths.version != kVersion)
-    refuse(fmt::format("format version {}, this program reads {}", lengths.version, kVersion));
+  if (lengths.version != kVersion && lengths.version != kVersionWithStates)
+    refuse(
+        fmt::format("format version {}, this program reads {} and {}", lengths.version, kVersion, kVersionWithStates));
   const std::size_t rest = bytes.size() - kPrefixBytes, beside = lengths.description + kCrcBytes;
   if (rest < beside || rest - beside < lengths.numbers)
     refuse(fmt::format("truncated: {} bytes after the prefix, which announces {} of description and {} of numbers",
@@ -184,13 +197,19 @@ Position unpack_checkpoint(std::string_view bytes, const std::filesystem::path& 
   std::uint64_t updates = 0;
   std::string model_name, optimizer_name;
   json tensors;
+  std::vector<std::size_t> state_bytes;
   try {
     model_name = description.at("model");
     tensors = description.at("tensors");
     optimizer_name = description.at("optimizer");
     updates = description.at("updates");
-    saved = {description.at("seed"), description.at("batch"), description.at("train_images"),
-             description.at("data_checksum"), description.value("accumulate", std::size_t{1})};
+    saved = {description.at("seed"),
+             description.at("batch"),
+             description.at("train_images"),
+             description.at("data_checksum"),
+             description.value("accumulate", std::size_t{1}),
+             description.value("compression", "none")};
+    state_bytes = description.value("state_bytes", state_bytes);
     position = {description.at("epoch"),
                 description.at("step"),
                 description.at("total_steps"),
@@ -212,14 +231,32 @@ Position unpack_checkpoint(std::string_view bytes, const std::filesystem::path& 
   same("batches of a step", saved.accumulate, run.accumulate);
   same("training images", saved.train_images, run.train_images);
   same("data checksum", saved.data_checksum, run.data_checksum);
-  if (lengths.numbers != model.parameters().size_bytes() + optimizer.state().size_bytes())
-    refuse("damaged: its description does not fit its length");
+  if (!(run.keeps_residuals && state_bytes.empty()))  // whoever keeps residuals may begin with none
+    same("compression", saved.compression, run.compression);
 
-  const char* numbers = bytes.data() + kPrefixBytes + lengths.description;
-  std::memcpy(model.parameters().data(), numbers, model.parameters().size_bytes());
-  std::ranges::copy_n(numbers + model.parameters().size_bytes(),
-                      static_cast<std::ptrdiff_t>(optimizer.state().size_bytes()),
-                      reinterpret_cast<char*>(optimizer.state().data()));
+  std::string_view left = bytes.substr(kPrefixBytes + lengths.description, lengths.numbers);
+  const auto cut = [&](std::size_t count) {
+    if (count > left.size()) refuse("damaged: its description does not fit its length");
+    const std::string_view part = left.substr(0, count);
+    left.remove_prefix(count);
+    return part;
+  };
+  const std::string_view parameters = cut(model.parameters().size_bytes());
+  const std::string_view moments = cut(optimizer.state().size_bytes());
+  Compressor::States states;
+  for (const std::size_t count : state_bytes) {
+    const auto state = std::as_bytes(std::span(cut(count)));
+    states.emplace_back(state.begin(), state.end());
+  }
+  if (!left.empty()) refuse("damaged: its description does not fit its length");
+  if (take && !states.empty()) try {
+      take(states);
+    } catch (const std::invalid_argument& error) {
+      refuse(fmt::format("the state of its compressor: {}", error.what()));
+    }
+
+  std::ranges::copy(parameters, reinterpret_cast<char*>(model.parameters().data()));
+  std::ranges::copy(moments, reinterpret_cast<char*>(optimizer.state().data()));
   optimizer.updates() = updates;
   return position;
 }

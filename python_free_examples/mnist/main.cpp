@@ -86,12 +86,13 @@ void train(collectives::Communicator& comm, const Arguments& arguments) {
 
   const TrainerOptions& options = arguments.trainer;
   const std::string backend = arguments.backend.empty() ? "auto" : arguments.backend;
-  report->say(fmt::format("{}, {} parameters; {}, learning rate {}; batch {} over {} rank{}{}{}; backend {}{}",
-                          model.name(), model.parameters().size(), optimizer.name(), arguments.trainer.schedule.text(),
-                          options.batch, comm.size(), comm.size() == 1 ? "" : "s",
-                          options.accumulate == 1 ? "" : fmt::format(", {} batches a step", options.accumulate),
-                          options.local_steps == 1 ? "" : fmt::format(", {} local steps", options.local_steps), backend,
-                          arguments.deterministic ? ", deterministic" : ""));
+  report->say(
+      fmt::format("{}, {} parameters; {}, learning rate {}; batch {} over {} rank{}{}{}; compression {}; backend {}{}",
+                  model.name(), model.parameters().size(), optimizer.name(), arguments.trainer.schedule.text(),
+                  options.batch, comm.size(), comm.size() == 1 ? "" : "s",
+                  options.accumulate == 1 ? "" : fmt::format(", {} batches a step", options.accumulate),
+                  options.local_steps == 1 ? "" : fmt::format(", {} local steps", options.local_steps),
+                  options.compression.text(), backend, arguments.deterministic ? ", deterministic" : ""));
   report->say(
       fmt::format("data: {}; {} training and {} test images", data.source, data.train.size(), data.test.size()));
   report->json_line({{"event", "run"},
@@ -102,6 +103,7 @@ void train(collectives::Communicator& comm, const Arguments& arguments) {
                      {"batch", options.batch},
                      {"accumulate", options.accumulate},
                      {"local_steps", options.local_steps},
+                     {"compression", options.compression.text()},
                      {"ranks", comm.size()},
                      {"backend", backend},
                      {"deterministic", arguments.deterministic},
@@ -114,10 +116,14 @@ void train(collectives::Communicator& comm, const Arguments& arguments) {
 
   Trainer trainer(comm, data, arguments.trainer, model, optimizer, *report);
   if (!arguments.resume.empty()) {
-    trainer.resume(arguments.resume);
+    const bool kept = trainer.resume(arguments.resume);
     report->say(fmt::format("resumed {} at epoch {}, step {}", arguments.resume.string(), trainer.position().epoch + 1,
                             trainer.position().step));
+    if (options.compression.kind == CompressionKind::top_k && !kept)
+      report->say(
+          fmt::format("{} holds nothing that a compressor kept: residuals begin with zero", arguments.resume.string()));
   }
+  if (const std::string plan = trainer.plan_of_compression(); !plan.empty()) report->say(plan);
   trainer.run();
   report->json_line({{"event", "end"},
                      {"steps", trainer.position().total_steps},

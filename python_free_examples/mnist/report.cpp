@@ -33,6 +33,21 @@ void add_times(nlohmann::json& line, const StepTimes& times) {
   line["communication_hidden_ms"] = times.hidden_ms;
 }
 
+nlohmann::json json_of(const CompressionReport& report) {
+  nlohmann::json json = {{"gradient_bytes_per_step", report.gradient_bytes},
+                         {"raw_bytes_per_step", report.raw_bytes},
+                         {"sent_bytes_per_step", report.sent_bytes},
+                         {"compressed_share", report.compressed_share}};
+  if (!report.reason.empty()) json["reason"] = report.reason;
+  if (!report.top_k) return json;
+  json["chosen_per_step"] = report.chosen;
+  json["united_per_step"] = report.united;
+  json["coding_ms_per_step"] = report.coding_ms;
+  json["residual_norm"] = report.residual_norm;
+  json["relative_error"] = report.relative_error;
+  return json;
+}
+
 }  // namespace
 
 Report::Report(ReportFiles files, bool quiet)
@@ -96,6 +111,7 @@ void Report::epoch(const EpochReport& report) {
                          {"test_accuracy", report.test_accuracy},
                          {"images_per_second", report.images_per_second},
                          {"bytes_sent", report.bytes_sent}};
+  if (report.compression) line["compression"] = json_of(*report.compression);
   add_times(line, report.times);
   json_line(line);
 }

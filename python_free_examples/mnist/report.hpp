@@ -9,11 +9,13 @@
 #include <fstream>
 #include <limits>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "compression.hpp"
 #include "step_log.hpp"
 
 namespace mnist {
@@ -32,6 +34,7 @@ struct EpochReport {
   double images_per_second = 0;  ///< while training, over all ranks
   StepTimes times;
   std::uint64_t bytes_sent = 0;  ///< by all ranks, while training
+  std::optional<CompressionReport> compression = {};
 };
 
 /// A look at the test set within an epoch.

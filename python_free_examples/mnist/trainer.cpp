@@ -11,6 +11,7 @@
 #include <cmath>
 #include <numeric>
 #include <stdexcept>
+#include <utility>
 
 #include "replicas.hpp"
 
@@ -65,24 +66,38 @@ Trainer::Trainer(collectives::Communicator& comm, const Data& data, const Traine
       report_(report),
       local_(options.local_steps > 1),
       accumulator_(model.gradients()),
-      reducer_(comm, model.gradients(), model.layer_offsets(), options.bucket_bytes, options.overlap),
-      identity_{options.seed, options.batch, data.train.size(), data.checksum(), options.accumulate},
+      reducer_(comm, model.gradients(), model.layer_offsets(), options.bucket_bytes, options.overlap,
+               options.compression),
+      identity_{options.seed,
+                options.batch,
+                data.train.size(),
+                data.checksum(),
+                options.accumulate,
+                options.compression.text(),
+                options.compression.kind == CompressionKind::top_k},
       steps_(steps_per_epoch(data.train.size(), options.accumulate * options.batch)) {
   if (options_.until_accuracy) goal_ = GoalReport{.wanted = *options_.until_accuracy};
   require_equal(comm_, "data sets", identity_.data_checksum);
 }
 
-void Trainer::resume(const std::filesystem::path& file) {
+bool Trainer::resume(const std::filesystem::path& file) {
   std::string bytes;
   together(comm_, [&] {
     if (comm_.rank() == 0) bytes = read_whole(file);
   });
   bytes = from_rank_0(comm_, std::move(bytes));
-  together(comm_, [&] { at_ = unpack_checkpoint(bytes, file, identity_, model_, optimizer_); });
+  bool kept = false;
+  together(comm_, [&] {
+    at_ = unpack_checkpoint(bytes, file, identity_, model_, optimizer_, [&](const Compressor::States& states) {
+      reducer_.compressor().load(states);
+      kept = true;
+    });
+  });
   saved_at_ = at_.total_steps;
-  if (comm_.rank() == 0) return;
+  if (comm_.rank() == 0) return kept;
   at_.score = {};  // what was trained on so far counts once
   at_.images = 0;
+  return kept;
 }
 
 void Trainer::run() {
@@ -136,6 +151,7 @@ void Trainer::train_step(std::span<const std::uint32_t> order, bool last_of_grou
 
   log_.add(score.loss, seconds, reducer_.take_times());
   bytes_sent_ += comm_.bytes_sent() - bytes_before;
+  if (!local_) reducer_.compressor().count_step();
   seconds_ += seconds;
   at_.score.loss += score.loss;
   at_.score.correct += score.correct;
@@ -201,6 +217,7 @@ void Trainer::finish_epoch() {
                                 static_cast<double>(bytes_sent_)};
   comm_.all_reduce(sums);
   const StepTimes times = log_.times(comm_);
+  std::optional<CompressionReport> compression = reducer_.compressor().take_report();
   std::vector<double> loss_of_step = log_.losses(comm_);
   const double test_accuracy = ratio(sums[4], static_cast<double>(data_.test.size()));
   const double seconds = sums[5] / comm_.size();
@@ -229,6 +246,7 @@ void Trainer::finish_epoch() {
     report.images_per_second = ratio(static_cast<double>(images_now), 1e-3 * step_ms * static_cast<double>(steps));
     report.times = times;
     report.bytes_sent = static_cast<std::uint64_t>(sums[6]);
+    report.compression = std::move(compression);
     report_.epoch(report);
   }
   log_ = {};
@@ -252,12 +270,13 @@ void Trainer::save_checkpoint() {
   std::array<double, 3> sums = {at_.score.loss, static_cast<double>(at_.score.correct),
                                 static_cast<double>(at_.images)};
   comm_.all_reduce(sums);
+  const Compressor::States states = reducer_.compressor().save();
   together(comm_, [&] {
     if (comm_.rank() != 0) return;
     Position position = at_;
     position.score = {sums[0], static_cast<std::size_t>(sums[1])};
     position.images = static_cast<std::size_t>(sums[2]);
-    write_atomically(options_.checkpoint, pack_checkpoint(model_, optimizer_, identity_, position));
+    write_atomically(options_.checkpoint, pack_checkpoint(model_, optimizer_, identity_, position, states));
   });
   saved_at_ = at_.total_steps;
 }

@@ -23,6 +23,7 @@
 #include <filesystem>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -60,6 +61,7 @@ struct TrainerOptions {
   Schedule schedule = Schedule(0.1f);
   bool overlap = true;
   std::size_t bucket_bytes = 1 << 20;
+  Compression compression = {};      ///< of gradients; of none where local_steps says that they stay with their rank
   std::filesystem::path checkpoint;  ///< empty: none is written
   Cadence checkpoint_every;
 };
@@ -91,13 +93,16 @@ class Trainer {
   Trainer(collectives::Communicator& comm, const Data& data, const TrainerOptions& options, Model& model,
           Optimizer& optimizer, Report& report);
 
-  /// Continues the run in `file`, which rank 0 reads. Throws FileError on rank 0, FailedElsewhere on the others.
-  void resume(const std::filesystem::path& file);
+  /// Continues the run in `file`, which rank 0 reads; true when what the compressor had kept was in it. Throws
+  /// FileError on rank 0, FailedElsewhere on the others.
+  bool resume(const std::filesystem::path& file);
   /// Trains to the last epoch, or as far as the options let it. Throws collectives::Error; ReplicaError when the ranks'
   /// weights differ after an epoch; FileError or FailedElsewhere when a checkpoint cannot be written.
   void run();
 
   const Position& position() const { return at_; }
+  /// What the library will do with the largest bucket, in one line; empty without compression. Every rank calls it.
+  std::string plan_of_compression() { return reducer_.compressor().plan(); }
   /// How the wish for an accuracy stands, on every rank; nothing without one.
   const std::optional<GoalReport>& goal() const { return goal_; }
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -108,8 +109,8 @@ TEST(Checkpoint, AnotherFileIsNotACheckpoint) {
 
 TEST(Checkpoint, AnotherVersionIsRefused) {
   std::string newer = packed();
-  newer[8] = 2;
-  EXPECT_EQ(refusal(newer), "format version 2, this program reads 1");
+  newer[8] = 3;
+  EXPECT_EQ(refusal(newer), "format version 3, this program reads 1 and 2");
 }
 
 TEST(Checkpoint, AnotherModelIsRefused) {
@@ -143,6 +144,71 @@ TEST(Checkpoint, WhereNoNumberOfBatchesIsWrittenItIsOne) {
   put(end, static_cast<std::uint32_t>(crc32_z(0, reinterpret_cast<const Bytef*>(older.data()), end)));
   State state;
   EXPECT_EQ(unpack_checkpoint(older, "run.ckpt", kRun, state.model, state.optimizer).total_steps, 52u);
+}
+
+const Compressor::States kStates = {
+    std::vector<std::byte>(5, std::byte{1}), {}, std::vector<std::byte>(70, std::byte{3})};
+
+RunIdentity compressed(const std::string& text) {
+  RunIdentity run = kRun;
+  run.compression = text;
+  run.keeps_residuals = true;
+  return run;
+}
+
+std::string packed_with_states() {
+  const State state = trained();
+  return pack_checkpoint(state.model, state.optimizer, compressed("top_k:0.01"), {3, 7, 52, {1.25, 400}, 448}, kStates);
+}
+
+TEST(Checkpoint, TheStatesOfACompressorComeBack) {
+  State state;
+  Compressor::States taken;
+  const Position position =
+      unpack_checkpoint(packed_with_states(), "run.ckpt", compressed("top_k:0.01"), state.model, state.optimizer,
+                        [&](const Compressor::States& states) { taken = states; });
+  EXPECT_EQ(taken, kStates);
+  EXPECT_EQ(state.parameters(), trained().parameters());
+  EXPECT_EQ(position.total_steps, 52u);
+}
+
+TEST(Checkpoint, AStateThatNobodyCanTakeChangesNothing) {
+  State state("softmax", OptimizerKind::adam, 99);
+  const std::vector<float> parameters = state.parameters();
+  const std::string text = message_of<FileError>([&] {
+    unpack_checkpoint(packed_with_states(), "run.ckpt", compressed("top_k:0.01"), state.model, state.optimizer,
+                      [](const Compressor::States&) { throw std::invalid_argument("it is none"); });
+  });
+  EXPECT_EQ(text, "run.ckpt: the state of its compressor: it is none");
+  EXPECT_EQ(state.parameters(), parameters);
+}
+
+TEST(Checkpoint, AnotherCompressionIsRefusedButResidualsMayBegin) {
+  EXPECT_EQ(refusal(packed_with_states()), "of another run: compression top_k:0.01, this run has none");
+  EXPECT_EQ(refusal(packed_with_states(), State("softmax", OptimizerKind::adam, 99), compressed("top_k:0.02")),
+            "of another run: compression top_k:0.01, this run has top_k:0.02");
+  RunIdentity bf16 = kRun;
+  bf16.compression = "bf16";
+  EXPECT_EQ(refusal(packed(), State("softmax", OptimizerKind::adam, 99), bf16),
+            "of another run: compression none, this run has bf16");
+  State state;
+  EXPECT_EQ(unpack_checkpoint(packed(), "run.ckpt", compressed("top_k:0.01"), state.model, state.optimizer,
+                              [](const Compressor::States&) { FAIL() << "there are no states"; })
+                .total_steps,
+            52u);
+}
+
+TEST(Checkpoint, TruncatedOrFlippedStatesAreRefused) {
+  const std::string whole = packed_with_states();
+  const auto refused = [&](const std::string& bytes) {
+    return !refusal(bytes, State("softmax", OptimizerKind::adam, 99), compressed("top_k:0.01")).empty();
+  };
+  for (std::size_t back = 1; back < 90; ++back) {
+    EXPECT_TRUE(refused(whole.substr(0, whole.size() - back))) << back;
+    std::string damaged = whole;
+    damaged[whole.size() - back] = static_cast<char>(damaged[whole.size() - back] ^ 0x10);
+    EXPECT_TRUE(refused(damaged)) << back;
+  }
 }
 
 TEST(Checkpoint, TheFileIsReplacedWhole) {

@@ -155,6 +155,49 @@ TEST_F(Program, LocalStepsSendLess) {
             10 * json_lines("local.json")[1].at("bytes_sent").get<double>());
 }
 
+TEST_F(Program, ACompressedRunSaysWhatIsDoneAndEndsWithTheSameWeightsWhenContinued) {
+  const std::string run =
+      "--model softmax --optimizer sgd --epochs 3 --compress top_k:2% --momentum-correction 0.9 --warm-up-steps 4 "
+      "--force-compress --json ";
+  const Outcome whole = trainer(2, run + file("whole.json"));
+  EXPECT_EQ(whole.code, 0) << whole.output;
+  EXPECT_NE(whole.output.find("; compression top_k:0.02, momentum correction 0.9, 4 warm-up steps from 0.25, forced;"),
+            std::string::npos)
+      << whole.output;
+  EXPECT_NE(whole.output.find("\ncompression of gradients 0..7850 (the largest bucket): top 1963 of 7850, as forced"),
+            std::string::npos)
+      << whole.output;
+  EXPECT_EQ(trainer(2, run + file("first.json") + " --max-steps 7 --checkpoint " + file("run.ckpt")).code, 0);
+  EXPECT_EQ(trainer(2, run + file("second.json") + " --resume " + file("run.ckpt")).code, 0);
+  EXPECT_EQ(json_lines("whole.json")[0].at("compression").get<std::string>().substr(0, 10), "top_k:0.02");
+  EXPECT_EQ(json_lines("whole.json")[3].at("compression").at("chosen_per_step"), 157);
+  EXPECT_EQ(json_lines("second.json").back(), json_lines("whole.json").back());
+
+  const Outcome plain = trainer(2, "--model softmax --optimizer sgd --resume " + file("run.ckpt"));
+  EXPECT_EQ(plain.code, 1) << plain.output;
+  ASSERT_EQ(complaints(plain).size(), 1u) << plain.output;
+  EXPECT_NE(complaints(plain)[0].find("this run has none"), std::string::npos) << plain.output;
+}
+
+TEST_F(Program, ResidualsThatBeginInAContinuationAreMentioned) {
+  const std::string run = "--model softmax --optimizer sgd --epochs 2 ";
+  EXPECT_EQ(trainer(2, run + "--max-steps 3 --checkpoint " + file("run.ckpt")).code, 0);
+  const Outcome outcome = trainer(2, run + "--compress top_k --force-compress --resume " + file("run.ckpt"));
+  EXPECT_EQ(outcome.code, 0) << outcome.output;
+  EXPECT_NE(outcome.output.find("run.ckpt holds nothing that a compressor kept: residuals begin with zero"),
+            std::string::npos)
+      << outcome.output;
+}
+
+TEST_F(Program, WithoutCompressionNothingOfItIsReported) {
+  const Outcome outcome = trainer(2, "--model softmax --epochs 1 --compress none --json " + file("run.json"));
+  EXPECT_EQ(outcome.code, 0) << outcome.output;
+  EXPECT_NE(outcome.output.find("; compression none;"), std::string::npos) << outcome.output;
+  EXPECT_EQ(outcome.output.find("compression of"), std::string::npos) << outcome.output;
+  EXPECT_EQ(json_lines("run.json")[0].at("compression"), "none");
+  EXPECT_FALSE(json_lines("run.json")[1].contains("compression"));
+}
+
 TEST_F(Program, TheStepThatReachesAnAccuracyIsTheLast) {
   const Outcome outcome = trainer(
       2, "--model softmax --batch 10 --epochs 500 --until-accuracy 0.5 --test-every 7 --json " + file("run.json"));
@@ -211,6 +254,28 @@ TEST_F(Program, AWrongCommandLineIsOneLineFromRank0AndEndsWith2) {
       {"--lr nan", "--lr"},
       {"--lr 0.1 --schedule lecture", "--schedule"},
       {"--schedule 3:1", "EPOCH:RATE"},
+      {"--compress zip", "--compress: \"zip\": expected none, bf16, fp16, int8, top_k"},
+      {"--compress bf16:1%", "--compress: \"bf16:1%\": expected"},
+      {"--compress top_k:0", "--compress: \"0\": expected a density above 0 and up to 1"},
+      {"--compress top_k:2", "--compress: \"2\": expected a density"},
+      {"--compress bf16 --clip 1", "--clip: only with --compress top_k"},
+      {"--values bf16", "--values: only with --compress top_k"},
+      {"--force-compress", "--force-compress: only with --compress"},
+      {"--compress top_k --momentum-correction 0.9", "needs --optimizer sgd, not adam"},
+      {"--compress top_k --optimizer sgd --momentum-correction 1", "1 is not a number from 0 and below 1"},
+      {"--compress top_k --optimizer sgd --momentum-correction 0.9 --error-feedback off", "needs --error-feedback on"},
+      {"--compress top_k --error-feedback maybe", "{on,off}"},
+      {"--compress top_k --warm-up-density 0.5", "--warm-up-steps"},
+      {"--compress top_k --warm-up-steps 9 --warm-up-density 2", "--warm-up-density: \"2\": expected"},
+      {"--compress top_k:50% --warm-up-steps 9", "--warm-up-steps: the density would not fall, from 0.25 to 0.5"},
+      {"--compress top_k --clip 1e-60", "--clip: 1e-60 is not a number above 0"},
+      {"--compress top_k --optimizer sgd --momentum-correction 0.999999999", "is not a number from 0 and below 1"},
+      {"--compress top_k --warm-up-steps -9", "--warm-up-steps: Value -9"},
+      {"--compress top_k --clip nan", "--clip: nan is not a number above 0"},
+      {"--compress top_k --values f16", "{f32,bf16}"},
+      {"--compress top_k --non-finite ignore", "{propagate,skip,abort}"},
+      {"--compress top_k --compress-by tensor", "{bucket,layer}"},
+      {"--compress int8 --local-steps 2", "--compress: with --local-steps no gradients travel"},
       {"--checkpoint-every 2", "--checkpoint"},
       {"--checkpoint x --checkpoint-every 2days", "500steps"},
       {"--plot curve.pdf", ".svg"},
@@ -284,6 +349,15 @@ TEST_F(Program, FlagsThatDifferBetweenRanksAreNamedBeforeTheyDoHarm) {
       {"--synthetic-train $((200 + RANK))", "--synthetic-train differ between ranks: rank 1 has 201, the others 200"},
       {"--train-limit $((20 + RANK))", "--train-limit differ between ranks: rank 1 has 21, the others 20"},
       {"--bucket-bytes $((1024 + RANK))", "--bucket-bytes differ between ranks: rank 1 has 1025, the others 1024"},
+      {"--compress $([ $RANK = 1 ] && echo bf16 || echo fp16)",
+       "--compress differ between ranks: rank 1 has bf16, the others fp16"},
+      {"--compress top_k:0.$((1 + RANK))", "--compress differ between ranks: rank 1 has top_k:0.2"},
+      {"--compress top_k --clip $((1 + RANK))", "values of --clip differ between ranks: rank 1 has 2, the others 1"},
+      {"--compress top_k --warm-up-steps $((1 + RANK))", "--warm-up-steps differ between ranks: rank 1 has 2"},
+      {"--compress top_k --optimizer sgd --momentum-correction 0.$((1 + RANK))",
+       "--momentum-correction differ between ranks: rank 1 has 0.2, the others 0.1"},
+      {"--compress bf16 $([ $RANK = 1 ] && echo --force-compress)",
+       "--force-compress differ between ranks: rank 1 has true, the others false"},
       {"$([ $RANK = 1 ] && echo --checkpoint " + file("x") + ")",
        "--checkpoint differ between ranks: rank 1 has a file"},
       {"$([ $RANK = 1 ] && echo --resume " + file("x") + ")", "--resume differ between ranks: rank 1 has a file"},
