@@ -126,7 +126,8 @@ Json to_json(const Result& r, const Settings& settings) {
               {"wrong", json(r.wrong)},
               {"iterations", r.iterations},
               {"plan", r.plan},
-              {"wire_bytes", r.wire_bytes}, {"coding_us", r.coding_us}};
+              {"wire_bytes", r.wire_bytes},
+              {"coding_us", r.coding_us}};
   if (settings.against_mpi) {
     row["mpi_time_us"] = r.rival ? Json(r.rival->time) : Json();
     row["mpi_p50_us"] = r.rival ? Json(r.rival->p50) : Json();

@@ -4,7 +4,8 @@
 //   dirty_lines     each core writes so many bytes, then reads those that the other wrote: what staging moves
 //   kernel_copy     process_vm_readv from another process: what single copy moves
 //
-// Of two threads the CPU column is the time of one round: they do nothing but spin. The other is divided by their number.
+// Of two threads the CPU column is the time of one round: they do nothing but spin. The other is divided by their
+// number.
 #include <benchmark/benchmark.h>
 #include <sched.h>
 #include <sys/mman.h>

@@ -136,11 +136,12 @@ const std::shared_ptr<const PlannedCall>& Communicator::Impl::plan(const Call& c
   std::size_t k = 0;
   if (options.compressor != nullptr) {
     check_compressor(call, options.name, rank());
-    const SparseTensor& tensor = options.compressor->impl().tensor(options.name);
-    tensor.check(call.output.count, rank());
-    k = tensor.next_k(call.output.count);
+    k = options.compressor->impl().next_k(options.name, call.output.count, rank());
     const TopKOptions& how = options.compressor->options();
-    wire = WireName(fmt::format("top {}{}", k, how.values == DataType::bf16 ? " bf16" : ""),
+    char text[32];  // not a string, which would take memory in every call
+    const auto written =
+        fmt::format_to_n(text, sizeof text, "top {}{}", k, how.values == DataType::bf16 ? " bf16" : "");
+    wire = WireName({text, std::min(written.size, sizeof text)},
                     wire.hash + static_cast<unsigned>(how.values) * 16 + static_cast<unsigned>(how.form));
   }
   const Signature signature =

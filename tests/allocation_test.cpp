@@ -48,6 +48,7 @@ TEST(Allocation, NoneInRepeatedCalls) {
         std::vector<float> in(count, 1.f), out(count), whole(count * p);
         std::vector<std::size_t> counts(p, count);
         const Options with{.backend = backend, .name = "a tensor whose name is longer than a small string holds"};
+        TopK top_k({.k = 3});
         const auto everything = [&] {
           comm.all_reduce(in, out, ReduceOp::average, with);
           comm.all_reduce(in, out, ReduceOp::sum, {.backend = backend, .deterministic = true});
@@ -57,6 +58,12 @@ TEST(Allocation, NoneInRepeatedCalls) {
           comm.broadcast(out, 1, with);
           comm.reduce(in, out, ReduceOp::max, 2, with);
           comm.barrier(with);
+          comm.all_reduce(in, out, ReduceOp::sum, {.backend = backend, .wire = DataType::bf16, .force = true});
+          comm.all_reduce(in, out, ReduceOp::sum,
+                          {.backend = backend,
+                           .name = "a tensor whose name is longer than a small string holds",
+                           .compressor = &top_k,
+                           .force = true});
           Work first = comm.all_reduce_async(in, out, ReduceOp::sum, with), second = comm.barrier_async(with);
           first.wait();
           second.wait();

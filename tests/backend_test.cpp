@@ -12,7 +12,8 @@ const auto kName = [](const auto& parameters) { return "Ranks_" + std::get<1>(pa
 COLLECTIVES_BACKEND_CONFORMS(auto);
 COLLECTIVES_BACKEND_CONFORMS(hierarchical);
 INSTANTIATE_TEST_SUITE_P(hierarchical_two_level, BackendConformance,
-                         ::testing::Combine(::testing::Values("hierarchical"), ::testing::ValuesIn(worlds_of_domains())),
+                         ::testing::Combine(::testing::Values("hierarchical"),
+                                            ::testing::ValuesIn(worlds_of_domains())),
                          kName);
 COLLECTIVES_BACKEND_CONFORMS(ring);
 COLLECTIVES_BACKEND_CONFORMS(reduce_to_one);

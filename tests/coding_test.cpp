@@ -429,6 +429,18 @@ TEST(CodingMistakes, TypesThatNothingTravelsAs) {
   });
 }
 
+TEST(CodingMistakes, DeterministicSumsThatAreNotRoundedWhereOthersAre) {
+  run_communicators(2, [](Communicator& comm) {
+    std::vector<float> data(100, 1);
+    try {
+      comm.all_reduce(data, ReduceOp::sum, {.backend = "hierarchical", .deterministic = true, .wire = DataType::bf16});
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Errc::unsupported);
+    }
+  });
+}
+
 TEST(CodingMistakes, RanksWithDifferentCodecsAreAMismatch) {
   std::array<std::string, 3> texts;
   run_hosts({0, 1, 1}, [&](Communicator& comm) {

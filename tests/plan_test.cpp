@@ -223,10 +223,12 @@ TEST(Plan, TwoLevelsWithoutDomainsAreRefused) {
 TEST(Plan, SixteenBitSumsGoDirect) {
   const Topology host = Topology::regular(4, 4);
   EXPECT_EQ(plan_of({.count = 100, .type = DataType::bf16, .backend = "ring"}, host).sums, Sums::at_owner);
-  EXPECT_EQ(plan_of({.count = 100, .type = DataType::bf16, .op = ReduceOp::max, .backend = "ring"}, host).sums, Sums::anywhere);
+  EXPECT_EQ(plan_of({.count = 100, .type = DataType::bf16, .op = ReduceOp::max, .backend = "ring"}, host).sums,
+            Sums::anywhere);
   EXPECT_EQ(plan_of({.count = 100, .backend = "ring"}, host).sums, Sums::anywhere);
   EXPECT_EQ(plan_of({.count = 100, .deterministic = true, .backend = "ring"}, host).sums, Sums::at_owner);
-  EXPECT_EQ(plan_of({.collective = Collective::all_gather, .count = 100, .type = DataType::bf16}, host).sums, Sums::anywhere);
+  EXPECT_EQ(plan_of({.collective = Collective::all_gather, .count = 100, .type = DataType::bf16}, host).sums,
+            Sums::anywhere);
 }
 
 TEST(Plan, LongVectorsTakeRoundsOfWholeFrames) {

@@ -181,8 +181,11 @@ TEST(Simulation, TheWireBoundIsWhatTheHostsLack) {
   Network tapered = kNetwork;
   tapered.hosts_per_switch = 2;
   tapered.uplink_us_per_byte = 4 * kPerByte;
-  EXPECT_DOUBLE_EQ(wire_bound_us(request_of(Collective::all_reduce, "auto", 8000), Coding{size_of(DataType::f32)}, four, tapered), on_link(4 * 8000));
-  EXPECT_DOUBLE_EQ(wire_bound_us(request_of(Collective::all_reduce, "auto", 8000), Coding{size_of(DataType::f32)}, Topology::regular(8, 8), kNetwork),
+  EXPECT_DOUBLE_EQ(
+      wire_bound_us(request_of(Collective::all_reduce, "auto", 8000), Coding{size_of(DataType::f32)}, four, tapered),
+      on_link(4 * 8000));
+  EXPECT_DOUBLE_EQ(wire_bound_us(request_of(Collective::all_reduce, "auto", 8000), Coding{size_of(DataType::f32)},
+                                 Topology::regular(8, 8), kNetwork),
                    0);
 }
 

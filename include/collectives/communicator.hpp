@@ -50,7 +50,7 @@ struct Options {
   std::optional<bool> deterministic = {};  ///< the same bits whatever the backend, segmenting or size
   /// What f32 values travel as between ranks that share no memory: DataType::bf16, f16, or a Codec, which outlives the
   /// call. Every rank ends with the same bits, rounded twice at most, whatever the number of ranks. Where values as
-  /// they are would be as fast, they are sent so; explain() says why.
+  /// they are would be as fast, they are sent so, unless `deterministic`; explain() says why.
   WireFormat wire = {};
   /// Of all_reduce of f32, by sum or average: only the largest elements travel. Needs `name`, which stands for the same
   /// tensor in every call. `wire` says what values travel as where everything is sent.

@@ -111,7 +111,7 @@ void SparseTensor::begin(const Call& call) {
   busy_ = true;
   call_ = call;
   kept.count = call.plan->n;
-  report_ = {.sparse = true, .reason = call.plan->reason, .count = kept.count, .raw_bytes = call.dense_bytes};
+  begin_report();
   undo_ = false;
   cleared_ = 0;
   if (call.plan->in_hosts) {
@@ -132,6 +132,17 @@ void SparseTensor::begin(const Call& call) {
   add_time(from);
 }
 
+/// Takes no memory, which the text would if it were another one each time.
+void SparseTensor::begin_report() {
+  report_.sparse = call_.plan->sparse;
+  report_.reason.assign(call_.plan->reason);
+  report_.count = kept.count;
+  report_.chosen = report_.united = 0;
+  report_.raw_bytes = call_.dense_bytes;
+  report_.sent_bytes = 0;
+  report_.coding_seconds = 0;
+}
+
 void SparseTensor::add_time(Clock::time_point from) {
   report_.coding_seconds += std::chrono::duration<double>(Clock::now() - from).count();
 }
@@ -143,12 +154,10 @@ const float* SparseTensor::give_all(const Call& call) {
   kept.count = call.plan->n;
   stage_ = Stage::done;
   given_norm_ = 0;
-  report_ = {.calls = ++kept.calls,
-             .reason = call.plan->reason,
-             .count = kept.count,
-             .chosen = kept.count,
-             .raw_bytes = call.dense_bytes,
-             .sent_bytes = call.dense_bytes};
+  begin_report();
+  report_.calls = ++kept.calls;
+  report_.chosen = kept.count;
+  report_.sent_bytes = call.dense_bytes;
   const float* gradient = own_gradient();
   if (options_.momentum > 0) {
     prepare_slice({0, kept.count});

@@ -129,6 +129,17 @@ SparseTensor& TopK::Impl::tensor(std::string_view name) {
   return *found->second;
 }
 
+std::size_t TopK::Impl::next_k(std::string_view name, std::size_t count, Rank rank) const {
+  const auto found = tensors.find(name);
+  if (found == tensors.end()) {
+    const SparseTensor fresh(std::string(name), options);
+    fresh.check(count, rank);
+    return fresh.next_k(count);
+  }
+  found->second->check(count, rank);
+  return found->second->next_k(count);
+}
+
 TopKReport TopK::report(std::string_view name) const {
   const auto found = impl_->tensors.find(name);
   if (found == impl_->tensors.end()) refuse(fmt::format("no tensor \"{}\"", name));

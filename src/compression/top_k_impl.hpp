@@ -69,6 +69,7 @@ class SparseTensor final : public Program {
   void add_up();
   void undo();
   void add_time(Clock::time_point from);
+  void begin_report();
   SparseFormat format() const;
 
   const std::string name_;
@@ -93,6 +94,9 @@ class SparseTensor final : public Program {
 
 struct TopK::Impl {
   explicit Impl(const TopKOptions& the_options) : options(the_options) {}
+  /// How many of `count` elements the next call for `name` chooses. Throws Error{invalid_argument} where there may be
+  /// none.
+  std::size_t next_k(std::string_view name, std::size_t count, Rank rank) const;
   SparseTensor& tensor(std::string_view name);
 
   const TopKOptions options;
