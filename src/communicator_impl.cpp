@@ -307,7 +307,7 @@ void Communicator::Impl::compress(State& state, const Call& call, const Options&
       .input = static_cast<const float*>(call.input.data),
       .output = static_cast<float*>(call.output.data),
       .divisor = call.op.kind() == ReduceOp::Kind::average ? static_cast<float>(size()) : 1.0F,
-      .dense_bytes = planned.plan.estimate.bytes_sent};
+      .dense_bytes = 2 * call.input.bytes() / static_cast<std::size_t>(size()) * static_cast<std::size_t>(size() - 1)};
   state.program = &tensor;
   if (planned.sparse->sparse) {
     tensor.begin(sparse);

@@ -326,6 +326,65 @@ TEST(TopKMomentum, WhereEverythingIsSentBecauseThatIsFasterToo) {
   });
 }
 
+TEST(TopKMomentum, GoesOnWhereRanksBeginToAddInsideTheirHost) {
+  // Constant gradients: the velocity is 1, 1.9, 2.71, 3.439, and everything arrives, as all elements are equal in a
+  // tensor of which everything is chosen.
+  for (const auto& hosts : {std::vector<int>{0, 1}, {0, 0, 1, 1}, {0, 1, 1}})
+    run_hosts(hosts, [](Communicator& comm) {
+      TopK top_k({.density = 1, .momentum = 0.9F, .masking = false});
+      const float expected[] = {1, 1.9F, 2.71F, 3.439F, 4.0951F, 4.68559F};
+      for (int step = 0; step < 6; ++step) {
+        std::vector<float> ones(500, 1);
+        Options options = sparse(top_k);
+        options.force = step == 2 || step == 3;  // everything, sparse, everything
+        comm.all_reduce(ones, ReduceOp::average, options);
+        EXPECT_EQ(top_k.report("tensor").sparse, options.force);
+        for (const float value : ones) ASSERT_NEAR(value, expected[step], 1e-5) << "step " << step;
+      }
+    });
+}
+
+TEST(TopKResidual, IsGivenWithTheNextGradientThatIsSentWhole) {
+  for (const float momentum : {0.0F, 0.5F})
+    for (const auto& hosts : {std::vector<int>{0, 0}, {0, 1}, {0, 0, 1, 1}})
+      run_hosts(hosts, [&](Communicator& comm) {
+        TopK top_k({.k = 1, .momentum = momentum, .masking = false});
+        std::vector<float> first{1, 2, 3, 4}, rest(4, 0.0F);
+        comm.all_reduce(first, ReduceOp::average, sparse(top_k));
+        comm.all_reduce(rest, ReduceOp::average, {.name = "tensor", .compressor = &top_k});
+        ASSERT_FALSE(top_k.report("tensor").sparse);
+        for (std::size_t i = 0; i < 4; ++i)
+          EXPECT_NEAR(first[i] + rest[i], (1 + momentum) * static_cast<float>(i + 1), 1e-5) << hosts.size() << " " << i;
+        EXPECT_EQ(top_k.report("tensor").residual_norm, 0);
+      });
+}
+
+TEST(TopKNonFinite, IsHeardOfWhereEverythingIsSentToo) {
+  for (const auto& hosts : {std::vector<int>{0, 0, 0}, {0, 1}})
+    run_hosts(hosts, [](Communicator& comm) {
+      const float nan = std::numeric_limits<float>::quiet_NaN();
+      TopK skips({.k = 3, .momentum = 0.9F, .non_finite = NonFinite::skip});
+      const Options whole{.name = "tensor", .compressor = &skips};
+      std::vector<float> data(100, 1.0F);
+      comm.all_reduce(data, ReduceOp::average, whole);
+      ASSERT_FALSE(skips.report("tensor").sparse);
+      std::vector<float> bad(100, 1.0F);
+      if (comm.rank() == 1) bad[5] = nan;
+      comm.all_reduce(bad, ReduceOp::average, whole);
+      EXPECT_EQ(bad, std::vector<float>(100, 0.0F));
+      std::vector<float> next(100, 1.0F);
+      comm.all_reduce(next, ReduceOp::average, whole);
+      for (const float value : next) EXPECT_TRUE(std::isfinite(value));
+      EXPECT_GT(next[0], 1.9F);  // the others' share of the step that was skipped has come with it
+      TopK aborts({.k = 3, .non_finite = NonFinite::abort});
+      const std::string text = error_of(Errc::aborted, [&] {
+        std::vector<float> last(100, comm.rank() == 1 ? nan : 1.0F);
+        comm.all_reduce(last, ReduceOp::average, {.name = "tensor", .compressor = &aborts});
+      });
+      EXPECT_NE(text.find("rank 1 gave NaN or infinity at index 0"), std::string::npos) << text;
+    });
+}
+
 TEST(TopKClip, EachRankScalesItsGradientToItsShareOfTheNorm) {
   run_communicators(4, [](Communicator& comm) {
     TopK top_k({.density = 1, .clip = 1});

@@ -74,18 +74,42 @@ SparseFormat SparseTensor::format() const {
                               : call_.plan->format(1, 0);
 }
 
-void SparseTensor::prepare_slice(Range slice) {
-  if (!(kept.slice == slice)) {
-    if (!kept.residual.empty()) {
-      kept.pending.resize(kept.count);
-      for (std::size_t i = 0; i < kept.residual.size(); ++i) kept.pending[kept.slice.first + i] += kept.residual[i];
-    }
-    kept.residual.clear();
-    kept.velocity.clear();
-    kept.slice = slice;
+void SparseTensor::residual_is_pending() {
+  if (!kept.residual.empty()) kept.pending.resize(kept.count);
+  for (std::size_t i = 0; i < kept.residual.size(); ++i) kept.pending[kept.slice.first + i] += kept.residual[i];
+  kept.residual.clear();
+}
+
+/// What a host keeps becomes its owner's. Sums over ranks stay what they are.
+void SparseTensor::keep_for_rank() {
+  if (kept.of_host) {
+    residual_is_pending();
+    std::vector<float> velocity(options_.momentum > 0 ? kept.count : 0);
+    if (!velocity.empty())
+      std::ranges::copy(kept.velocity, velocity.begin() + static_cast<std::ptrdiff_t>(kept.slice.first));
+    kept.velocity = std::move(velocity);
+    kept.of_host = false;
   }
+  kept.slice = {0, kept.count};
+  if (options_.momentum > 0) kept.velocity.resize(kept.count);
+}
+
+/// What ranks keep becomes that of the owner of each slice: what is pending goes in with the gradient, and velocities
+/// are added inside the host first, by all its ranks or none.
+void SparseTensor::keep_for_host(Range slice) {
+  const bool moves = !kept.of_host && options_.momentum > 0 && kept.calls > 0;
+  if (!kept.of_host || !(kept.slice == slice)) {
+    residual_is_pending();
+    moved_velocity_.clear();
+    if (moves) moved_velocity_ = std::move(kept.velocity);
+    kept.velocity.clear();  // with other slices than those of a run that was saved it starts again
+  }
+  if (moves) moved_velocity_.resize(kept.count);
+  kept.of_host = true;
+  kept.slice = slice;
   if (options_.error_feedback) kept.residual.resize(slice.count);
   if (options_.momentum > 0) kept.velocity.resize(slice.count);
+  stage_ = moves ? Stage::move_velocity : Stage::add_inside;
 }
 
 float SparseTensor::clipping() const {
@@ -116,13 +140,14 @@ void SparseTensor::begin(const Call& call) {
   cleared_ = 0;
   if (call.plan->in_hosts) {
     const hierarchical::Grid& grid = call.seat->grid;
-    prepare_slice(grid.on_rail() ? part({0, kept.count}, grid.slices(), grid.local) : Range{});
+    keep_for_host(grid.on_rail() ? part({0, kept.count}, grid.slices(), grid.local) : Range{});
     host_sum_.resize(kept.slice.count);
-    stage_ = Stage::add_inside;
   } else {
-    prepare_slice({0, kept.count});
-    if (options_.error_feedback)
+    keep_for_rank();
+    if (options_.error_feedback) {
+      kept.residual.resize(kept.count);
       for (std::size_t i = 0; i < kept.pending.size(); ++i) kept.residual[i] += kept.pending[i];
+    }
     kept.pending.clear();
     stage_ = Stage::exchange;
   }
@@ -152,26 +177,36 @@ const float* SparseTensor::give_all(const Call& call) {
   busy_ = true;
   call_ = call;
   kept.count = call.plan->n;
-  stage_ = Stage::done;
   given_norm_ = 0;
   begin_report();
-  report_.calls = ++kept.calls;
+  report_.calls = kept.calls + 1;
   report_.chosen = kept.count;
   report_.sent_bytes = call.dense_bytes;
+  keep_for_rank();
   const float* gradient = own_gradient();
-  if (options_.momentum > 0) {
-    prepare_slice({0, kept.count});
+  const bool careful = options_.non_finite != NonFinite::propagate;
+  if (careful || options_.momentum > 0 || !kept.residual.empty()) {
     if (gradient != gradient_.data()) gradient_.assign(gradient, gradient + kept.count);
-    for (std::size_t i = 0; i < kept.count; ++i)
+    gradient = gradient_.data();
+  }
+  undo_ = gave_nothing_ = false;
+  stage_ = Stage::done;
+  if (careful) {
+    const auto bad = std::ranges::find_if_not(gradient_, [](float value) { return std::isfinite(value); });
+    gave_nothing_ = bad != gradient_.end();
+    stage_ = Stage::agree;
+    exchange_.start(
+        {.form = SparseForm::gathered, .format = {}, .seat = call.seat, .frame_bytes = call.tuning->frame_bytes}, {},
+        gave_nothing_ ? SparseExchange::Word{1, static_cast<std::uint32_t>(bad - gradient_.begin())}
+                      : SparseExchange::Word{});
+  }
+  if (!gave_nothing_) {
+    for (std::size_t i = 0; i < kept.velocity.size(); ++i)
       gradient_[i] = kept.velocity[i] = options_.momentum * kept.velocity[i] + gradient_[i];
-    gradient = gradient_.data();
+    for (std::size_t i = 0; i < kept.residual.size(); ++i) gradient_[i] += kept.residual[i];
+    kept.residual.clear();
   }
-  if (!kept.residual.empty()) {
-    if (gradient != gradient_.data()) gradient_.assign(gradient, gradient + kept.count);
-    for (std::size_t i = 0; i < kept.residual.size(); ++i) gradient_[kept.slice.first + i] += kept.residual[i];
-    std::ranges::fill(kept.residual, 0.0F);
-    gradient = gradient_.data();
-  }
+  ++kept.calls;
   add_time(from);
   return gradient;
 }
@@ -241,13 +276,17 @@ bool SparseTensor::go_on(Job& job) {
            .tag = job.tag};
     return true;
   };
+  // A list that holds the slice, addressed from where element 0 of the tensor would be.
+  const auto from_start = [&](std::vector<float>& slice) {
+    return reinterpret_cast<float*>(reinterpret_cast<std::uintptr_t>(slice.data()) - kept.slice.first * sizeof(float));
+  };
   for (;;) switch (stage_) {
+      case Stage::move_velocity:
+        stage_ = Stage::add_inside;
+        return stage_job(kAddInside, kept.count, moved_velocity_.data(), from_start(kept.velocity));
       case Stage::add_inside:
         stage_ = Stage::choose;
-        // The sum of the slice comes to where element 0 of the vector would be, moved by what lies before the slice.
-        return stage_job(kAddInside, kept.count, own_gradient(),
-                         reinterpret_cast<float*>(reinterpret_cast<std::uintptr_t>(host_sum_.data()) -
-                                                  kept.slice.first * sizeof(float)));
+        return stage_job(kAddInside, kept.count, own_gradient(), from_start(host_sum_));
       case Stage::choose:
         stage_ = Stage::exchange;
         if (owner) choose(host_sum_.data(), 1);
@@ -265,6 +304,12 @@ bool SparseTensor::go_on(Job& job) {
         if (owner) undo_ ? undo() : add_up();
         if (!in_hosts) break;
         return stage_job(kShareInside, kept.count, call_.output, call_.output);
+      case Stage::agree:  // where everything was sent
+        if (exchange_.next(job)) return true;
+        stage_ = Stage::done;
+        hear();
+        if (undo_) undo_all();
+        break;
       case Stage::done: busy_ = false; return false;
     }
 }
@@ -305,6 +350,12 @@ void SparseTensor::undo() {
   report_.sent_bytes = exchange_.bytes_sent();
   if (gave_nothing_ || !options_.error_feedback) return;
   for (std::size_t i = 0; i < values_.size(); ++i) kept.residual[indices_[i]] = values_[i];
+}
+
+/// The same where everything was sent.
+void SparseTensor::undo_all() {
+  std::fill_n(call_.output, kept.count, 0.0F);
+  if (!gave_nothing_ && options_.error_feedback) kept.residual = gradient_;
 }
 
 TopKReport SparseTensor::report() const {

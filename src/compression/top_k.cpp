@@ -80,6 +80,7 @@ std::map<std::string, Kept> read_state(std::span<const std::byte> bytes) {
     kept.calls = reader.number();
     kept.slice.first = reader.number();
     kept.slice.count = reader.number();
+    kept.of_host = reader.number() != 0;
     if (kept.slice.count > kept.count || kept.slice.first > kept.count - kept.slice.count)
       refuse(fmt::format("the saved state of \"{}\" has a slice outside of the tensor", name));
     kept.residual = reader.values(kept.slice.count);
@@ -160,8 +161,8 @@ std::vector<std::byte> TopK::save() const {
     const Kept& kept = tensor->kept;
     writer.number(name.size());
     writer.bytes(name.data(), name.size());
-    for (const std::uint64_t number :
-         {std::uint64_t{kept.count}, kept.calls, std::uint64_t{kept.slice.first}, std::uint64_t{kept.slice.count}})
+    for (const std::uint64_t number : {std::uint64_t{kept.count}, kept.calls, std::uint64_t{kept.slice.first},
+                                       std::uint64_t{kept.slice.count}, std::uint64_t{kept.of_host ? 1U : 0U}})
       writer.number(number);
     writer.values(kept.residual);
     writer.values(kept.velocity);

@@ -19,10 +19,11 @@ namespace collectives {
 struct Kept {
   std::size_t count = 0;  ///< elements of the tensor
   std::uint64_t calls = 0;
+  bool of_host = false;         ///< of the sums of this host; else of this rank
   Range slice;                  ///< of the tensor: what this rank chooses from
   std::vector<float> residual;  ///< of the slice; empty: all zero
   std::vector<float> velocity;  ///< likewise
-  std::vector<float> pending;   ///< of the tensor, from another life: given away with the next gradient
+  std::vector<float> pending;   ///< of the tensor, from another life: given away with the next gradient; empty: none
 };
 
 /// One tensor, and the operation on it that is under way. At most one is.
@@ -43,7 +44,7 @@ class SparseTensor final : public Program {
     const float* input = nullptr;
     float* output = nullptr;
     float divisor = 1;
-    std::size_t dense_bytes = 0;  ///< that this rank would send without compression
+    std::size_t dense_bytes = 0;  ///< that this rank sends to others where everything is sent
   };
   /// The next call chooses, now if it can.
   void begin(const Call&);
@@ -58,9 +59,11 @@ class SparseTensor final : public Program {
 
  private:
   using Clock = std::chrono::steady_clock;
-  enum class Stage : std::uint8_t { add_inside, choose, exchange, share_inside, done };
+  enum class Stage : std::uint8_t { move_velocity, add_inside, choose, exchange, share_inside, agree, done };
 
-  void prepare_slice(Range slice);
+  void keep_for_rank();
+  void keep_for_host(Range slice);
+  void residual_is_pending();
   float clipping() const;
   const float* own_gradient();
   void choose(const float* gradient, float scale);
@@ -68,6 +71,7 @@ class SparseTensor final : public Program {
   void hear();
   void add_up();
   void undo();
+  void undo_all();
   void add_time(Clock::time_point from);
   void begin_report();
   SparseFormat format() const;
@@ -82,6 +86,7 @@ class SparseTensor final : public Program {
   SparseExchange exchange_;
   std::vector<float> gradient_;         // what is given in place of the caller's, where it is not the caller's
   std::vector<float> host_sum_;         // of the slice
+  std::vector<float> moved_velocity_;   // of this rank, to become that of its host
   std::vector<std::uint32_t> indices_;  // that this rank has chosen
   std::vector<float> values_;
   // Of NonFinite::skip: whether this call is to give nothing, on this rank's word and on that of all of its host.
