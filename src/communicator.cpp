@@ -31,6 +31,7 @@ const Topology& Communicator::topology() const noexcept { return impl_->meeting.
 const Tuning& Communicator::tuning() const noexcept { return impl_->meeting.tuning; }
 std::string_view Communicator::transport() const noexcept { return impl_->transport_name; }
 std::uint64_t Communicator::bytes_sent() const noexcept { return impl_->bytes_sent(); }
+CodingReport Communicator::coding() const noexcept { return impl_->coding(); }
 std::uint64_t Communicator::bytes_sent_to_other_hosts() const noexcept { return impl_->bytes_sent_to_other_hosts(); }
 
 void Communicator::all_reduce(ConstBuffer input, Buffer output, ReduceOp op, const Options& options) {

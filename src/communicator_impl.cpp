@@ -219,6 +219,11 @@ std::uint64_t Communicator::Impl::bytes_sent_to_other_hosts() {
   return executor->bytes_to_other_hosts();
 }
 
+CodingReport Communicator::Impl::coding() {
+  const auto lock = guard();
+  return executor->coding();
+}
+
 // ---- issuing ----
 
 std::unique_lock<std::mutex> Communicator::Impl::guard() {

@@ -41,6 +41,7 @@ struct Communicator::Impl final : private Unfinished::Member {
   std::shared_ptr<const PlannedCall> plan_of(Collective, std::size_t count, DataType, ReduceOp, const Options& options);
   std::uint64_t bytes_sent();
   std::uint64_t bytes_sent_to_other_hosts();
+  CodingReport coding();
   /// Other numbers from the next call on, of which the arena's shape stays as it is. On all ranks between the same
   /// calls.
   void retune(const Tuning& tuning);

@@ -1,6 +1,7 @@
 #include "executor.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -275,6 +276,7 @@ void Executor::hand_on(const Step& step, const std::byte* value, const std::byte
 // again. Sums are worked out tile by tile, so that what has been decoded stays in the cache until it is added.
 
 void Executor::perform_coded(const Step& step) {
+  const auto begun = std::chrono::steady_clock::now();
   std::byte* const kept = address(step.keep, step.range);
   std::byte* const frame = first_frame(step);
   const std::byte* value = frame;
@@ -287,7 +289,12 @@ void Executor::perform_coded(const Step& step) {
     value = taken(step.from[0], coding_.bytes(step.range.count)).data;
     if (kept != nullptr) decode(value, kept, step.range.count);
   }
+  coded_.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+  const std::uint64_t sent = bytes_sent_;
   hand_on(step, value, nullptr);
+  coded_.sent_bytes += bytes_sent_ - sent;
+  coded_.raw_bytes += (bytes_sent_ - sent) / std::max<std::size_t>(1, coding_.bytes(step.range.count)) *
+                      step.range.count * coding_.element;
 }
 
 template <class Visit>

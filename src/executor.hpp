@@ -74,6 +74,7 @@ class Executor {
   std::uint64_t bytes_sent() const noexcept;
   /// Of these, to other hosts.
   std::uint64_t bytes_to_other_hosts() const noexcept { return bytes_to_other_hosts_; }
+  const CodingReport& coding() const noexcept { return coded_; }
 
  private:
   /// The Steps of one round, with their own copies of the peers.
@@ -135,7 +136,8 @@ class Executor {
   HostOperands host_operands_;
   std::vector<Source> sources_;
   std::vector<std::byte> work_;
-  std::size_t tile_ = 0;            // elements that are coded and added at a time
+  std::size_t tile_ = 0;  // elements that are coded and added at a time
+  CodingReport coded_;
   std::vector<float> decoded_;      // a tile of every source, and of their sum
   std::vector<float> aligned_;      // a tile whose place is not
   std::vector<std::byte> encoded_;  // a tile

@@ -395,6 +395,10 @@ TEST(CodingRule, CountsTheBytesThatAreSent) {
     EXPECT_EQ(comm.bytes_sent_to_other_hosts() - before, 20'000U);
     comm.all_reduce(data, ReduceOp::sum, {.wire = int8_codec(), .force = true});
     EXPECT_EQ(comm.bytes_sent_to_other_hosts() - before, 20'000U + int8_codec().encoded_bytes(10'000));
+    comm.all_reduce(data);
+    EXPECT_EQ(comm.coding().raw_bytes, 80'000U);
+    EXPECT_EQ(comm.coding().sent_bytes, 20'000U + int8_codec().encoded_bytes(10'000));
+    EXPECT_GT(comm.coding().seconds, 0);
   });
 }
 

@@ -209,6 +209,8 @@ class COLLECTIVES_EXPORT Communicator {
   std::uint64_t bytes_sent() const noexcept;
   /// Of these, payload of messages to other hosts.
   std::uint64_t bytes_sent_to_other_hosts() const noexcept;
+  /// What coded messages have saved, and cost, since construction.
+  CodingReport coding() const noexcept;
 
  private:
   friend class Calibration;  // switches the tuning between calls

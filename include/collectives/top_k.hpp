@@ -78,8 +78,9 @@ class COLLECTIVES_EXPORT TopK {
   ~TopK();
 
   const TopKOptions& options() const noexcept;
-  /// Throws Error{invalid_argument} for a name that no call has used. Cost: two passes over the residual.
-  TopKReport report(std::string_view name) const;
+  /// Throws Error{invalid_argument} for a name that no call has used. `norms`: residual_norm and relative_error, too,
+  /// which take a pass over the residual; else they are 0.
+  TopKReport report(std::string_view name, bool norms = true) const;
   /// The names in use, ascending.
   std::vector<std::string> names() const;
 

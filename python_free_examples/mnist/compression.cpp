@@ -120,12 +120,11 @@ std::string Compressor::plan() {
 void Compressor::count_step() {
   if (tensors_.empty()) return;
   ++steps_;
-  double residual = 0, given = 0;  // squared norms
-  const Tensor* dense = nullptr;   // the largest that was sent whole
+  const Tensor* dense = nullptr;  // the largest that was sent whole
   for (Tensor& tensor : tensors_) {
     bool compressed = tensor.coded;
     if (top_k_) {
-      const collectives::TopKReport report = top_k_->report(tensor.name);
+      const collectives::TopKReport report = top_k_->report(tensor.name, false);
       compressed = report.sparse;
       tensor.raw_bytes = static_cast<double>(report.raw_bytes);
       tensor.sent_bytes = static_cast<double>(report.sent_bytes);
@@ -134,9 +133,6 @@ void Compressor::count_step() {
       // Where everything is sent, every element has contributions.
       sums_.united += static_cast<double>(report.sparse ? report.united : report.count);
       sums_.coding_ms += 1e3 * report.coding_seconds;
-      const double squared = report.residual_norm * report.residual_norm;
-      residual += squared;
-      if (report.relative_error > 0) given += squared / (report.relative_error * report.relative_error);
     }
     sums_.raw_bytes += tensor.raw_bytes;
     sums_.sent_bytes += tensor.sent_bytes;
@@ -144,14 +140,20 @@ void Compressor::count_step() {
     sums_.compressed_share += compressed ? 1 : 0;  // a number for now
     if (!compressed && (dense == nullptr || tensor.count > dense->count)) dense = &tensor;
   }
-  sums_.residual_norm = residual;  // squared for now, as ranks are still to be added
-  sums_.relative_error = given;    // the other part of the ratio
   if (dense != nullptr) sums_.reason = dense->reason;
 }
 
 std::optional<CompressionReport> Compressor::take_report() {
   if (steps_ == 0) return {};
   CompressionReport report = std::exchange(sums_, {});
+  if (top_k_)
+    for (const Tensor& tensor : tensors_) {
+      const collectives::TopKReport last = top_k_->report(tensor.name);
+      const double squared = last.residual_norm * last.residual_norm;
+      report.residual_norm += squared;  // for now, as ranks are still to be added
+      if (last.relative_error > 0)      // the other part of the ratio
+        report.relative_error += squared / (last.relative_error * last.relative_error);
+    }
   const double steps = static_cast<double>(std::exchange(steps_, 0)), ranks = comm_.size();
   std::array<double, 8> sums = {report.raw_bytes, report.sent_bytes, report.compressed_share, report.chosen,
                                 report.united,    report.coding_ms,  report.residual_norm,    report.relative_error};

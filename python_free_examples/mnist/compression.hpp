@@ -72,7 +72,7 @@ class Compressor {
   /// calls it.
   std::string plan();
 
-  /// A step's all-reduces are done. Costs passes over what is kept, so it is called outside of what is timed.
+  /// A step's all-reduces are done.
   void count_step();
   /// Of the steps since the last call; nothing without compression or steps. Every rank calls it.
   std::optional<CompressionReport> take_report();

@@ -358,8 +358,9 @@ void SparseTensor::undo_all() {
   if (!gave_nothing_ && options_.error_feedback) kept.residual = gradient_;
 }
 
-TopKReport SparseTensor::report() const {
+TopKReport SparseTensor::report(bool norms) const {
   TopKReport report = report_;
+  if (!norms) return report;
   const double residual = squared_norm(kept.residual) + squared_norm(kept.pending);
   report.residual_norm = std::sqrt(residual);
   if (residual + given_norm_ > 0) report.relative_error = std::sqrt(residual / (residual + given_norm_));

@@ -141,10 +141,10 @@ std::size_t TopK::Impl::next_k(std::string_view name, std::size_t count, Rank ra
   return found->second->next_k(count);
 }
 
-TopKReport TopK::report(std::string_view name) const {
+TopKReport TopK::report(std::string_view name, bool norms) const {
   const auto found = impl_->tensors.find(name);
   if (found == impl_->tensors.end()) refuse(fmt::format("no tensor \"{}\"", name));
-  return found->second->report();
+  return found->second->report(norms);
 }
 
 std::vector<std::string> TopK::names() const {

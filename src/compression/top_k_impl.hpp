@@ -54,7 +54,7 @@ class SparseTensor final : public Program {
   bool meanwhile() override;
   void abandon() noexcept override { busy_ = false; }
 
-  TopKReport report() const;
+  TopKReport report(bool norms) const;
   Kept kept;
 
  private:
