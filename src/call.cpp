@@ -150,6 +150,9 @@ void check_compressor(const Call& call, std::string_view name, Rank rank) {
     refuse(call, rank, fmt::format("a compressor is for f32, not {}", to_string(call.output.type)));
   if (call.op.kind() != ReduceOp::Kind::sum && call.op.kind() != ReduceOp::Kind::average)
     refuse(call, rank, fmt::format("a compressor is for sum and average, not {}", to_string(call.op.kind())));
+  for (const void* data : {call.input.data, static_cast<const void*>(call.output.data)})
+    if (reinterpret_cast<std::uintptr_t>(data) % alignof(float) != 0)
+      refuse(call, rank, "a compressor needs buffers that are aligned as floats are");
   if (name.empty()) refuse(call, rank, "a compressor needs the tensor's name, under which it keeps the residual");
 }
 

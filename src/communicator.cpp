@@ -138,7 +138,10 @@ Plan Communicator::plan(Collective collective, std::size_t count, DataType type,
 std::string Communicator::explain(Collective collective, std::size_t count, DataType type, ReduceOp op,
                                   const Options& options) const {
   const auto planned = impl_->plan_of(collective, count, type, op, options);
-  const std::string text = collectives::explain(planned->plan, planned->request, topology());
+  Request request = planned->request;
+  if (request.codec != nullptr)  // the plan may be of an older one of the same kind
+    request.codec = options.wire.codec() != nullptr ? options.wire.codec() : find_codec(to_string(options.wire.type()));
+  const std::string text = collectives::explain(planned->plan, request, topology());
   return planned->sparse ? fmt::format("{}  compressor: {}\n", text, planned->sparse->reason) : text;
 }
 

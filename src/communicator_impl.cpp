@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <numeric>
 #include <system_error>
@@ -30,6 +31,18 @@ Aim aim_of(const PlannedCall& planned) { return {planned.performed, planned.plan
 /// What the Steps of a planned call are to achieve.
 Task task_of(const PlannedCall& planned) {
   return {aim_of(planned), planned.parts, planned.performed == Collective::barrier ? 0 : planned.signature.root};
+}
+
+/// What ranks must agree on, or their stages would differ.
+std::uint64_t hash_of(const TopKOptions& how) {
+  const std::uint32_t words[] = {static_cast<std::uint32_t>(how.values),
+                                 static_cast<std::uint32_t>(how.form),
+                                 static_cast<std::uint32_t>(how.non_finite),
+                                 how.error_feedback ? 1U : 0U,
+                                 how.masking ? 1U : 0U,
+                                 std::bit_cast<std::uint32_t>(how.momentum),
+                                 std::bit_cast<std::uint32_t>(how.clip)};
+  return hash_bytes(words, sizeof words);
 }
 
 /// Address of element 0 of the vector, for a buffer that begins with element `first`. Never used to reach outside of
@@ -132,7 +145,10 @@ Communicator::Impl::~Impl() {
 
 const std::shared_ptr<const PlannedCall>& Communicator::Impl::plan(const Call& call, const Options& options) {
   const Codec* const codec = codec_of(options.wire, call, rank());
-  WireName wire = codec != nullptr ? WireName(codec->name()) : WireName();
+  // Codecs that cut values otherwise are others, whatever they are called.
+  WireName wire = codec != nullptr
+                      ? WireName(codec->name(), codec->block() << 32 ^ codec->encoded_bytes(codec->block()))
+                      : WireName();
   std::size_t k = 0;
   if (options.compressor != nullptr) {
     check_compressor(call, options.name, rank());
@@ -141,8 +157,7 @@ const std::shared_ptr<const PlannedCall>& Communicator::Impl::plan(const Call& c
     char text[32];  // not a string, which would take memory in every call
     const auto written =
         fmt::format_to_n(text, sizeof text, "top {}{}", k, how.values == DataType::bf16 ? " bf16" : "");
-    wire = WireName({text, std::min(written.size, sizeof text)},
-                    wire.hash + static_cast<unsigned>(how.values) * 16 + static_cast<unsigned>(how.form));
+    wire = WireName({text, std::min(written.size, sizeof text)}, wire.hash + hash_of(how));
   }
   const Signature signature =
       sign(call, rank(), options.backend.empty() ? std::string_view(settings.backend) : options.backend,
@@ -261,6 +276,7 @@ void Communicator::Impl::fill(State& filled, const Call& call, const Options& op
   state->issued = {};
   state->stall_reported = false;
   state->error = nullptr;
+  state->program = nullptr;
 
   Job& job = state->job;
   job.plan = &planned->plan;
@@ -314,12 +330,17 @@ void Communicator::Impl::compress(State& state, const Call& call, const Options&
       .divisor = call.op.kind() == ReduceOp::Kind::average ? static_cast<float>(size()) : 1.0F,
       .dense_bytes = 2 * call.input.bytes() / static_cast<std::size_t>(size()) * static_cast<std::size_t>(size() - 1)};
   state.program = &tensor;
-  if (planned.sparse->sparse) {
-    tensor.begin(sparse);
-    tensor.next(state.job);
-  } else {
-    state.job.input = reinterpret_cast<const std::byte*>(tensor.give_all(sparse));
-    state.job.host.own = state.job.input;
+  try {
+    if (planned.sparse->sparse) {
+      tensor.begin(sparse);
+      tensor.next(state.job);
+    } else {
+      state.job.input = reinterpret_cast<const std::byte*>(tensor.give_all(sparse));
+      state.job.host.own = state.job.input;
+    }
+  } catch (...) {  // memory
+    std::exchange(state.program, nullptr)->abandon();
+    throw;
   }
 }
 
@@ -410,7 +431,6 @@ bool Communicator::Impl::advance(State& head) noexcept {
       if (head.program == nullptr || !head.program->next(head.job)) break;
       executor->start(head.job);
     }
-    head.program = nullptr;
     watch->complete(head.sequence);
     head.phase.store(State::Phase::done, std::memory_order_release);
   } catch (const TagMismatch& mismatch) {

@@ -356,7 +356,17 @@ std::vector<Plan> candidates_coded(bool coded, const Request& request, const Top
 /// Coded where that is cheaper, or must be. `deterministic` promises bits that depend on no estimate.
 std::vector<Plan> candidates_with_codec(const Request& request, const Topology& topology, const Tuning& tuning) {
   const std::string_view codec = request.codec->name();
-  if (const std::size_t bytes = request.codec->encoded_bytes(request.codec->block()); bytes > tuning.frame_bytes)
+  const std::size_t block = request.codec->block(), bytes = request.codec->encoded_bytes(block);
+  if (block == 0 || bytes == 0 || request.codec->encoded_bytes(0) != 0 ||
+      request.codec->encoded_bytes(2 * block) != 2 * bytes)
+    throw Error(Errc::invalid_argument,
+                fmt::format("codec {} does not make equally many bytes of every block of {}", codec, block));
+  if (request.deterministic && block > 1)
+    throw Error(Errc::unsupported,
+                fmt::format("codec {} codes blocks of {}, which begin where messages do: its bits depend on how a call "
+                            "is cut, which deterministic ones may not",
+                            codec, block));
+  if (bytes > tuning.frame_bytes)
     throw Error(Errc::invalid_argument, fmt::format("a block of codec {} makes {} bytes, a message holds {}", codec,
                                                     bytes, tuning.frame_bytes));
   std::vector<Plan> coded = candidates_coded(true, request, topology, tuning);

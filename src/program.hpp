@@ -5,9 +5,15 @@
 
 #include <memory>
 
+#include "algorithm.hpp"
 #include "executor.hpp"
 
 namespace collectives {
+
+/// The Steps of a stage, which nobody chooses.
+constexpr Algorithm stage_algorithm(std::string_view name, void (*emit)(const Seat&, const Task&, StepSink&)) {
+  return {"", name, nullptr, "", nullptr, nullptr, nullptr, emit};
+}
 
 class Program {
  public:
@@ -20,6 +26,8 @@ class Program {
   virtual bool meanwhile() { return false; }
   /// The operation has failed, here or elsewhere.
   virtual void abandon() noexcept = 0;
+  /// Whoever issued the operation knows that it has ended: on all ranks at the same place in the program.
+  virtual void released() noexcept = 0;
 };
 
 }  // namespace collectives

@@ -34,7 +34,8 @@ SignatureWords pack(const Signature& s) noexcept {
   std::uint64_t text[2];
   static_assert(sizeof text == sizeof s.wire.text);
   std::memcpy(text, s.wire.text, sizeof text);
-  const std::uint64_t flags = (s.deterministic ? 1u : 0u) | (s.has_counts ? 2u : 0u) | (s.force ? 4u : 0u);
+  const std::uint64_t flags =
+      (s.deterministic ? 1u : 0u) | (s.has_counts ? 2u : 0u) | (s.force ? 4u : 0u) | (s.wire == WireName() ? 0u : 8u);
   return {s.count,
           static_cast<std::uint64_t>(s.collective) | static_cast<std::uint64_t>(s.type) << 8 |
               static_cast<std::uint64_t>(s.op) << 12 | static_cast<std::uint64_t>(s.backend) << 16 | flags << 22 |
@@ -49,8 +50,8 @@ SignatureWords pack(const Signature& s) noexcept {
 Signature unpack(const SignatureWords& words) noexcept {
   const std::uint64_t w = words[1];
   WireName wire;
-  wire.hash = words[4];
-  std::memcpy(wire.text, &words[5], sizeof wire.text);
+  if ((w >> 22 & 8) != 0) wire.hash = words[4];
+  if ((w >> 22 & 8) != 0) std::memcpy(wire.text, &words[5], sizeof wire.text);
   return {.collective = static_cast<Collective>(w & 0xff),
           .type = static_cast<DataType>(w >> 8 & 0xf),
           .op = static_cast<ReduceOp::Kind>(w >> 12 & 0xf),
@@ -108,6 +109,7 @@ std::string describe_mismatch(const std::vector<Arrived>& arrived) {
   const bool deterministic = differ([](const Signature& s) { return s.deterministic; });
   const bool counts = differ([](const Signature& s) { return std::pair(s.has_counts, s.counts_hash); });
   const bool wire = differ([](const Signature& s) { return std::pair(s.wire.view(), s.wire.hash); });
+  const bool wire_detail = wire && !differ([](const Signature& s) { return s.wire.view(); });
   const bool force = differ([](const Signature& s) { return s.force; });
   const std::vector<std::string_view> backends = backend_names();
 
@@ -121,6 +123,7 @@ std::string describe_mismatch(const std::vector<Arrived>& arrived) {
     if (backend) text += fmt::format(" backend {}", s.backend < backends.size() ? backends[s.backend] : "?");
     if (deterministic) text += s.deterministic ? " deterministic" : " not deterministic";
     if (wire) text += s.wire == WireName() ? " not compressed" : fmt::format(" compressed by {}", s.wire.view());
+    if (wire_detail && !(s.wire == WireName())) text += fmt::format(" (another kind, {:08x})", s.wire.hash >> 32);
     if (force) text += s.force ? " by force" : " not by force";
     if (counts && s.has_counts) text += fmt::format(" counts {:08x}", s.counts_hash >> 32);
     if (counts && !s.has_counts)

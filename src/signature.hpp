@@ -47,6 +47,8 @@ struct Signature {
 
 /// The words of an arrival record.
 using SignatureWords = std::array<std::uint64_t, 7>;
+/// How many of them say something: the last three stand for the wire, if there is one.
+constexpr std::size_t words_of(const SignatureWords& words) noexcept { return (words[1] >> 22 & 8) != 0 ? 7 : 4; }
 SignatureWords pack(const Signature&) noexcept;
 Signature unpack(const SignatureWords&) noexcept;
 

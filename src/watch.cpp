@@ -50,7 +50,8 @@ void Watch::arrive(std::uint64_t sequence, const SignatureWords& words) noexcept
   ArrivalRecord& record = mine.records[sequence % kRecords];
   // A reader trusts the words only between two equal readings of the sequence number.
   record.sequence.store(0, std::memory_order_relaxed);
-  for (std::size_t w = 0; w < words.size(); ++w) record.words[w].store(words[w], std::memory_order_release);
+  for (std::size_t w = 0, end = words_of(words); w < end; ++w)
+    record.words[w].store(words[w], std::memory_order_release);
   record.sequence.store(sequence, std::memory_order_release);
   mine.arrived.value.store(sequence, std::memory_order_release);
   if (wire_ != nullptr) arrived_at_ = Clock::now();

@@ -433,6 +433,62 @@ TEST(CodingMistakes, TypesThatNothingTravelsAs) {
   });
 }
 
+/// Blocks of as many zeros as it is told.
+class Zeros final : public Codec {
+ public:
+  explicit Zeros(std::size_t block, std::size_t header = 0) : block_(block), header_(header) {}
+  std::string_view name() const noexcept override { return "zeros"; }
+  std::size_t block() const noexcept override { return block_; }
+  std::size_t encoded_bytes(std::size_t count) const noexcept override {
+    return header_ + (count + block_ - 1) / block_ * 2;
+  }
+  void encode(std::span<const float> values, std::byte* wire) const noexcept override {
+    std::memset(wire, 0, encoded_bytes(values.size()));
+  }
+  void decode(const std::byte*, std::span<float> values) const noexcept override { std::ranges::fill(values, 0.0F); }
+
+ private:
+  std::size_t block_, header_;
+};
+
+TEST(CodingMistakes, CodecsOfOneNameThatCutOtherwiseAreOthers) {
+  run_hosts({0, 1}, [](Communicator& comm) {
+    const Zeros long_blocks(3000), short_blocks(1);
+    for (const Codec* codec : {static_cast<const Codec*>(&long_blocks), static_cast<const Codec*>(&short_blocks)}) {
+      std::vector<float> data(200'000, 1);
+      comm.all_reduce(data, ReduceOp::sum, {.wire = *codec, .force = true});
+      EXPECT_EQ(data[199'999], 0);
+    }
+    std::vector<float> data(1000, 1);
+    const Codec& mine = comm.rank() == 0 ? long_blocks : short_blocks;
+    try {
+      comm.all_reduce(data, ReduceOp::sum, {.wire = mine, .force = true});
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Errc::mismatch);
+      EXPECT_NE(std::string(error.what()).find("compressed by zeros (another kind"), std::string::npos) << error.what();
+    }
+  });
+}
+
+TEST(CodingMistakes, CodecsThatDoNotKeepTheirRateAndBlocksThatDependOnTheCut) {
+  run_hosts({0, 1}, [](Communicator& comm) {
+    const Zeros with_header(1, 64);
+    std::vector<float> data(1000, 1);
+    const auto code_of = [&](const Options& options) {
+      try {
+        comm.all_reduce(data, ReduceOp::sum, options);
+      } catch (const Error& error) {
+        return error.code();
+      }
+      return Errc::system;
+    };
+    EXPECT_EQ(code_of({.wire = with_header, .force = true}), Errc::invalid_argument);
+    EXPECT_EQ(code_of({.deterministic = true, .wire = int8_codec()}), Errc::unsupported);
+    comm.all_reduce(data);  // still good
+  });
+}
+
 TEST(CodingMistakes, DeterministicSumsThatAreNotRoundedWhereOthersAre) {
   run_communicators(2, [](Communicator& comm) {
     std::vector<float> data(100, 1);

@@ -326,63 +326,80 @@ TEST(TopKMomentum, WhereEverythingIsSentBecauseThatIsFasterToo) {
   });
 }
 
+/// Where everything is sent but by force, whatever the machine.
+CommunicatorOptions never_worth_it() {
+  CommunicatorOptions options;
+  options.tuning.emplace().coding_us_per_byte = 1000;
+  return options;
+}
+
 TEST(TopKMomentum, GoesOnWhereRanksBeginToAddInsideTheirHost) {
   // Constant gradients: the velocity is 1, 1.9, 2.71, 3.439, and everything arrives, as all elements are equal in a
   // tensor of which everything is chosen.
   for (const auto& hosts : {std::vector<int>{0, 1}, {0, 0, 1, 1}, {0, 1, 1}})
-    run_hosts(hosts, [](Communicator& comm) {
-      TopK top_k({.density = 1, .momentum = 0.9F, .masking = false});
-      const float expected[] = {1, 1.9F, 2.71F, 3.439F, 4.0951F, 4.68559F};
-      for (int step = 0; step < 6; ++step) {
-        std::vector<float> ones(500, 1);
-        Options options = sparse(top_k);
-        options.force = step == 2 || step == 3;  // everything, sparse, everything
-        comm.all_reduce(ones, ReduceOp::average, options);
-        EXPECT_EQ(top_k.report("tensor").sparse, options.force);
-        for (const float value : ones) ASSERT_NEAR(value, expected[step], 1e-5) << "step " << step;
-      }
-    });
+    run_hosts(
+        hosts,
+        [](Communicator& comm) {
+          TopK top_k({.density = 1, .momentum = 0.9F, .masking = false});
+          const float expected[] = {1, 1.9F, 2.71F, 3.439F, 4.0951F, 4.68559F};
+          for (int step = 0; step < 6; ++step) {
+            std::vector<float> ones(500, 1);
+            Options options = sparse(top_k);
+            options.force = step == 2 || step == 3;  // everything, sparse, everything
+            comm.all_reduce(ones, ReduceOp::average, options);
+            EXPECT_EQ(top_k.report("tensor").sparse, options.force);
+            for (const float value : ones) ASSERT_NEAR(value, expected[step], 1e-5) << "step " << step;
+          }
+        },
+        never_worth_it());
 }
 
 TEST(TopKResidual, IsGivenWithTheNextGradientThatIsSentWhole) {
   for (const float momentum : {0.0F, 0.5F})
     for (const auto& hosts : {std::vector<int>{0, 0}, {0, 1}, {0, 0, 1, 1}})
-      run_hosts(hosts, [&](Communicator& comm) {
-        TopK top_k({.k = 1, .momentum = momentum, .masking = false});
-        std::vector<float> first{1, 2, 3, 4}, rest(4, 0.0F);
-        comm.all_reduce(first, ReduceOp::average, sparse(top_k));
-        comm.all_reduce(rest, ReduceOp::average, {.name = "tensor", .compressor = &top_k});
-        ASSERT_FALSE(top_k.report("tensor").sparse);
-        for (std::size_t i = 0; i < 4; ++i)
-          EXPECT_NEAR(first[i] + rest[i], (1 + momentum) * static_cast<float>(i + 1), 1e-5) << hosts.size() << " " << i;
-        EXPECT_EQ(top_k.report("tensor").residual_norm, 0);
-      });
+      run_hosts(
+          hosts,
+          [&](Communicator& comm) {
+            TopK top_k({.k = 1, .momentum = momentum, .masking = false});
+            std::vector<float> first{1, 2, 3, 4}, rest(4, 0.0F);
+            comm.all_reduce(first, ReduceOp::average, sparse(top_k));
+            comm.all_reduce(rest, ReduceOp::average, {.name = "tensor", .compressor = &top_k});
+            ASSERT_FALSE(top_k.report("tensor").sparse);
+            for (std::size_t i = 0; i < 4; ++i)
+              EXPECT_NEAR(first[i] + rest[i], (1 + momentum) * static_cast<float>(i + 1), 1e-5)
+                  << hosts.size() << " " << i;
+            EXPECT_EQ(top_k.report("tensor").residual_norm, 0);
+          },
+          never_worth_it());
 }
 
 TEST(TopKNonFinite, IsHeardOfWhereEverythingIsSentToo) {
   for (const auto& hosts : {std::vector<int>{0, 0, 0}, {0, 1}})
-    run_hosts(hosts, [](Communicator& comm) {
-      const float nan = std::numeric_limits<float>::quiet_NaN();
-      TopK skips({.k = 3, .momentum = 0.9F, .non_finite = NonFinite::skip});
-      const Options whole{.name = "tensor", .compressor = &skips};
-      std::vector<float> data(100, 1.0F);
-      comm.all_reduce(data, ReduceOp::average, whole);
-      ASSERT_FALSE(skips.report("tensor").sparse);
-      std::vector<float> bad(100, 1.0F);
-      if (comm.rank() == 1) bad[5] = nan;
-      comm.all_reduce(bad, ReduceOp::average, whole);
-      EXPECT_EQ(bad, std::vector<float>(100, 0.0F));
-      std::vector<float> next(100, 1.0F);
-      comm.all_reduce(next, ReduceOp::average, whole);
-      for (const float value : next) EXPECT_TRUE(std::isfinite(value));
-      EXPECT_GT(next[0], 1.9F);  // the others' share of the step that was skipped has come with it
-      TopK aborts({.k = 3, .non_finite = NonFinite::abort});
-      const std::string text = error_of(Errc::aborted, [&] {
-        std::vector<float> last(100, comm.rank() == 1 ? nan : 1.0F);
-        comm.all_reduce(last, ReduceOp::average, {.name = "tensor", .compressor = &aborts});
-      });
-      EXPECT_NE(text.find("rank 1 gave NaN or infinity at index 0"), std::string::npos) << text;
-    });
+    run_hosts(
+        hosts,
+        [](Communicator& comm) {
+          const float nan = std::numeric_limits<float>::quiet_NaN();
+          TopK skips({.k = 3, .momentum = 0.9F, .non_finite = NonFinite::skip});
+          const Options whole{.name = "tensor", .compressor = &skips};
+          std::vector<float> data(100, 1.0F);
+          comm.all_reduce(data, ReduceOp::average, whole);
+          ASSERT_FALSE(skips.report("tensor").sparse);
+          std::vector<float> bad(100, 1.0F);
+          if (comm.rank() == 1) bad[5] = nan;
+          comm.all_reduce(bad, ReduceOp::average, whole);
+          EXPECT_EQ(bad, std::vector<float>(100, 0.0F));
+          std::vector<float> next(100, 1.0F);
+          comm.all_reduce(next, ReduceOp::average, whole);
+          for (const float value : next) EXPECT_TRUE(std::isfinite(value));
+          EXPECT_GT(next[0], 1.9F);  // the others' share of the step that was skipped has come with it
+          TopK aborts({.k = 3, .non_finite = NonFinite::abort});
+          const std::string text = error_of(Errc::aborted, [&] {
+            std::vector<float> last(100, comm.rank() == 1 ? nan : 1.0F);
+            comm.all_reduce(last, ReduceOp::average, {.name = "tensor", .compressor = &aborts});
+          });
+          EXPECT_NE(text.find("rank 1 gave NaN or infinity at index 0"), std::string::npos) << text;
+        },
+        never_worth_it());
 }
 
 TEST(TopKClip, EachRankScalesItsGradientToItsShareOfTheNorm) {
@@ -415,6 +432,83 @@ TEST(TopKWithoutErrorFeedback, ForgetsWhatIsNotSent) {
     }
     EXPECT_EQ(top_k.report("tensor").residual_norm, 0);
   });
+}
+
+TEST(TopKSlices, NoneOfThemStarvesWhereThereIsLittleToChoose) {
+  run_hosts({0, 0, 0, 0, 1, 1, 1, 1}, [](Communicator& comm) {
+    for (const std::size_t k : {1U, 2U, 3U, 5U}) {
+      TopK top_k({.k = k});
+      std::vector<float> arrived(60);
+      for (int step = 0; step < 120; ++step) {
+        std::vector<float> ones(60, 1);
+        comm.all_reduce(ones, ReduceOp::average, sparse(top_k));
+        for (std::size_t i = 0; i < 60; ++i) arrived[i] += ones[i];
+      }
+      for (std::size_t i = 0; i < 60; ++i) EXPECT_GT(arrived[i], 50) << "element " << i << ", top " << k;
+      TopK aborts({.k = k, .non_finite = NonFinite::abort});
+      TopK propagates({.k = k});
+      std::vector<float> data(60, 1);
+      if (comm.rank() == 2) data[59] = std::numeric_limits<float>::quiet_NaN();
+      comm.all_reduce(data, ReduceOp::average, sparse(propagates));
+      EXPECT_TRUE(std::isnan(data[59])) << "top " << k;
+    }
+  });
+}
+
+TEST(TopKSkip, ForgetsNothingButWhatIsNotFinite) {
+  for (const auto& hosts : {std::vector<int>{0, 0}, {0, 1}, {0, 0, 1, 1}})
+    run_hosts(hosts, [](Communicator& comm) {
+      // What overflows in the residual is dropped, and the calls after that count.
+      TopK overflows({.k = 2, .non_finite = NonFinite::skip});
+      const auto call = [&](TopK& top_k, float value) {
+        std::vector<float> data{value, 1, 2, 3};
+        comm.all_reduce(data, ReduceOp::sum, sparse(top_k));
+        return data;
+      };
+      TopK never_sent({.k = 1, .non_finite = NonFinite::skip});
+      for (int step = 0; step < 3; ++step) call(overflows, 3e38F);
+      bool counted = false;
+      for (int step = 0; step < 4; ++step) {
+        const std::vector<float> data = call(overflows, 0);
+        counted = counted || std::ranges::any_of(data, [](float value) { return value != 0; });
+      }
+      EXPECT_TRUE(counted);
+      // The velocity of what was chosen in a call that does not count goes on.
+      TopK moves({.k = 4, .momentum = 0.5F, .non_finite = NonFinite::skip});
+      call(moves, comm.rank() == 0 ? std::numeric_limits<float>::quiet_NaN() : 0.0F);
+      const std::vector<float> next = call(moves, 0);
+      for (const float value : next) EXPECT_TRUE(std::isfinite(value));
+      EXPECT_GE(next[3], 3.0F * static_cast<float>(comm.size()));
+    });
+}
+
+TEST(TopKFailure, GivesBackWhatWasChosenAndServesAnotherCommunicator) {
+  for (const std::vector<int>& hosts : {std::vector<int>{0, 1}, {0, 0, 1, 1}}) {
+    std::vector<std::unique_ptr<TopK>> keepers;
+    for (std::size_t r = 0; r < hosts.size(); ++r)
+      keepers.push_back(std::make_unique<TopK>(TopKOptions{.k = 2, .warm_up_calls = 3, .warm_up_density = 0.5}));
+    const auto keeper = [&](Communicator& comm) -> TopK& { return *keepers[static_cast<std::size_t>(comm.rank())]; };
+    std::vector<double> before(hosts.size());
+    run_hosts(hosts,
+              [&](Communicator& comm) {
+                std::vector<float> data = gradient_of(comm.rank(), 100, 0);
+                comm.all_reduce(data, ReduceOp::sum, sparse(keeper(comm)));
+                comm.barrier();
+                if (comm.rank() == 0) return;  // and the others wait in vain
+                std::vector<float> zeros(100, 0.0F);
+                EXPECT_THROW(comm.all_reduce(zeros, ReduceOp::sum, sparse(keeper(comm))), Error);
+              },
+              {.timeout = std::chrono::seconds(2)});
+    run_hosts(hosts, [&](Communicator& comm) {
+      std::vector<float> data(100, 0.0F), sum(100, 0.0F);
+      for (int step = 0; step < 60; ++step) {
+        std::ranges::fill(data, 0.0F);
+        comm.all_reduce(data, ReduceOp::sum, sparse(keeper(comm)));
+        for (std::size_t i = 0; i < 100; ++i) sum[i] += data[i];
+      }
+      EXPECT_LT(keeper(comm).report("tensor").residual_norm, 1e-6);
+    });
+  }
 }
 
 // ---- what is kept, in other hands ----
@@ -519,8 +613,12 @@ TEST(TopKMistakes, CallsThatItHasNoMeaningFor) {
     comm.all_reduce(data, ReduceOp::sum, options);
     refused("50 elements, but those before had 100", [&] { comm.all_reduce(half, ReduceOp::sum, options); });
     Work work = comm.all_reduce_async(data, data, ReduceOp::sum, options);
-    if (!work.test()) refused("under way", [&] { comm.all_reduce(data, ReduceOp::sum, options); });
+    comm.barrier();  // it has ended, but this rank has not been told
+    refused("under way", [&] { comm.all_reduce(data, ReduceOp::sum, options); });
     work.wait();
+    comm.all_reduce(data, ReduceOp::sum, options);
+    std::vector<std::byte> odd(101 * sizeof(float));
+    refused("aligned", [&] { comm.all_reduce(Buffer(odd.data() + 1, 100, DataType::f32), ReduceOp::sum, options); });
     std::vector<float> empty;
     comm.all_reduce(empty, ReduceOp::sum, sparse(top_k, "empty"));
     comm.all_reduce(data);  // still good
@@ -528,10 +626,11 @@ TEST(TopKMistakes, CallsThatItHasNoMeaningFor) {
 }
 
 TEST(TopKMistakes, RanksWithOtherCompressorsAreAMismatch) {
-  for (const int variant : {0, 1, 2})
+  for (const int variant : {0, 1, 2, 3})
     run_hosts({0, 1}, [&](Communicator& comm) {
       TopK top_k({.k = comm.rank() == 1 && variant == 0 ? std::size_t{11} : std::size_t{10},
-                  .values = comm.rank() == 1 && variant == 1 ? DataType::bf16 : DataType::f32});
+                  .values = comm.rank() == 1 && variant == 1 ? DataType::bf16 : DataType::f32,
+                  .non_finite = comm.rank() == 1 && variant == 3 ? NonFinite::skip : NonFinite::propagate});
       std::vector<float> data(1000, 1);
       const Options none{.name = "tensor"};
       const std::string text = error_of(Errc::mismatch, [&] {

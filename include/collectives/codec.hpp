@@ -26,7 +26,7 @@ namespace collectives {
 ///              unharmed as often as it likes, so all ranks hold the same bits however often a value is handed on.
 ///   Blocks     elements are coded in blocks of block(), the last of which may be shorter, each for itself: at every
 ///              multiple of block() the bytes can be cut, encoded_bytes(that multiple) from their beginning.
-///   Rate       encoded_bytes() depends on the count alone, and is not more than 4 bytes an element and 64.
+///   Rate       encoded_bytes() depends on the count alone: n blocks make n times the bytes of one, nothing makes none.
 ///   Agreement  every machine makes the same bytes of the same values, and every rank passes a codec of one name.
 ///
 /// Both functions run on the calling thread of any rank and may not call the library. Values lie aligned, the wire

@@ -68,6 +68,8 @@ struct TopKReport {
   double relative_error = 0;     ///< residual_norm over the norm of all that there was to give
 };
 
+/// Calls of one name follow one another: the next may be issued when wait() or test() has told of the end of the one
+/// before. Serves any number of communicators, but not two threads at once.
 class COLLECTIVES_EXPORT TopK {
  public:
   /// Throws Error{invalid_argument} for options that make no sense.

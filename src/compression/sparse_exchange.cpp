@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "collectives/error.hpp"
-#include "direct.hpp"
+#include "program.hpp"
 
 namespace collectives {
 namespace {
@@ -33,13 +33,10 @@ void emit_all_to_all(const Seat& seat, const Task& task, StepSink& run) {
     later(receive(circle.at(circle.behind(stop)), task.incoming[circle.behind(stop)]));
 }
 
-constexpr Algorithm stage(std::string_view name, void (*emit)(const Seat&, const Task&, StepSink&)) {
-  return {"top_k", name, nullptr, "", nullptr, nullptr, nullptr, emit};
-}
-constexpr Algorithm kGather[] = {stage("top_k_gather", emit_gather<false>),
-                                 stage("top_k_gather_along_rail", emit_gather<true>)};
-constexpr Algorithm kAllToAll[] = {stage("top_k_all_to_all", emit_all_to_all<false>),
-                                   stage("top_k_all_to_all_along_rail", emit_all_to_all<true>)};
+constexpr Algorithm kGather[] = {stage_algorithm("top_k_gather", emit_gather<false>),
+                                 stage_algorithm("top_k_gather_along_rail", emit_gather<true>)};
+constexpr Algorithm kAllToAll[] = {stage_algorithm("top_k_all_to_all", emit_all_to_all<false>),
+                                   stage_algorithm("top_k_all_to_all_along_rail", emit_all_to_all<true>)};
 
 template <class T>
 std::byte* bytes_of(std::vector<T>& list) {

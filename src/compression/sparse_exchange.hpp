@@ -92,7 +92,6 @@ class SparseExchange {
   std::vector<std::uint32_t> indices_;
   std::vector<float> values_;
   std::vector<Entries> entries_;
-  std::vector<std::size_t> lengths_;
   SparseSum sum_;
   std::vector<float> range_sum_;
 };

@@ -27,8 +27,11 @@ SparsePlan plan_sparse(const Request& request, std::size_t k, const TopKOptions&
   // What is deterministic is added in rank order, past the hosts.
   plan.in_hosts = !topology.one_host() && ranks > hosts && !request.deterministic;
   plan.members = plan.in_hosts ? hosts : ranks;
-  const auto slices =
-      plan.in_hosts ? static_cast<int>(std::ranges::min(topology.hosts, {}, &std::vector<Rank>::size).size()) : 1;
+  // No more slices than elements to choose: every slice gives something in every call.
+  if (plan.in_hosts)
+    plan.slices = static_cast<int>(std::min(std::ranges::min(topology.hosts, {}, &std::vector<Rank>::size).size(),
+                                            std::max<std::size_t>(1, plan.k)));
+  const int slices = plan.slices;
   const auto m = static_cast<double>(plan.members), n = static_cast<double>(plan.n),
              chosen = static_cast<double>(plan.k);
   // Of elements that are chosen independently of one another; real ones overlap more.
@@ -62,22 +65,25 @@ SparsePlan plan_sparse(const Request& request, std::size_t k, const TopKOptions&
   const double inside = plan.in_hosts ? 2 * (tuning.host_latency_us + all * tuning.host_us_per_byte) : 0;
   plan.microseconds = (plan.form == SparseForm::split ? split : gathered) + inside;
 
-  const auto refuse = [&](std::string why) {
+  const auto because = [&](std::string why) {
     plan.reason = std::move(why);
     return plan;
   };
-  if (ranks == 1) return refuse("everything: there is one rank");
-  if (plan.n == 0) return refuse("nothing: the tensor is empty");
-  if (!request.force) {
-    if (topology.one_host()) return refuse("everything: ranks that share memory have no wire to save");
+  if (ranks == 1) return because("everything: there is one rank");
+  if (plan.n == 0) return because("nothing: the tensor is empty");
+  if (!request.force && !request.deterministic) {  // what is deterministic may not hang on an estimate
+    if (topology.one_host()) return because("everything: ranks that share memory have no wire to save");
     if (plan.microseconds > kWorthIt * dense.estimate.microseconds)
-      return refuse(fmt::format("everything: top {} would take {:.1f} us, {} {:.1f} us", plan.k, plan.microseconds,
-                                dense.name, dense.estimate.microseconds));
+      return because(fmt::format("everything: top {} would take {:.1f} us, {} {:.1f} us", plan.k, plan.microseconds,
+                                 dense.name, dense.estimate.microseconds));
   }
   plan.sparse = true;
-  return refuse(fmt::format("top {} of {}{}, {}: {:.1f} us, everything by {} {:.1f} us", plan.k, plan.n,
-                            request.force ? ", as forced" : "", plan.form == SparseForm::split ? "split" : "gathered",
-                            plan.microseconds, dense.name, dense.estimate.microseconds));
+  return because(fmt::format("top {} of {}{}, {}: {:.1f} us, everything by {} {:.1f} us", plan.k, plan.n,
+                             request.force           ? ", as forced"
+                             : request.deterministic ? ", deterministic"
+                                                     : "",
+                             plan.form == SparseForm::split ? "split" : "gathered", plan.microseconds, dense.name,
+                             dense.estimate.microseconds));
 }
 
 }  // namespace collectives

@@ -15,15 +15,14 @@ struct SparsePlan {
   bool in_hosts = false;  ///< the ranks of a host add first and choose from the sum, each from a slice of its own
   SparseForm form = SparseForm::gathered;
   int members = 1;  ///< who exchange what they have chosen: hosts, or ranks
+  int slices = 1;   ///< of the tensor, each with a share of k; more than one only in_hosts
   std::size_t n = 0, k = 0;
   DataType values = DataType::f32;
   std::string reason;
   double microseconds = 0;
 
-  /// Of slice `s` of `slices`.
-  SparseFormat format(int slices, int s) const {
-    return {part({0, n}, slices, s).count, part({0, k}, slices, s).count, values};
-  }
+  /// Of slice `s`.
+  SparseFormat format(int s) const { return {part({0, n}, slices, s).count, part({0, k}, slices, s).count, values}; }
 };
 
 /// `k` of request.count elements, as `options` say; `dense`: what the same call would be without compression, or with

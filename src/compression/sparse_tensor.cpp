@@ -15,24 +15,24 @@ namespace {
 
 // The stages inside a host as Steps.
 
+Peers owners(const Seat& seat, const Parts& slices) {
+  return seat.grid.numbers.first(static_cast<std::size_t>(slices.size()));
+}
 void emit_add_inside(const Seat& seat, const Task& task, StepSink& run) {
-  run(hierarchical::host_step(Step::Kind::host_reduce_scatter, Parts::equal(task.parts[0], seat.grid.slices()),
-                              seat.grid.slice_owners(), {.finish = false}));
+  run(hierarchical::host_step(Step::Kind::host_reduce_scatter, task.parts, owners(seat, task.parts),
+                              {.finish = false}));
 }
 void emit_agree_inside(const Seat& seat, const Task& task, StepSink& run) {
-  run(hierarchical::host_step(Step::Kind::host_all_reduce, task.parts, seat.grid.numbers.first(1), {}));
+  run(hierarchical::host_step(Step::Kind::host_all_reduce, task.parts, owners(seat, task.parts), {}));
 }
 void emit_share_inside(const Seat& seat, const Task& task, StepSink& run) {
-  run(hierarchical::host_step(Step::Kind::host_all_gather, Parts::equal(task.parts[0], seat.grid.slices()),
-                              seat.grid.slice_owners(), {.own = Place::output}));
+  run(hierarchical::host_step(Step::Kind::host_all_gather, task.parts, owners(seat, task.parts),
+                              {.own = Place::output}));
 }
 
-constexpr Algorithm stage(std::string_view name, void (*emit)(const Seat&, const Task&, StepSink&)) {
-  return {"top_k", name, nullptr, "", nullptr, nullptr, nullptr, emit};
-}
-constexpr Algorithm kAddInside = stage("top_k_add_inside", emit_add_inside);
-constexpr Algorithm kAgreeInside = stage("top_k_agree_inside", emit_agree_inside);
-constexpr Algorithm kShareInside = stage("top_k_share_inside", emit_share_inside);
+constexpr Algorithm kAddInside = stage_algorithm("top_k_add_inside", emit_add_inside);
+constexpr Algorithm kAgreeInside = stage_algorithm("top_k_agree_inside", emit_agree_inside);
+constexpr Algorithm kShareInside = stage_algorithm("top_k_share_inside", emit_share_inside);
 
 double squared_norm(std::span<const float> values) {
   // Several sums, so that the additions need not wait for one another.
@@ -54,9 +54,9 @@ void SparseTensor::check(std::size_t count, Rank rank) const {
                 "all_reduce");
   };
   if (busy_) refuse("another call of this name is under way");
-  if (kept.calls > 0 && kept.count != count)
+  if (kept.count != 0 && kept.count != count)
     refuse(fmt::format("{} elements, but those before had {}", count, kept.count));
-  if (count > std::size_t{1} << 32) refuse(fmt::format("{} elements are more than indices of 32 bits reach", count));
+  if (count >= std::size_t{1} << 32) refuse(fmt::format("{} elements are more than indices of 32 bits reach", count));
 }
 
 std::size_t SparseTensor::next_k(std::size_t count) const {
@@ -66,50 +66,55 @@ std::size_t SparseTensor::next_k(std::size_t count) const {
     density = options_.warm_up_density *
               std::pow(options_.density / options_.warm_up_density,
                        static_cast<double>(kept.calls) / static_cast<double>(options_.warm_up_calls));
-  return std::min(count, static_cast<std::size_t>(std::ceil(density * static_cast<double>(count))));
+  return std::min(count, static_cast<std::size_t>(std::ceil(density * static_cast<double>(count) * (1 - 1e-12))));
 }
 
 SparseFormat SparseTensor::format() const {
-  return call_.plan->in_hosts ? call_.plan->format(call_.seat->grid.slices(), call_.seat->grid.local)
-                              : call_.plan->format(1, 0);
+  return call_.plan->format(call_.plan->in_hosts ? call_.seat->grid.local : 0);
 }
 
-void SparseTensor::residual_is_pending() {
-  if (!kept.residual.empty()) kept.pending.resize(kept.count);
-  for (std::size_t i = 0; i < kept.residual.size(); ++i) kept.pending[kept.slice.first + i] += kept.residual[i];
-  kept.residual.clear();
+/// What is kept of a slice, as a part of the whole tensor that is otherwise zero.
+std::vector<float> SparseTensor::whole(std::vector<float>& of_slice) const {
+  if (of_slice.size() == kept.count || of_slice.empty()) return std::move(of_slice);
+  std::vector<float> all(kept.count);
+  std::ranges::copy(of_slice, all.begin() + static_cast<std::ptrdiff_t>(kept.slice.first));
+  of_slice.clear();
+  return all;
 }
 
-/// What a host keeps becomes its owner's. Sums over ranks stay what they are.
+/// What a host keeps becomes its owner's: sums over ranks stay what they are.
 void SparseTensor::keep_for_rank() {
-  if (kept.of_host) {
-    residual_is_pending();
-    std::vector<float> velocity(options_.momentum > 0 ? kept.count : 0);
-    if (!velocity.empty())
-      std::ranges::copy(kept.velocity, velocity.begin() + static_cast<std::ptrdiff_t>(kept.slice.first));
-    kept.velocity = std::move(velocity);
-    kept.of_host = false;
-  }
+  kept.residual = whole(kept.residual);
+  kept.velocity = whole(kept.velocity);
+  kept.slices = 0;
   kept.slice = {0, kept.count};
-  if (options_.momentum > 0) kept.velocity.resize(kept.count);
+  if (!kept.pending.empty()) kept.residual.resize(kept.count);
+  for (std::size_t i = 0; i < kept.pending.size(); ++i) kept.residual[i] += kept.pending[i];
+  kept.pending.clear();
+  if (!options_.error_feedback) kept.residual.clear();
+  kept.velocity.resize(options_.momentum > 0 ? kept.count : 0);
 }
 
-/// What ranks keep becomes that of the owner of each slice: what is pending goes in with the gradient, and velocities
-/// are added inside the host first, by all its ranks or none.
+/// What ranks keep becomes that of the owner of each slice, added inside the host: by all its ranks or by none, which
+/// they know from what is equal on all of them.
 void SparseTensor::keep_for_host(Range slice) {
-  const bool moves = !kept.of_host && options_.momentum > 0 && kept.calls > 0;
-  if (!kept.of_host || !(kept.slice == slice)) {
-    residual_is_pending();
-    moved_velocity_.clear();
-    if (moves) moved_velocity_ = std::move(kept.velocity);
-    kept.velocity.clear();  // with other slices than those of a run that was saved it starts again
+  stage_ = Stage::add_inside;
+  const auto slices = static_cast<std::uint32_t>(call_.plan->slices);
+  if (kept.slices != slices && kept.calls > 0 && options_.error_feedback) {
+    std::vector<float> velocity = whole(kept.velocity);
+    keep_for_rank();
+    moved_residual_ = std::move(kept.residual);
+    moved_residual_.resize(kept.count);
+    moved_velocity_ = std::move(velocity);
+    moved_velocity_.resize(options_.momentum > 0 ? kept.count : 0);
+    kept.residual.clear();
+    kept.velocity.clear();
+    stage_ = Stage::move_residual;
   }
-  if (moves) moved_velocity_.resize(kept.count);
-  kept.of_host = true;
+  kept.slices = slices;
   kept.slice = slice;
-  if (options_.error_feedback) kept.residual.resize(slice.count);
-  if (options_.momentum > 0) kept.velocity.resize(slice.count);
-  stage_ = moves ? Stage::move_velocity : Stage::add_inside;
+  kept.residual.resize(options_.error_feedback ? slice.count : 0);
+  kept.velocity.resize(options_.momentum > 0 ? slice.count : 0);
 }
 
 float SparseTensor::clipping() const {
@@ -119,14 +124,12 @@ float SparseTensor::clipping() const {
   return norm > most && std::isfinite(norm) ? static_cast<float>(most / norm) : 1.0F;
 }
 
-/// The caller's gradient, clipped, with what is pending; the caller's own where nothing is to be done to it.
-const float* SparseTensor::own_gradient() {
+/// The caller's gradient, or a copy that is scaled.
+const float* SparseTensor::clipped() {
   const float scale = clipping();
-  if (scale == 1 && kept.pending.empty()) return call_.input;
+  if (scale == 1) return call_.input;
   gradient_.resize(kept.count);
   for (std::size_t i = 0; i < kept.count; ++i) gradient_[i] = call_.input[i] * scale;
-  for (std::size_t i = 0; i < kept.pending.size(); ++i) gradient_[i] += kept.pending[i];
-  kept.pending.clear();
   return gradient_.data();
 }
 
@@ -136,23 +139,20 @@ void SparseTensor::begin(const Call& call) {
   call_ = call;
   kept.count = call.plan->n;
   begin_report();
-  undo_ = false;
+  undo_ = gave_nothing_ = chosen_ = gave_copy_ = false;
   cleared_ = 0;
   if (call.plan->in_hosts) {
-    const hierarchical::Grid& grid = call.seat->grid;
-    keep_for_host(grid.on_rail() ? part({0, kept.count}, grid.slices(), grid.local) : Range{});
+    const int slices = call.plan->slices, local = call.seat->grid.local;
+    keep_for_host(local < slices ? part({0, kept.count}, slices, local) : Range{});
     host_sum_.resize(kept.slice.count);
+    ++kept.calls;
   } else {
     keep_for_rank();
-    if (options_.error_feedback) {
-      kept.residual.resize(kept.count);
-      for (std::size_t i = 0; i < kept.pending.size(); ++i) kept.residual[i] += kept.pending[i];
-    }
-    kept.pending.clear();
+    if (options_.error_feedback) kept.residual.resize(kept.count);
     stage_ = Stage::exchange;
+    ++kept.calls;
+    choose(call.input, clipping());
   }
-  if (!call.plan->in_hosts) choose(call.input, clipping());
-  ++kept.calls;
   report_.calls = kept.calls;
   add_time(from);
 }
@@ -182,15 +182,18 @@ const float* SparseTensor::give_all(const Call& call) {
   report_.calls = kept.calls + 1;
   report_.chosen = kept.count;
   report_.sent_bytes = call.dense_bytes;
-  keep_for_rank();
-  const float* gradient = own_gradient();
-  const bool careful = options_.non_finite != NonFinite::propagate;
-  if (careful || options_.momentum > 0 || !kept.residual.empty()) {
-    if (gradient != gradient_.data()) gradient_.assign(gradient, gradient + kept.count);
-    gradient = gradient_.data();
-  }
-  undo_ = gave_nothing_ = false;
+  undo_ = gave_nothing_ = chosen_ = gave_copy_ = false;
   stage_ = Stage::done;
+  ++kept.calls;
+  keep_for_rank();
+  const float scale = clipping();
+  const bool careful = options_.non_finite != NonFinite::propagate;
+  if (scale == 1 && !careful && options_.momentum == 0 && kept.residual.empty()) {
+    add_time(from);
+    return call.input;
+  }
+  gradient_.resize(kept.count);
+  for (std::size_t i = 0; i < kept.count; ++i) gradient_[i] = call.input[i] * scale;
   if (careful) {
     const auto bad = std::ranges::find_if_not(gradient_, [](float value) { return std::isfinite(value); });
     gave_nothing_ = bad != gradient_.end();
@@ -205,10 +208,26 @@ const float* SparseTensor::give_all(const Call& call) {
       gradient_[i] = kept.velocity[i] = options_.momentum * kept.velocity[i] + gradient_[i];
     for (std::size_t i = 0; i < kept.residual.size(); ++i) gradient_[i] += kept.residual[i];
     kept.residual.clear();
+    gave_copy_ = true;
   }
-  ++kept.calls;
   add_time(from);
-  return gradient;
+  return gradient_.data();
+}
+
+/// What was given comes back into the residual, but for what is not finite: of this call nothing arrives.
+void SparseTensor::take_back() noexcept {
+  if (!options_.error_feedback) return;
+  if (chosen_)
+    for (std::size_t i = 0; i < values_.size(); ++i)
+      kept.residual[indices_[i]] = std::isfinite(values_[i]) ? values_[i] : 0;
+  if (gave_copy_) std::swap(kept.residual, gradient_);
+  chosen_ = gave_copy_ = false;
+}
+
+void SparseTensor::abandon() noexcept {
+  take_back();
+  --kept.calls;
+  busy_ = false;
 }
 
 void SparseTensor::choose(const float* gradient, float scale) {
@@ -220,7 +239,8 @@ void SparseTensor::choose(const float* gradient, float scale) {
   const std::span<const float> given(gradient, what.n);
   const auto finite = [](float value) { return std::isfinite(value); };
   SparseExchange::Word word{};
-  if (options_.non_finite == NonFinite::skip && !std::ranges::all_of(given, finite)) {
+  const bool may_skip = options_.non_finite == NonFinite::skip;
+  if (may_skip && !std::ranges::all_of(given, finite)) {
     // Nothing of it may come into the residual: the others hear that this call is none.
     std::iota(indices, indices + what.k, 0U);
     std::fill_n(values, what.k, 0.0F);
@@ -232,15 +252,21 @@ void SparseTensor::choose(const float* gradient, float scale) {
                                                                    .velocity = kept.velocity,
                                                                    .momentum = options_.momentum,
                                                                    .scale = scale,
-                                                                   .masking = options_.masking},
+                                                                   .masking = options_.masking && !may_skip},
                                                                   what.k, indices, values));
+    chosen_ = true;
+    // What is too large for bf16 becomes infinite on its way, and counts.
+    const auto arrives = [&](float value) {
+      return what.values == DataType::bf16 ? static_cast<float>(bfloat16(value)) : value;
+    };
+    if (what.values == DataType::bf16)
+      word.non_finite = static_cast<std::uint32_t>(
+          std::ranges::count_if(values_, [&](float value) { return !std::isfinite(arrives(value)); }));
     if (word.non_finite > 0)
-      word.first_non_finite = indices[std::ranges::find_if_not(values_, finite) - values_.begin()];
-    gave_nothing_ = false;
+      word.first_non_finite = indices[std::ranges::find_if_not(values_, finite, arrives) - values_.begin()];
     if (options_.error_feedback && what.values == DataType::bf16)
       for (std::size_t i = 0; i < what.k; ++i)
-        if (const float error = values[i] - static_cast<float>(bfloat16(values[i])); std::isfinite(error))
-          kept.residual[indices[i]] = error;
+        if (const float error = values[i] - arrives(values[i]); std::isfinite(error)) kept.residual[indices[i]] = error;
   }
   given_norm_ = squared_norm({values, what.k});
   report_.chosen = what.k;
@@ -263,12 +289,14 @@ bool SparseTensor::next(Job& job) {
 
 bool SparseTensor::go_on(Job& job) {
   const bool in_hosts = call_.plan->in_hosts, owner = kept.slice.count > 0;
-  const auto stage_job = [&](const Algorithm& algorithm, std::size_t count, const float* input, float* output) {
+  const int slices = call_.plan->slices;
+  const auto stage_job = [&](const Algorithm& algorithm, std::size_t count, int parts, const float* input,
+                             float* output) {
     stage_plan_ = {};
     stage_plan_.algorithm = &algorithm;
     stage_plan_.segment = count;
     job = {.plan = &stage_plan_,
-           .task = {{Collective::all_reduce}, Parts::equal({0, count}, 1)},
+           .task = {{Collective::all_reduce}, Parts::equal({0, count}, parts)},
            .op = ReduceOp::sum,
            .type = DataType::f32,
            .input = reinterpret_cast<const std::byte*>(input),
@@ -281,12 +309,15 @@ bool SparseTensor::go_on(Job& job) {
     return reinterpret_cast<float*>(reinterpret_cast<std::uintptr_t>(slice.data()) - kept.slice.first * sizeof(float));
   };
   for (;;) switch (stage_) {
+      case Stage::move_residual:
+        stage_ = options_.momentum > 0 ? Stage::move_velocity : Stage::add_inside;
+        return stage_job(kAddInside, kept.count, slices, moved_residual_.data(), from_start(kept.residual));
       case Stage::move_velocity:
         stage_ = Stage::add_inside;
-        return stage_job(kAddInside, kept.count, moved_velocity_.data(), from_start(kept.velocity));
+        return stage_job(kAddInside, kept.count, slices, moved_velocity_.data(), from_start(kept.velocity));
       case Stage::add_inside:
         stage_ = Stage::choose;
-        return stage_job(kAddInside, kept.count, own_gradient(), from_start(host_sum_));
+        return stage_job(kAddInside, kept.count, slices, clipped(), from_start(host_sum_));
       case Stage::choose:
         stage_ = Stage::exchange;
         if (owner) choose(host_sum_.data(), 1);
@@ -297,20 +328,20 @@ bool SparseTensor::go_on(Job& job) {
         if (owner) hear();
         if (!in_hosts || options_.non_finite != NonFinite::skip) break;
         skipped_ = skipped_by_ = undo_ ? 1.0F : 0.0F;
-        return stage_job(kAgreeInside, 1, &skipped_, &skipped_by_);
+        return stage_job(kAgreeInside, 1, 1, &skipped_, &skipped_by_);
       case Stage::share_inside:
         stage_ = Stage::done;
         if (in_hosts && options_.non_finite == NonFinite::skip) undo_ = skipped_by_ > 0;
         if (owner) undo_ ? undo() : add_up();
         if (!in_hosts) break;
-        return stage_job(kShareInside, kept.count, call_.output, call_.output);
+        return stage_job(kShareInside, kept.count, slices, call_.output, call_.output);
       case Stage::agree:  // where everything was sent
         if (exchange_.next(job)) return true;
         stage_ = Stage::done;
         hear();
-        if (undo_) undo_all();
+        if (undo_) undo();
         break;
-      case Stage::done: busy_ = false; return false;
+      case Stage::done: chosen_ = gave_copy_ = false; return false;
     }
 }
 
@@ -341,21 +372,17 @@ bool SparseTensor::meanwhile() {
 void SparseTensor::add_up() {
   std::fill_n(call_.output + kept.slice.first + cleared_, kept.slice.count - cleared_, 0.0F);
   report_.united = exchange_.add_to(call_.output + kept.slice.first);
+  // Masking had to wait for all to have given something.
+  if (options_.masking && options_.non_finite == NonFinite::skip && options_.momentum > 0)
+    for (const std::uint32_t index : indices_) kept.velocity[index] = 0;
   report_.sent_bytes = exchange_.bytes_sent();
 }
 
-/// The call gives nothing; what this rank had chosen goes back.
+/// The call gives nothing.
 void SparseTensor::undo() {
   std::fill_n(call_.output + kept.slice.first, kept.slice.count, 0.0F);
   report_.sent_bytes = exchange_.bytes_sent();
-  if (gave_nothing_ || !options_.error_feedback) return;
-  for (std::size_t i = 0; i < values_.size(); ++i) kept.residual[indices_[i]] = values_[i];
-}
-
-/// The same where everything was sent.
-void SparseTensor::undo_all() {
-  std::fill_n(call_.output, kept.count, 0.0F);
-  if (!gave_nothing_ && options_.error_feedback) kept.residual = gradient_;
+  take_back();
 }
 
 TopKReport SparseTensor::report(bool norms) const {

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -80,7 +81,9 @@ std::map<std::string, Kept> read_state(std::span<const std::byte> bytes) {
     kept.calls = reader.number();
     kept.slice.first = reader.number();
     kept.slice.count = reader.number();
-    kept.of_host = reader.number() != 0;
+    kept.slices = static_cast<std::uint32_t>(reader.number());
+    if (kept.calls == 0 || kept.count == 0) refuse(fmt::format("the saved state of \"{}\" is that of no call", name));
+    if (tensors.contains(name)) refuse(fmt::format("a saved state has \"{}\" twice", name));
     if (kept.slice.count > kept.count || kept.slice.first > kept.count - kept.slice.count)
       refuse(fmt::format("the saved state of \"{}\" has a slice outside of the tensor", name));
     kept.residual = reader.values(kept.slice.count);
@@ -156,13 +159,15 @@ std::vector<std::string> TopK::names() const {
 std::vector<std::byte> TopK::save() const {
   Writer writer;
   writer.bytes(kMagic, sizeof kMagic);
-  writer.number(impl_->tensors.size());
+  const auto used = [](const auto& entry) { return entry.second->kept.calls > 0 && entry.second->kept.count > 0; };
+  writer.number(static_cast<std::uint64_t>(std::ranges::count_if(impl_->tensors, used)));
   for (const auto& [name, tensor] : impl_->tensors) {
+    if (!used(*impl_->tensors.find(name))) continue;
     const Kept& kept = tensor->kept;
     writer.number(name.size());
     writer.bytes(name.data(), name.size());
     for (const std::uint64_t number : {std::uint64_t{kept.count}, kept.calls, std::uint64_t{kept.slice.first},
-                                       std::uint64_t{kept.slice.count}, std::uint64_t{kept.of_host ? 1U : 0U}})
+                                       std::uint64_t{kept.slice.count}, std::uint64_t{kept.slices}})
       writer.number(number);
     writer.values(kept.residual);
     writer.values(kept.velocity);
@@ -174,9 +179,13 @@ std::vector<std::byte> TopK::save() const {
 void TopK::load(std::span<const std::vector<std::byte>> states, Rank rank, int ranks) {
   if (ranks < 1 || rank < 0 || rank >= ranks) refuse(fmt::format("rank {} of {}", rank, ranks));
   if (states.empty()) refuse("there is no saved state");
+  for (const auto& [name, tensor] : impl_->tensors)
+    if (tensor->busy()) refuse(fmt::format("a call of \"{}\" is under way", name));
   // All are read, also those that this rank takes nothing from: then all ranks find the same to be wrong.
   std::vector<std::map<std::string, Kept>> saved;
   for (const auto& state : states) saved.push_back(read_state(state));
+  for (const auto& tensors : saved)
+    if (tensors.size() != saved[0].size()) refuse("the saved states disagree about what tensors there are");
   for (const auto& tensors : saved)
     for (const auto& [name, kept] : tensors)
       if (const auto other = saved[0].find(name);

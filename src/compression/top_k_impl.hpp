@@ -19,11 +19,11 @@ namespace collectives {
 struct Kept {
   std::size_t count = 0;  ///< elements of the tensor
   std::uint64_t calls = 0;
-  bool of_host = false;         ///< of the sums of this host; else of this rank
+  std::uint32_t slices = 0;     ///< that the owners of this host keep, of the sum of its ranks; 0: this rank keeps all
   Range slice;                  ///< of the tensor: what this rank chooses from
   std::vector<float> residual;  ///< of the slice; empty: all zero
   std::vector<float> velocity;  ///< likewise
-  std::vector<float> pending;   ///< of the tensor, from another life: given away with the next gradient; empty: none
+  std::vector<float> pending;   ///< of the tensor, from another life: in other hands then; empty: none
 };
 
 /// One tensor, and the operation on it that is under way. At most one is.
@@ -52,26 +52,37 @@ class SparseTensor final : public Program {
   const float* give_all(const Call&);
   bool next(Job&) override;
   bool meanwhile() override;
-  void abandon() noexcept override { busy_ = false; }
+  void abandon() noexcept override;
+  void released() noexcept override { busy_ = false; }
+  bool busy() const noexcept { return busy_; }
 
   TopKReport report(bool norms) const;
   Kept kept;
 
  private:
   using Clock = std::chrono::steady_clock;
-  enum class Stage : std::uint8_t { move_velocity, add_inside, choose, exchange, share_inside, agree, done };
+  enum class Stage : std::uint8_t {
+    move_residual,
+    move_velocity,
+    add_inside,
+    choose,
+    exchange,
+    share_inside,
+    agree,
+    done
+  };
 
   void keep_for_rank();
   void keep_for_host(Range slice);
-  void residual_is_pending();
+  std::vector<float> whole(std::vector<float>& of_slice) const;
   float clipping() const;
-  const float* own_gradient();
+  const float* clipped();
   void choose(const float* gradient, float scale);
   bool go_on(Job&);
   void hear();
   void add_up();
   void undo();
-  void undo_all();
+  void take_back() noexcept;
   void add_time(Clock::time_point from);
   void begin_report();
   SparseFormat format() const;
@@ -84,13 +95,14 @@ class SparseTensor final : public Program {
   Plan stage_plan_;
   Selector selector_;
   SparseExchange exchange_;
-  std::vector<float> gradient_;         // what is given in place of the caller's, where it is not the caller's
-  std::vector<float> host_sum_;         // of the slice
-  std::vector<float> moved_velocity_;   // of this rank, to become that of its host
-  std::vector<std::uint32_t> indices_;  // that this rank has chosen
+  std::vector<float> gradient_;  // what is given in place of the caller's, where it is not the caller's
+  std::vector<float> host_sum_;  // of the slice
+  std::vector<float> moved_residual_, moved_velocity_;  // of this rank, to become those of its host
+  std::vector<std::uint32_t> indices_;                  // that this rank has chosen
   std::vector<float> values_;
   // Of NonFinite::skip: whether this call is to give nothing, on this rank's word and on that of all of its host.
   bool undo_ = false, gave_nothing_ = false;
+  bool chosen_ = false, gave_copy_ = false;  // what is given has been taken from what is kept
   float skipped_ = 0, skipped_by_ = 0;
   std::size_t cleared_ = 0;  // elements of the slice of the output
   double given_norm_ = 0;    // squared, of what the last call sent
