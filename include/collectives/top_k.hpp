@@ -9,9 +9,9 @@
 // 2018), which belongs to the tensor's name. Momentum correction, masking, local clipping and the density warm-up are
 // those of Lin et al., "Deep gradient compression", 2018.
 //
-// Ranks of one host add their gradients first, in full, through the memory they share, and choose from the sum: between
-// hosts it is sparse, inside it is dense. Where sending everything would be as fast, everything is sent, the residual
-// with it, and report() says why.
+// Ranks of one host add their gradients first, in full, through the memory they share, and choose from the sum, each
+// its share of k from a slice of its own: between hosts it is sparse, inside it is dense. Where sending everything
+// would be as fast, everything is sent, the residual with it, and report() says why.
 #pragma once
 
 #include <cstddef>
@@ -90,8 +90,8 @@ class COLLECTIVES_EXPORT TopK {
   std::vector<std::byte> save() const;
   /// Takes over what the ranks of a run had saved, `states[r]` that of rank r, in place of what is here. With as many
   /// ranks in as many hosts as then, calls go on bit for bit as if there had been no break. With others, rank r takes
-  /// over what ranks r, r + ranks, r + 2 ranks, ... had, so that nothing that was kept is lost. Throws
-  /// Error{invalid_argument} for what save() has not made.
+  /// over what ranks r, r + ranks, r + 2 ranks, ... had, so that nothing that was kept is lost; velocities start again.
+  /// Throws Error{invalid_argument} for what save() has not made.
   void load(std::span<const std::vector<std::byte>> states, Rank rank, int ranks);
 
   struct Impl;
