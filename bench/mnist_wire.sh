@@ -150,7 +150,7 @@ table() {
     }' "$scratch/wire" "$scratch/steps"
   if [ -s "$scratch/reached" ]; then
     echo "to $accuracy of the test images: seconds of training, steps, of each seed"
-    awk '{ if (!($1 in text)) ways[++rows] = $1; text[$1] = text[$1] sprintf("  %s s %s steps%s", $3, $4, $2 == "true" ? "" : " (not reached)") }
+    awk '{ if (!($1 in text)) ways[++rows] = $1; text[$1] = text[$1] sprintf("  %.1f s %s steps%s", $3, $4, $2 == "true" ? "" : " (not reached)") }
       END { for (r = 1; r <= rows; ++r) printf "%-12s%s\n", ways[r], text[ways[r]] }' "$scratch/reached"
   fi
 }
