@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "collectives/error.hpp"
 #include "compression/top_k_impl.hpp"
@@ -100,7 +101,7 @@ void SparseTensor::keep_for_rank() {
 void SparseTensor::keep_for_host(Range slice) {
   stage_ = Stage::add_inside;
   const auto slices = static_cast<std::uint32_t>(call_.plan->slices);
-  if (kept.slices != slices && kept.calls > 0 && options_.error_feedback) {
+  if (kept.slices != slices && kept.calls > 1 && options_.error_feedback) {
     std::vector<float> velocity = whole(kept.velocity);
     keep_for_rank();
     moved_residual_ = std::move(kept.residual);
@@ -138,6 +139,7 @@ void SparseTensor::begin(const Call& call) {
   busy_ = true;
   call_ = call;
   kept.count = call.plan->n;
+  ++kept.calls;
   begin_report();
   undo_ = gave_nothing_ = chosen_ = gave_copy_ = false;
   cleared_ = 0;
@@ -145,12 +147,10 @@ void SparseTensor::begin(const Call& call) {
     const int slices = call.plan->slices, local = call.seat->grid.local;
     keep_for_host(local < slices ? part({0, kept.count}, slices, local) : Range{});
     host_sum_.resize(kept.slice.count);
-    ++kept.calls;
   } else {
     keep_for_rank();
     if (options_.error_feedback) kept.residual.resize(kept.count);
     stage_ = Stage::exchange;
-    ++kept.calls;
     choose(call.input, clipping());
   }
   report_.calls = kept.calls;
@@ -177,14 +177,14 @@ const float* SparseTensor::give_all(const Call& call) {
   busy_ = true;
   call_ = call;
   kept.count = call.plan->n;
+  ++kept.calls;
   given_norm_ = 0;
   begin_report();
-  report_.calls = kept.calls + 1;
+  report_.calls = kept.calls;
   report_.chosen = kept.count;
   report_.sent_bytes = call.dense_bytes;
   undo_ = gave_nothing_ = chosen_ = gave_copy_ = false;
   stage_ = Stage::done;
-  ++kept.calls;
   keep_for_rank();
   const float scale = clipping();
   const bool careful = options_.non_finite != NonFinite::propagate;
@@ -226,6 +226,12 @@ void SparseTensor::take_back() noexcept {
 
 void SparseTensor::abandon() noexcept {
   take_back();
+  if (!moved_residual_.empty()) {
+    kept.residual = std::exchange(moved_residual_, {});
+    kept.velocity = std::exchange(moved_velocity_, {});
+    kept.slices = 0;
+    kept.slice = {0, kept.count};
+  }
   --kept.calls;
   busy_ = false;
 }
@@ -320,6 +326,8 @@ bool SparseTensor::go_on(Job& job) {
         return stage_job(kAddInside, kept.count, slices, clipped(), from_start(host_sum_));
       case Stage::choose:
         stage_ = Stage::exchange;
+        moved_residual_.clear();
+        moved_velocity_.clear();
         if (owner) choose(host_sum_.data(), 1);
         break;
       case Stage::exchange:
