@@ -437,7 +437,11 @@ bool Communicator::Impl::advance(State& head) noexcept {
     fail([&] { watch->raise_mismatch(call(), mismatch.peer); });
   } catch (const Error& error) {
     // What a transport reports is this communicator's failure too, and the other ranks should hear of it.
-    fail([&] { watch->raise(error.code(), error.peer(), Watch::operation(call()), error.what()); });
+    fail([&] {
+      const std::string operation = Watch::operation(call());
+      watch->raise(error.code(), error.peer(), operation,
+                   head.program == nullptr ? error.what() : fmt::format("{}: {}", operation, error.what()));
+    });
   } catch (const std::exception& error) {  // memory, or a user op that throws all the same
     const std::string operation = Watch::operation(call());
     fail([&] {

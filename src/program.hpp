@@ -19,7 +19,7 @@ class Program {
  public:
   virtual ~Program() = default;
   /// Describes the next stage in `job`, whose tag stays; false when there is none, and the operation is done. Throws
-  /// what the operation fails with, on all ranks.
+  /// what the operation fails with, on all ranks; the text needs no operation, which is put in front.
   virtual bool next(Job& job) = 0;
   /// What this rank has to do anyhow and can do now, while others are waited for: a little of it, some microseconds.
   /// False when nothing is left of it.

@@ -13,7 +13,7 @@
 namespace collectives {
 namespace {
 
-using namespace testing;  // NOLINT: what the conformance suite has
+using namespace collectives::testing;
 
 /// Eight values in five bytes: the greatest of their magnitudes, as f32, and a byte of signs.
 class Signs final : public Codec {

@@ -31,7 +31,7 @@ namespace collectives {
 enum class NonFinite : std::uint8_t {
   propagate,  ///< it is sent, as it is larger than anything else, and reaches every rank
   skip,  ///< the result is zero, and residuals are as before the call, but for the others' finite gradients in them
-  abort  ///< Error{aborted} on every rank, naming rank, tensor and index
+  abort  ///< Error{aborted} on every rank, naming tensor, index, and the rank, or the ranks of the host
 };
 
 /// How those who have chosen come to the sum: everyone sends everything to everyone, or everyone owns a range of the

@@ -10,6 +10,7 @@
 
 #include "collectives/error.hpp"
 #include "compression/top_k_impl.hpp"
+#include "text.hpp"
 
 namespace collectives {
 namespace {
@@ -359,11 +360,14 @@ void SparseTensor::hear() {
     const auto [non_finite, first] = exchange_.word_of(m);
     if (non_finite == 0 || options_.non_finite == NonFinite::propagate) continue;
     undo_ = true;
-    if (options_.non_finite == NonFinite::abort)
-      throw Error(Errc::aborted,
-                  fmt::format("all_reduce ({}): rank {} gave NaN or infinity at index {}", name_, exchange_.rank_of(m),
-                              kept.slice.first + first),
-                  call_.seat->world.self, exchange_.rank_of(m), "all_reduce");
+    if (options_.non_finite != NonFinite::abort) continue;
+    // Of a host that has added, any of its ranks may have been the one.
+    const Rank rank = exchange_.rank_of(m);
+    const Peers who = call_.plan->in_hosts ? call_.seat->grid.ranks_of(static_cast<int>(m)) : Peers(&rank, 1);
+    throw Error(Errc::aborted,
+                fmt::format("{} gave NaN or infinity at index {}", ranks_text({who.begin(), who.end()}),
+                            kept.slice.first + first),
+                call_.seat->world.self, rank);
   }
 }
 
