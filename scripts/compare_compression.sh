@@ -98,7 +98,7 @@ for ((round = 1; round <= rounds; ++round)); do
   # Each size by itself, so that as many gradients are in turn everywhere: inputs and outputs.
   for ((size = first; size <= last; size *= factor)); do
     "$hosts_sh" each "$hosts" "$build/bin/collectives_bench" --compress "$compress" ${force[@]+"${force[@]}"} --in-place no \
-      --min-bytes "$size" --max-bytes "$size" --back-to-back --rotate $((sets * 2 * size)) --seconds-per-size 1 \
+      --min-bytes "$size" --max-bytes "$size" --back-to-back --rotate $((sets * 2 * size)) --seconds-per-size 2 \
       --json "$scratch/json" >"$scratch/table" || refuse "collectives_bench failed: $(tail -n 1 "$scratch/table")"
     grep '"kind":"result"' "$scratch/json" >>"$scratch/results"
   done

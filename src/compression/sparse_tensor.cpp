@@ -10,6 +10,7 @@
 
 #include "collectives/error.hpp"
 #include "compression/top_k_impl.hpp"
+#include "reduction.hpp"
 #include "text.hpp"
 
 namespace collectives {
@@ -375,14 +376,24 @@ void SparseTensor::hear() {
 bool SparseTensor::meanwhile() {
   constexpr std::size_t kAtOnce = 64 << 10;  // elements
   if (stage_ != Stage::exchange || cleared_ == kept.slice.count) return false;
-  const std::size_t count = std::min(kAtOnce, kept.slice.count - cleared_);
-  std::fill_n(call_.output + kept.slice.first + cleared_, count, 0.0F);
-  cleared_ += count;
+  clear_result(std::min(kAtOnce, kept.slice.count - cleared_));
   return true;
 }
 
+/// The next `count` elements of the slice. Past the caches where a core's own would not hold them: to be written there,
+/// they would be read from memory first, which two ranks on two cores need for choosing.
+void SparseTensor::clear_result(std::size_t count) {
+  alignas(64) static constexpr std::byte kZeros[32 << 10] = {};
+  constexpr std::size_t kPastTheCaches = 8 << 20;  // bytes
+  const Stores stores = kept.slice.count * sizeof(float) >= kPastTheCaches ? Stores::streaming : Stores::cached;
+  auto* to = reinterpret_cast<std::byte*>(call_.output + kept.slice.first + cleared_);
+  cleared_ += count;
+  for (std::size_t left = count * sizeof(float), bytes; left > 0; left -= bytes, to += bytes)
+    copy(to, kZeros, bytes = std::min(left, sizeof kZeros), stores);
+}
+
 void SparseTensor::add_up() {
-  std::fill_n(call_.output + kept.slice.first + cleared_, kept.slice.count - cleared_, 0.0F);
+  clear_result(kept.slice.count - cleared_);
   report_.united = exchange_.add_to(call_.output + kept.slice.first);
   // Masking had to wait for all to have given something.
   if (options_.masking && options_.non_finite == NonFinite::skip && options_.momentum > 0)
@@ -392,7 +403,8 @@ void SparseTensor::add_up() {
 
 /// The call gives nothing.
 void SparseTensor::undo() {
-  std::fill_n(call_.output + kept.slice.first, kept.slice.count, 0.0F);
+  cleared_ = 0;
+  clear_result(kept.slice.count);
   report_.sent_bytes = exchange_.bytes_sent();
   take_back();
 }

@@ -80,6 +80,7 @@ class SparseTensor final : public Program {
   void choose(const float* gradient, float scale);
   bool go_on(Job&);
   void hear();
+  void clear_result(std::size_t count);
   void add_up();
   void undo();
   void take_back() noexcept;
