@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <functional>
+#include <initializer_list>
 #include <new>
 #include <string>
 #include <thread>
@@ -113,7 +114,7 @@ TEST(Allocation, NoneInRepeatedBlockingCallsFromC) {
     const auto everything = [&] {
       int failed = 0;
       const auto call = [&](collectives_error error) { failed += error != COLLECTIVES_SUCCESS; };
-      for (const collectives_options* options : {&with, static_cast<const collectives_options*>(nullptr)}) {
+      for (const collectives_options* options : std::initializer_list<const collectives_options*>{&with, nullptr}) {
         call(collectives_all_reduce(comm, in.data(), out.data(), 3000, COLLECTIVES_F32, COLLECTIVES_AVERAGE, options));
         call(collectives_all_gather(comm, in.data(), whole.data(), 3000, COLLECTIVES_F32, options));
         call(collectives_all_gather_v(comm, in.data(), whole.data(), counts, COLLECTIVES_F32, options));

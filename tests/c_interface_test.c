@@ -662,19 +662,30 @@ static void AreToldWhoDisagrees(Comm* comm) {
 }
 
 static void AreToldWhoIsMissing(Comm* comm) {
-  const int last = collectives_size(comm) - 1;
-  Comm* starts;
+  const int rank = collectives_rank(comm), last = collectives_size(comm) - 1;
+  Comm *starts, *others;
   OK(collectives_split(comm, 0, 0, NULL, &starts));
-  const collectives_options options = {.size = sizeof options, .timeout_seconds = 0.2};
+  OK(collectives_split(comm, rank == last ? -1 : 0, 0, NULL, &others));
+  const collectives_options soon = {.size = sizeof soon, .timeout_seconds = 0.2};
   char missing[100];
   snprintf(missing, sizeof missing, "rank %d has not arrived", last);
-  // The last comes when the first has given up.
   char go = 1;
-  if (collectives_rank(comm) == last) OK(collectives_broadcast(starts, NULL, &go, 1, COLLECTIVES_U8, 0, NULL));
-  FAILS(TIMEOUT, missing, collectives_barrier(comm, &options));
+  if (rank == last) {  // comes when all others have given up
+    OK(collectives_broadcast(starts, NULL, &go, 1, COLLECTIVES_U8, 0, NULL));
+    FAILS(TIMEOUT, missing, collectives_barrier(comm, NULL));
+  } else {
+    collectives_work* work;  // rank 0, whose deadline it is, comes when the rest are there
+    if (rank != 0) OK(collectives_barrier_async(comm, NULL, &work));
+    OK(collectives_barrier(others, NULL));
+    if (rank == 0) OK(collectives_barrier_async(comm, &soon, &work));
+    FAILS(TIMEOUT, missing, collectives_work_wait(work));
+    FAILS(TIMEOUT, missing, collectives_work_wait(work));
+    collectives_work_free(work);
+    OK(collectives_broadcast(starts, &go, &go, 1, COLLECTIVES_U8, 0, NULL));
+  }
   CHECK(collectives_last_error_peer() == last);
   check_broken(comm, COLLECTIVES_ERROR_TIMEOUT);
-  if (collectives_rank(comm) != last) OK(collectives_broadcast(starts, &go, &go, 1, COLLECTIVES_U8, 0, NULL));
+  collectives_communicator_free(others);
   collectives_communicator_free(starts);
 }
 
