@@ -379,15 +379,18 @@ static void AllocateMemory(Comm* comm) {
 
 // ---- what programs bring ----
 
-// Of the pairs of maps x -> a x + b, next after accumulated: associative, and the order counts.
+// An element is a map x -> a x + b, with a in its upper half and b in its lower; next comes after accumulated. That is
+// associative, and the order counts.
+static uint64_t map_of(uint64_t a, uint64_t b) { return a << 32 | b; }
+static uint64_t composed(uint64_t after, uint64_t map) {
+  const uint64_t a = after >> 32, b = after & UINT32_MAX;
+  return map_of(a * (map >> 32), a * (map & UINT32_MAX) + b);
+}
 static void compose(void* context, const void* next, void* accumulated, size_t count, collectives_data_type type) {
-  const int32_t* after = next;
-  int32_t* map = accumulated;
-  CHECK(type == COLLECTIVES_I32 && *(int*)context == 17);
-  for (size_t i = 0; i + 1 < count; i += 2) {
-    map[i] = after[i] * map[i];
-    map[i + 1] = after[i] * map[i + 1] + after[i + 1];
-  }
+  const uint64_t* after = next;
+  uint64_t* maps = accumulated;
+  CHECK(type == COLLECTIVES_U64 && *(int*)context == 17);
+  for (size_t i = 0; i < count; ++i) maps[i] = composed(after[i], maps[i]);
 }
 
 static void keep_the_larger(void* context, const void* next, void* accumulated, size_t count,
@@ -405,13 +408,17 @@ static void ApplyAnOpOfTheirOwn(Comm* comm) {
   collectives_user_op* op;
   OK(collectives_user_op_create("compose", compose, &context, 0, &op));
   collectives_options options = {.size = sizeof options, .user_op = op};
-  int32_t map[2] = {rank + 2, rank}, expected[2] = {2, 0};
-  for (int r = 1; r < p; ++r) {
-    expected[0] *= r + 2;
-    expected[1] = expected[1] * (r + 2) + r;
+  for (int ring = 0; ring < 2; ++ring) {
+    options.backend = ring ? "ring" : NULL;
+    uint64_t maps[kCount];
+    for (uint64_t i = 0; i < kCount; ++i) maps[i] = map_of((uint64_t)rank + 2, i);
+    OK(collectives_all_reduce(comm, maps, maps, kCount, COLLECTIVES_U64, COLLECTIVES_USER_OP, &options));
+    for (uint64_t i = 0; i < kCount; ++i) {
+      uint64_t expected = map_of(2, i);
+      for (uint64_t r = 1; r < size_of(comm); ++r) expected = composed(map_of(r + 2, i), expected);
+      CHECK(maps[i] == expected);
+    }
   }
-  OK(collectives_all_reduce(comm, map, map, 2, COLLECTIVES_I32, COLLECTIVES_USER_OP, &options));
-  CHECK(map[0] == expected[0] && map[1] == expected[1]);
   collectives_user_op_free(op);
 
   OK(collectives_user_op_create("larger", keep_the_larger, NULL, 1, &op));
