@@ -39,7 +39,8 @@ int main(void) {
   }
 
   char* plan;
-  check(collectives_explain(comm, COLLECTIVES_ALL_REDUCE, kCount, COLLECTIVES_F32, COLLECTIVES_AVERAGE, &options, &plan));
+  check(
+      collectives_explain(comm, COLLECTIVES_ALL_REDUCE, kCount, COLLECTIVES_F32, COLLECTIVES_AVERAGE, &options, &plan));
   if (rank == 0) printf("%d ranks averaged %d gradients, by this plan:\n%s", size, kLayers, plan);
   collectives_free(plan);
   collectives_memory_free(memory);

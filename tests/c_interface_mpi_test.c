@@ -17,10 +17,10 @@ static int sums_ranks(MPI_Comm mpi_comm) {
       .size = sizeof options, .timeout_seconds = 60, .progress_thread = COLLECTIVES_OFF};
   if (collectives_communicator_from_mpi(mpi_comm, &options, &comm) != COLLECTIVES_SUCCESS) return 0;
   int64_t sum = rank;
-  const int ok = collectives_rank(comm) == rank && collectives_size(comm) == size &&
-                 collectives_all_reduce(comm, &sum, &sum, 1, COLLECTIVES_I64, COLLECTIVES_SUM, NULL) ==
-                     COLLECTIVES_SUCCESS &&
-                 sum == size * (size - 1) / 2;
+  const int ok =
+      collectives_rank(comm) == rank && collectives_size(comm) == size &&
+      collectives_all_reduce(comm, &sum, &sum, 1, COLLECTIVES_I64, COLLECTIVES_SUM, NULL) == COLLECTIVES_SUCCESS &&
+      sum == size * (size - 1) / 2;
   collectives_communicator_free(comm);
   return ok;
 }

@@ -379,8 +379,8 @@ COLLECTIVES_EXPORT void collectives_memory_free(collectives_memory* memory);
 
 // ---- reductions and formats of the program's own ----
 
-/// Folds `count` elements of `next` into `accumulated`, each for itself. May not call the library. Runs on the thread of
-/// any call, or on the progress thread.
+/// Folds `count` elements of `next` into `accumulated`, each for itself. May not call the library. Runs on the thread
+/// of any call, or on the progress thread.
 typedef void (*collectives_combine)(void* context, const void* next, void* accumulated, size_t count,
                                     collectives_data_type type);
 /// `name`: the same on every rank. An op must be associative; one that is not `commutative` is applied in rank order,
