@@ -41,9 +41,17 @@ Parts unequal(const Communicator& comm, std::span<const std::size_t> counts) {
 
 // ---- communicators ----
 
+collectives_error collectives::make_c_communicator(
+    const char* function, const collectives_communicator_options* options, collectives_communicator** comm,
+    const std::function<Communicator(const CommunicatorOptions&)>& make) noexcept {
+  return made(function, comm, "comm", [&] {
+    return std::unique_ptr<collectives_communicator>(new collectives_communicator{make(options_of(options))});
+  });
+}
+
 collectives_error collectives_communicator_from_environment(const collectives_communicator_options* options,
                                                             collectives_communicator** comm) {
-  return make_communicator(__func__, options, comm, Communicator::from_environment);
+  return make_c_communicator(__func__, options, comm, Communicator::from_environment);
 }
 
 collectives_error collectives_threads_create(int ranks, collectives_threads** threads) {
@@ -54,7 +62,7 @@ collectives_error collectives_threads_create(int ranks, collectives_threads** th
 collectives_error collectives_communicator_from_threads(collectives_threads* threads, int rank,
                                                         const collectives_communicator_options* options,
                                                         collectives_communicator** comm) {
-  return make_communicator(__func__, options, comm, [&](const CommunicatorOptions& how) {
+  return make_c_communicator(__func__, options, comm, [&](const CommunicatorOptions& how) {
     const auto& bootstraps = given(threads, "threads").bootstraps;
     if (rank < 0 || static_cast<std::size_t>(rank) >= bootstraps.size())
       throw Refused{Errc::invalid_argument,

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "collectives/c_bridge.hpp"
 #include "collectives/collectives.h"
 #include "collectives/communicator.hpp"
 #include "collectives/error.hpp"
@@ -121,10 +122,5 @@ collectives_codec_functions functions_of(const collectives_codec_functions*);
 void fill(collectives_coding_report* to, const CodingReport&);
 /// `reason` is kept elsewhere.
 void fill(collectives_top_k_report* to, const TopKReport&, const char* reason);
-
-/// `*comm` becomes what `make` makes of the options, or NULL. Of the component mpi, too.
-COLLECTIVES_EXPORT collectives_error make_communicator(
-    const char* function, const collectives_communicator_options* options, collectives_communicator** comm,
-    const std::function<Communicator(const CommunicatorOptions&)>& make) noexcept;
 
 }  // namespace collectives::c

@@ -220,14 +220,6 @@ void fill(collectives_top_k_report* to, const TopKReport& report, const char* re
          "collectives_top_k_report");
 }
 
-collectives_error make_communicator(const char* function, const collectives_communicator_options* options,
-                                    collectives_communicator** comm,
-                                    const std::function<Communicator(const CommunicatorOptions&)>& make) noexcept {
-  return made(function, comm, "comm", [&] {
-    return std::unique_ptr<collectives_communicator>(new collectives_communicator{make(options_of(options))});
-  });
-}
-
 }  // namespace collectives::c
 
 size_t collectives_size_of(collectives_data_type type) {
