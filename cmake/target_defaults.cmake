@@ -1,14 +1,11 @@
-# collectives_defaults(TARGET): C++20, hidden symbols, warnings (developers only), sanitizers. Nothing global.
-function(collectives_defaults target)
-  target_compile_features(${target} PUBLIC cxx_std_20)
-  set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF CXX_VISIBILITY_PRESET hidden
-                                             VISIBILITY_INLINES_HIDDEN ON POSITION_INDEPENDENT_CODE ON)
-  # Nobody interposes the library's functions: calls inside it need no detour through a table.
-  target_compile_options(${target} PRIVATE -fno-semantic-interposition)
-  target_link_options(${target} PRIVATE -Wl,-Bsymbolic-functions)
+# Nothing here is global.
+
+# collectives_checks(TARGET): warnings (developers only) and sanitizers, for C and C++.
+function(collectives_checks target)
   if(COLLECTIVES_DEVELOPER_MODE)
     target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion
-                                             -Wnon-virtual-dtor -Woverloaded-virtual)
+                                             $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor>
+                                             $<$<COMPILE_LANGUAGE:CXX>:-Woverloaded-virtual>)
     if(COLLECTIVES_WARNINGS_AS_ERRORS)
       target_compile_options(${target} PRIVATE -Werror)
     endif()
@@ -18,6 +15,23 @@ function(collectives_defaults target)
                                              -fno-sanitize-recover=all)
     target_link_options(${target} PRIVATE -fsanitize=${COLLECTIVES_SANITIZE})
   endif()
+endfunction()
+
+# collectives_c_defaults(TARGET): C99.
+function(collectives_c_defaults target)
+  set_target_properties(${target} PROPERTIES C_STANDARD 99 C_STANDARD_REQUIRED ON C_EXTENSIONS OFF)
+  collectives_checks(${target})
+endfunction()
+
+# collectives_defaults(TARGET): C++20, hidden symbols.
+function(collectives_defaults target)
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF CXX_VISIBILITY_PRESET hidden
+                                             VISIBILITY_INLINES_HIDDEN ON POSITION_INDEPENDENT_CODE ON)
+  # Nobody interposes the library's functions: calls inside it need no detour through a table.
+  target_compile_options(${target} PRIVATE -fno-semantic-interposition)
+  target_link_options(${target} PRIVATE -Wl,-Bsymbolic-functions)
+  collectives_checks(${target})
 endfunction()
 
 # collectives_not_optimised(TARGET): for code around the library that takes longer to compile than it ever runs, which is

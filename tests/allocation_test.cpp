@@ -1,13 +1,19 @@
 // In the second and later calls with the same arguments, the library allocates nothing. Every allocation of this
 // program goes through the operators below, which count while a rank says so.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <malloc.h>
 
 #include <atomic>
 #include <cstdlib>
+#include <functional>
+#include <initializer_list>
 #include <new>
+#include <string>
+#include <thread>
 #include <vector>
 
+#include "collectives/collectives.h"
 #include "collectives/communicator.hpp"
 #include "support/ranks.hpp"
 
@@ -40,6 +46,22 @@ void* counted(std::size_t bytes, std::size_t alignment = alignof(std::max_align_
 namespace collectives::testing {
 namespace {
 
+/// Every rank calls it; `meet` is a barrier.
+void expect_no_allocations(const std::function<void()>& everything, const std::function<void()>& meet,
+                           const std::string& what) {
+  everything();
+  everything();  // queues and pools have now grown to what this takes
+  meet();
+  allocations = 0;
+  meet();
+  counting = true;
+  everything();
+  counting = false;
+  meet();
+  EXPECT_EQ(allocations, 0) << what;
+  meet();
+}
+
 TEST(Allocation, NoneInRepeatedCalls) {
   run_communicators(3, [](Communicator& comm) {
     const auto p = static_cast<std::size_t>(comm.size());
@@ -68,19 +90,51 @@ TEST(Allocation, NoneInRepeatedCalls) {
           first.wait();
           second.wait();
         };
-        everything();
-        everything();  // queues and pools have now grown to what this takes
-        comm.barrier();
-        allocations = 0;
-        comm.barrier();
-        counting = true;
-        everything();
-        counting = false;
-        comm.barrier();
-        EXPECT_EQ(allocations, 0) << backend << ", " << count << " elements";
-        comm.barrier();
+        expect_no_allocations(
+            everything, [&] { comm.barrier(); }, fmt::format("{}, {} elements", backend, count));
       }
   });
+}
+
+TEST(Allocation, NoneInRepeatedBlockingCallsFromC) {
+  collectives_threads* threads = nullptr;
+  ASSERT_EQ(collectives_threads_create(3, &threads), COLLECTIVES_SUCCESS);
+  const auto rank = [&](int self) {
+    collectives_communicator* comm = nullptr;
+    ASSERT_EQ(collectives_communicator_from_threads(threads, self, nullptr, &comm), COLLECTIVES_SUCCESS);
+    std::vector<float> in(3000, 1.f), out(3000), whole(9000);
+    const std::size_t counts[] = {3000, 3000, 3000};
+    collectives_options with{};
+    with.size = sizeof with;
+    with.backend = "ring";
+    with.name = "a tensor whose name is longer than a small string holds";
+    with.timeout_seconds = 60;
+    with.wire = "bf16";
+    with.force = COLLECTIVES_ON;
+    const auto everything = [&] {
+      int failed = 0;
+      const auto call = [&](collectives_error error) { failed += error != COLLECTIVES_SUCCESS; };
+      for (const collectives_options* options : std::initializer_list<const collectives_options*>{&with, nullptr}) {
+        call(collectives_all_reduce(comm, in.data(), out.data(), 3000, COLLECTIVES_F32, COLLECTIVES_AVERAGE, options));
+        call(collectives_all_gather(comm, in.data(), whole.data(), 3000, COLLECTIVES_F32, options));
+        call(collectives_all_gather_v(comm, in.data(), whole.data(), counts, COLLECTIVES_F32, options));
+        call(collectives_reduce_scatter(comm, whole.data(), out.data(), 3000, COLLECTIVES_F32, COLLECTIVES_SUM,
+                                        options));
+        call(collectives_broadcast(comm, out.data(), out.data(), 3000, COLLECTIVES_F32, 1, options));
+        call(collectives_reduce(comm, in.data(), out.data(), 3000, COLLECTIVES_F32, COLLECTIVES_MAX, 2, options));
+        call(collectives_barrier(comm, options));
+      }
+      EXPECT_EQ(failed, 0) << collectives_last_error();
+    };
+    expect_no_allocations(
+        everything, [&] { collectives_barrier(comm, nullptr); }, "from C");
+    collectives_communicator_free(comm);
+  };
+  {
+    std::vector<std::jthread> ranks;
+    for (int self = 0; self < 3; ++self) ranks.emplace_back(rank, self);
+  }
+  collectives_threads_free(threads);
 }
 
 }  // namespace

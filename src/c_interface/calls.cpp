@@ -1,0 +1,332 @@
+// Communicators of the C interface, their collectives, and the works these make.
+#include <numeric>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "c_interface/handles.hpp"
+
+using namespace collectives;
+using namespace collectives::c;
+
+namespace {
+
+Communicator& in(collectives_communicator* comm) { return given(comm, "comm").comm; }
+
+/// The Work that issue() returns goes to `*work`.
+template <class Issue>
+collectives_error issued(const char* function, collectives_work** work, Issue&& issue) noexcept {
+  return made(function, work, "work", [&] {
+    auto handle = std::make_unique<collectives_work>();
+    handle->work = issue();
+    return handle;
+  });
+}
+
+/// A whole vector, and this rank's part of it; products and sums that overflow are the library's to refuse.
+struct Parts {
+  std::size_t whole, mine;
+};
+Parts equal(const Communicator& comm, std::size_t count) {
+  return {count * static_cast<std::size_t>(comm.size()), count};
+}
+std::span<const std::size_t> listed(const Communicator& comm, const std::size_t* counts) {
+  return {&given(counts, "counts"), static_cast<std::size_t>(comm.size())};
+}
+Parts unequal(const Communicator& comm, std::span<const std::size_t> counts) {
+  return {std::accumulate(counts.begin(), counts.end(), std::size_t{0}), counts[static_cast<std::size_t>(comm.rank())]};
+}
+
+}  // namespace
+
+// ---- communicators ----
+
+collectives_error collectives::make_c_communicator(
+    const char* function, const collectives_communicator_options* options, collectives_communicator** comm,
+    const std::function<Communicator(const CommunicatorOptions&)>& make) noexcept {
+  return made(function, comm, "comm", [&] {
+    return std::unique_ptr<collectives_communicator>(new collectives_communicator{make(options_of(options))});
+  });
+}
+
+collectives_error collectives_communicator_from_environment(const collectives_communicator_options* options,
+                                                            collectives_communicator** comm) {
+  return make_c_communicator(__func__, options, comm, Communicator::from_environment);
+}
+
+collectives_error collectives_threads_create(int ranks, collectives_threads** threads) {
+  return made(__func__, threads, "threads",
+              [&] { return std::make_unique<collectives_threads>(collectives_threads{bootstrap_threads(ranks)}); });
+}
+
+collectives_error collectives_communicator_from_threads(collectives_threads* threads, int rank,
+                                                        const collectives_communicator_options* options,
+                                                        collectives_communicator** comm) {
+  return make_c_communicator(__func__, options, comm, [&](const CommunicatorOptions& how) {
+    const auto& bootstraps = given(threads, "threads").bootstraps;
+    if (rank < 0 || static_cast<std::size_t>(rank) >= bootstraps.size())
+      throw Refused{Errc::invalid_argument,
+                    "rank " + std::to_string(rank) + " of " + std::to_string(bootstraps.size()) + " threads"};
+    return Communicator(*bootstraps[static_cast<std::size_t>(rank)], how);
+  });
+}
+
+void collectives_threads_free(collectives_threads* threads) { delete threads; }
+
+collectives_error collectives_split(collectives_communicator* comm, int color, int key,
+                                    const collectives_communicator_options* options, collectives_communicator** part) {
+  return made(__func__, part, "part", [&] {
+    std::optional<Communicator> made = in(comm).split(color, key, options_of(options));
+    return made ? std::unique_ptr<collectives_communicator>(new collectives_communicator{std::move(*made)}) : nullptr;
+  });
+}
+
+void collectives_communicator_free(collectives_communicator* comm) { delete comm; }
+
+int collectives_rank(const collectives_communicator* comm) {
+  return property(__func__, comm, "comm", -1, [](const auto& known) { return known.comm.rank(); });
+}
+
+int collectives_size(const collectives_communicator* comm) {
+  return property(__func__, comm, "comm", -1, [](const auto& known) { return known.comm.size(); });
+}
+
+const char* collectives_transport(const collectives_communicator* comm) {
+  return property(__func__, comm, "comm", static_cast<const char*>(nullptr),
+                  [](const auto& known) { return known.transport.c_str(); });
+}
+
+uint64_t collectives_bytes_sent(const collectives_communicator* comm) {
+  return property(__func__, comm, "comm", uint64_t{0}, [](const auto& known) { return known.comm.bytes_sent(); });
+}
+
+uint64_t collectives_bytes_sent_to_other_hosts(const collectives_communicator* comm) {
+  return property(__func__, comm, "comm", uint64_t{0},
+                  [](const auto& known) { return known.comm.bytes_sent_to_other_hosts(); });
+}
+
+collectives_error collectives_coding(const collectives_communicator* comm, collectives_coding_report* report) {
+  return guarded(__func__, [&] { fill(report, given(comm, "comm").comm.coding()); });
+}
+
+collectives_error collectives_abort(collectives_communicator* comm, const char* reason) {
+  return guarded(__func__, [&] { in(comm).abort(&given(reason, "reason")); });
+}
+
+collectives_error collectives_progress(collectives_communicator* comm) {
+  return guarded(__func__, [&] { in(comm).progress(); });
+}
+
+collectives_error collectives_explain(const collectives_communicator* comm, collectives_collective collective,
+                                      size_t count, collectives_data_type type, collectives_op op,
+                                      const collectives_options* options, char** text) {
+  return text_out(__func__, text, "text", [&] {
+    const CallOptions how(options);
+    return given(comm, "comm").comm.explain(collective_of(collective), count, type_of(type), how.op(op), how);
+  });
+}
+
+collectives_error collectives_plan_name(const collectives_communicator* comm, collectives_collective collective,
+                                        size_t count, collectives_data_type type, collectives_op op,
+                                        const collectives_options* options, char** name) {
+  return text_out(__func__, name, "name", [&] {
+    const CallOptions how(options);
+    return std::string(
+        given(comm, "comm").comm.plan(collective_of(collective), count, type_of(type), how.op(op), how).name);
+  });
+}
+
+// ---- collectives ----
+
+collectives_error collectives_all_reduce(collectives_communicator* comm, const void* input, void* output, size_t count,
+                                         collectives_data_type type, collectives_op op,
+                                         const collectives_options* options) {
+  return guarded(__func__, [&] {
+    const CallOptions how(options);
+    in(comm).all_reduce({input, count, type_of(type)}, {output, count, type_of(type)}, how.op(op), how);
+  });
+}
+
+collectives_error collectives_all_reduce_async(collectives_communicator* comm, const void* input, void* output,
+                                               size_t count, collectives_data_type type, collectives_op op,
+                                               const collectives_options* options, collectives_work** work) {
+  return issued(__func__, work, [&] {
+    const CallOptions how(options);
+    return in(comm).all_reduce_async({input, count, type_of(type)}, {output, count, type_of(type)}, how.op(op), how);
+  });
+}
+
+collectives_error collectives_reduce_scatter(collectives_communicator* comm, const void* input, void* output,
+                                             size_t count, collectives_data_type type, collectives_op op,
+                                             const collectives_options* options) {
+  return guarded(__func__, [&] {
+    const CallOptions how(options);
+    const auto [whole, mine] = equal(in(comm), count);
+    in(comm).reduce_scatter({input, whole, type_of(type)}, {output, mine, type_of(type)}, how.op(op), how);
+  });
+}
+
+collectives_error collectives_reduce_scatter_async(collectives_communicator* comm, const void* input, void* output,
+                                                   size_t count, collectives_data_type type, collectives_op op,
+                                                   const collectives_options* options, collectives_work** work) {
+  return issued(__func__, work, [&] {
+    const CallOptions how(options);
+    const auto [whole, mine] = equal(in(comm), count);
+    return in(comm).reduce_scatter_async({input, whole, type_of(type)}, {output, mine, type_of(type)}, how.op(op), how);
+  });
+}
+
+collectives_error collectives_reduce_scatter_v(collectives_communicator* comm, const void* input, void* output,
+                                               const size_t* counts, collectives_data_type type, collectives_op op,
+                                               const collectives_options* options) {
+  return guarded(__func__, [&] {
+    const CallOptions how(options);
+    const auto list = listed(in(comm), counts);
+    const auto [whole, mine] = unequal(in(comm), list);
+    in(comm).reduce_scatter_v({input, whole, type_of(type)}, {output, mine, type_of(type)}, list, how.op(op), how);
+  });
+}
+
+collectives_error collectives_reduce_scatter_v_async(collectives_communicator* comm, const void* input, void* output,
+                                                     const size_t* counts, collectives_data_type type,
+                                                     collectives_op op, const collectives_options* options,
+                                                     collectives_work** work) {
+  return issued(__func__, work, [&] {
+    const CallOptions how(options);
+    const auto list = listed(in(comm), counts);
+    const auto [whole, mine] = unequal(in(comm), list);
+    return in(comm).reduce_scatter_v_async({input, whole, type_of(type)}, {output, mine, type_of(type)}, list,
+                                           how.op(op), how);
+  });
+}
+
+collectives_error collectives_all_gather(collectives_communicator* comm, const void* input, void* output, size_t count,
+                                         collectives_data_type type, const collectives_options* options) {
+  return guarded(__func__, [&] {
+    const auto [whole, mine] = equal(in(comm), count);
+    in(comm).all_gather({input, mine, type_of(type)}, {output, whole, type_of(type)}, CallOptions(options));
+  });
+}
+
+collectives_error collectives_all_gather_async(collectives_communicator* comm, const void* input, void* output,
+                                               size_t count, collectives_data_type type,
+                                               const collectives_options* options, collectives_work** work) {
+  return issued(__func__, work, [&] {
+    const auto [whole, mine] = equal(in(comm), count);
+    return in(comm).all_gather_async({input, mine, type_of(type)}, {output, whole, type_of(type)},
+                                     CallOptions(options));
+  });
+}
+
+collectives_error collectives_all_gather_v(collectives_communicator* comm, const void* input, void* output,
+                                           const size_t* counts, collectives_data_type type,
+                                           const collectives_options* options) {
+  return guarded(__func__, [&] {
+    const auto list = listed(in(comm), counts);
+    const auto [whole, mine] = unequal(in(comm), list);
+    in(comm).all_gather_v({input, mine, type_of(type)}, {output, whole, type_of(type)}, list, CallOptions(options));
+  });
+}
+
+collectives_error collectives_all_gather_v_async(collectives_communicator* comm, const void* input, void* output,
+                                                 const size_t* counts, collectives_data_type type,
+                                                 const collectives_options* options, collectives_work** work) {
+  return issued(__func__, work, [&] {
+    const auto list = listed(in(comm), counts);
+    const auto [whole, mine] = unequal(in(comm), list);
+    return in(comm).all_gather_v_async({input, mine, type_of(type)}, {output, whole, type_of(type)}, list,
+                                       CallOptions(options));
+  });
+}
+
+collectives_error collectives_broadcast(collectives_communicator* comm, const void* input, void* output, size_t count,
+                                        collectives_data_type type, int root, const collectives_options* options) {
+  return guarded(__func__, [&] {
+    in(comm).broadcast({input, count, type_of(type)}, {output, count, type_of(type)}, root, CallOptions(options));
+  });
+}
+
+collectives_error collectives_broadcast_async(collectives_communicator* comm, const void* input, void* output,
+                                              size_t count, collectives_data_type type, int root,
+                                              const collectives_options* options, collectives_work** work) {
+  return issued(__func__, work, [&] {
+    return in(comm).broadcast_async({input, count, type_of(type)}, {output, count, type_of(type)}, root,
+                                    CallOptions(options));
+  });
+}
+
+collectives_error collectives_reduce(collectives_communicator* comm, const void* input, void* output, size_t count,
+                                     collectives_data_type type, collectives_op op, int root,
+                                     const collectives_options* options) {
+  return guarded(__func__, [&] {
+    const CallOptions how(options);
+    in(comm).reduce({input, count, type_of(type)}, {output, count, type_of(type)}, how.op(op), root, how);
+  });
+}
+
+collectives_error collectives_reduce_async(collectives_communicator* comm, const void* input, void* output,
+                                           size_t count, collectives_data_type type, collectives_op op, int root,
+                                           const collectives_options* options, collectives_work** work) {
+  return issued(__func__, work, [&] {
+    const CallOptions how(options);
+    return in(comm).reduce_async({input, count, type_of(type)}, {output, count, type_of(type)}, how.op(op), root, how);
+  });
+}
+
+collectives_error collectives_barrier(collectives_communicator* comm, const collectives_options* options) {
+  return guarded(__func__, [&] { in(comm).barrier(CallOptions(options)); });
+}
+
+collectives_error collectives_barrier_async(collectives_communicator* comm, const collectives_options* options,
+                                            collectives_work** work) {
+  return issued(__func__, work, [&] { return in(comm).barrier_async(CallOptions(options)); });
+}
+
+// ---- works ----
+
+collectives_error collectives_work_wait(collectives_work* work) {
+  return guarded(__func__, [&] { given(work, "work").work.wait(); });
+}
+
+collectives_error collectives_work_wait_for(collectives_work* work, double seconds, int* done) {
+  return guarded(__func__, [&] {
+    given(done, "done") = 0;
+    *done = given(work, "work").work.wait_for(duration_of(seconds, "seconds"));
+  });
+}
+
+collectives_error collectives_work_test(collectives_work* work, int* done) {
+  return guarded(__func__, [&] {
+    given(done, "done") = 0;
+    *done = given(work, "work").work.test();
+  });
+}
+
+void collectives_work_free(collectives_work* work) { delete work; }
+
+// ---- groups ----
+
+collectives_error collectives_group_create(collectives_communicator* comm, collectives_group** group) {
+  return made(__func__, group, "group",
+              [&] { return std::make_unique<collectives_group>(collectives_group{in(comm).group()}); });
+}
+
+collectives_error collectives_group_all_reduce(collectives_group* group, const void* input, void* output, size_t count,
+                                               collectives_data_type type, collectives_op op,
+                                               const collectives_options* options) {
+  return guarded(__func__, [&] {
+    const CallOptions how(options);
+    given(group, "group")
+        .group.all_reduce({input, count, type_of(type)}, {output, count, type_of(type)}, how.op(op), how);
+  });
+}
+
+collectives_error collectives_group_run(collectives_group* group) {
+  return guarded(__func__, [&] { given(group, "group").group.run(); });
+}
+
+collectives_error collectives_group_run_async(collectives_group* group, collectives_work** work) {
+  return issued(__func__, work, [&] { return given(group, "group").group.run_async(); });
+}
+
+void collectives_group_free(collectives_group* group) { delete group; }

@@ -1,0 +1,228 @@
+// Values and structs of the C interface as the library takes them.
+//
+// A struct may come from a program that was compiled with an older or a newer header: `size` says how much of it there
+// is. What is missing is 0; what is too much must be 0, or it asks for something that this library does not know.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <iterator>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "c_interface/handles.hpp"
+#include "collectives/version.hpp"
+
+namespace collectives::c {
+namespace {
+
+// Enumerators of both interfaces have the same values.
+template <class A, class B>
+constexpr bool same(A a, B b) {
+  return static_cast<int>(a) == static_cast<int>(b);
+}
+static_assert(same(COLLECTIVES_ALL_REDUCE, Collective::all_reduce) &&
+              same(COLLECTIVES_REDUCE_SCATTER, Collective::reduce_scatter) &&
+              same(COLLECTIVES_ALL_GATHER, Collective::all_gather) &&
+              same(COLLECTIVES_BROADCAST, Collective::broadcast) && same(COLLECTIVES_REDUCE, Collective::reduce) &&
+              same(COLLECTIVES_BARRIER, Collective::barrier) && std::size(kCollectives) == 6);
+static_assert(same(COLLECTIVES_F32, DataType::f32) && same(COLLECTIVES_F64, DataType::f64) &&
+              same(COLLECTIVES_F16, DataType::f16) && same(COLLECTIVES_BF16, DataType::bf16) &&
+              same(COLLECTIVES_I8, DataType::i8) && same(COLLECTIVES_U8, DataType::u8) &&
+              same(COLLECTIVES_I32, DataType::i32) && same(COLLECTIVES_U32, DataType::u32) &&
+              same(COLLECTIVES_I64, DataType::i64) && same(COLLECTIVES_U64, DataType::u64) &&
+              std::size(kDataTypes) == 10);
+static_assert(same(COLLECTIVES_HUGE_PAGES, Pages::huge_pages) &&
+              same(COLLECTIVES_TRANSPARENT_HUGE_PAGES, Pages::transparent_huge_pages) &&
+              same(COLLECTIVES_SMALL_PAGES, Pages::small_pages) &&
+              same(COLLECTIVES_PRIVATE_PAGES, Pages::private_pages));
+static_assert(same(COLLECTIVES_NON_FINITE_PROPAGATE, NonFinite::propagate) &&
+              same(COLLECTIVES_NON_FINITE_SKIP, NonFinite::skip) &&
+              same(COLLECTIVES_NON_FINITE_ABORT, NonFinite::abort));
+static_assert(same(COLLECTIVES_SPARSE_AUTOMATIC, SparseForm::automatic) &&
+              same(COLLECTIVES_SPARSE_GATHERED, SparseForm::gathered) &&
+              same(COLLECTIVES_SPARSE_SPLIT, SparseForm::split));
+
+template <class... Arguments>
+[[noreturn]] void refuse(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
+  throw Refused{Errc::invalid_argument, fmt::format(format, std::forward<Arguments>(arguments)...)};
+}
+
+template <class To, class From>
+To enumerator(From value, From last, std::string_view what) {
+  if (static_cast<int>(value) < 0 || value > last) refuse("no such {}: {}", what, static_cast<int>(value));
+  return static_cast<To>(value);
+}
+
+/// How much of a struct there is. No struct of ours will ever be so large as to look like one that was never set.
+std::size_t checked(std::size_t size, std::size_t expected, std::string_view name) {
+  if (size == 0 || size % sizeof(std::size_t) != 0 || size > 4096)
+    refuse("{}::size is {}: it must be sizeof({}), here {}", name, size, name, expected);
+  return size;
+}
+
+template <class T>
+T taken(const T* from, std::string_view name) {
+  T value{};
+  if (from == nullptr) return value;
+  const std::size_t size = checked(from->size, sizeof value, name);
+  const auto* const bytes = reinterpret_cast<const unsigned char*>(from);
+  if (size > sizeof value && std::any_of(bytes + sizeof value, bytes + size, [](auto byte) { return byte != 0; }))
+    throw Refused{Errc::unsupported,
+                  fmt::format("{} uses a field that this library, version {}, does not know", name, version())};
+  std::memcpy(&value, from, std::min(size, sizeof value));
+  return value;
+}
+
+template <class T>
+void filled(T& to, T value, std::string_view name) {
+  value.size = checked(to.size, sizeof value, name);
+  auto* const bytes = reinterpret_cast<unsigned char*>(&to);
+  std::memcpy(bytes, &value, std::min(value.size, sizeof value));
+  if (value.size > sizeof value) std::memset(bytes + sizeof value, 0, value.size - sizeof value);
+}
+
+std::optional<bool> switched(collectives_switch value, std::string_view what) {
+  switch (value) {
+    case COLLECTIVES_DEFAULT: return std::nullopt;
+    case COLLECTIVES_ON: return true;
+    case COLLECTIVES_OFF: return false;
+  }
+  refuse("{} is {}: a switch is COLLECTIVES_DEFAULT, COLLECTIVES_ON or COLLECTIVES_OFF", what, static_cast<int>(value));
+}
+
+std::string_view view_of(const char* text) { return text == nullptr ? std::string_view() : text; }
+
+std::optional<DataType> type_named(std::string_view name) {
+  const auto* const found = std::ranges::find(kDataTypes, name, [](DataType type) { return to_string(type); });
+  return found == std::end(kDataTypes) ? std::nullopt : std::optional(*found);
+}
+
+WireFormat wire_of(const char* name, const collectives_codec* codec) {
+  if (name != nullptr && codec != nullptr) refuse("collectives_options has both a wire and a codec");
+  if (codec != nullptr) return *codec->codec;
+  if (name == nullptr) return {};
+  if (const auto type = type_named(name)) return *type;
+  if (const Codec* const found = find_codec(name)) return *found;
+  std::string known;
+  for (const Codec* const one : codecs()) known += fmt::format(", {}", one->name());
+  refuse("unknown wire \"{}\"; known: f32{}", name, known);
+}
+
+}  // namespace
+
+CommunicatorOptions options_of(const collectives_communicator_options* options) {
+  const auto asked = taken(options, "collectives_communicator_options");
+  CommunicatorOptions result;
+  result.backend = view_of(asked.backend);
+  result.timeout = duration_of(asked.timeout_seconds, "timeout_seconds");
+  result.stall_report = duration_of(asked.stall_report_seconds, "stall_report_seconds", result.stall_report);
+  result.transport = view_of(asked.transport);
+  result.wire = view_of(asked.wire);
+  result.deterministic = switched(asked.deterministic, "deterministic");
+  result.progress_thread = switched(asked.progress_thread, "progress_thread");
+  return result;
+}
+
+DataType type_of(collectives_data_type type) { return enumerator<DataType>(type, COLLECTIVES_U64, "type"); }
+Collective collective_of(collectives_collective collective) {
+  return enumerator<Collective>(collective, COLLECTIVES_BARRIER, "collective");
+}
+std::chrono::nanoseconds duration_of(double seconds, std::string_view what, std::chrono::nanoseconds zero) {
+  constexpr double kLongest = 9e9;  // that nanoseconds count
+  if (!(seconds >= 0)) refuse("{} is {}: it must be at least 0", what, seconds);
+  if (seconds == 0) return zero;
+  if (seconds > kLongest) return std::chrono::nanoseconds::max();
+  return std::chrono::ceil<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds));
+}
+
+CallOptions::CallOptions(const collectives_options* options) {
+  if (options == nullptr) return;
+  const auto asked = taken(options, "collectives_options");
+  backend = view_of(asked.backend);
+  name = view_of(asked.name);
+  timeout = duration_of(asked.timeout_seconds, "timeout_seconds");
+  deterministic = switched(asked.deterministic, "deterministic");
+  wire = wire_of(asked.wire, asked.codec);
+  compressor = asked.compressor == nullptr ? nullptr : &asked.compressor->top_k;
+  force = switched(asked.force, "force").value_or(false);
+  factor_ = asked.factor;
+  user_op_ = asked.user_op;
+}
+
+ReduceOp CallOptions::op(collectives_op op) const {
+  if (user_op_ != nullptr && op != COLLECTIVES_USER_OP)
+    refuse("collectives_options has a user_op, which op does not use");
+  switch (op) {
+    case COLLECTIVES_SUM: return ReduceOp::sum;
+    case COLLECTIVES_AVERAGE: return ReduceOp::average;
+    case COLLECTIVES_PRODUCT: return ReduceOp::product;
+    case COLLECTIVES_MIN: return ReduceOp::min;
+    case COLLECTIVES_MAX: return ReduceOp::max;
+    case COLLECTIVES_PRE_SCALED_SUM:
+      if (factor_ == 0) refuse("pre_scaled_sum needs a factor in collectives_options, other than 0");
+      return ReduceOp::pre_scaled_sum(factor_);
+    case COLLECTIVES_USER_OP: return ReduceOp::user(given(user_op_, "collectives_options::user_op").op);
+  }
+  refuse("no such op: {}", static_cast<int>(op));
+}
+
+TopKOptions options_of(const collectives_top_k_options* options) {
+  const auto asked = taken(options, "collectives_top_k_options");
+  TopKOptions result;
+  if (asked.density != 0) result.density = asked.density;
+  result.k = asked.k;
+  result.momentum = static_cast<float>(asked.momentum);
+  result.clip = static_cast<float>(asked.clip);
+  result.warm_up_calls = asked.warm_up_calls;
+  if (asked.warm_up_density != 0) result.warm_up_density = asked.warm_up_density;
+  if (asked.values != nullptr) {
+    const auto type = type_named(asked.values);
+    if (!type) refuse("top-k: values travel as f32 or bf16, not as \"{}\"", asked.values);
+    result.values = *type;
+  }
+  result.error_feedback = switched(asked.error_feedback, "error_feedback").value_or(result.error_feedback);
+  result.masking = switched(asked.masking, "masking").value_or(result.masking);
+  result.non_finite = enumerator<NonFinite>(asked.non_finite, COLLECTIVES_NON_FINITE_ABORT, "non_finite");
+  result.form = enumerator<SparseForm>(asked.form, COLLECTIVES_SPARSE_SPLIT, "form");
+  return result;
+}
+
+collectives_codec_functions functions_of(const collectives_codec_functions* functions) {
+  const auto result = taken(&given(functions, "functions"), "collectives_codec_functions");
+  given(result.name, "collectives_codec_functions::name");
+  given(result.encoded_bytes, "collectives_codec_functions::encoded_bytes");
+  given(result.encode, "collectives_codec_functions::encode");
+  given(result.decode, "collectives_codec_functions::decode");
+  return result;
+}
+
+void fill(collectives_coding_report* to, const CodingReport& report) {
+  filled(given(to, "report"), {0, report.raw_bytes, report.sent_bytes, report.seconds}, "collectives_coding_report");
+}
+
+void fill(collectives_top_k_report* to, const TopKReport& report, const char* reason) {
+  filled(given(to, "report"),
+         {.size = 0,
+          .calls = report.calls,
+          .sparse = report.sparse ? std::size_t{1} : 0,
+          .reason = reason,
+          .count = report.count,
+          .chosen = report.chosen,
+          .united = report.united,
+          .raw_bytes = report.raw_bytes,
+          .sent_bytes = report.sent_bytes,
+          .coding_seconds = report.coding_seconds,
+          .residual_norm = report.residual_norm,
+          .relative_error = report.relative_error},
+         "collectives_top_k_report");
+}
+
+}  // namespace collectives::c
+
+size_t collectives_size_of(collectives_data_type type) {
+  const bool known = type >= COLLECTIVES_F32 && type <= COLLECTIVES_U64;
+  return known ? collectives::size_of(static_cast<collectives::DataType>(type)) : 0;
+}
