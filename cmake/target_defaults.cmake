@@ -41,3 +41,14 @@ function(collectives_not_optimised target)
     target_compile_options(${target} PRIVATE -O0)
   endif()
 endfunction()
+
+# collectives_cuda_defaults(TARGET): for sources in CUDA. The same arithmetic as on the processor: nothing is fused, and
+# what is constant there is computed here.
+function(collectives_cuda_defaults target)
+  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON CUDA_VISIBILITY_PRESET hidden
+                                             CUDA_RUNTIME_LIBRARY Static)
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20 -fmad=false --expt-relaxed-constexpr>)
+  if(COLLECTIVES_WARNINGS_AS_ERRORS)
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>)
+  endif()
+endfunction()

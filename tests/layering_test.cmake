@@ -40,14 +40,17 @@ function(layering_errors tree out)
       check("^src/simulation\\." may_not
             "\"(executor|communicator|environment|wait|watch|meet|tuning)\\.|\"(transport|shared_memory|bootstrap)/|<chrono>"
             "a simulation is a function of its arguments")
-      check("^src/reduction[./]" may
-            "\"reduction(/[a-z]+)?\\.hpp\"|\"collectives/types\\.hpp\"|<hwy/[a-z_]+\\.h>|${standard}"
+      check("^src/reduction([.]|/.*[.][ch]pp$)" may
+            "\"reduction(/[a-z]+)?\\.hpp\"|\"cuda/shared_code\\.hpp\"|\"collectives/types\\.hpp\"|<hwy/[a-z_]+\\.h>|${standard}"
             "the arithmetic knows spans of elements only")
-      check("^src/compression/(codecs|halves|int8|kernels|select)\\." may
-            "\"(compression/(kernels|select)|reduction/(family|formats|loops))\\.hpp\"|\"compression/[a-z0-9]+\\.cpp\"|\"collectives/(codec|types)\\.hpp\"|<hwy/[a-z_]+\\.h>|${standard}"
+      check("^src/compression/(codecs|halves|int8|kernels|select|radix_select)[.][ch]pp$" may
+            "\"(compression/(kernels|select)|cuda/shared_code|reduction/(family|formats|loops))\\.hpp\"|\"compression/[a-z0-9]+\\.cpp\"|\"collectives/(codec|types)\\.hpp\"|<hwy/[a-z_]+\\.h>|${standard}"
             "a codec, or a choice of elements, knows spans of values only")
       if(NOT path MATCHES "^(include/collectives/(mpi\\.hpp|collectives_mpi\\.h)|src/(bootstrap|c_interface)/mpi\\.cpp|src/transport/mpi\\.[ch]pp)$")
         check("" may_not "<mpi\\.h>|\"mpi\\.h\"|\"collectives/mpi\\.hpp\"" "only the component mpi knows MPI")
+      endif()
+      if(NOT path MATCHES "\\.cuh?$|^src/nccl/")
+        check("" may_not "<(cuda|nccl)[a-z_]*\\.h>|<(cub|thrust|cuda)/" "only kernels and the component nccl know CUDA")
       endif()
       if(NOT path MATCHES "^src/transport/ucx\\.[ch]pp$")
         check("" may_not "<uc[pts]/" "only the component ucx knows UCX")
@@ -68,7 +71,7 @@ function(layering_errors tree out)
   set(${out} "${errors}" PARENT_SCOPE)
 endfunction()
 
-# Each of these files breaks one rule, meet.cpp two; the last two break none.
+# Each of these files breaks one rule, meet.cpp and two.hpp two; the last three break none.
 set(broken ${SCRATCH}/layering)
 file(REMOVE_RECURSE ${broken})
 file(WRITE ${broken}/include/collectives/one.hpp "#include \"step.hpp\"\n")
@@ -84,13 +87,15 @@ file(WRITE ${broken}/src/wait.cpp "auto* text = std::getenv(\"HOME\");\n")
 file(WRITE ${broken}/src/bootstrap/world.cpp "auto* text = std::getenv(\"COLLECTIVES_PORT\");\n")
 file(WRITE ${broken}/src/meet.cpp "#include <ucp/api/ucp.h>\n#include \"transport/ucx.hpp\"\n")
 file(WRITE ${broken}/src/compression/int8.cpp "#include \"executor.hpp\"\n")
+file(WRITE ${broken}/src/executor.cpp "#include <nccl.h>\n")
+file(WRITE ${broken}/src/reduction/fold.cu "#include <cub/cub.cuh>\n#include \"cuda/launch.cuh\"\n")
 file(WRITE ${broken}/src/circle.hpp "#include <vector>\n#include \"step.hpp\"\n#include \"ring/ring.hpp\"\n")
 file(WRITE ${broken}/src/bootstrap/mpi.cpp "#include <mpi.h>\nauto* text = std::getenv(\"RANK\");\n")
 layering_errors(${broken} errors)
 list(LENGTH errors count)
-if(NOT count EQUAL 14)
+if(NOT count EQUAL 16)
   list(JOIN errors "\n  " errors)
-  message(FATAL_ERROR "13 of 15 files break 14 rules, ${count} were found:\n  ${errors}")
+  message(FATAL_ERROR "14 of 17 files break 16 rules, ${count} were found:\n  ${errors}")
 endif()
 
 layering_errors(${ROOT} errors)

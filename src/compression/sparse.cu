@@ -1,0 +1,37 @@
+// SparseSum on a device: one kernel for each term, in order, so that the contributions to an element are added in the
+// order of the terms. A bit for each element says whether there was one before: the first is not added to 0, which
+// would lose the sign of -0. Dividing takes the bits away again, so that the next call finds none.
+#include "cuda/launch.cuh"
+
+namespace collectives::cuda {
+namespace {
+
+__global__ void __launch_bounds__(kThreads) add_term_kernel(const Term term, float* sum, std::uint32_t* touched) {
+  for (std::size_t i = this_thread(); i < term.count; i += all_threads()) {
+    const std::uint32_t index = term.indices[i], bit = 1U << index % 32;
+    const bool first = (atomicOr(&touched[index / 32], bit) & bit) == 0;
+    sum[index] = first ? term.values[i] : sum[index] + term.values[i];
+  }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    finish_term_kernel(const Term term, float* sum, float divisor, std::uint32_t* touched) {
+  for (std::size_t i = this_thread(); i < term.count; i += all_threads()) {
+    const std::uint32_t index = term.indices[i], bit = 1U << index % 32;
+    if ((atomicAnd(&touched[index / 32], ~bit) & bit) != 0 && divisor != 1) sum[index] = sum[index] / divisor;
+  }
+}
+
+}  // namespace
+
+std::size_t sparse_scratch_bytes(std::size_t n) { return (n + 31) / 32 * sizeof(std::uint32_t); }
+
+void sparse_add(std::span<const Term> terms, float divisor, float* sum, std::size_t, void* scratch, Stream stream) {
+  auto* const touched = static_cast<std::uint32_t*>(scratch);
+  for (const Term& term : terms)
+    if (term.count != 0) launch(add_term_kernel, term.count, stream, term, sum, touched);
+  for (const Term& term : terms)
+    if (term.count != 0) launch(finish_term_kernel, term.count, stream, term, sum, divisor, touched);
+}
+
+}  // namespace collectives::cuda

@@ -1,0 +1,165 @@
+// The arithmetic of single elements, as fold() (reduction.hpp) does it in vectors: the same bits, from code that GPUs
+// run too.
+//
+// A kernel says what happens to an element, as those of reduction/loops.hpp do:
+//
+//   Stored                an element in memory
+//   Wide                  what it is while being combined
+//   term(stored, raw)     `raw` as in Source
+//   combine(a, b)         in the order of the sources
+//   result(value)
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include "collectives/types.hpp"
+#include "cuda/shared_code.hpp"
+
+namespace collectives::elements {
+
+template <class T>
+inline constexpr bool kHalf = std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>;
+template <class T>
+inline constexpr bool kFloating = kHalf<T> || std::is_floating_point_v<T>;
+
+/// Sums and products of integers wrap, so signed ones are taken without their sign.
+template <class T>
+using Combined =
+    std::conditional_t<kHalf<T>, float,
+                       typename std::conditional_t<kFloating<T>, std::type_identity<T>, std::make_unsigned<T>>::type>;
+
+template <class T>
+struct Sum {
+  using Stored = T;
+  using Wide = Combined<T>;
+  COLLECTIVES_SHARED Wide term(T stored, bool) const { return static_cast<Wide>(stored); }
+  COLLECTIVES_SHARED static Wide combine(Wide a, Wide b) { return static_cast<Wide>(a + b); }
+  COLLECTIVES_SHARED T result(Wide value) const { return static_cast<T>(value); }
+};
+
+template <class T>
+struct Product : Sum<T> {
+  using typename Sum<T>::Wide;
+  COLLECTIVES_SHARED static Wide combine(Wide a, Wide b) { return static_cast<Wide>(a * b); }
+};
+
+/// Of floats.
+template <class T>
+struct ScaledSum : Sum<T> {
+  using typename Sum<T>::Wide;
+  Wide factor;
+  explicit ScaledSum(double number) : factor(static_cast<Wide>(number)) {}
+  COLLECTIVES_SHARED Wide term(T stored, bool raw) const {
+    const auto value = static_cast<Wide>(stored);
+    return raw ? value * factor : value;
+  }
+};
+
+/// Of integers: the exact mean, truncated toward zero.
+template <class T>
+struct Mean {
+  __extension__ using Int128 = __int128;
+  using Stored = T;
+  using Wide = std::conditional_t<kFloating<T>, Combined<T>, std::conditional_t<sizeof(T) == 8, Int128, std::int64_t>>;
+  Wide ranks;
+  explicit Mean(int count) : ranks(static_cast<Wide>(count)) {}
+  COLLECTIVES_SHARED Wide term(T stored, bool) const { return static_cast<Wide>(stored); }
+  COLLECTIVES_SHARED static Wide combine(Wide a, Wide b) { return a + b; }
+  COLLECTIVES_SHARED T result(Wide value) const { return static_cast<T>(value / ranks); }
+};
+
+/// min (kLeast) and max. Every float has a key, a signed integer that orders as the values do: negative numbers count
+/// downwards, -0 is below +0, and every NaN is one quiet NaN, whose key is above all others either way round. The
+/// greatest key wins; with all bits turned round, that is the least value.
+template <class T, bool kLeast>
+struct Extreme {
+  using Stored = T;
+  using Key =
+      std::conditional_t<sizeof(T) == 2, std::int16_t, std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t>>;
+  using Wide = typename std::conditional_t<kFloating<T>, std::type_identity<Key>, std::type_identity<T>>::type;
+  static constexpr Key kTurn = kLeast ? -1 : 0;
+  static constexpr Key kMagnitude = std::numeric_limits<Key>::max();
+  /// Exponent bits all set; and the highest bit of the significand.
+  static constexpr int kSignificand = std::is_same_v<T, bfloat16>  ? 7
+                                      : std::is_same_v<T, float16> ? 10
+                                      : std::is_same_v<T, float>   ? 23
+                                                                   : 52;
+  static constexpr Key kInfinity = static_cast<Key>(kMagnitude >> kSignificand << kSignificand);
+  static constexpr Key kNan = static_cast<Key>(kInfinity | (Key{1} << (kSignificand - 1)));
+
+  /// Its own inverse.
+  COLLECTIVES_SHARED static Key flip(Key bits) { return bits < 0 ? static_cast<Key>(bits ^ kMagnitude) : bits; }
+
+  COLLECTIVES_SHARED Wide term(T stored, bool) const {
+    if constexpr (kFloating<T>) {
+      const auto bits = std::bit_cast<Key>(stored);
+      return (bits & kMagnitude) > kInfinity ? kNan : static_cast<Key>(flip(bits) ^ kTurn);
+    } else {
+      return stored;
+    }
+  }
+  COLLECTIVES_SHARED static Wide combine(Wide a, Wide b) {
+    if constexpr (kFloating<T> || !kLeast) {
+      return a < b ? b : a;
+    } else {
+      return b < a ? b : a;
+    }
+  }
+  COLLECTIVES_SHARED T result(Wide value) const {
+    if constexpr (kFloating<T>) {
+      return std::bit_cast<T>(value == kNan ? value : flip(static_cast<Key>(value ^ kTurn)));
+    } else {
+      return value;
+    }
+  }
+};
+
+/// Calls visit(kernel) with the kernel of a reduction; false for what has none: user ops, and factors for integers.
+/// `unfinished`: partial results are wanted, so that an average is a sum.
+template <class T, class Visit>
+bool with_kernel(const ReduceOp& op, int ranks, bool unfinished, Visit&& visit) {
+  switch (op.kind()) {
+    case ReduceOp::Kind::sum: visit(Sum<T>()); return true;
+    case ReduceOp::Kind::average:
+      if (unfinished) {
+        visit(Sum<T>());
+      } else {
+        visit(Mean<T>(ranks));
+      }
+      return true;
+    case ReduceOp::Kind::product: visit(Product<T>()); return true;
+    case ReduceOp::Kind::min: visit(Extreme<T, true>()); return true;
+    case ReduceOp::Kind::max: visit(Extreme<T, false>()); return true;
+    case ReduceOp::Kind::pre_scaled_sum:
+      if constexpr (kFloating<T>) {
+        visit(ScaledSum<T>(op.factor()));
+        return true;
+      }
+      return false;
+    case ReduceOp::Kind::user: return false;
+  }
+  return false;
+}
+
+/// Calls visit(T()) with the type that `type` names.
+template <class Visit>
+decltype(auto) with_type(DataType type, Visit&& visit) {
+  switch (type) {
+    case DataType::f32: return visit(float());
+    case DataType::f64: return visit(double());
+    case DataType::f16: return visit(float16());
+    case DataType::bf16: return visit(bfloat16());
+    case DataType::i8: return visit(std::int8_t());
+    case DataType::u8: return visit(std::uint8_t());
+    case DataType::i32: return visit(std::int32_t());
+    case DataType::u32: return visit(std::uint32_t());
+    case DataType::i64: return visit(std::int64_t());
+    case DataType::u64: break;
+  }
+  return visit(std::uint64_t());
+}
+
+}  // namespace collectives::elements
