@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 
 #include <collectives/collectives.hpp>
+#include <cstdint>
 #include <cstdio>
 
 /// The values of a tensor, not copied.
@@ -20,7 +21,7 @@ int main() {
   torch::nn::Sequential model(torch::nn::Linear(8, 32), torch::nn::Tanh(), torch::nn::Linear(32, 1));
   for (auto& parameter : model->parameters()) comm.broadcast(view(parameter.data()), 0);
 
-  torch::manual_seed(100 + comm.rank());  // every rank has data of its own
+  torch::manual_seed(static_cast<std::uint64_t>(comm.rank()) + 100);  // every rank has data of its own
   const torch::Tensor inputs = torch::randn({256, 8}), targets = inputs.sum(1, true).sin();
 
   torch::optim::SGD optimizer(model->parameters(), 0.1);
