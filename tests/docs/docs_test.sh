@@ -3,7 +3,7 @@
 #
 # - in ```sh blocks, the project's programs and scripts, and the flags that they are given
 # - variables that begin with COLLECTIVES_; and every variable that the library reads is on some page
-# - files and folders of the repository in `code`, and those that links lead to
+# - files and folders of the repository in `code`, and those that links lead to; and every example is in the README
 #
 # It first looks at a page that names seven things that are not there.
 set -eu -o pipefail
@@ -96,5 +96,8 @@ for page in "$root"/*.md "$root"/docs/*.md "$root"/python_free_examples/mnist/*.
 done
 for name in $(grep -oE 'Variable\{"COLLECTIVES_[A-Z_]+' "$root/src/environment.cpp" | cut -d'"' -f2); do
   grep -qw "$name" "$root"/README.md "$root"/docs/*.md || { echo "no page tells of $name"; status=1; }
+done
+for example in "$root"/python_free_examples/[0-9]*.c*; do
+  grep -qF "${example##*/}" "$root/README.md" || { echo "README.md does not tell of ${example##*/}"; status=1; }
 done
 exit $status
