@@ -10,7 +10,9 @@ results=build/demo
 mkdir -p "$results"
 echo "== Building (log: build/release/build.log)"
 mkdir -p build/release
-{ cmake --preset release && cmake --build --preset release -j "$(nproc)"; } >build/release/build.log 2>&1 ||
+programs=(collectives_bench collectives_info collectives_run mnist_trainer)
+{ cmake --preset release && cmake --build --preset release -j "$(nproc)" --target "${programs[@]}"; } \
+  >build/release/build.log 2>&1 ||
   { tail -n 40 build/release/build.log; exit 1; }
 bin=$PWD/build/release/bin
 

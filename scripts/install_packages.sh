@@ -14,6 +14,7 @@ packages=(
   libgtest-dev libbenchmark-dev                   # tests and kernel benchmarks
   iproute2                                        # tests across hosts
   libsimgrid-dev                                  # tests on simulated hosts
+  doxygen                                         # the reference
   "$@"
 )
 

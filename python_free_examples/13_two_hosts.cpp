@@ -1,0 +1,32 @@
+// Ranks on two hosts. There is nothing to do for it: ranks of a host share memory, a wire connects the hosts.
+//
+//   collectives_run -n 4 13_two_hosts
+//
+// To have two hosts on one machine, each rank claims to be on one: COLLECTIVES_HOST_ID. On two machines leave that out.
+#include <collectives/collectives.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+int main() {
+  const char* const rank = std::getenv("RANK");  // as collectives_run and torchrun say it
+  ::setenv("COLLECTIVES_HOST_ID", rank != nullptr && std::atoi(rank) % 2 == 1 ? "odd" : "even", 0);
+  collectives::Communicator comm = collectives::Communicator::from_environment();
+
+  std::vector<float> gradient(100'000, static_cast<float>(comm.rank()));
+  comm.all_reduce(gradient, collectives::ReduceOp::average);
+  for (const float value : gradient) {
+    if (value != static_cast<float>(comm.size() - 1) / 2) return 1;
+  }
+
+  if (comm.rank() == 0) {
+    std::printf("%s over %s\n", to_string(comm.topology()).c_str(), std::string(comm.transport()).c_str());
+    std::printf("%s", comm.explain(collectives::Collective::all_reduce, gradient.size(), collectives::DataType::f32,
+                                   collectives::ReduceOp::average)
+                          .c_str());
+  }
+  std::printf("rank %d sent %llu bytes, %llu of them to the other host\n", comm.rank(),
+              static_cast<unsigned long long>(comm.bytes_sent()),
+              static_cast<unsigned long long>(comm.bytes_sent_to_other_hosts()));
+}

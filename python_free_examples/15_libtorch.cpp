@@ -1,0 +1,52 @@
+// Data-parallel training with libtorch: gradients of all ranks are averaged in place.
+//
+//   collectives_run -n 2 15_libtorch        built where libtorch is (Debian: libtorch-dev)
+#include <torch/torch.h>
+
+#include <collectives/collectives.hpp>
+#include <cstdint>
+#include <cstdio>
+
+/// The values of a tensor, not copied.
+collectives::Buffer view(const torch::Tensor& tensor) {
+  TORCH_CHECK(tensor.is_contiguous() && tensor.device().is_cpu() && tensor.scalar_type() == torch::kFloat32);
+  return {tensor.data_ptr(), static_cast<std::size_t>(tensor.numel()), collectives::DataType::f32};
+}
+
+int main() {
+  collectives::Communicator comm = collectives::Communicator::from_environment();
+  torch::set_num_threads(1);  // ranks share the cores
+
+  torch::manual_seed(1);
+  torch::nn::Sequential model(torch::nn::Linear(8, 32), torch::nn::Tanh(), torch::nn::Linear(32, 1));
+  for (auto& parameter : model->parameters()) comm.broadcast(view(parameter.data()), 0);
+
+  torch::manual_seed(static_cast<std::uint64_t>(comm.rank()) + 100);  // every rank has data of its own
+  const torch::Tensor inputs = torch::randn({256, 8}), targets = inputs.sum(1, true).sin();
+
+  torch::optim::SGD optimizer(model->parameters(), 0.1);
+  float first = 0, last = 0;
+  for (int step = 0; step < 200; ++step) {
+    optimizer.zero_grad();
+    torch::Tensor loss = torch::mse_loss(model->forward(inputs), targets);
+    loss.backward();
+
+    collectives::Group group = comm.group();  // small tensors, one call
+    for (const auto& parameter : model->parameters())
+      group.all_reduce(view(parameter.grad()), view(parameter.grad()), collectives::ReduceOp::average);
+    group.run();
+    optimizer.step();
+
+    last = loss.item<float>();
+    if (step == 0) first = last;
+  }
+
+  // The same gradients have made the same weights, bit for bit.
+  const torch::Tensor weights = model->parameters()[0].detach();
+  const torch::Tensor of_rank_0 = weights.clone();
+  comm.broadcast(view(of_rank_0), 0);
+  const bool same = torch::equal(weights, of_rank_0);
+  std::printf("rank %d of %d: loss %.3f, then %.3f; weights %s those of rank 0\n", comm.rank(), comm.size(),
+              static_cast<double>(first), static_cast<double>(last), same ? "equal" : "differ from");
+  return same && last < first ? 0 : 1;
+}

@@ -1,0 +1,11 @@
+/* What code blocks in C may use without declaring it. */
+#pragma once
+
+#include <collectives/collectives.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+extern collectives_communicator* comm;
+extern float *gradient, *mean;
+extern size_t count;
+int fail(void);

@@ -1,0 +1,16 @@
+// What code blocks of the documentation may use without declaring it. They are compiled, never linked.
+#pragma once
+
+#include <collectives/collectives.hpp>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+using namespace collectives;  // NOLINT: pages name things by their last names
+
+extern Communicator comm;
+extern std::vector<float> gradient, sum, mine, part, all;
+extern std::vector<std::vector<float>> gradients;
+extern Rank root;
