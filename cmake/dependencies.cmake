@@ -47,9 +47,8 @@ if(COLLECTIVES_WITH_UCX)
   endif()
 endif()
 
-if(COLLECTIVES_DEVELOPER_MODE)
+if(COLLECTIVES_TOOLS)
   find_package(CLI11 REQUIRED)
-  find_package(GTest REQUIRED)
   # Not by its CMake package: Debian's asks for OpenCL's headers, which nothing here needs.
   find_path(COLLECTIVES_ONEDNN_INCLUDE oneapi/dnnl/dnnl.hpp)
   find_library(COLLECTIVES_ONEDNN_LIBRARY dnnl)
@@ -59,6 +58,10 @@ if(COLLECTIVES_DEVELOPER_MODE)
     set_target_properties(DNNL::dnnl PROPERTIES IMPORTED_LOCATION ${COLLECTIVES_ONEDNN_LIBRARY}
                                                 INTERFACE_INCLUDE_DIRECTORIES ${COLLECTIVES_ONEDNN_INCLUDE})
   endif()
+endif()
+
+if(COLLECTIVES_DEVELOPER_MODE)
+  find_package(GTest REQUIRED)
   find_package(benchmark CONFIG QUIET)
   if(benchmark_FOUND)
     set(COLLECTIVES_HAVE_BENCHMARK ON)
