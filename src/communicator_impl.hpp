@@ -22,9 +22,8 @@
 
 namespace collectives {
 
-// By itself, what is declared inside an exported class is exported too.
-struct [[gnu::visibility("hidden")]] Communicator::Impl final : private Unfinished::Member {
-  Impl(Bootstrap & bootstrap, const CommunicatorOptions& options);
+struct COLLECTIVES_HIDDEN Communicator::Impl final : private Unfinished::Member {
+  Impl(Bootstrap& bootstrap, const CommunicatorOptions& options);
   ~Impl();
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
@@ -34,8 +33,8 @@ struct [[gnu::visibility("hidden")]] Communicator::Impl final : private Unfinish
   /// Checks and plans a call and puts it into the queue.
   std::shared_ptr<Work::State> issue(const Call& call, const Options& options);
   /// Waits for `state` until it is finished or `until` has passed; true when finished.
-  bool wait(Work::State & state, Deadline until);
-  bool test(Work::State & state);
+  bool wait(Work::State& state, Deadline until);
+  bool test(Work::State& state);
   void progress();
   const std::shared_ptr<const PlannedCall>& plan(const Call& call, const Options& options);
   /// Of a call that is not made: there is no memory to check.
@@ -70,24 +69,24 @@ struct [[gnu::visibility("hidden")]] Communicator::Impl final : private Unfinish
   void take_over();
   std::shared_ptr<State> new_state(const Call& call, const Options& options,
                                    const std::shared_ptr<const PlannedCall>& planned);
-  void fill(State & state, const Call& call, const Options& options, const std::shared_ptr<const PlannedCall>& planned);
-  void compress(State & state, const Call& call, const Options& options);
+  void fill(State& state, const Call& call, const Options& options, const std::shared_ptr<const PlannedCall>& planned);
+  void compress(State& state, const Call& call, const Options& options);
   /// Nothing but buffers, a built-in op and root.
   static bool plain(const Call& call, const Options& options) noexcept;
   bool like_the_last(const Call& call, const Options& options) const noexcept;
   int turns_at_once() const noexcept;
-  void begin(State & state);
+  void begin(State& state);
   /// Moves the head of the queue on; true when the queue is empty. Does not throw: failures go to the operations.
   bool advance_queue() noexcept;
   /// Moves one operation on; true when it has finished or failed.
-  bool advance(State & state) noexcept;
+  bool advance(State& state) noexcept;
   bool move_on(bool due) noexcept override;
   /// Moves on what else this thread has left unfinished; true when something moved.
   bool others_move_on(bool due) noexcept;
   void look() noexcept;
   /// Of `first` and of all that are queued.
-  void fail_all(State & first, std::exception_ptr error) noexcept;
-  void drive(State & state, Deadline until, std::unique_lock<std::mutex> & lock);
+  void fail_all(State& first, std::exception_ptr error) noexcept;
+  void drive(State& state, Deadline until, std::unique_lock<std::mutex>& lock);
   void serve();
 
   /// Operations that are not finished, oldest first. Keeps its memory, unlike a deque.
