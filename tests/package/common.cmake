@@ -62,6 +62,7 @@ function(use consumer prefix)
   if(consumer MATCHES mpi)
     run(${MPIRUN} -n 2 ${SCRATCH}/program/consumer)
   else()
+    run(${prefix}/bin/collectives_bench --help)  # which finds the library
     run(${prefix}/bin/collectives_run -n 2 ${SCRATCH}/program/consumer)
     file(GLOB ucx ${prefix}/${LIBDIR}/libcollectives_ucx.so.*)
     if(ucx)  # which the library finds beside itself
