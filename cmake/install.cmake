@@ -44,6 +44,13 @@ if(TARGET collectives_ucx)
   set_target_properties(collectives_ucx PROPERTIES INSTALL_RPATH $ORIGIN)
 endif()
 
+# To be preloaded under programs of one MPI each.
+foreach(drop_in collectives_mpi_openmpi collectives_mpi_mpich)
+  if(TARGET ${drop_in})
+    install(TARGETS ${drop_in} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT drop_in)
+  endif()
+endforeach()
+
 foreach(program collectives_run collectives_info collectives_bench mnist_trainer)
   if(TARGET ${program})
     install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tools)

@@ -1,5 +1,5 @@
-# The Debian packages: made, read, unpacked into a folder and used there by a program; and, where this is root, installed
-# by dpkg in a root directory with nothing but a shell, and removed without a trace.
+# The Debian packages: made, read, unpacked into a folder and used there by a program; and, where chroot is
+# allowed, installed by dpkg in a root directory with nothing but a shell, and removed without a trace.
 cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/common.cmake)
 string(REGEX REPLACE "\\.[0-9]+$" "" minor ${VERSION})
@@ -36,13 +36,6 @@ endforeach()
 check_moves(${SCRATCH}/unpacked/usr)
 use(find_package ${SCRATCH}/unpacked/usr)
 
-execute_process(COMMAND id -u OUTPUT_VARIABLE user)
-if(NOT user EQUAL 0)
-  message(STATUS "not installed by dpkg: that takes root")
-  file(REMOVE_RECURSE ${SCRATCH})
-  return()
-endif()
-
 # What the packages' own scripts need is a shell and ldconfig. Nothing else is there, so dependencies are not looked at.
 set(root ${SCRATCH}/root)
 file(MAKE_DIRECTORY ${root}/var/lib/dpkg/info ${root}/var/lib/dpkg/updates ${root}/etc ${root}/bin ${root}/sbin)
@@ -55,6 +48,13 @@ foreach(library IN LISTS libraries)
   cmake_path(GET library PARENT_PATH directory)
   file(COPY ${library} DESTINATION ${root}${directory} FOLLOW_SYMLINK_CHAIN)
 endforeach()
+
+execute_process(COMMAND chroot ${root} /bin/sh -c : RESULT_VARIABLE status ERROR_QUIET)
+if(NOT status EQUAL 0)
+  message(STATUS "not installed by dpkg: that takes root, and the right to chroot")
+  file(REMOVE_RECURSE ${SCRATCH})
+  return()
+endif()
 
 # files(OUT): all that is there, less what dpkg and ldconfig keep.
 function(files out)
