@@ -20,6 +20,14 @@ function(collectives_defaults target)
   endif()
 endfunction()
 
+# collectives_not_optimised(TARGET): for code around the library that takes longer to compile than it ever runs, which is
+# so under the address and undefined-behaviour sanitizers, whose checks the optimiser would have to wade through.
+function(collectives_not_optimised target)
+  if(COLLECTIVES_SANITIZE MATCHES address)
+    target_compile_options(${target} PRIVATE -O0)
+  endif()
+endfunction()
+
 # collectives_shared_library(TARGET): a library with a soname that exports what is public, and nothing else.
 function(collectives_shared_library target)
   collectives_defaults(${target})
@@ -27,12 +35,4 @@ function(collectives_shared_library target)
   set_target_properties(${target} PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${COLLECTIVES_SOVERSION}
                                              LINK_DEPENDS ${exported})
   target_link_options(${target} PRIVATE -Wl,--version-script=${exported})
-endfunction()
-
-# collectives_not_optimised(TARGET): for code around the library that takes longer to compile than it ever runs, which is
-# so under the address and undefined-behaviour sanitizers, whose checks the optimiser would have to wade through.
-function(collectives_not_optimised target)
-  if(COLLECTIVES_SANITIZE MATCHES address)
-    target_compile_options(${target} PRIVATE -O0)
-  endif()
 endfunction()
