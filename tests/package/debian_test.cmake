@@ -1,5 +1,5 @@
-# The Debian packages: made, read, unpacked into a folder and used there by a program; and, where chroot is
-# allowed, installed by dpkg in a root directory with nothing but a shell, and removed without a trace.
+# The Debian packages: made, read, unpacked into a folder and used there by a program; and, where chroot is allowed,
+# installed by dpkg in a root directory with nothing but a shell, and removed without a trace.
 cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/common.cmake)
 string(REGEX REPLACE "\\.[0-9]+$" "" minor ${VERSION})
@@ -15,7 +15,7 @@ function(field package field pattern)
   check("${package}: ${field} is ${output}" output MATCHES "${pattern}")
 endfunction()
 set(library "libcollectives${minor}")
-field(${library} Depends "libc6 .*libfmt9.*libstdc\\+\\+6")
+field(${library} Depends "libc6 .*libfmt.*libstdc\\+\\+6")
 field(${library} Section "^libs")
 foreach(package ${library} libcollectives-dev)
   file(GLOB file ${SCRATCH}/packages/${package}_*.deb)
