@@ -33,10 +33,12 @@ if(COLLECTIVES_WITH_CUDA)
   check_language(CUDA)
   if(CUDAToolkit_FOUND AND CMAKE_CUDA_COMPILER)
     set(COLLECTIVES_HAVE_CUDA ON)
-    if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-      set(CMAKE_CUDA_ARCHITECTURES 80-virtual 90-real)  # Hopper at once, others from Ampere on by the driver's compiler
+    if(COLLECTIVES_DEVELOPER_MODE)  # so far only tests have kernels
+      if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+        set(CMAKE_CUDA_ARCHITECTURES 80-virtual 90-real)  # Hopper at once, others from Ampere on by the driver's compiler
+      endif()
+      enable_language(CUDA)
     endif()
-    enable_language(CUDA)
     find_path(COLLECTIVES_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
     if(COLLECTIVES_NCCL_INCLUDE)
       set(COLLECTIVES_HAVE_NCCL ON)
@@ -53,9 +55,8 @@ if(COLLECTIVES_WITH_UCX)
   endif()
 endif()
 
-if(COLLECTIVES_DEVELOPER_MODE)
+if(COLLECTIVES_TOOLS)
   find_package(CLI11 REQUIRED)
-  find_package(GTest REQUIRED)
   # Not by its CMake package: Debian's asks for OpenCL's headers, which nothing here needs.
   find_path(COLLECTIVES_ONEDNN_INCLUDE oneapi/dnnl/dnnl.hpp)
   find_library(COLLECTIVES_ONEDNN_LIBRARY dnnl)
@@ -65,6 +66,10 @@ if(COLLECTIVES_DEVELOPER_MODE)
     set_target_properties(DNNL::dnnl PROPERTIES IMPORTED_LOCATION ${COLLECTIVES_ONEDNN_LIBRARY}
                                                 INTERFACE_INCLUDE_DIRECTORIES ${COLLECTIVES_ONEDNN_INCLUDE})
   endif()
+endif()
+
+if(COLLECTIVES_DEVELOPER_MODE)
+  find_package(GTest REQUIRED)
   find_package(benchmark CONFIG QUIET)
   if(benchmark_FOUND)
     set(COLLECTIVES_HAVE_BENCHMARK ON)

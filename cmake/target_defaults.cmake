@@ -52,3 +52,12 @@ function(collectives_cuda_defaults target)
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>)
   endif()
 endfunction()
+
+# collectives_shared_library(TARGET): a library with a soname that exports what is public, and nothing else.
+function(collectives_shared_library target)
+  collectives_defaults(${target})
+  set(exported ${PROJECT_SOURCE_DIR}/cmake/exported_symbols.map)
+  set_target_properties(${target} PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${COLLECTIVES_SOVERSION}
+                                             LINK_DEPENDS ${exported})
+  target_link_options(${target} PRIVATE -Wl,--version-script=${exported})
+endfunction()

@@ -12,6 +12,7 @@ packages=(
   libucx-dev                                      # the transport over UCX
   libdnnl-dev zlib1g-dev gnuplot-nox              # the MNIST trainer and its plot
   libgtest-dev libbenchmark-dev                   # tests and kernel benchmarks
+  dpkg-dev file                                   # Debian packages
   iproute2                                        # tests across hosts
   libsimgrid-dev                                  # tests on simulated hosts
   doxygen                                         # the reference

@@ -22,7 +22,7 @@
 
 namespace collectives {
 
-struct Communicator::Impl final : private Unfinished::Member {
+struct COLLECTIVES_HIDDEN Communicator::Impl final : private Unfinished::Member {
   Impl(Bootstrap& bootstrap, const CommunicatorOptions& options);
   ~Impl();
   Impl(const Impl&) = delete;

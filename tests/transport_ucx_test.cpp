@@ -469,7 +469,7 @@ TEST(UcxLoader, FindsTheComponentWhereTheLibraryIs) {
 TEST(UcxLoader, SaysWhyThereIsNone) {
   const std::string directory = ::testing::TempDir() + "ucx_loader_" + std::to_string(::getpid());
   std::filesystem::create_directory(directory);
-  std::ofstream(directory + "/libcollectives_ucx.so." + std::string(version().substr(0, version().find('.'))))
+  std::ofstream(directory + "/libcollectives_ucx.so." + std::string(version().substr(0, version().rfind('.'))))
       << "no library";
   std::string why_not;
   EXPECT_EQ(load_ucx_network(why_not, directory), nullptr);

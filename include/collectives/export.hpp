@@ -5,3 +5,5 @@
 #error "collectives is written for Linux"
 #endif
 #define COLLECTIVES_EXPORT __attribute__((visibility("default")))
+// What an exported class declares is exported with it, so the classes inside that only it may see are marked too.
+#define COLLECTIVES_HIDDEN __attribute__((visibility("hidden")))

@@ -110,7 +110,7 @@ class SparseTensor final : public Program {
   TopKReport report_;
 };
 
-struct TopK::Impl {
+struct COLLECTIVES_HIDDEN TopK::Impl {
   explicit Impl(const TopKOptions& the_options) : options(the_options) {}
   /// How many of `count` elements the next call for `name` chooses. Throws Error{invalid_argument} where there may be
   /// none.

@@ -20,9 +20,8 @@ struct Component {
 
 /// False, and why, where the component cannot be used.
 bool load(Component& component, std::string& why_not, const std::string& directory) {
-  const std::string name = fmt::format("libcollectives_ucx.so.{}", version().substr(0, version().find('.')));
-  std::string path = directory + "/" + name;
-  if (directory.empty() || ::access(path.c_str(), R_OK) != 0) path = name;
+  std::string path = directory + "/" + COLLECTIVES_UCX_FILE;
+  if (directory.empty() || ::access(path.c_str(), R_OK) != 0) path = COLLECTIVES_UCX_FILE;
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     why_not = fmt::format("UCX cannot be used: {}", ::dlerror());

@@ -58,7 +58,7 @@ faults() {
   done < <(awk '/^ *```sh$/ { inside = 1; next } /^ *```/ { inside = 0 } inside' "$page" |
     sed -e ':more' -e '/\\$/{N;s/\\\n//;bmore' -e '}' -e 's/\(^\|[ \t]\)#.*//' -e 's/&&\|[|;()]/\n/g')
 
-  for name in $(grep -oE 'COLLECTIVES_[A-Z_]*[A-Z]' "$page" | sort -u); do
+  for name in $(grep -oE 'COLLECTIVES_[A-Z0-9_]*[A-Z0-9]' "$page" | sort -u); do
     grep -qrw "$name" "$root"/{src,include,cmake,CMakeLists.txt} || echo "nothing knows $name"
   done
 

@@ -1,0 +1,10 @@
+// What a program outside the project begins with: two ranks add up, and each checks the sum.
+#include <collectives/collectives.hpp>
+#include <vector>
+
+int main() {
+  auto comm = collectives::Communicator::from_environment();
+  std::vector<float> mine(1000, static_cast<float>(comm.rank() + 1)), sum(1000);
+  comm.all_reduce(mine, sum);
+  return sum == std::vector<float>(1000, 3) ? 0 : 1;
+}
