@@ -33,6 +33,7 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/collectives-config-versio
 install(FILES ${PROJECT_BINARY_DIR}/collectives-config.cmake ${PROJECT_BINARY_DIR}/collectives-config-version.cmake
         DESTINATION ${cmake_directory} COMPONENT development)
 install(FILES README.md DESIGN.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT development)
+install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT development FILES_MATCHING PATTERN *.md PATTERN *.svg)
 
 if(TARGET collectives_mpi)
   collectives_install_library(collectives_mpi collectives_mpi mpi mpi_development)
