@@ -40,9 +40,9 @@ bool is(const OperationEntry& entry, OperationRecord::State state) noexcept {
 
 /// Text in memory that is there. Numbers and strings only: formatting them takes no memory and no lock, so that a
 /// signal handler may do it.
-class Page {
+class Text {
  public:
-  explicit Page(std::span<char> room) noexcept : room_(room) {}
+  explicit Text(std::span<char> room) noexcept : room_(room) {}
   template <class... Args>
   void add(fmt::format_string<Args...> format, Args&&... args) noexcept {
     const std::size_t left = room_.size() - used_;
@@ -74,34 +74,33 @@ class Page {
 constexpr std::size_t kTextRoom = 16 << 10;
 constexpr std::uint64_t kLongEnough = 8 << 10;  // bytes: some microseconds
 
-void add_operation(Page& page, const OperationEntry& entry, const TickScale& scale, bool with_age) noexcept {
+void add_operation(Text& out, const OperationEntry& entry, const TickScale& scale, bool with_age) noexcept {
   const OperationShape& shape = entry.shape;
   const auto collective = static_cast<Collective>(shape.collective);
-  page.add("#{} {}", entry.sequence.load(std::memory_order_relaxed), to_string(collective));
-  if (collective != Collective::barrier)
-    page.add(" {} x {}", shape.count, to_string(static_cast<DataType>(shape.type)));
-  if (reduces(collective)) page.add(" {}", to_string(static_cast<ReduceOp::Kind>(shape.op)));
-  if (entry.name[0] != '\0') page.add(" ({})", text_of(entry.name));
-  page.add(", {}: ", text_of(shape.plan));
+  out.add("#{} {}", entry.sequence.load(std::memory_order_relaxed), to_string(collective));
+  if (collective != Collective::barrier) out.add(" {} x {}", shape.count, to_string(static_cast<DataType>(shape.type)));
+  if (reduces(collective)) out.add(" {}", to_string(static_cast<ReduceOp::Kind>(shape.op)));
+  if (entry.name[0] != '\0') out.add(" ({})", text_of(entry.name));
+  out.add(", {}: ", text_of(shape.plan));
   const bool failed = is(entry, OperationRecord::State::failed);
   const bool ended = failed || is(entry, OperationRecord::State::finished);
   if (!ended) {
-    page.add("not finished");
+    out.add("not finished");
   } else if (entry.finished == 0) {
-    page.add("{} at once", failed ? "failed" : "over");
+    out.add("{} at once", failed ? "failed" : "over");
   } else {
-    page.add("{} ", failed ? "failed after" : "took");
-    page.add_time(scale.length(entry.finished - entry.started));
+    out.add("{} ", failed ? "failed after" : "took");
+    out.add_time(scale.length(entry.finished - entry.started));
   }
   if (entry.waits_for != kNoRank) {
-    page.add(", {} rank {}", ended ? "had waited for" : "waits for", entry.waits_for);
-    if (entry.missing > 1) page.add(" and {} more", entry.missing - 1);
+    out.add(", {} rank {}", ended ? "had waited for" : "waits for", entry.waits_for);
+    if (entry.missing > 1) out.add(" and {} more", entry.missing - 1);
   }
   if (!with_age) return;
   const std::uint64_t started = entry.exact ? scale.at(entry.started) : entry.started, now = steady_nanoseconds();
-  page.add(", started ");
-  page.add_time(now > started ? now - started : 0);
-  page.add(" ago");
+  out.add(", started ");
+  out.add_time(now > started ? now - started : 0);
+  out.add(" ago");
 }
 
 // ---- the signal ----
@@ -247,26 +246,26 @@ Counters FlightRecorder::counters() const {
 
 std::string_view operation_text(const OperationEntry& entry, const TickScale& scale, std::span<char> room,
                                 bool with_age) noexcept {
-  Page page(room);
-  add_operation(page, entry, scale, with_age);
-  return {room.data(), page.size()};
+  Text out(room);
+  add_operation(out, entry, scale, with_age);
+  return {room.data(), out.size()};
 }
 
 std::size_t operations_text(std::span<char> room, const CommunicatorBlock& block, const TickScale& scale,
                             std::string_view why, std::string_view whereabouts) noexcept {
-  Page page(room);
-  page.add("rank {} of {}, communicator {} of process {}, ", block.rank, block.size,
-           block.used.load(std::memory_order_relaxed), block.process);
-  page.add_now();
-  page.add(": {}\n", why);
-  if (!whereabouts.empty()) page.add("  {}\n", whereabouts);
+  Text out(room);
+  out.add("rank {} of {}, communicator {} of process {}, ", block.rank, block.size,
+          block.used.load(std::memory_order_relaxed), block.process);
+  out.add_now();
+  out.add(": {}\n", why);
+  if (!whereabouts.empty()) out.add("  {}\n", whereabouts);
   for_each_operation(block, [&](const OperationEntry& entry) {
-    page.add("  ");
-    add_operation(page, entry, scale, true);
-    page.add("\n");
+    out.add("  ");
+    add_operation(out, entry, scale, true);
+    out.add("\n");
   });
-  if (block.issued > block.started) page.add("  {} more issued behind it\n", block.issued - block.started);
-  return page.size();
+  if (block.issued > block.started) out.add("  {} more issued behind it\n", block.issued - block.started);
+  return out.size();
 }
 
 void FlightRecorder::write_out(const std::string& path, std::string_view why,

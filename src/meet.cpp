@@ -442,7 +442,7 @@ Meeting meet(Bootstrap& bootstrap, const CommunicatorOptions& options, Settings&
     meeting.tuning = tuning_of_machine(bootstrap, hosts.front(), settings.timeout, deadline);
   }
 
-  meeting.trace = cards[0].at("trace").get<std::string>();
+  meeting.trace = cards[0].value("trace", "");
 
   // 2. The hosts are connected.
   if (meeting.topology.one_host()) {

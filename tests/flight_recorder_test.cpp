@@ -88,7 +88,7 @@ TEST_F(FlightRecorder, ShowsWhatIsQueuedAndWhoIsWaitedFor) {
     std::vector<float> a(10), b(10);
     if (comm.rank() == 1)
       while (!seen) std::this_thread::sleep_for(1ms);
-    Work first = comm.all_reduce_async(a), second = comm.all_reduce_async(b, b, ReduceOp::sum, {.name = "second"});
+    Work first = comm.all_reduce_async(a, a), second = comm.all_reduce_async(b, b, ReduceOp::sum, {.name = "second"});
     if (comm.rank() == 0) {
       std::vector<OperationRecord> records;
       do {

@@ -1,4 +1,5 @@
-// COLLECTIVES_TRACE as its users meet it: ranks that are processes, and one file that is read as JSON afterwards.
+// COLLECTIVES_TRACE and COLLECTIVES_LOG as their users meet them: ranks that are processes, one file that is read as
+// JSON afterwards, and lines on stderr.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -159,6 +160,24 @@ TEST_F(Trace, ThatCannotBeWrittenIsAnErrorOnEveryRank) {
   EXPECT_NE(outcome.status, 0);
   EXPECT_EQ(occurrences(outcome.out, "rank 0: COLLECTIVES_TRACE: opening /nowhere/trace.json: No such file"), 2)
       << outcome.out;
+}
+
+TEST(Log, SaysOnceWhatACommunicatorIs) {
+  const Outcome outcome = run_command("COLLECTIVES_LOG=info " COLLECTIVES_RUN " -n 3 " RANK_PROGRAM " reduce 8");
+  EXPECT_EQ(occurrences(outcome.out,
+                        "collectives: info: rank 0: communicator 1: 3 ranks, shared_memory, backend auto, deadline "
+                        "[0-9]+ s, tuning built-in.*, progress thread (on|off)\n"),
+            1)
+      << outcome.out;
+  EXPECT_EQ(occurrences(outcome.out, "communicator 1: "), 1) << outcome.out;
+}
+
+TEST(Log, SaysOfEveryOperationHowItWent) {
+  const Outcome outcome = run_command("COLLECTIVES_LOG=debug " COLLECTIVES_RUN " -n 2 " RANK_PROGRAM " reduce 8");
+  EXPECT_EQ(occurrences(outcome.out, "collectives: debug: rank [01]: #2 all_reduce 2 x f32 sum, ring: took [0-9.]+ "),
+            2)
+      << outcome.out;
+  EXPECT_EQ(occurrences(outcome.out, "collectives: debug: rank [01]: #[123] all_reduce"), 6) << outcome.out;
 }
 
 }  // namespace

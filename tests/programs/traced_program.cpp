@@ -15,7 +15,7 @@ int main() {
     comm.all_reduce(data, ReduceOp::sum, {.name = "a \"name\"\\ \n \xc3", .compressor = &top_k, .force = true});
     comm.all_reduce(data, ReduceOp::average, {.wire = DataType::bf16, .force = true});
     comm.all_reduce(data, ReduceOp::sum, {.backend = "ring"});
-    Work first = comm.all_reduce_async(data),
+    Work first = comm.all_reduce_async(data, data),
          second = comm.all_reduce_async(more, more, ReduceOp::sum, {.name = "fc1"});
     second.wait();
     first.wait();
