@@ -96,8 +96,8 @@ void add_operation(Text& out, const OperationEntry& entry, const TickScale& scal
     out.add(", {} rank {}", ended ? "had waited for" : "waits for", entry.waits_for);
     if (entry.missing > 1) out.add(" and {} more", entry.missing - 1);
   }
-  if (!with_age) return;
-  const std::uint64_t started = entry.exact ? scale.at(entry.started) : entry.started, now = steady_nanoseconds();
+  if (!with_age || entry.started == 0) return;
+  const std::uint64_t started = scale.at(entry.started), now = steady_nanoseconds();
   out.add(", started ");
   out.add_time(now > started ? now - started : 0);
   out.add(" ago");
@@ -168,14 +168,16 @@ const OperationEntry* FlightRecorder::fail(std::uint64_t sequence) noexcept {
   OperationEntry& failed = entry(sequence);
   if (failed.sequence.load(std::memory_order_relaxed) != sequence || !is(failed, OperationRecord::State::started))
     return nullptr;
-  failed.finished = failed.exact ? ticks_now() : 0;
+  failed.finished = failed.started != 0 ? ticks_now() : 0;
   failed.state = static_cast<std::uint8_t>(OperationRecord::State::failed);
   return &failed;
 }
 
+void FlightRecorder::copy_name(OperationEntry& entry, std::string_view name) noexcept { copy_text(entry.name, name); }
+
 std::uint32_t FlightRecorder::draw() noexcept {
   random_ = random_ * 1664525 + 1013904223;
-  until_timed_ = 8 + (random_ >> 28);
+  until_timed_ = 16 + (random_ >> 27);
   return std::exchange(next_stands_for_, until_timed_);
 }
 
@@ -186,9 +188,7 @@ void FlightRecorder::lasts(std::uint64_t sequence, std::uint32_t stands_for) noe
     next_stands_for_ = stands_for;
   } else {
     ++until_timed_;
-    OperationEntry& lasting = entry(sequence);
-    lasting.started = ticks_now();
-    lasting.exact = true;
+    entry(sequence).started = ticks_now();
   }
 }
 
@@ -222,8 +222,7 @@ std::vector<OperationRecord> FlightRecorder::recent() const {
     OperationRecord& record = records.emplace_back(
         record_of(entry.sequence.load(std::memory_order_relaxed), entry.shape, text_of(entry.name), entry.issued));
     record.state = static_cast<OperationRecord::State>(entry.state);
-    record.started =
-        entry.exact ? time_of(entry.started) : OperationRecord::Time(std::chrono::nanoseconds(entry.started));
+    record.started = time_of(entry.started);
     if (entry.issued == 0) record.issued = record.started;
     record.finished = time_of(entry.finished);
     record.waited_for = entry.waits_for;

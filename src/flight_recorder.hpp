@@ -1,9 +1,8 @@
 // The flight recorder: the last operations of a communicator and sums over all of them, always on, in the block that
-// its process shows (process_page.hpp). Writing down a call costs a reading of the coarse clock and a few stores, and
-// no memory is ever allocated.
+// its process shows (process_page.hpp). Writing down a call costs a few stores, and no memory is ever allocated.
 //
-// To time a call that is over at once would cost more than that. So of those only some are timed, at random distances
-// that no rhythm of the program can fool, and each stands for as many.
+// To time a call that is over at once would cost several times that. So of those only some are timed, at random
+// distances that no rhythm of the program can fool, and each stands for as many.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +14,6 @@
 #include <string_view>
 #include <vector>
 
-#include "coarse_clock.hpp"
 #include "collectives/records.hpp"
 #include "process_page.hpp"
 #include "signature.hpp"
@@ -52,23 +50,21 @@ class FlightRecorder {
   }
   /// The call is not over at once, and is timed for itself. It has started.
   void lasts(std::uint64_t sequence, std::uint32_t stands_for) noexcept;
-  /// `exact`: it is timed. `issued`: in ticks; 0: now.
+  /// `issued`: in ticks; 0: now.
   void start(std::uint64_t sequence, const OperationShape& shape, std::string_view name, std::uint64_t issued,
-             bool exact) noexcept {
+             bool timed) noexcept {
     OperationEntry& entry = this->entry(sequence);
     entry.sequence.store(0, std::memory_order_relaxed);
     std::atomic_signal_fence(std::memory_order_seq_cst);
-    entry.started = exact ? ticks_now() : static_cast<std::uint64_t>(coarse_now().count());
-    entry.exact = exact;
+    entry.started = timed ? ticks_now() : 0;
     entry.issued = issued;
     entry.finished = 0;
     entry.waits_for = kNoRank;
     entry.missing = 0;
     entry.state = static_cast<std::uint8_t>(OperationRecord::State::started);
     entry.shape = shape;
-    const std::size_t letters = std::min(name.size(), sizeof entry.name - 1);
-    std::memcpy(entry.name, name.data(), letters);
-    entry.name[letters] = '\0';
+    entry.name[0] = '\0';
+    if (!name.empty()) copy_name(entry, name);
     block_.started = sequence;
     entry.sequence.store(sequence, std::memory_order_release);
   }
@@ -107,6 +103,7 @@ class FlightRecorder {
 
  private:
   OperationEntry& entry(std::uint64_t sequence) noexcept { return block_.operations[sequence % kOperationsKept]; }
+  static void copy_name(OperationEntry&, std::string_view name) noexcept;
   std::uint32_t draw() noexcept;
   OperationRecord::Time time_of(std::uint64_t ticks) const noexcept;
 

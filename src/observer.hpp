@@ -41,6 +41,7 @@ class Observer {
     if (in_detail_ && trace_ != nullptr) trace_->begin(state.sequence);
   }
   void finish(const Work::State& state) noexcept {
+    if (in_detail_) phase(Trace::Phase::none);
     const OperationEntry& entry = recorder_.finish(state.sequence, state.stands_for);
     if (in_detail_) tell(entry);
   }

@@ -20,21 +20,20 @@ namespace collectives {
 struct OperationShape {
   std::uint64_t count = 0;
   std::uint8_t collective = 0, type = 0, op = 0, element_bytes = 0;
-  bool long_enough = false;  ///< for two readings of the exact clock not to count
+  bool long_enough = false;  ///< that two readings of the clock do not count
   char plan[35] = {};
 
   std::uint64_t bytes() const noexcept { return count * element_bytes; }
 };
 
-/// One operation. Times in ticks, but for `started` where it is not `exact`: then in nanoseconds of the coarse clock.
-/// 0: not yet, or not taken.
+/// One operation. Times in ticks; 0: not yet, or not taken.
 struct alignas(64) OperationEntry {
   std::atomic<std::uint64_t> sequence;  ///< written last; 0: being written
   std::uint64_t issued, started, finished;
   std::int32_t waits_for;  ///< first of the ranks that were last found missing; kNoRank: none
   std::uint16_t missing;   ///< how many
   std::uint8_t state;      ///< OperationRecord::State
-  bool exact;
+  std::uint8_t unused;
   OperationShape shape;
   char name[40];  ///< of the tensor, to its zero
 };

@@ -12,6 +12,7 @@
 #include <iterator>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 #include "collectives/version.hpp"
 #include "exchange.hpp"
@@ -182,7 +183,22 @@ void Trace::flush() noexcept {
   flushed_ = coarse_now();
 }
 
-char* Trace::write(const Event& event, const TickScale& scale, char* to) const {
+/// Viewers want events that lie inside one another, or follow. The scale is another one each time, by less than a
+/// microsecond.
+void Trace::fit(const Event& event, std::uint64_t& from, std::uint64_t& to) noexcept {
+  if (event.kind == Event::Kind::program) return;
+  from = std::max(from, operations_until_);
+  if (event.kind == Event::Kind::phase) {
+    from = std::max(from, phases_until_);
+    if (first_phase_ == 0) first_phase_ = from;
+    to = phases_until_ = std::max(to, from);
+  } else {
+    if (first_phase_ != 0) from = std::min(from, std::exchange(first_phase_, 0));
+    to = operations_until_ = std::max({to, from, phases_until_});
+  }
+}
+
+char* Trace::write(const Event& event, const TickScale& scale, char* to) {
   const auto time = [&](std::uint64_t ticks) {
     return scale.at(ticks) + static_cast<std::uint64_t>(identity_.file->clock_offset);
   };
@@ -191,12 +207,14 @@ char* Trace::write(const Event& event, const TickScale& scale, char* to) const {
   };
   const OperationEntry& entry = event.entry;
   const auto collective = to_string(static_cast<Collective>(entry.shape.collective));
-  const std::uint64_t sequence = entry.sequence.load(std::memory_order_relaxed), from = time(event.from);
+  const std::uint64_t sequence = entry.sequence.load(std::memory_order_relaxed);
+  std::uint64_t from = time(event.from), until = time(event.to);
+  fit(event, from, until);
   to = fmt::format_to(to, ",\n{{\"ph\":\"X\",\"pid\":{},\"tid\":{},", identity_.rank,
                       track_ + (event.kind == Event::Kind::program ? 1 : 0));
   us("ts", from);
   *to++ = ',';
-  us("dur", time(event.to) - from);
+  us("dur", until - from);
   if (event.kind != Event::Kind::operation) {
     if (event.kind == Event::Kind::program)
       to = fmt::format_to(to, ",\"cat\":\"program\",\"name\":\"{} {} #{}\"", event.what, collective, sequence);

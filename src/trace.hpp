@@ -100,7 +100,8 @@ class Trace {
   Event& add(Event::Kind, std::string_view what, std::uint64_t from) noexcept;
   void change_phase(Phase) noexcept;
   void flush() noexcept;
-  char* write(const Event&, const TickScale&, char* to) const;
+  char* write(const Event&, const TickScale&, char* to);
+  void fit(const Event&, std::uint64_t& from, std::uint64_t& to) noexcept;
 
   const TraceIdentity identity_;
   const std::uint32_t track_;
@@ -110,6 +111,8 @@ class Trace {
   std::chrono::nanoseconds flushed_ = coarse_now();
   std::uint64_t sequence_ = 0;  // of the operation under way
   std::size_t kept_ = 0;
+  // What has been written: until when operations, until when their phases, and where those of the next one begin.
+  std::uint64_t operations_until_ = 0, phases_until_ = 0, first_phase_ = 0;
   std::vector<Event> events_;
   std::vector<char> text_;
 };

@@ -27,10 +27,9 @@ struct OperationRecord {
   std::string plan;                         ///< algorithm and protocol: "hierarchical/inline"
   std::string name;                         ///< of the tensor, as far as there is room: 39 bytes
   State state = State::issued;
-  Time issued = {}, started = {};  ///< `started` is empty before it has
-  /// When it finished or failed. Empty before, and for most of those that were over at once: of a blocking call that
-  /// takes less than some microseconds only one in about 16 is timed.
-  Time finished = {};
+  /// Empty where it has not come to that, and for most blocking calls that are over at once, within some microseconds:
+  /// of those one in about 30 is timed.
+  Time issued = {}, started = {}, finished = {};
   Rank waited_for = kNoRank;  ///< whoever was last found not to have arrived, where that took a millisecond or more
 };
 COLLECTIVES_EXPORT std::string_view to_string(OperationRecord::State) noexcept;
