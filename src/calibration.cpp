@@ -65,11 +65,13 @@ Calibration::Calibration(Bootstrap& here, std::chrono::nanoseconds timeout) {
   largest.inline_bytes = kLongestInline;
   largest.chunk_bytes = *std::max_element(std::begin(kChunks), std::end(kChunks));
   largest.frame_bytes = 64;  // no messages
-  Communicator comm(here, {.backend = "hierarchical",
-                           .timeout = timeout,
-                           .progress_thread = false,
-                           .tuning = largest,
-                           .transport = "shared_memory"});
+  Communicator comm(std::make_unique<Communicator::Impl>(here,
+                                                         CommunicatorOptions{.backend = "hierarchical",
+                                                                             .timeout = timeout,
+                                                                             .progress_thread = false,
+                                                                             .tuning = largest,
+                                                                             .transport = "shared_memory"},
+                                                         Communicator::Impl::Seen::no));
   const auto ranks = static_cast<std::size_t>(comm.size());
   const bool kernel_copies = comm.tuning().single_copy_bytes != Tuning::kNever;
 

@@ -34,6 +34,9 @@ std::uint64_t Communicator::bytes_sent() const noexcept { return impl_->bytes_se
 CodingReport Communicator::coding() const noexcept { return impl_->coding(); }
 std::uint64_t Communicator::bytes_sent_to_other_hosts() const noexcept { return impl_->bytes_sent_to_other_hosts(); }
 
+std::vector<OperationRecord> Communicator::recent_operations() const { return impl_->recent_operations(); }
+Counters Communicator::counters() const { return impl_->counters(); }
+
 void Communicator::all_reduce(ConstBuffer input, Buffer output, ReduceOp op, const Options& options) {
   if (options.compressor != nullptr) return all_reduce_async(input, output, op, options).wait();
   impl_->run({.collective = Collective::all_reduce, .input = input, .output = output, .op = op}, options);

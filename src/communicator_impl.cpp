@@ -56,7 +56,7 @@ Byte* from_element(Void* data, std::size_t first, std::size_t element_bytes) {
 
 // ---- construction ----
 
-Communicator::Impl::Impl(Bootstrap& bootstrap, const CommunicatorOptions& options)
+Communicator::Impl::Impl(Bootstrap& bootstrap, const CommunicatorOptions& options, Seen seen)
     : wires(bootstrap.wire_factory()), meeting(meet(bootstrap, options, settings)) {
   seat = std::make_unique<Seat>(meeting.topology, meeting.rank);
   const bool alone_here = meeting.arena->ranks() == 1;
@@ -95,6 +95,10 @@ Communicator::Impl::Impl(Bootstrap& bootstrap, const CommunicatorOptions& option
   // A wire may not like to be called from a thread of ours; then the program must ask for one.
   const bool spare_cores = meeting.topology.cores_per_host > meeting.arena->ranks();
   threaded_ = size() > 1 && settings.progress_thread.value_or(spare_cores && meeting.wire == nullptr);
+  std::optional<TraceIdentity> seen_as;
+  if (seen == Seen::yes) seen_as = trace_identity(bootstrap, meeting, Deadline::in(settings.timeout));
+  observer = std::make_unique<Observer>(meeting, settings, transport_name, threaded_, seen_as);
+  executor->observe(observer->trace());
   if (threaded_) try {
       progress_thread_ = std::thread([this] { serve(); });
     } catch (const std::system_error& error) {
@@ -192,6 +196,7 @@ const std::shared_ptr<const PlannedCall>& Communicator::Impl::plan(const Call& c
   if (options.compressor != nullptr)
     planned->sparse =
         plan_sparse(request, k, options.compressor->options(), planned->plan, meeting.topology, meeting.tuning);
+  planned->shape = shape_of(signature, planned->plan);
   const Range whole{0, signature.count};
   if (!planned->plan.algorithm->by_part(aim_of(*planned), meeting.topology)) {
     planned->parts = Parts::equal(whole, 1);
@@ -237,6 +242,22 @@ std::uint64_t Communicator::Impl::bytes_sent_to_other_hosts() {
 CodingReport Communicator::Impl::coding() {
   const auto lock = guard();
   return executor->coding();
+}
+
+std::vector<OperationRecord> Communicator::Impl::recent_operations() {
+  const auto lock = guard();
+  std::vector<OperationRecord> records = observer->recorder().recent();
+  std::uint64_t sequence = sequence_;
+  queue_.for_each([&](const State& state) {
+    if (state.phase.load(std::memory_order_relaxed) == State::Phase::queued)
+      records.push_back(observer->recorder().record_of(++sequence, state.call->shape, state.name, state.issued_ticks));
+  });
+  return records;
+}
+
+Counters Communicator::Impl::counters() {
+  const auto lock = guard();
+  return observer->recorder().counters();
 }
 
 // ---- issuing ----
@@ -308,12 +329,14 @@ void Communicator::Impl::begin(State& state) {
   state.phase.store(State::Phase::running, std::memory_order_relaxed);
   state.job.tag = state.job.host.tag = make_tag(state.sequence, state.call->hash);
   watch->arrive(state.sequence, state.call->words);
+  observer->start(state);
   if (state.call->waits_for_nobody) watch->look_for_lost({state.sequence, state.call->signature, state.name});
   executor->start(state.job);
 }
 
 /// Chooses what to give, or adds to it what was kept, before the operation has its turn: others may be on the wire.
 void Communicator::Impl::compress(State& state, const Call& call, const Options& options) {
+  const Observer::Choosing choosing(*observer);
   const PlannedCall& planned = *state.call;
   SparseTensor& tensor = options.compressor->impl().tensor(options.name);
   // Inside a host there are frames for one round only.
@@ -351,6 +374,7 @@ std::shared_ptr<Work::State> Communicator::Impl::issue(const Call& call, const O
   const std::shared_ptr<const PlannedCall> planned = plan(call, options);
   auto state = new_state(call, options, planned);
   if (planned->sparse) compress(*state, call, options);
+  observer->issue_async(*state);
   if (!threaded_) take_over();
   queue_.push(state);
   advance_queue();
@@ -392,6 +416,7 @@ void Communicator::Impl::run(const Call& call, const Options& options) {
     last_call_ = call;
     repeatable_ = plain(call, options);
   }
+  observer->issue(state);
   // Alone and quickly done, it never sees the queue.
   bool done = false;
   if (queue_.empty())
@@ -428,10 +453,13 @@ bool Communicator::Impl::advance(State& head) noexcept {
     for (;;) {
       while (!executor->advance())
         if (head.program == nullptr || !head.program->meanwhile()) return false;
-      if (head.program == nullptr || !head.program->next(head.job)) break;
+      if (head.program == nullptr) break;
+      observer->phase(Trace::Phase::top_k);
+      if (!head.program->next(head.job)) break;
       executor->start(head.job);
     }
     watch->complete(head.sequence);
+    observer->finish(head);
     head.phase.store(State::Phase::done, std::memory_order_release);
   } catch (const TagMismatch& mismatch) {
     fail([&] { watch->raise_mismatch(call(), mismatch.peer); });
@@ -463,6 +491,7 @@ void Communicator::Impl::fail_all(State& first, std::exception_ptr error) noexce
   fail(first);
   queue_.for_each(fail);
   queue_.clear();
+  observer->fail(first, error, *watch);
 }
 
 /// The slow path of every wait: failures, lost peers, the stall report, the deadline of the oldest operation.
@@ -471,14 +500,16 @@ void Communicator::Impl::look() noexcept {
   const Watch::Call call{state.sequence, state.call->signature, state.name};
   try {
     watch->look(call);
+    observer->look(state, watch->first_missing(call));
     const auto now = Clock::now();
     if (state.issued == Clock::time_point{}) state.issued = now;
     const auto waited = now - state.issued;
     if (waited >= state.timeout) watch->raise_timeout(call, waited);
     if (!state.stall_reported && waited >= settings.stall_report) {
       state.stall_reported = true;
-      log_warning(rank(), "{} has waited for {:.0f} s: {}", Watch::operation(call),
-                  std::chrono::duration<double>(waited).count(), watch->missing_text(call));
+      observer->stall(fmt::format("{} has waited for {:.0f} s: {}", Watch::operation(call),
+                                  std::chrono::duration<double>(waited).count(), watch->missing_text(call)),
+                      *watch);
     }
   } catch (...) {
     fail_all(state, std::current_exception());
@@ -486,6 +517,7 @@ void Communicator::Impl::look() noexcept {
 }
 
 void Communicator::Impl::drive(State& state, Deadline until, std::unique_lock<std::mutex>& lock) {
+  const Observer::Waiting waiting(*observer, state);
   Waiter waiter(meeting.crowded);
   std::uint64_t moves = executor->moves();
   for (;;) {

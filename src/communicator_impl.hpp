@@ -14,6 +14,7 @@
 #include "collectives/communicator.hpp"
 #include "executor.hpp"
 #include "meet.hpp"
+#include "observer.hpp"
 #include "operation.hpp"
 #include "shared_memory/reach.hpp"
 #include "unfinished.hpp"
@@ -23,7 +24,9 @@
 namespace collectives {
 
 struct COLLECTIVES_HIDDEN Communicator::Impl final : private Unfinished::Member {
-  Impl(Bootstrap& bootstrap, const CommunicatorOptions& options);
+  /// Whether traces, log and watchers should see a communicator, or it is the library's own business.
+  enum class Seen : bool { no, yes };
+  Impl(Bootstrap& bootstrap, const CommunicatorOptions& options, Seen seen = Seen::yes);
   ~Impl();
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
@@ -42,6 +45,8 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final : private Unfinished::Member 
   std::uint64_t bytes_sent();
   std::uint64_t bytes_sent_to_other_hosts();
   CodingReport coding();
+  std::vector<OperationRecord> recent_operations();
+  Counters counters();
   /// Other numbers from the next call on, of which the arena's shape stays as it is. On all ranks between the same
   /// calls.
   void retune(const Tuning& tuning);
@@ -56,6 +61,7 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final : private Unfinished::Member 
   std::unique_ptr<Watch> watch;
   std::unique_ptr<Reach> reach;
   std::unique_ptr<Executor> executor;
+  std::unique_ptr<Observer> observer;
 
   Rank rank() const noexcept { return meeting.rank; }
   int size() const noexcept { return seat->world.size(); }

@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <csignal>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
@@ -89,6 +90,14 @@ constexpr std::array kVariables = {
              [](std::string_view text, Environment& e) { return read(text, e.deterministic); }},
     Variable{"COLLECTIVES_DOMAIN", "any name",
              [](std::string_view text, Environment& e) { return read(text, e.domain); }},
+    Variable{"COLLECTIVES_DUMP_SIGNAL", "USR1, USR2",
+             [](std::string_view text, Environment& e) {
+               if (text == "USR1") e.dump_signal = SIGUSR1;
+               if (text == "USR2") e.dump_signal = SIGUSR2;
+               return e.dump_signal.has_value();
+             }},
+    Variable{"COLLECTIVES_FLIGHT_RECORDER", "what the paths of files begin with",
+             [](std::string_view text, Environment& e) { return read(text, e.flight_recorder); }},
     Variable{"COLLECTIVES_HOST_ID", "any name",
              [](std::string_view text, Environment& e) { return read(text, e.host_id); }},
     Variable{"COLLECTIVES_INTERFACE", "interfaces (eth0) or beginnings of addresses (10.77.), with commas between",
@@ -111,6 +120,8 @@ constexpr std::array kVariables = {
              [](std::string_view text, Environment& e) { return read(text, e.progress_thread); }},
     Variable{"COLLECTIVES_TIMEOUT", "seconds, or a number with ms, s, min or h; 0 or none for no deadline",
              [](std::string_view text, Environment& e) { return read(text, e.timeout); }},
+    Variable{"COLLECTIVES_TRACE", "the path of a file",
+             [](std::string_view text, Environment& e) { return read(text, e.trace); }},
     Variable{"COLLECTIVES_TRANSPORT", "shared_memory, tcp, ucx, mpi",
              [](std::string_view text, Environment& e) {
                return (text == "shared_memory" || is_wire(text)) && read(text, e.transport);

@@ -30,6 +30,9 @@ struct Environment {
   std::optional<bool> deterministic;                ///< COLLECTIVES_DETERMINISTIC
   std::optional<bool> progress_thread;              ///< COLLECTIVES_PROGRESS_THREAD
   std::optional<LogLevel> log;                      ///< COLLECTIVES_LOG
+  std::optional<std::string> trace;                 ///< COLLECTIVES_TRACE: the path of a file
+  std::optional<std::string> flight_recorder;       ///< COLLECTIVES_FLIGHT_RECORDER: what paths begin with
+  std::optional<int> dump_signal;                   ///< COLLECTIVES_DUMP_SIGNAL: SIGUSR1 or SIGUSR2
   std::optional<int> port;                          ///< COLLECTIVES_PORT: where rank 0 listens, 1 to 65535
   std::optional<int> cores;                         ///< COLLECTIVES_CORES: cores that ranks of this host may use
   std::optional<int> listen_fd;                     ///< COLLECTIVES_LISTEN_FD: rank 0's listening socket, inherited

@@ -76,7 +76,10 @@ void Executor::start(const Job& job) {
     encoded_.resize(job.codec->encoded_bytes(tile_));
     aligned_.resize(tile_);
   }
-  if (job.at_once != nullptr) return stage(Among::host).start(job.at_once->task, job.host);
+  if (job.at_once != nullptr) {
+    if (trace_ != nullptr) trace_->phase(Trace::Phase::host_stage);
+    return stage(Among::host).start(job.at_once->task, job.host);
+  }
   from_ready_ = to_ready_ = 0;
   host_begun_ = landing_known_ = false;
   schedule_.start(job.plan->rounds, job.plan->stride,
@@ -126,6 +129,7 @@ bool Executor::advance() {
   }
   if (wire_ != nullptr) wire_->progress();
   while (const Step* step = schedule_.current()) {
+    if (trace_ != nullptr) trace(*step);
     if (step->kind != Step::Kind::exchange) {
       waits_for_wire_ = false;
       if (!std::exchange(host_begun_, true)) begin_host(*step);
@@ -139,6 +143,16 @@ bool Executor::advance() {
     ++moves_;
   }
   return settled();
+}
+
+/// Messages over the wire count as such, wherever the others of the same Step go.
+void Executor::trace(const Step& step) {
+  const auto over_wire = [&](Rank peer) { return routes_[static_cast<std::size_t>(peer)].transport == wire_; };
+  trace_->phase(step.kind != Step::Kind::exchange ? Trace::Phase::host_stage
+                : wire_ != nullptr &&
+                        (std::ranges::any_of(step.from, over_wire) || std::ranges::any_of(step.to, over_wire))
+                    ? Trace::Phase::between_hosts
+                    : Trace::Phase::messages);
 }
 
 /// The caller's memory is his own again, and the others get what is theirs without more calls from here.
@@ -219,7 +233,10 @@ void Executor::perform(const Step& step) {
     work_first_ = step.range.first;
     if (work_.size() < bytes) work_.resize(bytes);
   }
-  if (coding_.codec != nullptr) return perform_coded(step);
+  if (coding_.codec != nullptr) {
+    if (trace_ != nullptr) trace_->phase(Trace::Phase::coding);
+    return perform_coded(step);
+  }
   std::byte* kept = address(step.keep, step.range);
   const std::byte* value = nullptr;
   if (step.reduce) {

@@ -23,6 +23,7 @@
 #include "schedule.hpp"
 #include "shared_memory/host_stage.hpp"
 #include "step.hpp"
+#include "trace.hpp"
 
 namespace collectives {
 
@@ -59,6 +60,9 @@ class Executor {
   using HostStages = std::array<std::unique_ptr<HostStage>, 3>;
   /// `wire`: the transport between hosts among them, or null.
   Executor(const Seat& seat, std::vector<Route> routes, HostStages stages, Transport* wire = nullptr);
+
+  /// Tells `trace`, if there is one, what operations are doing.
+  void observe(Trace* trace) noexcept { trace_ = trace; }
 
   /// Begins an operation. `job` stays as it is until it is finished, or another one begins.
   void start(const Job& job);
@@ -120,11 +124,13 @@ class Executor {
   std::byte* landing(const Step& step);
   bool sent_from(const std::byte* place, std::size_t bytes) const;
   bool settled();
+  void trace(const Step&);
 
   const Seat& seat_;
   std::vector<Route> routes_;
   HostStages stages_;
   Transport* wire_;
+  Trace* trace_ = nullptr;
 
   const Job* job_ = nullptr;
   Coding coding_;  // of messages

@@ -19,12 +19,14 @@
 #include "collectives/version.hpp"
 #include "domain.hpp"
 #include "environment.hpp"
+#include "exchange.hpp"
 #include "log.hpp"
 #include "shared_memory/reach.hpp"
 #include "shared_memory/sealed_file.hpp"
 #include "shared_memory/stage_room.hpp"
 #include "shared_memory/staged.hpp"
 #include "text.hpp"
+#include "trace.hpp"
 #include "tuning.hpp"
 #include "wire_speed.hpp"
 #include "wires.hpp"
@@ -154,40 +156,6 @@ std::string random_token() {
   unsigned char bytes[16];
   if (::getrandom(bytes, sizeof bytes, 0) != sizeof bytes) throw Error(Errc::system, "getrandom");
   return fmt::format("{:02x}", fmt::join(bytes, ""));
-}
-
-/// What becomes of a rank's failure in an exchange: thrown on every rank, or told like everything else.
-enum class Failures : std::uint8_t { thrown, told };
-
-/// One exchange in which a rank may also say what went wrong: "error" and "code". The first failure counts.
-std::vector<json> exchange(Bootstrap& bootstrap, const json& mine, Deadline deadline,
-                           Failures failures = Failures::thrown) {
-  std::vector<json> all;
-  for (const std::string& text :
-       bootstrap.all_gather(mine.dump(-1, ' ', false, json::error_handler_t::replace), deadline)) {
-    json card = json::parse(text, nullptr, false);
-    if (!card.is_object())
-      card = {{"error", "it has failed, or is no rank of this library"}, {"code", static_cast<int>(Errc::bootstrap)}};
-    all.push_back(std::move(card));
-  }
-  for (std::size_t rank = 0; rank < all.size() && failures == Failures::thrown; ++rank)
-    if (all[rank].contains("error"))
-      throw Error(static_cast<Errc>(all[rank].at("code").get<int>()),
-                  fmt::format("rank {}: {}", rank, all[rank].at("error").get<std::string>()), bootstrap.rank(),
-                  static_cast<Rank>(rank), "construction");
-  return all;
-}
-
-/// Runs `work`; what it throws becomes part of what is exchanged.
-template <class Work>
-json attempt(Work&& work) {
-  try {
-    return work();
-  } catch (const Error& error) {
-    return {{"error", error.what()}, {"code", static_cast<int>(error.code())}};
-  } catch (const std::exception& error) {
-    return {{"error", error.what()}, {"code", static_cast<int>(Errc::system)}};
-  }
 }
 
 /// The domain of each rank of one host; empty unless all know theirs.
@@ -384,6 +352,9 @@ Settings settle(const CommunicatorOptions& options) {
   if (std::find(known.begin(), known.end(), settings.backend) == known.end())
     throw Error(Errc::invalid_argument,
                 fmt::format("unknown backend \"{}\"; known: {}", settings.backend, fmt::join(known, ", ")));
+  settings.trace = from_environment.trace.value_or("");
+  settings.flight_recorder = from_environment.flight_recorder.value_or("");
+  settings.dump_signal = from_environment.dump_signal;
   settings.wire = !options.wire.empty() ? options.wire : from_environment.wire.value_or("");
   if (!settings.transport.empty() && settings.transport != "shared_memory") settings.wire = settings.transport;
   return settings;
@@ -429,6 +400,7 @@ Meeting meet(Bootstrap& bootstrap, const CommunicatorOptions& options, Settings&
                            {"context", factory.next_context ? factory.next_context->load() : 0}};
                  if (meeting.rank != 0) return card;
                  card["token"] = random_token();
+                 card["trace"] = has_trace_identity() ? "" : settings.trace;
                  if (const auto given = given_tuning(options)) {
                    card["tuning"] = to_json(*given);
                    card["tuning_source"] = given->source;
@@ -469,6 +441,8 @@ Meeting meet(Bootstrap& bootstrap, const CommunicatorOptions& options, Settings&
   } else {
     meeting.tuning = tuning_of_machine(bootstrap, hosts.front(), settings.timeout, deadline);
   }
+
+  meeting.trace = cards[0].value("trace", "");
 
   // 2. The hosts are connected.
   if (meeting.topology.one_host()) {

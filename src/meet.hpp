@@ -25,8 +25,10 @@ struct Settings {
   std::chrono::nanoseconds stall_report{};
   bool deterministic = false;
   std::optional<bool> progress_thread;
-  std::string transport;  ///< empty: shared memory inside a host, a wire between hosts
-  std::string wire;       ///< empty: the best that all ranks have
+  std::string transport;               ///< empty: shared memory inside a host, a wire between hosts
+  std::string wire;                    ///< empty: the best that all ranks have
+  std::string trace, flight_recorder;  ///< COLLECTIVES_TRACE, COLLECTIVES_FLIGHT_RECORDER
+  std::optional<int> dump_signal;      ///< COLLECTIVES_DUMP_SIGNAL
 };
 
 /// What the program says, else the environment, else the default. Throws Error{invalid_argument}.
@@ -45,6 +47,7 @@ struct Meeting {
   bool threads = false;          ///< all ranks of this host are threads of this process
   bool crowded = false;          ///< more ranks than cores on this host, or on its machine
   bool kernel_reach = false;     ///< the kernel copies between the ranks of every host
+  std::string trace;             ///< which these ranks should now begin, as rank 0 says; empty: none, or there is one
 };
 
 /// Exchanges that meet() makes at most when the tuning and, between hosts, the wire are given; otherwise there are

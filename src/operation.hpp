@@ -14,6 +14,7 @@
 #include "collectives/deadline.hpp"
 #include "compression/sparse_plan.hpp"
 #include "executor.hpp"
+#include "process_page.hpp"
 #include "program.hpp"
 #include "signature.hpp"
 
@@ -31,6 +32,7 @@ struct PlannedCall {
   Collective performed = Collective::barrier;
   std::uint64_t hash = 0;  ///< of the signature
   SignatureWords words{};
+  OperationShape shape;           ///< what is written down of it
   bool waits_for_nobody = false;  ///< this rank
   /// Of a call with a compressor; `plan` is then what is done where everything is sent.
   std::optional<SparsePlan> sparse;
@@ -48,7 +50,9 @@ struct Work::State {
   Job job;
   Program* program = nullptr;  ///< of several stages: `job` is the one under way
   std::uint64_t sequence = 0;
-  std::string name;  ///< of the tensor
+  std::string name;                ///< of the tensor
+  std::uint64_t issued_ticks = 0;  ///< 0: when it started
+  std::uint32_t stands_for = 1;    ///< so many are taken to have lasted as long; 0: it is not timed
   std::chrono::steady_clock::time_point issued{};
   std::chrono::nanoseconds timeout{};
   bool stall_reported = false;

@@ -131,6 +131,36 @@ std::string Watch::missing_text(const Call& call) const {
   return text;
 }
 
+Missing Watch::first_missing(const Call& call) const {
+  Missing missing;
+  for (const Rank rank : seat_.world.members) {
+    Signature signature;
+    if (rank == seat_.world.self || standing(rank, call.sequence, signature) != Standing::not_arrived) continue;
+    if (missing.ranks++ == 0) missing.first = rank;
+  }
+  return missing;
+}
+
+std::string Watch::whereabouts() const {
+  std::vector<std::pair<std::string, std::vector<Rank>>> places;
+  for (int local = 0; local < arena_.ranks(); ++local) {
+    const RankBlock& block = arena_.block(local);
+    const std::uint64_t at = block.arrived.value.load(std::memory_order_acquire);
+    const bool inside = block.completed.value.load(std::memory_order_acquire) < at;
+    Signature signature;
+    const bool known = record_of(local, at, signature);
+    const std::string place = at == 0 ? "in no call yet"
+                                      : fmt::format("{} {} #{}", inside ? "in" : "after",
+                                                    known ? to_string(signature.collective) : "call", at);
+    auto found = std::ranges::find(places, place, &std::pair<std::string, std::vector<Rank>>::first);
+    if (found == places.end()) found = places.insert(found, {place, {}});
+    found->second.push_back(seat_.grid.here()[static_cast<std::size_t>(local)]);
+  }
+  std::vector<std::string> parts;
+  for (const auto& [place, ranks] : places) parts.push_back(fmt::format("{} {}", ranks_text(ranks), place));
+  return fmt::format("{}", fmt::join(parts, "; "));
+}
+
 // ---- failures ----
 
 void Watch::raise(Errc code, Rank peer, std::string_view operation, std::string_view text) noexcept {

@@ -16,6 +16,7 @@
 #include "algorithm.hpp"
 #include "collectives/error.hpp"
 #include "collectives/transport.hpp"
+#include "process_page.hpp"
 #include "shared_memory/arena.hpp"
 #include "signature.hpp"
 
@@ -73,6 +74,10 @@ class Watch {
   /// Whom a call waits for: "rank 3 has not arrived", "ranks 1, 3 have not arrived; no sign of life from rank 3", "all
   /// ranks have arrived, but rank 3 has stopped there", "all ranks have arrived".
   std::string missing_text(const Call& call) const;
+  /// The same as a number, for every look.
+  Missing first_missing(const Call& call) const;
+  /// How far each rank of this host has come, in one line: "rank 2 after all_reduce #17; ranks 0-1 in barrier #18".
+  std::string whereabouts() const;
 
  private:
   enum class Standing { not_arrived, here, passed };

@@ -24,23 +24,28 @@ constexpr double kLongEnough = 700;  // us, for a rate
 constexpr int kSwaps = 3;            // of long trains: the first finds windows that are closed
 constexpr double kTogether = 4000;   // us of each long train while all pairs talk: none of them stands out much
 constexpr std::size_t kMostFrames = 128;
+constexpr int kClockTrips = 40;
 
 /// One rank's end of the conversation.
 class Talk {
  public:
   Talk(Wire& wire, Rank other, Deadline deadline) : wire_(wire), other_(other), deadline_(deadline) {}
 
-  void send(std::size_t bytes) {
+  void send(std::size_t bytes, std::int64_t number = 0) {
     until([&] { return wire_.stage(other_) != nullptr; });
     std::memset(wire_.stage(other_), 0, bytes);
+    std::memcpy(wire_.stage(other_), &number, sizeof number);
     wire_.send(other_, kTag, bytes);
   }
   std::size_t take() {
     until([&] { return wire_.receive(other_) != nullptr; });
-    const std::size_t bytes = wire_.receive(other_)->bytes;
+    const Message& message = *wire_.receive(other_);
+    const std::size_t bytes = message.bytes;
+    std::memcpy(&heard, message.data, sizeof heard);
     wire_.release(other_);
     return bytes;
   }
+  std::int64_t heard = 0;  ///< the number in the message taken last
   /// Whether to sleep until something comes.
   bool dozing = false;
 
@@ -186,6 +191,30 @@ double measure_together(Wire& wire, Rank other, const WireSpeed& alone, Deadline
   }
   std::ranges::sort(times);  // the shortest may be of the time when the others were done
   return times[times.size() / 2] / (static_cast<double>(frames) * frame);
+}
+
+std::int64_t ask_for_clock(Wire& wire, Rank other, Deadline deadline) {
+  Talk talk(wire, other, deadline);
+  auto shortest = std::chrono::nanoseconds::max();
+  std::int64_t ahead = 0;
+  for (int trip = 0; trip < kClockTrips; ++trip) {
+    talk.dozing = trip == 0;  // the other may have gone about something else
+    const auto asked = Clock::now().time_since_epoch();
+    talk.send(kShort);
+    talk.take();
+    const std::chrono::nanoseconds took = Clock::now().time_since_epoch() - asked;
+    if (took < shortest) shortest = took, ahead = talk.heard - (asked + took / 2).count();
+  }
+  return ahead;
+}
+
+void answer_with_clock(Wire& wire, Rank other, Deadline deadline) {
+  Talk talk(wire, other, deadline);
+  for (int trip = 0; trip < kClockTrips; ++trip) {
+    talk.dozing = trip == 0;
+    talk.take();
+    talk.send(kShort, std::chrono::nanoseconds(Clock::now().time_since_epoch()).count());
+  }
 }
 
 }  // namespace collectives

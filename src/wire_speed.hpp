@@ -3,6 +3,7 @@
 // do that at once, in pairs: what they share, a switch or the cores of a machine, shows then.
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 
 #include "collectives/deadline.hpp"
@@ -30,5 +31,10 @@ WireSpeed measure(Wire& wire, Rank other, bool first, Deadline deadline);
 /// Collective over the calling rank and `other`, while all other pairs do the same: microseconds for each byte each
 /// way. `alone`: what measure() has found of one pair. 5 to 30 ms.
 double measure_together(Wire& wire, Rank other, const WireSpeed& alone, Deadline deadline);
+
+/// Collective over the calling rank, which asks, and `other`, which answers: nanoseconds by which the steady clock of
+/// `other` is ahead, as exact as half the shortest of some round trips. Throws Error{timeout}.
+std::int64_t ask_for_clock(Wire& wire, Rank other, Deadline deadline);
+void answer_with_clock(Wire& wire, Rank other, Deadline deadline);
 
 }  // namespace collectives

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <functional>
 #include <initializer_list>
 
@@ -44,7 +45,8 @@ TEST(EnvironmentTest, EveryVariable) {
              "COLLECTIVES_TRANSPORT=mpi", "COLLECTIVES_PROGRESS_THREAD=off", "COLLECTIVES_HOST_ID=left=right",
              "COLLECTIVES_LOG=debug", "COLLECTIVES_PORT=29500", "COLLECTIVES_CORES=3", "COLLECTIVES_LISTEN_FD=7",
              "COLLECTIVES_TUNING=/etc/tuning.json", "COLLECTIVES_WIRE=tcp", "COLLECTIVES_INTERFACE=eth0,10.77.",
-             "COLLECTIVES_CONGESTION=reno"});
+             "COLLECTIVES_CONGESTION=reno", "COLLECTIVES_TRACE=trace.json", "COLLECTIVES_FLIGHT_RECORDER=/tmp/flight",
+             "COLLECTIVES_DUMP_SIGNAL=USR2"});
   EXPECT_EQ(all.backend, "ring");
   EXPECT_EQ(all.timeout, 2500ms);
   EXPECT_EQ(all.deterministic, true);
@@ -53,6 +55,9 @@ TEST(EnvironmentTest, EveryVariable) {
   EXPECT_EQ(all.interfaces, (std::vector<std::string>{"eth0", "10.77."}));
   EXPECT_EQ(all.congestion_control, "reno");
   EXPECT_EQ(all.progress_thread, false);
+  EXPECT_EQ(all.trace, "trace.json");
+  EXPECT_EQ(all.flight_recorder, "/tmp/flight");
+  EXPECT_EQ(all.dump_signal, SIGUSR2);
   EXPECT_EQ(all.host_id, "left=right");
   EXPECT_EQ(all.log, LogLevel::debug);
   EXPECT_EQ(all.port, 29500);

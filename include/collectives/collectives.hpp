@@ -8,6 +8,7 @@
 #include "collectives/error.hpp"
 #include "collectives/memory.hpp"
 #include "collectives/plan.hpp"
+#include "collectives/records.hpp"
 #include "collectives/topology.hpp"
 #include "collectives/transport.hpp"
 #include "collectives/types.hpp"

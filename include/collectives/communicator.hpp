@@ -36,6 +36,7 @@
 #include "collectives/export.hpp"
 #include "collectives/memory.hpp"
 #include "collectives/plan.hpp"
+#include "collectives/records.hpp"
 #include "collectives/top_k.hpp"
 #include "collectives/topology.hpp"
 #include "collectives/types.hpp"
@@ -95,6 +96,7 @@ class COLLECTIVES_EXPORT Work {
  private:
   friend class Communicator;
   friend class Group;
+  friend class Observer;  // writes down what becomes of it
   struct State;
   explicit Work(std::shared_ptr<State>) noexcept;
   bool wait_until(Deadline);
@@ -211,6 +213,12 @@ class COLLECTIVES_EXPORT Communicator {
   std::uint64_t bytes_sent_to_other_hosts() const noexcept;
   /// What coded messages have saved, and cost, since construction.
   CodingReport coding() const noexcept;
+
+  /// The last 64 operations that have started, and those that are queued behind them, oldest first. For a rank that
+  /// hangs, `collectives_info watch` and COLLECTIVES_FLIGHT_RECORDER show the same from outside.
+  std::vector<OperationRecord> recent_operations() const;
+  /// Calls, bytes and times of each collective since construction. Costs nothing worth mentioning.
+  Counters counters() const;
 
  private:
   friend class Calibration;  // switches the tuning between calls

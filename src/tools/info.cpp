@@ -5,6 +5,7 @@
 //   collectives_info explain all_reduce --bytes 64M --ranks 64 --ranks-per-host 8
 //   collectives_info explain all_reduce --ranks 8 --sizes
 //   collectives_info simulate all_reduce --bytes 100M --hosts 512 --ranks-per-host 8 --link 100gbit --latency 5us
+//   collectives_info watch       what the processes that run here do
 //
 // COLLECTIVES_TUNING says by which numbers.
 //
@@ -48,6 +49,7 @@
 #include "tools/bytes.hpp"
 #include "tools/named.hpp"
 #include "tools/simulate.hpp"
+#include "tools/watch.hpp"
 #include "tuning.hpp"
 #include "tuning_cache.hpp"
 
@@ -368,8 +370,10 @@ int run(int argc, char** argv) {
   explaining.add_flag("--sizes", question.sizes, "a table from 8 B to 1 GiB");
   SimulateQuestion to_simulate;
   const CLI::App& simulating = add_simulate(app, to_simulate);
+  WatchQuestion to_watch;
+  const CLI::App& watching = add_watch(app, to_watch);
   const auto asked = [&]() -> const CLI::App& {
-    return explaining.parsed() ? explaining : simulating.parsed() ? simulating : app;
+    return explaining.parsed() ? explaining : simulating.parsed() ? simulating : watching.parsed() ? watching : app;
   };
   try {
     app.parse(argc, argv);
@@ -379,6 +383,8 @@ int run(int argc, char** argv) {
       answer(question);
     } else if (simulating.parsed()) {
       answer(to_simulate);
+    } else if (watching.parsed()) {
+      answer(to_watch);
     } else if (json) {
       fmt::print("{}\n", everything().dump(2));
     } else {
@@ -394,7 +400,8 @@ int run(int argc, char** argv) {
       for (const CLI::Option* option : asked().get_options()) {
         if (!option->get_lnames().empty()) flags.push_back("--" + option->get_lnames().front());
       }
-      line += fmt::format("; valid: {}{}", &asked() != &app ? "" : "explain, simulate, ", fmt::join(flags, ", "));
+      line +=
+          fmt::format("; valid: {}{}", &asked() != &app ? "" : "explain, simulate, watch, ", fmt::join(flags, ", "));
     }
     fmt::print(stderr, "collectives_info: {}\n", line);
     return 2;

@@ -1,0 +1,184 @@
+// COLLECTIVES_TRACE and COLLECTIVES_LOG as their users meet them: ranks that are processes, one file that is read as
+// JSON afterwards, and lines on stderr.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "support/programs.hpp"
+
+namespace collectives::testing {
+namespace {
+
+using nlohmann::json;
+
+/// A directory of this test's own, gone with it.
+class Trace : public ::testing::Test {
+ protected:
+  Trace() {
+    std::string name = (std::filesystem::temp_directory_path() / "trace_test.XXXXXX").string();
+    directory_ = ::mkdtemp(name.data());
+  }
+  ~Trace() override { std::filesystem::remove_all(directory_); }
+
+  std::string file() const { return directory_ / "trace.json"; }
+  Outcome run(int ranks, const std::string& program, const std::string& variables = "") const {
+    return run_command("env COLLECTIVES_TRACE=" + file() + " " + variables + " " COLLECTIVES_RUN " -n " +
+                       std::to_string(ranks) + " --grace 4s " + program);
+  }
+  Outcome run_on_hosts(int ranks, const std::string& program) const {
+    return run(ranks, "sh -c 'COLLECTIVES_HOST_ID=$RANK exec \"$0\" \"$@\"' " + program);
+  }
+
+  /// The events of `files` one behind the other, as a viewer reads them that does not miss the end.
+  static std::vector<json> events(const std::vector<std::string>& files) {
+    std::ostringstream text;
+    for (const std::string& name : files) text << std::ifstream(name).rdbuf();
+    const json all = json::parse(text.str() + "]", nullptr, false);
+    EXPECT_TRUE(all.is_array()) << text.str().substr(0, 2000);
+    return all.is_array() ? all.get<std::vector<json>>() : std::vector<json>{};
+  }
+  static std::vector<json> of_category(const std::vector<json>& events, const std::string& category) {
+    std::vector<json> found;
+    std::ranges::copy_if(events, std::back_inserter(found),
+                         [&](const json& event) { return event.value("cat", "") == category; });
+    return found;
+  }
+  static double begin(const json& event) { return event.at("ts").get<double>(); }
+  static double end(const json& event) { return begin(event) + event.at("dur").get<double>(); }
+
+  /// In an all-reduce nobody is finished before everybody has come: with one clock for all, up to `error` us.
+  static void expect_one_clock(const std::vector<json>& operations, double error) {
+    struct Span {
+      double last_begin = 0, first_end = std::numeric_limits<double>::max();
+    };
+    std::map<std::uint64_t, Span> calls;
+    for (const json& event : operations)
+      if (event.at("args").at("collective") == "all_reduce" && event.at("tid").get<int>() == 2) {
+        Span& span = calls[event.at("args").at("sequence").get<std::uint64_t>()];
+        span.last_begin = std::max(span.last_begin, begin(event));
+        span.first_end = std::min(span.first_end, end(event));
+      }
+    EXPECT_GT(calls.size(), 2u);
+    for (const auto& [sequence, span] : calls) EXPECT_LE(span.last_begin, span.first_end + error) << sequence;
+  }
+
+  std::filesystem::path directory_;
+};
+
+TEST_F(Trace, OfAllRanksOfAHostIsOneFile) {
+  const Outcome outcome = run(3, TRACED_PROGRAM);
+  ASSERT_EQ(outcome.status, 0) << outcome.out;
+  const auto all = events({file()});
+  const auto operations = of_category(all, "operation");
+  std::map<int, std::vector<json>> by_rank;
+  for (const json& event : operations) by_rank[event.at("pid").get<int>()].push_back(event);
+  ASSERT_EQ(by_rank.size(), 3u);
+  for (const auto& [rank, mine] : by_rank) {
+    EXPECT_GT(mine.size(), 1006u);  // and what split() takes
+    const auto named = std::ranges::find_if(mine, [](const json& e) { return e.at("args").at("tensor") == "fc1"; });
+    ASSERT_NE(named, mine.end());
+    const json& args = named->at("args");
+    EXPECT_EQ(named->at("name"), "all_reduce fc1");
+    EXPECT_EQ(args.at("count"), 20'000);
+    EXPECT_EQ(args.at("bytes"), 80'000);
+    EXPECT_EQ(args.at("type"), "f32");
+    EXPECT_EQ(args.at("op"), "sum");
+    EXPECT_EQ(args.at("sequence"), 1006);
+    EXPECT_EQ(args.at("state"), "finished");
+    EXPECT_TRUE(args.at("plan").get<std::string>().starts_with("hierarchical/")) << args;
+    EXPECT_EQ(
+        std::ranges::count_if(mine, [](const json& e) { return e.at("args").at("tensor") == "a \"name\"\\ ? ?"; }), 1);
+  }
+  expect_one_clock(operations, 5);
+}
+
+TEST_F(Trace, ShowsPhasesInsideOperationsAndWhatTheProgramDoes) {
+  const Outcome outcome = run(2, TRACED_PROGRAM);
+  ASSERT_EQ(outcome.status, 0) << outcome.out;
+  const auto all = events({file()});
+  std::map<std::tuple<int, int, std::uint64_t>, json> operations;  // by rank, track and number
+  for (const json& event : of_category(all, "operation"))
+    operations[{event.at("pid"), event.at("tid"), event.at("args").at("sequence")}] = event;
+  std::set<std::string> phases;
+  for (const json& phase : of_category(all, "phase")) {
+    phases.insert(phase.at("name"));
+    const auto found = operations.find({phase.at("pid"), phase.at("tid"), phase.at("args").at("sequence")});
+    ASSERT_NE(found, operations.end()) << phase;
+    EXPECT_GE(begin(phase), begin(found->second));
+    EXPECT_LE(end(phase), end(found->second) + 0.002);  // of a float
+  }
+  EXPECT_TRUE(phases.contains("host stage"));
+  EXPECT_TRUE(phases.contains("messages"));  // of the ring
+  EXPECT_TRUE(phases.contains("top-k"));
+  std::set<std::string> program;
+  for (const json& event : of_category(all, "program"))
+    program.insert(event.at("name").get<std::string>().substr(0, 6));
+  EXPECT_TRUE(program.contains("choose"));
+}
+
+TEST_F(Trace, OfSeveralHostsAreFilesThatFollowOneAnother) {
+  const Outcome outcome = run_on_hosts(2, TRACED_PROGRAM);
+  ASSERT_EQ(outcome.status, 0) << outcome.out;
+  const auto all = events({file(), file() + ".host1"});
+  std::set<int> ranks;
+  std::set<std::string> phases;
+  for (const json& event : of_category(all, "operation")) ranks.insert(event.at("pid").get<int>());
+  for (const json& event : of_category(all, "phase")) phases.insert(event.at("name"));
+  EXPECT_EQ(ranks, (std::set{0, 1}));
+  EXPECT_TRUE(phases.contains("between hosts"));
+  EXPECT_TRUE(phases.contains("coding"));
+  // Both have the same clock in truth; what is measured is wrong by a trip at most.
+  expect_one_clock(of_category(all, "operation"), 100'000);
+}
+
+TEST_F(Trace, IsReadableWhenARankWasKilled) {
+  const Outcome outcome = run(3, RANK_PROGRAM " die 1 9");
+  EXPECT_NE(outcome.status, 0);
+  const auto operations = of_category(events({file()}), "operation");
+  EXPECT_EQ(std::ranges::count_if(operations, [](const json& e) { return e.at("args").at("state") == "failed"; }), 2);
+  EXPECT_GT(operations.size(), 20u);
+}
+
+TEST_F(Trace, ReplacesThatOfAnEarlierRun) {
+  for (int time = 0; time < 2; ++time) {
+    ASSERT_EQ(run(2, RANK_PROGRAM " reduce 8").status, 0);
+    EXPECT_EQ(of_category(events({file()}), "operation").size(), 6u);
+  }
+}
+
+TEST_F(Trace, ThatCannotBeWrittenIsAnErrorOnEveryRank) {
+  const Outcome outcome = run(2, RANK_PROGRAM " reduce 8", "COLLECTIVES_TRACE=/nowhere/trace.json");
+  EXPECT_NE(outcome.status, 0);
+  EXPECT_EQ(occurrences(outcome.out, "rank 0: COLLECTIVES_TRACE: opening /nowhere/trace.json: No such file"), 2)
+      << outcome.out;
+}
+
+TEST(Log, SaysOnceWhatACommunicatorIs) {
+  const Outcome outcome = run_command("COLLECTIVES_LOG=info " COLLECTIVES_RUN " -n 3 " RANK_PROGRAM " reduce 8");
+  EXPECT_EQ(occurrences(outcome.out,
+                        "collectives: info: rank 0: communicator 1: 3 ranks, shared_memory, backend auto, deadline "
+                        "[0-9]+ s, tuning built-in.*, progress thread (on|off)\n"),
+            1)
+      << outcome.out;
+  EXPECT_EQ(occurrences(outcome.out, "communicator 1: "), 1) << outcome.out;
+}
+
+TEST(Log, SaysOfEveryOperationHowItWent) {
+  const Outcome outcome = run_command("COLLECTIVES_LOG=debug " COLLECTIVES_RUN " -n 2 " RANK_PROGRAM " reduce 8");
+  EXPECT_EQ(occurrences(outcome.out, "collectives: debug: rank [01]: #2 all_reduce 2 x f32 sum, ring: took [0-9.]+ "),
+            2)
+      << outcome.out;
+  EXPECT_EQ(occurrences(outcome.out, "collectives: debug: rank [01]: #[123] all_reduce"), 6) << outcome.out;
+}
+
+}  // namespace
+}  // namespace collectives::testing
