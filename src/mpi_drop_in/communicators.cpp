@@ -31,6 +31,28 @@ All& all() {
   return them;
 }
 
+/// Numbers of this machine, by the size of a communicator that found them: later ones of rank 0 need not measure.
+class Tunings {
+ public:
+  std::optional<Tuning> of(int size) {
+    const std::lock_guard lock(mutex_);
+    const auto found = by_size_.find(size);
+    return found == by_size_.end() ? std::nullopt : std::optional(found->second);
+  }
+  void keep(int size, const Tuning& tuning) {
+    const std::lock_guard lock(mutex_);
+    by_size_.try_emplace(size, tuning);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<int, Tuning> by_size_;
+};
+Tunings& tunings() {
+  static Tunings& them = *new Tunings;
+  return them;
+}
+
 int keyval = MPI_KEYVAL_INVALID;
 std::atomic<int> alive = 0;
 /// Counts the communicators that are gone: handles are used again.
@@ -49,6 +71,18 @@ int forget(MPI_Comm, int, void* value, void*) noexcept {
   return MPI_SUCCESS;
 }
 
+/// Waits for what `begin(&request)` begins, and gives up the core meanwhile: with more ranks than cores, an MPI that
+/// spins takes it from the rank that is waited for. True when MPI is content.
+template <class Begin>
+bool finish(Begin&& begin) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  if (begin(&request) != MPI_SUCCESS) return false;
+  for (int done = 0;; ::sched_yield()) {
+    if (PMPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
+    if (done != 0) return true;
+  }
+}
+
 /// The ranks of an MPI communicator exchange over it, in the order of its other collectives.
 class OverMpi final : public Bootstrap {
  public:
@@ -59,11 +93,15 @@ class OverMpi final : public Bootstrap {
   std::vector<std::string> all_gather(std::string_view mine, Deadline) override {
     std::vector<int> counts(static_cast<std::size_t>(size_)), offsets(counts.size());
     const int bytes = static_cast<int>(mine.size());
-    check(PMPI_Allgather(&bytes, 1, MPI_INT, counts.data(), 1, MPI_INT, comm_));
+    check(finish([&](MPI_Request* request) {
+      return PMPI_Iallgather(&bytes, 1, MPI_INT, counts.data(), 1, MPI_INT, comm_, request);
+    }));
     std::exclusive_scan(counts.begin(), counts.end(), offsets.begin(), 0);
     std::string everyone(static_cast<std::size_t>(offsets.back() + counts.back()), '\0');
-    check(
-        PMPI_Allgatherv(mine.data(), bytes, MPI_BYTE, everyone.data(), counts.data(), offsets.data(), MPI_BYTE, comm_));
+    check(finish([&](MPI_Request* request) {
+      return PMPI_Iallgatherv(mine.data(), bytes, MPI_BYTE, everyone.data(), counts.data(), offsets.data(), MPI_BYTE,
+                              comm_, request);
+    }));
     std::vector<std::string> result;
     for (std::size_t r = 0; r < counts.size(); ++r)
       result.push_back(everyone.substr(static_cast<std::size_t>(offsets[r]), static_cast<std::size_t>(counts[r])));
@@ -71,8 +109,8 @@ class OverMpi final : public Bootstrap {
   }
 
  private:
-  static void check(int code) {
-    if (code != MPI_SUCCESS) throw Error(Errc::bootstrap, "MPI failed while the ranks met");
+  static void check(bool content) {
+    if (!content) throw Error(Errc::bootstrap, "MPI failed while the ranks met");
   }
   MPI_Comm comm_;
   int rank_, size_;
@@ -94,7 +132,10 @@ bool of_this_world(MPI_Comm comm, int size) {
 
 bool all_say(MPI_Comm comm, bool yes) {
   int mine = yes ? 1 : 0, everyone = 0;
-  return PMPI_Allreduce(&mine, &everyone, 1, MPI_INT, MPI_MIN, comm) == MPI_SUCCESS && everyone == 1;
+  return finish([&](MPI_Request* request) {
+           return PMPI_Iallreduce(&mine, &everyone, 1, MPI_INT, MPI_MIN, comm, request);
+         }) &&
+         everyone == 1;
 }
 
 }  // namespace
@@ -137,10 +178,13 @@ void Taken::build(MPI_Comm comm) {
   const bool room = alive.fetch_add(1) < kMostAlive;
   if (all_say(comm, room)) {
     try {
+      Tunings& known = tunings();
       communicator_.emplace(OverMpi(comm, rank_, size_),
                             CommunicatorOptions{.timeout = std::chrono::nanoseconds::max(),
                                                 .stall_report = std::chrono::nanoseconds::max(),
-                                                .progress_thread = false});
+                                                .progress_thread = false,
+                                                .tuning = known.of(size_)});
+      known.keep(size_, communicator_->tuning());
     } catch (const std::exception& error) {
       log_warning(rank_, "MPI calls of a communicator of {} ranks are not taken over: {}", size_, error.what());
     }

@@ -12,6 +12,18 @@ void check(int code, const char* what) {
   if (code != MPI_SUCCESS) throw Error(Errc::invalid_argument, what);
 }
 
+/// Calls `use(data, count, type)` with a base that is not MPI_BOTTOM, which MPICH's MPI_Pack takes for a mistake.
+template <class Use>
+void with_base(const void* data, int count, MPI_Datatype type, Use&& use) {
+  if (data != MPI_BOTTOM) return use(data, count, type);
+  const MPI_Aint base = 64, back = -base;
+  MPI_Datatype shifted = MPI_DATATYPE_NULL;
+  check(PMPI_Type_create_hindexed(1, &count, &back, type, &shifted), "MPI_Type_create_hindexed failed");
+  PMPI_Type_commit(&shifted);
+  use(reinterpret_cast<const void*>(base), 1, shifted);
+  PMPI_Type_free(&shifted);
+}
+
 }  // namespace
 
 void Job::run(Communicator& comm) const {
@@ -47,8 +59,11 @@ const std::byte* Job::packed(const void* data, int count, MPI_Datatype type, con
   const std::size_t bytes = layout.bytes * static_cast<std::size_t>(count);
   if (layout.dense || bytes == 0) return static_cast<const std::byte*>(data);
   in = std::make_unique_for_overwrite<std::byte[]>(bytes);
-  int position = 0;
-  check(PMPI_Pack(data, count, type, in.get(), static_cast<int>(bytes), &position, MPI_COMM_SELF), "MPI_Pack failed");
+  with_base(data, count, type, [&](const void* from, int elements, MPI_Datatype as) {
+    int position = 0;
+    check(PMPI_Pack(from, elements, as, in.get(), static_cast<int>(bytes), &position, MPI_COMM_SELF),
+          "MPI_Pack failed");
+  });
   return in.get();
 }
 
@@ -67,8 +82,11 @@ std::byte* Job::stage(std::size_t bytes) {
 }
 
 void unpack(const std::byte* from, std::size_t bytes, void* to, int count, MPI_Datatype type) {
-  int position = 0;
-  check(PMPI_Unpack(from, static_cast<int>(bytes), &position, to, count, type, MPI_COMM_SELF), "MPI_Unpack failed");
+  with_base(to, count, type, [&](const void* place, int elements, MPI_Datatype as) {
+    int position = 0;
+    check(PMPI_Unpack(from, static_cast<int>(bytes), &position, const_cast<void*>(place), elements, as, MPI_COMM_SELF),
+          "MPI_Unpack failed");
+  });
 }
 
 std::shared_ptr<MPI_Datatype> held(MPI_Datatype type) {

@@ -48,6 +48,9 @@
 #pragma weak PMPI_Reduce_scatter_block
 #pragma weak PMPI_Status_set_cancelled
 #pragma weak PMPI_Status_set_elements
+#pragma weak PMPI_Test
+#pragma weak PMPI_Type_commit
+#pragma weak PMPI_Type_create_hindexed
 #pragma weak PMPI_Type_dup
 #pragma weak PMPI_Type_free
 #pragma weak PMPI_Type_get_envelope

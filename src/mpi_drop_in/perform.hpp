@@ -20,6 +20,7 @@ int report(MPI_Comm comm, Taken& taken, const std::exception& error) noexcept;
 template <class Call>
 Asked decide(const Call& call, Taken& taken, MPI_Comm comm, Form form) {
   if (taken.refused() != Reason::none) return {taken.refused()};
+  if (form == Form::non_blocking && !settings().non_blocking) return {Reason::non_blocking};
   Asked asked = call.asked(taken);
   const Lengths& lengths = kLengths[static_cast<std::size_t>(Call::kKind)];
   if (asked.reason == Reason::none && (asked.bytes < lengths.least || asked.bytes > lengths.most))
