@@ -32,7 +32,7 @@ Asked decide(const Call& call, Taken& taken, MPI_Comm comm, Form form) {
 /// Performs a call by `take(taken)`, or has `forward()` do it.
 template <class Call, class Forward, class Take>
 int perform(const Call& call, Form form, MPI_Comm comm, Forward&& forward, Take&& take) noexcept {
-  if (!active() || comm == MPI_COMM_NULL) return forward();
+  if (comm == MPI_COMM_NULL) return forward();
   Taken* const taken = find(comm);
   if (taken == nullptr) return forward();
   using Clock = std::chrono::steady_clock;
