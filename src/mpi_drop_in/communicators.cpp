@@ -65,6 +65,7 @@ int forget(MPI_Comm, int, void* value, void*) noexcept {
   const std::lock_guard lock(them.mutex);
   if (const auto found = them.taken.find(static_cast<const Taken*>(value)); found != them.taken.end()) {
     last = std::move(found->second);
+    last->freed();
     them.taken.erase(found);
   }
   gone.fetch_add(1, std::memory_order_release);
@@ -140,7 +141,7 @@ bool all_say(MPI_Comm comm, bool yes) {
 
 }  // namespace
 
-Taken::Taken(MPI_Comm comm) {
+Taken::Taken(MPI_Comm comm) : comm_(comm) {
   int inter = 0;
   PMPI_Comm_test_inter(comm, &inter);
   PMPI_Comm_rank(comm, &rank_);
@@ -166,20 +167,20 @@ void Taken::lock() noexcept {
   while (!try_lock()) ::sched_yield();
 }
 
-Reason Taken::admit(MPI_Comm comm, bool blocking) {
+Reason Taken::admit(bool blocking) {
   if (reason_ != Reason::young || !blocking) return reason_;
   if (calls_++ < settings().after) return reason_;
-  build(comm);
+  build();
   return reason_;
 }
 
-void Taken::build(MPI_Comm comm) {
+void Taken::build() {
   reason_ = Reason::unavailable;
   const bool room = alive.fetch_add(1) < kMostAlive;
-  if (all_say(comm, room)) {
+  if (all_say(comm_, room)) {
     try {
       Tunings& known = tunings();
-      communicator_.emplace(OverMpi(comm, rank_, size_),
+      communicator_.emplace(OverMpi(comm_, rank_, size_),
                             CommunicatorOptions{.timeout = std::chrono::nanoseconds::max(),
                                                 .stall_report = std::chrono::nanoseconds::max(),
                                                 .progress_thread = false,
@@ -188,7 +189,7 @@ void Taken::build(MPI_Comm comm) {
     } catch (const std::exception& error) {
       log_warning(rank_, "MPI calls of a communicator of {} ranks are not taken over: {}", size_, error.what());
     }
-    if (all_say(comm, communicator_.has_value())) {
+    if (all_say(comm_, communicator_.has_value())) {
       reason_ = Reason::none;
       return;
     }

@@ -20,6 +20,9 @@ class Taken : public std::enable_shared_from_this<Taken> {
   Taken(const Taken&) = delete;
   Taken& operator=(const Taken&) = delete;
 
+  /// MPI_COMM_NULL once it is freed; operations may be pending then.
+  MPI_Comm comm() const noexcept { return comm_; }
+  void freed() noexcept { comm_ = MPI_COMM_NULL; }
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return size_; }
   /// Once admitted.
@@ -28,7 +31,7 @@ class Taken : public std::enable_shared_from_this<Taken> {
   /// Why no call will ever be taken over, whatever its arguments; none: one may.
   Reason refused() const noexcept { return reason_ == Reason::young ? Reason::none : reason_; }
   /// Why a call is not taken over. Those of blocking calls count, and the last that is forwarded builds.
-  Reason admit(MPI_Comm, bool blocking);
+  Reason admit(bool blocking);
   /// No more calls; the peers may still be reading what this rank gave them.
   void drop() noexcept;
 
@@ -39,8 +42,9 @@ class Taken : public std::enable_shared_from_this<Taken> {
   void unlock() noexcept { busy_.clear(std::memory_order_release); }
 
  private:
-  void build(MPI_Comm);
+  void build();
 
+  MPI_Comm comm_;
   int rank_ = 0, size_ = 1;
   int calls_ = 0;
   Reason reason_ = Reason::young;

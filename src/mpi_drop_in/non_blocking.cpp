@@ -17,10 +17,10 @@ namespace {
 
 struct Pending {
   std::shared_ptr<Taken> taken;  // its communicator may be freed before
-  MPI_Comm comm;
   Job job;
   Work work = {};
   MPI_Request request = MPI_REQUEST_NULL;
+  std::exception_ptr error = nullptr;
   int code = MPI_SUCCESS;
 };
 
@@ -46,41 +46,44 @@ int cancel(void*, int) noexcept { return MPI_SUCCESS; }  // as for MPI's own: no
 
 /// True when it has finished.
 bool move_on(Pending& operation) noexcept {
+  if (!operation.taken->try_lock()) return false;  // another thread moves it on, or this one outside of this call
+  bool done = true;
   try {
-    if (!operation.work.test()) return false;
-    if (operation.job.finish) operation.job.finish();
-  } catch (const std::exception& error) {
-    operation.code = report(operation.comm, *operation.taken, error);
+    done = operation.work.test();
+    if (done && operation.job.finish) operation.job.finish();
+  } catch (...) {
+    operation.error = std::current_exception();
   }
-  return true;
+  operation.taken->unlock();
+  return done;
 }
 
-/// Called by MPI in each of its calls, of any thread, and in the waits of the library. What another thread moves on, or
-/// this one outside of this call, is left alone.
+void complete(Pending& operation) noexcept {
+  try {
+    if (operation.error != nullptr) std::rethrow_exception(operation.error);
+  } catch (const std::exception& error) {
+    operation.code = report(*operation.taken, error);
+  }
+  PMPI_Grequest_complete(operation.request);  // it may be gone after this
+}
+
+/// Called by MPI in each of its calls, of any thread, and in the waits of the library.
 int move_all_on() noexcept {
   if (pending_count.load(std::memory_order_relaxed) == 0) return 0;
-  const std::unique_lock lock(mutex, std::try_to_lock);
-  if (!lock.owns_lock()) return 0;
-  int finished = 0;
-  for (std::size_t i = 0; i < pending.size();) {
-    Pending& operation = *pending[i];
-    Taken& taken = *operation.taken;
-    if (!taken.try_lock()) {
-      ++i;
-      continue;
-    }
-    const bool done = move_on(operation);
-    taken.unlock();
-    if (!done) {
-      ++i;
-      continue;
-    }
-    pending.erase(pending.begin() + static_cast<std::ptrdiff_t>(i));
-    pending_count.fetch_sub(1, std::memory_order_relaxed);
-    ++finished;
-    PMPI_Grequest_complete(operation.request);  // it may be gone after this
+  std::vector<Pending*> finished;
+  {
+    const std::unique_lock lock(mutex, std::try_to_lock);
+    if (!lock.owns_lock()) return 0;
+    std::erase_if(pending, [&](Pending* operation) {
+      if (!move_on(*operation)) return false;
+      finished.push_back(operation);
+      return true;
+    });
+    pending_count.store(static_cast<int>(pending.size()), std::memory_order_relaxed);
   }
-  return finished;
+  // Not before the list is free: an error handler of the program may call MPI.
+  for (Pending* operation : finished) complete(*operation);
+  return static_cast<int>(finished.size());
 }
 
 /// Of libopen-pal: what Open MPI's own parts use.
@@ -97,10 +100,10 @@ Register opal_progress_register() noexcept {
 
 bool can_move_on_in_mpi() noexcept { return opal_progress_register() != nullptr; }
 
-MPI_Request begin(Taken& taken, MPI_Comm comm, Job job) {
+MPI_Request begin(Taken& taken, Job job) {
   static const bool registered = opal_progress_register()(move_all_on) == 0;
   if (!registered) throw std::runtime_error("Open MPI does not take another part to move on");
-  auto operation = std::make_unique<Pending>(Pending{taken.shared_from_this(), comm, std::move(job)});
+  auto operation = std::make_unique<Pending>(Pending{taken.shared_from_this(), std::move(job)});
   {
     const std::lock_guard lock(taken);
     operation->work = operation->job.begin(taken.communicator());
@@ -109,8 +112,9 @@ MPI_Request begin(Taken& taken, MPI_Comm comm, Job job) {
     throw std::runtime_error("MPI_Grequest_start failed");
   const MPI_Request request = operation->request;
   const std::lock_guard lock(mutex);
-  pending.push_back(operation.release());
-  pending_count.fetch_add(1, std::memory_order_relaxed);
+  pending.push_back(operation.get());
+  operation.release();
+  pending_count.store(static_cast<int>(pending.size()), std::memory_order_relaxed);
   return request;
 }
 

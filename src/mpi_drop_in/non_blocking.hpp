@@ -15,6 +15,6 @@ namespace collectives::drop_in {
 bool can_move_on_in_mpi() noexcept;
 
 /// Begins `job`; the request is complete when it has finished.
-MPI_Request begin(Taken&, MPI_Comm, Job job);
+MPI_Request begin(Taken&, Job job);
 
 }  // namespace collectives::drop_in

@@ -12,20 +12,20 @@
 
 namespace collectives::drop_in {
 
-/// Tells `error` in a line on stderr, then the error handler of `comm`; what is left to do is to return the result. An
-/// error of this rank alone reaches the others by an abort of the library's communicator.
-int report(MPI_Comm comm, Taken& taken, const std::exception& error) noexcept;
+/// Tells `error` in a line on stderr, then to the error handler of the communicator; what is left to do is to return
+/// the result. An error of this rank alone reaches the others by an abort of the library's communicator.
+int report(Taken& taken, const std::exception& error) noexcept;
 
-/// Of a call on `comm`. Its arguments are looked at only where its communicator may have it taken over.
+/// The arguments of a call are looked at only where its communicator may have it taken over.
 template <class Call>
-Asked decide(const Call& call, Taken& taken, MPI_Comm comm, Form form) {
+Asked decide(const Call& call, Taken& taken, Form form) {
   if (taken.refused() != Reason::none) return {taken.refused()};
   if (form == Form::non_blocking && !settings().non_blocking) return {Reason::non_blocking};
   Asked asked = call.asked(taken);
   const Lengths& lengths = kLengths[static_cast<std::size_t>(Call::kKind)];
   if (asked.reason == Reason::none && (asked.bytes < lengths.least || asked.bytes > lengths.most))
     asked.reason = Reason::size;
-  if (asked.reason == Reason::none) asked.reason = taken.admit(comm, form == Form::blocking);
+  if (asked.reason == Reason::none) asked.reason = taken.admit(form == Form::blocking);
   return asked;
 }
 
@@ -38,7 +38,7 @@ int perform(const Call& call, Form form, MPI_Comm comm, Forward&& forward, Take&
   using Clock = std::chrono::steady_clock;
   const bool timed = settings().stats;
   const auto start = timed ? Clock::now() : Clock::time_point{};
-  Asked asked = decide(call, *taken, comm, form);
+  Asked asked = decide(call, *taken, form);
   int code = MPI_SUCCESS;
   if (asked.reason != Reason::none) {
     code = forward();
@@ -46,7 +46,7 @@ int perform(const Call& call, Form form, MPI_Comm comm, Forward&& forward, Take&
     try {
       take(*taken);
     } catch (const std::exception& error) {
-      code = report(comm, *taken, error);
+      code = report(*taken, error);
     }
   }
   if (timed) count(form, Call::kKind, asked.reason, asked.bytes, Clock::now() - start);
@@ -68,7 +68,7 @@ int blocking(const Call& call, MPI_Comm comm, Forward&& forward) noexcept {
 template <class Call, class Forward>
 int non_blocking(const Call& call, MPI_Comm comm, MPI_Request* request, Forward&& forward) noexcept {
   return perform(call, Form::non_blocking, comm, forward,
-                 [&](Taken& taken) { *request = begin(taken, comm, call.job(taken)); });
+                 [&](Taken& taken) { *request = begin(taken, call.job(taken)); });
 }
 
 }  // namespace collectives::drop_in

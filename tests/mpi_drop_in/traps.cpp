@@ -74,12 +74,12 @@ void reductions_of_all_types() {
 
 void reduce_in_place_at_the_root() {
   for (int root = 0; root < size; ++root) {
-    int value = rank + 1;
-    MPI_Reduce(rank == root ? MPI_IN_PLACE : &value, rank == root ? &value : nullptr, 1, MPI_INT, MPI_PROD, root,
-               MPI_COMM_WORLD);
+    std::vector<int> values(100, rank + 1);
+    MPI_Reduce(rank == root ? MPI_IN_PLACE : values.data(), rank == root ? values.data() : nullptr, 100, MPI_INT,
+               MPI_PROD, root, MPI_COMM_WORLD);
     int expected = 1;
     for (int r = 1; r <= size; ++r) expected *= r;
-    CHECK(value == (rank == root ? expected : rank + 1));
+    CHECK(values == std::vector<int>(100, rank == root ? expected : rank + 1));
   }
 }
 
@@ -223,32 +223,37 @@ void same_length_in_another_order() {
   MPI_Datatype swapped = MPI_DATATYPE_NULL;
   MPI_Type_create_struct(2, lengths, places, ints, &swapped);
   MPI_Type_commit(&swapped);
-  int pair[] = {rank == 0 ? 1 : -1, rank == 0 ? 2 : -1};
+  std::vector<int> pairs(200, -1);
   if (rank == 0)
-    MPI_Bcast(pair, 2, MPI_INT, 0, MPI_COMM_WORLD);
+    for (std::size_t i = 0; i < 200; ++i) pairs[i] = static_cast<int>(i);
+  if (rank == 0)
+    MPI_Bcast(pairs.data(), 200, MPI_INT, 0, MPI_COMM_WORLD);
   else
-    MPI_Bcast(pair, 1, swapped, 0, MPI_COMM_WORLD);
-  CHECK(rank == 0 ? pair[0] == 1 && pair[1] == 2 : pair[0] == 2 && pair[1] == 1);
+    MPI_Bcast(pairs.data(), 100, swapped, 0, MPI_COMM_WORLD);
+  bool right = true;
+  for (std::size_t i = 0; i < 200; ++i) right = right && pairs[i] == static_cast<int>(rank == 0 ? i : i ^ 1U);
+  CHECK(right);
   MPI_Type_free(&swapped);
 
-  struct {
+  struct One {  // of a predefined type with a gap
     double value;
     int where;
-  } one{rank == 0 ? 2.5 : 0.0, rank == 0 ? 7 : 0};  // a predefined type with a gap
-  MPI_Bcast(&one, 1, MPI_DOUBLE_INT, 0, MPI_COMM_WORLD);
-  CHECK(one.value == 2.5 && one.where == 7);
+  };
+  std::vector<One> ones(50, rank == 0 ? One{2.5, 7} : One{0, 0});
+  MPI_Bcast(ones.data(), 50, MPI_DOUBLE_INT, 0, MPI_COMM_WORLD);
+  CHECK(ones[0].value == 2.5 && ones[0].where == 7 && ones[49].value == 2.5 && ones[49].where == 7);
 }
 
 void from_the_bottom_of_memory() {
-  std::vector<int> far(10, rank == 0 ? 5 : 0);
+  std::vector<int> far(100, rank == 0 ? 5 : 0);
   MPI_Aint address = 0;
   MPI_Get_address(far.data(), &address);
-  const int length = 10;
+  const int length = 100;
   MPI_Datatype absolute = MPI_DATATYPE_NULL;
   MPI_Type_create_hindexed(1, &length, &address, MPI_INT, &absolute);
   MPI_Type_commit(&absolute);
   MPI_Bcast(MPI_BOTTOM, 1, absolute, 0, MPI_COMM_WORLD);
-  CHECK(far == std::vector<int>(10, 5));
+  CHECK(far == std::vector<int>(100, 5));
   MPI_Type_free(&absolute);
 }
 
