@@ -11,6 +11,8 @@
 #include <limits>
 #include <string_view>
 
+#include "mpi_drop_in/mpi.hpp"
+
 namespace collectives::drop_in {
 
 enum class Kind : std::uint8_t {
@@ -67,15 +69,19 @@ struct Lengths {
   std::size_t least = 0;
   std::size_t most = std::numeric_limits<std::size_t>::max();
 };
-/// Shorter ones an MPI sends ahead: its root of a broadcast, and all but the root of a reduction, are done before
+/// Shorter ones an MPI sends ahead: the root of a broadcast, or all but the root of a reduction, are done before
 /// anybody has come, which is faster in a row of them.
-inline constexpr std::size_t kSentAhead = 257;
+#ifdef MPICH
+inline constexpr std::size_t kBroadcastAhead = (16U << 10U) + 1, kReducedAhead = 0;
+#else
+inline constexpr std::size_t kBroadcastAhead = 257, kReducedAhead = 257;
+#endif
 /// MPI counts the bytes of what it packs in ints.
 inline constexpr std::size_t kMostPacked = std::numeric_limits<int>::max();
 /// By kind, as measured on one host against Open MPI 4.1.4 and MPICH 4.0.2 (docs/mpi_drop_in.md). From some hundred KiB
 /// on, a gather is one copy by the kernel for everybody.
 inline constexpr Lengths kLengths[kKinds] = {
-    {}, {kSentAhead}, {}, {}, {0, 256U << 10U}, {0, 256U << 10U}, {kSentAhead, kMostPacked}, {}};
+    {}, {kReducedAhead}, {}, {}, {0, 256U << 10U}, {0, 256U << 10U}, {kBroadcastAhead, kMostPacked}, {}};
 
 /// Blocking calls of a communicator that are forwarded before it is worth building (COLLECTIVES_MPI_AFTER).
 inline constexpr int kAfter = 32;
