@@ -15,8 +15,10 @@
 
 #include "collectives/bootstrap.hpp"
 #include "collectives/error.hpp"
+#include "environment.hpp"
 #include "log.hpp"
 #include "mpi_drop_in/process.hpp"
+#include "tuning.hpp"
 
 namespace collectives::drop_in {
 namespace {
@@ -28,28 +30,6 @@ struct All {
 };
 All& all() {
   static All& them = *new All;
-  return them;
-}
-
-/// Numbers of this machine, by the size of a communicator that found them: later ones of rank 0 need not measure.
-class Tunings {
- public:
-  std::optional<Tuning> of(int size) {
-    const std::lock_guard lock(mutex_);
-    const auto found = by_size_.find(size);
-    return found == by_size_.end() ? std::nullopt : std::optional(found->second);
-  }
-  void keep(int size, const Tuning& tuning) {
-    const std::lock_guard lock(mutex_);
-    by_size_.try_emplace(size, tuning);
-  }
-
- private:
-  std::mutex mutex_;
-  std::unordered_map<int, Tuning> by_size_;
-};
-Tunings& tunings() {
-  static Tunings& them = *new Tunings;
   return them;
 }
 
@@ -131,6 +111,21 @@ bool of_this_world(MPI_Comm comm, int size) {
   return std::ranges::count(there, MPI_UNDEFINED) == 0;
 }
 
+/// On one host the built-in numbers, unless the user has said otherwise: measuring would take longer than a short
+/// program can win back. Between hosts nothing, so that the wire is measured.
+std::optional<Tuning> tuning_of(OverMpi& ranks) {
+  char name[MPI_MAX_PROCESSOR_NAME] = {};
+  int length = 0;
+  PMPI_Get_processor_name(name, &length);
+  const std::vector<std::string> names = ranks.all_gather(name, Deadline::never());
+  const bool one_host = std::ranges::count(names, names.front()) == ranks.size();
+  try {
+    if (one_host && !environment().tuning) return built_in_tuning();
+  } catch (const std::exception&) {  // a malformed variable of this rank, which all ranks hear of when they meet
+  }
+  return std::nullopt;
+}
+
 bool all_say(MPI_Comm comm, bool yes) {
   int mine = yes ? 1 : 0, everyone = 0;
   return finish([&](MPI_Request* request) {
@@ -179,13 +174,11 @@ void Taken::build() {
   const bool room = alive.fetch_add(1) < kMostAlive;
   if (all_say(comm_, room)) {
     try {
-      Tunings& known = tunings();
-      communicator_.emplace(OverMpi(comm_, rank_, size_),
-                            CommunicatorOptions{.timeout = std::chrono::nanoseconds::max(),
-                                                .stall_report = std::chrono::nanoseconds::max(),
-                                                .progress_thread = false,
-                                                .tuning = known.of(size_)});
-      known.keep(size_, communicator_->tuning());
+      OverMpi ranks(comm_, rank_, size_);
+      communicator_.emplace(ranks, CommunicatorOptions{.timeout = std::chrono::nanoseconds::max(),
+                                                       .stall_report = std::chrono::nanoseconds::max(),
+                                                       .progress_thread = false,
+                                                       .tuning = tuning_of(ranks)});
     } catch (const std::exception& error) {
       log_warning(rank_, "MPI calls of a communicator of {} ranks are not taken over: {}", size_, error.what());
     }

@@ -27,6 +27,7 @@
 #pragma weak PMPI_Comm_size
 #pragma weak PMPI_Comm_test_inter
 #pragma weak PMPI_Get_library_version
+#pragma weak PMPI_Get_processor_name
 #pragma weak PMPI_Grequest_complete
 #pragma weak PMPI_Grequest_start
 #pragma weak PMPI_Group_free
