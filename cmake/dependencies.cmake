@@ -25,6 +25,11 @@ if(COLLECTIVES_WITH_MPI)
   if(MPI_CXX_FOUND)
     set(COLLECTIVES_HAVE_MPI ON)
   endif()
+  # The drop-in is built for each MPI that is there, whichever the component mpi is built for.
+  if(PkgConfig_FOUND)
+    pkg_check_modules(COLLECTIVES_OPENMPI QUIET IMPORTED_TARGET ompi-c)
+    pkg_check_modules(COLLECTIVES_MPICH QUIET IMPORTED_TARGET mpich)
+  endif()
 endif()
 
 if(COLLECTIVES_WITH_CUDA)

@@ -9,6 +9,7 @@ packages=(
   libhwloc-dev                                    # and its topology
   libcli11-dev                                    # its programs
   openmpi-bin libopenmpi-dev                      # the MPI component, mpirun
+  libmpich-dev mpich                              # the drop-in for MPI programs, beside that for Open MPI
   libucx-dev                                      # the transport over UCX
   libdnnl-dev zlib1g-dev gnuplot-nox              # the MNIST trainer and its plot
   libgtest-dev libbenchmark-dev                   # tests and kernel benchmarks

@@ -114,6 +114,18 @@ constexpr std::array kVariables = {
              [](std::string_view text, Environment& e) { return read_between<0, 1048575>(text, e.listen_fd); }},
     Variable{"COLLECTIVES_LOG", "off, error, warning, info, debug",
              [](std::string_view text, Environment& e) { return read(text, e.log); }},
+    Variable{"COLLECTIVES_MPI_AFTER", "a number of calls from 0 to 1000000000",
+             [](std::string_view text, Environment& e) { return read_between<0, 1000000000>(text, e.mpi_after); }},
+    Variable{"COLLECTIVES_MPI_STATS", kSwitch,
+             [](std::string_view text, Environment& e) { return read(text, e.mpi_stats); }},
+    Variable{"COLLECTIVES_MPI_WIRE", "bf16",
+             [](std::string_view text, Environment& e) { return text == "bf16" && read(text, e.mpi_wire); }},
+    Variable{"COLLECTIVES_MPI_WIRE_MIN_BYTES", "a number of bytes",
+             [](std::string_view text, Environment& e) {
+               const auto bytes = integer(text);
+               if (bytes && *bytes >= 0) e.mpi_wire_min_bytes = static_cast<std::size_t>(*bytes);
+               return e.mpi_wire_min_bytes.has_value();
+             }},
     Variable{"COLLECTIVES_PORT", "a port from 1 to 65535",
              [](std::string_view text, Environment& e) { return read_between<1, 65535>(text, e.port); }},
     Variable{"COLLECTIVES_PROGRESS_THREAD", kSwitch,

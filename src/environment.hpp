@@ -36,6 +36,10 @@ struct Environment {
   std::optional<int> port;                          ///< COLLECTIVES_PORT: where rank 0 listens, 1 to 65535
   std::optional<int> cores;                         ///< COLLECTIVES_CORES: cores that ranks of this host may use
   std::optional<int> listen_fd;                     ///< COLLECTIVES_LISTEN_FD: rank 0's listening socket, inherited
+  std::optional<bool> mpi_stats;                    ///< COLLECTIVES_MPI_STATS: the drop-in tells what it took over
+  std::optional<int> mpi_after;                     ///< COLLECTIVES_MPI_AFTER: calls before it takes over
+  std::optional<std::string> mpi_wire;              ///< COLLECTIVES_MPI_WIRE: bf16, how it sends sums of f32
+  std::optional<std::size_t> mpi_wire_min_bytes;    ///< COLLECTIVES_MPI_WIRE_MIN_BYTES: from this length on
 };
 
 /// `variables`: "NAME=value" strings and a null at the end, as main's third argument.

@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <atomic>
 
 namespace collectives {
 namespace {
@@ -16,7 +17,11 @@ constexpr auto kLongestSleep = 1ms;
 constexpr auto kSpinForWire = 300us;  // messages come that soon, and who sleeps wakes up late
 constexpr auto kLookEvery = 1ms;
 
+std::atomic<WaitHook> wait_hook = nullptr;
+
 }  // namespace
+
+void set_wait_hook(WaitHook hook) noexcept { wait_hook.store(hook); }
 
 void Waiter::yield() noexcept { ::sched_yield(); }
 
@@ -25,7 +30,12 @@ bool Waiter::pause_with_clock(Wire* wire) {
   if (started_ == Clock::time_point{}) started_ = now;
   if (looked_ == Clock::time_point{}) looked_ = now;
   const auto waited = now - started_;
-  if (wire != nullptr && waited > kSpinForWire) {
+  const WaitHook hook = wait_hook.load(std::memory_order_relaxed);
+  if (hook != nullptr) {
+    hook();
+    if (wire != nullptr) wire->doze(std::chrono::nanoseconds(0));
+    if (crowded_ || waited > kSpin) yield();
+  } else if (wire != nullptr && waited > kSpinForWire) {
     wire->doze(kLongestSleep);
   } else if (waited > kYield) {
     const auto sleep = std::min<std::chrono::nanoseconds>(waited / 8, kLongestSleep);

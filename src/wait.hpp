@@ -6,6 +6,10 @@
 // for an eighth of what it has waited so far, at most a millisecond: it costs at most an eighth more than the wait
 // itself, and nobody has to know who sleeps. A wait for another host ends with news from the wire, so it hands over to
 // the wire soon.
+//
+// A process may use another library that moves on only in calls to it, as MPI does: what is under way there must go on
+// while a thread waits here, or a rank may wait for itself. For this there is one hook, called in every wait; waits
+// that have it yield where they would sleep.
 #pragma once
 
 #include <chrono>
@@ -14,6 +18,11 @@
 #include "collectives/transport.hpp"
 
 namespace collectives {
+
+/// Called in every wait of this process from now on, after the first microseconds every few turns; null: no more. What
+/// it does must be short, and may not use a Communicator.
+using WaitHook = void (*)() noexcept;
+void set_wait_hook(WaitHook hook) noexcept;
 
 class Waiter {
  public:

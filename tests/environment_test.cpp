@@ -46,7 +46,12 @@ TEST(EnvironmentTest, EveryVariable) {
              "COLLECTIVES_LOG=debug", "COLLECTIVES_PORT=29500", "COLLECTIVES_CORES=3", "COLLECTIVES_LISTEN_FD=7",
              "COLLECTIVES_TUNING=/etc/tuning.json", "COLLECTIVES_WIRE=tcp", "COLLECTIVES_INTERFACE=eth0,10.77.",
              "COLLECTIVES_CONGESTION=reno", "COLLECTIVES_TRACE=trace.json", "COLLECTIVES_FLIGHT_RECORDER=/tmp/flight",
-             "COLLECTIVES_DUMP_SIGNAL=USR2"});
+             "COLLECTIVES_DUMP_SIGNAL=USR2", "COLLECTIVES_MPI_STATS=1", "COLLECTIVES_MPI_AFTER=0",
+             "COLLECTIVES_MPI_WIRE=bf16", "COLLECTIVES_MPI_WIRE_MIN_BYTES=4096"});
+  EXPECT_EQ(all.mpi_stats, true);
+  EXPECT_EQ(all.mpi_after, 0);
+  EXPECT_EQ(all.mpi_wire, "bf16");
+  EXPECT_EQ(all.mpi_wire_min_bytes, 4096U);
   EXPECT_EQ(all.backend, "ring");
   EXPECT_EQ(all.timeout, 2500ms);
   EXPECT_EQ(all.deterministic, true);

@@ -1,0 +1,286 @@
+#include "mpi_drop_in/calls.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <numeric>
+#include <span>
+
+#include "log.hpp"
+#include "mpi_drop_in/process.hpp"
+
+namespace collectives::drop_in {
+namespace {
+
+#ifdef MPICH
+constexpr bool kAliasIsAnError = true;  // it refuses a receive buffer that is the send buffer
+#else
+constexpr bool kAliasIsAnError = false;
+#endif
+
+std::size_t times(int count, std::size_t bytes) { return static_cast<std::size_t>(count) * bytes; }
+
+/// Of a reduction of `count` elements in all.
+Asked reducing(std::size_t count, MPI_Datatype type, MPI_Op op) {
+  const auto element = arithmetic_type(type);
+  if (!element) return {type == MPI_DATATYPE_NULL ? Reason::arguments : Reason::type};
+  if (!reduction(op)) return {op == MPI_OP_NULL ? Reason::arguments : Reason::op};
+  return {count == 0 ? Reason::empty : Reason::none, count * size_of(*element)};
+}
+
+/// `asked`, or the reason that this rank's arguments are MPI's to judge.
+Asked unless(bool bad, Asked asked) {
+  if (bad) asked.reason = Reason::arguments;
+  return asked;
+}
+
+bool no_memory(const void* data, std::size_t bytes) { return data == nullptr && bytes > 0; }
+
+/// Whether a rank may not give these two to a call that reads `send` and writes `receive`.
+bool bad_pair(const void* send, const void* receive, std::size_t read, std::size_t written) {
+  return receive == MPI_IN_PLACE || no_memory(receive, written) || (send != MPI_IN_PLACE && no_memory(send, read)) ||
+         (kAliasIsAnError && send == receive && read > 0);
+}
+
+bool negative(std::span<const int> counts) {
+  return std::ranges::any_of(counts, [](int count) { return count < 0; });
+}
+
+std::span<const int> of_ranks(const int* values, const Taken& taken) {
+  return {values, values == nullptr ? 0 : static_cast<std::size_t>(taken.size())};
+}
+
+std::size_t sum(std::span<const int> counts) { return std::accumulate(counts.begin(), counts.end(), std::size_t{0}); }
+
+bool outside(int root, const Taken& taken) { return root < 0 || root >= taken.size(); }
+
+/// How sums travel: coded if the program's user wants that, and it is one of 32-bit floats.
+Options options_of(std::size_t bytes, DataType type, const ReduceOp& op) {
+  if (!settings().coded || bytes < settings().coded_from_bytes) return {};
+  if (type == DataType::f32 && op == ReduceOp::sum) return {.wire = DataType::bf16};
+  static std::once_flag said;
+  std::call_once(said, [&] {
+    log_warning(kNoRank, "COLLECTIVES_MPI_WIRE is for sums of f32: {} of {} travels as it is", to_string(op.kind()),
+                to_string(type));
+  });
+  return {};
+}
+
+Job reduction_job(Collective collective, const void* send, std::size_t read, void* receive, std::size_t written,
+                  MPI_Datatype type, MPI_Op op) {
+  const DataType element = *arithmetic_type(type);
+  Job job{.collective = collective,
+          .input = {send == MPI_IN_PLACE ? receive : send, read, element},
+          .output = {receive, written, element},
+          .op = *reduction(op)};
+  job.options = options_of(job.input.bytes(), element, job.op);
+  return job;
+}
+
+/// MPI's result in place begins where the input begins, the library's where this rank's part does.
+Job scattering_job(const void* send, std::size_t read, void* receive, std::size_t written, MPI_Datatype type,
+                   MPI_Op op) {
+  Job job = reduction_job(Collective::reduce_scatter, send, read, receive, written, type, op);
+  const std::size_t bytes = job.output.bytes();
+  if (send == MPI_IN_PLACE && bytes > 0) {
+    job.output.data = job.stage(bytes);
+    job.finish = [from = job.output.data, receive, bytes] { std::memcpy(receive, from, bytes); };
+  } else {
+    job.keep_apart();
+  }
+  return job;
+}
+
+}  // namespace
+
+// ---- reductions ----
+
+Asked AllReduce::asked(const Taken&) const {
+  if (count < 0) return {Reason::arguments};
+  const Asked asked = reducing(static_cast<std::size_t>(count), type, op);
+  return unless(bad_pair(send, receive, asked.bytes, asked.bytes), asked);
+}
+
+Job AllReduce::job(const Taken&) const {
+  const auto elements = static_cast<std::size_t>(count);
+  Job job = reduction_job(Collective::all_reduce, send, elements, receive, elements, type, op);
+  if (job.input.data != job.output.data) job.keep_apart();
+  return job;
+}
+
+Asked ReduceToRoot::asked(const Taken& taken) const {
+  if (count < 0 || outside(root, taken)) return {Reason::arguments};
+  const Asked asked = reducing(static_cast<std::size_t>(count), type, op);
+  const bool bad = taken.rank() == root ? bad_pair(send, receive, asked.bytes, asked.bytes)
+                                        : send == MPI_IN_PLACE || no_memory(send, asked.bytes);
+  return unless(bad, asked);
+}
+
+Job ReduceToRoot::job(const Taken& taken) const {
+  const auto elements = static_cast<std::size_t>(count);
+  const bool here = taken.rank() == root;
+  Job job = reduction_job(Collective::reduce, send, elements, here ? receive : nullptr, here ? elements : 0, type, op);
+  job.root = root;
+  if (job.input.data != job.output.data) job.keep_apart();
+  return job;
+}
+
+Asked ReduceScatter::asked(const Taken& taken) const {
+  const auto all = of_ranks(counts, taken);
+  if (all.empty() || negative(all)) return {Reason::arguments};
+  const Asked asked = reducing(sum(all), type, op);
+  return unless(bad_pair(send, receive, asked.bytes, times(counts[taken.rank()], 1)), asked);
+}
+
+Job ReduceScatter::job(const Taken& taken) const {
+  const auto all = of_ranks(counts, taken);
+  Job job = scattering_job(send, sum(all), receive, times(counts[taken.rank()], 1), type, op);
+  job.counts.assign(all.begin(), all.end());
+  return job;
+}
+
+Asked ReduceScatterBlock::asked(const Taken& taken) const {
+  if (count < 0) return {Reason::arguments};
+  const Asked asked = reducing(times(count, static_cast<std::size_t>(taken.size())), type, op);
+  return unless(bad_pair(send, receive, asked.bytes, asked.bytes), asked);
+}
+
+Job ReduceScatterBlock::job(const Taken& taken) const {
+  const auto elements = static_cast<std::size_t>(count);
+  return scattering_job(send, elements * static_cast<std::size_t>(taken.size()), receive, elements, type, op);
+}
+
+// ---- calls that only move ----
+
+namespace {
+
+/// What a rank gives to an all-gather must have the bytes that it receives from itself.
+bool gives_other_bytes(const void* send, int send_count, MPI_Datatype send_type, std::size_t bytes) {
+  if (send == MPI_IN_PLACE) return false;
+  const auto layout = layout_of(send_type);
+  return !layout || send_count < 0 || times(send_count, layout->bytes) != bytes;
+}
+
+/// `bytes` is that of all ranks, `longest` that of one.
+Asked moving(std::size_t bytes, std::size_t longest) {
+  return {bytes == 0 ? Reason::empty : longest > kMostPacked ? Reason::size : Reason::none, bytes};
+}
+
+/// This rank's part of an all-gather: what it sends, or what is in its place already.
+ConstBuffer part(Job& job, const void* send, int send_count, MPI_Datatype send_type, const void* place, int count,
+                 MPI_Datatype type) {
+  if (send == MPI_IN_PLACE) {
+    send = place;
+    send_count = count;
+    send_type = type;
+  }
+  const Layout layout = *layout_of(send_type);
+  return {job.packed(send, send_count, send_type, layout), times(send_count, layout.bytes), DataType::u8};
+}
+
+/// Apart from the output, unless it is in place there as the library has it.
+void keep_part_apart(Job& job, std::size_t offset) {
+  if (job.input.data != static_cast<const std::byte*>(job.output.data) + offset) job.keep_apart();
+}
+
+}  // namespace
+
+Asked AllGather::asked(const Taken& taken) const {
+  const auto layout = layout_of(type);
+  if (!layout || count < 0) return {Reason::arguments};
+  const std::size_t mine = times(count, layout->bytes), bytes = mine * static_cast<std::size_t>(taken.size());
+  const bool bad =
+      gives_other_bytes(send, send_count, send_type, mine) || (layout->dense && bad_pair(send, receive, 0, bytes)) ||
+      (kAliasIsAnError && send == static_cast<std::byte*>(receive) + taken.rank() * count * layout->extent);
+  return unless(bad, moving(bytes, mine));
+}
+
+Job AllGather::job(const Taken& taken) const {
+  const Layout layout = *layout_of(type);
+  const auto ranks = static_cast<std::size_t>(taken.size());
+  const std::size_t mine = times(count, layout.bytes);
+  const MPI_Aint stride = count * layout.extent;
+  auto* const begin = static_cast<std::byte*>(receive);
+  Job job{.collective = Collective::all_gather};
+  job.input = part(job, send, send_count, send_type, begin + taken.rank() * stride, count, type);
+  if (layout.dense) {
+    job.output = {receive, mine * ranks, DataType::u8};
+    keep_part_apart(job, mine * static_cast<std::size_t>(taken.rank()));
+    return job;
+  }
+  job.output = {job.stage(mine * ranks), mine * ranks, DataType::u8};
+  job.finish = [from = job.out.get(), mine, ranks, begin, stride, elements = count, to = held(type)] {
+    for (std::size_t r = 0; r < ranks; ++r)
+      unpack(from + r * mine, mine, begin + static_cast<MPI_Aint>(r) * stride, elements, *to);
+  };
+  return job;
+}
+
+Asked AllGatherV::asked(const Taken& taken) const {
+  const auto layout = layout_of(type);
+  const auto all = of_ranks(counts, taken);
+  if (!layout || all.empty() || places == nullptr || negative(all)) return {Reason::arguments};
+  const std::size_t bytes = sum(all) * layout->bytes;
+  const auto rank = static_cast<std::size_t>(taken.rank());
+  const bool bad =
+      gives_other_bytes(send, send_count, send_type, times(all[rank], layout->bytes)) ||
+      (layout->dense && bad_pair(send, receive, 0, bytes)) ||
+      (kAliasIsAnError && send == static_cast<std::byte*>(receive) + places[rank] * layout->extent && all[rank] > 0);
+  return unless(bad, moving(bytes, times(*std::ranges::max_element(all), layout->bytes)));
+}
+
+Job AllGatherV::job(const Taken& taken) const {
+  const Layout layout = *layout_of(type);
+  const auto ranks = static_cast<std::size_t>(taken.size()), rank = static_cast<std::size_t>(taken.rank());
+  auto* const begin = static_cast<std::byte*>(receive);
+  Job job{.collective = Collective::all_gather};
+  bool in_order = layout.dense;
+  std::size_t total = 0, before = 0;
+  for (std::size_t r = 0; r < ranks; ++r) {
+    in_order = in_order && (counts[r] == 0 || places[r] * layout.extent == static_cast<MPI_Aint>(total));
+    if (r == rank) before = total;
+    total += job.counts.emplace_back(times(counts[r], layout.bytes));
+  }
+  job.input = part(job, send, send_count, send_type, begin + places[rank] * layout.extent, counts[rank], type);
+  if (in_order) {
+    job.output = {receive, total, DataType::u8};
+    keep_part_apart(job, before);
+    return job;
+  }
+  job.output = {job.stage(total), total, DataType::u8};
+  job.finish = [from = job.out.get(), begin, extent = layout.extent, bytes = layout.bytes, to = held(type),
+                elements = std::vector<int>(counts, counts + ranks), at = std::vector<int>(places, places + ranks)] {
+    const std::byte* next = from;
+    for (std::size_t r = 0; r < elements.size(); ++r) {
+      const std::size_t theirs = times(elements[r], bytes);
+      if (theirs > 0) unpack(next, theirs, begin + at[r] * extent, elements[r], *to);
+      next += theirs;
+    }
+  };
+  return job;
+}
+
+Asked Broadcast::asked(const Taken& taken) const {
+  const auto layout = layout_of(type);
+  if (!layout || count < 0 || outside(root, taken)) return {Reason::arguments};
+  const std::size_t bytes = times(count, layout->bytes);
+  return unless(data == MPI_IN_PLACE || (layout->dense && no_memory(data, bytes)), moving(bytes, bytes));
+}
+
+Job Broadcast::job(const Taken& taken) const {
+  const Layout layout = *layout_of(type);
+  const std::size_t bytes = times(count, layout.bytes);
+  Job job{.collective = Collective::broadcast, .output = {data, bytes, DataType::u8}, .root = root};
+  if (layout.dense) return job;
+  if (taken.rank() == root) {
+    job.output.data = const_cast<std::byte*>(job.packed(data, count, type, layout));
+  } else {
+    job.output.data = job.stage(bytes);
+    job.finish = [from = job.out.get(), bytes, to = data, elements = count, as = held(type)] {
+      unpack(from, bytes, to, elements, *as);
+    };
+  }
+  return job;
+}
+
+}  // namespace collectives::drop_in

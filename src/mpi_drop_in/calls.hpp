@@ -1,0 +1,98 @@
+// The collectives of MPI, each with its arguments as the program gave them: what is equal on all ranks of it, and the
+// job that it is at this rank. Blocking and non-blocking forms share them.
+#pragma once
+
+#include "mpi_drop_in/communicators.hpp"
+#include "mpi_drop_in/decision.hpp"
+#include "mpi_drop_in/job.hpp"
+#include "mpi_drop_in/mpi.hpp"
+
+namespace collectives::drop_in {
+
+struct AllReduce {
+  static constexpr Kind kKind = Kind::all_reduce;
+  const void* send;
+  void* receive;
+  int count;
+  MPI_Datatype type;
+  MPI_Op op;
+  Asked asked(const Taken&) const;
+  Job job(const Taken&) const;
+};
+
+struct ReduceToRoot {
+  static constexpr Kind kKind = Kind::reduce;
+  const void* send;
+  void* receive;
+  int count;
+  MPI_Datatype type;
+  MPI_Op op;
+  int root;
+  Asked asked(const Taken&) const;
+  Job job(const Taken&) const;
+};
+
+struct ReduceScatter {
+  static constexpr Kind kKind = Kind::reduce_scatter;
+  const void* send;
+  void* receive;
+  const int* counts;
+  MPI_Datatype type;
+  MPI_Op op;
+  Asked asked(const Taken&) const;
+  Job job(const Taken&) const;
+};
+
+struct ReduceScatterBlock {
+  static constexpr Kind kKind = Kind::reduce_scatter_block;
+  const void* send;
+  void* receive;
+  int count;
+  MPI_Datatype type;
+  MPI_Op op;
+  Asked asked(const Taken&) const;
+  Job job(const Taken&) const;
+};
+
+struct AllGather {
+  static constexpr Kind kKind = Kind::all_gather;
+  const void* send;
+  int send_count;
+  MPI_Datatype send_type;
+  void* receive;
+  int count;
+  MPI_Datatype type;
+  Asked asked(const Taken&) const;
+  Job job(const Taken&) const;
+};
+
+struct AllGatherV {
+  static constexpr Kind kKind = Kind::all_gather_v;
+  const void* send;
+  int send_count;
+  MPI_Datatype send_type;
+  void* receive;
+  const int* counts;
+  const int* places;
+  MPI_Datatype type;
+  Asked asked(const Taken&) const;
+  Job job(const Taken&) const;
+};
+
+struct Broadcast {
+  static constexpr Kind kKind = Kind::broadcast;
+  void* data;
+  int count;
+  MPI_Datatype type;
+  int root;
+  Asked asked(const Taken&) const;
+  Job job(const Taken&) const;
+};
+
+struct Barrier {
+  static constexpr Kind kKind = Kind::barrier;
+  Asked asked(const Taken&) const { return {}; }
+  Job job(const Taken&) const { return {}; }
+};
+
+}  // namespace collectives::drop_in

@@ -1,0 +1,95 @@
+// What the dynamic linker finds under MPI's names.
+//
+// The MPI of the process may be another one, whose handles are longer or shorter. So the arguments are words, as the
+// calling convention has them, until it is known whose they are; another MPI gets them as they came.
+#include <dlfcn.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "mpi_drop_in/functions.hpp"
+#include "mpi_drop_in/process.hpp"
+
+namespace collectives::drop_in {
+namespace {
+
+using Word = std::intptr_t;
+
+template <class Argument>
+Argument from_word(Word word) noexcept {
+  if constexpr (std::is_pointer_v<Argument>)
+    return reinterpret_cast<Argument>(word);
+  else
+    return static_cast<Argument>(word);
+}
+
+/// What MPI has under `name`, whichever it is and however it was loaded.
+void* original(const char* name) noexcept {
+  find_mpi();
+  return ::dlsym(RTLD_DEFAULT, name);
+}
+
+template <class... Arguments, class... Words>
+int enter(int (*ours)(Arguments...) noexcept, Words... words) noexcept {
+  return ours(from_word<Arguments>(words)...);
+}
+template <class... Words>
+int pass_on(void* original, Words... words) noexcept {
+  return reinterpret_cast<int (*)(Words...)>(original)(words...);
+}
+
+}  // namespace
+
+#define COLLECTIVES_ENTRY(name, ours, parameters, ...)                                                        \
+  extern "C" [[gnu::visibility("default")]] int collectives_##ours parameters noexcept __asm__("MPI_" #name); \
+  int collectives_##ours parameters noexcept {                                                                \
+    if (active()) return enter(ours, __VA_ARGS__);                                                            \
+    static void* const mpi = original("PMPI_" #name);                                                         \
+    return pass_on(mpi, __VA_ARGS__);                                                                         \
+  }
+
+COLLECTIVES_ENTRY(Allreduce, allreduce, (Word a, Word b, Word c, Word d, Word e, Word f), a, b, c, d, e, f)
+COLLECTIVES_ENTRY(Reduce, reduce, (Word a, Word b, Word c, Word d, Word e, Word f, Word g), a, b, c, d, e, f, g)
+COLLECTIVES_ENTRY(Reduce_scatter, reduce_scatter, (Word a, Word b, Word c, Word d, Word e, Word f), a, b, c, d, e, f)
+COLLECTIVES_ENTRY(Reduce_scatter_block, reduce_scatter_block, (Word a, Word b, Word c, Word d, Word e, Word f), a, b, c,
+                  d, e, f)
+COLLECTIVES_ENTRY(Allgather, allgather, (Word a, Word b, Word c, Word d, Word e, Word f, Word g), a, b, c, d, e, f, g)
+COLLECTIVES_ENTRY(Allgatherv, allgatherv, (Word a, Word b, Word c, Word d, Word e, Word f, Word g, Word h), a, b, c, d,
+                  e, f, g, h)
+COLLECTIVES_ENTRY(Bcast, bcast, (Word a, Word b, Word c, Word d, Word e), a, b, c, d, e)
+COLLECTIVES_ENTRY(Barrier, barrier, (Word a), a)
+COLLECTIVES_ENTRY(Iallreduce, iallreduce, (Word a, Word b, Word c, Word d, Word e, Word f, Word g), a, b, c, d, e, f, g)
+COLLECTIVES_ENTRY(Ireduce, ireduce, (Word a, Word b, Word c, Word d, Word e, Word f, Word g, Word h), a, b, c, d, e, f,
+                  g, h)
+COLLECTIVES_ENTRY(Ireduce_scatter, ireduce_scatter, (Word a, Word b, Word c, Word d, Word e, Word f, Word g), a, b, c,
+                  d, e, f, g)
+COLLECTIVES_ENTRY(Ireduce_scatter_block, ireduce_scatter_block,
+                  (Word a, Word b, Word c, Word d, Word e, Word f, Word g), a, b, c, d, e, f, g)
+COLLECTIVES_ENTRY(Iallgather, iallgather, (Word a, Word b, Word c, Word d, Word e, Word f, Word g, Word h), a, b, c, d,
+                  e, f, g, h)
+COLLECTIVES_ENTRY(Iallgatherv, iallgatherv, (Word a, Word b, Word c, Word d, Word e, Word f, Word g, Word h, Word i), a,
+                  b, c, d, e, f, g, h, i)
+COLLECTIVES_ENTRY(Ibcast, ibcast, (Word a, Word b, Word c, Word d, Word e, Word f), a, b, c, d, e, f)
+COLLECTIVES_ENTRY(Ibarrier, ibarrier, (Word a, Word b), a, b)
+
+}  // namespace collectives::drop_in
+
+using collectives::drop_in::find_mpi, collectives::drop_in::start;
+
+extern "C" {
+
+int MPI_Init(int* argc, char*** argv) {
+  find_mpi();
+  const int code = PMPI_Init(argc, argv);
+  if (code == MPI_SUCCESS) start();
+  return code;
+}
+
+int MPI_Init_thread(int* argc, char*** argv, int required, int* provided) {
+  find_mpi();
+  const int code = PMPI_Init_thread(argc, argv, required, provided);
+  if (code == MPI_SUCCESS) start();
+  return code;
+}
+
+}  // extern "C"

@@ -1,0 +1,170 @@
+// Open MPI's Fortran functions call PMPI underneath, so the drop-in has its own: of mpif.h and `use mpi`
+// (mpi_allreduce_), and of `use mpi_f08` (mpi_allreduce_f08_), whose handles are the same integers and whose last
+// argument may be absent. MPICH's call the C functions, except for a few of `use mpi_f08`.
+#include <dlfcn.h>
+
+#include "mpi_drop_in/functions.hpp"
+#include "mpi_drop_in/process.hpp"
+
+using Int = const MPI_Fint*;
+
+using namespace collectives::drop_in;
+
+namespace {
+
+void answer(MPI_Fint* error, int code) noexcept {
+  if (error != nullptr) *error = code;
+}
+/// What the program would have called. Its MPI may be another one, which has other names behind these.
+void* next(const char* name) noexcept { return ::dlsym(RTLD_NEXT, name); }
+MPI_Comm comm_of(Int comm) noexcept { return PMPI_Comm_f2c(*comm); }
+
+}  // namespace
+
+// Defines mpi_NAME: the statements after the arguments, or what MPI has under that name.
+#define COLLECTIVES_FORTRAN_AS(name, parameters, arguments, ...)                            \
+  extern "C" [[gnu::visibility("default")]] void mpi_##name parameters {                    \
+    static auto* const original = reinterpret_cast<void(*) parameters>(next("mpi_" #name)); \
+    if (!active()) return original arguments;                                               \
+    __VA_ARGS__;                                                                            \
+  }
+// The same for a function that begins MPI, after which the drop-in begins. MPI's own may do more than its C function.
+#define COLLECTIVES_FORTRAN_INIT(name, parameters, arguments)                               \
+  extern "C" [[gnu::visibility("default")]] void mpi_##name parameters {                    \
+    static auto* const original = reinterpret_cast<void(*) parameters>(next("mpi_" #name)); \
+    MPI_Fint code = MPI_SUCCESS;                                                            \
+    original arguments;                                                                     \
+    if (code == MPI_SUCCESS) start();                                                       \
+    answer(error, code);                                                                    \
+  }
+
+#ifdef MPICH
+
+COLLECTIVES_FORTRAN_INIT(init_f08_, (MPI_Fint * error), (&code))
+COLLECTIVES_FORTRAN_INIT(init_thread_f08_, (Int required, MPI_Fint* provided, MPI_Fint* error),
+                         (required, provided, &code))
+COLLECTIVES_FORTRAN_AS(barrier_f08_, (Int comm, MPI_Fint* error), (comm, error), answer(error, barrier(comm_of(comm))))
+
+#else
+
+// Addresses that stand for MPI_IN_PLACE and MPI_BOTTOM.
+extern "C" [[gnu::weak, gnu::visibility("default")]] MPI_Fint mpi_fortran_in_place_, mpi_fortran_bottom_;
+
+namespace {
+
+template <class Pointer>
+Pointer buffer(Pointer address) noexcept {
+  if (address == &mpi_fortran_in_place_) return static_cast<Pointer>(MPI_IN_PLACE);
+  if (address == &mpi_fortran_bottom_) return static_cast<Pointer>(MPI_BOTTOM);
+  return address;
+}
+
+void answer(MPI_Fint* error, int code, MPI_Fint* out, MPI_Request request) noexcept {
+  if (code == MPI_SUCCESS) *out = PMPI_Request_c2f(request);
+  answer(error, code);
+}
+
+MPI_Datatype type_of(Int type) noexcept { return PMPI_Type_f2c(*type); }
+MPI_Op op_of(Int op) noexcept { return PMPI_Op_f2c(*op); }
+
+}  // namespace
+
+#define COLLECTIVES_FORTRAN(name, parameters, arguments, ...)         \
+  COLLECTIVES_FORTRAN_AS(name##_, parameters, arguments, __VA_ARGS__) \
+  COLLECTIVES_FORTRAN_AS(name##_f08_, parameters, arguments, __VA_ARGS__)
+#define COLLECTIVES_FORTRAN_I(name, parameters, arguments, call)                                                   \
+  COLLECTIVES_FORTRAN(i##name, parameters, arguments, MPI_Request begun = MPI_REQUEST_NULL; const int code = call; \
+                      answer(error, code, request, begun))
+
+COLLECTIVES_FORTRAN(allreduce,
+                    (const void* send, void* receive, Int count, Int type, Int op, Int comm, MPI_Fint* error),
+                    (send, receive, count, type, op, comm, error),
+                    answer(error,
+                           allreduce(buffer(send), buffer(receive), *count, type_of(type), op_of(op), comm_of(comm))))
+COLLECTIVES_FORTRAN_I(allreduce,
+                      (const void* send, void* receive, Int count, Int type, Int op, Int comm, MPI_Fint* request,
+                       MPI_Fint* error),
+                      (send, receive, count, type, op, comm, request, error),
+                      iallreduce(buffer(send), buffer(receive), *count, type_of(type), op_of(op), comm_of(comm),
+                                 &begun))
+
+COLLECTIVES_FORTRAN(reduce,
+                    (const void* send, void* receive, Int count, Int type, Int op, Int root, Int comm, MPI_Fint* error),
+                    (send, receive, count, type, op, root, comm, error),
+                    answer(error, reduce(buffer(send), buffer(receive), *count, type_of(type), op_of(op), *root,
+                                         comm_of(comm))))
+COLLECTIVES_FORTRAN_I(reduce,
+                      (const void* send, void* receive, Int count, Int type, Int op, Int root, Int comm,
+                       MPI_Fint* request, MPI_Fint* error),
+                      (send, receive, count, type, op, root, comm, request, error),
+                      ireduce(buffer(send), buffer(receive), *count, type_of(type), op_of(op), *root, comm_of(comm),
+                              &begun))
+
+COLLECTIVES_FORTRAN(reduce_scatter,
+                    (const void* send, void* receive, Int counts, Int type, Int op, Int comm, MPI_Fint* error),
+                    (send, receive, counts, type, op, comm, error),
+                    answer(error, reduce_scatter(buffer(send), buffer(receive), counts, type_of(type), op_of(op),
+                                                 comm_of(comm))))
+COLLECTIVES_FORTRAN_I(reduce_scatter,
+                      (const void* send, void* receive, Int counts, Int type, Int op, Int comm, MPI_Fint* request,
+                       MPI_Fint* error),
+                      (send, receive, counts, type, op, comm, request, error),
+                      ireduce_scatter(buffer(send), buffer(receive), counts, type_of(type), op_of(op), comm_of(comm),
+                                      &begun))
+
+COLLECTIVES_FORTRAN(reduce_scatter_block,
+                    (const void* send, void* receive, Int count, Int type, Int op, Int comm, MPI_Fint* error),
+                    (send, receive, count, type, op, comm, error),
+                    answer(error, reduce_scatter_block(buffer(send), buffer(receive), *count, type_of(type), op_of(op),
+                                                       comm_of(comm))))
+COLLECTIVES_FORTRAN_I(reduce_scatter_block,
+                      (const void* send, void* receive, Int count, Int type, Int op, Int comm, MPI_Fint* request,
+                       MPI_Fint* error),
+                      (send, receive, count, type, op, comm, request, error),
+                      ireduce_scatter_block(buffer(send), buffer(receive), *count, type_of(type), op_of(op),
+                                            comm_of(comm), &begun))
+
+COLLECTIVES_FORTRAN(allgather,
+                    (const void* send, Int send_count, Int send_type, void* receive, Int count, Int type, Int comm,
+                     MPI_Fint* error),
+                    (send, send_count, send_type, receive, count, type, comm, error),
+                    answer(error, allgather(buffer(send), *send_count, type_of(send_type), buffer(receive), *count,
+                                            type_of(type), comm_of(comm))))
+COLLECTIVES_FORTRAN_I(allgather,
+                      (const void* send, Int send_count, Int send_type, void* receive, Int count, Int type, Int comm,
+                       MPI_Fint* request, MPI_Fint* error),
+                      (send, send_count, send_type, receive, count, type, comm, request, error),
+                      iallgather(buffer(send), *send_count, type_of(send_type), buffer(receive), *count, type_of(type),
+                                 comm_of(comm), &begun))
+
+COLLECTIVES_FORTRAN(allgatherv,
+                    (const void* send, Int send_count, Int send_type, void* receive, Int counts, Int places, Int type,
+                     Int comm, MPI_Fint* error),
+                    (send, send_count, send_type, receive, counts, places, type, comm, error),
+                    answer(error, allgatherv(buffer(send), *send_count, type_of(send_type), buffer(receive), counts,
+                                             places, type_of(type), comm_of(comm))))
+COLLECTIVES_FORTRAN_I(allgatherv,
+                      (const void* send, Int send_count, Int send_type, void* receive, Int counts, Int places, Int type,
+                       Int comm, MPI_Fint* request, MPI_Fint* error),
+                      (send, send_count, send_type, receive, counts, places, type, comm, request, error),
+                      iallgatherv(buffer(send), *send_count, type_of(send_type), buffer(receive), counts, places,
+                                  type_of(type), comm_of(comm), &begun))
+
+COLLECTIVES_FORTRAN(bcast, (void* data, Int count, Int type, Int root, Int comm, MPI_Fint* error),
+                    (data, count, type, root, comm, error),
+                    answer(error, bcast(buffer(data), *count, type_of(type), *root, comm_of(comm))))
+COLLECTIVES_FORTRAN_I(bcast, (void* data, Int count, Int type, Int root, Int comm, MPI_Fint* request, MPI_Fint* error),
+                      (data, count, type, root, comm, request, error),
+                      ibcast(buffer(data), *count, type_of(type), *root, comm_of(comm), &begun))
+
+COLLECTIVES_FORTRAN(barrier, (Int comm, MPI_Fint* error), (comm, error), answer(error, barrier(comm_of(comm))))
+COLLECTIVES_FORTRAN_I(barrier, (Int comm, MPI_Fint* request, MPI_Fint* error), (comm, request, error),
+                      ibarrier(comm_of(comm), &begun))
+
+COLLECTIVES_FORTRAN_INIT(init_, (MPI_Fint * error), (&code))
+COLLECTIVES_FORTRAN_INIT(init_f08_, (MPI_Fint * error), (&code))
+COLLECTIVES_FORTRAN_INIT(init_thread_, (Int required, MPI_Fint* provided, MPI_Fint* error), (required, provided, &code))
+COLLECTIVES_FORTRAN_INIT(init_thread_f08_, (Int required, MPI_Fint* provided, MPI_Fint* error),
+                         (required, provided, &code))
+
+#endif

@@ -1,0 +1,112 @@
+#include "mpi_drop_in/functions.hpp"
+
+#include "collectives/error.hpp"
+#include "log.hpp"
+#include "mpi_drop_in/perform.hpp"
+
+namespace collectives::drop_in {
+
+int report(Taken& taken, const std::exception& error) noexcept {
+  log_error(taken.rank(), "{}", error.what());
+  const auto* const ours = dynamic_cast<const Error*>(&error);
+  const bool of_all = ours != nullptr && ours->code() != Errc::invalid_argument && ours->code() != Errc::unsupported;
+  if (!of_all) taken.communicator().abort(error.what());
+  PMPI_Comm_call_errhandler(taken.comm() == MPI_COMM_NULL ? MPI_COMM_WORLD : taken.comm(), MPI_ERR_OTHER);
+  return MPI_ERR_OTHER;
+}
+
+int allreduce(const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm) noexcept {
+  return blocking(AllReduce{sendbuf, recvbuf, count, datatype, op}, comm,
+                  [&] { return PMPI_Allreduce(sendbuf, recvbuf, count, datatype, op, comm); });
+}
+
+int reduce(const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op, int root,
+           MPI_Comm comm) noexcept {
+  return blocking(ReduceToRoot{sendbuf, recvbuf, count, datatype, op, root}, comm,
+                  [&] { return PMPI_Reduce(sendbuf, recvbuf, count, datatype, op, root, comm); });
+}
+
+int reduce_scatter(const void* sendbuf, void* recvbuf, const int recvcounts[], MPI_Datatype datatype, MPI_Op op,
+                   MPI_Comm comm) noexcept {
+  return blocking(ReduceScatter{sendbuf, recvbuf, recvcounts, datatype, op}, comm,
+                  [&] { return PMPI_Reduce_scatter(sendbuf, recvbuf, recvcounts, datatype, op, comm); });
+}
+
+int reduce_scatter_block(const void* sendbuf, void* recvbuf, int recvcount, MPI_Datatype datatype, MPI_Op op,
+                         MPI_Comm comm) noexcept {
+  return blocking(ReduceScatterBlock{sendbuf, recvbuf, recvcount, datatype, op}, comm,
+                  [&] { return PMPI_Reduce_scatter_block(sendbuf, recvbuf, recvcount, datatype, op, comm); });
+}
+
+int allgather(const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf, int recvcount,
+              MPI_Datatype recvtype, MPI_Comm comm) noexcept {
+  return blocking(AllGather{sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype}, comm,
+                  [&] { return PMPI_Allgather(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, comm); });
+}
+
+int allgatherv(const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf, const int recvcounts[],
+               const int displs[], MPI_Datatype recvtype, MPI_Comm comm) noexcept {
+  return blocking(AllGatherV{sendbuf, sendcount, sendtype, recvbuf, recvcounts, displs, recvtype}, comm, [&] {
+    return PMPI_Allgatherv(sendbuf, sendcount, sendtype, recvbuf, recvcounts, displs, recvtype, comm);
+  });
+}
+
+int bcast(void* buffer, int count, MPI_Datatype datatype, int root, MPI_Comm comm) noexcept {
+  return blocking(Broadcast{buffer, count, datatype, root}, comm,
+                  [&] { return PMPI_Bcast(buffer, count, datatype, root, comm); });
+}
+
+int barrier(MPI_Comm comm) noexcept {
+  return blocking(Barrier{}, comm, [&] { return PMPI_Barrier(comm); });
+}
+
+int iallreduce(const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm,
+               MPI_Request* request) noexcept {
+  return non_blocking(AllReduce{sendbuf, recvbuf, count, datatype, op}, comm, request,
+                      [&] { return PMPI_Iallreduce(sendbuf, recvbuf, count, datatype, op, comm, request); });
+}
+
+int ireduce(const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op, int root, MPI_Comm comm,
+            MPI_Request* request) noexcept {
+  return non_blocking(ReduceToRoot{sendbuf, recvbuf, count, datatype, op, root}, comm, request,
+                      [&] { return PMPI_Ireduce(sendbuf, recvbuf, count, datatype, op, root, comm, request); });
+}
+
+int ireduce_scatter(const void* sendbuf, void* recvbuf, const int recvcounts[], MPI_Datatype datatype, MPI_Op op,
+                    MPI_Comm comm, MPI_Request* request) noexcept {
+  return non_blocking(ReduceScatter{sendbuf, recvbuf, recvcounts, datatype, op}, comm, request,
+                      [&] { return PMPI_Ireduce_scatter(sendbuf, recvbuf, recvcounts, datatype, op, comm, request); });
+}
+
+int ireduce_scatter_block(const void* sendbuf, void* recvbuf, int recvcount, MPI_Datatype datatype, MPI_Op op,
+                          MPI_Comm comm, MPI_Request* request) noexcept {
+  return non_blocking(ReduceScatterBlock{sendbuf, recvbuf, recvcount, datatype, op}, comm, request, [&] {
+    return PMPI_Ireduce_scatter_block(sendbuf, recvbuf, recvcount, datatype, op, comm, request);
+  });
+}
+
+int iallgather(const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf, int recvcount,
+               MPI_Datatype recvtype, MPI_Comm comm, MPI_Request* request) noexcept {
+  return non_blocking(AllGather{sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype}, comm, request, [&] {
+    return PMPI_Iallgather(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, comm, request);
+  });
+}
+
+int iallgatherv(const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf, const int recvcounts[],
+                const int displs[], MPI_Datatype recvtype, MPI_Comm comm, MPI_Request* request) noexcept {
+  return non_blocking(
+      AllGatherV{sendbuf, sendcount, sendtype, recvbuf, recvcounts, displs, recvtype}, comm, request, [&] {
+        return PMPI_Iallgatherv(sendbuf, sendcount, sendtype, recvbuf, recvcounts, displs, recvtype, comm, request);
+      });
+}
+
+int ibcast(void* buffer, int count, MPI_Datatype datatype, int root, MPI_Comm comm, MPI_Request* request) noexcept {
+  return non_blocking(Broadcast{buffer, count, datatype, root}, comm, request,
+                      [&] { return PMPI_Ibcast(buffer, count, datatype, root, comm, request); });
+}
+
+int ibarrier(MPI_Comm comm, MPI_Request* request) noexcept {
+  return non_blocking(Barrier{}, comm, request, [&] { return PMPI_Ibarrier(comm, request); });
+}
+
+}  // namespace collectives::drop_in

@@ -1,0 +1,61 @@
+// mpi.h of the MPI that the drop-in is compiled for, of which nothing need be there when it is loaded: a preloaded
+// library is also loaded into mpirun, into shells, and into programs of another MPI. So all of MPI is weak.
+#pragma once
+
+#define OMPI_SKIP_MPICXX
+#define MPICH_SKIP_MPICXX
+#define OMPI_DECLSPEC __attribute__((weak, visibility("default")))
+#pragma GCC visibility push(default)
+#include <mpi.h>
+#pragma GCC visibility pop
+
+#ifdef MPICH
+#pragma weak PMPI_Allgather
+#pragma weak PMPI_Allgatherv
+#pragma weak PMPI_Allreduce
+#pragma weak PMPI_Barrier
+#pragma weak PMPI_Bcast
+#pragma weak PMPI_Comm_call_errhandler
+#pragma weak PMPI_Comm_create_keyval
+#pragma weak PMPI_Comm_dup
+#pragma weak PMPI_Comm_free
+#pragma weak PMPI_Comm_free_keyval
+#pragma weak PMPI_Comm_get_attr
+#pragma weak PMPI_Comm_group
+#pragma weak PMPI_Comm_rank
+#pragma weak PMPI_Comm_set_attr
+#pragma weak PMPI_Comm_size
+#pragma weak PMPI_Comm_test_inter
+#pragma weak PMPI_Get_library_version
+#pragma weak PMPI_Get_processor_name
+#pragma weak PMPI_Grequest_complete
+#pragma weak PMPI_Grequest_start
+#pragma weak PMPI_Group_free
+#pragma weak PMPI_Group_translate_ranks
+#pragma weak PMPI_Iallgather
+#pragma weak PMPI_Iallgatherv
+#pragma weak PMPI_Iallreduce
+#pragma weak PMPI_Ibarrier
+#pragma weak PMPI_Ibcast
+#pragma weak PMPI_Init
+#pragma weak PMPI_Init_thread
+#pragma weak PMPI_Iprobe
+#pragma weak PMPI_Ireduce
+#pragma weak PMPI_Ireduce_scatter
+#pragma weak PMPI_Ireduce_scatter_block
+#pragma weak PMPI_Pack
+#pragma weak PMPI_Reduce
+#pragma weak PMPI_Reduce_scatter
+#pragma weak PMPI_Reduce_scatter_block
+#pragma weak PMPI_Status_set_cancelled
+#pragma weak PMPI_Status_set_elements
+#pragma weak PMPI_Test
+#pragma weak PMPI_Type_commit
+#pragma weak PMPI_Type_create_hindexed
+#pragma weak PMPI_Type_dup
+#pragma weak PMPI_Type_free
+#pragma weak PMPI_Type_get_envelope
+#pragma weak PMPI_Type_get_extent
+#pragma weak PMPI_Type_size
+#pragma weak PMPI_Unpack
+#endif

@@ -1,0 +1,121 @@
+#include "mpi_drop_in/non_blocking.hpp"
+
+#include <dlfcn.h>
+
+#include <atomic>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "mpi_drop_in/perform.hpp"
+
+namespace collectives::drop_in {
+namespace {
+
+struct Pending {
+  std::shared_ptr<Taken> taken;  // its communicator may be freed before
+  Job job;
+  Work work = {};
+  MPI_Request request = MPI_REQUEST_NULL;
+  std::exception_ptr error = nullptr;
+  int code = MPI_SUCCESS;
+};
+
+// Never destroyed: MPI may call until the process ends.
+std::mutex& mutex = *new std::mutex;
+std::vector<Pending*>& pending = *new std::vector<Pending*>;
+std::atomic<int> pending_count = 0;
+
+/// What MPI_Wait and its kin say of a request.
+int query(void* state, MPI_Status* status) noexcept {
+  const auto& operation = *static_cast<const Pending*>(state);
+  PMPI_Status_set_elements(status, MPI_BYTE, 0);
+  PMPI_Status_set_cancelled(status, 0);
+  status->MPI_SOURCE = MPI_UNDEFINED;
+  status->MPI_TAG = MPI_UNDEFINED;
+  return operation.code;
+}
+int free_operation(void* state) noexcept {
+  delete static_cast<Pending*>(state);
+  return MPI_SUCCESS;
+}
+int cancel(void*, int) noexcept { return MPI_SUCCESS; }  // as for MPI's own: nothing to cancel
+
+/// True when it has finished.
+bool move_on(Pending& operation) noexcept {
+  if (!operation.taken->try_lock()) return false;  // another thread moves it on, or this one outside of this call
+  bool done = true;
+  try {
+    done = operation.work.test();
+    if (done && operation.job.finish) operation.job.finish();
+  } catch (...) {
+    operation.error = std::current_exception();
+  }
+  operation.taken->unlock();
+  return done;
+}
+
+void complete(Pending& operation) noexcept {
+  try {
+    if (operation.error != nullptr) std::rethrow_exception(operation.error);
+  } catch (const std::exception& error) {
+    operation.code = report(*operation.taken, error);
+  }
+  PMPI_Grequest_complete(operation.request);  // it may be gone after this
+}
+
+/// Called by MPI in each of its calls, of any thread, and in the waits of the library.
+int move_all_on() noexcept {
+  if (pending_count.load(std::memory_order_relaxed) == 0) return 0;
+  std::vector<Pending*> finished;
+  {
+    const std::unique_lock lock(mutex, std::try_to_lock);
+    if (!lock.owns_lock()) return 0;
+    std::erase_if(pending, [&](Pending* operation) {
+      if (!move_on(*operation)) return false;
+      finished.push_back(operation);
+      return true;
+    });
+    pending_count.store(static_cast<int>(pending.size()), std::memory_order_relaxed);
+  }
+  // Not before the list is free: an error handler of the program may call MPI.
+  for (Pending* operation : finished) complete(*operation);
+  return static_cast<int>(finished.size());
+}
+
+/// Of libopen-pal: what Open MPI's own parts use.
+using Register = int (*)(int (*)() noexcept);
+Register opal_progress_register() noexcept {
+#ifdef OPEN_MPI
+  return reinterpret_cast<Register>(::dlsym(RTLD_DEFAULT, "opal_progress_register"));
+#else
+  return nullptr;
+#endif
+}
+
+}  // namespace
+
+bool can_move_on_in_mpi() noexcept { return opal_progress_register() != nullptr; }
+
+MPI_Request begin(Taken& taken, Job job) {
+  static const bool registered = opal_progress_register()(move_all_on) == 0;
+  if (!registered) throw std::runtime_error("Open MPI does not take another part to move on");
+  auto operation = std::make_unique<Pending>(Pending{taken.shared_from_this(), std::move(job)});
+  {
+    const std::lock_guard lock(taken);
+    operation->work = operation->job.begin(taken.communicator());
+  }
+  if (PMPI_Grequest_start(query, free_operation, cancel, operation.get(), &operation->request) != MPI_SUCCESS)
+    throw std::runtime_error("MPI_Grequest_start failed");
+  const MPI_Request request = operation->request;
+  const std::lock_guard lock(mutex);
+  pending.push_back(operation.get());
+  operation.release();
+  pending_count.store(static_cast<int>(pending.size()), std::memory_order_relaxed);
+  return request;
+}
+
+}  // namespace collectives::drop_in

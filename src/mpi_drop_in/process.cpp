@@ -1,0 +1,136 @@
+#include "mpi_drop_in/process.hpp"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <exception>
+#include <string>
+#include <string_view>
+
+#include "bootstrap/world.hpp"
+#include "environment.hpp"
+#include "log.hpp"
+#include "mpi_drop_in/communicators.hpp"
+#include "mpi_drop_in/decision.hpp"
+#include "mpi_drop_in/mpi.hpp"
+#include "mpi_drop_in/non_blocking.hpp"
+#include "mpi_drop_in/statistics.hpp"
+#include "mpi_drop_in/types.hpp"
+#include "wait.hpp"
+
+namespace collectives::drop_in {
+
+std::atomic<bool> active_in_this_process = false;
+
+namespace {
+
+#ifdef OPEN_MPI
+constexpr std::string_view kThisMpi = "Open MPI";
+#else
+constexpr std::string_view kThisMpi = "MPICH";
+#endif
+
+Settings in_force;
+int rank_in_world = 0;
+MPI_Comm probed = MPI_COMM_NULL;  // nobody ever sends on it
+
+/// MPI moves on what this process has under way when it is asked for a message that is not there.
+void move_mpi_on() noexcept {
+  int flag = 0;
+  PMPI_Iprobe(0, 0, probed, &flag, MPI_STATUS_IGNORE);
+}
+
+/// Open MPI's handles are addresses, which were looked up when the drop-in was loaded.
+bool handles_are_known() {
+#ifdef OPEN_MPI
+  return MPI_COMM_WORLD != nullptr;
+#else
+  return true;
+#endif
+}
+
+/// Before any handle or constant of mpi.h is used: they may mean nothing to the MPI of this process.
+bool the_mpi_it_was_built_for() {
+  char text[16384] = {};
+  int length = 0;
+  PMPI_Get_library_version(text, &length);
+  const std::string_view version(text);
+  const bool the_one = version.starts_with(kThisMpi);
+  if (the_one && handles_are_known()) return true;
+  Variables variables;
+  for (char** entry = ::environ; *entry != nullptr; ++entry) {
+    const std::string_view variable(*entry);
+    const std::size_t equals = variable.find('=');
+    if (equals != variable.npos) variables.emplace(variable.substr(0, equals), variable.substr(equals + 1));
+  }
+  if (world_of(variables, 1, 0).rank != 0) return false;
+  if (the_one)
+    log_error(kNoRank, "a module has loaded {}, so nothing is taken over: preload it as well, after the drop-in",
+              kThisMpi);
+  else
+    log_error(kNoRank, "this drop-in is for {}, and the program runs on {}: nothing is taken over", kThisMpi,
+              version.substr(0, version.find_first_of(",\n")));
+  return false;
+}
+
+/// MPI_Finalize begins with the attributes of MPI_COMM_SELF, while MPI is still there for everything.
+int stop(MPI_Comm, int keyval, void*, void*) noexcept {
+  active_in_this_process = false;
+  drop_all();
+  set_wait_hook(nullptr);
+  PMPI_Comm_free(&probed);
+  if (in_force.stats && rank_in_world == 0) {
+    const std::string text = statistics();
+    [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
+  }
+  PMPI_Comm_free_keyval(&keyval);
+  return MPI_SUCCESS;
+}
+
+/// Rank 0's environment decides. False where it is malformed, which rank 0 says.
+bool agree() {
+  PMPI_Comm_rank(MPI_COMM_WORLD, &rank_in_world);
+  long long agreed[] = {-1, -1};  // calls before taking over; bytes from which sums of f32 are coded
+  try {
+    const Environment here = environment();
+    in_force.stats = here.mpi_stats.value_or(false);
+    agreed[0] = here.mpi_after.value_or(kAfter);
+    if (here.mpi_wire) agreed[1] = static_cast<long long>(here.mpi_wire_min_bytes.value_or(0));
+  } catch (const std::exception& error) {
+    if (rank_in_world == 0) log_error(0, "{}: no MPI call is taken over", error.what());
+  }
+  PMPI_Bcast(agreed, 2, MPI_LONG_LONG, 0, MPI_COMM_WORLD);
+  int here = can_move_on_in_mpi() ? 1 : 0, everywhere = 0;
+  PMPI_Allreduce(&here, &everywhere, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+  in_force.non_blocking = everywhere == 1;
+  in_force.after = static_cast<int>(agreed[0]);
+  in_force.coded = agreed[1] >= 0;
+  in_force.coded_from_bytes = in_force.coded ? static_cast<std::size_t>(agreed[1]) : 0;
+  return agreed[0] >= 0;
+}
+
+}  // namespace
+
+const Settings& settings() noexcept { return in_force; }
+
+void find_mpi() noexcept {
+  for (const char* library : {"libmpi.so.40", "libmpich.so.12", "libmpi.so.12"})
+    if (PMPI_Init == nullptr) ::dlopen(library, RTLD_LAZY | RTLD_NOLOAD | RTLD_GLOBAL);
+}
+
+void start() noexcept try {
+  if (!the_mpi_it_was_built_for() || !agree()) return;
+  learn_types();
+  learn_communicators();
+  PMPI_Comm_dup(MPI_COMM_SELF, &probed);
+  int keyval = MPI_KEYVAL_INVALID;
+  PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, stop, &keyval, nullptr);
+  PMPI_Comm_set_attr(MPI_COMM_SELF, keyval, nullptr);
+  set_wait_hook(move_mpi_on);
+  active_in_this_process = true;
+} catch (const std::exception& error) {  // memory
+  log_error(rank_in_world, "{}: no MPI call is taken over", error.what());
+}
+
+}  // namespace collectives::drop_in

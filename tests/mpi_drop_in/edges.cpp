@@ -1,0 +1,63 @@
+// An MPI program that does one thing that goes wrong, or that a drop-in might take amiss:
+//
+//   edges before_init | after_finalize | ranks_disagree | ranks_disagree_fatally | coded
+#define OMPI_SKIP_MPICXX
+#define MPICH_SKIP_MPICXX
+#include <mpi.h>
+
+#include <cmath>
+#include <cstdio>
+#include <string_view>
+#include <vector>
+
+namespace {
+
+int sum_of(int count, MPI_Comm comm) {
+  std::vector<int> ones(static_cast<std::size_t>(count), 1), sums(ones.size());
+  return MPI_Allreduce(ones.data(), sums.data(), count, MPI_INT, MPI_SUM, comm);
+}
+
+/// Rank 0 passes another count. All ranks hear of it.
+int ranks_disagree(int rank) {
+  for (int i = 0; i < 3; ++i) sum_of(10, MPI_COMM_WORLD);
+  const int code = sum_of(rank == 0 ? 9 : 10, MPI_COMM_WORLD);
+  int error_class = MPI_SUCCESS;
+  MPI_Error_class(code, &error_class);
+  const int later = sum_of(10, MPI_COMM_WORLD);
+  std::printf("rank %d: class %s\n", rank, error_class == MPI_ERR_OTHER ? "other" : "something else");
+  return error_class == MPI_ERR_OTHER && later != MPI_SUCCESS ? 0 : 1;
+}
+
+/// A sum of values that bf16 has is exact; the third decimal of others is not there, if anything was coded.
+int coded(int rank, int size) {
+  std::vector<float> values(1 << 16, 1.0F + static_cast<float>(rank)), sums(values.size());
+  int wrong = 0;
+  for (int i = 0; i < 3; ++i) {
+    MPI_Allreduce(values.data(), sums.data(), 1 << 16, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    wrong += sums[5] != static_cast<float>(size * (size + 1) / 2) ? 1 : 0;
+    MPI_Allreduce(values.data(), sums.data(), 1 << 16, MPI_FLOAT, MPI_MAX, MPI_COMM_WORLD);
+    wrong += sums[5] != static_cast<float>(size) ? 1 : 0;
+  }
+  values.assign(values.size(), 1.001F);
+  MPI_Allreduce(values.data(), sums.data(), 1 << 16, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+  const bool exact = std::fabs(sums[5] - 1.001F * static_cast<float>(size)) < 1e-5F;
+  if (rank == 0) std::printf("sums of f32 are %s\n", exact ? "exact" : "coded");
+  return wrong;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string_view what = argc > 1 ? argv[1] : "";
+  if (what == "before_init") return MPI_Barrier(MPI_COMM_WORLD) == MPI_SUCCESS ? 1 : 0;
+  MPI_Init(&argc, &argv);
+  int rank = 0, size = 0, wrong = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  if (what == "ranks_disagree") MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  if (what == "ranks_disagree" || what == "ranks_disagree_fatally") wrong = ranks_disagree(rank);
+  if (what == "coded") wrong = coded(rank, size);
+  MPI_Finalize();
+  if (what == "after_finalize") return sum_of(1, MPI_COMM_WORLD) == MPI_SUCCESS ? 1 : 0;
+  return wrong;
+}
