@@ -63,7 +63,7 @@ faults() {
   done
 
   awk '/^ *```/ { inside = !inside; next } !inside' "$page" >"$scratch/prose.md"
-  for target in $(grep -oE '\]\([^)#: ]+' "$scratch/prose.md" | cut -c3- | sort -u); do
+  for target in $(grep -oE '\]\([^)#: ]+[)#]' "$scratch/prose.md" | sed 's/^..//; s/.$//' | sort -u); do
     [ -e "$(dirname "$page")/$target" ] || echo "a link leads to $target, which is not there"
   done
   for path in $(grep -oE '`(src|include|scripts|tests|bench|docs|cmake|python_free_examples)/[A-Za-z0-9_./]*' \
