@@ -2,6 +2,7 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include <barrier>
 #include <chrono>
 #include <cstring>
 #include <functional>
@@ -261,11 +262,10 @@ TEST(NcclFailures, ARankThatNeverComes) {
 }
 
 TEST(NcclFailures, StoppedFromAnotherThread) {
-  const auto failures = in_clique(2, [](Communicator& communicator, Rank rank) {
-    if (rank == 1) {
-      std::this_thread::sleep_for(100ms);  // comes late; nothing depends on how late
-      return;
-    }
+  std::barrier both_have_met(2);
+  const auto failures = in_clique(2, [&](Communicator& communicator, Rank rank) {
+    both_have_met.arrive_and_wait();
+    if (rank == 1) return;  // never calls
     std::jthread stopper([&] { communicator.stop(); });
     float value = 1;
     communicator.start({Collective::all_reduce, &value, &value, 1, DataType::f32, ReduceOp::sum}, "this call",
