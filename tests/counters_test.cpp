@@ -98,20 +98,20 @@ TEST(WatchTest, ShowsCountersAndWhatHangs) {
 
 TEST(WatchTest, GoesOnUntilTheProcessEnds) {
   Child child([](Line& line) {
-    run_communicators(1, [&](Communicator& comm) {
-      comm.barrier();
-      line.put(1);
-      line.take();
-    });
+    Communicator comm(*bootstrap_threads(1)[0]);
+    comm.barrier();
+    line.put(1);
+    line.take();
     return 0;
   });
   child.line().take();
+  const std::string question = "--interval 20ms --pid " + std::to_string(child.pid());
   std::thread end([&] {
     std::this_thread::sleep_for(200ms);
     child.line().put(1);
     child.wait();
   });
-  const Outcome outcome = watch("--interval 20ms --pid " + std::to_string(child.pid()));
+  const Outcome outcome = watch(question);
   end.join();
   EXPECT_EQ(outcome.status, 0);
   EXPECT_GE(occurrences(outcome.out, "last operation\n +[0-9]+ .* 0 of 1 .*#1 barrier"), 1) << outcome.out;
@@ -127,12 +127,11 @@ TEST(WatchTest, SeesAChildThatMadeItsOwnAndNotWhatItInherited) {
       return 0;
     });
     Child busy([](Line& line) {
-      run_communicators(1, [&](Communicator& own) {
-        std::vector<float> data(3);
-        own.all_reduce(data);
-        line.put(1);
-        line.take();
-      });
+      Communicator own(*bootstrap_threads(1)[0]);
+      std::vector<float> data(3);
+      own.all_reduce(data);
+      line.put(1);
+      line.take();
       return 0;
     });
     idle.line().take();
