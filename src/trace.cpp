@@ -51,7 +51,11 @@ std::shared_ptr<TraceFile> begin_trace(Bootstrap& bootstrap, const Meeting& meet
                                return mine;
                              }),
                              deadline);
-  if (file == nullptr) file = std::make_shared<TraceFile>(meeting.trace, here, false);
+  exchange(bootstrap, attempt([&] {  // when those who begin the files have
+             if (file == nullptr) file = std::make_shared<TraceFile>(meeting.trace, here, false);
+             return nlohmann::json::object();
+           }),
+           deadline);
   file->clock_offset = told[static_cast<std::size_t>(leader)].value("offset", std::int64_t{0});
   return file;
 }

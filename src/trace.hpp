@@ -59,7 +59,7 @@ struct TraceIdentity {
 /// Whether the calling thread, or its process, is somebody already.
 bool has_trace_identity();
 /// Of the calling thread, which has met in `meeting`. The first time, and if rank 0 wants a trace, all ranks open it,
-/// in one exchange; throws on all ranks what one of them cannot do.
+/// in two exchanges; throws on all ranks what one of them cannot do.
 TraceIdentity trace_identity(Bootstrap&, const Meeting& meeting, Deadline);
 
 /// Of one communicator.

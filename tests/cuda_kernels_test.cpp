@@ -232,7 +232,7 @@ TEST_F(CudaKernels, SparseSumsAreThoseOfTheProcessor) {
       std::vector<float> expected(kN);
       SparseSum().add(here.data(), here.size(), divisor, expected.data(), kN);
       const OnDevice<float> sum(kN);
-      cuda::sparse_add(there, divisor, sum.data(), kN, scratch.data(), nullptr);
+      cuda::sparse_add(there, divisor, sum.data(), scratch.data(), nullptr);
       const auto got = sum.host();
       EXPECT_EQ(std::memcmp(got.data(), expected.data(), kN * sizeof(float)), 0);
     }

@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(kThreads)
 
 std::size_t sparse_scratch_bytes(std::size_t n) { return (n + 31) / 32 * sizeof(std::uint32_t); }
 
-void sparse_add(std::span<const Term> terms, float divisor, float* sum, std::size_t, void* scratch, Stream stream) {
+void sparse_add(std::span<const Term> terms, float divisor, float* sum, void* scratch, Stream stream) {
   auto* const touched = static_cast<std::uint32_t*>(scratch);
   for (const Term& term : terms)
     if (term.count != 0) launch(add_term_kernel, term.count, stream, term, sum, touched);

@@ -1,8 +1,8 @@
 // The kernels, as functions that put them into a stream: the twins of reduction.hpp and of compression/, with the same
 // bits, on memory of a device.
 //
-// Nothing here waits or takes memory. All run on the current device; `stream` is a cudaStream_t. Throws Error{system}
-// for what CUDA refuses.
+// Elements lie at multiples of their size; unlike a processor, a GPU reads them nowhere else. Nothing here waits or
+// takes memory. All run on the current device; `stream` is a cudaStream_t. Throws Error{system} for what CUDA refuses.
 #pragma once
 
 #include <cstddef>
@@ -55,13 +55,14 @@ void select(const SelectInput& input, std::size_t k, std::uint32_t* indices, flo
 /// Bytes of scratch memory that sparse_add() needs for n elements: all zero before the first call and after each.
 std::size_t sparse_scratch_bytes(std::size_t n);
 
-/// As SparseSum::add(): sum[i] = (the values for element i in the order of `terms`, added) / divisor where there are
-/// any; the others of the n elements stay. Indices of a term are ascending and below n.
+/// What a rank has chosen: indices, ascending, and values.
 struct Term {
   const std::uint32_t* indices;
   const float* values;
   std::size_t count;
 };
-void sparse_add(std::span<const Term> terms, float divisor, float* sum, std::size_t n, void* scratch, Stream stream);
+/// As SparseSum::add(): sum[i] = (the values for element i in the order of `terms`, added) / divisor where there are
+/// any; the others stay.
+void sparse_add(std::span<const Term> terms, float divisor, float* sum, void* scratch, Stream stream);
 
 }  // namespace collectives::cuda

@@ -11,7 +11,7 @@
 
 namespace collectives::nccl {
 
-/// 2.19 is the first with everything that is called: registration of buffers, memory of its own, splitting.
+/// 2.19 is the first with everything that is called: splitting, and registration of buffers.
 inline constexpr int kOldest = NCCL_VERSION(2, 19, 0);
 
 /// "2.28.9" of what ncclGetVersion() says.
@@ -27,13 +27,9 @@ std::string version_text(int version);
   FUNCTION(CommGetAsyncError)                \
   FUNCTION(CommSplit)                        \
   FUNCTION(CommCount)                        \
-  FUNCTION(CommFinalize)                     \
-  FUNCTION(CommDestroy)                      \
   FUNCTION(CommAbort)                        \
   FUNCTION(CommRegister)                     \
   FUNCTION(CommDeregister)                   \
-  FUNCTION(MemAlloc)                         \
-  FUNCTION(MemFree)                          \
   FUNCTION(RedOpCreatePreMulSum)             \
   FUNCTION(RedOpDestroy)                     \
   FUNCTION(AllReduce)                        \

@@ -286,11 +286,6 @@ STAND_IN ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state
   return ncclSuccess;
 }
 
-STAND_IN ncclResult_t ncclCommFinalize(ncclComm_t) { return ncclSuccess; }
-STAND_IN ncclResult_t ncclCommDestroy(ncclComm_t comm) {
-  delete comm;
-  return ncclSuccess;
-}
 STAND_IN ncclResult_t ncclCommAbort(ncclComm_t comm) {
   const std::lock_guard guard(lock);
   if (comm->clique->done[0] < comm->groups) comm->clique->aborted = true;  // others wait for what is unfinished
@@ -307,16 +302,6 @@ STAND_IN ncclResult_t ncclCommDeregister(const ncclComm_t, void*) {
   FAIL_IF_ASKED("ncclCommDeregister");
   return ncclSuccess;
 }
-STAND_IN ncclResult_t ncclMemAlloc(void** memory, size_t bytes) {
-  FAIL_IF_ASKED("ncclMemAlloc");
-  *memory = ::operator new(bytes);
-  return ncclSuccess;
-}
-STAND_IN ncclResult_t ncclMemFree(void* memory) {
-  ::operator delete(memory);
-  return ncclSuccess;
-}
-
 STAND_IN ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataType_t type,
                                                ncclScalarResidence_t, ncclComm_t comm) {
   FAIL_IF_ASKED("ncclRedOpCreatePreMulSum");
