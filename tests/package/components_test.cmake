@@ -39,6 +39,9 @@ found("collectives 0.2" 0)
 found("collectives 1.0" 0)
 found("collectives COMPONENTS cuda" 0)
 found("collectives OPTIONAL_COMPONENTS cuda" 1)
+# A project without C and C++ finds no MPI.
+found("collectives COMPONENTS mpi" 0)
+found("collectives OPTIONAL_COMPONENTS mpi" 1)
 
 configure("find_package(collectives REQUIRED COMPONENTS cuda)")
 check("a component that is not there was found" NOT status EQUAL 0)
