@@ -56,5 +56,9 @@ foreach(program collectives_run collectives_info collectives_bench mnist_trainer
   if(TARGET ${program})
     install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tools)
     set_target_properties(${program} PROPERTIES INSTALL_RPATH $ORIGIN/${bin_to_lib})
+    # One manual page is of all programs; this is its name for the one.
+    file(CONFIGURE OUTPUT ${program}.1 CONTENT ".so man1/collectives.1\n")
+    install(FILES ${CMAKE_CURRENT_BINARY_DIR}/${program}.1 docs/collectives.1
+            DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT tools)
   endif()
 endforeach()
