@@ -1,6 +1,7 @@
 // An MPI program that does one thing that goes wrong, or that a drop-in might take amiss:
 //
 //   edges before_init | after_finalize | ranks_disagree | ranks_disagree_fatally | coded
+//   edges patience | lengths | many      calls on both sides of a documented limit, for the statistics to count
 #define OMPI_SKIP_MPICXX
 #define MPICH_SKIP_MPICXX
 #include <mpi.h>
@@ -45,6 +46,27 @@ int coded(int rank, int size) {
   return wrong;
 }
 
+void patience() {
+  for (int i = 0; i < 40; ++i) sum_of(1, MPI_COMM_WORLD);
+}
+
+void lengths() {
+  std::vector<char> bytes(1 << 20), whole(1 << 20);
+  for (const int length : {256, 257, 16384, 16385}) MPI_Bcast(bytes.data(), length, MPI_CHAR, 0, MPI_COMM_WORLD);
+  for (const int ints : {64, 65}) MPI_Reduce(bytes.data(), whole.data(), ints, MPI_INT, MPI_SUM, 0, MPI_COMM_WORLD);
+  for (const int mine : {128 << 10, (128 << 10) + 1})  // of two
+    MPI_Allgather(bytes.data(), mine, MPI_CHAR, whole.data(), mine, MPI_CHAR, MPI_COMM_WORLD);
+}
+
+void many() {
+  std::vector<MPI_Comm> comms(66);
+  for (MPI_Comm& comm : comms) {
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    sum_of(1, comm);
+  }
+  for (MPI_Comm& comm : comms) MPI_Comm_free(&comm);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -57,6 +79,9 @@ int main(int argc, char** argv) {
   if (what == "ranks_disagree") MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   if (what == "ranks_disagree" || what == "ranks_disagree_fatally") wrong = ranks_disagree(rank);
   if (what == "coded") wrong = coded(rank, size);
+  if (what == "patience") patience();
+  if (what == "lengths") lengths();
+  if (what == "many") many();
   MPI_Finalize();
   if (what == "after_finalize") return sum_of(1, MPI_COMM_WORLD) == MPI_SUCCESS ? 1 : 0;
   return wrong;
