@@ -17,6 +17,7 @@ typedef collectives_communicator Comm;
 // the library knows; alone, one process that no launcher started. CMakeLists.txt reads this list.
 #define SITUATIONS(S)                                \
   S(ReduceEveryTypeByEveryOp, 1, together)           \
+  S(ScaleByNothing, 1, together)                     \
   S(ScatterGatherAndBroadcast, 1, together)          \
   S(ScatterGatherAndBroadcastApart, 2, apart)        \
   S(OverlapOperations, 1, together)                  \
@@ -141,6 +142,14 @@ static void ReduceEveryTypeByEveryOp(Comm* comm) {
       check_same_everywhere(comm, result, kCount * collectives_size_of((collectives_data_type)type));
     }
   }
+}
+
+static void ScaleByNothing(Comm* comm) {
+  const collectives_options options = {.size = sizeof options};
+  float mine[kCount], result[kCount];
+  for (size_t i = 0; i < kCount; ++i) mine[i] = (float)i;
+  OK(collectives_all_reduce(comm, mine, result, kCount, COLLECTIVES_F32, COLLECTIVES_PRE_SCALED_SUM, &options));
+  for (size_t i = 0; i < kCount; ++i) CHECK(result[i] == 0);
 }
 
 // ---- every collective ----
@@ -907,7 +916,7 @@ static void WrongArgumentsAreRefused(Comm* comm) {
   INVALID("no such op: 7", collectives_all_reduce(comm, data, data, 1, COLLECTIVES_F32, (collectives_op)7, NULL));
   INVALID("no such collective: 6",
           collectives_explain(comm, (collectives_collective)6, 1, COLLECTIVES_F32, COLLECTIVES_SUM, NULL, &text));
-  INVALID("needs a factor",
+  INVALID("needs a factor, in collectives_options",
           collectives_all_reduce(comm, data, data, 1, COLLECTIVES_F32, COLLECTIVES_PRE_SCALED_SUM, NULL));
   INVALID("collectives_options::user_op is null",
           collectives_all_reduce(comm, data, data, 1, COLLECTIVES_F32, COLLECTIVES_USER_OP, NULL));

@@ -21,7 +21,7 @@
 //   Text      is UTF-8 and ends with '\0'. What is passed in is copied.
 //   Counts    are elements, sizes bytes, times seconds.
 //   Threads   One call at a time for one communicator and what was made from it; collectives_abort() from any thread. A
-//             thread that is in a call may not be cancelled (pthread_cancel).
+//             thread that is in a call may not be cancelled (pthread_cancel). Not in a child made by fork().
 #pragma once
 
 #include <stddef.h>
@@ -49,9 +49,9 @@ extern "C" {
 /// | BOOTSTRAP        | never came to be            | mend the address, the port or the variable named       |
 /// | SYSTEM           | broken, if it was under way | the operating system refused something; the text says  |
 ///
-/// Of a broken communicator only collectives_abort(), collectives_explain(), its properties and its end remain: every
-/// other call fails with the same error again. Buffers of the operations that failed are the program's own again
-/// (collectives/error.hpp names the one exception); outputs hold anything.
+/// Of a broken communicator only collectives_abort(), collectives_explain(), its properties, its memory and its end
+/// remain: every call that would need the others fails with the same error again. Buffers of the operations that
+/// failed are the program's own again (collectives/error.hpp names the one exception); outputs hold anything.
 typedef enum collectives_error COLLECTIVES_ENUM {
   COLLECTIVES_SUCCESS = 0,
   COLLECTIVES_ERROR_INVALID_ARGUMENT = 1,
@@ -227,7 +227,7 @@ typedef struct collectives_options {
   /// Of all_reduce of f32, by sum or average: only the largest elements travel. Needs `name`.
   collectives_top_k* compressor;
   const collectives_user_op* user_op;  ///< of COLLECTIVES_USER_OP, and of no other
-  double factor;                       ///< of COLLECTIVES_PRE_SCALED_SUM; not 0
+  double factor;                       ///< of COLLECTIVES_PRE_SCALED_SUM, which needs options; 0 is one, too
   collectives_switch deterministic;    ///< on: the same bits whatever the backend, segmenting or size
   collectives_switch force;            ///< on: compressed even where that is slower
 } collectives_options;

@@ -11,8 +11,8 @@
 // | bootstrap        | never came to be            | mend the address, the port or the variable named       |
 // | system           | broken                      | the operating system refused something; the text says  |
 //
-// Of a broken communicator only abort(), explain(), its properties and its destructor remain: every other call throws
-// the same error again.
+// Of a broken communicator only abort(), explain(), its properties, its memory and its destructor remain: every call
+// that would need the others throws the same error again.
 //
 // The buffers of the operations that failed are the program's own again when the error is thrown: no other rank reads
 // or writes them from then on, so they may be used, freed and allocated anew. Outputs hold anything, inputs what they

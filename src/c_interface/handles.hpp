@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -109,7 +110,7 @@ class CallOptions : public Options {
   ReduceOp op(collectives_op) const;
 
  private:
-  double factor_ = 0;
+  std::optional<double> factor_;  // none without options
   const collectives_user_op* user_op_ = nullptr;
 };
 

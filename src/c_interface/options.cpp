@@ -162,8 +162,8 @@ ReduceOp CallOptions::op(collectives_op op) const {
     case COLLECTIVES_MIN: return ReduceOp::min;
     case COLLECTIVES_MAX: return ReduceOp::max;
     case COLLECTIVES_PRE_SCALED_SUM:
-      if (factor_ == 0) refuse("pre_scaled_sum needs a factor in collectives_options, other than 0");
-      return ReduceOp::pre_scaled_sum(factor_);
+      if (!factor_) refuse("pre_scaled_sum needs a factor, in collectives_options");
+      return ReduceOp::pre_scaled_sum(*factor_);
     case COLLECTIVES_USER_OP: return ReduceOp::user(given(user_op_, "collectives_options::user_op").op);
   }
   refuse("no such op: {}", static_cast<int>(op));
