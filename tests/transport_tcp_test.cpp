@@ -8,7 +8,9 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <fstream>
 #include <numeric>
+#include <string>
 #include <thread>
 
 #include "collectives/error.hpp"
@@ -266,8 +268,11 @@ TEST(TransportTcp, WhatIsAskedForAndNotThereIsSaid) {
   EXPECT_NE(what_matches_nothing({.interfaces = {"pigeon0"}, .congestion_control = "system"})
                 .find("no interface is \"pigeon0\""),
             std::string::npos);
-  EXPECT_NE(what_matches_nothing({.interfaces = {}, .congestion_control = "pigeon"}).find("\"pigeon\" cannot be used"),
-            std::string::npos);
+  const std::string refused = what_matches_nothing({.interfaces = {}, .congestion_control = "pigeon"});
+  EXPECT_NE(refused.find("\"pigeon\" cannot be used"), std::string::npos);
+  std::string allowed;
+  std::getline(std::ifstream("/proc/sys/net/ipv4/tcp_allowed_congestion_control"), allowed);
+  EXPECT_NE(refused.find("allows every user: " + allowed), std::string::npos) << refused;
   EXPECT_EQ(what_matches_nothing({.interfaces = {}, .congestion_control = "reno"}), "");
 }
 

@@ -425,10 +425,14 @@ std::string what_matches_nothing(const TcpSettings& settings) {
   if (settings.congestion_control != "system") {
     const tcp::Socket any(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (!choose_congestion_control(any, settings.congestion_control)) {
-      std::string known;
+      // What the kernel has is for root; for others it is what root allows.
+      std::string known, allowed;
       std::getline(std::ifstream("/proc/sys/net/ipv4/tcp_available_congestion_control"), known);
-      text += fmt::format("congestion control \"{}\" cannot be used here; the kernel has: {}. ",
-                          settings.congestion_control, known);
+      std::getline(std::ifstream("/proc/sys/net/ipv4/tcp_allowed_congestion_control"), allowed);
+      text += fmt::format(
+          "congestion control \"{}\" cannot be used here; the kernel has: {}; net.ipv4.tcp_allowed_congestion_control "
+          "allows every user: {}. ",
+          settings.congestion_control, known, allowed);
     }
   }
   return text;
