@@ -5,6 +5,7 @@
 #include <atomic>
 #include <barrier>
 #include <chrono>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 #include <vector>
@@ -87,6 +88,27 @@ TEST(WatchTest, ShowsCountersAndWhatHangs) {
                             "started .* ago; 1 more behind it\n"),
                 1)
           << once.out;
+      const auto read = nlohmann::json::parse(watch("--json --pid " + std::to_string(::getpid())).out);
+      const auto& process = read.at(0);
+      EXPECT_EQ(process.at("process"), ::getpid());
+      ASSERT_EQ(process.at("communicators").size(), 2u);
+      for (const auto& one : process.at("communicators")) {
+        EXPECT_EQ(one.at("size"), 2);
+        EXPECT_EQ(one.at("transport"), "local");
+        const auto& reduced = one.at("collectives").at("all_reduce");
+        EXPECT_EQ(reduced.at("bytes").get<std::size_t>() / reduced.at("calls").get<std::size_t>(), 4u << 20);
+        if (one.at("rank") != 0) continue;
+        EXPECT_EQ(one.at("issued"), 4);
+        EXPECT_EQ(one.at("started"), 3);
+        const auto& last = one.at("last_operation");
+        EXPECT_EQ(last.at("sequence"), 3);
+        EXPECT_EQ(last.at("collective"), "all_reduce");
+        EXPECT_EQ(last.at("count"), 1 << 20);
+        EXPECT_EQ(last.at("tensor"), "fc1");
+        EXPECT_EQ(last.at("state"), "started");
+        EXPECT_EQ(last.at("waits_for"), 1);
+        EXPECT_GT(last.at("started_seconds_ago"), 0);
+      }
       const Outcome all = watch("--once");
       EXPECT_GE(occurrences(all.out, "process " + std::to_string(::getpid()) + " .*: rank [01] of 2"), 2) << all.out;
       seen = true;
@@ -152,7 +174,8 @@ TEST(WatchTest, SeesAChildThatMadeItsOwnAndNotWhatItInherited) {
 }
 
 TEST(WatchTest, AnswersBadQuestionsInOneLine) {
-  for (const char* arguments : {"--pid 0", "--pid nobody", "--interval never", "--twice", "--once --pid 999999999"}) {
+  for (const char* arguments :
+       {"--pid 0", "--pid nobody", "--interval never", "--twice", "--once --pid 999999999", "--json --pid 999999999"}) {
     const Outcome outcome = watch(arguments);
     EXPECT_NE(outcome.status, 0) << arguments;
     EXPECT_TRUE(outcome.out.starts_with("collectives_info: ")) << outcome.out;

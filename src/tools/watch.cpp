@@ -17,6 +17,7 @@
 #include <fstream>
 #include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
 #include <stdexcept>
@@ -33,6 +34,8 @@
 
 namespace collectives {
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 struct Unmap {
   void operator()(const ProcessPage* page) const { ::munmap(const_cast<ProcessPage*>(page), sizeof *page); }
@@ -160,6 +163,68 @@ void print_totals(const Process& process) {
   });
 }
 
+double seconds(std::uint64_t nanoseconds) { return static_cast<double>(nanoseconds) / 1e9; }
+
+/// An operation; what is not known of it is left out.
+Json json_of(const OperationEntry& entry, const TickScale& scale) {
+  const auto text = [](const auto& room) { return std::string(room, ::strnlen(room, sizeof room)); };
+  const auto state = static_cast<OperationRecord::State>(entry.state);
+  Json operation = {{"sequence", entry.sequence.load(std::memory_order_relaxed)},
+                    {"collective", to_string(static_cast<Collective>(entry.shape.collective))},
+                    {"count", entry.shape.count},
+                    {"type", to_string(static_cast<DataType>(entry.shape.type))},
+                    {"op", to_string(static_cast<ReduceOp::Kind>(entry.shape.op))},
+                    {"plan", text(entry.shape.plan)},
+                    {"tensor", text(entry.name)},
+                    {"state", to_string(state)}};
+  if (entry.waits_for != kNoRank) {
+    operation["waits_for"] = entry.waits_for;
+    operation["missing"] = entry.missing;
+  }
+  if (entry.started == 0) return operation;
+  const std::uint64_t began = scale.at(entry.started), now = steady_nanoseconds();
+  operation["started_seconds_ago"] = seconds(now - std::min(began, now));
+  if (entry.finished != 0) operation["seconds"] = seconds(scale.length(entry.finished - entry.started));
+  return operation;
+}
+
+/// Everything that print_totals() shows, and the numbers unrounded.
+void print_json(const std::vector<Process>& processes) {
+  Json all = Json::array();
+  for (const Process& process : processes) {
+    const TickScale scale(process.page->begun);
+    Json communicators = Json::array();
+    for_each_communicator(process, [&](const CommunicatorBlock& block) {
+      Json collectives = Json::object();
+      for (const Collective collective : kCollectives) {
+        const CollectiveTotals totals = block.totals[static_cast<std::size_t>(collective)];
+        if (totals.calls == 0 && totals.waiting_ticks == 0) continue;
+        collectives[std::string(to_string(collective))] = {
+            {"calls", totals.calls},
+            {"bytes", totals.bytes},
+            {"seconds", seconds(scale.length(totals.ticks))},
+            {"waiting_seconds", seconds(scale.length(totals.waiting_ticks))}};
+      }
+      Json one = {{"communicator", block.used.load(std::memory_order_relaxed)},
+                  {"rank", block.rank},
+                  {"size", block.size},
+                  {"hosts", block.hosts},
+                  {"transport", block.transport},
+                  {"backend", block.backend},
+                  {"issued", block.issued},
+                  {"started", block.started},
+                  {"collectives", std::move(collectives)}};
+      OperationEntry entry;
+      if (block.started != 0 && copy_entry(block, block.started, entry)) one["last_operation"] = json_of(entry, scale);
+      communicators.push_back(std::move(one));
+    });
+    all.push_back(
+        {{"process", process.pid}, {"program", process.command}, {"communicators", std::move(communicators)}});
+  }
+  // A name may be no UTF-8, or end in the middle of a letter.
+  fmt::print("{}\n", all.dump(2, ' ', false, Json::error_handler_t::replace));
+}
+
 /// Sums over the collectives of a communicator, at one moment.
 struct Reading {
   std::uint64_t calls = 0, bytes = 0, ticks = 0, waiting = 0;
@@ -216,6 +281,7 @@ std::vector<Process> processes(int pid) {
 CLI::App& add_watch(CLI::App& app, WatchQuestion& question) {
   CLI::App& watching = *app.add_subcommand("watch", "Counters and operations of the processes that run here.");
   watching.add_flag("--once", question.once, "all there is so far, and no more");
+  watching.add_flag("--json", question.json, "the same as JSON");
   watching.add_option("--pid", question.pid, "of this process only [all]")->check(CLI::Range(1, 1 << 30));
   watching.add_option("--interval", question.interval, "between two looks: 500ms, 2s [1s]");
   return watching;
@@ -227,7 +293,8 @@ void answer(const WatchQuestion& question) {
     throw std::invalid_argument(
         fmt::format("--interval '{}' is no time between two looks; valid: 500ms, 2s, 1min", question.interval));
   std::vector<Process> now = processes(question.pid);
-  if (now.empty() && (question.once || question.pid != 0)) refuse(question.pid);
+  if (now.empty() && (question.once || question.json || question.pid != 0)) refuse(question.pid);
+  if (question.json) return print_json(now);
   if (question.once) {
     for (const Process& process : now) print_totals(process);
     return;

@@ -8,7 +8,7 @@ namespace collectives {
 
 /// The question, as typed.
 struct WatchQuestion {
-  bool once = false;
+  bool once = false, json = false;
   int pid = 0;  ///< 0: all
   std::string interval = "1s";
 };
@@ -16,7 +16,7 @@ struct WatchQuestion {
 /// The subcommand; `question` gets what is typed.
 CLI::App& add_watch(CLI::App& app, WatchQuestion& question);
 
-/// Prints the answer, again and again unless `once`. Throws std::invalid_argument or Error in one line.
+/// Prints the answer, again and again unless `once` or `json`. Throws std::invalid_argument or Error in one line.
 void answer(const WatchQuestion&);
 
 }  // namespace collectives
