@@ -14,9 +14,9 @@
 #include <span>
 #include <type_traits>
 
+#include "bytes.hpp"
 #include "collectives/error.hpp"
 #include "collectives/plan.hpp"
-#include "tools/bytes.hpp"
 
 namespace collectives::bench {
 

@@ -17,6 +17,7 @@
 #include <sstream>
 #include <utility>
 
+#include "bytes.hpp"
 #include "collectives/error.hpp"
 #include "text.hpp"
 
@@ -55,6 +56,11 @@ bool read(std::string_view text, std::optional<LogLevel>& value) {
   return value.has_value();
 }
 
+bool read(std::string_view text, std::optional<std::size_t>& bytes) {
+  bytes = parse_bytes(text);
+  return bytes.has_value();
+}
+
 bool is_wire(std::string_view text) { return text == "tcp" || text == "ucx" || text == "mpi"; }
 
 std::optional<long> integer(std::string_view text) {
@@ -78,6 +84,7 @@ struct Variable {
 };
 
 constexpr std::string_view kSwitch = "on, off, yes, no, true, false, 1, 0";
+constexpr std::string_view kBytes = "whole bytes, or with K, M, G: 4096, 64K, 1G";
 
 constexpr std::array kVariables = {
     Variable{"COLLECTIVES_BACKEND", "the name of a backend",
@@ -120,12 +127,8 @@ constexpr std::array kVariables = {
              [](std::string_view text, Environment& e) { return read(text, e.mpi_stats); }},
     Variable{"COLLECTIVES_MPI_WIRE", "bf16",
              [](std::string_view text, Environment& e) { return text == "bf16" && read(text, e.mpi_wire); }},
-    Variable{"COLLECTIVES_MPI_WIRE_MIN_BYTES", "a number of bytes",
-             [](std::string_view text, Environment& e) {
-               const auto bytes = integer(text);
-               if (bytes && *bytes >= 0) e.mpi_wire_min_bytes = static_cast<std::size_t>(*bytes);
-               return e.mpi_wire_min_bytes.has_value();
-             }},
+    Variable{"COLLECTIVES_MPI_WIRE_MIN_BYTES", kBytes,
+             [](std::string_view text, Environment& e) { return read(text, e.mpi_wire_min_bytes); }},
     Variable{"COLLECTIVES_PORT", "a port from 1 to 65535",
              [](std::string_view text, Environment& e) { return read_between<1, 65535>(text, e.port); }},
     Variable{"COLLECTIVES_PROGRESS_THREAD", kSwitch,
@@ -134,6 +137,8 @@ constexpr std::array kVariables = {
              [](std::string_view text, Environment& e) { return read(text, e.timeout); }},
     Variable{"COLLECTIVES_TRACE", "the path of a file",
              [](std::string_view text, Environment& e) { return read(text, e.trace); }},
+    Variable{"COLLECTIVES_TRACE_BYTES", kBytes,
+             [](std::string_view text, Environment& e) { return read(text, e.trace_bytes); }},
     Variable{"COLLECTIVES_TRANSPORT", "shared_memory, tcp, ucx, mpi",
              [](std::string_view text, Environment& e) {
                return (text == "shared_memory" || is_wire(text)) && read(text, e.transport);

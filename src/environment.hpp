@@ -31,6 +31,7 @@ struct Environment {
   std::optional<bool> progress_thread;              ///< COLLECTIVES_PROGRESS_THREAD
   std::optional<LogLevel> log;                      ///< COLLECTIVES_LOG
   std::optional<std::string> trace;                 ///< COLLECTIVES_TRACE: the path of a file
+  std::optional<std::size_t> trace_bytes;           ///< COLLECTIVES_TRACE_BYTES: where the file of a host ends
   std::optional<std::string> flight_recorder;       ///< COLLECTIVES_FLIGHT_RECORDER: what paths begin with
   std::optional<int> dump_signal;                   ///< COLLECTIVES_DUMP_SIGNAL: SIGUSR1 or SIGUSR2
   std::optional<int> port;                          ///< COLLECTIVES_PORT: where rank 0 listens, 1 to 65535

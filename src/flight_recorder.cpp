@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <climits>
 #include <csignal>
+#include <filesystem>
 #include <mutex>
 #include <utility>
 
@@ -105,14 +107,14 @@ void add_operation(Text& out, const OperationEntry& entry, const TickScale& scal
 
 // ---- the signal ----
 
-char signal_prefix[1024];  // empty: stderr
+char signal_prefix[PATH_MAX];  // empty: stderr
 constexpr int kUnset = 0;
 std::atomic<int> signal_in_use{kUnset};
 
 void append(const char* path, std::string_view text) noexcept {
   const Descriptor file(*path == '\0' ? ::dup(STDERR_FILENO)
                                       : ::open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
-  [[maybe_unused]] const ssize_t written = ::write(file.number(), text.data(), text.size());
+  write_all(file.number(), text);
 }
 
 void on_signal(int) {
@@ -272,11 +274,21 @@ void FlightRecorder::write_out(const std::string& path, std::string_view why,
   char text[kTextRoom];
   const std::size_t bytes = operations_text(text, block_, TickScale(page_of_this_process()->begun), why, whereabouts);
   const Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
-  if (!file || ::write(file.number(), text, bytes) != static_cast<ssize_t>(bytes))
+  if (!file || write_all(file.number(), {text, bytes}) != bytes)
     log_warning(block_.rank, "COLLECTIVES_FLIGHT_RECORDER: {}: {}", path, std::strerror(errno));
 }
 
-std::string recorder_path(std::string_view prefix, Rank rank) { return fmt::format("{}.rank{}", prefix, rank); }
+std::string recorder_path(std::string_view prefix, Rank rank) {
+  static std::once_flag looked;
+  std::call_once(looked, [&] {
+    std::string directory = std::filesystem::path(prefix).parent_path();
+    if (directory.empty()) directory = ".";
+    if (::access(directory.c_str(), W_OK | X_OK) != 0)
+      log_warning(rank, "COLLECTIVES_FLIGHT_RECORDER: {}: {}: nothing can be written there", directory,
+                  std::strerror(errno));
+  });
+  return fmt::format("{}.rank{}", prefix, rank);
+}
 
 void write_out_on_signal(int signal, std::string_view prefix) noexcept {
   static std::mutex mutex;

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +16,7 @@
 #include <utility>
 
 #include "collectives/version.hpp"
+#include "environment.hpp"
 #include "exchange.hpp"
 #include "flight_recorder.hpp"
 #include "log.hpp"
@@ -43,6 +45,8 @@ std::shared_ptr<TraceFile> begin_trace(Bootstrap& bootstrap, const Meeting& meet
   std::shared_ptr<TraceFile> file;
   const auto told = exchange(bootstrap, attempt([&] {
                                nlohmann::json mine = nlohmann::json::object();
+                               if (meeting.rank == 0)
+                                 mine["bytes"] = environment().trace_bytes.value_or(TraceFile::kMostBytes);
                                if (meeting.rank != leader) return mine;
                                if (here > 0) mine["offset"] = ask_for_clock(*meeting.wire, hosts[0].front(), deadline);
                                for (std::size_t host = 1; here == 0 && host < hosts.size(); ++host)
@@ -56,6 +60,7 @@ std::shared_ptr<TraceFile> begin_trace(Bootstrap& bootstrap, const Meeting& meet
              return nlohmann::json::object();
            }),
            deadline);
+  file->most_bytes = told[0].at("bytes").get<std::size_t>();
   file->clock_offset = told[static_cast<std::size_t>(leader)].value("offset", std::int64_t{0});
   return file;
 }
@@ -102,8 +107,26 @@ TraceFile::~TraceFile() {
 }
 
 void TraceFile::append(std::string_view events) noexcept {
-  if (fd_ < 0 || ::write(fd_, events.data(), events.size()) == static_cast<ssize_t>(events.size())) return;
-  log_warning(kNoRank, "COLLECTIVES_TRACE: {}: {}: the trace ends here", path_, std::strerror(errno));
+  if (fd_ < 0) return;
+  const std::size_t written = write_all(fd_, events);
+  const int error = errno;
+  struct stat file {};
+  const bool seen = ::fstat(fd_, &file) == 0 && S_ISREG(file.st_mode);
+  if (written == events.size()) {
+    if (seen && static_cast<std::size_t>(file.st_size) >= most_bytes)
+      end("it is as long as COLLECTIVES_TRACE_BYTES allows");
+    return;
+  }
+  // What was cut off is taken back, unless another rank has written behind it.
+  const std::size_t event = events.substr(0, written).rfind(",\n");
+  const std::size_t whole = event == events.npos ? 0 : event;
+  if (seen && ::lseek(fd_, 0, SEEK_CUR) == file.st_size)
+    (void)!::ftruncate(fd_, file.st_size - static_cast<off_t>(written - whole));
+  end(std::strerror(error));
+}
+
+void TraceFile::end(std::string_view why) noexcept {
+  log_warning(kNoRank, "COLLECTIVES_TRACE: {}: {}: the trace ends here", path_, why);
   ::close(fd_.exchange(-1));
 }
 

@@ -8,7 +8,8 @@
 // Times are those of the steady clock of rank 0's host: the others' differences are measured when the ranks have met.
 //
 // Events are kept in binary until there are many, a wait gives time, or a second has passed; nothing is allocated for
-// them. A killed process loses those that it has kept.
+// them. A killed process loses those that it has kept. Where the disk is full, or the file as long as it may be, the
+// trace ends with a whole event and a warning, and the program goes on.
 #pragma once
 
 #include <atomic>
@@ -38,12 +39,19 @@ class TraceFile {
   ~TraceFile();
   TraceFile(const TraceFile&) = delete;
   TraceFile& operator=(const TraceFile&) = delete;
-  /// Appends events, each with its comma in front. After a failure, of which it warns, it does nothing.
+  /// Appends events, each with its comma in front. After a failure, or when the file is as long as it may be, of which
+  /// it warns, it does nothing.
   void append(std::string_view events) noexcept;
   /// To be added to times of this host.
   std::int64_t clock_offset = 0;
+  /// The file ends with the append() that reaches so many.
+  std::size_t most_bytes = kMostBytes;
+
+  static constexpr std::size_t kMostBytes = std::size_t{1} << 30;  // viewers open hardly more
 
  private:
+  void end(std::string_view why) noexcept;
+
   std::string path_;
   std::atomic<int> fd_;
 };

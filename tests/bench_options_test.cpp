@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "bytes.hpp"
 #include "collectives_bench_options.hpp"
-#include "tools/bytes.hpp"
 
 namespace collectives::bench {
 namespace {

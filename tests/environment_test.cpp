@@ -71,6 +71,12 @@ TEST(EnvironmentTest, EveryVariable) {
   EXPECT_EQ(all.tuning, "/etc/tuning.json");
 }
 
+TEST(EnvironmentTest, SizesMayHaveUnits) {
+  EXPECT_EQ(parse({"COLLECTIVES_TRACE_BYTES=64K"}).trace_bytes, 65536U);
+  EXPECT_EQ(parse({"COLLECTIVES_TRACE_BYTES=0"}).trace_bytes, 0U);
+  EXPECT_EQ(parse({"COLLECTIVES_MPI_WIRE_MIN_BYTES=1M"}).mpi_wire_min_bytes, 1048576U);
+}
+
 TEST(EnvironmentTest, TheProcessorHasAName) {
   EXPECT_EQ(
       cpu_model("processor\t: 0\nvendor_id\t: X\nmodel\t\t: 143\nmodel name\t: Some CPU @ 3 GHz\n\nprocessor: 1\n"),

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -13,7 +15,10 @@
 #include <string>
 #include <vector>
 
+#include "collectives/communicator.hpp"
+#include "support/child.hpp"
 #include "support/programs.hpp"
+#include "support/system.hpp"
 
 namespace collectives::testing {
 namespace {
@@ -153,6 +158,34 @@ TEST_F(Trace, ReplacesThatOfAnEarlierRun) {
     ASSERT_EQ(run(2, RANK_PROGRAM " reduce 8").status, 0);
     EXPECT_EQ(of_category(events({file()}), "operation").size(), 6u);
   }
+}
+
+TEST_F(Trace, EndsWithAWholeEventWhereTheSystemTakesNoMore) {
+  ::setenv("COLLECTIVES_TRACE", file().c_str(), 1);
+  Child child([](Line&) {
+    const Ears ears;
+    {
+      Communicator comm(*bootstrap_threads(1)[0]);
+      std::signal(SIGXFSZ, SIG_IGN);
+      set_limit(RLIMIT_FSIZE, 30'000);
+      for (int call = 0; call < 5000; ++call) comm.barrier();
+    }
+    return occurrences(ears.heard(), "COLLECTIVES_TRACE: .*: File too large: the trace ends here\n") == 1 ? 0 : 1;
+  });
+  ::unsetenv("COLLECTIVES_TRACE");
+  EXPECT_EQ(child.wait(), 0);
+  EXPECT_GT(of_category(events({file()}), "operation").size(), 20u);
+}
+
+TEST_F(Trace, EndsWhereItIsAsLongAsItMayBe) {
+  const Outcome outcome = run(2, TRACED_PROGRAM, "COLLECTIVES_TRACE_BYTES=64K");
+  EXPECT_EQ(outcome.status, 0) << outcome.out;
+  EXPECT_EQ(occurrences(outcome.out, "it is as long as COLLECTIVES_TRACE_BYTES allows: the trace ends here"), 2)
+      << outcome.out;
+  const auto bytes = std::filesystem::file_size(file());
+  EXPECT_GE(bytes, 64u << 10);
+  EXPECT_LE(bytes, (64u << 10) * 3);  // each rank may write once more than there was room for
+  EXPECT_GT(of_category(events({file()}), "operation").size(), 20u);
 }
 
 TEST_F(Trace, ThatCannotBeWrittenIsAnErrorOnEveryRank) {

@@ -21,8 +21,8 @@
 #include <system_error>
 #include <utility>
 
+#include "bytes.hpp"
 #include "collectives_bench_statistics.hpp"
-#include "tools/bytes.hpp"
 
 namespace collectives::compare {
 

@@ -32,6 +32,17 @@ Descriptor::~Descriptor() {
   if (fd_ >= 0) ::close(fd_);
 }
 
+std::size_t write_all(int file, std::string_view text) noexcept {
+  std::size_t written = 0;
+  while (written < text.size()) {
+    const ssize_t bytes = ::write(file, text.data() + written, text.size() - written);
+    if (bytes < 0 && errno == EINTR) continue;
+    if (bytes < 0) break;
+    written += static_cast<std::size_t>(bytes);
+  }
+  return written;
+}
+
 void refuse_memory(std::size_t bytes, std::string_view what, std::string_view why) {
   throw Error(Errc::system, fmt::format("memory: no {} for {}: {}", bytes_text(bytes), what, why));
 }

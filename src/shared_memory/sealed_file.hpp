@@ -26,6 +26,10 @@ class Descriptor {
   int fd_;
 };
 
+/// Bytes of `text` that went into the file: fewer than all only where the system refuses the rest, as errno says then.
+/// A signal handler may call it.
+std::size_t write_all(int file, std::string_view text) noexcept;
+
 struct SealedFile {
   Descriptor file;
   std::string refused;  ///< which call this process may not make, where there is no file

@@ -38,6 +38,7 @@
 #include <hwloc.h>
 #endif
 
+#include "bytes.hpp"
 #include "collectives/error.hpp"
 #include "collectives/memory.hpp"
 #include "collectives/plan.hpp"
@@ -46,7 +47,6 @@
 #include "collectives/version.hpp"
 #include "environment.hpp"
 #include "meet.hpp"
-#include "tools/bytes.hpp"
 #include "tools/named.hpp"
 #include "tools/simulate.hpp"
 #include "tools/watch.hpp"

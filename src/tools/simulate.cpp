@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "bytes.hpp"
 #include "candidates.hpp"
 #include "collectives/error.hpp"
 #include "collectives/plan.hpp"
@@ -19,7 +20,6 @@
 #include "meet.hpp"
 #include "simulation.hpp"
 #include "text.hpp"
-#include "tools/bytes.hpp"
 #include "tools/named.hpp"
 #include "tools/units.hpp"
 #include "tuning.hpp"

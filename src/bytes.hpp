@@ -1,4 +1,4 @@
-// Sizes as people type them on the command lines of the programs: "64M" is 67108864.
+// Sizes as people type them, on command lines and in variables: "64M" is 67108864.
 #pragma once
 
 #include <cctype>
