@@ -47,6 +47,35 @@ class FlightRecorder : public ::testing::Test {
   std::filesystem::path directory_;
 };
 
+// The first communicator of a process counts for these two, so they come first, in children.
+TEST_F(FlightRecorder, ThatCannotBeWrittenIsSaidBeforeItIsNeeded) {
+  ::setenv("COLLECTIVES_FLIGHT_RECORDER", (directory_ / "nowhere" / "flight").c_str(), 1);
+  Child child([](Line&) {
+    const Ears ears;
+    Communicator comm(*bootstrap_threads(1)[0]);
+    return occurrences(ears.heard(), "/nowhere: No such file or directory: nothing can be written there\n") == 1 ? 0
+                                                                                                                 : 1;
+  });
+  EXPECT_EQ(child.wait(), 0);
+}
+
+#if !defined(__SANITIZE_THREAD__)  // under which a signal does not come to a child of fork()
+TEST_F(FlightRecorder, IsWrittenOutAtASignalHoweverLongThePath) {
+  std::filesystem::path far = directory_;
+  for (int part = 0; part < 6; ++part) far /= std::string(200, 'x');
+  std::filesystem::create_directories(far);
+  ::setenv("COLLECTIVES_FLIGHT_RECORDER", (far / "flight").c_str(), 1);
+  ::setenv("COLLECTIVES_DUMP_SIGNAL", "USR2", 1);
+  Child child([&](Line&) {
+    Communicator comm(*bootstrap_threads(1)[0]);
+    comm.barrier();
+    ::raise(SIGUSR2);
+    return std::filesystem::exists(far / "flight.rank0") ? 0 : 1;
+  });
+  EXPECT_EQ(child.wait(), 0);
+}
+#endif
+
 TEST_F(FlightRecorder, RemembersWhatWasCalled) {
   const auto before = OperationRecord::Time::clock::now() - 1ms;  // as far as a time can be converted
   run_communicators(3, [&](Communicator& comm) {
@@ -72,18 +101,6 @@ TEST_F(FlightRecorder, RemembersWhatWasCalled) {
     EXPECT_GE(records[1].finished, records[1].started);
     EXPECT_LE(records[1].finished, OperationRecord::Time::clock::now() + 1ms);  // as far as it can be converted
   });
-}
-
-/// The warning is the process's first, so a child says it.
-TEST_F(FlightRecorder, ThatCannotBeWrittenIsSaidBeforeItIsNeeded) {
-  ::setenv("COLLECTIVES_FLIGHT_RECORDER", (directory_ / "nowhere" / "flight").c_str(), 1);
-  Child child([](Line&) {
-    const Ears ears;
-    Communicator comm(*bootstrap_threads(1)[0]);
-    return occurrences(ears.heard(), "/nowhere: No such file or directory: nothing can be written there\n") == 1 ? 0
-                                                                                                                 : 1;
-  });
-  EXPECT_EQ(child.wait(), 0);
 }
 
 TEST_F(FlightRecorder, KeepsTheLast64) {
@@ -191,21 +208,6 @@ TEST_F(FlightRecorder, IsWrittenOutAtASignal) {
 }
 
 #if !defined(__SANITIZE_THREAD__)  // under which a signal does not come to a child of fork()
-TEST_F(FlightRecorder, IsWrittenOutAtASignalHoweverLongThePath) {
-  std::filesystem::path far = directory_;
-  for (int part = 0; part < 6; ++part) far /= std::string(200, 'x');
-  std::filesystem::create_directories(far);
-  ::setenv("COLLECTIVES_FLIGHT_RECORDER", (far / "flight").c_str(), 1);
-  ::setenv("COLLECTIVES_DUMP_SIGNAL", "USR2", 1);
-  Child child([&](Line&) {
-    Communicator comm(*bootstrap_threads(1)[0]);
-    comm.barrier();
-    ::raise(SIGUSR2);
-    return std::filesystem::exists(far / "flight.rank0") ? 0 : 1;
-  });
-  EXPECT_EQ(child.wait(), 0);
-}
-
 TEST_F(FlightRecorder, LeavesASignalToTheProgramThatHandlesIt) {
   ::setenv("COLLECTIVES_DUMP_SIGNAL", "USR1", 1);
   static volatile std::sig_atomic_t handled = 0;
