@@ -33,6 +33,10 @@ Task task_of(const PlannedCall& planned) {
   return {aim_of(planned), planned.parts, planned.performed == Collective::barrier ? 0 : planned.signature.root};
 }
 
+std::chrono::nanoseconds timeout_of(const Options& options, const Settings& settings) noexcept {
+  return options.timeout.count() != 0 ? options.timeout : settings.timeout;
+}
+
 /// What ranks must agree on, or their stages would differ.
 std::uint64_t hash_of(const TopKOptions& how) {
   const std::uint32_t words[] = {static_cast<std::uint32_t>(how.values),
@@ -293,7 +297,7 @@ void Communicator::Impl::fill(State& filled, const Call& call, const Options& op
   State* const state = &filled;
   state->phase.store(State::Phase::queued, std::memory_order_relaxed);
   state->name.assign(options.name);
-  state->timeout = options.timeout.count() != 0 ? options.timeout : settings.timeout;
+  state->timeout = timeout_of(options, settings);
   state->issued = {};
   state->stall_reported = false;
   state->error = nullptr;
@@ -385,14 +389,14 @@ std::shared_ptr<Work::State> Communicator::Impl::issue(const Call& call, const O
 bool Communicator::Impl::plain(const Call& call, const Options& options) noexcept {
   // A user's op may have become another one at the same address.
   return !call.has_counts && call.layout == 0 && call.op.user_op() == nullptr && options.backend.empty() &&
-         options.name.empty() && options.timeout.count() == 0 && !options.deterministic.has_value() &&
-         options.wire == WireFormat() && options.compressor == nullptr;
+         options.name.empty() && !options.deterministic.has_value() && options.wire == WireFormat() &&
+         options.compressor == nullptr;
 }
 
 bool Communicator::Impl::like_the_last(const Call& call, const Options& options) const noexcept {
   return call.input == last_call_.input && call.output == last_call_.output &&
          call.collective == last_call_.collective && call.op == last_call_.op && call.root == last_call_.root &&
-         plain(call, options);
+         timeout_of(options, settings) == blocking_->timeout && plain(call, options);
 }
 
 int Communicator::Impl::turns_at_once() const noexcept {

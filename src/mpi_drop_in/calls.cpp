@@ -55,9 +55,9 @@ std::size_t sum(std::span<const int> counts) { return std::accumulate(counts.beg
 bool outside(int root, const Taken& taken) { return root < 0 || root >= taken.size(); }
 
 /// How sums travel: coded if the program's user wants that, and it is one of 32-bit floats.
-Options options_of(std::size_t bytes, DataType type, const ReduceOp& op) {
+WireFormat wire_of(std::size_t bytes, DataType type, const ReduceOp& op) {
   if (!settings().coded || bytes < settings().coded_from_bytes) return {};
-  if (type == DataType::f32 && op == ReduceOp::sum) return {.wire = DataType::bf16};
+  if (type == DataType::f32 && op == ReduceOp::sum) return DataType::bf16;
   static std::once_flag said;
   std::call_once(said, [&] {
     log_warning(kNoRank, "COLLECTIVES_MPI_WIRE is for sums of f32: {} of {} travels as it is", to_string(op.kind()),
@@ -73,7 +73,7 @@ Job reduction_job(Collective collective, const void* send, std::size_t read, voi
           .input = {send == MPI_IN_PLACE ? receive : send, read, element},
           .output = {receive, written, element},
           .op = *reduction(op)};
-  job.options = options_of(job.input.bytes(), element, job.op);
+  job.options.wire = wire_of(job.input.bytes(), element, job.op);
   return job;
 }
 

@@ -1,5 +1,6 @@
 #include "mpi_drop_in/communicators.hpp"
 
+#include <fmt/format.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -33,6 +34,9 @@ All& all() {
   return them;
 }
 
+/// Ranks have come when they build, so who does not answer for that long does not answer. Calls wait as MPI's do.
+constexpr std::chrono::minutes kBuilding(1);
+
 int keyval = MPI_KEYVAL_INVALID;
 std::atomic<int> alive = 0;
 /// Counts the communicators that are gone: handles are used again.
@@ -64,7 +68,9 @@ bool finish(Begin&& begin) {
   }
 }
 
-/// The ranks of an MPI communicator exchange over it, in the order of its other collectives.
+/// The ranks of an MPI communicator exchange over it, in the order of its other collectives. A rank that fails between
+/// two exchanges says so in the next one, where all the others fail with it: so MPI has the same collectives to perform
+/// on all of them. Deadlines do not count here: every rank comes to the next exchange or ends, which ends its program.
 class OverMpi final : public Bootstrap {
  public:
   OverMpi(MPI_Comm comm, int rank, int size) : comm_(comm), rank_(rank), size_(size) {}
@@ -72,11 +78,9 @@ class OverMpi final : public Bootstrap {
   Rank rank() const noexcept override { return rank_; }
   int size() const noexcept override { return size_; }
   std::vector<std::string> all_gather(std::string_view mine, Deadline) override {
-    std::vector<int> counts(static_cast<std::size_t>(size_)), offsets(counts.size());
     const int bytes = static_cast<int>(mine.size());
-    check(finish([&](MPI_Request* request) {
-      return PMPI_Iallgather(&bytes, 1, MPI_INT, counts.data(), 1, MPI_INT, comm_, request);
-    }));
+    const std::vector<int> counts = counts_of_all(bytes);
+    std::vector<int> offsets(counts.size());
     std::exclusive_scan(counts.begin(), counts.end(), offsets.begin(), 0);
     std::string everyone(static_cast<std::size_t>(offsets.back() + counts.back()), '\0');
     check(finish([&](MPI_Request* request) {
@@ -88,13 +92,34 @@ class OverMpi final : public Bootstrap {
       result.push_back(everyone.substr(static_cast<std::size_t>(offsets[r]), static_cast<std::size_t>(counts[r])));
     return result;
   }
+  /// The last exchange, of a rank that has all it needs. Throws like the others.
+  void succeed() { counts_of_all(0); }
+  /// The last exchange, of a rank that has failed alone.
+  void fail() noexcept try {
+    if (!over_) counts_of_all(kFailed);
+  } catch (const std::exception&) {  // as it must
+  }
 
  private:
-  static void check(bool content) {
-    if (!content) throw Error(Errc::bootstrap, "MPI failed while the ranks met");
+  static constexpr int kFailed = -1;
+
+  std::vector<int> counts_of_all(int mine) {
+    std::vector<int> counts(static_cast<std::size_t>(size_));
+    check(finish([&](MPI_Request* request) {
+      return PMPI_Iallgather(&mine, 1, MPI_INT, counts.data(), 1, MPI_INT, comm_, request);
+    }));
+    const auto failed = std::ranges::find(counts, kFailed);
+    if (failed == counts.end()) return counts;
+    over_ = true;
+    throw Error(Errc::bootstrap, fmt::format("rank {} has failed", failed - counts.begin()));
+  }
+  void check(bool content) {
+    over_ = !content;
+    if (over_) throw Error(Errc::bootstrap, "MPI failed while the ranks met");
   }
   MPI_Comm comm_;
   int rank_, size_;
+  bool over_ = false;  ///< all ranks know of a failure, or MPI has failed
 };
 
 /// Whether all ranks of `comm` belong to this MPI_COMM_WORLD, whose ranks have agreed on the settings. Alike on all
@@ -173,20 +198,20 @@ void Taken::build() {
   reason_ = Reason::unavailable;
   const bool room = alive.fetch_add(1) < kMostAlive;
   if (all_say(comm_, room)) {
+    OverMpi ranks(comm_, rank_, size_);
     try {
-      OverMpi ranks(comm_, rank_, size_);
-      communicator_.emplace(ranks, CommunicatorOptions{.timeout = std::chrono::nanoseconds::max(),
+      communicator_.emplace(ranks, CommunicatorOptions{.timeout = kBuilding,
                                                        .stall_report = std::chrono::nanoseconds::max(),
                                                        .progress_thread = false,
                                                        .tuning = tuning_of(ranks)});
-    } catch (const std::exception& error) {
-      log_warning(rank_, "MPI calls of a communicator of {} ranks are not taken over: {}", size_, error.what());
-    }
-    if (all_say(comm_, communicator_.has_value())) {
+      ranks.succeed();
       reason_ = Reason::none;
       return;
+    } catch (const std::exception& error) {
+      communicator_.reset();
+      ranks.fail();
+      log_warning(rank_, "MPI calls of a communicator of {} ranks are not taken over: {}", size_, error.what());
     }
-    communicator_.reset();
   }
   alive.fetch_sub(1);
 }

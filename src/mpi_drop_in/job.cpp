@@ -26,34 +26,26 @@ void with_base(const void* data, int count, MPI_Datatype type, Use&& use) {
 
 }  // namespace
 
-void Job::run(Communicator& comm) const {
-  switch (collective) {
-    case Collective::all_reduce: return comm.all_reduce(input, output, op, options);
-    case Collective::reduce_scatter:
-      return counts.empty() ? comm.reduce_scatter(input, output, op, options)
-                            : comm.reduce_scatter_v(input, output, counts, op, options);
-    case Collective::all_gather:
-      return counts.empty() ? comm.all_gather(input, output) : comm.all_gather_v(input, output, counts);
-    case Collective::broadcast: return comm.broadcast(output, root);
-    case Collective::reduce: return comm.reduce(input, output, op, root, options);
-    case Collective::barrier: return comm.barrier();
-  }
-}
+// The two forms of each function take the same arguments.
+#define COLLECTIVES_PERFORM(form)                                                              \
+  switch (collective) {                                                                        \
+    case Collective::all_reduce: return comm.all_reduce##form(input, output, op, options);     \
+    case Collective::reduce_scatter:                                                           \
+      return counts.empty() ? comm.reduce_scatter##form(input, output, op, options)            \
+                            : comm.reduce_scatter_v##form(input, output, counts, op, options); \
+    case Collective::all_gather:                                                               \
+      return counts.empty() ? comm.all_gather##form(input, output, options)                    \
+                            : comm.all_gather_v##form(input, output, counts, options);         \
+    case Collective::broadcast: return comm.broadcast##form(output, root, options);            \
+    case Collective::reduce: return comm.reduce##form(input, output, op, root, options);       \
+    case Collective::barrier: break;                                                           \
+  }                                                                                            \
+  return comm.barrier##form(options)
 
-Work Job::begin(Communicator& comm) const {
-  switch (collective) {
-    case Collective::all_reduce: return comm.all_reduce_async(input, output, op, options);
-    case Collective::reduce_scatter:
-      return counts.empty() ? comm.reduce_scatter_async(input, output, op, options)
-                            : comm.reduce_scatter_v_async(input, output, counts, op, options);
-    case Collective::all_gather:
-      return counts.empty() ? comm.all_gather_async(input, output) : comm.all_gather_v_async(input, output, counts);
-    case Collective::broadcast: return comm.broadcast_async(output, root);
-    case Collective::reduce: return comm.reduce_async(input, output, op, root, options);
-    case Collective::barrier: break;
-  }
-  return comm.barrier_async();
-}
+void Job::run(Communicator& comm) const { COLLECTIVES_PERFORM(); }
+Work Job::begin(Communicator& comm) const { COLLECTIVES_PERFORM(_async); }
+
+#undef COLLECTIVES_PERFORM
 
 const std::byte* Job::packed(const void* data, int count, MPI_Datatype type, const Layout& layout) {
   const std::size_t bytes = layout.bytes * static_cast<std::size_t>(count);

@@ -2,6 +2,7 @@
 // describe the same bytes by different datatypes, so what only moves travels as bytes.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -18,9 +19,9 @@ struct Job {
   Buffer output = {};
   ReduceOp op = ReduceOp::sum;
   Rank root = 0;
-  std::vector<std::size_t> counts = {};  ///< of the v-forms, in elements
-  Options options = {};
-  std::unique_ptr<std::byte[]> in = {};  ///< staging, where memory is not dense or overlaps
+  std::vector<std::size_t> counts = {};                            ///< of the v-forms, in elements
+  Options options = {.timeout = std::chrono::nanoseconds::max()};  ///< as long as MPI's own calls wait
+  std::unique_ptr<std::byte[]> in = {};                            ///< staging, where memory is not dense or overlaps
   std::unique_ptr<std::byte[]> out = {};
   std::function<void()> finish = {};  ///< what is left to do at this rank afterwards; empty: nothing
 

@@ -1,10 +1,11 @@
 // An MPI program that does one thing that goes wrong, or that a drop-in might take amiss:
 //
-//   edges before_init | after_finalize | ranks_disagree | ranks_disagree_fatally | coded
+//   edges before_init | after_finalize | ranks_disagree | ranks_disagree_fatally | coded | no_descriptors
 //   edges patience | lengths | many      calls on both sides of a documented limit, for the statistics to count
 #define OMPI_SKIP_MPICXX
 #define MPICH_SKIP_MPICXX
 #include <mpi.h>
+#include <sys/resource.h>
 
 #include <cmath>
 #include <cstdio>
@@ -67,6 +68,24 @@ void many() {
   for (MPI_Comm& comm : comms) MPI_Comm_free(&comm);
 }
 
+/// The last rank can open nothing when communicators are built: sums are right all the same, on all ranks.
+int no_descriptors(int rank, int size) {
+  rlimit limit = {};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  const rlim_t before = limit.rlim_cur;
+  if (rank == size - 1) limit.rlim_cur = 0;
+  setrlimit(RLIMIT_NOFILE, &limit);
+  int wrong = 0;
+  for (int i = 0; i < 100; ++i) {
+    int sum = 0;
+    MPI_Allreduce(&i, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    wrong += sum != i * size ? 1 : 0;
+  }
+  limit.rlim_cur = before;
+  setrlimit(RLIMIT_NOFILE, &limit);
+  return wrong;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -82,6 +101,7 @@ int main(int argc, char** argv) {
   if (what == "patience") patience();
   if (what == "lengths") lengths();
   if (what == "many") many();
+  if (what == "no_descriptors") wrong = no_descriptors(rank, size);
   MPI_Finalize();
   if (what == "after_finalize") return sum_of(1, MPI_COMM_WORLD) == MPI_SUCCESS ? 1 : 0;
   return wrong;
