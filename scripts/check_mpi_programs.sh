@@ -1,81 +1,195 @@
 #!/usr/bin/env bash
-# Runs MPI programs of Debian, unchanged, with and without the drop-in, and compares what they say of their own checks:
-# the testers of ScaLAPACK with each MPI, and the HPC Challenge with Open MPI.
+# Runs MPI programs of Debian, unchanged, with and without the drop-in, and compares what they say of their own checks,
+# and the numbers that they find.
 #
-#   scripts/check_mpi_programs.sh [-b build/release] [-n "1 2 4"] [-p "xdlu xdqr"] [-m "openmpi mpich"]
+#   scripts/check_mpi_programs.sh [-b build/release] [-n "1 2 3 4 8"] [-p "xdlu lammps_melt"] [-m "openmpi mpich"]
+#                                 [--time] [--pairs 7] [--limit 600] [--prepare]
 #
-# A line for each: program, ranks, seconds without and with, calls taken over, and whether the checks agree. Exit status
-# 1 when any does not. Installs the programs where it can.
+# A line for each program, MPI and number of ranks: seconds without and with, calls taken over, the largest relative
+# difference of the numbers, and whether all agrees. Sums may be added in another order, so numbers agree if they differ
+# no more than ten times as much as they do without the drop-in between the two MPIs (for programs of one MPI only:
+# between two algorithms of Open MPI's all-reduce), or by a unit of
+# the last digit that the program prints. Here communicators are taken over
+# from their first call on, for the most to go wrong.
+#
+# --time measures instead, with the drop-in's defaults and inputs that take seconds: pairs of runs with and without, in
+# turn, so that what else the machine does meets both. It says the time with divided by the time without (geometric
+# mean, and the interval of 95 % by bootstrap over the pairs), and what was taken over. --prepare only installs. No
+# run lasts longer than --limit seconds.
+#
+# Exit status 1 when anything differs. What a program is given, and what of its output counts, is said in
+# scripts/mpi_programs/; its packages are installed where that is possible.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
-build=$root/build/release ranks='1 2 4' mpis='openmpi mpich' programs='xdlu xdllt xdqr xdinv xdsep xdsvd'
-while getopts b:n:p:m: option; do
-  case $option in
-    b) build=$(realpath "$OPTARG") ;;
-    n) ranks=$OPTARG ;;
-    p) programs=$OPTARG ;;
-    m) mpis=$OPTARG ;;
-    *) exit 2 ;;
+build=$root/build/release ranks_list='1 2 3 4 8' mpi_list='openmpi mpich' size=check pairs=7 limit=600 prepare_only=false
+programs='xdlu xdllt xdqr xdinv xdsep xdsvd hpcc lammps_melt lammps_ewald nwchem examl'
+while [ $# -gt 0 ]; do
+  case $1 in
+    -b) build=$(realpath "$2") && shift ;;
+    -n) ranks_list=$2 && shift ;;
+    -p) programs=$2 && shift ;;
+    -m) mpi_list=$2 && shift ;;
+    --time) size=time ;;
+    --pairs) pairs=$2 && shift ;;
+    --limit) limit=$2 && shift ;;
+    --prepare) prepare_only=true ;;
+    *) echo "unknown option $1" >&2 && exit 2 ;;
   esac
+  shift
 done
-"$root/scripts/install_packages.sh" scalapack-mpi-test hpcc
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
-export OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_mpi_yield_when_idle=1 OPENBLAS_NUM_THREADS=1
+export OMPI_MCA_hwloc_base_binding_policy=none OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 COLLECTIVES_LOG=warning
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 failed=0
 
-# run MPI RANKS OUTPUT PROGRAM [VARIABLE=VALUE...]: seconds it took; the program's status is in $scratch/status.
+# The file of scripts/mpi_programs/ that describes a program.
+describe() {
+  local file=$1
+  least_ranks=1
+  case $1 in
+    x*) file=scalapack ;;
+    lammps_*) file=lammps ;;
+  esac
+  . "$root/scripts/mpi_programs/$file.sh"
+}
+
+# run NAME MPI [VARIABLE=VALUE...]: a run of $program on $ranks ranks in the folder $scratch/NAME, which keeps what it
+# says. Sets status and seconds.
 run() {
-  local mpi=$1 n=$2 output=$3 program=$4 start
-  shift 4
+  local folder=$scratch/$1 mpi=$2 start command
+  shift 2
+  rm -rf "$folder" && mkdir "$folder" && cd "$folder"
+  describe "$program"
+  prepare
+  # Timed as users run it: Open MPI's ranks yield when they are more than the cores.
+  [ "$size" = time ] || export OMPI_MCA_mpi_yield_when_idle=1
   start=$(date +%s.%N)
-  timeout 600 "mpirun.$mpi" -np "$n" env "$@" "$program" >"$output" 2>&1 </dev/null
-  echo $? >"$scratch/status"
-  awk "BEGIN { printf \"%.1f\", $(date +%s.%N) - $start }"
+  status=0
+  timeout "$limit" "mpirun.$mpi" -np "$ranks" env "$@" "${command[@]}" >out 2>&1 </dev/null || status=$?
+  seconds=$(awk "BEGIN { printf \"%.2f\", $(date +%s.%N) - $start }")
 }
 
-# What a program says of its own checks: how many have passed and failed.
-checks() {
-  grep -v '^collectives:' "$1" | grep -oE 'PASSED|FAILED|[0-9]+ tests? completed.*|[A-Za-z_]+Success=[01]|Success=[01]' |
-    sort | uniq -c || true
+# What a run says: `said NAME checks` or `said NAME digits`.
+said() { (cd "$scratch/$1" && describe "$program" && "$2" || true); }
+
+# The largest difference between the numbers of two runs, relative to the larger, or to the scale in a third column.
+difference() {
+  paste -d' ' <(said "$1" digits | awk '{ print $1, $2, (NF > 2 ? $3 : 0) }') <(said "$2" digits | awk '{ print $1, $2 }') |
+    awk 'function abs(x) { return x < 0 ? -x : x }
+         function larger(x, y) { return x > y ? x : y }
+         $1 != $4 || NF != 5 { print "others"; odd = 1; exit }
+         { scale = larger($3, larger(abs($2), abs($5))); if (scale > 0) most = larger(most, abs($2 - $5) / scale) }
+         END { if (!odd) print NR == 0 ? "-" : most + 0 }'
 }
 
-# compare MPI RANKS NAME PROGRAM [RESULT-FILE]
-compare() {
-  local mpi=$1 n=$2 name=$3 program=$4 result=${5:-} plain taken plain_status status calls verdict=agrees
-  plain=$(run "$mpi" "$n" "$scratch/plain" "$program" COLLECTIVES_LOG=warning || true)
-  plain_status=$(cat "$scratch/status")
-  [ -z "$result" ] || mv "$result" "$scratch/plain"
-  taken=$(run "$mpi" "$n" "$scratch/taken" "$program" "LD_PRELOAD=$build/lib/libcollectives_mpi_$mpi.so" \
-    COLLECTIVES_MPI_STATS=1 || true)
-  status=$(cat "$scratch/status")
-  calls=$(awk '/^collectives: MPI_/ { for (i = 3; i <= NF; ++i) if ($i == "taken") sum += $(i - 1) } END { print sum + 0 }' \
-    "$scratch/taken")
-  [ -z "$result" ] || mv "$result" "$scratch/taken"
-  if [ "$status" != "$plain_status" ] || [ -z "$(checks "$scratch/plain")" ] ||
-    [ "$(checks "$scratch/plain")" != "$(checks "$scratch/taken")" ]; then
-    verdict="DIFFERS (status $plain_status, $status)"
-    failed=1
-    diff <(checks "$scratch/plain") <(checks "$scratch/taken") | head -5 || true
+# What the statistics of a run say is taken over, in calls.
+taken_over() {
+  awk '/^collectives: I?MPI_/ { for (i = 3; i <= NF; ++i) if ($i == "taken") sum += $(i - 1) } END { print sum + 0 }' \
+    "$scratch/$1/out"
+}
+
+drop_in() { echo "LD_PRELOAD=$build/lib/libcollectives_mpi_$1.so"; }
+
+# Stock MPI that adds sums in another order, the $1-th way, as the run "other": the other MPI, or, for programs of Open
+# MPI alone, another algorithm of its all-reduce and reduce. False when there are no more ways.
+other_order() {
+  local other
+  if [ "$1" -gt 1 ] || ! grep -q ' ' <<<"$mpis"; then
+    [ "$mpi" = openmpi ] && [ "$1" -le 4 ] || return 1
+    OMPI_MCA_coll_tuned_use_dynamic_rules=1 OMPI_MCA_coll_tuned_allreduce_algorithm=$1 \
+      OMPI_MCA_coll_tuned_reduce_algorithm=1 run other openmpi
+  else
+    other=$([ "$mpi" = openmpi ] && echo mpich || echo openmpi)
+    run other "$other"
   fi
-  printf '%-8s %-10s %2d ranks %7s s %7s s %8d taken over  %s\n' "$mpi" "$name" "$n" "$plain" "$taken" "$calls" "$verdict"
 }
 
-for mpi in $mpis; do
-  tests=/usr/lib/$(gcc -print-multiarch)/scalapack/$mpi-tests
-  for n in $ranks; do
-    for name in $programs; do
-      cd "$tests"
-      compare "$mpi" "$n" "$name" "$tests/$name"
+# Prints the first way of adding otherwise in which stock MPI says the same of its checks as the run with the drop-in.
+stock_says_so() {
+  local way
+  for ((way = 1; ; ++way)); do
+    other_order "$way" || return 1
+    [ "$(said taken checks)" != "$(said other checks)" ] || return 0
+  done
+}
+
+compare() {
+  local plain plain_status taken taken_status differ stock=- verdict=agrees
+  run plain "$mpi"
+  plain=$seconds plain_status=$status
+  run taken "$mpi" "$(drop_in "$mpi")" COLLECTIVES_MPI_STATS=1 COLLECTIVES_MPI_AFTER=0
+  taken=$seconds taken_status=$status
+  differ=$(difference plain taken)
+  if [ "$differ" != - ] && [ "$differ" != 0 ]; then
+    stock=$(other_order 1 && difference plain other || echo 0)
+    awk -v ours="$differ" -v theirs="$stock" -v digit="$last_digit" \
+      'BEGIN { exit ours == "others" || !(ours <= 10 * theirs || ours <= digit) }' || verdict="DIFFERS in its numbers"
+  fi
+  if [ "$taken_status" != 0 ] || [ "$plain_status" != 0 ] || [ -z "$(said plain checks)" ]; then
+    verdict="DIFFERS (status $plain_status without, $taken_status with)"
+    grep '^collectives: rank' "$scratch/taken/out" | head -3 || true
+  elif [ "$(said plain checks)" != "$(said taken checks)" ]; then
+    diff <(said plain checks) <(said taken checks) | grep '^[<>]' || true
+    if stock_says_so; then
+      verdict='agrees with stock MPI that adds in another order'
+    else
+      verdict='DIFFERS in its checks'
+    fi
+  fi
+  [ "${verdict%%S*}" != DIFFER ] || failed=1
+  printf '%-8s %-13s %2d ranks %7s s %7s s %8d taken over  numbers by %-12s stock MPIs by %-12s %s\n' "$mpi" "$program" \
+    "$ranks" "$plain" "$taken" "$(taken_over taken)" "$differ" "$stock" "$verdict"
+}
+
+# The geometric mean of lines of two times, second by first, and the bounds of 95 % of it over resampled pairs.
+ratio() {
+  awk '{ log_ratio[NR] = log($2 / $1); sum += log_ratio[NR] }
+       END {
+         srand(1)
+         for (b = 0; b < 10000; ++b) {
+           mean = 0
+           for (i = 0; i < NR; ++i) mean += log_ratio[1 + int(NR * rand())]
+           print exp(mean / NR) | "sort -g >'"$scratch"'/resampled"
+         }
+         close("sort -g >'"$scratch"'/resampled")
+         printf "%.3f", exp(sum / NR)
+       }' "$1"
+  awk 'NR == 250 || NR == 9750 { printf " %.3f", $1 }' "$scratch/resampled"
+}
+
+measure() {
+  local plain taken mean least most pair
+  run warm "$mpi" "$(drop_in "$mpi")" COLLECTIVES_MPI_STATS=1
+  [ "$status" = 0 ] || { echo "$mpi $program: status $status" && failed=1 && return; }
+  : >"$scratch/times"
+  for ((pair = 0; pair < pairs; ++pair)); do
+    if ((pair % 2 == 0)); then
+      run plain "$mpi" && plain=$seconds
+      run taken "$mpi" "$(drop_in "$mpi")" && taken=$seconds
+    else
+      run taken "$mpi" "$(drop_in "$mpi")" && taken=$seconds
+      run plain "$mpi" && plain=$seconds
+    fi
+    echo "$plain $taken" >>"$scratch/times"
+  done
+  read -r mean least most <<<"$(ratio "$scratch/times")"
+  printf '%-8s %-13s %2d ranks  with / without %s [%s, %s]  seconds:%s\n' "$mpi" "$program" "$ranks" "$mean" "$least" \
+    "$most" "$(awk '{ printf " %s/%s", $2, $1 }' "$scratch/times")"
+  grep '^collectives: MPI_' "$scratch/warm/out" | sed 's/^collectives:/   /' || true
+}
+
+for program in $programs; do
+  for mpi in $mpi_list; do
+    describe "$program"
+    grep -q "$mpi" <<<"$mpis" || continue
+    # shellcheck disable=SC2086  # a list
+    "$root/scripts/install_packages.sh" $packages
+    $prepare_only && continue
+    for ranks in $ranks_list; do
+      [ "$ranks" -ge "$least_ranks" ] || continue
+      if [ "$size" = time ]; then measure; else compare; fi
     done
-    [ "$mpi" = openmpi ] || continue
-    mkdir -p "$scratch/hpcc" && cd "$scratch/hpcc"
-    # The example with a small matrix, on a grid of these ranks.
-    sed -E "s/^[0-9]+ +(Ns)/400 \1/; s/^[0-9]+ +(NBs)/32 \1/; s/^[0-9 ]+ +(Ps)/1 \1/; s/^[0-9 ]+ +(Qs)/$n \1/" \
-      /usr/share/doc/hpcc/examples/_hpccinf.txt >hpccinf.txt
-    compare "$mpi" "$n" hpcc hpcc hpccoutf.txt
-    rm -f hpccoutf.txt
   done
 done
 exit $failed

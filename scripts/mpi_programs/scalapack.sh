@@ -1,0 +1,33 @@
+# A tester of ScaLAPACK, such as xdlu. It compares residuals with a threshold and says PASSED or FAILED of each matrix;
+# no other number of it depends on how sums are added.
+packages='scalapack-mpi-test gcc'
+mpis='openmpi mpich'
+case $program in xdsep | xdsvd) least_ranks=4 ;; esac
+last_digit=0
+prepare() {
+  local tests
+  tests=/usr/lib/$(gcc -print-multiarch)/scalapack/$mpi-tests
+  command=("$tests/$program")
+  cp "$tests"/*.dat .
+  # Those of eigenvalues and singular values choose grids themselves, of four ranks at most; the others get these two:
+  # one row of ranks, and one column. For timing it is one grid and one matrix.
+  local data=$program.dat
+  case $program in
+    xdlu) data=LU.dat ;;
+    xdllt) data=LLT.dat ;;
+    xdqr) data=QR.dat ;;
+    xdinv) data=INV.dat ;;
+    *) return 0 ;;
+  esac
+  awk -v ranks="$ranks" -v order="$([ "$size" = check ] || echo 1400)" '
+    /process grids/ { $1 = order == "" ? 2 : 1 }
+    /values of P/ { $1 = 1 " " ranks " " }
+    /values of Q/ { $1 = ranks " " 1 " " }
+    order != "" && /number of (problem|NB|NRHS|blocking)|Number of NBRHS/ { $1 = 1 }
+    order != "" && /values of [MN]$/ { $0 = order " values of " $NF }
+    order != "" && /values of (MB|NB)$/ { $0 = "32 values of " $NF }
+    { print }' "$data" >input
+  mv input "$data"
+}
+checks() { grep -oE 'PASSED|FAILED|[0-9]+ tests? completed.*' out | sort | uniq -c; }
+digits() { :; }
