@@ -6,7 +6,7 @@ mpis='openmpi'
 last_digit=1e-15
 prepare() {
   local order=400 p=1
-  [ "$size" = check ] || order=1500
+  [ "$size" = check ] || order=600
   [ "$ranks" -lt 4 ] || p=2
   sed -E "s/^[0-9]+ +(Ns)/$order \1/; s/^[0-9]+ +(NBs)/32 \1/; s/^[0-9 ]+ +(Ps)/$p \1/; s/^[0-9 ]+ +(Qs)/$((ranks / p)) \1/" \
     /usr/share/doc/hpcc/examples/_hpccinf.txt >hpccinf.txt

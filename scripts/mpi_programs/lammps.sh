@@ -1,7 +1,7 @@
 # Molecular dynamics, by LAMMPS; it has no checks of its own except that atoms are not lost and that it comes to its end.
 #
 #   lammps_melt   a Lennard-Jones melt, whose thermodynamic state is added up at every step
-#   lammps_ewald  a salt with Ewald sums: the structure factors, some 10 KiB, are all-reduced at every step
+#   lammps_ewald  a small salt with Ewald sums: structure factors and the thermodynamic state are all-reduced at every step
 packages='lammps'
 mpis='openmpi'
 last_digit=1e-14
@@ -36,7 +36,7 @@ units lj
 atom_style charge
 lattice custom 0.5 basis 0 0 0 basis 0.5 0.5 0 basis 0.5 0 0.5 basis 0 0.5 0.5 &
                    basis 0.5 0 0 basis 0 0.5 0 basis 0 0 0.5 basis 0.5 0.5 0.5
-region box block 0 3 0 3 0 3
+region box block 0 2 0 2 0 2
 create_box 2 box
 create_atoms 1 box basis 5 2 basis 6 2 basis 7 2 basis 8 2
 mass * 1.0
@@ -48,9 +48,9 @@ pair_coeff * * 1.0 1.0
 kspace_style ewald 1e-4
 timestep 0.002
 fix 1 all nvt temp 0.5 0.5 0.2
-thermo 5
+thermo 1
 thermo_modify norm no format float %.15g
-run $(steps 40 3000)
+run $(steps 40 8000)
 END
 }
 checks() { grep -oE 'Loop time|ERROR.*|with [0-9]+ atoms' out | sort | uniq -c; }

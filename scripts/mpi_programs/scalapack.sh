@@ -10,7 +10,7 @@ prepare() {
   command=("$tests/$program")
   cp "$tests"/*.dat .
   # Those of eigenvalues and singular values choose grids themselves, of four ranks at most; the others get these two:
-  # one row of ranks, and one column. For timing it is one grid and one matrix.
+  # one row of ranks, and one column. For timing it is the row, with matrices about as large as there is memory for.
   local data=$program.dat
   case $program in
     xdlu) data=LU.dat ;;
@@ -19,13 +19,13 @@ prepare() {
     xdinv) data=INV.dat ;;
     *) return 0 ;;
   esac
-  awk -v ranks="$ranks" -v order="$([ "$size" = check ] || echo 1400)" '
+  awk -v ranks="$ranks" -v order="$([ "$size" = check ] || echo 180)" '
     /process grids/ { $1 = order == "" ? 2 : 1 }
     /values of P/ { $1 = 1 " " ranks " " }
     /values of Q/ { $1 = ranks " " 1 " " }
-    order != "" && /number of (problem|NB|NRHS|blocking)|Number of NBRHS/ { $1 = 1 }
-    order != "" && /values of [MN]$/ { $0 = order " values of " $NF }
-    order != "" && /values of (MB|NB)$/ { $0 = "32 values of " $NF }
+    order != "" && /number of problem/ { $1 = 10 }
+    order != "" && /values of [MN]$/ { for (i = 0; i < 20; ++i) printf "%d ", order; $0 = "values of " $NF }
+    order != "" && /values of (MB|NB)$/ { $0 = "4 8 16 32 values of " $NF }
     { print }' "$data" >input
   mv input "$data"
 }
