@@ -10,16 +10,15 @@
 #include <span>
 
 #include "collectives/types.hpp"
+#include "device/device.hpp"
 #include "reduction.hpp"
 
 namespace collectives::cuda {
 
-using Stream = void*;
+using Stream = Device::Stream;
 
-/// Sources of a fold: their addresses travel with the launch.
-inline constexpr std::size_t kMostSources = 256;
-/// Outs likewise.
-inline constexpr std::size_t kMostOuts = 8;
+/// Sources and outs of a fold: their addresses travel with the launch.
+inline constexpr std::size_t kMostSources = Device::kMostSources, kMostOuts = Device::kMostOuts;
 
 /// As collectives::fold(), but for user ops. At most kMostSources sources and kMostOuts outs. Reads every source once.
 void fold(const ReduceOp& op, DataType type, std::span<const Source> sources, std::span<std::byte* const> outs,
@@ -40,27 +39,14 @@ std::size_t select_scratch_bytes(std::size_t n, std::size_t k);
 /// As Selector::select(), without a threshold: adds, chooses min(k, n) elements of n < 2^32, writes their indices,
 /// ascending, and values, and clears them in `accumulated` and, if masking, in `velocity`. Moves 16 bytes an element
 /// where the magnitudes are spread, 4 more for each further pass over ties.
-struct SelectInput {
-  const float* gradient = nullptr;
-  float* accumulated = nullptr;  ///< or null: chosen from the gradient
-  float* velocity = nullptr;     ///< or null; needs accumulated
-  std::size_t n = 0;
-  float momentum = 0;
-  float scale = 1;
-  bool masking = true;
-};
+using SelectInput = Device::SelectInput;
 void select(const SelectInput& input, std::size_t k, std::uint32_t* indices, float* values, void* scratch,
             Stream stream);
 
 /// Bytes of scratch memory that sparse_add() needs for n elements: all zero before the first call and after each.
 std::size_t sparse_scratch_bytes(std::size_t n);
 
-/// What a rank has chosen: indices, ascending, and values.
-struct Term {
-  const std::uint32_t* indices;
-  const float* values;
-  std::size_t count;
-};
+using Term = Device::Term;
 /// As SparseSum::add(): sum[i] = (the values for element i in the order of `terms`, added) / divisor where there are
 /// any; the others stay.
 void sparse_add(std::span<const Term> terms, float divisor, float* sum, void* scratch, Stream stream);

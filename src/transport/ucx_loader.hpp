@@ -4,12 +4,10 @@
 #include <memory>
 #include <string>
 
+#include "component.hpp"
 #include "transport/network.hpp"
 
 namespace collectives {
-
-/// Where the core library, or the program it is linked into, lies.
-std::string own_directory();
 
 /// A network over UCX; null, and why in words, where there is none. The library is looked for in `directory`, then
 /// where the system keeps libraries, and stays loaded. Costs some 10 ms the first time, 2 ms later.

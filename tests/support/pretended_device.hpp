@@ -1,0 +1,104 @@
+// GPUs for tests on machines that have none. Their memory is ordinary memory, which may be touched by their own copies
+// and kernels only: whoever else does ends by SIGSEGV. A stream is a thread with a queue. What a real GPU would answer
+// by an illegal access, such as a copy past the end of an allocation or a kernel on memory of the host, fails the GPU.
+//
+//   PretendedGpus gpus(2);                        // while it lives, communicators find their devices here
+//   PretendedGpus::set_current(1);                // of this thread, as cudaSetDevice does
+//   OnGpu<float> data(gpus, std::vector{1.f, 2.f});
+//   comm.all_reduce(data.buffer());
+//   EXPECT_EQ(data.values(), ...);
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "device/device.hpp"
+
+namespace collectives::testing {
+
+class PretendedGpus {
+ public:
+  explicit PretendedGpus(int count = 1);
+  /// Nothing of them may be in use any more.
+  ~PretendedGpus();
+  PretendedGpus(const PretendedGpus&) = delete;
+  PretendedGpus& operator=(const PretendedGpus&) = delete;
+
+  /// GPU of the calling thread from now on; 0 at first.
+  static void set_current(int gpu);
+  /// That of the calling thread, as a communicator would get it.
+  std::unique_ptr<Device> device();
+
+  // What a program does with them. Functions that wait do so without a deadline.
+
+  /// Of the current GPU. Filled with what nobody would mistake for a result.
+  void* allocate(std::size_t bytes, Device::Kind kind = Device::Kind::device);
+  void free(void* memory);
+  /// Waits.
+  void upload(void* to, const void* from, std::size_t bytes);
+  void download(void* to, const void* from, std::size_t bytes);
+  Device::Stream new_stream();
+  /// A kernel, on memory that it is told.
+  void put(Device::Stream stream, std::vector<std::pair<void*, std::size_t>> touched, std::function<void()> kernel);
+  bool idle(Device::Stream stream);
+  void synchronize(Device::Stream stream);
+  /// From now on, what is put into `stream` is as if written down for a graph.
+  void capture(Device::Stream stream, bool on);
+
+  // What may happen to them.
+
+  /// Each operation of a stream takes so much longer.
+  void slow_down(int gpu, std::chrono::microseconds by);
+  /// It does nothing any more until it goes on; calls succeed.
+  void stop(int gpu);
+  void go_on(int gpu);
+  /// Every call from now on fails.
+  void disappear(int gpu);
+  /// Neither reaches the other's memory.
+  void keep_apart(int one, int other);
+
+  /// Allocations of any kind, and streams, that nobody has given back.
+  std::size_t allocations() const;
+  std::size_t streams() const;
+  /// Copies and kernels performed so far by all GPUs.
+  std::size_t copies() const;
+  std::size_t kernels() const;
+
+  struct State;
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+/// An array in the memory of the current GPU.
+template <class T>
+class OnGpu {
+ public:
+  OnGpu(PretendedGpus& gpus, std::size_t count, Device::Kind kind = Device::Kind::device)
+      : gpus_(&gpus), count_(count), data_(static_cast<T*>(gpus.allocate(count * sizeof(T), kind))) {}
+  OnGpu(PretendedGpus& gpus, const std::vector<T>& values) : OnGpu(gpus, values.size()) { set(values); }
+  ~OnGpu() { gpus_->free(data_); }
+  OnGpu(const OnGpu&) = delete;
+  OnGpu& operator=(const OnGpu&) = delete;
+
+  T* data() const { return data_; }
+  Buffer buffer() const { return {data_, count_, data_type_v<T>}; }
+  void set(const std::vector<T>& values) { gpus_->upload(data_, values.data(), values.size() * sizeof(T)); }
+  std::vector<T> values() const {
+    std::vector<T> values(count_);
+    gpus_->download(values.data(), data_, count_ * sizeof(T));
+    return values;
+  }
+
+ private:
+  PretendedGpus* gpus_;
+  std::size_t count_;
+  T* data_;
+};
+
+}  // namespace collectives::testing
