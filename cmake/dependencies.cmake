@@ -38,12 +38,10 @@ if(COLLECTIVES_WITH_CUDA)
   check_language(CUDA)
   if(CUDAToolkit_FOUND AND CMAKE_CUDA_COMPILER)
     set(COLLECTIVES_HAVE_CUDA ON)
-    if(COLLECTIVES_DEVELOPER_MODE)  # so far only tests have kernels
-      if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-        set(CMAKE_CUDA_ARCHITECTURES 80-virtual 90-real)  # Hopper at once, others from Ampere on by the driver's compiler
-      endif()
-      enable_language(CUDA)
+    if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+      set(CMAKE_CUDA_ARCHITECTURES 80-virtual 90-real)  # Hopper at once, others from Ampere on by the driver's compiler
     endif()
+    enable_language(CUDA)
     find_path(COLLECTIVES_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
     if(COLLECTIVES_NCCL_INCLUDE)
       set(COLLECTIVES_HAVE_NCCL ON)

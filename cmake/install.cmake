@@ -45,6 +45,11 @@ if(TARGET collectives_ucx)
   set_target_properties(collectives_ucx PROPERTIES INSTALL_RPATH $ORIGIN)
 endif()
 
+if(TARGET collectives_cuda)
+  install(TARGETS collectives_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT cuda NAMELINK_SKIP)
+  set_target_properties(collectives_cuda PROPERTIES INSTALL_RPATH $ORIGIN)
+endif()
+
 # To be preloaded under programs of one MPI each.
 foreach(drop_in collectives_mpi_openmpi collectives_mpi_mpich)
   if(TARGET ${drop_in})

@@ -35,6 +35,12 @@ if(TARGET collectives_ucx)
                       runtime)
   set(CPACK_DEBIAN_RUNTIME_PACKAGE_SUGGESTS ${CPACK_DEBIAN_UCX_PACKAGE_NAME})
 endif()
+if(TARGET collectives_cuda)
+  collectives_package(cuda libcollectives-cuda${COLLECTIVES_SOVERSION} libs
+                      "Buffers in the memory of NVIDIA's GPUs, found when it is there." runtime)
+  list(APPEND CPACK_DEBIAN_RUNTIME_PACKAGE_SUGGESTS ${CPACK_DEBIAN_CUDA_PACKAGE_NAME})
+  list(JOIN CPACK_DEBIAN_RUNTIME_PACKAGE_SUGGESTS ", " CPACK_DEBIAN_RUNTIME_PACKAGE_SUGGESTS)
+endif()
 if(TARGET collectives_mpi)
   collectives_package(mpi libcollectives-mpi${COLLECTIVES_SOVERSION} libs "Ranks that meet through MPI." runtime)
   collectives_package(mpi_development libcollectives-mpi-dev libdevel "The header of the library over MPI."

@@ -70,7 +70,8 @@ Calibration::Calibration(Bootstrap& here, std::chrono::nanoseconds timeout) {
                                                                              .timeout = timeout,
                                                                              .progress_thread = false,
                                                                              .tuning = largest,
-                                                                             .transport = "shared_memory"},
+                                                                             .transport = "shared_memory",
+                                                                             .device_buffers = false},
                                                          Communicator::Impl::Seen::no));
   const auto ranks = static_cast<std::size_t>(comm.size());
   const bool kernel_copies = comm.tuning().single_copy_bytes != Tuning::kNever;

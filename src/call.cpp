@@ -42,6 +42,12 @@ void check_vocabulary(const Call& call, Rank rank) {
     refuse(call, rank, fmt::format("no such op: {}", static_cast<int>(call.op.kind())));
 }
 
+Sides sides_of(const Call& call, Rank rank) noexcept {
+  if (call.collective == Collective::barrier) return {};
+  return {.input = call.collective != Collective::broadcast || rank == call.root,
+          .output = call.collective != Collective::reduce || rank == call.root};
+}
+
 void check_arguments(const Call& call, Rank rank, int size) {
   check_vocabulary(call, rank);
   const auto p = static_cast<std::size_t>(size);
@@ -60,8 +66,7 @@ void check_arguments(const Call& call, Rank rank, int size) {
   const bool at_root = rank == call.root;
   if (call.collective == Collective::broadcast || call.collective == Collective::reduce)
     if (call.root < 0 || call.root >= size) bad(fmt::format("root {} is not a rank of 0 to {}", call.root, size - 1));
-  const bool has_input = call.collective != Collective::broadcast || at_root;
-  const bool has_output = call.collective != Collective::reduce || at_root;
+  const auto [has_input, has_output] = sides_of(call, rank);
   const std::size_t in_bytes = has_input ? whole_bytes(call.input.count, call.input.type) : 0;
   const std::size_t out_bytes = has_output ? whole_bytes(call.output.count, call.output.type) : 0;
   if (has_input) not_null(call.input.data, call.input.count, "input");
@@ -169,6 +174,7 @@ Signature sign(const Call& call, Rank rank, std::string_view backend, bool deter
     signature.backend = static_cast<std::uint8_t>(found - known.begin());
   }
   if (call.collective == Collective::barrier) return signature;
+  signature.memory = call.memory;
   const bool from_input = call.collective == Collective::reduce_scatter || call.collective == Collective::reduce;
   signature.count = from_input ? call.input.count : call.output.count;
   signature.type = from_input ? call.input.type : call.output.type;

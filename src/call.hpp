@@ -12,6 +12,12 @@
 
 namespace collectives {
 
+/// One of several that travel together.
+struct Tensor {
+  ConstBuffer input;
+  Buffer output;
+};
+
 struct Call {
   Collective collective = Collective::barrier;
   ConstBuffer input = {};
@@ -21,7 +27,17 @@ struct Call {
   std::span<const std::size_t> counts = {};
   bool has_counts = false;
   std::uint64_t layout = 0;  ///< of a fused group: hash of the counts of its tensors
+  Memory memory = Memory::host;
+  /// Of a fused group in device memory: its tensors, side by side the vector. `input` and `output` say then only how
+  /// long that is.
+  std::span<const Tensor> tensors = {};
 };
+
+/// Which of the buffers of a call a rank has; the others stand for nothing.
+struct Sides {
+  bool input = false, output = false;
+};
+Sides sides_of(const Call& call, Rank rank) noexcept;
 
 /// Throws Error{invalid_argument} for a collective, type or op that no enumerator names.
 void check_vocabulary(const Call& call, Rank rank);

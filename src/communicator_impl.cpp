@@ -11,6 +11,8 @@
 #include <utility>
 
 #include "compression/top_k_impl.hpp"
+#include "device/placement.hpp"
+#include "device/staged.hpp"
 #include "log.hpp"
 #include "transport/shared_memory.hpp"
 
@@ -95,6 +97,8 @@ Communicator::Impl::Impl(Bootstrap& bootstrap, const CommunicatorOptions& option
     open_room(Among::rail, StageRoom(*meeting.arena, StageRoom::kRail, members(inner.rail().members)));
   }
   executor = std::make_unique<Executor>(*seat, std::move(routes), std::move(stages), meeting.wire.get());
+  if (meeting.device != nullptr)
+    ways[static_cast<std::size_t>(Way::staged)] = std::make_unique<StagedWay>(*meeting.device, rank());
 
   // A wire may not like to be called from a thread of ours; then the program must ask for one.
   const bool spare_cores = meeting.topology.cores_per_host > meeting.arena->ranks();
@@ -135,7 +139,11 @@ Communicator::Impl::~Impl() {
              std::make_exception_ptr(
                  Error(Errc::peer_lost, "the communicator was destroyed before the operation ended", rank(), rank())));
   }
-  for (const auto& state : pool_) state->owner = nullptr;
+  for (const auto& state : pool_) {
+    state->owner = nullptr;
+    forget_device(*state);
+  }
+  forget_device(*blocking_);
   if (meeting.wire != nullptr) try {
       watch->listen();  // a failure that has not reached the other hosts yet goes out now
       watch->farewell();
@@ -192,7 +200,8 @@ const std::shared_ptr<const PlannedCall>& Communicator::Impl::plan(const Call& c
                       .backend = backend_names()[signature.backend],
                       .counts = {call.counts.begin(), call.counts.end()},
                       .codec = codec,
-                      .force = signature.force};
+                      .force = signature.force,
+                      .memory = signature.memory};
   planned->performed = signature.count == 0 ? Collective::barrier : signature.collective;
   Request request = planned->request;
   request.collective = planned->performed;
@@ -220,8 +229,11 @@ const std::shared_ptr<const PlannedCall>& Communicator::Impl::plan(const Call& c
 
 std::shared_ptr<const PlannedCall> Communicator::Impl::plan_of(Collective collective, std::size_t count, DataType type,
                                                                ReduceOp op, const Options& options) {
-  const Call call{
-      .collective = collective, .input = {nullptr, count, type}, .output = {nullptr, count, type}, .op = op};
+  const Call call{.collective = collective,
+                  .input = {nullptr, count, type},
+                  .output = {nullptr, count, type},
+                  .op = op,
+                  .memory = options.stream ? Memory::device : Memory::host};
   check_vocabulary(call, rank());
   return plan(call, options);
 }
@@ -302,6 +314,7 @@ void Communicator::Impl::fill(State& filled, const Call& call, const Options& op
   state->stall_reported = false;
   state->error = nullptr;
   state->program = nullptr;
+  state->on_device = false;
 
   Job& job = state->job;
   job.plan = &planned->plan;
@@ -325,7 +338,54 @@ void Communicator::Impl::fill(State& filled, const Call& call, const Options& op
   if (state->call != planned) state->call = planned;
 }
 
-void Communicator::Impl::begin(State& state) {
+std::exception_ptr Communicator::Impl::place(Call& call, const Options& options) const {
+  if (meeting.device == nullptr) {
+    if (options.stream)
+      throw Error(Errc::unsupported,
+                  fmt::format("{}: a stream was given, and this communicator takes no device buffers: {}",
+                              to_string(call.collective), meeting.no_device),
+                  rank(), kNoRank, std::string(to_string(call.collective)));
+    return nullptr;
+  }
+  try {
+    call.memory = memory_of(*meeting.device, call, options.stream, meeting.topology.gpus, rank());
+  } catch (const Error& error) {
+    if (error.code() != Errc::system) throw;
+    call.memory = Memory::device;
+    return std::current_exception();
+  }
+  return nullptr;
+}
+
+void Communicator::Impl::take_to_device(State& state, const Call& call, const Options& options, bool blocking,
+                                        std::exception_ptr refused) {
+  if (state.device == nullptr) state.device = std::make_unique<DeviceCall>();
+  state.on_device = true;
+  DeviceCall& device = *state.device;
+  device.call = call;
+  device.call.counts = {};
+  device.call.tensors = {};
+  device.tensors.assign(call.tensors.begin(), call.tensors.end());
+  device.mine = state.call->parts.size() > 1 ? state.call->parts.full(rank()).first : 0;
+  device.stream = options.stream;
+  device.ends_in_stream = blocking;
+  device.refused = std::move(refused);
+  device.started = device.in_host = false;
+  if (!device.stream || device.refused != nullptr) return;
+  try {
+    if (device.ready == nullptr) device.ready = meeting.device->new_event();
+    meeting.device->record(device.ready, *device.stream);
+  } catch (const std::exception&) {
+    device.refused = std::current_exception();
+  }
+}
+
+void Communicator::Impl::forget_device(State& state) noexcept {
+  if (state.device != nullptr && state.device->ready != nullptr) meeting.device->end_event(state.device->ready);
+  state.device = nullptr;
+}
+
+void Communicator::Impl::announce(State& state) {
   // A call that waits for nobody would notice nothing later.
   if (meeting.wire != nullptr) state.call->waits_for_nobody ? watch->listen() : watch->listen_now_and_then();
   watch->check();
@@ -335,28 +395,32 @@ void Communicator::Impl::begin(State& state) {
   watch->arrive(state.sequence, state.call->words);
   observer->start(state);
   if (state.call->waits_for_nobody) watch->look_for_lost({state.sequence, state.call->signature, state.name});
+}
+
+void Communicator::Impl::begin(State& state) {
+  announce(state);
   executor->start(state.job);
 }
 
-/// Chooses what to give, or adds to it what was kept, before the operation has its turn: others may be on the wire.
-void Communicator::Impl::compress(State& state, const Call& call, const Options& options) {
-  const Observer::Choosing choosing(*observer);
+/// Chooses what to give, or adds to it what was kept: on memory of the host before the operation has its turn, for
+/// others may be on the wire.
+void Communicator::Impl::compress(State& state) {
   const PlannedCall& planned = *state.call;
-  SparseTensor& tensor = options.compressor->impl().tensor(options.name);
+  SparseTensor& tensor = static_cast<SparseTensor&>(*state.program);
   // Inside a host there are frames for one round only.
   const bool all_on_the_wire =
       planned.sparse->in_hosts || meeting.topology.hosts.size() == static_cast<std::size_t>(size());
   const std::size_t lanes = all_on_the_wire ? std::max<std::size_t>(meeting.tuning.wire_frames, 2) - 1 : 1;
+  const std::size_t bytes = planned.signature.count * sizeof(float);
   const SparseTensor::Call sparse{
       .plan = &*planned.sparse,
       .seat = seat.get(),
       .tuning = &meeting.tuning,
       .lanes = lanes,
-      .input = static_cast<const float*>(call.input.data),
-      .output = static_cast<float*>(call.output.data),
-      .divisor = call.op.kind() == ReduceOp::Kind::average ? static_cast<float>(size()) : 1.0F,
-      .dense_bytes = 2 * call.input.bytes() / static_cast<std::size_t>(size()) * static_cast<std::size_t>(size() - 1)};
-  state.program = &tensor;
+      .input = reinterpret_cast<const float*>(state.job.input),
+      .output = reinterpret_cast<float*>(state.job.output),
+      .divisor = state.job.op.kind() == ReduceOp::Kind::average ? static_cast<float>(size()) : 1.0F,
+      .dense_bytes = 2 * bytes / static_cast<std::size_t>(size()) * static_cast<std::size_t>(size() - 1)};
   try {
     if (planned.sparse->sparse) {
       tensor.begin(sparse);
@@ -371,13 +435,20 @@ void Communicator::Impl::compress(State& state, const Call& call, const Options&
   }
 }
 
-std::shared_ptr<Work::State> Communicator::Impl::issue(const Call& call, const Options& options) {
+std::shared_ptr<Work::State> Communicator::Impl::issue(Call call, const Options& options) {
   check_arguments(call, rank(), size());
   auto lock = guard();
   if (failure_ != nullptr) std::rethrow_exception(failure_);
+  std::exception_ptr refused = place(call, options);
   const std::shared_ptr<const PlannedCall> planned = plan(call, options);
   auto state = new_state(call, options, planned);
-  if (planned->sparse) compress(*state, call, options);
+  if (call.memory == Memory::device) take_to_device(*state, call, options, false, std::move(refused));
+  if (planned->sparse) {
+    SparseTensor& tensor = options.compressor->impl().tensor(options.name);
+    state->program = &tensor;
+    const Observer::Choosing choosing(*observer);
+    state->on_device ? tensor.reserve() : compress(*state);
+  }
   observer->issue_async(*state);
   if (!threaded_) take_over();
   queue_.push(state);
@@ -403,7 +474,7 @@ int Communicator::Impl::turns_at_once() const noexcept {
   return meeting.crowded ? 1 : meeting.wire != nullptr ? kTurnsAtOnceOverWire : kTurnsAtOnce;
 }
 
-void Communicator::Impl::run(const Call& call, const Options& options) {
+void Communicator::Impl::run(Call call, const Options& options) {
   State& state = *blocking_;
   // A call like the last one in everything has been checked, planned and written down.
   const bool again = repeatable_ && like_the_last(call, options);
@@ -416,19 +487,29 @@ void Communicator::Impl::run(const Call& call, const Options& options) {
     state.stall_reported = false;
   } else {
     repeatable_ = false;
+    std::exception_ptr refused = place(call, options);
     fill(state, call, options, plan(call, options));
+    if (call.memory == Memory::device) {
+      take_to_device(state, call, options, true, std::move(refused));
+      observer->issue(state);
+      return finish_blocking(lock);
+    }
     last_call_ = call;
-    repeatable_ = plain(call, options);
+    repeatable_ = plain(call, options) && meeting.device == nullptr;  // where one is, memory may have changed hands
   }
   observer->issue(state);
   // Alone and quickly done, it never sees the queue.
   bool done = false;
   if (queue_.empty())
     for (int turns = turns_at_once(); turns > 0 && !done; --turns) done = advance(state);
-  if (!done) {
-    queue_.push(blocking_);
-    if (!advance_queue() && !state.finished()) drive(state, Deadline::never(), lock);
-  }
+  if (!done) return finish_blocking(lock);
+  if (state.error != nullptr) std::rethrow_exception(std::exchange(state.error, nullptr));
+}
+
+void Communicator::Impl::finish_blocking(std::unique_lock<std::mutex>& lock) {
+  State& state = *blocking_;
+  queue_.push(blocking_);
+  if (!advance_queue() && !state.finished()) drive(state, Deadline::never(), lock);
   if (state.error != nullptr) std::rethrow_exception(std::exchange(state.error, nullptr));
 }
 
@@ -436,13 +517,71 @@ void Communicator::Impl::run(const Call& call, const Options& options) {
 
 bool Communicator::Impl::advance_queue() noexcept {
   while (!queue_.empty()) {
-    if (!advance(queue_.front())) return false;
+    State& head = queue_.front();
+    if (!(head.on_device ? advance_on_device(head) : advance(head))) return false;
     if (!queue_.empty()) queue_.pop();  // a failure has emptied it
   }
   return true;
 }
 
+bool Communicator::Impl::perform(State& head) {
+  for (;;) {
+    while (!executor->advance())
+      if (head.program == nullptr || !head.program->meanwhile()) return false;
+    if (head.program == nullptr) return true;
+    observer->phase(Trace::Phase::top_k);
+    if (!head.program->next(head.job)) return true;
+    executor->start(head.job);
+  }
+}
+
+/// What the GPU refuses is no Error of a transport: the text needs operation and rank.
+bool Communicator::Impl::perform_on_device(State& head) {
+  DeviceCall& device = *head.device;
+  DeviceWay& way = way_of(head);
+  const auto with_gpu = [](auto&& ask) {
+    try {
+      return ask();
+    } catch (const Error& error) {
+      if (error.code() == Errc::system && error.operation().empty()) throw std::runtime_error(error.what());
+      throw;
+    }
+  };
+  if (head.phase.load(std::memory_order_relaxed) == State::Phase::queued) {
+    announce(head);
+    with_gpu([&] {
+      if (device.refused != nullptr) std::rethrow_exception(device.refused);
+      device.started = true;
+      way.start(device, *head.call, head.job);
+    });
+  }
+  for (;;) {
+    if (device.in_host && !perform(head)) return false;
+    device.in_host = false;
+    switch (with_gpu([&] { return way.advance(); })) {
+      case DeviceWay::Turn::wait: return false;
+      case DeviceWay::Turn::done: return true;
+      case DeviceWay::Turn::host: break;
+    }
+    device.in_host = true;
+    if (head.program != nullptr) compress(head);
+    executor->start(head.job);
+  }
+}
+
 bool Communicator::Impl::advance(State& head) noexcept {
+  return advance_by(head, [&] {
+    if (head.phase.load(std::memory_order_relaxed) == State::Phase::queued) begin(head);
+    return perform(head);
+  });
+}
+
+bool Communicator::Impl::advance_on_device(State& head) noexcept {
+  return advance_by(head, [&] { return perform_on_device(head); });
+}
+
+template <class Perform>
+bool Communicator::Impl::advance_by(State& head, Perform&& perform) noexcept {
   const auto call = [&] { return Watch::Call{head.sequence, head.call->signature, head.name}; };
   const auto fail = [&](auto&& raise) {  // the first failure stands, whoever raised it
     try {
@@ -453,15 +592,7 @@ bool Communicator::Impl::advance(State& head) noexcept {
     }
   };
   try {
-    if (head.phase.load(std::memory_order_relaxed) == State::Phase::queued) begin(head);
-    for (;;) {
-      while (!executor->advance())
-        if (head.program == nullptr || !head.program->meanwhile()) return false;
-      if (head.program == nullptr) break;
-      observer->phase(Trace::Phase::top_k);
-      if (!head.program->next(head.job)) break;
-      executor->start(head.job);
-    }
+    if (!perform()) return false;
     watch->complete(head.sequence);
     observer->finish(head);
     head.phase.store(State::Phase::done, std::memory_order_release);
@@ -485,6 +616,7 @@ bool Communicator::Impl::advance(State& head) noexcept {
 
 void Communicator::Impl::fail_all(State& first, std::exception_ptr error) noexcept {
   const auto fail = [&](State& state) {
+    if (state.on_device && state.device->started) way_of(state).abandon();
     if (state.program != nullptr) std::exchange(state.program, nullptr)->abandon();
     state.error = error;
     state.phase.store(State::Phase::failed, std::memory_order_release);
@@ -503,6 +635,7 @@ void Communicator::Impl::look() noexcept {
   State& state = queue_.front();
   const Watch::Call call{state.sequence, state.call->signature, state.name};
   try {
+    if (meeting.device != nullptr) watch->with_gpu(waits_for_gpu());
     watch->look(call);
     observer->look(state, watch->first_missing(call));
     const auto now = Clock::now();
@@ -520,17 +653,30 @@ void Communicator::Impl::look() noexcept {
   }
 }
 
+bool Communicator::Impl::waits_for_gpu() const noexcept {
+  if (queue_.empty()) return false;
+  const State& head = queue_.front();
+  return head.on_device && !head.device->in_host;
+}
+
+std::uint64_t Communicator::Impl::moves() const noexcept {
+  std::uint64_t moves = executor->moves();
+  for (const auto& way : ways)
+    if (way != nullptr) moves += way->moves();
+  return moves;
+}
+
 void Communicator::Impl::drive(State& state, Deadline until, std::unique_lock<std::mutex>& lock) {
   const Observer::Waiting waiting(*observer, state);
   Waiter waiter(meeting.crowded);
-  std::uint64_t moves = executor->moves();
+  std::uint64_t moved = moves();
   for (;;) {
     if (lock.owns_lock()) {  // let the other thread have a turn
       lock.unlock();
       lock.lock();
       if (state.finished()) return;
     }
-    const bool due = waiter.pause(executor->waits_for_wire() ? meeting.wire.get() : nullptr);
+    const bool due = waiter.pause(executor->waits_for_wire() && !waits_for_gpu() ? meeting.wire.get() : nullptr);
     if (due) {
       look();
       if (until.passed()) return;
@@ -538,14 +684,14 @@ void Communicator::Impl::drive(State& state, Deadline until, std::unique_lock<st
     advance_queue();
     if (state.finished()) return;
     const bool others_moved = others_move_on(due);
-    if (executor->moves() != std::exchange(moves, executor->moves()) || others_moved) waiter.progressed();
+    if (moves() != std::exchange(moved, moves()) || others_moved) waiter.progressed();
   }
 }
 
 bool Communicator::Impl::move_on(bool due) noexcept {
-  const std::uint64_t moves = executor->moves();
+  const std::uint64_t before = moves();
   if (!advance_queue() && due) look();
-  return executor->moves() != moves;
+  return moves() != before;
 }
 
 bool Communicator::Impl::others_move_on(bool due) noexcept {
@@ -583,9 +729,9 @@ void Communicator::Impl::serve() {
   while (!stop_) {
     work_to_do_.wait(lock, [this] { return stop_ || !queue_.empty(); });
     Waiter waiter(meeting.crowded);
-    std::uint64_t moves = executor->moves();
+    std::uint64_t moved = moves();
     while (!stop_ && !advance_queue()) {
-      if (executor->moves() != std::exchange(moves, executor->moves())) waiter.progressed();
+      if (moves() != std::exchange(moved, moves())) waiter.progressed();
       lock.unlock();
       const bool due = waiter.pause();
       lock.lock();

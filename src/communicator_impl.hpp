@@ -1,6 +1,7 @@
 // The inside of a communicator: what a call passes through between the public function and the executor.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <memory>
@@ -12,6 +13,7 @@
 
 #include "call.hpp"
 #include "collectives/communicator.hpp"
+#include "device/way.hpp"
 #include "executor.hpp"
 #include "meet.hpp"
 #include "observer.hpp"
@@ -32,9 +34,12 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final : private Unfinished::Member 
   Impl& operator=(const Impl&) = delete;
 
   /// Checks and plans a call and performs it. Throws what it fails with.
-  void run(const Call& call, const Options& options);
+  void run(Call call, const Options& options);
   /// Checks and plans a call and puts it into the queue.
-  std::shared_ptr<Work::State> issue(const Call& call, const Options& options);
+  std::shared_ptr<Work::State> issue(Call call, const Options& options);
+  /// Finds out whose memory the buffers are, and says so in `call`. Throws what is wrong with them; returns what a GPU
+  /// that could not tell has refused, with which the operation is to fail on all ranks.
+  std::exception_ptr place(Call& call, const Options& options) const;
   /// Waits for `state` until it is finished or `until` has passed; true when finished.
   bool wait(Work::State& state, Deadline until);
   bool test(Work::State& state);
@@ -61,6 +66,7 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final : private Unfinished::Member 
   std::unique_ptr<Watch> watch;
   std::unique_ptr<Reach> reach;
   std::unique_ptr<Executor> executor;
+  std::array<std::unique_ptr<DeviceWay>, kWays> ways;  ///< by Way; none without a GPU
   std::unique_ptr<Observer> observer;
 
   Rank rank() const noexcept { return meeting.rank; }
@@ -76,16 +82,33 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final : private Unfinished::Member 
   std::shared_ptr<State> new_state(const Call& call, const Options& options,
                                    const std::shared_ptr<const PlannedCall>& planned);
   void fill(State& state, const Call& call, const Options& options, const std::shared_ptr<const PlannedCall>& planned);
-  void compress(State& state, const Call& call, const Options& options);
+  void compress(State& state);
+  /// Makes it an operation on device memory.
+  void take_to_device(State& state, const Call& call, const Options& options, bool blocking,
+                      std::exception_ptr refused);
+  void forget_device(State& state) noexcept;
+  DeviceWay& way_of(const State& state) const { return *ways[static_cast<std::size_t>(state.call->plan.way)]; }
   /// Nothing but buffers, a built-in op and root.
   static bool plain(const Call& call, const Options& options) noexcept;
   bool like_the_last(const Call& call, const Options& options) const noexcept;
   int turns_at_once() const noexcept;
+  /// Waits in the queue for the end of blocking_.
+  void finish_blocking(std::unique_lock<std::mutex>& lock);
+  void announce(State& state);
   void begin(State& state);
+  bool perform(State& head);
+  bool perform_on_device(State& head);
   /// Moves the head of the queue on; true when the queue is empty. Does not throw: failures go to the operations.
   bool advance_queue() noexcept;
   /// Moves one operation on; true when it has finished or failed.
   bool advance(State& state) noexcept;
+  bool advance_on_device(State& state) noexcept;
+  template <class Perform>
+  bool advance_by(State& head, Perform&& perform) noexcept;
+  /// Whether the head of the queue waits for this rank's GPU.
+  bool waits_for_gpu() const noexcept;
+  /// Changes whenever something has moved.
+  std::uint64_t moves() const noexcept;
   bool move_on(bool due) noexcept override;
   /// Moves on what else this thread has left unfinished; true when something moved.
   bool others_move_on(bool due) noexcept;

@@ -10,18 +10,15 @@
 namespace collectives {
 
 struct Group::Impl {
-  struct Tensor {
-    ConstBuffer input;
-    Buffer output;
-  };
   /// Tensors that can travel together.
   struct Pack {
     DataType type;
     ReduceOp op;
+    Memory memory;
     Options options;
     std::string backend, name;  // what the views in `options` refer to
     std::vector<Tensor> tensors;
-    std::vector<std::byte> bytes;
+    std::vector<std::byte> bytes;  // of those in the host's memory, side by side
 
     bool fused() const { return tensors.size() > 1; }
     std::size_t count() const {
@@ -37,6 +34,7 @@ struct Group::Impl {
       }
     }
     void empty_out() {
+      if (bytes.empty()) return;
       const std::byte* at = bytes.data();
       for (const Tensor& tensor : tensors) {
         if (tensor.output.count > 0) std::memcpy(tensor.output.data, at, tensor.output.bytes());
@@ -51,7 +49,11 @@ struct Group::Impl {
       call.layout = hash_bytes(nullptr, 0, tensors.size());
       for (const Tensor& tensor : tensors)
         call.layout = hash_bytes(&tensor.input.count, sizeof tensor.input.count, call.layout);
-      if (fused()) {
+      if (fused() && memory == Memory::device) {  // their way lays them side by side
+        call.output = Buffer(tensors[0].output.data, count(), type);
+        call.input = call.output;
+        call.tensors = tensors;
+      } else if (fused()) {
         fill();
         call.output = Buffer(bytes.data(), count(), type);
         call.input = call.output;
@@ -73,19 +75,26 @@ Group& Group::operator=(Group&&) noexcept = default;
 Group::~Group() = default;
 
 void Group::all_reduce(ConstBuffer input, Buffer output, ReduceOp op, const Options& options) {
-  const Call call{.collective = Collective::all_reduce, .input = input, .output = output, .op = op};
+  Call call{.collective = Collective::all_reduce, .input = input, .output = output, .op = op};
   check_arguments(call, impl_->comm->rank(), impl_->comm->size());
+  if (const std::exception_ptr refused = impl_->comm->place(call, options)) std::rethrow_exception(refused);
   impl_->comm->plan(call, options);  // refuses an unknown backend here, before anything of the group is sent
   for (Impl::Pack& pack : impl_->packs)
     if (options.compressor == nullptr && pack.options.compressor == nullptr && pack.type == input.type &&
         pack.op == op && pack.backend == options.backend && pack.options.timeout == options.timeout &&
         pack.options.deterministic == options.deterministic && pack.options.wire == options.wire &&
-        pack.options.force == options.force) {
+        pack.options.force == options.force && pack.memory == call.memory && pack.options.stream == options.stream) {
       pack.tensors.push_back({input, output});
       return;
     }
-  impl_->packs.push_back(
-      {input.type, op, options, std::string(options.backend), std::string(options.name), {{input, output}}, {}});
+  impl_->packs.push_back({input.type,
+                          op,
+                          call.memory,
+                          options,
+                          std::string(options.backend),
+                          std::string(options.name),
+                          {{input, output}},
+                          {}});
 }
 
 void Group::run() { run_async().wait(); }

@@ -17,6 +17,7 @@
 #include "calibration.hpp"
 #include "collectives/error.hpp"
 #include "collectives/version.hpp"
+#include "device/loader.hpp"
 #include "domain.hpp"
 #include "environment.hpp"
 #include "exchange.hpp"
@@ -149,6 +150,24 @@ void find_machines(Topology& topology, const std::vector<json>& cards) {
     const auto different = static_cast<int>(std::unique(all.begin(), all.end()) - all.begin());
     if (!said[machine]) topology.machine_cores[machine] = std::min(topology.machine_cores[machine], different);
   }
+}
+
+/// The GPU of this rank, where its buffers may be those of one. Throws Error{unsupported} where the program says that
+/// they are and there is none.
+void find_gpu(Meeting& meeting, bool wanted, bool required) {
+  meeting.no_device = "device_buffers is off, as it is by default in a process that has not used CUDA yet";
+  if (!wanted) return;
+  meeting.device = find_device(meeting.no_device);
+  if (meeting.device == nullptr && required)
+    throw Error(Errc::unsupported,
+                fmt::format("rank {}: device_buffers is on, and {}", meeting.rank, meeting.no_device), meeting.rank,
+                meeting.rank, "construction");
+}
+
+/// What all know of one another's GPUs.
+json card_of(const Device* device, const std::string& no_device) {
+  if (device == nullptr) return {{"missing", no_device}};
+  return {{"identity", device->identity()}, {"number", device->number()}};
 }
 
 /// What nobody else can guess: 128 bits.
@@ -312,6 +331,19 @@ void measure_wire(Bootstrap& bootstrap, Meeting& meeting, Deadline deadline) {
   if (meeting.rank == one && !situation.wire.empty()) cache.keep(situation, speed.to_json(), {});
 }
 
+/// Why this rank's GPU does not reach those of the others of its host; empty where it does.
+std::string out_of_reach(Device* device, const Host& host, const std::vector<json>& cards) {
+  if (device == nullptr) return "";
+  for (const Rank peer : host.ranks) {
+    const json& gpu = cards[static_cast<std::size_t>(peer)].at("gpu");
+    if (!gpu.contains("identity")) continue;
+    const auto identity = gpu.at("identity").get<Device::Identity>();
+    if (identity == device->identity()) continue;
+    if (std::string why = device->reach(identity); !why.empty()) return why;
+  }
+  return "";
+}
+
 }  // namespace
 
 Situation situation_of(int cores, int ranks, bool kernel_copy) {
@@ -347,6 +379,7 @@ Settings settle(const CommunicatorOptions& options) {
   settings.deterministic = options.deterministic.value_or(from_environment.deterministic.value_or(false));
   settings.progress_thread =
       options.progress_thread.has_value() ? options.progress_thread : from_environment.progress_thread;
+  settings.device_buffers = options.device_buffers.value_or(driver_is_loaded());
   settings.transport = !options.transport.empty() ? options.transport : from_environment.transport.value_or("");
   const auto known = backend_names();
   if (std::find(known.begin(), known.end(), settings.backend) == known.end())
@@ -385,6 +418,7 @@ Meeting meet(Bootstrap& bootstrap, const CommunicatorOptions& options, Settings&
       exchange(bootstrap, attempt([&] {
                  if (refused != nullptr) std::rethrow_exception(refused);
                  const Environment here = environment();
+                 find_gpu(meeting, settings.device_buffers, options.device_buffers.value_or(false));
                  json card{{"protocol", kProtocol},
                            {"backends", fmt::format("{}", fmt::join(backend_names(), ","))},
                            {"host", host_name(bootstrap, here, settings.transport)},
@@ -397,6 +431,7 @@ Meeting meet(Bootstrap& bootstrap, const CommunicatorOptions& options, Settings&
                            {"wire", settings.wire},
                            {"deterministic", settings.deterministic},
                            {"domain", domain_name(bootstrap, here)},
+                           {"gpu", card_of(meeting.device.get(), meeting.no_device)},
                            {"context", factory.next_context ? factory.next_context->load() : 0}};
                  if (meeting.rank != 0) return card;
                  card["token"] = random_token();
@@ -434,6 +469,11 @@ Meeting meet(Bootstrap& bootstrap, const CommunicatorOptions& options, Settings&
   const Host& mine = *std::ranges::find_if(hosts, [&](const Host& host) { return host.has(meeting.rank); });
   meeting.crowded = mine.crowded() || meeting.topology.machine_crowded(static_cast<std::size_t>(&mine - hosts.data()));
   meeting.threads = mine.threads;
+  const auto without = std::ranges::find_if(cards, [](const json& card) { return card.at("gpu").contains("missing"); });
+  meeting.topology.gpus.everywhere = without == cards.end();
+  if (without != cards.end())
+    meeting.topology.gpus.missing = fmt::format("rank {} has no GPU: {}", without - cards.begin(),
+                                                without->at("gpu").at("missing").get<std::string>());
 
   if (cards[0].contains("tuning")) {
     read_json(cards[0].at("tuning"), meeting.tuning, "rank 0's options");
@@ -497,11 +537,17 @@ Meeting meet(Bootstrap& bootstrap, const CommunicatorOptions& options, Settings&
   // 5. With everyone in: may the kernel copy between the ranks of a host? Threads do not need it to.
   const std::vector<json> answers =
       exchange(bootstrap, attempt([&] {
-                 return json{{"refused", meeting.threads ? std::string() : Reach::kernel_refuses(*meeting.arena)}};
+                 return json{{"refused", meeting.threads ? std::string() : Reach::kernel_refuses(*meeting.arena)},
+                             {"apart", out_of_reach(meeting.device.get(), mine, cards)}};
                }),
                deadline);
   const auto kept_out = std::ranges::find_if(answers, [](const json& one) { return one.at("refused") != ""; });
   meeting.kernel_reach = kept_out == answers.end();
+  const auto apart = std::ranges::find_if(answers, [](const json& one) { return one.at("apart") != ""; });
+  if (apart != answers.end())
+    meeting.topology.gpus.apart =
+        fmt::format("rank {}: {}", apart - answers.begin(), apart->at("apart").get<std::string>());
+  meeting.topology.gpus.within_reach = meeting.topology.gpus.everywhere && apart == answers.end();
   if (!meeting.kernel_reach) {
     static std::atomic_flag said;
     Tuning& tuning = meeting.tuning;

@@ -13,6 +13,7 @@
 #include "collectives/communicator.hpp"
 #include "collectives/plan.hpp"
 #include "collectives/topology.hpp"
+#include "device/device.hpp"
 #include "shared_memory/arena.hpp"
 #include "tuning_cache.hpp"
 
@@ -25,6 +26,7 @@ struct Settings {
   std::chrono::nanoseconds stall_report{};
   bool deterministic = false;
   std::optional<bool> progress_thread;
+  bool device_buffers = false;
   std::string transport;               ///< empty: shared memory inside a host, a wire between hosts
   std::string wire;                    ///< empty: the best that all ranks have
   std::string trace, flight_recorder;  ///< COLLECTIVES_TRACE, COLLECTIVES_FLIGHT_RECORDER
@@ -42,12 +44,14 @@ struct Meeting {
   Rank rank = 0;
   Topology topology;
   Tuning tuning;
-  std::unique_ptr<Arena> arena;  ///< of this host
-  std::unique_ptr<Wire> wire;    ///< null on one host
-  bool threads = false;          ///< all ranks of this host are threads of this process
-  bool crowded = false;          ///< more ranks than cores on this host, or on its machine
-  bool kernel_reach = false;     ///< the kernel copies between the ranks of every host
-  std::string trace;             ///< which these ranks should now begin, as rank 0 says; empty: none, or there is one
+  std::unique_ptr<Arena> arena;    ///< of this host
+  std::unique_ptr<Wire> wire;      ///< null on one host
+  std::unique_ptr<Device> device;  ///< the GPU of this rank, if its buffers may be those of one
+  std::string no_device;           ///< why there is none, in words
+  bool threads = false;            ///< all ranks of this host are threads of this process
+  bool crowded = false;            ///< more ranks than cores on this host, or on its machine
+  bool kernel_reach = false;       ///< the kernel copies between the ranks of every host
+  std::string trace;               ///< which these ranks should now begin, as rank 0 says; empty: none, or there is one
 };
 
 /// Exchanges that meet() makes at most when the tuning and, between hosts, the wire are given; otherwise there are

@@ -13,6 +13,7 @@
 #include "collectives/communicator.hpp"
 #include "collectives/deadline.hpp"
 #include "compression/sparse_plan.hpp"
+#include "device/way.hpp"
 #include "executor.hpp"
 #include "process_page.hpp"
 #include "program.hpp"
@@ -49,6 +50,8 @@ struct Work::State {
   std::shared_ptr<const PlannedCall> call;
   Job job;
   Program* program = nullptr;  ///< of several stages: `job` is the one under way
+  bool on_device = false;      ///< and then what `device` says
+  std::unique_ptr<DeviceCall> device;
   std::uint64_t sequence = 0;
   std::string name;                ///< of the tensor
   std::uint64_t issued_ticks = 0;  ///< 0: when it started

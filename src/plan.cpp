@@ -19,6 +19,7 @@
 #include "collectives/error.hpp"
 #include "compression/coding.hpp"
 #include "critical_path.hpp"
+#include "device/choice.hpp"
 #include "reduction.hpp"
 #include "shared_memory/host_task.hpp"
 #include "text.hpp"
@@ -426,6 +427,9 @@ Plan choose_plan(const Request& request, const Topology& topology, const Tuning&
     plan.reason = "there is one rank";
   else
     plan.reason = "the lowest estimate";
+  const WayChoice choice = choose_way(request, topology);
+  plan.way = choice.way;
+  plan.way_reason = choice.reason;
   return plan;
 }
 
@@ -447,6 +451,7 @@ std::string explain(const Plan& plan, const Request& request, const Topology& to
     text += fmt::format("  direct exchange: {} travel unsummed, their owner adds them in order ({})\n",
                         plan.backend == "hierarchical" ? "the sums of hosts" : "contributions", request.codec->name());
   if (!plan.codec_reason.empty()) text += fmt::format("  wire: {}\n", plan.codec_reason);
+  if (plan.way != Way::host) text += fmt::format("  device memory: {}: {}\n", to_string(plan.way), plan.way_reason);
   if (!plan.protocol.empty())
     text += fmt::format("  {}: {}{}\n", plan.protocol, plan.protocol_reason,
                         plan.zero_copy ? "; zero-copy where all ranks' buffers come from allocate()" : "");

@@ -39,7 +39,7 @@ SignatureWords pack(const Signature& s) noexcept {
   return {s.count,
           static_cast<std::uint64_t>(s.collective) | static_cast<std::uint64_t>(s.type) << 8 |
               static_cast<std::uint64_t>(s.op) << 12 | static_cast<std::uint64_t>(s.backend) << 16 | flags << 22 |
-              static_cast<std::uint64_t>(s.kind) << 28 | static_cast<std::uint64_t>(s.root) << 32,
+              static_cast<std::uint64_t>(s.memory) << 28 | static_cast<std::uint64_t>(s.root) << 32,
           s.op_detail,
           s.counts_hash,
           s.wire.hash,
@@ -58,7 +58,7 @@ Signature unpack(const SignatureWords& words) noexcept {
           .backend = static_cast<std::uint8_t>(w >> 16 & 0x3f),
           .deterministic = (w >> 22 & 1) != 0,
           .has_counts = (w >> 22 & 2) != 0,
-          .kind = static_cast<BufferKind>(w >> 28 & 0xf),
+          .memory = static_cast<Memory>(w >> 28 & 0xf),
           .root = static_cast<Rank>(w >> 32),
           .count = words[0],
           .op_detail = words[2],
@@ -68,9 +68,7 @@ Signature unpack(const SignatureWords& words) noexcept {
 }
 
 std::uint64_t hash_of(const Signature& signature) noexcept {
-  Signature hashed = signature;
-  hashed.kind = BufferKind::ordinary;
-  const SignatureWords words = pack(hashed);
+  const SignatureWords words = pack(signature);
   std::uint64_t hash = mix(words[0] + 0x9e3779b97f4a7c15ULL);
   hash = mix(hash ^ words[1]);
   return mix(hash ^ (words[2] + words[3] * 0x9e3779b97f4a7c15ULL + words[4] * 0xff51afd7ed558ccdULL));
@@ -111,12 +109,14 @@ std::string describe_mismatch(const std::vector<Arrived>& arrived) {
   const bool wire = differ([](const Signature& s) { return std::pair(s.wire.view(), s.wire.hash); });
   const bool wire_detail = wire && !differ([](const Signature& s) { return s.wire.view(); });
   const bool force = differ([](const Signature& s) { return s.force; });
+  const bool memory = differ([](const Signature& s) { return s.memory; });
   const std::vector<std::string_view> backends = backend_names();
 
   const auto describe = [&](const Signature& s) {
     std::string text;
     if (collective) text += fmt::format("{} of ", to_string(s.collective));
     text += fmt::format("{} x {}", s.count, to_string(s.type));
+    if (memory) text += fmt::format(" in {} memory", to_string(s.memory));
     if (op) text += fmt::format(" {}", to_string(s.op));
     if (op && s.op == ReduceOp::Kind::pre_scaled_sum) text += fmt::format(" by {}", std::bit_cast<double>(s.op_detail));
     if (root) text += fmt::format(" root {}", s.root);

@@ -33,8 +33,8 @@ struct Signature {
   ReduceOp::Kind op = ReduceOp::Kind::sum;
   std::uint8_t backend = 0;  ///< index in backend_names()
   bool deterministic = false;
-  bool has_counts = false;                 ///< a v-variant
-  BufferKind kind = BufferKind::ordinary;  ///< may differ between ranks: not part of the hash
+  bool has_counts = false;  ///< a v-variant
+  Memory memory = Memory::host;
   Rank root = 0;
   std::uint64_t count = 0;        ///< elements of the whole vector
   std::uint64_t op_detail = 0;    ///< bits of the factor, or hash of the user op's name

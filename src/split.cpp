@@ -45,6 +45,7 @@ std::optional<Communicator> Communicator::split(int color, int key, const Commun
   if (!inherited.progress_thread) inherited.progress_thread = impl_->settings.progress_thread;
   if (inherited.transport.empty()) inherited.transport = impl_->settings.transport;
   if (inherited.wire.empty()) inherited.wire = impl_->settings.wire;  // which has got through
+  if (!inherited.device_buffers) inherited.device_buffers = impl_->meeting.device != nullptr;
   if (!inherited.tuning) inherited.tuning = tuning();
   SubsetBootstrap bootstrap(
       "split", rank(), std::move(members), kMeetExchanges,

@@ -15,6 +15,8 @@ std::string_view to_string(Collective collective) noexcept {
   return "unknown collective";
 }
 
+std::string_view to_string(Memory memory) noexcept { return memory == Memory::host ? "host" : "device"; }
+
 std::string_view to_string(DataType type) noexcept {
   switch (type) {
     case DataType::f32: return "f32";

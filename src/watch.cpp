@@ -61,6 +61,11 @@ void Watch::complete(std::uint64_t sequence) noexcept {
   arena_.block(arena_.self()).completed.value.store(sequence, std::memory_order_release);
 }
 
+void Watch::with_gpu(bool waits) noexcept {
+  RankBlock& mine = arena_.block(arena_.self());
+  mine.with_gpu.value.store(waits ? mine.arrived.value.load(std::memory_order_relaxed) : 0, std::memory_order_relaxed);
+}
+
 bool Watch::record_of(int local, std::uint64_t sequence, Signature& signature) const {
   const ArrivalRecord& record = arena_.block(local).records[sequence % kRecords];
   if (record.sequence.load(std::memory_order_acquire) != sequence) return false;
@@ -119,13 +124,29 @@ std::vector<Rank> Watch::silent_ranks(const Call& call) const {
   return silent;
 }
 
+std::vector<Rank> Watch::ranks_with_gpu(const Call& call) const {
+  std::vector<Rank> ranks;
+  for (int local = 0; local < arena_.ranks(); ++local) {
+    const RankBlock& block = arena_.block(local);
+    if (block.with_gpu.value.load(std::memory_order_relaxed) == call.sequence &&
+        block.completed.value.load(std::memory_order_acquire) < call.sequence)
+      ranks.push_back(seat_.grid.here()[static_cast<std::size_t>(local)]);
+  }
+  return ranks;
+}
+
 std::string Watch::missing_text(const Call& call) const {
   const auto have = [](const std::vector<Rank>& ranks) {
     return fmt::format("{} {}", ranks_text(ranks), ranks.size() == 1 ? "has" : "have");
   };
   const std::vector<Rank> absent = missing(call), silent = silent_ranks(call);
-  if (absent.empty())
-    return silent.empty() ? "all ranks have arrived" : "all ranks have arrived, but " + have(silent) + " stopped there";
+  if (absent.empty()) {
+    const std::vector<Rank> with_gpu = ranks_with_gpu(call);
+    const std::string but = !silent.empty()     ? ", but " + have(silent) + " stopped there"
+                            : !with_gpu.empty() ? ", but the GPU of " + have(with_gpu) + " not done its part"
+                                                : "";
+    return "all ranks have arrived" + but;
+  }
   std::string text = have(absent) + " not arrived";
   if (!silent.empty() && silent != absent) text += "; no sign of life from " + ranks_text(silent);
   return text;
@@ -230,7 +251,11 @@ void Watch::raise_timeout(const Call& call, std::chrono::nanoseconds waited) {
   const auto longest_silent = std::ranges::min_element(silent, {}, [this](Rank rank) {
     return arena_.block(seat_.local_of(rank)).looked.value.load(std::memory_order_relaxed);
   });
-  const Rank peer = longest_silent != silent.end() ? *longest_silent : absent.empty() ? kNoRank : absent.front();
+  const std::vector<Rank> with_gpu = ranks_with_gpu(call);
+  const Rank peer = longest_silent != silent.end() ? *longest_silent
+                    : !absent.empty()              ? absent.front()
+                    : !with_gpu.empty()            ? with_gpu.front()
+                                                   : kNoRank;
   raise(Errc::timeout, peer, op,
         fmt::format("{}: timed out after {:.1f} s on rank {}: {}", op, std::chrono::duration<double>(waited).count(),
                     seat_.world.self, missing_text(call)));

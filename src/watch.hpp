@@ -41,6 +41,8 @@ class Watch {
   /// notice. A system call per peer, every 10 ms at most.
   void look_for_lost(const Call& call);
   void complete(std::uint64_t sequence) noexcept;
+  /// Says for the others to read whether this rank waits for its GPU and for nobody else.
+  void with_gpu(bool waits) noexcept;
   /// Tells the other hosts that this rank leaves, and after which call, where they would see it go.
   void farewell() noexcept;
 
@@ -94,6 +96,8 @@ class Watch {
   std::vector<Rank> missing(const Call& call) const;
   /// Of this host: those that have not finished the call and have given no sign of life for a while.
   std::vector<Rank> silent_ranks(const Call& call) const;
+  /// Of this host: those that are in the call and wait for their GPU.
+  std::vector<Rank> ranks_with_gpu(const Call& call) const;
   std::chrono::nanoseconds gathering_time() const noexcept;
   void look_for_mismatch(const Call& call);
   void look_for_lost_on_other_hosts(const Call& call);

@@ -16,24 +16,35 @@
 
 #include "collectives/communicator.hpp"
 #include "support/hosts.hpp"
+#include "support/subject.hpp"
 #include "support/worlds.hpp"
 
 namespace collectives::testing {
 
+/// Where a rank's buffers are, in this program; null: in the host's memory.
+inline std::unique_ptr<Elsewhere> (*elsewhere)() = nullptr;
+
 class BackendConformance : public ::testing::TestWithParam<std::tuple<const char*, World>> {
  protected:
   int ranks() const { return std::get<1>(GetParam()).ranks(); }
-  void run(const std::function<void(Communicator&)>& f, CommunicatorOptions options = {}) {
+  void run(const std::function<void(Subject&)>& f, CommunicatorOptions options = {}) {
     options.backend = std::get<0>(GetParam());
     options.timeout = std::chrono::seconds(60);
     const World& world = std::get<1>(GetParam());
     if (!world.domains.empty()) options.tuning.emplace().domain_us = 1e6;  // two levels wherever they are possible
-    run_hosts(world.hosts, f, options, world.domains);
+    run_hosts(
+        world.hosts,
+        [&](Communicator& comm) {
+          const std::unique_ptr<Elsewhere> there = elsewhere ? elsewhere() : nullptr;
+          Subject subject(comm, there.get());
+          f(subject);
+        },
+        options, world.domains);
   }
 };
 
 TEST_P(BackendConformance, AllReducesAnyCount) {
-  run([](Communicator& comm) {
+  run([](Subject& comm) {
     for (const std::size_t count : awkward_counts(comm.size())) {
       const auto in = input_of<float>(comm.rank(), count), expected = sum_of<float>(comm.size(), count);
       std::vector<float> out(count, -1), inout = in;
@@ -46,7 +57,7 @@ TEST_P(BackendConformance, AllReducesAnyCount) {
 }
 
 TEST_P(BackendConformance, ReduceScattersAnyCount) {
-  run([](Communicator& comm) {
+  run([](Subject& comm) {
     const auto p = static_cast<std::size_t>(comm.size()), self = static_cast<std::size_t>(comm.rank());
     for (const std::size_t count : awkward_counts(comm.size())) {
       auto in = input_of<float>(comm.rank(), count * p);
@@ -64,7 +75,7 @@ TEST_P(BackendConformance, ReduceScattersAnyCount) {
 }
 
 TEST_P(BackendConformance, AllGathersAnyCount) {
-  run([](Communicator& comm) {
+  run([](Subject& comm) {
     const auto p = static_cast<std::size_t>(comm.size()), self = static_cast<std::size_t>(comm.rank());
     for (const std::size_t count : awkward_counts(comm.size())) {
       std::vector<float> expected;
@@ -85,7 +96,7 @@ TEST_P(BackendConformance, AllGathersAnyCount) {
 }
 
 TEST_P(BackendConformance, BroadcastsFromAnyRoot) {
-  run([](Communicator& comm) {
+  run([](Subject& comm) {
     for (Rank root = 0; root < comm.size(); ++root)
       for (const std::size_t count : awkward_counts(comm.size())) {
         const auto expected = input_of<float>(root, count);
@@ -101,7 +112,7 @@ TEST_P(BackendConformance, BroadcastsFromAnyRoot) {
 }
 
 TEST_P(BackendConformance, ReducesToAnyRoot) {
-  run([](Communicator& comm) {
+  run([](Subject& comm) {
     for (Rank root = 0; root < comm.size(); ++root)
       for (const std::size_t count : awkward_counts(comm.size())) {
         const auto in = input_of<float>(comm.rank(), count), expected = sum_of<float>(comm.size(), count);
@@ -116,7 +127,7 @@ TEST_P(BackendConformance, ReducesToAnyRoot) {
 }
 
 TEST_P(BackendConformance, PartsOfUnequalLength) {
-  run([](Communicator& comm) {
+  run([](Subject& comm) {
     const auto p = static_cast<std::size_t>(comm.size()), self = static_cast<std::size_t>(comm.rank());
     for (const std::size_t scale : {0u, 1u, 13u, 30'000u}) {
       std::vector<std::size_t> counts(p);
@@ -144,7 +155,7 @@ TEST_P(BackendConformance, PartsOfUnequalLength) {
 
 TEST_P(BackendConformance, BarrierWaitsForEveryone) {
   std::atomic<int> arrived{0};
-  run([&](Communicator& comm) {
+  run([&](Subject& comm) {
     for (int lap = 1; lap <= 20; ++lap) {
       ++arrived;
       comm.barrier();
@@ -155,7 +166,7 @@ TEST_P(BackendConformance, BarrierWaitsForEveryone) {
 }
 
 template <class T>
-void check_every_op(Communicator& comm) {
+void check_every_op(Subject& comm) {
   const UserOp largest{"largest", [](const void* next, void* accumulated, std::size_t count, DataType) {
                          const T* a = static_cast<const T*>(next);
                          T* b = static_cast<T*>(accumulated);
@@ -215,7 +226,7 @@ void check_every_op(Communicator& comm) {
 }
 
 TEST_P(BackendConformance, EveryTypeAndOp) {
-  run([](Communicator& comm) {
+  run([](Subject& comm) {
     check_every_op<float>(comm);
     check_every_op<double>(comm);
     check_every_op<float16>(comm);
@@ -240,7 +251,7 @@ inline std::vector<float> rough_input(Rank rank, std::size_t count) {
 }
 
 TEST_P(BackendConformance, EveryRankHasTheSameBits) {
-  run([](Communicator& comm) {
+  run([](Subject& comm) {
     for (const std::size_t count : {7u, 4099u, 70'001u}) {
       std::vector<float> out(count), all(count * static_cast<std::size_t>(comm.size()));
       comm.all_reduce(rough_input(comm.rank(), count), out, ReduceOp::average);
@@ -253,7 +264,7 @@ TEST_P(BackendConformance, EveryRankHasTheSameBits) {
 }
 
 TEST_P(BackendConformance, DeterministicAddsInRankOrder) {
-  run([](Communicator& comm) {
+  run([](Subject& comm) {
     const std::size_t count = 50'021;
     std::vector<float> expected = rough_input(0, count), out(count);
     for (Rank r = 1; r < comm.size(); ++r) {
@@ -285,7 +296,7 @@ TEST_P(BackendConformance, OpsThatDoNotCommuteSeeRankOrder) {
                          }
                        },
                        false};
-  run([&](Communicator& comm) {
+  run([&](Subject& comm) {
     for (const std::size_t count : {1u, 9001u}) {
       const auto input = [&](Rank rank) {
         std::vector<std::uint32_t> values(count);
@@ -303,7 +314,7 @@ TEST_P(BackendConformance, OpsThatDoNotCommuteSeeRankOrder) {
 }
 
 TEST_P(BackendConformance, UnalignedBuffers) {
-  run([](Communicator& comm) {
+  run([](Subject& comm) {
     const std::size_t count = 5003;
     const auto in = input_of<float>(comm.rank(), count), expected = sum_of<float>(comm.size(), count);
     std::vector<std::byte> from(count * 4 + 1), to(count * 4 + 3);
@@ -314,14 +325,14 @@ TEST_P(BackendConformance, UnalignedBuffers) {
 }
 
 TEST_P(BackendConformance, ManyOperationsUnderWay) {
-  run([](Communicator& comm) {
+  run([](Subject& comm) {
     constexpr std::size_t kOperations = 40;
     std::vector<std::vector<float>> in, out;
     for (std::size_t k = 0; k < kOperations; ++k) {
       in.push_back(input_of<float>(comm.rank(), k * 97));
       out.emplace_back(k * 97, -1.f);
     }
-    std::vector<Work> works;
+    std::vector<Subject::Pending> works;
     for (std::size_t k = 0; k < kOperations; ++k)
       works.push_back(k % 3 == 2 ? comm.broadcast_async(in[k], out[k], static_cast<Rank>(k) % comm.size())
                                  : comm.all_reduce_async(in[k], out[k]));
@@ -335,7 +346,7 @@ TEST_P(BackendConformance, ManyOperationsUnderWay) {
 }
 
 TEST_P(BackendConformance, ARootMayRunAhead) {
-  run([](Communicator& comm) {
+  run([](Subject& comm) {
     for (int lap = 0; lap < 200; ++lap) {
       std::vector<int> data(3, comm.rank() == 0 ? lap : -1);
       comm.broadcast(data, 0);

@@ -147,6 +147,9 @@ typedef struct collectives_communicator_options {
   const char* wire;                    ///< "tcp", "ucx", "mpi" between hosts; NULL: COLLECTIVES_WIRE, else the best
   collectives_switch deterministic;    ///< default: COLLECTIVES_DETERMINISTIC, else off
   collectives_switch progress_thread;  ///< default: only with spare cores
+  /// On: buffers may be those of the GPU that is current to the calling thread; UNSUPPORTED where there is none.
+  /// Default: if this process uses CUDA by then.
+  collectives_switch device_buffers;
 } collectives_communicator_options;
 
 /// Meets the ranks that mpirun, srun, torchrun, TF_CONFIG or collectives_run started; alone when nothing did.
@@ -230,6 +233,11 @@ typedef struct collectives_options {
   double factor;                       ///< of COLLECTIVES_PRE_SCALED_SUM, which needs options; 0 is one, too
   collectives_switch deterministic;    ///< on: the same bits whatever the backend, segmenting or size
   collectives_switch force;            ///< on: compressed even where that is slower
+  /// Of device memory: where a cudaStream_t stands, which may be CUDA's default one. What the stream holds at the call
+  /// comes before the operation. A blocking call may return before the GPU has done it, but what is put into the stream
+  /// from then on sees the result; an asynchronous one is finished when the result is there. NULL: buffers are ready when
+  /// the call is made, and the result is there when it ends.
+  void* const* stream;
 } collectives_options;
 
 /// Every rank receives the reduction of all inputs, element by element. Both have `count` elements. In place: input ==

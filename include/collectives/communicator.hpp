@@ -57,6 +57,11 @@ struct Options {
   /// tensor in every call. `wire` says what values travel as where everything is sent.
   TopK* compressor = nullptr;
   bool force = false;  ///< compressed even where that is slower
+  /// Of device memory: a cudaStream_t, null for CUDA's default one. What the stream holds at the call comes before the
+  /// operation reads or writes. A blocking call may return before the GPU has done it, but what is put into the stream
+  /// from then on sees the result; an asynchronous one is finished when the result is there. Without a stream the
+  /// buffers must be ready when the call is made, and the result is there when it ends. See docs/gpu.md.
+  std::optional<void*> stream = {};
 };
 
 /// Of a communicator. Environment variables (see README) override the defaults, not what a program sets.
@@ -72,6 +77,9 @@ struct CommunicatorOptions {
   /// COLLECTIVES_TRANSPORT, else shared memory inside hosts and `wire` between them.
   std::string transport = {};
   std::string wire = {};  ///< "tcp", "ucx", "mpi"; empty: COLLECTIVES_WIRE, else the best that all ranks have
+  /// Buffers may be those of the GPU that is current (cudaSetDevice) to the thread which makes the communicator. Empty:
+  /// if this process uses CUDA by then. Where true cannot be had, Error{unsupported}, on all ranks.
+  std::optional<bool> device_buffers = {};
 };
 
 /// An operation under way. Move-only; destroying an unfinished Work waits for it and drops its error.
@@ -202,7 +210,7 @@ class COLLECTIVES_EXPORT Communicator {
   /// Moves unfinished asynchronous operations on, without waiting.
   void progress();
 
-  /// What a call would do, in words.
+  /// What a call would do, in words; with a stream in the options, what one on device memory would.
   std::string explain(Collective, std::size_t count, DataType, ReduceOp op = ReduceOp::sum, const Options& = {}) const;
   /// What a call would do.
   Plan plan(Collective, std::size_t count, DataType, ReduceOp op = ReduceOp::sum, const Options& = {}) const;

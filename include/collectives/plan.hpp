@@ -39,6 +39,7 @@ struct Request {
   std::vector<std::size_t> counts = {};
   const Codec* codec = nullptr;  ///< what values travel as between ranks that share no memory; null: as they are
   bool force = false;            ///< coded even where that is slower
+  Memory memory = Memory::host;  ///< whose the buffers are
   bool operator==(const Request&) const = default;
 };
 
@@ -93,7 +94,17 @@ struct Estimate {
   std::size_t bytes_between_hosts = 0;  ///< by the busiest host
 };
 
+/// How what is in a GPU's memory is combined.
+enum class Way : std::uint8_t {
+  host,   ///< there is nothing of a GPU's
+  staged  ///< through pinned memory of the host, where the plan is performed
+};
+inline constexpr std::size_t kWays = 2;
+COLLECTIVES_EXPORT std::string_view to_string(Way) noexcept;
+
 struct Plan {
+  Way way = Way::host;
+  std::string way_reason;  ///< why that one; empty for the host's memory
   const Algorithm* algorithm = nullptr;
   std::string_view backend;  ///< "ring"
   std::string_view name;     ///< "ring", "reduce_to_one_tree": a backend may have several algorithms

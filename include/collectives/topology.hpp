@@ -24,6 +24,16 @@ struct Topology {
   /// Cores that the ranks of each machine may use together.
   std::vector<int> machine_cores = {};
 
+  /// What all ranks know of their GPUs, since they met.
+  struct Gpus {
+    bool everywhere = false;    ///< every rank has one
+    bool within_reach = false;  ///< and those of a host reach one another's memory
+    std::string missing = {};   ///< who has none and why, in words; empty where everybody has one
+    std::string apart = {};     ///< who does not reach whom and why; empty where all do
+    bool operator==(const Gpus&) const = default;
+  };
+  Gpus gpus = {};
+
   int ranks() const noexcept {
     std::size_t total = 0;
     for (const auto& host : hosts) total += host.size();

@@ -26,8 +26,8 @@ enum class Collective : std::uint8_t { all_reduce, reduce_scatter, all_gather, b
 
 enum class DataType : std::uint8_t { f32, f64, f16, bf16, i8, u8, i32, u32, i64, u64 };
 
-/// Where a buffer lives. Ranks may differ in it: each publishes its own with every call.
-enum class BufferKind : std::uint8_t { ordinary, allocated, registered, device };
+/// Whose memory the buffers of a call are: the host's or a GPU's.
+enum class Memory : std::uint8_t { host, device };
 
 inline constexpr Collective kCollectives[] = {Collective::all_reduce, Collective::reduce_scatter,
                                               Collective::all_gather, Collective::broadcast,
@@ -36,6 +36,7 @@ inline constexpr DataType kDataTypes[] = {DataType::f32, DataType::f64, DataType
                                           DataType::u8,  DataType::i32, DataType::u32, DataType::i64,  DataType::u64};
 
 COLLECTIVES_EXPORT std::string_view to_string(Collective) noexcept;
+COLLECTIVES_EXPORT std::string_view to_string(Memory) noexcept;
 COLLECTIVES_EXPORT std::string_view to_string(DataType) noexcept;
 
 /// Bytes of one element.

@@ -123,6 +123,7 @@ CommunicatorOptions options_of(const collectives_communicator_options* options) 
   result.wire = view_of(asked.wire);
   result.deterministic = switched(asked.deterministic, "deterministic");
   result.progress_thread = switched(asked.progress_thread, "progress_thread");
+  result.device_buffers = switched(asked.device_buffers, "device_buffers");
   return result;
 }
 
@@ -148,6 +149,7 @@ CallOptions::CallOptions(const collectives_options* options) {
   wire = wire_of(asked.wire, asked.codec);
   compressor = asked.compressor == nullptr ? nullptr : &asked.compressor->top_k;
   force = switched(asked.force, "force").value_or(false);
+  if (asked.stream != nullptr) stream = *asked.stream;
   factor_ = asked.factor;
   user_op_ = asked.user_op;
 }

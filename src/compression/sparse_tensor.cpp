@@ -139,6 +139,7 @@ const float* SparseTensor::clipped() {
 void SparseTensor::begin(const Call& call) {
   const auto from = Clock::now();
   busy_ = true;
+  reserved_ = false;
   call_ = call;
   kept.count = call.plan->n;
   ++kept.calls;
@@ -177,6 +178,7 @@ void SparseTensor::add_time(Clock::time_point from) {
 const float* SparseTensor::give_all(const Call& call) {
   const auto from = Clock::now();
   busy_ = true;
+  reserved_ = false;
   call_ = call;
   kept.count = call.plan->n;
   ++kept.calls;
@@ -227,6 +229,8 @@ void SparseTensor::take_back() noexcept {
 }
 
 void SparseTensor::abandon() noexcept {
+  busy_ = false;
+  if (std::exchange(reserved_, false)) return;
   take_back();
   if (!moved_residual_.empty()) {
     kept.residual = std::exchange(moved_residual_, {});
@@ -235,7 +239,6 @@ void SparseTensor::abandon() noexcept {
     kept.slice = {0, kept.count};
   }
   --kept.calls;
-  busy_ = false;
 }
 
 void SparseTensor::choose(const float* gradient, float scale) {

@@ -46,6 +46,8 @@ class SparseTensor final : public Program {
     float divisor = 1;
     std::size_t dense_bytes = 0;  ///< that this rank sends to others where everything is sent
   };
+  /// A call is made that begins later.
+  void reserve() { busy_ = reserved_ = true; }
   /// The next call chooses, now if it can.
   void begin(const Call&);
   /// The next call gives everything away: what to send in place of `input`.
@@ -90,7 +92,7 @@ class SparseTensor final : public Program {
 
   const std::string name_;
   const TopKOptions options_;
-  bool busy_ = false;
+  bool busy_ = false, reserved_ = false;
   Call call_;
   Stage stage_ = Stage::done;
   Plan stage_plan_;

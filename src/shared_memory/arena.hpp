@@ -28,7 +28,7 @@
 namespace collectives {
 
 /// Changes with everything that ranks must share to understand one another: layout of the arena, tags, messages.
-inline constexpr std::uint64_t kProtocol = 7;
+inline constexpr std::uint64_t kProtocol = 8;
 
 inline constexpr std::size_t kPolledBytes = 128;  ///< a cache line and its neighbour, which prefetchers fetch in pairs
 
@@ -62,6 +62,7 @@ struct RankBlock {
   PolledWord departed;   ///< 1 when it has left in good order
   PolledWord touching;   ///< 1 while it reads or writes the others' buffers
   PolledWord looked;     ///< when it last gave a sign of life: nanoseconds of the coarse clock
+  PolledWord with_gpu;   ///< sequence number of the call in which it waits for its GPU; 0: it does not
   std::atomic<std::int32_t> process{0};
   std::atomic<std::uint64_t> probe_address{0}, probe{0};  ///< a word in its own memory, and what it holds
   ArrivalRecord records[kRecords];

@@ -45,6 +45,7 @@
 #include "collectives/topology.hpp"
 #include "collectives/types.hpp"
 #include "collectives/version.hpp"
+#include "device/loader.hpp"
 #include "environment.hpp"
 #include "meet.hpp"
 #include "tools/named.hpp"
@@ -242,6 +243,15 @@ Json tuning() {
   return result;
 }
 
+/// What a communicator of this process would get.
+Json gpu() {
+  std::string why_not;
+  const std::unique_ptr<Device> device = find_device(why_not);
+  return {{"device buffers", device == nullptr
+                                 ? "not available: " + why_not
+                                 : fmt::format("available, of GPU {}: {}", device->number(), device->name())}};
+}
+
 Json everything() {
   const std::string memfd = try_memfd();
   return {{"build", build()},
@@ -251,6 +261,7 @@ Json everything() {
           {"machine", machine()},
           {"shared memory", shared_memory(memfd)},
           {"single copy", single_copy()},
+          {"GPU", gpu()},
           {"tuning", tuning()}};
 }
 

@@ -37,16 +37,24 @@ found("collectives ${VERSION} EXACT" 1)
 found("collectives 0.0" 0)
 found("collectives 0.2" 0)
 found("collectives 1.0" 0)
-found("collectives COMPONENTS cuda" 0)
-found("collectives OPTIONAL_COMPONENTS cuda" 1)
+found("collectives COMPONENTS abacus" 0)
+found("collectives OPTIONAL_COMPONENTS abacus" 1)
+foreach(component ucx cuda)
+  file(GLOB installed ${SCRATCH}/installed/${LIBDIR}/libcollectives_${component}.so.*)
+  if(installed)
+    found("collectives COMPONENTS ${component}" 1)
+  else()
+    found("collectives COMPONENTS ${component}" 0)
+  endif()
+endforeach()
 # A project without C and C++ finds no MPI.
 found("collectives COMPONENTS mpi" 0)
 found("collectives OPTIONAL_COMPONENTS mpi" 1)
 
-configure("find_package(collectives REQUIRED COMPONENTS cuda)")
+configure("find_package(collectives REQUIRED COMPONENTS abacus)")
 check("a component that is not there was found" NOT status EQUAL 0)
 check("this does not say which component is not there: ${errors}"
-      errors MATCHES "component cuda is not in this build of collectives ${VERSION}, which has: [a-z, ]*")
+      errors MATCHES "component abacus is not in this build of collectives ${VERSION}, which has: [a-z, ]*")
 
 # The library alone brings no MPI along.
 configure("find_package(collectives REQUIRED)"

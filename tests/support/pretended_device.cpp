@@ -25,6 +25,7 @@ namespace {
 using Kind = Device::Kind;
 
 thread_local int current_gpu = 0;
+thread_local bool current_set = false;
 
 constexpr std::size_t kPage = 4096;
 constexpr int kUntouched = 0xa5;
@@ -63,7 +64,8 @@ struct PretendedGpus::State {
 
   std::mutex mutex;
   std::condition_variable changed;  // events, the state of GPUs, queues that are empty
-  bool over = false;
+  bool over = false, spread = false;
+  std::size_t threads = 0;  // that GPUs were spread over
   std::vector<Gpu> gpus;
   std::vector<std::pair<int, int>> apart;
   std::map<std::uintptr_t, Allocation> allocations;
@@ -450,7 +452,8 @@ class PretendedDevice final : public Device {
 
 }  // namespace
 
-PretendedGpus::PretendedGpus(int count) : state_(std::make_shared<State>()) {
+PretendedGpus::PretendedGpus(int count, bool spread) : state_(std::make_shared<State>()) {
+  state_->spread = spread;
   state_->gpus.resize(static_cast<std::size_t>(count));
   for (int gpu = 0; gpu < count; ++gpu) state_->gpu(gpu).default_stream = state_->new_queue(gpu);
   replace_devices([this](std::string&) { return device(); });
@@ -472,8 +475,15 @@ PretendedGpus::~PretendedGpus() {
       state_->allocations.erase(state_->allocations.begin());
 }
 
-void PretendedGpus::set_current(int gpu) { current_gpu = gpu; }
-std::unique_ptr<Device> PretendedGpus::device() { return std::make_unique<PretendedDevice>(state_, current_gpu); }
+void PretendedGpus::set_current(int gpu) {
+  current_gpu = gpu;
+  current_set = true;
+}
+std::unique_ptr<Device> PretendedGpus::device() {
+  const std::lock_guard lock(state_->mutex);
+  if (state_->spread && !current_set) set_current(static_cast<int>(state_->threads++ % state_->gpus.size()));
+  return std::make_unique<PretendedDevice>(state_, current_gpu);
+}
 
 void* PretendedGpus::allocate(std::size_t bytes, Device::Kind kind) {
   const std::lock_guard lock(state_->mutex);
@@ -495,6 +505,12 @@ void PretendedGpus::download(void* to, const void* from, std::size_t bytes) {
 Device::Stream PretendedGpus::new_stream() {
   const std::lock_guard lock(state_->mutex);
   return state_->new_queue(current_gpu);
+}
+void PretendedGpus::end_stream(Device::Stream stream) {
+  const std::lock_guard lock(state_->mutex);
+  State::Queue& queue = state_->queue(stream, current_gpu);
+  queue.ended = true;
+  queue.more.notify_one();
 }
 void PretendedGpus::put(Device::Stream stream, std::vector<std::pair<void*, std::size_t>> touched,
                         std::function<void()> kernel) {

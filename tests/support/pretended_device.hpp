@@ -23,7 +23,8 @@ namespace collectives::testing {
 
 class PretendedGpus {
  public:
-  explicit PretendedGpus(int count = 1);
+  /// `spread`: threads that have set none work on the next one each.
+  explicit PretendedGpus(int count = 1, bool spread = false);
   /// Nothing of them may be in use any more.
   ~PretendedGpus();
   PretendedGpus(const PretendedGpus&) = delete;
@@ -43,6 +44,7 @@ class PretendedGpus {
   void upload(void* to, const void* from, std::size_t bytes);
   void download(void* to, const void* from, std::size_t bytes);
   Device::Stream new_stream();
+  void end_stream(Device::Stream stream);
   /// A kernel, on memory that it is told.
   void put(Device::Stream stream, std::vector<std::pair<void*, std::size_t>> touched, std::function<void()> kernel);
   bool idle(Device::Stream stream);

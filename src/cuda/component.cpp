@@ -1,0 +1,19 @@
+#include "cuda/component.hpp"
+
+#include <cstdio>
+#include <exception>
+
+#include "cuda/device.hpp"
+
+const char* collectives_cuda_version() { return COLLECTIVES_VERSION; }
+
+collectives::Device* collectives_cuda_device(char* why_not, std::size_t bytes) {
+  std::string why;
+  try {
+    if (auto gpu = collectives::cuda::current_gpu(why)) return gpu.release();
+  } catch (const std::exception& error) {
+    why = error.what();
+  }
+  std::snprintf(why_not, bytes, "%s", why.c_str());
+  return nullptr;
+}

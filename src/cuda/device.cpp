@@ -1,0 +1,305 @@
+// CUDA's GPU: what Device asks for is a call or two of its runtime each. What the runtime does not tell, the driver
+// does, whose library the runtime has loaded.
+#include "cuda/device.hpp"
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "collectives/error.hpp"
+#include "cuda/kernels.hpp"
+
+namespace collectives::cuda {
+namespace {
+
+void check(cudaError_t result, const char* what) {
+  if (result == cudaSuccess) return;
+  cudaGetLastError();  // or the next caller would be told of it, too
+  throw Error(Errc::system, fmt::format("CUDA: {}: {}", what, cudaGetErrorString(result)));
+}
+
+/// What only the driver tells. Null where it is older than the question.
+struct Driver {
+  decltype(&::cuMemGetAddressRange) address_range = nullptr;
+  decltype(&::cuPointerGetAttribute) pointer_attribute = nullptr;
+  decltype(&::cuStreamGetCtx) context_of_stream = nullptr;
+  decltype(&::cuCtxPushCurrent) push = nullptr;
+  decltype(&::cuCtxPopCurrent) pop = nullptr;
+  decltype(&::cuCtxGetDevice) device_of_context = nullptr;
+
+  Driver() {
+    void* const library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) return;
+    const auto find = [&](auto& function, const char* name) {
+      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(::dlsym(library, name));
+    };
+    find(address_range, "cuMemGetAddressRange_v2");
+    find(pointer_attribute, "cuPointerGetAttribute");
+    find(context_of_stream, "cuStreamGetCtx");
+    find(push, "cuCtxPushCurrent_v2");
+    find(pop, "cuCtxPopCurrent_v2");
+    find(device_of_context, "cuCtxGetDevice");
+  }
+};
+const Driver& driver() {
+  static const Driver the_driver;
+  return the_driver;
+}
+
+/// While it lives, a GPU is current to this thread, and what is done is no business of a graph that another thread may
+/// be capturing just then.
+class Current {
+ public:
+  explicit Current(int gpu) {
+    check(cudaGetDevice(&before_), "asking for the current GPU");
+    if (before_ != gpu) check(cudaSetDevice(gpu), "making a GPU current");
+    changed_ = before_ != gpu;
+    cudaThreadExchangeStreamCaptureMode(&mode_);
+  }
+  ~Current() {
+    cudaThreadExchangeStreamCaptureMode(&mode_);
+    if (changed_) cudaSetDevice(before_);
+  }
+  Current(const Current&) = delete;
+  Current& operator=(const Current&) = delete;
+
+ private:
+  int before_ = 0;
+  bool changed_ = false;
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
+cudaStream_t stream_of(Device::Stream stream) { return static_cast<cudaStream_t>(stream); }
+cudaEvent_t event_of(Device::Event event) { return static_cast<cudaEvent_t>(event); }
+
+class Gpu final : public Device {
+ public:
+  Gpu() {
+    check(cudaGetDevice(&number_), "asking for the current GPU");
+    cudaDeviceProp properties{};
+    check(cudaGetDeviceProperties(&properties, number_), "asking what GPU it is");
+    name_ = properties.name;
+    identity_ = identity_of(properties);
+    check(cudaFree(nullptr), "starting the GPU");
+  }
+
+  int number() const override { return number_; }
+  std::string name() const override { return name_; }
+  Identity identity() const override { return identity_; }
+  std::string reach(const Identity& other) override {
+    if (other == identity_) return "";
+    const Current current(number_);
+    int gpus = 0;
+    check(cudaGetDeviceCount(&gpus), "counting GPUs");
+    for (int gpu = 0; gpu < gpus; ++gpu) {
+      cudaDeviceProp properties{};
+      check(cudaGetDeviceProperties(&properties, gpu), "asking what GPU it is");
+      if (identity_of(properties) != other) continue;
+      int can = 0;
+      check(cudaDeviceCanAccessPeer(&can, number_, gpu), "asking whether GPUs reach one another");
+      if (can == 0) return fmt::format("GPU {} has no way to the memory of GPU {}", number_, gpu);
+      const cudaError_t result = cudaDeviceEnablePeerAccess(gpu, 0);
+      if (result != cudaErrorPeerAccessAlreadyEnabled) check(result, "letting GPUs reach one another");
+      cudaGetLastError();
+      return "";
+    }
+    return fmt::format("GPU {} cannot reach a GPU that this process does not see; see CUDA_VISIBLE_DEVICES", number_);
+  }
+
+  Memory memory_of(const void* address) const override {
+    const Current current(number_);
+    cudaPointerAttributes found{};
+    check(cudaPointerGetAttributes(&found, address), "asking whose memory it is");
+    Memory memory;
+    switch (found.type) {
+      case cudaMemoryTypeHost: memory.kind = Kind::pinned; break;
+      case cudaMemoryTypeManaged: memory.kind = Kind::managed; break;
+      case cudaMemoryTypeDevice: memory.kind = Kind::device; break;
+      default: break;
+    }
+    if (memory.kind != Kind::device) return memory;
+    memory.device = found.device;
+    const auto at = reinterpret_cast<CUdeviceptr>(address);
+    CUdeviceptr base = 0;
+    std::size_t bytes = 0;
+    if (driver().address_range != nullptr && driver().address_range(&base, &bytes, at) == CUDA_SUCCESS) {
+      memory.base = reinterpret_cast<std::byte*>(base);
+      memory.bytes = bytes;
+    }
+    unsigned long long id = 0;
+    if (driver().pointer_attribute != nullptr &&
+        driver().pointer_attribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, at) == CUDA_SUCCESS)
+      memory.buffer_id = id;
+    return memory;
+  }
+  void* allocate(std::size_t bytes) override {
+    const Current current(number_);
+    void* memory = nullptr;
+    check(cudaMalloc(&memory, bytes), "taking memory of the GPU");
+    return memory;
+  }
+  void* allocate_pinned(std::size_t bytes) override {
+    const Current current(number_);
+    void* memory = nullptr;
+    check(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable), "taking pinned memory");
+    return memory;
+  }
+  void free(void* memory) noexcept override { cudaFree(memory); }
+  void free_pinned(void* memory) noexcept override { cudaFreeHost(memory); }
+  void pin(void* memory, std::size_t bytes) override {
+    const Current current(number_);
+    check(cudaHostRegister(memory, bytes, cudaHostRegisterPortable), "pinning memory");
+  }
+  void unpin(void* memory) noexcept override { cudaHostUnregister(memory); }
+
+  Handle share(void* base) override {
+    const Current current(number_);
+    cudaIpcMemHandle_t shared{};
+    check(cudaIpcGetMemHandle(&shared, base), "sharing memory of the GPU");
+    Handle handle;
+    static_assert(sizeof handle == sizeof shared);
+    std::memcpy(handle.data(), &shared, sizeof shared);
+    return handle;
+  }
+  void* open(const Handle& handle) override {
+    const Current current(number_);
+    cudaIpcMemHandle_t shared{};
+    std::memcpy(&shared, handle.data(), sizeof shared);
+    void* memory = nullptr;
+    check(cudaIpcOpenMemHandle(&memory, shared, cudaIpcMemLazyEnablePeerAccess), "opening a peer's memory");
+    return memory;
+  }
+  void close(void* opened) noexcept override { cudaIpcCloseMemHandle(opened); }
+
+  Stream new_stream() override {
+    const Current current(number_);
+    cudaStream_t stream = nullptr;
+    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream");
+    return stream;
+  }
+  void end_stream(Stream stream) noexcept override { cudaStreamDestroy(stream_of(stream)); }
+  int device_of(Stream stream) const override {
+    int gpu = number_;
+    const bool special =
+        stream == nullptr || stream_of(stream) == cudaStreamLegacy || stream_of(stream) == cudaStreamPerThread;
+    if (special) {  // one for each GPU
+      check(cudaGetDevice(&gpu), "asking for the current GPU");
+      return gpu;
+    }
+    CUcontext context = nullptr;
+    if (driver().context_of_stream == nullptr || driver().device_of_context == nullptr ||
+        driver().context_of_stream(stream_of(stream), &context) != CUDA_SUCCESS)
+      throw Error(Errc::invalid_argument, "the stream is none that CUDA knows");
+    CUdevice device = 0;
+    driver().push(context);
+    const bool told = driver().device_of_context(&device) == CUDA_SUCCESS;
+    driver().pop(&context);
+    return told ? device : number_;
+  }
+  bool capturing(Stream stream) const override {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    const cudaError_t result = cudaStreamIsCapturing(stream_of(stream), &status);
+    if (result != cudaErrorStreamCaptureImplicit) check(result, "asking whether a stream is captured");
+    cudaGetLastError();
+    return result == cudaErrorStreamCaptureImplicit || status != cudaStreamCaptureStatusNone;
+  }
+
+  Event new_event() override {
+    const Current current(number_);
+    cudaEvent_t event = nullptr;
+    check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event");
+    return event;
+  }
+  void end_event(Event event) noexcept override { cudaEventDestroy(event_of(event)); }
+  void record(Event event, Stream stream) override {
+    const Current current(number_);
+    check(cudaEventRecord(event_of(event), stream_of(stream)), "recording an event");
+  }
+  bool reached(Event event) override {
+    const Current current(number_);
+    const cudaError_t result = cudaEventQuery(event_of(event));
+    if (result == cudaErrorNotReady) {
+      cudaGetLastError();
+      return false;
+    }
+    check(result, "what the GPU was given to do");
+    return true;
+  }
+  void wait(Stream stream, Event event) override {
+    const Current current(number_);
+    check(cudaStreamWaitEvent(stream_of(stream), event_of(event), 0), "letting a stream wait");
+  }
+
+  void copy(void* to, const void* from, std::size_t bytes, Stream stream) override {
+    const Current current(number_);
+    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_of(stream)), "copying");
+  }
+
+  void fold(const ReduceOp& op, DataType type, std::span<const Source> sources, std::span<std::byte* const> outs,
+            std::size_t count, int finish_ranks, Stream stream) override {
+    const Current current(number_);
+    cuda::fold(op, type, sources, outs, count, finish_ranks, stream);
+  }
+  void cast(ConstBuffer from, Buffer to, Stream stream) override {
+    const Current current(number_);
+    cuda::cast(from, to, stream);
+  }
+  void cast_reduce_scale(DataType type, std::span<const std::byte* const> sources, std::size_t count, float divisor,
+                         Buffer wire, float* seen, Stream stream) override {
+    const Current current(number_);
+    cuda::cast_reduce_scale(type, sources, count, divisor, wire, seen, stream);
+  }
+  std::size_t select_scratch_bytes(std::size_t n, std::size_t k) const override {
+    return cuda::select_scratch_bytes(n, k);
+  }
+  void select(const SelectInput& input, std::size_t k, std::uint32_t* indices, float* values, void* scratch,
+              Stream stream) override {
+    const Current current(number_);
+    cuda::select(input, k, indices, values, scratch, stream);
+  }
+  std::size_t sparse_scratch_bytes(std::size_t n) const override { return cuda::sparse_scratch_bytes(n); }
+  void sparse_add(std::span<const Term> terms, float divisor, float* sum, void* scratch, Stream stream) override {
+    const Current current(number_);
+    cuda::sparse_add(terms, divisor, sum, scratch, stream);
+  }
+
+ private:
+  static Identity identity_of(const cudaDeviceProp& properties) {
+    Identity identity;
+    static_assert(sizeof identity == sizeof properties.uuid.bytes);
+    std::memcpy(identity.data(), properties.uuid.bytes, sizeof identity);
+    return identity;
+  }
+
+  int number_ = 0;
+  std::string name_;
+  Identity identity_{};
+};
+
+/// "13.0"
+std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
+
+}  // namespace
+
+std::unique_ptr<Device> current_gpu(std::string& why_not) {
+  int its = 0, gpus = 0;
+  cudaDriverGetVersion(&its);
+  const cudaError_t result = cudaGetDeviceCount(&gpus);
+  cudaGetLastError();
+  if (its == 0)
+    why_not = "there is no NVIDIA driver here (libcuda.so.1)";
+  else if (result == cudaErrorInsufficientDriver)
+    why_not = fmt::format("the NVIDIA driver is for CUDA {}, and this library for {}", version_text(its),
+                          version_text(CUDART_VERSION));
+  else if (result != cudaSuccess || gpus == 0)
+    why_not = fmt::format("there is no GPU to be seen: {}; see CUDA_VISIBLE_DEVICES",
+                          result == cudaSuccess ? "the driver counts none" : cudaGetErrorString(result));
+  else
+    return std::make_unique<Gpu>();
+  return nullptr;
+}
+
+}  // namespace collectives::cuda

@@ -1,0 +1,99 @@
+#include "device/placement.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+#include <vector>
+
+#include "collectives/error.hpp"
+
+namespace collectives {
+namespace {
+
+std::string_view words_for(Device::Kind kind) {
+  switch (kind) {
+    case Device::Kind::host: return "host memory";
+    case Device::Kind::pinned: return "pinned host memory";
+    case Device::Kind::managed: return "managed memory";
+    case Device::Kind::device: return "device memory";
+  }
+  return "memory";
+}
+
+struct Operand {
+  std::string_view name;
+  const void* data;
+};
+
+/// The buffers that stand for something.
+std::vector<Operand> operands_of(const Call& call, Rank rank) {
+  std::vector<Operand> operands;
+  const auto add = [&](bool there, std::string_view name, const ConstBuffer& buffer) {
+    const bool seen = std::ranges::find(operands, buffer.data, &Operand::data) != operands.end();
+    if (there && buffer.count > 0 && !seen) operands.push_back({name, buffer.data});
+  };
+  for (const Tensor& tensor : call.tensors) {
+    add(true, "input", tensor.input);
+    add(true, "output", tensor.output);
+  }
+  if (!call.tensors.empty()) return operands;
+  const Sides sides = sides_of(call, rank);
+  add(sides.input, "input", call.input);
+  add(sides.output, "output", call.output);
+  return operands;
+}
+
+}  // namespace
+
+Memory memory_of(const Device& device, const Call& call, std::optional<Device::Stream> stream,
+                 const Topology::Gpus& gpus, Rank rank) {
+  const auto refuse = [&](Errc code, const std::string& why) {
+    const std::string collective(to_string(call.collective));
+    throw Error(code, fmt::format("{}: {}", collective, why), rank, kNoRank, collective);
+  };
+  if (stream && call.collective == Collective::barrier)
+    refuse(Errc::unsupported, "a barrier has no place in a stream; all_reduce of one element has");
+  std::optional<Memory> all;
+  Operand first{};
+  Device::Kind first_kind{};
+  for (const Operand& one : operands_of(call, rank)) {
+    const Device::Memory memory = device.memory_of(one.data);
+    const bool on_device =
+        memory.kind == Device::Kind::device || (memory.kind == Device::Kind::managed && stream.has_value());
+    const Memory whose = on_device ? Memory::device : Memory::host;
+    if (memory.kind == Device::Kind::device && memory.device != device.number())
+      refuse(Errc::invalid_argument,
+             fmt::format("{} lies on GPU {}, and the communicator works on GPU {}, which was current when it was made: "
+                         "make one with GPU {} current",
+                         one.name, memory.device, device.number(), memory.device));
+    if (all.value_or(whose) != whose)
+      refuse(Errc::invalid_argument, fmt::format("{} is {}, {} is {}: both must be the device's or both the host's",
+                                                 first.name, words_for(first_kind), one.name, words_for(memory.kind)));
+    if (!all) first = one, first_kind = memory.kind;
+    all = whose;
+  }
+  if (!all) return Memory::host;
+  if (*all == Memory::host) {
+    if (stream)
+      refuse(Errc::invalid_argument,
+             fmt::format("a stream was given, and {} is {}: a stream orders device memory only; leave it out, and wait "
+                         "for what the stream does to the buffers",
+                         first.name, words_for(first_kind)));
+    return Memory::host;
+  }
+  if (!gpus.everywhere)
+    refuse(Errc::unsupported, fmt::format("{} is {}, and {}", first.name, words_for(first_kind), gpus.missing));
+  if (stream) {
+    if (const int its = device.device_of(*stream); its != device.number())
+      refuse(Errc::invalid_argument,
+             fmt::format("the stream is one of GPU {}, the buffers lie on GPU {}: pass one of theirs", its,
+                         device.number()));
+    if (device.capturing(*stream))
+      refuse(Errc::unsupported,
+             "the stream is being captured into a graph, and a collective cannot be: the ranks meet when it is called");
+  }
+  return Memory::device;
+}
+
+}  // namespace collectives

@@ -1,0 +1,57 @@
+// Ways of performing an operation on device memory. A communicator has one object of each way; the plan says which one
+// an operation takes (Way, in plan.hpp). What all ways have in common is not theirs: the operation is at the head of
+// the queue when it starts, its arrival record is published, and whoever waits for it looks for mismatches, lost peers
+// and the deadline.
+//
+// A way never waits: advance() goes as far as it can. The GPU is asked by events how far it is.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <optional>
+#include <vector>
+
+#include "call.hpp"
+#include "device/device.hpp"
+
+namespace collectives {
+
+struct PlannedCall;
+struct Job;
+
+/// An operation on device memory, from its call to its end. Kept with the operation's state, and used again.
+struct DeviceCall {
+  Call call;                    ///< without what lies in the caller's frame: counts and tensors
+  std::vector<Tensor> tensors;  ///< Call::tensors
+  std::size_t mine = 0;         ///< element of the vector at which this rank's part begins, where it has one
+  std::optional<Device::Stream> stream;
+  /// Reached when what `stream` held at the call is done; only with a stream.
+  Device::Event ready = nullptr;
+  /// The caller waits for the operation to return, so with a stream its end is the stream's to see.
+  bool ends_in_stream = false;
+  std::exception_ptr refused;  ///< what the GPU has refused at the call: the operation fails with it when it starts
+  bool started = false;        ///< by its way
+  bool in_host = false;        ///< the host's plan is being performed
+};
+
+class DeviceWay {
+ public:
+  enum class Turn : std::uint8_t {
+    wait,  ///< for the GPU, or for peers: to be called again
+    host,  ///< the job is to be performed as one on memory of the host, then to be called again
+    done
+  };
+
+  virtual ~DeviceWay() = default;
+  /// Begins an operation. `call` and `planned` stay until it is done or abandoned. `job` describes it, with addresses
+  /// on the device and its tag; where the way asks for Turn::host, it has put others there by then.
+  virtual void start(const DeviceCall& call, const PlannedCall& planned, Job& job) = 0;
+  /// Throws what the GPU refuses, what peers do wrong (TagMismatch), and that they are lost (Error).
+  virtual Turn advance() = 0;
+  /// The operation has failed, here or elsewhere. What the GPU holds of it is performed all the same.
+  virtual void abandon() noexcept = 0;
+  /// Changes whenever something has moved.
+  virtual std::uint64_t moves() const noexcept = 0;
+};
+
+}  // namespace collectives
