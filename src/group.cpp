@@ -1,5 +1,6 @@
 // Groups: many small tensors, one collective. Tensors of equal type, op and options are packed side by side into one
 // buffer, reduced in place and unpacked; a tensor without company goes as it is.
+#include <algorithm>
 #include <cstring>
 #include <numeric>
 #include <utility>
@@ -50,7 +51,8 @@ struct Group::Impl {
       for (const Tensor& tensor : tensors)
         call.layout = hash_bytes(&tensor.input.count, sizeof tensor.input.count, call.layout);
       if (fused() && memory == Memory::device) {  // their way lays them side by side
-        call.output = Buffer(tensors[0].output.data, count(), type);
+        const auto any = std::ranges::find_if(tensors, [](const Tensor& tensor) { return tensor.output.count > 0; });
+        call.output = Buffer(any->output.data, count(), type);
         call.input = call.output;
         call.tensors = tensors;
       } else if (fused()) {

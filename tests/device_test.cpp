@@ -295,7 +295,8 @@ TEST_F(DeviceCalls, CodedAsOnTheHost) {
   run_hosts({0, 1},
             [&](Communicator& comm) {
               std::vector<float> host(kCount);
-              for (std::size_t i = 0; i < kCount; ++i) host[i] = 1.0F / static_cast<float>(3 + i) * (1 + comm.rank());
+              for (std::size_t i = 0; i < kCount; ++i)
+                host[i] = static_cast<float>(1 + comm.rank()) / static_cast<float>(3 + i);
               const OnGpu<float> data(gpus, host);
               const Options coded{.wire = DataType::bf16, .force = true};
               comm.all_reduce(host, ReduceOp::sum, coded);
@@ -345,7 +346,7 @@ class DeviceStreams : public DeviceCalls {
  protected:
   /// Overwrites `data` with `values`, as a kernel that takes its time.
   void write_slowly(Device::Stream stream, const OnGpu<float>& data, std::vector<float> values) {
-    gpus.put(stream, {{data.data(), values.size() * sizeof(float)}}, [to = data.data(), values = std::move(values)] {
+    gpus.put(stream, {{data.data(), data.buffer().bytes()}}, [to = data.data(), values = std::move(values)] {
       std::this_thread::sleep_for(20ms);
       std::ranges::copy(values, to);
     });

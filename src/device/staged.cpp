@@ -26,17 +26,22 @@ void keep_for_good(SharedMemory memory) {
 
 }  // namespace
 
-StagedWay::~StagedWay() {
-  if (stream_ == nullptr) return;
-  bool idle = false;
-  const bool failed = call_ != nullptr;
-  const auto until = std::chrono::steady_clock::now() + (failed ? kPatienceWithFailure : kPatience);
+bool StagedWay::settle(std::chrono::milliseconds patience) noexcept {
+  const auto until = std::chrono::steady_clock::now() + patience;
   try {
     device_.record(back_, stream_);
-    while (!(idle = device_.reached(back_)) && std::chrono::steady_clock::now() < until)
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
-  } catch (const std::exception&) {  // a GPU that has failed does nothing any more
+    for (;; std::this_thread::sleep_for(std::chrono::microseconds(50))) {
+      if (device_.reached(back_)) return true;
+      if (std::chrono::steady_clock::now() >= until) return false;
+    }
+  } catch (const std::exception&) {  // a GPU that has failed does nothing any more, but who knows
+    return false;
   }
+}
+
+StagedWay::~StagedWay() {
+  if (stream_ == nullptr) return;
+  const bool idle = settle(call_ != nullptr ? kPatienceWithFailure : kPatience);
   device_.end_event(there_);
   device_.end_event(back_);
   device_.end_stream(stream_);
@@ -134,6 +139,9 @@ DeviceWay::Turn StagedWay::advance() {
   return Turn::done;
 }
 
-void StagedWay::abandon() noexcept {}
+/// Copies from and to the caller's buffers are mostly over before the caller is told.
+void StagedWay::abandon() noexcept {
+  if (stream_ != nullptr) settle(kPatienceWithFailure);
+}
 
 }  // namespace collectives

@@ -90,7 +90,7 @@ class OnGpu {
 
   T* data() const { return data_; }
   Buffer buffer() const { return {data_, count_, data_type_v<T>}; }
-  void set(const std::vector<T>& values) { gpus_->upload(data_, values.data(), values.size() * sizeof(T)); }
+  void set(const std::vector<T>& values) const { gpus_->upload(data_, values.data(), values.size() * sizeof(T)); }
   std::vector<T> values() const {
     std::vector<T> values(count_);
     gpus_->download(values.data(), data_, count_ * sizeof(T));
