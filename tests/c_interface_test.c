@@ -965,6 +965,11 @@ static void WrongOptionsAreRefused(Comm* comm) {
   INVALID("stall_report_seconds is -3", collectives_communicator_from_environment(&how, &other));
   how = (collectives_communicator_options){.size = sizeof how, .progress_thread = (collectives_switch)5};
   INVALID("progress_thread is 5", collectives_split(comm, 0, 0, &how, &other));
+  how = (collectives_communicator_options){.size = sizeof how, .device_buffers = (collectives_switch)5};
+  INVALID("device_buffers is 5", collectives_split(comm, 0, 0, &how, &other));
+  how = (collectives_communicator_options){.size = sizeof how, .reserved = COLLECTIVES_ON};
+  FAILS(UNSUPPORTED, "collectives_communicator_options uses a field that this library",
+        collectives_split(comm, 0, 0, &how, &other));
   how = (collectives_communicator_options){.backend = "ring"};
   INVALID("collectives_communicator_options::size is 0", collectives_split(comm, 0, 0, &how, &other));
   how = (collectives_communicator_options){.size = sizeof how,
@@ -974,9 +979,15 @@ static void WrongOptionsAreRefused(Comm* comm) {
                                            .transport = "shared_memory",
                                            .wire = "tcp",
                                            .deterministic = COLLECTIVES_ON,
-                                           .progress_thread = COLLECTIVES_OFF};
+                                           .progress_thread = COLLECTIVES_OFF,
+                                           .device_buffers = COLLECTIVES_OFF};
   OK(collectives_split(comm, 0, 0, &how, &other));
   OK(collectives_barrier(other, NULL));
+  void* stream = NULL;
+  bad = good;
+  bad.stream = &stream;
+  FAILS(UNSUPPORTED, "a stream was given, and this communicator takes no device buffers",
+        collectives_all_reduce(other, data, data, 1, COLLECTIVES_F32, COLLECTIVES_SUM, &bad));
   collectives_communicator_free(other);
 
   collectives_top_k* top_k;

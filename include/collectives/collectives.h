@@ -150,6 +150,7 @@ typedef struct collectives_communicator_options {
   /// On: buffers may be those of the GPU that is current to the calling thread; UNSUPPORTED where there is none.
   /// Default: if this process uses CUDA by then.
   collectives_switch device_buffers;
+  collectives_switch reserved;  ///< the place of a later switch: COLLECTIVES_DEFAULT
 } collectives_communicator_options;
 
 /// Meets the ranks that mpirun, srun, torchrun, TF_CONFIG or collectives_run started; alone when nothing did.

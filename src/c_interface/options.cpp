@@ -63,6 +63,11 @@ std::size_t checked(std::size_t size, std::size_t expected, std::string_view nam
   return size;
 }
 
+[[noreturn]] void refuse_unknown(std::string_view name) {
+  throw Refused{Errc::unsupported,
+                fmt::format("{} uses a field that this library, version {}, does not know", name, version())};
+}
+
 template <class T>
 T taken(const T* from, std::string_view name) {
   T value{};
@@ -70,8 +75,7 @@ T taken(const T* from, std::string_view name) {
   const std::size_t size = checked(from->size, sizeof value, name);
   const auto* const bytes = reinterpret_cast<const unsigned char*>(from);
   if (size > sizeof value && std::any_of(bytes + sizeof value, bytes + size, [](auto byte) { return byte != 0; }))
-    throw Refused{Errc::unsupported,
-                  fmt::format("{} uses a field that this library, version {}, does not know", name, version())};
+    refuse_unknown(name);
   std::memcpy(&value, from, std::min(size, sizeof value));
   return value;
 }
@@ -114,7 +118,9 @@ WireFormat wire_of(const char* name, const collectives_codec* codec) {
 }  // namespace
 
 CommunicatorOptions options_of(const collectives_communicator_options* options) {
-  const auto asked = taken(options, "collectives_communicator_options");
+  constexpr std::string_view kName = "collectives_communicator_options";
+  const auto asked = taken(options, kName);
+  if (asked.reserved != COLLECTIVES_DEFAULT) refuse_unknown(kName);
   CommunicatorOptions result;
   result.backend = view_of(asked.backend);
   result.timeout = duration_of(asked.timeout_seconds, "timeout_seconds");
