@@ -453,9 +453,9 @@ TEST_F(DeviceCalls, OneGpuDisappears) {
       const OnGpu<float> data(others, input_of<float>(comm.rank(), kCount));
       const Options options{.stream = in_stream ? std::optional<void*>(others.new_stream()) : std::nullopt};
       comm.all_reduce(data.buffer(), ReduceOp::sum, options);
-      comm.barrier();
-      if (comm.rank() == 1) others.disappear(1);
       const Error error = error_of([&] {
+        comm.barrier();
+        if (comm.rank() == 1) others.disappear(1);
         for (;;) comm.all_reduce(data.buffer(), ReduceOp::sum, options);
       });
       EXPECT_EQ(error.code(), Errc::system);
