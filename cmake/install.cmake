@@ -57,6 +57,10 @@ foreach(drop_in collectives_mpi_openmpi collectives_mpi_mpich)
   endif()
 endforeach()
 
+if(TARGET mnist_cuda)  # in no package, for cuDNN is in none of Debian's
+  install(TARGETS mnist_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT tools_cuda)
+endif()
+
 foreach(program collectives_run collectives_info collectives_bench mnist_trainer)
   if(TARGET ${program})
     install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tools)

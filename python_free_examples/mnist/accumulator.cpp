@@ -1,29 +1,21 @@
 // The first batch is copied, not added to zeros: it costs less, and keeps the sign of a zero.
 #include "accumulator.hpp"
 
-#include <algorithm>
-
 namespace mnist {
-namespace {
-
-void add(std::size_t count, float* __restrict sum, const float* __restrict more) {
-  for (std::size_t i = 0; i < count; ++i) sum[i] += more[i];
-}
-
-}  // namespace
 
 void Accumulator::keep() {
+  if (kept_.span().empty()) kept_ = device_.make(gradients_.size());
   if (end_ == gradients_.size()) {
-    add(end_, kept_.data(), gradients_.data());
+    device_.add(gradients_, kept_.span());
   } else {
-    kept_.assign(gradients_.begin(), gradients_.end());
+    device_.copy(gradients_, kept_.span());
     end_ = gradients_.size();
   }
 }
 
 void Accumulator::release(std::size_t from) {
   if (from >= end_) return;
-  add(end_ - from, gradients_.data() + from, kept_.data() + from);
+  device_.add(kept_.span().subspan(from, end_ - from), gradients_.subspan(from, end_ - from));
   end_ = from;
 }
 

@@ -4,14 +4,15 @@
 
 #include <cstddef>
 #include <span>
-#include <vector>
+
+#include "device.hpp"
 
 namespace mnist {
 
 class Accumulator {
  public:
-  /// `gradients` stays the caller's and must outlive this.
-  explicit Accumulator(std::span<float> gradients) : gradients_(gradients) {}
+  /// `gradients`, in the memory of `device`, stays the caller's; both must outlive this.
+  Accumulator(Device& device, std::span<float> gradients) : device_(device), gradients_(gradients) {}
 
   /// Another batch follows: adds the gradients of this one to what is kept.
   void keep();
@@ -19,9 +20,10 @@ class Accumulator {
   void release(std::size_t from);
 
  private:
+  Device& device_;
   std::span<float> gradients_;
-  std::vector<float> kept_;  // made at the first keep()
-  std::size_t end_ = 0;      // kept_[0, end_) waits for release()
+  Vector kept_;          // made at the first keep()
+  std::size_t end_ = 0;  // kept_[0, end_) waits for release()
 };
 
 }  // namespace mnist

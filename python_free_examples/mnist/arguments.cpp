@@ -125,6 +125,7 @@ class CompressionFlags {
 nlohmann::ordered_json common(const Arguments& arguments) {
   const TrainerOptions& trainer = arguments.trainer;
   return {{"--model", arguments.model},
+          {"--device", arguments.device},
           {"--optimizer", kOptimizerNames[static_cast<std::size_t>(arguments.optimizer)]},
           {"--lr or --schedule", trainer.schedule.text()},
           {"--epochs", trainer.epochs},
@@ -176,6 +177,9 @@ Arguments parse_arguments(int argc, const char* const* argv) {
   app.add_option("--model", arguments.model, "softmax, mlp or cnn")->check(one_of(kModelNames))->capture_default_str();
   app.add_option("--optimizer", optimizer, "sgd, momentum, nesterov or adam")
       ->check(one_of(kOptimizerNames))
+      ->capture_default_str();
+  app.add_option("--device", arguments.device, "What computes: cpu, or cuda, a GPU for each rank or shared in turns")
+      ->check(one_of(kDeviceNames))
       ->capture_default_str();
   CLI::Option* rate_option =
       app.add_option("--lr", rate, "Learning rate [0.1 sgd, 0.05 momentum and nesterov, 0.001 adam]")
@@ -255,6 +259,7 @@ Arguments parse_arguments(int argc, const char* const* argv) {
   const std::filesystem::path plot_kind = arguments.files.plot.extension();
   if (!arguments.files.plot.empty() && plot_kind != ".svg" && plot_kind != ".png")
     refuse(fmt::format("--plot: {} is neither .svg nor .png", arguments.files.plot.string()));
+  if (arguments.profile_step && arguments.device != "cpu") refuse("--profile-step: only with --device cpu");
   trainer.compression = compression.parsed();
   const bool momentum_kept = trainer.compression.top_k.momentum > 0;
   if (momentum_kept && arguments.optimizer != OptimizerKind::sgd)
@@ -277,25 +282,34 @@ Arguments parse_arguments(int argc, const char* const* argv) {
   return arguments;
 }
 
+std::vector<std::string> texts_of_ranks(collectives::Bootstrap& bootstrap, const std::string& mine) {
+  return bootstrap.all_gather(mine, collectives::Deadline::in(std::chrono::minutes(10)));
+}
+
+void agree(collectives::Bootstrap& bootstrap, const std::function<void()>& action) {
+  using json = nlohmann::json;
+  json mine;
+  try {
+    action();
+  } catch (const Farewell& farewell) {
+    mine = {{"text", farewell.what()}, {"code", farewell.code}};
+  }
+  const std::vector<std::string> cards = texts_of_ranks(bootstrap, mine.dump());
+  for (std::size_t rank = 0; rank < cards.size(); ++rank) {
+    const json farewell = json::parse(cards[rank]);
+    if (farewell.is_null()) continue;
+    const auto text = farewell.at("text").get<std::string>();
+    throw Farewell(rank == 0 ? text : fmt::format("{} (rank {})", text, rank), farewell.at("code"));
+  }
+}
+
 Arguments parse_arguments(collectives::Bootstrap& bootstrap, int argc, const char* const* argv) {
   using json = nlohmann::ordered_json;
   Arguments arguments;
-  json mine;
-  try {
-    arguments = parse_arguments(argc, argv);
-    mine = common(arguments);
-  } catch (const Farewell& farewell) {
-    mine = {{"farewell", farewell.what()}, {"code", farewell.code}};
-  }
+  agree(bootstrap, [&] { arguments = parse_arguments(argc, argv); });
+  const json mine = common(arguments);
   std::vector<json> cards;
-  for (const std::string& text : bootstrap.all_gather(mine.dump(), collectives::Deadline::in(std::chrono::minutes(10))))
-    cards.push_back(json::parse(text));
-  for (std::size_t rank = 0; rank < cards.size(); ++rank) {
-    const json& card = cards[rank];
-    if (!card.contains("farewell")) continue;
-    const auto text = card.at("farewell").get<std::string>();
-    throw Farewell(rank == 0 ? text : fmt::format("{} (rank {})", text, rank), card.at("code"));
-  }
+  for (const std::string& text : texts_of_ranks(bootstrap, mine.dump())) cards.push_back(json::parse(text));
   for (const auto& [flag, value] : mine.items()) {
     std::vector<std::string> value_of_rank;
     for (const json& card : cards)

@@ -5,9 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "optimizer.hpp"
 #include "report.hpp"
@@ -17,6 +19,7 @@ namespace mnist {
 
 struct Arguments {
   std::string model = "cnn";
+  std::string device = "cpu";  ///< of kDeviceNames
   OptimizerKind optimizer = OptimizerKind::adam;
   TrainerOptions trainer;
   std::filesystem::path data;                                  ///< empty: synthetic digits
@@ -35,6 +38,12 @@ struct Farewell : std::runtime_error {
   Farewell(const std::string& text, int code_) : std::runtime_error(text), code(code_) {}
   int code;
 };
+
+/// The text of every rank.
+std::vector<std::string> texts_of_ranks(collectives::Bootstrap&, const std::string& mine);
+
+/// Runs `action` on every rank. When it throws Farewell anywhere, every rank throws that of the lowest such rank.
+void agree(collectives::Bootstrap&, const std::function<void()>& action);
 
 /// Throws Farewell.
 Arguments parse_arguments(int argc, const char* const* argv);

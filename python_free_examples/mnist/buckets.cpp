@@ -1,5 +1,6 @@
 // Everything is timed at the doors, ready(), finish() and average(): time inside is exposed; time outside is hidden
-// when a bucket was under way at the last door.
+// when a bucket was under way at the last door. Where the host runs ahead of a GPU, the door of finish() and average()
+// is where the GPU has computed what it was told to: until then the host waits for it, and moves on what is under way.
 #include "buckets.hpp"
 
 #include <algorithm>
@@ -42,10 +43,11 @@ std::vector<Bucket> cut_by_layer(const std::vector<std::size_t>& layer_offsets, 
   return buckets;
 }
 
-GradientReducer::GradientReducer(collectives::Communicator& comm, std::span<float> gradients,
+GradientReducer::GradientReducer(collectives::Communicator& comm, Device& device, std::span<float> gradients,
                                  const std::vector<std::size_t>& layer_offsets, std::size_t bucket_bytes, bool overlap,
                                  const Compression& compression)
     : comm_(comm),
+      device_(device),
       gradients_(gradients),
       buckets_(compression.by_layer ? cut_by_layer(layer_offsets, gradients.size())
                                     : cut_buckets(layer_offsets, gradients.size(),
@@ -60,29 +62,32 @@ void GradientReducer::ready(std::size_t from) {
   const auto entered = Clock::now();
   enter(entered);
   start_until(from);
-  while (finished_ < work_.size() && work_[finished_].test()) ++finished_;
+  move_on();
   leave(entered);
 }
 
 void GradientReducer::finish() {
+  ready(0);
+  compute_to_the_end();
   const auto entered = Clock::now();
   enter(entered);
   if (overlap_) {
-    start_until(0);
     wait_for_all();
   } else {
     for (std::size_t i = 0; i < buckets_.size(); ++i)
-      comm_.all_reduce(elements(buckets_[i]), collectives::ReduceOp::sum, compressor_.options(i));
+      comm_.all_reduce(elements(buckets_[i]), collectives::ReduceOp::sum, on_device(compressor_.options(i)));
+    wait_for(device_);  // the sums may be in its stream only
   }
   leave(entered);
 }
 
 void GradientReducer::average(std::span<float> values) {
+  compute_to_the_end();
   const auto entered = Clock::now();
   for (; !values.empty(); values = values.subspan(gradients_.size()))
     for (const Bucket& bucket : buckets_) {
       const std::span<float> part = values.subspan(bucket.begin, bucket.end - bucket.begin);
-      work_.push_back(comm_.all_reduce_async(part, part, collectives::ReduceOp::average));
+      work_.push_back(comm_.all_reduce_async(part, part, collectives::ReduceOp::average, on_device({})));
     }
   wait_for_all();
   leave(entered);
@@ -92,6 +97,24 @@ void GradientReducer::wait_for_all() {
   for (collectives::Work& work : work_) work.wait();
   work_.clear();
   finished_ = 0;
+}
+
+void GradientReducer::move_on() {
+  while (finished_ < work_.size() && work_[finished_].test()) ++finished_;
+}
+
+void GradientReducer::compute_to_the_end() {
+  wait_for(device_, [this] {
+    const auto now = Clock::now();
+    enter(now);
+    left_ = now;
+    move_on();
+  });
+}
+
+collectives::Options GradientReducer::on_device(collectives::Options options) const {
+  // STREAM
+  return options;
 }
 
 void GradientReducer::enter(Clock::time_point now) {
@@ -106,7 +129,8 @@ void GradientReducer::leave(Clock::time_point entered) {
 void GradientReducer::start_until(std::size_t from) {
   while (work_.size() < buckets_.size() && buckets_[work_.size()].begin >= from) {
     const std::span<float> part = elements(buckets_[work_.size()]);
-    work_.push_back(comm_.all_reduce_async(part, part, collectives::ReduceOp::sum, compressor_.options(work_.size())));
+    work_.push_back(
+        comm_.all_reduce_async(part, part, collectives::ReduceOp::sum, on_device(compressor_.options(work_.size()))));
   }
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "compression.hpp"
+#include "device.hpp"
 
 namespace mnist {
 
@@ -36,8 +37,8 @@ struct CommunicationTimes {
 /// without, the same buckets are reduced one after the other at the end, so both give the same bits.
 class GradientReducer {
  public:
-  /// `gradients` stays the caller's and must outlive this.
-  GradientReducer(collectives::Communicator& comm, std::span<float> gradients,
+  /// `gradients`, in the memory of `device`, stays the caller's; all three must outlive this.
+  GradientReducer(collectives::Communicator& comm, Device& device, std::span<float> gradients,
                   const std::vector<std::size_t>& layer_offsets, std::size_t bucket_bytes, bool overlap,
                   const Compression& compression = {});
 
@@ -58,12 +59,18 @@ class GradientReducer {
   void enter(Clock::time_point now);
   void start_until(std::size_t from);
   void leave(Clock::time_point entered);
+  void move_on();
+  void compute_to_the_end();
   std::span<float> elements(const Bucket& bucket) {
     return gradients_.subspan(bucket.begin, bucket.end - bucket.begin);
   }
   void wait_for_all();
 
+  /// What was asked for, of the device's memory.
+  collectives::Options on_device(collectives::Options options) const;
+
   collectives::Communicator& comm_;
+  Device& device_;
   std::span<float> gradients_;
   std::vector<Bucket> buckets_;
   Compressor compressor_;

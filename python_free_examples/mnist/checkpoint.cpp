@@ -50,6 +50,13 @@ void append(std::string& bytes, std::span<const float> numbers) {
   bytes.append(reinterpret_cast<const char*>(numbers.data()), numbers.size_bytes());
 }
 
+/// As they lie in a file: not where floats may lie.
+std::vector<float> numbers(std::string_view bytes) {
+  std::vector<float> values(bytes.size() / sizeof(float));
+  std::memcpy(values.data(), bytes.data(), bytes.size());
+  return values;
+}
+
 /// Closes the file and removes it unless told to keep it.
 class NewFile {
  public:
@@ -131,8 +138,8 @@ std::string pack_checkpoint(const Model& model, const Optimizer& optimizer, cons
   std::string bytes(kMagic);
   bytes.append(reinterpret_cast<const char*>(&lengths), sizeof lengths);
   bytes += description;
-  append(bytes, model.parameters());
-  append(bytes, optimizer.state());
+  append(bytes, model.device().on_host(model.parameters()));
+  append(bytes, optimizer.device().on_host(optimizer.state()));
   for (const auto& state : states) bytes.append(reinterpret_cast<const char*>(state.data()), state.size());
   const std::uint32_t crc = crc_of(bytes);
   bytes.append(reinterpret_cast<const char*>(&crc), kCrcBytes);
@@ -255,8 +262,8 @@ Position unpack_checkpoint(std::string_view bytes, const std::filesystem::path& 
       refuse(fmt::format("the state of its compressor: {}", error.what()));
     }
 
-  std::ranges::copy(parameters, reinterpret_cast<char*>(model.parameters().data()));
-  std::ranges::copy(moments, reinterpret_cast<char*>(optimizer.state().data()));
+  model.device().write(numbers(parameters), model.parameters());
+  optimizer.device().write(numbers(moments), optimizer.state());
   optimizer.updates() = updates;
   return position;
 }

@@ -10,6 +10,12 @@ namespace mnist {
 struct Score {
   double loss = 0;          ///< summed over the images, not averaged
   std::size_t correct = 0;  ///< images whose largest logit, the first of equals, is their label
+
+  Score& operator+=(const Score& more) {
+    loss += more.loss;
+    correct += more.correct;
+    return *this;
+  }
 };
 
 /// Scores `logits` (labels.size() x 10). Unless `gradients` is empty it receives the gradient of scale times the summed

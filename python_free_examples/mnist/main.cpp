@@ -6,16 +6,22 @@
 // Ends with 0; with 1 when the run failed, 2 when the command line or a variable is wrong, each with one line on
 // stderr.
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <collectives/collectives.hpp>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "arguments.hpp"
+#include "device.hpp"
 #include "idx.hpp"
 #include "profile.hpp"
 #include "replicas.hpp"
@@ -43,6 +49,14 @@ std::unique_ptr<collectives::Bootstrap> meet() {
   return collectives::bootstrap_from_environment();
 }
 
+/// A name of the machine that this process runs on.
+std::string machine() {
+  std::string boot, name(256, '\0');
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+  ::gethostname(name.data(), name.size() - 1);
+  return boot + name.c_str();
+}
+
 /// What `make` returns. A COLLECTIVES_ variable that the library cannot use is a mistake like one on the command line.
 template <class Make>
 auto with_variables(Make&& make, int& rank) {
@@ -64,7 +78,7 @@ Data load(const Arguments& arguments) {
   return data;
 }
 
-void train(collectives::Communicator& comm, const Arguments& arguments) {
+void train(collectives::Communicator& comm, const Arguments& arguments, Device& device) {
   Data data;
   std::unique_ptr<Report> report;
   together(comm, [&] {
@@ -76,8 +90,8 @@ void train(collectives::Communicator& comm, const Arguments& arguments) {
       report = std::make_unique<Report>(ReportFiles{}, true);
     }
   });
-  Model model(arguments.model, arguments.trainer.seed);
-  Optimizer optimizer(arguments.optimizer, model.parameters().size());
+  Model model(arguments.model, arguments.trainer.seed, device);
+  Optimizer optimizer(arguments.optimizer, model.parameter_count(), device);
   if (arguments.profile_step) {
     if (comm.rank() == 0)
       profile_step(model, optimizer, arguments.trainer.schedule.rate(0), data.train, arguments.trainer.batch, 5.0);
@@ -86,13 +100,13 @@ void train(collectives::Communicator& comm, const Arguments& arguments) {
 
   const TrainerOptions& options = arguments.trainer;
   const std::string backend = arguments.backend.empty() ? "auto" : arguments.backend;
-  report->say(
-      fmt::format("{}, {} parameters; {}, learning rate {}; batch {} over {} rank{}{}{}; compression {}; backend {}{}",
-                  model.name(), model.parameters().size(), optimizer.name(), arguments.trainer.schedule.text(),
-                  options.batch, comm.size(), comm.size() == 1 ? "" : "s",
-                  options.accumulate == 1 ? "" : fmt::format(", {} batches a step", options.accumulate),
-                  options.local_steps == 1 ? "" : fmt::format(", {} local steps", options.local_steps),
-                  options.compression.text(), backend, arguments.deterministic ? ", deterministic" : ""));
+  report->say(fmt::format(
+      "{}, {} parameters; {}, learning rate {}; batch {} over {} rank{}{}{}; compression {}; backend {}{}; on {}",
+      model.name(), model.parameters().size(), optimizer.name(), arguments.trainer.schedule.text(), options.batch,
+      comm.size(), comm.size() == 1 ? "" : "s",
+      options.accumulate == 1 ? "" : fmt::format(", {} batches a step", options.accumulate),
+      options.local_steps == 1 ? "" : fmt::format(", {} local steps", options.local_steps), options.compression.text(),
+      backend, arguments.deterministic ? ", deterministic" : "", device.description()));
   report->say(
       fmt::format("data: {}; {} training and {} test images", data.source, data.train.size(), data.test.size()));
   report->json_line({{"event", "run"},
@@ -107,6 +121,7 @@ void train(collectives::Communicator& comm, const Arguments& arguments) {
                      {"ranks", comm.size()},
                      {"backend", backend},
                      {"deterministic", arguments.deterministic},
+                     {"device", device.name()},
                      {"overlap", arguments.trainer.overlap},
                      {"bucket_bytes", arguments.trainer.bucket_bytes},
                      {"seed", arguments.trainer.seed},
@@ -127,8 +142,26 @@ void train(collectives::Communicator& comm, const Arguments& arguments) {
   trainer.run();
   report->json_line({{"event", "end"},
                      {"steps", trainer.position().total_steps},
-                     {"weights_hash", fmt::format("{:016x}", hash_of(model.parameters()))}});
+                     {"weights_hash", fmt::format("{:016x}", hash_of(device.on_host(model.parameters())))}});
   report->finish();
+}
+
+/// The GPU that was asked for; null where it was this processor. Ranks of one machine take its GPUs by turns. The same
+/// on every rank at once: what one rank does not have, every rank throws as Farewell, in the same words.
+std::unique_ptr<Device> open_device(collectives::Bootstrap& bootstrap, const std::string& name) {
+  if (name == "cpu") return nullptr;
+  const std::vector<std::string> machine_of_rank = texts_of_ranks(bootstrap, machine());
+  const auto me = machine_of_rank.begin() + bootstrap.rank();
+  const auto local_rank = static_cast<int>(std::count(machine_of_rank.begin(), me, *me));
+  std::unique_ptr<Device> device;
+  agree(bootstrap, [&] {
+    try {
+      device = load_cuda_device(local_rank);
+    } catch (const std::runtime_error& error) {
+      throw Farewell(fmt::format("mnist_trainer: --device {}: {}", name, error.what()), 2);
+    }
+  });
+  return device;
 }
 
 struct Ending {
@@ -142,12 +175,13 @@ Ending run(int argc, char** argv) {
     const std::unique_ptr<collectives::Bootstrap> bootstrap = with_variables(meet, rank);
     rank = bootstrap->rank();
     const Arguments arguments = parse_arguments(*bootstrap, argc, argv);
+    const std::unique_ptr<Device> gpu = open_device(*bootstrap, arguments.device);
     collectives::CommunicatorOptions options;
     options.backend = arguments.backend;
     if (arguments.deterministic) options.deterministic = true;
     collectives::Communicator comm =
         with_variables([&] { return collectives::Communicator(*bootstrap, options); }, rank);
-    train(comm, arguments);
+    train(comm, arguments, gpu ? *gpu : processor());
     return {EXIT_SUCCESS};
   } catch (const Farewell& farewell) {
     if (rank <= 0) fmt::print(farewell.code == 0 ? stdout : stderr, "{}\n", farewell.what());

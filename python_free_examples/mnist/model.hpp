@@ -1,4 +1,4 @@
-// The three models, as programs of oneDNN calls.
+// The three models, whatever they are computed on.
 //
 //   softmax   784 -> 10                                                                      7,850 parameters
 //   mlp       784 -> 128 ReLU -> 10                                                        101,770
@@ -8,25 +8,23 @@
 // pool there is a quarter of the elements.
 //
 // All parameters are one vector and all gradients another, in plain layouts and in the order of the forward pass, so
-// that the collectives, the optimizer and a checkpoint need to know nothing of layers. oneDNN chooses the layouts of
-// activations; a reorder stands wherever two neighbours disagree.
+// that the collectives, the optimizer and a checkpoint need to know nothing of layers. They lie in the memory of the
+// model's device.
 //
-// A model is used by the thread that made it, and computes on that thread alone.
+// A model is used by the thread that made it.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <map>
 #include <memory>
-#include <oneapi/dnnl/dnnl.hpp>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
+
+#include "device.hpp"
 
 namespace mnist {
 
@@ -41,87 +39,52 @@ struct Tensor {
   std::size_t offset = 0, count = 0;
 };
 
-/// Memory for the library's arithmetic: aligned, and large blocks in large pages, since a step walks through more small
-/// pages than a processor keeps translations for.
-class Block {
- public:
-  explicit Block(std::size_t bytes);
-  void* data() const { return data_.get(); }
-
- private:
-  struct Free {
-    void operator()(void* data) const { std::free(data); }
-  };
-  std::unique_ptr<void, Free> data_;
-};
-
-/// One call of oneDNN, ready to be executed.
-struct Call {
-  std::string name;
-  dnnl::primitive primitive;
-  std::unordered_map<int, dnnl::memory> arguments;
-  /// After this call the gradients from this element to the end are final.
-  std::optional<std::size_t> gradients_from = {};
-};
-
-/// The calls for one number of images, and where they read and write. A pass for inference has no backward calls.
-struct Pass {
-  std::size_t images = 0;
-  std::span<float> pixels;           ///< in: images x 784
-  std::span<const float> logits;     ///< out: images x 10
-  std::span<float> logit_gradients;  ///< in, for the backward calls: images x 10
-  std::vector<Call> forward, backward;
-  std::vector<Block> blocks;  ///< what the calls read and write
-};
-
 class Model {
  public:
   /// `name` is one of kModelNames. Weights are drawn uniformly, with He's limit before a ReLU and Glorot's in the
   /// last layer; biases are zero. Equal seeds give equal bits.
-  Model(std::string_view name, std::uint64_t seed);
+  /// The device outlives the model.
+  Model(std::string_view name, std::uint64_t seed, Device& device = processor());
 
   const std::string& name() const { return name_; }
+  Device& device() const { return device_; }
   const std::vector<Tensor>& tensors() const { return tensors_; }
   /// Where each layer's parameters begin, in order.
   std::vector<std::size_t> layer_offsets() const;
-  std::span<float> parameters() { return {static_cast<float*>(parameters_.data()), parameter_count()}; }
-  std::span<const float> parameters() const { return {static_cast<float*>(parameters_.data()), parameter_count()}; }
-  std::span<float> gradients() { return {static_cast<float*>(gradients_.data()), parameter_count()}; }
+  std::span<float> parameters() { return parameters_.span(); }
+  std::span<const float> parameters() const { return parameters_.span(); }
+  std::span<float> gradients() { return gradients_.span(); }
   std::size_t parameter_count() const { return tensors_.back().offset + tensors_.back().count; }
 
   /// The pass for `images` images (at least 1); made at the first call and kept.
-  Pass& training_pass(std::size_t images) { return pass(images, dnnl::prop_kind::forward_training); }
-  Pass& inference_pass(std::size_t images) { return pass(images, dnnl::prop_kind::forward_inference); }
+  Pass& training_pass(std::size_t images) { return pass(images, true); }
+  Pass& inference_pass(std::size_t images) { return pass(images, false); }
 
-  /// Executes one call on the calling thread.
-  void execute(const Call& call) { call.primitive.execute(stream_, call.arguments); }
   /// pixels to logits.
   void forward(const Pass& pass) {
-    for (const Call& call : pass.forward) execute(call);
+    for (const Call& call : pass.forward) call.execute();
   }
   /// logit_gradients to gradients(). Between calls and at the end says `ready(from)`: the gradients from element `from`
-  /// to the end are final. At the end `from` is 0.
+  /// to the end are final for whatever follows on the device. At the end `from` is 0.
   template <class Ready>
   void backward(const Pass& pass, Ready&& ready) {
     std::size_t from = parameters().size();
     for (const Call& call : pass.backward) {
-      execute(call);
+      call.execute();
       from = call.gradients_from.value_or(from);
       ready(from);
     }
   }
 
  private:
-  friend class PassBuilder;
-
-  Pass& pass(std::size_t images, dnnl::prop_kind kind);
+  Layer layer(const std::string& name) const;
+  Pass& pass(std::size_t images, bool training);
 
   std::string name_;
+  Device& device_;
   const std::vector<Tensor> tensors_;
-  dnnl::engine engine_;
-  dnnl::stream stream_;
-  Block parameters_, gradients_;
-  std::map<std::pair<std::size_t, dnnl::prop_kind>, std::unique_ptr<Pass>> passes_;
+  Vector parameters_, gradients_;
+  std::map<std::pair<std::size_t, bool>, std::unique_ptr<Pass>> passes_;
 };
 
 }  // namespace mnist

@@ -12,35 +12,34 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
-#include <vector>
+
+#include "device.hpp"
 
 namespace mnist {
 
-enum class OptimizerKind : std::uint8_t { sgd, momentum, nesterov, adam };
-
-inline constexpr std::string_view kOptimizerNames[] = {"sgd", "momentum", "nesterov", "adam"};  // by OptimizerKind
-
 class Optimizer {
  public:
-  Optimizer(OptimizerKind kind, std::size_t parameters);
+  /// The device outlives the optimizer; what it updates and its state are in that memory.
+  Optimizer(OptimizerKind kind, std::size_t parameters, Device& device = processor());
 
   std::string_view name() const { return kOptimizerNames[static_cast<std::size_t>(kind_)]; }
   /// The rate that suits the kind when nobody names one.
   static float usual_rate(OptimizerKind);
-  /// Moves the parameters one update down the gradients. Every element on its own and every operation rounded by IEEE
-  /// 754, so equal inputs give equal bits on every machine.
+  /// Moves the parameters one update down the gradients, with the same bits on every machine and device.
   void apply(std::span<float> parameters, std::span<const float> gradients, float rate);
 
   /// What a checkpoint must hold: t, and v or m then s, each as long as the parameters.
   std::uint64_t& updates() { return updates_; }
   std::uint64_t updates() const { return updates_; }
-  std::span<float> state() { return state_; }
-  std::span<const float> state() const { return state_; }
+  std::span<float> state() { return state_.span(); }
+  std::span<const float> state() const { return state_.span(); }
+  Device& device() const { return device_; }
 
  private:
   OptimizerKind kind_;
+  Device& device_;
   std::uint64_t updates_ = 0;
-  std::vector<float> state_;
+  Vector state_;
 };
 
 }  // namespace mnist

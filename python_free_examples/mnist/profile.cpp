@@ -50,11 +50,10 @@ double profile_step(Model& model, Optimizer& optimizer, float rate, const Datase
   batch = std::min(batch, data.size());
   const std::vector<std::uint32_t> order = epoch_order(data.size(), 1, 0);
   const std::size_t whole_batches = data.size() / batch;
-  std::vector<std::uint8_t> labels;
   std::size_t at = 0;
   const auto step = [&] {
     const auto indices = std::span(order).subspan(at++ % whole_batches * batch, batch);
-    compute_gradients(model, data, indices, 1.0f / static_cast<float>(batch), labels, [](std::size_t) {});
+    compute_gradients(model, data, indices, 1.0f / static_cast<float>(batch), [](std::size_t) {});
     optimizer.apply(model.parameters(), model.gradients(), rate);
   };
   step();  // makes the pass
@@ -69,7 +68,7 @@ double profile_step(Model& model, Optimizer& optimizer, float rate, const Datase
   do {
     for (int i = 0; i < kRepeats; ++i) whole.time(step);
     for (std::size_t c = 0; c < calls.size(); ++c)
-      for (int i = 0; i < kRepeats; ++i) alone[c].time([&] { model.execute(*calls[c]); });
+      for (int i = 0; i < kRepeats; ++i) alone[c].time(calls[c]->execute);
   } while (Clock::now() - start < std::chrono::duration<double>(seconds));
 
   double sum = 0;

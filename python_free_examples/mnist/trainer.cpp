@@ -41,17 +41,14 @@ Cadence Cadence::parse(std::string_view text) {
 Score evaluate(Model& model, const Dataset& data, Shard shard) {
   Score total;
   std::vector<std::uint32_t> indices;
-  std::vector<std::uint8_t> labels;
   for (std::size_t begin = shard.begin; begin < shard.end; begin += indices.size()) {
     indices.resize(std::min(kEvaluationBatch, shard.end - begin));
-    labels.resize(indices.size());
     std::iota(indices.begin(), indices.end(), static_cast<std::uint32_t>(begin));
-    const Pass& pass = model.inference_pass(indices.size());
-    data.pick(indices, pass.pixels.data(), labels.data());
+    Pass& pass = model.inference_pass(indices.size());
+    data.pick(indices, pass.pixels.data(), pass.labels.data());
     model.forward(pass);
-    const Score score = cross_entropy(pass.logits, labels, 0.0f, {});
-    total.loss += score.loss;
-    total.correct += score.correct;
+    pass.loss(0.0f);
+    total += pass.score();
   }
   return total;
 }
@@ -65,8 +62,8 @@ Trainer::Trainer(collectives::Communicator& comm, const Data& data, const Traine
       optimizer_(optimizer),
       report_(report),
       local_(options.local_steps > 1),
-      accumulator_(model.gradients()),
-      reducer_(comm, model.gradients(), model.layer_offsets(), options.bucket_bytes, options.overlap,
+      accumulator_(model.device(), model.gradients()),
+      reducer_(comm, model.device(), model.gradients(), model.layer_offsets(), options.bucket_bytes, options.overlap,
                options.compression),
       identity_{options.seed,
                 options.batch,
@@ -141,7 +138,6 @@ void Trainer::train_step(std::span<const std::uint32_t> order, bool last_of_grou
   const auto start = Clock::now();
   const std::uint64_t bytes_before = comm_.bytes_sent();
   const Score score = gradients_of_step(order);
-  if (!local_) reducer_.finish();
   optimizer_.apply(model_.parameters(), model_.gradients(), options_.schedule.rate(at_.epoch));
   if (local_ && last_of_group) {
     reducer_.average(model_.parameters());
@@ -153,8 +149,7 @@ void Trainer::train_step(std::span<const std::uint32_t> order, bool last_of_grou
   bytes_sent_ += comm_.bytes_sent() - bytes_before;
   if (!local_) reducer_.compressor().count_step();
   seconds_ += seconds;
-  at_.score.loss += score.loss;
-  at_.score.correct += score.correct;
+  at_.score += score;
   ++at_.step;
   ++at_.total_steps;
 }
@@ -172,14 +167,16 @@ Score Trainer::gradients_of_step(std::span<const std::uint32_t> order) {
       accumulator_.release(from);
       if (!local_) reducer_.ready(from);
     };
-    const Score score =
-        compute_gradients(model_, data_.train, order.subspan(mine.begin, mine.size()), weight, labels_, ready);
-    if (batch < last) accumulator_.keep();
-    sum.loss += score.loss;
-    sum.correct += score.correct;
+    Pass* const pass = compute_gradients(model_, data_.train, order.subspan(mine.begin, mine.size()), weight, ready);
+    if (batch < last) {
+      accumulator_.keep();
+    } else {
+      accumulator_.release(0);  // for a rank without images in the last batch, where nothing was ready
+      if (!local_) reducer_.finish();
+    }
+    if (pass != nullptr) sum += pass->score();  // which waits for a GPU, so that other work of the host comes first
     at_.images += mine.size();
   }
-  accumulator_.release(0);  // for a rank without images in the last batch, where nothing was ready
   return sum;
 }
 
@@ -204,7 +201,8 @@ void Trainer::test() {
 }
 
 void Trainer::finish_epoch() {
-  require_equal(comm_, fmt::format("weights after epoch {}", at_.epoch + 1), hash_of(model_.parameters()));
+  require_equal(comm_, fmt::format("weights after epoch {}", at_.epoch + 1),
+                hash_of(model_.device().on_host(model_.parameters())));
 
   const Score train = evaluate(model_, data_.train, my_part(data_.train));
   const Score test = evaluate(model_, data_.test, my_part(data_.test));

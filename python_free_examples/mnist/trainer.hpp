@@ -66,22 +66,21 @@ struct TrainerOptions {
   Cadence checkpoint_every;
 };
 
-/// Forward and backward pass over the images at `indices`, which may be none. The gradients are those of the summed
-/// loss times `weight`. Says `ready(from)` as Model::backward does.
+/// Forward and backward pass over the images at `indices`. The gradients are those of the summed loss times `weight`.
+/// Says `ready(from)` as Model::backward does. Returns the pass, whose score may then be asked for; null for no images.
 template <class Ready>
-Score compute_gradients(Model& model, const Dataset& data, std::span<const std::uint32_t> indices, float weight,
-                        std::vector<std::uint8_t>& labels, Ready&& ready) {
+Pass* compute_gradients(Model& model, const Dataset& data, std::span<const std::uint32_t> indices, float weight,
+                        Ready&& ready) {
   if (indices.empty()) {
-    std::ranges::fill(model.gradients(), 0.0f);
-    return {};
+    model.device().clear(model.gradients());
+    return nullptr;
   }
-  const Pass& pass = model.training_pass(indices.size());
-  labels.resize(indices.size());
-  data.pick(indices, pass.pixels.data(), labels.data());
+  Pass& pass = model.training_pass(indices.size());
+  data.pick(indices, pass.pixels.data(), pass.labels.data());
   model.forward(pass);
-  const Score score = cross_entropy(pass.logits, labels, weight, pass.logit_gradients);
+  pass.loss(weight);
   model.backward(pass, ready);
-  return score;
+  return &pass;
 }
 
 /// Scores images [shard.begin, shard.end) without training.
@@ -111,6 +110,7 @@ class Trainer {
   /// Trains to the end of the group at hand.
   void train_group(std::span<const std::uint32_t> order);
   void train_step(std::span<const std::uint32_t> order, bool last_of_group);
+  /// The gradients of a step, summed over the ranks unless they stay with theirs; and the score of its images.
   Score gradients_of_step(std::span<const std::uint32_t> order);
   /// The images of a step, as positions in the epoch's order.
   Shard images_of(std::size_t step) const;
@@ -138,7 +138,6 @@ class Trainer {
   std::size_t tested_at_ = 0;     // the length of log_ at the last test
   double seconds_ = 0;            // of this rank's steps in this run
   std::optional<GoalReport> goal_;
-  std::vector<std::uint8_t> labels_;     // of the batch at hand
   std::optional<std::size_t> saved_at_;  // total steps at the last checkpoint
 };
 

@@ -79,10 +79,28 @@ class Program : public ::testing::Test {
 };
 
 TEST_F(Program, AloneItTrainsOnDigitsItDrawsAndSaysSo) {
-  const Outcome outcome = trainer(0, "--model softmax --epochs 1");
+  const Outcome outcome = trainer(0, "--model softmax --epochs 1 --device cpu");
   EXPECT_EQ(outcome.code, 0) << outcome.output;
   EXPECT_NE(outcome.output.find("synthetic digits"), std::string::npos) << outcome.output;
   EXPECT_NE(outcome.output.find("300 training and 100 test images"), std::string::npos) << outcome.output;
+}
+
+TEST_F(Program, ADeviceThatIsNotThereIsAMistakeOfTheCommandLine) {
+  for (const int ranks : {0, 2}) {
+    const Outcome outcome = trainer(ranks, "--device cuda --model softmax --max-steps 2");
+    if (outcome.code == 0) GTEST_SKIP() << "there is a CUDA device";
+    EXPECT_EQ(outcome.code, 2) << outcome.output;
+    const std::vector<std::string> said = complaints(outcome);
+    ASSERT_EQ(said.size(), 1u) << outcome.output;
+    EXPECT_TRUE(said.front().starts_with("mnist_trainer: --device cuda: ")) << said.front();
+#ifdef MNIST_HAS_CUDA
+    EXPECT_NE(said.front().find("no CUDA device"), std::string::npos) << said.front();
+#endif
+  }
+  EXPECT_EQ(trainer(0, "--device gpu").code, 2);
+  const Outcome profile = trainer(0, "--device cuda --profile-step");
+  EXPECT_EQ(profile.code, 2);
+  EXPECT_NE(profile.output.find("--profile-step: only with --device cpu"), std::string::npos) << profile.output;
 }
 
 TEST_F(Program, ThreeRanksReportEverythingThatWasAsked) {

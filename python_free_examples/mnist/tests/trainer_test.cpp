@@ -215,13 +215,12 @@ TEST(Trainer, LocalStepsAreStepsAloneAndThenTheMean) {
     const auto to_mean = [](std::span<float> a, std::span<float> b) {
       for (std::size_t i = 0; i < a.size(); ++i) a[i] = b[i] = (a[i] + b[i]) / 2;
     };
-    std::vector<std::uint8_t> labels;
     for (std::size_t step = 0; step < 5; ++step) {
       const Shard batch = batch_of(step, kBatch, order.size());
       for (const int rank : {0, 1}) {
         const Shard mine = shard_of(batch, rank, 2);
         compute_gradients(models[rank], digits().train, std::span(order).subspan(mine.begin, mine.size()),
-                          2.0f / static_cast<float>(batch.size()), labels, [](std::size_t) {});
+                          2.0f / static_cast<float>(batch.size()), [](std::size_t) {});
         optimizers[rank].apply(models[rank].parameters(), models[rank].gradients(), setup.options.schedule.rate(0));
       }
       if (step % kGroup == 0 && step != 4) continue;

@@ -1,0 +1,20 @@
+// The parts of the device that is this processor.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+
+#include "device.hpp"
+
+namespace mnist {
+
+/// processor_passes.cpp
+std::unique_ptr<PassBuilder> build_with_onednn(std::size_t images, bool training);
+
+/// processor_loops.cpp: as Device::add() and Device::update().
+void add_in_loop(std::span<const float> more, std::span<float> sum);
+void update_in_loop(OptimizerKind kind, std::span<float> weights, std::span<const float> gradients,
+                    std::span<float> state, float rate);
+
+}  // namespace mnist

@@ -1,0 +1,1 @@
+#include "gpu/cuda_device.cu"

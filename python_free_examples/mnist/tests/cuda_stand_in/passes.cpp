@@ -1,0 +1,1 @@
+#include "gpu/passes.cu"
