@@ -1,10 +1,13 @@
 // The kernels of a GPU (cuda/kernels.hpp), each against what the device itself reaches in the same run: how fast it
-// copies memory to memory. bench/results/gpu.md says what is to be reached.
+// copies memory to memory. Then what calls over NCCL cost more than NCCL. bench/results/gpu.md says what is to be
+// reached.
 //
 //   gpu_bench [--bytes 1073741824] [--elements 268435456] [--repeats 21]
 //
 // A line for each figure. A figure is a median; times are between two events in the stream around one call, so that
 // what the host does counts as far as the device waits for it.
+#include "gpu_bench.hpp"
+
 #include <cuda_runtime.h>
 #include <fmt/format.h>
 
@@ -23,45 +26,8 @@
 
 #include "cuda/kernels.hpp"
 
-namespace collectives {
+namespace collectives::gpu_bench {
 namespace {
-
-constexpr int kWarmUps = 3;
-
-void check(cudaError_t status, const char* what) {
-  if (status != cudaSuccess) throw std::runtime_error(fmt::format("{}: {}", what, cudaGetErrorString(status)));
-}
-
-/// There is less of the device's memory than a figure needs.
-struct NoMemory : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
-class DeviceMemory {
- public:
-  explicit DeviceMemory(std::size_t bytes) {
-    const cudaError_t status = cudaMalloc(&data_, bytes);
-    if (status == cudaErrorMemoryAllocation) {
-      cudaGetLastError();  // is not the next call's
-      throw NoMemory(fmt::format("no {} MiB of the device's memory are left", bytes >> 20));
-    }
-    check(status, "memory");
-    check(cudaMemset(data_, 0, bytes), "memory");
-  }
-  ~DeviceMemory() { cudaFree(data_); }
-  DeviceMemory(const DeviceMemory&) = delete;
-  DeviceMemory& operator=(const DeviceMemory&) = delete;
-  template <class T = std::byte>
-  T* as() const {
-    return static_cast<T*>(data_);
-  }
-
- private:
-  void* data_ = nullptr;
-};
-
-using Memory = std::unique_ptr<DeviceMemory>;
-Memory memory(std::size_t bytes) { return std::make_unique<DeviceMemory>(bytes); }
 
 struct Sizes {
   std::size_t bytes = std::size_t{1} << 30;     // of one f32 vector of casts and reductions
@@ -71,18 +37,7 @@ struct Sizes {
 
 class Bench {
  public:
-  explicit Bench(const Sizes& sizes) : sizes_(sizes) {
-    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "stream");
-    check(cudaEventCreate(&before_), "event");
-    check(cudaEventCreate(&after_), "event");
-  }
-  ~Bench() {
-    cudaEventDestroy(before_);
-    cudaEventDestroy(after_);
-    cudaStreamDestroy(stream_);
-  }
-  Bench(const Bench&) = delete;
-  Bench& operator=(const Bench&) = delete;
+  explicit Bench(const Sizes& sizes) : sizes_(sizes) {}
 
   void run() {
     figure("copy, device to device", [&] { copy(); });
@@ -109,22 +64,7 @@ class Bench {
     std::fflush(stdout);
   }
 
-  /// Median, in seconds.
-  double time(const Action& action) {
-    std::vector<double> seconds;
-    for (int i = 0; i < kWarmUps + sizes_.repeats; ++i) {
-      check(cudaEventRecord(before_, stream_), "event");
-      action();
-      check(cudaEventRecord(after_, stream_), "event");
-      check(cudaEventSynchronize(after_), "what was timed");
-      float milliseconds = 0;
-      check(cudaEventElapsedTime(&milliseconds, before_, after_), "time");
-      if (i >= kWarmUps) seconds.push_back(1e-3 * static_cast<double>(milliseconds));
-    }
-    const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
-    std::nth_element(seconds.begin(), middle, seconds.end());
-    return *middle;
-  }
+  double time(const Action& action) { return stream_.median_time(sizes_.repeats, action); }
 
   void print(double seconds, std::size_t moved_bytes, std::string_view verdict) const {
     fmt::print("{:<40} {:>10.1f} us {:>8.1f} GB/s   {}\n", name_, 1e6 * seconds,
@@ -140,8 +80,9 @@ class Bench {
 
   void copy() {
     const Memory from = memory(sizes_.bytes), to = memory(sizes_.bytes);
-    const double seconds = time(
-        [&] { check(cudaMemcpyAsync(to->as(), from->as(), sizes_.bytes, cudaMemcpyDeviceToDevice, stream_), "copy"); });
+    const double seconds = time([&] {
+      check(cudaMemcpyAsync(to->as(), from->as(), sizes_.bytes, cudaMemcpyDeviceToDevice, stream_.get()), "copy");
+    });
     copy_bandwidth_ = 2 * static_cast<double>(sizes_.bytes) / seconds;
     print(seconds, 2 * sizes_.bytes, "the copy bandwidth");
   }
@@ -150,7 +91,7 @@ class Bench {
     const std::size_t count = sizes_.bytes / sizeof(float);
     const Memory from = memory(count * size_of(from_type)), to = memory(count * size_of(to_type));
     time_moving(count * (size_of(from_type) + size_of(to_type)), [&] {
-      cuda::cast({from->as(), count, from_type}, {to->as(), count, to_type}, stream_);
+      cuda::cast({from->as(), count, from_type}, {to->as(), count, to_type}, stream_.get());
     });
   }
 
@@ -162,7 +103,7 @@ class Bench {
     const Memory out = memory(sizes_.bytes);
     std::byte* const outs[] = {out->as()};
     time_moving((sources + 1) * sizes_.bytes,
-                [&] { cuda::fold(ReduceOp::sum, type, terms, outs, count, static_cast<int>(sources), stream_); });
+                [&] { cuda::fold(ReduceOp::sum, type, terms, outs, count, static_cast<int>(sources), stream_.get()); });
   }
 
   /// Elements whose magnitudes are spread like a gradient's.
@@ -189,7 +130,7 @@ class Bench {
     draw(gradient->as<float>(), n);
     const double seconds = time([&] {
       cuda::select({.gradient = gradient->as<float>(), .accumulated = accumulated->as<float>(), .n = n}, k,
-                   indices->as<std::uint32_t>(), values->as<float>(), scratch->as(), stream_);
+                   indices->as<std::uint32_t>(), values->as<float>(), scratch->as(), stream_.get());
     });
     const std::size_t moved = 16 * n;
     print(seconds, moved,
@@ -213,20 +154,20 @@ class Bench {
     const Source whole[] = {{total->as(), true}};
     const Buffer coded(wire->as(), count, DataType::bf16);
     const double one = time([&] {
-      cuda::cast_reduce_scale(DataType::f32, sources, count, static_cast<float>(kSources), coded, nullptr, stream_);
+      cuda::cast_reduce_scale(DataType::f32, sources, count, static_cast<float>(kSources), coded, nullptr,
+                              stream_.get());
     });
     const double three = time([&] {
-      cuda::fold(ReduceOp::sum, DataType::f32, terms, outs, count, 1, stream_);
-      cuda::fold(ReduceOp::average, DataType::f32, whole, outs, count, static_cast<int>(kSources), stream_);
-      cuda::cast({total->as(), count, DataType::f32}, coded, stream_);
+      cuda::fold(ReduceOp::sum, DataType::f32, terms, outs, count, 1, stream_.get());
+      cuda::fold(ReduceOp::average, DataType::f32, whole, outs, count, static_cast<int>(kSources), stream_.get());
+      cuda::cast({total->as(), count, DataType::f32}, coded, stream_.get());
     });
     print(one, kSources * sizes_.bytes + count * sizeof(bfloat16),
           fmt::format("{:.2f} times as fast as the three one after the other, to be reached 1.8", three / one));
   }
 
   const Sizes sizes_;
-  cudaStream_t stream_ = nullptr;
-  cudaEvent_t before_ = nullptr, after_ = nullptr;
+  TimedStream stream_;
   std::string name_;           // of the figure at hand
   double copy_bandwidth_ = 0;  // bytes per second, read and written
 };
@@ -264,15 +205,18 @@ int run(int argc, char** argv) {
   fmt::print("{}, {:.1f} GiB; vectors of {} bytes, gradients of {} elements\n", properties.name,
              static_cast<double>(properties.totalGlobalMem) / (1 << 30), sizes.bytes, sizes.elements);
   Bench(sizes).run();
+#ifdef COLLECTIVES_GPU_BENCH_NCCL
+  nccl_figures(devices, sizes.repeats);
+#endif
   return 0;
 }
 
 }  // namespace
-}  // namespace collectives
+}  // namespace collectives::gpu_bench
 
 int main(int argc, char** argv) {
   try {
-    return collectives::run(argc, argv);
+    return collectives::gpu_bench::run(argc, argv);
   } catch (const std::exception& error) {
     fmt::print(stderr, "gpu_bench: {}\n", error.what());
     return 1;
