@@ -113,7 +113,7 @@ void GradientReducer::compute_to_the_end() {
 }
 
 collectives::Options GradientReducer::on_device(collectives::Options options) const {
-  // STREAM
+  options.stream = device_.stream();
   return options;
 }
 

@@ -179,6 +179,7 @@ Ending run(int argc, char** argv) {
     collectives::CommunicatorOptions options;
     options.backend = arguments.backend;
     if (arguments.deterministic) options.deterministic = true;
+    options.device_buffers = gpu != nullptr;
     collectives::Communicator comm =
         with_variables([&] { return collectives::Communicator(*bootstrap, options); }, rank);
     train(comm, arguments, gpu ? *gpu : processor());
