@@ -155,7 +155,11 @@ run() {
   done <"$build/gpu_bench.log"
 
   echo '== Training'
-  if [ -x "$build/bin/mnist_trainer" ]; then
+  if [ ! -x "$build/bin/mnist_trainer" ]; then
+    row mnist_trainer 'not built: no oneDNN'
+  elif [ ! -e "$build/lib/libmnist_cuda.so" ]; then
+    row 'mnist_trainer, cuda' 'not built: no cuDNN or cuBLAS'
+  else
     local trainer=("$build/bin/mnist_trainer" --epochs 2 --batch 256 --synthetic-train 20480)
     local ranks
     for ranks in 1 2; do
@@ -163,8 +167,6 @@ run() {
         "$build/bin/collectives_run" -n $ranks "${trainer[@]}" --device cuda
     done
     [ "$device" = no ] || training 'mnist_trainer, cnn, cpu, ranks 1' "${trainer[@]}"
-  else
-    row mnist_trainer 'not built: no oneDNN'
   fi
 
   echo
