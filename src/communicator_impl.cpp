@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "compression/top_k_impl.hpp"
+#include "device/kernels.hpp"
 #include "device/placement.hpp"
 #include "device/staged.hpp"
 #include "log.hpp"
@@ -97,8 +98,11 @@ Communicator::Impl::Impl(Bootstrap& bootstrap, const CommunicatorOptions& option
     open_room(Among::rail, StageRoom(*meeting.arena, StageRoom::kRail, members(inner.rail().members)));
   }
   executor = std::make_unique<Executor>(*seat, std::move(routes), std::move(stages), meeting.wire.get());
-  if (meeting.device != nullptr)
+  if (meeting.device != nullptr) {
     ways[static_cast<std::size_t>(Way::staged)] = std::make_unique<StagedWay>(*meeting.device, rank());
+    if (meeting.topology.one_host())
+      ways[static_cast<std::size_t>(Way::kernels)] = std::make_unique<KernelsWay>(*meeting.device, *meeting.arena);
+  }
 
   // A wire may not like to be called from a thread of ours; then the program must ask for one.
   const bool spare_cores = meeting.topology.cores_per_host > meeting.arena->ranks();
@@ -209,6 +213,10 @@ const std::shared_ptr<const PlannedCall>& Communicator::Impl::plan(const Call& c
   if (options.compressor != nullptr)
     planned->sparse =
         plan_sparse(request, k, options.compressor->options(), planned->plan, meeting.topology, meeting.tuning);
+  if (planned->sparse && planned->plan.way != Way::host) {
+    planned->plan.way = Way::staged;
+    planned->plan.way_reason = "top-k chooses in memory of the host";
+  }
   planned->shape = shape_of(signature, planned->plan);
   const Range whole{0, signature.count};
   if (!planned->plan.algorithm->by_part(aim_of(*planned), meeting.topology)) {
@@ -370,7 +378,7 @@ void Communicator::Impl::take_to_device(State& state, const Call& call, const Op
   device.stream = options.stream;
   device.ends_in_stream = blocking;
   device.refused = std::move(refused);
-  device.started = device.in_host = false;
+  device.started = device.in_host = device.with_gpu = false;
   if (!device.stream || device.refused != nullptr) return;
   try {
     if (device.ready == nullptr) device.ready = meeting.device->new_event();
@@ -558,11 +566,10 @@ bool Communicator::Impl::perform_on_device(State& head) {
   for (;;) {
     if (device.in_host && !perform(head)) return false;
     device.in_host = false;
-    switch (with_gpu([&] { return way.advance(); })) {
-      case DeviceWay::Turn::wait: return false;
-      case DeviceWay::Turn::done: return true;
-      case DeviceWay::Turn::host: break;
-    }
+    const DeviceWay::Turn turn = with_gpu([&] { return way.advance(); });
+    device.with_gpu = turn == DeviceWay::Turn::gpu;
+    if (turn == DeviceWay::Turn::done) return true;
+    if (turn != DeviceWay::Turn::host) return false;
     device.in_host = true;
     if (head.program != nullptr) compress(head);
     executor->start(head.job);
@@ -616,12 +623,12 @@ bool Communicator::Impl::advance_by(State& head, Perform&& perform) noexcept {
 
 void Communicator::Impl::fail_all(State& first, std::exception_ptr error) noexcept {
   const auto fail = [&](State& state) {
-    if (state.on_device && state.device->started) way_of(state).abandon();
     if (state.program != nullptr) std::exchange(state.program, nullptr)->abandon();
     state.error = error;
     state.phase.store(State::Phase::failed, std::memory_order_release);
   };
   failure_ = error;
+  if (first.on_device && first.device->started) way_of(first).abandon();  // none behind it has
   watch->wait_until_untouched();
   if (meeting.wire != nullptr) meeting.wire->abandon();
   fail(first);
@@ -656,7 +663,7 @@ void Communicator::Impl::look() noexcept {
 bool Communicator::Impl::waits_for_gpu() const noexcept {
   if (queue_.empty()) return false;
   const State& head = queue_.front();
-  return head.on_device && !head.device->in_host;
+  return head.on_device && head.device->with_gpu;
 }
 
 std::uint64_t Communicator::Impl::moves() const noexcept {

@@ -164,10 +164,43 @@ void find_gpu(Meeting& meeting, bool wanted, bool required) {
                 meeting.rank, "construction");
 }
 
+/// A little memory of a GPU on which peers try whether they can open it.
+class Trial {
+ public:
+  explicit Trial(Device& device) : device_(device) {
+    try {
+      memory_ = device.allocate(256);
+      handle_ = device.share(memory_);
+    } catch (const Error& error) {
+      refused_ = error.what();
+    }
+  }
+  ~Trial() {
+    if (memory_ != nullptr) device_.free(memory_);
+  }
+  Trial(const Trial&) = delete;
+  Trial& operator=(const Trial&) = delete;
+
+  void add_to(json& card) const {
+    if (refused_.empty())
+      card["opened by"] = handle_;
+    else
+      card["not opened"] = refused_;
+  }
+
+ private:
+  Device& device_;
+  void* memory_ = nullptr;
+  Device::Handle handle_{};
+  std::string refused_;
+};
+
 /// What all know of one another's GPUs.
-json card_of(const Device* device, const std::string& no_device) {
+json card_of(const Device* device, const Trial* trial, const std::string& no_device) {
   if (device == nullptr) return {{"missing", no_device}};
-  return {{"identity", device->identity()}, {"number", device->number()}};
+  json card{{"identity", device->identity()}, {"number", device->number()}};
+  trial->add_to(card);
+  return card;
 }
 
 /// What nobody else can guess: 128 bits.
@@ -335,11 +368,22 @@ void measure_wire(Bootstrap& bootstrap, Meeting& meeting, Deadline deadline) {
 std::string out_of_reach(Device* device, const Host& host, const std::vector<json>& cards) {
   if (device == nullptr) return "";
   for (const Rank peer : host.ranks) {
-    const json& gpu = cards[static_cast<std::size_t>(peer)].at("gpu");
-    if (!gpu.contains("identity")) continue;
-    const auto identity = gpu.at("identity").get<Device::Identity>();
-    if (identity == device->identity()) continue;
-    if (std::string why = device->reach(identity); !why.empty()) return why;
+    const json& card = cards[static_cast<std::size_t>(peer)];
+    const json& gpu = card.at("gpu");
+    if (gpu.contains("missing")) continue;
+    std::string why;
+    if (card.at("pid") == ::getpid()) {
+      why = device->reach(gpu.at("identity").get<Device::Identity>());
+    } else if (gpu.contains("not opened")) {
+      why = gpu.at("not opened").get<std::string>();
+    } else {
+      try {
+        device->close(device->open(gpu.at("opened by").get<Device::Handle>()));
+      } catch (const Error& error) {
+        why = error.what();
+      }
+    }
+    if (!why.empty()) return fmt::format("{} (memory of rank {})", why, peer);
   }
   return "";
 }
@@ -413,12 +457,15 @@ Meeting meet(Bootstrap& bootstrap, const CommunicatorOptions& options, Settings&
       for (const std::string& name : unknown_variables()) log_warning(0, "{}", unknown_variable_warning(name));
     });
 
+  std::optional<Trial> trial;
+
   // 1. Who is where, with which library and settings.
   const std::vector<json> cards =
       exchange(bootstrap, attempt([&] {
                  if (refused != nullptr) std::rethrow_exception(refused);
                  const Environment here = environment();
                  find_gpu(meeting, settings.device_buffers, options.device_buffers.value_or(false));
+                 if (meeting.device != nullptr) trial.emplace(*meeting.device);
                  json card{{"protocol", kProtocol},
                            {"backends", fmt::format("{}", fmt::join(backend_names(), ","))},
                            {"host", host_name(bootstrap, here, settings.transport)},
@@ -431,7 +478,7 @@ Meeting meet(Bootstrap& bootstrap, const CommunicatorOptions& options, Settings&
                            {"wire", settings.wire},
                            {"deterministic", settings.deterministic},
                            {"domain", domain_name(bootstrap, here)},
-                           {"gpu", card_of(meeting.device.get(), meeting.no_device)},
+                           {"gpu", card_of(meeting.device.get(), trial ? &*trial : nullptr, meeting.no_device)},
                            {"context", factory.next_context ? factory.next_context->load() : 0}};
                  if (meeting.rank != 0) return card;
                  card["token"] = random_token();
@@ -541,6 +588,7 @@ Meeting meet(Bootstrap& bootstrap, const CommunicatorOptions& options, Settings&
                              {"apart", out_of_reach(meeting.device.get(), mine, cards)}};
                }),
                deadline);
+  trial.reset();
   const auto kept_out = std::ranges::find_if(answers, [](const json& one) { return one.at("refused") != ""; });
   meeting.kernel_reach = kept_out == answers.end();
   const auto apart = std::ranges::find_if(answers, [](const json& one) { return one.at("apart") != ""; });

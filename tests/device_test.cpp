@@ -35,14 +35,18 @@ Error error_of(F&& call) {
   return Error(Errc::system, "none");
 }
 
-class DeviceCalls : public ::testing::Test {
+/// By each way: with the backend that takes it where it can.
+class DeviceCalls : public ::testing::TestWithParam<const char*> {
  protected:
   PretendedGpus gpus{2};
+
+  CommunicatorOptions settings() { return {.backend = GetParam(), .timeout = 60s}; }
 
   /// Ranks that work on GPU 0 each.
   template <class F>
   void run(int ranks, F&& f, CommunicatorOptions options = {}) {
-    if (options.timeout.count() == 0) options.timeout = 60s;
+    options.backend = GetParam();
+    options.timeout = 60s;
     run_communicators(ranks, f, options);
   }
   OnGpu<float> input(const Communicator& comm, std::size_t count = kCount) {
@@ -52,7 +56,7 @@ class DeviceCalls : public ::testing::Test {
 
 // ---- what is refused ----
 
-TEST_F(DeviceCalls, InputAndOutputAreOfTwoKinds) {
+TEST_P(DeviceCalls, InputAndOutputAreOfTwoKinds) {
   run(2, [&](Communicator& comm) {
     const auto in = input(comm);
     std::vector<float> out(kCount);
@@ -66,7 +70,7 @@ TEST_F(DeviceCalls, InputAndOutputAreOfTwoKinds) {
   });
 }
 
-TEST_F(DeviceCalls, RanksPassMemoryOfTwoKinds) {
+TEST_P(DeviceCalls, RanksPassMemoryOfTwoKinds) {
   const auto body = [&](Communicator& comm) {
     const auto data = input(comm);
     std::vector<float> host(kCount);
@@ -81,7 +85,7 @@ TEST_F(DeviceCalls, RanksPassMemoryOfTwoKinds) {
   run_hosts({0, 1, 1}, body, {.timeout = 60s});
 }
 
-TEST_F(DeviceCalls, MemoryOfAnotherGpu) {
+TEST_P(DeviceCalls, MemoryOfAnotherGpu) {
   run(1, [&](Communicator& comm) {
     PretendedGpus::set_current(1);
     const auto in = input(comm);
@@ -93,7 +97,7 @@ TEST_F(DeviceCalls, MemoryOfAnotherGpu) {
   });
 }
 
-TEST_F(DeviceCalls, AStreamOfAnotherGpu) {
+TEST_P(DeviceCalls, AStreamOfAnotherGpu) {
   run(1, [&](Communicator& comm) {
     const auto in = input(comm);
     PretendedGpus::set_current(1);
@@ -103,7 +107,7 @@ TEST_F(DeviceCalls, AStreamOfAnotherGpu) {
   });
 }
 
-TEST_F(DeviceCalls, AStreamThatIsBeingCaptured) {
+TEST_P(DeviceCalls, AStreamThatIsBeingCaptured) {
   run(1, [&](Communicator& comm) {
     const auto in = input(comm);
     const auto stream = gpus.new_stream();
@@ -114,7 +118,7 @@ TEST_F(DeviceCalls, AStreamThatIsBeingCaptured) {
   });
 }
 
-TEST_F(DeviceCalls, AStreamAndMemoryOfTheHost) {
+TEST_P(DeviceCalls, AStreamAndMemoryOfTheHost) {
   run(2, [&](Communicator& comm) {
     std::vector<float> host(kCount, 1);
     const OnGpu<float> pinned(gpus, kCount, Device::Kind::pinned);
@@ -129,7 +133,7 @@ TEST_F(DeviceCalls, AStreamAndMemoryOfTheHost) {
   });
 }
 
-TEST_F(DeviceCalls, AStreamAndACommunicatorThatTakesNoDeviceBuffers) {
+TEST_P(DeviceCalls, AStreamAndACommunicatorThatTakesNoDeviceBuffers) {
   run(1,
       [&](Communicator& comm) {
         std::vector<float> host(kCount);
@@ -140,7 +144,7 @@ TEST_F(DeviceCalls, AStreamAndACommunicatorThatTakesNoDeviceBuffers) {
       {.device_buffers = false});
 }
 
-TEST_F(DeviceCalls, OneRankHasNoGpu) {
+TEST_P(DeviceCalls, OneRankHasNoGpu) {
   std::atomic<int> asked = 0;
   replace_devices([&](std::string& why_not) -> std::unique_ptr<Device> {
     if (asked++ == 0) return gpus.device();
@@ -159,7 +163,7 @@ TEST_F(DeviceCalls, OneRankHasNoGpu) {
   });
 }
 
-TEST_F(DeviceCalls, DeviceBuffersThatCannotBeHad) {
+TEST_P(DeviceCalls, DeviceBuffersThatCannotBeHad) {
   replace_devices([](std::string& why_not) -> std::unique_ptr<Device> {
     why_not = "GPUs cannot be used: there is no driver";
     return nullptr;
@@ -174,7 +178,7 @@ TEST_F(DeviceCalls, DeviceBuffersThatCannotBeHad) {
 
 // ---- what counts as whose ----
 
-TEST_F(DeviceCalls, ManagedMemoryIsTheHostsUnlessThereIsAStream) {
+TEST_P(DeviceCalls, ManagedMemoryIsTheHostsUnlessThereIsAStream) {
   run(2, [&](Communicator& comm) {
     const OnGpu<float> managed(gpus, kCount, Device::Kind::managed);
     std::ranges::copy(input_of<float>(comm.rank(), kCount), managed.data());
@@ -194,7 +198,7 @@ TEST_F(DeviceCalls, ManagedMemoryIsTheHostsUnlessThereIsAStream) {
   });
 }
 
-TEST_F(DeviceCalls, EmptyVectorsAreNobodys) {
+TEST_P(DeviceCalls, EmptyVectorsAreNobodys) {
   run(2, [&](Communicator& comm) {
     const auto data = input(comm);
     comm.all_reduce(Buffer(comm.rank() == 0 ? data.data() : nullptr, 0, DataType::f32));
@@ -207,7 +211,7 @@ TEST_F(DeviceCalls, EmptyVectorsAreNobodys) {
   });
 }
 
-TEST_F(DeviceCalls, HostAndDeviceInTurn) {
+TEST_P(DeviceCalls, HostAndDeviceInTurn) {
   run(3, [&](Communicator& comm) {
     const OnGpu<float> data(gpus, kCount);
     for (int lap = 0; lap < 20; ++lap) {
@@ -221,19 +225,21 @@ TEST_F(DeviceCalls, HostAndDeviceInTurn) {
   });
 }
 
-TEST_F(DeviceCalls, ExplainNamesTheWay) {
+TEST_P(DeviceCalls, ExplainNamesTheWay) {
   run(2, [&](Communicator& comm) {
     const Options on_device{.stream = nullptr};
+    const bool ring = GetParam() == std::string("ring");
     EXPECT_EQ(comm.plan(Collective::all_reduce, kCount, DataType::f32).way, Way::host);
-    EXPECT_EQ(comm.plan(Collective::all_reduce, kCount, DataType::f32, ReduceOp::sum, on_device).way, Way::staged);
+    EXPECT_EQ(comm.plan(Collective::all_reduce, kCount, DataType::f32, ReduceOp::sum, on_device).way,
+              ring ? Way::staged : Way::kernels);
     EXPECT_SAYS(comm.explain(Collective::all_reduce, kCount, DataType::f32, ReduceOp::sum, on_device),
-                "device memory: staged: ");
+                ring ? "device memory: staged: " : "device memory: kernels: ");
   });
 }
 
 // ---- what is done ----
 
-TEST_F(DeviceCalls, TheStageGrowsWithTheVector) {
+TEST_P(DeviceCalls, TheStageGrowsWithTheVector) {
   run(2, [&](Communicator& comm) {
     for (const std::size_t count : {10u, 100'000u, 7u, 300'000u}) {
       const auto data = input(comm, count);
@@ -243,7 +249,7 @@ TEST_F(DeviceCalls, TheStageGrowsWithTheVector) {
   });
 }
 
-TEST_F(DeviceCalls, TensorsOfAGroupTravelTogether) {
+TEST_P(DeviceCalls, TensorsOfAGroupTravelTogether) {
   run(3, [&](Communicator& comm) {
     const auto one = input(comm, 10), two = input(comm, 3000);
     const OnGpu<float> sum(gpus, 3000);
@@ -263,7 +269,7 @@ TEST_F(DeviceCalls, TensorsOfAGroupTravelTogether) {
   });
 }
 
-TEST_F(DeviceCalls, TopKGivesWhatItGivesTheHost) {
+TEST_P(DeviceCalls, TopKGivesWhatItGivesTheHost) {
   run_hosts({0, 1, 1},
             [&](Communicator& comm) {
               TopK of_host({.density = 0.01}), of_device({.density = 0.01});
@@ -291,7 +297,7 @@ TEST_F(DeviceCalls, TopKGivesWhatItGivesTheHost) {
             {.timeout = 60s});
 }
 
-TEST_F(DeviceCalls, CodedAsOnTheHost) {
+TEST_P(DeviceCalls, CodedAsOnTheHost) {
   run_hosts({0, 1},
             [&](Communicator& comm) {
               std::vector<float> host(kCount);
@@ -306,7 +312,7 @@ TEST_F(DeviceCalls, CodedAsOnTheHost) {
             {.timeout = 60s});
 }
 
-TEST_F(DeviceCalls, PartsTakeDeviceBuffersToo) {
+TEST_P(DeviceCalls, PartsTakeDeviceBuffersToo) {
   run(4, [&](Communicator& comm) {
     auto part = comm.split(comm.rank() % 2);
     const auto data = input(comm);
@@ -317,7 +323,7 @@ TEST_F(DeviceCalls, PartsTakeDeviceBuffersToo) {
   });
 }
 
-TEST_F(DeviceCalls, WithAProgressThread) {
+TEST_P(DeviceCalls, WithAProgressThread) {
   run(2,
       [&](Communicator& comm) {
         const auto data = input(comm);
@@ -328,7 +334,7 @@ TEST_F(DeviceCalls, WithAProgressThread) {
       {.timeout = 60s, .progress_thread = true});
 }
 
-TEST_F(DeviceCalls, EverythingIsGivenBack) {
+TEST_P(DeviceCalls, EverythingIsGivenBack) {
   const auto allocations = gpus.allocations(), streams = gpus.streams();
   run(3, [&](Communicator& comm) {
     const auto data = input(comm);
@@ -353,7 +359,7 @@ class DeviceStreams : public DeviceCalls {
   }
 };
 
-TEST_F(DeviceStreams, WhatTheStreamHoldsComesFirst) {
+TEST_P(DeviceStreams, WhatTheStreamHoldsComesFirst) {
   run(2, [&](Communicator& comm) {
     const OnGpu<float> data(gpus, std::vector<float>(kCount, -1));
     const auto stream = gpus.new_stream();
@@ -368,7 +374,7 @@ TEST_F(DeviceStreams, WhatTheStreamHoldsComesFirst) {
   });
 }
 
-TEST_F(DeviceStreams, WhatIsPutIntoTheStreamAfterwardsSeesTheResult) {
+TEST_P(DeviceStreams, WhatIsPutIntoTheStreamAfterwardsSeesTheResult) {
   gpus.slow_down(0, 5ms);
   run(2, [&](Communicator& comm) {
     const auto data = input(comm);
@@ -388,7 +394,7 @@ TEST_F(DeviceStreams, WhatIsPutIntoTheStreamAfterwardsSeesTheResult) {
   });
 }
 
-TEST_F(DeviceStreams, TheDefaultStreamIsOne) {
+TEST_P(DeviceStreams, TheDefaultStreamIsOne) {
   run(2, [&](Communicator& comm) {
     const OnGpu<float> data(gpus, std::vector<float>(kCount, -1));
     write_slowly(nullptr, data, input_of<float>(comm.rank(), kCount));
@@ -398,7 +404,7 @@ TEST_F(DeviceStreams, TheDefaultStreamIsOne) {
   });
 }
 
-TEST_F(DeviceStreams, ACommunicatorGoesBeforeItsResultIsThere) {
+TEST_P(DeviceStreams, ACommunicatorGoesBeforeItsResultIsThere) {
   const auto allocations = gpus.allocations();
   {
     const OnGpu<float> data(gpus, input_of<float>(0, kCount));
@@ -415,10 +421,10 @@ TEST_F(DeviceStreams, ACommunicatorGoesBeforeItsResultIsThere) {
 
 // ---- GPUs in trouble ----
 
-TEST_F(DeviceCalls, OneGpuIsSlow) {
+TEST_P(DeviceCalls, OneGpuIsSlow) {
   run_ranks(2, [&](Bootstrap& bootstrap) {
     PretendedGpus::set_current(bootstrap.rank());
-    Communicator comm(bootstrap, {.timeout = 60s});
+    Communicator comm(bootstrap, settings());
     if (comm.rank() == 1) gpus.slow_down(1, 30ms);
     const auto data = input(comm);
     comm.all_reduce(data.buffer());
@@ -426,10 +432,10 @@ TEST_F(DeviceCalls, OneGpuIsSlow) {
   });
 }
 
-TEST_F(DeviceCalls, OneGpuStops) {
+TEST_P(DeviceCalls, OneGpuStops) {
   run_ranks(3, [&](Bootstrap& bootstrap) {
     PretendedGpus::set_current(bootstrap.rank() == 1 ? 1 : 0);
-    Communicator comm(bootstrap, {.timeout = 60s});
+    Communicator comm(bootstrap, settings());
     const auto data = input(comm);
     comm.all_reduce(data.buffer());
     comm.barrier();
@@ -444,12 +450,12 @@ TEST_F(DeviceCalls, OneGpuStops) {
   });
 }
 
-TEST_F(DeviceCalls, OneGpuDisappears) {
+TEST_P(DeviceCalls, OneGpuDisappears) {
   for (const bool in_stream : {false, true}) {
     PretendedGpus others(2);
     run_ranks(3, [&](Bootstrap& bootstrap) {
       PretendedGpus::set_current(bootstrap.rank() == 1 ? 1 : 0);
-      Communicator comm(bootstrap, {.timeout = 60s});
+      Communicator comm(bootstrap, settings());
       const OnGpu<float> data(others, input_of<float>(comm.rank(), kCount));
       const Options options{.stream = in_stream ? std::optional<void*>(others.new_stream()) : std::nullopt};
       comm.all_reduce(data.buffer(), ReduceOp::sum, options);
@@ -465,10 +471,10 @@ TEST_F(DeviceCalls, OneGpuDisappears) {
   }
 }
 
-TEST_F(DeviceCalls, AGpuDisappearsInTheMiddle) {
+TEST_P(DeviceCalls, AGpuDisappearsInTheMiddle) {
   run_ranks(2, [&](Bootstrap& bootstrap) {
     PretendedGpus::set_current(bootstrap.rank());
-    Communicator comm(bootstrap, {.timeout = 60s});
+    Communicator comm(bootstrap, settings());
     const auto data = input(comm);
     comm.barrier();
     if (comm.rank() == 0) gpus.stop(0);
@@ -484,13 +490,19 @@ TEST_F(DeviceCalls, AGpuDisappearsInTheMiddle) {
   });
 }
 
-TEST_F(DeviceCalls, ARankThatLeavesIsNoticedByThoseWithAGpu) {
+TEST_P(DeviceCalls, ARankThatLeavesIsNoticedByThoseWithAGpu) {
   run(2, [&](Communicator& comm) {
     const auto data = input(comm);
     if (comm.rank() == 1) return;
     EXPECT_EQ(error_of([&] { comm.all_reduce(data.buffer()); }).code(), Errc::peer_lost);
   });
 }
+
+const auto kName = [](const auto& parameters) {
+  return parameters.param == std::string("ring") ? "staged" : "kernels";
+};
+INSTANTIATE_TEST_SUITE_P(by, DeviceCalls, ::testing::Values("auto", "ring"), kName);
+INSTANTIATE_TEST_SUITE_P(by, DeviceStreams, ::testing::Values("auto", "ring"), kName);
 
 }  // namespace
 }  // namespace collectives::testing

@@ -96,10 +96,11 @@ struct Estimate {
 
 /// How what is in a GPU's memory is combined.
 enum class Way : std::uint8_t {
-  host,   ///< there is nothing of a GPU's
-  staged  ///< through pinned memory of the host, where the plan is performed
+  host,    ///< there is nothing of a GPU's
+  staged,  ///< through pinned memory of the host, where the plan is performed
+  kernels  ///< by one kernel of each rank, which reaches into the memory of the others
 };
-inline constexpr std::size_t kWays = 2;
+inline constexpr std::size_t kWays = 3;
 COLLECTIVES_EXPORT std::string_view to_string(Way) noexcept;
 
 struct Plan {

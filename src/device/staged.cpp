@@ -2,19 +2,18 @@
 
 #include <algorithm>
 #include <bit>
-#include <chrono>
 #include <mutex>
-#include <thread>
 #include <utility>
 #include <vector>
 
+#include "device/settle.hpp"
+#include "device/side_by_side.hpp"
 #include "operation.hpp"
 
 namespace collectives {
 namespace {
 
 constexpr std::size_t kPage = 4096;  // what is pinned is pages, and none twice
-constexpr std::chrono::milliseconds kPatience{10'000}, kPatienceWithFailure{200};
 
 /// What a GPU that has stopped may still write to when it goes on.
 void keep_for_good(SharedMemory memory) {
@@ -26,22 +25,9 @@ void keep_for_good(SharedMemory memory) {
 
 }  // namespace
 
-bool StagedWay::settle(std::chrono::milliseconds patience) noexcept {
-  const auto until = std::chrono::steady_clock::now() + patience;
-  try {
-    device_.record(back_, stream_);
-    for (;; std::this_thread::sleep_for(std::chrono::microseconds(50))) {
-      if (device_.reached(back_)) return true;
-      if (std::chrono::steady_clock::now() >= until) return false;
-    }
-  } catch (const std::exception&) {  // a GPU that has failed does nothing any more, but who knows
-    return false;
-  }
-}
-
 StagedWay::~StagedWay() {
   if (stream_ == nullptr) return;
-  const bool idle = settle(call_ != nullptr ? kPatienceWithFailure : kPatience);
+  const bool idle = settles(device_, stream_, back_, call_ != nullptr ? kSettleAfterFailure : kSettleAtEnd);
   device_.end_event(there_);
   device_.end_event(back_);
   device_.end_stream(stream_);
@@ -50,10 +36,6 @@ StagedWay::~StagedWay() {
     device_.unpin(memory_.data());
   else
     keep_for_good(std::move(memory_));
-}
-
-std::byte* StagedWay::staged(std::size_t element) const {
-  return memory_.data() + element * size_of(planned_->signature.type);
 }
 
 void StagedWay::start(const DeviceCall& call, const PlannedCall& planned, Job& job) {
@@ -78,14 +60,7 @@ void StagedWay::make_room() {
 
 void StagedWay::copy_in() {
   if (call_->stream) device_.wait(stream_, call_->ready);
-  const Call& call = call_->call;
-  std::size_t at = call.collective == Collective::all_gather ? call_->mine : 0;
-  const auto copy = [&](const ConstBuffer& from) {
-    if (from.count > 0) device_.copy(staged(at), from.data, from.bytes(), stream_);
-    at += from.count;
-  };
-  for (const Tensor& tensor : call_->tensors) copy(tensor.input);
-  if (call_->tensors.empty() && sides_of(call, rank_).input) copy(call.input);
+  copy_there(device_, *call_, rank_, memory_.data(), stream_);
   device_.record(there_, stream_);
 
   job_->input = job_->output = memory_.data();
@@ -93,31 +68,21 @@ void StagedWay::copy_in() {
 }
 
 void StagedWay::copy_out() {
-  const Call& call = call_->call;
-  std::size_t at = call.collective == Collective::reduce_scatter ? call_->mine : 0;
-  const auto copy = [&](const Buffer& to) {
-    if (to.count > 0) device_.copy(to.data, staged(at), to.bytes(), stream_);
-    at += to.count;
-  };
-  for (const Tensor& tensor : call_->tensors) copy(tensor.output);
-  // What a root has broadcast in place is there.
-  const bool there =
-      call.collective == Collective::broadcast && rank_ == call.root && call.input.data == call.output.data;
-  if (call_->tensors.empty() && sides_of(call, rank_).output && !there) copy(call.output);
+  copy_back(device_, *call_, rank_, memory_.data(), stream_);
   device_.record(back_, stream_);
 }
 
 DeviceWay::Turn StagedWay::advance() {
   switch (stage_) {
     case Stage::make_room:
-      if (!device_.reached(back_)) return Turn::wait;  // of the operation before: it may still read the stage
+      if (!device_.reached(back_)) return Turn::gpu;  // of the operation before: it may still read the stage
       make_room();
       copy_in();
       ++moves_;
       stage_ = Stage::copied_in;
       [[fallthrough]];
     case Stage::copied_in:
-      if (!device_.reached(there_)) return Turn::wait;
+      if (!device_.reached(there_)) return Turn::gpu;
       ++moves_;
       stage_ = Stage::performed;
       return Turn::host;
@@ -131,7 +96,7 @@ DeviceWay::Turn StagedWay::advance() {
       }
       [[fallthrough]];
     case Stage::copied_out:
-      if (!device_.reached(back_)) return Turn::wait;
+      if (!device_.reached(back_)) return Turn::gpu;
       ++moves_;
       break;
   }
@@ -141,7 +106,7 @@ DeviceWay::Turn StagedWay::advance() {
 
 /// Copies from and to the caller's buffers are mostly over before the caller is told.
 void StagedWay::abandon() noexcept {
-  if (stream_ != nullptr) settle(kPatienceWithFailure);
+  if (stream_ != nullptr) settles(device_, stream_, back_, kSettleAfterFailure);
 }
 
 }  // namespace collectives

@@ -11,8 +11,6 @@
 // works on what they have brought.
 #pragma once
 
-#include <chrono>
-
 #include "collectives/memory.hpp"
 #include "device/way.hpp"
 
@@ -32,13 +30,9 @@ class StagedWay final : public DeviceWay {
  private:
   enum class Stage : std::uint8_t { make_room, copied_in, performed, copied_out };
 
-  /// Whether all that is in the stream is done, waiting for a while.
-  bool settle(std::chrono::milliseconds patience) noexcept;
   void make_room();
   void copy_in();
   void copy_out();
-  /// Of an element of the vector.
-  std::byte* staged(std::size_t element) const;
 
   Device& device_;
   const Rank rank_;

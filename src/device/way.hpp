@@ -32,13 +32,15 @@ struct DeviceCall {
   std::exception_ptr refused;  ///< what the GPU has refused at the call: the operation fails with it when it starts
   bool started = false;        ///< by its way
   bool in_host = false;        ///< the host's plan is being performed
+  bool with_gpu = false;       ///< this rank waits for its GPU
 };
 
 class DeviceWay {
  public:
   enum class Turn : std::uint8_t {
-    wait,  ///< for the GPU, or for peers: to be called again
-    host,  ///< the job is to be performed as one on memory of the host, then to be called again
+    gpu,    ///< waits for this rank's GPU: to be called again
+    peers,  ///< waits for other ranks: likewise
+    host,   ///< the job is to be performed as one on memory of the host, then to be called again
     done
   };
 
@@ -48,7 +50,8 @@ class DeviceWay {
   virtual void start(const DeviceCall& call, const PlannedCall& planned, Job& job) = 0;
   /// Throws what the GPU refuses, what peers do wrong (TagMismatch), and that they are lost (Error).
   virtual Turn advance() = 0;
-  /// The operation has failed, here or elsewhere. What the GPU holds of it is performed all the same.
+  /// The operation has failed, here or elsewhere. What the GPU holds of it is performed all the same; called before
+  /// this rank waits for the others to let go of its buffers, so that it has let go of theirs.
   virtual void abandon() noexcept = 0;
   /// Changes whenever something has moved.
   virtual std::uint64_t moves() const noexcept = 0;

@@ -101,7 +101,8 @@ Arena::Arena(std::shared_ptr<Mapping> mapping, const ArenaShape& shape, int self
   stage_blocks_at_ = round_up(blocks_at_ + ranks * sizeof(RankBlock), page);
   const std::size_t places = ranks * static_cast<std::size_t>(shape.rooms);
   directories_at_ = round_up(stage_blocks_at_ + places * sizeof(StageBlock), page);
-  lines_at_ = round_up(directories_at_ + ranks * kSegmentRecords * sizeof(SegmentRecord), page);
+  gpu_blocks_at_ = round_up(directories_at_ + ranks * kSegmentRecords * sizeof(SegmentRecord), page);
+  lines_at_ = round_up(gpu_blocks_at_ + ranks * sizeof(GpuBlock), page);
   const std::size_t lines = std::max<std::size_t>(1, (shape.inline_bytes + kLinePayload - 1) / kLinePayload);
   lines_bytes_ = round_up(lines * kLineBytes, kPolledBytes);
   staging_at_ = round_up(lines_at_ + places * kStagesAhead * lines_bytes_, page);

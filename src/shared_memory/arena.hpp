@@ -4,6 +4,7 @@
 //   rank blocks    per rank: arrival records, progress counters; every polled word has 128 bytes and one writer
 //   stage blocks   per rank and room: the counters of host stages; a room is where some of the ranks perform stages
 //   directories    per rank: which memory it has allocated that others can map (segments.hpp)
+//   GPU blocks     per rank: where its buffers on a GPU are, and how other processes open them (device/peers.hpp)
 //   lines          per rank and room: a ring of slots for short vectors that travel inside the polled cache lines
 //   staging        per rank and room: a few chunks through which long vectors are shown to the others
 //   channels       per ordered pair: a few frames, for backends that send messages
@@ -28,7 +29,7 @@
 namespace collectives {
 
 /// Changes with everything that ranks must share to understand one another: layout of the arena, tags, messages.
-inline constexpr std::uint64_t kProtocol = 8;
+inline constexpr std::uint64_t kProtocol = 9;
 
 inline constexpr std::size_t kPolledBytes = 128;  ///< a cache line and its neighbour, which prefetchers fetch in pairs
 
@@ -112,6 +113,21 @@ struct alignas(64) SegmentRecord {
 
 inline constexpr std::size_t kSegmentRecords = 256;  ///< per rank
 
+/// An allocation on a GPU as other processes open it.
+struct alignas(64) GpuMemoryRecord {
+  std::atomic<std::uint64_t> sequence{0};  ///< another allocation, another sequence
+  std::atomic<std::uint64_t> handle[8]{};  ///< Device::Handle; what is 0 has been withdrawn
+};
+
+inline constexpr std::size_t kGpuMemoryRecords = 64;  ///< per rank
+
+/// What a rank says of its GPU.
+struct GpuBlock {
+  BufferRecord buffers;  ///< of its newest call that reaches into the others' memory
+  PolledWord worked;     ///< tag of the newest such call that its GPU has done its share of
+  GpuMemoryRecord memory[kGpuMemoryRecords];
+};
+
 struct ArenaShape {
   int ranks = 1;
   int rooms = 1;                 ///< that each rank has a place in; see StageRoom
@@ -152,6 +168,9 @@ class Arena {
   SegmentRecord& segment(int local, std::size_t slot) const noexcept {
     return *reinterpret_cast<SegmentRecord*>(
         base_ + directories_at_ + (static_cast<std::size_t>(local) * kSegmentRecords + slot) * sizeof(SegmentRecord));
+  }
+  GpuBlock& gpu_block(int local) const noexcept {
+    return *reinterpret_cast<GpuBlock*>(base_ + gpu_blocks_at_ + static_cast<std::size_t>(local) * sizeof(GpuBlock));
   }
   StageBlock& stage_block(int room, int local) const noexcept {
     return *reinterpret_cast<StageBlock*>(base_ + stage_blocks_at_ + place(room, local) * sizeof(StageBlock));
@@ -195,8 +214,9 @@ class Arena {
   int self_ = 0;
   int lock_fd_ = -1;
   std::uint64_t probe_ = 0;  // what the others read to see whether they can
-  std::size_t abort_at_ = 0, blocks_at_ = 0, stage_blocks_at_ = 0, directories_at_ = 0, lines_at_ = 0, lines_bytes_ = 0,
-              staging_at_ = 0, chunk_stride_ = 0, channels_at_ = 0, channel_stride_ = 0, frame_stride_ = 0, total_ = 0;
+  std::size_t abort_at_ = 0, blocks_at_ = 0, stage_blocks_at_ = 0, directories_at_ = 0, gpu_blocks_at_ = 0,
+              lines_at_ = 0, lines_bytes_ = 0, staging_at_ = 0, chunk_stride_ = 0, channels_at_ = 0,
+              channel_stride_ = 0, frame_stride_ = 0, total_ = 0;
 };
 
 }  // namespace collectives

@@ -50,6 +50,18 @@ HostProtocol choose(const HostTask& task, bool crowded, const Tuning& tuning) {
 
 }  // namespace
 
+Range HostTask::held(int local, bool keep) const {
+  if (!(keep ? everyone_wants_all() : combines())) return slice(local);
+  Range all{};
+  for (const Range& one : slices) {
+    if (one.count == 0) continue;
+    if (all.count == 0) all = one;
+    const std::size_t first = std::min(all.first, one.first);
+    all = {first, std::max(all.first + all.count, one.first + one.count) - first};
+  }
+  return all;
+}
+
 std::string_view to_string(HostProtocol protocol) noexcept {
   switch (protocol) {
     case HostProtocol::lines: return "inline";

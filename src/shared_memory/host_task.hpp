@@ -51,6 +51,18 @@ struct HostTask {
     if (only < 0) return true;
     return (local == only) != combines();
   }
+
+  // Where ranks reach into one another's buffers, each of them sees to a share of the vector.
+
+  /// The elements that a rank's own values, or its results (`keep`), consist of.
+  Range held(int local, bool keep) const;
+  /// The elements that a rank sees to.
+  Range share(int local) const { return only < 0 ? slice(local) : part(slice(only), ranks(), local); }
+  /// Whether the share of rank `of_share` is made from the values of `local`, and whether it is among its results.
+  bool is_source(int local, int of_share) const { return combines() || local == (only < 0 ? of_share : only); }
+  bool is_destination(int local, int of_share) const {
+    return everyone_wants_all() || local == (only < 0 ? of_share : only);
+  }
 };
 
 /// Describes a host Step for `ranks` local ranks, and picks the protocol. Allocates only when `task` has never seen as

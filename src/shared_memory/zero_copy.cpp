@@ -22,38 +22,8 @@ ZeroCopy::ZeroCopy(const StageRoom& room, const Tuning& tuning, Reach& reach, bo
       sources_(static_cast<std::size_t>(room.ranks())),
       destinations_(static_cast<std::size_t>(room.ranks())) {}
 
-// ---- who holds what, who needs what ----
-
-/// The elements that a rank's own values, or its results, consist of.
-Range ZeroCopy::held(int local, bool keep) const {
-  if (keep ? task_->everyone_wants_all() : task_->combines()) {
-    Range all{};
-    for (const Range& slice : task_->slices) {
-      if (slice.count == 0) continue;
-      if (all.count == 0) all = slice;
-      const std::size_t first = std::min(all.first, slice.first);
-      all = {first, std::max(all.first + all.count, slice.first + slice.count) - first};
-    }
-    return all;
-  }
-  return task_->slice(local);
-}
-
-/// The elements that a rank sees to.
-Range ZeroCopy::share(int local) const {
-  return task_->only < 0 ? task_->slice(local) : part(task_->slice(task_->only), ranks_, local);
-}
-
-bool ZeroCopy::is_source(int local, int of_share) const {
-  return task_->combines() || local == (task_->only < 0 ? of_share : task_->only);
-}
-
-bool ZeroCopy::is_destination(int local, int of_share) const {
-  return task_->everyone_wants_all() || local == (task_->only < 0 ? of_share : task_->only);
-}
-
 bool ZeroCopy::needed_by_others(int local, bool keep) const {
-  if (claims_ || task_->only >= 0) return keep ? is_destination(local, local) : is_source(local, local);
+  if (claims_ || task_->only >= 0) return keep ? task_->is_destination(local, local) : task_->is_source(local, local);
   return keep ? task_->everyone_wants_all() : task_->combines();
 }
 
@@ -70,7 +40,7 @@ void ZeroCopy::start(const HostTask& task, const HostOperands& with, std::uint64
   claims_ = crowded_;
 
   const auto describe = [&](const std::byte* base, bool keep) {
-    const Range range = held(self_, keep);
+    const Range range = task_->held(self_, keep);
     if (base == nullptr || range.count == 0) return RemoteBuffer{};
     return reach_.describe(element_at(base, range.first, task.element), range.count * task.element);
   };
@@ -101,7 +71,7 @@ ZeroCopy::State ZeroCopy::advance() {
     for (int local = 0; local < ranks_; ++local) {
       Peer& one = peer(local);
       const auto at = [&](const RemoteBuffer& buffer, bool keep) -> std::byte* {
-        const Range range = held(local, keep);
+        const Range range = task_->held(local, keep);
         std::byte* const first = reach_.pointer(room_.local(local), buffer, range.count * task_->element);
         return first == nullptr ? nullptr
                                 : reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(first) -
@@ -113,7 +83,7 @@ ZeroCopy::State ZeroCopy::advance() {
     if (claims_) {
       piece_ = std::max<std::size_t>(1, kPieceBytes / task_->element);
       pieces_ = 0;
-      for (int local = 0; local < ranks_; ++local) pieces_ += (share(local).count + piece_ - 1) / piece_;
+      for (int local = 0; local < ranks_; ++local) pieces_ += (task_->share(local).count + piece_ - 1) / piece_;
     }
     phase_ = Phase::working;
     peer_ = 0;
@@ -147,7 +117,7 @@ bool ZeroCopy::read_records() {
 
 /// My share, a piece at a time.
 bool ZeroCopy::work() {
-  const Range all = share(self_);
+  const Range all = task_->share(self_);
   while (done_ < all.count) {
     const std::size_t piece = std::max<std::size_t>(1, std::min(2 * tuning_.chunk_bytes, kPieceBytes) / task_->element);
     const Range range{all.first + done_, std::min(piece, all.count - done_)};
@@ -167,9 +137,9 @@ bool ZeroCopy::work_on_claims() {
     if (!claims.taken.value.compare_exchange_weak(next, next + 1, std::memory_order_relaxed)) continue;
     std::uint64_t index = next - claims_before_;
     int owner = 0;
-    const auto pieces_of = [&](int local) { return (share(local).count + piece_ - 1) / piece_; };
+    const auto pieces_of = [&](int local) { return (task_->share(local).count + piece_ - 1) / piece_; };
     for (; index >= pieces_of(owner); ++owner) index -= pieces_of(owner);
-    const Range all = share(owner);
+    const Range all = task_->share(owner);
     const std::size_t skipped = index * piece_;
     if (!perform_unless_failed(owner, {all.first + skipped, std::min(piece_, all.count - skipped)})) return false;
     claims.done.value.fetch_add(1, std::memory_order_acq_rel);
@@ -197,17 +167,17 @@ bool ZeroCopy::perform(int share, Range range) {
   std::size_t sources = 0, destinations = 0;
   bool direct = true;
   for (int local = 0; local < ranks_; ++local) {
-    if (is_source(local, share)) {
+    if (task_->is_source(local, share)) {
       direct = direct && peer(local).own_at != nullptr;
       sources_[sources++] = {element_at(peer(local).own_at, range.first, element), with_->raw};
     }
-    if (is_destination(local, share)) {
+    if (task_->is_destination(local, share)) {
       direct = direct && peer(local).keep_at != nullptr;
       destinations_[destinations++] = element_at(peer(local).keep_at, range.first, element);
     }
   }
   if (!direct) return perform_through_kernel(share, range);
-  bytes_shown_ += bytes * (destinations - (is_destination(self_, share) ? 1 : 0));
+  bytes_shown_ += bytes * (destinations - (task_->is_destination(self_, share) ? 1 : 0));
   if (task_->combines())
     fold(with_->op, with_->type, {sources_.data(), sources}, {destinations_.data(), destinations}, range.count,
          with_->finish_ranks, task_->stores);
@@ -221,14 +191,14 @@ bool ZeroCopy::perform_through_kernel(int share, Range range) {
   scratch_.resize((static_cast<std::size_t>(ranks_) + 1) * bytes);
   const auto remote = [&](int local, bool keep) {
     const RemoteBuffer& buffer = keep ? peer(local).keep : peer(local).own;
-    return buffer.address + (range.first - held(local, keep).first) * element;
+    return buffer.address + (range.first - task_->held(local, keep).first) * element;
   };
   // The result is made in this rank's own output if that is a destination, else in scratch.
-  std::byte* made = is_destination(self_, share) ? element_at(peer(self_).keep_at, range.first, element)
-                                                 : scratch_.data() + static_cast<std::size_t>(ranks_) * bytes;
+  std::byte* made = task_->is_destination(self_, share) ? element_at(peer(self_).keep_at, range.first, element)
+                                                        : scratch_.data() + static_cast<std::size_t>(ranks_) * bytes;
   std::size_t sources = 0;
   for (int local = 0; local < ranks_; ++local) {
-    if (!is_source(local, share)) continue;
+    if (!task_->is_source(local, share)) continue;
     const Peer& one = peer(local);
     const std::byte* value = element_at(one.own_at, range.first, element);
     if (one.own_at == nullptr) {
@@ -240,17 +210,17 @@ bool ZeroCopy::perform_through_kernel(int share, Range range) {
   }
   if (task_->combines()) {
     fold(with_->op, with_->type, {sources_.data(), sources}, made, range.count, with_->finish_ranks);
-  } else if (!is_destination(self_, share)) {
+  } else if (!task_->is_destination(self_, share)) {
     made = const_cast<std::byte*>(sources_[0].data);  // only read from here on
   } else if (sources_[0].data != made) {
     std::memcpy(made, sources_[0].data, bytes);
   }
   for (int turn = 1; turn < ranks_; ++turn) {
     const int local = (self_ + turn) % ranks_;
-    if (!is_destination(local, share)) continue;
+    if (!task_->is_destination(local, share)) continue;
     const Peer& one = peer(local);
     // A root whose output is its input has the result already.
-    if (!task_->combines() && is_source(local, share) && one.own.address == one.keep.address) continue;
+    if (!task_->combines() && task_->is_source(local, share) && one.own.address == one.keep.address) continue;
     if (one.keep_at != nullptr)
       std::memcpy(element_at(one.keep_at, range.first, element), made, bytes);
     else if (!reach_.write(room_.local(local), remote(local, true), made, bytes))

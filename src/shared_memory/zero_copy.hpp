@@ -43,10 +43,6 @@ class ZeroCopy {
     RemoteBuffer own, keep;
     std::byte *own_at = nullptr, *keep_at = nullptr;  // of element 0; null where only the kernel reaches
   };
-  Range held(int local, bool keep) const;
-  Range share(int local) const;
-  bool is_source(int local, int of_share) const;
-  bool is_destination(int local, int of_share) const;
   bool needed_by_others(int local, bool keep) const;
   bool read_records();
   bool work();

@@ -48,6 +48,7 @@ struct PretendedGpus::State {
     int gpu = 0, file = -1, touching = 0;
     std::uint64_t id = 0;
     bool opened = false;  // the memory of another process
+    bool pooled = false;
   };
   struct Event {
     std::uint64_t recorded = 0, reached = 0;
@@ -237,6 +238,7 @@ class PretendedDevice final : public Device {
     state_->check(number_);
     const auto found = state_->allocations.find(reinterpret_cast<std::uintptr_t>(base));
     if (found == state_->allocations.end() || found->second.kind != Kind::device) refuse("that is no allocation");
+    if (found->second.pooled) refuse("memory of a pool cannot be shared");
     const Shared shared{::getpid(), found->second.file, found->second.gpu, found->second.bytes};
     Handle handle{};
     std::memcpy(handle.data(), &shared, sizeof shared);
@@ -248,6 +250,7 @@ class PretendedDevice final : public Device {
     const std::lock_guard lock(state_->mutex);
     state_->check(number_);
     if (shared.process == ::getpid()) refuse("the memory is that of this process");
+    if (!state_->reaches(number_, shared.gpu)) refuse(fmt::format("GPU {} has no way to GPU {}", number_, shared.gpu));
     const int file = ::open(fmt::format("/proc/{}/fd/{}", shared.process, shared.file).c_str(), O_RDWR | O_CLOEXEC);
     if (file < 0) refuse("there is no such memory");
     State::Allocation allocation{.bytes = shared.bytes, .gpu = shared.gpu, .file = file, .id = state_->next_id++};
@@ -551,6 +554,10 @@ void PretendedGpus::disappear(int gpu) {
   const std::lock_guard lock(state_->mutex);
   state_->gpu(gpu).failure = "the GPU has fallen off the bus";
   state_->changed.notify_all();
+}
+void PretendedGpus::take_from_pool(void* memory) {
+  const std::lock_guard lock(state_->mutex);
+  state_->find(memory)->second.pooled = true;
 }
 void PretendedGpus::keep_apart(int one, int other) {
   const std::lock_guard lock(state_->mutex);

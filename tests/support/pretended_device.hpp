@@ -61,6 +61,8 @@ class PretendedGpus {
   void go_on(int gpu);
   /// Every call from now on fails.
   void disappear(int gpu);
+  /// It is as if of a pool: no other process can open it.
+  void take_from_pool(void* memory);
   /// Neither reaches the other's memory.
   void keep_apart(int one, int other);
 
