@@ -12,6 +12,7 @@
 
 #include "compression/top_k_impl.hpp"
 #include "device/kernels.hpp"
+#include "device/nccl_meeting.hpp"
 #include "device/placement.hpp"
 #include "device/staged.hpp"
 #include "log.hpp"
@@ -40,6 +41,21 @@ std::chrono::nanoseconds timeout_of(const Options& options, const Settings& sett
   return options.timeout.count() != 0 ? options.timeout : settings.timeout;
 }
 
+/// Whoever leaves NCCL gives what is on its way to the others so long.
+constexpr auto kPatienceWithNccl = std::chrono::seconds(2);
+
+/// What a GPU, or NCCL, refuses is no Error of a transport: the text needs operation and rank.
+template <class Ask>
+auto with_gpu(Ask&& ask) {
+  try {
+    return ask();
+  } catch (const Error& error) {
+    if (error.operation().empty() && (error.code() == Errc::system || error.code() == Errc::aborted))
+      throw std::runtime_error(error.what());
+    throw;
+  }
+}
+
 /// What ranks must agree on, or their stages would differ.
 std::uint64_t hash_of(const TopKOptions& how) {
   const std::uint32_t words[] = {static_cast<std::uint32_t>(how.values),
@@ -63,7 +79,8 @@ Byte* from_element(Void* data, std::size_t first, std::size_t element_bytes) {
 
 // ---- construction ----
 
-Communicator::Impl::Impl(Bootstrap& bootstrap, const CommunicatorOptions& options, Seen seen)
+Communicator::Impl::Impl(Bootstrap& bootstrap, const CommunicatorOptions& options, Seen seen,
+                         std::unique_ptr<Clique> clique)
     : wires(bootstrap.wire_factory()), meeting(meet(bootstrap, options, settings)) {
   seat = std::make_unique<Seat>(meeting.topology, meeting.rank);
   const bool alone_here = meeting.arena->ranks() == 1;
@@ -103,10 +120,18 @@ Communicator::Impl::Impl(Bootstrap& bootstrap, const CommunicatorOptions& option
     if (meeting.topology.one_host())
       ways[static_cast<std::size_t>(Way::kernels)] = std::make_unique<KernelsWay>(*meeting.device, *meeting.arena);
   }
+  const bool by_nccl = meeting.topology.gpus.nccl;
+  if (by_nccl) {
+    if (clique == nullptr) clique = meet_by_nccl(bootstrap, meeting, *watch, settings.timeout);
+    ways[static_cast<std::size_t>(Way::nccl)] =
+        std::make_unique<NcclWay>(*meeting.device, std::move(clique), size(), rank());
+  }
 
   // A wire may not like to be called from a thread of ours; then the program must ask for one.
   const bool spare_cores = meeting.topology.cores_per_host > meeting.arena->ranks();
-  threaded_ = size() > 1 && settings.progress_thread.value_or(spare_cores && meeting.wire == nullptr);
+  // What is in flight is watched while the program computes.
+  const bool watched = by_nccl && (meeting.wire == nullptr || meeting.wire->posts_from_any_thread());
+  threaded_ = size() > 1 && settings.progress_thread.value_or((spare_cores && meeting.wire == nullptr) || watched);
   std::optional<TraceIdentity> seen_as;
   if (seen == Seen::yes) seen_as = trace_identity(bootstrap, meeting, Deadline::in(settings.timeout));
   observer = std::make_unique<Observer>(meeting, settings, transport_name, threaded_, seen_as);
@@ -132,17 +157,21 @@ Communicator::Impl::~Impl() {
     work_to_do_.notify_all();
     progress_thread_.join();
   }
-  if (!queue_.empty()) {
+  if (queue_.empty() && failure_ == nullptr) {  // calls have returned whose results are on their way
+    std::unique_lock<std::mutex> nobody_else;
+    wait_for_landing(nobody_else, true);
+  }
+  if (!(queue_.empty() && in_flight_.empty())) {
     // The others are told before the buffers go.
-    const State& head = queue_.front();
+    State& head = in_flight_.empty() ? queue_.front() : in_flight_.front();
     const std::string operation = Watch::operation({head.sequence, head.call->signature, head.name});
     if (head.phase.load(std::memory_order_relaxed) == State::Phase::running)
       watch->raise(Errc::peer_lost, rank(), operation,
                    fmt::format("{}: rank {} was lost: it left the communicator before the end", operation, rank()));
-    fail_all(queue_.front(),
-             std::make_exception_ptr(
-                 Error(Errc::peer_lost, "the communicator was destroyed before the operation ended", rank(), rank())));
+    fail_all(head, std::make_exception_ptr(Error(
+                       Errc::peer_lost, "the communicator was destroyed before the operation ended", rank(), rank())));
   }
+  leave();
   for (const auto& state : pool_) {
     state->owner = nullptr;
     forget_device(*state);
@@ -209,7 +238,12 @@ const std::shared_ptr<const PlannedCall>& Communicator::Impl::plan(const Call& c
   planned->performed = signature.count == 0 ? Collective::barrier : signature.collective;
   Request request = planned->request;
   request.collective = planned->performed;
-  planned->plan = choose_plan(request, meeting.topology, meeting.tuning);
+  Topology topology = meeting.topology;
+  if (options.compressor != nullptr && topology.gpus.nccl) {
+    topology.gpus.nccl = false;
+    topology.gpus.no_nccl = "top-k is chosen on the host";
+  }
+  planned->plan = choose_plan(request, topology, meeting.tuning);
   if (options.compressor != nullptr)
     planned->sparse =
         plan_sparse(request, k, options.compressor->options(), planned->plan, meeting.topology, meeting.tuning);
@@ -378,7 +412,7 @@ void Communicator::Impl::take_to_device(State& state, const Call& call, const Op
   device.stream = options.stream;
   device.ends_in_stream = blocking;
   device.refused = std::move(refused);
-  device.started = device.in_host = device.with_gpu = false;
+  device.started = device.in_host = device.with_gpu = device.in_flight = false;
   if (!device.stream || device.refused != nullptr) return;
   try {
     if (device.ready == nullptr) device.ready = meeting.device->new_event();
@@ -449,6 +483,7 @@ std::shared_ptr<Work::State> Communicator::Impl::issue(Call call, const Options&
   if (failure_ != nullptr) std::rethrow_exception(failure_);
   std::exception_ptr refused = place(call, options);
   const std::shared_ptr<const PlannedCall> planned = plan(call, options);
+  if (planned->plan.way == Way::nccl) check_alignment(call, rank());
   auto state = new_state(call, options, planned);
   if (call.memory == Memory::device) take_to_device(*state, call, options, false, std::move(refused));
   if (planned->sparse) {
@@ -496,22 +531,33 @@ void Communicator::Impl::run(Call call, const Options& options) {
   } else {
     repeatable_ = false;
     std::exception_ptr refused = place(call, options);
+    if (call.memory == Memory::device) return run_on_device(call, options, std::move(refused), lock);
     fill(state, call, options, plan(call, options));
-    if (call.memory == Memory::device) {
-      take_to_device(state, call, options, true, std::move(refused));
-      observer->issue(state);
-      return finish_blocking(lock);
-    }
     last_call_ = call;
     repeatable_ = plain(call, options) && meeting.device == nullptr;  // where one is, memory may have changed hands
   }
   observer->issue(state);
   // Alone and quickly done, it never sees the queue.
   bool done = false;
-  if (queue_.empty())
+  if (queue_.empty() && (again || !too_far_ahead()))
     for (int turns = turns_at_once(); turns > 0 && !done; --turns) done = advance(state);
   if (!done) return finish_blocking(lock);
   if (state.error != nullptr) std::rethrow_exception(std::exchange(state.error, nullptr));
+}
+
+/// Has a state of its own: in a stream it may go on when the call has returned.
+void Communicator::Impl::run_on_device(const Call& call, const Options& options, std::exception_ptr refused,
+                                       std::unique_lock<std::mutex>& lock) {
+  const std::shared_ptr<const PlannedCall> planned = plan(call, options);
+  if (planned->plan.way == Way::nccl) check_alignment(call, rank());
+  const std::shared_ptr<State> state = new_state(call, options, planned);
+  take_to_device(*state, call, options, true, std::move(refused));
+  observer->issue(*state);
+  queue_.push(state);
+  advance_queue();
+  if (!returns(*state)) drive(*state, Deadline::never(), lock);
+  if (!in_flight_.empty()) threaded_ ? work_to_do_.notify_one() : take_over();
+  if (state->error != nullptr) std::rethrow_exception(state->error);
 }
 
 void Communicator::Impl::finish_blocking(std::unique_lock<std::mutex>& lock) {
@@ -524,12 +570,94 @@ void Communicator::Impl::finish_blocking(std::unique_lock<std::mutex>& lock) {
 // ---- moving on ----
 
 bool Communicator::Impl::advance_queue() noexcept {
+  land();
   while (!queue_.empty()) {
     State& head = queue_.front();
-    if (!(head.on_device ? advance_on_device(head) : advance(head))) return false;
-    if (!queue_.empty()) queue_.pop();  // a failure has emptied it
+    if (head.phase.load(std::memory_order_relaxed) == State::Phase::queued && too_far_ahead()) return false;
+    const bool over = head.on_device ? advance_on_device(head) : advance(head);
+    if (!over && !(head.on_device && head.device->in_flight)) return false;
+    if (!over)
+      in_flight_.push(queue_.take());
+    else if (!queue_.empty())
+      queue_.pop();  // a failure has emptied it
   }
   return true;
+}
+
+// ---- in flight ----
+
+void Communicator::Impl::land() noexcept {
+  while (!in_flight_.empty()) {
+    const std::shared_ptr<State> first = in_flight_.share();
+    const bool landed = advance_by(*first, [&] {
+      if (!with_gpu([&] { return way_of(*first).landed(); })) return false;
+      // Where lengths agree NCCL comes to an end, whatever else does not.
+      watch->look_for_mismatch({first->sequence, first->call->signature, first->name});
+      in_flight_.pop();
+      return true;
+    });
+    if (!landed) return;
+  }
+}
+
+void Communicator::Impl::wait_for_landing(std::unique_lock<std::mutex>& lock, bool returned_only) {
+  Waiter waiter(meeting.crowded);
+  const auto awaited = [&] {
+    bool any = false;
+    in_flight_.for_each([&](const State& state) { any = any || !returned_only || returns(state); });
+    return any;
+  };
+  while (awaited()) {
+    if (lock.owns_lock()) {  // let the other thread have a turn
+      lock.unlock();
+      lock.lock();
+    }
+    if (waiter.pause()) look();
+    advance_queue();
+  }
+}
+
+bool Communicator::Impl::too_far_ahead() const noexcept {
+  return !in_flight_.empty() && sequence_ - in_flight_.front().sequence >= kRecords / 2;
+}
+
+bool Communicator::Impl::returns(const State& state) noexcept {
+  return state.finished() ||
+         (state.on_device && state.device->in_flight && state.device->ends_in_stream && state.device->stream);
+}
+
+/// In order, for the others: whoever is lost has not done what was in flight.
+void Communicator::Impl::complete(std::uint64_t sequence) noexcept {
+  finished_ = std::max(finished_, sequence);
+  watch->complete(in_flight_.empty() ? finished_ : std::min(finished_, in_flight_.front().sequence - 1));
+}
+
+void Communicator::Impl::leave() noexcept {
+  if (nccl() == nullptr || failure_ != nullptr) return;
+  try {
+    Clique& clique = nccl()->clique();
+    clique.leave();
+    Waiter waiter(meeting.crowded);
+    for (const Deadline patience = Deadline::in(kPatienceWithNccl); !clique.settled(); waiter.pause())
+      if (patience.passed()) return clique.stop();
+  } catch (const std::exception& error) {
+    log_warning(rank(), "leaving a communicator: {}", error.what());
+  }
+}
+
+std::unique_ptr<Clique> Communicator::Impl::split_clique(int color, int key) {
+  if (nccl() == nullptr) return nullptr;
+  auto lock = guard();
+  wait_for_landing(lock, false);
+  if (failure_ != nullptr) std::rethrow_exception(failure_);
+  try {
+    std::unique_ptr<Clique> part = nccl()->clique().split(color, key);
+    settle(*part, "split", meeting, *watch, Deadline::in(settings.timeout));
+    return color < 0 ? nullptr : std::move(part);
+  } catch (...) {
+    failure_ = std::current_exception();
+    throw;
+  }
 }
 
 bool Communicator::Impl::perform(State& head) {
@@ -543,18 +671,9 @@ bool Communicator::Impl::perform(State& head) {
   }
 }
 
-/// What the GPU refuses is no Error of a transport: the text needs operation and rank.
 bool Communicator::Impl::perform_on_device(State& head) {
   DeviceCall& device = *head.device;
   DeviceWay& way = way_of(head);
-  const auto with_gpu = [](auto&& ask) {
-    try {
-      return ask();
-    } catch (const Error& error) {
-      if (error.code() == Errc::system && error.operation().empty()) throw std::runtime_error(error.what());
-      throw;
-    }
-  };
   if (head.phase.load(std::memory_order_relaxed) == State::Phase::queued) {
     announce(head);
     with_gpu([&] {
@@ -568,6 +687,7 @@ bool Communicator::Impl::perform_on_device(State& head) {
     device.in_host = false;
     const DeviceWay::Turn turn = with_gpu([&] { return way.advance(); });
     device.with_gpu = turn == DeviceWay::Turn::gpu;
+    device.in_flight = turn == DeviceWay::Turn::in_flight;
     if (turn == DeviceWay::Turn::done) return true;
     if (turn != DeviceWay::Turn::host) return false;
     device.in_host = true;
@@ -600,7 +720,7 @@ bool Communicator::Impl::advance_by(State& head, Perform&& perform) noexcept {
   };
   try {
     if (!perform()) return false;
-    watch->complete(head.sequence);
+    complete(head.sequence);
     observer->finish(head);
     head.phase.store(State::Phase::done, std::memory_order_release);
   } catch (const TagMismatch& mismatch) {
@@ -632,6 +752,8 @@ void Communicator::Impl::fail_all(State& first, std::exception_ptr error) noexce
   watch->wait_until_untouched();
   if (meeting.wire != nullptr) meeting.wire->abandon();
   fail(first);
+  in_flight_.for_each(fail);
+  in_flight_.clear();
   queue_.for_each(fail);
   queue_.clear();
   observer->fail(first, error, *watch);
@@ -639,11 +761,19 @@ void Communicator::Impl::fail_all(State& first, std::exception_ptr error) noexce
 
 /// The slow path of every wait: failures, lost peers, the stall report, the deadline of the oldest operation.
 void Communicator::Impl::look() noexcept {
-  State& state = queue_.front();
+  if (!in_flight_.empty()) look_at(in_flight_.front());
+  if (!queue_.empty() && queue_.front().phase.load(std::memory_order_relaxed) == State::Phase::running)
+    look_at(queue_.front());
+}
+
+void Communicator::Impl::look_at(State& state) noexcept {
   const Watch::Call call{state.sequence, state.call->signature, state.name};
   try {
     if (meeting.device != nullptr) watch->with_gpu(waits_for_gpu());
     watch->look(call);
+    in_flight_.for_each([&](const State& one) {
+      watch->look_for_mismatch({one.sequence, one.call->signature, one.name});
+    });
     observer->look(state, watch->first_missing(call));
     const auto now = Clock::now();
     if (state.issued == Clock::time_point{}) state.issued = now;
@@ -681,7 +811,7 @@ void Communicator::Impl::drive(State& state, Deadline until, std::unique_lock<st
     if (lock.owns_lock()) {  // let the other thread have a turn
       lock.unlock();
       lock.lock();
-      if (state.finished()) return;
+      if (returns(state)) return;
     }
     const bool due = waiter.pause(executor->waits_for_wire() && !waits_for_gpu() ? meeting.wire.get() : nullptr);
     if (due) {
@@ -689,7 +819,7 @@ void Communicator::Impl::drive(State& state, Deadline until, std::unique_lock<st
       if (until.passed()) return;
     }
     advance_queue();
-    if (state.finished()) return;
+    if (returns(state)) return;
     const bool others_moved = others_move_on(due);
     if (moves() != std::exchange(moved, moves()) || others_moved) waiter.progressed();
   }
@@ -697,7 +827,8 @@ void Communicator::Impl::drive(State& state, Deadline until, std::unique_lock<st
 
 bool Communicator::Impl::move_on(bool due) noexcept {
   const std::uint64_t before = moves();
-  if (!advance_queue() && due) look();
+  if (advance_queue() && in_flight_.empty()) return moves() != before;
+  if (due) look();
   return moves() != before;
 }
 
@@ -721,7 +852,7 @@ bool Communicator::Impl::test(State& state) {
 
 void Communicator::Impl::progress() {
   auto lock = guard();
-  if (advance_queue()) return;
+  if (advance_queue() && in_flight_.empty()) return;
   const auto now = Clock::now();
   const bool due = now - looked_ >= std::chrono::milliseconds(1);
   others_move_on(due);
@@ -734,15 +865,15 @@ void Communicator::Impl::progress() {
 void Communicator::Impl::serve() {
   std::unique_lock lock(mutex_);
   while (!stop_) {
-    work_to_do_.wait(lock, [this] { return stop_ || !queue_.empty(); });
+    work_to_do_.wait(lock, [this] { return stop_ || !queue_.empty() || !in_flight_.empty(); });
     Waiter waiter(meeting.crowded);
     std::uint64_t moved = moves();
-    while (!stop_ && !advance_queue()) {
+    while (!stop_ && !(advance_queue() && in_flight_.empty())) {
       if (moves() != std::exchange(moved, moves())) waiter.progressed();
       lock.unlock();
       const bool due = waiter.pause();
       lock.lock();
-      if (due && !queue_.empty()) look();
+      if (due) look();
     }
   }
 }

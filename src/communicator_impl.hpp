@@ -13,6 +13,7 @@
 
 #include "call.hpp"
 #include "collectives/communicator.hpp"
+#include "device/nccl_way.hpp"
 #include "device/way.hpp"
 #include "executor.hpp"
 #include "meet.hpp"
@@ -28,7 +29,9 @@ namespace collectives {
 struct COLLECTIVES_HIDDEN Communicator::Impl final : private Unfinished::Member {
   /// Whether traces, log and watchers should see a communicator, or it is the library's own business.
   enum class Seen : bool { no, yes };
-  Impl(Bootstrap& bootstrap, const CommunicatorOptions& options, Seen seen = Seen::yes);
+  /// `clique`: that of these ranks, if it has been split off already.
+  Impl(Bootstrap& bootstrap, const CommunicatorOptions& options, Seen seen = Seen::yes,
+       std::unique_ptr<Clique> clique = nullptr);
   ~Impl();
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
@@ -47,6 +50,9 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final : private Unfinished::Member 
   const std::shared_ptr<const PlannedCall>& plan(const Call& call, const Options& options);
   /// Of a call that is not made: there is no memory to check.
   std::shared_ptr<const PlannedCall> plan_of(Collective, std::size_t count, DataType, ReduceOp, const Options& options);
+  /// For a communicator of those who say the same color; null where NCCL does not connect these ranks, or for a
+  /// negative one. All ranks call it.
+  std::unique_ptr<Clique> split_clique(int color, int key);
   std::uint64_t bytes_sent();
   std::uint64_t bytes_sent_to_other_hosts();
   CodingReport coding();
@@ -87,6 +93,8 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final : private Unfinished::Member 
   void take_to_device(State& state, const Call& call, const Options& options, bool blocking,
                       std::exception_ptr refused);
   void forget_device(State& state) noexcept;
+  void run_on_device(const Call& call, const Options& options, std::exception_ptr refused,
+                     std::unique_lock<std::mutex>& lock);
   DeviceWay& way_of(const State& state) const { return *ways[static_cast<std::size_t>(state.call->plan.way)]; }
   /// Nothing but buffers, a built-in op and root.
   static bool plain(const Call& call, const Options& options) noexcept;
@@ -98,6 +106,18 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final : private Unfinished::Member 
   void begin(State& state);
   bool perform(State& head);
   bool perform_on_device(State& head);
+  NcclWay* nccl() const noexcept { return static_cast<NcclWay*>(ways[static_cast<std::size_t>(Way::nccl)].get()); }
+  /// Finishes what has happened of the operations in flight.
+  void land() noexcept;
+  /// Waits for all of them, or only for those whose callers think that they are done.
+  void wait_for_landing(std::unique_lock<std::mutex>& lock, bool returned_only);
+  /// Whether the head of the queue would come so far behind those in flight that arrival records are needed anew.
+  bool too_far_ahead() const noexcept;
+  /// Whether a call that waits for `state` may return.
+  static bool returns(const State& state) noexcept;
+  void complete(std::uint64_t sequence) noexcept;
+  /// Leaves NCCL in order.
+  void leave() noexcept;
   /// Moves the head of the queue on; true when the queue is empty. Does not throw: failures go to the operations.
   bool advance_queue() noexcept;
   /// Moves one operation on; true when it has finished or failed.
@@ -113,6 +133,7 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final : private Unfinished::Member 
   /// Moves on what else this thread has left unfinished; true when something moved.
   bool others_move_on(bool due) noexcept;
   void look() noexcept;
+  void look_at(State& state) noexcept;
   /// Of `first` and of all that are queued.
   void fail_all(State& first, std::exception_ptr error) noexcept;
   void drive(State& state, Deadline until, std::unique_lock<std::mutex>& lock);
@@ -123,6 +144,13 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final : private Unfinished::Member 
    public:
     bool empty() const noexcept { return first_ == states_.size(); }
     State& front() const noexcept { return *states_[first_]; }
+    const std::shared_ptr<State>& share() const noexcept { return states_[first_]; }
+    /// Takes the front out.
+    std::shared_ptr<State> take() noexcept {
+      std::shared_ptr<State> state = states_[first_];
+      pop();
+      return state;
+    }
     void push(std::shared_ptr<State> state) {
       if (states_.size() == states_.capacity()) {  // rather than grow, give up what has been popped
         states_.erase(states_.begin(), states_.begin() + static_cast<std::ptrdiff_t>(first_));
@@ -152,6 +180,8 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final : private Unfinished::Member 
 
   std::uint64_t sequence_ = 0;
   Queue queue_;
+  Queue in_flight_;             // behind it: operations that are in streams, oldest first
+  std::uint64_t finished_ = 0;  // the last that has, of the others
   std::vector<std::shared_ptr<State>> pool_;
   std::shared_ptr<State> blocking_ = std::make_shared<State>();  // of the call that waits for its own end
   Call last_call_;                                               // what it was, if it may come again

@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <climits>
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
@@ -278,6 +279,13 @@ int usable_cores() {
     if (const auto limit = cores_of_quota(quota)) cores = std::min(cores, *limit);
   }
   return std::max(1, cores);
+}
+
+std::string nccl_host() {
+  if (const char* const said = std::getenv("NCCL_HOSTID"); said != nullptr && *said != '\0') return said;
+  char name[HOST_NAME_MAX + 1] = "";
+  ::gethostname(name, sizeof name - 1);
+  return name;
 }
 
 std::string cache_directory() {

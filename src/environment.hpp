@@ -68,6 +68,9 @@ std::optional<std::chrono::nanoseconds> parse_duration(std::string_view text);
 /// groups. At least 1. Reads /proc and /sys.
 int usable_cores();
 
+/// The host that this process is on as NCCL counts hosts: NCCL_HOSTID, else the name of the machine or container.
+std::string nccl_host();
+
 /// Where programs keep what they can make again: XDG_CACHE_HOME, else .cache in HOME; empty when there is neither.
 std::string cache_directory();
 

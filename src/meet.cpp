@@ -195,12 +195,40 @@ class Trial {
   std::string refused_;
 };
 
-/// What all know of one another's GPUs.
-json card_of(const Device* device, const Trial* trial, const std::string& no_device) {
-  if (device == nullptr) return {{"missing", no_device}};
-  json card{{"identity", device->identity()}, {"number", device->number()}};
+/// What all know of one another's GPUs, and of NCCL there.
+json card_of(Meeting& meeting, std::string_view backend, const Trial* trial) {
+  if (meeting.device == nullptr) return {{"missing", meeting.no_device}};
+  std::string no_nccl;
+  if (backend != "auto" && backend != "nccl")
+    no_nccl = fmt::format("backend \"{}\" was asked for when the communicator was made", backend);
+  else
+    meeting.nccl = meeting.device->nccl(no_nccl);
+  json card{{"identity", meeting.device->identity()},
+            {"number", meeting.device->number()},
+            {"host", nccl_host()},
+            {"nccl", meeting.nccl == nullptr ? 0 : meeting.nccl->major()},
+            {"no_nccl", no_nccl}};
   trial->add_to(card);
   return card;
+}
+
+/// Why NCCL does not connect the GPUs of all ranks; empty where it can.
+std::string agree_on_nccl(const Topology::Gpus& gpus, const std::vector<json>& cards) {
+  if (!gpus.everywhere) return gpus.missing;
+  const auto gpu = [&](std::size_t rank) -> const json& { return cards[rank].at("gpu"); };
+  for (std::size_t rank = 0; rank < cards.size(); ++rank) {
+    if (gpu(rank).at("nccl") == 0) return fmt::format("rank {}: {}", rank, gpu(rank).at("no_nccl").get<std::string>());
+    if (gpu(rank).at("nccl") != gpu(0).at("nccl"))
+      return fmt::format("rank {} has NCCL {}, rank 0 has NCCL {}", rank, gpu(rank).at("nccl").get<int>(),
+                         gpu(0).at("nccl").get<int>());
+    for (std::size_t before = 0; before < rank; ++before)
+      if (gpu(before).at("identity") == gpu(rank).at("identity") && gpu(before).at("host") == gpu(rank).at("host"))
+        return fmt::format(
+            "ranks {} and {} are on one GPU, which NCCL refuses: make another one current for each (cudaSetDevice), or "
+            "set NCCL_HOSTID differently for each, which makes hosts of them",
+            before, rank);
+  }
+  return "";
 }
 
 /// What nobody else can guess: 128 bits.
@@ -423,7 +451,7 @@ Settings settle(const CommunicatorOptions& options) {
   settings.deterministic = options.deterministic.value_or(from_environment.deterministic.value_or(false));
   settings.progress_thread =
       options.progress_thread.has_value() ? options.progress_thread : from_environment.progress_thread;
-  settings.device_buffers = options.device_buffers.value_or(driver_is_loaded());
+  settings.device_buffers = options.device_buffers.value_or(driver_is_loaded() || settings.backend == "nccl");
   settings.transport = !options.transport.empty() ? options.transport : from_environment.transport.value_or("");
   const auto known = backend_names();
   if (std::find(known.begin(), known.end(), settings.backend) == known.end())
@@ -476,9 +504,10 @@ Meeting meet(Bootstrap& bootstrap, const CommunicatorOptions& options, Settings&
                            {"pid", ::getpid()},
                            {"transport", settings.transport},
                            {"wire", settings.wire},
+                           {"backend", settings.backend},
                            {"deterministic", settings.deterministic},
                            {"domain", domain_name(bootstrap, here)},
-                           {"gpu", card_of(meeting.device.get(), trial ? &*trial : nullptr, meeting.no_device)},
+                           {"gpu", card_of(meeting, settings.backend, trial ? &*trial : nullptr)},
                            {"context", factory.next_context ? factory.next_context->load() : 0}};
                  if (meeting.rank != 0) return card;
                  card["token"] = random_token();
@@ -521,6 +550,13 @@ Meeting meet(Bootstrap& bootstrap, const CommunicatorOptions& options, Settings&
   if (without != cards.end())
     meeting.topology.gpus.missing = fmt::format("rank {} has no GPU: {}", without - cards.begin(),
                                                 without->at("gpu").at("missing").get<std::string>());
+  meeting.topology.gpus.no_nccl = agree_on_nccl(meeting.topology.gpus, cards);
+  meeting.topology.gpus.nccl = meeting.topology.gpus.no_nccl.empty();
+  const auto insists = std::ranges::find_if(cards, [](const json& card) { return card.at("backend") == "nccl"; });
+  if (insists != cards.end() && !meeting.topology.gpus.nccl)
+    throw Error(Errc::unsupported,
+                fmt::format("construction: backend \"nccl\" was asked for: {}", meeting.topology.gpus.no_nccl),
+                meeting.rank, kNoRank, "construction");
 
   if (cards[0].contains("tuning")) {
     read_json(cards[0].at("tuning"), meeting.tuning, "rank 0's options");

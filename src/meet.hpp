@@ -48,6 +48,7 @@ struct Meeting {
   std::unique_ptr<Wire> wire;      ///< null on one host
   std::unique_ptr<Device> device;  ///< the GPU of this rank, if its buffers may be those of one
   std::string no_device;           ///< why there is none, in words
+  const Nccl* nccl = nullptr;      ///< where that can be used, by this rank
   bool threads = false;            ///< all ranks of this host are threads of this process
   bool crowded = false;            ///< more ranks than cores on this host, or on its machine
   bool kernel_reach = false;       ///< the kernel copies between the ranks of every host
@@ -56,7 +57,7 @@ struct Meeting {
 
 /// Exchanges that meet() makes at most when the tuning and, between hosts, the wire are given; otherwise there are
 /// more.
-inline constexpr int kMeetExchanges = 6;
+inline constexpr int kMeetExchanges = 8;
 /// Fills in `settings` from `options`.
 Meeting meet(Bootstrap&, const CommunicatorOptions& options, Settings& settings);
 

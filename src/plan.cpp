@@ -19,6 +19,7 @@
 #include "collectives/error.hpp"
 #include "compression/coding.hpp"
 #include "critical_path.hpp"
+#include "device/by_nccl.hpp"
 #include "device/choice.hpp"
 #include "reduction.hpp"
 #include "shared_memory/host_task.hpp"
@@ -26,6 +27,9 @@
 
 namespace collectives {
 namespace {
+
+/// The backend that has no Steps: what NCCL does is its own.
+constexpr std::string_view kNccl = "nccl";
 
 /// Ranks whose Steps are counted: all of a small job; of a large one the hosts of the first rank and of the root, which
 /// are the busiest by the symmetry of every algorithm.
@@ -334,6 +338,7 @@ std::vector<std::string_view> backend_names() {
   std::vector<std::string_view> names{"auto"};
   for (const Algorithm& algorithm : algorithms())
     if (std::find(names.begin(), names.end(), algorithm.backend) == names.end()) names.push_back(algorithm.backend);
+  names.push_back(kNccl);
   for (const Algorithm& algorithm : algorithms())
     if (std::find(names.begin(), names.end(), algorithm.name) == names.end()) names.push_back(algorithm.name);
   return names;
@@ -400,6 +405,8 @@ std::vector<Plan> candidate_plans(const Request& request, const Topology& topolo
   if (std::find(known.begin(), known.end(), request.backend) == known.end())
     throw Error(Errc::invalid_argument,
                 fmt::format("unknown backend \"{}\"; known: {}", request.backend, fmt::join(known, ", ")));
+  if (request.backend == kNccl)
+    throw Error(Errc::unsupported, "backend \"nccl\" is for device memory, and has no Steps to compare");
 
   std::vector<Plan> candidates = request.codec == nullptr || request.collective == Collective::barrier
                                      ? candidates_coded(false, request, topology, tuning)
@@ -417,7 +424,11 @@ std::vector<Plan> candidate_plans(const Request& request, const Topology& topolo
   return candidates;
 }
 
-Plan choose_plan(const Request& request, const Topology& topology, const Tuning& tuning) {
+Plan choose_plan(const Request& asked, const Topology& topology, const Tuning& tuning) {
+  const WayChoice choice = choose_way(asked, topology);
+  Request request = asked;
+  if (asked.backend == kNccl) request.backend = "auto";  // which performs what needs no GPU, such as a barrier
+  if (choice.way == Way::nccl) request.codec = nullptr;
   std::vector<Plan> candidates = candidate_plans(request, topology, tuning);
   Plan plan = std::move(candidates.front());
   for (std::size_t i = 1; i < candidates.size(); ++i) plan.runners_up.push_back(candidates[i].estimate);
@@ -427,9 +438,9 @@ Plan choose_plan(const Request& request, const Topology& topology, const Tuning&
     plan.reason = "there is one rank";
   else
     plan.reason = "the lowest estimate";
-  const WayChoice choice = choose_way(request, topology);
   plan.way = choice.way;
   plan.way_reason = choice.reason;
+  if (plan.way == Way::nccl) plan_by_nccl(plan, asked, topology);
   return plan;
 }
 
@@ -438,6 +449,16 @@ std::string explain(const Plan& plan, const Request& request, const Topology& to
       fmt::format("{} {} {}{}, {}\n", to_string(request.collective), bytes_text(request.count * size_of(request.type)),
                   to_string(request.type), reduces(request) ? fmt::format(" {}", to_string(request.op.kind())) : "",
                   to_string(topology));
+  if (plan.way == Way::nccl) {
+    text += fmt::format("  nccl: {}\n", plan.way_reason);
+    if (plan.sums == Sums::at_owner)
+      text +=
+          fmt::format("  direct exchange: contributions travel unsummed, their owner folds them in rank order: {}\n",
+                      plan.coded ? "coded sums would be rounded at every hop"
+                                 : why_not_summed_by_nccl(request.op, request.type, request.deterministic));
+    if (!plan.codec_reason.empty()) text += fmt::format("  wire: {}\n", plan.codec_reason);
+    return text;
+  }
   text += fmt::format("  {}", plan.name);
   if (plan.rounds > 1)
     text +=

@@ -47,6 +47,7 @@ std::optional<Communicator> Communicator::split(int color, int key, const Commun
   if (inherited.wire.empty()) inherited.wire = impl_->settings.wire;  // which has got through
   if (!inherited.device_buffers) inherited.device_buffers = impl_->meeting.device != nullptr;
   if (!inherited.tuning) inherited.tuning = tuning();
+  std::unique_ptr<Clique> clique = impl_->split_clique(color, key);
   SubsetBootstrap bootstrap(
       "split", rank(), std::move(members), kMeetExchanges,
       [this](std::string_view text, Deadline) { return exchange(*this, text); }, impl_->wires);
@@ -55,7 +56,7 @@ std::optional<Communicator> Communicator::split(int color, int key, const Commun
     return std::nullopt;
   }
   try {
-    Communicator part(bootstrap, inherited);
+    Communicator part(std::make_unique<Impl>(bootstrap, inherited, Impl::Seen::yes, std::move(clique)));
     bootstrap.keep_company(Deadline::never());
     return part;
   } catch (...) {

@@ -52,6 +52,8 @@ class Watch {
   }
   /// The slow path of a wait for `call`: control messages, mismatches, lost peers. Throws what it finds.
   void look(const Call& call);
+  /// Throws when a rank has arrived at `call` with another signature. Part of look().
+  void look_for_mismatch(const Call& call);
   /// What a rank that has nothing to wait for should still notice: control messages. Throws the failure.
   void listen();
   /// The same at the beginning of a call, where a millisecond does not matter: often it costs next to nothing.
@@ -99,7 +101,6 @@ class Watch {
   /// Of this host: those that are in the call and wait for their GPU.
   std::vector<Rank> ranks_with_gpu(const Call& call) const;
   std::chrono::nanoseconds gathering_time() const noexcept;
-  void look_for_mismatch(const Call& call);
   void look_for_lost_on_other_hosts(const Call& call);
   void tell_failure() noexcept;
   void tell_hosts(std::string_view text) noexcept;

@@ -1,7 +1,7 @@
 // Every backend against the one suite, with buffers in the memory of GPUs that only pretend: two of them, so that some
 // ranks share one. Every second call is put into a stream.
 #include "backend_conformance.hpp"
-#include "support/pretended_device.hpp"
+#include "support/on_pretended_gpu.hpp"
 
 namespace collectives::testing {
 
@@ -9,31 +9,6 @@ PretendedGpus& gpus() {
   static PretendedGpus both(2, true);
   return both;
 }
-
-class OnPretendedGpu final : public Elsewhere {
- public:
-  ~OnPretendedGpu() override { gpus().end_stream(stream_); }
-  std::byte* take(std::size_t bytes) override { return static_cast<std::byte*>(gpus().allocate(bytes)); }
-  void give_back(std::byte* memory) override { gpus().free(memory); }
-  void upload(std::byte* to, const void* from, std::size_t bytes, std::optional<void*> stream) override {
-    if (!stream) return gpus().upload(to, from, bytes);
-    const auto* first = static_cast<const std::byte*>(from);
-    gpus().put(*stream, {{to, bytes}}, [to, values = std::vector<std::byte>(first, first + bytes)] {
-      std::copy(values.begin(), values.end(), to);
-    });
-  }
-  void download(void* to, const std::byte* from, std::size_t bytes, std::optional<void*> stream) override {
-    if (stream) gpus().synchronize(*stream);
-    gpus().download(to, from, bytes);
-  }
-  std::optional<void*> next_stream() override {
-    return ++calls_ % 2 == 0 ? std::optional<void*>(stream_) : std::nullopt;
-  }
-
- private:
-  Device::Stream stream_ = gpus().new_stream();
-  unsigned calls_ = 0;
-};
 
 const bool kOnGpus = [] {
   gpus();

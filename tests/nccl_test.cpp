@@ -1,4 +1,7 @@
-// NCCL's communicator and its loading, with libraries that stand in for NCCL (nccl/stand_in.cpp): no GPU is needed.
+// NCCL's communicator, its loading, and calls made of it, on pretended GPUs and with libraries that stand in for NCCL
+// (nccl/stand_in.cpp): no GPU is needed.
+#include "support/nccl.hpp"
+
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
@@ -12,38 +15,30 @@
 #include <thread>
 #include <vector>
 
+#include "collectives/deadline.hpp"
 #include "collectives/error.hpp"
+#include "device/by_nccl.hpp"
 #include "nccl/communicator.hpp"
+#include "nccl/stand_in.hpp"
 #include "reduction.hpp"
+#include "support/pretended_device.hpp"
+#include "support/worlds.hpp"
 
 namespace collectives::nccl {
 namespace {
 
 using namespace std::chrono_literals;
 
-constexpr const char* kStandIn = STAND_IN_DIRECTORY "/libnccl_stand_in.so";
+using testing::kStandIn;
+using testing::OnGpu;
+using testing::PretendedGpus;
+using testing::stand_in;
+using testing::StandIn;
 
 std::string why_not(const std::string& path) {
   std::string why_not;
   EXPECT_EQ(load_library(path, why_not), nullptr) << path;
   return why_not;
-}
-
-const Library& stand_in() {
-  static const Library* const library = [] {
-    std::string why_not;
-    const Library* const found = load_library(kStandIn, why_not);
-    if (found == nullptr) throw std::runtime_error(why_not);
-    return found;
-  }();
-  return *library;
-}
-
-/// The next call of `function` fails.
-void fail(const char* function) {
-  void* const handle = ::dlopen(kStandIn, RTLD_NOW | RTLD_NOLOAD);
-  reinterpret_cast<void (*)(const char*)>(::dlsym(handle, "stand_in_fail"))(function);
-  ::dlclose(handle);
 }
 
 /// Runs `of_rank` on as many threads; what each of them threw, as code and text.
@@ -97,199 +92,448 @@ TEST(NcclLibrary, IsSomethingElse) {
 }
 
 TEST(NcclReductions, WhatNcclDoesNotPromiseIsNamed) {
-  const UserOp op{"mine", [](const void*, void*, std::size_t, DataType) {}, true};
-  EXPECT_EQ(why_not_by_nccl(ReduceOp::sum, DataType::f32, false), "");
-  EXPECT_EQ(why_not_by_nccl(ReduceOp::average, DataType::f64, false), "");
-  EXPECT_EQ(why_not_by_nccl(ReduceOp::max, DataType::i8, true), "");
-  EXPECT_NE(why_not_by_nccl(ReduceOp::sum, DataType::f32, true), "");
-  EXPECT_NE(why_not_by_nccl(ReduceOp::sum, DataType::bf16, false), "");
-  EXPECT_NE(why_not_by_nccl(ReduceOp::max, DataType::f32, false), "");
-  EXPECT_NE(why_not_by_nccl(ReduceOp::average, DataType::i32, false), "");
-  EXPECT_NE(why_not_by_nccl(ReduceOp::user(op), DataType::f32, false), "");
+  EXPECT_EQ(why_not_summed_by_nccl(ReduceOp::sum, DataType::f32, false), "");
+  EXPECT_EQ(why_not_summed_by_nccl(ReduceOp::average, DataType::f64, false), "");
+  EXPECT_EQ(why_not_summed_by_nccl(ReduceOp::max, DataType::i8, true), "");
+  EXPECT_NE(why_not_summed_by_nccl(ReduceOp::sum, DataType::f32, true), "");
+  EXPECT_NE(why_not_summed_by_nccl(ReduceOp::sum, DataType::bf16, false), "");
+  EXPECT_NE(why_not_summed_by_nccl(ReduceOp::max, DataType::f32, false), "");
+  EXPECT_NE(why_not_summed_by_nccl(ReduceOp::average, DataType::i32, false), "");
 }
 
-/// Communicators of `size` threads, and what each of them does with its own.
-std::vector<std::optional<Failure>> in_clique(int size, const std::function<void(Communicator&, Rank)>& action) {
-  const ncclUniqueId id = Communicator::new_id(stand_in());
+TEST(NcclReductions, WhatCannotBeDoneIsNamed) {
+  const UserOp op{"mine", [](const void*, void*, std::size_t, DataType) {}, true};
+  EXPECT_EQ(why_not_by_nccl(ReduceOp::sum, DataType::bf16, true, 256), "");
+  EXPECT_NE(why_not_by_nccl(ReduceOp::sum, DataType::bf16, false, 257), "");
+  EXPECT_EQ(why_not_by_nccl(ReduceOp::sum, DataType::f32, false, 257), "");
+  EXPECT_NE(why_not_by_nccl(ReduceOp::user(op), DataType::f32, false, 2), "");
+}
+
+void settle(Clique& clique, Deadline deadline = Deadline::in(20s)) {
+  while (!clique.settled()) {
+    if (deadline.passed()) throw Error(Errc::timeout, "it was not settled in time");
+    std::this_thread::yield();
+  }
+}
+
+/// What the threads of a clique do, each with its own place in it.
+std::vector<std::optional<Failure>> in_clique(
+    int size, const std::function<void(PretendedGpus&, Device&, std::unique_ptr<Clique>, Rank)>& action) {
+  PretendedGpus gpus(size);
+  const StandIn streams(gpus);
+  const Loaded library(stand_in());
+  const std::string id = library.new_id();
   return on_ranks(size, [&](Rank rank) {
-    Communicator communicator(stand_in(), size, id, rank, Deadline::in(20s));
-    action(communicator, rank);
+    PretendedGpus::set_current(rank);
+    const auto device = gpus.device();
+    auto clique = library.join(size, id, rank);
+    settle(*clique);
+    action(gpus, *device, std::move(clique), rank);
   });
 }
+/// The same with a ByNccl that has room for `room` bytes.
+std::vector<std::optional<Failure>> by_nccl(int size, std::size_t room,
+                                            const std::function<void(PretendedGpus&, ByNccl&, Rank)>& action) {
+  return in_clique(size, [&](PretendedGpus& gpus, Device& device, std::unique_ptr<Clique> clique, Rank rank) {
+    ByNccl by(device, std::move(clique), size, rank, room);
+    action(gpus, by, rank);
+  });
+}
+void put(ByNccl& by, const ByNccl::Call& call, Deadline deadline = Deadline::in(20s)) {
+  by.start(std::span(&call, 1));
+  while (!by.advance()) {
+    if (deadline.passed()) throw Error(Errc::timeout, "it did not come into its stream in time");
+    std::this_thread::yield();
+  }
+}
 
-class NcclCollectives : public testing::TestWithParam<int> {};
+template <class T>
+const std::byte* bytes_of(const OnGpu<T>& on_gpu) {
+  return reinterpret_cast<const std::byte*>(on_gpu.data());
+}
+template <class T>
+std::byte* bytes_of(OnGpu<T>& on_gpu) {
+  return reinterpret_cast<std::byte*>(on_gpu.data());
+}
 
-TEST_P(NcclCollectives, GiveWhatFoldGives) {
-  const int size = GetParam();
-  const std::size_t ranks = static_cast<std::size_t>(size), count = 37;
-  const auto value = [](Rank rank, std::size_t i) {
-    return static_cast<float>((rank + 2) * static_cast<int>(i % 11) - 7);
-  };
-  expect_none(in_clique(size, [&](Communicator& communicator, Rank rank) {
-    std::vector<std::vector<float>> inputs(ranks, std::vector<float>(count * ranks));
+/// Contributions whose sum depends on the order, and what folding them in rank order gives.
+template <class T>
+struct Contributions {
+  Contributions(int ranks, std::size_t count, const ReduceOp& op) {
     std::vector<Source> sources;
-    for (int r = 0; r < size; ++r) {
-      auto& input = inputs[static_cast<std::size_t>(r)];
-      for (std::size_t i = 0; i < input.size(); ++i) input[i] = value(r, i);
-      sources.push_back({reinterpret_cast<const std::byte*>(input.data()), true});
+    for (Rank rank = 0; rank < ranks; ++rank) {
+      std::vector<T> values(count);
+      for (std::size_t i = 0; i < count; ++i)
+        values[i] = static_cast<T>(static_cast<float>((static_cast<std::size_t>(rank) * 7 + i * 13) % 31) / 4 - 3);
+      of.push_back(std::move(values));
     }
-    const auto& mine = inputs[static_cast<std::size_t>(rank)];
-    for (const ReduceOp op : {ReduceOp::sum, ReduceOp::average, ReduceOp::product, ReduceOp::pre_scaled_sum(0.5)}) {
-      std::vector<float> expected(count * ranks), output(count * ranks);
-      fold(op, DataType::f32, sources, reinterpret_cast<std::byte*>(expected.data()), count * ranks, size);
-      communicator.start({Collective::all_reduce, mine.data(), output.data(), output.size(), DataType::f32, op},
-                         "all_reduce", Deadline::in(20s));
-      EXPECT_EQ(output, expected);
-      communicator.start({Collective::reduce_scatter, mine.data(), output.data(), count, DataType::f32, op},
-                         "reduce_scatter", Deadline::in(20s));
-      EXPECT_EQ(std::memcmp(output.data(), expected.data() + static_cast<std::size_t>(rank) * count, count * 4), 0);
-      std::vector<float> at_root(output.size(), -1);
-      communicator.start({Collective::reduce, mine.data(), at_root.data(), output.size(), DataType::f32, op, size - 1},
-                         "reduce", Deadline::in(20s));
-      EXPECT_EQ(at_root, rank == size - 1 ? expected : std::vector<float>(output.size(), -1));
+    for (const auto& one : of) sources.push_back({reinterpret_cast<const std::byte*>(one.data()), true});
+    folded.resize(count);
+    fold(op, data_type_v<T>, sources, reinterpret_cast<std::byte*>(folded.data()), count, ranks);
+  }
+  std::vector<std::vector<T>> of;
+  std::vector<T> folded;
+};
+
+class CallsByNccl : public ::testing::TestWithParam<int> {};
+
+/// All reductions of one type and op, in place and out of place, of all lengths that are awkward, in few rounds or
+/// many.
+template <class T>
+void check_reductions(int size, const ReduceOp& op, bool unsummed, std::size_t room) {
+  SCOPED_TRACE(std::string(to_string(data_type_v<T>)) + " " + std::string(to_string(op.kind())) +
+               (unsummed ? " unsummed" : ""));
+  expect_none(by_nccl(size, room, [&](PretendedGpus& gpus, ByNccl& by, Rank rank) {
+    const auto self = static_cast<std::size_t>(rank), p = static_cast<std::size_t>(size);
+    const Device::Stream stream = gpus.new_stream();
+    for (const std::size_t count : {std::size_t{1}, p, 3 * p + 2, std::size_t{2003}}) {
+      const Contributions<T> all(size, count, op);
+      std::vector<std::size_t> offsets{0};
+      for (std::size_t r = 0; r < p; ++r)
+        offsets.push_back(r + 1 == p ? count : std::min(count, offsets[r] + (r * 5 + 3) % 7 * count / (3 * p)));
+      for (const bool in_place : {false, true}) {
+        OnGpu<T> input(gpus, all.of[self]), output(gpus, count);
+        std::byte* const out = in_place ? bytes_of(input) : bytes_of(output);
+        const auto result = [&] {
+          gpus.synchronize(stream);
+          const auto values = (in_place ? input : output).values();
+          if (in_place) input.set(all.of[self]);
+          return values;
+        };
+        ByNccl::Call call{.collective = Collective::all_reduce,
+                          .input = bytes_of(input),
+                          .output = out,
+                          .parts = Parts::equal({0, count}, 1),
+                          .type = data_type_v<T>,
+                          .op = op,
+                          .unsummed = unsummed,
+                          .wire = data_type_v<T>,
+                          .stream = stream};
+        put(by, call);
+        EXPECT_TRUE(testing::same_bits(result(), all.folded)) << count << " all_reduce";
+        call.collective = Collective::reduce;
+        call.root = size - 1;
+        put(by, call);
+        const auto at_root = result();
+        EXPECT_TRUE(rank != size - 1 || testing::same_bits(at_root, all.folded)) << count << " reduce";
+        EXPECT_TRUE(rank == size - 1 || !in_place || testing::same_bits(at_root, all.of[self])) << count << " reduce";
+        call.collective = Collective::reduce_scatter;
+        for (const bool equal : {false, true}) {
+          if (equal && count % p != 0) continue;
+          call.parts = equal ? Parts::equal({0, count}, size) : Parts::listed(offsets.data(), size);
+          const Range mine = call.parts[rank];
+          put(by, call);
+          const auto scattered = result();
+          EXPECT_TRUE(mine.count == 0 || std::memcmp(scattered.data() + mine.first, all.folded.data() + mine.first,
+                                                     mine.count * sizeof(T)) == 0)
+              << count << " reduce_scatter";
+        }
+      }
     }
-    std::vector<float> gathered(count * ranks);
-    communicator.start({Collective::all_gather, mine.data(), gathered.data(), count, DataType::f32, {}}, "all_gather",
-                       Deadline::in(20s));
-    for (std::size_t r = 0; r < ranks; ++r)
-      EXPECT_EQ(std::memcmp(gathered.data() + r * count, inputs[r].data(), count * 4), 0);
-    std::vector<float> data = mine;
-    communicator.start({Collective::broadcast, data.data(), data.data(), data.size(), DataType::f32, {}, 0},
-                       "broadcast", Deadline::in(20s));
-    EXPECT_EQ(data, inputs[0]);
-    std::vector<float> exchanged(count * ranks);
-    communicator.all_to_all(mine.data(), exchanged.data(), count, DataType::f32, nullptr, "exchange",
-                            Deadline::in(20s));
-    for (std::size_t r = 0; r < ranks; ++r)
-      EXPECT_EQ(std::memcmp(exchanged.data() + r * count, inputs[r].data() + static_cast<std::size_t>(rank) * count,
-                            count * 4),
-                0);
-    communicator.look("at the end");
+    gpus.synchronize(stream);
   }));
 }
 
-TEST_P(NcclCollectives, OfEveryType) {
+TEST_P(CallsByNccl, SumAsFoldDoes) {
+  for (const ReduceOp op : {ReduceOp::sum, ReduceOp::average, ReduceOp::product, ReduceOp::pre_scaled_sum(0.5)})
+    check_reductions<float>(GetParam(), op, false, ByNccl::kRoom);
+  check_reductions<std::int64_t>(GetParam(), ReduceOp::max, false, ByNccl::kRoom);
+}
+
+TEST_P(CallsByNccl, FoldWhatNcclDoesNotPromise) {
+  for (const std::size_t room : {std::size_t{2048}, ByNccl::kRoom}) {
+    check_reductions<bfloat16>(GetParam(), ReduceOp::sum, true, room);
+    check_reductions<float>(GetParam(), ReduceOp::min, true, room);
+  }
+  check_reductions<float16>(GetParam(), ReduceOp::pre_scaled_sum(0.3), true, ByNccl::kRoom);
+  check_reductions<std::int32_t>(GetParam(), ReduceOp::average, true, ByNccl::kRoom);
+  check_reductions<double>(GetParam(), ReduceOp::sum, true, ByNccl::kRoom);
+}
+
+TEST_P(CallsByNccl, ASixteenBitWireRoundsTwice) {
   const int size = GetParam();
-  expect_none(in_clique(size, [&](Communicator& communicator, Rank) {
-    for (const DataType type : kDataTypes) {
-      std::vector<std::byte> ones(16 * size_of(type)), sum(16 * size_of(type)), expected(16 * size_of(type));
-      for (std::size_t byte = 0; byte < ones.size(); byte += size_of(type)) ones[byte] = std::byte{1};
-      const std::vector<Source> sources(static_cast<std::size_t>(size), Source{ones.data(), true});
-      fold(ReduceOp::sum, type, sources, expected.data(), 16, size);
-      communicator.start({Collective::all_reduce, ones.data(), sum.data(), 16, type, ReduceOp::sum},
-                         std::string(to_string(type)), Deadline::in(20s));
-      EXPECT_EQ(sum, expected) << to_string(type);
-    }
-  }));
+  for (const std::size_t room : {std::size_t{4096}, ByNccl::kRoom})
+    expect_none(by_nccl(size, room, [&](PretendedGpus& gpus, ByNccl& by, Rank rank) {
+      const std::size_t count = 1501, self = static_cast<std::size_t>(rank);
+      const Device::Stream stream = gpus.new_stream();
+      std::vector<std::vector<bfloat16>> coded;
+      std::vector<float> mine;
+      for (Rank r = 0; r < size; ++r) {
+        auto& values = coded.emplace_back(count);
+        for (std::size_t i = 0; i < count; ++i) {
+          const float value = static_cast<float>((static_cast<std::size_t>(r) * 7919 + i * 104'729) % 65'537) / 777;
+          values[i] = static_cast<bfloat16>(value);
+          if (r == rank) mine.push_back(value);
+        }
+      }
+      std::vector<Source> sources;
+      for (const auto& one : coded) sources.push_back({reinterpret_cast<const std::byte*>(one.data()), true});
+      std::vector<bfloat16> folded(count);
+      fold(ReduceOp::average, DataType::bf16, sources, reinterpret_cast<std::byte*>(folded.data()), count, size);
+      std::vector<float> expected;
+      for (const bfloat16 value : folded) expected.push_back(static_cast<float>(value));
+      OnGpu<float> input(gpus, mine), output(gpus, count);
+      ByNccl::Call call{.collective = Collective::all_reduce,
+                        .input = bytes_of(input),
+                        .output = bytes_of(output),
+                        .parts = Parts::equal({0, count}, 1),
+                        .op = ReduceOp::average,
+                        .unsummed = true,
+                        .wire = DataType::bf16,
+                        .stream = stream};
+      put(by, call);
+      gpus.synchronize(stream);
+      EXPECT_TRUE(testing::same_bits(output.values(), expected));
+      call.collective = Collective::reduce;
+      put(by, call);
+      gpus.synchronize(stream);
+      EXPECT_TRUE(testing::same_bits(output.values(), expected));
+      call.collective = Collective::reduce_scatter;
+      call.parts = Parts::equal({0, count}, size);
+      put(by, call);
+      gpus.synchronize(stream);
+      EXPECT_TRUE(testing::same_bits(output.values(), expected));
+      EXPECT_TRUE(testing::same_bits(input.values(), mine)) << self;
+    }));
 }
 
-TEST_P(NcclCollectives, OfPartsOfTheRanks) {
+TEST_P(CallsByNccl, GatherAndBroadcastAnyType) {
   const int size = GetParam();
-  expect_none(in_clique(size, [&](Communicator& all, Rank rank) {
-    const auto part = all.split(rank % 2, -rank, Deadline::in(20s));
-    ASSERT_NE(part, nullptr);
-    std::int32_t one = 1, count = 0;
-    part->start({Collective::all_reduce, &one, &count, 1, DataType::i32, ReduceOp::sum}, "in a part",
-                Deadline::in(20s));
-    EXPECT_EQ(count, (size + (rank % 2 == 0 ? 1 : 0)) / 2);
-    std::int32_t first = rank;  // by key, the last rank is the first there
-    part->start({Collective::broadcast, &first, &first, 1, DataType::i32, {}, 0}, "in a part", Deadline::in(20s));
-    EXPECT_EQ(first, (size - 1 - rank) % 2 == 0 ? size - 1 : size - 2);
+  expect_none(by_nccl(size, ByNccl::kRoom, [&](PretendedGpus& gpus, ByNccl& by, Rank rank) {
+    const auto self = static_cast<std::size_t>(rank), p = static_cast<std::size_t>(size);
+    const Device::Stream stream = gpus.new_stream();
+    for (const DataType type : kDataTypes)
+      for (const bool equal : {true, false}) {
+        std::vector<std::size_t> offsets{0};
+        for (std::size_t r = 0; r < p; ++r) offsets.push_back(offsets[r] + (equal ? 11 : r * 5 % 4 * 9));
+        const std::size_t count = offsets.back(), element = size_of(type);
+        std::vector<std::byte> all(count * element), mine;
+        for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::byte>(i * 37);
+        mine.assign(all.begin() + static_cast<std::ptrdiff_t>(offsets[self] * element),
+                    all.begin() + static_cast<std::ptrdiff_t>(offsets[self + 1] * element));
+        OnGpu<std::byte> input(gpus, std::max<std::size_t>(1, mine.size())), output(gpus, all.size() + 1);
+        if (!mine.empty()) gpus.upload(input.data(), mine.data(), mine.size());
+        put(by, {.collective = Collective::all_gather,
+                 .input = input.data() - offsets[self] * element,
+                 .output = output.data(),
+                 .parts = Parts::listed(offsets.data(), size),
+                 .type = type,
+                 .wire = type,
+                 .stream = stream});
+        gpus.synchronize(stream);
+        auto gathered = output.values();
+        gathered.resize(all.size());
+        EXPECT_TRUE(testing::same_bits(gathered, all)) << to_string(type);
+        for (Rank root = 0; root < size && count > 0; ++root) {
+          OnGpu<std::byte> data(gpus, rank == root ? all : std::vector<std::byte>(all.size()));
+          put(by, {.collective = Collective::broadcast,
+                   .input = data.data(),
+                   .output = data.data(),
+                   .parts = Parts::equal({0, count}, 1),
+                   .type = type,
+                   .root = root,
+                   .wire = type,
+                   .stream = stream});
+          gpus.synchronize(stream);
+          EXPECT_TRUE(testing::same_bits(data.values(), all)) << to_string(type);
+        }
+      }
   }));
 }
 
-TEST_P(NcclCollectives, WhoIsInNoPartGetsNone) {
-  expect_none(in_clique(GetParam(), [](Communicator& all, Rank rank) {
-    EXPECT_EQ(all.split(rank == 0 ? -1 : 0, 0, Deadline::in(20s)) == nullptr, rank == 0);
+TEST_P(CallsByNccl, InStreamsThatChange) {
+  const int size = GetParam();
+  expect_none(by_nccl(size, 4096, [&](PretendedGpus& gpus, ByNccl& by, Rank rank) {
+    gpus.slow_down(rank, std::chrono::microseconds(rank == 0 ? 500 : 0));
+    const std::size_t count = 700;
+    const Contributions<bfloat16> all(size, count, ReduceOp::sum);
+    const Device::Stream streams[] = {gpus.new_stream(), gpus.new_stream(), gpus.new_stream()};
+    OnGpu<bfloat16> input(gpus, all.of[static_cast<std::size_t>(rank)]);
+    std::vector<std::unique_ptr<OnGpu<bfloat16>>> outputs;
+    for (std::size_t i = 0; i < 12; ++i) {
+      outputs.push_back(std::make_unique<OnGpu<bfloat16>>(gpus, count));
+      put(by, {.collective = Collective::all_reduce,
+               .input = bytes_of(input),
+               .output = bytes_of(*outputs.back()),
+               .parts = Parts::equal({0, count}, 1),
+               .type = DataType::bf16,
+               .unsummed = true,
+               .wire = DataType::bf16,
+               .stream = streams[i % 3]});
+    }
+    for (const Device::Stream stream : streams) gpus.synchronize(stream);
+    for (const auto& output : outputs) EXPECT_TRUE(testing::same_bits(output->values(), all.folded));
   }));
 }
-INSTANTIATE_TEST_SUITE_P(Ranks, NcclCollectives, testing::Values(1, 2, 3, 5));
+
+class Cliques : public ::testing::TestWithParam<int> {};
+
+TEST_P(Cliques, OfPartsOfTheRanks) {
+  const int size = GetParam();
+  expect_none(in_clique(size, [&](PretendedGpus& gpus, Device& device, std::unique_ptr<Clique> all, Rank rank) {
+    const int members = (size + (rank % 2 == 0 ? 1 : 0)) / 2;
+    auto part = all->split(rank % 2, -rank);
+    settle(*part);
+    const Device::Stream stream = gpus.new_stream();
+    OnGpu<std::int32_t> one(gpus, std::vector<std::int32_t>{1}), count(gpus, 1);
+    const Rank there = (size - 1 - rank) / 2;  // by key, the last rank is the first there
+    ByNccl by(device, std::move(part), members, there);
+    put(by, {.input = bytes_of(one),
+             .output = bytes_of(count),
+             .parts = Parts::equal({0, 1}, 1),
+             .type = DataType::i32,
+             .wire = DataType::i32,
+             .stream = stream});
+    gpus.synchronize(stream);
+    EXPECT_EQ(count.values()[0], members);
+    OnGpu<std::int32_t> first(gpus, std::vector<std::int32_t>{rank});
+    put(by, {.collective = Collective::broadcast,
+             .input = bytes_of(first),
+             .output = bytes_of(first),
+             .parts = Parts::equal({0, 1}, 1),
+             .type = DataType::i32,
+             .wire = DataType::i32,
+             .stream = stream});
+    gpus.synchronize(stream);
+    EXPECT_EQ(first.values()[0], (size - 1 - rank) % 2 == 0 ? size - 1 : size - 2);
+  }));
+}
+
+TEST_P(Cliques, WhoIsInNoPartGoesOnInTheWhole) {
+  const int size = GetParam();
+  expect_none(in_clique(size, [&](PretendedGpus& gpus, Device& device, std::unique_ptr<Clique> all, Rank rank) {
+    for (int lap = 0; lap < 2; ++lap) settle(*all->split(rank == 0 ? -1 : 0, 0));
+    const Device::Stream stream = gpus.new_stream();
+    OnGpu<float> sum(gpus, std::vector<float>{1});
+    ByNccl by(device, std::move(all), size, rank);
+    put(by, {.input = bytes_of(sum), .output = bytes_of(sum), .parts = Parts::equal({0, 1}, 1), .stream = stream});
+    gpus.synchronize(stream);
+    EXPECT_EQ(sum.values()[0], static_cast<float>(size));
+  }));
+}
+
+TEST_P(Cliques, LeaveWhenEverythingHasHappened) {
+  const int size = GetParam();
+  expect_none(in_clique(size, [&](PretendedGpus& gpus, Device&, std::unique_ptr<Clique> clique, Rank rank) {
+    const Device::Stream stream = gpus.new_stream();
+    OnGpu<float> sum(gpus, std::vector<float>{1});
+    gpus.slow_down(rank, 2ms);
+    const Clique::Call call{.input = sum.data(), .output = sum.data(), .count = 1};
+    clique->start(std::span(&call, 1), stream);
+    settle(*clique);
+    clique->leave();
+    settle(*clique);
+    clique.reset();
+    gpus.synchronize(stream);
+    EXPECT_EQ(sum.values()[0], static_cast<float>(size));
+  }));
+  EXPECT_EQ(StandIn::alive(), 0U);
+}
+INSTANTIATE_TEST_SUITE_P(Ranks, CallsByNccl, ::testing::Values(1, 2, 3, 5));
+INSTANTIATE_TEST_SUITE_P(Ranks, Cliques, ::testing::Values(1, 2, 3, 5));
 
 TEST(NcclFailures, EveryCallThatFailsIsAnErrorThatSaysSo) {
   for (const char* const function :
        {"ncclCommInitRankConfig", "ncclCommGetAsyncError", "ncclAllReduce", "ncclGroupStart", "ncclGroupEnd",
-        "ncclRedOpCreatePreMulSum", "ncclRedOpDestroy", "ncclCommSplit", "ncclCommCount", "ncclCommRegister",
+        "ncclRedOpCreatePreMulSum", "ncclRedOpDestroy", "ncclCommSplit", "ncclCommFinalize", "ncclCommRegister",
         "ncclCommDeregister", "ncclAllGather", "ncclBroadcast", "ncclReduce", "ncclReduceScatter", "ncclSend",
-        "ncclRecv"}) {
+        "ncclRecv", "ncclGetUniqueId"}) {
     SCOPED_TRACE(function);
-    const ncclUniqueId id = Communicator::new_id(stand_in());
-    fail(function);
-    const auto failures = on_ranks(1, [&](Rank rank) {
-      Communicator communicator(stand_in(), 1, id, rank, Deadline::in(20s));
-      float value = 1;
-      for (const Collective collective : {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather,
-                                          Collective::broadcast, Collective::reduce})
-        communicator.start({collective, &value, &value, 1, DataType::f32, ReduceOp::pre_scaled_sum(2)}, "the call",
-                           Deadline::in(20s));
-      communicator.all_to_all(&value, &value, 1, DataType::f32, nullptr, "the call", Deadline::in(20s));
-      communicator.deregister_memory(communicator.register_memory(&value, sizeof value));
-      EXPECT_NE(communicator.split(0, 0, Deadline::in(20s)), nullptr);
+    PretendedGpus gpus(1);
+    const StandIn streams(gpus);
+    const Loaded library(stand_in());
+    StandIn::fail(function);
+    const auto failures = on_ranks(1, [&](Rank) {
+      const auto clique = library.join(1, library.new_id(), 0);
+      settle(*clique);
+      OnGpu<float> value(gpus, 1);
+      using Kind = Clique::Kind;
+      const Device::Stream stream = gpus.new_stream();
+      for (const Kind kind :
+           {Kind::all_reduce, Kind::reduce_scatter, Kind::all_gather, Kind::broadcast, Kind::reduce}) {
+        const Clique::Call call{kind, value.data(), value.data(), 1, DataType::f32, ReduceOp::pre_scaled_sum(2), 0};
+        clique->start(std::span(&call, 1), stream);
+        settle(*clique);
+      }
+      OnGpu<float> other(gpus, 1);
+      const Clique::Call both[] = {{Kind::send, value.data(), nullptr, 1, DataType::f32, {}, 0},
+                                   {Kind::receive, nullptr, other.data(), 1, DataType::f32, {}, 0}};
+      clique->start(both, stream);
+      settle(*clique);
+      clique->deregister_memory(clique->register_memory(value.data(), sizeof(float)));
+      settle(*clique->split(0, 0));
+      gpus.synchronize(stream);
+      clique->leave();
+      settle(*clique);
     });
     ASSERT_TRUE(failures[0].has_value());
     EXPECT_EQ(failures[0]->code, Errc::system);
     EXPECT_NE(failures[0]->text.find("internal error: a stand-in was asked to fail"), std::string::npos)
         << failures[0]->text;
-  }
-  fail("ncclGetUniqueId");
-  EXPECT_THROW((void)Communicator::new_id(stand_in()), Error);
-}
-
-TEST(NcclFailures, OneRankFailsAndTheOthersHear) {
-  const auto failures = in_clique(3, [](Communicator& communicator, Rank rank) {
-    float value = 1;
-    communicator.start({Collective::all_reduce, &value, &value, 1, DataType::f32, ReduceOp::sum}, "first",
-                       Deadline::in(20s));
-    if (rank == 1) throw Error(Errc::aborted, "this one gives up");
-    communicator.start({Collective::all_reduce, &value, &value, 1, DataType::f32, ReduceOp::sum}, "second",
-                       Deadline::in(200ms));
-  });
-  EXPECT_EQ(failures[1]->code, Errc::aborted);
-  for (const std::size_t rank : {0U, 2U}) {
-    ASSERT_TRUE(failures[rank].has_value());
-    // Who is first to give up is told by its own deadline, the other by NCCL.
-    EXPECT_TRUE(failures[rank]->code == Errc::timeout || failures[rank]->code == Errc::system) << failures[rank]->text;
-    EXPECT_NE(failures[rank]->text.find("second"), std::string::npos) << failures[rank]->text;
+    EXPECT_EQ(StandIn::alive(), 0U);
   }
 }
 
-TEST(NcclFailures, ARankThatNeverComes) {
-  const ncclUniqueId id = Communicator::new_id(stand_in());
-  const auto failures = on_ranks(2, [&](Rank rank) { Communicator(stand_in(), 3, id, rank, Deadline::in(100ms)); });
-  for (const auto& failure : failures) {
-    ASSERT_TRUE(failure.has_value());
-    EXPECT_EQ(failure->code, Errc::timeout);
-  }
+TEST(NcclFailures, InAStream) {
+  PretendedGpus gpus(1);
+  const StandIn streams(gpus);
+  const Loaded library(stand_in());
+  const auto clique = library.join(1, library.new_id(), 0);
+  settle(*clique);
+  OnGpu<float> value(gpus, 1);
+  const Device::Stream stream = gpus.new_stream();
+  StandIn::fail("in a stream");
+  const Clique::Call call{.input = value.data(), .output = value.data(), .count = 1};
+  clique->start(std::span(&call, 1), stream);
+  EXPECT_THROW(for (;;) settle(*clique), Error);
+  gpus.synchronize(stream);  // which was freed
+  EXPECT_THROW(clique->start(std::span(&call, 1), stream), Error);
+  EXPECT_THROW((void)clique->settled(), Error);
+  EXPECT_THROW((void)clique->split(0, 0), Error);
+  EXPECT_THROW((void)clique->register_memory(value.data(), sizeof(float)), Error);
 }
 
-TEST(NcclFailures, StoppedFromAnotherThread) {
-  std::barrier both_have_met(2);
-  const auto failures = in_clique(2, [&](Communicator& communicator, Rank rank) {
-    both_have_met.arrive_and_wait();
-    if (rank == 1) return;  // never calls
-    std::jthread stopper([&] { communicator.stop(); });
-    float value = 1;
-    communicator.start({Collective::all_reduce, &value, &value, 1, DataType::f32, ReduceOp::sum}, "this call",
-                       Deadline::in(20s));
-  });
-  ASSERT_TRUE(failures[0].has_value());
-  EXPECT_EQ(failures[0]->code, Errc::aborted);
-  EXPECT_FALSE(failures[1].has_value());
-}
-
-TEST(NcclFailures, AfterOneNothingIsStartedAnyMore) {
-  expect_none(in_clique(1, [](Communicator& communicator, Rank) {
-    float value = 1;
-    const auto call = [&] {
-      communicator.start({Collective::all_reduce, &value, &value, 1, DataType::f32, ReduceOp::sum}, "a call",
-                         Deadline::in(20s));
-    };
-    fail("ncclGroupEnd");
-    EXPECT_THROW(call(), Error);
-    EXPECT_THROW(call(), Error);
-    EXPECT_THROW(communicator.look("a look"), Error);
-    EXPECT_THROW((void)communicator.split(0, 0, Deadline::in(1s)), Error);
-    EXPECT_THROW(communicator.register_memory(&value, sizeof value), Error);
+TEST(NcclFailures, ARankThatNeverCalls) {
+  std::barrier both_have_looked(2);
+  expect_none(in_clique(2, [&](PretendedGpus& gpus, Device&, std::unique_ptr<Clique> clique, Rank rank) {
+    const Device::Stream stream = gpus.new_stream();
+    OnGpu<float> value(gpus, 1);
+    const Clique::Call call{.input = value.data(), .output = value.data(), .count = 1};
+    if (rank == 0) {
+      clique->start(std::span(&call, 1), stream);
+      EXPECT_THROW(settle(*clique, Deadline::in(50ms)), Error);
+      clique->stop();
+      gpus.synchronize(stream);
+    }
+    both_have_looked.arrive_and_wait();
   }));
+}
+
+TEST(NcclFailures, ARankThatDoesNotAgreeStopsStreamsUntilTheyAreFreed) {
+  std::barrier both_are_there(2);
+  expect_none(in_clique(2, [&](PretendedGpus& gpus, Device&, std::unique_ptr<Clique> clique, Rank rank) {
+    const Device::Stream stream = gpus.new_stream();
+    OnGpu<float> value(gpus, 2);
+    const Clique::Call call{.input = value.data(), .output = value.data(), .count = rank == 0 ? 1U : 2U};
+    clique->start(std::span(&call, 1), stream);
+    settle(*clique);
+    both_are_there.arrive_and_wait();
+    EXPECT_FALSE(gpus.idle(stream));
+    both_are_there.arrive_and_wait();
+    clique->stop();
+    gpus.synchronize(stream);
+  }));
+}
+
+TEST(NcclFailures, ASplitThatIsGivenUp) {
+  expect_none(in_clique(2, [](PretendedGpus&, Device&, std::unique_ptr<Clique> clique, Rank rank) {
+    if (rank == 1) return;
+    auto part = clique->split(0, 0);
+    EXPECT_THROW(settle(*part, Deadline::in(20ms)), Error);
+    part.reset();
+    EXPECT_THROW((void)clique->settled(), Error);
+  }));
+  EXPECT_EQ(StandIn::alive(), 0U);
 }
 
 }  // namespace

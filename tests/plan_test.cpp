@@ -79,7 +79,7 @@ TEST(Plan, UnknownBackendListsTheKnownOnes) {
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Errc::invalid_argument);
     EXPECT_STREQ(error.what(),
-                 "unknown backend \"rnig\"; known: auto, hierarchical, ring, reduce_to_one, hierarchical_one_shot, "
+                 "unknown backend \"rnig\"; known: auto, hierarchical, ring, reduce_to_one, nccl, hierarchical_one_shot, "
                  "hierarchical_leaders, hierarchical_doubling, hierarchical_leaders_doubling, hierarchical_halving, "
                  "hierarchical_two_level, "
                  "reduce_to_one_direct, reduce_to_one_tree");

@@ -98,9 +98,10 @@ struct Estimate {
 enum class Way : std::uint8_t {
   host,    ///< there is nothing of a GPU's
   staged,  ///< through pinned memory of the host, where the plan is performed
-  kernels  ///< by one kernel of each rank, which reaches into the memory of the others
+  kernels,  ///< by one kernel of each rank, which reaches into the memory of the others
+  nccl      ///< by NCCL, in a stream
 };
-inline constexpr std::size_t kWays = 3;
+inline constexpr std::size_t kWays = 4;
 COLLECTIVES_EXPORT std::string_view to_string(Way) noexcept;
 
 struct Plan {

@@ -28,8 +28,10 @@ struct Topology {
   struct Gpus {
     bool everywhere = false;    ///< every rank has one
     bool within_reach = false;  ///< and those of a host reach one another's memory
+    bool nccl = false;          ///< and NCCL connects them
     std::string missing = {};   ///< who has none and why, in words; empty where everybody has one
     std::string apart = {};     ///< who does not reach whom and why; empty where all do
+    std::string no_nccl = {};   ///< why NCCL does not; empty where it does
     bool operator==(const Gpus&) const = default;
   };
   Gpus gpus = {};

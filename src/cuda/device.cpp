@@ -11,6 +11,9 @@
 
 #include "collectives/error.hpp"
 #include "cuda/kernels.hpp"
+#if COLLECTIVES_HAVE_NCCL
+#include "nccl/communicator.hpp"
+#endif
 
 namespace collectives::cuda {
 namespace {
@@ -264,6 +267,23 @@ class Gpu final : public Device {
   void sparse_add(std::span<const Term> terms, float divisor, float* sum, void* scratch, Stream stream) override {
     const Current current(number_);
     cuda::sparse_add(terms, divisor, sum, scratch, stream);
+  }
+
+  const Nccl* nccl(std::string& why_not) override {
+#if COLLECTIVES_HAVE_NCCL
+    static const nccl::Library* const library = nccl::find_library(why_not);
+    static const std::unique_ptr<nccl::Loaded> loaded =
+        library != nullptr ? std::make_unique<nccl::Loaded>(*library) : nullptr;
+    if (loaded == nullptr) nccl::find_library(why_not);
+    return loaded.get();
+#else
+    why_not = "this build has no NCCL, which was not found when it was made";
+    return nullptr;
+#endif
+  }
+  std::unique_ptr<Clique> join(const Nccl& nccl, int size, const std::string& id, Rank rank) override {
+    const Current current(number_);
+    return nccl.join(size, id, rank);
   }
 
  private:

@@ -2,30 +2,103 @@
 
 #include <fmt/format.h>
 
+#include "collectives/codec.hpp"
+#include "collectives/error.hpp"
+#include "device/by_nccl.hpp"
 #include "device/device.hpp"
 
 namespace collectives {
+namespace {
+
+bool reduces(const Request& request) {
+  return request.collective == Collective::all_reduce || request.collective == Collective::reduce_scatter ||
+         request.collective == Collective::reduce;
+}
+
+/// Why a call is not done by NCCL; empty where it can be.
+std::string why_not_nccl(const Request& request, const Topology& topology) {
+  if (!topology.gpus.nccl) return topology.gpus.no_nccl.empty() ? "it connects no GPUs here" : topology.gpus.no_nccl;
+  if (request.codec != nullptr && request.deterministic)
+    return fmt::format("what is deterministic is coded by {} on the host", request.codec->name());
+  if (request.codec != nullptr && request.force && wire_by_nccl(request) == request.type)
+    return fmt::format("NCCL carries {} coded by {} nowhere", to_string(request.collective), request.codec->name());
+  if (!reduces(request)) return {};
+  return why_not_by_nccl(request.op, request.type, request.deterministic, topology.ranks());
+}
+
+/// Why the ranks' kernels do not do it; empty where they can.
+std::string why_not_kernels(const Request& request, const Topology& topology) {
+  if (!topology.one_host()) return "there are several hosts";
+  if (request.backend != "auto" && request.backend != "hierarchical")
+    return fmt::format("{} works in memory of the host", request.backend);
+  if (request.op.user_op() != nullptr) return "the op is a function of the host";
+  if (!topology.gpus.within_reach) return topology.gpus.everywhere ? topology.gpus.apart : topology.gpus.missing;
+  if (static_cast<std::size_t>(topology.ranks()) > Device::kMostSources)
+    return fmt::format("a kernel reads from {} ranks at most", Device::kMostSources);
+  return {};
+}
+
+}  // namespace
 
 std::string_view to_string(Way way) noexcept {
   switch (way) {
     case Way::host: return "host";
     case Way::staged: return "staged";
     case Way::kernels: return "kernels";
+    case Way::nccl: return "nccl";
   }
   return "unknown way";
 }
 
+DataType wire_by_nccl(const Request& request) {
+  if (request.codec == nullptr || !reduces(request)) return request.type;
+  for (const DataType half : {DataType::bf16, DataType::f16})
+    if (request.codec->name() == to_string(half)) return half;
+  return request.type;
+}
+
 WayChoice choose_way(const Request& request, const Topology& topology) {
-  if (request.memory == Memory::host) return {};
-  if (!topology.one_host()) return {Way::staged, "there are several hosts"};
-  if (request.backend != "auto" && request.backend != "hierarchical")
-    return {Way::staged, fmt::format("{} works in memory of the host", request.backend)};
-  if (request.op.user_op() != nullptr) return {Way::staged, "the op is a function of the host"};
-  if (!topology.gpus.within_reach)
-    return {Way::staged, topology.gpus.everywhere ? topology.gpus.apart : topology.gpus.missing};
-  if (static_cast<std::size_t>(topology.ranks()) > Device::kMostSources)
-    return {Way::staged, fmt::format("a kernel reads from {} ranks at most", Device::kMostSources)};
-  return {Way::kernels, "one host, whose GPUs reach one another's memory"};
+  const bool forced = request.backend == "nccl";
+  if (request.memory == Memory::host) {
+    if (forced && request.collective != Collective::barrier)
+      throw Error(Errc::unsupported,
+                  fmt::format("{}: backend \"nccl\" needs device memory, and the buffers are the host's",
+                              to_string(request.collective)));
+    return {};
+  }
+  const bool possible = request.backend == "auto" || forced;
+  const std::string why_not = possible ? why_not_nccl(request, topology) : std::string();
+  if (forced && !why_not.empty())
+    throw Error(Errc::unsupported,
+                fmt::format("backend \"nccl\" cannot do {} of {}{} on {}: {}", to_string(request.collective),
+                            to_string(request.type),
+                            reduces(request) ? fmt::format(" by {}", to_string(request.op.kind())) : "",
+                            to_string(topology), why_not));
+  if (forced) return {Way::nccl, "backend \"nccl\" was asked for"};
+  const bool alone = topology.ranks() == 1;
+  if (possible && !alone && why_not.empty()) return {Way::nccl, "NCCL connects the GPUs"};
+  const std::string not_by_kernels = why_not_kernels(request, topology);
+  const std::string not_by_nccl = possible && !alone ? "; not by NCCL: " + why_not : "";
+  if (not_by_kernels.empty()) return {Way::kernels, "one host, whose GPUs reach one another's memory" + not_by_nccl};
+  return {Way::staged, not_by_kernels + not_by_nccl};
+}
+
+void plan_by_nccl(Plan& plan, const Request& request, const Topology& topology) {
+  plan.backend = plan.name = "nccl";
+  plan.estimate = {.algorithm = "nccl"};
+  plan.runners_up.clear();
+  plan.protocol = {};
+  plan.zero_copy = false;
+  plan.sums = Sums::anywhere;
+  plan.coded = wire_by_nccl(request) != request.type && (request.force || !topology.one_host());
+  if (request.codec != nullptr)
+    plan.codec_reason = plan.coded ? fmt::format("{}{}", request.codec->name(), request.force ? ", as forced" : "")
+                                   : fmt::format("not {}: {}", request.codec->name(),
+                                                 topology.one_host() ? "inside a host, values as they are are as fast"
+                                                                     : "NCCL carries sums of f32 as bf16 or f16 only");
+  if (!reduces(request)) return;
+  if (plan.coded || !why_not_summed_by_nccl(request.op, request.type, request.deterministic).empty())
+    plan.sums = Sums::at_owner;
 }
 
 }  // namespace collectives

@@ -12,6 +12,12 @@ struct WayChoice {
   Way way = Way::host;
   std::string reason = {};  ///< in words
 };
+/// Throws Error{unsupported} where backend "nccl" is forced and cannot do it.
 WayChoice choose_way(const Request& request, const Topology& topology);
+
+/// What NCCL carries f32 values as: f16 or bf16 where such a codec is asked for; else the type of the request.
+DataType wire_by_nccl(const Request& request);
+/// Fills in what is done by NCCL in place of the host's plan.
+void plan_by_nccl(Plan& plan, const Request& request, const Topology& topology);
 
 }  // namespace collectives

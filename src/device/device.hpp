@@ -15,6 +15,7 @@
 #include <string>
 
 #include "collectives/types.hpp"
+#include "device/clique.hpp"
 #include "reduction.hpp"
 
 namespace collectives {
@@ -131,6 +132,13 @@ class Device {
                       Stream stream) = 0;
   virtual std::size_t sparse_scratch_bytes(std::size_t n) const = 0;
   virtual void sparse_add(std::span<const Term> terms, float divisor, float* sum, void* scratch, Stream stream) = 0;
+
+  // ---- NCCL ----
+
+  /// As this process finds it; null, and why not in a line, where it cannot be used.
+  virtual const Nccl* nccl(std::string& why_not) = 0;
+  /// Nccl::join() for this GPU.
+  virtual std::unique_ptr<Clique> join(const Nccl& nccl, int size, const std::string& id, Rank rank) = 0;
 };
 
 }  // namespace collectives

@@ -96,4 +96,15 @@ Memory memory_of(const Device& device, const Call& call, std::optional<Device::S
   return Memory::device;
 }
 
+void check_alignment(const Call& call, Rank rank) {
+  const DataType type = sides_of(call, rank).output ? call.output.type : call.input.type;
+  for (const Operand& one : operands_of(call, rank))
+    if (reinterpret_cast<std::uintptr_t>(one.data) % size_of(type) != 0)
+      throw Error(Errc::invalid_argument,
+                  fmt::format("{}: {} lies at no multiple of the {} bytes of a {}, as it must where a GPU reads it; "
+                              "backend \"hierarchical\" goes through the host and takes it",
+                              to_string(call.collective), one.name, size_of(type), to_string(type)),
+                  rank, kNoRank, std::string(to_string(call.collective)));
+}
+
 }  // namespace collectives

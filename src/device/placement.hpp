@@ -20,4 +20,8 @@ namespace collectives {
 Memory memory_of(const Device& device, const Call& call, std::optional<Device::Stream> stream,
                  const Topology::Gpus& gpus, Rank rank);
 
+/// Throws Error{invalid_argument} for buffers whose elements do not lie at multiples of their size, where a GPU reads
+/// and writes them.
+void check_alignment(const Call& call, Rank rank);
+
 }  // namespace collectives

@@ -33,14 +33,16 @@ struct DeviceCall {
   bool started = false;        ///< by its way
   bool in_host = false;        ///< the host's plan is being performed
   bool with_gpu = false;       ///< this rank waits for its GPU
+  bool in_flight = false;      ///< all of it is in streams
 };
 
 class DeviceWay {
  public:
   enum class Turn : std::uint8_t {
-    gpu,    ///< waits for this rank's GPU: to be called again
-    peers,  ///< waits for other ranks: likewise
-    host,   ///< the job is to be performed as one on memory of the host, then to be called again
+    gpu,        ///< waits for this rank's GPU: to be called again
+    peers,      ///< waits for other ranks: likewise
+    host,       ///< the job is to be performed as one on memory of the host, then to be called again
+    in_flight,  ///< all of it is in streams, where it goes on while others begin; then landed() tells of it
     done
   };
 
@@ -50,6 +52,9 @@ class DeviceWay {
   virtual void start(const DeviceCall& call, const PlannedCall& planned, Job& job) = 0;
   /// Throws what the GPU refuses, what peers do wrong (TagMismatch), and that they are lost (Error).
   virtual Turn advance() = 0;
+  /// Whether the oldest operation that is in flight has come to its end; if so, the next one is the oldest. Throws as
+  /// advance() does.
+  virtual bool landed() { return true; }
   /// The operation has failed, here or elsewhere. What the GPU holds of it is performed all the same; called before
   /// this rank waits for the others to let go of its buffers, so that it has let go of theirs.
   virtual void abandon() noexcept = 0;

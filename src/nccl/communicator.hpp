@@ -1,82 +1,64 @@
-// NCCL's communicator with our manners: no call of it waits without a deadline, and what goes wrong is an Error.
+// NCCL's communicator as a Clique (device/clique.hpp).
 //
-// NCCL is told not to block. What it then calls "in progress" is asked after until it is done, the deadline has passed
-// or someone calls stop(); then the communicator is aborted, which is what gets NCCL's kernels off the device.
+// NCCL is told not to block. What it then calls "in progress" is what is not settled; only when it is may something
+// else be begun, or be put into the same stream behind it. To give up is to abort, which gets NCCL's kernels off the
+// device.
 #pragma once
 
-#include <atomic>
 #include <memory>
-#include <optional>
 #include <string>
+#include <vector>
 
-#include "collectives/deadline.hpp"
-#include "collectives/types.hpp"
+#include "device/clique.hpp"
 #include "nccl/library.hpp"
 
 namespace collectives::nccl {
 
-/// What NCCL's own reductions do not promise as ReduceOp does, in words that say what to do; empty for what they do:
-/// sums, products and pre-scaled sums of f32, f64 and integers, averages of f32 and f64, min and max of integers.
-std::string why_not_by_nccl(const ReduceOp& op, DataType type, bool deterministic);
-
 ncclDataType_t type_of(DataType type);
 
-class Communicator {
+class Communicator final : public Clique {
  public:
-  /// What rank 0 makes and all others are told.
-  static ncclUniqueId new_id(const Library& library);
-
-  /// Meets the others on the current device. Throws Error{timeout, system}.
-  Communicator(const Library& library, int size, const ncclUniqueId& id, Rank rank, Deadline deadline);
-  /// Of those with the same color; empty for a negative one. Collective. Throws as the constructor does.
-  std::unique_ptr<Communicator> split(int color, int key, Deadline deadline);
-  /// Gives up what is unfinished.
-  ~Communicator();
+  /// Begins to meet the others.
+  Communicator(const Library& library, int size, const ncclUniqueId& id, Rank rank);
+  ~Communicator() override;
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
-  /// One collective, into `stream`; buffers are the device's. `count`: elements, of one rank's part for all_gather and
-  /// reduce_scatter. Returns when it is in the stream. Throws Error{timeout, system, aborted}, and is of no use then.
-  struct Call {
-    Collective collective;
-    const void* input;
-    void* output;
-    std::size_t count;
-    DataType type;
-    ReduceOp op;
-    Rank root = 0;
-    void* stream = nullptr;
-  };
-  void start(const Call& call, const std::string& what, Deadline deadline);
-  /// What goes out to and comes in from each rank, at once: `count` elements of every rank r, r * count behind the
-  /// first.
-  void all_to_all(const void* input, void* output, std::size_t count, DataType type, void* stream,
-                  const std::string& what, Deadline deadline);
-
-  /// What has gone wrong since it was put into a stream. Throws Error{system}.
-  void look(const std::string& what);
-  /// Ends what is under way, here; from any thread. Calls throw Error{aborted} from then on.
-  void stop() noexcept { stopped_ = true; }
-
-  /// Memory that collectives reach without copying; to be given back before the communicator goes.
-  void* register_memory(void* memory, std::size_t bytes);
-  void deregister_memory(void* handle);
+  void start(std::span<const Call> calls, void* stream) override;
+  bool settled() override;
+  std::unique_ptr<Clique> split(int color, int key) override;
+  void leave() override;
+  void stop() noexcept override;
+  void* register_memory(void* memory, std::size_t bytes) override;
+  void deregister_memory(void* handle) override;
 
  private:
-  Communicator(const Library& library, ncclComm_t comm) : library_(library), comm_(comm) {}
-  /// Waits until NCCL has done what it began with `result`.
-  void finish(ncclResult_t result, const std::string& what, Deadline deadline);
-  void check_usable(const std::string& what) const;
-  ncclResult_t state() const;
-  void give_up() noexcept;
-  /// `calls` inside of ncclGroupStart() and End().
-  template <class Calls>
-  void grouped(const std::string& what, Deadline deadline, Calls&& calls);
+  explicit Communicator(const Library& library) : library_(library) {}
+  void check_usable() const;
+  /// Gives up if `result` is a failure. Throws Error{system}.
+  void check(ncclResult_t result, const char* what);
+  ncclResult_t put(const Call& call, ncclRedOp_t op, cudaStream_t stream) const;
+  /// The op of `call`, made if NCCL has to be told its factor.
+  ncclRedOp_t op_of(const Call& call);
 
   const Library& library_;
   ncclComm_t comm_ = nullptr;
-  int size_ = 0;
-  std::atomic<bool> stopped_ = false;
+  Communicator* parent_ = nullptr;  // which this one is still being split from
+  bool stopped_ = false, left_ = false;
+  std::vector<ncclRedOp_t> made_;  // ops of calls that are not settled
+};
+
+/// `library` as the rest of the library knows it.
+class Loaded final : public Nccl {
+ public:
+  explicit Loaded(const Library& library) : library_(library) {}
+  int major() const noexcept override { return library_.version / 10'000; }
+  std::string description() const override;
+  std::string new_id() const override;
+  std::unique_ptr<Clique> join(int size, const std::string& id, Rank rank) const override;
+
+ private:
+  const Library& library_;
 };
 
 }  // namespace collectives::nccl

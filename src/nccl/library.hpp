@@ -26,7 +26,8 @@ std::string version_text(int version);
   FUNCTION(CommInitRankConfig)               \
   FUNCTION(CommGetAsyncError)                \
   FUNCTION(CommSplit)                        \
-  FUNCTION(CommCount)                        \
+  FUNCTION(CommFinalize)                     \
+  FUNCTION(CommDestroy)                      \
   FUNCTION(CommAbort)                        \
   FUNCTION(CommRegister)                     \
   FUNCTION(CommDeregister)                   \

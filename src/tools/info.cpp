@@ -90,10 +90,11 @@ Json build() {
 Json backends() {
   Json backends = Json::object();
   for (const std::string_view name : backend_names()) backends[std::string(name)] = "available";
-  if (!backends.contains("nccl")) {
-    backends["nccl"] = COLLECTIVES_HAVE_NCCL ? "not built: this version has no GPU backend"
-                                             : "not built: CUDA and NCCL were not found at build time";
-  }
+  std::string why_not;
+  const std::unique_ptr<Device> device = find_device(why_not);
+  const Nccl* const nccl = device != nullptr ? device->nccl(why_not) : nullptr;
+  backends["nccl"] =
+      nccl != nullptr ? "available, for device memory: " + nccl->description() : "not available: " + why_not;
   return backends;
 }
 

@@ -1,9 +1,13 @@
-// A library that stands in for NCCL where there is no GPU: ranks are threads of one process, "device" memory is memory,
-// and a collective happens when the last rank has asked for it, which the others hear as "in progress" until then.
+// A library that stands in for NCCL where there is no GPU. Ranks are threads of one process. A group of calls becomes
+// an entry of its stream when NCCL has been asked and has said that it is settled, no sooner. The entry stops the
+// stream until the entries of all ranks have been reached; then they happen together. What ranks have put there that do
+// not agree never happens, or goes wrong silently where lengths agree, as with NCCL; then ncclCommAbort() frees the
+// stream of the rank that calls it.
 //
 // Built several times: whole; STAND_IN_VERSION: that calls itself so; STAND_IN_LACKS: without ncclCommSplit and
-// ncclSend. stand_in_fail("ncclAllReduce") makes the next call of that function fail; it is called by its name, as any
-// other is.
+// ncclSend. nccl/stand_in.hpp has what tests call beside NCCL's functions.
+#include "nccl/stand_in.hpp"
+
 #include <nccl.h>
 
 #include <algorithm>
@@ -11,10 +15,12 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstring>
-#include <functional>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,9 +37,14 @@
 namespace {
 
 using collectives::DataType;
+using collectives::testing::StandInStreams;
 
 std::mutex lock;  // of everything here
+std::condition_variable changed;
 std::string failing;
+StandInStreams streams;
+std::set<void*> registered;
+std::size_t alive = 0;
 
 bool fails(const char* name) {
   const std::lock_guard guard(lock);
@@ -67,16 +78,46 @@ struct Post {
   std::size_t count;
   ncclDataType_t type;
   int op, root, peer;
-};
+  bool met = false;  // of a message: its other end
 
+  bool is(const char* name) const { return what == name; }
+  std::size_t bytes() const { return count * collectives::size_of(type_of(type)); }
+  /// In a clique of `ranks`.
+  std::size_t input_bytes(std::size_t ranks) const { return is("ncclReduceScatter") ? ranks * bytes() : bytes(); }
+  std::size_t output_bytes(std::size_t ranks) const { return is("ncclAllGather") ? ranks * bytes() : bytes(); }
+  bool has_input(int rank) const { return !is("ncclRecv") && (!is("ncclBroadcast") || rank == root); }
+  bool has_output(int rank) const { return !is("ncclSend") && (!is("ncclReduce") || rank == root); }
+  bool point_to_point() const { return is("ncclSend") || is("ncclRecv"); }
+  /// Whether the two come to an end, right or wrong.
+  bool meets(const Post& other) const { return what == other.what && bytes() == other.bytes() && root == other.root; }
+};
+using Group = std::vector<Post>;
+
+/// Ranks that have met.
 struct Clique {
-  int size = 0;
-  std::vector<std::vector<std::vector<Post>>> posted;  // of each rank: its groups, which happen in turn
-  std::vector<std::size_t> done;                       // how many of them have happened, the same for all
-  std::map<int, double> factors;                       // of ops that were made
-  std::vector<std::pair<int, int>> split;              // color and key of each rank that has come
-  std::vector<bool> joined, has_split;
-  bool aborted = false;
+  explicit Clique(std::size_t ranks) : members(ranks) {}
+  struct Member {
+    bool joined = false, has_begun = false, stopped = false;
+    std::vector<Group> posted;  // of collectives, in turn
+    std::size_t reached = 0;    // so many its stream has come to
+    std::size_t messages = 0;   // groups of messages that have not happened
+    std::size_t splits = 0;     // that it has asked for
+  };
+  struct Split {
+    std::map<int, std::pair<int, int>> said;  // by rank: color and key
+    std::map<int, std::shared_ptr<Clique>> parts;
+  };
+  std::vector<Member> members;
+  std::map<int, double> factors;                                                         // of ops that were made
+  std::size_t happened = 0;                                                              // groups of collectives
+  std::map<std::pair<int, int>, std::pair<std::deque<Post*>, std::deque<Post*>>> lanes;  // sends and receives by ranks
+  std::vector<Split> splits;
+
+  Member& at(int rank) { return members[static_cast<std::size_t>(rank)]; }
+  template <class What>
+  bool all(What&& what) const {
+    return std::ranges::all_of(members, what);
+  }
 };
 
 std::map<std::string, std::shared_ptr<Clique>> cliques;  // by id
@@ -85,18 +126,22 @@ std::map<std::string, std::shared_ptr<Clique>> cliques;  // by id
 
 struct ncclComm {
   std::shared_ptr<Clique> clique;
-  int rank = 0;
-  std::size_t groups = 0;      // asked for
-  ncclComm_t* part = nullptr;  // where the outcome of a split goes
-  int color = 0;
-  ncclResult_t failed = ncclSuccess;
+  int rank = 0, gpu = 0;
+  std::optional<std::pair<void*, Group>> begun = {};  // not in its stream yet
+  bool asked = false;                                 // since it was begun
+  ncclComm_t* part = nullptr;                         // where the outcome of a split goes, until it is there
+  bool leaving = false;
+  std::shared_ptr<ncclResult_t> failed = std::make_shared<ncclResult_t>(ncclSuccess);
+
+  Clique::Member& self() const { return clique->at(rank); }
 };
 
 namespace {
 
 thread_local int depth = 0;
 thread_local ncclComm_t in_group = nullptr;
-thread_local std::vector<Post> group;
+thread_local void* stream_of_group = nullptr;
+thread_local Group group;
 
 template <class T>
 void reduce(const std::vector<const std::byte*>& inputs, std::byte* output, std::size_t offset, std::size_t count,
@@ -118,32 +163,31 @@ void reduce(const std::vector<const std::byte*>& inputs, std::byte* output, std:
       result[i] = kernel.result(wide);
     }
   });
-  if (count != 0) std::memcpy(output, result.data(), count * sizeof(T));
+  std::memcpy(output, result.data(), count * sizeof(T));
 }
 
-/// One call of every rank.
-void perform(const Clique& clique, const std::vector<Post>& posts) {
+/// One collective, as each rank has asked for it.
+void perform(const Clique& clique, const Group& posts) {
   const Post& first = posts.front();
-  const std::size_t bytes = first.count * collectives::size_of(type_of(first.type));
+  const std::size_t ranks = posts.size(), bytes = first.bytes();
+  if (bytes == 0) return;
+  std::vector<std::vector<std::byte>> copies(ranks);  // in place, inputs are written over
   std::vector<const std::byte*> inputs;
-  std::vector<std::vector<std::byte>> copies;  // in place, inputs are written over
-  for (const Post& post : posts) {
-    const std::size_t factor = first.what == "ncclReduceScatter" ? posts.size() : 1;
-    const bool has_input = first.what != "ncclBroadcast" || &post == &posts[static_cast<std::size_t>(first.root)];
-    copies.push_back(has_input && bytes > 0 ? std::vector<std::byte>(post.input, post.input + factor * bytes)
-                                            : std::vector<std::byte>());
-    inputs.push_back(copies.back().data());
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    const Post& post = posts[rank];
+    if (post.has_input(static_cast<int>(rank))) copies[rank].assign(post.input, post.input + post.input_bytes(ranks));
+    inputs.push_back(copies[rank].data());
   }
   const auto factor = clique.factors.find(first.op);
-  for (std::size_t rank = 0; rank < posts.size(); ++rank) {
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
     std::byte* const output = posts[rank].output;
-    if (first.what == "ncclReduce" && static_cast<int>(rank) != first.root) continue;
-    if (first.what == "ncclAllGather") {
-      for (std::size_t r = 0; r < posts.size() && bytes > 0; ++r) std::memcpy(output + r * bytes, inputs[r], bytes);
-    } else if (first.what == "ncclBroadcast") {
-      if (bytes > 0) std::memcpy(output, inputs[static_cast<std::size_t>(first.root)], bytes);
+    if (!first.has_output(static_cast<int>(rank))) continue;
+    if (first.is("ncclAllGather")) {
+      for (std::size_t r = 0; r < ranks; ++r) std::memcpy(output + r * bytes, inputs[r], bytes);
+    } else if (first.is("ncclBroadcast")) {
+      std::memcpy(output, inputs[static_cast<std::size_t>(first.root)], bytes);
     } else {
-      const std::size_t offset = first.what == "ncclReduceScatter" ? rank * first.count : 0;
+      const std::size_t offset = first.is("ncclReduceScatter") ? rank * first.count : 0;
       collectives::elements::with_type(type_of(first.type), [&](auto element) {
         reduce<decltype(element)>(inputs, output, offset, first.count, first.op,
                                   factor != clique.factors.end() ? factor->second : 1);
@@ -152,57 +196,120 @@ void perform(const Clique& clique, const std::vector<Post>& posts) {
   }
 }
 
-/// The next group of all ranks, once all have asked for it.
-void advance(Clique& clique) {
-  const auto ready = [&] {
-    return std::ranges::all_of(clique.posted, [&](const auto& groups) { return groups.size() > clique.done[0]; });
-  };
-  while (!clique.aborted && ready()) {
-    const std::size_t turn = clique.done[0]++;
-    const std::size_t calls = clique.posted[0][turn].size();
-    std::map<std::pair<int, int>, std::vector<std::byte>> sent;
-    for (std::size_t rank = 0; rank < clique.posted.size(); ++rank) {
-      for (const Post& post : clique.posted[rank][turn]) {
-        const std::size_t bytes = post.count * collectives::size_of(type_of(post.type));
-        if (post.what == "ncclSend" && bytes > 0) {
-          sent[{static_cast<int>(rank), post.peer}].assign(post.input, post.input + bytes);
-        }
-      }
-    }
-    for (std::size_t c = 0; c < calls; ++c) {
-      const std::string& what = clique.posted[0][turn][c].what;
-      if (what == "ncclSend" || what == "ncclRecv") continue;
-      std::vector<Post> posts;
-      for (auto& groups : clique.posted) posts.push_back(groups[turn][c]);
-      perform(clique, posts);
-    }
-    for (std::size_t rank = 0; rank < clique.posted.size(); ++rank) {
-      for (const Post& post : clique.posted[rank][turn]) {
-        if (post.what != "ncclRecv") continue;
-        const auto& message = sent[{post.peer, static_cast<int>(rank)}];
-        if (!message.empty()) std::memcpy(post.output, message.data(), message.size());
-      }
-    }
-  }
+/// Whether the collectives that ranks have asked for come to an end.
+bool agree(const Group& one, const Group& other) {
+  return std::ranges::equal(one, other, [](const Post& a, const Post& b) { return a.meets(b); });
 }
 
-ncclResult_t post(ncclComm_t comm, Post call) {
+/// The next group of all ranks, which their streams have come to.
+void happen(Clique& clique) {
+  std::vector<const Group*> groups;
+  for (const Clique::Member& member : clique.members) groups.push_back(&member.posted[clique.happened]);
+  if (!std::ranges::all_of(groups, [&](const Group* one) { return agree(*one, *groups[0]); })) return;
+  for (std::size_t c = 0; c < groups[0]->size(); ++c) {
+    Group posts;
+    for (const Group* one : groups) posts.push_back((*one)[c]);
+    perform(clique, posts);
+  }
+  ++clique.happened;
+  changed.notify_all();
+}
+
+/// Messages meet one by one, of each pair of ranks in turn.
+void meet(Clique& clique, int rank, Group& messages) {
+  for (Post& post : messages) {
+    auto& [sends, receives] =
+        clique.lanes[post.is("ncclSend") ? std::pair(rank, post.peer) : std::pair(post.peer, rank)];
+    (post.is("ncclSend") ? sends : receives).push_back(&post);
+    if (sends.empty() || receives.empty() || sends.front()->bytes() != receives.front()->bytes()) continue;
+    if (post.bytes() > 0) std::memcpy(receives.front()->output, sends.front()->input, post.bytes());
+    sends.front()->met = receives.front()->met = true;
+    sends.pop_front();
+    receives.pop_front();
+  }
+  changed.notify_all();
+}
+
+/// The entry of a stream: it has come to `messages` of `rank`, or to its next group of collectives.
+void reach(Clique& clique, int rank, Group& messages, ncclResult_t& failed) {
+  std::unique_lock held(lock);
+  Clique::Member& self = clique.at(rank);
+  if (self.stopped) return;
+  if (failing == "in a stream") {
+    failing.clear();
+    failed = ncclRemoteError;
+    changed.wait(held, [&] { return self.stopped; });
+    return;
+  }
+  if (!messages.empty()) {
+    meet(clique, rank, messages);
+    changed.wait(held, [&] { return self.stopped || std::ranges::all_of(messages, &Post::met); });
+    if (self.stopped)  // the others find nobody
+      for (auto& [ranks, lane] : clique.lanes)
+        for (auto* const side : {&lane.first, &lane.second})
+          std::erase_if(*side, [&](const Post* post) { return &messages.front() <= post && post <= &messages.back(); });
+    --self.messages;
+    return;
+  }
+  const std::size_t turn = self.reached++;
+  if (clique.happened == turn && clique.all([&](const auto& member) { return member.reached > turn; })) happen(clique);
+  changed.wait(held, [&] { return self.stopped || clique.happened > turn; });
+}
+
+/// What was begun goes into its stream.
+void enter(ncclComm_t comm) {
+  auto& [stream, calls] = *comm->begun;
+  std::vector<std::pair<void*, std::size_t>> touched;
+  const std::size_t ranks = comm->clique->members.size();
+  for (const Post& post : calls) {
+    if (post.has_input(comm->rank)) touched.emplace_back(const_cast<std::byte*>(post.input), post.input_bytes(ranks));
+    if (post.has_output(comm->rank)) touched.emplace_back(post.output, post.output_bytes(ranks));
+  }
+  Group messages;
+  if (calls.front().point_to_point()) {
+    messages = std::move(calls);
+    ++comm->self().messages;
+  } else {
+    comm->self().posted.push_back(std::move(calls));
+  }
+  streams.put(comm->gpu, stream, touched,
+              [clique = comm->clique, rank = comm->rank, failed = comm->failed,
+               sent = std::make_shared<Group>(std::move(messages))] { reach(*clique, rank, *sent, *failed); });
+  comm->begun.reset();
+}
+
+/// The part of the last split that is of `comm`'s color, if all have asked for it; as NCCL does, by key, then by rank.
+ncclComm_t part_of(ncclComm_t comm) {
+  Clique& clique = *comm->clique;
+  auto& [said, parts] = clique.splits[comm->self().splits - 1];
+  const int color = said.at(comm->rank).first;
+  if (color == NCCL_SPLIT_NOCOLOR) return nullptr;
+  std::vector<std::pair<int, int>> members;  // key, rank
+  for (const auto& [rank, what] : said)
+    if (what.first == color) members.emplace_back(what.second, rank);
+  std::ranges::sort(members);
+  auto& part = parts[color];
+  if (!part) part = std::make_shared<Clique>(members.size());
+  const auto me = std::ranges::find(members, comm->rank, &std::pair<int, int>::second) - members.begin();
+  part->at(static_cast<int>(me)).joined = true;
+  ++alive;
+  return new ncclComm{.clique = part, .rank = static_cast<int>(me), .gpu = comm->gpu};
+}
+
+ncclResult_t post(ncclComm_t comm, cudaStream_t stream, Post call) {
+  if (comm->begun || comm->part != nullptr) return ncclInvalidArgument;  // what was begun before is not settled
   in_group = comm;
+  stream_of_group = stream;
   group.push_back(std::move(call));
   if (depth > 0) return ncclSuccess;
   ++depth;
   return ncclGroupEnd();
 }
 
-std::shared_ptr<Clique> make_clique(int size) {
-  auto clique = std::make_shared<Clique>();
-  clique->size = size;
-  clique->posted.resize(static_cast<std::size_t>(size));
-  clique->done.resize(1);
-  clique->joined.resize(static_cast<std::size_t>(size));
-  clique->has_split.resize(static_cast<std::size_t>(size));
-  clique->split.resize(static_cast<std::size_t>(size));
-  return clique;
+void end(ncclComm_t comm) {
+  --alive;
+  changed.notify_all();
+  delete comm;
 }
 
 }  // namespace
@@ -210,6 +317,18 @@ std::shared_ptr<Clique> make_clique(int size) {
 STAND_IN void stand_in_fail(const char* name) {
   const std::lock_guard guard(lock);
   failing = name;
+}
+STAND_IN void stand_in_streams(const StandInStreams& made) {
+  const std::lock_guard guard(lock);
+  streams = made;
+}
+STAND_IN std::size_t stand_in_registered() {
+  const std::lock_guard guard(lock);
+  return registered.size();
+}
+STAND_IN std::size_t stand_in_alive() {
+  const std::lock_guard guard(lock);
+  return alive;
 }
 
 STAND_IN ncclResult_t ncclGetVersion(int* version) {
@@ -235,71 +354,66 @@ STAND_IN ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUni
   FAIL_IF_ASKED("ncclCommInitRankConfig");
   const std::lock_guard guard(lock);
   auto& clique = cliques[id.internal];
-  if (!clique) clique = make_clique(size);
-  clique->joined[static_cast<std::size_t>(rank)] = true;
-  *comm = new ncclComm{.clique = clique, .rank = rank};
+  if (!clique) clique = std::make_shared<Clique>(static_cast<std::size_t>(size));
+  clique->at(rank).joined = true;
+  ++alive;
+  *comm = new ncclComm{.clique = clique, .rank = rank, .gpu = streams.current_gpu()};
   return ncclInProgress;
-}
-
-STAND_IN ncclResult_t ncclCommCount(const ncclComm_t comm, int* count) {
-  FAIL_IF_ASKED("ncclCommCount");
-  *count = comm->clique->size;
-  return ncclSuccess;
 }
 
 STAND_IN ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
   FAIL_IF_ASKED("ncclCommGetAsyncError");
   const std::lock_guard guard(lock);
   Clique& clique = *comm->clique;
-  *state = ncclSuccess;
-  if (comm->failed != ncclSuccess) {
-    *state = comm->failed;
-  } else if (clique.aborted) {
-    *state = ncclRemoteError;
-  } else if (!std::ranges::all_of(clique.joined, [](bool here) { return here; })) {
-    *state = ncclInProgress;
+  *state = *comm->failed;
+  if (*state != ncclSuccess) return ncclSuccess;
+  *state = ncclInProgress;
+  if (!clique.all([](const auto& member) { return member.joined; })) return ncclSuccess;
+  if (comm->begun) {
+    // At the second question, so that whoever asks once is too early with what comes next; and ranks connect in their
+    // first collective, which needs all of them.
+    const bool messages = comm->begun->second.front().point_to_point();
+    if (!std::exchange(comm->asked, true)) return ncclSuccess;
+    if (!messages && !clique.all([](const auto& member) { return member.has_begun; })) return ncclSuccess;
+    enter(comm);
   } else if (comm->part != nullptr) {
-    if (!std::ranges::all_of(clique.has_split, [](bool here) { return here; })) {
-      *state = ncclInProgress;
-      return ncclSuccess;
-    }
-    // Everyone has said which; who asks last of all has them all anew.
-    std::vector<std::pair<int, int>> members;  // key, rank
-    for (int r = 0; r < clique.size; ++r)
-      if (clique.split[static_cast<std::size_t>(r)].first == comm->color)
-        members.emplace_back(clique.split[static_cast<std::size_t>(r)].second, r);
-    std::ranges::sort(members);
-    const std::string id =
-        "part of " + std::to_string(reinterpret_cast<std::uintptr_t>(&clique)) + " " + std::to_string(comm->color);
-    auto& part = cliques[id];
-    if (!part) {
-      part = make_clique(static_cast<int>(members.size()));
-      part->joined.assign(members.size(), true);
-    }
-    const auto me = std::ranges::find(members, comm->rank, &std::pair<int, int>::second);
-    *comm->part = new ncclComm{.clique = part, .rank = static_cast<int>(me - members.begin())};
-    comm->part = nullptr;
-  } else {
-    advance(clique);
-    if (clique.done[0] < comm->groups) *state = ncclInProgress;
+    if (clique.splits[comm->self().splits - 1].said.size() < clique.members.size()) return ncclSuccess;
+    *std::exchange(comm->part, nullptr) = part_of(comm);
+  } else if (comm->leaving && (clique.happened < comm->self().posted.size() || comm->self().messages > 0)) {
+    return ncclSuccess;
   }
+  *state = ncclSuccess;
   return ncclSuccess;
 }
 
 STAND_IN ncclResult_t ncclCommAbort(ncclComm_t comm) {
   const std::lock_guard guard(lock);
-  if (comm->clique->done[0] < comm->groups) comm->clique->aborted = true;  // others wait for what is unfinished
-  delete comm;
+  comm->self().stopped = true;
+  end(comm);
+  return ncclSuccess;
+}
+STAND_IN ncclResult_t ncclCommFinalize(ncclComm_t comm) {
+  FAIL_IF_ASKED("ncclCommFinalize");
+  const std::lock_guard guard(lock);
+  comm->leaving = true;
+  return ncclInProgress;
+}
+STAND_IN ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  const std::lock_guard guard(lock);
+  end(comm);
   return ncclSuccess;
 }
 
 STAND_IN ncclResult_t ncclCommRegister(const ncclComm_t, void* memory, size_t, void** handle) {
   FAIL_IF_ASKED("ncclCommRegister");
-  *handle = memory;
+  const std::lock_guard guard(lock);
+  *handle = *registered.insert(memory).first;
   return ncclSuccess;
 }
-STAND_IN ncclResult_t ncclCommDeregister(const ncclComm_t, void*) {
+STAND_IN ncclResult_t ncclCommDeregister(const ncclComm_t, void* handle) {
   FAIL_IF_ASKED("ncclCommDeregister");
+  const std::lock_guard guard(lock);
+  registered.erase(handle);
   return ncclSuccess;
 }
 STAND_IN ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataType_t type,
@@ -324,62 +438,63 @@ STAND_IN ncclResult_t ncclGroupStart() {
 }
 STAND_IN ncclResult_t ncclGroupEnd() {
   if (--depth > 0) return ncclSuccess;
-  std::vector<Post> calls = std::exchange(group, {});
+  Group calls = std::exchange(group, {});
   ncclComm_t const comm = std::exchange(in_group, nullptr);
+  void* const stream = std::exchange(stream_of_group, nullptr);
   FAIL_IF_ASKED("ncclGroupEnd");
   if (comm == nullptr) return ncclSuccess;
   const std::lock_guard guard(lock);
-  comm->clique->posted[static_cast<std::size_t>(comm->rank)].push_back(std::move(calls));
-  ++comm->groups;
+  if (!calls.front().point_to_point()) comm->self().has_begun = true;
+  comm->begun.emplace(stream, std::move(calls));
+  comm->asked = false;
   return ncclInProgress;
 }
 
 #define CALL(name, ...) \
   FAIL_IF_ASKED(#name); \
   return post(          \
-      comm, {#name, static_cast<const std::byte*>(input), static_cast<std::byte*>(output), count, type, __VA_ARGS__})
+      comm, stream,     \
+      {#name, static_cast<const std::byte*>(input), static_cast<std::byte*>(output), count, type, __VA_ARGS__})
 
 STAND_IN ncclResult_t ncclAllReduce(const void* input, void* output, size_t count, ncclDataType_t type, ncclRedOp_t op,
-                                    ncclComm_t comm, cudaStream_t) {
+                                    ncclComm_t comm, cudaStream_t stream) {
   CALL(ncclAllReduce, op, 0, 0);
 }
 STAND_IN ncclResult_t ncclReduceScatter(const void* input, void* output, size_t count, ncclDataType_t type,
-                                        ncclRedOp_t op, ncclComm_t comm, cudaStream_t) {
+                                        ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
   CALL(ncclReduceScatter, op, 0, 0);
 }
 STAND_IN ncclResult_t ncclAllGather(const void* input, void* output, size_t count, ncclDataType_t type, ncclComm_t comm,
-                                    cudaStream_t) {
+                                    cudaStream_t stream) {
   CALL(ncclAllGather, 0, 0, 0);
 }
 STAND_IN ncclResult_t ncclBroadcast(const void* input, void* output, size_t count, ncclDataType_t type, int root,
-                                    ncclComm_t comm, cudaStream_t) {
+                                    ncclComm_t comm, cudaStream_t stream) {
   CALL(ncclBroadcast, 0, root, 0);
 }
 STAND_IN ncclResult_t ncclReduce(const void* input, void* output, size_t count, ncclDataType_t type, ncclRedOp_t op,
-                                 int root, ncclComm_t comm, cudaStream_t) {
+                                 int root, ncclComm_t comm, cudaStream_t stream) {
   CALL(ncclReduce, op, root, 0);
 }
 STAND_IN ncclResult_t ncclRecv(void* output, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
-                               cudaStream_t) {
+                               cudaStream_t stream) {
   const void* const input = nullptr;
   CALL(ncclRecv, 0, 0, peer);
 }
 
 #ifndef STAND_IN_LACKS
 STAND_IN ncclResult_t ncclSend(const void* input, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
-                               cudaStream_t) {
+                               cudaStream_t stream) {
   void* const output = nullptr;
   CALL(ncclSend, 0, 0, peer);
 }
 STAND_IN ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* part, ncclConfig_t*) {
   FAIL_IF_ASKED("ncclCommSplit");
   const std::lock_guard guard(lock);
-  const auto self = static_cast<std::size_t>(comm->rank);
-  comm->clique->split[self] = {color, key};
-  comm->clique->has_split[self] = true;
+  Clique& clique = *comm->clique;
+  if (clique.splits.size() < ++comm->self().splits) clique.splits.emplace_back();
+  clique.splits[comm->self().splits - 1].said[comm->rank] = {color, key};
   *part = nullptr;
-  if (color == NCCL_SPLIT_NOCOLOR) return ncclSuccess;
-  comm->color = color;
   comm->part = part;
   return ncclInProgress;
 }

@@ -73,6 +73,7 @@ struct PretendedGpus::State {
   std::vector<std::unique_ptr<Queue>> queues;  // kept until the end
   std::map<Device::Event, std::shared_ptr<Event>> events;
   std::uint64_t next_id = 1;
+  const Nccl* nccl = nullptr;
   std::size_t copies = 0, kernels = 0;
 
   Gpu& gpu(int number) { return gpus[static_cast<std::size_t>(number)]; }
@@ -401,6 +402,18 @@ class PretendedDevice final : public Device {
     kernel(stream, ranges, [=] { SparseSum().add(entries.data(), entries.size(), divisor, sum, n); });
   }
 
+  const Nccl* nccl(std::string& why_not) override {
+    const std::lock_guard lock(state_->mutex);
+    if (state_->nccl == nullptr) why_not = "NCCL cannot be loaded: a pretended GPU has none";
+    return state_->nccl;
+  }
+  std::unique_ptr<Clique> join(const Nccl& nccl, int size, const std::string& id, Rank rank) override {
+    const int before = std::exchange(current_gpu, number_);
+    auto clique = nccl.join(size, id, rank);
+    current_gpu = before;
+    return clique;
+  }
+
  private:
   struct Shared {
     pid_t process;
@@ -487,6 +500,7 @@ std::unique_ptr<Device> PretendedGpus::device() {
   if (state_->spread && !current_set) set_current(static_cast<int>(state_->threads++ % state_->gpus.size()));
   return std::make_unique<PretendedDevice>(state_, current_gpu);
 }
+int PretendedGpus::current() { return current_gpu; }
 
 void* PretendedGpus::allocate(std::size_t bytes, Device::Kind kind) {
   const std::lock_guard lock(state_->mutex);
@@ -558,6 +572,10 @@ void PretendedGpus::disappear(int gpu) {
 void PretendedGpus::take_from_pool(void* memory) {
   const std::lock_guard lock(state_->mutex);
   state_->find(memory)->second.pooled = true;
+}
+void PretendedGpus::set_nccl(const Nccl* nccl) {
+  const std::lock_guard lock(state_->mutex);
+  state_->nccl = nccl;
 }
 void PretendedGpus::keep_apart(int one, int other) {
   const std::lock_guard lock(state_->mutex);

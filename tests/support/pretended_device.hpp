@@ -32,6 +32,7 @@ class PretendedGpus {
 
   /// GPU of the calling thread from now on; 0 at first.
   static void set_current(int gpu);
+  static int current();
   /// That of the calling thread, as a communicator would get it.
   std::unique_ptr<Device> device();
 
@@ -63,6 +64,8 @@ class PretendedGpus {
   void disappear(int gpu);
   /// It is as if of a pool: no other process can open it.
   void take_from_pool(void* memory);
+  /// What they find of NCCL; null, as at first: nothing.
+  void set_nccl(const Nccl* nccl);
   /// Neither reaches the other's memory.
   void keep_apart(int one, int other);
 

@@ -63,7 +63,8 @@ class Subject {
       return options;
     }
     void fetch() {
-      if (elsewhere_ != nullptr && out_.count > 0) elsewhere_->download(out_.data, output_, out_.bytes(), stream_);
+      // Also where nothing comes back: the GPU may read the input until then.
+      if (elsewhere_ != nullptr) elsewhere_->download(out_.data, output_, out_.bytes(), stream_);
     }
 
    private:

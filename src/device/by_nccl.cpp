@@ -1,0 +1,252 @@
+#include "device/by_nccl.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "collectives/deadline.hpp"
+#include "collectives/error.hpp"
+
+namespace collectives {
+namespace {
+
+/// Where slots of the scratch memory begin, in bytes: as device memory does.
+constexpr std::size_t kAlignment = 256;
+
+/// What is in streams when a call has been given up ends within, as far as it is ours.
+constexpr auto kPatience = std::chrono::seconds(1);
+
+bool reduces(Collective collective) {
+  return collective == Collective::all_reduce || collective == Collective::reduce_scatter ||
+         collective == Collective::reduce;
+}
+
+Clique::Kind kind_of(Collective collective) {
+  switch (collective) {
+    case Collective::reduce_scatter: return Clique::Kind::reduce_scatter;
+    case Collective::all_gather: return Clique::Kind::all_gather;
+    case Collective::broadcast: return Clique::Kind::broadcast;
+    case Collective::reduce: return Clique::Kind::reduce;
+    case Collective::all_reduce:
+    case Collective::barrier: break;
+  }
+  return Clique::Kind::all_reduce;
+}
+
+bool equal(const Parts& parts) {
+  for (int rank = 1; rank < parts.size(); ++rank)
+    if (parts[rank].count != parts[0].count) return false;
+  return true;
+}
+
+}  // namespace
+
+std::string why_not_summed_by_nccl(const ReduceOp& op, DataType type, bool deterministic) {
+  using Kind = ReduceOp::Kind;
+  const bool extreme = op.kind() == Kind::min || op.kind() == Kind::max, floating = is_floating(type);
+  if (floating && extreme) return "NCCL's min and max let NaN get lost and do not order -0 below +0";
+  if (floating && size_of(type) == 2) return "NCCL rounds 16-bit floats at every hop, not once";
+  if (!floating && op.kind() == Kind::average) return "NCCL divides integer sums that have wrapped";
+  if (floating && deterministic) return "NCCL adds in an order of its own, which depends on count and topology";
+  return {};
+}
+
+std::string why_not_by_nccl(const ReduceOp& op, DataType type, bool deterministic, int ranks) {
+  if (op.kind() == ReduceOp::Kind::user) return "a GPU calls no functions of the program's own";
+  const std::string why = why_not_summed_by_nccl(op, type, deterministic);
+  if (!why.empty() && static_cast<std::size_t>(ranks) > Device::kMostSources)
+    return fmt::format("{}, and a kernel folds the contributions of at most {} ranks", why, Device::kMostSources);
+  return {};
+}
+
+ByNccl::ByNccl(Device& device, std::unique_ptr<Clique> clique, int size, Rank self, std::size_t room)
+    : device_(device), clique_(std::move(clique)), size_(size), self_(self), room_(room), done_(device.new_event()) {}
+
+ByNccl::~ByNccl() {
+  clique_.reset();
+  try {
+    if (at_ < calls_.size()) device_.record(done_, call_.stream);
+    for (const Deadline patience = Deadline::in(kPatience); !device_.reached(done_); std::this_thread::yield())
+      if (patience.passed()) return;  // whoever frees memory waits for the GPU, which may have stopped
+  } catch (const Error&) {            // it has failed
+    return;
+  }
+  for (void* const room : rooms_) device_.free(room);
+  device_.end_event(done_);
+}
+
+// ---- a call ----
+
+bool ByNccl::whole() const noexcept { return !call_.unsummed || !reduces(call_.collective); }
+
+void ByNccl::start(std::span<const Call> calls) {
+  calls_.assign(calls.begin(), calls.end());
+  at_ = 0;
+  if (calls_.empty()) return;
+  device_.wait(calls_.front().stream, done_);  // the scratch memory is one, and streams may be several
+  begin(calls_.front());
+}
+
+void ByNccl::begin(const Call& call) {
+  call_ = call;
+  round_ = 0;
+  rounds_ = 1;
+  next_ = Next::exchange;
+  if (whole()) return;
+  const auto p = static_cast<std::size_t>(size_);
+  const std::size_t bytes = size_of(carried()), slots = p * (call.coded() ? 2 : 1) + 1;
+  const std::size_t longest =
+      call.collective == Collective::reduce_scatter ? call.parts.longest() : (call.parts.whole().count + p - 1) / p;
+  segment_ =
+      std::clamp(room_ / slots / kAlignment * kAlignment / bytes, std::size_t{1}, std::max(longest, std::size_t{1}));
+  slot_bytes_ = (segment_ * bytes + kAlignment - 1) / kAlignment * kAlignment;
+  rounds_ = (longest + segment_ - 1) / segment_;
+  take_room(slots * slot_bytes_);
+}
+
+bool ByNccl::advance() {
+  const auto next_call = [&] {
+    if (++at_ < calls_.size()) begin(calls_[at_]);
+  };
+  while (clique_->settled()) {
+    if (at_ == calls_.size()) return true;
+    group_.clear();
+    if (round_ == rounds_) {
+      next_call();
+      continue;
+    }
+    const Device::Stream stream = call_.stream;
+    if (whole()) {  // all that is left of such go together
+      for (; at_ < calls_.size() && whole(); next_call()) put_whole();
+    } else if (next_ == Next::exchange) {
+      exchange();
+      next_ = Next::combine;
+    } else if (next_ == Next::combine) {
+      combine();
+      next_ = Next::keep;
+    } else {
+      keep();
+      next_ = Next::exchange;
+      if (++round_ == rounds_) next_call();
+    }
+    clique_->start(group_, stream);
+    if (at_ == calls_.size()) device_.record(done_, stream);
+  }
+  return false;
+}
+
+void ByNccl::add(Clique::Kind kind, const void* input, void* output, std::size_t count, Rank rank) {
+  if (count == 0) return;
+  group_.push_back({.kind = kind,
+                    .input = input,
+                    .output = output,
+                    .count = count,
+                    .type = carried(),
+                    .op = call_.op,
+                    .rank = rank});
+}
+
+void ByNccl::put_whole() {
+  const bool by_part = call_.collective == Collective::reduce_scatter || call_.collective == Collective::all_gather;
+  const Parts& parts = call_.parts;
+  if (!by_part) return add(kind_of(call_.collective), call_.input, call_.output, parts.whole().count, call_.root);
+  const Range mine = parts[self_];
+  const std::byte* const input =
+      call_.collective == Collective::all_gather ? call_.input + mine.first * element() : call_.input;
+  std::byte* const output =
+      call_.collective == Collective::reduce_scatter ? call_.output + mine.first * element() : call_.output;
+  if (equal(parts)) return add(kind_of(call_.collective), input, output, mine.count, 0);
+  for (Rank owner = 0; owner < size_; ++owner) {
+    const std::size_t offset = parts[owner].first * element();
+    if (call_.collective == Collective::all_gather)
+      add(Clique::Kind::broadcast, input, output + offset, parts[owner].count, owner);
+    else
+      add(Clique::Kind::reduce, call_.input + offset, output, parts[owner].count, owner);
+  }
+}
+
+// ---- unsummed ----
+
+Parts ByNccl::parts_of_round() const {
+  if (call_.collective == Collective::reduce_scatter) return call_.parts.round(segment_, round_);
+  const std::size_t all = segment_ * static_cast<std::size_t>(size_), first = all * round_;
+  return Parts::equal({first, std::min(all, call_.parts.whole().count - first)}, size_);
+}
+
+std::byte* ByNccl::slot(Rank rank) const { return scratch(static_cast<std::size_t>(rank)); }
+std::byte* ByNccl::result() const { return scratch(static_cast<std::size_t>(size_)); }
+std::byte* ByNccl::coded(Rank rank) const { return scratch(static_cast<std::size_t>(size_ + 1 + rank)); }
+
+void ByNccl::exchange() {
+  const Parts parts = parts_of_round();
+  for (Rank peer = 0; peer < size_; ++peer) {
+    const Range part = parts[peer];
+    const std::byte* contribution = call_.input + part.first * element();
+    if (call_.coded() && part.count > 0) {
+      device_.cast({contribution, part.count, call_.type}, {coded(peer), part.count, call_.wire}, call_.stream);
+      contribution = coded(peer);
+    }
+    if (peer == self_) continue;
+    add(Clique::Kind::send, contribution, nullptr, part.count, peer);
+    add(Clique::Kind::receive, nullptr, slot(peer), parts[self_].count, peer);
+  }
+}
+
+void ByNccl::combine() {
+  const Parts parts = parts_of_round();
+  const Range mine = parts[self_];
+  const bool at_root = call_.collective == Collective::reduce && self_ == call_.root;
+  const bool kept_elsewhere = call_.coded() || (call_.collective == Collective::reduce && !at_root);
+  std::byte* const mine_of_output = call_.output + mine.first * element();
+  std::byte* const sum = kept_elsewhere ? result() : mine_of_output;
+  if (mine.count > 0) {
+    sources_.clear();
+    for (Rank rank = 0; rank < size_; ++rank)
+      sources_.push_back({rank != self_   ? slot(rank)
+                          : call_.coded() ? coded(rank)
+                                          : call_.input + mine.first * element(),
+                          true});
+    device_.fold(call_.op, carried(), sources_, std::span(&sum, 1), mine.count, size_, call_.stream);
+  }
+  // Coded results meet where contributions were coded, one part behind the other.
+  const std::size_t bytes = size_of(carried()), base = call_.coded() ? parts.whole().first : 0;
+  const auto place = [&](Rank owner) {
+    return (call_.coded() ? coded(0) : call_.output) + (parts[owner].first - base) * bytes;
+  };
+  if (call_.collective == Collective::all_reduce) {
+    if (equal(parts)) return add(Clique::Kind::all_gather, sum, place(0), mine.count, 0);
+    for (Rank owner = 0; owner < size_; ++owner)
+      add(Clique::Kind::broadcast, owner == self_ ? sum : place(owner), place(owner), parts[owner].count, owner);
+  } else if (at_root) {
+    for (Rank owner = 0; owner < size_; ++owner)
+      if (owner != self_) add(Clique::Kind::receive, nullptr, place(owner), parts[owner].count, owner);
+  } else if (call_.collective == Collective::reduce) {
+    add(Clique::Kind::send, sum, nullptr, mine.count, call_.root);
+  }
+}
+
+void ByNccl::keep() {
+  if (!call_.coded()) return;
+  const Parts parts = parts_of_round();
+  const auto decode = [&](const std::byte* from, Range range) {
+    if (range.count > 0)
+      device_.cast({from, range.count, call_.wire}, {call_.output + range.first * element(), range.count, call_.type},
+                   call_.stream);
+  };
+  const bool at_root = call_.collective == Collective::reduce && self_ == call_.root;
+  if (call_.collective == Collective::all_reduce || at_root) decode(coded(0), parts.whole());
+  if (call_.collective == Collective::reduce_scatter || at_root) decode(result(), parts[self_]);
+}
+
+void ByNccl::take_room(std::size_t bytes) {
+  if (bytes <= room_bytes_) return;
+  const std::size_t more = std::bit_ceil(bytes);
+  rooms_.push_back(device_.allocate(more));
+  room_bytes_ = more;
+}
+
+}  // namespace collectives

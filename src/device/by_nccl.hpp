@@ -1,0 +1,100 @@
+// A call by NCCL: what goes into the stream, and when.
+//
+// What NCCL does as ReduceOp promises, it does itself, in one group; parts of unequal length are a broadcast or a
+// reduction each. For the rest it only carries: contributions go unsummed to their owners, whose GPUs fold them in rank
+// order, and results go from there to whoever wants them. That happens in rounds, because what arrives needs room. On a
+// coded wire, 16-bit floats stand for f32 on the way, and an owner folds and rounds once.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "collectives/types.hpp"
+#include "device/clique.hpp"
+#include "device/device.hpp"
+#include "parts.hpp"
+
+namespace collectives {
+
+/// What NCCL's own reductions do not promise as ReduceOp does, in words; empty for what they do: sums, products and
+/// pre-scaled sums of f32, f64 and integers, averages of f32 and f64, min and max of integers.
+std::string why_not_summed_by_nccl(const ReduceOp& op, DataType type, bool deterministic);
+/// What cannot be done with NCCL at all; empty for all else.
+std::string why_not_by_nccl(const ReduceOp& op, DataType type, bool deterministic, int ranks);
+
+class ByNccl {
+ public:
+  /// Addresses are of element 0 of the vector of the call, as if the buffers held all of it.
+  struct Call {
+    Collective collective = Collective::all_reduce;  ///< no barrier
+    const std::byte* input = nullptr;
+    std::byte* output = nullptr;
+    Parts parts = {};  ///< one per rank for reduce_scatter and all_gather; else of the whole vector
+    DataType type = DataType::f32;
+    ReduceOp op = {};
+    Rank root = 0;
+    bool unsummed = false;          ///< contributions meet at their owners
+    DataType wire = DataType::f32;  ///< of a coded call, whose type is f32: f16 or bf16, then also `unsummed`
+    Device::Stream stream = nullptr;
+    bool coded() const noexcept { return type == DataType::f32 && wire != DataType::f32; }
+  };
+
+  /// Where contributions meet, there is room for so many bytes of them, taken at need and kept.
+  static constexpr std::size_t kRoom = 32 << 20;
+  ByNccl(Device& device, std::unique_ptr<Clique> clique, int size, Rank self, std::size_t room = kRoom);
+  /// What is under way is given up.
+  ~ByNccl();
+  ByNccl(const ByNccl&) = delete;
+  ByNccl& operator=(const ByNccl&) = delete;
+
+  /// Begins calls, which go into one stream; what was begun before is in its own.
+  void start(std::span<const Call> calls);
+  /// Goes as far as it can; true when all of them are in their stream. Throws Error{system}.
+  bool advance();
+  Clique& clique() noexcept { return *clique_; }
+
+ private:
+  enum class Next : std::uint8_t { exchange, combine, keep };
+
+  void begin(const Call& call);
+  bool whole() const noexcept;
+  void put_whole();
+  void exchange();
+  void combine();
+  void keep();
+  Parts parts_of_round() const;
+  /// Of the scratch memory: where the contribution of `rank` arrives, what this rank makes of them, and what it sends
+  /// there, if that is coded.
+  std::byte* slot(Rank rank) const;
+  std::byte* result() const;
+  std::byte* coded(Rank rank) const;
+  std::byte* scratch(std::size_t index) const { return static_cast<std::byte*>(rooms_.back()) + index * slot_bytes_; }
+  void take_room(std::size_t bytes);
+  void add(Clique::Kind kind, const void* input, void* output, std::size_t count, Rank rank);
+  std::size_t element() const noexcept { return size_of(call_.type); }
+  DataType carried() const noexcept { return call_.coded() ? call_.wire : call_.type; }
+
+  Device& device_;
+  std::unique_ptr<Clique> clique_;
+  const int size_;
+  const Rank self_;
+  const std::size_t room_;  // bytes
+
+  std::vector<Call> calls_;  // that are not in their stream, but for those before...
+  std::size_t at_ = 0;       // ...this one,
+  Call call_;                // which is this
+  Next next_ = Next::exchange;
+  std::size_t round_ = 0, rounds_ = 0;
+  std::size_t segment_ = 0;  // elements of one part in one round
+  std::size_t slot_bytes_ = 0;
+  std::vector<Clique::Call> group_;
+  std::vector<Source> sources_;
+
+  std::vector<void*> rooms_;  // the last is in use; the others were too small, and may be in use in a stream
+  std::size_t room_bytes_ = 0;
+  Device::Event done_ = nullptr;  // with the scratch memory, which the next call waits for
+};
+
+}  // namespace collectives

@@ -1,0 +1,79 @@
+#include "device/nccl_meeting.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "exchange.hpp"
+#include "wait.hpp"
+
+namespace collectives {
+namespace {
+
+using nlohmann::json;
+
+/// Makes known what `work` fails with; throws the failure that was first.
+template <class Work>
+void for_all(std::string_view operation, const Meeting& meeting, Watch& watch, Work&& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    watch.raise(error.code(), meeting.rank, operation,
+                fmt::format("{}: rank {}: {}", operation, meeting.rank, error.what()));
+    watch.throw_failure();
+  }
+}
+
+std::string to_hex(const std::string& bytes) {
+  std::string text;
+  for (const char byte : bytes) text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  return text;
+}
+std::string from_hex(const std::string& text) {
+  std::string bytes;
+  for (std::size_t i = 0; i + 1 < text.size(); i += 2)
+    bytes += static_cast<char>(std::stoi(text.substr(i, 2), nullptr, 16));
+  return bytes;
+}
+
+}  // namespace
+
+void settle(Clique& clique, std::string_view operation, const Meeting& meeting, Watch& watch, Deadline deadline) {
+  for_all(operation, meeting, watch, [&] {
+    Waiter waiter(meeting.crowded);
+    while (!clique.settled()) {
+      if (!waiter.pause()) continue;
+      watch.listen();
+      if (deadline.passed()) throw Error(Errc::timeout, "NCCL has not connected all ranks in time");
+    }
+  });
+}
+
+std::unique_ptr<Clique> meet_by_nccl(Bootstrap& bootstrap, const Meeting& meeting, Watch& watch,
+                                     std::chrono::nanoseconds timeout) {
+  const Deadline deadline = Deadline::in(timeout);
+  const json told = exchange(bootstrap, attempt([&] {
+                               return meeting.rank == 0 ? json{{"id", to_hex(meeting.nccl->new_id())}} : json::object();
+                             }),
+                             deadline)[0];
+  std::unique_ptr<Clique> clique;
+  const json mine = attempt([&] {
+    for_all("construction", meeting, watch, [&] {
+      clique = meeting.device->join(*meeting.nccl, meeting.topology.ranks(), from_hex(told.at("id").get<std::string>()),
+                                    meeting.rank);
+    });
+    settle(*clique, "construction", meeting, watch, deadline);
+    return json::object();
+  });
+  // After this everyone knows that everyone is in.
+  const std::vector<json> all = exchange(bootstrap, mine, Deadline::in(timeout), Failures::told);
+  const auto failed = std::ranges::find_if(all, [](const json& one) { return one.contains("error"); });
+  if (failed == all.end()) return clique;
+  throw Error(static_cast<Errc>(failed->at("code").get<int>()), failed->at("error").get<std::string>(), meeting.rank,
+              static_cast<Rank>(failed - all.begin()), "construction");
+}
+
+}  // namespace collectives

@@ -1,0 +1,83 @@
+#include "device/nccl_way.hpp"
+
+#include <utility>
+
+#include "device/choice.hpp"
+#include "operation.hpp"
+
+namespace collectives {
+
+NcclWay::NcclWay(Device& device, std::unique_ptr<Clique> clique, int size, Rank self)
+    : device_(device),
+      size_(size),
+      self_(self),
+      stream_(device.new_stream()),
+      by_(device, std::move(clique), size, self) {}
+
+NcclWay::~NcclWay() {
+  for (const Device::Event event : in_flight_) device_.end_event(event);
+  for (const Device::Event event : events_) device_.end_event(event);
+  device_.end_stream(stream_);
+}
+
+void NcclWay::start(const DeviceCall& device_call, const PlannedCall& planned, Job&) {
+  call_ = &device_call;
+  next_ = 0;
+  calls_.clear();
+  if (call_->stream) device_.wait(stream_, call_->ready);
+  const Call& call = call_->call;
+  const Request& request = planned.request;
+  const auto p = static_cast<std::size_t>(size_);
+  const bool by_part = call.collective == Collective::reduce_scatter || call.collective == Collective::all_gather;
+  offsets_.assign(1, 0);
+  for (std::size_t rank = 0; by_part && rank < p; ++rank)
+    offsets_.push_back(offsets_.back() + (request.counts.empty() ? request.count / p : request.counts[rank]));
+  const auto add = [&](const void* input, void* output, std::size_t count) {
+    // Addresses of element 0 of the vector, for buffers that begin with this rank's part. Never used to reach outside.
+    const auto whole = [&](const void* data, bool part) {
+      const std::size_t before = part ? offsets_[static_cast<std::size_t>(self_)] * size_of(request.type) : 0;
+      return reinterpret_cast<std::uintptr_t>(data) - before;
+    };
+    calls_.push_back(
+        {.collective = call.collective,
+         .input = reinterpret_cast<const std::byte*>(whole(input, call.collective == Collective::all_gather)),
+         .output = reinterpret_cast<std::byte*>(whole(output, call.collective == Collective::reduce_scatter)),
+         .parts = by_part ? Parts::listed(offsets_.data(), size_) : Parts::equal({0, count}, 1),
+         .type = request.type,
+         .op = call.op,
+         .root = call.root,
+         .unsummed = planned.plan.sums == Sums::at_owner,
+         .wire = planned.plan.coded ? wire_by_nccl(request) : request.type,
+         .stream = stream_});
+  };
+  for (const Tensor& tensor : call_->tensors)
+    if (tensor.input.count > 0) add(tensor.input.data, tensor.output.data, tensor.input.count);
+  if (call_->tensors.empty()) add(call.input.data, call.output.data, request.count);
+  by_.start(calls_);
+}
+
+DeviceWay::Turn NcclWay::advance() {
+  if (!by_.advance()) return Turn::gpu;
+  if (events_.empty()) events_.push_back(device_.new_event());
+  const Device::Event end = events_.back();
+  device_.record(end, stream_);
+  if (call_->stream && call_->ends_in_stream) device_.wait(*call_->stream, end);
+  events_.pop_back();
+  in_flight_.push_back(end);
+  call_ = nullptr;
+  ++moves_;
+  return Turn::in_flight;
+}
+
+bool NcclWay::landed() {
+  by_.clique().settled();  // throws what has gone wrong in the stream
+  if (!device_.reached(in_flight_.front())) return false;
+  events_.push_back(in_flight_.front());
+  in_flight_.pop_front();
+  ++moves_;
+  return true;
+}
+
+void NcclWay::abandon() noexcept { by_.clique().stop(); }
+
+}  // namespace collectives

@@ -1,0 +1,43 @@
+// The way of backend "nccl": every operation goes into one stream of the communicator's own, behind what the caller's
+// stream holds, and is in flight there while others begin.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "device/by_nccl.hpp"
+#include "device/way.hpp"
+
+namespace collectives {
+
+class NcclWay final : public DeviceWay {
+ public:
+  NcclWay(Device& device, std::unique_ptr<Clique> clique, int size, Rank self);
+  ~NcclWay() override;
+
+  void start(const DeviceCall& call, const PlannedCall& planned, Job& job) override;
+  Turn advance() override;
+  bool landed() override;
+  void abandon() noexcept override;
+  std::uint64_t moves() const noexcept override { return moves_; }
+
+  Clique& clique() noexcept { return by_.clique(); }
+
+ private:
+  Device& device_;
+  const int size_;
+  const Rank self_;
+  Device::Stream stream_;
+  ByNccl by_;
+
+  const DeviceCall* call_ = nullptr;
+  std::vector<std::size_t> offsets_;  // of the parts of the call
+  std::vector<ByNccl::Call> calls_;
+  std::size_t next_ = 0;  // of them
+  std::deque<Device::Event> in_flight_;
+  std::vector<Device::Event> events_;  // that nobody uses
+  std::uint64_t moves_ = 0;
+};
+
+}  // namespace collectives

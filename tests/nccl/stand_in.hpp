@@ -1,0 +1,30 @@
+// What the stand-in for NCCL is told and asked by tests, which find its functions by their names.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <utility>
+#include <vector>
+
+namespace collectives::testing {
+
+/// How it uses streams: those of pretended GPUs.
+struct StandInStreams {
+  /// The GPU that is current to the calling thread.
+  std::function<int()> current_gpu;
+  /// Puts `entry`, which touches that memory, into a stream; the default one is that of `gpu`.
+  std::function<void(int gpu, void* stream, std::vector<std::pair<void*, std::size_t>> touched,
+                     std::function<void()> entry)>
+      put;
+};
+
+/// "stand_in_streams"
+using StandInSetStreams = void (*)(const StandInStreams&);
+/// "stand_in_fail": the next call of that function fails; "in a stream": what is next reached there.
+using StandInFail = void (*)(const char* function);
+/// "stand_in_registered": regions of memory that are registered now.
+using StandInRegistered = std::size_t (*)();
+/// "stand_in_alive": communicators that have been neither aborted nor destroyed.
+using StandInAlive = std::size_t (*)();
+
+}  // namespace collectives::testing

@@ -1,0 +1,35 @@
+// Backend "nccl" against the one suite, on pretended GPUs, one for each rank, which a library connects that stands in
+// for NCCL.
+#include "backend_conformance.hpp"
+#include "nccl/communicator.hpp"
+#include "support/nccl.hpp"
+#include "support/on_pretended_gpu.hpp"
+
+namespace collectives::testing {
+
+PretendedGpus& gpus() {
+  static PretendedGpus all(8, true);
+  static const StandIn streams(all);
+  static const nccl::Loaded library(stand_in());
+  static const bool told = (all.set_nccl(&library), true);
+  (void)told;
+  return all;
+}
+
+const bool kOnGpus = [] {
+  gpus();
+  elsewhere = []() -> std::unique_ptr<Elsewhere> { return std::make_unique<OnPretendedGpu>(); };
+  return true;
+}();
+
+const auto kName = [](const auto& parameters) { return "Ranks_" + std::get<1>(parameters.param).name; };
+
+std::vector<World> some_worlds() { return {{"1", {0}}, {"3", {0, 0, 0}}, {"2hosts_interleaved", {0, 1, 0, 1}}}; }
+
+#define COLLECTIVES_BACKEND_CONFORMS(backend)           \
+  INSTANTIATE_TEST_SUITE_P(backend, BackendConformance, \
+                           ::testing::Combine(::testing::Values(#backend), ::testing::ValuesIn(some_worlds())), kName)
+
+COLLECTIVES_BACKEND_CONFORMS(nccl);
+
+}  // namespace collectives::testing

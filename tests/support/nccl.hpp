@@ -1,0 +1,65 @@
+// The stand-in for NCCL (nccl/stand_in.cpp) for tests, on pretended GPUs.
+#pragma once
+
+#include <dlfcn.h>
+
+#include <stdexcept>
+#include <string>
+
+#include "nccl/library.hpp"
+#include "nccl/stand_in.hpp"
+#include "support/pretended_device.hpp"
+
+namespace collectives::testing {
+
+inline constexpr const char* kStandIn = STAND_IN_DIRECTORY "/libnccl_stand_in.so";
+
+inline const nccl::Library& stand_in() {
+  static const nccl::Library* const library = [] {
+    std::string why_not;
+    const nccl::Library* const found = nccl::load_library(kStandIn, why_not);
+    if (found == nullptr) throw std::runtime_error(why_not);
+    return found;
+  }();
+  return *library;
+}
+
+/// While it lives, the stand-in uses the streams of those GPUs.
+class StandIn {
+ public:
+  explicit StandIn(PretendedGpus& gpus) {
+    function<StandInSetStreams>("stand_in_streams")(
+        {.current_gpu = [] { return PretendedGpus::current(); },
+         .put =
+             [&gpus](int gpu, void* stream, std::vector<std::pair<void*, std::size_t>> touched,
+                     std::function<void()> entry) {
+               const int own = PretendedGpus::current();
+               PretendedGpus::set_current(gpu);
+               gpus.put(stream, std::move(touched), std::move(entry));
+               PretendedGpus::set_current(own);
+             }});
+  }
+  ~StandIn() {
+    function<StandInFail>("stand_in_fail")("");
+    function<StandInSetStreams>("stand_in_streams")({});
+  }
+  StandIn(const StandIn&) = delete;
+  StandIn& operator=(const StandIn&) = delete;
+
+  /// See StandInFail.
+  static void fail(const char* what) { function<StandInFail>("stand_in_fail")(what); }
+  static std::size_t alive() { return function<StandInAlive>("stand_in_alive")(); }
+  static std::size_t registered() { return function<StandInRegistered>("stand_in_registered")(); }
+
+ private:
+  template <class F>
+  static F function(const char* name) {
+    (void)stand_in();
+    void* const handle = ::dlopen(kStandIn, RTLD_NOW | RTLD_NOLOAD);
+    const auto found = reinterpret_cast<F>(::dlsym(handle, name));
+    ::dlclose(handle);
+    return found;
+  }
+};
+
+}  // namespace collectives::testing
