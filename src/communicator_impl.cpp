@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstdint>
 #include <numeric>
@@ -40,9 +41,6 @@ Task task_of(const PlannedCall& planned) {
 std::chrono::nanoseconds timeout_of(const Options& options, const Settings& settings) noexcept {
   return options.timeout.count() != 0 ? options.timeout : settings.timeout;
 }
-
-/// Whoever leaves NCCL gives what is on its way to the others so long.
-constexpr auto kPatienceWithNccl = std::chrono::seconds(2);
 
 /// What a GPU, or NCCL, refuses is no Error of a transport: the text needs operation and rank.
 template <class Ask>
@@ -184,7 +182,7 @@ Communicator::Impl::~Impl() {
       return;
     }
   if (meeting.wire != nullptr && failure_ == nullptr) try {
-      meeting.wire->flush(Deadline::in(std::min(settings.timeout, std::chrono::nanoseconds(std::chrono::seconds(10)))));
+      meeting.wire->flush(patience_with_the_others());
     } catch (const std::exception& error) {
       log_warning(rank(), "leaving a communicator: {}", error.what());
     }
@@ -504,7 +502,7 @@ bool Communicator::Impl::plain(const Call& call, const Options& options) noexcep
   // A user's op may have become another one at the same address.
   return !call.has_counts && call.layout == 0 && call.op.user_op() == nullptr && options.backend.empty() &&
          options.name.empty() && !options.deterministic.has_value() && options.wire == WireFormat() &&
-         options.compressor == nullptr;
+         options.compressor == nullptr && !options.stream;
 }
 
 bool Communicator::Impl::like_the_last(const Call& call, const Options& options) const noexcept {
@@ -573,7 +571,7 @@ bool Communicator::Impl::advance_queue() noexcept {
   land();
   while (!queue_.empty()) {
     State& head = queue_.front();
-    if (head.phase.load(std::memory_order_relaxed) == State::Phase::queued && too_far_ahead()) return false;
+    if (head.phase.load(std::memory_order_relaxed) == State::Phase::queued && has_to_wait(head)) return false;
     const bool over = head.on_device ? advance_on_device(head) : advance(head);
     if (!over && !(head.on_device && head.device->in_flight)) return false;
     if (!over)
@@ -617,6 +615,13 @@ void Communicator::Impl::wait_for_landing(std::unique_lock<std::mutex>& lock, bo
   }
 }
 
+/// What takes or gives back memory may wait for the GPU, and what is in flight there for other ranks. Who waits here
+/// still looks at all of that.
+bool Communicator::Impl::has_to_wait(const State& head) const noexcept {
+  const bool may_take_memory = head.on_device && head.call->plan.way != Way::nccl;
+  return too_far_ahead() || (may_take_memory && !in_flight_.empty());
+}
+
 bool Communicator::Impl::too_far_ahead() const noexcept {
   return !in_flight_.empty() && sequence_ - in_flight_.front().sequence >= kRecords / 2;
 }
@@ -632,13 +637,17 @@ void Communicator::Impl::complete(std::uint64_t sequence) noexcept {
   watch->complete(in_flight_.empty() ? finished_ : std::min(finished_, in_flight_.front().sequence - 1));
 }
 
+Deadline Communicator::Impl::patience_with_the_others() const noexcept {
+  return Deadline::in(std::min(settings.timeout, std::chrono::nanoseconds(std::chrono::seconds(10))));
+}
+
 void Communicator::Impl::leave() noexcept {
   if (nccl() == nullptr || failure_ != nullptr) return;
   try {
     Clique& clique = nccl()->clique();
     clique.leave();
     Waiter waiter(meeting.crowded);
-    for (const Deadline patience = Deadline::in(kPatienceWithNccl); !clique.settled(); waiter.pause())
+    for (const Deadline patience = patience_with_the_others(); !clique.settled(); waiter.pause())
       if (patience.passed()) return clique.stop();
   } catch (const std::exception& error) {
     log_warning(rank(), "leaving a communicator: {}", error.what());
@@ -651,8 +660,8 @@ std::unique_ptr<Clique> Communicator::Impl::split_clique(int color, int key) {
   wait_for_landing(lock, false);
   if (failure_ != nullptr) std::rethrow_exception(failure_);
   try {
-    std::unique_ptr<Clique> part = nccl()->clique().split(color, key);
-    settle(*part, "split", meeting, *watch, Deadline::in(settings.timeout));
+    std::unique_ptr<Clique> part =
+        split_by_nccl(nccl()->clique(), color, key, meeting, *watch, Deadline::in(settings.timeout));
     return color < 0 ? nullptr : std::move(part);
   } catch (...) {
     failure_ = std::current_exception();
@@ -748,7 +757,16 @@ void Communicator::Impl::fail_all(State& first, std::exception_ptr error) noexce
     state.phase.store(State::Phase::failed, std::memory_order_release);
   };
   failure_ = error;
-  if (first.on_device && first.device->started) way_of(first).abandon();  // none behind it has
+  // Whatever has been begun on the GPU, behind `first` or before it.
+  std::array<bool, kWays> begun{};
+  const auto note = [&](const State& state) {
+    if (state.on_device && state.device->started) begun[static_cast<std::size_t>(state.call->plan.way)] = true;
+  };
+  note(first);
+  in_flight_.for_each(note);
+  queue_.for_each(note);
+  for (std::size_t way = 0; way < kWays; ++way)
+    if (begun[way]) ways[way]->abandon();
   watch->wait_until_untouched();
   if (meeting.wire != nullptr) meeting.wire->abandon();
   fail(first);
@@ -863,6 +881,7 @@ void Communicator::Impl::progress() {
 
 /// The progress thread: moves operations on while the program computes.
 void Communicator::Impl::serve() {
+  if (meeting.device != nullptr) meeting.device->make_current();
   std::unique_lock lock(mutex_);
   while (!stop_) {
     work_to_do_.wait(lock, [this] { return stop_ || !queue_.empty() || !in_flight_.empty(); });

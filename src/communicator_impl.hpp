@@ -113,11 +113,14 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final : private Unfinished::Member 
   void wait_for_landing(std::unique_lock<std::mutex>& lock, bool returned_only);
   /// Whether the head of the queue would come so far behind those in flight that arrival records are needed anew.
   bool too_far_ahead() const noexcept;
+  bool has_to_wait(const State& head) const noexcept;
   /// Whether a call that waits for `state` may return.
   static bool returns(const State& state) noexcept;
   void complete(std::uint64_t sequence) noexcept;
   /// Leaves NCCL in order.
   void leave() noexcept;
+  /// Of a rank that leaves while others may still need what it has sent.
+  Deadline patience_with_the_others() const noexcept;
   /// Moves the head of the queue on; true when the queue is empty. Does not throw: failures go to the operations.
   bool advance_queue() noexcept;
   /// Moves one operation on; true when it has finished or failed.

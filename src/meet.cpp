@@ -451,7 +451,7 @@ Settings settle(const CommunicatorOptions& options) {
   settings.deterministic = options.deterministic.value_or(from_environment.deterministic.value_or(false));
   settings.progress_thread =
       options.progress_thread.has_value() ? options.progress_thread : from_environment.progress_thread;
-  settings.device_buffers = options.device_buffers.value_or(driver_is_loaded() || settings.backend == "nccl");
+  settings.device_buffers = options.device_buffers.value_or(cuda_is_in_use() || settings.backend == "nccl");
   settings.transport = !options.transport.empty() ? options.transport : from_environment.transport.value_or("");
   const auto known = backend_names();
   if (std::find(known.begin(), known.end(), settings.backend) == known.end())

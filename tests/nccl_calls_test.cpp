@@ -280,6 +280,46 @@ TEST_F(CallsByNccl, AbortFreesStreams) {
   });
 }
 
+TEST_F(CallsByNccl, ACallBehindThatHearsOfTheFailureFirstFreesStreams) {
+  std::atomic<bool> in_flight = false, aborted = false;
+  run(2,
+      [&](Communicator& comm) {
+        const auto data = input(comm);
+        const auto stream = gpus.new_stream();
+        const auto reduce = [&] { comm.all_reduce(data.buffer(), data.buffer(), ReduceOp::sum, {.stream = stream}); };
+        reduce();
+        gpus.synchronize(stream);
+        if (comm.rank() == 0) {
+          reduce();
+          in_flight = true;
+          while (!aborted) std::this_thread::yield();
+          EXPECT_EQ(error_of([&] { comm.barrier(); }).code(), Errc::aborted);
+          gpus.synchronize(stream);
+        } else {
+          while (!in_flight) std::this_thread::yield();
+          comm.abort("enough");
+          aborted = true;
+        }
+      },
+      {.progress_thread = false});
+}
+
+TEST_F(CallsByNccl, AWayThatMayTakeMemoryWaitsForWhatIsInFlight) {
+  run(2, [&](Communicator& comm) {
+    const auto one = input(comm), two = input(comm);
+    const auto stream = gpus.new_stream();
+    gpus.slow_down(comm.rank(), 2000us);
+    for (int i = 0; i < 3; ++i) {
+      comm.all_reduce(one.buffer(), one.buffer(), ReduceOp::max, {.stream = stream});
+      comm.all_reduce(two.buffer(), two.buffer(), ReduceOp::sum, {.backend = "ring", .stream = stream});
+    }
+    gpus.synchronize(stream);
+    std::vector<float> sum = sum_of<float>(2, kCount);
+    for (float& value : sum) value *= 4;
+    EXPECT_EQ(two.values(), sum);
+  });
+}
+
 TEST_F(CallsByNccl, NcclThatFails) {
   for (const char* const function :
        {"ncclCommGetAsyncError", "ncclAllReduce", "ncclGroupStart", "ncclGroupEnd", "in a stream"}) {

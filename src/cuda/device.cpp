@@ -90,6 +90,7 @@ class Gpu final : public Device {
   }
 
   int number() const override { return number_; }
+  void make_current() noexcept override { cudaSetDevice(number_); }
   std::string name() const override { return name_; }
   Identity identity() const override { return identity_; }
   std::string reach(const Identity& other) override {
@@ -150,13 +151,19 @@ class Gpu final : public Device {
     check(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable), "taking pinned memory");
     return memory;
   }
-  void free(void* memory) noexcept override { cudaFree(memory); }
-  void free_pinned(void* memory) noexcept override { cudaFreeHost(memory); }
+  void free(void* memory) noexcept override {
+    quietly([&] { cudaFree(memory); });
+  }
+  void free_pinned(void* memory) noexcept override {
+    quietly([&] { cudaFreeHost(memory); });
+  }
   void pin(void* memory, std::size_t bytes) override {
     const Current current(number_);
     check(cudaHostRegister(memory, bytes, cudaHostRegisterPortable), "pinning memory");
   }
-  void unpin(void* memory) noexcept override { cudaHostUnregister(memory); }
+  void unpin(void* memory) noexcept override {
+    quietly([&] { cudaHostUnregister(memory); });
+  }
 
   Handle share(void* base) override {
     const Current current(number_);
@@ -175,7 +182,9 @@ class Gpu final : public Device {
     check(cudaIpcOpenMemHandle(&memory, shared, cudaIpcMemLazyEnablePeerAccess), "opening a peer's memory");
     return memory;
   }
-  void close(void* opened) noexcept override { cudaIpcCloseMemHandle(opened); }
+  void close(void* opened) noexcept override {
+    quietly([&] { cudaIpcCloseMemHandle(opened); });
+  }
 
   Stream new_stream() override {
     const Current current(number_);
@@ -183,12 +192,15 @@ class Gpu final : public Device {
     check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream");
     return stream;
   }
-  void end_stream(Stream stream) noexcept override { cudaStreamDestroy(stream_of(stream)); }
+  void end_stream(Stream stream) noexcept override {
+    quietly([&] { cudaStreamDestroy(stream_of(stream)); });
+  }
   int device_of(Stream stream) const override {
     int gpu = number_;
-    const bool special =
-        stream == nullptr || stream_of(stream) == cudaStreamLegacy || stream_of(stream) == cudaStreamPerThread;
-    if (special) {  // one for each GPU
+    if (stream_of(stream) == cudaStreamPerThread)
+      throw Error(Errc::invalid_argument,
+                  "cudaStreamPerThread is another stream in every thread: pass one of your own");
+    if (stream == nullptr || stream_of(stream) == cudaStreamLegacy) {  // one for each GPU
       check(cudaGetDevice(&gpu), "asking for the current GPU");
       return gpu;
     }
@@ -216,7 +228,9 @@ class Gpu final : public Device {
     check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event");
     return event;
   }
-  void end_event(Event event) noexcept override { cudaEventDestroy(event_of(event)); }
+  void end_event(Event event) noexcept override {
+    quietly([&] { cudaEventDestroy(event_of(event)); });
+  }
   void record(Event event, Stream stream) override {
     const Current current(number_);
     check(cudaEventRecord(event_of(event), stream_of(stream)), "recording an event");
@@ -287,6 +301,16 @@ class Gpu final : public Device {
   }
 
  private:
+  /// With this GPU current, or the call would make another one's context; what it refuses has been refused before.
+  template <class Call>
+  void quietly(Call&& call) noexcept {
+    try {
+      const Current current(number_);
+      call();
+    } catch (const Error&) {
+    }
+  }
+
   static Identity identity_of(const cudaDeviceProp& properties) {
     Identity identity;
     static_assert(sizeof identity == sizeof properties.uuid.bytes);

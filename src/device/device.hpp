@@ -54,6 +54,8 @@ class Device {
   /// "NVIDIA H100 80GB HBM3"
   virtual std::string name() const = 0;
   virtual Identity identity() const = 0;
+  /// Makes it current to the calling thread, which was made for this GPU.
+  virtual void make_current() noexcept = 0;
   /// Makes the memory of `other`, a GPU of this machine, reachable for kernels and copies of this one. Empty, or why
   /// not, in words.
   virtual std::string reach(const Identity& other) = 0;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <cstddef>
+#include <type_traits>
 #include <utility>
 
 #include "cuda/component.hpp"
@@ -20,12 +21,31 @@ DeviceMaker& replacement() {
 
 void replace_devices(DeviceMaker maker) { replacement() = std::move(maker); }
 
-bool driver_is_loaded() noexcept {
+bool cuda_is_in_use() noexcept {
   if (replacement()) return true;
   void* const driver = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
   if (driver == nullptr) return false;
+  // Other libraries load it to look around. CUDA's results are 0 for success.
+  const auto find = [&](auto& function, const char* name) {
+    function = reinterpret_cast<std::decay_t<decltype(function)>>(::dlsym(driver, name));
+    return function != nullptr;
+  };
+  int (*current)(void**) = nullptr;
+  int (*count)(int*) = nullptr;
+  int (*get)(int*, int) = nullptr;
+  int (*state)(int, unsigned*, int*) = nullptr;
+  void* context = nullptr;
+  bool used = find(current, "cuCtxGetCurrent") && current(&context) == 0 && context != nullptr;
+  int devices = 0;
+  if (!used && find(count, "cuDeviceGetCount") && find(get, "cuDeviceGet") &&
+      find(state, "cuDevicePrimaryCtxGetState") && count(&devices) == 0)
+    for (int ordinal = 0; ordinal < devices && !used; ++ordinal) {
+      int device = 0, active = 0;
+      unsigned flags = 0;
+      used = get(&device, ordinal) == 0 && state(device, &flags, &active) == 0 && active != 0;
+    }
   ::dlclose(driver);  // of which there is another reference
-  return true;
+  return used;
 }
 
 std::unique_ptr<Device> find_device(std::string& why_not, const std::string& directory) {

@@ -15,8 +15,8 @@ namespace collectives {
 /// looked for in `directory`, then where the system keeps libraries, and stays loaded.
 std::unique_ptr<Device> find_device(std::string& why_not, const std::string& directory = own_directory());
 
-/// Whether this process uses CUDA already: its driver's library is loaded. Loads nothing.
-bool driver_is_loaded() noexcept;
+/// Whether this process uses CUDA already: some GPU has a context of it. Loads nothing, and makes none.
+bool cuda_is_in_use() noexcept;
 
 /// For tests: in place of the component, until it is called with nothing. Between communicators, from one thread.
 using DeviceMaker = std::function<std::unique_ptr<Device>(std::string& why_not)>;

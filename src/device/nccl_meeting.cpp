@@ -39,8 +39,7 @@ std::string from_hex(const std::string& text) {
   return bytes;
 }
 
-}  // namespace
-
+/// Waits until `clique` is settled, or someone has failed: what fails here is made known to all. Throws Error.
 void settle(Clique& clique, std::string_view operation, const Meeting& meeting, Watch& watch, Deadline deadline) {
   for_all(operation, meeting, watch, [&] {
     Waiter waiter(meeting.crowded);
@@ -51,6 +50,8 @@ void settle(Clique& clique, std::string_view operation, const Meeting& meeting, 
     }
   });
 }
+
+}  // namespace
 
 std::unique_ptr<Clique> meet_by_nccl(Bootstrap& bootstrap, const Meeting& meeting, Watch& watch,
                                      std::chrono::nanoseconds timeout) {
@@ -74,6 +75,14 @@ std::unique_ptr<Clique> meet_by_nccl(Bootstrap& bootstrap, const Meeting& meetin
   if (failed == all.end()) return clique;
   throw Error(static_cast<Errc>(failed->at("code").get<int>()), failed->at("error").get<std::string>(), meeting.rank,
               static_cast<Rank>(failed - all.begin()), "construction");
+}
+
+std::unique_ptr<Clique> split_by_nccl(Clique& clique, int color, int key, const Meeting& meeting, Watch& watch,
+                                      Deadline deadline) {
+  std::unique_ptr<Clique> part;
+  for_all("split", meeting, watch, [&] { part = clique.split(color, key); });
+  settle(*part, "split", meeting, watch, deadline);
+  return part;
 }
 
 }  // namespace collectives

@@ -13,11 +13,13 @@
 
 namespace collectives {
 
-/// Waits until `clique` is settled, or someone has failed: what fails here is made known to all. Throws Error.
-void settle(Clique& clique, std::string_view operation, const Meeting& meeting, Watch& watch, Deadline deadline);
-
 /// This rank's place among all. Two exchanges. What fails on one rank fails on all, with the same words.
 std::unique_ptr<Clique> meet_by_nccl(Bootstrap& bootstrap, const Meeting& meeting, Watch& watch,
                                      std::chrono::nanoseconds timeout);
+
+/// This rank's part of `clique`, settled; of no use where `color` is negative. What fails here is made known to all.
+/// Throws Error.
+std::unique_ptr<Clique> split_by_nccl(Clique& clique, int color, int key, const Meeting& meeting, Watch& watch,
+                                      Deadline deadline);
 
 }  // namespace collectives

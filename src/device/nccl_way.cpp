@@ -8,16 +8,11 @@
 namespace collectives {
 
 NcclWay::NcclWay(Device& device, std::unique_ptr<Clique> clique, int size, Rank self)
-    : device_(device),
-      size_(size),
-      self_(self),
-      stream_(device.new_stream()),
-      by_(device, std::move(clique), size, self) {}
+    : device_(device), size_(size), self_(self), own_(device), by_(device, std::move(clique), size, self) {}
 
 NcclWay::~NcclWay() {
   for (const Device::Event event : in_flight_) device_.end_event(event);
   for (const Device::Event event : events_) device_.end_event(event);
-  device_.end_stream(stream_);
 }
 
 void NcclWay::start(const DeviceCall& device_call, const PlannedCall& planned, Job&) {

@@ -28,8 +28,17 @@ class NcclWay final : public DeviceWay {
   Device& device_;
   const int size_;
   const Rank self_;
-  Device::Stream stream_;
-  ByNccl by_;
+  struct OwnStream {
+    explicit OwnStream(Device& gpu) : device(gpu), stream(gpu.new_stream()) {}
+    ~OwnStream() { device.end_stream(stream); }
+    OwnStream(const OwnStream&) = delete;
+    OwnStream& operator=(const OwnStream&) = delete;
+    Device& device;
+    const Device::Stream stream;
+  };
+  OwnStream own_;
+  const Device::Stream stream_ = own_.stream;
+  ByNccl by_;  // goes before the stream that it works in
 
   const DeviceCall* call_ = nullptr;
   std::vector<std::size_t> offsets_;  // of the parts of the call

@@ -190,6 +190,7 @@ class PretendedDevice final : public Device {
   PretendedDevice(std::shared_ptr<State> state, int number) : state_(std::move(state)), number_(number) {}
 
   int number() const override { return number_; }
+  void make_current() noexcept override { PretendedGpus::set_current(number_); }
   std::string name() const override { return "pretended GPU"; }
   Identity identity() const override {
     Identity identity{'p', 'r', 'e', 't', 'e', 'n', 'd', 'e', 'd'};
