@@ -147,6 +147,7 @@ struct PretendedGpus::State {
     lock.lock();
     for (auto* one : touched)
       if (one->second.kind == Kind::device && --one->second.touching == 0) protect(*one, PROT_NONE);
+    changed.notify_all();
     return true;
   }
   static void protect(const std::pair<const std::uintptr_t, Allocation>& one, int how) {
@@ -171,9 +172,11 @@ struct PretendedGpus::State {
     if (kind == Kind::device) protect(*entry, PROT_NONE);
     return memory;
   }
-  void free(void* memory) {
+  /// Waits for who touches it.
+  void free(std::unique_lock<std::mutex>& lock, void* memory) {
     const auto found = allocations.find(reinterpret_cast<std::uintptr_t>(memory));
     if (found == allocations.end()) return;
+    changed.wait(lock, [&] { return over || found->second.touching == 0; });
     ::munmap(memory, found->second.mapped);
     if (found->second.file >= 0) ::close(found->second.file);
     allocations.erase(found);
@@ -220,8 +223,8 @@ class PretendedDevice final : public Device {
   void* allocate(std::size_t bytes) override { return take(bytes, Kind::device); }
   void* allocate_pinned(std::size_t bytes) override { return take(bytes, Kind::pinned); }
   void free(void* memory) noexcept override {
-    const std::lock_guard lock(state_->mutex);
-    state_->free(memory);
+    std::unique_lock lock(state_->mutex);
+    state_->free(lock, memory);
   }
   void free_pinned(void* memory) noexcept override { free(memory); }
   void pin(void* memory, std::size_t bytes) override {
@@ -485,9 +488,10 @@ PretendedGpus::~PretendedGpus() {
     state_->changed.notify_all();
   }
   for (const auto& queue : state_->queues) queue->thread.join();
+  std::unique_lock lock(state_->mutex);
   while (!state_->allocations.empty())
     if (const auto& [base, allocation] = *state_->allocations.begin(); allocation.mapped > 0)
-      state_->free(reinterpret_cast<void*>(base));
+      state_->free(lock, reinterpret_cast<void*>(base));
     else
       state_->allocations.erase(state_->allocations.begin());
 }
@@ -508,8 +512,8 @@ void* PretendedGpus::allocate(std::size_t bytes, Device::Kind kind) {
   return state_->allocate(current_gpu, bytes, kind);
 }
 void PretendedGpus::free(void* memory) {
-  const std::lock_guard lock(state_->mutex);
-  state_->free(memory);
+  std::unique_lock lock(state_->mutex);
+  state_->free(lock, memory);
 }
 void PretendedGpus::upload(void* to, const void* from, std::size_t bytes) {
   std::unique_lock lock(state_->mutex);
