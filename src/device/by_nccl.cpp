@@ -10,6 +10,7 @@
 
 #include "collectives/deadline.hpp"
 #include "collectives/error.hpp"
+#include "shared_memory/host_operands.hpp"
 
 namespace collectives {
 namespace {
@@ -156,16 +157,16 @@ void ByNccl::put_whole() {
   if (!by_part) return add(kind_of(call_.collective), call_.input, call_.output, parts.whole().count, call_.root);
   const Range mine = parts[self_];
   const std::byte* const input =
-      call_.collective == Collective::all_gather ? call_.input + mine.first * element() : call_.input;
+      call_.collective == Collective::all_gather ? element_at(call_.input, mine.first, element()) : call_.input;
   std::byte* const output =
-      call_.collective == Collective::reduce_scatter ? call_.output + mine.first * element() : call_.output;
+      call_.collective == Collective::reduce_scatter ? element_at(call_.output, mine.first, element()) : call_.output;
   if (equal(parts)) return add(kind_of(call_.collective), input, output, mine.count, 0);
   for (Rank owner = 0; owner < size_; ++owner) {
-    const std::size_t offset = parts[owner].first * element();
+    const Range part = parts[owner];
     if (call_.collective == Collective::all_gather)
-      add(Clique::Kind::broadcast, input, output + offset, parts[owner].count, owner);
+      add(Clique::Kind::broadcast, input, element_at(call_.output, part.first, element()), part.count, owner);
     else
-      add(Clique::Kind::reduce, call_.input + offset, output, parts[owner].count, owner);
+      add(Clique::Kind::reduce, element_at(call_.input, part.first, element()), output, part.count, owner);
   }
 }
 
@@ -185,7 +186,7 @@ void ByNccl::exchange() {
   const Parts parts = parts_of_round();
   for (Rank peer = 0; peer < size_; ++peer) {
     const Range part = parts[peer];
-    const std::byte* contribution = call_.input + part.first * element();
+    const std::byte* contribution = element_at(call_.input, part.first, element());
     if (call_.coded() && part.count > 0) {
       device_.cast({contribution, part.count, call_.type}, {coded(peer), part.count, call_.wire}, call_.stream);
       contribution = coded(peer);
@@ -201,21 +202,21 @@ void ByNccl::combine() {
   const Range mine = parts[self_];
   const bool at_root = call_.collective == Collective::reduce && self_ == call_.root;
   const bool kept_elsewhere = call_.coded() || (call_.collective == Collective::reduce && !at_root);
-  std::byte* const mine_of_output = call_.output + mine.first * element();
+  std::byte* const mine_of_output = element_at(call_.output, mine.first, element());
   std::byte* const sum = kept_elsewhere ? result() : mine_of_output;
   if (mine.count > 0) {
     sources_.clear();
     for (Rank rank = 0; rank < size_; ++rank)
       sources_.push_back({rank != self_   ? slot(rank)
                           : call_.coded() ? coded(rank)
-                                          : call_.input + mine.first * element(),
+                                          : element_at(call_.input, mine.first, element()),
                           true});
     device_.fold(call_.op, carried(), sources_, std::span(&sum, 1), mine.count, size_, call_.stream);
   }
   // Coded results meet where contributions were coded, one part behind the other.
   const std::size_t bytes = size_of(carried()), base = call_.coded() ? parts.whole().first : 0;
   const auto place = [&](Rank owner) {
-    return (call_.coded() ? coded(0) : call_.output) + (parts[owner].first - base) * bytes;
+    return element_at(call_.coded() ? coded(0) : call_.output, parts[owner].first - base, bytes);
   };
   if (call_.collective == Collective::all_reduce) {
     if (equal(parts)) return add(Clique::Kind::all_gather, sum, place(0), mine.count, 0);
@@ -234,8 +235,8 @@ void ByNccl::keep() {
   const Parts parts = parts_of_round();
   const auto decode = [&](const std::byte* from, Range range) {
     if (range.count > 0)
-      device_.cast({from, range.count, call_.wire}, {call_.output + range.first * element(), range.count, call_.type},
-                   call_.stream);
+      device_.cast({from, range.count, call_.wire},
+                   {element_at(call_.output, range.first, element()), range.count, call_.type}, call_.stream);
   };
   const bool at_root = call_.collective == Collective::reduce && self_ == call_.root;
   if (call_.collective == Collective::all_reduce || at_root) decode(coded(0), parts.whole());

@@ -57,7 +57,9 @@ std::unique_ptr<Clique> meet_by_nccl(Bootstrap& bootstrap, const Meeting& meetin
                                      std::chrono::nanoseconds timeout) {
   const Deadline deadline = Deadline::in(timeout);
   const json told = exchange(bootstrap, attempt([&] {
-                               return meeting.rank == 0 ? json{{"id", to_hex(meeting.nccl->new_id())}} : json::object();
+                               json card = json::object();
+                               if (meeting.rank == 0) card["id"] = to_hex(meeting.nccl->new_id());
+                               return card;
                              }),
                              deadline)[0];
   std::unique_ptr<Clique> clique;
