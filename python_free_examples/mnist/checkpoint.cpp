@@ -53,7 +53,7 @@ void append(std::string& bytes, std::span<const float> numbers) {
 /// As they lie in a file: not where floats may lie.
 std::vector<float> numbers(std::string_view bytes) {
   std::vector<float> values(bytes.size() / sizeof(float));
-  std::memcpy(values.data(), bytes.data(), bytes.size());
+  if (!values.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
   return values;
 }
 
