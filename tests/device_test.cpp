@@ -10,6 +10,7 @@
 
 #include "collectives/communicator.hpp"
 #include "device/loader.hpp"
+#include "support/errors.hpp"
 #include "support/hosts.hpp"
 #include "support/pretended_device.hpp"
 #include "support/worlds.hpp"
@@ -20,20 +21,6 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::size_t kCount = 1000;
-
-#define EXPECT_SAYS(text, part) EXPECT_NE(std::string(text).find(part), std::string::npos) << text
-
-/// The error of `call`; fails the test where there is none.
-template <class F>
-Error error_of(F&& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error;
-  }
-  ADD_FAILURE() << "no error";
-  return Error(Errc::system, "none");
-}
 
 /// By each way: with the backend that takes it where it can.
 class DeviceCalls : public ::testing::TestWithParam<const char*> {

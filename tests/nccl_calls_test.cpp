@@ -11,6 +11,7 @@
 
 #include "collectives/communicator.hpp"
 #include "nccl/communicator.hpp"
+#include "support/errors.hpp"
 #include "support/hosts.hpp"
 #include "support/nccl.hpp"
 #include "support/pretended_device.hpp"
@@ -22,20 +23,6 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::size_t kCount = 1000;
-
-#define EXPECT_SAYS(text, part) EXPECT_NE(std::string(text).find(part), std::string::npos) << text
-
-/// The error of `call`; fails the test where there is none.
-template <class F>
-Error error_of(F&& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error;
-  }
-  ADD_FAILURE() << "no error";
-  return Error(Errc::system, "none");
-}
 
 class CallsByNccl : public ::testing::Test {
  protected:

@@ -1,0 +1,27 @@
+// Errors that a test expects.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "collectives/error.hpp"
+
+/// `text` contains `part`.
+#define EXPECT_SAYS(text, part) EXPECT_NE(std::string(text).find(part), std::string::npos) << text
+
+namespace collectives::testing {
+
+/// The error of `call`; fails the test where there is none.
+template <class F>
+Error error_of(F&& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error;
+  }
+  ADD_FAILURE() << "no error";
+  return Error(Errc::system, "none");
+}
+
+}  // namespace collectives::testing
