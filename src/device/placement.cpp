@@ -85,7 +85,14 @@ Memory memory_of(const Device& device, const Call& call, std::optional<Device::S
   if (!gpus.everywhere)
     refuse(Errc::unsupported, fmt::format("{} is {}, and {}", first.name, words_for(first_kind), gpus.missing));
   if (stream) {
-    if (const int its = device.device_of(*stream); its != device.number())
+    int its = -1;
+    try {
+      its = device.device_of(*stream);
+    } catch (const Error& error) {  // without rank and operation
+      if (error.code() != Errc::invalid_argument) throw;
+      refuse(Errc::invalid_argument, error.what());
+    }
+    if (its != device.number())
       refuse(Errc::invalid_argument,
              fmt::format("the stream is one of GPU {}, the buffers lie on GPU {}: pass one of theirs", its,
                          device.number()));
