@@ -66,7 +66,9 @@ TEST(CountersTest, SayHowLongALateRankWasWaitedFor) {
   });
 }
 
-Outcome watch(const std::string& arguments) { return run_command(COLLECTIVES_INFO " watch " + arguments); }
+Outcome watch(const std::string& arguments, const std::function<void(const std::string&)>& heard = {}) {
+  return run_command(COLLECTIVES_INFO " watch " + arguments, heard);
+}
 
 TEST(WatchTest, ShowsCountersAndWhatHangs) {
   std::atomic<bool> seen{false};
@@ -128,13 +130,13 @@ TEST(WatchTest, GoesOnUntilTheProcessEnds) {
   });
   child.line().take();
   const std::string question = "--interval 20ms --pid " + std::to_string(child.pid());
-  std::thread end([&] {
-    std::this_thread::sleep_for(200ms);
+  bool ended = false;
+  const Outcome outcome = watch(question, [&](const std::string& heard) {
+    if (ended || heard.find("#1 barrier") == std::string::npos) return;
     child.line().put(1);
     child.wait();
+    ended = true;
   });
-  const Outcome outcome = watch(question);
-  end.join();
   EXPECT_EQ(outcome.status, 0);
   EXPECT_GE(occurrences(outcome.out, "last operation\n +[0-9]+ .* 0 of 1 .*#1 barrier"), 1) << outcome.out;
   EXPECT_EQ(occurrences(outcome.out, "process [0-9]+ has ended\n"), 1) << outcome.out;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <functional>
 #include <iterator>
 #include <regex>
 #include <string>
@@ -18,11 +19,15 @@ struct Outcome {
   std::string out;  ///< stdout and stderr
 };
 
-inline Outcome run_command(const std::string& command) {
+/// `heard` is called with all that the command has said, after each line.
+inline Outcome run_command(const std::string& command, const std::function<void(const std::string&)>& heard = {}) {
   Outcome outcome;
   FILE* pipe = ::popen((command + " 2>&1").c_str(), "r");
   char buffer[4096];
-  while (std::fgets(buffer, sizeof buffer, pipe) != nullptr) outcome.out += buffer;
+  while (std::fgets(buffer, sizeof buffer, pipe) != nullptr) {
+    outcome.out += buffer;
+    if (heard) heard(outcome.out);
+  }
   outcome.status = ::pclose(pipe);
   return outcome;
 }
