@@ -22,7 +22,7 @@
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 build=$root/build/release ranks_list='1 2 3 4 8' mpi_list='openmpi mpich' size=check pairs=7 limit=600 prepare_only=false
-programs='xdlu xdllt xdqr xdinv xdsep xdsvd hpcc lammps_melt lammps_ewald nwchem examl'
+programs='xdlu xdllt xdqr xdinv xdsep xdsvd hpcc lammps_melt lammps_ewald lammps_field nwchem examl'
 while [ $# -gt 0 ]; do
   case $1 in
     -b) build=$(realpath "$2") && shift ;;
@@ -63,7 +63,7 @@ run() {
   describe "$program"
   prepare
   # Timed as users run it: Open MPI's ranks yield when they are more than the cores.
-  [ "$size" = time ] || export OMPI_MCA_mpi_yield_when_idle=1
+  [ "$size" = time ] || export OMPI_MCA_mpi_yield_when_idle=1 MPIR_CVAR_POLLS_BEFORE_YIELD=1
   start=$(date +%s.%N)
   status=0
   timeout "$limit" "mpirun.$mpi" -np "$ranks" env "$@" "${command[@]}" >out 2>&1 </dev/null || status=$?

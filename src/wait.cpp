@@ -34,7 +34,8 @@ bool Waiter::pause_with_clock(Wire* wire) {
   if (hook != nullptr) {
     hook();
     if (wire != nullptr) wire->doze(std::chrono::nanoseconds(0));
-    if (crowded_ || waited > kSpin) yield();
+    if (waited > kSpin) turns_per_look_ = 1;
+    if (crowded_ || waited > kYield || (waited > kSpin && turns_ % kTurnsPerLook == 0)) yield();
   } else if (wire != nullptr && waited > kSpinForWire) {
     wire->doze(kLongestSleep);
   } else if (waited > kYield) {

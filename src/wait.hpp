@@ -32,12 +32,15 @@ class Waiter {
   /// Waits a little, for news from `wire` if there is one. True about every millisecond: time to look at deadlines,
   /// aborts and lost peers.
   bool pause(Wire* wire = nullptr) {
-    if (++turns_ % kTurnsPerLook == 0 || wire != nullptr) return pause_with_clock(wire);
+    if (++turns_ % turns_per_look_ == 0 || wire != nullptr) return pause_with_clock(wire);
     crowded_ ? yield() : relax();
     return false;
   }
   /// Something has moved: the next pause() begins a new wait. Looks stay due every millisecond all the same.
-  void progressed() noexcept { started_ = {}; }
+  void progressed() noexcept {
+    started_ = {};
+    turns_per_look_ = kTurnsPerLook;
+  }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -55,7 +58,7 @@ class Waiter {
   static constexpr std::uint32_t kTurnsPerLook = 8;
 
   bool crowded_;
-  std::uint32_t turns_ = 0;
+  std::uint32_t turns_ = 0, turns_per_look_ = kTurnsPerLook;
   Clock::time_point started_{}, looked_{};
 };
 

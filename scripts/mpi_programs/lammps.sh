@@ -2,6 +2,8 @@
 #
 #   lammps_melt   a Lennard-Jones melt, whose thermodynamic state is added up at every step
 #   lammps_ewald  a small salt with Ewald sums: structure factors and the thermodynamic state are all-reduced at every step
+#   lammps_field  density, velocity and temperature of the melt on a grid, at every step: vectors as long as the grid has
+#                 cells are all-reduced, which is most of what there is to do
 packages='lammps'
 mpis='openmpi'
 last_digit=1e-14
@@ -28,6 +30,21 @@ fix 1 all nvt temp 3.0 3.0 0.5
 thermo 1
 thermo_modify norm no format float %.15g
 run $(steps 40 2000)
+END
+}
+lammps_field_input() {
+  local cell
+  cell=$([ "$size" = check ] && echo 0.0625 || echo 0.015625)  # of the box
+  lammps_melt_input | sed '/^run/d; s/^thermo .*/thermo '"$(steps 1 100)"'/'
+  cat <<END
+compute cells all chunk/atom bin/3d x lower $cell y lower $cell z lower $cell units reduced
+fix field all ave/chunk 1 1 1 cells density/number vx vy vz temp norm sample
+variable atoms equal sum(f_field[4])
+variable velocity equal max(f_field[6])
+variable temperature equal sum(f_field[9])
+thermo_style custom step temp epair etotal press v_atoms v_velocity v_temperature
+thermo_modify norm no format float %.15g
+run $(steps 40 300)
 END
 }
 lammps_ewald_input() {
