@@ -10,13 +10,15 @@
 #     --rounds 5             measurements of each, interleaved; medians count
 #     --accuracy 0.988       trained to; 0: only the step is measured
 #     --seeds 3              of the runs to the accuracy; medians count
+#     --learning-rate 0.05
 #     --compress LIST        beside none [bf16,top_k:1%]
 #     --output FILE          the table [stdout]
 #     --build FOLDER         [build/release]
 #
-# All are SGD with momentum 0.9, learning rate 0.05; with top-k the compressor keeps the momentum, and the density falls to
-# its own in the first 100 steps. The compute time alone is that of two ranks that train without exchanging gradients, at
-# the same time. The time to an accuracy is that of training steps, without tests, which are made after every 50.
+# All are SGD with momentum 0.9; with top-k the compressor keeps the momentum, and the density falls to its own in the first
+# 100 steps. The compute time alone is that of two ranks that train without exchanging gradients, at the same time. The
+# time to an accuracy is that of training steps, without tests, which are made after every 50. How many steps it takes
+# does not depend on the link: --rate unshaped finds that out sooner.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 name=$(basename "$0")
@@ -27,7 +29,8 @@ refuse() {
   exit 2
 }
 
-rate=1gbit burst=3kb batch=64 steps=300 rounds=5 accuracy=0.988 seeds=3 compress=bf16,top_k:1% output= build=$root/build/release
+rate=1gbit burst=3kb batch=64 steps=300 rounds=5 accuracy=0.988 seeds=3 learning_rate=0.05
+compress=bf16,top_k:1% output= build=$root/build/release
 while [ $# -gt 0 ]; do
   if [ "$1" = --help ]; then
     sed -n '2,/^set -eu/{/^set -eu/!s/^# \{0,1\}//p}' "$0"
@@ -42,6 +45,7 @@ while [ $# -gt 0 ]; do
     --rounds) rounds=$2 ;;
     --accuracy) accuracy=$2 ;;
     --seeds) seeds=$2 ;;
+    --learning-rate) learning_rate=$2 ;;
     --compress) compress=$2 ;;
     --output) output=$2 ;;
     --build) build=$2 ;;
@@ -78,7 +82,7 @@ arguments() {
     top_k*) arguments=(--optimizer sgd --momentum-correction 0.9 --warm-up-steps 100 --compress "$1") ;;
     *) arguments=(--optimizer momentum --compress "$1") ;;
   esac
-  arguments+=(--model cnn --lr 0.05 --batch $((2 * batch)))
+  arguments+=(--model cnn --lr "$learning_rate" --batch $((2 * batch)))
 }
 
 # train HOW ARGUMENTS...: leaves its lines in $scratch/json.

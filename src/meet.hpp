@@ -4,9 +4,7 @@
 // on one rank fails on all, with the same words.
 #pragma once
 
-#include <chrono>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "collectives/bootstrap.hpp"
@@ -14,31 +12,10 @@
 #include "collectives/plan.hpp"
 #include "collectives/topology.hpp"
 #include "device/device.hpp"
+#include "settings.hpp"
 #include "shared_memory/arena.hpp"
-#include "tuning_cache.hpp"
 
 namespace collectives {
-
-/// A CommunicatorOptions with every default filled in.
-struct Settings {
-  std::string backend;
-  std::chrono::nanoseconds timeout{};
-  std::chrono::nanoseconds stall_report{};
-  bool deterministic = false;
-  std::optional<bool> progress_thread;
-  bool device_buffers = false;
-  std::string transport;               ///< empty: shared memory inside a host, a wire between hosts
-  std::string wire;                    ///< empty: the best that all ranks have
-  std::string trace, flight_recorder;  ///< COLLECTIVES_TRACE, COLLECTIVES_FLIGHT_RECORDER
-  std::optional<int> dump_signal;      ///< COLLECTIVES_DUMP_SIGNAL
-};
-
-/// What the program says, else the environment, else the default. Throws Error{invalid_argument}.
-Settings settle(const CommunicatorOptions&);
-/// What the program says, else COLLECTIVES_TUNING; empty where neither says anything. Throws Error{invalid_argument}.
-std::optional<Tuning> given_tuning(const CommunicatorOptions&);
-/// What the numbers measured by so many ranks on a host are good for.
-Situation situation_of(int cores, int ranks, bool kernel_copy);
 
 struct Meeting {
   Rank rank = 0;

@@ -9,7 +9,7 @@
 #include <string>
 #include <system_error>
 
-#include "meet.hpp"
+#include "measured_tuning.hpp"
 #include "support/programs.hpp"
 #include "tuning_cache.hpp"
 

@@ -17,7 +17,7 @@
 #include "collectives/error.hpp"
 #include "collectives/plan.hpp"
 #include "collectives/topology.hpp"
-#include "meet.hpp"
+#include "settings.hpp"
 #include "simulation.hpp"
 #include "text.hpp"
 #include "tools/named.hpp"

@@ -1,0 +1,46 @@
+// What ranks tell one another of their GPUs when they meet, and what follows: whether all have one, whether NCCL
+// connects them, and whether those of a host can open one another's memory, which each tries on a little of it.
+#pragma once
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "collectives/topology.hpp"
+#include "device/device.hpp"
+#include "whereabouts.hpp"
+
+namespace collectives {
+
+class Acquaintance {
+ public:
+  /// Finds the GPU of this rank, if its buffers may be those of one. Throws Error{unsupported} where the program says
+  /// that they are and there is none.
+  Acquaintance(Rank rank, bool wanted, bool required);
+  ~Acquaintance();
+  Acquaintance(const Acquaintance&) = delete;
+  Acquaintance& operator=(const Acquaintance&) = delete;
+
+  /// What this rank says, who was asked for `backend`: "gpu" in what ranks say.
+  nlohmann::json card(std::string_view backend);
+  /// Why this rank's GPU does not reach those of the others of its host; empty where it does.
+  std::string out_of_reach(const Host&, const std::vector<nlohmann::json>& cards) const;
+
+  /// When all have tried. Null: there is none.
+  std::unique_ptr<Device> give_device();
+
+  std::string no_device;       ///< why there is none, in words
+  const Nccl* nccl = nullptr;  ///< where that can be used, by this rank
+
+ private:
+  class Trial;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Trial> trial_;
+};
+
+/// What follows from what all ranks say, by rank, but for `apart` and `within_reach`.
+Topology::Gpus gpus_of(const std::vector<nlohmann::json>& cards);
+
+}  // namespace collectives

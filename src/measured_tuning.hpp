@@ -1,0 +1,26 @@
+// Numbers that nobody has given are measured at the first use on a machine, by the ranks that are there for it, and
+// kept in a cache (tuning_cache.hpp); rank 0's counts.
+#pragma once
+
+#include <chrono>
+
+#include "collectives/bootstrap.hpp"
+#include "collectives/deadline.hpp"
+#include "collectives/plan.hpp"
+#include "collectives/topology.hpp"
+#include "collectives/transport.hpp"
+#include "tuning_cache.hpp"
+#include "whereabouts.hpp"
+
+namespace collectives {
+
+/// What the numbers measured by so many ranks on a host are good for.
+Situation situation_of(int cores, int ranks, bool kernel_copy);
+
+/// Those of rank 0's host, `host`. All ranks call it; an exchange, and a few where something is measured.
+Tuning tuning_of_machine(Bootstrap&, const Host& host, std::chrono::nanoseconds timeout, Deadline);
+
+/// Those of the wire, into `numbers`. All ranks call it; up to three exchanges.
+void measure_wire(Bootstrap&, const Topology&, Wire&, Tuning& numbers, Deadline);
+
+}  // namespace collectives
