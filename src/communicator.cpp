@@ -129,6 +129,11 @@ SharedMemory Communicator::allocate_bytes(std::size_t bytes, std::size_t alignme
   }
 }
 
+DeviceMemory Communicator::allocate_bytes_on_device(std::size_t bytes) { return impl_->allocate_on_device(bytes); }
+DeviceMemory Communicator::register_memory(void* data, std::size_t bytes) {
+  return impl_->register_memory(static_cast<std::byte*>(data), bytes);
+}
+
 void Communicator::abort(std::string_view reason) noexcept { impl_->watch->abort(reason); }
 
 void Communicator::progress() { impl_->progress(); }

@@ -169,6 +169,7 @@ Communicator::Impl::~Impl() {
     fail_all(head, std::make_exception_ptr(Error(
                        Errc::peer_lost, "the communicator was destroyed before the operation ended", rank(), rank())));
   }
+  forget_memories();
   leave();
   for (const auto& state : pool_) {
     state->owner = nullptr;
@@ -601,7 +602,7 @@ void Communicator::Impl::land() noexcept {
 void Communicator::Impl::wait_for_landing(std::unique_lock<std::mutex>& lock, bool returned_only) {
   Waiter waiter(meeting.crowded);
   const auto awaited = [&] {
-    bool any = false;
+    bool any = !returned_only && !queue_.empty();
     in_flight_.for_each([&](const State& state) { any = any || !returned_only || returns(state); });
     return any;
   };
@@ -610,8 +611,10 @@ void Communicator::Impl::wait_for_landing(std::unique_lock<std::mutex>& lock, bo
       lock.unlock();
       lock.lock();
     }
-    if (waiter.pause()) look();
+    const bool due = waiter.pause();
+    if (due) look();
     advance_queue();
+    others_move_on(due);
   }
 }
 

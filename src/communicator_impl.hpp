@@ -53,6 +53,11 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final : private Unfinished::Member 
   /// For a communicator of those who say the same color; null where NCCL does not connect these ranks, or for a
   /// negative one. All ranks call it.
   std::unique_ptr<Clique> split_clique(int color, int key);
+  /// Memory of this rank's GPU as programs have it: new, or their own. Both wait for what is under way.
+  DeviceMemory allocate_on_device(std::size_t bytes);
+  DeviceMemory register_memory(std::byte* data, std::size_t bytes);
+  /// This communicator has nothing more to do with it.
+  void forget(DeviceMemory::State& memory) noexcept;
   std::uint64_t bytes_sent();
   std::uint64_t bytes_sent_to_other_hosts();
   CodingReport coding();
@@ -109,7 +114,7 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final : private Unfinished::Member 
   NcclWay* nccl() const noexcept { return static_cast<NcclWay*>(ways[static_cast<std::size_t>(Way::nccl)].get()); }
   /// Finishes what has happened of the operations in flight.
   void land() noexcept;
-  /// Waits for all of them, or only for those whose callers think that they are done.
+  /// Waits for all that is under way, or only for what is in flight and whose callers think that it is done.
   void wait_for_landing(std::unique_lock<std::mutex>& lock, bool returned_only);
   /// Whether the head of the queue would come so far behind those in flight that arrival records are needed anew.
   bool too_far_ahead() const noexcept;
@@ -117,6 +122,12 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final : private Unfinished::Member 
   /// Whether a call that waits for `state` may return.
   static bool returns(const State& state) noexcept;
   void complete(std::uint64_t sequence) noexcept;
+  /// This rank may take, give back and register memory. Throws Error.
+  void prepare_for_memory(std::unique_lock<std::mutex>& lock);
+  void adopt(DeviceMemory::State& memory);
+  bool within_reach(std::byte* data);
+  /// All that it has been told of lives on without it.
+  void forget_memories() noexcept;
   /// Leaves NCCL in order.
   void leave() noexcept;
   /// Of a rank that leaves while others may still need what it has sent.
@@ -182,6 +193,7 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final : private Unfinished::Member 
   };
 
   std::uint64_t sequence_ = 0;
+  std::vector<DeviceMemory::State*> memories_;
   Queue queue_;
   Queue in_flight_;             // behind it: operations that are in streams, oldest first
   std::uint64_t finished_ = 0;  // the last that has, of the others

@@ -23,7 +23,7 @@ struct Meeting {
   Tuning tuning;
   std::unique_ptr<Arena> arena;    ///< of this host
   std::unique_ptr<Wire> wire;      ///< null on one host
-  std::unique_ptr<Device> device;  ///< the GPU of this rank, if its buffers may be those of one
+  std::shared_ptr<Device> device;  ///< the GPU of this rank, if its buffers may be those of one
   std::string no_device;           ///< why there is none, in words
   const Nccl* nccl = nullptr;      ///< where that can be used, by this rank
   bool threads = false;            ///< all ranks of this host are threads of this process

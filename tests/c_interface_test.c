@@ -25,6 +25,7 @@ typedef collectives_communicator Comm;
   S(FuseAGroup, 1, together)                         \
   S(Split, 1, together)                              \
   S(AllocateMemory, 1, together)                     \
+  S(NoMemoryOfAGpu, 1, together)                     \
   S(ApplyAnOpOfTheirOwn, 1, together)                \
   S(SendBf16, 2, apart)                              \
   S(SendByACodecOfTheirOwn, 2, apart)                \
@@ -384,6 +385,18 @@ static void AllocateMemory(Comm* comm) {
   collectives_memory_free(memory);
   INVALID("alignment 24 is no power of two", collectives_memory_allocate(comm, 1, 24, &memory));
   CHECK(memory == NULL);
+}
+
+// There is no GPU here; what there is with one is for tests that pretend to have one.
+static void NoMemoryOfAGpu(Comm* comm) {
+  float value;
+  collectives_device_memory* memory;
+  FAILS(UNSUPPORTED, "takes no device buffers", collectives_device_memory_allocate(comm, 1, &memory));
+  CHECK(memory == NULL);
+  FAILS(UNSUPPORTED, "register_memory: rank ", collectives_device_memory_register(comm, &value, sizeof value, &memory));
+  CHECK(memory == NULL);
+  OK(collectives_barrier(comm, NULL));
+  collectives_device_memory_free(memory);
 }
 
 // ---- what programs bring ----
@@ -867,6 +880,17 @@ static void NullIsRefused(Comm* comm) {
   INVALID("pages is null", collectives_memory_pages(memory, NULL));
   INVALID("text is null", collectives_memory_describe(memory, NULL));
   collectives_memory_free(memory);
+
+  collectives_device_memory* on_gpu;
+  collectives_device_access access;
+  INVALID("comm is null", collectives_device_memory_allocate(NULL, 1, &on_gpu));
+  INVALID("memory is null", collectives_device_memory_allocate(comm, 1, NULL));
+  INVALID("comm is null", collectives_device_memory_register(NULL, &memory, 1, &on_gpu));
+  INVALID("memory is null", collectives_device_memory_register(comm, &memory, 1, NULL));
+  INVALID("memory is null", collectives_device_memory_access(NULL, &access));
+  INVALID("access is null", collectives_device_memory_access(NULL, NULL));
+  INVALID("memory is null", collectives_device_memory_describe(NULL, &text));
+  CHECK(collectives_device_memory_data(NULL) == NULL && collectives_device_memory_bytes(NULL) == 0);
 
   INVALID("name is null", collectives_user_op_create(NULL, compose, NULL, 1, &op));
   INVALID("combine is null", collectives_user_op_create("op", NULL, NULL, 1, &op));

@@ -1,6 +1,7 @@
 // Calls that go by NCCL, on pretended GPUs and with a library that stands in for NCCL: what is refused, what streams
 // promise, ranks that disagree, are late, leave or never come, and NCCL that fails. Results of every collective are
 // nccl_backend_test's subject.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "collectives/communicator.hpp"
+#include "log.hpp"
 #include "nccl/communicator.hpp"
 #include "support/errors.hpp"
 #include "support/hosts.hpp"
@@ -27,7 +29,10 @@ constexpr std::size_t kCount = 1000;
 class CallsByNccl : public ::testing::Test {
  protected:
   CallsByNccl() { gpus.set_nccl(&library); }
-  ~CallsByNccl() override { EXPECT_EQ(StandIn::alive(), 0U); }
+  ~CallsByNccl() override {
+    EXPECT_EQ(StandIn::alive(), 0U);
+    EXPECT_EQ(StandIn::registered(), 0U);
+  }
   PretendedGpus gpus{4};
   StandIn streams{gpus};
   nccl::Loaded library{stand_in()};
@@ -178,6 +183,221 @@ TEST_F(CallsByNccl, TheCommunicatorGoesBeforeTheStreamIsDone) {
     gpus.synchronize(stream);
     EXPECT_EQ(sum.values()[0], 2);
   });
+}
+
+// ---- memory ----
+
+/// All that one has, but for memory.
+class WithoutMemory final : public Nccl {
+ public:
+  explicit WithoutMemory(const Nccl& whole) : whole_(whole) {}
+  int major() const noexcept override { return whole_.major(); }
+  std::string description() const override { return whole_.description(); }
+  std::string new_id() const override { return whole_.new_id(); }
+  std::unique_ptr<Clique> join(int size, const std::string& id, Rank rank) const override {
+    return whole_.join(size, id, rank);
+  }
+  bool has_memory() const noexcept override { return false; }
+  void* allocate(std::size_t) const override { throw Error(Errc::system, "there is no ncclMemAlloc"); }
+  void free(void*) const noexcept override {}
+
+ private:
+  const Nccl& whole_;
+};
+
+TEST_F(CallsByNccl, MemoryFromNcclIsRegisteredUntilItIsFreed) {
+  const std::size_t before = gpus.allocations();
+  run(2, [&](Communicator& comm) {
+    const std::size_t seen = StandIn::in_registered();
+    {
+      const DeviceArray<float> data = comm.allocate_on_device<float>(kCount);
+      EXPECT_EQ(data.size(), kCount);
+      EXPECT_EQ(data.access(), DeviceAccess::registered);
+      EXPECT_SAYS(data.describe(), fmt::format("4000 B on GPU {}: registered (NCCL ", comm.rank()));
+      gpus.upload(data.data(), input_of<float>(comm.rank(), kCount).data(), kCount * 4);
+      comm.all_reduce(data);
+      std::vector<float> sum(kCount);
+      gpus.download(sum.data(), data.data(), kCount * 4);
+      EXPECT_EQ(sum, sum_of<float>(2, kCount));
+      EXPECT_GE(StandIn::in_registered(), seen + 2);  // input and output
+      EXPECT_GE(StandIn::registered(), 1U);
+    }
+    comm.barrier();
+    EXPECT_EQ(StandIn::registered(), 0U);
+    comm.barrier();
+  });
+  EXPECT_EQ(gpus.allocations(), before);
+}
+
+TEST_F(CallsByNccl, MemoryOfTheProgramIsRegisteredWhileItsHandleLives) {
+  run(2, [&](Communicator& comm) {
+    const auto data = input(comm);
+    DeviceMemory known = comm.register_memory(data.data(), kCount * 4);
+    EXPECT_EQ(known.access(), DeviceAccess::registered);
+    EXPECT_EQ(known.data(), reinterpret_cast<std::byte*>(data.data()));
+    comm.barrier();
+    EXPECT_EQ(StandIn::registered(), 2U);
+    const std::size_t seen = StandIn::in_registered();
+    comm.barrier();
+    comm.all_reduce(data.buffer());
+    comm.barrier();
+    EXPECT_EQ(StandIn::in_registered(), seen + 4);
+    comm.barrier();
+    // Two that lie within are one more each, and gone with the last.
+    DeviceMemory same = comm.register_memory(data.data(), kCount * 4);
+    const DeviceMemory piece = comm.register_memory(data.data() + 10, 40);
+    known = {};
+    comm.barrier();
+    EXPECT_EQ(StandIn::registered(), 2U);
+    comm.barrier();
+    same = {};
+    EXPECT_EQ(piece.access(), DeviceAccess::registered);
+    comm.barrier();
+    EXPECT_EQ(StandIn::registered(), 2U);
+    comm.barrier();
+  });
+}
+
+TEST_F(CallsByNccl, MemoryThatCannotBeRegistered) {
+  run(2, [&](Communicator& comm) {
+    const auto data = input(comm);
+    PretendedGpus::set_current(3);
+    const OnGpu<float> elsewhere(gpus, kCount);
+    PretendedGpus::set_current(comm.rank());
+    const OnGpu<float> pinned(gpus, kCount, Device::Kind::pinned), managed(gpus, kCount, Device::Kind::managed);
+    std::vector<float> host(kCount);
+    const auto refused = [&](void* memory, std::size_t bytes, std::string_view why) {
+      const Error error = error_of([&] { (void)comm.register_memory(memory, bytes); });
+      EXPECT_EQ(error.code(), Errc::invalid_argument);
+      EXPECT_EQ(error.operation(), "register_memory");
+      EXPECT_EQ(error.rank(), comm.rank());
+      EXPECT_SAYS(error.what(), fmt::format("register_memory: rank {}: ", comm.rank()));
+      EXPECT_SAYS(error.what(), why);
+    };
+    refused(host.data(), 4, "it is host memory, not device memory");
+    refused(nullptr, 4, "it is host memory");
+    refused(pinned.data(), 4, "it is pinned host memory");
+    refused(managed.data(), 4, "it is managed memory");
+    refused(elsewhere.data(), 4, fmt::format("it lies on GPU 3, and the communicator works on GPU {}", comm.rank()));
+    refused(data.data() + 10, kCount * 4, "4000 B reach beyond the allocation they begin in, which has 3960 B");
+    const DeviceMemory piece = comm.register_memory(data.data() + 10, 40);
+    refused(data.data(), kCount * 4, "overlap 40 B at");
+    refused(data.data() + 5, 40, "overlap 40 B at");
+    const DeviceMemory apart = comm.register_memory(data.data() + 20, 40);
+    EXPECT_EQ(comm.register_memory(data.data(), 0).data(), nullptr);
+    EXPECT_TRUE(comm.allocate_on_device<float>(0).empty());
+    comm.all_reduce(data.buffer());  // nothing was sent, and it is still good
+    EXPECT_EQ(data.values(), sum_of<float>(2, kCount));
+  });
+}
+
+TEST_F(CallsByNccl, MemoryOutlivesTheCommunicator) {
+  const std::size_t before = gpus.allocations();
+  run_ranks(2, [&](Bootstrap& bootstrap) {
+    PretendedGpus::set_current(bootstrap.rank());
+    const OnGpu<float> mine(gpus, kCount);
+    DeviceMemory known;
+    DeviceArray<float> own;
+    {
+      Communicator comm(bootstrap, {.timeout = 60s});
+      known = comm.register_memory(mine.data(), kCount * 4);
+      own = comm.allocate_on_device<float>(kCount);
+      comm.all_reduce(own);
+      comm.barrier();
+    }
+    EXPECT_EQ(own.access(), DeviceAccess::copied);
+    EXPECT_SAYS(own.describe(), "its communicator is gone");
+    std::vector<float> values(kCount, 1);
+    gpus.upload(own.data(), values.data(), kCount * 4);
+  });
+  EXPECT_EQ(gpus.allocations(), before);
+}
+
+TEST_F(CallsByNccl, MemoryIsGivenBackBehindWhatUsesIt) {
+  run(2, [&](Communicator& comm) {
+    const auto stream = gpus.new_stream();
+    gpus.slow_down(comm.rank(), 2ms);
+    for (int lap = 0; lap < 3; ++lap) {
+      const DeviceArray<float> data = comm.allocate_on_device<float>(kCount);
+      comm.all_reduce(data, ReduceOp::sum, {.stream = stream});
+      comm.all_reduce(data, ReduceOp::sum, {.stream = stream});
+    }
+    gpus.synchronize(stream);
+  });
+}
+
+TEST_F(CallsByNccl, MemoryOfACommunicatorThatWasAborted) {
+  const std::size_t before = gpus.allocations();
+  run(2, [&](Communicator& comm) {
+    const OnGpu<float> data(gpus, kCount);
+    const DeviceMemory known = comm.register_memory(data.data(), kCount * 4);
+    const DeviceArray<float> own = comm.allocate_on_device<float>(kCount);
+    comm.all_reduce(own);
+    comm.barrier();
+    comm.abort("enough");
+    EXPECT_EQ(error_of([&] { comm.barrier(); }).code(), Errc::aborted);
+    EXPECT_EQ(error_of([&] { (void)comm.allocate_on_device<float>(1); }).code(), Errc::aborted);
+    EXPECT_EQ(error_of([&] { (void)comm.register_memory(data.data(), 4); }).code(), Errc::aborted);
+  });
+  EXPECT_EQ(gpus.allocations(), before);
+}
+
+TEST_F(CallsByNccl, NcclThatRefusesMemory) {
+  for (const char* const function : {"ncclMemAlloc", "ncclCommRegister"}) {
+    SCOPED_TRACE(function);
+    const std::size_t before = gpus.allocations();
+    run(2, [&](Communicator& comm) {
+      comm.barrier();
+      if (comm.rank() == 1) {
+        StandIn::fail(function);
+        const Error error = error_of([&] { (void)comm.allocate_on_device<float>(1); });
+        EXPECT_EQ(error.code(), Errc::system);
+        EXPECT_EQ(error.rank(), 1);
+        EXPECT_SAYS(error.what(), "allocate_on_device: rank 1: NCCL ");
+        EXPECT_SAYS(error.what(), "internal error");
+      }
+      const auto data = input(comm);
+      comm.all_reduce(data.buffer());
+      EXPECT_EQ(data.values(), sum_of<float>(2, kCount));
+    });
+    EXPECT_EQ(gpus.allocations(), before);
+  }
+}
+
+TEST_F(CallsByNccl, MemoryThatIsNotLetGoOfIsToldOfAndFreed) {
+  const std::size_t before = gpus.allocations();
+  ::testing::internal::CaptureStderr();
+  run(1, [&](Communicator& comm) {
+    DeviceArray<float> data = comm.allocate_on_device<float>(kCount);
+    StandIn::fail("ncclCommDeregister");
+    data = {};
+    comm.abort("enough");
+    EXPECT_EQ(error_of([&] { comm.barrier(); }).code(), Errc::aborted);
+  });
+  EXPECT_SAYS(::testing::internal::GetCapturedStderr(), "rank 0: giving back device memory: NCCL ");
+  EXPECT_EQ(gpus.allocations(), before);
+}
+
+TEST_F(CallsByNccl, NcclWithoutFunctionsForMemory) {
+  const WithoutMemory without(library);
+  gpus.set_nccl(&without);
+  const std::size_t before = gpus.allocations();
+  const LogLevel level = log_level();
+  set_log_level(LogLevel::info);
+  ::testing::internal::CaptureStderr();
+  run(2, [&](Communicator& comm) {
+    const DeviceArray<float> one = comm.allocate_on_device<float>(kCount), two = comm.allocate_on_device<float>(kCount);
+    const DeviceMemory again = comm.register_memory(one.data(), kCount * 4);
+    EXPECT_EQ(one.access(), DeviceAccess::mapped);
+    EXPECT_EQ(again.access(), DeviceAccess::mapped);
+    comm.all_reduce(one, two);
+  });
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  set_log_level(level);
+  const auto found = said.find("device memory is used unregistered");
+  EXPECT_NE(found, std::string::npos);
+  EXPECT_EQ(said.find("device memory is used unregistered", found + 1), std::string::npos);
+  EXPECT_EQ(gpus.allocations(), before);
 }
 
 // ---- split ----

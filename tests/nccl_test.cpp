@@ -70,6 +70,14 @@ TEST(NcclLibrary, IsTakenWhereItIsWhole) {
   EXPECT_EQ(stand_in().path, kStandIn);
 }
 
+TEST(NcclLibrary, IsTakenWithoutFunctionsForMemory) {
+  std::string why_not;
+  const Library* const library = load_library(testing::kWithoutMemory, why_not);
+  ASSERT_NE(library, nullptr) << why_not;
+  EXPECT_FALSE(Loaded(*library).has_memory());
+  EXPECT_TRUE(Loaded(stand_in()).has_memory());
+}
+
 TEST(NcclLibrary, IsNotThere) {
   EXPECT_NE(why_not("/nowhere/libnccl.so.2").find("/nowhere/libnccl.so.2"), std::string::npos);
 }
@@ -460,6 +468,7 @@ TEST(NcclFailures, EveryCallThatFailsIsAnErrorThatSaysSo) {
                                    {Kind::receive, nullptr, other.data(), 1, DataType::f32, {}, 0}};
       clique->start(both, stream);
       settle(*clique);
+      gpus.synchronize(stream);
       clique->deregister_memory(clique->register_memory(value.data(), sizeof(float)));
       settle(*clique->split(0, 0));
       gpus.synchronize(stream);

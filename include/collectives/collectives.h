@@ -104,14 +104,15 @@ typedef enum collectives_switch COLLECTIVES_ENUM {
   COLLECTIVES_OFF = 2
 } collectives_switch;
 
-typedef struct collectives_communicator collectives_communicator;  ///< a fixed set of ranks
-typedef struct collectives_threads collectives_threads;            ///< where ranks that are threads meet
-typedef struct collectives_work collectives_work;                  ///< an operation under way
-typedef struct collectives_group collectives_group;                ///< many small all-reduces
-typedef struct collectives_memory collectives_memory;              ///< memory that ranks of a host share
-typedef struct collectives_user_op collectives_user_op;            ///< a reduction of the program's own
-typedef struct collectives_codec collectives_codec;                ///< a format of the program's own for the wire
-typedef struct collectives_top_k collectives_top_k;                ///< a compressor that sends the largest elements
+typedef struct collectives_communicator collectives_communicator;    ///< a fixed set of ranks
+typedef struct collectives_threads collectives_threads;              ///< where ranks that are threads meet
+typedef struct collectives_work collectives_work;                    ///< an operation under way
+typedef struct collectives_group collectives_group;                  ///< many small all-reduces
+typedef struct collectives_memory collectives_memory;                ///< memory that ranks of a host share
+typedef struct collectives_device_memory collectives_device_memory;  ///< of a GPU, known to a communicator
+typedef struct collectives_user_op collectives_user_op;              ///< a reduction of the program's own
+typedef struct collectives_codec collectives_codec;                  ///< a format of the program's own for the wire
+typedef struct collectives_top_k collectives_top_k;                  ///< a compressor that sends the largest elements
 
 // ---- errors, and what there is before any communicator ----
 
@@ -385,6 +386,36 @@ COLLECTIVES_EXPORT collectives_error collectives_memory_pages(const collectives_
 COLLECTIVES_EXPORT collectives_error collectives_memory_describe(const collectives_memory* memory, char** text);
 /// Not while an operation of this rank uses it. Its communicator may be gone.
 COLLECTIVES_EXPORT void collectives_memory_free(collectives_memory* memory);
+
+/// How calls reach memory of a GPU: registered with NCCL, mapped by the other ranks of this host, or by copies.
+typedef enum collectives_device_access COLLECTIVES_ENUM {
+  COLLECTIVES_DEVICE_REGISTERED = 0,
+  COLLECTIVES_DEVICE_MAPPED = 1,
+  COLLECTIVES_DEVICE_COPIED = 2
+} collectives_device_access;
+
+/// `bytes` on the GPU of `comm`, not set to anything, in memory that its calls use best: of NCCL and registered with it
+/// where that connects the ranks. Not collective; waits for the operations of `comm` that are under way. Fails with
+/// UNSUPPORTED where it takes no device buffers, with SYSTEM naming what was refused; then `comm` is still good.
+COLLECTIVES_EXPORT collectives_error collectives_device_memory_allocate(collectives_communicator* comm, size_t bytes,
+                                                                        collectives_device_memory** memory);
+/// The same of device memory of the program's, all of an allocation or a piece of it, which stays the program's and is
+/// known to `comm` until collectives_device_memory_free(). What lies in a registered range shares its registration.
+/// INVALID_ARGUMENT for memory that is not that GPU's, and for a range that overlaps a registered one otherwise.
+COLLECTIVES_EXPORT collectives_error collectives_device_memory_register(collectives_communicator* comm, void* data,
+                                                                        size_t bytes,
+                                                                        collectives_device_memory** memory);
+/// Where it begins; NULL for 0 bytes.
+COLLECTIVES_EXPORT void* collectives_device_memory_data(const collectives_device_memory* memory);
+COLLECTIVES_EXPORT size_t collectives_device_memory_bytes(const collectives_device_memory* memory);
+COLLECTIVES_EXPORT collectives_error collectives_device_memory_access(const collectives_device_memory* memory,
+                                                                      collectives_device_access* access);
+/// In words: "4 MiB on GPU 1: registered (NCCL 2.28.9 (libnccl.so.2))". `*text`: ended by collectives_free().
+COLLECTIVES_EXPORT collectives_error collectives_device_memory_describe(const collectives_device_memory* memory,
+                                                                        char** text);
+/// Waits for the operations of its communicator that are under way, and as cudaFree does. A call of that communicator,
+/// if it still exists: one at a time.
+COLLECTIVES_EXPORT void collectives_device_memory_free(collectives_device_memory* memory);
 
 // ---- reductions and formats of the program's own ----
 

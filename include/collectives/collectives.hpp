@@ -5,6 +5,7 @@
 #include "collectives/codec.hpp"
 #include "collectives/communicator.hpp"
 #include "collectives/deadline.hpp"
+#include "collectives/device_memory.hpp"
 #include "collectives/error.hpp"
 #include "collectives/memory.hpp"
 #include "collectives/plan.hpp"

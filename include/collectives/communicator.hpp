@@ -32,6 +32,7 @@
 #include "collectives/bootstrap.hpp"
 #include "collectives/codec.hpp"
 #include "collectives/deadline.hpp"
+#include "collectives/device_memory.hpp"
 #include "collectives/error.hpp"
 #include "collectives/export.hpp"
 #include "collectives/memory.hpp"
@@ -201,6 +202,20 @@ class COLLECTIVES_EXPORT Communicator {
     return {};
   }
 
+  /// `count` elements on the GPU of this communicator, not set to anything, in memory that its calls use best; see
+  /// device_memory.hpp. Not collective. Throws Error{unsupported} where it takes no device buffers, Error{system}
+  /// naming this rank and what CUDA or NCCL refused; then it is still good.
+  template <Element T>
+  DeviceArray<T> allocate_on_device(std::size_t count) {
+    return DeviceArray<T>(allocate_bytes_on_device(SharedArray<T>::bytes_of(count)));
+  }
+  DeviceMemory allocate_bytes_on_device(std::size_t bytes);
+  /// Prepares calls on device memory of the program's own, all of an allocation or a piece of it, until the result is
+  /// destroyed, which comes before the memory is freed. Not collective. What lies in a range that is registered shares
+  /// its registration. Throws as allocate_on_device, and Error{invalid_argument} for memory that is not this GPU's, or
+  /// not of one allocation, and for a range that overlaps a registered one otherwise.
+  [[nodiscard]] DeviceMemory register_memory(void* data, std::size_t bytes);
+
   /// Fails every operation of this communicator, under way and to come, on every rank, with Error{aborted} and
   /// `reason`. Within a second on ranks that are in a call, on the others at their next call. From any thread.
   /// Between hosts over an MPI without MPI_THREAD_MULTIPLE the second begins when a rank of this host is next in a call
@@ -230,6 +245,7 @@ class COLLECTIVES_EXPORT Communicator {
 
  private:
   friend class Calibration;  // switches the tuning between calls
+  friend class DeviceMemory;
   friend class Group;
   friend class Work;
   struct Impl;

@@ -33,6 +33,9 @@ struct collectives_group {
 struct collectives_memory {
   collectives::SharedMemory memory;
 };
+struct collectives_device_memory {
+  collectives::DeviceMemory memory;
+};
 struct collectives_user_op {
   collectives::UserOp op;
 };

@@ -43,6 +43,51 @@ collectives_error collectives_memory_describe(const collectives_memory* memory, 
 
 void collectives_memory_free(collectives_memory* memory) { delete memory; }
 
+// ---- memory of a GPU ----
+
+static_assert(static_cast<int>(DeviceAccess::registered) == COLLECTIVES_DEVICE_REGISTERED &&
+              static_cast<int>(DeviceAccess::mapped) == COLLECTIVES_DEVICE_MAPPED &&
+              static_cast<int>(DeviceAccess::copied) == COLLECTIVES_DEVICE_COPIED);
+
+collectives_error collectives_device_memory_allocate(collectives_communicator* comm, size_t bytes,
+                                                     collectives_device_memory** memory) {
+  return made(__func__, memory, "memory", [&] {
+    return std::make_unique<collectives_device_memory>(
+        collectives_device_memory{given(comm, "comm").comm.allocate_bytes_on_device(bytes)});
+  });
+}
+
+collectives_error collectives_device_memory_register(collectives_communicator* comm, void* data, size_t bytes,
+                                                     collectives_device_memory** memory) {
+  return made(__func__, memory, "memory", [&] {
+    return std::make_unique<collectives_device_memory>(
+        collectives_device_memory{given(comm, "comm").comm.register_memory(data, bytes)});
+  });
+}
+
+void* collectives_device_memory_data(const collectives_device_memory* memory) {
+  return property(__func__, memory, "memory", static_cast<void*>(nullptr),
+                  [](const auto& known) { return known.memory.data(); });
+}
+
+size_t collectives_device_memory_bytes(const collectives_device_memory* memory) {
+  return property(__func__, memory, "memory", size_t{0}, [](const auto& known) { return known.memory.size(); });
+}
+
+collectives_error collectives_device_memory_access(const collectives_device_memory* memory,
+                                                   collectives_device_access* access) {
+  return guarded(__func__, [&] {
+    given(access, "access") = COLLECTIVES_DEVICE_COPIED;
+    *access = static_cast<collectives_device_access>(given(memory, "memory").memory.access());
+  });
+}
+
+collectives_error collectives_device_memory_describe(const collectives_device_memory* memory, char** text) {
+  return text_out(__func__, text, "text", [&] { return given(memory, "memory").memory.describe(); });
+}
+
+void collectives_device_memory_free(collectives_device_memory* memory) { delete memory; }
+
 // ---- user ops ----
 
 collectives_error collectives_user_op_create(const char* name, collectives_combine combine, void* context,

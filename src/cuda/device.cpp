@@ -295,9 +295,9 @@ class Gpu final : public Device {
     return nullptr;
 #endif
   }
-  std::unique_ptr<Clique> join(const Nccl& nccl, int size, const std::string& id, Rank rank) override {
+  void while_current(const std::function<void()>& work) override {
     const Current current(number_);
-    return nccl.join(size, id, rank);
+    work();
   }
 
  private:

@@ -49,7 +49,8 @@ class Clique {
   virtual void stop() noexcept = 0;
 
   /// Memory that collectives reach without copying, if all members do so, each at the same offset; a handle for
-  /// deregister_memory(), needed before the clique goes.
+  /// deregister_memory(), needed before the clique goes. All that was begun before is settled. What is refused leaves
+  /// the clique as it is.
   virtual void* register_memory(void* memory, std::size_t bytes) = 0;
   virtual void deregister_memory(void* handle) = 0;
 };
@@ -65,6 +66,12 @@ class Nccl {
   virtual std::string new_id() const = 0;
   /// Begins to meet the others, on the device that is this thread's current one. Throws Error{system}.
   virtual std::unique_ptr<Clique> join(int size, const std::string& id, Rank rank) const = 0;
+
+  /// Whether memory can be registered and taken here; the rest is for those where it can.
+  virtual bool has_memory() const noexcept = 0;
+  /// Memory of the current device that is best to register. Throws Error{system}.
+  virtual void* allocate(std::size_t bytes) const = 0;
+  virtual void free(void* memory) const noexcept = 0;
 };
 
 }  // namespace collectives

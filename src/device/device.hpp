@@ -10,6 +10,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -139,8 +140,8 @@ class Device {
 
   /// As this process finds it; null, and why not in a line, where it cannot be used.
   virtual const Nccl* nccl(std::string& why_not) = 0;
-  /// Nccl::join() for this GPU.
-  virtual std::unique_ptr<Clique> join(const Nccl& nccl, int size, const std::string& id, Rank rank) = 0;
+  /// Calls `work` with this GPU current to the thread, as what is asked of NCCL needs it.
+  virtual void while_current(const std::function<void()>& work) = 0;
 };
 
 }  // namespace collectives

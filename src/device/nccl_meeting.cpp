@@ -65,8 +65,10 @@ std::unique_ptr<Clique> meet_by_nccl(Bootstrap& bootstrap, const Meeting& meetin
   std::unique_ptr<Clique> clique;
   const json mine = attempt([&] {
     for_all("construction", meeting, watch, [&] {
-      clique = meeting.device->join(*meeting.nccl, meeting.topology.ranks(), from_hex(told.at("id").get<std::string>()),
-                                    meeting.rank);
+      meeting.device->while_current([&] {
+        clique =
+            meeting.nccl->join(meeting.topology.ranks(), from_hex(told.at("id").get<std::string>()), meeting.rank);
+      });
     });
     settle(*clique, "construction", meeting, watch, deadline);
     return json::object();

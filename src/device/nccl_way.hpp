@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "device/by_nccl.hpp"
+#include "device/registry.hpp"
 #include "device/way.hpp"
 
 namespace collectives {
@@ -23,6 +24,8 @@ class NcclWay final : public DeviceWay {
   std::uint64_t moves() const noexcept override { return moves_; }
 
   Clique& clique() noexcept { return by_.clique(); }
+  /// What the program has registered. Nothing is under way when it changes.
+  Registry& registry() noexcept { return registry_; }
 
  private:
   Device& device_;
@@ -39,6 +42,7 @@ class NcclWay final : public DeviceWay {
   OwnStream own_;
   const Device::Stream stream_ = own_.stream;
   ByNccl by_;  // goes before the stream that it works in
+  Registry registry_;
 
   const DeviceCall* call_ = nullptr;
   std::vector<std::size_t> offsets_;  // of the parts of the call

@@ -103,6 +103,19 @@ Memory memory_of(const Device& device, const Call& call, std::optional<Device::S
   return Memory::device;
 }
 
+void check_range(const Device& device, const std::byte* data, std::size_t bytes) {
+  const Device::Memory memory = device.memory_of(data);
+  if (memory.kind != Device::Kind::device)
+    throw Error(Errc::invalid_argument, fmt::format("it is {}, not device memory", words_for(memory.kind)));
+  if (memory.device != device.number())
+    throw Error(Errc::invalid_argument, fmt::format("it lies on GPU {}, and the communicator works on GPU {}",
+                                                    memory.device, device.number()));
+  const auto left = static_cast<std::size_t>(memory.base + memory.bytes - data);
+  if (memory.base != nullptr && bytes > left)
+    throw Error(Errc::invalid_argument,
+                fmt::format("{} B reach beyond the allocation they begin in, which has {} B from there on", bytes, left));
+}
+
 void check_alignment(const Call& call, Rank rank) {
   const DataType type = sides_of(call, rank).output ? call.output.type : call.input.type;
   for (const Operand& one : operands_of(call, rank))

@@ -1,6 +1,7 @@
 // Whose memory the buffers of a call are, asked before anything is sent.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 
@@ -19,6 +20,10 @@ namespace collectives {
 /// `device` throws.
 Memory memory_of(const Device& device, const Call& call, std::optional<Device::Stream> stream,
                  const Topology::Gpus& gpus, Rank rank);
+
+/// Throws Error{invalid_argument}, without rank and operation, for a range of bytes that does not lie within one
+/// allocation of `device`; what `device` throws.
+void check_range(const Device& device, const std::byte* data, std::size_t bytes);
 
 /// Throws Error{invalid_argument} for buffers whose elements do not lie at multiples of their size, where a GPU reads
 /// and writes them.

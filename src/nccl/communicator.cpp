@@ -167,11 +167,11 @@ void Communicator::start(std::span<const Call> calls, void* stream) {
 void* Communicator::register_memory(void* memory, std::size_t bytes) {
   check_usable();
   void* handle = nullptr;
-  check(library_.CommRegister(comm_, memory, bytes, &handle), "registering memory");
+  library_.check(library_.CommRegister(comm_, memory, bytes, &handle), "registering memory", comm_);
   return handle;
 }
 void Communicator::deregister_memory(void* handle) {
-  if (comm_ != nullptr) check(library_.CommDeregister(comm_, handle), "deregistering memory");
+  if (comm_ != nullptr) library_.check(library_.CommDeregister(comm_, handle), "deregistering memory", comm_);
 }
 
 // ---- the library ----
@@ -192,6 +192,12 @@ std::unique_ptr<Clique> Loaded::join(int size, const std::string& text, Rank ran
     throw Error(Errc::bootstrap, fmt::format("an id of NCCL has {} bytes, not {}", sizeof id.internal, text.size()));
   std::memcpy(id.internal, text.data(), text.size());
   return std::make_unique<Communicator>(library_, size, id, rank);
+}
+
+void* Loaded::allocate(std::size_t bytes) const {
+  void* memory = nullptr;
+  library_.check(library_.MemAlloc(&memory, bytes), "taking memory");
+  return memory;
 }
 
 }  // namespace collectives::nccl

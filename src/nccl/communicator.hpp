@@ -56,6 +56,9 @@ class Loaded final : public Nccl {
   std::string description() const override;
   std::string new_id() const override;
   std::unique_ptr<Clique> join(int size, const std::string& id, Rank rank) const override;
+  bool has_memory() const noexcept override { return library_.has_memory; }
+  void* allocate(std::size_t bytes) const override;
+  void free(void* memory) const noexcept override { library_.MemFree(memory); }
 
  private:
   const Library& library_;

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <type_traits>
+#include <utility>
 
 #include "collectives/error.hpp"
 
@@ -34,7 +35,10 @@ const Library* load_library(const std::string& path, std::string& why_not) {
   library->name = reinterpret_cast<decltype(library->name)>(::dlsym(handle, "nccl" #name)); \
   if (library->name == nullptr) missing += (missing.empty() ? "nccl" : ", nccl") + std::string(#name);
   COLLECTIVES_NCCL_FUNCTIONS(COLLECTIVES_FIND)
+  const std::string needed_and_missing = std::exchange(missing, {});
+  COLLECTIVES_NCCL_MEMORY_FUNCTIONS(COLLECTIVES_FIND)
 #undef COLLECTIVES_FIND
+  library->has_memory = missing.empty();
   // Of an old one, that it is old says more than what it misses.
   const bool told = library->GetVersion != nullptr && library->GetVersion(&library->version) == ncclSuccess;
   if (!told) {
@@ -42,8 +46,9 @@ const Library* load_library(const std::string& path, std::string& why_not) {
   } else if (library->version < kOldest || library->version / 10'000 != NCCL_MAJOR) {
     why_not = fmt::format("{} is NCCL {}; it must be {} or a later {}.x", path, version_text(library->version),
                           version_text(kOldest), NCCL_MAJOR);
-  } else if (!missing.empty()) {
-    why_not = fmt::format("{}, which calls itself NCCL {}, lacks {}", path, version_text(library->version), missing);
+  } else if (!needed_and_missing.empty()) {
+    why_not = fmt::format("{}, which calls itself NCCL {}, lacks {}", path, version_text(library->version),
+                          needed_and_missing);
   } else {
     return library.release();
   }

@@ -11,7 +11,7 @@
 
 namespace collectives::nccl {
 
-/// 2.19 is the first with everything that is called: splitting, and registration of buffers.
+/// 2.19 is the first with everything that is called: splitting, and what has to do with memory.
 inline constexpr int kOldest = NCCL_VERSION(2, 19, 0);
 
 /// "2.28.9" of what ncclGetVersion() says.
@@ -29,8 +29,6 @@ std::string version_text(int version);
   FUNCTION(CommFinalize)                     \
   FUNCTION(CommDestroy)                      \
   FUNCTION(CommAbort)                        \
-  FUNCTION(CommRegister)                     \
-  FUNCTION(CommDeregister)                   \
   FUNCTION(RedOpCreatePreMulSum)             \
   FUNCTION(RedOpDestroy)                     \
   FUNCTION(AllReduce)                        \
@@ -42,12 +40,20 @@ std::string version_text(int version);
   FUNCTION(Recv)                             \
   FUNCTION(GroupStart)                       \
   FUNCTION(GroupEnd)
+/// Those that a build may lack, all or none of which are there.
+#define COLLECTIVES_NCCL_MEMORY_FUNCTIONS(FUNCTION) \
+  FUNCTION(MemAlloc)                                \
+  FUNCTION(MemFree)                                 \
+  FUNCTION(CommRegister)                            \
+  FUNCTION(CommDeregister)
 
 struct Library {
 #define COLLECTIVES_DECLARE(name) decltype(&::nccl##name) name = nullptr;
   COLLECTIVES_NCCL_FUNCTIONS(COLLECTIVES_DECLARE)
+  COLLECTIVES_NCCL_MEMORY_FUNCTIONS(COLLECTIVES_DECLARE)
 #undef COLLECTIVES_DECLARE
   int version = 0;
+  bool has_memory = false;  ///< the memory functions are there
   std::string path;
 
   /// Throws Error{system}: `what`, what NCCL calls the result, and its last words about it. ncclInProgress is none.

@@ -5,7 +5,7 @@
 // stream of the rank that calls it.
 //
 // Built several times: whole; STAND_IN_VERSION: that calls itself so; STAND_IN_LACKS: without ncclCommSplit and
-// ncclSend. nccl/stand_in.hpp has what tests call beside NCCL's functions.
+// ncclSend; STAND_IN_WITHOUT_MEMORY: without ncclCommRegister. nccl/stand_in.hpp has what tests call beside NCCL's functions.
 #include "nccl/stand_in.hpp"
 
 #include <nccl.h>
@@ -20,7 +20,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,7 +42,14 @@ std::mutex lock;  // of everything here
 std::condition_variable changed;
 std::string failing;
 StandInStreams streams;
-std::set<void*> registered;
+struct Region {
+  const void* comm;
+  const std::byte* first;
+  std::size_t bytes;
+};
+std::map<void*, Region> registered;  // by handle
+std::uintptr_t handles = 0;
+std::size_t in_registered = 0;
 std::size_t alive = 0;
 
 bool fails(const char* name) {
@@ -259,12 +265,17 @@ void reach(Clique& clique, int rank, Group& messages, ncclResult_t& failed) {
 /// What was begun goes into its stream.
 void enter(ncclComm_t comm) {
   auto& [stream, calls] = *comm->begun;
-  std::vector<std::pair<void*, std::size_t>> touched;
+  std::vector<std::pair<void*, std::size_t>> touched;  // by the entry
   const std::size_t ranks = comm->clique->members.size();
   for (const Post& post : calls) {
     if (post.has_input(comm->rank)) touched.emplace_back(const_cast<std::byte*>(post.input), post.input_bytes(ranks));
     if (post.has_output(comm->rank)) touched.emplace_back(post.output, post.output_bytes(ranks));
   }
+  for (const auto& [buffer, bytes] : touched)
+    for (const auto& [handle, region] : registered)
+      if (region.comm == comm && buffer >= region.first &&
+          static_cast<const std::byte*>(buffer) + bytes <= region.first + region.bytes)
+        ++in_registered;
   Group messages;
   if (calls.front().point_to_point()) {
     messages = std::move(calls);
@@ -325,6 +336,10 @@ STAND_IN void stand_in_streams(const StandInStreams& made) {
 STAND_IN std::size_t stand_in_registered() {
   const std::lock_guard guard(lock);
   return registered.size();
+}
+STAND_IN std::size_t stand_in_in_registered() {
+  const std::lock_guard guard(lock);
+  return in_registered;
 }
 STAND_IN std::size_t stand_in_alive() {
   const std::lock_guard guard(lock);
@@ -389,6 +404,7 @@ STAND_IN ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state
 STAND_IN ncclResult_t ncclCommAbort(ncclComm_t comm) {
   const std::lock_guard guard(lock);
   comm->self().stopped = true;
+  std::erase_if(registered, [&](const auto& one) { return one.second.comm == comm; });
   end(comm);
   return ncclSuccess;
 }
@@ -404,16 +420,34 @@ STAND_IN ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   return ncclSuccess;
 }
 
-STAND_IN ncclResult_t ncclCommRegister(const ncclComm_t, void* memory, size_t, void** handle) {
-  FAIL_IF_ASKED("ncclCommRegister");
-  const std::lock_guard guard(lock);
-  *handle = *registered.insert(memory).first;
+STAND_IN ncclResult_t ncclMemAlloc(void** memory, size_t bytes) {
+  FAIL_IF_ASKED("ncclMemAlloc");
+  *memory = streams.take(bytes);
   return ncclSuccess;
 }
-STAND_IN ncclResult_t ncclCommDeregister(const ncclComm_t, void* handle) {
+STAND_IN ncclResult_t ncclMemFree(void* memory) {
+  streams.give_back(memory);
+  return ncclSuccess;
+}
+#ifndef STAND_IN_WITHOUT_MEMORY
+STAND_IN ncclResult_t ncclCommRegister(const ncclComm_t comm, void* memory, size_t bytes, void** handle) {
+  FAIL_IF_ASKED("ncclCommRegister");
+  const std::lock_guard guard(lock);
+  if (comm->begun || comm->part != nullptr) return ncclInvalidUsage;
+  *handle = reinterpret_cast<void*>(++handles);
+  registered[*handle] = {comm, static_cast<const std::byte*>(memory), bytes};
+  return ncclSuccess;
+}
+#endif
+/// Of memory that is in use, or of a handle that is none, it is an error.
+STAND_IN ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle) {
   FAIL_IF_ASKED("ncclCommDeregister");
   const std::lock_guard guard(lock);
-  registered.erase(handle);
+  const bool in_use =
+      comm->begun || comm->clique->happened < comm->self().posted.size() || comm->self().messages > 0;
+  const auto found = registered.find(handle);
+  if (in_use || found == registered.end() || found->second.comm != comm) return ncclInvalidUsage;
+  registered.erase(found);
   return ncclSuccess;
 }
 STAND_IN ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataType_t type,

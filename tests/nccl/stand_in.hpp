@@ -16,6 +16,9 @@ struct StandInStreams {
   std::function<void(int gpu, void* stream, std::vector<std::pair<void*, std::size_t>> touched,
                      std::function<void()> entry)>
       put;
+  /// Memory of the current GPU, of a kind that other processes cannot open.
+  std::function<void*(std::size_t bytes)> take;
+  std::function<void(void* memory)> give_back;
 };
 
 /// "stand_in_streams"
@@ -24,6 +27,8 @@ using StandInSetStreams = void (*)(const StandInStreams&);
 using StandInFail = void (*)(const char* function);
 /// "stand_in_registered": regions of memory that are registered now.
 using StandInRegistered = std::size_t (*)();
+/// "stand_in_in_registered": buffers of calls so far that lay in memory which their caller had registered.
+using StandInInRegistered = std::size_t (*)();
 /// "stand_in_alive": communicators that have been neither aborted nor destroyed.
 using StandInAlive = std::size_t (*)();
 

@@ -14,6 +14,9 @@ namespace collectives::testing {
 
 inline constexpr const char* kStandIn = STAND_IN_DIRECTORY "/libnccl_stand_in.so";
 
+/// It leaves it out to register memory.
+inline constexpr const char* kWithoutMemory = STAND_IN_DIRECTORY "/libnccl_without_memory.so";
+
 inline const nccl::Library& stand_in() {
   static const nccl::Library* const library = [] {
     std::string why_not;
@@ -37,7 +40,14 @@ class StandIn {
                PretendedGpus::set_current(gpu);
                gpus.put(stream, std::move(touched), std::move(entry));
                PretendedGpus::set_current(own);
-             }});
+             },
+         .take =
+             [&gpus](std::size_t bytes) {
+               void* const memory = gpus.allocate(bytes);
+               gpus.take_from_pool(memory);
+               return memory;
+             },
+         .give_back = [&gpus](void* memory) { gpus.free(memory); }});
   }
   ~StandIn() {
     function<StandInFail>("stand_in_fail")("");
@@ -50,6 +60,7 @@ class StandIn {
   static void fail(const char* what) { function<StandInFail>("stand_in_fail")(what); }
   static std::size_t alive() { return function<StandInAlive>("stand_in_alive")(); }
   static std::size_t registered() { return function<StandInRegistered>("stand_in_registered")(); }
+  static std::size_t in_registered() { return function<StandInInRegistered>("stand_in_in_registered")(); }
 
  private:
   template <class F>

@@ -411,11 +411,17 @@ class PretendedDevice final : public Device {
     if (state_->nccl == nullptr) why_not = "NCCL cannot be loaded: a pretended GPU has none";
     return state_->nccl;
   }
-  std::unique_ptr<Clique> join(const Nccl& nccl, int size, const std::string& id, Rank rank) override {
-    const int before = std::exchange(current_gpu, number_);
-    auto clique = nccl.join(size, id, rank);
-    current_gpu = before;
-    return clique;
+  void while_current(const std::function<void()>& work) override {
+    {
+      const std::lock_guard lock(state_->mutex);
+      state_->check(number_);
+    }
+    struct Before {
+      int gpu;
+      ~Before() { current_gpu = gpu; }
+    };
+    const Before before{std::exchange(current_gpu, number_)};
+    work();
   }
 
  private:
