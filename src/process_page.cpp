@@ -1,16 +1,17 @@
 #include "process_page.hpp"
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <cstring>
 #include <exception>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "collectives/error.hpp"
+#include "fork.hpp"
 #include "log.hpp"
 #include "shared_memory/sealed_file.hpp"
 
@@ -19,6 +20,7 @@ namespace {
 
 std::mutex mutex;
 std::atomic<ProcessPage*> page{nullptr};
+std::optional<Maker> page_maker;
 Descriptor page_file;
 std::uint32_t communicators = 0;  // of this process, ever
 
@@ -48,11 +50,12 @@ ProcessPage* make_page() {
 /// A child made by fork() begins a page of its own: that of its parent stays mapped, for what was there before.
 ProcessPage& usable_page() {
   ProcessPage* now = page.load(std::memory_order_relaxed);
-  if (now != nullptr && now->process == ::getpid()) return *now;
+  if (now != nullptr && page_maker->here()) return *now;
   page_file = Descriptor();
   now = make_page();
+  page_maker.emplace();
   now->layout = ProcessPage::kLayout;
-  now->process = ::getpid();
+  now->process = page_maker->process();
   now->begun = TickMark::now();
   now->magic = ProcessPage::kMagic;
   page.store(now, std::memory_order_release);
@@ -84,7 +87,7 @@ void give_back(CommunicatorBlock& block) noexcept {
   const std::lock_guard lock(mutex);
   const ProcessPage* const now = page.load(std::memory_order_relaxed);
   // A child made by fork() leaves what it has inherited to its parent.
-  if (now->process == ::getpid() && &block >= now->blocks && &block < now->blocks + kBlocksPerProcess)
+  if (page_maker->here() && &block >= now->blocks && &block < now->blocks + kBlocksPerProcess)
     block.used.store(0, std::memory_order_release);
 }
 

@@ -2,18 +2,15 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <mutex>
 #include <new>
 #include <random>
 #include <utility>
-#include <vector>
 
 #include "collectives/error.hpp"
 #include "environment.hpp"
@@ -43,33 +40,6 @@ constexpr std::size_t round_up(std::size_t bytes, std::size_t to) { return (byte
                                       "another in /proc"
                                     : ""));
 }
-
-/// The descriptors that hold the places of this process. A child made by fork() would hold them on after its parent's
-/// death, so it closes them before it does anything else; exec closes them anyway, after vfork and posix_spawn too.
-struct Places {
-  std::mutex mutex;  ///< held over a fork, so that the child finds the list whole
-  std::vector<int*> descriptors;
-
-  static Places& of_this_process() {
-    static Places& places = *new Places;  // arenas may be destroyed when static objects are gone
-    return places;
-  }
-
- private:
-  Places() {
-    const int error = ::pthread_atfork([] { of_this_process().mutex.lock(); }, [] { of_this_process().mutex.unlock(); },
-                                       [] { of_this_process().leave_to_parent(); });
-    if (error != 0) throw Error(Errc::system, "shared memory: pthread_atfork refused");
-  }
-  void leave_to_parent() noexcept {
-    for (int* descriptor : descriptors) {
-      ::close(*descriptor);
-      *descriptor = -1;
-    }
-    descriptors.clear();
-    mutex.unlock();
-  }
-};
 
 }  // namespace
 
@@ -183,12 +153,8 @@ std::unique_ptr<Arena> Arena::join(std::string_view invitation, const ArenaShape
 }
 
 Arena::~Arena() {
-  Places& places = Places::of_this_process();
-  const std::lock_guard no_fork(places.mutex);
-  if (lock_fd_ < 0) return;  // no place was taken, or this is a child, and the place its parent's
+  if (place_.number() < 0) return;  // none was taken, or this is a child, and the place its parent's
   block(self_).departed.value.store(1, std::memory_order_release);
-  std::erase(places.descriptors, &lock_fd_);
-  ::close(lock_fd_);
 }
 
 void Arena::hold_place() {
@@ -197,20 +163,16 @@ void Arena::hold_place() {
   mine.probe.store(probe_, std::memory_order_release);
   mine.probe_address.store(reinterpret_cast<std::uintptr_t>(&probe_), std::memory_order_release);
   mine.process.store(::getpid(), std::memory_order_release);
-  Places& places = Places::of_this_process();
-  const std::lock_guard no_fork(places.mutex);
-  places.descriptors.push_back(&lock_fd_);
   // A lock belongs to an open file description, so every rank opens one of its own.
-  lock_fd_ = ::open(fmt::format("/proc/self/fd/{}", mapping_->file.number()).c_str(), O_RDWR | O_CLOEXEC);
+  const bool opened = place_.open(fmt::format("/proc/self/fd/{}", mapping_->file.number()), O_RDWR);
   struct flock lock {};
   lock.l_type = F_WRLCK;
   lock.l_whence = SEEK_SET;
   lock.l_start = self_;
   lock.l_len = 1;
-  if (lock_fd_ >= 0 && ::fcntl(lock_fd_, F_OFD_SETLK, &lock) == 0) return;
+  if (opened && ::fcntl(place_.number(), F_OFD_SETLK, &lock) == 0) return;
   const int error = errno;
-  places.descriptors.pop_back();
-  if (lock_fd_ >= 0) ::close(std::exchange(lock_fd_, -1));
+  place_.close();
   errno = error;
   fail(fmt::format("taking place {}", self_));
 }
@@ -222,7 +184,7 @@ bool Arena::alive(int local) const noexcept {
   lock.l_whence = SEEK_SET;
   lock.l_start = local;
   lock.l_len = 1;
-  return ::fcntl(lock_fd_, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+  return ::fcntl(place_.number(), F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
 }
 
 }  // namespace collectives

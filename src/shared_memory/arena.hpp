@@ -14,7 +14,7 @@
 //
 // Each rank holds a lock on one byte of the file (an open-file-description lock). The kernel drops it when the process
 // ends, however it ends; asking for the lock is how the others learn of a death, across PID reuse and without a helper.
-// A child that the process forks does not keep it.
+// A child that the process forks does not keep it (fork.hpp).
 #pragma once
 
 #include <atomic>
@@ -24,6 +24,7 @@
 #include <string>
 #include <string_view>
 
+#include "fork.hpp"
 #include "signature.hpp"
 
 namespace collectives {
@@ -212,7 +213,7 @@ class Arena {
   std::byte* base_ = nullptr;
   ArenaShape shape_;
   int self_ = 0;
-  int lock_fd_ = -1;
+  OwnDescriptor place_;      // holds the lock
   std::uint64_t probe_ = 0;  // what the others read to see whether they can
   std::size_t abort_at_ = 0, blocks_at_ = 0, stage_blocks_at_ = 0, directories_at_ = 0, gpu_blocks_at_ = 0,
               lines_at_ = 0, lines_bytes_ = 0, staging_at_ = 0, chunk_stride_ = 0, channels_at_ = 0,

@@ -1,7 +1,6 @@
 #include "shared_memory/heap.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <iterator>
@@ -151,13 +150,12 @@ std::unique_ptr<Heap::Block> Heap::remove(Blocks::const_iterator at) {
 }
 
 void Heap::leave_what_was_inherited() {
-  if (const pid_t now = ::getpid(); process_ != now) {
-    process_ = now;
-    total_ = 0;
-    free_.clear();
-    by_size_.clear();
-    spare_ = nullptr;
-  }
+  if (maker_.here()) return;
+  maker_ = Maker();
+  total_ = 0;
+  free_.clear();
+  by_size_.clear();
+  spare_ = nullptr;
 }
 
 }  // namespace collectives

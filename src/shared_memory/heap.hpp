@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "fork.hpp"
 #include "shared_memory/segment.hpp"
 
 namespace collectives {
@@ -86,7 +87,7 @@ class Heap {
   std::map<std::byte*, std::size_t> free_;                // by address
   std::set<std::pair<std::size_t, std::byte*>> by_size_;  // the same
   const Block* spare_ = nullptr;                          // a common segment that was empty
-  pid_t process_ = 0;
+  Maker maker_;
   std::vector<Watcher*> watchers_;
 };
 

@@ -117,7 +117,7 @@ Mapping::~Mapping() {
   if (bytes_ != 0) ::munmap(data_, bytes_);
 }
 
-Segment::Segment(std::size_t bytes) : maker_(::getpid()), token_(random_token()) {
+Segment::Segment(std::size_t bytes) : token_(random_token()) {
   if (bytes > std::size_t{1} << 46) refuse_memory(bytes, kWhat, "more than a process can address");
   const std::size_t in_huge_pages = round_up(bytes, kHugePage);
   if (bytes >= kHugePage && reserved_huge_pages_left() >= in_huge_pages / kHugePage) try {
@@ -139,8 +139,6 @@ Segment::~Segment() {
   if (file_ && ours())
     ::fallocate(file_.number(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(bytes()));
 }
-
-bool Segment::ours() const noexcept { return maker_ == ::getpid(); }
 
 SegmentAddress Segment::address() const noexcept {
   return {static_cast<std::uint64_t>(::getpid()), static_cast<std::uint64_t>(file_.number()), token_, bytes(),

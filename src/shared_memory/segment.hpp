@@ -8,14 +8,13 @@
 // limit does not refuse a page, it ends a process. Where memfds are refused, private memory takes their place.
 #pragma once
 
-#include <sys/types.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <utility>
 
 #include "collectives/memory.hpp"
+#include "fork.hpp"
 #include "shared_memory/sealed_file.hpp"
 
 namespace collectives {
@@ -65,7 +64,7 @@ class Segment {
   /// Whether others can map it.
   bool shared() const noexcept { return static_cast<bool>(file_); }
   /// False in a child that was forked after it was made.
-  bool ours() const noexcept;
+  bool ours() const noexcept { return maker_.here(); }
   SegmentAddress address() const noexcept;
 
   struct Made {
@@ -76,7 +75,7 @@ class Segment {
   Made made_of() const;
 
  private:
-  pid_t maker_;
+  Maker maker_;
   std::uint64_t token_;
   bool reserved_ = false;  // huge pages of the administrator's pool
   Descriptor file_;        // none: private

@@ -1,7 +1,5 @@
 #include "shared_memory/segments.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <iterator>
 
@@ -13,7 +11,6 @@ namespace collectives {
 Segments::Segments(const Arena& arena)
     : arena_(arena),
       heap_(Heap::of_process()),
-      process_(::getpid()),
       known_(static_cast<std::size_t>(arena.ranks()) * kSegmentRecords) {
   const auto lock = heap_.lock();
   heap_.attach(*this);
@@ -22,7 +19,7 @@ Segments::Segments(const Arena& arena)
 Segments::~Segments() {
   const auto lock = heap_.lock();
   heap_.detach(*this);
-  if (process_ != ::getpid()) return;
+  if (!maker_.here()) return;
   for (const auto& [token, slot] : slots_) write(slot, {});
 }
 
@@ -77,7 +74,7 @@ std::uint64_t Segments::announce(const Segment& segment) {
 
 void Segments::segment_goes(const Segment& segment) noexcept {
   const auto at = slots_.find(segment.address().token);
-  if (at == slots_.end() || process_ != ::getpid()) return;
+  if (at == slots_.end() || !maker_.here()) return;
   write(at->second, {});
   slots_.erase(at);
 }
@@ -109,7 +106,7 @@ void Segments::learn(Known& known, const SegmentRecord& record, int local) {
   if (sequence % 2 != 0 || record.sequence.load(std::memory_order_relaxed) != sequence) return;  // it just changes
   known.sequence = sequence;
   if (address.bytes == 0) return;
-  if (address.pid == static_cast<std::uint64_t>(process_)) {
+  if (address.pid == static_cast<std::uint64_t>(maker_.process())) {
     known.data = reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(address.data));
     known.bytes = address.bytes;
     return;

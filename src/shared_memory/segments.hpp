@@ -20,6 +20,7 @@
 #include <map>
 #include <vector>
 
+#include "fork.hpp"
 #include "shared_memory/arena.hpp"
 #include "shared_memory/heap.hpp"
 
@@ -98,7 +99,7 @@ class Segments final : private Heap::Watcher {
 
   const Arena& arena_;
   Heap& heap_;
-  const pid_t process_;  // a child of fork() leaves its parent's directory alone
+  const Maker maker_;  // a child of fork() leaves its parent's directory alone
 
   // Mine. The table is this object's own view of the heap, as of `seen_` changes; `slots_` is guarded by the heap's
   // lock.
