@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "communicator_impl.hpp"
+#include "log.hpp"
 
 namespace collectives {
 
@@ -13,8 +14,16 @@ Communicator::Communicator(Bootstrap& bootstrap, const CommunicatorOptions& opti
     : impl_(std::make_unique<Impl>(bootstrap, options)) {}
 Communicator::Communicator(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
 Communicator::Communicator(Communicator&&) noexcept = default;
-Communicator& Communicator::operator=(Communicator&&) noexcept = default;
-Communicator::~Communicator() = default;
+Communicator& Communicator::operator=(Communicator&& other) noexcept {
+  if (this != &other) {
+    const Communicator old(std::move(*this));
+    impl_ = std::move(other.impl_);
+  }
+  return *this;
+}
+Communicator::~Communicator() {
+  if (impl_ != nullptr && impl_->inherited()) Impl::leave_to_parent(std::move(impl_));
+}
 
 Communicator Communicator::from_environment(const CommunicatorOptions& options) {
   std::chrono::nanoseconds timeout = options.timeout.count() != 0 ? options.timeout : std::chrono::minutes(10);
@@ -129,12 +138,20 @@ SharedMemory Communicator::allocate_bytes(std::size_t bytes, std::size_t alignme
   }
 }
 
-DeviceMemory Communicator::allocate_bytes_on_device(std::size_t bytes) { return impl_->allocate_on_device(bytes); }
+DeviceMemory Communicator::allocate_bytes_on_device(std::size_t bytes) {
+  impl_->check_process("allocate_on_device");
+  return impl_->allocate_on_device(bytes);
+}
 DeviceMemory Communicator::register_memory(void* data, std::size_t bytes) {
+  impl_->check_process("register_memory");
   return impl_->register_memory(static_cast<std::byte*>(data), bytes);
 }
 
-void Communicator::abort(std::string_view reason) noexcept { impl_->watch->abort(reason); }
+void Communicator::abort(std::string_view reason) noexcept {
+  if (!impl_->inherited()) return impl_->watch->abort(reason);
+  log_warning(rank(), "abort: this communicator belongs to process {}, from which this one was forked: it goes on",
+              impl_->process());
+}
 
 void Communicator::progress() { impl_->progress(); }
 

@@ -189,6 +189,24 @@ Communicator::Impl::~Impl() {
     }
 }
 
+// ---- in a child made by fork() ----
+
+void Communicator::Impl::refuse_in_child(std::string_view operation) const {
+  throw Error(
+      Errc::invalid_argument,
+      fmt::format("rank {}: {}: this communicator belongs to process {}, from which this one was forked: a child "
+                  "makes its own",
+                  rank(), operation, process()),
+      rank(), rank(), std::string(operation));
+}
+
+/// It stays where leak checkers see it.
+void Communicator::Impl::leave_to_parent(std::unique_ptr<Impl> inherited) noexcept {
+  static constinit std::atomic<Impl*> left{nullptr};
+  Impl* const last = inherited.release();
+  last->next_left_ = left.exchange(last);
+}
+
 // ---- planning ----
 
 const std::shared_ptr<const PlannedCall>& Communicator::Impl::plan(const Call& call, const Options& options) {
@@ -287,22 +305,22 @@ void Communicator::Impl::retune(const Tuning& tuning) {
 }
 
 std::uint64_t Communicator::Impl::bytes_sent() {
-  const auto lock = guard();
+  const auto lock = guard_reading();
   return executor->bytes_sent();
 }
 
 std::uint64_t Communicator::Impl::bytes_sent_to_other_hosts() {
-  const auto lock = guard();
+  const auto lock = guard_reading();
   return executor->bytes_to_other_hosts();
 }
 
 CodingReport Communicator::Impl::coding() {
-  const auto lock = guard();
+  const auto lock = guard_reading();
   return executor->coding();
 }
 
 std::vector<OperationRecord> Communicator::Impl::recent_operations() {
-  const auto lock = guard();
+  const auto lock = guard_reading();
   std::vector<OperationRecord> records = observer->recorder().recent();
   std::uint64_t sequence = sequence_;
   queue_.for_each([&](const State& state) {
@@ -313,7 +331,7 @@ std::vector<OperationRecord> Communicator::Impl::recent_operations() {
 }
 
 Counters Communicator::Impl::counters() {
-  const auto lock = guard();
+  const auto lock = guard_reading();
   return observer->recorder().counters();
 }
 
@@ -477,6 +495,7 @@ void Communicator::Impl::compress(State& state) {
 }
 
 std::shared_ptr<Work::State> Communicator::Impl::issue(Call call, const Options& options) {
+  check_process(call.collective);
   check_arguments(call, rank(), size());
   auto lock = guard();
   if (failure_ != nullptr) std::rethrow_exception(failure_);
@@ -517,6 +536,7 @@ int Communicator::Impl::turns_at_once() const noexcept {
 }
 
 void Communicator::Impl::run(Call call, const Options& options) {
+  check_process(call.collective);
   State& state = *blocking_;
   // A call like the last one in everything has been checked, planned and written down.
   const bool again = repeatable_ && like_the_last(call, options);
@@ -859,6 +879,7 @@ bool Communicator::Impl::others_move_on(bool due) noexcept {
 }
 
 bool Communicator::Impl::wait(State& state, Deadline until) {
+  check_process(state.call->signature.collective);
   auto lock = guard();
   if (!state.finished()) advance_queue();
   if (!state.finished()) drive(state, until, lock);
@@ -866,12 +887,14 @@ bool Communicator::Impl::wait(State& state, Deadline until) {
 }
 
 bool Communicator::Impl::test(State& state) {
+  check_process(state.call->signature.collective);
   if (state.finished()) return true;
   progress();
   return state.finished();
 }
 
 void Communicator::Impl::progress() {
+  check_process("progress");
   auto lock = guard();
   if (advance_queue() && in_flight_.empty()) return;
   const auto now = Clock::now();

@@ -16,6 +16,7 @@
 #include "device/nccl_way.hpp"
 #include "device/way.hpp"
 #include "executor.hpp"
+#include "fork.hpp"
 #include "meet.hpp"
 #include "observer.hpp"
 #include "operation.hpp"
@@ -35,6 +36,21 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final : private Unfinished::Member 
   ~Impl();
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
+
+  /// Whether this process is a child of the one that made the communicator, whose arena, connections and threads it is
+  /// not to touch.
+  bool inherited() const noexcept { return !maker_.here(); }
+  /// Throws Error{invalid_argument} in such a child. `operation`: what it wanted to do.
+  void check_process(std::string_view operation) const {
+    if (inherited()) refuse_in_child(operation);
+  }
+  void check_process(Collective collective) const {
+    if (inherited()) refuse_in_child(to_string(collective));
+  }
+  [[noreturn]] void refuse_in_child(std::string_view operation) const;
+  /// What becomes of an inherited communicator: nothing of it is closed, ended or said.
+  static void leave_to_parent(std::unique_ptr<Impl> inherited) noexcept;
+  pid_t process() const noexcept { return maker_.process(); }
 
   /// Checks and plans a call and performs it. Throws what it fails with.
   void run(Call call, const Options& options);
@@ -89,6 +105,8 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final : private Unfinished::Member 
   /// Held by whoever moves operations on; a real lock only when a progress thread might be that someone. Where no
   /// progress thread is, operations under way are from now on this thread's to move on.
   std::unique_lock<std::mutex> guard();
+  /// Held by whoever only reads, which a child may do, too: it has no thread that writes.
+  std::unique_lock<std::mutex> guard_reading() { return inherited() ? std::unique_lock<std::mutex>() : guard(); }
   void take_over();
   std::shared_ptr<State> new_state(const Call& call, const Options& options,
                                    const std::shared_ptr<const PlannedCall>& planned);
@@ -192,6 +210,8 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final : private Unfinished::Member 
     std::size_t first_ = 0;
   };
 
+  const Maker maker_;
+  Impl* next_left_ = nullptr;  // in the list of leave_to_parent()
   std::uint64_t sequence_ = 0;
   std::vector<DeviceMemory::State*> memories_;
   Queue queue_;

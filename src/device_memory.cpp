@@ -28,6 +28,7 @@ struct DeviceMemory::State {
   std::string how = {};  ///< that is, in words
 
   ~State() {
+    if (owner != nullptr && owner->inherited()) return;  // the parent's, and so is the GPU
     if (owner != nullptr) owner->forget(*this);
     if (own && taken_from == nullptr) device->free(data);
     if (taken_from != nullptr) try {

@@ -77,6 +77,7 @@ Group& Group::operator=(Group&&) noexcept = default;
 Group::~Group() = default;
 
 void Group::all_reduce(ConstBuffer input, Buffer output, ReduceOp op, const Options& options) {
+  impl_->comm->check_process("all_reduce");
   Call call{.collective = Collective::all_reduce, .input = input, .output = output, .op = op};
   check_arguments(call, impl_->comm->rank(), impl_->comm->size());
   if (const std::exception_ptr refused = impl_->comm->place(call, options)) std::rethrow_exception(refused);
@@ -102,6 +103,7 @@ void Group::all_reduce(ConstBuffer input, Buffer output, ReduceOp op, const Opti
 void Group::run() { run_async().wait(); }
 
 Work Group::run_async() {
+  impl_->comm->check_process("group");
   // The packs outlive the operations on them: the last reference to them dies with the state.
   const auto packs = std::make_shared<std::vector<Impl::Pack>>(std::move(impl_->packs));
   impl_->packs.clear();

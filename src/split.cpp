@@ -29,6 +29,7 @@ std::vector<std::string> exchange(Communicator& comm, std::string_view mine) {
 }  // namespace
 
 std::optional<Communicator> Communicator::split(int color, int key, const CommunicatorOptions& options) {
+  impl_->check_process("split");
   const int mine[] = {color, key};
   std::vector<int> all(2 * static_cast<std::size_t>(size()));
   all_gather(mine, all);

@@ -8,8 +8,11 @@ thread_local Unfinished* current = nullptr;
 thread_local bool ended = false;
 
 struct Keeper {
-  std::shared_ptr<Unfinished> list = std::make_shared<Unfinished>();
-  Keeper() { current = list.get(); }
+  std::shared_ptr<Unfinished> list;
+  void begin() {
+    list = std::make_shared<Unfinished>();
+    current = list.get();
+  }
   ~Keeper() {
     current = nullptr;
     ended = true;
@@ -18,11 +21,15 @@ struct Keeper {
 
 }  // namespace
 
-Unfinished* Unfinished::of_this_thread() noexcept { return current; }
+/// What a child made by fork() inherits is its parent's to move on.
+Unfinished* Unfinished::of_this_thread() noexcept {
+  return current != nullptr && current->maker_.here() ? current : nullptr;
+}
 
 std::shared_ptr<Unfinished> Unfinished::make_for_this_thread() {
   if (ended) return nullptr;
-  thread_local const Keeper keeper;
+  thread_local Keeper keeper;
+  if (of_this_thread() == nullptr) keeper.begin();
   return keeper.list;
 }
 

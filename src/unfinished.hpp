@@ -10,6 +10,8 @@
 #include <mutex>
 #include <vector>
 
+#include "fork.hpp"
+
 namespace collectives {
 
 class Unfinished {
@@ -35,6 +37,7 @@ class Unfinished {
   bool move_on(const Member& except, bool due) noexcept;
 
  private:
+  const Maker maker_;
   std::mutex mutex_;  // for the thread that takes a member over
   std::vector<Member*> members_;
 };

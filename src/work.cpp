@@ -48,7 +48,7 @@ bool Work::test() {
     state_->members.clear();
     state_->finish = nullptr;
   }
-  if (!state_->finished() && state_->owner != nullptr && !state_->owner->test(*state_)) return false;
+  if (state_->owner != nullptr && !state_->owner->test(*state_)) return false;
   if (state_->error != nullptr) std::rethrow_exception(state_->error);  // and again, whenever it is asked
   const std::shared_ptr<State> state = std::move(state_);               // finished: nothing left to wait for
   if (state->program != nullptr) std::exchange(state->program, nullptr)->released();

@@ -2,7 +2,7 @@
 //
 //   c_interface_test SITUATION             ranks are processes, of collectives_run, say, or this one alone
 //   c_interface_test SITUATION THREADS     ranks are threads of this process
-#define _POSIX_C_SOURCE 200809L  // setenv, pthread
+#define _POSIX_C_SOURCE 200809L  // setenv, pthread, fork
 
 #include <collectives/collectives.h>
 #include <math.h>
@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 typedef collectives_communicator Comm;
 
@@ -38,6 +40,7 @@ typedef collectives_communicator Comm;
   S(AreToldWhoLeft, 2, together)                     \
   S(AreToldWhyOneAborted, 1, together)               \
   S(FreeInAnyOrder, 1, together)                     \
+  S(MayForkAChildThatMakesItsOwn, 1, together)       \
   S(NullIsRefused, 1, alone)                         \
   S(WrongArgumentsAreRefused, 1, alone)              \
   S(WrongOptionsAreRefused, 1, alone)                \
@@ -1122,6 +1125,38 @@ static void EveryThreadHasItsLastError(Comm* comm) {
   CHECK(pthread_create(&thread, NULL, fail_elsewhere, comm) == 0 && pthread_join(thread, NULL) == 0);
   OK(collectives_barrier(comm, NULL));
   CHECK(text == collectives_last_error() && strstr(text, "work is null") != NULL);
+}
+
+// ---- children made by fork() ----
+
+static void MayForkAChildThatMakesItsOwn(Comm* comm) {
+  const int element = 1;
+  int sum = 0;
+  collectives_work* work;
+  OK(collectives_all_reduce_async(comm, &element, &sum, 1, COLLECTIVES_I32, COLLECTIVES_SUM, NULL, &work));
+  const pid_t child = fork();
+  CHECK(child >= 0);
+  if (child == 0) {
+    const char* why = "from which this one was forked: a child makes its own";
+    collectives_work* none;
+    INVALID(why, collectives_barrier(comm, NULL));
+    INVALID(why, collectives_barrier_async(comm, NULL, &none));
+    INVALID(why, collectives_work_wait(work));
+    collectives_abort(comm, "a child may not");
+    collectives_work_free(work);
+    collectives_communicator_free(comm);
+    collectives_threads* threads;
+    OK(collectives_threads_create(1, &threads));
+    const collectives_communicator_options options = {.size = sizeof options, .progress_thread = COLLECTIVES_FALSE};
+    OK(collectives_communicator_from_threads(threads, 0, &options, &comm));
+    OK(collectives_barrier(comm, NULL));
+    _exit(0);
+  }
+  int status = 0;
+  CHECK(waitpid(child, &status, 0) == child && status == 0);
+  finish(work);
+  CHECK(sum == collectives_size(comm));
+  OK(collectives_barrier(comm, NULL));
 }
 
 // ---- ranks that are threads ----

@@ -18,6 +18,7 @@
 #include "device/kernels.hpp"
 #include "operation.hpp"
 #include "support/child.hpp"
+#include "support/line_bootstrap.hpp"
 #include "support/pretended_device.hpp"
 #include "support/ranks.hpp"
 #include "support/worlds.hpp"
@@ -304,34 +305,6 @@ TEST_F(DeviceKernels, ARankLeavesWhileItsGpuWorks) {
 }
 
 // ---- between processes ----
-
-/// Two ranks that are parent and child.
-class LineBootstrap final : public Bootstrap {
- public:
-  LineBootstrap(Rank rank, Line& line) : rank_(rank), line_(line) {}
-  std::string_view name() const noexcept override { return "line"; }
-  Rank rank() const noexcept override { return rank_; }
-  int size() const noexcept override { return 2; }
-  std::vector<std::string> all_gather(std::string_view mine, Deadline) override {
-    std::vector<std::string> all(2);
-    for (Rank from = 0; from < 2; ++from) {
-      std::string& text = all[static_cast<std::size_t>(from)];
-      if (from == rank_) {
-        text = mine;
-        line_.put(text.size());
-        for (const char c : text) line_.put(static_cast<unsigned char>(c));
-      } else {
-        text.resize(line_.take());
-        for (char& c : text) c = static_cast<char>(line_.take());
-      }
-    }
-    return all;
-  }
-
- private:
-  Rank rank_;
-  Line& line_;
-};
 
 class DeviceProcesses : public ::testing::Test {
  protected:

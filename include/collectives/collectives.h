@@ -21,7 +21,7 @@
 //   Text      is UTF-8 and ends with '\0'. What is passed in is copied.
 //   Counts    are elements, sizes bytes, times seconds.
 //   Threads   One call at a time for one communicator and what was made from it; collectives_abort() from any thread. A
-//             thread that is in a call may not be cancelled (pthread_cancel). Not in a child made by fork().
+//             thread that is in a call may not be cancelled (pthread_cancel). A child of fork() is refused.
 #pragma once
 
 #include <stddef.h>

@@ -12,7 +12,7 @@
 //   Order     fixed by the plan: same plan and inputs, same bits, on every rank and in every run. `deterministic` gives
 //             the same bits whatever the backend, segmenting or size: contributions are added in rank order.
 //   Issue     operations of one communicator run in the order in which they are issued, the same on every rank.
-//   Threads   one call at a time per communicator; abort() from any thread. Not in a child made by fork().
+//   Threads   one call at a time per communicator; abort() from any thread. A child of fork() is refused.
 //   Throws    Error: invalid_argument, unsupported (nothing sent, communicator still good); mismatch, timeout,
 //             peer_lost, aborted, system (communicator broken, see error.hpp).
 //   Buffers   the program's own again when the call or wait() ends, by an error too; error.hpp names the one exception,
