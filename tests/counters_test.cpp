@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <barrier>
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -52,10 +51,13 @@ TEST(CountersTest, TimeCallsThatAreOverAtOnceBySamples) {
 }
 
 TEST(CountersTest, SayHowLongALateRankWasWaitedFor) {
-  std::barrier together(2);
+  std::atomic<bool> waits{false};
   run_communicators(2, [&](Communicator& comm) {
-    together.arrive_and_wait();
-    if (comm.rank() == 1) std::this_thread::sleep_for(60ms);
+    if (comm.rank() == 1) {
+      while (!waits) std::this_thread::sleep_for(1ms);
+      std::this_thread::sleep_for(60ms);
+    }
+    waits = true;
     comm.barrier();
     const auto counted = comm.counters()[Collective::barrier];
     EXPECT_GE(counted.time, 0ns);

@@ -8,7 +8,12 @@
 namespace collectives {
 
 NcclWay::NcclWay(Device& device, std::unique_ptr<Clique> clique, int size, Rank self)
-    : device_(device), size_(size), self_(self), own_(device), by_(device, std::move(clique), size, self), registry_(device, by_.clique()) {}
+    : device_(device),
+      size_(size),
+      self_(self),
+      own_(device),
+      by_(device, std::move(clique), size, self),
+      registry_(device, by_.clique()) {}
 
 NcclWay::~NcclWay() {
   for (const Device::Event event : in_flight_) device_.end_event(event);
