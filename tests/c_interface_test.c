@@ -1147,7 +1147,7 @@ static void MayForkAChildThatMakesItsOwn(Comm* comm) {
     collectives_communicator_free(comm);
     collectives_threads* threads;
     OK(collectives_threads_create(1, &threads));
-    const collectives_communicator_options options = {.size = sizeof options, .progress_thread = COLLECTIVES_FALSE};
+    const collectives_communicator_options options = {.size = sizeof options, .progress_thread = COLLECTIVES_OFF};
     OK(collectives_communicator_from_threads(threads, 0, &options, &comm));
     OK(collectives_barrier(comm, NULL));
     _exit(0);
