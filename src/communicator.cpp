@@ -157,12 +157,12 @@ void Communicator::progress() { impl_->progress(); }
 
 Plan Communicator::plan(Collective collective, std::size_t count, DataType type, ReduceOp op,
                         const Options& options) const {
-  return impl_->plan_of(collective, count, type, op, options)->plan;
+  return impl_->planner->plan_of(collective, count, type, op, options)->plan;
 }
 
 std::string Communicator::explain(Collective collective, std::size_t count, DataType type, ReduceOp op,
                                   const Options& options) const {
-  const auto planned = impl_->plan_of(collective, count, type, op, options);
+  const auto planned = impl_->planner->plan_of(collective, count, type, op, options);
   Request request = planned->request;
   if (request.codec != nullptr)  // the plan may be of an older one of the same kind
     request.codec = options.wire.codec() != nullptr ? options.wire.codec() : find_codec(to_string(options.wire.type()));

@@ -1,13 +1,11 @@
-// The way of a call: plan it, queue it, publish its arrival, move it on until it is finished or has failed.
+// The way of a call: have it planned, queue it, publish its arrival, move it on until it is finished or has failed.
 #include "communicator_impl.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstdint>
-#include <numeric>
 #include <system_error>
 #include <utility>
 
@@ -24,19 +22,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Plans kept at most; a program that asks for more different calls than this plans some of them again.
-constexpr std::size_t kPlansKept = 4096;
-
 /// Attempts of a blocking call before it joins the queue and waits properly: a microsecond or two, in which a short
 /// collective is over. Over a wire each of them is a system call.
 constexpr int kTurnsAtOnce = 200;
 constexpr int kTurnsAtOnceOverWire = 10;
-
-Aim aim_of(const PlannedCall& planned) { return {planned.performed, planned.plan.sums, planned.plan.coded}; }
-/// What the Steps of a planned call are to achieve.
-Task task_of(const PlannedCall& planned) {
-  return {aim_of(planned), planned.parts, planned.performed == Collective::barrier ? 0 : planned.signature.root};
-}
 
 std::chrono::nanoseconds timeout_of(const Options& options, const Settings& settings) noexcept {
   return options.timeout.count() != 0 ? options.timeout : settings.timeout;
@@ -52,18 +41,6 @@ auto with_gpu(Ask&& ask) {
       throw std::runtime_error(error.what());
     throw;
   }
-}
-
-/// What ranks must agree on, or their stages would differ.
-std::uint64_t hash_of(const TopKOptions& how) {
-  const std::uint32_t words[] = {static_cast<std::uint32_t>(how.values),
-                                 static_cast<std::uint32_t>(how.form),
-                                 static_cast<std::uint32_t>(how.non_finite),
-                                 how.error_feedback ? 1U : 0U,
-                                 how.masking ? 1U : 0U,
-                                 std::bit_cast<std::uint32_t>(how.momentum),
-                                 std::bit_cast<std::uint32_t>(how.clip)};
-  return hash_bytes(words, sizeof words);
 }
 
 /// Address of element 0 of the vector, for a buffer that begins with element `first`. Never used to reach outside of
@@ -113,6 +90,7 @@ Communicator::Impl::Impl(Bootstrap& bootstrap, const CommunicatorOptions& option
     open_room(Among::rail, StageRoom(*meeting.arena, StageRoom::kRail, members(inner.rail().members)));
   }
   executor = std::make_unique<Executor>(*seat, std::move(routes), std::move(stages), meeting.wire.get());
+  planner = std::make_unique<Planner>(settings, meeting, *executor);
   if (meeting.device != nullptr) {
     ways[static_cast<std::size_t>(Way::staged)] = std::make_unique<StagedWay>(*meeting.device, rank());
     if (meeting.topology.one_host())
@@ -207,100 +185,11 @@ void Communicator::Impl::leave_to_parent(std::unique_ptr<Impl> inherited) noexce
   last->next_left_ = left.exchange(last);
 }
 
-// ---- planning ----
-
-const std::shared_ptr<const PlannedCall>& Communicator::Impl::plan(const Call& call, const Options& options) {
-  const Codec* const codec = codec_of(options.wire, call, rank());
-  // Codecs that cut values otherwise are others, whatever they are called.
-  WireName wire = codec != nullptr
-                      ? WireName(codec->name(), codec->block() << 32 ^ codec->encoded_bytes(codec->block()))
-                      : WireName();
-  std::size_t k = 0;
-  if (options.compressor != nullptr) {
-    check_compressor(call, options.name, rank());
-    k = options.compressor->impl().next_k(options.name, call.output.count, rank());
-    const TopKOptions& how = options.compressor->options();
-    char text[32];  // not a string, which would take memory in every call
-    const auto written =
-        fmt::format_to_n(text, sizeof text, "top {}{}", k, how.values == DataType::bf16 ? " bf16" : "");
-    wire = WireName({text, std::min(written.size, sizeof text)}, wire.hash + hash_of(how));
-  }
-  const Signature signature =
-      sign(call, rank(), options.backend.empty() ? std::string_view(settings.backend) : options.backend,
-           options.deterministic.value_or(settings.deterministic), wire, options.force);
-  const auto same = [&](const PlannedCall& planned) {
-    return planned.signature == signature && std::ranges::equal(planned.request.counts, call.counts);
-  };
-  if (last_ != nullptr && same(*last_)) return last_;
-  const std::uint64_t key = hash_of(signature);
-  if (const auto found = plans_.find(key); found != plans_.end() && same(*found->second)) return last_ = found->second;
-
-  auto planned = std::make_shared<PlannedCall>();
-  planned->signature = signature;
-  planned->hash = key;
-  planned->words = pack(signature);
-  planned->waits_for_nobody = (signature.collective == Collective::broadcast && signature.root == rank()) ||
-                              (signature.collective == Collective::reduce && signature.root != rank());
-  planned->request = {.collective = signature.collective,
-                      .count = signature.count,
-                      .type = signature.type,
-                      .op = call.op,
-                      .root = signature.root,
-                      .deterministic = signature.deterministic,
-                      .backend = backend_names()[signature.backend],
-                      .counts = {call.counts.begin(), call.counts.end()},
-                      .codec = codec,
-                      .force = signature.force,
-                      .memory = signature.memory};
-  planned->performed = signature.count == 0 ? Collective::barrier : signature.collective;
-  Request request = planned->request;
-  request.collective = planned->performed;
-  Topology topology = meeting.topology;
-  if (options.compressor != nullptr && topology.gpus.nccl) {
-    topology.gpus.nccl = false;
-    topology.gpus.no_nccl = "top-k is chosen on the host";
-  }
-  planned->plan = choose_plan(request, topology, meeting.tuning);
-  if (options.compressor != nullptr)
-    planned->sparse =
-        plan_sparse(request, k, options.compressor->options(), planned->plan, meeting.topology, meeting.tuning);
-  if (planned->sparse && planned->plan.way != Way::host) {
-    planned->plan.way = Way::staged;
-    planned->plan.way_reason = "top-k chooses in memory of the host";
-  }
-  planned->shape = shape_of(signature, planned->plan);
-  const Range whole{0, signature.count};
-  if (!planned->plan.algorithm->by_part(aim_of(*planned), meeting.topology)) {
-    planned->parts = Parts::equal(whole, 1);
-  } else if (!call.has_counts || signature.count == 0) {
-    planned->parts = Parts::equal(whole, size());
-  } else {
-    planned->offsets.resize(call.counts.size() + 1);
-    std::inclusive_scan(call.counts.begin(), call.counts.end(), planned->offsets.begin() + 1);
-    planned->parts = Parts::listed(planned->offsets.data(), size());
-  }
-  if (meeting.topology.one_host() && planned->plan.rounds == 1)
-    planned->at_once = executor->single_step(*planned->plan.algorithm, task_of(*planned), planned->signature.type);
-  if (plans_.size() >= kPlansKept) plans_.clear();
-  plans_[key] = planned;
-  return last_ = planned;
-}
-
-std::shared_ptr<const PlannedCall> Communicator::Impl::plan_of(Collective collective, std::size_t count, DataType type,
-                                                               ReduceOp op, const Options& options) {
-  const Call call{.collective = collective,
-                  .input = {nullptr, count, type},
-                  .output = {nullptr, count, type},
-                  .op = op,
-                  .memory = options.stream ? Memory::device : Memory::host};
-  check_vocabulary(call, rank());
-  return plan(call, options);
-}
+// ---- its numbers ----
 
 void Communicator::Impl::retune(const Tuning& tuning) {
   meeting.tuning = tuning;
-  plans_.clear();
-  last_ = nullptr;
+  planner->forget();
   repeatable_ = false;
 }
 
@@ -500,7 +389,7 @@ std::shared_ptr<Work::State> Communicator::Impl::issue(Call call, const Options&
   auto lock = guard();
   if (failure_ != nullptr) std::rethrow_exception(failure_);
   std::exception_ptr refused = place(call, options);
-  const std::shared_ptr<const PlannedCall> planned = plan(call, options);
+  const std::shared_ptr<const PlannedCall> planned = planner->plan(call, options);
   if (planned->plan.way == Way::nccl) check_alignment(call, rank());
   auto state = new_state(call, options, planned);
   if (call.memory == Memory::device) take_to_device(*state, call, options, false, std::move(refused));
@@ -551,7 +440,7 @@ void Communicator::Impl::run(Call call, const Options& options) {
     repeatable_ = false;
     std::exception_ptr refused = place(call, options);
     if (call.memory == Memory::device) return run_on_device(call, options, std::move(refused), lock);
-    fill(state, call, options, plan(call, options));
+    fill(state, call, options, planner->plan(call, options));
     last_call_ = call;
     repeatable_ = plain(call, options) && meeting.device == nullptr;  // where one is, memory may have changed hands
   }
@@ -567,7 +456,7 @@ void Communicator::Impl::run(Call call, const Options& options) {
 /// Has a state of its own: in a stream it may go on when the call has returned.
 void Communicator::Impl::run_on_device(const Call& call, const Options& options, std::exception_ptr refused,
                                        std::unique_lock<std::mutex>& lock) {
-  const std::shared_ptr<const PlannedCall> planned = plan(call, options);
+  const std::shared_ptr<const PlannedCall> planned = planner->plan(call, options);
   if (planned->plan.way == Way::nccl) check_alignment(call, rank());
   const std::shared_ptr<State> state = new_state(call, options, planned);
   take_to_device(*state, call, options, true, std::move(refused));

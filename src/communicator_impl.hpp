@@ -8,7 +8,6 @@
 #include <mutex>
 #include <string>
 #include <thread>
-#include <unordered_map>
 #include <vector>
 
 #include "call.hpp"
@@ -20,6 +19,8 @@
 #include "meet.hpp"
 #include "observer.hpp"
 #include "operation.hpp"
+#include "operation_queue.hpp"
+#include "planner.hpp"
 #include "shared_memory/reach.hpp"
 #include "unfinished.hpp"
 #include "wait.hpp"
@@ -63,9 +64,6 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final : private Unfinished::Member 
   bool wait(Work::State& state, Deadline until);
   bool test(Work::State& state);
   void progress();
-  const std::shared_ptr<const PlannedCall>& plan(const Call& call, const Options& options);
-  /// Of a call that is not made: there is no memory to check.
-  std::shared_ptr<const PlannedCall> plan_of(Collective, std::size_t count, DataType, ReduceOp, const Options& options);
   /// For a communicator of those who say the same color; null where NCCL does not connect these ranks, or for a
   /// negative one. All ranks call it.
   std::unique_ptr<Clique> split_clique(int color, int key);
@@ -93,6 +91,7 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final : private Unfinished::Member 
   std::unique_ptr<Watch> watch;
   std::unique_ptr<Reach> reach;
   std::unique_ptr<Executor> executor;
+  std::unique_ptr<Planner> planner;
   std::array<std::unique_ptr<DeviceWay>, kWays> ways;  ///< by Way; none without a GPU
   std::unique_ptr<Observer> observer;
 
@@ -171,58 +170,17 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final : private Unfinished::Member 
   void drive(State& state, Deadline until, std::unique_lock<std::mutex>& lock);
   void serve();
 
-  /// Operations that are not finished, oldest first. Keeps its memory, unlike a deque.
-  class Queue {
-   public:
-    bool empty() const noexcept { return first_ == states_.size(); }
-    State& front() const noexcept { return *states_[first_]; }
-    const std::shared_ptr<State>& share() const noexcept { return states_[first_]; }
-    /// Takes the front out.
-    std::shared_ptr<State> take() noexcept {
-      std::shared_ptr<State> state = states_[first_];
-      pop();
-      return state;
-    }
-    void push(std::shared_ptr<State> state) {
-      if (states_.size() == states_.capacity()) {  // rather than grow, give up what has been popped
-        states_.erase(states_.begin(), states_.begin() + static_cast<std::ptrdiff_t>(first_));
-        first_ = 0;
-      }
-      states_.push_back(std::move(state));
-    }
-    void pop() noexcept {
-      states_[first_++] = nullptr;
-      if (empty()) clear();
-    }
-    void clear() noexcept {
-      states_.clear();
-      first_ = 0;
-    }
-    template <class Visit>
-    void for_each(Visit&& visit) const {
-      for (std::size_t i = first_; i < states_.size(); ++i) visit(*states_[i]);
-    }
-
-    Queue() { states_.reserve(64); }
-
-   private:
-    std::vector<std::shared_ptr<State>> states_;
-    std::size_t first_ = 0;
-  };
-
   const Maker maker_;
   Impl* next_left_ = nullptr;  // in the list of leave_to_parent()
   std::uint64_t sequence_ = 0;
   std::vector<DeviceMemory::State*> memories_;
-  Queue queue_;
-  Queue in_flight_;             // behind it: operations that are in streams, oldest first
-  std::uint64_t finished_ = 0;  // the last that has, of the others
+  OperationQueue<State> queue_;
+  OperationQueue<State> in_flight_;  // behind it: operations that are in streams, oldest first
+  std::uint64_t finished_ = 0;       // the last that has, of the others
   std::vector<std::shared_ptr<State>> pool_;
   std::shared_ptr<State> blocking_ = std::make_shared<State>();  // of the call that waits for its own end
   Call last_call_;                                               // what it was, if it may come again
   bool repeatable_ = false;
-  std::unordered_map<std::uint64_t, std::shared_ptr<const PlannedCall>> plans_;
-  std::shared_ptr<const PlannedCall> last_;
   std::chrono::steady_clock::time_point looked_{};
   std::exception_ptr failure_;
 

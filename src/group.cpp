@@ -81,7 +81,7 @@ void Group::all_reduce(ConstBuffer input, Buffer output, ReduceOp op, const Opti
   Call call{.collective = Collective::all_reduce, .input = input, .output = output, .op = op};
   check_arguments(call, impl_->comm->rank(), impl_->comm->size());
   if (const std::exception_ptr refused = impl_->comm->place(call, options)) std::rethrow_exception(refused);
-  impl_->comm->plan(call, options);  // refuses an unknown backend here, before anything of the group is sent
+  impl_->comm->planner->plan(call, options);  // refuses an unknown backend here, before anything of the group is sent
   for (Impl::Pack& pack : impl_->packs)
     if (options.compressor == nullptr && pack.options.compressor == nullptr && pack.type == input.type &&
         pack.op == op && pack.backend == options.backend && pack.options.timeout == options.timeout &&

@@ -1,0 +1,54 @@
+// The queue of a communicator: operations that are not finished, oldest first, each shared with whoever waits for it.
+//
+// It keeps its memory, unlike a deque, so that calls which repeat themselves allocate nothing: what is popped leaves
+// its place empty, and when the places are used up, those in front are given up before more are made.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace collectives {
+
+template <class Operation>
+class OperationQueue {
+ public:
+  OperationQueue() { operations_.reserve(64); }
+
+  bool empty() const noexcept { return first_ == operations_.size(); }
+  Operation& front() const noexcept { return *operations_[first_]; }
+  const std::shared_ptr<Operation>& share() const noexcept { return operations_[first_]; }
+  /// Takes the front out.
+  std::shared_ptr<Operation> take() noexcept {
+    std::shared_ptr<Operation> operation = operations_[first_];
+    pop();
+    return operation;
+  }
+  void push(std::shared_ptr<Operation> operation) {
+    if (operations_.size() == operations_.capacity()) {
+      operations_.erase(operations_.begin(), operations_.begin() + static_cast<std::ptrdiff_t>(first_));
+      first_ = 0;
+    }
+    operations_.push_back(std::move(operation));
+  }
+  void pop() noexcept {
+    operations_[first_++] = nullptr;
+    if (empty()) clear();
+  }
+  void clear() noexcept {
+    operations_.clear();
+    first_ = 0;
+  }
+  /// Visits all, oldest first.
+  template <class Visit>
+  void for_each(Visit&& visit) const {
+    for (std::size_t i = first_; i < operations_.size(); ++i) visit(*operations_[i]);
+  }
+
+ private:
+  std::vector<std::shared_ptr<Operation>> operations_;
+  std::size_t first_ = 0;
+};
+
+}  // namespace collectives

@@ -1,0 +1,141 @@
+#include "planner.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+#include <string_view>
+
+#include "compression/top_k_impl.hpp"
+#include "flight_recorder.hpp"
+
+namespace collectives {
+namespace {
+
+/// Plans kept at most; a program that asks for more different calls than this plans some of them again.
+constexpr std::size_t kPlansKept = 4096;
+
+Aim aim_of(const PlannedCall& planned) { return {planned.performed, planned.plan.sums, planned.plan.coded}; }
+
+/// What ranks must agree on, or their stages would differ.
+std::uint64_t hash_of(const TopKOptions& how) {
+  const std::uint32_t words[] = {static_cast<std::uint32_t>(how.values),
+                                 static_cast<std::uint32_t>(how.form),
+                                 static_cast<std::uint32_t>(how.non_finite),
+                                 how.error_feedback ? 1U : 0U,
+                                 how.masking ? 1U : 0U,
+                                 std::bit_cast<std::uint32_t>(how.momentum),
+                                 std::bit_cast<std::uint32_t>(how.clip)};
+  return hash_bytes(words, sizeof words);
+}
+
+}  // namespace
+
+Task task_of(const PlannedCall& planned) {
+  return {aim_of(planned), planned.parts, planned.performed == Collective::barrier ? 0 : planned.signature.root};
+}
+
+const std::shared_ptr<const PlannedCall>& Planner::plan(const Call& call, const Options& options) {
+  const Rank rank = meeting_.rank;
+  const Codec* const codec = codec_of(options.wire, call, rank);
+  // Codecs that cut values otherwise are others, whatever they are called.
+  WireName wire = codec != nullptr
+                      ? WireName(codec->name(), codec->block() << 32 ^ codec->encoded_bytes(codec->block()))
+                      : WireName();
+  std::size_t k = 0;
+  if (options.compressor != nullptr) {
+    check_compressor(call, options.name, rank);
+    k = options.compressor->impl().next_k(options.name, call.output.count, rank);
+    const TopKOptions& how = options.compressor->options();
+    char text[32];  // not a string, which would take memory in every call
+    const auto written =
+        fmt::format_to_n(text, sizeof text, "top {}{}", k, how.values == DataType::bf16 ? " bf16" : "");
+    wire = WireName({text, std::min(written.size, sizeof text)}, wire.hash + hash_of(how));
+  }
+  const Signature signature =
+      sign(call, rank, options.backend.empty() ? std::string_view(settings_.backend) : options.backend,
+           options.deterministic.value_or(settings_.deterministic), wire, options.force);
+  const auto same = [&](const PlannedCall& planned) {
+    return planned.signature == signature && std::ranges::equal(planned.request.counts, call.counts);
+  };
+  if (last_ != nullptr && same(*last_)) return last_;
+  const std::uint64_t key = hash_of(signature);
+  if (const auto found = plans_.find(key); found != plans_.end() && same(*found->second)) return last_ = found->second;
+
+  std::shared_ptr<const PlannedCall> planned = make(call, options, codec, k, signature);
+  if (plans_.size() >= kPlansKept) plans_.clear();
+  plans_[key] = planned;
+  return last_ = std::move(planned);
+}
+
+std::shared_ptr<const PlannedCall> Planner::make(const Call& call, const Options& options, const Codec* codec,
+                                                 std::size_t k, const Signature& signature) const {
+  const Rank rank = meeting_.rank;
+  const int ranks = meeting_.topology.ranks();
+  auto planned = std::make_shared<PlannedCall>();
+  planned->signature = signature;
+  planned->hash = hash_of(signature);
+  planned->words = pack(signature);
+  planned->waits_for_nobody = (signature.collective == Collective::broadcast && signature.root == rank) ||
+                              (signature.collective == Collective::reduce && signature.root != rank);
+  planned->request = {.collective = signature.collective,
+                      .count = signature.count,
+                      .type = signature.type,
+                      .op = call.op,
+                      .root = signature.root,
+                      .deterministic = signature.deterministic,
+                      .backend = backend_names()[signature.backend],
+                      .counts = {call.counts.begin(), call.counts.end()},
+                      .codec = codec,
+                      .force = signature.force,
+                      .memory = signature.memory};
+  planned->performed = signature.count == 0 ? Collective::barrier : signature.collective;
+  Request request = planned->request;
+  request.collective = planned->performed;
+  Topology topology = meeting_.topology;
+  if (options.compressor != nullptr && topology.gpus.nccl) {
+    topology.gpus.nccl = false;
+    topology.gpus.no_nccl = "top-k is chosen on the host";
+  }
+  planned->plan = choose_plan(request, topology, meeting_.tuning);
+  if (options.compressor != nullptr)
+    planned->sparse =
+        plan_sparse(request, k, options.compressor->options(), planned->plan, meeting_.topology, meeting_.tuning);
+  if (planned->sparse && planned->plan.way != Way::host) {
+    planned->plan.way = Way::staged;
+    planned->plan.way_reason = "top-k chooses in memory of the host";
+  }
+  planned->shape = shape_of(signature, planned->plan);
+  const Range whole{0, signature.count};
+  if (!planned->plan.algorithm->by_part(aim_of(*planned), meeting_.topology)) {
+    planned->parts = Parts::equal(whole, 1);
+  } else if (!call.has_counts || signature.count == 0) {
+    planned->parts = Parts::equal(whole, ranks);
+  } else {
+    planned->offsets.resize(call.counts.size() + 1);
+    std::inclusive_scan(call.counts.begin(), call.counts.end(), planned->offsets.begin() + 1);
+    planned->parts = Parts::listed(planned->offsets.data(), ranks);
+  }
+  if (meeting_.topology.one_host() && planned->plan.rounds == 1)
+    planned->at_once = executor_.single_step(*planned->plan.algorithm, task_of(*planned), planned->signature.type);
+  return planned;
+}
+
+std::shared_ptr<const PlannedCall> Planner::plan_of(Collective collective, std::size_t count, DataType type,
+                                                    ReduceOp op, const Options& options) {
+  const Call call{.collective = collective,
+                  .input = {nullptr, count, type},
+                  .output = {nullptr, count, type},
+                  .op = op,
+                  .memory = options.stream ? Memory::device : Memory::host};
+  check_vocabulary(call, meeting_.rank);
+  return plan(call, options);
+}
+
+void Planner::forget() noexcept {
+  plans_.clear();
+  last_ = nullptr;
+}
+
+}  // namespace collectives
