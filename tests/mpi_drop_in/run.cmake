@@ -1,6 +1,9 @@
 # Runs a program and judges what it says:
 #
-#   cmake [-D EXPECT=<regex>] [-D REFUSE=<regex>] [-D FAILS=ON] -P run.cmake -- <the command>
+#   cmake [-D EXPECT=<regex>] [-D REFUSE=<regex>] [-D FAILS=ON] [-D ENDS=ON] -P run.cmake -- <the command>
+#
+# ENDS: ranks of it end before their time. Whatever its status is (FAILS: not 0), nothing of it may be left, and of ours
+# each rank has said one line at most.
 cmake_minimum_required(VERSION 3.25)
 set(command)
 math(EXPR last "${CMAKE_ARGC} - 1")
@@ -11,11 +14,19 @@ foreach(i RANGE ${last})
     set(begun TRUE)
   endif()
 endforeach()
+if(ENDS)
+  execute_process(COMMAND mktemp -d OUTPUT_VARIABLE temporary OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+  # What the processes are known by afterwards.
+  list(PREPEND command ${CMAKE_COMMAND} -E env TMPDIR=${temporary})
+endif()
 execute_process(COMMAND ${command} OUTPUT_VARIABLE text ERROR_VARIABLE text RESULT_VARIABLE result TIMEOUT 240)
+if(NOT result MATCHES "^[0-9]+$")  # a time out, or a signal
+  message(FATAL_ERROR "${result}:\n${text}")
+endif()
 if(FAILS AND result EQUAL 0)
   message(FATAL_ERROR "it succeeded:\n${text}")
 endif()
-if(NOT FAILS AND NOT result EQUAL 0)
+if(NOT FAILS AND NOT ENDS AND NOT result EQUAL 0)
   message(FATAL_ERROR "${result}:\n${text}")
 endif()
 if(DEFINED EXPECT AND NOT text MATCHES "${EXPECT}")
@@ -23,4 +34,26 @@ if(DEFINED EXPECT AND NOT text MATCHES "${EXPECT}")
 endif()
 if(DEFINED REFUSE AND text MATCHES "${REFUSE}")
   message(FATAL_ERROR "\"${REFUSE}\" is in:\n${text}")
+endif()
+if(ENDS)
+  # Those that the launcher has killed may take a moment.
+  foreach(look RANGE 100)
+    execute_process(COMMAND sh -c "grep -lzx TMPDIR=${temporary} /proc/[0-9]*/environ" OUTPUT_VARIABLE left ERROR_QUIET)
+    if(left STREQUAL "")
+      break()
+    endif()
+    execute_process(COMMAND sleep 0.2)
+  endforeach()
+  file(GLOB files /dev/shm/*collectives* ${temporary}/*)
+  list(FILTER files EXCLUDE REGEX "/ompi\\.[^/]*$")  # Open MPI's own
+  file(REMOVE_RECURSE ${temporary})
+  if(left OR files)
+    message(FATAL_ERROR "left: ${left} ${files}\n${text}")
+  endif()
+  string(REGEX MATCHALL "collectives: [a-z]+: rank [0-9]+:" lines "${text}")
+  set(ranks ${lines})
+  list(REMOVE_DUPLICATES ranks)
+  if(NOT "${lines}" STREQUAL "${ranks}" OR text MATCHES "[Ss]egmentation|Sanitizer|terminate called|came through")
+    message(FATAL_ERROR "said:\n${text}")
+  endif()
 endif()
