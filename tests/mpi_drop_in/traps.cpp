@@ -6,6 +6,9 @@
 #define MPICH_SKIP_MPICXX
 #include <dirent.h>
 #include <mpi.h>
+#ifdef OPEN_MPI
+#include <mpi-ext.h>
+#endif
 
 #include <algorithm>
 #include <cmath>
@@ -19,6 +22,13 @@
 #include <string_view>
 #include <thread>
 #include <vector>
+
+// Persistent collectives are MPI 4's; Open MPI 4.1 may have them under names of its own.
+#if MPI_VERSION >= 4
+#define PERSISTENT(collective) MPI_##collective##_init
+#elif defined(OMPI_HAVE_MPI_EXT_PCOLLREQ)
+#define PERSISTENT(collective) MPIX_##collective##_init
+#endif
 
 namespace {
 
@@ -449,6 +459,157 @@ void communicators_of_all_kinds() {
   MPI_Comm_free(&alone);
 }
 
+/// Three rounds of collectives on `comm`, whose ranks are `members`: the first rounds may be forwarded, the last ones
+/// not.
+void used(MPI_Comm comm, int members) {
+  int place = 0, one = 1, sum = 0;
+  MPI_Comm_rank(comm, &place);
+  for (int round = 0; round < 3; ++round) {
+    MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, comm);
+    CHECK(sum == members);
+    std::vector<int> places(static_cast<std::size_t>(members), -1);
+    MPI_Allgather(&place, 1, MPI_INT, places.data(), 1, MPI_INT, comm);
+    CHECK(places.front() == 0 && places.back() == members - 1 && std::ranges::is_sorted(places));
+    std::vector<double> values(5000, place == members - 1 ? 1.5 : 0);
+    MPI_Bcast(values.data(), 5000, MPI_DOUBLE, members - 1, comm);
+    CHECK(values == std::vector<double>(5000, 1.5));
+    MPI_Barrier(comm);
+  }
+}
+
+void communicators_made_in_all_ways() {
+  MPI_Comm comm = MPI_COMM_NULL;
+  MPI_Comm_dup_with_info(MPI_COMM_WORLD, MPI_INFO_NULL, &comm);
+  used(comm, size);
+  MPI_Comm copy = MPI_COMM_NULL;
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_Comm_idup(comm, &copy, &request);  // of one that is taken over, which is used meanwhile
+  used(comm, size);
+  MPI_Wait(&request, MPI_STATUS_IGNORE);
+  used(copy, size);
+  MPI_Comm_disconnect(&copy);
+  MPI_Comm_free(&comm);
+
+  MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &comm);
+  int members = 0;
+  MPI_Comm_size(comm, &members);
+  used(comm, members);
+  MPI_Comm_free(&comm);
+
+  // All but rank 0, once with the others' help and once without.
+  MPI_Group world = MPI_GROUP_NULL, others = MPI_GROUP_NULL;
+  const int zero = 0;
+  MPI_Comm_group(MPI_COMM_WORLD, &world);
+  MPI_Group_excl(world, 1, &zero, &others);
+  MPI_Comm_create(MPI_COMM_WORLD, others, &comm);
+  CHECK((comm == MPI_COMM_NULL) == (rank == 0 || size == 1));
+  if (comm != MPI_COMM_NULL) {
+    used(comm, size - 1);
+    MPI_Comm_free(&comm);
+  }
+  if (rank > 0) {
+    MPI_Comm_create_group(MPI_COMM_WORLD, others, 7, &comm);
+    used(comm, size - 1);
+    MPI_Comm_free(&comm);
+  }
+  MPI_Group_free(&others);
+  MPI_Group_free(&world);
+
+  if (size > 1) {  // two halves, merged the other way round
+    MPI_Comm half = MPI_COMM_NULL, between = MPI_COMM_NULL;
+    MPI_Comm_split(MPI_COMM_WORLD, rank % 2, rank, &half);
+    MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, rank % 2 == 0 ? 1 : 0, 3, &between);
+    MPI_Intercomm_merge(between, rank % 2 == 0 ? 1 : 0, &comm);
+    used(comm, size);
+    MPI_Comm_free(&comm);
+    MPI_Comm_free(&between);
+    MPI_Comm_free(&half);
+  }
+}
+
+void neighbours() {
+  const int round_about = 1;
+  MPI_Comm ring = MPI_COMM_NULL;
+  MPI_Cart_create(MPI_COMM_WORLD, 1, &size, &round_about, 1, &ring);
+  used(ring, size);
+  int place = 0;
+  MPI_Comm_rank(ring, &place);
+  const int left = (place + size - 1) % size, right = (place + 1) % size;
+  int both[2] = {-1, -1};
+  MPI_Neighbor_allgather(&place, 1, MPI_INT, both, 1, MPI_INT, ring);
+  CHECK(both[0] == left && both[1] == right);
+  // Moving on beside one of the drop-in's.
+  const int mine[] = {10 * place, 10 * place + 1};
+  int theirs[2] = {-1, -1}, one = 1, sum = 0;
+  MPI_Request requests[2];
+  MPI_Ineighbor_alltoall(mine, 1, MPI_INT, theirs, 1, MPI_INT, ring, &requests[0]);
+  MPI_Iallreduce(&one, &sum, 1, MPI_INT, MPI_SUM, ring, &requests[1]);
+  MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+  // With two ranks the neighbours to the left and to the right are one, and which message is which is MPI's affair.
+  CHECK(sum == size && (size <= 2 || (theirs[0] == 10 * left + 1 && theirs[1] == 10 * right)));
+  MPI_Comm_free(&ring);
+}
+
+void others_in_between() {
+  std::vector<int> mine(of_all(), rank), all(of_all());
+  for (int round = 0; round < 5; ++round) {
+    MPI_Alltoall(mine.data(), 1, MPI_INT, all.data(), 1, MPI_INT, MPI_COMM_WORLD);
+    int sum = 0, before = 0;
+    MPI_Allreduce(&all[0], &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    CHECK(sum == 0 && all.back() == size - 1);
+    MPI_Scan(&rank, &before, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    MPI_Barrier(MPI_COMM_WORLD);
+    std::ranges::fill(all, -1);
+    MPI_Gather(&before, 1, MPI_INT, all.data(), 1, MPI_INT, size - 1, MPI_COMM_WORLD);
+    MPI_Bcast(all.data(), size, MPI_INT, size - 1, MPI_COMM_WORLD);
+    CHECK(all.back() == sum_of_ranks() && all[0] == 0);
+  }
+}
+
+#ifdef PERSISTENT
+void persistent_ones() {
+  std::vector<double> values(1000), sums(1000);
+  int said = -1, one = 1, sum = 0;
+  MPI_Request requests[3];
+  PERSISTENT(Allreduce)
+  (values.data(), sums.data(), 1000, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD, MPI_INFO_NULL, &requests[0]);
+  PERSISTENT(Bcast)(&said, 1, MPI_INT, size - 1, MPI_COMM_WORLD, MPI_INFO_NULL, &requests[1]);
+  PERSISTENT(Barrier)(MPI_COMM_WORLD, MPI_INFO_NULL, &requests[2]);
+  for (int round = 0; round < 3; ++round) {
+    std::ranges::fill(values, rank + round);
+    said = rank == size - 1 ? round : -1;
+    MPI_Startall(3, requests);
+    MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    MPI_Waitall(3, requests, MPI_STATUSES_IGNORE);
+    CHECK(sum == size && said == round && sums == std::vector<double>(1000, sum_of_ranks() + size * round));
+  }
+  for (MPI_Request& request : requests) MPI_Request_free(&request);
+}
+#endif
+
+#if MPI_VERSION >= 4
+void counts_longer_than_ints() {
+  std::vector<int> values(100, rank), sums(100);
+  MPI_Allreduce_c(values.data(), sums.data(), MPI_Count{100}, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  CHECK(sums == std::vector<int>(100, sum_of_ranks()));
+  MPI_Bcast_c(sums.data(), MPI_Count{100}, MPI_INT, 0, MPI_COMM_WORLD);
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
+void sessions() {
+  MPI_Session session = MPI_SESSION_NULL;
+  MPI_Session_init(MPI_INFO_NULL, MPI_ERRORS_ARE_FATAL, &session);
+  MPI_Group group = MPI_GROUP_NULL;
+  MPI_Group_from_session_pset(session, "mpi://WORLD", &group);
+  MPI_Comm comm = MPI_COMM_NULL;
+  MPI_Comm_create_from_group(group, "of a session", MPI_INFO_NULL, MPI_ERRORS_ARE_FATAL, &comm);
+  used(comm, size);
+  MPI_Comm_free(&comm);
+  MPI_Group_free(&group);
+  MPI_Session_finalize(&session);
+}
+#endif
+
 std::size_t open_files() {
   std::size_t files = 0;
   DIR* directory = ::opendir("/proc/self/fd");
@@ -618,6 +779,16 @@ int main(int argc, char** argv) {
   // Open MPI 4.1.4 itself crashes over this one.
   if (std::getenv("COLLECTIVES_MPI_AFTER") != nullptr) IN(a_communicator_freed_before_its_request);
   IN(communicators_of_all_kinds);
+  IN(communicators_made_in_all_ways);
+  IN(neighbours);
+  IN(others_in_between);
+#ifdef PERSISTENT
+  IN(persistent_ones);
+#endif
+#if MPI_VERSION >= 4
+  IN(counts_longer_than_ints);
+  IN(sessions);
+#endif
   IN(communicators_by_the_thousand);
   IN(more_communicators_than_are_built);
 #ifndef MPICH  // Debian's checks no arguments, and crashes
