@@ -2,6 +2,7 @@
 //
 //   edges before_init | after_finalize | ranks_disagree | ranks_disagree_fatally | coded | no_descriptors
 //   edges patience | lengths | many      calls on both sides of a documented limit, for the statistics to count
+//   edges spawns [NAME=VALUE...]         two more ranks, with these variables in their environment
 #define OMPI_SKIP_MPICXX
 #define MPICH_SKIP_MPICXX
 #include <mpi.h>
@@ -9,6 +10,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -97,6 +99,49 @@ int no_descriptors(int rank, int size) {
   return wrong;
 }
 
+int wrong_sums(MPI_Comm comm, int expected) {
+  int wrong = 0;
+  for (int i = 0; i < 50; ++i) {
+    int one = 1, sum = 0;
+    MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, comm);
+    wrong += sum != expected ? 1 : 0;
+  }
+  return wrong;
+}
+
+/// Two worlds, of which one may have the drop-in and the other not: between them, in one communicator, and each in a
+/// part of that.
+int meet(MPI_Comm other_world, bool spawned) {
+  int size = 0, others = 0;
+  MPI_Comm all = MPI_COMM_NULL, mine = MPI_COMM_NULL;
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  MPI_Comm_remote_size(other_world, &others);
+  MPI_Intercomm_merge(other_world, spawned ? 1 : 0, &all);
+  MPI_Comm_split(all, spawned ? 1 : 0, 0, &mine);
+  const int wrong = wrong_sums(other_world, others) + wrong_sums(all, size + others) + wrong_sums(mine, size) +
+                    wrong_sums(MPI_COMM_WORLD, size);
+  MPI_Comm_free(&mine);
+  MPI_Comm_free(&all);
+  MPI_Comm_disconnect(&other_world);
+  return wrong;
+}
+
+int spawns(char** argv) {
+  std::string program(argv[0]), meets("meets");
+  std::vector<char*> arguments;
+  for (char** variable = argv + 2; *variable != nullptr; ++variable) arguments.push_back(*variable);
+  for (char* more : {program.data(), meets.data(), static_cast<char*>(nullptr)}) arguments.push_back(more);
+  MPI_Comm children = MPI_COMM_NULL;
+  MPI_Comm_spawn("env", arguments.data(), 2, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &children, MPI_ERRCODES_IGNORE);
+  return meet(children, false);
+}
+
+int meets() {
+  MPI_Comm parents = MPI_COMM_NULL;
+  MPI_Comm_get_parent(&parents);
+  return meet(parents, true);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -113,6 +158,8 @@ int main(int argc, char** argv) {
   if (what == "lengths") lengths();
   if (what == "many") many();
   if (what == "no_descriptors") wrong = no_descriptors(rank, size);
+  if (what == "spawns") wrong = spawns(argv);
+  if (what == "meets") wrong = meets();
   MPI_Finalize();
   if (what == "after_finalize") return sum_of(1, MPI_COMM_WORLD) == MPI_SUCCESS ? 1 : 0;
   return wrong;
