@@ -22,7 +22,8 @@
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 build=$root/build/release ranks_list='1 2 3 4 8' mpi_list='openmpi mpich' size=check pairs=7 limit=600 prepare_only=false
-programs='xdlu xdllt xdqr xdinv xdsep xdsvd hpcc lammps_melt lammps_ewald lammps_field nwchem examl'
+programs='xdlu xdllt xdqr xdinv xdsep xdsvd hpcc lammps_melt lammps_ewald lammps_field nwchem examl mpi4py
+  mpi4py_forwarded'
 while [ $# -gt 0 ]; do
   case $1 in
     -b) build=$(realpath "$2") && shift ;;
@@ -46,9 +47,10 @@ failed=0
 # The file of scripts/mpi_programs/ that describes a program.
 describe() {
   local file=$1
-  least_ranks=1
+  least_ranks=1 preload=''
   case $1 in
     x*) file=scalapack ;;
+    mpi4py*) file=mpi4py ;;
     lammps_*) file=lammps ;;
   esac
   . "$root/scripts/mpi_programs/$file.sh"
@@ -89,7 +91,8 @@ taken_over() {
     "$scratch/$1/out"
 }
 
-drop_in() { echo "LD_PRELOAD=$build/lib/libcollectives_mpi_$1.so"; }
+# With what the program wants preloaded after it.
+drop_in() { echo "LD_PRELOAD=$build/lib/libcollectives_mpi_$1.so${preload:+ $preload}"; }
 
 # Stock MPI that adds sums in another order, the $1-th way, as the run "other": the other MPI, or, for programs of Open
 # MPI alone, another algorithm of its all-reduce and reduce. False when there are no more ways.
