@@ -383,12 +383,15 @@ void Communicator::Impl::compress(State& state) {
   }
 }
 
-std::shared_ptr<Work::State> Communicator::Impl::issue(Call call, const Options& options) {
+std::shared_ptr<Work::State> Communicator::Impl::issue(Call call, const Options& options, std::exception_ptr refused) {
   check_process(call.collective);
   check_arguments(call, rank(), size());
   auto lock = guard();
   if (failure_ != nullptr) std::rethrow_exception(failure_);
-  std::exception_ptr refused = place(call, options);
+  if (refused == nullptr)
+    refused = place(call, options);
+  else
+    call.memory = Memory::device;
   const std::shared_ptr<const PlannedCall> planned = planner->plan(call, options);
   if (planned->plan.way == Way::nccl) check_alignment(call, rank());
   auto state = new_state(call, options, planned);
@@ -530,8 +533,8 @@ void Communicator::Impl::wait_for_landing(std::unique_lock<std::mutex>& lock, bo
 /// What takes or gives back memory may wait for the GPU, and what is in flight there for other ranks. Who waits here
 /// still looks at all of that.
 bool Communicator::Impl::has_to_wait(const State& head) const noexcept {
-  const bool may_take_memory = head.on_device && head.call->plan.way != Way::nccl;
-  return too_far_ahead() || (may_take_memory && !in_flight_.empty());
+  if (in_flight_.empty()) return false;
+  return too_far_ahead() || (head.on_device && way_of(head).takes_memory(*head.device, *head.call));
 }
 
 bool Communicator::Impl::too_far_ahead() const noexcept {
@@ -573,7 +576,7 @@ std::unique_ptr<Clique> Communicator::Impl::split_clique(int color, int key) {
   if (failure_ != nullptr) std::rethrow_exception(failure_);
   try {
     std::unique_ptr<Clique> part =
-        split_by_nccl(nccl()->clique(), color, key, meeting, *watch, Deadline::in(settings.timeout));
+        split_by_nccl(nccl()->clique(), color, key, sequence_ + 1, meeting, *watch, Deadline::in(settings.timeout));
     return color < 0 ? nullptr : std::move(part);
   } catch (...) {
     failure_ = std::current_exception();
@@ -665,6 +668,8 @@ bool Communicator::Impl::advance_by(State& head, Perform&& perform) noexcept {
 void Communicator::Impl::fail_all(State& first, std::exception_ptr error) noexcept {
   const auto fail = [&](State& state) {
     if (state.program != nullptr) std::exchange(state.program, nullptr)->abandon();
+    if (&state != &first && state.phase.load(std::memory_order_relaxed) == State::Phase::running)
+      observer->fail_too(state);
     state.error = error;
     state.phase.store(State::Phase::failed, std::memory_order_release);
   };

@@ -56,7 +56,8 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final : private Unfinished::Member 
   /// Checks and plans a call and performs it. Throws what it fails with.
   void run(Call call, const Options& options);
   /// Checks and plans a call and puts it into the queue.
-  std::shared_ptr<Work::State> issue(Call call, const Options& options);
+  /// `refused`: of the one that place() has returned for what has become this call.
+  std::shared_ptr<Work::State> issue(Call call, const Options& options, std::exception_ptr refused = nullptr);
   /// Finds out whose memory the buffers are, and says so in `call`. Throws what is wrong with them; returns what a GPU
   /// that could not tell has refused, with which the operation is to fail on all ranks.
   std::exception_ptr place(Call& call, const Options& options) const;

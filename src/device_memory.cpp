@@ -151,7 +151,7 @@ bool Communicator::Impl::within_reach(std::byte* data) {
   if (!by_kernels || !meeting.topology.one_host() || !meeting.topology.gpus.within_reach) return false;
   if (meeting.threads) return true;
   try {
-    meeting.device->share(meeting.device->memory_of(data).base);
+    meeting.device->share(meeting.device->allocation_of(data).base);
     return true;
   } catch (const Error&) {  // it is a pool's
     return false;

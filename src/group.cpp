@@ -2,6 +2,7 @@
 // buffer, reduced in place and unpacked; a tensor without company goes as it is.
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -19,6 +20,7 @@ struct Group::Impl {
     Options options;
     std::string backend, name;  // what the views in `options` refer to
     std::vector<Tensor> tensors;
+    std::exception_ptr refused;    // what this rank's GPU could not tell of them: the operation fails on all ranks
     std::vector<std::byte> bytes;  // of those in the host's memory, side by side
 
     bool fused() const { return tensors.size() > 1; }
@@ -63,7 +65,7 @@ struct Group::Impl {
         call.input = tensors[0].input;
         call.output = tensors[0].output;
       }
-      return comm.issue(call, options);
+      return comm.issue(call, options, refused);
     }
   };
 
@@ -80,7 +82,7 @@ void Group::all_reduce(ConstBuffer input, Buffer output, ReduceOp op, const Opti
   impl_->comm->check_process("all_reduce");
   Call call{.collective = Collective::all_reduce, .input = input, .output = output, .op = op};
   check_arguments(call, impl_->comm->rank(), impl_->comm->size());
-  if (const std::exception_ptr refused = impl_->comm->place(call, options)) std::rethrow_exception(refused);
+  const std::exception_ptr refused = impl_->comm->place(call, options);
   impl_->comm->planner->plan(call, options);  // refuses an unknown backend here, before anything of the group is sent
   for (Impl::Pack& pack : impl_->packs)
     if (options.compressor == nullptr && pack.options.compressor == nullptr && pack.type == input.type &&
@@ -88,6 +90,7 @@ void Group::all_reduce(ConstBuffer input, Buffer output, ReduceOp op, const Opti
         pack.options.deterministic == options.deterministic && pack.options.wire == options.wire &&
         pack.options.force == options.force && pack.memory == call.memory && pack.options.stream == options.stream) {
       pack.tensors.push_back({input, output});
+      if (pack.refused == nullptr) pack.refused = refused;
       return;
     }
   impl_->packs.push_back({input.type,
@@ -97,6 +100,7 @@ void Group::all_reduce(ConstBuffer input, Buffer output, ReduceOp op, const Opti
                           std::string(options.backend),
                           std::string(options.name),
                           {{input, output}},
+                          refused,
                           {}});
 }
 

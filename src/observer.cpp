@@ -84,9 +84,13 @@ void Observer::write_out(std::string_view why, const Watch& watch) const noexcep
   }
 }
 
-void Observer::fail(const Work::State& state, const std::exception_ptr& error, const Watch& watch) noexcept {
+void Observer::fail_too(const Work::State& state) noexcept {
   const OperationEntry* const entry = recorder_.fail(state.sequence);
   if (entry != nullptr && in_detail_) tell(*entry);
+}
+
+void Observer::fail(const Work::State& state, const std::exception_ptr& error, const Watch& watch) noexcept {
+  fail_too(state);
   try {
     std::rethrow_exception(error);
   } catch (const std::exception& why) {

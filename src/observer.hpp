@@ -47,6 +47,8 @@ class Observer {
   }
   /// The communicator has failed, with `state` at its head. `watch` says how far the others are.
   void fail(const Work::State& state, const std::exception_ptr& error, const Watch& watch) noexcept;
+  /// An operation under way has failed with that one.
+  void fail_too(const Work::State& state) noexcept;
   /// A wait looks around.
   void look(const Work::State& state, const Missing&) noexcept;
   /// Reports an operation that has waited for long, in `line`.

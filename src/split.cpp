@@ -1,4 +1,6 @@
 // Sub-communicators: the ranks of one color meet through the communicator they are split from.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
 #include <optional>
@@ -48,22 +50,39 @@ std::optional<Communicator> Communicator::split(int color, int key, const Commun
   if (inherited.wire.empty()) inherited.wire = impl_->settings.wire;  // which has got through
   if (!inherited.device_buffers) inherited.device_buffers = impl_->meeting.device != nullptr;
   if (!inherited.tuning) inherited.tuning = tuning();
-  std::unique_ptr<Clique> clique = impl_->split_clique(color, key);
-  SubsetBootstrap bootstrap(
-      "split", rank(), std::move(members), kMeetExchanges,
-      [this](std::string_view text, Deadline) { return exchange(*this, text); }, impl_->wires);
-  if (color < 0) {
+  std::optional<Communicator> part;
+  const auto make = [&] {
+    std::unique_ptr<Clique> clique = impl_->split_clique(color, key);
+    SubsetBootstrap bootstrap(
+        "split", rank(), std::move(members), kMeetExchanges,
+        [this](std::string_view text, Deadline) { return exchange(*this, text); }, impl_->wires);
+    if (color < 0) return bootstrap.keep_company(Deadline::never());
+    try {
+      part = Communicator(std::make_unique<Impl>(bootstrap, inherited, Impl::Seen::yes, std::move(clique)));
+    } catch (...) {
+      bootstrap.keep_company(Deadline::never());
+      throw;
+    }
     bootstrap.keep_company(Deadline::never());
-    return std::nullopt;
-  }
-  try {
-    Communicator part(std::make_unique<Impl>(bootstrap, inherited, Impl::Seen::yes, std::move(clique)));
-    bootstrap.keep_company(Deadline::never());
+  };
+  // Parts work on the GPU of the whole, whichever is current here.
+  const std::shared_ptr<Device>& device = impl_->meeting.device;
+  if (device == nullptr) {
+    make();
     return part;
-  } catch (...) {
-    bootstrap.keep_company(Deadline::never());
-    throw;
   }
+  bool begun = false;
+  try {
+    device->while_current([&] {
+      begun = true;
+      make();
+    });
+  } catch (const Error& error) {
+    if (begun) throw;
+    impl_->watch->raise(Errc::system, rank(), "split", fmt::format("split: rank {}: {}", rank(), error.what()));
+    impl_->watch->throw_failure();
+  }
+  return part;
 }
 
 }  // namespace collectives

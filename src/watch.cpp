@@ -40,6 +40,7 @@ Watch::Watch(const Seat& seat, Arena& arena, Wire* wire)
     : seat_(seat), arena_(arena), wire_(wire), remote_(seat.world.members.size()) {}
 
 std::string Watch::operation(const Call& call) {
+  if (!call.operation.empty()) return std::string(call.operation);
   std::string text = fmt::format("{} #{}", to_string(call.signature.collective), call.sequence);
   if (!call.name.empty()) text += fmt::format(" ({})", call.name);
   return text;

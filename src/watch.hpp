@@ -28,7 +28,8 @@ class Watch {
   struct Call {
     std::uint64_t sequence = 0;
     Signature signature;
-    std::string_view name;  ///< of the tensor, may be empty
+    std::string_view name = {};       ///< of the tensor, may be empty
+    std::string_view operation = {};  ///< what to call it where it is no collective
   };
 
   Watch(const Seat& seat, Arena& arena, Wire* wire);

@@ -458,6 +458,40 @@ TEST_P(DeviceCalls, OneGpuDisappears) {
   }
 }
 
+TEST_P(DeviceCalls, AGpuDisappearsBeforeAGroup) {
+  run_ranks(2, [&](Bootstrap& bootstrap) {
+    PretendedGpus::set_current(bootstrap.rank());
+    Communicator comm(bootstrap, settings());
+    const auto one = input(comm), two = input(comm);
+    comm.barrier();
+    if (comm.rank() == 1) gpus.disappear(1);
+    Group group = comm.group();
+    group.all_reduce(one.buffer(), one.buffer());
+    group.all_reduce(two.buffer(), two.buffer());
+    const Error error = error_of([&] { group.run(); });
+    EXPECT_EQ(error.code(), Errc::system);
+    EXPECT_EQ(error.peer(), 1);
+    EXPECT_SAYS(error.what(), "all_reduce #2: rank 1: pretended GPU: the GPU has fallen off the bus");
+  });
+}
+
+TEST_P(DeviceCalls, MemoryOfEachWay) {
+  run(2, [&](Communicator& comm) {
+    const bool staged =
+        comm.plan(Collective::all_reduce, 1, DataType::f32, ReduceOp::sum, {.stream = nullptr}).way == Way::staged;
+    const DeviceAccess expected = staged ? DeviceAccess::copied : DeviceAccess::mapped;
+    const DeviceArray<float> sum = comm.allocate_on_device<float>(kCount);
+    EXPECT_EQ(sum.access(), expected);
+    const auto data = input(comm);
+    const DeviceMemory known = comm.register_memory(data.data(), kCount * 4);
+    EXPECT_EQ(known.access(), expected);
+    comm.all_reduce(data.buffer(), sum);
+    std::vector<float> values(kCount);
+    gpus.download(values.data(), sum.data(), kCount * 4);
+    EXPECT_EQ(values, sum_of<float>(2, kCount));
+  });
+}
+
 TEST_P(DeviceCalls, AGpuDisappearsInTheMiddle) {
   run_ranks(2, [&](Bootstrap& bootstrap) {
     PretendedGpus::set_current(bootstrap.rank());

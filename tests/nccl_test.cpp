@@ -435,7 +435,7 @@ TEST_P(Cliques, LeaveWhenEverythingHasHappened) {
     gpus.synchronize(stream);
     EXPECT_EQ(sum.values()[0], static_cast<float>(size));
   }));
-  EXPECT_EQ(StandIn::alive(), 0U);
+  EXPECT_TRUE(StandIn::all_end());
 }
 INSTANTIATE_TEST_SUITE_P(Ranks, CallsByNccl, ::testing::Values(1, 2, 3, 5));
 INSTANTIATE_TEST_SUITE_P(Ranks, Cliques, ::testing::Values(1, 2, 3, 5));
@@ -479,7 +479,7 @@ TEST(NcclFailures, EveryCallThatFailsIsAnErrorThatSaysSo) {
     EXPECT_EQ(failures[0]->code, Errc::system);
     EXPECT_NE(failures[0]->text.find("internal error: a stand-in was asked to fail"), std::string::npos)
         << failures[0]->text;
-    EXPECT_EQ(StandIn::alive(), 0U);
+    EXPECT_TRUE(StandIn::all_end());
   }
 }
 
@@ -534,6 +534,20 @@ TEST(NcclFailures, ARankThatDoesNotAgreeStopsStreamsUntilTheyAreFreed) {
   }));
 }
 
+TEST(NcclFailures, AnAbortThatBlocksHoldsNobodyUp) {
+  PretendedGpus gpus(1);
+  const StandIn streams(gpus);
+  const Loaded library(stand_in());
+  const auto clique = library.join(1, library.new_id(), 0);
+  settle(*clique);
+  StandIn::hold_aborts(true);
+  clique->stop();
+  EXPECT_EQ(StandIn::alive(), 1U);
+  EXPECT_THROW((void)clique->settled(), Error);
+  StandIn::hold_aborts(false);
+  EXPECT_TRUE(StandIn::all_end());
+}
+
 TEST(NcclFailures, ASplitThatIsGivenUp) {
   expect_none(in_clique(2, [](PretendedGpus&, Device&, std::unique_ptr<Clique> clique, Rank rank) {
     if (rank == 1) return;
@@ -542,7 +556,7 @@ TEST(NcclFailures, ASplitThatIsGivenUp) {
     part.reset();
     EXPECT_THROW((void)clique->settled(), Error);
   }));
-  EXPECT_EQ(StandIn::alive(), 0U);
+  EXPECT_TRUE(StandIn::all_end());
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <iterator>
 
 #include "collectives/error.hpp"
 #include "cuda/kernels.hpp"
@@ -26,8 +27,7 @@ void check(cudaError_t result, const char* what) {
 
 /// What only the driver tells. Null where it is older than the question.
 struct Driver {
-  decltype(&::cuMemGetAddressRange) address_range = nullptr;
-  decltype(&::cuPointerGetAttribute) pointer_attribute = nullptr;
+  decltype(&::cuPointerGetAttributes) pointer_attributes = nullptr;
   decltype(&::cuStreamGetCtx) context_of_stream = nullptr;
   decltype(&::cuCtxPushCurrent) push = nullptr;
   decltype(&::cuCtxPopCurrent) pop = nullptr;
@@ -39,8 +39,7 @@ struct Driver {
     const auto find = [&](auto& function, const char* name) {
       function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(::dlsym(library, name));
     };
-    find(address_range, "cuMemGetAddressRange_v2");
-    find(pointer_attribute, "cuPointerGetAttribute");
+    find(pointer_attributes, "cuPointerGetAttributes");
     find(context_of_stream, "cuStreamGetCtx");
     find(push, "cuCtxPushCurrent_v2");
     find(pop, "cuCtxPopCurrent_v2");
@@ -117,27 +116,29 @@ class Gpu final : public Device {
     const Current current(number_);
     cudaPointerAttributes found{};
     check(cudaPointerGetAttributes(&found, address), "asking whose memory it is");
-    Memory memory;
     switch (found.type) {
-      case cudaMemoryTypeHost: memory.kind = Kind::pinned; break;
-      case cudaMemoryTypeManaged: memory.kind = Kind::managed; break;
-      case cudaMemoryTypeDevice: memory.kind = Kind::device; break;
-      default: break;
+      case cudaMemoryTypeHost: return {Kind::pinned};
+      case cudaMemoryTypeManaged: return {Kind::managed};
+      case cudaMemoryTypeDevice: return {Kind::device, found.device};
+      default: return {};
     }
-    if (memory.kind != Kind::device) return memory;
-    memory.device = found.device;
-    const auto at = reinterpret_cast<CUdeviceptr>(address);
+  }
+  Allocation allocation_of(const void* address) const override {
+    if (driver().pointer_attributes == nullptr) return {};
     CUdeviceptr base = 0;
     std::size_t bytes = 0;
-    if (driver().address_range != nullptr && driver().address_range(&base, &bytes, at) == CUDA_SUCCESS) {
-      memory.base = reinterpret_cast<std::byte*>(base);
-      memory.bytes = bytes;
-    }
     unsigned long long id = 0;
-    if (driver().pointer_attribute != nullptr &&
-        driver().pointer_attribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, at) == CUDA_SUCCESS)
-      memory.buffer_id = id;
-    return memory;
+    CUmemorytype type{};
+    unsigned managed = 0;
+    CUpointer_attribute asked[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
+                                   CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+                                   CU_POINTER_ATTRIBUTE_BUFFER_ID};
+    void* told[] = {&type, &managed, &base, &bytes, &id};
+    const Current current(number_);
+    const CUresult result =
+        driver().pointer_attributes(std::size(asked), asked, told, reinterpret_cast<CUdeviceptr>(address));
+    if (result != CUDA_SUCCESS || type != CU_MEMORYTYPE_DEVICE || managed != 0) return {};
+    return {reinterpret_cast<std::byte*>(base), bytes, id};
   }
   void* allocate(std::size_t bytes) override {
     const Current current(number_);

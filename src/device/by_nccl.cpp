@@ -82,31 +82,44 @@ ByNccl::~ByNccl() {
 
 // ---- a call ----
 
-bool ByNccl::whole() const noexcept { return !call_.unsummed || !reduces(call_.collective); }
+bool ByNccl::whole(const Call& call) noexcept { return !call.unsummed || !reduces(call.collective); }
+
+ByNccl::Layout ByNccl::layout_of(const Call& call) const {
+  if (whole(call)) return {};
+  const auto p = static_cast<std::size_t>(size_);
+  const std::size_t bytes = size_of(call.carried()), slots = p * (call.coded() ? 2 : 1) + 1;
+  const std::size_t longest =
+      call.collective == Collective::reduce_scatter ? call.parts.longest() : (call.parts.whole().count + p - 1) / p;
+  const std::size_t segment =
+      std::clamp(room_ / slots / kAlignment * kAlignment / bytes, std::size_t{1}, std::max(longest, std::size_t{1}));
+  return {.segment = segment,
+          .slot_bytes = (segment * bytes + kAlignment - 1) / kAlignment * kAlignment,
+          .slots = slots,
+          .rounds = (longest + segment - 1) / segment};
+}
+
+std::size_t ByNccl::room_for(std::span<const Call> calls) const {
+  std::size_t bytes = 0;
+  for (const Call& call : calls) bytes = std::max(bytes, layout_of(call).bytes());
+  return bytes;
+}
+
+bool ByNccl::takes_memory(std::span<const Call> calls) const { return room_for(calls) > room_bytes_; }
 
 void ByNccl::start(std::span<const Call> calls) {
   calls_.assign(calls.begin(), calls.end());
   at_ = 0;
   if (calls_.empty()) return;
+  take_room(room_for(calls_));                 // for all of them, as none is in its stream
   device_.wait(calls_.front().stream, done_);  // the scratch memory is one, and streams may be several
   begin(calls_.front());
 }
 
 void ByNccl::begin(const Call& call) {
   call_ = call;
+  layout_ = layout_of(call);
   round_ = 0;
-  rounds_ = 1;
   next_ = Next::exchange;
-  if (whole()) return;
-  const auto p = static_cast<std::size_t>(size_);
-  const std::size_t bytes = size_of(carried()), slots = p * (call.coded() ? 2 : 1) + 1;
-  const std::size_t longest =
-      call.collective == Collective::reduce_scatter ? call.parts.longest() : (call.parts.whole().count + p - 1) / p;
-  segment_ =
-      std::clamp(room_ / slots / kAlignment * kAlignment / bytes, std::size_t{1}, std::max(longest, std::size_t{1}));
-  slot_bytes_ = (segment_ * bytes + kAlignment - 1) / kAlignment * kAlignment;
-  rounds_ = (longest + segment_ - 1) / segment_;
-  take_room(slots * slot_bytes_);
 }
 
 bool ByNccl::advance() {
@@ -116,13 +129,13 @@ bool ByNccl::advance() {
   while (clique_->settled()) {
     if (at_ == calls_.size()) return true;
     group_.clear();
-    if (round_ == rounds_) {
+    if (round_ == layout_.rounds) {
       next_call();
       continue;
     }
     const Device::Stream stream = call_.stream;
-    if (whole()) {  // all that is left of such go together
-      for (; at_ < calls_.size() && whole(); next_call()) put_whole();
+    if (whole(call_)) {  // all that is left of such go together
+      for (; at_ < calls_.size() && whole(call_); next_call()) put_whole();
     } else if (next_ == Next::exchange) {
       exchange();
       next_ = Next::combine;
@@ -132,7 +145,7 @@ bool ByNccl::advance() {
     } else {
       keep();
       next_ = Next::exchange;
-      if (++round_ == rounds_) next_call();
+      if (++round_ == layout_.rounds) next_call();
     }
     clique_->start(group_, stream);
     if (at_ == calls_.size()) device_.record(done_, stream);
@@ -173,8 +186,8 @@ void ByNccl::put_whole() {
 // ---- unsummed ----
 
 Parts ByNccl::parts_of_round() const {
-  if (call_.collective == Collective::reduce_scatter) return call_.parts.round(segment_, round_);
-  const std::size_t all = segment_ * static_cast<std::size_t>(size_), first = all * round_;
+  if (call_.collective == Collective::reduce_scatter) return call_.parts.round(layout_.segment, round_);
+  const std::size_t all = layout_.segment * static_cast<std::size_t>(size_), first = all * round_;
   return Parts::equal({first, std::min(all, call_.parts.whole().count - first)}, size_);
 }
 

@@ -39,6 +39,7 @@ class ByNccl {
     DataType wire = DataType::f32;  ///< of a coded call, whose type is f32: f16 or bf16, then also `unsummed`
     Device::Stream stream = nullptr;
     bool coded() const noexcept { return type == DataType::f32 && wire != DataType::f32; }
+    DataType carried() const noexcept { return coded() ? wire : type; }
   };
 
   /// Where contributions meet, there is room for so many bytes of them, taken at need and kept.
@@ -49,6 +50,9 @@ class ByNccl {
   ByNccl(const ByNccl&) = delete;
   ByNccl& operator=(const ByNccl&) = delete;
 
+  /// Whether calls need more scratch memory than there is. To take it may wait for the whole GPU, and what is under way
+  /// there for other ranks: then nothing is when they start.
+  bool takes_memory(std::span<const Call> calls) const;
   /// Begins calls, which go into one stream; what was begun before is in its own.
   void start(std::span<const Call> calls);
   /// Goes as far as it can; true when all of them are in their stream. Throws Error{system}.
@@ -58,8 +62,17 @@ class ByNccl {
  private:
   enum class Next : std::uint8_t { exchange, combine, keep };
 
+  /// How a call whose contributions go unsummed uses the scratch memory.
+  struct Layout {
+    std::size_t segment = 0;  // elements of one part in one round
+    std::size_t slot_bytes = 0, slots = 0;
+    std::size_t rounds = 1;
+    std::size_t bytes() const noexcept { return slots * slot_bytes; }
+  };
+  Layout layout_of(const Call& call) const;
+  std::size_t room_for(std::span<const Call> calls) const;
   void begin(const Call& call);
-  bool whole() const noexcept;
+  static bool whole(const Call& call) noexcept;
   void put_whole();
   void exchange();
   void combine();
@@ -70,11 +83,13 @@ class ByNccl {
   std::byte* slot(Rank rank) const;
   std::byte* result() const;
   std::byte* coded(Rank rank) const;
-  std::byte* scratch(std::size_t index) const { return static_cast<std::byte*>(rooms_.back()) + index * slot_bytes_; }
+  std::byte* scratch(std::size_t index) const {
+    return static_cast<std::byte*>(rooms_.back()) + index * layout_.slot_bytes;
+  }
   void take_room(std::size_t bytes);
   void add(Clique::Kind kind, const void* input, void* output, std::size_t count, Rank rank);
   std::size_t element() const noexcept { return size_of(call_.type); }
-  DataType carried() const noexcept { return call_.coded() ? call_.wire : call_.type; }
+  DataType carried() const noexcept { return call_.carried(); }
 
   Device& device_;
   std::unique_ptr<Clique> clique_;
@@ -86,9 +101,8 @@ class ByNccl {
   std::size_t at_ = 0;       // ...this one,
   Call call_;                // which is this
   Next next_ = Next::exchange;
-  std::size_t round_ = 0, rounds_ = 0;
-  std::size_t segment_ = 0;  // elements of one part in one round
-  std::size_t slot_bytes_ = 0;
+  std::size_t round_ = 0;
+  Layout layout_;
   std::vector<Clique::Call> group_;
   std::vector<Source> sources_;
 

@@ -45,7 +45,8 @@ class Clique {
 
   /// Begins to leave in order, when all that is in streams has happened; settled says when the clique may go.
   virtual void leave() = 0;
-  /// Gives up what is under way, in streams too, which then go on; `this` rank's part only.
+  /// Gives up what is under way, in streams too, which then go on; `this` rank's part only. Does not wait for long:
+  /// what cannot be given up at once is given up in the background.
   virtual void stop() noexcept = 0;
 
   /// Memory that collectives reach without copying, if all members do so, each at the same offset; a handle for

@@ -40,10 +40,13 @@ class Device {
   /// Whose memory is this?
   struct Memory {
     Kind kind = Kind::host;
-    int device = -1;              ///< the GPU whose it is; -1 for that of the host
-    std::byte* base = nullptr;    ///< of the allocation that it lies in; of `device` only
-    std::size_t bytes = 0;        ///< of that allocation
-    std::uint64_t buffer_id = 0;  ///< another one for every allocation, whatever its address; of `device` only
+    int device = -1;  ///< the GPU whose it is; -1 for that of the host
+  };
+  /// What memory of Kind::device lies in. Zeros where the driver does not tell.
+  struct Allocation {
+    std::byte* base = nullptr;
+    std::size_t bytes = 0;
+    std::uint64_t buffer_id = 0;  ///< another one for every allocation, whatever its address
   };
 
   virtual ~Device() = default;
@@ -63,7 +66,10 @@ class Device {
 
   // ---- memory ----
 
+  /// Asked of every buffer in every call: one question to the driver.
   virtual Memory memory_of(const void* address) const = 0;
+  /// Likewise. All zeros for what is no memory of a GPU, or of one no longer.
+  virtual Allocation allocation_of(const void* address) const = 0;
   /// Device memory, and pinned memory of the host, at multiples of 256.
   virtual void* allocate(std::size_t bytes) = 0;
   virtual void* allocate_pinned(std::size_t bytes) = 0;

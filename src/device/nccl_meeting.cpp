@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -39,13 +40,16 @@ std::string from_hex(const std::string& text) {
   return bytes;
 }
 
-/// Waits until `clique` is settled, or someone has failed: what fails here is made known to all. Throws Error.
-void settle(Clique& clique, std::string_view operation, const Meeting& meeting, Watch& watch, Deadline deadline) {
+/// Waits until `clique` is settled, or someone has failed or is gone, who has completed fewer than `sequence` calls:
+/// what fails here is made known to all. Throws Error.
+void settle(Clique& clique, std::string_view operation, std::uint64_t sequence, const Meeting& meeting, Watch& watch,
+            Deadline deadline) {
   for_all(operation, meeting, watch, [&] {
     Waiter waiter(meeting.crowded);
     while (!clique.settled()) {
       if (!waiter.pause()) continue;
       watch.listen();
+      watch.look_for_lost({.sequence = sequence, .signature = {}, .operation = operation});
       if (deadline.passed()) throw Error(Errc::timeout, "NCCL has not connected all ranks in time");
     }
   });
@@ -66,13 +70,14 @@ std::unique_ptr<Clique> meet_by_nccl(Bootstrap& bootstrap, const Meeting& meetin
   const json mine = attempt([&] {
     for_all("construction", meeting, watch, [&] {
       meeting.device->while_current([&] {
-        clique =
-            meeting.nccl->join(meeting.topology.ranks(), from_hex(told.at("id").get<std::string>()), meeting.rank);
+        clique = meeting.nccl->join(meeting.topology.ranks(), from_hex(told.at("id").get<std::string>()), meeting.rank);
       });
     });
-    settle(*clique, "construction", meeting, watch, deadline);
+    settle(*clique, "construction", 1, meeting, watch, deadline);
     return json::object();
   });
+  // Who is gone exchanges nothing.
+  if (mine.contains("error") && mine.at("code").get<int>() == static_cast<int>(Errc::peer_lost)) watch.throw_failure();
   // After this everyone knows that everyone is in.
   const std::vector<json> all = exchange(bootstrap, mine, Deadline::in(timeout), Failures::told);
   const auto failed = std::ranges::find_if(all, [](const json& one) { return one.contains("error"); });
@@ -81,11 +86,11 @@ std::unique_ptr<Clique> meet_by_nccl(Bootstrap& bootstrap, const Meeting& meetin
               static_cast<Rank>(failed - all.begin()), "construction");
 }
 
-std::unique_ptr<Clique> split_by_nccl(Clique& clique, int color, int key, const Meeting& meeting, Watch& watch,
-                                      Deadline deadline) {
+std::unique_ptr<Clique> split_by_nccl(Clique& clique, int color, int key, std::uint64_t sequence,
+                                      const Meeting& meeting, Watch& watch, Deadline deadline) {
   std::unique_ptr<Clique> part;
   for_all("split", meeting, watch, [&] { part = clique.split(color, key); });
-  settle(*part, "split", meeting, watch, deadline);
+  settle(*part, "split", sequence, meeting, watch, deadline);
   return part;
 }
 

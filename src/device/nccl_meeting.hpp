@@ -2,6 +2,7 @@
 // another of failures (watch.hpp). Nobody waits for a rank that has failed.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string_view>
 
@@ -18,8 +19,8 @@ std::unique_ptr<Clique> meet_by_nccl(Bootstrap& bootstrap, const Meeting& meetin
                                      std::chrono::nanoseconds timeout);
 
 /// This rank's part of `clique`, settled; of no use where `color` is negative. What fails here is made known to all.
-/// Throws Error.
-std::unique_ptr<Clique> split_by_nccl(Clique& clique, int color, int key, const Meeting& meeting, Watch& watch,
-                                      Deadline deadline);
+/// `sequence`: of the call that would be next. Throws Error.
+std::unique_ptr<Clique> split_by_nccl(Clique& clique, int color, int key, std::uint64_t sequence,
+                                      const Meeting& meeting, Watch& watch, Deadline deadline);
 
 }  // namespace collectives

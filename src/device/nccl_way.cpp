@@ -1,5 +1,6 @@
 #include "device/nccl_way.hpp"
 
+#include <new>
 #include <utility>
 
 #include "device/choice.hpp"
@@ -20,12 +21,26 @@ NcclWay::~NcclWay() {
   for (const Device::Event event : events_) device_.end_event(event);
 }
 
-void NcclWay::start(const DeviceCall& device_call, const PlannedCall& planned, Job&) {
-  call_ = &device_call;
-  next_ = 0;
+bool NcclWay::takes_memory(const DeviceCall& call, const PlannedCall& planned) noexcept {
+  if (planned.plan.sums != Sums::at_owner) return false;
+  try {
+    describe(call, planned);
+    return by_.takes_memory(calls_);
+  } catch (const std::bad_alloc&) {  // start() says so
+    return true;
+  }
+}
+
+void NcclWay::start(const DeviceCall& call, const PlannedCall& planned, Job&) {
+  call_ = &call;
+  if (call.stream) device_.wait(stream_, call.ready);
+  describe(call, planned);
+  by_.start(calls_);
+}
+
+void NcclWay::describe(const DeviceCall& device_call, const PlannedCall& planned) {
   calls_.clear();
-  if (call_->stream) device_.wait(stream_, call_->ready);
-  const Call& call = call_->call;
+  const Call& call = device_call.call;
   const Request& request = planned.request;
   const auto p = static_cast<std::size_t>(size_);
   const bool by_part = call.collective == Collective::reduce_scatter || call.collective == Collective::all_gather;
@@ -50,10 +65,9 @@ void NcclWay::start(const DeviceCall& device_call, const PlannedCall& planned, J
          .wire = planned.plan.coded ? wire_by_nccl(request) : request.type,
          .stream = stream_});
   };
-  for (const Tensor& tensor : call_->tensors)
+  for (const Tensor& tensor : device_call.tensors)
     if (tensor.input.count > 0) add(tensor.input.data, tensor.output.data, tensor.input.count);
-  if (call_->tensors.empty()) add(call.input.data, call.output.data, request.count);
-  by_.start(calls_);
+  if (device_call.tensors.empty()) add(call.input.data, call.output.data, request.count);
 }
 
 DeviceWay::Turn NcclWay::advance() {

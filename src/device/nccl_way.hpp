@@ -17,6 +17,7 @@ class NcclWay final : public DeviceWay {
   NcclWay(Device& device, std::unique_ptr<Clique> clique, int size, Rank self);
   ~NcclWay() override;
 
+  bool takes_memory(const DeviceCall& call, const PlannedCall& planned) noexcept override;
   void start(const DeviceCall& call, const PlannedCall& planned, Job& job) override;
   Turn advance() override;
   bool landed() override;
@@ -28,6 +29,9 @@ class NcclWay final : public DeviceWay {
   Registry& registry() noexcept { return registry_; }
 
  private:
+  /// Fills in offsets_ and calls_, which nobody needs any more when what was before is in its stream.
+  void describe(const DeviceCall& call, const PlannedCall& planned);
+
   Device& device_;
   const int size_;
   const Rank self_;
@@ -47,7 +51,6 @@ class NcclWay final : public DeviceWay {
   const DeviceCall* call_ = nullptr;
   std::vector<std::size_t> offsets_;  // of the parts of the call
   std::vector<ByNccl::Call> calls_;
-  std::size_t next_ = 0;  // of them
   std::deque<Device::Event> in_flight_;
   std::vector<Device::Event> events_;  // that nobody uses
   std::uint64_t moves_ = 0;

@@ -28,17 +28,19 @@ GpuPeers::~GpuPeers() {
 // ---- mine ----
 
 std::optional<RemoteBuffer> GpuPeers::show(const std::byte* address) {
-  const Device::Memory memory = device_.memory_of(address);
-  if (memory.kind != Device::Kind::device) return std::nullopt;
   RemoteBuffer buffer{.address = reinterpret_cast<std::uintptr_t>(address)};
-  if (!processes_) return buffer;
+  if (!processes_) {
+    if (device_.memory_of(address).kind != Device::Kind::device) return std::nullopt;
+    return buffer;
+  }
+  const Device::Allocation memory = device_.allocation_of(address);
   const std::optional<std::size_t> place = place_of(memory);
   if (!place) return std::nullopt;
   buffer.name = (*place + 1) << kOffsetBits | static_cast<std::uint64_t>(address - memory.base);
   return buffer;
 }
 
-std::optional<std::size_t> GpuPeers::place_of(const Device::Memory& memory) {
+std::optional<std::size_t> GpuPeers::place_of(const Device::Allocation& memory) {
   if (memory.base == nullptr || memory.buffer_id == 0 || memory.bytes >> kOffsetBits != 0) return std::nullopt;
   auto found = std::ranges::find(shown_, memory.buffer_id, &Shown::buffer_id);
   if (found == shown_.end()) {
@@ -59,7 +61,7 @@ std::optional<std::size_t> GpuPeers::place_of(const Device::Memory& memory) {
 
 void GpuPeers::withdraw_what_is_gone() {
   for (Shown& one : shown_) {
-    if (one.buffer_id == 0 || device_.memory_of(one.base).buffer_id == one.buffer_id) continue;
+    if (one.buffer_id == 0 || device_.allocation_of(one.base).buffer_id == one.buffer_id) continue;
     write(static_cast<std::size_t>(&one - shown_.data()), {});
     one = {};
   }

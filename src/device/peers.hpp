@@ -52,7 +52,7 @@ class GpuPeers {
     std::byte* memory = nullptr;
   };
   bool same_process(int local) const noexcept { return arena_.process(local) == arena_.process(arena_.self()); }
-  std::optional<std::size_t> place_of(const Device::Memory& memory);
+  std::optional<std::size_t> place_of(const Device::Allocation& memory);
   void withdraw_what_is_gone();
   void write(std::size_t place, const Device::Handle& handle) noexcept;
   void close_what_is_withdrawn() noexcept;

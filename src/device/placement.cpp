@@ -108,12 +108,14 @@ void check_range(const Device& device, const std::byte* data, std::size_t bytes)
   if (memory.kind != Device::Kind::device)
     throw Error(Errc::invalid_argument, fmt::format("it is {}, not device memory", words_for(memory.kind)));
   if (memory.device != device.number())
-    throw Error(Errc::invalid_argument, fmt::format("it lies on GPU {}, and the communicator works on GPU {}",
-                                                    memory.device, device.number()));
-  const auto left = static_cast<std::size_t>(memory.base + memory.bytes - data);
-  if (memory.base != nullptr && bytes > left)
     throw Error(Errc::invalid_argument,
-                fmt::format("{} B reach beyond the allocation they begin in, which has {} B from there on", bytes, left));
+                fmt::format("it lies on GPU {}, and the communicator works on GPU {}", memory.device, device.number()));
+  const Device::Allocation allocation = device.allocation_of(data);
+  const auto left = static_cast<std::size_t>(allocation.base + allocation.bytes - data);
+  if (allocation.base != nullptr && bytes > left)
+    throw Error(
+        Errc::invalid_argument,
+        fmt::format("{} B reach beyond the allocation they begin in, which has {} B from there on", bytes, left));
 }
 
 void check_alignment(const Call& call, Rank rank) {

@@ -47,6 +47,8 @@ class DeviceWay {
   };
 
   virtual ~DeviceWay() = default;
+  /// Whether the operation would take memory, which may wait for the GPU: then nothing may be in flight when it starts.
+  virtual bool takes_memory(const DeviceCall&, const PlannedCall&) noexcept { return true; }
   /// Begins an operation. `call` and `planned` stay until it is done or abandoned. `job` describes it, with addresses
   /// on the device and its tag; where the way asks for Turn::host, it has put others there by then.
   virtual void start(const DeviceCall& call, const PlannedCall& planned, Job& job) = 0;

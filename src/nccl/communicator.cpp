@@ -2,7 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
+#include <condition_variable>
 #include <cstring>
+#include <exception>
+#include <mutex>
+#include <thread>
 #include <utility>
 
 #include "collectives/error.hpp"
@@ -10,10 +15,36 @@
 namespace collectives::nccl {
 namespace {
 
+constexpr std::chrono::milliseconds kPatienceWithAborts{200};
+
 ncclConfig_t not_blocking() {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
   return config;
+}
+
+/// ncclCommAbort() may wait: for threads of NCCL's, and for a GPU that may have stopped. So it has a thread of its own,
+/// which the caller, who may hold up others, waits for until NCCL has mostly let go.
+void abort_aside(const Library& library, ncclComm_t comm) noexcept {
+  struct Ending {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool over = false;
+  };
+  try {
+    const auto ending = std::make_shared<Ending>();
+    std::thread([ending, &library, comm] {  // the library is never unloaded
+      library.CommAbort(comm);
+      const std::lock_guard lock(ending->mutex);
+      ending->over = true;
+      ending->changed.notify_all();
+    })
+        .detach();
+    std::unique_lock lock(ending->mutex);
+    ending->changed.wait_for(lock, kPatienceWithAborts, [&] { return ending->over; });
+  } catch (const std::exception&) {  // there is no thread to be had
+    library.CommAbort(comm);
+  }
 }
 
 }  // namespace
@@ -68,7 +99,7 @@ void Communicator::stop() noexcept {
   left_ = false;
   // What is being split off is the parent's business still, which may not be left with it half done.
   if (Communicator* const parent = std::exchange(parent_, nullptr)) return parent->stop();
-  if (comm_ != nullptr) library_.CommAbort(std::exchange(comm_, nullptr));
+  if (comm_ != nullptr) abort_aside(library_, std::exchange(comm_, nullptr));
 }
 
 // ---- calls ----

@@ -51,6 +51,7 @@ std::map<void*, Region> registered;  // by handle
 std::uintptr_t handles = 0;
 std::size_t in_registered = 0;
 std::size_t alive = 0;
+bool holding_aborts = false;
 
 bool fails(const char* name) {
   const std::lock_guard guard(lock);
@@ -333,6 +334,11 @@ STAND_IN void stand_in_streams(const StandInStreams& made) {
   const std::lock_guard guard(lock);
   streams = made;
 }
+STAND_IN void stand_in_hold_aborts(bool hold) {
+  const std::lock_guard guard(lock);
+  holding_aborts = hold;
+  changed.notify_all();
+}
 STAND_IN std::size_t stand_in_registered() {
   const std::lock_guard guard(lock);
   return registered.size();
@@ -402,7 +408,8 @@ STAND_IN ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state
 }
 
 STAND_IN ncclResult_t ncclCommAbort(ncclComm_t comm) {
-  const std::lock_guard guard(lock);
+  std::unique_lock guard(lock);
+  changed.wait(guard, [] { return !holding_aborts; });
   comm->self().stopped = true;
   std::erase_if(registered, [&](const auto& one) { return one.second.comm == comm; });
   end(comm);

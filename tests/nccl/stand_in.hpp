@@ -25,6 +25,8 @@ struct StandInStreams {
 using StandInSetStreams = void (*)(const StandInStreams&);
 /// "stand_in_fail": the next call of that function fails; "in a stream": what is next reached there.
 using StandInFail = void (*)(const char* function);
+/// "stand_in_hold_aborts": from now on ncclCommAbort() waits until it is told otherwise.
+using StandInHoldAborts = void (*)(bool hold);
 /// "stand_in_registered": regions of memory that are registered now.
 using StandInRegistered = std::size_t (*)();
 /// "stand_in_in_registered": buffers of calls so far that lay in memory which their caller had registered.

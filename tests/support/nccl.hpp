@@ -3,9 +3,12 @@
 
 #include <dlfcn.h>
 
+#include <chrono>
 #include <stdexcept>
 #include <string>
+#include <thread>
 
+#include "collectives/deadline.hpp"
 #include "nccl/library.hpp"
 #include "nccl/stand_in.hpp"
 #include "support/pretended_device.hpp"
@@ -58,7 +61,14 @@ class StandIn {
 
   /// See StandInFail.
   static void fail(const char* what) { function<StandInFail>("stand_in_fail")(what); }
+  static void hold_aborts(bool hold) { function<StandInHoldAborts>("stand_in_hold_aborts")(hold); }
   static std::size_t alive() { return function<StandInAlive>("stand_in_alive")(); }
+  /// Waits until none is alive, as some may be aborted in the background; false if that does not come.
+  static bool all_end() {
+    for (const Deadline patience = Deadline::in(std::chrono::seconds(20)); alive() > 0; std::this_thread::yield())
+      if (patience.passed()) return false;
+    return true;
+  }
   static std::size_t registered() { return function<StandInRegistered>("stand_in_registered")(); }
   static std::size_t in_registered() { return function<StandInInRegistered>("stand_in_in_registered")(); }
 

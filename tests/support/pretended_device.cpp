@@ -38,7 +38,7 @@ constexpr int kUntouched = 0xa5;
 struct PretendedGpus::State {
   struct Gpu {
     std::chrono::microseconds slowness{};
-    bool stopped = false;
+    bool stopped = false, allocates_when_idle = false;
     std::string failure;  // of every call from now on
     Device::Stream default_stream = nullptr;
   };
@@ -213,12 +213,14 @@ class PretendedDevice final : public Device {
     state_->check(number_);
     const auto* const found = state_->find(address);
     if (found == nullptr) return {};
-    const State::Allocation& allocation = found->second;
-    Memory memory{.kind = allocation.kind};
-    if (allocation.kind == Kind::device)
-      memory = {allocation.kind, allocation.gpu, reinterpret_cast<std::byte*>(found->first), allocation.bytes,
-                allocation.id};
-    return memory;
+    return {found->second.kind, found->second.kind == Kind::device ? found->second.gpu : -1};
+  }
+  Allocation allocation_of(const void* address) const override {
+    const std::lock_guard lock(state_->mutex);
+    state_->check(number_);
+    const auto* const found = state_->find(address);
+    if (found == nullptr || found->second.kind != Kind::device) return {};
+    return {reinterpret_cast<std::byte*>(found->first), found->second.bytes, found->second.id};
   }
   void* allocate(std::size_t bytes) override { return take(bytes, Kind::device); }
   void* allocate_pinned(std::size_t bytes) override { return take(bytes, Kind::pinned); }
@@ -397,7 +399,7 @@ class PretendedDevice final : public Device {
       ranges.emplace_back(term.indices, term.count * sizeof *term.indices);
       ranges.emplace_back(term.values, term.count * sizeof *term.values);
     }
-    const Memory whole = memory_of(sum);
+    const Allocation whole = allocation_of(sum);
     const auto n =
         static_cast<std::size_t>(whole.base + whole.bytes - reinterpret_cast<std::byte*>(sum)) / sizeof(float);
     ranges.emplace_back(sum, n * sizeof(float));
@@ -449,8 +451,11 @@ class PretendedDevice final : public Device {
   }
 
   void* take(std::size_t bytes, Kind kind) {
-    const std::lock_guard lock(state_->mutex);
+    std::unique_lock lock(state_->mutex);
     state_->check(number_);
+    const auto idle = [&](const auto& queue) { return queue->gpu != number_ || state_->idle(*queue); };
+    if (state_->gpu(number_).allocates_when_idle)
+      state_->changed.wait(lock, [&] { return state_->over || std::ranges::all_of(state_->queues, idle); });
     return state_->allocate(number_, bytes, kind);
   }
   std::shared_ptr<State::Event> event_of(Event event) const {
@@ -565,6 +570,10 @@ void PretendedGpus::capture(Device::Stream stream, bool on) {
 void PretendedGpus::slow_down(int gpu, std::chrono::microseconds by) {
   const std::lock_guard lock(state_->mutex);
   state_->gpu(gpu).slowness = by;
+}
+void PretendedGpus::allocate_when_idle(int gpu) {
+  const std::lock_guard lock(state_->mutex);
+  state_->gpu(gpu).allocates_when_idle = true;
 }
 void PretendedGpus::stop(int gpu) {
   const std::lock_guard lock(state_->mutex);

@@ -57,6 +57,8 @@ class PretendedGpus {
 
   /// Each operation of a stream takes so much longer.
   void slow_down(int gpu, std::chrono::microseconds by);
+  /// From now on, to take memory waits until nothing is in its streams, as CUDA may do.
+  void allocate_when_idle(int gpu);
   /// It does nothing any more until it goes on; calls succeed.
   void stop(int gpu);
   void go_on(int gpu);
