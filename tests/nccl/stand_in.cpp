@@ -5,7 +5,8 @@
 // stream of the rank that calls it.
 //
 // Built several times: whole; STAND_IN_VERSION: that calls itself so; STAND_IN_LACKS: without ncclCommSplit and
-// ncclSend; STAND_IN_WITHOUT_MEMORY: without ncclCommRegister. nccl/stand_in.hpp has what tests call beside NCCL's functions.
+// ncclSend; STAND_IN_WITHOUT_MEMORY: without ncclCommRegister. nccl/stand_in.hpp has what tests call beside NCCL's
+// functions.
 #include "nccl/stand_in.hpp"
 
 #include <nccl.h>
@@ -48,7 +49,6 @@ struct Region {
   std::size_t bytes;
 };
 std::map<void*, Region> registered;  // by handle
-std::uintptr_t handles = 0;
 std::size_t in_registered = 0;
 std::size_t alive = 0;
 bool holding_aborts = false;
@@ -259,7 +259,9 @@ void reach(Clique& clique, int rank, Group& messages, ncclResult_t& failed) {
     return;
   }
   const std::size_t turn = self.reached++;
-  if (clique.happened == turn && clique.all([&](const auto& member) { return member.reached > turn; })) happen(clique);
+  // Who has given up touches nothing any more, and neither does anybody else for it.
+  const auto is_here = [&](const auto& member) { return member.reached > turn && !member.stopped; };
+  if (clique.happened == turn && clique.all(is_here)) happen(clique);
   changed.wait(held, [&] { return self.stopped || clique.happened > turn; });
 }
 
@@ -441,6 +443,7 @@ STAND_IN ncclResult_t ncclCommRegister(const ncclComm_t comm, void* memory, size
   FAIL_IF_ASKED("ncclCommRegister");
   const std::lock_guard guard(lock);
   if (comm->begun || comm->part != nullptr) return ncclInvalidUsage;
+  static std::uintptr_t handles = 0;
   *handle = reinterpret_cast<void*>(++handles);
   registered[*handle] = {comm, static_cast<const std::byte*>(memory), bytes};
   return ncclSuccess;
@@ -450,8 +453,7 @@ STAND_IN ncclResult_t ncclCommRegister(const ncclComm_t comm, void* memory, size
 STAND_IN ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle) {
   FAIL_IF_ASKED("ncclCommDeregister");
   const std::lock_guard guard(lock);
-  const bool in_use =
-      comm->begun || comm->clique->happened < comm->self().posted.size() || comm->self().messages > 0;
+  const bool in_use = comm->begun || comm->clique->happened < comm->self().posted.size() || comm->self().messages > 0;
   const auto found = registered.find(handle);
   if (in_use || found == registered.end() || found->second.comm != comm) return ncclInvalidUsage;
   registered.erase(found);
