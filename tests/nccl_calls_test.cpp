@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <barrier>
 #include <chrono>
 #include <string>
 #include <thread>
@@ -330,12 +331,13 @@ TEST_F(CallsByNccl, MemoryIsGivenBackBehindWhatUsesIt) {
 
 TEST_F(CallsByNccl, MemoryOfACommunicatorThatWasAborted) {
   const std::size_t before = gpus.allocations();
+  std::barrier behind(2);
   run(2, [&](Communicator& comm) {
     const OnGpu<float> data(gpus, kCount);
     const DeviceMemory known = comm.register_memory(data.data(), kCount * 4);
     const DeviceArray<float> own = comm.allocate_on_device<float>(kCount);
     comm.all_reduce(own);
-    comm.barrier();
+    behind.arrive_and_wait();  // or it would be this call that is aborted
     comm.abort("enough");
     EXPECT_EQ(error_of([&] { comm.barrier(); }).code(), Errc::aborted);
     EXPECT_EQ(error_of([&] { (void)comm.allocate_on_device<float>(1); }).code(), Errc::aborted);
@@ -368,6 +370,7 @@ TEST_F(CallsByNccl, NcclThatRefusesMemory) {
 
 TEST_F(CallsByNccl, MemoryThatIsNotLetGoOfIsToldOfAndFreed) {
   const std::size_t before = gpus.allocations();
+  std::barrier behind(2);
   ::testing::internal::CaptureStderr();
   run(2, [&](Communicator& comm) {
     DeviceArray<float> data = comm.allocate_on_device<float>(kCount);
@@ -375,7 +378,7 @@ TEST_F(CallsByNccl, MemoryThatIsNotLetGoOfIsToldOfAndFreed) {
       StandIn::fail("ncclCommDeregister");
       data = {};
     }
-    comm.barrier();
+    behind.arrive_and_wait();
     comm.abort("enough");
     EXPECT_EQ(error_of([&] { comm.barrier(); }).code(), Errc::aborted);
   });

@@ -22,6 +22,8 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -145,10 +147,22 @@ struct ncclComm {
 
 namespace {
 
-thread_local int depth = 0;
-thread_local ncclComm_t in_group = nullptr;
-thread_local void* stream_of_group = nullptr;
-thread_local Group group;
+/// What a thread has begun to put into a group.
+struct Begun {
+  int depth = 0;
+  ncclComm_t comm = nullptr;
+  void* stream = nullptr;
+  Group calls;
+};
+
+/// That of this thread. Not thread_local: what a library loaded late has of that is given back by whichever thread
+/// comes by, which the thread sanitizer takes for a race.
+Begun& begun() {
+  static std::mutex& mutex = *new std::mutex;
+  static auto& of_threads = *new std::unordered_map<std::thread::id, Begun>;
+  const std::lock_guard lock(mutex);
+  return of_threads[std::this_thread::get_id()];
+}
 
 template <class T>
 void reduce(const std::vector<const std::byte*>& inputs, std::byte* output, std::size_t offset, std::size_t count,
@@ -312,11 +326,12 @@ ncclComm_t part_of(ncclComm_t comm) {
 
 ncclResult_t post(ncclComm_t comm, cudaStream_t stream, Post call) {
   if (comm->begun || comm->part != nullptr) return ncclInvalidArgument;  // what was begun before is not settled
-  in_group = comm;
-  stream_of_group = stream;
-  group.push_back(std::move(call));
-  if (depth > 0) return ncclSuccess;
-  ++depth;
+  Begun& here = begun();
+  here.comm = comm;
+  here.stream = stream;
+  here.calls.push_back(std::move(call));
+  if (here.depth > 0) return ncclSuccess;
+  ++here.depth;
   return ncclGroupEnd();
 }
 
@@ -476,14 +491,15 @@ STAND_IN ncclResult_t ncclRedOpDestroy(ncclRedOp_t, ncclComm_t) {
 
 STAND_IN ncclResult_t ncclGroupStart() {
   FAIL_IF_ASKED("ncclGroupStart");
-  ++depth;
+  ++begun().depth;
   return ncclSuccess;
 }
 STAND_IN ncclResult_t ncclGroupEnd() {
-  if (--depth > 0) return ncclSuccess;
-  Group calls = std::exchange(group, {});
-  ncclComm_t const comm = std::exchange(in_group, nullptr);
-  void* const stream = std::exchange(stream_of_group, nullptr);
+  Begun& here = begun();
+  if (--here.depth > 0) return ncclSuccess;
+  Group calls = std::exchange(here.calls, {});
+  ncclComm_t const comm = std::exchange(here.comm, nullptr);
+  void* const stream = std::exchange(here.stream, nullptr);
   FAIL_IF_ASKED("ncclGroupEnd");
   if (comm == nullptr) return ncclSuccess;
   const std::lock_guard guard(lock);
