@@ -20,14 +20,19 @@ inline constexpr const char* kStandIn = STAND_IN_DIRECTORY "/libnccl_stand_in.so
 /// It leaves it out to register memory.
 inline constexpr const char* kWithoutMemory = STAND_IN_DIRECTORY "/libnccl_without_memory.so";
 
+inline const nccl::Library& loaded(const char* path) {
+  std::string why_not;
+  const nccl::Library* const found = nccl::load_library(path, why_not);
+  if (found == nullptr) throw std::runtime_error(why_not);
+  return *found;
+}
 inline const nccl::Library& stand_in() {
-  static const nccl::Library* const library = [] {
-    std::string why_not;
-    const nccl::Library* const found = nccl::load_library(kStandIn, why_not);
-    if (found == nullptr) throw std::runtime_error(why_not);
-    return found;
-  }();
-  return *library;
+  static const nccl::Library& library = loaded(kStandIn);
+  return library;
+}
+inline const nccl::Library& stand_in_without_memory() {
+  static const nccl::Library& library = loaded(kWithoutMemory);
+  return library;
 }
 
 /// While it lives, the stand-in uses the streams of those GPUs.
