@@ -126,7 +126,8 @@ std::size_t operations_text(std::span<char> room, const CommunicatorBlock&, cons
 /// of a process counts.
 void write_out_on_signal(int signal, std::string_view prefix) noexcept;
 
-/// "PREFIX.rank3". The first call of a process warns where that cannot be written: after a failure it would be too late.
+/// "PREFIX.rank3". The first call of a process warns where that cannot be written: after a failure it would be too
+/// late.
 std::string recorder_path(std::string_view prefix, Rank rank);
 
 }  // namespace collectives

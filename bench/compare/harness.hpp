@@ -3,9 +3,9 @@
 // Ranks meet in a small file that all of them map. Before each timed call stands a barrier made of that file alone, one
 // polled cache line per rank, so nobody is timed behind a barrier of their own. Ranks leave it one after another, by as
 // much as a short call takes; so it is followed by an instant that rank 0 names and all wait for, unless there are more
-// ranks than cores. Every rank times its own call from that instant and leaves the time in the file; the time of a call is that of the slowest rank, and a cell's time is the median over its
-// calls. Nothing but the call and the barrier runs in between. Back to back, a timed unit is a loop of calls instead of
-// one.
+// ranks than cores. Every rank times its own call from that instant and leaves the time in the file; the time of a call
+// is that of the slowest rank, and a cell's time is the median over its calls. Nothing but the call and the barrier
+// runs in between. Back to back, a timed unit is a loop of calls instead of one.
 //
 // A contender implements the four collectives for vectors of f32, sum, root 0, and says which it offers.
 #pragma once

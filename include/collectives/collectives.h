@@ -237,8 +237,8 @@ typedef struct collectives_options {
   collectives_switch force;            ///< on: compressed even where that is slower
   /// Of device memory: where a cudaStream_t stands, which may be CUDA's default one. What the stream holds at the call
   /// comes before the operation. A blocking call may return before the GPU has done it, but what is put into the stream
-  /// from then on sees the result; an asynchronous one is finished when the result is there. NULL: buffers are ready when
-  /// the call is made, and the result is there when it ends.
+  /// from then on sees the result; an asynchronous one is finished when the result is there. NULL: buffers are ready
+  /// when the call is made, and the result is there when it ends.
   void* const* stream;
 } collectives_options;
 

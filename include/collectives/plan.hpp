@@ -96,8 +96,8 @@ struct Estimate {
 
 /// How what is in a GPU's memory is combined.
 enum class Way : std::uint8_t {
-  host,    ///< there is nothing of a GPU's
-  staged,  ///< through pinned memory of the host, where the plan is performed
+  host,     ///< there is nothing of a GPU's
+  staged,   ///< through pinned memory of the host, where the plan is performed
   kernels,  ///< by one kernel of each rank, which reaches into the memory of the others
   nccl      ///< by NCCL, in a stream
 };

@@ -9,9 +9,7 @@
 namespace collectives {
 
 Segments::Segments(const Arena& arena)
-    : arena_(arena),
-      heap_(Heap::of_process()),
-      known_(static_cast<std::size_t>(arena.ranks()) * kSegmentRecords) {
+    : arena_(arena), heap_(Heap::of_process()), known_(static_cast<std::size_t>(arena.ranks()) * kSegmentRecords) {
   const auto lock = heap_.lock();
   heap_.attach(*this);
 }
