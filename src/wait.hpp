@@ -19,8 +19,9 @@
 
 namespace collectives {
 
-/// Called in every wait of this process from now on, after the first microseconds every few turns; null: no more. What
-/// it does must be short, and may not use a Communicator.
+/// Called in every wait of this process from now on, every few turns, and after the first microseconds in every turn:
+/// whoever needs this rank's help there waits for no longer than a turn. Null: no more. What it does must be short, and
+/// may not use a Communicator.
 using WaitHook = void (*)() noexcept;
 void set_wait_hook(WaitHook hook) noexcept;
 
@@ -54,7 +55,8 @@ class Waiter {
   static void yield() noexcept;
   bool pause_with_clock(Wire* wire);
 
-  /// Turns between two looks at the clock. Few, because what the caller does in a turn may itself take a microsecond.
+  /// Turns between two looks at the clock, unless there is a hook to call. Few, because what the caller does in a turn
+  /// may itself take a microsecond.
   static constexpr std::uint32_t kTurnsPerLook = 8;
 
   bool crowded_;

@@ -81,8 +81,8 @@ class DeviceArray {
   std::size_t size() const noexcept { return memory_.size() / sizeof(T); }
   bool empty() const noexcept { return size() == 0; }
   Buffer buffer() const noexcept { return {data(), size(), data_type_v<T>}; }
-  operator Buffer() const noexcept { return buffer(); }       // NOLINT(google-explicit-constructor)
-  operator ConstBuffer() const noexcept { return buffer(); }  // NOLINT(google-explicit-constructor)
+  operator Buffer() const noexcept { return buffer(); }
+  operator ConstBuffer() const noexcept { return buffer(); }
 
   DeviceAccess access() const noexcept { return memory_.access(); }
   std::string describe() const { return memory_.describe(); }

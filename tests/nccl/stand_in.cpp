@@ -160,7 +160,7 @@ struct Begun {
 Begun& begun() {
   static std::mutex& mutex = *new std::mutex;
   static auto& of_threads = *new std::unordered_map<std::thread::id, Begun>;
-  const std::lock_guard lock(mutex);
+  const std::lock_guard guard(mutex);
   return of_threads[std::this_thread::get_id()];
 }
 
