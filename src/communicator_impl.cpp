@@ -686,6 +686,11 @@ void Communicator::Impl::fail_all(State& first, std::exception_ptr error) noexce
     if (begun[way]) ways[way]->abandon();
   watch->wait_until_untouched();
   if (meeting.wire != nullptr) meeting.wire->abandon();
+  // One that came after the failure never began: it is written down as the others, whose number it has, wrote it.
+  if (first.phase.load(std::memory_order_relaxed) == State::Phase::queued) {
+    first.sequence = ++sequence_;
+    observer->start(first);
+  }
   fail(first);
   in_flight_.for_each(fail);
   in_flight_.clear();

@@ -150,8 +150,8 @@ TEST_F(FlightRecorder, IsWrittenOutWhenARankIsLate) {
                   while (failed < 2) std::this_thread::sleep_for(1ms);
                 EXPECT_THROW(comm.all_reduce(data, ReduceOp::sum, {.name = "late", .timeout = 300ms}), Error);
                 ++failed;
-                EXPECT_EQ(comm.recent_operations().back().state,
-                          comm.rank() == 2 ? comm.recent_operations().back().state : State::failed);
+                EXPECT_EQ(comm.recent_operations().back().state, State::failed);
+                EXPECT_EQ(comm.recent_operations().back().sequence, 2U);
               },
               {.timeout = 20s});
   }
@@ -172,7 +172,9 @@ TEST_F(FlightRecorder, IsWrittenOutWhenARankIsLate) {
                         "ranks 0-1 in all_reduce #2"),
             1)
       << written_by(0);
+  // The last one, for which it is too late.
   EXPECT_EQ(occurrences(written_by(2), "#1 barrier"), 2) << written_by(2);
+  EXPECT_EQ(occurrences(written_by(2), "#2 all_reduce 10 x f32 sum .late., .*: failed"), 2) << written_by(2);
 }
 
 TEST_F(FlightRecorder, IsWrittenOutByTheReportOfAStall) {
