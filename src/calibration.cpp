@@ -1,6 +1,7 @@
 #include "calibration.hpp"
 
 #include <fmt/format.h>
+#include <sched.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -20,8 +21,9 @@ using Clock = std::chrono::steady_clock;
 using Microseconds = std::chrono::duration<double, std::micro>;
 
 constexpr std::size_t kRounds = 6;
-constexpr int kLeastRounds = 2;  // undisturbed, of each direction
-constexpr Microseconds kLongest = std::chrono::milliseconds(30);
+constexpr int kLeastRounds = 2;                                // undisturbed, of each direction
+constexpr Microseconds kLong = std::chrono::milliseconds(25);  // from then on no more rounds than the least
+constexpr Microseconds kLongest = std::chrono::milliseconds(100);
 /// What is less than this much faster may be noise.
 constexpr double kClearly = 1.1;
 
@@ -60,28 +62,93 @@ std::size_t repetitions(std::size_t bytes) {
 
 }  // namespace
 
-Calibration::Calibration(Bootstrap& here, std::chrono::nanoseconds timeout) {
+Calibration::Calibration(Bootstrap& here, std::chrono::nanoseconds timeout)
+    : comm_(meet(here, timeout)), barrier_ns_(time_barrier()) {}
+
+Communicator Calibration::meet(Bootstrap& here, std::chrono::nanoseconds timeout) {
   Tuning largest;  // what the memory is laid out for
   largest.inline_bytes = kLongestInline;
   largest.chunk_bytes = *std::max_element(std::begin(kChunks), std::end(kChunks));
   largest.frame_bytes = 64;  // no messages
-  Communicator comm(std::make_unique<Communicator::Impl>(here,
-                                                         CommunicatorOptions{.backend = "hierarchical",
-                                                                             .timeout = timeout,
-                                                                             .progress_thread = false,
-                                                                             .tuning = largest,
-                                                                             .transport = "shared_memory",
-                                                                             .device_buffers = false},
-                                                         Communicator::Impl::Seen::no));
-  const auto ranks = static_cast<std::size_t>(comm.size());
-  const bool kernel_copies = comm.tuning().single_copy_bytes != Tuning::kNever;
+  return Communicator(std::make_unique<Communicator::Impl>(here,
+                                                           CommunicatorOptions{.backend = "hierarchical",
+                                                                               .timeout = timeout,
+                                                                               .progress_thread = false,
+                                                                               .tuning = largest,
+                                                                               .transport = "shared_memory",
+                                                                               .device_buffers = false},
+                                                           Communicator::Impl::Seen::no));
+}
+
+/// Ranks that have woken one another up often share a core, with another one idle, until the system notices after
+/// milliseconds. All but the first of them move; where they may run stays as it was.
+void Calibration::spread_out() {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  ::sched_getaffinity(0, sizeof allowed, &allowed);
+  const std::int32_t mine = ::sched_getcpu();
+  std::vector<std::int32_t> taken(static_cast<std::size_t>(comm_.size()));
+  comm_.all_gather(std::span(&mine, 1), std::span(taken));
+  const auto moves = [&](Rank rank) {
+    const auto before = taken.begin() + rank;
+    return std::find(taken.begin(), before, *before) != before;
+  };
+  if (!moves(comm_.rank())) return;
+  std::vector<int> free;
+  for (int core = 0; core < CPU_SETSIZE; ++core)
+    if (CPU_ISSET(core, &allowed) && std::ranges::find(taken, core) == taken.end()) free.push_back(core);
+  if (free.empty()) return;
+  std::size_t at = 0;
+  for (Rank rank = 0; rank < comm_.rank(); ++rank) at += moves(rank) ? 1 : 0;
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(free[at % free.size()], &one);
+  if (::sched_setaffinity(0, sizeof one, &one) == 0) ::sched_setaffinity(0, sizeof allowed, &allowed);
+}
+
+/// The fastest of some runs of barriers in which no rank lost its core.
+std::optional<double> Calibration::time_barrier() {
+  spread_out();
+  constexpr int kRuns = 6, kBarriers = 32;
+  constexpr std::chrono::duration<double, std::nano> kLongEnough = std::chrono::milliseconds(5);
+  double best = kSpoilt, elapsed = 0;
+  const auto began = Clock::now();
+  for (int undisturbed = 0; undisturbed < kRuns && elapsed < kLongEnough.count();) {
+    const long switches = context_switches();
+    const auto start = Clock::now();
+    for (int barrier = 0; barrier < kBarriers; ++barrier) comm_.barrier();
+    const auto end = Clock::now();
+    // All ranks stop together.
+    std::array<double, 3> run{context_switches() == switches ? 0.0 : 1.0,
+                              std::chrono::duration<double, std::nano>(end - start).count() / kBarriers,
+                              std::chrono::duration<double, std::nano>(end - began).count()};
+    comm_.all_reduce(std::span(run), ReduceOp::max);
+    elapsed = run[2];
+    if (run[0] == 0)
+      ++undisturbed, best = std::min(best, run[1]);
+    else
+      spread_out();
+  }
+  return best < kSpoilt ? std::optional(best) : std::nullopt;
+}
+
+bool Calibration::told(bool by_rank_0) {
+  std::uint8_t said = by_rank_0 ? 1 : 0;
+  comm_.broadcast(std::span(&said, 1), 0);
+  return said != 0;
+}
+
+void Calibration::ask_everything() {
+  const auto ranks = static_cast<std::size_t>(comm_.size());
+  const bool kernel_copies = comm_.tuning().single_copy_bytes != Tuning::kNever;
 
   const auto others = static_cast<double>(ranks - 1);
   ask("inline_bytes", &Tuning::inline_bytes, false, others,
       ladder(256, std::max<std::size_t>(512, kLongestInline / (ranks - 1)), 2),
       {Collective::reduce_scatter, Collective::broadcast});
   if (ranks == 2)
-    ask("one_shot_bytes", &Tuning::one_shot_bytes, false, 1, ladder(4 << 10, 256 << 10, 4), {Collective::all_reduce});
+    ask("one_shot_bytes", &Tuning::one_shot_bytes, false, 1, ladder(16 << 10, kLongestCall, 4),
+        {Collective::all_reduce});
   else
     ask("one_shot_bytes_of_many", &Tuning::one_shot_bytes_of_many, false, static_cast<double>(ranks - 1),
         ladder(2 << 10, 64 << 10, 2), {Collective::all_reduce});
@@ -94,10 +161,10 @@ Calibration::Calibration(Bootstrap& here, std::chrono::nanoseconds timeout) {
   }
   ask_for_chunk();
   for (Sample& sample : samples_) {
-    comm.impl_->retune(sample.tuning);
-    sample.protocol = comm.plan(sample.collective, sample.bytes / sizeof(float), DataType::f32).protocol;
+    comm_.impl_->retune(sample.tuning);
+    sample.protocol = comm_.plan(sample.collective, sample.bytes / sizeof(float), DataType::f32).protocol;
   }
-  measure(comm);
+  for (auto& way : ways_) way.assign(samples_.size(), {kSpoilt, 0});
 }
 
 void Calibration::ask(const char* name, std::size_t Tuning::*field, bool from, double scale,
@@ -125,53 +192,56 @@ void Calibration::ask_for_chunk() {
   }
 }
 
-void Calibration::measure(Communicator& comm) {
-  const auto began = Clock::now();
-  const auto ranks = static_cast<std::size_t>(comm.size());
-  for (auto& way : ways_) way.assign(samples_.size(), {kSpoilt, 0});
-  std::vector<float> input(kLongestCall / sizeof(float)), output(input.size());
-  // Microseconds of a call, the infinite time if it could not be told; nothing when the time is up.
-  const auto time_of = [&](const Sample& sample) -> std::optional<double> {
-    const std::size_t part = sample.bytes / sizeof(float) / ranks;
-    const bool by_part = sample.collective == Collective::all_gather || sample.collective == Collective::reduce_scatter;
-    const std::size_t count = by_part ? part * ranks : sample.bytes / sizeof(float);
-    const std::span from = std::span(input).first(count), to = std::span(output).first(count);
-    const auto call = [&] {
-      switch (sample.collective) {
-        case Collective::all_gather: return comm.all_gather(from.first(part), to);
-        case Collective::reduce_scatter: return comm.reduce_scatter(from, to.first(part));
-        case Collective::broadcast: return comm.broadcast(from, 0);
-        default: return comm.all_reduce(from, to);
-      }
-    };
-    comm.impl_->retune(sample.tuning);
-    const std::size_t times = repetitions(sample.bytes);
-    comm.plan(sample.collective, count, DataType::f32);
-    if (times > 1) call();
-    // As good as a barrier, and every rank knows alike when to stop.
-    double elapsed = Microseconds(Clock::now() - began).count();
-    comm.all_reduce(std::span(&elapsed, 1), ReduceOp::max);
-    if (elapsed > kLongest.count()) return std::nullopt;
-    const long switches = context_switches();
-    std::array<double, kMostRepetitions> took;
-    for (std::size_t time = 0; time < times; ++time) {
-      if (time > 0) comm.barrier();
-      const auto start = Clock::now();
-      call();
-      took[time] = Microseconds(Clock::now() - start).count();
+/// Microseconds of a call, the infinite time if it could not be told; nothing when the time is up.
+std::optional<double> Calibration::time_of(const Sample& sample) {
+  const auto ranks = static_cast<std::size_t>(comm_.size());
+  const std::size_t part = sample.bytes / sizeof(float) / ranks;
+  const bool by_part = sample.collective == Collective::all_gather || sample.collective == Collective::reduce_scatter;
+  const std::size_t count = by_part ? part * ranks : sample.bytes / sizeof(float);
+  const std::span from = std::span(input_).first(count), to = std::span(output_).first(count);
+  const auto call = [&] {
+    switch (sample.collective) {
+      case Collective::all_gather: return comm_.all_gather(from.first(part), to);
+      case Collective::reduce_scatter: return comm_.reduce_scatter(from, to.first(part));
+      case Collective::broadcast: return comm_.broadcast(from, 0);
+      default: return comm_.all_reduce(from, to);
     }
-    const auto median = took.begin() + times / 2;
-    std::nth_element(took.begin(), median, took.begin() + times);
-    return context_switches() == switches ? *median : kSpoilt;
   };
+  comm_.impl_->retune(sample.tuning);
+  const std::size_t times = repetitions(sample.bytes);
+  comm_.plan(sample.collective, count, DataType::f32);
+  if (times > 1) call();
+  // As good as a barrier, and every rank knows alike when to stop.
+  elapsed_us_ = Microseconds(Clock::now() - began_).count();
+  comm_.all_reduce(std::span(&elapsed_us_, 1), ReduceOp::max);
+  if (elapsed_us_ > kLongest.count()) return std::nullopt;
+  const long switches = context_switches();
+  std::array<double, kMostRepetitions> took;
+  for (std::size_t time = 0; time < times; ++time) {
+    if (time > 0) comm_.barrier();
+    const auto start = Clock::now();
+    call();
+    took[time] = Microseconds(Clock::now() - start).count();
+  }
+  const auto median = took.begin() + times / 2;
+  std::nth_element(took.begin(), median, took.begin() + times);
+  return context_switches() == switches ? *median : kSpoilt;
+}
+
+void Calibration::measure() {
+  ask_everything();
+  began_ = Clock::now();
+  input_.assign(kLongestCall / sizeof(float), 0);
+  output_ = input_;
 
   // Lines and staging are memory that nobody has touched yet: every rank goes once through all of its own.
   Tuning inline_ones = on_one_level();
   inline_ones.inline_bytes = Tuning::kNever;
-  comm.impl_->retune(inline_ones);
+  comm_.impl_->retune(inline_ones);
+  const auto ranks = static_cast<std::size_t>(comm_.size());
   const std::size_t part = kLongestInline / sizeof(float) / ranks;
   for (std::uint64_t call = 0; call < kStagesAhead; ++call)
-    comm.reduce_scatter(std::span(input).first(part * ranks), std::span(output).first(part));
+    comm_.reduce_scatter(std::span(input_).first(part * ranks), std::span(output_).first(part));
 
   // One question after another: the calls of one would spoil the caches for those of another.
   std::vector<std::size_t> ends;
@@ -181,6 +251,7 @@ void Calibration::measure(Communicator& comm) {
   for (std::size_t first = 0; const std::size_t end : ends) {
     std::vector<double> round(end - first);
     for (std::size_t number = 0; number <= kRounds; ++number) {
+      if (elapsed_us_ > kLong.count() && enough(first, end)) break;
       const std::size_t way = number % std::size(ways_);
       for (std::size_t i = 0; i < round.size(); ++i) {
         const std::size_t at = way == 0 ? i : round.size() - 1 - i;
@@ -188,8 +259,8 @@ void Calibration::measure(Communicator& comm) {
         if (!time) return;
         round[at] = *time;
       }
-      comm.all_reduce(std::span(round), ReduceOp::max);  // a call takes as long as on its slowest rank
-      if (number == 0) continue;                         // that was for the caches, and for all ranks to wake up
+      comm_.all_reduce(std::span(round), ReduceOp::max);  // a call takes as long as on its slowest rank
+      if (number == 0) continue;                          // that was for the caches, and for all ranks to wake up
       for (std::size_t i = 0; i < round.size(); ++i) {
         Times& times = ways_[way][first + i];
         times.best = std::min(times.best, round[i]);
@@ -200,11 +271,15 @@ void Calibration::measure(Communicator& comm) {
   }
 }
 
-bool Calibration::conclusive() const {
-  return std::ranges::all_of(ways_, [](const auto& way) {
-    return std::ranges::all_of(way, [](const Times& times) { return times.rounds >= kLeastRounds; });
+/// Whether something can be said of these samples.
+bool Calibration::enough(std::size_t first, std::size_t end) const {
+  return std::ranges::all_of(ways_, [&](const auto& way) {
+    return std::all_of(way.begin() + static_cast<std::ptrdiff_t>(first), way.begin() + static_cast<std::ptrdiff_t>(end),
+                       [](const Times& times) { return times.rounds >= kLeastRounds; });
   });
 }
+
+bool Calibration::conclusive() const { return !samples_.empty() && enough(0, samples_.size()); }
 
 /// The logarithm of one sample's time over another's, as far as both ways agree.
 double Calibration::gain(std::size_t from, std::size_t to) const {

@@ -1,11 +1,14 @@
 // Calibration: at the first use on a machine the ranks of a host find out, in some milliseconds, where one protocol of
 // a host stage gives way to another, and how long a chunk should be.
 //
-// They meet in a communicator of their own, make the very calls that programs make, and switch its tuning in between.
-// A round makes every call under every candidate, so that whatever else the machine does hits all alike. Rounds go
-// there and back by turns, because whichever comes second finds the data nearer. Of each way the fastest time counts,
-// by the slowest rank; a time in which a rank lost its core does not. The built-in number stays unless another is
-// clearly better both ways.
+// They meet in a communicator of their own and time a barrier, which says how far their cores are from one another:
+// what is best for two hardware threads of a core or for cores of one cache is not for two sockets, and a virtual
+// machine may have its cores moved from one to the other. What was measured at that distance before need not be
+// measured again. Otherwise they make the very calls that programs make, and switch the communicator's tuning in
+// between. A round makes every call under every candidate, so that whatever else the machine does hits all alike.
+// Rounds go there and back by turns, because whichever comes second finds the data nearer. Of each way the fastest time
+// counts, by the slowest rank; a time in which a rank lost its core does not. The built-in number stays unless another
+// is clearly better both ways.
 //
 // Every rank has all times in the end and comes to the same numbers; a rank that is lost on the way is the
 // communicator's to report.
@@ -14,6 +17,7 @@
 #include <chrono>
 #include <cstddef>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -27,12 +31,21 @@ namespace collectives {
 
 class Calibration {
  public:
-  /// Measures. Collective over `here`, whose ranks are processes of one host with a core each; takes about 20 ms, and
-  /// no more than 30 however slow the machine, plus what meeting takes. `timeout`: of meeting and of each call. Throws
-  /// what a communicator throws.
+  /// Meets, and times a barrier. Collective over `here`, whose ranks are processes of one host with a core each; takes
+  /// a millisecond. `timeout`: of meeting and of each call. Throws what a communicator throws, as all that is
+  /// collective here does.
   Calibration(Bootstrap& here, std::chrono::nanoseconds timeout);
 
-  /// False when the machine was too busy to compare anything. Otherwise the results are worth keeping.
+  /// Nanoseconds of a barrier of the ranks, one behind the other, at best. Nothing where the machine was too busy to
+  /// tell.
+  std::optional<double> barrier_ns() const { return barrier_ns_; }
+  /// What rank 0 says. Collective.
+  bool told(bool by_rank_0);
+
+  /// Measures everything else. Collective; takes 20 to 40 ms, and no more than 100 however slow the machine.
+  void measure();
+  /// False when it was not measured, or the machine was too busy to compare anything. Otherwise the results are worth
+  /// keeping.
   bool conclusive() const;
   /// The numbers found, by name.
   nlohmann::json tuning() const;
@@ -58,14 +71,24 @@ class Calibration {
     std::size_t calls;         ///< collectives at each size
     std::size_t first_sample;  ///< by size, call and protocol
   };
+  void ask_everything();
   void ask(const char* name, std::size_t Tuning::*field, bool from, double scale, std::vector<std::size_t> sizes,
            std::initializer_list<Collective> calls);
   void ask_for_chunk();
-  void measure(Communicator& comm);
+  static Communicator meet(Bootstrap& here, std::chrono::nanoseconds timeout);
+  void spread_out();
+  std::optional<double> time_barrier();
+  std::optional<double> time_of(const Sample&);
+  bool enough(std::size_t first, std::size_t end) const;
   double gain(std::size_t from, std::size_t to) const;
   std::size_t found(const CutOff&) const;
   std::size_t found_chunk() const;
 
+  Communicator comm_;
+  const std::optional<double> barrier_ns_;
+  std::chrono::steady_clock::time_point began_;  // measure()
+  double elapsed_us_ = 0;                        // since then when the last call began; the same on every rank
+  std::vector<float> input_, output_;
   std::vector<Sample> samples_;
   std::vector<CutOff> cut_offs_;
   std::size_t first_chunk_sample_ = 0;

@@ -42,16 +42,18 @@ json measure_pair(const Topology& topology, Rank rank, Wire& wire, const WireSpe
 
 }  // namespace
 
-Situation situation_of(int cores, int ranks, bool kernel_copy) {
+Situation situation_of(int cores, int ranks, bool kernel_copy, double barrier_ns) {
   return {.library = fmt::format("{}, protocol {}, {} build", version(), kProtocol, kBuild),
           .cpu = cpu_model(),
           .cores = cores,
           .ranks = ranks,
-          .kernel_copy = kernel_copy};
+          .kernel_copy = kernel_copy,
+          .barrier_ns = barrier_ns};
 }
 
-/// Those in rank 0's cache, else the ranks of its host measure them now. What is measured anywhere else would say
-/// little of how ranks exchange data that are processes and have a core each.
+/// Those in rank 0's cache, else the ranks of its host measure them now; which of the two, they know when they have
+/// timed a barrier. What is measured anywhere else would say little of how ranks exchange data that are processes and
+/// have a core each.
 Tuning tuning_of_machine(Bootstrap& bootstrap, const Host& host, std::chrono::nanoseconds timeout, Deadline deadline) {
   Tuning tuning = built_in_tuning();
   const auto built_in = [&](std::string_view why) {
@@ -64,48 +66,49 @@ Tuning tuning_of_machine(Bootstrap& bootstrap, const Host& host, std::chrono::na
 
   const bool deciding = bootstrap.rank() == 0;
   const TuningCache cache = deciding ? TuningCache::of_user() : TuningCache("");
-  Situation situation;
   const auto card = [](const Tuning& found) { return json{{"tuning", to_json(found)}, {"source", found.source}}; };
-  json told = exchange(bootstrap, attempt([&] {
-                         if (!deciding) return json::object();
-                         const bool kernel_copy = std::ranges::all_of(host.processes, Reach::kernel_permits);
-                         situation = situation_of(host.cores, static_cast<int>(host.ranks.size()), kernel_copy);
-                         const auto found = cache.find(situation, tuning);
-                         return found ? card(*found) : json::object();
-                       }),
-                       deadline)[0];
-  if (!told.contains("tuning")) {
-    SubsetBootstrap here("calibration", bootstrap.rank(), host.ranks, kMeetExchanges,
-                         [&](std::string_view text, Deadline until) { return bootstrap.all_gather(text, until); }, {});
-    const auto measured = [&] {
-      const Calibration calibration(here, timeout);
-      if (!calibration.conclusive()) return built_in("the machine was too busy to measure");
-      const json found = calibration.tuning();
-      cache.keep(situation, found, calibration.measurements());
-      read_json(found, tuning, "the calibration");
-      tuning.source = "measured on this machine just now";
-      return tuning;
-    };
-    told = exchange(bootstrap, attempt([&] {
-                      json mine = json::object();
-                      std::exception_ptr failure;
-                      try {
-                        if (host.has(bootstrap.rank())) mine = card(measured());
-                      } catch (const Error& error) {
-                        // What the system refuses here it may grant to the communicator, which needs less.
-                        if (error.code() == Errc::system)
-                          mine = card(built_in(error.what()));
-                        else
-                          failure = std::current_exception();
-                      } catch (...) {
-                        failure = std::current_exception();
-                      }
-                      here.keep_company(deadline);
-                      if (failure != nullptr) std::rethrow_exception(failure);
-                      return mine;
-                    }),
-                    deadline)[0];
-  }
+  SubsetBootstrap here("calibration", bootstrap.rank(), host.ranks, kMeetExchanges,
+                       [&](std::string_view text, Deadline until) { return bootstrap.all_gather(text, until); }, {});
+  const auto found = [&] {
+    Calibration calibration(here, timeout);
+    const bool kernel_copy = std::ranges::all_of(host.processes, Reach::kernel_permits);
+    const auto barrier_ns = calibration.barrier_ns();
+    const Situation situation =
+        situation_of(host.cores, static_cast<int>(host.ranks.size()), kernel_copy, barrier_ns.value_or(1));
+    if (barrier_ns) {
+      const auto known = cache.find(situation, tuning);
+      if (calibration.told(known.has_value())) return known.value_or(tuning);
+      calibration.measure();
+    }
+    if (!calibration.conclusive()) {
+      const auto elsewhere = cache.find(situation, tuning, true);
+      return elsewhere ? *elsewhere : built_in("the machine was too busy to measure");
+    }
+    const json numbers = calibration.tuning();
+    cache.keep(situation, numbers, calibration.measurements());
+    read_json(numbers, tuning, "the calibration");
+    tuning.source = "measured on this machine just now";
+    return tuning;
+  };
+  const json told = exchange(bootstrap, attempt([&] {
+                               json mine = json::object();
+                               std::exception_ptr failure;
+                               try {
+                                 if (host.has(bootstrap.rank())) mine = card(found());
+                               } catch (const Error& error) {
+                                 // What the system refuses here it may grant to the communicator, which needs less.
+                                 if (error.code() == Errc::system)
+                                   mine = card(built_in(error.what()));
+                                 else
+                                   failure = std::current_exception();
+                               } catch (...) {
+                                 failure = std::current_exception();
+                               }
+                               here.keep_company(deadline);
+                               if (failure != nullptr) std::rethrow_exception(failure);
+                               return mine;
+                             }),
+                             deadline)[0];
   read_json(told.at("tuning"), tuning = Tuning{}, "rank 0's cache");
   tuning.source = told.at("source").get<std::string>();
   return tuning;
@@ -120,7 +123,7 @@ void measure_wire(Bootstrap& bootstrap, const Topology& topology, Wire& wire, Tu
   const Rank rank = bootstrap.rank();
   const Rank one = topology.hosts[0][0], other = topology.hosts[1][0];
   const TuningCache cache = rank == one ? TuningCache::of_user() : TuningCache("");
-  Situation situation = situation_of(0, 0, false);
+  Situation situation = situation_of(0, 0, false, 0);
   const auto card = [](const Tuning& found) { return json{{"tuning", to_json(found)}, {"source", found.source}}; };
   json told = exchange(bootstrap, attempt([&] {
                          if (rank != one) return json::object();

@@ -15,9 +15,9 @@
 namespace collectives {
 
 /// What the numbers measured by so many ranks on a host are good for.
-Situation situation_of(int cores, int ranks, bool kernel_copy);
+Situation situation_of(int cores, int ranks, bool kernel_copy, double barrier_ns);
 
-/// Those of rank 0's host, `host`. All ranks call it; an exchange, and a few where something is measured.
+/// Those of rank 0's host, `host`. All ranks call it; a few exchanges where there is something to measure.
 Tuning tuning_of_machine(Bootstrap&, const Host& host, std::chrono::nanoseconds timeout, Deadline);
 
 /// Those of the wire, into `numbers`. All ranks call it; up to three exchanges.

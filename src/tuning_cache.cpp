@@ -7,11 +7,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstdlib>
 #include <ctime>
 #include <exception>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <stdexcept>
 #include <string_view>
 #include <system_error>
@@ -30,6 +32,8 @@ constexpr std::string_view kAbout =
     "Delete an entry, or this file, to have it measured again. COLLECTIVES_TUNING=default does without, and "
     "COLLECTIVES_TUNING=FILE takes the numbers from an object as under \"tuning\".";
 
+constexpr const char* kBarrier = "barrier ns";
+
 Json key_of(const Situation& situation) {
   if (!situation.wire.empty())
     return {{"library", situation.library}, {"cpu", situation.cpu}, {"wire", situation.wire}};
@@ -37,12 +41,26 @@ Json key_of(const Situation& situation) {
           {"cpu", situation.cpu},
           {"cores", situation.cores},
           {"ranks", situation.ranks},
-          {"kernel copies", situation.kernel_copy}};
+          {"kernel copies", situation.kernel_copy},
+          {kBarrier, std::round(situation.barrier_ns)}};
 }
 
-bool is_of(const Json& entry, const Json& key) {
+/// By which factor the barrier of the entry takes more or less time than that of the key; infinite where they differ in
+/// anything else.
+double distance(const Json& entry, const Json& key) {
+  constexpr double kOther = std::numeric_limits<double>::infinity();
   const auto of = entry.find("of");
-  return of != entry.end() && nlohmann::json(*of) == nlohmann::json(key);  // in whatever order
+  if (of == entry.end() || !of->is_object()) return kOther;
+  nlohmann::json one = *of, other = key;  // in whatever order
+  double factor = 1;
+  if (other.contains(kBarrier)) {
+    if (!one.contains(kBarrier) || !one[kBarrier].is_number()) return kOther;
+    const double ratio = one[kBarrier].get<double>() / other[kBarrier].get<double>();
+    factor = std::max(ratio, 1 / ratio);
+    one.erase(kBarrier);
+    other.erase(kBarrier);
+  }
+  return one == other && factor >= 1 ? factor : kOther;
 }
 
 /// Never half a file, however many write at once.
@@ -90,15 +108,18 @@ Json TuningCache::entries() const noexcept {
   }
 }
 
-std::optional<Tuning> TuningCache::find(const Situation& situation, const Tuning& onto) const noexcept {
+std::optional<Tuning> TuningCache::find(const Situation& situation, const Tuning& onto,
+                                        bool at_any_distance) const noexcept {
   try {
-    const Json key = key_of(situation);
-    for (const Json& entry : entries()) {
-      if (!is_of(entry, key)) continue;
+    const Json key = key_of(situation), all = entries();
+    const auto nearest = std::ranges::min_element(all, {}, [&](const Json& entry) { return distance(entry, key); });
+    if (nearest == all.end()) return std::nullopt;
+    const double away = distance(*nearest, key);
+    if (away <= kSameDistance || (at_any_distance && std::isfinite(away))) {
       Tuning tuning = onto;
-      read_json(entry.at("tuning"), tuning, path_);
+      read_json(nearest->at("tuning"), tuning, path_);
       tuning.source =
-          fmt::format("measured on this machine at {}, kept in {}", entry.at("measured").get<std::string>(), path_);
+          fmt::format("measured on this machine at {}, kept in {}", nearest->at("measured").get<std::string>(), path_);
       return tuning;
     }
   } catch (const std::exception& error) {
@@ -114,7 +135,7 @@ void TuningCache::keep(const Situation& situation, const nlohmann::json& tuning,
     const Json key = key_of(situation);
     Json kept = Json::array();
     for (Json& entry : entries())
-      if (!is_of(entry, key)) kept.push_back(std::move(entry));
+      if (distance(entry, key) > kSameDistance) kept.push_back(std::move(entry));
     kept.push_back({{"of", key},
                     {"tuning", tuning},
                     {"measured", fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr)))},

@@ -128,7 +128,8 @@ constexpr const char* kTooBusy = "tuning built-in .the machine was too busy to m
 TEST(Processes, FindTheNumbersOfTheirSituationInTheCache) {
   const Cache cache;
   for (const bool kernel_copy : {false, true})  // as the system permits
-    TuningCache(cache.file()).keep(situation_of(2, 2, kernel_copy), {{"inline_bytes", 333}}, {});
+    for (double barrier_ns = 1; barrier_ns < 1e9; barrier_ns *= 2)
+      TuningCache(cache.file()).keep(situation_of(2, 2, kernel_copy, barrier_ns), {{"inline_bytes", 333}}, {});
   const Outcome outcome = run(2, "tuning", cache.environment());
   EXPECT_EQ(of_cache(outcome, cache, "inline 333 in communicator [12]"), 4) << outcome.out;
   // More ranks than cores are not measured, nor is one alone.
@@ -138,7 +139,8 @@ TEST(Processes, FindTheNumbersOfTheirSituationInTheCache) {
 
 TEST(Processes, AreMeasuredOnce) {
   const Cache cache;
-  // A busy machine is not measured, and says so.
+  // A busy machine is not measured, and says so. Where the cores of a virtual machine move, every distance between them
+  // is measured once.
   bool measured = false;
   for (int attempt = 0; attempt < 20 && !measured; ++attempt) {
     const Outcome outcome = run(2, "tuning", cache.environment());
@@ -146,15 +148,15 @@ TEST(Processes, AreMeasuredOnce) {
     const int first = occurrences(outcome.out, "communicator 1, tuning measured on this machine just now");
     const int second = occurrences(outcome.out, "communicator 2, tuning measured on this machine just now");
     measured = first + second > 0;
-    if (first == 2)
-      EXPECT_EQ(of_cache(outcome, cache, "communicator 2"), 2) << outcome.out;
-    else
-      EXPECT_EQ(occurrences(outcome.out, kTooBusy) + second, 4) << outcome.out;
+    EXPECT_EQ(first + second + occurrences(outcome.out, kTooBusy) + of_cache(outcome, cache, "communicator 2"), 4)
+        << outcome.out;
     EXPECT_EQ(std::filesystem::exists(cache.file()), measured);
   }
   if (!measured) GTEST_SKIP() << "this machine is too busy";
-  const Outcome later = run(2, "tuning", cache.environment());
-  EXPECT_EQ(of_cache(later, cache, "communicator [12]"), 4) << later.out;
+  int kept = 0;
+  for (int attempt = 0; attempt < 20 && kept < 4; ++attempt)
+    kept = of_cache(run(2, "tuning", cache.environment()), cache, "communicator [12]");
+  EXPECT_EQ(kept, 4);
 }
 
 TEST(Processes, WithNumbersThatAreGivenAreNotMeasured) {

@@ -102,7 +102,8 @@ TEST_F(TuningFiles, ABadFileIsNamedWithWhatIsWrongInIt) {
 // ---- the cache ----
 
 Situation situation(int ranks) {
-  return {.library = "1.2.3, release build", .cpu = "Some \"CPU\" @ 3 GHz", .cores = 8, .ranks = ranks};
+  return {
+      .library = "1.2.3, release build", .cpu = "Some \"CPU\" @ 3 GHz", .cores = 8, .ranks = ranks, .barrier_ns = 250};
 }
 
 TEST_F(TuningFiles, WhatTheCacheKeepsItFinds) {
@@ -141,6 +142,29 @@ TEST_F(TuningFiles, AnotherSituationIsNotFound) {
   other = situation(2);
   other.kernel_copy = true;
   EXPECT_FALSE(cache.find(other));
+  other = situation(2);
+  other.barrier_ns = 500;
+  EXPECT_FALSE(cache.find(other));
+  EXPECT_TRUE(cache.find(other, {}, true));  // better than nothing
+}
+
+TEST_F(TuningFiles, CoresNearAndFarHaveNumbersOfTheirOwn) {
+  const TuningCache cache(path("tuning.json"));
+  const auto at = [](double barrier_ns) {
+    Situation one = situation(2);
+    one.barrier_ns = barrier_ns;
+    return one;
+  };
+  cache.keep(at(250), {{"inline_bytes", 512}}, {});
+  cache.keep(at(600), {{"inline_bytes", 2048}}, {});
+  for (const double near : {160., 250., 380.}) EXPECT_EQ(cache.find(at(near))->inline_bytes, 512u) << near;
+  for (const double far : {400., 600., 1000.}) EXPECT_EQ(cache.find(at(far))->inline_bytes, 2048u) << far;
+  for (const double none : {100., 2000.}) EXPECT_FALSE(cache.find(at(none))) << none;
+  EXPECT_EQ(cache.find(at(2000), {}, true)->inline_bytes, 2048u);
+  // At the same distance, more or less, the later one counts.
+  cache.keep(at(300), {{"inline_bytes", 1024}}, {});
+  EXPECT_EQ(cache.find(at(250))->inline_bytes, 1024u);
+  EXPECT_EQ(cache.entries().size(), 2u);
 }
 
 TEST_F(TuningFiles, AnEntryIsReplacedByTheNextOfItsSituation) {
@@ -248,7 +272,12 @@ TEST(Calibration, EveryCallIsMadeByProtocolsThatDiffer) {
     std::vector<nlohmann::json> tunings;
     std::vector<bool> conclusive;
     testing::run_ranks(ranks, [&](Bootstrap& bootstrap) {
-      const Calibration calibration(bootstrap, std::chrono::seconds(60));
+      Calibration calibration(bootstrap, std::chrono::seconds(60));
+      EXPECT_GT(calibration.barrier_ns().value_or(1), 0);
+      EXPECT_TRUE(calibration.told(bootstrap.rank() == 0));
+      EXPECT_FALSE(calibration.told(bootstrap.rank() != 0));
+      EXPECT_FALSE(calibration.conclusive());
+      calibration.measure();
       const std::lock_guard lock(mutex);
       tunings.push_back(calibration.tuning());
       conclusive.push_back(calibration.conclusive());

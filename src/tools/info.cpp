@@ -234,11 +234,12 @@ Json tuning() {
   for (const Json& entry : cache.entries()) {
     const auto of = nlohmann::json(entry).value("of", nlohmann::json::object());
     const int ranks = of.value("ranks", 0);
-    const Situation here = situation_of(of.value("cores", 0), ranks, of.value("kernel copies", false));
+    const double barrier_ns = of.value("barrier ns", 0.0);
+    const Situation here = situation_of(of.value("cores", 0), ranks, of.value("kernel copies", false), barrier_ns);
     const auto numbers = cache.find(here);
     if (!numbers) continue;
-    Json& found = result[fmt::format("{} ranks on {} cores{}", ranks, here.cores,
-                                     here.kernel_copy ? "" : " without copies by the kernel")];
+    Json& found = result[fmt::format("{} ranks on {} cores, a barrier in {} ns{}", ranks, here.cores, barrier_ns,
+                                     here.kernel_copy ? "" : ", without copies by the kernel")];
     found = entry.value("tuning", Json::object());
     found["measured"] = entry.value("measured", "");
   }
