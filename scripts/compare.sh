@@ -11,6 +11,10 @@
 #     --peers LIST             of openmpi, openmpi-ucx, mpich, gloo
 #     --best-settings          also Open MPI with the settings that were found best for it
 #     --rotate BYTES           take buffers in turn from so many bytes per rank, so that they do not stay in the cache
+#     --near NS                time cells only while a barrier of the ranks takes at most so many nanoseconds: the cores of
+#                              a virtual machine may be moved from one cache to another and back, and whoever is timed
+#                              then looks twice as slow. A sample says its barrier (barrier_ns); not with more ranks than
+#                              cores
 #     --fail-below R           exit 1 if, in any cell, the whole 95 % interval of best peer / ours lies below R
 #     --output FOLDER          default build/compare
 #     --build FOLDER           default build/release
@@ -30,6 +34,7 @@ best_settings=false
 output=build/compare
 build=build/release
 fail_below=()
+near=()
 sizes=(--back-to-back 8)
 timeout=600 # seconds for one contender in one round
 
@@ -43,6 +48,7 @@ while [ $# -gt 0 ]; do
     --peers) known 'openmpi openmpi-ucx mpich gloo' "$2" && peers=$2 ;;
     --min-bytes | --max-bytes | --factor | --rotate) sizes+=("$1" "$2") ;;
     --rounds) rounds=$2 ;;
+    --near) near=(--near "$2") ;;
     --fail-below) fail_below=("$1" "$2") ;;
     --output) output=$2 ;;
     --build) build=$2 ;;
@@ -135,7 +141,7 @@ for name in ${without[@]+"${without[@]}"}; do
 done
 for count in ${ranks//,/ }; do
   more=()
-  if [ "$count" -gt "$(nproc)" ]; then more=(--crowded); fi
+  if [ "$count" -gt "$(nproc)" ]; then more=(--crowded); else more=(${near[@]+"${near[@]}"}); fi
   active=("${contenders[@]}")
   for ((round = 1; round <= rounds; ++round)); do
     echo "== $count ranks, round $round of $rounds"

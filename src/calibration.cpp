@@ -13,6 +13,7 @@
 #include "communicator_impl.hpp"
 #include "text.hpp"
 #include "tuning.hpp"
+#include "tuning_cache.hpp"
 
 namespace collectives {
 namespace {
@@ -86,24 +87,30 @@ void Calibration::spread_out() {
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
   ::sched_getaffinity(0, sizeof allowed, &allowed);
-  const std::int32_t mine = ::sched_getcpu();
-  std::vector<std::int32_t> taken(static_cast<std::size_t>(comm_.size()));
+  const auto mine = static_cast<std::uint32_t>(::sched_getcpu());
+  std::vector<std::uint32_t> taken(static_cast<std::size_t>(comm_.size()));
   comm_.all_gather(std::span(&mine, 1), std::span(taken));
   const auto moves = [&](Rank rank) {
     const auto before = taken.begin() + rank;
     return std::find(taken.begin(), before, *before) != before;
   };
   if (!moves(comm_.rank())) return;
-  std::vector<int> free;
-  for (int core = 0; core < CPU_SETSIZE; ++core)
-    if (CPU_ISSET(core, &allowed) && std::ranges::find(taken, core) == taken.end()) free.push_back(core);
+  std::vector<std::uint32_t> free;  // the next ones first, which are likely to be near
+  for (std::uint32_t step = 1; step < CPU_SETSIZE; ++step)
+    if (const std::uint32_t core = (mine + step) % CPU_SETSIZE;
+        CPU_ISSET(core, &allowed) && std::ranges::find(taken, core) == taken.end())
+      free.push_back(core);
   if (free.empty()) return;
   std::size_t at = 0;
-  for (Rank rank = 0; rank < comm_.rank(); ++rank) at += moves(rank) ? 1 : 0;
+  for (Rank rank = 0; rank < comm_.rank(); ++rank)
+    if (moves(rank)) ++at;
   cpu_set_t one;
   CPU_ZERO(&one);
   CPU_SET(free[at % free.size()], &one);
-  if (::sched_setaffinity(0, sizeof one, &one) == 0) ::sched_setaffinity(0, sizeof allowed, &allowed);
+  if (::sched_setaffinity(0, sizeof one, &one) != 0 || ::sched_setaffinity(0, sizeof allowed, &allowed) == 0) return;
+  for (std::uint32_t core = 0; core < CPU_SETSIZE; ++core)
+    CPU_SET(core, &allowed);  // what is allowed has changed meanwhile
+  ::sched_setaffinity(0, sizeof allowed, &allowed);
 }
 
 /// The fastest of some runs of barriers in which no rank lost its core.
@@ -154,10 +161,11 @@ void Calibration::ask_everything() {
         ladder(2 << 10, 64 << 10, 2), {Collective::all_reduce});
   if (kernel_copies) {
     const double of_two = 2.0 / static_cast<double>(ranks);  // what the number is said of
-    ask("single_copy_bytes", &Tuning::single_copy_bytes, true, of_two, ladder(4 * ranks << 10, 128 * ranks << 10, 2),
+    const std::size_t longest = std::min(128 * ranks << 10, kLongestCall);
+    ask("single_copy_bytes", &Tuning::single_copy_bytes, true, of_two, ladder(4 * ranks << 10, longest, 2),
         {Collective::all_gather, Collective::broadcast});
     ask("single_copy_reduce_bytes", &Tuning::single_copy_reduce_bytes, true, of_two,
-        ladder(2 * ranks << 10, 128 * ranks << 10, 2), {Collective::all_reduce});
+        ladder(2 * ranks << 10, longest, 2), {Collective::all_reduce});
   }
   ask_for_chunk();
   for (Sample& sample : samples_) {
@@ -267,8 +275,11 @@ void Calibration::measure() {
         if (round[i] < kSpoilt) ++times.rounds;
       }
     }
+    if (!enough(first, end)) return;
     first = end;
   }
+  const auto barrier_ns = time_barrier();
+  stayed_ = barrier_ns && barrier_ns_ && same_distance(*barrier_ns, *barrier_ns_);
 }
 
 /// Whether something can be said of these samples.
@@ -279,7 +290,7 @@ bool Calibration::enough(std::size_t first, std::size_t end) const {
   });
 }
 
-bool Calibration::conclusive() const { return !samples_.empty() && enough(0, samples_.size()); }
+bool Calibration::conclusive() const { return stayed_; }
 
 /// The logarithm of one sample's time over another's, as far as both ways agree.
 double Calibration::gain(std::size_t from, std::size_t to) const {
@@ -343,7 +354,7 @@ nlohmann::ordered_json Calibration::measurements() const {
     call[fmt::format("{}{}", sample.protocol, i < first_chunk_sample_ ? "" : chunks)] =
         std::round(std::min(ways_[0][i].best, ways_[1][i].best) * 100) / 100;
   }
-  return {{fmt::format("microseconds, fastest of {} rounds", kRounds), calls}};
+  return {{fmt::format("microseconds, fastest of at most {} rounds", kRounds), calls}};
 }
 
 std::size_t best_cut(std::span<const double> gain, std::size_t now) {

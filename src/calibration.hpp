@@ -1,14 +1,15 @@
 // Calibration: at the first use on a machine the ranks of a host find out, in some milliseconds, where one protocol of
 // a host stage gives way to another, and how long a chunk should be.
 //
-// They meet in a communicator of their own and time a barrier, which says how far their cores are from one another:
-// what is best for two hardware threads of a core or for cores of one cache is not for two sockets, and a virtual
-// machine may have its cores moved from one to the other. What was measured at that distance before need not be
-// measured again. Otherwise they make the very calls that programs make, and switch the communicator's tuning in
-// between. A round makes every call under every candidate, so that whatever else the machine does hits all alike.
-// Rounds go there and back by turns, because whichever comes second finds the data nearer. Of each way the fastest time
-// counts, by the slowest rank; a time in which a rank lost its core does not. The built-in number stays unless another
-// is clearly better both ways.
+// They meet in a communicator of their own, move to different cores if they share one, and time a barrier, which says
+// how far their cores are from one another: what is best for two hardware threads of a core or for cores of one cache
+// is not for two sockets, and a virtual machine may have its cores moved from one to the other, in the middle of it
+// too, which is noticed by another barrier. What was measured at that distance before need not be measured again.
+// Otherwise they make the very calls that programs make, and switch the communicator's tuning in between. A round makes
+// every call under every candidate, so that whatever else the machine does hits all alike. Rounds go there and back by
+// turns, because whichever comes second finds the data nearer. Of each way the fastest time counts, by the slowest
+// rank; a time in which a rank lost its core does not. The built-in number stays unless another is clearly better both
+// ways.
 //
 // Every rank has all times in the end and comes to the same numbers; a rank that is lost on the way is the
 // communicator's to report.
@@ -32,8 +33,8 @@ namespace collectives {
 class Calibration {
  public:
   /// Meets, and times a barrier. Collective over `here`, whose ranks are processes of one host with a core each; takes
-  /// a millisecond. `timeout`: of meeting and of each call. Throws what a communicator throws, as all that is
-  /// collective here does.
+  /// a millisecond besides what meeting takes, and some more while ranks have to share a core. `timeout`: of meeting
+  /// and of each call. Throws what a communicator throws, as all that is collective here does.
   Calibration(Bootstrap& here, std::chrono::nanoseconds timeout);
 
   /// Nanoseconds of a barrier of the ranks, one behind the other, at best. Nothing where the machine was too busy to
@@ -42,10 +43,11 @@ class Calibration {
   /// What rank 0 says. Collective.
   bool told(bool by_rank_0);
 
-  /// Measures everything else. Collective; takes 20 to 40 ms, and no more than 100 however slow the machine.
+  /// Measures everything else, if there is a barrier_ns(). Collective; takes 20 to 60 ms, and begins no call after 100
+  /// however slow the machine.
   void measure();
-  /// False when it was not measured, or the machine was too busy to compare anything. Otherwise the results are worth
-  /// keeping.
+  /// False when it was not measured, the machine was too busy to compare anything, or the cores have moved. Otherwise
+  /// the results are worth keeping.
   bool conclusive() const;
   /// The numbers found, by name.
   nlohmann::json tuning() const;
@@ -89,6 +91,7 @@ class Calibration {
   std::chrono::steady_clock::time_point began_;  // measure()
   double elapsed_us_ = 0;                        // since then when the last call began; the same on every rank
   std::vector<float> input_, output_;
+  bool stayed_ = false;  // all was measured, at one distance
   std::vector<Sample> samples_;
   std::vector<CutOff> cut_offs_;
   std::size_t first_chunk_sample_ = 0;

@@ -334,10 +334,11 @@ void Communicator::Impl::forget_device(State& state) noexcept {
 }
 
 void Communicator::Impl::announce(State& state) {
+  state.sequence = sequence_ + 1;  // the number that an error names, also when it does not begin
   // A call that waits for nobody would notice nothing later.
   if (meeting.wire != nullptr) state.call->waits_for_nobody ? watch->listen() : watch->listen_now_and_then();
   watch->check();
-  state.sequence = ++sequence_;
+  sequence_ = state.sequence;
   state.phase.store(State::Phase::running, std::memory_order_relaxed);
   state.job.tag = state.job.host.tag = make_tag(state.sequence, state.call->hash);
   watch->arrive(state.sequence, state.call->words);
@@ -688,7 +689,7 @@ void Communicator::Impl::fail_all(State& first, std::exception_ptr error) noexce
   if (meeting.wire != nullptr) meeting.wire->abandon();
   // One that came after the failure never began: it is written down as the others, whose number it has, wrote it.
   if (first.phase.load(std::memory_order_relaxed) == State::Phase::queued) {
-    first.sequence = ++sequence_;
+    sequence_ = first.sequence;
     observer->start(first);
   }
   fail(first);

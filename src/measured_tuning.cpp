@@ -42,7 +42,7 @@ json measure_pair(const Topology& topology, Rank rank, Wire& wire, const WireSpe
 
 }  // namespace
 
-Situation situation_of(int cores, int ranks, bool kernel_copy, double barrier_ns) {
+Situation situation_of(int cores, int ranks, bool kernel_copy, std::optional<double> barrier_ns) {
   return {.library = fmt::format("{}, protocol {}, {} build", version(), kProtocol, kBuild),
           .cpu = cpu_model(),
           .cores = cores,
@@ -67,25 +67,29 @@ Tuning tuning_of_machine(Bootstrap& bootstrap, const Host& host, std::chrono::na
   const bool deciding = bootstrap.rank() == 0;
   const TuningCache cache = deciding ? TuningCache::of_user() : TuningCache("");
   const auto card = [](const Tuning& found) { return json{{"tuning", to_json(found)}, {"source", found.source}}; };
+  const auto situation = [&](std::optional<double> barrier_ns) {
+    const bool kernel_copy = std::ranges::all_of(host.processes, Reach::kernel_permits);
+    return situation_of(host.cores, static_cast<int>(host.ranks.size()), kernel_copy, barrier_ns);
+  };
+  // Where nothing can be measured, numbers for other distances between the ranks are still this machine's.
+  const auto without_measuring = [&](std::string_view why) {
+    auto found = deciding ? cache.find(situation({}), tuning) : std::nullopt;
+    if (!found) return built_in(why);
+    found->source += fmt::format(" ({})", why);
+    return *found;
+  };
   SubsetBootstrap here("calibration", bootstrap.rank(), host.ranks, kMeetExchanges,
                        [&](std::string_view text, Deadline until) { return bootstrap.all_gather(text, until); }, {});
   const auto found = [&] {
     Calibration calibration(here, timeout);
-    const bool kernel_copy = std::ranges::all_of(host.processes, Reach::kernel_permits);
-    const auto barrier_ns = calibration.barrier_ns();
-    const Situation situation =
-        situation_of(host.cores, static_cast<int>(host.ranks.size()), kernel_copy, barrier_ns.value_or(1));
-    if (barrier_ns) {
-      const auto known = cache.find(situation, tuning);
+    if (const auto barrier_ns = calibration.barrier_ns()) {
+      const auto known = deciding ? cache.find(situation(barrier_ns), tuning) : std::nullopt;
       if (calibration.told(known.has_value())) return known.value_or(tuning);
       calibration.measure();
     }
-    if (!calibration.conclusive()) {
-      const auto elsewhere = cache.find(situation, tuning, true);
-      return elsewhere ? *elsewhere : built_in("the machine was too busy to measure");
-    }
+    if (!calibration.conclusive()) return without_measuring("the machine was too busy to measure");
     const json numbers = calibration.tuning();
-    cache.keep(situation, numbers, calibration.measurements());
+    if (deciding) cache.keep(situation(calibration.barrier_ns()), numbers, calibration.measurements());
     read_json(numbers, tuning, "the calibration");
     tuning.source = "measured on this machine just now";
     return tuning;
@@ -98,7 +102,7 @@ Tuning tuning_of_machine(Bootstrap& bootstrap, const Host& host, std::chrono::na
                                } catch (const Error& error) {
                                  // What the system refuses here it may grant to the communicator, which needs less.
                                  if (error.code() == Errc::system)
-                                   mine = card(built_in(error.what()));
+                                   mine = card(without_measuring(error.what()));
                                  else
                                    failure = std::current_exception();
                                } catch (...) {
@@ -123,7 +127,7 @@ void measure_wire(Bootstrap& bootstrap, const Topology& topology, Wire& wire, Tu
   const Rank rank = bootstrap.rank();
   const Rank one = topology.hosts[0][0], other = topology.hosts[1][0];
   const TuningCache cache = rank == one ? TuningCache::of_user() : TuningCache("");
-  Situation situation = situation_of(0, 0, false, 0);
+  Situation situation = situation_of(0, 0, false, {});
   const auto card = [](const Tuning& found) { return json{{"tuning", to_json(found)}, {"source", found.source}}; };
   json told = exchange(bootstrap, attempt([&] {
                          if (rank != one) return json::object();

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 
 #include "collectives/bootstrap.hpp"
 #include "collectives/deadline.hpp"
@@ -15,7 +16,7 @@
 namespace collectives {
 
 /// What the numbers measured by so many ranks on a host are good for.
-Situation situation_of(int cores, int ranks, bool kernel_copy, double barrier_ns);
+Situation situation_of(int cores, int ranks, bool kernel_copy, std::optional<double> barrier_ns);
 
 /// Those of rank 0's host, `host`. All ranks call it; a few exchanges where there is something to measure.
 Tuning tuning_of_machine(Bootstrap&, const Host& host, std::chrono::nanoseconds timeout, Deadline);

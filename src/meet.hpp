@@ -1,7 +1,7 @@
 // How a communicator comes to be: its ranks tell one another who they are, agree on the topology and the tuning,
 // connect the hosts (wires.hpp), and those of a host meet in one arena. Four exchanges over the bootstrap, two more
-// between hosts, one more to ask for numbers measured earlier, and a few at the first use on a machine; whatever fails
-// on one rank fails on all, with the same words.
+// between hosts, and nine where a host's ranks find the numbers of their machine (measured_tuning.hpp); whatever fails on
+// one rank fails on all, with the same words.
 #pragma once
 
 #include <memory>

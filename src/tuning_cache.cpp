@@ -42,8 +42,12 @@ Json key_of(const Situation& situation) {
           {"cores", situation.cores},
           {"ranks", situation.ranks},
           {"kernel copies", situation.kernel_copy},
-          {kBarrier, std::round(situation.barrier_ns)}};
+          {kBarrier, situation.barrier_ns ? Json(std::round(*situation.barrier_ns)) : Json()}};
 }
+
+constexpr double kSameDistance = 1.4;  // its square, between two that one entry matches, is not yet twice
+
+double factor_between(double one, double other) { return std::max(one / other, other / one); }
 
 /// By which factor the barrier of the entry takes more or less time than that of the key; infinite where they differ in
 /// anything else.
@@ -55,8 +59,7 @@ double distance(const Json& entry, const Json& key) {
   double factor = 1;
   if (other.contains(kBarrier)) {
     if (!one.contains(kBarrier) || !one[kBarrier].is_number()) return kOther;
-    const double ratio = one[kBarrier].get<double>() / other[kBarrier].get<double>();
-    factor = std::max(ratio, 1 / ratio);
+    if (!other[kBarrier].is_null()) factor = factor_between(one[kBarrier].get<double>(), other[kBarrier].get<double>());
     one.erase(kBarrier);
     other.erase(kBarrier);
   }
@@ -87,6 +90,10 @@ void replace_file(const std::string& path, const std::string& text) {
 
 }  // namespace
 
+bool same_distance(double one_ns, double other_ns) noexcept {
+  return factor_between(one_ns, other_ns) <= kSameDistance;
+}
+
 TuningCache TuningCache::of_user() {
   const std::string directory = cache_directory();
   return TuningCache(directory.empty() ? "" : directory + "/collectives/tuning.json");
@@ -108,14 +115,12 @@ Json TuningCache::entries() const noexcept {
   }
 }
 
-std::optional<Tuning> TuningCache::find(const Situation& situation, const Tuning& onto,
-                                        bool at_any_distance) const noexcept {
+std::optional<Tuning> TuningCache::find(const Situation& situation, const Tuning& onto) const noexcept {
   try {
     const Json key = key_of(situation), all = entries();
     const auto nearest = std::ranges::min_element(all, {}, [&](const Json& entry) { return distance(entry, key); });
     if (nearest == all.end()) return std::nullopt;
-    const double away = distance(*nearest, key);
-    if (away <= kSameDistance || (at_any_distance && std::isfinite(away))) {
+    if (distance(*nearest, key) <= kSameDistance) {
       Tuning tuning = onto;
       read_json(nearest->at("tuning"), tuning, path_);
       tuning.source =

@@ -17,18 +17,20 @@ namespace collectives {
 
 /// What must be equal for numbers to be used again.
 struct Situation {
-  std::string library;       ///< version and build
-  std::string cpu;           ///< the processor's name
-  int cores = 0;             ///< that the ranks of the host may use
-  int ranks = 0;             ///< on the host
-  bool kernel_copy = false;  ///< whether the kernel may copy between them
-  double barrier_ns = 0;     ///< what a barrier of theirs takes: equal within a factor of kSameDistance
-  std::string wire = {};     ///< of numbers about the wire between hosts: which one, from where to where; then cores,
-                             ///< ranks, kernel_copy and barrier_ns do not matter
+  std::string library;                    ///< version and build
+  std::string cpu;                        ///< the processor's name
+  int cores = 0;                          ///< that the ranks of the host may use
+  int ranks = 0;                          ///< on the host
+  bool kernel_copy = false;               ///< whether the kernel may copy between them
+  std::optional<double> barrier_ns = {};  ///< what a barrier of theirs takes, as far as same_distance() says; nothing:
+                                          ///< to find numbers, however far the ranks are from one another
+  std::string wire = {};  ///< of numbers about the wire between hosts: which one, from where to where; then cores,
+                          ///< ranks, kernel_copy and barrier_ns do not matter
 };
 
-/// Cores of one cache and cores of two are further apart than that, barriers of the same cores at other times are not.
-inline constexpr double kSameDistance = 1.7;
+/// Whether two barriers may be of ranks that are equally far from one another. Those of one cache and those of two
+/// differ by more than twice, those of the same cores at other times by a third.
+bool same_distance(double one_ns, double other_ns) noexcept;
 
 class TuningCache {
  public:
@@ -39,9 +41,8 @@ class TuningCache {
   const std::string& path() const noexcept { return path_; }
 
   /// The numbers `onto`, and over them those of the entry, of several the one whose barrier is nearest; empty when
-  /// there is none. `at_any_distance`: whatever its barrier takes.
-  std::optional<Tuning> find(const Situation&, const Tuning& onto = built_in_tuning(),
-                             bool at_any_distance = false) const noexcept;
+  /// there is none.
+  std::optional<Tuning> find(const Situation&, const Tuning& onto = built_in_tuning()) const noexcept;
   /// Adds an entry, or replaces the one of the same situation. `tuning`: fields by name.
   void keep(const Situation&, const nlohmann::json& tuning, const nlohmann::ordered_json& measurements) const noexcept;
   /// All entries, as they are in the file.

@@ -148,7 +148,7 @@ TEST_F(FlightRecorder, IsWrittenOutWhenARankIsLate) {
                 std::vector<float> data(10);
                 if (comm.rank() == 2)
                   while (failed < 2) std::this_thread::sleep_for(1ms);
-                EXPECT_THROW(comm.all_reduce(data, ReduceOp::sum, {.name = "late", .timeout = 300ms}), Error);
+                EXPECT_THROW(comm.all_reduce(data, ReduceOp::sum, {.name = "late", .timeout = 1s}), Error);
                 ++failed;
                 EXPECT_EQ(comm.recent_operations().back().state, State::failed);
                 EXPECT_EQ(comm.recent_operations().back().sequence, 2U);

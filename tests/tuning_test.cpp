@@ -145,7 +145,8 @@ TEST_F(TuningFiles, AnotherSituationIsNotFound) {
   other = situation(2);
   other.barrier_ns = 500;
   EXPECT_FALSE(cache.find(other));
-  EXPECT_TRUE(cache.find(other, {}, true));  // better than nothing
+  other.barrier_ns = {};
+  EXPECT_TRUE(cache.find(other));
 }
 
 TEST_F(TuningFiles, CoresNearAndFarHaveNumbersOfTheirOwn) {
@@ -157,10 +158,9 @@ TEST_F(TuningFiles, CoresNearAndFarHaveNumbersOfTheirOwn) {
   };
   cache.keep(at(250), {{"inline_bytes", 512}}, {});
   cache.keep(at(600), {{"inline_bytes", 2048}}, {});
-  for (const double near : {160., 250., 380.}) EXPECT_EQ(cache.find(at(near))->inline_bytes, 512u) << near;
-  for (const double far : {400., 600., 1000.}) EXPECT_EQ(cache.find(at(far))->inline_bytes, 2048u) << far;
-  for (const double none : {100., 2000.}) EXPECT_FALSE(cache.find(at(none))) << none;
-  EXPECT_EQ(cache.find(at(2000), {}, true)->inline_bytes, 2048u);
+  for (const double near : {180., 250., 340.}) EXPECT_EQ(cache.find(at(near))->inline_bytes, 512u) << near;
+  for (const double far : {440., 600., 800.}) EXPECT_EQ(cache.find(at(far))->inline_bytes, 2048u) << far;
+  for (const double none : {100., 390., 2000.}) EXPECT_FALSE(cache.find(at(none))) << none;
   // At the same distance, more or less, the later one counts.
   cache.keep(at(300), {{"inline_bytes", 1024}}, {});
   EXPECT_EQ(cache.find(at(250))->inline_bytes, 1024u);

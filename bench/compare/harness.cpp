@@ -19,6 +19,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include "bytes.hpp"
@@ -141,6 +142,19 @@ Clock::time_point Meeting::start_together() {
   return start;
 }
 
+std::uint64_t Meeting::distance() {
+  constexpr int kRuns = 5, kBarriers = 20;
+  auto best = std::numeric_limits<std::uint64_t>::max();
+  for (int run = 0; run < kRuns; ++run) {
+    barrier();
+    const Clock::time_point start = Clock::now();
+    for (int i = 0; i < kBarriers; ++i) barrier();
+    const auto took = static_cast<std::uint64_t>(std::chrono::nanoseconds(Clock::now() - start).count());
+    best = std::min(best, took / kBarriers);
+  }
+  return std::ranges::max(exchange(best));
+}
+
 std::vector<std::uint64_t> Meeting::exchange(std::uint64_t word) {
   slots()[rank_].word = word;
   barrier();
@@ -177,6 +191,8 @@ struct Arguments {
   std::size_t min_bytes = 8, max_bytes = 64U << 20, factor = 4, rotate = 0;
   std::vector<std::size_t> back_to_back;  ///< bytes of all-reduces timed without a barrier in between
   double seconds_per_cell = 0.05, patience = 2;
+  std::uint64_t near = 0;  ///< nanoseconds of a barrier while a cell is timed, at most; 0: whatever it takes
+  double near_patience = 60;
   bool crowded = false;
 };
 
@@ -208,6 +224,8 @@ Arguments parse_arguments(int argc, char** argv) {
   app.add_option("--back-to-back", back_to_back, "Also time loops of all-reduces of these sizes")->delimiter(',');
   app.add_option("--seconds-per-cell", arguments.seconds_per_cell, "Timed calls of one cell take about this long");
   app.add_option("--patience", arguments.patience, "Leave out what needs more seconds for its fewest calls");
+  app.add_option("--near", arguments.near, "Time cells while a barrier takes at most this many nanoseconds");
+  app.add_option("--near-patience", arguments.near_patience, "Seconds to wait for that, in all");
   app.add_flag("--crowded", arguments.crowded, "More ranks than cores: waiting gives the core away");
   app.parse(argc, argv);
   arguments.min_bytes = bytes_from("--min-bytes", min_bytes);
@@ -251,11 +269,42 @@ std::vector<std::vector<Cell>> sweeps(const Arguments& arguments) {
   return result;
 }
 
+/// Waits for times at which the ranks are near one another, with one patience for all.
+class NearRanks {
+ public:
+  NearRanks(const Arguments& arguments, Meeting& meeting) : arguments_(arguments), meeting_(meeting) {}
+
+  bool are_near(std::uint64_t distance) const { return arguments_.near == 0 || distance <= arguments_.near; }
+
+  /// Returns how far they are in the end. Collective.
+  std::uint64_t await() {
+    for (;;) {
+      const Clock::time_point start = Clock::now();
+      const std::uint64_t distance = meeting_.distance();
+      if (are_near(distance)) return distance;
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      if (!again(start)) return distance;
+    }
+  }
+
+  /// Whether there is patience left when what has been done since then was in vain. Collective.
+  bool again(Clock::time_point since) {
+    lost_ += meeting_.exchange(static_cast<std::uint64_t>(microseconds_since(since))).front();
+    return static_cast<double>(lost_) <= arguments_.near_patience * kMicrosecondsPerSecond;
+  }
+
+ private:
+  const Arguments& arguments_;
+  Meeting& meeting_;
+  std::uint64_t lost_ = 0;  // microseconds
+};
+
 /// A contender, its buffers, and the clock.
 class Stopwatch {
  public:
-  Stopwatch(const Arguments& arguments, Meeting& meeting, Contender& contender, std::size_t largest_bytes)
-      : arguments_(arguments), meeting_(meeting), contender_(contender) {
+  Stopwatch(const Arguments& arguments, Meeting& meeting, NearRanks& near, Contender& contender,
+            std::size_t largest_bytes)
+      : arguments_(arguments), meeting_(meeting), near_(near), contender_(contender) {
     // A vector whose parts were rounded up is longer than asked, by less than an element for each rank.
     const std::size_t vector = round_up(largest_bytes + ranks() * sizeof(float), kPage);
     pool_bytes_ = std::max(vector, round_up(arguments.rotate, kPage));
@@ -266,9 +315,10 @@ class Stopwatch {
   }
 
   struct Timing {
-    double microseconds;    ///< median over the units of the slowest rank's time of a call
-    std::size_t calls = 0;  ///< timed
-    std::uint64_t wrong;    ///< elements of the first call's result, over all ranks
+    double microseconds;     ///< median over the units of the slowest rank's time of a call
+    std::size_t calls = 0;   ///< timed
+    std::uint64_t wrong;     ///< elements of the first call's result, over all ranks
+    std::uint64_t distance;  ///< of the ranks, the larger of that before and that after, nanoseconds
   };
 
   /// Collective. Empty when the fewest calls would take longer than the patience; `microseconds_per_call` says why.
@@ -287,9 +337,15 @@ class Stopwatch {
         std::clamp(fit, static_cast<double>(kFewestUnits), static_cast<double>(Meeting::kMostTimes)));
     const std::size_t units = cell.back_to_back ? kFewestUnits : calls;
     const std::size_t batch = cell.back_to_back ? calls : 1;
-    time_units(cell, units / 10, batch);  // warm-up
-    time_units(cell, units, batch);
-    return Timing{bench::median(slowest(units)), units * batch, wrong};
+    for (;;) {
+      const std::uint64_t before = near_.await();
+      const Clock::time_point start = Clock::now();
+      time_units(cell, units / 10, batch);  // warm-up
+      time_units(cell, units, batch);
+      const double median = bench::median(slowest(units));
+      const std::uint64_t distance = std::max(before, meeting_.distance());
+      if (near_.are_near(distance) || !near_.again(start)) return Timing{median, units * batch, wrong, distance};
+    }
   }
 
  private:
@@ -392,6 +448,7 @@ class Stopwatch {
 
   const Arguments& arguments_;
   Meeting& meeting_;
+  NearRanks& near_;
   Contender& contender_;
   std::size_t pool_bytes_ = 0;
   float* input_ = nullptr;
@@ -449,11 +506,13 @@ class Journal {
 
 void run(const Arguments& arguments, int rank, int ranks, const ContenderFactory& make) {
   Meeting meeting(arguments.meeting, rank, ranks, arguments.crowded);
+  NearRanks near(arguments, meeting);
+  near.await();  // a library may look around when it begins
   const std::unique_ptr<Contender> contender = make(meeting, arguments.variant);
   meeting.while_waiting([&] { contender->progress(); });
   std::size_t largest = arguments.max_bytes;
   for (const std::size_t bytes : arguments.back_to_back) largest = std::max(largest, bytes);
-  Stopwatch stopwatch(arguments, meeting, *contender, largest);
+  Stopwatch stopwatch(arguments, meeting, near, *contender, largest);
   Journal journal(arguments, meeting);
   for (const std::vector<Cell>& sweep : sweeps(arguments)) {
     for (const Cell& cell : sweep) {
@@ -465,7 +524,10 @@ void run(const Arguments& arguments, int rank, int ranks, const ContenderFactory
                                                       microseconds_per_call / kMicrosecondsPerSecond)}});
         break;
       }
-      journal.write(cell, {{"microseconds", timing->microseconds}, {"calls", timing->calls}, {"wrong", timing->wrong}});
+      journal.write(cell, {{"microseconds", timing->microseconds},
+                           {"calls", timing->calls},
+                           {"wrong", timing->wrong},
+                           {"barrier_ns", timing->distance}});
     }
   }
   meeting.barrier();

@@ -7,6 +7,10 @@
 // is that of the slowest rank, and a cell's time is the median over its calls. Nothing but the call and the barrier
 // runs in between. Back to back, a timed unit is a loop of calls instead of one.
 //
+// The cores of a virtual machine may be moved, so that a line takes three times as long from one to the other, many
+// times a minute. Every cell says what that barrier took before and after it. Asked for cores that are near one
+// another, the harness waits for such a time and times a cell again during which they were moved.
+//
 // A contender implements the four collectives for vectors of f32, sum, root 0, and says which it offers.
 #pragma once
 
@@ -64,6 +68,9 @@ class Meeting {
 
   /// Throws std::runtime_error naming the missing rank when it has not come after two minutes.
   void barrier();
+
+  /// Nanoseconds of a barrier, at best: how far the ranks' cores are from one another. Collective, equal on all ranks.
+  std::uint64_t distance();
 
   /// A barrier, and then an instant at which every rank goes on at once; with more ranks than cores just a barrier.
   std::chrono::steady_clock::time_point start_together();

@@ -234,7 +234,8 @@ Json tuning() {
   for (const Json& entry : cache.entries()) {
     const auto of = nlohmann::json(entry).value("of", nlohmann::json::object());
     const int ranks = of.value("ranks", 0);
-    const double barrier_ns = of.value("barrier ns", 0.0);
+    const auto barrier_ns =
+        of.contains("barrier ns") && of["barrier ns"].is_number() ? of["barrier ns"].get<double>() : 0;
     const Situation here = situation_of(of.value("cores", 0), ranks, of.value("kernel copies", false), barrier_ns);
     const auto numbers = cache.find(here);
     if (!numbers) continue;
