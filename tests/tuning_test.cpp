@@ -266,8 +266,8 @@ TEST(BestCut, DoesNotBuyNothingWithALoss) {
 // ---- calibration ----
 
 TEST(Calibration, EveryCallIsMadeByProtocolsThatDiffer) {
-  ::setenv("COLLECTIVES_CORES", "3", 1);  // it is made for ranks with a core each
-  for (const int ranks : {2, 3}) {
+  ::setenv("COLLECTIVES_CORES", "9", 1);  // it is made for ranks with a core each
+  for (const int ranks : {2, 3, 9}) {
     std::mutex mutex;
     std::vector<nlohmann::json> tunings;
     std::vector<bool> conclusive;
@@ -283,7 +283,12 @@ TEST(Calibration, EveryCallIsMadeByProtocolsThatDiffer) {
       conclusive.push_back(calibration.conclusive());
       const nlohmann::ordered_json measurements = calibration.measurements();
       for (const auto& [what, calls] : measurements.items())
-        for (const auto& [call, times] : calls.items()) EXPECT_GE(times.size(), 2u) << call;
+        for (const auto& [call, times] : calls.items()) {
+          // Of many ranks the longest reductions go past the caches, by one protocol.
+          EXPECT_GE(times.size(), ranks <= 3 ? 2u : 1u) << call;
+          // There are buffers of 1 MiB, however many the ranks.
+          EXPECT_TRUE(!call.ends_with(" MiB") || call.ends_with(" of 1 MiB")) << call;
+        }
     });
     // Every rank comes to the same numbers, and they are numbers that a file may hold.
     for (const auto& tuning : tunings) EXPECT_EQ(tuning, tunings.front());
