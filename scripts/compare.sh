@@ -48,7 +48,10 @@ while [ $# -gt 0 ]; do
     --peers) known 'openmpi openmpi-ucx mpich gloo' "$2" && peers=$2 ;;
     --min-bytes | --max-bytes | --factor | --rotate) sizes+=("$1" "$2") ;;
     --rounds) rounds=$2 ;;
-    --near) near=(--near "$2") ;;
+    --near)
+      [[ "$2" =~ ^[1-9][0-9]*$ ]] || refuse "--near $2: not a number of nanoseconds"
+      near=(--near "$2")
+      ;;
     --fail-below) fail_below=("$1" "$2") ;;
     --output) output=$2 ;;
     --build) build=$2 ;;

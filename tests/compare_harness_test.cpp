@@ -155,14 +155,14 @@ TEST(Harness, WaitsForCoresThatAreNearAsLongAsThereIsPatience) {
   const Folder folder;
   const std::vector<std::string> cells{"--max-bytes", "512", "--collectives", "all_reduce"};
   auto never = cells, always = cells;
-  never.insert(never.end(), {"--near", "1", "--near-patience", "0.3"});
+  never.insert(never.end(), {"--near", "0.001", "--near-patience", "0.3"});
   const auto start = std::chrono::steady_clock::now();
   ASSERT_EQ(run_alone(folder, never, alone()), 0);
   EXPECT_GE(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(300));
   always.insert(always.end(), {"--near", "1000000000", "--near-patience", "0"});
   ASSERT_EQ(run_alone(folder, always, alone()), 0);
   ASSERT_EQ(folder.samples().size(), 4U);  // whatever they found
-  for (const auto& sample : folder.samples()) EXPECT_GT(sample.at("barrier_ns"), 1) << sample;
+  for (const auto& sample : folder.samples()) EXPECT_GT(sample.at("barrier_ns"), 0) << sample;
 }
 
 TEST(Harness, AWrongResultIsCounted) {

@@ -142,17 +142,17 @@ Clock::time_point Meeting::start_together() {
   return start;
 }
 
-std::uint64_t Meeting::distance() {
+double Meeting::distance() {
   constexpr int kRuns = 5, kBarriers = 20;
-  auto best = std::numeric_limits<std::uint64_t>::max();
+  if (crowded_) return 0;
+  double best = std::numeric_limits<double>::infinity();
   for (int run = 0; run < kRuns; ++run) {
     barrier();
     const Clock::time_point start = Clock::now();
     for (int i = 0; i < kBarriers; ++i) barrier();
-    const auto took = static_cast<std::uint64_t>(std::chrono::nanoseconds(Clock::now() - start).count());
-    best = std::min(best, took / kBarriers);
+    best = std::min(best, std::chrono::duration<double, std::nano>(Clock::now() - start).count() / kBarriers);
   }
-  return std::ranges::max(exchange(best));
+  return std::bit_cast<double>(std::ranges::max(exchange(std::bit_cast<std::uint64_t>(best))));  // none is negative
 }
 
 std::vector<std::uint64_t> Meeting::exchange(std::uint64_t word) {
@@ -191,7 +191,7 @@ struct Arguments {
   std::size_t min_bytes = 8, max_bytes = 64U << 20, factor = 4, rotate = 0;
   std::vector<std::size_t> back_to_back;  ///< bytes of all-reduces timed without a barrier in between
   double seconds_per_cell = 0.05, patience = 2;
-  std::uint64_t near = 0;  ///< nanoseconds of a barrier while a cell is timed, at most; 0: whatever it takes
+  double near = 0;  ///< nanoseconds of a barrier while a cell is timed, at most; 0: whatever it takes
   double near_patience = 60;
   bool crowded = false;
 };
@@ -274,13 +274,13 @@ class NearRanks {
  public:
   NearRanks(const Arguments& arguments, Meeting& meeting) : arguments_(arguments), meeting_(meeting) {}
 
-  bool are_near(std::uint64_t distance) const { return arguments_.near == 0 || distance <= arguments_.near; }
+  bool are_near(double distance) const { return arguments_.near == 0 || distance <= arguments_.near; }
 
   /// Returns how far they are in the end. Collective.
-  std::uint64_t await() {
+  double await() {
     for (;;) {
       const Clock::time_point start = Clock::now();
-      const std::uint64_t distance = meeting_.distance();
+      const double distance = meeting_.distance();
       if (are_near(distance)) return distance;
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
       if (!again(start)) return distance;
@@ -315,10 +315,10 @@ class Stopwatch {
   }
 
   struct Timing {
-    double microseconds;     ///< median over the units of the slowest rank's time of a call
-    std::size_t calls = 0;   ///< timed
-    std::uint64_t wrong;     ///< elements of the first call's result, over all ranks
-    std::uint64_t distance;  ///< of the ranks, the larger of that before and that after, nanoseconds
+    double microseconds;    ///< median over the units of the slowest rank's time of a call
+    std::size_t calls = 0;  ///< timed
+    std::uint64_t wrong;    ///< elements of the first call's result, over all ranks
+    double distance;        ///< of the ranks, the larger of that before and that after, nanoseconds
   };
 
   /// Collective. Empty when the fewest calls would take longer than the patience; `microseconds_per_call` says why.
@@ -338,12 +338,12 @@ class Stopwatch {
     const std::size_t units = cell.back_to_back ? kFewestUnits : calls;
     const std::size_t batch = cell.back_to_back ? calls : 1;
     for (;;) {
-      const std::uint64_t before = near_.await();
+      const double before = near_.await();
       const Clock::time_point start = Clock::now();
       time_units(cell, units / 10, batch);  // warm-up
       time_units(cell, units, batch);
       const double median = bench::median(slowest(units));
-      const std::uint64_t distance = std::max(before, meeting_.distance());
+      const double distance = std::max(before, meeting_.distance());
       if (near_.are_near(distance) || !near_.again(start)) return Timing{median, units * batch, wrong, distance};
     }
   }

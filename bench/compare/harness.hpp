@@ -70,7 +70,8 @@ class Meeting {
   void barrier();
 
   /// Nanoseconds of a barrier, at best: how far the ranks' cores are from one another. Collective, equal on all ranks.
-  std::uint64_t distance();
+  /// 0 with more ranks than cores, which are nowhere for long.
+  double distance();
 
   /// A barrier, and then an instant at which every rank goes on at once; with more ranks than cores just a barrier.
   std::chrono::steady_clock::time_point start_together();
