@@ -2,6 +2,11 @@
 # `rounds`, `timeout`, `sizes`, `contenders` and `command_line`, and define the function `launch`.
 # shellcheck shell=bash disable=SC2154
 
+# The peers as they come: no settings of the caller's shell, such as a yield between looks, which only they would heed.
+for variable in $(compgen -e); do
+  case $variable in OMPI_MCA_* | PRTE_MCA_* | PMIX_MCA_* | MPIR_CVAR_* | UCX_*) unset "$variable" ;; esac
+done
+
 refuse() {
   echo "$(basename "$0"): $1" >&2
   exit 2

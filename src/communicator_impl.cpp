@@ -22,7 +22,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Attempts of a blocking call before it joins the queue and waits properly: a microsecond or two, in which a short
+/// Attempts of a blocking call before it joins the queue and waits properly: some microseconds, in which a short
 /// collective is over. Over a wire each of them is a system call.
 constexpr int kTurnsAtOnce = 200;
 constexpr int kTurnsAtOnceOverWire = 10;
@@ -339,16 +339,25 @@ void Communicator::Impl::announce(State& state) {
   if (meeting.wire != nullptr) state.call->waits_for_nobody ? watch->listen() : watch->listen_now_and_then();
   watch->check();
   sequence_ = state.sequence;
-  state.phase.store(State::Phase::running, std::memory_order_relaxed);
   state.job.tag = state.job.host.tag = make_tag(state.sequence, state.call->hash);
+}
+
+void Communicator::Impl::note_begun(State& state, std::uint64_t started) {
   watch->arrive(state.sequence, state.call->words);
-  observer->start(state);
+  observer->start(state, started);
+  state.phase.store(State::Phase::running, std::memory_order_relaxed);
   if (state.call->waits_for_nobody) watch->look_for_lost({state.sequence, state.call->signature, state.name});
 }
 
+/// Whoever waits for nobody gives the others their data first, and writes down that it has begun while they take it.
+/// Whoever waits does it before: behind lines that have to be fetched from another core, stores hold up the polling.
 void Communicator::Impl::begin(State& state) {
   announce(state);
+  const bool gives_first = state.call->waits_for_nobody;
+  const std::uint64_t started = observer->time(state);
+  if (!gives_first) note_begun(state, started);
   executor->start(state.job);
+  if (gives_first) note_begun(state, started);
 }
 
 /// Chooses what to give, or adds to it what was kept: on memory of the host before the operation has its turn, for
@@ -601,6 +610,7 @@ bool Communicator::Impl::perform_on_device(State& head) {
   DeviceWay& way = way_of(head);
   if (head.phase.load(std::memory_order_relaxed) == State::Phase::queued) {
     announce(head);
+    note_begun(head, observer->time(head));
     with_gpu([&] {
       if (device.refused != nullptr) std::rethrow_exception(device.refused);
       device.started = true;
@@ -687,10 +697,11 @@ void Communicator::Impl::fail_all(State& first, std::exception_ptr error) noexce
     if (begun[way]) ways[way]->abandon();
   watch->wait_until_untouched();
   if (meeting.wire != nullptr) meeting.wire->abandon();
-  // One that came after the failure never began: it is written down as the others, whose number it has, wrote it.
+  // One that came after the failure, or failed as it began: it is written down as the others, whose number it has,
+  // wrote it.
   if (first.phase.load(std::memory_order_relaxed) == State::Phase::queued) {
     sequence_ = first.sequence;
-    observer->start(first);
+    observer->start(first, observer->time(first));
   }
   fail(first);
   in_flight_.for_each(fail);

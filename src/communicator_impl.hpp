@@ -126,6 +126,8 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final : private Unfinished::Member 
   /// Waits in the queue for the end of blocking_.
   void finish_blocking(std::unique_lock<std::mutex>& lock);
   void announce(State& state);
+  /// `started`: Observer::time() when it began.
+  void note_begun(State& state, std::uint64_t started);
   void begin(State& state);
   bool perform(State& head);
   bool perform_on_device(State& head);

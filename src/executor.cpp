@@ -76,10 +76,7 @@ void Executor::start(const Job& job) {
     encoded_.resize(job.codec->encoded_bytes(tile_));
     aligned_.resize(tile_);
   }
-  if (job.at_once != nullptr) {
-    if (trace_ != nullptr) trace_->phase(Trace::Phase::host_stage);
-    return stage(Among::host).start(job.at_once->task, job.host);
-  }
+  if (job.at_once != nullptr) return stage(Among::host).start(job.at_once->task, job.host);
   from_ready_ = to_ready_ = 0;
   host_begun_ = landing_known_ = false;
   schedule_.start(job.plan->rounds, job.plan->stride,
@@ -123,6 +120,7 @@ void Executor::next_step() {
 
 bool Executor::advance() {
   if (job_->at_once != nullptr) {
+    if (trace_ != nullptr) trace_->phase(Trace::Phase::host_stage);
     if (!advance_host(Among::host)) return false;
     ++moves_;
     return true;

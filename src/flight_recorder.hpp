@@ -50,13 +50,13 @@ class FlightRecorder {
   }
   /// The call is not over at once, and is timed for itself. It has started.
   void lasts(std::uint64_t sequence, std::uint32_t stands_for) noexcept;
-  /// `issued`: in ticks; 0: now.
+  /// `issued`, `started`: in ticks; 0: it is not timed.
   void start(std::uint64_t sequence, const OperationShape& shape, std::string_view name, std::uint64_t issued,
-             bool timed) noexcept {
+             std::uint64_t started) noexcept {
     OperationEntry& entry = this->entry(sequence);
     entry.sequence.store(0, std::memory_order_relaxed);
     std::atomic_signal_fence(std::memory_order_seq_cst);
-    entry.started = timed ? ticks_now() : 0;
+    entry.started = started;
     entry.issued = issued;
     entry.finished = 0;
     entry.waits_for = kNoRank;
@@ -111,7 +111,7 @@ class FlightRecorder {
   std::uint32_t until_timed_ = 1, next_stands_for_ = 1, random_ = 1;
 };
 
-/// "#17 all_reduce 4096 x f32 sum (fc1), hierarchical/inline: took 3.2 us, started 10.2 s ago", as far as there is
+/// "#17 all_reduce 4096 x f32 sum (fc1), hierarchical/staged: took 3.2 us, started 10.2 s ago", as far as there is
 /// room.
 std::string_view operation_text(const OperationEntry&, const TickScale&, std::span<char> room,
                                 bool with_age = true) noexcept;

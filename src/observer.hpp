@@ -36,8 +36,11 @@ class Observer {
     state.stands_for = 1;
     recorder_.issue();
   }
-  void start(const Work::State& state) noexcept {
-    recorder_.start(state.sequence, state.call->shape, state.name, state.issued_ticks, state.stands_for != 0);
+  /// The time, for an operation that is timed; else 0.
+  std::uint64_t time(const Work::State& state) const noexcept { return state.stands_for != 0 ? ticks_now() : 0; }
+  /// The operation has started, at that time().
+  void start(const Work::State& state, std::uint64_t started) noexcept {
+    recorder_.start(state.sequence, state.call->shape, state.name, state.issued_ticks, started);
     if (in_detail_ && trace_ != nullptr) trace_->begin(state.sequence);
   }
   void finish(const Work::State& state) noexcept {

@@ -1,7 +1,6 @@
 #include "tuning.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -13,6 +12,7 @@
 #include <tuple>
 #include <vector>
 
+#include "bytes.hpp"
 #include "collectives/error.hpp"
 
 namespace collectives {
@@ -101,15 +101,29 @@ void read_json(const nlohmann::json& object, Tuning& tuning, std::string_view wh
       refuse(fmt::format("{} is {}; it must be from {} to {}", name, bytes, least, most));
 }
 
+namespace {
+
+/// The largest cache of a core, in bytes; 0 where the system does not tell. Not by sysconf, which counts the caches of
+/// a whole AMD processor together.
+std::size_t last_level_cache() {
+  std::size_t largest = 0;
+  for (int index = 0;; ++index) {
+    std::ifstream file(fmt::format("/sys/devices/system/cpu/cpu0/cache/index{}/size", index));
+    std::string size;
+    if (!(file >> size)) return largest;
+    largest = std::max(largest, parse_bytes(size).value_or(0));
+  }
+}
+
+}  // namespace
+
 Tuning built_in_tuning() {
-  // Non-temporal stores pay from where the results of a call would push each other out. Of a cache as large as several
-  // processors' there is never all for one job.
+  // Non-temporal stores pay from where the buffers of a call would push each other out. Of a very large cache there is
+  // never all for one job.
   constexpr std::size_t kMost = 128 << 20;
+  static const std::size_t cache = last_level_cache();
   Tuning tuning;
-#ifdef _SC_LEVEL3_CACHE_SIZE
-  if (const long cache = ::sysconf(_SC_LEVEL3_CACHE_SIZE); cache > 0)
-    tuning.streaming_bytes = std::min(static_cast<std::size_t>(cache) / 5 * 3, kMost);
-#endif
+  if (cache > 0) tuning.streaming_bytes = std::min(cache, kMost);
   return tuning;
 }
 

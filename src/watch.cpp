@@ -26,6 +26,7 @@ constexpr auto kSilent = 200ms;               // whoever waits gives a sign of l
 constexpr auto kPatienceWithTouch = 500ms;    // a piece takes much less, unless its rank is stopped
 constexpr auto kTellRecordAfter = 100ms;      // a call this late tells the other hosts what it is
 constexpr auto kGatherRecords = 50ms;         // how long a mismatch waits for the records of stragglers
+constexpr auto kLateRecord = 500ms;           // and for that of a rank that lost its core just behind its data
 constexpr auto kGatherRemoteRecords = 500ms;  // and of other hosts: time enough for them to tell, look and be heard
 
 void copy_text(char* to, std::size_t room, std::string_view text) {
@@ -231,10 +232,15 @@ void Watch::wait_until_untouched() noexcept {
 }
 
 void Watch::raise_mismatch(const Call& call, Rank peer) {
-  // The peer's record is there: it was published before the data that gave the mismatch away. Others may be
-  // microseconds behind; the error is better with them in it.
+  // The peer's record is there, or will be at once: it comes just behind the data that gave the mismatch away. Others
+  // may be microseconds behind; the error is better with them in it.
   arrived_at_ = {};  // the other hosts should know this rank's at once
-  for (const auto patience = Clock::now() + gathering_time(); Clock::now() < patience; ::sched_yield()) {
+  const auto begun = Clock::now(), patience = begun + gathering_time(), latest = begun + kLateRecord;
+  const auto peer_is_late = [&] {
+    Signature signature;
+    return Clock::now() < latest && standing(peer, call.sequence, signature) == Standing::not_arrived;
+  };
+  for (; Clock::now() < patience || peer_is_late(); ::sched_yield()) {
     listen();
     look_for_mismatch(call);  // throws when the records show who passed what
   }

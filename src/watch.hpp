@@ -1,9 +1,9 @@
 // The watch: who has arrived at which call, who has gone, and the first failure of a communicator, made known to all.
 //
-// A call publishes its arrival record before it moves any data. Nobody looks at the records while things go well. A
-// wait that takes long looks at them: a peer that is at the same call with another signature is a mismatch, one that
-// holds its place no longer is lost, one that never came is named when the deadline passes. The first failure goes into
-// the abort block of the arena and, between hosts, over the control channel, so every rank throws the same error.
+// A call publishes its arrival record as it begins. Nobody looks at the records while things go well. A wait that takes
+// long looks at them: a peer that is at the same call with another signature is a mismatch, one that holds its place no
+// longer is lost, one that never came is named when the deadline passes. The first failure goes into the abort block of
+// the arena and, between hosts, over the control channel, so every rank throws the same error.
 #pragma once
 
 #include <atomic>

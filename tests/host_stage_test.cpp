@@ -56,6 +56,7 @@ std::vector<Setting> settings() {
       {"one_shot_of_processes", tuning_for(HostProtocol::one_shot), true},
       {"staged", tuning_for(HostProtocol::staged)},
       {"staged_of_processes", tuning_for(HostProtocol::staged), true},
+      {"staged_crowded", tuning_for(HostProtocol::staged), false, true},
       {"single_copy_of_processes", tuning_for(HostProtocol::single_copy), true},
       {"zero_copy", zero_copy_tuning(), false, false, true},
       {"zero_copy_crowded", zero_copy_tuning(), false, true, true},
@@ -282,6 +283,15 @@ TEST_P(HostStageConformance, ManyContributeToOneWhoIsLate) {
   std::vector<Operation> operations;
   for (std::size_t i = 0; i < 3 * kStagesAhead; ++i)
     operations.push_back({Step::Kind::host_reduce_scatter, 0, 1 + i * 37 % 2000, false, 4});
+  run(operations);
+}
+
+TEST_P(HostStageConformance, LongVectorsThatGoOneWay) {
+  // In more pieces than there is staging for, to and from everyone in turn.
+  std::vector<Operation> operations;
+  for (int i = 0; i < 100; ++i)
+    operations.push_back({i % 2 == 0 ? Step::Kind::host_all_gather : Step::Kind::host_reduce_scatter,
+                          i / 4 % std::get<1>(GetParam()), i % 8 < 4 ? std::size_t{4000} : 20000, i % 3 == 0, 0});
   run(operations);
 }
 

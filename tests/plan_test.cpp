@@ -30,7 +30,7 @@ TEST(Plan, NamesTheProtocolOfTheHostStage) {
   tuning.one_shot_bytes_of_many = 70 << 10;
   tuning.single_copy_bytes = 64 << 10;
   tuning.single_copy_reduce_bytes = 4 << 20;
-  tuning.streaming_bytes = 64 << 20;
+  tuning.streaming_bytes = 128 << 20;
   const auto protocol = [&](Collective collective, std::size_t bytes, const Topology& host) {
     return plan_of({.collective = collective, .count = bytes / 4}, host, tuning).protocol;
   };
@@ -49,9 +49,11 @@ TEST(Plan, NamesTheProtocolOfTheHostStage) {
   EXPECT_EQ(protocol(Collective::broadcast, 144, eight), "inline") << "seven others read it";
   EXPECT_EQ(protocol(Collective::broadcast, 148, eight), "staged");
   EXPECT_EQ(protocol(Collective::broadcast, 255 << 10, eight), "staged") << "a rank copies an eighth";
-  EXPECT_EQ(protocol(Collective::broadcast, 16 << 20, two), "staged") << "past the caches";
+  EXPECT_EQ(protocol(Collective::broadcast, 16 << 20, two), "single-copy");
+  EXPECT_EQ(protocol(Collective::broadcast, 32 << 20, two), "staged") << "past the caches";
   EXPECT_EQ(protocol(Collective::broadcast, 256 << 10, eight), "single-copy");
-  EXPECT_EQ(protocol(Collective::all_gather, 8 * 144, eight), "inline") << "every rank shows an eighth";
+  EXPECT_EQ(protocol(Collective::all_gather, 8 * 72, eight), "inline") << "every rank shows an eighth, and all want all";
+  EXPECT_EQ(protocol(Collective::all_gather, 8 * 76, eight), "staged");
   EXPECT_EQ(protocol(Collective::all_gather, 64 << 10, Topology::regular(8, 8, 2)), "staged") << "too few cores";
 }
 

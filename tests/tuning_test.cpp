@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -233,6 +234,16 @@ TEST_F(TuningFiles, JobsThatWriteAtOnceNeverLeaveHalfAFile) {
   EXPECT_EQ(std::distance(fs::directory_iterator(fs::path(cache.path()).parent_path()), fs::directory_iterator()), 1);
 }
 
+// ---- built in ----
+
+TEST(BuiltInTuning, GoesPastTheCacheOfOneCore) {  // not past what all the caches of a processor hold together
+  std::ifstream file("/sys/devices/system/cpu/cpu0/cache/index3/size");
+  std::size_t kilobytes = 0;
+  if (!(file >> kilobytes)) GTEST_SKIP() << "the system does not tell of a third-level cache";
+  if (fs::exists("/sys/devices/system/cpu/cpu0/cache/index4")) GTEST_SKIP() << "there is one more";
+  EXPECT_EQ(built_in_tuning().streaming_bytes, std::min(kilobytes << 10, std::size_t{128} << 20));
+}
+
 // ---- decisions ----
 
 const double kHalf = std::log(2), kTwice = -std::log(2), kNoise = std::log(1.05);
@@ -273,7 +284,9 @@ TEST(Calibration, EveryCallIsMadeByProtocolsThatDiffer) {
     std::vector<bool> conclusive;
     testing::run_ranks(ranks, [&](Bootstrap& bootstrap) {
       Calibration calibration(bootstrap, std::chrono::seconds(60));
-      EXPECT_GT(calibration.barrier_ns().value_or(1), 0);
+      if (calibration.barrier_ns()) {
+        EXPECT_GT(*calibration.barrier_ns(), 0);
+      }
       EXPECT_TRUE(calibration.told(bootstrap.rank() == 0));
       EXPECT_FALSE(calibration.told(bootstrap.rank() != 0));
       EXPECT_FALSE(calibration.conclusive());
@@ -284,8 +297,7 @@ TEST(Calibration, EveryCallIsMadeByProtocolsThatDiffer) {
       const nlohmann::ordered_json measurements = calibration.measurements();
       for (const auto& [what, calls] : measurements.items())
         for (const auto& [call, times] : calls.items()) {
-          // Of many ranks the longest reductions go past the caches, by one protocol.
-          EXPECT_GE(times.size(), ranks <= 3 ? 2u : 1u) << call;
+          EXPECT_GE(times.size(), 2u) << call;
           // There are buffers of 1 MiB, however many the ranks.
           EXPECT_TRUE(!call.ends_with(" MiB") || call.ends_with(" of 1 MiB")) << call;
         }

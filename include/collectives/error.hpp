@@ -16,11 +16,11 @@
 //
 // The buffers of the operations that failed are the program's own again when the error is thrown: no other rank reads
 // or writes them from then on, so they may be used, freed and allocated anew. Outputs hold anything, inputs what they
-// held. One case is left. Ranks of a host that copy straight between buffers do so in pieces of at most 128 KiB, and
-// one that is stopped in the middle of a piece (by SIGSTOP, a debugger, a frozen control group) will finish that piece
-// if it ever goes on: it may read the inputs, and write right results into the outputs, of the operation it was stopped
-// in. Who gives up that operation waits half a second for such a rank, then names it in a warning. Keep those buffers
-// then until that rank has gone on or ended.
+// held. One case is left. Ranks of a host that copy straight between buffers do so in pieces of at most 128 KiB (1 MiB
+// where nothing is combined), and one that is stopped in the middle of a piece (by SIGSTOP, a debugger, a frozen
+// control group) will finish that piece if it ever goes on: it may read the inputs, and write right results into the
+// outputs, of the operation it was stopped in. Who gives up that operation waits half a second for such a rank, then
+// names it in a warning. Keep those buffers then until that rank has gone on or ended.
 #pragma once
 
 #include <cstdint>

@@ -49,8 +49,8 @@ struct Tuning {
   static constexpr std::size_t kNever = std::numeric_limits<std::size_t>::max();
 
   // Where one protocol of a host stage gives way to another, in bytes of the whole vector unless said otherwise.
-  std::size_t inline_bytes = 8192;  ///< inside the polled cache lines up to here, of what one rank shows to all others
-                                    ///< together; all-reduce up to half of it
+  std::size_t inline_bytes = 1024;  ///< inside the polled cache lines up to here, of what one rank shows to all others
+                                    ///< together; half of it where all show and all want all
   std::size_t one_shot_bytes = kNever;        ///< all-reduce of two ranks: everybody shows everything, up to here
   std::size_t one_shot_bytes_of_many = 8192;  ///< of more ranks: up to here over their number less one
   std::size_t zero_copy_bytes = 2048;         ///< straight between buffers from here on, if all of them are mapped
@@ -58,7 +58,8 @@ struct Tuning {
                                               ///< ranks' vector; of more ranks' where parts are as long
   std::size_t single_copy_reduce_bytes = 16 << 10;  ///< reductions likewise
   std::size_t streaming_bytes = 16 << 20;           ///< past the caches from here on, of all that the ranks of a host
-                                                    ///< touch; half as much where staging takes its room too
+                                                    ///< touch; from half as much on where it is staged, from a
+                                                    ///< third where it is staged to be combined
 
   std::size_t chunk_bytes = 64 << 10;     ///< staging per rank and chunk of a host stage
   std::size_t frame_bytes = 64 << 10;     ///< the largest message between ranks

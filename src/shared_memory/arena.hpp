@@ -30,7 +30,7 @@
 namespace collectives {
 
 /// Changes with everything that ranks must share to understand one another: layout of the arena, tags, messages.
-inline constexpr std::uint64_t kProtocol = 9;
+inline constexpr std::uint64_t kProtocol = 10;
 
 inline constexpr std::size_t kPolledBytes = 128;  ///< a cache line and its neighbour, which prefetchers fetch in pairs
 
@@ -39,7 +39,7 @@ struct alignas(kPolledBytes) PolledWord {
   std::atomic<std::uint64_t> value{0};
 };
 
-/// What one rank published about one call. Written before the call moves any data.
+/// What one rank published about one call. Written as the call begins.
 struct alignas(64) ArrivalRecord {
   std::atomic<std::uint64_t> sequence{0};  ///< 0: being written
   std::atomic<std::uint64_t> words[7]{};   ///< SignatureWords

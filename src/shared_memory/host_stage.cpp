@@ -10,7 +10,7 @@ HostStage::HostStage(StageRoom room, const Tuning& tuning, Reach& reach, bool cr
       tuning_(tuning),
       crowded_(crowded),
       lines_(room_),
-      staged_(room_, tuning),
+      staged_(room_, tuning, crowded),
       zero_copy_(room_, tuning, reach, crowded) {}
 
 void HostStage::describe(const Step& step, DataType type, HostTask& task) const {

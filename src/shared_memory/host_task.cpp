@@ -12,10 +12,10 @@ namespace {
 std::size_t shown_bytes(const HostTask& task) { return (task.combines() ? task.total : task.longest) * task.element; }
 
 /// The longest payload that goes in lines, which cost more per byte than longer pieces do, once for every pair of
-/// ranks. Where all want all combined, everybody combines everything, too.
+/// ranks. Where all show and all want all, everybody writes and reads, or combines, at the same time.
 std::size_t inline_limit(const HostTask& task, const Tuning& tuning) {
   const std::size_t others = std::max<std::size_t>(1, task.slices.size() - 1);
-  return tuning.inline_bytes / others / (task.kind == Step::Kind::host_all_reduce ? 2 : 1);
+  return tuning.inline_bytes / others / (task.everyone_wants_all() && task.only < 0 ? 2 : 1);
 }
 
 /// The longest all-reduce that goes in one shot. One shot reads every rank's whole vector. It saves a meeting, and with
@@ -118,12 +118,14 @@ void describe(const Step& step, std::size_t element_bytes, int ranks, bool crowd
     task.longest = std::max(task.longest, slice.count);
   }
   // Results that the caches would lose before anyone reads them need not go there: inputs and outputs of all ranks.
+  // What is staged takes its room as well, and the cores fetch it from one another, sums once more than what is only
+  // shown.
   const auto p = static_cast<std::size_t>(ranks);
   const std::size_t inputs = task.combines() ? p : 1, outputs = task.everyone_wants_all() ? p : 1;
   const std::size_t touched = task.total * task.element * (inputs + outputs);
   const auto past = [&](std::size_t limit) { return touched >= limit ? Stores::streaming : Stores::cached; };
   task.stores = past(tuning.streaming_bytes);
-  task.stores_of_staged = past(tuning.streaming_bytes / 2);
+  task.stores_of_staged = past(tuning.streaming_bytes / (task.combines() ? 3 : 2));
   task.protocol = choose(task, crowded, tuning);
 }
 

@@ -7,6 +7,9 @@
 namespace collectives {
 namespace {
 
+/// How often in a row a rank looks for a line that has not come: the way up to whoever waits and back costs as much.
+constexpr int kLooks = 8;
+
 constexpr std::size_t kWords = kLinePayload / sizeof(std::uint64_t);
 
 constexpr std::size_t lines_for(std::size_t bytes) { return (bytes + kLinePayload - 1) / kLinePayload; }
@@ -78,6 +81,7 @@ void Lines::start(const HostTask& task, const HostOperands& with, std::uint64_t 
   reading_ = 0;
 
   mine_ = payload(self_);
+  own_bytes_ = mine_.end;
   if (task.kind == Step::Kind::host_reduce_scatter) {
     std::size_t before = 0;
     for (int local = 0; local < self_; ++local) before += task.slice(local).count;
@@ -102,23 +106,20 @@ void Lines::start(const HostTask& task, const HostOperands& with, std::uint64_t 
   if (task.kind == Step::Kind::host_barrier)
     word(room_.lines(self_, number), kWords).store(tag_, std::memory_order_release);
   else if (task.kind == Step::Kind::host_reduce_scatter && task.only < 0) {  // nobody reads my own slice
-    const Span all = payload(self_);
-    write({all.begin, mine_.begin});
-    write({mine_.end, all.end});
+    write({0, mine_.begin});
+    write({mine_.end, own_bytes_});
   } else {
-    write(payload(self_));
+    write({0, own_bytes_});
   }
 }
 
 /// Writes the lines that hold any of `span`.
 void Lines::write(Span span) {
   if (span.begin >= span.end) return;
-  const std::size_t bytes = payload(self_).end;
-  std::byte* const lines = room_.lines(self_, number_);
-  for (std::size_t l = span.begin / kLinePayload, end = lines_for(span.end); l < end; ++l) {
-    std::byte* const line = lines + l * kLineBytes;
-    const std::size_t at = l * kLinePayload, here = std::min(kLinePayload, bytes - at);
-    write_line(line, own_ + at, here);
+  const std::size_t first = span.begin / kLinePayload;
+  std::byte* line = room_.lines(self_, number_) + first * kLineBytes;
+  for (std::size_t at = first * kLinePayload; at < span.end; at += kLinePayload, line += kLineBytes) {
+    write_line(line, own_ + at, own_bytes_ - at);
     word(line, kWords).store(tag_, std::memory_order_release);
   }
   bytes_shown_ += span.end - span.begin;
@@ -141,8 +142,11 @@ bool Lines::read(int local) {
 }
 
 bool Lines::advance() {
-  for (; reading_ < ranks_; ++reading_)
-    if (wants(reading_) && !read(reading_)) return false;
+  for (; reading_ < ranks_; ++reading_) {
+    if (!wants(reading_)) continue;
+    for (int looks = 1; !read(reading_); ++looks)
+      if (looks == kLooks) return false;
+  }
   finish();
   return true;
 }

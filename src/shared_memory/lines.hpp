@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "reduction.hpp"
-#include "shared_memory/stage_room.hpp"
 #include "shared_memory/host_operands.hpp"
 #include "shared_memory/host_task.hpp"
+#include "shared_memory/stage_room.hpp"
 
 namespace collectives {
 
@@ -32,7 +32,6 @@ class Lines {
   Span payload(int local) const;
   bool wants(int local) const;
   void write(Span);
-  void write_own(const std::byte* payload);
   bool read(int local);
   void finish();
   std::byte* gathered(int local) { return gathered_.data() + static_cast<std::size_t>(local) * stride_; }
@@ -43,7 +42,8 @@ class Lines {
   const HostOperands* with_ = nullptr;
   std::uint64_t number_ = 0, tag_ = 0;
   const std::byte* own_ = nullptr;  // own values, slices side by side
-  Span mine_;                       // of a payload: what this rank combines
+  std::size_t own_bytes_ = 0;
+  Span mine_;  // of a payload: what this rank combines
   int reading_ = 0;
   std::size_t line_ = 0;
   std::size_t stride_;

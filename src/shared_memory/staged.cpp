@@ -8,12 +8,15 @@ namespace {
 
 /// From so many chunks on, a vector takes longer ones rather than more.
 constexpr std::size_t kChunksOfALongVector = 16;
+/// What goes one way only is divided into so many chunks, of about so many bytes each at least.
+constexpr std::size_t kPiecesOfOneWay = 8, kLeastPiece = 2048;
 
 }  // namespace
 
-Staged::Staged(const StageRoom& room, const Tuning& tuning)
+Staged::Staged(const StageRoom& room, const Tuning& tuning, bool crowded)
     : room_(room),
       tuning_(tuning),
+      crowded_(crowded),
       self_(room.self()),
       ranks_(room.ranks()),
       left_(static_cast<std::size_t>(room.ranks())),
@@ -30,7 +33,12 @@ void Staged::start(const HostTask& task, const HostOperands& with) {
   const std::size_t longest = std::max<std::size_t>(1, one_shot_ ? task.total : task.longest);
   // Short chunks stay in the cache; but each is a meeting, which is dear when a rank has lost its core, so the longer
   // the vector, the longer the chunks, as far as the memory goes.
-  const std::size_t most = room_.shape().chunk_bytes, least = std::min(tuning_.chunk_bytes, most);
+  const std::size_t most = room_.shape().chunk_bytes;
+  std::size_t least = std::min(tuning_.chunk_bytes, most);
+  // Where some only show and others only take, they work at the same time from the second chunk on, if they have a core
+  // each.
+  if (task.only >= 0 && !crowded_)
+    least = std::min(least, std::max(kLeastPiece, longest * task.element / kPiecesOfOneWay));
   const std::size_t room = std::clamp(longest * sharers * task.element / kChunksOfALongVector, least, most);
   segment_ = std::max<std::size_t>(1, room / task.element / sharers);
   chunks_ = (longest + segment_ - 1) / segment_;

@@ -26,7 +26,8 @@ class Staged {
   /// Staging memory is laid out for chunks of up to this many times the tuning's chunk_bytes.
   static constexpr std::size_t kChunkGrowth = 4;
 
-  Staged(const StageRoom&, const Tuning&);
+  /// `crowded`: more ranks than cores.
+  Staged(const StageRoom&, const Tuning&, bool crowded);
   void start(const HostTask&, const HostOperands&);
   bool advance();
   std::uint64_t bytes_shown() const noexcept { return bytes_shown_; }
@@ -47,6 +48,7 @@ class Staged {
 
   const StageRoom& room_;
   const Tuning& tuning_;
+  const bool crowded_;
   const int self_, ranks_;
   const HostTask* task_ = nullptr;
   const HostOperands* with_ = nullptr;

@@ -8,6 +8,9 @@ namespace {
 
 /// As much of the vector at a time, at most. Small enough for the second-level cache.
 constexpr std::size_t kPieceBytes = 128 << 10;
+/// What is only copied need not stay in a cache, and each of the kernel's copies costs a microsecond or two before it
+/// begins.
+constexpr std::size_t kPieceOfGather = 1 << 20;
 
 }  // namespace
 
@@ -118,8 +121,10 @@ bool ZeroCopy::read_records() {
 /// My share, a piece at a time.
 bool ZeroCopy::work() {
   const Range all = task_->share(self_);
+  const std::size_t bytes = task_->combines() ? std::min(2 * tuning_.chunk_bytes, kPieceBytes)
+                                              : std::min(16 * tuning_.chunk_bytes, kPieceOfGather);
+  const std::size_t piece = std::max<std::size_t>(1, bytes / task_->element);
   while (done_ < all.count) {
-    const std::size_t piece = std::max<std::size_t>(1, std::min(2 * tuning_.chunk_bytes, kPieceBytes) / task_->element);
     const Range range{all.first + done_, std::min(piece, all.count - done_)};
     if (!perform_unless_failed(self_, range)) return false;
     done_ += range.count;
@@ -188,7 +193,7 @@ bool ZeroCopy::perform(int share, Range range) {
 
 bool ZeroCopy::perform_through_kernel(int share, Range range) {
   const std::size_t element = task_->element, bytes = range.count * element;
-  scratch_.resize((static_cast<std::size_t>(ranks_) + 1) * bytes);
+  if (task_->combines()) scratch_.resize((static_cast<std::size_t>(ranks_) + 1) * bytes);
   const auto remote = [&](int local, bool keep) {
     const RemoteBuffer& buffer = keep ? peer(local).keep : peer(local).own;
     return buffer.address + (range.first - task_->held(local, keep).first) * element;
