@@ -14,7 +14,11 @@ std::chrono::seconds Watchdog::limit_from_environment() {
   return std::chrono::seconds(seconds > 0 ? seconds : 120);
 }
 
-Watchdog::Watchdog(std::chrono::seconds limit) : limit_(limit), thread_([this] { watch(); }) {}
+Watchdog::Watchdog(std::chrono::seconds limit) : limit_(limit), thread_([this] { watch(); }) {
+  // A test may fork at once: its children must not inherit an allocator that the beginning thread has locked.
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return watching_; });
+}
 
 Watchdog::~Watchdog() {
   {
@@ -39,6 +43,8 @@ void Watchdog::OnTestEnd(const ::testing::TestInfo& /*test*/) {
 
 void Watchdog::watch() {
   std::unique_lock lock(mutex_);
+  watching_ = true;
+  changed_.notify_one();
   while (!stop_) {
     if (test_.empty()) {
       changed_.wait(lock);

@@ -32,7 +32,7 @@ class Watchdog final : public ::testing::EmptyTestEventListener {
   std::condition_variable changed_;
   std::string test_;  // "SUITE.TEST", empty between tests
   std::chrono::steady_clock::time_point started_;
-  bool stop_ = false;
+  bool watching_ = false, stop_ = false;
   std::thread thread_;
 };
 
