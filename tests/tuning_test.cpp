@@ -240,7 +240,7 @@ TEST(BuiltInTuning, GoesPastTheCacheOfOneCore) {  // not past what all the cache
   std::ifstream file("/sys/devices/system/cpu/cpu0/cache/index3/size");
   std::size_t kilobytes = 0;
   if (!(file >> kilobytes)) GTEST_SKIP() << "the system does not tell of a third-level cache";
-  if (fs::exists("/sys/devices/system/cpu/cpu0/cache/index4")) GTEST_SKIP() << "there is one more";
+  if (fs::exists("/sys/devices/system/cpu/cpu0/cache/index4")) GTEST_SKIP() << "the last level is another one";
   EXPECT_EQ(built_in_tuning().streaming_bytes, std::min(kilobytes << 10, std::size_t{128} << 20));
 }
 
