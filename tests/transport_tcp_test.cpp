@@ -76,7 +76,7 @@ TEST(TransportTcp, PayloadComesStraightToItsPlace) {
     } else {
       std::vector<std::byte> place(kBytes);
       const auto take_into = [&](std::size_t bytes) {
-        return *End::until("a message", [&] { return end.transport.receive_into(0, place.data(), bytes); });
+        return *end.wait("a message", [&] { return end.transport.receive_into(0, place.data(), bytes); });
       };
       const Message message = take_into(kBytes);
       EXPECT_EQ(message.data, place.data());
@@ -103,10 +103,7 @@ TEST(TransportTcp, MemoryIsLentUntilTheKernelHasIt) {
     }
     end.barrier();
     if (end.rank == 0) {
-      End::until("the end of the loan", [&] {
-        end.transport.progress();
-        return !end.transport.sending();
-      });
+      end.wait("the end of the loan", [&] { return !end.transport.sending(); });
       EXPECT_FALSE(end.transport.lent(data, kBytes));
       std::fill(text.begin(), text.end(), 'x');
     } else {

@@ -135,15 +135,12 @@ TEST(TransportUcx, LongMessagesComeToTheirPlaceFromTheCallersMemory) {
         end.transport.send_from(1, i, data, kBytes);
         EXPECT_EQ(end.transport.lent(data + 10, 1), end.transport.sending());
         EXPECT_FALSE(end.transport.lent(data + kBytes, 10));
-        End::until("memory to come back", [&] {
-          end.transport.progress();
-          return !end.transport.sending();
-        });
+        end.wait("memory to come back", [&] { return !end.transport.sending(); });
         EXPECT_FALSE(end.transport.lent(data, kBytes));
       } else {
         std::vector<std::byte> place(kBytes);
         const Message* message =
-            End::until("a message", [&] { return end.transport.receive_into(0, place.data(), kBytes); });
+            end.wait("a message", [&] { return end.transport.receive_into(0, place.data(), kBytes); });
         EXPECT_EQ(message->data, place.data());
         EXPECT_FALSE(end.transport.sending());
         const std::string text(reinterpret_cast<const char*>(place.data()), kBytes);
