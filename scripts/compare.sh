@@ -13,8 +13,8 @@
 #     --rotate BYTES           take buffers in turn from so many bytes per rank, so that they do not stay in the cache
 #     --near NS                time cells only while a barrier of the ranks takes at most so many nanoseconds: the cores of
 #                              a virtual machine may be moved from one cache to another and back, and whoever is timed
-#                              then looks twice as slow. A sample says its barrier (barrier_ns); not with more ranks than
-#                              cores
+#                              then looks twice as slow. A sample says its barrier (barrier_ns): of two ranks, where there
+#                              are more ranks than cores
 #     --fail-below R           exit 1 if, in any cell, the whole 95 % interval of best peer / ours lies below R
 #     --output FOLDER          default build/compare
 #     --build FOLDER           default build/release
@@ -143,8 +143,8 @@ for name in ${without[@]+"${without[@]}"}; do
   leave_out "$name" 'not installed'
 done
 for count in ${ranks//,/ }; do
-  more=()
-  if [ "$count" -gt "$(nproc)" ]; then more=(--crowded); else more=(${near[@]+"${near[@]}"}); fi
+  more=(${near[@]+"${near[@]}"})
+  if [ "$count" -gt "$(nproc)" ]; then more+=(--crowded); fi
   active=("${contenders[@]}")
   for ((round = 1; round <= rounds; ++round)); do
     echo "== $count ranks, round $round of $rounds"

@@ -44,6 +44,20 @@ std::size_t round_up(std::size_t value, std::size_t unit) { return (value + unit
 
 [[noreturn]] void fail(const std::string& what) { throw std::system_error(errno, std::generic_category(), what); }
 
+/// Of a barrier, the fastest of a few runs.
+template <class Barrier>
+double nanoseconds_of(Barrier barrier) {
+  constexpr int kRuns = 5, kBarriers = 20;
+  double best = std::numeric_limits<double>::infinity();
+  for (int run = 0; run < kRuns; ++run) {
+    barrier();
+    const Clock::time_point start = Clock::now();
+    for (int i = 0; i < kBarriers; ++i) barrier();
+    best = std::min(best, std::chrono::duration<double, std::nano>(Clock::now() - start).count() / kBarriers);
+  }
+  return best;
+}
+
 void relax() {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
@@ -92,18 +106,19 @@ Meeting::Meeting(const std::string& path, int rank, int ranks, bool crowded)
 }
 
 void Meeting::barrier() {
+  constexpr int kSpins = 200;  // some microseconds: a library may have threads of its own
   slots()[rank_].arrived.store(++round_, std::memory_order_release);
-  for (int rank = 0; rank < ranks_; ++rank) wait_for(rank);
+  for (int rank = 0; rank < ranks_; ++rank) wait_for(rank, slots()[rank].arrived, round_, crowded_ ? 0 : kSpins);
 }
 
-void Meeting::wait_for(int rank) {
-  constexpr int kSpins = 200, kPollsPerLook = 1000;  // some microseconds: a library may have threads of its own
+/// Until `word` of `rank` has reached the goal; after so many spins the core is given away in between.
+void Meeting::wait_for(int rank, const std::atomic<std::uint64_t>& word, std::uint64_t goal, int spins) {
+  constexpr int kPollsPerLook = 1000;
   constexpr auto kOwing = std::chrono::milliseconds(1);
   constexpr auto kMissing = std::chrono::minutes(2);
-  const std::atomic<std::uint64_t>& arrived = slots()[rank].arrived;
   std::optional<Clock::time_point> start;
-  for (int polls = 0; arrived.load(std::memory_order_acquire) < round_; ++polls) {
-    if (crowded_ || polls > kSpins) {
+  for (int polls = 0; word.load(std::memory_order_acquire) < goal; ++polls) {
+    if (polls >= spins) {
       ::sched_yield();
     } else {
       relax();
@@ -143,16 +158,36 @@ Clock::time_point Meeting::start_together() {
 }
 
 double Meeting::distance() {
-  constexpr int kRuns = 5, kBarriers = 20;
-  if (crowded_) return 0;
-  double best = std::numeric_limits<double>::infinity();
-  for (int run = 0; run < kRuns; ++run) {
-    barrier();
-    const Clock::time_point start = Clock::now();
-    for (int i = 0; i < kBarriers; ++i) barrier();
-    best = std::min(best, std::chrono::duration<double, std::nano>(Clock::now() - start).count() / kBarriers);
+  barrier();
+  const double mine = crowded_ ? distance_of_cores() : nanoseconds_of([this] { barrier(); });
+  return std::bit_cast<double>(std::ranges::max(exchange(std::bit_cast<std::uint64_t>(mine))));  // none is negative
+}
+
+/// A barrier with one other rank, each on a core of its own.
+void Meeting::meet(int other) {
+  constexpr int kSpins = 200;
+  slots()[rank_].met.store(++met_, std::memory_order_release);
+  wait_for(other, slots()[other].met, met_, kSpins);
+}
+
+double Meeting::distance_of_cores() {
+  constexpr auto kLongerThanThat = std::chrono::milliseconds(2);
+  cpu_set_t mine;
+  if (ranks_ < 2 || ::sched_getaffinity(0, sizeof mine, &mine) != 0 || CPU_COUNT(&mine) < 2) return 0;
+  if (rank_ >= 2) {
+    std::this_thread::sleep_for(kLongerThanThat);
+    return 0;
   }
-  return std::bit_cast<double>(std::ranges::max(exchange(std::bit_cast<std::uint64_t>(best))));  // none is negative
+  std::size_t core = 0;
+  for (int left = rank_; !CPU_ISSET(core, &mine) || left-- > 0;) ++core;
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(core, &one);
+  ::sched_setaffinity(0, sizeof one, &one);
+  meet(1 - rank_);
+  const double best = nanoseconds_of([this] { meet(1 - rank_); });
+  ::sched_setaffinity(0, sizeof mine, &mine);
+  return best;
 }
 
 std::vector<std::uint64_t> Meeting::exchange(std::uint64_t word) {

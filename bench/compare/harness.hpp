@@ -70,7 +70,8 @@ class Meeting {
   void barrier();
 
   /// Nanoseconds of a barrier, at best: how far the ranks' cores are from one another. Collective, equal on all ranks.
-  /// 0 with more ranks than cores, which are nowhere for long.
+  /// With more ranks than cores, the barrier of the first two of them, each on a core of its own while the others
+  /// sleep; 0 where there is but one core.
   double distance();
 
   /// A barrier, and then an instant at which every rank goes on at once; with more ranks than cores just a barrier.
@@ -87,15 +88,18 @@ class Meeting {
     alignas(128) std::atomic<std::uint64_t> arrived;  // polled; one writer
     alignas(128) std::uint64_t word;
     alignas(128) std::atomic<std::uint64_t> start;  // of the first slot: when, and which
+    alignas(128) std::atomic<std::uint64_t> met;    // polled by one other, one writer
   };
-  void wait_for(int rank);
+  void wait_for(int rank, const std::atomic<std::uint64_t>& word, std::uint64_t goal, int spins);
+  void meet(int other);
+  double distance_of_cores();
   Slot* slots() const noexcept { return reinterpret_cast<Slot*>(file_.data()); }
 
   std::string path_;
   Mapping file_;
   int rank_, ranks_;
   bool crowded_;
-  std::uint64_t round_ = 0, starts_ = 0;
+  std::uint64_t round_ = 0, starts_ = 0, met_ = 0;
   std::function<void()> progress_;
 };
 
