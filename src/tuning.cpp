@@ -24,6 +24,7 @@ void for_each_field(AnyTuning& tuning, Visit&& visit) {
   visit("inline_bytes", tuning.inline_bytes);
   visit("one_shot_bytes", tuning.one_shot_bytes);
   visit("one_shot_bytes_of_many", tuning.one_shot_bytes_of_many);
+  visit("one_shot_bytes_of_crowd", tuning.one_shot_bytes_of_crowd);
   visit("zero_copy_bytes", tuning.zero_copy_bytes);
   visit("single_copy_bytes", tuning.single_copy_bytes);
   visit("single_copy_reduce_bytes", tuning.single_copy_reduce_bytes);

@@ -34,7 +34,8 @@ struct Setting {
 Tuning tuning_for(HostProtocol protocol) {
   Tuning tuning;
   tuning.inline_bytes = protocol == HostProtocol::lines ? 64 << 10 : 0;
-  tuning.one_shot_bytes = tuning.one_shot_bytes_of_many = protocol == HostProtocol::one_shot ? Tuning::kNever : 0;
+  tuning.one_shot_bytes = tuning.one_shot_bytes_of_many = tuning.one_shot_bytes_of_crowd =
+      protocol == HostProtocol::one_shot ? Tuning::kNever : 0;
   tuning.single_copy_bytes = tuning.single_copy_reduce_bytes =
       protocol == HostProtocol::single_copy ? 0 : Tuning::kNever;
   tuning.zero_copy_bytes = Tuning::kNever;

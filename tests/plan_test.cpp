@@ -42,6 +42,10 @@ TEST(Plan, NamesTheProtocolOfTheHostStage) {
   EXPECT_EQ(protocol(Collective::all_reduce, 4 << 20, Topology::regular(8, 8, 2)), "staged") << "too few cores";
   EXPECT_EQ(protocol(Collective::all_reduce, 16 << 20, two), "staged") << "past the caches";
   EXPECT_EQ(protocol(Collective::all_reduce, 10 << 10, eight), "one-shot");
+  tuning.one_shot_bytes_of_crowd = 140 << 10;
+  const Topology crowd = Topology::regular(8, 8, 2);
+  EXPECT_EQ(protocol(Collective::all_reduce, 20 << 10, crowd), "one-shot");
+  EXPECT_EQ(protocol(Collective::all_reduce, 21 << 10, crowd), "staged");
   EXPECT_EQ(protocol(Collective::all_reduce, 11 << 10, eight), "staged");
   EXPECT_EQ(protocol(Collective::reduce_scatter, 2048, two), "staged");
   EXPECT_EQ(protocol(Collective::reduce_scatter, 4 << 20, two), "single-copy");

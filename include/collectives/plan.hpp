@@ -51,11 +51,12 @@ struct Tuning {
   // Where one protocol of a host stage gives way to another, in bytes of the whole vector unless said otherwise.
   std::size_t inline_bytes = 1024;  ///< inside the polled cache lines up to here, of what one rank shows to all others
                                     ///< together; half of it where all show and all want all
-  std::size_t one_shot_bytes = kNever;        ///< all-reduce of two ranks: everybody shows everything, up to here
-  std::size_t one_shot_bytes_of_many = 8192;  ///< of more ranks: up to here over their number less one
-  std::size_t zero_copy_bytes = 2048;         ///< straight between buffers from here on, if all of them are mapped
-  std::size_t single_copy_bytes = 16 << 10;   ///< gathers and broadcasts by the kernel's own copy from here on, of two
-                                              ///< ranks' vector; of more ranks' where parts are as long
+  std::size_t one_shot_bytes = kNever;             ///< all-reduce of two ranks: everybody shows everything, up to here
+  std::size_t one_shot_bytes_of_many = 8192;       ///< of more ranks: up to here over their number less one
+  std::size_t one_shot_bytes_of_crowd = 96 << 10;  ///< likewise of 4 and more that are more than cores
+  std::size_t zero_copy_bytes = 2048;              ///< straight between buffers from here on, if all of them are mapped
+  std::size_t single_copy_bytes = 16 << 10;  ///< gathers and broadcasts by the kernel's own copy from here on, of two
+                                             ///< ranks' vector; of more ranks' where parts are as long
   std::size_t single_copy_reduce_bytes = 16 << 10;  ///< reductions likewise
   std::size_t streaming_bytes = 16 << 20;           ///< past the caches from here on, of all that the ranks of a host
                                                     ///< touch; from half as much on where it is staged, from a

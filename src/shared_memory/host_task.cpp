@@ -19,9 +19,12 @@ std::size_t inline_limit(const HostTask& task, const Tuning& tuning) {
 }
 
 /// The longest all-reduce that goes in one shot. One shot reads every rank's whole vector. It saves a meeting, and with
-/// two ranks no byte more crosses between the cores than otherwise; with more ranks it does, so it ends early.
-std::size_t one_shot_limit(int ranks, const Tuning& tuning) {
-  return ranks <= 2 ? tuning.one_shot_bytes : tuning.one_shot_bytes_of_many / static_cast<std::size_t>(ranks - 1);
+/// two ranks no byte more crosses between the cores than otherwise; with more ranks it does, so it ends early, but
+/// later where four or more share fewer cores: there a meeting costs every rank its turn.
+std::size_t one_shot_limit(int ranks, bool crowded, const Tuning& tuning) {
+  if (ranks <= 2) return tuning.one_shot_bytes;
+  const std::size_t bytes = crowded && ranks > 3 ? tuning.one_shot_bytes_of_crowd : tuning.one_shot_bytes_of_many;
+  return bytes == Tuning::kNever ? bytes : bytes / static_cast<std::size_t>(ranks - 1);
 }
 
 /// What the kernel would copy at a time, twice: of two ranks' vector that is all of it.
@@ -43,7 +46,7 @@ HostProtocol choose(const HostTask& task, bool crowded, const Tuning& tuning) {
   const std::size_t total = task.total * task.element;
   if (total > 0 && copied_bytes(task) >= single_copy_limit(task, crowded, tuning)) return HostProtocol::single_copy;
   if (shown_bytes(task) <= inline_limit(task, tuning)) return HostProtocol::lines;
-  if (task.kind == Step::Kind::host_all_reduce && total <= one_shot_limit(task.ranks(), tuning))
+  if (task.kind == Step::Kind::host_all_reduce && total <= one_shot_limit(task.ranks(), crowded, tuning))
     return HostProtocol::one_shot;
   return HostProtocol::staged;
 }
@@ -81,8 +84,9 @@ std::string reason(const HostTask& task, bool crowded, const Tuning& tuning) {
       return fmt::format("a rank shows {}, inline up to {}", bytes_text(shown_bytes(task)),
                          limit(inline_limit(task, tuning)));
     case HostProtocol::one_shot:
-      return fmt::format("{} in all, one shot up to {} with {} ranks", bytes_text(total),
-                         limit(one_shot_limit(task.ranks(), tuning)), task.ranks());
+      return fmt::format("{} in all, one shot up to {} with {} ranks{}", bytes_text(total),
+                         limit(one_shot_limit(task.ranks(), crowded, tuning)), task.ranks(),
+                         crowded ? ", more than cores" : "");
     case HostProtocol::single_copy:
       return fmt::format("{} at a time, {} by the kernel's copy from {}", bytes_text(copied_bytes(task) / 2),
                          task.combines() ? "reductions" : "gathers",
