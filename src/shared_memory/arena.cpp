@@ -14,10 +14,13 @@
 
 #include "collectives/error.hpp"
 #include "environment.hpp"
+#include "shared_memory/round_up.hpp"
 #include "shared_memory/sealed_file.hpp"
 
 namespace collectives {
 namespace {
+
+constexpr std::size_t kLongestElement = 8;  // bytes
 
 constexpr std::uint64_t kMagic = 0x20616e657261636cULL;  // "lcarena "
 constexpr std::string_view kWhat = "an arena";
@@ -28,8 +31,6 @@ struct ArenaHeader {
   std::uint64_t token;  // random: tells this arena from whatever else a reused descriptor may name
   std::uint64_t bytes;
 };
-
-constexpr std::size_t round_up(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
 
 [[noreturn]] void fail(std::string_view what) {
   const int error = errno;
@@ -75,9 +76,11 @@ Arena::Arena(std::shared_ptr<Mapping> mapping, const ArenaShape& shape, int self
   lines_at_ = round_up(gpu_blocks_at_ + ranks * sizeof(GpuBlock), page);
   const std::size_t lines = std::max<std::size_t>(1, (shape.inline_bytes + kLinePayload - 1) / kLinePayload);
   lines_bytes_ = round_up(lines * kLineBytes, kPolledBytes);
-  staging_at_ = round_up(lines_at_ + places * kStagesAhead * lines_bytes_, page);
-  chunk_stride_ = round_up(kChunkHeader + shape.chunk_bytes, page);
-  channels_at_ = staging_at_ + places * kStagingDepth * chunk_stride_;
+  chunk_headers_at_ = round_up(lines_at_ + places * kStagesAhead * lines_bytes_, page);
+  staging_at_ = round_up(chunk_headers_at_ + places * kMostChunks * sizeof(ChunkHeader), page);
+  // However short, a chunk has room for an element of every rank.
+  staging_bytes_ = kLongestChunks * round_up(std::max(shape.chunk_bytes, ranks * kLongestElement), page);
+  channels_at_ = staging_at_ + places * staging_bytes_;
   frame_stride_ = round_up(kUnitHeader + shape.frame_bytes, kPolledBytes);
   channel_stride_ = round_up(sizeof(ChannelWords) + kFrames * frame_stride_, page);
   total_ = channels_at_ + ranks * ranks * channel_stride_;

@@ -6,7 +6,7 @@
 //   directories    per rank: which memory it has allocated that others can map (segments.hpp)
 //   GPU blocks     per rank: where its buffers on a GPU are, and how other processes open them (device/peers.hpp)
 //   lines          per rank and room: a ring of slots for short vectors that travel inside the polled cache lines
-//   staging        per rank and room: a few chunks through which long vectors are shown to the others
+//   staging        per rank and room: a ring of chunks through which long vectors are shown to the others
 //   channels       per ordered pair: a few frames, for backends that send messages
 //
 // Staging and frames are touched only when used, so a large arena costs address space, not memory. Nothing has a name
@@ -78,7 +78,7 @@ struct ClaimBlock {
 /// What a rank says in one room about the stages there.
 struct StageBlock {
   PolledWord finished;  ///< host stages finished, ever
-  PolledWord left;      ///< staging chunks it no longer reads, ever
+  PolledWord left;      ///< bytes of staging that it no longer reads, ever
   PolledWord worked;    ///< number of the newest host stage whose share this rank has done in the others' buffers
   ClaimBlock claims;    ///< of all ranks in the room, if this is the first of them
   BufferRecord buffers[kStagesAhead];
@@ -133,17 +133,17 @@ struct ArenaShape {
   int ranks = 1;
   int rooms = 1;                 ///< that each rank has a place in; see StageRoom
   std::size_t inline_bytes = 0;  ///< payload of one slot of lines
-  std::size_t chunk_bytes = 0;   ///< payload of one staging chunk
+  std::size_t chunk_bytes = 0;   ///< payload of the longest staging chunk
   std::size_t frame_bytes = 0;   ///< payload of one frame
   bool operator==(const ArenaShape&) const = default;
 };
 
 inline constexpr std::size_t kLineBytes = 64;  ///< one line: 56 bytes of payload, then its tag
 inline constexpr std::size_t kLinePayload = 56;
-inline constexpr std::uint64_t kStagingDepth = 4;  ///< chunks of staging per rank
-inline constexpr std::uint64_t kFrames = 4;        ///< frames per channel
-inline constexpr std::size_t kChunkHeader = sizeof(ChunkHeader);
-inline constexpr std::size_t kUnitHeader = 64;  ///< before every frame: tag, bytes
+inline constexpr std::uint64_t kLongestChunks = 4;  ///< a rank's staging holds so many of the longest chunks,
+inline constexpr std::uint64_t kMostChunks = 512;   ///< or more shorter ones, up to so many
+inline constexpr std::uint64_t kFrames = 4;         ///< frames per channel
+inline constexpr std::size_t kUnitHeader = 64;      ///< before every frame: tag, bytes
 
 class Arena {
  public:
@@ -179,10 +179,16 @@ class Arena {
   std::byte* lines(int room, int local, std::uint64_t slot) const noexcept {
     return base_ + lines_at_ + (place(room, local) * kStagesAhead + slot % kStagesAhead) * lines_bytes_;
   }
-  /// Header and payload of chunk `number` (counted since the beginning) of a rank's staging.
-  std::byte* chunk(int room, int local, std::uint64_t number) const noexcept {
-    return base_ + staging_at_ + (place(room, local) * kStagingDepth + number % kStagingDepth) * chunk_stride_;
+  /// The header of chunk `number` (counted since the beginning) of a rank's staging.
+  ChunkHeader& chunk_header(int room, int local, std::uint64_t number) const noexcept {
+    return reinterpret_cast<ChunkHeader*>(base_ +
+                                          chunk_headers_at_)[place(room, local) * kMostChunks + number % kMostChunks];
   }
+  /// Where the payloads of a rank's chunks are, and how many bytes there are.
+  std::byte* staging(int room, int local) const noexcept {
+    return base_ + staging_at_ + place(room, local) * staging_bytes_;
+  }
+  std::size_t staging_bytes() const noexcept { return staging_bytes_; }
   ChannelWords& channel(int from, int to) const noexcept {
     return *reinterpret_cast<ChannelWords*>(base_ + channels_at_ + channel_index(from, to) * channel_stride_);
   }
@@ -216,8 +222,8 @@ class Arena {
   OwnDescriptor place_;      // holds the lock
   std::uint64_t probe_ = 0;  // what the others read to see whether they can
   std::size_t abort_at_ = 0, blocks_at_ = 0, stage_blocks_at_ = 0, directories_at_ = 0, gpu_blocks_at_ = 0,
-              lines_at_ = 0, lines_bytes_ = 0, staging_at_ = 0, chunk_stride_ = 0, channels_at_ = 0,
-              channel_stride_ = 0, frame_stride_ = 0, total_ = 0;
+              lines_at_ = 0, lines_bytes_ = 0, chunk_headers_at_ = 0, staging_at_ = 0, staging_bytes_ = 0,
+              channels_at_ = 0, channel_stride_ = 0, frame_stride_ = 0, total_ = 0;
 };
 
 }  // namespace collectives

@@ -7,6 +7,7 @@
 #include <new>
 
 #include "collectives/error.hpp"
+#include "shared_memory/round_up.hpp"
 
 namespace collectives {
 namespace {
@@ -16,7 +17,6 @@ constexpr std::size_t kPage = 4096;
 constexpr std::size_t kLeastCommon = std::size_t{2} << 20;
 constexpr std::size_t kMost = std::size_t{1} << 46;  // no request is larger, so sums of them do not overflow
 
-constexpr std::size_t round_up(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
 constexpr std::size_t in_grains(std::size_t bytes) { return round_up(std::max<std::size_t>(bytes, 1), kGrain); }
 
 std::byte* align(std::byte* data, std::size_t alignment) {

@@ -20,6 +20,7 @@
 #include "collectives/error.hpp"
 #include "environment.hpp"
 #include "log.hpp"
+#include "shared_memory/round_up.hpp"
 #include "text.hpp"
 
 namespace collectives {
@@ -36,8 +37,6 @@ constexpr std::size_t kLeft = std::size_t{8} << 20;
 // Younger than the headers of Debian 12.
 constexpr int kCollapse = 25;                             // MADV_COLLAPSE, Linux 6.1
 constexpr unsigned kHugePages = MFD_HUGETLB | 21u << 26;  // of 2^21 bytes
-
-constexpr std::size_t round_up(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
 
 constexpr std::string_view kWhat = "a segment";
 

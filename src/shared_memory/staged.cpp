@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "shared_memory/round_up.hpp"
+
 namespace collectives {
 namespace {
 
@@ -47,6 +49,20 @@ void Staged::start(const HostTask& task, const HostOperands& with) {
   segment_ = std::min(segment_, ((longest + chunks_ - 1) / chunks_ + kWhole - 1) / kWhole * kWhole);
   chunks_ = (longest + segment_ - 1) / segment_;
   staged_ = combined_ = collected_ = 0;
+
+  // Headers are used again no sooner than the bytes.
+  const std::size_t ring = room_.staging_bytes();
+  stride_ = round_up(std::max(segment_ * sharers * task.element, ring / kMostChunks), kLineBytes);
+  at_ = from_ % ring;
+  first_lap_ = (ring - at_) / stride_;
+  lap_ = ring / stride_;
+}
+
+/// The byte, counted since the beginning, at which a chunk starts. None goes over the end of the ring.
+std::uint64_t Staged::position(std::uint64_t chunk) const {
+  if (chunk < first_lap_) return from_ + chunk * stride_;
+  const std::uint64_t ring = room_.staging_bytes(), further = chunk - first_lap_;
+  return from_ - at_ + (1 + further / lap_) * ring + further % lap_ * stride_;
 }
 
 Range Staged::slice(int local, std::uint64_t chunk) const {
@@ -66,7 +82,7 @@ std::size_t Staged::place(int local) const {
 }
 
 std::byte* Staged::payload(int local, std::uint64_t chunk) const {
-  return room_.chunk(local, base_ + chunk) + kChunkHeader;
+  return room_.staging(local) + (chunk < first_lap_ ? at_ + chunk * stride_ : (chunk - first_lap_) % lap_ * stride_);
 }
 
 bool Staged::advance() {
@@ -77,19 +93,21 @@ bool Staged::advance() {
     if (collected_ < combined_ && collect(collected_)) {
       moved = true;
       ++collected_;
-      room_.block(self_).left.value.store(base_ + collected_, std::memory_order_release);
+      room_.block(self_).left.value.store(position(collected_ - 1) + stride_, std::memory_order_release);
     }
     if (moved) ++moves_;
   }
   if (collected_ < chunks_ || staged_ < chunks_) return false;
   base_ += chunks_;
+  from_ = position(chunks_ - 1) + stride_;
   return true;
 }
 
-/// Whether everyone has left the chunk whose memory chunk `number` takes.
-bool Staged::room_for(std::uint64_t number) {
-  if (number < kStagingDepth) return true;
-  const std::uint64_t least = number - kStagingDepth + 1;
+/// Whether everyone has left what the memory of this chunk was taken for before.
+bool Staged::room_for(std::uint64_t chunk) {
+  const std::uint64_t end = position(chunk) + stride_, ring = room_.staging_bytes();
+  if (end <= ring) return true;
+  const std::uint64_t least = end - ring;
   for (int local = 0; local < ranks_; ++local) {
     std::uint64_t& left = left_[static_cast<std::size_t>(local)];
     if (local == self_ || left >= least) continue;
@@ -105,7 +123,7 @@ bool Staged::staged(int local, std::uint64_t chunk) {
     return false;
   // Whoever is in this stage has finished the one before.
   std::uint64_t& left = left_[static_cast<std::size_t>(local)];
-  left = std::max(left, base_);
+  left = std::max(left, from_);
   return true;
 }
 
@@ -122,7 +140,7 @@ void Staged::show(std::byte* to, const std::byte* from, std::size_t bytes) {
 
 bool Staged::stage(std::uint64_t chunk) {
   if (!task_->shows(self_)) return true;
-  if (!room_for(base_ + chunk)) return false;
+  if (!room_for(chunk)) return false;
   const auto own = [&](Range range) { return element_at(with_->own, range.first, task_->element); };
   if (one_shot_) {
     const Range range = whole(chunk);

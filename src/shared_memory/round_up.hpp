@@ -1,0 +1,10 @@
+// The next multiple, as memory is laid out by.
+#pragma once
+
+#include <cstddef>
+
+namespace collectives {
+
+constexpr std::size_t round_up(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
+
+}  // namespace collectives
