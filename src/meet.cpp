@@ -148,7 +148,7 @@ Meeting meet(Bootstrap& bootstrap, const CommunicatorOptions& options, Settings&
   const ArenaShape shape{.ranks = static_cast<int>(mine.ranks.size()),
                          .rooms = meeting.topology.levels().empty() ? 1 : StageRoom::kRooms,
                          .inline_bytes = meeting.tuning.inline_bytes,
-                         .chunk_bytes = meeting.tuning.chunk_bytes * Staged::kChunkGrowth,
+                         .chunk_bytes = Staged::longest_chunk(static_cast<int>(mine.ranks.size()), meeting.tuning),
                          .frame_bytes = meeting.tuning.frame_bytes};
   const std::vector<json> invitations = exchange(bootstrap, attempt([&]() -> json {
                                                    if (meeting.rank != leader) return json::object();

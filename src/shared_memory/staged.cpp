@@ -15,6 +15,14 @@ constexpr std::size_t kPiecesOfOneWay = 8, kLeastPiece = 2048;
 
 }  // namespace
 
+/// So long that the ring of a rank leaves a core's own cache, and those of all ranks together do not leave the common
+/// one; and a few times what chunks begin with.
+std::size_t Staged::longest_chunk(int ranks, const Tuning& tuning) {
+  constexpr std::size_t kRing = std::size_t{2} << 20, kGrowth = 4;
+  const std::size_t share = tuning.streaming_bytes / (4 * static_cast<std::size_t>(ranks));
+  return std::max(kGrowth * tuning.chunk_bytes, std::min(kRing, share) / kLongestChunks);
+}
+
 Staged::Staged(const StageRoom& room, const Tuning& tuning, bool crowded)
     : room_(room),
       tuning_(tuning),
@@ -30,8 +38,10 @@ void Staged::start(const HostTask& task, const HostOperands& with) {
   one_shot_ = task.protocol == HostProtocol::one_shot;
   owners_ = task.combines() && !one_shot_;
   collects_ = task.everyone_wants_all();
-  // Slices that are combined share a chunk, one place per owner; one that is only shown has it to itself.
-  const auto sharers = static_cast<std::size_t>(owners_ && task.only < 0 ? ranks_ : 1);
+  // Slices that are combined share a chunk, one place per owner, whose own has none where the result is not shown; one
+  // that is only shown has it to itself.
+  const auto sharers =
+      static_cast<std::size_t>(owners_ && task.only < 0 ? std::max(1, collects_ ? ranks_ : ranks_ - 1) : 1);
   const std::size_t longest = std::max<std::size_t>(1, one_shot_ ? task.total : task.longest);
   // Short chunks stay in the cache; but each is a meeting, which is dear when a rank has lost its core, so the longer
   // the vector, the longer the chunks, as far as the memory goes.
@@ -77,8 +87,9 @@ Range Staged::whole(std::uint64_t chunk) const {
   return {task_->slice(0).first + skipped, std::min(segment_, task_->total - skipped)};
 }
 
-std::size_t Staged::place(int local) const {
-  return owners_ && task_->only < 0 ? static_cast<std::size_t>(local) * segment_ * task_->element : 0;
+std::size_t Staged::place(int whose, int local) const {
+  if (!owners_ || task_->only >= 0) return 0;
+  return static_cast<std::size_t>(local - (!collects_ && local > whose ? 1 : 0)) * segment_ * task_->element;
 }
 
 std::byte* Staged::payload(int local, std::uint64_t chunk) const {
@@ -149,7 +160,7 @@ bool Staged::stage(std::uint64_t chunk) {
     for (int local = 0; local < ranks_; ++local) {
       const Range range = slice(local, chunk);
       if (local != self_ && range.count > 0)
-        show(payload(self_, chunk) + place(local), own(range), range.count * task_->element);
+        show(payload(self_, chunk) + place(self_, local), own(range), range.count * task_->element);
     }
   } else if (const Range range = slice(self_, chunk); range.count > 0) {
     show(payload(self_, chunk), own(range), range.count * task_->element);
@@ -169,14 +180,14 @@ bool Staged::combine(std::uint64_t chunk) {
     if (local != self_ && !staged(local, chunk)) return false;
   const std::byte* own = element_at(with_->own, range.first, task_->element);
   for (int local = 0; local < ranks_; ++local)
-    sources_[static_cast<std::size_t>(local)] = {local == self_ ? own : payload(local, chunk) + place(self_),
+    sources_[static_cast<std::size_t>(local)] = {local == self_ ? own : payload(local, chunk) + place(local, self_),
                                                  with_->raw};
   std::byte* const result = element_at(with_->keep, range.first, task_->element);
   if (!collects_) {
     fold(with_->op, with_->type, sources_, result, range.count, with_->finish_ranks, task_->stores_of_staged);
   } else {
     // What the others are about to read stays in the cache.
-    std::byte* const shown = payload(self_, chunk) + place(self_);
+    std::byte* const shown = payload(self_, chunk) + place(self_, self_);
     const bool past_the_cache = task_->stores_of_staged == Stores::streaming;
     std::byte* const outs[] = {shown, result};
     fold(with_->op, with_->type, sources_, std::span(outs, past_the_cache ? 1 : 2), range.count, with_->finish_ranks);
@@ -211,7 +222,7 @@ bool Staged::collect(std::uint64_t chunk) {
     if (range.count == 0) continue;
     std::byte* to = element_at(with_->keep, range.first, task_->element);
     if (local != self_)
-      copy(to, payload(local, chunk) + place(local), range.count * task_->element, task_->stores_of_staged);
+      copy(to, payload(local, chunk) + place(local, local), range.count * task_->element, task_->stores_of_staged);
     else if (const std::byte* own = element_at(with_->own, range.first, task_->element); !owners_ && to != own)
       copy(to, own, range.count * task_->element, task_->stores_of_staged);
   }

@@ -27,8 +27,8 @@ namespace collectives {
 
 class Staged {
  public:
-  /// Staging memory is laid out for chunks of up to this many times the tuning's chunk_bytes.
-  static constexpr std::size_t kChunkGrowth = 4;
+  /// What staging memory is to be laid out for, in bytes of the longest chunk.
+  static std::size_t longest_chunk(int ranks, const Tuning&);
 
   /// `crowded`: more ranks than cores.
   Staged(const StageRoom&, const Tuning&, bool crowded);
@@ -40,7 +40,8 @@ class Staged {
  private:
   Range slice(int local, std::uint64_t chunk) const;
   Range whole(std::uint64_t chunk) const;
-  std::size_t place(int local) const;  // bytes from the payload of a chunk to where a slice lies in it
+  std::size_t place(int whose,
+                    int local) const;  // bytes from the payload of someone's chunk to where a slice lies in it
   bool stage(std::uint64_t chunk);
   bool combine(std::uint64_t chunk);
   bool collect(std::uint64_t chunk);
