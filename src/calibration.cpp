@@ -253,6 +253,12 @@ void Calibration::measure() {
   const std::size_t part = kLongestInline / sizeof(float) / ranks;
   for (std::uint64_t call = 0; call < kStagesAhead; ++call)
     comm_.reduce_scatter(std::span(input_).first(part * ranks), std::span(output_).first(part));
+  Tuning staged_ones = on_one_level();
+  staged_ones.inline_bytes = staged_ones.one_shot_bytes = staged_ones.one_shot_bytes_of_many = 0;
+  staged_ones.single_copy_reduce_bytes = Tuning::kNever;
+  comm_.impl_->retune(staged_ones);
+  for (std::size_t staged = 0; staged < comm_.impl_->meeting.arena->staging_bytes(); staged += kLongestCall)
+    comm_.all_reduce(std::span<const float>(input_), std::span(output_));
 
   // One question after another: the calls of one would spoil the caches for those of another.
   std::vector<std::size_t> ends;
