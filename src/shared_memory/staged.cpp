@@ -56,7 +56,7 @@ void Staged::start(const HostTask& task, const HostOperands& with) {
   chunks_ = (longest + segment_ - 1) / segment_;
   // Nearly equal chunks, for a short last one would be a meeting for nothing; whole cache lines of any type.
   constexpr std::size_t kWhole = 64;
-  segment_ = std::min(segment_, ((longest + chunks_ - 1) / chunks_ + kWhole - 1) / kWhole * kWhole);
+  segment_ = std::min(segment_, round_up((longest + chunks_ - 1) / chunks_, kWhole));
   chunks_ = (longest + segment_ - 1) / segment_;
   staged_ = combined_ = collected_ = 0;
 
@@ -87,6 +87,7 @@ Range Staged::whole(std::uint64_t chunk) const {
   return {task_->slice(0).first + skipped, std::min(segment_, task_->total - skipped)};
 }
 
+/// Bytes from the payload of someone's chunk to where the slice of `local` lies in it.
 std::size_t Staged::place(int whose, int local) const {
   if (!owners_ || task_->only >= 0) return 0;
   return static_cast<std::size_t>(local - (!collects_ && local > whose ? 1 : 0)) * segment_ * task_->element;

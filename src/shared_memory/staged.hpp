@@ -40,8 +40,7 @@ class Staged {
  private:
   Range slice(int local, std::uint64_t chunk) const;
   Range whole(std::uint64_t chunk) const;
-  std::size_t place(int whose,
-                    int local) const;  // bytes from the payload of someone's chunk to where a slice lies in it
+  std::size_t place(int whose, int local) const;
   bool stage(std::uint64_t chunk);
   bool combine(std::uint64_t chunk);
   bool collect(std::uint64_t chunk);
