@@ -152,6 +152,8 @@ void Calibration::ask_everything() {
   const auto ranks = static_cast<std::size_t>(comm_.size());
   const bool kernel_copies = comm_.tuning().single_copy_bytes != Tuning::kNever;
 
+  ask("streamed_staging_bytes", &Tuning::streamed_staging_bytes, true, 1, ladder(4 << 10, 256 << 10, 4),
+      {Collective::all_reduce, Collective::all_gather});
   const auto others = static_cast<double>(ranks - 1);
   ask("inline_bytes", &Tuning::inline_bytes, false, others,
       ladder(256, std::max<std::size_t>(512, kLongestInline / (ranks - 1)), 2),
@@ -191,6 +193,12 @@ void Calibration::ask(const char* name, std::size_t Tuning::*field, bool from, d
         sample.tuning.*field = limit;
         samples_.push_back(std::move(sample));
       }
+}
+
+/// The first question is how to stage; the others are asked of the better way.
+void Calibration::ask_the_rest_with(std::size_t streamed_staging_bytes) {
+  for (std::size_t i = cut_offs_[1].first_sample; i < samples_.size(); ++i)
+    samples_[i].tuning.streamed_staging_bytes = streamed_staging_bytes;
 }
 
 void Calibration::ask_for_chunk() {
@@ -285,6 +293,7 @@ void Calibration::measure() {
       }
     }
     if (!enough(first, end)) return;
+    if (first == 0) ask_the_rest_with(found(cut_offs_[0]));
     first = end;
   }
   const auto barrier_ns = time_barrier();
@@ -360,7 +369,10 @@ nlohmann::ordered_json Calibration::measurements() const {
     const Sample& sample = samples_[i];
     auto& call = calls[fmt::format("{} of {}", to_string(sample.collective), bytes_text(sample.bytes))];
     const std::string chunks = fmt::format(", chunks of {}", bytes_text(sample.tuning.chunk_bytes));
-    call[fmt::format("{}{}", sample.protocol, i < first_chunk_sample_ ? "" : chunks)] =
+    const bool past_the_caches = sample.bytes >= sample.tuning.streamed_staging_bytes && sample.protocol != "inline" &&
+                                 sample.protocol != "single-copy";
+    call[fmt::format("{}{}{}", sample.protocol, past_the_caches ? ", past the caches" : "",
+                     i < first_chunk_sample_ ? "" : chunks)] =
         std::round(std::min(ways_[0][i].best, ways_[1][i].best) * 100) / 100;
   }
   return {{fmt::format("microseconds, fastest of at most {} rounds", kRounds), calls}};

@@ -76,6 +76,7 @@ class Calibration {
   void ask_everything();
   void ask(const char* name, std::size_t Tuning::*field, bool from, double scale, std::vector<std::size_t> sizes,
            std::initializer_list<Collective> calls);
+  void ask_the_rest_with(std::size_t streamed_staging_bytes);
   void ask_for_chunk();
   static Communicator meet(Bootstrap& here, std::chrono::nanoseconds timeout);
   void spread_out();

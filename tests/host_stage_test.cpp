@@ -43,6 +43,12 @@ Tuning tuning_for(HostProtocol protocol) {
   return tuning;
 }
 
+Tuning past_the_caches(Tuning tuning) {
+  tuning.streamed_staging_bytes = 0;
+  tuning.chunk_bytes = 16 << 10;  // what is shorter than some lines is not streamed
+  return tuning;
+}
+
 Tuning zero_copy_tuning() {
   Tuning tuning = tuning_for(HostProtocol::staged);
   tuning.zero_copy_bytes = 0;
@@ -57,6 +63,9 @@ std::vector<Setting> settings() {
       {"one_shot_of_processes", tuning_for(HostProtocol::one_shot), true},
       {"staged", tuning_for(HostProtocol::staged)},
       {"staged_of_processes", tuning_for(HostProtocol::staged), true},
+      {"staged_past_the_caches", past_the_caches(tuning_for(HostProtocol::staged))},
+      {"staged_past_the_caches_of_processes", past_the_caches(tuning_for(HostProtocol::staged)), true},
+      {"one_shot_past_the_caches", past_the_caches(tuning_for(HostProtocol::one_shot))},
       {"staged_crowded", tuning_for(HostProtocol::staged), false, true},
       {"single_copy_of_processes", tuning_for(HostProtocol::single_copy), true},
       {"zero_copy", zero_copy_tuning(), false, false, true},
@@ -299,6 +308,24 @@ TEST_P(HostStageConformance, LongVectorsThatGoOneWay) {
 TEST_P(HostStageConformance, LongVectorsInPlace) {
   // Far more chunks than there is staging for: a result must not cover values that are still to be shown.
   run(std::vector<Operation>(100, {Step::Kind::host_all_reduce, -1, 20000, true, 0}));
+}
+
+TEST(HostStage, StagesInTheCacheThatItsRanksHaveInCommon) {
+  const std::unique_ptr<Arena> arena =
+      Arena::create({.ranks = 1, .rooms = 3, .inline_bytes = 64, .chunk_bytes = 4096, .frame_bytes = 64});
+  Reach reach(*arena, false, false);
+  const Tuning tuning = past_the_caches(Tuning{});
+  const auto stores = [&](StageRoom room) {
+    HostStage stage(std::move(room), tuning, reach, false);
+    const Parts parts = Parts::equal({0, 1 << 20}, 1);
+    const Rank owners[] = {0};
+    HostTask task;
+    stage.describe({.kind = Step::Kind::host_all_reduce, .parts = parts, .which = owners}, DataType::f32, task);
+    return task.stores_to_staging;
+  };
+  EXPECT_EQ(stores(StageRoom(*arena)), Stores::streaming);
+  EXPECT_EQ(stores(StageRoom(*arena, StageRoom::kRail, {0})), Stores::streaming);
+  EXPECT_EQ(stores(StageRoom(*arena, StageRoom::kDomain, {0})), Stores::cached);
 }
 
 INSTANTIATE_TEST_SUITE_P(Protocols, HostStageConformance,

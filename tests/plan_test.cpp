@@ -61,6 +61,22 @@ TEST(Plan, NamesTheProtocolOfTheHostStage) {
   EXPECT_EQ(protocol(Collective::all_gather, 64 << 10, Topology::regular(8, 8, 2)), "staged") << "too few cores";
 }
 
+TEST(Plan, SaysFromWhereOnStagingGoesPastTheCaches) {
+  Tuning tuning;
+  tuning.single_copy_bytes = tuning.single_copy_reduce_bytes = Tuning::kNever;
+  tuning.streamed_staging_bytes = 16 << 10;
+  const auto says = [&](Collective collective, std::size_t bytes) {
+    return plan_of({.collective = collective, .count = bytes / 4}, Topology::regular(2, 2), tuning)
+        .protocol_reason.ends_with(", staged past the caches");
+  };
+  EXPECT_TRUE(says(Collective::all_reduce, 16 << 10)) << "one-shot";
+  EXPECT_TRUE(says(Collective::all_gather, 16 << 10)) << "staged";
+  EXPECT_FALSE(says(Collective::all_reduce, (16 << 10) - 4));
+  EXPECT_FALSE(says(Collective::all_gather, 8 << 10));
+  tuning.single_copy_bytes = 0;
+  EXPECT_FALSE(says(Collective::all_gather, 16 << 10)) << "single-copy";
+}
+
 TEST(Plan, SaysWhereMappedBuffersWouldChangeTheProtocol) {
   const Topology host = Topology::regular(2, 2);
   EXPECT_FALSE(plan_of({.count = 16}, host).zero_copy);

@@ -61,6 +61,8 @@ struct Tuning {
   std::size_t streaming_bytes = 16 << 20;           ///< past the caches from here on, of all that the ranks of a host
                                                     ///< touch; from half as much on where it is staged, from a
                                                     ///< third where it is staged to be combined
+  std::size_t streamed_staging_bytes = kNever;      ///< what is staged goes past the caches from here on, of the whole
+                                                    ///< vector: it pays where ranks have no cache in common
 
   std::size_t chunk_bytes = 64 << 10;     ///< staging per rank and chunk of a host stage
   std::size_t frame_bytes = 64 << 10;     ///< the largest message between ranks

@@ -15,6 +15,7 @@ HostStage::HostStage(StageRoom room, const Tuning& tuning, Reach& reach, bool cr
 
 void HostStage::describe(const Step& step, DataType type, HostTask& task) const {
   collectives::describe(step, size_of(type), room_.ranks(), crowded_, tuning_, task);
+  if (room_.has_one_cache()) task.stores_to_staging = Stores::cached;
 }
 
 void HostStage::start(const HostTask& task, const HostOperands& with) {

@@ -79,22 +79,23 @@ std::string reason(const HostTask& task, bool crowded, const Tuning& tuning) {
   const auto limit = [](std::size_t bytes) { return bytes == Tuning::kNever ? "any length" : bytes_text(bytes); };
   if (task.kind == Step::Kind::host_barrier) return "nothing but notice";
   const std::size_t total = task.total * task.element;
+  const std::string_view staging = task.stores_to_staging == Stores::streaming ? ", staged past the caches" : "";
   switch (task.protocol) {
     case HostProtocol::lines:
       return fmt::format("a rank shows {}, inline up to {}", bytes_text(shown_bytes(task)),
                          limit(inline_limit(task, tuning)));
     case HostProtocol::one_shot:
-      return fmt::format("{} in all, one shot up to {} with {} ranks{}", bytes_text(total),
+      return fmt::format("{} in all, one shot up to {} with {} ranks{}{}", bytes_text(total),
                          limit(one_shot_limit(task.ranks(), crowded, tuning)), task.ranks(),
-                         crowded ? ", more than cores" : "");
+                         crowded ? ", more than cores" : "", staging);
     case HostProtocol::single_copy:
       return fmt::format("{} at a time, {} by the kernel's copy from {}", bytes_text(copied_bytes(task) / 2),
                          task.combines() ? "reductions" : "gathers",
                          bytes_text(single_copy_limit(task, crowded, tuning) / 2));
     case HostProtocol::staged: break;
   }
-  return fmt::format("a rank shows {}, inline up to {}{}", bytes_text(shown_bytes(task)),
-                     limit(inline_limit(task, tuning)),
+  return fmt::format("a rank shows {}, inline up to {}{}{}", bytes_text(shown_bytes(task)),
+                     limit(inline_limit(task, tuning)), staging,
                      crowded                                      ? "; more ranks than cores"
                      : task.stores_of_staged == Stores::streaming ? "; past the caches"
                                                                   : "");
@@ -130,6 +131,8 @@ void describe(const Step& step, std::size_t element_bytes, int ranks, bool crowd
   const auto past = [&](std::size_t limit) { return touched >= limit ? Stores::streaming : Stores::cached; };
   task.stores = past(tuning.streaming_bytes);
   task.stores_of_staged = past(tuning.streaming_bytes / (task.combines() ? 3 : 2));
+  task.stores_to_staging =
+      task.total * task.element >= tuning.streamed_staging_bytes ? Stores::streaming : Stores::cached;
   task.protocol = choose(task, crowded, tuning);
 }
 

@@ -41,6 +41,7 @@ struct HostTask {
   HostProtocol protocol = HostProtocol::lines;
   Stores stores = Stores::cached;            ///< of results
   Stores stores_of_staged = Stores::cached;  ///< where staging takes its room in the cache too
+  Stores stores_to_staging = Stores::cached;
 
   bool combines() const { return kind == Step::Kind::host_all_reduce || kind == Step::Kind::host_reduce_scatter; }
   bool everyone_wants_all() const { return kind == Step::Kind::host_all_reduce || kind == Step::Kind::host_all_gather; }

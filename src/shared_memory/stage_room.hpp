@@ -37,6 +37,8 @@ class StageRoom {
   int local(int i) const noexcept { return members_[static_cast<std::size_t>(i)]; }
 
   const ArenaShape& shape() const noexcept { return arena_->shape(); }
+  /// Whether its ranks are known to have a cache in common, where not all of the host have.
+  bool has_one_cache() const noexcept { return number_ == kDomain; }
   bool failed() const noexcept { return arena_->failed(); }
   std::atomic<std::uint64_t>& touching() const noexcept { return arena_->block(arena_->self()).touching.value; }
 

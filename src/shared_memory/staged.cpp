@@ -146,7 +146,7 @@ bool Staged::combined(int local, std::uint64_t chunk) {
 }
 
 void Staged::show(std::byte* to, const std::byte* from, std::size_t bytes) {
-  std::memcpy(to, from, bytes);
+  copy(to, from, bytes, task_->stores_to_staging);
   bytes_shown_ += bytes;
 }
 
@@ -186,17 +186,23 @@ bool Staged::combine(std::uint64_t chunk) {
   std::byte* const result = element_at(with_->keep, range.first, task_->element);
   if (!collects_) {
     fold(with_->op, with_->type, sources_, result, range.count, with_->finish_ranks, task_->stores_of_staged);
-  } else {
-    // What the others are about to read stays in the cache.
-    std::byte* const shown = payload(self_, chunk) + place(self_, self_);
-    const bool past_the_cache = task_->stores_of_staged == Stores::streaming;
-    std::byte* const outs[] = {shown, result};
-    fold(with_->op, with_->type, sources_, std::span(outs, past_the_cache ? 1 : 2), range.count, with_->finish_ranks);
-    bytes_shown_ += range.count * task_->element;
-    room_.chunk_header(self_, base_ + chunk)
-        .combined.value.store(renumbered(with_->tag, base_ + chunk + 1), std::memory_order_release);
-    if (past_the_cache) copy(result, shown, range.count * task_->element, task_->stores_of_staged);
+    return true;
   }
+  std::byte* const shown = payload(self_, chunk) + place(self_, self_);
+  const std::size_t bytes = range.count * task_->element;
+  const bool past_their_cache = task_->stores_to_staging == Stores::streaming;
+  const bool past_mine = !past_their_cache && task_->stores_of_staged == Stores::streaming;
+  if (past_their_cache) {
+    fold(with_->op, with_->type, sources_, result, range.count, with_->finish_ranks);
+    show(shown, result, bytes);
+  } else {  // what the others are about to read stays in the cache
+    std::byte* const outs[] = {shown, result};
+    fold(with_->op, with_->type, sources_, std::span(outs, past_mine ? 1 : 2), range.count, with_->finish_ranks);
+    bytes_shown_ += bytes;
+  }
+  room_.chunk_header(self_, base_ + chunk)
+      .combined.value.store(renumbered(with_->tag, base_ + chunk + 1), std::memory_order_release);
+  if (past_mine) copy(result, shown, bytes, task_->stores_of_staged);
   return true;
 }
 
