@@ -83,7 +83,7 @@ for kind in ${buffers//,/ }; do
 done
 find_peers
 if [ -x "$programs/compare_roofline" ]; then
-  contenders+=(roofline-plain roofline-stream)
+  contenders+=(roofline-plain roofline-stream roofline-lines)
 else
   without+=(roofline)
 fi

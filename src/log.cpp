@@ -3,11 +3,13 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <exception>
 #include <iterator>
 
 #include "environment.hpp"
+#include "text.hpp"
 
 namespace collectives {
 namespace {
@@ -59,6 +61,7 @@ void write_log_line(LogLevel level, Rank rank, fmt::string_view format, fmt::for
     fmt::format_to(out, "collectives: {}: ", to_string(level));
     if (rank != kNoRank) fmt::format_to(out, "rank {}: ", rank);
     fmt::vformat_to(out, format, args);
+    std::ranges::replace_if(line, is_control, ' ');
     line.push_back('\n');
     // A stderr that is closed or full is not worth failing for.
     [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());

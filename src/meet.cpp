@@ -35,13 +35,29 @@ std::string random_token() {
   return fmt::format("{:02x}", fmt::join(bytes, ""));
 }
 
+/// A wire that is not needed, on one host, is refused all the same if nobody could mean it.
+void check_names(const Settings& settings, const WireFactory& factory) {
+  std::vector<std::string_view> known{"tcp", "ucx", "mpi"};
+  if (!factory.name.empty() && std::ranges::find(known, factory.name) == known.end()) known.push_back(factory.name);
+  const auto check = [&](std::string_view what, const std::string& name) {
+    if (!name.empty() && std::ranges::find(known, name) == known.end())
+      throw Error(Errc::invalid_argument,
+                  fmt::format("unknown {} \"{}\"; known: {}", what, name, fmt::join(known, ", ")));
+  };
+  if (settings.wire != settings.transport) check("wire", settings.wire);
+  known.insert(known.begin(), "shared_memory");
+  check("transport", settings.transport);
+}
+
 }  // namespace
 
 Meeting meet(Bootstrap& bootstrap, const CommunicatorOptions& options, Settings& settings) {
   // What is wrong with the settings of one rank is said in the first exchange, so that all ranks hear it.
+  const WireFactory factory = bootstrap.wire_factory();
   std::exception_ptr refused;
   try {
     settings = settle(options);
+    check_names(settings, factory);
   } catch (const Error&) {
     refused = std::current_exception();
     settings.timeout = options.timeout.count() != 0 ? options.timeout : std::chrono::minutes(10);
@@ -50,7 +66,6 @@ Meeting meet(Bootstrap& bootstrap, const CommunicatorOptions& options, Settings&
   Meeting meeting;
   meeting.rank = bootstrap.rank();
   const int ranks = bootstrap.size();
-  const WireFactory factory = bootstrap.wire_factory();
   static std::once_flag warned;  // of what does not change from one communicator to the next
   if (meeting.rank == 0)
     std::call_once(warned, [] {

@@ -170,7 +170,7 @@ struct Moves {
 
 class Play {
  public:
-  Play(const Call& call, Seat& seat, const Topology& topology, const Tuning& tuning, const Network& network,
+  Play(const Call& call, Seat& seat, const Topology& topology, const Tuning& tuning, const Fabric& network,
        const Block& block)
       : call_(call), seat_(seat), topology_(topology), tuning_(tuning), network_(network), block_(block) {
     per_switch_ = network.hosts_per_switch > 0 ? network.hosts_per_switch : block.all;
@@ -525,7 +525,7 @@ class Play {
   Seat& seat_;
   const Topology& topology_;
   const Tuning& tuning_;
-  const Network& network_;
+  const Fabric& network_;
   const Block block_;
   int per_switch_ = 0;
   double now_ = 0;
@@ -594,7 +594,7 @@ struct Chosen {
 };
 
 /// One block that stands for all; empty if there is none. `ordered`: they also send in the same order.
-std::optional<Chosen> one_block(const Call& call, Seat& seat, const Topology& topology, const Network& network,
+std::optional<Chosen> one_block(const Call& call, Seat& seat, const Topology& topology, const Fabric& network,
                                 bool ordered) {
   const int hosts = static_cast<int>(topology.hosts.size());
   const int each = network.hosts_per_switch > 0 && network.hosts_per_switch < hosts ? network.hosts_per_switch : 1;
@@ -616,7 +616,7 @@ std::string hosts_of_block(const Block& block) {
 
 }  // namespace
 
-double wire_bound_us(const Request& request, const Coding& coding, const Topology& topology, const Network& network) {
+double wire_bound_us(const Request& request, const Coding& coding, const Topology& topology, const Fabric& network) {
   const auto bytes = static_cast<double>(coding.bytes(request.count));
   // Of n groups of hosts the smallest lacks most: what all others have, or their contributions to what it keeps.
   const auto bound = [&](const std::vector<std::size_t>& ranks_of, double us_per_byte) {
@@ -643,7 +643,7 @@ double wire_bound_us(const Request& request, const Coding& coding, const Topolog
 }
 
 Simulated simulate(const Request& request, const Plan& plan, const Topology& topology, const Tuning& tuning,
-                   const Network& network, const Effort& effort) {
+                   const Fabric& network, const Effort& effort) {
   Simulated result;
   result.bound_us = wire_bound_us(request, coding_of(request, plan), topology, network);
   const int hosts = static_cast<int>(topology.hosts.size());

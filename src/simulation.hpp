@@ -30,13 +30,13 @@
 namespace collectives {
 
 /// What lies between the hosts.
-struct Network {
+struct Fabric {
   double latency_us = 0;          ///< from one host to another
   double us_per_byte = 0;         ///< the link of a host, each way
   int hosts_per_switch = 0;       ///< hosts in the order of the topology; 0: all at one switch that is never in the way
   double uplink_us_per_byte = 0;  ///< the link of a switch to all others, each way
 
-  static Network of(const Tuning& tuning) {
+  static Fabric of(const Tuning& tuning) {
     return {.latency_us = tuning.wire_us, .us_per_byte = tuning.wire_us_per_byte};
   }
 };
@@ -60,12 +60,12 @@ struct Simulated {
 };
 
 /// How long the shortest way takes to bring every host the bytes that it lacks.
-double wire_bound_us(const Request&, const Coding&, const Topology&, const Network&);
+double wire_bound_us(const Request&, const Coding&, const Topology&, const Fabric&);
 
 /// Pure: equal arguments, equal results. `plan` is one of choose_plan() for these; of `tuning` count the prices of what
 /// a rank does itself and the frames, the wire's are in `network`.
 /// Throws Error{unsupported} where too many events would have to be played.
-Simulated simulate(const Request&, const Plan& plan, const Topology&, const Tuning& tuning, const Network&,
+Simulated simulate(const Request&, const Plan& plan, const Topology&, const Tuning& tuning, const Fabric&,
                    const Effort& = {});
 
 }  // namespace collectives

@@ -11,6 +11,9 @@
 
 namespace collectives {
 
+/// What would end a line, or move about on a terminal. Other bytes may be letters of any alphabet in UTF-8.
+inline bool is_control(char c) noexcept { return (c >= 0 && c < ' ') || c == 127; }
+
 inline std::string bytes_text(std::size_t bytes) {
   constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   auto value = static_cast<double>(bytes);

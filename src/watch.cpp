@@ -29,10 +29,11 @@ constexpr auto kGatherRecords = 50ms;         // how long a mismatch waits for t
 constexpr auto kLateRecord = 500ms;           // and for that of a rank that lost its core just behind its data
 constexpr auto kGatherRemoteRecords = 500ms;  // and of other hosts: time enough for them to tell, look and be heard
 
+/// On one line, whatever a program calls its tensors and its reasons.
 void copy_text(char* to, std::size_t room, std::string_view text) {
-  const std::size_t bytes = std::min(room - 1, text.size());
-  std::memcpy(to, text.data(), bytes);
-  to[bytes] = '\0';
+  const std::string_view all = text.substr(0, room - 1);
+  char* const end = std::ranges::transform(all, to, [](char c) { return is_control(c) ? ' ' : c; }).out;
+  *end = '\0';
 }
 
 }  // namespace

@@ -146,7 +146,7 @@ void Wires::refuse(const std::vector<json>& offers) const {
     else if (offer.at("why_not").contains(asked))
       why = offer.at("why_not").at(asked).get<std::string>();
     else if (!offer.at("wires").contains(asked))
-      why = fmt::format("it knows no wire \"{}\"; known: tcp, ucx, mpi", asked);
+      why = fmt::format("it has no wire \"{}\"", asked);
     if (!why.empty())
       throw Error(Errc::unsupported,
                   fmt::format("the ranks are on {} hosts, and rank {} has no wire between them: {}", with_.hosts.size(),

@@ -524,13 +524,6 @@ TEST(Construction, OverSeveralHostsNeedsATransportBetweenThem) {
       EXPECT_EQ(error.code(), Errc::unsupported);
       EXPECT_NE(std::string(error.what()).find("the ranks are on 2 hosts"), std::string::npos) << error.what();
     }
-    try {
-      const Communicator comm(claims, {.wire = "pigeon"});
-      ADD_FAILURE() << "no error";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), Errc::unsupported);
-      EXPECT_NE(std::string(error.what()).find("no wire \"pigeon\""), std::string::npos) << error.what();
-    }
     Communicator comm(claims);
     EXPECT_EQ(comm.transport(), "tcp");
     std::vector<int> data{comm.rank() + 1};
@@ -538,6 +531,25 @@ TEST(Construction, OverSeveralHostsNeedsATransportBetweenThem) {
     EXPECT_EQ(data[0], 3);
     const auto part = comm.split(comm.rank());
     EXPECT_EQ(part->transport(), "local") << "alone it needs no wire";
+  });
+}
+
+TEST(Construction, WithAWireOrATransportThatIsNone) {
+  run_ranks(2, [](Bootstrap& bootstrap) {
+    for (const auto& [options, why] :
+         {std::pair(CommunicatorOptions{.wire = "pigeon"}, "unknown wire \"pigeon\"; known: tcp, ucx, mpi"),
+          {CommunicatorOptions{.transport = "shared_memory", .wire = "pigeon"}, "unknown wire \"pigeon\""},
+          {CommunicatorOptions{.transport = "pigeon"},
+           "unknown transport \"pigeon\"; known: shared_memory, tcp, ucx, mpi"}}) {
+      try {
+        const Communicator comm(bootstrap, options);
+        ADD_FAILURE() << "no error";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), Errc::invalid_argument);
+        EXPECT_NE(std::string(error.what()).find(why), std::string::npos) << error.what();
+      }
+    }
+    EXPECT_EQ(Communicator(bootstrap, {.wire = "ucx"}).transport(), "local") << "which is not needed";
   });
 }
 

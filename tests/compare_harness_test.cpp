@@ -259,9 +259,9 @@ TEST(OurContender, HasRightResults) {
 
 #ifdef COMPARE_ROOFLINE
 TEST(Roofline, HasRightResults) {
-  for (const std::string stores : {"plain", "stream"}) {
-    expect_right_results(COMPARE_ROOFLINE, stores, "2");
-    expect_right_results(COMPARE_ROOFLINE, stores, "3");
+  for (const std::string way : {"plain", "stream", "lines"}) {
+    expect_right_results(COMPARE_ROOFLINE, way, "2");
+    expect_right_results(COMPARE_ROOFLINE, way, "3");
   }
 }
 #endif

@@ -354,9 +354,9 @@ TEST(Abort, ByARankThatMakesNoMoreCallsReachesTheOtherHosts) {
                 ++told;
                 ASSERT_TRUE(error);
                 EXPECT_EQ(error->code(), Errc::aborted);
-                EXPECT_TRUE(contains(error, "aborted by rank 1: no data")) << error->what();
+                EXPECT_TRUE(contains(error, "aborted by rank 1: no data, sorry")) << "on one line: " << error->what();
               } else {
-                if (comm.rank() == 1) comm.abort("no data");
+                if (comm.rank() == 1) comm.abort("no data,\nsorry");
                 while (told < 2) std::this_thread::sleep_for(1ms);
               }
             },

@@ -14,7 +14,7 @@ namespace collectives {
 namespace {
 
 constexpr double kLatency = 10, kPerByte = 0.001;  // us
-constexpr Network kNetwork{.latency_us = kLatency, .us_per_byte = kPerByte};
+constexpr Fabric kNetwork{.latency_us = kLatency, .us_per_byte = kPerByte};
 constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
 constexpr Effort kWhole{.everything = kAll, .most = kAll};
 
@@ -48,12 +48,12 @@ Plan plan_called(std::string_view name, Request request, const Topology& topolog
   return {};
 }
 Simulated simulated(std::string_view name, Collective collective, std::size_t bytes, const Topology& topology,
-                    const Tuning& tuning, const Network& network = kNetwork, const Effort& effort = kWhole) {
+                    const Tuning& tuning, const Fabric& network = kNetwork, const Effort& effort = kWhole) {
   const Request request = request_of(collective, "auto", bytes);
   return simulate(request, plan_called(name, request, topology, tuning), topology, tuning, network, effort);
 }
 double us(std::string_view name, Collective collective, std::size_t bytes, const Topology& topology,
-          const Tuning& tuning, const Network& network = kNetwork) {
+          const Tuning& tuning, const Fabric& network = kNetwork) {
   return simulated(name, collective, bytes, topology, tuning, network).microseconds;
 }
 double on_link(std::size_t bytes) { return kPerByte * static_cast<double>(bytes); }
@@ -139,7 +139,7 @@ TEST(Simulation, TheLastRankOfAHostIsWaitedFor) {
 
 TEST(Simulation, AnUplinkIsSharedByTheHostsOfItsSwitch) {
   const Topology four = Topology::regular(4, 1);
-  Network network = kNetwork;
+  Fabric network = kNetwork;
   const double unlimited = us("hierarchical_one_shot", Collective::broadcast, 4000, four, one_round());
   EXPECT_DOUBLE_EQ(unlimited, kLatency + 3 * on_link(4000));
   network.hosts_per_switch = 2;
@@ -160,7 +160,7 @@ TEST(Simulation, RoundsUnderWayAtOnceHideTheLatency) {
   overlapping.frame_bytes = one_by_one.frame_bytes = 8 << 10;
   one_by_one.wire_frames = 2;
   const Topology eight = Topology::regular(8, 1);
-  Network far = kNetwork;
+  Fabric far = kNetwork;
   far.latency_us = 100;
   const double hidden = us("hierarchical", Collective::all_reduce, 4 << 20, eight, overlapping, far),
                shown = us("hierarchical", Collective::all_reduce, 4 << 20, eight, one_by_one, far);
@@ -178,7 +178,7 @@ TEST(Simulation, TheWireBoundIsWhatTheHostsLack) {
   EXPECT_DOUBLE_EQ(bound(Collective::broadcast), on_link(8000));
   EXPECT_DOUBLE_EQ(bound(Collective::reduce), on_link(8000));
   EXPECT_DOUBLE_EQ(bound(Collective::barrier), 0);
-  Network tapered = kNetwork;
+  Fabric tapered = kNetwork;
   tapered.hosts_per_switch = 2;
   tapered.uplink_us_per_byte = 4 * kPerByte;
   EXPECT_DOUBLE_EQ(
@@ -205,7 +205,7 @@ TEST(Simulation, EveryPlanComesToAnEndAndNoneBeforeTheBound) {
             if (collective == Collective::barrier) request.count = 0;
             request.root = topology.ranks() - 1;
             for (const Plan& plan : candidate_plans(request, topology, tuning)) {
-              const Simulated result = simulate(request, plan, topology, tuning, Network::of(tuning));
+              const Simulated result = simulate(request, plan, topology, tuning, Fabric::of(tuning));
               EXPECT_EQ(result.hosts_played, static_cast<int>(topology.hosts.size()));
               EXPECT_GE(result.microseconds * 1.000001, result.bound_us) << plan.name << ' ' << to_string(collective);
               EXPECT_EQ(result.bytes_out > 0, request.count > 0 && !topology.one_host()) << plan.name;
@@ -218,7 +218,7 @@ TEST(Simulation, EqualArgumentsGiveEqualResults) {
   const Tuning tuning;
   const Topology topology = Topology::regular(12, 3);
   const auto once = [&] {
-    return simulated("hierarchical", Collective::all_reduce, 3 << 20, topology, tuning, Network::of(tuning));
+    return simulated("hierarchical", Collective::all_reduce, 3 << 20, topology, tuning, Fabric::of(tuning));
   };
   const Simulated first = once(), second = once();
   EXPECT_EQ(first.microseconds, second.microseconds);
@@ -262,7 +262,7 @@ TEST(Simulation, OneHostStandsForAllWhereAllDoTheSame) {
         request.deterministic = c.deterministic;
         const Plan plan = plan_called(c.name, request, topology, tuning);
         const auto with = [&](const Effort& effort) {
-          return simulate(request, plan, topology, tuning, Network::of(tuning), effort);
+          return simulate(request, plan, topology, tuning, Fabric::of(tuning), effort);
         };
         const Simulated whole = with(kWhole), one = with(kOneBlock);
         EXPECT_EQ(one.hosts_played, 1) << c.name << ' ' << to_string(c.collective);
@@ -279,7 +279,7 @@ TEST(Simulation, OneHostStandsForAllWhereAllDoTheSame) {
 
 TEST(Simulation, OneSwitchStandsForAllWhereAllDoTheSame) {
   const Tuning tuning;
-  Network network = Network::of(tuning);
+  Fabric network = Fabric::of(tuning);
   network.hosts_per_switch = 4;
   network.uplink_us_per_byte = tuning.wire_us_per_byte / 2;
   const Topology topology = Topology::regular(32, 2);
@@ -298,13 +298,13 @@ TEST(Simulation, WhatIsNotAlikeIsPlayedInFull) {
   const Topology hosts = Topology::regular(12, 2);
   for (const std::string_view name : {"hierarchical_halving", "reduce_to_one_tree"})
     EXPECT_EQ(
-        simulated(name, Collective::all_reduce, 1 << 20, hosts, tuning, Network::of(tuning), kOneBlock).hosts_played, 6)
+        simulated(name, Collective::all_reduce, 1 << 20, hosts, tuning, Fabric::of(tuning), kOneBlock).hosts_played, 6)
         << name;
   EXPECT_EQ(
-      simulated("ring", Collective::broadcast, 1 << 20, hosts, tuning, Network::of(tuning), kOneBlock).hosts_played, 6);
+      simulated("ring", Collective::broadcast, 1 << 20, hosts, tuning, Fabric::of(tuning), kOneBlock).hosts_played, 6);
   // Ranks that go around the hosts in turn: the ring takes another way from its last host than from the others.
   EXPECT_EQ(simulated("ring", Collective::all_reduce, 1 << 20,
-                      Topology::from_hosts({"a", "b", "c", "d", "a", "b", "c", "d"}, 0), tuning, Network::of(tuning),
+                      Topology::from_hosts({"a", "b", "c", "d", "a", "b", "c", "d"}, 0), tuning, Fabric::of(tuning),
                       kOneBlock)
                 .hosts_played,
             4);
@@ -334,7 +334,7 @@ TEST(Simulation, RoundsInASteadyStateNeedNotBePlayed) {
                         {"reduce_to_one_tree", Collective::all_reduce, 7, 1}}) {
     const Topology topology = Topology::regular(c.ranks, c.per_host);
     const auto with = [&](const Effort& effort) {
-      return simulated(c.name, c.collective, 48'000'004, topology, tuning, Network::of(tuning), effort);
+      return simulated(c.name, c.collective, 48'000'004, topology, tuning, Fabric::of(tuning), effort);
     };
     const Simulated whole = with(kWhole), some = with(kSomeRounds);
     EXPECT_LT(some.rounds_played, whole.rounds_played) << c.name << ' ' << to_string(c.collective);
@@ -354,7 +354,7 @@ TEST(Simulation, OnALongChainTheBeginningIsSteadyToo) {
   const Topology topology = Topology::regular(240, 2);
   for (const std::size_t bytes : {2u << 20, 8u << 20}) {  // 64 rounds, and 256
     const auto with = [&](const Effort& effort) {
-      return simulated("hierarchical", Collective::broadcast, bytes, topology, tuning, Network::of(tuning), effort);
+      return simulated("hierarchical", Collective::broadcast, bytes, topology, tuning, Fabric::of(tuning), effort);
     };
     const Simulated whole = with(kWhole), some = with(kSomeRounds);
     EXPECT_NEAR(some.microseconds, whole.microseconds, whole.microseconds / 100) << bytes;
@@ -368,7 +368,7 @@ TEST(Simulation, ManyRanksTakeFewEvents) {
   const Topology topology = Topology::regular(65'536, 8);
   for (const std::string_view name : {"hierarchical", "hierarchical_halving"}) {
     const Simulated result =
-        simulated(name, Collective::all_reduce, 100 << 20, topology, tuning, Network::of(tuning), Effort{});
+        simulated(name, Collective::all_reduce, 100 << 20, topology, tuning, Fabric::of(tuning), Effort{});
     EXPECT_EQ(result.hosts_played, 1) << name;
     EXPECT_LT(result.events, 4'000'000u) << name;
     EXPECT_GT(result.microseconds, result.bound_us) << name;
@@ -379,7 +379,7 @@ TEST(Simulation, RefusesWhatWouldTakeForEver) {
   const Tuning tuning;
   const Topology topology = Topology::regular(64, 1);
   try {
-    simulated("reduce_to_one_tree", Collective::all_gather, 1 << 20, topology, tuning, Network::of(tuning),
+    simulated("reduce_to_one_tree", Collective::all_gather, 1 << 20, topology, tuning, Fabric::of(tuning),
               {.everything = 10, .most = 1000});
     FAIL() << "it was played";
   } catch (const Error& error) {

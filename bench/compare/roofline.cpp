@@ -7,17 +7,28 @@
 //   broadcast       each rank owns 1/p of the vector: loads it from the root, stores it to the p - 1 others
 //
 // All four are one loop over a slice, some sources and some destinations. `plain` stores stay in the cache, `stream`
-// stores go around it; the bound is the better of the two. The barrier at the end is part of the time: a result is not
-// there before the others have stored it.
+// stores go around it. The barrier at the end is part of the time: a result is not there before the others have stored
+// it.
+//
+// Short vectors have no time for a barrier. `lines` carries what others need of a vector to them in cache lines that
+// hold their own notice, 14 elements and the number of the call, and does nothing else: no arguments to look at, no
+// plan, no record, nobody who might be lost.
+//
+// The bound is the best of the three.
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <system_error>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "harness.hpp"
@@ -70,47 +81,133 @@ void sum(const std::vector<const float*>& sources, const std::vector<float*>& de
   if constexpr (stream) hwy::FlushStream();
 }
 
-/// A buffer of every rank, mapped by all.
-struct SharedBuffer {
+/// Memory of every rank, mapped by all.
+struct Shared {
   std::vector<Mapping> of_rank;
-  std::size_t count = 0;
+  std::size_t bytes = 0;
+};
+
+/// `bytes` of each rank. Collective.
+Shared share(Meeting& meeting, std::size_t bytes) {
+  const int mine = ::memfd_create("compare_roofline", MFD_CLOEXEC);
+  if (mine < 0 || ::ftruncate(mine, static_cast<off_t>(bytes)) != 0) {
+    throw std::system_error(errno, std::generic_category(), "memory shared between ranks");
+  }
+  Shared shared{{}, bytes};
+  const auto processes = meeting.exchange(static_cast<std::uint64_t>(::getpid()));
+  const auto files = meeting.exchange(static_cast<std::uint64_t>(mine));
+  for (std::size_t rank = 0; rank < processes.size(); ++rank) {
+    const std::string path = "/proc/" + std::to_string(processes[rank]) + "/fd/" + std::to_string(files[rank]);
+    const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+    if (file < 0) throw std::system_error(errno, std::generic_category(), path);
+    shared.of_rank.emplace_back(file, bytes);
+    ::close(file);
+  }
+  meeting.barrier();  // all have opened it
+  ::close(mine);
+  return shared;
+}
+
+/// What a rank shows the others of a short vector, call by call.
+class Lines {
+ public:
+  static constexpr std::size_t kMost = 1024;  ///< elements
+
+  explicit Lines(Meeting& meeting)
+      : rank_(static_cast<std::size_t>(meeting.rank())),
+        spins_(static_cast<unsigned>(meeting.ranks()) > std::thread::hardware_concurrency() ? 0 : 10000),
+        shared_(share(meeting, kSlots * kSlot * sizeof(Line))) {}
+
+  void next_call() { ++call_; }
+
+  /// Shows elements `first` to before `last` of `values`.
+  void show(const float* values, std::size_t first, std::size_t last) {
+    if (first == last) return;
+    Line* const lines = lines_of(rank_);
+    for (std::size_t l = first / kElements; l * kElements < last; ++l) {
+      const std::size_t count = std::min(kElements, last - l * kElements);
+      std::memcpy(lines[l].values, values + l * kElements, count * sizeof(float));
+      lines[l].call.store(call_, std::memory_order_release);
+    }
+  }
+
+  /// Calls use(i, values, count) for the elements from `first` to before `last` of what `rank` shows, as they come.
+  template <class Use>
+  void take(std::size_t rank, std::size_t first, std::size_t last, Use&& use) {
+    const Line* const lines = lines_of(rank);
+    for (std::size_t l = first / kElements; l * kElements < last; ++l) {
+      for (int spins = 0; lines[l].call.load(std::memory_order_acquire) != call_; ++spins)
+        if (spins >= spins_) ::sched_yield();
+      const std::size_t begin = std::max(first, l * kElements), end = std::min(last, (l + 1) * kElements);
+      use(begin, lines[l].values + begin % kElements, end - begin);
+    }
+  }
+
+ private:
+  static constexpr std::size_t kElements = 14;
+  static constexpr std::size_t kSlot = (kMost + kElements - 1) / kElements;  // lines of one call
+  static constexpr std::size_t kSlots = 64;
+  struct Line {
+    alignas(64) float values[kElements];
+    std::atomic<std::uint64_t> call;
+  };
+  Line* lines_of(std::size_t rank) const {
+    return reinterpret_cast<Line*>(shared_.of_rank[rank].data()) + call_ % kSlots * kSlot;
+  }
+
+  std::size_t rank_;
+  int spins_;  // before every further look yields
+  Shared shared_;
+  std::uint64_t call_ = 0;
 };
 
 class Roofline final : public Contender {
  public:
-  Roofline(Meeting& meeting, bool stream)
+  enum class Way { plain, stream, lines };
+
+  Roofline(Meeting& meeting, Way way)
       : meeting_(meeting),
-        stream_(stream),
+        way_(way),
         rank_(static_cast<std::size_t>(meeting.rank())),
-        ranks_(static_cast<std::size_t>(meeting.ranks())) {}
+        ranks_(static_cast<std::size_t>(meeting.ranks())),
+        lines_(meeting) {
+    for (std::size_t rank = 0; rank < ranks_; ++rank)
+      if (rank != rank_) others_.push_back(rank);
+  }
 
   float* make_buffer(std::size_t count) override {
-    const std::size_t bytes = count * sizeof(float);
-    const int mine = ::memfd_create("compare_roofline", MFD_CLOEXEC);
-    if (mine < 0 || ::ftruncate(mine, static_cast<off_t>(bytes)) != 0) {
-      throw std::system_error(errno, std::generic_category(), "memory shared between ranks");
-    }
-    SharedBuffer& buffer = buffers_.emplace_back();
-    buffer.count = count;
-    const auto processes = meeting_.exchange(static_cast<std::uint64_t>(::getpid()));
-    const auto files = meeting_.exchange(static_cast<std::uint64_t>(mine));
-    for (std::size_t rank = 0; rank < ranks_; ++rank) {
-      const std::string path = "/proc/" + std::to_string(processes[rank]) + "/fd/" + std::to_string(files[rank]);
-      const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-      if (file < 0) throw std::system_error(errno, std::generic_category(), path);
-      buffer.of_rank.emplace_back(file, bytes);
-      ::close(file);
-    }
-    meeting_.barrier();  // all have opened it
-    ::close(mine);
-    return start_of(buffer, rank_);
+    return start_of(buffers_.emplace_back(share(meeting_, count * sizeof(float))), rank_);
   }
 
   void all_reduce(const float* in, float* out, std::size_t count) override {
+    if (in_lines(count)) {
+      lines_.show(in, 0, count);
+      const float* sum = in;
+      for (const std::size_t rank : others_) {
+        lines_.take(rank, 0, count, [&](std::size_t i, const float* values, std::size_t n) {
+          for (std::size_t e = 0; e < n; ++e) out[i + e] = sum[i + e] + values[e];
+        });
+        sum = out;
+      }
+      return;
+    }
     perform(everywhere(in), everywhere(out), slice(count, rank_), slice(count, rank_ + 1));
   }
 
   const float* reduce_scatter(const float* in, float* out, std::size_t part) override {
+    const std::size_t first = rank_ * part, last = first + part;
+    if (in_lines(ranks_ * part)) {
+      lines_.show(in, rank_ == 0 ? last : 0, rank_ + 1 == ranks_ ? first : ranks_ * part);
+      float* const result = in == out ? out + first : out;
+      const float* sum = in + first;
+      for (const std::size_t rank : others_) {
+        lines_.take(rank, first, last, [&](std::size_t i, const float* values, std::size_t n) {
+          for (std::size_t e = 0; e < n; ++e) result[i - first + e] = sum[i - first + e] + values[e];
+        });
+        sum = result;
+      }
+      return result;
+    }
     // In place, only the rank that owns a part touches it. Out of place, the part moves to the start of the output.
     float* const result = in == out ? out + rank_ * part : out;
     perform(everywhere(in + rank_ * part), {result}, 0, part);
@@ -118,12 +215,27 @@ class Roofline final : public Contender {
   }
 
   void all_gather(const float* in, float* out, std::size_t part) override {
+    if (in_lines(ranks_ * part)) {
+      lines_.show(in, 0, part);
+      if (in != out + rank_ * part) std::memcpy(out + rank_ * part, in, part * sizeof(float));
+      for (const std::size_t rank : others_)
+        lines_.take(rank, 0, part, [&](std::size_t i, const float* values, std::size_t n) {
+          std::memcpy(out + rank * part + i, values, n * sizeof(float));
+        });
+      return;
+    }
     std::vector<float*> destinations = everywhere(out + rank_ * part);
     std::erase(destinations, in);  // in place, it is there already
     perform({in}, destinations, 0, part);
   }
 
   void broadcast(float* data, std::size_t count) override {
+    if (in_lines(count)) {
+      if (rank_ == 0) return lines_.show(data, 0, count);
+      return lines_.take(0, 0, count, [&](std::size_t i, const float* values, std::size_t n) {
+        std::memcpy(data + i, values, n * sizeof(float));
+      });
+    }
     std::vector<float*> destinations = everywhere(data);
     const float* const root = destinations.front();
     destinations.erase(destinations.begin());
@@ -131,17 +243,24 @@ class Roofline final : public Contender {
   }
 
  private:
-  static float* start_of(const SharedBuffer& buffer, std::size_t rank) {
+  static float* start_of(const Shared& buffer, std::size_t rank) {
     return reinterpret_cast<float*>(buffer.of_rank[rank].data());
+  }
+
+  /// Whether a call on `count` elements goes in lines; if so, it begins.
+  bool in_lines(std::size_t count) {
+    if (way_ != Way::lines || count > Lines::kMost) return false;
+    lines_.next_call();
+    return true;
   }
 
   /// Where each rank has what this rank has at `mine`.
   template <class T>
   std::vector<T*> everywhere(T* mine) const {
     std::vector<T*> result;
-    for (const SharedBuffer& buffer : buffers_) {
+    for (const Shared& buffer : buffers_) {
       const float* const start = start_of(buffer, rank_);
-      if (mine < start || mine >= start + buffer.count) continue;
+      if (mine < start || mine >= start + buffer.bytes / sizeof(float)) continue;
       for (std::size_t rank = 0; rank < ranks_; ++rank) result.push_back(start_of(buffer, rank) + (mine - start));
     }
     return result;
@@ -158,7 +277,7 @@ class Roofline final : public Contender {
     const bool aligned = std::ranges::all_of(destinations, [&](const float* to) {
       return reinterpret_cast<std::uintptr_t>(to + first) % (kLine * sizeof(float)) == 0;
     });
-    if (stream_ && aligned) {
+    if (way_ == Way::stream && aligned) {
       sum<true>(sources, destinations, first, last);
     } else {
       sum<false>(sources, destinations, first, last);
@@ -167,16 +286,18 @@ class Roofline final : public Contender {
   }
 
   Meeting& meeting_;
-  const bool stream_;
+  const Way way_;
   const std::size_t rank_, ranks_;
-  std::vector<SharedBuffer> buffers_;
+  std::vector<std::size_t> others_;
+  Lines lines_;
+  std::vector<Shared> buffers_;
 };
 
 std::unique_ptr<Contender> make(Meeting& meeting, const std::string& variant) {
-  if (variant != "plain" && variant != "stream") {
-    throw BadArguments("--variant " + variant + ": known are plain, stream");
-  }
-  return std::make_unique<Roofline>(meeting, variant == "stream");
+  using Way = Roofline::Way;
+  for (const auto& [name, way] : {std::pair("plain", Way::plain), {"stream", Way::stream}, {"lines", Way::lines}})
+    if (variant == name) return std::make_unique<Roofline>(meeting, way);
+  throw BadArguments("--variant " + variant + ": known are plain, stream, lines");
 }
 
 }  // namespace

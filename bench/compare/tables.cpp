@@ -12,8 +12,8 @@ namespace collectives::compare {
 namespace {
 
 constexpr std::size_t kHugeBytes = 16 << 20;
-// Below it, the barrier at the end of the bound outweighs what it moves.
-constexpr std::size_t kLeastRooflineBytes = 64 << 10;
+// In between, lines are no bound any more, and the barrier at the end of the others outweighs what they move.
+constexpr std::size_t kMostOfLines = 4 << 10, kLeastOfOthers = 64 << 10;
 
 std::string time_text(double microseconds) {
   return fmt::format("{:.{}f}", microseconds, microseconds < 100 ? 2 : microseconds < 1000 ? 1 : 0);
@@ -65,7 +65,8 @@ Table line_table(const Line& line, bool settings) {
     row = {bytes_text(verdict.cell.bytes), time_text(verdict.time)};
     append(row, verdict.stock);
     if (settings) append(row, verdict.any);
-    row.push_back(verdict.cell.bytes < kLeastRooflineBytes ? "-" : fraction_text(verdict.roofline));
+    const bool bounded = verdict.cell.bytes <= kMostOfLines || verdict.cell.bytes >= kLeastOfOthers;
+    row.push_back(bounded ? fraction_text(verdict.roofline) : "-");
     row.push_back(verdict.slower() ? "slower" : "");
   }
   for (const std::size_t bytes : line.missing) {

@@ -53,7 +53,7 @@ class Machine {
       tuning.wire_us_per_byte = parsed("--link", question.link, parse_rate(question.link), kRates);
     if (!question.latency.empty())
       tuning.wire_us = parsed("--latency", question.latency, parse_us(question.latency), "5us, 800ns, 0.1ms");
-    network = Network::of(tuning);
+    network = Fabric::of(tuning);
     if ((question.hosts_per_switch > 0) == question.uplink.empty())
       throw std::invalid_argument("--uplink and --hosts-per-switch belong together: one of them is missing");
     if (question.uplink.empty()) return;
@@ -63,7 +63,7 @@ class Machine {
 
   Topology topology;
   Tuning tuning;
-  Network network;
+  Fabric network;
 
   std::string describe() const {
     std::string text =
