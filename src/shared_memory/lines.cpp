@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <type_traits>
+
+#include "shared_memory/round_up.hpp"
 
 namespace collectives {
 namespace {
@@ -10,46 +13,33 @@ namespace {
 /// How often in a row a rank looks for a line that has not come: the way up to whoever waits and back costs as much.
 constexpr int kLooks = 8;
 
-constexpr std::size_t kWords = kLinePayload / sizeof(std::uint64_t);
-
 constexpr std::size_t lines_for(std::size_t bytes) { return (bytes + kLinePayload - 1) / kLinePayload; }
 
-/// The words of one line. Payload words are atomic too: a reader may look while the writer is at work.
-std::atomic_ref<std::uint64_t> word(std::byte* line, std::size_t index) {
-  return std::atomic_ref<std::uint64_t>(reinterpret_cast<std::uint64_t*>(line)[index]);
+/// What says that the payload before it is there.
+std::atomic_ref<std::uint64_t> tag_of(std::byte* line) {
+  return std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(line + kLinePayload));
 }
 
-/// `bytes` bytes of payload, all that a line holds if there are more. Whole words but for the last.
-void write_line(std::byte* line, const std::byte* from, std::size_t bytes) {
-  const auto whole = [&](std::size_t w) {
-    std::uint64_t value;
-    std::memcpy(&value, from + w * sizeof value, sizeof value);
-    word(line, w).store(value, std::memory_order_relaxed);
+/// Into a line or out of it, `bytes` bytes of payload, or all that a line holds if there are more. Nobody else is at
+/// them meanwhile: they are read behind their tag, and written when everyone has left the slot. In moves of fixed
+/// length, the second over the end of the first: a call for a few bytes would take as long as all the rest.
+inline void copy_payload(std::byte* to, const std::byte* from, std::size_t bytes) {
+  const auto from_both_ends = [&]<std::size_t length>(std::integral_constant<std::size_t, length>) {
+    std::byte first[length], last[length];
+    std::memcpy(first, from, length);
+    std::memcpy(last, from + bytes - length, length);
+    std::memcpy(to, first, length);
+    std::memcpy(to + bytes - length, last, length);
   };
   if (bytes >= kLinePayload) {
-    for (std::size_t w = 0; w < kWords; ++w) whole(w);
+    std::memcpy(to, from, kLinePayload);
     return;
   }
-  std::size_t w = 0;
-  for (; w < bytes / sizeof(std::uint64_t); ++w) whole(w);
-  if (const std::size_t rest = bytes % sizeof(std::uint64_t); rest > 0) {
-    std::uint64_t value = 0;
-    std::memcpy(&value, from + w * sizeof value, rest);
-    word(line, w).store(value, std::memory_order_relaxed);
-  }
-}
-
-/// The same words back; `to` has room for a whole payload.
-void read_line(std::byte* to, std::byte* line, std::size_t bytes) {
-  const auto whole = [&](std::size_t w) {
-    const std::uint64_t value = word(line, w).load(std::memory_order_relaxed);
-    std::memcpy(to + w * sizeof value, &value, sizeof value);
-  };
-  if (bytes >= kLinePayload) {
-    for (std::size_t w = 0; w < kWords; ++w) whole(w);
-    return;
-  }
-  for (std::size_t w = 0; w * sizeof(std::uint64_t) < bytes; ++w) whole(w);
+  if (bytes >= 32) return from_both_ends(std::integral_constant<std::size_t, 32>());
+  if (bytes >= 16) return from_both_ends(std::integral_constant<std::size_t, 16>());
+  if (bytes >= 8) return from_both_ends(std::integral_constant<std::size_t, 8>());
+  if (bytes >= 4) return from_both_ends(std::integral_constant<std::size_t, 4>());
+  for (std::size_t at = 0; at < bytes; ++at) to[at] = from[at];
 }
 
 }  // namespace
@@ -104,12 +94,14 @@ void Lines::start(const HostTask& task, const HostOperands& with, std::uint64_t 
   line_ = 0;
   if (!task.shows(self_)) return;
   if (task.kind == Step::Kind::host_barrier)
-    word(room_.lines(self_, number), kWords).store(tag_, std::memory_order_release);
+    tag_of(room_.lines(self_, number)).store(tag_, std::memory_order_release);
   else if (task.kind == Step::Kind::host_reduce_scatter && task.only < 0) {  // nobody reads my own slice
     write({0, mine_.begin});
-    write({mine_.end, own_bytes_});
+    write({std::max(mine_.end, round_up(mine_.begin, kLinePayload)), own_bytes_});  // no line twice
+    bytes_shown_ += own_bytes_ - (mine_.end - mine_.begin);
   } else {
     write({0, own_bytes_});
+    bytes_shown_ += own_bytes_;
   }
 }
 
@@ -119,23 +111,24 @@ void Lines::write(Span span) {
   const std::size_t first = span.begin / kLinePayload;
   std::byte* line = room_.lines(self_, number_) + first * kLineBytes;
   for (std::size_t at = first * kLinePayload; at < span.end; at += kLinePayload, line += kLineBytes) {
-    write_line(line, own_ + at, own_bytes_ - at);
-    word(line, kWords).store(tag_, std::memory_order_release);
+    copy_payload(line, own_ + at, own_bytes_ - at);
+    tag_of(line).store(tag_, std::memory_order_release);
   }
-  bytes_shown_ += span.end - span.begin;
 }
 
-/// Takes in what this rank needs of a peer's payload; false while a line is missing.
+/// Takes in what this rank needs of a peer's payload, to where it stays if it is not combined; false while a line is
+/// missing.
 bool Lines::read(int local) {
   const Span span = task_->combines() ? mine_ : payload(local);
   const std::size_t end = task_->kind == Step::Kind::host_barrier ? 1 : lines_for(span.end);
   std::byte* const from = room_.lines(local, number_);
-  std::byte* const to = gathered(local);
+  const bool stays = !task_->combines() && task_->kind != Step::Kind::host_barrier;
+  std::byte* const to = stays ? element_at(with_->keep, task_->slice(local).first, task_->element) : gathered(local);
   line_ = std::max(line_, span.begin / kLinePayload);
   for (; line_ < end; ++line_) {
     std::byte* const line = from + line_ * kLineBytes;
-    if (!has_come(word(line, kWords).load(std::memory_order_acquire), tag_, local)) return false;
-    read_line(to + line_ * kLinePayload, line, span.end - line_ * kLinePayload);
+    if (!has_come(tag_of(line).load(std::memory_order_acquire), tag_, local)) return false;
+    copy_payload(to + line_ * kLinePayload, line, span.end - line_ * kLinePayload);
   }
   line_ = 0;
   return true;
@@ -155,12 +148,9 @@ void Lines::finish() {
   if (task_->kind == Step::Kind::host_barrier) return;
   const std::size_t element = task_->element;
   if (!task_->combines()) {
-    for (int local = 0; local < ranks_; ++local) {
-      const Range& slice = task_->slice(local);
-      std::byte* const to = element_at(with_->keep, slice.first, element);
-      const std::byte* const from = local == self_ ? own_ : gathered(local);
-      if (slice.count > 0 && from != to) std::memcpy(to, from, slice.count * element);
-    }
+    const Range& slice = task_->slice(self_);
+    std::byte* const to = element_at(with_->keep, slice.first, element);
+    if (slice.count > 0 && own_ != to) std::memcpy(to, own_, slice.count * element);
     return;
   }
   // Slices that lie side by side in the vector as well are combined in one go.
