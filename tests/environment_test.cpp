@@ -209,6 +209,8 @@ TEST(Log, OneLineWithLevelAndRank) {
   EXPECT_EQ(logged(LogLevel::warning, [] { log_warning(3, "{} is late by {} s", "rank 1", 30); }),
             "collectives: warning: rank 3: rank 1 is late by 30 s\n");
   EXPECT_EQ(logged(LogLevel::warning, [] { log_error(kNoRank, "no ranks"); }), "collectives: error: no ranks\n");
+  EXPECT_EQ(logged(LogLevel::warning, [] { log_error(kNoRank, "tensor \"{}\"", "w\x1b[1m\nü"); }),
+            "collectives: error: tensor \"w [1m ü\"\n");
 }
 
 TEST(Log, LevelsBelowTheOneInForceAreSilent) {

@@ -106,9 +106,13 @@ Meeting::Meeting(const std::string& path, int rank, int ranks, bool crowded)
 }
 
 void Meeting::barrier() {
-  constexpr int kSpins = 200;  // some microseconds: a library may have threads of its own
   slots()[rank_].arrived.store(++round_, std::memory_order_release);
-  for (int rank = 0; rank < ranks_; ++rank) wait_for(rank, slots()[rank].arrived, round_, crowded_ ? 0 : kSpins);
+  for (int rank = 0; rank < ranks_; ++rank) wait_for(rank, slots()[rank].arrived, round_);
+}
+
+void Meeting::wait_for(int rank, const std::atomic<std::uint64_t>& word, std::uint64_t goal) {
+  constexpr int kSpins = 200;  // some microseconds: a library may have threads of its own
+  wait_for(rank, word, goal, crowded_ ? 0 : kSpins);
 }
 
 /// Until `word` of `rank` has reached the goal; after so many spins the core is given away in between.

@@ -69,6 +69,10 @@ class Meeting {
   /// Throws std::runtime_error naming the missing rank when it has not come after two minutes.
   void barrier();
 
+  /// Until `word`, which `rank` counts up, has reached `goal`. Throws as barrier() does.
+  void wait_for(int rank, const std::atomic<std::uint64_t>& word, std::uint64_t goal);
+  bool crowded() const noexcept { return crowded_; }
+
   /// Nanoseconds of a barrier, at best: how far the ranks' cores are from one another. Collective, equal on all ranks.
   /// With more ranks than cores, the barrier of the first two of them, each on a core of its own while the others
   /// sleep; 0 where there is but one core.

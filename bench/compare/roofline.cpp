@@ -16,7 +16,6 @@
 //
 // The bound is the best of the three.
 #include <fcntl.h>
-#include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -27,7 +26,6 @@
 #include <cstring>
 #include <string>
 #include <system_error>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -114,8 +112,8 @@ class Lines {
   static constexpr std::size_t kMost = 1024;  ///< elements
 
   explicit Lines(Meeting& meeting)
-      : rank_(static_cast<std::size_t>(meeting.rank())),
-        spins_(static_cast<unsigned>(meeting.ranks()) > std::thread::hardware_concurrency() ? 0 : 10000),
+      : meeting_(meeting),
+        rank_(static_cast<std::size_t>(meeting.rank())),
         shared_(share(meeting, kSlots * kSlot * sizeof(Line))) {}
 
   void next_call() { ++call_; }
@@ -135,9 +133,10 @@ class Lines {
   template <class Use>
   void take(std::size_t rank, std::size_t first, std::size_t last, Use&& use) {
     const Line* const lines = lines_of(rank);
+    const int most = meeting_.crowded() ? 0 : kLooks;
     for (std::size_t l = first / kElements; l * kElements < last; ++l) {
-      for (int spins = 0; lines[l].call.load(std::memory_order_acquire) != call_; ++spins)
-        if (spins >= spins_) ::sched_yield();
+      for (int looks = 0; lines[l].call.load(std::memory_order_acquire) != call_; ++looks)
+        if (looks == most) meeting_.wait_for(static_cast<int>(rank), lines[l].call, call_);
       const std::size_t begin = std::max(first, l * kElements), end = std::min(last, (l + 1) * kElements);
       use(begin, lines[l].values + begin % kElements, end - begin);
     }
@@ -146,7 +145,8 @@ class Lines {
  private:
   static constexpr std::size_t kElements = 14;
   static constexpr std::size_t kSlot = (kMost + kElements - 1) / kElements;  // lines of one call
-  static constexpr std::size_t kSlots = 64;
+  static constexpr std::size_t kSlots = 64;  // a root may be so many calls ahead; barriers keep it from more
+  static constexpr int kLooks = 1000;        // before a wait that looks at the clock
   struct Line {
     alignas(64) float values[kElements];
     std::atomic<std::uint64_t> call;
@@ -155,8 +155,8 @@ class Lines {
     return reinterpret_cast<Line*>(shared_.of_rank[rank].data()) + call_ % kSlots * kSlot;
   }
 
+  Meeting& meeting_;
   std::size_t rank_;
-  int spins_;  // before every further look yields
   Shared shared_;
   std::uint64_t call_ = 0;
 };

@@ -14,8 +14,8 @@
 // twice what a line costs that comes from the common cache), and one round is about what a core's own cache holds.
 //
 // Where the ranks have no cache in common no ring is long enough: whoever reads a line finds it in the writer's cache,
-// and whoever writes it again finds it in the reader's, 35 ns for both together. What is staged then goes past the
-// caches, and is read from memory, at 5 to 8 ns.
+// and whoever writes it again finds it in the reader's, 32 to 35 ns for both together. What is staged then goes past
+// the caches, and is read from memory, at 4 to 10 ns.
 #pragma once
 
 #include <cstddef>
