@@ -349,15 +349,12 @@ void Communicator::Impl::note_begun(State& state, std::uint64_t started) {
   if (state.call->waits_for_nobody) watch->look_for_lost({state.sequence, state.call->signature, state.name});
 }
 
-/// Whoever waits for nobody gives the others their data first, and writes down that it has begun while they take it.
-/// Whoever waits does it before: behind lines that have to be fetched from another core, stores hold up the polling.
+/// The others get their data first; that it has begun is written down while they take it.
 void Communicator::Impl::begin(State& state) {
   announce(state);
-  const bool gives_first = state.call->waits_for_nobody;
   const std::uint64_t started = observer->time(state);
-  if (!gives_first) note_begun(state, started);
   executor->start(state.job);
-  if (gives_first) note_begun(state, started);
+  note_begun(state, started);
 }
 
 /// Chooses what to give, or adds to it what was kept: on memory of the host before the operation has its turn, for
@@ -420,15 +417,15 @@ std::shared_ptr<Work::State> Communicator::Impl::issue(Call call, const Options&
   return state;
 }
 
-bool Communicator::Impl::plain(const Call& call, const Options& options) noexcept {
-  // A user's op may have become another one at the same address.
+/// Nothing but buffers, a built-in op and root. A user's op may have become another one at the same address.
+static bool plain(const Call& call, const Options& options) noexcept {
   return !call.has_counts && call.layout == 0 && call.op.user_op() == nullptr && options.backend.empty() &&
          options.name.empty() && !options.deterministic.has_value() && options.wire == WireFormat() &&
          options.compressor == nullptr && !options.stream;
 }
 
-bool Communicator::Impl::like_the_last(const Call& call, const Options& options) const noexcept {
-  return call.input == last_call_.input && call.output == last_call_.output &&
+inline bool Communicator::Impl::like_the_last(const Call& call, const Options& options) const noexcept {
+  return repeatable_ && call.input == last_call_.input && call.output == last_call_.output &&
          call.collective == last_call_.collective && call.op == last_call_.op && call.root == last_call_.root &&
          timeout_of(options, settings) == blocking_->timeout && plain(call, options);
 }
@@ -437,33 +434,31 @@ int Communicator::Impl::turns_at_once() const noexcept {
   return meeting.crowded ? 1 : meeting.wire != nullptr ? kTurnsAtOnceOverWire : kTurnsAtOnce;
 }
 
-void Communicator::Impl::run(Call call, const Options& options) {
+void Communicator::Impl::run(Call&& call, const Options& options) {
   check_process(call.collective);
-  State& state = *blocking_;
-  // A call like the last one in everything has been checked, planned and written down.
-  const bool again = repeatable_ && like_the_last(call, options);
-  if (!again) check_arguments(call, rank(), size());
+  if (!like_the_last(call, options)) return run_anew(std::move(call), options);
+  // It has been checked, planned and written down.
   auto lock = guard();
   if (failure_ != nullptr) std::rethrow_exception(failure_);
-  if (again) {
-    state.phase.store(State::Phase::queued, std::memory_order_relaxed);
-    state.issued = {};
-    state.stall_reported = false;
-  } else {
-    repeatable_ = false;
-    std::exception_ptr refused = place(call, options);
-    if (call.memory == Memory::device) return run_on_device(call, options, std::move(refused), lock);
-    fill(state, call, options, planner->plan(call, options));
-    last_call_ = call;
-    repeatable_ = plain(call, options) && meeting.device == nullptr;  // where one is, memory may have changed hands
-  }
-  observer->issue(state);
-  // Alone and quickly done, it never sees the queue.
-  bool done = false;
-  if (queue_.empty() && (again || !too_far_ahead()))
-    for (int turns = turns_at_once(); turns > 0 && !done; --turns) done = advance(state);
-  if (!done) return finish_blocking(lock);
-  if (state.error != nullptr) std::rethrow_exception(std::exchange(state.error, nullptr));
+  State& state = *blocking_;
+  state.phase.store(State::Phase::queued, std::memory_order_relaxed);
+  state.issued = {};
+  state.stall_reported = false;
+  finish_blocking(lock, true);
+}
+
+void Communicator::Impl::run_anew(Call&& call, const Options& options) {
+  check_arguments(call, rank(), size());
+  auto lock = guard();
+  if (failure_ != nullptr) std::rethrow_exception(failure_);
+  repeatable_ = false;
+  std::exception_ptr refused = place(call, options);
+  if (call.memory == Memory::device) return run_on_device(call, options, std::move(refused), lock);
+  fill(*blocking_, call, options, planner->plan(call, options));
+  last_call_ = call;
+  repeatable_ = plain(call, options) && meeting.device == nullptr;  // where one is, memory may have changed hands
+  if (repeatable_) blocking_->job.host.known_as = ++operands_;
+  finish_blocking(lock, !too_far_ahead());
 }
 
 /// Has a state of its own: in a stream it may go on when the call has returned.
@@ -481,11 +476,20 @@ void Communicator::Impl::run_on_device(const Call& call, const Options& options,
   if (state->error != nullptr) std::rethrow_exception(state->error);
 }
 
-void Communicator::Impl::finish_blocking(std::unique_lock<std::mutex>& lock) {
+inline void Communicator::Impl::finish_blocking(std::unique_lock<std::mutex>& lock, bool at_once) {
   State& state = *blocking_;
-  queue_.push(blocking_);
-  if (!advance_queue() && !state.finished()) drive(state, Deadline::never(), lock);
+  observer->issue(state);
+  // Alone and quickly done, it never sees the queue.
+  bool done = false;
+  if (queue_.empty() && at_once)
+    for (int turns = turns_at_once(); turns > 0 && !done; --turns) done = advance(state);
+  if (!done) wait_in_queue(lock);
   if (state.error != nullptr) std::rethrow_exception(std::exchange(state.error, nullptr));
+}
+
+void Communicator::Impl::wait_in_queue(std::unique_lock<std::mutex>& lock) {
+  queue_.push(blocking_);
+  if (!advance_queue() && !blocking_->finished()) drive(*blocking_, Deadline::never(), lock);
 }
 
 // ---- moving on ----
@@ -644,36 +648,38 @@ bool Communicator::Impl::advance_on_device(State& head) noexcept {
 
 template <class Perform>
 bool Communicator::Impl::advance_by(State& head, Perform&& perform) noexcept {
-  const auto call = [&] { return Watch::Call{head.sequence, head.call->signature, head.name}; };
-  const auto fail = [&](auto&& raise) {  // the first failure stands, whoever raised it
-    try {
-      raise();
-      watch->throw_failure();
-    } catch (...) {
-      fail_all(head, std::current_exception());
-    }
-  };
   try {
     if (!perform()) return false;
     complete(head.sequence);
     observer->finish(head);
     head.phase.store(State::Phase::done, std::memory_order_release);
-  } catch (const TagMismatch& mismatch) {
-    fail([&] { watch->raise_mismatch(call(), mismatch.peer); });
-  } catch (const Error& error) {
-    // What a transport reports is this communicator's failure too, and the other ranks should hear of it.
-    fail([&] {
-      const std::string operation = Watch::operation(call());
-      watch->raise(error.code(), error.peer(), operation,
-                   head.program == nullptr ? error.what() : fmt::format("{}: {}", operation, error.what()));
-    });
-  } catch (const std::exception& error) {  // memory, or a user op that throws all the same
-    const std::string operation = Watch::operation(call());
-    fail([&] {
-      watch->raise(Errc::system, rank(), operation, fmt::format("{}: rank {}: {}", operation, rank(), error.what()));
-    });
+  } catch (...) {
+    fail_by(head, std::current_exception());
   }
   return true;
+}
+
+/// The first failure stands, whoever raised it.
+void Communicator::Impl::fail_by(State& head, const std::exception_ptr& thrown) noexcept {
+  const Watch::Call call{head.sequence, head.call->signature, head.name};
+  try {
+    try {
+      std::rethrow_exception(thrown);
+    } catch (const TagMismatch& mismatch) {
+      watch->raise_mismatch(call, mismatch.peer);
+    } catch (const Error& error) {
+      // What a transport reports is this communicator's failure too, and the other ranks should hear of it.
+      const std::string operation = Watch::operation(call);
+      watch->raise(error.code(), error.peer(), operation,
+                   head.program == nullptr ? error.what() : fmt::format("{}: {}", operation, error.what()));
+    } catch (const std::exception& error) {  // memory, or a user op that throws all the same
+      const std::string operation = Watch::operation(call);
+      watch->raise(Errc::system, rank(), operation, fmt::format("{}: rank {}: {}", operation, rank(), error.what()));
+    }
+    watch->throw_failure();
+  } catch (...) {
+    fail_all(head, std::current_exception());
+  }
 }
 
 void Communicator::Impl::fail_all(State& first, std::exception_ptr error) noexcept {

@@ -54,7 +54,7 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final : private Unfinished::Member 
   pid_t process() const noexcept { return maker_.process(); }
 
   /// Checks and plans a call and performs it. Throws what it fails with.
-  void run(Call call, const Options& options);
+  void run(Call&& call, const Options& options);
   /// Checks and plans a call and puts it into the queue.
   /// `refused`: of the one that place() has returned for what has become this call.
   std::shared_ptr<Work::State> issue(Call call, const Options& options, std::exception_ptr refused = nullptr);
@@ -119,12 +119,14 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final : private Unfinished::Member 
   void run_on_device(const Call& call, const Options& options, std::exception_ptr refused,
                      std::unique_lock<std::mutex>& lock);
   DeviceWay& way_of(const State& state) const { return *ways[static_cast<std::size_t>(state.call->plan.way)]; }
-  /// Nothing but buffers, a built-in op and root.
-  static bool plain(const Call& call, const Options& options) noexcept;
+  /// Whether it is the last blocking call once more, in everything.
   bool like_the_last(const Call& call, const Options& options) const noexcept;
+  /// Any other blocking call.
+  void run_anew(Call&& call, const Options& options);
   int turns_at_once() const noexcept;
-  /// Waits in the queue for the end of blocking_.
-  void finish_blocking(std::unique_lock<std::mutex>& lock);
+  /// Performs blocking_, at once if that may be.
+  void finish_blocking(std::unique_lock<std::mutex>& lock, bool at_once);
+  void wait_in_queue(std::unique_lock<std::mutex>& lock);
   void announce(State& state);
   /// `started`: Observer::time() when it began.
   void note_begun(State& state, std::uint64_t started);
@@ -159,6 +161,8 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final : private Unfinished::Member 
   bool advance_on_device(State& state) noexcept;
   template <class Perform>
   bool advance_by(State& head, Perform&& perform) noexcept;
+  /// `head` has thrown.
+  void fail_by(State& head, const std::exception_ptr& thrown) noexcept;
   /// Whether the head of the queue waits for this rank's GPU.
   bool waits_for_gpu() const noexcept;
   /// Changes whenever something has moved.
@@ -184,6 +188,7 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final : private Unfinished::Member 
   std::shared_ptr<State> blocking_ = std::make_shared<State>();  // of the call that waits for its own end
   Call last_call_;                                               // what it was, if it may come again
   bool repeatable_ = false;
+  std::uint64_t operands_ = 0;  // that were to be remembered
   std::chrono::steady_clock::time_point looked_{};
   std::exception_ptr failure_;
 

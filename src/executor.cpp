@@ -67,8 +67,8 @@ std::uint64_t Executor::bytes_sent() const noexcept {
   return bytes;
 }
 
-void Executor::start(const Job& job) {
-  job_ = &job;
+void Executor::start_steps() {
+  const Job& job = *job_;
   coding_ = {size_of(job.type), job.codec};
   if (job.codec != nullptr) {
     const std::size_t block = std::max<std::size_t>(1, job.codec->block());
@@ -76,7 +76,6 @@ void Executor::start(const Job& job) {
     encoded_.resize(job.codec->encoded_bytes(tile_));
     aligned_.resize(tile_);
   }
-  if (job.at_once != nullptr) return stage(Among::host).start(job.at_once->task, job.host);
   from_ready_ = to_ready_ = 0;
   host_begun_ = landing_known_ = false;
   schedule_.start(job.plan->rounds, job.plan->stride,
@@ -95,14 +94,6 @@ std::optional<HostCall> Executor::single_step(const Algorithm& algorithm, const 
   return call;
 }
 
-bool Executor::advance_host(Among among) {
-  try {
-    return stage(among).advance();
-  } catch (const TagMismatch& mismatch) {  // a host stage counts local ranks
-    throw TagMismatch{seat_.grid.here()[static_cast<std::size_t>(mismatch.peer)]};
-  }
-}
-
 void Executor::emit_round(std::size_t round, StepList& steps) {
   Task task = job_->task;
   if (job_->plan->rounds > 1) {
@@ -118,13 +109,7 @@ void Executor::next_step() {
   schedule_.advance([this](std::size_t round, StepList& steps) { emit_round(round, steps); });
 }
 
-bool Executor::advance() {
-  if (job_->at_once != nullptr) {
-    if (trace_ != nullptr) trace_->phase(Trace::Phase::host_stage);
-    if (!advance_host(Among::host)) return false;
-    ++moves_;
-    return true;
-  }
+bool Executor::advance_steps() {
   if (wire_ != nullptr) wire_->progress();
   while (const Step* step = schedule_.current()) {
     if (trace_ != nullptr) trace(*step);

@@ -65,11 +65,20 @@ class Executor {
   void observe(Trace* trace) noexcept { trace_ = trace; }
 
   /// Begins an operation. `job` stays as it is until it is finished, or another one begins.
-  void start(const Job& job);
+  void start(const Job& job) {
+    job_ = &job;
+    job.at_once != nullptr ? stage(Among::host).start(job.at_once->task, job.host) : start_steps();
+  }
   /// What `algorithm` does for `task`, if that is a single host Step from input to output.
   std::optional<HostCall> single_step(const Algorithm& algorithm, const Task& task, DataType type) const;
   /// True when the operation is finished. Throws TagMismatch (peer as rank), Error.
-  bool advance();
+  bool advance() {
+    if (job_->at_once == nullptr) return advance_steps();
+    if (trace_ != nullptr) trace_->phase(Trace::Phase::host_stage);
+    if (!advance_host(Among::host)) return false;
+    ++moves_;
+    return true;
+  }
   /// Whether what advance() could not go on without comes, or goes, over the wire.
   bool waits_for_wire() const noexcept { return waits_for_wire_; }
   /// Changes whenever something has moved.
@@ -97,7 +106,13 @@ class Executor {
     std::size_t block_ = 0;
   };
 
-  bool advance_host(Among);
+  void start_steps();
+  bool advance_steps();
+  bool advance_host(Among among) try {
+    return stage(among).advance();
+  } catch (const TagMismatch& mismatch) {  // a host stage counts local ranks
+    throw TagMismatch{seat_.grid.here()[static_cast<std::size_t>(mismatch.peer)]};
+  }
   HostStage& stage(Among among) const { return *stages_[static_cast<std::size_t>(among)]; }
   int place_in(Among) const;
   void emit_round(std::size_t round, StepList&);

@@ -33,21 +33,29 @@ void fold_by_user(const UserOp& op, DataType type, const Operands& all) {
   }
 }
 
-void fold_by_family(ReduceOp::Kind kind, DataType type, const Operands& all) {
-  if (kind == ReduceOp::Kind::min || kind == ReduceOp::Kind::max) return fold_extremes(kind, type, all);
-  if (!is_floating(type)) return fold_integers(kind, type, all);
-  if (size_of(type) == 2) return fold_halves(kind, type, all);
-  fold_floats(kind, type, all);
+FoldLoop loop_of(ReduceOp::Kind kind, DataType type) noexcept {
+  if (kind == ReduceOp::Kind::min || kind == ReduceOp::Kind::max) return loop_of_extremes(kind, type);
+  if (!is_floating(type)) return loop_of_integers(kind, type);
+  if (size_of(type) == 2) return loop_of_halves(kind, type);
+  return loop_of_floats(kind, type);
 }
+
+/// What adds up sources whose division comes later adds them.
+ReduceOp::Kind kind_of(const ReduceOp& op, int finish_ranks) noexcept {
+  return op.kind() == ReduceOp::Kind::average && finish_ranks == 0 ? ReduceOp::Kind::sum : op.kind();
+}
+
+/// Whether the fold of one source is that source.
+bool keeps_one(ReduceOp::Kind kind) noexcept { return kind == ReduceOp::Kind::sum || kind == ReduceOp::Kind::product; }
 
 /// Streams to the outs that gain by it: those that are no source, whose lines are in the cache anyway, and that lie to
 /// their lines as the first out does, as only whole lines are streamed.
-void fold_streaming(ReduceOp::Kind kind, DataType type, Operands all) {
+void fold_streaming(FoldLoop loop, DataType type, Operands all) {
   constexpr std::size_t kMost = 128;
   const std::span<std::byte* const> outs = all.outs;
   const std::size_t lead = to_next_line(outs.front());
   if (outs.size() > kMost || lead % size_of(type) != 0 || all.count * size_of(type) < kLongVector) {
-    return fold_by_family(kind, type, all);
+    return loop(all);
   }
   const auto streams = [&](const std::byte* out) {
     return to_next_line(out) == lead && std::ranges::find(all.sources, out, &Source::data) == all.sources.end();
@@ -58,7 +66,7 @@ void fold_streaming(ReduceOp::Kind kind, DataType type, Operands all) {
       std::partition_copy(outs.begin(), outs.end(), ordered, std::make_reverse_iterator(end), streams).first;
   all.streamed = {ordered, middle};
   all.outs = {middle, end};
-  fold_by_family(kind, type, all);
+  loop(all);
 }
 
 }  // namespace
@@ -67,15 +75,18 @@ void fold(const ReduceOp& op, DataType type, std::span<const Source> sources, st
           std::size_t count, int finish_ranks, Stores stores) {
   assert(!sources.empty() && !outs.empty() && supports(type, op));
   if (count == 0) return;
-  const bool unfinished_average = op.kind() == ReduceOp::Kind::average && finish_ranks == 0;
-  const ReduceOp::Kind kind = unfinished_average ? ReduceOp::Kind::sum : op.kind();
-  if (sources.size() == 1 && (kind == ReduceOp::Kind::sum || kind == ReduceOp::Kind::product)) {
-    return copy(outs, sources[0].data, count * size_of(type), stores);
-  }
+  const ReduceOp::Kind kind = kind_of(op, finish_ranks);
+  if (sources.size() == 1 && keeps_one(kind)) return copy(outs, sources[0].data, count * size_of(type), stores);
   const Operands all{sources, outs, {}, count, op.factor(), finish_ranks};
   if (kind == ReduceOp::Kind::user) return fold_by_user(*op.user_op(), type, all);
-  if (stores == Stores::streaming) return fold_streaming(kind, type, all);
-  fold_by_family(kind, type, all);
+  if (stores == Stores::streaming) return fold_streaming(loop_of(kind, type), type, all);
+  loop_of(kind, type)(all);
+}
+
+Fold::Fold(const ReduceOp& op, DataType type, int finish_ranks) noexcept
+    : op_(op), type_(type), finish_ranks_(finish_ranks) {
+  const ReduceOp::Kind kind = kind_of(op, finish_ranks);
+  if (kind != ReduceOp::Kind::user) loop_ = loop_of(kind, type);
 }
 
 void copy(std::span<std::byte* const> outs, const std::byte* in, std::size_t bytes, Stores stores) {
@@ -87,8 +98,9 @@ void copy(std::span<std::byte* const> outs, const std::byte* in, std::size_t byt
   // The sum of one source.
   const Source source{in, true};
   const Operands all{std::span(&source, 1), outs, {}, bytes, 1.0, 0};
-  if (stores == Stores::streaming) return fold_streaming(ReduceOp::Kind::sum, DataType::u8, all);
-  fold_by_family(ReduceOp::Kind::sum, DataType::u8, all);
+  const FoldLoop loop = loop_of(ReduceOp::Kind::sum, DataType::u8);
+  if (stores == Stores::streaming) return fold_streaming(loop, DataType::u8, all);
+  loop(all);
 }
 
 bool needs_direct(const ReduceOp& op, DataType type, bool deterministic) noexcept {

@@ -38,6 +38,37 @@ inline void fold(const ReduceOp& op, DataType type, std::span<const Source> sour
   fold(op, type, sources, std::span<std::byte* const>(&out, 1), count, finish_ranks, stores);
 }
 
+/// What every loop is given; see fold().
+struct Operands {
+  std::span<const Source> sources;
+  std::span<std::byte* const> outs;      ///< to be stored to
+  std::span<std::byte* const> streamed;  ///< to be stored to past the caches; all lie alike to the lines of memory
+  std::size_t count;                     ///< elements
+  double factor;                         ///< of pre_scaled_sum
+  int ranks;                             ///< divisor of average
+};
+
+/// A loop over all elements of the operands.
+using FoldLoop = void (*)(const Operands&);
+
+/// A fold into one out, stored as ever, that is made more than once: its loop is chosen in advance. For vectors so
+/// short that choosing takes as long as folding.
+class Fold {
+ public:
+  Fold() noexcept = default;
+  Fold(const ReduceOp& op, DataType type, int finish_ranks) noexcept;
+  void operator()(std::span<const Source> sources, std::byte* out, std::size_t count) const {
+    if (loop_ == nullptr || sources.size() == 1) return fold(op_, type_, sources, out, count, finish_ranks_);
+    loop_({sources, std::span<std::byte* const>(&out, 1), {}, count, op_.factor(), finish_ranks_});
+  }
+
+ private:
+  FoldLoop loop_ = nullptr;  // of two sources or more; null: a user's op
+  ReduceOp op_;
+  DataType type_ = DataType::f32;
+  int finish_ranks_ = 0;
+};
+
 /// Copies `in` to every out: one load, many stores. `in` may be exactly one of `outs`, no other overlap.
 void copy(std::span<std::byte* const> outs, const std::byte* in, std::size_t bytes, Stores stores);
 inline void copy(std::byte* out, const std::byte* in, std::size_t bytes, Stores stores) {

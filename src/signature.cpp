@@ -11,18 +11,6 @@
 #include "text.hpp"
 
 namespace collectives {
-namespace {
-
-// The finalizer of MurmurHash3 (Austin Appleby, public domain): every input bit reaches every output bit.
-constexpr std::uint64_t mix(std::uint64_t word) {
-  word ^= word >> 33;
-  word *= 0xff51afd7ed558ccdULL;
-  word ^= word >> 33;
-  word *= 0xc4ceb9fe1a85ec53ULL;
-  return word ^ (word >> 33);
-}
-
-}  // namespace
 
 WireName::WireName(std::string_view name, std::uint64_t detail) noexcept
     : hash(hash_bytes(name.data(), name.size(), detail)) {
@@ -72,13 +60,6 @@ std::uint64_t hash_of(const Signature& signature) noexcept {
   std::uint64_t hash = mix(words[0] + 0x9e3779b97f4a7c15ULL);
   hash = mix(hash ^ words[1]);
   return mix(hash ^ (words[2] + words[3] * 0x9e3779b97f4a7c15ULL + words[4] * 0xff51afd7ed558ccdULL));
-}
-
-std::uint64_t make_tag(std::uint64_t sequence, std::uint64_t hash) noexcept {
-  // What the low half has no room for changes the high one.
-  if (const std::uint64_t wraps = sequence >> 32; wraps != 0) hash = mix(hash + wraps);
-  const std::uint64_t high = (hash >> 32) | 1u;  // never 0: an all-zero word is no tag
-  return high << 32 | static_cast<std::uint32_t>(sequence);
 }
 
 std::uint64_t hash_bytes(const void* data, std::size_t bytes, std::uint64_t seed) noexcept {

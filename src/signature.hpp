@@ -47,17 +47,34 @@ struct Signature {
 
 /// The words of an arrival record.
 using SignatureWords = std::array<std::uint64_t, 7>;
-/// How many of them say something: the last three stand for the wire, if there is one.
-constexpr std::size_t words_of(const SignatureWords& words) noexcept { return (words[1] >> 22 & 8) != 0 ? 7 : 4; }
+/// So many of them say something of every call; the others stand for the wire, if there is one.
+inline constexpr std::size_t kCommonWords = 4;
+constexpr std::size_t words_of(const SignatureWords& words) noexcept {
+  return (words[1] >> 22 & 8) != 0 ? words.size() : kCommonWords;
+}
 SignatureWords pack(const Signature&) noexcept;
 Signature unpack(const SignatureWords&) noexcept;
 
 /// Of all that ranks must agree on.
 std::uint64_t hash_of(const Signature&) noexcept;
 
+/// The finalizer of MurmurHash3 (Austin Appleby, public domain): every input bit reaches every output bit.
+constexpr std::uint64_t mix(std::uint64_t word) noexcept {
+  word ^= word >> 33;
+  word *= 0xff51afd7ed558ccdULL;
+  word ^= word >> 33;
+  word *= 0xc4ceb9fe1a85ec53ULL;
+  return word ^ (word >> 33);
+}
+
 /// Sequence number in the low half, hash of the signature in the high half. The number wraps after 2^32 calls; the hash
 /// changes then, so that no stale tag is taken for a new one.
-std::uint64_t make_tag(std::uint64_t sequence, std::uint64_t hash) noexcept;
+inline std::uint64_t make_tag(std::uint64_t sequence, std::uint64_t hash) noexcept {
+  // What the low half has no room for changes the high one.
+  if (const std::uint64_t wraps = sequence >> 32; wraps != 0) hash = mix(hash + wraps);
+  const std::uint64_t high = (hash >> 32) | 1U;  // never 0: an all-zero word is no tag
+  return high << 32 | static_cast<std::uint32_t>(sequence);
+}
 inline std::uint64_t make_tag(std::uint64_t sequence, const Signature& signature) noexcept {
   return make_tag(sequence, hash_of(signature));
 }

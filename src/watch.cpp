@@ -39,7 +39,7 @@ void copy_text(char* to, std::size_t room, std::string_view text) {
 }  // namespace
 
 Watch::Watch(const Seat& seat, Arena& arena, Wire* wire)
-    : seat_(seat), arena_(arena), wire_(wire), remote_(seat.world.members.size()) {}
+    : seat_(seat), arena_(arena), mine_(arena.block(arena.self())), wire_(wire), remote_(seat.world.members.size()) {}
 
 std::string Watch::operation(const Call& call) {
   if (!call.operation.empty()) return std::string(call.operation);
@@ -48,25 +48,9 @@ std::string Watch::operation(const Call& call) {
   return text;
 }
 
-void Watch::arrive(std::uint64_t sequence, const SignatureWords& words) noexcept {
-  RankBlock& mine = arena_.block(arena_.self());
-  ArrivalRecord& record = mine.records[sequence % kRecords];
-  // A reader trusts the words only between two equal readings of the sequence number.
-  record.sequence.store(0, std::memory_order_relaxed);
-  for (std::size_t w = 0, end = words_of(words); w < end; ++w)
-    record.words[w].store(words[w], std::memory_order_release);
-  record.sequence.store(sequence, std::memory_order_release);
-  mine.arrived.value.store(sequence, std::memory_order_release);
-  if (wire_ != nullptr) arrived_at_ = Clock::now();
-}
-
-void Watch::complete(std::uint64_t sequence) noexcept {
-  arena_.block(arena_.self()).completed.value.store(sequence, std::memory_order_release);
-}
-
 void Watch::with_gpu(bool waits) noexcept {
-  RankBlock& mine = arena_.block(arena_.self());
-  mine.with_gpu.value.store(waits ? mine.arrived.value.load(std::memory_order_relaxed) : 0, std::memory_order_relaxed);
+  mine_.with_gpu.value.store(waits ? mine_.arrived.value.load(std::memory_order_relaxed) : 0,
+                             std::memory_order_relaxed);
 }
 
 bool Watch::record_of(int local, std::uint64_t sequence, Signature& signature) const {

@@ -37,11 +37,23 @@ class Watch {
   Watch& operator=(const Watch&) = delete;
 
   /// Publishes the arrival record of a call this rank enters.
-  void arrive(std::uint64_t sequence, const SignatureWords&) noexcept;
+  void arrive(std::uint64_t sequence, const SignatureWords& words) noexcept {
+    ArrivalRecord& record = mine_.records[sequence % kRecords];
+    // A reader trusts the words only between two equal readings of the sequence number.
+    record.sequence.store(0, std::memory_order_relaxed);
+#pragma GCC unroll 4
+    for (std::size_t w = 0; w < kCommonWords; ++w) record.words[w].store(words[w], std::memory_order_release);
+    if (words_of(words) > kCommonWords)
+      for (std::size_t w = kCommonWords; w < words.size(); ++w)
+        record.words[w].store(words[w], std::memory_order_release);
+    record.sequence.store(sequence, std::memory_order_release);
+    mine_.arrived.value.store(sequence, std::memory_order_release);
+    if (wire_ != nullptr) arrived_at_ = std::chrono::steady_clock::now();
+  }
   /// Throws when a peer is lost. Part of look(); a call that waits for nobody, as a broadcast's root may, would not
   /// notice. A system call per peer, every 10 ms at most.
   void look_for_lost(const Call& call);
-  void complete(std::uint64_t sequence) noexcept;
+  void complete(std::uint64_t sequence) noexcept { mine_.completed.value.store(sequence, std::memory_order_release); }
   /// Says for the others to read whether this rank waits for its GPU and for nobody else.
   void with_gpu(bool waits) noexcept;
   /// Tells the other hosts that this rank leaves, and after which call, where they would see it go.
@@ -110,6 +122,7 @@ class Watch {
 
   const Seat& seat_;
   Arena& arena_;
+  RankBlock& mine_;
   Wire* wire_;
   std::atomic<bool> failure_told_ = false;  // to the other hosts
   std::uint64_t record_told_ = 0;           // sequence number of the record last sent there

@@ -84,7 +84,7 @@ std::vector<Setting> settings() {
   return all;
 }
 
-/// One stage, the same on every rank.
+/// Stages, the same on every rank.
 struct Operation {
   Step::Kind kind;
   int only;
@@ -92,7 +92,10 @@ struct Operation {
   bool in_place;
   std::size_t shift;    ///< bytes between the buffers and the edge of a page
   bool at_end = false;  ///< the edge where the page ends
+  int times = 1;        ///< more than once: with the same operands, which are known from the first time on
 };
+
+constexpr std::size_t kMostTimes = 3;
 
 std::vector<Operation> mixture(std::uint64_t seed, int ranks, int length) {
   std::mt19937_64 random(seed);
@@ -107,6 +110,7 @@ std::vector<Operation> mixture(std::uint64_t seed, int ranks, int length) {
         below(2) * 4 * below(16),         below(2) == 0};
     if ((one.kind == Step::Kind::host_reduce_scatter || one.kind == Step::Kind::host_all_gather) && below(2) == 0)
       one.only = static_cast<int>(below(static_cast<std::uint64_t>(ranks)));
+    one.times = static_cast<int>(1 + below(kMostTimes));
     operations.push_back(one);
   }
   return operations;
@@ -120,64 +124,86 @@ constexpr std::size_t kPage = 4096;
 constexpr std::size_t kRoom = 21 * kPage;  // bytes of a buffer with what surrounds it
 constexpr std::byte kUntouched{0xa5};
 
-/// A stage on one rank: fills its buffers, performs it, and compares every byte of both.
+/// What an operation is for one rank.
+struct Expected {
+  const Operation& op;
+  int self, ranks;
+  Parts parts;
+  bool combines = op.kind == Step::Kind::host_all_reduce || op.kind == Step::Kind::host_reduce_scatter;
+  bool all_want_all = op.kind == Step::Kind::host_all_reduce || op.kind == Step::Kind::host_all_gather;
+
+  Range whole() const { return {0, op.count}; }
+  Range slice(int r) const { return op.only < 0 ? parts[r] : r == op.only ? whole() : Range{}; }
+  Range mine() const { return combines ? whole() : slice(self); }
+  Range wanted() const { return all_want_all ? whole() : slice(self); }
+
+  /// `owner`: of an element before, or 0.
+  std::int32_t result(std::size_t number, std::size_t i, int& owner) const {
+    if (!combines) {
+      while (i >= slice(owner).first + slice(owner).count) ++owner;
+      return value(number, owner, i);
+    }
+    std::uint32_t sum = 0;
+    for (int r = 0; r < ranks; ++r) sum += static_cast<std::uint32_t>(value(number, r, i));
+    return static_cast<std::int32_t>(sum);
+  }
+};
+
+/// Stages on one rank, alike but for their values: fills its buffers, performs each, and compares every byte of both.
 void perform(HostStage& stage, const Operation& op, std::size_t index, int self, int ranks, std::byte* input,
              std::byte* output, const std::function<void()>& wait) {
-  const Range whole{0, op.count};
+  const Expected expected{op, self, ranks, Parts::equal({0, op.count}, op.only < 0 ? ranks : 1)};
   std::vector<Rank> owners(static_cast<std::size_t>(ranks));
   for (int r = 0; r < ranks; ++r) owners[static_cast<std::size_t>(r)] = r;
-  const Parts parts = Parts::equal(whole, op.only < 0 ? ranks : 1);
-  Step step{.kind = op.kind, .finish = true, .keep = Place::output, .parts = parts, .which = owners, .only = op.only};
-  const bool combines = op.kind == Step::Kind::host_all_reduce || op.kind == Step::Kind::host_reduce_scatter;
-  const bool all_want_all = op.kind == Step::Kind::host_all_reduce || op.kind == Step::Kind::host_all_gather;
-  const auto slice = [&](int r) { return op.only < 0 ? parts[r] : r == op.only ? whole : Range{}; };
-
   const std::size_t place = op.at_end ? kRoom - op.count * 4 - op.shift : op.shift;
   std::byte* const in = input + place;
   std::byte* const out = op.in_place ? in : output + place;
-  std::memset(input, static_cast<int>(kUntouched), kRoom);
-  std::memset(output, static_cast<int>(kUntouched), kRoom);
-  const Range mine = combines ? whole : slice(self);
-  for (std::size_t i = mine.first; i < mine.first + mine.count; ++i) {
-    const std::int32_t x = value(index, self, i);
-    std::memcpy(in + i * 4, &x, 4);
-  }
+  const auto fail = [&](const std::string& words) {
+    throw std::runtime_error("operation " + std::to_string(index) + words);
+  };
 
   HostTask task;
-  stage.describe(step, DataType::i32, task);
-  const HostOperands operands{.own = in,
-                              .keep = out,
-                              .type = DataType::i32,
-                              .op = ReduceOp::sum,
-                              .finish_ranks = ranks,
-                              .tag = 0x1234567800000000ULL + index + 1};
-  stage.start(task, operands);
-  while (!stage.advance()) wait();
-  if (op.kind == Step::Kind::host_barrier) return;
-
-  const Range wanted = all_want_all ? whole : slice(self);
-  int owner = 0;
-  for (std::size_t i = wanted.first; i < wanted.first + wanted.count; ++i) {
-    std::int32_t expected = 0, seen;
-    if (combines) {
-      for (int r = 0; r < ranks; ++r)
-        expected = static_cast<std::int32_t>(static_cast<std::uint32_t>(expected) +
-                                             static_cast<std::uint32_t>(value(index, r, i)));
-    } else {
-      while (i >= slice(owner).first + slice(owner).count) ++owner;
-      expected = value(index, owner, i);
+  stage.describe({.kind = op.kind,
+                  .finish = true,
+                  .keep = Place::output,
+                  .parts = expected.parts,
+                  .which = owners,
+                  .only = op.only},
+                 DataType::i32, task);
+  HostOperands operands{.own = in,
+                        .keep = out,
+                        .type = DataType::i32,
+                        .op = ReduceOp::sum,
+                        .finish_ranks = ranks,
+                        .known_as = op.times > 1 ? index + 1 : 0};
+  for (int time = 0; time < op.times; ++time) {
+    const std::size_t number = index * kMostTimes + static_cast<std::size_t>(time);
+    std::memset(input, static_cast<int>(kUntouched), kRoom);
+    std::memset(output, static_cast<int>(kUntouched), kRoom);
+    const Range mine = expected.mine();
+    for (std::size_t i = mine.first; i < mine.first + mine.count; ++i) {
+      const std::int32_t x = value(number, self, i);
+      std::memcpy(in + i * 4, &x, 4);
     }
-    std::memcpy(&seen, out + i * 4, 4);
-    if (seen != expected)
-      throw std::runtime_error("operation " + std::to_string(index) + ", element " + std::to_string(i) + " of " +
-                               std::to_string(op.count) + ": " + std::to_string(seen) + " in place of " +
-                               std::to_string(expected));
+    operands.tag = 0x1234567800000000ULL + number + 1;
+    stage.start(task, operands);
+    while (!stage.advance()) wait();
+    if (op.kind == Step::Kind::host_barrier) continue;
+
+    const Range wanted = expected.wanted();
+    int owner = 0;
+    for (std::size_t i = wanted.first; i < wanted.first + wanted.count; ++i) {
+      std::int32_t seen;
+      std::memcpy(&seen, out + i * 4, 4);
+      if (const std::int32_t right = expected.result(number, i, owner); seen != right)
+        fail(", time " + std::to_string(time) + ", element " + std::to_string(i) + " of " + std::to_string(op.count) +
+             ": " + std::to_string(seen) + " in place of " + std::to_string(right));
+    }
+    const std::byte* const begin = output + place + wanted.first * 4;
+    for (const std::byte* at = output; at < output + kRoom; ++at)
+      if (!op.in_place && (at < begin || at >= begin + wanted.count * 4) && *at != kUntouched)
+        fail(" wrote at " + std::to_string(at - begin) + " of " + std::to_string(wanted.count * 4) + " bytes");
   }
-  const std::byte* const begin = output + place + wanted.first * 4;
-  for (const std::byte* at = output; at < output + kRoom; ++at)
-    if (!op.in_place && (at < begin || at >= begin + wanted.count * 4) && *at != kUntouched)
-      throw std::runtime_error("operation " + std::to_string(index) + " wrote at " + std::to_string(at - begin) +
-                               " of " + std::to_string(wanted.count * 4) + " bytes");
 }
 
 /// Buffers, each between pages that nobody may touch.

@@ -59,24 +59,34 @@ struct GreatestKey : Greatest<Key> {
 };
 
 template <class T>
-void extremes_of(bool least, const Operands& all) {
-  least ? run(Least<T>(), all) : run(Greatest<T>(), all);
+FoldLoop loop_of(bool least) {
+  return least ? fold_by<Least<T>> : fold_by<Greatest<T>>;
 }
 
-void extremes(ReduceOp::Kind kind, DataType type, const Operands& all) {
+template <class Key, Key kInfinity, Key kNan, bool kLeast>
+void fold_keys(const Operands& all) {
+  run(GreatestKey<Key>(kLeast, kInfinity, kNan), all);
+}
+template <class Key, Key kInfinity, Key kNan>
+FoldLoop loop_of_keys(bool least) {
+  return least ? fold_keys<Key, kInfinity, kNan, true> : fold_keys<Key, kInfinity, kNan, false>;
+}
+
+FoldLoop extremes(ReduceOp::Kind kind, DataType type) {
   const bool least = kind == ReduceOp::Kind::min;
   switch (type) {
-    case DataType::f32: return run(GreatestKey<std::int32_t>(least, 0x7f800000, 0x7fc00000), all);
-    case DataType::f64: return run(GreatestKey<std::int64_t>(least, 0x7ff0000000000000, 0x7ff8000000000000), all);
-    case DataType::f16: return run(GreatestKey<std::int16_t>(least, 0x7c00, 0x7e00), all);
-    case DataType::bf16: return run(GreatestKey<std::int16_t>(least, 0x7f80, 0x7fc0), all);
-    case DataType::i8: return extremes_of<std::int8_t>(least, all);
-    case DataType::u8: return extremes_of<std::uint8_t>(least, all);
-    case DataType::i32: return extremes_of<std::int32_t>(least, all);
-    case DataType::u32: return extremes_of<std::uint32_t>(least, all);
-    case DataType::i64: return extremes_of<std::int64_t>(least, all);
-    case DataType::u64: return extremes_of<std::uint64_t>(least, all);
+    case DataType::f32: return loop_of_keys<std::int32_t, 0x7f800000, 0x7fc00000>(least);
+    case DataType::f64: return loop_of_keys<std::int64_t, 0x7ff0000000000000, 0x7ff8000000000000>(least);
+    case DataType::f16: return loop_of_keys<std::int16_t, 0x7c00, 0x7e00>(least);
+    case DataType::bf16: return loop_of_keys<std::int16_t, 0x7f80, 0x7fc0>(least);
+    case DataType::i8: return loop_of<std::int8_t>(least);
+    case DataType::u8: return loop_of<std::uint8_t>(least);
+    case DataType::i32: return loop_of<std::int32_t>(least);
+    case DataType::u32: return loop_of<std::uint32_t>(least);
+    case DataType::i64: return loop_of<std::int64_t>(least);
+    case DataType::u64: return loop_of<std::uint64_t>(least);
   }
+  return nullptr;
 }
 
 }  // namespace collectives::HWY_NAMESPACE
@@ -86,8 +96,8 @@ HWY_AFTER_NAMESPACE();
 namespace collectives {
 
 HWY_EXPORT(extremes);
-void fold_extremes(ReduceOp::Kind kind, DataType type, const Operands& all) {
-  HWY_DYNAMIC_DISPATCH(extremes)(kind, type, all);
+FoldLoop loop_of_extremes(ReduceOp::Kind kind, DataType type) noexcept {
+  return HWY_DYNAMIC_DISPATCH(extremes)(kind, type);
 }
 
 }  // namespace collectives

@@ -1,5 +1,5 @@
 // The families of loops that reduction.cpp chooses from. Each is compiled once per instruction set, in a file of its
-// own, and enters the one that this processor has.
+// own, and gives the one for what this processor has.
 #pragma once
 
 #include <cstddef>
@@ -15,16 +15,6 @@
 
 namespace collectives {
 
-/// What every loop is given; see fold().
-struct Operands {
-  std::span<const Source> sources;
-  std::span<std::byte* const> outs;      ///< to be stored to
-  std::span<std::byte* const> streamed;  ///< to be stored to past the caches; all lie alike to the lines of memory
-  std::size_t count;                     ///< elements
-  double factor;                         ///< of pre_scaled_sum
-  int ranks;                             ///< divisor of average
-};
-
 /// Bytes from which it pays to begin where a line does.
 inline constexpr std::size_t kLongVector = 4096;
 /// Bytes that memory moves at once.
@@ -35,11 +25,11 @@ inline std::size_t to_next_line(const std::byte* data) noexcept {
 }
 
 /// sum, average, product and pre_scaled_sum of f32 and f64, and of f16 and bf16.
-void fold_floats(ReduceOp::Kind kind, DataType type, const Operands& all);
-void fold_halves(ReduceOp::Kind kind, DataType type, const Operands& all);
+FoldLoop loop_of_floats(ReduceOp::Kind kind, DataType type) noexcept;
+FoldLoop loop_of_halves(ReduceOp::Kind kind, DataType type) noexcept;
 /// sum, average and product.
-void fold_integers(ReduceOp::Kind kind, DataType type, const Operands& all);
+FoldLoop loop_of_integers(ReduceOp::Kind kind, DataType type) noexcept;
 /// min and max of every type.
-void fold_extremes(ReduceOp::Kind kind, DataType type, const Operands& all);
+FoldLoop loop_of_extremes(ReduceOp::Kind kind, DataType type) noexcept;
 
 }  // namespace collectives

@@ -10,9 +10,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace collectives::HWY_NAMESPACE {
 
-void floats(ReduceOp::Kind kind, DataType type, const Operands& all) {
-  if (type == DataType::f32) return fold_format<Same<float>>(kind, all);
-  fold_format<Same<double>>(kind, all);
+FoldLoop floats(ReduceOp::Kind kind, DataType type) {
+  return type == DataType::f32 ? loop_of_format<Same<float>>(kind) : loop_of_format<Same<double>>(kind);
 }
 
 }  // namespace collectives::HWY_NAMESPACE
@@ -22,8 +21,8 @@ HWY_AFTER_NAMESPACE();
 namespace collectives {
 
 HWY_EXPORT(floats);
-void fold_floats(ReduceOp::Kind kind, DataType type, const Operands& all) {
-  HWY_DYNAMIC_DISPATCH(floats)(kind, type, all);
+FoldLoop loop_of_floats(ReduceOp::Kind kind, DataType type) noexcept {
+  return HWY_DYNAMIC_DISPATCH(floats)(kind, type);
 }
 
 }  // namespace collectives

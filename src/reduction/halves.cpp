@@ -13,9 +13,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace collectives::HWY_NAMESPACE {
 
-void halves(ReduceOp::Kind kind, DataType type, const Operands& all) {
-  if (type == DataType::f16) return fold_format<HalfFloat>(kind, all);
-  fold_format<BrainFloat>(kind, all);
+FoldLoop halves(ReduceOp::Kind kind, DataType type) {
+  return type == DataType::f16 ? loop_of_format<HalfFloat>(kind) : loop_of_format<BrainFloat>(kind);
 }
 
 }  // namespace collectives::HWY_NAMESPACE
@@ -25,8 +24,8 @@ HWY_AFTER_NAMESPACE();
 namespace collectives {
 
 HWY_EXPORT(halves);
-void fold_halves(ReduceOp::Kind kind, DataType type, const Operands& all) {
-  HWY_DYNAMIC_DISPATCH(halves)(kind, type, all);
+FoldLoop loop_of_halves(ReduceOp::Kind kind, DataType type) noexcept {
+  return HWY_DYNAMIC_DISPATCH(halves)(kind, type);
 }
 
 }  // namespace collectives

@@ -88,33 +88,35 @@ void mean_of_longs(const Operands& all) {
 template <class T>
 void mean_of_bytes(const Operands& all) {
   // A float holds the sum of 2^16 bytes, a double that of 2^21 32-bit integers.
-  if (all.ranks <= 1 << 16) return run(Mean<Averaged<T, float>>(all.ranks), all);
-  run(Mean<Averaged<T, double>>(all.ranks), all);
+  if (all.ranks <= 1 << 16) return fold_by<Mean<Averaged<T, float>>>(all);
+  fold_by<Mean<Averaged<T, double>>>(all);
 }
 
-void means(DataType type, const Operands& all) {
+FoldLoop means(DataType type) {
   switch (type) {
-    case DataType::i8: return mean_of_bytes<std::int8_t>(all);
-    case DataType::u8: return mean_of_bytes<std::uint8_t>(all);
-    case DataType::i32: return run(Mean<Averaged<std::int32_t, double>>(all.ranks), all);
-    case DataType::u32: return run(Mean<Averaged<std::uint32_t, double>>(all.ranks), all);
-    case DataType::i64: return mean_of_longs<std::int64_t>(all);
-    case DataType::u64: return mean_of_longs<std::uint64_t>(all);
+    case DataType::i8: return mean_of_bytes<std::int8_t>;
+    case DataType::u8: return mean_of_bytes<std::uint8_t>;
+    case DataType::i32: return fold_by<Mean<Averaged<std::int32_t, double>>>;
+    case DataType::u32: return fold_by<Mean<Averaged<std::uint32_t, double>>>;
+    case DataType::i64: return mean_of_longs<std::int64_t>;
+    case DataType::u64: return mean_of_longs<std::uint64_t>;
     case DataType::f32:
     case DataType::f64:
     case DataType::f16:
-    case DataType::bf16: return;
+    case DataType::bf16: break;
   }
+  return nullptr;
 }
 
-void integers(ReduceOp::Kind kind, DataType type, const Operands& all) {
-  if (kind == ReduceOp::Kind::average) return means(type, all);
+FoldLoop integers(ReduceOp::Kind kind, DataType type) {
+  if (kind == ReduceOp::Kind::average) return means(type);
   const bool sum = kind == ReduceOp::Kind::sum;
   switch (size_of(type)) {
-    case 1: return sum ? run(Sum<Same<std::uint8_t>>(), all) : run(Product<WidenedBytes>(), all);
-    case 4: return sum ? run(Sum<Same<std::uint32_t>>(), all) : run(Product<Same<std::uint32_t>>(), all);
-    case 8: return sum ? run(Sum<Same<std::uint64_t>>(), all) : run(Product<Same<std::uint64_t>>(), all);
+    case 1: return sum ? fold_by<Sum<Same<std::uint8_t>>> : fold_by<Product<WidenedBytes>>;
+    case 4: return sum ? fold_by<Sum<Same<std::uint32_t>>> : fold_by<Product<Same<std::uint32_t>>>;
+    case 8: return sum ? fold_by<Sum<Same<std::uint64_t>>> : fold_by<Product<Same<std::uint64_t>>>;
   }
+  return nullptr;
 }
 
 }  // namespace collectives::HWY_NAMESPACE
@@ -124,8 +126,8 @@ HWY_AFTER_NAMESPACE();
 namespace collectives {
 
 HWY_EXPORT(integers);
-void fold_integers(ReduceOp::Kind kind, DataType type, const Operands& all) {
-  HWY_DYNAMIC_DISPATCH(integers)(kind, type, all);
+FoldLoop loop_of_integers(ReduceOp::Kind kind, DataType type) noexcept {
+  return HWY_DYNAMIC_DISPATCH(integers)(kind, type);
 }
 
 }  // namespace collectives

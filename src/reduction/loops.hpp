@@ -8,10 +8,10 @@
 //   combine(a, b)          in the order of the sources
 //   result(d, value)       vector of Wide -> vector of Stored
 //
-// where the tag d stands for the vector of Stored. The Loop brings the lanes and takes them away: four vectors at a
-// time run through all sources in registers, so that every byte is loaded once and as many loads are under way as
-// memory answers. What does not fill a vector is done by smaller ones, two of which overlap: no lane lies out of
-// bounds, and both are loaded before either is stored, as the result may replace a source.
+// where the tag d stands for the vector of Stored. It is made of nothing, or of the operands. The Loop brings the lanes
+// and takes them away: four vectors at a time run through all sources in registers, so that every byte is loaded once
+// and as many loads are under way as memory answers. What does not fill a vector is done by smaller ones, two of which
+// overlap: no lane lies out of bounds, and both are loaded before either is stored, as the result may replace a source.
 //
 // Included once per instruction set by the families, which Highway compiles in turn; hence no include guard of the
 // usual kind. The bits do not depend on the instruction set: nothing is reordered, nothing fused (-ffp-contract=off),
@@ -29,6 +29,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "reduction/family.hpp"
 #include "reduction/formats.hpp"
@@ -136,6 +137,16 @@ void run(const Kernel& kernel, const Operands& all) {
   if (!all.streamed.empty()) hwy::FlushStream();
 }
 
+/// The FoldLoop of a kernel.
+template <class Kernel>
+void fold_by(const Operands& all) {
+  if constexpr (std::is_constructible_v<Kernel, const Operands&>) {
+    run(Kernel(all), all);
+  } else {
+    run(Kernel(), all);
+  }
+}
+
 // Kernels over any format.
 
 template <class Format>
@@ -159,7 +170,7 @@ struct Sum {
 template <class Format>
 struct Mean : Sum<Format> {
   typename Format::Wide ranks;
-  explicit Mean(int count) : ranks(static_cast<typename Format::Wide>(count)) {}
+  explicit Mean(const Operands& all) : ranks(static_cast<typename Format::Wide>(all.ranks)) {}
   template <class D, class V>
   HWY_INLINE hn::Vec<D> result(D d, V value) const {
     return Format::narrow(d, hn::Div(value, hn::Set(hn::DFromV<V>(), ranks)));
@@ -169,7 +180,7 @@ struct Mean : Sum<Format> {
 template <class Format>
 struct ScaledSum : Sum<Format> {
   typename Format::Wide factor;
-  explicit ScaledSum(double number) : factor(static_cast<typename Format::Wide>(number)) {}
+  explicit ScaledSum(const Operands& all) : factor(static_cast<typename Format::Wide>(all.factor)) {}
   template <class D>
   HWY_INLINE auto term(D d, hn::Vec<D> stored, bool raw) const {
     auto value = Format::widen(d, stored);
@@ -193,16 +204,17 @@ struct Product : Sum<Format> {
 
 /// What the float types have beside min and max.
 template <class Format>
-HWY_INLINE void fold_format(ReduceOp::Kind kind, const Operands& all) {
+FoldLoop loop_of_format(ReduceOp::Kind kind) {
   switch (kind) {
-    case ReduceOp::Kind::sum: return run(Sum<Format>(), all);
-    case ReduceOp::Kind::average: return run(Mean<Format>(all.ranks), all);
-    case ReduceOp::Kind::pre_scaled_sum: return run(ScaledSum<Format>(all.factor), all);
-    case ReduceOp::Kind::product: return run(Product<Format>(), all);
+    case ReduceOp::Kind::sum: return fold_by<Sum<Format>>;
+    case ReduceOp::Kind::average: return fold_by<Mean<Format>>;
+    case ReduceOp::Kind::pre_scaled_sum: return fold_by<ScaledSum<Format>>;
+    case ReduceOp::Kind::product: return fold_by<Product<Format>>;
     case ReduceOp::Kind::min:
     case ReduceOp::Kind::max:
-    case ReduceOp::Kind::user: return;
+    case ReduceOp::Kind::user: break;
   }
+  return nullptr;
 }
 
 }  // namespace collectives::HWY_NAMESPACE

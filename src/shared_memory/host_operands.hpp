@@ -17,6 +17,9 @@ struct HostOperands {
   int finish_ranks = 0;  ///< see fold()
   bool raw = true;       ///< own values are contributions
   std::uint64_t tag = 0;
+  /// Stands for all of this but the tag, and for the task: what was found out about it once holds again. 0: nothing is
+  /// to be remembered.
+  std::uint64_t known_as = 0;
 };
 
 /// Thrown inside the library when a tag shows a mismatched call; the communicator turns it into the full Error.

@@ -9,6 +9,7 @@ HostStage::HostStage(StageRoom room, const Tuning& tuning, Reach& reach, bool cr
     : room_(std::move(room)),
       tuning_(tuning),
       crowded_(crowded),
+      finished_(room_.block(room_.self()).finished.value),
       lines_(room_),
       staged_(room_, tuning, crowded),
       zero_copy_(room_, tuning, reach, crowded) {}
@@ -18,16 +19,7 @@ void HostStage::describe(const Step& step, DataType type, HostTask& task) const 
   if (room_.has_one_cache()) task.stores_to_staging = Stores::cached;
 }
 
-void HostStage::start(const HostTask& task, const HostOperands& with) {
-  task_ = &task;
-  with_ = &with;
-  ++number_;
-  performer_ = Performer::none;
-  if (place_is_free()) begin();
-}
-
-bool HostStage::place_is_free() {
-  if (number_ <= all_finished_ + kStagesAhead) return true;
+bool HostStage::look_for_place() {
   std::uint64_t least = number_;
   for (int local = 0; local < room_.ranks(); ++local)
     if (local != room_.self())
@@ -57,25 +49,17 @@ void HostStage::begin_as_planned() {
   }
 }
 
-bool HostStage::perform() {
+bool HostStage::advance_by_others() {
+  if (performer_ == Performer::none) {
+    if (!place_is_free()) return false;
+    begin();
+  }
   if (performer_ == Performer::zero_copy) {
     const ZeroCopy::State state = zero_copy_.advance();
     if (state != ZeroCopy::State::unreachable) return state == ZeroCopy::State::finished;
     begin_as_planned();
   }
   return performer_ == Performer::lines ? lines_.advance() : staged_.advance();
-}
-
-bool HostStage::advance() try {
-  if (performer_ == Performer::none) {
-    if (!place_is_free()) return false;
-    begin();
-  }
-  if (!perform()) return false;
-  room_.block(room_.self()).finished.value.store(number_, std::memory_order_release);
-  return true;
-} catch (const TagMismatch& mismatch) {  // of a rank of the room
-  throw TagMismatch{room_.local(mismatch.peer)};
 }
 
 }  // namespace collectives

@@ -10,6 +10,7 @@
 // A stage never blocks: advance() goes as far as it can and says whether it is finished.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -28,10 +29,22 @@ class HostStage {
   /// Describes a host Step as all later calls here want it.
   void describe(const Step&, DataType, HostTask&) const;
   /// Begins a stage. The task and the operands stay as they are until it is finished.
-  void start(const HostTask& task, const HostOperands&);
+  void start(const HostTask& task, const HostOperands& with) {
+    task_ = &task;
+    with_ = &with;
+    ++number_;
+    performer_ = Performer::none;
+    if (place_is_free()) begin();
+  }
   void start(const HostTask&, HostOperands&&) = delete;  // a temporary would not stay
   /// Goes as far as it can; true when finished. Throws TagMismatch (of a local rank), Error{system}.
-  bool advance();
+  bool advance() try {
+    if (performer_ == Performer::lines ? !lines_.advance() : !advance_by_others()) return false;
+    finished_.store(number_, std::memory_order_release);
+    return true;
+  } catch (const TagMismatch& mismatch) {  // of a rank of the room
+    throw TagMismatch{room_.local(mismatch.peer)};
+  }
   HostStage(const HostStage&) = delete;  // its protocols keep a reference to its room
   HostStage& operator=(const HostStage&) = delete;
   /// Changes whenever a part of a stage has moved: who waits for the rest has not waited long.
@@ -43,14 +56,16 @@ class HostStage {
 
  private:
   enum class Performer { none, lines, staged, zero_copy };
-  bool place_is_free();
+  bool place_is_free() { return number_ <= all_finished_ + kStagesAhead || look_for_place(); }
+  bool look_for_place();
   void begin();
   void begin_as_planned();
-  bool perform();
+  bool advance_by_others();
 
   const StageRoom room_;
   const Tuning& tuning_;
   const bool crowded_;
+  std::atomic<std::uint64_t>& finished_;
   Lines lines_;
   Staged staged_;
   ZeroCopy zero_copy_;

@@ -45,99 +45,147 @@ inline void copy_payload(std::byte* to, const std::byte* from, std::size_t bytes
 }  // namespace
 
 Lines::Lines(const StageRoom& room)
-    : room_(room),
-      self_(room.self()),
+    : self_(room.self()),
       ranks_(room.ranks()),
+      slot_bytes_(static_cast<std::size_t>(room.lines(0, 1) - room.lines(0, 0))),
       stride_(std::max<std::size_t>(1, lines_for(room.shape().inline_bytes)) * kLinePayload),
       gathered_(static_cast<std::size_t>(room.ranks()) * stride_),
-      sources_(static_cast<std::size_t>(room.ranks())) {}
-
-/// What the payload of a rank is: for a reduction all slices, side by side; for a gather its own.
-Lines::Span Lines::payload(int local) const {
-  return {0, (task_->combines() ? task_->total : task_->slice(local).count) * task_->element};
+      sources_(static_cast<std::size_t>(room.ranks())) {
+  for (int local = 0; local < ranks_; ++local) slots_.push_back(room.lines(local, 0));
 }
 
-bool Lines::wants(int local) const {
-  if (local == self_ || !task_->shows(local)) return false;
-  if (task_->kind == Step::Kind::host_barrier) return true;
-  return task_->combines() ? mine_.end > mine_.begin : task_->slice(local).count > 0;
+// ---- what is the same for all stages alike ----
+
+/// The payload of a rank is, for a reduction, all slices side by side; for a gather its own slice.
+void Lines::prepare(const HostTask& task, const HostOperands& with) {
+  known_as_ = with.known_as;
+  const bool notice = task.kind == Step::Kind::host_barrier;
+  const Span mine = combined(task);
+  prepare_to_show(task, with, mine);
+  wanted_.clear();
+  for (int local = 0; local < ranks_; ++local) {
+    if (local == self_ || !task.shows(local)) continue;
+    const Range& slice = task.slice(local);
+    if (notice)
+      wanted_.push_back({local, 0, 1, 0, nullptr});
+    else if (!task.combines() && slice.count > 0)
+      wanted_.push_back({local, 0, lines_for(slice.count * task.element), slice.count * task.element,
+                         element_at(with.keep, slice.first, task.element)});
+    else if (task.combines() && mine.end > mine.begin) {
+      const std::size_t first = mine.begin / kLinePayload, end = lines_for(mine.end);
+      wanted_.push_back({local, first, end, mine.end, end - first > 1 ? gathered(local) : nullptr});
+    }
+  }
+  pieces_.clear();
+  if (task.combines()) prepare_to_combine(task, with, mine);
 }
+
+/// What this rank combines of every payload.
+Lines::Span Lines::combined(const HostTask& task) const {
+  if (!task.combines()) return {};
+  if (task.kind == Step::Kind::host_all_reduce) return {0, task.total * task.element};
+  std::size_t before = 0;
+  for (int local = 0; local < self_; ++local) before += task.slice(local).count;
+  return {before * task.element, (before + task.slice(self_).count) * task.element};
+}
+
+void Lines::prepare_to_show(const HostTask& task, const HostOperands& with, Span mine) {
+  packed_.clear();
+  kept_ = {};
+  shows_notice_ = task.kind == Step::Kind::host_barrier;
+  shown_[0] = shown_[1] = {};
+  shown_bytes_ = own_bytes_ = 0;
+  if (shows_notice_) return;
+
+  const Range& slice = task.slice(self_);
+  if (!task.combines()) {
+    own_ = element_at(with.own, slice.first, task.element);
+    own_bytes_ = slice.count * task.element;
+    std::byte* const to = element_at(with.keep, slice.first, task.element);
+    if (own_ != to) kept_ = {own_, to, own_bytes_};
+  } else {
+    own_ = gathered(self_);
+    for (const Range& one : task.slices) {
+      if (one.count == 0) continue;
+      packed_.push_back(
+          {element_at(with.own, one.first, task.element), gathered(self_) + own_bytes_, one.count * task.element});
+      own_bytes_ += one.count * task.element;
+    }
+    if (task.adjacent) {
+      if (!packed_.empty()) own_ = packed_.front().from;
+      packed_.clear();
+    }
+  }
+  if (!task.shows(self_)) return;
+  if (task.kind == Step::Kind::host_reduce_scatter && task.only < 0) {  // nobody reads my own slice
+    shown_[0] = {0, mine.begin};
+    shown_[1] = {std::max(mine.end, round_up(mine.begin, kLinePayload)), own_bytes_};  // no line twice
+    shown_bytes_ = own_bytes_ - (mine.end - mine.begin);
+  } else {
+    shown_[0] = {0, own_bytes_};
+    shown_bytes_ = own_bytes_;
+  }
+}
+
+/// Slices that lie side by side in the vector as well are combined in one go.
+void Lines::prepare_to_combine(const HostTask& task, const HostOperands& with, Span mine) {
+  fold_ = Fold(with.op, with.type, with.finish_ranks);
+  for (Source& source : sources_) source.raw = with.raw;
+  pieces_at_ = mine.begin;
+  std::size_t at = mine.begin;
+  for (int local = 0; local < ranks_ && at < mine.end; ++local) {
+    const Range& slice = task.slice(local);
+    if (slice.count == 0 || (task.kind == Step::Kind::host_reduce_scatter && local != self_)) continue;
+    const std::size_t bytes = task.adjacent ? mine.end - at : slice.count * task.element;
+    pieces_.push_back({element_at(with.keep, slice.first, task.element), bytes / task.element, bytes});
+    at += bytes;
+  }
+}
+
+// ---- a stage ----
 
 void Lines::start(const HostTask& task, const HostOperands& with, std::uint64_t number) {
-  task_ = &task;
-  with_ = &with;
-  number_ = number;
+  if (with.known_as == 0 || with.known_as != known_as_) prepare(task, with);
+  slot_at_ = number % kStagesAhead * slot_bytes_;
   tag_ = renumbered(with.tag, number);
-  reading_ = 0;
-
-  mine_ = payload(self_);
-  own_bytes_ = mine_.end;
-  if (task.kind == Step::Kind::host_reduce_scatter) {
-    std::size_t before = 0;
-    for (int local = 0; local < self_; ++local) before += task.slice(local).count;
-    mine_ = {before * task.element, (before + task.slice(self_).count) * task.element};
+  reading_ = lines_read_ = 0;
+  if (shows_notice_) {
+    if (task.shows(self_)) tag_of(slot(self_)).store(tag_, std::memory_order_release);
+    return;
   }
-  std::size_t first = 0;
-  while (task.combines() && first + 1 < task.slices.size() && task.slices[first].count == 0) ++first;
-  if (!task.combines()) first = static_cast<std::size_t>(self_);
-  if (task.adjacent || !task.combines()) {
-    own_ = element_at(with.own, task.slices[first].first, task.element);
-  } else {
-    std::byte* packed = gathered(self_);
-    for (const Range& slice : task.slices) {
-      if (slice.count == 0) continue;
-      std::memcpy(packed, element_at(with.own, slice.first, task.element), slice.count * task.element);
-      packed += slice.count * task.element;
-    }
-    own_ = gathered(self_);
-  }
-  line_ = 0;
-  if (!task.shows(self_)) return;
-  if (task.kind == Step::Kind::host_barrier)
-    tag_of(room_.lines(self_, number)).store(tag_, std::memory_order_release);
-  else if (task.kind == Step::Kind::host_reduce_scatter && task.only < 0) {  // nobody reads my own slice
-    write({0, mine_.begin});
-    write({std::max(mine_.end, round_up(mine_.begin, kLinePayload)), own_bytes_});  // no line twice
-    bytes_shown_ += own_bytes_ - (mine_.end - mine_.begin);
-  } else {
-    write({0, own_bytes_});
-    bytes_shown_ += own_bytes_;
-  }
+  for (const Own& slice : packed_) std::memcpy(slice.to, slice.from, slice.bytes);
+  for (const Span span : shown_) write(span);
+  bytes_shown_ += shown_bytes_;
 }
 
 /// Writes the lines that hold any of `span`.
 void Lines::write(Span span) {
   if (span.begin >= span.end) return;
   const std::size_t first = span.begin / kLinePayload;
-  std::byte* line = room_.lines(self_, number_) + first * kLineBytes;
+  std::byte* line = slot(self_) + first * kLineBytes;
   for (std::size_t at = first * kLinePayload; at < span.end; at += kLinePayload, line += kLineBytes) {
     copy_payload(line, own_ + at, own_bytes_ - at);
     tag_of(line).store(tag_, std::memory_order_release);
   }
 }
 
-/// Takes in what this rank needs of a peer's payload, to where it stays if it is not combined; false while a line is
-/// missing.
-bool Lines::read(int local) {
-  const Span span = task_->combines() ? mine_ : payload(local);
-  const std::size_t end = task_->kind == Step::Kind::host_barrier ? 1 : lines_for(span.end);
-  std::byte* const from = room_.lines(local, number_);
-  const bool stays = !task_->combines() && task_->kind != Step::Kind::host_barrier;
-  std::byte* const to = stays ? element_at(with_->keep, task_->slice(local).first, task_->element) : gathered(local);
-  line_ = std::max(line_, span.begin / kLinePayload);
-  for (; line_ < end; ++line_) {
-    std::byte* const line = from + line_ * kLineBytes;
-    if (!has_come(tag_of(line).load(std::memory_order_acquire), tag_, local)) return false;
-    copy_payload(to + line_ * kLinePayload, line, span.end - line_ * kLinePayload);
+/// Takes in what is wanted of a peer's payload; false while a line is missing.
+bool Lines::read(const Wanted& wanted) {
+  std::byte* line = slot(wanted.local) + (wanted.first + lines_read_) * kLineBytes;
+  for (std::size_t l = wanted.first + lines_read_; l < wanted.end; ++l, line += kLineBytes) {
+    if (!has_come(tag_of(line).load(std::memory_order_acquire), tag_, wanted.local)) return false;
+    if (wanted.to != nullptr) copy_payload(wanted.to + l * kLinePayload, line, wanted.bytes - l * kLinePayload);
+    ++lines_read_;
   }
-  line_ = 0;
+  const std::byte* const payload = wanted.to != nullptr ? wanted.to : line - kLineBytes - wanted.first * kLinePayload;
+  sources_[static_cast<std::size_t>(wanted.local)].data = payload + pieces_at_;
+  lines_read_ = 0;
   return true;
 }
 
 bool Lines::advance() {
-  for (; reading_ < ranks_; ++reading_) {
-    if (!wants(reading_)) continue;
-    for (int looks = 1; !read(reading_); ++looks)
+  for (; reading_ < wanted_.size(); ++reading_) {
+    for (int looks = 1; !read(wanted_[reading_]); ++looks)
       if (looks == kLooks) return false;
   }
   finish();
@@ -145,25 +193,13 @@ bool Lines::advance() {
 }
 
 void Lines::finish() {
-  if (task_->kind == Step::Kind::host_barrier) return;
-  const std::size_t element = task_->element;
-  if (!task_->combines()) {
-    const Range& slice = task_->slice(self_);
-    std::byte* const to = element_at(with_->keep, slice.first, element);
-    if (slice.count > 0 && own_ != to) std::memcpy(to, own_, slice.count * element);
-    return;
-  }
-  // Slices that lie side by side in the vector as well are combined in one go.
-  std::size_t at = mine_.begin;
-  for (int local = 0; local < ranks_ && at < mine_.end; ++local) {
-    const Range& slice = task_->slice(local);
-    if (slice.count == 0 || (task_->kind == Step::Kind::host_reduce_scatter && local != self_)) continue;
-    const std::size_t bytes = task_->adjacent ? mine_.end - at : slice.count * element;
-    for (int from = 0; from < ranks_; ++from)
-      sources_[static_cast<std::size_t>(from)] = {(from == self_ ? own_ : gathered(from)) + at, with_->raw};
-    fold(with_->op, with_->type, sources_, element_at(with_->keep, slice.first, element), bytes / element,
-         with_->finish_ranks);
-    at += bytes;
+  if (kept_.bytes > 0) std::memcpy(kept_.to, kept_.from, kept_.bytes);
+  if (pieces_.empty()) return;
+  sources_[static_cast<std::size_t>(self_)].data = own_ + pieces_at_;
+  for (const Piece& piece : pieces_) {
+    fold_(sources_, piece.to, piece.count);
+    if (&piece != &pieces_.back())
+      for (Source& source : sources_) source.data += piece.bytes;
   }
 }
 
