@@ -28,7 +28,10 @@ constexpr Microseconds kLongest = std::chrono::milliseconds(100);
 /// What is less than this much faster may be noise.
 constexpr double kClearly = 1.1;
 
+/// Of all that a rank shows to all others, and of what it shows to one. In a program longer ones take turns at more
+/// lines than a cache holds beside its own data, and are slower than they look in a few calls here.
 constexpr std::size_t kLongestInline = 8 << 10;
+constexpr std::size_t kLongestInlineToOne = 2 << 10;
 /// Not longer: long vectors take several times as much, and what ranks stage must stay in a cache.
 constexpr std::size_t kChunks[] = {16 << 10, 32 << 10, 64 << 10, 128 << 10};
 constexpr std::size_t kLongestCall = 1 << 20;
@@ -156,7 +159,7 @@ void Calibration::ask_everything() {
       {Collective::all_reduce, Collective::all_gather});
   const auto others = static_cast<double>(ranks - 1);
   ask("inline_bytes", &Tuning::inline_bytes, false, others,
-      ladder(256, std::max<std::size_t>(512, kLongestInline / (ranks - 1)), 2),
+      ladder(256, std::clamp<std::size_t>(kLongestInline / (ranks - 1), 512, kLongestInlineToOne), 2),
       {Collective::reduce_scatter, Collective::broadcast});
   if (ranks == 2)
     ask("one_shot_bytes", &Tuning::one_shot_bytes, false, 1, ladder(16 << 10, kLongestCall, 4),
