@@ -424,7 +424,7 @@ static bool plain(const Call& call, const Options& options) noexcept {
          options.compressor == nullptr && !options.stream;
 }
 
-inline bool Communicator::Impl::like_the_last(const Call& call, const Options& options) const noexcept {
+bool Communicator::Impl::like_the_last(const Call& call, const Options& options) const noexcept {
   return repeatable_ && call.input == last_call_.input && call.output == last_call_.output &&
          call.collective == last_call_.collective && call.op == last_call_.op && call.root == last_call_.root &&
          timeout_of(options, settings) == blocking_->timeout && plain(call, options);
@@ -476,7 +476,7 @@ void Communicator::Impl::run_on_device(const Call& call, const Options& options,
   if (state->error != nullptr) std::rethrow_exception(state->error);
 }
 
-inline void Communicator::Impl::finish_blocking(std::unique_lock<std::mutex>& lock, bool at_once) {
+void Communicator::Impl::finish_blocking(std::unique_lock<std::mutex>& lock, bool at_once) {
   State& state = *blocking_;
   observer->issue(state);
   // Alone and quickly done, it never sees the queue.

@@ -120,12 +120,12 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final : private Unfinished::Member 
                      std::unique_lock<std::mutex>& lock);
   DeviceWay& way_of(const State& state) const { return *ways[static_cast<std::size_t>(state.call->plan.way)]; }
   /// Whether it is the last blocking call once more, in everything.
-  bool like_the_last(const Call& call, const Options& options) const noexcept;
+  inline bool like_the_last(const Call& call, const Options& options) const noexcept;
   /// Any other blocking call.
   void run_anew(Call&& call, const Options& options);
   int turns_at_once() const noexcept;
   /// Performs blocking_, at once if that may be.
-  void finish_blocking(std::unique_lock<std::mutex>& lock, bool at_once);
+  inline void finish_blocking(std::unique_lock<std::mutex>& lock, bool at_once);
   void wait_in_queue(std::unique_lock<std::mutex>& lock);
   void announce(State& state);
   /// `started`: Observer::time() when it began.

@@ -572,5 +572,28 @@ TEST(Calls, WithAnotherUserOpAtTheSameAddressAreOtherCalls) {
   EXPECT_EQ(mismatches, 2);
 }
 
+TEST(Calls, LikeTheLastWithAnotherOneInBetween) {
+  run_communicators(3, [](Communicator& comm) {
+    for (const std::size_t count : {std::size_t{1}, std::size_t{14}, std::size_t{100}})
+      for (const ReduceOp op : {ReduceOp::sum, ReduceOp::average, ReduceOp::max, ReduceOp::pre_scaled_sum(0.5)}) {
+        std::vector<float> mine(count), all(count), others(count + 3);
+        for (int time = 0; time < 4; ++time) {
+          mine.assign(count, static_cast<float>(time + comm.rank()));
+          comm.all_reduce(mine, all, op);
+          const auto sum = static_cast<float>(3 * time + 3);
+          const float expected = op == ReduceOp::sum       ? sum
+                                 : op == ReduceOp::average ? sum / 3
+                                 : op == ReduceOp::max     ? static_cast<float>(time + 2)
+                                                           : sum / 2;
+          EXPECT_EQ(all, std::vector<float>(count, expected)) << to_string(op.kind()) << ", time " << time;
+          others.assign(count + 3, static_cast<float>(comm.rank() - time));
+          if (time % 2 == 0) continue;
+          comm.all_reduce_async(others, others, ReduceOp::min).wait();
+          EXPECT_EQ(others, std::vector<float>(count + 3, static_cast<float>(-time)));
+        }
+      }
+  });
+}
+
 }  // namespace
 }  // namespace collectives::testing

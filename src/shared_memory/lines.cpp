@@ -58,7 +58,7 @@ Lines::Lines(const StageRoom& room)
 
 /// The payload of a rank is, for a reduction, all slices side by side; for a gather its own slice.
 void Lines::prepare(const HostTask& task, const HostOperands& with) {
-  known_as_ = with.known_as;
+  known_as_ = 0;  // until all of it is found out
   const bool notice = task.kind == Step::Kind::host_barrier;
   const Span mine = combined(task);
   prepare_to_show(task, with, mine);
@@ -78,6 +78,7 @@ void Lines::prepare(const HostTask& task, const HostOperands& with) {
   }
   pieces_.clear();
   if (task.combines()) prepare_to_combine(task, with, mine);
+  known_as_ = with.known_as;
 }
 
 /// What this rank combines of every payload.
