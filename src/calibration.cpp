@@ -28,8 +28,8 @@ constexpr Microseconds kLongest = std::chrono::milliseconds(100);
 /// What is less than this much faster may be noise.
 constexpr double kClearly = 1.1;
 
-/// Of all that a rank shows to all others, and of what it shows to one. In a program longer ones take turns at more
-/// lines than a cache holds beside its own data, and are slower than they look in a few calls here.
+/// Of all that a rank shows to all others, and of what it shows to one: longer ones have been found slower in programs
+/// than they look in a few calls here.
 constexpr std::size_t kLongestInline = 8 << 10;
 constexpr std::size_t kLongestInlineToOne = 2 << 10;
 /// Not longer: long vectors take several times as much, and what ranks stage must stay in a cache.

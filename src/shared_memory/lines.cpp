@@ -77,6 +77,7 @@ void Lines::prepare(const HostTask& task, const HostOperands& with) {
     }
   }
   pieces_.clear();
+  pieces_at_ = mine.begin;
   if (task.combines()) prepare_to_combine(task, with, mine);
   known_as_ = with.known_as;
 }
@@ -132,7 +133,6 @@ void Lines::prepare_to_show(const HostTask& task, const HostOperands& with, Span
 void Lines::prepare_to_combine(const HostTask& task, const HostOperands& with, Span mine) {
   fold_ = Fold(with.op, with.type, with.finish_ranks);
   for (Source& source : sources_) source.raw = with.raw;
-  pieces_at_ = mine.begin;
   std::size_t at = mine.begin;
   for (int local = 0; local < ranks_ && at < mine.end; ++local) {
     const Range& slice = task.slice(local);
