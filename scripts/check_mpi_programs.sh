@@ -17,6 +17,10 @@
 # mean, and the interval of 95 % by bootstrap over the pairs), and what was taken over. --prepare only installs. No
 # run lasts longer than --limit seconds.
 #
+# Ranks hand the core on while they wait, with and without the drop-in: of Open MPI by its own setting (when timed it
+# decides itself, which comes to the same with more ranks than cores), of MPICH by scripts/mpi_programs/yield_when_idle.c
+# (when timed with more ranks than cores only, as it stands between MPI and UCX).
+#
 # Exit status 1 when anything differs. What a program is given, and what of its output counts, is said in
 # scripts/mpi_programs/; its packages are installed where that is possible.
 set -eu
@@ -56,19 +60,24 @@ describe() {
   . "$root/scripts/mpi_programs/$file.sh"
 }
 
-# run NAME MPI [VARIABLE=VALUE...]: a run of $program on $ranks ranks in the folder $scratch/NAME, which keeps what it
-# says. Sets status and seconds.
+# Whether ranks are to hand the core on while they wait.
+hands_cores_on() { [ "$size" = check ] || [ "$ranks" -gt "$(nproc)" ]; }
+
+# run NAME MPI stock|drop_in [VARIABLE=VALUE...]: a run of $program on $ranks ranks in the folder $scratch/NAME, which
+# keeps what it says. Sets status and seconds.
 run() {
-  local folder=$scratch/$1 mpi=$2 start command
-  shift 2
+  local folder=$scratch/$1 mpi=$2 libraries='' start command
+  [ "$3" = stock ] || libraries="$build/lib/libcollectives_mpi_$mpi.so $preload"
+  [ "$mpi" != mpich ] || ! hands_cores_on || libraries+=" $scratch/yield_when_idle.so"
+  shift 3
   rm -rf "$folder" && mkdir "$folder" && cd "$folder"
   describe "$program"
   prepare
-  # Timed as users run it: Open MPI's ranks yield when they are more than the cores.
-  [ "$size" = time ] || export OMPI_MCA_mpi_yield_when_idle=1 MPIR_CVAR_POLLS_BEFORE_YIELD=1
+  [ "$size" = time ] || export OMPI_MCA_mpi_yield_when_idle=1
   start=$(date +%s.%N)
   status=0
-  timeout "$limit" "mpirun.$mpi" -np "$ranks" env "$@" "${command[@]}" >out 2>&1 </dev/null || status=$?
+  timeout "$limit" "mpirun.$mpi" -np "$ranks" env LD_PRELOAD="$libraries" "$@" "${command[@]}" >out 2>&1 </dev/null ||
+    status=$?
   seconds=$(awk "BEGIN { printf \"%.2f\", $(date +%s.%N) - $start }")
 }
 
@@ -91,9 +100,6 @@ taken_over() {
     "$scratch/$1/out"
 }
 
-# With what the program wants preloaded after it.
-drop_in() { echo "LD_PRELOAD=$build/lib/libcollectives_mpi_$1.so${preload:+ $preload}"; }
-
 # Stock MPI that adds sums in another order, the $1-th way, as the run "other": the other MPI, or, for programs of Open
 # MPI alone, another algorithm of its all-reduce and reduce. False when there are no more ways.
 other_order() {
@@ -101,10 +107,10 @@ other_order() {
   if [ "$1" -gt 1 ] || ! grep -q ' ' <<<"$mpis"; then
     [ "$mpi" = openmpi ] && [ "$1" -le 4 ] || return 1
     OMPI_MCA_coll_tuned_use_dynamic_rules=1 OMPI_MCA_coll_tuned_allreduce_algorithm=$1 \
-      OMPI_MCA_coll_tuned_reduce_algorithm=1 run other openmpi
+      OMPI_MCA_coll_tuned_reduce_algorithm=1 run other openmpi stock
   else
     other=$([ "$mpi" = openmpi ] && echo mpich || echo openmpi)
-    run other "$other"
+    run other "$other" stock
   fi
 }
 
@@ -119,9 +125,9 @@ stock_says_so() {
 
 compare() {
   local plain plain_status taken taken_status differ stock=- verdict=agrees
-  run plain "$mpi"
+  run plain "$mpi" stock
   plain=$seconds plain_status=$status
-  run taken "$mpi" "$(drop_in "$mpi")" COLLECTIVES_MPI_STATS=1 COLLECTIVES_MPI_AFTER=0
+  run taken "$mpi" drop_in COLLECTIVES_MPI_STATS=1 COLLECTIVES_MPI_AFTER=0
   taken=$seconds taken_status=$status
   differ=$(difference plain taken)
   if [ "$differ" != - ] && [ "$differ" != 0 ]; then
@@ -163,16 +169,16 @@ ratio() {
 
 measure() {
   local plain taken mean least most pair
-  run warm "$mpi" "$(drop_in "$mpi")" COLLECTIVES_MPI_STATS=1
+  run warm "$mpi" drop_in COLLECTIVES_MPI_STATS=1
   [ "$status" = 0 ] || { echo "$mpi $program: status $status" && failed=1 && return; }
   : >"$scratch/times"
   for ((pair = 0; pair < pairs; ++pair)); do
     if ((pair % 2 == 0)); then
-      run plain "$mpi" && plain=$seconds
-      run taken "$mpi" "$(drop_in "$mpi")" && taken=$seconds
+      run plain "$mpi" stock && plain=$seconds
+      run taken "$mpi" drop_in && taken=$seconds
     else
-      run taken "$mpi" "$(drop_in "$mpi")" && taken=$seconds
-      run plain "$mpi" && plain=$seconds
+      run taken "$mpi" drop_in && taken=$seconds
+      run plain "$mpi" stock && plain=$seconds
     fi
     echo "$plain $taken" >>"$scratch/times"
   done
@@ -181,6 +187,9 @@ measure() {
     "$most" "$(awk '{ printf " %s/%s", $2, $1 }' "$scratch/times")"
   grep '^collectives: MPI_' "$scratch/warm/out" | sed 's/^collectives:/   /' || true
 }
+
+"$root/scripts/install_packages.sh" gcc
+gcc -O2 -shared -fPIC "$root/scripts/mpi_programs/yield_when_idle.c" -o "$scratch/yield_when_idle.so" -ldl
 
 for program in $programs; do
   for mpi in $mpi_list; do

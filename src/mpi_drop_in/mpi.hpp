@@ -17,7 +17,6 @@
 #pragma weak PMPI_Bcast
 #pragma weak PMPI_Comm_call_errhandler
 #pragma weak PMPI_Comm_create_keyval
-#pragma weak PMPI_Comm_dup
 #pragma weak PMPI_Comm_free
 #pragma weak PMPI_Comm_free_keyval
 #pragma weak PMPI_Comm_get_attr
@@ -39,7 +38,6 @@
 #pragma weak PMPI_Ibcast
 #pragma weak PMPI_Init
 #pragma weak PMPI_Init_thread
-#pragma weak PMPI_Iprobe
 #pragma weak PMPI_Ireduce
 #pragma weak PMPI_Ireduce_scatter
 #pragma weak PMPI_Ireduce_scatter_block
@@ -47,6 +45,7 @@
 #pragma weak PMPI_Reduce
 #pragma weak PMPI_Reduce_scatter
 #pragma weak PMPI_Reduce_scatter_block
+#pragma weak PMPI_Request_get_status
 #pragma weak PMPI_Status_set_cancelled
 #pragma weak PMPI_Status_set_elements
 #pragma weak PMPI_Test
@@ -58,4 +57,5 @@
 #pragma weak PMPI_Type_get_extent
 #pragma weak PMPI_Type_size
 #pragma weak PMPI_Unpack
+#pragma weak PMPI_Wait
 #endif

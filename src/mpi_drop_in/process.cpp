@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <exception>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 
@@ -33,12 +34,30 @@ constexpr std::string_view kThisMpi = "MPICH";
 
 Settings in_force;
 int rank_in_world = 0;
-MPI_Comm probed = MPI_COMM_NULL;  // nobody ever sends on it
+MPI_Request never_done = MPI_REQUEST_NULL;  // until MPI_Finalize
 
-/// MPI moves on what this process has under way when it is asked for a message that is not there.
+/// MPI moves on what this process has under way when it is asked for a request that is not done. Any thread may ask.
+/// MPI_Iprobe would not do: MPICH looks at one communicator's own queue, and another rank's MPI_Win_flush waits on.
 void move_mpi_on() noexcept {
   int flag = 0;
-  PMPI_Iprobe(0, 0, probed, &flag, MPI_STATUS_IGNORE);
+  PMPI_Request_get_status(never_done, &flag, MPI_STATUS_IGNORE);
+}
+
+/// A request that this process completes itself, as it ends.
+void begin_never_done() {
+  const auto query = [](void*, MPI_Status* status) {
+    PMPI_Status_set_elements(status, MPI_BYTE, 0);
+    PMPI_Status_set_cancelled(status, 0);
+    return MPI_SUCCESS;
+  };
+  const auto nothing_to_free = [](void*) { return MPI_SUCCESS; };
+  const auto nothing_to_cancel = [](void*, int) { return MPI_SUCCESS; };
+  if (PMPI_Grequest_start(query, nothing_to_free, nothing_to_cancel, nullptr, &never_done) != MPI_SUCCESS)
+    throw std::runtime_error("MPI_Grequest_start failed");
+}
+void end_never_done() {
+  PMPI_Grequest_complete(never_done);
+  PMPI_Wait(&never_done, MPI_STATUS_IGNORE);
 }
 
 /// Open MPI's handles are addresses, which were looked up when the drop-in was loaded.
@@ -79,7 +98,7 @@ int stop(MPI_Comm, int keyval, void*, void*) noexcept {
   active_in_this_process = false;
   drop_all();
   set_wait_hook(nullptr);
-  PMPI_Comm_free(&probed);
+  end_never_done();
   if (in_force.stats && rank_in_world == 0) {
     const std::string text = statistics();
     [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
@@ -123,7 +142,7 @@ void start() noexcept try {
   if (!the_mpi_it_was_built_for() || !agree()) return;
   learn_types();
   learn_communicators();
-  PMPI_Comm_dup(MPI_COMM_SELF, &probed);
+  begin_never_done();
   int keyval = MPI_KEYVAL_INVALID;
   PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, stop, &keyval, nullptr);
   PMPI_Comm_set_attr(MPI_COMM_SELF, keyval, nullptr);

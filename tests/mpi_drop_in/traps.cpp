@@ -332,6 +332,38 @@ void others_messages_move_on_meanwhile() {
   }
 }
 
+void one_sided_calls_reach_who_waits() {
+  // With gaps, so that the target itself has to put the elements in place.
+  const int count = 64;
+  MPI_Datatype gaps = MPI_DATATYPE_NULL;
+  MPI_Type_vector(count, 1, 2, MPI_INT, &gaps);
+  MPI_Type_commit(&gaps);
+  std::vector<int> window(2 * count * of_all(), -1), mine(count, rank);
+  MPI_Win win = MPI_WIN_NULL;
+  // Open MPI has none for one rank, nor where it lacks the transports for it.
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  const int created = MPI_Win_create(window.data(), static_cast<MPI_Aint>(window.size() * sizeof(int)), sizeof(int),
+                                     MPI_INFO_NULL, MPI_COMM_WORLD, &win);
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
+  if (created != MPI_SUCCESS) return void(MPI_Type_free(&gaps));
+  MPI_Win_lock_all(0, win);
+  MPI_Barrier(MPI_COMM_WORLD);
+  if (rank != 0) {  // rank 0 is in the barrier meanwhile
+    MPI_Put(mine.data(), count, MPI_INT, 0, static_cast<MPI_Aint>(2 * count * rank), 1, gaps, win);
+    MPI_Win_flush(0, win);
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+  MPI_Win_unlock_all(win);
+  bool right = true;
+  for (std::size_t i = 0; i < window.size(); ++i) {
+    const int origin = static_cast<int>(i) / (2 * count);
+    right = right && window[i] == (rank == 0 && origin != 0 && i % 2 == 0 ? origin : -1);
+  }
+  CHECK(right);
+  MPI_Win_free(&win);
+  MPI_Type_free(&gaps);
+}
+
 void blocking_while_non_blocking_ones_are_pending() {
   std::vector<double> big(100000, rank), total(big.size());
   int root_says = rank == 0 ? 42 : 0, one = 1, sum = 0, other_sum = 0;
@@ -772,6 +804,7 @@ int main(int argc, char** argv) {
   IN(gathers_with_gaps_between_ranks);
   IN(nothing_to_move);
   IN(others_messages_move_on_meanwhile);
+  IN(one_sided_calls_reach_who_waits);
   IN(blocking_while_non_blocking_ones_are_pending);
   IN(non_blocking_forms);
   IN(non_blocking_with_types_freed_at_once);
