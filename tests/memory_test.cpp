@@ -263,7 +263,8 @@ TEST(NoMemory, BecauseThereIsNoAddressSpace) {
 }
 
 TEST(NoMemory, BecauseTheMachineHasLess) {
-  EXPECT_NE(refusal([] { const SharedMemory memory(kMiB << 20); }).find("the machine has "), std::string::npos);
+  const std::string text = refusal([] { const SharedMemory memory(kMiB << 20); });
+  EXPECT_NE(text.find("the machine has "), text.npos) << text;
   EXPECT_NE(refusal([] { const SharedMemory memory(std::numeric_limits<std::size_t>::max()); }), "");
   EXPECT_THROW(SharedArray<double>(std::numeric_limits<std::size_t>::max() / 4), std::bad_array_new_length);
   EXPECT_THROW(SharedMemory(100, 48), Error);

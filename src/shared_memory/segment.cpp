@@ -87,13 +87,18 @@ void fill(const Mapping& memory, const Descriptor& file, std::size_t at, std::si
                 fmt::format("after {}: {}; {}", bytes_text(at), std::strerror(error), memory_room().bound));
 }
 
+/// What there is, which holds the `rest` of a segment of `bytes` and the tables that map it.
+MemoryRoom room_for(std::size_t rest, std::size_t bytes) {
+  MemoryRoom room = memory_room();
+  if (room.bytes < rest + rest / 256 + kLeft) refuse_memory(bytes, kWhat, room.bound);
+  return room;
+}
+
 void populate(const Mapping& memory, const Descriptor& file) {
   ::madvise(memory.data(), memory.bytes(), MADV_HUGEPAGE);  // for kernels without the other way below
   for (std::size_t at = 0, piece = 0; at < memory.bytes(); at += piece) {
-    const MemoryRoom room = memory_room();
     const std::size_t rest = memory.bytes() - at;
-    if (room.bytes < rest + rest / 256 + kLeft)
-      refuse_memory(memory.bytes(), kWhat, room.bound);  // with the tables that map it
+    const MemoryRoom room = room_for(rest, memory.bytes());
     piece = std::min(rest, std::clamp(room.bytes / 16 / kHugePage * kHugePage, kHugePage, kMostAtOnce));
     if (piece >= kHugePage) {
       // Pages that are there are copied together, so that one in each place is best, and needs least time in all.
@@ -129,6 +134,7 @@ Segment::Segment(std::size_t bytes) : token_(random_token()) {
       }
     } catch (const Error&) {  // somebody else had them first, or a control group forbids them: small pages will do
     }
+  room_for(bytes, bytes);  // before an address space too small for it could be told as the cause
   file_ = make_file(token_, round_up(bytes, kPage), 0);
   memory_ = map(file_, round_up(bytes, kPage));
   populate(memory_, file_);
