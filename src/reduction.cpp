@@ -2,6 +2,8 @@
 // arithmetic of ours.
 #include "reduction.hpp"
 
+#include <hwy/cache_control.h>
+
 #include <algorithm>
 #include <cassert>
 #include <cstring>
@@ -49,16 +51,18 @@ ReduceOp::Kind kind_of(const ReduceOp& op, int finish_ranks) noexcept {
 bool keeps_one(ReduceOp::Kind kind) noexcept { return kind == ReduceOp::Kind::sum || kind == ReduceOp::Kind::product; }
 
 /// Streams to the outs that gain by it: those that are no source, whose lines are in the cache anyway, and that lie to
-/// their lines as the first out does, as only whole lines are streamed.
-void fold_streaming(FoldLoop loop, DataType type, Operands all) {
+/// their lines as the first of them does, as only whole lines are streamed.
+void fold_streaming(FoldLoop loop, DataType type, Operands all, Stores stores) {
   constexpr std::size_t kMost = 128;
   const std::span<std::byte* const> outs = all.outs;
-  const std::size_t lead = to_next_line(outs.front());
+  const std::byte* const cached = stores == Stores::streaming_but_first ? outs.front() : nullptr;
+  const std::size_t lead = to_next_line(cached == nullptr || outs.size() == 1 ? outs[0] : outs[1]);
   if (outs.size() > kMost || lead % size_of(type) != 0 || all.count * size_of(type) < kLongVector) {
     return loop(all);
   }
   const auto streams = [&](const std::byte* out) {
-    return to_next_line(out) == lead && std::ranges::find(all.sources, out, &Source::data) == all.sources.end();
+    return out != cached && to_next_line(out) == lead &&
+           std::ranges::find(all.sources, out, &Source::data) == all.sources.end();
   };
   std::byte* ordered[kMost];
   std::byte** const end = ordered + outs.size();
@@ -79,7 +83,7 @@ void fold(const ReduceOp& op, DataType type, std::span<const Source> sources, st
   if (sources.size() == 1 && keeps_one(kind)) return copy(outs, sources[0].data, count * size_of(type), stores);
   const Operands all{sources, outs, {}, count, op.factor(), finish_ranks};
   if (kind == ReduceOp::Kind::user) return fold_by_user(*op.user_op(), type, all);
-  if (stores == Stores::streaming) return fold_streaming(loop_of(kind, type), type, all);
+  if (stores != Stores::cached) return fold_streaming(loop_of(kind, type), type, all, stores);
   loop_of(kind, type)(all);
 }
 
@@ -99,9 +103,11 @@ void copy(std::span<std::byte* const> outs, const std::byte* in, std::size_t byt
   const Source source{in, true};
   const Operands all{std::span(&source, 1), outs, {}, bytes, 1.0, 0};
   const FoldLoop loop = loop_of(ReduceOp::Kind::sum, DataType::u8);
-  if (stores == Stores::streaming) return fold_streaming(loop, DataType::u8, all);
+  if (stores != Stores::cached) return fold_streaming(loop, DataType::u8, all, stores);
   loop(all);
 }
+
+void fence_streams() noexcept { hwy::FlushStream(); }
 
 bool needs_direct(const ReduceOp& op, DataType type, bool deterministic) noexcept {
   switch (op.kind()) {

@@ -20,10 +20,15 @@ struct Source {
   bool raw = true;
 };
 
-/// How results are written. `streaming` goes past the caches, for results that would not stay there, and fences: what
-/// is stored afterwards is seen afterwards. Outs that are sources, and those that lie otherwise to their cache lines
-/// than the first out, are written as ever, and so are the results of user ops and averages of 64-bit integers.
-enum class Stores : std::uint8_t { cached, streaming };
+/// How results are written. `streaming` goes past the caches, for results that would not stay there; what is stored
+/// afterwards may be seen before them unless fence_streams() stands between. Outs that are sources, and those that lie
+/// otherwise to their cache lines than the first out, are written as ever, and so are the results of user ops and
+/// averages of 64-bit integers. `streaming_but_first`: the first out is written as ever, too, by plain stores: a
+/// processor's string instructions, which memcpy uses, wait until all that was streamed before them has arrived.
+enum class Stores : std::uint8_t { cached, streaming, streaming_but_first };
+
+/// What this thread has streamed is seen by others before what it stores from here on.
+void fence_streams() noexcept;
 
 /// out[i] = sources[0][i] . sources[1][i] . ... for `count` elements, left to right, for every out of `outs`, in one
 /// pass: each source is loaded once, the result is stored to each out. At least one source, one out.

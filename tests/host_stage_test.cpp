@@ -49,6 +49,12 @@ Tuning past_the_caches(Tuning tuning) {
   return tuning;
 }
 
+Tuning results_past_the_caches(Tuning tuning) {
+  tuning.streaming_bytes = 0;
+  tuning.chunk_bytes = 16 << 10;
+  return tuning;
+}
+
 Tuning zero_copy_tuning() {
   Tuning tuning = tuning_for(HostProtocol::staged);
   tuning.zero_copy_bytes = 0;
@@ -66,6 +72,9 @@ std::vector<Setting> settings() {
       {"staged_past_the_caches", past_the_caches(tuning_for(HostProtocol::staged))},
       {"staged_past_the_caches_of_processes", past_the_caches(tuning_for(HostProtocol::staged)), true},
       {"one_shot_past_the_caches", past_the_caches(tuning_for(HostProtocol::one_shot))},
+      {"staged_results_past_the_caches", results_past_the_caches(tuning_for(HostProtocol::staged))},
+      {"staged_results_past_the_caches_of_processes", results_past_the_caches(tuning_for(HostProtocol::staged)), true},
+      {"one_shot_results_past_the_caches", results_past_the_caches(tuning_for(HostProtocol::one_shot))},
       {"staged_crowded", tuning_for(HostProtocol::staged), false, true},
       {"single_copy_of_processes", tuning_for(HostProtocol::single_copy), true},
       {"zero_copy", zero_copy_tuning(), false, false, true},

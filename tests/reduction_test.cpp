@@ -346,7 +346,7 @@ TYPED_TEST(Reduction, VectorsAtPageEdges) {
       }
       const Outs outs{(outputs[0].*at_edge)(bytes), (outputs[1].*at_edge)(bytes)};
       for (const ReduceOp& op : ops_of(data_type_v<T>)) {
-        for (const Stores stores : {Stores::cached, Stores::streaming}) {
+        for (const Stores stores : {Stores::cached, Stores::streaming, Stores::streaming_but_first}) {
           fold_everywhere(op, data_type_v<T>, sources, outs, count, kSources, stores);
           for (std::size_t i = 0; i < count; ++i) {
             T result;
@@ -389,7 +389,7 @@ TYPED_TEST(Reduction, EveryOutGetsTheResultAlsoWhenSourcesAreAmongThem) {
   for (const ReduceOp& op : ops_of(data_type_v<T>)) {
     for (const std::size_t count : Sizes{1, 5, 40, 4096 / sizeof(T), 3001, 9001}) {
       for (const std::size_t misalignment : Sizes{0, sizeof(T), 1, 13}) {
-        for (const Stores stores : {Stores::cached, Stores::streaming}) {
+        for (const Stores stores : {Stores::cached, Stores::streaming, Stores::streaming_but_first}) {
           Vectors<T> values = Vectors<T>::random(kSources, count, 0, count);
           // The first source and the last; two that lie alike, one that lies otherwise.
           Fenced<T> in[] = {{count, misalignment}, {count, 3}, {count, misalignment}};
@@ -658,7 +658,7 @@ TEST(IntegerReduction, AverageOfBytesAHairBelowAWholeNumber) {
 }
 
 TEST(Copy, ToEveryOutWhateverTheSizeAndWhereverItLies) {
-  for (const Stores stores : {Stores::cached, Stores::streaming}) {
+  for (const Stores stores : {Stores::cached, Stores::streaming, Stores::streaming_but_first}) {
     for (const std::size_t bytes : Sizes{0, 1, 2, 7, 63, 64, 65, 500, 4095, 4096, 4097, 100003}) {
       for (const std::size_t misalignment : Sizes{0, 1, 16, 63}) {
         Vectors<std::uint8_t> in = Vectors<std::uint8_t>::random(1, bytes, 5, bytes);
@@ -680,7 +680,7 @@ TEST(Copy, ToEveryOutWhateverTheSizeAndWhereverItLies) {
 }
 
 TEST(Copy, OntoItselfAndOthers) {
-  for (const Stores stores : {Stores::cached, Stores::streaming}) {
+  for (const Stores stores : {Stores::cached, Stores::streaming, Stores::streaming_but_first}) {
     for (const std::size_t bytes : Sizes{9, 5003}) {
       Vectors<std::uint8_t> vectors = Vectors<std::uint8_t>::random(2, bytes, 0, bytes), untouched = vectors;
       copy(Outs{vectors.data(0)}, vectors.data(0), bytes, stores);

@@ -51,7 +51,7 @@ struct Tuning {
   // Where one protocol of a host stage gives way to another, in bytes of the whole vector unless said otherwise.
   std::size_t inline_bytes = 1024;  ///< inside the polled cache lines up to here, of what one rank shows to all others
                                     ///< together; half of it where all show and all want all
-  std::size_t one_shot_bytes = kNever;             ///< all-reduce of two ranks: everybody shows everything, up to here
+  std::size_t one_shot_bytes = 64 << 10;           ///< all-reduce of two ranks: everybody shows everything, up to here
   std::size_t one_shot_bytes_of_many = 8192;       ///< of more ranks: up to here over their number less one
   std::size_t one_shot_bytes_of_crowd = 96 << 10;  ///< likewise of 4 and more that are more than cores
   std::size_t zero_copy_bytes = 2048;              ///< straight between buffers from here on, if all of them are mapped

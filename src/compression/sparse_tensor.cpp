@@ -393,6 +393,7 @@ void SparseTensor::clear_result(std::size_t count) {
   cleared_ += count;
   for (std::size_t left = count * sizeof(float), bytes; left > 0; left -= bytes, to += bytes)
     copy(to, kZeros, bytes = std::min(left, sizeof kZeros), stores);
+  if (stores == Stores::streaming) fence_streams();
 }
 
 void SparseTensor::add_up() {

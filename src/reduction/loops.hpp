@@ -27,6 +27,7 @@
 #include <hwy/highway.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -37,7 +38,12 @@
 HWY_BEFORE_NAMESPACE();
 namespace collectives::HWY_NAMESPACE {
 
+/// Of which there is a loop for each of the usual numbers of vectors.
 template <class Kernel>
+inline constexpr bool kIsOften = false;
+
+/// Sources, Outs and Streamed: spans, or arrays of so many, which the compiler makes straight code of.
+template <class Kernel, class Sources, class Outs, class Streamed>
 class Loop {
   using Stored = typename Kernel::Stored;
   using Wide = typename Kernel::Wide;
@@ -48,7 +54,8 @@ class Loop {
   static constexpr std::size_t kAhead = 1024 / sizeof(Stored);  // elements; saves a tenth in the second-level cache
 
  public:
-  Loop(const Kernel& kernel, const Operands& all) : kernel_(kernel), all_(all) {}
+  Loop(const Kernel& kernel, const Sources& sources, const Outs& outs, const Streamed& streamed)
+      : kernel_(kernel), sources_(sources), outs_(outs), streamed_(streamed) {}
 
   HWY_INLINE void run(std::size_t begin, std::size_t end) const {
     for (; end - begin >= kAtOnce * kLanes; begin += kAtOnce * kLanes) {
@@ -76,8 +83,8 @@ class Loop {
   /// kVectors vectors, each `step` elements after the one before.
   template <std::size_t kVectors, class D>
   HWY_INLINE void vectors(D d, std::size_t begin, std::size_t step) const {
-    const Source* source = all_.sources.data();
-    const Source* const sources_end = source + all_.sources.size();
+    const Source* source = sources_.data();
+    const Source* const sources_end = source + sources_.size();
     hn::Vec<hn::Rebind<Wide, D>> value[kVectors];
     for (std::size_t v = 0; v < kVectors; ++v) value[v] = term(d, *source, begin + v * step);
     while (++source != sources_end) {
@@ -87,10 +94,10 @@ class Loop {
     }
     hn::Vec<D> result[kVectors];
     for (std::size_t v = 0; v < kVectors; ++v) result[v] = kernel_.result(d, value[v]);
-    for (std::byte* const out : all_.outs) {
+    for (std::byte* const out : outs_) {
       for (std::size_t v = 0; v < kVectors; ++v) store(d, result[v], out + (begin + v * step) * sizeof(Stored));
     }
-    for (std::byte* const out : all_.streamed) {
+    for (std::byte* const out : streamed_) {
       for (std::size_t v = 0; v < kVectors; ++v) {
         std::byte* const to = out + (begin + v * step) * sizeof(Stored);
         if constexpr (kVectors == kAtOnce && kBytes<D> >= 16) {
@@ -108,21 +115,58 @@ class Loop {
   }
 
   HWY_INLINE void prefetch(std::size_t begin) const {
-    for (const Source& source : all_.sources) {
+    for (const Source& source : sources_) {
       for (std::size_t byte = 0; byte < kAtOnce * kBytes<Elements>; byte += kLine) {
         hwy::Prefetch(source.data + begin * sizeof(Stored) + byte);
       }
     }
   }
 
+  // Copies that no store can reach stay in registers.
   const Kernel kernel_;
-  const Operands all_;  // a copy that no store can reach stays in registers
+  const Sources sources_;
+  const Outs outs_;
+  const Streamed streamed_;
 };
 
 /// The elements begin to end of every vector that `all` names.
 template <class Kernel>
 HWY_NOINLINE void run(const Kernel& kernel, const Operands& all, std::size_t begin, std::size_t end) {
-  Loop<Kernel>(kernel, all).run(begin, end);
+  Loop(kernel, all.sources, all.outs, all.streamed).run(begin, end);
+}
+
+/// The same, for so many sources and outs. Code of its own has loads of its own, by which processors tell the streams
+/// that they fetch ahead: one that goes on where it left off the last time is fetched in time, also across pieces.
+template <std::size_t kSources, std::size_t kOuts, std::size_t kStreamed, class Kernel>
+HWY_NOINLINE void run_these(const Kernel& kernel, const Operands& all, std::size_t begin, std::size_t end) {
+  std::array<Source, kSources> sources;
+  std::array<std::byte*, kOuts> outs;
+  std::array<std::byte*, kStreamed> streamed;
+  std::ranges::copy(all.sources, sources.begin());
+  std::ranges::copy(all.outs, outs.begin());
+  std::ranges::copy(all.streamed, streamed.begin());
+  Loop(kernel, sources, outs, streamed).run(begin, end);
+}
+
+template <class Kernel>
+using Run = void (*)(const Kernel&, const Operands&, std::size_t begin, std::size_t end);
+
+/// What the stages of two ranks consist of, for the kernels that gradients and copies go through.
+template <class Kernel>
+Run<Kernel> best_run(const Operands& all) {
+  if constexpr (kIsOften<Kernel>) {
+    const std::size_t outs = all.outs.size(), streamed = all.streamed.size();
+    if (all.sources.size() == 1) {
+      if (outs == 1 && streamed == 0) return run_these<1, 1, 0, Kernel>;
+      if (outs == 0 && streamed == 1) return run_these<1, 0, 1, Kernel>;
+    } else if (all.sources.size() == 2) {
+      if (outs == 1 && streamed == 0) return run_these<2, 1, 0, Kernel>;
+      if (outs == 0 && streamed == 1) return run_these<2, 0, 1, Kernel>;
+      if (outs == 1 && streamed == 1) return run_these<2, 1, 1, Kernel>;
+      if (outs == 2 && streamed == 0) return run_these<2, 2, 0, Kernel>;
+    }
+  }
+  return run<Kernel>;
 }
 
 template <class Kernel>
@@ -133,8 +177,7 @@ void run(const Kernel& kernel, const Operands& all) {
   // one line is faster to load and store.
   const std::size_t lead = to_next_line(all.streamed.empty() ? all.outs[0] : all.streamed[0]) / kSize;
   run(kernel, all, 0, lead);
-  run(kernel, all, lead, all.count);
-  if (!all.streamed.empty()) hwy::FlushStream();
+  best_run<Kernel>(all)(kernel, all, lead, all.count);
 }
 
 /// The FoldLoop of a kernel.
@@ -201,6 +244,13 @@ struct Product : Sum<Format> {
     }
   }
 };
+
+template <>
+inline constexpr bool kIsOften<Sum<Same<float>>> = true;
+template <>
+inline constexpr bool kIsOften<Mean<Same<float>>> = true;
+template <>
+inline constexpr bool kIsOften<Sum<Same<std::uint8_t>>> = true;
 
 /// What the float types have beside min and max.
 template <class Format>

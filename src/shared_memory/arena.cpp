@@ -76,8 +76,7 @@ Arena::Arena(std::shared_ptr<Mapping> mapping, const ArenaShape& shape, int self
   lines_at_ = round_up(gpu_blocks_at_ + ranks * sizeof(GpuBlock), page);
   const std::size_t lines = std::max<std::size_t>(1, (shape.inline_bytes + kLinePayload - 1) / kLinePayload);
   lines_bytes_ = round_up(lines * kLineBytes, kPolledBytes);
-  chunk_headers_at_ = round_up(lines_at_ + places * kStagesAhead * lines_bytes_, page);
-  staging_at_ = round_up(chunk_headers_at_ + places * kMostChunks * sizeof(ChunkHeader), page);
+  staging_at_ = round_up(lines_at_ + places * kStagesAhead * lines_bytes_, page);
   // However short, a chunk has room for an element of every rank.
   staging_bytes_ = kLongestChunks * round_up(std::max(shape.chunk_bytes, ranks * kLongestElement), page);
   channels_at_ = staging_at_ + places * staging_bytes_;

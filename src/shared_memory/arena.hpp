@@ -30,7 +30,7 @@
 namespace collectives {
 
 /// Changes with everything that ranks must share to understand one another: layout of the arena, tags, messages.
-inline constexpr std::uint64_t kProtocol = 12;
+inline constexpr std::uint64_t kProtocol = 13;
 
 inline constexpr std::size_t kPolledBytes = 128;  ///< a cache line and its neighbour, which prefetchers fetch in pairs
 
@@ -75,6 +75,11 @@ struct ClaimBlock {
   PolledWord taken, done;
 };
 
+/// How far a rank has come in one host stage: so many chunks of it. The tag is written once, with the first chunk.
+struct alignas(kPolledBytes) ChunkCount {
+  std::atomic<std::uint64_t> tag{0}, chunks{0};
+};
+
 /// What a rank says in one room about the stages there.
 struct StageBlock {
   PolledWord finished;  ///< host stages finished, ever
@@ -82,12 +87,7 @@ struct StageBlock {
   PolledWord worked;    ///< number of the newest host stage whose share this rank has done in the others' buffers
   ClaimBlock claims;    ///< of all ranks in the room, if this is the first of them
   BufferRecord buffers[kStagesAhead];
-};
-
-/// What a chunk of staging says of itself: the tag of its stage, once it is staged, and once its owner's slice is
-/// combined.
-struct ChunkHeader {
-  PolledWord staged, combined;
+  ChunkCount staged[kStagesAhead], combined[kStagesAhead];  ///< its chunks of staging, and those combined for its slice
 };
 
 /// The first failure. `state`: 0 none, 1 being written, 2 complete.
@@ -140,8 +140,7 @@ struct ArenaShape {
 
 inline constexpr std::size_t kLineBytes = 64;  ///< one line: 56 bytes of payload, then its tag
 inline constexpr std::size_t kLinePayload = 56;
-inline constexpr std::uint64_t kLongestChunks = 4;  ///< a rank's staging holds so many of the longest chunks,
-inline constexpr std::uint64_t kMostChunks = 512;   ///< or more shorter ones, up to so many
+inline constexpr std::uint64_t kLongestChunks = 4;  ///< a rank's staging holds so many of the longest chunks
 inline constexpr std::uint64_t kFrames = 4;         ///< frames per channel
 inline constexpr std::size_t kUnitHeader = 64;      ///< before every frame: tag, bytes
 
@@ -178,11 +177,6 @@ class Arena {
   }
   std::byte* lines(int room, int local, std::uint64_t slot) const noexcept {
     return base_ + lines_at_ + (place(room, local) * kStagesAhead + slot % kStagesAhead) * lines_bytes_;
-  }
-  /// The header of chunk `number` (counted since the beginning) of a rank's staging.
-  ChunkHeader& chunk_header(int room, int local, std::uint64_t number) const noexcept {
-    return reinterpret_cast<ChunkHeader*>(base_ +
-                                          chunk_headers_at_)[place(room, local) * kMostChunks + number % kMostChunks];
   }
   /// Where the payloads of a rank's chunks are, and how many bytes there are.
   std::byte* staging(int room, int local) const noexcept {
@@ -222,8 +216,8 @@ class Arena {
   OwnDescriptor place_;      // holds the lock
   std::uint64_t probe_ = 0;  // what the others read to see whether they can
   std::size_t abort_at_ = 0, blocks_at_ = 0, stage_blocks_at_ = 0, directories_at_ = 0, gpu_blocks_at_ = 0,
-              lines_at_ = 0, lines_bytes_ = 0, chunk_headers_at_ = 0, staging_at_ = 0, staging_bytes_ = 0,
-              channels_at_ = 0, channel_stride_ = 0, frame_stride_ = 0, total_ = 0;
+              lines_at_ = 0, lines_bytes_ = 0, staging_at_ = 0, staging_bytes_ = 0, channels_at_ = 0,
+              channel_stride_ = 0, frame_stride_ = 0, total_ = 0;
 };
 
 }  // namespace collectives

@@ -45,7 +45,7 @@ void HostStage::begin_as_planned() {
     lines_.start(*task_, *with_, number_);
   } else {
     performer_ = Performer::staged;
-    staged_.start(*task_, *with_);
+    staged_.start(*task_, *with_, number_);
   }
 }
 

@@ -45,10 +45,6 @@ class StageRoom {
   StageBlock& block(int i) const noexcept { return arena_->stage_block(number_, local(i)); }
   ClaimBlock& claims() const noexcept { return block(0).claims; }
   std::byte* lines(int i, std::uint64_t slot) const noexcept { return arena_->lines(number_, local(i), slot); }
-  /// The header of chunk `number` (counted since the beginning) of a rank's staging, and where the payloads are.
-  ChunkHeader& chunk_header(int i, std::uint64_t number) const noexcept {
-    return arena_->chunk_header(number_, local(i), number);
-  }
   std::byte* staging(int i) const noexcept { return arena_->staging(number_, local(i)); }
   std::size_t staging_bytes() const noexcept { return arena_->staging_bytes(); }
 

@@ -1,6 +1,7 @@
 #include "shared_memory/staged.hpp"
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 
 #include "shared_memory/round_up.hpp"
@@ -12,6 +13,10 @@ namespace {
 constexpr std::size_t kChunksOfALongVector = 16;
 /// What goes one way only is divided into so many chunks, of about so many bytes each at least.
 constexpr std::size_t kPiecesOfOneWay = 8, kLeastPiece = 2048;
+/// What goes past the caches has chunks so many times as long.
+constexpr std::size_t kStreamedChunk = 4;
+/// With a core each, a move is so many bytes of staging behind the one before.
+constexpr std::size_t kApart = 256 << 10;
 
 }  // namespace
 
@@ -29,23 +34,36 @@ Staged::Staged(const StageRoom& room, const Tuning& tuning, bool crowded)
       crowded_(crowded),
       self_(room.self()),
       ranks_(room.ranks()),
-      left_(static_cast<std::size_t>(room.ranks())),
+      known_staged_(static_cast<std::size_t>(room.ranks())),
+      known_combined_(known_staged_),
+      left_(known_staged_),
       sources_(static_cast<std::size_t>(room.ranks())) {}
 
-void Staged::start(const HostTask& task, const HostOperands& with) {
+void Staged::start(const HostTask& task, const HostOperands& with, std::uint64_t number) {
   task_ = &task;
   with_ = &with;
+  number_ = number;
+  tag_ = renumbered(with.tag, number);
   one_shot_ = task.protocol == HostProtocol::one_shot;
   owners_ = task.combines() && !one_shot_;
   collects_ = task.everyone_wants_all();
+  // Where the result takes the place of the values, its lines are in the cache already.
+  results_ = task.combines() && with.own == with.keep ? Stores::cached : task.stores_of_staged;
+  to_staging_ = task.stores_to_staging == Stores::streaming                         ? Stores::streaming
+                : task.combines() && task.only < 0 && results_ == Stores::streaming ? Stores::streaming_but_first
+                                                                                    : Stores::cached;
   // Slices that are combined share a chunk, one place per owner, whose own has none where the result is not shown; one
   // that is only shown has it to itself.
   const auto sharers =
       static_cast<std::size_t>(owners_ && task.only < 0 ? std::max(1, collects_ ? ranks_ : ranks_ - 1) : 1);
   const std::size_t longest = std::max<std::size_t>(1, one_shot_ ? task.total : task.longest);
   // Short chunks stay in the cache; but each is a meeting, which is dear when a rank has lost its core, so the longer
-  // the vector, the longer the chunks, as far as the memory goes.
-  const std::size_t most = room_.shape().chunk_bytes;
+  // the vector, the longer the chunks, as far as the memory goes. Where moves keep their distance there is no need of
+  // that, but for what is streamed, as each piece of that begins and ends slowly.
+  std::size_t most = room_.shape().chunk_bytes;
+  if (!crowded_ && task.only < 0)
+    most = std::min(most, tuning_.chunk_bytes * std::max<std::size_t>(1, task.slices.size() / 2) *
+                              (task.stores_of_staged == Stores::streaming ? kStreamedChunk : 1));
   std::size_t least = std::min(tuning_.chunk_bytes, most);
   // Where some only show and others only take, they work at the same time from the second chunk on, if they have a core
   // each.
@@ -58,32 +76,44 @@ void Staged::start(const HostTask& task, const HostOperands& with) {
   constexpr std::size_t kWhole = 64;
   segment_ = std::min(segment_, round_up((longest + chunks_ - 1) / chunks_, kWhole));
   chunks_ = (longest + segment_ - 1) / segment_;
-  staged_ = combined_ = collected_ = 0;
+  std::ranges::fill(known_staged_, 0);
+  std::ranges::fill(known_combined_, 0);
 
-  // Headers are used again no sooner than the bytes.
+  const std::uint64_t ring = room_.staging_bytes();
+  stride_ = round_up(segment_ * sharers * task.element, kLineBytes);
+  Chunk first{0, from_, static_cast<std::size_t>(from_ % ring)};
+  wrap(first);
+  staged_ = combined_ = collected_ = first;
+  // A rank stages twice the distance ahead of what it collects, and until then the ring gives nothing back.
+  assert(ring / stride_ >= kLongestChunks);
+  apart_ = crowded_ ? 0 : std::min<std::uint64_t>(kApart / stride_, ring / stride_ / 2 - 1);
+  ahead_ = crowded_ ? chunks_ : 1 + (owners_ ? 2 : 1) * apart_;
+}
+
+/// No chunk goes over the end of the ring.
+void Staged::wrap(Chunk& chunk) const {
   const std::size_t ring = room_.staging_bytes();
-  stride_ = round_up(std::max(segment_ * sharers * task.element, ring / kMostChunks), kLineBytes);
-  at_ = from_ % ring;
-  first_lap_ = (ring - at_) / stride_;
-  lap_ = ring / stride_;
+  if (chunk.offset + stride_ <= ring) return;
+  chunk.position += ring - chunk.offset;
+  chunk.offset = 0;
 }
 
-/// The byte, counted since the beginning, at which a chunk starts. None goes over the end of the ring.
-std::uint64_t Staged::position(std::uint64_t chunk) const {
-  if (chunk < first_lap_) return from_ + chunk * stride_;
-  const std::uint64_t ring = room_.staging_bytes(), further = chunk - first_lap_;
-  return from_ - at_ + (1 + further / lap_) * ring + further % lap_ * stride_;
+void Staged::step(Chunk& chunk) const {
+  ++chunk.number;
+  chunk.position += stride_;
+  chunk.offset += stride_;
+  wrap(chunk);
 }
 
-Range Staged::slice(int local, std::uint64_t chunk) const {
+Range Staged::slice(int local, const Chunk& chunk) const {
   const Range& all = task_->slice(local);
-  const std::size_t skipped = std::min<std::size_t>(all.count, segment_ * chunk);
+  const std::size_t skipped = std::min<std::size_t>(all.count, segment_ * chunk.number);
   return {all.first + skipped, std::min(segment_, all.count - skipped)};
 }
 
 /// Of a one-shot stage, whose slices are adjacent.
-Range Staged::whole(std::uint64_t chunk) const {
-  const std::size_t skipped = segment_ * chunk;
+Range Staged::whole(const Chunk& chunk) const {
+  const std::size_t skipped = segment_ * chunk.number;
   return {task_->slice(0).first + skipped, std::min(segment_, task_->total - skipped)};
 }
 
@@ -93,31 +123,39 @@ std::size_t Staged::place(int whose, int local) const {
   return static_cast<std::size_t>(local - (!collects_ && local > whose ? 1 : 0)) * segment_ * task_->element;
 }
 
-std::byte* Staged::payload(int local, std::uint64_t chunk) const {
-  return room_.staging(local) + (chunk < first_lap_ ? at_ + chunk * stride_ : (chunk - first_lap_) % lap_ * stride_);
-}
+std::byte* Staged::payload(int local, const Chunk& chunk) const { return room_.staging(local) + chunk.offset; }
 
 bool Staged::advance() {
+  const auto upto = [&](std::uint64_t chunk) { return std::min(chunks_, chunk); };
+  const std::uint64_t before_combining = owners_ ? apart_ : 0;
   for (bool moved = true; moved;) {
     moved = false;
-    if (combined_ < chunks_ && combine(combined_)) moved = true, ++combined_;
-    if (staged_ < chunks_ && stage(staged_)) moved = true, ++staged_;
-    if (collected_ < combined_ && collect(collected_)) {
+    if (combined_.number < upto(staged_.number) && staged_.number >= upto(combined_.number + 1 + before_combining) &&
+        combine(combined_)) {
       moved = true;
-      ++collected_;
-      room_.block(self_).left.value.store(position(collected_ - 1) + stride_, std::memory_order_release);
+      step(combined_);
+    }
+    if (staged_.number < upto(collected_.number + ahead_) && stage(staged_)) {
+      moved = true;
+      step(staged_);
+    }
+    if (collected_.number < combined_.number && combined_.number >= upto(collected_.number + 1 + apart_) &&
+        collect(collected_)) {
+      moved = true;
+      step(collected_);
+      room_.block(self_).left.value.store(collected_.position, std::memory_order_release);
     }
     if (moved) ++moves_;
   }
-  if (collected_ < chunks_ || staged_ < chunks_) return false;
-  base_ += chunks_;
-  from_ = position(chunks_ - 1) + stride_;
+  if (collected_.number < chunks_ || staged_.number < chunks_) return false;
+  if (results_ == Stores::streaming) fence_streams();
+  from_ = collected_.position;
   return true;
 }
 
 /// Whether everyone has left what the memory of this chunk was taken for before.
-bool Staged::room_for(std::uint64_t chunk) {
-  const std::uint64_t end = position(chunk) + stride_, ring = room_.staging_bytes();
+bool Staged::room_for(const Chunk& chunk) {
+  const std::uint64_t end = chunk.position + stride_, ring = room_.staging_bytes();
   if (end <= ring) return true;
   const std::uint64_t least = end - ring;
   for (int local = 0; local < ranks_; ++local) {
@@ -129,28 +167,41 @@ bool Staged::room_for(std::uint64_t chunk) {
   return true;
 }
 
-bool Staged::staged(int local, std::uint64_t chunk) {
-  const std::uint64_t wanted = renumbered(with_->tag, base_ + chunk + 1);
-  if (!has_come(room_.chunk_header(local, base_ + chunk).staged.value.load(std::memory_order_acquire), wanted, local))
-    return false;
+/// Whether a rank has counted this chunk. `known`: what it was last seen to have counted.
+bool Staged::published(Counts counts, int local, const Chunk& chunk, std::uint64_t& known) {
+  if (chunk.number < known) return true;
+  const ChunkCount& seen = count(counts, local);
+  if (!has_come(seen.tag.load(std::memory_order_acquire), tag_, local)) return false;
+  known = seen.chunks.load(std::memory_order_acquire);
+  return chunk.number < known;
+}
+
+bool Staged::staged(int local, const Chunk& chunk) {
+  if (!published(&StageBlock::staged, local, chunk, known_staged_[static_cast<std::size_t>(local)])) return false;
   // Whoever is in this stage has finished the one before.
   std::uint64_t& left = left_[static_cast<std::size_t>(local)];
   left = std::max(left, from_);
   return true;
 }
 
-bool Staged::combined(int local, std::uint64_t chunk) {
-  const std::uint64_t wanted = renumbered(with_->tag, base_ + chunk + 1);
-  return has_come(room_.chunk_header(local, base_ + chunk).combined.value.load(std::memory_order_acquire), wanted,
-                  local);
+bool Staged::combined(int local, const Chunk& chunk) {
+  return published(&StageBlock::combined, local, chunk, known_combined_[static_cast<std::size_t>(local)]);
+}
+
+/// What was shown is there.
+void Staged::publish(Counts counts, const Chunk& chunk) {
+  if (to_staging_ == Stores::streaming) fence_streams();
+  ChunkCount& mine = count(counts, self_);
+  mine.chunks.store(chunk.number + 1, std::memory_order_release);
+  if (chunk.number == 0) mine.tag.store(tag_, std::memory_order_release);
 }
 
 void Staged::show(std::byte* to, const std::byte* from, std::size_t bytes) {
-  copy(to, from, bytes, task_->stores_to_staging);
+  copy(to, from, bytes, to_staging_);
   bytes_shown_ += bytes;
 }
 
-bool Staged::stage(std::uint64_t chunk) {
+bool Staged::stage(const Chunk& chunk) {
   if (!task_->shows(self_)) return true;
   if (!room_for(chunk)) return false;
   const auto own = [&](Range range) { return element_at(with_->own, range.first, task_->element); };
@@ -166,17 +217,16 @@ bool Staged::stage(std::uint64_t chunk) {
   } else if (const Range range = slice(self_, chunk); range.count > 0) {
     show(payload(self_, chunk), own(range), range.count * task_->element);
   }
-  room_.chunk_header(self_, base_ + chunk)
-      .staged.value.store(renumbered(with_->tag, base_ + chunk + 1), std::memory_order_release);
+  publish(&StageBlock::staged, chunk);
   return true;
 }
 
-bool Staged::combine(std::uint64_t chunk) {
+bool Staged::combine(const Chunk& chunk) {
   if (!owners_) return true;
   const Range range = slice(self_, chunk);
   if (range.count == 0) return true;
   // The result goes where this rank's own staged values would be, so the memory must be free.
-  if (collects_ && staged_ <= chunk) return false;
+  if (collects_ && staged_.number <= chunk.number) return false;
   for (int local = 0; local < ranks_; ++local)
     if (local != self_ && !staged(local, chunk)) return false;
   const std::byte* own = element_at(with_->own, range.first, task_->element);
@@ -185,31 +235,28 @@ bool Staged::combine(std::uint64_t chunk) {
                                                  with_->raw};
   std::byte* const result = element_at(with_->keep, range.first, task_->element);
   if (!collects_) {
-    fold(with_->op, with_->type, sources_, result, range.count, with_->finish_ranks, task_->stores_of_staged);
+    fold(with_->op, with_->type, sources_, result, range.count, with_->finish_ranks, results_);
     return true;
   }
   std::byte* const shown = payload(self_, chunk) + place(self_, self_);
   const std::size_t bytes = range.count * task_->element;
-  const bool past_their_cache = task_->stores_to_staging == Stores::streaming;
-  const bool past_mine = !past_their_cache && task_->stores_of_staged == Stores::streaming;
-  if (past_their_cache) {
+  if (to_staging_ == Stores::streaming) {
     fold(with_->op, with_->type, sources_, result, range.count, with_->finish_ranks);
     show(shown, result, bytes);
   } else {  // what the others are about to read stays in the cache
     std::byte* const outs[] = {shown, result};
-    fold(with_->op, with_->type, sources_, std::span(outs, past_mine ? 1 : 2), range.count, with_->finish_ranks);
+    fold(with_->op, with_->type, sources_, outs, range.count, with_->finish_ranks, to_staging_);
     bytes_shown_ += bytes;
   }
-  room_.chunk_header(self_, base_ + chunk)
-      .combined.value.store(renumbered(with_->tag, base_ + chunk + 1), std::memory_order_release);
-  if (past_mine) copy(result, shown, bytes, task_->stores_of_staged);
+  publish(&StageBlock::combined, chunk);
   return true;
 }
 
-bool Staged::collect(std::uint64_t chunk) {
+bool Staged::collect(const Chunk& chunk) {
   if (!collects_) return true;
   if (one_shot_) {
-    if (staged_ <= chunk) return false;  // in place, the result takes the place of what is still to be shown
+    if (staged_.number <= chunk.number)
+      return false;  // in place, the result takes the place of what is still to be shown
     for (int local = 0; local < ranks_; ++local)
       if (local != self_ && !staged(local, chunk)) return false;
     const Range range = whole(chunk);
@@ -217,7 +264,7 @@ bool Staged::collect(std::uint64_t chunk) {
       sources_[static_cast<std::size_t>(local)] = {
           local == self_ ? element_at(with_->own, range.first, task_->element) : payload(local, chunk), with_->raw};
     fold(with_->op, with_->type, sources_, element_at(with_->keep, range.first, task_->element), range.count,
-         with_->finish_ranks, task_->stores_of_staged);
+         with_->finish_ranks, results_);
     return true;
   }
   for (int local = 0; local < ranks_; ++local)
@@ -229,9 +276,9 @@ bool Staged::collect(std::uint64_t chunk) {
     if (range.count == 0) continue;
     std::byte* to = element_at(with_->keep, range.first, task_->element);
     if (local != self_)
-      copy(to, payload(local, chunk) + place(local, local), range.count * task_->element, task_->stores_of_staged);
+      copy(to, payload(local, chunk) + place(local, local), range.count * task_->element, results_);
     else if (const std::byte* own = element_at(with_->own, range.first, task_->element); !owners_ && to != own)
-      copy(to, own, range.count * task_->element, task_->stores_of_staged);
+      copy(to, own, range.count * task_->element, results_);
   }
   return true;
 }

@@ -4,11 +4,14 @@
 // the result beside it, and everybody *collects* the slices it lacks. One shot leaves the owners out: everybody stages
 // everything, and collecting is combining.
 //
-// A chunk says by a tag in its header that it is staged, and by another that its owner's slice is combined. The three
-// moves go on independently, each as far as it can, so that one chunk is copied in while another is summed and a third
-// copied out, and a rank that has to give up its core has done all that could be done without the others.
+// A rank counts the chunks that it has staged, and those whose slice it has combined, each in a line of its own for
+// every stage. The three moves go on independently, so that one chunk is copied in while another is summed and a third
+// copied out. With a core each they keep a distance: a rank stages some chunks ahead of the one that it combines, and
+// collects some behind it, so that what it wants of another is there, although neither is always as fast as the other.
+// With more ranks than cores each move goes as far as it can, so that a rank that has to give up its core has done all
+// that could be done without the others.
 //
-// Chunks are numbered through all stages, and so are the bytes of staging that they take. Staging is a ring of these
+// The bytes of staging that chunks take are numbered through all stages. Staging is a ring of these
 // bytes: memory is used again when everyone has left what was there. It is gone round even by those who could do with
 // less: a line that another core has read is dear to write as long as that core still has it (7 ns on an AMD EPYC,
 // twice what a line costs that comes from the common cache), and one round is about what a core's own cache holds.
@@ -36,24 +39,35 @@ class Staged {
 
   /// `crowded`: more ranks than cores.
   Staged(const StageRoom&, const Tuning&, bool crowded);
-  void start(const HostTask&, const HostOperands&);
+  /// `number`: of the stage.
+  void start(const HostTask&, const HostOperands&, std::uint64_t number);
   bool advance();
   std::uint64_t bytes_shown() const noexcept { return bytes_shown_; }
   std::uint64_t moves() const noexcept { return moves_; }  ///< ever; of chunks
 
  private:
-  Range slice(int local, std::uint64_t chunk) const;
-  Range whole(std::uint64_t chunk) const;
+  /// Which of this stage, and where it begins: in bytes of staging since the beginning, and in the ring.
+  struct Chunk {
+    std::uint64_t number = 0, position = 0;
+    std::size_t offset = 0;
+  };
+  void wrap(Chunk&) const;
+  void step(Chunk&) const;
+  Range slice(int local, const Chunk&) const;
+  Range whole(const Chunk&) const;
   std::size_t place(int whose, int local) const;
-  bool stage(std::uint64_t chunk);
-  bool combine(std::uint64_t chunk);
-  bool collect(std::uint64_t chunk);
-  bool room_for(std::uint64_t chunk);
-  bool staged(int local, std::uint64_t chunk);
-  bool combined(int local, std::uint64_t chunk);
+  bool stage(const Chunk&);
+  bool combine(const Chunk&);
+  bool collect(const Chunk&);
+  bool room_for(const Chunk&);
+  using Counts = ChunkCount (StageBlock::*)[kStagesAhead];
+  ChunkCount& count(Counts counts, int local) const { return (room_.block(local).*counts)[number_ % kStagesAhead]; }
+  bool staged(int local, const Chunk&);
+  bool combined(int local, const Chunk&);
+  bool published(Counts, int local, const Chunk&, std::uint64_t& known);
+  void publish(Counts, const Chunk&);
   void show(std::byte* to, const std::byte* from, std::size_t bytes);
-  std::uint64_t position(std::uint64_t chunk) const;
-  std::byte* payload(int local, std::uint64_t chunk) const;
+  std::byte* payload(int local, const Chunk&) const;
 
   const StageRoom& room_;
   const Tuning& tuning_;
@@ -64,14 +78,17 @@ class Staged {
   bool one_shot_ = false;
   bool owners_ = false;  // owners combine their slices
   bool collects_ = false;
+  Stores results_ = Stores::cached, to_staging_ = Stores::cached;
 
-  std::uint64_t base_ = 0, chunks_ = 0;                      // chunks before this stage, and of it
-  std::uint64_t from_ = 0, at_ = 0;                          // bytes of staging taken before it, ever and in the ring
-  std::size_t stride_ = 0;                                   // bytes that a chunk takes
-  std::uint64_t first_lap_ = 0, lap_ = 0;                    // chunks up to the end of the ring, and in all of it
-  std::size_t segment_ = 0;                                  // elements of one slice in one chunk
-  std::uint64_t staged_ = 0, combined_ = 0, collected_ = 0;  // chunks each move has dealt with
-  std::vector<std::uint64_t> left_;                          // bytes each rank is known to have left, ever
+  std::uint64_t number_ = 0, tag_ = 0;                        // of this stage
+  std::uint64_t chunks_ = 0;                                  // of it
+  std::uint64_t from_ = 0;                                    // bytes of staging taken before it, ever
+  std::size_t stride_ = 0;                                    // bytes that a chunk takes
+  std::size_t segment_ = 0;                                   // elements of one slice in one chunk
+  std::uint64_t apart_ = 0, ahead_ = 0;                       // chunks between one move and the next; under way at most
+  Chunk staged_, combined_, collected_;                       // the next of each move
+  std::vector<std::uint64_t> known_staged_, known_combined_;  // chunks that each rank is known to have published
+  std::vector<std::uint64_t> left_;                           // bytes each rank is known to have left, ever
   std::vector<Source> sources_;
   std::uint64_t bytes_shown_ = 0, moves_ = 0;
 };

@@ -170,7 +170,7 @@ bool ZeroCopy::perform_unless_failed(int share, Range range) {
 bool ZeroCopy::perform(int share, Range range) {
   const std::size_t element = task_->element, bytes = range.count * element;
   std::size_t sources = 0, destinations = 0;
-  bool direct = true;
+  bool direct = true, in_place = task_->combines();
   for (int local = 0; local < ranks_; ++local) {
     if (task_->is_source(local, share)) {
       direct = direct && peer(local).own_at != nullptr;
@@ -178,16 +178,20 @@ bool ZeroCopy::perform(int share, Range range) {
     }
     if (task_->is_destination(local, share)) {
       direct = direct && peer(local).keep_at != nullptr;
+      in_place = in_place && peer(local).keep_at == peer(local).own_at;
       destinations_[destinations++] = element_at(peer(local).keep_at, range.first, element);
     }
   }
   if (!direct) return perform_through_kernel(share, range);
   bytes_shown_ += bytes * (destinations - (task_->is_destination(self_, share) ? 1 : 0));
+  // Where all results take the places of values, their lines are in the cache already.
+  const Stores stores = in_place ? Stores::cached : task_->stores;
   if (task_->combines())
     fold(with_->op, with_->type, {sources_.data(), sources}, {destinations_.data(), destinations}, range.count,
-         with_->finish_ranks, task_->stores);
+         with_->finish_ranks, stores);
   else
-    copy({destinations_.data(), destinations}, sources_[0].data, bytes, task_->stores);
+    copy({destinations_.data(), destinations}, sources_[0].data, bytes, stores);
+  if (stores == Stores::streaming) fence_streams();
   return true;
 }
 
