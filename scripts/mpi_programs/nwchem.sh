@@ -4,7 +4,7 @@ mpis='openmpi mpich'
 last_digit=1e-12
 prepare() {
   local basis=sto-3g
-  [ "$size" = check ] || basis=cc-pvtz
+  [ "$size" = check ] || basis=aug-cc-pvtz
   cat >water.nw <<END
 start water
 memory 200 mb

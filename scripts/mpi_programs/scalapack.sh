@@ -23,7 +23,7 @@ prepare() {
     /process grids/ { $1 = order == "" ? 2 : 1 }
     /values of P/ { $1 = 1 " " ranks " " }
     /values of Q/ { $1 = ranks " " 1 " " }
-    order != "" && /number of problem/ { $1 = 10 }
+    order != "" && /number of problem/ { $1 = 20 }
     order != "" && /values of [MN]$/ { for (i = 0; i < 20; ++i) printf "%d ", order; $0 = "values of " $NF }
     order != "" && /values of (MB|NB)$/ { $0 = "4 8 16 32 values of " $NF }
     { print }' "$data" >input
