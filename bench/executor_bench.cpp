@@ -8,6 +8,7 @@
 #include "collectives/plan.hpp"
 #include "executor.hpp"
 #include "shared_memory/arena.hpp"
+#include "shared_memory/staged.hpp"
 #include "transport/shared_memory.hpp"
 
 namespace collectives {
@@ -49,7 +50,7 @@ void all_reduce(benchmark::State& state, std::string_view backend) {
 
   const ArenaShape shape{.ranks = kRanks,
                          .inline_bytes = tuning.inline_bytes,
-                         .chunk_bytes = tuning.chunk_bytes,
+                         .chunk_bytes = Staged::longest_chunk(kRanks, tuning),
                          .frame_bytes = tuning.frame_bytes};
   auto first = Arena::create(shape);
   auto second = Arena::join(first->invitation(), shape, 1);

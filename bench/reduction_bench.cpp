@@ -44,6 +44,7 @@ void copy_to(benchmark::State& state, Stores stores) {
   for (auto& out : to) outs.push_back(out.data());
   for (auto _ : state) {
     copy(outs, from.data(), bytes, stores);
+    if (stores == Stores::streaming) fence_streams();
     benchmark::ClobberMemory();
   }
   set_bytes(state, 1 + state.range(0), state.range(1));
@@ -74,6 +75,7 @@ void reduce_to_all(benchmark::State& state, Stores stores) {
   }
   for (auto _ : state) {
     fold(ReduceOp::max, DataType::i32, sources, outs, bytes / 4, static_cast<int>(ranks), stores);
+    if (stores == Stores::streaming) fence_streams();
     benchmark::ClobberMemory();
   }
   set_bytes(state, 2 * state.range(0), state.range(1));

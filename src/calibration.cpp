@@ -32,7 +32,7 @@ constexpr double kClearly = 1.1;
 /// than they look in a few calls here.
 constexpr std::size_t kLongestInline = 8 << 10;
 constexpr std::size_t kLongestInlineToOne = 2 << 10;
-/// Not longer: long vectors take several times as much, and what ranks stage must stay in a cache.
+/// Not longer: what goes past the caches takes several times as much, and what ranks stage must stay in a cache.
 constexpr std::size_t kChunks[] = {16 << 10, 32 << 10, 64 << 10, 128 << 10};
 constexpr std::size_t kLongestCall = 1 << 20;
 

@@ -22,9 +22,9 @@ struct Source {
 
 /// How results are written. `streaming` goes past the caches, for results that would not stay there; what is stored
 /// afterwards may be seen before them unless fence_streams() stands between. Outs that are sources, and those that lie
-/// otherwise to their cache lines than the first out, are written as ever, and so are the results of user ops and
-/// averages of 64-bit integers. `streaming_but_first`: the first out is written as ever, too, by plain stores: a
-/// processor's string instructions, which memcpy uses, wait until all that was streamed before them has arrived.
+/// otherwise to their cache lines than the first that is streamed, are written as ever, and so are the results of user
+/// ops and averages of 64-bit integers. `streaming_but_first`: the first out is written as ever, too, by plain stores:
+/// a processor's string instructions, which memcpy uses, wait until all that was streamed before them has arrived.
 enum class Stores : std::uint8_t { cached, streaming, streaming_but_first };
 
 /// What this thread has streamed is seen by others before what it stores from here on.

@@ -1,6 +1,6 @@
 // What a rank asks for, in a form that ranks can compare.
 //
-// Every unit of data that moves (a line, a message, a staged chunk) carries its call's *tag*: the sequence number and a
+// Every unit of data that moves (a line, a message, the count of staged chunks) carries its call's *tag*: the sequence number and a
 // hash of the signature. A tag with the right number and another hash is a mismatched call, seen before any of its data
 // is used. The full signatures stand in the arrival records, for the error message.
 #pragma once

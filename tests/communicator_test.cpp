@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -32,6 +33,59 @@ TEST(Work, ProgressesByTestAlone) {
     EXPECT_TRUE(work.test());  // finished stays finished
     work.wait();
   });
+}
+
+/// Long vectors through staging, also between threads.
+Tuning staged_tuning() {
+  Tuning tuning;
+  tuning.zero_copy_bytes = tuning.single_copy_bytes = tuning.single_copy_reduce_bytes = Tuning::kNever;
+  return tuning;
+}
+
+TEST(Work, LongVectorsInChunksLongerThanTheDistanceBetweenMoves) {
+  Tuning tuning = staged_tuning();
+  for (const std::size_t chunk : {std::size_t{64} << 10, std::size_t{1} << 20}) {
+    for (const std::size_t streaming : {std::size_t{1}, Tuning::kNever}) {
+      tuning.chunk_bytes = chunk;
+      tuning.streaming_bytes = streaming;
+      run_communicators(2,
+                        [](Communicator& comm) {
+                          constexpr std::size_t kCount = 3'000'001;
+                          std::vector<float> in(kCount), out(kCount), all(2 * kCount);
+                          for (std::size_t i = 0; i < kCount; ++i)
+                            in[i] = static_cast<float>(i % 1000 + 1000 * static_cast<std::size_t>(comm.rank()));
+                          comm.all_reduce(std::span<const float>(in), std::span(out));
+                          comm.all_gather(std::span<const float>(in), std::span(all));
+                          comm.all_reduce(in);
+                          std::size_t wrong = 0;
+                          for (std::size_t i = 0; i < kCount; ++i) {
+                            const auto x = static_cast<float>(i % 1000);
+                            if (out[i] != 2 * x + 1000 || in[i] != out[i] || all[i] != x || all[kCount + i] != x + 1000)
+                              ++wrong;
+                          }
+                          EXPECT_EQ(wrong, 0u);
+                        },
+                        {.tuning = tuning});
+    }
+  }
+}
+
+TEST(Work, AnotherThreadGoesOnWithALongOne) {
+  Tuning tuning = staged_tuning();
+  tuning.streaming_bytes = 1;
+  run_communicators(2,
+                    [](Communicator& comm) {
+                      constexpr std::size_t kCount = 1'000'000;
+                      const std::vector<float> in(kCount, 1.f);
+                      std::vector<float> out(kCount);
+                      Work work = comm.all_reduce_async(std::span<const float>(in), std::span(out));
+                      for (int turn = 0; turn < 20; ++turn) work.test();
+                      std::thread([&] {
+                        work.wait();
+                        EXPECT_EQ(std::ranges::count(out, 2.f), static_cast<std::ptrdiff_t>(kCount));
+                      }).join();
+                    },
+                    {.tuning = tuning});
 }
 
 TEST(Work, ProgressesInsideOtherCalls) {

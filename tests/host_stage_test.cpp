@@ -28,7 +28,8 @@ struct Setting {
   Tuning tuning;
   bool processes = false;
   bool crowded = false;
-  bool mapped = false;  ///< every rank can have pointers to the others' buffers
+  bool mapped = false;   ///< every rank can have pointers to the others' buffers
+  std::size_t ring = 1;  ///< staging is laid out for chunks so many times as long as the tuning says
 };
 
 Tuning tuning_for(HostProtocol protocol) {
@@ -75,6 +76,8 @@ std::vector<Setting> settings() {
       {"staged_results_past_the_caches", results_past_the_caches(tuning_for(HostProtocol::staged))},
       {"staged_results_past_the_caches_of_processes", results_past_the_caches(tuning_for(HostProtocol::staged)), true},
       {"one_shot_results_past_the_caches", results_past_the_caches(tuning_for(HostProtocol::one_shot))},
+      {"staged_in_a_long_ring", tuning_for(HostProtocol::staged), false, false, false, 3},
+      {"staged_crowded_in_a_long_ring", tuning_for(HostProtocol::staged), false, true, false, 3},
       {"staged_crowded", tuning_for(HostProtocol::staged), false, true},
       {"single_copy_of_processes", tuning_for(HostProtocol::single_copy), true},
       {"zero_copy", zero_copy_tuning(), false, false, true},
@@ -250,7 +253,7 @@ class HostStageConformance : public ::testing::TestWithParam<std::tuple<Setting,
     };
     const ArenaShape shape{.ranks = ranks,
                            .inline_bytes = setting.tuning.inline_bytes,
-                           .chunk_bytes = setting.tuning.chunk_bytes,
+                           .chunk_bytes = setting.ring * setting.tuning.chunk_bytes,
                            .frame_bytes = 64};
     const std::unique_ptr<Arena> first = Arena::create(shape);
     const std::string invitation = first->invitation();

@@ -18,9 +18,9 @@ std::size_t inline_limit(const HostTask& task, const Tuning& tuning) {
   return tuning.inline_bytes / others / (task.everyone_wants_all() && task.only < 0 ? 2 : 1);
 }
 
-/// The longest all-reduce that goes in one shot. One shot reads every rank's whole vector. It saves a meeting, and with
-/// two ranks no byte more crosses between the cores than otherwise; with more ranks it does, so it ends early, but
-/// later where four or more share fewer cores: there a meeting costs every rank its turn.
+/// The longest all-reduce that goes in one shot. One shot saves a meeting, and every rank adds all. With two ranks no
+/// byte more crosses between the cores than otherwise; with more ranks it does, so it ends earlier, but later where
+/// four or more share fewer cores: there a meeting costs every rank its turn.
 std::size_t one_shot_limit(int ranks, bool crowded, const Tuning& tuning) {
   if (ranks <= 2) return tuning.one_shot_bytes;
   const std::size_t bytes = crowded && ranks > 3 ? tuning.one_shot_bytes_of_crowd : tuning.one_shot_bytes_of_many;
@@ -97,7 +97,7 @@ std::string reason(const HostTask& task, bool crowded, const Tuning& tuning) {
   return fmt::format("a rank shows {}, inline up to {}{}{}", bytes_text(shown_bytes(task)),
                      limit(inline_limit(task, tuning)), staging,
                      crowded                                      ? "; more ranks than cores"
-                     : task.stores_of_staged == Stores::streaming ? "; past the caches"
+                     : task.stores_of_staged == Stores::streaming ? "; results past the caches unless in place"
                                                                   : "");
 }
 

@@ -47,11 +47,12 @@ void Staged::start(const HostTask& task, const HostOperands& with, std::uint64_t
   one_shot_ = task.protocol == HostProtocol::one_shot;
   owners_ = task.combines() && !one_shot_;
   collects_ = task.everyone_wants_all();
-  // Where the result takes the place of the values, its lines are in the cache already.
+  // Where the result takes the place of the values, its lines are in the cache already. Only where one owns everything
+  // does nobody both stage and stream.
   results_ = task.combines() && with.own == with.keep ? Stores::cached : task.stores_of_staged;
-  to_staging_ = task.stores_to_staging == Stores::streaming                         ? Stores::streaming
-                : task.combines() && task.only < 0 && results_ == Stores::streaming ? Stores::streaming_but_first
-                                                                                    : Stores::cached;
+  to_staging_ = task.stores_to_staging == Stores::streaming      ? Stores::streaming
+                : task.only < 0 && results_ == Stores::streaming ? Stores::streaming_but_first
+                                                                 : Stores::cached;
   // Slices that are combined share a chunk, one place per owner, whose own has none where the result is not shown; one
   // that is only shown has it to itself.
   const auto sharers =
@@ -86,7 +87,7 @@ void Staged::start(const HostTask& task, const HostOperands& with, std::uint64_t
   staged_ = combined_ = collected_ = first;
   // A rank stages twice the distance ahead of what it collects, and until then the ring gives nothing back.
   assert(ring / stride_ >= kLongestChunks);
-  apart_ = crowded_ ? 0 : std::min<std::uint64_t>(kApart / stride_, ring / stride_ / 2 - 1);
+  apart_ = crowded_ ? 0 : std::clamp<std::uint64_t>(kApart / stride_, 1, ring / stride_ / 2 - 1);
   ahead_ = crowded_ ? chunks_ : 1 + (owners_ ? 2 : 1) * apart_;
 }
 
@@ -125,9 +126,12 @@ std::size_t Staged::place(int whose, int local) const {
 
 std::byte* Staged::payload(int local, const Chunk& chunk) const { return room_.staging(local) + chunk.offset; }
 
+/// In place, a result takes the place of what is to be shown, and its owner's of what it would show of its own: so each
+/// move stays behind the one before, whatever the distance.
 bool Staged::advance() {
   const auto upto = [&](std::uint64_t chunk) { return std::min(chunks_, chunk); };
   const std::uint64_t before_combining = owners_ ? apart_ : 0;
+  const std::uint64_t collected_before = collected_.number;
   for (bool moved = true; moved;) {
     moved = false;
     if (combined_.number < upto(staged_.number) && staged_.number >= upto(combined_.number + 1 + before_combining) &&
@@ -147,8 +151,9 @@ bool Staged::advance() {
     }
     if (moved) ++moves_;
   }
+  // Another thread may go on from here.
+  if (results_ == Stores::streaming && collected_.number > collected_before) fence_streams();
   if (collected_.number < chunks_ || staged_.number < chunks_) return false;
-  if (results_ == Stores::streaming) fence_streams();
   from_ = collected_.position;
   return true;
 }
@@ -225,8 +230,6 @@ bool Staged::combine(const Chunk& chunk) {
   if (!owners_) return true;
   const Range range = slice(self_, chunk);
   if (range.count == 0) return true;
-  // The result goes where this rank's own staged values would be, so the memory must be free.
-  if (collects_ && staged_.number <= chunk.number) return false;
   for (int local = 0; local < ranks_; ++local)
     if (local != self_ && !staged(local, chunk)) return false;
   const std::byte* own = element_at(with_->own, range.first, task_->element);
@@ -255,8 +258,6 @@ bool Staged::combine(const Chunk& chunk) {
 bool Staged::collect(const Chunk& chunk) {
   if (!collects_) return true;
   if (one_shot_) {
-    if (staged_.number <= chunk.number)
-      return false;  // in place, the result takes the place of what is still to be shown
     for (int local = 0; local < ranks_; ++local)
       if (local != self_ && !staged(local, chunk)) return false;
     const Range range = whole(chunk);

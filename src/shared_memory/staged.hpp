@@ -12,8 +12,9 @@
 // that could be done without the others.
 //
 // The bytes of staging that chunks take are numbered through all stages. Staging is a ring of these bytes: memory is
-// used again when everyone has left what was there. It is gone round even by those who could do with less: a line that another core has read is dear to write as long as that core still has it (7 ns on an AMD EPYC,
-// twice what a line costs that comes from the common cache), and one round is about what a core's own cache holds.
+// used again when everyone has left what was there. It is gone round even by those who could do with less: a line that
+// another core has read is dear to write as long as that core still has it (7 ns on an AMD EPYC, twice what a line
+// costs that comes from the common cache), and one round is about what a core's own cache holds.
 //
 // Where the ranks have no cache in common no ring is long enough: whoever reads a line finds it in the writer's cache,
 // and whoever writes it again finds it in the reader's, 32 to 35 ns for both together. What is staged then goes past
