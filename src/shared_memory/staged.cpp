@@ -47,8 +47,9 @@ void Staged::start(const HostTask& task, const HostOperands& with, std::uint64_t
   one_shot_ = task.protocol == HostProtocol::one_shot;
   owners_ = task.combines() && !one_shot_;
   collects_ = task.everyone_wants_all();
-  // Where the result takes the place of the values, its lines are in the cache already. Where one owns everything nobody
-  // both stages and streams, and with more ranks than cores a rank stages much at a time, for which memcpy is faster.
+  // Where the result takes the place of the values, its lines are in the cache already. Where one owns everything
+  // nobody both stages and streams, and with more ranks than cores a rank stages much at a time, for which memcpy is
+  // faster.
   results_ = task.combines() && with.own == with.keep ? Stores::cached : task.stores_of_staged;
   to_staging_ = task.stores_to_staging == Stores::streaming                   ? Stores::streaming
                 : !crowded_ && task.only < 0 && results_ == Stores::streaming ? Stores::streaming_but_first
