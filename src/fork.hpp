@@ -9,11 +9,15 @@
 // posix_spawn need none: what they start calls exec.
 #pragma once
 
+#include <pthread.h>
 #include <sys/types.h>
 
 #include <atomic>
 #include <cstdint>
+#include <mutex>
 #include <string>
+
+#include "collectives/error.hpp"
 
 namespace collectives {
 namespace detail {
@@ -51,5 +55,14 @@ class OwnDescriptor {
  private:
   int fd_ = -1;
 };
+
+/// To be called before `kMutex`, of which the process has one, is taken: a fork waits for it, so that the child, which
+/// has none of the other threads, finds it free and what it guards whole. Who holds it may take no other such mutex.
+/// Throws as Maker does.
+template <std::mutex& kMutex>
+void hold_over_forks() {
+  static const int error = ::pthread_atfork([] { kMutex.lock(); }, [] { kMutex.unlock(); }, [] { kMutex.unlock(); });
+  if (error != 0) throw Error(Errc::system, "fork: pthread_atfork refused");
+}
 
 }  // namespace collectives

@@ -1,6 +1,5 @@
 #include "process_page.hpp"
 
-#include <pthread.h>
 #include <sys/mman.h>
 
 #include <cstring>
@@ -19,17 +18,11 @@
 namespace collectives {
 namespace {
 
-std::mutex mutex;  // held over a fork, so that the child, which has none of the other threads, finds it free
+std::mutex mutex;  // held over a fork
 std::atomic<ProcessPage*> page{nullptr};
 std::optional<Maker> page_maker;
 Descriptor page_file;
 std::uint32_t communicators = 0;  // of this process, ever
-
-/// Before the mutex is taken for the first time.
-void hold_over_forks() {
-  static const int error = ::pthread_atfork([] { mutex.lock(); }, [] { mutex.unlock(); }, [] { mutex.unlock(); });
-  if (error != 0) throw Error(Errc::system, "fork: pthread_atfork refused");
-}
 
 /// Zeros that others can read, or that nobody else can where the system permits no more. Throws std::bad_alloc.
 ProcessPage* make_page() {
@@ -72,7 +65,7 @@ ProcessPage& usable_page() {
 }  // namespace
 
 CommunicatorBlock& claim_block() {
-  hold_over_forks();
+  hold_over_forks<mutex>();
   const std::lock_guard lock(mutex);
   ProcessPage& here = usable_page();
   CommunicatorBlock* free = nullptr;

@@ -19,6 +19,7 @@
 #include "environment.hpp"
 #include "exchange.hpp"
 #include "flight_recorder.hpp"
+#include "fork.hpp"
 #include "log.hpp"
 #include "meet.hpp"
 #include "shared_memory/sealed_file.hpp"
@@ -33,7 +34,7 @@ constexpr std::size_t kTextRoom = 64 << 10, kLongestEvent = 2048;
 // Who this thread is, and what its process was first.
 thread_local std::optional<TraceIdentity> of_thread;
 std::optional<TraceIdentity> of_process;
-std::mutex mutex;
+std::mutex mutex;  // held over a fork
 
 /// The file of this rank's host, which its first rank begins. Clocks are compared with rank 0's.
 std::shared_ptr<TraceFile> begin_trace(Bootstrap& bootstrap, const Meeting& meeting, Deadline deadline) {
@@ -131,6 +132,7 @@ void TraceFile::end(std::string_view why) noexcept {
 }
 
 bool has_trace_identity() {
+  hold_over_forks<mutex>();
   const std::lock_guard lock(mutex);
   return of_thread || of_process;
 }
@@ -138,6 +140,7 @@ bool has_trace_identity() {
 TraceIdentity trace_identity(Bootstrap& bootstrap, const Meeting& meeting, Deadline deadline) {
   std::shared_ptr<TraceFile> file;
   if (!meeting.trace.empty()) file = begin_trace(bootstrap, meeting, deadline);
+  hold_over_forks<mutex>();
   const std::lock_guard lock(mutex);
   if (!of_thread) {
     of_thread = of_process && file == nullptr ? *of_process : TraceIdentity{meeting.rank, file};
