@@ -132,10 +132,10 @@ std::byte* Staged::payload(int local, const Chunk& chunk) const { return room_.s
 bool Staged::advance() {
   const auto upto = [&](std::uint64_t chunk) { return std::min(chunks_, chunk); };
   const std::uint64_t before_combining = owners_ ? apart_ : 0;
-  const std::uint64_t collected_before = collected_.number;
+  const std::uint64_t moves_before = moves_;
   for (bool moved = true; moved;) {
     moved = false;
-    if (combined_.number < upto(staged_.number) && staged_.number >= upto(combined_.number + 1 + before_combining) &&
+    if (combined_.number < staged_.number && staged_.number >= upto(combined_.number + 1 + before_combining) &&
         combine(combined_)) {
       moved = true;
       step(combined_);
@@ -153,7 +153,7 @@ bool Staged::advance() {
     if (moved) ++moves_;
   }
   // Another thread may go on from here.
-  if (results_ == Stores::streaming && collected_.number > collected_before) fence_streams();
+  if (results_ == Stores::streaming && moves_ > moves_before) fence_streams();
   if (collected_.number < chunks_ || staged_.number < chunks_) return false;
   from_ = collected_.position;
   return true;
@@ -249,7 +249,8 @@ bool Staged::combine(const Chunk& chunk) {
     show(shown, result, bytes);
   } else {  // what the others are about to read stays in the cache
     std::byte* const outs[] = {shown, result};
-    fold(with_->op, with_->type, sources_, outs, range.count, with_->finish_ranks, to_staging_);
+    fold(with_->op, with_->type, sources_, outs, range.count, with_->finish_ranks,
+         results_ == Stores::streaming ? Stores::streaming_but_first : Stores::cached);
     bytes_shown_ += bytes;
   }
   publish(&StageBlock::combined, chunk);
