@@ -1,6 +1,7 @@
 // A table of variables, each with the reader of its values; then the cores and the memory.
 #include "environment.hpp"
 
+#include <fcntl.h>
 #include <sched.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -12,7 +13,6 @@
 #include <climits>
 #include <csignal>
 #include <cstdlib>
-#include <fstream>
 #include <iterator>
 #include <numeric>
 #include <sstream>
@@ -179,10 +179,16 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
+/// Empty when it cannot be read. Streams take several times as long, and each communicator looks at a dozen files.
 std::string contents(const std::string& path) {
-  std::ostringstream text;
-  text << std::ifstream(path).rdbuf();
-  return std::move(text).str();
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return {};
+  std::string text;
+  char some[4096];
+  for (ssize_t bytes = 0; (bytes = ::read(file, some, sizeof some)) > 0 || (bytes < 0 && errno == EINTR);)
+    if (bytes > 0) text.append(some, static_cast<std::size_t>(bytes));
+  ::close(file);
+  return text;
 }
 
 int cores_in_affinity_mask() {
@@ -356,7 +362,7 @@ MemoryRoom memory_room() {
     for (const auto& [limit, usage] : {std::pair("memory.max", "memory.current"),  // version 2, then 1
                                        std::pair("memory.limit_in_bytes", "memory.usage_in_bytes")}) {
       const std::string path = fmt::format("{}/{}", directory, limit), allowed = contents(path);
-      if (allowed.empty()) continue;
+      if (!limit_of_group(allowed)) continue;  // and the statistics take the kernel a while
       consider(room_in_group(allowed, contents(fmt::format("{}/{}", directory, usage)),
                              contents(directory + "/memory.stat")),
                [&](const std::string& left) {
@@ -367,10 +373,18 @@ MemoryRoom memory_room() {
   return least;
 }
 
+std::optional<std::size_t> limit_of_group(std::string_view limit) {
+  // Version 1 says 2^63 less a page for none.
+  constexpr std::size_t kNone = std::size_t{1} << 62;
+  std::size_t bytes = 0;
+  const auto [end, error] = std::from_chars(limit.data(), limit.data() + limit.size(), bytes);
+  return error == std::errc{} && bytes < kNone ? std::optional(bytes) : std::nullopt;
+}
+
 std::optional<std::size_t> room_in_group(std::string_view limit, std::string_view usage, std::string_view statistics) {
-  std::size_t allowed = 0, used = 0, files = 0;
-  if (!(std::istringstream{std::string(limit)} >> allowed) || !(std::istringstream{std::string(usage)} >> used))
-    return std::nullopt;  // "max"
+  const std::optional<std::size_t> allowed = limit_of_group(limit);
+  std::size_t used = 0, files = 0;
+  if (!allowed || !(std::istringstream{std::string(usage)} >> used)) return std::nullopt;
   // Version 1 counts the groups inside with "total_" in front, version 2 always.
   const bool version_1 = statistics.find("total_inactive_file ") != statistics.npos;
   std::istringstream lines{std::string(statistics)};
@@ -381,7 +395,7 @@ std::optional<std::size_t> room_in_group(std::string_view limit, std::string_vie
       files += bytes;
   }
   used -= std::min(used, files);
-  return allowed - std::min(allowed, used);
+  return *allowed - std::min(*allowed, used);
 }
 
 std::optional<std::size_t> room_on_machine(std::string_view meminfo) {

@@ -94,8 +94,11 @@ struct MemoryRoom {
   std::string bound;  ///< what sets this limit, and what to change, in words
 };
 
-/// The least of what the machine and each control group of this process have left. Reads /proc and /sys: 0.1 ms.
+/// The least of what the machine and each control group of this process have left. Reads /proc and /sys.
 MemoryRoom memory_room();
+
+/// Bytes; empty when it is none. `limit`: memory.max, or memory.limit_in_bytes in version 1.
+std::optional<std::size_t> limit_of_group(std::string_view limit);
 
 /// What a control group has left: its limit less what it uses, of which pages of files can be given up. Empty when it
 /// sets no limit. `usage`: memory.current, or memory.usage_in_bytes in version 1; `statistics`: memory.stat.

@@ -1,7 +1,6 @@
 #include "meet.hpp"
 
 #include <fmt/format.h>
-#include <sys/random.h>
 
 #include <algorithm>
 #include <atomic>
@@ -15,6 +14,7 @@
 #include "exchange.hpp"
 #include "log.hpp"
 #include "measured_tuning.hpp"
+#include "random_word.hpp"
 #include "shared_memory/reach.hpp"
 #include "shared_memory/stage_room.hpp"
 #include "shared_memory/staged.hpp"
@@ -27,13 +27,6 @@ namespace collectives {
 namespace {
 
 using nlohmann::json;
-
-/// What nobody else can guess: 128 bits.
-std::string random_token() {
-  unsigned char bytes[16];
-  if (::getrandom(bytes, sizeof bytes, 0) != sizeof bytes) throw Error(Errc::system, "getrandom");
-  return fmt::format("{:02x}", fmt::join(bytes, ""));
-}
 
 /// A wire that is not needed, on one host, is refused all the same if nobody could mean it.
 void check_names(const Settings& settings, const WireFactory& factory) {
@@ -89,7 +82,7 @@ Meeting meet(Bootstrap& bootstrap, const CommunicatorOptions& options, Settings&
                               {"gpu", gpus->card(settings.backend)},
                               {"context", factory.next_context ? factory.next_context->load() : 0}});
                  if (meeting.rank != 0) return card;
-                 card["token"] = random_token();
+                 card["token"] = fmt::format("{:016x}{:016x}", random_word(), random_word());
                  card["trace"] = has_trace_identity() ? "" : settings.trace;
                  if (const auto given = given_tuning(options)) {
                    card["tuning"] = to_json(*given);

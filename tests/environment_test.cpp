@@ -185,6 +185,7 @@ TEST(Room, OfAControlGroupIsItsLimitLessWhatItCannotGiveUp) {
   EXPECT_EQ(room_in_group("1000\n", "1200\n", ""), 0u);
   EXPECT_EQ(room_in_group("1000\n", "100\n", "active_file 200\n"), 1000u);
   EXPECT_FALSE(room_in_group("max\n", "400\n", ""));
+  EXPECT_FALSE(room_in_group("9223372036854771712\n", "400\n", ""));  // as version 1 says "max"
   EXPECT_FALSE(room_in_group("", "", ""));
 }
 

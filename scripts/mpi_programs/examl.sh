@@ -5,7 +5,7 @@ mpis='openmpi'
 last_digit=1e-10
 prepare() {
   # Sequences that have evolved along a binary tree, and a tree that knows nothing of it.
-  awk -v taxa=16 -v sites="$([ "$size" = check ] && echo 400 || echo 1200)" 'BEGIN {
+  awk -v taxa=16 -v sites="$([ "$size" = check ] && echo 400 || echo 3600)" 'BEGIN {
     srand(7)
     print taxa, sites
     for (i = 1; i <= taxa; ++i) {

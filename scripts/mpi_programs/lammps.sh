@@ -29,7 +29,7 @@ neigh_modify every 20 delay 0 check no
 fix 1 all nvt temp 3.0 3.0 0.5
 thermo 1
 thermo_modify norm no format float %.15g
-run $(steps 40 2000)
+run $(steps 40 5000)
 END
 }
 lammps_field_input() {
@@ -67,7 +67,7 @@ timestep 0.002
 fix 1 all nvt temp 0.5 0.5 0.2
 thermo 1
 thermo_modify norm no format float %.15g
-run $(steps 40 8000)
+run $(steps 40 20000)
 END
 }
 checks() { grep -oE 'Loop time|ERROR.*|with [0-9]+ atoms' out | sort | uniq -c; }

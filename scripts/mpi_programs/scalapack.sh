@@ -10,7 +10,8 @@ prepare() {
   command=("$tests/$program")
   cp "$tests"/*.dat .
   # Those of eigenvalues and singular values choose grids themselves, of four ranks at most; the others get these two:
-  # one row of ranks, and one column. For timing it is the row, with matrices about as large as there is memory for.
+  # one row of ranks, and one column. For timing it is the row, three times, with matrices about as large as there is memory
+  # for.
   local data=$program.dat
   case $program in
     xdlu) data=LU.dat ;;
@@ -20,9 +21,9 @@ prepare() {
     *) return 0 ;;
   esac
   awk -v ranks="$ranks" -v order="$([ "$size" = check ] || echo 180)" '
-    /process grids/ { $1 = order == "" ? 2 : 1 }
-    /values of P/ { $1 = 1 " " ranks " " }
-    /values of Q/ { $1 = ranks " " 1 " " }
+    /process grids/ { $1 = order == "" ? 2 : 3 }
+    /values of P/ { $1 = order == "" ? 1 " " ranks " " : "1 1 1 " }
+    /values of Q/ { $1 = ranks " " (order == "" ? 1 : ranks " " ranks) " " }
     order != "" && /number of problem/ { $1 = 20 }
     order != "" && /values of [MN]$/ { for (i = 0; i < 20; ++i) printf "%d ", order; $0 = "values of " $NF }
     order != "" && /values of (MB|NB)$/ { $0 = "4 8 16 32 values of " $NF }

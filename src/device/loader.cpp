@@ -2,8 +2,10 @@
 
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <link.h>
 
 #include <cstddef>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -17,13 +19,22 @@ DeviceMaker& replacement() {
   return maker;
 }
 
+/// Whether a library whose name begins so is in the process. dlopen with RTLD_NOLOAD would look for its file first.
+bool is_loaded(std::string_view name) {
+  const auto is_it = [](dl_phdr_info* library, std::size_t, void* wanted) {
+    const std::string_view path = library->dlpi_name;
+    return path.substr(path.rfind('/') + 1).starts_with(*static_cast<std::string_view*>(wanted)) ? 1 : 0;
+  };
+  return ::dl_iterate_phdr(is_it, &name) != 0;
+}
+
 }  // namespace
 
 void replace_devices(DeviceMaker maker) { replacement() = std::move(maker); }
 
 bool cuda_is_in_use() noexcept {
   if (replacement()) return true;
-  void* const driver = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+  void* const driver = is_loaded("libcuda.so") ? ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD) : nullptr;
   if (driver == nullptr) return false;
   // Other libraries load it to look around. CUDA's results are 0 for success.
   const auto find = [&](auto& function, const char* name) {

@@ -187,10 +187,10 @@ void Taken::lock() noexcept {
   while (!try_lock()) ::sched_yield();
 }
 
-Reason Taken::admit(bool blocking) {
+Reason Taken::admit(bool blocking, std::size_t bytes) {
   if (reason_ != Reason::young || !blocking) return reason_;
-  if (calls_++ < settings().after) return reason_;
-  build();
+  if (calls_ >= settings().after) build();
+  calls_ += 1 + bytes / kBytesLikeACall;
   return reason_;
 }
 

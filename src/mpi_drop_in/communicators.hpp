@@ -1,9 +1,11 @@
-// The library's communicator for each MPI communicator, as an attribute of it, which dies with it. It is built at the
-// n-th call that it could perform, so that the communicators that programs make by the thousand cost next to nothing.
-// The calls of a communicator are the same on all ranks, so all build at the same one.
+// The library's communicator for each MPI communicator, as an attribute of it, which dies with it. It is built
+// when it has seen enough calls that it could perform, so that the communicators that programs make by the thousand
+// cost next to nothing. The calls of a communicator, and their bytes, are the same on all ranks, so all build at the
+// same one.
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <memory>
 #include <optional>
 
@@ -30,8 +32,8 @@ class Taken : public std::enable_shared_from_this<Taken> {
 
   /// Why no call will ever be taken over, whatever its arguments; none: one may.
   Reason refused() const noexcept { return reason_ == Reason::young ? Reason::none : reason_; }
-  /// Why a call is not taken over. Those of blocking calls count, and the last that is forwarded builds.
-  Reason admit(bool blocking);
+  /// Why a call of `bytes` is not taken over. Blocking ones count, and the first one after enough of them builds.
+  Reason admit(bool blocking, std::size_t bytes);
   /// No more calls; the peers may still be reading what this rank gave them.
   void drop() noexcept;
 
@@ -46,7 +48,7 @@ class Taken : public std::enable_shared_from_this<Taken> {
 
   MPI_Comm comm_;
   int rank_ = 0, size_ = 1;
-  int calls_ = 0;
+  std::size_t calls_ = 0;  ///< and bytes, in units of kBytesLikeACall
   Reason reason_ = Reason::young;
   std::optional<Communicator> communicator_;
   std::atomic_flag busy_;

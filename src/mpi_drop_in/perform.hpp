@@ -25,7 +25,7 @@ Asked decide(const Call& call, Taken& taken, Form form) {
   const Lengths& lengths = kLengths[static_cast<std::size_t>(Call::kKind)];
   if (asked.reason == Reason::none && (asked.bytes < lengths.least || asked.bytes > lengths.most))
     asked.reason = Reason::size;
-  if (asked.reason == Reason::none) asked.reason = taken.admit(form == Form::blocking);
+  if (asked.reason == Reason::none) asked.reason = taken.admit(form == Form::blocking, asked.bytes);
   return asked;
 }
 

@@ -123,7 +123,7 @@ bool agree() {
   int here = can_move_on_in_mpi() ? 1 : 0, everywhere = 0;
   PMPI_Allreduce(&here, &everywhere, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
   in_force.non_blocking = everywhere == 1;
-  in_force.after = static_cast<int>(agreed[0]);
+  in_force.after = static_cast<std::size_t>(agreed[0]);
   in_force.coded = agreed[1] >= 0;
   in_force.coded_from_bytes = in_force.coded ? static_cast<std::size_t>(agreed[1]) : 0;
   return agreed[0] >= 0;

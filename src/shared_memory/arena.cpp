@@ -9,11 +9,11 @@
 #include <cstdio>
 #include <cstring>
 #include <new>
-#include <random>
 #include <utility>
 
 #include "collectives/error.hpp"
 #include "environment.hpp"
+#include "random_word.hpp"
 #include "shared_memory/round_up.hpp"
 #include "shared_memory/sealed_file.hpp"
 
@@ -98,8 +98,7 @@ std::unique_ptr<Arena> Arena::create(const ArenaShape& shape) {
     refuse_memory(mapping->bytes, kWhat, made.refused + "; let the container or seccomp filter permit it");
   mapping->file = std::move(made.file);
   mapping->map();
-  std::random_device random;
-  mapping->token = static_cast<std::uint64_t>(random()) << 32 | random();
+  mapping->token = random_word();
 
   // Fresh pages are zero, which is every counter's first value; what must be constructed is constructed here, once.
   arena->base_ = mapping->base;

@@ -14,12 +14,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <random>
 #include <string_view>
 
 #include "collectives/error.hpp"
 #include "environment.hpp"
 #include "log.hpp"
+#include "random_word.hpp"
 #include "shared_memory/round_up.hpp"
 #include "text.hpp"
 
@@ -41,11 +41,6 @@ constexpr unsigned kHugePages = MFD_HUGETLB | 21u << 26;  // of 2^21 bytes
 constexpr std::string_view kWhat = "a segment";
 
 std::string file_name(std::uint64_t token) { return fmt::format("collectives {:016x}", token); }
-
-std::uint64_t random_token() {
-  std::random_device random;
-  return static_cast<std::uint64_t>(random()) << 32 | random();
-}
 
 /// None, after one warning, where this process may not have memfds at all.
 Descriptor make_file(std::uint64_t token, std::size_t bytes, unsigned flags) {
@@ -121,7 +116,7 @@ Mapping::~Mapping() {
   if (bytes_ != 0) ::munmap(data_, bytes_);
 }
 
-Segment::Segment(std::size_t bytes) : token_(random_token()) {
+Segment::Segment(std::size_t bytes) : token_(random_word()) {
   if (bytes > std::size_t{1} << 46) refuse_memory(bytes, kWhat, "more than a process can address");
   const std::size_t in_huge_pages = round_up(bytes, kHugePage);
   if (bytes >= kHugePage && reserved_huge_pages_left() >= in_huge_pages / kHugePage) try {

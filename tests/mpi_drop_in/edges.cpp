@@ -51,8 +51,13 @@ int coded(int rank, int size) {
   return wrong;
 }
 
+/// Of 4 bytes on one communicator, of 512 KiB on another.
 void patience() {
-  for (int i = 0; i < 40; ++i) sum_of(1, MPI_COMM_WORLD);
+  for (int i = 0; i < 2008; ++i) sum_of(1, MPI_COMM_WORLD);
+  MPI_Comm comm = MPI_COMM_NULL;
+  MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  for (int i = 0; i < 7; ++i) sum_of(1 << 17, comm);
+  MPI_Comm_free(&comm);
 }
 
 void lengths() {
