@@ -153,7 +153,6 @@ bool Calibration::told(bool by_rank_0) {
 
 void Calibration::ask_everything() {
   const auto ranks = static_cast<std::size_t>(comm_.size());
-  const bool kernel_copies = comm_.tuning().single_copy_bytes != Tuning::kNever;
 
   ask("streamed_staging_bytes", &Tuning::streamed_staging_bytes, true, 1, ladder(4 << 10, 256 << 10, 4),
       {Collective::all_reduce, Collective::all_gather});
@@ -167,7 +166,7 @@ void Calibration::ask_everything() {
   else
     ask("one_shot_bytes_of_many", &Tuning::one_shot_bytes_of_many, false, static_cast<double>(ranks - 1),
         ladder(2 << 10, 64 << 10, 2), {Collective::all_reduce});
-  if (kernel_copies) {
+  if (comm_.impl_->meeting.kernel_reach) {
     const double of_two = 2.0 / static_cast<double>(ranks);  // what the number is said of
     const std::size_t longest = std::min(128 * ranks << 10, kLongestCall);
     ask("single_copy_bytes", &Tuning::single_copy_bytes, true, of_two, ladder(4 * ranks << 10, longest, 2),

@@ -55,14 +55,14 @@ struct Tuning {
   std::size_t one_shot_bytes_of_many = 8192;       ///< of more ranks: up to here over their number less one
   std::size_t one_shot_bytes_of_crowd = 96 << 10;  ///< likewise of 4 and more that are more than cores
   std::size_t zero_copy_bytes = 2048;              ///< straight between buffers from here on, if all of them are mapped
-  std::size_t single_copy_bytes = 16 << 10;  ///< gathers and broadcasts by the kernel's own copy from here on, of two
-                                             ///< ranks' vector; of more ranks' where parts are as long
-  std::size_t single_copy_reduce_bytes = 16 << 10;  ///< reductions likewise
-  std::size_t streaming_bytes = 16 << 20;           ///< past the caches from here on, of all that the ranks of a host
-                                                    ///< touch; from half as much on where it is staged, from a
-                                                    ///< third where it is staged to be combined
-  std::size_t streamed_staging_bytes = kNever;      ///< what is staged goes past the caches from here on, of the whole
-                                                    ///< vector: it pays where ranks have no cache in common
+  std::size_t single_copy_bytes = kNever;  ///< gathers and broadcasts by the kernel's own copy from here on, of two
+                                           ///< ranks' vector; of more ranks' where parts are as long
+  std::size_t single_copy_reduce_bytes = kNever;  ///< reductions likewise
+  std::size_t streaming_bytes = 16 << 20;         ///< past the caches from here on, of all that the ranks of a host
+                                                  ///< touch; from half as much on where it is staged, from a
+                                                  ///< third where it is staged to be combined
+  std::size_t streamed_staging_bytes = kNever;    ///< what is staged goes past the caches from here on, of the whole
+                                                  ///< vector: it pays where ranks have no cache in common
 
   std::size_t chunk_bytes = 64 << 10;     ///< staging per rank and chunk of a host stage
   std::size_t frame_bytes = 64 << 10;     ///< the largest message between ranks
