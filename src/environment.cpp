@@ -122,7 +122,7 @@ constexpr std::array kVariables = {
              [](std::string_view text, Environment& e) { return read_between<0, 1048575>(text, e.listen_fd); }},
     Variable{"COLLECTIVES_LOG", "off, error, warning, info, debug",
              [](std::string_view text, Environment& e) { return read(text, e.log); }},
-    Variable{"COLLECTIVES_MPI_AFTER", "a number of calls from 0 to 1000000000",
+    Variable{"COLLECTIVES_MPI_AFTER", "a number from 0 to 1000000000: calls, and one more for each 512 bytes",
              [](std::string_view text, Environment& e) { return read_between<0, 1000000000>(text, e.mpi_after); }},
     Variable{"COLLECTIVES_MPI_STATS", kSwitch,
              [](std::string_view text, Environment& e) { return read(text, e.mpi_stats); }},

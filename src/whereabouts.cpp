@@ -20,23 +20,12 @@ namespace {
 
 using nlohmann::json;
 
-/// Names the start of this kernel, the same under all its containers and namespaces. Throws Error{system} where /proc,
-/// which every Linux has, cannot be read.
-const std::string& boot_identity() {
-  static const std::string identity = [] {
-    constexpr const char* kPath = "/proc/sys/kernel/random/boot_id";
-    std::ifstream file(kPath);
-    std::string line;
-    if (!std::getline(file, line))
-      throw Error(Errc::system, fmt::format("opening {}: {}", kPath, open_error_text(errno)));
-    return line;
-  }();
-  return identity;
-}
-
-/// The machine under all its containers and namespaces; empty where nobody says.
-std::string machine_name() try { return boot_identity(); } catch (const Error&) {
-  return "";
+/// Of a file that every Linux has. Throws Error{system} when it cannot be read.
+std::string first_line(const char* path) {
+  std::ifstream file(path);
+  std::string line;
+  if (!std::getline(file, line)) throw Error(Errc::system, fmt::format("opening {}: {}", path, open_error_text(errno)));
+  return line;
 }
 
 std::string inode_of(const char* path) {
@@ -50,10 +39,9 @@ std::string inode_of(const char* path) {
 std::string host_name(const Bootstrap& bootstrap, const Environment& settings, std::string_view transport) {
   std::string name = bootstrap.host();
   if (name.empty() && settings.host_id) name = *settings.host_id;
-  if (name.empty()) {
-    name = boot_identity() + ':' + inode_of("/proc/self/ns/pid") + ':' + inode_of("/proc/self/ns/user") + ':' +
-           inode_of("/proc/self/ns/net");
-  }
+  if (name.empty())
+    name = first_line("/proc/sys/kernel/random/boot_id") + ':' + inode_of("/proc/self/ns/pid") + ':' +
+           inode_of("/proc/self/ns/user") + ':' + inode_of("/proc/self/ns/net");
   if (!transport.empty() && transport != "shared_memory")
     name += fmt::format(":rank {}", bootstrap.rank());  // every rank on a host of its own
   return name;
@@ -74,6 +62,14 @@ std::vector<int> affinity() {
   for (int core = 0; core < CPU_SETSIZE; ++core)
     if (CPU_ISSET(static_cast<std::size_t>(core), &set)) cores.push_back(core);
   return cores;
+}
+
+/// The machine under all its containers and namespaces; empty where nobody says.
+std::string machine_name() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string line;
+  std::getline(file, line);
+  return line;
 }
 
 /// Cores that the ranks of one host may use together: the launcher may have bound each to a core of its own.

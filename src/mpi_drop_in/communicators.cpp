@@ -16,6 +16,7 @@
 
 #include "collectives/bootstrap.hpp"
 #include "collectives/error.hpp"
+#include "device/loader.hpp"
 #include "environment.hpp"
 #include "log.hpp"
 #include "mpi_drop_in/process.hpp"
@@ -151,12 +152,12 @@ std::optional<Tuning> tuning_of(OverMpi& ranks) {
   return std::nullopt;
 }
 
-bool all_say(MPI_Comm comm, bool yes) {
-  int mine = yes ? 1 : 0, everyone = 0;
-  return finish([&](MPI_Request* request) {
-           return PMPI_Iallreduce(&mine, &everyone, 1, MPI_INT, MPI_MIN, comm, request);
-         }) &&
-         everyone == 1;
+/// The least of what the ranks say, none below 0; 0 where MPI fails.
+int least_of(MPI_Comm comm, int mine) {
+  int least = 0;
+  const bool content =
+      finish([&](MPI_Request* request) { return PMPI_Iallreduce(&mine, &least, 1, MPI_INT, MPI_MIN, comm, request); });
+  return content ? least : 0;
 }
 
 }  // namespace
@@ -196,14 +197,18 @@ Reason Taken::admit(bool blocking, std::size_t bytes) {
 
 void Taken::build() {
   reason_ = Reason::unavailable;
-  const bool room = alive.fetch_add(1) < kMostAlive;
-  if (all_say(comm_, room)) {
+  enum { full, on_gpus, able };
+  const int mine = alive.fetch_add(1) >= kMostAlive ? full : cuda_driver_is_loaded() ? on_gpus : able;
+  const int least = least_of(comm_, mine);
+  if (least == on_gpus) reason_ = Reason::gpu;
+  if (least == able) {
     OverMpi ranks(comm_, rank_, size_);
     try {
       communicator_.emplace(ranks, CommunicatorOptions{.timeout = kBuilding,
                                                        .stall_report = std::chrono::nanoseconds::max(),
                                                        .progress_thread = false,
-                                                       .tuning = tuning_of(ranks)});
+                                                       .tuning = tuning_of(ranks),
+                                                       .device_buffers = false});
       ranks.succeed();
       reason_ = Reason::none;
       return;

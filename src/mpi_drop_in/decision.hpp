@@ -37,6 +37,7 @@ enum class Reason : std::uint8_t {
   inter,         ///< an inter-communicator
   foreign,       ///< some of its ranks do not belong to this MPI_COMM_WORLD
   unavailable,   ///< the library's communicator could not be built, or there are too many
+  gpu,           ///< CUDA's driver is in the process of a rank: MPI may be given GPU memory
   size,          ///< no faster at this length
   empty,         ///< nothing to move
   type,          ///< a reduction of a type the library has not
@@ -44,13 +45,14 @@ enum class Reason : std::uint8_t {
   arguments,     ///< MPI may have something to say about them
   non_blocking,  ///< the MPI has no way to move the library's operations on in its own calls
 };
-inline constexpr std::size_t kReasons = 12;
+inline constexpr std::size_t kReasons = 13;
 inline constexpr std::string_view kReasonNames[kReasons] = {"taken over",
                                                             "young communicator",
                                                             "one rank",
                                                             "inter-communicator",
                                                             "ranks of another world",
                                                             "not built",
+                                                            "CUDA",
                                                             "length",
                                                             "no data",
                                                             "type",
@@ -78,16 +80,14 @@ inline constexpr std::size_t kBroadcastAhead = 257, kReducedAhead = 257;
 #endif
 /// MPI counts the bytes of what it packs in ints.
 inline constexpr std::size_t kMostPacked = std::numeric_limits<int>::max();
-/// By kind, as measured on one host against Open MPI 4.1.4 and MPICH 4.0.2 (docs/mpi_drop_in.md). From some hundred KiB
-/// on, a gather is one copy by the kernel for everybody.
-inline constexpr Lengths kLengths[kKinds] = {
-    {}, {kReducedAhead}, {}, {}, {0, 256U << 10U}, {0, 256U << 10U}, {kBroadcastAhead, kMostPacked}, {}};
+/// By kind, as measured on one host against Open MPI 4.1.4 and MPICH 4.0.2 (docs/mpi_drop_in.md).
+inline constexpr Lengths kLengths[kKinds] = {{}, {kReducedAhead}, {}, {}, {}, {}, {kBroadcastAhead, kMostPacked}, {}};
 
 /// Blocking calls of a communicator that are forwarded before it is built (COLLECTIVES_MPI_AFTER): until they would
-/// have saved about what building costs. So a program loses at most twice that to a communicator, however soon it is
+/// have saved about what building costs. So a program loses about that to a communicator at most, however soon it is
 /// done with it, and gains nearly all there is to gain from one that stays (the ski-rental rule; Karlin et al.,
-/// "Competitive snoopy caching", Algorithmica 3, 1988). A call saves some 0.1 us, and as much again for each 512 bytes;
-/// building takes some 300 us.
+/// "Competitive snoopy caching", Algorithmica 3, 1988). On one host a call saves 0.1 to 0.3 us, and 0.1 us for each 512
+/// bytes; building takes some 400 us.
 inline constexpr int kAfter = 2000;
 inline constexpr std::size_t kBytesLikeACall = 512;
 /// Communicators of the library that one process keeps at most.

@@ -8,7 +8,7 @@ namespace collectives::drop_in {
 
 /// What rank 0's environment says, on all ranks.
 struct Settings {
-  std::size_t after = 0;      ///< blocking calls of a communicator before it is built
+  std::size_t after = 0;      ///< blocking calls of a communicator, and bytes as decision.hpp says, before it is built
   bool non_blocking = false;  ///< every rank can move operations on inside MPI's calls
   bool coded = false;         ///< COLLECTIVES_MPI_WIRE=bf16
   std::size_t coded_from_bytes = 0;

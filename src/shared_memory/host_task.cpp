@@ -34,8 +34,8 @@ std::size_t copied_bytes(const HostTask& task) {
 }
 
 /// From where on the kernel copies. With a core for each rank all copy at once, which may cost less than staging where
-/// entering the kernel is cheap; else whoever runs can stage what others will want. What leaves the cache waits for memory anyway, and staging lets
-/// results go there without being fetched first.
+/// entering the kernel is cheap; else whoever runs can stage what others will want. What leaves the cache waits for
+/// memory anyway, and staging lets results go there without being fetched first.
 std::size_t single_copy_limit(const HostTask& task, bool crowded, const Tuning& tuning) {
   if (crowded || task.stores_of_staged == Stores::streaming) return Tuning::kNever;
   return task.combines() ? tuning.single_copy_reduce_bytes : tuning.single_copy_bytes;

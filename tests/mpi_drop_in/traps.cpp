@@ -810,7 +810,9 @@ int main(int argc, char** argv) {
   IN(non_blocking_with_types_freed_at_once);
   IN(begun_here_and_finished_in_other_calls);
   // Open MPI 4.1.4 itself crashes over this one.
-  if (std::getenv("COLLECTIVES_MPI_AFTER") != nullptr) IN(a_communicator_freed_before_its_request);
+  if (const char* const after = std::getenv("COLLECTIVES_MPI_AFTER");
+      after != nullptr && after == std::string_view("0"))
+    IN(a_communicator_freed_before_its_request);
   IN(communicators_of_all_kinds);
   IN(communicators_made_in_all_ways);
   IN(neighbours);
