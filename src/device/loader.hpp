@@ -16,9 +16,9 @@ namespace collectives {
 std::unique_ptr<Device> find_device(std::string& why_not, const std::string& directory = own_directory());
 
 /// Whether this process uses CUDA already: some GPU has a context of it. Loads nothing, and makes none.
-bool cuda_is_in_use();
+bool cuda_is_in_use() noexcept;
 /// Whether CUDA's driver is in the process, whoever brought it.
-bool cuda_driver_is_loaded();
+bool cuda_driver_is_loaded() noexcept;
 
 /// For tests: in place of the component, until it is called with nothing. Between communicators, from one thread.
 using DeviceMaker = std::function<std::unique_ptr<Device>(std::string& why_not)>;
