@@ -66,11 +66,6 @@ struct Asked {
   std::size_t bytes = 0;         ///< of the whole vector
 };
 
-/// The lengths of a whole vector, in bytes, at which a call is worth taking over.
-struct Lengths {
-  std::size_t least = 0;
-  std::size_t most = std::numeric_limits<std::size_t>::max();
-};
 /// Shorter ones an MPI sends ahead: the root of a broadcast, or all but the root of a reduction, are done before
 /// anybody has come, which is faster in a row of them.
 #ifdef MPICH
@@ -80,8 +75,9 @@ inline constexpr std::size_t kBroadcastAhead = 257, kReducedAhead = 257;
 #endif
 /// MPI counts the bytes of what it packs in ints.
 inline constexpr std::size_t kMostPacked = std::numeric_limits<int>::max();
-/// By kind, as measured on one host against Open MPI 4.1.4 and MPICH 4.0.2 (docs/mpi_drop_in.md).
-inline constexpr Lengths kLengths[kKinds] = {{}, {kReducedAhead}, {}, {}, {}, {}, {kBroadcastAhead, kMostPacked}, {}};
+/// The shortest whole vector that is worth taking over, in bytes, by kind, as measured on one host against Open
+/// MPI 4.1.4 and MPICH 4.0.2 (docs/mpi_drop_in.md).
+inline constexpr std::size_t kLeast[kKinds] = {0, kReducedAhead, 0, 0, 0, 0, kBroadcastAhead, 0};
 
 /// Blocking calls of a communicator that are forwarded before it is built (COLLECTIVES_MPI_AFTER): until they would
 /// have saved about what building costs. So a program loses about that to a communicator at most, however soon it is

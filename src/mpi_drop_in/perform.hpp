@@ -22,8 +22,7 @@ Asked decide(const Call& call, Taken& taken, Form form) {
   if (taken.refused() != Reason::none) return {taken.refused()};
   if (form == Form::non_blocking && !settings().non_blocking) return {Reason::non_blocking};
   Asked asked = call.asked(taken);
-  const Lengths& lengths = kLengths[static_cast<std::size_t>(Call::kKind)];
-  if (asked.reason == Reason::none && (asked.bytes < lengths.least || asked.bytes > lengths.most))
+  if (asked.reason == Reason::none && asked.bytes < kLeast[static_cast<std::size_t>(Call::kKind)])
     asked.reason = Reason::size;
   if (asked.reason == Reason::none) asked.reason = taken.admit(form == Form::blocking, asked.bytes);
   return asked;
