@@ -8,6 +8,7 @@
 #include <array>
 #include <bit>
 #include <limits>
+#include <type_traits>
 
 #include "reduction/family.hpp"
 
@@ -26,6 +27,11 @@ inline constexpr std::size_t kBlock = 4096;
 /// Elements that memory is asked for ahead of what is added, as the processor does not by itself where a page ends:
 /// saves a sixth where vectors are longer than caches.
 inline constexpr std::size_t kAhead = 512;
+/// Elements whose candidates are marked in one word, and up to how many of those are found one by one: to compress and
+/// store two vectors for every one that is added costs more than the addition, for candidates that are mostly not
+/// there.
+inline constexpr std::size_t kMarks = 64;
+inline constexpr int kFew = 8;
 /// Elements behind the last candidate that may be written: the longest vector's.
 inline constexpr std::size_t kOverhang = 16;
 inline constexpr std::int32_t kNoFloor = -1;
@@ -73,6 +79,13 @@ HWY_INLINE Lanes above(Word bits, std::int32_t floor) {
   return hn::RebindMask(Words(), hn::Gt(keys_of(bits), hn::Set(Keys(), floor)));
 }
 
+HWY_INLINE std::uint64_t marks_of(Lanes some) {
+  std::conditional_t<kLanes == 16, std::uint16_t, std::uint8_t> marks;
+  static_assert(kLanes <= 8 * sizeof marks);
+  hn::StoreMaskBits(Words(), some, reinterpret_cast<std::uint8_t*>(&marks));
+  return marks;
+}
+
 HWY_INLINE Lanes first(std::size_t lanes) { return hn::FirstN(Words(), std::min(lanes, kLanes)); }
 
 /// Puts some lanes behind `count` candidates and returns how many that makes. What is too much of the vectors, the next
@@ -91,6 +104,20 @@ HWY_INLINE std::size_t append(Word indices, Word bits, Lanes some, const Candida
     hn::StoreU(hn::Compress(bits, some), Words(), to.bits + count);
   }
   return count + hn::CountTrue(Words(), some);
+}
+
+/// Writes the indices of the marked elements. Three at least: whether there are one, two or three more, a branch would
+/// guess wrong too often.
+HWY_INLINE void few(std::size_t begin, std::uint64_t marks, int marked, std::uint32_t* indices) {
+  const auto next = [&] {
+    constexpr std::uint64_t kLast = std::uint64_t{1} << (kMarks - 1);  // so that a mark is found in none, too
+    *indices++ = static_cast<std::uint32_t>(begin) + static_cast<std::uint32_t>(std::countr_zero(marks | kLast));
+    marks &= marks - 1;
+  };
+  next();
+  next();
+  next();
+  for (int more = marked - 3; more > 0; --more) next();
 }
 
 /// How many candidates are above each of three floors. Zeros follow the last, which are above none.
@@ -186,16 +213,50 @@ class Collector {
     const Collector self = *this;  // copies that no store can reach stay in registers
     const Candidates to = all;
     std::size_t count = all.count;
-    auto indices = hn::Iota(Words(), static_cast<std::uint32_t>(begin));
-    for (; end - begin >= kLanes; begin += kLanes) {
-      if (self.count_ - begin > kAhead) self.prefetch(begin + kAhead);
-      const auto bits = hn::BitCast(Words(), self.sum(begin));
-      count = append(indices, bits, above(bits, to.floor), to, count);
-      indices = hn::Add(indices, hn::Set(Words(), std::uint32_t{kLanes}));
+    bool bits_missing = false;
+    for (; end - begin >= kMarks; begin += kMarks) {
+      std::uint64_t marks = 0;
+      for (std::size_t v = 0; v < kMarks; v += kLanes) {
+        if (self.count_ - begin > kAhead + v) self.prefetch(begin + v + kAhead);
+        marks |= marks_of(above(hn::BitCast(Words(), self.add(begin + v)), to.floor)) << v;
+      }
+      if (const int marked = std::popcount(marks); marked > kFew) {
+        count = self.many(begin, begin + kMarks, to, count);
+      } else {
+        few(begin, marks, marked, to.indices + count);
+        count += static_cast<std::size_t>(marked);
+        bits_missing = true;
+      }
     }
-    if (begin != end) count = self.rest(begin, end, to, count);
+    if (bits_missing) {
+      for (std::size_t c = all.count; c < count; ++c) to.bits[c] = self.bits_at(to.indices[c]);
+    }
+    const std::size_t whole = begin + (end - begin) / kLanes * kLanes;
+    for (std::size_t v = begin; v < whole; v += kLanes) self.add(v);
+    count = self.many(begin, whole, to, count);
+    if (whole != end) count = self.rest(whole, end, to, count);
     all.count = count;
   }
+
+  /// Appends those above the floor of elements that are added already.
+  HWY_INLINE std::size_t many(std::size_t begin, std::size_t end, const Candidates& to, std::size_t count) const {
+    for (; begin < end; begin += kLanes) {
+      auto value = hn::LoadU(Floats(), chosen_from() + begin);
+      if constexpr (kScaled && !kAccumulated) value = hn::Mul(value, hn::Set(Floats(), scale_));
+      const auto bits = hn::BitCast(Words(), value);
+      const auto indices = hn::Add(hn::Iota(Words(), 0), hn::Set(Words(), static_cast<std::uint32_t>(begin)));
+      count = append(indices, bits, above(bits, to.floor), to, count);
+    }
+    return count;
+  }
+
+  HWY_INLINE std::uint32_t bits_at(std::size_t index) const {
+    float value = chosen_from()[index];
+    if constexpr (kScaled && !kAccumulated) value *= scale_;
+    return std::bit_cast<std::uint32_t>(value);
+  }
+
+  HWY_INLINE const float* chosen_from() const { return kAccumulated ? accumulated_ : gradient_; }
 
   HWY_INLINE void prefetch(std::size_t begin) const {
     hwy::Prefetch(gradient_ + begin);
@@ -203,7 +264,7 @@ class Collector {
     if constexpr (kVelocity) hwy::Prefetch(velocity_ + begin);
   }
 
-  HWY_INLINE hn::Vec<Floats> sum(std::size_t begin) const {
+  HWY_INLINE hn::Vec<Floats> add(std::size_t begin) const {
     const Floats d;
     auto value = hn::LoadU(d, gradient_ + begin);
     if constexpr (kScaled) value = hn::Mul(value, hn::Set(d, scale_));
@@ -228,7 +289,7 @@ class Collector {
     whole.gradient_ = gradient.data();
     whole.accumulated_ = accumulated.data();
     whole.velocity_ = velocity.data();
-    const auto bits = hn::BitCast(Words(), whole.sum(0));
+    const auto bits = hn::BitCast(Words(), whole.add(0));
     if constexpr (kAccumulated) std::copy_n(accumulated.begin(), end - begin, accumulated_ + begin);
     if constexpr (kVelocity) std::copy_n(velocity.begin(), end - begin, velocity_ + begin);
     const auto some = hn::And(above(bits, to.floor), first(end - begin));
