@@ -58,9 +58,8 @@ struct Tuning {
   std::size_t single_copy_bytes = kNever;  ///< gathers and broadcasts by the kernel's own copy from here on, of two
                                            ///< ranks' vector; of more ranks' where parts are as long
   std::size_t single_copy_reduce_bytes = kNever;  ///< reductions likewise
-  std::size_t streaming_bytes = 16 << 20;         ///< past the caches from here on, of all that the ranks of a host
-                                                  ///< touch; from half as much on where it is staged, from a
-                                                  ///< third where it is staged to be combined
+  std::size_t streaming_bytes = 16 << 20;         ///< past the caches from here on, of all inputs and outputs of
+                                                  ///< the ranks of a host
   std::size_t streamed_staging_bytes = kNever;    ///< what is staged goes past the caches from here on, of the whole
                                                   ///< vector: it pays where ranks have no cache in common
 

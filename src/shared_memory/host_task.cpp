@@ -37,7 +37,7 @@ std::size_t copied_bytes(const HostTask& task) {
 /// entering the kernel is cheap; else whoever runs can stage what others will want. What leaves the cache waits for
 /// memory anyway, and staging lets results go there without being fetched first.
 std::size_t single_copy_limit(const HostTask& task, bool crowded, const Tuning& tuning) {
-  if (crowded || task.stores_of_staged == Stores::streaming) return Tuning::kNever;
+  if (crowded || task.stores == Stores::streaming) return Tuning::kNever;
   return task.combines() ? tuning.single_copy_reduce_bytes : tuning.single_copy_bytes;
 }
 
@@ -96,9 +96,9 @@ std::string reason(const HostTask& task, bool crowded, const Tuning& tuning) {
   }
   return fmt::format("a rank shows {}, inline up to {}{}{}", bytes_text(shown_bytes(task)),
                      limit(inline_limit(task, tuning)), staging,
-                     crowded                                      ? "; more ranks than cores"
-                     : task.stores_of_staged == Stores::streaming ? "; results past the caches unless in place"
-                                                                  : "");
+                     crowded                            ? "; more ranks than cores"
+                     : task.stores == Stores::streaming ? "; results past the caches unless in place"
+                                                        : "");
 }
 
 void describe(const Step& step, std::size_t element_bytes, int ranks, bool crowded, const Tuning& tuning,
@@ -123,14 +123,10 @@ void describe(const Step& step, std::size_t element_bytes, int ranks, bool crowd
     task.longest = std::max(task.longest, slice.count);
   }
   // Results that the caches would lose before anyone reads them need not go there: inputs and outputs of all ranks.
-  // What is staged takes its room as well, and the cores fetch it from one another, sums once more than what is only
-  // shown.
   const auto p = static_cast<std::size_t>(ranks);
   const std::size_t inputs = task.combines() ? p : 1, outputs = task.everyone_wants_all() ? p : 1;
   const std::size_t touched = task.total * task.element * (inputs + outputs);
-  const auto past = [&](std::size_t limit) { return touched >= limit ? Stores::streaming : Stores::cached; };
-  task.stores = past(tuning.streaming_bytes);
-  task.stores_of_staged = past(tuning.streaming_bytes / (task.combines() ? 3 : 2));
+  task.stores = touched >= tuning.streaming_bytes ? Stores::streaming : Stores::cached;
   task.stores_to_staging =
       task.total * task.element >= tuning.streamed_staging_bytes ? Stores::streaming : Stores::cached;
   task.protocol = choose(task, crowded, tuning);

@@ -39,8 +39,7 @@ struct HostTask {
   std::size_t longest = 0;    ///< elements of the longest
   bool adjacent = true;       ///< each slice begins where the one before it ends
   HostProtocol protocol = HostProtocol::lines;
-  Stores stores = Stores::cached;            ///< of results
-  Stores stores_of_staged = Stores::cached;  ///< where staging takes its room in the cache too
+  Stores stores = Stores::cached;  ///< of results
   Stores stores_to_staging = Stores::cached;
 
   bool combines() const { return kind == Step::Kind::host_all_reduce || kind == Step::Kind::host_reduce_scatter; }

@@ -50,7 +50,7 @@ void Staged::start(const HostTask& task, const HostOperands& with, std::uint64_t
   // Where the result takes the place of the values, its lines are in the cache already. Where one owns everything
   // nobody both stages and streams, and with more ranks than cores a rank stages much at a time, for which memcpy is
   // faster.
-  results_ = task.combines() && with.own == with.keep ? Stores::cached : task.stores_of_staged;
+  results_ = task.combines() && with.own == with.keep ? Stores::cached : task.stores;
   to_staging_ = task.stores_to_staging == Stores::streaming                   ? Stores::streaming
                 : !crowded_ && task.only < 0 && results_ == Stores::streaming ? Stores::streaming_but_first
                                                                               : Stores::cached;
@@ -65,7 +65,7 @@ void Staged::start(const HostTask& task, const HostOperands& with, std::uint64_t
   std::size_t most = room_.shape().chunk_bytes;
   if (!crowded_ && task.only < 0)
     most = std::min(most, tuning_.chunk_bytes * std::max<std::size_t>(1, task.slices.size() / 2) *
-                              (task.stores_of_staged == Stores::streaming ? kStreamedChunk : 1));
+                              (task.stores == Stores::streaming ? kStreamedChunk : 1));
   std::size_t least = std::min(tuning_.chunk_bytes, most);
   // Where some only show and others only take, they work at the same time from the second chunk on, if they have a core
   // each.
