@@ -40,7 +40,7 @@ TEST(Plan, NamesTheProtocolOfTheHostStage) {
   EXPECT_EQ(protocol(Collective::all_reduce, 2 << 20, two), "staged");
   EXPECT_EQ(protocol(Collective::all_reduce, 4 << 20, two), "single-copy");
   EXPECT_EQ(protocol(Collective::all_reduce, 4 << 20, Topology::regular(8, 8, 2)), "staged") << "too few cores";
-  EXPECT_EQ(protocol(Collective::all_reduce, 16 << 20, two), "staged") << "past the caches";
+  EXPECT_EQ(protocol(Collective::all_reduce, 32 << 20, two), "staged") << "past the caches";
   EXPECT_EQ(protocol(Collective::all_reduce, 10 << 10, eight), "one-shot");
   tuning.one_shot_bytes_of_crowd = 140 << 10;
   const Topology crowd = Topology::regular(8, 8, 2);
@@ -54,7 +54,7 @@ TEST(Plan, NamesTheProtocolOfTheHostStage) {
   EXPECT_EQ(protocol(Collective::broadcast, 148, eight), "staged");
   EXPECT_EQ(protocol(Collective::broadcast, 255 << 10, eight), "staged") << "a rank copies an eighth";
   EXPECT_EQ(protocol(Collective::broadcast, 16 << 20, two), "single-copy");
-  EXPECT_EQ(protocol(Collective::broadcast, 32 << 20, two), "staged") << "past the caches";
+  EXPECT_EQ(protocol(Collective::broadcast, 64 << 20, two), "staged") << "past the caches";
   EXPECT_EQ(protocol(Collective::broadcast, 256 << 10, eight), "single-copy");
   EXPECT_EQ(protocol(Collective::all_gather, 8 * 72, eight), "inline") << "every rank shows an eighth, and all want all";
   EXPECT_EQ(protocol(Collective::all_gather, 8 * 76, eight), "staged");
