@@ -277,6 +277,21 @@ TEST(Selector, TheThresholdChangesNothing) {
   });
 }
 
+TEST(Selector, EveryNumberOfCandidatesInAWord) {
+  // Of 64 elements side by side 0 to 64 are far above the others; from the second call on only these are candidates.
+  constexpr std::size_t kWord = 64, kWords = kWord + 1, kSpikes = kWord * kWords / 2;
+  const auto spikes = [](std::size_t multiplier, float sign) {
+    return filled(kWord * kWords + 5, [=](std::size_t i) {
+      const std::size_t word = i / kWord * multiplier % kWords, place = i * 29 % kWord;
+      return i < kWord * kWords && place < word ? sign * (1e6F + static_cast<float>(i)) : 0.001F;
+    });
+  };
+  with_every_instruction_set([&] {
+    // In order, and few beside many.
+    expect_right({spikes(1, 1), spikes(7, -1), spikes(1, 1), spikes(7, 1)}, kSpikes);
+  });
+}
+
 TEST(Selector, OneSelectorForManyLengths) {
   with_every_instruction_set([] {
     Selector selector;
