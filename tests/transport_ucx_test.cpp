@@ -459,7 +459,7 @@ TEST(UcxLoader, FindsTheComponentWhereTheLibraryIs) {
   EXPECT_EQ(network->name(), "ucx");
   EXPECT_NE(network->address(), "");
   const bool fast = ucx_has_fast_device(why_not, COLLECTIVES_LIBRARY_DIRECTORY);
-  EXPECT_EQ(fast, UcxNetwork::has_fast_device());
+  EXPECT_EQ(fast, UcxWorker::has_fast_device());
   EXPECT_NE(fast, !why_not.empty());
 }
 

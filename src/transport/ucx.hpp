@@ -7,21 +7,6 @@
 //
 // A window of messages per peer bounds what is on its way and not yet released. What a receiver has released travels
 // back in the headers of its own messages, or by itself when it has not sent any for a while.
-//
-// Settings are UCX's own: UCX_TLS, UCX_NET_DEVICES and all others that `ucx_info -cf` lists apply, and with
-// COLLECTIVES_ in front (COLLECTIVES_UCX_TLS) they apply to this library alone. TLS and KEEPALIVE_INTERVAL are changed
-// only where the user has left them alone:
-//
-// | setting            | here | because                                                                             |
-// | ------------------ | ---- | ----------------------------------------------------------------------------------- |
-// | TLS                | ^sm  | ranks of one host have the library's own shared memory                              |
-// | KEEPALIVE_INTERVAL | 2s   | a host that vanishes is noticed while somebody waits for it; inf where there is     |
-// |                    |      | only TCP, whose own keepalive works only while UCX does not send anything           |
-// | TCP_CONN_NB        | y    | an address that nobody answers must not outlast the deadline                        |
-// | TCP_KEEPIDLE       | 2s   | that keepalive: with TCP_KEEPINTVL 1s and TCP_KEEPCNT 3 it takes 3 to 5 s           |
-//
-// What UCX would log in calls of this library is left out where UCX_LOG_LEVEL is at its default, "warn": it comes out
-// as errors and lost peers. Any other level is the user's wish, and so everything is printed.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -43,29 +28,9 @@
 
 #include "collectives/error.hpp"
 #include "transport/network.hpp"
+#include "transport/ucx_worker.hpp"
 
 namespace collectives {
-
-/// A UCX context with one worker, which one thread uses at a time. Costs some 2 ms, a few file descriptors and 4 MiB.
-class UcxWorker {
- public:
-  /// Throws Error{system} with UCX's own words.
-  UcxWorker();
-  UcxWorker(const UcxWorker&) = delete;
-  UcxWorker& operator=(const UcxWorker&) = delete;
-  ~UcxWorker();
-
-  ucp_worker_h get() const noexcept { return worker_; }
-  /// What others need to connect to it: a few hundred bytes.
-  std::string address() const;
-  /// Readable when something has happened since the worker was armed; -1 where the devices in use cannot tell.
-  int event_fd() const noexcept { return event_fd_; }
-
- private:
-  ucp_context_h context_ = nullptr;
-  ucp_worker_h worker_ = nullptr;
-  int event_fd_ = -1;
-};
 
 class UcxNetwork final : public Network {
  public:
@@ -74,10 +39,6 @@ class UcxNetwork final : public Network {
   std::string_view name() const noexcept override { return "ucx"; }
   std::string address() const override { return address_; }
   std::unique_ptr<Wire> connect(const Everyone&) override;
-
-  /// Whether UCX finds a network device here that it drives past the kernel (InfiniBand, RoCE): without one it is a
-  /// detour to TCP. Opens every device for a moment: some milliseconds.
-  static bool has_fast_device();
 
  private:
   std::unique_ptr<UcxWorker> worker_;
@@ -128,6 +89,9 @@ class UcxTransport final : public Wire {
   static constexpr std::uint16_t kTellEvery = 4;
   static_assert(kWindow >= kFrames + kTellEvery - 1 && 65536 % kWindow == 0);
   static constexpr std::size_t kMaxControlsInFlight = 256;
+
+  // Active messages by number.
+  enum Id : unsigned { kHello, kWelcome, kRefusal, kReady, kData, kNews, kControl };
 
   /// In front of every active message. Both sides have the same byte order: UCX's addresses demand that already.
   struct Header {
@@ -194,13 +158,20 @@ class UcxTransport final : public Wire {
     bool busy = false;
   };
 
-  Peer& peer(Rank rank) { return peers_[static_cast<std::size_t>(rank)]; }
-  void set_handlers();
+  // Meeting and parting, in ucx_meeting.cpp.
   void make_endpoint(Peer&, const std::string& address);
   void shake_hands(Deadline);
-  void bring_up(Peer&);
-  bool flushed(Peer&);
   void greet(Peer&, unsigned id, Outgoing&, std::string_view text, std::uint32_t flags);
+  void bring_up(Peer&);
+  ucs_status_t on_hello(const void* header, std::size_t header_bytes, std::string_view token,
+                        const ucp_am_recv_param_t*) noexcept;
+  ucs_status_t on_answer(unsigned id, const void* header, std::size_t header_bytes) noexcept;
+  bool flushed(Peer&);
+  void close() noexcept;
+
+  // Messages, in ucx.cpp.
+  Peer& peer(Rank rank) { return peers_[static_cast<std::size_t>(rank)]; }
+  void set_handlers();
   void drive();
   Frame take_frame() noexcept;
   void give_frame(Frame) noexcept;
@@ -217,13 +188,9 @@ class UcxTransport final : public Wire {
   void lend(const std::byte* data, std::size_t bytes);
   void take_back(const std::byte* data) noexcept;
   void lose(Peer&, ucs_status_t) noexcept;
-  void close() noexcept;
   /// Who `header` says it is from; null unless that is a peer of this wire.
   Peer* sender(const void* header, std::size_t header_bytes, Header&) noexcept;
 
-  ucs_status_t on_hello(const void* header, std::size_t header_bytes, std::string_view token,
-                        const ucp_am_recv_param_t*) noexcept;
-  ucs_status_t on_answer(unsigned id, const void* header, std::size_t header_bytes) noexcept;
   ucs_status_t on_data(const void* header, std::size_t header_bytes, void* data, std::size_t bytes,
                        const ucp_am_recv_param_t*) noexcept;
   void on_news(const void* header, std::size_t header_bytes) noexcept;

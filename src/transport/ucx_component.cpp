@@ -18,7 +18,7 @@ collectives::Network* collectives_ucx_network(char* why_not, std::size_t bytes) 
 
 int collectives_ucx_has_fast_device() {
   try {
-    return collectives::UcxNetwork::has_fast_device() ? 1 : 0;
+    return collectives::UcxWorker::has_fast_device() ? 1 : 0;
   } catch (const std::exception&) {
     return 0;
   }

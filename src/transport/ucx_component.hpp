@@ -14,6 +14,6 @@ extern "C" {
 COLLECTIVES_EXPORT const char* collectives_ucx_version();
 /// A new UcxNetwork, which the caller deletes; null, and why in up to `bytes` bytes, where UCX cannot be started.
 COLLECTIVES_EXPORT collectives::Network* collectives_ucx_network(char* why_not, std::size_t bytes);
-/// UcxNetwork::has_fast_device(): 0 or 1.
+/// UcxWorker::has_fast_device(): 0 or 1.
 COLLECTIVES_EXPORT int collectives_ucx_has_fast_device();
 }
