@@ -4,7 +4,7 @@
 #
 #   MNIST_DIR=FOLDER bench/mnist_wire.sh [OPTIONS]
 #     --rate 1gbit           of the link; or unshaped
-#     --burst 3kb            what it lets pass at once
+#     --burst 16kb           what it lets pass at once
 #     --batch 64             images per rank
 #     --steps 300            of one measurement of the step
 #     --rounds 5             measurements of each, interleaved; medians count
@@ -29,7 +29,7 @@ refuse() {
   exit 2
 }
 
-rate=1gbit burst=3kb batch=64 steps=300 rounds=5 accuracy=0.988 seeds=3 learning_rate=0.05
+rate=1gbit burst=16kb batch=64 steps=300 rounds=5 accuracy=0.988 seeds=3 learning_rate=0.05
 compress=bf16,top_k:1% output= build=$root/build/release
 while [ $# -gt 0 ]; do
   if [ "$1" = --help ]; then

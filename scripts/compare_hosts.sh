@@ -5,7 +5,7 @@
 #   scripts/compare_hosts.sh [OPTIONS]
 #     --hosts 2x1,4x1,2x2      hosts x ranks on each
 #     --rate 1gbit             of each link in each direction, as tc writes it; or unshaped
-#     --burst 3kb              what a link lets pass at once
+#     --burst 16kb             what a link lets pass at once
 #     --wires tcp              of ours, what carries bytes between hosts: of tcp, ucx, mpi [those that this build has]
 #     --backends LIST          of ours, beside what auto picks: each is held against it like a peer (--peers none
 #                              --backends ring,hierarchical_halving tells how good the pick is)
@@ -29,7 +29,7 @@ command_line="scripts/compare_hosts.sh $*"
 
 shapes=2x1,4x1,2x2
 rate=1gbit
-burst=3kb
+burst=16kb
 wires=
 backends=
 peers=openmpi,openmpi-ucx,openmpi-han,mpich,gloo

@@ -245,6 +245,8 @@ Cost count(const Algorithm& algorithm, const Task& task, const Coding& coding, c
 
 /// Messages of less than this are not cut up to make rounds overlap.
 constexpr std::size_t kSmallestMessage = 8 << 10;
+/// Halving the messages must save a twentieth of the time: each costs cores something, also where the wire hides it.
+constexpr double kWorthHalving = 0.95;
 
 /// How many rounds at once find frames for their messages: one less than there are.
 std::size_t lanes_of(const Algorithm& algorithm, const Topology& topology, const Tuning& tuning) {
@@ -322,7 +324,8 @@ Plan plan_for(const Algorithm& algorithm, const Request& request, bool coded, co
     const auto segment_of = [&](std::size_t frame) { return elements_of(frame, coding) * pieces; };
     plan.segment = segment_of(tuning.frame_bytes);
     for (std::size_t frame = tuning.frame_bytes / 2; plan.lanes > 1 && frame >= kSmallestMessage; frame /= 2)
-      if (time_of(rounds_of(segment_of(frame))) < time_of(rounds_of(plan.segment))) plan.segment = segment_of(frame);
+      if (time_of(rounds_of(segment_of(frame))) < kWorthHalving * time_of(rounds_of(plan.segment)))
+        plan.segment = segment_of(frame);
   }
   plan.rounds = rounds_of(plan.segment);
   plan.lanes = std::max<std::size_t>(1, std::min(plan.lanes, plan.rounds));

@@ -56,7 +56,8 @@ TEST(Plan, NamesTheProtocolOfTheHostStage) {
   EXPECT_EQ(protocol(Collective::broadcast, 16 << 20, two), "single-copy");
   EXPECT_EQ(protocol(Collective::broadcast, 64 << 20, two), "staged") << "past the caches";
   EXPECT_EQ(protocol(Collective::broadcast, 256 << 10, eight), "single-copy");
-  EXPECT_EQ(protocol(Collective::all_gather, 8 * 72, eight), "inline") << "every rank shows an eighth, and all want all";
+  EXPECT_EQ(protocol(Collective::all_gather, 8 * 72, eight), "inline")
+      << "every rank shows an eighth, and all want all";
   EXPECT_EQ(protocol(Collective::all_gather, 8 * 76, eight), "staged");
   EXPECT_EQ(protocol(Collective::all_gather, 64 << 10, Topology::regular(8, 8, 2)), "staged") << "too few cores";
 }
@@ -100,11 +101,12 @@ TEST(Plan, UnknownBackendListsTheKnownOnes) {
     FAIL() << "no error";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Errc::invalid_argument);
-    EXPECT_STREQ(error.what(),
-                 "unknown backend \"rnig\"; known: auto, hierarchical, ring, reduce_to_one, nccl, hierarchical_one_shot, "
-                 "hierarchical_leaders, hierarchical_doubling, hierarchical_leaders_doubling, hierarchical_halving, "
-                 "hierarchical_two_level, "
-                 "reduce_to_one_direct, reduce_to_one_tree");
+    EXPECT_STREQ(
+        error.what(),
+        "unknown backend \"rnig\"; known: auto, hierarchical, ring, reduce_to_one, nccl, hierarchical_one_shot, "
+        "hierarchical_leaders, hierarchical_doubling, hierarchical_leaders_doubling, hierarchical_halving, "
+        "hierarchical_two_level, "
+        "reduce_to_one_direct, reduce_to_one_tree");
   }
 }
 
@@ -146,6 +148,19 @@ TEST(Plan, RoundsOverlapBetweenHosts) {
             std::string::npos);
   EXPECT_EQ(plan_of({.count = 16 << 20, .backend = "ring"}, hosts).lanes, 1u) << "inside a host there are two frames";
   EXPECT_EQ(plan_of({.count = 16 << 20}, Topology::regular(8, 8)).lanes, 1u);
+}
+
+// Every message costs the cores something, also where the wire takes longer.
+TEST(Plan, MessagesAreCutWhereThatSavesATwentieth) {
+  Tuning tuning;  // of a link of 1 Gbit/s
+  tuning.wire_us = 2;
+  tuning.wire_message_us = 1;
+  tuning.wire_us_per_byte = 0.008;
+  const auto rounds = [&](std::size_t bytes) {
+    return choose_plan({.count = bytes / 4, .backend = "hierarchical"}, Topology::regular(4, 1), tuning).rounds;
+  };
+  EXPECT_EQ(rounds(64 << 20), (64u << 20) / (4 * tuning.frame_bytes)) << "a whole frame to each of four hosts";
+  EXPECT_GT(rounds(256 << 10), 1u) << "the first message is sooner on its way";
 }
 
 // The root of a tree does little itself, and waits for those who wait for others.
