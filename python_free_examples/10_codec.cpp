@@ -23,8 +23,8 @@ class SharedExponent final : public collectives::Codec {
         greatest = std::max(greatest, std::abs(value));
         finite = finite && std::isfinite(value);
       }
-      // 0: nothing, or too little to count; 255: not a number, or infinite.
-      const int exponent = !finite ? 255 : greatest < 0x1p-100f ? 0 : std::ilogb(greatest) + 128;
+      // 0: nothing, or too little to count; 255: not a number, or infinite. What is finite has 254 at most.
+      const int exponent = !finite ? 255 : greatest < 0x1p-100f ? 0 : std::min(std::ilogb(greatest) + 128, 254);
       *wire++ = static_cast<std::byte>(exponent);
       for (const float value : block) {
         const bool zero = exponent == 0 || exponent == 255;

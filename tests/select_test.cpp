@@ -99,7 +99,7 @@ Selected oracle(const SelectionInput& input, std::size_t k) {
     result.values.push_back(from[i]);
     result.not_finite += !std::isfinite(from[i]);
     if (!input.accumulated.empty()) input.accumulated[i] = 0;
-    if (!input.velocity.empty()) input.velocity[i] = 0;
+    if (!input.velocity.empty() && input.masking) input.velocity[i] = 0;
   }
   return result;
 }
@@ -119,16 +119,17 @@ void with_every_instruction_set(const std::function<void()>& action) {
 /// Steps with these gradients, all alike in length, held against the oracle: alone, accumulated and with momentum.
 void expect_right(const std::vector<Vector>& gradients, std::size_t k, float scale = 1) {
   SCOPED_TRACE(std::to_string(k) + " of " + std::to_string(gradients[0].size()));
-  enum Kind { alone, accumulated, momentum };
-  for (const Kind kind : {alone, accumulated, momentum}) {
+  enum Kind { alone, accumulated, momentum, unmasked };
+  for (const Kind kind : {alone, accumulated, momentum, unmasked}) {
     SCOPED_TRACE(kind);
     const std::size_t n = gradients[0].size();
     Selector selector;
-    Vector residual(kind == alone ? 0 : n), velocity(kind == momentum ? n : 0);
+    Vector residual(kind == alone ? 0 : n), velocity(kind >= momentum ? n : 0);
     Vector oracle_residual = residual, oracle_velocity = velocity;
     for (const Vector& gradient : gradients) {
-      const auto got = select(selector, {gradient, residual, velocity, 0.9f, scale}, k);
-      expect_same(got, oracle({gradient, oracle_residual, oracle_velocity, 0.9f, scale}, k));
+      const bool masking = kind != unmasked;
+      const auto got = select(selector, {gradient, residual, velocity, 0.9f, scale, masking}, k);
+      expect_same(got, oracle({gradient, oracle_residual, oracle_velocity, 0.9f, scale, masking}, k));
       EXPECT_EQ(bits_of(residual), bits_of(oracle_residual));
       EXPECT_EQ(bits_of(velocity), bits_of(oracle_velocity));
       if (!got.values.empty()) {
@@ -306,7 +307,10 @@ TEST(Selector, OneSelectorForManyLengths) {
 
 TEST(Selector, GradientsAreScaled) {
   with_every_instruction_set([] {
-    for (const float scale : {0.f, 0.1f, -3.f, 1e-30f}) expect_right({normal(777, 1), normal(777, 2)}, 30, scale);
+    for (const float scale : {0.f, 0.1f, -3.f, 1e-30f}) {
+      expect_right({normal(777, 1), normal(777, 2)}, 30, scale);
+      expect_right({normal(777, 1, 1e6f), normal(777, 2), normal(777, 3, 1e-6f)}, 30, scale);  // by a second pass
+    }
   });
 }
 

@@ -229,7 +229,8 @@ typedef struct collectives_options {
   /// unless `deterministic`; collectives_explain() says why.
   const char* wire;
   const collectives_codec* codec;  ///< in place of `wire`
-  /// Of all_reduce of f32, by sum or average: only the largest elements travel. Needs `name`.
+  /// Of all_reduce of f32, by sum or average: only the largest elements travel. Needs `name`. `wire` or `codec` is what
+  /// values travel as where everything is sent.
   collectives_top_k* compressor;
   const collectives_user_op* user_op;  ///< of COLLECTIVES_USER_OP, and of no other
   double factor;                       ///< of COLLECTIVES_PRE_SCALED_SUM, which needs options; 0 is one, too
@@ -453,8 +454,10 @@ COLLECTIVES_EXPORT void collectives_codec_free(collectives_codec* codec);
 
 // ---- top-k ----
 
-/// What is done when NaN or infinity is among what a rank has to give: it is sent; the call gives zeros and changes
-/// nothing; or it fails with ABORTED on every rank, naming tensor, index and rank.
+/// What is done when NaN or infinity is among what a rank has to give: it is sent; the call gives zeros; or it fails
+/// with ABORTED on every rank, naming tensor, index, and the rank, or the ranks of the host. If zeros or ABORTED, what
+/// is kept is as before the call, but for the others' finite gradients in it, and without what has become too large to
+/// arrive.
 typedef enum collectives_non_finite COLLECTIVES_ENUM {
   COLLECTIVES_NON_FINITE_PROPAGATE = 0,
   COLLECTIVES_NON_FINITE_SKIP = 1,
@@ -475,18 +478,22 @@ typedef struct collectives_top_k_options {
   size_t k;                           ///< if not 0: exactly so many, or all of a tensor that has fewer
   double momentum;                    ///< what is sent is velocity = momentum * velocity + gradient; in [0, 1)
   double clip;                        ///< if not 0: gradients are scaled to a norm of at most clip / sqrt(ranks) each
-  size_t warm_up_calls;               ///< of each tensor, in which the density falls from warm_up_density to density
+  size_t warm_up_calls;               ///< of each tensor, in which the density falls from warm_up_density; not with k
   double warm_up_density;             ///< in (0, 1]; 0: 0.25
   const char* values;                 ///< what values travel as: "bf16"; NULL, "f32": as they are
   collectives_switch error_feedback;  ///< keep what is not sent; default: on
-  collectives_switch masking;         ///< the velocity of what was sent starts again from 0; default: on
+  /// The velocity of what was sent starts again from 0, but where everything was; default: on.
+  collectives_switch masking;
   collectives_non_finite non_finite;  ///< default: propagate
   collectives_sparse_form form;       ///< default: automatic
 } collectives_top_k_options;
 
 /// A compressor, used by collectives_options::compressor: every rank sends the k largest elements of a tensor and keeps
 /// the rest for the next call of that name. `options` may be NULL. Serves any number of communicators, but not two
-/// threads at once; calls of one name follow one another.
+/// threads at once; calls of one name follow one another. A call that failed counts as none that was made, and has sent
+/// nothing: what was owed is owed, and so is what of its gradient had been added by then, which therefore is not to be
+/// given again. If it had already ended on other ranks, what ranks keep does not fit together any more: load what was
+/// saved.
 COLLECTIVES_EXPORT collectives_error collectives_top_k_create(const collectives_top_k_options* options,
                                                               collectives_top_k** top_k);
 

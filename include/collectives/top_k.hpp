@@ -30,8 +30,10 @@ namespace collectives {
 /// What is done when NaN or infinity is among what a rank has to give. All ranks do the same in the same call.
 enum class NonFinite : std::uint8_t {
   propagate,  ///< it is sent, as it is larger than anything else, and reaches every rank
-  skip,  ///< the result is zero, and residuals are as before the call, but for the others' finite gradients in them
-  abort  ///< Error{aborted} on every rank, naming tensor, index, and the rank, or the ranks of the host
+  skip,  ///< the result is zero; residuals are as before the call, but for the others' finite gradients in them, and
+         ///< without what has become too large to arrive
+  abort  ///< Error{aborted} on every rank, naming tensor, index, and the rank, or the ranks of the host; residuals are
+         ///< as after skip
 };
 
 /// How those who have chosen come to the sum: everyone sends everything to everyone, or everyone owns a range of the
@@ -44,10 +46,10 @@ struct TopKOptions {
   bool error_feedback = true;       ///< keep what is not sent
   float momentum = 0;               ///< velocity = momentum * velocity + gradient is what is sent, in [0, 1); needs
                                     ///< error_feedback. The optimizer adds no momentum of its own then
-  bool masking = true;              ///< the velocity of what was sent starts again from 0
+  bool masking = true;              ///< the velocity of what was sent starts again from 0, but where everything was
   float clip = 0;                   ///< if not 0: gradients are scaled to a norm of at most clip / sqrt(ranks) each
   std::size_t warm_up_calls = 0;    ///< of each tensor, in which the density falls from warm_up_density to density,
-  double warm_up_density = 0.25;    ///< by an equal factor from call to call
+  double warm_up_density = 0.25;    ///< by an equal factor from call to call; not with k
   DataType values = DataType::f32;  ///< what values travel as: f32, or bf16, whose rounding error stays in the residual
   NonFinite non_finite = NonFinite::propagate;
   SparseForm form = SparseForm::automatic;  ///< whatever is estimated to be faster
@@ -70,6 +72,10 @@ struct TopKReport {
 
 /// Calls of one name follow one another: the next may be issued when wait() or test() has told of the end of the one
 /// before. Serves any number of communicators, but not two threads at once.
+///
+/// A call that failed counts as none that was made, and has sent nothing: what was owed is owed, and so is what of its
+/// gradient had been added by then, which therefore is not to be given again. If it had already ended on other ranks,
+/// what ranks keep does not fit together any more: load() what was saved.
 class COLLECTIVES_EXPORT TopK {
  public:
   /// Throws Error{invalid_argument} for options that make no sense.

@@ -151,7 +151,7 @@ std::optional<CompressionReport> Compressor::take_report() {
       const collectives::TopKReport last = top_k_->report(tensor.name);
       const double squared = last.residual_norm * last.residual_norm;
       report.residual_norm += squared;  // for now, as ranks are still to be added
-      if (last.relative_error > 0)      // the other part of the ratio
+      if (last.relative_error > 0)      // the other part of the ratio, of which zero tells nothing
         report.relative_error += squared / (last.relative_error * last.relative_error);
     }
   const double steps = static_cast<double>(std::exchange(steps_, 0)), ranks = comm_.size();

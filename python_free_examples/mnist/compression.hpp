@@ -55,7 +55,8 @@ struct CompressionReport {
   double united = 0;            ///< of a step: elements to which any rank contributed
   double coding_ms = 0;         ///< of a step: choosing, writing, adding
   double residual_norm = 0;     ///< after the last step: of what all ranks keep
-  double relative_error = 0;    ///< in the last step: that norm over the norm of all that there was to give
+  double relative_error = 0;    ///< in the last step, of tensors that something is kept of: that norm over the norm of
+                                ///< all that there was to give
 };
 
 /// The compression of one run's buckets.

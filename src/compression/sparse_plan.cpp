@@ -69,13 +69,19 @@ SparsePlan plan_sparse(const Request& request, std::size_t k, const TopKOptions&
     plan.reason = std::move(why);
     return plan;
   };
-  if (ranks == 1) return because("everything: there is one rank");
-  if (plan.n == 0) return because("nothing: the tensor is empty");
+  const auto refuse = [&](std::string why) {  // then all ranks say what they give, each of the whole tensor
+    plan.in_hosts = false;
+    plan.members = ranks;
+    plan.slices = 1;
+    return because(std::move(why));
+  };
+  if (ranks == 1) return refuse("everything: there is one rank");
+  if (plan.n == 0) return refuse("nothing: the tensor is empty");
   if (!request.force && !request.deterministic) {  // what is deterministic may not hang on an estimate
-    if (topology.one_host()) return because("everything: ranks that share memory have no wire to save");
+    if (topology.one_host()) return refuse("everything: ranks that share memory have no wire to save");
     if (plan.microseconds > kWorthIt * dense.estimate.microseconds)
-      return because(fmt::format("everything: top {} would take {:.1f} us, {} {:.1f} us", plan.k, plan.microseconds,
-                                 dense.name, dense.estimate.microseconds));
+      return refuse(fmt::format("everything: top {} would take {:.1f} us, {} {:.1f} us", plan.k, plan.microseconds,
+                                dense.name, dense.estimate.microseconds));
   }
   plan.sparse = true;
   return because(fmt::format("top {} of {}{}, {}: {:.1f} us, everything by {} {:.1f} us", plan.k, plan.n,

@@ -11,8 +11,9 @@
 namespace collectives {
 
 struct SparsePlan {
-  bool sparse = false;    ///< or everything is sent, as the dense plan says
-  bool in_hosts = false;  ///< the ranks of a host add first and choose from the sum, each from a slice of its own
+  bool sparse = false;  ///< or everything is sent, as the dense plan says
+  /// Where it is sparse: the ranks of a host add first and choose from the sum, each from a slice of its own.
+  bool in_hosts = false;
   SparseForm form = SparseForm::gathered;
   int members = 1;  ///< who exchange what they have chosen: hosts, or ranks
   int slices = 1;   ///< of the tensor, each with a share of k; more than one only in_hosts

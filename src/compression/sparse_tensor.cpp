@@ -49,6 +49,12 @@ double squared_norm(std::span<const float> values) {
   return std::accumulate(std::begin(sums), std::end(sums), 0.0);
 }
 
+/// The index of the first value that is NaN or infinity; where there is none, how many values there are.
+std::size_t first_non_finite(std::span<const float> values) {
+  return static_cast<std::size_t>(std::ranges::find_if_not(values, [](float value) { return std::isfinite(value); }) -
+                                  values.begin());
+}
+
 }  // namespace
 
 void SparseTensor::check(std::size_t count, Rank rank) const {
@@ -59,7 +65,7 @@ void SparseTensor::check(std::size_t count, Rank rank) const {
   if (busy_) refuse("another call of this name is under way");
   if (kept.count != 0 && kept.count != count)
     refuse(fmt::format("{} elements, but those before had {}", count, kept.count));
-  if (count >= std::size_t{1} << 32) refuse(fmt::format("{} elements are more than indices of 32 bits reach", count));
+  if (count >= kTooMany) refuse(fmt::format("{} elements are more than indices of 32 bits reach", count));
 }
 
 std::size_t SparseTensor::next_k(std::size_t count) const {
@@ -98,18 +104,16 @@ void SparseTensor::keep_for_rank() {
   kept.velocity.resize(options_.momentum > 0 ? kept.count : 0);
 }
 
-/// What ranks keep becomes that of the owner of each slice, added inside the host: by all its ranks or by none, which
-/// they know from what is equal on all of them.
+/// What ranks keep becomes that of the owner of each slice, added inside the host: by all its ranks or by none, so also
+/// in the first call, as one that failed may have left something to some of them.
 void SparseTensor::keep_for_host(Range slice) {
   stage_ = Stage::add_inside;
   const auto slices = static_cast<std::uint32_t>(call_.plan->slices);
-  if (kept.slices != slices && kept.calls > 1 && options_.error_feedback) {
-    std::vector<float> velocity = whole(kept.velocity);
+  if (kept.slices != slices && options_.error_feedback) {
     keep_for_rank();
     moved_residual_ = std::move(kept.residual);
     moved_residual_.resize(kept.count);
-    moved_velocity_ = std::move(velocity);
-    moved_velocity_.resize(options_.momentum > 0 ? kept.count : 0);
+    moved_velocity_ = std::move(kept.velocity);
     kept.residual.clear();
     kept.velocity.clear();
     stage_ = Stage::move_residual;
@@ -144,7 +148,7 @@ void SparseTensor::begin(const Call& call) {
   kept.count = call.plan->n;
   ++kept.calls;
   begin_report();
-  undo_ = gave_nothing_ = chosen_ = gave_copy_ = false;
+  undo_ = chosen_ = gave_copy_ = false;
   cleared_ = 0;
   if (call.plan->in_hosts) {
     const int slices = call.plan->slices, local = call.seat->grid.local;
@@ -156,7 +160,6 @@ void SparseTensor::begin(const Call& call) {
     stage_ = Stage::exchange;
     choose(call.input, clipping());
   }
-  report_.calls = kept.calls;
   add_time(from);
 }
 
@@ -184,10 +187,9 @@ const float* SparseTensor::give_all(const Call& call) {
   ++kept.calls;
   given_norm_ = 0;
   begin_report();
-  report_.calls = kept.calls;
   report_.chosen = kept.count;
   report_.sent_bytes = call.dense_bytes;
-  undo_ = gave_nothing_ = chosen_ = gave_copy_ = false;
+  undo_ = chosen_ = gave_copy_ = false;
   stage_ = Stage::done;
   keep_for_rank();
   const float scale = clipping();
@@ -198,33 +200,44 @@ const float* SparseTensor::give_all(const Call& call) {
   }
   gradient_.resize(kept.count);
   for (std::size_t i = 0; i < kept.count; ++i) gradient_[i] = call.input[i] * scale;
-  if (careful) {
-    const auto bad = std::ranges::find_if_not(gradient_, [](float value) { return std::isfinite(value); });
-    gave_nothing_ = bad != gradient_.end();
-    stage_ = Stage::agree;
-    exchange_.start(
-        {.form = SparseForm::gathered, .format = {}, .seat = call.seat, .frame_bytes = call.tuning->frame_bytes}, {},
-        gave_nothing_ ? SparseExchange::Word{1, static_cast<std::uint32_t>(bad - gradient_.begin())}
-                      : SparseExchange::Word{});
-  }
-  if (!gave_nothing_) {
+  std::size_t bad = careful ? first_non_finite(gradient_) : kept.count;
+  if (bad == kept.count) {
     for (std::size_t i = 0; i < kept.velocity.size(); ++i)
       gradient_[i] = kept.velocity[i] = options_.momentum * kept.velocity[i] + gradient_[i];
     for (std::size_t i = 0; i < kept.residual.size(); ++i) gradient_[i] += kept.residual[i];
     kept.residual.clear();
     gave_copy_ = true;
+    if (careful) bad = first_non_finite(gradient_);
+  }
+  if (careful) {
+    stage_ = Stage::agree;
+    exchange_.start(
+        {.form = SparseForm::gathered, .format = {}, .seat = call.seat, .frame_bytes = call.tuning->frame_bytes}, {},
+        bad == kept.count ? SparseExchange::Word{} : SparseExchange::Word{1, static_cast<std::uint32_t>(bad)});
   }
   add_time(from);
   return gradient_.data();
 }
 
-/// What was given comes back into the residual, but for what is not finite: of this call nothing arrives.
+/// A value as the others see it: what is too large for bf16 becomes infinite.
+float SparseTensor::arrives(float value) const {
+  return options_.values == DataType::bf16 ? static_cast<float>(bfloat16(value)) : value;
+}
+
+/// Of this call nothing arrives: what was given comes back into the residual. What could not arrive as a finite value
+/// is dropped, its velocity too, for it would be in the way of all calls to come.
 void SparseTensor::take_back() noexcept {
-  if (!options_.error_feedback) return;
-  if (chosen_)
-    for (std::size_t i = 0; i < values_.size(); ++i)
-      kept.residual[indices_[i]] = std::isfinite(values_[i]) ? values_[i] : 0;
-  if (gave_copy_) std::swap(kept.residual, gradient_);
+  given_norm_ = 0;
+  if (!options_.error_feedback || !(chosen_ || gave_copy_)) return;
+  if (gave_copy_)
+    std::swap(kept.residual, gradient_);
+  else
+    for (std::size_t i = 0; i < values_.size(); ++i) kept.residual[indices_[i]] = values_[i];
+  for (std::size_t i = 0; i < kept.residual.size(); ++i)
+    if (!std::isfinite(arrives(kept.residual[i]))) {
+      kept.residual[i] = 0;
+      if (!kept.velocity.empty()) kept.velocity[i] = 0;
+    }
   chosen_ = gave_copy_ = false;
 }
 
@@ -248,33 +261,26 @@ void SparseTensor::choose(const float* gradient, float scale) {
   std::uint32_t* indices = indices_.data();
   float* values = values_.data();
   const std::span<const float> given(gradient, what.n);
-  const auto finite = [](float value) { return std::isfinite(value); };
   SparseExchange::Word word{};
-  const bool may_skip = options_.non_finite == NonFinite::skip;
-  if (may_skip && !std::ranges::all_of(given, finite)) {
-    // Nothing of it may come into the residual: the others hear that this call is none.
+  const bool careful = options_.non_finite != NonFinite::propagate;
+  if (const std::size_t bad = careful ? first_non_finite(given) : what.n; bad < what.n) {
+    // Nothing of it may come into what is kept: the others hear that this call is none.
     std::iota(indices, indices + what.k, 0U);
     std::fill_n(values, what.k, 0.0F);
-    word = {1, static_cast<std::uint32_t>(std::ranges::find_if_not(given, finite) - given.begin())};
-    gave_nothing_ = true;
+    word = {1, static_cast<std::uint32_t>(bad)};
   } else {
     word.non_finite = static_cast<std::uint32_t>(selector_.select({.gradient = given,
                                                                    .accumulated = kept.residual,
                                                                    .velocity = kept.velocity,
                                                                    .momentum = options_.momentum,
                                                                    .scale = scale,
-                                                                   .masking = options_.masking && !may_skip},
+                                                                   .masking = options_.masking && !careful},
                                                                   what.k, indices, values));
     chosen_ = true;
-    // What is too large for bf16 becomes infinite on its way, and counts.
-    const auto arrives = [&](float value) {
-      return what.values == DataType::bf16 ? static_cast<float>(bfloat16(value)) : value;
-    };
+    const auto lost = [&](float value) { return !std::isfinite(arrives(value)); };
     if (what.values == DataType::bf16)
-      word.non_finite = static_cast<std::uint32_t>(
-          std::ranges::count_if(values_, [&](float value) { return !std::isfinite(arrives(value)); }));
-    if (word.non_finite > 0)
-      word.first_non_finite = indices[std::ranges::find_if_not(values_, finite, arrives) - values_.begin()];
+      word.non_finite = static_cast<std::uint32_t>(std::ranges::count_if(values_, lost));
+    if (word.non_finite > 0) word.first_non_finite = indices[std::ranges::find_if(values_, lost) - values_.begin()];
     if (options_.error_feedback && what.values == DataType::bf16)
       for (std::size_t i = 0; i < what.k; ++i)
         if (const float error = values[i] - arrives(values[i]); std::isfinite(error)) kept.residual[indices[i]] = error;
@@ -331,8 +337,6 @@ bool SparseTensor::go_on(Job& job) {
         return stage_job(kAddInside, kept.count, slices, clipped(), from_start(host_sum_));
       case Stage::choose:
         stage_ = Stage::exchange;
-        moved_residual_.clear();
-        moved_velocity_.clear();
         if (owner) choose(host_sum_.data(), 1);
         break;
       case Stage::exchange:
@@ -354,7 +358,11 @@ bool SparseTensor::go_on(Job& job) {
         hear();
         if (undo_) undo();
         break;
-      case Stage::done: chosen_ = gave_copy_ = false; return false;
+      case Stage::done:
+        chosen_ = gave_copy_ = false;
+        moved_residual_ = std::vector<float>();
+        moved_velocity_ = std::vector<float>();
+        return false;
     }
 }
 
@@ -400,7 +408,7 @@ void SparseTensor::add_up() {
   clear_result(kept.slice.count - cleared_);
   report_.united = exchange_.add_to(call_.output + kept.slice.first);
   // Masking had to wait for all to have given something.
-  if (options_.masking && options_.non_finite == NonFinite::skip && options_.momentum > 0)
+  if (options_.masking && options_.non_finite != NonFinite::propagate && options_.momentum > 0)
     for (const std::uint32_t index : indices_) kept.velocity[index] = 0;
   report_.sent_bytes = exchange_.bytes_sent();
 }
@@ -415,6 +423,7 @@ void SparseTensor::undo() {
 
 TopKReport SparseTensor::report(bool norms) const {
   TopKReport report = report_;
+  report.calls = kept.calls;
   if (!norms) return report;
   const double residual = squared_norm(kept.residual) + squared_norm(kept.pending);
   report.residual_norm = std::sqrt(residual);

@@ -82,7 +82,8 @@ std::map<std::string, Kept> read_state(std::span<const std::byte> bytes) {
     kept.slice.first = reader.number();
     kept.slice.count = reader.number();
     kept.slices = static_cast<std::uint32_t>(reader.number());
-    if (kept.calls == 0 || kept.count == 0) refuse(fmt::format("the saved state of \"{}\" is that of no call", name));
+    if (kept.calls == 0 || kept.count == 0 || kept.count >= kTooMany)
+      refuse(fmt::format("the saved state of \"{}\" is that of no call", name));
     if (tensors.contains(name)) refuse(fmt::format("a saved state has \"{}\" twice", name));
     if (kept.slice.count > kept.count || kept.slice.first > kept.count - kept.slice.count)
       refuse(fmt::format("the saved state of \"{}\" has a slice outside of the tensor", name));
@@ -101,6 +102,7 @@ std::map<std::string, Kept> read_state(std::span<const std::byte> bytes) {
 
 /// Adds what `from` keeps to what `to` will give away.
 void add_pending(Kept& to, const Kept& from) {
+  if (from.residual.empty() && from.pending.empty()) return;
   to.pending.resize(to.count);
   for (std::size_t i = 0; i < from.residual.size(); ++i) to.pending[from.slice.first + i] += from.residual[i];
   for (std::size_t i = 0; i < from.pending.size(); ++i) to.pending[i] += from.pending[i];
@@ -191,11 +193,15 @@ void TopK::load(std::span<const std::vector<std::byte>> states, Rank rank, int r
       if (const auto other = saved[0].find(name);
           other == saved[0].end() || other->second.count != kept.count || other->second.calls != kept.calls)
         refuse(fmt::format("the saved states disagree about \"{}\"", name));
+      else if (!kept.residual.empty() && kept.residual.size() < kept.count / saved.size())  // less than any slice
+        refuse(
+            fmt::format("the saved states of \"{}\" keep {} of {} elements", name, kept.residual.size(), kept.count));
   std::map<std::string, std::unique_ptr<SparseTensor>, std::less<>> tensors;
   for (const auto& [name, first] : saved[0]) {
     auto tensor = std::make_unique<SparseTensor>(name, impl_->options);
     if (saved.size() == static_cast<std::size_t>(ranks)) {
       tensor->kept = std::move(saved[static_cast<std::size_t>(rank)][name]);
+      tensor->kept.slices = 0;  // to be moved, as the slice may be another rank's in this run's hosts
     } else {
       tensor->kept.count = first.count;
       tensor->kept.calls = first.calls;

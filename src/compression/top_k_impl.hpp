@@ -15,6 +15,9 @@
 
 namespace collectives {
 
+/// Elements of a tensor that indices of 32 bits would not reach.
+inline constexpr std::size_t kTooMany = std::size_t{1} << 32;
+
 /// What a rank keeps of a tensor from call to call.
 struct Kept {
   std::size_t count = 0;  ///< elements of the tensor
@@ -86,6 +89,7 @@ class SparseTensor final : public Program {
   void add_up();
   void undo();
   void take_back() noexcept;
+  float arrives(float value) const;
   void add_time(Clock::time_point from);
   void begin_report();
   SparseFormat format() const;
@@ -100,15 +104,14 @@ class SparseTensor final : public Program {
   SparseExchange exchange_;
   std::vector<float> gradient_;  // what is given in place of the caller's, where it is not the caller's
   std::vector<float> host_sum_;  // of the slice
-  std::vector<float> moved_residual_, moved_velocity_;  // of this rank, to become those of its host
+  std::vector<float> moved_residual_, moved_velocity_;  // of this rank, to become those of its host: until it is done
   std::vector<std::uint32_t> indices_;                  // that this rank has chosen
   std::vector<float> values_;
-  // Of NonFinite::skip: whether this call is to give nothing, on this rank's word and on that of all of its host.
-  bool undo_ = false, gave_nothing_ = false;
+  bool undo_ = false;                        // of NonFinite::skip: this call is to give nothing
   bool chosen_ = false, gave_copy_ = false;  // what is given has been taken from what is kept
-  float skipped_ = 0, skipped_by_ = 0;
-  std::size_t cleared_ = 0;  // elements of the slice of the output
-  double given_norm_ = 0;    // squared, of what the last call sent
+  float skipped_ = 0, skipped_by_ = 0;       // whether to, on this rank's word and on that of all of its host
+  std::size_t cleared_ = 0;                  // elements of the slice of the output
+  double given_norm_ = 0;                    // squared, of what the last call sent
   TopKReport report_;
 };
 
