@@ -605,7 +605,7 @@ TEST(TopKFailure, GivesBackWhatWasChosenAndServesAnotherCommunicator) {
                 call_in_vain(comm, keepers.of(comm), failed);
                 EXPECT_EQ(keepers.of(comm).report("tensor").calls, 1U);
               },
-              {.timeout = std::chrono::seconds(1)});
+              {.timeout = std::chrono::seconds(2)});
     run_hosts(hosts, [&](Communicator& comm) {
       std::vector<float> data(100, 0.0F);
       comm.all_reduce(data, ReduceOp::sum, sparse(keepers.of(comm)));
@@ -621,7 +621,7 @@ TEST(TopKFailure, OfTheFirstCallInsideHostsLeavesNothingOfIt) {
   Keepers keepers(hosts.size(), {.k = 2, .momentum = 0.5F});
   std::latch failed(3);
   run_hosts(hosts, [&](Communicator& comm) { call_in_vain(comm, keepers.of(comm), failed); },
-            {.timeout = std::chrono::seconds(1)});
+            {.timeout = std::chrono::seconds(2)});
   run_hosts(hosts,
             [&](Communicator& comm) { EXPECT_EQ(rest_of(comm, keepers.of(comm)), std::vector<float>(100, 0.0F)); });
 }

@@ -1,5 +1,6 @@
 // UCX as this library starts it: a context with one worker, and how it is set.
 //
+// Settings are UCX's own: UCX_TLS, UCX_NET_DEVICES and all others that `ucx_info -cf` lists apply, and with
 // COLLECTIVES_ in front (COLLECTIVES_UCX_TLS) they apply to this library alone. TLS and KEEPALIVE_INTERVAL are changed
 // only where the user has left them alone:
 //
@@ -13,10 +14,6 @@
 //
 // What UCX would log in calls of this library is left out where UCX_LOG_LEVEL is at its default, "warn": it comes out
 // as errors and lost peers. Any other level is the user's wish, and so everything is printed.
-#pragma once
-
-#include <ucp/api/ucp.h>
-
 #pragma once
 
 #include <ucp/api/ucp.h>
