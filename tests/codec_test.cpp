@@ -172,19 +172,25 @@ TEST(Bf16, EdgesOfRounding) {
   EXPECT_EQ(rounded(0xffffffffu), 0xffff0000u);
 }
 
-/// One NaN among numbers, at each place of a long vector and its rest.
-TEST(Bf16, NanAmongNumbersAndInfinities) {
+/// A NaN or a tie among numbers that are neither, at each place of a long vector and its rest.
+TEST(Bf16, OneValueAmongOthersThatNeedsMoreThanAnAddition) {
   const float infinity = std::numeric_limits<float>::infinity();
   std::vector<float> values(131, 1.5f);
   values[3] = infinity, values[70] = -infinity, values[6] = -infinity;
-  for (std::size_t place = 0; place < values.size(); ++place) {
-    std::vector<float> with_nan = values;
-    with_nan[place] = float_of(0xff800001u);
-    const std::vector<float> result = decoded(bf16_codec(), encoded(bf16_codec(), with_nan).data(), values.size());
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      ASSERT_EQ(bits_of(result[i]), i == place ? 0xffc00000u : bits_of(values[i])) << "NaN at " << place << ", " << i;
+  for (const std::int64_t set : instruction_sets()) {
+    use_instruction_set(set);
+    for (const auto& [odd, rounded] : {std::pair(0xff800001u, 0xffc00000u), {0x3f808000u, 0x3f800000u}}) {
+      for (std::size_t place = 0; place < values.size(); ++place) {
+        std::vector<float> with_odd = values;
+        with_odd[place] = float_of(odd);
+        const std::vector<float> result = decoded(bf16_codec(), encoded(bf16_codec(), with_odd).data(), values.size());
+        for (std::size_t i = 0; i < values.size(); ++i)
+          ASSERT_EQ(bits_of(result[i]), i == place ? rounded : bits_of(values[i]))
+              << std::hex << odd << std::dec << " at " << place << ", " << i << ", " << hwy::TargetName(set);
+      }
     }
   }
+  use_instruction_set(0);
 }
 
 TEST(Bf16AndF16, RelativeErrorIsBounded) {

@@ -28,27 +28,29 @@ HWY_INLINE void put(D d, hn::Vec<D> value, std::byte* to) {
   }
 }
 
-/// bf16 of what is no NaN, which takes less.
-struct BrainNumber {};
-
 #if HWY_TARGET != HWY_SCALAR  // whose vectors have one lane and cannot be combined
-/// Two vectors as one.
-template <class D>
-HWY_INLINE auto narrow_two(HalfFloat format, D d, hn::Vec<Floats<D>> low, hn::Vec<Floats<D>> high) {
-  return hn::Combine(hn::Twice<D>(), format.narrow(d, high), format.narrow(d, low));
-}
-template <class D>
-HWY_INLINE auto upper_halves(D, hn::Vec<Words<D>> low, hn::Vec<Words<D>> high) {
-  const hn::Twice<D> d;
-  return hn::ConcatOdd(d, hn::BitCast(d, high), hn::BitCast(d, low));
-}
-template <class D>
-HWY_INLINE auto narrow_two(BrainFloat format, D d, hn::Vec<Floats<D>> low, hn::Vec<Floats<D>> high) {
-  return upper_halves(d, format.round(Words<D>(), low), format.round(Words<D>(), high));
-}
-template <class D>
-HWY_INLINE auto narrow_two(BrainNumber, D d, hn::Vec<Floats<D>> low, hn::Vec<Floats<D>> high) {
-  return upper_halves(d, BrainFloat::round_number(Words<D>(), low), BrainFloat::round_number(Words<D>(), high));
+/// Four vectors as bits of f32, the upper halves of which are bf16, rounded by adding half of what the last bit that
+/// stays is worth. False where that will not do, and round() has to: where there is a tie or a NaN.
+template <class DW>
+HWY_INLINE bool round_plainly(DW dw, const hn::Vec<hn::Rebind<float, DW>> (&value)[4], hn::Vec<DW> (&rounded)[4]) {
+  const hn::Repartition<std::uint16_t, DW> halves;
+  for (std::size_t v = 0; v < 4; ++v) rounded[v] = hn::Add(hn::BitCast(dw, value[v]), hn::Set(dw, 0x8000u));
+  // Nothing is left in the lower half of a tie.
+  const auto least = [&](std::size_t v) {
+    return hn::Min(hn::BitCast(halves, rounded[v]), hn::BitCast(halves, rounded[v + 1]));
+  };
+  const auto lower = hn::BitCast(dw, hn::Min(least(0), least(2))), mask = hn::Set(dw, 0xffffu);
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+  if constexpr (kBytes<DW> == 64) {  // one comparison tells of two vectors whether there is a NaN
+    auto plain = _mm512_cmp_ps_mask(value[0].raw, value[1].raw, _CMP_ORD_Q);
+    plain = _mm512_mask_cmp_ps_mask(plain, value[2].raw, value[3].raw, _CMP_ORD_Q);
+    return _mm512_mask_test_epi32_mask(plain, lower.raw, mask.raw) == 0xffff;
+  }
+#endif
+  // A NaN anywhere makes the sum NaN. So may infinities, which does no harm.
+  const auto sum = hn::Add(hn::Add(value[0], value[1]), hn::Add(value[2], value[3]));
+  const auto tie = hn::Eq(hn::And(lower, mask), hn::Zero(dw));
+  return hn::AllFalse(dw, hn::Or(tie, hn::RebindMask(dw, hn::IsNaN(sum))));
 }
 #endif
 
@@ -61,23 +63,22 @@ struct Encode {
   }
 #if HWY_TARGET != HWY_SCALAR
   template <bool kPast, class D>
-  static HWY_INLINE void four(D, const std::byte* in, std::byte* out) {
-    const Floats<D> d;
+  static HWY_INLINE void four(D d, const std::byte* in, std::byte* out) {
+    const Floats<D> df;
+    const Words<D> dw;
+    const hn::Twice<D> two;
     hn::Vec<Floats<D>> value[4];
-    for (std::size_t v = 0; v < 4; ++v) value[v] = load(d, in + v * kBytes<Floats<D>>);
+    for (std::size_t v = 0; v < 4; ++v) value[v] = load(df, in + v * kBytes<Floats<D>>);
     if constexpr (std::is_same_v<Format, BrainFloat>) {
-      // A NaN anywhere makes the sum NaN. So may infinities, which does no harm.
-      const auto sum = hn::Add(hn::Add(value[0], value[1]), hn::Add(value[2], value[3]));
-      if (HWY_LIKELY(hn::AllFalse(d, hn::IsNaN(sum)))) return narrow_four<BrainNumber, kPast, D>(value, out);
+      hn::Vec<Words<D>> rounded[4];
+      if (HWY_UNLIKELY(!round_plainly(dw, value, rounded)))
+        for (std::size_t v = 0; v < 4; ++v) rounded[v] = Format::round(dw, value[v]);
+      for (std::size_t v = 0; v < 4; v += 2, out += kBytes<Floats<D>>)
+        put<kPast>(two, hn::ConcatOdd(two, hn::BitCast(two, rounded[v + 1]), hn::BitCast(two, rounded[v])), out);
+    } else {
+      for (std::size_t v = 0; v < 4; v += 2, out += kBytes<Floats<D>>)
+        put<kPast>(two, hn::Combine(two, Format::narrow(d, value[v + 1]), Format::narrow(d, value[v])), out);
     }
-    narrow_four<Format, kPast, D>(value, out);
-  }
-
- private:
-  template <class As, bool kPast, class D>
-  static HWY_INLINE void narrow_four(const hn::Vec<Floats<D>> (&value)[4], std::byte* out) {
-    put<kPast>(hn::Twice<D>(), narrow_two(As(), D(), value[0], value[1]), out);
-    put<kPast>(hn::Twice<D>(), narrow_two(As(), D(), value[2], value[3]), out + kBytes<Floats<D>>);
   }
 #endif
 };
@@ -116,9 +117,11 @@ HWY_NOINLINE void convert(const std::byte* in, std::byte* out, std::size_t count
   // As many elements as fill a vector once they are f32.
   const hn::Rebind<std::uint16_t, hn::ScalableTag<float>> d;
   constexpr std::size_t kLanes = hn::MaxLanes(d);
+  // What a first cache holds is not asked for.
+  const bool far = count * (Kernel::kIn + Kernel::kOut) > 32 << 10;
   if constexpr (kLanes > 1) {
     for (constexpr std::size_t kStep = 4 * kLanes; count >= kStep; count -= kStep) {
-      if (count * Kernel::kIn > kAhead + kStep * Kernel::kIn) {
+      if (far && count * Kernel::kIn > kAhead + kStep * Kernel::kIn) {
         for (std::size_t byte = 0; byte < kStep * Kernel::kIn; byte += kLine) hwy::Prefetch(in + kAhead + byte);
       }
       Kernel::template four<kPast>(d, in, out);

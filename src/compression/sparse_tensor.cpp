@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <numeric>
 #include <utility>
@@ -51,8 +52,20 @@ double squared_norm(std::span<const float> values) {
 
 /// The index of the first value that is NaN or infinity; where there is none, how many values there are.
 std::size_t first_non_finite(std::span<const float> values) {
-  return static_cast<std::size_t>(std::ranges::find_if_not(values, [](float value) { return std::isfinite(value); }) -
-                                  values.begin());
+  const auto not_finite = [](float value) {
+    constexpr std::uint32_t kExponent = 0x7f800000;
+    return (std::bit_cast<std::uint32_t>(value) & kExponent) == kExponent;
+  };
+  // A block at a time, all of it: a loop that may end at every element is no loop of vectors.
+  constexpr std::size_t kBlock = 1024;
+  std::size_t at = 0;
+  for (; at + kBlock <= values.size(); at += kBlock) {
+    std::uint32_t found = 0;
+    for (const float value : values.subspan(at, kBlock)) found |= not_finite(value);
+    if (found != 0) break;
+  }
+  return at +
+         static_cast<std::size_t>(std::ranges::find_if(values.subspan(at), not_finite) - values.subspan(at).begin());
 }
 
 }  // namespace

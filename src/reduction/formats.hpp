@@ -99,16 +99,12 @@ struct BrainFloat {
   /// Bits of f32, the upper half of which is the result.
   template <class DW>
   static HWY_INLINE hn::Vec<DW> round(DW dw, hn::Vec<hn::Rebind<float, DW>> value) {
-    const auto quiet = hn::Or(hn::BitCast(dw, value), hn::Set(dw, 0x00400000u));
-    return hn::IfThenElse(hn::RebindMask(dw, hn::IsNaN(value)), quiet, round_number(dw, value));
-  }
-  /// The same of what is no NaN.
-  template <class DW>
-  static HWY_INLINE hn::Vec<DW> round_number(DW dw, hn::Vec<hn::Rebind<float, DW>> value) {
     const auto word = hn::BitCast(dw, value);
+    const auto quiet = hn::Or(word, hn::Set(dw, 0x00400000u));
     // Of a tie the last bit that stays decides: it is added below all others. Where there is a one already is no tie.
     const auto decided = hn::OrAnd(word, hn::ShiftRight<16>(word), hn::Set(dw, 1u));
-    return hn::Add(decided, hn::Set(dw, 0x7fffu));
+    const auto number = hn::Add(decided, hn::Set(dw, 0x7fffu));
+    return hn::IfThenElse(hn::RebindMask(dw, hn::IsNaN(value)), quiet, number);
   }
 };
 

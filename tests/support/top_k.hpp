@@ -1,0 +1,47 @@
+// Calls with a top-k compressor, as tests make them.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "collectives/communicator.hpp"
+#include "collectives/error.hpp"
+#include "collectives/top_k.hpp"
+
+namespace collectives::testing {
+
+inline std::vector<float> gradient_of(Rank rank, std::size_t count, int step) {
+  std::mt19937 random(static_cast<unsigned>(rank * 1009 + step * 31 + static_cast<int>(count)));
+  std::normal_distribution<float> normal;
+  std::vector<float> values(count);
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+inline Options sparse(TopK& top_k, const char* name = "tensor") {
+  return {.name = name, .compressor = &top_k, .force = true};
+}
+
+/// Where everything is sent but by force, whatever the machine.
+inline CommunicatorOptions never_worth_it() {
+  CommunicatorOptions options;
+  options.tuning.emplace().coding_us_per_byte = 1000;
+  return options;
+}
+
+inline std::string error_of(Errc code, const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code) << error.what();
+    return error.what();
+  }
+  ADD_FAILURE() << "nothing thrown";
+  return "";
+}
+
+}  // namespace collectives::testing
