@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <limits>
 #include <queue>
@@ -22,6 +21,21 @@ struct Moment {
   double meetings = 0;  // a host stage: how many it amounts to
   std::vector<Rank> from, to;
   double wire = 0;  // us that each message takes of a link
+};
+
+/// When messages from one rank to another have come, in order. Hardly ever more than one.
+class Channel {
+ public:
+  bool empty() const { return first_ == times_.size(); }
+  double front() const { return times_[first_]; }
+  void push(double time) { times_.push_back(time); }
+  void pop() {
+    if (++first_ == times_.size()) times_.clear(), first_ = 0;
+  }
+
+ private:
+  std::vector<double> times_;
+  std::size_t first_ = 0;
 };
 
 constexpr double kNotDue = std::numeric_limits<double>::infinity();
@@ -113,7 +127,7 @@ class Play final : private StepSink {
   }
 
   Player& player(Rank rank) { return players_[static_cast<std::size_t>(rank)]; }
-  std::deque<double>& channel(Rank from, Rank to) {
+  Channel& channel(Rank from, Rank to) {
     return channels_[static_cast<std::uint64_t>(from) << 32 | static_cast<std::uint32_t>(to)];
   }
   bool wire(Rank a, Rank b) const { return seat_.host_of(a) != seat_.host_of(b); }
@@ -132,19 +146,20 @@ class Play final : private StepSink {
   void exchange(Rank rank, const Moment& moment, double time) {
     Player& self = player(rank);
     for (; self.heard < moment.from.size(); ++self.heard) {
-      const auto& awaited = channel(moment.from[self.heard], rank);
+      const Channel& awaited = channel(moment.from[self.heard], rank);
       if (awaited.empty()) return;
       self.time = std::max(self.time, awaited.front());
     }
     if (self.time > time) return wake(rank, self.time);
-    for (const Rank peer : moment.from) channel(peer, rank).pop_front();
+    for (const Rank peer : moment.from) channel(peer, rank).pop();
     for (const Rank peer : moment.from)
       if (wire(rank, peer)) self.time += tuning_.wire_message_us;
     for (const Rank peer : moment.to) {
       if (wire(rank, peer)) self.time += tuning_.wire_message_us;
-      channel(rank, peer)
-          .push_back(wire(rank, peer) ? over_wire(rank, peer, self.time, moment.wire) : self.time + tuning_.message_us);
-      wake(peer, channel(rank, peer).back());
+      const double comes =
+          wire(rank, peer) ? over_wire(rank, peer, self.time, moment.wire) : self.time + tuning_.message_us;
+      channel(rank, peer).push(comes);
+      wake(peer, comes);
     }
     self.next();
     wake(rank, self.time);
@@ -181,7 +196,7 @@ class Play final : private StepSink {
   std::size_t steps_ = 0;                   // with their messages
   std::size_t messages_ = 0;
   double bytes_ = 0;  // between hosts
-  std::unordered_map<std::uint64_t, std::deque<double>> channels_;
+  std::unordered_map<std::uint64_t, Channel> channels_;
   using Due = std::pair<double, Rank>;  // when, and who may then go on
   std::priority_queue<Due, std::vector<Due>, std::greater<>> due_;
 };
