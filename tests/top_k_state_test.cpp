@@ -64,6 +64,17 @@ TEST(TopKNonFinite, IsHeardOfWhereEverythingIsSentToo) {
         never_worth_it());
 }
 
+TEST(TopKNonFinite, TheFirstOfALongVectorIsNamed) {
+  for (const std::size_t place : std::vector<std::size_t>{0, 1, 1023, 1024, 2500, 2999})
+    run_hosts({0, 1}, [place](Communicator& comm) {
+      TopK aborts({.k = 3, .non_finite = NonFinite::abort});
+      std::vector<float> data(3000, 1.0F);
+      if (comm.rank() == 1) data[2999] = std::nanf(""), data[place] = -std::numeric_limits<float>::infinity();
+      const std::string text = error_of(Errc::aborted, [&] { comm.all_reduce(data, ReduceOp::sum, sparse(aborts)); });
+      EXPECT_NE(text.find("rank 1 gave NaN or infinity at index " + std::to_string(place)), std::string::npos) << text;
+    });
+}
+
 TEST(TopKNonFinite, ComesOfWhatIsAddedWhereEverythingIsSentToo) {
   run_hosts(
       {0, 1},
