@@ -111,14 +111,15 @@ HWY_INLINE void rest(D d, const std::byte* in, std::byte* out, std::size_t count
 
 /// Bytes; hardware alone keeps fewer loads under way.
 inline constexpr std::size_t kAhead = 1024;
+/// Bytes in and out that a first cache holds: then nothing is asked for.
+inline constexpr std::size_t kFirstCache = 32 << 10;
 
 template <class Kernel, bool kPast>
 HWY_NOINLINE void convert(const std::byte* in, std::byte* out, std::size_t count) {
   // As many elements as fill a vector once they are f32.
   const hn::Rebind<std::uint16_t, hn::ScalableTag<float>> d;
   constexpr std::size_t kLanes = hn::MaxLanes(d);
-  // What a first cache holds is not asked for.
-  const bool far = count * (Kernel::kIn + Kernel::kOut) > 32 << 10;
+  const bool far = count * (Kernel::kIn + Kernel::kOut) > kFirstCache;
   if constexpr (kLanes > 1) {
     for (constexpr std::size_t kStep = 4 * kLanes; count >= kStep; count -= kStep) {
       if (far && count * Kernel::kIn > kAhead + kStep * Kernel::kIn) {

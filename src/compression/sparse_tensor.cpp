@@ -64,8 +64,8 @@ std::size_t first_non_finite(std::span<const float> values) {
     for (const float value : values.subspan(at, kBlock)) found |= not_finite(value);
     if (found != 0) break;
   }
-  return at +
-         static_cast<std::size_t>(std::ranges::find_if(values.subspan(at), not_finite) - values.subspan(at).begin());
+  const auto first = std::find_if(values.begin() + static_cast<std::ptrdiff_t>(at), values.end(), not_finite);
+  return static_cast<std::size_t>(first - values.begin());
 }
 
 }  // namespace
