@@ -20,15 +20,20 @@
 #include <thread>
 #include <vector>
 
+#include "shared_memory/heap.hpp"
+
 namespace collectives {
 namespace {
+
+/// Of which buffers every rank can have pointers.
+enum class Mapped { none, all, by_turns };
 
 struct Setting {
   const char* name;
   Tuning tuning;
   bool processes = false;
   bool crowded = false;
-  bool mapped = false;   ///< every rank can have pointers to the others' buffers
+  Mapped mapped = Mapped::none;
   std::size_t ring = 1;  ///< staging is laid out for chunks so many times as long as the tuning says
 };
 
@@ -76,21 +81,25 @@ std::vector<Setting> settings() {
       {"staged_results_past_the_caches", results_past_the_caches(tuning_for(HostProtocol::staged))},
       {"staged_results_past_the_caches_of_processes", results_past_the_caches(tuning_for(HostProtocol::staged)), true},
       {"one_shot_results_past_the_caches", results_past_the_caches(tuning_for(HostProtocol::one_shot))},
-      {"staged_in_a_long_ring", tuning_for(HostProtocol::staged), false, false, false, 3},
-      {"staged_crowded_in_a_long_ring", tuning_for(HostProtocol::staged), false, true, false, 3},
+      {"staged_in_a_long_ring", tuning_for(HostProtocol::staged), false, false, Mapped::none, 3},
+      {"staged_crowded_in_a_long_ring", tuning_for(HostProtocol::staged), false, true, Mapped::none, 3},
       {"staged_crowded", tuning_for(HostProtocol::staged), false, true},
       {"single_copy_of_processes", tuning_for(HostProtocol::single_copy), true},
-      {"zero_copy", zero_copy_tuning(), false, false, true},
-      {"zero_copy_crowded", zero_copy_tuning(), false, true, true},
-      {"zero_copy_of_processes", zero_copy_tuning(), true, false, true},
-      {"zero_copy_crowded_of_processes", zero_copy_tuning(), true, true, true},
-      {"zero_copy_out_of_reach", zero_copy_tuning(), true, false, false},
-      {"everything", Tuning{}, true, false, false},
-      {"everything_mapped", Tuning{}, true, false, true},
-      {"everything_crowded", Tuning{}, true, true, true},
+      {"zero_copy", zero_copy_tuning(), false, false, Mapped::all},
+      {"zero_copy_crowded", zero_copy_tuning(), false, true, Mapped::all},
+      {"zero_copy_of_processes", zero_copy_tuning(), true, false, Mapped::all},
+      {"zero_copy_crowded_of_processes", zero_copy_tuning(), true, true, Mapped::all},
+      {"zero_copy_out_of_reach", zero_copy_tuning(), true},
+      {"zero_copy_by_turns", zero_copy_tuning(), false, false, Mapped::by_turns},
+      {"zero_copy_by_turns_crowded", zero_copy_tuning(), false, true, Mapped::by_turns},
+      {"zero_copy_by_turns_of_processes", zero_copy_tuning(), true, false, Mapped::by_turns},
+      {"zero_copy_by_turns_crowded_of_processes", zero_copy_tuning(), true, true, Mapped::by_turns},
+      {"everything", Tuning{}, true},
+      {"everything_mapped", Tuning{}, true, false, Mapped::all},
+      {"everything_crowded", Tuning{}, true, true, Mapped::all},
   };
 #if defined(__SANITIZE_THREAD__)  // which sees nothing of what processes do to one another
-  all.push_back({"everything_of_threads", Tuning{}, false, false, true});
+  all.push_back({"everything_of_threads", Tuning{}, false, false, Mapped::all});
   std::erase_if(all, [](const Setting& setting) { return setting.processes; });
 #endif
   return all;
@@ -236,6 +245,16 @@ class Buffers {
   std::byte* all_;
 };
 
+/// A buffer of the heap that every rank of the host can map.
+class OfTheHeap {
+ public:
+  OfTheHeap() : data(Heap::of_process().allocate(kRoom, kPage).data) {}
+  ~OfTheHeap() { Heap::of_process().release(data, kRoom); }
+  OfTheHeap(const OfTheHeap&) = delete;
+  OfTheHeap& operator=(const OfTheHeap&) = delete;
+  std::byte* const data;
+};
+
 struct AnotherHasFailed {};
 
 class HostStageConformance : public ::testing::TestWithParam<std::tuple<Setting, int>> {
@@ -263,14 +282,20 @@ class HostStageConformance : public ::testing::TestWithParam<std::tuple<Setting,
         std::unique_ptr<Arena> joined;
         if (self > 0) joined = Arena::join(invitation, shape, self);
         const Arena& arena = self > 0 ? *joined : *first;
-        Reach reach(arena, setting.mapped, !setting.mapped && setting.processes);
+        const bool all_mapped = setting.mapped == Mapped::all;
+        Reach reach(arena, all_mapped, setting.mapped == Mapped::none && setting.processes);
         HostStage stage(StageRoom(arena), setting.tuning, reach, setting.crowded);
         const Buffers own(2, MAP_PRIVATE);
-        std::byte* const in = setting.mapped ? shared[2 * self] : own[0];
-        std::byte* const out = setting.mapped ? shared[2 * self + 1] : own[1];
+        std::byte* const in = all_mapped ? shared[2 * self] : own[0];
+        std::byte* const out = all_mapped ? shared[2 * self + 1] : own[1];
+        const OfTheHeap mapped_in, mapped_out;
+        std::mt19937 turns(static_cast<unsigned>(self));
+        const auto in_turn = [&](const OfTheHeap& mapped, std::byte* otherwise) {
+          return setting.mapped == Mapped::by_turns && turns() % 4 > 0 ? mapped.data : otherwise;
+        };
         const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(100 + operations.size() / 100);
         for (std::size_t i = 0; i < operations.size(); ++i)
-          perform(stage, operations[i], i, self, ranks, in, out, [&] {
+          perform(stage, operations[i], i, self, ranks, in_turn(mapped_in, in), in_turn(mapped_out, out), [&] {
             ::sched_yield();
             if (failure.failed) throw AnotherHasFailed{};
             if (std::chrono::steady_clock::now() > until)

@@ -30,7 +30,7 @@
 namespace collectives {
 
 /// Changes with everything that ranks must share to understand one another: layout of the arena, tags, messages.
-inline constexpr std::uint64_t kProtocol = 13;
+inline constexpr std::uint64_t kProtocol = 14;
 
 inline constexpr std::size_t kPolledBytes = 128;  ///< a cache line and its neighbour, which prefetchers fetch in pairs
 
@@ -85,6 +85,7 @@ struct StageBlock {
   PolledWord finished;  ///< host stages finished, ever
   PolledWord left;      ///< bytes of staging that it no longer reads, ever
   PolledWord worked;    ///< number of the newest host stage whose share this rank has done in the others' buffers
+  PolledWord hidden;    ///< and of the newest that wanted its buffers where they are, and could not have them
   ClaimBlock claims;    ///< of all ranks in the room, if this is the first of them
   BufferRecord buffers[kStagesAhead];
   ChunkCount staged[kStagesAhead], combined[kStagesAhead];  ///< its chunks of staging, and those combined for its slice

@@ -30,12 +30,12 @@ bool HostStage::look_for_place() {
 
 void HostStage::begin() {
   const std::size_t bytes = task_->total * task_->element;
-  if (task_->protocol == HostProtocol::single_copy || (bytes > 0 && bytes >= tuning_.zero_copy_bytes)) {
+  const bool wanted =
+      task_->protocol == HostProtocol::single_copy || (bytes > 0 && bytes >= tuning_.zero_copy_bytes);
+  if (wanted && zero_copy_.start(*task_, *with_, number_))
     performer_ = Performer::zero_copy;
-    zero_copy_.start(*task_, *with_, number_);
-  } else {
+  else
     begin_as_planned();
-  }
 }
 
 /// By the protocol for buffers that are not mapped.

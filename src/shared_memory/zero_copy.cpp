@@ -30,9 +30,16 @@ bool ZeroCopy::needed_by_others(int local, bool keep) const {
   return keep ? task_->everyone_wants_all() : task_->combines();
 }
 
+/// Whether this rank has a buffer that others need and cannot map.
+bool ZeroCopy::hidden() const {
+  const auto mapped = [this](const RemoteBuffer& buffer) { return reach_.mapped(buffer); };
+  return (needed_by_others(self_, false) && !mapped(peer(self_).own)) ||
+         (needed_by_others(self_, true) && !mapped(peer(self_).keep));
+}
+
 // ---- the stage ----
 
-void ZeroCopy::start(const HostTask& task, const HostOperands& with, std::uint64_t number) {
+bool ZeroCopy::start(const HostTask& task, const HostOperands& with, std::uint64_t number) {
   task_ = &task;
   with_ = &with;
   number_ = number;
@@ -50,27 +57,24 @@ void ZeroCopy::start(const HostTask& task, const HostOperands& with, std::uint64
   Peer& mine = peer(self_);
   mine.own = describe(with.own, false);
   mine.keep = describe(with.keep, true);
-  BufferRecord& record = room_.block(self_).buffers[number % kStagesAhead];
+  StageBlock& block = room_.block(self_);
+  if (task.protocol != HostProtocol::single_copy && hidden()) {
+    block.hidden.value.store(number, std::memory_order_release);
+    return false;
+  }
+  BufferRecord& record = block.buffers[number % kStagesAhead];
   record.own.store(mine.own.address, std::memory_order_relaxed);
   record.own_name.store(mine.own.name, std::memory_order_relaxed);
   record.keep.store(mine.keep.address, std::memory_order_relaxed);
   record.keep_name.store(mine.keep.name, std::memory_order_relaxed);
   record.tag.store(tag_, std::memory_order_release);
+  return true;
 }
 
 ZeroCopy::State ZeroCopy::advance() {
   if (phase_ == Phase::meeting) {
-    const auto hidden = [&](int local) {
-      const Peer& one = peer(local);
-      return (needed_by_others(local, false) && !reach_.mapped(one.own)) ||
-             (needed_by_others(local, true) && !reach_.mapped(one.keep));
-    };
-    // Whoever knows of one buffer that is out of reach knows enough.
-    if (task_->protocol != HostProtocol::single_copy && hidden(self_)) return State::unreachable;
-    if (!read_records()) return State::under_way;
-    if (task_->protocol != HostProtocol::single_copy)
-      for (int local = 0; local < ranks_; ++local)
-        if (hidden(local)) return State::unreachable;
+    const Met met = meet();
+    if (met != Met::all) return met == Met::not_all ? State::under_way : State::unreachable;
     for (int local = 0; local < ranks_; ++local) {
       Peer& one = peer(local);
       const auto at = [&](const RemoteBuffer& buffer, bool keep) -> std::byte* {
@@ -105,17 +109,21 @@ ZeroCopy::State ZeroCopy::advance() {
   return State::finished;
 }
 
-/// What the others say of their buffers; false while one has not come.
-bool ZeroCopy::read_records() {
+/// What the others say of their buffers.
+ZeroCopy::Met ZeroCopy::meet() {
   for (; peer_ < ranks_; ++peer_) {
     if (peer_ == self_) continue;
-    const BufferRecord& record = room_.block(peer_).buffers[number_ % kStagesAhead];
-    if (!has_come(record.tag.load(std::memory_order_acquire), tag_, peer_)) return false;
+    const StageBlock& block = room_.block(peer_);
+    const BufferRecord& record = block.buffers[number_ % kStagesAhead];
+    // Where others have done its share a rank may be stages ahead, and hidden there: so its word is looked at first, and
+    // counts only if there was no record of this stage by then.
+    const bool hidden = block.hidden.value.load(std::memory_order_acquire) >= number_;
+    if (!has_come(record.tag.load(std::memory_order_acquire), tag_, peer_)) return hidden ? Met::one_hidden : Met::not_all;
     Peer& one = peer(peer_);
     one.own = {record.own.load(std::memory_order_relaxed), record.own_name.load(std::memory_order_relaxed)};
     one.keep = {record.keep.load(std::memory_order_relaxed), record.keep_name.load(std::memory_order_relaxed)};
   }
-  return true;
+  return Met::all;
 }
 
 /// My share, a piece at a time.

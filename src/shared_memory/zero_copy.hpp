@@ -27,13 +27,13 @@ namespace collectives {
 
 class ZeroCopy {
  public:
+  enum class State { under_way, finished, unreachable };
   ZeroCopy(const StageRoom&, const Tuning&, Reach&, bool crowded);
 
-  enum class State { under_way, finished, unreachable };
-  /// Says where this rank's buffers are. `number` counts stages.
-  void start(const HostTask&, const HostOperands&, std::uint64_t number);
-  /// `unreachable`, on every rank alike: some buffer is not mapped and the task is not a single-copy one. Nothing has
-  /// been moved then.
+  /// Says where this rank's buffers are. `number` counts stages. False, with nothing more to do here, where others need
+  /// one that is not mapped and the task is not a single-copy one: they learn that as well.
+  bool start(const HostTask&, const HostOperands&, std::uint64_t number);
+  /// `unreachable` where start() was false on another rank. Nothing has been moved then.
   State advance();
   std::uint64_t bytes_shown() const noexcept { return bytes_shown_; }
   std::uint64_t moves() const noexcept { return moves_; }  ///< ever; of pieces
@@ -44,7 +44,9 @@ class ZeroCopy {
     std::byte *own_at = nullptr, *keep_at = nullptr;  // of element 0; null where only the kernel reaches
   };
   bool needed_by_others(int local, bool keep) const;
-  bool read_records();
+  bool hidden() const;
+  enum class Met { not_all, all, one_hidden };
+  Met meet();
   bool work();
   bool work_on_claims();
   bool perform_unless_failed(int share, Range);
