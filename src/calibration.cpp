@@ -31,7 +31,7 @@ constexpr double kClearly = 1.1;
 /// Of all that a rank shows to all others, and of what it shows to one: longer ones have been found slower in programs
 /// than they look in a few calls here.
 constexpr std::size_t kLongestInline = 8 << 10;
-constexpr std::size_t kLongestInlineToOne = 2 << 10;
+constexpr std::size_t kLongestInlineToOne = 4 << 10;
 /// Not longer: what goes past the caches takes several times as much, and what ranks stage must stay in a cache.
 constexpr std::size_t kChunks[] = {16 << 10, 32 << 10, 64 << 10, 128 << 10};
 constexpr std::size_t kLongestCall = 1 << 20;

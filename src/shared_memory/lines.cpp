@@ -5,6 +5,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "shared_memory/ask_ahead.hpp"
 #include "shared_memory/round_up.hpp"
 
 namespace collectives {
@@ -12,6 +13,11 @@ namespace {
 
 /// How often in a row a rank looks for a line that has not come: the way up to whoever waits and back costs as much.
 constexpr int kLooks = 8;
+
+/// Slots of stages that follow one another do not lie side by side: what a reader's processor fetches ahead of the
+/// lines it is asked for would be lines that the writer has just been given for the next stage.
+constexpr std::uint64_t kSlotsApart = 29;
+static_assert(kStagesAhead % 2 == 0 && kSlotsApart % 2 == 1);  // each slot has its turn
 
 constexpr std::size_t lines_for(std::size_t bytes) { return (bytes + kLinePayload - 1) / kLinePayload; }
 
@@ -145,17 +151,23 @@ void Lines::prepare_to_combine(const HostTask& task, const HostOperands& with, S
 
 // ---- a stage ----
 
+std::size_t Lines::slot_of(std::uint64_t number) const {
+  return static_cast<std::size_t>(number * kSlotsApart % kStagesAhead) * slot_bytes_;
+}
+
 void Lines::start(const HostTask& task, const HostOperands& with, std::uint64_t number) {
   if (with.known_as == 0 || with.known_as != known_as_) prepare(task, with);
-  slot_at_ = number % kStagesAhead * slot_bytes_;
+  slot_at_ = slot_of(number);
   tag_ = renumbered(with.tag, number);
   reading_ = lines_read_ = 0;
+  std::byte* const next = slots_[static_cast<std::size_t>(self_)] + slot_of(number + 1);
   if (shows_notice_) {
     if (task.shows(self_)) tag_of(slot(self_)).store(tag_, std::memory_order_release);
-    return;
+    return ask_to_write(next);
   }
   for (const Own& slice : packed_) std::memcpy(slice.to, slice.from, slice.bytes);
   for (const Span span : shown_) write(span);
+  for (const Span span : shown_) ask_for(next, span);
   bytes_shown_ += shown_bytes_;
 }
 
@@ -168,6 +180,12 @@ void Lines::write(Span span) {
     copy_payload(line, own_ + at, own_bytes_ - at);
     tag_of(line).store(tag_, std::memory_order_release);
   }
+}
+
+/// The lines that the next stage will write there if it is like this one.
+void Lines::ask_for(std::byte* next, Span span) const {
+  for (std::size_t at = span.begin - span.begin % kLinePayload; at < span.end; at += kLinePayload)
+    ask_to_write(next + at / kLinePayload * kLineBytes);
 }
 
 /// Takes in what is wanted of a peer's payload; false while a line is missing.

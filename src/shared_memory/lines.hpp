@@ -56,10 +56,12 @@ class Lines {
   void prepare_to_show(const HostTask&, const HostOperands&, Span mine);
   void prepare_to_combine(const HostTask&, const HostOperands&, Span mine);
   void write(Span);
+  void ask_for(std::byte* next, Span) const;
   bool read(const Wanted&);
   void finish();
   std::byte* gathered(int local) { return gathered_.data() + static_cast<std::size_t>(local) * stride_; }
 
+  std::size_t slot_of(std::uint64_t number) const;  ///< bytes from the beginning of a rank's ring
   std::byte* slot(int local) const { return slots_[static_cast<std::size_t>(local)] + slot_at_; }
 
   const int self_, ranks_;

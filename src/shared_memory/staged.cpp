@@ -90,6 +90,8 @@ void Staged::start(const HostTask& task, const HostOperands& with, std::uint64_t
   assert(ring / stride_ >= kLongestChunks);
   apart_ = crowded_ ? 0 : std::clamp<std::uint64_t>(kApart / stride_, 1, ring / stride_ / 2 - 1);
   ahead_ = crowded_ ? chunks_ : 1 + (owners_ ? 2 : 1) * apart_;
+  // The first chunk before anything else is written down about this call: the others wait for it.
+  if (stage_next()) ++moves_;
 }
 
 /// No chunk goes over the end of the ring.
@@ -140,10 +142,7 @@ bool Staged::advance() {
       moved = true;
       step(combined_);
     }
-    if (staged_.number < upto(collected_.number + ahead_) && stage(staged_)) {
-      moved = true;
-      step(staged_);
-    }
+    if (staged_.number < upto(collected_.number + ahead_) && stage_next()) moved = true;
     if (collected_.number < combined_.number && combined_.number >= upto(collected_.number + 1 + apart_) &&
         collect(collected_)) {
       moved = true;
@@ -205,6 +204,12 @@ void Staged::publish(Counts counts, const Chunk& chunk) {
 void Staged::show(std::byte* to, const std::byte* from, std::size_t bytes) {
   copy(to, from, bytes, to_staging_);
   bytes_shown_ += bytes;
+}
+
+bool Staged::stage_next() {
+  if (!stage(staged_)) return false;
+  step(staged_);
+  return true;
 }
 
 bool Staged::stage(const Chunk& chunk) {

@@ -56,6 +56,7 @@ class Staged {
   Range slice(int local, const Chunk&) const;
   Range whole(const Chunk&) const;
   std::size_t place(int whose, int local) const;
+  bool stage_next();
   bool stage(const Chunk&);
   bool combine(const Chunk&);
   bool collect(const Chunk&);

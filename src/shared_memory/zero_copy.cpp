@@ -115,10 +115,11 @@ ZeroCopy::Met ZeroCopy::meet() {
     if (peer_ == self_) continue;
     const StageBlock& block = room_.block(peer_);
     const BufferRecord& record = block.buffers[number_ % kStagesAhead];
-    // Where others have done its share a rank may be stages ahead, and hidden there: so its word is looked at first, and
-    // counts only if there was no record of this stage by then.
+    // Where others have done its share a rank may be stages ahead, and hidden there: so its word is looked at first,
+    // and counts only if there was no record of this stage by then.
     const bool hidden = block.hidden.value.load(std::memory_order_acquire) >= number_;
-    if (!has_come(record.tag.load(std::memory_order_acquire), tag_, peer_)) return hidden ? Met::one_hidden : Met::not_all;
+    if (!has_come(record.tag.load(std::memory_order_acquire), tag_, peer_))
+      return hidden ? Met::one_hidden : Met::not_all;
     Peer& one = peer(peer_);
     one.own = {record.own.load(std::memory_order_relaxed), record.own_name.load(std::memory_order_relaxed)};
     one.keep = {record.keep.load(std::memory_order_relaxed), record.keep_name.load(std::memory_order_relaxed)};
