@@ -67,21 +67,34 @@ std::size_t repetitions(std::size_t bytes) {
   return bytes <= (4 << 10) ? kMostRepetitions : bytes <= (64 << 10) ? 5 : 1;
 }
 
+/// What memory is laid out for. There are no messages.
+Tuning with_everything() {
+  Tuning tuning;
+  tuning.inline_bytes = kLongestInline;
+  tuning.chunk_bytes = *std::max_element(std::begin(kChunks), std::end(kChunks));
+  tuning.frame_bytes = 64;
+  return tuning;
+}
+Tuning with_nothing() {
+  Tuning tuning;
+  tuning.inline_bytes = tuning.frame_bytes = 64;
+  tuning.chunk_bytes = 4096;
+  return tuning;
+}
+
 }  // namespace
 
 Calibration::Calibration(Bootstrap& here, std::chrono::nanoseconds timeout)
-    : comm_(meet(here, timeout)), barrier_ns_(time_barrier()) {}
+    : comm_(meet(here, timeout, with_everything())),
+      between_(meet(here, timeout, with_nothing())),
+      barrier_ns_(time_barrier()) {}
 
-Communicator Calibration::meet(Bootstrap& here, std::chrono::nanoseconds timeout) {
-  Tuning largest;  // what the memory is laid out for
-  largest.inline_bytes = kLongestInline;
-  largest.chunk_bytes = *std::max_element(std::begin(kChunks), std::end(kChunks));
-  largest.frame_bytes = 64;  // no messages
+Communicator Calibration::meet(Bootstrap& here, std::chrono::nanoseconds timeout, const Tuning& tuning) {
   return Communicator(std::make_unique<Communicator::Impl>(here,
                                                            CommunicatorOptions{.backend = "hierarchical",
                                                                                .timeout = timeout,
                                                                                .progress_thread = false,
-                                                                               .tuning = largest,
+                                                                               .tuning = tuning,
                                                                                .transport = "shared_memory",
                                                                                .device_buffers = false},
                                                            Communicator::Impl::Seen::no));
@@ -232,14 +245,14 @@ std::optional<double> Calibration::time_of(const Sample& sample) {
   const std::size_t times = repetitions(sample.bytes);
   comm_.plan(sample.collective, count, DataType::f32);
   if (times > 1) call();
-  // As good as a barrier, and every rank knows alike when to stop.
+  // Every rank knows alike when to stop.
   elapsed_us_ = Microseconds(Clock::now() - began_).count();
-  comm_.all_reduce(std::span(&elapsed_us_, 1), ReduceOp::max);
+  between_.all_reduce(std::span(&elapsed_us_, 1), ReduceOp::max);
   if (elapsed_us_ > kLongest.count()) return std::nullopt;
   const long switches = context_switches();
   std::array<double, kMostRepetitions> took;
   for (std::size_t time = 0; time < times; ++time) {
-    if (time > 0) comm_.barrier();
+    between_.barrier();
     const auto start = Clock::now();
     call();
     took[time] = Microseconds(Clock::now() - start).count();

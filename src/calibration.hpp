@@ -78,7 +78,7 @@ class Calibration {
            std::initializer_list<Collective> calls);
   void ask_the_rest_with(std::size_t streamed_staging_bytes);
   void ask_for_chunk();
-  static Communicator meet(Bootstrap& here, std::chrono::nanoseconds timeout);
+  static Communicator meet(Bootstrap& here, std::chrono::nanoseconds timeout, const Tuning&);
   void spread_out();
   std::optional<double> time_barrier();
   std::optional<double> time_of(const Sample&);
@@ -88,6 +88,8 @@ class Calibration {
   std::size_t found_chunk() const;
 
   Communicator comm_;
+  /// For what stands between timed calls: a call is faster behind one like it, for which it was prepared.
+  Communicator between_;
   const std::optional<double> barrier_ns_;
   std::chrono::steady_clock::time_point began_;  // measure()
   double elapsed_us_ = 0;                        // since then when the last call began; the same on every rank

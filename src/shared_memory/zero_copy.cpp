@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "shared_memory/ask_ahead.hpp"
+
 namespace collectives {
 namespace {
 
@@ -68,6 +70,8 @@ bool ZeroCopy::start(const HostTask& task, const HostOperands& with, std::uint64
   record.keep.store(mine.keep.address, std::memory_order_relaxed);
   record.keep_name.store(mine.keep.name, std::memory_order_relaxed);
   record.tag.store(tag_, std::memory_order_release);
+  ask_to_write(&block.worked);
+  ask_to_write(&block.buffers[(number + 1) % kStagesAhead]);
   return true;
 }
 
