@@ -189,6 +189,7 @@ void Calibration::ask_everything() {
   }
   ask_for_chunk();
   for (Sample& sample : samples_) {
+    sample.tuning.notice_bytes = notice_bytes();
     comm_.impl_->retune(sample.tuning);
     sample.protocol = comm_.plan(sample.collective, sample.bytes / sizeof(float), DataType::f32).protocol;
   }
@@ -368,13 +369,20 @@ std::size_t Calibration::found_chunk() const {
   return *best;
 }
 
+/// A barrier is a notice each way at the same time.
+std::size_t Calibration::notice_bytes() const {
+  constexpr double kCopiedInANanosecond = 8;  // in and out again
+  return static_cast<std::size_t>(barrier_ns_.value_or(0) * kCopiedInANanosecond);
+}
+
 nlohmann::json Calibration::tuning() const {
   Tuning tuning;
   for (const CutOff& cut : cut_offs_) tuning.*cut.field = found(cut);
   tuning.chunk_bytes = found_chunk();
+  tuning.notice_bytes = notice_bytes();
   nlohmann::json numbers = to_json(tuning), measured;
   for (const CutOff& cut : cut_offs_) measured[cut.name] = numbers[cut.name];
-  measured["chunk_bytes"] = numbers["chunk_bytes"];
+  for (const char* const name : {"chunk_bytes", "notice_bytes"}) measured[name] = numbers[name];
   return measured;
 }
 

@@ -86,6 +86,7 @@ class Calibration {
   double gain(std::size_t from, std::size_t to) const;
   std::size_t found(const CutOff&) const;
   std::size_t found_chunk() const;
+  std::size_t notice_bytes() const;
 
   Communicator comm_;
   /// For what stands between timed calls: a call is faster behind one like it, for which it was prepared.

@@ -30,6 +30,7 @@ void for_each_field(AnyTuning& tuning, Visit&& visit) {
   visit("single_copy_reduce_bytes", tuning.single_copy_reduce_bytes);
   visit("streaming_bytes", tuning.streaming_bytes);
   visit("streamed_staging_bytes", tuning.streamed_staging_bytes);
+  visit("notice_bytes", tuning.notice_bytes);
   visit("chunk_bytes", tuning.chunk_bytes);
   visit("frame_bytes", tuning.frame_bytes);
   visit("host_latency_us", tuning.host_latency_us);

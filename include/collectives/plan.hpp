@@ -63,6 +63,7 @@ struct Tuning {
   std::size_t streamed_staging_bytes = kNever;    ///< what is staged goes past the caches from here on, of the whole
                                                   ///< vector: it pays where ranks have no cache in common
 
+  std::size_t notice_bytes = 512;         ///< so many bytes are copied while a rank gives another notice of a chunk
   std::size_t chunk_bytes = 64 << 10;     ///< staging per rank and chunk of a host stage
   std::size_t frame_bytes = 64 << 10;     ///< the largest message between ranks
   double host_latency_us = 0.2;           ///< one meeting of the ranks of a host

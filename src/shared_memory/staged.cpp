@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cmath>
 #include <cstring>
 
 #include "shared_memory/round_up.hpp"
@@ -11,7 +12,7 @@ namespace {
 
 /// From so many chunks on, a vector takes longer ones rather than more.
 constexpr std::size_t kChunksOfALongVector = 16;
-/// What goes one way only is divided into so many chunks, of about so many bytes each at least.
+/// What goes one way only is divided into so many chunks at most, of about so many bytes each at least.
 constexpr std::size_t kPiecesOfOneWay = 8, kLeastPiece = 2048;
 /// What goes past the caches has chunks so many times as long.
 constexpr std::size_t kStreamedChunk = 4;
@@ -68,9 +69,15 @@ void Staged::start(const HostTask& task, const HostOperands& with, std::uint64_t
                               (task.stores == Stores::streaming ? kStreamedChunk : 1));
   std::size_t least = std::min(tuning_.chunk_bytes, most);
   // Where some only show and others only take, they work at the same time from the second chunk on, if they have a core
-  // each.
-  if (task.only >= 0 && !crowded_)
-    least = std::min(least, std::max(kLeastPiece, longest * task.element / kPiecesOfOneWay));
+  // each. In m chunks n bytes take as long as n/m + m * notice_bytes more: the least where chunks are of the square
+  // root.
+  if (task.only >= 0 && !crowded_) {
+    const auto bytes = static_cast<double>(longest * task.element);
+    const double piece = std::sqrt(bytes * static_cast<double>(tuning_.notice_bytes));
+    if (piece < static_cast<double>(least))
+      least = std::min(
+          least, std::max({kLeastPiece, static_cast<std::size_t>(piece), longest * task.element / kPiecesOfOneWay}));
+  }
   const std::size_t room = std::clamp(longest * sharers * task.element / kChunksOfALongVector, least, most);
   segment_ = std::max<std::size_t>(1, room / task.element / sharers);
   chunks_ = (longest + segment_ - 1) / segment_;
