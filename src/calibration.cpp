@@ -85,9 +85,7 @@ Tuning with_nothing() {
 }  // namespace
 
 Calibration::Calibration(Bootstrap& here, std::chrono::nanoseconds timeout)
-    : comm_(meet(here, timeout, with_everything())),
-      between_(meet(here, timeout, with_nothing())),
-      barrier_ns_(time_barrier()) {}
+    : comm_(meet(here, timeout, with_everything())), here_(here), timeout_(timeout), barrier_ns_(time_barrier()) {}
 
 Communicator Calibration::meet(Bootstrap& here, std::chrono::nanoseconds timeout, const Tuning& tuning) {
   return Communicator(std::make_unique<Communicator::Impl>(here,
@@ -248,12 +246,12 @@ std::optional<double> Calibration::time_of(const Sample& sample) {
   if (times > 1) call();
   // Every rank knows alike when to stop.
   elapsed_us_ = Microseconds(Clock::now() - began_).count();
-  between_.all_reduce(std::span(&elapsed_us_, 1), ReduceOp::max);
+  between_->all_reduce(std::span(&elapsed_us_, 1), ReduceOp::max);
   if (elapsed_us_ > kLongest.count()) return std::nullopt;
   const long switches = context_switches();
   std::array<double, kMostRepetitions> took;
   for (std::size_t time = 0; time < times; ++time) {
-    between_.barrier();
+    between_->barrier();
     const auto start = Clock::now();
     call();
     took[time] = Microseconds(Clock::now() - start).count();
@@ -264,6 +262,7 @@ std::optional<double> Calibration::time_of(const Sample& sample) {
 }
 
 void Calibration::measure() {
+  between_.emplace(meet(here_, timeout_, with_nothing()));
   ask_everything();
   began_ = Clock::now();
   input_.assign(kLongestCall / sizeof(float), 0);
@@ -369,7 +368,8 @@ std::size_t Calibration::found_chunk() const {
   return *best;
 }
 
-/// A barrier is a notice each way at the same time.
+/// A barrier of two ranks is a notice each way at the same time; of more it is some notices that are waited for
+/// together.
 std::size_t Calibration::notice_bytes() const {
   constexpr double kCopiedInANanosecond = 8;  // in and out again
   return static_cast<std::size_t>(barrier_ns_.value_or(0) * kCopiedInANanosecond);

@@ -27,6 +27,7 @@
 #include "collectives/bootstrap.hpp"
 #include "collectives/communicator.hpp"
 #include "collectives/plan.hpp"
+#include "meet.hpp"
 
 namespace collectives {
 
@@ -36,6 +37,8 @@ class Calibration {
   /// a millisecond besides what meeting takes, and some more while ranks have to share a core. `timeout`: of meeting
   /// and of each call. Throws what a communicator throws, as all that is collective here does.
   Calibration(Bootstrap& here, std::chrono::nanoseconds timeout);
+  /// Exchanges over `here` that it makes at most: one meeting for a barrier, and one for all else.
+  static constexpr int kExchanges = 2 * kMeetExchangesOfOneHost;
 
   /// Nanoseconds of a barrier of the ranks, one behind the other, at best. Nothing where the machine was too busy to
   /// tell.
@@ -89,8 +92,10 @@ class Calibration {
   std::size_t notice_bytes() const;
 
   Communicator comm_;
-  /// For what stands between timed calls: a call is faster behind one like it, for which it was prepared.
-  Communicator between_;
+  Bootstrap& here_;
+  const std::chrono::nanoseconds timeout_;
+  /// For what stands between timed calls: a call is faster behind one like it, which has asked for its lines.
+  std::optional<Communicator> between_;
   const std::optional<double> barrier_ns_;
   std::chrono::steady_clock::time_point began_;  // measure()
   double elapsed_us_ = 0;                        // since then when the last call began; the same on every rank

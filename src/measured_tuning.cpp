@@ -81,7 +81,7 @@ Tuning tuning_of_machine(Bootstrap& bootstrap, const Host& host, std::chrono::na
     found->source += fmt::format(" ({})", why);
     return *found;
   };
-  SubsetBootstrap here("calibration", bootstrap.rank(), host.ranks, kMeetExchanges,
+  SubsetBootstrap here("calibration", bootstrap.rank(), host.ranks, Calibration::kExchanges,
                        [&](std::string_view text, Deadline until) { return bootstrap.all_gather(text, until); }, {});
   const auto found = [&] {
     Calibration calibration(here, timeout);

@@ -1,7 +1,7 @@
 // How a communicator comes to be: its ranks tell one another who they are, agree on the topology and the tuning,
 // connect the hosts (wires.hpp), and those of a host meet in one arena. Four exchanges over the bootstrap, two more
-// between hosts, and nine where a host's ranks find the numbers of their machine (measured_tuning.hpp); whatever fails on
-// one rank fails on all, with the same words.
+// between hosts, and nine where a host's ranks find the numbers of their machine (measured_tuning.hpp); whatever fails
+// on one rank fails on all, with the same words.
 #pragma once
 
 #include <memory>
@@ -35,6 +35,8 @@ struct Meeting {
 /// Exchanges that meet() makes at most when the tuning and, between hosts, the wire are given; otherwise there are
 /// more.
 inline constexpr int kMeetExchanges = 8;
+/// Likewise of ranks of one host that begin no trace.
+inline constexpr int kMeetExchangesOfOneHost = 4;
 /// Fills in `settings` from `options`.
 Meeting meet(Bootstrap&, const CommunicatorOptions& options, Settings& settings);
 

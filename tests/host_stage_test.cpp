@@ -1,6 +1,7 @@
 // Host stages, protocol by protocol: the same random mixture of collectives by ranks that are threads or processes,
 // with and without a core for each, against values that are known. A protocol is forced by its cut-offs in the tuning.
-// Buffers lie at the edges of pages that nobody may touch. COLLECTIVES_TEST_OPERATIONS makes the mixture longer.
+// Buffers lie at the edges of pages that nobody may touch, but for those of the heap. COLLECTIVES_TEST_OPERATIONS makes
+// the mixture longer.
 #include "shared_memory/host_stage.hpp"
 
 #include <gtest/gtest.h>
@@ -26,7 +27,7 @@ namespace collectives {
 namespace {
 
 /// Of which buffers every rank can have pointers.
-enum class Mapped { none, all, by_turns };
+enum class Mapped { none, all, by_turns, by_turns_or_by_the_kernel };
 
 struct Setting {
   const char* name;
@@ -67,6 +68,19 @@ Tuning zero_copy_tuning() {
   return tuning;
 }
 
+/// Short vectors from where they are, or staged, and longer ones by the kernel.
+Tuning zero_copy_and_single_copy_tuning() {
+  Tuning tuning = zero_copy_tuning();
+  tuning.single_copy_bytes = tuning.single_copy_reduce_bytes = 4096;
+  return tuning;
+}
+
+Tuning notice_tuning(std::size_t bytes) {
+  Tuning tuning = tuning_for(HostProtocol::staged);
+  tuning.notice_bytes = bytes;
+  return tuning;
+}
+
 std::vector<Setting> settings() {
   std::vector<Setting> all{
       {"lines", tuning_for(HostProtocol::lines)},
@@ -83,6 +97,8 @@ std::vector<Setting> settings() {
       {"one_shot_results_past_the_caches", results_past_the_caches(tuning_for(HostProtocol::one_shot))},
       {"staged_in_a_long_ring", tuning_for(HostProtocol::staged), false, false, Mapped::none, 3},
       {"staged_crowded_in_a_long_ring", tuning_for(HostProtocol::staged), false, true, Mapped::none, 3},
+      {"staged_where_notice_is_free", notice_tuning(0)},
+      {"staged_where_notice_is_dear", notice_tuning(Tuning::kNever)},
       {"staged_crowded", tuning_for(HostProtocol::staged), false, true},
       {"single_copy_of_processes", tuning_for(HostProtocol::single_copy), true},
       {"zero_copy", zero_copy_tuning(), false, false, Mapped::all},
@@ -94,6 +110,8 @@ std::vector<Setting> settings() {
       {"zero_copy_by_turns_crowded", zero_copy_tuning(), false, true, Mapped::by_turns},
       {"zero_copy_by_turns_of_processes", zero_copy_tuning(), true, false, Mapped::by_turns},
       {"zero_copy_by_turns_crowded_of_processes", zero_copy_tuning(), true, true, Mapped::by_turns},
+      {"zero_copy_and_single_copy_by_turns_of_processes", zero_copy_and_single_copy_tuning(), true, false,
+       Mapped::by_turns_or_by_the_kernel},
       {"everything", Tuning{}, true},
       {"everything_mapped", Tuning{}, true, false, Mapped::all},
       {"everything_crowded", Tuning{}, true, true, Mapped::all},
@@ -283,7 +301,10 @@ class HostStageConformance : public ::testing::TestWithParam<std::tuple<Setting,
         if (self > 0) joined = Arena::join(invitation, shape, self);
         const Arena& arena = self > 0 ? *joined : *first;
         const bool all_mapped = setting.mapped == Mapped::all;
-        Reach reach(arena, all_mapped, setting.mapped == Mapped::none && setting.processes);
+        const bool by_turns = setting.mapped == Mapped::by_turns || setting.mapped == Mapped::by_turns_or_by_the_kernel;
+        // Where the kernel does not reach, a buffer that is wrongly taken for mapped is an error.
+        const bool kernel = setting.mapped == Mapped::none || setting.mapped == Mapped::by_turns_or_by_the_kernel;
+        Reach reach(arena, all_mapped, kernel && setting.processes);
         HostStage stage(StageRoom(arena), setting.tuning, reach, setting.crowded);
         const Buffers own(2, MAP_PRIVATE);
         std::byte* const in = all_mapped ? shared[2 * self] : own[0];
@@ -291,7 +312,7 @@ class HostStageConformance : public ::testing::TestWithParam<std::tuple<Setting,
         const OfTheHeap mapped_in, mapped_out;
         std::mt19937 turns(static_cast<unsigned>(self));
         const auto in_turn = [&](const OfTheHeap& mapped, std::byte* otherwise) {
-          return setting.mapped == Mapped::by_turns && turns() % 4 > 0 ? mapped.data : otherwise;
+          return by_turns && turns() % 4 > 0 ? mapped.data : otherwise;
         };
         const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(100 + operations.size() / 100);
         for (std::size_t i = 0; i < operations.size(); ++i)

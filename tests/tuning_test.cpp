@@ -307,6 +307,7 @@ TEST(Calibration, EveryCallIsMadeByProtocolsThatDiffer) {
     EXPECT_EQ(std::set(conclusive.begin(), conclusive.end()).size(), 1u);
     Tuning read;
     read_json(tunings.front(), read, "the calibration");
+    EXPECT_TRUE(tunings.front().contains("notice_bytes"));
     EXPECT_EQ(tunings.front().contains("one_shot_bytes"), ranks == 2);
     EXPECT_EQ(tunings.front().contains("one_shot_bytes_of_many"), ranks != 2);
     EXPECT_LE(read.inline_bytes, 8192u);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cassert>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -36,6 +37,7 @@ class SubsetBootstrap final : public Bootstrap {
   int size() const noexcept override { return static_cast<int>(members_.size()); }
 
   std::vector<std::string> all_gather(std::string_view mine, Deadline deadline) override {
+    assert(exchanges_left_ > 0);  // or the others would be out of step
     --exchanges_left_;
     const std::vector<std::string> all = exchange_(mine, deadline);
     std::vector<std::string> ours;

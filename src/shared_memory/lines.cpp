@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstring>
 #include <type_traits>
 
@@ -17,7 +18,7 @@ constexpr int kLooks = 8;
 /// Slots of stages that follow one another do not lie side by side: what a reader's processor fetches ahead of the
 /// lines it is asked for would be lines that the writer has just been given for the next stage.
 constexpr std::uint64_t kSlotsApart = 29;
-static_assert(kStagesAhead % 2 == 0 && kSlotsApart % 2 == 1);  // each slot has its turn
+static_assert(std::has_single_bit(kStagesAhead) && kSlotsApart % 2 == 1);  // each slot has its turn
 
 constexpr std::size_t lines_for(std::size_t bytes) { return (bytes + kLinePayload - 1) / kLinePayload; }
 
@@ -184,6 +185,7 @@ void Lines::write(Span span) {
 
 /// The lines that the next stage will write there if it is like this one.
 void Lines::ask_for(std::byte* next, Span span) const {
+  if (span.begin >= span.end) return;
   for (std::size_t at = span.begin - span.begin % kLinePayload; at < span.end; at += kLinePayload)
     ask_to_write(next + at / kLinePayload * kLineBytes);
 }

@@ -12,7 +12,8 @@ namespace {
 
 /// From so many chunks on, a vector takes longer ones rather than more.
 constexpr std::size_t kChunksOfALongVector = 16;
-/// What goes one way only is divided into so many chunks at most, of about so many bytes each at least.
+/// What goes one way only is divided into so many chunks at most, as long as they are shorter than others, of about so
+/// many bytes each at least.
 constexpr std::size_t kPiecesOfOneWay = 8, kLeastPiece = 2048;
 /// What goes past the caches has chunks so many times as long.
 constexpr std::size_t kStreamedChunk = 4;
@@ -69,14 +70,13 @@ void Staged::start(const HostTask& task, const HostOperands& with, std::uint64_t
                               (task.stores == Stores::streaming ? kStreamedChunk : 1));
   std::size_t least = std::min(tuning_.chunk_bytes, most);
   // Where some only show and others only take, they work at the same time from the second chunk on, if they have a core
-  // each. In m chunks n bytes take as long as n/m + m * notice_bytes more: the least where chunks are of the square
-  // root.
+  // each. In m chunks n bytes take as long as n/m + m * notice_bytes more, least where a chunk is sqrt(n *
+  // notice_bytes).
   if (task.only >= 0 && !crowded_) {
-    const auto bytes = static_cast<double>(longest * task.element);
-    const double piece = std::sqrt(bytes * static_cast<double>(tuning_.notice_bytes));
-    if (piece < static_cast<double>(least))
-      least = std::min(
-          least, std::max({kLeastPiece, static_cast<std::size_t>(piece), longest * task.element / kPiecesOfOneWay}));
+    const std::size_t bytes = longest * task.element;
+    const double best = std::sqrt(static_cast<double>(bytes) * static_cast<double>(tuning_.notice_bytes));
+    const auto piece = static_cast<std::size_t>(std::min(best, static_cast<double>(least)));
+    least = std::min(least, std::max({kLeastPiece, piece, bytes / kPiecesOfOneWay}));
   }
   const std::size_t room = std::clamp(longest * sharers * task.element / kChunksOfALongVector, least, most);
   segment_ = std::max<std::size_t>(1, room / task.element / sharers);
