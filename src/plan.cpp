@@ -301,7 +301,7 @@ Plan plan_for(const Algorithm& algorithm, const Request& request, bool coded, co
     plan.segment = std::max<std::size_t>(1, parts.longest());
     plan.protocol = to_string(host.task.protocol);
     plan.protocol_reason = reason(host.task, topology.crowded(0), tuning);
-    plan.zero_copy = host.task.total * host.task.element >= tuning.zero_copy_bytes && host.task.total > 0;
+    plan.zero_copy = host.task.zero_copy;
   } else if (host.steps > 1) {
     // What one level leaves should still be in the cache for the next, and its sums must be kept somewhere.
     plan.segment = kTwoLevelBytes / size_of(request.type);

@@ -26,6 +26,7 @@ void for_each_field(AnyTuning& tuning, Visit&& visit) {
   visit("one_shot_bytes_of_many", tuning.one_shot_bytes_of_many);
   visit("one_shot_bytes_of_crowd", tuning.one_shot_bytes_of_crowd);
   visit("zero_copy_bytes", tuning.zero_copy_bytes);
+  visit("zero_copy_bytes_of_crowd", tuning.zero_copy_bytes_of_crowd);
   visit("single_copy_bytes", tuning.single_copy_bytes);
   visit("single_copy_reduce_bytes", tuning.single_copy_reduce_bytes);
   visit("streaming_bytes", tuning.streaming_bytes);

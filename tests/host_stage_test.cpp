@@ -64,7 +64,7 @@ Tuning results_past_the_caches(Tuning tuning) {
 
 Tuning zero_copy_tuning() {
   Tuning tuning = tuning_for(HostProtocol::staged);
-  tuning.zero_copy_bytes = 0;
+  tuning.zero_copy_bytes = tuning.zero_copy_bytes_of_crowd = 0;
   return tuning;
 }
 

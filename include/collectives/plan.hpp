@@ -55,6 +55,7 @@ struct Tuning {
   std::size_t one_shot_bytes_of_many = 8192;       ///< of more ranks: up to here over their number less one
   std::size_t one_shot_bytes_of_crowd = 96 << 10;  ///< likewise of 4 and more that are more than cores
   std::size_t zero_copy_bytes = 2048;              ///< straight between buffers from here on, if all of them are mapped
+  std::size_t zero_copy_bytes_of_crowd = 256 << 10;  ///< likewise what is only copied, by more ranks than cores
   std::size_t single_copy_bytes = kNever;  ///< gathers and broadcasts by the kernel's own copy from here on, of two
                                            ///< ranks' vector; of more ranks' where parts are as long
   std::size_t single_copy_reduce_bytes = kNever;  ///< reductions likewise

@@ -29,8 +29,7 @@ bool HostStage::look_for_place() {
 }
 
 void HostStage::begin() {
-  const std::size_t bytes = task_->total * task_->element;
-  const bool wanted = task_->protocol == HostProtocol::single_copy || (bytes > 0 && bytes >= tuning_.zero_copy_bytes);
+  const bool wanted = task_->zero_copy || task_->protocol == HostProtocol::single_copy;
   if (wanted && zero_copy_.start(*task_, *with_, number_))
     performer_ = Performer::zero_copy;
   else

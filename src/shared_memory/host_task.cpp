@@ -41,6 +41,13 @@ std::size_t single_copy_limit(const HostTask& task, bool crowded, const Tuning& 
   return task.combines() ? tuning.single_copy_reduce_bytes : tuning.single_copy_bytes;
 }
 
+/// From where on buffers that are mapped are worked on where they are. That takes two meetings, and what is only copied
+/// one where it is staged; so with more ranks than cores, where a meeting costs every rank its turn, it begins later.
+std::size_t zero_copy_limit(const HostTask& task, bool crowded, const Tuning& tuning) {
+  if (!crowded || task.combines()) return tuning.zero_copy_bytes;
+  return std::max(tuning.zero_copy_bytes, tuning.zero_copy_bytes_of_crowd);
+}
+
 HostProtocol choose(const HostTask& task, bool crowded, const Tuning& tuning) {
   if (task.kind == Step::Kind::host_barrier) return HostProtocol::lines;
   const std::size_t total = task.total * task.element;
@@ -130,6 +137,7 @@ void describe(const Step& step, std::size_t element_bytes, int ranks, bool crowd
   task.stores_to_staging =
       task.total * task.element >= tuning.streamed_staging_bytes ? Stores::streaming : Stores::cached;
   task.protocol = choose(task, crowded, tuning);
+  task.zero_copy = task.total > 0 && task.total * task.element >= zero_copy_limit(task, crowded, tuning);
 }
 
 }  // namespace collectives

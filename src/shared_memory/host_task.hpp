@@ -39,6 +39,7 @@ struct HostTask {
   std::size_t longest = 0;    ///< elements of the longest
   bool adjacent = true;       ///< each slice begins where the one before it ends
   HostProtocol protocol = HostProtocol::lines;
+  bool zero_copy = false;          ///< or straight between the ranks' buffers, where all of them are mapped
   Stores stores = Stores::cached;  ///< of results
   Stores stores_to_staging = Stores::cached;
 

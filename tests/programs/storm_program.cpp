@@ -66,7 +66,7 @@ Tuning tuning_of(const std::string& protocol) {
   tuning.one_shot_bytes = tuning.one_shot_bytes_of_many = tuning.one_shot_bytes_of_crowd =
       protocol == "one_shot" ? Tuning::kNever : 0;
   tuning.single_copy_bytes = tuning.single_copy_reduce_bytes = protocol == "single_copy" ? 0 : Tuning::kNever;
-  tuning.zero_copy_bytes = protocol == "zero_copy" ? 0 : Tuning::kNever;
+  tuning.zero_copy_bytes = tuning.zero_copy_bytes_of_crowd = protocol == "zero_copy" ? 0 : Tuning::kNever;
   if (protocol == "two_levels") tuning.domain_us = 1e6;  // wherever they are possible
   tuning.chunk_bytes = 16 << 10;
   return tuning;
