@@ -70,8 +70,7 @@ void Staged::start(const HostTask& task, const HostOperands& with, std::uint64_t
                               (task.stores == Stores::streaming ? kStreamedChunk : 1));
   std::size_t least = std::min(tuning_.chunk_bytes, most);
   // Where some only show and others only take, they work at the same time from the second chunk on, if they have a core
-  // each. In m chunks n bytes take as long as n/m + m * notice_bytes more, least where a chunk is sqrt(n *
-  // notice_bytes).
+  // each. Cut in m, n bytes take as long as n/m + m * notice_bytes more: least in chunks of sqrt(n * notice_bytes).
   if (task.only >= 0 && !crowded_) {
     const std::size_t bytes = longest * task.element;
     const double best = std::sqrt(static_cast<double>(bytes) * static_cast<double>(tuning_.notice_bytes));
