@@ -72,7 +72,7 @@ sizes+=(--collectives "$collectives")
 
 hosts_sh=tests/hosts/hosts.sh
 unset HOSTS_BED # of whoever calls
-[ "$(id -u)" -ne 0 ] || scripts/install_packages.sh iproute2
+[ "$(id -u)" -ne 0 ] || scripts/install_packages.sh
 why=$("$hosts_sh" possible) || refuse "hosts cannot be made here: $why"
 
 output=$folder

@@ -14,7 +14,7 @@ packages=(
   libdnnl-dev zlib1g-dev gnuplot-nox              # the MNIST trainer and its plot
   libgtest-dev libbenchmark-dev                   # tests and kernel benchmarks
   dpkg-dev file                                   # Debian packages
-  iproute2                                        # tests across hosts
+  iproute2 ethtool                                # tests across hosts
   libsimgrid-dev                                  # tests on simulated hosts
   doxygen                                         # the reference
   "$@"
