@@ -23,6 +23,8 @@ constexpr int kTripsOfOne = 3;       // between two trips of a train
 constexpr double kLongEnough = 700;  // us, for a rate
 constexpr int kSwaps = 3;            // of long trains: the first finds windows that are closed
 constexpr double kTogether = 4000;   // us of each long train while all pairs talk: none of them stands out much
+constexpr int kOpening = 2;          // of these find windows that are closed, when everybody begins
+constexpr int kSwapsTogether = 5;    // and so many count
 constexpr std::size_t kMostFrames = 128;
 constexpr int kClockTrips = 40;
 
@@ -67,14 +69,16 @@ class Talk {
   }
 
  private:
+  static constexpr unsigned kTurnsAlone = 8;  // then the other may be waiting for this very core
+
   template <class Done>
   void until(Done&& done) {
     for (unsigned turn = 1; !done(); ++turn) {
       wire_.progress();
       if (dozing) wire_.doze(std::chrono::milliseconds(1));
-      if (turn % 64 != 0) continue;
-      if (deadline_.passed()) throw Error(Errc::timeout, "measuring the wire took too long", kNoRank, other_);
-      ::sched_yield();
+      if (turn > kTurnsAlone) ::sched_yield();
+      if (turn % 64 == 0 && deadline_.passed())
+        throw Error(Errc::timeout, "measuring the wire took too long", kNoRank, other_);
     }
   }
 
@@ -184,7 +188,8 @@ double measure_together(Wire& wire, Rank other, const WireSpeed& alone, Deadline
       std::clamp<std::size_t>(static_cast<std::size_t>(kTogether / (alone.us_per_byte * frame)), 4, kMostFrames);
   talk.swap(1);  // wait for the other, who may have gone about something else
   std::vector<double> times;
-  for (int i = 0; i < kSwaps; ++i) {
+  for (int i = 0; i < kOpening; ++i) talk.swap(frames);
+  for (int i = 0; i < kSwapsTogether; ++i) {
     const auto begun = Clock::now();
     talk.swap(frames);
     times.push_back(us_since(begun) - alone.latency_us - alone.message_us);
