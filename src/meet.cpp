@@ -135,7 +135,7 @@ Meeting meet(Bootstrap& bootstrap, const CommunicatorOptions& options, Settings&
     Wires wires({.rank = meeting.rank,
                  .hosts = meeting.topology.hosts,
                  .token = cards[0].at("token").get<std::string>(),
-                 .frame_bytes = meeting.tuning.frame_bytes,
+                 .frame_bytes = std::max(meeting.tuning.frame_bytes, meeting.tuning.wire_frame_bytes),
                  .asked_for = settings.wire,
                  .factory = factory,
                  .context = context,

@@ -40,6 +40,7 @@ void for_each_field(AnyTuning& tuning, Visit&& visit) {
   visit("domain_us_per_byte", tuning.domain_us_per_byte);
   visit("message_us", tuning.message_us);
   visit("message_us_per_byte", tuning.message_us_per_byte);
+  visit("wire_frame_bytes", tuning.wire_frame_bytes);
   visit("wire_us", tuning.wire_us);
   visit("wire_message_us", tuning.wire_message_us);
   visit("wire_work_us_per_byte", tuning.wire_work_us_per_byte);
@@ -100,6 +101,7 @@ void read_json(const nlohmann::json& object, Tuning& tuning, std::string_view wh
        {std::tuple{"inline_bytes", tuning.inline_bytes, std::size_t{0}, std::size_t{64 << 10}},
         {"chunk_bytes", tuning.chunk_bytes, std::size_t{64}, std::size_t{64 << 20}},
         {"wire_frames", tuning.wire_frames, std::size_t{2}, std::size_t{1024}},
+        {"wire_frame_bytes", tuning.wire_frame_bytes, std::size_t{64}, std::size_t{64 << 20}},
         {"frame_bytes", tuning.frame_bytes, std::size_t{64}, std::size_t{64 << 20}}})
     if (bytes < least || bytes > most)
       refuse(fmt::format("{} is {}; it must be from {} to {}", name, bytes, least, most));

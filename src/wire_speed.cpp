@@ -26,7 +26,10 @@ constexpr double kTogether = 4000;   // us of each long train while all pairs ta
 constexpr int kOpening = 2;          // of these find windows that are closed, when everybody begins
 constexpr int kSwapsTogether = 5;    // and so many count
 constexpr std::size_t kMostFrames = 128;
+constexpr std::size_t kLongest = 64 << 10;  // bytes of a message of a long train, at most
 constexpr int kClockTrips = 40;
+
+std::size_t long_message(const Wire& wire) { return std::min(wire.frame_bytes(), kLongest); }
 
 /// One rank's end of the conversation.
 class Talk {
@@ -53,7 +56,7 @@ class Talk {
 
   /// `frames` messages each way, at the same time.
   void swap(std::size_t frames) {
-    const std::size_t bytes = wire_.frame_bytes();
+    const std::size_t bytes = long_message(wire_);
     std::size_t sent = 0, taken = 0;
     until([&] {
       for (; sent < frames && wire_.stage(other_) != nullptr; ++sent) {
@@ -174,7 +177,7 @@ WireSpeed measure(Wire& wire, Rank other, bool first, Deadline deadline) {
       fastest = enough++ == 0 ? time : std::min(fastest, time);
     }
   }
-  const double bytes = static_cast<double>(frames) * static_cast<double>(wire.frame_bytes());
+  const double bytes = static_cast<double>(frames) * static_cast<double>(long_message(wire));
   const double message = std::max(0.1, (whole_train - round_trip) / (train - 1));
   return {.latency_us = std::max(0.1, round_trip / 2 - 2 * message),
           .message_us = message,
@@ -183,7 +186,7 @@ WireSpeed measure(Wire& wire, Rank other, bool first, Deadline deadline) {
 
 double measure_together(Wire& wire, Rank other, const WireSpeed& alone, Deadline deadline) {
   Talk talk(wire, other, deadline);
-  const auto frame = static_cast<double>(wire.frame_bytes());
+  const auto frame = static_cast<double>(long_message(wire));
   const auto frames =
       std::clamp<std::size_t>(static_cast<std::size_t>(kTogether / (alone.us_per_byte * frame)), 4, kMostFrames);
   talk.swap(1);  // wait for the other, who may have gone about something else

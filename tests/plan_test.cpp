@@ -159,7 +159,7 @@ TEST(Plan, MessagesAreCutWhereThatSavesATwentieth) {
   const auto rounds = [&](std::size_t bytes) {
     return choose_plan({.count = bytes / 4, .backend = "hierarchical"}, Topology::regular(4, 1), tuning).rounds;
   };
-  EXPECT_EQ(rounds(64 << 20), (64u << 20) / (4 * tuning.frame_bytes)) << "a whole frame to each of four hosts";
+  EXPECT_EQ(rounds(64 << 20), (64u << 20) / (4 * tuning.wire_frame_bytes)) << "a whole frame to each of four hosts";
   EXPECT_GT(rounds(256 << 10), 1u) << "the first message is sooner on its way";
 }
 
@@ -233,8 +233,23 @@ TEST(Plan, LargeMachinesTakeNoChainForShortVectors) {
 }
 
 TEST(Plan, TwoHostsExchangeEverythingAtOnce) {
-  for (const std::size_t count : {2u, 1000u, 1u << 20, 1u << 24})
+  for (const std::size_t count : {2u, 1000u, 1u << 16, 1u << 24})
     EXPECT_EQ(plan_of({.count = count}, Topology::regular(2, 1)).name, "hierarchical_one_shot") << count;
+}
+
+// Of the ranks of a host none sends a message to another, so memory for messages is not laid out for long ones.
+TEST(Plan, OnlyWhatAllGoesBetweenHostsTakesTheLongestMessages) {
+  Tuning tuning;
+  tuning.frame_bytes = 4096;
+  tuning.wire_frame_bytes = 64 << 10;
+  tuning.wire_message_us = 100;  // nothing is cut without need
+  const auto segment = [&](std::string_view backend, const Topology& topology) {
+    return choose_plan({.count = 16 << 20, .backend = backend}, topology, tuning).segment;
+  };
+  EXPECT_EQ(segment("hierarchical", Topology::regular(8, 2)), 8 * (64u << 10) / 4) << "a piece for each rank";
+  EXPECT_EQ(segment("ring", Topology::regular(4, 1)), (64u << 10) / 4);
+  EXPECT_EQ(segment("ring", Topology::regular(8, 2)), 1024u) << "every other message stays inside a host";
+  EXPECT_EQ(segment("ring", Topology::regular(4, 4)), 1024u);
 }
 
 TEST(Plan, LongVectorsOfManyHostsGoTheWayOfTheFewestBytes) {

@@ -31,7 +31,7 @@ Tuning free_tuning() {
 /// In one round, whatever the length.
 Tuning one_round() {
   Tuning tuning = free_tuning();
-  tuning.frame_bytes = 64 << 20;
+  tuning.frame_bytes = tuning.wire_frame_bytes = 64 << 20;
   tuning.wire_frames = 2;
   return tuning;
 }
@@ -107,7 +107,7 @@ TEST(Simulation, HalvingTakesTheBytesOfARingInFewerHops) {
 
 TEST(Simulation, AChainIsAPipeline) {
   Tuning tuning = free_tuning();
-  tuning.frame_bytes = 5000;  // half a latency: there are frames enough to fill it
+  tuning.wire_frame_bytes = 5000;  // half a latency: there are frames enough to fill it
   const double piece = on_link(5000);
   for (const std::size_t rounds : {1u, 2u, 40u})
     EXPECT_NEAR(us("ring", Collective::broadcast, rounds * 5000, Topology::regular(4, 1), tuning),
@@ -157,7 +157,7 @@ TEST(Simulation, AnUplinkIsSharedByTheHostsOfItsSwitch) {
 
 TEST(Simulation, RoundsUnderWayAtOnceHideTheLatency) {
   Tuning overlapping = free_tuning(), one_by_one = free_tuning();
-  overlapping.frame_bytes = one_by_one.frame_bytes = 8 << 10;
+  overlapping.wire_frame_bytes = one_by_one.wire_frame_bytes = 8 << 10;
   one_by_one.wire_frames = 2;
   const Topology eight = Topology::regular(8, 1);
   Fabric far = kNetwork;
@@ -199,7 +199,7 @@ TEST(Simulation, EveryPlanComesToAnEndAndNoneBeforeTheBound) {
         for (const bool deterministic : {false, true})
           for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{50'001}}) {
             Tuning tuning;
-            tuning.frame_bytes = 4096;
+            tuning.frame_bytes = tuning.wire_frame_bytes = 4096;
             tuning.wire_frames = frames;
             Request request{.collective = collective, .count = count, .deterministic = deterministic};
             if (collective == Collective::barrier) request.count = 0;
@@ -317,7 +317,7 @@ TEST(Simulation, RoundsInASteadyStateNeedNotBePlayed) {
     int ranks, per_host;
   };
   Tuning tuning;
-  tuning.frame_bytes = 16 << 10;
+  tuning.frame_bytes = tuning.wire_frame_bytes = 16 << 10;
   for (const Case& c : {Case{"hierarchical", Collective::all_reduce, 4, 1},
                         {"hierarchical", Collective::all_reduce, 8, 2},
                         {"hierarchical_one_shot", Collective::all_reduce, 4, 2},
@@ -350,7 +350,7 @@ TEST(Simulation, RoundsInASteadyStateNeedNotBePlayed) {
 
 TEST(Simulation, OnALongChainTheBeginningIsSteadyToo) {
   Tuning tuning;
-  tuning.frame_bytes = 16 << 10;
+  tuning.frame_bytes = tuning.wire_frame_bytes = 16 << 10;
   const Topology topology = Topology::regular(240, 2);
   for (const std::size_t bytes : {2u << 20, 8u << 20}) {  // 64 rounds, and 256
     const auto with = [&](const Effort& effort) {
