@@ -1,6 +1,7 @@
 #include "executor.hpp"
 
 #include <algorithm>
+#include <cassert>
 #include <chrono>
 #include <cstring>
 #include <utility>
@@ -254,6 +255,7 @@ void Executor::hand_on(const Step& step, const std::byte* value, const std::byte
   for (const Rank peer : step.to) {
     if (me(peer)) continue;
     const Route& route = routes_[static_cast<std::size_t>(peer)];
+    assert(bytes <= route.transport->frame_bytes());
     if (lent != nullptr) {
       route.transport->send_from(route.address, job_->tag, lent, bytes);
     } else {

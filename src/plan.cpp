@@ -260,15 +260,25 @@ constexpr std::size_t kSmallestMessage = 8 << 10;
 /// Halving the messages must save a twentieth of the time: each costs cores something, also where the wire hides it.
 constexpr double kWorthHalving = 0.95;
 
-/// Whether no message stays inside a host.
-bool all_on_the_wire(const Algorithm& algorithm, const Topology& topology) {
-  return algorithm.backend == "hierarchical" ? !topology.one_host()
-                                             : static_cast<std::size_t>(topology.ranks()) == topology.hosts.size();
+bool one_rank_to_a_host(const Topology& topology) {
+  return static_cast<std::size_t>(topology.ranks()) == topology.hosts.size();
 }
 
 /// How many rounds at once find frames for their messages: one less than there are.
 std::size_t lanes_of(const Algorithm& algorithm, const Topology& topology, const Tuning& tuning) {
-  return all_on_the_wire(algorithm, topology) && tuning.wire_frames > 2 ? tuning.wire_frames - 1 : 1;
+  const bool all_on_the_wire =
+      algorithm.backend == "hierarchical" ? !topology.one_host() : one_rank_to_a_host(topology);
+  return all_on_the_wire && tuning.wire_frames > 2 ? tuning.wire_frames - 1 : 1;
+}
+
+/// Bytes of a message that fits whatever its Steps may take it through: what nobody sums on the way goes from rank to
+/// rank inside hosts, too.
+std::size_t longest_message(const Algorithm& algorithm, const Aim& aim, const Topology& topology,
+                            const Tuning& tuning) {
+  const bool all_on_the_wire =
+      one_rank_to_a_host(topology) ||
+      (algorithm.backend == "hierarchical" && !topology.one_host() && aim.sums != Sums::at_owner);
+  return all_on_the_wire ? tuning.wire_frame_bytes : tuning.frame_bytes;
 }
 
 bool reduces(const Request& request) {
@@ -337,10 +347,9 @@ Plan plan_for(const Algorithm& algorithm, const Request& request, bool coded, co
     // Where rounds overlap, shorter messages may pay: the first one is sooner on its way.
     const auto pieces = static_cast<std::size_t>(algorithm.pieces(aim, topology));
     const auto segment_of = [&](std::size_t frame) { return elements_of(frame, coding) * pieces; };
-    const std::size_t longest_message =
-        all_on_the_wire(algorithm, topology) ? tuning.wire_frame_bytes : tuning.frame_bytes;
-    plan.segment = segment_of(longest_message);
-    for (std::size_t frame = longest_message / 2; plan.lanes > 1 && frame >= kSmallestMessage; frame /= 2)
+    const std::size_t most = longest_message(algorithm, aim, topology, tuning);
+    plan.segment = segment_of(most);
+    for (std::size_t frame = most / 2; plan.lanes > 1 && frame >= kSmallestMessage; frame /= 2)
       if (time_of(rounds_of(segment_of(frame))) < kWorthHalving * time_of(rounds_of(plan.segment)))
         plan.segment = segment_of(frame);
   }

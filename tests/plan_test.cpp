@@ -250,6 +250,11 @@ TEST(Plan, OnlyWhatAllGoesBetweenHostsTakesTheLongestMessages) {
   EXPECT_EQ(segment("ring", Topology::regular(4, 1)), (64u << 10) / 4);
   EXPECT_EQ(segment("ring", Topology::regular(8, 2)), 1024u) << "every other message stays inside a host";
   EXPECT_EQ(segment("ring", Topology::regular(4, 4)), 1024u);
+  EXPECT_EQ(choose_plan({.count = 16 << 20, .deterministic = true, .backend = "hierarchical"}, Topology::regular(8, 2),
+                        tuning)
+                .segment,
+            1024u)
+      << "contributions meet unsummed, those of a host, too";
 }
 
 TEST(Plan, LongVectorsOfManyHostsGoTheWayOfTheFewestBytes) {
