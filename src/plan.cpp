@@ -275,9 +275,8 @@ std::size_t lanes_of(const Algorithm& algorithm, const Topology& topology, const
 /// rank inside hosts, too.
 std::size_t longest_message(const Algorithm& algorithm, const Aim& aim, const Topology& topology,
                             const Tuning& tuning) {
-  const bool all_on_the_wire =
-      one_rank_to_a_host(topology) ||
-      (algorithm.backend == "hierarchical" && !topology.one_host() && aim.sums != Sums::at_owner);
+  const bool all_on_the_wire = one_rank_to_a_host(topology) || (algorithm.backend == "hierarchical" &&
+                                                                !topology.one_host() && aim.sums != Sums::at_owner);
   return all_on_the_wire ? tuning.wire_frame_bytes : tuning.frame_bytes;
 }
 
