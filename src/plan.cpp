@@ -271,13 +271,13 @@ std::size_t lanes_of(const Algorithm& algorithm, const Topology& topology, const
   return all_on_the_wire && tuning.wire_frames > 2 ? tuning.wire_frames - 1 : 1;
 }
 
-/// Bytes of a message that fits whatever its Steps may take it through: what nobody sums on the way goes from rank to
-/// rank inside hosts, too.
+/// Bytes of a message that fits whatever its Steps may take it through. Where hosts have several ranks, only all-reduce
+/// sends nothing inside them, and it does where nobody sums on the way.
 std::size_t longest_message(const Algorithm& algorithm, const Aim& aim, const Topology& topology,
                             const Tuning& tuning) {
-  const bool all_on_the_wire = one_rank_to_a_host(topology) || (algorithm.backend == "hierarchical" &&
-                                                                !topology.one_host() && aim.sums != Sums::at_owner);
-  return all_on_the_wire ? tuning.wire_frame_bytes : tuning.frame_bytes;
+  const bool summed_in_hosts = algorithm.backend == "hierarchical" && !topology.one_host() &&
+                               aim.collective == Collective::all_reduce && aim.sums != Sums::at_owner;
+  return one_rank_to_a_host(topology) || summed_in_hosts ? tuning.wire_frame_bytes : tuning.frame_bytes;
 }
 
 bool reduces(const Request& request) {
