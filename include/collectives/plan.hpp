@@ -66,14 +66,14 @@ struct Tuning {
 
   std::size_t notice_bytes = 512;         ///< so many bytes are copied while a rank gives another notice of a chunk
   std::size_t chunk_bytes = 64 << 10;     ///< staging per rank and chunk of a host stage
-  std::size_t frame_bytes = 64 << 10;     ///< the largest message between ranks, unless
+  std::size_t frame_bytes = 64 << 10;     ///< the largest message, but for wire_frame_bytes
   double host_latency_us = 0.2;           ///< one meeting of the ranks of a host
   double host_us_per_byte = 1.0 / 10e3;   ///< host stage, per byte of the vector and rank
   double domain_us = 0.3;                 ///< and more where it crosses sockets or caches
   double domain_us_per_byte = 1.0 / 8e3;  ///< more for each byte that does
   double message_us = 0.5;                ///< one message inside a host
   double message_us_per_byte = 1.0 / 8e3;
-  std::size_t wire_frame_bytes = 128 << 10;  ///< all that a plan sends goes to other hosts: then this is
+  std::size_t wire_frame_bytes = 128 << 10;  ///< likewise where all that a plan sends goes to other hosts
   double wire_us = 15.0;                     ///< a short message is on its way from one host to another
   double wire_message_us = 3.0;              ///< and what a rank does itself for each message that it sends or takes
   double wire_work_us_per_byte = 1.0 / 5e3;  ///< what a rank itself has to do for each byte that it sends or takes
