@@ -53,9 +53,15 @@ refuse() {
 
 # ---- What a bed is: a folder $bed with the files keeper, sw, h1, h2, ... (process ids), hosts, options
 
-# alive PID [START]: and still the same process; start_of PID: empty when it has ended.
-start_of() { sed -n 's/.*) \([^ZX]\)/\1/p' "/proc/$1/stat" 2>/dev/null | cut -d ' ' -f 20; }
-alive() { [ -n "$(start_of "$1")" ] && { [ -z "${2:-}" ] || [ "$(start_of "$1")" = "$2" ]; }; }
+# read_start PID: when that process began, in $start; false when it has ended. alive PID [START]: and is it still the
+# same one? Neither starts a process: what the keeper does, whoever measures in the bed feels.
+read_start() {
+  local stat
+  { read -r stat <"/proc/$1/stat"; } 2>/dev/null || return 1 # plain, it would return in a trap what was before the trap
+  read -ra stat <<<"${stat##*) }"
+  [[ "${stat[0]}" != [ZX] ]] && start=${stat[19]}
+}
+alive() { read_start "$1" && { [ -z "${2:-}" ] || [ "$start" = "$2" ]; }; }
 
 find_bed() {
   if [ -z "${HOSTS_BED:-}" ]; then
@@ -119,7 +125,7 @@ hold() {
   done
 }
 
-holders=() nap=
+holders=()
 start_holder() {
   local name=$1 pid=()
   [ "$name" = sw ] || pid=(--pid --fork --kill-child)
@@ -231,19 +237,19 @@ keep() {
       mv "$bed/log" "$bed/failed"
       sleep 2 # for `up` to read it
     fi
-    for pid in $nap $(processes_of_switch) ${holders[@]+"${holders[@]}"}; do kill -KILL "$pid" 2>/dev/null || true; done
+    for pid in $(processes_of_switch) ${holders[@]+"${holders[@]}"}; do kill -KILL "$pid" 2>/dev/null || true; done
     wait
     rm -rf "$bed"
   }
   trap cleanup EXIT
   trap 'exit 143' INT TERM HUP
   build >>"$bed/log" 2>&1
+  mkfifo "$bed/silence" # read without end, and without a process that sleeps
+  exec 8<>"$bed/silence"
+  local over=
+  trap 'over=yes' INT TERM # to exit out of a read makes bash crash
   : >"$bed/ready"
-  while alive "$owner" "$owner_start"; do
-    sleep 0.5 &
-    nap=$!
-    wait "$nap" || true
-  done
+  while [ -z "$over" ] && alive "$owner" "$owner_start"; do read -r -t 0.5 -u 8 || true; done
 }
 
 why_not() {
@@ -276,8 +282,8 @@ up() {
     shift 2
   done
   [ "$(frame)" -ge 576 ] || refuse "--burst $burst does not let a packet pass"
-  owner_start=$(start_of "$owner")
-  [ -n "$owner_start" ] || refuse "the owner, process $owner, is not there"
+  read_start "$owner" || refuse "the owner, process $owner, is not there"
+  owner_start=$start
   local why
   why=$(why_not)
   [ -z "$why" ] || refuse "hosts cannot be made here: $why"
