@@ -5,8 +5,10 @@
 #include <bit>
 #include <cstring>
 #include <type_traits>
+#include <utility>
 
 #include "shared_memory/ask_ahead.hpp"
+#include "shared_memory/populate.hpp"
 #include "shared_memory/round_up.hpp"
 
 namespace collectives {
@@ -66,6 +68,9 @@ Lines::Lines(const StageRoom& room)
 /// The payload of a rank is, for a reduction, all slices side by side; for a gather its own slice.
 void Lines::prepare(const HostTask& task, const HostOperands& with) {
   known_as_ = 0;  // until all of it is found out
+  // A slot is some pages of its own, so every one of the first stages would touch new ones.
+  if (!std::exchange(populated_, true))
+    for (std::byte* const slots : slots_) populate(slots, kStagesAhead * slot_bytes_);
   const bool notice = task.kind == Step::Kind::host_barrier;
   const Span mine = combined(task);
   prepare_to_show(task, with, mine);

@@ -20,6 +20,7 @@
 #include "environment.hpp"
 #include "log.hpp"
 #include "random_word.hpp"
+#include "shared_memory/populate.hpp"
 #include "shared_memory/round_up.hpp"
 #include "text.hpp"
 
@@ -185,7 +186,7 @@ Mapping map_segment(const SegmentAddress& address) {
       (::fcntl(file.number(), F_GET_SEALS) & F_SEAL_SHRINK) == 0)
     throw Error(Errc::system, fmt::format("memory: {} is not the segment that was announced", path));
   Mapping memory = map(file, address.bytes);
-  ::madvise(memory.data(), memory.bytes(), MADV_POPULATE_WRITE);  // where it cannot, the pages come one by one
+  collectives::populate(memory.data(), memory.bytes());
   return memory;
 }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "shared_memory/populate.hpp"
 #include "shared_memory/round_up.hpp"
 
 namespace collectives {
@@ -19,6 +20,10 @@ constexpr std::size_t kPiecesOfOneWay = 8, kLeastPiece = 2048;
 constexpr std::size_t kStreamedChunk = 4;
 /// With a core each, a move is so many bytes of staging behind the one before.
 constexpr std::size_t kApart = 256 << 10;
+/// With more ranks than cores, stages go no further round than this, and than so many of them need.
+constexpr std::uint64_t kFront = 256 << 10, kStagesInFront = 4;
+/// Of a ring, so much gets its pages at once.
+constexpr std::size_t kPopulated = 64 << 10;
 
 }  // namespace
 
@@ -39,6 +44,7 @@ Staged::Staged(const StageRoom& room, const Tuning& tuning, bool crowded)
       known_staged_(static_cast<std::size_t>(room.ranks())),
       known_combined_(known_staged_),
       left_(known_staged_),
+      populated_(static_cast<std::size_t>(room.ranks())),
       sources_(static_cast<std::size_t>(room.ranks())) {}
 
 void Staged::start(const HostTask& task, const HostOperands& with, std::uint64_t number) {
@@ -91,6 +97,8 @@ void Staged::start(const HostTask& task, const HostOperands& with, std::uint64_t
   stride_ = round_up(segment_ * sharers * task.element, kLineBytes);
   Chunk first{0, from_, static_cast<std::size_t>(from_ % ring)};
   wrap(first);
+  const std::uint64_t all = chunks_ * stride_;
+  if (crowded_ && first.offset + all > std::max(kFront, kStagesInFront * all)) to_front(first);
   staged_ = combined_ = collected_ = first;
   // A rank stages twice the distance ahead of what it collects, and until then the ring gives nothing back.
   assert(ring / stride_ >= kLongestChunks);
@@ -100,12 +108,15 @@ void Staged::start(const HostTask& task, const HostOperands& with, std::uint64_t
   if (stage_next()) ++moves_;
 }
 
+/// What is left of this round counts as taken and left.
+void Staged::to_front(Chunk& chunk) const {
+  chunk.position += room_.staging_bytes() - chunk.offset;
+  chunk.offset = 0;
+}
+
 /// No chunk goes over the end of the ring.
 void Staged::wrap(Chunk& chunk) const {
-  const std::size_t ring = room_.staging_bytes();
-  if (chunk.offset + stride_ <= ring) return;
-  chunk.position += ring - chunk.offset;
-  chunk.offset = 0;
+  if (chunk.offset + stride_ > room_.staging_bytes()) to_front(chunk);
 }
 
 void Staged::step(Chunk& chunk) const {
@@ -164,6 +175,18 @@ bool Staged::advance() {
   return true;
 }
 
+/// On the first way round.
+void Staged::populate_under(const Chunk& chunk) {
+  const std::size_t end = chunk.offset + stride_;
+  for (int local = 0; local < ranks_; ++local) {
+    std::size_t& upto = populated_[static_cast<std::size_t>(local)];
+    if (upto >= end || !task_->shows(local)) continue;
+    const std::size_t bytes = std::min(round_up(end - upto, kPopulated), room_.staging_bytes() - upto);
+    populate(room_.staging(local) + upto, bytes);
+    upto += bytes;
+  }
+}
+
 /// Whether everyone has left what the memory of this chunk was taken for before.
 bool Staged::room_for(const Chunk& chunk) {
   const std::uint64_t end = chunk.position + stride_, ring = room_.staging_bytes();
@@ -213,6 +236,7 @@ void Staged::show(std::byte* to, const std::byte* from, std::size_t bytes) {
 }
 
 bool Staged::stage_next() {
+  populate_under(staged_);
   if (!stage(staged_)) return false;
   step(staged_);
   return true;
