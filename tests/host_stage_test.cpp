@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -97,6 +98,8 @@ std::vector<Setting> settings() {
       {"one_shot_results_past_the_caches", results_past_the_caches(tuning_for(HostProtocol::one_shot))},
       {"staged_in_a_long_ring", tuning_for(HostProtocol::staged), false, false, Mapped::none, 3},
       {"staged_crowded_in_a_long_ring", tuning_for(HostProtocol::staged), false, true, Mapped::none, 3},
+      {"staged_crowded_at_the_front", tuning_for(HostProtocol::staged), false, true, Mapped::none, 64},
+      {"one_shot_crowded_at_the_front_of_processes", tuning_for(HostProtocol::one_shot), true, true, Mapped::none, 64},
       {"staged_where_notice_is_free", notice_tuning(0)},
       {"staged_where_notice_is_dear", notice_tuning(Tuning::kNever)},
       {"staged_crowded", tuning_for(HostProtocol::staged), false, true},
@@ -410,6 +413,32 @@ TEST(HostStage, StagesInTheCacheThatItsRanksHaveInCommon) {
   EXPECT_EQ(stores(StageRoom(*arena)), Stores::streaming);
   EXPECT_EQ(stores(StageRoom(*arena, StageRoom::kRail, {0})), Stores::streaming);
   EXPECT_EQ(stores(StageRoom(*arena, StageRoom::kDomain, {0})), Stores::cached);
+}
+
+TEST(HostStage, ShortStagesOfACrowdTakeNoMoreThanTheFrontOfTheirRing) {
+  constexpr int kRanks = 2, kStages = 300;
+  constexpr std::size_t kFront = 256 << 10;
+  const auto touched_after_it = [&](bool crowded) {
+    const Tuning tuning = tuning_for(HostProtocol::staged);
+    const ArenaShape shape{.ranks = kRanks, .inline_bytes = 0, .chunk_bytes = 512 << 10, .frame_bytes = 64};
+    const std::unique_ptr<Arena> arena = Arena::create(shape);
+    const auto rank = [&](const Arena& mine, int self) {
+      Reach reach(mine, false, false);
+      HostStage stage(StageRoom(mine), tuning, reach, crowded);
+      const Buffers own(2, MAP_PRIVATE);
+      for (std::size_t i = 0; i < kStages; ++i)
+        perform(stage, {Step::Kind::host_all_reduce, -1, 5000, false, 0}, i, self, kRanks, own[0], own[1],
+                ::sched_yield);
+    };
+    std::jthread other([&] { rank(*Arena::join(arena->invitation(), shape, 1), 1); });
+    rank(*arena, 0);
+    other.join();
+    const std::byte* const staging = arena->staging(0, 0);
+    return std::any_of(staging + kFront, staging + arena->staging_bytes(),
+                       [](std::byte each) { return each != std::byte{0}; });
+  };
+  EXPECT_FALSE(touched_after_it(true));
+  EXPECT_TRUE(touched_after_it(false));
 }
 
 INSTANTIATE_TEST_SUITE_P(Protocols, HostStageConformance,
