@@ -130,6 +130,7 @@ bool TcpTransport::retire(Peer& to) {
     to.first = (to.first + 1) % kFrames;
     --to.queued;
   }
+  to.first = 0;  // whose frame is in the cache, and has its pages
   return true;
 }
 
