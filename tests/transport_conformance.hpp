@@ -169,6 +169,34 @@ TYPED_TEST_P(TransportConformance, StagingAgainLendsTheSameFrame) {
   });
 }
 
+TYPED_TEST_P(TransportConformance, StagedFrameStaysTheSameWhileWhatWasSentBeforeGoes) {
+  constexpr std::size_t kBytes = 256 << 10;
+  TypeParam::run(kBytes, [](End& end) {
+    if (end.rank == 0) {
+      std::uint64_t sent = 0;
+      while (std::byte* const frame = end.transport.stage(1)) {
+        ASSERT_LT(sent, 10'000u) << "frames without end";
+        std::memset(frame, 'x', kBytes);
+        end.transport.send(1, sent++, kBytes);
+      }
+      end.barrier();
+      std::byte* const frame = end.stage(1);
+      std::memcpy(frame, "kept", 4);
+      end.transport.flush(Deadline::in(std::chrono::minutes(1)));
+      EXPECT_EQ(end.transport.stage(1), frame);
+      end.transport.send(1, sent, 4);
+    } else {
+      end.barrier();
+    }
+    if (end.rank == 1) {
+      while (end.receive(0).bytes == kBytes) end.transport.release(0);
+      const Message& last = end.receive(0);
+      EXPECT_EQ(std::string(reinterpret_cast<const char*>(last.data), last.bytes), "kept");
+      end.transport.release(0);
+    }
+  });
+}
+
 TYPED_TEST_P(TransportConformance, ReceivingAgainShowsTheSameMessageUntilReleased) {
   TypeParam::run(64, [](End& end) {
     if (end.rank == 0) {
@@ -300,6 +328,7 @@ TYPED_TEST_P(TransportConformance, FlushReturnsWhenPeersReceive) {
 
 REGISTER_TYPED_TEST_SUITE_P(TransportConformance, DeliversInOrder, EmptyMessageArrives, FullFrameArrives,
                             EveryTagIsCarriedIntact, FramesAreAlignedForVectors, StagingAgainLendsTheSameFrame,
+                            StagedFrameStaysTheSameWhileWhatWasSentBeforeGoes,
                             ReceivingAgainShowsTheSameMessageUntilReleased, NothingSentIsNothingReceived,
                             BackPressureIsANullFrameAndEnds, BothDirectionsAtOnce, EveryRankToEveryOther,
                             SlowPeerDoesNotHoldUpTheOthers, FlushReturnsWhenPeersReceive);

@@ -9,8 +9,8 @@
 //   staging        per rank and room: a ring of chunks through which long vectors are shown to the others
 //   channels       per ordered pair: a few frames, for backends that send messages
 //
-// Staging and frames are touched only when used, so a large arena costs address space, not memory. Nothing has a name
-// in the file system: when the last process is gone, so is the arena, whatever ended it.
+// Staging gets its pages as it is used, and frames theirs, so a large arena costs address space, not memory. Nothing
+// has a name in the file system: when the last process is gone, so is the arena, whatever ended it.
 //
 // Each rank holds a lock on one byte of the file (an open-file-description lock). The kernel drops it when the process
 // ends, however it ends; asking for the lock is how the others learn of a death, across PID reuse and without a helper.

@@ -61,6 +61,8 @@ Lines::Lines(const StageRoom& room)
       gathered_(static_cast<std::size_t>(room.ranks()) * stride_),
       sources_(static_cast<std::size_t>(room.ranks())) {
   for (int local = 0; local < ranks_; ++local) slots_.push_back(room.lines(local, 0));
+  // The next stages touch new pages all the time. They are to lie in the memory of whoever writes them.
+  populate(slots_[static_cast<std::size_t>(self_)], kStagesAhead * slot_bytes_);
 }
 
 // ---- what is the same for all stages alike ----
@@ -68,7 +70,6 @@ Lines::Lines(const StageRoom& room)
 /// The payload of a rank is, for a reduction, all slices side by side; for a gather its own slice.
 void Lines::prepare(const HostTask& task, const HostOperands& with) {
   known_as_ = 0;  // until all of it is found out
-  // A slot is some pages of its own, so every one of the first stages would touch new ones.
   if (!std::exchange(populated_, true))
     for (std::byte* const slots : slots_) populate(slots, kStagesAhead * slot_bytes_);
   const bool notice = task.kind == Step::Kind::host_barrier;

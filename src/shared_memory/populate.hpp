@@ -1,7 +1,6 @@
-// Pages before they are touched. A page that comes by being touched costs an exception of its own, and on a virtual
-// machine that keeps its page tables in software 8 to 20 us; of many that are asked for at once, each costs 0.5 us
-// where somebody else has it already, 2 where it must be found and cleared. On other machines it is some tenths of
-// that, and of a microsecond each way.
+// Pages before they are touched. A page that comes by being touched costs an exception of its own: on a virtual machine
+// whose page tables are kept in software 8 to 20 us. Of many pages that are asked for at once each costs 0.5 us where
+// somebody else has it already, and 2 where it must be found and cleared.
 #pragma once
 
 #include <sys/mman.h>

@@ -20,7 +20,8 @@ constexpr std::size_t kPiecesOfOneWay = 8, kLeastPiece = 2048;
 constexpr std::size_t kStreamedChunk = 4;
 /// With a core each, a move is so many bytes of staging behind the one before.
 constexpr std::size_t kApart = 256 << 10;
-/// With more ranks than cores, stages go no further round than this, and than so many of them need.
+/// With more ranks than cores, stages of everybody go no further round than so many of them need, or this if it is
+/// more.
 constexpr std::uint64_t kFront = 256 << 10, kStagesInFront = 4;
 /// Of a ring, so much gets its pages at once.
 constexpr std::size_t kPopulated = 64 << 10;
@@ -98,7 +99,7 @@ void Staged::start(const HostTask& task, const HostOperands& with, std::uint64_t
   Chunk first{0, from_, static_cast<std::size_t>(from_ % ring)};
   wrap(first);
   const std::uint64_t all = chunks_ * stride_;
-  if (crowded_ && first.offset + all > std::max(kFront, kStagesInFront * all)) to_front(first);
+  if (crowded_ && task.only < 0 && first.offset + all > std::max(kFront, kStagesInFront * all)) to_front(first);
   staged_ = combined_ = collected_ = first;
   // A rank stages twice the distance ahead of what it collects, and until then the ring gives nothing back.
   assert(ring / stride_ >= kLongestChunks);
@@ -108,7 +109,7 @@ void Staged::start(const HostTask& task, const HostOperands& with, std::uint64_t
   if (stage_next()) ++moves_;
 }
 
-/// What is left of this round counts as taken and left.
+/// The rest of this round counts as taken, and as left.
 void Staged::to_front(Chunk& chunk) const {
   chunk.position += room_.staging_bytes() - chunk.offset;
   chunk.offset = 0;
@@ -175,16 +176,14 @@ bool Staged::advance() {
   return true;
 }
 
-/// On the first way round.
-void Staged::populate_under(const Chunk& chunk) {
+/// Pages for the chunk of a rank where this rank has not been yet, and for some of what follows.
+void Staged::populate_under(int local, const Chunk& chunk) {
   const std::size_t end = chunk.offset + stride_;
-  for (int local = 0; local < ranks_; ++local) {
-    std::size_t& upto = populated_[static_cast<std::size_t>(local)];
-    if (upto >= end || !task_->shows(local)) continue;
-    const std::size_t bytes = std::min(round_up(end - upto, kPopulated), room_.staging_bytes() - upto);
-    populate(room_.staging(local) + upto, bytes);
-    upto += bytes;
-  }
+  std::size_t& upto = populated_[static_cast<std::size_t>(local)];
+  if (upto >= end) return;
+  const std::size_t from = std::max(upto, chunk.offset);
+  upto = std::min(from + round_up(end - from, kPopulated), room_.staging_bytes());
+  populate(room_.staging(local) + from, upto - from);
 }
 
 /// Whether everyone has left what the memory of this chunk was taken for before.
@@ -203,11 +202,14 @@ bool Staged::room_for(const Chunk& chunk) {
 
 /// Whether a rank has counted this chunk. `known`: what it was last seen to have counted.
 bool Staged::published(Counts counts, int local, const Chunk& chunk, std::uint64_t& known) {
-  if (chunk.number < known) return true;
-  const ChunkCount& seen = count(counts, local);
-  if (!has_come(seen.tag.load(std::memory_order_acquire), tag_, local)) return false;
-  known = seen.chunks.load(std::memory_order_acquire);
-  return chunk.number < known;
+  if (chunk.number >= known) {
+    const ChunkCount& seen = count(counts, local);
+    if (!has_come(seen.tag.load(std::memory_order_acquire), tag_, local)) return false;
+    known = seen.chunks.load(std::memory_order_acquire);
+    if (chunk.number >= known) return false;
+  }
+  populate_under(local, chunk);  // not sooner: pages lie in the memory of whoever has them first
+  return true;
 }
 
 bool Staged::staged(int local, const Chunk& chunk) {
@@ -236,7 +238,6 @@ void Staged::show(std::byte* to, const std::byte* from, std::size_t bytes) {
 }
 
 bool Staged::stage_next() {
-  populate_under(staged_);
   if (!stage(staged_)) return false;
   step(staged_);
   return true;
@@ -245,6 +246,7 @@ bool Staged::stage_next() {
 bool Staged::stage(const Chunk& chunk) {
   if (!task_->shows(self_)) return true;
   if (!room_for(chunk)) return false;
+  populate_under(self_, chunk);
   const auto own = [&](Range range) { return element_at(with_->own, range.first, task_->element); };
   if (one_shot_) {
     const Range range = whole(chunk);

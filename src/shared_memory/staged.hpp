@@ -15,8 +15,8 @@
 // used again when everyone has left what was there. It is gone round even by those who could do with less: a line that
 // another core has read is dear to write as long as that core still has it (7 ns on an AMD EPYC, twice what a line
 // costs that comes from the common cache), and one round is about what a core's own cache holds. With more ranks than
-// cores going round gains nothing, and costs every rank the first touch of each page; there short stages begin again at
-// the front, as soon as everyone may have left it.
+// cores going round gains nothing, and costs every rank the first touch of each page; there short stages of everybody
+// begin again at the front, as soon as nobody has to wait for that.
 //
 // Where the ranks have no cache in common no ring is long enough: whoever reads a line finds it in the writer's cache,
 // and whoever writes it again finds it in the reader's, 32 to 35 ns for both together. What is staged then goes past
@@ -64,7 +64,7 @@ class Staged {
   bool combine(const Chunk&);
   bool collect(const Chunk&);
   bool room_for(const Chunk&);
-  void populate_under(const Chunk&);
+  void populate_under(int local, const Chunk&);
   using Counts = ChunkCount (StageBlock::*)[kStagesAhead];
   ChunkCount& count(Counts counts, int local) const { return (room_.block(local).*counts)[number_ % kStagesAhead]; }
   bool staged(int local, const Chunk&);
@@ -94,7 +94,7 @@ class Staged {
   Chunk staged_, combined_, collected_;                       // the next of each move
   std::vector<std::uint64_t> known_staged_, known_combined_;  // chunks that each rank is known to have published
   std::vector<std::uint64_t> left_;                           // bytes each rank is known to have left, ever
-  std::vector<std::size_t> populated_;                        // bytes of each rank's ring that have their pages
+  std::vector<std::size_t> populated_;                        // bytes of each rank's ring that have pages here
   std::vector<Source> sources_;
   std::uint64_t bytes_shown_ = 0, moves_ = 0;
 };

@@ -67,6 +67,8 @@ TcpTransport::TcpTransport(std::vector<TcpLink> links, std::size_t frame_bytes)
 std::byte* TcpTransport::stage(Rank to) {
   Peer& receiver = peer(to);
   if (receiver.queued == kFrames && !write_some(receiver) && receiver.queued == kFrames) return nullptr;
+  if (receiver.queued == 0 && !receiver.staged) receiver.first = 0;  // whose memory is in the cache
+  receiver.staged = true;
   return memory_of(next_out(receiver).frame);
 }
 
@@ -98,6 +100,7 @@ void TcpTransport::hand_over(Rank to, std::uint64_t tag, std::size_t bytes) {
   Peer& receiver = peer(to);
   next_out(receiver).header = {tag, bytes};
   ++receiver.queued;
+  receiver.staged = false;
   if (!receiver.gone.empty() || abandoned_) return discard(receiver);
   if (receiver.writing || write_at_once(receiver) || write_some(receiver)) return;
   receiver.writing = true;
@@ -130,7 +133,6 @@ bool TcpTransport::retire(Peer& to) {
     to.first = (to.first + 1) % kFrames;
     --to.queued;
   }
-  to.first = 0;  // whose frame is in the cache, and has its pages
   return true;
 }
 

@@ -100,6 +100,7 @@ class TcpTransport final : public Wire {
     std::array<Outgoing, kFrames> out;  // a ring: `queued` of them from `first` are not sent yet
     std::size_t first = 0, queued = 0;
     std::size_t written = 0;  // bytes of the first one, header included
+    bool staged = false;      // the frame after the queued ones is lent to whoever fills it
     bool writing = false;     // it is on the list of those that wait for room
 
     // What has been read of the next message: first whatever came with its header, then the payload.

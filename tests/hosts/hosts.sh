@@ -134,7 +134,7 @@ start_holder() {
   holders+=($!)
   for _ in $(seq 250); do
     if [ -e "$bed/$name" ]; then return; fi
-    alive $! || break
+    (alive $!) || break # to exit out of a read makes bash crash
     sleep 0.02
   done
   echo "no namespaces for $name" >>"$bed/log"
@@ -244,10 +244,10 @@ keep() {
   trap cleanup EXIT
   trap 'exit 143' INT TERM HUP
   build >>"$bed/log" 2>&1
-  mkfifo "$bed/silence" # read without end, and without a process that sleeps
+  mkfifo "$bed/silence" 2>>"$bed/log" # read without end, and without a process that sleeps
   exec 8<>"$bed/silence"
   local over=
-  trap 'over=yes' INT TERM # to exit out of a read makes bash crash
+  trap 'over=yes' INT TERM HUP # to exit out of a read makes bash crash
   : >"$bed/ready"
   while [ -z "$over" ] && alive "$owner" "$owner_start"; do read -r -t 0.5 -u 8 || true; done
 }
