@@ -422,13 +422,16 @@ TEST(HostStage, ShortStagesOfACrowdTakeNoMoreThanTheFrontOfTheirRing) {
     const Tuning tuning = tuning_for(HostProtocol::staged);
     const ArenaShape shape{.ranks = kRanks, .inline_bytes = 0, .chunk_bytes = 512 << 10, .frame_bytes = 64};
     const std::unique_ptr<Arena> arena = Arena::create(shape);
+    const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(1);
     const auto rank = [&](const Arena& mine, int self) {
       Reach reach(mine, false, false);
       HostStage stage(StageRoom(mine), tuning, reach, crowded);
       const Buffers own(2, MAP_PRIVATE);
       for (std::size_t i = 0; i < kStages; ++i)
-        perform(stage, {Step::Kind::host_all_reduce, -1, 5000, false, 0}, i, self, kRanks, own[0], own[1],
-                ::sched_yield);
+        perform(stage, {Step::Kind::host_all_reduce, -1, 5000, false, 0}, i, self, kRanks, own[0], own[1], [&] {
+          ::sched_yield();
+          if (std::chrono::steady_clock::now() > until) throw std::runtime_error("a stage does not end");
+        });
     };
     std::jthread other([&] { rank(*Arena::join(arena->invitation(), shape, 1), 1); });
     rank(*arena, 0);

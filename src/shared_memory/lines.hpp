@@ -68,10 +68,10 @@ class Lines {
   std::vector<std::byte*> slots_;  // by rank, the first of their rings
   std::size_t slot_bytes_;
   std::size_t stride_;
+  bool populated_ = false;           // have the others' slots been
   std::vector<std::byte> gathered_;  // payloads of several lines as they come in
 
   // What prepare() has found out.
-  bool populated_ = false;  // the others' slots too
   std::uint64_t known_as_ = 0;
   bool shows_notice_ = false;  // and nothing else
   std::vector<Own> packed_;    // what the own payload is gathered from, where it is not all in one place
