@@ -17,6 +17,7 @@ packages=(
   iproute2 ethtool                                # tests across hosts
   libsimgrid-dev                                  # tests on simulated hosts
   doxygen                                         # the reference
+  ccache                                          # what two build modes compile alike, once (scripts/test.sh)
   "$@"
 )
 
