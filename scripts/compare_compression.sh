@@ -5,7 +5,7 @@
 #   scripts/compare_compression.sh [OPTIONS]
 #     --hosts 1,1            ranks of each host
 #     --rate 1gbit           of each link; or unshaped
-#     --burst 16kb           what a link lets pass at once
+#     --burst B  --packet B  what a link lets pass at once, as hosts.sh --help says [16kb, 64kb]
 #     --compress LIST        of none, bf16, f16, int8, top_k:DENSITY [none,bf16,int8,top_k:1%]
 #     --min-bytes 1M  --max-bytes 64M  --factor 4
 #     --sets 4               different gradients that are taken in turn, so that top-k meets another one in each call
@@ -21,7 +21,7 @@ refuse() {
   exit 2
 }
 
-hosts=1,1 rate=1gbit burst=16kb compress=none,bf16,int8,top_k:1% rounds=5 sets=4 build=build/release output=
+hosts=1,1 rate=1gbit burst=16kb packet=64kb compress=none,bf16,int8,top_k:1% rounds=5 sets=4 build=build/release output=
 least=1M most=64M factor=4 force=()
 while [ $# -gt 0 ]; do
   case "$1" in
@@ -40,6 +40,7 @@ while [ $# -gt 0 ]; do
     --hosts) hosts=$2 ;;
     --rate) rate=$2 ;;
     --burst) burst=$2 ;;
+    --packet) packet=$2 ;;
     --compress) compress=$2 ;;
     --min-bytes) least=$2 ;;
     --max-bytes) most=$2 ;;
@@ -80,7 +81,7 @@ down() {
   rm -rf "$scratch"
 }
 trap down EXIT
-options=(--burst "$burst")
+options=(--burst "$burst" --packet "$packet")
 if [ "$rate" != unshaped ]; then options+=(--rate "$rate"); fi
 HOSTS_BED=$("$hosts_sh" up "$count" "${options[@]}" --owner $$)
 export HOSTS_BED

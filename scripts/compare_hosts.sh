@@ -5,7 +5,7 @@
 #   scripts/compare_hosts.sh [OPTIONS]
 #     --hosts 2x1,4x1,2x2      hosts x ranks on each
 #     --rate 1gbit             of each link in each direction, as tc writes it; or unshaped
-#     --burst 16kb             what a link lets pass at once
+#     --burst B  --packet B    what a link lets pass at once, as hosts.sh --help says [7kb, 14000]; for megabytes 16kb, 64kb
 #     --wires tcp              of ours, what carries bytes between hosts: of tcp, ucx, mpi [those that this build has]
 #     --backends LIST          of ours, beside what auto picks: each is held against it like a peer (--peers none
 #                              --backends ring,hierarchical_halving tells how good the pick is)
@@ -29,7 +29,7 @@ command_line="scripts/compare_hosts.sh $*"
 
 shapes=2x1,4x1,2x2
 rate=1gbit
-burst=16kb
+link=()
 wires=
 backends=
 peers=openmpi,openmpi-ucx,openmpi-han,mpich,gloo
@@ -46,7 +46,7 @@ while [ $# -gt 0 ]; do
   case "$1" in
     --hosts) shapes=$2 ;;
     --rate) rate=$2 ;;
-    --burst) burst=$2 ;;
+    --burst | --packet) link+=("$1" "$2") ;;
     --wires) known 'tcp ucx mpi' "$2" && wires=$2 ;;
     --backends) backends=$2 ;;
     --collectives) known 'all_reduce reduce_scatter all_gather broadcast' "$2" && collectives=$2 ;;
@@ -241,7 +241,7 @@ for shape in ${shapes//,/ }; do
   header=$output/header.txt
   : >"$samples"
   rates=() one_ways=() shorts=() at_once=()
-  HOSTS_BED=$("$hosts_sh" up "$hosts" --rate "$rate" --burst "$burst" --owner $$)
+  HOSTS_BED=$("$hosts_sh" up "$hosts" --rate "$rate" ${link[@]+"${link[@]}"} --owner $$)
   export HOSTS_BED
 
   write_header

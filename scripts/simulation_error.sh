@@ -6,6 +6,7 @@
 #   scripts/simulation_error.sh [OPTIONS]
 #     --hosts 2,4            numbers of hosts, of one rank each
 #     --rate 1gbit           of each link
+#     --burst B  --packet B  what a link lets pass at once, as hosts.sh --help says
 #     --rounds 5             measurements of each size; medians count
 #     --smpi-up-to 4194304   bytes; longer vectors take SimGrid minutes
 #     --build build/release
@@ -19,12 +20,13 @@ refuse() {
   exit 2
 }
 
-hosts=2,4 rate=1gbit rounds=5 smpi_up_to=4194304 build=build/release
+hosts=2,4 rate=1gbit rounds=5 smpi_up_to=4194304 build=build/release link=()
 while [ $# -gt 0 ]; do
   [ $# -ge 2 ] || refuse "$1 needs a value"
   case "$1" in
     --hosts) hosts=$2 ;;
     --rate) rate=$2 ;;
+    --burst | --packet) link+=("$1" "$2") ;;
     --rounds) rounds=$2 ;;
     --smpi-up-to) smpi_up_to=$2 ;;
     --build) build=$2 ;;
@@ -72,7 +74,7 @@ field() { sed -n "s/.*\"$1\": \([0-9.e-]*\).*/\1/p" "$2" | tail -n 1; }
 for count in ${hosts//,/ }; do
   places=$(printf '1,%.0s' $(seq "$count"))
   places=${places%,}
-  HOSTS_BED=$("$hosts_sh" up "$count" --rate "$rate" --owner $$)
+  HOSTS_BED=$("$hosts_sh" up "$count" --rate "$rate" ${link[@]+"${link[@]}"} --owner $$)
   export HOSTS_BED
   cache=${TMPDIR:-/tmp}/collectives-hosts.$HOSTS_BED/cache/collectives/tuning.json
   "$hosts_sh" each "$places" "$build/bin/collectives_bench" all_reduce --max-bytes 8 >/dev/null # measures the wire

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Several hosts on one machine: a bed of network namespaces on one bridge, for tests and measurements between hosts.
 #
-#   hosts.sh up N [--rate 1gbit] [--burst 16kb] [--delay 1ms] [--owner PID]
+#   hosts.sh up N [--rate 1gbit] [--burst 7kb] [--packet 14000] [--delay 1ms] [--owner PID]
 #                                 makes N hosts, prints the bed's id; they last until `down`, or until the owner (the
 #                                 process that called hosts.sh) has ended
 #   hosts.sh run HOST COMMAND...  COMMAND on HOST: h1, h2, ..., or sw, the switch, which reaches all hosts
@@ -35,12 +35,14 @@
 # Nothing has a name in the file system but a folder in $TMPDIR, and nothing outlives the keeper, a process that
 # watches the owner. Needs root, iproute2, ethtool and util-linux.
 #
-# The rate holds in each direction of each host's link, by a token bucket at both ends, as if by card and switch. A bucket
-# lets its burst pass at once; so the burst is small, and larger packets are cut by the kernel. That is work for the cores
-# of this machine that cards do elsewhere, so frames are as long as the burst lets pass, up to 9000 bytes: with 16kb four
-# hosts fill their links in both directions on two cores, with frames of 3000 bytes they reach two thirds. A bucket whose
-# timer is late loses what it could not hold: with 3kb half of a gigabit. 28 KiB take 0.14 ms one way with 16kb, 0.23 with
-# 8kb. Hosts use cubic.
+# The rate holds in each direction of each host's link, by a token bucket at both ends (tc htb), as if by card and switch.
+# What the kernel joins to one packet, --packet bytes at most, leaves at once when the bucket owes nothing; --burst is
+# what an idle link saves up besides. Both are what a link carries free of charge, so they are small: with 14000 and 7kb
+# 28 KiB take 0.23 ms one way at 1 Gbit/s, as they should. But each packet that has to wait costs a timer, which takes 50
+# us of a core on some virtual machines and is as much late, and what the bucket cannot hold meanwhile is lost. For
+# vectors of megabytes there is --packet 64kb --burst 16kb: two cores keep four links full in both directions, and 28 KiB
+# take half of the time. (tc tbf sets its timer again whenever another packet comes to wait, which took half of both
+# cores, and of its burst it needs a packet's worth to send at all.) Hosts use cubic.
 set -eu
 self=$(cd "$(dirname "$0")" && pwd)/$(basename "$0")
 beds=${TMPDIR:-/tmp}/collectives-hosts
@@ -150,28 +152,22 @@ in_order() { # HOST DEVICE
   on "$1" ethtool -K "$2" gro on tso off
 }
 
-# The longest frame that a bucket of $burst lets pass, headers left out: at most 9000 bytes, which cards call jumbo.
-frame() {
-  local bytes
-  case "$burst" in
-    *kb) bytes=$((${burst%kb} * 1024)) ;;
-    *) bytes=${burst%b} ;;
-  esac
-  echo $((bytes - 14 < 9000 ? bytes - 14 : 9000))
-}
+# A packet is made of frames of equal length, at most 9000 bytes each, which cards call jumbo.
+frames() { echo $(((packet + 8999) / 9000)); }
+frame() { echo $((packet / $(frames))); }
 
 shape() { # HOST DEVICE
-  local limit=1mb
+  local queue=(bfifo limit 1mb)
+  [ -z "$delay" ] || queue=(netem delay "$delay" limit 100000)
   [ "$rate$delay" = unshaped ] || in_order "$1" "$2"
-  [ "$rate" = unshaped ] || on "$1" ip link set dev "$2" mtu "$(frame)"
-  if [ -n "$delay" ]; then
-    on "$1" tc qdisc add dev "$2" root handle 1: netem delay "$delay" limit 100000
-    if [ "$rate" != unshaped ]; then
-      on "$1" tc qdisc add dev "$2" parent 1: handle 2: tbf rate "$rate" burst "$burst" limit "$limit"
-    fi
-  elif [ "$rate" != unshaped ]; then
-    on "$1" tc qdisc add dev "$2" root handle 1: tbf rate "$rate" burst "$burst" limit "$limit"
+  if [ "$rate" = unshaped ]; then
+    [ -z "$delay" ] || on "$1" tc qdisc add dev "$2" root handle 2: "${queue[@]}"
+    return
   fi
+  on "$1" ip link set dev "$2" mtu "$(frame)" gso_max_segs "$(frames)" gro_max_size "$packet"
+  on "$1" tc qdisc add dev "$2" root handle 1: htb default 1
+  on "$1" tc class add dev "$2" parent 1: classid 1:1 htb rate "$rate" burst "$burst" cburst "$burst" quantum "$packet"
+  on "$1" tc qdisc add dev "$2" parent 1:1 handle 2: "${queue[@]}"
 }
 
 # A namespace may choose cubic only where the machine allows it to everybody: does so for as long as COMMAND takes.
@@ -262,26 +258,32 @@ why_not() {
     ip link add one type veth peer name two && ip link add three type bridge' 2>&1 | head -n 1
 }
 
+bytes() { # OPTION NUMBER
+  [[ "$2" =~ ^[1-9][0-9]{0,8}(kb|b)?$ ]] || refuse "$1 takes bytes: 9000, 9000b, 9kb"
+  case "$2" in
+    *kb) echo $((${2%kb} * 1024)) ;;
+    *) echo "${2%b}" ;;
+  esac
+}
+
 up() {
   count=${1:-}
   [[ "$count" =~ ^[1-9][0-9]?$ ]] || refuse 'up N: N is 1 to 99'
   shift
-  rate=unshaped burst=16kb delay='' owner=$PPID
+  rate=unshaped burst=7kb packet=14000 delay='' owner=$PPID
   while [ $# -gt 0 ]; do
     [ $# -ge 2 ] || refuse "$1 needs a value"
     case "$1" in
       --rate) rate=$2 ;;
-      --burst)
-        [[ "$2" =~ ^[1-9][0-9]{0,8}(kb|b)?$ ]] || refuse "--burst takes bytes: 9000, 9000b, 9kb"
-        burst=$2
-        ;;
+      --burst) burst=$(bytes "$1" "$2") ;;
+      --packet) packet=$(bytes "$1" "$2") ;;
       --delay) delay=$2 ;;
       --owner) owner=$2 ;;
       *) refuse "\"$1\" is no option of up" ;;
     esac
     shift 2
   done
-  [ "$(frame)" -ge 576 ] || refuse "--burst $burst does not let a packet pass"
+  [ "$packet" -ge 576 ] && [ "$packet" -le 65536 ] || refuse "--packet $packet: not 576 to 65536 bytes"
   read_start "$owner" || refuse "the owner, process $owner, is not there"
   owner_start=$start
   local why
@@ -291,7 +293,7 @@ up() {
   bed=$beds.$HOSTS_BED
   mkdir -m 755 "$bed"
   echo "$count" >"$bed/count"
-  printf '%s\n' "$count" "$rate" "$burst" "$delay" "$owner" "$owner_start" >"$bed/options"
+  printf '%s\n' "$count" "$rate" "$burst" "$packet" "$delay" "$owner" "$owner_start" >"$bed/options"
   HOSTS_BED=$HOSTS_BED setsid "$self" --keep </dev/null >/dev/null 2>&1 &
   for _ in $(seq 500); do
     if [ -e "$bed/ready" ]; then return; fi
@@ -383,7 +385,7 @@ case "$action" in
     ;;
   --keep)
     bed=$beds.$HOSTS_BED
-    { read -r count; read -r rate; read -r burst; read -r delay; read -r owner; read -r owner_start; } <"$bed/options"
+    for option in count rate burst packet delay owner owner_start; do read -r "$option"; done <"$bed/options"
     keep
     ;;
   --hold)
