@@ -40,9 +40,10 @@ struct Cost {
   double waits = 0;     ///< us of one round: others are waited for
   double handling = 0;  ///< us of one round: messages between hosts given to the system and taken from it
   double work = 0;      ///< us: bytes inside the host, arithmetic
-  double wire = 0;      ///< us: the link between hosts is busy
-  double chain = 0;     ///< us: links are, that have to wait for one another; at least as long
-  double machine = 0;   ///< us of one round: the cores of a machine are busy that has more ranks
+  double copies = 0;  ///< us: bytes given to the system and taken from it, while links carry others of the same message
+  double wire = 0;    ///< us: the link between hosts is busy
+  double chain = 0;   ///< us: links are, that have to wait for one another; at least as long
+  double machine = 0;  ///< us of one round: the cores of a machine are busy that has more ranks
   /// Broadcast and reduce: a round goes from rank to rank while the next one follows, also where rounds do not overlap
   /// on any one rank; all that a rank waits for is room for `frames` messages.
   bool flows = false;
@@ -51,9 +52,10 @@ struct Cost {
   /// `lanes` rounds are under way at once.
   double microseconds(std::size_t rounds, std::size_t lanes) const {
     const auto r = static_cast<double>(rounds);
-    const double busiest = std::max({wire, work + r * handling, r * machine});
-    if (flows) return waits + handling + std::max(busiest, r * per_frame) + (work + chain) / r;
-    const double all = r * waits + std::max(r * handling + work + chain, r * machine);  // one round after the other
+    const double busiest = std::max({wire, work + copies + r * handling, r * machine});
+    const double carried = std::max(chain, copies);
+    if (flows) return waits + handling + std::max(busiest, r * per_frame) + (work + carried) / r;
+    const double all = r * waits + std::max(r * handling + work + carried, r * machine);  // one round after the other
     if (lanes <= 1 || rounds <= 1) return all;
     // The first round has nothing to overlap with.
     return std::max(busiest, all / static_cast<double>(lanes)) + (all - busiest) / r;
@@ -91,7 +93,7 @@ class Counter final : public StepSink {
         if (out && sent_to_.value_or(peer) != peer) several_streams = true;
         if (out) sent_to_ = peer;
         cost.handling += tuning_.wire_message_us;
-        cost.work += static_cast<double>(bytes) * tuning_.wire_work_us_per_byte;
+        cost.copies += static_cast<double>(bytes) * tuning_.wire_work_us_per_byte;
         awaited = awaited || !out;
         (out ? bytes_to_other_hosts : bytes_from_other_hosts) += bytes;
       } else {
@@ -172,9 +174,10 @@ std::vector<Rank> counted_ranks(const Topology& topology, Rank root) {
 
 /// What all ranks do together: counted, or as many times what some of them do.
 struct Together {
-  double ends = 0;   ///< messages sent to or taken from other hosts
-  double bytes = 0;  ///< sent to other hosts
-  double work = 0;   ///< us: bytes inside hosts, arithmetic
+  double ends = 0;    ///< messages sent to or taken from other hosts
+  double bytes = 0;   ///< sent to other hosts
+  double work = 0;    ///< us: bytes inside hosts, arithmetic
+  double copies = 0;  ///< us: of bytes between hosts
 };
 
 /// How many ranks want each core, on the machine where most do: 1 where each has its own.
@@ -196,6 +199,7 @@ void share_cores(Cost& cost, const Together& all, const Topology& topology, cons
     const double share = static_cast<double>(ranks) / topology.ranks() / cores;
     cost.machine = std::max(cost.machine, share * all.ends * (tuning.wire_us / 2 + tuning.wire_message_us));
     cost.work = std::max(cost.work, share * all.work);
+    cost.copies = std::max(cost.copies, share * all.copies);
   }
 }
 
@@ -220,11 +224,12 @@ Cost count(const Algorithm& algorithm, const Task& task, const Coding& coding, c
     const Seat seat(topology, rank);
     Counter counter(seat, coding, tuning);
     algorithm.emit(seat, task, counter);
-    const auto total = [](const Cost& c) { return c.waits + c.handling + c.work; };
+    const auto total = [](const Cost& c) { return c.waits + c.handling + c.work + c.copies; };
     if (total(counter.cost) > total(cost)) cost = counter.cost;
     all.ends += static_cast<double>(counter.ends);
     all.bytes += static_cast<double>(counter.bytes_to_other_hosts);
     all.work += counter.cost.work;
+    all.copies += counter.cost.copies;
     several_streams = several_streams || counter.several_streams;
     estimate.messages = std::max(estimate.messages, counter.messages);
     estimate.bytes_sent = std::max(estimate.bytes_sent, counter.bytes_sent);
@@ -234,7 +239,7 @@ Cost count(const Algorithm& algorithm, const Task& task, const Coding& coding, c
   std::optional<CriticalPath> path;
   if (!topology.one_host()) path = critical_path(algorithm, task, coding, topology, tuning);
   const double more = static_cast<double>(topology.ranks()) / static_cast<double>(ranks.size());
-  all = {more * all.ends, more * all.bytes, more * all.work};
+  all = {more * all.ends, more * all.bytes, more * all.work, more * all.copies};
   if (path) {
     cost.waits = std::max(0.0, path->latency - cost.handling);
     all.ends = 2 * static_cast<double>(path->messages);
@@ -255,10 +260,10 @@ Cost count(const Algorithm& algorithm, const Task& task, const Coding& coding, c
   return cost;
 }
 
-/// Messages of less than this are not cut up to make rounds overlap.
-constexpr std::size_t kSmallestMessage = 8 << 10;
-/// Halving the messages must save a twentieth of the time: each costs cores something, also where the wire hides it.
-constexpr double kWorthHalving = 0.95;
+/// Messages of less than twice this are not cut up to make rounds overlap.
+constexpr std::size_t kSmallestMessage = 32 << 10;
+/// Cutting up messages must save a twentieth of the time: each costs cores something, also where the wire hides it.
+constexpr double kWorthCutting = 0.95;
 
 bool one_rank_to_a_host(const Topology& topology) {
   return static_cast<std::size_t>(topology.ranks()) == topology.hosts.size();
@@ -347,10 +352,13 @@ Plan plan_for(const Algorithm& algorithm, const Request& request, bool coded, co
     const auto pieces = static_cast<std::size_t>(algorithm.pieces(aim, topology));
     const auto segment_of = [&](std::size_t frame) { return elements_of(frame, coding) * pieces; };
     const std::size_t most = longest_message(algorithm, aim, topology, tuning);
-    plan.segment = segment_of(most);
-    for (std::size_t frame = most / 2; plan.lanes > 1 && frame >= kSmallestMessage; frame /= 2)
-      if (time_of(rounds_of(segment_of(frame))) < kWorthHalving * time_of(rounds_of(plan.segment)))
-        plan.segment = segment_of(frame);
+    const auto time_with = [&](std::size_t frame) { return time_of(rounds_of(segment_of(frame))); };
+    const std::size_t least = plan.lanes > 1 ? std::min(most, kSmallestMessage) : most;
+    double shortest = time_with(most);
+    for (std::size_t frame = most / 2; frame >= least; frame /= 2) shortest = std::min(shortest, time_with(frame));
+    std::size_t frame = most;
+    while (kWorthCutting * time_with(frame) > shortest) frame /= 2;
+    plan.segment = segment_of(frame);
   }
   plan.rounds = rounds_of(plan.segment);
   plan.lanes = std::max<std::size_t>(1, std::min(plan.lanes, plan.rounds));

@@ -73,7 +73,7 @@ struct Tuning {
   double domain_us_per_byte = 1.0 / 8e3;  ///< more for each byte that does
   double message_us = 0.5;                ///< one message inside a host
   double message_us_per_byte = 1.0 / 8e3;
-  std::size_t wire_frame_bytes = 128 << 10;  ///< likewise where all that a plan sends goes to other hosts
+  std::size_t wire_frame_bytes = 512 << 10;  ///< likewise where all that a plan sends goes to other hosts
   double wire_us = 15.0;                     ///< a short message is on its way from one host to another
   double wire_message_us = 3.0;              ///< and what a rank does itself for each message that it sends or takes
   double wire_work_us_per_byte = 1.0 / 5e3;  ///< what a rank itself has to do for each byte that it sends or takes
