@@ -406,8 +406,8 @@ void Watch::poll_control() {
 
 void Watch::tell_records() {
   // A call that waits long tells the other hosts, once, what the ranks of this host have passed to it; they compare,
-  // and know who is missing. Those who arrive later tell it themselves, those who have left again cannot. Nobody is told
-  // of a call that has ended, unless it is asked for: who was in it may not be there any more.
+  // and know who is missing. Those who arrive later tell it themselves, those who have left again cannot. Nobody is
+  // told of a call that has ended, unless it is asked for: who was in it may not be there any more.
   const auto& mine = arena_.block(arena_.self());
   const std::uint64_t sequence = mine.arrived.value.load(std::memory_order_relaxed);
   const bool asked = arrived_at_ == Clock::time_point{};
