@@ -4,7 +4,7 @@
 #
 #   MNIST_DIR=FOLDER bench/mnist_wire.sh [OPTIONS]
 #     --rate 1gbit           of the link; or unshaped
-#     --burst 16kb           what it lets pass at once
+#     --burst B  --packet B  what it lets pass at once, as hosts.sh --help says [16kb, 64kb]
 #     --batch 64             images per rank
 #     --steps 300            of one measurement of the step
 #     --rounds 5             measurements of each, interleaved; medians count
@@ -29,7 +29,7 @@ refuse() {
   exit 2
 }
 
-rate=1gbit burst=16kb batch=64 steps=300 rounds=5 accuracy=0.988 seeds=3 learning_rate=0.05
+rate=1gbit burst=16kb packet=64kb batch=64 steps=300 rounds=5 accuracy=0.988 seeds=3 learning_rate=0.05
 compress=bf16,top_k:1% output= build=$root/build/release
 while [ $# -gt 0 ]; do
   if [ "$1" = --help ]; then
@@ -40,6 +40,7 @@ while [ $# -gt 0 ]; do
   case "$1" in
     --rate) rate=$2 ;;
     --burst) burst=$2 ;;
+    --packet) packet=$2 ;;
     --batch) batch=$2 ;;
     --steps) steps=$2 ;;
     --rounds) rounds=$2 ;;
@@ -70,7 +71,7 @@ down() {
   rm -rf "$scratch"
 }
 trap down EXIT
-options=(--burst "$burst")
+options=(--burst "$burst" --packet "$packet")
 if [ "$rate" != unshaped ]; then options+=(--rate "$rate"); fi
 HOSTS_BED=$("$hosts_sh" up 2 "${options[@]}" --owner $$)
 export HOSTS_BED

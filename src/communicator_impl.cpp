@@ -155,7 +155,7 @@ Communicator::Impl::~Impl() {
   }
   forget_device(*blocking_);
   if (meeting.wire != nullptr) try {
-      watch->listen();  // a failure that has not reached the other hosts yet goes out now
+      watch->listen_and_leave();  // a failure that has not reached the other hosts yet goes out now
       watch->farewell();
     } catch (const std::exception&) {
       return;

@@ -351,7 +351,7 @@ Plan plan_for(const Algorithm& algorithm, const Request& request, bool coded, co
     // Where rounds overlap, shorter messages may pay: the first one is sooner on its way.
     const auto pieces = static_cast<std::size_t>(algorithm.pieces(aim, topology));
     const auto segment_of = [&](std::size_t frame) { return elements_of(frame, coding) * pieces; };
-    const std::size_t most = longest_message(algorithm, aim, topology, tuning);
+    const std::size_t most = std::max<std::size_t>(1, longest_message(algorithm, aim, topology, tuning));
     const auto time_with = [&](std::size_t frame) { return time_of(rounds_of(segment_of(frame))); };
     const std::size_t least = plan.lanes > 1 ? std::min(most, kSmallestMessage) : most;
     double shortest = time_with(most);

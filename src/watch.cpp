@@ -406,13 +406,12 @@ void Watch::poll_control() {
 
 void Watch::tell_records() {
   // A call that waits long tells the other hosts, once, what the ranks of this host have passed to it; they compare,
-  // and know who is missing. Those who arrive later tell it themselves, those who have left again cannot. Nobody is
-  // told of a call that has ended, unless it is asked for: who was in it may not be there any more.
-  const auto& mine = arena_.block(arena_.self());
-  const std::uint64_t sequence = mine.arrived.value.load(std::memory_order_relaxed);
-  const bool asked = arrived_at_ == Clock::time_point{};
-  const bool ended = mine.completed.value.load(std::memory_order_relaxed) >= sequence;
-  if (sequence == record_told_ || (ended && !asked) || Clock::now() - arrived_at_ < kTellRecordAfter) return;
+  // and know who is missing. Those who arrive later tell it themselves, those who have left again cannot. Who leaves
+  // tells it only over wires that know who has left before: MPI's may not be given a message for somebody who has
+  // ended.
+  const std::uint64_t sequence = arena_.block(arena_.self()).arrived.value.load(std::memory_order_relaxed);
+  if (sequence == record_told_ || Clock::now() - arrived_at_ < kTellRecordAfter) return;
+  if (leaving_ && !wire_->sees_lost_peers()) return;
   record_told_ = sequence;
   std::string text = fmt::format("R {}", sequence);
   const Peers here = seat_.grid.here();

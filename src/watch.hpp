@@ -69,6 +69,11 @@ class Watch {
   void look_for_mismatch(const Call& call);
   /// What a rank that has nothing to wait for should still notice: control messages. Throws the failure.
   void listen();
+  /// The same for the last time.
+  void listen_and_leave() {
+    leaving_ = true;
+    listen();
+  }
   /// The same at the beginning of a call, where a millisecond does not matter: often it costs next to nothing.
   void listen_now_and_then();
 
@@ -125,7 +130,8 @@ class Watch {
   RankBlock& mine_;
   Wire* wire_;
   std::atomic<bool> failure_told_ = false;  // to the other hosts
-  std::uint64_t record_told_ = 0;           // sequence number of the record last sent there
+  bool leaving_ = false;
+  std::uint64_t record_told_ = 0;  // sequence number of the record last sent there
   std::chrono::steady_clock::time_point arrived_at_{};
   std::chrono::nanoseconds lost_looked_{}, listened_{};
   std::vector<Remote> remote_;  // what is known of ranks of other hosts

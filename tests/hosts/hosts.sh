@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Several hosts on one machine: a bed of network namespaces on one bridge, for tests and measurements between hosts.
 #
-#   hosts.sh up N [--rate 1gbit] [--burst 7kb] [--packet 14000] [--delay 1ms] [--owner PID]
+#   hosts.sh up N [--rate 1gbit] [--burst 7000] [--packet 14000] [--delay 1ms] [--owner PID]
 #                                 makes N hosts, prints the bed's id; they last until `down`, or until the owner (the
 #                                 process that called hosts.sh) has ended
 #   hosts.sh run HOST COMMAND...  COMMAND on HOST: h1, h2, ..., or sw, the switch, which reaches all hosts
@@ -37,7 +37,7 @@
 #
 # The rate holds in each direction of each host's link, by a token bucket at both ends (tc htb), as if by card and switch.
 # What the kernel joins to one packet, --packet bytes at most, leaves at once when the bucket owes nothing; --burst is
-# what an idle link saves up besides. Both are what a link carries free of charge, so they are small: with 14000 and 7kb
+# what an idle link saves up besides. Both are what a link carries free of charge, so they are small: with 14000 and 7000
 # 28 KiB take 0.23 ms one way at 1 Gbit/s, as they should. But each packet that has to wait costs a timer, which takes 50
 # us of a core on some virtual machines and is as much late, and what the bucket cannot hold meanwhile is lost. For
 # vectors of megabytes there is --packet 64kb --burst 16kb: two cores keep four links full in both directions, and 28 KiB
@@ -158,10 +158,10 @@ frame() { echo $((packet / $(frames))); }
 
 shape() { # HOST DEVICE
   local queue=(bfifo limit 1mb)
-  [ -z "$delay" ] || queue=(netem delay "$delay" limit 100000)
+  [ -z "$delay" ] || queue=(netem delay "$delay" limit 1000) # packets: 100 ms at 1 Gbit/s
   [ "$rate$delay" = unshaped ] || in_order "$1" "$2"
   if [ "$rate" = unshaped ]; then
-    [ -z "$delay" ] || on "$1" tc qdisc add dev "$2" root handle 2: "${queue[@]}"
+    [ -z "$delay" ] || on "$1" tc qdisc add dev "$2" root handle 2: netem delay "$delay" limit 100000
     return
   fi
   on "$1" ip link set dev "$2" mtu "$(frame)" gso_max_segs "$(frames)" gro_max_size "$packet"
@@ -270,7 +270,7 @@ up() {
   count=${1:-}
   [[ "$count" =~ ^[1-9][0-9]?$ ]] || refuse 'up N: N is 1 to 99'
   shift
-  rate=unshaped burst=7kb packet=14000 delay='' owner=$PPID
+  rate=unshaped burst=7000 packet=14000 delay='' owner=$PPID
   while [ $# -gt 0 ]; do
     [ $# -ge 2 ] || refuse "$1 needs a value"
     case "$1" in
