@@ -33,16 +33,16 @@
 # PID, IPC, UTS, mounts), held by one process, so that programs take it for another machine; files are those of this
 # machine, but for the caches of programs ($XDG_CACHE_HOME): what they measure on these links does not hold on others.
 # Nothing has a name in the file system but a folder in $TMPDIR, and nothing outlives the keeper, a process that
-# watches the owner. Needs root, iproute2, ethtool and util-linux.
+# watches the owner. Needs root, iproute2 (5.17 for links of a rate), ethtool and util-linux.
 #
-# The rate holds in each direction of each host's link, by a token bucket at both ends (tc htb), as if by card and switch.
-# What the kernel joins to one packet, --packet bytes at most, leaves at once when the bucket owes nothing; --burst is
-# what an idle link saves up besides. Both are what a link carries free of charge, so they are small: with 14000 and 7000
-# 28 KiB take 0.23 ms one way at 1 Gbit/s, as they should. But each packet that has to wait costs a timer, which takes 50
-# us of a core on some virtual machines and is as much late, and what the bucket cannot hold meanwhile is lost. For
-# vectors of megabytes there is --packet 64kb --burst 16kb: two cores keep four links full in both directions, and 28 KiB
-# take half of the time. (tc tbf sets its timer again whenever another packet comes to wait, which took half of both
-# cores, and of its burst it needs a packet's worth to send at all.) Hosts use cubic.
+# The rate holds in each direction of each host's link, by a token bucket at both ends (tc htb), as if by card and
+# switch. What the kernel joins to one packet, --packet bytes at most, leaves at once when the bucket owes nothing;
+# --burst is what an idle link saves up besides. Both are what a link carries free of charge, so they are small: with
+# 14000 and 7000 28 KiB take 0.22 to 0.23 ms one way at 1 Gbit/s, as they should. But each packet that has to wait costs
+# a timer, which takes 50 us of a core on some virtual machines and is as much late, and what the bucket cannot hold
+# meanwhile is lost. For vectors of megabytes there is --packet 64kb --burst 16kb: two cores keep four links full in both
+# directions, and 28 KiB take half of the time. (tc tbf sets its timer again whenever another packet comes to wait, which
+# took half of both cores, and of its burst it needs a packet's worth to send at all.) Hosts use cubic.
 set -eu
 self=$(cd "$(dirname "$0")" && pwd)/$(basename "$0")
 beds=${TMPDIR:-/tmp}/collectives-hosts
