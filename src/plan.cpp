@@ -55,7 +55,9 @@ struct Cost {
     const double busiest = std::max({wire, work + copies + r * handling, r * machine});
     const double carried = std::max(chain, copies);
     if (flows) return waits + handling + std::max(busiest, r * per_frame) + (work + carried) / r;
-    const double all = r * waits + std::max(r * handling + work + carried, r * machine);  // one round after the other
+    // One round after the other. What the cores of a machine have to do comes before and after what links carry: its
+    // ranks send at once, and then wait for one another.
+    const double all = r * waits + std::max(r * handling + work, r * machine) + carried;
     if (lanes <= 1 || rounds <= 1) return all;
     // The first round has nothing to overlap with.
     return std::max(busiest, all / static_cast<double>(lanes)) + (all - busiest) / r;
@@ -180,15 +182,6 @@ struct Together {
   double copies = 0;  ///< us: of bytes between hosts
 };
 
-/// How many ranks want each core, on the machine where most do: 1 where each has its own.
-double ranks_to_a_core(const Topology& topology) {
-  double most = 1;
-  for (std::size_t m = 0; m < topology.machine_cores.size(); ++m)
-    most = std::max(most, static_cast<double>(topology.ranks_of_machine(static_cast<int>(m))) /
-                              std::max(1, topology.machine_cores[m]));
-  return most;
-}
-
 /// Where a machine has fewer cores than ranks, on all the hosts that are its namespaces or containers, no round is over
 /// before they have done what all its ranks do, although they can do it while links are busy; and a message between two
 /// hosts of one machine is all work of its cores, the system's part of it too.
@@ -210,10 +203,7 @@ constexpr double kSeveralStreams = 1.1;
 
 /// What all rounds cost together; `estimate` gets what is sent in one.
 Cost count(const Algorithm& algorithm, const Task& task, const Coding& coding, const Topology& topology,
-           const Tuning& measured, Estimate& estimate) {
-  // A rank that shares its core has to wait for its turn whenever a message has come.
-  Tuning tuning = measured;
-  tuning.wire_message_us *= ranks_to_a_core(topology);
+           const Tuning& tuning, Estimate& estimate) {
   Cost cost;
   estimate.algorithm = algorithm.name;
   std::vector<std::size_t> out(topology.hosts.size(), 0), in(topology.hosts.size(), 0);
@@ -245,7 +235,7 @@ Cost count(const Algorithm& algorithm, const Task& task, const Coding& coding, c
     all.ends = 2 * static_cast<double>(path->messages);
     all.bytes = path->bytes;
   }
-  share_cores(cost, all, topology, measured);
+  share_cores(cost, all, topology, tuning);
   cost.flows =
       !topology.one_host() && (task.collective == Collective::broadcast || task.collective == Collective::reduce);
   cost.per_frame = tuning.wire_us / static_cast<double>(tuning.wire_frames);

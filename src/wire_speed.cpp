@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -17,19 +18,32 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::uint64_t kTag = 0x73706565;
 constexpr std::size_t kShort = 8;
-constexpr double kTrips = 3000;      // us of conversation in short messages, at least
-constexpr std::size_t kTrains = 5;   // and so many trains of them
-constexpr int kTripsOfOne = 3;       // between two trips of a train
-constexpr double kLongEnough = 700;  // us, for a rate
-constexpr int kSwaps = 3;            // of long trains: the first finds windows that are closed
-constexpr double kTogether = 4000;   // us of each long train while all pairs talk: none of them stands out much
-constexpr int kOpening = 2;          // of these find windows that are closed, when everybody begins
-constexpr int kSwapsTogether = 5;    // and so many count
+constexpr std::size_t kTrains = 32;        // of short messages, for as long as that takes less than
+constexpr double kTrips = 20'000;          // us, but at least
+constexpr std::size_t kFewestTrains = 5;   // of them
+constexpr std::size_t kTrainsInPlace = 8;  // before both sleep for a moment, and may wake up on other cores
+constexpr int kTripsOfOne = 3;             // between two trips of a train
+constexpr double kLongEnough = 700;        // us, for a rate
+constexpr int kSwaps = 3;                  // of long trains: the first finds windows that are closed
+constexpr double kTogether = 4000;         // us of each long train while all pairs talk: none of them stands out much
+constexpr int kOpening = 2;                // of these find windows that are closed, when everybody begins
+constexpr int kSwapsTogether = 5;          // and so many count
 constexpr std::size_t kMostFrames = 128;
-constexpr std::size_t kLongest = 64 << 10;  // bytes of a message of a long train, at most
+constexpr std::size_t kLeastLong = 64 << 10;  // bytes of a message of a long train; longer where the wire is fast
 constexpr int kClockTrips = 40;
 
-std::size_t long_message(const Wire& wire) { return std::min(wire.frame_bytes(), kLongest); }
+/// Long messages, one after the other.
+struct Train {
+  std::size_t messages, bytes;  // of each
+  double all() const { return static_cast<double>(messages) * static_cast<double>(bytes); }
+};
+
+/// Plans send the longer messages the faster the wire is. The first one; twice as much as another.
+Train first_train(const Wire& wire) { return {4, std::min(wire.frame_bytes(), kLeastLong)}; }
+Train twice(const Train& train, const Wire& wire) {
+  if (2 * train.bytes <= wire.frame_bytes()) return {train.messages, 2 * train.bytes};
+  return {2 * train.messages, train.bytes};
+}
 
 /// One rank's end of the conversation.
 class Talk {
@@ -54,17 +68,16 @@ class Talk {
   /// Whether to sleep until something comes.
   bool dozing = false;
 
-  /// `frames` messages each way, at the same time.
-  void swap(std::size_t frames) {
-    const std::size_t bytes = long_message(wire_);
+  /// A train each way, at the same time.
+  void swap(const Train& train) {
     std::size_t sent = 0, taken = 0;
     until([&] {
-      for (; sent < frames && wire_.stage(other_) != nullptr; ++sent) {
-        clear(wire_.stage(other_), bytes);
-        wire_.send(other_, kTag, bytes);
+      for (; sent < train.messages && wire_.stage(other_) != nullptr; ++sent) {
+        clear(wire_.stage(other_), train.bytes);
+        wire_.send(other_, kTag, train.bytes);
       }
-      for (; taken < frames && wire_.receive(other_) != nullptr; ++taken) wire_.release(other_);
-      return sent == frames && taken == frames;
+      for (; taken < train.messages && wire_.receive(other_) != nullptr; ++taken) wire_.release(other_);
+      return sent == train.messages && taken == train.messages;
     });
     // Both ways are over when both ends say so.
     send(kShort);
@@ -85,17 +98,17 @@ class Talk {
     }
   }
 
-  /// Nobody's old memory goes over the network; once for each frame.
+  /// Nobody's old memory goes over the network; once for each frame and length.
   void clear(std::byte* frame, std::size_t bytes) {
-    if (std::ranges::find(cleared_, frame) != cleared_.end()) return;
-    std::memset(frame, 0, bytes);
-    cleared_.push_back(frame);
+    std::size_t& cleared = cleared_[frame];
+    if (bytes > cleared) std::memset(frame + cleared, 0, bytes - cleared);
+    cleared = std::max(cleared, bytes);
   }
 
   Wire& wire_;
   Rank other_;
   Deadline deadline_;
-  std::vector<std::byte*> cleared_;
+  std::map<std::byte*, std::size_t> cleared_;  // bytes of each frame
 };
 
 double us_since(Clock::time_point begun) {
@@ -114,6 +127,7 @@ void WireSpeed::put_into(Tuning& tuning) const {
   tuning.wire_us = latency_us;
   tuning.wire_message_us = message_us;
   tuning.wire_us_per_byte = us_per_byte;
+  tuning.wire_work_us_per_byte = std::min(tuning.wire_work_us_per_byte, work_us_per_byte);
   tuning.wire_together_us_per_byte = together_us_per_byte;
 }
 
@@ -121,6 +135,7 @@ nlohmann::json WireSpeed::to_json() const {
   return {{"wire_us", latency_us},
           {"wire_message_us", message_us},
           {"wire_us_per_byte", us_per_byte},
+          {"wire_work_us_per_byte", work_us_per_byte},
           {"wire_together_us_per_byte", together_us_per_byte}};
 }
 
@@ -128,13 +143,14 @@ WireSpeed WireSpeed::from(const Tuning& tuning) {
   return {.latency_us = tuning.wire_us,
           .message_us = tuning.wire_message_us,
           .us_per_byte = tuning.wire_us_per_byte,
+          .work_us_per_byte = tuning.wire_work_us_per_byte,
           .together_us_per_byte = tuning.wire_together_us_per_byte};
 }
 
 WireSpeed measure(Wire& wire, Rank other, bool first, Deadline deadline) {
   Talk talk(wire, other, deadline);
   // Both ends have to agree on how long this goes on: the first one says, by the length of a message.
-  const int train = std::max(2, wire.frames() - 1);
+  const int in_a_row = std::max(2, wire.frames() - 1);
   std::vector<double> single, several;
   auto started = Clock::now();
   for (bool again = true; again;) {
@@ -149,56 +165,62 @@ WireSpeed measure(Wire& wire, Rank other, bool first, Deadline deadline) {
     };
     // Two processes that have just started may be on one core, and stay there while both spin. Who is woken up gets one
     // that is free, if there is.
-    std::vector<double> not_this_one;
-    talk.dozing = true;
-    trip(1, kShort, not_this_one);
-    talk.dozing = false;
+    if (several.size() % kTrainsInPlace == 0) {
+      std::vector<double> not_this_one;
+      talk.dozing = true;
+      trip(1, kShort, not_this_one);
+      talk.dozing = false;
+    }
     if (several.empty()) started = Clock::now();  // not before the other is there, and connected
     for (int i = 0; i < kTripsOfOne; ++i) trip(1, kShort, single);
-    again = trip(train, us_since(started) < kTrips || several.size() < kTrains - 1 ? kShort : 2 * kShort, several) ==
-            kShort;
+    const std::size_t with_this = several.size() + 1;
+    const bool enough = with_this >= kTrains || (with_this >= kFewestTrains && us_since(started) >= kTrips);
+    again = trip(in_a_row, enough ? 2 * kShort : kShort, several) == kShort;
   }
   const double round_trip = undisturbed(single), whole_train = undisturbed(several);
 
   double fastest = 0;  // of the long trains, us
-  std::size_t frames = 4;
+  Train train = first_train(wire);
+  bool grown = false;
   for (int enough = 0; enough < kSwaps;) {
     const auto begun = Clock::now();
-    talk.swap(frames);
+    talk.swap(train);
     const double time = us_since(begun) - round_trip / 2;
-    bool grow = frames == 4 || (time < kLongEnough && 2 * frames <= kMostFrames && enough == 0);
+    bool grow = !grown || (time < kLongEnough && 2 * train.messages <= kMostFrames && enough == 0);
     if (first)
       talk.send(grow ? 2 * kShort : kShort);
     else
       grow = talk.take() != kShort;
     if (grow) {
-      frames *= 2;
+      train = twice(train, wire);
+      grown = true;
     } else {
       fastest = enough++ == 0 ? time : std::min(fastest, time);
     }
   }
-  const double bytes = static_cast<double>(frames) * static_cast<double>(long_message(wire));
-  const double message = std::max(0.1, (whole_train - round_trip) / (train - 1));
+  const double message = std::max(0.1, (whole_train - round_trip) / (in_a_row - 1));
+  const double us_per_byte = std::max(0.1, fastest) / train.all();
   return {.latency_us = std::max(0.1, round_trip / 2 - 2 * message),
           .message_us = message,
-          .us_per_byte = std::max(0.1, fastest) / bytes};
+          .us_per_byte = us_per_byte,
+          .work_us_per_byte = us_per_byte / 2};  // of both directions it took no longer than the whole
 }
 
 double measure_together(Wire& wire, Rank other, const WireSpeed& alone, Deadline deadline) {
   Talk talk(wire, other, deadline);
-  const auto frame = static_cast<double>(long_message(wire));
-  const auto frames =
-      std::clamp<std::size_t>(static_cast<std::size_t>(kTogether / (alone.us_per_byte * frame)), 4, kMostFrames);
-  talk.swap(1);  // wait for the other, who may have gone about something else
+  Train train = first_train(wire);
+  while (2 * alone.us_per_byte * train.all() <= kTogether && 2 * train.messages <= kMostFrames)
+    train = twice(train, wire);
+  talk.swap({1, train.bytes});  // wait for the other, who may have gone about something else
   std::vector<double> times;
-  for (int i = 0; i < kOpening; ++i) talk.swap(frames);
+  for (int i = 0; i < kOpening; ++i) talk.swap(train);
   for (int i = 0; i < kSwapsTogether; ++i) {
     const auto begun = Clock::now();
-    talk.swap(frames);
+    talk.swap(train);
     times.push_back(us_since(begun) - alone.latency_us - alone.message_us);
   }
   std::ranges::sort(times);  // the shortest may be of the time when the others were done
-  return times[times.size() / 2] / (static_cast<double>(frames) * frame);
+  return times[times.size() / 2] / train.all();
 }
 
 std::int64_t ask_for_clock(Wire& wire, Rank other, Deadline deadline) {

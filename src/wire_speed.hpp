@@ -16,8 +16,10 @@ struct WireSpeed {
   double latency_us = 0;            ///< one way, of a short message, less what both ends do for it
   double message_us = 0;            ///< what each further message costs when several follow one another
   double us_per_byte = 0;           ///< each way, with both ways in use
+  double work_us_per_byte = 0;      ///< what a rank itself does for a byte that it sends or takes, at most
   double together_us_per_byte = 0;  ///< likewise, while all pairs of hosts talk; 0: not measured
 
+  /// Of work, where the tuning has less, that stays.
   void put_into(Tuning&) const;
   /// As fields of a tuning.
   nlohmann::json to_json() const;

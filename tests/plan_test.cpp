@@ -192,6 +192,21 @@ TEST(Plan, HostsOfOneMachineSaveItsCoresMessages) {
   EXPECT_NE(plan_of({.count = 2}, hosts).name, "hierarchical_one_shot") << "twelve messages on one core";
 }
 
+// All ranks of a host on the rails take as many bytes over its link, and twice the messages.
+TEST(Plan, OneRankOfAHostSpeaksForAllWhereHostsShareCores) {
+  Tuning tuning;
+  tuning.wire_us = 0.1;
+  tuning.wire_message_us = 8;
+  tuning.wire_us_per_byte = 0.0085;
+  for (const auto& [hosts, name] : {std::pair{2, "hierarchical_leaders"}, {4, "hierarchical_leaders_doubling"}}) {
+    Topology topology = Topology::regular(2 * hosts, 2);
+    topology.machines.assign(static_cast<std::size_t>(hosts), 0);
+    topology.machine_cores = {2};
+    for (const std::size_t count : {2, 128, 1024})
+      EXPECT_EQ(choose_plan({.count = count}, topology, tuning).name, name) << count;
+  }
+}
+
 // The links of a tree wait for one another with all their bytes.
 TEST(Plan, BytesOfAChainOfMessagesAddUp) {
   Tuning tuning;

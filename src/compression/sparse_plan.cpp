@@ -50,7 +50,7 @@ SparsePlan plan_sparse(const Request& request, std::size_t k, const TopKOptions&
   const auto exchange = [&](double latencies, double bytes) {
     return topology.one_host() ? latencies * tuning.message_us * (m - 1) + bytes * tuning.message_us_per_byte
                                : latencies * (tuning.wire_us + 2 * (m - 1) * tuning.wire_message_us) +
-                                     bytes * (ends * tuning.wire_us_per_byte + tuning.wire_work_us_per_byte);
+                                     bytes * std::max(ends * tuning.wire_us_per_byte, 2 * tuning.wire_work_us_per_byte);
   };
   const auto coding = [&](double entries) {
     return (kPassesOverAll * 4 * n / slices + kBytesOfWorkPerEntry * entries / slices) * tuning.coding_us_per_byte;
