@@ -13,6 +13,7 @@
 #include <sstream>
 #include <string>
 #include <thread>
+#include <tuple>
 
 #include "support/programs.hpp"
 
@@ -273,7 +274,29 @@ TEST_F(TheBed, ItGoesWithItsOwner) {
   EXPECT_EQ(occurrences(there.out, "no bed " + id), 1) << there.out;
 }
 
+TEST_F(TheBed, LinksTakePacketsOfTheLengthThatWasAsked) {
+  const Outcome possible = run_command(HOSTS_SH " possible 1gbit");
+  if (possible.status != 0) GTEST_SKIP() << "no links of a rate here: " << possible.out;
+  for (const auto& [options, frame, frames, packet] :
+       {std::tuple{"--rate 1gbit", "7000", "2", "14000"},
+        std::tuple{"--rate 1gbit --packet 64kb --burst 16kb", "8192", "8", "65536"},
+        std::tuple{"--rate 1gbit --packet 9001", "4500", "2", "9001"}}) {
+    const Bed bed(1, options);
+    const std::string link = bed.run("run h1 ip -d link show dev eth0").out;
+    for (const std::string& said : {std::string("mtu ") + frame, std::string("gso_max_segs ") + frames,
+                                    std::string("gro_max_size ") + packet, std::string("qdisc htb")})
+      EXPECT_EQ(occurrences(link, said + " "), 1) << options << ": " << link;
+  }
+  for (const std::string wrong : {"100", "70000", "x"}) {
+    const Outcome refused = run_command(HOSTS_SH " up 1 --rate 1gbit --packet " + wrong);
+    EXPECT_NE(refused.status, 0) << refused.out;
+    EXPECT_EQ(occurrences(refused.out, "--packet"), 1) << refused.out;
+  }
+}
+
 TEST_F(TheBed, TheProbeMeasuresItsLinks) {
+  const Outcome possible = run_command(HOSTS_SH " possible 100mbit");
+  if (possible.status != 0) GTEST_SKIP() << "no links of a rate here: " << possible.out;
   const Bed bed(2, "--rate 100mbit");
   std::future<Outcome> server = std::async(std::launch::async, [&] { return bed.run("run h2 " WIRE_PROBE " serve"); });
   const Outcome outcome = bed.run("run h1 " WIRE_PROBE " measure h2");

@@ -27,7 +27,7 @@
 #                                 COMMAND in a bed that goes with it; HOSTS_BED is set
 #   hosts.sh down                 removes the bed
 #   hosts.sh sweep                removes what beds have left whose keeper was killed
-#   hosts.sh possible             says why hosts cannot be made here, and ends with 1; else with 0
+#   hosts.sh possible [RATE]      says why hosts (on links of that rate) cannot be made here, and ends with 1; else with 0
 #
 # HOSTS_BED names the bed; without it, it is the only one there is. A host is a set of namespaces of its own (network,
 # PID, IPC, UTS, mounts), held by one process, so that programs take it for another machine; files are those of this
@@ -248,7 +248,7 @@ keep() {
   while [ -z "$over" ] && alive "$owner" "$owner_start"; do read -r -t 0.5 -u 8 || true; done
 }
 
-why_not() {
+why_not() { # RATE
   local program
   for program in ip bridge tc ethtool nsenter unshare setpriv; do
     command -v "$program" >/dev/null || { echo "no $program (Debian: iproute2, util-linux, ethtool)"; return; }
@@ -256,6 +256,8 @@ why_not() {
   [ "$(id -u)" -eq 0 ] || { echo 'making network namespaces needs root'; return; }
   unshare --net --uts --ipc --mount --pid --fork sh -c 'mount --make-rprivate / && mount -t proc proc /proc &&
     ip link add one type veth peer name two && ip link add three type bridge' 2>&1 | head -n 1
+  [ "$1" = unshaped ] || unshare --net sh -c 'tc qdisc add dev lo root handle 1: htb default 1 &&
+    ip link set dev lo gso_max_segs 2 gro_max_size 14000' 2>&1 | head -n 1
 }
 
 bytes() { # OPTION NUMBER
@@ -287,7 +289,7 @@ up() {
   read_start "$owner" || refuse "the owner, process $owner, is not there"
   owner_start=$start
   local why
-  why=$(why_not)
+  why=$(why_not "$rate")
   [ -z "$why" ] || refuse "hosts cannot be made here: $why"
   HOSTS_BED=$$
   bed=$beds.$HOSTS_BED
@@ -512,7 +514,7 @@ case "$action" in
     done
     ;;
   possible)
-    why=$(why_not)
+    why=$(why_not "${1:-unshaped}")
     [ -z "$why" ] || { echo "$why"; exit 1; }
     ;;
   help | --help)
