@@ -5,7 +5,6 @@
 #   scripts/test.sh --all-configurations   every build mode: an hour to 80 minutes
 #   scripts/test.sh release minimal        these
 #   ... --begin-within MINUTES             leaves out, and names, modes whose turn comes later than that
-#   ... --warnings-as-errors               lets no warning of the compiler pass
 #
 # MNIST_DIR=DIR lets the trainer's tests use the real MNIST files; without it they use digits of their own.
 set -eu -o pipefail
@@ -13,11 +12,9 @@ cd "$(dirname "$0")/.."
 
 modes=()
 begin_within=
-options=()
 while [ $# -gt 0 ]; do
   case "$1" in
     --all-configurations) modes=(release asan-ubsan tsan minimal) ;;
-    --warnings-as-errors) options+=(-D COLLECTIVES_WARNINGS_AS_ERRORS=ON) ;;
     --begin-within)
       begin_within=${2:-}
       [[ "$begin_within" =~ ^[1-9][0-9]*$ ]] || { echo "test.sh: --begin-within takes a number of minutes" >&2 && exit 2; }
@@ -63,7 +60,7 @@ for mode in "${modes[@]}"; do
   begun=$SECONDS
   mkdir -p "build/$mode"
   log=build/$mode/build.log
-  if ! { cmake --preset "$mode" "${options[@]}" && cmake --build --preset "$mode" -j "$jobs"; } >"$log" 2>&1; then
+  if ! { cmake --preset "$mode" && cmake --build --preset "$mode" -j "$jobs"; } >"$log" 2>&1; then
     grep -E 'error|Error|FAILED' -A 5 "$log" | head -60 || true
     echo "== $mode: does not build, see $log"
     summary+=("$mode: does not build")
