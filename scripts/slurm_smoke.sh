@@ -3,7 +3,7 @@
 # namespace of its own, with which everything in it ends. Needs root, and Debian's slurm-wlm and munge.
 #
 #   scripts/slurm_smoke.sh                                      four ranks of build/release/bin/collectives_bench
-#   scripts/slurm_smoke.sh build/dev/bin/collectives_bench ...  this, with these arguments
+#   scripts/slurm_smoke.sh build/minimal/bin/collectives_bench ...  this, with these arguments
 #
 # RANKS=N starts N ranks.
 set -eu
