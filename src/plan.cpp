@@ -43,7 +43,7 @@ struct Cost {
   double copies = 0;  ///< us: bytes given to the system and taken from it, while links carry others of the same message
   double wire = 0;    ///< us: the link between hosts is busy
   double chain = 0;   ///< us: links are, that have to wait for one another; at least as long
-  double machine = 0;  ///< us of one round: the cores of a machine are busy that has more ranks
+  double machine = 0;  ///< us of one round: the cores of a machine that has more ranks do the handling of all
   /// Broadcast and reduce: a round goes from rank to rank while the next one follows, also where rounds do not overlap
   /// on any one rank; all that a rank waits for is room for `frames` messages.
   bool flows = false;
@@ -52,12 +52,13 @@ struct Cost {
   /// `lanes` rounds are under way at once.
   double microseconds(std::size_t rounds, std::size_t lanes) const {
     const auto r = static_cast<double>(rounds);
-    const double busiest = std::max({wire, work + copies + r * handling, r * machine});
+    const double messages = r * std::max(handling, machine);
+    const double busiest = std::max(wire, work + copies + messages);
     const double carried = std::max(chain, copies);
     if (flows) return waits + handling + std::max(busiest, r * per_frame) + (work + carried) / r;
-    // One round after the other. What the cores of a machine have to do comes before and after what links carry: its
-    // ranks send at once, and then wait for one another.
-    const double all = r * waits + std::max(r * handling + work, r * machine) + carried;
+    // One round after the other. Ranks send at once and then wait for one another, so what their cores have to do for
+    // messages comes before and after what links carry.
+    const double all = r * waits + messages + work + carried;
     if (lanes <= 1 || rounds <= 1) return all;
     // The first round has nothing to overlap with.
     return std::max(busiest, all / static_cast<double>(lanes)) + (all - busiest) / r;
@@ -183,8 +184,8 @@ struct Together {
 };
 
 /// Where a machine has fewer cores than ranks, on all the hosts that are its namespaces or containers, no round is over
-/// before they have done what all its ranks do, although they can do it while links are busy; and a message between two
-/// hosts of one machine is all work of its cores, the system's part of it too.
+/// before they have done what all its ranks do, although some can do it while others wait for the links; and a message
+/// between two hosts of one machine is all work of its cores, the system's part of it too.
 void share_cores(Cost& cost, const Together& all, const Topology& topology, const Tuning& tuning) {
   for (std::size_t m = 0; m < topology.machine_cores.size(); ++m) {
     const int ranks = topology.ranks_of_machine(static_cast<int>(m)), cores = topology.machine_cores[m];

@@ -25,7 +25,7 @@ constexpr std::size_t kTrainsInPlace = 8;  // before both sleep for a moment, an
 constexpr int kTripsOfOne = 3;             // between two trips of a train
 constexpr double kLongEnough = 700;        // us, for a rate
 constexpr int kSwaps = 3;                  // of long trains: the first finds windows that are closed
-constexpr double kTogether = 4000;         // us of each long train while all pairs talk: none of them stands out much
+constexpr double kTogether = 4000;         // us of each long train while all pairs talk, at least: none stands out much
 constexpr int kOpening = 2;                // of these find windows that are closed, when everybody begins
 constexpr int kSwapsTogether = 5;          // and so many count
 constexpr std::size_t kMostFrames = 128;
@@ -38,7 +38,7 @@ struct Train {
   double all() const { return static_cast<double>(messages) * static_cast<double>(bytes); }
 };
 
-/// Plans send the longer messages the faster the wire is. The first one; twice as much as another.
+/// The first one; twice as much as another: the faster the wire, the longer its messages may be and still take turns.
 Train first_train(const Wire& wire) { return {4, std::min(wire.frame_bytes(), kLeastLong)}; }
 Train twice(const Train& train, const Wire& wire) {
   if (2 * train.bytes <= wire.frame_bytes()) return {train.messages, 2 * train.bytes};
@@ -143,8 +143,8 @@ WireSpeed WireSpeed::from(const Tuning& tuning) {
   return {.latency_us = tuning.wire_us,
           .message_us = tuning.wire_message_us,
           .us_per_byte = tuning.wire_us_per_byte,
-          .work_us_per_byte = tuning.wire_work_us_per_byte,
-          .together_us_per_byte = tuning.wire_together_us_per_byte};
+          .together_us_per_byte = tuning.wire_together_us_per_byte,
+          .work_us_per_byte = tuning.wire_work_us_per_byte};
 }
 
 WireSpeed measure(Wire& wire, Rank other, bool first, Deadline deadline) {
@@ -180,23 +180,21 @@ WireSpeed measure(Wire& wire, Rank other, bool first, Deadline deadline) {
   const double round_trip = undisturbed(single), whole_train = undisturbed(several);
 
   double fastest = 0;  // of the long trains, us
-  Train train = first_train(wire);
-  bool grown = false;
+  Train train = twice(first_train(wire), wire);
   for (int enough = 0; enough < kSwaps;) {
+    if (enough == 0) talk.swap(train);  // memory that is new takes longer than the wire
     const auto begun = Clock::now();
     talk.swap(train);
     const double time = us_since(begun) - round_trip / 2;
-    bool grow = !grown || (time < kLongEnough && 2 * train.messages <= kMostFrames && enough == 0);
+    bool grow = time < kLongEnough && 2 * train.messages <= kMostFrames && enough == 0;
     if (first)
       talk.send(grow ? 2 * kShort : kShort);
     else
       grow = talk.take() != kShort;
-    if (grow) {
+    if (grow)
       train = twice(train, wire);
-      grown = true;
-    } else {
+    else
       fastest = enough++ == 0 ? time : std::min(fastest, time);
-    }
   }
   const double message = std::max(0.1, (whole_train - round_trip) / (in_a_row - 1));
   const double us_per_byte = std::max(0.1, fastest) / train.all();
@@ -209,8 +207,7 @@ WireSpeed measure(Wire& wire, Rank other, bool first, Deadline deadline) {
 double measure_together(Wire& wire, Rank other, const WireSpeed& alone, Deadline deadline) {
   Talk talk(wire, other, deadline);
   Train train = first_train(wire);
-  while (2 * alone.us_per_byte * train.all() <= kTogether && 2 * train.messages <= kMostFrames)
-    train = twice(train, wire);
+  while (alone.us_per_byte * train.all() < kTogether && 2 * train.messages <= kMostFrames) train = twice(train, wire);
   talk.swap({1, train.bytes});  // wait for the other, who may have gone about something else
   std::vector<double> times;
   for (int i = 0; i < kOpening; ++i) talk.swap(train);

@@ -16,8 +16,8 @@ struct WireSpeed {
   double latency_us = 0;            ///< one way, of a short message, less what both ends do for it
   double message_us = 0;            ///< what each further message costs when several follow one another
   double us_per_byte = 0;           ///< each way, with both ways in use
-  double work_us_per_byte = 0;      ///< what a rank itself does for a byte that it sends or takes, at most
   double together_us_per_byte = 0;  ///< likewise, while all pairs of hosts talk; 0: not measured
+  double work_us_per_byte = 0;      ///< what a rank itself does for a byte that it sends or takes, at most
 
   /// Of work, where the tuning has less, that stays.
   void put_into(Tuning&) const;
@@ -26,12 +26,12 @@ struct WireSpeed {
   static WireSpeed from(const Tuning&);
 };
 
-/// Collective over the calling rank and `other`, of which one is `first`. 5 to 30 ms, more on a wire that is slower
-/// than 1 Gbit/s or has a round trip of more than 0.1 ms. Throws Error{timeout}.
+/// Collective over the calling rank and `other`, of which one is `first`. 20 to 50 ms, more on a wire that is
+/// slower than 1 Gbit/s or has a round trip of more than 4 ms. Throws Error{timeout}.
 WireSpeed measure(Wire& wire, Rank other, bool first, Deadline deadline);
 
 /// Collective over the calling rank and `other`, while all other pairs do the same: microseconds for each byte each
-/// way. `alone`: what measure() has found of one pair. 5 to 30 ms.
+/// way. `alone`: what measure() has found of one pair, the same numbers at both ends. 30 to 60 ms.
 double measure_together(Wire& wire, Rank other, const WireSpeed& alone, Deadline deadline);
 
 /// Collective over the calling rank, which asks, and `other`, which answers: nanoseconds by which the steady clock of

@@ -282,11 +282,16 @@ TEST_F(TheBed, LinksTakePacketsOfTheLengthThatWasAsked) {
         std::tuple{"--rate 1gbit --packet 64kb --burst 16kb", "8192", "8", "65536"},
         std::tuple{"--rate 1gbit --packet 9001", "4500", "2", "9001"}}) {
     const Bed bed(1, options);
-    const std::string link = bed.run("run h1 ip -d link show dev eth0").out;
-    for (const std::string& said : {std::string("mtu ") + frame, std::string("gso_max_segs ") + frames,
-                                    std::string("gro_max_size ") + packet, std::string("qdisc htb")})
-      EXPECT_EQ(occurrences(link, said + " "), 1) << options << ": " << link;
+    for (const std::string end : {"h1 ip -d link show dev eth0", "sw ip -d link show dev p1"}) {
+      const std::string link = bed.run("run " + end).out;
+      for (const std::string& said : {std::string("mtu ") + frame, std::string("gso_max_segs ") + frames,
+                                      std::string("gro_max_size ") + packet, std::string("qdisc htb")})
+        EXPECT_EQ(occurrences(link, said + " "), 1) << options << ": " << link;
+    }
   }
+}
+
+TEST_F(TheBed, PacketsOfNoUseAreRefused) {
   for (const std::string wrong : {"100", "70000", "x"}) {
     const Outcome refused = run_command(HOSTS_SH " up 1 --rate 1gbit --packet " + wrong);
     EXPECT_NE(refused.status, 0) << refused.out;

@@ -249,13 +249,14 @@ keep() {
 }
 
 why_not() { # RATE
-  local program
+  local program why
   for program in ip bridge tc ethtool nsenter unshare setpriv; do
     command -v "$program" >/dev/null || { echo "no $program (Debian: iproute2, util-linux, ethtool)"; return; }
   done
   [ "$(id -u)" -eq 0 ] || { echo 'making network namespaces needs root'; return; }
-  unshare --net --uts --ipc --mount --pid --fork sh -c 'mount --make-rprivate / && mount -t proc proc /proc &&
-    ip link add one type veth peer name two && ip link add three type bridge' 2>&1 | head -n 1
+  why=$(unshare --net --uts --ipc --mount --pid --fork sh -c 'mount --make-rprivate / && mount -t proc proc /proc &&
+    ip link add one type veth peer name two && ip link add three type bridge' 2>&1 | head -n 1)
+  [ -z "$why" ] || { echo "$why"; return; }
   [ "$1" = unshaped ] || unshare --net sh -c 'tc qdisc add dev lo root handle 1: htb default 1 &&
     ip link set dev lo gso_max_segs 2 gro_max_size 14000' 2>&1 | head -n 1
 }
