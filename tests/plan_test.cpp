@@ -202,7 +202,7 @@ TEST(Plan, OneRankOfAHostSpeaksForAllWhereHostsShareCores) {
     Topology topology = Topology::regular(2 * hosts, 2);
     topology.machines.assign(static_cast<std::size_t>(hosts), 0);
     topology.machine_cores = {2};
-    for (const std::size_t count : {2, 128, 1024})
+    for (const std::size_t count : {2u, 128u, 1024u})
       EXPECT_EQ(choose_plan({.count = count}, topology, tuning).name, name) << count;
   }
 }
