@@ -45,7 +45,7 @@ TEST_P(WireSpeedOf, BothEndsComeToAnEndWithNumbers) {
 }
 
 TEST_P(WireSpeedOf, AllPairsTalkTheSameAboutTheSameNumbers) {
-  for (const double us_per_byte : {1e-6, 1e-4, 1e-2})
+  for (const double us_per_byte : {4e-3, 1e-2})
     between_two(GetParam(), [&](Wire& wire, Rank other, bool) {
       const WireSpeed alone{.latency_us = 1, .message_us = 1, .us_per_byte = us_per_byte};
       EXPECT_NE(measure_together(wire, other, alone, Deadline::in(kPatience)), 0);
