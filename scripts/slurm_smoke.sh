@@ -2,7 +2,7 @@
 # Runs a program under a real srun: a Slurm of one node, on the loopback only, in a temporary folder and in a PID
 # namespace of its own, with which everything in it ends. Needs root, and Debian's slurm-wlm and munge.
 #
-#   scripts/slurm_smoke.sh                                      four ranks of build/release/bin/collectives_bench
+#   scripts/slurm_smoke.sh                                          four ranks of build/release/bin/collectives_bench
 #   scripts/slurm_smoke.sh build/minimal/bin/collectives_bench ...  this, with these arguments
 #
 # RANKS=N starts N ranks.

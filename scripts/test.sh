@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds, runs every test.
 #
-#   scripts/test.sh                        release, address and undefined-behaviour sanitizers: half an hour on two cores
+#   scripts/test.sh                        release, address and undefined-behaviour sanitizers: some 50 minutes on two cores
 #   scripts/test.sh --all-configurations   every build mode: an hour to 80 minutes
 #   scripts/test.sh release minimal        these
 #   ... --begin-within MINUTES             leaves out, and names, modes whose turn comes later than that
+#
+# minimal is without the suites labelled core, whose code is the same in release; ctest --test-dir build/minimal runs all.
 #
 # MNIST_DIR=DIR lets the trainer's tests use the real MNIST files; without it they use digits of their own.
 set -eu -o pipefail

@@ -19,7 +19,7 @@ struct WireSpeed {
   double together_us_per_byte = 0;  ///< likewise, while all pairs of hosts talk; 0: not measured
   double work_us_per_byte = 0;      ///< what a rank itself does for a byte that it sends or takes, at most
 
-  /// Of work, where the tuning has less, that stays.
+  /// Of the work for a byte the smaller stays: measured is only what it is at most.
   void put_into(Tuning&) const;
   /// As fields of a tuning.
   nlohmann::json to_json() const;

@@ -37,9 +37,8 @@ class WireSpeedOf : public ::testing::TestWithParam<std::size_t> {};
 TEST_P(WireSpeedOf, BothEndsComeToAnEndWithNumbers) {
   between_two(GetParam(), [](Wire& wire, Rank other, bool first) {
     const WireSpeed speed = measure(wire, other, first, Deadline::in(kPatience));
-    for (const double number : {speed.latency_us, speed.message_us, speed.us_per_byte, speed.work_us_per_byte})
-      EXPECT_GT(number, 0);
-    EXPECT_LE(speed.work_us_per_byte, speed.us_per_byte / 2);
+    EXPECT_GT(speed.us_per_byte, 0);
+    EXPECT_EQ(speed.work_us_per_byte, speed.us_per_byte / 2) << "of both directions it took no longer than the whole";
     EXPECT_EQ(speed.together_us_per_byte, 0) << "not measured";
   });
 }
