@@ -9,8 +9,11 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <map>
+#include <mutex>
 #include <random>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "collectives/codec.hpp"
@@ -23,13 +26,33 @@
 namespace collectives::testing {
 namespace {
 
+/// What `make` makes of a key, once for all ranks, which are threads: drawing takes longer than any collective.
+template <class Key, class Value>
+class Once {
+ public:
+  template <class Make>
+  const Value& operator()(const Key& key, Make&& make) {
+    const std::lock_guard lock(mutex_);
+    auto found = values_.find(key);
+    if (found == values_.end()) found = values_.emplace(key, make()).first;
+    return found->second;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<Key, Value> values_;  // its elements stay where they are
+};
+
 /// Elements to draw, the same on every rank that asks for those of `rank`.
-std::vector<float> normal(Rank rank, std::size_t count, float mean = 0) {
-  std::mt19937 random(static_cast<unsigned>(rank) * 7919u + static_cast<unsigned>(count));
-  std::normal_distribution<float> distribution(mean, 1);
-  std::vector<float> values(count);
-  for (float& value : values) value = distribution(random);
-  return values;
+const std::vector<float>& normal(Rank rank, std::size_t count, float mean = 0) {
+  static Once<std::tuple<Rank, std::size_t, float>, std::vector<float>> drawn;
+  return drawn({rank, count, mean}, [&] {
+    std::mt19937 random(static_cast<unsigned>(rank) * 7919u + static_cast<unsigned>(count));
+    std::normal_distribution<float> distribution(mean, 1);
+    std::vector<float> values(count);
+    for (float& value : values) value = distribution(random);
+    return values;
+  });
 }
 
 /// How far one coding may move a value, as a share of the greatest magnitude that is coded with it.
@@ -47,11 +70,11 @@ const Coded kInt8{"int8", []() -> const Codec& { return int8_codec(); }, 1.001 /
 struct Expected {
   std::vector<double> sum, bound;
 };
-Expected expected_of(const Coded& coded, int p, std::size_t count) {
+Expected add_up(const Coded& coded, int p, std::size_t count) {
   Expected expected{std::vector<double>(count), std::vector<double>(count)};
   double all_greatest = 0;
   for (Rank r = 0; r < p; ++r) {
-    const std::vector<float> in = normal(r, count);
+    const std::vector<float>& in = normal(r, count);
     double greatest = 0;
     for (std::size_t i = 0; i < count; ++i) {
       expected.sum[i] += static_cast<double>(in[i]);
@@ -62,6 +85,10 @@ Expected expected_of(const Coded& coded, int p, std::size_t count) {
   }
   for (double& bound : expected.bound) bound = 2.02 * coded.unit * (coded.by_element ? bound : all_greatest);
   return expected;
+}
+const Expected& expected_of(const Coded& coded, int p, std::size_t count) {
+  static Once<std::tuple<std::string, int, std::size_t>, Expected> added;
+  return added({coded.name, p, count}, [&] { return add_up(coded, p, count); });
 }
 
 class CodingConformance : public ::testing::TestWithParam<std::tuple<const char*, World>> {
@@ -100,8 +127,8 @@ TEST_P(CodingConformance, AllReduceIsTheSameOnAllRanksAndWithinTwoRoundings) {
     EXPECT_EQ(comm.plan(Collective::all_reduce, 1000, DataType::f32, ReduceOp::sum, options).coded,
               coding_is_possible());
     for (const std::size_t count : awkward_counts(comm.size())) {
-      const Expected expected = expected_of(coded, comm.size(), count);
-      const std::vector<float> in = normal(comm.rank(), count);
+      const Expected& expected = expected_of(coded, comm.size(), count);
+      const std::vector<float>& in = normal(comm.rank(), count);
       std::vector<float> out(count, -1), inout = in;
       comm.all_reduce(in, out, ReduceOp::sum, options);
       comm.all_reduce(inout, ReduceOp::sum, options);
@@ -127,7 +154,7 @@ TEST_P(CodingConformance, ReduceScattersPartsOfAnyLength) {
   run([&](Communicator& comm, const Coded& coded, const Options& options) {
     const auto p = static_cast<std::size_t>(comm.size()), self = static_cast<std::size_t>(comm.rank());
     for (const std::size_t each : {0u, 1u, 257u, 20'011u}) {
-      const Expected expected = expected_of(coded, comm.size(), each * p);
+      const Expected& expected = expected_of(coded, comm.size(), each * p);
       std::vector<float> out(each, -1);
       comm.reduce_scatter(normal(comm.rank(), each * p), out, ReduceOp::sum, options);
       for (std::size_t i = 0; i < each; ++i)
@@ -137,7 +164,7 @@ TEST_P(CodingConformance, ReduceScattersPartsOfAnyLength) {
     for (std::size_t r = 0; r < p; ++r) counts[r] = 300 * r % 701;
     const std::size_t total = std::accumulate(counts.begin(), counts.end(), std::size_t{0}),
                       first = std::accumulate(counts.begin(), counts.begin() + comm.rank(), std::size_t{0});
-    const Expected expected = expected_of(coded, comm.size(), total);
+    const Expected& expected = expected_of(coded, comm.size(), total);
     std::vector<float> out(counts[self], -1);
     comm.reduce_scatter_v(normal(comm.rank(), total), out, counts, ReduceOp::sum, options);
     for (std::size_t i = 0; i < out.size(); ++i)
@@ -153,7 +180,7 @@ TEST_P(CodingConformance, AllGathersTheSameEverywhereTheOwnPartToo) {
       comm.all_gather(normal(comm.rank(), each), out, options);
       expect_replicas(comm, out, std::to_string(each) + " elements of each");
       for (Rank r = 0; r < comm.size(); ++r) {
-        const std::vector<float> in = normal(r, each);
+        const std::vector<float>& in = normal(r, each);
         const float greatest =
             in.empty() ? 0 : std::abs(*std::ranges::max_element(in, {}, [](float v) { return std::abs(v); }));
         for (std::size_t i = 0; i < each; ++i)
@@ -168,7 +195,7 @@ TEST_P(CodingConformance, BroadcastsFromAnyRootWhatTheRootKeepsToo) {
   run([&](Communicator& comm, const Coded& coded, const Options& options) {
     for (Rank root = 0; root < comm.size(); ++root)
       for (const std::size_t count : {0u, 1u, 1000u, 40'009u}) {
-        const std::vector<float> in = normal(root, count);
+        const std::vector<float>& in = normal(root, count);
         std::vector<float> data = comm.rank() == root ? in : std::vector<float>(count, -1);
         comm.broadcast(data, root, options);
         expect_replicas(comm, data, std::to_string(count) + " elements from " + std::to_string(root));
@@ -184,7 +211,7 @@ TEST_P(CodingConformance, ReducesToAnyRoot) {
   run([&](Communicator& comm, const Coded& coded, const Options& options) {
     for (Rank root = 0; root < comm.size(); ++root) {
       const std::size_t count = 1009;
-      const Expected expected = expected_of(coded, comm.size(), count);
+      const Expected& expected = expected_of(coded, comm.size(), count);
       std::vector<float> out(comm.rank() == root ? count : 0);
       comm.reduce(normal(comm.rank(), count), out, ReduceOp::sum, root, options);
       for (std::size_t i = 0; i < out.size(); ++i) ASSERT_NEAR(out[i], expected.sum[i], expected.bound[i] + 1e-5);
@@ -195,7 +222,7 @@ TEST_P(CodingConformance, ReducesToAnyRoot) {
 TEST_P(CodingConformance, UnalignedBuffersAndOneRankThatArrivesLate) {
   run([&](Communicator& comm, const Coded&, const Options& options) {
     const std::size_t count = 5003;
-    const std::vector<float> in = normal(comm.rank(), count);
+    const std::vector<float>& in = normal(comm.rank(), count);
     std::vector<float> aligned(count);
     comm.all_reduce(in, aligned, ReduceOp::sum, options);
     if (comm.rank() == comm.size() - 1) std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -210,7 +237,8 @@ TEST_P(CodingConformance, UnalignedBuffersAndOneRankThatArrivesLate) {
 TEST_P(CodingConformance, AsynchronousOnesInterleaveWithOthers) {
   run([&](Communicator& comm, const Coded&, const Options& options) {
     const std::size_t count = 3001;
-    const std::vector<float> in = normal(comm.rank(), count), small = input_of<float>(comm.rank(), count);
+    const std::vector<float>& in = normal(comm.rank(), count);
+    const std::vector<float> small = input_of<float>(comm.rank(), count);
     std::vector<float> expected(count), first(count), plain(count), second(count);
     comm.all_reduce(in, expected, ReduceOp::sum, options);
     Work a = comm.all_reduce_async(in, first, ReduceOp::sum, options);
@@ -333,7 +361,7 @@ TEST(CodedSum, IsCloserThanASumThatIsRoundedAtEveryHop) {
   std::vector<double> exact(count);
   std::vector<float> hops(count);
   for (Rank r = 0; r < p; ++r) {
-    const std::vector<float> in = normal(r, count);
+    const std::vector<float>& in = normal(r, count);
     for (std::size_t i = 0; i < count; ++i) {
       exact[i] += static_cast<double>(in[i]);
       const float sum = r == 0 ? in[i] : hops[i] + in[i];
