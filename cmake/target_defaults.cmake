@@ -39,11 +39,13 @@ function(collectives_defaults target)
   collectives_checks(${target})
 endfunction()
 
-# collectives_not_optimised(TARGET): for code around the library that takes longer to compile than it ever runs, which is
-# so under the address and undefined-behaviour sanitizers, whose checks the optimiser would have to wade through.
+# collectives_not_optimised(TARGET): for code around the library that takes longer to compile than it ever runs: much under
+# the address and undefined-behaviour sanitizers, whose checks the optimiser would have to wade through.
 function(collectives_not_optimised target)
   if(COLLECTIVES_SANITIZE MATCHES address)
     target_compile_options(${target} PRIVATE -O0)
+  elseif(CMAKE_BUILD_TYPE STREQUAL Release)
+    target_compile_options(${target} PRIVATE -O1)
   endif()
 endfunction()
 

@@ -24,6 +24,7 @@
 #include "reduction.hpp"
 #include "shared_memory/host_task.hpp"
 #include "text.hpp"
+#include "tuning.hpp"
 
 namespace collectives {
 namespace {
@@ -184,17 +185,14 @@ struct Together {
 };
 
 /// Where a machine has fewer cores than ranks, on all the hosts that are its namespaces or containers, no round is over
-/// before they have done what all its ranks do, although some can do it while others wait for the links; and a message
-/// between two hosts of one machine is all work of its cores, the system's part of it too.
+/// before they have done what all its ranks do, although some can do it while others wait for the links.
 void share_cores(Cost& cost, const Together& all, const Topology& topology, const Tuning& tuning) {
-  for (std::size_t m = 0; m < topology.machine_cores.size(); ++m) {
-    const int ranks = topology.ranks_of_machine(static_cast<int>(m)), cores = topology.machine_cores[m];
-    if (ranks <= cores || cores < 1) continue;
-    const double share = static_cast<double>(ranks) / topology.ranks() / cores;
-    cost.machine = std::max(cost.machine, share * all.ends * (tuning.wire_us / 2 + tuning.wire_message_us));
-    cost.work = std::max(cost.work, share * all.work);
-    cost.copies = std::max(cost.copies, share * all.copies);
-  }
+  const double to_a_core = topology.ranks_to_a_core();
+  if (to_a_core <= 1) return;
+  const double share = to_a_core / topology.ranks();
+  cost.machine = share * all.ends * message_inside_machine_us(tuning);
+  cost.work = std::max(cost.work, share * all.work);
+  cost.copies = std::max(cost.copies, share * all.copies);
 }
 
 /// Links whose ranks send now to one, now to another peer are never as full as those of a ring: streams that have

@@ -42,6 +42,14 @@ int Topology::ranks_of_machine(int machine) const noexcept {
   return static_cast<int>(ranks);
 }
 
+double Topology::ranks_to_a_core() const noexcept {
+  double most = 1;
+  for (std::size_t m = 0; m < machine_cores.size(); ++m)
+    if (machine_cores[m] > 0)
+      most = std::max(most, static_cast<double>(ranks_of_machine(static_cast<int>(m))) / machine_cores[m]);
+  return most;
+}
+
 std::vector<std::vector<Rank>> Topology::levels() const {
   if (!one_host() || domains.size() != hosts[0].size()) return {};
   std::vector<std::vector<Rank>> by_domain;

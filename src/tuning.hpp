@@ -15,6 +15,9 @@ nlohmann::json to_json(const Tuning&);
 /// naming a field that is unknown (with the known ones) or no fitting number; `where` says whose text it is.
 void read_json(const nlohmann::json&, Tuning& tuning, std::string_view where);
 
+/// A message between two hosts of one machine is all work of its cores, the system's part of it too: us at each end.
+inline double message_inside_machine_us(const Tuning& tuning) { return tuning.wire_us / 2 + tuning.wire_message_us; }
+
 /// The built-in numbers for this machine: what leaves its last-level cache goes past it. Costs next to nothing.
 Tuning built_in_tuning();
 

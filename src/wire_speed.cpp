@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <vector>
 
 #include "collectives/error.hpp"
+#include "reduction.hpp"
 
 namespace collectives {
 namespace {
@@ -31,6 +33,8 @@ constexpr int kSwapsTogether = 5;          // and so many count
 constexpr std::size_t kMostFrames = 128;
 constexpr std::size_t kLeastLong = 64 << 10;  // bytes of a message of a long train; longer where the wire is fast
 constexpr int kClockTrips = 40;
+constexpr std::size_t kFolded = 64 << 10;  // elements of f32
+constexpr int kFolds = 10;
 
 /// Long messages, one after the other.
 struct Train {
@@ -121,6 +125,20 @@ double undisturbed(std::vector<double>& times) {
   return times[times.size() / 8];
 }
 
+/// Adding f32 out of the caches, where what has just come is: us for each byte of each source.
+double measure_fold() {
+  std::vector<float> one(kFolded, 1), other(kFolded, 2), sum(kFolded);
+  const auto bytes = [](std::vector<float>& of) { return reinterpret_cast<std::byte*>(of.data()); };
+  const Source sources[] = {{bytes(one)}, {bytes(other)}};
+  double fastest = std::numeric_limits<double>::max();
+  for (int i = 0; i < kFolds; ++i) {
+    const auto begun = Clock::now();
+    fold(ReduceOp::sum, DataType::f32, sources, bytes(sum), kFolded, 0);
+    fastest = std::min(fastest, us_since(begun));
+  }
+  return std::max(0.1, fastest) / static_cast<double>(std::size(sources) * kFolded * sizeof(float));
+}
+
 }  // namespace
 
 void WireSpeed::put_into(Tuning& tuning) const {
@@ -129,6 +147,7 @@ void WireSpeed::put_into(Tuning& tuning) const {
   tuning.wire_us_per_byte = us_per_byte;
   tuning.wire_work_us_per_byte = std::min(tuning.wire_work_us_per_byte, work_us_per_byte);
   tuning.wire_together_us_per_byte = together_us_per_byte;
+  tuning.reduce_us_per_byte = reduce_us_per_byte;
 }
 
 nlohmann::json WireSpeed::to_json() const {
@@ -136,7 +155,8 @@ nlohmann::json WireSpeed::to_json() const {
           {"wire_message_us", message_us},
           {"wire_us_per_byte", us_per_byte},
           {"wire_work_us_per_byte", work_us_per_byte},
-          {"wire_together_us_per_byte", together_us_per_byte}};
+          {"wire_together_us_per_byte", together_us_per_byte},
+          {"reduce_us_per_byte", reduce_us_per_byte}};
 }
 
 WireSpeed WireSpeed::from(const Tuning& tuning) {
@@ -144,7 +164,8 @@ WireSpeed WireSpeed::from(const Tuning& tuning) {
           .message_us = tuning.wire_message_us,
           .us_per_byte = tuning.wire_us_per_byte,
           .together_us_per_byte = tuning.wire_together_us_per_byte,
-          .work_us_per_byte = tuning.wire_work_us_per_byte};
+          .work_us_per_byte = tuning.wire_work_us_per_byte,
+          .reduce_us_per_byte = tuning.reduce_us_per_byte};
 }
 
 WireSpeed measure(Wire& wire, Rank other, bool first, Deadline deadline) {
@@ -201,7 +222,8 @@ WireSpeed measure(Wire& wire, Rank other, bool first, Deadline deadline) {
   return {.latency_us = std::max(0.1, round_trip / 2 - 2 * message),
           .message_us = message,
           .us_per_byte = us_per_byte,
-          .work_us_per_byte = us_per_byte / 2};  // of both directions it took no longer than the whole
+          .work_us_per_byte = us_per_byte / 2,  // of both directions it took no longer than the whole
+          .reduce_us_per_byte = measure_fold()};
 }
 
 double measure_together(Wire& wire, Rank other, const WireSpeed& alone, Deadline deadline) {

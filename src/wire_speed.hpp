@@ -18,6 +18,7 @@ struct WireSpeed {
   double us_per_byte = 0;           ///< each way, with both ways in use
   double together_us_per_byte = 0;  ///< likewise, while all pairs of hosts talk; 0: not measured
   double work_us_per_byte = 0;      ///< what a rank itself does for a byte that it sends or takes, at most
+  double reduce_us_per_byte = 0;    ///< adding what has come, for each byte of each source
 
   /// Of the work for a byte the smaller stays: measured is only what it is at most.
   void put_into(Tuning&) const;

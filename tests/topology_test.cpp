@@ -59,6 +59,7 @@ TEST(Topology, HostsOfOneMachineShareItsCores) {
   topology.machines = {0, 0, 1, 0};
   topology.machine_cores = {4, 2};
   EXPECT_EQ(topology.ranks_of_machine(0), 6);
+  EXPECT_EQ(topology.ranks_to_a_core(), 1.5);
   EXPECT_TRUE(topology.crowded(0)) << "six ranks, four cores";
   EXPECT_FALSE(topology.crowded(2)) << "alone on its machine";
   EXPECT_EQ(to_string(topology), "8 ranks (4 hosts x 2 on 2 machines of 4 + 2 cores)");

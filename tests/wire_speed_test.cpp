@@ -40,6 +40,7 @@ TEST_P(WireSpeedOf, BothEndsComeToAnEndWithNumbers) {
     EXPECT_GT(speed.us_per_byte, 0);
     EXPECT_EQ(speed.work_us_per_byte, speed.us_per_byte / 2) << "of both directions it took no longer than the whole";
     EXPECT_EQ(speed.together_us_per_byte, 0) << "not measured";
+    EXPECT_GT(speed.reduce_us_per_byte, 0);
   });
 }
 
@@ -70,8 +71,12 @@ TEST(WireSpeed, WhatARankDoesForAByteIsWhatIsLess) {
 /// A start that finds the numbers in the cache plans as the one that has measured them.
 TEST(WireSpeed, TheCacheKeepsAllThatWasMeasured) {
   Tuning measured;
-  WireSpeed{
-      .latency_us = 1, .message_us = 2, .us_per_byte = 3e-4, .together_us_per_byte = 4e-4, .work_us_per_byte = 1.5e-4}
+  WireSpeed{.latency_us = 1,
+            .message_us = 2,
+            .us_per_byte = 3e-4,
+            .together_us_per_byte = 4e-4,
+            .work_us_per_byte = 1.5e-4,
+            .reduce_us_per_byte = 2e-5}
       .put_into(measured);
   Tuning found;
   const nlohmann::json kept = WireSpeed::from(measured).to_json();

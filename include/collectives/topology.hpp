@@ -55,6 +55,8 @@ struct Topology {
   }
   /// Ranks on all hosts of that machine.
   COLLECTIVES_EXPORT int ranks_of_machine(int machine) const noexcept;
+  /// Of the machines that hosts share, the most ranks to a core; 1 where none has more ranks than cores.
+  COLLECTIVES_EXPORT double ranks_to_a_core() const noexcept;
   bool operator==(const Topology&) const = default;
 
   /// `ranks` ranks, `ranks_per_host` to a host (the last may have fewer), numbered host by host.

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tuning.hpp"
+
 namespace collectives {
 namespace {
 
@@ -47,13 +49,20 @@ SparsePlan plan_sparse(const Request& request, std::size_t k, const TopKOptions&
   const double ends = plan.in_hosts || topology.one_host()
                           ? 1
                           : static_cast<double>(std::ranges::max(topology.hosts, {}, &std::vector<Rank>::size).size());
+  // Where ranks share cores, each has to wait for what others do there, as in dense plans.
+  const double to_a_core = topology.ranks_to_a_core();
+  const double crowd = std::max(1.0, to_a_core * (plan.in_hosts ? m * slices / ranks : 1));
+  const double per_message =
+      std::max(tuning.wire_message_us, crowd > 1 ? crowd * message_inside_machine_us(tuning) : 0);
+  const double per_byte = std::max(ends * std::max(tuning.wire_us_per_byte, tuning.wire_together_us_per_byte),
+                                   2 * crowd / slices * tuning.wire_work_us_per_byte);
   const auto exchange = [&](double latencies, double bytes) {
     return topology.one_host() ? latencies * tuning.message_us * (m - 1) + bytes * tuning.message_us_per_byte
-                               : latencies * (tuning.wire_us + 2 * (m - 1) * tuning.wire_message_us) +
-                                     bytes * std::max(ends * tuning.wire_us_per_byte, 2 * tuning.wire_work_us_per_byte);
+                               : latencies * (tuning.wire_us + 2 * (m - 1) * per_message) + bytes * per_byte;
   };
   const auto coding = [&](double entries) {
-    return (kPassesOverAll * 4 * n / slices + kBytesOfWorkPerEntry * entries / slices) * tuning.coding_us_per_byte;
+    return (kPassesOverAll * 4 * n / slices + kBytesOfWorkPerEntry * entries / slices) * crowd *
+           tuning.coding_us_per_byte;
   };
   const double gathered = coding(m * chosen) + exchange(1, (m - 1) * bytes_of(chosen));
   const double split =
@@ -62,7 +71,7 @@ SparsePlan plan_sparse(const Request& request, std::size_t k, const TopKOptions&
               : split < gathered                    ? SparseForm::split
                                                     : SparseForm::gathered;
   const double all = 4 * n;
-  const double inside = plan.in_hosts ? 2 * (tuning.host_latency_us + all * tuning.host_us_per_byte) : 0;
+  const double inside = plan.in_hosts ? 2 * (tuning.host_latency_us + to_a_core * all * tuning.host_us_per_byte) : 0;
   plan.microseconds = (plan.form == SparseForm::split ? split : gathered) + inside;
 
   const auto because = [&](std::string why) {

@@ -1,0 +1,72 @@
+// Whether a gradient travels sparse, and what that is thought to take: a pure function of numbers, asked about worlds
+// that need not exist.
+#include "compression/sparse_plan.hpp"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "collectives/plan.hpp"
+
+namespace collectives {
+namespace {
+
+constexpr std::size_t kCount = 1 << 20;
+
+SparsePlan of(const Topology& topology, const Tuning& tuning = {}, std::size_t k = kCount / 1000,
+              const Request& request = {.count = kCount}) {
+  return plan_sparse(request, k, {}, choose_plan(request, topology, tuning), topology, tuning);
+}
+
+/// Hosts that are namespaces of one machine.
+Topology on_one_machine(Topology hosts, int cores) {
+  hosts.machines.assign(hosts.hosts.size(), 0);
+  hosts.machine_cores = {cores};
+  return hosts;
+}
+
+TEST(SparsePlan, SaysWhyEverythingIsSent) {
+  EXPECT_EQ(of(Topology::regular(1, 1)).reason, "everything: there is one rank");
+  EXPECT_EQ(of(Topology::regular(4, 4)).reason, "everything: ranks that share memory have no wire to save");
+  EXPECT_EQ(of(Topology::regular(4, 1), {}, 1, {.count = 0}).reason, "nothing: the tensor is empty");
+  const SparsePlan most = of(Topology::regular(4, 1), {}, kCount / 2);
+  EXPECT_FALSE(most.sparse);
+  EXPECT_TRUE(most.reason.starts_with("everything: top ")) << most.reason;
+}
+
+TEST(SparsePlan, LittleOfALongVectorPaysBetweenHosts) {
+  const SparsePlan plan = of(Topology::regular(8, 2));
+  EXPECT_TRUE(plan.sparse) << plan.reason;
+  EXPECT_TRUE(plan.in_hosts);
+  EXPECT_EQ(plan.members, 4);
+  EXPECT_EQ(plan.slices, 2);
+}
+
+TEST(SparsePlan, WhoSharesCoresWaitsForWhatOthersDoThere) {
+  for (const int to_a_host : {1, 2}) {
+    const Topology hosts = Topology::regular(4 * to_a_host, to_a_host);
+    const double apart = of(hosts).microseconds, roomy = of(on_one_machine(hosts, 4 * to_a_host)).microseconds,
+                 crowded = of(on_one_machine(hosts, 1)).microseconds;
+    EXPECT_EQ(roomy, apart) << to_a_host;
+    EXPECT_GT(crowded, apart) << to_a_host;
+  }
+}
+
+TEST(SparsePlan, LinksThatShareSomethingAreSlowerAllTogether) {
+  Tuning tuning;
+  const double alone = of(Topology::regular(4, 1), tuning).microseconds;
+  tuning.wire_together_us_per_byte = 2 * tuning.wire_us_per_byte;
+  EXPECT_GT(of(Topology::regular(4, 1), tuning).microseconds, alone);
+}
+
+TEST(SparsePlan, WhatIsDeterministicDependsOnNoEstimate) {
+  Request request{.count = kCount};
+  request.deterministic = true;
+  const SparsePlan plan = of(Topology::regular(4, 2), {}, kCount / 2, request);
+  EXPECT_TRUE(plan.sparse);
+  EXPECT_FALSE(plan.in_hosts) << "added in rank order, past the hosts";
+  EXPECT_EQ(plan.members, 4);
+}
+
+}  // namespace
+}  // namespace collectives
