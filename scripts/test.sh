@@ -52,7 +52,7 @@ failures() {
        inside' "$1" | tail -n 120
 }
 # How long modes take, on two cores, in hundredths of release.
-declare -A weight=([release]=100 [asan-ubsan]=100 [tsan]=60 [minimal]=30)
+declare -A weight=([release]=100 [asan-ubsan]=135 [tsan]=80 [minimal]=25)
 done_weight=0
 failed=0
 started=$SECONDS

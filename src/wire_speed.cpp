@@ -33,7 +33,7 @@ constexpr int kSwapsTogether = 5;          // and so many count
 constexpr std::size_t kMostFrames = 128;
 constexpr std::size_t kLeastLong = 64 << 10;  // bytes of a message of a long train; longer where the wire is fast
 constexpr int kClockTrips = 40;
-constexpr std::size_t kFolded = 64 << 10;  // elements of f32
+constexpr std::size_t kFolded = 128 << 10;  // elements of f32: the longest messages
 constexpr int kFolds = 10;
 
 /// Long messages, one after the other.
