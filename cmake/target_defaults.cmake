@@ -39,9 +39,9 @@ function(collectives_defaults target)
   collectives_checks(${target})
 endfunction()
 
-# collectives_not_optimised(TARGET): for code around the library that takes longer to compile than it ever runs: much under
-# the address and undefined-behaviour sanitizers, whose checks the optimiser would have to wade through.
-function(collectives_not_optimised target)
+# collectives_hardly_optimised(TARGET): for code around the library that takes longer to compile than it ever runs. Under the
+# address and undefined-behaviour sanitizers, whose checks the optimiser would have to wade through, it is left alone.
+function(collectives_hardly_optimised target)
   if(COLLECTIVES_SANITIZE MATCHES address)
     target_compile_options(${target} PRIVATE -O0)
   elseif(CMAKE_BUILD_TYPE STREQUAL Release)

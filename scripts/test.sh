@@ -65,7 +65,6 @@ for mode in "${modes[@]}"; do
     fi
   fi
   echo "== $mode: building"
-  done_weight=$((done_weight + ${weight[$mode]}))
   begun=$SECONDS
   mkdir -p "build/$mode"
   log=build/$mode/build.log
@@ -86,6 +85,7 @@ for mode in "${modes[@]}"; do
     failed=1
     failed_in+=("$mode")
   fi
+  done_weight=$((done_weight + ${weight[$mode]}))
   counts=$(grep -E 'tests passed' "build/$mode/tests.log" || true)
   summary+=("$mode: $verdict (built in $built s, tested in $((SECONDS - begun)) s): $counts")
 done

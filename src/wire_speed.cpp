@@ -125,7 +125,7 @@ double undisturbed(std::vector<double>& times) {
   return times[times.size() / 8];
 }
 
-/// Adding f32 out of the caches, where what has just come is: us for each byte of each source.
+/// Adding f32 from the caches, where what has just come is: us for each byte of each source.
 double measure_fold() {
   std::vector<float> one(kFolded, 1), other(kFolded, 2), sum(kFolded);
   const auto bytes = [](std::vector<float>& of) { return reinterpret_cast<std::byte*>(of.data()); };

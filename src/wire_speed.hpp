@@ -1,6 +1,7 @@
 // How fast the wire between two hosts is, found out in some milliseconds: one rank of each host, the first one of the
 // first two hosts, send one another short messages, and then long ones both at once, as collectives do. Then all hosts
 // do that at once, in pairs: what they share, a switch or the cores of a machine, shows then.
+// And how fast what comes is added, which is what a rank does with it.
 #pragma once
 
 #include <cstdint>

@@ -43,13 +43,30 @@ TEST(SparsePlan, LittleOfALongVectorPaysBetweenHosts) {
 }
 
 TEST(SparsePlan, WhoSharesCoresWaitsForWhatOthersDoThere) {
-  for (const int to_a_host : {1, 2}) {
-    const Topology hosts = Topology::regular(4 * to_a_host, to_a_host);
-    const double apart = of(hosts).microseconds, roomy = of(on_one_machine(hosts, 4 * to_a_host)).microseconds,
-                 crowded = of(on_one_machine(hosts, 1)).microseconds;
-    EXPECT_EQ(roomy, apart) << to_a_host;
-    EXPECT_GT(crowded, apart) << to_a_host;
-  }
+  Tuning nothing;  // takes any time, but for the links
+  nothing.wire_us = nothing.wire_message_us = nothing.wire_work_us_per_byte = 0;
+  nothing.coding_us_per_byte = nothing.host_us_per_byte = 0;
+  Tuning messages = nothing, bytes = nothing, coding = nothing, adding = nothing;
+  messages.wire_us = 15;
+  bytes.wire_work_us_per_byte = nothing.wire_us_per_byte;
+  coding.coding_us_per_byte = 1e-4;
+  adding.host_us_per_byte = 1e-4;
+  for (const int to_a_host : {1, 2})
+    for (const Tuning& tuning : {messages, bytes, coding, adding}) {
+      if (to_a_host == 1 && tuning == adding) continue;
+      const Topology hosts = Topology::regular(4 * to_a_host, to_a_host);
+      const double apart = of(hosts, tuning).microseconds;
+      EXPECT_EQ(of(on_one_machine(hosts, 4 * to_a_host), tuning).microseconds, apart) << "a core for everybody";
+      EXPECT_GT(of(on_one_machine(hosts, 1), tuning).microseconds, apart) << to_a_host << " to a host";
+    }
+}
+
+/// Also where fewer ranks talk than there are cores: those who do not are waited for, too.
+TEST(SparsePlan, WhereOneOfAHostTalksItsMessagesStillCostTheMachine) {
+  Tuning tuning;
+  tuning.wire_message_us = 0;
+  const Topology hosts = Topology::regular(6, 2);
+  EXPECT_GT(of(on_one_machine(hosts, 4), tuning, 1).microseconds, of(hosts, tuning, 1).microseconds);
 }
 
 TEST(SparsePlan, LinksThatShareSomethingAreSlowerAllTogether) {

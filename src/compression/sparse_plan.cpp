@@ -51,9 +51,9 @@ SparsePlan plan_sparse(const Request& request, std::size_t k, const TopKOptions&
                           : static_cast<double>(std::ranges::max(topology.hosts, {}, &std::vector<Rank>::size).size());
   // Where ranks share cores, each has to wait for what others do there, as in dense plans.
   const double to_a_core = topology.ranks_to_a_core();
-  const double crowd = std::max(1.0, to_a_core * (plan.in_hosts ? m * slices / ranks : 1));
+  const double talking = to_a_core * (plan.in_hosts ? m * slices / ranks : 1), crowd = std::max(1.0, talking);
   const double per_message =
-      std::max(tuning.wire_message_us, crowd > 1 ? crowd * message_inside_machine_us(tuning) : 0);
+      std::max(tuning.wire_message_us, to_a_core > 1 ? talking * message_inside_machine_us(tuning) : 0);
   const double per_byte = std::max(ends * std::max(tuning.wire_us_per_byte, tuning.wire_together_us_per_byte),
                                    2 * crowd / slices * tuning.wire_work_us_per_byte);
   const auto exchange = [&](double latencies, double bytes) {
