@@ -38,7 +38,7 @@ class Transport {
 
   /// "shared_memory": shown in plans, errors and bench tables.
   virtual std::string_view name() const noexcept = 0;
-  /// The largest payload of one message, in bytes.
+  /// The largest payload of one message, in bytes; the same on all ranks.
   virtual std::size_t frame_bytes() const noexcept = 0;
   /// A frame for the next message to `to`, at least 64-byte aligned; null while all frames to `to` are in flight. There
   /// are at least two per peer: a ring whose ranks pass messages on while the next has not taken the last one needs
