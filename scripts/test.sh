@@ -52,7 +52,7 @@ failures() {
        inside' "$1" | tail -n 120
 }
 # How long modes take, on two cores, in hundredths of release.
-declare -A weight=([release]=100 [asan-ubsan]=170 [tsan]=80 [minimal]=25)
+declare -A weight=([release]=100 [asan-ubsan]=185 [tsan]=80 [minimal]=25)
 done_weight=0
 failed=0
 started=$SECONDS
