@@ -39,8 +39,8 @@ function(collectives_defaults target)
   collectives_checks(${target})
 endfunction()
 
-# collectives_hardly_optimised(TARGET): for code around the library that takes longer to compile than it ever runs. Under the
-# address and undefined-behaviour sanitizers, whose checks the optimiser would have to wade through, it is left alone.
+# collectives_hardly_optimised(TARGET): for code around the library that takes longer to compile than it ever runs. Not at
+# all under the address and undefined-behaviour sanitizers, whose checks the optimiser would have to wade through.
 function(collectives_hardly_optimised target)
   if(COLLECTIVES_SANITIZE MATCHES address)
     target_compile_options(${target} PRIVATE -O0)
