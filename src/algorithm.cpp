@@ -1,10 +1,13 @@
 // The registry: every backend does every collective.
 #include "algorithm.hpp"
 
+#include <algorithm>
 #include <numeric>
+#include <type_traits>
 
 #include "direct.hpp"
 #include "hierarchical/between.hpp"
+#include "hierarchical/leaders.hpp"
 #include "hierarchical/two_level.hpp"
 #include "reduce_to_one/reduce_to_one.hpp"
 #include "ring/ring.hpp"
@@ -99,6 +102,14 @@ void emit_reduce_to_one(const Seat& seat, const Task& task, StepSink& run) {
 /// Between how many ranks a host divides what goes along the rails.
 enum class Rails : std::uint8_t { all, one };
 
+/// What swaps halves can also do it once, or in the other direction only.
+template <class Between>
+constexpr bool kScatters = std::is_same_v<Between, hierarchical::Halving>;
+
+/// Whose barrier takes more than one latency, and fewer messages.
+template <class Between>
+constexpr bool kDisseminates = std::is_same_v<Between, hierarchical::Doubling>;
+
 template <class Between, Rails rails>
 void emit_hierarchical(const Seat& seat, const Task& task, StepSink& run) {
   const hierarchical::Grid& grid = seat.grid;
@@ -114,15 +125,20 @@ void emit_hierarchical(const Seat& seat, const Task& task, StepSink& run) {
       direct::reduce_scatter(seat.world, task.parts, {}, run);
       return hierarchical::all_gather(grid, task.parts, Place::output, AtDepth{run, 0});
     case Collective::reduce_scatter:
+      if constexpr (kScatters<Between>) return hierarchical::leaders::reduce_scatter(grid, task.parts, run);
       return flat ? direct::reduce_scatter(seat.world, task.parts, {}, run)
                   : hierarchical::reduce_scatter(grid, task.parts, seat.scratch, run);
-    case Collective::all_gather: return hierarchical::all_gather(grid, task.parts, Place::input, run);
+    case Collective::all_gather:
+      if constexpr (kScatters<Between>) return hierarchical::leaders::all_gather(grid, task.parts, run);
+      return hierarchical::all_gather(grid, task.parts, Place::input, run);
     case Collective::broadcast:
       return hierarchical::broadcast<Between>(grid, slices, root_host, root_local, task.parts[0], task.coded, run);
     case Collective::reduce:
       return flat ? direct::reduce(seat.world, task.root, task.parts[0], {}, run)
                   : hierarchical::reduce(grid, root_host, root_local, task.parts[0], seat.scratch, run);
-    case Collective::barrier: return hierarchical::barrier(grid, run);
+    case Collective::barrier:
+      return hierarchical::barrier<std::conditional_t<kDisseminates<Between>, Between, hierarchical::OneShot>>(grid,
+                                                                                                               run);
   }
 }
 
@@ -152,6 +168,7 @@ bool flat(const Aim& aim, const Topology& topology) { return aim.sums == Sums::a
 bool hosts_have_one_rank(const Topology& topology) { return topology.ranks() == hosts_of(topology); }
 
 /// A row for one way between hosts. Only the first of them is for collectives that have one way only, and for one host.
+/// Of the others only halving is for reduce-scatter and all-gather, and only doubling for barriers.
 template <class Between, Rails rails>
 constexpr Algorithm hierarchical_row(std::string_view name, bool (*possible)(const Aim&, const Topology&) = nullptr,
                                      std::string_view needs = {}) {
@@ -179,7 +196,8 @@ constexpr Algorithm hierarchical_row(std::string_view name, bool (*possible)(con
             if (scatters_or_gathers(aim) && !flat(aim, topology)) return 1 + kRoundsOnTheWire;
             return aim.collective == Collective::broadcast ? 2 : 1;
           },
-          emit_hierarchical<Between, rails>};
+          emit_hierarchical<Between, rails>,
+          kScatters<Between> ? &scatters_or_gathers : nullptr};
 }
 bool has_another_way(const Aim& aim, const Topology& topology) {
   return !topology.one_host() && ((aim.collective == Collective::all_reduce && !flat(aim, topology)) ||
@@ -195,6 +213,24 @@ bool of_many(const Aim& aim, const Topology& topology) {
   return possible(aim, topology) && hosts_of(topology) > 2 && !aim.direct();
 }
 
+/// Leaders exchange what hosts have summed, or have: parts of several in a message, that none but elementwise codes
+/// would leave alone. With two hosts of one rank there is nothing to put together.
+bool leaders_scatter(const Aim& aim, const Topology& topology) {
+  std::vector<Rank> by_host;
+  for (const auto& host : topology.hosts) by_host.insert(by_host.end(), host.begin(), host.end());
+  return scatters_or_gathers(aim) && !aim.direct() && !aim.coded && std::ranges::is_sorted(by_host) &&
+         hosts_of(topology) > (hosts_have_one_rank(topology) ? 2 : 1);
+}
+bool can_double(const Aim& aim, const Topology& topology) {
+  return of_many<has_another_way>(aim, topology) || (aim.collective == Collective::barrier && hosts_of(topology) > 2);
+}
+bool can_halve(const Aim& aim, const Topology& topology) {
+  return of_many<has_another_way>(aim, topology) || (leaders_scatter(aim, topology) && hosts_have_one_rank(topology));
+}
+bool leaders_can_halve(const Aim& aim, const Topology& topology) {
+  return leaders_scatter(aim, topology) && !hosts_have_one_rank(topology);
+}
+
 int one_depth(const Aim&, const Topology&) { return 1; }
 
 constexpr Algorithm kAlgorithms[] = {
@@ -203,13 +239,18 @@ constexpr Algorithm kAlgorithms[] = {
                                                         "several hosts, and is for all_reduce and broadcast"),
     hierarchical_row<hierarchical::OneShot, Rails::one>(
         "hierarchical_leaders", has_leaders, "several hosts with several ranks, and is for all_reduce and broadcast"),
-    hierarchical_row<hierarchical::Doubling, Rails::all>("hierarchical_doubling", of_many<has_another_way>,
-                                                         "three hosts or more, and is for all_reduce and broadcast"),
+    hierarchical_row<hierarchical::Doubling, Rails::all>(
+        "hierarchical_doubling", can_double, "three hosts or more, and is for all_reduce, broadcast and barrier"),
     hierarchical_row<hierarchical::Doubling, Rails::one>(
         "hierarchical_leaders_doubling", of_many<has_leaders>,
         "three hosts or more with several ranks, and is for all_reduce and broadcast"),
-    hierarchical_row<hierarchical::Halving, Rails::all>("hierarchical_halving", of_many<has_another_way>,
-                                                        "three hosts or more, and is for all_reduce and broadcast"),
+    hierarchical_row<hierarchical::Halving, Rails::all>("hierarchical_halving", can_halve,
+                                                        "three hosts or more, and for reduce_scatter and all_gather "
+                                                        "one rank on each and a vector that fits in a message"),
+    hierarchical_row<hierarchical::Halving, Rails::one>(
+        "hierarchical_leaders_halving", leaders_can_halve,
+        "hosts with several ranks, numbered host by host, and is for reduce_scatter and all_gather of a vector that "
+        "fits in a message"),
     {"hierarchical", "hierarchical_two_level",
      [](const Aim& aim, const Topology& topology) { return !aim.direct() && !topology.levels().empty(); },
      "several domains with equally many ranks, at least two",

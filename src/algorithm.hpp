@@ -96,6 +96,8 @@ struct Algorithm {
   /// The depths of its Steps (schedule.hpp), at least 1.
   int (*depths)(const Aim&, const Topology&);
   void (*emit)(const Seat&, const Task&, StepSink&);
+  /// Messages hold parts of several ranks, up to the whole vector: for vectors that fit in one. Null: never.
+  bool (*in_one_message)(const Aim&) = nullptr;
 };
 
 /// All algorithms, in order of preference when estimates are equal.

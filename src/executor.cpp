@@ -77,6 +77,7 @@ void Executor::start_steps() {
     encoded_.resize(job.codec->encoded_bytes(tile_));
     aligned_.resize(tile_);
   }
+  worked_ = {};
   from_ready_ = to_ready_ = 0;
   host_begun_ = landing_known_ = false;
   schedule_.start(job.plan->rounds, job.plan->stride,
@@ -206,17 +207,21 @@ std::byte* Executor::address(Place place, Range range) {
     case Place::nowhere: return nullptr;
     case Place::input: return moved(job_->input, range.first * coding_.element, 0);  // only ever read
     case Place::output: return moved(job_->output, range.first * coding_.element, 0);
-    case Place::work: return moved(work_.data(), range.first * coding_.element, work_first_ * coding_.element);
+    case Place::work: return moved(work_.data(), range.first * coding_.element, worked_.first * coding_.element);
   }
   return nullptr;
 }
 
+/// Room for a partial result in place of the one before. A piece of that one stays where it is, and so does the rest.
+void Executor::keep_as_work(Range range) {
+  if (range.first >= worked_.first && range.first + range.count <= worked_.first + worked_.count) return;
+  worked_ = range;
+  if (work_.size() < range.count * coding_.element) work_.resize(range.count * coding_.element);
+}
+
 void Executor::perform(const Step& step) {
   const std::size_t bytes = step.range.count * coding_.element;
-  if (step.keep == Place::work) {
-    work_first_ = step.range.first;
-    if (work_.size() < bytes) work_.resize(bytes);
-  }
+  if (step.keep == Place::work) keep_as_work(step.range);
   if (coding_.codec != nullptr) {
     if (trace_ != nullptr) trace_->phase(Trace::Phase::coding);
     return perform_coded(step);
@@ -381,9 +386,8 @@ void Executor::begin_host(const Step& step) {
     Range mine{};
     if (step.only >= 0 ? step.only == place : at < step.which.size())
       mine = step.parts[step.only >= 0 ? 0 : step.which[at]];
-    work_first_ = mine.first;
-    if (work_.size() < mine.count * coding_.element) work_.resize(mine.count * coding_.element);
-    with.keep = moved(work_.data(), 0, mine.first * coding_.element);
+    keep_as_work(mine);
+    with.keep = moved(work_.data(), 0, worked_.first * coding_.element);
   } else {
     with.keep = address(step.keep, {});
   }

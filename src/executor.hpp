@@ -119,6 +119,7 @@ class Executor {
   void next_step();
   void begin_host(const Step&);
   bool ready(const Step&);
+  void keep_as_work(Range);
   void perform(const Step&);
   void perform_coded(const Step&);
   void round_coded(const std::byte* values, std::byte* seen, std::byte* frame, std::size_t count);
@@ -162,7 +163,7 @@ class Executor {
   std::vector<float> decoded_;      // a tile of every source, and of their sum
   std::vector<float> aligned_;      // a tile whose place is not
   std::vector<std::byte> encoded_;  // a tile
-  std::size_t work_first_ = 0;      // element at the start of work_
+  Range worked_;                    // of the vector, what work_ has room for
   std::uint64_t moves_ = 0, bytes_sent_ = 0, bytes_to_other_hosts_ = 0;
 };
 

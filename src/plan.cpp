@@ -371,13 +371,21 @@ std::vector<std::string_view> backend_names() {
 
 namespace {
 
+bool fits(const Algorithm& algorithm, const Aim& aim, const Coding& coding, const Request& request,
+          const Topology& topology, const Tuning& tuning) {
+  return algorithm.in_one_message == nullptr || !algorithm.in_one_message(aim) ||
+         request.count <= elements_of(longest_message(algorithm, aim, topology, tuning), coding);
+}
+
 /// All that can be done with messages coded, or all that can be done with them as they are.
 std::vector<Plan> candidates_coded(bool coded, const Request& request, const Topology& topology, const Tuning& tuning) {
   std::vector<Plan> candidates;
   const Aim aim = aim_of(request, coded);
+  const Coding coding{size_of(request.type), coded ? request.codec : nullptr};
   for (const Algorithm& algorithm : algorithms())
     if ((request.backend == "auto" || request.backend == algorithm.backend || request.backend == algorithm.name) &&
-        (algorithm.possible == nullptr || algorithm.possible(aim, topology)))
+        (algorithm.possible == nullptr || algorithm.possible(aim, topology)) &&
+        fits(algorithm, aim, coding, request, topology, tuning))
       candidates.push_back(plan_for(algorithm, request, coded, topology, tuning));
   std::stable_sort(candidates.begin(), candidates.end(),
                    [](const Plan& a, const Plan& b) { return a.estimate.microseconds < b.estimate.microseconds; });
@@ -425,7 +433,12 @@ std::vector<Plan> candidates_with_codec(const Request& request, const Topology& 
 
 }  // namespace
 
-std::vector<Plan> candidate_plans(const Request& request, const Topology& topology, const Tuning& tuning) {
+std::vector<Plan> candidate_plans(const Request& asked_for, const Topology& topology, const Tuning& tuning) {
+  Request request = asked_for;
+  // A barrier, which a call without elements is too, moves nothing that one algorithm of a backend might move otherwise.
+  if (request.collective == Collective::barrier)
+    for (const Algorithm& algorithm : algorithms())
+      if (algorithm.name == request.backend) request.backend = algorithm.backend;
   const std::vector<std::string_view> known = backend_names();
   if (std::find(known.begin(), known.end(), request.backend) == known.end())
     throw Error(Errc::invalid_argument,

@@ -22,7 +22,7 @@ enum class Place : std::uint8_t {
   nowhere,
   input,   ///< the caller's contribution
   output,  ///< the caller's result
-  work     ///< a partial result that has no room in the output: one range at a time
+  work     ///< a partial result that has no room in the output: one range at a time, or pieces of it
 };
 
 /// Who performs a host Step together.

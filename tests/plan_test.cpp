@@ -105,7 +105,7 @@ TEST(Plan, UnknownBackendListsTheKnownOnes) {
         error.what(),
         "unknown backend \"rnig\"; known: auto, hierarchical, ring, reduce_to_one, nccl, hierarchical_one_shot, "
         "hierarchical_leaders, hierarchical_doubling, hierarchical_leaders_doubling, hierarchical_halving, "
-        "hierarchical_two_level, "
+        "hierarchical_leaders_halving, hierarchical_two_level, "
         "reduce_to_one_direct, reduce_to_one_tree");
   }
 }
@@ -126,8 +126,12 @@ TEST(Plan, WaysBetweenHostsWithoutHostsAreRefused) {
   for (const auto& [request, hosts, why] :
        {std::tuple(Request{.count = 100, .backend = "hierarchical_one_shot"}, 1, "it needs several hosts, and is for"),
         {Request{.count = 100, .backend = "hierarchical_halving"}, 2, "it needs three hosts or more"},
+        {Request{.collective = Collective::all_gather, .count = 100, .backend = "hierarchical_doubling"}, 4,
+         "is for all_reduce, broadcast and barrier"},
         {Request{.collective = Collective::all_gather, .count = 100, .backend = "hierarchical_halving"}, 4,
-         "is for all_reduce and broadcast"}})
+         "one rank on each and a vector that fits in a message"},
+        {Request{.collective = Collective::all_reduce, .count = 100, .backend = "hierarchical_leaders_halving"}, 4,
+         "is for reduce_scatter and all_gather"}})
     try {
       plan_of(request, Topology::regular(8, 8 / hosts));
       FAIL() << "no error";
@@ -205,6 +209,37 @@ TEST(Plan, OneRankOfAHostSpeaksForAllWhereHostsShareCores) {
     for (const std::size_t count : {2u, 128u, 1024u})
       EXPECT_EQ(choose_plan({.count = count}, topology, tuning).name, name) << count;
   }
+}
+
+// Each host sends one message to where all its parts go, in place of one for each part and host.
+TEST(Plan, LeadersScatterAndGatherShortVectorsOfManyHosts) {
+  for (const Collective collective : {Collective::reduce_scatter, Collective::all_gather})
+    for (const auto& [local, name] : {std::pair{1, "hierarchical_halving"}, {2, "hierarchical_leaders_halving"}}) {
+      const Topology hosts = Topology::regular(16 * local, local);
+      const Plan plan = plan_of({.collective = collective, .count = 512}, hosts);
+      EXPECT_EQ(plan.name, name);
+      EXPECT_EQ(plan.rounds, 1u);
+      const Tuning tuning;
+      const std::size_t most = (local == 1 ? tuning.wire_frame_bytes : tuning.frame_bytes) / sizeof(float);
+      const Request whole{.collective = collective, .count = most, .backend = name};
+      EXPECT_EQ(plan_of(whole, hosts).name, name) << "all of it in a message";
+      EXPECT_THROW(plan_of({.collective = collective, .count = most + 1, .backend = name}, hosts), Error);
+      EXPECT_EQ(plan_of({.collective = collective, .count = 1 << 24}, hosts).name.find("halving"), std::string::npos);
+    }
+}
+
+TEST(Plan, ABarrierOfManyHostsDisseminates) {
+  EXPECT_EQ(plan_of({.collective = Collective::barrier}, Topology::regular(6, 2)).name, "hierarchical");
+  const Plan plan = plan_of({.collective = Collective::barrier}, Topology::regular(512, 1));
+  EXPECT_EQ(plan.name, "hierarchical_doubling");
+  EXPECT_EQ(plan.estimate.messages, 9u);
+}
+
+// So a program that asks for one algorithm throughout may still have barriers, and calls without elements.
+TEST(Plan, ABarrierIsWhateverItsBackendHas) {
+  for (const std::string_view name : {"hierarchical_halving", "hierarchical_one_shot", "reduce_to_one_tree"})
+    EXPECT_EQ(plan_of({.collective = Collective::barrier, .backend = name}, Topology::regular(6, 2)).backend,
+              name.starts_with("h") ? "hierarchical" : "reduce_to_one");
 }
 
 // The links of a tree wait for one another with all their bytes.

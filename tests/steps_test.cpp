@@ -90,6 +90,7 @@ class Simulation {
       input_.push_back(std::move(input));
       output_.emplace_back(count);
       work_.emplace_back(count);
+      heard_of_.push_back(std::uint64_t{1} << r);
       worked_.emplace_back();
       traffic.emplace_back();
     }
@@ -117,6 +118,9 @@ class Simulation {
   /// Checks that every rank that should have a result has the right one.
   void check_results() {
     const std::uint64_t all = ranks_ == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << ranks_) - 1;
+    if (task_.collective == Collective::barrier &&
+        std::ranges::any_of(heard_of_, [&](auto ranks) { return ranks != all; }))
+      fail("a rank leaves before all have come");
     for (Rank r = 0; r < ranks_ && failure.empty(); ++r)
       for (std::size_t e = 0; e < output_[index(r)].size(); ++e) {
         if (!receives(r, e)) continue;
@@ -168,12 +172,16 @@ class Simulation {
     return all;
   }
 
-  /// There is room for one partial result.
-  void keep_as_work(Rank r, Range range) { worked_[index(r)] = range; }
-  void expect_work(Rank r, Range range) {
+  /// There is room for one partial result, and for pieces of it.
+  bool has_work(Rank r, Range range) const {
     const Range& kept = worked_[index(r)];
-    if (range.count > 0 && (range.first < kept.first || range.first + range.count > kept.first + kept.count))
-      fail("a partial result that something else has replaced");
+    return range.first >= kept.first && range.first + range.count <= kept.first + kept.count;
+  }
+  void keep_as_work(Rank r, Range range) {
+    if (!has_work(r, range)) worked_[index(r)] = range;
+  }
+  void expect_work(Rank r, Range range) {
+    if (range.count > 0 && !has_work(r, range)) fail("a partial result that something else has replaced");
   }
 
   Values& place(Rank r, Place where) {
@@ -239,6 +247,7 @@ class Simulation {
       if (peer != r && channels_[{peer, r}].empty()) return false;
     for (const Rank peer : step.to)
       if (peer != r && channels_[{r, peer}].size() >= room_) return false;
+    if (task_.collective == Collective::barrier) return notify(r, step);
     std::map<Rank, Values> arrived;
     for (const Rank peer : step.from) {
       if (peer == r) continue;
@@ -291,13 +300,30 @@ class Simulation {
     return true;
   }
 
+  /// A message of a barrier says who has come.
+  bool notify(Rank r, const Step& step) {
+    for (const Rank peer : step.from) {
+      if (peer == r) continue;
+      heard_of_[index(r)] |= channels_[{peer, r}].front()[0].ranks;
+      channels_[{peer, r}].pop_front();
+    }
+    for (const Rank peer : step.to)
+      if (peer != r) channels_[{r, peer}].push_back({Value{.ranks = heard_of_[index(r)]}});
+    return true;
+  }
+
   template <class Current>
   void host_stage(const std::vector<Rank>& host, const Current& current) {
     const auto step_of = [&](Rank r) -> const Step& { return *current(r); };
     const Step& first = step_of(host[0]);
     for (const Rank r : host)
       if (step_of(r).kind != first.kind) return fail("ranks of a host at different stages");
-    if (first.kind == Step::Kind::host_barrier) return;
+    if (first.kind == Step::Kind::host_barrier) {
+      std::uint64_t together = 0;
+      for (const Rank r : host) together |= heard_of_[index(r)];
+      for (const Rank r : host) heard_of_[index(r)] = together;
+      return;
+    }
     const bool combines = first.kind != Step::Kind::host_all_gather;
     const bool shows_all = first.kind != Step::Kind::host_reduce_scatter;
     for (std::size_t local = 0; local < host.size(); ++local) {
@@ -326,7 +352,8 @@ class Simulation {
   std::size_t room_;  // messages of a channel
   std::vector<std::unique_ptr<Seat>> seats_;
   std::vector<Values> input_, output_, work_;
-  std::vector<Range> worked_;  // what is in work_
+  std::vector<Range> worked_;            // what is in work_
+  std::vector<std::uint64_t> heard_of_;  // of a barrier: the ranks that are known to have come
   std::map<std::pair<Rank, Rank>, std::deque<Values>> channels_;
 };
 
@@ -391,6 +418,9 @@ std::string describe(const Aim& aim) {
 bool possible(const Algorithm& algorithm, const Aim& aim, const Topology& topology) {
   return algorithm.possible == nullptr || algorithm.possible(aim, topology);
 }
+bool several_rounds(const Algorithm& algorithm, const Aim& aim) {
+  return algorithm.in_one_message == nullptr || !algorithm.in_one_message(aim);
+}
 
 Parts parts_for(const Algorithm& algorithm, const Aim& aim, const Topology& topology, std::size_t count) {
   const bool by_part = algorithm.by_part(aim, topology);
@@ -412,7 +442,7 @@ TEST_P(EveryAlgorithm, UsesEachContributionExactlyOnceAndNeverDeadlocks) {
             for (const Rank root : {0, topology.ranks() / 2, topology.ranks() - 1}) {
               const bool rooted = collective == Collective::broadcast || collective == Collective::reduce;
               if (!rooted && root != 0) continue;
-              if (!possible(algorithm(), aim, topology)) continue;
+              if (!possible(algorithm(), aim, topology) || (segment > 0 && !several_rounds(algorithm(), aim))) continue;
               const std::size_t elements = collective == Collective::barrier ? 0 : count;
               const Task task{aim, parts_for(algorithm(), aim, topology, elements), root};
               for (const std::size_t lanes : {1u, 2u, 3u, 7u}) {
@@ -435,7 +465,7 @@ TEST_P(EveryAlgorithm, PartsOfUnequalLength) {
       for (const Aim& aim : aims_of(collective)) {
         if (!possible(algorithm(), aim, topology)) continue;
         const Task task{aim, Parts::listed(offsets.data(), topology.ranks()), 0};
-        Simulation simulation(algorithm(), topology, task, 3);
+        Simulation simulation(algorithm(), topology, task, several_rounds(algorithm(), aim) ? 3 : 0);
         simulation.check_results();
         ASSERT_EQ(simulation.failure, "")
             << algorithm().name << ' ' << to_string(collective) << ", " << to_string(topology);
@@ -489,6 +519,20 @@ TEST(ReduceToOne, TreeSendsAtMostLogNMessages) {
     EXPECT_EQ(busiest("reduce_to_one_tree", topology, Collective::reduce, 10).messages, 1u);
     EXPECT_EQ(busiest("reduce_to_one_direct", topology, Collective::broadcast, 10).messages,
               static_cast<std::size_t>(n - 1));
+  }
+}
+
+TEST(Leaders, ScatterAndGatherInLogHMessages) {
+  for (const int hosts : {3, 4, 5, 6, 7, 8, 13, 16}) {
+    const bool power = (hosts & (hosts - 1)) == 0;
+    const auto log = static_cast<std::size_t>(std::ceil(std::log2(hosts)));
+    for (const Collective collective : {Collective::reduce_scatter, Collective::all_gather}) {
+      const Traffic one = busiest("hierarchical_halving", Topology::regular(hosts, 1), collective, 10 * 13 * 16);
+      EXPECT_LE(one.messages, power ? log : 2 * log) << hosts;  // beyond the last host it goes on with the first
+      EXPECT_LE(one.elements, 10 * 13 * 16 - 130u) << "the bytes of a direct exchange, " << hosts;
+      const Traffic two = busiest("hierarchical_leaders_halving", Topology::regular(2 * hosts, 2), collective, 960);
+      EXPECT_LE(two.messages, (power ? log : 2 * log) + (collective == Collective::reduce_scatter ? 1 : 0)) << hosts;
+    }
   }
 }
 

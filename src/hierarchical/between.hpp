@@ -3,7 +3,7 @@
 //
 // Each has all_reduce() of a slice, with Steps of `depths(hosts)` depths, and broadcast() of a slice, all of whose
 // Steps are of depth 0: a chain or a tree overlaps by itself. `pieces(hosts)`: into how many messages, at least,
-// all_reduce() divides a slice.
+// all_reduce() divides a slice. Some have barrier(): nobody leaves before everyone has come.
 #pragma once
 
 #include <algorithm>
@@ -49,6 +49,11 @@ struct OneShot {
   template <class Run>
   static constexpr void broadcast(const Circle& rail, int root, Range slice, Place own, Run&& run) {
     run(rail.self == root ? spread(rail.members, slice, own) : receive(rail.at(root), slice));
+  }
+  template <class Run>
+  static constexpr void barrier(const Circle& rail, Run&& run) {
+    for (int stop = 1; stop < rail.size(); ++stop) run(send(rail.at(rail.ahead(stop)), {}, Place::input));
+    for (int stop = 1; stop < rail.size(); ++stop) run(receive(rail.at(rail.behind(stop)), {}));
   }
 };
 
@@ -123,7 +128,9 @@ struct Pair {
 };
 
 /// Recursive doubling: everything to one host at a time, at distances 1, 2, 4, ...: log2(H) latencies, as many slices
-/// out of each host. For short vectors of more hosts than one shot is good for. A broadcast is a binomial tree.
+/// out of each host. For short vectors of more hosts than one shot is good for. A broadcast is a binomial tree, a
+/// barrier disseminates, whatever the number of hosts (Hensgen, Finkel and Manber, "Two algorithms for barrier
+/// synchronization", 1988).
 struct Doubling {
   static constexpr int depths(int hosts) { return Cube{hosts}.depths(Cube{hosts}.dimensions()); }
   static constexpr int pieces(int) { return 1; }
@@ -149,6 +156,13 @@ struct Doubling {
   static constexpr void broadcast(const Circle& rail, int root, Range slice, Place own, Run&& run) {
     const reduce_to_one::Tree tree{rail, root};
     tree.broadcast(slice, own, run);
+  }
+  template <class Run>
+  static constexpr void barrier(const Circle& rail, Run&& run) {
+    for (int distance = 1; distance < rail.size(); distance *= 2) {
+      run(send(rail.at(rail.ahead(distance)), {}, Place::input));
+      run(receive(rail.at(rail.behind(distance)), {}));
+    }
   }
 };
 

@@ -183,15 +183,11 @@ constexpr void reduce(const Grid& grid, int root_host, int root_local, Range who
 }
 
 /// Inside the host, between one rank of every host, inside the host again: nobody leaves before everyone has come.
-template <class Run>
+template <class Between, class Run>
 constexpr void barrier(const Grid& grid, Run&& run) {
   run(Step{.kind = Step::Kind::host_barrier});
   if (grid.host_count() == 1) return;
-  if (grid.local == 0) {
-    const Circle rail = grid.rail();
-    for (int stop = 1; stop < rail.size(); ++stop) run(send(rail.at(rail.ahead(stop)), {}, Place::input));
-    for (int stop = 1; stop < rail.size(); ++stop) run(receive(rail.at(rail.behind(stop)), {}));
-  }
+  if (grid.local == 0) Between::barrier(grid.rail(), run);
   run(Step{.kind = Step::Kind::host_barrier});
 }
 
