@@ -78,7 +78,9 @@ class Play final : private StepSink {
   std::size_t messages() const { return messages_; }
   double bytes() const { return bytes_; }
 
-  double run(bool with_bytes) {
+  /// When all are done: with what bytes take on links, or without.
+  double run(const Tuning& tuning, bool with_bytes) {
+    tuning_ = tuning;
     with_bytes_ = with_bytes;
     for (Player& player : players_) player.at = player.heard = 0, player.time = 0;
     std::ranges::fill(out_free_, 0);
@@ -186,7 +188,7 @@ class Play final : private StepSink {
     }
   }
 
-  const Tuning& tuning_;
+  Tuning tuning_;
   const Coding coding_;
   bool with_bytes_ = false;
   const bool notices_;  // messages that carry nothing count, too
@@ -207,9 +209,14 @@ std::optional<CriticalPath> critical_path(const Algorithm& algorithm, const Task
                                           const Topology& topology, const Tuning& tuning) {
   Play play(topology, tuning, coding, task.collective == Collective::barrier);
   if (!play.add_all(algorithm, task)) return std::nullopt;
-  const double latency = play.run(false);
+  Tuning nothing_but_hops = tuning;
+  nothing_but_hops.wire_us = 1;
+  nothing_but_hops.wire_message_us = nothing_but_hops.message_us = nothing_but_hops.host_latency_us =
+      nothing_but_hops.domain_us = 0;
+  const double latency = play.run(tuning, false);
   return CriticalPath{.latency = latency,
-                      .wire = std::max(0.0, play.run(true) - latency),
+                      .wire = std::max(0.0, play.run(tuning, true) - latency),
+                      .hops = play.run(nothing_but_hops, false),
                       .messages = play.messages(),
                       .bytes = play.bytes()};
 }

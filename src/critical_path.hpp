@@ -15,6 +15,7 @@ namespace collectives {
 struct CriticalPath {
   double latency = 0;  ///< when only latency counts
   double wire = 0;     ///< and so much more when the bytes between hosts take their time on links that ranks share
+  double hops = 0;     ///< messages between hosts of which each waits for the one before
   std::size_t messages = 0;  ///< between hosts, all together
   double bytes = 0;          ///< of those
 };

@@ -45,6 +45,7 @@ struct Cost {
   double wire = 0;    ///< us: the link between hosts is busy
   double chain = 0;   ///< us: links are, that have to wait for one another; at least as long
   double machine = 0;  ///< us of one round: the cores of a machine that has more ranks do the handling of all
+  double at_once = 1;  ///< messages that a link is given before anybody waits for one of them
   /// Broadcast and reduce: a round goes from rank to rank while the next one follows, also where rounds do not overlap
   /// on any one rank; all that a rank waits for is room for `frames` messages.
   bool flows = false;
@@ -58,8 +59,10 @@ struct Cost {
     const double carried = std::max(chain, copies);
     if (flows) return waits + handling + std::max(busiest, r * per_frame) + (work + carried) / r;
     // One round after the other. Ranks send at once and then wait for one another, so what their cores have to do for
-    // messages comes before and after what links carry.
-    const double all = r * waits + messages + work + carried;
+    // messages comes before and after what links carry; but where a link is given several at once, they go on while it
+    // carries the first, which it does without pause when half of what is sent has been handed over.
+    const double meanwhile = (1 - 1 / at_once) * std::clamp(carried - messages / 4, 0.0, messages);
+    const double all = r * waits + messages + work + carried - meanwhile;
     if (lanes <= 1 || rounds <= 1) return all;
     // The first round has nothing to overlap with.
     return std::max(busiest, all / static_cast<double>(lanes)) + (all - busiest) / r;
@@ -233,6 +236,8 @@ Cost count(const Algorithm& algorithm, const Task& task, const Coding& coding, c
     cost.waits = std::max(0.0, path->latency - cost.handling);
     all.ends = 2 * static_cast<double>(path->messages);
     all.bytes = path->bytes;
+    const double to_a_link = static_cast<double>(path->messages) / static_cast<double>(topology.hosts.size());
+    cost.at_once = std::max(1.0, to_a_link / std::max(1.0, path->hops));
   }
   share_cores(cost, all, topology, tuning);
   cost.flows =
@@ -435,7 +440,8 @@ std::vector<Plan> candidates_with_codec(const Request& request, const Topology& 
 
 std::vector<Plan> candidate_plans(const Request& asked_for, const Topology& topology, const Tuning& tuning) {
   Request request = asked_for;
-  // A barrier, which a call without elements is too, moves nothing that one algorithm of a backend might move otherwise.
+  // A barrier, which a call without elements is too, moves nothing that one algorithm of a backend might move
+  // otherwise.
   if (request.collective == Collective::barrier)
     for (const Algorithm& algorithm : algorithms())
       if (algorithm.name == request.backend) request.backend = algorithm.backend;
