@@ -102,13 +102,9 @@ void emit_reduce_to_one(const Seat& seat, const Task& task, StepSink& run) {
 /// Between how many ranks a host divides what goes along the rails.
 enum class Rails : std::uint8_t { all, one };
 
-/// What swaps halves can also do it once, or in the other direction only.
+/// Half of what halving does for an all-reduce is a reduce-scatter, the other half an all-gather.
 template <class Between>
 constexpr bool kScatters = std::is_same_v<Between, hierarchical::Halving>;
-
-/// Whose barrier takes more than one latency, and fewer messages.
-template <class Between>
-constexpr bool kDisseminates = std::is_same_v<Between, hierarchical::Doubling>;
 
 template <class Between, Rails rails>
 void emit_hierarchical(const Seat& seat, const Task& task, StepSink& run) {
@@ -137,8 +133,8 @@ void emit_hierarchical(const Seat& seat, const Task& task, StepSink& run) {
       return flat ? direct::reduce(seat.world, task.root, task.parts[0], {}, run)
                   : hierarchical::reduce(grid, root_host, root_local, task.parts[0], seat.scratch, run);
     case Collective::barrier:
-      return hierarchical::barrier<std::conditional_t<kDisseminates<Between>, Between, hierarchical::OneShot>>(grid,
-                                                                                                               run);
+      if constexpr (requires { Between::barrier(grid.rail(), run); }) return hierarchical::barrier<Between>(grid, run);
+      return hierarchical::barrier<hierarchical::OneShot>(grid, run);
   }
 }
 
@@ -213,8 +209,8 @@ bool of_many(const Aim& aim, const Topology& topology) {
   return possible(aim, topology) && hosts_of(topology) > 2 && !aim.direct();
 }
 
-/// Leaders exchange what hosts have summed, or have: parts of several in a message, that none but elementwise codes
-/// would leave alone. With two hosts of one rank there is nothing to put together.
+/// Leaders put parts of several hosts into a message, where a codec might code them otherwise than by themselves. With
+/// two hosts of one rank there is nothing to put together.
 bool leaders_scatter(const Aim& aim, const Topology& topology) {
   std::vector<Rank> by_host;
   for (const auto& host : topology.hosts) by_host.insert(by_host.end(), host.begin(), host.end());

@@ -376,6 +376,7 @@ std::vector<std::string_view> backend_names() {
 
 namespace {
 
+/// Whether it takes one message for what should be in one.
 bool fits(const Algorithm& algorithm, const Aim& aim, const Coding& coding, const Request& request,
           const Topology& topology, const Tuning& tuning) {
   return algorithm.in_one_message == nullptr || !algorithm.in_one_message(aim) ||
