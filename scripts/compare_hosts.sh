@@ -5,7 +5,8 @@
 #   scripts/compare_hosts.sh [OPTIONS]
 #     --hosts 2x1,4x1,2x2      hosts x ranks on each
 #     --rate 1gbit             of each link in each direction, as tc writes it; or unshaped
-#     --burst B  --packet B    what a link lets pass at once, as hosts.sh --help says [7000, 14000]; for megabytes 16kb, 64kb
+#     --burst B  --packet B    what a link lets pass at once, as hosts.sh --help says [7000, 14000]: 1600 where 28 KiB take
+#                              less than 0.22 ms one way; for megabytes where timers are late 16kb, 64kb
 #     --wires tcp              of ours, what carries bytes between hosts: of tcp, ucx, mpi [those that this build has]
 #     --backends LIST          of ours, beside what auto picks: each is held against it like a peer (--peers none
 #                              --backends ring,hierarchical_halving tells how good the pick is)

@@ -57,11 +57,14 @@ struct Cost {
     const double messages = r * std::max(handling, machine);
     const double busiest = std::max(wire, work + copies + messages);
     const double carried = std::max(chain, copies);
-    if (flows) return waits + handling + std::max(busiest, r * per_frame) + (work + carried) / r;
+    // The first round goes all the way, the others follow it.
+    if (flows)
+      return waits + std::max(handling, machine) + (work + carried) / r +
+             std::max((r - 1) / r * busiest, (r - 1) * per_frame);
     // One round after the other. Ranks send at once and then wait for one another, so what their cores have to do for
-    // messages comes before and after what links carry; but where a link is given several at once, they go on while it
-    // carries the first, which it does without pause when half of what is sent has been handed over.
-    const double meanwhile = (1 - 1 / at_once) * std::clamp(carried - messages / 4, 0.0, messages);
+    // messages comes before and after what links carry; but for what a link is given behind another message, as far as
+    // it carries for longer than cores take for all of them.
+    const double meanwhile = (1 - 1 / at_once) * std::clamp(carried - messages, 0.0, messages);
     const double all = r * waits + messages + work + carried - meanwhile;
     if (lanes <= 1 || rounds <= 1) return all;
     // The first round has nothing to overlap with.
@@ -256,6 +259,8 @@ Cost count(const Algorithm& algorithm, const Task& task, const Coding& coding, c
 
 /// Messages of less than twice this are not cut up to make rounds overlap.
 constexpr std::size_t kSmallestMessage = 32 << 10;
+/// Nor of less than twice this where rounds follow one another from rank to rank, and nobody waits for the last of one.
+constexpr std::size_t kSmallestOnItsWay = 4 << 10;
 /// Cutting up messages must save a twentieth of the time: each costs cores something, also where the wire hides it.
 constexpr double kWorthCutting = 0.95;
 
@@ -347,7 +352,7 @@ Plan plan_for(const Algorithm& algorithm, const Request& request, bool coded, co
     const auto segment_of = [&](std::size_t frame) { return elements_of(frame, coding) * pieces; };
     const std::size_t most = std::max<std::size_t>(1, longest_message(algorithm, aim, topology, tuning));
     const auto time_with = [&](std::size_t frame) { return time_of(rounds_of(segment_of(frame))); };
-    const std::size_t least = plan.lanes > 1 ? std::min(most, kSmallestMessage) : most;
+    const std::size_t least = std::min(most, cost.flows ? kSmallestOnItsWay : plan.lanes > 1 ? kSmallestMessage : most);
     double shortest = time_with(most);
     for (std::size_t frame = most / 2; frame >= least; frame /= 2) shortest = std::min(shortest, time_with(frame));
     std::size_t frame = most;
