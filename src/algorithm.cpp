@@ -189,7 +189,7 @@ constexpr Algorithm hierarchical_row(std::string_view name, bool (*possible)(con
             if (aim.collective == Collective::all_reduce && !flat(aim, topology))
               return 2 + (aim.sums == Sums::in_hosts ? hierarchical::Unsummed<Between>::depths(hosts)
                                                      : Between::depths(hosts));
-            if (scatters_or_gathers(aim) && !flat(aim, topology)) return 1 + kRoundsOnTheWire;
+            if (scatters_or_gathers(aim) && !flat(aim, topology)) return kScatters<Between> ? 1 : 1 + kRoundsOnTheWire;
             return aim.collective == Collective::broadcast ? 2 : 1;
           },
           emit_hierarchical<Between, rails>,
@@ -240,9 +240,11 @@ constexpr Algorithm kAlgorithms[] = {
     hierarchical_row<hierarchical::Doubling, Rails::one>(
         "hierarchical_leaders_doubling", of_many<has_leaders>,
         "three hosts or more with several ranks, and is for all_reduce and broadcast"),
-    hierarchical_row<hierarchical::Halving, Rails::all>("hierarchical_halving", can_halve,
-                                                        "three hosts or more, and for reduce_scatter and all_gather "
-                                                        "one rank on each and a vector that fits in a message"),
+    hierarchical_row<hierarchical::Halving, Rails::all>(
+        "hierarchical_halving", can_halve,
+        "three hosts or more, and is for all_reduce and broadcast, and on "
+        "hosts of one rank for reduce_scatter and all_gather of a "
+        "vector that fits in a message"),
     hierarchical_row<hierarchical::Halving, Rails::one>(
         "hierarchical_leaders_halving", leaders_can_halve,
         "hosts with several ranks, numbered host by host, and is for reduce_scatter and all_gather of a vector that "

@@ -20,7 +20,7 @@ struct CriticalPath {
   double bytes = 0;          ///< of those
 };
 
-/// Empty where there are too many messages to play them all: 100,000, some 40 ms.
+/// Empty where there are too many messages to play them all: 100,000, some 60 ms.
 std::optional<CriticalPath> critical_path(const Algorithm&, const Task&, const Coding&, const Topology&, const Tuning&);
 
 }  // namespace collectives

@@ -32,8 +32,9 @@ namespace {
 /// The backend that has no Steps: what NCCL does is its own.
 constexpr std::string_view kNccl = "nccl";
 
-/// Ranks whose Steps are counted: all of a small job; of a large one the hosts of the first rank and of the root, which
-/// are the busiest by the symmetry of every algorithm.
+/// Ranks whose Steps are counted: all of a small job; of a large one the first host, the last and the root's, among
+/// which are the busiest: every algorithm treats hosts alike but for the root's, and for what begins anew after the
+/// last.
 constexpr int kCountAllUpTo = 64;
 
 /// What a vector costs. All but `waits` is for all rounds together.
@@ -45,6 +46,7 @@ struct Cost {
   double wire = 0;    ///< us: the link between hosts is busy
   double chain = 0;   ///< us: links are, that have to wait for one another; at least as long
   double machine = 0;  ///< us of one round: the cores of a machine that has more ranks do the handling of all
+  double inside = 0;   ///< us of one round: of `waits`, those for ranks of this host
   double at_once = 1;  ///< messages that a link is given before anybody waits for one of them
   /// Broadcast and reduce: a round goes from rank to rank while the next one follows, also where rounds do not overlap
   /// on any one rank; all that a rank waits for is room for `frames` messages.
@@ -58,13 +60,14 @@ struct Cost {
     const double busiest = std::max(wire, work + copies + messages);
     const double carried = std::max(chain, copies);
     // The first round goes all the way, the others follow it.
-    if (flows)
-      return waits + std::max(handling, machine) + (work + carried) / r +
-             std::max((r - 1) / r * busiest, (r - 1) * per_frame);
+    if (flows) {
+      const double each = std::max({wire / r, (work + copies + messages) / r + inside, per_frame});
+      return waits + std::max(handling, machine) + (work + carried) / r + (r - 1) * each;
+    }
     // One round after the other. Ranks send at once and then wait for one another, so what their cores have to do for
-    // messages comes before and after what links carry; but for what a link is given behind another message, as far as
-    // it carries for longer than cores take for all of them.
-    const double meanwhile = (1 - 1 / at_once) * std::clamp(carried - messages, 0.0, messages);
+    // messages comes before and after what links carry. Of several that a link is given at once all but the first are
+    // handed over while it carries, if it does so for longer than cores have to do with all of them.
+    const double meanwhile = (1 - 1 / at_once) * std::clamp(chain - copies - messages, 0.0, messages);
     const double all = r * waits + messages + work + carried - meanwhile;
     if (lanes <= 1 || rounds <= 1) return all;
     // The first round has nothing to overlap with.
@@ -108,6 +111,7 @@ class Counter final : public StepSink {
         (out ? bytes_to_other_hosts : bytes_from_other_hosts) += bytes;
       } else {
         cost.waits += tuning_.message_us / 2;  // half for handing over, half for taking in
+        cost.inside += tuning_.message_us / 2;
         per_byte += static_cast<double>(bytes) * tuning_.message_us_per_byte;
       }
       if (!out) continue;
@@ -125,13 +129,18 @@ class Counter final : public StepSink {
       count = step.parts[0].count;
     else
       for (const Rank part : step.which) count += step.parts[part].count;
-    const auto bytes = static_cast<double>(count * coding_.element);
+    auto bytes = static_cast<double>(count * coding_.element);
+    // Sums that one rank keeps for itself it makes alone, of what all have.
+    if (step.kind == Step::Kind::host_reduce_scatter && step.only >= 0 && step.keep == Place::work)
+      bytes *= static_cast<double>(seat_.grid.here().size());
     cost.waits += times * tuning_.host_latency_us;
+    cost.inside += times * tuning_.host_latency_us;
     cost.work += times * bytes * tuning_.host_us_per_byte;
     // Of what goes through all domains alike, one D-th stays in each.
     const int domains = seat_.inner.host_count();
     if (domains < 2 || step.among == Among::domain) return;
     cost.waits += times * tuning_.domain_us;
+    cost.inside += times * tuning_.domain_us;
     cost.work += times * bytes * tuning_.domain_us_per_byte * (domains - 1) / domains;
   }
 
@@ -175,7 +184,7 @@ Parts parts_of(const Request& request, const Algorithm& algorithm, const Aim& ai
 std::vector<Rank> counted_ranks(const Topology& topology, Rank root) {
   std::vector<Rank> ranks;
   for (const auto& host : topology.hosts)
-    if (topology.ranks() <= kCountAllUpTo || &host == &topology.hosts.front() ||
+    if (topology.ranks() <= kCountAllUpTo || &host == &topology.hosts.front() || &host == &topology.hosts.back() ||
         std::binary_search(host.begin(), host.end(), root))
       ranks.insert(ranks.end(), host.begin(), host.end());
   if (static_cast<int>(ranks.size()) > kCountAllUpTo && topology.ranks() > kCountAllUpTo) ranks.resize(kCountAllUpTo);
@@ -434,6 +443,7 @@ std::vector<Plan> candidates_with_codec(const Request& request, const Topology& 
                           ? fmt::format("not {}: there is one rank", codec)
                           : fmt::format("not {}: {}", codec,
                                         topology.one_host() ? "ranks that share memory send no messages"
+                                        : !reduces(request) ? "this backend puts parts of several ranks into a message"
                                                             : "no way of this backend keeps sums from being rounded "
                                                               "more than twice"));
   if (plain.empty()) return say(coded, std::string(codec));

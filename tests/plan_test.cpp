@@ -129,7 +129,9 @@ TEST(Plan, WaysBetweenHostsWithoutHostsAreRefused) {
         {Request{.collective = Collective::all_gather, .count = 100, .backend = "hierarchical_doubling"}, 4,
          "is for all_reduce, broadcast and barrier"},
         {Request{.collective = Collective::all_gather, .count = 100, .backend = "hierarchical_halving"}, 4,
-         "one rank on each and a vector that fits in a message"},
+         "on hosts of one rank for reduce_scatter and all_gather"},
+        {Request{.collective = Collective::reduce, .count = 100, .backend = "hierarchical_halving"}, 8,
+         "is for all_reduce and broadcast, and on"},
         {Request{.collective = Collective::all_reduce, .count = 100, .backend = "hierarchical_leaders_halving"}, 4,
          "is for reduce_scatter and all_gather"}})
     try {
@@ -215,17 +217,84 @@ TEST(Plan, OneRankOfAHostSpeaksForAllWhereHostsShareCores) {
 TEST(Plan, LeadersScatterAndGatherShortVectorsOfManyHosts) {
   for (const Collective collective : {Collective::reduce_scatter, Collective::all_gather})
     for (const auto& [local, name] : {std::pair{1, "hierarchical_halving"}, {2, "hierarchical_leaders_halving"}}) {
-      const Topology hosts = Topology::regular(16 * local, local);
-      const Plan plan = plan_of({.collective = collective, .count = 512}, hosts);
+      const Plan plan = plan_of({.collective = collective, .count = 512}, Topology::regular(16 * local, local));
       EXPECT_EQ(plan.name, name);
-      EXPECT_EQ(plan.rounds, 1u);
-      const Tuning tuning;
-      const std::size_t most = (local == 1 ? tuning.wire_frame_bytes : tuning.frame_bytes) / sizeof(float);
-      const Request whole{.collective = collective, .count = most, .backend = name};
-      EXPECT_EQ(plan_of(whole, hosts).name, name) << "all of it in a message";
-      EXPECT_THROW(plan_of({.collective = collective, .count = most + 1, .backend = name}, hosts), Error);
-      EXPECT_EQ(plan_of({.collective = collective, .count = 1 << 24}, hosts).name.find("halving"), std::string::npos);
+      EXPECT_EQ(plan.estimate.messages, local == 1 || collective == Collective::all_gather ? 4u : 5u);
     }
+}
+
+// Messages hold parts of several hosts as a whole.
+TEST(Plan, LeadersNeverCutAVector) {
+  Tuning tuning;
+  tuning.frame_bytes = tuning.wire_frame_bytes = 1 << 20;
+  constexpr std::size_t kMost = (1 << 20) / sizeof(float);
+  for (const Collective collective : {Collective::reduce_scatter, Collective::all_gather})
+    for (const auto& [local, name] : {std::pair{1, "hierarchical_halving"}, {2, "hierarchical_leaders_halving"}})
+      for (const int hosts : {3, 4, 5, 12, 16}) {
+        const Topology topology = Topology::regular(hosts * local, local);
+        Request request{.collective = collective, .count = kMost, .backend = name};
+        EXPECT_EQ(choose_plan(request, topology, tuning).rounds, 1u) << hosts;
+        request.counts.assign(static_cast<std::size_t>(topology.ranks()), 0);
+        request.counts[1] = kMost;
+        EXPECT_EQ(choose_plan(request, topology, tuning).rounds, 1u) << hosts << ", all of it one rank's";
+        request.count = kMost + 1;
+        request.counts.clear();
+        EXPECT_THROW(choose_plan(request, topology, tuning), Error) << hosts;
+      }
+}
+
+/// Of one algorithm, whatever is chosen.
+double estimate_of(std::string_view algorithm, const Request& request, const Topology& topology, const Tuning& tuning) {
+  const Plan plan = choose_plan(request, topology, tuning);
+  if (plan.name == algorithm) return plan.estimate.microseconds;
+  for (const Estimate& other : plan.runners_up)
+    if (other.algorithm == algorithm) return other.microseconds;
+  ADD_FAILURE() << "no " << algorithm;
+  return 0;
+}
+
+// Fast links are busy for less time than cores, which hand over messages before or after they copy others.
+TEST(Plan, NothingIsHiddenBehindLinksThatAreFasterThanCores) {
+  Tuning tuning;
+  tuning.wire_us_per_byte = 8e-5;
+  tuning.wire_us = 5;
+  const double bytes = 2 * 15.0 / 16 * (512 << 10);
+  EXPECT_GE(estimate_of("hierarchical", {.collective = Collective::all_gather, .count = (512 << 10) / 4},
+                        Topology::regular(16, 1), tuning),
+            30 * tuning.wire_message_us + bytes * tuning.wire_work_us_per_byte);
+}
+
+// All but the first of some messages to one link are handed over while it carries.
+TEST(Plan, MessagesAreHandedOverBehindOthersOnBusyLinks) {
+  Tuning tuning;
+  tuning.wire_us_per_byte = 0.01;
+  tuning.wire_work_us_per_byte = 0;
+  const auto us_with = [&](double message_us) {
+    tuning.wire_message_us = message_us;
+    return estimate_of("hierarchical", {.collective = Collective::all_gather, .count = 1 << 14},
+                       Topology::regular(4, 1), tuning);
+  };
+  EXPECT_NEAR(us_with(9) - us_with(1), 6 * 8 / 3.0, 0.01) << "three messages out, three in, the first of them before";
+}
+
+// The first round goes down all of the chain, the others follow it.
+TEST(Plan, ShortBroadcastsAreCutToFlowDownAChain) {
+  Tuning tuning;
+  tuning.wire_us_per_byte = 0.0081;
+  for (const std::size_t bytes : {32u << 10, 128u << 10}) {
+    const Plan plan =
+        choose_plan({.collective = Collective::broadcast, .count = bytes / 4}, Topology::regular(4, 1), tuning);
+    EXPECT_GE(plan.rounds, 4u) << bytes;
+    EXPECT_LT(plan.estimate.microseconds, 1.6 * 0.0081 * static_cast<double>(bytes)) << bytes;
+  }
+  // Fewer where each costs a dear meeting inside the hosts.
+  const auto rounds_with = [&](double host_latency_us) {
+    tuning.host_latency_us = host_latency_us;
+    return choose_plan({.collective = Collective::broadcast, .count = 1 << 16, .backend = "hierarchical"},
+                       Topology::regular(64, 4), tuning)
+        .rounds;
+  };
+  EXPECT_LT(2 * rounds_with(300), rounds_with(0.2));
 }
 
 TEST(Plan, ABarrierOfManyHostsDisseminates) {

@@ -1,6 +1,7 @@
 // Reduce-scatter and all-gather of short vectors: one rank of every host, its leader, exchanges for all of them, and
-// what goes to a host and beyond it travels in one message. So a host sends log2(H) messages, rounded up, of up to half
-// of the vector, where in hierarchical.hpp each of its ranks sends H - 1 of one part.
+// what goes to a host and beyond it travels in one message. So a host exchanges log2(H) times, rounded up, where in
+// hierarchical.hpp each of its ranks sends H - 1 messages of one part. With equal parts the longest is half of the
+// vector.
 //
 // A message holds parts of several hosts: ranks are numbered host by host, and all is done in one round.
 #pragma once
