@@ -294,7 +294,7 @@ TEST(Plan, ShortBroadcastsAreCutToFlowDownAChain) {
                        Topology::regular(64, 4), tuning)
         .rounds;
   };
-  EXPECT_LT(2 * rounds_with(300), rounds_with(0.2));
+  EXPECT_LT(2 * rounds_with(3000), rounds_with(0.2));
 }
 
 TEST(Plan, ABarrierOfManyHostsDisseminates) {
