@@ -77,18 +77,18 @@ struct Traffic {
 /// All ranks of one call.
 class Simulation {
  public:
-  /// `lanes`: rounds under way at once.
+  /// `lanes`: rounds under way at once. `in_place`: contributions lie where results will.
   Simulation(const Algorithm& algorithm, const Topology& topology, Task task, std::size_t segment,
-             std::size_t lanes = 1)
-      : topology_(topology), task_(task), ranks_(topology.ranks()), room_(lanes + 1) {
+             std::size_t lanes = 1, bool in_place = false)
+      : topology_(topology), task_(task), ranks_(topology.ranks()), room_(lanes + 1), in_place_(in_place) {
     const auto count = task.parts.whole().count;
     for (Rank r = 0; r < ranks_; ++r) {
       seats_.push_back(std::make_unique<Seat>(topology, r));
       Values input(count);
       for (std::size_t e = 0; e < count; ++e)
         if (contributes(r, e)) input[e].ranks = std::uint64_t{1} << r;
+      output_.push_back(in_place ? input : Values(count));
       input_.push_back(std::move(input));
-      output_.emplace_back(count);
       work_.emplace_back(count);
       heard_of_.push_back(std::uint64_t{1} << r);
       worked_.emplace_back();
@@ -185,7 +185,8 @@ class Simulation {
   }
 
   Values& place(Rank r, Place where) {
-    return where == Place::input ? input_[index(r)] : where == Place::output ? output_[index(r)] : work_[index(r)];
+    if (where == Place::work) return work_[index(r)];
+    return where == Place::output || in_place_ ? output_[index(r)] : input_[index(r)];
   }
 
   template <class Emit>
@@ -350,6 +351,7 @@ class Simulation {
   Task task_;
   int ranks_;
   std::size_t room_;  // messages of a channel
+  bool in_place_;
   std::vector<std::unique_ptr<Seat>> seats_;
   std::vector<Values> input_, output_, work_;
   std::vector<Range> worked_;            // what is in work_
@@ -447,11 +449,13 @@ TEST_P(EveryAlgorithm, UsesEachContributionExactlyOnceAndNeverDeadlocks) {
               const Task task{aim, parts_for(algorithm(), aim, topology, elements), root};
               for (const std::size_t lanes : {1u, 2u, 3u, 7u}) {
                 if (segment == 0 && lanes > 1) continue;
-                Simulation simulation(algorithm(), topology, task, segment, lanes);
+                const bool in_place = (count + lanes) % 2 == 0;
+                Simulation simulation(algorithm(), topology, task, segment, lanes, in_place);
                 simulation.check_results();
-                ASSERT_EQ(simulation.failure, "") << algorithm().name << ' ' << to_string(collective) << describe(aim)
-                                                  << count << " elements in segments of " << segment << ", " << lanes
-                                                  << " rounds at once, root " << root << ", " << to_string(topology);
+                ASSERT_EQ(simulation.failure, "")
+                    << algorithm().name << ' ' << to_string(collective) << describe(aim) << count
+                    << " elements in segments of " << segment << ", " << lanes << " rounds at once, root " << root
+                    << (in_place ? ", in place, " : ", ") << to_string(topology);
               }
             }
   }
@@ -465,10 +469,12 @@ TEST_P(EveryAlgorithm, PartsOfUnequalLength) {
       for (const Aim& aim : aims_of(collective)) {
         if (!possible(algorithm(), aim, topology)) continue;
         const Task task{aim, Parts::listed(offsets.data(), topology.ranks()), 0};
-        Simulation simulation(algorithm(), topology, task, several_rounds(algorithm(), aim) ? 3 : 0);
-        simulation.check_results();
-        ASSERT_EQ(simulation.failure, "")
-            << algorithm().name << ' ' << to_string(collective) << ", " << to_string(topology);
+        for (const bool in_place : {false, true}) {
+          Simulation simulation(algorithm(), topology, task, several_rounds(algorithm(), aim) ? 3 : 0, 1, in_place);
+          simulation.check_results();
+          ASSERT_EQ(simulation.failure, "") << algorithm().name << ' ' << to_string(collective)
+                                            << (in_place ? " in place, " : ", ") << to_string(topology);
+        }
       }
   }
 }
