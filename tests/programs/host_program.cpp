@@ -42,7 +42,9 @@ void tell(const std::string& line) {
   ::close(file);
 }
 
+#ifdef HOST_PROGRAM_WITH_MPI
 bool under_mpirun() { return std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr || std::getenv("PMI_SIZE") != nullptr; }
+#endif
 
 std::unique_ptr<Bootstrap> meet() {
 #ifdef HOST_PROGRAM_WITH_MPI
