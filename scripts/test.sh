@@ -68,7 +68,8 @@ for mode in "${modes[@]}"; do
   begun=$SECONDS
   mkdir -p "build/$mode"
   log=build/$mode/build.log
-  if ! { cmake --preset "$mode" -D COLLECTIVES_WARNINGS_AS_ERRORS=ON && cmake --build --preset "$mode" -j "$jobs"; } >"$log" 2>&1; then
+  if ! { cmake --preset "$mode" -D COLLECTIVES_WARNINGS_AS_ERRORS=ON &&
+    cmake --build --preset "$mode" -j "$jobs"; } >"$log" 2>&1; then
     grep -E 'error|Error|FAILED' -A 5 "$log" | head -60 || true
     echo "== $mode: does not build, see $log"
     summary+=("$mode: does not build")

@@ -2,6 +2,7 @@
 #include "algorithm.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 #include <type_traits>
 
@@ -212,10 +213,10 @@ bool of_many(const Aim& aim, const Topology& topology) {
 /// Leaders put parts of several hosts into a message, where a codec might code them otherwise than by themselves. With
 /// two hosts of one rank there is nothing to put together.
 bool leaders_scatter(const Aim& aim, const Topology& topology) {
-  std::vector<Rank> by_host;
-  for (const auto& host : topology.hosts) by_host.insert(by_host.end(), host.begin(), host.end());
-  return scatters_or_gathers(aim) && !aim.direct() && !aim.coded && std::ranges::is_sorted(by_host) &&
-         hosts_of(topology) > (hosts_have_one_rank(topology) ? 2 : 1);
+  const auto before = [](const std::vector<Rank>& a, const std::vector<Rank>& b) { return a.back() < b.front(); };
+  return scatters_or_gathers(aim) && !aim.direct() && !aim.coded &&
+         hosts_of(topology) > (hosts_have_one_rank(topology) ? 2 : 1) &&
+         std::ranges::adjacent_find(topology.hosts, std::not_fn(before)) == topology.hosts.end();
 }
 bool can_double(const Aim& aim, const Topology& topology) {
   return of_many<has_another_way>(aim, topology) || (aim.collective == Collective::barrier && hosts_of(topology) > 2);
@@ -242,9 +243,8 @@ constexpr Algorithm kAlgorithms[] = {
         "three hosts or more with several ranks, and is for all_reduce and broadcast"),
     hierarchical_row<hierarchical::Halving, Rails::all>(
         "hierarchical_halving", can_halve,
-        "three hosts or more, and is for all_reduce and broadcast, and on "
-        "hosts of one rank for reduce_scatter and all_gather of a "
-        "vector that fits in a message"),
+        "three hosts or more, and is for all_reduce and broadcast, and on hosts of one rank for reduce_scatter and "
+        "all_gather of a vector that fits in a message"),
     hierarchical_row<hierarchical::Halving, Rails::one>(
         "hierarchical_leaders_halving", leaders_can_halve,
         "hosts with several ranks, numbered host by host, and is for reduce_scatter and all_gather of a vector that "
