@@ -719,12 +719,13 @@ void Communicator::Impl::fail_all(State& first, std::exception_ptr error) noexce
 
 /// The slow path of every wait: failures, lost peers, the stall report, the deadline of the oldest operation.
 void Communicator::Impl::look() noexcept {
-  if (!in_flight_.empty()) look_at(in_flight_.front());
+  if (!in_flight_.empty()) look_at(in_flight_.share());
   if (!queue_.empty() && queue_.front().phase.load(std::memory_order_relaxed) == State::Phase::running)
-    look_at(queue_.front());
+    look_at(queue_.share());
 }
 
-void Communicator::Impl::look_at(State& state) noexcept {
+void Communicator::Impl::look_at(std::shared_ptr<State> shared) noexcept {
+  State& state = *shared;  // which may leave its queue here
   const Watch::Call call{state.sequence, state.call->signature, state.name};
   try {
     if (meeting.device != nullptr) watch->with_gpu(waits_for_gpu());
@@ -736,7 +737,10 @@ void Communicator::Impl::look_at(State& state) noexcept {
     const auto now = Clock::now();
     if (state.issued == Clock::time_point{}) state.issued = now;
     const auto waited = now - state.issued;
-    if (waited >= state.timeout) watch->raise_timeout(call, waited);
+    if (waited >= state.timeout) {
+      if (completes(state)) return;
+      watch->raise_timeout(call, waited);
+    }
     if (!state.stall_reported && waited >= settings.stall_report) {
       state.stall_reported = true;
       observer->stall(fmt::format("{} has waited for {:.0f} s: {}", Watch::operation(call),
@@ -744,8 +748,16 @@ void Communicator::Impl::look_at(State& state) noexcept {
                       *watch);
     }
   } catch (...) {
-    fail_all(state, std::current_exception());
+    const std::exception_ptr failure = std::current_exception();
+    if (!completes(state)) fail_all(state, failure);
   }
+}
+
+/// Has all that `state` waits for come while this rank did not look? Then no deadline has passed, and what another rank
+/// has failed with is its next call's.
+bool Communicator::Impl::completes(State& state) noexcept {
+  advance_queue();
+  return state.finished();
 }
 
 bool Communicator::Impl::waits_for_gpu() const noexcept {

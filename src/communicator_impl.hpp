@@ -171,7 +171,8 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final : private Unfinished::Member 
   /// Moves on what else this thread has left unfinished; true when something moved.
   bool others_move_on(bool due) noexcept;
   void look() noexcept;
-  void look_at(State& state) noexcept;
+  void look_at(std::shared_ptr<State> shared) noexcept;
+  bool completes(State& state) noexcept;
   /// Of `first` and of all that are queued.
   void fail_all(State& first, std::exception_ptr error) noexcept;
   void drive(State& state, Deadline until, std::unique_lock<std::mutex>& lock);

@@ -278,6 +278,77 @@ TEST(Departure, OfARankIsReportedToThoseWhoNeedIt) {
   });
 }
 
+#if !defined(__SANITIZE_THREAD__)  // under which a signal comes to a thread when it next calls something
+
+/// Holds a thread wherever it is, as a scheduler may, until it is let go.
+class Held {
+ public:
+  explicit Held(pthread_t thread) {
+    inside_ = false;
+    go_ = false;
+    struct sigaction action {};
+    action.sa_handler = [](int) {
+      inside_ = true;
+      while (!go_) ::usleep(1000);
+    };
+    ::sigaction(SIGUSR1, &action, &before_);
+    ::pthread_kill(thread, SIGUSR1);
+    while (!inside_) std::this_thread::sleep_for(1ms);
+  }
+  ~Held() {
+    go_ = true;
+    ::sigaction(SIGUSR1, &before_, nullptr);
+  }
+
+ private:
+  static inline std::atomic<bool> inside_{false}, go_{false};
+  struct sigaction before_ {};
+};
+
+TEST(RankThatIsHeldUp, HasDoneItsCallAllTheSameWhenTheOthersFailInTheNextOne) {
+  std::atomic<pthread_t> thread{0};
+  std::barrier others(3);
+  run_communicators(4, [&](Communicator& comm) {
+    comm.barrier();
+    if (comm.rank() == 0) {
+      thread = ::pthread_self();
+      comm.barrier();
+      EXPECT_EQ(error_of([&] { reduce_floats(comm, 10); })->code(), Errc::aborted);
+      return;
+    }
+    while (thread == pthread_t{}) std::this_thread::sleep_for(1ms);
+    std::optional<Held> held;
+    if (comm.rank() == 1) {
+      std::this_thread::sleep_for(20ms);  // rank 0 waits in its second call by now
+      held.emplace(thread);
+    }
+    others.arrive_and_wait();
+    comm.barrier();
+    others.arrive_and_wait();
+    if (comm.rank() == 1) comm.abort("no more");
+  });
+}
+
+TEST(RankThatIsHeldUp, DoesNotTimeOutWhenTheOthersHaveArrivedMeanwhile) {
+  std::atomic<pthread_t> thread{0};
+  run_communicators(2, [&](Communicator& comm) {
+    comm.barrier();
+    if (comm.rank() == 0) {
+      thread = ::pthread_self();
+      reduce_floats(comm, 10, {.timeout = 300ms});
+    } else {
+      while (thread == pthread_t{}) std::this_thread::sleep_for(1ms);
+      std::this_thread::sleep_for(20ms);
+      const Held held(thread);
+      reduce_floats(comm, 10);
+      std::this_thread::sleep_for(400ms);
+    }
+    comm.barrier();
+  });
+}
+
+#endif
+
 TEST(Departure, IsNoticedByARootThatWaitsForNobody) {
   std::atomic<bool> left{false}, noticed{false};
   run_ranks(3, [&](Bootstrap& bootstrap) {
