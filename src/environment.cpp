@@ -94,6 +94,8 @@ constexpr std::array kVariables = {
              [](std::string_view text, Environment& e) { return read(text, e.congestion_control); }},
     Variable{"COLLECTIVES_CORES", "a number of cores from 1 to 65536",
              [](std::string_view text, Environment& e) { return read_between<1, 65536>(text, e.cores); }},
+    Variable{"COLLECTIVES_DATAGRAMS", kSwitch,
+             [](std::string_view text, Environment& e) { return read(text, e.datagrams); }},
     Variable{"COLLECTIVES_DETERMINISTIC", kSwitch,
              [](std::string_view text, Environment& e) { return read(text, e.deterministic); }},
     Variable{"COLLECTIVES_DOMAIN", "any name",

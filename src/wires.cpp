@@ -50,7 +50,8 @@ std::unique_ptr<Network> open_network(const std::string& name, Rank rank) {
   const Environment said = environment();
   if (name == "tcp") {
     const TcpSettings settings{.interfaces = said.interfaces,
-                               .congestion_control = said.congestion_control.value_or("cubic")};
+                               .congestion_control = said.congestion_control.value_or("cubic"),
+                               .datagrams = {.on = said.datagrams.value_or(true)}};
     static std::once_flag warned;  // for each process: hosts differ
     std::call_once(warned, [&] {
       if (const std::string text = what_matches_nothing(settings); !text.empty())

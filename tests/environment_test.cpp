@@ -40,14 +40,29 @@ TEST(EnvironmentTest, NothingSet) {
 }
 
 TEST(EnvironmentTest, EveryVariable) {
-  const Environment all =
-      parse({"PATH=/bin", "COLLECTIVES_BACKEND=ring", "COLLECTIVES_TIMEOUT=2.5", "COLLECTIVES_DETERMINISTIC=1",
-             "COLLECTIVES_TRANSPORT=mpi", "COLLECTIVES_PROGRESS_THREAD=off", "COLLECTIVES_HOST_ID=left=right",
-             "COLLECTIVES_LOG=debug", "COLLECTIVES_PORT=29500", "COLLECTIVES_CORES=3", "COLLECTIVES_LISTEN_FD=7",
-             "COLLECTIVES_TUNING=/etc/tuning.json", "COLLECTIVES_WIRE=tcp", "COLLECTIVES_INTERFACE=eth0,10.77.",
-             "COLLECTIVES_CONGESTION=reno", "COLLECTIVES_TRACE=trace.json", "COLLECTIVES_FLIGHT_RECORDER=/tmp/flight",
-             "COLLECTIVES_DUMP_SIGNAL=USR2", "COLLECTIVES_MPI_STATS=1", "COLLECTIVES_MPI_AFTER=0",
-             "COLLECTIVES_MPI_WIRE=bf16", "COLLECTIVES_MPI_WIRE_MIN_BYTES=4096"});
+  const Environment all = parse({"PATH=/bin",
+                                 "COLLECTIVES_BACKEND=ring",
+                                 "COLLECTIVES_TIMEOUT=2.5",
+                                 "COLLECTIVES_DETERMINISTIC=1",
+                                 "COLLECTIVES_TRANSPORT=mpi",
+                                 "COLLECTIVES_PROGRESS_THREAD=off",
+                                 "COLLECTIVES_HOST_ID=left=right",
+                                 "COLLECTIVES_LOG=debug",
+                                 "COLLECTIVES_PORT=29500",
+                                 "COLLECTIVES_CORES=3",
+                                 "COLLECTIVES_LISTEN_FD=7",
+                                 "COLLECTIVES_TUNING=/etc/tuning.json",
+                                 "COLLECTIVES_WIRE=tcp",
+                                 "COLLECTIVES_INTERFACE=eth0,10.77.",
+                                 "COLLECTIVES_CONGESTION=reno",
+                                 "COLLECTIVES_DATAGRAMS=off",
+                                 "COLLECTIVES_TRACE=trace.json",
+                                 "COLLECTIVES_FLIGHT_RECORDER=/tmp/flight",
+                                 "COLLECTIVES_DUMP_SIGNAL=USR2",
+                                 "COLLECTIVES_MPI_STATS=1",
+                                 "COLLECTIVES_MPI_AFTER=0",
+                                 "COLLECTIVES_MPI_WIRE=bf16",
+                                 "COLLECTIVES_MPI_WIRE_MIN_BYTES=4096"});
   EXPECT_EQ(all.mpi_stats, true);
   EXPECT_EQ(all.mpi_after, 0);
   EXPECT_EQ(all.mpi_wire, "bf16");
@@ -59,6 +74,7 @@ TEST(EnvironmentTest, EveryVariable) {
   EXPECT_EQ(all.wire, "tcp");
   EXPECT_EQ(all.interfaces, (std::vector<std::string>{"eth0", "10.77."}));
   EXPECT_EQ(all.congestion_control, "reno");
+  EXPECT_EQ(all.datagrams, false);
   EXPECT_EQ(all.progress_thread, false);
   EXPECT_EQ(all.trace, "trace.json");
   EXPECT_EQ(all.flight_recorder, "/tmp/flight");

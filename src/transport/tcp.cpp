@@ -24,7 +24,29 @@ using Clock = std::chrono::steady_clock;
 /// A peer says goodbye on the control connection before it closes both; the other one may be seen closed first, by as
 /// much as a lost packet takes to come again. A process that ends without a word closes both at once.
 constexpr auto kGoodbyePatience = std::chrono::seconds(3);
+constexpr auto kProbePatience = std::chrono::milliseconds(200), kProbeAgain = std::chrono::milliseconds(20);
 constexpr std::size_t kAlignment = 64;
+
+// Between the two ends of a link, on the control connection; other texts are the caller's.
+constexpr std::string_view kPort{"\0p", 2};   // of datagrams; 0: there are none
+constexpr std::string_view kHeard{"\0h", 2};  // whether a probe has come
+constexpr std::string_view kAgain{"\0a", 2};  // a message that went as a datagram
+constexpr std::string_view kTaken{"\0t", 2};  // such a message has been taken: see Taken
+struct Taken {
+  std::uint32_t next = 0;  // message
+  std::uint32_t lost = 0;  // whether it had not come as a datagram
+};
+
+template <class T>
+std::string_view bytes_of(const T& value) {
+  return {reinterpret_cast<const char*>(&value), sizeof value};
+}
+template <class T>
+T read_as(std::string_view text) {
+  T value{};
+  std::memcpy(&value, text.data(), std::min(sizeof value, text.size()));
+  return value;
+}
 
 bool would_block(int code) { return code == EAGAIN || code == EWOULDBLOCK || code == EINTR; }
 
@@ -60,6 +82,111 @@ TcpTransport::TcpTransport(std::vector<TcpLink> links, std::size_t frame_bytes)
     peers_.push_back(std::move(added));
   }
   watch(everything_, controls_, EPOLLIN | EPOLLET, 0);
+}
+
+// ---- datagrams ----
+
+void TcpTransport::open_datagrams(std::uint64_t token, const DatagramSettings& settings, Deadline deadline) {
+  const auto for_each_peer = [&](auto visit) {
+    for (std::size_t rank = 0; rank < peers_.size(); ++rank)
+      if (peers_[rank] != nullptr) visit(static_cast<Rank>(rank), *peers_[rank]);
+  };
+  const auto wait_for_all = [&](Deadline until, auto has) {
+    for (;;) {
+      look_at_controls();
+      progress();
+      bool all = true;
+      for_each_peer([&](Rank, Peer& one) { all = (one.control_ended || has(one)) && all; });
+      if (all || until.passed()) return;
+      doze(std::chrono::milliseconds(1));
+    }
+  };
+  const auto if_possible = [](Peer& one, auto what) {
+    try {
+      what();
+    } catch (const Error&) {
+      one.datagrams = nullptr;
+    }
+  };
+  for_each_peer([&](Rank rank, Peer& one) {
+    if (settings.on)
+      if_possible(one, [&] { one.datagrams = std::make_unique<DatagramLink>(one.data, token, settings); });
+    const std::uint16_t port = one.datagrams != nullptr ? one.datagrams->port() : 0;
+    post(rank, kPort, bytes_of(port));
+  });
+  wait_for_all(deadline, [](const Peer& one) { return one.port.has_value(); });
+  for_each_peer([&](Rank, Peer& one) {
+    if (one.port.value_or(0) == 0) one.datagrams = nullptr;
+    if (one.datagrams == nullptr) return;
+    if_possible(one, [&] {
+      one.datagrams->connect(one.data, *one.port);
+      watch(everything_, one.datagrams->socket(), EPOLLIN | EPOLLET, 0);
+    });
+  });
+  for (const auto patience = Deadline::in(kProbePatience); !patience.passed();) {
+    bool all = true;
+    for_each_peer([&](Rank, Peer& one) {
+      if (one.datagrams == nullptr) return;
+      one.datagrams->probe();
+      all = one.datagrams->heard() && all;
+    });
+    if (all) break;
+    wait_for_all(Deadline::in(kProbeAgain),
+                 [](Peer& one) { return one.datagrams == nullptr || one.datagrams->heard(); });
+  }
+  for_each_peer([&](Rank rank, Peer& one) {
+    one.by_datagram = one.datagrams != nullptr && one.datagrams->heard();
+    post(rank, kHeard, bytes_of(one.by_datagram));
+  });
+  wait_for_all(deadline, [](const Peer& one) { return one.heard.has_value(); });
+  for_each_peer([&](Rank, Peer& one) {
+    if (one.datagrams == nullptr || !one.heard.value_or(false)) return;
+    try {
+      if (repeater_ == nullptr) repeater_ = std::make_unique<Repeater>([this] { return repeat_datagrams(false); });
+      one.datagrams->allow();
+    } catch (const std::system_error&) {  // no thread: ours go by the stream
+    }
+  });
+}
+
+/// Whether some are left. From any thread.
+bool TcpTransport::repeat_datagrams(bool all) {
+  bool left = false;
+  for (std::size_t rank = 0; rank < peers_.size(); ++rank)
+    if (peers_[rank] != nullptr && peers_[rank]->datagrams != nullptr)
+      left = peers_[rank]->datagrams->repeat(all, [&](std::string_view text) {
+        return post(static_cast<Rank>(rank), kAgain, text);
+      }) || left;
+  return left;
+}
+
+void TcpTransport::hear_of_datagrams(Rank rank, std::string_view text) {
+  Peer& from = peer(rank);
+  const std::string_view kind = text.substr(0, kPort.size());
+  text.remove_prefix(kind.size());
+  if (kind == kPort) from.port = read_as<std::uint16_t>(text);
+  if (kind == kHeard) from.heard = read_as<bool>(text);
+  if (from.datagrams == nullptr) return;
+  if (kind == kAgain && !from.datagrams->hear(text, from.expected))
+    post(rank, kTaken, bytes_of(Taken{from.expected, 0}));
+  if (kind == kTaken) {
+    const auto taken = read_as<Taken>(text);
+    from.datagrams->acknowledged(taken.next, taken.lost != 0);
+  }
+}
+
+bool TcpTransport::take_datagram(Rank rank, std::byte* place, std::size_t bytes) {
+  Peer& from = peer(rank);
+  const auto arrived = from.datagrams->take(from.expected);
+  if (!arrived) return false;
+  const std::byte* data = arrived->data;
+  if (place != nullptr && bytes == arrived->header.bytes && bytes > 0)
+    data = static_cast<const std::byte*>(std::memcpy(place, data, bytes));
+  ++from.expected;
+  if (arrived->repeated) post(rank, kTaken, bytes_of(Taken{from.expected, arrived->lost}));
+  from.message = {arrived->header.tag, data, arrived->header.bytes};
+  from.open = true;
+  return true;
 }
 
 // ---- sending ----
@@ -98,10 +225,16 @@ void TcpTransport::send_from(Rank to, std::uint64_t tag, const std::byte* data, 
 
 void TcpTransport::hand_over(Rank to, std::uint64_t tag, std::size_t bytes) {
   Peer& receiver = peer(to);
-  next_out(receiver).header = {tag, bytes};
+  Outgoing& message = next_out(receiver);
+  message.header = {tag, static_cast<std::uint32_t>(bytes), receiver.numbered++};
   ++receiver.queued;
   receiver.staged = false;
   if (!receiver.gone.empty() || abandoned_) return discard(receiver);
+  if (receiver.queued == 1 && receiver.datagrams != nullptr &&
+      receiver.datagrams->send(message.header, message.data, receiver.expected)) {
+    receiver.queued = 0;
+    return repeater_->note();
+  }
   if (receiver.writing || write_at_once(receiver) || write_some(receiver)) return;
   receiver.writing = true;
   writing_.push_back(&receiver);
@@ -194,6 +327,7 @@ void TcpTransport::progress() {
 
 void TcpTransport::flush(Deadline deadline) {
   for (;;) {
+    repeat_datagrams(true);
     progress();
     std::vector<Rank> waiting;
     for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
@@ -219,7 +353,7 @@ std::size_t TcpTransport::read_some(Peer& from, std::byte* to, std::size_t bytes
   if (got > 0) return static_cast<std::size_t>(got);
   if (got < 0 && would_block(errno)) return 0;
   data_failed(from, got == 0 ? "it closed the connection" : tcp::error_text(errno));
-  from.starved = true;
+  from.stream_ended = true;
   return 0;
 }
 
@@ -238,7 +372,7 @@ bool TcpTransport::read_header(Peer& from) {
   from.ahead_first += sizeof(Header);
   if (from.header.bytes > frame_bytes_) {
     data_failed(from, fmt::format("it sent a message of {} bytes; the most is {}", from.header.bytes, frame_bytes_));
-    from.starved = true;  // nothing that follows makes sense
+    from.stream_ended = true;  // nothing that follows makes sense
     return false;
   }
   from.known = true;
@@ -250,7 +384,12 @@ bool TcpTransport::read_header(Peer& from) {
 const Message* TcpTransport::receive_into(Rank rank, std::byte* place, std::size_t bytes) {
   Peer& from = peer(rank);
   if (from.open) return &from.message;
-  if (abandoned_ || from.starved || (!from.known && !read_header(from))) return nullptr;
+  if (abandoned_ || from.starved) return nullptr;
+  if (from.by_datagram && !(from.known && from.header.number == from.expected) && take_datagram(rank, place, bytes))
+    return &from.message;
+  // What it sent as a datagram may still come by the control connection.
+  from.starved = from.stream_ended && (!from.by_datagram || from.control_ended);
+  if (from.stream_ended || (!from.known && !read_header(from)) || from.header.number != from.expected) return nullptr;
   const std::size_t whole = from.header.bytes;
   if (from.target == nullptr) {
     from.target = place != nullptr && bytes == whole ? place : memory_of(from.frame);
@@ -265,24 +404,28 @@ const Message* TcpTransport::receive_into(Rank rank, std::byte* place, std::size
   }
   from.message = {from.header.tag, from.target, whole};
   from.open = true;
+  from.known = false;
+  ++from.expected;
   return &from.message;
 }
 
-void TcpTransport::release(Rank rank) {
-  Peer& from = peer(rank);
-  from.open = from.known = false;
-}
+void TcpTransport::release(Rank rank) { peer(rank).open = false; }
 
 void TcpTransport::abandon() noexcept {
   abandoned_ = true;
   for (Peer* to : writing_) discard(*to);
   writing_.clear();
-  for (const auto& from : peers_)
-    if (from != nullptr) from->target = nullptr;
+  for (const auto& from : peers_) {
+    if (from == nullptr) continue;
+    from->target = nullptr;
+    if (from->datagrams != nullptr) from->datagrams->forget();
+  }
 }
 
 /// What a peer still has to read is with the kernel. Unread input would make the kernel take that back.
 TcpTransport::~TcpTransport() {
+  repeater_ = nullptr;
+  repeat_datagrams(true);
   progress();
   look_at_controls();
 }
@@ -295,13 +438,15 @@ void TcpTransport::data_failed(Peer& whose, std::string why) {
   whose.data_ended = Clock::now();
 }
 
-void TcpTransport::post_control(Rank to, std::string_view text) {
+/// False when there is too much on its way already.
+bool TcpTransport::post(Rank to, std::string_view kind, std::string_view text) {
   const std::lock_guard lock(controls_mutex_);
   Peer& receiver = peer(to);
-  if (receiver.control_out.size() + text.size() > kMaxControl) return;
-  const auto length = static_cast<std::uint32_t>(text.size());
-  receiver.control_out.append(reinterpret_cast<const char*>(&length), sizeof length).append(text);
+  if (receiver.control_out.size() + text.size() > kMaxControl) return false;
+  const auto length = static_cast<std::uint32_t>(kind.size() + text.size());
+  receiver.control_out.append(bytes_of(length)).append(kind).append(text);
   write_control(receiver);
+  return true;
 }
 
 /// Under the mutex.
@@ -338,8 +483,12 @@ void TcpTransport::read_control(Rank rank) {
     std::memcpy(&length, from.control_in.data(), sizeof length);
     if (length > kMaxControl) return ended("it sent nonsense");
     if (from.control_in.size() < sizeof length + length) break;
-    controls_in_.emplace_back(rank, from.control_in.substr(sizeof length, length));
+    std::string text = from.control_in.substr(sizeof length, length);
     from.control_in.erase(0, sizeof length + length);
+    if (text.starts_with('\0'))
+      hear_of_datagrams(rank, text);
+    else
+      controls_in_.emplace_back(rank, std::move(text));
   }
 }
 

@@ -4,7 +4,8 @@
 // Bytes go straight between the kernel and where they belong. A message is sent from the frame in which it was made, or
 // from the caller's own memory; it is read only when somebody asks for it, so that it can come straight to where it
 // should be kept. What is not asked for waits in the kernel, whose buffers and windows are the flow control. A message
-// is a header of its tag and length, then the payload.
+// is a header, then the payload. Those that fit into a packet go as datagrams where these get through (datagrams.hpp);
+// each has its number, by which the two ways come together again.
 //
 // A process that ends closes its connections, which the others see at once. A host that falls silent is given up after
 // kSilence, by the kernel's own timers.
@@ -27,6 +28,7 @@
 
 #include "bootstrap/sockets.hpp"
 #include "collectives/transport.hpp"
+#include "transport/datagrams.hpp"
 
 namespace collectives {
 
@@ -42,6 +44,10 @@ class TcpTransport final : public Wire {
 
   /// links[r] leads to rank r.
   TcpTransport(std::vector<TcpLink> links, std::size_t frame_bytes);
+  /// Finds out with which peers datagrams can be exchanged; all ranks call it, before anything else, or none. `token`
+  /// is theirs alone. Waits for all peers that live, until the deadline at most, and then a fifth of a second for those
+  /// whose datagrams do not come.
+  void open_datagrams(std::uint64_t token, const DatagramSettings&, Deadline);
 
   std::string_view name() const noexcept override { return "tcp"; }
   std::size_t frame_bytes() const noexcept override { return frame_bytes_; }
@@ -58,7 +64,7 @@ class TcpTransport final : public Wire {
   /// Waits until the kernel has everything: it delivers it whether this process lives or not.
   void flush(Deadline) override;
 
-  void post_control(Rank to, std::string_view text) override;
+  void post_control(Rank to, std::string_view text) override { post(to, {}, text); }
   bool posts_from_any_thread() const noexcept override { return true; }
   std::optional<std::pair<Rank, std::string>> poll_control() override;
   bool sees_lost_peers() const noexcept override { return true; }
@@ -75,9 +81,7 @@ class TcpTransport final : public Wire {
   static constexpr std::size_t kReadAhead = 4096;  // bytes read together with a header
   static constexpr std::size_t kMaxControl = 1 << 20;
 
-  struct Header {
-    std::uint64_t tag = 0, bytes = 0;
-  };
+  using Header = MessageHeader;
   struct Free {
     void operator()(std::byte* memory) const { std::free(memory); }
   };
@@ -95,7 +99,14 @@ class TcpTransport final : public Wire {
     std::string gone;  // how it was noticed that the peer is; empty while it is there
     std::chrono::steady_clock::time_point data_ended{};
     bool told = false;
-    bool starved = false;  // it was asked for a message that will never come
+    bool stream_ended = false;
+    bool starved = false;                      // it was asked for a message that will never come
+    std::uint32_t numbered = 0, expected = 0;  // the next message to it, and from it
+
+    std::unique_ptr<DatagramLink> datagrams;  // none where there can be none
+    bool by_datagram = false;                 // theirs get through
+    std::optional<std::uint16_t> port;        // what it has said: of its datagrams, 0 for none
+    std::optional<bool> heard;                // and whether it has got ours
 
     std::array<Outgoing, kFrames> out;  // a ring: `queued` of them from `first` are not sent yet
     std::size_t first = 0, queued = 0;
@@ -128,7 +139,11 @@ class TcpTransport final : public Wire {
   std::byte* memory_of(Frame&) const;
   bool read_header(Peer&);
   std::size_t read_some(Peer&, std::byte* to, std::size_t bytes);
+  bool take_datagram(Rank from, std::byte* place, std::size_t bytes);
+  bool repeat_datagrams(bool all);
+  void hear_of_datagrams(Rank from, std::string_view text);
   void data_failed(Peer&, std::string why);
+  bool post(Rank to, std::string_view kind, std::string_view text);
   void write_control(Peer&);
   void read_control(Rank);
   void look_at_controls();
@@ -141,6 +156,7 @@ class TcpTransport final : public Wire {
   std::mutex controls_mutex_;  // of what goes out
   std::atomic<bool> controls_waiting_ = false;
   bool abandoned_ = false;
+  std::unique_ptr<Repeater> repeater_;  // ends first
 };
 
 }  // namespace collectives

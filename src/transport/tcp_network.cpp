@@ -469,7 +469,11 @@ std::string TcpNetwork::address() const {
 std::unique_ptr<Wire> TcpNetwork::connect(const Everyone& everyone) {
   make_room_for_descriptors(everyone.size());
   std::vector<TcpLink> links = Connecting(listener_, settings_, everyone).links();
-  return std::make_unique<TcpTransport>(std::move(links), everyone.frame_bytes);
+  auto wire = std::make_unique<TcpTransport>(std::move(links), everyone.frame_bytes);
+  std::uint64_t token = 0;
+  std::memcpy(&token, token_bytes(everyone.token).data(), sizeof token);
+  wire->open_datagrams(token, settings_.datagrams, everyone.deadline);
+  return wire;
 }
 
 }  // namespace collectives

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "bootstrap/sockets.hpp"
+#include "transport/datagrams.hpp"
 #include "transport/network.hpp"
 
 namespace collectives {
@@ -21,6 +22,8 @@ struct TcpSettings {
   /// Of every connection: as the kernel names it, "system" for what the machine uses. BBR measures its rate while
   /// processes wait for a core, and stays slow.
   std::string congestion_control = "cubic";
+  /// Messages that fit into a packet.
+  DatagramSettings datagrams{};
 };
 
 class TcpNetwork final : public Network {

@@ -1,0 +1,180 @@
+// Short messages as datagrams, beside a stream that carries the rest. A stream's acknowledgements, timers and queues
+// cost the kernel more than half of the time of a message of a few bytes; a datagram costs one packet.
+//
+// All messages to a peer are numbered, whichever way they go, and the receiver takes them in that order. A datagram
+// that has not been acknowledged after kTick to 2 kTick is said again over the control connection, which loses nothing.
+// So a datagram needs neither timers nor windows that adapt: it is tried once. At most kWindow of them are not
+// acknowledged at any time; what comes beyond that goes by the stream, and has its flow control. Every datagram
+// acknowledges what has been taken of the other direction; who has nothing to say does so after half a window.
+//
+// The sender may be away from the library, computing, when a datagram is to be said again: a thread does that, which
+// sleeps while nothing is on its way. A link that has lost one is left to the stream for a while.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "bootstrap/sockets.hpp"
+
+namespace collectives {
+
+/// Before the payload of a message, by either way.
+struct MessageHeader {
+  std::uint64_t tag = 0;
+  std::uint32_t bytes = 0, number = 0;
+};
+
+/// Whether number `a` comes before `b`; they wrap.
+inline bool is_before(std::uint32_t a, std::uint32_t b) { return static_cast<std::int32_t>(a - b) < 0; }
+
+struct DatagramSettings {
+  bool on = true;
+  /// How long a link that has lost a datagram is left to the stream, first; twice as long each time, up to a minute.
+  std::chrono::milliseconds pause{100};
+  /// Every so manieth message that is sent as a datagram gets lost, for tests; 0: none.
+  int lose_every = 0;
+};
+
+/// The datagrams between this rank and one peer. One thread uses it at a time, but for repeat().
+class DatagramLink {
+ public:
+  static constexpr int kWindow = 8;
+  static constexpr std::chrono::milliseconds kTick{10};
+
+  /// Between the addresses that `stream` is connected with. `token` is the same at both ends and nowhere else. Throws
+  /// Error{system}.
+  DatagramLink(const tcp::Socket& stream, std::uint64_t token, const DatagramSettings&);
+
+  const tcp::Socket& socket() const { return socket_; }
+  std::uint16_t port() const { return port_; }
+
+  // Getting to know each other. Each says its port to the other, sends probes of the greatest length to it, and says
+  // whether it has got one.
+
+  /// Throws Error{system}.
+  void connect(const tcp::Socket& stream, std::uint16_t port);
+  void probe();
+  /// Whether a probe has come.
+  bool heard();
+  /// The peer has heard.
+  void allow() { allowed_ = true; }
+
+  // Sending.
+
+  /// False when it has to go by the stream. Of the other direction all before number `taken` have been taken.
+  bool send(const MessageHeader&, const std::byte* data, std::uint32_t taken);
+  /// The peer has taken all before `number`, as it said over the control connection; `lost`: one of them had not come
+  /// as a datagram.
+  void acknowledged(std::uint32_t number, bool lost);
+  /// Says again, by say(text), what has not been acknowledged for a tick or two, or `all` of it; say() returns false
+  /// when it cannot. Returns whether something is left that may have to be said again. From any thread.
+  bool repeat(bool all, const std::function<bool(std::string_view)>& say);
+  /// Gives up what is on its way.
+  void forget();
+
+  // Receiving.
+
+  struct Arrived {
+    MessageHeader header;
+    const std::byte* data;
+    bool repeated, lost;  // it was said again; it had not come before
+  };
+  /// The message `number`, when it has come; it stays until the next call.
+  std::optional<Arrived> take(std::uint32_t number);
+  /// What the peer has said again, when all before `number` have been taken. False when that one had been, too.
+  bool hear(std::string_view text, std::uint32_t number);
+
+ private:
+  struct Heading {
+    std::uint64_t token = 0;
+    std::uint32_t kind = 0, taken = 0;
+    MessageHeader message;
+  };
+  static_assert(sizeof(Heading) == 32 && sizeof(MessageHeader) == 16);
+  enum Kind : std::uint32_t { kProbe, kAcknowledgement, kMessage };
+  struct Free {
+    void operator()(std::byte* memory) const { std::free(memory); }
+  };
+  /// A heading at byte 32, and the payload at byte 64, which is aligned to 64.
+  using Buffer = std::unique_ptr<std::byte, Free>;
+  struct Slot {
+    Buffer buffer;
+    MessageHeader header;
+    std::uint32_t tick = 0;
+    bool used = false, said_again = false;
+  };
+  struct Stored {
+    MessageHeader header;
+    Buffer buffer;
+    bool repeated = false, lost = false;
+  };
+
+  static Buffer make_buffer(std::size_t payload);
+  bool write(std::byte* heading, Kind kind, std::uint32_t taken, const MessageHeader& message) noexcept;
+  Slot* free_slot();
+  bool read(std::uint32_t number, MessageHeader& header);
+  void read_ahead(std::uint32_t number);
+  Stored& store(const MessageHeader&, Buffer);
+  Stored* find(std::uint32_t number);
+  Buffer empty_buffer();
+  void free_before(std::uint32_t number);
+  void acknowledge(std::uint32_t taken);
+
+  tcp::Socket socket_;
+  std::uint16_t port_ = 0;
+  std::uint64_t token_;
+  DatagramSettings settings_;
+  std::size_t longest_ = 0;  // payload
+  bool heard_ = false, allowed_ = false;
+  int sent_ = 0;
+
+  std::mutex mutex_;  // of the slots and the tick
+  std::array<Slot, kWindow> slots_;
+  std::uint32_t tick_ = 0;
+  std::chrono::steady_clock::time_point paused_until_{};
+  std::chrono::milliseconds pause_{0};  // the last one
+
+  std::vector<Stored> stored_;  // come before their turn
+  std::vector<Buffer> spare_;
+  Buffer incoming_;
+  Stored current_;
+  int owed_ = 0;  // taken and not acknowledged
+};
+
+/// The thread that says again. It looks every tick while there is something on its way, else it sleeps.
+class Repeater {
+ public:
+  /// look() says whether there is. Throws std::system_error where there can be no thread.
+  explicit Repeater(std::function<bool()> look);
+  ~Repeater();
+  /// Something has been sent.
+  void note() {
+    if (asleep_.load(std::memory_order_relaxed)) wake();
+  }
+
+ private:
+  void wake();
+  void run();
+
+  std::function<bool()> look_;
+  std::mutex mutex_;
+  std::condition_variable woken_;
+  std::atomic<bool> asleep_{false};
+  bool over_ = false;
+  std::thread thread_;
+};
+
+}  // namespace collectives
