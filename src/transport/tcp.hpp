@@ -79,6 +79,7 @@ class TcpTransport final : public Wire {
   static constexpr int kFrames = 8;                // per peer
   static constexpr std::size_t kShort = 512;       // bytes of a message that is worth copying to send it in one piece
   static constexpr std::size_t kReadAhead = 4096;  // bytes read together with a header
+  static constexpr unsigned kLooksPerOther = 8;
   static constexpr std::size_t kMaxControl = 1 << 20;
 
   using Header = MessageHeader;
@@ -105,8 +106,10 @@ class TcpTransport final : public Wire {
 
     std::unique_ptr<DatagramLink> datagrams;  // none where there can be none
     bool by_datagram = false;                 // theirs get through
-    std::optional<std::uint16_t> port;        // what it has said: of its datagrams, 0 for none
-    std::optional<bool> heard;                // and whether it has got ours
+    bool last_by_datagram = false;            // the message taken last was one
+    unsigned looks = 0, dozes = 0;
+    std::optional<std::uint16_t> port;  // what it has said: of its datagrams, 0 for none
+    std::optional<bool> heard;          // and whether it has got ours
 
     std::array<Outgoing, kFrames> out;  // a ring: `queued` of them from `first` are not sent yet
     std::size_t first = 0, queued = 0;
@@ -156,6 +159,7 @@ class TcpTransport final : public Wire {
   std::mutex controls_mutex_;  // of what goes out
   std::atomic<bool> controls_waiting_ = false;
   bool abandoned_ = false;
+  unsigned dozes_ = 0;
   std::unique_ptr<Repeater> repeater_;  // ends first
 };
 
