@@ -155,6 +155,17 @@ TEST_P(Hosts, ALinkThatStallsForThreeSecondsGoesOn) {
   EXPECT_EQ(occurrences(bed.text_of("report"), "rank [0-2]: ok"), 3) << bed.text_of("report") << outcome.out;
 }
 
+TEST_P(Hosts, DatagramsThatAllGetLostAreNotNeeded) {
+  const Bed bed(2);
+  ASSERT_EQ(bed.run("drop_datagrams h1").status, 0);  // from the beginning
+  Job job = loop(bed, "1,2", 2'000, 30'000);
+  ASSERT_EQ(await(bed, job, 3, "rank [0-2]: here"), 3) << bed.text_of("report") << job.wait().out;
+  EXPECT_EQ(bed.run("drop_datagrams h2").status, 0);  // from now on
+  const Outcome outcome = job.wait();
+  EXPECT_EQ(outcome.status, 0) << outcome.out;
+  EXPECT_EQ(occurrences(bed.text_of("report"), "rank [0-2]: ok"), 3) << bed.text_of("report") << outcome.out;
+}
+
 class CutHosts : public Hosts {
  protected:
   static void expect_an_error_on_every_rank(const std::string& cut) {

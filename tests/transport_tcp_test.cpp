@@ -36,12 +36,14 @@ Everyone everyone(Rank self, std::vector<std::string> addresses, std::size_t fra
           .deadline = Deadline::in(1min)};
 }
 
+/// Short messages go as datagrams, unless `settings` says otherwise.
+template <const DatagramSettings& settings>
 struct TcpTransports {
   static int ranks() { return 3; }
   template <class F>
   static void run(std::size_t frame_bytes, F f) {
     run_ranks(ranks(), [&](Bootstrap& threads) {
-      TcpNetwork network({});
+      TcpNetwork network({.datagrams = settings});
       const auto addresses = threads.all_gather(network.address(), Deadline::in(1min));
       const auto wire = network.connect(everyone(threads.rank(), addresses, frame_bytes));
       End end{threads.rank(), ranks(), *wire, wire.get(), [&] { threads.all_gather("", Deadline::in(1min)); }};
@@ -51,14 +53,19 @@ struct TcpTransports {
     });
   }
 };
-INSTANTIATE_TYPED_TEST_SUITE_P(Tcp, TransportConformance, TcpTransports);
-INSTANTIATE_TYPED_TEST_SUITE_P(Tcp, WireConformance, TcpTransports);
+constexpr DatagramSettings kAsTheyCome{}, kNone{.on = false}, kManyLost{.pause = 0ms, .lose_every = 3};
+INSTANTIATE_TYPED_TEST_SUITE_P(Tcp, TransportConformance, TcpTransports<kAsTheyCome>);
+INSTANTIATE_TYPED_TEST_SUITE_P(Tcp, WireConformance, TcpTransports<kAsTheyCome>);
+INSTANTIATE_TYPED_TEST_SUITE_P(TcpAlone, TransportConformance, TcpTransports<kNone>);
+INSTANTIATE_TYPED_TEST_SUITE_P(TcpAlone, WireConformance, TcpTransports<kNone>);
+INSTANTIATE_TYPED_TEST_SUITE_P(TcpAndLosses, TransportConformance, TcpTransports<kManyLost>);
+INSTANTIATE_TYPED_TEST_SUITE_P(TcpAndLosses, WireConformance, TcpTransports<kManyLost>);
 
 /// Two ranks with frames of `frame_bytes`.
 template <class F>
-void run_two(std::size_t frame_bytes, F f) {
+void run_two(std::size_t frame_bytes, F f, DatagramSettings datagrams = {}) {
   run_ranks(2, [&](Bootstrap& threads) {
-    TcpNetwork network({});
+    TcpNetwork network({.datagrams = datagrams});
     auto wire = network.connect(
         everyone(threads.rank(), threads.all_gather(network.address(), Deadline::in(1min)), frame_bytes));
     End end{threads.rank(), 2, *wire, wire.get(), [&] { threads.all_gather("", Deadline::in(1min)); }};
@@ -87,6 +94,57 @@ TEST(TransportTcp, PayloadComesStraightToItsPlace) {
       end.take(0, 1);
     }
   });
+}
+
+constexpr DatagramSettings kAllLost{.pause = 0ms, .lose_every = 1};
+
+TEST(TransportTcp, ADatagramThatGetsLostComesWhileItsSenderIsAway) {
+  run_two(
+      64,
+      [](End& end, auto&) {
+        if (end.rank == 0) end.send(1, 7, "lost on its way");
+        if (end.rank == 1) {
+          EXPECT_EQ(end.take(0, 7), "lost on its way");
+        }
+        end.barrier();  // rank 0 does nothing more
+      },
+      kAllLost);
+}
+
+TEST(TransportTcp, DatagramsThatGetLostComeWhenTheirSenderHasLeft) {
+  run_two(
+      64,
+      [](End& end, auto& wire) {
+        if (end.rank == 0) {
+          for (std::uint64_t i = 0; i < 3; ++i) end.send(1, i, "last words");
+          wire.reset();
+        }
+        end.barrier();
+        if (end.rank == 1) {
+          for (std::uint64_t i = 0; i < 3; ++i) EXPECT_EQ(end.take(0, i), "last words");
+          End::until("the end", [&] { return end.transport.receive(0) == nullptr && end.wire->awaits_in_vain(0); });
+        }
+      },
+      kAllLost);
+}
+
+TEST(TransportTcp, LongAndShortMessagesStayInOrderWhateverGetsLost) {
+  constexpr std::size_t kBytes = 100'000;
+  run_two(kBytes,
+          [](End& end, auto&) {
+            // Three that fit into a packet of loopback, then one that does not, and both ways at once.
+            const auto bytes_of = [](std::uint64_t i) { return i % 4 == 3 ? kBytes - i : (i * 53) % 3000; };
+            const Rank other = 1 - end.rank;
+            std::uint64_t sent = 0;
+            for (std::uint64_t i = 0; i < 400; ++i) {
+              for (; sent < i + 6 && sent < 400; ++sent) {
+                if (end.transport.stage(other) == nullptr) break;
+                end.send(other, sent, payload(end.rank, sent, bytes_of(sent)));
+              }
+              ASSERT_TRUE(end.take(other, i) == payload(other, i, bytes_of(i))) << "message " << i;
+            }
+          },
+          {.pause = 0ms, .lose_every = 5});
 }
 
 TEST(TransportTcp, MemoryIsLentUntilTheKernelHasIt) {

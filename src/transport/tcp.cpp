@@ -385,9 +385,11 @@ const Message* TcpTransport::receive_into(Rank rank, std::byte* place, std::size
   Peer& from = peer(rank);
   if (from.open) return &from.message;
   if (abandoned_ || from.starved) return nullptr;
-  // The way by which the last one came is looked at first, the other one less often: a look costs a system call.
-  const bool both = !from.by_datagram || from.dozes != dozes_ || ++from.looks % kLooksPerOther == 0;
-  from.dozes = dozes_;
+  // The way by which the last one came is looked at first, the other one less often: a look costs a system call. What
+  // has got lost on its way comes by the control connection.
+  const bool dozed = std::exchange(from.dozes, dozes_) != dozes_;
+  const bool both = !from.by_datagram || dozed || ++from.looks % kLooksPerOther == 0;
+  if (from.by_datagram && (dozed || from.looks % kLooksPerControl == 0)) look_at_controls();
   const bool begun = from.known && from.header.number == from.expected;
   if (from.by_datagram && !begun && (both || from.known || from.last_by_datagram) && take_datagram(rank, place, bytes))
     return &from.message;

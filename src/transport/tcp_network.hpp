@@ -18,7 +18,7 @@ namespace collectives {
 
 struct TcpSettings {
   /// Names of interfaces ("eth0"), or beginnings of addresses ("10.77."): no others are used; empty: all of them.
-  std::vector<std::string> interfaces;
+  std::vector<std::string> interfaces{};
   /// Of every connection: as the kernel names it, "system" for what the machine uses. BBR measures its rate while
   /// processes wait for a core, and stays slow.
   std::string congestion_control = "cubic";

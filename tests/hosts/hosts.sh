@@ -18,6 +18,7 @@
 #   hosts.sh mend HOST            the contrary of both
 #   hosts.sh stall HOST SECONDS   cut silently, wait, mend
 #   hosts.sh block HOST HOST      each drops what the other sends, silently; all others are reached
+#   hosts.sh drop_datagrams HOST  HOST drops all UDP packets that come, silently
 #   hosts.sh kill HOST            ends all processes of HOST at once
 #   hosts.sh decoys               gives every host interfaces that lead nowhere: a bridge with one and the same address
 #                                 on all of them, and one with an address that is down
@@ -480,6 +481,12 @@ case "$action" in
     # To an Ethernet address that nobody has.
     on "$1" ip neighbour replace "$subnet.$(number "$2")" lladdr 02:00:00:00:00:99 nud permanent dev eth0
     on "$2" ip neighbour replace "$subnet.$(number "$1")" lladdr 02:00:00:00:00:99 nud permanent dev eth0
+    ;;
+  drop_datagrams)
+    find_bed
+    # A rule before that of local addresses, and no packet that gets around the rules.
+    on "$1" sh -c 'sysctl -qw net.ipv4.udp_early_demux=0 && ip rule add priority 10 lookup local &&
+      ip rule add priority 5 iif eth0 ipproto udp blackhole && ip rule delete priority 0'
     ;;
   kill)
     find_bed
