@@ -79,7 +79,7 @@ class TcpTransport final : public Wire {
   static constexpr int kFrames = 8;                // per peer
   static constexpr std::size_t kShort = 512;       // bytes of a message that is worth copying to send it in one piece
   static constexpr std::size_t kReadAhead = 4096;  // bytes read together with a header
-  static constexpr unsigned kLooksPerOther = 8, kLooksPerControl = 64;
+  static constexpr unsigned kLooksPerOther = 4, kLooksPerControl = 64;
   static constexpr std::size_t kMaxControl = 1 << 20;
 
   using Header = MessageHeader;
