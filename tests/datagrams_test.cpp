@@ -9,6 +9,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <new>
 #include <string>
 #include <thread>
 #include <vector>
@@ -269,10 +270,29 @@ TEST_F(Datagrams, NumbersGoOnAfterTheLast) {
   EXPECT_TRUE(said_again(3).empty());
 }
 
-TEST_F(Datagrams, WhatIsForgottenIsNotSaidAgain) {
-  ASSERT_TRUE(send(0, "never mind"));
-  left.forget();
-  EXPECT_TRUE(said_again(3).empty());
+TEST_F(Datagrams, ABurstOfLossesIsOneLoss) {
+  for (std::uint32_t number = 0; number < DatagramLink::kWindow; ++number) ASSERT_TRUE(send(number, "lost"));
+  const auto begun = std::chrono::steady_clock::now();
+  for (std::uint32_t number = 0; number < DatagramLink::kWindow; ++number) left.acknowledged(number + 1, true);
+  while (!send(DatagramLink::kWindow, "at last")) std::this_thread::sleep_for(1ms);
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, 10s) << "twice as long for each of eight is 12.8 s";
+}
+
+TEST_F(Datagrams, WhatIsOwedIsSettledOnce) {
+  EXPECT_FALSE(right.settle());
+  ASSERT_TRUE(send(0, "something"));
+  let_through(caught());
+  EXPECT_EQ(taken(0), "something");
+  EXPECT_TRUE(right.settle());
+  EXPECT_FALSE(right.settle());
+}
+
+/// Waits for it, a minute at most.
+template <class F>
+bool comes(F what) {
+  for (const auto begun = std::chrono::steady_clock::now(); !what(); std::this_thread::sleep_for(1ms))
+    if (std::chrono::steady_clock::now() - begun > 1min) return false;
+  return true;
 }
 
 TEST(TheRepeater, LooksAsLongAsSomethingIsLeftAndThenRests) {
@@ -281,16 +301,25 @@ TEST(TheRepeater, LooksAsLongAsSomethingIsLeftAndThenRests) {
     ++looks;
     return left.fetch_sub(1) > 1;
   });
-  while (left > 0) std::this_thread::sleep_for(1ms);
+  ASSERT_TRUE(comes([&] { return left <= 0; }));
   const int looked = looks;
   EXPECT_GE(looked, 3);
   std::this_thread::sleep_for(5 * DatagramLink::kTick);
   EXPECT_LE(looks, looked + 1) << "it looks although there is nothing";
   left = 3;
-  while (left > 0) {
+  EXPECT_TRUE(comes([&] {
     repeater.note();
-    std::this_thread::sleep_for(1ms);
-  }
+    return left <= 0;
+  }));
+}
+
+TEST(TheRepeater, LooksAgainWhenThereWasNoMemory) {
+  std::atomic<int> looks{0};
+  Repeater repeater([&]() -> bool {
+    if (++looks < 3) throw std::bad_alloc();
+    return false;
+  });
+  EXPECT_TRUE(comes([&] { return looks >= 3; }));
 }
 
 }  // namespace

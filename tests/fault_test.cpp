@@ -330,21 +330,23 @@ TEST(RankThatIsHeldUp, HasDoneItsCallAllTheSameWhenTheOthersFailInTheNextOne) {
 }
 
 TEST(RankThatIsHeldUp, DoesNotTimeOutWhenTheOthersHaveArrivedMeanwhile) {
-  std::atomic<pthread_t> thread{0};
-  run_communicators(2, [&](Communicator& comm) {
-    comm.barrier();
-    if (comm.rank() == 0) {
-      thread = ::pthread_self();
-      reduce_floats(comm, 10, {.timeout = 300ms});
-    } else {
-      while (thread == pthread_t{}) std::this_thread::sleep_for(1ms);
-      std::this_thread::sleep_for(20ms);
-      const Held held(thread);
-      reduce_floats(comm, 10);
-      std::this_thread::sleep_for(400ms);
-    }
-    comm.barrier();
-  });
+  for (const auto& hosts : {std::vector<int>{0, 0}, std::vector<int>{0, 1}}) {
+    std::atomic<pthread_t> thread{0};
+    run_hosts(hosts, [&](Communicator& comm) {
+      comm.barrier();
+      if (comm.rank() == 0) {
+        thread = ::pthread_self();
+        reduce_floats(comm, 10, {.timeout = 300ms});
+      } else {
+        while (thread == pthread_t{}) std::this_thread::sleep_for(1ms);
+        std::this_thread::sleep_for(20ms);
+        const Held held(thread);
+        reduce_floats(comm, 10);
+        std::this_thread::sleep_for(400ms);
+      }
+      comm.barrier();
+    });
+  }
 }
 
 #endif

@@ -15,6 +15,7 @@
 
 #include "collectives/error.hpp"
 #include "support/ranks.hpp"
+#include "transport/tcp.hpp"
 #include "transport/tcp_network.hpp"
 #include "transport_conformance.hpp"
 
@@ -98,12 +99,33 @@ TEST(TransportTcp, PayloadComesStraightToItsPlace) {
 
 constexpr DatagramSettings kAllLost{.pause = 0ms, .lose_every = 1};
 
+std::uint64_t datagrams_sent(const Transport& transport) {
+  return dynamic_cast<const TcpTransport&>(transport).datagrams_sent();
+}
+
+TEST(TransportTcp, WhatFitsIntoAPacketGoesAsADatagram) {
+  for (const bool on : {true, false})
+    run_two(100'000,
+            [on](End& end, auto&) {
+              if (end.rank == 0) {
+                for (std::uint64_t i = 0; i < 3; ++i) end.send(1, i, payload(0, i, i == 1 ? 100'000 : 100));
+                EXPECT_EQ(datagrams_sent(end.transport), on ? 2U : 0U);
+              } else {
+                for (std::uint64_t i = 0; i < 3; ++i)
+                  EXPECT_TRUE(end.take(0, i) == payload(0, i, i == 1 ? 100'000 : 100));
+              }
+            },
+            {.on = on});
+}
+
 TEST(TransportTcp, ADatagramThatGetsLostComesWhileItsSenderIsAway) {
   run_two(
       64,
       [](End& end, auto&) {
-        if (end.rank == 0) end.send(1, 7, "lost on its way");
-        if (end.rank == 1) {
+        if (end.rank == 0) {
+          end.send(1, 7, "lost on its way");
+          EXPECT_EQ(datagrams_sent(end.transport), 1U);
+        } else {
           EXPECT_EQ(end.take(0, 7), "lost on its way");
         }
         end.barrier();  // rank 0 does nothing more
@@ -111,21 +133,74 @@ TEST(TransportTcp, ADatagramThatGetsLostComesWhileItsSenderIsAway) {
       kAllLost);
 }
 
-TEST(TransportTcp, DatagramsThatGetLostComeWhenTheirSenderHasLeft) {
+/// Rank 0 sends so many short messages, the first one after a long one that goes by the stream, and leaves; rank 1
+/// looks when it has left.
+void expect_last_words(const DatagramSettings& datagrams, std::uint64_t words) {
   run_two(
-      64,
-      [](End& end, auto& wire) {
+      100'000,
+      [=](End& end, auto& wire) {
         if (end.rank == 0) {
-          for (std::uint64_t i = 0; i < 3; ++i) end.send(1, i, "last words");
+          end.send(1, 9, payload(0, 9, 100'000));
+          end.wait("the kernel", [&] { return !end.transport.sending(); });
+          for (std::uint64_t i = 0; i < words; ++i) end.send(1, i, "last words");
+          EXPECT_EQ(datagrams_sent(end.transport), words);
           wire.reset();
+        } else {
+          EXPECT_TRUE(end.take(0, 9) == payload(0, 9, 100'000));
         }
         end.barrier();
         if (end.rank == 1) {
-          for (std::uint64_t i = 0; i < 3; ++i) EXPECT_EQ(end.take(0, i), "last words");
-          End::until("the end", [&] { return end.transport.receive(0) == nullptr && end.wire->awaits_in_vain(0); });
+          for (int i = 0; i < 10; ++i) end.wire->poll_control();
+          for (std::uint64_t i = 0; i < words; ++i) EXPECT_EQ(end.take(0, i), "last words");
+          End::until("the end", [&] {
+            end.wire->poll_control();
+            return end.transport.receive(0) == nullptr && end.wire->awaits_in_vain(0);
+          });
         }
       },
+      datagrams);
+}
+
+TEST(TransportTcp, LastWordsComeWhenTheirSenderHasLeft) {
+  for (int lap = 0; lap < 5; ++lap) expect_last_words({}, 3);
+}
+
+TEST(TransportTcp, LastWordsThatGetLostComeWhenTheirSenderHasLeft) {
+  for (int lap = 0; lap < 5; ++lap) expect_last_words(kAllLost, 3);
+}
+
+TEST(TransportTcp, AMessageOfACallThatIsOverComesWhateverFailsNext) {
+  run_two(
+      64,
+      [](End& end, auto&) {
+        if (end.rank == 0) {
+          end.send(1, 7, "of the call before");
+          end.wire->abandon();
+          EXPECT_EQ(datagrams_sent(end.transport), 1U);
+        } else {
+          EXPECT_EQ(end.take(0, 7), "of the call before");
+        }
+        end.barrier();
+      },
       kAllLost);
+}
+
+TEST(TransportTcp, OneLookSeesWhatHasComeByEitherWay) {
+  run_two(100'000, [](End& end, auto&) {
+    for (std::uint64_t i = 0; i < 6; ++i) {
+      const std::size_t bytes = i % 2 == 0 ? 10 : 50'000;
+      if (end.rank == 0) {
+        end.send(1, i, payload(0, i, bytes));
+        end.wait("the kernel", [&] { return !end.transport.sending(); });
+      }
+      end.barrier();
+      std::this_thread::sleep_for(1ms);  // loopback hands over at once
+      if (end.rank == 1) {
+        EXPECT_NE(end.transport.receive(0), nullptr) << "message " << i;
+        end.take(0, i);
+      }
+    }
+  });
 }
 
 TEST(TransportTcp, LongAndShortMessagesStayInOrderWhateverGetsLost) {

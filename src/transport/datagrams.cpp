@@ -49,6 +49,7 @@ DatagramLink::DatagramLink(const tcp::Socket& stream, std::uint64_t token, const
   mine.port() = 0;
   socket_ = tcp::Socket(::socket(mine.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (socket_.fd() < 0) refuse("socket");
+  if (mine.storage.ss_family == AF_INET6) tcp::set_option(socket_, IPPROTO_IPV6, IPV6_V6ONLY, 0);
   if (::bind(socket_.fd(), mine.get(), mine.bytes) != 0) refuse("bind");
   port_ = ntohs(address_of(socket_, ::getsockname).port());
   stored_.reserve(kWindow);
@@ -60,9 +61,10 @@ void DatagramLink::connect(const tcp::Socket& stream, std::uint16_t port) {
   theirs.port() = htons(port);
   if (::connect(socket_.fd(), theirs.get(), theirs.bytes) != 0) refuse("connect");
   const bool six = theirs.storage.ss_family == AF_INET6;
-  // A packet that would have to be cut is refused, and goes by the stream.
+  // A packet that would have to be cut is refused, and goes by the stream. A socket of the sixth version may lead to an
+  // address of the fourth.
   if (six) tcp::set_option(socket_, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO);
-  if (!six) tcp::set_option(socket_, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO);
+  tcp::set_option(socket_, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO);
   int packet = 0;
   socklen_t bytes = sizeof packet;
   if (::getsockopt(socket_.fd(), six ? IPPROTO_IPV6 : IPPROTO_IP, six ? IPV6_MTU : IP_MTU, &packet, &bytes) != 0)
@@ -86,7 +88,7 @@ void DatagramLink::probe() {
 }
 
 bool DatagramLink::heard() {
-  if (!heard_) read_ahead(0);
+  if (!heard_) read_ahead(kFirstNumber);
   return heard_;
 }
 
@@ -122,9 +124,10 @@ bool DatagramLink::send(const MessageHeader& header, const std::byte* data, std:
   slot->header = header;
   slot->tick = tick_;
   slot->said_again = false;
-  const bool lost = settings_.lose_every > 0 && ++sent_ % settings_.lose_every == 0;
+  const bool lost = settings_.lose_every > 0 && (sent_ + 1) % settings_.lose_every == 0;
   if (!lost && !write(slot->buffer.get() + 32, kMessage, taken, header)) return false;
   slot->used = true;
+  ++sent_;
   owed_ = 0;
   return true;
 }
@@ -138,6 +141,7 @@ void DatagramLink::acknowledged(std::uint32_t number, bool lost) {
   free_before(number);
   if (!lost) return;
   const auto now = Clock::now();
+  if (now < paused_until_) return;  // it was on its way already
   const bool again = now < paused_until_ + kLongestPause;
   pause_ =
       again && pause_.count() > 0 ? std::min<std::chrono::milliseconds>(2 * pause_, kLongestPause) : settings_.pause;
@@ -150,17 +154,14 @@ bool DatagramLink::repeat(bool all, const std::function<bool(std::string_view)>&
   bool left = false;
   for (Slot& slot : slots_) {
     if (!slot.used || slot.said_again) continue;
-    std::string text(reinterpret_cast<const char*>(&slot.header), sizeof slot.header);
-    text.append(reinterpret_cast<const char*>(slot.buffer.get() + 64), slot.header.bytes);
-    slot.said_again = (all || tick_ - slot.tick >= 2) && say(text);
+    if (all || tick_ - slot.tick >= 2) {
+      std::string text(reinterpret_cast<const char*>(&slot.header), sizeof slot.header);
+      text.append(reinterpret_cast<const char*>(slot.buffer.get() + 64), slot.header.bytes);
+      slot.said_again = say(text);
+    }
     left = left || !slot.said_again;
   }
   return left;
-}
-
-void DatagramLink::forget() {
-  const std::lock_guard lock(mutex_);
-  for (Slot& slot : slots_) slot.used = false;
 }
 
 // ---- receiving ----
@@ -288,7 +289,12 @@ void Repeater::run() {
   while (!over_) {
     // The flag goes up before the look: who sends afterwards sees it, and what was sent before is seen.
     asleep_ = true;
-    if (!look_()) woken_.wait(lock, [this] { return over_ || !asleep_; });
+    bool left = true;
+    try {
+      left = look_();
+    } catch (const std::exception&) {
+    }
+    if (!left) woken_.wait(lock, [this] { return over_ || !asleep_; });
     asleep_ = false;
     woken_.wait_for(lock, DatagramLink::kTick, [this] { return over_; });
   }

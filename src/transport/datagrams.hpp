@@ -25,6 +25,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "bootstrap/sockets.hpp"
@@ -45,13 +46,15 @@ struct DatagramSettings {
   /// How long a link that has lost a datagram is left to the stream, first; twice as long each time, up to a minute.
   std::chrono::milliseconds pause{100};
   /// Every so manieth message that is sent as a datagram gets lost, for tests; 0: none.
-  int lose_every = 0;
+  std::uint64_t lose_every = 0;
 };
 
 /// The datagrams between this rank and one peer. One thread uses it at a time, but for repeat().
 class DatagramLink {
  public:
   static constexpr int kWindow = 8;
+  /// Of the first message. They wrap early in the life of every link, rather than in a long one's late.
+  static constexpr std::uint32_t kFirstNumber = 0xffffffc0;
   static constexpr std::chrono::milliseconds kTick{10};
 
   /// Between the addresses that `stream` is connected with. `token` is the same at both ends and nowhere else. Throws
@@ -82,8 +85,8 @@ class DatagramLink {
   /// Says again, by say(text), what has not been acknowledged for a tick or two, or `all` of it; say() returns false
   /// when it cannot. Returns whether something is left that may have to be said again. From any thread.
   bool repeat(bool all, const std::function<bool(std::string_view)>& say);
-  /// Gives up what is on its way.
-  void forget();
+  /// How many it has sent.
+  std::uint64_t sent() const { return sent_; }
 
   // Receiving.
 
@@ -92,6 +95,8 @@ class DatagramLink {
     const std::byte* data;
     bool repeated, lost;  // it was said again; it had not come before
   };
+  /// Whether something has been taken and not acknowledged; from now on that counts as done.
+  bool settle() { return std::exchange(owed_, 0) > 0; }
   /// The message `number`, when it has come; it stays until the next call.
   std::optional<Arrived> take(std::uint32_t number);
   /// What the peer has said again, when all before `number` have been taken. False when that one had been, too.
@@ -139,7 +144,7 @@ class DatagramLink {
   DatagramSettings settings_;
   std::size_t longest_ = 0;  // payload
   bool heard_ = false, allowed_ = false;
-  int sent_ = 0;
+  std::uint64_t sent_ = 0;
 
   std::mutex mutex_;  // of the slots and the tick
   std::array<Slot, kWindow> slots_;
@@ -157,7 +162,8 @@ class DatagramLink {
 /// The thread that says again. It looks every tick while there is something on its way, else it sleeps.
 class Repeater {
  public:
-  /// look() says whether there is. Throws std::system_error where there can be no thread.
+  /// look() says whether there is; when it throws, as for want of memory, it is called again. Throws std::system_error
+  /// where there can be no thread.
   explicit Repeater(std::function<bool()> look);
   ~Repeater();
   /// Something has been sent.

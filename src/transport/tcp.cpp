@@ -97,9 +97,17 @@ void TcpTransport::open_datagrams(std::uint64_t token, const DatagramSettings& s
       progress();
       bool all = true;
       for_each_peer([&](Rank, Peer& one) { all = (one.control_ended || has(one)) && all; });
-      if (all || until.passed()) return;
+      if (all || until.passed()) return all;
       doze(std::chrono::milliseconds(1));
     }
+  };
+  // Probes may get lost, and whoever has heard all others may not have been heard.
+  const auto probe_until_all = [&](Deadline until, auto has) {
+    do
+      for_each_peer([](Rank, Peer& one) {
+        if (one.datagrams != nullptr) one.datagrams->probe();
+      });
+    while (!wait_for_all(Deadline::in(kProbeAgain), has) && !until.passed());
   };
   const auto if_possible = [](Peer& one, auto what) {
     try {
@@ -123,24 +131,15 @@ void TcpTransport::open_datagrams(std::uint64_t token, const DatagramSettings& s
       watch(everything_, one.datagrams->socket(), EPOLLIN | EPOLLET, 0);
     });
   });
-  for (const auto patience = Deadline::in(kProbePatience); !patience.passed();) {
-    bool all = true;
-    for_each_peer([&](Rank, Peer& one) {
-      if (one.datagrams == nullptr) return;
-      one.datagrams->probe();
-      all = one.datagrams->heard() && all;
-    });
-    if (all) break;
-    wait_for_all(Deadline::in(kProbeAgain),
-                 [](Peer& one) { return one.datagrams == nullptr || one.datagrams->heard(); });
-  }
+  probe_until_all(Deadline::in(kProbePatience),
+                  [](Peer& one) { return one.datagrams == nullptr || one.datagrams->heard(); });
   for_each_peer([&](Rank rank, Peer& one) {
     one.by_datagram = one.datagrams != nullptr && one.datagrams->heard();
     post(rank, kHeard, bytes_of(one.by_datagram));
   });
-  wait_for_all(deadline, [](const Peer& one) { return one.heard.has_value(); });
+  probe_until_all(deadline, [](const Peer& one) { return one.heard.has_value(); });
   for_each_peer([&](Rank, Peer& one) {
-    if (one.datagrams == nullptr || !one.heard.value_or(false)) return;
+    if (!one.by_datagram || !one.heard.value_or(false)) return;  // acknowledgements need the other direction
     try {
       if (repeater_ == nullptr) repeater_ = std::make_unique<Repeater>([this] { return repeat_datagrams(false); });
       one.datagrams->allow();
@@ -157,7 +156,15 @@ bool TcpTransport::repeat_datagrams(bool all) {
       left = peers_[rank]->datagrams->repeat(all, [&](std::string_view text) {
         return post(static_cast<Rank>(rank), kAgain, text);
       }) || left;
-  return left;
+  return write_waiting_controls() || left;
+}
+
+/// Whoever goes away neither owes anything nor has anything to say again.
+void TcpTransport::settle_datagrams() {
+  for (std::size_t rank = 0; rank < peers_.size(); ++rank)
+    if (peers_[rank] != nullptr && peers_[rank]->datagrams != nullptr && peers_[rank]->datagrams->settle())
+      post(static_cast<Rank>(rank), kTaken, bytes_of(Taken{peers_[rank]->expected, 0}));
+  repeat_datagrams(true);
 }
 
 void TcpTransport::hear_of_datagrams(Rank rank, std::string_view text) {
@@ -177,16 +184,23 @@ void TcpTransport::hear_of_datagrams(Rank rank, std::string_view text) {
 
 bool TcpTransport::take_datagram(Rank rank, std::byte* place, std::size_t bytes) {
   Peer& from = peer(rank);
+  if (from.known && from.header.number == from.expected) return false;  // it comes by the stream
   const auto arrived = from.datagrams->take(from.expected);
   if (!arrived) return false;
   const std::byte* data = arrived->data;
   if (place != nullptr && bytes == arrived->header.bytes && bytes > 0)
     data = static_cast<const std::byte*>(std::memcpy(place, data, bytes));
-  ++from.expected;
-  if (arrived->repeated) post(rank, kTaken, bytes_of(Taken{from.expected, arrived->lost}));
+  if (arrived->repeated) post(rank, kTaken, bytes_of(Taken{from.expected + 1, arrived->lost}));
   from.message = {arrived->header.tag, data, arrived->header.bytes};
-  from.open = from.last_by_datagram = true;
+  from.last_by_datagram = true;
   return true;
+}
+
+std::uint64_t TcpTransport::datagrams_sent() const {
+  std::uint64_t sent = 0;
+  for (const auto& to : peers_)
+    if (to != nullptr && to->datagrams != nullptr) sent += to->datagrams->sent();
+  return sent;
 }
 
 // ---- sending ----
@@ -226,15 +240,14 @@ void TcpTransport::send_from(Rank to, std::uint64_t tag, const std::byte* data, 
 void TcpTransport::hand_over(Rank to, std::uint64_t tag, std::size_t bytes) {
   Peer& receiver = peer(to);
   Outgoing& message = next_out(receiver);
-  message.header = {tag, static_cast<std::uint32_t>(bytes), receiver.numbered++};
-  ++receiver.queued;
+  message.header = {tag, static_cast<std::uint32_t>(bytes), receiver.numbered};
   receiver.staged = false;
   if (!receiver.gone.empty() || abandoned_) return discard(receiver);
-  if (receiver.queued == 1 && receiver.datagrams != nullptr &&
-      receiver.datagrams->send(message.header, message.data, receiver.expected)) {
-    receiver.queued = 0;
-    return repeater_->note();
-  }
+  const bool as_datagram = receiver.queued == 0 && receiver.datagrams != nullptr &&
+                           receiver.datagrams->send(message.header, message.data, receiver.expected);
+  ++receiver.numbered;
+  if (as_datagram) return repeater_->note();
+  ++receiver.queued;
   if (receiver.writing || write_at_once(receiver) || write_some(receiver)) return;
   receiver.writing = true;
   writing_.push_back(&receiver);
@@ -317,17 +330,22 @@ void TcpTransport::progress() {
       to->writing = false;
       return true;
     });
-  if (controls_waiting_.load(std::memory_order_relaxed)) {
-    const std::lock_guard lock(controls_mutex_);
-    controls_waiting_ = false;
-    for (const auto& to : peers_)
-      if (to != nullptr) write_control(*to);
-  }
+  write_waiting_controls();
+}
+
+/// Whether some still wait. From any thread.
+bool TcpTransport::write_waiting_controls() {
+  if (!controls_waiting_.load(std::memory_order_relaxed)) return false;
+  const std::lock_guard lock(controls_mutex_);
+  controls_waiting_ = false;
+  for (const auto& to : peers_)
+    if (to != nullptr) write_control(*to);
+  return controls_waiting_;
 }
 
 void TcpTransport::flush(Deadline deadline) {
   for (;;) {
-    repeat_datagrams(true);
+    settle_datagrams();
     progress();
     std::vector<Rank> waiting;
     for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
@@ -385,18 +403,23 @@ const Message* TcpTransport::receive_into(Rank rank, std::byte* place, std::size
   Peer& from = peer(rank);
   if (from.open) return &from.message;
   if (abandoned_ || from.starved) return nullptr;
-  // The way by which the last one came is looked at first, the other one less often: a look costs a system call. What
-  // has got lost on its way comes by the control connection.
-  const bool dozed = std::exchange(from.dozes, dozes_) != dozes_;
-  const bool both = !from.by_datagram || dozed || ++from.looks % kLooksPerOther == 0;
-  if (from.by_datagram && (dozed || from.looks % kLooksPerControl == 0)) look_at_controls();
-  const bool begun = from.known && from.header.number == from.expected;
-  if (from.by_datagram && !begun && (both || from.known || from.last_by_datagram) && take_datagram(rank, place, bytes))
+  // What it sent as a datagram may have got lost, and come by the control connection.
+  if (from.by_datagram && ++from.looks % kLooksPerControl == 0) look_at_controls();
+  const bool nothing_comes = from.control_ended || !from.by_datagram;
+  const auto by_datagram = [&] { return from.by_datagram && take_datagram(rank, place, bytes); };
+  const auto by_stream = [&] { return take_from_stream(from, place, bytes); };
+  // First by the way by which the last one came: a look costs a system call.
+  if (from.last_by_datagram ? by_datagram() || by_stream() : by_stream() || by_datagram()) {
+    from.open = true;
+    ++from.expected;
     return &from.message;
-  if (!from.known && !both && from.last_by_datagram) return nullptr;
-  // What it sent as a datagram may still come by the control connection.
-  from.starved = from.stream_ended && (!from.by_datagram || from.control_ended);
-  if (from.stream_ended || (!from.known && !read_header(from)) || from.header.number != from.expected) return nullptr;
+  }
+  from.starved = from.stream_ended && nothing_comes;
+  return nullptr;
+}
+
+bool TcpTransport::take_from_stream(Peer& from, std::byte* place, std::size_t bytes) {
+  if (from.stream_ended || (!from.known && !read_header(from)) || from.header.number != from.expected) return false;
   const std::size_t whole = from.header.bytes;
   if (from.target == nullptr) {
     from.target = place != nullptr && bytes == whole ? place : memory_of(from.frame);
@@ -406,14 +429,12 @@ const Message* TcpTransport::receive_into(Rank rank, std::byte* place, std::size
   }
   while (from.arrived < whole) {
     const std::size_t got = read_some(from, from.target + from.arrived, whole - from.arrived);
-    if (got == 0) return nullptr;
+    if (got == 0) return false;
     from.arrived += got;
   }
   from.message = {from.header.tag, from.target, whole};
-  from.open = true;
   from.known = from.last_by_datagram = false;
-  ++from.expected;
-  return &from.message;
+  return true;
 }
 
 void TcpTransport::release(Rank rank) { peer(rank).open = false; }
@@ -422,17 +443,21 @@ void TcpTransport::abandon() noexcept {
   abandoned_ = true;
   for (Peer* to : writing_) discard(*to);
   writing_.clear();
-  for (const auto& from : peers_) {
-    if (from == nullptr) continue;
-    from->target = nullptr;
-    if (from->datagrams != nullptr) from->datagrams->forget();
+  for (const auto& from : peers_)
+    if (from != nullptr) from->target = nullptr;
+  try {
+    settle_datagrams();              // of calls that are over, here
+  } catch (const std::exception&) {  // no memory: the thread tries again
   }
 }
 
 /// What a peer still has to read is with the kernel. Unread input would make the kernel take that back.
 TcpTransport::~TcpTransport() {
   repeater_ = nullptr;
-  repeat_datagrams(true);
+  try {
+    settle_datagrams();
+  } catch (const std::exception&) {  // no memory
+  }
   progress();
   look_at_controls();
 }
@@ -449,7 +474,7 @@ void TcpTransport::data_failed(Peer& whose, std::string why) {
 bool TcpTransport::post(Rank to, std::string_view kind, std::string_view text) {
   const std::lock_guard lock(controls_mutex_);
   Peer& receiver = peer(to);
-  if (receiver.control_out.size() + text.size() > kMaxControl) return false;
+  if (kind != kTaken && receiver.control_out.size() + text.size() > kMaxControl) return false;
   const auto length = static_cast<std::uint32_t>(kind.size() + text.size());
   receiver.control_out.append(bytes_of(length)).append(kind).append(text);
   write_control(receiver);
@@ -545,10 +570,10 @@ void TcpTransport::doze(std::chrono::nanoseconds at_most) {
   pollfd any{everything_.fd(), POLLIN, 0};
   const timespec time{static_cast<time_t>(at_most.count() / 1'000'000'000),
                       static_cast<long>(at_most.count() % 1'000'000'000)};
-  ++dozes_;  // what this takes for old must have been looked at
   if (::ppoll(&any, 1, &time, nullptr) <= 0) return;
   std::array<epoll_event, 32> events;
   ::epoll_wait(everything_.fd(), events.data(), static_cast<int>(events.size()), 0);
+  look_at_controls();  // a datagram that had got lost may have come there
 }
 
 }  // namespace collectives

@@ -74,12 +74,14 @@ class TcpTransport final : public Wire {
   ~TcpTransport() override;
   std::string link(Rank to) const override;
   void doze(std::chrono::nanoseconds at_most) override;
+  /// Messages that went as datagrams.
+  std::uint64_t datagrams_sent() const;
 
  private:
   static constexpr int kFrames = 8;                // per peer
   static constexpr std::size_t kShort = 512;       // bytes of a message that is worth copying to send it in one piece
   static constexpr std::size_t kReadAhead = 4096;  // bytes read together with a header
-  static constexpr unsigned kLooksPerOther = 4, kLooksPerControl = 64;
+  static constexpr unsigned kLooksPerControl = 64;
   static constexpr std::size_t kMaxControl = 1 << 20;
 
   using Header = MessageHeader;
@@ -101,13 +103,14 @@ class TcpTransport final : public Wire {
     std::chrono::steady_clock::time_point data_ended{};
     bool told = false;
     bool stream_ended = false;
-    bool starved = false;                      // it was asked for a message that will never come
-    std::uint32_t numbered = 0, expected = 0;  // the next message to it, and from it
+    bool starved = false;  // it was asked for a message that will never come
+    // The next message to it, and from it.
+    std::uint32_t numbered = DatagramLink::kFirstNumber, expected = DatagramLink::kFirstNumber;
 
     std::unique_ptr<DatagramLink> datagrams;  // none where there can be none
     bool by_datagram = false;                 // theirs get through
     bool last_by_datagram = false;            // the message taken last was one
-    unsigned looks = 0, dozes = 0;
+    unsigned looks = 0;
     std::optional<std::uint16_t> port;  // what it has said: of its datagrams, 0 for none
     std::optional<bool> heard;          // and whether it has got ours
 
@@ -143,11 +146,14 @@ class TcpTransport final : public Wire {
   bool read_header(Peer&);
   std::size_t read_some(Peer&, std::byte* to, std::size_t bytes);
   bool take_datagram(Rank from, std::byte* place, std::size_t bytes);
+  bool take_from_stream(Peer&, std::byte* place, std::size_t bytes);
   bool repeat_datagrams(bool all);
+  void settle_datagrams();
   void hear_of_datagrams(Rank from, std::string_view text);
   void data_failed(Peer&, std::string why);
   bool post(Rank to, std::string_view kind, std::string_view text);
   void write_control(Peer&);
+  bool write_waiting_controls();
   void read_control(Rank);
   void look_at_controls();
 
@@ -159,7 +165,6 @@ class TcpTransport final : public Wire {
   std::mutex controls_mutex_;  // of what goes out
   std::atomic<bool> controls_waiting_ = false;
   bool abandoned_ = false;
-  unsigned dozes_ = 0;
   std::unique_ptr<Repeater> repeater_;  // ends first
 };
 
