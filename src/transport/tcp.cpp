@@ -24,14 +24,15 @@ using Clock = std::chrono::steady_clock;
 /// A peer says goodbye on the control connection before it closes both; the other one may be seen closed first, by as
 /// much as a lost packet takes to come again. A process that ends without a word closes both at once.
 constexpr auto kGoodbyePatience = std::chrono::seconds(3);
-constexpr auto kProbePatience = std::chrono::milliseconds(200), kProbeAgain = std::chrono::milliseconds(20);
+constexpr auto kProbePatience = std::chrono::milliseconds(100), kProbeAgain = std::chrono::milliseconds(20);
 constexpr std::size_t kAlignment = 64;
 
 // Between the two ends of a link, on the control connection; other texts are the caller's.
-constexpr std::string_view kPort{"\0p", 2};   // of datagrams; 0: there are none
-constexpr std::string_view kHeard{"\0h", 2};  // whether a probe has come
-constexpr std::string_view kAgain{"\0a", 2};  // a message that went as a datagram
-constexpr std::string_view kTaken{"\0t", 2};  // such a message has been taken: see Taken
+constexpr std::string_view kPort{"\0p", 2};    // of datagrams; 0: there are none
+constexpr std::string_view kProbed{"\0b", 2};  // a probe has been sent
+constexpr std::string_view kHeard{"\0h", 2};   // whether a probe has come
+constexpr std::string_view kAgain{"\0a", 2};   // a message that went as a datagram
+constexpr std::string_view kTaken{"\0t", 2};   // such a message has been taken: see Taken
 struct Taken {
   std::uint32_t next = 0;  // message
   std::uint32_t lost = 0;  // whether it had not come as a datagram
@@ -131,8 +132,15 @@ void TcpTransport::open_datagrams(std::uint64_t token, const DatagramSettings& s
       watch(everything_, one.datagrams->socket(), EPOLLIN | EPOLLET, 0);
     });
   });
-  probe_until_all(Deadline::in(kProbePatience),
-                  [](Peer& one) { return one.datagrams == nullptr || one.datagrams->heard(); });
+  for_each_peer([&](Rank rank, Peer& one) {
+    if (one.datagrams != nullptr) one.datagrams->probe();
+    post(rank, kProbed, {});
+  });
+  // Who has not sent one yet may be waiting for a core; whose does not come although it has been sent is given up.
+  probe_until_all(deadline, [](Peer& one) {
+    const bool in_vain = one.probed && Clock::now() - *one.probed > kProbePatience;
+    return one.datagrams == nullptr || one.datagrams->heard() || in_vain;
+  });
   for_each_peer([&](Rank rank, Peer& one) {
     one.by_datagram = one.datagrams != nullptr && one.datagrams->heard();
     post(rank, kHeard, bytes_of(one.by_datagram));
@@ -172,6 +180,7 @@ void TcpTransport::hear_of_datagrams(Rank rank, std::string_view text) {
   const std::string_view kind = text.substr(0, kPort.size());
   text.remove_prefix(kind.size());
   if (kind == kPort) from.port = read_as<std::uint16_t>(text);
+  if (kind == kProbed) from.probed = Clock::now();
   if (kind == kHeard) from.heard = read_as<bool>(text);
   if (from.datagrams == nullptr) return;
   if (kind == kAgain && !from.datagrams->hear(text, from.expected))

@@ -45,8 +45,8 @@ class TcpTransport final : public Wire {
   /// links[r] leads to rank r.
   TcpTransport(std::vector<TcpLink> links, std::size_t frame_bytes);
   /// Finds out with which peers datagrams can be exchanged; all ranks call it, before anything else, or none. `token`
-  /// is theirs alone. Waits for all peers that live, until the deadline at most, and then a fifth of a second for those
-  /// whose datagrams do not come.
+  /// is theirs alone. Waits for all peers that live, until the deadline at most, and for a datagram of each a tenth of
+  /// a second after it has sent one.
   void open_datagrams(std::uint64_t token, const DatagramSettings&, Deadline);
 
   std::string_view name() const noexcept override { return "tcp"; }
@@ -111,8 +111,9 @@ class TcpTransport final : public Wire {
     bool by_datagram = false;                 // theirs get through
     bool last_by_datagram = false;            // the message taken last was one
     unsigned looks = 0;
-    std::optional<std::uint16_t> port;  // what it has said: of its datagrams, 0 for none
-    std::optional<bool> heard;          // and whether it has got ours
+    std::optional<std::uint16_t> port;                            // what it has said: of its datagrams, 0 for none
+    std::optional<std::chrono::steady_clock::time_point> probed;  // when it said that it had sent a probe
+    std::optional<bool> heard;                                    // whether it has got ours
 
     std::array<Outgoing, kFrames> out;  // a ring: `queued` of them from `first` are not sent yet
     std::size_t first = 0, queued = 0;
