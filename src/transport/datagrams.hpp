@@ -45,7 +45,7 @@ struct DatagramSettings {
   bool on = true;
   /// How long a link that has lost a datagram is left to the stream, first; twice as long each time, up to a minute.
   std::chrono::milliseconds pause{100};
-  /// Every so manieth message that is sent as a datagram gets lost, for tests; 0: none.
+  /// For tests: of so many messages that are sent as datagrams the last one gets lost; 0: none.
   std::uint64_t lose_every = 0;
 };
 
