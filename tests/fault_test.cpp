@@ -336,13 +336,13 @@ TEST(RankThatIsHeldUp, DoesNotTimeOutWhenTheOthersHaveArrivedMeanwhile) {
       comm.barrier();
       if (comm.rank() == 0) {
         thread = ::pthread_self();
-        reduce_floats(comm, 10, {.timeout = 300ms});
+        reduce_floats(comm, 10, {.timeout = 1500ms});
       } else {
         while (thread == pthread_t{}) std::this_thread::sleep_for(1ms);
         std::this_thread::sleep_for(20ms);
         const Held held(thread);
         reduce_floats(comm, 10);
-        std::this_thread::sleep_for(400ms);
+        std::this_thread::sleep_for(1600ms);
       }
       comm.barrier();
     });

@@ -194,7 +194,7 @@ TEST(TransportTcp, OneLookSeesWhatHasComeByEitherWay) {
         end.wait("the kernel", [&] { return !end.transport.sending(); });
       }
       end.barrier();
-      std::this_thread::sleep_for(1ms);  // loopback hands over at once
+      std::this_thread::sleep_for(20ms);  // loopback hands over at once, or nearly
       if (end.rank == 1) {
         EXPECT_NE(end.transport.receive(0), nullptr) << "message " << i;
         end.take(0, i);
