@@ -55,7 +55,8 @@ struct Stream {
   tcp::Socket left, right;
 };
 
-/// What goes from `left` to `right` passes through `middle`, one by one; what comes back goes straight, or not at all.
+/// What goes from `left` to `right` is caught, and let through or not; what `right` sends goes back when it is asked
+/// for.
 class Datagrams : public ::testing::Test {
  protected:
   explicit Datagrams(DatagramSettings settings = {})
@@ -88,14 +89,14 @@ class Datagrams : public ::testing::Test {
     EXPECT_EQ(arrived->header.tag, number * 10UL);
     EXPECT_EQ(arrived->header.number, number);
     lost = arrived->lost;
-    repeated = arrived->repeated;
+    retransmitted = arrived->retransmitted;
     return {reinterpret_cast<const char*>(arrived->data), arrived->header.bytes};
   }
   /// What `left` says again after so many ticks.
   std::vector<std::string> said_again(int ticks) {
     std::vector<std::string> said;
     for (int tick = 0; tick < ticks; ++tick)
-      left.repeat(false, [&](std::string_view text) {
+      left.retransmit(false, [&](std::string_view text) {
         said.emplace_back(text);
         return true;
       });
@@ -104,7 +105,7 @@ class Datagrams : public ::testing::Test {
 
   Stream stream;
   DatagramLink left, right;
-  bool lost = false, repeated = false;
+  bool lost = false, retransmitted = false;
 
  private:
   static std::string receive(const tcp::Socket& from) {
@@ -136,7 +137,7 @@ TEST_F(Datagrams, MessageArrivesAsItWasAlignedForVectors) {
   ASSERT_TRUE(arrived);
   EXPECT_EQ(std::string(reinterpret_cast<const char*>(arrived->data), arrived->header.bytes), "hello");
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(arrived->data) % 64, 0U);
-  EXPECT_FALSE(arrived->repeated || arrived->lost);
+  EXPECT_FALSE(arrived->retransmitted || arrived->lost);
 }
 
 TEST_F(Datagrams, OnesThatOvertakeWaitForTheirTurn) {
@@ -170,7 +171,7 @@ TEST_F(Datagrams, OneThatGetsLostIsSaidAgainOnce) {
   ASSERT_EQ(said.size(), 1U);
   EXPECT_TRUE(right.hear(said[0], 0));
   EXPECT_EQ(taken(0), "lost");
-  EXPECT_TRUE(lost && repeated);
+  EXPECT_TRUE(lost && retransmitted);
   let_through(caught());  // it was only late
   EXPECT_EQ(taken(1), "nothing");
 }
@@ -182,7 +183,7 @@ TEST_F(Datagrams, OneThatNobodyHasLookedForIsNotLost) {
   ASSERT_EQ(said.size(), 1U);
   EXPECT_TRUE(right.hear(said[0], 0));
   EXPECT_EQ(taken(0), "on time");
-  EXPECT_TRUE(repeated);
+  EXPECT_TRUE(retransmitted);
   EXPECT_FALSE(lost);
   EXPECT_FALSE(right.hear(said[0], 1)) << "it had been taken";
   EXPECT_EQ(taken(1), "nothing");
@@ -221,9 +222,9 @@ TEST_F(Datagrams, AWindowThatIsFullOpensWhenHalfOfItIsTaken) {
 
 TEST_F(Datagrams, ALinkThatCannotSayThemAgainTriesLater) {
   ASSERT_TRUE(send(0, "again"));
-  for (int tick = 0; tick < 4; ++tick) EXPECT_TRUE(left.repeat(false, [](std::string_view) { return false; }));
+  for (int tick = 0; tick < 4; ++tick) EXPECT_TRUE(left.retransmit(false, [](std::string_view) { return false; }));
   EXPECT_EQ(said_again(1).size(), 1U);
-  EXPECT_FALSE(left.repeat(false, [](std::string_view) { return true; })) << "nothing is left to say";
+  EXPECT_FALSE(left.retransmit(false, [](std::string_view) { return true; })) << "nothing is left to say";
 }
 
 TEST_F(Datagrams, StrangersAndNonsenseAreNotTaken) {
@@ -295,9 +296,9 @@ bool comes(F what) {
   return true;
 }
 
-TEST(TheRepeater, LooksAsLongAsSomethingIsLeftAndThenRests) {
+TEST(TheRetransmitter, LooksAsLongAsSomethingIsLeftAndThenRests) {
   std::atomic<int> looks{0}, left{3};
-  Repeater repeater([&] {
+  Retransmitter retransmitter([&] {
     ++looks;
     return left.fetch_sub(1) > 1;
   });
@@ -308,14 +309,14 @@ TEST(TheRepeater, LooksAsLongAsSomethingIsLeftAndThenRests) {
   EXPECT_LE(looks, looked + 1) << "it looks although there is nothing";
   left = 3;
   EXPECT_TRUE(comes([&] {
-    repeater.note();
+    retransmitter.note();
     return left <= 0;
   }));
 }
 
-TEST(TheRepeater, LooksAgainWhenThereWasNoMemory) {
+TEST(TheRetransmitter, LooksAgainWhenThereWasNoMemory) {
   std::atomic<int> looks{0};
-  Repeater repeater([&]() -> bool {
+  Retransmitter retransmitter([&]() -> bool {
     if (++looks < 3) throw std::bad_alloc();
     return false;
   });

@@ -280,7 +280,8 @@ TEST(Departure, OfARankIsReportedToThoseWhoNeedIt) {
 
 #if !defined(__SANITIZE_THREAD__)  // under which a signal comes to a thread when it next calls something
 
-/// Holds a thread wherever it is, as a scheduler may, until it is let go.
+/// Holds a thread wherever it is, as a scheduler may, until it is let go; ten seconds at most, in case it had not come
+/// to where the others wait for it.
 class Held {
  public:
   explicit Held(pthread_t thread) {
@@ -289,7 +290,7 @@ class Held {
     struct sigaction action {};
     action.sa_handler = [](int) {
       inside_ = true;
-      while (!go_) ::usleep(1000);
+      for (int ms = 0; !go_ && ms < 10'000; ++ms) ::usleep(1000);
     };
     ::sigaction(SIGUSR1, &action, &before_);
     ::pthread_kill(thread, SIGUSR1);

@@ -108,7 +108,10 @@ TEST(TransportTcp, WhatFitsIntoAPacketGoesAsADatagram) {
     run_two(100'000,
             [on](End& end, auto&) {
               if (end.rank == 0) {
-                for (std::uint64_t i = 0; i < 3; ++i) end.send(1, i, payload(0, i, i == 1 ? 100'000 : 100));
+                for (std::uint64_t i = 0; i < 3; ++i) {
+                  end.send(1, i, payload(0, i, i == 1 ? 100'000 : 100));
+                  end.wait("the kernel", [&] { return !end.transport.sending(); });
+                }
                 EXPECT_EQ(datagrams_sent(end.transport), on ? 2U : 0U);
               } else {
                 for (std::uint64_t i = 0; i < 3; ++i)

@@ -43,6 +43,14 @@ Address address_of(const tcp::Socket& socket, decltype(&::getsockname) ask) {
 
 }  // namespace
 
+Frame make_frame(std::size_t bytes) {
+  constexpr std::size_t kAlignment = 64;
+  Frame frame(
+      static_cast<std::byte*>(std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment)));
+  if (frame == nullptr) throw std::bad_alloc();
+  return frame;
+}
+
 DatagramLink::DatagramLink(const tcp::Socket& stream, std::uint64_t token, const DatagramSettings& settings)
     : token_(token), settings_(settings) {
   Address mine = address_of(stream, ::getsockname);
@@ -73,18 +81,12 @@ void DatagramLink::connect(const tcp::Socket& stream, std::uint16_t port) {
   longest_ = std::clamp<std::size_t>(static_cast<std::size_t>(packet), headings, kLargestPacket) - headings;
 }
 
-DatagramLink::Buffer DatagramLink::make_buffer(std::size_t payload) {
-  Buffer buffer(static_cast<std::byte*>(std::aligned_alloc(64, (64 + payload + 63) / 64 * 64)));
-  if (buffer == nullptr) throw std::bad_alloc();
-  return buffer;
-}
-
 // ---- getting to know each other ----
 
 void DatagramLink::probe() {
   const Buffer buffer = make_buffer(longest_);
-  std::memset(buffer.get(), 0, 64 + longest_);
-  write(buffer.get() + 32, kProbe, 0, {.bytes = static_cast<std::uint32_t>(longest_)});
+  std::memset(payload_in(buffer), 0, longest_);
+  write(heading_in(buffer), kProbe, 0, {.bytes = static_cast<std::uint32_t>(longest_)});
 }
 
 bool DatagramLink::heard() {
@@ -120,12 +122,12 @@ bool DatagramLink::send(const MessageHeader& header, const std::byte* data, std:
     if (slot == nullptr) return false;
   }
   if (slot->buffer == nullptr) slot->buffer = make_buffer(longest_);
-  if (header.bytes > 0) std::memcpy(slot->buffer.get() + 64, data, header.bytes);
+  if (header.bytes > 0) std::memcpy(payload_in(slot->buffer), data, header.bytes);
   slot->header = header;
   slot->tick = tick_;
-  slot->said_again = false;
+  slot->retransmitted = false;
   const bool lost = settings_.lose_every > 0 && (sent_ + 1) % settings_.lose_every == 0;
-  if (!lost && !write(slot->buffer.get() + 32, kMessage, taken, header)) return false;
+  if (!lost && !write(heading_in(slot->buffer), kMessage, taken, header)) return false;
   slot->used = true;
   ++sent_;
   owed_ = 0;
@@ -148,18 +150,18 @@ void DatagramLink::acknowledged(std::uint32_t number, bool lost) {
   paused_until_ = now + pause_;
 }
 
-bool DatagramLink::repeat(bool all, const std::function<bool(std::string_view)>& say) {
+bool DatagramLink::retransmit(bool all, const std::function<bool(std::string_view)>& say) {
   const std::lock_guard lock(mutex_);
   if (!all) ++tick_;
   bool left = false;
   for (Slot& slot : slots_) {
-    if (!slot.used || slot.said_again) continue;
+    if (!slot.used || slot.retransmitted) continue;
     if (all || tick_ - slot.tick >= 2) {
       std::string text(reinterpret_cast<const char*>(&slot.header), sizeof slot.header);
-      text.append(reinterpret_cast<const char*>(slot.buffer.get() + 64), slot.header.bytes);
-      slot.said_again = say(text);
+      text.append(reinterpret_cast<const char*>(payload_in(slot.buffer)), slot.header.bytes);
+      slot.retransmitted = say(text);
     }
-    left = left || !slot.said_again;
+    left = left || !slot.retransmitted;
   }
   return left;
 }
@@ -183,12 +185,12 @@ bool DatagramLink::read(std::uint32_t number, MessageHeader& header) {
   if (incoming_ == nullptr) incoming_ = empty_buffer();
   for (int errors = 0; errors < 4;) {  // such as a refusal by a port that is closed, told late
     const ssize_t got =
-        ::recv(socket_.fd(), incoming_.get() + 32, sizeof(Heading) + kLargestPacket, MSG_DONTWAIT | MSG_TRUNC);
+        ::recv(socket_.fd(), heading_in(incoming_), sizeof(Heading) + kLargestPacket, MSG_DONTWAIT | MSG_TRUNC);
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
     if (got < 0) ++errors;
     Heading heading;
     if (got < static_cast<ssize_t>(sizeof heading)) continue;
-    std::memcpy(&heading, incoming_.get() + 32, sizeof heading);
+    std::memcpy(&heading, heading_in(incoming_), sizeof heading);
     header = heading.message;
     if (heading.token != token_ || header.bytes > kLargestPacket ||
         static_cast<std::size_t>(got) != sizeof heading + (heading.kind == kAcknowledgement ? 0 : header.bytes))
@@ -226,7 +228,7 @@ std::optional<DatagramLink::Arrived> DatagramLink::take(std::uint32_t number) {
     }
   }
   if (++owed_ >= kWindow / 2) acknowledge(number + 1);
-  return Arrived{current_.header, current_.buffer.get() + 64, current_.repeated, current_.lost};
+  return Arrived{current_.header, payload_in(current_.buffer), current_.retransmitted, current_.lost};
 }
 
 void DatagramLink::acknowledge(std::uint32_t taken) {
@@ -245,16 +247,16 @@ bool DatagramLink::hear(std::string_view text, std::uint32_t number) {
   Stored* stored = find(header.number);
   if (stored == nullptr) {
     stored = &store(header, empty_buffer());
-    std::memcpy(stored->buffer.get() + 64, text.data() + sizeof header, header.bytes);
+    std::memcpy(payload_in(stored->buffer), text.data() + sizeof header, header.bytes);
     stored->lost = true;
   }
-  stored->repeated = true;
+  stored->retransmitted = true;
   return true;
 }
 
 // ---- the thread ----
 
-Repeater::Repeater(std::function<bool()> look) : look_(std::move(look)) {
+Retransmitter::Retransmitter(std::function<bool()> look) : look_(std::move(look)) {
   sigset_t all, before;
   sigfillset(&all);  // signals are the program's
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -267,7 +269,7 @@ Repeater::Repeater(std::function<bool()> look) : look_(std::move(look)) {
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-Repeater::~Repeater() {
+Retransmitter::~Retransmitter() {
   {
     const std::lock_guard lock(mutex_);
     over_ = true;
@@ -276,7 +278,7 @@ Repeater::~Repeater() {
   thread_.join();
 }
 
-void Repeater::wake() {
+void Retransmitter::wake() {
   {
     const std::lock_guard lock(mutex_);
     asleep_ = false;
@@ -284,7 +286,7 @@ void Repeater::wake() {
   woken_.notify_one();
 }
 
-void Repeater::run() {
+void Retransmitter::run() {
   std::unique_lock lock(mutex_);
   while (!over_) {
     // The flag goes up before the look: who sends afterwards sees it, and what was sent before is seen.

@@ -2,12 +2,12 @@
 // cost the kernel more than half of the time of a message of a few bytes; a datagram costs one packet.
 //
 // All messages to a peer are numbered, whichever way they go, and the receiver takes them in that order. A datagram
-// that has not been acknowledged after kTick to 2 kTick is said again over the control connection, which loses nothing.
-// So a datagram needs neither timers nor windows that adapt: it is tried once. At most kWindow of them are not
+// that has not been acknowledged after kTick to 2 kTick is retransmitted over the control connection, which loses
+// nothing. So a datagram needs neither timers nor windows that adapt: it is tried once. At most kWindow of them are not
 // acknowledged at any time; what comes beyond that goes by the stream, and has its flow control. Every datagram
 // acknowledges what has been taken of the other direction; who has nothing to say does so after half a window.
 //
-// The sender may be away from the library, computing, when a datagram is to be said again: a thread does that, which
+// The sender may be away from the library, computing, when a datagram is to be retransmitted: a thread does that, which
 // sleeps while nothing is on its way. A link that has lost one is left to the stream for a while.
 #pragma once
 
@@ -32,6 +32,14 @@
 
 namespace collectives {
 
+/// Memory for a payload, aligned to 64 bytes.
+struct FreeMemory {
+  void operator()(std::byte* memory) const { std::free(memory); }
+};
+using Frame = std::unique_ptr<std::byte, FreeMemory>;
+/// Throws std::bad_alloc.
+Frame make_frame(std::size_t bytes);
+
 /// Before the payload of a message, by either way.
 struct MessageHeader {
   std::uint64_t tag = 0;
@@ -49,7 +57,7 @@ struct DatagramSettings {
   std::uint64_t lose_every = 0;
 };
 
-/// The datagrams between this rank and one peer. One thread uses it at a time, but for repeat().
+/// The datagrams between this rank and one peer. One thread uses it at a time, but for retransmit().
 class DatagramLink {
  public:
   static constexpr int kWindow = 8;
@@ -82,9 +90,9 @@ class DatagramLink {
   /// The peer has taken all before `number`, as it said over the control connection; `lost`: one of them had not come
   /// as a datagram.
   void acknowledged(std::uint32_t number, bool lost);
-  /// Says again, by say(text), what has not been acknowledged for a tick or two, or `all` of it; say() returns false
-  /// when it cannot. Returns whether something is left that may have to be said again. From any thread.
-  bool repeat(bool all, const std::function<bool(std::string_view)>& say);
+  /// Retransmits, by say(text), what has not been acknowledged for a tick or two, or `all` of it; say() returns false
+  /// when it cannot. Returns whether something is left that may have to be retransmitted. From any thread.
+  bool retransmit(bool all, const std::function<bool(std::string_view)>& say);
   /// How many it has sent.
   std::uint64_t sent() const { return sent_; }
 
@@ -93,13 +101,13 @@ class DatagramLink {
   struct Arrived {
     MessageHeader header;
     const std::byte* data;
-    bool repeated, lost;  // it was said again; it had not come before
+    bool retransmitted, lost;  // by the control connection; it had not come before
   };
   /// Whether something has been taken and not acknowledged; from now on that counts as done.
   bool settle() { return std::exchange(owed_, 0) > 0; }
   /// The message `number`, when it has come; it stays until the next call.
   std::optional<Arrived> take(std::uint32_t number);
-  /// What the peer has said again, when all before `number` have been taken. False when that one had been, too.
+  /// What the peer has retransmitted, when all before `number` have been taken. False when that one had been, too.
   bool hear(std::string_view text, std::uint32_t number);
 
  private:
@@ -110,24 +118,24 @@ class DatagramLink {
   };
   static_assert(sizeof(Heading) == 32 && sizeof(MessageHeader) == 16);
   enum Kind : std::uint32_t { kProbe, kAcknowledgement, kMessage };
-  struct Free {
-    void operator()(std::byte* memory) const { std::free(memory); }
-  };
-  /// A heading at byte 32, and the payload at byte 64, which is aligned to 64.
-  using Buffer = std::unique_ptr<std::byte, Free>;
+  /// A heading that ends where the payload begins, aligned as that of a frame.
+  using Buffer = Frame;
   struct Slot {
     Buffer buffer;
     MessageHeader header;
     std::uint32_t tick = 0;
-    bool used = false, said_again = false;
+    bool used = false, retransmitted = false;
   };
   struct Stored {
     MessageHeader header;
     Buffer buffer;
-    bool repeated = false, lost = false;
+    bool retransmitted = false, lost = false;
   };
 
-  static Buffer make_buffer(std::size_t payload);
+  static constexpr std::size_t kPayloadAt = 64;
+  static Buffer make_buffer(std::size_t payload) { return make_frame(kPayloadAt + payload); }
+  static std::byte* payload_in(const Buffer& buffer) { return buffer.get() + kPayloadAt; }
+  static std::byte* heading_in(const Buffer& buffer) { return payload_in(buffer) - sizeof(Heading); }
   bool write(std::byte* heading, Kind kind, std::uint32_t taken, const MessageHeader& message) noexcept;
   Slot* free_slot();
   bool read(std::uint32_t number, MessageHeader& header);
@@ -159,13 +167,13 @@ class DatagramLink {
   int owed_ = 0;  // taken and not acknowledged
 };
 
-/// The thread that says again. It looks every tick while there is something on its way, else it sleeps.
-class Repeater {
+/// The thread that retransmits. It looks every tick while there is something on its way, else it sleeps.
+class Retransmitter {
  public:
   /// look() says whether there is; when it throws, as for want of memory, it is called again. Throws std::system_error
   /// where there can be no thread.
-  explicit Repeater(std::function<bool()> look);
-  ~Repeater();
+  explicit Retransmitter(std::function<bool()> look);
+  ~Retransmitter();
   /// Something has been sent.
   void note() {
     if (asleep_.load(std::memory_order_relaxed)) wake();

@@ -25,15 +25,14 @@ using Clock = std::chrono::steady_clock;
 /// much as a lost packet takes to come again. A process that ends without a word closes both at once.
 constexpr auto kGoodbyePatience = std::chrono::seconds(3);
 constexpr auto kProbePatience = std::chrono::milliseconds(100), kProbeAgain = std::chrono::milliseconds(20);
-constexpr std::size_t kAlignment = 64;
 
 // Between the two ends of a link, on the control connection; other texts are the caller's.
-constexpr std::string_view kPort{"\0p", 2};    // of datagrams; 0: there are none
-constexpr std::string_view kProbed{"\0b", 2};  // a probe has been sent
-constexpr std::string_view kHeard{"\0h", 2};   // whether a probe has come
-constexpr std::string_view kAgain{"\0a", 2};   // a message that went as a datagram
-constexpr std::string_view kTaken{"\0t", 2};   // such a message has been taken: see Taken
-struct Taken {
+constexpr std::string_view kPort{"\0p", 2};            // of datagrams; 0: there are none
+constexpr std::string_view kProbed{"\0b", 2};          // a probe has been sent
+constexpr std::string_view kHeard{"\0h", 2};           // whether a probe has come
+constexpr std::string_view kRetransmission{"\0a", 2};  // a message that went as a datagram
+constexpr std::string_view kAcknowledged{"\0t", 2};    // such a message has been taken: see Acknowledged
+struct Acknowledged {
   std::uint32_t next = 0;  // message
   std::uint32_t lost = 0;  // whether it had not come as a datagram
 };
@@ -149,7 +148,8 @@ void TcpTransport::open_datagrams(std::uint64_t token, const DatagramSettings& s
   for_each_peer([&](Rank, Peer& one) {
     if (!one.by_datagram || !one.heard.value_or(false)) return;  // acknowledgements need the other direction
     try {
-      if (repeater_ == nullptr) repeater_ = std::make_unique<Repeater>([this] { return repeat_datagrams(false); });
+      if (retransmitter_ == nullptr)
+        retransmitter_ = std::make_unique<Retransmitter>([this] { return retransmit_datagrams(false); });
       one.datagrams->allow();
     } catch (const std::system_error&) {  // no thread: ours go by the stream
     }
@@ -157,22 +157,22 @@ void TcpTransport::open_datagrams(std::uint64_t token, const DatagramSettings& s
 }
 
 /// Whether some are left. From any thread.
-bool TcpTransport::repeat_datagrams(bool all) {
+bool TcpTransport::retransmit_datagrams(bool all) {
   bool left = false;
   for (std::size_t rank = 0; rank < peers_.size(); ++rank)
     if (peers_[rank] != nullptr && peers_[rank]->datagrams != nullptr)
-      left = peers_[rank]->datagrams->repeat(all, [&](std::string_view text) {
-        return post(static_cast<Rank>(rank), kAgain, text);
+      left = peers_[rank]->datagrams->retransmit(all, [&](std::string_view text) {
+        return post(static_cast<Rank>(rank), kRetransmission, text);
       }) || left;
   return write_waiting_controls() || left;
 }
 
-/// Whoever goes away neither owes anything nor has anything to say again.
+/// Whoever goes away neither owes anything nor has anything to retransmit.
 void TcpTransport::settle_datagrams() {
   for (std::size_t rank = 0; rank < peers_.size(); ++rank)
     if (peers_[rank] != nullptr && peers_[rank]->datagrams != nullptr && peers_[rank]->datagrams->settle())
-      post(static_cast<Rank>(rank), kTaken, bytes_of(Taken{peers_[rank]->expected, 0}));
-  repeat_datagrams(true);
+      post(static_cast<Rank>(rank), kAcknowledged, bytes_of(Acknowledged{peers_[rank]->expected, 0}));
+  retransmit_datagrams(true);
 }
 
 void TcpTransport::hear_of_datagrams(Rank rank, std::string_view text) {
@@ -183,10 +183,10 @@ void TcpTransport::hear_of_datagrams(Rank rank, std::string_view text) {
   if (kind == kProbed) from.probed = Clock::now();
   if (kind == kHeard) from.heard = read_as<bool>(text);
   if (from.datagrams == nullptr) return;
-  if (kind == kAgain && !from.datagrams->hear(text, from.expected))
-    post(rank, kTaken, bytes_of(Taken{from.expected, 0}));
-  if (kind == kTaken) {
-    const auto taken = read_as<Taken>(text);
+  if (kind == kRetransmission && !from.datagrams->hear(text, from.expected))
+    post(rank, kAcknowledged, bytes_of(Acknowledged{from.expected, 0}));
+  if (kind == kAcknowledged) {
+    const auto taken = read_as<Acknowledged>(text);
     from.datagrams->acknowledged(taken.next, taken.lost != 0);
   }
 }
@@ -199,7 +199,7 @@ bool TcpTransport::take_datagram(Rank rank, std::byte* place, std::size_t bytes)
   const std::byte* data = arrived->data;
   if (place != nullptr && bytes == arrived->header.bytes && bytes > 0)
     data = static_cast<const std::byte*>(std::memcpy(place, data, bytes));
-  if (arrived->repeated) post(rank, kTaken, bytes_of(Taken{from.expected + 1, arrived->lost}));
+  if (arrived->retransmitted) post(rank, kAcknowledged, bytes_of(Acknowledged{from.expected + 1, arrived->lost}));
   from.message = {arrived->header.tag, data, arrived->header.bytes};
   from.last_by_datagram = true;
   return true;
@@ -224,11 +224,7 @@ std::byte* TcpTransport::stage(Rank to) {
 
 /// Made at the first use.
 std::byte* TcpTransport::memory_of(Frame& frame) const {
-  if (frame == nullptr) {
-    const std::size_t rounded = (frame_bytes_ + kAlignment - 1) / kAlignment * kAlignment;
-    frame.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignment, rounded)));
-    if (frame == nullptr) throw std::bad_alloc();
-  }
+  if (frame == nullptr) frame = make_frame(frame_bytes_);
   return frame.get();
 }
 
@@ -255,7 +251,7 @@ void TcpTransport::hand_over(Rank to, std::uint64_t tag, std::size_t bytes) {
   const bool as_datagram = receiver.queued == 0 && receiver.datagrams != nullptr &&
                            receiver.datagrams->send(message.header, message.data, receiver.expected);
   ++receiver.numbered;
-  if (as_datagram) return repeater_->note();
+  if (as_datagram) return retransmitter_->note();
   ++receiver.queued;
   if (receiver.writing || write_at_once(receiver) || write_some(receiver)) return;
   receiver.writing = true;
@@ -462,7 +458,7 @@ void TcpTransport::abandon() noexcept {
 
 /// What a peer still has to read is with the kernel. Unread input would make the kernel take that back.
 TcpTransport::~TcpTransport() {
-  repeater_ = nullptr;
+  retransmitter_ = nullptr;
   try {
     settle_datagrams();
   } catch (const std::exception&) {  // no memory
@@ -483,7 +479,7 @@ void TcpTransport::data_failed(Peer& whose, std::string why) {
 bool TcpTransport::post(Rank to, std::string_view kind, std::string_view text) {
   const std::lock_guard lock(controls_mutex_);
   Peer& receiver = peer(to);
-  if (kind != kTaken && receiver.control_out.size() + text.size() > kMaxControl) return false;
+  if (kind != kAcknowledged && receiver.control_out.size() + text.size() > kMaxControl) return false;
   const auto length = static_cast<std::uint32_t>(kind.size() + text.size());
   receiver.control_out.append(bytes_of(length)).append(kind).append(text);
   write_control(receiver);

@@ -85,10 +85,6 @@ class TcpTransport final : public Wire {
   static constexpr std::size_t kMaxControl = 1 << 20;
 
   using Header = MessageHeader;
-  struct Free {
-    void operator()(std::byte* memory) const { std::free(memory); }
-  };
-  using Frame = std::unique_ptr<std::byte, Free>;
 
   /// A message on its way out.
   struct Outgoing {
@@ -148,7 +144,7 @@ class TcpTransport final : public Wire {
   std::size_t read_some(Peer&, std::byte* to, std::size_t bytes);
   bool take_datagram(Rank from, std::byte* place, std::size_t bytes);
   bool take_from_stream(Peer&, std::byte* place, std::size_t bytes);
-  bool repeat_datagrams(bool all);
+  bool retransmit_datagrams(bool all);
   void settle_datagrams();
   void hear_of_datagrams(Rank from, std::string_view text);
   void data_failed(Peer&, std::string why);
@@ -166,7 +162,7 @@ class TcpTransport final : public Wire {
   std::mutex controls_mutex_;  // of what goes out
   std::atomic<bool> controls_waiting_ = false;
   bool abandoned_ = false;
-  std::unique_ptr<Repeater> repeater_;  // ends first
+  std::unique_ptr<Retransmitter> retransmitter_;  // ends first
 };
 
 }  // namespace collectives
