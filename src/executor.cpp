@@ -11,6 +11,23 @@
 namespace collectives {
 namespace {
 
+/// Hands Steps on. A sum of nothing but this rank's own value is that value: it goes out from where it lies.
+class OwnValues final : public StepSink {
+ public:
+  OwnValues(StepSink& steps, Rank self) : steps_(steps), self_(self) {}
+  void operator()(const Step& step) override {
+    if (!step.reduce || step.finish || step.from.size() != 1 || step.from[0] != self_) return steps_(step);
+    Step sent = step;
+    sent.reduce = false;
+    sent.from = {};
+    steps_(sent);
+  }
+
+ private:
+  StepSink& steps_;
+  Rank self_;
+};
+
 /// Elements that are coded and added at a time: 4 KiB, so that those of some sources stay in the first-level cache.
 constexpr std::size_t kTile = 1024;
 
@@ -102,7 +119,10 @@ void Executor::emit_round(std::size_t round, StepList& steps) {
     task.parts = job_->task.parts.round(job_->plan->segment, round);
     task.incoming = job_->task.incoming.round(job_->plan->segment, round);
   }
-  job_->plan->algorithm->emit(seat_, task, steps);
+  const Algorithm& algorithm = *job_->plan->algorithm;
+  if (coding_.codec != nullptr || !keeps_one(job_->op, 0)) return algorithm.emit(seat_, task, steps);
+  OwnValues own(steps, seat_.world.self);
+  algorithm.emit(seat_, task, own);
 }
 
 void Executor::next_step() {

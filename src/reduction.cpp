@@ -47,9 +47,6 @@ ReduceOp::Kind kind_of(const ReduceOp& op, int finish_ranks) noexcept {
   return op.kind() == ReduceOp::Kind::average && finish_ranks == 0 ? ReduceOp::Kind::sum : op.kind();
 }
 
-/// Whether the fold of one source is that source.
-bool keeps_one(ReduceOp::Kind kind) noexcept { return kind == ReduceOp::Kind::sum || kind == ReduceOp::Kind::product; }
-
 /// Streams to the outs that gain by it: those that are no source, whose lines are in the cache anyway, and that lie to
 /// their lines as the first of them does, as only whole lines are streamed.
 void fold_streaming(FoldLoop loop, DataType type, Operands all, Stores stores) {
@@ -75,12 +72,18 @@ void fold_streaming(FoldLoop loop, DataType type, Operands all, Stores stores) {
 
 }  // namespace
 
+bool keeps_one(const ReduceOp& op, int finish_ranks) noexcept {
+  const ReduceOp::Kind kind = kind_of(op, finish_ranks);
+  return kind == ReduceOp::Kind::sum || kind == ReduceOp::Kind::product;
+}
+
 void fold(const ReduceOp& op, DataType type, std::span<const Source> sources, std::span<std::byte* const> outs,
           std::size_t count, int finish_ranks, Stores stores) {
   assert(!sources.empty() && !outs.empty() && supports(type, op));
   if (count == 0) return;
+  if (sources.size() == 1 && keeps_one(op, finish_ranks))
+    return copy(outs, sources[0].data, count * size_of(type), stores);
   const ReduceOp::Kind kind = kind_of(op, finish_ranks);
-  if (sources.size() == 1 && keeps_one(kind)) return copy(outs, sources[0].data, count * size_of(type), stores);
   const Operands all{sources, outs, {}, count, op.factor(), finish_ranks};
   if (kind == ReduceOp::Kind::user) return fold_by_user(*op.user_op(), type, all);
   if (stores != Stores::cached) return fold_streaming(loop_of(kind, type), type, all, stores);

@@ -8,9 +8,13 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "collectives/version.hpp"
@@ -430,6 +434,37 @@ TEST(Split, FailureInOnePartLeavesTheOthersGood) {
     }
     comm.barrier();
   });
+}
+
+TEST(Communicator, SumsLeaveForOtherHostsFromWhereTheirFirstTermLies) {
+  // A sum of one term is that term; what is scaled on its way out is not.
+  for (const auto& [op, from_the_input] :
+       {std::pair(ReduceOp::sum, std::size_t{1500}), std::pair(ReduceOp::average, std::size_t{1500}),
+        std::pair(ReduceOp::pre_scaled_sum(0.5), std::size_t{0})}) {
+    const auto room = std::make_shared<WireRoom>();
+    std::map<Rank, std::vector<std::pair<const std::byte*, std::size_t>>> lent;
+    std::mutex mutex;
+    room->lends = [&](Rank from, const std::byte* data, std::size_t bytes) {
+      const std::lock_guard lock(mutex);
+      lent[from].emplace_back(data, bytes);
+    };
+    run_hosts(
+        {0, 1},
+        [&, &op = op, expected = from_the_input](Communicator& comm) {
+          const std::vector<float> in(3000, 2);
+          std::vector<float> out(3000);
+          comm.all_reduce(in, out, op, {.backend = "ring"});
+          EXPECT_EQ(out, std::vector<float>(3000, op.kind() == ReduceOp::Kind::sum ? 4.F : 2.F));
+          const std::lock_guard lock(mutex);
+          std::size_t from_input = 0;
+          for (const auto& [data, bytes] : lent[comm.rank()])
+            if (data >= reinterpret_cast<const std::byte*>(in.data()) &&
+                data < reinterpret_cast<const std::byte*>(in.data() + in.size()))
+              from_input += bytes / sizeof(float);
+          EXPECT_EQ(from_input, expected) << to_string(op.kind());
+        },
+        {}, {}, room);
+  }
 }
 
 TEST(Communicator, SaysWhatItIs) {

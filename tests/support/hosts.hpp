@@ -2,6 +2,8 @@
 // ranks. What crosses hosts can be tested, under every sanitizer, without a network.
 #pragma once
 
+#include <algorithm>
+#include <cstring>
 #include <deque>
 #include <functional>
 #include <map>
@@ -30,8 +32,11 @@ class WireRoom {
   std::map<Key, std::deque<std::string>> control;
   /// Sees, and may change, the bytes of every message on the wire.
   std::function<void(Rank from, std::vector<std::byte>&)> tamper;
+  /// Sees what a rank sends from the caller's memory.
+  std::function<void(Rank from, const std::byte* data, std::size_t bytes)> lends;
 };
 
+/// Reads what is sent from the caller's memory as late as it may, and so does what comes behind it leave late.
 class QueueWire final : public Wire {
  public:
   QueueWire(std::shared_ptr<WireRoom> room, std::vector<Rank> members, Rank self, std::size_t context,
@@ -48,15 +53,36 @@ class QueueWire final : public Wire {
   std::string_view name() const noexcept override { return "queue"; }
   std::size_t frame_bytes() const noexcept override { return frame_bytes_; }
   std::byte* stage(Rank to) override {
+    const auto waiting = static_cast<std::size_t>(std::ranges::count(leaving_, to, &Leaving::to));
     const std::lock_guard lock(room_->mutex);
-    return room_->data[key(self_, at(to))].size() < 2 ? frames_[index(to)].data() : nullptr;
+    return room_->data[key(self_, at(to))].size() + waiting < 2 ? frames_[index(to)].data() : nullptr;
   }
   void send(Rank to, std::uint64_t tag, std::size_t bytes) override {
-    const std::lock_guard lock(room_->mutex);
     const auto& frame = frames_[index(to)];
-    auto& sent = room_->data[key(self_, at(to))];
-    sent.push_back({tag, {frame.begin(), frame.begin() + static_cast<std::ptrdiff_t>(bytes)}});
-    if (room_->tamper) room_->tamper(self_, sent.back().bytes);
+    leave({to, tag, bytes, nullptr, {frame.begin(), frame.begin() + static_cast<std::ptrdiff_t>(bytes)}});
+  }
+  void send_from(Rank to, std::uint64_t tag, const std::byte* data, std::size_t bytes) override {
+    if (room_->lends) room_->lends(self_, data, bytes);
+    leave({to, tag, bytes, data, {}});
+  }
+  bool lent(const std::byte* data, std::size_t bytes) const noexcept override {
+    return std::ranges::any_of(leaving_, [&](const Leaving& one) {
+      return one.data != nullptr && one.data < data + bytes && data < one.data + one.bytes;
+    });
+  }
+  bool sending() override { return !leaving_.empty(); }
+  void progress() override {
+    if (leaving_.empty() || ++looks_ % kLate != 0) return;
+    put(leaving_.front());
+    leaving_.pop_front();
+  }
+  void abandon() noexcept override { leaving_.clear(); }
+  const Message* receive_into(Rank from, std::byte* place, std::size_t bytes) override {
+    const Message* const message = receive(from);
+    if (message == nullptr || message->bytes != bytes || bytes == 0 || place == nullptr) return message;
+    if (message->data == place) return message;
+    open_[index(from)].message.data = static_cast<std::byte*>(std::memcpy(place, message->data, bytes));
+    return message;
   }
   const Message* receive(Rank from) override {
     Open& open = open_[index(from)];
@@ -94,6 +120,26 @@ class QueueWire final : public Wire {
     bool held = false;
     Message message;
   };
+  /// On its way out: from the caller's memory, or in bytes of its own.
+  struct Leaving {
+    Rank to;
+    std::uint64_t tag;
+    std::size_t bytes;
+    const std::byte* data;
+    std::vector<std::byte> own;
+  };
+  static constexpr unsigned kLate = 3;
+  void leave(Leaving message) {
+    const bool at_once = message.data == nullptr && leaving_.empty();
+    at_once ? put(message) : leaving_.push_back(std::move(message));
+  }
+  void put(Leaving& message) {
+    if (message.data != nullptr) message.own.assign(message.data, message.data + message.bytes);
+    const std::lock_guard lock(room_->mutex);
+    auto& sent = room_->data[key(self_, at(message.to))];
+    sent.push_back({message.tag, std::move(message.own)});
+    if (room_->tamper) room_->tamper(self_, sent.back().bytes);
+  }
   static std::size_t index(Rank rank) { return static_cast<std::size_t>(rank); }
   Rank at(Rank member) const { return members_[index(member)]; }
   WireRoom::Key key(Rank from, Rank to) const { return {context_, from, to}; }
@@ -103,6 +149,8 @@ class QueueWire final : public Wire {
   Rank self_;
   std::size_t context_, frame_bytes_;
   std::vector<std::vector<std::byte>> frames_;
+  std::deque<Leaving> leaving_;
+  unsigned looks_ = 0;
   std::vector<WireRoom::Sent> received_;
   std::vector<Open> open_;
 };
