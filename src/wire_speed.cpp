@@ -26,7 +26,9 @@ constexpr std::size_t kFewestTrains = 5;   // of them
 constexpr std::size_t kTrainsInPlace = 8;  // before both sleep for a moment, and may wake up on other cores
 constexpr int kTripsOfOne = 3;             // between two trips of a train
 constexpr double kLongEnough = 700;        // us, for a rate
-constexpr int kSwaps = 3;                  // of long trains: the first finds windows that are closed
+constexpr int kFewestSwaps = 3;            // of long trains: the first finds windows that are closed
+constexpr int kSwaps = 10;                 // for as long as that takes less than
+constexpr double kSwapping = 30'000;       // us: neighbours of a virtual machine take its cores for milliseconds
 constexpr double kTogether = 4000;         // us of each long train while all pairs talk, at least: none stands out much
 constexpr int kOpening = 2;                // of these find windows that are closed, when everybody begins
 constexpr int kSwapsTogether = 5;          // and so many count
@@ -200,22 +202,30 @@ WireSpeed measure(Wire& wire, Rank other, bool first, Deadline deadline) {
   }
   const double round_trip = undisturbed(single), whole_train = undisturbed(several);
 
-  double fastest = 0;  // of the long trains, us
+  double fastest = std::numeric_limits<double>::max();  // of the long trains, us
   Train train = twice(first_train(wire), wire);
-  for (int enough = 0; enough < kSwaps;) {
-    if (enough == 0) talk.swap(train);  // memory that is new takes longer than the wire
+  // What comes next, as said by the length of a message, too.
+  enum Next : std::size_t { kOver = kShort, kAgain = 2 * kShort, kTwice = 3 * kShort };
+  int swaps = 0;
+  started = Clock::now();
+  for (std::size_t next = kTwice; next != kOver;) {
+    if (next == kTwice) talk.swap(train);  // memory that is new takes longer than the wire
     const auto begun = Clock::now();
     talk.swap(train);
     const double time = us_since(begun) - round_trip / 2;
-    bool grow = time < kLongEnough && 2 * train.messages <= kMostFrames && enough == 0;
-    if (first)
-      talk.send(grow ? 2 * kShort : kShort);
+    if (!first)
+      next = talk.take();
+    else if (swaps == 0 && time < kLongEnough && 2 * train.messages <= kMostFrames)
+      next = kTwice;
     else
-      grow = talk.take() != kShort;
-    if (grow)
+      next = swaps + 1 < kFewestSwaps || (swaps + 1 < kSwaps && us_since(started) < kSwapping) ? kAgain : kOver;
+    if (first) talk.send(next);
+    if (next == kTwice) {
       train = twice(train, wire);
-    else
-      fastest = enough++ == 0 ? time : std::min(fastest, time);
+    } else {
+      fastest = std::min(fastest, time);
+      ++swaps;
+    }
   }
   const double message = std::max(0.1, (whole_train - round_trip) / (in_a_row - 1));
   const double us_per_byte = std::max(0.1, fastest) / train.all();
