@@ -84,9 +84,7 @@ class Counter final : public StepSink {
     if (step.kind != Step::Kind::exchange) return count_host(step);
     const std::size_t bytes = coding_.bytes(step.range.count), plain = step.range.count * coding_.element;
     const double in = count_messages(step.from, bytes, false), out = count_messages(step.to, bytes, true);
-    const bool adds = step.reduce && step.from.size() > 1;
-    cost.work += std::max(in, out) +
-                 (adds ? static_cast<double>(plain * step.from.size()) * tuning_.reduce_us_per_byte : 0) +
+    cost.work += std::max(in, out) + static_cast<double>(plain * terms(step)) * tuning_.reduce_us_per_byte +
                  static_cast<double>(plain * coding_.codings(step)) * tuning_.coding_us_per_byte;
   }
 

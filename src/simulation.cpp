@@ -278,7 +278,7 @@ class Play {
         const Coding& coding = play.call_.coding;
         move.bytes = coding.bytes(step.range.count);
         move.work = static_cast<double>(step.range.count * coding.element) *
-                    ((step.reduce ? static_cast<double>(step.from.size()) * play.tuning_.reduce_us_per_byte : 0) +
+                    (static_cast<double>(terms(step)) * play.tuning_.reduce_us_per_byte +
                      static_cast<double>(coding.codings(step)) * play.tuning_.coding_us_per_byte);
         // Nothing of an empty range travels, except in a barrier.
         if (step.range.count == 0 && play.call_.task.collective != Collective::barrier) return;

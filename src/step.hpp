@@ -103,6 +103,11 @@ struct AtDepth {
   }
 };
 
+/// How many values whoever performs `step` adds up: none where one only goes on, as a sum of one term does.
+constexpr std::size_t terms(const Step& step) {
+  return step.reduce && (step.from.size() > 1 || step.keep != Place::nowhere) ? step.from.size() : 0;
+}
+
 /// The values of `from`, this rank's own among them, become one partial result, which goes on.
 constexpr Step combine(Peers from, Peers to, Range range, Place own, bool raw) {
   return {.from = from, .to = to, .range = range, .reduce = true, .raw = raw, .own = own};

@@ -207,10 +207,13 @@ WireSpeed measure(Wire& wire, Rank other, bool first, Deadline deadline) {
   // What comes next, as said by the length of a message, too.
   enum Next : std::size_t { kOver = kShort, kAgain = 2 * kShort, kTwice = 3 * kShort };
   int swaps = 0;
-  started = Clock::now();
+  auto begun = Clock::now();
+  started = begun;
   for (std::size_t next = kTwice; next != kOver;) {
-    if (next == kTwice) talk.swap(train);  // memory that is new takes longer than the wire
-    const auto begun = Clock::now();
+    if (next == kTwice) {
+      talk.swap(train);  // memory that is new takes longer than the wire
+      begun = Clock::now();
+    }
     talk.swap(train);
     const double time = us_since(begun) - round_trip / 2;
     if (!first)
@@ -219,6 +222,7 @@ WireSpeed measure(Wire& wire, Rank other, bool first, Deadline deadline) {
       next = kTwice;
     else
       next = swaps + 1 < kFewestSwaps || (swaps + 1 < kSwaps && us_since(started) < kSwapping) ? kAgain : kOver;
+    begun = Clock::now();  // before the other begins, or its train may be there when the clock is started
     if (first) talk.send(next);
     if (next == kTwice) {
       train = twice(train, wire);

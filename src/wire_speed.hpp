@@ -28,7 +28,7 @@ struct WireSpeed {
   static WireSpeed from(const Tuning&);
 };
 
-/// Collective over the calling rank and `other`, of which one is `first`. 50 to 80 ms, more on a wire that is
+/// Collective over the calling rank and `other`, of which one is `first`. 20 to 60 ms, more on a wire that is
 /// slower than 1 Gbit/s or has a round trip of more than 4 ms. Throws Error{timeout}.
 WireSpeed measure(Wire& wire, Rank other, bool first, Deadline deadline);
 

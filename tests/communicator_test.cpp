@@ -439,8 +439,8 @@ TEST(Split, FailureInOnePartLeavesTheOthersGood) {
 TEST(Communicator, SumsLeaveForOtherHostsFromWhereTheirFirstTermLies) {
   // A sum of one term is that term; what is scaled on its way out is not.
   for (const auto& [op, from_the_input] :
-       {std::pair(ReduceOp::sum, std::size_t{1500}), std::pair(ReduceOp::average, std::size_t{1500}),
-        std::pair(ReduceOp::pre_scaled_sum(0.5), std::size_t{0})}) {
+       {std::pair(ReduceOp::sum, std::size_t{1500}), std::pair(ReduceOp::product, std::size_t{1500}),
+        std::pair(ReduceOp::average, std::size_t{1500}), std::pair(ReduceOp::pre_scaled_sum(0.5), std::size_t{0})}) {
     const auto room = std::make_shared<WireRoom>();
     std::map<Rank, std::vector<std::pair<const std::byte*, std::size_t>>> lent;
     std::mutex mutex;
@@ -454,7 +454,7 @@ TEST(Communicator, SumsLeaveForOtherHostsFromWhereTheirFirstTermLies) {
           const std::vector<float> in(3000, 2);
           std::vector<float> out(3000);
           comm.all_reduce(in, out, op, {.backend = "ring"});
-          EXPECT_EQ(out, std::vector<float>(3000, op.kind() == ReduceOp::Kind::sum ? 4.F : 2.F));
+          EXPECT_EQ(out, std::vector<float>(3000, op == ReduceOp::sum || op == ReduceOp::product ? 4.F : 2.F));
           const std::lock_guard lock(mutex);
           std::size_t from_input = 0;
           for (const auto& [data, bytes] : lent[comm.rank()])

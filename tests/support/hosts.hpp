@@ -36,7 +36,7 @@ class WireRoom {
   std::function<void(Rank from, const std::byte* data, std::size_t bytes)> lends;
 };
 
-/// Reads what is sent from the caller's memory as late as it may, and so does what comes behind it leave late.
+/// Reads what is sent from the caller's memory some calls of progress() late; what comes behind it leaves later still.
 class QueueWire final : public Wire {
  public:
   QueueWire(std::shared_ptr<WireRoom> room, std::vector<Rank> members, Rank self, std::size_t context,
