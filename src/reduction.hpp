@@ -43,8 +43,8 @@ inline void fold(const ReduceOp& op, DataType type, std::span<const Source> sour
   fold(op, type, sources, std::span<std::byte* const>(&out, 1), count, finish_ranks, stores);
 }
 
-/// Whether a fold of one source is that source, bit for bit: not where it is scaled or divided, nor of
-/// extremes (every NaN is one) and of what is the user's.
+/// Whether a fold of one source is that source, bit for bit: not where it is scaled or divided, nor of extremes, which
+/// have one NaN only, nor of what is the user's.
 bool keeps_one(const ReduceOp& op, int finish_ranks) noexcept;
 
 /// What every loop is given; see fold().
