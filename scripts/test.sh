@@ -49,7 +49,11 @@ failed_in=()
 failures() {
   awk '/^ *(Start +[0-9]+:|[0-9]+\/[0-9]+ Test )|^[0-9]+% tests passed/ { inside = 0 }
        /^ *[0-9]+\/[0-9]+ Test .*\*\*\*/ && !/\*\*\*Skipped/ { inside = 1; gsub(/ \.\.+/, " ") }
-       inside' "$1" | tail -n 120
+       inside' "$1" | cut -c 1-200 | tail -n 60
+}
+# Their names, of which there may be many.
+failed_tests() {
+  awk '/^The following tests FAILED/ { inside = 1; next } inside && /^\t/ && ++count <= 20 { printf ", %s", $3 }' "$1"
 }
 # How long modes take, on two cores, in hundredths of release.
 declare -A weight=([release]=100 [asan-ubsan]=185 [tsan]=80 [minimal]=25)
@@ -87,7 +91,7 @@ for mode in "${modes[@]}"; do
     failed_in+=("$mode")
   fi
   done_weight=$((done_weight + ${weight[$mode]}))
-  counts=$(grep -E 'tests passed' "build/$mode/tests.log" || true)
+  counts=$(grep -E 'tests passed' "build/$mode/tests.log" || true)$(failed_tests "build/$mode/tests.log")
   summary+=("$mode: $verdict (built in $built s, tested in $((SECONDS - begun)) s): $counts")
 done
 

@@ -97,7 +97,7 @@ Fold::Fold(const ReduceOp& op, DataType type, int finish_ranks) noexcept
 }
 
 void copy(std::span<std::byte* const> outs, const std::byte* in, std::size_t bytes, Stores stores) {
-  if (bytes == 0) return;
+  if (bytes == 0 || outs.empty()) return;
   if (outs.size() == 1 && (stores == Stores::cached || outs[0] == in)) {
     if (outs[0] != in) std::memcpy(outs[0], in, bytes);
     return;

@@ -1,7 +1,7 @@
 // Host stages, protocol by protocol: the same random mixture of collectives by ranks that are threads or processes,
 // with and without a core for each, against values that are known. A protocol is forced by its cut-offs in the tuning.
-// Buffers lie at the edges of pages that nobody may touch, but for those of the heap. COLLECTIVES_TEST_OPERATIONS makes
-// the mixture longer.
+// Buffers lie at the edges of pages that nobody may touch, but for those of the heap, and what is gathered in place in
+// pages that nobody may write to. COLLECTIVES_TEST_OPERATIONS makes the mixture longer.
 #include "shared_memory/host_stage.hpp"
 
 #include <gtest/gtest.h>
@@ -191,6 +191,26 @@ struct Expected {
   }
 };
 
+/// The whole pages of a range, which nobody in this process may write to for a while.
+class OnlyRead {
+ public:
+  OnlyRead(std::byte* begin, std::byte* end)
+      : first_(reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(begin) + kPage - 1) / kPage * kPage)),
+        bytes_(end < first_ ? 0 : static_cast<std::size_t>(end - first_) / kPage * kPage) {
+    protect(PROT_READ);
+  }
+  ~OnlyRead() { protect(PROT_READ | PROT_WRITE); }
+  OnlyRead(const OnlyRead&) = delete;
+  OnlyRead& operator=(const OnlyRead&) = delete;
+
+ private:
+  void protect(int how) const {
+    if (bytes_ > 0) ::mprotect(first_, bytes_, how);
+  }
+  std::byte* first_;
+  std::size_t bytes_;
+};
+
 /// Stages on one rank, alike but for their values: fills its buffers, performs each, and compares every byte of both.
 void perform(HostStage& stage, const Operation& op, std::size_t index, int self, int ranks, std::byte* input,
              std::byte* output, const std::function<void()>& wait) {
@@ -228,8 +248,14 @@ void perform(HostStage& stage, const Operation& op, std::size_t index, int self,
       std::memcpy(in + i * 4, &x, 4);
     }
     operands.tag = 0x1234567800000000ULL + number + 1;
-    stage.start(task, operands);
-    while (!stage.advance()) wait();
+    {
+      // What a rank gathers in place may be on its way to other hosts.
+      std::byte* const shown = in + mine.first * 4;
+      const bool stays = op.kind == Step::Kind::host_all_gather && op.in_place;
+      const OnlyRead guard(shown, stays ? shown + mine.count * 4 : shown);
+      stage.start(task, operands);
+      while (!stage.advance()) wait();
+    }
     if (op.kind == Step::Kind::host_barrier) continue;
 
     const Range wanted = expected.wanted();

@@ -182,21 +182,26 @@ bool ZeroCopy::perform_unless_failed(int share, Range range) {
 /// Every source of the range is loaded once, every destination stored once. False when a peer is gone.
 bool ZeroCopy::perform(int share, Range range) {
   const std::size_t element = task_->element, bytes = range.count * element;
-  std::size_t sources = 0, destinations = 0;
+  std::size_t sources = 0, destinations = 0, shown = 0;
   bool direct = true, in_place = task_->combines();
   for (int local = 0; local < ranks_; ++local) {
-    if (task_->is_source(local, share)) {
-      direct = direct && peer(local).own_at != nullptr;
-      sources_[sources++] = {element_at(peer(local).own_at, range.first, element), with_->raw};
+    const Peer& one = peer(local);
+    const bool is_source = task_->is_source(local, share);
+    if (is_source) {
+      direct = direct && one.own_at != nullptr;
+      sources_[sources++] = {element_at(one.own_at, range.first, element), with_->raw};
     }
     if (task_->is_destination(local, share)) {
-      direct = direct && peer(local).keep_at != nullptr;
-      in_place = in_place && peer(local).keep_at == peer(local).own_at;
-      destinations_[destinations++] = element_at(peer(local).keep_at, range.first, element);
+      direct = direct && one.keep_at != nullptr;
+      // What is only copied is there already: its rank may be sending it.
+      if (!task_->combines() && is_source && one.keep_at == one.own_at) continue;
+      in_place = in_place && one.keep_at == one.own_at;
+      destinations_[destinations++] = element_at(one.keep_at, range.first, element);
+      if (local != self_) shown += bytes;
     }
   }
   if (!direct) return perform_through_kernel(share, range);
-  bytes_shown_ += bytes * (destinations - (task_->is_destination(self_, share) ? 1 : 0));
+  bytes_shown_ += shown;
   // Where all results take the places of values, their lines are in the cache already.
   const Stores stores = in_place ? Stores::cached : task_->stores;
   if (task_->combines())
