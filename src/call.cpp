@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "collective.hpp"
 #include "collectives/error.hpp"
 #include "collectives/plan.hpp"
 
@@ -19,11 +20,6 @@ namespace {
 [[noreturn]] void refuse(const Call& call, Rank rank, const std::string& why) {
   throw Error(Errc::invalid_argument, fmt::format("{}: {}", to_string(call.collective), why), rank, kNoRank,
               std::string(to_string(call.collective)));
-}
-
-bool reduces(Collective collective) {
-  return collective == Collective::all_reduce || collective == Collective::reduce_scatter ||
-         collective == Collective::reduce;
 }
 
 bool overlap(const void* a, std::size_t a_bytes, const void* b, std::size_t b_bytes) {

@@ -20,7 +20,7 @@
 #include "observer.hpp"
 #include "operation.hpp"
 #include "operation_queue.hpp"
-#include "planner.hpp"
+#include "planning/planner.hpp"
 #include "shared_memory/reach.hpp"
 #include "unfinished.hpp"
 #include "wait.hpp"

@@ -12,6 +12,7 @@
 #include <mutex>
 #include <utility>
 
+#include "collective.hpp"
 #include "collectives/plan.hpp"
 #include "log.hpp"
 #include "shared_memory/sealed_file.hpp"
@@ -29,11 +30,6 @@ void copy_text(char (&to)[room], std::string_view text) noexcept {
 template <std::size_t room>
 std::string_view text_of(const char (&text)[room]) noexcept {
   return {text, ::strnlen(text, room)};
-}
-
-bool reduces(Collective collective) noexcept {
-  return collective == Collective::all_reduce || collective == Collective::reduce_scatter ||
-         collective == Collective::reduce;
 }
 
 bool is(const OperationEntry& entry, OperationRecord::State state) noexcept {

@@ -1,8 +1,8 @@
 // What a plan would do on a machine that is not here: its Steps, of all ranks, played on a model of hosts and links.
 //
-// The cost model (plan.cpp) adds up what one rank and one link have to do. Here everything has its time and its place
-// in a queue, event by event: a rank that waits for its neighbour, messages that meet in front of a link, rounds that
-// overlap. The numbers are those of the cost model, so what the two make of them can be compared.
+// The cost model (planning/cost.hpp) adds up what one rank and one link have to do. Here everything has its time and
+// its place in a queue, event by event: a rank that waits for its neighbour, messages that meet in front of a link,
+// rounds that overlap. The numbers are those of the cost model, so what the two make of them can be compared.
 //
 // The model. Every host has one link out and one link in, which its ranks share; both work at the same time. A message
 // holds the link out of its host for bytes times us per byte, in the order in which messages are handed over, and the

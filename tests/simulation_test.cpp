@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "candidates.hpp"
+#include "planning/candidates.hpp"
 #include "collectives/error.hpp"
 
 namespace collectives {

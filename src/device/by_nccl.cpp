@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "collective.hpp"
 #include "collectives/deadline.hpp"
 #include "collectives/error.hpp"
 #include "shared_memory/host_operands.hpp"
@@ -20,11 +21,6 @@ constexpr std::size_t kAlignment = 256;
 
 /// What is in streams when a call has been given up ends within, as far as it is ours.
 constexpr auto kPatience = std::chrono::seconds(1);
-
-bool reduces(Collective collective) {
-  return collective == Collective::all_reduce || collective == Collective::reduce_scatter ||
-         collective == Collective::reduce;
-}
 
 Clique::Kind kind_of(Collective collective) {
   switch (collective) {

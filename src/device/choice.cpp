@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "collective.hpp"
 #include "collectives/codec.hpp"
 #include "collectives/error.hpp"
 #include "device/by_nccl.hpp"
@@ -10,11 +11,6 @@
 namespace collectives {
 namespace {
 
-bool reduces(const Request& request) {
-  return request.collective == Collective::all_reduce || request.collective == Collective::reduce_scatter ||
-         request.collective == Collective::reduce;
-}
-
 /// Why a call is not done by NCCL; empty where it can be.
 std::string why_not_nccl(const Request& request, const Topology& topology) {
   if (!topology.gpus.nccl) return topology.gpus.no_nccl.empty() ? "it connects no GPUs here" : topology.gpus.no_nccl;
@@ -22,7 +18,7 @@ std::string why_not_nccl(const Request& request, const Topology& topology) {
     return fmt::format("what is deterministic is coded by {} on the host", request.codec->name());
   if (request.codec != nullptr && request.force && wire_by_nccl(request) == request.type)
     return fmt::format("NCCL carries {} coded by {} nowhere", to_string(request.collective), request.codec->name());
-  if (!reduces(request)) return {};
+  if (!reduces(request.collective)) return {};
   return why_not_by_nccl(request.op, request.type, request.deterministic, topology.ranks());
 }
 
@@ -51,7 +47,7 @@ std::string_view to_string(Way way) noexcept {
 }
 
 DataType wire_by_nccl(const Request& request) {
-  if (request.codec == nullptr || !reduces(request)) return request.type;
+  if (request.codec == nullptr || !reduces(request.collective)) return request.type;
   for (const DataType half : {DataType::bf16, DataType::f16})
     if (request.codec->name() == to_string(half)) return half;
   return request.type;
@@ -72,7 +68,7 @@ WayChoice choose_way(const Request& request, const Topology& topology) {
     throw Error(Errc::unsupported,
                 fmt::format("backend \"nccl\" cannot do {} of {}{} on {}: {}", to_string(request.collective),
                             to_string(request.type),
-                            reduces(request) ? fmt::format(" by {}", to_string(request.op.kind())) : "",
+                            reduces(request.collective) ? fmt::format(" by {}", to_string(request.op.kind())) : "",
                             to_string(topology), why_not));
   if (forced) return {Way::nccl, "backend \"nccl\" was asked for"};
   const bool alone = topology.ranks() == 1;
@@ -96,7 +92,7 @@ void plan_by_nccl(Plan& plan, const Request& request, const Topology& topology) 
                                    : fmt::format("not {}: {}", request.codec->name(),
                                                  topology.one_host() ? "inside a host, values as they are are as fast"
                                                                      : "NCCL carries sums of f32 as bf16 or f16 only");
-  if (!reduces(request)) return;
+  if (!reduces(request.collective)) return;
   if (plan.coded || !why_not_summed_by_nccl(request.op, request.type, request.deterministic).empty())
     plan.sums = Sums::at_owner;
 }

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "bytes.hpp"
-#include "candidates.hpp"
+#include "planning/candidates.hpp"
 #include "collectives/error.hpp"
 #include "collectives/plan.hpp"
 #include "collectives/topology.hpp"

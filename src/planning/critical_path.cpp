@@ -1,4 +1,4 @@
-#include "critical_path.hpp"
+#include "planning/critical_path.hpp"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "planner.hpp"
+#include "planning/planner.hpp"
 
 #include <fmt/format.h>
 

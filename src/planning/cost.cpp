@@ -1,0 +1,199 @@
+#include "planning/cost.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "planning/critical_path.hpp"
+#include "tuning.hpp"
+
+namespace collectives {
+
+double Cost::microseconds(std::size_t rounds, std::size_t lanes) const {
+  const auto r = static_cast<double>(rounds);
+  const double messages = r * std::max(handling, machine);
+  const double busiest = std::max(wire, work + copies + messages);
+  const double carried = std::max(chain, copies);
+  // The first round goes all the way, the others follow it.
+  if (flows) {
+    const double each = std::max({wire / r, (work + copies + messages) / r + inside, per_frame});
+    return waits + std::max(handling, machine) + (work + carried) / r + (r - 1) * each;
+  }
+  // One round after the other. Ranks send at once and then wait for one another, so what their cores have to do for
+  // messages comes before and after what links carry. Of several that a link is given at once all but the first are
+  // handed over while it carries, if it does so for longer than cores have to do with all of them.
+  const double meanwhile = (1 - 1 / at_once) * std::clamp(chain - copies - messages, 0.0, messages);
+  const double all = r * waits + messages + work + carried - meanwhile;
+  if (lanes <= 1 || rounds <= 1) return all;
+  // The first round has nothing to overlap with.
+  return std::max(busiest, all / static_cast<double>(lanes)) + (all - busiest) / r;
+}
+
+namespace {
+
+/// Ranks whose Steps are counted: all of a small job; of a large one the first host, the last and the root's, among
+/// which are the busiest: every algorithm treats hosts alike but for the root's, and for what begins anew after the
+/// last.
+constexpr int kCountAllUpTo = 64;
+
+class Counter final : public StepSink {
+ public:
+  Counter(const Seat& seat, const Coding& coding, const Tuning& tuning)
+      : seat_(seat), coding_(coding), tuning_(tuning) {}
+
+  void operator()(const Step& step) override {
+    if (step.kind != Step::Kind::exchange) return count_host(step);
+    const std::size_t bytes = coding_.bytes(step.range.count), plain = step.range.count * coding_.element;
+    const double in = count_messages(step.from, bytes, false), out = count_messages(step.to, bytes, true);
+    cost.work += std::max(in, out) + static_cast<double>(plain * terms(step)) * tuning_.reduce_us_per_byte +
+                 static_cast<double>(plain * coding_.codings(step)) * tuning_.coding_us_per_byte;
+  }
+
+  Cost cost;  ///< without the wire's
+  std::size_t messages = 0, bytes_sent = 0, bytes_to_other_hosts = 0, bytes_from_other_hosts = 0;
+  std::size_t ends = 0;          ///< messages sent to or taken from other hosts
+  bool several_streams = false;  ///< to more than one rank of other hosts
+
+ private:
+  /// Of bytes that stay inside the host.
+  double count_messages(Peers peers, std::size_t bytes, bool out) {
+    double per_byte = 0;
+    bool awaited = false;
+    for (const Rank peer : peers) {
+      if (peer == seat_.world.self) continue;
+      if (seat_.host_of(peer) != seat_.grid.host) {
+        ++ends;
+        if (out && sent_to_.value_or(peer) != peer) several_streams = true;
+        if (out) sent_to_ = peer;
+        cost.handling += tuning_.wire_message_us;
+        cost.copies += static_cast<double>(bytes) * tuning_.wire_work_us_per_byte;
+        awaited = awaited || !out;
+        (out ? bytes_to_other_hosts : bytes_from_other_hosts) += bytes;
+      } else {
+        cost.waits += tuning_.message_us / 2;  // half for handing over, half for taking in
+        cost.inside += tuning_.message_us / 2;
+        per_byte += static_cast<double>(bytes) * tuning_.message_us_per_byte;
+      }
+      if (!out) continue;
+      ++messages;
+      bytes_sent += bytes;
+    }
+    if (awaited) cost.waits += tuning_.wire_us;  // those who send at once arrive together
+    return per_byte;
+  }
+
+  void count_host(const Step& step) {
+    const double times = step.kind == Step::Kind::host_all_reduce ? 2 : 1;
+    std::size_t count = 0;  // elements that the step is about
+    if (step.only >= 0)
+      count = step.parts[0].count;
+    else
+      for (const Rank part : step.which) count += step.parts[part].count;
+    auto bytes = static_cast<double>(count * coding_.element);
+    // Sums that one rank keeps for itself it makes alone, of what all have.
+    if (step.kind == Step::Kind::host_reduce_scatter && step.only >= 0 && step.keep == Place::work)
+      bytes *= static_cast<double>(seat_.grid.here().size());
+    cost.waits += times * tuning_.host_latency_us;
+    cost.inside += times * tuning_.host_latency_us;
+    cost.work += times * bytes * tuning_.host_us_per_byte;
+    // Of what goes through all domains alike, one D-th stays in each.
+    const int domains = seat_.inner.host_count();
+    if (domains < 2 || step.among == Among::domain) return;
+    cost.waits += times * tuning_.domain_us;
+    cost.inside += times * tuning_.domain_us;
+    cost.work += times * bytes * tuning_.domain_us_per_byte * (domains - 1) / domains;
+  }
+
+  const Seat& seat_;
+  const Coding coding_;
+  const Tuning& tuning_;
+  std::optional<Rank> sent_to_;  // last, on another host
+};
+
+std::vector<Rank> counted_ranks(const Topology& topology, Rank root) {
+  std::vector<Rank> ranks;
+  for (const auto& host : topology.hosts)
+    if (topology.ranks() <= kCountAllUpTo || &host == &topology.hosts.front() || &host == &topology.hosts.back() ||
+        std::binary_search(host.begin(), host.end(), root))
+      ranks.insert(ranks.end(), host.begin(), host.end());
+  if (static_cast<int>(ranks.size()) > kCountAllUpTo && topology.ranks() > kCountAllUpTo) ranks.resize(kCountAllUpTo);
+  return ranks;
+}
+
+/// What all ranks do together: counted, or as many times what some of them do.
+struct Together {
+  double ends = 0;    ///< messages sent to or taken from other hosts
+  double bytes = 0;   ///< sent to other hosts
+  double work = 0;    ///< us: bytes inside hosts, arithmetic
+  double copies = 0;  ///< us: of bytes between hosts
+};
+
+/// Where a machine has fewer cores than ranks, on all the hosts that are its namespaces or containers, no round is over
+/// before they have done what all its ranks do, although some can do it while others wait for the links.
+void share_cores(Cost& cost, const Together& all, const Topology& topology, const Tuning& tuning) {
+  const double to_a_core = topology.ranks_to_a_core();
+  if (to_a_core <= 1) return;
+  const double share = to_a_core / topology.ranks();
+  cost.machine = share * all.ends * message_inside_machine_us(tuning);
+  cost.work = std::max(cost.work, share * all.work);
+  cost.copies = std::max(cost.copies, share * all.copies);
+}
+
+/// Links whose ranks send now to one, now to another peer are never as full as those of a ring: streams that have
+/// paused begin slowly, and hinder one another where they meet. Measured: 2 MiB on 4 hosts reach 0.85 of the bound by
+/// halving and 0.92 by the ring, of as many bytes (bench/results/hosts.txt).
+constexpr double kSeveralStreams = 1.1;
+
+}  // namespace
+
+Cost cost_of(const Algorithm& algorithm, const Task& task, const Coding& coding, const Topology& topology,
+             const Tuning& tuning, Estimate& estimate) {
+  Cost cost;
+  estimate.algorithm = algorithm.name;
+  std::vector<std::size_t> out(topology.hosts.size(), 0), in(topology.hosts.size(), 0);
+  Together all;
+  bool several_streams = false;
+  const std::vector<Rank> ranks = counted_ranks(topology, task.root);
+  for (const Rank rank : ranks) {
+    const Seat seat(topology, rank);
+    Counter counter(seat, coding, tuning);
+    algorithm.emit(seat, task, counter);
+    const auto total = [](const Cost& c) { return c.waits + c.handling + c.work + c.copies; };
+    if (total(counter.cost) > total(cost)) cost = counter.cost;
+    all.ends += static_cast<double>(counter.ends);
+    all.bytes += static_cast<double>(counter.bytes_to_other_hosts);
+    all.work += counter.cost.work;
+    all.copies += counter.cost.copies;
+    several_streams = several_streams || counter.several_streams;
+    estimate.messages = std::max(estimate.messages, counter.messages);
+    estimate.bytes_sent = std::max(estimate.bytes_sent, counter.bytes_sent);
+    out[static_cast<std::size_t>(seat.grid.host)] += counter.bytes_to_other_hosts;
+    in[static_cast<std::size_t>(seat.grid.host)] += counter.bytes_from_other_hosts;
+  }
+  std::optional<CriticalPath> path;
+  if (!topology.one_host()) path = critical_path(algorithm, task, coding, topology, tuning);
+  const double more = static_cast<double>(topology.ranks()) / static_cast<double>(ranks.size());
+  all = {more * all.ends, more * all.bytes, more * all.work, more * all.copies};
+  if (path) {
+    cost.waits = std::max(0.0, path->latency - cost.handling);
+    all.ends = 2 * static_cast<double>(path->messages);
+    all.bytes = path->bytes;
+    const double to_a_link = static_cast<double>(path->messages) / static_cast<double>(topology.hosts.size());
+    cost.at_once = std::max(1.0, to_a_link / std::max(1.0, path->hops));
+  }
+  share_cores(cost, all, topology, tuning);
+  cost.flows =
+      !topology.one_host() && (task.collective == Collective::broadcast || task.collective == Collective::reduce);
+  cost.per_frame = tuning.wire_us / static_cast<double>(tuning.wire_frames);
+  estimate.bytes_between_hosts = std::ranges::max(out);
+  cost.wire =
+      static_cast<double>(std::max(estimate.bytes_between_hosts, std::ranges::max(in))) * tuning.wire_us_per_byte;
+  // What all links together carry.
+  cost.wire =
+      std::max(cost.wire, all.bytes * tuning.wire_together_us_per_byte / static_cast<double>(topology.hosts.size()));
+  if (several_streams) cost.wire *= kSeveralStreams;
+  cost.chain = std::max(cost.wire, path ? path->wire : 0);
+  return cost;
+}
+
+}  // namespace collectives

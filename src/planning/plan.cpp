@@ -1,0 +1,295 @@
+// Selection: every candidate is cut into rounds and gets its price (cost.hpp); the cheapest is taken.
+#include "collectives/plan.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <vector>
+
+#include "algorithm.hpp"
+#include "collective.hpp"
+#include "collectives/error.hpp"
+#include "compression/coding.hpp"
+#include "device/by_nccl.hpp"
+#include "device/choice.hpp"
+#include "planning/candidates.hpp"
+#include "planning/cost.hpp"
+#include "reduction.hpp"
+#include "shared_memory/host_task.hpp"
+#include "text.hpp"
+#include "tuning.hpp"
+
+namespace collectives {
+namespace {
+
+/// The backend that has no Steps: what NCCL does is its own.
+constexpr std::string_view kNccl = "nccl";
+
+/// One round of a plan that goes through two levels of a host.
+constexpr std::size_t kTwoLevelBytes = 4 << 20;
+
+/// What the Steps of a one-host plan are; of a single one, what it amounts to.
+struct HostDescriber final : StepSink {
+  HostDescriber(std::size_t element_bytes, const Topology& topology, const Tuning& tuning)
+      : element_bytes_(element_bytes), topology_(topology), tuning_(tuning) {}
+  void operator()(const Step& step) override {
+    if (++steps == 1 && step.among == Among::host)
+      describe(step, element_bytes_, topology_.ranks(), topology_.crowded(0), tuning_, task);
+    else
+      steps = std::max(steps, 2);
+  }
+  HostTask task;
+  int steps = 0;
+
+ private:
+  std::size_t element_bytes_;
+  const Topology& topology_;
+  const Tuning& tuning_;
+};
+
+Parts parts_of(const Request& request, const Algorithm& algorithm, const Aim& aim, const Topology& topology,
+               std::vector<std::size_t>& offsets) {
+  if (!algorithm.by_part(aim, topology)) return Parts::equal({0, request.count}, 1);
+  if (request.counts.empty()) return Parts::equal({0, request.count}, topology.ranks());
+  offsets.assign(1, 0);
+  for (const std::size_t count : request.counts) offsets.push_back(offsets.back() + count);
+  return Parts::listed(offsets.data(), topology.ranks());
+}
+
+/// Messages of less than twice this are not cut up to make rounds overlap.
+constexpr std::size_t kSmallestMessage = 32 << 10;
+/// Nor of less than twice this where rounds follow one another from rank to rank, and nobody waits for the last of one.
+constexpr std::size_t kSmallestOnItsWay = 4 << 10;
+/// Cutting up messages must save a twentieth of the time: each costs cores something, also where the wire hides it.
+constexpr double kWorthCutting = 0.95;
+
+bool one_rank_to_a_host(const Topology& topology) {
+  return static_cast<std::size_t>(topology.ranks()) == topology.hosts.size();
+}
+
+/// How many rounds at once find frames for their messages: one less than there are.
+std::size_t lanes_of(const Algorithm& algorithm, const Topology& topology, const Tuning& tuning) {
+  const bool all_on_the_wire =
+      algorithm.backend == "hierarchical" ? !topology.one_host() : one_rank_to_a_host(topology);
+  return all_on_the_wire && tuning.wire_frames > 2 ? tuning.wire_frames - 1 : 1;
+}
+
+/// Bytes of a message that fits whatever its Steps may take it through. Where hosts have several ranks, only all-reduce
+/// sends nothing inside them, and it does where nobody sums on the way.
+std::size_t longest_message(const Algorithm& algorithm, const Aim& aim, const Topology& topology,
+                            const Tuning& tuning) {
+  const bool summed_in_hosts = algorithm.backend == "hierarchical" && !topology.one_host() &&
+                               aim.collective == Collective::all_reduce && aim.sums != Sums::at_owner;
+  return one_rank_to_a_host(topology) || summed_in_hosts ? tuning.wire_frame_bytes : tuning.frame_bytes;
+}
+
+Aim aim_of(const Request& request, bool coded) {
+  Aim aim{.collective = request.collective, .coded = coded};
+  if (!reduces(request.collective)) return aim;
+  if (needs_direct(request.op, request.type, request.deterministic))
+    aim.sums = Sums::at_owner;
+  else if (coded)
+    aim.sums = Sums::in_hosts;
+  return aim;
+}
+
+/// Elements of which a message of at most `frame` bytes can hold as many: whole blocks.
+std::size_t elements_of(std::size_t frame, const Coding& coding) {
+  if (coding.codec == nullptr) return std::max<std::size_t>(1, frame / coding.element);
+  const std::size_t block = std::max<std::size_t>(1, coding.codec->block());
+  const std::size_t bytes = std::max<std::size_t>(1, coding.codec->encoded_bytes(block));
+  return std::max<std::size_t>(1, frame / bytes) * block;
+}
+
+Plan plan_for(const Algorithm& algorithm, const Request& request, bool coded, const Topology& topology,
+              const Tuning& tuning) {
+  const Aim aim = aim_of(request, coded);
+  const Coding coding{size_of(request.type), coded ? request.codec : nullptr};
+  Plan plan;
+  plan.algorithm = &algorithm;
+  plan.tuning_source = tuning.source;
+  plan.backend = algorithm.backend;
+  plan.name = algorithm.name;
+  plan.sums = aim.sums;
+
+  std::vector<std::size_t> offsets;
+  const Task task{aim, parts_of(request, algorithm, aim, topology, offsets), request.root};
+  const Parts& parts = task.parts;
+  const Seat seat(topology, 0);
+  HostDescriber host{size_of(request.type), topology, tuning};
+  if (algorithm.backend == "hierarchical" && topology.one_host()) algorithm.emit(seat, task, host);
+  if (host.steps == 1) {
+    // A host stage cuts its own chunks: one round.
+    plan.segment = std::max<std::size_t>(1, parts.longest());
+    plan.protocol = to_string(host.task.protocol);
+    plan.protocol_reason = reason(host.task, topology.crowded(0), tuning);
+    plan.zero_copy = host.task.zero_copy;
+  } else if (host.steps > 1) {
+    // What one level leaves should still be in the cache for the next, and its sums must be kept somewhere.
+    plan.segment = kTwoLevelBytes / size_of(request.type);
+  }
+  const std::size_t longest = parts.longest();
+  const Cost cost = cost_of(algorithm, task, coding, topology, tuning, plan.estimate);
+  const auto depths = static_cast<std::size_t>(algorithm.depths(aim, topology));
+  const std::size_t most_lanes = std::min(depths, lanes_of(algorithm, topology, tuning));
+  plan.stride = (depths + most_lanes - 1) / most_lanes;
+  plan.lanes = (depths + plan.stride - 1) / plan.stride;
+  const auto rounds_of = [&](std::size_t segment) {
+    return request.collective == Collective::barrier ? 1 : (longest + segment - 1) / segment;
+  };
+  const auto time_of = [&](std::size_t rounds) {
+    return cost.microseconds(std::max<std::size_t>(1, rounds), std::min(plan.lanes, rounds));
+  };
+  if (host.steps == 0) {
+    // Where rounds overlap, shorter messages may pay: the first one is sooner on its way.
+    const auto pieces = static_cast<std::size_t>(algorithm.pieces(aim, topology));
+    const auto segment_of = [&](std::size_t frame) { return elements_of(frame, coding) * pieces; };
+    const std::size_t most = std::max<std::size_t>(1, longest_message(algorithm, aim, topology, tuning));
+    const auto time_with = [&](std::size_t frame) { return time_of(rounds_of(segment_of(frame))); };
+    const std::size_t least = std::min(most, cost.flows ? kSmallestOnItsWay : plan.lanes > 1 ? kSmallestMessage : most);
+    double shortest = time_with(most);
+    for (std::size_t frame = most / 2; frame >= least; frame /= 2) shortest = std::min(shortest, time_with(frame));
+    std::size_t frame = most;
+    while (kWorthCutting * time_with(frame) > shortest) frame /= 2;
+    plan.segment = segment_of(frame);
+  }
+  plan.rounds = rounds_of(plan.segment);
+  plan.lanes = std::max<std::size_t>(1, std::min(plan.lanes, plan.rounds));
+  plan.estimate.microseconds = time_of(plan.rounds);
+  plan.coded = coded && plan.estimate.messages > 0;
+  plan.estimate.messages *= std::max<std::size_t>(1, plan.rounds);
+  return plan;
+}
+
+}  // namespace
+
+std::vector<std::string_view> backend_names() {
+  std::vector<std::string_view> names{"auto"};
+  for (const Algorithm& algorithm : algorithms())
+    if (std::find(names.begin(), names.end(), algorithm.backend) == names.end()) names.push_back(algorithm.backend);
+  names.push_back(kNccl);
+  for (const Algorithm& algorithm : algorithms())
+    if (std::find(names.begin(), names.end(), algorithm.name) == names.end()) names.push_back(algorithm.name);
+  return names;
+}
+
+namespace {
+
+/// Whether it takes one message for what should be in one.
+bool fits(const Algorithm& algorithm, const Aim& aim, const Coding& coding, const Request& request,
+          const Topology& topology, const Tuning& tuning) {
+  return algorithm.in_one_message == nullptr || !algorithm.in_one_message(aim) ||
+         request.count <= elements_of(longest_message(algorithm, aim, topology, tuning), coding);
+}
+
+/// All that can be done with messages coded, or all that can be done with them as they are.
+std::vector<Plan> candidates_coded(bool coded, const Request& request, const Topology& topology, const Tuning& tuning) {
+  std::vector<Plan> candidates;
+  const Aim aim = aim_of(request, coded);
+  const Coding coding{size_of(request.type), coded ? request.codec : nullptr};
+  for (const Algorithm& algorithm : algorithms())
+    if ((request.backend == "auto" || request.backend == algorithm.backend || request.backend == algorithm.name) &&
+        (algorithm.possible == nullptr || algorithm.possible(aim, topology)) &&
+        fits(algorithm, aim, coding, request, topology, tuning))
+      candidates.push_back(plan_for(algorithm, request, coded, topology, tuning));
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const Plan& a, const Plan& b) { return a.estimate.microseconds < b.estimate.microseconds; });
+  return candidates;
+}
+
+/// Coded where that is cheaper, or must be. `deterministic` promises bits that depend on no estimate.
+std::vector<Plan> candidates_with_codec(const Request& request, const Topology& topology, const Tuning& tuning) {
+  const std::string_view codec = request.codec->name();
+  const std::size_t block = request.codec->block(), bytes = request.codec->encoded_bytes(block);
+  if (block == 0 || bytes == 0 || request.codec->encoded_bytes(0) != 0 ||
+      request.codec->encoded_bytes(2 * block) != 2 * bytes)
+    throw Error(Errc::invalid_argument,
+                fmt::format("codec {} does not make equally many bytes of every block of {}", codec, block));
+  if (request.deterministic && block > 1)
+    throw Error(Errc::unsupported,
+                fmt::format("codec {} codes blocks of {}, which begin where messages do: its bits depend on how a call "
+                            "is cut, which deterministic ones may not",
+                            codec, block));
+  if (bytes > tuning.frame_bytes)
+    throw Error(Errc::invalid_argument, fmt::format("a block of codec {} makes {} bytes, a message holds {}", codec,
+                                                    bytes, tuning.frame_bytes));
+  std::vector<Plan> coded = candidates_coded(true, request, topology, tuning);
+  std::erase_if(coded, [](const Plan& plan) { return !plan.coded; });
+  const auto say = [](std::vector<Plan>& plans, const std::string& why) {
+    for (Plan& plan : plans) plan.codec_reason = why;
+    return std::move(plans);
+  };
+  if (!coded.empty() && (request.force || request.deterministic))
+    return say(coded, fmt::format("{}, {}", codec, request.force ? "as forced" : "as what is deterministic must be"));
+  if (coded.empty() && request.deterministic && topology.ranks() > 1) return {};
+  std::vector<Plan> plain = candidates_coded(false, request, topology, tuning);
+  if (coded.empty())
+    return say(plain, topology.ranks() == 1
+                          ? fmt::format("not {}: there is one rank", codec)
+                          : fmt::format("not {}: {}", codec,
+                                        topology.one_host() ? "ranks that share memory send no messages"
+                                        : !reduces(request.collective)
+                                            ? "this backend puts parts of several ranks into a message"
+                                            : "no way of this backend keeps sums from being rounded "
+                                              "more than twice"));
+  if (plain.empty()) return say(coded, std::string(codec));
+  const double with = coded.front().estimate.microseconds, without = plain.front().estimate.microseconds;
+  if (with < without) return say(coded, fmt::format("{}: {:.1f} us, as it is {:.1f} us", codec, with, without));
+  return say(plain, fmt::format("not {}: that would take {:.1f} us, as it is {:.1f} us", codec, with, without));
+}
+
+}  // namespace
+
+std::vector<Plan> candidate_plans(const Request& asked_for, const Topology& topology, const Tuning& tuning) {
+  Request request = asked_for;
+  // A barrier, which a call without elements is too, moves nothing that one algorithm of a backend might move
+  // otherwise.
+  if (request.collective == Collective::barrier)
+    for (const Algorithm& algorithm : algorithms())
+      if (algorithm.name == request.backend) request.backend = algorithm.backend;
+  const std::vector<std::string_view> known = backend_names();
+  if (std::find(known.begin(), known.end(), request.backend) == known.end())
+    throw Error(Errc::invalid_argument,
+                fmt::format("unknown backend \"{}\"; known: {}", request.backend, fmt::join(known, ", ")));
+  if (request.backend == kNccl)
+    throw Error(Errc::unsupported, "backend \"nccl\" is for device memory, and has no Steps to compare");
+
+  std::vector<Plan> candidates = request.codec == nullptr || request.collective == Collective::barrier
+                                     ? candidates_coded(false, request, topology, tuning)
+                                     : candidates_with_codec(request, topology, tuning);
+  if (candidates.empty()) {
+    const auto& asked = *std::ranges::find(algorithms(), request.backend, &Algorithm::name);
+    throw Error(Errc::unsupported,
+                fmt::format("backend \"{}\" cannot do {} of {} on {}: {}", request.backend,
+                            to_string(request.collective), to_string(request.type), to_string(topology),
+                            request.codec != nullptr && request.deterministic
+                                ? "sums of ranks that share memory are not rounded, and must not depend on the backend"
+                            : aim_of(request, false).direct() ? "contributions must meet unsummed"
+                                                              : fmt::format("it needs {}", asked.needs)));
+  }
+  return candidates;
+}
+
+Plan choose_plan(const Request& asked, const Topology& topology, const Tuning& tuning) {
+  const WayChoice choice = choose_way(asked, topology);
+  Request request = asked;
+  if (asked.backend == kNccl) request.backend = "auto";  // which performs what needs no GPU, such as a barrier
+  if (choice.way == Way::nccl) request.codec = nullptr;
+  std::vector<Plan> candidates = candidate_plans(request, topology, tuning);
+  Plan plan = std::move(candidates.front());
+  for (std::size_t i = 1; i < candidates.size(); ++i) plan.runners_up.push_back(candidates[i].estimate);
+  if (request.backend != "auto")
+    plan.reason = fmt::format("backend \"{}\" was asked for", request.backend);
+  else if (topology.ranks() == 1)
+    plan.reason = "there is one rank";
+  else
+    plan.reason = "the lowest estimate";
+  plan.way = choice.way;
+  plan.way_reason = choice.reason;
+  if (plan.way == Way::nccl) plan_by_nccl(plan, asked, topology);
+  return plan;
+}
+
+}  // namespace collectives
