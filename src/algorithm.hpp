@@ -35,6 +35,13 @@ class Seat {
   hierarchical::Grid grid;
   hierarchical::Grid inner;  ///< the domains of the one host there is, in place of hosts; none where levels() is empty
   std::span<Rank> scratch;   ///< room for one rank per host
+  /// Those who perform a host Step with this rank, and its number among them.
+  Peers room(Among among) const {
+    return among == Among::host ? grid.here() : among == Among::domain ? inner.here() : inner.rail().members;
+  }
+  int place_in(Among among) const {
+    return among == Among::host ? grid.local : among == Among::domain ? inner.local : inner.host;
+  }
   int host_of(Rank rank) const { return of_hosts_.host_of[static_cast<std::size_t>(rank)]; }
   int local_of(Rank rank) const { return of_hosts_.local_of[static_cast<std::size_t>(rank)]; }
   /// With domains.

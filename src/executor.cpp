@@ -11,12 +11,12 @@
 namespace collectives {
 namespace {
 
-/// Hands Steps on. A sum of nothing but this rank's own value is that value: it goes out from where it lies.
+/// Hands Steps on. Where a sum of one term is that term, this rank's own value goes out from where it lies.
 class OwnValues final : public StepSink {
  public:
   OwnValues(StepSink& steps, Rank self) : steps_(steps), self_(self) {}
   void operator()(const Step& step) override {
-    if (!step.reduce || step.finish || step.from.size() != 1 || step.from[0] != self_) return steps_(step);
+    if (!only_hands_on(step) || step.from[0] != self_) return steps_(step);
     Step sent = step;
     sent.reduce = false;
     sent.from = {};
@@ -382,16 +382,6 @@ void Executor::add_coded(const Step& step, std::byte* kept, std::byte* frame) {
   });
 }
 
-/// This rank's number among those who perform a host Step.
-int Executor::place_in(Among among) const {
-  switch (among) {
-    case Among::host: return seat_.grid.local;
-    case Among::domain: return seat_.inner.local;
-    case Among::rail: return seat_.inner.host;
-  }
-  return 0;
-}
-
 void Executor::begin_host(const Step& step) {
   HostOperands& with = host_operands_;
   with = {.type = job_->type,
@@ -401,7 +391,7 @@ void Executor::begin_host(const Step& step) {
           .tag = job_->tag};
   with.own = address(step.own, {});
   if (step.keep == Place::work) {
-    const int place = place_in(step.among);
+    const int place = seat_.place_in(step.among);
     const auto at = static_cast<std::size_t>(place);
     Range mine{};
     if (step.only >= 0 ? step.only == place : at < step.which.size())

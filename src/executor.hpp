@@ -114,7 +114,6 @@ class Executor {
     throw TagMismatch{seat_.grid.here()[static_cast<std::size_t>(mismatch.peer)]};
   }
   HostStage& stage(Among among) const { return *stages_[static_cast<std::size_t>(among)]; }
-  int place_in(Among) const;
   void emit_round(std::size_t round, StepList&);
   void next_step();
   void begin_host(const Step&);

@@ -36,12 +36,9 @@ struct Call {
   void emit(const Seat& seat, std::size_t index, StepSink& sink) const { algorithm->emit(seat, round(index), sink); }
 };
 
-/// Elements that those who perform a host Step deal with.
-std::size_t elements_of_stage(const Step& step) {
-  if (step.only >= 0) return step.parts[0].count;
-  std::size_t elements = 0;
-  for (const Rank part : step.which) elements += step.parts[part].count;
-  return elements;
+/// What the rank with most to do in a host Step does.
+std::size_t longest_share(const Step& step, const Seat& seat) {
+  return stage_work(step, seat.place_in(step.among), seat.room(step.among).size()).longest;
 }
 
 // ---- which hosts do the same ----
@@ -66,7 +63,7 @@ class Digest final : public StepSink {
     add((std::uint64_t{1} << 32) * static_cast<unsigned>(step.depth) + static_cast<unsigned>(step.kind) * 256u +
         static_cast<unsigned>(step.among) * 4u + (step.reduce ? 1u : 0u));
     ++events;
-    if (step.kind != Step::Kind::exchange) return add(elements_of_stage(step));
+    if (step.kind != Step::Kind::exchange) return add(longest_share(step, seat_));
     add(step.range.count);
     std::uint64_t from = 0, to = 0;  // sums: in whatever order
     for (const Rank peer : step.from) from += mixed(relative(peer));
@@ -273,7 +270,7 @@ class Play {
                 .kind = step.kind,
                 .among = step.among};
       if (step.kind != Step::Kind::exchange) {
-        move.bytes = elements_of_stage(step) * play.call_.coding.element;
+        move.bytes = longest_share(step, play.seat_) * play.call_.coding.element;
       } else {
         const Coding& coding = play.call_.coding;
         move.bytes = coding.bytes(step.range.count);

@@ -6,6 +6,8 @@
 // A host Step is a whole stage among the ranks of this host, which share memory and need no messages for it.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -103,9 +105,34 @@ struct AtDepth {
   }
 };
 
-/// How many values whoever performs `step` adds up: none where one only goes on, as a sum of one term does.
-constexpr std::size_t terms(const Step& step) {
-  return step.reduce && (step.from.size() > 1 || step.keep != Place::nowhere) ? step.from.size() : 0;
+/// Whether `step` hands on a sum of one term, which is that term for most ops, and does nothing else with it.
+constexpr bool only_hands_on(const Step& step) {
+  return step.reduce && !step.finish && step.from.size() == 1 && step.keep == Place::nowhere;
+}
+/// How many values whoever performs `step` adds up.
+constexpr std::size_t terms(const Step& step) { return step.reduce && !only_hands_on(step) ? step.from.size() : 0; }
+
+/// What a host Step lets a rank do, in elements of a vector that all its ranks share out evenly.
+struct StageWork {
+  std::size_t mine = 0;     ///< of rank `place` among them
+  std::size_t longest = 0;  ///< of the one who has most to do
+};
+/// Whoever keeps sums makes them alone, of what all `ranks` have; other stages are everybody's, or everybody helps.
+constexpr StageWork stage_work(const Step& step, int place, std::size_t ranks) {
+  std::size_t all = 0;
+  StageWork kept;
+  const auto count = [&](int owner, std::size_t elements) {
+    all += elements;
+    if (owner == place) kept.mine = ranks * elements;
+    kept.longest = std::max(kept.longest, ranks * elements);
+  };
+  if (step.only >= 0)
+    count(step.only, step.parts[0].count);
+  else
+    for (std::size_t owner = 0; owner < step.which.size(); ++owner)
+      count(static_cast<int>(owner), step.parts[step.which[owner]].count);
+  const bool alone = step.kind == Step::Kind::host_reduce_scatter && (step.only < 0 || step.keep == Place::work);
+  return alone ? kept : StageWork{all, all};
 }
 
 /// The values of `from`, this rank's own among them, become one partial result, which goes on.

@@ -9,6 +9,9 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <filesystem>
+#include <iterator>
+#include <memory>
 #include <new>
 #include <string>
 #include <thread>
@@ -312,6 +315,39 @@ TEST(TheRetransmitter, LooksAsLongAsSomethingIsLeftAndThenRests) {
     retransmitter.note();
     return left <= 0;
   }));
+}
+
+TEST(TheRetransmitter, IsOneThreadForAllThereAre) {
+  const auto threads = [] {
+    const std::filesystem::directory_iterator all("/proc/self/task");
+    return std::distance(begin(all), end(all));
+  };
+  const auto before = threads();
+  std::atomic<int> looks{0}, others{0};
+  const auto look = [&] { return ++looks, true; };
+  {
+    const Retransmitter one(look), two(look);
+    auto third = std::make_unique<Retransmitter>([&] { return ++others, true; });
+    EXPECT_EQ(threads(), before + 1);
+    EXPECT_TRUE(comes([&] { return looks >= 4 && others >= 2; }));
+    third = nullptr;
+    const int until = others, then = looks;
+    EXPECT_TRUE(comes([&] { return looks >= then + 4; }));
+    EXPECT_EQ(others, until) << "it has gone";
+  }
+  EXPECT_TRUE(comes([&] { return threads() == before; }));
+}
+
+TEST(TheRetransmitter, IsWokenUpForOneWhileAnotherRests) {
+  std::atomic<int> looks{0}, others{0};
+  const Retransmitter resting([&] { return ++others, false; });
+  Retransmitter busy([&] { return ++looks, false; });
+  ASSERT_TRUE(comes([&] { return looks == 1 && others == 1; }));
+  EXPECT_TRUE(comes([&] {
+    busy.note();
+    return looks >= 3;
+  }));
+  EXPECT_EQ(others, 1);
 }
 
 TEST(TheRetransmitter, LooksAgainWhenThereWasNoMemory) {

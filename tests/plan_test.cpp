@@ -253,6 +253,24 @@ double estimate_of(std::string_view algorithm, const Request& request, const Top
   return 0;
 }
 
+// All ranks of a host on the rails sum a slice each; its leader sums all, while the others have nothing to do. Where
+// they share cores, that is as much work for these.
+TEST(Plan, WhatALeaderSumsAloneTakesItLongerIfTheOthersHaveCoresOfTheirOwn) {
+  Tuning tuning;
+  tuning.message_us = tuning.message_us_per_byte = tuning.host_latency_us = tuning.reduce_us_per_byte = 0;
+  tuning.wire_us = tuning.wire_message_us = tuning.wire_us_per_byte = tuning.wire_work_us_per_byte = 0;
+  tuning.host_us_per_byte = 1;
+  const Request request{.collective = Collective::all_reduce, .count = 1024};
+  Topology topology = Topology::regular(8, 4);
+  const auto estimate = [&](std::string_view algorithm) { return estimate_of(algorithm, request, topology, tuning); };
+  EXPECT_DOUBLE_EQ(estimate("hierarchical_one_shot"), 4096 + 4096);
+  EXPECT_DOUBLE_EQ(estimate("hierarchical_leaders"), 4 * 4096 + 4096);
+  topology.machines = {0, 0};
+  topology.machine_cores = {2};
+  EXPECT_DOUBLE_EQ(estimate("hierarchical_one_shot"), 4 * (4096 + 4096));
+  EXPECT_DOUBLE_EQ(estimate("hierarchical_leaders"), 4 * 4096 + 4 * 4096);
+}
+
 // Fast links are busy for less time than cores, which hand over messages before or after they copy others.
 TEST(Plan, NothingIsHiddenBehindLinksThatAreFasterThanCores) {
   Tuning tuning;

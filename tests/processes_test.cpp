@@ -63,9 +63,16 @@ TEST(Processes, AStoppedRankIsNamedWhenTheDeadlinePasses) {
   EXPECT_EQ(leftovers(), 0);
 }
 
-/// On hosts of one rank each, as far as they know.
-Outcome run_on_hosts(int ranks, const std::string& arguments, const std::string& variables = "") {
-  return run_command("env " + variables + " " COLLECTIVES_RUN " -n " + std::to_string(ranks) +
+#ifdef COLLECTIVES_TEST_UCX
+constexpr const char* kWires[] = {"tcp", "ucx"};
+#else
+constexpr const char* kWires[] = {"tcp"};
+#endif
+
+/// On hosts of one rank each, as far as they know. `options`: of collectives_run.
+Outcome run_on_hosts(int ranks, const std::string& arguments, const std::string& variables = "",
+                     const std::string& options = "") {
+  return run_command("env " + variables + " " COLLECTIVES_RUN " -n " + std::to_string(ranks) + " " + options +
                      " sh -c 'COLLECTIVES_HOST_ID=$RANK exec \"$0\" \"$@\"' " RANK_PROGRAM " " + arguments);
 }
 
@@ -73,6 +80,16 @@ TEST(Processes, OnPretendedHostsMeetOverTcp) {
   const Outcome outcome = run_on_hosts(3, "reduce 1000000");
   EXPECT_EQ(outcome.status, 0) << outcome.out;
   EXPECT_EQ(occurrences(outcome.out, "rank [012]: ok"), 3) << outcome.out;
+}
+
+TEST(Processes, AStoppedRankOfAnotherHostIsNamedWhenTheDeadlinePasses) {
+  // What has been sent to it from the callers' memory has not been fetched.
+  for (const std::string wire : kWires) {
+    const Outcome outcome = run_on_hosts(3, "stop 1", "COLLECTIVES_WIRE=" + wire, "--grace 4s");
+    EXPECT_EQ(occurrences(outcome.out, "rank [02]: timeout after at most 1.5 s: .*rank 1 has not arrived"), 2)
+        << wire << ": " << outcome.out;
+    EXPECT_EQ(leftovers(), 0);
+  }
 }
 
 TEST(Processes, OnHostsWithoutMpiAreToldThatItIsMissing) {

@@ -21,12 +21,13 @@ double Cost::microseconds(std::size_t rounds, std::size_t lanes) const {
   }
   // One round after the other. Ranks send at once and then wait for one another, so what their cores have to do for
   // messages comes before and after what links carry. Of several that a link is given at once all but the first are
-  // handed over while it carries, if it does so for longer than cores have to do with all of them.
-  const double meanwhile = (1 - 1 / at_once) * std::clamp(chain - copies - messages, 0.0, messages);
+  // handed over while it carries, if it does so for much longer than cores have to do with all of them: of 2x2 hosts
+  // and ranks 4 KiB hide nothing, 8 KiB all (bench/results/hosts.txt).
+  const double meanwhile = (1 - 1 / at_once) * std::clamp(chain - copies - 2 * messages, 0.0, messages);
   const double all = r * waits + messages + work + carried - meanwhile;
   if (lanes <= 1 || rounds <= 1) return all;
   // The first round has nothing to overlap with.
-  return std::max(busiest, all / static_cast<double>(lanes)) + (all - busiest) / r;
+  return std::max(busiest, all / static_cast<double>(lanes)) + std::max(0.0, all - busiest) / r;
 }
 
 namespace {
@@ -84,15 +85,8 @@ class Counter final : public StepSink {
 
   void count_host(const Step& step) {
     const double times = step.kind == Step::Kind::host_all_reduce ? 2 : 1;
-    std::size_t count = 0;  // elements that the step is about
-    if (step.only >= 0)
-      count = step.parts[0].count;
-    else
-      for (const Rank part : step.which) count += step.parts[part].count;
-    auto bytes = static_cast<double>(count * coding_.element);
-    // Sums that one rank keeps for itself it makes alone, of what all have.
-    if (step.kind == Step::Kind::host_reduce_scatter && step.only >= 0 && step.keep == Place::work)
-      bytes *= static_cast<double>(seat_.grid.here().size());
+    const StageWork share = stage_work(step, seat_.place_in(step.among), seat_.room(step.among).size());
+    const auto bytes = static_cast<double>(share.mine * coding_.element);
     cost.waits += times * tuning_.host_latency_us;
     cost.inside += times * tuning_.host_latency_us;
     cost.work += times * bytes * tuning_.host_us_per_byte;
@@ -139,9 +133,10 @@ void share_cores(Cost& cost, const Together& all, const Topology& topology, cons
   cost.copies = std::max(cost.copies, share * all.copies);
 }
 
-/// Links whose ranks send now to one, now to another peer are never as full as those of a ring: streams that have
-/// paused begin slowly, and hinder one another where they meet. Measured: 2 MiB on 4 hosts reach 0.85 of the bound by
-/// halving and 0.92 by the ring, of as many bytes (bench/results/hosts.txt).
+/// Where rounds overlap, links whose ranks send now to one, now to another peer are never as full as those of a ring:
+/// streams that have paused begin slowly, and hinder one another where they meet. Measured: 2 MiB on 4 hosts reach 0.85
+/// of the bound by halving and 0.92 by the ring, of as many bytes; of 64 KiB, in one round, halving takes 912 us and the
+/// ring 1005 (bench/results/hosts.txt).
 constexpr double kSeveralStreams = 1.1;
 
 }  // namespace
@@ -191,8 +186,8 @@ Cost cost_of(const Algorithm& algorithm, const Task& task, const Coding& coding,
   // What all links together carry.
   cost.wire =
       std::max(cost.wire, all.bytes * tuning.wire_together_us_per_byte / static_cast<double>(topology.hosts.size()));
-  if (several_streams) cost.wire *= kSeveralStreams;
   cost.chain = std::max(cost.wire, path ? path->wire : 0);
+  if (several_streams) cost.wire *= kSeveralStreams;
   return cost;
 }
 

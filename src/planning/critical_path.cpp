@@ -170,9 +170,7 @@ class Play final : private StepSink {
   /// All who are in the room have come, and leave together.
   void meet(Rank rank, const Moment& moment) {
     seat_.sit(rank);
-    const Peers room = moment.among == Among::host     ? seat_.grid.here()
-                       : moment.among == Among::domain ? seat_.inner.here()
-                                                       : seat_.inner.rail().members;
+    const Peers room = seat_.room(moment.among);
     double time = 0;
     for (const Rank other : room) {
       const Moment* at = player(other).current();

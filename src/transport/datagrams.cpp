@@ -5,11 +5,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <condition_variable>
 #include <csignal>
 #include <cstring>
 #include <new>
+#include <thread>
 
 #include "collectives/error.hpp"
+#include "fork.hpp"
 
 namespace collectives {
 namespace {
@@ -256,50 +259,102 @@ bool DatagramLink::hear(std::string_view text, std::uint32_t number) {
 
 // ---- the thread ----
 
-Retransmitter::Retransmitter(std::function<bool()> look) : look_(std::move(look)) {
-  sigset_t all, before;
-  sigfillset(&all);  // signals are the program's
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  try {
-    thread_ = std::thread([this] { run(); });
-  } catch (...) {
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    throw;
-  }
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-}
+static constinit std::mutex of_the_process;  // the thread there is, but not what that does
 
-Retransmitter::~Retransmitter() {
-  {
-    const std::lock_guard lock(mutex_);
-    over_ = true;
+/// It lasts as long as somebody has it.
+class Retransmitter::Thread {
+ public:
+  static std::shared_ptr<Thread> of_this_process() {
+    hold_over_forks<of_the_process>();
+    const std::lock_guard lock(of_the_process);
+    static std::weak_ptr<Thread>& known = *new std::weak_ptr<Thread>;
+    std::shared_ptr<Thread> thread = known.lock();
+    // A child has its parent's object, but not the thread.
+    if (thread == nullptr || !thread->maker_.here()) known = thread = std::make_shared<Thread>();
+    return thread;
   }
-  woken_.notify_one();
-  thread_.join();
-}
 
-void Retransmitter::wake() {
-  {
-    const std::lock_guard lock(mutex_);
-    asleep_ = false;
-  }
-  woken_.notify_one();
-}
-
-void Retransmitter::run() {
-  std::unique_lock lock(mutex_);
-  while (!over_) {
-    // The flag goes up before the look: who sends afterwards sees it, and what was sent before is seen.
-    asleep_ = true;
-    bool left = true;
+  Thread() {
+    sigset_t all, before;
+    sigfillset(&all);  // signals are the program's
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);
     try {
-      left = look_();
-    } catch (const std::exception&) {
+      thread_ = std::thread([this] { run(); });
+    } catch (...) {
+      ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+      throw;
     }
-    if (!left) woken_.wait(lock, [this] { return over_ || !asleep_; });
-    asleep_ = false;
-    woken_.wait_for(lock, DatagramLink::kTick, [this] { return over_; });
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
+  ~Thread() {
+    {
+      const std::lock_guard lock(mutex_);
+      over_ = true;
+    }
+    woken_.notify_one();
+    thread_.join();
+  }
+
+  void add(Retransmitter& one) {
+    {
+      const std::lock_guard lock(mutex_);
+      watched_.push_back(&one);
+    }
+    woken_.notify_one();
+  }
+  void remove(Retransmitter& one) {
+    const std::lock_guard lock(mutex_);
+    std::erase(watched_, &one);
+  }
+  void wake(Retransmitter& one) {
+    {
+      const std::lock_guard lock(mutex_);
+      one.rests_ = false;
+    }
+    woken_.notify_one();
+  }
+
+ private:
+  void run() {
+    std::unique_lock lock(mutex_);
+    while (!over_) {
+      bool left = false;
+      for (Retransmitter* one : watched_) left = one->look() || left;
+      const auto all_rest = [this] {
+        return std::ranges::all_of(watched_, [](const Retransmitter* one) { return one->rests_.load(); });
+      };
+      if (!left) woken_.wait(lock, [&] { return over_ || !all_rest(); });
+      woken_.wait_for(lock, DatagramLink::kTick, [this] { return over_; });
+    }
+  }
+
+  const Maker maker_;
+  std::mutex mutex_;  // of the list and what is said in it, while one is looked at too
+  std::condition_variable woken_;
+  std::vector<Retransmitter*> watched_;
+  bool over_ = false;
+  std::thread thread_;
+};
+
+Retransmitter::Retransmitter(std::function<bool()> look) : look_(std::move(look)), thread_(Thread::of_this_process()) {
+  thread_->add(*this);
+}
+
+Retransmitter::~Retransmitter() { thread_->remove(*this); }
+
+void Retransmitter::wake() { thread_->wake(*this); }
+
+/// Whether it is to be looked at again.
+bool Retransmitter::look() {
+  // The flag goes up before the look: who sends afterwards sees it, and what was sent before is seen.
+  if (rests_.exchange(true)) return false;
+  bool left = true;
+  try {
+    left = look_();
+  } catch (const std::exception&) {
+  }
+  if (left) rests_ = false;
+  return left;
 }
 
 }  // namespace collectives

@@ -7,14 +7,14 @@
 // acknowledged at any time; what comes beyond that goes by the stream, and has its flow control. Every datagram
 // acknowledges what has been taken of the other direction; who has nothing to say does so after half a window.
 //
-// The sender may be away from the library, computing, when a datagram is to be retransmitted: a thread does that, which
-// sleeps while nothing is on its way. A link that has lost one is left to the stream for a while.
+// The sender may be away from the library, computing, when a datagram is to be retransmitted: a thread does that, one
+// for the whole process, which sleeps while nothing is on its way. A link that has lost one is left to the stream for a
+// while.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -24,7 +24,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -167,28 +166,30 @@ class DatagramLink {
   int owed_ = 0;  // taken and not acknowledged
 };
 
-/// The thread that retransmits. It looks every tick while there is something on its way, else it sleeps.
+/// What has something on its way is looked at by a thread, of which the process has one: every tick while there is
+/// something, else not at all.
 class Retransmitter {
  public:
   /// look() says whether there is; when it throws, as for want of memory, it is called again. Throws std::system_error
   /// where there can be no thread.
   explicit Retransmitter(std::function<bool()> look);
+  /// Waits for a look that is under way.
   ~Retransmitter();
+  Retransmitter(const Retransmitter&) = delete;
+  Retransmitter& operator=(const Retransmitter&) = delete;
   /// Something has been sent.
   void note() {
-    if (asleep_.load(std::memory_order_relaxed)) wake();
+    if (rests_.load(std::memory_order_relaxed)) wake();
   }
 
  private:
+  class Thread;
   void wake();
-  void run();
+  bool look();
 
   std::function<bool()> look_;
-  std::mutex mutex_;
-  std::condition_variable woken_;
-  std::atomic<bool> asleep_{false};
-  bool over_ = false;
-  std::thread thread_;
+  std::atomic<bool> rests_{false};
+  std::shared_ptr<Thread> thread_;
 };
 
 }  // namespace collectives
