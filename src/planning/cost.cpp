@@ -135,8 +135,8 @@ void share_cores(Cost& cost, const Together& all, const Topology& topology, cons
 
 /// Where rounds overlap, links whose ranks send now to one, now to another peer are never as full as those of a ring:
 /// streams that have paused begin slowly, and hinder one another where they meet. Measured: 2 MiB on 4 hosts reach 0.85
-/// of the bound by halving and 0.92 by the ring, of as many bytes; of 64 KiB, in one round, halving takes 912 us and the
-/// ring 1005 (bench/results/hosts.txt).
+/// of the bound by halving and 0.92 by the ring, of as many bytes; of 64 KiB, in one round, halving takes 912 us and
+/// the ring 1005 (bench/results/hosts.txt).
 constexpr double kSeveralStreams = 1.1;
 
 }  // namespace
