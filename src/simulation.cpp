@@ -38,7 +38,7 @@ struct Call {
 
 /// What the rank with most to do in a host Step does.
 std::size_t longest_share(const Step& step, const Seat& seat) {
-  return stage_work(step, seat.place_in(step.among), seat.room(step.among).size()).longest;
+  return stage_work(step, seat.room(step.among).size()).longest;
 }
 
 // ---- which hosts do the same ----

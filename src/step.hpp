@@ -112,27 +112,25 @@ constexpr bool only_hands_on(const Step& step) {
 /// How many values whoever performs `step` adds up.
 constexpr std::size_t terms(const Step& step) { return step.reduce && !only_hands_on(step) ? step.from.size() : 0; }
 
-/// What a host Step lets a rank do, in elements of a vector that all its ranks share out evenly.
+/// What the ranks of a host Step have to do, in elements of a vector whose work they share evenly: what one does alone
+/// counts as many times as there are ranks.
 struct StageWork {
-  std::size_t mine = 0;     ///< of rank `place` among them
-  std::size_t longest = 0;  ///< of the one who has most to do
+  std::size_t average = 0;  ///< of a rank
+  std::size_t longest = 0;  ///< of the one who has most to do, for whom the others wait
 };
 /// Whoever keeps sums makes them alone, of what all `ranks` have; other stages are everybody's, or everybody helps.
-constexpr StageWork stage_work(const Step& step, int place, std::size_t ranks) {
-  std::size_t all = 0;
-  StageWork kept;
-  const auto count = [&](int owner, std::size_t elements) {
+constexpr StageWork stage_work(const Step& step, std::size_t ranks) {
+  std::size_t all = 0, longest = 0;
+  const auto count = [&](std::size_t elements) {
     all += elements;
-    if (owner == place) kept.mine = ranks * elements;
-    kept.longest = std::max(kept.longest, ranks * elements);
+    longest = std::max(longest, elements);
   };
   if (step.only >= 0)
-    count(step.only, step.parts[0].count);
+    count(step.parts[0].count);
   else
-    for (std::size_t owner = 0; owner < step.which.size(); ++owner)
-      count(static_cast<int>(owner), step.parts[step.which[owner]].count);
+    for (const Rank part : step.which) count(step.parts[part].count);
   const bool alone = step.kind == Step::Kind::host_reduce_scatter && (step.only < 0 || step.keep == Place::work);
-  return alone ? kept : StageWork{all, all};
+  return {all, alone ? ranks * longest : all};
 }
 
 /// The values of `from`, this rank's own among them, become one partial result, which goes on.

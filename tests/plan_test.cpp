@@ -271,6 +271,32 @@ TEST(Plan, WhatALeaderSumsAloneTakesItLongerIfTheOthersHaveCoresOfTheirOwn) {
   EXPECT_DOUBLE_EQ(estimate("hierarchical_leaders"), 4 * 4096 + 4 * 4096);
 }
 
+// Not all ranks of a large job are counted.
+TEST(Plan, CountsTheBusiestRanksOfALargeJobWhereverTheyAre) {
+  Topology machine = Topology::regular(192, 192);
+  machine.domains.resize(192);
+  for (std::size_t r = 0; r < 192; ++r) machine.domains[r] = r < 96 ? 0 : 1;
+  const auto reduce = [&](std::string_view algorithm, Rank root) {
+    return estimate_of(algorithm, {.collective = Collective::reduce, .count = 1 << 20, .root = root}, machine, {});
+  };
+  for (const std::string_view algorithm : {"hierarchical", "hierarchical_two_level", "reduce_to_one_direct"})
+    for (const Rank root : {63, 64, 95, 191})
+      EXPECT_NEAR(reduce(algorithm, root) / reduce(algorithm, 0), 1, 0.01) << algorithm << " to " << root;
+
+  const auto all_reduce = [&](std::string_view algorithm, const std::vector<int>& sizes) {
+    Topology topology;
+    Rank next = 0;
+    for (const int size : sizes) {
+      auto& host = topology.hosts.emplace_back();
+      for (int i = 0; i < size; ++i) host.push_back(next++);
+    }
+    return estimate_of(algorithm, {.count = 64 << 10}, topology, {});
+  };
+  for (const std::string_view algorithm : {"hierarchical", "hierarchical_leaders"})
+    for (const auto& sizes : {std::vector{8, 64, 8}, {8, 8, 64}})
+      EXPECT_NEAR(all_reduce(algorithm, sizes) / all_reduce(algorithm, {64, 8, 8}), 1, 0.01) << algorithm;
+}
+
 // Fast links are busy for less time than cores, which hand over messages before or after they copy others.
 TEST(Plan, NothingIsHiddenBehindLinksThatAreFasterThanCores) {
   Tuning tuning;

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "planning/candidates.hpp"
 #include "collectives/error.hpp"
+#include "planning/candidates.hpp"
 
 namespace collectives {
 namespace {

@@ -92,8 +92,8 @@ class Wire : public Transport {
   /// Whether receive() has been asked for a message of a peer that is gone, and that will never come.
   virtual bool awaits_in_vain(Rank /*from*/) const { return false; }
   /// After a failure: lets go of the callers' memory, of what is sent from there and what comes there; data move no
-  /// more. Control messages that have been posted arrive; later ones may not: where a peer has not fetched what is
-  /// lent, the connection may have to be given up for it. Some tenths of a second at most.
+  /// more. Control messages that have been posted arrive where what came before them is fetched; later ones may not:
+  /// all connections may have to be given up to get back what is lent. Some tenths of a second at most.
   virtual void abandon() noexcept {}
   /// The way to a peer, in words that stay the same from run to run ("10.0.0.1 to 10.0.0.2"); empty where nothing is
   /// known of it.

@@ -1,6 +1,7 @@
 #include "planning/cost.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <vector>
 
@@ -32,10 +33,8 @@ double Cost::microseconds(std::size_t rounds, std::size_t lanes) const {
 
 namespace {
 
-/// Ranks whose Steps are counted: all of a small job; of a large one the first host, the last and the root's, among
-/// which are the busiest: every algorithm treats hosts alike but for the root's, and for what begins anew after the
-/// last.
-constexpr int kCountAllUpTo = 64;
+/// Ranks whose Steps are counted: all of a small job, and so many of a large one.
+constexpr std::size_t kCountAllUpTo = 64;
 
 class Counter final : public StepSink {
  public:
@@ -54,6 +53,7 @@ class Counter final : public StepSink {
   std::size_t messages = 0, bytes_sent = 0, bytes_to_other_hosts = 0, bytes_from_other_hosts = 0;
   std::size_t ends = 0;          ///< messages sent to or taken from other hosts
   bool several_streams = false;  ///< to more than one rank of other hosts
+  double waits_for_work = 0;     ///< us: of the cost's work, what an average rank waits for another to do
 
  private:
   /// Of bytes that stay inside the host.
@@ -85,11 +85,13 @@ class Counter final : public StepSink {
 
   void count_host(const Step& step) {
     const double times = step.kind == Step::Kind::host_all_reduce ? 2 : 1;
-    const StageWork share = stage_work(step, seat_.place_in(step.among), seat_.room(step.among).size());
-    const auto bytes = static_cast<double>(share.mine * coding_.element);
+    const StageWork elements = stage_work(step, seat_.room(step.among).size());
+    const auto bytes = static_cast<double>(elements.longest * coding_.element);
     cost.waits += times * tuning_.host_latency_us;
     cost.inside += times * tuning_.host_latency_us;
     cost.work += times * bytes * tuning_.host_us_per_byte;
+    waits_for_work +=
+        times * static_cast<double>((elements.longest - elements.average) * coding_.element) * tuning_.host_us_per_byte;
     // Of what goes through all domains alike, one D-th stays in each.
     const int domains = seat_.inner.host_count();
     if (domains < 2 || step.among == Among::domain) return;
@@ -104,13 +106,28 @@ class Counter final : public StepSink {
   std::optional<Rank> sent_to_;  // last, on another host
 };
 
+/// Of a large job the root, and then the ranks of the largest host, the first, the last and the root's, among which are
+/// the busiest: every algorithm treats hosts of equal size alike but for these, and the ranks of one host but for the
+/// first of them.
 std::vector<Rank> counted_ranks(const Topology& topology, Rank root) {
-  std::vector<Rank> ranks;
-  for (const auto& host : topology.hosts)
-    if (topology.ranks() <= kCountAllUpTo || &host == &topology.hosts.front() || &host == &topology.hosts.back() ||
-        std::binary_search(host.begin(), host.end(), root))
-      ranks.insert(ranks.end(), host.begin(), host.end());
-  if (static_cast<int>(ranks.size()) > kCountAllUpTo && topology.ranks() > kCountAllUpTo) ranks.resize(kCountAllUpTo);
+  std::vector<Rank> ranks{root};
+  std::vector<const std::vector<Rank>*> counted;
+  const auto add = [&](const std::vector<Rank>& host) {
+    if (std::ranges::find(counted, &host) != counted.end()) return;
+    counted.push_back(&host);
+    std::ranges::copy_if(host, std::back_inserter(ranks), [&](Rank rank) { return rank != root; });
+  };
+  const auto& hosts = topology.hosts;
+  const auto size = [](const std::vector<Rank>& host) { return host.size(); };
+  if (static_cast<std::size_t>(topology.ranks()) <= kCountAllUpTo) {
+    for (const auto& host : hosts) add(host);
+  } else {
+    add(*std::ranges::max_element(hosts, {}, size));
+    add(hosts.front());
+    add(hosts.back());
+    add(*std::ranges::find_if(hosts, [&](const auto& host) { return std::ranges::binary_search(host, root); }));
+    ranks.resize(std::min(ranks.size(), kCountAllUpTo));
+  }
   return ranks;
 }
 
@@ -157,7 +174,7 @@ Cost cost_of(const Algorithm& algorithm, const Task& task, const Coding& coding,
     if (total(counter.cost) > total(cost)) cost = counter.cost;
     all.ends += static_cast<double>(counter.ends);
     all.bytes += static_cast<double>(counter.bytes_to_other_hosts);
-    all.work += counter.cost.work;
+    all.work += counter.cost.work - counter.waits_for_work;
     all.copies += counter.cost.copies;
     several_streams = several_streams || counter.several_streams;
     estimate.messages = std::max(estimate.messages, counter.messages);
@@ -181,6 +198,11 @@ Cost cost_of(const Algorithm& algorithm, const Task& task, const Coding& coding,
       !topology.one_host() && (task.collective == Collective::broadcast || task.collective == Collective::reduce);
   cost.per_frame = tuning.wire_us / static_cast<double>(tuning.wire_frames);
   estimate.bytes_between_hosts = std::ranges::max(out);
+  // Not all ranks of a host may have been counted, but no host is busier than all are on average, unless it is one of
+  // these.
+  if (path)
+    estimate.bytes_between_hosts = std::max(
+        estimate.bytes_between_hosts, static_cast<std::size_t>(path->bytes) / std::max<std::size_t>(1, out.size()));
   cost.wire =
       static_cast<double>(std::max(estimate.bytes_between_hosts, std::ranges::max(in))) * tuning.wire_us_per_byte;
   // What all links together carry.

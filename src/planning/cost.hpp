@@ -22,7 +22,7 @@ struct Cost {
   double work = 0;      ///< us: bytes inside the host, arithmetic
   double copies = 0;  ///< us: bytes given to the system and taken from it, while links carry others of the same message
   double wire = 0;    ///< us: the link between hosts is busy
-  double chain = 0;   ///< us: links are, that have to wait for one another; at least as long
+  double chain = 0;   ///< us: links are, that have to wait for one another, if rounds do not overlap
   double machine = 0;  ///< us of one round: the cores of a machine that has more ranks do the handling of all
   double inside = 0;   ///< us of one round: of `waits`, those for ranks of this host
   double at_once = 1;  ///< messages that a link is given before anybody waits for one of them

@@ -5,21 +5,17 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
 #include <vector>
 
 #include "algorithm.hpp"
 #include "collective.hpp"
 #include "collectives/error.hpp"
 #include "compression/coding.hpp"
-#include "device/by_nccl.hpp"
 #include "device/choice.hpp"
 #include "planning/candidates.hpp"
 #include "planning/cost.hpp"
 #include "reduction.hpp"
 #include "shared_memory/host_task.hpp"
-#include "text.hpp"
-#include "tuning.hpp"
 
 namespace collectives {
 namespace {

@@ -246,8 +246,8 @@ bool ZeroCopy::perform_through_kernel(int share, Range range) {
     const int local = (self_ + turn) % ranks_;
     if (!task_->is_destination(local, share)) continue;
     const Peer& one = peer(local);
-    // A root whose output is its input has the result already.
-    if (!task_->combines() && task_->is_source(local, share) && one.own.address == one.keep.address) continue;
+    // Whoever gathers in place has the result already.
+    if (!task_->combines() && task_->is_source(local, share) && remote(local, false) == remote(local, true)) continue;
     if (one.keep_at != nullptr)
       std::memcpy(element_at(one.keep_at, range.first, element), made, bytes);
     else if (!reach_.write(room_.local(local), remote(local, true), made, bytes))

@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "bytes.hpp"
-#include "planning/candidates.hpp"
 #include "collectives/error.hpp"
 #include "collectives/plan.hpp"
 #include "collectives/topology.hpp"
+#include "planning/candidates.hpp"
 #include "settings.hpp"
 #include "simulation.hpp"
 #include "text.hpp"

@@ -259,7 +259,7 @@ bool DatagramLink::hear(std::string_view text, std::uint32_t number) {
 
 // ---- the thread ----
 
-static constinit std::mutex of_the_process;  // the thread there is, but not what that does
+static constinit std::mutex of_the_process;  // which Thread there is; what it works on has a mutex of its own
 
 /// It lasts as long as somebody has it.
 class Retransmitter::Thread {
@@ -329,7 +329,7 @@ class Retransmitter::Thread {
   }
 
   const Maker maker_;
-  std::mutex mutex_;  // of the list and what is said in it, while one is looked at too
+  std::mutex mutex_;  // of the list; held during looks, so that remove() waits for them
   std::condition_variable woken_;
   std::vector<Retransmitter*> watched_;
   bool over_ = false;

@@ -166,12 +166,11 @@ class DatagramLink {
   int owed_ = 0;  // taken and not acknowledged
 };
 
-/// What has something on its way is looked at by a thread, of which the process has one: every tick while there is
-/// something, else not at all.
+/// One thread of the process looks at all that have something on its way, every tick; it sleeps while nobody has.
 class Retransmitter {
  public:
   /// look() says whether there is; when it throws, as for want of memory, it is called again. Throws std::system_error
-  /// where there can be no thread.
+  /// or Error{system} where there can be no thread.
   explicit Retransmitter(std::function<bool()> look);
   /// Waits for a look that is under way.
   ~Retransmitter();

@@ -151,7 +151,7 @@ void TcpTransport::open_datagrams(std::uint64_t token, const DatagramSettings& s
       if (retransmitter_ == nullptr)
         retransmitter_ = std::make_unique<Retransmitter>([this] { return retransmit_datagrams(false); });
       one.datagrams->allow();
-    } catch (const std::system_error&) {  // no thread: ours go by the stream
+    } catch (const std::exception&) {  // no thread: ours go by the stream
     }
   });
 }
