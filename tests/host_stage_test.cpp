@@ -205,7 +205,7 @@ class OnlyRead {
 
  private:
   void protect(int how) const {
-    if (bytes_ > 0) EXPECT_EQ(::mprotect(first_, bytes_, how), 0);
+    EXPECT_EQ(bytes_ > 0 ? ::mprotect(first_, bytes_, how) : 0, 0);
   }
   std::byte* first_;
   std::size_t bytes_;

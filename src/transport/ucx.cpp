@@ -204,13 +204,14 @@ void UcxTransport::finish(Outgoing& out) noexcept {
     give_frame(std::move(out.frame));
     --out.peer->frames_out;
   }
-  if (out.lent.first != nullptr) take_back(std::exchange(out.lent, {}).first);
+  if (const auto [data, bytes] = std::exchange(out.lent, {}); data != nullptr) take_back(data, bytes);
 }
 
 void UcxTransport::lend(const std::byte* data, std::size_t bytes) { lent_.emplace_back(data, bytes); }
 
-void UcxTransport::take_back(const std::byte* data) noexcept {
-  const auto at = std::find_if(lent_.begin(), lent_.end(), [&](const auto& range) { return range.first == data; });
+/// Of several loans of one range, as to several peers, it does not matter which ends.
+void UcxTransport::take_back(const std::byte* data, std::size_t bytes) noexcept {
+  const auto at = std::ranges::find(lent_, std::pair(data, bytes));
   *at = lent_.back();
   lent_.pop_back();
 }
@@ -308,7 +309,7 @@ void UcxTransport::fetch(Peer& from, Incoming& in, std::byte* place, std::size_t
 
 /// What could not be fetched never arrives: its sender is lost.
 void UcxTransport::fetched(Incoming& in, ucs_status_t status) noexcept {
-  if (std::exchange(in.lent, false)) take_back(in.message.data);
+  if (std::exchange(in.lent, false)) take_back(in.message.data, in.message.bytes);
   if (status == UCS_OK) in.state = Incoming::State::arrived;
 }
 

@@ -186,7 +186,7 @@ class UcxTransport final : public Wire {
   void fetched(Incoming&, ucs_status_t) noexcept;
   void tell_releases(Peer&) noexcept;
   void lend(const std::byte* data, std::size_t bytes);
-  void take_back(const std::byte* data) noexcept;
+  void take_back(const std::byte* data, std::size_t bytes) noexcept;
   void lose(Peer&, ucs_status_t) noexcept;
   /// Who `header` says it is from; null unless that is a peer of this wire.
   Peer* sender(const void* header, std::size_t header_bytes, Header&) noexcept;
