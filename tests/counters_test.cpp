@@ -55,7 +55,7 @@ TEST(CountersTest, SayHowLongALateRankWasWaitedFor) {
   run_communicators(2, [&](Communicator& comm) {
     if (comm.rank() == 1) {
       while (!waits) std::this_thread::sleep_for(1ms);
-      std::this_thread::sleep_for(60ms);
+      std::this_thread::sleep_for(300ms);
     }
     waits = true;
     comm.barrier();
