@@ -56,7 +56,7 @@ failed_tests() {
   awk '/^The following tests FAILED/ { inside = 1; next } inside && /^\t/ && ++count <= 20 { printf ", %s", $3 }' "$1"
 }
 # How long modes take, on two cores, in hundredths of release.
-declare -A weight=([release]=100 [asan-ubsan]=185 [tsan]=80 [minimal]=25)
+declare -A weight=([release]=100 [asan-ubsan]=185 [tsan]=108 [minimal]=25)
 done_weight=0
 failed=0
 started=$SECONDS
