@@ -197,16 +197,14 @@ class OnlyRead {
   OnlyRead(std::byte* begin, std::byte* end)
       : first_(reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(begin) + kPage - 1) / kPage * kPage)),
         bytes_(end < first_ ? 0 : static_cast<std::size_t>(end - first_) / kPage * kPage) {
-    protect(PROT_READ);
+    if (protect(PROT_READ) != 0) throw std::runtime_error("mprotect");
   }
   ~OnlyRead() { protect(PROT_READ | PROT_WRITE); }
   OnlyRead(const OnlyRead&) = delete;
   OnlyRead& operator=(const OnlyRead&) = delete;
 
  private:
-  void protect(int how) const {
-    EXPECT_EQ(bytes_ > 0 ? ::mprotect(first_, bytes_, how) : 0, 0);
-  }
+  int protect(int how) const { return bytes_ > 0 ? ::mprotect(first_, bytes_, how) : 0; }
   std::byte* first_;
   std::size_t bytes_;
 };

@@ -150,10 +150,10 @@ void share_cores(Cost& cost, const Together& all, const Topology& topology, cons
   cost.copies = std::max(cost.copies, share * all.copies);
 }
 
-/// Where rounds overlap, links whose ranks send now to one, now to another peer are never as full as those of a ring:
+/// Where rounds overlap, links whose ranks send now to one, now to another peer may be less full than those of a ring:
 /// streams that have paused begin slowly, and hinder one another where they meet. Measured: 2 MiB on 4 hosts reach 0.85
-/// of the bound by halving and 0.92 by the ring, of as many bytes; of 64 KiB, in one round, halving takes 912 us and
-/// the ring 1005 (bench/results/hosts.txt).
+/// of the bound by halving and 0.92 by the ring, of as many bytes, and 0.94 by both on another day; in one round
+/// halving is faster (bench/results/hosts.txt).
 constexpr double kSeveralStreams = 1.1;
 
 }  // namespace
@@ -198,11 +198,10 @@ Cost cost_of(const Algorithm& algorithm, const Task& task, const Coding& coding,
       !topology.one_host() && (task.collective == Collective::broadcast || task.collective == Collective::reduce);
   cost.per_frame = tuning.wire_us / static_cast<double>(tuning.wire_frames);
   estimate.bytes_between_hosts = std::ranges::max(out);
-  // Not all ranks of a host may have been counted, but no host is busier than all are on average, unless it is one of
-  // these.
+  // Of a large host not all ranks have been counted; the busiest is at least as busy as all are on average.
   if (path)
-    estimate.bytes_between_hosts = std::max(
-        estimate.bytes_between_hosts, static_cast<std::size_t>(path->bytes) / std::max<std::size_t>(1, out.size()));
+    estimate.bytes_between_hosts =
+        std::max(estimate.bytes_between_hosts, static_cast<std::size_t>(path->bytes) / out.size());
   cost.wire =
       static_cast<double>(std::max(estimate.bytes_between_hosts, std::ranges::max(in))) * tuning.wire_us_per_byte;
   // What all links together carry.
