@@ -171,6 +171,26 @@ TEST(Plan, MessagesAreCutWhereThatSavesATwentieth) {
   EXPECT_GT(rounds(256 << 10), 1u) << "sums are added while the next are on their way";
 }
 
+// Ranks that take turns on cores are late, and links stand still for them unless another round has something to send.
+// Where cores are busy too, more messages only make them busier.
+TEST(Plan, MessagesAreCutForBusyLinksOfRanksThatTakeTurnsOnIdleCores) {
+  const auto bytes_of_message = [](double us_per_byte, int cores) {
+    Tuning tuning;
+    tuning.wire_us = 0.1;
+    tuning.wire_message_us = 6;
+    tuning.wire_us_per_byte = us_per_byte;
+    Topology hosts = Topology::regular(4, 1);
+    hosts.machines = {0, 0, 0, 0};
+    hosts.machine_cores = {cores};
+    const Plan plan = choose_plan({.count = (1 << 20) / 4, .backend = "ring"}, hosts, tuning);
+    return std::min(plan.segment, std::size_t{1} << 16) * 4;
+  };
+  constexpr double kGigabit = 0.0082;
+  EXPECT_LE(bytes_of_message(kGigabit, 2), 64u << 10);
+  EXPECT_EQ(bytes_of_message(kGigabit, 4), 256u << 10) << "a core for everybody, and nobody late";
+  EXPECT_GE(bytes_of_message(kGigabit / 4, 2), 128u << 10);
+}
+
 // The root of a tree does little itself, and waits for those who wait for others.
 TEST(Plan, WhoWaitsForThoseWhoWaitPaysForAllOfThem) {
   Tuning tuning;

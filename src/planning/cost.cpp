@@ -10,6 +10,10 @@
 
 namespace collectives {
 
+/// On 4 hosts and two cores messages of 32 to 64 KiB save 4 to 8 % of the time for 1 MiB at 1 Gbit/s, where links take
+/// ten times as long as cores do with the bytes, and lose as much at 2 Gbit/s (bench/results/hosts.txt).
+bool Cost::cores_are_idle() const { return chain > 7 * copies; }
+
 double Cost::microseconds(std::size_t rounds, std::size_t lanes) const {
   const auto r = static_cast<double>(rounds);
   const double messages = r * std::max(handling, machine);
@@ -25,7 +29,8 @@ double Cost::microseconds(std::size_t rounds, std::size_t lanes) const {
   // handed over while it carries, if it does so for much longer than cores have to do with all of them: of 2x2 hosts
   // and ranks 4 KiB hide nothing, 8 KiB all (bench/results/hosts.txt).
   const double meanwhile = (1 - 1 / at_once) * std::clamp(chain - copies - 2 * messages, 0.0, messages);
-  const double all = r * waits + messages + work + carried - meanwhile;
+  const double standing = cores_are_idle() ? late : 0;
+  const double all = r * waits + messages + work + carried + standing - meanwhile;
   if (lanes <= 1 || rounds <= 1) return all;
   // The first round has nothing to overlap with.
   return std::max(busiest, all / static_cast<double>(lanes)) + std::max(0.0, all - busiest) / r;
@@ -139,6 +144,11 @@ struct Together {
   double copies = 0;  ///< us: of bytes between hosts
 };
 
+/// Of what cores do with the bytes of messages, that which comes late where ranks take turns on them: links stand still
+/// for whoever waits for it, unless another round keeps them busy. On 4 hosts of one rank and two cores a round of 1
+/// MiB takes a thirtieth longer than the links, of which the cores are busy a tenth (bench/results/hosts.txt).
+constexpr double kLate = 0.5;
+
 /// Where a machine has fewer cores than ranks, on all the hosts that are its namespaces or containers, no round is over
 /// before they have done what all its ranks do, although some can do it while others wait for the links.
 void share_cores(Cost& cost, const Together& all, const Topology& topology, const Tuning& tuning) {
@@ -148,13 +158,14 @@ void share_cores(Cost& cost, const Together& all, const Topology& topology, cons
   cost.machine = share * all.ends * message_inside_machine_us(tuning);
   cost.work = std::max(cost.work, share * all.work);
   cost.copies = std::max(cost.copies, share * all.copies);
+  cost.late = kLate * cost.copies;
 }
 
 /// Where rounds overlap, links whose ranks send now to one, now to another peer may be less full than those of a ring:
-/// streams that have paused begin slowly, and hinder one another where they meet. Measured: 2 MiB on 4 hosts reach 0.85
-/// of the bound by halving and 0.92 by the ring, of as many bytes, and 0.94 by both on another day; in one round
-/// halving is faster (bench/results/hosts.txt).
-constexpr double kSeveralStreams = 1.1;
+/// streams that have paused begin slowly, and hinder one another where they meet. Measured: 2 MiB on 4 hosts reached
+/// 0.85 of the bound by halving and 0.92 by the ring, of as many bytes; on other days they were 0 to 4 % apart
+/// (bench/results/hosts.txt).
+constexpr double kSeveralStreams = 1.05;
 
 }  // namespace
 

@@ -21,6 +21,7 @@ struct Cost {
   double handling = 0;  ///< us of one round: messages between hosts given to the system and taken from it
   double work = 0;      ///< us: bytes inside the host, arithmetic
   double copies = 0;  ///< us: bytes given to the system and taken from it, while links carry others of the same message
+  double late = 0;    ///< us: of those, what links stand still for, as ranks take turns on too few cores
   double wire = 0;    ///< us: the link between hosts is busy
   double chain = 0;   ///< us: links are, that have to wait for one another, if rounds do not overlap
   double machine = 0;  ///< us of one round: the cores of a machine that has more ranks do the handling of all
@@ -31,6 +32,8 @@ struct Cost {
   bool flows = false;
   double per_frame = 0;  ///< us of latency over the frames that can be on their way
 
+  /// Beside the links they have time for what more messages cost.
+  bool cores_are_idle() const;
   /// `lanes` rounds are under way at once.
   double microseconds(std::size_t rounds, std::size_t lanes) const;
 };

@@ -53,12 +53,14 @@ Parts parts_of(const Request& request, const Algorithm& algorithm, const Aim& ai
   return Parts::listed(offsets.data(), topology.ranks());
 }
 
-/// Messages of less than twice this are not cut up to make rounds overlap.
-constexpr std::size_t kSmallestMessage = 32 << 10;
-/// Nor of less than twice this where rounds follow one another from rank to rank, and nobody waits for the last of one.
-constexpr std::size_t kSmallestOnItsWay = 4 << 10;
-/// Cutting up messages must save a twentieth of the time: each costs cores something, also where the wire hides it.
+/// Messages are cut up to make rounds overlap, but no further than to this.
+constexpr std::size_t kShortMessage = 32 << 10;
+/// Or to this where rounds follow one another from rank to rank, and nobody waits for the last of one.
+constexpr std::size_t kShortestMessage = 4 << 10;
+/// What of the time cutting must leave at most, as each message costs cores something, also where the wire hides it;
+/// and where cores are idle, but for messages as short as those.
 constexpr double kWorthCutting = 0.95;
+constexpr double kWorthCuttingIfIdle = 0.99;
 
 bool one_rank_to_a_host(const Topology& topology) {
   return static_cast<std::size_t>(topology.ranks()) == topology.hosts.size();
@@ -143,11 +145,14 @@ Plan plan_for(const Algorithm& algorithm, const Request& request, bool coded, co
     const auto segment_of = [&](std::size_t frame) { return elements_of(frame, coding) * pieces; };
     const std::size_t most = std::max<std::size_t>(1, longest_message(algorithm, aim, topology, tuning));
     const auto time_with = [&](std::size_t frame) { return time_of(rounds_of(segment_of(frame))); };
-    const std::size_t least = std::min(most, cost.flows ? kSmallestOnItsWay : plan.lanes > 1 ? kSmallestMessage : most);
+    const std::size_t least = std::min(most, cost.flows ? kShortestMessage : plan.lanes > 1 ? kShortMessage : most);
     double shortest = time_with(most);
     for (std::size_t frame = most / 2; frame >= least; frame /= 2) shortest = std::min(shortest, time_with(frame));
+    const auto worth = [&](std::size_t frame) {
+      return cost.cores_are_idle() && frame > kShortMessage ? kWorthCuttingIfIdle : kWorthCutting;
+    };
     std::size_t frame = most;
-    while (kWorthCutting * time_with(frame) > shortest) frame /= 2;
+    while (worth(frame) * time_with(frame) > shortest) frame /= 2;
     plan.segment = segment_of(frame);
   }
   plan.rounds = rounds_of(plan.segment);
