@@ -2,6 +2,7 @@
 
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -10,6 +11,7 @@
 #include <cstring>
 #include <new>
 #include <thread>
+#include <tuple>
 
 #include "collectives/error.hpp"
 #include "fork.hpp"
@@ -23,6 +25,8 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t kLargestPacket = 9000;
 constexpr std::size_t kUsualPacket = 1500;
 constexpr std::size_t kHeadings4 = 20 + 8, kHeadings6 = 40 + 8;  // of IP and UDP
+// What headers of the system may be too old for.
+constexpr int kUdpSegment = 103, kUdpGro = 104;
 constexpr auto kLongestPause = std::chrono::minutes(1);
 
 struct Address {
@@ -63,6 +67,8 @@ DatagramLink::DatagramLink(const tcp::Socket& stream, std::uint64_t token, const
   if (mine.storage.ss_family == AF_INET6) tcp::set_option(socket_, IPPROTO_IPV6, IPV6_V6ONLY, 0);
   if (::bind(socket_.fd(), mine.get(), mine.bytes) != 0) refuse("bind");
   port_ = ntohs(address_of(socket_, ::getsockname).port());
+  // Of usual packets each takes up to three times its bytes there.
+  tcp::set_option(socket_, SOL_SOCKET, SO_RCVBUF, 2 * kWindowBytes);
   stored_.reserve(kWindow);
   spare_.reserve(2 * kWindow);
 }
@@ -81,15 +87,18 @@ void DatagramLink::connect(const tcp::Socket& stream, std::uint16_t port) {
   if (::getsockopt(socket_.fd(), six ? IPPROTO_IPV6 : IPPROTO_IP, six ? IPV6_MTU : IP_MTU, &packet, &bytes) != 0)
     packet = kUsualPacket;
   const std::size_t headings = (six ? kHeadings6 : kHeadings4) + sizeof(Heading);
-  longest_ = std::clamp<std::size_t>(static_cast<std::size_t>(packet), headings, kLargestPacket) - headings;
+  piece_ = std::clamp<std::size_t>(static_cast<std::size_t>(packet), headings, kLargestPacket) - headings;
+  const int none = 0;
+  const bool cuts = ::setsockopt(socket_.fd(), IPPROTO_UDP, kUdpSegment, &none, sizeof none) == 0;
+  longest_ = cuts ? std::clamp(kMostPieces * piece_, piece_, kLongest) : piece_;
 }
 
 // ---- getting to know each other ----
 
 void DatagramLink::probe() {
-  const Buffer buffer = make_buffer(longest_);
-  std::memset(payload_in(buffer), 0, longest_);
-  write(heading_in(buffer), kProbe, 0, {.bytes = static_cast<std::uint32_t>(longest_)});
+  const Buffer buffer = make_buffer(piece_);
+  std::memset(payload_in(buffer), 0, piece_);
+  write_whole(heading_in(buffer), kProbe, 0, {.bytes = static_cast<std::uint32_t>(piece_)});
 }
 
 bool DatagramLink::heard() {
@@ -99,41 +108,82 @@ bool DatagramLink::heard() {
 
 // ---- sending ----
 
-/// False when the kernel does not take it.
-bool DatagramLink::write(std::byte* heading, Kind kind, std::uint32_t taken, const MessageHeader& message) noexcept {
-  const Heading written{token_, kind, taken, message};
-  std::memcpy(heading, &written, sizeof written);
-  return ::send(socket_.fd(), heading, sizeof written + message.bytes, MSG_DONTWAIT | MSG_NOSIGNAL) > 0;
+/// False when the kernel does not take it. It is told to cut only what has to be: short packets are cheaper if not.
+bool DatagramLink::write(std::byte* from, std::size_t bytes) noexcept {
+  const std::size_t packet = sizeof(Heading) + piece_;
+  if (bytes <= packet) return ::send(socket_.fd(), from, bytes, MSG_DONTWAIT | MSG_NOSIGNAL) > 0;
+  iovec all{from, bytes};
+  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(std::uint16_t))> room{};
+  msghdr call{};
+  call.msg_iov = &all;
+  call.msg_iovlen = 1;
+  call.msg_control = room.data();
+  call.msg_controllen = room.size();
+  cmsghdr* const cut = CMSG_FIRSTHDR(&call);
+  cut->cmsg_level = IPPROTO_UDP;
+  cut->cmsg_type = kUdpSegment;
+  cut->cmsg_len = CMSG_LEN(sizeof(std::uint16_t));
+  const auto size = static_cast<std::uint16_t>(packet);
+  std::memcpy(CMSG_DATA(cut), &size, sizeof size);
+  return ::sendmsg(socket_.fd(), &call, MSG_DONTWAIT | MSG_NOSIGNAL) > 0;
 }
 
-/// Under the mutex.
-DatagramLink::Slot* DatagramLink::free_slot() {
-  const auto found = std::ranges::find(slots_, false, &Slot::used);
-  return found == slots_.end() ? nullptr : &*found;
+/// In one piece.
+bool DatagramLink::write_whole(std::byte* heading, Kind kind, std::uint32_t taken,
+                               const MessageHeader& message) noexcept {
+  const Heading written{token_, kind, taken, message, 0, message.bytes};
+  std::memcpy(heading, &written, sizeof written);
+  return write(heading, sizeof written + message.bytes);
+}
+
+/// One that is free, if the window has room; under the mutex.
+DatagramLink::Slot* DatagramLink::slot_for(std::size_t bytes) {
+  Slot* found = nullptr;
+  for (Slot& slot : slots_) {
+    if (slot.used)
+      bytes += slot.header.bytes;
+    else if (found == nullptr)
+      found = &slot;
+  }
+  return bytes <= kWindowBytes ? found : nullptr;
 }
 
 bool DatagramLink::send(const MessageHeader& header, const std::byte* data, std::uint32_t taken) {
   if (!allowed_ || header.bytes > longest_) return false;
   if (paused_until_ != Clock::time_point{} && Clock::now() < paused_until_) return false;
   std::unique_lock lock(mutex_);
-  Slot* slot = free_slot();
+  Slot* slot = slot_for(header.bytes);
   if (slot == nullptr) {
     lock.unlock();
     read_ahead(taken);  // acknowledgements may be among it
     lock.lock();
-    slot = free_slot();
+    slot = slot_for(header.bytes);
     if (slot == nullptr) return false;
   }
-  if (slot->buffer == nullptr) slot->buffer = make_buffer(longest_);
-  if (header.bytes > 0) std::memcpy(payload_in(slot->buffer), data, header.bytes);
+  if (slot->buffer == nullptr) slot->buffer = make_buffer(longest_ + kMostPieces * sizeof(Heading));
+  // As it goes: each piece behind its heading.
+  std::byte* const begin = heading_in(slot->buffer);
+  std::byte* end = begin;
+  Heading heading{token_, kMessage, taken, header, 0, static_cast<std::uint32_t>(piece_)};
+  do {
+    const std::size_t length = heading.length();
+    std::memcpy(end, &heading, sizeof heading);
+    end += sizeof heading;
+    if (length > 0) std::memcpy(end, data + heading.offset, length);
+    end += length;
+    heading.offset += static_cast<std::uint32_t>(length);
+  } while (heading.offset < header.bytes);
   slot->header = header;
   slot->tick = tick_;
   slot->retransmitted = false;
   const bool lost = settings_.lose_every > 0 && (sent_ + 1) % settings_.lose_every == 0;
-  if (!lost && !write(heading_in(slot->buffer), kMessage, taken, header)) return false;
+  if (!lost && !write(begin, static_cast<std::size_t>(end - begin))) {
+    if (errno != EAGAIN && errno != EWOULDBLOCK && errno != ECONNREFUSED) longest_ = std::min(longest_, piece_);
+    return false;
+  }
   slot->used = true;
   ++sent_;
-  owed_ = 0;
+  settle();
   return true;
 }
 
@@ -159,9 +209,15 @@ bool DatagramLink::retransmit(bool all, const std::function<bool(std::string_vie
   bool left = false;
   for (Slot& slot : slots_) {
     if (!slot.used || slot.retransmitted) continue;
-    if (all || tick_ - slot.tick >= 2) {
+    if (all || tick_ - slot.tick >= (slot.header.bytes > piece_ ? kTicksOfPieces : kTicks)) {
       std::string text(reinterpret_cast<const char*>(&slot.header), sizeof slot.header);
-      text.append(reinterpret_cast<const char*>(payload_in(slot.buffer)), slot.header.bytes);
+      const char* at = reinterpret_cast<const char*>(payload_in(slot.buffer));
+      for (std::size_t left_of_it = slot.header.bytes; left_of_it > 0;) {
+        const std::size_t length = std::min(piece_, left_of_it);
+        text.append(at, length);
+        at += length + sizeof(Heading);
+        left_of_it -= length;
+      }
       slot.retransmitted = say(text);
     }
     left = left || !slot.retransmitted;
@@ -177,80 +233,151 @@ DatagramLink::Stored* DatagramLink::find(std::uint32_t number) {
 }
 
 DatagramLink::Buffer DatagramLink::empty_buffer() {
-  if (spare_.empty()) return make_buffer(kLargestPacket);
+  if (spare_.empty()) return make_buffer(kMostJoined);
   Buffer buffer = std::move(spare_.back());
   spare_.pop_back();
   return buffer;
 }
 
-/// The next message that is new, to `incoming_`; false when there is none.
-bool DatagramLink::read(std::uint32_t number, MessageHeader& header) {
+std::size_t DatagramLink::Heading::length() const {
+  return kind == kAcknowledgement ? 0 : std::min(piece, message.bytes - offset);
+}
+
+bool DatagramLink::Heading::makes_sense() const {
+  if (message.bytes == 0 || kind == kAcknowledgement) return offset == 0;
+  return message.bytes <= kLongest && offset < message.bytes && piece > 0 && offset % piece == 0 &&
+         (message.bytes - 1) / piece < kMostPieces;
+}
+
+DatagramLink::Heading DatagramLink::heading_at(const std::byte* at) {
+  Heading heading;
+  std::memcpy(&heading, at, sizeof heading);
+  return heading;
+}
+
+/// Nothing but pieces of the peer's.
+bool DatagramLink::understands(const std::byte* at, const std::byte* end) const {
+  while (end - at >= static_cast<std::ptrdiff_t>(sizeof(Heading))) {
+    const Heading heading = heading_at(at);
+    at += sizeof heading;
+    if (heading.token != token_ || !heading.makes_sense() || static_cast<std::size_t>(end - at) < heading.length())
+      return false;
+    at += heading.length();
+  }
+  return at == end;
+}
+
+/// What the kernel hands out next, one piece or several; false when there is nothing.
+bool DatagramLink::read(std::uint32_t number) {
   if (incoming_ == nullptr) incoming_ = empty_buffer();
   for (int errors = 0; errors < 4;) {  // such as a refusal by a port that is closed, told late
-    const ssize_t got =
-        ::recv(socket_.fd(), heading_in(incoming_), sizeof(Heading) + kLargestPacket, MSG_DONTWAIT | MSG_TRUNC);
+    std::byte* at = heading_in(incoming_);
+    const ssize_t got = ::recv(socket_.fd(), at, kMostJoined, MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
     if (got < 0) ++errors;
-    Heading heading;
-    if (got < static_cast<ssize_t>(sizeof heading)) continue;
-    std::memcpy(&heading, heading_in(incoming_), sizeof heading);
-    header = heading.message;
-    if (heading.token != token_ || header.bytes > kLargestPacket ||
-        static_cast<std::size_t>(got) != sizeof heading + (heading.kind == kAcknowledgement ? 0 : header.bytes))
-      continue;  // a stranger's
+    std::byte* const end = at + std::max<ssize_t>(got, 0);
+    if (at == end || !understands(at, end)) continue;  // a stranger's
     heard_ = true;
-    if (heading.kind != kProbe) free_before(heading.taken);
-    if (heading.kind == kMessage && !is_before(header.number, number) && find(header.number) == nullptr) return true;
+    at = keep_if_whole(number, at, end);
+    for (Heading heading; at < end; at += heading.length()) {
+      heading = heading_at(at);
+      at += sizeof heading;
+      if (heading.kind != kProbe && heading.offset == 0) free_before(heading.taken);
+      if (heading.kind == kMessage && !is_before(heading.message.number, number)) take_in(heading, at);
+    }
+    return true;
   }
   return false;
 }
 
+/// A message that is whole, and all there is before other messages, keeps the buffer that it has come in. Returns where
+/// others begin.
+std::byte* DatagramLink::keep_if_whole(std::uint32_t number, std::byte* at, const std::byte* end) {
+  const Heading first = heading_at(at);
+  if (first.kind != kMessage || is_before(first.message.number, number) || find(first.message.number) != nullptr)
+    return at;
+  std::size_t come = 0;
+  std::byte* behind = at;
+  while (behind < end && (behind == at || come < first.message.bytes)) {
+    const Heading heading = heading_at(behind);
+    if (heading.kind != kMessage || heading.message.number != first.message.number || heading.offset != come) return at;
+    come += heading.length();
+    behind += sizeof heading + heading.length();
+  }
+  if (come != first.message.bytes) return at;
+  for (std::byte* piece = at; piece < behind;) {
+    const Heading heading = heading_at(piece);
+    piece += sizeof heading;
+    // Downwards, by the headings before it.
+    if (heading.offset > 0) std::memmove(payload_in(incoming_) + heading.offset, piece, heading.length());
+    piece += heading.length();
+  }
+  free_before(first.taken);
+  store(first.message, std::exchange(incoming_, nullptr)).come = come;
+  return behind;
+}
+
+/// A piece that is not all there is of a message, or comes behind others.
+void DatagramLink::take_in(const Heading& heading, const std::byte* piece) {
+  if (heading.length() < heading.message.bytes && !std::exchange(joined_, true)) {
+    const int on = 1;  // whoever cannot join pieces takes them one by one
+    std::ignore = ::setsockopt(socket_.fd(), IPPROTO_UDP, kUdpGro, &on, sizeof on);
+  }
+  Stored* stored = find(heading.message.number);
+  if (stored == nullptr) stored = &store(heading.message, empty_buffer());
+  const std::uint64_t bit = std::uint64_t{1} << (heading.offset / std::max(1U, heading.piece));
+  if (stored->whole() || (stored->pieces & bit) != 0 || stored->header.bytes != heading.message.bytes) return;
+  stored->pieces |= bit;
+  stored->come += heading.length();
+  std::memcpy(payload_in(stored->buffer) + heading.offset, piece, heading.length());
+}
+
 DatagramLink::Stored& DatagramLink::store(const MessageHeader& header, Buffer buffer) {
-  return stored_.emplace_back(Stored{header, std::move(buffer)});
+  Stored& stored = stored_.emplace_back();
+  stored.header = header;
+  stored.buffer = std::move(buffer);
+  return stored;
 }
 
 void DatagramLink::read_ahead(std::uint32_t number) {
-  for (MessageHeader header; read(number, header);) store(header, std::exchange(incoming_, empty_buffer()));
+  while (read(number)) {
+  }
 }
 
 std::optional<DatagramLink::Arrived> DatagramLink::take(std::uint32_t number) {
   if (current_.buffer != nullptr) spare_.push_back(std::move(current_.buffer));
-  Stored* found = stored_.empty() ? nullptr : find(number);
-  if (found != nullptr) {
-    current_ = std::move(*found);
-    *found = std::move(stored_.back());
-    stored_.pop_back();
-  } else {
-    for (MessageHeader header;;) {
-      if (!read(number, header)) return std::nullopt;
-      if (header.number == number) {
-        current_ = {header, std::move(incoming_)};
-        break;
-      }
-      store(header, std::exchange(incoming_, empty_buffer()));
-    }
+  Stored* found = find(number);
+  while (found == nullptr || !found->whole()) {
+    if (!read(number)) return std::nullopt;
+    found = find(number);
   }
-  if (++owed_ >= kWindow / 2) acknowledge(number + 1);
+  current_ = std::move(*found);
+  if (found != &stored_.back()) *found = std::move(stored_.back());
+  stored_.pop_back();
+  owed_bytes_ += current_.header.bytes;
+  if (++owed_ >= kWindow / 2 || owed_bytes_ >= kWindowBytes / 2) acknowledge(number + 1);
   return Arrived{current_.header, payload_in(current_.buffer), current_.retransmitted, current_.lost};
 }
 
 void DatagramLink::acknowledge(std::uint32_t taken) {
   std::array<std::byte, sizeof(Heading)> heading;
-  write(heading.data(), kAcknowledgement, taken, {});
-  owed_ = 0;
+  write_whole(heading.data(), kAcknowledgement, taken, {});
+  settle();
 }
 
 bool DatagramLink::hear(std::string_view text, std::uint32_t number) {
   MessageHeader header;
   if (text.size() < sizeof header) return true;
   std::memcpy(&header, text.data(), sizeof header);
-  if (text.size() != sizeof header + header.bytes || header.bytes > kLargestPacket) return true;
+  if (text.size() != sizeof header + header.bytes || header.bytes > kLongest) return true;
   if (is_before(header.number, number)) return false;
   read_ahead(number);
   Stored* stored = find(header.number);
-  if (stored == nullptr) {
-    stored = &store(header, empty_buffer());
+  if (stored == nullptr || !stored->whole()) {
+    if (stored == nullptr) stored = &store(header, empty_buffer());
     std::memcpy(payload_in(stored->buffer), text.data() + sizeof header, header.bytes);
+    stored->header = header;
+    stored->come = header.bytes;
     stored->lost = true;
   }
   stored->retransmitted = true;

@@ -1,11 +1,15 @@
 // Short messages as datagrams, beside a stream that carries the rest. A stream's acknowledgements, timers and queues
-// cost the kernel more than half of the time of a message of a few bytes; a datagram costs one packet.
+// cost the kernel a third to a half of the time of a message; datagrams cost their packets. What takes several is given
+// to the kernel at once, which cuts it up (UDP_SEGMENT), or the card does, and joins what comes (UDP_GRO): through one
+// machine it goes in one piece. Every piece has a heading of its own, so it does not matter how they are joined.
 //
 // All messages to a peer are numbered, whichever way they go, and the receiver takes them in that order. A datagram
-// that has not been acknowledged after kTick to 2 kTick is retransmitted over the control connection, which loses
-// nothing. So a datagram needs neither timers nor windows that adapt: it is tried once. At most kWindow of them are not
-// acknowledged at any time; what comes beyond that goes by the stream, and has its flow control. Every datagram
-// acknowledges what has been taken of the other direction; who has nothing to say does so after half a window.
+// that has not been acknowledged after one or two ticks, or four or five if it takes several packets, is retransmitted
+// over the control connection, which loses
+// nothing. So a datagram needs neither timers nor windows that adapt: it is tried once. At most kWindow of them, and
+// kWindowBytes, are not acknowledged at any time; what comes beyond that goes by the stream, and has its flow control.
+// Every datagram acknowledges what has been taken of the other direction; who has nothing to say does so after half a
+// window.
 //
 // The sender may be away from the library, computing, when a datagram is to be retransmitted: a thread does that, one
 // for the whole process, which sleeps while nothing is on its way. A link that has lost one is left to the stream for a
@@ -60,9 +64,14 @@ struct DatagramSettings {
 class DatagramLink {
  public:
   static constexpr int kWindow = 8;
+  static constexpr std::size_t kLongest = 32 << 10;       ///< bytes of a message; beyond, the stream is no slower
+  static constexpr std::size_t kWindowBytes = 128 << 10;  ///< which buffers of sockets hold, of the usual packets
   /// Of the first message. They wrap early in the life of every link, rather than in a long one's late.
   static constexpr std::uint32_t kFirstNumber = 0xffffffc0;
   static constexpr std::chrono::milliseconds kTick{10};
+  static constexpr std::uint32_t kTicks = 2;  ///< begun, until a message is retransmitted
+  /// Likewise of one in several pieces, which is dear to retransmit in vain.
+  static constexpr std::uint32_t kTicksOfPieces = 5;
 
   /// Between the addresses that `stream` is connected with. `token` is the same at both ends and nowhere else. Throws
   /// Error{system}.
@@ -89,7 +98,7 @@ class DatagramLink {
   /// The peer has taken all before `number`, as it said over the control connection; `lost`: one of them had not come
   /// as a datagram.
   void acknowledged(std::uint32_t number, bool lost);
-  /// Retransmits, by say(text), what has not been acknowledged for a tick or two, or `all` of it; say() returns false
+  /// Retransmits, by say(text), what has not been acknowledged for so many ticks, or `all` of it; say() returns false
   /// when it cannot. Returns whether something is left that may have to be retransmitted. From any thread.
   bool retransmit(bool all, const std::function<bool(std::string_view)>& say);
   /// How many it has sent.
@@ -103,19 +112,27 @@ class DatagramLink {
     bool retransmitted, lost;  // by the control connection; it had not come before
   };
   /// Whether something has been taken and not acknowledged; from now on that counts as done.
-  bool settle() { return std::exchange(owed_, 0) > 0; }
+  bool settle() {
+    owed_bytes_ = 0;
+    return std::exchange(owed_, 0) > 0;
+  }
   /// The message `number`, when it has come; it stays until the next call.
   std::optional<Arrived> take(std::uint32_t number);
   /// What the peer has retransmitted, when all before `number` have been taken. False when that one had been, too.
   bool hear(std::string_view text, std::uint32_t number);
 
  private:
+  /// Before each piece of a message.
   struct Heading {
     std::uint64_t token = 0;
     std::uint32_t kind = 0, taken = 0;
     MessageHeader message;
+    std::uint32_t offset = 0, piece = 0;  ///< where it belongs; bytes of all pieces but the last
+
+    std::size_t length() const;
+    bool makes_sense() const;
   };
-  static_assert(sizeof(Heading) == 32 && sizeof(MessageHeader) == 16);
+  static_assert(sizeof(Heading) == 40 && sizeof(MessageHeader) == 16);
   enum Kind : std::uint32_t { kProbe, kAcknowledgement, kMessage };
   /// A heading that ends where the payload begins, aligned as that of a frame.
   using Buffer = Frame;
@@ -128,17 +145,27 @@ class DatagramLink {
   struct Stored {
     MessageHeader header;
     Buffer buffer;
+    std::size_t come = 0;      // bytes
+    std::uint64_t pieces = 0;  // which of them have
     bool retransmitted = false, lost = false;
+    bool whole() const { return come == header.bytes; }
   };
 
   static constexpr std::size_t kPayloadAt = 64;
+  static constexpr std::size_t kMostPieces = 64;      // that the kernel cuts, and bits of Stored::pieces
+  static constexpr std::size_t kMostJoined = 0xffff;  // bytes of pieces and headings
   static Buffer make_buffer(std::size_t payload) { return make_frame(kPayloadAt + payload); }
   static std::byte* payload_in(const Buffer& buffer) { return buffer.get() + kPayloadAt; }
   static std::byte* heading_in(const Buffer& buffer) { return payload_in(buffer) - sizeof(Heading); }
-  bool write(std::byte* heading, Kind kind, std::uint32_t taken, const MessageHeader& message) noexcept;
-  Slot* free_slot();
-  bool read(std::uint32_t number, MessageHeader& header);
+  bool write(std::byte* from, std::size_t bytes) noexcept;
+  bool write_whole(std::byte* heading, Kind kind, std::uint32_t taken, const MessageHeader& message) noexcept;
+  Slot* slot_for(std::size_t bytes);
+  static Heading heading_at(const std::byte* at);
+  bool understands(const std::byte* at, const std::byte* end) const;
+  bool read(std::uint32_t number);
   void read_ahead(std::uint32_t number);
+  std::byte* keep_if_whole(std::uint32_t number, std::byte* at, const std::byte* end);
+  void take_in(const Heading&, const std::byte* piece);
   Stored& store(const MessageHeader&, Buffer);
   Stored* find(std::uint32_t number);
   Buffer empty_buffer();
@@ -149,8 +176,9 @@ class DatagramLink {
   std::uint16_t port_ = 0;
   std::uint64_t token_;
   DatagramSettings settings_;
-  std::size_t longest_ = 0;  // payload
+  std::size_t piece_ = 0, longest_ = 0;  // bytes of a message: in a packet, and in all that may belong together
   bool heard_ = false, allowed_ = false;
+  bool joined_ = false;  // pieces, by the kernel: not before there are any, as it makes short messages 1 % dearer
   std::uint64_t sent_ = 0;
 
   std::mutex mutex_;  // of the slots and the tick
@@ -164,6 +192,7 @@ class DatagramLink {
   Buffer incoming_;
   Stored current_;
   int owed_ = 0;  // taken and not acknowledged
+  std::size_t owed_bytes_ = 0;
 };
 
 /// One thread of the process looks at all that have something on its way, every tick; it sleeps while nobody has.
