@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <atomic>
@@ -12,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -23,6 +25,8 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::uint64_t kToken = 0x746f6b656e;
+// In a heading.
+constexpr std::size_t kBytesAt = 24, kOffsetAt = 32, kPieceAt = 36, kHeading = 40;
 
 /// A socket on loopback with a port of its own.
 tcp::Socket local_socket(int type, std::uint16_t& port) {
@@ -58,6 +62,14 @@ struct Stream {
   tcp::Socket left, right;
 };
 
+/// Waits for it, a minute at most.
+template <class F>
+bool comes(F what) {
+  for (const auto begun = std::chrono::steady_clock::now(); !what(); std::this_thread::sleep_for(1ms))
+    if (std::chrono::steady_clock::now() - begun > 1min) return false;
+  return true;
+}
+
 /// What goes from `left` to `right` is caught, and let through or not; what `right` sends goes back when it is asked
 /// for.
 class Datagrams : public ::testing::Test {
@@ -78,13 +90,22 @@ class Datagrams : public ::testing::Test {
     return left.send({number * 10UL, static_cast<std::uint32_t>(text.size()), number},
                      reinterpret_cast<const std::byte*>(text.data()), 0);
   }
-  /// What `left` has sent last.
+  /// The first that `left` has sent and nobody has caught.
   std::string caught() { return receive(to_left_); }
-  void let_through(const std::string& datagram) { pass(to_right_, datagram); }
-  /// What `right` has to say goes back.
-  void answer() {
-    for (std::string said = receive(to_right_); !said.empty(); said = receive(to_right_)) pass(to_left_, said);
+  /// All pieces of the first message that it has, each behind its heading.
+  std::vector<std::string> pieces_caught() {
+    std::vector<std::string> pieces;
+    for (std::uint32_t bytes = 1, offset = 0, piece = 0; offset + piece < bytes;) {
+      pieces.push_back(caught());
+      std::memcpy(&bytes, pieces.back().data() + kBytesAt, sizeof bytes);
+      std::memcpy(&offset, pieces.back().data() + kOffsetAt, sizeof offset);
+      std::memcpy(&piece, pieces.back().data() + kPieceAt, sizeof piece);
+    }
+    return pieces;
   }
+  void let_through(const std::string& datagram) { pass(to_right_, datagram, right.socket()); }
+  /// What `right` has to say goes back.
+  void answer() { pass(to_left_, receive(to_right_), left.socket()); }
   /// Number `number` as `right` has it; "nothing".
   std::string taken(std::uint32_t number) {
     const auto arrived = right.take(number);
@@ -112,13 +133,24 @@ class Datagrams : public ::testing::Test {
 
  private:
   static std::string receive(const tcp::Socket& from) {
+    pollfd comes{from.fd(), POLLIN, 0};
+    EXPECT_EQ(::poll(&comes, 1, 60'000), 1);
     std::string text(1 << 16, '\0');
     const ssize_t got = ::recv(from.fd(), text.data(), text.size(), MSG_DONTWAIT);
     text.resize(got < 0 ? 0 : static_cast<std::size_t>(got));
     return text;
   }
-  static void pass(const tcp::Socket& to, const std::string& datagram) {
+  /// When it has come there.
+  static void pass(const tcp::Socket& to, const std::string& datagram, const tcp::Socket& end) {
+    const auto held = [&end] {
+      std::uint32_t memory[16] = {};  // as of SK_MEMINFO_RMEM_ALLOC, the first
+      socklen_t bytes = sizeof memory;
+      EXPECT_EQ(::getsockopt(end.fd(), SOL_SOCKET, SO_MEMINFO, memory, &bytes), 0);
+      return memory[0];
+    };
+    const std::uint32_t before = held();
     EXPECT_EQ(::send(to.fd(), datagram.data(), datagram.size(), 0), static_cast<ssize_t>(datagram.size()));
+    for (int i = 0; held() == before && i < 60'000; ++i) std::this_thread::sleep_for(1ms);
   }
 
   tcp::Socket to_left_, to_right_;
@@ -258,9 +290,181 @@ TEST_F(Datagrams, ALossLeavesTheLinkToTheStreamForAWhile) {
   }
 }
 
-TEST_F(Datagrams, NoMoreThanAPacketHolds) {
-  EXPECT_TRUE(send(0, std::string(1000, 'a')));
-  EXPECT_FALSE(send(1, std::string(9001, 'a')));
+// ---- messages of several packets ----
+
+/// Message `number`, waited for.
+std::optional<DatagramLink::Arrived> comes_to(DatagramLink& link, std::uint32_t number) {
+  std::optional<DatagramLink::Arrived> arrived;
+  comes([&] { return (arrived = link.take(number)).has_value(); });
+  return arrived;
+}
+
+/// Text of which every piece is another.
+std::string long_text(std::size_t bytes, unsigned seed = 0) {
+  std::string text(bytes, '\0');
+  for (std::size_t i = 0; i < bytes; ++i) text[i] = static_cast<char>((i * 2654435761U >> 13) + seed);
+  return text;
+}
+
+const std::string kLongest = long_text(DatagramLink::kLongest);
+
+TEST_F(Datagrams, NoMoreThanTheLongest) {
+  EXPECT_TRUE(send(0, kLongest));
+  EXPECT_FALSE(send(1, kLongest + "!"));
+}
+
+TEST_F(Datagrams, MessageOfSeveralPacketsIsTakenWhenItIsWhole) {
+  for (std::uint32_t number = 0; const std::size_t bytes : {9'000UL, 20'000UL, DatagramLink::kLongest}) {
+    SCOPED_TRACE(bytes);
+    const std::string text = long_text(bytes);
+    ASSERT_TRUE(send(number, text));
+    const auto pieces = pieces_caught();
+    ASSERT_GE(pieces.size(), 2U);
+    for (const std::string& piece : pieces) {
+      EXPECT_LE(piece.size(), 9'000U - 28) << "a packet";
+      EXPECT_EQ(taken(number), "nothing");
+      let_through(piece);
+    }
+    EXPECT_TRUE(taken(number) == text);
+    left.acknowledged(++number, false);
+  }
+}
+
+TEST_F(Datagrams, PiecesComeInAnyOrderAndTwice) {
+  const std::string other = long_text(25'000, 7);
+  ASSERT_TRUE(send(0, kLongest));
+  const auto zero = pieces_caught();
+  ASSERT_TRUE(send(1, other));
+  const auto one = pieces_caught();
+  ASSERT_GE(one.size(), 3U);
+  for (std::size_t i = std::max(zero.size(), one.size()); i-- > 0;)
+    for (const auto* pieces : {&zero, &one, &zero})
+      if (i < pieces->size()) let_through((*pieces)[i]);
+  EXPECT_TRUE(taken(0) == kLongest);
+  EXPECT_TRUE(taken(1) == other);
+  let_through(zero[0]);
+  let_through(one[1]);
+  EXPECT_EQ(taken(2), "nothing");
+}
+
+/// As the kernel may join them, and network cards.
+TEST_F(Datagrams, JoinedPiecesAreAnybodysInAnyOrder) {
+  ASSERT_TRUE(send(0, kLongest));
+  const auto zero = pieces_caught();
+  ASSERT_TRUE(send(1, "short") && send(2, "") && send(3, "shorter"));
+  const std::vector<std::string> others{caught(), caught(), caught()};
+  const std::string other = long_text(20'000, 3);
+  ASSERT_TRUE(send(4, other));
+  const auto four = pieces_caught();
+  const auto joined = [](const std::vector<std::string>& pieces) {
+    std::string all;
+    for (const std::string& piece : pieces) all += piece;
+    return all;
+  };
+  const std::string first = zero[0], last = zero.back();
+  const std::vector<std::string> middle(zero.begin() + 1, zero.end() - 1);
+  for (const std::string& datagram :
+       {joined(zero) + joined(others) + joined(four),                                         // each whole
+        joined(others) + joined(zero) + joined(four),                                         // not the first one
+        first + last, four.back() + joined(middle), four[0] + joined(others) + joined(four),  // far apart
+        last + joined(middle) + joined(zero) + joined(others)}) {
+    // Of each a link of its own.
+    DatagramLink fresh(stream.right, kToken, {});
+    std::uint16_t port = 0;
+    const tcp::Socket sender = local_socket(SOCK_DGRAM, port);
+    fresh.connect(stream.right, port);
+    connect_to(sender, fresh.port());
+    ASSERT_EQ(::send(sender.fd(), datagram.data(), datagram.size(), 0), static_cast<ssize_t>(datagram.size()));
+    for (const auto& pieces : {middle, zero, others, four})
+      for (const std::string& piece : pieces)
+        ASSERT_EQ(::send(sender.fd(), piece.data(), piece.size(), 0), static_cast<ssize_t>(piece.size()));
+    const std::string texts[] = {kLongest, "short", "", "shorter", other};
+    for (std::uint32_t number = 0; number < 5; ++number) {
+      const auto arrived = comes_to(fresh, number);
+      ASSERT_TRUE(arrived) << number;
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(arrived->data) % 64, 0U);
+      EXPECT_TRUE(std::string(reinterpret_cast<const char*>(arrived->data), arrived->header.bytes) == texts[number])
+          << number;
+    }
+    EXPECT_FALSE(fresh.take(5));
+  }
+}
+
+TEST_F(Datagrams, APieceThatGetsLostIsSaidAgainWithAllOfItsMessage) {
+  ASSERT_TRUE(send(0, kLongest));
+  const auto pieces = pieces_caught();
+  for (std::size_t i = 0; i < pieces.size(); ++i)
+    if (i != 1) let_through(pieces[i]);
+  EXPECT_EQ(taken(0), "nothing");
+  EXPECT_TRUE(said_again(DatagramLink::kTicksOfPieces - 1).empty()) << "too soon";
+  const auto said = said_again(2);
+  ASSERT_EQ(said.size(), 1U);
+  EXPECT_TRUE(right.hear(said[0], 0));
+  let_through(pieces[1]);  // it was only late
+  EXPECT_TRUE(taken(0) == kLongest);
+  EXPECT_TRUE(lost && retransmitted);
+  let_through(pieces[1]);
+  EXPECT_EQ(taken(1), "nothing");
+}
+
+TEST_F(Datagrams, AWindowHoldsSoManyBytes) {
+  constexpr std::uint32_t kFit = DatagramLink::kWindowBytes / DatagramLink::kLongest;
+  static_assert(kFit < DatagramLink::kWindow);
+  std::uint32_t number = 0;
+  for (; number < kFit; ++number) {
+    ASSERT_TRUE(send(number, kLongest));
+    for (const std::string& piece : pieces_caught()) let_through(piece);
+  }
+  EXPECT_FALSE(send(number, kLongest));
+  for (std::uint32_t i = 0; i < kFit / 2; ++i) EXPECT_TRUE(taken(i) == kLongest);
+  answer();
+  EXPECT_TRUE(send(number, kLongest));
+}
+
+TEST_F(Datagrams, PiecesThatMakeNoSenseAreNotTaken) {
+  ASSERT_TRUE(send(0, kLongest));
+  const auto pieces = pieces_caught();
+  const auto with = [&](std::size_t at, std::uint32_t value) {
+    std::string wrong = pieces[1];
+    std::memcpy(wrong.data() + at, &value, sizeof value);
+    return wrong;
+  };
+  const auto length = static_cast<std::uint32_t>(pieces[1].size() - kHeading);
+  for (const std::string& wrong :
+       {with(kBytesAt, 0), with(kBytesAt, 1 << 20), with(kBytesAt, 0xffffffff), with(kOffsetAt, length + 1),
+        with(kOffsetAt, 0xfffffff0), with(kOffsetAt, DatagramLink::kLongest), with(kPieceAt, 0), with(kPieceAt, 100),
+        with(kPieceAt, 0xffffffff), pieces[1].substr(0, pieces[1].size() - 1), pieces[1] + "!",
+        pieces[1] + pieces[2].substr(0, kHeading - 1), pieces[0] + pieces[1] + std::string(kHeading, '\0')})
+    let_through(wrong);
+  EXPECT_EQ(taken(0), "nothing");
+  // Of one message in two lengths the first counts.
+  let_through(pieces[0]);
+  let_through(with(kBytesAt, 30'000));
+  for (const std::string& piece : pieces) let_through(piece);
+  EXPECT_TRUE(taken(0) == kLongest);
+}
+
+/// Nobody in the middle: what the kernel cuts up it joins again, or does not.
+TEST(DatagramsOfLoopback, EveryLengthComesAsItWas) {
+  const Stream stream;
+  DatagramLink left(stream.left, kToken, {}), right(stream.right, kToken, {});
+  left.connect(stream.left, right.port());
+  right.connect(stream.right, left.port());
+  left.allow();
+  right.allow();
+  std::uint32_t number = 0;
+  for (std::size_t bytes = 0; bytes <= DatagramLink::kLongest; bytes += bytes < 100 ? 1 : bytes / 7) {
+    const std::string text = long_text(bytes, static_cast<unsigned>(bytes));
+    for (DatagramLink* const from : {&left, &right}) {
+      DatagramLink& to = from == &left ? right : left;
+      ASSERT_TRUE(from->send({bytes, static_cast<std::uint32_t>(bytes), number},
+                             reinterpret_cast<const std::byte*>(text.data()), from == &left ? number : number + 1));
+      const auto arrived = comes_to(to, number);
+      ASSERT_TRUE(arrived) << bytes;
+      ASSERT_TRUE(std::string(reinterpret_cast<const char*>(arrived->data), arrived->header.bytes) == text) << bytes;
+    }
+    ++number;
+  }
 }
 
 TEST_F(Datagrams, NumbersGoOnAfterTheLast) {
@@ -289,14 +493,6 @@ TEST_F(Datagrams, WhatIsOwedIsSettledOnce) {
   EXPECT_EQ(taken(0), "something");
   EXPECT_TRUE(right.settle());
   EXPECT_FALSE(right.settle());
-}
-
-/// Waits for it, a minute at most.
-template <class F>
-bool comes(F what) {
-  for (const auto begun = std::chrono::steady_clock::now(); !what(); std::this_thread::sleep_for(1ms))
-    if (std::chrono::steady_clock::now() - begun > 1min) return false;
-  return true;
 }
 
 TEST(TheRetransmitter, LooksAsLongAsSomethingIsLeftAndThenRests) {

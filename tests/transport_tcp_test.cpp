@@ -103,19 +103,19 @@ std::uint64_t datagrams_sent(const Transport& transport) {
   return dynamic_cast<const TcpTransport&>(transport).datagrams_sent();
 }
 
-TEST(TransportTcp, WhatFitsIntoAPacketGoesAsADatagram) {
+TEST(TransportTcp, ShortMessagesGoAsDatagrams) {
   for (const bool on : {true, false})
     run_two(100'000,
             [on](End& end, auto&) {
               if (end.rank == 0) {
                 for (std::uint64_t i = 0; i < 3; ++i) {
-                  end.send(1, i, payload(0, i, i == 1 ? 100'000 : 100));
+                  end.send(1, i, payload(0, i, i == 1 ? 100'000 : 100 + 10'000 * i));
                   end.wait("the kernel", [&] { return !end.transport.sending(); });
                 }
                 EXPECT_EQ(datagrams_sent(end.transport), on ? 2U : 0U);
               } else {
                 for (std::uint64_t i = 0; i < 3; ++i)
-                  EXPECT_TRUE(end.take(0, i) == payload(0, i, i == 1 ? 100'000 : 100));
+                  EXPECT_TRUE(end.take(0, i) == payload(0, i, i == 1 ? 100'000 : 100 + 10'000 * i));
               }
             },
             {.on = on});
@@ -215,8 +215,11 @@ TEST(TransportTcp, LongAndShortMessagesStayInOrderWhateverGetsLost) {
   constexpr std::size_t kBytes = 100'000;
   run_two(kBytes,
           [](End& end, auto&) {
-            // Three that fit into a packet of loopback, then one that does not, and both ways at once.
-            const auto bytes_of = [](std::uint64_t i) { return i % 4 == 3 ? kBytes - i : (i * 53) % 3000; };
+            // Two that fit into a packet of loopback, one into several, then one that goes by the stream, and both ways
+            // at once.
+            const auto bytes_of = [](std::uint64_t i) {
+              return i % 4 == 3 ? kBytes - i : (i * 53) % (i % 4 == 2 ? 30'000 : 3000);
+            };
             const Rank other = 1 - end.rank;
             std::uint64_t sent = 0;
             for (std::uint64_t i = 0; i < 400; ++i) {
