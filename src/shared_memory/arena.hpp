@@ -30,7 +30,7 @@
 namespace collectives {
 
 /// Changes with everything that ranks must share to understand one another: layout of the arena, tags, messages.
-inline constexpr std::uint64_t kProtocol = 15;
+inline constexpr std::uint64_t kProtocol = 16;
 
 inline constexpr std::size_t kPolledBytes = 128;  ///< a cache line and its neighbour, which prefetchers fetch in pairs
 

@@ -4,12 +4,11 @@
 // machine it goes in one piece. Every piece has a heading of its own, so it does not matter how they are joined.
 //
 // All messages to a peer are numbered, whichever way they go, and the receiver takes them in that order. A datagram
-// that has not been acknowledged after one or two ticks, or four or five if it takes several packets, is retransmitted
-// over the control connection, which loses
-// nothing. So a datagram needs neither timers nor windows that adapt: it is tried once. At most kWindow of them, and
-// kWindowBytes, are not acknowledged at any time; what comes beyond that goes by the stream, and has its flow control.
-// Every datagram acknowledges what has been taken of the other direction; who has nothing to say does so after half a
-// window.
+// that has not been acknowledged after one or two ticks, four or five if it takes several packets, is retransmitted
+// over the control connection, which loses nothing. So a datagram needs neither timers nor windows that adapt: it is
+// tried once. At most kWindow of them, and kWindowBytes, are not acknowledged at any time; what comes beyond that goes
+// by the stream, and has its flow control. Every datagram acknowledges what has been taken of the other direction; who
+// has nothing to say does so after half a window.
 //
 // The sender may be away from the library, computing, when a datagram is to be retransmitted: a thread does that, one
 // for the whole process, which sleeps while nothing is on its way. A link that has lost one is left to the stream for a

@@ -22,7 +22,7 @@ struct TcpSettings {
   /// Of every connection: as the kernel names it, "system" for what the machine uses. BBR measures its rate while
   /// processes wait for a core, and stays slow.
   std::string congestion_control = "cubic";
-  /// Messages that fit into a packet.
+  /// Messages of up to DatagramLink::kLongest bytes.
   DatagramSettings datagrams{};
 };
 
