@@ -444,6 +444,62 @@ TEST_F(Datagrams, PiecesThatMakeNoSenseAreNotTaken) {
   EXPECT_TRUE(taken(0) == kLongest);
 }
 
+TEST_F(Datagrams, PiecesOfAnotherLengthAreNotMistakenForMissingOnes) {
+  ASSERT_TRUE(send(0, std::string(1500, 'a')));
+  const std::string whole = caught();
+  const auto piece = [&](std::uint32_t offset, std::uint32_t length) {
+    std::string cut = whole.substr(0, kHeading) + whole.substr(kHeading + offset, length);
+    std::memcpy(cut.data() + kOffsetAt, &offset, sizeof offset);
+    std::memcpy(cut.data() + kPieceAt, &length, sizeof length);
+    return cut;
+  };
+  let_through(piece(0, 1000));
+  let_through(piece(500, 500));
+  EXPECT_EQ(taken(0), "nothing");
+  let_through(whole);
+  EXPECT_EQ(taken(0), "nothing") << "of one message in two lengths the first counts";
+  let_through(piece(1000, 1000).substr(0, kHeading + 500));
+  EXPECT_EQ(taken(0), std::string(1500, 'a'));
+}
+
+TEST_F(Datagrams, NoMoreThanAWindowIsKept) {
+  ASSERT_TRUE(send(0, "some"));
+  const std::string some = caught();
+  const auto numbered = [&](std::uint32_t number) {
+    std::string other = some;
+    constexpr std::size_t kTagAt = 16, kNumberAt = 28;
+    const std::uint64_t tag = number * 10UL;
+    std::memcpy(other.data() + kTagAt, &tag, sizeof tag);
+    std::memcpy(other.data() + kNumberAt, &number, sizeof number);
+    return other;
+  };
+  for (std::uint32_t number = 1; number <= 2 * DatagramLink::kWindow; ++number) let_through(numbered(number));
+  EXPECT_EQ(taken(0), "nothing");
+  let_through(numbered(0));
+  EXPECT_EQ(taken(1), "some");
+  EXPECT_EQ(taken(2), "some");
+  EXPECT_EQ(taken(DatagramLink::kWindow + 1), "nothing");
+}
+
+TEST_F(Datagrams, OneWayLongMessagesAreAcknowledgedEach) {
+  for (std::uint32_t number = 0; number < 6; ++number) {
+    ASSERT_TRUE(send(number, kLongest)) << number;
+    for (const std::string& piece : pieces_caught()) let_through(piece);
+    EXPECT_TRUE(taken(number) == kLongest);
+    if (number > 0) answer();
+  }
+  EXPECT_TRUE(said_again(10).empty());
+}
+
+TEST_F(Datagrams, ALongOneThatGetsLostLeavesShortOnesAlone) {
+  ASSERT_TRUE(send(0, kLongest));
+  left.acknowledged(1, true);
+  EXPECT_FALSE(send(1, kLongest));
+  EXPECT_TRUE(send(1, "short"));
+  left.acknowledged(2, true);
+  EXPECT_FALSE(send(2, "short"));
+}
+
 /// Nobody in the middle: what the kernel cuts up it joins again, or does not.
 TEST(DatagramsOfLoopback, EveryLengthComesAsItWas) {
   const Stream stream;

@@ -11,8 +11,11 @@
 namespace collectives {
 
 /// On 4 hosts and two cores messages of 32 to 64 KiB save 4 to 8 % of the time for 1 MiB at 1 Gbit/s, where links take
-/// ten times as long as cores do with the bytes, and lose as much at 2 Gbit/s (bench/results/hosts.txt).
-bool Cost::cores_are_idle() const { return chain > 7 * copies; }
+/// ten times as long as cores, and lose as much at 2 Gbit/s (bench/results/hosts.txt).
+double Cost::idleness() const {
+  constexpr double kBusy = 5, kIdle = 9;
+  return std::clamp((chain - kBusy * (work + copies)) / std::max(1e-9, (kIdle - kBusy) * (work + copies)), 0.0, 1.0);
+}
 
 double Cost::microseconds(std::size_t rounds, std::size_t lanes) const {
   const auto r = static_cast<double>(rounds);
@@ -29,8 +32,7 @@ double Cost::microseconds(std::size_t rounds, std::size_t lanes) const {
   // handed over while it carries, if it does so for much longer than cores have to do with all of them: of 2x2 hosts
   // and ranks 4 KiB hide nothing, 8 KiB all (bench/results/hosts.txt).
   const double meanwhile = (1 - 1 / at_once) * std::clamp(chain - copies - 2 * messages, 0.0, messages);
-  const double standing = cores_are_idle() ? late : 0;
-  const double all = r * waits + messages + work + carried + standing - meanwhile;
+  const double all = r * waits + messages + work + carried + idleness() * late - meanwhile;
   if (lanes <= 1 || rounds <= 1) return all;
   // The first round has nothing to overlap with.
   return std::max(busiest, all / static_cast<double>(lanes)) + std::max(0.0, all - busiest) / r;

@@ -32,8 +32,9 @@ struct Cost {
   bool flows = false;
   double per_frame = 0;  ///< us of latency over the frames that can be on their way
 
-  /// Beside the links they have time for what more messages cost.
-  bool cores_are_idle() const;
+  /// Of cores while links carry bytes, 0 to 1: where they are, links wait for late ranks, and more messages cost
+  /// nothing.
+  double idleness() const;
   /// `lanes` rounds are under way at once.
   double microseconds(std::size_t rounds, std::size_t lanes) const;
 };

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "algorithm.hpp"
@@ -57,10 +58,9 @@ Parts parts_of(const Request& request, const Algorithm& algorithm, const Aim& ai
 constexpr std::size_t kShortMessage = 32 << 10;
 /// Or to this where rounds follow one another from rank to rank, and nobody waits for the last of one.
 constexpr std::size_t kShortestMessage = 4 << 10;
-/// What of the time cutting must leave at most, as each message costs cores something, also where the wire hides it;
-/// and where cores are idle, but for messages as short as those.
-constexpr double kWorthCutting = 0.95;
-constexpr double kWorthCuttingIfIdle = 0.99;
+/// Cutting must save a twentieth of the time, as each message costs cores something, also where the wire hides it.
+/// Where cores are idle a hundredth is enough, down to kShortMessage.
+constexpr double kWorthCutting = 0.95, kWorthCuttingIfIdle = 0.99;
 
 bool one_rank_to_a_host(const Topology& topology) {
   return static_cast<std::size_t>(topology.ranks()) == topology.hosts.size();
@@ -149,7 +149,7 @@ Plan plan_for(const Algorithm& algorithm, const Request& request, bool coded, co
     double shortest = time_with(most);
     for (std::size_t frame = most / 2; frame >= least; frame /= 2) shortest = std::min(shortest, time_with(frame));
     const auto worth = [&](std::size_t frame) {
-      return cost.cores_are_idle() && frame > kShortMessage ? kWorthCuttingIfIdle : kWorthCutting;
+      return frame > kShortMessage ? std::lerp(kWorthCutting, kWorthCuttingIfIdle, cost.idleness()) : kWorthCutting;
     };
     std::size_t frame = most;
     while (worth(frame) * time_with(frame) > shortest) frame /= 2;

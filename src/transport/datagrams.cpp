@@ -67,8 +67,11 @@ DatagramLink::DatagramLink(const tcp::Socket& stream, std::uint64_t token, const
   if (mine.storage.ss_family == AF_INET6) tcp::set_option(socket_, IPPROTO_IPV6, IPV6_V6ONLY, 0);
   if (::bind(socket_.fd(), mine.get(), mine.bytes) != 0) refuse("bind");
   port_ = ntohs(address_of(socket_, ::getsockname).port());
-  // Of usual packets each takes up to three times its bytes there.
-  tcp::set_option(socket_, SOL_SOCKET, SO_RCVBUF, 2 * kWindowBytes);
+  // A usual packet takes up to three times its bytes there; the kernel counts the double of what it is asked for.
+  int room = 0;
+  socklen_t bytes = sizeof room;
+  if (::getsockopt(socket_.fd(), SOL_SOCKET, SO_RCVBUF, &room, &bytes) == 0 && room < int{4 * kWindowBytes})
+    tcp::set_option(socket_, SOL_SOCKET, SO_RCVBUF, 2 * kWindowBytes);
   stored_.reserve(kWindow);
   spare_.reserve(2 * kWindow);
 }
@@ -149,8 +152,8 @@ DatagramLink::Slot* DatagramLink::slot_for(std::size_t bytes) {
 }
 
 bool DatagramLink::send(const MessageHeader& header, const std::byte* data, std::uint32_t taken) {
-  if (!allowed_ || header.bytes > longest_) return false;
-  if (paused_until_ != Clock::time_point{} && Clock::now() < paused_until_) return false;
+  const bool cut = header.bytes > piece_;
+  if (!allowed_ || header.bytes > longest_ || all_pause_.lasts() || (cut && pieces_pause_.lasts())) return false;
   std::unique_lock lock(mutex_);
   Slot* slot = slot_for(header.bytes);
   if (slot == nullptr) {
@@ -178,12 +181,14 @@ bool DatagramLink::send(const MessageHeader& header, const std::byte* data, std:
   slot->retransmitted = false;
   const bool lost = settings_.lose_every > 0 && (sent_ + 1) % settings_.lose_every == 0;
   if (!lost && !write(begin, static_cast<std::size_t>(end - begin))) {
-    if (errno != EAGAIN && errno != EWOULDBLOCK && errno != ECONNREFUSED) longest_ = std::min(longest_, piece_);
+    // The path takes no such packets any more, or the card none that are cut.
+    if (cut && (errno == EMSGSIZE || errno == EINVAL || errno == EIO)) longest_ = piece_;
     return false;
   }
   slot->used = true;
   ++sent_;
   settle();
+  one_way_ = false;
   return true;
 }
 
@@ -193,19 +198,44 @@ void DatagramLink::free_before(std::uint32_t number) {
 }
 
 void DatagramLink::acknowledged(std::uint32_t number, bool lost) {
+  if (lost) {
+    const std::lock_guard lock(mutex_);
+    const auto is_it = [number](const Slot& slot) { return slot.header.number + 1 == number; };
+    const auto found = std::ranges::find_if(slots_, is_it);
+    (found != slots_.end() && found->header.bytes > piece_ ? pieces_pause_ : all_pause_).begin(settings_.pause);
+  }
   free_before(number);
-  if (!lost) return;
+}
+
+void DatagramLink::Pause::begin(std::chrono::milliseconds first) {
   const auto now = Clock::now();
-  if (now < paused_until_) return;  // it was on its way already
-  const bool again = now < paused_until_ + kLongestPause;
-  pause_ =
-      again && pause_.count() > 0 ? std::min<std::chrono::milliseconds>(2 * pause_, kLongestPause) : settings_.pause;
-  paused_until_ = now + pause_;
+  if (now < until) return;  // it was on its way already
+  const bool again = now < until + kLongestPause;
+  last = again && last.count() > 0 ? std::min<std::chrono::milliseconds>(2 * last, kLongestPause) : first;
+  until = now + last;
+}
+
+bool DatagramLink::Pause::lasts() const { return until != Clock::time_point{} && Clock::now() < until; }
+
+/// By nothing but acknowledgements, as far as they come first; under the mutex.
+void DatagramLink::free_acknowledged() {
+  std::array<std::byte, kMostPieces * sizeof(Heading)> room;  // they may be joined
+  for (;;) {
+    const ssize_t got = ::recv(socket_.fd(), room.data(), room.size(), MSG_DONTWAIT | MSG_PEEK | MSG_TRUNC);
+    if (got <= 0 || static_cast<std::size_t>(got) > room.size() || !understands(room.data(), room.data() + got)) return;
+    for (ssize_t at = 0; at < got; at += ssize_t{sizeof(Heading)})
+      if (heading_at(room.data() + at).kind != kAcknowledgement) return;
+    const std::uint32_t taken = heading_at(room.data() + got - sizeof(Heading)).taken;
+    for (Slot& slot : slots_) slot.used = slot.used && !is_before(slot.header.number, taken);
+    ::recv(socket_.fd(), room.data(), room.size(), MSG_DONTWAIT);
+  }
 }
 
 bool DatagramLink::retransmit(bool all, const std::function<bool(std::string_view)>& say) {
   const std::lock_guard lock(mutex_);
   if (!all) ++tick_;
+  if (std::ranges::any_of(slots_, [](const Slot& slot) { return slot.used && !slot.retransmitted; }))
+    free_acknowledged();
   bool left = false;
   for (Slot& slot : slots_) {
     if (!slot.used || slot.retransmitted) continue;
@@ -267,23 +297,26 @@ bool DatagramLink::understands(const std::byte* at, const std::byte* end) const 
   return at == end;
 }
 
-/// What the kernel hands out next, one piece or several; false when there is nothing.
+/// What the kernel hands out next, one piece or several; false when there is nothing, or nothing but errors.
 bool DatagramLink::read(std::uint32_t number) {
   if (incoming_ == nullptr) incoming_ = empty_buffer();
   for (int errors = 0; errors < 4;) {  // such as a refusal by a port that is closed, told late
     std::byte* at = heading_in(incoming_);
+    std::unique_lock lock(mutex_);
     const ssize_t got = ::recv(socket_.fd(), at, kMostJoined, MSG_DONTWAIT);
+    lock.unlock();
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
     if (got < 0) ++errors;
     std::byte* const end = at + std::max<ssize_t>(got, 0);
     if (at == end || !understands(at, end)) continue;  // a stranger's
     heard_ = true;
     at = keep_if_whole(number, at, end);
+    std::optional<std::uint32_t> taken;
     for (Heading heading; at < end; at += heading.length()) {
       heading = heading_at(at);
       at += sizeof heading;
-      if (heading.kind != kProbe && heading.offset == 0) free_before(heading.taken);
-      if (heading.kind == kMessage && !is_before(heading.message.number, number)) take_in(heading, at);
+      if (heading.kind != kProbe && std::exchange(taken, heading.taken) != heading.taken) free_before(heading.taken);
+      if (heading.kind == kMessage) take_in(number, heading, at);
     }
     return true;
   }
@@ -294,7 +327,8 @@ bool DatagramLink::read(std::uint32_t number) {
 /// others begin.
 std::byte* DatagramLink::keep_if_whole(std::uint32_t number, std::byte* at, const std::byte* end) {
   const Heading first = heading_at(at);
-  if (first.kind != kMessage || is_before(first.message.number, number) || find(first.message.number) != nullptr)
+  if (first.kind != kMessage || is_before(first.message.number, number) || find(first.message.number) != nullptr ||
+      !has_room(number))
     return at;
   std::size_t come = 0;
   std::byte* behind = at;
@@ -318,18 +352,32 @@ std::byte* DatagramLink::keep_if_whole(std::uint32_t number, std::byte* at, cons
 }
 
 /// A piece that is not all there is of a message, or comes behind others.
-void DatagramLink::take_in(const Heading& heading, const std::byte* piece) {
+void DatagramLink::take_in(std::uint32_t number, const Heading& heading, const std::byte* piece) {
   if (heading.length() < heading.message.bytes && !std::exchange(joined_, true)) {
     const int on = 1;  // whoever cannot join pieces takes them one by one
     std::ignore = ::setsockopt(socket_.fd(), IPPROTO_UDP, kUdpGro, &on, sizeof on);
   }
+  if (is_before(heading.message.number, number)) return;
   Stored* stored = find(heading.message.number);
-  if (stored == nullptr) stored = &store(heading.message, empty_buffer());
+  if (stored == nullptr) {
+    if (!has_room(number)) return;
+    stored = &store(heading.message, empty_buffer());
+    stored->piece = heading.piece;
+  }
   const std::uint64_t bit = std::uint64_t{1} << (heading.offset / std::max(1U, heading.piece));
-  if (stored->whole() || (stored->pieces & bit) != 0 || stored->header.bytes != heading.message.bytes) return;
+  if (stored->whole() || (stored->pieces & bit) != 0 || stored->header.bytes != heading.message.bytes ||
+      stored->piece != heading.piece)
+    return;
   stored->pieces |= bit;
   stored->come += heading.length();
   std::memcpy(payload_in(stored->buffer) + heading.offset, piece, heading.length());
+}
+
+/// For a message more. What has come in part only, and been taken by the stream, makes room.
+bool DatagramLink::has_room(std::uint32_t number) {
+  if (stored_.size() < kWindow) return true;
+  std::erase_if(stored_, [&](const Stored& one) { return is_before(one.header.number, number); });
+  return stored_.size() < kWindow;
 }
 
 DatagramLink::Stored& DatagramLink::store(const MessageHeader& header, Buffer buffer) {
@@ -355,14 +403,17 @@ std::optional<DatagramLink::Arrived> DatagramLink::take(std::uint32_t number) {
   if (found != &stored_.back()) *found = std::move(stored_.back());
   stored_.pop_back();
   owed_bytes_ += current_.header.bytes;
-  if (++owed_ >= kWindow / 2 || owed_bytes_ >= kWindowBytes / 2) acknowledge(number + 1);
+  ++owed_;
+  const bool dear = current_.header.bytes > piece_ && (one_way_ || owed_ > 1);  // to retransmit in vain
+  if (owed_ >= kWindow / 2 || owed_bytes_ >= kWindowBytes / 2 || dear) acknowledge(number + 1);
   return Arrived{current_.header, payload_in(current_.buffer), current_.retransmitted, current_.lost};
 }
 
 void DatagramLink::acknowledge(std::uint32_t taken) {
   std::array<std::byte, sizeof(Heading)> heading;
-  write_whole(heading.data(), kAcknowledgement, taken, {});
+  if (!write_whole(heading.data(), kAcknowledgement, taken, {})) return;
   settle();
+  one_way_ = true;
 }
 
 bool DatagramLink::hear(std::string_view text, std::uint32_t number) {

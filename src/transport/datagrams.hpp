@@ -8,11 +8,11 @@
 // over the control connection, which loses nothing. So a datagram needs neither timers nor windows that adapt: it is
 // tried once. At most kWindow of them, and kWindowBytes, are not acknowledged at any time; what comes beyond that goes
 // by the stream, and has its flow control. Every datagram acknowledges what has been taken of the other direction; who
-// has nothing to say does so after half a window.
+// has nothing to say does so after half a window, or after each message in several pieces.
 //
 // The sender may be away from the library, computing, when a datagram is to be retransmitted: a thread does that, one
 // for the whole process, which sleeps while nothing is on its way. A link that has lost one is left to the stream for a
-// while.
+// while, by messages in several pieces or by all.
 #pragma once
 
 #include <array>
@@ -59,7 +59,8 @@ struct DatagramSettings {
   std::uint64_t lose_every = 0;
 };
 
-/// The datagrams between this rank and one peer. One thread uses it at a time, but for retransmit().
+/// The datagrams between this rank and one peer. One thread uses it at a time, but for retransmit(), which also reads
+/// acknowledgements that nobody has looked for.
 class DatagramLink {
  public:
   static constexpr int kWindow = 8;
@@ -68,8 +69,9 @@ class DatagramLink {
   /// Of the first message. They wrap early in the life of every link, rather than in a long one's late.
   static constexpr std::uint32_t kFirstNumber = 0xffffffc0;
   static constexpr std::chrono::milliseconds kTick{10};
-  static constexpr std::uint32_t kTicks = 2;  ///< begun, until a message is retransmitted
-  /// Likewise of one in several pieces, which is dear to retransmit in vain.
+  /// A message is retransmitted when so many ticks have begun since it was sent.
+  static constexpr std::uint32_t kTicks = 2;
+  /// Likewise one in several pieces, which is dear to retransmit in vain.
   static constexpr std::uint32_t kTicksOfPieces = 5;
 
   /// Between the addresses that `stream` is connected with. `token` is the same at both ends and nowhere else. Throws
@@ -145,9 +147,17 @@ class DatagramLink {
     MessageHeader header;
     Buffer buffer;
     std::size_t come = 0;      // bytes
-    std::uint64_t pieces = 0;  // which of them have
+    std::size_t piece = 0;     // bytes of each but the last
+    std::uint64_t pieces = 0;  // which of them have come
     bool retransmitted = false, lost = false;
     bool whole() const { return come == header.bytes; }
+  };
+
+  struct Pause {
+    std::chrono::steady_clock::time_point until{};
+    std::chrono::milliseconds last{0};
+    void begin(std::chrono::milliseconds first);
+    bool lasts() const;
   };
 
   static constexpr std::size_t kPayloadAt = 64;
@@ -164,27 +174,28 @@ class DatagramLink {
   bool read(std::uint32_t number);
   void read_ahead(std::uint32_t number);
   std::byte* keep_if_whole(std::uint32_t number, std::byte* at, const std::byte* end);
-  void take_in(const Heading&, const std::byte* piece);
+  void take_in(std::uint32_t number, const Heading&, const std::byte* piece);
+  bool has_room(std::uint32_t number);
   Stored& store(const MessageHeader&, Buffer);
   Stored* find(std::uint32_t number);
   Buffer empty_buffer();
   void free_before(std::uint32_t number);
+  void free_acknowledged();
   void acknowledge(std::uint32_t taken);
 
   tcp::Socket socket_;
   std::uint16_t port_ = 0;
   std::uint64_t token_;
   DatagramSettings settings_;
-  std::size_t piece_ = 0, longest_ = 0;  // bytes of a message: in a packet, and in all that may belong together
+  std::size_t piece_ = 0, longest_ = 0;  // bytes of a message: in one packet, and of the longest
   bool heard_ = false, allowed_ = false;
   bool joined_ = false;  // pieces, by the kernel: not before there are any, as it makes short messages 1 % dearer
   std::uint64_t sent_ = 0;
 
-  std::mutex mutex_;  // of the slots and the tick
+  std::mutex mutex_;  // of the slots, the tick, and what there is to read
   std::array<Slot, kWindow> slots_;
   std::uint32_t tick_ = 0;
-  std::chrono::steady_clock::time_point paused_until_{};
-  std::chrono::milliseconds pause_{0};  // the last one
+  Pause all_pause_, pieces_pause_;  // of messages in several pieces
 
   std::vector<Stored> stored_;  // come before their turn
   std::vector<Buffer> spare_;
@@ -192,6 +203,7 @@ class DatagramLink {
   Stored current_;
   int owed_ = 0;  // taken and not acknowledged
   std::size_t owed_bytes_ = 0;
+  bool one_way_ = false;  // nothing has been sent since the last acknowledgement by itself
 };
 
 /// One thread of the process looks at all that have something on its way, every tick; it sleeps while nobody has.

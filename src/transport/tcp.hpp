@@ -4,8 +4,8 @@
 // Bytes go straight between the kernel and where they belong. A message is sent from the frame in which it was made, or
 // from the caller's own memory; it is read only when somebody asks for it, so that it can come straight to where it
 // should be kept. What is not asked for waits in the kernel, whose buffers and windows are the flow control. A message
-// is a header, then the payload. Those that fit into a packet go as datagrams where these get through (datagrams.hpp);
-// each has its number, by which the two ways come together again.
+// is a header, then the payload. Short ones go as datagrams where these get through (datagrams.hpp); each has its number,
+// by which the two ways come together again.
 //
 // A process that ends closes its connections, which the others see at once. A host that falls silent is given up after
 // kSilence, by the kernel's own timers.
