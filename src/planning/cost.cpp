@@ -11,10 +11,10 @@
 namespace collectives {
 
 /// On 4 hosts and two cores messages of 32 to 64 KiB save 4 to 8 % of the time for 1 MiB at 1 Gbit/s, where links take
-/// ten times as long as cores, and lose as much at 2 Gbit/s (bench/results/hosts.txt).
+/// ten times as long as cores do with the bytes, and lose as much at 2 Gbit/s (bench/results/hosts.txt).
 double Cost::idleness() const {
   constexpr double kBusy = 5, kIdle = 9;
-  return std::clamp((chain - kBusy * (work + copies)) / std::max(1e-9, (kIdle - kBusy) * (work + copies)), 0.0, 1.0);
+  return std::clamp((chain / std::max(1e-9, copies) - kBusy) / (kIdle - kBusy), 0.0, 1.0);
 }
 
 double Cost::microseconds(std::size_t rounds, std::size_t lanes) const {
