@@ -192,9 +192,14 @@ bool DatagramLink::send(const MessageHeader& header, const std::byte* data, std:
   return true;
 }
 
+/// Under the mutex.
+void DatagramLink::free_slots_before(std::uint32_t number) {
+  for (Slot& slot : slots_) slot.used = slot.used && !is_before(slot.header.number, number);
+}
+
 void DatagramLink::free_before(std::uint32_t number) {
   const std::lock_guard lock(mutex_);
-  for (Slot& slot : slots_) slot.used = slot.used && !is_before(slot.header.number, number);
+  free_slots_before(number);
 }
 
 void DatagramLink::acknowledged(std::uint32_t number, bool lost) {
@@ -217,7 +222,7 @@ void DatagramLink::Pause::begin(std::chrono::milliseconds first) {
 
 bool DatagramLink::Pause::lasts() const { return until != Clock::time_point{} && Clock::now() < until; }
 
-/// By nothing but acknowledgements, as far as they come first; under the mutex.
+/// What those acknowledgements say that are next to be read: whoever is away does not read them. Under the mutex.
 void DatagramLink::free_acknowledged() {
   std::array<std::byte, kMostPieces * sizeof(Heading)> room;  // they may be joined
   for (;;) {
@@ -225,8 +230,7 @@ void DatagramLink::free_acknowledged() {
     if (got <= 0 || static_cast<std::size_t>(got) > room.size() || !understands(room.data(), room.data() + got)) return;
     for (ssize_t at = 0; at < got; at += ssize_t{sizeof(Heading)})
       if (heading_at(room.data() + at).kind != kAcknowledgement) return;
-    const std::uint32_t taken = heading_at(room.data() + got - sizeof(Heading)).taken;
-    for (Slot& slot : slots_) slot.used = slot.used && !is_before(slot.header.number, taken);
+    free_slots_before(heading_at(room.data() + got - sizeof(Heading)).taken);
     ::recv(socket_.fd(), room.data(), room.size(), MSG_DONTWAIT);
   }
 }

@@ -179,6 +179,7 @@ class DatagramLink {
   Stored& store(const MessageHeader&, Buffer);
   Stored* find(std::uint32_t number);
   Buffer empty_buffer();
+  void free_slots_before(std::uint32_t number);
   void free_before(std::uint32_t number);
   void free_acknowledged();
   void acknowledge(std::uint32_t taken);
