@@ -8,11 +8,13 @@
 #     --burst B  --packet B    what a link lets pass at once, as hosts.sh --help says [7000, 14000]: 1600 where 28 KiB take
 #                              less than 0.22 ms one way; for megabytes where timers are late 16kb, 64kb
 #     --wires tcp              of ours, what carries bytes between hosts: of tcp, ucx, mpi [those that this build has]
-#     --backends LIST          of ours, beside what auto picks: each is held against it like a peer (--peers none
-#                              --backends ring,hierarchical_halving tells how good the pick is)
+#     --backends LIST          of ours, in turns with what auto picks, in one start: each is held against it like a peer
+#                              (--peers none --backends ring,hierarchical_halving tells how good the pick is)
 #     --collectives LIST       of all_reduce, reduce_scatter, all_gather, broadcast [all_reduce,broadcast]
 #     --min-bytes 8  --max-bytes 64M  --factor 4
 #     --peers LIST             of openmpi, openmpi-ucx, openmpi-han, mpich, gloo [all five]
+#     --stolen 5               time again what was timed while the host of a virtual machine took away more than so many
+#                              percent of the cores' time, for up to a minute in each start; a sample says what it met
 #     --rounds 7               one round is each contender once over all sizes; the order rotates from round to round
 #     --fail-below R           exit 1 if, in any cell, the whole 95 % interval of best peer / ours lies below R
 #     --timeout 600            seconds for one contender in one round; a peer that hangs is left out
@@ -39,7 +41,8 @@ folder=build/compare_hosts
 build=build/release
 fail_below=()
 collectives=all_reduce,broadcast
-sizes=(--patience 60) # seconds for the five calls that a large vector is given
+sizes=(--patience 60 --seconds-per-cell 0.2)
+stolen=5
 timeout=600
 
 while [ $# -gt 0 ]; do
@@ -53,6 +56,10 @@ while [ $# -gt 0 ]; do
     --collectives) known 'all_reduce reduce_scatter all_gather broadcast' "$2" && collectives=$2 ;;
     --peers) known 'openmpi openmpi-ucx openmpi-han mpich gloo none' "$2" && peers=$2 ;;
     --min-bytes | --max-bytes | --factor) sizes+=("$1" "$2") ;;
+    --stolen)
+      [[ "$2" =~ ^[0-9]+$ ]] && [ "$2" -le 100 ] || refuse "--stolen $2: not a percentage"
+      stolen=$2
+      ;;
     --rounds) rounds=$2 ;;
     --fail-below) fail_below=("$1" "$2") ;;
     --timeout) timeout=$2 ;;
@@ -69,7 +76,7 @@ done
 [[ "$shapes" =~ ^[1-9][0-9]*x[1-9][0-9]*(,[1-9][0-9]*x[1-9][0-9]*)*$ ]] || refuse "--hosts $shapes: not shapes such as 2x1,4x2"
 [[ "$rounds" =~ ^[1-9][0-9]*$ ]] || refuse "--rounds $rounds: not a number"
 [ ${#fail_below[@]} -eq 0 ] || [ "$rounds" -ge 7 ] || refuse "--fail-below needs at least 7 rounds"
-sizes+=(--collectives "$collectives")
+sizes+=(--collectives "$collectives" --stolen "$stolen")
 
 hosts_sh=tests/hosts/hosts.sh
 unset HOSTS_BED # of whoever calls
@@ -100,7 +107,6 @@ if ! wants openmpi; then # it was only there to be built
     if [ "${contenders[i]}" = openmpi ]; then unset "contenders[i]"; fi
   done
 fi
-for backend in ${backends//,/ }; do ours+=("${ours[0]}:$backend"); done
 contenders=("${ours[@]}" ${contenders[@]+"${contenders[@]}"})
 
 # Everybody knows which interface leads to the others: it is not them who are tested for finding it. Bound to no cores,
@@ -109,13 +115,13 @@ export COMPARE_INTERFACE=eth0 UCX_NET_DEVICES=eth0 FI_TCP_IFACE=eth0 FI_SOCKETS_
 
 # launch CONTENDER RANKS: sets $launch, the command without the harness's arguments, and $role.
 launch() {
-  local program=compare_openmpi settings=() variant=() starter=mpirun environment=() name=${1%%:*}
+  local program=compare_openmpi settings=() variant=() starter=mpirun environment=()
   role=peer
-  case "$name" in
+  case "$1" in
     collectives-mpi) role=ours program=compare_collectives_mpi variant=(--variant ordinary) environment=(COLLECTIVES_WIRE=mpi) ;;
     collectives-*)
       role=ours program=compare_collectives variant=(--variant ordinary)
-      environment=(COLLECTIVES_WIRE="${name#collectives-}" MASTER_ADDR="$("$hosts_sh" address h1)" MASTER_PORT=29400)
+      environment=(COLLECTIVES_WIRE="${1#collectives-}" MASTER_ADDR="$("$hosts_sh" address h1)" MASTER_PORT=29400)
       ;;
     openmpi) ;;
     openmpi-ucx) settings=("${ucx[@]}") ;;
@@ -123,7 +129,7 @@ launch() {
     mpich) starter=mpich program=compare_mpich ;;
     gloo-*) program=compare_gloo variant=(--variant "${1#gloo-}") ;;
   esac
-  if [ "$name" != "$1" ]; then role=peer environment+=(COLLECTIVES_BACKEND="${1#*:}"); fi
+  if [ "$1" = "${ours[0]}" ] && [ -n "$backends" ]; then variant+=(--ways "$backends"); fi
   launch=(env ${environment[@]+"${environment[@]}"} "$hosts_sh" "$starter" "$places" ${settings[@]+"${settings[@]}"}
     "$programs/$program" ${variant[@]+"${variant[@]}"})
 }
@@ -141,11 +147,19 @@ probe_pair() {
 
 mean_rate() { awk '{ sum += $2 + $3 } END { printf "%.1f", sum / NR / 2 }'; }
 
+# core_ticks: of the cores' time, all and what the host gave to others. stolen_since CORE_TICKS: the percentage.
+core_ticks() { awk '/^cpu / { for (i = 2; i <= 9; ++i) all += $i; print all, $9; exit }' /proc/stat; }
+stolen_since() { echo "$1" "$(core_ticks)" | awk '{ printf "%d", ($3 > $1 ? 100 * ($4 - $2) / ($3 - $1) : 0) }'; }
+
 # probe: sets $wire_rate, in bytes per microsecond, the mean of both directions; $one_way in milliseconds. With more than
 # one pair of hosts also what all pairs reach at once, since they share this machine's cores.
 probe() {
-  local line i pairs=()
-  line=$(probe_pair 1 2)
+  local line i pairs=() before
+  for ((i = 0; i < 5; ++i)); do
+    before=$(core_ticks)
+    line=$(probe_pair 1 2)
+    [ "$(stolen_since "$before")" -gt "$stolen" ] || break
+  done
   read -r _ _ _ _ one_way _ short <<<"$line"
   wire_rate=$(mean_rate <<<"$line")
   rates+=("$wire_rate")
@@ -265,6 +279,11 @@ for shape in ${shapes//,/ }; do
     echo "$hosts hosts x $each ranks, links of $rate: two opposite TCP streams reach $(median "${rates[@]}") Mbyte/s in each"
     echo "direction (by round: ${rates[*]}); one way 28 KiB take $(median "${one_ways[@]}") ms, 8 bytes $(median "${shorts[@]}") us"
     [ ${#at_once[@]} -eq 0 ] || echo "all pairs of hosts at once reach $(median "${at_once[@]}") Mbyte/s in each direction"
+    awk -v most="$stolen" 'match($0, /"stolen":[0-9.e-]+/) {
+        ++all
+        disturbed += 100 * substr($0, RSTART + 9, RLENGTH - 9) > most
+      }
+      END { if (disturbed) printf "of %d samples %d are of times in which the host took more than %d %% of the cores away\n", all, disturbed, most }' "$samples"
     echo 'roofline here: the time that the bytes alone take on the wire at that rate / ours'
   } >>"$header"
   status=0

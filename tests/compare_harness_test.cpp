@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "calm.hpp"
 #include "harness.hpp"
 #include "support/programs.hpp"
 
@@ -155,14 +156,77 @@ TEST(Harness, WaitsForCoresThatAreNearAsLongAsThereIsPatience) {
   const Folder folder;
   const std::vector<std::string> cells{"--max-bytes", "512", "--collectives", "all_reduce"};
   auto never = cells, always = cells;
-  never.insert(never.end(), {"--near", "0.001", "--near-patience", "0.3"});
+  never.insert(never.end(), {"--near", "0.001", "--calm-patience", "0.3"});
   const auto start = std::chrono::steady_clock::now();
   ASSERT_EQ(run_alone(folder, never, alone()), 0);
   EXPECT_GE(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(300));
-  always.insert(always.end(), {"--near", "1000000000", "--near-patience", "0"});
+  always.insert(always.end(), {"--near", "1000000000", "--calm-patience", "0"});
   ASSERT_EQ(run_alone(folder, always, alone()), 0);
   ASSERT_EQ(folder.samples().size(), 4U);  // whatever they found
   for (const auto& sample : folder.samples()) EXPECT_GT(sample.at("barrier_ns"), 0) << sample;
+}
+
+TEST(Harness, SaysHowMuchOfTheCoresTheHostTookAway) {
+  const Folder folder;
+  ASSERT_EQ(run_alone(folder, {"--max-bytes", "8", "--stolen", "100"}, alone()), 0);
+  for (const auto& sample : folder.samples()) {
+    EXPECT_GE(sample.at("stolen"), 0) << sample;
+    EXPECT_LE(sample.at("stolen"), 1) << sample;
+  }
+}
+
+TEST(Calm, MeasuresAgainWhatWasDisturbedUntilPatienceIsOver) {
+  on_threads(2, [](Meeting& meeting) {
+    int calls = 0;
+    const auto count = [&] { ++calls; };
+    Calm({.stolen = 1, .patience = std::chrono::seconds(60)}, meeting).during(count);
+    EXPECT_EQ(calls, 1);
+    Calm({.stolen = -1, .patience = std::chrono::milliseconds(50)}, meeting).during(count);  // nothing is so little
+    EXPECT_GT(calls, 2);
+  });
+}
+
+TEST(CoreTicks, AShareIsThatOfTheTimeInBetween) {
+  EXPECT_EQ((CoreTicks{.all = 300, .stolen = 30}.stolen_since({.all = 100, .stolen = 20})), 0.05);
+  EXPECT_EQ((CoreTicks{.all = 300, .stolen = 30}.stolen_since({.all = 300, .stolen = 30})), 0);
+  EXPECT_GT(CoreTicks::now().all, 0U);
+}
+
+TEST(Harness, WaysTakeTurnsAndAreLeftOutWhereTheyCannotDoIt) {
+  struct OfTwoWays final : Alone {
+    explicit OfTwoWays(std::string& turns) : turns_(turns) {}
+    void go(const std::string& way) override { way_ = way; }
+    void all_reduce(const float* in, float* out, std::size_t count) override {
+      if (way_ == "odd" && count == 2) throw std::runtime_error("not even");
+      const char turn = way_.empty() ? '.' : way_.front();
+      if (turns_.empty() || turns_.back() != turn) turns_ += turn;
+      Alone::all_reduce(in, out, count);
+    }
+    std::string& turns_;
+    std::string way_;
+  };
+  const Folder folder;
+  std::string turns;
+  ASSERT_EQ(run_alone(folder, {"--max-bytes", "512", "--collectives", "all_reduce", "--ways", "odd,plain"},
+                      [&](Meeting&, const std::string&) { return std::make_unique<OfTwoWays>(turns); }),
+            0);
+  // Each is tried, then five turns: of 8 bytes, then of 512.
+  EXPECT_EQ(turns, ".p.p.p.p.p.p.op.op.op.op.op.op");
+  const auto samples = folder.samples();
+  ASSERT_EQ(samples.size(), 6U);
+  const std::vector<std::string> names{"alone", "alone:odd", "alone:plain"};
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    EXPECT_EQ(samples[i].at("contender"), names[i % names.size()]) << samples[i];
+    EXPECT_EQ(samples[i].contains("microseconds"), i != 1) << samples[i];
+  }
+  EXPECT_EQ(samples[1].at("left_out"), "not even");
+}
+
+TEST(Harness, AWayThatThereIsNotIsRefused) {
+  const Folder folder;
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(run_alone(folder, {"--max-bytes", "8", "--ways", "other"}, alone()), 2);
+  EXPECT_NE(::testing::internal::GetCapturedStderr().find("--ways other"), std::string::npos);
 }
 
 TEST(Harness, AWrongResultIsCounted) {
@@ -231,7 +295,8 @@ TEST(Harness, BadArgumentsAreAnsweredInOneLine) {
            {{"--collectives", "all_to_all"}, "known are all_reduce"},
            {{"--min-bytes", "lots"}, "not a number of bytes"},
            {{"--min-bytes", "8K", "--max-bytes", "8"}, "no sizes"},
-           {{"--in-place", "maybe"}, "maybe"}}) {
+           {{"--in-place", "maybe"}, "maybe"},
+           {{"--stolen", "101"}, "--stolen"}}) {
     ::testing::internal::CaptureStderr();
     EXPECT_EQ(run_alone(folder, arguments, alone()), 2);
     EXPECT_NE(::testing::internal::GetCapturedStderr().find(answer), std::string::npos);
@@ -250,6 +315,23 @@ void expect_right_results(const std::string& program, const std::string& variant
   const auto samples = folder.samples();
   EXPECT_EQ(samples.size(), 3U * 7 + 1);  // 8 B, 1 KiB, 128 KiB
   for (const auto& sample : samples) EXPECT_EQ(sample.at("wrong"), 0) << sample;
+}
+
+TEST(OurContender, GoesByBackendsInTurns) {
+  const Folder folder;
+  const auto outcome =
+      run_command(std::string(COLLECTIVES_RUN) + " -n 3 " + COMPARE_COLLECTIVES +
+                  " --variant ordinary --crowded --meeting " + folder.meeting() + " --output " + folder.output() +
+                  " --contender ours --role ours --max-bytes 8K --factor 1024 --seconds-per-cell 0.0001 --patience 60" +
+                  " --ways ring,reduce_to_one,nonsense");
+  ASSERT_EQ(outcome.status, 0) << outcome.out;
+  const auto samples = folder.samples();
+  EXPECT_EQ(samples.size(), 4U * (2 * 3 + 1));
+  for (const auto& sample : samples) {
+    const bool known = sample.at("contender") != "ours:nonsense";
+    EXPECT_EQ(sample.contains("wrong") && sample.at("wrong") == 0, known) << sample;
+    EXPECT_EQ(sample.contains("left_out"), !known) << sample;
+  }
 }
 
 TEST(OurContender, HasRightResults) {

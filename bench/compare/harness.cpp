@@ -1,15 +1,10 @@
 #include "harness.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sched.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <bit>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -19,10 +14,10 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <system_error>
-#include <thread>
 #include <utility>
 
 #include "bytes.hpp"
+#include "calm.hpp"
 #include "collectives_bench_statistics.hpp"
 
 namespace collectives::compare {
@@ -44,26 +39,6 @@ std::size_t round_up(std::size_t value, std::size_t unit) { return (value + unit
 
 [[noreturn]] void fail(const std::string& what) { throw std::system_error(errno, std::generic_category(), what); }
 
-/// Of a barrier, the fastest of a few runs.
-template <class Barrier>
-double nanoseconds_of(Barrier barrier) {
-  constexpr int kRuns = 5, kBarriers = 20;
-  double best = std::numeric_limits<double>::infinity();
-  for (int run = 0; run < kRuns; ++run) {
-    barrier();
-    const Clock::time_point start = Clock::now();
-    for (int i = 0; i < kBarriers; ++i) barrier();
-    best = std::min(best, std::chrono::duration<double, std::nano>(Clock::now() - start).count() / kBarriers);
-  }
-  return best;
-}
-
-void relax() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#endif
-}
-
 }  // namespace
 
 std::string_view to_string(Operation operation) noexcept {
@@ -76,140 +51,12 @@ std::string_view to_string(Operation operation) noexcept {
   return "";
 }
 
-Mapping::Mapping(int descriptor, std::size_t bytes) : bytes_(round_up(std::max<std::size_t>(bytes, 1), kPage)) {
-  const int flags = descriptor < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
-  void* const data = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, flags, descriptor, 0);
-  if (data == MAP_FAILED) fail(fmt::format("no memory for {} bytes", bytes_));
-  data_ = static_cast<std::byte*>(data);
-}
-
-Mapping::Mapping(Mapping&& other) noexcept : data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_) {}
-
-Mapping& Mapping::operator=(Mapping&& other) noexcept {
-  std::swap(data_, other.data_);
-  std::swap(bytes_, other.bytes_);
-  return *this;
-}
-
-Mapping::~Mapping() {
-  if (data_ != nullptr) ::munmap(data_, bytes_);
-}
-
-Meeting::Meeting(const std::string& path, int rank, int ranks, bool crowded)
-    : path_(path), rank_(rank), ranks_(ranks), crowded_(crowded) {
-  const std::size_t bytes = sizeof(Slot) * kMostRanks + sizeof(double) * kMostTimes * static_cast<std::size_t>(ranks);
-  const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (file < 0) fail(path);
-  if (::ftruncate(file, static_cast<off_t>(bytes)) != 0) fail(path);  // zeros: nobody has arrived
-  file_ = Mapping(file, bytes);
-  ::close(file);
-}
-
-void Meeting::barrier() {
-  slots()[rank_].arrived.store(++round_, std::memory_order_release);
-  for (int rank = 0; rank < ranks_; ++rank) wait_for(rank, slots()[rank].arrived, round_);
-}
-
-void Meeting::wait_for(int rank, const std::atomic<std::uint64_t>& word, std::uint64_t goal) {
-  constexpr int kSpins = 200;  // some microseconds: a library may have threads of its own
-  wait_for(rank, word, goal, crowded_ ? 0 : kSpins);
-}
-
-/// Until `word` of `rank` has reached the goal; after so many spins the core is given away in between.
-void Meeting::wait_for(int rank, const std::atomic<std::uint64_t>& word, std::uint64_t goal, int spins) {
-  constexpr int kPollsPerLook = 1000;
-  constexpr auto kOwing = std::chrono::milliseconds(1);
-  constexpr auto kMissing = std::chrono::minutes(2);
-  std::optional<Clock::time_point> start;
-  for (int polls = 0; word.load(std::memory_order_acquire) < goal; ++polls) {
-    if (polls >= spins) {
-      ::sched_yield();
-    } else {
-      relax();
-    }
-    if (polls % kPollsPerLook != 0) continue;
-    const Clock::time_point now = Clock::now();
-    if (!start) start = now;
-    if (now - *start > kOwing && progress_) progress_();
-    if (now - *start > kMissing)
-      throw std::runtime_error(fmt::format("rank {} waits in vain for rank {}", rank_, rank));
-  }
-}
-
-Clock::time_point Meeting::start_together() {
-  constexpr auto kHeadStart = std::chrono::microseconds(1);  // for the word to reach every core
-  barrier();
-  if (crowded_) return Clock::now();
-  // The lowest bit tells this start from the one before, which everybody had read when they came to the barrier.
-  const std::uint64_t parity = ++starts_ & 1;
-  std::atomic<std::uint64_t>& word = slots()[0].start;
-  if (rank_ == 0) {
-    const auto when = static_cast<std::uint64_t>((Clock::now() + kHeadStart).time_since_epoch().count());
-    word.store(when << 1 | parity, std::memory_order_release);
-  }
-  std::uint64_t said = word.load(std::memory_order_acquire);
-  constexpr auto kMissing = std::chrono::minutes(2);
-  const Clock::time_point since = Clock::now();
-  for (; (said & 1) != parity; said = word.load(std::memory_order_acquire)) {
-    relax();
-    if (Clock::now() - since > kMissing)
-      throw std::runtime_error(fmt::format("rank {} waits in vain for rank 0", rank_));
-  }
-  const Clock::time_point start{Clock::duration(static_cast<Clock::rep>(said >> 1))};
-  while (Clock::now() < start) {
-  }
-  return start;
-}
-
-double Meeting::distance() {
-  barrier();
-  const double mine = crowded_ ? distance_of_cores() : nanoseconds_of([this] { barrier(); });
-  return std::bit_cast<double>(std::ranges::max(exchange(std::bit_cast<std::uint64_t>(mine))));  // none is negative
-}
-
-/// A barrier with one other rank, each on a core of its own.
-void Meeting::meet(int other) {
-  constexpr int kSpins = 200;
-  slots()[rank_].met.store(++met_, std::memory_order_release);
-  wait_for(other, slots()[other].met, met_, kSpins);
-}
-
-double Meeting::distance_of_cores() {
-  constexpr auto kLongerThanThat = std::chrono::milliseconds(2);
-  cpu_set_t mine;
-  if (ranks_ < 2 || ::sched_getaffinity(0, sizeof mine, &mine) != 0 || CPU_COUNT(&mine) < 2) return 0;
-  if (rank_ >= 2) {
-    std::this_thread::sleep_for(kLongerThanThat);
-    return 0;
-  }
-  std::size_t core = 0;
-  for (int left = rank_; !CPU_ISSET(core, &mine) || left-- > 0;) ++core;
-  cpu_set_t one;
-  CPU_ZERO(&one);
-  CPU_SET(core, &one);
-  ::sched_setaffinity(0, sizeof one, &one);
-  meet(1 - rank_);
-  const double best = nanoseconds_of([this] { meet(1 - rank_); });
-  ::sched_setaffinity(0, sizeof mine, &mine);
-  return best;
-}
-
-std::vector<std::uint64_t> Meeting::exchange(std::uint64_t word) {
-  slots()[rank_].word = word;
-  barrier();
-  std::vector<std::uint64_t> words;
-  for (int rank = 0; rank < ranks_; ++rank) words.push_back(slots()[rank].word);
-  barrier();  // all have read before anybody writes again
-  return words;
-}
-
-std::span<double> Meeting::times(int rank) const noexcept {
-  auto* const all = reinterpret_cast<double*>(file_.data() + sizeof(Slot) * kMostRanks);
-  return {all + static_cast<std::size_t>(rank) * kMostTimes, kMostTimes};
-}
-
 float* Contender::make_buffer(std::size_t count) {
   return reinterpret_cast<float*>(buffers_.emplace_back(-1, count * sizeof(float)).data());
+}
+
+void Contender::go(const std::string& way) {
+  if (!way.empty()) throw BadArguments("--ways " + way + ": this contender has but one");
 }
 
 namespace {
@@ -230,8 +77,8 @@ struct Arguments {
   std::size_t min_bytes = 8, max_bytes = 64U << 20, factor = 4, rotate = 0;
   std::vector<std::size_t> back_to_back;  ///< bytes of all-reduces timed without a barrier in between
   double seconds_per_cell = 0.05, patience = 2;
-  double near = 0;  ///< nanoseconds of a barrier while a cell is timed, at most; 0: whatever it takes
-  double near_patience = 60;
+  Calm::Wanted calm;
+  std::vector<std::string> ways{""};  ///< of the contender, the first as it comes
   bool crowded = false;
 };
 
@@ -245,7 +92,8 @@ std::size_t bytes_from(const std::string& option, const std::string& text) {
 Arguments parse_arguments(int argc, char** argv) {
   Arguments arguments;
   CLI::App app("One contender of the comparison, one round. Started by scripts/compare.sh under mpirun.");
-  std::vector<std::string> operations, back_to_back;
+  std::vector<std::string> operations, back_to_back, ways;
+  double stolen = 100, patience = 60;
   std::string min_bytes = "8", max_bytes = "64M", rotate = "0", in_place = "no";
   app.add_option("--meeting", arguments.meeting, "An empty file in which the ranks meet")->required();
   app.add_option("--output", arguments.output, "Append one JSON line per cell to this file")->required();
@@ -263,10 +111,17 @@ Arguments parse_arguments(int argc, char** argv) {
   app.add_option("--back-to-back", back_to_back, "Also time loops of all-reduces of these sizes")->delimiter(',');
   app.add_option("--seconds-per-cell", arguments.seconds_per_cell, "Timed calls of one cell take about this long");
   app.add_option("--patience", arguments.patience, "Leave out what needs more seconds for its fewest calls");
-  app.add_option("--near", arguments.near, "Time cells while a barrier takes at most this many nanoseconds");
-  app.add_option("--near-patience", arguments.near_patience, "Seconds to wait for that, in all");
+  app.add_option("--near", arguments.calm.barrier_ns, "Time while a barrier takes at most this many nanoseconds");
+  app.add_option("--stolen", stolen, "Time while the host takes away at most this percentage of the cores' time")
+      ->check(CLI::Range(0., 100.));
+  app.add_option("--calm-patience", patience, "Seconds to wait for both, in all");
+  app.add_option("--ways", ways, "Time these of the contender's ways too, in turns with it as it comes")
+      ->delimiter(',');
   app.add_flag("--crowded", arguments.crowded, "More ranks than cores: waiting gives the core away");
   app.parse(argc, argv);
+  arguments.calm.stolen = stolen / 100;
+  arguments.calm.patience = std::chrono::duration<double>(patience);
+  arguments.ways.insert(arguments.ways.end(), ways.begin(), ways.end());
   arguments.min_bytes = bytes_from("--min-bytes", min_bytes);
   arguments.max_bytes = bytes_from("--max-bytes", max_bytes);
   arguments.rotate = bytes_from("--rotate", rotate);
@@ -287,7 +142,7 @@ Arguments parse_arguments(int argc, char** argv) {
   return arguments;
 }
 
-/// What is to be timed, in sweeps: the cells of a sweep differ in size only and ascend.
+/// What is to be timed, in sweeps: the cells of a sweep differ in size only and ascend. None is empty.
 std::vector<std::vector<Cell>> sweeps(const Arguments& arguments) {
   std::vector<std::size_t> sizes;
   for (std::size_t bytes = arguments.min_bytes; bytes < arguments.max_bytes; bytes *= arguments.factor) {
@@ -304,46 +159,15 @@ std::vector<std::vector<Cell>> sweeps(const Arguments& arguments) {
     if (arguments.out_of_place && !only_in_place) add(operation, false, false, sizes);
     if (arguments.in_place || only_in_place) add(operation, true, false, sizes);
   }
-  add(Operation::all_reduce, false, true, arguments.back_to_back);
+  if (!arguments.back_to_back.empty()) add(Operation::all_reduce, false, true, arguments.back_to_back);
   return result;
 }
-
-/// Waits for times at which the ranks are near one another, with one patience for all.
-class NearRanks {
- public:
-  NearRanks(const Arguments& arguments, Meeting& meeting) : arguments_(arguments), meeting_(meeting) {}
-
-  bool are_near(double distance) const { return arguments_.near == 0 || distance <= arguments_.near; }
-
-  /// Returns how far they are in the end. Collective.
-  double await() {
-    for (;;) {
-      const Clock::time_point start = Clock::now();
-      const double distance = meeting_.distance();
-      if (are_near(distance)) return distance;
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-      if (!again(start)) return distance;
-    }
-  }
-
-  /// Whether there is patience left when what has been done since then was in vain. Collective.
-  bool again(Clock::time_point since) {
-    lost_ += meeting_.exchange(static_cast<std::uint64_t>(microseconds_since(since))).front();
-    return static_cast<double>(lost_) <= arguments_.near_patience * kMicrosecondsPerSecond;
-  }
-
- private:
-  const Arguments& arguments_;
-  Meeting& meeting_;
-  std::uint64_t lost_ = 0;  // microseconds
-};
 
 /// A contender, its buffers, and the clock.
 class Stopwatch {
  public:
-  Stopwatch(const Arguments& arguments, Meeting& meeting, NearRanks& near, Contender& contender,
-            std::size_t largest_bytes)
-      : arguments_(arguments), meeting_(meeting), near_(near), contender_(contender) {
+  Stopwatch(const Arguments& arguments, Meeting& meeting, Calm& calm, Contender& contender, std::size_t largest_bytes)
+      : arguments_(arguments), meeting_(meeting), calm_(calm), contender_(contender) {
     // A vector whose parts were rounded up is longer than asked, by less than an element for each rank.
     const std::size_t vector = round_up(largest_bytes + ranks() * sizeof(float), kPage);
     pool_bytes_ = std::max(vector, round_up(arguments.rotate, kPage));
@@ -353,43 +177,78 @@ class Stopwatch {
     }
   }
 
+  /// Of one way, in one cell.
   struct Timing {
-    double microseconds;    ///< median over the units of the slowest rank's time of a call
-    std::size_t calls = 0;  ///< timed
-    std::uint64_t wrong;    ///< elements of the first call's result, over all ranks
-    double distance;        ///< of the ranks, the larger of that before and that after, nanoseconds
+    std::string left_out;       ///< why, when it was
+    bool too_slow = false;      ///< that is why, and what is larger takes longer
+    std::uint64_t wrong = 0;    ///< elements of the first call's result, over all ranks
+    std::vector<double> units;  ///< microseconds of a call, of the slowest rank
+    std::size_t calls = 0;      ///< timed
+    Calm::Found found;          ///< the worst of all its turns
   };
 
-  /// Collective. Empty when the fewest calls would take longer than the patience; `microseconds_per_call` says why.
-  std::optional<Timing> time(const Cell& cell, double& microseconds_per_call) {
-    constexpr std::size_t kFewestUnits = 5;
+  /// Of each way that is open, in turns. Collective.
+  std::vector<Timing> time(const Cell& cell, const std::vector<bool>& open) {
+    constexpr std::size_t kTurns = 5;
     prepare(cell);
-    const std::uint64_t wrong = check(cell);
-    microseconds_per_call = std::numeric_limits<double>::infinity();
-    for (int i = 0; i < 2; ++i) {
-      time_units(cell, 1, 1);
-      microseconds_per_call = std::min(microseconds_per_call, slowest(1).front());
+    std::vector<Timing> timings(arguments_.ways.size());
+    std::vector<std::size_t> calls(timings.size());
+    for (std::size_t way = 0; way < timings.size(); ++way) {
+      if (open[way]) calls[way] = try_out(cell, arguments_.ways[way], timings[way]);
     }
-    if (microseconds_per_call * kFewestUnits > arguments_.patience * kMicrosecondsPerSecond) return std::nullopt;
-    const double fit = arguments_.seconds_per_cell * kMicrosecondsPerSecond / std::max(microseconds_per_call, 0.01);
-    const auto calls = static_cast<std::size_t>(
-        std::clamp(fit, static_cast<double>(kFewestUnits), static_cast<double>(Meeting::kMostTimes)));
-    const std::size_t units = cell.back_to_back ? kFewestUnits : calls;
-    const std::size_t batch = cell.back_to_back ? calls : 1;
-    for (;;) {
-      const double before = near_.await();
-      const Clock::time_point start = Clock::now();
-      time_units(cell, units / 10, batch);  // warm-up
-      time_units(cell, units, batch);
-      const double median = bench::median(slowest(units));
-      const double distance = std::max(before, meeting_.distance());
-      if (near_.are_near(distance) || !near_.again(start)) return Timing{median, units * batch, wrong, distance};
+    const std::size_t turns = timings.size() > 1 ? kTurns : 1;
+    for (std::size_t turn = 0; turn < turns; ++turn) {
+      for (std::size_t way = 0; way < timings.size(); ++way) {
+        if (calls[way] > 0) take_turn(cell, arguments_.ways[way], calls[way], turns, timings[way]);
+      }
     }
+    return timings;
   }
 
  private:
   std::size_t ranks() const noexcept { return static_cast<std::size_t>(meeting_.ranks()); }
   std::size_t rank() const noexcept { return static_cast<std::size_t>(meeting_.rank()); }
+
+  static constexpr std::size_t kFewestUnits = 5;
+
+  /// Whether it is right, and how many calls fit into the time of a cell; none: it is left out. Collective.
+  std::size_t try_out(const Cell& cell, const std::string& way, Timing& timing) {
+    contender_.go(way);
+    const std::optional<std::uint64_t> wrong = check(cell, way, timing.left_out);
+    if (!wrong) return 0;
+    timing.wrong = *wrong;
+    double each = std::numeric_limits<double>::infinity();  // microseconds
+    for (int i = 0; i < 2; ++i) {
+      time_units(cell, 1, 1);
+      each = std::min(each, slowest(1).front());
+    }
+    if (each * kFewestUnits > arguments_.patience * kMicrosecondsPerSecond) {
+      timing.too_slow = true;
+      timing.left_out =
+          fmt::format("from {} bytes up: a call takes {:.2g} s", cell.bytes, each / kMicrosecondsPerSecond);
+      return 0;
+    }
+    const double fit = arguments_.seconds_per_cell * kMicrosecondsPerSecond / std::max(each, 0.01);
+    return static_cast<std::size_t>(
+        std::clamp(fit, static_cast<double>(kFewestUnits), static_cast<double>(Meeting::kMostTimes)));
+  }
+
+  /// With calls to warm up first: whose turn it was before has left its traces.
+  void take_turn(const Cell& cell, const std::string& way, std::size_t calls, std::size_t turns, Timing& timing) {
+    const std::size_t here = (calls + turns - 1) / turns;
+    const std::size_t units = cell.back_to_back ? kFewestUnits : here, batch = cell.back_to_back ? here : 1;
+    contender_.go(way);
+    std::vector<double> times;
+    const Calm::Found found = calm_.during([&] {
+      time_units(cell, std::max<std::size_t>(units / 10, turns > 1), batch);  // warm-up
+      time_units(cell, units, batch);
+      times = slowest(units);
+    });
+    timing.units.insert(timing.units.end(), times.begin(), times.end());
+    timing.calls += units * batch;
+    timing.found.barrier_ns = std::max(timing.found.barrier_ns, found.barrier_ns);
+    timing.found.stolen = std::max(timing.found.stolen, found.stolen);
+  }
 
   /// Elements of the whole vector and of a part, and how many such vectors the pools hold.
   void prepare(const Cell& cell) {
@@ -425,7 +284,8 @@ class Stopwatch {
 
   /// Performs one call on known data and counts the wrong elements on all ranks. A reduction in place feeds on its own
   /// result from then on and soon reaches infinity, which costs the arithmetic nothing.
-  std::uint64_t check(const Cell& cell) {
+  /// Empty, and `refused` says why, when a way cannot do it.
+  std::optional<std::uint64_t> check(const Cell& cell, const std::string& way, std::string& refused) {
     float* const whole = cell.in_place ? output_ : input_;
     std::fill_n(output_, count_, -1.0F);
     const bool contributes = cell.operation != Operation::broadcast || rank() == 0;
@@ -434,7 +294,8 @@ class Stopwatch {
     for (std::size_t i = 0; contributes && i < (part_only ? part_ : count_); ++i) mine[i] = contribution(rank(), i);
 
     meeting_.barrier();
-    const float* const result = call(cell);
+    const float* const result = way.empty() ? call(cell) : call_or_refuse(cell, refused);
+    if (result == nullptr) return std::nullopt;
     std::uint64_t wrong = 0;
     switch (cell.operation) {
       case Operation::all_reduce: wrong = wrong_sums(result, count_, 0); break;
@@ -447,6 +308,19 @@ class Stopwatch {
     std::uint64_t all = 0;
     for (const std::uint64_t each : meeting_.exchange(wrong)) all += each;
     return all;
+  }
+
+  /// Null when all ranks refuse it.
+  const float* call_or_refuse(const Cell& cell, std::string& refused) {
+    const float* result = nullptr;
+    try {
+      result = call(cell);
+    } catch (const std::exception& error) {
+      refused = error.what();
+    }
+    const std::vector<std::uint64_t> done = meeting_.exchange(result != nullptr);
+    if (std::ranges::count(done, 0U) == 0 || std::ranges::count(done, 1U) == 0) return result;
+    throw std::runtime_error(refused.empty() ? "another rank has failed" : refused);
   }
 
   std::uint64_t wrong_sums(const float* sums, std::size_t count, std::size_t first) const {
@@ -487,7 +361,7 @@ class Stopwatch {
 
   const Arguments& arguments_;
   Meeting& meeting_;
-  NearRanks& near_;
+  Calm& calm_;
   Contender& contender_;
   std::size_t pool_bytes_ = 0;
   float* input_ = nullptr;
@@ -522,10 +396,10 @@ class Journal {
     if (file_ != nullptr) std::fclose(file_);
   }
 
-  void write(const Cell& cell, const nlohmann::json& more) {
+  void write(const Cell& cell, const std::string& way, const nlohmann::json& more) {
     if (file_ == nullptr) return;
-    nlohmann::json line = {{"contender", arguments_.contender},
-                           {"role", arguments_.role},
+    nlohmann::json line = {{"contender", way.empty() ? arguments_.contender : arguments_.contender + ":" + way},
+                           {"role", way.empty() ? arguments_.role : "peer"},
                            {"ranks", meeting_.ranks()},
                            {"round", arguments_.round},
                            {"collective", to_string(cell.operation)},
@@ -545,28 +419,33 @@ class Journal {
 
 void run(const Arguments& arguments, int rank, int ranks, const ContenderFactory& make) {
   Meeting meeting(arguments.meeting, rank, ranks, arguments.crowded);
-  NearRanks near(arguments, meeting);
-  near.await();  // a library may look around when it begins
+  Calm calm(arguments.calm, meeting);
+  calm.await_near();  // a library may look around when it begins
   const std::unique_ptr<Contender> contender = make(meeting, arguments.variant);
   meeting.while_waiting([&] { contender->progress(); });
   std::size_t largest = arguments.max_bytes;
   for (const std::size_t bytes : arguments.back_to_back) largest = std::max(largest, bytes);
-  Stopwatch stopwatch(arguments, meeting, near, *contender, largest);
+  Stopwatch stopwatch(arguments, meeting, calm, *contender, largest);
   Journal journal(arguments, meeting);
   for (const std::vector<Cell>& sweep : sweeps(arguments)) {
+    std::vector<bool> open(arguments.ways.size(), contender->offers(sweep.front().operation, sweep.front().in_place));
     for (const Cell& cell : sweep) {
-      if (!contender->offers(cell.operation, cell.in_place)) break;
-      double microseconds_per_call = 0;
-      const auto timing = stopwatch.time(cell, microseconds_per_call);
-      if (!timing) {  // larger sizes take longer
-        journal.write(cell, {{"left_out", fmt::format("from {} bytes up: a call takes {:.2g} s", cell.bytes,
-                                                      microseconds_per_call / kMicrosecondsPerSecond)}});
-        break;
+      const std::vector<Stopwatch::Timing> timings = stopwatch.time(cell, open);
+      for (std::size_t way = 0; way < timings.size(); ++way) {
+        const Stopwatch::Timing& timing = timings[way];
+        if (!open[way]) continue;
+        if (!timing.left_out.empty()) {
+          open[way] = !timing.too_slow;
+          journal.write(cell, arguments.ways[way], {{"left_out", timing.left_out}});
+          continue;
+        }
+        journal.write(cell, arguments.ways[way],
+                      {{"microseconds", bench::median(timing.units)},
+                       {"calls", timing.calls},
+                       {"wrong", timing.wrong},
+                       {"barrier_ns", timing.found.barrier_ns},
+                       {"stolen", timing.found.stolen}});
       }
-      journal.write(cell, {{"microseconds", timing->microseconds},
-                           {"calls", timing->calls},
-                           {"wrong", timing->wrong},
-                           {"barrier_ns", timing->distance}});
     }
   }
   meeting.barrier();

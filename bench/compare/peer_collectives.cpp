@@ -4,6 +4,7 @@
 #ifdef COMPARE_WITH_MPI
 #include <collectives/mpi.hpp>
 #endif
+#include <string>
 #include <vector>
 
 #include "harness.hpp"
@@ -21,20 +22,23 @@ class Ours final : public Contender {
   }
 
   void all_reduce(const float* in, float* out, std::size_t count) override {
-    comm_.all_reduce(input(in, count), output(out, count));
+    comm_.all_reduce(input(in, count), output(out, count), ReduceOp::sum, options());
   }
 
   const float* reduce_scatter(const float* in, float* out, std::size_t part) override {
     float* const result = in == out ? out + rank() * part : out;
-    comm_.reduce_scatter(input(in, ranks() * part), output(result, part));
+    comm_.reduce_scatter(input(in, ranks() * part), output(result, part), ReduceOp::sum, options());
     return result;
   }
 
   void all_gather(const float* in, float* out, std::size_t part) override {
-    comm_.all_gather(input(in, part), output(out, ranks() * part));
+    comm_.all_gather(input(in, part), output(out, ranks() * part), options());
   }
 
-  void broadcast(float* data, std::size_t count) override { comm_.broadcast(output(data, count), 0); }
+  void broadcast(float* data, std::size_t count) override { comm_.broadcast(output(data, count), 0, options()); }
+
+  /// The name of a backend.
+  void go(const std::string& way) override { backend_ = way; }
 
   void progress() override {
     comm_.progress();
@@ -47,10 +51,12 @@ class Ours final : public Contender {
  private:
   static ConstBuffer input(const float* data, std::size_t count) { return {data, count, DataType::f32}; }
   static Buffer output(float* data, std::size_t count) { return {data, count, DataType::f32}; }
+  Options options() const { return {.backend = backend_}; }
   std::size_t rank() const { return static_cast<std::size_t>(comm_.rank()); }
   std::size_t ranks() const { return static_cast<std::size_t>(comm_.size()); }
 
   bool allocated_;
+  std::string backend_;
 #ifdef COMPARE_WITH_MPI
   struct Mpi {
     Mpi() {

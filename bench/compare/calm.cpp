@@ -1,0 +1,69 @@
+#include "calm.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <fstream>
+#include <string>
+#include <thread>
+
+namespace collectives::compare {
+namespace {
+
+constexpr auto kPause = std::chrono::milliseconds(20);  // before another try
+
+}  // namespace
+
+CoreTicks CoreTicks::now() {
+  constexpr int kFields = 8, kStolen = 7;  // what follows is counted among these
+  CoreTicks ticks;
+  std::ifstream file("/proc/stat");
+  std::string name;
+  file >> name;
+  for (int field = 0; field < kFields; ++field) {
+    std::uint64_t value = 0;
+    if (!(file >> value)) return {};
+    ticks.all += value;
+    if (field == kStolen) ticks.stolen = value;
+  }
+  return ticks;
+}
+
+double CoreTicks::stolen_since(const CoreTicks& then) const {
+  if (all <= then.all || stolen <= then.stolen) return 0;
+  return static_cast<double>(stolen - then.stolen) / static_cast<double>(all - then.all);
+}
+
+double Calm::await_near() {
+  for (;;) {
+    const Clock::time_point start = Clock::now();
+    const double barrier_ns = meeting_.distance();
+    if (wanted_.barrier_ns == 0 || barrier_ns <= wanted_.barrier_ns) return barrier_ns;
+    std::this_thread::sleep_for(kPause);
+    if (!has_patience_left_after(start)) return barrier_ns;
+  }
+}
+
+Calm::Found Calm::during(const std::function<void()>& measure) {
+  for (;;) {
+    Found found{.barrier_ns = await_near()};
+    const Clock::time_point start = Clock::now();
+    const CoreTicks before = CoreTicks::now();
+    measure();
+    const double stolen = CoreTicks::now().stolen_since(before);
+    found.stolen = std::bit_cast<double>(meeting_.exchange(std::bit_cast<std::uint64_t>(stolen)).front());
+    found.barrier_ns = std::max(found.barrier_ns, meeting_.distance());
+    const bool near = wanted_.barrier_ns == 0 || found.barrier_ns <= wanted_.barrier_ns;
+    if (near && found.stolen <= wanted_.stolen) return found;
+    std::this_thread::sleep_for(kPause);
+    if (!has_patience_left_after(start)) return found;
+  }
+}
+
+/// When what has been done since then was in vain. Rank 0's clock counts.
+bool Calm::has_patience_left_after(Clock::time_point since) {
+  const auto lost = std::chrono::nanoseconds(Clock::now() - since).count();
+  lost_ns_ += meeting_.exchange(static_cast<std::uint64_t>(lost)).front();
+  return std::chrono::nanoseconds(lost_ns_) <= wanted_.patience;
+}
+
+}  // namespace collectives::compare
