@@ -119,6 +119,8 @@ class DatagramLink {
   }
   /// The message `number`, when it has come; it stays until the next call.
   std::optional<Arrived> take(std::uint32_t number);
+  /// Reads what has come, of which all before `number` have been taken.
+  void read_ahead(std::uint32_t number);
   /// What the peer has retransmitted, when all before `number` have been taken. False when that one had been, too.
   bool hear(std::string_view text, std::uint32_t number);
 
@@ -172,7 +174,6 @@ class DatagramLink {
   static Heading heading_at(const std::byte* at);
   bool understands(const std::byte* at, const std::byte* end) const;
   bool read(std::uint32_t number);
-  void read_ahead(std::uint32_t number);
   std::byte* keep_if_whole(std::uint32_t number, std::byte* at, const std::byte* end);
   void take_in(std::uint32_t number, const Heading&, const std::byte* piece);
   bool has_room(std::uint32_t number);

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -126,10 +125,7 @@ void TcpTransport::open_datagrams(std::uint64_t token, const DatagramSettings& s
   for_each_peer([&](Rank, Peer& one) {
     if (one.port.value_or(0) == 0) one.datagrams = nullptr;
     if (one.datagrams == nullptr) return;
-    if_possible(one, [&] {
-      one.datagrams->connect(one.data, *one.port);
-      watch(everything_, one.datagrams->socket(), EPOLLIN | EPOLLET, 0);
-    });
+    if_possible(one, [&] { one.datagrams->connect(one.data, *one.port); });
   });
   for_each_peer([&](Rank rank, Peer& one) {
     if (one.datagrams != nullptr) one.datagrams->probe();
@@ -571,13 +567,22 @@ std::string TcpTransport::link(Rank to) const {
   return fmt::format("{} to {}", text(::getsockname), text(::getpeername));
 }
 
+/// Sockets of datagrams are watched only here: a socket that always is makes every message to it a fifteenth dearer for
+/// its sender, who has to look for whom to wake.
 void TcpTransport::doze(std::chrono::nanoseconds at_most) {
-  pollfd any{everything_.fd(), POLLIN, 0};
+  polled_.assign(1, {everything_.fd(), POLLIN, 0});
+  for (const auto& one : peers_)
+    if (one != nullptr && one->datagrams != nullptr) polled_.push_back({one->datagrams->socket().fd(), POLLIN, 0});
   const timespec time{static_cast<time_t>(at_most.count() / 1'000'000'000),
                       static_cast<long>(at_most.count() % 1'000'000'000)};
-  if (::ppoll(&any, 1, &time, nullptr) <= 0) return;
+  if (::ppoll(polled_.data(), polled_.size(), &time, nullptr) <= 0) return;
   std::array<epoll_event, 32> events;
   ::epoll_wait(everything_.fd(), events.data(), static_cast<int>(events.size()), 0);
+  // What is left there, as nobody waits for it now, would end the next doze at once.
+  std::size_t polled = 0;
+  for (const auto& one : peers_)
+    if (one != nullptr && one->datagrams != nullptr && polled_[++polled].revents != 0)
+      one->datagrams->read_ahead(one->expected);
   look_at_controls();  // a datagram that had got lost may have come there
 }
 

@@ -4,12 +4,14 @@
 // Bytes go straight between the kernel and where they belong. A message is sent from the frame in which it was made, or
 // from the caller's own memory; it is read only when somebody asks for it, so that it can come straight to where it
 // should be kept. What is not asked for waits in the kernel, whose buffers and windows are the flow control. A message
-// is a header, then the payload. Short ones go as datagrams where these get through (datagrams.hpp); each has its number,
-// by which the two ways come together again.
+// is a header, then the payload. Short ones go as datagrams where these get through (datagrams.hpp); each has its
+// number, by which the two ways come together again.
 //
 // A process that ends closes its connections, which the others see at once. A host that falls silent is given up after
 // kSilence, by the kernel's own timers.
 #pragma once
+
+#include <poll.h>
 
 #include <array>
 #include <atomic>
@@ -157,7 +159,8 @@ class TcpTransport final : public Wire {
   std::vector<std::unique_ptr<Peer>> peers_;
   std::size_t frame_bytes_;
   std::vector<Peer*> writing_;
-  tcp::Socket everything_, controls_;  // epoll: whatever happens; control connections only
+  tcp::Socket everything_, controls_;  // epoll: whatever happens, but for datagrams; control connections only
+  std::vector<pollfd> polled_;         // what doze() waits for
   std::deque<std::pair<Rank, std::string>> controls_in_;
   std::mutex controls_mutex_;  // of what goes out
   std::atomic<bool> controls_waiting_ = false;

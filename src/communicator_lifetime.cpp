@@ -1,0 +1,223 @@
+// How a communicator comes to be and how it ends, and what it tells about itself in between.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <system_error>
+#include <utility>
+
+#include "communicator_impl.hpp"
+#include "device/kernels.hpp"
+#include "device/nccl_meeting.hpp"
+#include "device/staged.hpp"
+#include "log.hpp"
+#include "transport/shared_memory.hpp"
+
+namespace collectives {
+
+// ---- construction ----
+
+Communicator::Impl::Impl(Bootstrap& bootstrap, const CommunicatorOptions& options, Seen seen,
+                         std::unique_ptr<Clique> clique)
+    : wires(bootstrap.wire_factory()), meeting(meet(bootstrap, options, settings)) {
+  seat = std::make_unique<Seat>(meeting.topology, meeting.rank);
+  const bool alone_here = meeting.arena->ranks() == 1;
+  const std::string_view inside = meeting.threads ? "local" : "shared_memory";
+  local = std::make_unique<SharedMemoryTransport>(*meeting.arena, inside);
+  transport_name = meeting.wire == nullptr ? std::string(inside)
+                   : alone_here            ? std::string(meeting.wire->name())
+                                           : fmt::format("{}+{}", inside, meeting.wire->name());
+  watch = std::make_unique<Watch>(*seat, *meeting.arena, meeting.wire.get());
+
+  const bool crowded = meeting.topology.crowded(static_cast<std::size_t>(seat->grid.host));
+  reach = std::make_unique<Reach>(*meeting.arena, meeting.threads, meeting.kernel_reach);
+  std::vector<Executor::Route> routes(static_cast<std::size_t>(size()));
+  for (const Rank peer : seat->world.members) {
+    const bool here = seat->host_of(peer) == seat->grid.host;
+    routes[static_cast<std::size_t>(peer)] = {here ? local.get() : meeting.wire.get(),
+                                              here ? seat->local_of(peer) : peer};
+  }
+  Executor::HostStages stages;
+  const auto open_room = [&](Among among, StageRoom room) {
+    stages[static_cast<std::size_t>(among)] =
+        std::make_unique<HostStage>(std::move(room), meeting.tuning, *reach, crowded);
+  };
+  open_room(Among::host, StageRoom(*meeting.arena));
+  if (const hierarchical::Grid& inner = seat->inner; inner.host_count() > 0) {
+    const auto members = [&](Peers ranks) {
+      std::vector<int> locals;
+      for (const Rank peer : ranks) locals.push_back(seat->local_of(peer));
+      return locals;
+    };
+    open_room(Among::domain, StageRoom(*meeting.arena, StageRoom::kDomain, members(inner.here())));
+    open_room(Among::rail, StageRoom(*meeting.arena, StageRoom::kRail, members(inner.rail().members)));
+  }
+  executor = std::make_unique<Executor>(*seat, std::move(routes), std::move(stages), meeting.wire.get());
+  planner = std::make_unique<Planner>(settings, meeting, *executor);
+  if (meeting.device != nullptr) {
+    ways[static_cast<std::size_t>(Way::staged)] = std::make_unique<StagedWay>(*meeting.device, rank());
+    if (meeting.topology.one_host())
+      ways[static_cast<std::size_t>(Way::kernels)] = std::make_unique<KernelsWay>(*meeting.device, *meeting.arena);
+  }
+  const bool by_nccl = meeting.topology.gpus.nccl;
+  if (by_nccl) {
+    if (clique == nullptr) clique = meet_by_nccl(bootstrap, meeting, *watch, settings.timeout);
+    ways[static_cast<std::size_t>(Way::nccl)] =
+        std::make_unique<NcclWay>(*meeting.device, std::move(clique), size(), rank());
+  }
+
+  // A wire may not like to be called from a thread of ours; then the program must ask for one.
+  const bool spare_cores = meeting.topology.cores_per_host > meeting.arena->ranks();
+  // What is in flight is watched while the program computes.
+  const bool watched = by_nccl && (meeting.wire == nullptr || meeting.wire->posts_from_any_thread());
+  threaded_ = size() > 1 && settings.progress_thread.value_or((spare_cores && meeting.wire == nullptr) || watched);
+  std::optional<TraceIdentity> seen_as;
+  if (seen == Seen::yes) seen_as = trace_identity(bootstrap, meeting, Deadline::in(settings.timeout));
+  observer = std::make_unique<Observer>(meeting, settings, transport_name, threaded_, seen_as);
+  executor->observe(observer->trace());
+  if (threaded_) try {
+      progress_thread_ = std::thread([this] { serve(); });
+    } catch (const std::system_error& error) {
+      threaded_ = false;
+      log_warning(rank(),
+                  "no progress thread: {}: operations move on in calls only; see RLIMIT_NPROC (ulimit -u) and pids.max "
+                  "of the control group",
+                  error.what());
+    }
+}
+
+Communicator::Impl::~Impl() {
+  if (unfinished_ != nullptr) unfinished_->remove(*this);
+  if (progress_thread_.joinable()) {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    work_to_do_.notify_all();
+    progress_thread_.join();
+  }
+  if (queue_.empty() && failure_ == nullptr) {  // calls have returned whose results are on their way
+    std::unique_lock<std::mutex> nobody_else;
+    wait_for_landing(nobody_else, true);
+  }
+  if (!(queue_.empty() && in_flight_.empty())) {
+    // The others are told before the buffers go.
+    State& head = in_flight_.empty() ? queue_.front() : in_flight_.front();
+    const std::string operation = Watch::operation({head.sequence, head.call->signature, head.name});
+    if (head.phase.load(std::memory_order_relaxed) == State::Phase::running)
+      watch->raise(Errc::peer_lost, rank(), operation,
+                   fmt::format("{}: rank {} was lost: it left the communicator before the end", operation, rank()));
+    fail_all(head, std::make_exception_ptr(Error(
+                       Errc::peer_lost, "the communicator was destroyed before the operation ended", rank(), rank())));
+  }
+  forget_memories();
+  leave();
+  for (const auto& state : pool_) {
+    state->owner = nullptr;
+    forget_device(*state);
+  }
+  forget_device(*blocking_);
+  if (meeting.wire != nullptr) try {
+      watch->listen_and_leave();  // a failure that has not reached the other hosts yet goes out now
+      watch->farewell();
+    } catch (const std::exception&) {
+      return;
+    }
+  if (meeting.wire != nullptr && failure_ == nullptr) try {
+      meeting.wire->flush(patience_with_the_others());
+    } catch (const std::exception& error) {
+      log_warning(rank(), "leaving a communicator: {}", error.what());
+    }
+}
+
+Deadline Communicator::Impl::patience_with_the_others() const noexcept {
+  return Deadline::in(std::min(settings.timeout, std::chrono::nanoseconds(std::chrono::seconds(10))));
+}
+
+void Communicator::Impl::leave() noexcept {
+  if (nccl() == nullptr || failure_ != nullptr) return;
+  try {
+    Clique& clique = nccl()->clique();
+    clique.leave();
+    Waiter waiter(meeting.crowded);
+    for (const Deadline patience = patience_with_the_others(); !clique.settled(); waiter.pause())
+      if (patience.passed()) return clique.stop();
+  } catch (const std::exception& error) {
+    log_warning(rank(), "leaving a communicator: {}", error.what());
+  }
+}
+
+std::unique_ptr<Clique> Communicator::Impl::split_clique(int color, int key) {
+  if (nccl() == nullptr) return nullptr;
+  auto lock = guard();
+  wait_for_landing(lock, false);
+  if (failure_ != nullptr) std::rethrow_exception(failure_);
+  try {
+    std::unique_ptr<Clique> part =
+        split_by_nccl(nccl()->clique(), color, key, sequence_ + 1, meeting, *watch, Deadline::in(settings.timeout));
+    return color < 0 ? nullptr : std::move(part);
+  } catch (...) {
+    failure_ = std::current_exception();
+    throw;
+  }
+}
+
+// ---- in a child made by fork() ----
+
+void Communicator::Impl::refuse_in_child(std::string_view operation) const {
+  throw Error(
+      Errc::invalid_argument,
+      fmt::format("rank {}: {}: this communicator belongs to process {}, from which this one was forked: a child "
+                  "makes its own",
+                  rank(), operation, process()),
+      rank(), rank(), std::string(operation));
+}
+
+/// It stays where leak checkers see it.
+void Communicator::Impl::leave_to_parent(std::unique_ptr<Impl> inherited) noexcept {
+  static constinit std::atomic<Impl*> left{nullptr};
+  Impl* const last = inherited.release();
+  last->next_left_ = left.exchange(last);
+}
+
+// ---- its numbers ----
+
+void Communicator::Impl::retune(const Tuning& tuning) {
+  meeting.tuning = tuning;
+  planner->forget();
+  repeatable_ = false;
+}
+
+std::uint64_t Communicator::Impl::bytes_sent() {
+  const auto lock = guard_reading();
+  return executor->bytes_sent();
+}
+
+std::uint64_t Communicator::Impl::bytes_sent_to_other_hosts() {
+  const auto lock = guard_reading();
+  return executor->bytes_to_other_hosts();
+}
+
+CodingReport Communicator::Impl::coding() {
+  const auto lock = guard_reading();
+  return executor->coding();
+}
+
+std::vector<OperationRecord> Communicator::Impl::recent_operations() {
+  const auto lock = guard_reading();
+  std::vector<OperationRecord> records = observer->recorder().recent();
+  std::uint64_t sequence = sequence_;
+  queue_.for_each([&](const State& state) {
+    if (state.phase.load(std::memory_order_relaxed) == State::Phase::queued)
+      records.push_back(observer->recorder().record_of(++sequence, state.call->shape, state.name, state.issued_ticks));
+  });
+  return records;
+}
+
+Counters Communicator::Impl::counters() {
+  const auto lock = guard_reading();
+  return observer->recorder().counters();
+}
+
+}  // namespace collectives
