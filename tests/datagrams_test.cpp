@@ -51,16 +51,16 @@ void connect_to(const tcp::Socket& socket, std::uint16_t port) {
 
 /// A stream from one socket to another.
 struct Stream {
-  Stream() {
-    std::uint16_t port = 0;
-    const tcp::Socket listener = local_socket(SOCK_STREAM, port);
-    EXPECT_EQ(::listen(listener.fd(), 1), 0);
-    left = tcp::Socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    connect_to(left, port);
-    right = tcp::Socket(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
-  }
   tcp::Socket left, right;
 };
+Stream local_stream() {
+  std::uint16_t port = 0;
+  const tcp::Socket listener = local_socket(SOCK_STREAM, port);
+  EXPECT_EQ(::listen(listener.fd(), 1), 0);
+  tcp::Socket left(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  connect_to(left, port);
+  return {std::move(left), tcp::Socket(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC))};
+}
 
 /// Waits for it, a minute at most.
 template <class F>
@@ -127,7 +127,7 @@ class Datagrams : public ::testing::Test {
     return said;
   }
 
-  Stream stream;
+  Stream stream = local_stream();
   DatagramLink left, right;
   bool lost = false, retransmitted = false;
 
@@ -500,10 +500,37 @@ TEST_F(Datagrams, ALongOneThatGetsLostLeavesShortOnesAlone) {
   EXPECT_FALSE(send(2, "short"));
 }
 
+/// A stream between addresses of the sixth version: `text` is where it leads. No sockets where that cannot be had.
+Stream stream_of_six(const char* text) {
+  sockaddr_in6 address{};
+  address.sin6_family = AF_INET6;
+  EXPECT_EQ(::inet_pton(AF_INET6, text, &address.sin6_addr), 1);
+  const tcp::Socket listener(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  Stream stream;
+  stream.left = tcp::Socket(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (listener.fd() < 0 || stream.left.fd() < 0) return stream;
+  tcp::set_option(listener, IPPROTO_IPV6, IPV6_V6ONLY, 0);
+  tcp::set_option(stream.left, IPPROTO_IPV6, IPV6_V6ONLY, 0);
+  socklen_t bytes = sizeof address;
+  if (::bind(listener.fd(), reinterpret_cast<sockaddr*>(&address), bytes) != 0 || ::listen(listener.fd(), 1) != 0 ||
+      ::getsockname(listener.fd(), reinterpret_cast<sockaddr*>(&address), &bytes) != 0 ||
+      ::connect(stream.left.fd(), reinterpret_cast<sockaddr*>(&address), bytes) != 0)
+    return stream;
+  stream.right = tcp::Socket(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
+  return stream;
+}
+
+int family_of(const tcp::Socket& socket) {
+  sockaddr_storage address{};
+  socklen_t bytes = sizeof address;
+  EXPECT_EQ(::getsockname(socket.fd(), reinterpret_cast<sockaddr*>(&address), &bytes), 0);
+  return address.ss_family;
+}
+
 /// Nobody in the middle: what the kernel cuts up it joins again, or does not.
-TEST(DatagramsOfLoopback, EveryLengthComesAsItWas) {
-  const Stream stream;
+void expect_every_length_between(const Stream& stream, int family) {
   DatagramLink left(stream.left, kToken, {}), right(stream.right, kToken, {});
+  EXPECT_EQ(family_of(left.socket()), family);
   left.connect(stream.left, right.port());
   right.connect(stream.right, left.port());
   left.allow();
@@ -521,6 +548,20 @@ TEST(DatagramsOfLoopback, EveryLengthComesAsItWas) {
     }
     ++number;
   }
+}
+
+TEST(DatagramsOfLoopback, EveryLengthComesAsItWas) { expect_every_length_between(local_stream(), AF_INET); }
+
+TEST(DatagramsOfLoopback, AnAddressOfVersion4ThatLooksLikeVersion6IsTakenAsWhatItIs) {
+  const Stream stream = stream_of_six("::ffff:127.0.0.1");
+  if (stream.right.fd() < 0) GTEST_SKIP() << "no addresses of version 6 here";
+  expect_every_length_between(stream, AF_INET);
+}
+
+TEST(DatagramsOfLoopback, EveryLengthComesAsItWasByVersion6) {
+  const Stream stream = stream_of_six("::1");
+  if (stream.right.fd() < 0) GTEST_SKIP() << "no addresses of version 6 here";
+  expect_every_length_between(stream, AF_INET6);
 }
 
 TEST_F(Datagrams, NumbersGoOnAfterTheLast) {

@@ -314,6 +314,25 @@ TEST(TransportTcp, DozingEndsWithNews) {
   });
 }
 
+TEST(TransportTcp, WhatNobodyTakesDoesNotEndEveryDoze) {
+  run_two(64, [](End& end, auto&) {
+    if (end.rank == 1) {
+      for (std::uint64_t i = 0; i < 3; ++i) end.send(0, i, "early");
+      end.wait("the kernel", [&] { return !end.transport.sending(); });
+    }
+    end.barrier();
+    if (end.rank == 0) {
+      int dozes = 0;
+      for (const auto begun = std::chrono::steady_clock::now(); std::chrono::steady_clock::now() - begun < 200ms;
+           ++dozes)
+        end.wire->doze(1ms);
+      EXPECT_LT(dozes, 1000);
+      for (std::uint64_t i = 0; i < 3; ++i) EXPECT_EQ(end.take(1, i), "early");
+    }
+    end.barrier();
+  });
+}
+
 // ---- connecting ----
 
 /// What connect() throws.
