@@ -34,7 +34,8 @@ struct Direct {
 
 /// Reduce and broadcast along a binomial tree. Counted from the root, the children of position v are v+1, v+2, v+4, ...
 /// as long as the bit is below the lowest set bit of v. Steps: at most log2 n, rounded up, each way.
-/// Order: a node adds itself, then its children, nearest first, so a subtree is a run of neighbouring positions.
+/// Order: a node adds itself, then its children, nearest first, so a subtree is a run of neighbouring positions. The
+/// way out begins with the farthest child, who has the most to pass on.
 struct Tree {
   const Circle& circle;
   int root;
@@ -51,9 +52,9 @@ struct Tree {
   constexpr void broadcast(Range range, Place own, Run&& run) const {
     const Family family(*this);
     if (circle.self == root)
-      run(Step{.to = family.children(), .range = range, .own = own, .keep = Place::output});
+      run(Step{.to = family.farthest_first(), .range = range, .own = own, .keep = Place::output});
     else
-      run(forward(family.parent(), family.children(), range));
+      run(forward(family.parent(), family.farthest_first(), range));
   }
 
  private:
@@ -67,13 +68,14 @@ struct Tree {
       for (; bit < n && (position & bit) == 0; bit <<= 1)
         if (position + bit < n) members_[count_++] = circle.members[static_cast<std::size_t>((circle.self + bit) % n)];
       parent_ = circle.members[static_cast<std::size_t>((circle.self - bit % n + n) % n)];
+      for (std::size_t child = 1; child < count_; ++child) farthest_first_[count_ - 1 - child] = members_[child];
     }
     constexpr Peers me_and_children() const { return {members_.data(), count_}; }
-    constexpr Peers children() const { return {members_.data() + 1, count_ - 1}; }
+    constexpr Peers farthest_first() const { return {farthest_first_.data(), count_ - 1}; }
     constexpr Peers parent() const { return {&parent_, 1}; }
 
    private:
-    std::array<Rank, 32> members_{};
+    std::array<Rank, 32> members_{}, farthest_first_{};
     std::size_t count_ = 0;
     Rank parent_ = 0;
   };
