@@ -8,8 +8,8 @@
 #     --burst B  --packet B    what a link lets pass at once, as hosts.sh --help says [7000, 14000]: 1600 where 28 KiB take
 #                              less than 0.22 ms one way; for megabytes where timers are late 16kb, 64kb
 #     --wires tcp              of ours, what carries bytes between hosts: of tcp, ucx, mpi [those that this build has]
-#     --backends LIST          of ours, in turns with what auto picks, in one start: each is held against it like a peer
-#                              (--peers none --backends ring,hierarchical_halving tells how good the pick is)
+#     --backends LIST          of ours by the first wire, in turns with what auto picks, in one start: each is held against it
+#                              like a peer (--peers none --backends ring,hierarchical_halving tells how good the pick is)
 #     --collectives LIST       of all_reduce, reduce_scatter, all_gather, broadcast [all_reduce,broadcast]
 #     --min-bytes 8  --max-bytes 64M  --factor 4
 #     --peers LIST             of openmpi, openmpi-ucx, openmpi-han, mpich, gloo [all five]
@@ -17,7 +17,7 @@
 #                              percent of the cores' time, for up to a minute in each start; a sample says what it met
 #     --rounds 7               one round is each contender once over all sizes; the order rotates from round to round
 #     --fail-below R           exit 1 if, in any cell, the whole 95 % interval of best peer / ours lies below R
-#     --timeout 600            seconds for one contender in one round; a peer that hangs is left out
+#     --timeout 600            seconds for one contender (and as many for each backend) in one round; a peer that hangs is left out
 #     --output FOLDER          default build/compare_hosts; in it one for each shape, 2x1-1gbit
 #     --build FOLDER           default build/release
 #
@@ -77,6 +77,8 @@ done
 [[ "$rounds" =~ ^[1-9][0-9]*$ ]] || refuse "--rounds $rounds: not a number"
 [ ${#fail_below[@]} -eq 0 ] || [ "$rounds" -ge 7 ] || refuse "--fail-below needs at least 7 rounds"
 sizes+=(--collectives "$collectives" --stolen "$stolen")
+IFS=, read -ra ways <<<"$backends"
+timeout=$((timeout * (1 + ${#ways[@]})))
 
 hosts_sh=tests/hosts/hosts.sh
 unset HOSTS_BED # of whoever calls
@@ -148,8 +150,8 @@ probe_pair() {
 mean_rate() { awk '{ sum += $2 + $3 } END { printf "%.1f", sum / NR / 2 }'; }
 
 # core_ticks: of the cores' time, all and what the host gave to others. stolen_since CORE_TICKS: the percentage.
-core_ticks() { awk '/^cpu / { for (i = 2; i <= 9; ++i) all += $i; print all, $9; exit }' /proc/stat; }
-stolen_since() { echo "$1" "$(core_ticks)" | awk '{ printf "%d", ($3 > $1 ? 100 * ($4 - $2) / ($3 - $1) : 0) }'; }
+core_ticks() { awk '/^cpu / { for (i = 2; i <= 9; ++i) all += $i; printf "%.0f %.0f\n", all, $9; exit }' /proc/stat; }
+stolen_since() { echo "$1" "$(core_ticks)" | awk '{ printf "%.0f", ($3 > $1 ? 100 * ($4 - $2) / ($3 - $1) : 0) }'; }
 
 # probe: sets $wire_rate, in bytes per microsecond, the mean of both directions; $one_way in milliseconds. With more than
 # one pair of hosts also what all pairs reach at once, since they share this machine's cores.
@@ -279,7 +281,7 @@ for shape in ${shapes//,/ }; do
     echo "$hosts hosts x $each ranks, links of $rate: two opposite TCP streams reach $(median "${rates[@]}") Mbyte/s in each"
     echo "direction (by round: ${rates[*]}); one way 28 KiB take $(median "${one_ways[@]}") ms, 8 bytes $(median "${shorts[@]}") us"
     [ ${#at_once[@]} -eq 0 ] || echo "all pairs of hosts at once reach $(median "${at_once[@]}") Mbyte/s in each direction"
-    awk -v most="$stolen" 'match($0, /"stolen":[0-9.e-]+/) {
+    awk -v most="$stolen" '!/"role":"bound"/ && match($0, /"stolen":[0-9.e-]+/) {
         ++all
         disturbed += 100 * substr($0, RSTART + 9, RLENGTH - 9) > most
       }

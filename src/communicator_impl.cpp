@@ -6,16 +6,10 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <system_error>
 #include <utility>
 
 #include "compression/top_k_impl.hpp"
-#include "device/kernels.hpp"
-#include "device/nccl_meeting.hpp"
 #include "device/placement.hpp"
-#include "device/staged.hpp"
-#include "log.hpp"
-#include "transport/shared_memory.hpp"
 
 namespace collectives {
 namespace {
@@ -245,17 +239,18 @@ std::shared_ptr<Work::State> Communicator::Impl::issue(Call call, const Options&
   return state;
 }
 
-/// Nothing but buffers, a built-in op and root. A user's op may have become another one at the same address.
+/// Nothing but buffers, a built-in op, root and backend. A user's op may have become another one at the same address.
 static bool plain(const Call& call, const Options& options) noexcept {
-  return !call.has_counts && call.layout == 0 && call.op.user_op() == nullptr && options.backend.empty() &&
-         options.name.empty() && !options.deterministic.has_value() && options.wire == WireFormat() &&
-         options.compressor == nullptr && !options.stream;
+  return !call.has_counts && call.layout == 0 && call.op.user_op() == nullptr && options.name.empty() &&
+         !options.deterministic.has_value() && options.wire == WireFormat() && options.compressor == nullptr &&
+         !options.stream;
 }
 
 bool Communicator::Impl::like_the_last(const Call& call, const Options& options) const noexcept {
   return repeatable_ && call.input == last_call_.input && call.output == last_call_.output &&
          call.collective == last_call_.collective && call.op == last_call_.op && call.root == last_call_.root &&
-         timeout_of(options, settings) == blocking_->timeout && plain(call, options);
+         options.backend == last_backend_ && timeout_of(options, settings) == blocking_->timeout &&
+         plain(call, options);
 }
 
 int Communicator::Impl::turns_at_once() const noexcept {
@@ -284,6 +279,7 @@ void Communicator::Impl::run_anew(Call&& call, const Options& options) {
   if (call.memory == Memory::device) return run_on_device(call, options, std::move(refused), lock);
   fill(*blocking_, call, options, planner->plan(call, options));
   last_call_ = call;
+  last_backend_ = options.backend;
   repeatable_ = plain(call, options) && meeting.device == nullptr;  // where one is, memory may have changed hands
   if (repeatable_) blocking_->job.host.known_as = ++operands_;
   finish_blocking(lock, !too_far_ahead());

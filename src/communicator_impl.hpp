@@ -188,6 +188,7 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final : private Unfinished::Member 
   std::vector<std::shared_ptr<State>> pool_;
   std::shared_ptr<State> blocking_ = std::make_shared<State>();  // of the call that waits for its own end
   Call last_call_;                                               // what it was, if it may come again
+  std::string last_backend_;                                     // and by what name
   bool repeatable_ = false;
   std::uint64_t operands_ = 0;  // that were to be remembered
   std::chrono::steady_clock::time_point looked_{};

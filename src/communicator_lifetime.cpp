@@ -2,8 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
+#include <atomic>
 #include <cstdint>
+#include <optional>
 #include <system_error>
 #include <utility>
 

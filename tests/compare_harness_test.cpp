@@ -175,14 +175,29 @@ TEST(Harness, SaysHowMuchOfTheCoresTheHostTookAway) {
   }
 }
 
-TEST(Calm, MeasuresAgainWhatWasDisturbedUntilPatienceIsOver) {
+TEST(Calm, MeasuresAgainWhatWasDisturbed) {
   on_threads(2, [](Meeting& meeting) {
     int calls = 0;
-    const auto count = [&] { ++calls; };
-    Calm({.stolen = 1, .patience = std::chrono::seconds(60)}, meeting).during(count);
+    CoreTicks ticks;
+    // Half of the cores' time is somebody else's until the third time.
+    Calm calm({.stolen = 0.05}, meeting, [&] { return ticks; });
+    const Calm::Found found = calm.during([&] { ticks = {ticks.all + 100, ticks.stolen + (++calls < 3 ? 50U : 5U)}; });
+    EXPECT_EQ(calls, 3);
+    EXPECT_EQ(found.stolen, 0.05);
+  });
+}
+
+TEST(Calm, TakesWhatThereIsWhenPatienceIsOver) {
+  on_threads(2, [](Meeting& meeting) {
+    int calls = 0;
+    CoreTicks ticks;
+    const auto steal_all = [&] {
+      ++calls;
+      ticks = {ticks.all + 100, ticks.stolen + 100};
+    };
+    Calm calm({.stolen = 0.05, .patience = std::chrono::seconds(0)}, meeting, [&] { return ticks; });
+    EXPECT_EQ(calm.during(steal_all).stolen, 1);
     EXPECT_EQ(calls, 1);
-    Calm({.stolen = -1, .patience = std::chrono::milliseconds(50)}, meeting).during(count);  // nothing is so little
-    EXPECT_GT(calls, 2);
   });
 }
 
@@ -190,6 +205,13 @@ TEST(CoreTicks, AShareIsThatOfTheTimeInBetween) {
   EXPECT_EQ((CoreTicks{.all = 300, .stolen = 30}.stolen_since({.all = 100, .stolen = 20})), 0.05);
   EXPECT_EQ((CoreTicks{.all = 300, .stolen = 30}.stolen_since({.all = 300, .stolen = 30})), 0);
   EXPECT_GT(CoreTicks::now().all, 0U);
+}
+
+TEST(CoreTicks, OneTickDisturbsNobody) {
+  const CoreTicks begin{.all = 100, .stolen = 20};
+  EXPECT_FALSE((CoreTicks{.all = 110, .stolen = 21}.disturbed_since(begin, 0.05)));
+  EXPECT_TRUE((CoreTicks{.all = 110, .stolen = 22}.disturbed_since(begin, 0.05)));
+  EXPECT_FALSE((CoreTicks{.all = 1100, .stolen = 22}.disturbed_since(begin, 0.05)));
 }
 
 TEST(Harness, WaysTakeTurnsAndAreLeftOutWhereTheyCannotDoIt) {
@@ -296,7 +318,8 @@ TEST(Harness, BadArgumentsAreAnsweredInOneLine) {
            {{"--min-bytes", "lots"}, "not a number of bytes"},
            {{"--min-bytes", "8K", "--max-bytes", "8"}, "no sizes"},
            {{"--in-place", "maybe"}, "maybe"},
-           {{"--stolen", "101"}, "--stolen"}}) {
+           {{"--stolen", "101"}, "--stolen"},
+           {{"--stolen", "nan"}, "--stolen"}}) {
     ::testing::internal::CaptureStderr();
     EXPECT_EQ(run_alone(folder, arguments, alone()), 2);
     EXPECT_NE(::testing::internal::GetCapturedStderr().find(answer), std::string::npos);

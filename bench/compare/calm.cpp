@@ -30,7 +30,11 @@ CoreTicks CoreTicks::now() {
 
 double CoreTicks::stolen_since(const CoreTicks& then) const {
   if (all <= then.all || stolen <= then.stolen) return 0;
-  return static_cast<double>(stolen - then.stolen) / static_cast<double>(all - then.all);
+  return std::min(1.0, static_cast<double>(stolen - then.stolen) / static_cast<double>(all - then.all));
+}
+
+bool CoreTicks::disturbed_since(const CoreTicks& then, double most) const {
+  return stolen > then.stolen + 1 && stolen_since(then) > most;
 }
 
 double Calm::await_near() {
@@ -47,13 +51,15 @@ Calm::Found Calm::during(const std::function<void()>& measure) {
   for (;;) {
     Found found{.barrier_ns = await_near()};
     const Clock::time_point start = Clock::now();
-    const CoreTicks before = CoreTicks::now();
+    const CoreTicks before = ticks_();
     measure();
-    const double stolen = CoreTicks::now().stolen_since(before);
-    found.stolen = std::bit_cast<double>(meeting_.exchange(std::bit_cast<std::uint64_t>(stolen)).front());
+    const CoreTicks after = ticks_();
+    const auto of_rank_0 = [&](auto word) { return meeting_.exchange(std::bit_cast<std::uint64_t>(word)).front(); };
+    found.stolen = std::bit_cast<double>(of_rank_0(after.stolen_since(before)));
+    const bool disturbed = of_rank_0(std::uint64_t{after.disturbed_since(before, wanted_.stolen)}) != 0;
     found.barrier_ns = std::max(found.barrier_ns, meeting_.distance());
     const bool near = wanted_.barrier_ns == 0 || found.barrier_ns <= wanted_.barrier_ns;
-    if (near && found.stolen <= wanted_.stolen) return found;
+    if (near && !disturbed) return found;
     std::this_thread::sleep_for(kPause);
     if (!has_patience_left_after(start)) return found;
   }

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <utility>
 
 #include "meeting.hpp"
 
@@ -16,6 +17,8 @@ struct CoreTicks {
   static CoreTicks now();
   /// The fraction that was somebody else's from then to now.
   double stolen_since(const CoreTicks& then) const;
+  /// Whether that is more than `most`, and more than a tick, which is a lot of a short time.
+  bool disturbed_since(const CoreTicks& then, double most) const;
 };
 
 /// One patience for all that is asked for. All calls are collective.
@@ -31,7 +34,9 @@ class Calm {
     double stolen = 0;
   };
 
-  Calm(const Wanted& wanted, Meeting& meeting) : wanted_(wanted), meeting_(meeting) {}
+  /// `ticks`: where the cores' time is read.
+  Calm(const Wanted& wanted, Meeting& meeting, std::function<CoreTicks()> ticks = CoreTicks::now)
+      : wanted_(wanted), meeting_(meeting), ticks_(std::move(ticks)) {}
 
   /// Waits for cores that are near one another.
   double await_near();
@@ -44,6 +49,7 @@ class Calm {
 
   Wanted wanted_;
   Meeting& meeting_;
+  std::function<CoreTicks()> ticks_;
   std::uint64_t lost_ns_ = 0;
 };
 

@@ -114,14 +114,15 @@ Arguments parse_arguments(int argc, char** argv) {
   app.add_option("--near", arguments.calm.barrier_ns, "Time while a barrier takes at most this many nanoseconds");
   app.add_option("--stolen", stolen, "Time while the host takes away at most this percentage of the cores' time")
       ->check(CLI::Range(0., 100.));
-  app.add_option("--calm-patience", patience, "Seconds to wait for both, in all");
+  app.add_option("--calm-patience", patience, "Seconds to wait for both, in all, for each way");
   app.add_option("--ways", ways, "Time these of the contender's ways too, in turns with it as it comes")
       ->delimiter(',');
   app.add_flag("--crowded", arguments.crowded, "More ranks than cores: waiting gives the core away");
   app.parse(argc, argv);
-  arguments.calm.stolen = stolen / 100;
-  arguments.calm.patience = std::chrono::duration<double>(patience);
   arguments.ways.insert(arguments.ways.end(), ways.begin(), ways.end());
+  if (!(stolen >= 0)) throw BadArguments("--stolen: not a percentage");  // NaN lies in every range
+  arguments.calm.stolen = stolen / 100;
+  arguments.calm.patience = std::chrono::duration<double>(patience * static_cast<double>(arguments.ways.size()));
   arguments.min_bytes = bytes_from("--min-bytes", min_bytes);
   arguments.max_bytes = bytes_from("--max-bytes", max_bytes);
   arguments.rotate = bytes_from("--rotate", rotate);

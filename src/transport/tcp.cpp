@@ -142,6 +142,7 @@ void TcpTransport::open_datagrams(std::uint64_t token, const DatagramSettings& s
   });
   probe_until_all(deadline, [](const Peer& one) { return one.heard.has_value(); });
   for_each_peer([&](Rank, Peer& one) {
+    if (!one.by_datagram) one.datagrams = nullptr;               // they have been told, and send none
     if (!one.by_datagram || !one.heard.value_or(false)) return;  // acknowledgements need the other direction
     try {
       if (retransmitter_ == nullptr)
@@ -568,21 +569,29 @@ std::string TcpTransport::link(Rank to) const {
 }
 
 /// Sockets of datagrams are watched only here: a socket that always is makes every message to it a fifteenth dearer for
-/// its sender, who has to look for whom to wake.
+/// its sender, who has to look for whom to wake. Whoever does not want to sleep has looked at them already.
 void TcpTransport::doze(std::chrono::nanoseconds at_most) {
   polled_.assign(1, {everything_.fd(), POLLIN, 0});
   for (const auto& one : peers_)
-    if (one != nullptr && one->datagrams != nullptr) polled_.push_back({one->datagrams->socket().fd(), POLLIN, 0});
+    if (at_most.count() > 0 && one != nullptr && one->datagrams != nullptr)
+      polled_.push_back({one->datagrams->socket().fd(), POLLIN, 0});
   const timespec time{static_cast<time_t>(at_most.count() / 1'000'000'000),
                       static_cast<long>(at_most.count() % 1'000'000'000)};
-  if (::ppoll(polled_.data(), polled_.size(), &time, nullptr) <= 0) return;
+  int found = ::ppoll(polled_.data(), polled_.size(), &time, nullptr);
+  if (found < 0 && errno == EINVAL) {  // more than the program may open files, as it has said since
+    polled_.resize(1);
+    found = ::ppoll(polled_.data(), 1, &time, nullptr);
+  }
+  if (found <= 0) return;
   std::array<epoll_event, 32> events;
   ::epoll_wait(everything_.fd(), events.data(), static_cast<int>(events.size()), 0);
   // What is left there, as nobody waits for it now, would end the next doze at once.
-  std::size_t polled = 0;
-  for (const auto& one : peers_)
-    if (one != nullptr && one->datagrams != nullptr && polled_[++polled].revents != 0)
+  std::size_t polled = 1;
+  for (const auto& one : peers_) {
+    if (polled == polled_.size()) break;
+    if (one != nullptr && one->datagrams != nullptr && polled_[polled++].revents != 0)
       one->datagrams->read_ahead(one->expected);
+  }
   look_at_controls();  // a datagram that had got lost may have come there
 }
 

@@ -413,7 +413,7 @@ case "$action" in
     shift
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
     # All hosts in one session: a system that divides its cores among sessions (autogroup) would keep a rank that yields
-    # from giving its core to those of other hosts.
+    # from giving its core to those of other hosts. (MPICH makes one of every rank, and its ranks do not yield.)
     enter sw "$(command -v mpirun.openmpi || echo mpirun)" --host "$slots" -np "$ranks" --mca plm_rsh_agent "$bed/agent" \
       --mca plm_rsh_no_tree_spawn 1 --mca oob_tcp_if_include "$subnet.0/24" --mca btl_tcp_if_include "$subnet.0/24" \
       --mca hwloc_base_binding_policy none --mca mpi_yield_when_idle 1 --mca orte_leave_session_attached 1 "$@"
