@@ -369,6 +369,25 @@ TEST(Split, WithABadOptionOnOneRankFailsItsPartOnly) {
   });
 }
 
+TEST(Backend, ByAnotherNameTheSameCallIsPlannedAnew) {
+  run_communicators(3, [](Communicator& comm) {
+    std::vector<float> data(10, 1.f);
+    const auto planned_for = [&](const std::string& backend) {
+      comm.all_reduce(data, ReduceOp::sum, {.backend = backend});
+      return comm.recent_operations().back().plan;
+    };
+    const std::string automatic = planned_for("");
+    const std::string by_ring = planned_for("ring");
+    EXPECT_TRUE(by_ring.starts_with("ring")) << by_ring;
+    EXPECT_EQ(planned_for("ring"), by_ring);
+    EXPECT_TRUE(planned_for("reduce_to_one").starts_with("reduce_to_one"));
+    EXPECT_EQ(planned_for("ring"), by_ring);
+    EXPECT_THROW(planned_for("nonsense"), Error);
+    EXPECT_EQ(planned_for(""), automatic);
+    EXPECT_EQ(data, std::vector<float>(10, 729.f));
+  });
+}
+
 TEST(Work, TakesTheLongestTimeouts) {
   run_communicators(2,
                     [](Communicator& comm) {

@@ -27,6 +27,7 @@ struct Cost {
   double machine = 0;  ///< us of one round: the cores of a machine that has more ranks do the handling of all
   double inside = 0;   ///< us of one round: of `waits`, those for ranks of this host
   double at_once = 1;  ///< messages that a link is given before anybody waits for one of them
+  double hops = 1;     ///< messages that wait for one another
   /// Broadcast and reduce: a round goes from rank to rank while the next one follows, also where rounds do not overlap
   /// on any one rank; all that a rank waits for is room for `frames` messages.
   bool flows = false;
