@@ -79,8 +79,8 @@ for shape in '4 hosts x 1 ranks' '4 hosts x 2 ranks'; do
     done)"
 done
 
-compressed=$data/compressed
-awk '/^\$ scripts\/compare_compression/ { inside = 1 } inside && NF == 0 { exit }
+compressed=$data/compressed # the first table of all kinds
+awk '/^\$ scripts\/compare_compression/ && !/--compress/ { inside = 1 } inside && NF == 0 { exit }
      inside && $1 ~ /^[0-9]+$/ && $3 ~ /^[0-9]+$/ { print $1, $2, $3 }' $results/compression.txt >"$compressed"
 draw compression 'All-reduce of 2 hosts, a link of 1 Gbit/s' "$(
   for kind in none bf16 int8 top_k:1%; do

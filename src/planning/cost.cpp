@@ -168,9 +168,8 @@ void share_cores(Cost& cost, const Together& all, const Topology& topology, cons
 }
 
 /// Where rounds overlap, links whose ranks send now to one, now to another peer may be less full than those of a ring:
-/// streams that have paused begin slowly, and hinder one another where they meet. Measured: 2 MiB on 4 hosts reached
-/// 0.85 of the bound by halving and 0.92 by the ring, of as many bytes; on other days they were 0 to 4 % apart
-/// (bench/results/hosts.txt).
+/// streams that have paused begin slowly, and hinder one another where they meet. Measured: 2 MiB on 4 hosts
+/// take 5 % longer by halving than by the ring, of as many bytes; on other days 0 to 4 % (bench/results/hosts.txt).
 constexpr double kSeveralStreams = 1.05;
 
 }  // namespace
