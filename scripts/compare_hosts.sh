@@ -14,7 +14,8 @@
 #     --min-bytes 8  --max-bytes 64M  --factor 4
 #     --peers LIST             of openmpi, openmpi-ucx, openmpi-han, mpich, gloo [all five]
 #     --stolen 5               time again what was timed while the host of a virtual machine took away more than so many
-#                              percent of the cores' time, for up to a minute in each start; a sample says what it met
+#                              percent of the cores' time, for up to a minute in each start (and for each backend); a
+#                              sample says what it met
 #     --rounds 7               one round is each contender once over all sizes; the order rotates from round to round
 #     --fail-below R           exit 1 if, in any cell, the whole 95 % interval of best peer / ours lies below R
 #     --timeout 600            seconds for one contender (and as many for each backend) in one round; a peer that hangs is left out
@@ -41,7 +42,7 @@ folder=build/compare_hosts
 build=build/release
 fail_below=()
 collectives=all_reduce,broadcast
-sizes=(--patience 60 --seconds-per-cell 0.2)
+sizes=(--patience 60 --seconds-per-cell 0.2) # patience: for the five calls that a large vector is given
 stolen=5
 timeout=600
 

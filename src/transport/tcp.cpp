@@ -139,10 +139,10 @@ void TcpTransport::open_datagrams(std::uint64_t token, const DatagramSettings& s
   for_each_peer([&](Rank rank, Peer& one) {
     one.by_datagram = one.datagrams != nullptr && one.datagrams->heard();
     post(rank, kHeard, bytes_of(one.by_datagram));
+    if (!one.by_datagram) one.datagrams = nullptr;  // told so, the peer sends none; no other thread looks yet
   });
   probe_until_all(deadline, [](const Peer& one) { return one.heard.has_value(); });
   for_each_peer([&](Rank, Peer& one) {
-    if (!one.by_datagram) one.datagrams = nullptr;               // they have been told, and send none
     if (!one.by_datagram || !one.heard.value_or(false)) return;  // acknowledgements need the other direction
     try {
       if (retransmitter_ == nullptr)
