@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "collectives/collectives.hpp"
+#include "collectives_bench_gpu.hpp"
 #include "collectives_bench_measure.hpp"
 #include "collectives_bench_mpi.hpp"
 #include "collectives_bench_options.hpp"
@@ -97,6 +98,19 @@ std::optional<Refusal> check_arguments(Bootstrap& bootstrap, const Settings& set
   return Refusal{complaint, bad_arguments};
 }
 
+/// Collective: every rank has one, or the first that has none says why.
+std::optional<Refusal> take_gpu(Bootstrap& bootstrap, std::optional<Gpu>& gpu) {
+  std::string missing;
+  try {
+    gpu.emplace(bootstrap);
+  } catch (const std::exception& error) {
+    missing = fmt::format("rank {}: {}", bootstrap.rank(), error.what());
+  }
+  for (const std::string& why : bootstrap.all_gather(missing, Deadline::in(std::chrono::minutes(10))))
+    if (!why.empty()) return Refusal{why, bad_arguments};
+  return std::nullopt;
+}
+
 struct Program {
   int argc;
   const char* const* argv;
@@ -110,9 +124,14 @@ int run_rank(Bootstrap& bootstrap, const Program& program) {
   std::optional<Report> report;  // on rank 0
   if (const auto refusal = check_arguments(bootstrap, settings, report)) return refuse(bootstrap, *refusal);
 
+  std::optional<Gpu> gpu;
+  if (settings.buffers == Buffers::device)
+    if (const auto refusal = take_gpu(bootstrap, gpu)) return refuse(bootstrap, *refusal);
   std::optional<Communicator> communicator;
   try {
-    communicator.emplace(bootstrap);
+    CommunicatorOptions options;
+    if (gpu) options.device_buffers = true;
+    communicator.emplace(bootstrap, options);
   } catch (const Error& error) {  // every rank has it: a COLLECTIVES_ variable that some rank cannot use
     if (error.code() != Errc::invalid_argument) throw;
     return refuse(bootstrap, {error.what(), bad_arguments});
@@ -124,7 +143,7 @@ int run_rank(Bootstrap& bootstrap, const Program& program) {
   }
   const Schedule plan = schedule(settings, comm.size());
   const auto rival = settings.against_mpi ? program.mpi->rival() : nullptr;
-  Measurement measurement(comm, bootstrap, settings, plan.cases, rival.get());
+  Measurement measurement(comm, bootstrap, settings, plan.cases, rival.get(), gpu ? &*gpu : nullptr);
   if (report) {
     report->begin(describe(comm, program.mpi ? program.mpi->version() : "no MPI", program.argc, program.argv),
                   measurement.seconds_per_size());

@@ -3,15 +3,21 @@
 // A rank has two pieces of memory, for input and output; in place, the whole vector lives in the first. With --rotate
 // each holds many buffers of equal length, and every timed call takes the next, so that none is in a cache any more
 // when its turn comes again.
+//
+// Memory of a GPU has an image on the host, which is what is filled and looked at here: send() and fetch() carry a use
+// over, and calls are told addresses that are `away` from those of the image.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "collectives/communicator.hpp"
 #include "collectives/memory.hpp"
 #include "collectives/types.hpp"
+#include "collectives_bench_gpu.hpp"
 #include "collectives_bench_options.hpp"
 
 namespace collectives::bench {
@@ -30,16 +36,45 @@ class BufferMemory {
   explicit BufferMemory(std::size_t bytes) : ordinary_(bytes) {}
   /// Memory that the communicator's peers reach directly.
   BufferMemory(std::size_t bytes, const Communicator& comm) : allocated_(comm.allocate<std::byte>(bytes)) {}
+  /// Memory of the GPU, which outlives it.
+  BufferMemory(std::size_t bytes, Communicator& comm, Gpu& gpu)
+      : gpu_(&gpu), on_gpu_(comm.allocate_bytes_on_device(bytes)), image_(gpu.allocate_image(bytes)) {}
+  BufferMemory(BufferMemory&& other) noexcept
+      : ordinary_(std::move(other.ordinary_)),
+        allocated_(std::move(other.allocated_)),
+        gpu_(other.gpu_),
+        on_gpu_(std::move(other.on_gpu_)),
+        image_(std::exchange(other.image_, nullptr)) {}
+  BufferMemory& operator=(BufferMemory&&) = delete;
+  ~BufferMemory() {
+    if (image_ != nullptr) gpu_->free_image(image_);
+  }
+
+  /// What the host fills and looks at.
   std::span<std::byte> bytes() noexcept {
+    if (image_ != nullptr) return {image_, on_gpu_.size()};
     return allocated_.empty() ? std::span<std::byte>(ordinary_) : std::span<std::byte>(allocated_);
   }
-  std::span<const std::byte> bytes() const noexcept {
-    return allocated_.empty() ? std::span<const std::byte>(ordinary_) : std::span<const std::byte>(allocated_);
+  /// Bytes from that to what calls use.
+  std::ptrdiff_t away() const noexcept {
+    if (image_ == nullptr) return 0;
+    return static_cast<std::ptrdiff_t>(reinterpret_cast<std::uintptr_t>(on_gpu_.data()) -
+                                       reinterpret_cast<std::uintptr_t>(image_));
+  }
+  /// [offset, offset + bytes) of the host to the GPU, or back. Nothing where they are the same.
+  void send(std::size_t offset, std::size_t bytes) {
+    if (image_ != nullptr) gpu_->copy(on_gpu_.data() + offset, image_ + offset, bytes);
+  }
+  void fetch(std::size_t offset, std::size_t bytes) {
+    if (image_ != nullptr) gpu_->copy(image_ + offset, on_gpu_.data() + offset, bytes);
   }
 
  private:
   std::vector<std::byte> ordinary_;
   SharedArray<std::byte> allocated_;
+  Gpu* gpu_ = nullptr;
+  DeviceMemory on_gpu_;
+  std::byte* image_ = nullptr;
 };
 
 /// Buffers of equal length, with guard bytes right before and right after each, which show writes that miss it.
@@ -56,11 +91,20 @@ class GuardedBuffers {
   /// Guard bytes overwritten since use().
   std::size_t damaged() const;
 
+  /// Of a GPU's memory: everything from the first guard to the last, to the GPU and back.
+  void send() { memory_.send(offset(), length()); }
+  void fetch() { memory_.fetch(offset(), length()); }
+  /// From addresses in here to those that calls are told.
+  std::ptrdiff_t away() const noexcept { return memory_.away(); }
+
  private:
   static constexpr std::size_t kGuardBytes = kLineBytes;
   static constexpr std::size_t spacing(std::size_t bytes) noexcept { return whole_lines(bytes) + kGuardBytes; }
   template <class Visit>
   void for_each_guard(Visit&& visit) const;
+
+  std::size_t offset() noexcept { return static_cast<std::size_t>(begin_ - memory_.bytes().data()) - kGuardBytes; }
+  std::size_t length() const noexcept { return kGuardBytes + count_ * spacing(bytes_); }
 
   BufferMemory memory_;
   std::byte* begin_;

@@ -17,14 +17,15 @@ using Clock = std::chrono::steady_clock;
 double microseconds(Clock::duration duration) { return std::chrono::duration<double, std::micro>(duration).count(); }
 
 /// Memory for the inputs (or outputs) of every case.
-BufferMemory memory_for(std::size_t Footprint::*which, const Communicator& comm, const Settings& settings,
-                        const std::vector<Case>& cases) {
+BufferMemory memory_for(std::size_t Footprint::*which, Communicator& comm, const Settings& settings,
+                        const std::vector<Case>& cases, Gpu* gpu) {
   std::size_t bytes = 0;
   for (const Case& c : cases) {
     const Footprint one = footprint(c, comm.rank(), comm.size(), settings.root);
     bytes = std::max(bytes, GuardedBuffers::memory_for(one.*which, sets_for(one, settings.rotate)));
   }
-  return settings.allocated_buffers ? BufferMemory(bytes, comm) : BufferMemory(bytes);
+  if (gpu != nullptr) return {bytes, comm, *gpu};
+  return settings.buffers == Buffers::allocated ? BufferMemory(bytes, comm) : BufferMemory(bytes);
 }
 
 std::span<const std::byte> bytes_of(const ConstBuffer& buffer) {
@@ -53,13 +54,14 @@ double clock_cost() {
 }
 
 Measurement::Measurement(Communicator& comm, Bootstrap& bootstrap, const Settings& settings,
-                         const std::vector<Case>& cases, Rival* rival)
+                         const std::vector<Case>& cases, Rival* rival, Gpu* gpu)
     : comm_(comm),
       bootstrap_(bootstrap),
       settings_(settings),
       rival_(rival),
-      input_(memory_for(&Footprint::input, comm, settings, cases)),
-      output_(memory_for(&Footprint::output, comm, settings, cases)),
+      gpu_(gpu),
+      input_(memory_for(&Footprint::input, comm, settings, cases, gpu)),
+      output_(memory_for(&Footprint::output, comm, settings, cases, gpu)),
       seconds_per_size_(settings.seconds_per_size > 0 ? settings.seconds_per_size
                                                       : default_seconds_per_size(cases.size())) {
   if (settings.fraction_of_roofline) roofline_.emplace(comm, bootstrap, settings, cases);
@@ -106,7 +108,12 @@ void Measurement::fill(const Call& call, const Oracle& oracle, std::size_t shift
   oracle.fill(comm_.rank(), shift, {const_cast<std::byte*>(input.data()), input.size()});
 }
 
-void Measurement::perform(const Call& call) {
+void Measurement::perform(const Call& image) {
+  Call call = image;
+  if (gpu_ != nullptr) {
+    call.input.data = static_cast<const std::byte*>(call.input.data) + input_.away();
+    call.output.data = static_cast<std::byte*>(call.output.data) + (call.in_place ? input_ : output_).away();
+  }
   switch (call.collective) {
     case Collective::all_reduce: comm_.all_reduce(call.input, call.output, call.op, options_); break;
     case Collective::reduce_scatter: comm_.reduce_scatter(call.input, call.output, call.op, options_); break;
@@ -121,6 +128,24 @@ void Measurement::perform(const Call& call) {
     case Collective::reduce: comm_.reduce(call.input, call.output, call.op, call.root, options_); break;
     case Collective::barrier: comm_.barrier(options_); break;
   }
+}
+
+void Measurement::send() {
+  input_.send();
+  output_.send();
+}
+void Measurement::fetch() {
+  input_.fetch();
+  output_.fetch();
+}
+void Measurement::perform_once(const Call& call) {
+  send();
+  perform(call);
+  fetch();
+}
+
+void Measurement::finish() {
+  if (gpu_ != nullptr && options_.stream) gpu_->wait();
 }
 
 std::uint64_t Measurement::check(const Call& call, const Oracle& oracle, const Compression& compression,
@@ -164,6 +189,7 @@ Measurement::Repetitions Measurement::agree_on_repetitions(Rotation& rotation, b
     }
     comm_.barrier();
     perform(rotation.next());
+    finish();
     one = microseconds(Clock::now() - start);
   }
   const double fit = seconds_per_size_ * 1e6 / std::max(one, 0.05);
@@ -181,6 +207,7 @@ void Measurement::time_loop(std::size_t calls, std::vector<double>& times, Perfo
   comm_.barrier();
   const Clock::time_point start = Clock::now();
   for (std::size_t i = 0; i < calls; ++i) perform_next();
+  finish();
   times.push_back(microseconds(Clock::now() - start) / static_cast<double>(calls));
 }
 
@@ -268,6 +295,8 @@ std::optional<Result> Measurement::run(const Case& c) {
   Result result;
   result.what = c;
   result.bytes = whole_count(c, comm_.size()) * size_of(c.type);
+  const bool on_gpu = gpu_ != nullptr && c.collective != Collective::barrier;
+  if (on_gpu) options_.stream = gpu_->stream();
   try {
     const Plan plan = comm_.plan(c.collective, whole_count(c, comm_.size()), c.type, reduce_op(c.op), options_);
     result.plan = plan.name;
@@ -278,13 +307,15 @@ std::optional<Result> Measurement::run(const Case& c) {
     throw;
   }
 
+  if (on_gpu && !settings_.back_to_back) options_.stream.reset();
+
   Rotation rotation = prepare(c);
   const Oracle& exact = oracle(c, Data::exact);
   const Oracle& random = oracle(c, Data::random);
   Verdict verdict;
   if (settings_.check && !compressed) {  // small integers are not exact any more
     fill(rotation.current(), exact);
-    perform(rotation.current());
+    perform_once(rotation.current());
     verdict.exact_hash = check(rotation.current(), exact, c.compression, verdict.wrong);
   }
 
@@ -295,6 +326,7 @@ std::optional<Result> Measurement::run(const Case& c) {
     fill(call, random, top_k ? 1009 * set : 0);
     if (on_zeros && !top_k) std::memset(call.whole, 0, std::max(call.input.bytes(), call.output.bytes()));
   }
+  send();
   const bool with_rival = rival_ != nullptr && rival_->has(rotation.current());
   const Repetitions repetitions = agree_on_repetitions(rotation, with_rival);
   std::vector<double> ours, rivals;
@@ -314,7 +346,9 @@ std::optional<Result> Measurement::run(const Case& c) {
   if (settings_.check) {
     if (on_zeros) {
       fill(rotation.current(), random);
-      perform(rotation.current());
+      perform_once(rotation.current());
+    } else {
+      fetch();
     }
     verdict.random_hash = check(rotation.current(), random, c.compression, verdict.wrong);
     result.wrong = total_wrong(verdict, c.collective);

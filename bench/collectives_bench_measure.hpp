@@ -18,6 +18,7 @@
 #include "collectives/bootstrap.hpp"
 #include "collectives/communicator.hpp"
 #include "collectives_bench_buffers.hpp"
+#include "collectives_bench_gpu.hpp"
 #include "collectives_bench_options.hpp"
 #include "collectives_bench_roofline.hpp"
 #include "collectives_bench_verification.hpp"
@@ -65,9 +66,10 @@ double clock_cost();
 
 class Measurement {
  public:
-  /// Collective. Allocates buffers for the largest of `cases`. `rival` may be null. The arguments outlive this.
+  /// Collective. Allocates buffers for the largest of `cases`. `rival` may be null; `gpu` is for --buffers device. The
+  /// arguments outlive this.
   Measurement(Communicator& comm, Bootstrap& bootstrap, const Settings& settings, const std::vector<Case>& cases,
-              Rival* rival);
+              Rival* rival, Gpu* gpu = nullptr);
 
   /// Collective. Empty when the backend cannot do what is asked (the library says Error{unsupported}).
   std::optional<Result> run(const Case&);
@@ -91,6 +93,13 @@ class Measurement {
   /// `shift`: other values, of another place in the data.
   void fill(const Call&, const Oracle&, std::size_t shift = 0);
   void perform(const Call&);
+  /// Until calls that were put into a stream have happened.
+  void finish();
+  /// What fill() has written to where calls use it, and back to where check() looks; nothing without a GPU.
+  void send();
+  void fetch();
+  /// perform() between the two.
+  void perform_once(const Call&);
   /// Wrong elements and damaged guard bytes on this rank; the hash of a result that is equal on all ranks.
   std::uint64_t check(const Call&, const Oracle&, const Compression&, std::uint64_t& wrong);
   Repetitions agree_on_repetitions(Rotation&, bool with_rival);
@@ -109,6 +118,7 @@ class Measurement {
   Rival* rival_;
   Options options_;
   std::optional<TopK> top_k_;
+  Gpu* gpu_;
   GuardedBuffers input_, output_;
   std::optional<Roofline> roofline_;
   double seconds_per_size_;

@@ -157,6 +157,10 @@ const UserOp& bitwise_xor() {
 
 }  // namespace
 
+std::string_view to_string(Buffers buffers) noexcept {
+  return buffers == Buffers::ordinary ? "ordinary" : buffers == Buffers::allocated ? "allocated" : "device";
+}
+
 Settings parse_settings(int argc, const char* const* argv) {
   Settings settings;
   std::string collectives = "all_reduce", backends = "auto", types = "f32", ops = "sum", in_place = "both",
@@ -189,7 +193,10 @@ Settings parse_settings(int argc, const char* const* argv) {
       "--back-to-back", settings.back_to_back,
       "loops of calls, a barrier only before each loop: time is that of all loops over their calls, p50 and p99 "
       "are of single loops");
-  app.add_option("--buffers", buffers, "ordinary memory, or allocated by the library [ordinary]");
+  app.add_option(
+      "--buffers", buffers,
+      "ordinary memory; allocated by the library; or device: a GPU's, which the ranks of a host take in turn. "
+      "Back to back, calls are then put into a stream, and a loop ends when the GPU is through [ordinary]");
   app.add_option("--rotate", rotate,
                  "each call takes the next of so many buffers that those of a rank are together at least this many "
                  "bytes: none stays in a cache; 0: every call takes the same [0]");
@@ -254,10 +261,13 @@ Settings parse_settings(int argc, const char* const* argv) {
     throw BadArguments(fmt::format("--against '{}' is unknown; valid: mpi", against));
   }
   settings.against_mpi = !against.empty();
-  if (buffers != "ordinary" && buffers != "allocated") {
-    throw BadArguments(fmt::format("--buffers '{}' is unknown; valid: ordinary, allocated", buffers));
-  }
-  settings.allocated_buffers = buffers == "allocated";
+  constexpr Buffers kBuffers[] = {Buffers::ordinary, Buffers::allocated, Buffers::device};
+  const auto* const chosen = std::ranges::find(kBuffers, buffers, [](Buffers kind) { return to_string(kind); });
+  if (chosen == std::end(kBuffers))
+    throw BadArguments(fmt::format("--buffers '{}' is unknown; valid: ordinary, allocated, device", buffers));
+  settings.buffers = *chosen;
+  if (settings.buffers == Buffers::device && (settings.against_mpi || settings.fraction_of_roofline))
+    throw BadArguments("--buffers device excludes --against mpi and --fraction-of-roofline");
   if (settings.samples && settings.json_file.empty()) throw BadArguments("--samples needs --json FILE");
   if (settings.min_bytes > settings.max_bytes) {
     throw BadArguments(fmt::format("--min-bytes {} is above --max-bytes {}", min_bytes, max_bytes));

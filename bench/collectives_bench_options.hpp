@@ -13,6 +13,8 @@
 
 namespace collectives::bench {
 
+enum class Buffers : std::uint8_t { ordinary, allocated, device };
+
 enum class Meeting : std::uint8_t { automatic, mpi, environment, threads };
 
 /// How gradients travel: as they are, through a codec, or only the largest of them.
@@ -34,12 +36,12 @@ struct Settings {
   bool odd = false;                   ///< odd element counts beside the round ones
   bool out_of_place = true;
   bool in_place = true;
-  std::size_t iterations = 0;      ///< timed calls of one measurement; 0: as many as fit seconds_per_size
-  std::size_t warmup = 2;          ///< untimed calls before them, at least 1
-  double seconds_per_size = 0;     ///< of one measurement; 0: default_seconds_per_size()
-  bool back_to_back = false;       ///< no barrier between timed calls
-  bool allocated_buffers = false;  ///< by the library, else ordinary memory
-  std::size_t rotate = 0;          ///< bytes of buffers that timed calls take in turn; 0: all take the same
+  std::size_t iterations = 0;   ///< timed calls of one measurement; 0: as many as fit seconds_per_size
+  std::size_t warmup = 2;       ///< untimed calls before them, at least 1
+  double seconds_per_size = 0;  ///< of one measurement; 0: default_seconds_per_size()
+  bool back_to_back = false;    ///< no barrier between timed calls
+  Buffers buffers = Buffers::ordinary;
+  std::size_t rotate = 0;  ///< bytes of buffers that timed calls take in turn; 0: all take the same
   bool deterministic = false;
   std::vector<Compression> compressions{Compression()};
   bool force = false;  ///< compressed also where the library would rather send everything
@@ -63,6 +65,8 @@ class BadArguments : public std::runtime_error {
 class HelpWanted : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
+
+std::string_view to_string(Buffers) noexcept;
 
 /// Throws BadArguments, HelpWanted.
 Settings parse_settings(int argc, const char* const* argv);

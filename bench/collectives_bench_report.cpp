@@ -50,9 +50,6 @@ std::optional<double> fraction_of_roofline(const Result& result) {
 }
 
 std::string_view name(Stores stores) { return stores == Stores::plain ? "plain" : "non_temporal"; }
-std::string_view buffers_name(const Settings& settings) {
-  return settings.allocated_buffers ? "allocated" : "ordinary";
-}
 
 std::string wrong_text(const Result& result) { return result.wrong ? fmt::format("{}", *result.wrong) : "N/A"; }
 
@@ -117,7 +114,7 @@ Json to_json(const Result& r, const Settings& settings) {
               {"op", op_name(c)},
               {"root", root_of(c, settings.root)},
               {"in_place", c.in_place},
-              {"buffers", buffers_name(settings)},
+              {"buffers", to_string(settings.buffers)},
               {"time_us", r.ours.time},
               {"p50_us", r.ours.p50},
               {"p99_us", r.ours.p99},
@@ -201,7 +198,7 @@ void Report::begin(const Setting& setting, double seconds_per_size) {
         settings_.back_to_back ? "back to back: time is that of all loops over their calls"
                                : "a barrier of ours before each: time is the median of the slowest rank",
         settings_.check ? "verified" : "not verified");
-  print("# {} buffers{}; the clock takes {:.0f} ns, which a time includes once\n", buffers_name(settings_),
+  print("# {} buffers{}; the clock takes {:.0f} ns, which a time includes once\n", to_string(settings_.buffers),
         settings_.rotate > 0 ? fmt::format(", {} B of them in turn", settings_.rotate) : "", setting.clock_us * 1e3);
   print(
       "# size in bytes is the whole vector; count is that of nccl-tests: one rank's part for reduce_scatter and "

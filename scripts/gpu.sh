@@ -2,9 +2,19 @@
 # What needs a GPU, on a machine that has one and little else: CMake, a C++ compiler, nvcc. Nothing is installed there
 # and nothing fetched: the libraries that the project stands on come from build/gpu_parts, which a Debian machine fills.
 #
-#   scripts/gpu.sh --pack      on Debian: build/gpu_parts, out of the installed packages
-#   scripts/gpu.sh --build     with build/gpu_parts copied along, if need be: builds in build/gpu
-#   scripts/gpu.sh             builds, runs the GPU tests and benchmarks, prints one table: build/gpu/table.txt
+#   scripts/gpu.sh --pack           on Debian: build/gpu_parts, out of the installed packages
+#   scripts/gpu.sh --build          with build/gpu_parts copied along, if need be: builds in build/gpu
+#   scripts/gpu.sh [SECTION...]     builds, runs all sections or these, prints one table: build/gpu/table.txt
+#   scripts/gpu.sh --run [SECTION...]   the same of what has been built, here or on a machine like this one
+#
+#   tests        the kernels against those of the processor, and every backend against the suite that all are held to
+#   collectives  every collective, backend, type and op by 2, 4 and 8 processes on the one GPU, to 256 MiB, verified;
+#                coded, and top-k; by NCCL, if it is here
+#   kernels      gpu_bench, and what torch.topk takes, if torch is here
+#   training     steps on the GPU beside the processor's; with MNIST_DIR, to 99 % test accuracy
+#   sanitizer    compute-sanitizer's four tools on the kernels, and on collectives
+#
+# GPU_BUILD=DIR: another build's folder. GPU_MOST=BYTES: of the longest vectors.
 #
 # Ends with 0; with 1 when something does not build or a test fails; with 2 when it cannot begin; with 77 when there is
 # no CUDA device, so that every test and every benchmark was skipped.
@@ -12,7 +22,8 @@ set -eu -o pipefail
 cd "$(dirname "$0")/.."
 
 parts=$PWD/build/gpu_parts
-build=$PWD/build/gpu
+build=$(realpath -m "${GPU_BUILD:-build/gpu}")
+most=${GPU_MOST:-256M}
 most_mib=60  # of the parts
 
 fail() {
@@ -85,9 +96,9 @@ build() {
   fi
   grep -E '^-- collectives:' "$build/build.log" || true
   grep -q 'CUDA ON' "$build/build.log" || fail 'CMake finds no CUDA toolkit'
-  local targets=(gpu_bench collectives_run collectives_bench collectives_info)
+  local targets=(gpu_bench collectives_run collectives_bench collectives_info collectives_cuda)
   mapfile -t -O ${#targets[@]} targets < <(cmake --build "$build" --target help |
-    grep -oE '\b(cuda_[a-z_]*test|mnist_test|mnist_trainer|mnist_cuda)\b' | sort -u)
+    grep -oE '\b(cuda_kernels_test|cuda_backend_test|mnist_test|mnist_trainer|mnist_cuda)\b' | sort -u)
   if ! cmake --build "$build" -j "$(nproc)" --target "${targets[@]}" >>"$build/build.log" 2>&1; then
     grep -E 'error|FAILED' -A 5 "$build/build.log" | head -60 >&2
     echo 'gpu.sh: it does not build, see build/gpu/build.log' >&2
@@ -97,20 +108,46 @@ build() {
 
 row() { printf '%-76s %s\n' "$1" "$2" | tee -a "$table"; }
 
-# A row for each test of a program, by its name.
+# What a program says of its tests: how many there are, and a row for each that did not pass.
 tests_of() {
-  local program=$1 status=0 line why=''
+  local program=$1 status=0 line why='' passed=0 skipped=0
   shift
   "$build/bin/$program" "$@" >"$build/$program.log" 2>&1 || status=$?
   while read -r line; do
     case "$line" in
       *'skipped: '*) why=${line#*skipped: } ;;
-      '[       OK ] '*) row "${line#*] }" passed ;;
-      '[  SKIPPED ] '*'ms)') row "${line#*] }" "skipped: $why" ;;
-      '[  FAILED  ] '*'ms)') row "${line#*] }" FAILED ;;
+      '[       OK ] '*) passed=$((passed + 1)) ;;
+      '[  SKIPPED ] '*'ms)') skipped=$((skipped + 1)) ;;
+      '[  FAILED  ] '*'ms)') row "$program: ${line#*] }" FAILED ;;
     esac
   done <"$build/$program.log"
+  [ "$why" != 'no CUDA device' ] || device=no
+  row "$program" "$passed passed$([ $skipped -eq 0 ] || echo ", $skipped skipped")$([ -z "$why" ] || echo " ($why)")"
   [ $status -eq 0 ] || failed+=("$program: status $status, see build/gpu/$program.log")
+}
+
+# bench WHAT RANKS [ARGUMENTS...]: what collectives_bench has verified.
+runs=0
+bench() {
+  local what=$1 ranks=$2 status=0 log
+  shift 2
+  log=$build/bench_$((runs += 1)).log
+  "$build/bin/collectives_run" -n "$ranks" sh -c 'NCCL_HOSTID=rank$RANK exec "$0" "$@"' \
+    "$build/bin/collectives_bench" "$@" --buffers device --warmup 1 >"$log" 2>&1 || status=$?
+  if grep -q -- '--buffers device: there is no' "$log"; then
+    device=no
+    row "$what, ranks $ranks" 'skipped: no CUDA device'
+    return 0
+  fi
+  row "$what, ranks $ranks" "$(grep -E 'wrong elements|^collectives_bench:' "$log" | tail -n 1 | sed 's/^# //' || true)"
+  [ $status -eq 0 ] || failed+=("$what: status $status, see $log")
+  # Of the longest vectors, out of place: time and bus bandwidth.
+  awk -v ranks="$ranks" '
+    /^# [a-z_]+, backend / { title = substr($0, 3) }
+    $1 ~ /^[0-9]+$/ && $1 >= 16777216 { line[title] = sprintf("%d bytes: %s us, %s GB/s (bus)", $1, $6, $8)
+                                        if (!(title in seen)) order[++count] = title; seen[title] = 1 }
+    END { for (i = 1; i <= count; ++i) printf "%s, ranks %d|%s\n", order[i], ranks, line[order[i]] }' "$log" |
+    while IFS='|' read -r what line; do row "  $what" "$line"; done
 }
 
 # What the epoch lines of a run of the trainer say, in one row.
@@ -128,24 +165,33 @@ training() {
     sed -E 's/"([a-z_]*)":/\1 /; s/([0-9]\.[0-9]{4})[0-9]*/\1/' | paste -sd, | sed 's/,/, /g')"
 }
 
-run() {
-  local folder multiarch
-  multiarch=$(c++ -print-multiarch)
-  export LD_LIBRARY_PATH=$parts/lib/$multiarch${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-  while read -r folder; do LD_LIBRARY_PATH=$LD_LIBRARY_PATH:$folder/lib; done < <(pip_folders)
-  table=$build/table.txt
-  : >"$table"
-  device=yes
-  failed=()
-
-  echo '== Tests'
-  local program
-  for program in "$build"/bin/cuda_*test; do
-    tests_of "$(basename "$program")"
-  done
+tests() {
+  tests_of cuda_kernels_test
+  tests_of cuda_backend_test
   [ ! -x "$build/bin/mnist_test" ] || tests_of mnist_test --gtest_filter='Devices/EveryDevice.*/cuda'
+}
 
-  echo '== Kernels'
+collectives() {
+  local ranks backends=auto,ring,hierarchical,reduce_to_one
+  for ranks in 2 4 8; do
+    bench 'every collective, type and op, to 64 KiB' $ranks all --type all --op all --odd --factor 64 --max-bytes 64K \
+      --iterations 2 --backend $backends
+    bench "every collective, to $most" $ranks all --factor 16 --max-bytes "$most" --iterations 5 --backend $backends
+  done
+  bench 'coded, and top-k' 4 all_reduce --compress bf16,f16,int8,top_k:1%,top_k:0.1% --force --factor 16 \
+    --max-bytes "$most" --iterations 5
+  bench 'in a stream' 4 all --back-to-back --factor 64 --max-bytes 16M --backend $backends
+  # On one GPU, which NCCL takes for several when each rank says that it is a host.
+  if "$build/bin/collectives_info" | grep -qE '^ *nccl +available'; then
+    for ranks in 2 4; do
+      NCCL_SOCKET_IFNAME=lo NCCL_IB_DISABLE=1 bench 'by NCCL' $ranks all --factor 64 --max-bytes 16M --backend nccl
+    done
+  else
+    row 'by NCCL' "not: $("$build/bin/collectives_info" | sed -n 's/^ *nccl  *not available: //p')"
+  fi
+}
+
+kernels() {
   local line
   "$build/bin/gpu_bench" >"$build/gpu_bench.log" 2>&1 ||
     failed+=("gpu_bench: $(tail -n 1 "$build/gpu_bench.log")")
@@ -153,21 +199,95 @@ run() {
     [ "$line" != 'skipped: no CUDA device' ] || device=no
     row "gpu_bench: ${line:0:40}" "${line:40}"
   done <"$build/gpu_bench.log"
+  if [ $device = yes ] && python3 -c 'import torch' 2>/dev/null; then
+    # What top-k takes there: the greatest magnitudes of as many elements, without error feedback.
+    python3 - >"$build/torch.log" 2>&1 <<'PYTHON' || true
+import torch
+n = 1 << 28
+gradient = torch.randn(n, device="cuda")
+for density in (0.01, 0.001):
+    k = int(density * n)
+    times = []
+    for _ in range(5):
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        torch.topk(gradient.abs(), k, sorted=False)
+        end.record()
+        torch.cuda.synchronize()
+        times.append(1e3 * start.elapsed_time(end))
+    print(f"torch.topk of {n}, {100 * density:g}%: {sorted(times)[len(times) // 2]:.1f} us")
+PYTHON
+    while read -r line; do row "${line%%: *}" "${line#*: }"; done <"$build/torch.log"
+  fi
+}
 
-  echo '== Training'
+trainers() {
   if [ ! -x "$build/bin/mnist_trainer" ]; then
     row mnist_trainer 'not built: no oneDNN'
+    return 0
   elif [ ! -e "$build/lib/libmnist_cuda.so" ]; then
     row 'mnist_trainer, cuda' 'not built: no cuDNN or cuBLAS'
-  else
-    local trainer=("$build/bin/mnist_trainer" --epochs 2 --batch 256 --synthetic-train 20480)
-    local ranks
-    for ranks in 1 2; do
-      training "mnist_trainer, cnn, cuda, ranks $ranks" \
-        "$build/bin/collectives_run" -n $ranks "${trainer[@]}" --device cuda
-    done
-    [ "$device" = no ] || training 'mnist_trainer, cnn, cpu, ranks 1' "${trainer[@]}"
+    return 0
   fi
+  local trainer=("$build/bin/mnist_trainer" --epochs 2 --batch 256 --synthetic-train 20480) ranks
+  for ranks in 1 2; do
+    training "mnist_trainer, cnn, cuda, ranks $ranks" \
+      env -u MNIST_DIR "$build/bin/collectives_run" -n $ranks "${trainer[@]}" --device cuda
+  done
+  [ $device = yes ] || return 0
+  training 'mnist_trainer, cnn, cpu, ranks 1' env -u MNIST_DIR "${trainer[@]}"
+  [ -n "${MNIST_DIR:-}" ] || return 0
+  local where
+  for where in cuda cpu; do
+    "$build/bin/mnist_trainer" --device $where --until-accuracy 0.99 --test-every 100 --epochs 20 --batch 64 \
+      >"$build/training.log" 2>&1 || failed+=("mnist_trainer to 99 %, $where: see build/gpu/training.log")
+    row "mnist_trainer, cnn, $where, MNIST to 99 %" "$(grep -E 'test accuracy .* reached' "$build/training.log" || true)"
+  done
+}
+
+sanitizer() {
+  local tool checker
+  checker=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)
+  if [ ! -x "$checker" ]; then
+    row compute-sanitizer 'not here'
+    return 0
+  fi
+  check() {
+    local what=$1 status=0
+    shift
+    "$@" >"$build/sanitizer.log" 2>&1 || status=$?
+    cp "$build/sanitizer.log" "$build/sanitizer_${what//[^a-z]/_}.log"
+    row "compute-sanitizer, $what" "$(grep 'ERROR SUMMARY' "$build/sanitizer.log" | tail -n 1 | sed 's/^=* *//' || true)"
+    [ $status -eq 0 ] || failed+=("compute-sanitizer, $what: status $status, see build/gpu/sanitizer_*.log")
+  }
+  for tool in memcheck racecheck synccheck initcheck; do
+    check "$tool, kernels" env CUDA_KERNELS_LONG=10007 "$checker" --tool $tool --error-exitcode 9 \
+      "$build/bin/cuda_kernels_test"
+  done
+  check 'memcheck, collectives' "$checker" --tool memcheck --error-exitcode 9 "$build/bin/collectives_bench" all \
+    --bootstrap threads:2 --buffers device --factor 64 --max-bytes 64K --iterations 1 --warmup 1 \
+    --backend auto,ring,reduce_to_one
+}
+
+run() {
+  local folder multiarch section sections=("$@")
+  multiarch=$(c++ -print-multiarch 2>/dev/null || echo x86_64-linux-gnu)
+  [ $# -gt 0 ] || sections=(tests collectives kernels training sanitizer)
+  [ ! -d "$parts/lib/$multiarch" ] || export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$parts/lib/$multiarch
+  while read -r folder; do
+    export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder/lib
+  done < <(pip_folders)
+  table=$build/table.txt
+  : >"$table"
+  device=yes
+  failed=()
+  for section in "${sections[@]}"; do
+    echo "== $section"
+    case "$section" in
+      training) trainers ;;
+      tests | collectives | kernels | sanitizer) "$section" ;;
+    esac
+  done
 
   echo
   if [ ${#failed[@]} -gt 0 ]; then
@@ -178,12 +298,31 @@ run() {
     echo 'gpu.sh: no CUDA device: nothing was tested or measured' >&2
     exit 77
   fi
-  echo 'Table: build/gpu/table.txt'
+  echo "Table: $table"
+}
+
+known() {
+  local section
+  for section in "$@"; do
+    case "$section" in
+      tests | collectives | kernels | training | sanitizer) ;;
+      *) fail "\"$section\" is none of --pack, --build, --run, tests, collectives, kernels, training, sanitizer" ;;
+    esac
+  done
 }
 
 case "${1:-}" in
   --pack) pack ;;
   --build) build ;;
-  '') build && run ;;
-  *) fail "\"$1\" is neither --pack nor --build" ;;
+  --run)
+    shift
+    known "$@"
+    [ -d "$build/bin" ] || fail "nothing has been built in $build (scripts/gpu.sh --build)"
+    run "$@"
+    ;;
+  *)
+    known "$@"
+    build
+    run "$@"
+    ;;
 esac

@@ -139,6 +139,7 @@ void Communicator::Impl::take_to_device(State& state, const Call& call, const Op
   device.mine = state.call->parts.size() > 1 ? state.call->parts.full(rank()).first : 0;
   device.stream = options.stream;
   device.ends_in_stream = blocking;
+  device.tensor = options.compressor == nullptr ? nullptr : &options.compressor->impl().tensor(options.name);
   device.refused = std::move(refused);
   device.started = device.in_host = device.with_gpu = device.in_flight = false;
   if (!device.stream || device.refused != nullptr) return;

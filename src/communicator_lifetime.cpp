@@ -12,6 +12,7 @@
 #include "device/kernels.hpp"
 #include "device/nccl_meeting.hpp"
 #include "device/staged.hpp"
+#include "device/top_k_way.hpp"
 #include "log.hpp"
 #include "transport/shared_memory.hpp"
 
@@ -58,6 +59,7 @@ Communicator::Impl::Impl(Bootstrap& bootstrap, const CommunicatorOptions& option
   planner = std::make_unique<Planner>(settings, meeting, *executor);
   if (meeting.device != nullptr) {
     ways[static_cast<std::size_t>(Way::staged)] = std::make_unique<StagedWay>(*meeting.device, rank());
+    ways[static_cast<std::size_t>(Way::top_k)] = std::make_unique<TopKWay>(meeting.device);
     if (meeting.topology.one_host())
       ways[static_cast<std::size_t>(Way::kernels)] = std::make_unique<KernelsWay>(*meeting.device, *meeting.arena);
   }

@@ -90,7 +90,7 @@ TEST(BenchOptions, BadValuesAreRefusedInOneLineThatNamesTheValidOnes) {
   expect_refusal({"--min-bytes", "2M", "--max-bytes", "1M"}, {"--min-bytes", "2M", "1M"});
   expect_refusal({"--in-place", "maybe"}, {"--in-place", "maybe", "yes", "no", "both"});
   expect_refusal({"--check", "1"}, {"--check", "yes", "no"});
-  expect_refusal({"--buffers", "huge"}, {"--buffers", "huge", "ordinary", "allocated"});
+  expect_refusal({"--buffers", "huge"}, {"--buffers", "huge", "ordinary", "allocated", "device"});
   expect_refusal({"--rotate", "64X"}, {"--rotate", "64X", "64K"});
   expect_refusal({"--samples"}, {"--samples", "--json"});
   expect_refusal({"--against", "nccl"}, {"--against", "nccl", "mpi"});
@@ -138,7 +138,7 @@ TEST(BenchOptions, NumbersInTheirRangeAreTaken) {
 TEST(BenchOptions, WhatIsMeasuredAndHowIsTaken) {
   const Settings settings = parse({"--buffers", "ordinary", "--rotate", "64M", "--back-to-back",
                                    "--fraction-of-roofline", "--json", "file", "--samples"});
-  EXPECT_FALSE(settings.allocated_buffers);
+  EXPECT_EQ(settings.buffers, Buffers::ordinary);
   EXPECT_EQ(settings.rotate, 67108864);
   EXPECT_TRUE(settings.back_to_back);
   EXPECT_TRUE(settings.fraction_of_roofline);

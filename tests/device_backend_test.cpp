@@ -1,18 +1,14 @@
 // Every backend against the one suite, with buffers in the memory of GPUs that only pretend: two of them, so that some
 // ranks share one. Every second call is put into a stream.
 #include "backend_conformance.hpp"
-#include "support/on_pretended_gpu.hpp"
+#include "support/on_gpu.hpp"
+#include "support/pretended_device.hpp"
 
 namespace collectives::testing {
 
-PretendedGpus& gpus() {
-  static PretendedGpus both(2, true);
-  return both;
-}
-
 const bool kOnGpus = [] {
-  gpus();
-  elsewhere = []() -> std::unique_ptr<Elsewhere> { return std::make_unique<OnPretendedGpu>(); };
+  static PretendedGpus both(2, true);
+  elsewhere = []() -> std::unique_ptr<Elsewhere> { return std::make_unique<BuffersOnGpu>(); };
   return true;
 }();
 

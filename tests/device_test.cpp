@@ -295,6 +295,11 @@ TEST_P(DeviceCalls, CodedAsOnTheHost) {
               comm.all_reduce(host, ReduceOp::sum, coded);
               comm.all_reduce(data.buffer(), ReduceOp::sum, coded);
               EXPECT_TRUE(same_bits(data.values(), host));
+              for (float& value : host) value /= 3;
+              data.set(host);
+              comm.broadcast(host, 1, coded);  // in place, where the root rounds its own
+              comm.broadcast(data.buffer(), 1, coded);
+              EXPECT_TRUE(same_bits(data.values(), host));
             },
             {.timeout = 60s});
 }

@@ -3,22 +3,16 @@
 #include "backend_conformance.hpp"
 #include "nccl/communicator.hpp"
 #include "support/nccl.hpp"
-#include "support/on_pretended_gpu.hpp"
+#include "support/on_gpu.hpp"
 
 namespace collectives::testing {
 
-PretendedGpus& gpus() {
+const bool kOnGpus = [] {
   static PretendedGpus all(8, true);
   static const StandIn streams(all);
   static const nccl::Loaded library(stand_in());
-  static const bool told = (all.set_nccl(&library), true);
-  (void)told;
-  return all;
-}
-
-const bool kOnGpus = [] {
-  gpus();
-  elsewhere = []() -> std::unique_ptr<Elsewhere> { return std::make_unique<OnPretendedGpu>(); };
+  all.set_nccl(&library);
+  elsewhere = []() -> std::unique_ptr<Elsewhere> { return std::make_unique<BuffersOnGpu>(); };
   return true;
 }();
 

@@ -105,9 +105,10 @@ enum class Way : std::uint8_t {
   host,     ///< there is nothing of a GPU's
   staged,   ///< through pinned memory of the host, where the plan is performed
   kernels,  ///< by one kernel of each rank, which reaches into the memory of the others
-  nccl      ///< by NCCL, in a stream
+  nccl,     ///< by NCCL, in a stream
+  top_k     ///< what is largest is chosen on the GPU, exchanged by the host, and added up on the GPU
 };
-inline constexpr std::size_t kWays = 4;
+inline constexpr std::size_t kWays = 5;
 COLLECTIVES_EXPORT std::string_view to_string(Way) noexcept;
 
 struct Plan {

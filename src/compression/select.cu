@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(kThreads)
     const Input four{gradient.lane, in.accumulated != nullptr ? accumulated.lane : nullptr,
                      in.velocity != nullptr ? velocity.lane : nullptr, in.momentum, in.scale};
 #pragma unroll
-    for (int l = 0; l < 4; ++l) count(add(four, l), i + l);
+    for (std::size_t l = 0; l < 4; ++l) count(add(four, l), i + l);
     if (in.accumulated != nullptr) *reinterpret_cast<Four*>(in.accumulated + i) = accumulated;
     if (in.velocity != nullptr) *reinterpret_cast<Four*>(in.velocity + i) = velocity;
   }
@@ -136,9 +136,10 @@ __global__ void __launch_bounds__(kThreads)
   block.finish(counts);
 }
 
-/// One block. `all`: all elements were to be counted, if candidates are not few already.
+/// One block, of a thread for each group of bins at least. `all`: all elements were to be counted, if candidates are not few already.
 __global__ void __launch_bounds__(kThreads)
     find_kernel(Search* search, std::uint32_t* counts, std::size_t k, std::size_t room, bool all) {
+  static_assert(kThreads >= kBins / kGroup);
   __shared__ std::uint32_t bins[kBins], sums[kBins / kGroup];
   if (search->digits == kDigits || (all && few(*search, k, room))) return;
   for (std::uint32_t bin = threadIdx.x; bin < kBins; bin += blockDim.x) {
@@ -171,8 +172,7 @@ class Engine {
       : in_(in), n_(n), k_(k), room_(room_for(n, k)), scratch_(scratch), chosen_(chosen), stream_(stream) {}
 
   void add_and_find() {
-    begin_kernel<<<1, kThreads, 0, static_cast<cudaStream_t>(stream_)>>>(scratch_.search, scratch_.counts, n_, k_);
-    check(cudaGetLastError(), "launch");
+    launch_blocks(begin_kernel, 1, stream_, scratch_.search, scratch_.counts, n_, k_);
     std::uintptr_t lies = reinterpret_cast<std::uintptr_t>(in_.gradient) % kVectorBytes;
     if (in_.accumulated != nullptr) lies = cuda::alike(lies, in_.accumulated);
     if (in_.velocity != nullptr) lies = cuda::alike(lies, in_.velocity);
@@ -197,11 +197,7 @@ class Engine {
   }
 
  private:
-  void find(bool all) {
-    find_kernel<<<1, kThreads, 0, static_cast<cudaStream_t>(stream_)>>>(scratch_.search, scratch_.counts, k_, room_,
-                                                                        all);
-    check(cudaGetLastError(), "launch");
-  }
+  void find(bool all) { launch_blocks(find_kernel, 1, stream_, scratch_.search, scratch_.counts, k_, room_, all); }
   template <class From, class To, class Which>
   void select(From from, To to, std::uint32_t* selected, std::size_t n, Which which) {
     std::size_t bytes = scratch_.selection_bytes;

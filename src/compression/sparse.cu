@@ -15,23 +15,36 @@ __global__ void __launch_bounds__(kThreads) add_term_kernel(const Term term, flo
 }
 
 __global__ void __launch_bounds__(kThreads)
-    finish_term_kernel(const Term term, float* sum, float divisor, std::uint32_t* touched) {
+    finish_term_kernel(const Term term, float* sum, float divisor, std::uint32_t* touched, std::uint32_t* united) {
+  __shared__ std::uint32_t of_block;
+  if (threadIdx.x == 0) of_block = 0;
+  __syncthreads();
+  std::uint32_t mine = 0;
   for (std::size_t i = this_thread(); i < term.count; i += all_threads()) {
     const std::uint32_t index = term.indices[i], bit = 1U << index % 32;
-    if ((atomicAnd(&touched[index / 32], ~bit) & bit) != 0 && divisor != 1) sum[index] = sum[index] / divisor;
+    if ((atomicAnd(&touched[index / 32], ~bit) & bit) == 0) continue;
+    ++mine;
+    if (divisor != 1) sum[index] = sum[index] / divisor;
   }
+  if (united == nullptr) return;
+  if (mine != 0) atomicAdd(&of_block, mine);
+  __syncthreads();
+  if (threadIdx.x == 0 && of_block != 0) atomicAdd(united, of_block);
 }
 
 }  // namespace
 
 std::size_t sparse_scratch_bytes(std::size_t n) { return (n + 31) / 32 * sizeof(std::uint32_t); }
 
-void sparse_add(std::span<const Term> terms, float divisor, float* sum, void* scratch, Stream stream) {
+void sparse_add(std::span<const Term> terms, float divisor, float* sum, void* scratch, std::uint32_t* united,
+                Stream stream) {
   auto* const touched = static_cast<std::uint32_t*>(scratch);
+  if (united != nullptr)
+    check(cudaMemsetAsync(united, 0, sizeof *united, static_cast<cudaStream_t>(stream)), "clearing");
   for (const Term& term : terms)
     if (term.count != 0) launch(add_term_kernel, term.count, stream, term, sum, touched);
   for (const Term& term : terms)
-    if (term.count != 0) launch(finish_term_kernel, term.count, stream, term, sum, divisor, touched);
+    if (term.count != 0) launch(finish_term_kernel, term.count, stream, term, sum, divisor, touched, united);
 }
 
 }  // namespace collectives::cuda

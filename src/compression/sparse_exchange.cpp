@@ -275,28 +275,50 @@ void SparseExchange::gather_parts(Job& job) {
 
 // ---- the sum ----
 
-std::size_t SparseExchange::add_to(float* sum) {
-  if (setting_.form == SparseForm::gathered)
-    return sum_.add(entries_.data(), entries_.size(), setting_.divisor, sum, setting_.format.n);
-  std::size_t united = 0;
+const SparseExchange::Result& SparseExchange::result() {
+  result_.terms.clear();
+  result_.dense.clear();
+  result_.divisor = setting_.divisor;
+  result_.united.reset();
+  if (setting_.form == SparseForm::gathered) {
+    result_.terms = entries_;
+    return result_;
+  }
+  // Sums of ranges, which follow one another, so that their entries are one list.
+  result_.divisor = 1;
+  result_.united = std::accumulate(sums_.begin(), sums_.end(), std::size_t{0});
+  std::size_t sparse = 0;
+  for (std::size_t m = 0; m < members(); ++m) sparse += dense(m) ? 0 : sums_[m];
+  indices_.resize(sparse);
+  values_.resize(sparse);
+  std::size_t at = 0;
   for (std::size_t m = 0; m < members(); ++m) {
     const Range range = range_of(m);
-    united += sums_[m];
     if (range.count == 0) continue;
     const std::byte* const record = records_.data() + offsets_[m];
     if (dense(m)) {
-      std::memcpy(sum + range.first, record, range.count * sizeof(float));
+      result_.dense.emplace_back(range, record);
       continue;
     }
-    indices_.resize(sums_[m]);
-    values_.resize(sums_[m]);
+    std::uint32_t* const indices = indices_.data() + at;
     if (const std::string why =
-            read_sparse({range.count, sums_[m], DataType::f32}, record, indices_.data(), values_.data());
+            read_sparse({range.count, sums_[m], DataType::f32}, record, indices, values_.data() + at);
         !why.empty())
       refuse(m, why);
-    for (std::size_t i = 0; i < indices_.size(); ++i) sum[range.first + indices_[i]] = values_[i];
+    for (std::size_t i = 0; i < sums_[m]; ++i) indices[i] += static_cast<std::uint32_t>(range.first);
+    at += sums_[m];
   }
-  return united;
+  result_.terms.push_back({indices_.data(), values_.data(), sparse});
+  return result_;
+}
+
+std::size_t SparseExchange::add_to(float* sum) {
+  result();
+  if (!result_.united)
+    return sum_.add(result_.terms.data(), result_.terms.size(), result_.divisor, sum, setting_.format.n);
+  for (const auto& [range, values] : result_.dense) std::memcpy(sum + range.first, values, range.count * sizeof(float));
+  for (std::size_t i = 0; i < indices_.size(); ++i) sum[indices_[i]] = values_[i];
+  return *result_.united;
 }
 
 }  // namespace collectives

@@ -11,7 +11,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "algorithm.hpp"
@@ -46,6 +48,15 @@ class SparseExchange {
   bool next(Job& job);
   /// The word of member `m`; once next() has returned false.
   Word word_of(std::size_t m) const { return words_[m]; }
+  /// What there is to add: entries, in this order, and values of whole ranges, which are sums already.
+  struct Result {
+    std::vector<Entries> terms;
+    std::vector<std::pair<Range, const std::byte*>> dense;
+    float divisor = 1;                  ///< of the sum of the terms
+    std::optional<std::size_t> united;  ///< elements that get anything, where that is known before they are added
+  };
+  /// Once next() has returned false, and until the next start(). Throws as next().
+  const Result& result();
   /// Adds everything up into `sum`, of format.n elements, all of them 0. Returns how many got anything.
   std::size_t add_to(float* sum);
 
@@ -92,6 +103,7 @@ class SparseExchange {
   std::vector<std::uint32_t> indices_;
   std::vector<float> values_;
   std::vector<Entries> entries_;
+  Result result_;
   SparseSum sum_;
   std::vector<float> range_sum_;
 };

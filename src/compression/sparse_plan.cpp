@@ -101,4 +101,12 @@ SparsePlan plan_sparse(const Request& request, std::size_t k, const TopKOptions&
                              dense.estimate.microseconds));
 }
 
+std::string why_not_chosen_on_gpu(const SparsePlan& plan, const TopKOptions& options) {
+  if (!plan.sparse) return "everything is sent";
+  if (plan.in_hosts) return "the ranks of a host add first, in memory that they share";
+  if (options.clip > 0) return "the host clips";
+  if (options.non_finite != NonFinite::propagate) return "the host looks for NaN and infinity";
+  return "";
+}
+
 }  // namespace collectives

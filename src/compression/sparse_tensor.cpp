@@ -153,6 +153,37 @@ const float* SparseTensor::clipped() {
   return gradient_.data();
 }
 
+void SparseTensor::keep_here(std::size_t count) {
+  if (elsewhere != nullptr) {
+    elsewhere->read(kept.residual, kept.velocity);
+    elsewhere = nullptr;
+  }
+  kept.count = count;
+  keep_for_rank();
+}
+
+void SparseTensor::keep_elsewhere(std::unique_ptr<KeptElsewhere> where) {
+  elsewhere = std::move(where);
+  kept.residual = std::vector<float>();
+  kept.velocity = std::vector<float>();
+}
+
+void SparseTensor::chosen_elsewhere(const std::uint32_t* indices, const float* values, std::chrono::nanoseconds took) {
+  chosen_elsewhere_ = {indices, values, 0};
+  choosing_took_ = took;
+}
+
+void SparseTensor::added_elsewhere(std::size_t united, std::chrono::nanoseconds took) {
+  report_.united = united;
+  report_.coding_seconds += std::chrono::duration<double>(took).count();
+}
+
+Kept SparseTensor::all_kept() const {
+  Kept all = kept;
+  if (elsewhere != nullptr) elsewhere->read(all.residual, all.velocity);
+  return all;
+}
+
 void SparseTensor::begin(const Call& call) {
   const auto from = Clock::now();
   busy_ = true;
@@ -163,17 +194,30 @@ void SparseTensor::begin(const Call& call) {
   begin_report();
   undo_ = chosen_ = gave_copy_ = false;
   cleared_ = 0;
-  if (call.plan->in_hosts) {
-    const int slices = call.plan->slices, local = call.seat->grid.local;
+  if (chosen_elsewhere_.indices == nullptr) {
+    begin_here();
+  } else {
+    stage_ = Stage::exchange;
+    cleared_ = kept.slice.count;  // not by the host
+    chosen_elsewhere_.count = call.plan->k;
+    report_.coding_seconds = std::chrono::duration<double>(choosing_took_).count();
+    give(chosen_elsewhere_, format(), {});
+  }
+  add_time(from);
+}
+
+void SparseTensor::begin_here() {
+  if (elsewhere != nullptr) keep_here(kept.count);
+  if (call_.plan->in_hosts) {
+    const int slices = call_.plan->slices, local = call_.seat->grid.local;
     keep_for_host(local < slices ? part({0, kept.count}, slices, local) : Range{});
     host_sum_.resize(kept.slice.count);
   } else {
     keep_for_rank();
     if (options_.error_feedback) kept.residual.resize(kept.count);
     stage_ = Stage::exchange;
-    choose(call.input, clipping());
+    choose(call_.input, clipping());
   }
-  add_time(from);
 }
 
 /// Takes no memory, which the text would if it were another one each time.
@@ -204,7 +248,7 @@ const float* SparseTensor::give_all(const Call& call) {
   report_.sent_bytes = call.dense_bytes;
   undo_ = chosen_ = gave_copy_ = false;
   stage_ = Stage::done;
-  keep_for_rank();
+  keep_here(kept.count);
   const float scale = clipping();
   const bool careful = options_.non_finite != NonFinite::propagate;
   if (scale == 1 && !careful && options_.momentum == 0 && kept.residual.empty()) {
@@ -256,6 +300,7 @@ void SparseTensor::take_back() noexcept {
 
 void SparseTensor::abandon() noexcept {
   busy_ = false;
+  chosen_elsewhere_ = {};
   if (std::exchange(reserved_, false)) return;
   take_back();
   if (!moved_residual_.empty()) {
@@ -298,8 +343,12 @@ void SparseTensor::choose(const float* gradient, float scale) {
       for (std::size_t i = 0; i < what.k; ++i)
         if (const float error = values[i] - arrives(values[i]); std::isfinite(error)) kept.residual[indices[i]] = error;
   }
-  given_norm_ = squared_norm({values, what.k});
-  report_.chosen = what.k;
+  give({indices, values, what.k}, what, word);
+}
+
+void SparseTensor::give(const Entries& own, const SparseFormat& what, SparseExchange::Word word) {
+  given_norm_ = squared_norm({own.values, own.count});
+  report_.chosen = own.count;
   exchange_.start({.form = call_.plan->form,
                    .format = what,
                    .seat = call_.seat,
@@ -307,7 +356,7 @@ void SparseTensor::choose(const float* gradient, float scale) {
                    .frame_bytes = call_.tuning->frame_bytes,
                    .lanes = call_.lanes,
                    .divisor = call_.divisor},
-                  {indices, values, what.k}, word);
+                  own, word);
 }
 
 bool SparseTensor::next(Job& job) {
@@ -362,7 +411,10 @@ bool SparseTensor::go_on(Job& job) {
       case Stage::share_inside:
         stage_ = Stage::done;
         if (in_hosts && options_.non_finite == NonFinite::skip) undo_ = skipped_by_ > 0;
-        if (owner) undo_ ? undo() : add_up();
+        if (chosen_elsewhere_.indices != nullptr)
+          report_.sent_bytes = exchange_.bytes_sent();
+        else if (owner)
+          undo_ ? undo() : add_up();
         if (!in_hosts) break;
         return stage_job(kShareInside, kept.count, slices, call_.output, call_.output);
       case Stage::agree:  // where everything was sent
@@ -373,6 +425,7 @@ bool SparseTensor::go_on(Job& job) {
         break;
       case Stage::done:
         chosen_ = gave_copy_ = false;
+        chosen_elsewhere_ = {};
         moved_residual_ = std::vector<float>();
         moved_velocity_ = std::vector<float>();
         return false;
@@ -438,7 +491,10 @@ TopKReport SparseTensor::report(bool norms) const {
   TopKReport report = report_;
   report.calls = kept.calls;
   if (!norms) return report;
-  const double residual = squared_norm(kept.residual) + squared_norm(kept.pending);
+  const Kept* what = &kept;
+  Kept copy;
+  if (elsewhere != nullptr) what = &(copy = all_kept());
+  const double residual = squared_norm(what->residual) + squared_norm(what->pending);
   report.residual_norm = std::sqrt(residual);
   if (residual + given_norm_ > 0) report.relative_error = std::sqrt(residual / (residual + given_norm_));
   return report;

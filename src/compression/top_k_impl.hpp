@@ -29,6 +29,14 @@ struct Kept {
   std::vector<float> pending;   ///< of the tensor, from another life: in other hands then; empty: none
 };
 
+/// Residual and velocity of a tensor, while they are not with the host.
+class KeptElsewhere {
+ public:
+  virtual ~KeptElsewhere() = default;
+  /// Copies of them; waits. What there is not stays as it is. Throws Error{system}.
+  virtual void read(std::vector<float>& residual, std::vector<float>& velocity) = 0;
+};
+
 /// One tensor, and the operation on it that is under way. At most one is.
 class SparseTensor final : public Program {
  public:
@@ -49,6 +57,19 @@ class SparseTensor final : public Program {
     float divisor = 1;
     std::size_t dense_bytes = 0;  ///< that this rank sends to others where everything is sent
   };
+  // Where a GPU chooses and adds (device/top_k_way.hpp), it is told so before begin(), and asks afterwards.
+
+  const TopKOptions& options() const noexcept { return options_; }
+  /// What is kept is the host's, all of `count` elements by this rank, zero where it is empty. Throws Error{system}.
+  void keep_here(std::size_t count);
+  void keep_elsewhere(std::unique_ptr<KeptElsewhere> where);
+  /// The next call's `k` elements, which stay where they are until it has ended.
+  void chosen_elsewhere(const std::uint32_t* indices, const float* values, std::chrono::nanoseconds took);
+  const SparseExchange::Result& received() { return exchange_.result(); }
+  void added_elsewhere(std::size_t united, std::chrono::nanoseconds took);
+  /// A value as the others see it: what is too large for bf16 becomes infinite.
+  float arrives(float value) const;
+
   /// A call is made that begins later.
   void reserve() { busy_ = reserved_ = true; }
   /// The next call chooses, now if it can.
@@ -62,7 +83,10 @@ class SparseTensor final : public Program {
   bool busy() const noexcept { return busy_; }
 
   TopKReport report(bool norms) const;
+  /// What is kept, wherever it is.
+  Kept all_kept() const;
   Kept kept;
+  std::unique_ptr<KeptElsewhere> elsewhere;  ///< has what `kept` lacks; null: nothing
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -77,19 +101,20 @@ class SparseTensor final : public Program {
     done
   };
 
+  void begin_here();
   void keep_for_rank();
   void keep_for_host(Range slice);
   std::vector<float> whole(std::vector<float>& of_slice) const;
   float clipping() const;
   const float* clipped();
   void choose(const float* gradient, float scale);
+  void give(const Entries& own, const SparseFormat& what, SparseExchange::Word word);
   bool go_on(Job&);
   void hear();
   void clear_result(std::size_t count);
   void add_up();
   void undo();
   void take_back() noexcept;
-  float arrives(float value) const;
   void add_time(Clock::time_point from);
   void begin_report();
   SparseFormat format() const;
@@ -107,6 +132,8 @@ class SparseTensor final : public Program {
   std::vector<float> moved_residual_, moved_velocity_;  // of this rank, to become those of its host: until it is done
   std::vector<std::uint32_t> indices_;                  // that this rank has chosen
   std::vector<float> values_;
+  Entries chosen_elsewhere_;  // of the call under way or to come; null: this rank's host chooses
+  std::chrono::nanoseconds choosing_took_{};
   bool undo_ = false;                        // of NonFinite::skip: this call is to give nothing
   bool chosen_ = false, gave_copy_ = false;  // what is given has been taken from what is kept
   float skipped_ = 0, skipped_by_ = 0;       // whether to, on this rank's word and on that of all of its host

@@ -7,6 +7,8 @@
 
 const char* collectives_cuda_version() { return COLLECTIVES_VERSION; }
 
+void collectives_cuda_use(int number) { collectives::cuda::use_gpu(number); }
+
 collectives::Device* collectives_cuda_device(char* why_not, std::size_t bytes) {
   std::string why;
   try {

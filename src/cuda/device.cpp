@@ -251,6 +251,10 @@ class Gpu final : public Device {
     check(cudaStreamWaitEvent(stream_of(stream), event_of(event), 0), "letting a stream wait");
   }
 
+  void clear(void* memory, std::size_t bytes, Stream stream) override {
+    const Current current(number_);
+    check(cudaMemsetAsync(memory, 0, bytes, stream_of(stream)), "clearing");
+  }
   void copy(void* to, const void* from, std::size_t bytes, Stream stream) override {
     const Current current(number_);
     check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_of(stream)), "copying");
@@ -279,9 +283,10 @@ class Gpu final : public Device {
     cuda::select(input, k, indices, values, scratch, stream);
   }
   std::size_t sparse_scratch_bytes(std::size_t n) const override { return cuda::sparse_scratch_bytes(n); }
-  void sparse_add(std::span<const Term> terms, float divisor, float* sum, void* scratch, Stream stream) override {
+  void sparse_add(std::span<const Term> terms, float divisor, float* sum, void* scratch, std::uint32_t* united,
+                  Stream stream) override {
     const Current current(number_);
-    cuda::sparse_add(terms, divisor, sum, scratch, stream);
+    cuda::sparse_add(terms, divisor, sum, scratch, united, stream);
   }
 
   const Nccl* nccl(std::string& why_not) override {
@@ -328,6 +333,12 @@ class Gpu final : public Device {
 std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
 
 }  // namespace
+
+void use_gpu(int number) noexcept {
+  int gpus = 0;
+  if (cudaGetDeviceCount(&gpus) == cudaSuccess && gpus > 0) cudaSetDevice(number % gpus);
+  cudaGetLastError();
+}
 
 std::unique_ptr<Device> current_gpu(std::string& why_not) {
   int its = 0, gpus = 0;

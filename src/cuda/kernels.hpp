@@ -48,7 +48,8 @@ std::size_t sparse_scratch_bytes(std::size_t n);
 
 using Term = Device::Term;
 /// As SparseSum::add(): sum[i] = (the values for element i in the order of `terms`, added) / divisor where there are
-/// any; the others stay.
-void sparse_add(std::span<const Term> terms, float divisor, float* sum, void* scratch, Stream stream);
+/// any; the others stay. How many there are any for comes to `united`, which may be null.
+void sparse_add(std::span<const Term> terms, float divisor, float* sum, void* scratch, std::uint32_t* united,
+                Stream stream);
 
 }  // namespace collectives::cuda

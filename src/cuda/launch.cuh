@@ -12,7 +12,12 @@
 
 namespace collectives::cuda {
 
+/// Of a block. A processor that stands in for a GPU runs them one after the other.
+#ifdef __CUDACC__
 inline constexpr unsigned kThreads = 512;
+#else
+inline constexpr unsigned kThreads = 64;
+#endif
 
 inline void check(cudaError_t status, const char* what) {
   if (status != cudaSuccess)
@@ -31,9 +36,17 @@ unsigned blocks_for(Kernel* kernel, std::size_t items) {
 }
 
 template <class... Parameters, class... Arguments>
+void launch_blocks(void (*kernel)(Parameters...), unsigned blocks, Stream stream, const Arguments&... arguments) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(blocks);
+  config.blockDim = dim3(kThreads);
+  config.stream = static_cast<cudaStream_t>(stream);
+  check(cudaLaunchKernelEx(&config, kernel, arguments...), "launch");
+}
+/// A grid whose threads take `items` in turn.
+template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), std::size_t items, Stream stream, const Arguments&... arguments) {
-  kernel<<<blocks_for(kernel, items), kThreads, 0, static_cast<cudaStream_t>(stream)>>>(arguments...);
-  check(cudaGetLastError(), "launch");
+  launch_blocks(kernel, blocks_for(kernel, items), stream, arguments...);
 }
 
 __device__ inline std::size_t this_thread() { return std::size_t{blockIdx.x} * blockDim.x + threadIdx.x; }

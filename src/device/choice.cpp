@@ -42,6 +42,7 @@ std::string_view to_string(Way way) noexcept {
     case Way::staged: return "staged";
     case Way::kernels: return "kernels";
     case Way::nccl: return "nccl";
+    case Way::top_k: return "top_k";
   }
   return "unknown way";
 }

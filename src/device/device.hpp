@@ -2,7 +2,7 @@
 // component cuda implements it (src/cuda/device.cpp), and tests have one that only pretends.
 //
 // Nothing waits for the GPU, except where memory is given back. What is put into a stream is performed in the stream's
-// order; whoever wants to know how far it is records an event and asks. From any thread, one at a time for each object;
+// order; whoever wants to know how far it is records an event and asks. From any thread, at any time;
 // the GPU that is current to the caller's thread stays so. What the GPU or its driver refuses is Error{system}, in a
 // line that begins with whose words they are ("CUDA: ..."), without rank and operation, which the caller knows.
 #pragma once
@@ -108,6 +108,8 @@ class Device {
 
   // ---- copies and kernels; into a stream ----
 
+  /// All zero.
+  virtual void clear(void* memory, std::size_t bytes, Stream stream) = 0;
   /// Between any two kinds of memory; does not wait where the host's side is pinned.
   virtual void copy(void* to, const void* from, std::size_t bytes, Stream stream) = 0;
 
@@ -140,7 +142,8 @@ class Device {
   virtual void select(const SelectInput& input, std::size_t k, std::uint32_t* indices, float* values, void* scratch,
                       Stream stream) = 0;
   virtual std::size_t sparse_scratch_bytes(std::size_t n) const = 0;
-  virtual void sparse_add(std::span<const Term> terms, float divisor, float* sum, void* scratch, Stream stream) = 0;
+  virtual void sparse_add(std::span<const Term> terms, float divisor, float* sum, void* scratch, std::uint32_t* united,
+                          Stream stream) = 0;
 
   // ---- NCCL ----
 

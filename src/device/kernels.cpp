@@ -102,7 +102,7 @@ DeviceWay::Turn KernelsWay::advance() {
     case Phase::leaving:
       if (!all_have_worked()) return wait_for(Turn::peers, Phase::leaving);
       if (!side_by_side_) break;
-      copy_back(device_, *call_, arena_.self(), static_cast<const std::byte*>(memory_.back()), stream_);
+      copy_back(device_, *call_, arena_.self(), static_cast<const std::byte*>(memory_.back()), false, stream_);
       device_.record(done_, stream_);
       if (call_->stream && call_->ends_in_stream) {
         device_.wait(*call_->stream, done_);

@@ -13,7 +13,8 @@ void copy_there(Device& device, const DeviceCall& there, Rank rank, std::byte* v
   if (there.tensors.empty() && sides_of(call, rank).input) copy(call.input);
 }
 
-void copy_back(Device& device, const DeviceCall& there, Rank rank, const std::byte* vector, Device::Stream stream) {
+void copy_back(Device& device, const DeviceCall& there, Rank rank, const std::byte* vector, bool coded,
+               Device::Stream stream) {
   const Call& call = there.call;
   std::size_t at = call.collective == Collective::reduce_scatter ? there.mine : 0;
   const auto copy = [&](const Buffer& to) {
@@ -21,9 +22,9 @@ void copy_back(Device& device, const DeviceCall& there, Rank rank, const std::by
     at += to.count;
   };
   for (const Tensor& tensor : there.tensors) copy(tensor.output);
-  // What a root has broadcast in place is there.
+  // What a root has broadcast in place is there, unless it has been rounded, as for the others.
   const bool is_there =
-      call.collective == Collective::broadcast && rank == call.root && call.input.data == call.output.data;
+      !coded && call.collective == Collective::broadcast && rank == call.root && call.input.data == call.output.data;
   if (there.tensors.empty() && sides_of(call, rank).output && !is_there) copy(call.output);
 }
 

@@ -12,7 +12,8 @@ namespace collectives {
 
 /// Copies what this rank contributes to its place there.
 void copy_there(Device& device, const DeviceCall& call, Rank rank, std::byte* vector, Device::Stream stream);
-/// Copies what this rank receives to the caller's buffers.
-void copy_back(Device& device, const DeviceCall& call, Rank rank, const std::byte* vector, Device::Stream stream);
+/// Copies what this rank receives to the caller's buffers. `coded`: values have been rounded on their way.
+void copy_back(Device& device, const DeviceCall& call, Rank rank, const std::byte* vector, bool coded,
+               Device::Stream stream);
 
 }  // namespace collectives

@@ -68,7 +68,7 @@ void StagedWay::copy_in() {
 }
 
 void StagedWay::copy_out() {
-  copy_back(device_, *call_, rank_, memory_.data(), stream_);
+  copy_back(device_, *call_, rank_, memory_.data(), planned_->plan.coded, stream_);
   device_.record(back_, stream_);
 }
 

@@ -18,6 +18,7 @@ namespace collectives {
 
 struct PlannedCall;
 struct Job;
+class SparseTensor;
 
 /// An operation on device memory, from its call to its end. Kept with the operation's state, and used again.
 struct DeviceCall {
@@ -29,11 +30,12 @@ struct DeviceCall {
   Device::Event ready = nullptr;
   /// The caller waits for the operation to return, so with a stream its end is the stream's to see.
   bool ends_in_stream = false;
-  std::exception_ptr refused;  ///< what the GPU has refused at the call: the operation fails with it when it starts
-  bool started = false;        ///< by its way
-  bool in_host = false;        ///< the host's plan is being performed
-  bool with_gpu = false;       ///< this rank waits for its GPU
-  bool in_flight = false;      ///< all of it is in streams
+  SparseTensor* tensor = nullptr;  ///< of a call with a compressor
+  std::exception_ptr refused;      ///< what the GPU has refused at the call: the operation fails with it when it starts
+  bool started = false;            ///< by its way
+  bool in_host = false;            ///< the host's plan is being performed
+  bool with_gpu = false;           ///< this rank waits for its GPU
+  bool in_flight = false;          ///< all of it is in streams
 };
 
 class DeviceWay {

@@ -96,15 +96,16 @@ std::shared_ptr<const PlannedCall> Planner::make(const Call& call, const Options
   Topology topology = meeting_.topology;
   if (options.compressor != nullptr && topology.gpus.nccl) {
     topology.gpus.nccl = false;
-    topology.gpus.no_nccl = "top-k is chosen on the host";
+    topology.gpus.no_nccl = "NCCL carries no indices with values";
   }
   planned->plan = choose_plan(request, topology, meeting_.tuning);
   if (options.compressor != nullptr)
     planned->sparse =
         plan_sparse(request, k, options.compressor->options(), planned->plan, meeting_.topology, meeting_.tuning);
   if (planned->sparse && planned->plan.way != Way::host) {
-    planned->plan.way = Way::staged;
-    planned->plan.way_reason = "top-k chooses in memory of the host";
+    const std::string why_not = why_not_chosen_on_gpu(*planned->sparse, options.compressor->options());
+    planned->plan.way = why_not.empty() ? Way::top_k : Way::staged;
+    planned->plan.way_reason = why_not.empty() ? "chosen, and added up, on the GPU" : why_not;
   }
   planned->shape = shape_of(signature, planned->plan);
   const Range whole{0, signature.count};

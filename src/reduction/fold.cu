@@ -10,7 +10,10 @@ struct Sources {
   const std::byte* data[kMostSources];
   std::uint64_t raw[kMostSources / 64];
   int count;
-  __device__ bool is_raw(int s) const { return (raw[s / 64] >> s % 64 & 1) != 0; }
+  __device__ bool is_raw(int s) const {
+    const auto bit = static_cast<unsigned>(s);
+    return (raw[bit / 64] >> bit % 64 & 1) != 0;
+  }
 };
 struct Outs {
   std::byte* data[kMostOuts];
@@ -22,23 +25,23 @@ __global__ void __launch_bounds__(kThreads) fold_kernel(const __grid_constant__ 
                                                         std::size_t count, std::uintptr_t lies, Kernel kernel) {
   using Stored = typename Kernel::Stored;
   using Wide = typename Kernel::Wide;
-  constexpr int kLanes = kVectorBytes / sizeof(Stored);
+  constexpr std::size_t kLanes = kVectorBytes / sizeof(Stored);
   const Pieces pieces = pieces_of(lies, count, sizeof(Stored));
   for (std::size_t v = this_thread(); v < pieces.vectors; v += all_threads()) {
     const std::size_t at = (pieces.lead + v * kLanes) * sizeof(Stored);
     Wide wide[kLanes];
     auto stored = *reinterpret_cast<const Vector<Stored>*>(sources.data[0] + at);
 #pragma unroll
-    for (int l = 0; l < kLanes; ++l) wide[l] = kernel.term(stored.lane[l], sources.is_raw(0));
+    for (std::size_t l = 0; l < kLanes; ++l) wide[l] = kernel.term(stored.lane[l], sources.is_raw(0));
 #pragma unroll 4
     for (int s = 1; s < sources.count; ++s) {
       stored = *reinterpret_cast<const Vector<Stored>*>(sources.data[s] + at);
 #pragma unroll
-      for (int l = 0; l < kLanes; ++l)
+      for (std::size_t l = 0; l < kLanes; ++l)
         wide[l] = kernel.combine(wide[l], kernel.term(stored.lane[l], sources.is_raw(s)));
     }
 #pragma unroll
-    for (int l = 0; l < kLanes; ++l) stored.lane[l] = kernel.result(wide[l]);
+    for (std::size_t l = 0; l < kLanes; ++l) stored.lane[l] = kernel.result(wide[l]);
     for (int o = 0; o < outs.count; ++o) *reinterpret_cast<Vector<Stored>*>(outs.data[o] + at) = stored;
   }
   for (std::size_t s = this_thread(); s < pieces.lead + pieces.tail; s += all_threads()) {

@@ -1,0 +1,148 @@
+// Threads of a block are contexts with stacks of their own, and only as many as wait: whoever ends without waiting
+// hands its stack to the next, so that a kernel without barriers is a loop.
+#include "grid.hpp"
+
+#include <sys/mman.h>
+#include <ucontext.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#if defined(__SANITIZE_THREAD__)
+#include <sanitizer/tsan_interface.h>
+#endif
+
+__thread uint3 threadIdx, blockIdx, blockDim, gridDim;
+
+namespace stand_in {
+namespace {
+
+constexpr std::size_t kStack = 256 << 10;
+
+/// A stack, and where it is to be gone on with.
+struct Fiber {
+  Fiber() : stack(::mmap(nullptr, kStack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) {
+    if (stack == MAP_FAILED) std::abort();
+  }
+  ~Fiber() { ::munmap(stack, kStack); }
+  Fiber(const Fiber&) = delete;
+  Fiber& operator=(const Fiber&) = delete;
+
+  ucontext_t context{};
+  void* stack;
+  uint3 place{};                   ///< of the thread that waits on it
+  const void* waits_at = nullptr;  ///< null when it does not
+#if defined(__SANITIZE_THREAD__)
+  void* known = __tsan_create_fiber(0);
+#endif
+};
+
+/// The block that this thread of the processor runs.
+class Block {
+ public:
+  void run(dim3 size, const std::function<void()>& thread) {
+    thread_ = &thread;
+    size_ = size;
+    threads_ = size.x * size.y * size.z;
+    next_ = 0;
+    std::size_t waiting = 0;
+    while (next_ < threads_) {
+      if (waiting == fibers_.size()) fibers_.push_back(std::make_unique<Fiber>());
+      begin(*fibers_[waiting]);
+      if (fibers_[waiting]->waits_at != nullptr) ++waiting;
+    }
+    for (bool backwards = true; waiting > 0; backwards = !backwards) {
+      for (std::size_t i = 0; i < waiting; ++i)
+        if (fibers_[i]->waits_at != fibers_[0]->waits_at) {
+          std::fprintf(stderr, "stand-in for CUDA: threads of a block wait at two barriers at once\n");
+          std::abort();
+        }
+      for (std::size_t i = 0; i < waiting; ++i) go_on(*fibers_[backwards ? waiting - 1 - i : i]);
+      std::size_t still = 0;
+      for (std::size_t i = 0; i < waiting; ++i)
+        if (fibers_[i]->waits_at != nullptr) std::swap(fibers_[still++], fibers_[i]);
+      waiting = still;
+    }
+  }
+
+  void wait(const void* at) {
+    Fiber& mine = *current_;
+    mine.place = threadIdx;
+    mine.waits_at = at;
+    switch_to(mine.context, home_, home_known());
+    threadIdx = mine.place;
+  }
+
+ private:
+  void begin(Fiber& fiber) {
+    ::getcontext(&fiber.context);
+    fiber.context.uc_stack.ss_sp = fiber.stack;
+    fiber.context.uc_stack.ss_size = kStack;
+    fiber.context.uc_link = nullptr;
+    ::makecontext(&fiber.context, &Block::perform_some, 0);
+    go_on(fiber);
+  }
+  void go_on(Fiber& fiber) {
+    fiber.waits_at = nullptr;
+    current_ = &fiber;
+#if defined(__SANITIZE_THREAD__)
+    home_known_ = __tsan_get_current_fiber();
+    switch_to(home_, fiber.context, fiber.known);
+#else
+    switch_to(home_, fiber.context, nullptr);
+#endif
+  }
+  /// Threads one after the other, until all have begun.
+  static void perform_some();
+
+  void* home_known() const { return home_known_; }
+  static void switch_to(ucontext_t& from, ucontext_t& to, [[maybe_unused]] void* known) {
+#if defined(__SANITIZE_THREAD__)
+    __tsan_switch_to_fiber(known, 0);
+#endif
+    ::swapcontext(&from, &to);
+  }
+
+  const std::function<void()>* thread_ = nullptr;
+  dim3 size_;
+  unsigned threads_ = 0, next_ = 0;
+  std::vector<std::unique_ptr<Fiber>> fibers_;
+  Fiber* current_ = nullptr;
+  ucontext_t home_{};
+  void* home_known_ = nullptr;
+};
+
+Block& this_block() {
+  static thread_local Block block;
+  return block;
+}
+
+void Block::perform_some() {
+  Block& block = this_block();
+  while (block.next_ < block.threads_) {
+    const unsigned number = block.next_++;
+    threadIdx = {number % block.size_.x, number / block.size_.x % block.size_.y,
+                 number / block.size_.x / block.size_.y};
+    (*block.thread_)();
+  }
+  switch_to(block.current_->context, block.home_, block.home_known());
+}
+
+}  // namespace
+
+void run_grid(dim3 grid, dim3 block, const std::function<void()>& thread) {
+  gridDim = {grid.x, grid.y, grid.z};
+  blockDim = {block.x, block.y, block.z};
+  for (unsigned z = 0; z < grid.z; ++z)
+    for (unsigned y = 0; y < grid.y; ++y)
+      for (unsigned x = 0; x < grid.x; ++x) {
+        blockIdx = {x, y, z};
+        this_block().run(block, thread);
+      }
+}
+
+}  // namespace stand_in
+
+void __syncthreads() { stand_in::this_block().wait(__builtin_return_address(0)); }

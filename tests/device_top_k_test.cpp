@@ -1,0 +1,271 @@
+// Top-k on device memory by the GPU itself: the same bits as on the host, whatever the options and whoever chose
+// before; what moves between the two, what comes home, and calls that fail in the middle. The kernels are
+// cuda_kernels_test's subject.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "collectives/communicator.hpp"
+#include "collectives/top_k.hpp"
+#include "support/errors.hpp"
+#include "support/hosts.hpp"
+#include "support/pretended_device.hpp"
+#include "support/top_k.hpp"
+#include "support/worlds.hpp"
+
+namespace collectives::testing {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::size_t kCount = 3000;
+
+/// Hosts of one rank each, which share two GPUs.
+class DeviceTopK : public ::testing::Test {
+ protected:
+  PretendedGpus gpus{2};
+
+  template <class F>
+  void run(int ranks, F&& f) {
+    std::vector<int> hosts(static_cast<std::size_t>(ranks));
+    for (int host = 0; host < ranks; ++host) hosts[static_cast<std::size_t>(host)] = host;
+    run_hosts(hosts, f, {.timeout = 60s});
+  }
+  OnGpu<float> gradient(const Communicator& comm, int step, std::size_t count = kCount) {
+    return {gpus, gradient_of(comm.rank(), count, step)};
+  }
+};
+
+Options chosen_by(TopK& top_k, std::optional<void*> stream = {}) {
+  Options options = sparse(top_k);
+  options.stream = stream;
+  return options;
+}
+
+// ---- the host's bits ----
+
+class DeviceTopKOptions : public DeviceTopK, public ::testing::WithParamInterface<TopKOptions> {};
+
+TEST_P(DeviceTopKOptions, GivesAndKeepsWhatTheHostDoes) {
+  run(3, [&](Communicator& comm) {
+    TopK of_host(GetParam()), of_device(GetParam());
+    const auto stream = gpus.new_stream();
+    for (int step = 0; step < 6; ++step) {
+      const ReduceOp op = step % 2 == 0 ? ReduceOp::sum : ReduceOp::average;
+      std::vector<float> expected = gradient_of(comm.rank(), kCount, step);
+      comm.all_reduce(expected, op, chosen_by(of_host));
+      const OnGpu<float> data = gradient(comm, step);
+      const OnGpu<float> out(gpus, kCount);
+      const bool in_place = step % 3 == 0;
+      comm.all_reduce(data.buffer(), (in_place ? data : out).buffer(), op,
+                      chosen_by(of_device, step % 3 == 1 ? std::optional<void*>(stream) : std::nullopt));
+      EXPECT_TRUE(same_bits((in_place ? data : out).values(), expected)) << "step " << step;
+      if (!in_place) {
+        EXPECT_TRUE(same_bits(data.values(), gradient_of(comm.rank(), kCount, step)));
+      }
+      const TopKReport there = of_device.report("tensor"), here = of_host.report("tensor");
+      EXPECT_EQ(there.chosen, here.chosen);
+      EXPECT_EQ(there.united, here.united);
+      EXPECT_EQ(there.sent_bytes, here.sent_bytes);
+      EXPECT_EQ(there.residual_norm, here.residual_norm);
+    }
+    EXPECT_EQ(of_device.save(), of_host.save());
+    gpus.end_stream(stream);
+  });
+}
+
+TopKOptions with(const std::function<void(TopKOptions&)>& change) {
+  TopKOptions options{.density = 0.02};
+  change(options);
+  return options;
+}
+
+INSTANTIATE_TEST_SUITE_P(, DeviceTopKOptions,
+                         ::testing::Values(with([](auto&) {}), with([](auto& o) { o.form = SparseForm::gathered; }),
+                                           with([](auto& o) { o.form = SparseForm::split; }),
+                                           with([](auto& o) {  // a sum that is not sparse any more
+                                             o.form = SparseForm::split;
+                                             o.density = 0.6;
+                                           }),
+                                           with([](auto& o) { o.error_feedback = false; }),
+                                           with([](auto& o) { o.momentum = 0.9F; }), with([](auto& o) {
+                                             o.momentum = 0.9F;
+                                             o.masking = false;
+                                           }),
+                                           with([](auto& o) { o.values = DataType::bf16; }), with([](auto& o) {
+                                             o.values = DataType::bf16;
+                                             o.error_feedback = false;
+                                           }),
+                                           with([](auto& o) { o.k = 1; }), with([](auto& o) { o.density = 1; }),
+                                           with([](auto& o) {
+                                             o.warm_up_calls = 3;
+                                             o.warm_up_density = 0.5;
+                                           })));
+
+TEST_F(DeviceTopK, HostAndGpuTakeTurns) {
+  run(2, [&](Communicator& comm) {
+    TopK of_host({.density = 0.05, .momentum = 0.5F}), of_both({.density = 0.05, .momentum = 0.5F});
+    for (int step = 0; step < 8; ++step) {
+      std::vector<float> expected = gradient_of(comm.rank(), kCount, step), got = expected;
+      comm.all_reduce(expected, ReduceOp::sum, chosen_by(of_host));
+      if (step / 2 % 2 == 0) {
+        comm.all_reduce(got, ReduceOp::sum, chosen_by(of_both));
+      } else {
+        const OnGpu<float> data(gpus, got);
+        comm.all_reduce(data.buffer(), ReduceOp::sum, chosen_by(of_both));
+        got = data.values();
+      }
+      EXPECT_TRUE(same_bits(got, expected)) << "step " << step;
+    }
+    EXPECT_EQ(of_both.save(), of_host.save());
+  });
+}
+
+TEST_F(DeviceTopK, WhatWasSavedGoesOnOnTheGpu) {
+  run(2, [&](Communicator& comm) {
+    TopK first({.density = 0.05}), second({.density = 0.05});
+    for (int step = 0; step < 3; ++step)
+      comm.all_reduce(gradient(comm, step).buffer(), ReduceOp::sum, chosen_by(first));
+    std::vector<std::vector<std::byte>> states;
+    for (Rank rank = 0; rank < 2; ++rank) {
+      std::vector<std::byte> state = first.save();
+      std::uint64_t bytes[] = {state.size()};
+      comm.broadcast(bytes, rank);
+      state.resize(bytes[0]);
+      comm.broadcast(Buffer{state.data(), state.size(), DataType::u8}, rank);
+      states.push_back(state);
+    }
+    second.load(states, comm.rank(), 2);
+    const OnGpu<float> one = gradient(comm, 3), other = gradient(comm, 3);
+    comm.all_reduce(one.buffer(), ReduceOp::sum, chosen_by(first));
+    comm.all_reduce(other.buffer(), ReduceOp::sum, chosen_by(second));
+    EXPECT_TRUE(same_bits(one.values(), other.values()));
+    EXPECT_EQ(first.save(), second.save());
+  });
+}
+
+// ---- who does what ----
+
+TEST_F(DeviceTopK, SaysThatTheGpuChooses) {
+  run(2, [&](Communicator& comm) {
+    TopK top_k, clipping({.clip = 1}), careful({.non_finite = NonFinite::skip});
+    const auto explained = [&](TopK& how) {
+      return comm.explain(Collective::all_reduce, kCount, DataType::f32, ReduceOp::sum, chosen_by(how, nullptr));
+    };
+    EXPECT_SAYS(explained(top_k), "device memory: top_k: chosen, and added up, on the GPU");
+    EXPECT_SAYS(explained(clipping), "device memory: staged: the host clips");
+    EXPECT_SAYS(explained(careful), "device memory: staged: the host looks for NaN and infinity");
+  });
+}
+
+TEST_F(DeviceTopK, OnlyWhatIsChosenMoves) {
+  run(2, [&](Communicator& comm) {
+    TopK top_k({.density = 0.01});
+    comm.all_reduce(gradient(comm, 0).buffer(), ReduceOp::sum, chosen_by(top_k));
+    const OnGpu<float> data = gradient(comm, 1);
+    comm.barrier();
+    const std::size_t copies = gpus.copies(), allocations = gpus.allocations();
+    comm.barrier();
+    comm.all_reduce(data.buffer(), ReduceOp::sum, chosen_by(top_k));
+    comm.barrier();
+    // Of each rank: what it has chosen, what has come, and how many they are together.
+    EXPECT_EQ(gpus.copies() - copies, 2U * 3);
+    EXPECT_EQ(gpus.allocations(), allocations);
+    comm.barrier();
+  });
+}
+
+TEST_F(DeviceTopK, WhatIsKeptOutlivesTheCommunicator) {
+  std::vector<std::unique_ptr<TopK>> kept(2), expected(2);
+  for (auto* all : {&kept, &expected})
+    for (auto& one : *all) one = std::make_unique<TopK>(TopKOptions{.density = 0.05});
+  for (int life = 0; life < 2; ++life)
+    run(2, [&](Communicator& comm) {
+      const auto self = static_cast<std::size_t>(comm.rank());
+      const OnGpu<float> data = gradient(comm, life);
+      std::vector<float> host = data.values();
+      comm.all_reduce(data.buffer(), ReduceOp::sum, chosen_by(*kept[self]));
+      comm.all_reduce(host, ReduceOp::sum, chosen_by(*expected[self]));
+      EXPECT_TRUE(same_bits(data.values(), host));
+    });
+  for (std::size_t rank = 0; rank < 2; ++rank) EXPECT_EQ(kept[rank]->save(), expected[rank]->save());
+  kept.clear();
+  EXPECT_EQ(gpus.allocations(), 0);
+  EXPECT_EQ(gpus.streams(), 0);
+}
+
+// ---- what goes wrong ----
+
+TEST_F(DeviceTopK, InfinityIsSentAndComesToAll) {
+  run(2, [&](Communicator& comm) {
+    TopK top_k({.density = 0.01});
+    std::vector<float> values = gradient_of(comm.rank(), kCount, 0);
+    if (comm.rank() == 1) values[1234] = std::numeric_limits<float>::infinity();
+    const OnGpu<float> data(gpus, values);
+    comm.all_reduce(data.buffer(), ReduceOp::sum, chosen_by(top_k));
+    EXPECT_TRUE(std::isinf(data.values()[1234]));
+  });
+}
+
+/// A call that failed has sent nothing: what was owed is owed, and so is its own gradient.
+TEST_F(DeviceTopK, WhatWasChosenComesBackWhenTheOthersFail) {
+  run(2, [&](Communicator& comm) {
+    TopK top_k({.density = 0.01});
+    comm.all_reduce(gradient(comm, 0).buffer(), ReduceOp::sum, chosen_by(top_k));
+    const auto norm = [&] { return top_k.report("tensor").residual_norm; };
+    const double before = norm();
+    const OnGpu<float> data = gradient(comm, 1);
+    if (comm.rank() == 0) {
+      // It chooses, and waits for what rank 1 has chosen until that gives up.
+      EXPECT_ANY_THROW(comm.all_reduce(data.buffer(), ReduceOp::sum, chosen_by(top_k)));
+      EXPECT_GT(norm(), before * 1.2);  // both gradients, but for the few that went with the first
+      EXPECT_EQ(top_k.report("tensor").calls, 1);
+    } else {
+      std::this_thread::sleep_for(200ms);
+      comm.abort("enough");
+    }
+  });
+}
+
+TEST_F(DeviceTopK, TheGpuDisappears) {
+  run(2, [&](Communicator& comm) {
+    TopK top_k;
+    const OnGpu<float> data = gradient(comm, 0);
+    comm.all_reduce(data.buffer(), ReduceOp::sum, chosen_by(top_k));
+    comm.barrier();
+    if (comm.rank() == 1) gpus.disappear(0);  // both are on it
+    comm.barrier();
+    const Error error = error_of([&] { comm.all_reduce(data.buffer(), ReduceOp::sum, chosen_by(top_k)); });
+    EXPECT_EQ(error.code(), Errc::system);
+    EXPECT_SAYS(error.what(), "the GPU has fallen off the bus");
+    EXPECT_EQ(error_of([&] { (void)top_k.save(); }).code(), Errc::system);
+  });
+}
+
+TEST_F(DeviceTopK, AGpuThatStopsIsATimeout) {
+  const std::vector<int> hosts{0, 1};
+  run_hosts(hosts,
+            [&](Communicator& comm) {
+              TopK top_k;
+              const OnGpu<float> data = gradient(comm, 0);
+              comm.all_reduce(data.buffer(), ReduceOp::sum, chosen_by(top_k));
+              comm.barrier();
+              if (comm.rank() == 1) gpus.stop(0);
+              comm.barrier();
+              const Error error = error_of([&] { comm.all_reduce(data.buffer(), ReduceOp::sum, chosen_by(top_k)); });
+              EXPECT_EQ(error.code(), Errc::timeout);
+              if (comm.rank() == 0) gpus.go_on(0);
+              while (!gpus.idle(nullptr)) std::this_thread::sleep_for(1ms);
+            },
+            {.timeout = 1s});
+}
+
+}  // namespace
+}  // namespace collectives::testing
