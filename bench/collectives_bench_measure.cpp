@@ -43,6 +43,18 @@ bool same_on_all_ranks(Collective collective) {
          collective == Collective::broadcast;
 }
 
+/// "hierarchical/inline", "ring+bf16"; on a GPU "kernels", where the host's plan has no part in it, or "staged:ring".
+std::string plan_text(const Plan& plan, const Compression& compression) {
+  std::string text;
+  if (plan.way != Way::host) text = to_string(plan.way);
+  if (plan.way == Way::kernels || plan.way == Way::nccl || plan.way == Way::top_k) return text;
+  if (!text.empty()) text += ':';
+  text += plan.name;
+  if (!plan.protocol.empty()) text.append("/").append(plan.protocol);
+  if (plan.coded) text.append("+").append(compression.codec->name());
+  return text;
+}
+
 }  // namespace
 
 double clock_cost() {
@@ -299,9 +311,7 @@ std::optional<Result> Measurement::run(const Case& c) {
   if (on_gpu) options_.stream = gpu_->stream();
   try {
     const Plan plan = comm_.plan(c.collective, whole_count(c, comm_.size()), c.type, reduce_op(c.op), options_);
-    result.plan = plan.name;
-    if (!plan.protocol.empty()) result.plan.append("/").append(plan.protocol);
-    if (plan.coded) result.plan.append("+").append(c.compression.codec->name());
+    result.plan = plan_text(plan, c.compression);
   } catch (const Error& error) {
     if (error.code() == Errc::unsupported) return std::nullopt;
     throw;

@@ -56,7 +56,7 @@ struct Result {
   std::optional<Bound> bound;        ///< with --fraction-of-roofline, where bytes move
   double algbw = 0, busbw = 0;       ///< GB/s (1e9)
   std::optional<std::size_t> wrong;  ///< elements over all ranks; empty without --check
-  std::string plan;                  ///< "hierarchical/inline"
+  std::string plan;                  ///< "hierarchical/inline"; on a GPU "kernels", "staged:ring"
   double coding_us = 0;              ///< of top-k: choosing, writing, reading and adding in the last call
   std::uint64_t wire_bytes = 0;      ///< to other hosts in one call, by the busiest rank
 };

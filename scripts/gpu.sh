@@ -14,7 +14,7 @@
 #   training     steps on the GPU beside the processor's; with MNIST_DIR, to 99 % test accuracy
 #   sanitizer    compute-sanitizer's four tools on the kernels, and on collectives
 #
-# GPU_BUILD=DIR: another build's folder. GPU_MOST=BYTES: of the longest vectors.
+# GPU_BUILD=DIR: another build's folder. GPU_MOST=BYTES: of the longest vectors. GPU_RANKS='2 4 8': how many processes.
 #
 # Ends with 0; with 1 when something does not build or a test fails; with 2 when it cannot begin; with 77 when there is
 # no CUDA device, so that every test and every benchmark was skipped.
@@ -24,6 +24,7 @@ cd "$(dirname "$0")/.."
 parts=$PWD/build/gpu_parts
 build=$(realpath -m "${GPU_BUILD:-build/gpu}")
 most=${GPU_MOST:-256M}
+read -ra processes <<<"${GPU_RANKS:-2 4 8}"
 most_mib=60  # of the parts
 
 fail() {
@@ -82,13 +83,14 @@ build() {
     command -v $tool >/dev/null || [ -x "/usr/local/cuda/bin/$tool" ] || fail "there is no $tool here"
   done
   command -v nvcc >/dev/null || PATH=$PATH:/usr/local/cuda/bin
-  local generator=() prefixes=$parts folder
-  ! command -v ninja >/dev/null || generator=(-G Ninja)
+  local options=() prefixes=$parts folder
+  ! command -v ninja >/dev/null || options=(-G Ninja)
+  ! nvidia-smi -L >/dev/null 2>&1 || options+=(-D CMAKE_CUDA_ARCHITECTURES=native)  # half the time
   while read -r folder; do prefixes="$prefixes;$folder"; done < <(pip_folders)
 
   mkdir -p "$build"
   echo "== Building (log: build/gpu/build.log)"
-  if ! cmake -B "$build" -S . "${generator[@]}" -D CMAKE_BUILD_TYPE=Release -D COLLECTIVES_WITH_MPI=OFF \
+  if ! cmake -B "$build" -S . "${options[@]}" -D CMAKE_BUILD_TYPE=Release -D COLLECTIVES_WITH_MPI=OFF \
     -D COLLECTIVES_WITH_UCX=OFF -D CMAKE_PREFIX_PATH="$prefixes" >"$build/build.log" 2>&1; then
     tail -n 30 "$build/build.log" >&2
     echo "gpu.sh: it cannot be configured; are build/gpu_parts here (scripts/gpu.sh --pack on a Debian machine)?" >&2
@@ -121,7 +123,7 @@ tests_of() {
       '[  FAILED  ] '*'ms)') row "$program: ${line#*] }" FAILED ;;
     esac
   done <"$build/$program.log"
-  [ "$why" != 'no CUDA device' ] || device=no
+  [[ "$why" != 'no CUDA device'* ]] || device=no
   row "$program" "$passed passed$([ $skipped -eq 0 ] || echo ", $skipped skipped")$([ -z "$why" ] || echo " ($why)")"
   [ $status -eq 0 ] || failed+=("$program: status $status, see build/gpu/$program.log")
 }
@@ -173,17 +175,17 @@ tests() {
 
 collectives() {
   local ranks backends=auto,ring,hierarchical,reduce_to_one
-  for ranks in 2 4 8; do
+  for ranks in "${processes[@]}"; do
     bench 'every collective, type and op, to 64 KiB' $ranks all --type all --op all --odd --factor 64 --max-bytes 64K \
       --iterations 2 --backend $backends
     bench "every collective, to $most" $ranks all --factor 16 --max-bytes "$most" --iterations 5 --backend $backends
   done
-  bench 'coded, and top-k' 4 all_reduce --compress bf16,f16,int8,top_k:1%,top_k:0.1% --force --factor 16 \
+  bench 'coded, and top-k' "${processes[-1]}" all_reduce --compress bf16,f16,int8,top_k:1%,top_k:0.1% --force --factor 16 \
     --max-bytes "$most" --iterations 5
-  bench 'in a stream' 4 all --back-to-back --factor 64 --max-bytes 16M --backend $backends
+  bench 'in a stream' "${processes[-1]}" all --back-to-back --factor 64 --max-bytes "$most" --backend $backends
   # On one GPU, which NCCL takes for several when each rank says that it is a host.
   if "$build/bin/collectives_info" | grep -qE '^ *nccl +available'; then
-    for ranks in 2 4; do
+    for ranks in "${processes[@]}"; do
       NCCL_SOCKET_IFNAME=lo NCCL_IB_DISABLE=1 bench 'by NCCL' $ranks all --factor 64 --max-bytes 16M --backend nccl
     done
   else

@@ -116,6 +116,9 @@ void emit_hierarchical(const Seat& seat, const Task& task, StepSink& run) {
   const int root_host = seat.host_of(task.root), root_local = seat.local_of(task.root);
   switch (task.collective) {
     case Collective::all_reduce:
+      if (task.along_rails && task.sums == Sums::in_hosts)
+        return hierarchical::Unsummed<Between>::all_reduce(grid.rail(), task.parts[0], {.own = Place::output}, run);
+      if (task.along_rails) return Between::all_reduce(grid.rail(), task.parts[0], {.own = Place::output}, run);
       if (task.sums == Sums::in_hosts)
         return hierarchical::all_reduce<hierarchical::Unsummed<Between>>(grid, slices, task.parts[0], run);
       if (!flat) return hierarchical::all_reduce<Between>(grid, slices, task.parts[0], run);
@@ -194,7 +197,8 @@ constexpr Algorithm hierarchical_row(std::string_view name, bool (*possible)(con
             return aim.collective == Collective::broadcast ? 2 : 1;
           },
           emit_hierarchical<Between, rails>,
-          kScatters<Between> ? &scatters_or_gathers : nullptr};
+          kScatters<Between> ? &scatters_or_gathers : nullptr,
+          [](const Topology& topology) { return rails == Rails::all ? rails_of(topology) : 1; }};
 }
 bool has_another_way(const Aim& aim, const Topology& topology) {
   return !topology.one_host() && ((aim.collective == Collective::all_reduce && !flat(aim, topology)) ||

@@ -68,6 +68,9 @@ struct Aim {
   /// Messages are coded: what a rank hands to others it keeps as they will see it, and partial sums are not coded, as
   /// each coding rounds.
   bool coded = false;
+  /// Of an all-reduce by `hierarchical` on several hosts, only what goes along the rails: this rank's slice, from
+  /// output to output. What happens inside hosts is done elsewhere.
+  bool along_rails = false;
 
   /// Contributions meet at their owner in messages.
   constexpr bool direct() const { return sums != Sums::anywhere; }
@@ -105,6 +108,8 @@ struct Algorithm {
   void (*emit)(const Seat&, const Task&, StepSink&);
   /// Messages hold parts of several ranks, up to the whole vector: for vectors that fit in one. Null: never.
   bool (*in_one_message)(const Aim&) = nullptr;
+  /// Of an all-reduce on several hosts: among how many of its ranks a host divides the vector. Null: it does not.
+  int (*slices)(const Topology&) = nullptr;
 };
 
 /// All algorithms, in order of preference when estimates are equal.

@@ -13,6 +13,7 @@
 #include "device/nccl_meeting.hpp"
 #include "device/staged.hpp"
 #include "device/top_k_way.hpp"
+#include "device/two_level_way.hpp"
 #include "log.hpp"
 #include "transport/shared_memory.hpp"
 
@@ -60,7 +61,10 @@ Communicator::Impl::Impl(Bootstrap& bootstrap, const CommunicatorOptions& option
   if (meeting.device != nullptr) {
     ways[static_cast<std::size_t>(Way::staged)] = std::make_unique<StagedWay>(*meeting.device, rank());
     ways[static_cast<std::size_t>(Way::top_k)] = std::make_unique<TopKWay>(meeting.device);
-    if (meeting.topology.one_host())
+    if (!meeting.topology.one_host())
+      ways[static_cast<std::size_t>(Way::two_level)] =
+          std::make_unique<TwoLevelWay>(*meeting.device, *meeting.arena, *seat, meeting.topology);
+    else
       ways[static_cast<std::size_t>(Way::kernels)] = std::make_unique<KernelsWay>(*meeting.device, *meeting.arena);
   }
   const bool by_nccl = meeting.topology.gpus.nccl;

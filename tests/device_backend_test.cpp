@@ -15,7 +15,7 @@ const bool kOnGpus = [] {
 const auto kName = [](const auto& parameters) { return "Ranks_" + std::get<1>(parameters.param).name; };
 
 /// What differs on the way through a GPU is not the number of ranks.
-std::vector<World> some_worlds() { return {{"1", {0}}, {"3", {0, 0, 0}}, {"2hosts_interleaved", {0, 1, 0, 1, 1}}}; }
+std::vector<World> some_worlds() { return {{"1", {0}}, {"3", {0, 0, 0}}, {"2hosts_interleaved", {0, 1, 0, 1, 1}}, {"3hosts_unequal", {0, 0, 1, 2, 2, 2}}}; }
 
 #define COLLECTIVES_BACKEND_CONFORMS(backend)           \
   INSTANTIATE_TEST_SUITE_P(backend, BackendConformance, \

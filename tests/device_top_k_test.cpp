@@ -14,6 +14,7 @@
 
 #include "collectives/communicator.hpp"
 #include "collectives/top_k.hpp"
+#include "support/child.hpp"
 #include "support/errors.hpp"
 #include "support/hosts.hpp"
 #include "support/pretended_device.hpp"
@@ -200,6 +201,23 @@ TEST_F(DeviceTopK, WhatIsKeptOutlivesTheCommunicator) {
   EXPECT_EQ(gpus.allocations(), 0);
   EXPECT_EQ(gpus.streams(), 0);
 }
+
+#if !defined(__SANITIZE_THREAD__)
+TEST_F(DeviceTopK, AChildLeavesItToItsParent) {
+  std::vector<std::unique_ptr<TopK>> kept(2);
+  for (auto& one : kept) one = std::make_unique<TopK>();
+  run(2, [&](Communicator& comm) {
+    comm.all_reduce(gradient(comm, 0).buffer(), ReduceOp::sum, chosen_by(*kept[static_cast<std::size_t>(comm.rank())]));
+  });
+  Child child([&](Line&) {
+    const std::string said = error_of([&] { (void)kept[0]->save(); }).what();
+    kept.clear();
+    return said.find("forked from") != std::string::npos ? 0 : 1;
+  });
+  EXPECT_EQ(child.wait(), 0);
+  EXPECT_FALSE(kept[0]->save().empty());
+}
+#endif
 
 // ---- what goes wrong ----
 

@@ -60,9 +60,11 @@ SparsePlan plan_sparse(const Request& request, std::size_t k, const TopKOptions&
     return topology.one_host() ? latencies * tuning.message_us * (m - 1) + bytes * tuning.message_us_per_byte
                                : latencies * (tuning.wire_us + 2 * (m - 1) * per_message) + bytes * per_byte;
   };
+  // A GPU's passes over its own memory are nothing beside a wire.
+  const bool on_gpu = request.memory == Memory::device && why_not_chosen_on_gpu(plan.in_hosts, options).empty();
+  const double passes = on_gpu ? 0 : kPassesOverAll;
   const auto coding = [&](double entries) {
-    return (kPassesOverAll * 4 * n / slices + kBytesOfWorkPerEntry * entries / slices) * crowd *
-           tuning.coding_us_per_byte;
+    return (passes * 4 * n / slices + kBytesOfWorkPerEntry * entries / slices) * crowd * tuning.coding_us_per_byte;
   };
   const double gathered = coding(m * chosen) + exchange(1, (m - 1) * bytes_of(chosen));
   const double split =
@@ -101,9 +103,8 @@ SparsePlan plan_sparse(const Request& request, std::size_t k, const TopKOptions&
                              dense.estimate.microseconds));
 }
 
-std::string why_not_chosen_on_gpu(const SparsePlan& plan, const TopKOptions& options) {
-  if (!plan.sparse) return "everything is sent";
-  if (plan.in_hosts) return "the ranks of a host add first, in memory that they share";
+std::string why_not_chosen_on_gpu(bool in_hosts, const TopKOptions& options) {
+  if (in_hosts) return "the ranks of a host add first, in memory that they share";
   if (options.clip > 0) return "the host clips";
   if (options.non_finite != NonFinite::propagate) return "the host looks for NaN and infinity";
   return "";

@@ -31,7 +31,7 @@ struct SparsePlan {
 SparsePlan plan_sparse(const Request&, std::size_t k, const TopKOptions& options, const Plan& dense, const Topology&,
                        const Tuning&);
 
-/// Why a GPU does not choose from its own memory; empty where it does.
-std::string why_not_chosen_on_gpu(const SparsePlan&, const TopKOptions& options);
+/// Why a GPU does not choose from its own memory, where ranks of a host add first or not; empty where it does.
+std::string why_not_chosen_on_gpu(bool in_hosts, const TopKOptions& options);
 
 }  // namespace collectives

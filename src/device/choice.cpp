@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "collective.hpp"
 #include "collectives/codec.hpp"
 #include "collectives/error.hpp"
@@ -43,6 +45,7 @@ std::string_view to_string(Way way) noexcept {
     case Way::kernels: return "kernels";
     case Way::nccl: return "nccl";
     case Way::top_k: return "top_k";
+    case Way::two_level: return "two_level";
   }
   return "unknown way";
 }
@@ -78,6 +81,18 @@ WayChoice choose_way(const Request& request, const Topology& topology) {
   const std::string not_by_nccl = possible && !alone ? "; not by NCCL: " + why_not : "";
   if (not_by_kernels.empty()) return {Way::kernels, "one host, whose GPUs reach one another's memory" + not_by_nccl};
   return {Way::staged, not_by_kernels + not_by_nccl};
+}
+
+void plan_two_levels(Plan& plan, const Request& request, const Topology& topology) {
+  const bool several_in_a_host = static_cast<std::size_t>(topology.ranks()) > topology.hosts.size();
+  if (plan.way != Way::staged || topology.one_host() || !several_in_a_host ||
+      request.collective != Collective::all_reduce || plan.backend != "hierarchical" || plan.sums == Sums::at_owner ||
+      request.op.user_op() != nullptr || !topology.gpus.within_reach)
+    return;
+  const auto most = std::ranges::max(topology.hosts, {}, &std::vector<Rank>::size).size();
+  if (most > Device::kMostSources) return;
+  plan.way = Way::two_level;
+  plan.way_reason = "the GPUs of each host reach one another's memory, and add there";
 }
 
 void plan_by_nccl(Plan& plan, const Request& request, const Topology& topology) {

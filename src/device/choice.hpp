@@ -15,6 +15,9 @@ struct WayChoice {
 /// Throws Error{unsupported} where backend "nccl" is forced and cannot do it.
 WayChoice choose_way(const Request& request, const Topology& topology);
 
+/// Where the plan adds inside hosts before it goes along rails, GPUs may do that: changes the way from staged then.
+void plan_two_levels(Plan& plan, const Request& request, const Topology& topology);
+
 /// What NCCL carries f32 values as: f16 or bf16 where such a codec is asked for; else the type of the request.
 DataType wire_by_nccl(const Request& request);
 /// Fills in what is done by NCCL in place of the host's plan.

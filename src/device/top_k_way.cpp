@@ -1,7 +1,5 @@
 #include "device/top_k_way.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -12,23 +10,10 @@
 #include "collectives/error.hpp"
 #include "compression/top_k_impl.hpp"
 #include "device/settle.hpp"
+#include "fork.hpp"
 #include "operation.hpp"
 
 namespace collectives {
-
-bool DeviceRoom::grow(std::size_t bytes) {
-  if (bytes <= bytes_) return false;
-  free();
-  const std::size_t enough = std::bit_ceil(std::max<std::size_t>(bytes, 4096));
-  memory_ = static_cast<std::byte*>(pinned_ ? device_.allocate_pinned(enough) : device_.allocate(enough));
-  bytes_ = enough;
-  return true;
-}
-void DeviceRoom::free() noexcept {
-  bytes_ = 0;
-  if (void* const memory = std::exchange(memory_, nullptr); memory != nullptr)
-    pinned_ ? device_.free_pinned(memory) : device_.free(memory);
-}
 
 /// What a tensor keeps, on the GPU. It may outlive the communicator that put it there.
 class KeptOnGpu final : public KeptElsewhere {
@@ -39,13 +24,14 @@ class KeptOnGpu final : public KeptElsewhere {
     velocity_ = with_velocity ? values_.as<float>() + n : nullptr;
     used_ = device_->new_event();
   }
-  /// What a GPU that does not come to an end may still use stays where it is.
+  /// What a GPU that does not come to an end may still use stays where it is; what a child process has inherited is its
+  /// parent's.
   ~KeptOnGpu() override {
-    if (!idle(kSettleAtEnd)) {
+    if (!maker_.here() || !idle(kSettleAtEnd)) {
       values_.keep_for_good();
       pinned_.keep_for_good();
     }
-    device_->end_event(used_);
+    if (maker_.here()) device_->end_event(used_);
   }
   KeptOnGpu(const KeptOnGpu&) = delete;
   KeptOnGpu& operator=(const KeptOnGpu&) = delete;
@@ -75,6 +61,8 @@ class KeptOnGpu final : public KeptElsewhere {
   void use(Device::Stream stream) { device_->record(used_, stream); }
 
   void read(std::vector<float>& residual, std::vector<float>& velocity) override {
+    if (!maker_.here())
+      throw Error(Errc::system, "top-k: what is kept is on the GPU of the process that this one was forked from");
     if (!idle(kSettleAtEnd)) throw Error(Errc::system, "top-k: the GPU that has what is kept does not come to an end");
     const Device::Stream stream = device_->new_stream();
     const Device::Event copied = device_->new_event();
@@ -112,6 +100,7 @@ class KeptOnGpu final : public KeptElsewhere {
 
   using Clock = std::chrono::steady_clock;
   const std::shared_ptr<Device> device_;
+  const Maker maker_;
   const std::size_t n_;
   DeviceRoom values_, pinned_;
   float* velocity_ = nullptr;

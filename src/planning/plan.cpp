@@ -289,6 +289,7 @@ Plan choose_plan(const Request& asked, const Topology& topology, const Tuning& t
   plan.way = choice.way;
   plan.way_reason = choice.reason;
   if (plan.way == Way::nccl) plan_by_nccl(plan, asked, topology);
+  plan_two_levels(plan, request, topology);
   return plan;
 }
 

@@ -1,0 +1,168 @@
+#include "device/in_host.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <span>
+
+#include "collectives/error.hpp"
+#include "device/settle.hpp"
+#include "device/side_by_side.hpp"
+#include "shared_memory/host_operands.hpp"
+
+namespace collectives {
+namespace {
+
+constexpr std::size_t kLeastBytes = 64 << 10;
+
+}  // namespace
+
+InHostWay::~InHostWay() {
+  if (stream_ == nullptr) return;
+  const bool idle = settled();
+  if (idle) let_go();
+  device_.end_event(done_);
+  device_.end_stream(stream_);
+  if (!idle) {
+    peers_.keep_open();
+    return;
+  }
+  for (void* memory : memory_) device_.free(memory);
+}
+
+bool InHostWay::settled() noexcept {
+  return stream_ == nullptr || settles(device_, stream_, done_, call_ != nullptr ? kSettleAfterFailure : kSettleAtEnd);
+}
+
+void InHostWay::begin(const DeviceCall& call, const std::byte* input, std::byte* output, std::uint64_t tag) {
+  call_ = &call;
+  input_ = input;
+  output_ = output;
+  tag_ = tag;
+  side_by_side_ = false;
+  if (stream_ != nullptr) return;
+  buffers_.resize(static_cast<std::size_t>(arena_.ranks()));
+  done_ = device_.new_event();
+  stream_ = device_.new_stream();
+}
+
+void InHostWay::abandon() noexcept {
+  if (stream_ != nullptr && settles(device_, stream_, done_, kSettleAfterFailure)) let_go();
+}
+
+// ---- where the buffers are ----
+
+void InHostWay::come() {
+  side_by_side_ = !show_buffers();
+  if (side_by_side_) lay_side_by_side();
+}
+
+/// False where others cannot reach them.
+bool InHostWay::show_buffers() {
+  if (!call_->tensors.empty()) return false;
+  const Sides sides = sides_of(call_->call, arena_.self());
+  const auto own = sides.input ? show(input_, false) : RemoteBuffer{};
+  const auto keep = sides.output ? show(output_, true) : RemoteBuffer{};
+  if (!own || !keep) return false;
+  own_ = *own;
+  keep_ = *keep;
+  return true;
+}
+
+std::optional<RemoteBuffer> InHostWay::show(const std::byte* from_element_0, bool keep) {
+  const Range range = task_.held(arena_.self(), keep);
+  if (range.count == 0) return RemoteBuffer{};
+  const std::byte* const first = element_at(from_element_0, range.first, task_.element);
+  if (task_.combines() && reinterpret_cast<std::uintptr_t>(first) % task_.element != 0) return std::nullopt;
+  return peers_.show(first);
+}
+
+void InHostWay::lay_side_by_side() {
+  Range all{};
+  for (const Range& slice : task_.slices) all.count = std::max(all.count, slice.first + slice.count);
+  const std::size_t bytes = std::max(kLeastBytes, std::bit_ceil(all.count * task_.element));
+  if (bytes > bytes_) {
+    memory_.reserve(memory_.size() + 1);
+    memory_.push_back(device_.allocate(bytes));
+    bytes_ = bytes;
+  }
+  std::byte* const vector = static_cast<std::byte*>(memory_.back());
+  copy_there(device_, *call_, arena_.self(), vector, stream_);
+  device_.record(done_, stream_);
+  const auto shown = [&](bool keep) {
+    const Range range = task_.held(arena_.self(), keep);
+    if (range.count == 0) return RemoteBuffer{};
+    const auto found = peers_.show(element_at(vector, range.first, task_.element));
+    if (!found) throw Error(Errc::system, "memory of this rank's GPU cannot be shared with other processes any more");
+    return *found;
+  };
+  own_ = shown(false);
+  keep_ = shown(true);
+}
+
+void InHostWay::publish() {
+  BufferRecord& record = arena_.gpu_block(arena_.self()).buffers;
+  record.own.store(own_.address, std::memory_order_relaxed);
+  record.own_name.store(own_.name, std::memory_order_relaxed);
+  record.keep.store(keep_.address, std::memory_order_relaxed);
+  record.keep_name.store(keep_.name, std::memory_order_relaxed);
+  record.tag.store(tag_, std::memory_order_release);
+  peer_ = 0;
+}
+
+bool InHostWay::all_have_come() {
+  for (; peer_ < arena_.ranks(); ++peer_)
+    if (!has_come(arena_.gpu_block(peer_).buffers.tag.load(std::memory_order_acquire), tag_, peer_)) return false;
+  peer_ = 0;
+  find_buffers();
+  return true;
+}
+
+void InHostWay::say(PolledWord GpuBlock::*word) noexcept {
+  (arena_.gpu_block(arena_.self()).*word).value.store(tag_, std::memory_order_release);
+}
+
+bool InHostWay::all_have_said(PolledWord GpuBlock::*word) {
+  for (; peer_ < arena_.ranks(); ++peer_)
+    if ((arena_.gpu_block(peer_).*word).value.load(std::memory_order_acquire) != tag_) return false;
+  peer_ = 0;
+  return true;
+}
+
+/// Seen before the look at the failure, as in ZeroCopy::perform_unless_failed: whoever raised the failure sees the
+/// flag, or this sees the failure.
+bool InHostWay::touch() noexcept {
+  arena_.block(arena_.self()).touching.value.store(1);
+  if (!arena_.failed()) return true;
+  let_go();
+  return false;
+}
+void InHostWay::let_go() noexcept { arena_.block(arena_.self()).touching.value.store(0); }
+
+bool InHostWay::copy_back() {
+  if (!side_by_side_) return false;
+  collectives::copy_back(device_, *call_, arena_.self(), static_cast<const std::byte*>(memory_.back()), false, stream_);
+  device_.record(done_, stream_);
+  return true;
+}
+
+void InHostWay::give(std::span<std::byte* const> to, const std::byte* from, std::size_t bytes) {
+  for (std::byte* const out : to)
+    if (out != from) device_.copy(out, from, bytes, stream_);
+}
+
+void InHostWay::find_buffers() {
+  for (int rank = 0; rank < arena_.ranks(); ++rank) {
+    const BufferRecord& record = arena_.gpu_block(rank).buffers;
+    const auto at = [&](std::uint64_t address, std::uint64_t name, bool keep) -> std::byte* {
+      if (address == 0) return nullptr;
+      const std::size_t before = task_.held(rank, keep).first * task_.element;
+      return reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(peers_.pointer(rank, {address, name})) -
+                                          before);
+    };
+    buffers_[static_cast<std::size_t>(rank)] = {
+        at(record.own.load(std::memory_order_relaxed), record.own_name.load(std::memory_order_relaxed), false),
+        at(record.keep.load(std::memory_order_relaxed), record.keep_name.load(std::memory_order_relaxed), true)};
+  }
+}
+
+}  // namespace collectives

@@ -1,0 +1,91 @@
+// What ways have in common that reach into the memory of the GPUs of this host's other ranks: where buffers are, and
+// how ranks meet.
+//
+// The ranks meet in the arena, where their hosts look: all have said where their buffers are, and that what was to come
+// before them is done; all have said that their kernels are.
+//
+// Buffers that others cannot reach (parts of a group, managed memory, memory that cannot be shared, elements that do
+// not lie at multiples of their size) are laid side by side in memory of this communicator's own, and the result is
+// copied back. It is as long as the longest vector that needed it, rounded up to a power of two. To give memory back
+// may take waiting for the whole GPU, so what it has outgrown is kept until the end.
+//
+// A kernel cannot be called back. The flag that says "touches the others' buffers" is up until it is done, so whoever
+// gives up a call knows (Watch::wait_until_untouched).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "device/peers.hpp"
+#include "device/way.hpp"
+#include "shared_memory/arena.hpp"
+#include "shared_memory/host_task.hpp"
+
+namespace collectives {
+
+class InHostWay : public DeviceWay {
+ public:
+  void abandon() noexcept override;
+  std::uint64_t moves() const noexcept override { return moves_; }
+
+ protected:
+  InHostWay(Device& device, const Arena& arena) : device_(device), arena_(arena), peers_(device, arena) {}
+  /// Waits a while for what is under way; a GPU that does not come to an end keeps the memory.
+  ~InHostWay() override;
+
+  /// A rank's buffers, from where element 0 of the vector would be; null where it has none.
+  struct Buffers {
+    std::byte *own = nullptr, *keep = nullptr;
+  };
+
+  /// A call whose task is `task_`: `input` and `output` are addresses on the GPU.
+  void begin(const DeviceCall& call, const std::byte* input, std::byte* output, std::uint64_t tag);
+  void end() noexcept { call_ = nullptr; }
+  /// Whether what is under way comes to its end in good time.
+  bool settled() noexcept;
+  /// Shows this rank's buffers, or begins to copy them to where they can be shown.
+  void come();
+  /// Whether they are there.
+  bool there() { return !side_by_side_ || device_.reached(done_); }
+  void publish();
+  /// Whether all have published theirs; then `buffers_` has them. Throws TagMismatch.
+  bool all_have_come();
+  void say(PolledWord GpuBlock::*word) noexcept;
+  bool all_have_said(PolledWord GpuBlock::*word);
+  /// Up before the others' buffers are touched, and down again; false, and it is down, where the call has failed.
+  bool touch() noexcept;
+  void let_go() noexcept;
+  /// Puts this rank's result where the caller wants it, if it is not there; true: it is being copied there.
+  bool copy_back();
+  /// Writes `bytes` at `from` to all of `to`, but where it lies there already.
+  void give(std::span<std::byte* const> to, const std::byte* from, std::size_t bytes);
+
+  Device& device_;
+  const Arena& arena_;
+  Device::Stream stream_ = nullptr;
+  Device::Event done_ = nullptr;
+  const DeviceCall* call_ = nullptr;
+  HostTask task_;
+  std::vector<Buffers> buffers_;  // by local rank
+  std::uint64_t moves_ = 0;
+
+ private:
+  bool show_buffers();
+  std::optional<RemoteBuffer> show(const std::byte* from_element_0, bool keep);
+  void lay_side_by_side();
+  void find_buffers();
+
+  GpuPeers peers_;
+  std::vector<void*> memory_;  // for vectors side by side, the last one in use
+  std::size_t bytes_ = 0;      // of that
+  const std::byte* input_ = nullptr;
+  std::byte* output_ = nullptr;
+  std::uint64_t tag_ = 0;
+  bool side_by_side_ = false;
+  RemoteBuffer own_, keep_;
+  int peer_ = 0;
+};
+
+}  // namespace collectives

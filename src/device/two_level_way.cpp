@@ -1,0 +1,141 @@
+#include "device/two_level_way.hpp"
+
+#include <algorithm>
+
+#include "algorithm.hpp"
+#include "operation.hpp"
+
+namespace collectives {
+
+TwoLevelWay::TwoLevelWay(Device& device, const Arena& arena, const Seat& seat, const Topology& topology)
+    : InHostWay(device, arena), seat_(seat), topology_(topology), sum_(device, false), sum_here_(device, true) {}
+
+TwoLevelWay::~TwoLevelWay() {
+  if (settled()) return;
+  sum_.keep_for_good();
+  sum_here_.keep_for_good();
+}
+
+void TwoLevelWay::start(const DeviceCall& call, const PlannedCall& planned, Job& job) {
+  job_ = &job;
+  plan_ = &planned.plan;
+  op_ = job.op;
+  type_ = job.type;
+  const Range whole{0, planned.signature.count};
+  const int slices = plan_->algorithm->slices(topology_);
+  task_ = {};
+  task_.kind = Step::Kind::host_all_reduce;
+  task_.element = size_of(type_);
+  task_.slices.assign(static_cast<std::size_t>(arena_.ranks()), Range{});
+  for (int s = 0; s < slices; ++s) task_.slices[static_cast<std::size_t>(s)] = part(whole, slices, s);
+  slice_ = task_.slice(arena_.self());
+  begin(call, job.input, job.output, job.tag);
+  phase_ = Phase::coming;
+}
+
+DeviceWay::Turn TwoLevelWay::wait_for(Turn whom, Phase phase) {
+  if (phase_ != phase) ++moves_;
+  phase_ = phase;
+  return whom;
+}
+
+DeviceWay::Turn TwoLevelWay::advance() {
+  switch (phase_) {
+    case Phase::coming:
+      if (call_->stream && !device_.reached(call_->ready)) return Turn::gpu;
+      sum_.grow(bytes());
+      sum_here_.grow(bytes());
+      come();
+      [[fallthrough]];
+    case Phase::copying_there:
+      if (!there()) return wait_for(Turn::gpu, Phase::copying_there);
+      publish();
+      [[fallthrough]];
+    case Phase::meeting:
+      if (!all_have_come() || !touch()) return wait_for(Turn::peers, Phase::meeting);
+      add();
+      device_.record(done_, stream_);
+      [[fallthrough]];
+    case Phase::adding:
+      if (!device_.reached(done_)) return wait_for(Turn::gpu, Phase::adding);
+      let_go();
+      say(&GpuBlock::worked);
+      if (slice_.count > 0) {
+        describe_rail();
+        return wait_for(Turn::host, Phase::along_the_rail);
+      }
+      [[fallthrough]];
+    case Phase::along_the_rail: [[fallthrough]];
+    case Phase::collecting:  // in place, results overwrite what the others add
+      if (!all_have_said(&GpuBlock::worked) || !touch()) return wait_for(Turn::peers, Phase::collecting);
+      give_slice();
+      device_.record(done_, stream_);
+      [[fallthrough]];
+    case Phase::giving:
+      if (!device_.reached(done_)) return wait_for(Turn::gpu, Phase::giving);
+      let_go();
+      say(&GpuBlock::given);
+      [[fallthrough]];
+    case Phase::leaving:
+      if (!all_have_said(&GpuBlock::given)) return wait_for(Turn::peers, Phase::leaving);
+      if (!copy_back()) break;
+      if (call_->stream && call_->ends_in_stream) {
+        device_.wait(*call_->stream, done_);
+        break;
+      }
+      [[fallthrough]];
+    case Phase::copying_back:
+      if (!device_.reached(done_)) return wait_for(Turn::gpu, Phase::copying_back);
+      break;
+  }
+  ++moves_;
+  end();
+  return Turn::done;
+}
+
+/// The host's sum of this rank's slice, unfinished, to pinned memory.
+void TwoLevelWay::add() {
+  if (slice_.count == 0) return;
+  sources_.clear();
+  for (const Buffers& buffers : buffers_) sources_.push_back({element_at(buffers.own, slice_.first, task_.element)});
+  std::byte* const sum[] = {sum_.as<std::byte>()};
+  device_.fold(op_, type_, sources_, sum, slice_.count, 0, stream_);
+  device_.copy(sum_here_.as<void>(), sum[0], bytes(), stream_);
+}
+
+/// The middle of the plan: its messages hold as much as they would in all of it.
+void TwoLevelWay::describe_rail() {
+  const int slices = plan_->algorithm->slices(topology_);
+  rail_plan_ = {};
+  rail_plan_.algorithm = plan_->algorithm;
+  rail_plan_.segment = std::max<std::size_t>(1, plan_->segment / static_cast<std::size_t>(slices));
+  rail_plan_.rounds = (slice_.count + rail_plan_.segment - 1) / rail_plan_.segment;
+  rail_plan_.stride = plan_->stride;
+  rail_plan_.lanes = std::max<std::size_t>(1, std::min(plan_->lanes, rail_plan_.rounds));
+  rail_plan_.sums = plan_->sums;
+  rail_plan_.coded = plan_->coded;
+  Aim aim{.collective = Collective::all_reduce, .sums = plan_->sums, .coded = plan_->coded, .along_rails = true};
+  const std::uint64_t tag = job_->tag;
+  const Codec* const codec = job_->codec;
+  *job_ = {};
+  job_->plan = &rail_plan_;
+  job_->task = {aim, Parts::equal({0, slice_.count}, 1)};
+  job_->op = op_;
+  job_->type = type_;
+  job_->codec = codec;
+  job_->input = job_->output = sum_here_.as<std::byte>();
+  job_->tag = tag;
+}
+
+void TwoLevelWay::give_slice() {
+  if (slice_.count == 0) return;
+  device_.copy(sum_.as<void>(), sum_here_.as<void>(), bytes(), stream_);
+  outs_.clear();
+  const int self = arena_.self(), ranks = arena_.ranks();
+  for (int turn = 0; turn < ranks; ++turn)  // mine first, and not everyone's at the same destination
+    outs_.push_back(
+        element_at(buffers_[static_cast<std::size_t>((self + turn) % ranks)].keep, slice_.first, task_.element));
+  give(outs_, sum_.as<std::byte>(), bytes());
+}
+
+}  // namespace collectives
