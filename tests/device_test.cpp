@@ -285,23 +285,24 @@ TEST_P(DeviceCalls, TopKGivesWhatItGivesTheHost) {
 }
 
 TEST_P(DeviceCalls, CodedAsOnTheHost) {
-  run_hosts({0, 1},
-            [&](Communicator& comm) {
-              std::vector<float> host(kCount);
-              for (std::size_t i = 0; i < kCount; ++i)
-                host[i] = static_cast<float>(1 + comm.rank()) / static_cast<float>(3 + i);
-              const OnGpu<float> data(gpus, host);
-              const Options coded{.wire = DataType::bf16, .force = true};
-              comm.all_reduce(host, ReduceOp::sum, coded);
-              comm.all_reduce(data.buffer(), ReduceOp::sum, coded);
-              EXPECT_TRUE(same_bits(data.values(), host));
-              for (float& value : host) value /= 3;
-              data.set(host);
-              comm.broadcast(host, 1, coded);  // in place, where the root rounds its own
-              comm.broadcast(data.buffer(), 1, coded);
-              EXPECT_TRUE(same_bits(data.values(), host));
-            },
-            {.timeout = 60s});
+  for (const std::vector<int>& hosts : {std::vector<int>{0, 1}, std::vector<int>{0, 0, 0}})
+    run_hosts(hosts,
+              [&](Communicator& comm) {
+                std::vector<float> host(kCount);
+                for (std::size_t i = 0; i < kCount; ++i)
+                  host[i] = static_cast<float>(1 + comm.rank()) / static_cast<float>(3 + i);
+                const OnGpu<float> data(gpus, host);
+                const Options coded{.wire = DataType::bf16, .force = true};
+                comm.all_reduce(host, ReduceOp::sum, coded);
+                comm.all_reduce(data.buffer(), ReduceOp::sum, coded);
+                EXPECT_TRUE(same_bits(data.values(), host));
+                for (float& value : host) value /= 3;
+                data.set(host);
+                comm.broadcast(host, 1, coded);  // in place, where the root rounds its own
+                comm.broadcast(data.buffer(), 1, coded);
+                EXPECT_TRUE(same_bits(data.values(), host));
+              },
+              {.timeout = 60s});
 }
 
 TEST_P(DeviceCalls, PartsTakeDeviceBuffersToo) {

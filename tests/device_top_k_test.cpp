@@ -219,6 +219,25 @@ TEST_F(DeviceTopK, AChildLeavesItToItsParent) {
 }
 #endif
 
+TEST_F(DeviceTopK, SeveralCommunicatorsHaveOneTensor) {
+  run(2, [&](Communicator& comm) {
+    TopK top_k({.density = 0.05}), of_host({.density = 0.05});
+    std::optional<Communicator> part = comm.split(0, comm.rank());
+    std::vector<std::size_t> allocations;
+    for (int step = 0; step < 6; ++step) {
+      std::vector<float> expected = gradient_of(comm.rank(), kCount, step);
+      const OnGpu<float> data(gpus, expected);
+      comm.all_reduce(expected, ReduceOp::sum, chosen_by(of_host));
+      (step % 2 == 0 ? comm : *part).all_reduce(data.buffer(), ReduceOp::sum, chosen_by(top_k));
+      EXPECT_TRUE(same_bits(data.values(), expected)) << "step " << step;
+      comm.barrier();
+      allocations.push_back(gpus.allocations());
+      comm.barrier();
+    }
+    EXPECT_EQ(allocations[5], allocations[1]);  // it stays where it is
+  });
+}
+
 // ---- what goes wrong ----
 
 TEST_F(DeviceTopK, InfinityIsSentAndComesToAll) {
@@ -232,22 +251,65 @@ TEST_F(DeviceTopK, InfinityIsSentAndComesToAll) {
   });
 }
 
-/// A call that failed has sent nothing: what was owed is owed, and so is its own gradient.
-TEST_F(DeviceTopK, WhatWasChosenComesBackWhenTheOthersFail) {
+/// A call that failed has sent nothing: what was owed is owed, and so is its own gradient, but for what is not finite.
+class DeviceTopKFailure : public DeviceTopK, public ::testing::WithParamInterface<TopKOptions> {
+ protected:
+  /// What rank 0 keeps when its second call has chosen, and rank 1 gives up in place of making one.
+  std::vector<std::byte> kept(bool on_gpu) {
+    std::vector<std::byte> state;
+    run(2, [&](Communicator& comm) {
+      TopK top_k(GetParam());
+      for (int step = 0; step < 2; ++step) {
+        std::vector<float> values = gradient_of(comm.rank(), kCount, step);
+        if (step == 1) values[77] = values[1234] = std::numeric_limits<float>::infinity();
+        const OnGpu<float> data(gpus, values);
+        const auto call = [&] {
+          comm.all_reduce(on_gpu ? data.buffer() : Buffer(values), ReduceOp::sum, chosen_by(top_k));
+        };
+        if (step == 0) {
+          call();
+        } else if (comm.rank() == 0) {
+          EXPECT_EQ(error_of(call).code(), Errc::aborted);
+          EXPECT_EQ(top_k.report("tensor").calls, 1);
+          state = top_k.save();
+        } else {
+          std::this_thread::sleep_for(200ms);
+          comm.abort("enough");
+        }
+      }
+    });
+    return state;
+  }
+};
+
+TEST_P(DeviceTopKFailure, KeepsWhatTheHostKeeps) { EXPECT_EQ(kept(true), kept(false)); }
+
+INSTANTIATE_TEST_SUITE_P(, DeviceTopKFailure,
+                         ::testing::Values(with([](auto&) {}), with([](auto& o) { o.values = DataType::bf16; }),
+                                           with([](auto& o) { o.momentum = 0.9F; }), with([](auto& o) {
+                                             o.momentum = 0.9F;
+                                             o.masking = false;
+                                           })));
+
+/// The GPU comes to what it was told only when all is over.
+TEST_F(DeviceTopK, WhatWasChosenComesBackWhenTheGpuGoesOn) {
   run(2, [&](Communicator& comm) {
-    TopK top_k({.density = 0.01});
-    comm.all_reduce(gradient(comm, 0).buffer(), ReduceOp::sum, chosen_by(top_k));
-    const auto norm = [&] { return top_k.report("tensor").residual_norm; };
-    const double before = norm();
-    const OnGpu<float> data = gradient(comm, 1);
+    TopK top_k;
+    std::vector<float> values = gradient_of(comm.rank(), kCount, 0);
+    values[5] = std::numeric_limits<float>::quiet_NaN();
+    const OnGpu<float> data(gpus, values);
+    comm.barrier();
     if (comm.rank() == 0) {
-      // It chooses, and waits for what rank 1 has chosen until that gives up.
+      gpus.stop(0);
       EXPECT_ANY_THROW(comm.all_reduce(data.buffer(), ReduceOp::sum, chosen_by(top_k)));
-      EXPECT_GT(norm(), before * 1.2);  // both gradients, but for the few that went with the first
-      EXPECT_EQ(top_k.report("tensor").calls, 1);
+      gpus.go_on(0);
+      double squares = 0;
+      for (const float value : values) squares += std::isnan(value) ? 0 : static_cast<double>(value) * value;
+      EXPECT_NEAR(top_k.report("tensor").residual_norm, std::sqrt(squares), 1e-3);
     } else {
       std::this_thread::sleep_for(200ms);
       comm.abort("enough");
+      while (!gpus.idle(nullptr)) std::this_thread::sleep_for(1ms);
     }
   });
 }
@@ -259,11 +321,13 @@ TEST_F(DeviceTopK, TheGpuDisappears) {
     comm.all_reduce(data.buffer(), ReduceOp::sum, chosen_by(top_k));
     comm.barrier();
     if (comm.rank() == 1) gpus.disappear(0);  // both are on it
-    comm.barrier();
-    const Error error = error_of([&] { comm.all_reduce(data.buffer(), ReduceOp::sum, chosen_by(top_k)); });
+    const Error error = error_of([&] {
+      comm.barrier();  // which the other may have left, and failed, before this rank has
+      comm.all_reduce(data.buffer(), ReduceOp::sum, chosen_by(top_k));
+    });
     EXPECT_EQ(error.code(), Errc::system);
     EXPECT_SAYS(error.what(), "the GPU has fallen off the bus");
-    EXPECT_EQ(error_of([&] { (void)top_k.save(); }).code(), Errc::system);
+    EXPECT_SAYS(error_of([&] { (void)top_k.save(); }).what(), "the GPU has fallen off the bus");
   });
 }
 

@@ -88,6 +88,31 @@ INSTANTIATE_TEST_SUITE_P(, DeviceRailsOfMany,
                          ::testing::Values("hierarchical_doubling", "hierarchical_leaders_doubling",
                                            "hierarchical_halving"));
 
+TEST_F(DeviceTwoLevel, SeveralRounds) {
+  for (const std::vector<int>& hosts : {kTwoByTwo, std::vector<int>{0, 0, 1, 1, 2, 2}})
+    run_hosts(hosts,
+              [&](Communicator& comm) {
+                constexpr std::size_t kLong = 1'000'003;
+                for (const char* backend : {"hierarchical", "hierarchical_one_shot"}) {
+                  // Whose sums are exact in any order, as a ring of three hosts has one of its own.
+                  const OnGpu<float> exact(gpus, input_of<float>(comm.rank(), kLong));
+                  comm.all_reduce(exact.buffer(), ReduceOp::sum, {.backend = backend});
+                  EXPECT_TRUE(same_bits(exact.values(), sum_of<float>(comm.size(), kLong))) << backend;
+                  std::vector<float> host = uneven(comm.rank(), kLong);
+                  const OnGpu<float> data(gpus, host);
+                  comm.all_reduce(host, ReduceOp::sum, {.backend = backend});
+                  comm.all_reduce(data.buffer(), ReduceOp::sum, {.backend = backend});
+                  std::vector<float> got = data.values(), first = got;
+                  comm.broadcast(first, 0);
+                  EXPECT_TRUE(same_bits(got, first)) << backend << ": ranks differ";
+                  if (hosts.size() == 4 || backend != std::string("hierarchical")) {
+                    EXPECT_TRUE(same_bits(got, host)) << backend;
+                  }
+                }
+              },
+              {.timeout = 60s});
+}
+
 TEST_F(DeviceTwoLevel, CodedAlongTheRails) {
   run_hosts({0, 0, 1, 1, 2, 2},
             [&](Communicator& comm) {
@@ -244,9 +269,10 @@ TEST_F(DeviceTwoLevel, AGpuDisappears) {
               comm.all_reduce(data.buffer(), ReduceOp::sum, {.backend = "hierarchical"});
               comm.barrier();
               if (comm.rank() == 1) gpus.disappear(0);
-              comm.barrier();
-              const Error error =
-                  error_of([&] { comm.all_reduce(data.buffer(), ReduceOp::sum, {.backend = "hierarchical"}); });
+              const Error error = error_of([&] {
+                comm.barrier();  // which others may have left, and failed, before this rank has
+                comm.all_reduce(data.buffer(), ReduceOp::sum, {.backend = "hierarchical"});
+              });
               EXPECT_EQ(error.code(), Errc::system) << error.what();
               EXPECT_SAYS(error.what(), "the GPU has fallen off the bus");
             },

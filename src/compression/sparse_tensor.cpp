@@ -156,6 +156,7 @@ const float* SparseTensor::clipped() {
 void SparseTensor::keep_here(std::size_t count) {
   if (elsewhere != nullptr) {
     elsewhere->read(kept.residual, kept.velocity);
+    if (elsewhere->gave_back) drop_what_cannot_arrive(kept);
     elsewhere = nullptr;
   }
   kept.count = count;
@@ -181,6 +182,7 @@ void SparseTensor::added_elsewhere(std::size_t united, std::chrono::nanoseconds 
 Kept SparseTensor::all_kept() const {
   Kept all = kept;
   if (elsewhere != nullptr) elsewhere->read(all.residual, all.velocity);
+  if (elsewhere != nullptr && elsewhere->gave_back) drop_what_cannot_arrive(all);
   return all;
 }
 
@@ -290,12 +292,16 @@ void SparseTensor::take_back() noexcept {
     std::swap(kept.residual, gradient_);
   else
     for (std::size_t i = 0; i < values_.size(); ++i) kept.residual[indices_[i]] = values_[i];
-  for (std::size_t i = 0; i < kept.residual.size(); ++i)
-    if (!std::isfinite(arrives(kept.residual[i]))) {
-      kept.residual[i] = 0;
-      if (!kept.velocity.empty()) kept.velocity[i] = 0;
-    }
+  drop_what_cannot_arrive(kept);
   chosen_ = gave_copy_ = false;
+}
+
+void SparseTensor::drop_what_cannot_arrive(Kept& of) const noexcept {
+  for (std::size_t i = 0; i < of.residual.size(); ++i)
+    if (!std::isfinite(arrives(of.residual[i]))) {
+      of.residual[i] = 0;
+      if (!of.velocity.empty()) of.velocity[i] = 0;
+    }
 }
 
 void SparseTensor::abandon() noexcept {

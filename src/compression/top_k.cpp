@@ -165,7 +165,9 @@ std::vector<std::byte> TopK::save() const {
   writer.number(static_cast<std::uint64_t>(std::ranges::count_if(impl_->tensors, used)));
   for (const auto& [name, tensor] : impl_->tensors) {
     if (!used(*impl_->tensors.find(name))) continue;
-    const Kept kept = tensor->all_kept();
+    Kept copy;
+    if (tensor->elsewhere != nullptr) copy = tensor->all_kept();
+    const Kept& kept = tensor->elsewhere != nullptr ? copy : tensor->kept;
     writer.number(name.size());
     writer.bytes(name.data(), name.size());
     for (const std::uint64_t number : {std::uint64_t{kept.count}, kept.calls, std::uint64_t{kept.slice.first},

@@ -35,6 +35,7 @@ class KeptElsewhere {
   virtual ~KeptElsewhere() = default;
   /// Copies of them; waits. What there is not stays as it is. Throws Error{system}.
   virtual void read(std::vector<float>& residual, std::vector<float>& velocity) = 0;
+  bool gave_back = false;  ///< what was to be given has come back as it was, what cannot arrive with it
 };
 
 /// One tensor, and the operation on it that is under way. At most one is.
@@ -115,6 +116,7 @@ class SparseTensor final : public Program {
   void add_up();
   void undo();
   void take_back() noexcept;
+  void drop_what_cannot_arrive(Kept& of) const noexcept;
   void add_time(Clock::time_point from);
   void begin_report();
   SparseFormat format() const;

@@ -275,6 +275,7 @@ class Gpu final : public Device {
     cuda::cast_reduce_scale(type, sources, count, divisor, wire, seen, stream);
   }
   std::size_t select_scratch_bytes(std::size_t n, std::size_t k) const override {
+    const Current current(number_);
     return cuda::select_scratch_bytes(n, k);
   }
   void select(const SelectInput& input, std::size_t k, std::uint32_t* indices, float* values, void* scratch,

@@ -20,8 +20,9 @@ inline constexpr unsigned kThreads = 64;
 #endif
 
 inline void check(cudaError_t status, const char* what) {
-  if (status != cudaSuccess)
-    throw Error(Errc::system, std::string("CUDA: ") + what + ": " + cudaGetErrorString(status));
+  if (status == cudaSuccess) return;
+  cudaGetLastError();  // or the program would be told of it, too
+  throw Error(Errc::system, std::string("CUDA: ") + what + ": " + cudaGetErrorString(status));
 }
 
 /// Blocks of a grid whose threads take `items` in turn: as many as the device runs at once, or fewer.

@@ -30,6 +30,8 @@ std::string why_not_kernels(const Request& request, const Topology& topology) {
   if (request.backend != "auto" && request.backend != "hierarchical")
     return fmt::format("{} works in memory of the host", request.backend);
   if (request.op.user_op() != nullptr) return "the op is a function of the host";
+  if (request.codec != nullptr && (request.force || request.deterministic))
+    return fmt::format("{} is coded on the host", request.codec->name());
   if (!topology.gpus.within_reach) return topology.gpus.everywhere ? topology.gpus.apart : topology.gpus.missing;
   if (static_cast<std::size_t>(topology.ranks()) > Device::kMostSources)
     return fmt::format("a kernel reads from {} ranks at most", Device::kMostSources);

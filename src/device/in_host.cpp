@@ -117,13 +117,13 @@ bool InHostWay::all_have_come() {
   return true;
 }
 
-void InHostWay::say(PolledWord GpuBlock::*word) noexcept {
-  (arena_.gpu_block(arena_.self()).*word).value.store(tag_, std::memory_order_release);
+void InHostWay::say_that_it_worked() noexcept {
+  arena_.gpu_block(arena_.self()).worked.value.store(tag_, std::memory_order_release);
 }
 
-bool InHostWay::all_have_said(PolledWord GpuBlock::*word) {
+bool InHostWay::all_have_worked() {
   for (; peer_ < arena_.ranks(); ++peer_)
-    if ((arena_.gpu_block(peer_).*word).value.load(std::memory_order_acquire) != tag_) return false;
+    if (arena_.gpu_block(peer_).worked.value.load(std::memory_order_acquire) != tag_) return false;
   peer_ = 0;
   return true;
 }

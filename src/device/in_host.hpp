@@ -52,8 +52,9 @@ class InHostWay : public DeviceWay {
   void publish();
   /// Whether all have published theirs; then `buffers_` has them. Throws TagMismatch.
   bool all_have_come();
-  void say(PolledWord GpuBlock::*word) noexcept;
-  bool all_have_said(PolledWord GpuBlock::*word);
+  /// All that this rank's GPU had to do is done.
+  void say_that_it_worked() noexcept;
+  bool all_have_worked();
   /// Up before the others' buffers are touched, and down again; false, and it is down, where the call has failed.
   bool touch() noexcept;
   void let_go() noexcept;

@@ -65,10 +65,10 @@ DeviceWay::Turn KernelsWay::advance() {
     case Phase::working:
       if (!device_.reached(done_)) return wait_for(Turn::gpu, Phase::working);
       let_go();
-      say(&GpuBlock::worked);
+      say_that_it_worked();
       [[fallthrough]];
     case Phase::leaving:
-      if (!all_have_said(&GpuBlock::worked)) return wait_for(Turn::peers, Phase::leaving);
+      if (!all_have_worked()) return wait_for(Turn::peers, Phase::leaving);
       if (!copy_back()) break;
       if (call_->stream && call_->ends_in_stream) {
         device_.wait(*call_->stream, done_);

@@ -20,14 +20,21 @@ class KeptOnGpu final : public KeptElsewhere {
  public:
   KeptOnGpu(std::shared_ptr<Device> device, std::size_t n, bool with_velocity)
       : device_(std::move(device)), n_(n), values_(*device_, false), pinned_(*device_, true) {
-    values_.grow((with_velocity ? 2 : 1) * n * sizeof(float));
-    velocity_ = with_velocity ? values_.as<float>() + n : nullptr;
+    const std::size_t whole_vectors = (n + 3) / 4 * 4;  // so that kernels take both by vectors
+    values_.grow((with_velocity ? 2 : 1) * whole_vectors * sizeof(float));
+    velocity_ = with_velocity ? values_.as<float>() + whole_vectors : nullptr;
     used_ = device_->new_event();
   }
   /// What a GPU that does not come to an end may still use stays where it is; what a child process has inherited is its
   /// parent's.
   ~KeptOnGpu() override {
-    if (!maker_.here() || !idle(kSettleAtEnd)) {
+    bool free = maker_.here();
+    try {
+      free = free && idle(kSettleAtEnd);
+    } catch (const std::exception&) {  // a GPU that has failed
+      free = false;
+    }
+    if (!free) {
       values_.keep_for_good();
       pinned_.keep_for_good();
     }
@@ -38,24 +45,29 @@ class KeptOnGpu final : public KeptElsewhere {
 
   float* residual() const noexcept { return values_.as<float>(); }
   float* velocity() const noexcept { return velocity_; }
-  bool fits(const Device& device, std::size_t n, bool with_velocity) const noexcept {
-    return &device == device_.get() && n == n_ && with_velocity == (velocity_ != nullptr);
+  /// Also where another communicator has put it there.
+  bool fits(const Device& device, std::size_t n, bool with_velocity) const {
+    return maker_.here() && !gave_back && device.identity() == device_->identity() && n == n_ &&
+           with_velocity == (velocity_ != nullptr);
   }
+  /// What is put into the stream from now on comes behind what has used it, in whatever stream that was.
+  void wait_for_it(Device::Stream stream) { device_->wait(stream, used_); }
   /// Into the stream: what the host has kept so far; nothing is all zero.
   void bring(const std::vector<float>& residual, const std::vector<float>& velocity, Device::Stream stream) {
-    std::size_t at = 0;
-    pinned_.grow((residual.size() + velocity.size()) * sizeof(float));
-    for (const auto& [from, to] : {std::pair(&residual, this->residual()), std::pair(&velocity, velocity_)}) {
-      if (to == nullptr) continue;
-      const std::size_t bytes = n_ * sizeof(float);
-      if (from->empty()) {
-        device_->clear(to, bytes, stream);
-        continue;
-      }
-      std::memcpy(pinned_.as<std::byte>(at), from->data(), bytes);
+    const auto zero = [](const std::vector<float>& values) {
+      return std::ranges::all_of(values, [](float value) { return std::bit_cast<std::uint32_t>(value) == 0; });
+    };
+    const std::size_t bytes = n_ * sizeof(float);
+    const bool with_residual = !zero(residual), with_momentum = velocity_ != nullptr && !zero(velocity);
+    pinned_.grow((std::size_t{with_residual} + std::size_t{with_momentum}) * bytes);
+    const auto put = [&](float* to, const std::vector<float>& from, bool some, std::size_t at) {
+      if (!some) return device_->clear(to, bytes, stream);
+      std::memcpy(pinned_.as<std::byte>(at), from.data(), bytes);
       device_->copy(to, pinned_.as<std::byte>(at), bytes, stream);
-      at += bytes;
-    }
+    };
+    put(this->residual(), residual, with_residual, 0);
+    if (velocity_ != nullptr) put(velocity_, velocity, with_momentum, with_residual ? bytes : 0);
+    use(stream);
   }
   /// What is in `stream` by now uses it.
   void use(Device::Stream stream) { device_->record(used_, stream); }
@@ -64,38 +76,41 @@ class KeptOnGpu final : public KeptElsewhere {
     if (!maker_.here())
       throw Error(Errc::system, "top-k: what is kept is on the GPU of the process that this one was forked from");
     if (!idle(kSettleAtEnd)) throw Error(Errc::system, "top-k: the GPU that has what is kept does not come to an end");
-    const Device::Stream stream = device_->new_stream();
-    const Device::Event copied = device_->new_event();
     constexpr std::size_t kAtOnce = std::size_t{16} << 20;
     pinned_.grow(std::min(n_ * sizeof(float), kAtOnce));
-    bool there = true;
+    const Copying copying(*device_);
     for (const auto& [from, to] : {std::pair(this->residual(), &residual), std::pair(velocity_, &velocity)}) {
       if (from == nullptr) continue;
       to->resize(n_);
-      for (std::size_t at = 0; there && at < n_; at += kAtOnce / sizeof(float)) {
+      for (std::size_t at = 0; at < n_; at += kAtOnce / sizeof(float)) {
         const std::size_t bytes = std::min(n_ - at, kAtOnce / sizeof(float)) * sizeof(float);
-        device_->copy(pinned_.as<void>(), from + at, bytes, stream);
-        there = settles(*device_, stream, copied, kSettleAtEnd);
-        if (there) std::memcpy(to->data() + at, pinned_.as<void>(), bytes);
+        device_->copy(pinned_.as<void>(), from + at, bytes, copying.stream);
+        use(copying.stream);
+        if (!idle(kSettleAtEnd)) throw Error(Errc::system, "top-k: the GPU does not give what is kept");
+        std::memcpy(to->data() + at, pinned_.as<void>(), bytes);
       }
     }
-    device_->end_event(copied);
-    device_->end_stream(stream);
-    if (!there) throw Error(Errc::system, "top-k: the GPU does not give what is kept");
   }
 
  private:
-  bool idle(std::chrono::milliseconds patience) const noexcept {
+  /// A stream for a while.
+  struct Copying {
+    explicit Copying(Device& the_device) : device(the_device), stream(the_device.new_stream()) {}
+    ~Copying() { device.end_stream(stream); }
+    Copying(const Copying&) = delete;
+    Copying& operator=(const Copying&) = delete;
+    Device& device;
+    const Device::Stream stream;
+  };
+
+  /// Throws what the GPU has failed with.
+  bool idle(std::chrono::milliseconds patience) const {
     const auto until = Clock::now() + patience;
-    try {
-      while (!device_->reached(used_)) {
-        if (Clock::now() >= until) return false;
-        std::this_thread::sleep_for(std::chrono::microseconds(50));
-      }
-      return true;
-    } catch (const std::exception&) {
-      return false;
+    while (!device_->reached(used_)) {
+      if (Clock::now() >= until) return false;
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
+    return true;
   }
 
   using Clock = std::chrono::steady_clock;
@@ -202,6 +217,7 @@ void TopKWay::take_over() {
     here = made.get();
     tensor_->keep_elsewhere(std::move(made));
   }
+  here->wait_for_it(stream_);
   kept_ = here;
 }
 
@@ -276,23 +292,19 @@ void TopKWay::add_up() {
   if (kept_ != nullptr) kept_->use(stream_);
 }
 
-/// Of this call nothing arrives: what was given comes back into the residual, as the host does it (take_back).
+/// Of this call nothing arrives: what was given comes back into the residual, also what is not finite: the host drops
+/// that when it has it next.
 void TopKWay::abandon() noexcept {
-  if (!std::exchange(gave_, false)) return;
-  try {
-    const std::size_t k = planned_->sparse->k;
-    auto* const values = chosen_.as<float>(k * sizeof(std::uint32_t));
-    if (phase_ != Phase::choosing) {  // they are here, and what is not finite would be in the way of all calls to come
-      auto* const here = chosen_here_.as<float>(k * sizeof(std::uint32_t));
-      for (std::size_t i = 0; i < k; ++i)
-        if (!std::isfinite(tensor_->arrives(here[i]))) here[i] = 0;
-      device_->copy(values, here, k * sizeof(float), stream_);
+  if (stream_ == nullptr) return;
+  if (std::exchange(gave_, false)) try {
+      const std::size_t k = planned_->sparse->k;
+      const Device::Term term{chosen_.as<std::uint32_t>(), chosen_.as<float>(k * sizeof(std::uint32_t)), k};
+      kept_->gave_back = true;
+      device_->sparse_add({&term, 1}, 1, kept_->residual(), touched_.as<void>(), nullptr, stream_);
+      kept_->use(stream_);
+    } catch (const std::exception&) {  // the GPU is gone, and what it kept with it
     }
-    const Device::Term term{chosen_.as<std::uint32_t>(), values, k};
-    device_->sparse_add({&term, 1}, 1, kept_->residual(), touched_.as<void>(), nullptr, stream_);
-    kept_->use(stream_);
-  } catch (const std::exception&) {  // the GPU is gone, and what it kept with it
-  }
+  settles(*device_, stream_, done_, kSettleAfterFailure);
 }
 
 }  // namespace collectives

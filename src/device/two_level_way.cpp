@@ -6,6 +6,11 @@
 #include "operation.hpp"
 
 namespace collectives {
+namespace {
+
+constexpr std::size_t kVectorBytes = 16;  // that a kernel takes at once
+
+}  // namespace
 
 TwoLevelWay::TwoLevelWay(Device& device, const Arena& arena, const Seat& seat, const Topology& topology)
     : InHostWay(device, arena), seat_(seat), topology_(topology), sum_(device, false), sum_here_(device, true) {}
@@ -40,10 +45,18 @@ DeviceWay::Turn TwoLevelWay::wait_for(Turn whom, Phase phase) {
 }
 
 DeviceWay::Turn TwoLevelWay::advance() {
+  try {
+    return go_on();
+  } catch (const TagMismatch& mismatch) {  // of a local rank
+    throw TagMismatch{seat_.grid.here()[static_cast<std::size_t>(mismatch.peer)]};
+  }
+}
+
+DeviceWay::Turn TwoLevelWay::go_on() {
   switch (phase_) {
     case Phase::coming:
       if (call_->stream && !device_.reached(call_->ready)) return Turn::gpu;
-      sum_.grow(bytes());
+      sum_.grow(bytes() + kVectorBytes);
       sum_here_.grow(bytes());
       come();
       [[fallthrough]];
@@ -59,25 +72,23 @@ DeviceWay::Turn TwoLevelWay::advance() {
     case Phase::adding:
       if (!device_.reached(done_)) return wait_for(Turn::gpu, Phase::adding);
       let_go();
-      say(&GpuBlock::worked);
       if (slice_.count > 0) {
         describe_rail();
         return wait_for(Turn::host, Phase::along_the_rail);
       }
       [[fallthrough]];
-    case Phase::along_the_rail: [[fallthrough]];
-    case Phase::collecting:  // in place, results overwrite what the others add
-      if (!all_have_said(&GpuBlock::worked) || !touch()) return wait_for(Turn::peers, Phase::collecting);
+    case Phase::along_the_rail:
+      if (!touch()) return wait_for(Turn::peers, Phase::along_the_rail);
       give_slice();
       device_.record(done_, stream_);
       [[fallthrough]];
     case Phase::giving:
       if (!device_.reached(done_)) return wait_for(Turn::gpu, Phase::giving);
       let_go();
-      say(&GpuBlock::given);
+      say_that_it_worked();
       [[fallthrough]];
     case Phase::leaving:
-      if (!all_have_said(&GpuBlock::given)) return wait_for(Turn::peers, Phase::leaving);
+      if (!all_have_worked()) return wait_for(Turn::peers, Phase::leaving);
       if (!copy_back()) break;
       if (call_->stream && call_->ends_in_stream) {
         device_.wait(*call_->stream, done_);
@@ -97,10 +108,12 @@ DeviceWay::Turn TwoLevelWay::advance() {
 void TwoLevelWay::add() {
   if (slice_.count == 0) return;
   sources_.clear();
+  const std::byte* const own = buffers_[static_cast<std::size_t>(arena_.self())].own;
+  sum_at_ = reinterpret_cast<std::uintptr_t>(element_at(own, slice_.first, task_.element)) % kVectorBytes;
   for (const Buffers& buffers : buffers_) sources_.push_back({element_at(buffers.own, slice_.first, task_.element)});
-  std::byte* const sum[] = {sum_.as<std::byte>()};
-  device_.fold(op_, type_, sources_, sum, slice_.count, 0, stream_);
-  device_.copy(sum_here_.as<void>(), sum[0], bytes(), stream_);
+  std::byte* const out[] = {sum()};
+  device_.fold(op_, type_, sources_, out, slice_.count, 0, stream_);
+  device_.copy(sum_here_.as<void>(), sum(), bytes(), stream_);
 }
 
 /// The middle of the plan: its messages hold as much as they would in all of it.
@@ -129,13 +142,13 @@ void TwoLevelWay::describe_rail() {
 
 void TwoLevelWay::give_slice() {
   if (slice_.count == 0) return;
-  device_.copy(sum_.as<void>(), sum_here_.as<void>(), bytes(), stream_);
+  device_.copy(sum(), sum_here_.as<void>(), bytes(), stream_);
   outs_.clear();
   const int self = arena_.self(), ranks = arena_.ranks();
   for (int turn = 0; turn < ranks; ++turn)  // mine first, and not everyone's at the same destination
     outs_.push_back(
         element_at(buffers_[static_cast<std::size_t>((self + turn) % ranks)].keep, slice_.first, task_.element));
-  give(outs_, sum_.as<std::byte>(), bytes());
+  give(outs_, sum(), bytes());
 }
 
 }  // namespace collectives

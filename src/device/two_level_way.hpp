@@ -4,7 +4,11 @@
 // host. So a rank moves its slice over its bus, once there and once back, and the host adds nothing that the hosts'
 // sums are not.
 //
-// The bits are those of `hierarchical` on the host: the same sums in the same order.
+// A slice of every buffer is read, and written, by its owner only; so in place nobody's contribution is lost, and it is
+// enough to meet before the first and behind the last of it.
+//
+// All ranks have the same bits. They are those of `hierarchical` on the host, unless that is a ring of three hosts or
+// more in several rounds: there pieces of floats may lie at other hosts, and are added in another order.
 #pragma once
 
 #include <vector>
@@ -32,17 +36,19 @@ class TwoLevelWay final : public InHostWay {
     meeting,
     adding,
     along_the_rail,
-    collecting,
     giving,
     leaving,
     copying_back
   };
 
   Turn wait_for(Turn whom, Phase phase);
+  Turn go_on();
   void add();
   void describe_rail();
   void give_slice();
   std::size_t bytes() const { return slice_.count * task_.element; }
+  /// Lies as the slice does in this rank's buffer, so that kernels take both by vectors.
+  std::byte* sum() const noexcept { return sum_.as<std::byte>(sum_at_); }
 
   const Seat& seat_;
   const Topology& topology_;
@@ -53,6 +59,7 @@ class TwoLevelWay final : public InHostWay {
   ReduceOp op_;
   DataType type_ = DataType::f32;
   Range slice_{};  // of this rank
+  std::size_t sum_at_ = 0;
   Phase phase_ = Phase::coming;
   std::vector<Source> sources_;
   std::vector<std::byte*> outs_;

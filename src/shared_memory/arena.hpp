@@ -127,7 +127,6 @@ inline constexpr std::size_t kGpuMemoryRecords = 64;  ///< per rank
 struct GpuBlock {
   BufferRecord buffers;  ///< of its newest call that reaches into the others' memory
   PolledWord worked;     ///< tag of the newest such call that its GPU has done its share of
-  PolledWord given;      ///< likewise, of those on several hosts: that it has given the others what its share became
   GpuMemoryRecord memory[kGpuMemoryRecords];
 };
 

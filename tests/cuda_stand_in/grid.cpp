@@ -47,13 +47,15 @@ class Block {
     size_ = size;
     threads_ = size.x * size.y * size.z;
     next_ = 0;
+    from_the_last_ = blocks_++ % 2 == 1;
     std::size_t waiting = 0;
     while (next_ < threads_) {
       if (waiting == fibers_.size()) fibers_.push_back(std::make_unique<Fiber>());
       begin(*fibers_[waiting]);
       if (fibers_[waiting]->waits_at != nullptr) ++waiting;
     }
-    for (bool backwards = true; waiting > 0; backwards = !backwards) {
+    while (waiting > 0) {
+      const bool backwards = turns_++ % 2 == 0;
       for (std::size_t i = 0; i < waiting; ++i)
         if (fibers_[i]->waits_at != fibers_[0]->waits_at) {
           std::fprintf(stderr, "stand-in for CUDA: threads of a block wait at two barriers at once\n");
@@ -107,7 +109,8 @@ class Block {
 
   const std::function<void()>* thread_ = nullptr;
   dim3 size_;
-  unsigned threads_ = 0, next_ = 0;
+  unsigned threads_ = 0, next_ = 0, blocks_ = 0, turns_ = 0;
+  bool from_the_last_ = false;
   std::vector<std::unique_ptr<Fiber>> fibers_;
   Fiber* current_ = nullptr;
   ucontext_t home_{};
@@ -122,7 +125,7 @@ Block& this_block() {
 void Block::perform_some() {
   Block& block = this_block();
   while (block.next_ < block.threads_) {
-    const unsigned number = block.next_++;
+    const unsigned begun = block.next_++, number = block.from_the_last_ ? block.threads_ - 1 - begun : begun;
     threadIdx = {number % block.size_.x, number / block.size_.x % block.size_.y,
                  number / block.size_.x / block.size_.y};
     (*block.thread_)();
