@@ -130,13 +130,16 @@ tests_of() {
   [ $status -eq 0 ] || failed+=("$program: status $status, see build/gpu/$program.log")
 }
 
-# bench WHAT RANKS [ARGUMENTS...]: what collectives_bench has verified.
+# bench WHAT RANKS [ARGUMENTS...]: what collectives_bench has verified. With as_hosts=yes NCCL takes ranks for hosts, and
+# auto would take NCCL.
 runs=0
+as_hosts=
 bench() {
-  local what=$1 ranks=$2 status=0 log
+  local what=$1 ranks=$2 status=0 log start='exec "$0" "$@"'
   shift 2
+  [ -z "$as_hosts" ] || start="NCCL_HOSTID=rank\$RANK $start"
   log=$build/bench_$((runs += 1)).log
-  "$build/bin/collectives_run" -n "$ranks" sh -c 'NCCL_HOSTID=rank$RANK exec "$0" "$@"' \
+  "$build/bin/collectives_run" -n "$ranks" sh -c "$start" \
     "$build/bin/collectives_bench" "$@" --buffers device --warmup 1 >"$log" 2>&1 || status=$?
   if grep -q -- '--buffers device: there is no' "$log"; then
     device=no
@@ -189,7 +192,7 @@ collectives() {
   # On one GPU, which NCCL takes for several when each rank says that it is a host.
   if "$build/bin/collectives_info" | grep -qE '^ *nccl +available'; then
     for ranks in "${processes[@]}"; do
-      NCCL_SOCKET_IFNAME=lo NCCL_IB_DISABLE=1 bench 'by NCCL' $ranks all --factor 64 --max-bytes 16M --backend nccl
+      as_hosts=yes NCCL_SOCKET_IFNAME=lo NCCL_IB_DISABLE=1 bench 'by NCCL' $ranks all --factor 64 --max-bytes 16M --backend nccl
     done
   else
     row 'by NCCL' "not: $("$build/bin/collectives_info" | sed -n 's/^ *nccl  *not available: //p')"

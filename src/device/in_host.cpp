@@ -38,7 +38,7 @@ void InHostWay::begin(const DeviceCall& call, const std::byte* input, std::byte*
   input_ = input;
   output_ = output;
   tag_ = tag;
-  side_by_side_ = false;
+  side_by_side_ = copying_back_ = false;
   if (stream_ != nullptr) return;
   buffers_.resize(static_cast<std::size_t>(arena_.ranks()));
   done_ = device_.new_event();
@@ -138,11 +138,21 @@ bool InHostWay::touch() noexcept {
 }
 void InHostWay::let_go() noexcept { arena_.block(arena_.self()).touching.value.store(0); }
 
-bool InHostWay::copy_back() {
-  if (!side_by_side_) return false;
-  collectives::copy_back(device_, *call_, arena_.self(), static_cast<const std::byte*>(memory_.back()), false, stream_);
-  device_.record(done_, stream_);
-  return true;
+DeviceWay::Turn InHostWay::leave() {
+  if (!copying_back_) {
+    if (!all_have_worked()) return Turn::peers;
+    if (side_by_side_) {
+      copy_back(device_, *call_, arena_.self(), static_cast<const std::byte*>(memory_.back()), false, stream_);
+      device_.record(done_, stream_);
+      ++moves_;
+      copying_back_ = !call_->stream || !call_->ends_in_stream;
+      if (!copying_back_) device_.wait(*call_->stream, done_);
+    }
+  }
+  if (copying_back_ && !device_.reached(done_)) return Turn::gpu;
+  ++moves_;
+  call_ = nullptr;
+  return Turn::done;
 }
 
 void InHostWay::give(std::span<std::byte* const> to, const std::byte* from, std::size_t bytes) {

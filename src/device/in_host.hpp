@@ -42,7 +42,6 @@ class InHostWay : public DeviceWay {
 
   /// A call whose task is `task_`: `input` and `output` are addresses on the GPU.
   void begin(const DeviceCall& call, const std::byte* input, std::byte* output, std::uint64_t tag);
-  void end() noexcept { call_ = nullptr; }
   /// Whether what is under way comes to its end in good time.
   bool settled() noexcept;
   /// Shows this rank's buffers, or begins to copy them to where they can be shown.
@@ -54,12 +53,11 @@ class InHostWay : public DeviceWay {
   bool all_have_come();
   /// All that this rank's GPU had to do is done.
   void say_that_it_worked() noexcept;
-  bool all_have_worked();
+  /// The rest of the call from then on: until all have said so, and the result is where the caller wants it.
+  Turn leave();
   /// Up before the others' buffers are touched, and down again; false, and it is down, where the call has failed.
   bool touch() noexcept;
   void let_go() noexcept;
-  /// Puts this rank's result where the caller wants it, if it is not there; true: it is being copied there.
-  bool copy_back();
   /// Writes `bytes` at `from` to all of `to`, but where it lies there already.
   void give(std::span<std::byte* const> to, const std::byte* from, std::size_t bytes);
 
@@ -77,6 +75,7 @@ class InHostWay : public DeviceWay {
   std::optional<RemoteBuffer> show(const std::byte* from_element_0, bool keep);
   void lay_side_by_side();
   void find_buffers();
+  bool all_have_worked();
 
   GpuPeers peers_;
   std::vector<void*> memory_;  // for vectors side by side, the last one in use
@@ -84,7 +83,7 @@ class InHostWay : public DeviceWay {
   const std::byte* input_ = nullptr;
   std::byte* output_ = nullptr;
   std::uint64_t tag_ = 0;
-  bool side_by_side_ = false;
+  bool side_by_side_ = false, copying_back_ = false;
   RemoteBuffer own_, keep_;
   int peer_ = 0;
 };

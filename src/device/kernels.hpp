@@ -22,7 +22,7 @@ class KernelsWay final : public InHostWay {
   Turn advance() override;
 
  private:
-  enum class Phase : std::uint8_t { coming, copying_there, meeting, working, leaving, copying_back };
+  enum class Phase : std::uint8_t { coming, copying_there, meeting, working, leaving };
 
   Turn wait_for(Turn whom, Phase phase);
   void work();

@@ -202,7 +202,8 @@ void TopKWay::make_room() {
     device_->clear(touched_.as<void>(), touched_.bytes(), stream_);
 }
 
-/// What the tensor keeps comes to this GPU, if it is not there.
+/// What the tensor keeps comes to this GPU, if it is not there. From another GPU, or after a call that failed, it comes
+/// by the host, which waits for that: ten seconds at most.
 void TopKWay::take_over() {
   const TopKOptions& options = tensor_->options();
   const std::size_t n = planned_->sparse->n;

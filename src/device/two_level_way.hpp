@@ -30,16 +30,7 @@ class TwoLevelWay final : public InHostWay {
   Turn advance() override;
 
  private:
-  enum class Phase : std::uint8_t {
-    coming,
-    copying_there,
-    meeting,
-    adding,
-    along_the_rail,
-    giving,
-    leaving,
-    copying_back
-  };
+  enum class Phase : std::uint8_t { coming, copying_there, meeting, adding, along_the_rail, giving, leaving };
 
   Turn wait_for(Turn whom, Phase phase);
   Turn go_on();
