@@ -8,6 +8,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <ostream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -50,13 +51,25 @@ Options chosen_by(TopK& top_k, std::optional<void*> stream = {}) {
   return options;
 }
 
+struct Case {
+  std::string name;
+  TopKOptions options;
+  friend void PrintTo(const Case& one, std::ostream* out) { *out << one.name; }
+};
+Case with(std::string name, const std::function<void(TopKOptions&)>& change) {
+  Case one{std::move(name), {.density = 0.02}};
+  change(one.options);
+  return one;
+}
+const auto kName = [](const auto& parameter) { return parameter.param.name; };
+
 // ---- the host's bits ----
 
-class DeviceTopKOptions : public DeviceTopK, public ::testing::WithParamInterface<TopKOptions> {};
+class DeviceTopKOptions : public DeviceTopK, public ::testing::WithParamInterface<Case> {};
 
 TEST_P(DeviceTopKOptions, GivesAndKeepsWhatTheHostDoes) {
   run(3, [&](Communicator& comm) {
-    TopK of_host(GetParam()), of_device(GetParam());
+    TopK of_host(GetParam().options), of_device(GetParam().options);
     const auto stream = gpus.new_stream();
     for (int step = 0; step < 6; ++step) {
       const ReduceOp op = step % 2 == 0 ? ReduceOp::sum : ReduceOp::average;
@@ -82,33 +95,36 @@ TEST_P(DeviceTopKOptions, GivesAndKeepsWhatTheHostDoes) {
   });
 }
 
-TopKOptions with(const std::function<void(TopKOptions&)>& change) {
-  TopKOptions options{.density = 0.02};
-  change(options);
-  return options;
-}
-
 INSTANTIATE_TEST_SUITE_P(, DeviceTopKOptions,
-                         ::testing::Values(with([](auto&) {}), with([](auto& o) { o.form = SparseForm::gathered; }),
-                                           with([](auto& o) { o.form = SparseForm::split; }),
-                                           with([](auto& o) {  // a sum that is not sparse any more
-                                             o.form = SparseForm::split;
-                                             o.density = 0.6;
-                                           }),
-                                           with([](auto& o) { o.error_feedback = false; }),
-                                           with([](auto& o) { o.momentum = 0.9F; }), with([](auto& o) {
-                                             o.momentum = 0.9F;
-                                             o.masking = false;
-                                           }),
-                                           with([](auto& o) { o.values = DataType::bf16; }), with([](auto& o) {
-                                             o.values = DataType::bf16;
-                                             o.error_feedback = false;
-                                           }),
-                                           with([](auto& o) { o.k = 1; }), with([](auto& o) { o.density = 1; }),
-                                           with([](auto& o) {
-                                             o.warm_up_calls = 3;
-                                             o.warm_up_density = 0.5;
-                                           })));
+                         ::testing::Values(with("plain", [](auto&) {}),
+                                           with("gathered", [](auto& o) { o.form = SparseForm::gathered; }),
+                                           with("split", [](auto& o) { o.form = SparseForm::split; }),
+                                           with("split_and_dense",
+                                                [](auto& o) {  // a sum that is not sparse any more
+                                                  o.form = SparseForm::split;
+                                                  o.density = 0.6;
+                                                }),
+                                           with("without_feedback", [](auto& o) { o.error_feedback = false; }),
+                                           with("momentum", [](auto& o) { o.momentum = 0.9F; }),
+                                           with("momentum_unmasked",
+                                                [](auto& o) {
+                                                  o.momentum = 0.9F;
+                                                  o.masking = false;
+                                                }),
+                                           with("bf16", [](auto& o) { o.values = DataType::bf16; }),
+                                           with("bf16_without_feedback",
+                                                [](auto& o) {
+                                                  o.values = DataType::bf16;
+                                                  o.error_feedback = false;
+                                                }),
+                                           with("one_element", [](auto& o) { o.k = 1; }),
+                                           with("everything", [](auto& o) { o.density = 1; }),
+                                           with("warm_up",
+                                                [](auto& o) {
+                                                  o.warm_up_calls = 3;
+                                                  o.warm_up_density = 0.5;
+                                                })),
+                         kName);
 
 TEST_F(DeviceTopK, HostAndGpuTakeTurns) {
   run(2, [&](Communicator& comm) {
@@ -252,13 +268,13 @@ TEST_F(DeviceTopK, InfinityIsSentAndComesToAll) {
 }
 
 /// A call that failed has sent nothing: what was owed is owed, and so is its own gradient, but for what is not finite.
-class DeviceTopKFailure : public DeviceTopK, public ::testing::WithParamInterface<TopKOptions> {
+class DeviceTopKFailure : public DeviceTopK, public ::testing::WithParamInterface<Case> {
  protected:
   /// What rank 0 keeps when its second call has chosen, and rank 1 gives up in place of making one.
   std::vector<std::byte> kept(bool on_gpu) {
     std::vector<std::byte> state;
     run(2, [&](Communicator& comm) {
-      TopK top_k(GetParam());
+      TopK top_k(GetParam().options);
       for (int step = 0; step < 2; ++step) {
         std::vector<float> values = gradient_of(comm.rank(), kCount, step);
         if (step == 1) values[77] = values[1234] = std::numeric_limits<float>::infinity();
@@ -285,11 +301,15 @@ class DeviceTopKFailure : public DeviceTopK, public ::testing::WithParamInterfac
 TEST_P(DeviceTopKFailure, KeepsWhatTheHostKeeps) { EXPECT_EQ(kept(true), kept(false)); }
 
 INSTANTIATE_TEST_SUITE_P(, DeviceTopKFailure,
-                         ::testing::Values(with([](auto&) {}), with([](auto& o) { o.values = DataType::bf16; }),
-                                           with([](auto& o) { o.momentum = 0.9F; }), with([](auto& o) {
-                                             o.momentum = 0.9F;
-                                             o.masking = false;
-                                           })));
+                         ::testing::Values(with("plain", [](auto&) {}),
+                                           with("bf16", [](auto& o) { o.values = DataType::bf16; }),
+                                           with("momentum", [](auto& o) { o.momentum = 0.9F; }),
+                                           with("momentum_unmasked",
+                                                [](auto& o) {
+                                                  o.momentum = 0.9F;
+                                                  o.masking = false;
+                                                })),
+                         kName);
 
 /// The GPU comes to what it was told only when all is over.
 TEST_F(DeviceTopK, WhatWasChosenComesBackWhenTheGpuGoesOn) {
