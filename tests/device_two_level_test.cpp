@@ -200,7 +200,7 @@ TEST_F(DeviceTwoLevel, WhatItDoesNotDoIsStaged) {
 }
 
 TEST(DeviceTwoLevelWithout, GpusThatAreApartAreStaged) {
-  PretendedGpus gpus(2, true);  // ranks work on either
+  PretendedGpus gpus(2, true);  // each host has ranks on either
   gpus.keep_apart(0, 1);
   run_hosts({0, 0, 0, 1, 1, 1},
             [&](Communicator& comm) {

@@ -11,6 +11,7 @@
 #include "compression/sparse.hpp"
 #include "device/loader.hpp"
 #include "support/pretended_machine.hpp"
+#include "support/ranks.hpp"
 
 namespace collectives::testing {
 namespace {
@@ -28,7 +29,6 @@ struct PretendedGpus::State {
   PretendedMachine machine;
   std::mutex mutex;  // of what follows
   bool spread = false;
-  int threads = 0;  // that GPUs were spread over
   const Nccl* nccl = nullptr;
 };
 
@@ -229,7 +229,7 @@ void PretendedGpus::set_current(int gpu) {
 }
 std::unique_ptr<Device> PretendedGpus::device() {
   const std::lock_guard lock(state_->mutex);
-  if (state_->spread && !current_set) set_current(state_->threads++ % state_->machine.gpus());
+  if (state_->spread && !current_set) set_current(rank_of_thread % state_->machine.gpus());
   return std::make_unique<PretendedDevice>(state_, current_gpu);
 }
 int PretendedGpus::current() { return current_gpu; }

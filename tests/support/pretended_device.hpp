@@ -23,7 +23,7 @@ namespace collectives::testing {
 
 class PretendedGpus {
  public:
-  /// `spread`: threads that have set none work on the next one each.
+  /// `spread`: ranks of run_ranks() that have set none take turns, rank 1 the second GPU.
   explicit PretendedGpus(int count = 1, bool spread = false);
   /// Nothing of them may be in use any more.
   ~PretendedGpus();

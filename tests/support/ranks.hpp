@@ -33,6 +33,9 @@ inline std::exception_ptr exception_of_rank(Rank rank) {
   }
 }
 
+/// Of the calling thread; 0 where it is none of run_ranks().
+inline thread_local Rank rank_of_thread = 0;
+
 /// Calls f(Bootstrap&) for each of `ranks` ranks, each in a thread of its own, and joins them all. What was thrown
 /// first is thrown on: later failures are mostly its echo in other ranks.
 template <class F>
@@ -44,6 +47,7 @@ void run_ranks(int ranks, F&& f) {
     std::vector<std::jthread> threads;
     for (Rank rank = 0; rank < ranks; ++rank) {
       threads.emplace_back([&, rank] {
+        rank_of_thread = rank;
         try {
           f(*bootstraps[static_cast<std::size_t>(rank)]);
         } catch (...) {
