@@ -130,16 +130,16 @@ tests_of() {
   [ $status -eq 0 ] || failed+=("$program: status $status, see build/gpu/$program.log")
 }
 
-# bench WHAT RANKS [ARGUMENTS...]: what collectives_bench has verified. With as_hosts=yes NCCL takes ranks for hosts, and
-# auto would take NCCL.
+# bench WHAT RANKS [ARGUMENTS...]: what collectives_bench has verified, by ranks that begin with $start. NCCL takes ranks
+# of two names for hosts, as it has to where they share a GPU; then auto would take NCCL.
 runs=0
-as_hosts=
+start=exec
+named='NCCL_HOSTID=rank$RANK exec'
 bench() {
-  local what=$1 ranks=$2 status=0 log start='exec "$0" "$@"'
+  local what=$1 ranks=$2 status=0 log
   shift 2
-  [ -z "$as_hosts" ] || start="NCCL_HOSTID=rank\$RANK $start"
   log=$build/bench_$((runs += 1)).log
-  "$build/bin/collectives_run" -n "$ranks" sh -c "$start" \
+  "$build/bin/collectives_run" -n "$ranks" sh -c "$start"' "$0" "$@"' \
     "$build/bin/collectives_bench" "$@" --buffers device --warmup 1 >"$log" 2>&1 || status=$?
   if grep -q -- '--buffers device: there is no' "$log"; then
     device=no
@@ -189,11 +189,14 @@ collectives() {
   bench 'coded, and top-k' "${processes[-1]}" all_reduce --compress bf16,f16,int8,top_k:1%,top_k:0.1% --force --factor 16 \
     --max-bytes "$most" --iterations 5
   bench 'in a stream' "${processes[-1]}" all --back-to-back --factor 64 --max-bytes "$most" --backend $backends
-  # On one GPU, which NCCL takes for several when each rank says that it is a host.
+  local hosts="sh $PWD/bench/on_pretended_hosts.sh 2" on_hosts="all_reduce --factor 16 --max-bytes $most --compress none,bf16"
+  start="exec $hosts" bench 'on 2 hosts' 4 $on_hosts --backend hierarchical
   if "$build/bin/collectives_info" | grep -qE '^ *nccl +available'; then
     for ranks in "${processes[@]}"; do
-      as_hosts=yes NCCL_SOCKET_IFNAME=lo NCCL_IB_DISABLE=1 bench 'by NCCL' $ranks all --factor 64 --max-bytes 16M --backend nccl
+      start=$named NCCL_SOCKET_IFNAME=lo NCCL_IB_DISABLE=1 bench 'by NCCL' $ranks all --factor 64 --max-bytes 16M --backend nccl
     done
+    start="$named $hosts" NCCL_SOCKET_IFNAME=lo NCCL_IB_DISABLE=1 COLLECTIVES_GPU_PEERS=off \
+      bench 'on 2 hosts, by NCCL inside' 4 $on_hosts --backend hierarchical
   else
     row 'by NCCL' "not: $("$build/bin/collectives_info" | sed -n 's/^ *nccl  *not available: //p')"
   fi

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "bootstrap/subset.hpp"
 #include "call.hpp"
 #include "collectives/communicator.hpp"
 #include "device/nccl_way.hpp"
@@ -84,7 +85,7 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final : private Unfinished::Member 
 
   // What is fixed at construction.
   Settings settings;
-  WireFactory wires;
+  SubsetBootstrap::Said said;  ///< which holds for its parts, too
   Meeting meeting;
   std::unique_ptr<Seat> seat;
   std::string transport_name;
@@ -152,6 +153,7 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final : private Unfinished::Member 
   void forget_memories() noexcept;
   /// Leaves NCCL in order.
   void leave() noexcept;
+  void leave(Clique& clique) const noexcept;
   /// Of a rank that leaves while others may still need what it has sent.
   Deadline patience_with_the_others() const noexcept;
   /// Moves the head of the queue on; true when the queue is empty. Does not throw: failures go to the operations.

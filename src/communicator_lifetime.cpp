@@ -23,7 +23,8 @@ namespace collectives {
 
 Communicator::Impl::Impl(Bootstrap& bootstrap, const CommunicatorOptions& options, Seen seen,
                          std::unique_ptr<Clique> clique)
-    : wires(bootstrap.wire_factory()), meeting(meet(bootstrap, options, settings)) {
+    : said{bootstrap.host(), bootstrap.domain(), bootstrap.wire_factory()},
+      meeting(meet(bootstrap, options, settings)) {
   seat = std::make_unique<Seat>(meeting.topology, meeting.rank);
   const bool alone_here = meeting.arena->ranks() == 1;
   const std::string_view inside = meeting.threads ? "local" : "shared_memory";
@@ -61,15 +62,19 @@ Communicator::Impl::Impl(Bootstrap& bootstrap, const CommunicatorOptions& option
   if (meeting.device != nullptr) {
     ways[static_cast<std::size_t>(Way::staged)] = std::make_unique<StagedWay>(*meeting.device, rank());
     ways[static_cast<std::size_t>(Way::top_k)] = std::make_unique<TopKWay>(meeting.device);
-    if (!meeting.topology.one_host())
-      ways[static_cast<std::size_t>(Way::two_level)] =
-          std::make_unique<TwoLevelWay>(*meeting.device, *meeting.arena, *seat, meeting.topology);
-    else
+    if (meeting.topology.one_host()) {
       ways[static_cast<std::size_t>(Way::kernels)] = std::make_unique<KernelsWay>(*meeting.device, *meeting.arena);
+    } else {
+      std::unique_ptr<Clique> in_host;
+      if (meeting.topology.gpus.nccl_in_hosts)
+        in_host = meet_by_nccl(bootstrap, meeting, seat->grid.here(), *watch, settings.timeout);
+      ways[static_cast<std::size_t>(Way::two_level)] =
+          std::make_unique<TwoLevelWay>(*meeting.device, *meeting.arena, *seat, meeting.topology, std::move(in_host));
+    }
   }
   const bool by_nccl = meeting.topology.gpus.nccl;
   if (by_nccl) {
-    if (clique == nullptr) clique = meet_by_nccl(bootstrap, meeting, *watch, settings.timeout);
+    if (clique == nullptr) clique = meet_by_nccl(bootstrap, meeting, seat->world.members, *watch, settings.timeout);
     ways[static_cast<std::size_t>(Way::nccl)] =
         std::make_unique<NcclWay>(*meeting.device, std::move(clique), size(), rank());
   }
@@ -143,9 +148,14 @@ Deadline Communicator::Impl::patience_with_the_others() const noexcept {
 }
 
 void Communicator::Impl::leave() noexcept {
-  if (nccl() == nullptr || failure_ != nullptr) return;
+  if (failure_ != nullptr) return;
+  const auto* const two_level = static_cast<TwoLevelWay*>(ways[static_cast<std::size_t>(Way::two_level)].get());
+  if (two_level != nullptr && two_level->clique() != nullptr) leave(*two_level->clique());
+  if (nccl() != nullptr) leave(nccl()->clique());
+}
+
+void Communicator::Impl::leave(Clique& clique) const noexcept {
   try {
-    Clique& clique = nccl()->clique();
     clique.leave();
     Waiter waiter(meeting.crowded);
     for (const Deadline patience = patience_with_the_others(); !clique.settled(); waiter.pause())

@@ -108,6 +108,8 @@ constexpr std::array kVariables = {
              }},
     Variable{"COLLECTIVES_FLIGHT_RECORDER", "what the paths of files begin with",
              [](std::string_view text, Environment& e) { return read(text, e.flight_recorder); }},
+    Variable{"COLLECTIVES_GPU_PEERS", kSwitch,
+             [](std::string_view text, Environment& e) { return read(text, e.gpu_peers); }},
     Variable{"COLLECTIVES_HOST_ID", "any name",
              [](std::string_view text, Environment& e) { return read(text, e.host_id); }},
     Variable{"COLLECTIVES_INTERFACE", "interfaces (eth0) or beginnings of addresses (10.77.), with commas between",

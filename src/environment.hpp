@@ -25,6 +25,7 @@ struct Environment {
   std::optional<std::string> congestion_control;    ///< COLLECTIVES_CONGESTION: of TCP connections
   std::optional<bool> datagrams;                    ///< COLLECTIVES_DATAGRAMS: beside TCP connections
   std::optional<std::string> tuning;                ///< COLLECTIVES_TUNING: "default", or the path of a JSON file
+  std::optional<bool> gpu_peers;                    ///< COLLECTIVES_GPU_PEERS: GPUs of a host open one another's memory
   std::optional<std::string> host_id;               ///< COLLECTIVES_HOST_ID: the host this process claims to be on
   std::optional<std::string> domain;                ///< COLLECTIVES_DOMAIN: the domain it claims to run in
   std::optional<std::chrono::nanoseconds> timeout;  ///< COLLECTIVES_TIMEOUT; nanoseconds::max(): no deadline

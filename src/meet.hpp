@@ -32,9 +32,9 @@ struct Meeting {
   std::string trace;               ///< which these ranks should now begin, as rank 0 says; empty: none, or there is one
 };
 
-/// Exchanges that meet() makes at most when the tuning and, between hosts, the wire are given; otherwise there are
-/// more.
-inline constexpr int kMeetExchanges = 8;
+/// Exchanges that the ranks of a new communicator make at most when the tuning and, between hosts, the wire are given,
+/// with those by which NCCL connects all of them, and those of each host; otherwise there are more.
+inline constexpr int kMeetExchanges = 10;
 /// Likewise of ranks of one host that begin no trace.
 inline constexpr int kMeetExchangesOfOneHost = 4;
 /// Fills in `settings` from `options`.

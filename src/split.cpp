@@ -55,7 +55,7 @@ std::optional<Communicator> Communicator::split(int color, int key, const Commun
     std::unique_ptr<Clique> clique = impl_->split_clique(color, key);
     SubsetBootstrap bootstrap(
         "split", rank(), std::move(members), kMeetExchanges,
-        [this](std::string_view text, Deadline) { return exchange(*this, text); }, impl_->wires);
+        [this](std::string_view text, Deadline) { return exchange(*this, text); }, impl_->said);
     if (color < 0) return bootstrap.keep_company(Deadline::never());
     try {
       part = Communicator(std::make_unique<Impl>(bootstrap, inherited, Impl::Seen::yes, std::move(clique)));

@@ -129,9 +129,10 @@ std::string Watch::missing_text(const Call& call) const {
   const std::vector<Rank> absent = missing(call), silent = silent_ranks(call);
   if (absent.empty()) {
     const std::vector<Rank> with_gpu = ranks_with_gpu(call);
-    const std::string but = !silent.empty()     ? ", but " + have(silent) + " stopped there"
-                            : !with_gpu.empty() ? ", but the GPU of " + have(with_gpu) + " not done its part"
-                                                : "";
+    const std::string but = !silent.empty()        ? ", but " + have(silent) + " stopped there"
+                            : with_gpu.size() == 1 ? ", but the GPU of " + have(with_gpu) + " not done its part"
+                            : !with_gpu.empty()    ? ", but the GPUs of " + have(with_gpu) + " not done their part"
+                                                   : "";
     return "all ranks have arrived" + but;
   }
   std::string text = have(absent) + " not arrived";

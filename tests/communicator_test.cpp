@@ -405,6 +405,7 @@ TEST(Split, MakesOneCommunicatorForEachColor) {
       ASSERT_TRUE(half);
       EXPECT_EQ(half->size(), comm.rank() % 2 == 0 ? 3 : 2);
       EXPECT_EQ(half->rank(), (comm.size() - 1 - comm.rank()) / 2);
+      EXPECT_EQ(half->topology().hosts.size(), comm.topology().hosts.size());
       for (const char* backend : {"auto", "ring", "reduce_to_one"}) {
         std::vector<int> sum(1000, comm.rank());
         half->all_reduce(sum, ReduceOp::sum, {.backend = backend});

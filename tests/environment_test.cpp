@@ -56,6 +56,7 @@ TEST(EnvironmentTest, EveryVariable) {
                                  "COLLECTIVES_INTERFACE=eth0,10.77.",
                                  "COLLECTIVES_CONGESTION=reno",
                                  "COLLECTIVES_DATAGRAMS=off",
+                                 "COLLECTIVES_GPU_PEERS=0",
                                  "COLLECTIVES_TRACE=trace.json",
                                  "COLLECTIVES_FLIGHT_RECORDER=/tmp/flight",
                                  "COLLECTIVES_DUMP_SIGNAL=USR2",
@@ -75,6 +76,7 @@ TEST(EnvironmentTest, EveryVariable) {
   EXPECT_EQ(all.interfaces, (std::vector<std::string>{"eth0", "10.77."}));
   EXPECT_EQ(all.congestion_control, "reno");
   EXPECT_EQ(all.datagrams, false);
+  EXPECT_EQ(all.gpu_peers, false);
   EXPECT_EQ(all.progress_thread, false);
   EXPECT_EQ(all.trace, "trace.json");
   EXPECT_EQ(all.flight_recorder, "/tmp/flight");

@@ -19,16 +19,22 @@ class SubsetBootstrap final : public Bootstrap {
   /// All ranks of the group pass their bytes, all get everybody's.
   using Exchange = std::function<std::vector<std::string>(std::string_view mine, Deadline)>;
 
+  /// What the group's bootstrap said of this rank.
+  struct Said {
+    std::string host, domain;
+    WireFactory wires;
+  };
+
   /// `self`: this rank in the group; `members`: ranks of the group, in the order of the new ranks; `exchanges`: how
   /// many all of the group make.
   SubsetBootstrap(std::string_view name, Rank self, std::vector<Rank> members, int exchanges, Exchange exchange,
-                  WireFactory wires)
+                  Said said)
       : name_(name),
         self_(self),
         members_(std::move(members)),
         exchanges_left_(exchanges),
         exchange_(std::move(exchange)),
-        wires_(std::move(wires)) {}
+        said_(std::move(said)) {}
 
   std::string_view name() const noexcept override { return name_; }
   Rank rank() const noexcept override {
@@ -45,17 +51,21 @@ class SubsetBootstrap final : public Bootstrap {
     return ours;
   }
 
+  std::string host() const override { return said_.host; }
+  std::string domain() const override { return said_.domain; }
+
   WireFactory wire_factory() override {
-    if (!wires_.make) return {};
+    const WireFactory& wires = said_.wires;
+    if (!wires.make) return {};
     // Members of the new communicator are ranks of the group, whose own ranks `make` counts in.
-    return {wires_.name, wires_.preferred,
-            [make = wires_.make, members = members_](const std::vector<Rank>& ranks, std::size_t context,
-                                                     std::size_t frame_bytes) {
+    return {wires.name, wires.preferred,
+            [make = wires.make, members = members_](const std::vector<Rank>& ranks, std::size_t context,
+                                                    std::size_t frame_bytes) {
               std::vector<Rank> theirs;
               for (const Rank rank : ranks) theirs.push_back(members[static_cast<std::size_t>(rank)]);
               return make(theirs, context, frame_bytes);
             },
-            wires_.next_context};
+            wires.next_context};
   }
 
   /// Takes part in the exchanges that the others still make.
@@ -69,7 +79,7 @@ class SubsetBootstrap final : public Bootstrap {
   std::vector<Rank> members_;
   int exchanges_left_;
   Exchange exchange_;
-  WireFactory wires_;
+  Said said_;
 };
 
 }  // namespace collectives

@@ -4,8 +4,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <numeric>
+#include <span>
+#include <string_view>
 
 #include "collectives/error.hpp"
+#include "device/choice.hpp"
 #include "device/loader.hpp"
 #include "environment.hpp"
 
@@ -15,21 +19,31 @@ using nlohmann::json;
 
 namespace {
 
-/// Why NCCL does not connect the GPUs of all ranks; empty where it can.
-std::string agree_on_nccl(const Topology::Gpus& gpus, const std::vector<json>& cards) {
-  if (!gpus.everywhere) return gpus.missing;
-  const auto gpu = [&](std::size_t rank) -> const json& { return cards[rank].at("gpu"); };
-  for (std::size_t rank = 0; rank < cards.size(); ++rank) {
+/// Whether communicators made for a backend use NCCL between all ranks, and inside hosts.
+bool by_nccl(std::string_view backend) { return backend == "auto" || backend == "nccl"; }
+bool by_nccl_in_hosts(std::string_view backend) { return backend == "auto" || backend.starts_with("hierarchical"); }
+
+/// Why NCCL does not connect the GPUs of `ranks`, which all have one; empty where it can. `asked`: by a backend.
+std::string agree_on_nccl(const std::vector<json>& cards, std::span<const Rank> ranks,
+                          bool (*asked)(std::string_view backend)) {
+  const auto card = [&](Rank rank) -> const json& { return cards[static_cast<std::size_t>(rank)]; };
+  const auto gpu = [&](Rank rank) -> const json& { return card(rank).at("gpu"); };
+  const Rank first = ranks.front();
+  for (const Rank rank : ranks) {
+    if (const auto backend = card(rank).at("backend").get<std::string>(); !asked(backend))
+      return fmt::format("rank {}: backend \"{}\" was asked for when the communicator was made", rank, backend);
     if (gpu(rank).at("nccl") == 0) return fmt::format("rank {}: {}", rank, gpu(rank).at("no_nccl").get<std::string>());
-    if (gpu(rank).at("nccl") != gpu(0).at("nccl"))
-      return fmt::format("rank {} has NCCL {}, rank 0 has NCCL {}", rank, gpu(rank).at("nccl").get<int>(),
-                         gpu(0).at("nccl").get<int>());
-    for (std::size_t before = 0; before < rank; ++before)
+    if (gpu(rank).at("nccl") != gpu(first).at("nccl"))
+      return fmt::format("rank {} has NCCL {}, rank {} has NCCL {}", rank, gpu(rank).at("nccl").get<int>(), first,
+                         gpu(first).at("nccl").get<int>());
+    for (const Rank before : ranks) {
+      if (before == rank) break;
       if (gpu(before).at("identity") == gpu(rank).at("identity") && gpu(before).at("host") == gpu(rank).at("host"))
         return fmt::format(
             "ranks {} and {} are on one GPU, which NCCL refuses: make another one current for each (cudaSetDevice), or "
             "set NCCL_HOSTID differently for each, which makes hosts of them",
             before, rank);
+    }
   }
   return "";
 }
@@ -87,10 +101,7 @@ std::unique_ptr<Device> Acquaintance::give_device() {
 json Acquaintance::card(std::string_view backend) {
   if (device_ == nullptr) return {{"missing", no_device}};
   std::string no_nccl;
-  if (backend != "auto" && backend != "nccl")
-    no_nccl = fmt::format("backend \"{}\" was asked for when the communicator was made", backend);
-  else
-    nccl = device_->nccl(no_nccl);
+  if (by_nccl(backend) || by_nccl_in_hosts(backend)) nccl = device_->nccl(no_nccl);
   json card{{"identity", device_->identity()},
             {"number", device_->number()},
             {"host", nccl_host()},
@@ -101,7 +112,8 @@ json Acquaintance::card(std::string_view backend) {
 }
 
 std::string Acquaintance::out_of_reach(const Host& host, const std::vector<json>& cards) const {
-  if (device_ == nullptr) return "";
+  if (device_ == nullptr || host.ranks.size() == 1) return "";
+  if (!environment().gpu_peers.value_or(true)) return "COLLECTIVES_GPU_PEERS is off";
   for (const Rank peer : host.ranks) {
     const json& card = cards[static_cast<std::size_t>(peer)];
     const json& gpu = card.at("gpu");
@@ -130,9 +142,18 @@ Topology::Gpus gpus_of(const std::vector<json>& cards) {
   if (!gpus.everywhere)
     gpus.missing = fmt::format("rank {} has no GPU: {}", without - cards.begin(),
                                without->at("gpu").at("missing").get<std::string>());
-  gpus.no_nccl = agree_on_nccl(gpus, cards);
+  std::vector<Rank> all(cards.size());
+  std::iota(all.begin(), all.end(), 0);
+  gpus.no_nccl = gpus.everywhere ? agree_on_nccl(cards, all, by_nccl) : gpus.missing;
   gpus.nccl = gpus.no_nccl.empty();
   return gpus;
+}
+
+bool nccl_in_hosts(const Topology& topology, const std::vector<json>& cards) {
+  return topology.gpus.everywhere && !topology.gpus.within_reach && has_two_levels(topology) &&
+         std::ranges::all_of(topology.hosts, [&](const std::vector<Rank>& ranks) {
+           return agree_on_nccl(cards, ranks, by_nccl_in_hosts).empty();
+         });
 }
 
 }  // namespace collectives

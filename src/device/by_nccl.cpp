@@ -40,6 +40,14 @@ bool equal(const Parts& parts) {
   return true;
 }
 
+/// What one collective can do of each part, where only the last is longer; else 0.
+std::size_t equal_count(const Parts& parts) {
+  const std::size_t each = parts[0].count;
+  for (int rank = 1; rank < parts.size(); ++rank)
+    if (rank + 1 < parts.size() ? parts[rank].count != each : parts[rank].count < each) return 0;
+  return each;
+}
+
 }  // namespace
 
 std::string why_not_summed_by_nccl(const ReduceOp& op, DataType type, bool deterministic) {
@@ -169,13 +177,16 @@ void ByNccl::put_whole() {
       call_.collective == Collective::all_gather ? element_at(call_.input, mine.first, element()) : call_.input;
   std::byte* const output =
       call_.collective == Collective::reduce_scatter ? element_at(call_.output, mine.first, element()) : call_.output;
-  if (equal(parts)) return add(kind_of(call_.collective), input, output, mine.count, 0);
-  for (Rank owner = 0; owner < size_; ++owner) {
-    const Range part = parts[owner];
+  const std::size_t each = equal_count(parts);
+  add(kind_of(call_.collective), input, output, each, 0);
+  for (Rank owner = 0; owner < size_; ++owner) {  // the rest of their parts
+    const Range rest{parts[owner].first + each, parts[owner].count - each};
     if (call_.collective == Collective::all_gather)
-      add(Clique::Kind::broadcast, input, element_at(call_.output, part.first, element()), part.count, owner);
+      add(Clique::Kind::broadcast, element_at(input, each, element()), element_at(call_.output, rest.first, element()),
+          rest.count, owner);
     else
-      add(Clique::Kind::reduce, element_at(call_.input, part.first, element()), output, part.count, owner);
+      add(Clique::Kind::reduce, element_at(call_.input, rest.first, element()), element_at(output, each, element()),
+          rest.count, owner);
   }
 }
 

@@ -40,6 +40,10 @@ std::string why_not_kernels(const Request& request, const Topology& topology) {
 
 }  // namespace
 
+bool has_two_levels(const Topology& topology) {
+  return !topology.one_host() && static_cast<std::size_t>(topology.ranks()) > topology.hosts.size();
+}
+
 std::string_view to_string(Way way) noexcept {
   switch (way) {
     case Way::host: return "host";
@@ -86,15 +90,21 @@ WayChoice choose_way(const Request& request, const Topology& topology) {
 }
 
 void plan_two_levels(Plan& plan, const Request& request, const Topology& topology) {
-  const bool several_in_a_host = static_cast<std::size_t>(topology.ranks()) > topology.hosts.size();
-  if (plan.way != Way::staged || topology.one_host() || !several_in_a_host ||
-      request.collective != Collective::all_reduce || plan.backend != "hierarchical" || plan.sums == Sums::at_owner ||
-      request.op.user_op() != nullptr || !topology.gpus.within_reach)
+  if (plan.way != Way::staged || !has_two_levels(topology) || request.collective != Collective::all_reduce ||
+      plan.backend != "hierarchical" || plan.sums == Sums::at_owner || request.op.user_op() != nullptr)
     return;
   const auto most = std::ranges::max(topology.hosts, {}, &std::vector<Rank>::size).size();
   if (most > Device::kMostSources) return;
+  const Topology::Gpus& gpus = topology.gpus;
+  if (!gpus.within_reach && !gpus.nccl_in_hosts) {
+    plan.way_reason += fmt::format(", and the GPUs of one do not reach one another's memory: {}", gpus.apart);
+    return;
+  }
   plan.way = Way::two_level;
-  plan.way_reason = "the GPUs of each host reach one another's memory, and add there";
+  plan.way_reason =
+      gpus.within_reach
+          ? "the GPUs of each host reach one another's memory, and add there"
+          : fmt::format("NCCL adds inside hosts, whose GPUs do not reach one another's memory: {}", gpus.apart);
 }
 
 void plan_by_nccl(Plan& plan, const Request& request, const Topology& topology) {

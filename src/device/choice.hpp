@@ -15,6 +15,8 @@ struct WayChoice {
 /// Throws Error{unsupported} where backend "nccl" is forced and cannot do it.
 WayChoice choose_way(const Request& request, const Topology& topology);
 
+/// Several hosts, and several ranks on one of them.
+bool has_two_levels(const Topology& topology);
 /// Where the plan adds inside hosts before it goes along rails, GPUs may do that: changes the way from staged then.
 void plan_two_levels(Plan& plan, const Request& request, const Topology& topology);
 

@@ -53,6 +53,23 @@ void InHostWay::abandon() noexcept {
 
 void InHostWay::come() {
   side_by_side_ = !show_buffers();
+  if (!side_by_side_) return;
+  lay_side_by_side();
+  const auto shown = [&](bool keep) {
+    const Range range = task_.held(arena_.self(), keep);
+    if (range.count == 0) return RemoteBuffer{};
+    const auto found = peers_.show(element_at(vector(), range.first, task_.element));
+    if (!found) throw Error(Errc::system, "memory of this rank's GPU cannot be shared with other processes any more");
+    return *found;
+  };
+  own_ = shown(false);
+  keep_ = shown(true);
+}
+
+void InHostWay::come_unseen() {
+  own_ = keep_ = {};
+  const auto lies_well = [&](const std::byte* at) { return reinterpret_cast<std::uintptr_t>(at) % task_.element == 0; };
+  side_by_side_ = !call_->tensors.empty() || !lies_well(input_) || !lies_well(output_);
   if (side_by_side_) lay_side_by_side();
 }
 
@@ -85,18 +102,8 @@ void InHostWay::lay_side_by_side() {
     memory_.push_back(device_.allocate(bytes));
     bytes_ = bytes;
   }
-  std::byte* const vector = static_cast<std::byte*>(memory_.back());
-  copy_there(device_, *call_, arena_.self(), vector, stream_);
+  copy_there(device_, *call_, arena_.self(), vector(), stream_);
   device_.record(done_, stream_);
-  const auto shown = [&](bool keep) {
-    const Range range = task_.held(arena_.self(), keep);
-    if (range.count == 0) return RemoteBuffer{};
-    const auto found = peers_.show(element_at(vector, range.first, task_.element));
-    if (!found) throw Error(Errc::system, "memory of this rank's GPU cannot be shared with other processes any more");
-    return *found;
-  };
-  own_ = shown(false);
-  keep_ = shown(true);
 }
 
 void InHostWay::publish() {
@@ -142,7 +149,7 @@ DeviceWay::Turn InHostWay::leave() {
   if (!copying_back_) {
     if (!all_have_worked()) return Turn::peers;
     if (side_by_side_) {
-      copy_back(device_, *call_, arena_.self(), static_cast<const std::byte*>(memory_.back()), false, stream_);
+      copy_back(device_, *call_, arena_.self(), vector(), false, stream_);
       device_.record(done_, stream_);
       ++moves_;
       copying_back_ = !call_->stream || !call_->ends_in_stream;

@@ -46,6 +46,12 @@ class InHostWay : public DeviceWay {
   bool settled() noexcept;
   /// Shows this rank's buffers, or begins to copy them to where they can be shown.
   void come();
+  /// Likewise where nobody needs to see them: pieces, and what does not lie at a multiple of its elements' size, are
+  /// copied to where they are one vector.
+  void come_unseen();
+  /// This rank's vector, from element 0, since it came.
+  const std::byte* own_input() const noexcept { return side_by_side_ ? vector() : input_; }
+  std::byte* own_output() const noexcept { return side_by_side_ ? vector() : output_; }
   /// Whether they are there.
   bool there() { return !side_by_side_ || device_.reached(done_); }
   void publish();
@@ -74,6 +80,7 @@ class InHostWay : public DeviceWay {
   bool show_buffers();
   std::optional<RemoteBuffer> show(const std::byte* from_element_0, bool keep);
   void lay_side_by_side();
+  std::byte* vector() const noexcept { return static_cast<std::byte*>(memory_.back()); }
   void find_buffers();
   bool all_have_worked();
 

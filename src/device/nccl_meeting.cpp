@@ -57,20 +57,22 @@ void settle(Clique& clique, std::string_view operation, std::uint64_t sequence, 
 
 }  // namespace
 
-std::unique_ptr<Clique> meet_by_nccl(Bootstrap& bootstrap, const Meeting& meeting, Watch& watch,
-                                     std::chrono::nanoseconds timeout) {
+std::unique_ptr<Clique> meet_by_nccl(Bootstrap& bootstrap, const Meeting& meeting, std::span<const Rank> members,
+                                     Watch& watch, std::chrono::nanoseconds timeout) {
   const Deadline deadline = Deadline::in(timeout);
+  const Rank first = members.front();
+  const auto self = static_cast<Rank>(std::ranges::find(members, meeting.rank) - members.begin());
   const json told = exchange(bootstrap, attempt([&] {
                                json card = json::object();
-                               if (meeting.rank == 0) card["id"] = to_hex(meeting.nccl->new_id());
+                               if (meeting.rank == first) card["id"] = to_hex(meeting.nccl->new_id());
                                return card;
                              }),
-                             deadline)[0];
+                             deadline)[static_cast<std::size_t>(first)];
   std::unique_ptr<Clique> clique;
   const json mine = attempt([&] {
     for_all("construction", meeting, watch, [&] {
       meeting.device->while_current([&] {
-        clique = meeting.nccl->join(meeting.topology.ranks(), from_hex(told.at("id").get<std::string>()), meeting.rank);
+        clique = meeting.nccl->join(static_cast<int>(members.size()), from_hex(told.at("id").get<std::string>()), self);
       });
     });
     settle(*clique, "construction", 1, meeting, watch, deadline);

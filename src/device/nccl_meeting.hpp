@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string_view>
 
 #include "collectives/bootstrap.hpp"
@@ -14,9 +15,10 @@
 
 namespace collectives {
 
-/// This rank's place among all. Two exchanges. What fails on one rank fails on all, with the same words.
-std::unique_ptr<Clique> meet_by_nccl(Bootstrap& bootstrap, const Meeting& meeting, Watch& watch,
-                                     std::chrono::nanoseconds timeout);
+/// This rank's place among `members`, ascending, of whom it is one; all ranks meet at once, in one set of members or
+/// several. Two exchanges. What fails on one rank fails on all, with the same words.
+std::unique_ptr<Clique> meet_by_nccl(Bootstrap& bootstrap, const Meeting& meeting, std::span<const Rank> members,
+                                     Watch& watch, std::chrono::nanoseconds timeout);
 
 /// This rank's part of `clique`, settled; of no use where `color` is negative. What fails here is made known to all.
 /// `sequence`: of the call that would be next. Throws Error.

@@ -1,6 +1,8 @@
 #include "device/two_level_way.hpp"
 
 #include <algorithm>
+#include <span>
+#include <utility>
 
 #include "algorithm.hpp"
 #include "operation.hpp"
@@ -12,8 +14,11 @@ constexpr std::size_t kVectorBytes = 16;  // that a kernel takes at once
 
 }  // namespace
 
-TwoLevelWay::TwoLevelWay(Device& device, const Arena& arena, const Seat& seat, const Topology& topology)
-    : InHostWay(device, arena), seat_(seat), topology_(topology), sum_(device, false), sum_here_(device, true) {}
+TwoLevelWay::TwoLevelWay(Device& device, const Arena& arena, const Seat& seat, const Topology& topology,
+                         std::unique_ptr<Clique> clique)
+    : InHostWay(device, arena), seat_(seat), topology_(topology), sum_(device, false), sum_here_(device, true) {
+  if (clique != nullptr) by_nccl_ = std::make_unique<ByNccl>(device, std::move(clique), arena.ranks(), arena.self());
+}
 
 TwoLevelWay::~TwoLevelWay() {
   if (settled()) return;
@@ -26,16 +31,36 @@ void TwoLevelWay::start(const DeviceCall& call, const PlannedCall& planned, Job&
   plan_ = &planned.plan;
   op_ = job.op;
   type_ = job.type;
-  const Range whole{0, planned.signature.count};
+  divide(planned.signature.count);
+  begin(call, job.input, job.output, job.tag);
+  phase_ = Phase::coming;
+}
+
+/// Into slices that are the same on all hosts. NCCL likes equal ones, which begin where vectors do; the last has the
+/// rest.
+void TwoLevelWay::divide(std::size_t count) {
   const int slices = plan_->algorithm->slices(topology_);
   task_ = {};
   task_.kind = Step::Kind::host_all_reduce;
   task_.element = size_of(type_);
   task_.slices.assign(static_cast<std::size_t>(arena_.ranks()), Range{});
-  for (int s = 0; s < slices; ++s) task_.slices[static_cast<std::size_t>(s)] = part(whole, slices, s);
+  const std::size_t unit = kVectorBytes / task_.element;
+  const std::size_t each = count / unit / static_cast<std::size_t>(slices) * unit;
+  offsets_.assign(1, 0);
+  for (int s = 0; s < arena_.ranks(); ++s) {
+    Range& slice = task_.slices[static_cast<std::size_t>(s)];
+    if (s < slices && by_nccl_ != nullptr)
+      slice = {offsets_.back(), s + 1 < slices ? each : count - offsets_.back()};
+    else if (s < slices)
+      slice = part({0, count}, slices, s);
+    offsets_.push_back(offsets_.back() + slice.count);
+  }
   slice_ = task_.slice(arena_.self());
-  begin(call, job.input, job.output, job.tag);
-  phase_ = Phase::coming;
+}
+
+void TwoLevelWay::abandon() noexcept {
+  if (by_nccl_ != nullptr) by_nccl_->clique().stop();
+  InHostWay::abandon();
 }
 
 DeviceWay::Turn TwoLevelWay::wait_for(Turn whom, Phase phase) {
@@ -58,7 +83,7 @@ DeviceWay::Turn TwoLevelWay::go_on() {
       if (call_->stream && !device_.reached(call_->ready)) return Turn::gpu;
       sum_.grow(bytes() + kVectorBytes);
       sum_here_.grow(bytes());
-      come();
+      by_nccl_ == nullptr ? come() : come_unseen();
       [[fallthrough]];
     case Phase::copying_there:
       if (!there()) return wait_for(Turn::gpu, Phase::copying_there);
@@ -67,10 +92,14 @@ DeviceWay::Turn TwoLevelWay::go_on() {
     case Phase::meeting:
       if (!all_have_come() || !touch()) return wait_for(Turn::peers, Phase::meeting);
       add();
-      device_.record(done_, stream_);
       [[fallthrough]];
     case Phase::adding:
-      if (!device_.reached(done_)) return wait_for(Turn::gpu, Phase::adding);
+      if (!in_stream()) return wait_for(Turn::gpu, Phase::adding);
+      fetch_sum();
+      device_.record(done_, stream_);
+      [[fallthrough]];
+    case Phase::fetching:
+      if (!reached()) return wait_for(Turn::gpu, Phase::fetching);
       let_go();
       if (slice_.count > 0) {
         describe_rail();
@@ -80,10 +109,13 @@ DeviceWay::Turn TwoLevelWay::go_on() {
     case Phase::along_the_rail:
       if (!touch()) return wait_for(Turn::peers, Phase::along_the_rail);
       give_slice();
-      device_.record(done_, stream_);
       [[fallthrough]];
     case Phase::giving:
-      if (!device_.reached(done_)) return wait_for(Turn::gpu, Phase::giving);
+      if (!in_stream()) return wait_for(Turn::gpu, Phase::giving);
+      device_.record(done_, stream_);
+      [[fallthrough]];
+    case Phase::settling:
+      if (!reached()) return wait_for(Turn::gpu, Phase::settling);
       let_go();
       say_that_it_worked();
       phase_ = Phase::leaving;
@@ -94,8 +126,26 @@ DeviceWay::Turn TwoLevelWay::go_on() {
   return leave();
 }
 
-/// The host's sum of this rank's slice, unfinished, to pinned memory.
+void TwoLevelWay::start_nccl(Collective collective, const std::byte* input, std::byte* output) {
+  const bool average = op_.kind() == ReduceOp::Kind::average;  // the rails divide
+  const ByNccl::Call call{.collective = collective,
+                          .input = input,
+                          .output = output,
+                          .parts = Parts::listed(offsets_.data(), arena_.ranks()),
+                          .type = type_,
+                          .op = average ? ReduceOp(ReduceOp::sum) : op_,
+                          .unsummed = !why_not_summed_by_nccl(op_, type_, false).empty(),
+                          .wire = type_,
+                          .stream = stream_};
+  by_nccl_->start(std::span(&call, 1));
+}
+
+/// The host's sum of this rank's slice, unfinished.
 void TwoLevelWay::add() {
+  if (by_nccl_ != nullptr) {
+    sum_at_ = 0;
+    return start_nccl(Collective::reduce_scatter, own_input(), sum_as_vector());
+  }
   if (slice_.count == 0) return;
   sources_.clear();
   const std::byte* const own = buffers_[static_cast<std::size_t>(arena_.self())].own;
@@ -103,7 +153,10 @@ void TwoLevelWay::add() {
   for (const Buffers& buffers : buffers_) sources_.push_back({element_at(buffers.own, slice_.first, task_.element)});
   std::byte* const out[] = {sum()};
   device_.fold(op_, type_, sources_, out, slice_.count, 0, stream_);
-  device_.copy(sum_here_.as<void>(), sum(), bytes(), stream_);
+}
+
+void TwoLevelWay::fetch_sum() {
+  if (slice_.count > 0) device_.copy(sum_here_.as<void>(), sum(), bytes(), stream_);
 }
 
 /// The middle of the plan: its messages hold as much as they would in all of it.
@@ -131,8 +184,9 @@ void TwoLevelWay::describe_rail() {
 }
 
 void TwoLevelWay::give_slice() {
+  if (slice_.count > 0) device_.copy(sum(), sum_here_.as<void>(), bytes(), stream_);
+  if (by_nccl_ != nullptr) return start_nccl(Collective::all_gather, sum_as_vector(), own_output());
   if (slice_.count == 0) return;
-  device_.copy(sum(), sum_here_.as<void>(), bytes(), stream_);
   outs_.clear();
   const int self = arena_.self(), ranks = arena_.ranks();
   for (int turn = 0; turn < ranks; ++turn)  // mine first, and not everyone's at the same destination

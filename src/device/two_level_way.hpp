@@ -4,15 +4,19 @@
 // host. So a rank moves its slice over its bus, once there and once back, and the host adds nothing that the hosts'
 // sums are not.
 //
-// A slice of every buffer is read, and written, by its owner only; so in place nobody's contribution is lost, and it is
-// enough to meet before the first and behind the last of it.
+// Inside a host that is done by kernels, which reach into the others' memory, or by NCCL: a reduce-scatter and an
+// all-gather. By kernels a slice of every buffer is read, and written, by its owner only; so in place nobody's
+// contribution is lost, and it is enough to meet before the first and behind the last of it.
 //
-// All ranks have the same bits. They are those of `hierarchical` on the host, unless that is a ring of three hosts or
-// more in several rounds: there pieces of floats may lie at other hosts, and are added in another order.
+// All ranks have the same bits. By kernels they are those of `hierarchical` on the host, unless that is a ring of three
+// hosts or more in several rounds: there pieces of floats may lie at other hosts, and are added in another order. NCCL
+// adds in an order of its own.
 #pragma once
 
+#include <memory>
 #include <vector>
 
+#include "device/by_nccl.hpp"
 #include "device/in_host.hpp"
 #include "device/room.hpp"
 #include "executor.hpp"
@@ -23,23 +27,49 @@ class Seat;
 
 class TwoLevelWay final : public InHostWay {
  public:
-  TwoLevelWay(Device& device, const Arena& arena, const Seat& seat, const Topology& topology);
+  /// `clique`: of this host's ranks, by local rank; null: they reach one another's memory.
+  TwoLevelWay(Device& device, const Arena& arena, const Seat& seat, const Topology& topology,
+              std::unique_ptr<Clique> clique);
   ~TwoLevelWay() override;
 
   void start(const DeviceCall& call, const PlannedCall& planned, Job& job) override;
   Turn advance() override;
+  void abandon() noexcept override;
+  /// Null without NCCL.
+  Clique* clique() const noexcept { return by_nccl_ == nullptr ? nullptr : &by_nccl_->clique(); }
 
  private:
-  enum class Phase : std::uint8_t { coming, copying_there, meeting, adding, along_the_rail, giving, leaving };
+  enum class Phase : std::uint8_t {
+    coming,
+    copying_there,
+    meeting,
+    adding,
+    fetching,
+    along_the_rail,
+    giving,
+    settling,
+    leaving
+  };
 
   Turn wait_for(Turn whom, Phase phase);
   Turn go_on();
+  void divide(std::size_t count);
   void add();
+  void fetch_sum();
   void describe_rail();
   void give_slice();
+  void start_nccl(Collective collective, const std::byte* input, std::byte* output);
+  /// Whether what was begun by NCCL is in its stream.
+  bool in_stream() { return by_nccl_ == nullptr || by_nccl_->advance(); }
+  /// Whether the stream has come to where `done_` was recorded. Throws what has gone wrong in it.
+  bool reached() { return (by_nccl_ == nullptr || by_nccl_->clique().settled()) && device_.reached(done_); }
   std::size_t bytes() const { return slice_.count * task_.element; }
   /// Lies as the slice does in this rank's buffer, so that kernels take both by vectors.
   std::byte* sum() const noexcept { return sum_.as<std::byte>(sum_at_); }
+  /// From where element 0 of the vector would be. Never used to reach outside.
+  std::byte* sum_as_vector() const noexcept {
+    return reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(sum()) - slice_.first * task_.element);
+  }
 
   const Seat& seat_;
   const Topology& topology_;
@@ -51,6 +81,8 @@ class TwoLevelWay final : public InHostWay {
   DataType type_ = DataType::f32;
   Range slice_{};  // of this rank
   std::size_t sum_at_ = 0;
+  std::unique_ptr<ByNccl> by_nccl_;
+  std::vector<std::size_t> offsets_;  // of slices, for NCCL
   Phase phase_ = Phase::coming;
   std::vector<Source> sources_;
   std::vector<std::byte*> outs_;
