@@ -4,9 +4,8 @@
 // not agree never happens, or goes wrong silently where lengths agree, as with NCCL; then ncclCommAbort() frees the
 // stream of the rank that calls it.
 //
-// Built several times: whole; STAND_IN_VERSION: that calls itself so; STAND_IN_LACKS: without ncclCommSplit and
-// ncclSend; STAND_IN_WITHOUT_MEMORY: without ncclCommRegister. nccl/stand_in.hpp has what tests call beside NCCL's
-// functions.
+// Linked several times: whole, of another version (stand_in_version.cpp), and without some functions.
+// nccl/stand_in.hpp has what tests call beside NCCL's functions.
 #include "nccl/stand_in.hpp"
 
 #include <nccl.h>
@@ -30,9 +29,7 @@
 #include "collectives/types.hpp"
 #include "reduction/elements.hpp"
 
-#ifndef STAND_IN_VERSION
-#define STAND_IN_VERSION NCCL_VERSION_CODE
-#endif
+extern const int stand_in_version;
 
 #define STAND_IN extern "C" [[gnu::visibility("default")]]
 
@@ -371,7 +368,7 @@ STAND_IN std::size_t stand_in_alive() {
 
 STAND_IN ncclResult_t ncclGetVersion(int* version) {
   FAIL_IF_ASKED("ncclGetVersion");
-  *version = STAND_IN_VERSION;
+  *version = stand_in_version;
   return ncclSuccess;
 }
 STAND_IN const char* ncclGetErrorString(ncclResult_t result) {
@@ -453,7 +450,6 @@ STAND_IN ncclResult_t ncclMemFree(void* memory) {
   streams.give_back(memory);
   return ncclSuccess;
 }
-#ifndef STAND_IN_WITHOUT_MEMORY
 STAND_IN ncclResult_t ncclCommRegister(const ncclComm_t comm, void* memory, size_t bytes, void** handle) {
   FAIL_IF_ASKED("ncclCommRegister");
   const std::lock_guard guard(lock);
@@ -463,7 +459,6 @@ STAND_IN ncclResult_t ncclCommRegister(const ncclComm_t comm, void* memory, size
   registered[*handle] = {comm, static_cast<const std::byte*>(memory), bytes};
   return ncclSuccess;
 }
-#endif
 /// Of memory that is in use, or of a handle that is none, it is an error.
 STAND_IN ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle) {
   FAIL_IF_ASKED("ncclCommDeregister");
@@ -541,7 +536,6 @@ STAND_IN ncclResult_t ncclRecv(void* output, size_t count, ncclDataType_t type, 
   CALL(ncclRecv, 0, 0, peer);
 }
 
-#ifndef STAND_IN_LACKS
 STAND_IN ncclResult_t ncclSend(const void* input, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                                cudaStream_t stream) {
   void* const output = nullptr;
@@ -557,4 +551,3 @@ STAND_IN ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclCom
   comm->part = part;
   return ncclInProgress;
 }
-#endif
