@@ -182,7 +182,7 @@ void Communicator::Impl::begin(State& state) {
 
 /// Chooses what to give, or adds to it what was kept: on memory of the host before the operation has its turn, for
 /// others may be on the wire.
-void Communicator::Impl::compress(State& state) {
+bool Communicator::Impl::compress(State& state) {
   const PlannedCall& planned = *state.call;
   SparseTensor& tensor = static_cast<SparseTensor&>(*state.program);
   // Inside a host there are frames for one round only.
@@ -202,7 +202,7 @@ void Communicator::Impl::compress(State& state) {
   try {
     if (planned.sparse->sparse) {
       tensor.begin(sparse);
-      tensor.next(state.job);
+      return tensor.next(state.job);
     } else {
       state.job.input = reinterpret_cast<const std::byte*>(tensor.give_all(sparse));
       state.job.host.own = state.job.input;
@@ -211,6 +211,7 @@ void Communicator::Impl::compress(State& state) {
     std::exchange(state.program, nullptr)->abandon();
     throw;
   }
+  return true;
 }
 
 std::shared_ptr<Work::State> Communicator::Impl::issue(Call call, const Options& options, std::exception_ptr refused) {
@@ -230,7 +231,10 @@ std::shared_ptr<Work::State> Communicator::Impl::issue(Call call, const Options&
     SparseTensor& tensor = options.compressor->impl().tensor(options.name);
     state->program = &tensor;
     const Observer::Choosing choosing(*observer);
-    state->on_device ? tensor.reserve() : compress(*state);
+    if (state->on_device)
+      tensor.reserve();
+    else
+      compress(*state);
   }
   observer->issue_async(*state);
   if (!threaded_) take_over();
@@ -422,9 +426,8 @@ bool Communicator::Impl::perform_on_device(State& head) {
     device.in_flight = turn == DeviceWay::Turn::in_flight;
     if (turn == DeviceWay::Turn::done) return true;
     if (turn != DeviceWay::Turn::host) return false;
-    device.in_host = true;
-    if (head.program != nullptr) compress(head);
-    executor->start(head.job);
+    device.in_host = head.program == nullptr || compress(head);
+    if (device.in_host) executor->start(head.job);
   }
 }
 

@@ -112,7 +112,7 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final : private Unfinished::Member 
   std::shared_ptr<State> new_state(const Call& call, const Options& options,
                                    const std::shared_ptr<const PlannedCall>& planned);
   void fill(State& state, const Call& call, const Options& options, const std::shared_ptr<const PlannedCall>& planned);
-  void compress(State& state);
+  bool compress(State& state);
   /// Makes it an operation on device memory.
   void take_to_device(State& state, const Call& call, const Options& options, bool blocking,
                       std::exception_ptr refused);

@@ -60,16 +60,19 @@ Communicator::Impl::Impl(Bootstrap& bootstrap, const CommunicatorOptions& option
   executor = std::make_unique<Executor>(*seat, std::move(routes), std::move(stages), meeting.wire.get());
   planner = std::make_unique<Planner>(settings, meeting, *executor);
   if (meeting.device != nullptr) {
-    ways[static_cast<std::size_t>(Way::staged)] = std::make_unique<StagedWay>(*meeting.device, rank());
-    ways[static_cast<std::size_t>(Way::top_k)] = std::make_unique<TopKWay>(meeting.device);
+    const auto add = [&](Way way, std::unique_ptr<DeviceWay> made) -> DeviceWay& {
+      return *(ways[static_cast<std::size_t>(way)] = std::move(made));
+    };
+    DeviceWay& staged = add(Way::staged, std::make_unique<StagedWay>(*meeting.device, rank()));
+    add(Way::top_k, std::make_unique<TopKWay>(meeting.device));
     if (meeting.topology.one_host()) {
-      ways[static_cast<std::size_t>(Way::kernels)] = std::make_unique<KernelsWay>(*meeting.device, *meeting.arena);
+      add(Way::kernels, std::make_unique<KernelsWay>(*meeting.device, *meeting.arena));
     } else {
       std::unique_ptr<Clique> in_host;
       if (meeting.topology.gpus.nccl_in_hosts)
         in_host = meet_by_nccl(bootstrap, meeting, seat->grid.here(), *watch, settings.timeout);
-      ways[static_cast<std::size_t>(Way::two_level)] =
-          std::make_unique<TwoLevelWay>(*meeting.device, *meeting.arena, *seat, meeting.topology, std::move(in_host));
+      add(Way::two_level, std::make_unique<TwoLevelWay>(meeting.device, *meeting.arena, *seat, meeting.topology, staged,
+                                                        std::move(in_host)));
     }
   }
   const bool by_nccl = meeting.topology.gpus.nccl;

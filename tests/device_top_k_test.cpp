@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <ostream>
 #include <string>
@@ -29,16 +30,23 @@ using namespace std::chrono_literals;
 
 constexpr std::size_t kCount = 3000;
 
-/// Hosts of one rank each, which share two GPUs.
+using Hosts = std::vector<int>;
+const Hosts kTwoByTwo{0, 0, 1, 1};
+
+/// Hosts of one rank each, or of several, which share two GPUs.
 class DeviceTopK : public ::testing::Test {
  protected:
-  PretendedGpus gpus{2};
+  PretendedGpus gpus{2, true};
 
   template <class F>
-  void run(int ranks, F&& f) {
-    std::vector<int> hosts(static_cast<std::size_t>(ranks));
-    for (int host = 0; host < ranks; ++host) hosts[static_cast<std::size_t>(host)] = host;
+  void run(const Hosts& hosts, F&& f) {
     run_hosts(hosts, f, {.timeout = 60s});
+  }
+  template <class F>
+  void run(int ranks, F&& f) {
+    Hosts hosts(static_cast<std::size_t>(ranks));
+    std::iota(hosts.begin(), hosts.end(), 0);
+    run(hosts, f);
   }
   OnGpu<float> gradient(const Communicator& comm, int step, std::size_t count = kCount) {
     return {gpus, gradient_of(comm.rank(), count, step)};
@@ -68,7 +76,7 @@ const auto kName = [](const auto& parameter) { return parameter.param.name; };
 class DeviceTopKOptions : public DeviceTopK, public ::testing::WithParamInterface<Case> {};
 
 TEST_P(DeviceTopKOptions, GivesAndKeepsWhatTheHostDoes) {
-  run(3, [&](Communicator& comm) {
+  const auto steps = [&](Communicator& comm) {
     TopK of_host(GetParam().options), of_device(GetParam().options);
     const auto stream = gpus.new_stream();
     for (int step = 0; step < 6; ++step) {
@@ -92,7 +100,12 @@ TEST_P(DeviceTopKOptions, GivesAndKeepsWhatTheHostDoes) {
     }
     EXPECT_EQ(of_device.save(), of_host.save());
     gpus.end_stream(stream);
-  });
+  };
+  // Two GPUs; hosts of which some ranks have no slice; and more ranks than elements to choose.
+  for (const Hosts& hosts : {Hosts{0, 1, 2}, kTwoByTwo, Hosts{0, 0, 0, 1, 1, 2, 2}, Hosts{0, 1, 0, 1, 0, 1}}) {
+    SCOPED_TRACE(::testing::PrintToString(hosts));
+    run(hosts, steps);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(, DeviceTopKOptions,
@@ -127,7 +140,7 @@ INSTANTIATE_TEST_SUITE_P(, DeviceTopKOptions,
                          kName);
 
 TEST_F(DeviceTopK, HostAndGpuTakeTurns) {
-  run(2, [&](Communicator& comm) {
+  const auto steps = [&](Communicator& comm) {
     TopK of_host({.density = 0.05, .momentum = 0.5F}), of_both({.density = 0.05, .momentum = 0.5F});
     for (int step = 0; step < 8; ++step) {
       std::vector<float> expected = gradient_of(comm.rank(), kCount, step), got = expected;
@@ -142,16 +155,36 @@ TEST_F(DeviceTopK, HostAndGpuTakeTurns) {
       EXPECT_TRUE(same_bits(got, expected)) << "step " << step;
     }
     EXPECT_EQ(of_both.save(), of_host.save());
+  };
+  run(2, steps);
+  run(kTwoByTwo, steps);
+}
+
+/// What ranks keep becomes that of their hosts, and the other way round.
+TEST_F(DeviceTopK, HostsAndRanksTakeTurns) {
+  run(kTwoByTwo, [&](Communicator& comm) {
+    std::optional<Communicator> rail = comm.split(comm.rank() % 2, comm.rank());
+    ASSERT_EQ(rail->topology().hosts.size(), 2);
+    TopK of_host({.density = 0.05, .momentum = 0.5F}), of_gpu({.density = 0.05, .momentum = 0.5F});
+    for (const bool by_rank : {false, false, true, true, false, false, true}) {
+      Communicator& those = by_rank ? *rail : comm;
+      std::vector<float> expected = gradient_of(comm.rank(), kCount, by_rank);
+      const OnGpu<float> data(gpus, expected);
+      those.all_reduce(expected, ReduceOp::sum, chosen_by(of_host));
+      those.all_reduce(data.buffer(), ReduceOp::sum, chosen_by(of_gpu));
+      EXPECT_TRUE(same_bits(data.values(), expected));
+    }
+    EXPECT_EQ(of_gpu.save(), of_host.save());
   });
 }
 
 TEST_F(DeviceTopK, WhatWasSavedGoesOnOnTheGpu) {
-  run(2, [&](Communicator& comm) {
+  const auto steps = [&](Communicator& comm) {
     TopK first({.density = 0.05}), second({.density = 0.05});
     for (int step = 0; step < 3; ++step)
       comm.all_reduce(gradient(comm, step).buffer(), ReduceOp::sum, chosen_by(first));
     std::vector<std::vector<std::byte>> states;
-    for (Rank rank = 0; rank < 2; ++rank) {
+    for (Rank rank = 0; rank < comm.size(); ++rank) {
       std::vector<std::byte> state = first.save();
       std::uint64_t bytes[] = {state.size()};
       comm.broadcast(bytes, rank);
@@ -159,13 +192,15 @@ TEST_F(DeviceTopK, WhatWasSavedGoesOnOnTheGpu) {
       comm.broadcast(Buffer{state.data(), state.size(), DataType::u8}, rank);
       states.push_back(state);
     }
-    second.load(states, comm.rank(), 2);
+    second.load(states, comm.rank(), comm.size());
     const OnGpu<float> one = gradient(comm, 3), other = gradient(comm, 3);
     comm.all_reduce(one.buffer(), ReduceOp::sum, chosen_by(first));
     comm.all_reduce(other.buffer(), ReduceOp::sum, chosen_by(second));
     EXPECT_TRUE(same_bits(one.values(), other.values()));
     EXPECT_EQ(first.save(), second.save());
-  });
+  };
+  run(2, steps);
+  run(kTwoByTwo, steps);
 }
 
 // ---- who does what ----
@@ -182,6 +217,21 @@ TEST_F(DeviceTopK, SaysThatTheGpuChooses) {
   });
 }
 
+TEST_F(DeviceTopK, SaysThatTheGpusOfAHostAddFirst) {
+  run(kTwoByTwo, [&](Communicator& comm) {
+    TopK top_k;
+    EXPECT_SAYS(comm.explain(Collective::all_reduce, kCount, DataType::f32, ReduceOp::sum, chosen_by(top_k, nullptr)),
+                "device memory: two_level: chosen, and added up, on the GPU");
+  });
+  gpus.keep_apart(0, 1);
+  run(kTwoByTwo, [&](Communicator& comm) {
+    TopK top_k;
+    EXPECT_SAYS(comm.explain(Collective::all_reduce, kCount, DataType::f32, ReduceOp::sum, chosen_by(top_k, nullptr)),
+                "device memory: staged: the ranks of a host add first, and the GPUs of one do not reach one another's "
+                "memory: rank 0: GPU 0 has no way to GPU 1");
+  });
+}
+
 TEST_F(DeviceTopK, OnlyWhatIsChosenMoves) {
   run(2, [&](Communicator& comm) {
     TopK top_k({.density = 0.01});
@@ -194,6 +244,24 @@ TEST_F(DeviceTopK, OnlyWhatIsChosenMoves) {
     comm.barrier();
     // Of each rank: what it has chosen, what has come, and how many they are together.
     EXPECT_EQ(gpus.copies() - copies, 2U * 3);
+    EXPECT_EQ(gpus.allocations(), allocations);
+    comm.barrier();
+  });
+}
+
+TEST_F(DeviceTopK, OnlyWhatAHostHasChosenMoves) {
+  run(kTwoByTwo, [&](Communicator& comm) {
+    TopK top_k({.density = 0.01});
+    for (int step = 0; step < 2; ++step)  // the first is staged
+      comm.all_reduce(gradient(comm, step).buffer(), ReduceOp::sum, chosen_by(top_k));
+    const OnGpu<float> data = gradient(comm, 2);
+    comm.barrier();
+    const std::size_t copies = gpus.copies(), allocations = gpus.allocations();
+    comm.barrier();
+    comm.all_reduce(data.buffer(), ReduceOp::sum, chosen_by(top_k));
+    comm.barrier();
+    // Of each rank: as above; and the sum of its slice, to itself and to the other of its host.
+    EXPECT_EQ(gpus.copies() - copies, 4U * 5);
     EXPECT_EQ(gpus.allocations(), allocations);
     comm.barrier();
   });
@@ -270,24 +338,24 @@ TEST_F(DeviceTopK, InfinityIsSentAndComesToAll) {
 /// A call that failed has sent nothing: what was owed is owed, and so is its own gradient, but for what is not finite.
 class DeviceTopKFailure : public DeviceTopK, public ::testing::WithParamInterface<Case> {
  protected:
-  /// What rank 0 keeps when its second call has chosen, and rank 1 gives up in place of making one.
-  std::vector<std::byte> kept(bool on_gpu) {
+  /// What rank 0 keeps when its third call has chosen, and the last rank gives up in place of making one.
+  std::vector<std::byte> kept(const Hosts& hosts, bool on_gpu) {
     std::vector<std::byte> state;
-    run(2, [&](Communicator& comm) {
+    run(hosts, [&](Communicator& comm) {
       TopK top_k(GetParam().options);
-      for (int step = 0; step < 2; ++step) {
+      for (int step = 0; step < 3; ++step) {
         std::vector<float> values = gradient_of(comm.rank(), kCount, step);
-        if (step == 1) values[77] = values[1234] = std::numeric_limits<float>::infinity();
+        if (step == 2) values[77] = values[1234] = std::numeric_limits<float>::infinity();
         const OnGpu<float> data(gpus, values);
         const auto call = [&] {
           comm.all_reduce(on_gpu ? data.buffer() : Buffer(values), ReduceOp::sum, chosen_by(top_k));
         };
-        if (step == 0) {
+        if (step < 2) {
           call();
-        } else if (comm.rank() == 0) {
+        } else if (comm.rank() + 1 < comm.size()) {
           EXPECT_EQ(error_of(call).code(), Errc::aborted);
-          EXPECT_EQ(top_k.report("tensor").calls, 1);
-          state = top_k.save();
+          EXPECT_EQ(top_k.report("tensor").calls, 2);
+          if (comm.rank() == 0) state = top_k.save();
         } else {
           std::this_thread::sleep_for(200ms);
           comm.abort("enough");
@@ -298,7 +366,9 @@ class DeviceTopKFailure : public DeviceTopK, public ::testing::WithParamInterfac
   }
 };
 
-TEST_P(DeviceTopKFailure, KeepsWhatTheHostKeeps) { EXPECT_EQ(kept(true), kept(false)); }
+TEST_P(DeviceTopKFailure, KeepsWhatTheHostKeeps) {
+  for (const Hosts& hosts : {Hosts{0, 1}, kTwoByTwo}) EXPECT_EQ(kept(hosts, true), kept(hosts, false));
+}
 
 INSTANTIATE_TEST_SUITE_P(, DeviceTopKFailure,
                          ::testing::Values(with("plain", [](auto&) {}),
@@ -340,7 +410,7 @@ TEST_F(DeviceTopK, TheGpuDisappears) {
     const OnGpu<float> data = gradient(comm, 0);
     comm.all_reduce(data.buffer(), ReduceOp::sum, chosen_by(top_k));
     comm.barrier();
-    if (comm.rank() == 1) gpus.disappear(0);  // both are on it
+    gpus.disappear(comm.rank());
     const Error error = error_of([&] {
       comm.barrier();  // which the other may have left, and failed, before this rank has
       comm.all_reduce(data.buffer(), ReduceOp::sum, chosen_by(top_k));

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -17,11 +18,13 @@
 #include <vector>
 
 #include "collectives/communicator.hpp"
+#include "collectives/top_k.hpp"
 #include "nccl/communicator.hpp"
 #include "support/errors.hpp"
 #include "support/hosts.hpp"
 #include "support/nccl.hpp"
 #include "support/pretended_device.hpp"
+#include "support/top_k.hpp"
 #include "support/worlds.hpp"
 
 namespace collectives::testing {
@@ -269,6 +272,24 @@ TEST_F(NcclInHosts, GroupsAndStreams) {
   });
 }
 
+TEST_F(NcclInHosts, EachOwnerChoosesFromItsSlice) {
+  run({0, 0, 1, 1, 1}, [&](Communicator& comm) {
+    const TopKOptions options{.density = 0.02, .momentum = 0.5F};
+    TopK of_host(options), of_gpus(options);
+    EXPECT_SAYS(explain(comm, sparse(of_gpus)), "device memory: two_level: chosen, and added up, on the GPU");
+    for (int step = 0; step < 4; ++step) {
+      // Whole numbers, whose sums are exact in any order.
+      std::vector<float> expected = gradient_of(comm.rank(), 3001, step);
+      for (float& value : expected) value = std::round(1000 * value);
+      const OnGpu<float> data(gpus, expected);
+      comm.all_reduce(expected, ReduceOp::sum, sparse(of_host));
+      comm.all_reduce(data.buffer(), ReduceOp::sum, sparse(of_gpus));
+      EXPECT_TRUE(same_bits(data.values(), expected)) << "step " << step;
+    }
+    EXPECT_EQ(of_gpus.save(), of_host.save());
+  });
+}
+
 TEST_F(NcclInHosts, PartsMeetByThemselves) {
   run({0, 0, 0, 1, 1, 1}, [&](Communicator& comm) {
     std::optional<Communicator> part = comm.split(comm.rank() % 3 == 0 ? -1 : 0, comm.rank());
@@ -312,6 +333,40 @@ TEST_F(NcclInHosts, NcclFails) {
         },
         {.backend = "hierarchical_one_shot"});
   }
+}
+
+/// Of a call that fails nothing has arrived, even when all of it had come to the host.
+TEST_F(NcclInHosts, WhatWasChosenComesBackWhenNcclFailsAtTheEnd) {
+  for (const DataType values : {DataType::f32, DataType::bf16})
+    run(kTwoByTwo, [&](Communicator& comm) {
+      TopK top_k({.density = 1, .values = values});
+      const auto whole = [](Rank rank, int step) {
+        std::vector<float> gradient = gradient_of(rank, 3000, step);
+        for (float& value : gradient) value = std::round(10 * value);  // which bf16 holds
+        return gradient;
+      };
+      const OnGpu<float> data(gpus, 3000);
+      for (int step = 0; step < 2; ++step) {
+        data.set(whole(comm.rank(), step));
+        comm.all_reduce(data.buffer(), ReduceOp::sum, sparse(top_k));
+      }
+      comm.barrier();
+      EXPECT_EQ(top_k.report("tensor").residual_norm, 0);
+      data.set(whole(comm.rank(), 2));
+      if (comm.rank() == 2) StandIn::fail("ncclAllGather");
+      const Error error = error_of([&] {
+        comm.barrier();
+        comm.all_reduce(data.buffer(), ReduceOp::sum, sparse(top_k));
+        comm.barrier();
+      });
+      EXPECT_EQ(error.code(), Errc::system) << error.what();
+      if (comm.rank() < 2) return;
+      const std::vector<float> one = whole(2, 2), other = whole(3, 2);
+      double squares = 0;
+      const std::size_t first = comm.rank() == 2 ? 0 : 1500;
+      for (std::size_t i = first; i < first + 1500; ++i) squares += std::pow(one[i] + other[i], 2);
+      EXPECT_NEAR(top_k.report("tensor").residual_norm, std::sqrt(squares), 1e-3);
+    });
 }
 
 TEST_F(NcclInHosts, NcclFailsToMeet) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "device/choice.hpp"
 #include "tuning.hpp"
 
 namespace collectives {
@@ -61,7 +62,8 @@ SparsePlan plan_sparse(const Request& request, std::size_t k, const TopKOptions&
                                : latencies * (tuning.wire_us + 2 * (m - 1) * per_message) + bytes * per_byte;
   };
   // A GPU's passes over its own memory are nothing beside a wire.
-  const bool on_gpu = request.memory == Memory::device && why_not_chosen_on_gpu(plan.in_hosts, options).empty();
+  const bool on_gpu =
+      request.memory == Memory::device && why_not_chosen_on_gpu(plan.in_hosts, options, topology).empty();
   const double passes = on_gpu ? 0 : kPassesOverAll;
   const auto coding = [&](double entries) {
     return (passes * 4 * n / slices + kBytesOfWorkPerEntry * entries / slices) * crowd * tuning.coding_us_per_byte;
@@ -103,8 +105,9 @@ SparsePlan plan_sparse(const Request& request, std::size_t k, const TopKOptions&
                              dense.estimate.microseconds));
 }
 
-std::string why_not_chosen_on_gpu(bool in_hosts, const TopKOptions& options) {
-  if (in_hosts) return "the ranks of a host add first, in memory that they share";
+std::string why_not_chosen_on_gpu(bool in_hosts, const TopKOptions& options, const Topology& topology) {
+  if (const std::string why = in_hosts ? why_not_added_in_hosts(topology) : ""; !why.empty())
+    return fmt::format("the ranks of a host add first, and {}", why);
   if (options.clip > 0) return "the host clips";
   if (options.non_finite != NonFinite::propagate) return "the host looks for NaN and infinity";
   return "";

@@ -24,6 +24,8 @@ struct SparsePlan {
 
   /// Of slice `s`.
   SparseFormat format(int s) const { return {part({0, n}, slices, s).count, part({0, k}, slices, s).count, values}; }
+  /// Of the local rank `local`, in_hosts; there may be fewer slices than ranks.
+  Range slice(int local) const { return local < slices ? part({0, n}, slices, local) : Range{}; }
 };
 
 /// `k` of request.count elements, as `options` say; `dense`: what the same call would be without compression, or with
@@ -31,7 +33,7 @@ struct SparsePlan {
 SparsePlan plan_sparse(const Request&, std::size_t k, const TopKOptions& options, const Plan& dense, const Topology&,
                        const Tuning&);
 
-/// Why a GPU does not choose from its own memory, where ranks of a host add first or not; empty where it does.
-std::string why_not_chosen_on_gpu(bool in_hosts, const TopKOptions& options);
+/// Why GPUs do not choose from their own memory, where ranks of a host add first or not; empty where they do.
+std::string why_not_chosen_on_gpu(bool in_hosts, const TopKOptions& options, const Topology& topology);
 
 }  // namespace collectives

@@ -121,8 +121,7 @@ void SparseTensor::keep_for_rank() {
 /// in the first call, as one that failed may have left something to some of them.
 void SparseTensor::keep_for_host(Range slice) {
   stage_ = Stage::add_inside;
-  const auto slices = static_cast<std::uint32_t>(call_.plan->slices);
-  if (kept.slices != slices && options_.error_feedback) {
+  if (!keeps_slices(call_.plan->slices)) {
     keep_for_rank();
     moved_residual_ = std::move(kept.residual);
     moved_residual_.resize(kept.count);
@@ -131,10 +130,7 @@ void SparseTensor::keep_for_host(Range slice) {
     kept.velocity.clear();
     stage_ = Stage::move_residual;
   }
-  kept.slices = slices;
-  kept.slice = slice;
-  kept.residual.resize(options_.error_feedback ? slice.count : 0);
-  kept.velocity.resize(options_.momentum > 0 ? slice.count : 0);
+  keep_slice(call_.plan->slices, slice);
 }
 
 float SparseTensor::clipping() const {
@@ -153,14 +149,30 @@ const float* SparseTensor::clipped() {
   return gradient_.data();
 }
 
+void SparseTensor::bring_home() {
+  if (elsewhere == nullptr) return;
+  elsewhere->read(kept.residual, kept.velocity);
+  if (elsewhere->gave_back) drop_what_cannot_arrive(kept);
+  elsewhere = nullptr;
+}
+
 void SparseTensor::keep_here(std::size_t count) {
-  if (elsewhere != nullptr) {
-    elsewhere->read(kept.residual, kept.velocity);
-    if (elsewhere->gave_back) drop_what_cannot_arrive(kept);
-    elsewhere = nullptr;
-  }
+  bring_home();
   kept.count = count;
   keep_for_rank();
+}
+
+void SparseTensor::keep_slice_here(std::size_t count, int slices, Range slice) {
+  bring_home();
+  kept.count = count;
+  keep_slice(slices, slice);
+}
+
+void SparseTensor::keep_slice(int slices, Range slice) {
+  kept.slices = static_cast<std::uint32_t>(slices);
+  kept.slice = slice;
+  kept.residual.resize(options_.error_feedback ? slice.count : 0);
+  kept.velocity.resize(options_.momentum > 0 ? slice.count : 0);
 }
 
 void SparseTensor::keep_elsewhere(std::unique_ptr<KeptElsewhere> where) {
@@ -201,18 +213,19 @@ void SparseTensor::begin(const Call& call) {
   } else {
     stage_ = Stage::exchange;
     cleared_ = kept.slice.count;  // not by the host
-    chosen_elsewhere_.count = call.plan->k;
     report_.coding_seconds = std::chrono::duration<double>(choosing_took_).count();
-    give(chosen_elsewhere_, format(), {});
+    if (kept.slice.count > 0) {
+      chosen_elsewhere_.count = format().k;
+      give(chosen_elsewhere_, format(), {});
+    }
   }
   add_time(from);
 }
 
 void SparseTensor::begin_here() {
-  if (elsewhere != nullptr) keep_here(kept.count);
+  bring_home();
   if (call_.plan->in_hosts) {
-    const int slices = call_.plan->slices, local = call_.seat->grid.local;
-    keep_for_host(local < slices ? part({0, kept.count}, slices, local) : Range{});
+    keep_for_host(call_.plan->slice(call_.seat->grid.local));
     host_sum_.resize(kept.slice.count);
   } else {
     keep_for_rank();
@@ -417,10 +430,11 @@ bool SparseTensor::go_on(Job& job) {
       case Stage::share_inside:
         stage_ = Stage::done;
         if (in_hosts && options_.non_finite == NonFinite::skip) undo_ = skipped_by_ > 0;
-        if (chosen_elsewhere_.indices != nullptr)
-          report_.sent_bytes = exchange_.bytes_sent();
-        else if (owner)
-          undo_ ? undo() : add_up();
+        if (chosen_elsewhere_.indices != nullptr) {
+          if (owner) report_.sent_bytes = exchange_.bytes_sent();
+          break;
+        }
+        if (owner) undo_ ? undo() : add_up();
         if (!in_hosts) break;
         return stage_job(kShareInside, kept.count, slices, call_.output, call_.output);
       case Stage::agree:  // where everything was sent

@@ -63,8 +63,14 @@ class SparseTensor final : public Program {
   const TopKOptions& options() const noexcept { return options_; }
   /// What is kept is the host's, all of `count` elements by this rank, zero where it is empty. Throws Error{system}.
   void keep_here(std::size_t count);
+  /// Likewise of this rank's slice, where keeps_slices().
+  void keep_slice_here(std::size_t count, int slices, Range slice);
+  /// Or else the ranks of a host have to add what they keep, which begin() does with all of them.
+  bool keeps_slices(int slices) const noexcept {
+    return kept.slices == static_cast<std::uint32_t>(slices) || !options_.error_feedback;
+  }
   void keep_elsewhere(std::unique_ptr<KeptElsewhere> where);
-  /// The next call's `k` elements, which stay where they are until it has ended.
+  /// What the next call chooses, which stays where it is until that has ended; not null, where it is nothing, too.
   void chosen_elsewhere(const std::uint32_t* indices, const float* values, std::chrono::nanoseconds took);
   const SparseExchange::Result& received() { return exchange_.result(); }
   void added_elsewhere(std::size_t united, std::chrono::nanoseconds took);
@@ -105,6 +111,8 @@ class SparseTensor final : public Program {
   void begin_here();
   void keep_for_rank();
   void keep_for_host(Range slice);
+  void keep_slice(int slices, Range slice);
+  void bring_home();
   std::vector<float> whole(std::vector<float>& of_slice) const;
   float clipping() const;
   const float* clipped();

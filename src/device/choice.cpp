@@ -89,17 +89,24 @@ WayChoice choose_way(const Request& request, const Topology& topology) {
   return {Way::staged, not_by_kernels + not_by_nccl};
 }
 
+std::string why_not_added_in_hosts(const Topology& topology) {
+  const Topology::Gpus& gpus = topology.gpus;
+  if (!gpus.within_reach && !gpus.nccl_in_hosts)
+    return fmt::format("the GPUs of one do not reach one another's memory: {}", gpus.apart);
+  if (std::ranges::max(topology.hosts, {}, &std::vector<Rank>::size).size() > Device::kMostSources)
+    return fmt::format("a kernel reads from {} ranks at most", Device::kMostSources);
+  return "";
+}
+
 void plan_two_levels(Plan& plan, const Request& request, const Topology& topology) {
   if (plan.way != Way::staged || !has_two_levels(topology) || request.collective != Collective::all_reduce ||
       plan.backend != "hierarchical" || plan.sums == Sums::at_owner || request.op.user_op() != nullptr)
     return;
-  const auto most = std::ranges::max(topology.hosts, {}, &std::vector<Rank>::size).size();
-  if (most > Device::kMostSources) return;
-  const Topology::Gpus& gpus = topology.gpus;
-  if (!gpus.within_reach && !gpus.nccl_in_hosts) {
-    plan.way_reason += fmt::format(", and the GPUs of one do not reach one another's memory: {}", gpus.apart);
+  if (const std::string why = why_not_added_in_hosts(topology); !why.empty()) {
+    plan.way_reason += ", and " + why;
     return;
   }
+  const Topology::Gpus& gpus = topology.gpus;
   plan.way = Way::two_level;
   plan.way_reason =
       gpus.within_reach

@@ -17,6 +17,9 @@ WayChoice choose_way(const Request& request, const Topology& topology);
 
 /// Several hosts, and several ranks on one of them.
 bool has_two_levels(const Topology& topology);
+/// Why the GPUs of each host do not add what its ranks have, in words that go on from "several hosts, and"; empty where
+/// they can.
+std::string why_not_added_in_hosts(const Topology& topology);
 /// Where the plan adds inside hosts before it goes along rails, GPUs may do that: changes the way from staged then.
 void plan_two_levels(Plan& plan, const Request& request, const Topology& topology);
 

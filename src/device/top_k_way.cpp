@@ -1,142 +1,17 @@
 #include "device/top_k_way.hpp"
 
-#include <algorithm>
-#include <bit>
-#include <cmath>
-#include <cstring>
-#include <thread>
 #include <utility>
 
-#include "collectives/error.hpp"
-#include "compression/top_k_impl.hpp"
 #include "device/settle.hpp"
-#include "fork.hpp"
 #include "operation.hpp"
 
 namespace collectives {
 
-/// What a tensor keeps, on the GPU. It may outlive the communicator that put it there.
-class KeptOnGpu final : public KeptElsewhere {
- public:
-  KeptOnGpu(std::shared_ptr<Device> device, std::size_t n, bool with_velocity)
-      : device_(std::move(device)), n_(n), values_(*device_, false), pinned_(*device_, true) {
-    const std::size_t whole_vectors = (n + 3) / 4 * 4;  // so that kernels take both by vectors
-    values_.grow((with_velocity ? 2 : 1) * whole_vectors * sizeof(float));
-    velocity_ = with_velocity ? values_.as<float>() + whole_vectors : nullptr;
-    used_ = device_->new_event();
-  }
-  /// What a GPU that does not come to an end may still use stays where it is; what a child process has inherited is its
-  /// parent's.
-  ~KeptOnGpu() override {
-    bool free = maker_.here();
-    try {
-      free = free && idle(kSettleAtEnd);
-    } catch (const std::exception&) {  // a GPU that has failed
-      free = false;
-    }
-    if (!free) {
-      values_.keep_for_good();
-      pinned_.keep_for_good();
-    }
-    if (maker_.here()) device_->end_event(used_);
-  }
-  KeptOnGpu(const KeptOnGpu&) = delete;
-  KeptOnGpu& operator=(const KeptOnGpu&) = delete;
-
-  float* residual() const noexcept { return values_.as<float>(); }
-  float* velocity() const noexcept { return velocity_; }
-  /// Also where another communicator has put it there.
-  bool fits(const Device& device, std::size_t n, bool with_velocity) const {
-    return maker_.here() && !gave_back && device.identity() == device_->identity() && n == n_ &&
-           with_velocity == (velocity_ != nullptr);
-  }
-  /// What is put into the stream from now on comes behind what has used it, in whatever stream that was.
-  void wait_for_it(Device::Stream stream) { device_->wait(stream, used_); }
-  /// Into the stream: what the host has kept so far; nothing is all zero.
-  void bring(const std::vector<float>& residual, const std::vector<float>& velocity, Device::Stream stream) {
-    const auto zero = [](const std::vector<float>& values) {
-      return std::ranges::all_of(values, [](float value) { return std::bit_cast<std::uint32_t>(value) == 0; });
-    };
-    const std::size_t bytes = n_ * sizeof(float);
-    const bool with_residual = !zero(residual), with_momentum = velocity_ != nullptr && !zero(velocity);
-    pinned_.grow((std::size_t{with_residual} + std::size_t{with_momentum}) * bytes);
-    const auto put = [&](float* to, const std::vector<float>& from, bool some, std::size_t at) {
-      if (!some) return device_->clear(to, bytes, stream);
-      std::memcpy(pinned_.as<std::byte>(at), from.data(), bytes);
-      device_->copy(to, pinned_.as<std::byte>(at), bytes, stream);
-    };
-    put(this->residual(), residual, with_residual, 0);
-    if (velocity_ != nullptr) put(velocity_, velocity, with_momentum, with_residual ? bytes : 0);
-    use(stream);
-  }
-  /// What is in `stream` by now uses it.
-  void use(Device::Stream stream) { device_->record(used_, stream); }
-
-  void read(std::vector<float>& residual, std::vector<float>& velocity) override {
-    if (!maker_.here())
-      throw Error(Errc::system, "top-k: what is kept is on the GPU of the process that this one was forked from");
-    if (!idle(kSettleAtEnd)) throw Error(Errc::system, "top-k: the GPU that has what is kept does not come to an end");
-    constexpr std::size_t kAtOnce = std::size_t{16} << 20;
-    pinned_.grow(std::min(n_ * sizeof(float), kAtOnce));
-    const Copying copying(*device_);
-    for (const auto& [from, to] : {std::pair(this->residual(), &residual), std::pair(velocity_, &velocity)}) {
-      if (from == nullptr) continue;
-      to->resize(n_);
-      for (std::size_t at = 0; at < n_; at += kAtOnce / sizeof(float)) {
-        const std::size_t bytes = std::min(n_ - at, kAtOnce / sizeof(float)) * sizeof(float);
-        device_->copy(pinned_.as<void>(), from + at, bytes, copying.stream);
-        use(copying.stream);
-        if (!idle(kSettleAtEnd)) throw Error(Errc::system, "top-k: the GPU does not give what is kept");
-        std::memcpy(to->data() + at, pinned_.as<void>(), bytes);
-      }
-    }
-  }
-
- private:
-  /// A stream for a while.
-  struct Copying {
-    explicit Copying(Device& the_device) : device(the_device), stream(the_device.new_stream()) {}
-    ~Copying() { device.end_stream(stream); }
-    Copying(const Copying&) = delete;
-    Copying& operator=(const Copying&) = delete;
-    Device& device;
-    const Device::Stream stream;
-  };
-
-  /// Throws what the GPU has failed with.
-  bool idle(std::chrono::milliseconds patience) const {
-    const auto until = Clock::now() + patience;
-    while (!device_->reached(used_)) {
-      if (Clock::now() >= until) return false;
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
-    }
-    return true;
-  }
-
-  using Clock = std::chrono::steady_clock;
-  const std::shared_ptr<Device> device_;
-  const Maker maker_;
-  const std::size_t n_;
-  DeviceRoom values_, pinned_;
-  float* velocity_ = nullptr;
-  Device::Event used_ = nullptr;
-};
-
-TopKWay::TopKWay(std::shared_ptr<Device> device)
-    : device_(std::move(device)),
-      chosen_(*device_, false),
-      scratch_(*device_, false),
-      touched_(*device_, false),
-      received_(*device_, false),
-      chosen_here_(*device_, true),
-      received_here_(*device_, true),
-      united_here_(*device_, true) {}
+TopKWay::TopKWay(std::shared_ptr<Device> device) : device_(std::move(device)), top_k_(device_) {}
 
 TopKWay::~TopKWay() {
   if (stream_ == nullptr) return;
-  if (!settles(*device_, stream_, done_, call_ != nullptr ? kSettleAfterFailure : kSettleAtEnd))
-    for (DeviceRoom* room : {&chosen_, &scratch_, &touched_, &received_, &chosen_here_, &received_here_, &united_here_})
-      room->keep_for_good();
+  if (!settles(*device_, stream_, done_, call_ != nullptr ? kSettleAfterFailure : kSettleAtEnd)) top_k_.keep_for_good();
   device_->end_event(done_);
   device_->end_stream(stream_);
 }
@@ -146,9 +21,7 @@ void TopKWay::start(const DeviceCall& call, const PlannedCall& planned, Job& job
   planned_ = &planned;
   gradient_ = reinterpret_cast<const float*>(job.input);  // the job becomes that of one stage after the other
   sum_ = reinterpret_cast<float*>(job.output);
-  tensor_ = call.tensor;
   phase_ = Phase::beginning;
-  gave_ = false;
   if (stream_ != nullptr) return;
   done_ = device_->new_event();
   stream_ = device_->new_stream();
@@ -158,153 +31,37 @@ DeviceWay::Turn TopKWay::advance() {
   switch (phase_) {
     case Phase::beginning:
       if (call_->stream && !device_->reached(call_->ready)) return Turn::gpu;
-      since_ = Clock::now();
-      make_room();
-      take_over();
-      choose();
+      top_k_.begin(*call_->tensor, *planned_->sparse, 0, stream_);
+      top_k_.choose(gradient_);
+      device_->record(done_, stream_);
       ++moves_;
       phase_ = Phase::choosing;
       [[fallthrough]];
-    case Phase::choosing: {
+    case Phase::choosing:
       if (!device_->reached(done_)) return Turn::gpu;
-      const std::size_t k = planned_->sparse->k;
-      tensor_->chosen_elsewhere(chosen_here_.as<std::uint32_t>(), chosen_here_.as<float>(k * sizeof(std::uint32_t)),
-                                Clock::now() - since_);
+      top_k_.tell_chosen();
       ++moves_;
       phase_ = Phase::exchanging;
       return Turn::host;
-    }
     case Phase::exchanging:
-      since_ = Clock::now();
-      add_up();
+      top_k_.add_up(sum_);
+      device_->record(done_, stream_);
       ++moves_;
       phase_ = Phase::adding;
       [[fallthrough]];
     case Phase::adding:
       if (!device_->reached(done_)) return Turn::gpu;
-      tensor_->added_elsewhere(united_.value_or(*united_here_.as<std::uint32_t>()), Clock::now() - since_);
+      top_k_.tell_added();
       ++moves_;
       break;
   }
   call_ = nullptr;
-  tensor_ = nullptr;
   return Turn::done;
 }
 
-void TopKWay::make_room() {
-  const SparsePlan& plan = *planned_->sparse;
-  const std::size_t chosen = plan.k * (sizeof(std::uint32_t) + sizeof(float));
-  chosen_.grow(chosen);
-  chosen_here_.grow(chosen);
-  united_here_.grow(sizeof(std::uint32_t));
-  scratch_.grow(std::max(device_->select_scratch_bytes(plan.n, plan.k), sizeof(std::uint32_t)));
-  if (touched_.grow(device_->sparse_scratch_bytes(plan.n)))
-    device_->clear(touched_.as<void>(), touched_.bytes(), stream_);
-}
-
-/// What the tensor keeps comes to this GPU, if it is not there. From another GPU, or after a call that failed, it comes
-/// by the host, which waits for that: ten seconds at most.
-void TopKWay::take_over() {
-  const TopKOptions& options = tensor_->options();
-  const std::size_t n = planned_->sparse->n;
-  const bool with_velocity = options.momentum > 0;
-  kept_ = nullptr;
-  if (!options.error_feedback) return tensor_->keep_here(n);
-  auto* here = dynamic_cast<KeptOnGpu*>(tensor_->elsewhere.get());
-  if (here == nullptr || !here->fits(*device_, n, with_velocity)) {
-    tensor_->keep_here(n);
-    auto made = std::make_unique<KeptOnGpu>(device_, n, with_velocity);
-    made->bring(tensor_->kept.residual, tensor_->kept.velocity, stream_);
-    here = made.get();
-    tensor_->keep_elsewhere(std::move(made));
-  }
-  here->wait_for_it(stream_);
-  kept_ = here;
-}
-
-void TopKWay::choose() {
-  const SparsePlan& plan = *planned_->sparse;
-  const TopKOptions& options = tensor_->options();
-  auto* const indices = chosen_.as<std::uint32_t>();
-  auto* const values = chosen_.as<float>(plan.k * sizeof(std::uint32_t));
-  device_->select({.gradient = gradient_,
-                   .accumulated = kept_ != nullptr ? kept_->residual() : nullptr,
-                   .velocity = kept_ != nullptr ? kept_->velocity() : nullptr,
-                   .n = plan.n,
-                   .momentum = options.momentum,
-                   .scale = 1,
-                   .masking = options.masking},
-                  plan.k, indices, values, scratch_.as<void>(), stream_);
-  gave_ = kept_ != nullptr;
-  device_->copy(chosen_here_.as<void>(), indices, plan.k * (sizeof(std::uint32_t) + sizeof(float)), stream_);
-  device_->record(done_, stream_);
-  if (kept_ != nullptr) kept_->use(stream_);
-}
-
-/// What values lose on the wire stays: behind the copy that has brought them here, so there is room where they were.
-void TopKWay::keep_rounding() {
-  const SparsePlan& plan = *planned_->sparse;
-  auto* const values = chosen_here_.as<float>(plan.k * sizeof(std::uint32_t));
-  for (std::size_t i = 0; i < plan.k; ++i) {
-    const float error = values[i] - static_cast<float>(bfloat16(values[i]));
-    values[i] = std::isfinite(error) ? error : 0;
-  }
-  auto* const there = chosen_.as<float>(plan.k * sizeof(std::uint32_t));
-  device_->copy(there, values, plan.k * sizeof(float), stream_);
-  const Device::Term term{chosen_.as<std::uint32_t>(), there, plan.k};
-  device_->sparse_add({&term, 1}, 1, kept_->residual(), touched_.as<void>(), nullptr, stream_);
-}
-
-void TopKWay::add_up() {
-  const SparsePlan& plan = *planned_->sparse;
-  const SparseExchange::Result& result = tensor_->received();
-  united_ = result.united;
-  if (kept_ != nullptr && plan.values == DataType::bf16) keep_rounding();
-  gave_ = false;
-  std::size_t bytes = 0;
-  for (const Entries& term : result.terms) bytes += term.count * (sizeof(std::uint32_t) + sizeof(float));
-  for (const auto& [range, values] : result.dense) bytes += range.count * sizeof(float);
-  received_.grow(bytes);
-  received_here_.grow(bytes);
-  // As it lies there, it goes over in one copy.
-  std::size_t at = 0;
-  const auto put = [&](const void* from, std::size_t length) {
-    if (length > 0) std::memcpy(received_here_.as<std::byte>(at), from, length);
-    return std::exchange(at, at + length);
-  };
-  terms_.clear();
-  for (const Entries& term : result.terms) {
-    const std::size_t indices = put(term.indices, term.count * sizeof(std::uint32_t)),
-                      values = put(term.values, term.count * sizeof(float));
-    terms_.push_back({received_.as<std::uint32_t>(indices), received_.as<float>(values), term.count});
-  }
-  const std::size_t entries = at;
-  for (const auto& [range, values] : result.dense) put(values, range.count * sizeof(float));
-  if (entries > 0) device_->copy(received_.as<void>(), received_here_.as<void>(), entries, stream_);
-  device_->clear(sum_, plan.n * sizeof(float), stream_);
-  device_->sparse_add(terms_, result.divisor, sum_, touched_.as<void>(), scratch_.as<std::uint32_t>(), stream_);
-  device_->copy(united_here_.as<void>(), scratch_.as<void>(), sizeof(std::uint32_t), stream_);
-  at = entries;
-  for (const auto& [range, values] : result.dense) {
-    device_->copy(sum_ + range.first, received_here_.as<std::byte>(at), range.count * sizeof(float), stream_);
-    at += range.count * sizeof(float);
-  }
-  device_->record(done_, stream_);
-  if (kept_ != nullptr) kept_->use(stream_);
-}
-
-/// Of this call nothing arrives: what was given comes back into the residual, also what is not finite: the host drops
-/// that when it has it next.
 void TopKWay::abandon() noexcept {
   if (stream_ == nullptr) return;
-  if (std::exchange(gave_, false)) try {
-      const std::size_t k = planned_->sparse->k;
-      const Device::Term term{chosen_.as<std::uint32_t>(), chosen_.as<float>(k * sizeof(std::uint32_t)), k};
-      kept_->gave_back = true;
-      device_->sparse_add({&term, 1}, 1, kept_->residual(), touched_.as<void>(), nullptr, stream_);
-      kept_->use(stream_);
-    } catch (const std::exception&) {  // the GPU is gone, and what it kept with it
-    }
+  top_k_.take_back();
   settles(*device_, stream_, done_, kSettleAfterFailure);
 }
 

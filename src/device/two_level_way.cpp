@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "algorithm.hpp"
+#include "compression/top_k_impl.hpp"
 #include "operation.hpp"
 
 namespace collectives {
@@ -14,32 +15,44 @@ constexpr std::size_t kVectorBytes = 16;  // that a kernel takes at once
 
 }  // namespace
 
-TwoLevelWay::TwoLevelWay(Device& device, const Arena& arena, const Seat& seat, const Topology& topology,
-                         std::unique_ptr<Clique> clique)
-    : InHostWay(device, arena), seat_(seat), topology_(topology), sum_(device, false), sum_here_(device, true) {
-  if (clique != nullptr) by_nccl_ = std::make_unique<ByNccl>(device, std::move(clique), arena.ranks(), arena.self());
+TwoLevelWay::TwoLevelWay(const std::shared_ptr<Device>& device, const Arena& arena, const Seat& seat,
+                         const Topology& topology, DeviceWay& staged, std::unique_ptr<Clique> clique)
+    : InHostWay(*device, arena),
+      seat_(seat),
+      topology_(topology),
+      staged_(staged),
+      sum_(*device, false),
+      sum_here_(*device, true),
+      top_k_(device) {
+  if (clique != nullptr) by_nccl_ = std::make_unique<ByNccl>(*device, std::move(clique), arena.ranks(), arena.self());
 }
 
 TwoLevelWay::~TwoLevelWay() {
   if (settled()) return;
   sum_.keep_for_good();
   sum_here_.keep_for_good();
+  top_k_.keep_for_good();
 }
 
 void TwoLevelWay::start(const DeviceCall& call, const PlannedCall& planned, Job& job) {
+  tensor_ = call.tensor;
+  instead_ = tensor_ != nullptr && !tensor_->keeps_slices(planned.sparse->slices) ? &staged_ : nullptr;
+  if (instead_ != nullptr) return instead_->start(call, planned, job);
   job_ = &job;
   plan_ = &planned.plan;
+  sparse_ = tensor_ != nullptr ? &*planned.sparse : nullptr;
   op_ = job.op;
   type_ = job.type;
-  divide(planned.signature.count);
+  divide(planned);
   begin(call, job.input, job.output, job.tag);
   phase_ = Phase::coming;
 }
 
 /// Into slices that are the same on all hosts. NCCL likes equal ones, which begin where vectors do; the last has the
 /// rest.
-void TwoLevelWay::divide(std::size_t count) {
-  const int slices = plan_->algorithm->slices(topology_);
+void TwoLevelWay::divide(const PlannedCall& planned) {
+  const std::size_t count = planned.signature.count;
+  const int slices = sparse_ != nullptr ? sparse_->slices : plan_->algorithm->slices(topology_);
   task_ = {};
   task_.kind = Step::Kind::host_all_reduce;
   task_.element = size_of(type_);
@@ -49,16 +62,18 @@ void TwoLevelWay::divide(std::size_t count) {
   offsets_.assign(1, 0);
   for (int s = 0; s < arena_.ranks(); ++s) {
     Range& slice = task_.slices[static_cast<std::size_t>(s)];
-    if (s < slices && by_nccl_ != nullptr)
+    if (s < slices && by_nccl_ != nullptr && sparse_ == nullptr)
       slice = {offsets_.back(), s + 1 < slices ? each : count - offsets_.back()};
     else if (s < slices)
-      slice = part({0, count}, slices, s);
+      slice = part({0, count}, slices, s);  // in which the others divide it, too
     offsets_.push_back(offsets_.back() + slice.count);
   }
   slice_ = task_.slice(arena_.self());
 }
 
 void TwoLevelWay::abandon() noexcept {
+  if (instead_ != nullptr) return instead_->abandon();
+  if (tensor_ != nullptr) top_k_.take_back();
   if (by_nccl_ != nullptr) by_nccl_->clique().stop();
   InHostWay::abandon();
 }
@@ -70,6 +85,7 @@ DeviceWay::Turn TwoLevelWay::wait_for(Turn whom, Phase phase) {
 }
 
 DeviceWay::Turn TwoLevelWay::advance() {
+  if (instead_ != nullptr) return instead_->advance();
   try {
     return go_on();
   } catch (const TagMismatch& mismatch) {  // of a local rank
@@ -82,7 +98,10 @@ DeviceWay::Turn TwoLevelWay::go_on() {
     case Phase::coming:
       if (call_->stream && !device_.reached(call_->ready)) return Turn::gpu;
       sum_.grow(bytes() + kVectorBytes);
-      sum_here_.grow(bytes());
+      if (sparse_ != nullptr)
+        top_k_.begin(*tensor_, *sparse_, arena_.self(), stream_);
+      else
+        sum_here_.grow(bytes());
       by_nccl_ == nullptr ? come() : come_unseen();
       [[fallthrough]];
     case Phase::copying_there:
@@ -101,13 +120,14 @@ DeviceWay::Turn TwoLevelWay::go_on() {
     case Phase::fetching:
       if (!reached()) return wait_for(Turn::gpu, Phase::fetching);
       let_go();
-      if (slice_.count > 0) {
-        describe_rail();
+      if (sparse_ != nullptr || slice_.count > 0) {
+        sparse_ != nullptr ? top_k_.tell_chosen() : describe_rail();
         return wait_for(Turn::host, Phase::along_the_rail);
       }
       [[fallthrough]];
     case Phase::along_the_rail:
       if (!touch()) return wait_for(Turn::peers, Phase::along_the_rail);
+      bring_sum();
       give_slice();
       [[fallthrough]];
     case Phase::giving:
@@ -117,6 +137,7 @@ DeviceWay::Turn TwoLevelWay::go_on() {
     case Phase::settling:
       if (!reached()) return wait_for(Turn::gpu, Phase::settling);
       let_go();
+      if (sparse_ != nullptr) top_k_.tell_added();
       say_that_it_worked();
       phase_ = Phase::leaving;
       ++moves_;
@@ -155,8 +176,19 @@ void TwoLevelWay::add() {
   device_.fold(op_, type_, sources_, out, slice_.count, 0, stream_);
 }
 
+/// What goes along the rail comes to pinned memory, and what has come from there goes back.
 void TwoLevelWay::fetch_sum() {
-  if (slice_.count > 0) device_.copy(sum_here_.as<void>(), sum(), bytes(), stream_);
+  if (sparse_ != nullptr)
+    top_k_.choose(reinterpret_cast<const float*>(sum()));
+  else if (slice_.count > 0)
+    device_.copy(sum_here_.as<void>(), sum(), bytes(), stream_);
+}
+
+void TwoLevelWay::bring_sum() {
+  if (sparse_ != nullptr)
+    top_k_.add_up(reinterpret_cast<float*>(sum()));
+  else if (slice_.count > 0)
+    device_.copy(sum(), sum_here_.as<void>(), bytes(), stream_);
 }
 
 /// The middle of the plan: its messages hold as much as they would in all of it.
@@ -184,7 +216,6 @@ void TwoLevelWay::describe_rail() {
 }
 
 void TwoLevelWay::give_slice() {
-  if (slice_.count > 0) device_.copy(sum(), sum_here_.as<void>(), bytes(), stream_);
   if (by_nccl_ != nullptr) return start_nccl(Collective::all_gather, sum_as_vector(), own_output());
   if (slice_.count == 0) return;
   outs_.clear();

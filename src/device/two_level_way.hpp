@@ -8,6 +8,10 @@
 // all-gather. By kernels a slice of every buffer is read, and written, by its owner only; so in place nobody's
 // contribution is lost, and it is enough to meet before the first and behind the last of it.
 //
+// With a compressor (TopK), what goes along the rail is what each owner chooses from its slice of the sum
+// (device/top_k_on_gpu.hpp). A tensor's first call moves what ranks keep to the owners of slices, in memory of the
+// host: that one is staged.
+//
 // All ranks have the same bits. By kernels they are those of `hierarchical` on the host, unless that is a ring of three
 // hosts or more in several rounds: there pieces of floats may lie at other hosts, and are added in another order. NCCL
 // adds in an order of its own.
@@ -19,6 +23,7 @@
 #include "device/by_nccl.hpp"
 #include "device/in_host.hpp"
 #include "device/room.hpp"
+#include "device/top_k_on_gpu.hpp"
 #include "executor.hpp"
 
 namespace collectives {
@@ -27,9 +32,10 @@ class Seat;
 
 class TwoLevelWay final : public InHostWay {
  public:
-  /// `clique`: of this host's ranks, by local rank; null: they reach one another's memory.
-  TwoLevelWay(Device& device, const Arena& arena, const Seat& seat, const Topology& topology,
-              std::unique_ptr<Clique> clique);
+  /// `staged`: for what has to be moved first. `clique`: of this host's ranks, by local rank; null: they reach one
+  /// another's memory.
+  TwoLevelWay(const std::shared_ptr<Device>& device, const Arena& arena, const Seat& seat, const Topology& topology,
+              DeviceWay& staged, std::unique_ptr<Clique> clique);
   ~TwoLevelWay() override;
 
   void start(const DeviceCall& call, const PlannedCall& planned, Job& job) override;
@@ -53,9 +59,10 @@ class TwoLevelWay final : public InHostWay {
 
   Turn wait_for(Turn whom, Phase phase);
   Turn go_on();
-  void divide(std::size_t count);
+  void divide(const PlannedCall& planned);
   void add();
   void fetch_sum();
+  void bring_sum();
   void describe_rail();
   void give_slice();
   void start_nccl(Collective collective, const std::byte* input, std::byte* output);
@@ -73,7 +80,9 @@ class TwoLevelWay final : public InHostWay {
 
   const Seat& seat_;
   const Topology& topology_;
-  DeviceRoom sum_, sum_here_;  // of this rank's slice: on the GPU, and pinned
+  DeviceWay& staged_;
+  DeviceWay* instead_ = nullptr;  // performs the call under way
+  DeviceRoom sum_, sum_here_;     // of this rank's slice: on the GPU, and pinned
   Job* job_ = nullptr;
   const Plan* plan_ = nullptr;
   Plan rail_plan_;
@@ -81,6 +90,9 @@ class TwoLevelWay final : public InHostWay {
   DataType type_ = DataType::f32;
   Range slice_{};  // of this rank
   std::size_t sum_at_ = 0;
+  TopKOnGpu top_k_;
+  SparseTensor* tensor_ = nullptr;  // of the call under way; null: everything goes along the rail
+  const SparsePlan* sparse_ = nullptr;
   std::unique_ptr<ByNccl> by_nccl_;
   std::vector<std::size_t> offsets_;  // of slices, for NCCL
   Phase phase_ = Phase::coming;

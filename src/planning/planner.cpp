@@ -103,10 +103,11 @@ std::shared_ptr<const PlannedCall> Planner::make(const Call& call, const Options
     planned->sparse =
         plan_sparse(request, k, options.compressor->options(), planned->plan, meeting_.topology, meeting_.tuning);
   if (planned->sparse && planned->plan.way != Way::host) {
-    const std::string why_not = planned->sparse->sparse
-                                    ? why_not_chosen_on_gpu(planned->sparse->in_hosts, options.compressor->options())
-                                    : "everything is sent";
-    planned->plan.way = why_not.empty() ? Way::top_k : Way::staged;
+    const std::string why_not =
+        planned->sparse->sparse
+            ? why_not_chosen_on_gpu(planned->sparse->in_hosts, options.compressor->options(), meeting_.topology)
+            : "everything is sent";
+    planned->plan.way = !why_not.empty() ? Way::staged : planned->sparse->in_hosts ? Way::two_level : Way::top_k;
     planned->plan.way_reason = why_not.empty() ? "chosen, and added up, on the GPU" : why_not;
   }
   planned->shape = shape_of(signature, planned->plan);

@@ -1,0 +1,277 @@
+#include "device/top_k_on_gpu.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "collectives/error.hpp"
+#include "compression/top_k_impl.hpp"
+#include "device/settle.hpp"
+#include "fork.hpp"
+
+namespace collectives {
+
+/// What a tensor keeps, on the GPU. It may outlive the communicator that put it there.
+class KeptOnGpu final : public KeptElsewhere {
+ public:
+  KeptOnGpu(std::shared_ptr<Device> device, std::size_t n, bool with_velocity)
+      : device_(std::move(device)), n_(n), values_(*device_, false), pinned_(*device_, true) {
+    const std::size_t whole_vectors = (n + 3) / 4 * 4;  // so that kernels take both by vectors
+    values_.grow((with_velocity ? 2 : 1) * whole_vectors * sizeof(float));
+    velocity_ = with_velocity ? values_.as<float>() + whole_vectors : nullptr;
+    used_ = device_->new_event();
+  }
+  /// What a GPU that does not come to an end may still use stays where it is; what a child process has inherited is its
+  /// parent's.
+  ~KeptOnGpu() override {
+    bool free = maker_.here();
+    try {
+      free = free && idle(kSettleAtEnd);
+    } catch (const std::exception&) {  // a GPU that has failed
+      free = false;
+    }
+    if (!free) {
+      values_.keep_for_good();
+      pinned_.keep_for_good();
+    }
+    if (maker_.here()) device_->end_event(used_);
+  }
+  KeptOnGpu(const KeptOnGpu&) = delete;
+  KeptOnGpu& operator=(const KeptOnGpu&) = delete;
+
+  float* residual() const noexcept { return values_.as<float>(); }
+  float* velocity() const noexcept { return velocity_; }
+  /// Also where another communicator has put it there.
+  bool fits(const Device& device, std::size_t n, bool with_velocity) const {
+    return maker_.here() && !gave_back && device.identity() == device_->identity() && n == n_ &&
+           with_velocity == (velocity_ != nullptr);
+  }
+  /// What is put into the stream from now on comes behind what has used it, in whatever stream that was.
+  void wait_for_it(Device::Stream stream) { device_->wait(stream, used_); }
+  /// Into the stream: what the host has kept so far; nothing is all zero.
+  void bring(const std::vector<float>& residual, const std::vector<float>& velocity, Device::Stream stream) {
+    const auto zero = [](const std::vector<float>& values) {
+      return std::ranges::all_of(values, [](float value) { return std::bit_cast<std::uint32_t>(value) == 0; });
+    };
+    const std::size_t bytes = n_ * sizeof(float);
+    const bool with_residual = !zero(residual), with_momentum = velocity_ != nullptr && !zero(velocity);
+    pinned_.grow((std::size_t{with_residual} + std::size_t{with_momentum}) * bytes);
+    const auto put = [&](float* to, const std::vector<float>& from, bool some, std::size_t at) {
+      if (!some) return device_->clear(to, bytes, stream);
+      std::memcpy(pinned_.as<std::byte>(at), from.data(), bytes);
+      device_->copy(to, pinned_.as<std::byte>(at), bytes, stream);
+    };
+    put(this->residual(), residual, with_residual, 0);
+    if (velocity_ != nullptr) put(velocity_, velocity, with_momentum, with_residual ? bytes : 0);
+    use(stream);
+  }
+  /// What is in `stream` by now uses it.
+  void use(Device::Stream stream) { device_->record(used_, stream); }
+
+  void read(std::vector<float>& residual, std::vector<float>& velocity) override {
+    if (!maker_.here())
+      throw Error(Errc::system, "top-k: what is kept is on the GPU of the process that this one was forked from");
+    if (!idle(kSettleAtEnd)) throw Error(Errc::system, "top-k: the GPU that has what is kept does not come to an end");
+    constexpr std::size_t kAtOnce = std::size_t{16} << 20;
+    pinned_.grow(std::min(n_ * sizeof(float), kAtOnce));
+    const Copying copying(*device_);
+    for (const auto& [from, to] : {std::pair(this->residual(), &residual), std::pair(velocity_, &velocity)}) {
+      if (from == nullptr) continue;
+      to->resize(n_);
+      for (std::size_t at = 0; at < n_; at += kAtOnce / sizeof(float)) {
+        const std::size_t bytes = std::min(n_ - at, kAtOnce / sizeof(float)) * sizeof(float);
+        device_->copy(pinned_.as<void>(), from + at, bytes, copying.stream);
+        use(copying.stream);
+        if (!idle(kSettleAtEnd)) throw Error(Errc::system, "top-k: the GPU does not give what is kept");
+        std::memcpy(to->data() + at, pinned_.as<void>(), bytes);
+      }
+    }
+  }
+
+ private:
+  /// A stream for a while.
+  struct Copying {
+    explicit Copying(Device& the_device) : device(the_device), stream(the_device.new_stream()) {}
+    ~Copying() { device.end_stream(stream); }
+    Copying(const Copying&) = delete;
+    Copying& operator=(const Copying&) = delete;
+    Device& device;
+    const Device::Stream stream;
+  };
+
+  /// Throws what the GPU has failed with.
+  bool idle(std::chrono::milliseconds patience) const {
+    const auto until = Clock::now() + patience;
+    while (!device_->reached(used_)) {
+      if (Clock::now() >= until) return false;
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+    return true;
+  }
+
+  using Clock = std::chrono::steady_clock;
+  const std::shared_ptr<Device> device_;
+  const Maker maker_;
+  const std::size_t n_;
+  DeviceRoom values_, pinned_;
+  float* velocity_ = nullptr;
+  Device::Event used_ = nullptr;
+};
+
+TopKOnGpu::TopKOnGpu(std::shared_ptr<Device> device)
+    : device_(std::move(device)),
+      chosen_(*device_, false),
+      scratch_(*device_, false),
+      touched_(*device_, false),
+      received_(*device_, false),
+      chosen_here_(*device_, true),
+      received_here_(*device_, true),
+      united_here_(*device_, true) {}
+
+void TopKOnGpu::keep_for_good() noexcept {
+  for (DeviceRoom* room : {&chosen_, &scratch_, &touched_, &received_, &chosen_here_, &received_here_, &united_here_})
+    room->keep_for_good();
+}
+
+void TopKOnGpu::begin(SparseTensor& tensor, const SparsePlan& plan, int local, Device::Stream stream) {
+  tensor_ = &tensor;
+  stream_ = stream;
+  slices_ = plan.in_hosts ? plan.slices : 0;
+  slice_ = plan.in_hosts ? plan.slice(local) : Range{0, plan.n};
+  count_ = plan.n;
+  what_ = slice_.count > 0 ? plan.format(plan.in_hosts ? local : 0) : SparseFormat{};
+  gave_ = false;
+  make_room();
+  take_over();
+}
+
+void TopKOnGpu::make_room() {
+  const std::size_t chosen = what_.k * (sizeof(std::uint32_t) + sizeof(float));
+  chosen_.grow(chosen);
+  chosen_here_.grow(std::max(chosen, sizeof(std::uint32_t)));
+  united_here_.grow(sizeof(std::uint32_t));
+  if (what_.n == 0) return;
+  scratch_.grow(std::max(device_->select_scratch_bytes(what_.n, what_.k), sizeof(std::uint32_t)));
+  if (touched_.grow(device_->sparse_scratch_bytes(what_.n)))
+    device_->clear(touched_.as<void>(), touched_.bytes(), stream_);
+}
+
+/// What the tensor keeps comes to this GPU, if it is not there. From another GPU, or after a call that failed, it comes
+/// by the host, which waits for that: ten seconds at most.
+void TopKOnGpu::take_over() {
+  const TopKOptions& options = tensor_->options();
+  const bool with_velocity = options.momentum > 0;
+  const auto keep_here = [&] {
+    slices_ == 0 ? tensor_->keep_here(count_) : tensor_->keep_slice_here(count_, slices_, slice_);
+  };
+  kept_ = nullptr;
+  if (!options.error_feedback || what_.n == 0) return keep_here();
+  auto* here = dynamic_cast<KeptOnGpu*>(tensor_->elsewhere.get());
+  if (here == nullptr || tensor_->kept.slices != static_cast<std::uint32_t>(slices_) ||
+      !here->fits(*device_, what_.n, with_velocity)) {
+    keep_here();
+    auto made = std::make_unique<KeptOnGpu>(device_, what_.n, with_velocity);
+    made->bring(tensor_->kept.residual, tensor_->kept.velocity, stream_);
+    here = made.get();
+    tensor_->keep_elsewhere(std::move(made));
+  }
+  here->wait_for_it(stream_);
+  kept_ = here;
+}
+
+void TopKOnGpu::choose(const float* gradient) {
+  since_ = Clock::now();
+  if (what_.n == 0) return;
+  const TopKOptions& options = tensor_->options();
+  device_->select({.gradient = gradient,
+                   .accumulated = kept_ != nullptr ? kept_->residual() : nullptr,
+                   .velocity = kept_ != nullptr ? kept_->velocity() : nullptr,
+                   .n = what_.n,
+                   .momentum = options.momentum,
+                   .scale = 1,
+                   .masking = options.masking},
+                  what_.k, indices(), values(), scratch_.as<void>(), stream_);
+  gave_ = kept_ != nullptr;
+  device_->copy(chosen_here_.as<void>(), indices(), what_.k * (sizeof(std::uint32_t) + sizeof(float)), stream_);
+  if (kept_ != nullptr) kept_->use(stream_);
+}
+
+void TopKOnGpu::tell_chosen() {
+  tensor_->chosen_elsewhere(chosen_here_.as<std::uint32_t>(), chosen_here_.as<float>(what_.k * sizeof(std::uint32_t)),
+                            Clock::now() - since_);
+}
+
+/// What values lose on the wire stays, once they have arrived: nobody needs them any more, so there is room where they
+/// were.
+void TopKOnGpu::keep_rounding() {
+  auto* const here = chosen_here_.as<float>(what_.k * sizeof(std::uint32_t));
+  for (std::size_t i = 0; i < what_.k; ++i) {
+    const float error = here[i] - static_cast<float>(bfloat16(here[i]));
+    here[i] = std::isfinite(error) ? error : 0;
+  }
+  device_->copy(values(), here, what_.k * sizeof(float), stream_);
+  const Device::Term term{indices(), values(), what_.k};
+  device_->sparse_add({&term, 1}, 1, kept_->residual(), touched_.as<void>(), nullptr, stream_);
+  kept_->use(stream_);
+}
+
+void TopKOnGpu::add_up(float* sum) {
+  since_ = Clock::now();
+  if (what_.n == 0) return;
+  const SparseExchange::Result& result = tensor_->received();
+  united_ = result.united;
+  std::size_t bytes = 0;
+  for (const Entries& term : result.terms) bytes += term.count * (sizeof(std::uint32_t) + sizeof(float));
+  for (const auto& [range, values] : result.dense) bytes += range.count * sizeof(float);
+  received_.grow(bytes);
+  received_here_.grow(bytes);
+  // As it lies there, it goes over in one copy.
+  std::size_t at = 0;
+  const auto put = [&](const void* from, std::size_t length) {
+    if (length > 0) std::memcpy(received_here_.as<std::byte>(at), from, length);
+    return std::exchange(at, at + length);
+  };
+  terms_.clear();
+  for (const Entries& term : result.terms) {
+    const std::size_t indices = put(term.indices, term.count * sizeof(std::uint32_t)),
+                      values = put(term.values, term.count * sizeof(float));
+    terms_.push_back({received_.as<std::uint32_t>(indices), received_.as<float>(values), term.count});
+  }
+  const std::size_t entries = at;
+  for (const auto& [range, values] : result.dense) put(values, range.count * sizeof(float));
+  if (entries > 0) device_->copy(received_.as<void>(), received_here_.as<void>(), entries, stream_);
+  device_->clear(sum, what_.n * sizeof(float), stream_);
+  device_->sparse_add(terms_, result.divisor, sum, touched_.as<void>(), scratch_.as<std::uint32_t>(), stream_);
+  device_->copy(united_here_.as<void>(), scratch_.as<void>(), sizeof(std::uint32_t), stream_);
+  at = entries;
+  for (const auto& [range, values] : result.dense) {
+    device_->copy(sum + range.first, received_here_.as<std::byte>(at), range.count * sizeof(float), stream_);
+    at += range.count * sizeof(float);
+  }
+  if (kept_ != nullptr) kept_->use(stream_);
+}
+
+void TopKOnGpu::tell_added() {
+  gave_ = false;
+  if (what_.n == 0) return;
+  tensor_->added_elsewhere(united_.value_or(*united_here_.as<std::uint32_t>()), Clock::now() - since_);
+  if (kept_ != nullptr && what_.values == DataType::bf16) keep_rounding();
+}
+
+/// Of this call nothing arrives: what was given comes back into the residual, also what is not finite: the host drops
+/// that when it has it next.
+void TopKOnGpu::take_back() noexcept {
+  if (!std::exchange(gave_, false)) return;
+  try {
+    const Device::Term term{indices(), values(), what_.k};
+    kept_->gave_back = true;
+    device_->sparse_add({&term, 1}, 1, kept_->residual(), touched_.as<void>(), nullptr, stream_);
+    kept_->use(stream_);
+  } catch (const std::exception&) {  // the GPU is gone, and what it kept with it
+  }
+}
+
+}  // namespace collectives
