@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
@@ -337,7 +338,8 @@ TEST_F(NcclInHosts, NcclFails) {
 
 /// Of a call that fails nothing has arrived, even when all of it had come to the host.
 TEST_F(NcclInHosts, WhatWasChosenComesBackWhenNcclFailsAtTheEnd) {
-  for (const DataType values : {DataType::f32, DataType::bf16})
+  for (const DataType values : {DataType::f32, DataType::bf16}) {
+    std::atomic<int> have_it_back = 0;
     run(kTwoByTwo, [&](Communicator& comm) {
       TopK top_k({.density = 1, .values = values});
       const auto whole = [](Rank rank, int step) {
@@ -360,13 +362,18 @@ TEST_F(NcclInHosts, WhatWasChosenComesBackWhenNcclFailsAtTheEnd) {
         comm.barrier();
       });
       EXPECT_EQ(error.code(), Errc::system) << error.what();
-      if (comm.rank() < 2) return;
-      const std::vector<float> one = whole(2, 2), other = whole(3, 2);
+      const Rank first_here = comm.rank() / 2 * 2;
+      const std::vector<float> one = whole(first_here, 2), other = whole(first_here + 1, 2);
       double squares = 0;
-      const std::size_t first = comm.rank() == 2 ? 0 : 1500;
+      const std::size_t first = comm.rank() == first_here ? 0 : 1500;
       for (std::size_t i = first; i < first + 1500; ++i) squares += std::pow(one[i] + other[i], 2);
-      EXPECT_NEAR(top_k.report("tensor").residual_norm, std::sqrt(squares), 1e-3);
+      const double kept = top_k.report("tensor").residual_norm;
+      if (kept == 0) return;  // of the host for which NCCL has not failed
+      EXPECT_NEAR(kept, std::sqrt(squares), 1e-3);
+      ++have_it_back;
     });
+    EXPECT_GE(have_it_back, 2);
+  }
 }
 
 TEST_F(NcclInHosts, NcclFailsToMeet) {
