@@ -91,6 +91,7 @@ void Communicator::Impl::fill(State& filled, const Call& call, const Options& op
   if (!planned->at_once) job.task = task_of(*planned);
   job.op = call.op;
   job.type = planned->signature.type;
+  job.feed = nullptr;
   job.codec = planned->plan.coded ? codec_of(options.wire, call, rank()) : nullptr;  // the plan may be of an older one
   const std::size_t element = size_of(job.type);
   const std::size_t mine = planned->parts.size() > 1 ? planned->parts.full(rank()).first : 0;
@@ -419,7 +420,10 @@ bool Communicator::Impl::perform_on_device(State& head) {
     });
   }
   for (;;) {
-    if (device.in_host && !perform(head)) return false;
+    if (device.in_host && !perform(head)) {
+      device.with_gpu = executor->waits_for_feed();
+      return false;
+    }
     device.in_host = false;
     const DeviceWay::Turn turn = with_gpu([&] { return way.advance(); });
     device.with_gpu = turn == DeviceWay::Turn::gpu;

@@ -134,6 +134,7 @@ void Executor::next_step() {
 bool Executor::advance_steps() {
   if (wire_ != nullptr) wire_->progress();
   while (const Step* step = schedule_.current()) {
+    if (job_->feed != nullptr && !fed()) return false;
     if (trace_ != nullptr) trace(*step);
     if (step->kind != Step::Kind::exchange) {
       waits_for_wire_ = false;
@@ -146,8 +147,15 @@ bool Executor::advance_steps() {
     }
     next_step();
     ++moves_;
+    if (job_->feed != nullptr) job_->feed->done(schedule_.finished());
   }
   return settled();
+}
+
+bool Executor::fed() {
+  waits_for_feed_ = !job_->feed->has_come(schedule_.round());
+  if (waits_for_feed_) waits_for_wire_ = false;
+  return !waits_for_feed_;
 }
 
 /// Messages over the wire count as such, wherever the others of the same Step go.

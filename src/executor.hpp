@@ -33,6 +33,16 @@ struct HostCall {
   bool finish = true;
 };
 
+/// What comes and goes in rounds while an operation is performed.
+class Feed {
+ public:
+  virtual ~Feed() = default;
+  /// Whether the input of `round` is there, as that of all before it is. Asked before every Step.
+  virtual bool has_come(std::size_t round) = 0;
+  /// The result of the first `rounds` rounds is there, and stays.
+  virtual void done(std::size_t rounds) = 0;
+};
+
 /// Everything one operation is made of. Addresses are of element 0 of the vector of the call, as if the buffers held
 /// all of it: a buffer that holds one part only is addressed from where element 0 would be.
 struct Job {
@@ -44,6 +54,7 @@ struct Job {
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
   std::uint64_t tag = 0;
+  Feed* feed = nullptr;  ///< null: all of the input is there
   /// The whole operation, where it is a single host Step, and what that works on (without the tag).
   const HostCall* at_once = nullptr;
   HostOperands host = {};
@@ -67,6 +78,7 @@ class Executor {
   /// Begins an operation. `job` stays as it is until it is finished, or another one begins.
   void start(const Job& job) {
     job_ = &job;
+    waits_for_feed_ = false;
     job.at_once != nullptr ? stage(Among::host).start(job.at_once->task, job.host) : start_steps();
   }
   /// What `algorithm` does for `task`, if that is a single host Step from input to output.
@@ -81,6 +93,8 @@ class Executor {
   }
   /// Whether what advance() could not go on without comes, or goes, over the wire.
   bool waits_for_wire() const noexcept { return waits_for_wire_; }
+  /// Or for the job's feed.
+  bool waits_for_feed() const noexcept { return waits_for_feed_; }
   /// Changes whenever something has moved.
   std::uint64_t moves() const noexcept;
   /// Bytes handed to transports and host stages since construction.
@@ -114,6 +128,7 @@ class Executor {
     throw TagMismatch{seat_.grid.here()[static_cast<std::size_t>(mismatch.peer)]};
   }
   HostStage& stage(Among among) const { return *stages_[static_cast<std::size_t>(among)]; }
+  bool fed();
   void emit_round(std::size_t round, StepList&);
   void next_step();
   void begin_host(const Step&);
@@ -151,7 +166,7 @@ class Executor {
   Coding coding_;  // of messages
   Schedule<StepList> schedule_;
   std::size_t from_ready_ = 0, to_ready_ = 0;
-  bool host_begun_ = false, waits_for_wire_ = false, landing_known_ = false;
+  bool host_begun_ = false, waits_for_wire_ = false, waits_for_feed_ = false, landing_known_ = false;
   std::byte* landing_ = nullptr;  // of the Step under way
   HostTask host_task_;
   HostOperands host_operands_;

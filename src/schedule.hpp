@@ -37,6 +37,8 @@ class Schedule {
   /// The Step to perform now; null when all are done.
   const Item* current() const { return live_ == 0 ? nullptr : &lanes_[now_].steps[lanes_[now_].next]; }
   std::size_t round() const { return lanes_[now_].round; }
+  /// Rounds that are over, with all before them.
+  std::size_t finished() const { return live_ == 0 ? opened_ : lanes_[0].round; }
   /// The list that holds it.
   const Steps& list() const { return lanes_[now_].steps; }
 

@@ -27,10 +27,12 @@ void keep_for_good(SharedMemory memory) {
 
 StagedWay::~StagedWay() {
   if (stream_ == nullptr) return;
-  const bool idle = settles(device_, stream_, back_, call_ != nullptr ? kSettleAfterFailure : kSettleAtEnd);
+  const auto patience = call_ != nullptr ? kSettleAfterFailure : kSettleAtEnd;
+  const bool idle = settles(device_, stream_, there_, patience) && settles(device_, stream_back_, back_, patience);
   device_.end_event(there_);
   device_.end_event(back_);
   device_.end_stream(stream_);
+  device_.end_stream(stream_back_);
   if (memory_.size() == 0) return;
   if (idle)
     device_.unpin(memory_.data());
@@ -47,6 +49,7 @@ void StagedWay::start(const DeviceCall& call, const PlannedCall& planned, Job& j
   there_ = device_.new_event();
   back_ = device_.new_event();
   stream_ = device_.new_stream();
+  stream_back_ = device_.new_stream();
 }
 
 void StagedWay::make_room() {
@@ -58,18 +61,33 @@ void StagedWay::make_room() {
   device_.pin(memory_.data(), memory_.size());
 }
 
+/// Where the executor performs rounds, and all of them need all of the caller's buffers.
+bool StagedWay::copies_by_round() const noexcept {
+  return call_->call.collective == Collective::all_reduce && planned_->plan.rounds > 1 && job_->at_once == nullptr &&
+         call_->tensors.empty() && call_->tensor == nullptr;
+}
+
 void StagedWay::copy_in() {
   if (call_->stream) device_.wait(stream_, call_->ready);
-  copy_there(device_, *call_, rank_, memory_.data(), stream_);
-  device_.record(there_, stream_);
-
+  if (copies_by_round()) {
+    by_round_.start(
+        *job_,
+        {.from = job_->input, .to = job_->output, .here = memory_.data(), .there = stream_, .back = stream_back_});
+    job_->feed = &by_round_;
+  } else {
+    copy_there(device_, *call_, rank_, memory_.data(), stream_);
+    device_.record(there_, stream_);
+  }
   job_->input = job_->output = memory_.data();
   job_->host.own = job_->host.keep = memory_.data();
 }
 
 void StagedWay::copy_out() {
-  copy_back(device_, *call_, rank_, memory_.data(), planned_->plan.coded, stream_);
-  device_.record(back_, stream_);
+  if (job_->feed != nullptr)
+    by_round_.done(planned_->plan.rounds);
+  else
+    copy_back(device_, *call_, rank_, memory_.data(), planned_->plan.coded, stream_back_);
+  device_.record(back_, stream_back_);
 }
 
 DeviceWay::Turn StagedWay::advance() {
@@ -82,7 +100,7 @@ DeviceWay::Turn StagedWay::advance() {
       stage_ = Stage::copied_in;
       [[fallthrough]];
     case Stage::copied_in:
-      if (!device_.reached(there_)) return Turn::gpu;
+      if (job_->feed == nullptr && !device_.reached(there_)) return Turn::gpu;
       ++moves_;
       stage_ = Stage::performed;
       return Turn::host;
@@ -106,7 +124,9 @@ DeviceWay::Turn StagedWay::advance() {
 
 /// Copies from and to the caller's buffers are mostly over before the caller is told.
 void StagedWay::abandon() noexcept {
-  if (stream_ != nullptr) settles(device_, stream_, back_, kSettleAfterFailure);
+  if (stream_ == nullptr) return;
+  settles(device_, stream_, there_, kSettleAfterFailure);
+  settles(device_, stream_back_, back_, kSettleAfterFailure);
 }
 
 }  // namespace collectives

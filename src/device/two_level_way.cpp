@@ -6,6 +6,7 @@
 
 #include "algorithm.hpp"
 #include "compression/top_k_impl.hpp"
+#include "device/settle.hpp"
 #include "operation.hpp"
 
 namespace collectives {
@@ -23,12 +24,17 @@ TwoLevelWay::TwoLevelWay(const std::shared_ptr<Device>& device, const Arena& are
       staged_(staged),
       sum_(*device, false),
       sum_here_(*device, true),
+      by_round_(*device),
       top_k_(device) {
   if (clique != nullptr) by_nccl_ = std::make_unique<ByNccl>(*device, std::move(clique), arena.ranks(), arena.self());
 }
 
 TwoLevelWay::~TwoLevelWay() {
-  if (settled()) return;
+  if (stream_back_ == nullptr) return;
+  const bool idle = settled() && settles(device_, stream_back_, back_, kSettleAfterFailure);
+  device_.end_event(back_);
+  device_.end_stream(stream_back_);
+  if (idle) return;
   sum_.keep_for_good();
   sum_here_.keep_for_good();
   top_k_.keep_for_good();
@@ -46,6 +52,9 @@ void TwoLevelWay::start(const DeviceCall& call, const PlannedCall& planned, Job&
   divide(planned);
   begin(call, job.input, job.output, job.tag);
   phase_ = Phase::coming;
+  if (stream_back_ != nullptr) return;
+  back_ = device_.new_event();
+  stream_back_ = device_.new_stream();
 }
 
 /// Into slices that are the same on all hosts. NCCL likes equal ones, which begin where vectors do; the last has the
@@ -75,6 +84,7 @@ void TwoLevelWay::abandon() noexcept {
   if (instead_ != nullptr) return instead_->abandon();
   if (tensor_ != nullptr) top_k_.take_back();
   if (by_nccl_ != nullptr) by_nccl_->clique().stop();
+  if (stream_back_ != nullptr) settles(device_, stream_back_, back_, kSettleAfterFailure);
   InHostWay::abandon();
 }
 
@@ -115,15 +125,12 @@ DeviceWay::Turn TwoLevelWay::go_on() {
     case Phase::adding:
       if (!in_stream()) return wait_for(Turn::gpu, Phase::adding);
       fetch_sum();
-      device_.record(done_, stream_);
       [[fallthrough]];
     case Phase::fetching:
       if (!reached()) return wait_for(Turn::gpu, Phase::fetching);
       let_go();
-      if (sparse_ != nullptr || slice_.count > 0) {
-        sparse_ != nullptr ? top_k_.tell_chosen() : describe_rail();
-        return wait_for(Turn::host, Phase::along_the_rail);
-      }
+      if (sparse_ != nullptr) top_k_.tell_chosen();
+      if (sparse_ != nullptr || slice_.count > 0) return wait_for(Turn::host, Phase::along_the_rail);
       [[fallthrough]];
     case Phase::along_the_rail:
       if (!touch()) return wait_for(Turn::peers, Phase::along_the_rail);
@@ -176,19 +183,24 @@ void TwoLevelWay::add() {
   device_.fold(op_, type_, sources_, out, slice_.count, 0, stream_);
 }
 
-/// What goes along the rail comes to pinned memory, and what has come from there goes back.
+/// What goes along the rail comes to pinned memory, all of it or round by round.
 void TwoLevelWay::fetch_sum() {
-  if (sparse_ != nullptr)
-    top_k_.choose(reinterpret_cast<const float*>(sum()));
-  else if (slice_.count > 0)
-    device_.copy(sum_here_.as<void>(), sum(), bytes(), stream_);
+  if (sparse_ != nullptr) top_k_.choose(reinterpret_cast<const float*>(sum()));
+  device_.record(done_, stream_);
+  if (sparse_ != nullptr || slice_.count == 0) return;
+  describe_rail();
+  by_round_.start(
+      *job_, {.from = sum(), .to = sum(), .here = sum_here_.as<std::byte>(), .there = stream_, .back = stream_back_});
+  job_->feed = &by_round_;
 }
 
+/// What has come from there goes back, as far as it has not.
 void TwoLevelWay::bring_sum() {
-  if (sparse_ != nullptr)
-    top_k_.add_up(reinterpret_cast<float*>(sum()));
-  else if (slice_.count > 0)
-    device_.copy(sum(), sum_here_.as<void>(), bytes(), stream_);
+  if (sparse_ != nullptr) return top_k_.add_up(reinterpret_cast<float*>(sum()));
+  if (slice_.count == 0) return;
+  by_round_.done(rail_plan_.rounds);
+  device_.record(back_, stream_back_);
+  device_.wait(stream_, back_);
 }
 
 /// The middle of the plan: its messages hold as much as they would in all of it.

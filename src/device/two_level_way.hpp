@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "device/by_nccl.hpp"
+#include "device/copies_by_round.hpp"
 #include "device/in_host.hpp"
 #include "device/room.hpp"
 #include "device/top_k_on_gpu.hpp"
@@ -83,6 +84,9 @@ class TwoLevelWay final : public InHostWay {
   DeviceWay& staged_;
   DeviceWay* instead_ = nullptr;  // performs the call under way
   DeviceRoom sum_, sum_here_;     // of this rank's slice: on the GPU, and pinned
+  CopiesByRound by_round_;        // between them
+  Device::Stream stream_back_ = nullptr;
+  Device::Event back_ = nullptr;
   Job* job_ = nullptr;
   const Plan* plan_ = nullptr;
   Plan rail_plan_;
