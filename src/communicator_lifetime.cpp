@@ -23,8 +23,8 @@ namespace collectives {
 
 Communicator::Impl::Impl(Bootstrap& bootstrap, const CommunicatorOptions& options, Seen seen,
                          std::unique_ptr<Clique> clique)
-    : said{bootstrap.host(), bootstrap.domain(), bootstrap.wire_factory()},
-      meeting(meet(bootstrap, options, settings)) {
+    : meeting(meet(bootstrap, options, settings)) {
+  said = {bootstrap.host(), bootstrap.domain(), bootstrap.wire_factory()};
   seat = std::make_unique<Seat>(meeting.topology, meeting.rank);
   const bool alone_here = meeting.arena->ranks() == 1;
   const std::string_view inside = meeting.threads ? "local" : "shared_memory";

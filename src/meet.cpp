@@ -191,7 +191,7 @@ Meeting meet(Bootstrap& bootstrap, const CommunicatorOptions& options, Settings&
     meeting.topology.gpus.apart =
         fmt::format("rank {}: {}", apart - answers.begin(), apart->at("apart").get<std::string>());
   meeting.topology.gpus.within_reach = meeting.topology.gpus.everywhere && apart == answers.end();
-  meeting.topology.gpus.nccl_in_hosts = nccl_in_hosts(meeting.topology, cards);
+  agree_on_nccl_in_hosts(meeting.topology, cards);
   if (!meeting.kernel_reach) {
     static std::atomic_flag said;
     Tuning& tuning = meeting.tuning;

@@ -59,6 +59,20 @@ Options chosen_by(TopK& top_k, std::optional<void*> stream = {}) {
   return options;
 }
 
+/// What all ranks have saved.
+std::vector<std::vector<std::byte>> states_of(Communicator& comm, const TopK& top_k) {
+  std::vector<std::vector<std::byte>> states;
+  for (Rank rank = 0; rank < comm.size(); ++rank) {
+    std::vector<std::byte> state = top_k.save();
+    std::uint64_t bytes[] = {state.size()};
+    comm.broadcast(bytes, rank);
+    state.resize(bytes[0]);
+    comm.broadcast(Buffer{state.data(), state.size(), DataType::u8}, rank);
+    states.push_back(state);
+  }
+  return states;
+}
+
 struct Case {
   std::string name;
   TopKOptions options;
@@ -178,20 +192,62 @@ TEST_F(DeviceTopK, HostsAndRanksTakeTurns) {
   });
 }
 
+/// Ranks of a host that have been in other calls of a tensor than the others, or own other slices than before.
+TEST_F(DeviceTopK, SomeRanksHaveSomethingToMove) {
+  run(kTwoByTwo, [&](Communicator& comm) {
+    std::optional<Communicator> rail = comm.split(comm.rank() % 2 == 0 ? 0 : -1, comm.rank()),
+                                turned = comm.split(0, -comm.rank());
+    TopK of_host({.density = 0.05, .momentum = 0.5F}), of_gpu({.density = 0.05, .momentum = 0.5F});
+    int step = 0;
+    const auto call = [&](Communicator& those) {
+      std::vector<float> expected = gradient_of(comm.rank(), kCount, step++), sum = expected;
+      const OnGpu<float> data(gpus, expected);
+      those.all_reduce(expected, ReduceOp::sum, chosen_by(of_host));
+      those.all_reduce(data.buffer(), ReduceOp::sum, chosen_by(of_gpu));
+      EXPECT_TRUE(same_bits(data.values(), expected)) << "step " << step;
+    };
+    for (int lap = 0; lap < 2; ++lap) {
+      call(comm);
+      if (rail) call(*rail);
+      call(comm);
+      call(*turned);
+      call(*turned);
+    }
+    EXPECT_EQ(of_gpu.save(), of_host.save());
+  });
+}
+
+/// Nothing is lost of what ranks keep, whoever keeps it: what all of them have given has arrived, or is kept.
+TEST(DeviceTopKSums, WhatMovesBetweenRanksIsWhatTheyKept) {
+  run_hosts(kTwoByTwo,
+            [&](Communicator& comm) {
+              std::optional<Communicator> turned = comm.split(0, -comm.rank());
+              TopK top_k({.density = 0.05});
+              std::vector<float> given(kCount), arrived(kCount);
+              for (int step = 0; step < 6; ++step) {
+                std::vector<float> values = gradient_of(comm.rank(), kCount, step);
+                for (float& value : values) value = std::round(100 * value);  // whole numbers, exact in any order
+                for (std::size_t i = 0; i < kCount; ++i) given[i] += values[i];
+                (step % 2 == 0 ? comm : *turned).all_reduce(values, ReduceOp::sum, chosen_by(top_k));
+                for (std::size_t i = 0; i < kCount; ++i) arrived[i] += values[i];
+              }
+              comm.all_reduce(given);
+              std::vector<float> rest(kCount);
+              TopK everything({.density = 1});
+              everything.load(states_of(comm, top_k), comm.rank(), comm.size());
+              comm.all_reduce(rest, ReduceOp::sum, chosen_by(everything));
+              for (std::size_t i = 0; i < kCount; ++i) arrived[i] += rest[i];
+              EXPECT_EQ(arrived, given);
+            },
+            {.timeout = 60s});
+}
+
 TEST_F(DeviceTopK, WhatWasSavedGoesOnOnTheGpu) {
   const auto steps = [&](Communicator& comm) {
     TopK first({.density = 0.05}), second({.density = 0.05});
     for (int step = 0; step < 3; ++step)
       comm.all_reduce(gradient(comm, step).buffer(), ReduceOp::sum, chosen_by(first));
-    std::vector<std::vector<std::byte>> states;
-    for (Rank rank = 0; rank < comm.size(); ++rank) {
-      std::vector<std::byte> state = first.save();
-      std::uint64_t bytes[] = {state.size()};
-      comm.broadcast(bytes, rank);
-      state.resize(bytes[0]);
-      comm.broadcast(Buffer{state.data(), state.size(), DataType::u8}, rank);
-      states.push_back(state);
-    }
+    const auto states = states_of(comm, first);
     second.load(states, comm.rank(), comm.size());
     const OnGpu<float> one = gradient(comm, 3), other = gradient(comm, 3);
     comm.all_reduce(one.buffer(), ReduceOp::sum, chosen_by(first));
@@ -380,6 +436,51 @@ INSTANTIATE_TEST_SUITE_P(, DeviceTopKFailure,
                                                   o.masking = false;
                                                 })),
                          kName);
+
+/// Two levels: this rank's share is done, and another's of its host is not.
+TEST_F(DeviceTopK, WhatWasChosenComesBackWhenAnotherDoesNotGiveItsSlice) {
+  for (const DataType values : {DataType::f32, DataType::bf16}) {
+    run(kTwoByTwo, [&](Communicator& comm) {
+      TopK top_k({.density = 1, .values = values});
+      const auto whole = [](Rank rank, int step) {
+        std::vector<float> gradient = gradient_of(rank, kCount, step);
+        for (float& value : gradient) value = std::round(10 * value);  // which bf16 holds
+        return gradient;
+      };
+      const OnGpu<float> data(gpus, kCount);
+      for (int step = 0; step < 2; ++step) {
+        data.set(whole(comm.rank(), step));
+        comm.all_reduce(data.buffer(), ReduceOp::sum, chosen_by(top_k));
+      }
+      data.set(whole(comm.rank(), 2));
+      comm.barrier();
+      if (comm.rank() % 2 == 1) gpus.slow_down(1, 150ms);  // so the others are done long before
+      comm.barrier();
+      Options options = chosen_by(top_k);
+      options.timeout = 60s;
+      Work work = comm.all_reduce_async(data.buffer(), data.buffer(), ReduceOp::sum, options);
+      if (comm.rank() == 1) {
+        const std::uint64_t sent = comm.bytes_sent();
+        while (comm.bytes_sent() == sent) work.test();
+        gpus.stop(1);
+        std::this_thread::sleep_for(300ms);
+        comm.abort("enough");
+      }
+      EXPECT_EQ(error_of([&] { work.wait(); }).code(), Errc::aborted);
+      const Rank first_here = comm.rank() / 2 * 2;
+      const std::vector<float> one = whole(first_here, 2), other = whole(first_here + 1, 2);
+      double squares = 0;
+      const std::size_t first = comm.rank() % 2 == 0 ? 0 : kCount / 2;
+      for (std::size_t i = first; i < first + kCount / 2; ++i) squares += std::pow(one[i] + other[i], 2);
+      if (comm.rank() % 2 == 1) {
+        gpus.slow_down(1, 0us);
+        gpus.go_on(1);
+      }
+      EXPECT_NEAR(top_k.report("tensor").residual_norm, std::sqrt(squares), 1e-3);
+      while (!gpus.idle(nullptr)) std::this_thread::sleep_for(1ms);
+    });
+  }
+}
 
 /// The GPU comes to what it was told only when all is over.
 TEST_F(DeviceTopK, WhatWasChosenComesBackWhenTheGpuGoesOn) {

@@ -169,6 +169,26 @@ TEST_F(NcclOnGpusWithinReach, TwoRanksOfAHostOnOneGpuAreStaged) {
             {.backend = "hierarchical", .timeout = 60s});
 }
 
+/// All exchanges that a split may need: NCCL connects the part, of which the whole knew nothing, and each of its hosts.
+TEST_F(NcclOnGpusWithinReach, APartMayHaveNcclThatTheWholeHasNot) {
+  ::setenv("COLLECTIVES_GPU_PEERS", "off", 1);
+  run_hosts({0, 1, 1, 1, 0},  // ranks 0 and 4 have GPU 0
+            [&](Communicator& comm) {
+              EXPECT_FALSE(comm.topology().gpus.nccl);
+              std::optional<Communicator> part = comm.split(comm.rank() == 4 ? -1 : 0, comm.rank());
+              if (part) {
+                EXPECT_TRUE(part->topology().gpus.nccl && part->topology().gpus.nccl_in_hosts);
+                for (const char* backend : {"auto", "hierarchical"}) {
+                  const OnGpu<float> data(gpus, input_of<float>(part->rank(), 1000));
+                  part->all_reduce(data.buffer(), ReduceOp::sum, {.backend = backend});
+                  EXPECT_EQ(data.values(), sum_of<float>(4, 1000));
+                }
+              }
+              comm.barrier();
+            },
+            {.timeout = 60s});
+}
+
 // ---- what comes of it ----
 
 /// In place and not; `at`: elements behind the beginning of an allocation.
@@ -372,7 +392,7 @@ TEST_F(NcclInHosts, WhatWasChosenComesBackWhenNcclFailsAtTheEnd) {
       EXPECT_NEAR(kept, std::sqrt(squares), 1e-3);
       ++have_it_back;
     });
-    EXPECT_GE(have_it_back, 2);
+    EXPECT_GE(have_it_back, 1);  // the other of that host may not have chosen yet
   }
 }
 
@@ -401,19 +421,17 @@ TEST_F(NcclInHosts, ARankGivesUp) {
 }
 
 TEST_F(NcclInHosts, AGpuStops) {
-  run(kTwoByTwo,
-      [&](Communicator& comm) {
-        const OnGpu<float> data(gpus, input_of<float>(comm.rank(), 1000));
-        comm.all_reduce(data.buffer());
-        comm.barrier();
-        if (comm.rank() == 1) gpus.stop(1);
-        comm.barrier();
-        const Error error = error_of([&] { comm.all_reduce(data.buffer()); });
-        EXPECT_EQ(error.code(), Errc::timeout) << error.what();
-        if (comm.rank() == 1) gpus.go_on(1);
-        while (!gpus.idle(nullptr)) std::this_thread::sleep_for(1ms);
-      },
-      {.timeout = 1s});
+  run(kTwoByTwo, [&](Communicator& comm) {
+    const OnGpu<float> data(gpus, input_of<float>(comm.rank(), 1000));
+    comm.all_reduce(data.buffer());
+    comm.barrier();
+    if (comm.rank() == 1) gpus.stop(1);
+    comm.barrier();
+    const Error error = error_of([&] { comm.all_reduce(data.buffer(), ReduceOp::sum, {.timeout = 1s}); });
+    EXPECT_EQ(error.code(), Errc::timeout) << error.what();
+    if (comm.rank() == 1) gpus.go_on(1);
+    while (!gpus.idle(nullptr)) std::this_thread::sleep_for(1ms);
+  });
 }
 
 }  // namespace

@@ -26,13 +26,14 @@ struct Topology {
 
   /// What all ranks know of their GPUs, since they met.
   struct Gpus {
-    bool everywhere = false;     ///< every rank has one
-    bool within_reach = false;   ///< and those of a host reach one another's memory
-    bool nccl = false;           ///< and NCCL connects them
-    bool nccl_in_hosts = false;  ///< or those of each host, on several hosts where they are not within reach
-    std::string missing = {};    ///< who has none and why, in words; empty where everybody has one
-    std::string apart = {};      ///< who does not reach whom and why; empty where all do
-    std::string no_nccl = {};    ///< why NCCL does not connect them; empty where it does
+    bool everywhere = false;            ///< every rank has one
+    bool within_reach = false;          ///< and those of a host reach one another's memory
+    bool nccl = false;                  ///< and NCCL connects them
+    bool nccl_in_hosts = false;         ///< or those of each host, on several hosts where they are not within reach
+    std::string missing = {};           ///< who has none and why, in words; empty where everybody has one
+    std::string apart = {};             ///< who does not reach whom and why; empty where all do
+    std::string no_nccl = {};           ///< why NCCL does not connect them; empty where it does
+    std::string no_nccl_in_hosts = {};  ///< nor those of each host, where that would be of use
     bool operator==(const Gpus&) const = default;
   };
   Gpus gpus = {};

@@ -3,8 +3,8 @@
 #pragma once
 
 #include <algorithm>
-#include <cassert>
 #include <functional>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -43,8 +43,7 @@ class SubsetBootstrap final : public Bootstrap {
   int size() const noexcept override { return static_cast<int>(members_.size()); }
 
   std::vector<std::string> all_gather(std::string_view mine, Deadline deadline) override {
-    assert(exchanges_left_ > 0);  // or the others would be out of step
-    --exchanges_left_;
+    if (exchanges_left_-- == 0) throw std::logic_error("more exchanges than all take part in");
     const std::vector<std::string> all = exchange_(mine, deadline);
     std::vector<std::string> ours;
     for (const Rank member : members_) ours.push_back(all[static_cast<std::size_t>(member)]);

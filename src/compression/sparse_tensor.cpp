@@ -117,11 +117,12 @@ void SparseTensor::keep_for_rank() {
   kept.velocity.resize(options_.momentum > 0 ? kept.count : 0);
 }
 
-/// What ranks keep becomes that of the owner of each slice, added inside the host: by all its ranks or by none, so also
-/// in the first call, as one that failed may have left something to some of them.
-void SparseTensor::keep_for_host(Range slice) {
+/// What ranks keep becomes that of the owner of each slice, added inside the host: by all its ranks or by none. So also
+/// where only some of them have been in other calls of this tensor, or one that failed has left something to some.
+void SparseTensor::keep_for_host() {
+  const Range slice = call_.plan->slice(call_.seat->grid.local);
   stage_ = Stage::add_inside;
-  if (!keeps_slices(call_.plan->slices)) {
+  if (moved_by_ > 0) {
     keep_for_rank();
     moved_residual_ = std::move(kept.residual);
     moved_residual_.resize(kept.count);
@@ -131,6 +132,7 @@ void SparseTensor::keep_for_host(Range slice) {
     stage_ = Stage::move_residual;
   }
   keep_slice(call_.plan->slices, slice);
+  host_sum_.resize(slice.count);
 }
 
 float SparseTensor::clipping() const {
@@ -225,8 +227,9 @@ void SparseTensor::begin(const Call& call) {
 void SparseTensor::begin_here() {
   bring_home();
   if (call_.plan->in_hosts) {
-    keep_for_host(call_.plan->slice(call_.seat->grid.local));
-    host_sum_.resize(kept.slice.count);
+    moves_ = keeps(call_.plan->slices, call_.plan->slice(call_.seat->grid.local)) ? 0.0F : 1.0F;
+    moved_by_ = 0;
+    stage_ = options_.error_feedback ? Stage::agree_to_move : Stage::settle;
   } else {
     keep_for_rank();
     if (options_.error_feedback) kept.residual.resize(kept.count);
@@ -386,7 +389,8 @@ bool SparseTensor::next(Job& job) {
 }
 
 bool SparseTensor::go_on(Job& job) {
-  const bool in_hosts = call_.plan->in_hosts, owner = kept.slice.count > 0;
+  const bool in_hosts = call_.plan->in_hosts;
+  const auto owner = [&] { return kept.slice.count > 0; };
   const int slices = call_.plan->slices;
   const auto stage_job = [&](const Algorithm& algorithm, std::size_t count, int parts, const float* input,
                              float* output) {
@@ -407,6 +411,8 @@ bool SparseTensor::go_on(Job& job) {
     return reinterpret_cast<float*>(reinterpret_cast<std::uintptr_t>(slice.data()) - kept.slice.first * sizeof(float));
   };
   for (;;) switch (stage_) {
+      case Stage::agree_to_move: stage_ = Stage::settle; return stage_job(kAgreeInside, 1, 1, &moves_, &moved_by_);
+      case Stage::settle: keep_for_host(); break;
       case Stage::move_residual:
         stage_ = options_.momentum > 0 ? Stage::move_velocity : Stage::add_inside;
         return stage_job(kAddInside, kept.count, slices, moved_residual_.data(), from_start(kept.residual));
@@ -418,12 +424,12 @@ bool SparseTensor::go_on(Job& job) {
         return stage_job(kAddInside, kept.count, slices, clipped(), from_start(host_sum_));
       case Stage::choose:
         stage_ = Stage::exchange;
-        if (owner) choose(host_sum_.data(), 1);
+        if (owner()) choose(host_sum_.data(), 1);
         break;
       case Stage::exchange:
-        if (owner && exchange_.next(job)) return true;
+        if (owner() && exchange_.next(job)) return true;
         stage_ = Stage::share_inside;
-        if (owner) hear();
+        if (owner()) hear();
         if (!in_hosts || options_.non_finite != NonFinite::skip) break;
         skipped_ = skipped_by_ = undo_ ? 1.0F : 0.0F;
         return stage_job(kAgreeInside, 1, 1, &skipped_, &skipped_by_);
@@ -431,10 +437,10 @@ bool SparseTensor::go_on(Job& job) {
         stage_ = Stage::done;
         if (in_hosts && options_.non_finite == NonFinite::skip) undo_ = skipped_by_ > 0;
         if (chosen_elsewhere_.indices != nullptr) {
-          if (owner) report_.sent_bytes = exchange_.bytes_sent();
+          if (owner()) report_.sent_bytes = exchange_.bytes_sent();
           break;
         }
-        if (owner) undo_ ? undo() : add_up();
+        if (owner()) undo_ ? undo() : add_up();
         if (!in_hosts) break;
         return stage_job(kShareInside, kept.count, slices, call_.output, call_.output);
       case Stage::agree:  // where everything was sent

@@ -63,11 +63,13 @@ class SparseTensor final : public Program {
   const TopKOptions& options() const noexcept { return options_; }
   /// What is kept is the host's, all of `count` elements by this rank, zero where it is empty. Throws Error{system}.
   void keep_here(std::size_t count);
-  /// Likewise of this rank's slice, where keeps_slices().
+  /// Likewise of this rank's slice, where keeps().
   void keep_slice_here(std::size_t count, int slices, Range slice);
-  /// Or else the ranks of a host have to add what they keep, which begin() does with all of them.
-  bool keeps_slices(int slices) const noexcept {
-    return kept.slices == static_cast<std::uint32_t>(slices) || !options_.error_feedback;
+  /// Whether it is that slice that is kept, of as many; `slices` 0: the whole. Or else the ranks of a host have to add
+  /// what they keep, which begin() does with all of them if any has to.
+  bool keeps(int slices, Range slice) const noexcept {
+    return !options_.error_feedback ||
+           (kept.slices == static_cast<std::uint32_t>(slices) && (slices == 0 || kept.slice == slice));
   }
   void keep_elsewhere(std::unique_ptr<KeptElsewhere> where);
   /// What the next call chooses, which stays where it is until that has ended; not null, where it is nothing, too.
@@ -98,6 +100,8 @@ class SparseTensor final : public Program {
  private:
   using Clock = std::chrono::steady_clock;
   enum class Stage : std::uint8_t {
+    agree_to_move,
+    settle,
     move_residual,
     move_velocity,
     add_inside,
@@ -110,7 +114,7 @@ class SparseTensor final : public Program {
 
   void begin_here();
   void keep_for_rank();
-  void keep_for_host(Range slice);
+  void keep_for_host();
   void keep_slice(int slices, Range slice);
   void bring_home();
   std::vector<float> whole(std::vector<float>& of_slice) const;
@@ -147,6 +151,7 @@ class SparseTensor final : public Program {
   bool undo_ = false;                        // of NonFinite::skip: this call is to give nothing
   bool chosen_ = false, gave_copy_ = false;  // what is given has been taken from what is kept
   float skipped_ = 0, skipped_by_ = 0;       // whether to, on this rank's word and on that of all of its host
+  float moves_ = 0, moved_by_ = 0;           // likewise whether what is kept has to be moved
   std::size_t cleared_ = 0;                  // elements of the slice of the output
   double given_norm_ = 0;                    // squared, of what the last call sent
   TopKReport report_;

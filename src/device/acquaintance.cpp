@@ -149,11 +149,12 @@ Topology::Gpus gpus_of(const std::vector<json>& cards) {
   return gpus;
 }
 
-bool nccl_in_hosts(const Topology& topology, const std::vector<json>& cards) {
-  return topology.gpus.everywhere && !topology.gpus.within_reach && has_two_levels(topology) &&
-         std::ranges::all_of(topology.hosts, [&](const std::vector<Rank>& ranks) {
-           return agree_on_nccl(cards, ranks, by_nccl_in_hosts).empty();
-         });
+void agree_on_nccl_in_hosts(Topology& topology, const std::vector<json>& cards) {
+  Topology::Gpus& gpus = topology.gpus;
+  if (!gpus.everywhere || gpus.within_reach || !has_two_levels(topology)) return;
+  for (const std::vector<Rank>& ranks : topology.hosts)
+    if (gpus.no_nccl_in_hosts.empty()) gpus.no_nccl_in_hosts = agree_on_nccl(cards, ranks, by_nccl_in_hosts);
+  gpus.nccl_in_hosts = gpus.no_nccl_in_hosts.empty();
 }
 
 }  // namespace collectives

@@ -40,9 +40,9 @@ class Acquaintance {
   std::unique_ptr<Trial> trial_;
 };
 
-/// What follows from what all ranks say, by rank, but for `apart`, `within_reach` and `nccl_in_hosts`.
+/// What follows from what all ranks say, by rank, but for `apart`, `within_reach` and what NCCL does in hosts.
 Topology::Gpus gpus_of(const std::vector<nlohmann::json>& cards);
-/// The last of these, when the others are known.
-bool nccl_in_hosts(const Topology& topology, const std::vector<nlohmann::json>& cards);
+/// That, when the others are known.
+void agree_on_nccl_in_hosts(Topology& topology, const std::vector<nlohmann::json>& cards);
 
 }  // namespace collectives

@@ -92,7 +92,8 @@ WayChoice choose_way(const Request& request, const Topology& topology) {
 std::string why_not_added_in_hosts(const Topology& topology) {
   const Topology::Gpus& gpus = topology.gpus;
   if (!gpus.within_reach && !gpus.nccl_in_hosts)
-    return fmt::format("the GPUs of one do not reach one another's memory: {}", gpus.apart);
+    return fmt::format("the GPUs of one do not reach one another's memory: {}; not by NCCL: {}", gpus.apart,
+                       gpus.no_nccl_in_hosts);
   if (std::ranges::max(topology.hosts, {}, &std::vector<Rank>::size).size() > Device::kMostSources)
     return fmt::format("a kernel reads from {} ranks at most", Device::kMostSources);
   return "";

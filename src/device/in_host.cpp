@@ -106,8 +106,9 @@ void InHostWay::lay_side_by_side() {
   device_.record(done_, stream_);
 }
 
-void InHostWay::publish() {
+void InHostWay::publish(bool objects) {
   BufferRecord& record = arena_.gpu_block(arena_.self()).buffers;
+  record.objects.store(objects, std::memory_order_relaxed);
   record.own.store(own_.address, std::memory_order_relaxed);
   record.own_name.store(own_.name, std::memory_order_relaxed);
   record.keep.store(keep_.address, std::memory_order_relaxed);
@@ -122,6 +123,12 @@ bool InHostWay::all_have_come() {
   peer_ = 0;
   find_buffers();
   return true;
+}
+
+bool InHostWay::somebody_objects() const noexcept {
+  for (int rank = 0; rank < arena_.ranks(); ++rank)
+    if (arena_.gpu_block(rank).buffers.objects.load(std::memory_order_relaxed)) return true;
+  return false;
 }
 
 void InHostWay::say_that_it_worked() noexcept {

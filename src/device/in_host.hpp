@@ -54,9 +54,12 @@ class InHostWay : public DeviceWay {
   std::byte* own_output() const noexcept { return side_by_side_ ? vector() : output_; }
   /// Whether they are there.
   bool there() { return !side_by_side_ || device_.reached(done_); }
-  void publish();
+  /// `objects`: this rank cannot do it like this.
+  void publish(bool objects = false);
   /// Whether all have published theirs; then `buffers_` has them. Throws TagMismatch.
   bool all_have_come();
+  /// Then: whether any of them objects.
+  bool somebody_objects() const noexcept;
   /// All that this rank's GPU had to do is done.
   void say_that_it_worked() noexcept;
   /// The rest of the call from then on: until all have said so, and the result is where the caller wants it.

@@ -144,11 +144,11 @@ void TopKOnGpu::begin(SparseTensor& tensor, const SparsePlan& plan, int local, D
   count_ = plan.n;
   what_ = slice_.count > 0 ? plan.format(plan.in_hosts ? local : 0) : SparseFormat{};
   gave_ = false;
-  make_room();
+  make_room(plan);
   take_over();
 }
 
-void TopKOnGpu::make_room() {
+void TopKOnGpu::make_room(const SparsePlan& plan) {
   const std::size_t chosen = what_.k * (sizeof(std::uint32_t) + sizeof(float));
   chosen_.grow(chosen);
   chosen_here_.grow(std::max(chosen, sizeof(std::uint32_t)));
@@ -157,6 +157,11 @@ void TopKOnGpu::make_room() {
   scratch_.grow(std::max(device_->select_scratch_bytes(what_.n, what_.k), sizeof(std::uint32_t)));
   if (touched_.grow(device_->sparse_scratch_bytes(what_.n)))
     device_->clear(touched_.as<void>(), touched_.bytes(), stream_);
+  // What comes at most, for to take memory may wait for the GPU, which by then may wait for this rank.
+  const std::size_t all = static_cast<std::size_t>(plan.members) * what_.k,
+                    received = plan.form == SparseForm::split ? std::min(all, what_.n) : all;
+  received_.grow(received * (sizeof(std::uint32_t) + sizeof(float)));
+  received_here_.grow(received * (sizeof(std::uint32_t) + sizeof(float)));
 }
 
 /// What the tensor keeps comes to this GPU, if it is not there. From another GPU, or after a call that failed, it comes
@@ -170,8 +175,7 @@ void TopKOnGpu::take_over() {
   kept_ = nullptr;
   if (!options.error_feedback || what_.n == 0) return keep_here();
   auto* here = dynamic_cast<KeptOnGpu*>(tensor_->elsewhere.get());
-  if (here == nullptr || tensor_->kept.slices != static_cast<std::uint32_t>(slices_) ||
-      !here->fits(*device_, what_.n, with_velocity)) {
+  if (here == nullptr || !tensor_->keeps(slices_, slice_) || !here->fits(*device_, what_.n, with_velocity)) {
     keep_here();
     auto made = std::make_unique<KeptOnGpu>(device_, what_.n, with_velocity);
     made->bring(tensor_->kept.residual, tensor_->kept.velocity, stream_);

@@ -8,7 +8,8 @@
 // Residual and velocity stay on the GPU from call to call. They come home to the host when somebody asks for them
 // there: TopK::save(), a report of norms, a call that is done another way.
 //
-// The bits are the host's: the same elements are chosen, and added in the same order.
+// The bits are the host's: the same elements are chosen, and added in the same order, from the same gradients; those
+// that NCCL has added in a host may differ in their last bits.
 #pragma once
 
 #include <chrono>
@@ -34,7 +35,7 @@ class TopKOnGpu {
   void keep_for_good() noexcept;
 
   /// `local`: this rank among those of its host, whose slice it chooses from; there may be none. Takes memory, and
-  /// brings what `tensor` keeps to this GPU. In hosts it keeps slices already (SparseTensor::keeps_slices).
+  /// brings what `tensor` keeps to this GPU. In hosts it keeps slices already (SparseTensor::keeps).
   void begin(SparseTensor& tensor, const SparsePlan& plan, int local, Device::Stream stream);
   /// From `gradient`, of the slice. When the stream has come so far, the tensor may be told.
   void choose(const float* gradient);
@@ -48,7 +49,7 @@ class TopKOnGpu {
  private:
   using Clock = std::chrono::steady_clock;
 
-  void make_room();
+  void make_room(const SparsePlan& plan);
   void take_over();
   void keep_rounding();
   std::uint32_t* indices() const noexcept { return chosen_.as<std::uint32_t>(); }

@@ -42,8 +42,8 @@ TwoLevelWay::~TwoLevelWay() {
 
 void TwoLevelWay::start(const DeviceCall& call, const PlannedCall& planned, Job& job) {
   tensor_ = call.tensor;
-  instead_ = tensor_ != nullptr && !tensor_->keeps_slices(planned.sparse->slices) ? &staged_ : nullptr;
-  if (instead_ != nullptr) return instead_->start(call, planned, job);
+  instead_ = nullptr;
+  planned_ = &planned;
   job_ = &job;
   plan_ = &planned.plan;
   sparse_ = tensor_ != nullptr ? &*planned.sparse : nullptr;
@@ -108,18 +108,20 @@ DeviceWay::Turn TwoLevelWay::go_on() {
     case Phase::coming:
       if (call_->stream && !device_.reached(call_->ready)) return Turn::gpu;
       sum_.grow(bytes() + kVectorBytes);
-      if (sparse_ != nullptr)
-        top_k_.begin(*tensor_, *sparse_, arena_.self(), stream_);
-      else
+      if (sparse_ == nullptr)
         sum_here_.grow(bytes());
+      else if (!has_to_move())
+        top_k_.begin(*tensor_, *sparse_, arena_.self(), stream_);
       by_nccl_ == nullptr ? come() : come_unseen();
       [[fallthrough]];
     case Phase::copying_there:
       if (!there()) return wait_for(Turn::gpu, Phase::copying_there);
-      publish();
+      publish(has_to_move());
       [[fallthrough]];
     case Phase::meeting:
-      if (!all_have_come() || !touch()) return wait_for(Turn::peers, Phase::meeting);
+      if (!all_have_come()) return wait_for(Turn::peers, Phase::meeting);
+      if (somebody_objects()) return perform_staged();
+      if (!touch()) return wait_for(Turn::peers, Phase::meeting);
       add();
       [[fallthrough]];
     case Phase::adding:
@@ -144,14 +146,26 @@ DeviceWay::Turn TwoLevelWay::go_on() {
     case Phase::settling:
       if (!reached()) return wait_for(Turn::gpu, Phase::settling);
       let_go();
-      if (sparse_ != nullptr) top_k_.tell_added();
       say_that_it_worked();
       phase_ = Phase::leaving;
       ++moves_;
       [[fallthrough]];
     case Phase::leaving: break;
   }
-  return leave();
+  const Turn turn = leave();
+  if (turn == Turn::done && sparse_ != nullptr) top_k_.tell_added();
+  return turn;
+}
+
+/// What a tensor keeps is another slice here, or none: it is moved in memory of the host, by all ranks of this one.
+bool TwoLevelWay::has_to_move() const {
+  return sparse_ != nullptr && !tensor_->keeps(sparse_->slices, sparse_->slice(arena_.self()));
+}
+
+DeviceWay::Turn TwoLevelWay::perform_staged() {
+  instead_ = &staged_;
+  instead_->start(*call_, *planned_, *job_);
+  return instead_->advance();
 }
 
 void TwoLevelWay::start_nccl(Collective collective, const std::byte* input, std::byte* output) {

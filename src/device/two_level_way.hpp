@@ -9,8 +9,8 @@
 // contribution is lost, and it is enough to meet before the first and behind the last of it.
 //
 // With a compressor (TopK), what goes along the rail is what each owner chooses from its slice of the sum
-// (device/top_k_on_gpu.hpp). A tensor's first call moves what ranks keep to the owners of slices, in memory of the
-// host: that one is staged.
+// (device/top_k_on_gpu.hpp). Where a tensor keeps something else than this rank's slice, on any rank of a host,
+// as before its first call, all of them move what they keep to owners, in memory of the host: that call is staged.
 //
 // All ranks have the same bits. By kernels they are those of `hierarchical` on the host, unless that is a ring of three
 // hosts or more in several rounds: there pieces of floats may lie at other hosts, and are added in another order. NCCL
@@ -60,6 +60,8 @@ class TwoLevelWay final : public InHostWay {
 
   Turn wait_for(Turn whom, Phase phase);
   Turn go_on();
+  bool has_to_move() const;
+  Turn perform_staged();
   void divide(const PlannedCall& planned);
   void add();
   void fetch_sum();
@@ -88,6 +90,7 @@ class TwoLevelWay final : public InHostWay {
   Device::Stream stream_back_ = nullptr;
   Device::Event back_ = nullptr;
   Job* job_ = nullptr;
+  const PlannedCall* planned_ = nullptr;
   const Plan* plan_ = nullptr;
   Plan rail_plan_;
   ReduceOp op_;

@@ -30,7 +30,7 @@
 namespace collectives {
 
 /// Changes with everything that ranks must share to understand one another: layout of the arena, tags, messages.
-inline constexpr std::uint64_t kProtocol = 16;
+inline constexpr std::uint64_t kProtocol = 17;
 
 inline constexpr std::size_t kPolledBytes = 128;  ///< a cache line and its neighbour, which prefetchers fetch in pairs
 
@@ -53,6 +53,7 @@ inline constexpr std::size_t kRecords = 64;
 struct alignas(64) BufferRecord {
   std::atomic<std::uint64_t> tag{0};  ///< written last
   std::atomic<std::uint64_t> own{0}, own_name{0}, keep{0}, keep_name{0};
+  std::atomic<bool> objects{false};  ///< of a GPU's: this rank cannot do the call in such a way
 };
 
 /// How many host stages a rank may be ahead of another: the length of everything that is numbered by stage.

@@ -323,6 +323,9 @@ ncclComm_t part_of(ncclComm_t comm) {
 
 ncclResult_t post(ncclComm_t comm, cudaStream_t stream, Post call) {
   if (comm->begun || comm->part != nullptr) return ncclInvalidArgument;  // what was begun before is not settled
+  const std::size_t element = size_of(type_of(call.type));
+  for (const std::byte* const buffer : {call.input, static_cast<const std::byte*>(call.output)})
+    if (reinterpret_cast<std::uintptr_t>(buffer) % element != 0) return ncclInvalidArgument;
   Begun& here = begun();
   here.comm = comm;
   here.stream = stream;
