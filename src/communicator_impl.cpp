@@ -420,7 +420,8 @@ bool Communicator::Impl::perform_on_device(State& head) {
     });
   }
   for (;;) {
-    if (device.in_host && !perform(head)) {
+    const auto performed = [&] { return perform(head); };
+    if (device.in_host && !(head.job.feed != nullptr ? with_gpu(performed) : performed())) {
       device.with_gpu = executor->waits_for_feed();
       return false;
     }

@@ -131,5 +131,25 @@ TEST_F(DeviceRounds, AGpuStopsInTheMiddle) {
             {.timeout = 1s});
 }
 
+TEST_F(DeviceRounds, AGpuDisappearsInTheMiddle) {
+  run_hosts({0, 1},
+            [&](Communicator& comm) {
+              const OnGpu<float> data(gpus, input_of<float>(comm.rank(), kLong));
+              comm.barrier();
+              const std::uint64_t sent = comm.bytes_sent();
+              if (comm.rank() == 1) gpus.slow_down(1, 10ms);
+              Work work = comm.all_reduce_async(data.buffer(), data.buffer(), ReduceOp::sum, {.backend = "ring"});
+              const Error error = error_of([&] {
+                while (comm.rank() == 1 && comm.bytes_sent() - sent < (1 << 20)) work.test();
+                if (comm.rank() == 1) gpus.disappear(1);
+                work.wait();
+              });
+              EXPECT_EQ(error.code(), Errc::system) << error.what();
+              EXPECT_SAYS(error.what(), "all_reduce #2: rank 1: ");
+              EXPECT_SAYS(error.what(), "the GPU has fallen off the bus");
+            },
+            {.timeout = 60s});
+}
+
 }  // namespace
 }  // namespace collectives::testing
