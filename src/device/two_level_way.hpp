@@ -1,8 +1,7 @@
-// An all-reduce on several hosts whose GPUs reach one another inside each: what `hierarchical` does, with the GPUs at
-// its ends. The GPUs of a host add, each a slice of the vector, read from all of them; a slice comes to the host by
-// pinned memory and is all-reduced along its rail, as the plan says; it goes back, and from there to all GPUs of the
-// host. So a rank moves its slice over its bus, once there and once back, and the host adds nothing that the hosts'
-// sums are not.
+// An all-reduce on several hosts: what `hierarchical` does, with the GPUs at its ends. The GPUs of a host add, each a
+// slice of the vector, of all ranks; a slice comes to the host by pinned memory and is all-reduced along its rail, as
+// the plan says; it goes back, and from there to all GPUs of the host. So a rank moves its slice over its bus, once
+// there and once back, and the host adds nothing that the hosts' sums are not.
 //
 // Inside a host that is done by kernels, which reach into the others' memory, or by NCCL: a reduce-scatter and an
 // all-gather. By kernels a slice of every buffer is read, and written, by its owner only; so in place nobody's
