@@ -454,7 +454,7 @@ TEST_F(DeviceTopK, WhatWasChosenComesBackWhenAnotherDoesNotGiveItsSlice) {
       }
       data.set(whole(comm.rank(), 2));
       comm.barrier();
-      if (comm.rank() % 2 == 1) gpus.slow_down(1, 150ms);  // so the others are done long before
+      if (comm.rank() % 2 == 1) gpus.slow_down(1, 300ms);  // so the others are done long before
       comm.barrier();
       Options options = chosen_by(top_k);
       options.timeout = 60s;
