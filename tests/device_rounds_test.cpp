@@ -31,13 +31,6 @@ class DeviceRounds : public ::testing::Test {
   PretendedGpus gpus{2, true};
 };
 
-/// Values whose sums depend on the order.
-std::vector<float> uneven(Rank rank, std::size_t count) {
-  std::vector<float> values(count);
-  for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<float>(rank + 1) / static_cast<float>(3 + i % 1009);
-  return values;
-}
-
 class DeviceRoundsOf : public DeviceRounds, public ::testing::WithParamInterface<const char*> {};
 
 TEST_P(DeviceRoundsOf, GiveTheHostsBits) {
@@ -68,7 +61,24 @@ TEST_P(DeviceRoundsOf, GiveTheHostsBits) {
             {.timeout = 60s});
 }
 INSTANTIATE_TEST_SUITE_P(, DeviceRoundsOf,
-                         ::testing::Values("ring", "hierarchical", "hierarchical_doubling", "reduce_to_one"));
+                         ::testing::Values("ring", "hierarchical", "hierarchical_doubling", "hierarchical_halving",
+                                           "reduce_to_one"));
+
+/// Sums of 16-bit floats are staged on any hosts.
+TEST_F(DeviceRounds, HostsOfSeveralRanks) {
+  run_hosts({0, 0, 1, 1, 1},
+            [&](Communicator& comm) {
+              for (const char* backend : {"auto", "ring", "hierarchical", "reduce_to_one"}) {
+                std::vector<bfloat16> host;
+                for (const float value : uneven(comm.rank(), kLong / 3)) host.emplace_back(value);
+                const OnGpu<bfloat16> data(gpus, host);
+                comm.all_reduce(host, ReduceOp::sum, {.backend = backend});
+                comm.all_reduce(data.buffer(), ReduceOp::sum, {.backend = backend});
+                EXPECT_TRUE(same_bits(data.values(), host)) << backend;
+              }
+            },
+            {.timeout = 60s});
+}
 
 TEST_F(DeviceRounds, CodedOnTheWire) {
   run_hosts({0, 1, 2},

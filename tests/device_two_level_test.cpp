@@ -26,13 +26,6 @@ class DeviceTwoLevel : public ::testing::Test {
   PretendedGpus gpus{2};
 };
 
-/// Values whose sums depend on the order.
-std::vector<float> uneven(Rank rank, std::size_t count) {
-  std::vector<float> values(count);
-  for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<float>(rank + 1) / static_cast<float>(3 + i % 1009);
-  return values;
-}
-
 // ---- the host's bits ----
 
 class DeviceRails : public DeviceTwoLevel, public ::testing::WithParamInterface<const char*> {};

@@ -244,10 +244,7 @@ TEST_F(NcclInHosts, SeveralRoundsAndRailsOfThreeHosts) {
 
 TEST_F(NcclInHosts, AllRanksHaveTheSameBits) {
   run({0, 0, 0, 1, 1, 1}, [&](Communicator& comm) {
-    std::vector<float> values(10'007);
-    for (std::size_t i = 0; i < values.size(); ++i)
-      values[i] = static_cast<float>(comm.rank() + 1) / static_cast<float>(3 + i % 1009);
-    const OnGpu<float> data(gpus, values);
+    const OnGpu<float> data(gpus, uneven(comm.rank(), 10'007));
     comm.all_reduce(data.buffer(), ReduceOp::average);
     std::vector<float> first = data.values();
     comm.broadcast(first, 0);

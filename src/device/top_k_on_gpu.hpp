@@ -40,7 +40,8 @@ class TopKOnGpu {
   /// From `gradient`, of the slice. When the stream has come so far, the tensor may be told.
   void choose(const float* gradient);
   void tell_chosen();
-  /// What has come from others, into `sum`, of the slice; likewise.
+  /// What has come from others, into `sum`, of the slice; likewise. Telling may put more into the stream, which is done
+  /// before the next call begins.
   void add_up(float* sum);
   void tell_added();
   /// The call has failed.

@@ -30,6 +30,7 @@ void TopKWay::start(const DeviceCall& call, const PlannedCall& planned, Job& job
 DeviceWay::Turn TopKWay::advance() {
   switch (phase_) {
     case Phase::beginning:
+      if (!device_->reached(done_)) return Turn::gpu;  // what the call before keeps of its roundings
       if (call_->stream && !device_->reached(call_->ready)) return Turn::gpu;
       top_k_.begin(*call_->tensor, *planned_->sparse, 0, stream_);
       top_k_.choose(gradient_);
@@ -52,6 +53,7 @@ DeviceWay::Turn TopKWay::advance() {
     case Phase::adding:
       if (!device_->reached(done_)) return Turn::gpu;
       top_k_.tell_added();
+      device_->record(done_, stream_);
       ++moves_;
       break;
   }

@@ -106,6 +106,7 @@ DeviceWay::Turn TwoLevelWay::advance() {
 DeviceWay::Turn TwoLevelWay::go_on() {
   switch (phase_) {
     case Phase::coming:
+      if (!device_.reached(done_)) return Turn::gpu;  // what the call before keeps of its roundings
       if (call_->stream && !device_.reached(call_->ready)) return Turn::gpu;
       sum_.grow(bytes() + kVectorBytes);
       if (sparse_ == nullptr)
@@ -153,7 +154,10 @@ DeviceWay::Turn TwoLevelWay::go_on() {
     case Phase::leaving: break;
   }
   const Turn turn = leave();
-  if (turn == Turn::done && sparse_ != nullptr) top_k_.tell_added();
+  if (turn == Turn::done && sparse_ != nullptr) {
+    top_k_.tell_added();
+    device_.record(done_, stream_);
+  }
   return turn;
 }
 

@@ -75,4 +75,11 @@ inline std::vector<std::size_t> awkward_counts(int p) {
   return {0, 1, n - 1, n, n + 1, 3 * n + 2, 611, 40'009, n * (65'536 / n) + 1, 2 * n * (65'536 / n) + 1};
 }
 
+/// Values whose sums depend on the order.
+inline std::vector<float> uneven(Rank rank, std::size_t count) {
+  std::vector<float> values(count);
+  for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<float>(rank + 1) / static_cast<float>(3 + i % 1009);
+  return values;
+}
+
 }  // namespace collectives::testing
