@@ -23,6 +23,7 @@
 #include "operation_queue.hpp"
 #include "planning/planner.hpp"
 #include "shared_memory/reach.hpp"
+#include "transport/shared_memory.hpp"
 #include "unfinished.hpp"
 #include "wait.hpp"
 #include "watch.hpp"
@@ -89,7 +90,7 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final : private Unfinished::Member 
   Meeting meeting;
   std::unique_ptr<Seat> seat;
   std::string transport_name;
-  std::unique_ptr<Transport> local;  ///< between ranks of this host; the wire is in `meeting`
+  std::unique_ptr<SharedMemoryTransport> local;  ///< between ranks of this host; the wire is in `meeting`
   std::unique_ptr<Watch> watch;
   std::unique_ptr<Reach> reach;
   std::unique_ptr<Executor> executor;

@@ -10,12 +10,12 @@
 
 #include "communicator_impl.hpp"
 #include "device/kernels.hpp"
+#include "device/messages_way.hpp"
 #include "device/nccl_meeting.hpp"
 #include "device/staged.hpp"
 #include "device/top_k_way.hpp"
 #include "device/two_level_way.hpp"
 #include "log.hpp"
-#include "transport/shared_memory.hpp"
 
 namespace collectives {
 
@@ -38,9 +38,10 @@ Communicator::Impl::Impl(Bootstrap& bootstrap, const CommunicatorOptions& option
   reach = std::make_unique<Reach>(*meeting.arena, meeting.threads, meeting.kernel_reach);
   std::vector<Executor::Route> routes(static_cast<std::size_t>(size()));
   for (const Rank peer : seat->world.members) {
-    const bool here = seat->host_of(peer) == seat->grid.host;
-    routes[static_cast<std::size_t>(peer)] = {here ? local.get() : meeting.wire.get(),
-                                              here ? seat->local_of(peer) : peer};
+    if (seat->host_of(peer) == seat->grid.host)
+      routes[static_cast<std::size_t>(peer)] = {local.get(), seat->local_of(peer)};
+    else
+      routes[static_cast<std::size_t>(peer)] = {meeting.wire.get(), peer};
   }
   Executor::HostStages stages;
   const auto open_room = [&](Among among, StageRoom room) {
@@ -66,7 +67,9 @@ Communicator::Impl::Impl(Bootstrap& bootstrap, const CommunicatorOptions& option
     DeviceWay& staged = add(Way::staged, std::make_unique<StagedWay>(*meeting.device, rank()));
     add(Way::top_k, std::make_unique<TopKWay>(meeting.device));
     if (meeting.topology.one_host()) {
-      add(Way::kernels, std::make_unique<KernelsWay>(*meeting.device, *meeting.arena));
+      const auto peers = std::make_shared<GpuPeers>(*meeting.device, *meeting.arena);
+      add(Way::kernels, std::make_unique<KernelsWay>(*meeting.device, *meeting.arena, peers));
+      add(Way::messages, std::make_unique<MessagesWay>(*meeting.device, *meeting.arena, peers, *seat, *local));
     } else {
       std::unique_ptr<Clique> in_host;
       if (meeting.topology.gpus.nccl_in_hosts)

@@ -11,6 +11,7 @@
 
 #include "collectives/error.hpp"
 #include "communicator_impl.hpp"
+#include "device/choice.hpp"
 #include "device/placement.hpp"
 #include "log.hpp"
 #include "text.hpp"
@@ -145,10 +146,11 @@ void Communicator::Impl::adopt(DeviceMemory::State& memory) {
   memories_.push_back(&memory);
 }
 
-/// Whether kernels of the other ranks work in it.
+/// Whether GPUs of the other ranks reach into it.
 bool Communicator::Impl::within_reach(std::byte* data) {
-  const bool by_kernels = settings.backend == "auto" || settings.backend == "hierarchical";
-  if (!by_kernels || !meeting.topology.one_host() || !meeting.topology.gpus.within_reach) return false;
+  const bool by_gpus =
+      settings.backend == "auto" || settings.backend == "hierarchical" || passes_messages(settings.backend);
+  if (!by_gpus || !meeting.topology.one_host() || !meeting.topology.gpus.within_reach) return false;
   if (meeting.threads) return true;
   try {
     meeting.device->share(meeting.device->allocation_of(data).base);

@@ -64,11 +64,12 @@ Peers Executor::StepList::keep(Peers peers) {
 
 // ---- the executor ----
 
-Executor::Executor(const Seat& seat, std::vector<Route> routes, HostStages stages, Transport* wire)
+Executor::Executor(const Seat& seat, std::vector<Route> routes, HostStages stages, Transport* wire, ValueEngine* engine)
     : seat_(seat),
       routes_(std::move(routes)),
       stages_(std::move(stages)),
       wire_(wire),
+      engine_(engine),
       sources_(seat.world.members.size()) {}
 
 std::uint64_t Executor::moves() const noexcept {
@@ -95,8 +96,9 @@ void Executor::start_steps() {
     aligned_.resize(tile_);
   }
   worked_ = {};
+  work_at_ = nullptr;
   from_ready_ = to_ready_ = 0;
-  host_begun_ = landing_known_ = false;
+  host_begun_ = landing_known_ = in_engine_ = false;
   schedule_.start(job.plan->rounds, job.plan->stride,
                   [this](std::size_t round, StepList& steps) { emit_round(round, steps); });
 }
@@ -142,8 +144,7 @@ bool Executor::advance_steps() {
       if (!advance_host(step->among)) return false;
     } else if (step->range.count > 0 || job_->task.collective == Collective::barrier) {
       // Nothing of a range that is empty travels, except in a barrier, whose messages are nothing but notice.
-      if (!ready(*step)) return false;
-      perform(*step);
+      if (!performed(*step)) return false;
     }
     next_step();
     ++moves_;
@@ -203,7 +204,7 @@ bool Executor::ready(const Step& step) {
     const Rank peer = step.to[to_ready_];
     if (me(peer)) continue;
     const Route& route = routes_[static_cast<std::size_t>(peer)];
-    if (route.transport->stage(route.address) == nullptr) return waits_for(route);
+    if (!route.transport->has_frame(route.address)) return waits_for(route);
   }
   // What is still being sent from where the value will be kept goes first. Peers may be waiting for this rank in the
   // same way, so what they send has been taken before.
@@ -235,7 +236,7 @@ std::byte* Executor::address(Place place, Range range) {
     case Place::nowhere: return nullptr;
     case Place::input: return moved(job_->input, range.first * coding_.element, 0);  // only ever read
     case Place::output: return moved(job_->output, range.first * coding_.element, 0);
-    case Place::work: return moved(work_.data(), range.first * coding_.element, worked_.first * coding_.element);
+    case Place::work: return moved(work_at_, range.first * coding_.element, worked_.first * coding_.element);
   }
   return nullptr;
 }
@@ -244,16 +245,45 @@ std::byte* Executor::address(Place place, Range range) {
 void Executor::keep_as_work(Range range) {
   if (range.first >= worked_.first && range.first + range.count <= worked_.first + worked_.count) return;
   worked_ = range;
-  if (work_.size() < range.count * coding_.element) work_.resize(range.count * coding_.element);
+  const std::size_t bytes = range.count * coding_.element;
+  if (engine_ == nullptr && work_.size() < bytes) work_.resize(bytes);
+  work_at_ = engine_ == nullptr ? work_.data() : engine_->work(bytes);
+}
+
+/// At once, or, by an engine, when that is done.
+bool Executor::performed(const Step& step) {
+  if (engine_ == nullptr) {
+    if (!ready(step)) return false;
+    perform(step);
+    return true;
+  }
+  if (!in_engine_) {
+    if (!ready(step) || !engine_->begin()) return false;
+    in_engine_ = true;
+    ++moves_;
+    made_ = make(step);
+    if (made_.lent == nullptr) fill_frames(step, made_);
+    engine_->end();
+  }
+  if (!engine_->done()) return false;
+  in_engine_ = false;
+  hand_on(step, made_.value, made_.lent);
+  return true;
 }
 
 void Executor::perform(const Step& step) {
-  const std::size_t bytes = step.range.count * coding_.element;
-  if (step.keep == Place::work) keep_as_work(step.range);
   if (coding_.codec != nullptr) {
+    if (step.keep == Place::work) keep_as_work(step.range);
     if (trace_ != nullptr) trace_->phase(Trace::Phase::coding);
     return perform_coded(step);
   }
+  const Made made = make(step);
+  hand_on(step, made.value, made.lent);
+}
+
+Executor::Made Executor::make(const Step& step) {
+  const std::size_t bytes = step.range.count * coding_.element;
+  if (step.keep == Place::work) keep_as_work(step.range);
   std::byte* kept = address(step.keep, step.range);
   const std::byte* value = nullptr;
   if (step.reduce) {
@@ -263,17 +293,37 @@ void Executor::perform(const Step& step) {
     for (const Rank peer : step.from)
       sources_[terms++] = me(peer) ? Source{address(step.own, step.range), step.own == Place::input}
                                    : Source{taken(peer, bytes).data, step.raw};
-    fold(job_->op, job_->type, {sources_.data(), terms}, made, step.range.count, step.finish ? seat_.world.size() : 0);
+    const std::span<const Source> sources(sources_.data(), terms);
+    const int finish_ranks = step.finish ? seat_.world.size() : 0;
+    if (engine_ == nullptr)
+      fold(job_->op, job_->type, sources, made, step.range.count, finish_ranks);
+    else
+      engine_->fold(job_->op, job_->type, sources, made, step.range.count, finish_ranks);
     value = made;
   } else {
     value = step.from.empty() ? address(step.own, step.range) : taken(step.from[0], bytes).data;
-    if (kept != nullptr && kept != value && bytes > 0) std::memcpy(kept, value, bytes);
+    if (kept != nullptr && kept != value && bytes > 0) copy_value(kept, value, bytes);
   }
   // The caller's buffers stay as they are while something is sent from there: ready() sees to it.
   const std::byte* lent = step.keep == Place::output                                     ? kept
                           : !step.reduce && step.from.empty() && step.own != Place::work ? value
                                                                                          : nullptr;
-  hand_on(step, value, lent);
+  return {value, lent};
+}
+
+void Executor::copy_value(std::byte* to, const std::byte* from, std::size_t bytes) {
+  engine_ == nullptr ? void(std::memcpy(to, from, bytes)) : engine_->copy(to, from, bytes);
+}
+
+/// Before they go out, where that is not done at once.
+void Executor::fill_frames(const Step& step, const Made& made) {
+  const std::size_t bytes = step.range.count * coding_.element;
+  for (const Rank peer : step.to) {
+    if (me(peer)) continue;
+    const Route& route = routes_[static_cast<std::size_t>(peer)];
+    if (std::byte* const frame = route.transport->stage(route.address); frame != made.value && bytes > 0)
+      engine_->copy(frame, made.value, bytes);
+  }
 }
 
 std::byte* Executor::first_frame(const Step& step) {
@@ -293,7 +343,7 @@ void Executor::hand_on(const Step& step, const std::byte* value, const std::byte
       route.transport->send_from(route.address, job_->tag, lent, bytes);
     } else {
       std::byte* frame = route.transport->stage(route.address);
-      if (frame != value && bytes > 0) std::memcpy(frame, value, bytes);
+      if (engine_ == nullptr && frame != value && bytes > 0) std::memcpy(frame, value, bytes);
       route.transport->send(route.address, job_->tag, bytes);
     }
     bytes_sent_ += bytes;
@@ -405,7 +455,7 @@ void Executor::begin_host(const Step& step) {
     if (step.only >= 0 ? step.only == place : at < step.which.size())
       mine = step.parts[step.only >= 0 ? 0 : step.which[at]];
     keep_as_work(mine);
-    with.keep = moved(work_.data(), 0, worked_.first * coding_.element);
+    with.keep = moved(work_at_, 0, worked_.first * coding_.element);
   } else {
     with.keep = address(step.keep, {});
   }

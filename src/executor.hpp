@@ -43,6 +43,24 @@ class Feed {
   virtual void done(std::size_t rounds) = 0;
 };
 
+/// Works on values that are not in memory of the host. What it is asked for is done in order, and some time later.
+class ValueEngine {
+ public:
+  virtual ~ValueEngine() = default;
+  /// Asked before each Step, which may reach into what peers have sent. False: not now.
+  virtual bool begin() = 0;
+  virtual void copy(std::byte* to, const std::byte* from, std::size_t bytes) = 0;
+  /// As fold() in reduction.hpp.
+  virtual void fold(const ReduceOp& op, DataType type, std::span<const Source> sources, std::byte* out,
+                    std::size_t count, int finish_ranks) = 0;
+  /// Nothing more of this Step.
+  virtual void end() = 0;
+  /// Whether that is done.
+  virtual bool done() = 0;
+  /// Room for a partial result. What was there before is used no longer.
+  virtual std::byte* work(std::size_t bytes) = 0;
+};
+
 /// Everything one operation is made of. Addresses are of element 0 of the vector of the call, as if the buffers held
 /// all of it: a buffer that holds one part only is addressed from where element 0 would be.
 struct Job {
@@ -69,8 +87,11 @@ class Executor {
   };
   /// Host stages by Among; those of domain and rail only where the seat has an inner grid.
   using HostStages = std::array<std::unique_ptr<HostStage>, 3>;
-  /// `wire`: the transport between hosts among them, or null.
-  Executor(const Seat& seat, std::vector<Route> routes, HostStages stages, Transport* wire = nullptr);
+  /// `wire`: the transport among them that needs calls to move on and lends memory, as that between hosts, or null.
+  /// `engine`: what works on values where transports carry addresses of its memory; then Steps are exchanges of values
+  /// as they are. Null: this thread does.
+  Executor(const Seat& seat, std::vector<Route> routes, HostStages stages, Transport* wire = nullptr,
+           ValueEngine* engine = nullptr);
 
   /// Tells `trace`, if there is one, what operations are doing.
   void observe(Trace* trace) noexcept { trace_ = trace; }
@@ -134,6 +155,15 @@ class Executor {
   void begin_host(const Step&);
   bool ready(const Step&);
   void keep_as_work(Range);
+  bool performed(const Step&);
+  /// What becomes of a Step's value: where it lies, and whether peers may read it there as long as they like.
+  struct Made {
+    const std::byte* value = nullptr;
+    const std::byte* lent = nullptr;
+  };
+  Made make(const Step&);
+  void copy_value(std::byte* to, const std::byte* from, std::size_t bytes);
+  void fill_frames(const Step&, const Made&);
   void perform(const Step&);
   void perform_coded(const Step&);
   void round_coded(const std::byte* values, std::byte* seen, std::byte* frame, std::size_t count);
@@ -160,6 +190,7 @@ class Executor {
   std::vector<Route> routes_;
   HostStages stages_;
   Transport* wire_;
+  ValueEngine* engine_;
   Trace* trace_ = nullptr;
 
   const Job* job_ = nullptr;
@@ -167,17 +198,20 @@ class Executor {
   Schedule<StepList> schedule_;
   std::size_t from_ready_ = 0, to_ready_ = 0;
   bool host_begun_ = false, waits_for_wire_ = false, waits_for_feed_ = false, landing_known_ = false;
+  bool in_engine_ = false;        // the Step under way is
+  Made made_;                     // there
   std::byte* landing_ = nullptr;  // of the Step under way
   HostTask host_task_;
   HostOperands host_operands_;
   std::vector<Source> sources_;
-  std::vector<std::byte> work_;
-  std::size_t tile_ = 0;  // elements that are coded and added at a time
+  std::vector<std::byte> work_;   // where the host keeps partial results
+  std::byte* work_at_ = nullptr;  // the one that is kept
+  std::size_t tile_ = 0;          // elements that are coded and added at a time
   CodingReport coded_;
   std::vector<float> decoded_;      // a tile of every source, and of their sum
   std::vector<float> aligned_;      // a tile whose place is not
   std::vector<std::byte> encoded_;  // a tile
-  Range worked_;                    // of the vector, what work_ has room for
+  Range worked_;                    // of the vector, what lies at work_at_
   std::uint64_t moves_ = 0, bytes_sent_ = 0, bytes_to_other_hosts_ = 0;
 };
 

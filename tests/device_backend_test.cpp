@@ -31,7 +31,8 @@ INSTANTIATE_TEST_SUITE_P(more, BackendConformance,
                                                               World{"3hosts_unequal", {0, 0, 1, 2, 2, 2}})),
                          kName);
 COLLECTIVES_BACKEND_CONFORMS(hierarchical);
-COLLECTIVES_BACKEND_CONFORMS(reduce_to_one);
+COLLECTIVES_BACKEND_CONFORMS(reduce_to_one_direct);
+COLLECTIVES_BACKEND_CONFORMS(reduce_to_one_tree);
 #endif
 
 }  // namespace collectives::testing

@@ -17,8 +17,7 @@
 #include "device/choice.hpp"
 #include "device/kernels.hpp"
 #include "operation.hpp"
-#include "support/child.hpp"
-#include "support/line_bootstrap.hpp"
+#include "support/device_processes.hpp"
 #include "support/pretended_device.hpp"
 #include "support/ranks.hpp"
 #include "support/worlds.hpp"
@@ -155,7 +154,9 @@ TEST(DeviceWays, AreChosenByWhatAllRanksKnow) {
   };
   Request other = request;
   other.backend = "ring";
-  EXPECT_EQ(reason_against(other, host), "ring works in memory of the host");
+  EXPECT_EQ(reason_against(other, host), "ring passes messages");
+  other.backend = "hierarchical_two_level";
+  EXPECT_EQ(reason_against(other, host), "hierarchical_two_level works in memory of the host");
   other = request;
   const UserOp op{"mine", [](const void*, void*, std::size_t, DataType) {}, true};
   other.op = ReduceOp::user(op);
@@ -204,7 +205,7 @@ class KernelUnderWay : public ::testing::Test {
         : arena(its),
           data(with_current(gpus, number), std::vector<float>{1, 2}),
           device(gpus.device()),
-          way(std::make_unique<KernelsWay>(*device, arena)) {}
+          way(std::make_unique<KernelsWay>(*device, arena, std::make_shared<GpuPeers>(*device, arena))) {}
     static PretendedGpus& with_current(PretendedGpus& gpus, int number) {
       PretendedGpus::set_current(number);
       return gpus;
@@ -305,38 +306,6 @@ TEST_F(DeviceKernels, ARankLeavesWhileItsGpuWorks) {
 }
 
 // ---- between processes ----
-
-class DeviceProcesses : public ::testing::Test {
- protected:
-  void SetUp() override {
-#if defined(__SANITIZE_THREAD__)
-    GTEST_SKIP() << "both sides of a fork start threads";
-#endif
-  }
-  /// `f(PretendedGpus&, Communicator&)` on both, which may throw; the status of the child.
-  template <class F>
-  static int run(F&& f) {
-    const auto rank = [&](Rank self, Line& line) {
-      LineBootstrap bootstrap(self, line);
-      PretendedGpus gpus(2);
-      PretendedGpus::set_current(self);
-      {
-        Communicator comm(bootstrap, {.timeout = 60s, .tuning = Tuning{}});
-        f(gpus, comm);
-      }
-      expect(gpus.allocations() == 0 && gpus.streams() == 0, "something is left open");
-    };
-    Child child([&](Line& line) {
-      rank(1, line);
-      return 0;
-    });
-    rank(0, child.line());
-    return child.wait();
-  }
-  static void expect(bool right, const std::string& what) {
-    if (!right) throw std::runtime_error(what);
-  }
-};
 
 TEST_F(DeviceProcesses, OpenOneAnothersMemory) {
   EXPECT_EQ(run([](PretendedGpus& gpus, Communicator& comm) {

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <string>
 #include <thread>
 #include <vector>
@@ -22,17 +23,23 @@ using namespace std::chrono_literals;
 
 constexpr std::size_t kCount = 1000;
 
-/// By each way: with the backend that takes it where it can.
-class DeviceCalls : public ::testing::TestWithParam<const char*> {
+/// By each way that one host has.
+class DeviceCalls : public ::testing::TestWithParam<Way> {
  protected:
+  DeviceCalls() {
+    if (GetParam() == Way::staged) ::setenv("COLLECTIVES_GPU_PEERS", "off", 1);
+  }
+  ~DeviceCalls() override { ::unsetenv("COLLECTIVES_GPU_PEERS"); }
+
   PretendedGpus gpus{2};
 
-  CommunicatorOptions settings() { return {.backend = GetParam(), .timeout = 60s}; }
+  static const char* backend() { return GetParam() == Way::messages ? "ring" : "auto"; }
+  CommunicatorOptions settings() { return {.backend = backend(), .timeout = 60s}; }
 
   /// Ranks that work on GPU 0 each.
   template <class F>
   void run(int ranks, F&& f, CommunicatorOptions options = {}) {
-    options.backend = GetParam();
+    options.backend = backend();
     options.timeout = 60s;
     run_communicators(ranks, f, options);
   }
@@ -181,7 +188,8 @@ TEST_P(DeviceCalls, ManagedMemoryIsTheHostsUnlessThereIsAStream) {
     gpus.synchronize(stream);
     EXPECT_EQ(std::vector<float>(managed.data(), managed.data() + kCount), sum_of<float>(2, kCount));
     comm.barrier();
-    EXPECT_EQ(gpus.copies(), before + 4);
+    const std::size_t messages = GetParam() == Way::messages ? 2 : 0;
+    EXPECT_EQ(gpus.copies(), before + 4 + messages);
   });
 }
 
@@ -215,12 +223,10 @@ TEST_P(DeviceCalls, HostAndDeviceInTurn) {
 TEST_P(DeviceCalls, ExplainNamesTheWay) {
   run(2, [&](Communicator& comm) {
     const Options on_device{.stream = nullptr};
-    const bool ring = GetParam() == std::string("ring");
     EXPECT_EQ(comm.plan(Collective::all_reduce, kCount, DataType::f32).way, Way::host);
-    EXPECT_EQ(comm.plan(Collective::all_reduce, kCount, DataType::f32, ReduceOp::sum, on_device).way,
-              ring ? Way::staged : Way::kernels);
+    EXPECT_EQ(comm.plan(Collective::all_reduce, kCount, DataType::f32, ReduceOp::sum, on_device).way, GetParam());
     EXPECT_SAYS(comm.explain(Collective::all_reduce, kCount, DataType::f32, ReduceOp::sum, on_device),
-                ring ? "device memory: staged: " : "device memory: kernels: ");
+                "device memory: " + std::string(to_string(GetParam())) + ": ");
   });
 }
 
@@ -483,9 +489,7 @@ TEST_P(DeviceCalls, AGpuDisappearsBeforeAGroup) {
 
 TEST_P(DeviceCalls, MemoryOfEachWay) {
   run(2, [&](Communicator& comm) {
-    const bool staged =
-        comm.plan(Collective::all_reduce, 1, DataType::f32, ReduceOp::sum, {.stream = nullptr}).way == Way::staged;
-    const DeviceAccess expected = staged ? DeviceAccess::copied : DeviceAccess::mapped;
+    const DeviceAccess expected = GetParam() == Way::staged ? DeviceAccess::copied : DeviceAccess::mapped;
     const DeviceArray<float> sum = comm.allocate_on_device<float>(kCount);
     EXPECT_EQ(sum.access(), expected);
     const auto data = input(comm);
@@ -525,11 +529,10 @@ TEST_P(DeviceCalls, ARankThatLeavesIsNoticedByThoseWithAGpu) {
   });
 }
 
-const auto kName = [](const auto& parameters) {
-  return parameters.param == std::string("ring") ? "staged" : "kernels";
-};
-INSTANTIATE_TEST_SUITE_P(by, DeviceCalls, ::testing::Values("auto", "ring"), kName);
-INSTANTIATE_TEST_SUITE_P(by, DeviceStreams, ::testing::Values("auto", "ring"), kName);
+const auto kName = [](const auto& parameters) { return std::string(to_string(parameters.param)); };
+constexpr Way kByEach[] = {Way::kernels, Way::messages, Way::staged};
+INSTANTIATE_TEST_SUITE_P(by, DeviceCalls, ::testing::ValuesIn(kByEach), kName);
+INSTANTIATE_TEST_SUITE_P(by, DeviceStreams, ::testing::ValuesIn(kByEach), kName);
 
 }  // namespace
 }  // namespace collectives::testing

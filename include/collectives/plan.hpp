@@ -102,14 +102,15 @@ struct Estimate {
 
 /// How what is in a GPU's memory is combined.
 enum class Way : std::uint8_t {
-  host,      ///< there is nothing of a GPU's
-  staged,    ///< through pinned memory of the host, where the plan is performed
-  kernels,   ///< by one kernel of each rank, which reaches into the memory of the others
-  nccl,      ///< by NCCL, in a stream
-  top_k,     ///< what is largest is chosen on the GPU, exchanged by the host, and added up on the GPU
-  two_level  ///< by kernels inside each host, and along the plan's rails through pinned memory
+  host,       ///< there is nothing of a GPU's
+  staged,     ///< through pinned memory of the host, where the plan is performed
+  kernels,    ///< by one kernel of each rank, which reaches into the memory of the others
+  nccl,       ///< by NCCL, in a stream
+  top_k,      ///< what is largest is chosen on the GPU, exchanged by the host, and added up on the GPU
+  two_level,  ///< by kernels inside each host, and along the plan's rails through pinned memory
+  messages    ///< as the plan says, by GPUs that read one another's messages
 };
-inline constexpr std::size_t kWays = 6;
+inline constexpr std::size_t kWays = 7;
 COLLECTIVES_EXPORT std::string_view to_string(Way) noexcept;
 
 struct Plan {

@@ -44,6 +44,8 @@ class Transport {
   /// are at least two per peer: a ring whose ranks pass messages on while the next has not taken the last one needs
   /// them. Calling it again before send() lends the same frame.
   virtual std::byte* stage(Rank to) = 0;
+  /// Whether stage() would lend one now. For messages that are sent from elsewhere, which need no memory to write into.
+  virtual bool has_frame(Rank to) { return stage(to) != nullptr; }
   /// Hands over the staged frame with `bytes` of payload (at most frame_bytes(), may be 0).
   virtual void send(Rank to, std::uint64_t tag, std::size_t bytes) = 0;
   /// The next message from `from`; null while there is none. Calling it again before release() shows the same message.

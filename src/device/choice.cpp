@@ -4,11 +4,13 @@
 
 #include <algorithm>
 
+#include "algorithm.hpp"
 #include "collective.hpp"
 #include "collectives/codec.hpp"
 #include "collectives/error.hpp"
 #include "device/by_nccl.hpp"
 #include "device/device.hpp"
+#include "shared_memory/arena.hpp"
 
 namespace collectives {
 namespace {
@@ -24,11 +26,8 @@ std::string why_not_nccl(const Request& request, const Topology& topology) {
   return why_not_by_nccl(request.op, request.type, request.deterministic, topology.ranks());
 }
 
-/// Why the ranks' kernels do not do it; empty where they can.
-std::string why_not_kernels(const Request& request, const Topology& topology) {
-  if (!topology.one_host()) return "there are several hosts";
-  if (request.backend != "auto" && request.backend != "hierarchical")
-    return fmt::format("{} works in memory of the host", request.backend);
+/// Why GPUs of one host do not reach one another's values; empty where they do.
+std::string why_not_within_reach(const Request& request, const Topology& topology) {
   if (request.op.user_op() != nullptr) return "the op is a function of the host";
   if (request.codec != nullptr && (request.force || request.deterministic))
     return fmt::format("{} is coded on the host", request.codec->name());
@@ -37,6 +36,22 @@ std::string why_not_kernels(const Request& request, const Topology& topology) {
     return fmt::format("a kernel reads from {} ranks at most", Device::kMostSources);
   return {};
 }
+
+/// Why the ranks' kernels do not do it; empty where they can.
+std::string why_not_kernels(const Request& request, const Topology& topology) {
+  if (!topology.one_host()) return "there are several hosts";
+  if (request.backend != "auto" && request.backend != "hierarchical")
+    return fmt::format("{} {}", request.backend,
+                       passes_messages(request.backend) ? "passes messages" : "works in memory of the host");
+  return why_not_within_reach(request, topology);
+}
+
+/// Long enough that a GPU is busy for longer than it takes to ask whether it is done; and where ranks pass on what has
+/// come, short enough that the next begins soon.
+constexpr std::size_t kLongestMessage = 4 << 20, kShortestMessage = 256 << 10;
+constexpr std::size_t kRoundsOnAChain = 8;
+/// Ranks that one shows messages to have other places for its memory than its buffers (GpuMemoryRecord).
+constexpr std::size_t kMostByMessages = kGpuMemoryRecords - 8;
 
 }  // namespace
 
@@ -52,6 +67,7 @@ std::string_view to_string(Way way) noexcept {
     case Way::nccl: return "nccl";
     case Way::top_k: return "top_k";
     case Way::two_level: return "two_level";
+    case Way::messages: return "messages";
   }
   return "unknown way";
 }
@@ -113,6 +129,34 @@ void plan_two_levels(Plan& plan, const Request& request, const Topology& topolog
       gpus.within_reach
           ? "the GPUs of each host reach one another's memory, and add there"
           : fmt::format("NCCL adds inside hosts, whose GPUs do not reach one another's memory: {}", gpus.apart);
+}
+
+bool passes_messages(std::string_view backend) {
+  return std::ranges::any_of(algorithms(), [&](const Algorithm& one) {
+    return one.backend != "hierarchical" && (one.backend == backend || one.name == backend);
+  });
+}
+
+void plan_messages(Plan& plan, const Request& request, const Topology& topology, std::size_t longest) {
+  if (plan.way != Way::staged || !topology.one_host() || !passes_messages(request.backend)) return;
+  std::string why = why_not_within_reach(request, topology);
+  if (why.empty() && plan.coded) why = fmt::format("{} is coded on the host", request.codec->name());
+  if (why.empty() && static_cast<std::size_t>(topology.ranks()) > kMostByMessages)
+    why = fmt::format("a GPU shows messages to {} ranks at most", kMostByMessages);
+  if (!why.empty()) {
+    plan.way_reason += ", and " + why;
+    return;
+  }
+  plan.way = Way::messages;
+  plan.way_reason = "one host, whose GPUs reach one another's memory";
+  const std::size_t element = size_of(request.type), unit = std::max<std::size_t>(1, kShortestMessage / element);
+  const bool on_a_chain = !plan.algorithm->by_part({.collective = request.collective, .sums = plan.sums}, topology);
+  const std::size_t wanted = on_a_chain ? longest / kRoundsOnAChain : longest;
+  plan.segment = std::clamp((wanted + unit - 1) / unit * unit, unit, kLongestMessage / element);
+  const std::size_t rounds = std::max<std::size_t>(1, (longest + plan.segment - 1) / plan.segment);
+  plan.estimate.messages = plan.estimate.messages / plan.rounds * rounds;
+  plan.rounds = rounds;
+  plan.lanes = std::min(plan.lanes, rounds);
 }
 
 void plan_by_nccl(Plan& plan, const Request& request, const Topology& topology) {

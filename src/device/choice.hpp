@@ -1,7 +1,9 @@
 // Which way an operation on device memory takes: a pure function of what is equal on all ranks.
 #pragma once
 
+#include <cstddef>
 #include <string>
+#include <string_view>
 
 #include "collectives/plan.hpp"
 #include "collectives/topology.hpp"
@@ -22,6 +24,12 @@ bool has_two_levels(const Topology& topology);
 std::string why_not_added_in_hosts(const Topology& topology);
 /// Where the plan adds inside hosts before it goes along rails, GPUs may do that: changes the way from staged then.
 void plan_two_levels(Plan& plan, const Request& request, const Topology& topology);
+
+/// Whether what this backend does on one host consists of messages.
+bool passes_messages(std::string_view backend);
+/// Where it does, GPUs may pass them: changes the way from staged then, and cuts the vector into messages as GPUs like
+/// them. `longest`: elements of the longest part that rounds walk along.
+void plan_messages(Plan& plan, const Request& request, const Topology& topology, std::size_t longest);
 
 /// What NCCL carries f32 values as: f16 or bf16 where such a codec is asked for; else the type of the request.
 DataType wire_by_nccl(const Request& request);

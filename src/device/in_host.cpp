@@ -7,6 +7,7 @@
 #include "collectives/error.hpp"
 #include "device/settle.hpp"
 #include "device/side_by_side.hpp"
+#include "operation.hpp"
 #include "shared_memory/host_operands.hpp"
 
 namespace collectives {
@@ -23,7 +24,7 @@ InHostWay::~InHostWay() {
   device_.end_event(done_);
   device_.end_stream(stream_);
   if (!idle) {
-    peers_.keep_open();
+    peers_->keep_open();
     return;
   }
   for (void* memory : memory_) device_.free(memory);
@@ -33,12 +34,36 @@ bool InHostWay::settled() noexcept {
   return stream_ == nullptr || settles(device_, stream_, done_, call_ != nullptr ? kSettleAfterFailure : kSettleAtEnd);
 }
 
+void InHostWay::describe(const PlannedCall& planned) {
+  const int ranks = arena_.ranks();
+  const Signature& call = planned.signature;
+  const Range whole{0, call.count};
+  const bool of_one = call.collective == Collective::broadcast || call.collective == Collective::reduce;
+  const bool by_part = call.collective == Collective::reduce_scatter || call.collective == Collective::all_gather;
+  switch (call.collective) {
+    case Collective::all_reduce: task_.kind = Step::Kind::host_all_reduce; break;
+    case Collective::reduce_scatter:
+    case Collective::reduce: task_.kind = Step::Kind::host_reduce_scatter; break;
+    case Collective::all_gather:
+    case Collective::broadcast: task_.kind = Step::Kind::host_all_gather; break;
+    case Collective::barrier: task_.kind = Step::Kind::host_barrier; break;
+  }
+  task_.only = of_one ? call.root : -1;
+  task_.element = size_of(call.type);
+  task_.slices.assign(static_cast<std::size_t>(ranks), Range{});
+  for (int rank = 0; rank < ranks; ++rank)
+    if (!of_one || rank == call.root)
+      task_.slices[static_cast<std::size_t>(rank)] = of_one    ? whole
+                                                     : by_part ? planned.parts.full(rank)
+                                                               : part(whole, ranks, rank);
+}
+
 void InHostWay::begin(const DeviceCall& call, const std::byte* input, std::byte* output, std::uint64_t tag) {
   call_ = &call;
   input_ = input;
   output_ = output;
   tag_ = tag;
-  side_by_side_ = copying_back_ = false;
+  side_by_side_ = left_ = copying_back_ = false;
   if (stream_ != nullptr) return;
   buffers_.resize(static_cast<std::size_t>(arena_.ranks()));
   done_ = device_.new_event();
@@ -58,9 +83,7 @@ void InHostWay::come() {
   const auto shown = [&](bool keep) {
     const Range range = task_.held(arena_.self(), keep);
     if (range.count == 0) return RemoteBuffer{};
-    const auto found = peers_.show(element_at(vector(), range.first, task_.element));
-    if (!found) throw Error(Errc::system, "memory of this rank's GPU cannot be shared with other processes any more");
-    return *found;
+    return peers_->show_for_certain(element_at(vector(), range.first, task_.element));
   };
   own_ = shown(false);
   keep_ = shown(true);
@@ -90,7 +113,7 @@ std::optional<RemoteBuffer> InHostWay::show(const std::byte* from_element_0, boo
   if (range.count == 0) return RemoteBuffer{};
   const std::byte* const first = element_at(from_element_0, range.first, task_.element);
   if (task_.combines() && reinterpret_cast<std::uintptr_t>(first) % task_.element != 0) return std::nullopt;
-  return peers_.show(first);
+  return peers_->show(first);
 }
 
 void InHostWay::lay_side_by_side() {
@@ -153,15 +176,18 @@ bool InHostWay::touch() noexcept {
 void InHostWay::let_go() noexcept { arena_.block(arena_.self()).touching.value.store(0); }
 
 DeviceWay::Turn InHostWay::leave() {
-  if (!copying_back_) {
-    if (!all_have_worked()) return Turn::peers;
-    if (side_by_side_) {
-      copy_back(device_, *call_, arena_.self(), vector(), false, stream_);
-      device_.record(done_, stream_);
-      ++moves_;
-      copying_back_ = !call_->stream || !call_->ends_in_stream;
-      if (!copying_back_) device_.wait(*call_->stream, done_);
-    }
+  if (!left_ && !all_have_worked()) return Turn::peers;
+  left_ = true;
+  return bring_back();
+}
+
+DeviceWay::Turn InHostWay::bring_back() {
+  if (side_by_side_ && !copying_back_) {
+    copy_back(device_, *call_, arena_.self(), vector(), false, stream_);
+    device_.record(done_, stream_);
+    ++moves_;
+    copying_back_ = !call_->stream || !call_->ends_in_stream;
+    if (!copying_back_) device_.wait(*call_->stream, done_);
   }
   if (copying_back_ && !device_.reached(done_)) return Turn::gpu;
   ++moves_;
@@ -180,7 +206,7 @@ void InHostWay::find_buffers() {
     const auto at = [&](std::uint64_t address, std::uint64_t name, bool keep) -> std::byte* {
       if (address == 0) return nullptr;
       const std::size_t before = task_.held(rank, keep).first * task_.element;
-      return reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(peers_.pointer(rank, {address, name})) -
+      return reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(peers_->pointer(rank, {address, name})) -
                                           before);
     };
     buffers_[static_cast<std::size_t>(rank)] = {

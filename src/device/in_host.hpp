@@ -15,7 +15,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "device/peers.hpp"
@@ -25,13 +27,17 @@
 
 namespace collectives {
 
+struct PlannedCall;
+
 class InHostWay : public DeviceWay {
  public:
   void abandon() noexcept override;
   std::uint64_t moves() const noexcept override { return moves_; }
 
  protected:
-  InHostWay(Device& device, const Arena& arena) : device_(device), arena_(arena), peers_(device, arena) {}
+  /// Ways of one communicator share `peers`.
+  InHostWay(Device& device, const Arena& arena, std::shared_ptr<GpuPeers> peers)
+      : device_(device), arena_(arena), peers_(std::move(peers)) {}
   /// Waits a while for what is under way; a GPU that does not come to an end keeps the memory.
   ~InHostWay() override;
 
@@ -40,6 +46,8 @@ class InHostWay : public DeviceWay {
     std::byte *own = nullptr, *keep = nullptr;
   };
 
+  /// `task_` of a call on one host: who has what of the vector.
+  void describe(const PlannedCall& planned);
   /// A call whose task is `task_`: `input` and `output` are addresses on the GPU.
   void begin(const DeviceCall& call, const std::byte* input, std::byte* output, std::uint64_t tag);
   /// Whether what is under way comes to its end in good time.
@@ -64,11 +72,14 @@ class InHostWay : public DeviceWay {
   void say_that_it_worked() noexcept;
   /// The rest of the call from then on: until all have said so, and the result is where the caller wants it.
   Turn leave();
+  /// The rest of the call when the result is there.
+  Turn bring_back();
   /// Up before the others' buffers are touched, and down again; false, and it is down, where the call has failed.
   bool touch() noexcept;
   void let_go() noexcept;
   /// Writes `bytes` at `from` to all of `to`, but where it lies there already.
   void give(std::span<std::byte* const> to, const std::byte* from, std::size_t bytes);
+  GpuPeers& peers() noexcept { return *peers_; }
 
   Device& device_;
   const Arena& arena_;
@@ -87,13 +98,13 @@ class InHostWay : public DeviceWay {
   void find_buffers();
   bool all_have_worked();
 
-  GpuPeers peers_;
+  std::shared_ptr<GpuPeers> peers_;
   std::vector<void*> memory_;  // for vectors side by side, the last one in use
   std::size_t bytes_ = 0;      // of that
   const std::byte* input_ = nullptr;
   std::byte* output_ = nullptr;
   std::uint64_t tag_ = 0;
-  bool side_by_side_ = false, copying_back_ = false;
+  bool side_by_side_ = false, left_ = false, copying_back_ = false;
   RemoteBuffer own_, keep_;
   int peer_ = 0;
 };

@@ -3,40 +3,12 @@
 #include <algorithm>
 #include <span>
 
-#include "operation.hpp"
+#include "executor.hpp"
 
 namespace collectives {
-namespace {
-
-/// Who has what of the vector.
-void describe(const PlannedCall& planned, int ranks, HostTask& task) {
-  const Signature& call = planned.signature;
-  const Range whole{0, call.count};
-  const bool of_one = call.collective == Collective::broadcast || call.collective == Collective::reduce;
-  const bool by_part = call.collective == Collective::reduce_scatter || call.collective == Collective::all_gather;
-  switch (call.collective) {
-    case Collective::all_reduce: task.kind = Step::Kind::host_all_reduce; break;
-    case Collective::reduce_scatter:
-    case Collective::reduce: task.kind = Step::Kind::host_reduce_scatter; break;
-    case Collective::all_gather:
-    case Collective::broadcast: task.kind = Step::Kind::host_all_gather; break;
-    case Collective::barrier: task.kind = Step::Kind::host_barrier; break;
-  }
-  task.only = of_one ? call.root : -1;
-  task.element = size_of(call.type);
-  task.slices.assign(static_cast<std::size_t>(ranks), Range{});
-  for (int rank = 0; rank < ranks; ++rank)
-    if (!of_one || rank == call.root)
-      task.slices[static_cast<std::size_t>(rank)] = of_one    ? whole
-                                                    : by_part ? planned.parts.full(rank)
-                                                              : part(whole, ranks, rank);
-}
-
-}  // namespace
-
 void KernelsWay::start(const DeviceCall& call, const PlannedCall& planned, Job& job) {
   job_ = &job;
-  describe(planned, arena_.ranks(), task_);
+  describe(planned);
   begin(call, job.input, job.output, job.tag);
   phase_ = Phase::coming;
 }

@@ -7,6 +7,8 @@
 // write into this rank's output, and its stream could not wait for them.
 #pragma once
 
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "device/in_host.hpp"
@@ -16,7 +18,8 @@ namespace collectives {
 /// On one host, where local ranks are the ranks.
 class KernelsWay final : public InHostWay {
  public:
-  KernelsWay(Device& device, const Arena& arena) : InHostWay(device, arena) {}
+  KernelsWay(Device& device, const Arena& arena, std::shared_ptr<GpuPeers> peers)
+      : InHostWay(device, arena, std::move(peers)) {}
 
   void start(const DeviceCall& call, const PlannedCall& planned, Job& job) override;
   Turn advance() override;

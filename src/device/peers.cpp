@@ -40,6 +40,11 @@ std::optional<RemoteBuffer> GpuPeers::show(const std::byte* address) {
   return buffer;
 }
 
+RemoteBuffer GpuPeers::show_for_certain(const std::byte* address) {
+  if (const auto buffer = show(address)) return *buffer;
+  throw Error(Errc::system, "memory of this rank's GPU cannot be shared with other processes any more");
+}
+
 std::optional<std::size_t> GpuPeers::place_of(const Device::Allocation& memory) {
   if (memory.base == nullptr || memory.buffer_id == 0 || memory.bytes >> kOffsetBits != 0) return std::nullopt;
   auto found = std::ranges::find(shown_, memory.buffer_id, &Shown::buffer_id);

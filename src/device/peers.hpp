@@ -34,6 +34,9 @@ class GpuPeers {
   /// How all peers find what lies at `address`; empty when some cannot: it is not a GPU's, or of an allocation that
   /// cannot be shared, as those of pools. Good until the next call has shown its buffers, of which there are two.
   std::optional<RemoteBuffer> show(const std::byte* address);
+  /// Likewise, of memory that this library has taken, which peers can find unless the driver shares nothing any more:
+  /// then Error{system} is thrown.
+  RemoteBuffer show_for_certain(const std::byte* address);
   /// A peer's buffer here, for copies and kernels. While the call lasts for which it was shown.
   std::byte* pointer(int local, const RemoteBuffer& buffer);
   /// The destructor closes nothing.

@@ -18,7 +18,7 @@ constexpr std::size_t kVectorBytes = 16;  // that a kernel takes at once
 
 TwoLevelWay::TwoLevelWay(const std::shared_ptr<Device>& device, const Arena& arena, const Seat& seat,
                          const Topology& topology, DeviceWay& staged, std::unique_ptr<Clique> clique)
-    : InHostWay(*device, arena),
+    : InHostWay(*device, arena, std::make_shared<GpuPeers>(*device, arena)),
       seat_(seat),
       topology_(topology),
       staged_(staged),

@@ -98,6 +98,7 @@ std::shared_ptr<const PlannedCall> Planner::make(const Call& call, const Options
     topology.gpus.nccl = false;
     topology.gpus.no_nccl = "NCCL carries no indices with values";
   }
+  if (options.compressor != nullptr) topology.gpus.within_reach = false;  // its ways are chosen below
   planned->plan = choose_plan(request, topology, meeting_.tuning);
   if (options.compressor != nullptr)
     planned->sparse =

@@ -22,6 +22,12 @@ class SharedMemoryTransport final : public Transport {
   void release(Rank from) override;
   void flush(Deadline) override {}  // the arena outlives the sender
 
+  /// Messages to `to` that have been handed over, ever, and that it has given back.
+  std::uint64_t sent(Rank to) const noexcept { return outgoing_[static_cast<std::size_t>(to)].sent; }
+  std::uint64_t given_back(Rank to) const noexcept {
+    return arena_.channel(arena_.self(), to).released.value.load(std::memory_order_acquire);
+  }
+
  private:
   struct Outgoing {
     std::uint64_t sent = 0, released = 0;  // what the receiver has given back, as last seen

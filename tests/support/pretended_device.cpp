@@ -261,6 +261,7 @@ void PretendedGpus::slow_down(int gpu, std::chrono::microseconds by) {
 void PretendedGpus::allocate_when_idle(int gpu) {
   state_->machine.change(gpu, [](auto& one) { one.allocates_when_idle = true; });
 }
+void PretendedGpus::let_the_host_in() { state_->machine.let_the_host_in(); }
 void PretendedGpus::stop(int gpu) {
   state_->machine.change(gpu, [](auto& one) { one.stopped = true; });
 }

@@ -68,6 +68,8 @@ class PretendedGpus {
   void take_from_pool(void* memory);
   /// What they find of NCCL; null, as at first: nothing.
   void set_nccl(const Nccl* nccl);
+  /// The host may touch what is allocated from now on.
+  void let_the_host_in();
   /// Neither reaches the other's memory.
   void keep_apart(int one, int other);
 

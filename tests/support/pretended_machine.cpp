@@ -77,6 +77,10 @@ void PretendedMachine::change(int number, const std::function<void(Gpu&)>& how) 
   how(gpu(number));
   changed_.notify_all();
 }
+void PretendedMachine::let_the_host_in() {
+  const Lock lock(mutex_);
+  lets_the_host_in_ = true;
+}
 void PretendedMachine::keep_apart(int one, int other) {
   const Lock lock(mutex_);
   apart_.emplace_back(one, other);
@@ -118,7 +122,8 @@ void* PretendedMachine::allocate(int number, std::size_t bytes, Kind kind) {
   allocation.mapping = map(allocation.mapped, allocation.file);
   std::memset(allocation.mapping, kUntouched, allocation.mapped);
   std::byte* const base = allocation.mapping + (allocation.mapped - rounded);
-  if (kind == Kind::device) ::mprotect(allocation.mapping, allocation.mapped, PROT_NONE);
+  allocation.open = lets_the_host_in_;
+  if (kind == Kind::device && !allocation.open) ::mprotect(allocation.mapping, allocation.mapped, PROT_NONE);
   allocations_.emplace(reinterpret_cast<std::uintptr_t>(base), allocation);
   return base;
 }
@@ -242,7 +247,7 @@ void PretendedMachine::touch_entries(Lock& lock, const std::vector<Entry*>& touc
 
 /// To open and close it costs as much as what most kernels do.
 void PretendedMachine::close_if_idle() {
-  if (under_way_ > 0) return;
+  if (under_way_ > 0 || lets_the_host_in_) return;
   for (auto& [base, allocation] : allocations_)
     if (allocation.touching == 0 && std::exchange(allocation.open, false))
       ::mprotect(allocation.mapping, allocation.mapped, PROT_NONE);

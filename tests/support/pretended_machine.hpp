@@ -53,6 +53,7 @@ class PretendedMachine {
   /// Throws where it has failed.
   void check(int gpu);
   void change(int gpu, const std::function<void(Gpu&)>& how);
+  void let_the_host_in();
   void keep_apart(int one, int other);
   bool reaches(int one, int other);
 
@@ -157,7 +158,7 @@ class PretendedMachine {
   // One lock for everything: what it guards is short, and tests have few streams.
   std::mutex mutex_;
   std::condition_variable changed_;  // events, the state of GPUs, queues that are empty
-  bool over_ = false;
+  bool over_ = false, lets_the_host_in_ = false;
   std::vector<Gpu> gpus_;
   std::vector<std::pair<int, int>> apart_;
   std::map<std::uintptr_t, Allocation> allocations_;

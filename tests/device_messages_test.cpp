@@ -1,0 +1,356 @@
+// Device memory where the host's plan consists of messages (device/messages_way.hpp): GPU messages as a transport, the
+// host's bits whatever the plan, what it costs, between processes, and GPUs and ranks that fail in the middle. Results
+// of every collective are device_backend_test's subject.
+#include <gtest/gtest.h>
+
+#include <barrier>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "collectives/communicator.hpp"
+#include "device/choice.hpp"
+#include "device/gpu_messages.hpp"
+#include "support/device_processes.hpp"
+#include "support/errors.hpp"
+#include "support/pretended_device.hpp"
+#include "support/ranks.hpp"
+#include "support/worlds.hpp"
+#include "transport_conformance.hpp"
+
+namespace collectives::testing {
+namespace {
+
+using namespace std::chrono_literals;
+
+// ---- as a transport ----
+
+struct GpuTransports {
+  static int ranks() { return 3; }
+  template <class F>
+  static void run(std::size_t frame_bytes, F f) {
+    PretendedGpus gpus(2);
+    gpus.let_the_host_in();
+    const ArenaShape shape{.ranks = ranks(), .inline_bytes = 64, .chunk_bytes = 64, .frame_bytes = 64};
+    std::vector<std::unique_ptr<Arena>> arenas;
+    arenas.push_back(Arena::create(shape));
+    for (int r = 1; r < ranks(); ++r) arenas.push_back(Arena::join(arenas[0]->invitation(), shape, r));
+    std::barrier meeting(ranks());
+    std::vector<std::jthread> threads;
+    for (Rank rank = 0; rank < ranks(); ++rank)
+      threads.emplace_back([&, rank] {
+        PretendedGpus::set_current(rank % 2);
+        const Arena& arena = *arenas[static_cast<std::size_t>(rank)];
+        const auto device = gpus.device();
+        GpuPeers peers(*device, arena);
+        SharedMemoryTransport notices(arena, "local");
+        GpuMessages transport(*device, peers, notices, ranks());
+        transport.begin(frame_bytes);
+        End end{.rank = rank, .ranks = ranks(), .transport = transport, .wire = nullptr, .barrier = [&] {
+                  meeting.arrive_and_wait();
+                }};
+        try {
+          f(end);
+        } catch (const std::exception& error) {
+          ADD_FAILURE() << "rank " << rank << ": " << error.what();
+        }
+        meeting.arrive_and_wait();
+      });
+  }
+};
+INSTANTIATE_TYPED_TEST_SUITE_P(Gpu, TransportConformance, GpuTransports);
+
+TEST(GpuMessages, WhatIsSentFromSomewhereIsLentUntilItIsGivenBack) {
+  std::byte* there = nullptr;
+  GpuTransports::run(64, [&](End& end) {
+    if (end.rank == 0) there = end.stage(2);  // memory of this GPU
+    end.barrier();
+    if (end.rank == 0) {
+      EXPECT_FALSE(end.transport.sending());
+      end.transport.send_from(1, 7, there, 16);
+      EXPECT_TRUE(end.transport.lent(there, 1) && end.transport.lent(there + 15, 100));
+      EXPECT_FALSE(end.transport.lent(there + 16, 100));
+      EXPECT_TRUE(end.transport.sending());
+    }
+    end.barrier();
+    if (end.rank == 1) {
+      EXPECT_EQ(end.receive(0).data, there);
+      end.transport.release(0);
+    }
+    end.barrier();
+    if (end.rank == 0) {
+      EXPECT_FALSE(end.transport.lent(there, 16));
+      EXPECT_FALSE(end.transport.sending());
+    }
+  });
+}
+
+// ---- the host's bits ----
+
+#if defined(__SANITIZE_THREAD__)  // which takes ten times as long, and sees nothing new in more of the same
+constexpr std::size_t kLong = 300'001;
+#else
+constexpr std::size_t kLong = 4'000'001;  // 16 MB: some rounds of the longest messages
+#endif
+constexpr std::size_t kCount = 1000;
+
+class DeviceMessages : public ::testing::Test {
+ protected:
+  PretendedGpus gpus{2, true};
+
+  static Plan plan_of(Communicator& comm, Collective collective, std::size_t count, std::string_view backend) {
+    return comm.plan(collective, count, DataType::f32, ReduceOp::sum, {.backend = backend, .stream = nullptr});
+  }
+};
+
+class DeviceMessagesBy : public DeviceMessages, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(DeviceMessagesBy, HaveTheHostsBits) {
+  run_communicators(
+      3,
+      [&](Communicator& comm) {
+        const Options options{.backend = GetParam()};
+        for (const std::size_t count : {std::size_t{17}, kLong}) {
+          EXPECT_EQ(plan_of(comm, Collective::all_reduce, count, GetParam()).way, Way::messages);
+          const std::vector<float> mine = uneven(comm.rank(), count);
+          const OnGpu<float> in(gpus, mine), out(gpus, count);
+
+          std::vector<float> host = mine;
+          comm.all_reduce(host, ReduceOp::average, options);
+          comm.all_reduce(in.buffer(), out.buffer(), ReduceOp::average, options);
+          EXPECT_TRUE(same_bits(out.values(), host)) << count;
+          EXPECT_TRUE(same_bits(in.values(), mine)) << count;
+          out.set(mine);
+          comm.all_reduce(out.buffer(), ReduceOp::average, options);
+          EXPECT_TRUE(same_bits(out.values(), host)) << count;
+
+          Options fixed = options;
+          fixed.deterministic = true;
+          host = mine;
+          comm.all_reduce(host, ReduceOp::sum, fixed);
+          comm.all_reduce(in.buffer(), out.buffer(), ReduceOp::sum, fixed);
+          EXPECT_TRUE(same_bits(out.values(), host)) << count;
+
+          const std::size_t each = count / 3;
+          const ConstBuffer all{in.data(), each * 3, DataType::f32};
+          std::vector<float> part(each);
+          comm.reduce_scatter(std::span<const float>(mine).first(each * 3), std::span(part), ReduceOp::sum, options);
+          comm.reduce_scatter(all, Buffer{out.data(), each, DataType::f32}, ReduceOp::sum, options);
+          std::vector<float> out_values = out.values();
+          EXPECT_TRUE(same_bits(std::vector(out_values.begin(), out_values.begin() + static_cast<long>(each)), part));
+        }
+      },
+      {.timeout = 60s});
+}
+
+TEST_P(DeviceMessagesBy, SixteenBitFloatsAreSummedByTheirOwners) {
+  run_communicators(3,
+                    [&](Communicator& comm) {
+                      std::vector<bfloat16> host;
+                      for (const float value : uneven(comm.rank(), kLong / 3)) host.emplace_back(value);
+                      const OnGpu<bfloat16> data(gpus, host);
+                      comm.all_reduce(host, ReduceOp::sum, {.backend = GetParam()});
+                      comm.all_reduce(data.buffer(), ReduceOp::sum, {.backend = GetParam()});
+                      EXPECT_TRUE(same_bits(data.values(), host));
+                    },
+                    {.timeout = 60s});
+}
+
+TEST_P(DeviceMessagesBy, ARootKeepsWhatItSendsUntilAllHaveIt) {
+  run_communicators(3,
+                    [&](Communicator& comm) {
+                      const OnGpu<float> data(gpus, kLong);
+                      for (Rank root = 0; root < 3; ++root) {
+                        data.set(input_of<float>(comm.rank(), kLong));
+                        comm.broadcast(data.buffer(), root, {.backend = GetParam()});
+                        const std::vector<float> here = data.values();
+                        data.set(std::vector<float>(kLong, -1));  // the buffer is this rank's own again
+                        EXPECT_TRUE(same_bits(here, input_of<float>(root, kLong))) << root;
+                      }
+                    },
+                    {.timeout = 60s});
+}
+
+INSTANTIATE_TEST_SUITE_P(, DeviceMessagesBy, ::testing::Values("ring", "reduce_to_one_direct", "reduce_to_one_tree"));
+
+// ---- what it costs ----
+
+/// Every byte crosses once: read by the kernel that adds it, or the copy that keeps it.
+TEST_F(DeviceMessages, AreReadWhereTheyLie) {
+  run_communicators(3,
+                    [&](Communicator& comm) {
+                      const OnGpu<float> in(gpus, input_of<float>(comm.rank(), kCount)), out(gpus, kCount);
+                      for (int lap = 0; lap < 2; ++lap) {
+                        comm.barrier();
+                        const std::size_t kernels = gpus.kernels(), copies = gpus.copies();
+                        comm.barrier();
+                        comm.all_reduce(in.buffer(), out.buffer(), ReduceOp::sum, {.backend = "ring"});
+                        comm.barrier();
+                        EXPECT_EQ(gpus.kernels() - kernels, 3u * 2u);
+                        EXPECT_EQ(gpus.copies() - copies, 3u * 2u);
+                        comm.barrier();
+                      }
+                      EXPECT_EQ(out.values(), sum_of<float>(3, kCount));
+                    },
+                    {.timeout = 60s});
+}
+
+TEST_F(DeviceMessages, AreLongOnesOnGpusAndShorterWhereTheyArePassedOn) {
+  run_communicators(2,
+                    [&](Communicator& comm) {
+                      const Plan ring = plan_of(comm, Collective::all_reduce, 16 << 20, "ring");
+                      EXPECT_EQ(ring.segment * 4, 4u << 20);
+                      EXPECT_EQ(ring.rounds, 8u);
+                      const Plan chain = plan_of(comm, Collective::broadcast, 4 << 20, "ring");
+                      EXPECT_EQ(chain.segment * 4, 2u << 20);
+                      EXPECT_EQ(chain.rounds, 8u);
+                      EXPECT_EQ(plan_of(comm, Collective::broadcast, 17, "ring").rounds, 1u);
+                      EXPECT_SAYS(comm.explain(Collective::all_reduce, 16 << 20, DataType::f32, ReduceOp::sum,
+                                               {.backend = "ring", .stream = nullptr}),
+                                  "ring, 8 rounds of segments of 4 MiB");
+                    },
+                    {.timeout = 60s});
+}
+
+TEST(DeviceWays, PassMessagesWhereTheGpusReachOneAnother) {
+  Topology host = Topology::from_hosts({"a", "a", "a"}, 4);
+  host.gpus = {.everywhere = true, .within_reach = true};
+  const auto plan = [](Request request, const Topology& topology) {
+    request.memory = Memory::device;
+    request.count = kCount;
+    return choose_plan(request, topology, Tuning{});
+  };
+  const auto why_not = [&](const Request& request, const Topology& topology) {
+    const Plan chosen = plan(request, topology);
+    EXPECT_EQ(chosen.way, Way::staged);
+    return chosen.way_reason;
+  };
+  EXPECT_EQ(plan({.backend = "ring"}, host).way, Way::messages);
+  EXPECT_EQ(plan({.backend = "reduce_to_one"}, host).way, Way::messages);
+  EXPECT_EQ(plan({.backend = "reduce_to_one_tree"}, host).way, Way::messages);
+  EXPECT_EQ(plan({.backend = "hierarchical"}, host).way, Way::kernels);
+  const UserOp op{"mine", [](const void*, void*, std::size_t, DataType) {}, true};
+  EXPECT_EQ(why_not({.op = ReduceOp::user(op), .backend = "ring"}, host),
+            "ring passes messages, and the op is a function of the host");
+  EXPECT_EQ(why_not({.backend = "ring", .codec = find_codec("bf16"), .force = true}, host),
+            "ring passes messages, and bf16 is coded on the host");
+  Topology many = Topology::from_hosts(std::vector<std::string>(57, "a"), 4);
+  many.gpus = host.gpus;
+  EXPECT_EQ(why_not({.backend = "ring"}, many), "ring passes messages, and a GPU shows messages to 56 ranks at most");
+  Topology two = Topology::from_hosts({"a", "a", "b"}, 4);
+  two.gpus = host.gpus;
+  EXPECT_EQ(why_not({.backend = "ring"}, two), "there are several hosts");
+  host.gpus = {.everywhere = true, .apart = "rank 1: no way"};
+  EXPECT_EQ(why_not({.backend = "ring"}, host), "ring passes messages, and rank 1: no way");
+}
+
+// ---- between processes ----
+
+TEST_F(DeviceProcesses, PassMessages) {
+  EXPECT_EQ(run([](PretendedGpus& gpus, Communicator& comm) {
+              for (const char* backend : {"ring", "reduce_to_one"}) {
+                const Options options{.backend = backend, .stream = nullptr};
+                expect(comm.plan(Collective::all_reduce, 1, DataType::f32, ReduceOp::sum, options).way == Way::messages,
+                       "not by messages");
+                for (const std::size_t count : {kCount, kLong}) {
+                  const OnGpu<float> in(gpus, input_of<float>(comm.rank(), count)), out(gpus, count);
+                  for (int lap = 0; lap < 3; ++lap) {
+                    comm.all_reduce(in.buffer(), out.buffer(), ReduceOp::sum, {.backend = backend});
+                    expect(out.values() == sum_of<float>(2, count), "another sum");
+                  }
+                  comm.broadcast(in.buffer(), 1, {.backend = backend});
+                  expect(in.values() == input_of<float>(1, count), "another root");
+                  // Messages and kernels find memory by the same names.
+                  comm.all_reduce(in.buffer(), out.buffer());
+                }
+                const OnGpu<float> pool(gpus, input_of<float>(comm.rank(), kCount));
+                if (comm.rank() == 1) gpus.take_from_pool(pool.data());
+                comm.all_reduce(pool.buffer(), ReduceOp::sum, {.backend = backend});
+                expect(pool.values() == sum_of<float>(2, kCount), "another sum by way of a copy");
+              }
+            }),
+            0);
+}
+
+// ---- what fails ----
+
+TEST_F(DeviceMessages, AGpuThatStopsIsNamed) {
+  gpus.allocate_when_idle(1);
+  run_ranks(3, [&](Bootstrap& bootstrap) {
+    const Rank rank = bootstrap.rank();
+    PretendedGpus::set_current(rank == 1 ? 1 : 0);
+    {
+      Communicator comm(bootstrap, {.backend = "ring", .timeout = 60s});
+      const OnGpu<float> data(gpus, input_of<float>(rank, kCount));
+      comm.all_reduce(data.buffer());
+      comm.barrier();
+      if (rank == 1) gpus.stop(1);
+      const Options patience{.timeout = rank == 0 ? 200ms : 60s};
+      const Error error = error_of([&] { comm.all_reduce(data.buffer(), ReduceOp::sum, patience); });
+      EXPECT_EQ(error.code(), Errc::timeout);
+      EXPECT_SAYS(error.what(), "the GPU of rank 1 has not done its part");
+      if (rank == 1) gpus.go_on(1);
+    }
+  });
+}
+
+TEST_F(DeviceMessages, AGpuThatDisappearsIsNamed) {
+  run_ranks(3, [&](Bootstrap& bootstrap) {
+    const Rank rank = bootstrap.rank();
+    PretendedGpus::set_current(rank == 1 ? 1 : 0);
+    Communicator comm(bootstrap, {.backend = "reduce_to_one", .timeout = 60s});
+    const OnGpu<float> data(gpus, input_of<float>(rank, kCount));
+    comm.barrier();
+    if (rank == 1) gpus.disappear(1);
+    const Error error = error_of([&] { comm.all_reduce(data.buffer()); });
+    EXPECT_EQ(error.code(), Errc::system);
+    EXPECT_EQ(error.peer(), 1);
+  });
+}
+
+TEST_F(DeviceMessages, ARankInAnotherCallIsNamed) {
+  run_communicators(3,
+                    [&](Communicator& comm) {
+                      const OnGpu<float> data(gpus, kCount);
+                      const std::size_t count = comm.rank() == 2 ? 7 : kCount;
+                      const Error error = error_of([&] { comm.all_reduce(Buffer{data.data(), count, DataType::f32}); });
+                      EXPECT_EQ(error.code(), Errc::mismatch);
+                      EXPECT_SAYS(error.what(), "rank 2 passed 7 x f32");
+                    },
+                    {.backend = "ring", .timeout = 60s});
+}
+
+/// Its notices are there, and what they tell of is in memory of the host.
+TEST_F(DeviceMessages, ARankPassesMemoryOfTheHost) {
+  run_communicators(2,
+                    [&](Communicator& comm) {
+                      const OnGpu<float> data(gpus, kCount);
+                      std::vector<float> host(kCount);
+                      const Error error =
+                          error_of([&] { comm.rank() == 1 ? comm.all_reduce(host) : comm.all_reduce(data.buffer()); });
+                      EXPECT_EQ(error.code(), Errc::mismatch);
+                      EXPECT_SAYS(error.what(), "host memory");
+                    },
+                    {.backend = "ring", .timeout = 60s});
+}
+
+TEST_F(DeviceMessages, EverythingIsGivenBack) {
+  const auto allocations = gpus.allocations(), streams = gpus.streams();
+  run_communicators(3,
+                    [&](Communicator& comm) {
+                      for (const std::size_t count : {kCount, kLong / 4, kCount}) {
+                        const OnGpu<float> data(gpus, input_of<float>(comm.rank(), count));
+                        for (const char* backend : {"ring", "reduce_to_one_tree", "auto"})
+                          comm.all_reduce(data.buffer(), ReduceOp::sum, {.backend = backend});
+                      }
+                    },
+                    {.timeout = 60s});
+  EXPECT_EQ(gpus.allocations(), allocations);
+  EXPECT_EQ(gpus.streams(), streams);
+}
+
+}  // namespace
+}  // namespace collectives::testing

@@ -1,0 +1,49 @@
+// Two processes that have pretended GPUs, one each, and reach one another's memory as processes do.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <stdexcept>
+#include <string>
+
+#include "collectives/communicator.hpp"
+#include "support/child.hpp"
+#include "support/line_bootstrap.hpp"
+#include "support/pretended_device.hpp"
+
+namespace collectives::testing {
+
+class DeviceProcesses : public ::testing::Test {
+ protected:
+  void SetUp() override {
+#if defined(__SANITIZE_THREAD__)
+    GTEST_SKIP() << "both sides of a fork start threads";
+#endif
+  }
+  /// `f(PretendedGpus&, Communicator&)` on both, which may throw; the status of the child.
+  template <class F>
+  static int run(F&& f) {
+    const auto rank = [&](Rank self, Line& line) {
+      LineBootstrap bootstrap(self, line);
+      PretendedGpus gpus(2);
+      PretendedGpus::set_current(self);
+      {
+        Communicator comm(bootstrap, {.timeout = std::chrono::seconds(60), .tuning = Tuning{}});
+        f(gpus, comm);
+      }
+      expect(gpus.allocations() == 0 && gpus.streams() == 0, "something is left open");
+    };
+    Child child([&](Line& line) {
+      rank(1, line);
+      return 0;
+    });
+    rank(0, child.line());
+    return child.wait();
+  }
+  static void expect(bool right, const std::string& what) {
+    if (!right) throw std::runtime_error(what);
+  }
+};
+
+}  // namespace collectives::testing
