@@ -13,7 +13,8 @@
 
 #include "collectives/communicator.hpp"
 #include "device/choice.hpp"
-#include "device/gpu_messages.hpp"
+#include "device/messages_way.hpp"
+#include "operation.hpp"
 #include "support/device_processes.hpp"
 #include "support/errors.hpp"
 #include "support/pretended_device.hpp"
@@ -273,6 +274,97 @@ TEST_F(DeviceProcesses, PassMessages) {
               }
             }),
             0);
+}
+
+// ---- a Step under way ----
+
+/// Two ranks of one process, moved on by hand: an all-reduce of two elements.
+class MessagesUnderWay : public ::testing::Test {
+ protected:
+  static constexpr ArenaShape kShape{.ranks = 2, .inline_bytes = 64, .chunk_bytes = 64, .frame_bytes = 64};
+
+  MessagesUnderWay() {
+    topology_.gpus = {.everywhere = true, .within_reach = true};
+    const Request request{.count = 2, .backend = "ring", .memory = Memory::device};
+    planned_.plan = choose_plan(request, topology_, Tuning{});
+    planned_.signature = {.collective = Collective::all_reduce, .type = DataType::f32, .count = 2};
+    planned_.parts = Parts::equal({0, 2}, 2);
+    for (auto* one : {&first, &second}) begin(*one);
+  }
+  struct OneRank {
+    OneRank(PretendedGpus& gpus, int number, const Arena& its, const Topology& topology)
+        : arena(its),
+          seat(topology, number),
+          notices(arena, "local"),
+          data(with_current(gpus, number), std::vector<float>{1, 2}),
+          device(gpus.device()),
+          way(std::make_unique<MessagesWay>(*device, arena, std::make_shared<GpuPeers>(*device, arena), seat,
+                                            notices)) {}
+    static PretendedGpus& with_current(PretendedGpus& gpus, int number) {
+      PretendedGpus::set_current(number);
+      return gpus;
+    }
+    bool touches() const { return arena.block(arena.self()).touching.value.load() != 0; }
+    const Arena& arena;
+    Seat seat;
+    SharedMemoryTransport notices;
+    OnGpu<float> data;
+    std::unique_ptr<Device> device;
+    std::unique_ptr<MessagesWay> way;
+    DeviceCall call;
+    Job job;
+  };
+  void begin(OneRank& one) {
+    one.call.call = {.collective = Collective::all_reduce, .input = one.data.buffer(), .output = one.data.buffer()};
+    one.job.type = DataType::f32;
+    one.job.plan = &planned_.plan;
+    one.job.task = {{.collective = Collective::all_reduce}, planned_.parts};
+    one.job.input = one.job.output = reinterpret_cast<std::byte*>(one.data.data());
+    one.job.tag = make_tag(1, 7);
+    one.way->start(one.call, planned_, one.job);
+  }
+  /// Both go on until `one` has come to where it waits for whom it is told, or is done.
+  DeviceWay::Turn advance(OneRank& one, OneRank& other, DeviceWay::Turn until) {
+    for (;; std::this_thread::sleep_for(1ms)) {
+      if (const auto turn = one.way->advance(); turn == until || turn == DeviceWay::Turn::done) return turn;
+      other.way->advance();
+    }
+  }
+
+  PretendedGpus gpus{2};
+  Topology topology_ = Topology::from_hosts({"a", "a"}, 4);
+  const std::unique_ptr<Arena> arena = Arena::create(kShape), joined = Arena::join(arena->invitation(), kShape, 1);
+  OneRank first{gpus, 0, *arena, topology_}, second{gpus, 1, *joined, topology_};
+  PlannedCall planned_;
+};
+
+TEST_F(MessagesUnderWay, TouchesTheOthersMemoryUntilItsStepIsDone) {
+  gpus.stop(1);
+  EXPECT_EQ(second.way->advance(), DeviceWay::Turn::gpu);
+  EXPECT_TRUE(second.touches());
+  EXPECT_EQ(advance(first, second, DeviceWay::Turn::peers), DeviceWay::Turn::peers);
+  EXPECT_FALSE(first.touches());
+  second.way->abandon();
+  EXPECT_TRUE(second.touches());
+  gpus.go_on(1);
+  bool first_done = false, second_done = false;
+  while (!first_done || !second_done) {
+    first_done = first_done || first.way->advance() == DeviceWay::Turn::done;
+    second_done = second_done || second.way->advance() == DeviceWay::Turn::done;
+  }
+  EXPECT_FALSE(first.touches() || second.touches());
+  EXPECT_EQ(first.data.values(), (std::vector<float>{2, 4}));
+  EXPECT_EQ(second.data.values(), (std::vector<float>{2, 4}));
+}
+
+TEST_F(MessagesUnderWay, NoStepBeginsAfterAFailure) {
+  arena->abort_block().state = 2;
+  for (int look = 0; look < 20; ++look, std::this_thread::sleep_for(1ms)) {
+    EXPECT_EQ(first.way->advance(), DeviceWay::Turn::peers);
+    EXPECT_EQ(second.way->advance(), DeviceWay::Turn::peers);
+  }
+  EXPECT_FALSE(first.touches() || second.touches());
+  EXPECT_EQ(gpus.kernels() + gpus.copies(), 0u);
 }
 
 // ---- what fails ----
