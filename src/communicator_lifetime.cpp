@@ -66,16 +66,17 @@ Communicator::Impl::Impl(Bootstrap& bootstrap, const CommunicatorOptions& option
     };
     DeviceWay& staged = add(Way::staged, std::make_unique<StagedWay>(*meeting.device, rank()));
     add(Way::top_k, std::make_unique<TopKWay>(meeting.device));
+    const auto peers = std::make_shared<GpuPeers>(*meeting.device, *meeting.arena);
+    add(Way::messages,
+        std::make_unique<MessagesWay>(*meeting.device, *meeting.arena, peers, *seat, *local, meeting.wire.get()));
     if (meeting.topology.one_host()) {
-      const auto peers = std::make_shared<GpuPeers>(*meeting.device, *meeting.arena);
       add(Way::kernels, std::make_unique<KernelsWay>(*meeting.device, *meeting.arena, peers));
-      add(Way::messages, std::make_unique<MessagesWay>(*meeting.device, *meeting.arena, peers, *seat, *local));
     } else {
       std::unique_ptr<Clique> in_host;
       if (meeting.topology.gpus.nccl_in_hosts)
         in_host = meet_by_nccl(bootstrap, meeting, seat->grid.here(), *watch, settings.timeout);
-      add(Way::two_level, std::make_unique<TwoLevelWay>(meeting.device, *meeting.arena, *seat, meeting.topology, staged,
-                                                        std::move(in_host)));
+      add(Way::two_level, std::make_unique<TwoLevelWay>(meeting.device, *meeting.arena, peers, *seat, meeting.topology,
+                                                        staged, std::move(in_host)));
     }
   }
   const bool by_nccl = meeting.topology.gpus.nccl;

@@ -262,7 +262,7 @@ bool Executor::performed(const Step& step) {
     in_engine_ = true;
     ++moves_;
     made_ = make(step);
-    if (made_.lent == nullptr) fill_frames(step, made_);
+    fill_frames(step, made_);
     engine_->end();
   }
   if (!engine_->done()) return false;
@@ -319,7 +319,7 @@ void Executor::copy_value(std::byte* to, const std::byte* from, std::size_t byte
 void Executor::fill_frames(const Step& step, const Made& made) {
   const std::size_t bytes = step.range.count * coding_.element;
   for (const Rank peer : step.to) {
-    if (me(peer)) continue;
+    if (me(peer) || lends_to(peer, made.lent)) continue;
     const Route& route = routes_[static_cast<std::size_t>(peer)];
     if (std::byte* const frame = route.transport->stage(route.address); frame != made.value && bytes > 0)
       engine_->copy(frame, made.value, bytes);
@@ -339,7 +339,7 @@ void Executor::hand_on(const Step& step, const std::byte* value, const std::byte
     if (me(peer)) continue;
     const Route& route = routes_[static_cast<std::size_t>(peer)];
     assert(bytes <= route.transport->frame_bytes());
-    if (lent != nullptr) {
+    if (lends_to(peer, lent)) {
       route.transport->send_from(route.address, job_->tag, lent, bytes);
     } else {
       std::byte* frame = route.transport->stage(route.address);

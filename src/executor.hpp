@@ -57,6 +57,8 @@ class ValueEngine {
   virtual void end() = 0;
   /// Whether that is done.
   virtual bool done() = 0;
+  /// Whether `peer` reads what it is sent from where it lies. Else it is written to a frame first.
+  virtual bool reads_in_place(Rank peer) const = 0;
   /// Room for a partial result. What was there before is used no longer.
   virtual std::byte* work(std::size_t bytes) = 0;
 };
@@ -163,6 +165,9 @@ class Executor {
   };
   Made make(const Step&);
   void copy_value(std::byte* to, const std::byte* from, std::size_t bytes);
+  bool lends_to(Rank peer, const std::byte* lent) const {
+    return lent != nullptr && (engine_ == nullptr || engine_->reads_in_place(peer));
+  }
   void fill_frames(const Step&, const Made&);
   void perform(const Step&);
   void perform_coded(const Step&);

@@ -17,6 +17,7 @@
 #include "operation.hpp"
 #include "support/device_processes.hpp"
 #include "support/errors.hpp"
+#include "support/hosts.hpp"
 #include "support/pretended_device.hpp"
 #include "support/ranks.hpp"
 #include "support/worlds.hpp"
@@ -48,7 +49,8 @@ struct GpuTransports {
         const auto device = gpus.device();
         GpuPeers peers(*device, arena);
         SharedMemoryTransport notices(arena, "local");
-        GpuMessages transport(*device, peers, notices, ranks());
+        const Seat seat(Topology::from_hosts({"a", "a", "a"}, 4), rank);
+        GpuMessages transport(*device, peers, seat, notices, nullptr);
         transport.begin(frame_bytes);
         End end{.rank = rank, .ranks = ranks(), .transport = transport, .wire = nullptr, .barrier = [&] {
                   meeting.arrive_and_wait();
@@ -107,44 +109,52 @@ class DeviceMessages : public ::testing::Test {
   }
 };
 
-class DeviceMessagesBy : public DeviceMessages, public ::testing::WithParamInterface<const char*> {};
+class DeviceMessagesBy : public DeviceMessages, public ::testing::WithParamInterface<const char*> {
+ protected:
+  void have_the_hosts_bits(Communicator& comm);
+};
+
+void DeviceMessagesBy::have_the_hosts_bits(Communicator& comm) {
+  const Options options{.backend = GetParam()};
+  const auto ranks = static_cast<std::size_t>(comm.size());
+  for (const std::size_t count : {std::size_t{17}, kLong}) {
+    EXPECT_EQ(plan_of(comm, Collective::all_reduce, count, GetParam()).way, Way::messages);
+    const std::vector<float> mine = uneven(comm.rank(), count);
+    const OnGpu<float> in(gpus, mine), out(gpus, count);
+
+    std::vector<float> host = mine;
+    comm.all_reduce(host, ReduceOp::average, options);
+    comm.all_reduce(in.buffer(), out.buffer(), ReduceOp::average, options);
+    EXPECT_TRUE(same_bits(out.values(), host)) << count;
+    EXPECT_TRUE(same_bits(in.values(), mine)) << count;
+    out.set(mine);
+    comm.all_reduce(out.buffer(), ReduceOp::average, options);
+    EXPECT_TRUE(same_bits(out.values(), host)) << count;
+
+    Options fixed = options;
+    fixed.deterministic = true;
+    host = mine;
+    comm.all_reduce(host, ReduceOp::sum, fixed);
+    comm.all_reduce(in.buffer(), out.buffer(), ReduceOp::sum, fixed);
+    EXPECT_TRUE(same_bits(out.values(), host)) << count;
+
+    const std::size_t each = count / ranks;
+    const ConstBuffer all{in.data(), each * ranks, DataType::f32};
+    std::vector<float> part(each);
+    comm.reduce_scatter(std::span<const float>(mine).first(each * ranks), std::span(part), ReduceOp::sum, options);
+    comm.reduce_scatter(all, Buffer{out.data(), each, DataType::f32}, ReduceOp::sum, options);
+    std::vector<float> out_values = out.values();
+    EXPECT_TRUE(same_bits(std::vector(out_values.begin(), out_values.begin() + static_cast<long>(each)), part));
+  }
+}
 
 TEST_P(DeviceMessagesBy, HaveTheHostsBits) {
-  run_communicators(
-      3,
-      [&](Communicator& comm) {
-        const Options options{.backend = GetParam()};
-        for (const std::size_t count : {std::size_t{17}, kLong}) {
-          EXPECT_EQ(plan_of(comm, Collective::all_reduce, count, GetParam()).way, Way::messages);
-          const std::vector<float> mine = uneven(comm.rank(), count);
-          const OnGpu<float> in(gpus, mine), out(gpus, count);
+  run_communicators(3, [&](Communicator& comm) { have_the_hosts_bits(comm); }, {.timeout = 60s});
+}
 
-          std::vector<float> host = mine;
-          comm.all_reduce(host, ReduceOp::average, options);
-          comm.all_reduce(in.buffer(), out.buffer(), ReduceOp::average, options);
-          EXPECT_TRUE(same_bits(out.values(), host)) << count;
-          EXPECT_TRUE(same_bits(in.values(), mine)) << count;
-          out.set(mine);
-          comm.all_reduce(out.buffer(), ReduceOp::average, options);
-          EXPECT_TRUE(same_bits(out.values(), host)) << count;
-
-          Options fixed = options;
-          fixed.deterministic = true;
-          host = mine;
-          comm.all_reduce(host, ReduceOp::sum, fixed);
-          comm.all_reduce(in.buffer(), out.buffer(), ReduceOp::sum, fixed);
-          EXPECT_TRUE(same_bits(out.values(), host)) << count;
-
-          const std::size_t each = count / 3;
-          const ConstBuffer all{in.data(), each * 3, DataType::f32};
-          std::vector<float> part(each);
-          comm.reduce_scatter(std::span<const float>(mine).first(each * 3), std::span(part), ReduceOp::sum, options);
-          comm.reduce_scatter(all, Buffer{out.data(), each, DataType::f32}, ReduceOp::sum, options);
-          std::vector<float> out_values = out.values();
-          EXPECT_TRUE(same_bits(std::vector(out_values.begin(), out_values.begin() + static_cast<long>(each)), part));
-        }
-      },
-      {.timeout = 60s});
+/// Messages between hosts by pinned memory, from more than one round.
+TEST_P(DeviceMessagesBy, HaveTheHostsBitsOnSeveralHosts) {
+  run_hosts({0, 0, 1, 0, 1}, [&](Communicator& comm) { have_the_hosts_bits(comm); }, {.timeout = 60s});
 }
 
 TEST_P(DeviceMessagesBy, SixteenBitFloatsAreSummedByTheirOwners) {
@@ -243,7 +253,15 @@ TEST(DeviceWays, PassMessagesWhereTheGpusReachOneAnother) {
   EXPECT_EQ(why_not({.backend = "ring"}, many), "ring passes messages, and a GPU shows messages to 56 ranks at most");
   Topology two = Topology::from_hosts({"a", "a", "b"}, 4);
   two.gpus = host.gpus;
-  EXPECT_EQ(why_not({.backend = "ring"}, two), "there are several hosts");
+  EXPECT_EQ(plan({.backend = "ring"}, two).way, Way::messages);
+  EXPECT_EQ(why_not({.backend = "ring", .codec = find_codec("bf16"), .force = true}, two),
+            "there are several hosts, and bf16 is coded on the host");
+  two.gpus.within_reach = false;
+  two.gpus.apart = "rank 1: no way";
+  EXPECT_EQ(why_not({.backend = "ring"}, two), "there are several hosts, and rank 1: no way");
+  Topology apart = Topology::from_hosts({"a", "b", "c"}, 4);
+  apart.gpus = host.gpus;
+  EXPECT_EQ(why_not({.backend = "ring"}, apart), "there are several hosts");
   host.gpus = {.everywhere = true, .apart = "rank 1: no way"};
   EXPECT_EQ(why_not({.backend = "ring"}, host), "ring passes messages, and rank 1: no way");
 }
@@ -298,8 +316,8 @@ class MessagesUnderWay : public ::testing::Test {
           notices(arena, "local"),
           data(with_current(gpus, number), std::vector<float>{1, 2}),
           device(gpus.device()),
-          way(std::make_unique<MessagesWay>(*device, arena, std::make_shared<GpuPeers>(*device, arena), seat,
-                                            notices)) {}
+          way(std::make_unique<MessagesWay>(*device, arena, std::make_shared<GpuPeers>(*device, arena), seat, notices,
+                                            nullptr)) {}
     static PretendedGpus& with_current(PretendedGpus& gpus, int number) {
       PretendedGpus::set_current(number);
       return gpus;

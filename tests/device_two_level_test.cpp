@@ -187,7 +187,6 @@ TEST_F(DeviceTwoLevel, WhatItDoesNotDoIsStaged) {
                           "device memory: two_level: the GPUs");
               EXPECT_SAYS(explained(Collective::all_reduce, DataType::bf16, "hierarchical"), "device memory: staged");
               EXPECT_SAYS(explained(Collective::all_gather, DataType::f32, "hierarchical"), "device memory: staged");
-              EXPECT_SAYS(explained(Collective::all_reduce, DataType::f32, "ring"), "device memory: staged");
             },
             {.timeout = 60s});
 }

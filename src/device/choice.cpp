@@ -26,6 +26,10 @@ std::string why_not_nccl(const Request& request, const Topology& topology) {
   return why_not_by_nccl(request.op, request.type, request.deterministic, topology.ranks());
 }
 
+std::size_t most_on_a_host(const Topology& topology) {
+  return std::ranges::max(topology.hosts, {}, &std::vector<Rank>::size).size();
+}
+
 /// Why GPUs of one host do not reach one another's values; empty where they do.
 std::string why_not_within_reach(const Request& request, const Topology& topology) {
   if (request.op.user_op() != nullptr) return "the op is a function of the host";
@@ -52,6 +56,20 @@ constexpr std::size_t kLongestMessage = 4 << 20, kShortestMessage = 256 << 10;
 constexpr std::size_t kRoundsOnAChain = 8;
 /// Ranks that one shows messages to have other places for its memory than its buffers (GpuMemoryRecord).
 constexpr std::size_t kMostByMessages = kGpuMemoryRecords - 8;
+
+void cut_for_gpus(Plan& plan, const Request& request, const Topology& topology, std::size_t longest,
+                  std::size_t frame_bytes) {
+  const std::size_t element = size_of(request.type);
+  const std::size_t most = std::max<std::size_t>(1, std::min(kLongestMessage, frame_bytes) / element);
+  const std::size_t unit = std::clamp<std::size_t>(kShortestMessage / element, 1, most);
+  const bool on_a_chain = !plan.algorithm->by_part({.collective = request.collective, .sums = plan.sums}, topology);
+  const std::size_t wanted = on_a_chain ? longest / kRoundsOnAChain : longest;
+  plan.segment = std::clamp((wanted + unit - 1) / unit * unit, unit, most);
+  const std::size_t rounds = std::max<std::size_t>(1, (longest + plan.segment - 1) / plan.segment);
+  plan.estimate.messages = plan.estimate.messages / plan.rounds * rounds;
+  plan.rounds = rounds;
+  plan.lanes = std::min(plan.lanes, rounds);
+}
 
 }  // namespace
 
@@ -110,7 +128,7 @@ std::string why_not_added_in_hosts(const Topology& topology) {
   if (!gpus.within_reach && !gpus.nccl_in_hosts)
     return fmt::format("the GPUs of one do not reach one another's memory: {}; not by NCCL: {}", gpus.apart,
                        gpus.no_nccl_in_hosts);
-  if (std::ranges::max(topology.hosts, {}, &std::vector<Rank>::size).size() > Device::kMostSources)
+  if (most_on_a_host(topology) > Device::kMostSources)
     return fmt::format("a kernel reads from {} ranks at most", Device::kMostSources);
   return "";
 }
@@ -137,26 +155,22 @@ bool passes_messages(std::string_view backend) {
   });
 }
 
-void plan_messages(Plan& plan, const Request& request, const Topology& topology, std::size_t longest) {
-  if (plan.way != Way::staged || !topology.one_host() || !passes_messages(request.backend)) return;
+void plan_messages(Plan& plan, const Request& request, const Topology& topology, std::size_t longest,
+                   std::size_t wire_frame_bytes) {
+  if (plan.way != Way::staged || !passes_messages(request.backend)) return;
+  if (!topology.one_host() && !has_two_levels(topology)) return;
   std::string why = why_not_within_reach(request, topology);
   if (why.empty() && plan.coded) why = fmt::format("{} is coded on the host", request.codec->name());
-  if (why.empty() && static_cast<std::size_t>(topology.ranks()) > kMostByMessages)
+  if (why.empty() && most_on_a_host(topology) > kMostByMessages)
     why = fmt::format("a GPU shows messages to {} ranks at most", kMostByMessages);
   if (!why.empty()) {
     plan.way_reason += ", and " + why;
     return;
   }
   plan.way = Way::messages;
-  plan.way_reason = "one host, whose GPUs reach one another's memory";
-  const std::size_t element = size_of(request.type), unit = std::max<std::size_t>(1, kShortestMessage / element);
-  const bool on_a_chain = !plan.algorithm->by_part({.collective = request.collective, .sums = plan.sums}, topology);
-  const std::size_t wanted = on_a_chain ? longest / kRoundsOnAChain : longest;
-  plan.segment = std::clamp((wanted + unit - 1) / unit * unit, unit, kLongestMessage / element);
-  const std::size_t rounds = std::max<std::size_t>(1, (longest + plan.segment - 1) / plan.segment);
-  plan.estimate.messages = plan.estimate.messages / plan.rounds * rounds;
-  plan.rounds = rounds;
-  plan.lanes = std::min(plan.lanes, rounds);
+  plan.way_reason = topology.one_host() ? "one host, whose GPUs reach one another's memory"
+                                        : "the GPUs of each host reach one another's memory";
+  cut_for_gpus(plan, request, topology, longest, topology.one_host() ? kLongestMessage : wire_frame_bytes);
 }
 
 void plan_by_nccl(Plan& plan, const Request& request, const Topology& topology) {

@@ -24,78 +24,126 @@ struct Notice {
 
 }  // namespace
 
-GpuMessages::GpuMessages(Device& device, GpuPeers& peers, SharedMemoryTransport& notices, int ranks)
-    : peers_(peers), notices_(notices), incoming_(static_cast<std::size_t>(ranks)) {
-  for (int rank = 0; rank < ranks; ++rank) frames_.push_back(std::make_unique<DeviceRoom>(device, false));
+GpuMessages::GpuMessages(Device& device, GpuPeers& peers, const Seat& seat, SharedMemoryTransport& notices, Wire* wire)
+    : peers_(peers), notices_(notices), wire_(wire) {
+  for (const Rank rank : seat.world.members)
+    channels_.emplace_back(device, seat.host_of(rank) == seat.grid.host ? seat.local_of(rank) : -1);
 }
 
 void GpuMessages::begin(std::size_t frame_bytes) {
-  assert(!sending());
+  assert(std::ranges::all_of(lent_, [&](const Lent& one) { return given_back(one); }));
   frame_bytes_ = frame_bytes;
 }
 
 void GpuMessages::keep_for_good() noexcept {
-  for (const auto& frames : frames_) frames->keep_for_good();
+  for (Channel& one : channels_) {
+    one.frames.keep_for_good();
+    one.landing.keep_for_good();
+  }
 }
 
-/// The messages of a channel take its frames in turns, as their notices do theirs.
-std::byte* GpuMessages::frame(Rank to) const noexcept {
-  return frames_[static_cast<std::size_t>(to)]->as<std::byte>(notices_.sent(to) % kFrames *
-                                                              round_up(frame_bytes_, kAlignment));
+// ---- what goes out ----
+
+std::size_t GpuMessages::stride() const noexcept { return round_up(frame_bytes_, kAlignment); }
+
+std::size_t GpuMessages::frames_of(const Channel& to) const noexcept {
+  return to.local >= 0 ? kFrames : static_cast<std::size_t>(wire_->frames());
+}
+
+/// The messages of a channel take its frames in turns.
+std::byte* GpuMessages::frame(const Channel& to) const noexcept {
+  const std::uint64_t number = to.local >= 0 ? notices_.sent(to.local) : to.sent;
+  return to.frames.as<std::byte>(number % frames_of(to) * stride());
+}
+
+bool GpuMessages::has_frame(Rank to) {
+  const Channel& out = channel(to);
+  if (out.local >= 0) return notices_.stage(out.local) != nullptr;
+  return wire_->stage(to) != nullptr && (out.frames.bytes() == 0 || !wire_->lent(frame(out), frame_bytes_));
 }
 
 std::byte* GpuMessages::stage(Rank to) {
   if (!has_frame(to)) return nullptr;
-  frames_[static_cast<std::size_t>(to)]->grow(kFrames * round_up(frame_bytes_, kAlignment));
-  return frame(to);
+  channel(to).frames.grow(frames_of(channel(to)) * stride());
+  return frame(channel(to));
+}
+
+void GpuMessages::send(Rank to, std::uint64_t tag, std::size_t bytes) {
+  Channel& out = channel(to);
+  if (out.local >= 0) return tell(out, tag, frame(out), bytes);
+  wire_->send_from(to, tag, frame(out), bytes);
+  ++out.sent;
 }
 
 void GpuMessages::send_from(Rank to, std::uint64_t tag, const std::byte* data, std::size_t bytes) {
-  lent_.push_back({to, notices_.sent(to), data, bytes});
-  tell(to, tag, data, bytes);
+  assert(inside(to));
+  lent_.push_back({to, notices_.sent(channel(to).local), data, bytes});
+  tell(channel(to), tag, data, bytes);
 }
 
-void GpuMessages::tell(Rank to, std::uint64_t tag, const std::byte* data, std::size_t bytes) {
+void GpuMessages::tell(const Channel& to, std::uint64_t tag, const std::byte* data, std::size_t bytes) {
   Notice notice;
   notice.bytes = bytes;
   if (bytes > 0) notice.at = peers_.show_for_certain(data);
-  std::memcpy(notices_.stage(to), &notice, sizeof notice);
-  notices_.send(to, tag, sizeof notice);
+  std::memcpy(notices_.stage(to.local), &notice, sizeof notice);
+  notices_.send(to.local, tag, sizeof notice);
 }
 
-const Message* GpuMessages::receive(Rank from) {
-  const Message* const told = notices_.receive(from);
-  if (told == nullptr) return nullptr;
-  Incoming& in = incoming_[static_cast<std::size_t>(from)];
-  if (!in.open) {
-    in.message = {told->tag, nullptr, told->bytes};
-    Notice notice;
-    if (told->bytes == sizeof notice) std::memcpy(&notice, told->data, sizeof notice);
-    if (told->bytes == sizeof notice && notice.is == kNotice) {
-      in.message.bytes = notice.bytes;
-      if (notice.bytes > 0) in.message.data = peers_.pointer(from, notice.at);
-    }
-    in.open = true;
-  }
-  return &in.message;
-}
-
-void GpuMessages::release(Rank from) {
-  incoming_[static_cast<std::size_t>(from)].open = false;
-  notices_.release(from);
+bool GpuMessages::given_back(const Lent& one) const noexcept {
+  return notices_.given_back(channel(one.to).local) > one.number;
 }
 
 bool GpuMessages::lent(const std::byte* data, std::size_t bytes) const noexcept {
   return std::ranges::any_of(lent_, [&](const Lent& one) {
-    return one.first < data + bytes && data < one.first + one.bytes && notices_.given_back(one.to) <= one.number;
+    return one.first < data + bytes && data < one.first + one.bytes && !given_back(one);
   });
 }
 
 bool GpuMessages::sending() {
-  std::erase_if(lent_, [&](const Lent& one) { return notices_.given_back(one.to) > one.number; });
-  for (Rank to = 0; to < static_cast<Rank>(frames_.size()); ++to)
-    if (notices_.given_back(to) != notices_.sent(to)) return true;
-  return false;
+  std::erase_if(lent_, [&](const Lent& one) { return given_back(one); });
+  return (wire_ != nullptr && wire_->sending()) || std::ranges::any_of(channels_, [&](const Channel& one) {
+           return one.local >= 0 && notices_.given_back(one.local) != notices_.sent(one.local);
+         });
+}
+
+// ---- what comes in ----
+
+const Message* GpuMessages::receive_into(Rank from, std::byte*, std::size_t bytes) {
+  Channel& in = channel(from);
+  if (in.open) return &in.message;
+  return in.local >= 0 ? receive_here(in) : receive_from_wire(in, from, bytes);
+}
+
+const Message* GpuMessages::receive_here(Channel& from) {
+  const Message* const told = notices_.receive(from.local);
+  if (told == nullptr) return nullptr;
+  from.message = {told->tag, nullptr, told->bytes};
+  Notice notice;
+  if (told->bytes == sizeof notice) std::memcpy(&notice, told->data, sizeof notice);
+  if (told->bytes == sizeof notice && notice.is == kNotice) {
+    from.message.bytes = notice.bytes;
+    if (notice.bytes > 0) from.message.data = peers_.pointer(from.local, notice.at);
+  }
+  from.open = true;
+  return &from.message;
+}
+
+const Message* GpuMessages::receive_from_wire(Channel& from, Rank rank, std::size_t bytes) {
+  from.landing.grow(frame_bytes_);
+  auto* const landing = from.landing.as<std::byte>();
+  const Message* const come = wire_->receive_into(rank, landing, bytes);
+  if (come == nullptr) return nullptr;
+  // One that is longer is another call's.
+  if (come->data != landing && come->bytes > 0) std::memcpy(landing, come->data, std::min(come->bytes, frame_bytes_));
+  from.message = {come->tag, landing, come->bytes};
+  from.open = true;
+  return &from.message;
+}
+
+void GpuMessages::release(Rank from) {
+  Channel& in = channel(from);
+  in.open = false;
+  in.local >= 0 ? notices_.release(in.local) : wire_->release(from);
 }
 
 }  // namespace collectives

@@ -7,7 +7,6 @@
 #include "collectives/error.hpp"
 #include "device/settle.hpp"
 #include "device/side_by_side.hpp"
-#include "operation.hpp"
 #include "shared_memory/host_operands.hpp"
 
 namespace collectives {
@@ -32,30 +31,6 @@ InHostWay::~InHostWay() {
 
 bool InHostWay::settled() noexcept {
   return stream_ == nullptr || settles(device_, stream_, done_, call_ != nullptr ? kSettleAfterFailure : kSettleAtEnd);
-}
-
-void InHostWay::describe(const PlannedCall& planned) {
-  const int ranks = arena_.ranks();
-  const Signature& call = planned.signature;
-  const Range whole{0, call.count};
-  const bool of_one = call.collective == Collective::broadcast || call.collective == Collective::reduce;
-  const bool by_part = call.collective == Collective::reduce_scatter || call.collective == Collective::all_gather;
-  switch (call.collective) {
-    case Collective::all_reduce: task_.kind = Step::Kind::host_all_reduce; break;
-    case Collective::reduce_scatter:
-    case Collective::reduce: task_.kind = Step::Kind::host_reduce_scatter; break;
-    case Collective::all_gather:
-    case Collective::broadcast: task_.kind = Step::Kind::host_all_gather; break;
-    case Collective::barrier: task_.kind = Step::Kind::host_barrier; break;
-  }
-  task_.only = of_one ? call.root : -1;
-  task_.element = size_of(call.type);
-  task_.slices.assign(static_cast<std::size_t>(ranks), Range{});
-  for (int rank = 0; rank < ranks; ++rank)
-    if (!of_one || rank == call.root)
-      task_.slices[static_cast<std::size_t>(rank)] = of_one    ? whole
-                                                     : by_part ? planned.parts.full(rank)
-                                                               : part(whole, ranks, rank);
 }
 
 void InHostWay::begin(const DeviceCall& call, const std::byte* input, std::byte* output, std::uint64_t tag) {
@@ -96,10 +71,21 @@ void InHostWay::come_unseen() {
   if (side_by_side_) lay_side_by_side();
 }
 
+void InHostWay::come_for_messages() {
+  const Sides sides = sides_of(call_->call, rank_);
+  const auto can_be_read = [&](const void* at) {
+    return reinterpret_cast<std::uintptr_t>(at) % task_.element == 0 &&
+           peers_->show(static_cast<const std::byte*>(at)).has_value();
+  };
+  side_by_side_ = !call_->tensors.empty() || (sides.input && !can_be_read(call_->call.input.data)) ||
+                  (sides.output && !can_be_read(call_->call.output.data));
+  if (side_by_side_) lay_side_by_side();
+}
+
 /// False where others cannot reach them.
 bool InHostWay::show_buffers() {
   if (!call_->tensors.empty()) return false;
-  const Sides sides = sides_of(call_->call, arena_.self());
+  const Sides sides = sides_of(call_->call, rank_);
   const auto own = sides.input ? show(input_, false) : RemoteBuffer{};
   const auto keep = sides.output ? show(output_, true) : RemoteBuffer{};
   if (!own || !keep) return false;
@@ -125,7 +111,7 @@ void InHostWay::lay_side_by_side() {
     memory_.push_back(device_.allocate(bytes));
     bytes_ = bytes;
   }
-  copy_there(device_, *call_, arena_.self(), vector(), stream_);
+  copy_there(device_, *call_, rank_, vector(), stream_);
   device_.record(done_, stream_);
 }
 
@@ -183,7 +169,7 @@ DeviceWay::Turn InHostWay::leave() {
 
 DeviceWay::Turn InHostWay::bring_back() {
   if (side_by_side_ && !copying_back_) {
-    copy_back(device_, *call_, arena_.self(), vector(), false, stream_);
+    copy_back(device_, *call_, rank_, vector(), false, stream_);
     device_.record(done_, stream_);
     ++moves_;
     copying_back_ = !call_->stream || !call_->ends_in_stream;

@@ -27,17 +27,15 @@
 
 namespace collectives {
 
-struct PlannedCall;
-
 class InHostWay : public DeviceWay {
  public:
   void abandon() noexcept override;
   std::uint64_t moves() const noexcept override { return moves_; }
 
  protected:
-  /// Ways of one communicator share `peers`.
-  InHostWay(Device& device, const Arena& arena, std::shared_ptr<GpuPeers> peers)
-      : device_(device), arena_(arena), peers_(std::move(peers)) {}
+  /// `rank`: this one's, among all. Ways of one communicator share `peers`.
+  InHostWay(Device& device, const Arena& arena, std::shared_ptr<GpuPeers> peers, Rank rank)
+      : device_(device), arena_(arena), rank_(rank), peers_(std::move(peers)) {}
   /// Waits a while for what is under way; a GPU that does not come to an end keeps the memory.
   ~InHostWay() override;
 
@@ -46,8 +44,6 @@ class InHostWay : public DeviceWay {
     std::byte *own = nullptr, *keep = nullptr;
   };
 
-  /// `task_` of a call on one host: who has what of the vector.
-  void describe(const PlannedCall& planned);
   /// A call whose task is `task_`: `input` and `output` are addresses on the GPU.
   void begin(const DeviceCall& call, const std::byte* input, std::byte* output, std::uint64_t tag);
   /// Whether what is under way comes to its end in good time.
@@ -57,6 +53,8 @@ class InHostWay : public DeviceWay {
   /// Likewise where nobody needs to see them: pieces, and what does not lie at a multiple of its elements' size, are
   /// copied to where they are one vector.
   void come_unseen();
+  /// Likewise where others see it by the messages that tell of it.
+  void come_for_messages();
   /// This rank's vector, from element 0, since it came.
   const std::byte* own_input() const noexcept { return side_by_side_ ? vector() : input_; }
   std::byte* own_output() const noexcept { return side_by_side_ ? vector() : output_; }
@@ -83,6 +81,7 @@ class InHostWay : public DeviceWay {
 
   Device& device_;
   const Arena& arena_;
+  const Rank rank_;
   Device::Stream stream_ = nullptr;
   Device::Event done_ = nullptr;
   const DeviceCall* call_ = nullptr;

@@ -3,9 +3,34 @@
 #include <algorithm>
 #include <span>
 
-#include "executor.hpp"
+#include "operation.hpp"
 
 namespace collectives {
+/// Who has what of the vector.
+void KernelsWay::describe(const PlannedCall& planned) {
+  const int ranks = arena_.ranks();
+  const Signature& call = planned.signature;
+  const Range whole{0, call.count};
+  const bool of_one = call.collective == Collective::broadcast || call.collective == Collective::reduce;
+  const bool by_part = call.collective == Collective::reduce_scatter || call.collective == Collective::all_gather;
+  switch (call.collective) {
+    case Collective::all_reduce: task_.kind = Step::Kind::host_all_reduce; break;
+    case Collective::reduce_scatter:
+    case Collective::reduce: task_.kind = Step::Kind::host_reduce_scatter; break;
+    case Collective::all_gather:
+    case Collective::broadcast: task_.kind = Step::Kind::host_all_gather; break;
+    case Collective::barrier: task_.kind = Step::Kind::host_barrier; break;
+  }
+  task_.only = of_one ? call.root : -1;
+  task_.element = size_of(call.type);
+  task_.slices.assign(static_cast<std::size_t>(ranks), Range{});
+  for (int rank = 0; rank < ranks; ++rank)
+    if (!of_one || rank == call.root)
+      task_.slices[static_cast<std::size_t>(rank)] = of_one    ? whole
+                                                     : by_part ? planned.parts.full(rank)
+                                                               : part(whole, ranks, rank);
+}
+
 void KernelsWay::start(const DeviceCall& call, const PlannedCall& planned, Job& job) {
   job_ = &job;
   describe(planned);

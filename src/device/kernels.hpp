@@ -19,7 +19,7 @@ namespace collectives {
 class KernelsWay final : public InHostWay {
  public:
   KernelsWay(Device& device, const Arena& arena, std::shared_ptr<GpuPeers> peers)
-      : InHostWay(device, arena, std::move(peers)) {}
+      : InHostWay(device, arena, std::move(peers), arena.self()) {}
 
   void start(const DeviceCall& call, const PlannedCall& planned, Job& job) override;
   Turn advance() override;
@@ -28,6 +28,7 @@ class KernelsWay final : public InHostWay {
   enum class Phase : std::uint8_t { coming, copying_there, meeting, working, leaving };
 
   Turn wait_for(Turn whom, Phase phase);
+  void describe(const PlannedCall& planned);
   void work();
 
   const Job* job_ = nullptr;

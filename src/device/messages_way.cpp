@@ -17,10 +17,10 @@ std::vector<Executor::Route> routes_by(Transport& transport, int ranks) {
 }  // namespace
 
 MessagesWay::MessagesWay(Device& device, const Arena& arena, std::shared_ptr<GpuPeers> peers, const Seat& seat,
-                         SharedMemoryTransport& notices)
-    : InHostWay(device, arena, std::move(peers)),
-      messages_(device, this->peers(), notices, arena.ranks()),
-      executor_(seat, routes_by(messages_, arena.ranks()), {}, &messages_, this),
+                         SharedMemoryTransport& notices, Wire* wire)
+    : InHostWay(device, arena, std::move(peers), seat.world.self),
+      messages_(device, this->peers(), seat, notices, wire),
+      executor_(seat, routes_by(messages_, seat.world.size()), {}, &messages_, this),
       work_(device, false) {}
 
 MessagesWay::~MessagesWay() {
@@ -31,7 +31,9 @@ MessagesWay::~MessagesWay() {
 
 void MessagesWay::start(const DeviceCall& call, const PlannedCall& planned, Job& job) {
   job_ = &job;
-  describe(planned);
+  task_ = {};
+  task_.element = size_of(job.type);
+  task_.slices.assign(1, {0, planned.signature.count});
   InHostWay::begin(call, job.input, job.output, job.tag);
   messages_.begin(planned.plan.segment * task_.element);
   phase_ = Phase::coming;
@@ -42,7 +44,7 @@ DeviceWay::Turn MessagesWay::advance() {
   switch (phase_) {
     case Phase::coming:
       if (call_->stream && !device_.reached(call_->ready)) return Turn::gpu;
-      come();
+      come_for_messages();
       ++moves_;
       phase_ = Phase::copying_there;
       [[fallthrough]];

@@ -1,6 +1,7 @@
-// The host's plan, performed by GPUs: what `ring` and `reduce_to_one` do on one host, whose Steps are messages. A rank
-// meets only those that its Steps name. The executor is the host's; its values are worked on by kernels and copies, and
-// its messages lie on GPUs (device/gpu_messages.hpp), so the sums and their bits are the host's, too.
+// The host's plan, performed by GPUs: what `ring` and `reduce_to_one` do, whose Steps are messages, where hosts have
+// several ranks. A rank meets only those that its Steps name. The executor is the host's; its values are worked on by
+// kernels and copies, and its messages are those of GPUs (device/gpu_messages.hpp), so the sums and their bits are the
+// host's, too.
 //
 // One Step after the other: the next begins when the GPU has done what the last has asked of it.
 #pragma once
@@ -12,11 +13,10 @@
 
 namespace collectives {
 
-/// On one host, where local ranks are the ranks.
 class MessagesWay final : public InHostWay, private ValueEngine {
  public:
   MessagesWay(Device& device, const Arena& arena, std::shared_ptr<GpuPeers> peers, const Seat& seat,
-              SharedMemoryTransport& notices);
+              SharedMemoryTransport& notices, Wire* wire);
   ~MessagesWay() override;
 
   void start(const DeviceCall& call, const PlannedCall& planned, Job& job) override;
@@ -32,6 +32,7 @@ class MessagesWay final : public InHostWay, private ValueEngine {
             int finish_ranks) override;
   void end() override;
   bool done() override;
+  bool reads_in_place(Rank peer) const override { return messages_.inside(peer); }
   std::byte* work(std::size_t bytes) override;
 
   GpuMessages messages_;

@@ -16,9 +16,9 @@ constexpr std::size_t kVectorBytes = 16;  // that a kernel takes at once
 
 }  // namespace
 
-TwoLevelWay::TwoLevelWay(const std::shared_ptr<Device>& device, const Arena& arena, const Seat& seat,
-                         const Topology& topology, DeviceWay& staged, std::unique_ptr<Clique> clique)
-    : InHostWay(*device, arena, std::make_shared<GpuPeers>(*device, arena)),
+TwoLevelWay::TwoLevelWay(const std::shared_ptr<Device>& device, const Arena& arena, std::shared_ptr<GpuPeers> peers,
+                         const Seat& seat, const Topology& topology, DeviceWay& staged, std::unique_ptr<Clique> clique)
+    : InHostWay(*device, arena, std::move(peers), seat.world.self),
       seat_(seat),
       topology_(topology),
       staged_(staged),

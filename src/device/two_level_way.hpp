@@ -34,8 +34,8 @@ class TwoLevelWay final : public InHostWay {
  public:
   /// `staged`: for what has to be moved first. `clique`: of this host's ranks, by local rank; null: they reach one
   /// another's memory.
-  TwoLevelWay(const std::shared_ptr<Device>& device, const Arena& arena, const Seat& seat, const Topology& topology,
-              DeviceWay& staged, std::unique_ptr<Clique> clique);
+  TwoLevelWay(const std::shared_ptr<Device>& device, const Arena& arena, std::shared_ptr<GpuPeers> peers,
+              const Seat& seat, const Topology& topology, DeviceWay& staged, std::unique_ptr<Clique> clique);
   ~TwoLevelWay() override;
 
   void start(const DeviceCall& call, const PlannedCall& planned, Job& job) override;
