@@ -10,9 +10,9 @@
 
 #include "communicator_impl.hpp"
 #include "device/kernels.hpp"
-#include "device/messages_way.hpp"
 #include "device/nccl_meeting.hpp"
 #include "device/staged.hpp"
+#include "device/steps_way.hpp"
 #include "device/top_k_way.hpp"
 #include "device/two_level_way.hpp"
 #include "log.hpp"
@@ -67,8 +67,8 @@ Communicator::Impl::Impl(Bootstrap& bootstrap, const CommunicatorOptions& option
     DeviceWay& staged = add(Way::staged, std::make_unique<StagedWay>(*meeting.device, rank()));
     add(Way::top_k, std::make_unique<TopKWay>(meeting.device));
     const auto peers = std::make_shared<GpuPeers>(*meeting.device, *meeting.arena);
-    add(Way::messages,
-        std::make_unique<MessagesWay>(*meeting.device, *meeting.arena, peers, *seat, *local, meeting.wire.get()));
+    add(Way::steps,
+        std::make_unique<StepsWay>(*meeting.device, *meeting.arena, peers, *seat, *local, meeting.wire.get()));
     if (meeting.topology.one_host()) {
       add(Way::kernels, std::make_unique<KernelsWay>(*meeting.device, *meeting.arena, peers));
     } else {

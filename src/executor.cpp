@@ -141,7 +141,7 @@ bool Executor::advance_steps() {
     if (step->kind != Step::Kind::exchange) {
       waits_for_wire_ = false;
       if (!std::exchange(host_begun_, true)) begin_host(*step);
-      if (!advance_host(step->among)) return false;
+      if (!(engine_ == nullptr ? advance_host(step->among) : engine_->advance_stage())) return false;
     } else if (step->range.count > 0 || job_->task.collective == Collective::barrier) {
       // Nothing of a range that is empty travels, except in a barrier, whose messages are nothing but notice.
       if (!performed(*step)) return false;
@@ -459,8 +459,13 @@ void Executor::begin_host(const Step& step) {
   } else {
     with.keep = address(step.keep, {});
   }
-  stage(step.among).describe(step, job_->type, host_task_);
-  stage(step.among).start(host_task_, with);
+  if (engine_ == nullptr) {
+    stage(step.among).describe(step, job_->type, host_task_);
+    return stage(step.among).start(host_task_, with);
+  }
+  assert(step.among == Among::host);
+  describe(step, coding_.element, static_cast<int>(seat_.grid.here().size()), false, Tuning{}, host_task_);
+  engine_->begin_stage(host_task_, with);
 }
 
 }  // namespace collectives

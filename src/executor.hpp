@@ -59,6 +59,9 @@ class ValueEngine {
   virtual bool done() = 0;
   /// Whether `peer` reads what it is sent from where it lies. Else it is written to a frame first.
   virtual bool reads_in_place(Rank peer) const = 0;
+  /// A host Step, whose ranks meet there.
+  virtual void begin_stage(const HostTask& task, const HostOperands& with) = 0;
+  virtual bool advance_stage() = 0;
   /// Room for a partial result. What was there before is used no longer.
   virtual std::byte* work(std::size_t bytes) = 0;
 };
@@ -90,8 +93,8 @@ class Executor {
   /// Host stages by Among; those of domain and rail only where the seat has an inner grid.
   using HostStages = std::array<std::unique_ptr<HostStage>, 3>;
   /// `wire`: the transport among them that needs calls to move on and lends memory, as that between hosts, or null.
-  /// `engine`: what works on values where transports carry addresses of its memory; then Steps are exchanges of values
-  /// as they are. Null: this thread does.
+  /// `engine`: what works on values where transports carry addresses of its memory, and performs host Steps, then all
+  /// of them among the ranks of the host; messages are not coded. Null: this thread and the stages do.
   Executor(const Seat& seat, std::vector<Route> routes, HostStages stages, Transport* wire = nullptr,
            ValueEngine* engine = nullptr);
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <thread>
@@ -64,11 +65,11 @@ INSTANTIATE_TEST_SUITE_P(, DeviceRoundsOf,
                          ::testing::Values("ring", "hierarchical", "hierarchical_doubling", "hierarchical_halving",
                                            "reduce_to_one"));
 
-/// By these, sums of 16-bit floats are staged on any hosts.
-TEST_F(DeviceRounds, HostsOfSeveralRanks) {
+TEST_F(DeviceRounds, HostsOfSeveralRanksWhoseGpusAreApart) {
+  ::setenv("COLLECTIVES_GPU_PEERS", "off", 1);
   run_hosts({0, 0, 1, 1, 1},
             [&](Communicator& comm) {
-              for (const char* backend : {"auto", "hierarchical"}) {
+              for (const char* backend : {"auto", "ring", "hierarchical", "reduce_to_one"}) {
                 std::vector<bfloat16> host;
                 for (const float value : uneven(comm.rank(), kLong / 3)) host.emplace_back(value);
                 const OnGpu<bfloat16> data(gpus, host);
@@ -78,6 +79,7 @@ TEST_F(DeviceRounds, HostsOfSeveralRanks) {
               }
             },
             {.timeout = 60s});
+  ::unsetenv("COLLECTIVES_GPU_PEERS");
 }
 
 TEST_F(DeviceRounds, CodedOnTheWire) {

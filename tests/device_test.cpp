@@ -33,7 +33,7 @@ class DeviceCalls : public ::testing::TestWithParam<Way> {
 
   PretendedGpus gpus{2};
 
-  static const char* backend() { return GetParam() == Way::messages ? "ring" : "auto"; }
+  static const char* backend() { return GetParam() == Way::steps ? "ring" : "auto"; }
   CommunicatorOptions settings() { return {.backend = backend(), .timeout = 60s}; }
 
   /// Ranks that work on GPU 0 each.
@@ -188,7 +188,7 @@ TEST_P(DeviceCalls, ManagedMemoryIsTheHostsUnlessThereIsAStream) {
     gpus.synchronize(stream);
     EXPECT_EQ(std::vector<float>(managed.data(), managed.data() + kCount), sum_of<float>(2, kCount));
     comm.barrier();
-    const std::size_t messages = GetParam() == Way::messages ? 2 : 0;
+    const std::size_t messages = GetParam() == Way::steps ? 2 : 0;
     EXPECT_EQ(gpus.copies(), before + 4 + messages);
   });
 }
@@ -530,7 +530,7 @@ TEST_P(DeviceCalls, ARankThatLeavesIsNoticedByThoseWithAGpu) {
 }
 
 const auto kName = [](const auto& parameters) { return std::string(to_string(parameters.param)); };
-constexpr Way kByEach[] = {Way::kernels, Way::messages, Way::staged};
+constexpr Way kByEach[] = {Way::kernels, Way::steps, Way::staged};
 INSTANTIATE_TEST_SUITE_P(by, DeviceCalls, ::testing::ValuesIn(kByEach), kName);
 INSTANTIATE_TEST_SUITE_P(by, DeviceStreams, ::testing::ValuesIn(kByEach), kName);
 

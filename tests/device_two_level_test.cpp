@@ -177,7 +177,7 @@ TEST_F(DeviceTwoLevel, ARankMovesItsSliceOnly) {
             {.timeout = 60s});
 }
 
-TEST_F(DeviceTwoLevel, WhatItDoesNotDoIsStaged) {
+TEST_F(DeviceTwoLevel, WhatItDoesNotDoIsDoneStepByStep) {
   run_hosts(kTwoByTwo,
             [&](Communicator& comm) {
               const auto explained = [&](Collective collective, DataType type, const char* backend) {
@@ -185,8 +185,8 @@ TEST_F(DeviceTwoLevel, WhatItDoesNotDoIsStaged) {
               };
               EXPECT_SAYS(explained(Collective::all_reduce, DataType::f32, "hierarchical"),
                           "device memory: two_level: the GPUs");
-              EXPECT_SAYS(explained(Collective::all_reduce, DataType::bf16, "hierarchical"), "device memory: staged");
-              EXPECT_SAYS(explained(Collective::all_gather, DataType::f32, "hierarchical"), "device memory: staged");
+              EXPECT_SAYS(explained(Collective::all_reduce, DataType::bf16, "hierarchical"), "device memory: steps");
+              EXPECT_SAYS(explained(Collective::all_gather, DataType::f32, "hierarchical"), "device memory: steps");
             },
             {.timeout = 60s});
 }

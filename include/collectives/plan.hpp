@@ -108,7 +108,7 @@ enum class Way : std::uint8_t {
   nccl,       ///< by NCCL, in a stream
   top_k,      ///< what is largest is chosen on the GPU, exchanged by the host, and added up on the GPU
   two_level,  ///< by kernels inside each host, and along the plan's rails through pinned memory
-  messages    ///< as the plan says, by GPUs that read one another's messages
+  steps       ///< as the plan says, by GPUs in place of the hosts
 };
 inline constexpr std::size_t kWays = 7;
 COLLECTIVES_EXPORT std::string_view to_string(Way) noexcept;

@@ -59,11 +59,14 @@ constexpr std::size_t kMostByMessages = kGpuMemoryRecords - 8;
 
 void cut_for_gpus(Plan& plan, const Request& request, const Topology& topology, std::size_t longest,
                   std::size_t frame_bytes) {
+  const Aim aim{.collective = request.collective, .sums = plan.sums};
+  const Algorithm& algorithm = *plan.algorithm;
+  if (algorithm.in_one_message != nullptr && algorithm.in_one_message(aim)) return;
   const std::size_t element = size_of(request.type);
-  const std::size_t most = std::max<std::size_t>(1, std::min(kLongestMessage, frame_bytes) / element);
+  const auto pieces = static_cast<std::size_t>(algorithm.pieces(aim, topology));
+  const std::size_t most = std::max<std::size_t>(1, std::min(kLongestMessage, frame_bytes) / element) * pieces;
   const std::size_t unit = std::clamp<std::size_t>(kShortestMessage / element, 1, most);
-  const bool on_a_chain = !plan.algorithm->by_part({.collective = request.collective, .sums = plan.sums}, topology);
-  const std::size_t wanted = on_a_chain ? longest / kRoundsOnAChain : longest;
+  const std::size_t wanted = algorithm.by_part(aim, topology) ? longest : longest / kRoundsOnAChain;
   plan.segment = std::clamp((wanted + unit - 1) / unit * unit, unit, most);
   const std::size_t rounds = std::max<std::size_t>(1, (longest + plan.segment - 1) / plan.segment);
   plan.estimate.messages = plan.estimate.messages / plan.rounds * rounds;
@@ -85,7 +88,7 @@ std::string_view to_string(Way way) noexcept {
     case Way::nccl: return "nccl";
     case Way::top_k: return "top_k";
     case Way::two_level: return "two_level";
-    case Way::messages: return "messages";
+    case Way::steps: return "steps";
   }
   return "unknown way";
 }
@@ -155,22 +158,22 @@ bool passes_messages(std::string_view backend) {
   });
 }
 
-void plan_messages(Plan& plan, const Request& request, const Topology& topology, std::size_t longest,
-                   std::size_t wire_frame_bytes) {
-  if (plan.way != Way::staged || !passes_messages(request.backend)) return;
-  if (!topology.one_host() && !has_two_levels(topology)) return;
+void plan_steps(Plan& plan, const Request& request, const Topology& topology, std::size_t longest,
+                std::size_t wire_frame_bytes) {
+  const bool one_host = topology.one_host(), messages_inside = plan.backend != "hierarchical";
+  if (plan.way != Way::staged || !(one_host ? passes_messages(request.backend) : has_two_levels(topology))) return;
   std::string why = why_not_within_reach(request, topology);
   if (why.empty() && plan.coded) why = fmt::format("{} is coded on the host", request.codec->name());
-  if (why.empty() && most_on_a_host(topology) > kMostByMessages)
+  if (why.empty() && messages_inside && most_on_a_host(topology) > kMostByMessages)
     why = fmt::format("a GPU shows messages to {} ranks at most", kMostByMessages);
   if (!why.empty()) {
-    plan.way_reason += ", and " + why;
+    if (plan.way_reason.find(why) == std::string::npos) plan.way_reason += ", and " + why;
     return;
   }
-  plan.way = Way::messages;
-  plan.way_reason = topology.one_host() ? "one host, whose GPUs reach one another's memory"
-                                        : "the GPUs of each host reach one another's memory";
-  cut_for_gpus(plan, request, topology, longest, topology.one_host() ? kLongestMessage : wire_frame_bytes);
+  plan.way = Way::steps;
+  plan.way_reason =
+      one_host ? "one host, whose GPUs reach one another's memory" : "the GPUs of each host reach one another's memory";
+  cut_for_gpus(plan, request, topology, longest, one_host ? kLongestMessage : wire_frame_bytes);
 }
 
 void plan_by_nccl(Plan& plan, const Request& request, const Topology& topology) {

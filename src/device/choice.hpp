@@ -25,13 +25,13 @@ std::string why_not_added_in_hosts(const Topology& topology);
 /// Where the plan adds inside hosts before it goes along rails, GPUs may do that: changes the way from staged then.
 void plan_two_levels(Plan& plan, const Request& request, const Topology& topology);
 
-/// Whether all that this backend does consists of messages.
+/// Whether what this backend does on one host consists of messages.
 bool passes_messages(std::string_view backend);
-/// Where it does, GPUs may pass them where hosts have several ranks: changes the way from staged then, and cuts the
-/// vector into messages as GPUs like them; between hosts, of `wire_frame_bytes` at most. `longest`: elements of the
-/// longest part that rounds walk along.
-void plan_messages(Plan& plan, const Request& request, const Topology& topology, std::size_t longest,
-                   std::size_t wire_frame_bytes);
+/// Where it does, and on several hosts of which some have several ranks, GPUs may perform the plan's Steps: changes the
+/// way from staged then, and cuts the vector into messages as GPUs like them; between hosts, of `wire_frame_bytes` at
+/// most. `longest`: elements of the longest part that rounds walk along.
+void plan_steps(Plan& plan, const Request& request, const Topology& topology, std::size_t longest,
+                std::size_t wire_frame_bytes);
 
 /// What NCCL carries f32 values as: f16 or bf16 where such a codec is asked for; else the type of the request.
 DataType wire_by_nccl(const Request& request);

@@ -55,13 +55,20 @@ void InHostWay::come() {
   side_by_side_ = !show_buffers();
   if (!side_by_side_) return;
   lay_side_by_side();
-  const auto shown = [&](bool keep) {
-    const Range range = task_.held(arena_.self(), keep);
-    if (range.count == 0) return RemoteBuffer{};
-    return peers_->show_for_certain(element_at(vector(), range.first, task_.element));
-  };
-  own_ = shown(false);
-  keep_ = shown(true);
+  own_ = shown(vector(), false);
+  keep_ = shown(vector(), true);
+}
+
+void InHostWay::come_to_step(const std::byte* own, std::byte* keep, std::uint64_t tag) {
+  own_ = shown(own, false);
+  keep_ = shown(keep, true);
+  tag_ = tag;
+}
+
+RemoteBuffer InHostWay::shown(const std::byte* from_element_0, bool keep) {
+  const Range range = task_.held(arena_.self(), keep);
+  if (range.count == 0 || from_element_0 == nullptr) return {};
+  return peers_->show_for_certain(element_at(from_element_0, range.first, task_.element));
 }
 
 void InHostWay::come_unseen() {
@@ -71,7 +78,7 @@ void InHostWay::come_unseen() {
   if (side_by_side_) lay_side_by_side();
 }
 
-void InHostWay::come_for_messages() {
+void InHostWay::come_for_steps() {
   const Sides sides = sides_of(call_->call, rank_);
   const auto can_be_read = [&](const void* at) {
     return reinterpret_cast<std::uintptr_t>(at) % task_.element == 0 &&
@@ -116,7 +123,7 @@ void InHostWay::lay_side_by_side() {
 }
 
 void InHostWay::publish(bool objects) {
-  BufferRecord& record = arena_.gpu_block(arena_.self()).buffers;
+  BufferRecord& record = met(arena_.self()).buffers;
   record.objects.store(objects, std::memory_order_relaxed);
   record.own.store(own_.address, std::memory_order_relaxed);
   record.own_name.store(own_.name, std::memory_order_relaxed);
@@ -128,7 +135,7 @@ void InHostWay::publish(bool objects) {
 
 bool InHostWay::all_have_come() {
   for (; peer_ < arena_.ranks(); ++peer_)
-    if (!has_come(arena_.gpu_block(peer_).buffers.tag.load(std::memory_order_acquire), tag_, peer_)) return false;
+    if (!has_come(met(peer_).buffers.tag.load(std::memory_order_acquire), tag_, peer_)) return false;
   peer_ = 0;
   find_buffers();
   return true;
@@ -136,17 +143,17 @@ bool InHostWay::all_have_come() {
 
 bool InHostWay::somebody_objects() const noexcept {
   for (int rank = 0; rank < arena_.ranks(); ++rank)
-    if (arena_.gpu_block(rank).buffers.objects.load(std::memory_order_relaxed)) return true;
+    if (met(rank).buffers.objects.load(std::memory_order_relaxed)) return true;
   return false;
 }
 
 void InHostWay::say_that_it_worked() noexcept {
-  arena_.gpu_block(arena_.self()).worked.value.store(tag_, std::memory_order_release);
+  met(arena_.self()).worked.value.store(tag_, std::memory_order_release);
 }
 
 bool InHostWay::all_have_worked() {
   for (; peer_ < arena_.ranks(); ++peer_)
-    if (arena_.gpu_block(peer_).worked.value.load(std::memory_order_acquire) != tag_) return false;
+    if (met(peer_).worked.value.load(std::memory_order_acquire) != tag_) return false;
   peer_ = 0;
   return true;
 }
@@ -186,9 +193,37 @@ void InHostWay::give(std::span<std::byte* const> to, const std::byte* from, std:
     if (out != from) device_.copy(out, from, bytes, stream_);
 }
 
+// ---- the share ----
+
+void InHostWay::work(const ReduceOp& op, DataType type, bool raw, int finish_ranks) {
+  const int self = arena_.self(), ranks = arena_.ranks();
+  const Range share = task_.share(self);
+  if (share.count == 0) return;
+  const std::size_t bytes = share.count * task_.element;
+  sources_.clear();
+  outs_.clear();
+  for (int rank = 0; rank < ranks; ++rank)
+    if (task_.is_source(rank, self))
+      sources_.push_back({element_at(buffers_[static_cast<std::size_t>(rank)].own, share.first, task_.element), raw});
+  for (int turn = 0; turn < ranks; ++turn)  // mine first, and not everyone's at the same destination
+    if (const int rank = (self + turn) % ranks; task_.is_destination(rank, self))
+      outs_.push_back(element_at(buffers_[static_cast<std::size_t>(rank)].keep, share.first, task_.element));
+
+  // What a kernel cannot write to at once goes there from what it has written.
+  std::span<std::byte* const> left(outs_);
+  const std::byte* made = sources_[0].data;
+  if (task_.combines()) {
+    const auto at_once = left.first(std::min(left.size(), Device::kMostOuts));
+    device_.fold(op, type, sources_, at_once, share.count, finish_ranks, stream_);
+    left = left.subspan(at_once.size());
+    made = at_once[0];
+  }
+  give(left, made, bytes);
+}
+
 void InHostWay::find_buffers() {
   for (int rank = 0; rank < arena_.ranks(); ++rank) {
-    const BufferRecord& record = arena_.gpu_block(rank).buffers;
+    const BufferRecord& record = met(rank).buffers;
     const auto at = [&](std::uint64_t address, std::uint64_t name, bool keep) -> std::byte* {
       if (address == 0) return nullptr;
       const std::size_t before = task_.held(rank, keep).first * task_.element;

@@ -33,9 +33,10 @@ class InHostWay : public DeviceWay {
   std::uint64_t moves() const noexcept override { return moves_; }
 
  protected:
-  /// `rank`: this one's, among all. Ways of one communicator share `peers`.
-  InHostWay(Device& device, const Arena& arena, std::shared_ptr<GpuPeers> peers, Rank rank)
-      : device_(device), arena_(arena), rank_(rank), peers_(std::move(peers)) {}
+  /// `rank`: this one's, among all. Ways of one communicator share `peers`. `meeting`: where they meet.
+  InHostWay(Device& device, const Arena& arena, std::shared_ptr<GpuPeers> peers, Rank rank,
+            GpuMeeting GpuBlock::*meeting = &GpuBlock::call)
+      : device_(device), arena_(arena), rank_(rank), peers_(std::move(peers)), meeting_(meeting) {}
   /// Waits a while for what is under way; a GPU that does not come to an end keeps the memory.
   ~InHostWay() override;
 
@@ -53,8 +54,10 @@ class InHostWay : public DeviceWay {
   /// Likewise where nobody needs to see them: pieces, and what does not lie at a multiple of its elements' size, are
   /// copied to where they are one vector.
   void come_unseen();
-  /// Likewise where others see it by the messages that tell of it.
-  void come_for_messages();
+  /// Likewise where others may have to see any of it, some time later.
+  void come_for_steps();
+  /// `task_` is a Step of the call; these are its vectors, from element 0.
+  void come_to_step(const std::byte* own, std::byte* keep, std::uint64_t tag);
   /// This rank's vector, from element 0, since it came.
   const std::byte* own_input() const noexcept { return side_by_side_ ? vector() : input_; }
   std::byte* own_output() const noexcept { return side_by_side_ ? vector() : output_; }
@@ -66,8 +69,12 @@ class InHostWay : public DeviceWay {
   bool all_have_come();
   /// Then: whether any of them objects.
   bool somebody_objects() const noexcept;
+  /// This rank's share of `task_`: reads every source once, combines in rank order and writes every destination.
+  /// `raw`: sources are contributions. `finish_ranks`: as for fold(). Goes into the stream.
+  void work(const ReduceOp& op, DataType type, bool raw, int finish_ranks);
   /// All that this rank's GPU had to do is done.
   void say_that_it_worked() noexcept;
+  bool all_have_worked();
   /// The rest of the call from then on: until all have said so, and the result is where the caller wants it.
   Turn leave();
   /// The rest of the call when the result is there.
@@ -78,6 +85,7 @@ class InHostWay : public DeviceWay {
   /// Writes `bytes` at `from` to all of `to`, but where it lies there already.
   void give(std::span<std::byte* const> to, const std::byte* from, std::size_t bytes);
   GpuPeers& peers() noexcept { return *peers_; }
+  GpuMeeting& met(int local) const noexcept { return arena_.gpu_block(local).*meeting_; }
 
   Device& device_;
   const Arena& arena_;
@@ -88,6 +96,9 @@ class InHostWay : public DeviceWay {
   HostTask task_;
   std::vector<Buffers> buffers_;  // by local rank
   std::uint64_t moves_ = 0;
+  // Of the kernel that is being put together.
+  std::vector<Source> sources_;
+  std::vector<std::byte*> outs_;
 
  private:
   bool show_buffers();
@@ -95,9 +106,10 @@ class InHostWay : public DeviceWay {
   void lay_side_by_side();
   std::byte* vector() const noexcept { return static_cast<std::byte*>(memory_.back()); }
   void find_buffers();
-  bool all_have_worked();
+  RemoteBuffer shown(const std::byte* from_element_0, bool keep);
 
   std::shared_ptr<GpuPeers> peers_;
+  GpuMeeting GpuBlock::*const meeting_;
   std::vector<void*> memory_;  // for vectors side by side, the last one in use
   std::size_t bytes_ = 0;      // of that
   const std::byte* input_ = nullptr;

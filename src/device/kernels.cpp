@@ -56,7 +56,7 @@ DeviceWay::Turn KernelsWay::advance() {
       [[fallthrough]];
     case Phase::meeting:
       if (!all_have_come() || !touch()) return wait_for(Turn::peers, Phase::meeting);
-      work();
+      work(job_->op, job_->type, true, arena_.ranks());
       device_.record(done_, stream_);
       [[fallthrough]];
     case Phase::working:
@@ -69,34 +69,6 @@ DeviceWay::Turn KernelsWay::advance() {
     case Phase::leaving: break;
   }
   return leave();
-}
-
-// ---- the share ----
-
-void KernelsWay::work() {
-  const int self = arena_.self(), ranks = arena_.ranks();
-  const Range share = task_.share(self);
-  if (share.count == 0) return;
-  const std::size_t bytes = share.count * task_.element;
-  sources_.clear();
-  outs_.clear();
-  for (int rank = 0; rank < ranks; ++rank)
-    if (task_.is_source(rank, self))
-      sources_.push_back({element_at(buffers_[static_cast<std::size_t>(rank)].own, share.first, task_.element)});
-  for (int turn = 0; turn < ranks; ++turn)  // mine first, and not everyone's at the same destination
-    if (const int rank = (self + turn) % ranks; task_.is_destination(rank, self))
-      outs_.push_back(element_at(buffers_[static_cast<std::size_t>(rank)].keep, share.first, task_.element));
-
-  // What a kernel cannot write to at once goes there from what it has written.
-  std::span<std::byte* const> left(outs_);
-  const std::byte* made = sources_[0].data;
-  if (task_.combines()) {
-    const auto at_once = left.first(std::min(left.size(), Device::kMostOuts));
-    device_.fold(job_->op, job_->type, sources_, at_once, share.count, ranks, stream_);
-    left = left.subspan(at_once.size());
-    made = at_once[0];
-  }
-  give(left, made, bytes);
 }
 
 }  // namespace collectives

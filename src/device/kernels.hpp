@@ -29,12 +29,9 @@ class KernelsWay final : public InHostWay {
 
   Turn wait_for(Turn whom, Phase phase);
   void describe(const PlannedCall& planned);
-  void work();
 
   const Job* job_ = nullptr;
   Phase phase_ = Phase::coming;
-  std::vector<Source> sources_;
-  std::vector<std::byte*> outs_;
 };
 
 }  // namespace collectives

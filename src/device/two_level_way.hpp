@@ -102,8 +102,6 @@ class TwoLevelWay final : public InHostWay {
   std::unique_ptr<ByNccl> by_nccl_;
   std::vector<std::size_t> offsets_;  // of slices, for NCCL
   Phase phase_ = Phase::coming;
-  std::vector<Source> sources_;
-  std::vector<std::byte*> outs_;
 };
 
 }  // namespace collectives

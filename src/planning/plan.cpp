@@ -291,7 +291,7 @@ Plan choose_plan(const Request& asked, const Topology& topology, const Tuning& t
   if (plan.way == Way::nccl) plan_by_nccl(plan, asked, topology);
   plan_two_levels(plan, request, topology);
   std::vector<std::size_t> offsets;
-  plan_messages(plan, request, topology,
+  plan_steps(plan, request, topology,
                 parts_of(request, *plan.algorithm, aim_of(request, plan.coded), topology, offsets).longest(),
                 tuning.wire_frame_bytes);
   return plan;

@@ -30,7 +30,7 @@
 namespace collectives {
 
 /// Changes with everything that ranks must share to understand one another: layout of the arena, tags, messages.
-inline constexpr std::uint64_t kProtocol = 17;
+inline constexpr std::uint64_t kProtocol = 18;
 
 inline constexpr std::size_t kPolledBytes = 128;  ///< a cache line and its neighbour, which prefetchers fetch in pairs
 
@@ -124,10 +124,15 @@ struct alignas(64) GpuMemoryRecord {
 
 inline constexpr std::size_t kGpuMemoryRecords = 64;  ///< per rank
 
+/// What is done together by GPUs that reach into one another's memory.
+struct GpuMeeting {
+  BufferRecord buffers;  ///< where this rank's are, in its newest
+  PolledWord worked;     ///< tag of the newest that its GPU has done its share of
+};
+
 /// What a rank says of its GPU.
 struct GpuBlock {
-  BufferRecord buffers;  ///< of its newest call that reaches into the others' memory
-  PolledWord worked;     ///< tag of the newest such call that its GPU has done its share of
+  GpuMeeting call, step;  ///< whole calls, and Steps, which are counted otherwise
   GpuMemoryRecord memory[kGpuMemoryRecords];
 };
 

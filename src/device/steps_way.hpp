@@ -1,7 +1,7 @@
-// The host's plan, performed by GPUs: what `ring` and `reduce_to_one` do, whose Steps are messages, where hosts have
-// several ranks. A rank meets only those that its Steps name. The executor is the host's; its values are worked on by
-// kernels and copies, and its messages are those of GPUs (device/gpu_messages.hpp), so the sums and their bits are the
-// host's, too.
+// The host's plan, performed by GPUs, Step by Step: `ring` and `reduce_to_one`, and on several hosts with several ranks
+// whatever the plan says. The executor is the host's; kernels and copies work on its values, its messages are those of
+// GPUs (device/gpu_messages.hpp), and in a host Step every rank's kernel sees to its share of the vector. So the sums
+// and their bits are the host's, too.
 //
 // One Step after the other: the next begins when the GPU has done what the last has asked of it.
 #pragma once
@@ -13,11 +13,11 @@
 
 namespace collectives {
 
-class MessagesWay final : public InHostWay, private ValueEngine {
+class StepsWay final : public InHostWay, private ValueEngine {
  public:
-  MessagesWay(Device& device, const Arena& arena, std::shared_ptr<GpuPeers> peers, const Seat& seat,
-              SharedMemoryTransport& notices, Wire* wire);
-  ~MessagesWay() override;
+  StepsWay(Device& device, const Arena& arena, std::shared_ptr<GpuPeers> peers, const Seat& seat,
+           SharedMemoryTransport& notices, Wire* wire);
+  ~StepsWay() override;
 
   void start(const DeviceCall& call, const PlannedCall& planned, Job& job) override;
   Turn advance() override;
@@ -25,6 +25,7 @@ class MessagesWay final : public InHostWay, private ValueEngine {
 
  private:
   enum class Phase : std::uint8_t { coming, copying_there, performing, copying_back };
+  enum class Stage : std::uint8_t { meeting, working, leaving };
 
   bool begin() override;
   void copy(std::byte* to, const std::byte* from, std::size_t bytes) override;
@@ -32,15 +33,24 @@ class MessagesWay final : public InHostWay, private ValueEngine {
             int finish_ranks) override;
   void end() override;
   bool done() override;
+  void begin_stage(const HostTask& task, const HostOperands& with) override;
+  bool advance_stage() override;
   bool reads_in_place(Rank peer) const override { return messages_.inside(peer); }
   std::byte* work(std::size_t bytes) override;
 
+  bool meet_in_stage();
+
+  const Seat& seat_;
+  const Wire* wire_;
   GpuMessages messages_;
   Executor executor_;
   DeviceRoom work_;
   Job* job_ = nullptr;
   Phase phase_ = Phase::coming;
   bool working_ = false;  // a Step is on the GPU
+  Stage stage_ = Stage::meeting;
+  const HostOperands* with_ = nullptr;
+  std::uint64_t stages_ = 0;  // so far
 };
 
 }  // namespace collectives

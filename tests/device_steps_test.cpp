@@ -1,4 +1,4 @@
-// Device memory where the host's plan consists of messages (device/messages_way.hpp): GPU messages as a transport, the
+// Device memory where the host's plan consists of messages (device/steps_way.hpp): GPU messages as a transport, the
 // host's bits whatever the plan, what it costs, between processes, and GPUs and ranks that fail in the middle. Results
 // of every collective are device_backend_test's subject.
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 
 #include "collectives/communicator.hpp"
 #include "device/choice.hpp"
-#include "device/messages_way.hpp"
+#include "device/steps_way.hpp"
 #include "operation.hpp"
 #include "support/device_processes.hpp"
 #include "support/errors.hpp"
@@ -100,7 +100,7 @@ constexpr std::size_t kLong = 4'000'001;  // 16 MB: some rounds of the longest m
 #endif
 constexpr std::size_t kCount = 1000;
 
-class DeviceMessages : public ::testing::Test {
+class DeviceSteps : public ::testing::Test {
  protected:
   PretendedGpus gpus{2, true};
 
@@ -109,16 +109,16 @@ class DeviceMessages : public ::testing::Test {
   }
 };
 
-class DeviceMessagesBy : public DeviceMessages, public ::testing::WithParamInterface<const char*> {
+class DeviceStepsBy : public DeviceSteps, public ::testing::WithParamInterface<const char*> {
  protected:
   void have_the_hosts_bits(Communicator& comm);
 };
 
-void DeviceMessagesBy::have_the_hosts_bits(Communicator& comm) {
+void DeviceStepsBy::have_the_hosts_bits(Communicator& comm) {
   const Options options{.backend = GetParam()};
   const auto ranks = static_cast<std::size_t>(comm.size());
   for (const std::size_t count : {std::size_t{17}, kLong}) {
-    EXPECT_EQ(plan_of(comm, Collective::all_reduce, count, GetParam()).way, Way::messages);
+    EXPECT_EQ(plan_of(comm, Collective::all_reduce, count, GetParam()).way, Way::steps);
     const std::vector<float> mine = uneven(comm.rank(), count);
     const OnGpu<float> in(gpus, mine), out(gpus, count);
 
@@ -148,16 +148,16 @@ void DeviceMessagesBy::have_the_hosts_bits(Communicator& comm) {
   }
 }
 
-TEST_P(DeviceMessagesBy, HaveTheHostsBits) {
+TEST_P(DeviceStepsBy, HaveTheHostsBits) {
   run_communicators(3, [&](Communicator& comm) { have_the_hosts_bits(comm); }, {.timeout = 60s});
 }
 
 /// Messages between hosts by pinned memory, from more than one round.
-TEST_P(DeviceMessagesBy, HaveTheHostsBitsOnSeveralHosts) {
+TEST_P(DeviceStepsBy, HaveTheHostsBitsOnSeveralHosts) {
   run_hosts({0, 0, 1, 0, 1}, [&](Communicator& comm) { have_the_hosts_bits(comm); }, {.timeout = 60s});
 }
 
-TEST_P(DeviceMessagesBy, SixteenBitFloatsAreSummedByTheirOwners) {
+TEST_P(DeviceStepsBy, SixteenBitFloatsAreSummedByTheirOwners) {
   run_communicators(3,
                     [&](Communicator& comm) {
                       std::vector<bfloat16> host;
@@ -170,7 +170,7 @@ TEST_P(DeviceMessagesBy, SixteenBitFloatsAreSummedByTheirOwners) {
                     {.timeout = 60s});
 }
 
-TEST_P(DeviceMessagesBy, ARootKeepsWhatItSendsUntilAllHaveIt) {
+TEST_P(DeviceStepsBy, ARootKeepsWhatItSendsUntilAllHaveIt) {
   run_communicators(3,
                     [&](Communicator& comm) {
                       const OnGpu<float> data(gpus, kLong);
@@ -185,12 +185,12 @@ TEST_P(DeviceMessagesBy, ARootKeepsWhatItSendsUntilAllHaveIt) {
                     {.timeout = 60s});
 }
 
-INSTANTIATE_TEST_SUITE_P(, DeviceMessagesBy, ::testing::Values("ring", "reduce_to_one_direct", "reduce_to_one_tree"));
+INSTANTIATE_TEST_SUITE_P(, DeviceStepsBy, ::testing::Values("ring", "reduce_to_one_direct", "reduce_to_one_tree"));
 
 // ---- what it costs ----
 
 /// Every byte crosses once: read by the kernel that adds it, or the copy that keeps it.
-TEST_F(DeviceMessages, AreReadWhereTheyLie) {
+TEST_F(DeviceSteps, AreReadWhereTheyLie) {
   run_communicators(3,
                     [&](Communicator& comm) {
                       const OnGpu<float> in(gpus, input_of<float>(comm.rank(), kCount)), out(gpus, kCount);
@@ -209,7 +209,7 @@ TEST_F(DeviceMessages, AreReadWhereTheyLie) {
                     {.timeout = 60s});
 }
 
-TEST_F(DeviceMessages, AreLongOnesOnGpusAndShorterWhereTheyArePassedOn) {
+TEST_F(DeviceSteps, AreLongOnesOnGpusAndShorterWhereTheyArePassedOn) {
   run_communicators(2,
                     [&](Communicator& comm) {
                       const Plan ring = plan_of(comm, Collective::all_reduce, 16 << 20, "ring");
@@ -239,9 +239,9 @@ TEST(DeviceWays, PassMessagesWhereTheGpusReachOneAnother) {
     EXPECT_EQ(chosen.way, Way::staged);
     return chosen.way_reason;
   };
-  EXPECT_EQ(plan({.backend = "ring"}, host).way, Way::messages);
-  EXPECT_EQ(plan({.backend = "reduce_to_one"}, host).way, Way::messages);
-  EXPECT_EQ(plan({.backend = "reduce_to_one_tree"}, host).way, Way::messages);
+  EXPECT_EQ(plan({.backend = "ring"}, host).way, Way::steps);
+  EXPECT_EQ(plan({.backend = "reduce_to_one"}, host).way, Way::steps);
+  EXPECT_EQ(plan({.backend = "reduce_to_one_tree"}, host).way, Way::steps);
   EXPECT_EQ(plan({.backend = "hierarchical"}, host).way, Way::kernels);
   const UserOp op{"mine", [](const void*, void*, std::size_t, DataType) {}, true};
   EXPECT_EQ(why_not({.op = ReduceOp::user(op), .backend = "ring"}, host),
@@ -253,7 +253,7 @@ TEST(DeviceWays, PassMessagesWhereTheGpusReachOneAnother) {
   EXPECT_EQ(why_not({.backend = "ring"}, many), "ring passes messages, and a GPU shows messages to 56 ranks at most");
   Topology two = Topology::from_hosts({"a", "a", "b"}, 4);
   two.gpus = host.gpus;
-  EXPECT_EQ(plan({.backend = "ring"}, two).way, Way::messages);
+  EXPECT_EQ(plan({.backend = "ring"}, two).way, Way::steps);
   EXPECT_EQ(why_not({.backend = "ring", .codec = find_codec("bf16"), .force = true}, two),
             "there are several hosts, and bf16 is coded on the host");
   two.gpus.within_reach = false;
@@ -272,7 +272,7 @@ TEST_F(DeviceProcesses, PassMessages) {
   EXPECT_EQ(run([](PretendedGpus& gpus, Communicator& comm) {
               for (const char* backend : {"ring", "reduce_to_one"}) {
                 const Options options{.backend = backend, .stream = nullptr};
-                expect(comm.plan(Collective::all_reduce, 1, DataType::f32, ReduceOp::sum, options).way == Way::messages,
+                expect(comm.plan(Collective::all_reduce, 1, DataType::f32, ReduceOp::sum, options).way == Way::steps,
                        "not by messages");
                 for (const std::size_t count : {kCount, kLong}) {
                   const OnGpu<float> in(gpus, input_of<float>(comm.rank(), count)), out(gpus, count);
@@ -297,11 +297,11 @@ TEST_F(DeviceProcesses, PassMessages) {
 // ---- a Step under way ----
 
 /// Two ranks of one process, moved on by hand: an all-reduce of two elements.
-class MessagesUnderWay : public ::testing::Test {
+class StepUnderWay : public ::testing::Test {
  protected:
   static constexpr ArenaShape kShape{.ranks = 2, .inline_bytes = 64, .chunk_bytes = 64, .frame_bytes = 64};
 
-  MessagesUnderWay() {
+  StepUnderWay() {
     topology_.gpus = {.everywhere = true, .within_reach = true};
     const Request request{.count = 2, .backend = "ring", .memory = Memory::device};
     planned_.plan = choose_plan(request, topology_, Tuning{});
@@ -316,8 +316,8 @@ class MessagesUnderWay : public ::testing::Test {
           notices(arena, "local"),
           data(with_current(gpus, number), std::vector<float>{1, 2}),
           device(gpus.device()),
-          way(std::make_unique<MessagesWay>(*device, arena, std::make_shared<GpuPeers>(*device, arena), seat, notices,
-                                            nullptr)) {}
+          way(std::make_unique<StepsWay>(*device, arena, std::make_shared<GpuPeers>(*device, arena), seat, notices,
+                                         nullptr)) {}
     static PretendedGpus& with_current(PretendedGpus& gpus, int number) {
       PretendedGpus::set_current(number);
       return gpus;
@@ -328,7 +328,7 @@ class MessagesUnderWay : public ::testing::Test {
     SharedMemoryTransport notices;
     OnGpu<float> data;
     std::unique_ptr<Device> device;
-    std::unique_ptr<MessagesWay> way;
+    std::unique_ptr<StepsWay> way;
     DeviceCall call;
     Job job;
   };
@@ -356,7 +356,7 @@ class MessagesUnderWay : public ::testing::Test {
   PlannedCall planned_;
 };
 
-TEST_F(MessagesUnderWay, TouchesTheOthersMemoryUntilItsStepIsDone) {
+TEST_F(StepUnderWay, TouchesTheOthersMemoryUntilItsStepIsDone) {
   gpus.stop(1);
   EXPECT_EQ(second.way->advance(), DeviceWay::Turn::gpu);
   EXPECT_TRUE(second.touches());
@@ -375,7 +375,7 @@ TEST_F(MessagesUnderWay, TouchesTheOthersMemoryUntilItsStepIsDone) {
   EXPECT_EQ(second.data.values(), (std::vector<float>{2, 4}));
 }
 
-TEST_F(MessagesUnderWay, NoStepBeginsAfterAFailure) {
+TEST_F(StepUnderWay, NoStepBeginsAfterAFailure) {
   arena->abort_block().state = 2;
   for (int look = 0; look < 20; ++look, std::this_thread::sleep_for(1ms)) {
     EXPECT_EQ(first.way->advance(), DeviceWay::Turn::peers);
@@ -387,7 +387,7 @@ TEST_F(MessagesUnderWay, NoStepBeginsAfterAFailure) {
 
 // ---- what fails ----
 
-TEST_F(DeviceMessages, AGpuThatStopsIsNamed) {
+TEST_F(DeviceSteps, AGpuThatStopsIsNamed) {
   gpus.allocate_when_idle(1);
   run_ranks(3, [&](Bootstrap& bootstrap) {
     const Rank rank = bootstrap.rank();
@@ -407,7 +407,7 @@ TEST_F(DeviceMessages, AGpuThatStopsIsNamed) {
   });
 }
 
-TEST_F(DeviceMessages, AGpuThatDisappearsIsNamed) {
+TEST_F(DeviceSteps, AGpuThatDisappearsIsNamed) {
   run_ranks(3, [&](Bootstrap& bootstrap) {
     const Rank rank = bootstrap.rank();
     PretendedGpus::set_current(rank == 1 ? 1 : 0);
@@ -421,7 +421,7 @@ TEST_F(DeviceMessages, AGpuThatDisappearsIsNamed) {
   });
 }
 
-TEST_F(DeviceMessages, ARankInAnotherCallIsNamed) {
+TEST_F(DeviceSteps, ARankInAnotherCallIsNamed) {
   run_communicators(3,
                     [&](Communicator& comm) {
                       const OnGpu<float> data(gpus, kCount);
@@ -434,7 +434,7 @@ TEST_F(DeviceMessages, ARankInAnotherCallIsNamed) {
 }
 
 /// Its notices are there, and what they tell of is in memory of the host.
-TEST_F(DeviceMessages, ARankPassesMemoryOfTheHost) {
+TEST_F(DeviceSteps, ARankPassesMemoryOfTheHost) {
   run_communicators(2,
                     [&](Communicator& comm) {
                       const OnGpu<float> data(gpus, kCount);
@@ -447,7 +447,7 @@ TEST_F(DeviceMessages, ARankPassesMemoryOfTheHost) {
                     {.backend = "ring", .timeout = 60s});
 }
 
-TEST_F(DeviceMessages, EverythingIsGivenBack) {
+TEST_F(DeviceSteps, EverythingIsGivenBack) {
   const auto allocations = gpus.allocations(), streams = gpus.streams();
   run_communicators(3,
                     [&](Communicator& comm) {
