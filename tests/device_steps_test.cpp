@@ -109,6 +109,38 @@ class DeviceSteps : public ::testing::Test {
   }
 };
 
+/// Of those that are no all-reduce.
+void collectives_have_the_hosts_bits(PretendedGpus& gpus, Communicator& comm, const char* backend, std::size_t count) {
+  const Options options{.backend = backend};
+  const auto ranks = static_cast<std::size_t>(comm.size());
+  const std::size_t each = count / ranks;
+  const std::vector<float> mine = uneven(comm.rank(), each * ranks);
+  const OnGpu<float> in(gpus, mine), out(gpus, each * ranks);
+  const Buffer in_part{in.data(), each, DataType::f32}, out_part{out.data(), each, DataType::f32};
+  std::vector<float> host(each * ranks, 0);
+  const auto like_the_host = [&](std::size_t elements) {
+    std::vector<float> values = out.values();
+    values.resize(elements);
+    host.resize(elements);
+    EXPECT_TRUE(same_bits(values, host)) << backend << ", " << count;
+    host.assign(each * ranks, 0);
+  };
+  comm.reduce_scatter(std::span<const float>(mine), std::span(host).first(each), ReduceOp::sum, options);
+  comm.reduce_scatter(in.buffer(), out_part, ReduceOp::sum, options);
+  like_the_host(each);
+  comm.all_gather(std::span<const float>(mine).first(each), std::span(host), options);
+  comm.all_gather(in_part, out.buffer(), options);
+  like_the_host(each * ranks);
+  if (comm.rank() == 1) host = mine;
+  comm.broadcast(std::span(host), 1, options);
+  out.set(mine);
+  comm.broadcast(out.buffer(), 1, options);
+  like_the_host(each * ranks);
+  comm.reduce(std::span<const float>(mine), std::span(host), ReduceOp::average, 2, options);
+  comm.reduce(in.buffer(), out.buffer(), ReduceOp::average, 2, options);
+  if (comm.rank() == 2) like_the_host(each * ranks);
+}
+
 class DeviceStepsBy : public DeviceSteps, public ::testing::WithParamInterface<const char*> {
  protected:
   void have_the_hosts_bits(Communicator& comm);
@@ -116,7 +148,6 @@ class DeviceStepsBy : public DeviceSteps, public ::testing::WithParamInterface<c
 
 void DeviceStepsBy::have_the_hosts_bits(Communicator& comm) {
   const Options options{.backend = GetParam()};
-  const auto ranks = static_cast<std::size_t>(comm.size());
   for (const std::size_t count : {std::size_t{17}, kLong}) {
     EXPECT_EQ(plan_of(comm, Collective::all_reduce, count, GetParam()).way, Way::steps);
     const std::vector<float> mine = uneven(comm.rank(), count);
@@ -138,13 +169,7 @@ void DeviceStepsBy::have_the_hosts_bits(Communicator& comm) {
     comm.all_reduce(in.buffer(), out.buffer(), ReduceOp::sum, fixed);
     EXPECT_TRUE(same_bits(out.values(), host)) << count;
 
-    const std::size_t each = count / ranks;
-    const ConstBuffer all{in.data(), each * ranks, DataType::f32};
-    std::vector<float> part(each);
-    comm.reduce_scatter(std::span<const float>(mine).first(each * ranks), std::span(part), ReduceOp::sum, options);
-    comm.reduce_scatter(all, Buffer{out.data(), each, DataType::f32}, ReduceOp::sum, options);
-    std::vector<float> out_values = out.values();
-    EXPECT_TRUE(same_bits(std::vector(out_values.begin(), out_values.begin() + static_cast<long>(each)), part));
+    collectives_have_the_hosts_bits(gpus, comm, GetParam(), count);
   }
 }
 
@@ -155,6 +180,26 @@ TEST_P(DeviceStepsBy, HaveTheHostsBits) {
 /// Messages between hosts by pinned memory, from more than one round.
 TEST_P(DeviceStepsBy, HaveTheHostsBitsOnSeveralHosts) {
   run_hosts({0, 0, 1, 0, 1}, [&](Communicator& comm) { have_the_hosts_bits(comm); }, {.timeout = 60s});
+}
+
+/// Where hosts do something together, and vectors have a place in the middle of them.
+TEST_F(DeviceSteps, OfHostsHaveTheirBits) {
+  for (const std::vector<int>& hosts : {std::vector<int>{0, 0, 1, 0, 1}, std::vector<int>{0, 0, 1, 1, 2, 2}})
+    run_hosts(hosts,
+              [&](Communicator& comm) {
+                for (const char* backend : {"auto", "hierarchical"})
+                  for (const std::size_t count : {std::size_t{17}, kLong / 4}) {
+                    EXPECT_EQ(plan_of(comm, Collective::all_gather, count, backend).way, Way::steps);
+                    collectives_have_the_hosts_bits(gpus, comm, backend, count);
+                    std::vector<bfloat16> host;
+                    for (const float value : uneven(comm.rank(), count)) host.emplace_back(value);
+                    const OnGpu<bfloat16> data(gpus, host);
+                    comm.all_reduce(host, ReduceOp::sum, {.backend = backend});
+                    comm.all_reduce(data.buffer(), ReduceOp::sum, {.backend = backend});
+                    EXPECT_TRUE(same_bits(data.values(), host)) << backend << ", " << count;
+                  }
+              },
+              {.timeout = 60s});
 }
 
 TEST_P(DeviceStepsBy, SixteenBitFloatsAreSummedByTheirOwners) {
@@ -431,6 +476,36 @@ TEST_F(DeviceSteps, ARankInAnotherCallIsNamed) {
                       EXPECT_SAYS(error.what(), "rank 2 passed 7 x f32");
                     },
                     {.backend = "ring", .timeout = 60s});
+}
+
+TEST_F(DeviceSteps, ARankOfAHostIsInAnotherCall) {
+  run_hosts(
+      {0, 0, 1, 1},
+      [&](Communicator& comm) {
+        const OnGpu<float> data(gpus, kCount), all(gpus, 4 * kCount);
+        const std::size_t count = comm.rank() == 3 ? 7 : kCount;
+        const Error error = error_of([&] {
+          comm.all_gather(ConstBuffer{data.data(), count, DataType::f32}, Buffer{all.data(), 4 * count, DataType::f32});
+        });
+        EXPECT_EQ(error.code(), Errc::mismatch);
+        EXPECT_SAYS(error.what(), "rank 3 passed 7 x f32");
+      },
+      {.timeout = 60s});
+}
+
+TEST_F(DeviceSteps, AGpuStopsInAStepOfItsHost) {
+  run_hosts({0, 0, 1, 1},
+            [&](Communicator& comm) {
+              const OnGpu<float> data(gpus, input_of<float>(comm.rank(), kCount)), all(gpus, 4 * kCount);
+              comm.all_gather(data.buffer(), all.buffer());
+              comm.barrier();
+              if (comm.rank() == 2) gpus.stop(PretendedGpus::current());
+              const Options patience{.timeout = comm.rank() == 3 ? 200ms : 60s};
+              const Error error = error_of([&] { comm.all_gather(data.buffer(), all.buffer(), patience); });
+              EXPECT_EQ(error.code(), Errc::timeout);
+              if (comm.rank() == 2) gpus.go_on(PretendedGpus::current());
+            },
+            {.timeout = 60s});
 }
 
 /// Its notices are there, and what they tell of is in memory of the host.
