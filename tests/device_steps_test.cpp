@@ -488,7 +488,7 @@ TEST_F(DeviceSteps, ARankOfAHostIsInAnotherCall) {
           comm.all_gather(ConstBuffer{data.data(), count, DataType::f32}, Buffer{all.data(), 4 * count, DataType::f32});
         });
         EXPECT_EQ(error.code(), Errc::mismatch);
-        EXPECT_SAYS(error.what(), "rank 3 passed 7 x f32");
+        EXPECT_SAYS(error.what(), "rank 3 passed 28 x f32");
       },
       {.timeout = 60s});
 }
