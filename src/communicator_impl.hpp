@@ -110,6 +110,13 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final : private Unfinished::Member 
   /// Held by whoever only reads, which a child may do, too: it has no thread that writes.
   std::unique_lock<std::mutex> guard_reading() { return inherited() ? std::unique_lock<std::mutex>() : guard(); }
   void take_over();
+  /// The host's, and those of ways.
+  template <class Visit>
+  void for_each_executor(Visit&& visit) const {
+    visit(*executor);
+    for (const auto& way : ways)
+      if (way != nullptr && way->executor() != nullptr) visit(*way->executor());
+  }
   std::shared_ptr<State> new_state(const Call& call, const Options& options,
                                    const std::shared_ptr<const PlannedCall>& planned);
   void fill(State& state, const Call& call, const Options& options, const std::shared_ptr<const PlannedCall>& planned);

@@ -94,7 +94,7 @@ Communicator::Impl::Impl(Bootstrap& bootstrap, const CommunicatorOptions& option
   std::optional<TraceIdentity> seen_as;
   if (seen == Seen::yes) seen_as = trace_identity(bootstrap, meeting, Deadline::in(settings.timeout));
   observer = std::make_unique<Observer>(meeting, settings, transport_name, threaded_, seen_as);
-  executor->observe(observer->trace());
+  for_each_executor([&](Executor& one) { one.observe(observer->trace()); });
   if (threaded_) try {
       progress_thread_ = std::thread([this] { serve(); });
     } catch (const std::system_error& error) {
@@ -215,12 +215,16 @@ void Communicator::Impl::retune(const Tuning& tuning) {
 
 std::uint64_t Communicator::Impl::bytes_sent() {
   const auto lock = guard_reading();
-  return executor->bytes_sent();
+  std::uint64_t bytes = 0;
+  for_each_executor([&](const Executor& one) { bytes += one.bytes_sent(); });
+  return bytes;
 }
 
 std::uint64_t Communicator::Impl::bytes_sent_to_other_hosts() {
   const auto lock = guard_reading();
-  return executor->bytes_to_other_hosts();
+  std::uint64_t bytes = 0;
+  for_each_executor([&](const Executor& one) { bytes += one.bytes_to_other_hosts(); });
+  return bytes;
 }
 
 CodingReport Communicator::Impl::coding() {

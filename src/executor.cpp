@@ -161,7 +161,7 @@ bool Executor::fed() {
 
 /// Messages over the wire count as such, wherever the others of the same Step go.
 void Executor::trace(const Step& step) {
-  const auto over_wire = [&](Rank peer) { return routes_[static_cast<std::size_t>(peer)].transport == wire_; };
+  const auto over_wire = [this](Rank peer) { return this->over_wire(peer); };
   trace_->phase(step.kind != Step::Kind::exchange ? Trace::Phase::host_stage
                 : wire_ != nullptr &&
                         (std::ranges::any_of(step.from, over_wire) || std::ranges::any_of(step.to, over_wire))
@@ -347,7 +347,7 @@ void Executor::hand_on(const Step& step, const std::byte* value, const std::byte
       route.transport->send(route.address, job_->tag, bytes);
     }
     bytes_sent_ += bytes;
-    if (route.transport == wire_) bytes_to_other_hosts_ += bytes;
+    if (over_wire(peer)) bytes_to_other_hosts_ += bytes;
   }
   for (const Rank peer : step.from) {
     if (me(peer)) continue;

@@ -186,6 +186,10 @@ class Executor {
   /// Hands `value` on, which may lie in the first frame already, and lets go of what was taken.
   void hand_on(const Step&, const std::byte* value, const std::byte* lent);
   std::byte* address(Place, Range);
+  bool over_wire(Rank peer) const {
+    return routes_[static_cast<std::size_t>(peer)].transport == wire_ &&
+           (engine_ == nullptr || !engine_->reads_in_place(peer));
+  }
   bool me(Rank rank) const noexcept { return rank == seat_.world.self; }
   const Message& taken(Rank from, std::size_t bytes);
   /// Where what `step` takes may come to straight away; null where nothing may.

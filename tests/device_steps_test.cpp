@@ -254,6 +254,26 @@ TEST_F(DeviceSteps, AreReadWhereTheyLie) {
                     {.timeout = 60s});
 }
 
+TEST_F(DeviceSteps, AreCountedAsTheHostsAre) {
+  run_hosts({0, 0, 1, 1},
+            [&](Communicator& comm) {
+              const OnGpu<float> data(gpus, input_of<float>(comm.rank(), kCount));
+              std::vector<float> host(kCount);
+              const auto sent = [&](auto&& call) {
+                const auto all = comm.bytes_sent(), far = comm.bytes_sent_to_other_hosts();
+                call();
+                return std::pair(comm.bytes_sent() - all, comm.bytes_sent_to_other_hosts() - far);
+              };
+              for (const char* backend : {"ring", "reduce_to_one"}) {
+                const Options options{.backend = backend};
+                const auto by_host = sent([&] { comm.all_reduce(host, ReduceOp::sum, options); });
+                EXPECT_EQ(sent([&] { comm.all_reduce(data.buffer(), ReduceOp::sum, options); }), by_host) << backend;
+                EXPECT_GT(by_host.first, 0u);
+              }
+            },
+            {.timeout = 60s});
+}
+
 TEST_F(DeviceSteps, AreLongOnesOnGpusAndShorterWhereTheyArePassedOn) {
   run_communicators(2,
                     [&](Communicator& comm) {

@@ -195,7 +195,7 @@ void InHostWay::give(std::span<std::byte* const> to, const std::byte* from, std:
 
 // ---- the share ----
 
-void InHostWay::work(const ReduceOp& op, DataType type, bool raw, int finish_ranks) {
+void InHostWay::do_share(const ReduceOp& op, DataType type, bool raw, int finish_ranks) {
   const int self = arena_.self(), ranks = arena_.ranks();
   const Range share = task_.share(self);
   if (share.count == 0) return;

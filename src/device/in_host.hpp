@@ -71,7 +71,7 @@ class InHostWay : public DeviceWay {
   bool somebody_objects() const noexcept;
   /// This rank's share of `task_`: reads every source once, combines in rank order and writes every destination.
   /// `raw`: sources are contributions. `finish_ranks`: as for fold(). Goes into the stream.
-  void work(const ReduceOp& op, DataType type, bool raw, int finish_ranks);
+  void do_share(const ReduceOp& op, DataType type, bool raw, int finish_ranks);
   /// All that this rank's GPU had to do is done.
   void say_that_it_worked() noexcept;
   bool all_have_worked();

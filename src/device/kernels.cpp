@@ -56,7 +56,7 @@ DeviceWay::Turn KernelsWay::advance() {
       [[fallthrough]];
     case Phase::meeting:
       if (!all_have_come() || !touch()) return wait_for(Turn::peers, Phase::meeting);
-      work(job_->op, job_->type, true, arena_.ranks());
+      do_share(job_->op, job_->type, true, arena_.ranks());
       device_.record(done_, stream_);
       [[fallthrough]];
     case Phase::working:

@@ -104,7 +104,7 @@ bool StepsWay::meet_in_stage() {
   switch (stage_) {
     case Stage::meeting:
       if (!all_have_come() || !begin()) return false;
-      InHostWay::work(with_->op, with_->type, with_->raw, with_->finish_ranks);
+      do_share(with_->op, with_->type, with_->raw, with_->finish_ranks);
       end();
       ++moves_;
       stage_ = Stage::working;

@@ -21,6 +21,7 @@ class StepsWay final : public InHostWay, private ValueEngine {
 
   void start(const DeviceCall& call, const PlannedCall& planned, Job& job) override;
   Turn advance() override;
+  Executor* executor() noexcept override { return &executor_; }
   std::uint64_t moves() const noexcept override { return moves_ + executor_.moves(); }
 
  private:

@@ -18,6 +18,7 @@ namespace collectives {
 
 struct PlannedCall;
 struct Job;
+class Executor;
 class SparseTensor;
 
 /// An operation on device memory, from its call to its end. Kept with the operation's state, and used again.
@@ -62,6 +63,8 @@ class DeviceWay {
   /// The operation has failed, here or elsewhere. What the GPU holds of it is performed all the same; called before
   /// this rank waits for the others to let go of its buffers, so that it has let go of theirs.
   virtual void abandon() noexcept = 0;
+  /// What performs Steps for this way alone; null: nothing does.
+  virtual Executor* executor() noexcept { return nullptr; }
   /// Changes whenever something has moved.
   virtual std::uint64_t moves() const noexcept = 0;
 };
