@@ -567,6 +567,13 @@ bool Communicator::Impl::waits_for_gpu() const noexcept {
   return head.on_device && head.device->with_gpu;
 }
 
+bool Communicator::Impl::waits_for_wire() const noexcept {
+  const Executor* at_work = executor.get();
+  if (!queue_.empty() && queue_.front().on_device && !queue_.front().device->in_host)
+    at_work = way_of(queue_.front()).executor();
+  return at_work != nullptr && at_work->waits_for_wire() && !waits_for_gpu();
+}
+
 std::uint64_t Communicator::Impl::moves() const noexcept {
   std::uint64_t moves = executor->moves();
   for (const auto& way : ways)
@@ -584,7 +591,7 @@ void Communicator::Impl::drive(State& state, Deadline until, std::unique_lock<st
       lock.lock();
       if (returns(state)) return;
     }
-    const bool due = waiter.pause(executor->waits_for_wire() && !waits_for_gpu() ? meeting.wire.get() : nullptr);
+    const bool due = waiter.pause(waits_for_wire() ? meeting.wire.get() : nullptr);
     if (due) {
       look();
       if (until.passed()) return;

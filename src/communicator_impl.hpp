@@ -175,6 +175,7 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final : private Unfinished::Member 
   void fail_by(State& head, const std::exception_ptr& thrown) noexcept;
   /// Whether the head of the queue waits for this rank's GPU.
   bool waits_for_gpu() const noexcept;
+  bool waits_for_wire() const noexcept;
   /// Changes whenever something has moved.
   std::uint64_t moves() const noexcept;
   bool move_on(bool due) noexcept override;

@@ -67,8 +67,8 @@ Communicator::Impl::Impl(Bootstrap& bootstrap, const CommunicatorOptions& option
     DeviceWay& staged = add(Way::staged, std::make_unique<StagedWay>(*meeting.device, rank()));
     add(Way::top_k, std::make_unique<TopKWay>(meeting.device));
     const auto peers = std::make_shared<GpuPeers>(*meeting.device, *meeting.arena);
-    add(Way::steps,
-        std::make_unique<StepsWay>(*meeting.device, *meeting.arena, peers, *seat, *local, meeting.wire.get()));
+    add(Way::steps, std::make_unique<StepsWay>(*meeting.device, *meeting.arena, peers, *seat, meeting.topology, *local,
+                                               meeting.wire.get()));
     if (meeting.topology.one_host()) {
       add(Way::kernels, std::make_unique<KernelsWay>(*meeting.device, *meeting.arena, peers));
     } else {

@@ -188,8 +188,8 @@ bool Executor::sent_from(const std::byte* place, std::size_t bytes) const {
 }
 
 bool Executor::ready(const Step& step) {
-  const auto waits_for = [this](const Route& route) {
-    waits_for_wire_ = route.transport == wire_;
+  const auto waits_for = [this](Rank peer) {
+    waits_for_wire_ = over_wire(peer);
     return false;
   };
   const std::size_t bytes = coding_.bytes(step.range.count);
@@ -198,13 +198,13 @@ bool Executor::ready(const Step& step) {
     const Rank peer = step.from[from_ready_];
     if (me(peer)) continue;
     const Route& route = routes_[static_cast<std::size_t>(peer)];
-    if (route.transport->receive_into(route.address, landing_, bytes) == nullptr) return waits_for(route);
+    if (route.transport->receive_into(route.address, landing_, bytes) == nullptr) return waits_for(peer);
   }
   for (; to_ready_ < step.to.size(); ++to_ready_) {
     const Rank peer = step.to[to_ready_];
     if (me(peer)) continue;
     const Route& route = routes_[static_cast<std::size_t>(peer)];
-    if (!route.transport->has_frame(route.address)) return waits_for(route);
+    if (!route.transport->has_frame(route.address)) return waits_for(peer);
   }
   // What is still being sent from where the value will be kept goes first. Peers may be waiting for this rank in the
   // same way, so what they send has been taken before.

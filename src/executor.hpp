@@ -104,7 +104,7 @@ class Executor {
   /// Begins an operation. `job` stays as it is until it is finished, or another one begins.
   void start(const Job& job) {
     job_ = &job;
-    waits_for_feed_ = false;
+    waits_for_feed_ = waits_for_wire_ = false;
     job.at_once != nullptr ? stage(Among::host).start(job.at_once->task, job.host) : start_steps();
   }
   /// What `algorithm` does for `task`, if that is a single host Step from input to output.

@@ -316,6 +316,12 @@ TEST(DeviceWays, PassMessagesWhereTheGpusReachOneAnother) {
   Topology many = Topology::from_hosts(std::vector<std::string>(57, "a"), 4);
   many.gpus = host.gpus;
   EXPECT_EQ(why_not({.backend = "ring"}, many), "ring passes messages, and a GPU shows messages to 56 ranks at most");
+  std::vector<std::string> names(200, "a");
+  std::fill_n(names.begin(), 100, "b");
+  Topology hundreds = Topology::from_hosts(names, 4);
+  hundreds.gpus = host.gpus;
+  EXPECT_EQ(why_not({.collective = Collective::reduce_scatter, .backend = "hierarchical_leaders_halving"}, hundreds),
+            "there are several hosts, and a GPU shows messages to 56 ranks at most");
   Topology two = Topology::from_hosts({"a", "a", "b"}, 4);
   two.gpus = host.gpus;
   EXPECT_EQ(plan({.backend = "ring"}, two).way, Way::steps);
@@ -381,8 +387,8 @@ class StepUnderWay : public ::testing::Test {
           notices(arena, "local"),
           data(with_current(gpus, number), std::vector<float>{1, 2}),
           device(gpus.device()),
-          way(std::make_unique<StepsWay>(*device, arena, std::make_shared<GpuPeers>(*device, arena), seat, notices,
-                                         nullptr)) {}
+          way(std::make_unique<StepsWay>(*device, arena, std::make_shared<GpuPeers>(*device, arena), seat, topology,
+                                         notices, nullptr)) {}
     static PretendedGpus& with_current(PretendedGpus& gpus, int number) {
       PretendedGpus::set_current(number);
       return gpus;

@@ -10,7 +10,7 @@
 #include "collectives/error.hpp"
 #include "device/by_nccl.hpp"
 #include "device/device.hpp"
-#include "shared_memory/arena.hpp"
+#include "device/peers.hpp"
 
 namespace collectives {
 namespace {
@@ -55,7 +55,7 @@ std::string why_not_kernels(const Request& request, const Topology& topology) {
 constexpr std::size_t kLongestMessage = 4 << 20, kShortestMessage = 256 << 10;
 constexpr std::size_t kRoundsOnAChain = 8;
 /// Ranks that one shows messages to have other places for its memory than its buffers (GpuMemoryRecord).
-constexpr std::size_t kMostByMessages = kGpuMemoryRecords - 8;
+constexpr std::size_t kMostByMessages = GpuPeers::kMostAtOnce - 8;
 
 void cut_for_gpus(Plan& plan, const Request& request, const Topology& topology, std::size_t longest,
                   std::size_t frame_bytes) {
@@ -69,9 +69,9 @@ void cut_for_gpus(Plan& plan, const Request& request, const Topology& topology, 
   const std::size_t wanted = algorithm.by_part(aim, topology) ? longest : longest / kRoundsOnAChain;
   plan.segment = std::clamp((wanted + unit - 1) / unit * unit, unit, most);
   const std::size_t rounds = std::max<std::size_t>(1, (longest + plan.segment - 1) / plan.segment);
-  plan.estimate.messages = plan.estimate.messages / plan.rounds * rounds;
   plan.rounds = rounds;
-  plan.lanes = std::min(plan.lanes, rounds);
+  const auto depths = static_cast<std::size_t>(algorithm.depths(aim, topology));
+  plan.lanes = std::min((depths + plan.stride - 1) / plan.stride, rounds);
 }
 
 }  // namespace
@@ -160,11 +160,11 @@ bool passes_messages(std::string_view backend) {
 
 void plan_steps(Plan& plan, const Request& request, const Topology& topology, std::size_t longest,
                 std::size_t wire_frame_bytes) {
-  const bool one_host = topology.one_host(), messages_inside = plan.backend != "hierarchical";
+  const bool one_host = topology.one_host();
   if (plan.way != Way::staged || !(one_host ? passes_messages(request.backend) : has_two_levels(topology))) return;
   std::string why = why_not_within_reach(request, topology);
   if (why.empty() && plan.coded) why = fmt::format("{} is coded on the host", request.codec->name());
-  if (why.empty() && messages_inside && most_on_a_host(topology) > kMostByMessages)
+  if (why.empty() && most_on_a_host(topology) > kMostByMessages)
     why = fmt::format("a GPU shows messages to {} ranks at most", kMostByMessages);
   if (!why.empty()) {
     if (plan.way_reason.find(why) == std::string::npos) plan.way_reason += ", and " + why;

@@ -29,7 +29,7 @@ void plan_two_levels(Plan& plan, const Request& request, const Topology& topolog
 bool passes_messages(std::string_view backend);
 /// Where it does, and on several hosts of which some have several ranks, GPUs may perform the plan's Steps: changes the
 /// way from staged then, and cuts the vector into messages as GPUs like them; between hosts, of `wire_frame_bytes` at
-/// most. `longest`: elements of the longest part that rounds walk along.
+/// most. The estimates stay the host's. `longest`: elements of the longest part that rounds walk along.
 void plan_steps(Plan& plan, const Request& request, const Topology& topology, std::size_t longest,
                 std::size_t wire_frame_bytes);
 

@@ -77,6 +77,7 @@ void GpuMessages::send(Rank to, std::uint64_t tag, std::size_t bytes) {
 
 void GpuMessages::send_from(Rank to, std::uint64_t tag, const std::byte* data, std::size_t bytes) {
   assert(inside(to));
+  std::erase_if(lent_, [&](const Lent& one) { return given_back(one); });
   lent_.push_back({to, notices_.sent(channel(to).local), data, bytes});
   tell(channel(to), tag, data, bytes);
 }

@@ -25,6 +25,8 @@ namespace collectives {
 
 class GpuPeers {
  public:
+  static constexpr std::size_t kMostAtOnce = kGpuMemoryRecords;
+
   GpuPeers(Device& device, const Arena& arena);
   /// Closes what it has opened; nothing that works on it may be under way. See Device::close.
   ~GpuPeers();
@@ -32,10 +34,10 @@ class GpuPeers {
   GpuPeers& operator=(const GpuPeers&) = delete;
 
   /// How all peers find what lies at `address`; empty when some cannot: it is not a GPU's, or of an allocation that
-  /// cannot be shared, as those of pools. Good until the next call has shown its buffers, of which there are two.
+  /// cannot be shared, as those of pools. Good until the next call has shown what it shows, of kMostAtOnce allocations.
   std::optional<RemoteBuffer> show(const std::byte* address);
-  /// Likewise, of memory that this library has taken, which peers can find unless the driver shares nothing any more:
-  /// then Error{system} is thrown.
+  /// Likewise, of memory that this library has taken, or that has been shown before: unless the driver shares nothing
+  /// any more, peers can find it. Else throws Error{system}.
   RemoteBuffer show_for_certain(const std::byte* address);
   /// A peer's buffer here, for copies and kernels. While the call lasts for which it was shown.
   std::byte* pointer(int local, const RemoteBuffer& buffer);

@@ -14,13 +14,22 @@ std::vector<Executor::Route> routes_by(Transport& transport, int ranks) {
   return routes;
 }
 
+/// Elements of it.
+std::size_t longest_message(const PlannedCall& planned, const Topology& topology) {
+  const Plan& plan = planned.plan;
+  const Aim aim{.collective = planned.performed, .sums = plan.sums};
+  if (plan.algorithm->in_one_message != nullptr && plan.algorithm->in_one_message(aim)) return planned.signature.count;
+  const auto pieces = static_cast<std::size_t>(plan.algorithm->pieces(aim, topology));
+  return (std::min(plan.segment, planned.parts.longest()) + pieces - 1) / pieces;
+}
+
 }  // namespace
 
 StepsWay::StepsWay(Device& device, const Arena& arena, std::shared_ptr<GpuPeers> peers, const Seat& seat,
-                   SharedMemoryTransport& notices, Wire* wire)
+                   const Topology& topology, SharedMemoryTransport& notices, Wire* wire)
     : InHostWay(device, arena, std::move(peers), seat.world.self, &GpuBlock::step),
       seat_(seat),
-      wire_(wire),
+      topology_(topology),
       messages_(device, this->peers(), seat, notices, wire),
       executor_(seat, routes_by(messages_, seat.world.size()), {}, &messages_, this),
       work_(device, false) {}
@@ -37,7 +46,7 @@ void StepsWay::start(const DeviceCall& call, const PlannedCall& planned, Job& jo
   task_.element = size_of(job.type);
   task_.slices.assign(1, {0, planned.signature.count});
   InHostWay::begin(call, job.input, job.output, job.tag);
-  messages_.begin(wire_ == nullptr ? planned.plan.segment * task_.element : wire_->frame_bytes());
+  messages_.begin(longest_message(planned, topology_) * task_.element);
   phase_ = Phase::coming;
   working_ = false;
 }

@@ -16,7 +16,7 @@ namespace collectives {
 class StepsWay final : public InHostWay, private ValueEngine {
  public:
   StepsWay(Device& device, const Arena& arena, std::shared_ptr<GpuPeers> peers, const Seat& seat,
-           SharedMemoryTransport& notices, Wire* wire);
+           const Topology& topology, SharedMemoryTransport& notices, Wire* wire);
   ~StepsWay() override;
 
   void start(const DeviceCall& call, const PlannedCall& planned, Job& job) override;
@@ -42,7 +42,7 @@ class StepsWay final : public InHostWay, private ValueEngine {
   bool meet_in_stage();
 
   const Seat& seat_;
-  const Wire* wire_;
+  const Topology& topology_;
   GpuMessages messages_;
   Executor executor_;
   DeviceRoom work_;
