@@ -68,10 +68,9 @@ void cut_for_gpus(Plan& plan, const Request& request, const Topology& topology, 
   const std::size_t unit = std::clamp<std::size_t>(kShortestMessage / element, 1, most);
   const std::size_t wanted = algorithm.by_part(aim, topology) ? longest : longest / kRoundsOnAChain;
   plan.segment = std::clamp((wanted + unit - 1) / unit * unit, unit, most);
-  const std::size_t rounds = std::max<std::size_t>(1, (longest + plan.segment - 1) / plan.segment);
-  plan.rounds = rounds;
+  plan.rounds = std::max<std::size_t>(1, (longest + plan.segment - 1) / plan.segment);
   const auto depths = static_cast<std::size_t>(algorithm.depths(aim, topology));
-  plan.lanes = std::min((depths + plan.stride - 1) / plan.stride, rounds);
+  plan.lanes = std::min((depths + plan.stride - 1) / plan.stride, plan.rounds);
 }
 
 }  // namespace
