@@ -3,6 +3,7 @@
 // of every collective are device_backend_test's subject.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <barrier>
 #include <chrono>
 #include <memory>
@@ -89,6 +90,53 @@ TEST(GpuMessages, WhatIsSentFromSomewhereIsLentUntilItIsGivenBack) {
       EXPECT_FALSE(end.transport.sending());
     }
   });
+}
+
+/// Takes what it is given, and reads it until it is told otherwise.
+class SlowWire final : public Wire {
+ public:
+  std::string_view name() const noexcept override { return "slow"; }
+  std::size_t frame_bytes() const noexcept override { return 64; }
+  std::byte* stage(Rank) override { return frame; }
+  void send(Rank, std::uint64_t, std::size_t) override {}
+  void send_from(Rank, std::uint64_t, const std::byte* data, std::size_t) override { reads.push_back(data); }
+  const Message* receive(Rank) override { return nullptr; }
+  void release(Rank) override {}
+  bool lent(const std::byte* data, std::size_t bytes) const noexcept override {
+    return std::ranges::any_of(reads, [&](const std::byte* one) { return one >= data && one < data + bytes; });
+  }
+  bool sending() override { return !reads.empty(); }
+  void flush(Deadline) override {}
+  void post_control(Rank, std::string_view) override {}
+  std::optional<std::pair<Rank, std::string>> poll_control() override { return std::nullopt; }
+
+  std::byte frame[64]{};
+  std::vector<const std::byte*> reads;
+};
+
+TEST(GpuMessages, APinnedFrameThatTheWireStillReadsIsNotWrittenTo) {
+  PretendedGpus gpus;
+  const auto arena = Arena::create({.ranks = 1, .inline_bytes = 64, .chunk_bytes = 64, .frame_bytes = 64});
+  const auto device = gpus.device();
+  GpuPeers peers(*device, *arena);
+  SharedMemoryTransport notices(*arena, "local");
+  const Seat seat(Topology::from_hosts({"a", "b"}, 4), 0);
+  SlowWire wire;
+  GpuMessages messages(*device, peers, seat, notices, &wire);
+  messages.begin(64);
+  std::vector<std::byte*> frames;
+  for (int i = 0; i < wire.frames(); ++i) {
+    frames.push_back(messages.stage(1));
+    ASSERT_NE(frames.back(), nullptr);
+    messages.send(1, 7, 64);
+  }
+  EXPECT_NE(frames[0], frames[1]);
+  EXPECT_EQ(wire.reads[0], frames[0]);
+  EXPECT_FALSE(messages.has_frame(1));
+  EXPECT_EQ(messages.stage(1), nullptr);
+  EXPECT_TRUE(messages.sending());
+  wire.reads.erase(wire.reads.begin());
+  EXPECT_EQ(messages.stage(1), frames[0]);
 }
 
 // ---- the host's bits ----
