@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <barrier>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,6 +16,7 @@
 #include "device/choice.hpp"
 #include "device/steps_way.hpp"
 #include "operation.hpp"
+#include "support/arenas.hpp"
 #include "support/device_processes.hpp"
 #include "support/errors.hpp"
 #include "support/hosts.hpp"
@@ -38,31 +39,18 @@ struct GpuTransports {
     PretendedGpus gpus(2);
     gpus.let_the_host_in();
     const ArenaShape shape{.ranks = ranks(), .inline_bytes = 64, .chunk_bytes = 64, .frame_bytes = 64};
-    std::vector<std::unique_ptr<Arena>> arenas;
-    arenas.push_back(Arena::create(shape));
-    for (int r = 1; r < ranks(); ++r) arenas.push_back(Arena::join(arenas[0]->invitation(), shape, r));
-    std::barrier meeting(ranks());
-    std::vector<std::jthread> threads;
-    for (Rank rank = 0; rank < ranks(); ++rank)
-      threads.emplace_back([&, rank] {
-        PretendedGpus::set_current(rank % 2);
-        const Arena& arena = *arenas[static_cast<std::size_t>(rank)];
-        const auto device = gpus.device();
-        GpuPeers peers(*device, arena);
-        SharedMemoryTransport notices(arena, "local");
-        const Seat seat(Topology::from_hosts({"a", "a", "a"}, 4), rank);
-        GpuMessages transport(*device, peers, seat, notices, nullptr);
-        transport.begin(frame_bytes);
-        End end{.rank = rank, .ranks = ranks(), .transport = transport, .wire = nullptr, .barrier = [&] {
-                  meeting.arrive_and_wait();
-                }};
-        try {
-          f(end);
-        } catch (const std::exception& error) {
-          ADD_FAILURE() << "rank " << rank << ": " << error.what();
-        }
-        meeting.arrive_and_wait();
-      });
+    run_on_arenas(shape, [&](const Arena& arena, const std::function<void()>& barrier) {
+      PretendedGpus::set_current(arena.self() % 2);
+      const auto device = gpus.device();
+      GpuPeers peers(*device, arena);
+      SharedMemoryTransport notices(arena, "local");
+      const Seat seat(Topology::from_hosts({"a", "a", "a"}, 4), arena.self());
+      GpuMessages transport(*device, peers, seat, notices, nullptr);
+      transport.begin(frame_bytes);
+      End end{.rank = arena.self(), .ranks = ranks(), .transport = transport, .wire = nullptr, .barrier = barrier};
+      f(end);
+      barrier();  // nobody's frames go before
+    });
   }
 };
 INSTANTIATE_TYPED_TEST_SUITE_P(Gpu, TransportConformance, GpuTransports);

@@ -2,8 +2,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <barrier>
 #include <cstdio>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -11,6 +11,7 @@
 
 #include "collectives/error.hpp"
 #include "shared_memory/arena.hpp"
+#include "support/arenas.hpp"
 #include "support/child.hpp"
 #include "transport/shared_memory.hpp"
 #include "transport_conformance.hpp"
@@ -23,24 +24,11 @@ struct LocalTransports {
   template <class F>
   static void run(std::size_t frame_bytes, F f) {
     const ArenaShape shape{.ranks = ranks(), .inline_bytes = 64, .chunk_bytes = 64, .frame_bytes = frame_bytes};
-    std::vector<std::unique_ptr<Arena>> arenas;
-    arenas.push_back(Arena::create(shape));
-    for (int r = 1; r < ranks(); ++r) arenas.push_back(Arena::join(arenas[0]->invitation(), shape, r));
-    std::barrier meeting(ranks());
-    std::vector<std::jthread> threads;
-    for (Rank rank = 0; rank < ranks(); ++rank)
-      threads.emplace_back([&, rank] {
-        SharedMemoryTransport transport(*arenas[static_cast<std::size_t>(rank)], "local");
-        End end{.rank = rank, .ranks = ranks(), .transport = transport, .wire = nullptr, .barrier = [&] {
-                  meeting.arrive_and_wait();
-                }};
-        try {
-          f(end);
-        } catch (const std::exception& error) {
-          ADD_FAILURE() << "rank " << rank << ": " << error.what();
-        }
-        meeting.arrive_and_wait();
-      });
+    run_on_arenas(shape, [&](const Arena& arena, const std::function<void()>& barrier) {
+      SharedMemoryTransport transport(arena, "local");
+      End end{.rank = arena.self(), .ranks = ranks(), .transport = transport, .wire = nullptr, .barrier = barrier};
+      f(end);
+    });
   }
 };
 

@@ -54,7 +54,7 @@ std::string why_not_kernels(const Request& request, const Topology& topology) {
 /// come, short enough that the next begins soon.
 constexpr std::size_t kLongestMessage = 4 << 20, kShortestMessage = 256 << 10;
 constexpr std::size_t kRoundsOnAChain = 8;
-/// Ranks that one shows messages to have other places for its memory than its buffers (GpuMemoryRecord).
+/// A rank shows frames to each rank of its host that it sends to, beside buffers and a partial sum: each takes a place.
 constexpr std::size_t kMostByMessages = GpuPeers::kMostAtOnce - 8;
 
 void cut_for_gpus(Plan& plan, const Request& request, const Topology& topology, std::size_t longest,

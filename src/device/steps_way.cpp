@@ -61,7 +61,7 @@ DeviceWay::Turn StepsWay::advance() {
       [[fallthrough]];
     case Phase::copying_there:
       if (!there()) return Turn::gpu;
-      job_->input = const_cast<std::byte*>(own_input());
+      job_->input = own_input();
       job_->output = own_output();
       executor_.start(*job_);
       ++moves_;
@@ -95,6 +95,11 @@ bool StepsWay::done() {
   working_ = false;
   return true;
 }
+std::byte* StepsWay::work(std::size_t bytes) {
+  work_.grow(bytes);
+  return work_.as<std::byte>();
+}
+
 // ---- a host Step: as a call by kernels, device/kernels.hpp ----
 
 void StepsWay::begin_stage(const HostTask& task, const HostOperands& with) {
@@ -105,8 +110,12 @@ void StepsWay::begin_stage(const HostTask& task, const HostOperands& with) {
   stage_ = Stage::meeting;
 }
 
-bool StepsWay::advance_stage() try { return meet_in_stage(); } catch (const TagMismatch& mismatch) {  // of a local rank
-  throw TagMismatch{seat_.grid.here()[static_cast<std::size_t>(mismatch.peer)]};
+bool StepsWay::advance_stage() {
+  try {
+    return meet_in_stage();
+  } catch (const TagMismatch& mismatch) {  // of a local rank
+    throw TagMismatch{seat_.grid.here()[static_cast<std::size_t>(mismatch.peer)]};
+  }
 }
 
 bool StepsWay::meet_in_stage() {
@@ -127,11 +136,6 @@ bool StepsWay::meet_in_stage() {
     case Stage::leaving: break;
   }
   return all_have_worked();
-}
-
-std::byte* StepsWay::work(std::size_t bytes) {
-  work_.grow(bytes);
-  return work_.as<std::byte>();
 }
 
 }  // namespace collectives

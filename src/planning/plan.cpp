@@ -292,8 +292,8 @@ Plan choose_plan(const Request& asked, const Topology& topology, const Tuning& t
   plan_two_levels(plan, request, topology);
   std::vector<std::size_t> offsets;
   plan_steps(plan, request, topology,
-                parts_of(request, *plan.algorithm, aim_of(request, plan.coded), topology, offsets).longest(),
-                tuning.wire_frame_bytes);
+             parts_of(request, *plan.algorithm, aim_of(request, plan.coded), topology, offsets).longest(),
+             tuning.wire_frame_bytes);
   return plan;
 }
 

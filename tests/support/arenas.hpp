@@ -1,0 +1,37 @@
+// Ranks of one host that are threads and share an arena, and nothing else of a communicator.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <barrier>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "shared_memory/arena.hpp"
+
+namespace collectives::testing {
+
+/// `f(const Arena&, barrier)` by all ranks at once; the arenas go when all have come back.
+template <class F>
+void run_on_arenas(const ArenaShape& shape, F&& f) {
+  std::vector<std::unique_ptr<Arena>> arenas;
+  arenas.push_back(Arena::create(shape));
+  for (int rank = 1; rank < shape.ranks; ++rank) arenas.push_back(Arena::join(arenas[0]->invitation(), shape, rank));
+  std::barrier meeting(shape.ranks);
+  const std::function<void()> barrier = [&] { meeting.arrive_and_wait(); };
+  std::vector<std::jthread> threads;
+  for (const auto& arena : arenas)
+    threads.emplace_back([&] {
+      try {
+        f(*arena, barrier);
+      } catch (const std::exception& error) {
+        ADD_FAILURE() << "rank " << arena->self() << ": " << error.what();
+        meeting.arrive_and_drop();  // the others need not wait
+      }
+    });
+}
+
+}  // namespace collectives::testing
