@@ -10,7 +10,7 @@
 #include "collectives/communicator.hpp"
 #include "support/child.hpp"
 #include "support/line_bootstrap.hpp"
-#include "support/pretended_device.hpp"
+#include "fakes/gpu/pretended_device.hpp"
 
 namespace collectives::testing {
 

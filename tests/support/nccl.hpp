@@ -10,8 +10,8 @@
 
 #include "collectives/deadline.hpp"
 #include "nccl/library.hpp"
-#include "nccl/stand_in.hpp"
-#include "support/pretended_device.hpp"
+#include "fakes/nccl/stand_in.hpp"
+#include "fakes/gpu/pretended_device.hpp"
 
 namespace collectives::testing {
 
