@@ -18,10 +18,10 @@
 #include "collectives/deadline.hpp"
 #include "collectives/error.hpp"
 #include "device/by_nccl.hpp"
-#include "nccl/communicator.hpp"
-#include "fakes/nccl/stand_in.hpp"
-#include "reduction.hpp"
 #include "fakes/gpu/pretended_device.hpp"
+#include "fakes/nccl/stand_in.hpp"
+#include "nccl/communicator.hpp"
+#include "reduction.hpp"
 #include "support/worlds.hpp"
 
 namespace collectives::nccl {
@@ -80,14 +80,13 @@ TEST(NcclLibrary, IsNotThere) {
 }
 
 TEST(NcclLibrary, LacksFunctions) {
-  EXPECT_NE(why_not(STAND_IN_DIRECTORY "/libnccl_that_lacks.so").find("lacks ncclCommSplit, ncclSend"),
-            std::string::npos);
+  EXPECT_NE(why_not(testing::kThatLacks).find("lacks ncclCommSplit, ncclSend"), std::string::npos);
 }
 
 TEST(NcclLibrary, IsTooOldOrOfAnotherMajorVersion) {
-  const std::string old = why_not(STAND_IN_DIRECTORY "/libnccl_that_is_old.so");
+  const std::string old = why_not(testing::kThatIsOld);
   EXPECT_NE(old.find("is NCCL 2.18.5; it must be 2.19.0 or a later 2.x"), std::string::npos) << old;
-  const std::string next = why_not(STAND_IN_DIRECTORY "/libnccl_of_tomorrow.so");
+  const std::string next = why_not(testing::kOfTomorrow);
   EXPECT_NE(next.find("is NCCL 3.1.0; it must be"), std::string::npos) << next;
 }
 

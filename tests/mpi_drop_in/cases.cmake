@@ -1,15 +1,18 @@
+# drop_in_tests(MPI PACKAGE OTHER RANKS...): declares all cases for the MPI of PACKAGE. The program of corner cases runs with
+# each number of RANKS. OTHER is the MPI whose drop-in must refuse this one.
 function(drop_in_tests mpi package other)
   find_program(COLLECTIVES_MPIRUN_${mpi} mpirun.${mpi})
   set(mpirun ${COLLECTIVES_MPIRUN_${mpi}})
   if(NOT TARGET collectives_mpi_${mpi} OR NOT mpirun)
-    message(STATUS "collectives: no tests of the drop-in for ${mpi}, which is not here")
+    message(STATUS "collectives: no tests of the drop-in for ${mpi}, which is not installed")
     return()
   endif()
   set(library $<TARGET_FILE:collectives_mpi_${mpi}>)
-  drop_in_program(drop_in_traps_${mpi} traps.cpp ${package})
-  drop_in_program(drop_in_edges_${mpi} edges.cpp ${package})
-  drop_in_program(drop_in_processes_${mpi} processes.cpp ${package})
-  drop_in_program(drop_in_bench_${mpi} ${PROJECT_SOURCE_DIR}/bench/mpi_drop_in_bench.cpp ${package})
+  drop_in_program(drop_in_traps_${mpi} ${package} traps.cpp corner_cases_communicators.cpp corner_cases_data.cpp
+                  corner_cases_progress.cpp)
+  drop_in_program(drop_in_edges_${mpi} ${package} edges.cpp)
+  drop_in_program(drop_in_processes_${mpi} ${package} processes.cpp)
+  drop_in_program(drop_in_bench_${mpi} ${package} ${PROJECT_SOURCE_DIR}/bench/mpi_drop_in_bench.cpp)
   set(traps $<TARGET_FILE:drop_in_traps_${mpi}>)
   set(edges $<TARGET_FILE:drop_in_edges_${mpi}>)
   set(processes $<TARGET_FILE:drop_in_processes_${mpi}>)
@@ -35,13 +38,13 @@ function(drop_in_tests mpi package other)
   drop_in_case(${mpi}.MalformedSetting
                COMMAND ${mpirun} -np 2 ${taken} COLLECTIVES_MPI_WIRE=f64 ${edges} coded
                EXPECT "COLLECTIVES_MPI_WIRE=f64: valid is bf16: no MPI call is taken over")
-  # One rank fails while the others wait for it, in shared memory and in the middle of connecting.
+  # One rank fails while the other ranks wait for it, in shared memory and during connection.
   foreach(transport shared_memory tcp)
     drop_in_case(${mpi}.OneRankCannotBuild.${transport}
                  COMMAND ${mpirun} -np 3 ${taken} COLLECTIVES_TRANSPORT=${transport} ${edges} no_descriptors
                  EXPECT "are not taken over: .*MPI_Allreduce: 0 taken over.*forwarded: 100 not built")
   endforeach()
-  # One rank ends while the others wait for it. MPICH's launcher may take one that leaves for one that is done.
+  # One rank ends while the other ranks wait for it. MPICH's launcher may take a rank that leaves for a finished one.
   foreach(call allreduce iallreduce barrier)
     drop_in_case(${mpi}.OneRankAborts.${call} COMMAND ${mpirun} -np 3 ${taken} ${processes} abort ${call} FAILS ENDS)
     drop_in_case(${mpi}.OneRankIsKilled.${call} COMMAND ${mpirun} -np 3 ${taken} ${processes} killed ${call} FAILS ENDS)
@@ -53,17 +56,17 @@ function(drop_in_tests mpi package other)
     drop_in_case(${mpi}.Processes.${situation} COMMAND ${mpirun} -np 3 ${taken} ${processes} ${situation}
                  EXPECT "MPI_Allreduce: [1-9][0-9]* taken over" REFUSE "collectives: [a-z]+: ")
   endforeach()
-  # Ranks of one host share memory, where coding does not pay and is left out; as hosts of their own they code.
+  # Ranks of one host share memory, so they do not code. Over TCP they do.
   set(coded ${taken} COLLECTIVES_MPI_WIRE=bf16 COLLECTIVES_MPI_WIRE_MIN_BYTES=65536)
   drop_in_case(${mpi}.CodedSums COMMAND ${mpirun} -np 2 ${coded} COLLECTIVES_TRANSPORT=tcp
                COLLECTIVES_DETERMINISTIC=on ${edges} coded EXPECT "sums of f32 are coded")
   drop_in_case(${mpi}.OthersAreNotCoded COMMAND ${mpirun} -np 2 ${coded} COLLECTIVES_TRANSPORT=tcp
                COLLECTIVES_DETERMINISTIC=on ${edges} coded EXPECT "is for sums of f32: max of f32 travels as it is")
-  # What docs/mpi_drop_in.md says of when a call is taken over, in numbers.
+  # docs/mpi_drop_in.md states after how many calls a communicator is taken over.
   drop_in_case(${mpi}.OnceItsCallsWouldHaveSavedWhatBuildingCosts
                COMMAND ${mpirun} -np 2 env LD_PRELOAD=${library} COLLECTIVES_MPI_STATS=1 ${edges} patience
                EXPECT "MPI_Allreduce: 13 taken over [^\n]*forwarded: 2002 young communicator")
-  # In the middle of whatever it is, with calls of MPI's own pending.
+  # A communicator is taken over after 50 calls, while calls of MPI are pending.
   drop_in_case(${mpi}.TakenOverMeanwhile
                COMMAND ${mpirun} -np 3 env LD_PRELOAD=${library} COLLECTIVES_MPI_AFTER=50 COLLECTIVES_MPI_STATS=1 ${traps}
                EXPECT "MPI_Allreduce: [1-9][0-9]* taken over [^\n]*forwarded: [^\n]*[1-9][0-9]* young communicator")
@@ -71,7 +74,7 @@ function(drop_in_tests mpi package other)
                COMMAND ${mpirun} -np 1 ${taken} ${edges} patience : -np 1 env LD_PRELOAD=${library}
                        COLLECTIVES_MPI_AFTER=7 ${edges} patience
                EXPECT "MPI_Allreduce: 2015 taken over")
-  # Nothing is measured, so nothing is left for others to find.
+  # On one host nothing is measured, so no cache of measurements is written.
   set(cache ${CMAKE_CURRENT_BINARY_DIR}/cache_of_${mpi})
   drop_in_case(${mpi}.OnOneHostTheBuiltInNumbersHold
                COMMAND sh -c "rm -rf ${cache} && $* && ! ls ${cache}" sh ${mpirun} -np 2 env -u COLLECTIVES_TUNING
@@ -97,7 +100,7 @@ function(drop_in_tests mpi package other)
                  COMMAND ${mpirun} -np 2 env LD_PRELOAD=$<TARGET_FILE:collectives_mpi_${other}> ${traps}
                  EXPECT "this drop-in is for .*nothing is taken over")
   endif()
-  # A shell is not an MPI program.
+  # The drop-in leaves a program without MPI alone; the shell is one.
   drop_in_case(${mpi}.WithoutAnyMpi COMMAND ${taken} sh -c "echo unharmed" EXPECT "unharmed")
   drop_in_fortran_tests(${mpi})
 endfunction()

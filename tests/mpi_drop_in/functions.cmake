@@ -1,9 +1,10 @@
+# Functions that declare the tests of the drop-in.
 set(drop_in_environment ${COLLECTIVES_MPIRUN_ENVIRONMENT} COLLECTIVES_TEST_COMMUNICATORS=30)
 if(COLLECTIVES_SANITIZE)
   list(APPEND drop_in_environment ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0)
 endif()
 
-# drop_in_case(NAME COMMAND... [EXPECT regex] [REFUSE regex] [FAILS] [ENDS]): a run, and what it must say (run.cmake).
+# drop_in_case(NAME COMMAND... [EXPECT regex] [REFUSE regex] [FAILS] [ENDS]): runs COMMAND; run.cmake judges its output.
 function(drop_in_case name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "FAILS;ENDS" "EXPECT;REFUSE" "COMMAND")
   set(judge)
@@ -17,9 +18,10 @@ function(drop_in_case name)
   set_tests_properties(mpi_drop_in.${name} PROPERTIES TIMEOUT 300 PROCESSORS 2 ENVIRONMENT "${drop_in_environment}")
 endfunction()
 
-# A program for one MPI; never the component mpi, which may be built for the other.
-function(drop_in_program name source package)
-  add_executable(${name} ${source})
+# drop_in_program(NAME PACKAGE SOURCES...): builds a program for the MPI of PACKAGE. It does not link the component mpi,
+# which may be built for another MPI.
+function(drop_in_program name package)
+  add_executable(${name} ${ARGN})
   collectives_defaults(${name})
   collectives_hardly_optimised(${name})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
@@ -28,7 +30,7 @@ function(drop_in_program name source package)
   target_link_libraries(${name} PRIVATE PkgConfig::${package} Threads::Threads)
 endfunction()
 
-# drop_in_fortran_tests(MPI): the three ways in which a Fortran program sees MPI.
+# drop_in_fortran_tests(MPI): runs a Fortran program by each of the three interfaces that MPI has for Fortran.
 function(drop_in_fortran_tests mpi)
   set(mpirun ${COLLECTIVES_MPIRUN_${mpi}})
   set(taken env LD_PRELOAD=$<TARGET_FILE:collectives_mpi_${mpi}> COLLECTIVES_MPI_AFTER=0 COLLECTIVES_MPI_STATS=1)
@@ -40,7 +42,7 @@ function(drop_in_fortran_tests mpi)
     endif()
     list(TRANSFORM names REPLACE "(.+)" "MPI_\\1: [1-9][0-9]* taken over.*")
     list(JOIN names "" all_taken_over)
-    foreach(module mpi f08 mpif)  # mpif.h, from which the compiler knows no types of arguments
+    foreach(module mpi f08 mpif)  # mpif: mpif.h, which does not declare the types of arguments
       set(program ${CMAKE_CURRENT_BINARY_DIR}/fortran_${module}_${mpi})
       string(TOUPPER ${module} define)
       add_custom_command(OUTPUT ${program} DEPENDS fortran.F90
