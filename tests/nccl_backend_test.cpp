@@ -1,7 +1,7 @@
 // Backend "nccl" against the one suite, on pretended GPUs, one for each rank, which a library connects that stands in
 // for NCCL; and "hierarchical" with NCCL inside hosts, as these GPUs do not reach one another's memory.
 #include "backend_conformance.hpp"
-#include "nccl/communicator.hpp"
+#include "cuda/nccl_communicator.hpp"
 #include "support/nccl.hpp"
 #include "support/on_gpu.hpp"
 

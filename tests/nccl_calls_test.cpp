@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/log.hpp"
 #include "collectives/communicator.hpp"
-#include "log.hpp"
-#include "nccl/communicator.hpp"
+#include "cuda/nccl_communicator.hpp"
 #include "support/errors.hpp"
 #include "support/hosts.hpp"
 #include "support/nccl.hpp"

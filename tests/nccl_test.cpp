@@ -17,10 +17,10 @@
 
 #include "collectives/deadline.hpp"
 #include "collectives/error.hpp"
+#include "cuda/nccl_communicator.hpp"
 #include "device/by_nccl.hpp"
-#include "nccl/communicator.hpp"
 #include "nccl/stand_in.hpp"
-#include "reduction.hpp"
+#include "reduction/reduction.hpp"
 #include "support/pretended_device.hpp"
 #include "support/worlds.hpp"
 

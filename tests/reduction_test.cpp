@@ -1,6 +1,6 @@
 // The arithmetic against oracles that know nothing of vectors or processors, with the loops for every instruction set
 // that this processor has: all of them must give the same bits.
-#include "reduction.hpp"
+#include "reduction/reduction.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>

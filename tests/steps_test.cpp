@@ -14,11 +14,11 @@
 #include <utility>
 #include <vector>
 
-#include "algorithm.hpp"
 #include "collectives/plan.hpp"
 #include "collectives/topology.hpp"
 #include "ring/ring.hpp"
-#include "schedule.hpp"
+#include "steps/algorithm.hpp"
+#include "steps/schedule.hpp"
 
 namespace collectives {
 namespace {

@@ -18,9 +18,9 @@
 #include "collectives/version.hpp"
 #include "support/child.hpp"
 #include "support/ranks.hpp"
-#include "transport/ucx.hpp"
 #include "transport/ucx_loader.hpp"
 #include "transport_conformance.hpp"
+#include "ucx/ucx.hpp"
 
 namespace collectives::testing {
 namespace {

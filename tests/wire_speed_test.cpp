@@ -1,6 +1,6 @@
 // What two ranks find out about the wire between them: both must take every turn of the conversation the same way,
 // whatever the messages of the wire hold. The wire is a queue in memory; how fast it is nobody asks here.
-#include "wire_speed.hpp"
+#include "transport/wire_speed.hpp"
 
 #include <gtest/gtest.h>
 
@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "collectives/plan.hpp"
+#include "core/tuning.hpp"
 #include "support/hosts.hpp"
 #include "support/ranks.hpp"
-#include "tuning.hpp"
 
 namespace collectives::testing {
 namespace {

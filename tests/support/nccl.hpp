@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "collectives/deadline.hpp"
-#include "nccl/library.hpp"
+#include "cuda/nccl_library.hpp"
 #include "nccl/stand_in.hpp"
 #include "support/pretended_device.hpp"
 
