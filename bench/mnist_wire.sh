@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What compressed gradients bring in time: trains the CNN on MNIST on two hosts, namespaces of this machine, with a link of
-# a given rate between them (tests/hosts/hosts.sh). The step, and the time to an accuracy. Needs root.
+# a given rate between them (tests/multi_host/hosts.sh). The step, and the time to an accuracy. Needs root.
 #
 #   MNIST_DIR=FOLDER bench/mnist_wire.sh [OPTIONS]
 #     --rate 1gbit           of the link; or unshaped
@@ -61,7 +61,7 @@ done
 for program in mnist_trainer wire_probe; do
   [ -x "$build/bin/$program" ] || refuse "$build/bin/$program is not built"
 done
-hosts_sh=$root/tests/hosts/hosts.sh
+hosts_sh=$root/tests/multi_host/hosts.sh
 unset HOSTS_BED COLLECTIVES_TUNING # of whoever calls
 why=$("$hosts_sh" possible) || refuse "hosts cannot be made here: $why"
 

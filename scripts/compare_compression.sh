@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Times all-reduce with and without compression between hosts that are namespaces of this machine, on links of a given rate
-# (tests/hosts/hosts.sh): many calls back to back, the time for coding included. Needs root.
+# (tests/multi_host/hosts.sh): many calls back to back, the time for coding included. Needs root.
 #
 #   scripts/compare_compression.sh [OPTIONS]
 #     --hosts 1,1            ranks of each host
@@ -57,7 +57,7 @@ done
 for number in "$rounds" "$sets" "$factor"; do
   [[ "$number" =~ ^[1-9][0-9]*$ ]] || refuse "\"$number\" is no number (see --help)"
 done
-hosts_sh=tests/hosts/hosts.sh
+hosts_sh=tests/multi_host/hosts.sh
 unset HOSTS_BED COLLECTIVES_TUNING # of whoever calls
 why=$("$hosts_sh" possible) || refuse "hosts cannot be made here: $why"
 for program in collectives_bench wire_probe; do

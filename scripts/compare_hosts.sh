@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Times the collectives of this library and of the others between hosts, interleaved: hosts that are network namespaces of
-# this machine, on links of a given rate (tests/hosts/hosts.sh). Needs root.
+# this machine, on links of a given rate (tests/multi_host/hosts.sh). Needs root.
 #
 #   scripts/compare_hosts.sh [OPTIONS]
 #     --hosts 2x1,4x1,2x2      hosts x ranks on each
@@ -22,7 +22,7 @@
 #     --output FOLDER          default build/compare_hosts; in it one for each shape, 2x1-1gbit
 #     --build FOLDER           default build/release
 #
-# Before each round the wire itself is measured (tests/hosts/wire_probe.cpp): the rate of two opposite TCP streams between
+# Before each round the wire itself is measured (tests/multi_host/wire_probe.cpp): the rate of two opposite TCP streams between
 # two hosts. From it follows the bound in the column "roofline": with H hosts no all-reduce can take less than
 # 2 (H - 1) / H x bytes / rate, no reduce-scatter or all-gather less than half of that, no broadcast less than
 # bytes / rate. All hosts share the cores of this machine, also for what cards and switches would do.
@@ -81,7 +81,7 @@ sizes+=(--collectives "$collectives" --stolen "$stolen")
 IFS=, read -ra ways <<<"$backends"
 timeout=$((timeout * (1 + ${#ways[@]})))
 
-hosts_sh=tests/hosts/hosts.sh
+hosts_sh=tests/multi_host/hosts.sh
 unset HOSTS_BED # of whoever calls
 [ "$(id -u)" -ne 0 ] || scripts/install_packages.sh
 why=$("$hosts_sh" possible) || refuse "hosts cannot be made here: $why"

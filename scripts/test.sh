@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds, runs every test.
+# Installs missing packages, builds, and runs every test.
 #
-#   scripts/test.sh                        release, address and undefined-behaviour sanitizers: an hour on two cores
-#   scripts/test.sh --all-configurations   every build mode: an hour and a half
-#   scripts/test.sh release minimal        these
-#   ... --within MINUTES                   leaves out, and names, modes that would end later, judged by those before
+#   scripts/test.sh                        release, and the address and undefined-behaviour sanitizers
+#   scripts/test.sh --all-configurations   all four build modes
+#   scripts/test.sh release minimal        the modes that are named
+#   ... --within MINUTES                   leaves out a mode that would end later, and fails
+#   ... --soak                             repeats the tests that look for rare failures ten times as often
 #
-# minimal is without the suites labelled core, whose code is the same in release; ctest --test-dir build/minimal runs all.
+# The mode minimal leaves out the tests labelled core: their code is the same as in release. All of them run with
+# ctest --test-dir build/minimal.
 #
-# MNIST_DIR=DIR lets the trainer's tests use the real MNIST files; without it they use digits of their own.
+# MNIST_DIR=DIR makes the tests of the trainer use the MNIST files in DIR. Without it they use generated digits.
 set -eu -o pipefail
 cd "$(dirname "$0")/.."
 
@@ -22,6 +24,7 @@ while [ $# -gt 0 ]; do
       [[ "$within" =~ ^[1-9][0-9]*$ ]] || { echo "test.sh: --within takes a number of minutes" >&2 && exit 2; }
       shift
       ;;
+    --soak) export COLLECTIVES_TEST_OPERATIONS=1500 COLLECTIVES_TEST_REPEATS=20 ;;
     release | asan-ubsan | tsan | minimal) modes+=("$1") ;;
     *)
       echo "test.sh: \"$1\" is neither an option nor one of release, asan-ubsan, tsan, minimal" >&2
@@ -34,10 +37,10 @@ done
 
 scripts/install_packages.sh
 
-# Most of what minimal compiles, release has compiled: 110 s in place of ten minutes. Tests of what is the same in both
-# (label core) are not repeated.
+# The compiler's cache lies where ccache puts it, so all clones share it. The base directory makes paths relative, so a
+# clone at another path finds the objects too.
 if command -v ccache >/dev/null; then
-  export CCACHE_DIR=${CCACHE_DIR:-$PWD/build/ccache}
+  export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
   export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache CMAKE_CUDA_COMPILER_LAUNCHER=ccache
 fi
 
@@ -45,17 +48,29 @@ jobs=$(nproc)
 summary=()
 failed_in=()
 
-# What the tests that failed have printed, out of ctest's log; the end of a long run is often all that is read.
+# Prints the output of the tests that failed, from ctest's log $1.
 failures() {
   awk '/^ *(Start +[0-9]+:|[0-9]+\/[0-9]+ Test )|^[0-9]+% tests passed/ { inside = 0 }
        /^ *[0-9]+\/[0-9]+ Test .*\*\*\*/ && !/\*\*\*Skipped/ { inside = 1; gsub(/ \.\.+/, " ") }
        inside' "$1" | cut -c 1-200 | tail -n 60
 }
-# Their names, of which there may be many.
+
+# Prints the names of the first 20 tests that failed, from ctest's log $1.
 failed_tests() {
   awk '/^The following tests FAILED/ { inside = 1; next } inside && /^\t/ && ++count <= 20 { printf ", %s", $3 }' "$1"
 }
-# How long modes take, on two cores, in hundredths of release.
+
+# Prints how many cases ran, from ctest's log $1 and the results of shards in the folder $2. A shard is one test of ctest
+# and runs many cases.
+cases() {
+  local tests shards ran
+  tests=$(sed -nE 's/.*tests passed, .* out of ([0-9]+)$/\1/p' "$1")
+  shards=$(find "$2" -name '*.json' 2>/dev/null | wc -l)
+  ran=$(find "$2" -name '*.json' -exec grep -hm 1 '"tests":' {} + 2>/dev/null | awk -F '[:,]' '{ sum += $2 } END { print sum + 0 }')
+  echo "$((${tests:-0} - shards + ran)) cases"
+}
+
+# The time of each mode in hundredths of the time of release, on two cores.
 declare -A weight=([release]=100 [asan-ubsan]=185 [tsan]=108 [minimal]=25)
 done_weight=0
 failed=0
@@ -64,7 +79,8 @@ for mode in "${modes[@]}"; do
   if [ -n "$within" ] && [ $done_weight -gt 0 ]; then
     expected=$(((SECONDS - started) * ${weight[$mode]} / done_weight))
     if [ $((SECONDS + expected)) -gt $((60 * within)) ]; then
-      summary+=("$mode: left out: after $SECONDS s another $expected s are more than $within minutes")
+      summary+=("$mode: LEFT OUT: after $SECONDS s another $expected s are more than $within minutes")
+      failed=1
       continue
     fi
   fi
@@ -83,6 +99,7 @@ for mode in "${modes[@]}"; do
   built=$((SECONDS - begun))
   begun=$SECONDS
   echo "== $mode: testing"
+  rm -rf "build/$mode/cases"
   if ctest --preset "$mode" -j "$jobs" --output-junit "$PWD/build/$mode/tests.xml" | tee "build/$mode/tests.log"; then
     verdict='all tests passed'
   else
@@ -91,16 +108,17 @@ for mode in "${modes[@]}"; do
     failed_in+=("$mode")
   fi
   done_weight=$((done_weight + ${weight[$mode]}))
-  counts=$(grep -E 'tests passed' "build/$mode/tests.log" || true)$(failed_tests "build/$mode/tests.log")
+  counts="$(cases "build/$mode/tests.log" "build/$mode/cases"), $(grep -E 'tests passed' "build/$mode/tests.log" || true)"
+  counts+=$(failed_tests "build/$mode/tests.log")
   summary+=("$mode: $verdict (built in $built s, tested in $((SECONDS - begun)) s): $counts")
 done
 
 echo
 for mode in ${failed_in[@]+"${failed_in[@]}"}; do
-  echo "== $mode: what failed"
+  echo "== $mode: output of the failed tests"
   failures "build/$mode/tests.log"
 done
-echo "== What happened, in $((SECONDS - started)) s"
+echo "== Summary, after $((SECONDS - started)) s"
 printf '%s\n' "${summary[@]}"
 echo "Programs: build/MODE/bin.  Results: build/MODE/tests.log and build/MODE/tests.xml"
 exit $failed

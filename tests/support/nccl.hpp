@@ -1,4 +1,4 @@
-// The stand-in for NCCL (nccl/stand_in.cpp) for tests, on pretended GPUs.
+// The stand-in for NCCL (fakes/nccl/stand_in.cpp) for tests, on pretended GPUs.
 #pragma once
 
 #include <dlfcn.h>
@@ -10,15 +10,11 @@
 
 #include "collectives/deadline.hpp"
 #include "cuda/nccl_library.hpp"
-#include "nccl/stand_in.hpp"
-#include "support/pretended_device.hpp"
+#include "fakes/gpu/pretended_device.hpp"
+#include "fakes/nccl/paths.hpp"
+#include "fakes/nccl/stand_in.hpp"
 
 namespace collectives::testing {
-
-inline constexpr const char* kStandIn = STAND_IN_DIRECTORY "/libnccl_stand_in.so";
-
-/// It leaves it out to register memory.
-inline constexpr const char* kWithoutMemory = STAND_IN_DIRECTORY "/libnccl_without_memory.so";
 
 inline const nccl::Library& loaded(const char* path) {
   std::string why_not;

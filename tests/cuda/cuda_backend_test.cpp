@@ -1,0 +1,38 @@
+// Every backend against the one suite, with buffers in the memory of a GPU by CUDA, which all ranks share. Programs
+// that link the same objects run it where there is a GPU, and over what stands in for CUDA.
+#include "conformance/backend_conformance.hpp"
+#include "support/on_gpu.hpp"
+
+namespace collectives::testing {
+
+/// Skips everything where there is no GPU.
+class NeedsGpu : public ::testing::Environment {
+ public:
+  void SetUp() override {
+    std::string why_not;
+    if (find_device(why_not) == nullptr) GTEST_SKIP() << "skipped: no CUDA device: " << why_not;
+  }
+};
+
+const bool kOnGpu = [] {
+  ::testing::AddGlobalTestEnvironment(new NeedsGpu);
+  elsewhere = []() -> std::unique_ptr<Elsewhere> { return std::make_unique<BuffersOnGpu>(); };
+  return true;
+}();
+
+const auto kName = [](const auto& parameters) { return "Ranks_" + std::get<1>(parameters.param).name; };
+
+std::vector<World> some_worlds() {
+  return {{"1", {0}}, {"2", {0, 0}}, {"4", std::vector<int>(4)}, {"8", std::vector<int>(8)}, {"2hosts", {0, 1, 0, 1}}};
+}
+
+#define COLLECTIVES_BACKEND_CONFORMS(backend)           \
+  INSTANTIATE_TEST_SUITE_P(backend, BackendConformance, \
+                           ::testing::Combine(::testing::Values(#backend), ::testing::ValuesIn(some_worlds())), kName)
+
+COLLECTIVES_BACKEND_CONFORMS(auto);
+COLLECTIVES_BACKEND_CONFORMS(ring);
+COLLECTIVES_BACKEND_CONFORMS(hierarchical);
+COLLECTIVES_BACKEND_CONFORMS(reduce_to_one);
+
+}  // namespace collectives::testing

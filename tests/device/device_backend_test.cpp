@@ -1,0 +1,38 @@
+// Every backend against the one suite, with buffers in the memory of GPUs that only pretend: two of them, so that some
+// ranks share one. Every second call is put into a stream.
+#include "conformance/backend_conformance.hpp"
+#include "support/on_gpu.hpp"
+#include "fakes/gpu/pretended_device.hpp"
+
+namespace collectives::testing {
+
+const bool kOnGpus = [] {
+  static PretendedGpus both(2, true);
+  elsewhere = []() -> std::unique_ptr<Elsewhere> { return std::make_unique<BuffersOnGpu>(); };
+  return true;
+}();
+
+const auto kName = [](const auto& parameters) { return "Ranks_" + std::get<1>(parameters.param).name; };
+
+/// What differs on the way through a GPU is not the number of ranks.
+std::vector<World> some_worlds() { return {{"1", {0}}, {"3", {0, 0, 0}}, {"2hosts_interleaved", {0, 1, 0, 1, 1}}}; }
+
+#define COLLECTIVES_BACKEND_CONFORMS(backend)           \
+  INSTANTIATE_TEST_SUITE_P(backend, BackendConformance, \
+                           ::testing::Combine(::testing::Values(#backend), ::testing::ValuesIn(some_worlds())), kName)
+
+COLLECTIVES_BACKEND_CONFORMS(auto);
+COLLECTIVES_BACKEND_CONFORMS(ring);
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)  // which need minutes for more, and see nothing new
+// More ranks than a kernel writes to; hosts of which some ranks have no slice.
+INSTANTIATE_TEST_SUITE_P(more, BackendConformance,
+                         ::testing::Combine(::testing::Values("auto"),
+                                            ::testing::Values(World{"10", std::vector<int>(10)},
+                                                              World{"3hosts_unequal", {0, 0, 1, 2, 2, 2}})),
+                         kName);
+COLLECTIVES_BACKEND_CONFORMS(hierarchical);
+COLLECTIVES_BACKEND_CONFORMS(reduce_to_one_direct);
+COLLECTIVES_BACKEND_CONFORMS(reduce_to_one_tree);
+#endif
+
+}  // namespace collectives::testing

@@ -1,0 +1,544 @@
+// Top-k on device memory by the GPU itself: the same bits as on the host, whatever the options and whoever chose
+// before; what moves between the two, what comes home, and calls that fail in the middle. The kernels are
+// cuda_kernels_test's subject.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "collectives/communicator.hpp"
+#include "collectives/top_k.hpp"
+#include "support/child.hpp"
+#include "support/errors.hpp"
+#include "support/hosts.hpp"
+#include "fakes/gpu/pretended_device.hpp"
+#include "support/top_k.hpp"
+#include "support/worlds.hpp"
+
+namespace collectives::testing {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::size_t kCount = 3000;
+
+using Hosts = std::vector<int>;
+const Hosts kTwoByTwo{0, 0, 1, 1};
+
+/// Hosts of one rank each, or of several, which share two GPUs.
+class DeviceTopK : public ::testing::Test {
+ protected:
+  PretendedGpus gpus{2, true};
+
+  template <class F>
+  void run(const Hosts& hosts, F&& f) {
+    run_hosts(hosts, f, {.timeout = 60s});
+  }
+  template <class F>
+  void run(int ranks, F&& f) {
+    Hosts hosts(static_cast<std::size_t>(ranks));
+    std::iota(hosts.begin(), hosts.end(), 0);
+    run(hosts, f);
+  }
+  OnGpu<float> gradient(const Communicator& comm, int step, std::size_t count = kCount) {
+    return {gpus, gradient_of(comm.rank(), count, step)};
+  }
+};
+
+Options chosen_by(TopK& top_k, std::optional<void*> stream = {}) {
+  Options options = sparse(top_k);
+  options.stream = stream;
+  return options;
+}
+
+/// What all ranks have saved.
+std::vector<std::vector<std::byte>> states_of(Communicator& comm, const TopK& top_k) {
+  std::vector<std::vector<std::byte>> states;
+  for (Rank rank = 0; rank < comm.size(); ++rank) {
+    std::vector<std::byte> state = top_k.save();
+    std::uint64_t bytes[] = {state.size()};
+    comm.broadcast(bytes, rank);
+    state.resize(bytes[0]);
+    comm.broadcast(Buffer{state.data(), state.size(), DataType::u8}, rank);
+    states.push_back(state);
+  }
+  return states;
+}
+
+struct Case {
+  std::string name;
+  TopKOptions options;
+  friend void PrintTo(const Case& one, std::ostream* out) { *out << one.name; }
+};
+Case with(std::string name, const std::function<void(TopKOptions&)>& change) {
+  Case one{std::move(name), {.density = 0.02}};
+  change(one.options);
+  return one;
+}
+const auto kName = [](const auto& parameter) { return parameter.param.name; };
+
+// ---- the host's bits ----
+
+class DeviceTopKOptions : public DeviceTopK, public ::testing::WithParamInterface<Case> {};
+
+TEST_P(DeviceTopKOptions, GivesAndKeepsWhatTheHostDoes) {
+  const auto steps = [&](Communicator& comm) {
+    TopK of_host(GetParam().options), of_device(GetParam().options);
+    const auto stream = gpus.new_stream();
+    for (int step = 0; step < 6; ++step) {
+      const ReduceOp op = step % 2 == 0 ? ReduceOp::sum : ReduceOp::average;
+      std::vector<float> expected = gradient_of(comm.rank(), kCount, step);
+      comm.all_reduce(expected, op, chosen_by(of_host));
+      const OnGpu<float> data = gradient(comm, step);
+      const OnGpu<float> out(gpus, kCount);
+      const bool in_place = step % 3 == 0;
+      comm.all_reduce(data.buffer(), (in_place ? data : out).buffer(), op,
+                      chosen_by(of_device, step % 3 == 1 ? std::optional<void*>(stream) : std::nullopt));
+      EXPECT_TRUE(same_bits((in_place ? data : out).values(), expected)) << "step " << step;
+      if (!in_place) {
+        EXPECT_TRUE(same_bits(data.values(), gradient_of(comm.rank(), kCount, step)));
+      }
+      const TopKReport there = of_device.report("tensor"), here = of_host.report("tensor");
+      EXPECT_EQ(there.chosen, here.chosen);
+      EXPECT_EQ(there.united, here.united);
+      EXPECT_EQ(there.sent_bytes, here.sent_bytes);
+      EXPECT_EQ(there.residual_norm, here.residual_norm);
+    }
+    EXPECT_EQ(of_device.save(), of_host.save());
+    gpus.end_stream(stream);
+  };
+  // Two GPUs; hosts of which some ranks have no slice; and more ranks than elements to choose.
+  for (const Hosts& hosts : {Hosts{0, 1, 2}, kTwoByTwo, Hosts{0, 0, 0, 1, 1, 2, 2}, Hosts{0, 1, 0, 1, 0, 1}}) {
+    SCOPED_TRACE(::testing::PrintToString(hosts));
+    run(hosts, steps);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, DeviceTopKOptions,
+                         ::testing::Values(with("plain", [](auto&) {}),
+                                           with("gathered", [](auto& o) { o.form = SparseForm::gathered; }),
+                                           with("split", [](auto& o) { o.form = SparseForm::split; }),
+                                           with("split_and_dense",
+                                                [](auto& o) {  // a sum that is not sparse any more
+                                                  o.form = SparseForm::split;
+                                                  o.density = 0.6;
+                                                }),
+                                           with("without_feedback", [](auto& o) { o.error_feedback = false; }),
+                                           with("momentum", [](auto& o) { o.momentum = 0.9F; }),
+                                           with("momentum_unmasked",
+                                                [](auto& o) {
+                                                  o.momentum = 0.9F;
+                                                  o.masking = false;
+                                                }),
+                                           with("bf16", [](auto& o) { o.values = DataType::bf16; }),
+                                           with("bf16_without_feedback",
+                                                [](auto& o) {
+                                                  o.values = DataType::bf16;
+                                                  o.error_feedback = false;
+                                                }),
+                                           with("one_element", [](auto& o) { o.k = 1; }),
+                                           with("everything", [](auto& o) { o.density = 1; }),
+                                           with("warm_up",
+                                                [](auto& o) {
+                                                  o.warm_up_calls = 3;
+                                                  o.warm_up_density = 0.5;
+                                                })),
+                         kName);
+
+TEST_F(DeviceTopK, HostAndGpuTakeTurns) {
+  const auto steps = [&](Communicator& comm) {
+    TopK of_host({.density = 0.05, .momentum = 0.5F}), of_both({.density = 0.05, .momentum = 0.5F});
+    for (int step = 0; step < 8; ++step) {
+      std::vector<float> expected = gradient_of(comm.rank(), kCount, step), got = expected;
+      comm.all_reduce(expected, ReduceOp::sum, chosen_by(of_host));
+      if (step / 2 % 2 == 0) {
+        comm.all_reduce(got, ReduceOp::sum, chosen_by(of_both));
+      } else {
+        const OnGpu<float> data(gpus, got);
+        comm.all_reduce(data.buffer(), ReduceOp::sum, chosen_by(of_both));
+        got = data.values();
+      }
+      EXPECT_TRUE(same_bits(got, expected)) << "step " << step;
+    }
+    EXPECT_EQ(of_both.save(), of_host.save());
+  };
+  run(2, steps);
+  run(kTwoByTwo, steps);
+}
+
+/// What ranks keep becomes that of their hosts, and the other way round.
+TEST_F(DeviceTopK, HostsAndRanksTakeTurns) {
+  run(kTwoByTwo, [&](Communicator& comm) {
+    std::optional<Communicator> rail = comm.split(comm.rank() % 2, comm.rank());
+    ASSERT_EQ(rail->topology().hosts.size(), 2);
+    TopK of_host({.density = 0.05, .momentum = 0.5F}), of_gpu({.density = 0.05, .momentum = 0.5F});
+    for (const bool by_rank : {false, false, true, true, false, false, true}) {
+      Communicator& those = by_rank ? *rail : comm;
+      std::vector<float> expected = gradient_of(comm.rank(), kCount, by_rank);
+      const OnGpu<float> data(gpus, expected);
+      those.all_reduce(expected, ReduceOp::sum, chosen_by(of_host));
+      those.all_reduce(data.buffer(), ReduceOp::sum, chosen_by(of_gpu));
+      EXPECT_TRUE(same_bits(data.values(), expected));
+    }
+    EXPECT_EQ(of_gpu.save(), of_host.save());
+  });
+}
+
+/// Ranks of a host that have been in other calls of a tensor than the others, or own other slices than before.
+TEST_F(DeviceTopK, SomeRanksHaveSomethingToMove) {
+  run(kTwoByTwo, [&](Communicator& comm) {
+    std::optional<Communicator> rail = comm.split(comm.rank() % 2 == 0 ? 0 : -1, comm.rank()),
+                                turned = comm.split(0, -comm.rank());
+    TopK of_host({.density = 0.05, .momentum = 0.5F}), of_gpu({.density = 0.05, .momentum = 0.5F});
+    int step = 0;
+    const auto call = [&](Communicator& those) {
+      std::vector<float> expected = gradient_of(comm.rank(), kCount, step++), sum = expected;
+      const OnGpu<float> data(gpus, expected);
+      those.all_reduce(expected, ReduceOp::sum, chosen_by(of_host));
+      those.all_reduce(data.buffer(), ReduceOp::sum, chosen_by(of_gpu));
+      EXPECT_TRUE(same_bits(data.values(), expected)) << "step " << step;
+    };
+    for (int lap = 0; lap < 2; ++lap) {
+      call(comm);
+      if (rail) call(*rail);
+      call(comm);
+      call(*turned);
+      call(*turned);
+    }
+    EXPECT_EQ(of_gpu.save(), of_host.save());
+  });
+}
+
+/// Nothing is lost of what ranks keep, whoever keeps it: what all of them have given has arrived, or is kept.
+TEST(DeviceTopKSums, WhatMovesBetweenRanksIsWhatTheyKept) {
+  run_hosts(kTwoByTwo,
+            [&](Communicator& comm) {
+              std::optional<Communicator> turned = comm.split(0, -comm.rank());
+              TopK top_k({.density = 0.05});
+              std::vector<float> given(kCount), arrived(kCount);
+              for (int step = 0; step < 6; ++step) {
+                std::vector<float> values = gradient_of(comm.rank(), kCount, step);
+                for (float& value : values) value = std::round(100 * value);  // whole numbers, exact in any order
+                for (std::size_t i = 0; i < kCount; ++i) given[i] += values[i];
+                (step % 2 == 0 ? comm : *turned).all_reduce(values, ReduceOp::sum, chosen_by(top_k));
+                for (std::size_t i = 0; i < kCount; ++i) arrived[i] += values[i];
+              }
+              comm.all_reduce(given);
+              std::vector<float> rest(kCount);
+              TopK everything({.density = 1});
+              everything.load(states_of(comm, top_k), comm.rank(), comm.size());
+              comm.all_reduce(rest, ReduceOp::sum, chosen_by(everything));
+              for (std::size_t i = 0; i < kCount; ++i) arrived[i] += rest[i];
+              EXPECT_EQ(arrived, given);
+            },
+            {.timeout = 60s});
+}
+
+TEST_F(DeviceTopK, WhatWasSavedGoesOnOnTheGpu) {
+  const auto steps = [&](Communicator& comm) {
+    TopK first({.density = 0.05}), second({.density = 0.05});
+    for (int step = 0; step < 3; ++step)
+      comm.all_reduce(gradient(comm, step).buffer(), ReduceOp::sum, chosen_by(first));
+    const auto states = states_of(comm, first);
+    second.load(states, comm.rank(), comm.size());
+    const OnGpu<float> one = gradient(comm, 3), other = gradient(comm, 3);
+    comm.all_reduce(one.buffer(), ReduceOp::sum, chosen_by(first));
+    comm.all_reduce(other.buffer(), ReduceOp::sum, chosen_by(second));
+    EXPECT_TRUE(same_bits(one.values(), other.values()));
+    EXPECT_EQ(first.save(), second.save());
+  };
+  run(2, steps);
+  run(kTwoByTwo, steps);
+}
+
+// ---- who does what ----
+
+TEST_F(DeviceTopK, SaysThatTheGpuChooses) {
+  run(2, [&](Communicator& comm) {
+    TopK top_k, clipping({.clip = 1}), careful({.non_finite = NonFinite::skip});
+    const auto explained = [&](TopK& how) {
+      return comm.explain(Collective::all_reduce, kCount, DataType::f32, ReduceOp::sum, chosen_by(how, nullptr));
+    };
+    EXPECT_SAYS(explained(top_k), "device memory: top_k: chosen, and added up, on the GPU");
+    EXPECT_SAYS(explained(clipping), "device memory: staged: the host clips");
+    EXPECT_SAYS(explained(careful), "device memory: staged: the host looks for NaN and infinity");
+  });
+}
+
+TEST_F(DeviceTopK, SaysThatTheGpusOfAHostAddFirst) {
+  run(kTwoByTwo, [&](Communicator& comm) {
+    TopK top_k;
+    EXPECT_SAYS(comm.explain(Collective::all_reduce, kCount, DataType::f32, ReduceOp::sum, chosen_by(top_k, nullptr)),
+                "device memory: two_level: chosen, and added up, on the GPU");
+  });
+  gpus.keep_apart(0, 1);
+  run(kTwoByTwo, [&](Communicator& comm) {
+    TopK top_k;
+    EXPECT_SAYS(comm.explain(Collective::all_reduce, kCount, DataType::f32, ReduceOp::sum, chosen_by(top_k, nullptr)),
+                "device memory: staged: the ranks of a host add first, and the GPUs of one do not reach one another's "
+                "memory: rank 0: GPU 0 has no way to GPU 1");
+  });
+}
+
+TEST_F(DeviceTopK, OnlyWhatIsChosenMoves) {
+  run(2, [&](Communicator& comm) {
+    TopK top_k({.density = 0.01});
+    comm.all_reduce(gradient(comm, 0).buffer(), ReduceOp::sum, chosen_by(top_k));
+    const OnGpu<float> data = gradient(comm, 1);
+    comm.barrier();
+    const std::size_t copies = gpus.copies(), allocations = gpus.allocations();
+    comm.barrier();
+    comm.all_reduce(data.buffer(), ReduceOp::sum, chosen_by(top_k));
+    comm.barrier();
+    // Of each rank: what it has chosen, what has come, and how many they are together.
+    EXPECT_EQ(gpus.copies() - copies, 2U * 3);
+    EXPECT_EQ(gpus.allocations(), allocations);
+    comm.barrier();
+  });
+}
+
+TEST_F(DeviceTopK, OnlyWhatAHostHasChosenMoves) {
+  run(kTwoByTwo, [&](Communicator& comm) {
+    TopK top_k({.density = 0.01});
+    for (int step = 0; step < 2; ++step)  // the first is staged
+      comm.all_reduce(gradient(comm, step).buffer(), ReduceOp::sum, chosen_by(top_k));
+    const OnGpu<float> data = gradient(comm, 2);
+    comm.barrier();
+    const std::size_t copies = gpus.copies(), allocations = gpus.allocations();
+    comm.barrier();
+    comm.all_reduce(data.buffer(), ReduceOp::sum, chosen_by(top_k));
+    comm.barrier();
+    // Of each rank: as above; and the sum of its slice, to itself and to the other of its host.
+    EXPECT_EQ(gpus.copies() - copies, 4U * 5);
+    EXPECT_EQ(gpus.allocations(), allocations);
+    comm.barrier();
+  });
+}
+
+TEST_F(DeviceTopK, WhatIsKeptOutlivesTheCommunicator) {
+  std::vector<std::unique_ptr<TopK>> kept(2), expected(2);
+  for (auto* all : {&kept, &expected})
+    for (auto& one : *all) one = std::make_unique<TopK>(TopKOptions{.density = 0.05});
+  for (int life = 0; life < 2; ++life)
+    run(2, [&](Communicator& comm) {
+      const auto self = static_cast<std::size_t>(comm.rank());
+      const OnGpu<float> data = gradient(comm, life);
+      std::vector<float> host = data.values();
+      comm.all_reduce(data.buffer(), ReduceOp::sum, chosen_by(*kept[self]));
+      comm.all_reduce(host, ReduceOp::sum, chosen_by(*expected[self]));
+      EXPECT_TRUE(same_bits(data.values(), host));
+    });
+  for (std::size_t rank = 0; rank < 2; ++rank) EXPECT_EQ(kept[rank]->save(), expected[rank]->save());
+  kept.clear();
+  EXPECT_EQ(gpus.allocations(), 0);
+  EXPECT_EQ(gpus.streams(), 0);
+}
+
+#if !defined(__SANITIZE_THREAD__)
+TEST_F(DeviceTopK, AChildLeavesItToItsParent) {
+  std::vector<std::unique_ptr<TopK>> kept(2);
+  for (auto& one : kept) one = std::make_unique<TopK>();
+  run(2, [&](Communicator& comm) {
+    comm.all_reduce(gradient(comm, 0).buffer(), ReduceOp::sum, chosen_by(*kept[static_cast<std::size_t>(comm.rank())]));
+  });
+  Child child([&](Line&) {
+    const std::string said = error_of([&] { (void)kept[0]->save(); }).what();
+    kept.clear();
+    return said.find("forked from") != std::string::npos ? 0 : 1;
+  });
+  EXPECT_EQ(child.wait(), 0);
+  EXPECT_FALSE(kept[0]->save().empty());
+}
+#endif
+
+TEST_F(DeviceTopK, SeveralCommunicatorsHaveOneTensor) {
+  run(2, [&](Communicator& comm) {
+    TopK top_k({.density = 0.05}), of_host({.density = 0.05});
+    std::optional<Communicator> part = comm.split(0, comm.rank());
+    std::vector<std::size_t> allocations;
+    for (int step = 0; step < 6; ++step) {
+      std::vector<float> expected = gradient_of(comm.rank(), kCount, step);
+      const OnGpu<float> data(gpus, expected);
+      comm.all_reduce(expected, ReduceOp::sum, chosen_by(of_host));
+      (step % 2 == 0 ? comm : *part).all_reduce(data.buffer(), ReduceOp::sum, chosen_by(top_k));
+      EXPECT_TRUE(same_bits(data.values(), expected)) << "step " << step;
+      comm.barrier();
+      allocations.push_back(gpus.allocations());
+      comm.barrier();
+    }
+    EXPECT_EQ(allocations[5], allocations[1]);  // it stays where it is
+  });
+}
+
+// ---- what goes wrong ----
+
+TEST_F(DeviceTopK, InfinityIsSentAndComesToAll) {
+  run(2, [&](Communicator& comm) {
+    TopK top_k({.density = 0.01});
+    std::vector<float> values = gradient_of(comm.rank(), kCount, 0);
+    if (comm.rank() == 1) values[1234] = std::numeric_limits<float>::infinity();
+    const OnGpu<float> data(gpus, values);
+    comm.all_reduce(data.buffer(), ReduceOp::sum, chosen_by(top_k));
+    EXPECT_TRUE(std::isinf(data.values()[1234]));
+  });
+}
+
+/// A call that failed has sent nothing: what was owed is owed, and so is its own gradient, but for what is not finite.
+class DeviceTopKFailure : public DeviceTopK, public ::testing::WithParamInterface<Case> {
+ protected:
+  /// What rank 0 keeps when its third call has chosen, and the last rank gives up in place of making one.
+  std::vector<std::byte> kept(const Hosts& hosts, bool on_gpu) {
+    std::vector<std::byte> state;
+    run(hosts, [&](Communicator& comm) {
+      TopK top_k(GetParam().options);
+      for (int step = 0; step < 3; ++step) {
+        std::vector<float> values = gradient_of(comm.rank(), kCount, step);
+        if (step == 2) values[77] = values[1234] = std::numeric_limits<float>::infinity();
+        const OnGpu<float> data(gpus, values);
+        const auto call = [&] {
+          comm.all_reduce(on_gpu ? data.buffer() : Buffer(values), ReduceOp::sum, chosen_by(top_k));
+        };
+        if (step < 2) {
+          call();
+        } else if (comm.rank() + 1 < comm.size()) {
+          EXPECT_EQ(error_of(call).code(), Errc::aborted);
+          EXPECT_EQ(top_k.report("tensor").calls, 2);
+          if (comm.rank() == 0) state = top_k.save();
+        } else {
+          std::this_thread::sleep_for(200ms);
+          comm.abort("enough");
+        }
+      }
+    });
+    return state;
+  }
+};
+
+TEST_P(DeviceTopKFailure, KeepsWhatTheHostKeeps) {
+  for (const Hosts& hosts : {Hosts{0, 1}, kTwoByTwo}) EXPECT_EQ(kept(hosts, true), kept(hosts, false));
+}
+
+INSTANTIATE_TEST_SUITE_P(, DeviceTopKFailure,
+                         ::testing::Values(with("plain", [](auto&) {}),
+                                           with("bf16", [](auto& o) { o.values = DataType::bf16; }),
+                                           with("momentum", [](auto& o) { o.momentum = 0.9F; }),
+                                           with("momentum_unmasked",
+                                                [](auto& o) {
+                                                  o.momentum = 0.9F;
+                                                  o.masking = false;
+                                                })),
+                         kName);
+
+/// Two levels: this rank's share is done, and another's of its host is not.
+TEST_F(DeviceTopK, WhatWasChosenComesBackWhenAnotherDoesNotGiveItsSlice) {
+  for (const DataType values : {DataType::f32, DataType::bf16}) {
+    run(kTwoByTwo, [&](Communicator& comm) {
+      TopK top_k({.density = 1, .values = values});
+      const auto whole = [](Rank rank, int step) {
+        std::vector<float> gradient = gradient_of(rank, kCount, step);
+        for (float& value : gradient) value = std::round(10 * value);  // which bf16 holds
+        return gradient;
+      };
+      const OnGpu<float> data(gpus, kCount);
+      for (int step = 0; step < 2; ++step) {
+        data.set(whole(comm.rank(), step));
+        comm.all_reduce(data.buffer(), ReduceOp::sum, chosen_by(top_k));
+      }
+      data.set(whole(comm.rank(), 2));
+      comm.barrier();
+      if (comm.rank() % 2 == 1) gpus.slow_down(1, 300ms);  // so the others are done long before
+      comm.barrier();
+      Options options = chosen_by(top_k);
+      options.timeout = 60s;
+      Work work = comm.all_reduce_async(data.buffer(), data.buffer(), ReduceOp::sum, options);
+      if (comm.rank() == 1) {
+        const std::uint64_t sent = comm.bytes_sent();
+        while (comm.bytes_sent() == sent) work.test();
+        gpus.stop(1);
+        std::this_thread::sleep_for(300ms);
+        comm.abort("enough");
+      }
+      EXPECT_EQ(error_of([&] { work.wait(); }).code(), Errc::aborted);
+      const Rank first_here = comm.rank() / 2 * 2;
+      const std::vector<float> one = whole(first_here, 2), other = whole(first_here + 1, 2);
+      double squares = 0;
+      const std::size_t first = comm.rank() % 2 == 0 ? 0 : kCount / 2;
+      for (std::size_t i = first; i < first + kCount / 2; ++i) squares += std::pow(one[i] + other[i], 2);
+      if (comm.rank() % 2 == 1) {
+        gpus.slow_down(1, 0us);
+        gpus.go_on(1);
+      }
+      EXPECT_NEAR(top_k.report("tensor").residual_norm, std::sqrt(squares), 1e-3);
+      while (!gpus.idle(nullptr)) std::this_thread::sleep_for(1ms);
+    });
+  }
+}
+
+/// The GPU comes to what it was told only when all is over.
+TEST_F(DeviceTopK, WhatWasChosenComesBackWhenTheGpuGoesOn) {
+  run(2, [&](Communicator& comm) {
+    TopK top_k;
+    std::vector<float> values = gradient_of(comm.rank(), kCount, 0);
+    values[5] = std::numeric_limits<float>::quiet_NaN();
+    const OnGpu<float> data(gpus, values);
+    comm.barrier();
+    if (comm.rank() == 0) {
+      gpus.stop(0);
+      EXPECT_ANY_THROW(comm.all_reduce(data.buffer(), ReduceOp::sum, chosen_by(top_k)));
+      gpus.go_on(0);
+      double squares = 0;
+      for (const float value : values) squares += std::isnan(value) ? 0 : static_cast<double>(value) * value;
+      EXPECT_NEAR(top_k.report("tensor").residual_norm, std::sqrt(squares), 1e-3);
+    } else {
+      std::this_thread::sleep_for(200ms);
+      comm.abort("enough");
+      while (!gpus.idle(nullptr)) std::this_thread::sleep_for(1ms);
+    }
+  });
+}
+
+TEST_F(DeviceTopK, TheGpuDisappears) {
+  run(2, [&](Communicator& comm) {
+    TopK top_k;
+    const OnGpu<float> data = gradient(comm, 0);
+    comm.all_reduce(data.buffer(), ReduceOp::sum, chosen_by(top_k));
+    comm.barrier();
+    gpus.disappear(comm.rank());
+    const Error error = error_of([&] {
+      comm.barrier();  // which the other may have left, and failed, before this rank has
+      comm.all_reduce(data.buffer(), ReduceOp::sum, chosen_by(top_k));
+    });
+    EXPECT_EQ(error.code(), Errc::system);
+    EXPECT_SAYS(error.what(), "the GPU has fallen off the bus");
+    EXPECT_SAYS(error_of([&] { (void)top_k.save(); }).what(), "the GPU has fallen off the bus");
+  });
+}
+
+TEST_F(DeviceTopK, AGpuThatStopsIsATimeout) {
+  const std::vector<int> hosts{0, 1};
+  run_hosts(hosts,
+            [&](Communicator& comm) {
+              TopK top_k;
+              const OnGpu<float> data = gradient(comm, 0);
+              comm.all_reduce(data.buffer(), ReduceOp::sum, chosen_by(top_k));
+              comm.barrier();
+              if (comm.rank() == 1) gpus.stop(0);
+              comm.barrier();
+              const Error error = error_of([&] { comm.all_reduce(data.buffer(), ReduceOp::sum, chosen_by(top_k)); });
+              EXPECT_EQ(error.code(), Errc::timeout);
+              if (comm.rank() == 0) gpus.go_on(0);
+              while (!gpus.idle(nullptr)) std::this_thread::sleep_for(1ms);
+            },
+            {.timeout = 1s});
+}
+
+}  // namespace
+}  // namespace collectives::testing

@@ -1,0 +1,36 @@
+// Backend "nccl" against the one suite, on pretended GPUs, one for each rank, which a library connects that stands in
+// for NCCL; and "hierarchical" with NCCL inside hosts, as these GPUs do not reach one another's memory.
+#include "conformance/backend_conformance.hpp"
+#include "cuda/nccl_communicator.hpp"
+#include "support/nccl.hpp"
+#include "support/on_gpu.hpp"
+
+namespace collectives::testing {
+
+const bool kOnGpus = [] {
+  static PretendedGpus all(8, true);
+  static const StandIn streams(all);
+  static const nccl::Loaded library(stand_in());
+  all.set_nccl(&library);
+  for (int one = 0; one < 8; ++one)
+    for (int other = 0; other < one; ++other) all.keep_apart(one, other);
+  elsewhere = []() -> std::unique_ptr<Elsewhere> { return std::make_unique<BuffersOnGpu>(); };
+  return true;
+}();
+
+const auto kName = [](const auto& parameters) { return "Ranks_" + std::get<1>(parameters.param).name; };
+
+std::vector<World> some_worlds() { return {{"1", {0}}, {"3", {0, 0, 0}}, {"2hosts_interleaved", {0, 1, 0, 1}}}; }
+
+#define COLLECTIVES_BACKEND_CONFORMS(backend)           \
+  INSTANTIATE_TEST_SUITE_P(backend, BackendConformance, \
+                           ::testing::Combine(::testing::Values(#backend), ::testing::ValuesIn(some_worlds())), kName)
+
+COLLECTIVES_BACKEND_CONFORMS(nccl);
+
+INSTANTIATE_TEST_SUITE_P(hierarchical, BackendConformance,
+                         ::testing::Combine(::testing::Values("hierarchical"),
+                                            ::testing::Values(World{"3hosts_unequal", {0, 0, 1, 2, 2, 2}})),
+                         kName);
+
+}  // namespace collectives::testing

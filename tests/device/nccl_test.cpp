@@ -1,0 +1,559 @@
+// NCCL's communicator, its loading, and calls made of it, on pretended GPUs and with libraries that stand in for NCCL
+// (nccl/stand_in.cpp): no GPU is needed.
+#include "support/nccl.hpp"
+
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include <barrier>
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "collectives/deadline.hpp"
+#include "collectives/error.hpp"
+#include "device/by_nccl.hpp"
+#include "fakes/gpu/pretended_device.hpp"
+#include "fakes/nccl/stand_in.hpp"
+#include "cuda/nccl_communicator.hpp"
+#include "reduction/reduction.hpp"
+#include "support/worlds.hpp"
+
+namespace collectives::nccl {
+namespace {
+
+using namespace std::chrono_literals;
+
+using testing::kStandIn;
+using testing::OnGpu;
+using testing::PretendedGpus;
+using testing::stand_in;
+using testing::StandIn;
+
+std::string why_not(const std::string& path) {
+  std::string why_not;
+  EXPECT_EQ(load_library(path, why_not), nullptr) << path;
+  return why_not;
+}
+
+/// Runs `of_rank` on as many threads; what each of them threw, as code and text.
+struct Failure {
+  Errc code;
+  std::string text;
+};
+std::vector<std::optional<Failure>> on_ranks(int size, const std::function<void(Rank)>& of_rank) {
+  std::vector<std::optional<Failure>> failures(static_cast<std::size_t>(size));
+  std::vector<std::jthread> threads;
+  for (Rank rank = 0; rank < size; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        of_rank(rank);
+      } catch (const Error& error) {
+        failures[static_cast<std::size_t>(rank)] = {error.code(), error.what()};
+      }
+    });
+  }
+  threads.clear();
+  return failures;
+}
+void expect_none(const std::vector<std::optional<Failure>>& failures) {
+  for (const auto& failure : failures) EXPECT_FALSE(failure.has_value()) << failure->text;
+}
+
+TEST(NcclLibrary, IsTakenWhereItIsWhole) {
+  EXPECT_EQ(version_text(stand_in().version), version_text(NCCL_VERSION_CODE));
+  EXPECT_EQ(stand_in().path, kStandIn);
+}
+
+TEST(NcclLibrary, IsTakenWithoutFunctionsForMemory) {
+  EXPECT_FALSE(Loaded(testing::stand_in_without_memory()).has_memory());
+  EXPECT_TRUE(Loaded(stand_in()).has_memory());
+}
+
+TEST(NcclLibrary, IsNotThere) {
+  EXPECT_NE(why_not("/nowhere/libnccl.so.2").find("/nowhere/libnccl.so.2"), std::string::npos);
+}
+
+TEST(NcclLibrary, LacksFunctions) {
+  EXPECT_NE(why_not(testing::kThatLacks).find("lacks ncclCommSplit, ncclSend"), std::string::npos);
+}
+
+TEST(NcclLibrary, IsTooOldOrOfAnotherMajorVersion) {
+  const std::string old = why_not(testing::kThatIsOld);
+  EXPECT_NE(old.find("is NCCL 2.18.5; it must be 2.19.0 or a later 2.x"), std::string::npos) << old;
+  const std::string next = why_not(testing::kOfTomorrow);
+  EXPECT_NE(next.find("is NCCL 3.1.0; it must be"), std::string::npos) << next;
+}
+
+TEST(NcclLibrary, IsSomethingElse) {
+  const std::string why = why_not("libm.so.6");
+  EXPECT_NE(why.find("libm.so.6 does not tell its version"), std::string::npos) << why;
+}
+
+TEST(NcclReductions, WhatNcclDoesNotPromiseIsNamed) {
+  EXPECT_EQ(why_not_summed_by_nccl(ReduceOp::sum, DataType::f32, false), "");
+  EXPECT_EQ(why_not_summed_by_nccl(ReduceOp::average, DataType::f64, false), "");
+  EXPECT_EQ(why_not_summed_by_nccl(ReduceOp::max, DataType::i8, true), "");
+  EXPECT_NE(why_not_summed_by_nccl(ReduceOp::sum, DataType::f32, true), "");
+  EXPECT_NE(why_not_summed_by_nccl(ReduceOp::sum, DataType::bf16, false), "");
+  EXPECT_NE(why_not_summed_by_nccl(ReduceOp::max, DataType::f32, false), "");
+  EXPECT_NE(why_not_summed_by_nccl(ReduceOp::average, DataType::i32, false), "");
+}
+
+TEST(NcclReductions, WhatCannotBeDoneIsNamed) {
+  const UserOp op{"mine", [](const void*, void*, std::size_t, DataType) {}, true};
+  EXPECT_EQ(why_not_by_nccl(ReduceOp::sum, DataType::bf16, true, 256), "");
+  EXPECT_NE(why_not_by_nccl(ReduceOp::sum, DataType::bf16, false, 257), "");
+  EXPECT_EQ(why_not_by_nccl(ReduceOp::sum, DataType::f32, false, 257), "");
+  EXPECT_NE(why_not_by_nccl(ReduceOp::user(op), DataType::f32, false, 2), "");
+}
+
+void settle(Clique& clique, Deadline deadline = Deadline::in(20s)) {
+  while (!clique.settled()) {
+    if (deadline.passed()) throw Error(Errc::timeout, "it was not settled in time");
+    std::this_thread::yield();
+  }
+}
+
+/// What the threads of a clique do, each with its own place in it.
+std::vector<std::optional<Failure>> in_clique(
+    int size, const std::function<void(PretendedGpus&, Device&, std::unique_ptr<Clique>, Rank)>& action) {
+  PretendedGpus gpus(size);
+  const StandIn streams(gpus);
+  const Loaded library(stand_in());
+  const std::string id = library.new_id();
+  return on_ranks(size, [&](Rank rank) {
+    PretendedGpus::set_current(rank);
+    const auto device = gpus.device();
+    auto clique = library.join(size, id, rank);
+    settle(*clique);
+    action(gpus, *device, std::move(clique), rank);
+  });
+}
+/// The same with a ByNccl that has room for `room` bytes.
+std::vector<std::optional<Failure>> by_nccl(int size, std::size_t room,
+                                            const std::function<void(PretendedGpus&, ByNccl&, Rank)>& action) {
+  return in_clique(size, [&](PretendedGpus& gpus, Device& device, std::unique_ptr<Clique> clique, Rank rank) {
+    ByNccl by(device, std::move(clique), size, rank, room);
+    action(gpus, by, rank);
+  });
+}
+void put(ByNccl& by, const ByNccl::Call& call, Deadline deadline = Deadline::in(20s)) {
+  by.start(std::span(&call, 1));
+  while (!by.advance()) {
+    if (deadline.passed()) throw Error(Errc::timeout, "it did not come into its stream in time");
+    std::this_thread::yield();
+  }
+}
+
+template <class T>
+const std::byte* bytes_of(const OnGpu<T>& on_gpu) {
+  return reinterpret_cast<const std::byte*>(on_gpu.data());
+}
+template <class T>
+std::byte* bytes_of(OnGpu<T>& on_gpu) {
+  return reinterpret_cast<std::byte*>(on_gpu.data());
+}
+
+/// Contributions whose sum depends on the order, and what folding them in rank order gives.
+template <class T>
+struct Contributions {
+  Contributions(int ranks, std::size_t count, const ReduceOp& op) {
+    std::vector<Source> sources;
+    for (Rank rank = 0; rank < ranks; ++rank) {
+      std::vector<T> values(count);
+      for (std::size_t i = 0; i < count; ++i)
+        values[i] = static_cast<T>(static_cast<float>((static_cast<std::size_t>(rank) * 7 + i * 13) % 31) / 4 - 3);
+      of.push_back(std::move(values));
+    }
+    for (const auto& one : of) sources.push_back({reinterpret_cast<const std::byte*>(one.data()), true});
+    folded.resize(count);
+    fold(op, data_type_v<T>, sources, reinterpret_cast<std::byte*>(folded.data()), count, ranks);
+  }
+  std::vector<std::vector<T>> of;
+  std::vector<T> folded;
+};
+
+class CallsByNccl : public ::testing::TestWithParam<int> {};
+
+/// All reductions of one type and op, in place and out of place, of all lengths that are awkward, in few rounds or
+/// many.
+template <class T>
+void check_reductions(int size, const ReduceOp& op, bool unsummed, std::size_t room) {
+  SCOPED_TRACE(std::string(to_string(data_type_v<T>)) + " " + std::string(to_string(op.kind())) +
+               (unsummed ? " unsummed" : ""));
+  expect_none(by_nccl(size, room, [&](PretendedGpus& gpus, ByNccl& by, Rank rank) {
+    const auto self = static_cast<std::size_t>(rank), p = static_cast<std::size_t>(size);
+    const Device::Stream stream = gpus.new_stream();
+    for (const std::size_t count : {std::size_t{1}, p, 3 * p + 2, std::size_t{2003}}) {
+      const Contributions<T> all(size, count, op);
+      std::vector<std::size_t> offsets{0};
+      for (std::size_t r = 0; r < p; ++r)
+        offsets.push_back(r + 1 == p ? count : std::min(count, offsets[r] + (r * 5 + 3) % 7 * count / (3 * p)));
+      for (const bool in_place : {false, true}) {
+        OnGpu<T> input(gpus, all.of[self]), output(gpus, count);
+        std::byte* const out = in_place ? bytes_of(input) : bytes_of(output);
+        const auto result = [&] {
+          gpus.synchronize(stream);
+          const auto values = (in_place ? input : output).values();
+          if (in_place) input.set(all.of[self]);
+          return values;
+        };
+        ByNccl::Call call{.collective = Collective::all_reduce,
+                          .input = bytes_of(input),
+                          .output = out,
+                          .parts = Parts::equal({0, count}, 1),
+                          .type = data_type_v<T>,
+                          .op = op,
+                          .unsummed = unsummed,
+                          .wire = data_type_v<T>,
+                          .stream = stream};
+        put(by, call);
+        EXPECT_TRUE(testing::same_bits(result(), all.folded)) << count << " all_reduce";
+        call.collective = Collective::reduce;
+        call.root = size - 1;
+        put(by, call);
+        const auto at_root = result();
+        EXPECT_TRUE(rank != size - 1 || testing::same_bits(at_root, all.folded)) << count << " reduce";
+        EXPECT_TRUE(rank == size - 1 || !in_place || testing::same_bits(at_root, all.of[self])) << count << " reduce";
+        call.collective = Collective::reduce_scatter;
+        for (const bool equal : {false, true}) {
+          if (equal && count % p != 0) continue;
+          call.parts = equal ? Parts::equal({0, count}, size) : Parts::listed(offsets.data(), size);
+          const Range mine = call.parts[rank];
+          put(by, call);
+          const auto scattered = result();
+          EXPECT_TRUE(mine.count == 0 || std::memcmp(scattered.data() + mine.first, all.folded.data() + mine.first,
+                                                     mine.count * sizeof(T)) == 0)
+              << count << " reduce_scatter";
+        }
+      }
+    }
+    gpus.synchronize(stream);
+  }));
+}
+
+TEST_P(CallsByNccl, SumAsFoldDoes) {
+  for (const ReduceOp op : {ReduceOp::sum, ReduceOp::average, ReduceOp::product, ReduceOp::pre_scaled_sum(0.5)})
+    check_reductions<float>(GetParam(), op, false, ByNccl::kRoom);
+  check_reductions<std::int64_t>(GetParam(), ReduceOp::max, false, ByNccl::kRoom);
+}
+
+TEST_P(CallsByNccl, FoldWhatNcclDoesNotPromise) {
+  for (const std::size_t room : {std::size_t{2048}, ByNccl::kRoom}) {
+    check_reductions<bfloat16>(GetParam(), ReduceOp::sum, true, room);
+    check_reductions<float>(GetParam(), ReduceOp::min, true, room);
+  }
+  check_reductions<float16>(GetParam(), ReduceOp::pre_scaled_sum(0.3), true, ByNccl::kRoom);
+  check_reductions<std::int32_t>(GetParam(), ReduceOp::average, true, ByNccl::kRoom);
+  check_reductions<double>(GetParam(), ReduceOp::sum, true, ByNccl::kRoom);
+}
+
+TEST_P(CallsByNccl, ASixteenBitWireRoundsTwice) {
+  const int size = GetParam();
+  for (const std::size_t room : {std::size_t{4096}, ByNccl::kRoom})
+    expect_none(by_nccl(size, room, [&](PretendedGpus& gpus, ByNccl& by, Rank rank) {
+      const std::size_t count = 1501, self = static_cast<std::size_t>(rank);
+      const Device::Stream stream = gpus.new_stream();
+      std::vector<std::vector<bfloat16>> coded;
+      std::vector<float> mine;
+      for (Rank r = 0; r < size; ++r) {
+        auto& values = coded.emplace_back(count);
+        for (std::size_t i = 0; i < count; ++i) {
+          const float value = static_cast<float>((static_cast<std::size_t>(r) * 7919 + i * 104'729) % 65'537) / 777;
+          values[i] = static_cast<bfloat16>(value);
+          if (r == rank) mine.push_back(value);
+        }
+      }
+      std::vector<Source> sources;
+      for (const auto& one : coded) sources.push_back({reinterpret_cast<const std::byte*>(one.data()), true});
+      std::vector<bfloat16> folded(count);
+      fold(ReduceOp::average, DataType::bf16, sources, reinterpret_cast<std::byte*>(folded.data()), count, size);
+      std::vector<float> expected;
+      for (const bfloat16 value : folded) expected.push_back(static_cast<float>(value));
+      OnGpu<float> input(gpus, mine), output(gpus, count);
+      ByNccl::Call call{.collective = Collective::all_reduce,
+                        .input = bytes_of(input),
+                        .output = bytes_of(output),
+                        .parts = Parts::equal({0, count}, 1),
+                        .op = ReduceOp::average,
+                        .unsummed = true,
+                        .wire = DataType::bf16,
+                        .stream = stream};
+      put(by, call);
+      gpus.synchronize(stream);
+      EXPECT_TRUE(testing::same_bits(output.values(), expected));
+      call.collective = Collective::reduce;
+      put(by, call);
+      gpus.synchronize(stream);
+      EXPECT_TRUE(testing::same_bits(output.values(), expected));
+      call.collective = Collective::reduce_scatter;
+      call.parts = Parts::equal({0, count}, size);
+      put(by, call);
+      gpus.synchronize(stream);
+      EXPECT_TRUE(testing::same_bits(output.values(), expected));
+      EXPECT_TRUE(testing::same_bits(input.values(), mine)) << self;
+    }));
+}
+
+TEST_P(CallsByNccl, GatherAndBroadcastAnyType) {
+  const int size = GetParam();
+  expect_none(by_nccl(size, ByNccl::kRoom, [&](PretendedGpus& gpus, ByNccl& by, Rank rank) {
+    const auto self = static_cast<std::size_t>(rank), p = static_cast<std::size_t>(size);
+    const Device::Stream stream = gpus.new_stream();
+    for (const DataType type : kDataTypes)
+      for (const bool equal : {true, false}) {
+        std::vector<std::size_t> offsets{0};
+        for (std::size_t r = 0; r < p; ++r) offsets.push_back(offsets[r] + (equal ? 11 : r * 5 % 4 * 9));
+        const std::size_t count = offsets.back(), element = size_of(type);
+        std::vector<std::byte> all(count * element), mine;
+        for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::byte>(i * 37);
+        mine.assign(all.begin() + static_cast<std::ptrdiff_t>(offsets[self] * element),
+                    all.begin() + static_cast<std::ptrdiff_t>(offsets[self + 1] * element));
+        OnGpu<std::byte> input(gpus, std::max<std::size_t>(1, mine.size())), output(gpus, all.size() + 1);
+        if (!mine.empty()) gpus.upload(input.data(), mine.data(), mine.size());
+        put(by, {.collective = Collective::all_gather,
+                 .input = input.data() - offsets[self] * element,
+                 .output = output.data(),
+                 .parts = Parts::listed(offsets.data(), size),
+                 .type = type,
+                 .wire = type,
+                 .stream = stream});
+        gpus.synchronize(stream);
+        auto gathered = output.values();
+        gathered.resize(all.size());
+        EXPECT_TRUE(testing::same_bits(gathered, all)) << to_string(type);
+        for (Rank root = 0; root < size && count > 0; ++root) {
+          OnGpu<std::byte> data(gpus, rank == root ? all : std::vector<std::byte>(all.size()));
+          put(by, {.collective = Collective::broadcast,
+                   .input = data.data(),
+                   .output = data.data(),
+                   .parts = Parts::equal({0, count}, 1),
+                   .type = type,
+                   .root = root,
+                   .wire = type,
+                   .stream = stream});
+          gpus.synchronize(stream);
+          EXPECT_TRUE(testing::same_bits(data.values(), all)) << to_string(type);
+        }
+      }
+  }));
+}
+
+TEST_P(CallsByNccl, InStreamsThatChange) {
+  const int size = GetParam();
+  expect_none(by_nccl(size, 4096, [&](PretendedGpus& gpus, ByNccl& by, Rank rank) {
+    gpus.slow_down(rank, std::chrono::microseconds(rank == 0 ? 500 : 0));
+    const std::size_t count = 700;
+    const Contributions<bfloat16> all(size, count, ReduceOp::sum);
+    const Device::Stream streams[] = {gpus.new_stream(), gpus.new_stream(), gpus.new_stream()};
+    OnGpu<bfloat16> input(gpus, all.of[static_cast<std::size_t>(rank)]);
+    std::vector<std::unique_ptr<OnGpu<bfloat16>>> outputs;
+    for (std::size_t i = 0; i < 12; ++i) {
+      outputs.push_back(std::make_unique<OnGpu<bfloat16>>(gpus, count));
+      put(by, {.collective = Collective::all_reduce,
+               .input = bytes_of(input),
+               .output = bytes_of(*outputs.back()),
+               .parts = Parts::equal({0, count}, 1),
+               .type = DataType::bf16,
+               .unsummed = true,
+               .wire = DataType::bf16,
+               .stream = streams[i % 3]});
+    }
+    for (const Device::Stream stream : streams) gpus.synchronize(stream);
+    for (const auto& output : outputs) EXPECT_TRUE(testing::same_bits(output->values(), all.folded));
+  }));
+}
+
+class Cliques : public ::testing::TestWithParam<int> {};
+
+TEST_P(Cliques, OfPartsOfTheRanks) {
+  const int size = GetParam();
+  expect_none(in_clique(size, [&](PretendedGpus& gpus, Device& device, std::unique_ptr<Clique> all, Rank rank) {
+    const int members = (size + (rank % 2 == 0 ? 1 : 0)) / 2;
+    auto part = all->split(rank % 2, -rank);
+    settle(*part);
+    const Device::Stream stream = gpus.new_stream();
+    OnGpu<std::int32_t> one(gpus, std::vector<std::int32_t>{1}), count(gpus, 1);
+    const Rank there = (size - 1 - rank) / 2;  // by key, the last rank is the first there
+    ByNccl by(device, std::move(part), members, there);
+    put(by, {.input = bytes_of(one),
+             .output = bytes_of(count),
+             .parts = Parts::equal({0, 1}, 1),
+             .type = DataType::i32,
+             .wire = DataType::i32,
+             .stream = stream});
+    gpus.synchronize(stream);
+    EXPECT_EQ(count.values()[0], members);
+    OnGpu<std::int32_t> first(gpus, std::vector<std::int32_t>{rank});
+    put(by, {.collective = Collective::broadcast,
+             .input = bytes_of(first),
+             .output = bytes_of(first),
+             .parts = Parts::equal({0, 1}, 1),
+             .type = DataType::i32,
+             .wire = DataType::i32,
+             .stream = stream});
+    gpus.synchronize(stream);
+    EXPECT_EQ(first.values()[0], (size - 1 - rank) % 2 == 0 ? size - 1 : size - 2);
+  }));
+}
+
+TEST_P(Cliques, WhoIsInNoPartGoesOnInTheWhole) {
+  const int size = GetParam();
+  expect_none(in_clique(size, [&](PretendedGpus& gpus, Device& device, std::unique_ptr<Clique> all, Rank rank) {
+    for (int lap = 0; lap < 2; ++lap) settle(*all->split(rank == 0 ? -1 : 0, 0));
+    const Device::Stream stream = gpus.new_stream();
+    OnGpu<float> sum(gpus, std::vector<float>{1});
+    ByNccl by(device, std::move(all), size, rank);
+    put(by, {.input = bytes_of(sum), .output = bytes_of(sum), .parts = Parts::equal({0, 1}, 1), .stream = stream});
+    gpus.synchronize(stream);
+    EXPECT_EQ(sum.values()[0], static_cast<float>(size));
+  }));
+}
+
+TEST_P(Cliques, LeaveWhenEverythingHasHappened) {
+  const int size = GetParam();
+  expect_none(in_clique(size, [&](PretendedGpus& gpus, Device&, std::unique_ptr<Clique> clique, Rank rank) {
+    const Device::Stream stream = gpus.new_stream();
+    OnGpu<float> sum(gpus, std::vector<float>{1});
+    gpus.slow_down(rank, 2ms);
+    const Clique::Call call{.input = sum.data(), .output = sum.data(), .count = 1};
+    clique->start(std::span(&call, 1), stream);
+    settle(*clique);
+    clique->leave();
+    settle(*clique);
+    clique.reset();
+    gpus.synchronize(stream);
+    EXPECT_EQ(sum.values()[0], static_cast<float>(size));
+  }));
+  EXPECT_TRUE(StandIn::all_end());
+}
+INSTANTIATE_TEST_SUITE_P(Ranks, CallsByNccl, ::testing::Values(1, 2, 3, 5));
+INSTANTIATE_TEST_SUITE_P(Ranks, Cliques, ::testing::Values(1, 2, 3, 5));
+
+TEST(NcclFailures, EveryCallThatFailsIsAnErrorThatSaysSo) {
+  for (const char* const function :
+       {"ncclCommInitRankConfig", "ncclCommGetAsyncError", "ncclAllReduce", "ncclGroupStart", "ncclGroupEnd",
+        "ncclRedOpCreatePreMulSum", "ncclRedOpDestroy", "ncclCommSplit", "ncclCommFinalize", "ncclCommRegister",
+        "ncclCommDeregister", "ncclAllGather", "ncclBroadcast", "ncclReduce", "ncclReduceScatter", "ncclSend",
+        "ncclRecv", "ncclGetUniqueId"}) {
+    SCOPED_TRACE(function);
+    PretendedGpus gpus(1);
+    const StandIn streams(gpus);
+    const Loaded library(stand_in());
+    StandIn::fail(function);
+    const auto failures = on_ranks(1, [&](Rank) {
+      const auto clique = library.join(1, library.new_id(), 0);
+      settle(*clique);
+      OnGpu<float> value(gpus, 1);
+      using Kind = Clique::Kind;
+      const Device::Stream stream = gpus.new_stream();
+      for (const Kind kind :
+           {Kind::all_reduce, Kind::reduce_scatter, Kind::all_gather, Kind::broadcast, Kind::reduce}) {
+        const Clique::Call call{kind, value.data(), value.data(), 1, DataType::f32, ReduceOp::pre_scaled_sum(2), 0};
+        clique->start(std::span(&call, 1), stream);
+        settle(*clique);
+      }
+      OnGpu<float> other(gpus, 1);
+      const Clique::Call both[] = {{Kind::send, value.data(), nullptr, 1, DataType::f32, {}, 0},
+                                   {Kind::receive, nullptr, other.data(), 1, DataType::f32, {}, 0}};
+      clique->start(both, stream);
+      settle(*clique);
+      gpus.synchronize(stream);
+      clique->deregister_memory(clique->register_memory(value.data(), sizeof(float)));
+      settle(*clique->split(0, 0));
+      gpus.synchronize(stream);
+      clique->leave();
+      settle(*clique);
+    });
+    ASSERT_TRUE(failures[0].has_value());
+    EXPECT_EQ(failures[0]->code, Errc::system);
+    EXPECT_NE(failures[0]->text.find("internal error: a stand-in was asked to fail"), std::string::npos)
+        << failures[0]->text;
+    EXPECT_TRUE(StandIn::all_end());
+  }
+}
+
+TEST(NcclFailures, InAStream) {
+  PretendedGpus gpus(1);
+  const StandIn streams(gpus);
+  const Loaded library(stand_in());
+  const auto clique = library.join(1, library.new_id(), 0);
+  settle(*clique);
+  OnGpu<float> value(gpus, 1);
+  const Device::Stream stream = gpus.new_stream();
+  StandIn::fail("in a stream");
+  const Clique::Call call{.input = value.data(), .output = value.data(), .count = 1};
+  clique->start(std::span(&call, 1), stream);
+  EXPECT_THROW(for (;;) settle(*clique), Error);
+  gpus.synchronize(stream);  // which was freed
+  EXPECT_THROW(clique->start(std::span(&call, 1), stream), Error);
+  EXPECT_THROW((void)clique->settled(), Error);
+  EXPECT_THROW((void)clique->split(0, 0), Error);
+  EXPECT_THROW((void)clique->register_memory(value.data(), sizeof(float)), Error);
+}
+
+TEST(NcclFailures, ARankThatNeverCalls) {
+  std::barrier both_have_looked(2);
+  expect_none(in_clique(2, [&](PretendedGpus& gpus, Device&, std::unique_ptr<Clique> clique, Rank rank) {
+    const Device::Stream stream = gpus.new_stream();
+    OnGpu<float> value(gpus, 1);
+    const Clique::Call call{.input = value.data(), .output = value.data(), .count = 1};
+    if (rank == 0) {
+      clique->start(std::span(&call, 1), stream);
+      EXPECT_THROW(settle(*clique, Deadline::in(50ms)), Error);
+      clique->stop();
+      gpus.synchronize(stream);
+    }
+    both_have_looked.arrive_and_wait();
+  }));
+}
+
+TEST(NcclFailures, ARankThatDoesNotAgreeStopsStreamsUntilTheyAreFreed) {
+  std::barrier both_are_there(2);
+  expect_none(in_clique(2, [&](PretendedGpus& gpus, Device&, std::unique_ptr<Clique> clique, Rank rank) {
+    const Device::Stream stream = gpus.new_stream();
+    OnGpu<float> value(gpus, 2);
+    const Clique::Call call{.input = value.data(), .output = value.data(), .count = rank == 0 ? 1U : 2U};
+    clique->start(std::span(&call, 1), stream);
+    settle(*clique);
+    both_are_there.arrive_and_wait();
+    EXPECT_FALSE(gpus.idle(stream));
+    both_are_there.arrive_and_wait();
+    clique->stop();
+    gpus.synchronize(stream);
+  }));
+}
+
+TEST(NcclFailures, AnAbortThatBlocksHoldsNobodyUp) {
+  PretendedGpus gpus(1);
+  const StandIn streams(gpus);
+  const Loaded library(stand_in());
+  const auto clique = library.join(1, library.new_id(), 0);
+  settle(*clique);
+  StandIn::hold_aborts(true);
+  clique->stop();
+  EXPECT_EQ(StandIn::alive(), 1U);
+  EXPECT_THROW((void)clique->settled(), Error);
+  StandIn::hold_aborts(false);
+  EXPECT_TRUE(StandIn::all_end());
+}
+
+TEST(NcclFailures, ASplitThatIsGivenUp) {
+  expect_none(in_clique(2, [](PretendedGpus&, Device&, std::unique_ptr<Clique> clique, Rank rank) {
+    if (rank == 1) return;
+    auto part = clique->split(0, 0);
+    EXPECT_THROW(settle(*part, Deadline::in(20ms)), Error);
+    part.reset();
+    EXPECT_THROW((void)clique->settled(), Error);
+  }));
+  EXPECT_TRUE(StandIn::all_end());
+}
+
+}  // namespace
+}  // namespace collectives::nccl

@@ -1,0 +1,83 @@
+// Corner cases of an MPI program, and what its files share.
+#pragma once
+#define OMPI_SKIP_MPICXX
+#define MPICH_SKIP_MPICXX
+#include <mpi.h>
+#ifdef OPEN_MPI
+#include <mpi-ext.h>
+#endif
+
+#include <cstddef>
+#include <cstdio>
+
+// Persistent collectives are part of MPI 4. Open MPI 4.1 may have them under names of its own.
+#if MPI_VERSION >= 4
+#define PERSISTENT(collective) MPI_##collective##_init
+#elif defined(OMPI_HAVE_MPI_EXT_PCOLLREQ)
+#define PERSISTENT(collective) MPIX_##collective##_init
+#endif
+
+extern int rank, size, failures;
+extern const char* situation;  // the case that runs
+
+#define CHECK(...)                                                                                                     \
+  do {                                                                                                                 \
+    if (!(__VA_ARGS__)) {                                                                                              \
+      std::fprintf(stderr, "rank %d of %d, %s, %s:%d: %s\n", rank, size, situation, __FILE__, __LINE__, #__VA_ARGS__); \
+      ++failures;                                                                                                      \
+    }                                                                                                                  \
+  } while (false)
+
+/// Returns the sum of the numbers of all ranks.
+inline int sum_of_ranks() { return size * (size - 1) / 2; }
+
+/// Returns the number of ranks, as a length.
+inline std::size_t of_all() { return static_cast<std::size_t>(size); }
+
+/// Returns a type of `count` ints, each followed by a gap of the same length.
+MPI_Datatype with_gaps(int count);
+
+/// Runs three rounds of collectives on `comm`, which has `members` ranks. The drop-in may forward the first rounds, but
+/// not the last.
+void used(MPI_Comm comm, int members);
+
+// corner_cases_data.cpp: types, operators, and the places of data.
+void reductions_of_all_types();
+void reduce_in_place_at_the_root();
+void other_ops();
+void scatters();
+void ranks_describe_the_same_bytes_differently();
+void same_length_in_another_order();
+void from_the_bottom_of_memory();
+void gathers_with_gaps_between_ranks();
+void nothing_to_move();
+void small_integers_wrap();
+void the_buffer_of_one_may_be_unaligned();
+
+// corner_cases_progress.cpp: operations that are pending beside others.
+void others_messages_move_on_meanwhile();
+void one_sided_calls_reach_who_waits();
+void blocking_while_non_blocking_ones_are_pending();
+void non_blocking_forms();
+void non_blocking_with_types_freed_at_once();
+void begun_here_and_finished_in_other_calls();
+void a_communicator_freed_before_its_request();
+void others_in_between();
+#ifdef PERSISTENT
+void persistent_ones();
+#endif
+#if MPI_VERSION >= 4
+void counts_longer_than_ints();
+#endif
+void threads_with_communicators_of_their_own();
+
+// corner_cases_communicators.cpp: communicators, and errors on them.
+void communicators_of_all_kinds();
+void communicators_made_in_all_ways();
+void neighbours();
+#if MPI_VERSION >= 4
+void sessions();
+#endif
+void communicators_by_the_thousand();
+void more_communicators_than_are_built();
+void wrong_arguments_come_back_as_codes();

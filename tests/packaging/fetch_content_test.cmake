@@ -1,0 +1,43 @@
+# The project within a build of another one, which sets C++23 and static libraries for itself. To build all of the library
+# once more would take minutes: the project is configured, and of it and of the consumer one source each is compiled.
+cmake_minimum_required(VERSION 3.25)
+include(${CMAKE_CURRENT_LIST_DIR}/common.cmake)
+
+file(REMOVE_RECURSE ${SCRATCH})
+run(${CMAKE_COMMAND} -S ${SOURCE}/tests/packaging/consumers/fetch_content -B ${SCRATCH} -G ${GENERATOR}
+    -D CMAKE_CXX_COMPILER=${CXX} -D CMAKE_EXPORT_COMPILE_COMMANDS=ON -D COLLECTIVES_SOURCE=${SOURCE})
+
+# Nothing but the library comes along: no programs, no tests, no rules for installing.
+run(${CMAKE_COMMAND} --build ${SCRATCH} --target help)
+check("no shared library is made: ${output}" output MATCHES "libcollectives\\.so")
+check("programs or tests come along: ${output}" NOT output MATCHES "collectives_(run|bench|info|test_main)|mnist|package")
+file(READ ${SCRATCH}/_deps/collectives-build/cmake_install.cmake rules)
+check("files would be installed" NOT rules MATCHES "file\\(INSTALL")
+run(${CMAKE_CTEST_COMMAND} --test-dir ${SCRATCH} --show-only)
+check("tests come along: ${output}" output MATCHES "Total Tests: 0")
+
+# command_of(SOURCE): how SOURCE is compiled. Sets `command` and the file that it makes, `object`.
+file(READ ${SCRATCH}/compile_commands.json commands)
+function(command_of source)
+  string(JSON count LENGTH "${commands}")
+  math(EXPR last "${count} - 1")
+  foreach(i RANGE ${last})
+    string(JSON file GET "${commands}" ${i} file)
+    if(file STREQUAL source)
+      string(JSON command GET "${commands}" ${i} command)
+      string(REGEX MATCH " -o ([^ ]+) " object "${command}")
+      set(command "${command}" PARENT_SCOPE)
+      set(object "${CMAKE_MATCH_1}" PARENT_SCOPE)
+      return()
+    endif()
+  endforeach()
+  message(FATAL_ERROR "${source} is not compiled")
+endfunction()
+
+command_of(${SOURCE}/tests/packaging/consumers/sum.cpp)
+check("the consumer's standard is not its own: ${command}" command MATCHES "-std=gnu\\+\\+(23|2b)")
+check("flags have come along: ${command}" NOT command MATCHES " -(f|W|O|D)")
+run(${CMAKE_COMMAND} --build ${SCRATCH} --target ${object})
+command_of(${SOURCE}/src/communicator/communicator.cpp)
+run(${CMAKE_COMMAND} --build ${SCRATCH} --target ${object})
+file(REMOVE_RECURSE ${SCRATCH})

@@ -1,0 +1,250 @@
+// Proof of every algorithm: its Steps run in the prover (support/step_prover.hpp), for every collective, topology,
+// length and number of rounds; and the traffic of each algorithm against its formula.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "collectives/plan.hpp"
+#include "collectives/topology.hpp"
+#include "ring/ring.hpp"
+#include "steps/algorithm.hpp"
+#include "support/step_prover.hpp"
+
+namespace collectives {
+namespace {
+
+std::vector<Topology> topologies() {
+  std::vector<Topology> all;
+  for (int n = 1; n <= 17; ++n) all.push_back(Topology::regular(n, n));
+  all.push_back(Topology::regular(32, 32));
+  for (const auto& [ranks, per_host] : {std::pair(2, 1),
+                                        {4, 2},
+                                        {6, 2},
+                                        {6, 3},
+                                        {7, 3},
+                                        {9, 4},
+                                        {12, 4},
+                                        {5, 1},
+                                        {13, 5},
+                                        {16, 4},
+                                        {17, 8},
+                                        {32, 8},
+                                        {6, 1},
+                                        {7, 1},
+                                        {8, 1},
+                                        {12, 2},
+                                        {14, 2}})
+    all.push_back(Topology::regular(ranks, per_host));
+  all.push_back(Topology::from_hosts({"a", "b", "a", "b", "b", "c"}, 0));
+  all.push_back(Topology::from_hosts({"a", "b", "b", "b"}, 0));
+  all.push_back(Topology::from_hosts({"b", "b", "b", "b", "a"}, 0));
+  for (const auto& [ranks, domains] : {std::pair(4, 2), {6, 2}, {6, 3}, {12, 3}, {16, 2}}) {
+    Topology side_by_side = Topology::regular(ranks, ranks), in_turn = side_by_side;
+    for (int r = 0; r < ranks; ++r) {
+      side_by_side.domains.push_back(r / (ranks / domains));
+      in_turn.domains.push_back(r % domains);
+    }
+    all.push_back(side_by_side);
+    all.push_back(in_turn);
+  }
+  return all;
+}
+
+/// Returns every way to ask for a collective.
+std::vector<Aim> aims_of(Collective collective) {
+  const bool reduces = collective == Collective::all_reduce || collective == Collective::reduce_scatter ||
+                       collective == Collective::reduce;
+  std::vector<Aim> aims{{collective, Sums::anywhere, false}};
+  if (reduces) {
+    aims.push_back({collective, Sums::at_owner, false});
+    aims.push_back({collective, Sums::at_owner, true});
+    aims.push_back({collective, Sums::in_hosts, true});
+  } else if (collective != Collective::barrier) {
+    aims.push_back({collective, Sums::anywhere, true});
+  }
+  return aims;
+}
+std::string describe(const Aim& aim) {
+  return std::string(aim.sums == Sums::at_owner   ? " direct"
+                     : aim.sums == Sums::in_hosts ? " direct between hosts"
+                                                  : "") +
+         (aim.coded ? " coded " : " ");
+}
+
+bool possible(const Algorithm& algorithm, const Aim& aim, const Topology& topology) {
+  return algorithm.possible == nullptr || algorithm.possible(aim, topology);
+}
+bool several_rounds(const Algorithm& algorithm, const Aim& aim) {
+  return algorithm.in_one_message == nullptr || !algorithm.in_one_message(aim);
+}
+
+Parts parts_for(const Algorithm& algorithm, const Aim& aim, const Topology& topology, std::size_t count) {
+  const bool by_part = algorithm.by_part(aim, topology);
+  return Parts::equal({0, count}, by_part ? topology.ranks() : 1);
+}
+
+class EveryAlgorithm : public ::testing::TestWithParam<std::size_t> {
+ protected:
+  const Algorithm& algorithm() const { return algorithms()[GetParam()]; }
+};
+
+TEST_P(EveryAlgorithm, UsesEachContributionExactlyOnceAndNeverDeadlocks) {
+  for (const Topology& topology : topologies()) {
+    const auto n = static_cast<std::size_t>(topology.ranks());
+    for (const Collective collective : kCollectives)
+      for (const Aim& aim : aims_of(collective))
+        for (const std::size_t count : {std::size_t{0}, std::size_t{1}, n - 1, n, n + 1, 3 * n + 2})
+          for (const std::size_t segment : {0u, 2u})
+            for (const Rank root : {0, topology.ranks() / 2, topology.ranks() - 1}) {
+              const bool rooted = collective == Collective::broadcast || collective == Collective::reduce;
+              if (!rooted && root != 0) continue;
+              if (!possible(algorithm(), aim, topology) || (segment > 0 && !several_rounds(algorithm(), aim))) continue;
+              const std::size_t elements = collective == Collective::barrier ? 0 : count;
+              const Task task{aim, parts_for(algorithm(), aim, topology, elements), root};
+              for (const std::size_t lanes : {1u, 2u, 3u, 7u}) {
+                if (segment == 0 && lanes > 1) continue;
+                const bool in_place = (count + lanes) % 2 == 0;
+                StepProver prover(algorithm(), topology, task, segment, lanes, in_place);
+                prover.check_results();
+                ASSERT_EQ(prover.failure, "")
+                    << algorithm().name << ' ' << to_string(collective) << describe(aim) << count
+                    << " elements in segments of " << segment << ", " << lanes << " rounds at once, root " << root
+                    << (in_place ? ", in place, " : ", ") << to_string(topology);
+              }
+            }
+  }
+}
+
+TEST_P(EveryAlgorithm, PartsOfUnequalLength) {
+  for (const Topology& topology : topologies()) {
+    std::vector<std::size_t> offsets{0};
+    for (int r = 0; r < topology.ranks(); ++r) offsets.push_back(offsets.back() + static_cast<std::size_t>(r * 7 % 5));
+    for (const Collective collective : {Collective::reduce_scatter, Collective::all_gather})
+      for (const Aim& aim : aims_of(collective)) {
+        if (!possible(algorithm(), aim, topology)) continue;
+        const Task task{aim, Parts::listed(offsets.data(), topology.ranks()), 0};
+        for (const bool in_place : {false, true}) {
+          StepProver prover(algorithm(), topology, task, several_rounds(algorithm(), aim) ? 3 : 0, 1, in_place);
+          prover.check_results();
+          ASSERT_EQ(prover.failure, "") << algorithm().name << ' ' << to_string(collective)
+                                        << (in_place ? " in place, " : ", ") << to_string(topology);
+        }
+      }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, EveryAlgorithm, ::testing::Range(std::size_t{0}, algorithms().size()),
+                         [](const auto& parameter) { return std::string(algorithms()[parameter.param].name); });
+
+/// Returns the most messages and the most elements that any rank sends.
+Traffic busiest(std::string_view name, const Topology& topology, Collective collective, std::size_t count,
+                Sums sums = Sums::anywhere) {
+  const auto found = std::find_if(algorithms().begin(), algorithms().end(),
+                                  [&](const Algorithm& algorithm) { return algorithm.name == name; });
+  const Aim aim{.collective = collective, .sums = sums};
+  const Task task{aim, parts_for(*found, aim, topology, count), 0};
+  StepProver prover(*found, topology, task, 0);
+  EXPECT_EQ(prover.failure, "");
+  Traffic most;
+  for (const Traffic& traffic : prover.traffic) {
+    most.messages = std::max(most.messages, traffic.messages);
+    most.elements = std::max(most.elements, traffic.elements);
+  }
+  return most;
+}
+
+TEST(Ring, AllReduceSendsTwoNMinusOneOverNOfTheBuffer) {
+  for (const int n : {2, 3, 5, 8, 16}) {
+    const std::size_t count = static_cast<std::size_t>(n) * 10;
+    const Traffic traffic = busiest("ring", Topology::regular(n, n), Collective::all_reduce, count);
+    EXPECT_EQ(traffic.messages, 2 * static_cast<std::size_t>(n - 1));
+    EXPECT_EQ(traffic.elements, 2 * static_cast<std::size_t>(n - 1) * 10);
+  }
+}
+
+TEST(DirectExchange, CostsTheBytesOfARing) {
+  for (const int n : {2, 3, 8}) {
+    const std::size_t count = static_cast<std::size_t>(n) * 10;
+    const Topology topology = Topology::regular(n, n);
+    EXPECT_EQ(busiest("ring", topology, Collective::reduce_scatter, count, Sums::at_owner).elements,
+              busiest("ring", topology, Collective::reduce_scatter, count).elements);
+  }
+}
+
+TEST(ReduceToOne, TreeSendsAtMostLogNMessages) {
+  for (const int n : {2, 3, 5, 8, 17, 32}) {
+    const Topology topology = Topology::regular(n, n);
+    const auto depth = static_cast<std::size_t>(std::ceil(std::log2(n)));
+    EXPECT_LE(busiest("reduce_to_one_tree", topology, Collective::broadcast, 10).messages, depth);
+    EXPECT_EQ(busiest("reduce_to_one_tree", topology, Collective::reduce, 10).messages, 1u);
+    EXPECT_EQ(busiest("reduce_to_one_direct", topology, Collective::broadcast, 10).messages,
+              static_cast<std::size_t>(n - 1));
+  }
+}
+
+TEST(Leaders, ScatterAndGatherInLogHMessages) {
+  for (const int hosts : {3, 4, 5, 6, 7, 8, 13, 16}) {
+    const bool power = (hosts & (hosts - 1)) == 0;
+    const auto log = static_cast<std::size_t>(std::ceil(std::log2(hosts)));
+    for (const Collective collective : {Collective::reduce_scatter, Collective::all_gather}) {
+      const Traffic one = busiest("hierarchical_halving", Topology::regular(hosts, 1), collective, 10 * 13 * 16);
+      EXPECT_LE(one.messages, power ? log : 2 * log) << hosts;  // beyond the last host it goes on with the first
+      EXPECT_LE(one.elements, 10 * 13 * 16 - 130u) << "the bytes of a direct exchange, " << hosts;
+      const Traffic two = busiest("hierarchical_leaders_halving", Topology::regular(2 * hosts, 2), collective, 960);
+      EXPECT_LE(two.messages, (power ? log : 2 * log) + (collective == Collective::reduce_scatter ? 1 : 0)) << hosts;
+    }
+  }
+}
+
+TEST(Hierarchical, SendsNoMessagesInsideOneHost) {
+  for (const Collective collective : kCollectives)
+    EXPECT_EQ(busiest("hierarchical", Topology::regular(6, 6), collective, 60).messages, 0u) << to_string(collective);
+}
+
+TEST(Hierarchical, CarriesEveryByteOncePerHost) {
+  for (const auto& [hosts, local] : {std::pair(2, 2), {3, 4}, {4, 2}}) {
+    const Topology topology = Topology::regular(hosts * local, local);
+    const std::size_t count = static_cast<std::size_t>(hosts * local) * 6;
+    const auto found = std::find_if(algorithms().begin(), algorithms().end(),
+                                    [](const Algorithm& algorithm) { return algorithm.name == "hierarchical"; });
+    const auto out_of_a_host = [&](Collective collective) {
+      const Aim aim{.collective = collective};
+      const Task task{aim, parts_for(*found, aim, topology, count), 0};
+      StepProver prover(*found, topology, task, 0);
+      EXPECT_EQ(prover.failure, "");
+      std::size_t most = 0;
+      for (const auto& host : topology.hosts) {
+        std::size_t sum = 0;
+        for (const Rank r : host) sum += prover.traffic[static_cast<std::size_t>(r)].elements_to_other_hosts;
+        most = std::max(most, sum);
+      }
+      return most;
+    };
+    const auto h = static_cast<std::size_t>(hosts);
+    EXPECT_EQ(out_of_a_host(Collective::all_reduce), 2 * (h - 1) * count / h);
+    EXPECT_EQ(out_of_a_host(Collective::reduce_scatter), (h - 1) * count / h);
+    EXPECT_EQ(out_of_a_host(Collective::all_gather), (h - 1) * (count / h));
+    EXPECT_EQ(out_of_a_host(Collective::broadcast), count);
+    EXPECT_EQ(out_of_a_host(Collective::reduce), count);
+  }
+}
+
+// Algorithms are plain functions of their arguments, so a compiler can run them.
+constexpr std::size_t count_ring_steps(int n) {
+  Rank ranks[8] = {0, 1, 2, 3, 4, 5, 6, 7};
+  std::size_t steps = 0;
+  const Circle circle{Peers(ranks, static_cast<std::size_t>(n)), 1};
+  const auto count = [&](const Step&) { ++steps; };
+  ring::reduce_scatter(circle, Parts::equal({0, 100}, n), {}, count);
+  ring::all_gather(circle, Parts::equal({0, 100}, n), Place::output, count);
+  return steps;
+}
+static_assert(count_ring_steps(2) == 4);
+static_assert(count_ring_steps(8) == 16);
+
+}  // namespace
+}  // namespace collectives

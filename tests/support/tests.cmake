@@ -1,0 +1,96 @@
+# Functions for the CMakeLists.txt of the folders of tests/.
+include(GoogleTest)
+include(${PROJECT_SOURCE_DIR}/cmake/mpirun_test.cmake)
+
+# collectives_test(NAME [options]): builds NAME.cpp with Google Test and enters its cases into ctest.
+#
+#   INTERNAL        links the static archive, in which all symbols are visible, in place of the shared library
+#   NO_LIBRARY      links neither: the test starts programs
+#   CORE            labels the cases "core": no optional part of a build changes what they test, so the preset
+#                   minimal leaves them out. The test is compiled with -O1 in every mode, because it computes for long
+#   LIGHT           compiles the test with -O0 under the address sanitizer, because it waits more than it computes
+#   SHARDS N        enters N processes into ctest, each with every N-th case, in place of one process per case
+#   SOURCES, LIBRARIES, DEFINITIONS, OPTIONS, DEPENDS, PROPERTIES, ENVIRONMENT
+#                   further sources, libraries, definitions and options of the target; targets to build before; properties
+#                   and environment of its tests
+#
+# Shards write one file of results each to COLLECTIVES_CASES, where scripts/test.sh counts the cases.
+set(COLLECTIVES_CASES ${PROJECT_BINARY_DIR}/cases)
+function(collectives_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "INTERNAL;NO_LIBRARY;CORE;LIGHT" "SHARDS"
+                        "SOURCES;LIBRARIES;DEFINITIONS;OPTIONS;DEPENDS;PROPERTIES;ENVIRONMENT")
+  add_executable(${name} ${name}.cpp ${arg_SOURCES})
+  collectives_defaults(${name})
+  set(library collectives)
+  if(arg_NO_LIBRARY)
+    set(library)
+  elseif(arg_INTERNAL)
+    set(library collectives_internal)
+  endif()
+  target_link_libraries(${name} PRIVATE collectives_test_main ${library} ${arg_LIBRARIES})
+  target_compile_definitions(${name} PRIVATE ${arg_DEFINITIONS})
+  collectives_optimise_test(${name} "${arg_CORE}" "${arg_LIGHT}" "${library}")
+  target_compile_options(${name} PRIVATE ${arg_OPTIONS})
+  if(arg_DEPENDS)
+    add_dependencies(${name} ${arg_DEPENDS})
+  endif()
+  if(arg_CORE)
+    list(APPEND arg_PROPERTIES LABELS core)
+  endif()
+  if(arg_SHARDS)
+    collectives_shards(${name} ${arg_SHARDS} ENVIRONMENT ${arg_ENVIRONMENT} PROPERTIES ${arg_PROPERTIES})
+  elseif(arg_ENVIRONMENT)
+    gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST
+                         PROPERTIES TIMEOUT 300 ENVIRONMENT "${arg_ENVIRONMENT}" ${arg_PROPERTIES})
+  else()
+    gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 300 ${arg_PROPERTIES})
+  endif()
+endfunction()
+
+# collectives_optimise_test(NAME CORE LIGHT LIBRARY): options of the compiler for a test.
+function(collectives_optimise_test name core light library)
+  if(CMAKE_BUILD_TYPE STREQUAL Release OR core)
+    target_compile_options(${name} PRIVATE -O1)
+  endif()
+  if(light)
+    collectives_hardly_optimised(${name})
+  endif()
+  # The sanitizer judges the library. In the test itself its checks would cost a third of the time to compile. A test
+  # linked to the static archive keeps them, because both share inline functions.
+  if(COLLECTIVES_SANITIZE MATCHES undefined AND library STREQUAL collectives AND NOT core)
+    target_compile_options(${name} PRIVATE -fno-sanitize=undefined)
+  endif()
+endfunction()
+
+# collectives_shards(NAME COUNT [ENVIRONMENT ...] [PROPERTIES ...]): enters COUNT shards of the test NAME into ctest.
+function(collectives_shards name count)
+  cmake_parse_arguments(PARSE_ARGV 2 arg "" "" "ENVIRONMENT;PROPERTIES")
+  foreach(shard RANGE 1 ${count})
+    math(EXPR index "${shard} - 1")
+    set(test ${name}.shard_${shard}_of_${count})
+    add_test(NAME ${test} COMMAND ${name})
+    set(environment GTEST_TOTAL_SHARDS=${count} GTEST_SHARD_INDEX=${index} GTEST_BRIEF=1
+                    GTEST_OUTPUT=json:${COLLECTIVES_CASES}/${test}.json ${arg_ENVIRONMENT})
+    set_tests_properties(${test} PROPERTIES TIMEOUT 900 ${arg_PROPERTIES} ENVIRONMENT "${environment}")
+  endforeach()
+endfunction()
+
+# collectives_mpi_gtest(NAME RANKS...): builds NAME.cpp with Google Test and runs it under mpirun once for each count in
+# RANKS. All ranks run the same cases in the same order.
+function(collectives_mpi_gtest name)
+  if(NOT COLLECTIVES_HAVE_MPI)
+    return()
+  endif()
+  add_executable(${name} ${name}.cpp ${PROJECT_SOURCE_DIR}/tests/support/mpi_main.cpp)
+  collectives_defaults(${name})
+  target_link_libraries(${name} PRIVATE collectives_test_main collectives::mpi)
+  collectives_mpi_test(${name} ${ARGN} COMMAND ${name})
+endfunction()
+
+# collectives_test_program(NAME LIBRARIES...): builds NAME.cpp, a program that tests start.
+function(collectives_test_program name)
+  add_executable(${name} ${name}.cpp)
+  collectives_defaults(${name})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+  target_link_libraries(${name} PRIVATE ${ARGN})
+endfunction()

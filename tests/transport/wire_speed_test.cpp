@@ -1,0 +1,92 @@
+// What two ranks find out about the wire between them: both must take every turn of the conversation the same way,
+// whatever the messages of the wire hold. The wire is a queue in memory; how fast it is nobody asks here.
+#include "transport/wire_speed.hpp"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "collectives/plan.hpp"
+#include "support/hosts.hpp"
+#include "support/ranks.hpp"
+#include "core/tuning.hpp"
+
+namespace collectives::testing {
+namespace {
+
+constexpr auto kPatience = std::chrono::seconds(60);
+
+/// f(wire, other, first) by two ranks that talk at once.
+template <class F>
+void between_two(std::size_t frame_bytes, F&& f) {
+  const auto room = std::make_shared<WireRoom>();
+  run_ranks(2, [&](Bootstrap& threads) {
+    const Rank self = threads.rank(), other = 1 - self;
+    QueueWire wire(room, {0, 1}, self, 0, frame_bytes);
+    f(wire, other, self == 0);
+    threads.all_gather("", Deadline::in(kPatience));
+    EXPECT_EQ(wire.receive(other), nullptr) << "what one has sent, the other has taken";
+  });
+}
+
+class WireSpeedOf : public ::testing::TestWithParam<std::size_t> {};
+
+TEST_P(WireSpeedOf, BothEndsComeToAnEndWithNumbers) {
+  between_two(GetParam(), [](Wire& wire, Rank other, bool first) {
+    const WireSpeed speed = measure(wire, other, first, Deadline::in(kPatience));
+    EXPECT_GT(speed.us_per_byte, 0);
+    EXPECT_EQ(speed.work_us_per_byte, speed.us_per_byte / 2) << "of both directions it took no longer than the whole";
+    EXPECT_EQ(speed.together_us_per_byte, 0) << "not measured";
+    EXPECT_GT(speed.reduce_us_per_byte, 0);
+  });
+}
+
+TEST_P(WireSpeedOf, AllPairsTalkTheSameAboutTheSameNumbers) {
+  for (const double us_per_byte : {4e-3, 1e-2})
+    between_two(GetParam(), [&](Wire& wire, Rank other, bool) {
+      const WireSpeed alone{.latency_us = 1, .message_us = 1, .us_per_byte = us_per_byte};
+      EXPECT_NE(measure_together(wire, other, alone, Deadline::in(kPatience)), 0);
+    });
+}
+
+INSTANTIATE_TEST_SUITE_P(Frames, WireSpeedOf,
+                         ::testing::Values(std::size_t{64}, std::size_t{96} << 10, std::size_t{512} << 10),
+                         [](const auto& of) { return std::to_string(of.param) + "_bytes"; });
+
+TEST(WireSpeed, WhatARankDoesForAByteIsWhatIsLess) {
+  const WireSpeed fast{.latency_us = 1, .message_us = 2, .us_per_byte = 3e-4, .work_us_per_byte = 1.5e-4};
+  Tuning tuning;
+  tuning.wire_work_us_per_byte = 2e-4;
+  fast.put_into(tuning);
+  EXPECT_EQ(tuning.wire_work_us_per_byte, 1.5e-4);
+  EXPECT_EQ(tuning.wire_us_per_byte, 3e-4);
+  tuning.wire_work_us_per_byte = 1e-4;
+  fast.put_into(tuning);
+  EXPECT_EQ(tuning.wire_work_us_per_byte, 1e-4);
+}
+
+/// A start that finds the numbers in the cache plans as the one that has measured them.
+TEST(WireSpeed, TheCacheKeepsAllThatWasMeasured) {
+  Tuning measured;
+  WireSpeed{.latency_us = 1,
+            .message_us = 2,
+            .us_per_byte = 3e-4,
+            .together_us_per_byte = 4e-4,
+            .work_us_per_byte = 1.5e-4,
+            .reduce_us_per_byte = 2e-5}
+      .put_into(measured);
+  Tuning found;
+  const nlohmann::json kept = WireSpeed::from(measured).to_json();
+  for (const auto& [name, value] : kept.items()) {
+    const nlohmann::json all = to_json(found);
+    EXPECT_NE(all.at(name), value) << name << ": was that already";
+    read_json({{name, value}}, found, "the cache");
+  }
+  EXPECT_EQ(to_json(found), to_json(measured));
+}
+
+}  // namespace
+}  // namespace collectives::testing

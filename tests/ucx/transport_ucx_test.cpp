@@ -1,0 +1,504 @@
+// The wire over UCX, between threads and between processes that pretend to be on hosts of their own: the conformance
+// suites, and what is its alone. Whatever network UCX finds will do; loopback TCP is enough.
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "collectives/error.hpp"
+#include "collectives/version.hpp"
+#include "support/child.hpp"
+#include "support/ranks.hpp"
+#include "ucx/ucx.hpp"
+#include "transport/ucx_loader.hpp"
+#include "conformance/transport_conformance.hpp"
+
+namespace collectives::testing {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// Everyone on a host of his own.
+Everyone everyone(Rank self, std::vector<std::string> addresses, std::size_t frame_bytes) {
+  Everyone all;
+  all.self = self;
+  all.addresses = std::move(addresses);
+  all.token = "ours";
+  all.frame_bytes = frame_bytes;
+  all.hosts.resize(all.addresses.size());
+  std::iota(all.hosts.begin(), all.hosts.end(), 0);
+  all.deadline = Deadline::in(1min);
+  return all;
+}
+
+std::unique_ptr<Wire> connect(Bootstrap& bootstrap, std::size_t frame_bytes) {
+  UcxNetwork network;
+  return network.connect(
+      everyone(bootstrap.rank(), bootstrap.all_gather(network.address(), Deadline::in(1min)), frame_bytes));
+}
+
+/// A meeting of threads that move their wires on while they wait: long messages need both sides, as those of MPI do.
+class Meeting {
+ public:
+  explicit Meeting(int ranks) : ranks_(ranks) {}
+  void wait(Wire& wire) {
+    const int goal = (arrived_++ / ranks_ + 1) * ranks_;
+    End::until("the others", [&] {
+      wire.doze(100us);
+      return arrived_ >= goal;
+    });
+  }
+
+ private:
+  int ranks_;
+  std::atomic<int> arrived_ = 0;
+};
+
+struct UcxTransports {
+  static int ranks() { return 3; }
+  template <class F>
+  static void run(std::size_t frame_bytes, F f) {
+    run(ranks(), frame_bytes, f);
+  }
+  template <class F>
+  static void run(int ranks, std::size_t frame_bytes, F f) {
+    Meeting meeting(ranks);
+    run_ranks(ranks, [&](Bootstrap& bootstrap) {
+      const auto wire = connect(bootstrap, frame_bytes);
+      End end{.rank = bootstrap.rank(), .ranks = ranks, .transport = *wire, .wire = wire.get(), .barrier = [&] {
+                meeting.wait(*wire);
+              }};
+      try {
+        f(end);
+      } catch (const std::exception& error) {
+        ADD_FAILURE() << "rank " << end.rank << ": " << error.what();
+      }
+      meeting.wait(*wire);
+    });
+  }
+};
+
+INSTANTIATE_TYPED_TEST_SUITE_P(Ucx, TransportConformance, UcxTransports);
+INSTANTIATE_TYPED_TEST_SUITE_P(Ucx, WireConformance, UcxTransports);
+
+TEST(TransportUcx, LongAndShortMessagesStayInOrder) {
+  constexpr std::size_t kBytes = 100'000;
+  UcxTransports::run(2, kBytes, [](End& end) {
+    for (std::uint64_t i = 0; i < 500; ++i) {
+      const std::size_t bytes = i % 3 == 0 ? kBytes - i : i % 3 == 1 ? i : 8000 + i;
+      if (end.rank == 0) end.send(1, i, payload(0, i, bytes));
+      if (end.rank == 1) {
+        ASSERT_TRUE(end.take(0, i) == payload(0, i, bytes)) << "message " << i;
+      }
+    }
+    end.wire->flush(Deadline::in(1min));
+  });
+}
+
+TEST(TransportUcx, AllFramesMayBeOnTheirWay) {
+  UcxTransports::run(2, 64, [](End& end) {
+    for (int round = 0; round < 20; ++round) {
+      for (int i = 0; i < end.wire->frames() && end.rank == 0; ++i) {
+        std::byte* const frame = end.transport.stage(1);
+        ASSERT_NE(frame, nullptr) << "frame " << i << " of round " << round;
+        end.transport.send(1, 0, 10);
+      }
+      end.barrier();
+      for (int i = 0; i < end.wire->frames() && end.rank == 1; ++i) {
+        end.receive(0);
+        end.transport.release(0);
+      }
+      // News of the releases is on its way; a message brings the rest.
+      if (end.rank == 1) end.send(0, 1, "all");
+      if (end.rank == 0) end.take(1, 1);
+    }
+  });
+}
+
+TEST(TransportUcx, LongMessagesComeToTheirPlaceFromTheCallersMemory) {
+  constexpr std::size_t kBytes = 300'000;
+  UcxTransports::run(2, kBytes, [](End& end) {
+    for (std::uint64_t i = 0; i < 20; ++i) {
+      if (end.rank == 0) {
+        const std::string text = payload(0, i, kBytes);
+        const auto* data = reinterpret_cast<const std::byte*>(text.data());
+        end.stage(1);
+        end.transport.send_from(1, i, data, kBytes);
+        EXPECT_EQ(end.transport.lent(data + 10, 1), end.transport.sending());
+        EXPECT_FALSE(end.transport.lent(data + kBytes, 10));
+        end.wait("memory to come back", [&] { return !end.transport.sending(); });
+        EXPECT_FALSE(end.transport.lent(data, kBytes));
+      } else {
+        std::vector<std::byte> place(kBytes);
+        const Message* message =
+            end.wait("a message", [&] { return end.transport.receive_into(0, place.data(), kBytes); });
+        EXPECT_EQ(message->data, place.data());
+        EXPECT_FALSE(end.transport.sending());
+        const std::string text(reinterpret_cast<const char*>(place.data()), kBytes);
+        EXPECT_TRUE(end.take(0, i) == text);
+        EXPECT_TRUE(text == payload(0, i, kBytes));
+      }
+    }
+  });
+}
+
+TEST(TransportUcx, WhatIsSentFromTheCallersMemoryIsBoundedToo) {
+  constexpr std::size_t kBytes = 200'000;
+  const std::string text = payload(0, 0, kBytes);  // outlives the wires
+  const auto* data = reinterpret_cast<const std::byte*>(text.data());
+  UcxTransports::run(2, kBytes, [&](End& end) {
+    for (std::uint64_t i = 0; i < 100; ++i) {
+      const std::size_t bytes = i % 2 == 0 ? kBytes : 100;
+      if (end.rank == 0) {
+        end.stage(1);
+        end.transport.send_from(1, i, data, bytes);
+      } else {
+        EXPECT_TRUE(end.take(0, i) == text.substr(0, bytes));
+      }
+    }
+    if (end.rank == 0) {
+      std::uint64_t more = 0;
+      for (; end.transport.stage(1) != nullptr; ++more) end.transport.send_from(1, 0, data, kBytes);
+      EXPECT_LT(more, 100u);
+      EXPECT_TRUE(end.transport.lent(data, kBytes));
+    }
+  });
+}
+
+TEST(TransportUcx, OfTwoLoansFromOnePlaceTheLongerOneLastsUntilItIsTaken) {
+  constexpr std::size_t kBytes = 300'000;
+  const std::string text = payload(0, 0, kBytes);  // outlives the wires
+  const auto* data = reinterpret_cast<const std::byte*>(text.data());
+  UcxTransports::run(3, kBytes, [&](End& end) {
+    if (end.rank == 0) {
+      for (const Rank to : {1, 2}) {
+        end.stage(to);
+        end.transport.send_from(to, 0, data, to == 1 ? kBytes : kBytes / 2);
+      }
+      EXPECT_EQ(end.take_control().first, 2);
+      for (const auto begin = std::chrono::steady_clock::now(); std::chrono::steady_clock::now() - begin < 50ms;)
+        end.transport.progress();  // until that is known here
+      EXPECT_TRUE(end.transport.lent(data + kBytes - 1, 1));
+      end.wire->post_control(1, "take it");
+      end.wait("memory to come back", [&] { return !end.transport.sending(); });
+      EXPECT_FALSE(end.transport.lent(data, kBytes));
+    } else {
+      if (end.rank == 1) end.take_control();
+      EXPECT_TRUE(end.take(0, 0) == text.substr(0, end.rank == 1 ? kBytes : kBytes / 2));
+      if (end.rank == 2) end.wire->post_control(0, "taken");
+    }
+  });
+}
+
+TEST(TransportUcx, SeveralWiresDoNotMix) {
+  run_ranks(2, [](Bootstrap& bootstrap) {
+    const Rank self = bootstrap.rank();
+    const auto one = connect(bootstrap, 64), two = connect(bootstrap, 64);
+    End end_one{self, 2, *one, one.get(), {}}, end_two{self, 2, *two, two.get(), {}};
+    if (self == 0) {
+      end_one.send(1, 1, "one");
+      end_two.send(1, 2, "two");
+      one->post_control(1, "control one");
+      two->post_control(1, "control two");
+    } else {
+      EXPECT_EQ(end_two.take_control().second, "control two");
+      EXPECT_EQ(end_two.take(0, 2), "two");
+      EXPECT_EQ(end_one.take(0, 1), "one");
+      EXPECT_EQ(end_one.take_control().second, "control one");
+    }
+    bootstrap.all_gather("", Deadline::in(1min));
+  });
+}
+
+TEST(TransportUcx, ANetworkConnectsOnce) {
+  run_ranks(2, [](Bootstrap& bootstrap) {
+    UcxNetwork network;
+    EXPECT_EQ(network.name(), "ucx");
+    const auto addresses = bootstrap.all_gather(network.address(), Deadline::in(1min));
+    const auto wire = network.connect(everyone(bootstrap.rank(), addresses, 64));
+    EXPECT_EQ(wire->name(), "ucx");
+    EXPECT_THROW(network.connect(everyone(bootstrap.rank(), addresses, 64)), Error);
+    bootstrap.all_gather("", Deadline::in(1min));
+  });
+}
+
+TEST(TransportUcx, RanksOfOneHostAreNotConnected) {
+  run_ranks(3, [](Bootstrap& bootstrap) {
+    UcxNetwork network;
+    Everyone all = everyone(bootstrap.rank(), bootstrap.all_gather(network.address(), Deadline::in(1min)), 64);
+    all.hosts = {0, 1, 1};
+    const auto wire = network.connect(all);
+    End end{bootstrap.rank(), 3, *wire, wire.get(), {}};
+    if (end.rank == 0) {
+      end.send(1, 1, "to 1");
+      end.send(2, 2, "to 2");
+    } else {
+      EXPECT_EQ(end.take(0, static_cast<std::uint64_t>(end.rank)), "to " + std::to_string(end.rank));
+    }
+    bootstrap.all_gather("", Deadline::in(1min));
+  });
+}
+
+TEST(TransportUcx, FlushNamesThePeerThatDoesNotReceive) {
+  constexpr std::size_t kBytes = 1 << 20;
+  UcxTransports::run(2, kBytes, [](End& end) {
+    if (end.rank == 0) {
+      end.send(1, 0, payload(0, 0, kBytes));
+      try {
+        end.transport.flush(Deadline::in(100ms));
+        ADD_FAILURE() << "flushed what nobody has received";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), Errc::timeout);
+        EXPECT_EQ(error.peer(), 1);
+        EXPECT_NE(std::string(error.what()).find("rank 1 "), std::string::npos) << error.what();
+      }
+    }
+    end.barrier();
+    if (end.rank == 0) end.transport.flush(Deadline::in(1min));
+    if (end.rank == 1) {
+      EXPECT_TRUE(end.take(0, 0) == payload(0, 0, kBytes));
+    }
+  });
+}
+
+TEST(TransportUcx, DyingWithMessagesInFlightDoesNotHang) {
+  constexpr std::size_t kBytes = 1 << 20;
+  UcxTransports::run(kBytes, [](End& end) {
+    const Rank next = (end.rank + 1) % end.ranks;
+    std::vector<std::byte> place(kBytes);
+    while (end.transport.stage(next)) end.transport.send(next, 0, kBytes);
+    end.wire->post_control(next, "farewell");
+    const auto begin = std::chrono::steady_clock::now();
+    while (std::chrono::steady_clock::now() - begin < 20ms) end.transport.receive_into((end.rank + 2) % 3, nullptr, 0);
+  });
+}
+
+TEST(TransportUcx, DozeEndsWhenAMessageArrives) {
+  UcxTransports::run(2, 64, [](End& end) {
+    if (end.rank == 0) {
+      std::this_thread::sleep_for(50ms);
+      end.send(1, 3, "awake");
+    } else {
+      const auto begin = std::chrono::steady_clock::now();
+      while (end.transport.receive(0) == nullptr && std::chrono::steady_clock::now() - begin < 20s) end.wire->doze(20s);
+      EXPECT_LT(std::chrono::steady_clock::now() - begin, 10s);
+      EXPECT_EQ(end.take(0, 3), "awake");
+      end.wire->doze(1ms);
+    }
+  });
+}
+
+TEST(TransportUcx, AWrongTokenIsRefused) {
+  run_ranks(2, [](Bootstrap& bootstrap) {
+    UcxNetwork network;
+    Everyone all = everyone(bootstrap.rank(), bootstrap.all_gather(network.address(), Deadline::in(1min)), 64);
+    if (bootstrap.rank() == 1) all.token = "theirs";
+    all.deadline = Deadline::in(10s);
+    try {
+      network.connect(all);
+      ADD_FAILURE() << "connected";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Errc::bootstrap) << error.what();
+      EXPECT_EQ(error.rank(), bootstrap.rank());
+      EXPECT_EQ(error.peer(), 1 - bootstrap.rank());
+    }
+  });
+}
+
+TEST(TransportUcx, AStrangerDoesNotDisturb) {
+  run_ranks(3, [](Bootstrap& bootstrap) {
+    UcxNetwork network;
+    auto addresses = bootstrap.all_gather(network.address(), Deadline::in(1min));
+    if (bootstrap.rank() == 2) {  // takes itself for rank 1
+      std::swap(addresses[1], addresses[2]);
+      addresses.pop_back();
+      Everyone all = everyone(1, addresses, 64);
+      all.token = "theirs";
+      EXPECT_THROW(network.connect(all), Error);
+      bootstrap.all_gather("", Deadline::in(1min));
+      return;
+    }
+    addresses.pop_back();
+    const auto wire = network.connect(everyone(bootstrap.rank(), addresses, 64));
+    End end{bootstrap.rank(), 2, *wire, wire.get(), {}};
+    const auto begin = std::chrono::steady_clock::now();
+    while (std::chrono::steady_clock::now() - begin < 100ms) EXPECT_FALSE(wire->poll_control());
+    EXPECT_FALSE(wire->poll_lost());
+    end.send(1 - end.rank, 4, "undisturbed");
+    EXPECT_EQ(end.take(1 - end.rank, 4), "undisturbed");
+    bootstrap.all_gather("", Deadline::in(1min));
+  });
+}
+
+TEST(TransportUcx, WhoDoesNotAnswerIsNamedWhenTimeIsUp) {
+  run_ranks(3, [](Bootstrap& bootstrap) {
+    UcxNetwork network;
+    Everyone all = everyone(bootstrap.rank(), bootstrap.all_gather(network.address(), Deadline::in(1min)), 64);
+    all.deadline = Deadline::in(300ms);
+    const auto begin = std::chrono::steady_clock::now();
+    if (bootstrap.rank() != 1) {
+      try {
+        network.connect(all);
+        ADD_FAILURE() << "connected";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), Errc::timeout) << error.what();
+        EXPECT_EQ(error.peer(), 1);
+        EXPECT_NE(std::string(error.what()).find("from rank 1 "), std::string::npos) << error.what();
+      }
+      EXPECT_LT(std::chrono::steady_clock::now() - begin, 10s);
+    }
+    bootstrap.all_gather("", Deadline::in(1min));
+  });
+}
+
+TEST(TransportUcx, WhoIsGoneBeforeConnectingIsNamed) {
+  UcxNetwork network;
+  const std::string gone = UcxNetwork().address();
+  Everyone all = everyone(0, {network.address(), gone}, 64);
+  all.deadline = Deadline::in(5s);
+  try {
+    network.connect(all);
+    ADD_FAILURE() << "connected";
+  } catch (const Error& error) {
+    EXPECT_TRUE(error.code() == Errc::bootstrap || error.code() == Errc::timeout) << error.what();
+    EXPECT_EQ(error.peer(), 1);
+    EXPECT_NE(std::string(error.what()).find("rank 1 "), std::string::npos) << error.what();
+  }
+}
+
+/// Sends `text` a byte at a time, or takes it.
+void put(Line& line, const std::string& text) {
+  line.put(text.size());
+  for (const char letter : text) line.put(static_cast<unsigned char>(letter));
+}
+std::string take(Line& line) {
+  std::string text(line.take(), '\0');
+  for (char& letter : text) letter = static_cast<char>(line.take());
+  return text;
+}
+
+/// Rank 1 of 2 in a process of its own, connected with rank 0 in the parent.
+struct Pair {
+  template <class Work>
+  Pair(std::size_t frame_bytes, Work work)
+      : child([=](Line& line) {
+          UcxNetwork network;
+          put(line, network.address());
+          const auto mine = network.connect(everyone(1, {take(line), network.address()}, frame_bytes));
+          End end{1, 2, *mine, mine.get(), {}};
+          return work(end, line);
+        }) {
+    UcxNetwork network;
+    const std::string theirs = take(child.line());
+    put(child.line(), network.address());
+    wire = network.connect(everyone(0, {network.address(), theirs}, frame_bytes));
+  }
+  End end() { return {0, 2, *wire, wire.get(), {}}; }
+
+  Child child;
+  std::unique_ptr<Wire> wire;
+};
+
+TEST(TransportUcx, AKilledPeerIsNoticedAfterItsLastWords) {
+  Pair pair(64, [](End& end, Line& line) {
+    end.wire->post_control(0, "last words");
+    end.wire->flush(Deadline::in(1min));
+    line.put(1);
+    line.take();
+    return 0;
+  });
+  pair.child.line().take();
+  EXPECT_TRUE(pair.wire->sees_lost_peers());
+  EXPECT_FALSE(pair.wire->poll_lost());
+  pair.child.kill(SIGKILL);
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(pair.end().take_control(), std::make_pair(Rank{1}, std::string("last words")));
+  const auto [rank, how] = End::until("the loss", [&] { return pair.wire->poll_lost(); }).value();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 10s);
+  EXPECT_EQ(rank, 1);
+  EXPECT_NE(how, "");
+  EXPECT_FALSE(pair.wire->poll_lost()) << "told twice";
+  // What is sent now goes nowhere, and harms nobody.
+  for (int i = 0; i < 100 && pair.wire->stage(1) != nullptr; ++i) pair.wire->send(1, 0, 64);
+  pair.wire->post_control(1, "nobody hears this");
+  EXPECT_EQ(pair.wire->receive(1), nullptr);
+  pair.wire->flush(Deadline::in(10s));
+}
+
+TEST(TransportUcx, APeerKilledAmidLongMessagesGivesTheMemoryBack) {
+  constexpr std::size_t kBytes = 4 << 20;
+  Pair pair(kBytes, [](End& end, Line& line) {
+    end.stage(0);
+    end.transport.send(0, 0, kBytes);
+    line.put(1);
+    line.take();
+    return 0;
+  });
+  pair.child.line().take();
+  std::vector<std::byte> mine(kBytes), place(kBytes);
+  ASSERT_NE(pair.wire->stage(1), nullptr);
+  pair.wire->send_from(1, 0, mine.data(), kBytes);
+  EXPECT_TRUE(pair.wire->lent(mine.data(), 1));
+  End::until("the announcement", [&] {
+    pair.wire->receive_into(1, place.data(), kBytes);
+    return pair.wire->lent(place.data(), 1);
+  });
+  pair.child.kill(SIGKILL);
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(End::until("the loss", [&] { return pair.wire->poll_lost(); })->first, 1);
+  End::until("memory to come back", [&] {
+    pair.wire->progress();
+    return !pair.wire->sending();
+  });
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 10s);
+}
+
+TEST(TransportUcx, APeerThatEndsInOrderHasDeliveredEverything) {
+  constexpr std::size_t kBytes = 150'000;
+  Pair pair(kBytes, [](End& end, Line&) {
+    for (std::uint64_t i = 0; i < 5; ++i) end.send(0, i, payload(1, i, i % 2 == 0 ? 100 : kBytes));
+    end.wire->post_control(0, "done");
+    end.wire->flush(Deadline::in(1min));
+    return 0;
+  });
+  End end = pair.end();
+  for (std::uint64_t i = 0; i < 5; ++i) EXPECT_TRUE(end.take(1, i) == payload(1, i, i % 2 == 0 ? 100 : kBytes));
+  EXPECT_EQ(end.take_control().second, "done");
+  EXPECT_EQ(pair.child.wait(), 0);
+  EXPECT_EQ(End::until("the end", [&] { return pair.wire->poll_lost(); })->first, 1);
+}
+
+TEST(UcxLoader, FindsTheComponentWhereTheLibraryIs) {
+  std::string why_not;
+  const auto network = load_ucx_network(why_not, COLLECTIVES_LIBRARY_DIRECTORY);
+  ASSERT_NE(network, nullptr) << why_not;
+  EXPECT_EQ(network->name(), "ucx");
+  EXPECT_NE(network->address(), "");
+  const bool fast = ucx_has_fast_device(why_not, COLLECTIVES_LIBRARY_DIRECTORY);
+  EXPECT_EQ(fast, UcxWorker::has_fast_device());
+  EXPECT_NE(fast, !why_not.empty());
+}
+
+TEST(UcxLoader, SaysWhyThereIsNone) {
+  const std::string directory = ::testing::TempDir() + "ucx_loader_" + std::to_string(::getpid());
+  std::filesystem::create_directory(directory);
+  std::ofstream(directory + "/libcollectives_ucx.so." + std::string(version().substr(0, version().rfind('.'))))
+      << "no library";
+  std::string why_not;
+  EXPECT_EQ(load_ucx_network(why_not, directory), nullptr);
+  EXPECT_NE(why_not.find("libcollectives_ucx.so"), std::string::npos) << why_not;
+  EXPECT_FALSE(ucx_has_fast_device(why_not, directory));
+  std::filesystem::remove_all(directory);
+}
+
+}  // namespace
+}  // namespace collectives::testing
