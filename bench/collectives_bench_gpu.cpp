@@ -13,7 +13,7 @@
 #include "collectives/error.hpp"
 #include "collectives/version.hpp"
 #include "collectives_bench_options.hpp"
-#include "cuda/component.hpp"
+#include "device/cuda_component.hpp"
 #include "device/device.hpp"
 
 namespace collectives::bench {

@@ -14,7 +14,7 @@
 #include <span>
 #include <type_traits>
 
-#include "bytes.hpp"
+#include "base/bytes.hpp"
 #include "collectives/error.hpp"
 #include "collectives/plan.hpp"
 

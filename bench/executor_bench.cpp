@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "collectives/plan.hpp"
-#include "executor.hpp"
+#include "execution/executor.hpp"
 #include "shared_memory/arena.hpp"
 #include "shared_memory/staged.hpp"
 #include "transport/shared_memory.hpp"

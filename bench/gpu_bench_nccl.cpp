@@ -8,8 +8,8 @@
 #include <thread>
 #include <vector>
 
+#include "cuda/nccl_library.hpp"
 #include "gpu_bench.hpp"
-#include "nccl/library.hpp"
 
 namespace collectives::gpu_bench {
 namespace {

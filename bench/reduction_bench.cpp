@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "reduction.hpp"
+#include "reduction/reduction.hpp"
 
 namespace collectives {
 namespace {

@@ -18,7 +18,7 @@
 
 #include "collectives/types.hpp"
 #include "compression/select.hpp"
-#include "reduction.hpp"
+#include "reduction/reduction.hpp"
 
 namespace collectives {
 namespace {

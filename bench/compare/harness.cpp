@@ -16,7 +16,7 @@
 #include <system_error>
 #include <utility>
 
-#include "bytes.hpp"
+#include "base/bytes.hpp"
 #include "calm.hpp"
 #include "collectives_bench_statistics.hpp"
 

@@ -89,7 +89,7 @@ struct Tuning {
   bool operator==(const Tuning&) const = default;
 };
 
-struct Algorithm;  // a row of the table in src/algorithm.cpp
+struct Algorithm;  // a row of the table in src/planning/algorithm_table.cpp
 
 /// The cost of one candidate, counted from its own Steps for the busiest rank.
 struct Estimate {

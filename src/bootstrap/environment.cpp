@@ -1,5 +1,5 @@
 // Finds this process's place in the environment (world.hpp), then meets the others (rendezvous.hpp).
-#include "environment.hpp"
+#include "base/environment.hpp"
 
 #include <unistd.h>
 

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/text.hpp"
 #include "collectives/types.hpp"
-#include "text.hpp"
 
 namespace collectives {
 

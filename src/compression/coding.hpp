@@ -5,7 +5,7 @@
 
 #include "collectives/codec.hpp"
 #include "collectives/plan.hpp"
-#include "step.hpp"
+#include "steps/step.hpp"
 
 namespace collectives {
 

@@ -1,9 +1,8 @@
-#include "cuda/component.hpp"
-
 #include <cstdio>
 #include <exception>
 
 #include "cuda/device.hpp"
+#include "device/cuda_component.hpp"
 
 const char* collectives_cuda_version() { return COLLECTIVES_VERSION; }
 

@@ -13,7 +13,7 @@
 #include "collectives/error.hpp"
 #include "cuda/kernels.hpp"
 #if COLLECTIVES_HAVE_NCCL
-#include "nccl/communicator.hpp"
+#include "cuda/nccl_communicator.hpp"
 #endif
 
 namespace collectives::cuda {

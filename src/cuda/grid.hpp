@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "cuda/shared_code.hpp"
+#include "base/host_device.hpp"
 
 namespace collectives::cuda {
 

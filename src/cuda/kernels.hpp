@@ -11,7 +11,7 @@
 
 #include "collectives/types.hpp"
 #include "device/device.hpp"
-#include "reduction.hpp"
+#include "reduction/reduction.hpp"
 
 namespace collectives::cuda {
 

@@ -8,10 +8,10 @@
 #include <span>
 #include <string_view>
 
+#include "base/environment.hpp"
 #include "collectives/error.hpp"
-#include "device/choice.hpp"
 #include "device/loader.hpp"
-#include "environment.hpp"
+#include "planning/device_choice.hpp"
 
 namespace collectives {
 

@@ -10,7 +10,7 @@
 
 #include "collectives/topology.hpp"
 #include "device/device.hpp"
-#include "whereabouts.hpp"
+#include "topology/whereabouts.hpp"
 
 namespace collectives {
 

@@ -8,9 +8,9 @@
 #include <thread>
 #include <utility>
 
-#include "collective.hpp"
 #include "collectives/deadline.hpp"
 #include "collectives/error.hpp"
+#include "core/collective.hpp"
 #include "shared_memory/host_operands.hpp"
 
 namespace collectives {
@@ -49,24 +49,6 @@ std::size_t equal_count(const Parts& parts) {
 }
 
 }  // namespace
-
-std::string why_not_summed_by_nccl(const ReduceOp& op, DataType type, bool deterministic) {
-  using Kind = ReduceOp::Kind;
-  const bool extreme = op.kind() == Kind::min || op.kind() == Kind::max, floating = is_floating(type);
-  if (floating && extreme) return "NCCL's min and max let NaN get lost and do not order -0 below +0";
-  if (floating && size_of(type) == 2) return "NCCL rounds 16-bit floats at every hop, not once";
-  if (!floating && op.kind() == Kind::average) return "NCCL divides integer sums that have wrapped";
-  if (floating && deterministic) return "NCCL adds in an order of its own, which depends on count and topology";
-  return {};
-}
-
-std::string why_not_by_nccl(const ReduceOp& op, DataType type, bool deterministic, int ranks) {
-  if (op.kind() == ReduceOp::Kind::user) return "a GPU calls no functions of the program's own";
-  const std::string why = why_not_summed_by_nccl(op, type, deterministic);
-  if (!why.empty() && static_cast<std::size_t>(ranks) > Device::kMostSources)
-    return fmt::format("{}, and a kernel folds the contributions of at most {} ranks", why, Device::kMostSources);
-  return {};
-}
 
 ByNccl::ByNccl(Device& device, std::unique_ptr<Clique> clique, int size, Rank self, std::size_t room)
     : device_(device), clique_(std::move(clique)), size_(size), self_(self), room_(room), done_(device.new_event()) {}

@@ -14,15 +14,10 @@
 #include "collectives/types.hpp"
 #include "device/clique.hpp"
 #include "device/device.hpp"
-#include "parts.hpp"
+#include "planning/device_capabilities.hpp"
+#include "steps/parts.hpp"
 
 namespace collectives {
-
-/// What NCCL's own reductions do not promise as ReduceOp does, in words; empty for what they do: sums, products and
-/// pre-scaled sums of f32, f64 and integers, averages of f32 and f64, min and max of integers.
-std::string why_not_summed_by_nccl(const ReduceOp& op, DataType type, bool deterministic);
-/// What cannot be done with NCCL at all; empty for all else.
-std::string why_not_by_nccl(const ReduceOp& op, DataType type, bool deterministic, int ranks);
 
 class ByNccl {
  public:

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "device/device.hpp"
-#include "executor.hpp"
+#include "execution/executor.hpp"
 
 namespace collectives {
 

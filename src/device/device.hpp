@@ -17,7 +17,8 @@
 
 #include "collectives/types.hpp"
 #include "device/clique.hpp"
-#include "reduction.hpp"
+#include "planning/device_capabilities.hpp"
+#include "reduction/reduction.hpp"
 
 namespace collectives {
 
@@ -116,7 +117,7 @@ class Device {
   // As the functions of cuda/kernels.hpp, which say what each does. Elements lie at multiples of their size.
 
   /// Sources and outs of one fold.
-  static constexpr std::size_t kMostSources = 256, kMostOuts = 8;
+  static constexpr std::size_t kMostSources = kKernelSources, kMostOuts = 8;
   struct SelectInput {
     const float* gradient = nullptr;
     float* accumulated = nullptr;  ///< or null: chosen from the gradient

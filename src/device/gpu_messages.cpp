@@ -4,8 +4,8 @@
 #include <cassert>
 #include <cstring>
 
+#include "base/round_up.hpp"
 #include "collectives/error.hpp"
-#include "shared_memory/round_up.hpp"
 
 namespace collectives {
 namespace {

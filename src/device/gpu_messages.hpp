@@ -17,11 +17,11 @@
 #include <deque>
 #include <vector>
 
-#include "algorithm.hpp"
 #include "collectives/transport.hpp"
 #include "device/device.hpp"
 #include "device/peers.hpp"
 #include "device/room.hpp"
+#include "steps/algorithm.hpp"
 #include "transport/shared_memory.hpp"
 
 namespace collectives {

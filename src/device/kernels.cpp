@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <span>
 
-#include "operation.hpp"
+#include "execution/job.hpp"
+#include "planning/planned_call.hpp"
 
 namespace collectives {
 /// Who has what of the vector.

@@ -7,7 +7,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "cuda/component.hpp"
+#include "device/cuda_component.hpp"
 
 namespace collectives {
 namespace {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "component.hpp"
+#include "base/component.hpp"
 #include "device/device.hpp"
 
 namespace collectives {

@@ -3,8 +3,9 @@
 #include <new>
 #include <utility>
 
-#include "device/choice.hpp"
-#include "operation.hpp"
+#include "execution/job.hpp"
+#include "planning/device_choice.hpp"
+#include "planning/planned_call.hpp"
 
 namespace collectives {
 

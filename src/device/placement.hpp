@@ -5,9 +5,9 @@
 #include <optional>
 #include <string>
 
-#include "call.hpp"
 #include "collectives/topology.hpp"
 #include "collectives/types.hpp"
+#include "core/call.hpp"
 #include "device/device.hpp"
 
 namespace collectives {

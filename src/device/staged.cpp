@@ -8,7 +8,8 @@
 
 #include "device/settle.hpp"
 #include "device/side_by_side.hpp"
-#include "operation.hpp"
+#include "execution/job.hpp"
+#include "planning/planned_call.hpp"
 
 namespace collectives {
 namespace {

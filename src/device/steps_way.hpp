@@ -9,7 +9,7 @@
 #include "device/gpu_messages.hpp"
 #include "device/in_host.hpp"
 #include "device/room.hpp"
-#include "executor.hpp"
+#include "execution/executor.hpp"
 
 namespace collectives {
 

@@ -7,10 +7,10 @@
 #include <thread>
 #include <utility>
 
+#include "base/fork.hpp"
 #include "collectives/error.hpp"
-#include "compression/top_k_impl.hpp"
+#include "compression/top_k/top_k_impl.hpp"
 #include "device/settle.hpp"
-#include "fork.hpp"
 
 namespace collectives {
 

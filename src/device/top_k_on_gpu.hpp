@@ -19,8 +19,8 @@
 #include <optional>
 #include <vector>
 
-#include "compression/sparse_plan.hpp"
 #include "device/room.hpp"
+#include "planning/sparse_plan.hpp"
 
 namespace collectives {
 

@@ -3,7 +3,8 @@
 #include <utility>
 
 #include "device/settle.hpp"
-#include "operation.hpp"
+#include "execution/job.hpp"
+#include "planning/planned_call.hpp"
 
 namespace collectives {
 

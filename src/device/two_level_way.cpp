@@ -4,10 +4,11 @@
 #include <span>
 #include <utility>
 
-#include "algorithm.hpp"
-#include "compression/top_k_impl.hpp"
+#include "compression/top_k/top_k_impl.hpp"
 #include "device/settle.hpp"
-#include "operation.hpp"
+#include "execution/job.hpp"
+#include "planning/planned_call.hpp"
+#include "steps/algorithm.hpp"
 
 namespace collectives {
 namespace {

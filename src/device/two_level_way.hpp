@@ -24,7 +24,7 @@
 #include "device/in_host.hpp"
 #include "device/room.hpp"
 #include "device/top_k_on_gpu.hpp"
-#include "executor.hpp"
+#include "execution/executor.hpp"
 
 namespace collectives {
 

@@ -11,7 +11,7 @@
 #include <optional>
 #include <vector>
 
-#include "call.hpp"
+#include "core/call.hpp"
 #include "device/device.hpp"
 
 namespace collectives {

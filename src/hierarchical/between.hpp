@@ -8,9 +8,9 @@
 
 #include <algorithm>
 
-#include "circle.hpp"
 #include "reduce_to_one/reduce_to_one.hpp"
 #include "ring/ring.hpp"
+#include "steps/circle.hpp"
 
 namespace collectives::hierarchical {
 

@@ -5,29 +5,10 @@
 // belongs to local rank s of every host, and those ranks form *rail* s.
 #pragma once
 
-#include "circle.hpp"
+#include "steps/circle.hpp"
+#include "steps/grid.hpp"
 
 namespace collectives::hierarchical {
-
-/// Where this rank stands: its host among the hosts, itself among the ranks of its host, its rail across the hosts.
-struct Grid {
-  std::span<const Peers> hosts;  ///< hosts[h]: the ranks of host h, ascending
-  std::span<const Peers> rails;  ///< rails[s]: local rank s of every host; as many as the smallest host has ranks
-  Peers numbers;                 ///< 0, 1, 2, ...: slice s belongs to local rank s
-  int host = 0;
-  int local = 0;
-
-  constexpr int host_count() const { return static_cast<int>(hosts.size()); }
-  constexpr int slices() const { return static_cast<int>(rails.size()); }
-  /// No host has anyone to share memory with.
-  constexpr bool one_rank_each() const { return numbers.size() == hosts.size(); }
-  constexpr Peers here() const { return hosts[static_cast<std::size_t>(host)]; }
-  constexpr Peers ranks_of(int h) const { return hosts[static_cast<std::size_t>(h)]; }
-  constexpr bool on_rail() const { return local < slices(); }
-  constexpr Circle rail() const { return {rails[static_cast<std::size_t>(local)], host}; }
-  /// Local ranks as the owners of the slices.
-  constexpr Peers slice_owners() const { return numbers.first(static_cast<std::size_t>(slices())); }
-};
 
 constexpr Step host_step(Step::Kind kind, const Parts& parts, Peers which, const Reduction& how) {
   return {.kind = kind, .finish = how.finish, .own = how.own, .keep = how.keep, .parts = parts, .which = which};

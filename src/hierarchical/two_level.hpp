@@ -10,8 +10,6 @@
 
 namespace collectives::two_level {
 
-using hierarchical::Grid;  ///< its hosts are domains
-
 constexpr Step stage(Among among, Step::Kind kind, const Parts& parts, Peers which, const Reduction& how) {
   Step step = hierarchical::host_step(kind, parts, which, how);
   step.among = among;

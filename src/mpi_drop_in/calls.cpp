@@ -6,7 +6,7 @@
 #include <numeric>
 #include <span>
 
-#include "log.hpp"
+#include "base/log.hpp"
 #include "mpi_drop_in/process.hpp"
 
 namespace collectives::drop_in {

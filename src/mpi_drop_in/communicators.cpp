@@ -14,13 +14,13 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/environment.hpp"
+#include "base/log.hpp"
 #include "collectives/bootstrap.hpp"
 #include "collectives/error.hpp"
+#include "core/tuning.hpp"
 #include "device/loader.hpp"
-#include "environment.hpp"
-#include "log.hpp"
 #include "mpi_drop_in/process.hpp"
-#include "tuning.hpp"
 
 namespace collectives::drop_in {
 namespace {

@@ -1,7 +1,7 @@
 #include "mpi_drop_in/functions.hpp"
 
+#include "base/log.hpp"
 #include "collectives/error.hpp"
-#include "log.hpp"
 #include "mpi_drop_in/perform.hpp"
 
 namespace collectives::drop_in {

@@ -9,16 +9,16 @@
 #include <string>
 #include <string_view>
 
+#include "base/environment.hpp"
+#include "base/log.hpp"
+#include "base/wait.hpp"
 #include "bootstrap/world.hpp"
-#include "environment.hpp"
-#include "log.hpp"
 #include "mpi_drop_in/communicators.hpp"
 #include "mpi_drop_in/decision.hpp"
 #include "mpi_drop_in/mpi.hpp"
 #include "mpi_drop_in/non_blocking.hpp"
 #include "mpi_drop_in/statistics.hpp"
 #include "mpi_drop_in/types.hpp"
-#include "wait.hpp"
 
 namespace collectives::drop_in {
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <iterator>
 
-#include "text.hpp"
+#include "base/text.hpp"
 
 namespace collectives::drop_in {
 namespace {

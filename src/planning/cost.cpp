@@ -6,8 +6,8 @@
 #include <optional>
 #include <vector>
 
+#include "core/tuning.hpp"
 #include "planning/critical_path.hpp"
-#include "tuning.hpp"
 
 namespace collectives {
 

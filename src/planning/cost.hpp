@@ -9,9 +9,9 @@
 
 #include <cstddef>
 
-#include "algorithm.hpp"
 #include "collectives/plan.hpp"
 #include "compression/coding.hpp"
+#include "steps/algorithm.hpp"
 
 namespace collectives {
 

@@ -5,9 +5,9 @@
 #include <cstddef>
 #include <optional>
 
-#include "algorithm.hpp"
 #include "collectives/plan.hpp"
 #include "compression/coding.hpp"
+#include "steps/algorithm.hpp"
 
 namespace collectives {
 

@@ -3,11 +3,11 @@
 
 #include <string>
 
-#include "collective.hpp"
+#include "base/text.hpp"
 #include "collectives/codec.hpp"
 #include "collectives/plan.hpp"
-#include "device/by_nccl.hpp"
-#include "text.hpp"
+#include "core/collective.hpp"
+#include "planning/device_capabilities.hpp"
 
 namespace collectives {
 

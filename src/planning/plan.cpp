@@ -7,15 +7,15 @@
 #include <cmath>
 #include <vector>
 
-#include "algorithm.hpp"
-#include "collective.hpp"
 #include "collectives/error.hpp"
 #include "compression/coding.hpp"
-#include "device/choice.hpp"
+#include "core/collective.hpp"
 #include "planning/candidates.hpp"
 #include "planning/cost.hpp"
-#include "reduction.hpp"
+#include "planning/device_choice.hpp"
+#include "reduction/reduction.hpp"
 #include "shared_memory/host_task.hpp"
+#include "steps/algorithm.hpp"
 
 namespace collectives {
 namespace {

@@ -6,9 +6,9 @@
 #include <bit>
 #include <numeric>
 #include <string_view>
+#include <utility>
 
-#include "compression/top_k_impl.hpp"
-#include "flight_recorder.hpp"
+#include "monitoring/flight_recorder.hpp"
 
 namespace collectives {
 namespace {
@@ -30,23 +30,48 @@ std::uint64_t hash_of(const TopKOptions& how) {
   return hash_bytes(words, sizeof words);
 }
 
+/// Describes the only Step of an algorithm if that is a host Step from input to output.
+class SingleStep final : public StepSink {
+ public:
+  SingleStep(const HostStage& host_stage, DataType type) : host_stage_(host_stage), type_(type) {}
+  void operator()(const Step& step) override {
+    call_.reset();
+    if (++steps_ > 1 || step.kind == Step::Kind::exchange || step.among != Among::host || step.own != Place::input ||
+        (step.keep != Place::output && step.kind != Step::Kind::host_barrier))
+      return;
+    call_.emplace().finish = step.finish;
+    host_stage_.describe(step, type_, call_->task);
+  }
+  std::optional<HostCall> take() { return std::move(call_); }
+
+ private:
+  const HostStage& host_stage_;
+  const DataType type_;
+  std::size_t steps_ = 0;
+  std::optional<HostCall> call_;
+};
+
+std::optional<HostCall> single_step(const Algorithm& algorithm, const Seat& seat, const Task& task, DataType type,
+                                    const HostStage& host_stage) {
+  SingleStep step(host_stage, type);
+  algorithm.emit(seat, task, step);
+  return step.take();
+}
+
 }  // namespace
 
 Task task_of(const PlannedCall& planned) {
   return {aim_of(planned), planned.parts, planned.performed == Collective::barrier ? 0 : planned.signature.root};
 }
 
-const std::shared_ptr<const PlannedCall>& Planner::plan(const Call& call, const Options& options) {
-  const Rank rank = meeting_.rank;
+const std::shared_ptr<const PlannedCall>& Planner::plan(const Call& call, const Options& options, std::size_t k) {
+  const Rank rank = this->rank();
   const Codec* const codec = codec_of(options.wire, call, rank);
   // Codecs that cut values otherwise are others, whatever they are called.
   WireName wire = codec != nullptr
                       ? WireName(codec->name(), codec->block() << 32 ^ codec->encoded_bytes(codec->block()))
                       : WireName();
-  std::size_t k = 0;
   if (options.compressor != nullptr) {
-    check_compressor(call, options.name, rank);
-    k = options.compressor->impl().next_k(options.name, call.output.count, rank);
     const TopKOptions& how = options.compressor->options();
     char text[32];  // not a string, which would take memory in every call
     const auto written =
@@ -54,8 +79,8 @@ const std::shared_ptr<const PlannedCall>& Planner::plan(const Call& call, const 
     wire = WireName({text, std::min(written.size, sizeof text)}, wire.hash + hash_of(how));
   }
   const Signature signature =
-      sign(call, rank, options.backend.empty() ? std::string_view(settings_.backend) : options.backend,
-           options.deterministic.value_or(settings_.deterministic), wire, options.force);
+      sign(call, rank, options.backend.empty() ? defaults_.backend : std::string_view(options.backend),
+           options.deterministic.value_or(defaults_.deterministic), wire, options.force);
   const auto same = [&](const PlannedCall& planned) {
     return planned.signature == signature && std::ranges::equal(planned.request.counts, call.counts);
   };
@@ -71,8 +96,8 @@ const std::shared_ptr<const PlannedCall>& Planner::plan(const Call& call, const 
 
 std::shared_ptr<const PlannedCall> Planner::make(const Call& call, const Options& options, const Codec* codec,
                                                  std::size_t k, const Signature& signature) const {
-  const Rank rank = meeting_.rank;
-  const int ranks = meeting_.topology.ranks();
+  const Rank rank = this->rank();
+  const int ranks = topology_.ranks();
   auto planned = std::make_shared<PlannedCall>();
   planned->signature = signature;
   planned->hash = hash_of(signature);
@@ -93,27 +118,26 @@ std::shared_ptr<const PlannedCall> Planner::make(const Call& call, const Options
   planned->performed = signature.count == 0 ? Collective::barrier : signature.collective;
   Request request = planned->request;
   request.collective = planned->performed;
-  Topology topology = meeting_.topology;
+  Topology topology = topology_;
   if (options.compressor != nullptr && topology.gpus.nccl) {
     topology.gpus.nccl = false;
     topology.gpus.no_nccl = "NCCL carries no indices with values";
   }
   if (options.compressor != nullptr) topology.gpus.within_reach = false;  // its ways are chosen below
-  planned->plan = choose_plan(request, topology, meeting_.tuning);
+  planned->plan = choose_plan(request, topology, tuning_);
   if (options.compressor != nullptr)
-    planned->sparse =
-        plan_sparse(request, k, options.compressor->options(), planned->plan, meeting_.topology, meeting_.tuning);
+    planned->sparse = plan_sparse(request, k, options.compressor->options(), planned->plan, topology_, tuning_);
   if (planned->sparse && planned->plan.way != Way::host) {
     const std::string why_not =
         planned->sparse->sparse
-            ? why_not_chosen_on_gpu(planned->sparse->in_hosts, options.compressor->options(), meeting_.topology)
+            ? why_not_chosen_on_gpu(planned->sparse->in_hosts, options.compressor->options(), topology_)
             : "everything is sent";
     planned->plan.way = !why_not.empty() ? Way::staged : planned->sparse->in_hosts ? Way::two_level : Way::top_k;
     planned->plan.way_reason = why_not.empty() ? "chosen, and added up, on the GPU" : why_not;
   }
   planned->shape = shape_of(signature, planned->plan);
   const Range whole{0, signature.count};
-  if (!planned->plan.algorithm->by_part(aim_of(*planned), meeting_.topology)) {
+  if (!planned->plan.algorithm->by_part(aim_of(*planned), topology_)) {
     planned->parts = Parts::equal(whole, 1);
   } else if (!call.has_counts || signature.count == 0) {
     planned->parts = Parts::equal(whole, ranks);
@@ -122,20 +146,10 @@ std::shared_ptr<const PlannedCall> Planner::make(const Call& call, const Options
     std::inclusive_scan(call.counts.begin(), call.counts.end(), planned->offsets.begin() + 1);
     planned->parts = Parts::listed(planned->offsets.data(), ranks);
   }
-  if (meeting_.topology.one_host() && planned->plan.rounds == 1)
-    planned->at_once = executor_.single_step(*planned->plan.algorithm, task_of(*planned), planned->signature.type);
+  if (topology_.one_host() && planned->plan.rounds == 1)
+    planned->at_once =
+        single_step(*planned->plan.algorithm, seat_, task_of(*planned), planned->signature.type, host_stage_);
   return planned;
-}
-
-std::shared_ptr<const PlannedCall> Planner::plan_of(Collective collective, std::size_t count, DataType type,
-                                                    ReduceOp op, const Options& options) {
-  const Call call{.collective = collective,
-                  .input = {nullptr, count, type},
-                  .output = {nullptr, count, type},
-                  .op = op,
-                  .memory = options.stream ? Memory::device : Memory::host};
-  check_vocabulary(call, meeting_.rank);
-  return plan(call, options);
 }
 
 void Planner::forget() noexcept {

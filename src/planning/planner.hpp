@@ -10,33 +10,35 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string_view>
 #include <unordered_map>
 
-#include "call.hpp"
 #include "collectives/communicator.hpp"
-#include "executor.hpp"
-#include "meet.hpp"
-#include "operation.hpp"
+#include "collectives/topology.hpp"
+#include "core/call.hpp"
+#include "planning/planned_call.hpp"
+#include "shared_memory/host_stage.hpp"
 
 namespace collectives {
-
-/// What the Steps of a planned call are to achieve.
-Task task_of(const PlannedCall& planned);
 
 /// Of one communicator, whose calls come one at a time.
 class Planner {
  public:
-  /// All three outlive it.
-  Planner(const Settings& settings, const Meeting& meeting, const Executor& executor)
-      : settings_(settings), meeting_(meeting), executor_(executor) {}
+  /// Defaults for calls whose Options leave these fields unset.
+  struct Defaults {
+    std::string_view backend;
+    bool deterministic = false;
+  };
+  /// All arguments outlive the planner; `tuning` may change, then followed by forget().
+  Planner(const Seat& seat, const Topology& topology, const Tuning& tuning, const HostStage& host_stage,
+          const Defaults& defaults)
+      : seat_(seat), topology_(topology), tuning_(tuning), host_stage_(host_stage), defaults_(defaults) {}
 
   /// The plan of a call, whose arguments have been checked; good until the next one is asked for. A new one is made in
   /// microseconds, or milliseconds between many hosts. Throws Error: invalid_argument for a backend, codec or
-  /// compressor that cannot be, unsupported for one that cannot do this.
-  const std::shared_ptr<const PlannedCall>& plan(const Call& call, const Options& options);
-  /// Of a call that is not made: there is no memory to check.
-  std::shared_ptr<const PlannedCall> plan_of(Collective collective, std::size_t count, DataType type, ReduceOp op,
-                                             const Options& options);
+  /// compressor that cannot be, unsupported for one that cannot do this. `k`: number of elements that top-k sends, as
+  /// next_k() of the compressor returns; ignored without a compressor.
+  const std::shared_ptr<const PlannedCall>& plan(const Call& call, const Options& options, std::size_t k);
   /// Has no plans any more: the tuning has changed.
   void forget() noexcept;
 
@@ -44,9 +46,13 @@ class Planner {
   std::shared_ptr<const PlannedCall> make(const Call& call, const Options& options, const Codec* codec, std::size_t k,
                                           const Signature& signature) const;
 
-  const Settings& settings_;
-  const Meeting& meeting_;
-  const Executor& executor_;
+  Rank rank() const noexcept { return seat_.world.self; }
+
+  const Seat& seat_;
+  const Topology& topology_;
+  const Tuning& tuning_;
+  const HostStage& host_stage_;
+  const Defaults defaults_;
   std::unordered_map<std::uint64_t, std::shared_ptr<const PlannedCall>> plans_;  // by the hash of the signature
   std::shared_ptr<const PlannedCall> last_;
 };

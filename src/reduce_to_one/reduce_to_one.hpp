@@ -9,8 +9,8 @@
 
 #include <array>
 
-#include "circle.hpp"
-#include "direct.hpp"
+#include "steps/circle.hpp"
+#include "steps/direct.hpp"
 
 namespace collectives::reduce_to_one {
 

@@ -15,8 +15,8 @@
 #include <limits>
 #include <type_traits>
 
+#include "base/host_device.hpp"
 #include "collectives/types.hpp"
-#include "cuda/shared_code.hpp"
 
 namespace collectives::elements {
 

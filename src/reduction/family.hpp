@@ -7,7 +7,7 @@
 #include <span>
 
 #include "collectives/types.hpp"
-#include "reduction.hpp"
+#include "reduction/reduction.hpp"
 
 // Instruction sets to do without: one that is all but extinct, and those whose vectors have a size that the compiler
 // does not know, which cannot stand in arrays. Before anything of Highway is included.

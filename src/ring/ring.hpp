@@ -3,7 +3,7 @@
 // is a number of hops that grows with the ranks.
 #pragma once
 
-#include "circle.hpp"
+#include "steps/circle.hpp"
 
 namespace collectives::ring {
 

@@ -11,11 +11,11 @@
 #include <new>
 #include <utility>
 
+#include "base/environment.hpp"
+#include "base/random_word.hpp"
+#include "base/round_up.hpp"
+#include "base/sealed_file.hpp"
 #include "collectives/error.hpp"
-#include "environment.hpp"
-#include "random_word.hpp"
-#include "shared_memory/round_up.hpp"
-#include "shared_memory/sealed_file.hpp"
 
 namespace collectives {
 namespace {

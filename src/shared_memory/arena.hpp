@@ -24,8 +24,8 @@
 #include <string>
 #include <string_view>
 
-#include "fork.hpp"
-#include "signature.hpp"
+#include "base/fork.hpp"
+#include "core/signature.hpp"
 
 namespace collectives {
 

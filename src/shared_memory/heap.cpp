@@ -6,8 +6,8 @@
 #include <iterator>
 #include <new>
 
+#include "base/round_up.hpp"
 #include "collectives/error.hpp"
-#include "shared_memory/round_up.hpp"
 
 namespace collectives {
 namespace {

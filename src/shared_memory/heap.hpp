@@ -21,7 +21,7 @@
 #include <utility>
 #include <vector>
 
-#include "fork.hpp"
+#include "base/fork.hpp"
 #include "shared_memory/segment.hpp"
 
 namespace collectives {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "text.hpp"
+#include "base/text.hpp"
 
 namespace collectives {
 namespace {

@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "collectives/plan.hpp"
-#include "reduction.hpp"
-#include "step.hpp"
+#include "reduction/reduction.hpp"
+#include "steps/step.hpp"
 
 namespace collectives {
 
@@ -64,6 +64,12 @@ struct HostTask {
   bool is_destination(int local, int of_share) const {
     return everyone_wants_all() || local == (only < 0 ? of_share : only);
   }
+};
+
+/// A host Step on its own, described once for all calls that consist of it.
+struct HostCall {
+  HostTask task;
+  bool finish = true;
 };
 
 /// Describes a host Step for `ranks` local ranks, and picks the protocol. Allocates only when `task` has never seen as

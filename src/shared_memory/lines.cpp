@@ -7,9 +7,9 @@
 #include <type_traits>
 #include <utility>
 
+#include "base/round_up.hpp"
 #include "shared_memory/ask_ahead.hpp"
 #include "shared_memory/populate.hpp"
-#include "shared_memory/round_up.hpp"
 
 namespace collectives {
 namespace {

@@ -13,7 +13,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "reduction.hpp"
+#include "reduction/reduction.hpp"
 #include "shared_memory/host_operands.hpp"
 #include "shared_memory/host_task.hpp"
 #include "shared_memory/stage_room.hpp"

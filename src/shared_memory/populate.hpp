@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "shared_memory/round_up.hpp"
+#include "base/round_up.hpp"
 
 namespace collectives {
 

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <utility>
 
-#include "coarse_clock.hpp"
+#include "base/coarse_clock.hpp"
 #include "collectives/error.hpp"
 
 namespace collectives {

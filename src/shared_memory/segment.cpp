@@ -16,13 +16,13 @@
 #include <fstream>
 #include <string_view>
 
+#include "base/environment.hpp"
+#include "base/log.hpp"
+#include "base/random_word.hpp"
+#include "base/round_up.hpp"
+#include "base/text.hpp"
 #include "collectives/error.hpp"
-#include "environment.hpp"
-#include "log.hpp"
-#include "random_word.hpp"
 #include "shared_memory/populate.hpp"
-#include "shared_memory/round_up.hpp"
-#include "text.hpp"
 
 namespace collectives {
 namespace {

@@ -13,9 +13,9 @@
 #include <string>
 #include <utility>
 
+#include "base/fork.hpp"
+#include "base/sealed_file.hpp"
 #include "collectives/memory.hpp"
-#include "fork.hpp"
-#include "shared_memory/sealed_file.hpp"
 
 namespace collectives {
 

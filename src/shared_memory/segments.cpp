@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "base/log.hpp"
 #include "collectives/error.hpp"
-#include "log.hpp"
 
 namespace collectives {
 

@@ -20,7 +20,7 @@
 #include <map>
 #include <vector>
 
-#include "fork.hpp"
+#include "base/fork.hpp"
 #include "shared_memory/arena.hpp"
 #include "shared_memory/heap.hpp"
 

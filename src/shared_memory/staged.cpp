@@ -5,8 +5,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/round_up.hpp"
 #include "shared_memory/populate.hpp"
-#include "shared_memory/round_up.hpp"
 
 namespace collectives {
 namespace {

@@ -13,8 +13,8 @@
 #include <thread>
 #include <tuple>
 
+#include "base/fork.hpp"
 #include "collectives/error.hpp"
-#include "fork.hpp"
 
 namespace collectives {
 namespace {

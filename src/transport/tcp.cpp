@@ -12,8 +12,8 @@
 #include <cstring>
 #include <new>
 
+#include "base/text.hpp"
 #include "collectives/error.hpp"
-#include "text.hpp"
 
 namespace collectives {
 namespace {

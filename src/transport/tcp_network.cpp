@@ -22,8 +22,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/text.hpp"
 #include "collectives/error.hpp"
-#include "text.hpp"
 #include "transport/tcp.hpp"
 
 namespace collectives {

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "component.hpp"
+#include "base/component.hpp"
 #include "transport/network.hpp"
 
 namespace collectives {

@@ -1,5 +1,5 @@
 // The environment from literals; nothing here sets a variable of this process.
-#include "environment.hpp"
+#include "base/environment.hpp"
 
 #include <gtest/gtest.h>
 

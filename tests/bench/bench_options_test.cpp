@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "bytes.hpp"
+#include "base/bytes.hpp"
 #include "collectives_bench_options.hpp"
 
 namespace collectives::bench {

@@ -14,7 +14,7 @@
 #include "compression/select.hpp"
 #include "compression/sparse.hpp"
 #include "cuda/kernels.hpp"
-#include "reduction.hpp"
+#include "reduction/reduction.hpp"
 
 namespace collectives {
 namespace {

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "collectives/communicator.hpp"
-#include "device/choice.hpp"
+#include "planning/device_choice.hpp"
 #include "device/kernels.hpp"
-#include "operation.hpp"
+#include "communicator/operation.hpp"
 #include "support/device_processes.hpp"
 #include "fakes/gpu/pretended_device.hpp"
 #include "support/ranks.hpp"

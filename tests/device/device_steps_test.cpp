@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "collectives/communicator.hpp"
-#include "device/choice.hpp"
+#include "planning/device_choice.hpp"
 #include "device/steps_way.hpp"
-#include "operation.hpp"
+#include "communicator/operation.hpp"
 #include "support/arenas.hpp"
 #include "support/device_processes.hpp"
 #include "support/errors.hpp"

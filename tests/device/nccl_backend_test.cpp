@@ -1,7 +1,7 @@
 // Conformance suite for the backend "nccl" and for "hierarchical" with NCCL inside hosts. Each rank has a fake GPU,
 // which cannot reach the memory of the others. A library in the place of NCCL connects them.
 #include "conformance/backend_conformance.hpp"
-#include "nccl/communicator.hpp"
+#include "cuda/nccl_communicator.hpp"
 #include "support/nccl.hpp"
 #include "support/on_gpu.hpp"
 

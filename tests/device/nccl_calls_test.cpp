@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "collectives/communicator.hpp"
-#include "log.hpp"
-#include "nccl/communicator.hpp"
+#include "base/log.hpp"
+#include "cuda/nccl_communicator.hpp"
 #include "support/errors.hpp"
 #include "support/hosts.hpp"
 #include "support/nccl.hpp"

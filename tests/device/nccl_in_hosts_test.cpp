@@ -20,7 +20,7 @@
 
 #include "collectives/communicator.hpp"
 #include "collectives/top_k.hpp"
-#include "nccl/communicator.hpp"
+#include "cuda/nccl_communicator.hpp"
 #include "support/errors.hpp"
 #include "support/hosts.hpp"
 #include "support/nccl.hpp"

@@ -20,8 +20,8 @@
 #include "device/by_nccl.hpp"
 #include "fakes/gpu/pretended_device.hpp"
 #include "fakes/nccl/stand_in.hpp"
-#include "nccl/communicator.hpp"
-#include "reduction.hpp"
+#include "cuda/nccl_communicator.hpp"
+#include "reduction/reduction.hpp"
 #include "support/worlds.hpp"
 
 namespace collectives::nccl {

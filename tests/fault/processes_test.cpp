@@ -9,9 +9,9 @@
 #include <string>
 #include <system_error>
 
-#include "measured_tuning.hpp"
+#include "tuning/measured_tuning.hpp"
 #include "support/programs.hpp"
-#include "tuning_cache.hpp"
+#include "tuning/tuning_cache.hpp"
 
 namespace collectives::testing {
 namespace {

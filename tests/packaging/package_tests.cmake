@@ -44,7 +44,7 @@ if(COLLECTIVES_HAVE_UCX)
 endif()
 if(TARGET collectives_cuda)
   collectives_package_test(symbols_cuda symbols LIBRARY=$<TARGET_FILE:collectives_cuda>
-                           HEADERS=src/cuda/component.hpp)
+                           HEADERS=src/device/cuda_component.hpp)
 endif()
 
 # These two take longer than the others, so they run in one build mode.

@@ -1,6 +1,6 @@
 // Whether a gradient travels sparse, and what that is thought to take: a pure function of numbers, asked about worlds
 // that need not exist.
-#include "compression/sparse_plan.hpp"
+#include "planning/sparse_plan.hpp"
 
 #include <gtest/gtest.h>
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "cuda/grid.hpp"
-#include "reduction.hpp"
+#include "reduction/reduction.hpp"
 
 namespace collectives {
 namespace {

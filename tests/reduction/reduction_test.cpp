@@ -1,5 +1,5 @@
 // Reductions against an oracle (support/reduction_oracle.hpp), with every instruction set of this processor.
-#include "reduction.hpp"
+#include "reduction/reduction.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>

@@ -8,10 +8,10 @@
 #include <utility>
 #include <vector>
 
-#include "algorithm.hpp"
 #include "collectives/plan.hpp"
 #include "collectives/topology.hpp"
 #include "ring/ring.hpp"
+#include "steps/algorithm.hpp"
 #include "support/step_prover.hpp"
 
 namespace collectives {

@@ -8,9 +8,9 @@
 #include <string>
 
 #include "collectives/communicator.hpp"
+#include "fakes/gpu/pretended_device.hpp"
 #include "support/child.hpp"
 #include "support/line_bootstrap.hpp"
-#include "fakes/gpu/pretended_device.hpp"
 
 namespace collectives::testing {
 

@@ -9,10 +9,10 @@
 #include <thread>
 
 #include "collectives/deadline.hpp"
-#include "nccl/library.hpp"
+#include "cuda/nccl_library.hpp"
+#include "fakes/gpu/pretended_device.hpp"
 #include "fakes/nccl/paths.hpp"
 #include "fakes/nccl/stand_in.hpp"
-#include "fakes/gpu/pretended_device.hpp"
 
 namespace collectives::testing {
 

@@ -14,8 +14,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "reduction.hpp"
 #include "reduction/family.hpp"
+#include "reduction/reduction.hpp"
 #include "support/instruction_sets.hpp"
 
 namespace collectives {

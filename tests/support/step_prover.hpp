@@ -19,10 +19,10 @@
 #include <utility>
 #include <vector>
 
-#include "algorithm.hpp"
+#include "steps/algorithm.hpp"
 #include "collectives/plan.hpp"
 #include "collectives/topology.hpp"
-#include "schedule.hpp"
+#include "steps/schedule.hpp"
 
 namespace collectives {
 

@@ -1,5 +1,5 @@
 // The model against formulas by hand, and its shortcuts against the whole. Prices that a test does not name are zero.
-#include "simulation.hpp"
+#include "tools/simulation.hpp"
 
 #include <gtest/gtest.h>
 

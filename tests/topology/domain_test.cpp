@@ -1,5 +1,5 @@
 // Domains of machines that hwloc makes up from a line of text.
-#include "domain.hpp"
+#include "topology/domain.hpp"
 
 #include <gtest/gtest.h>
 

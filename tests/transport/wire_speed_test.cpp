@@ -1,6 +1,6 @@
 // The measurement of a wire by two ranks. Both must take the same branches of the protocol, whatever the messages
 // contain. The wire is a queue in memory; its speed does not matter here.
-#include "wire_speed.hpp"
+#include "transport/wire_speed.hpp"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 #include "collectives/plan.hpp"
 #include "support/hosts.hpp"
 #include "support/ranks.hpp"
-#include "tuning.hpp"
+#include "core/tuning.hpp"
 
 namespace collectives::testing {
 namespace {

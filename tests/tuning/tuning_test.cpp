@@ -1,5 +1,5 @@
 // The numbers that plans are made by: as text, in files, in the cache, and out of measurements.
-#include "tuning.hpp"
+#include "core/tuning.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -16,11 +16,11 @@
 #include <string>
 #include <vector>
 
-#include "calibration.hpp"
+#include "tuning/calibration.hpp"
 #include "collectives/error.hpp"
 #include "support/child.hpp"
 #include "support/ranks.hpp"
-#include "tuning_cache.hpp"
+#include "tuning/tuning_cache.hpp"
 
 namespace collectives {
 namespace {

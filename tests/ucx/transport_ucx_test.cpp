@@ -18,7 +18,7 @@
 #include "collectives/version.hpp"
 #include "support/child.hpp"
 #include "support/ranks.hpp"
-#include "transport/ucx.hpp"
+#include "ucx/ucx.hpp"
 #include "transport/ucx_loader.hpp"
 #include "conformance/transport_conformance.hpp"
 

@@ -1,7 +1,7 @@
 // Paths of the libraries that are loaded in the place of NCCL.
 //
-// They are constants of one small source file. If the tests contained them, the compiler's cache would find no object of
-// the tests in a clone at another path.
+// They are constants of one small source file. If the tests contained them, the compiler's cache would find no object
+// of the tests in a clone at another path.
 #pragma once
 
 namespace collectives::testing {

@@ -94,7 +94,7 @@ for page in "$root"/*.md "$root"/docs/*.md "$root"/python_free_examples/mnist/*.
   found=$(faults "$page")
   [ -z "$found" ] || { printf '%s:\n%s\n' "${page#"$root"/}" "$found"; status=1; }
 done
-for name in $(grep -oE 'Variable\{"COLLECTIVES_[A-Z_]+' "$root/src/environment.cpp" | cut -d'"' -f2); do
+for name in $(grep -oE 'Variable\{"COLLECTIVES_[A-Z_]+' "$root/src/base/environment.cpp" | cut -d'"' -f2); do
   grep -qw "$name" "$root"/README.md "$root"/docs/*.md || { echo "no page tells of $name"; status=1; }
 done
 for example in "$root"/python_free_examples/[0-9]*.c*; do

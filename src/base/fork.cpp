@@ -1,0 +1,68 @@
+#include "base/fork.hpp"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "collectives/error.hpp"
+
+namespace collectives {
+namespace {
+
+/// What the handlers work on.
+struct Forks {
+  std::mutex mutex;  ///< held over a fork, so that the child finds the list whole
+  std::vector<int*> descriptors;
+
+  static Forks& of_this_process() {
+    static Forks& forks = *new Forks;  // descriptors may be closed when static objects are gone
+    return forks;
+  }
+
+ private:
+  Forks() {
+    const int error = ::pthread_atfork([] { of_this_process().mutex.lock(); }, [] { of_this_process().mutex.unlock(); },
+                                       [] { of_this_process().become_a_child(); });
+    if (error != 0) throw Error(Errc::system, "fork: pthread_atfork refused");
+  }
+  void become_a_child() noexcept {
+    detail::generation.fetch_add(1, std::memory_order_relaxed);
+    for (int* descriptor : descriptors) ::close(std::exchange(*descriptor, -1));
+    descriptors.clear();
+    mutex.unlock();
+  }
+};
+
+}  // namespace
+
+constinit std::atomic<std::uint32_t> detail::generation{0};
+
+Maker::Maker() {
+  Forks::of_this_process();
+  generation_ = detail::generation.load(std::memory_order_relaxed);
+  process_ = ::getpid();
+}
+
+bool OwnDescriptor::open(const std::string& path, int flags) {
+  Forks& forks = Forks::of_this_process();
+  const std::lock_guard no_fork(forks.mutex);
+  forks.descriptors.reserve(forks.descriptors.size() + 1);
+  fd_ = ::open(path.c_str(), flags | O_CLOEXEC);
+  if (fd_ < 0) return false;
+  forks.descriptors.push_back(&fd_);
+  return true;
+}
+
+void OwnDescriptor::close() noexcept {
+  if (fd_ < 0) return;
+  Forks& forks = Forks::of_this_process();
+  const std::lock_guard no_fork(forks.mutex);
+  std::erase(forks.descriptors, &fd_);
+  ::close(std::exchange(fd_, -1));
+}
+
+}  // namespace collectives

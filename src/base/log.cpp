@@ -1,0 +1,73 @@
+// One line, one write().
+#include "base/log.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <iterator>
+
+#include "base/environment.hpp"
+#include "base/text.hpp"
+
+namespace collectives {
+namespace {
+
+constexpr int kUnset = -1;
+std::atomic<int> level_in_force = kUnset;
+
+/// A malformed environment is the communicator's to report; a log line must not fail over it.
+LogLevel level_from_environment() noexcept {
+  try {
+    return environment().log.value_or(LogLevel::warning);
+  } catch (const std::exception&) {
+    return LogLevel::warning;
+  }
+}
+
+}  // namespace
+
+std::string_view to_string(LogLevel level) noexcept {
+  switch (level) {
+    case LogLevel::off: return "off";
+    case LogLevel::error: return "error";
+    case LogLevel::warning: return "warning";
+    case LogLevel::info: return "info";
+    case LogLevel::debug: return "debug";
+  }
+  return "unknown level";
+}
+
+LogLevel log_level() noexcept {
+  int level = level_in_force.load(std::memory_order_relaxed);
+  if (level == kUnset) {
+    const int found = static_cast<int>(level_from_environment());
+    if (level_in_force.compare_exchange_strong(level, found, std::memory_order_relaxed)) level = found;
+  }
+  return static_cast<LogLevel>(level);
+}
+
+void set_log_level(LogLevel level) noexcept {
+  level_in_force.store(static_cast<int>(level), std::memory_order_relaxed);
+}
+
+namespace detail {
+
+void write_log_line(LogLevel level, Rank rank, fmt::string_view format, fmt::format_args args) noexcept {
+  try {
+    fmt::memory_buffer line;
+    const auto out = std::back_inserter(line);
+    fmt::format_to(out, "collectives: {}: ", to_string(level));
+    if (rank != kNoRank) fmt::format_to(out, "rank {}: ", rank);
+    fmt::vformat_to(out, format, args);
+    std::ranges::replace_if(line, is_control, ' ');
+    line.push_back('\n');
+    // A stderr that is closed or full is not worth failing for.
+    [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
+  } catch (const std::exception&) {  // out of memory: the line is lost, the caller goes on
+  }
+}
+
+}  // namespace detail
+}  // namespace collectives

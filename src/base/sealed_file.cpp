@@ -1,0 +1,87 @@
+// Tries, and says what was refused.
+#include "base/sealed_file.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/text.hpp"
+#include "collectives/error.hpp"
+
+namespace collectives {
+namespace {
+
+constexpr unsigned kNoExecSeal = 0x8u;  // MFD_NOEXEC_SEAL, Linux 6.3; vm.memfd_noexec may demand it
+
+/// "RLIMIT_AS is 64 MiB (raise it with ulimit -v)", or nothing when it is not limited.
+std::string limit_text(__rlimit_resource_t which, std::string_view name, char option, bool in_bytes = true) {
+  rlimit limit{};
+  if (::getrlimit(which, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return {};
+  return fmt::format("{} is {} (raise it with ulimit -{})", name,
+                     in_bytes ? bytes_text(limit.rlim_cur) : fmt::format("{}", limit.rlim_cur), option);
+}
+
+}  // namespace
+
+Descriptor::~Descriptor() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+std::size_t write_all(int file, std::string_view text) noexcept {
+  std::size_t written = 0;
+  while (written < text.size()) {
+    const ssize_t bytes = ::write(file, text.data() + written, text.size() - written);
+    if (bytes < 0 && errno == EINTR) continue;
+    if (bytes < 0) break;
+    written += static_cast<std::size_t>(bytes);
+  }
+  return written;
+}
+
+void refuse_memory(std::size_t bytes, std::string_view what, std::string_view why) {
+  throw Error(Errc::system, fmt::format("memory: no {} for {}: {}", bytes_text(bytes), what, why));
+}
+
+void refuse_mapping(std::size_t bytes, std::string_view what) {
+  const int error = errno;
+  std::string limit = limit_text(RLIMIT_AS, "RLIMIT_AS", 'v');
+  if (limit.empty()) limit = "see vm.max_map_count and vm.overcommit_memory";
+  refuse_memory(bytes, what, fmt::format("mmap: {}; {}", std::strerror(error), limit));
+}
+
+std::string open_error_text(int error) {
+  if (error == EMFILE)
+    return fmt::format("no file descriptor is left: {}", limit_text(RLIMIT_NOFILE, "RLIMIT_NOFILE", 'n', false));
+  if (error == ENFILE) return "too many files are open on this machine: raise fs.file-max";
+  return std::strerror(error);
+}
+
+SealedFile make_sealed_file(std::string_view what, const std::string& name, std::size_t bytes, unsigned flags) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && bytes > limit.rlim_cur)  // the kernel would send SIGXFSZ
+    refuse_memory(bytes, what, limit_text(RLIMIT_FSIZE, "RLIMIT_FSIZE", 'f'));
+  const char* asked = "memfd_create";
+  flags |= MFD_CLOEXEC | MFD_ALLOW_SEALING;
+  Descriptor file(::memfd_create(name.c_str(), flags | kNoExecSeal));
+  if (!file && errno == EINVAL) file = Descriptor(::memfd_create(name.c_str(), flags));
+  if (file) {
+    asked = "ftruncate";
+    if (::ftruncate(file.number(), static_cast<off_t>(bytes)) == 0) {
+      asked = "sealing";
+      if (::fcntl(file.number(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
+        return {std::move(file), {}};
+    }
+  }
+  const int error = errno;
+  if (error == EMFILE || error == ENFILE) refuse_memory(bytes, what, open_error_text(error));
+  const std::string refused = fmt::format("{}: {}", asked, std::strerror(error));
+  if (error == ENOMEM || error == ENOSPC || error == EFBIG || error == EINTR) refuse_memory(bytes, what, refused);
+  return {Descriptor(), refused};
+}
+
+}  // namespace collectives

@@ -1,0 +1,39 @@
+#include "base/ticks.hpp"
+
+#include <limits>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+namespace collectives {
+namespace {
+
+/// The processor says so itself; one that does not is not trusted.
+bool invariant_counter() noexcept {
+#if defined(__x86_64__)
+  constexpr unsigned kPowerManagement = 0x80000007, kInvariant = 1u << 8;
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(kPowerManagement, &a, &b, &c, &d) != 0 && (d & kInvariant) != 0;
+#else
+  return false;
+#endif
+}
+
+}  // namespace
+
+const bool counter_is_even = invariant_counter();
+
+TickMark TickMark::now() noexcept {
+  TickMark best;
+  auto shortest = std::numeric_limits<std::uint64_t>::max();
+  for (int attempt = 0; attempt < 4; ++attempt) {
+    const std::uint64_t before = ticks_now(), nanoseconds = steady_nanoseconds(), after = ticks_now();
+    if (after - before >= shortest) continue;
+    shortest = after - before;
+    best = {before + shortest / 2, nanoseconds};
+  }
+  return best;
+}
+
+}  // namespace collectives

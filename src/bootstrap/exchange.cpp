@@ -1,0 +1,29 @@
+#include "bootstrap/exchange.hpp"
+
+#include <fmt/format.h>
+
+#include <string>
+#include <utility>
+
+namespace collectives {
+
+using nlohmann::json;
+
+std::vector<json> exchange(Bootstrap& bootstrap, const json& mine, Deadline deadline, Failures failures) {
+  std::vector<json> all;
+  for (const std::string& text :
+       bootstrap.all_gather(mine.dump(-1, ' ', false, json::error_handler_t::replace), deadline)) {
+    json card = json::parse(text, nullptr, false);
+    if (!card.is_object())
+      card = {{"error", "it has failed, or is no rank of this library"}, {"code", static_cast<int>(Errc::bootstrap)}};
+    all.push_back(std::move(card));
+  }
+  for (std::size_t rank = 0; rank < all.size() && failures == Failures::thrown; ++rank)
+    if (all[rank].contains("error"))
+      throw Error(static_cast<Errc>(all[rank].at("code").get<int>()),
+                  fmt::format("rank {}: {}", rank, all[rank].at("error").get<std::string>()), bootstrap.rank(),
+                  static_cast<Rank>(rank), "construction");
+  return all;
+}
+
+}  // namespace collectives

@@ -1,0 +1,171 @@
+// From the call to the wire, hop 1: the public functions, which name what is asked and pass it on.
+#include "collectives/communicator.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/log.hpp"
+#include "communicator/communicator_impl.hpp"
+
+namespace collectives {
+
+Communicator::Communicator(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
+Communicator::Communicator(Communicator&&) noexcept = default;
+Communicator& Communicator::operator=(Communicator&& other) noexcept {
+  if (this != &other) {
+    const Communicator old(std::move(*this));
+    impl_ = std::move(other.impl_);
+  }
+  return *this;
+}
+Communicator::~Communicator() {
+  if (impl_ != nullptr && impl_->inherited()) Impl::leave_to_parent(std::move(impl_));
+}
+
+Communicator Communicator::from_environment(const CommunicatorOptions& options) {
+  std::chrono::nanoseconds timeout = options.timeout.count() != 0 ? options.timeout : std::chrono::minutes(10);
+  try {
+    timeout = settle(options).timeout;
+  } catch (const Error&) {  // said again when all ranks have met, so that all hear it
+  }
+  return Communicator(*bootstrap_from_environment(timeout), options);
+}
+
+Rank Communicator::rank() const noexcept { return impl_->rank(); }
+int Communicator::size() const noexcept { return impl_->size(); }
+const Topology& Communicator::topology() const noexcept { return impl_->meeting.topology; }
+const Tuning& Communicator::tuning() const noexcept { return impl_->meeting.tuning; }
+std::string_view Communicator::transport() const noexcept { return impl_->transport_name; }
+std::uint64_t Communicator::bytes_sent() const noexcept { return impl_->bytes_sent(); }
+CodingReport Communicator::coding() const noexcept { return impl_->coding(); }
+std::uint64_t Communicator::bytes_sent_to_other_hosts() const noexcept { return impl_->bytes_sent_to_other_hosts(); }
+
+std::vector<OperationRecord> Communicator::recent_operations() const { return impl_->recent_operations(); }
+Counters Communicator::counters() const { return impl_->counters(); }
+
+void Communicator::all_reduce(ConstBuffer input, Buffer output, ReduceOp op, const Options& options) {
+  if (options.compressor != nullptr) return all_reduce_async(input, output, op, options).wait();
+  impl_->run({.collective = Collective::all_reduce, .input = input, .output = output, .op = op}, options);
+}
+void Communicator::all_reduce(Buffer data, ReduceOp op, const Options& options) { all_reduce(data, data, op, options); }
+Work Communicator::all_reduce_async(ConstBuffer input, Buffer output, ReduceOp op, const Options& options) {
+  return Work(
+      impl_->issue({.collective = Collective::all_reduce, .input = input, .output = output, .op = op}, options));
+}
+
+void Communicator::reduce_scatter(ConstBuffer input, Buffer output, ReduceOp op, const Options& options) {
+  impl_->run({.collective = Collective::reduce_scatter, .input = input, .output = output, .op = op}, options);
+}
+Work Communicator::reduce_scatter_async(ConstBuffer input, Buffer output, ReduceOp op, const Options& options) {
+  return Work(
+      impl_->issue({.collective = Collective::reduce_scatter, .input = input, .output = output, .op = op}, options));
+}
+void Communicator::reduce_scatter_v(ConstBuffer input, Buffer output, std::span<const std::size_t> counts, ReduceOp op,
+                                    const Options& options) {
+  impl_->run({.collective = Collective::reduce_scatter,
+              .input = input,
+              .output = output,
+              .op = op,
+              .counts = counts,
+              .has_counts = true},
+             options);
+}
+Work Communicator::reduce_scatter_v_async(ConstBuffer input, Buffer output, std::span<const std::size_t> counts,
+                                          ReduceOp op, const Options& options) {
+  return Work(impl_->issue({.collective = Collective::reduce_scatter,
+                            .input = input,
+                            .output = output,
+                            .op = op,
+                            .counts = counts,
+                            .has_counts = true},
+                           options));
+}
+
+void Communicator::all_gather(ConstBuffer input, Buffer output, const Options& options) {
+  impl_->run({.collective = Collective::all_gather, .input = input, .output = output}, options);
+}
+Work Communicator::all_gather_async(ConstBuffer input, Buffer output, const Options& options) {
+  return Work(impl_->issue({.collective = Collective::all_gather, .input = input, .output = output}, options));
+}
+void Communicator::all_gather_v(ConstBuffer input, Buffer output, std::span<const std::size_t> counts,
+                                const Options& options) {
+  impl_->run(
+      {.collective = Collective::all_gather, .input = input, .output = output, .counts = counts, .has_counts = true},
+      options);
+}
+Work Communicator::all_gather_v_async(ConstBuffer input, Buffer output, std::span<const std::size_t> counts,
+                                      const Options& options) {
+  return Work(impl_->issue(
+      {.collective = Collective::all_gather, .input = input, .output = output, .counts = counts, .has_counts = true},
+      options));
+}
+
+void Communicator::broadcast(ConstBuffer input, Buffer output, Rank root, const Options& options) {
+  impl_->run({.collective = Collective::broadcast, .input = input, .output = output, .root = root}, options);
+}
+void Communicator::broadcast(Buffer data, Rank root, const Options& options) { broadcast(data, data, root, options); }
+Work Communicator::broadcast_async(ConstBuffer input, Buffer output, Rank root, const Options& options) {
+  return Work(
+      impl_->issue({.collective = Collective::broadcast, .input = input, .output = output, .root = root}, options));
+}
+Work Communicator::broadcast_async(Buffer data, Rank root, const Options& options) {
+  return broadcast_async(data, data, root, options);
+}
+
+void Communicator::reduce(ConstBuffer input, Buffer output, ReduceOp op, Rank root, const Options& options) {
+  impl_->run({.collective = Collective::reduce, .input = input, .output = output, .op = op, .root = root}, options);
+}
+Work Communicator::reduce_async(ConstBuffer input, Buffer output, ReduceOp op, Rank root, const Options& options) {
+  return Work(impl_->issue({.collective = Collective::reduce, .input = input, .output = output, .op = op, .root = root},
+                           options));
+}
+
+void Communicator::barrier(const Options& options) { impl_->run({.collective = Collective::barrier}, options); }
+Work Communicator::barrier_async(const Options& options) {
+  return Work(impl_->issue({.collective = Collective::barrier}, options));
+}
+
+Group Communicator::group() { return Group(*this); }
+
+SharedMemory Communicator::allocate_bytes(std::size_t bytes, std::size_t alignment) const {
+  try {
+    return SharedMemory(bytes, alignment);
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("rank {}: {}", rank(), error.what()), rank(), rank(), "allocate");
+  }
+}
+
+DeviceMemory Communicator::allocate_bytes_on_device(std::size_t bytes) {
+  impl_->check_process("allocate_on_device");
+  return impl_->allocate_on_device(bytes);
+}
+DeviceMemory Communicator::register_memory(void* data, std::size_t bytes) {
+  impl_->check_process("register_memory");
+  return impl_->register_memory(static_cast<std::byte*>(data), bytes);
+}
+
+void Communicator::abort(std::string_view reason) noexcept {
+  if (!impl_->inherited()) return impl_->watch->abort(reason);
+  log_warning(rank(), "abort: this communicator belongs to process {}, from which this one was forked: it goes on",
+              impl_->process());
+}
+
+void Communicator::progress() { impl_->progress(); }
+
+Plan Communicator::plan(Collective collective, std::size_t count, DataType type, ReduceOp op,
+                        const Options& options) const {
+  return impl_->plan_of(collective, count, type, op, options)->plan;
+}
+
+std::string Communicator::explain(Collective collective, std::size_t count, DataType type, ReduceOp op,
+                                  const Options& options) const {
+  const auto planned = impl_->plan_of(collective, count, type, op, options);
+  Request request = planned->request;
+  if (request.codec != nullptr)  // the plan may be of an older one of the same kind
+    request.codec = options.wire.codec() != nullptr ? options.wire.codec() : find_codec(to_string(options.wire.type()));
+  const std::string text = collectives::explain(planned->plan, request, topology());
+  return planned->sparse ? fmt::format("{}  compressor: {}\n", text, planned->sparse->reason) : text;
+}
+
+}  // namespace collectives

@@ -1,0 +1,685 @@
+// The way of a call: have it planned, queue it, publish its arrival, move it on until it is finished or has failed.
+#include "communicator/communicator_impl.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <utility>
+
+#include "compression/top_k/top_k_impl.hpp"
+#include "device/placement.hpp"
+
+namespace collectives {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Attempts of a blocking call before it joins the queue and waits properly: some microseconds, in which a short
+/// collective is over. Over a wire each of them is a system call.
+constexpr int kTurnsAtOnce = 200;
+constexpr int kTurnsAtOnceOverWire = 10;
+
+std::chrono::nanoseconds timeout_of(const Options& options, const Settings& settings) noexcept {
+  return options.timeout.count() != 0 ? options.timeout : settings.timeout;
+}
+
+/// What a GPU, or NCCL, refuses is no Error of a transport: the text needs operation and rank.
+template <class Ask>
+auto with_gpu(Ask&& ask) {
+  try {
+    return ask();
+  } catch (const Error& error) {
+    if (error.operation().empty() && (error.code() == Errc::system || error.code() == Errc::aborted))
+      throw std::runtime_error(error.what());
+    throw;
+  }
+}
+
+/// Address of element 0 of the vector, for a buffer that begins with element `first`. Never used to reach outside of
+/// it.
+template <class Byte, class Void>
+Byte* from_element(Void* data, std::size_t first, std::size_t element_bytes) {
+  return reinterpret_cast<Byte*>(reinterpret_cast<std::uintptr_t>(data) - first * element_bytes);
+}
+
+}  // namespace
+
+// ---- planning ----
+
+const std::shared_ptr<const PlannedCall>& Communicator::Impl::plan(const Call& call, const Options& options) {
+  std::size_t k = 0;
+  if (options.compressor != nullptr) {
+    check_compressor(call, options.name, rank());
+    k = options.compressor->impl().next_k(options.name, call.output.count, rank());
+  }
+  return planner->plan(call, options, k);
+}
+
+std::shared_ptr<const PlannedCall> Communicator::Impl::plan_of(Collective collective, std::size_t count, DataType type,
+                                                               ReduceOp op, const Options& options) {
+  const Call call{.collective = collective,
+                  .input = {nullptr, count, type},
+                  .output = {nullptr, count, type},
+                  .op = op,
+                  .memory = options.stream ? Memory::device : Memory::host};
+  check_vocabulary(call, rank());
+  return plan(call, options);
+}
+
+// ---- issuing ----
+
+std::unique_lock<std::mutex> Communicator::Impl::guard() {
+  if (unfinished_ != nullptr) take_over();
+  return threaded_ ? std::unique_lock(mutex_) : std::unique_lock<std::mutex>();
+}
+
+void Communicator::Impl::take_over() {
+  if (unfinished_ != nullptr && unfinished_.get() == Unfinished::of_this_thread()) return;
+  if (unfinished_ != nullptr) unfinished_->remove(*this);
+  unfinished_ = Unfinished::make_for_this_thread();
+  if (unfinished_ != nullptr) unfinished_->add(*this);
+}
+
+std::shared_ptr<Work::State> Communicator::Impl::new_state(const Call& call, const Options& options,
+                                                           const std::shared_ptr<const PlannedCall>& planned) {
+  std::shared_ptr<State> state;
+  for (auto& pooled : pool_)
+    if (pooled.use_count() == 1) {
+      state = pooled;
+      break;
+    }
+  if (state == nullptr) state = pool_.emplace_back(std::make_shared<State>());
+  state->owner = this;
+  fill(*state, call, options, planned);
+  return state;
+}
+
+void Communicator::Impl::fill(State& filled, const Call& call, const Options& options,
+                              const std::shared_ptr<const PlannedCall>& planned) {
+  State* const state = &filled;
+  state->phase.store(State::Phase::queued, std::memory_order_relaxed);
+  state->name.assign(options.name);
+  state->timeout = timeout_of(options, settings);
+  state->issued = {};
+  state->stall_reported = false;
+  state->error = nullptr;
+  state->program = nullptr;
+  state->on_device = false;
+
+  Job& job = state->job;
+  job.plan = &planned->plan;
+  if (!planned->at_once) job.task = task_of(*planned);
+  job.op = call.op;
+  job.type = planned->signature.type;
+  job.feed = nullptr;
+  job.codec = planned->plan.coded ? codec_of(options.wire, call, rank()) : nullptr;  // the plan may be of an older one
+  const std::size_t element = size_of(job.type);
+  const std::size_t mine = planned->parts.size() > 1 ? planned->parts.full(rank()).first : 0;
+  const bool part_in = call.collective == Collective::all_gather,
+             part_out = call.collective == Collective::reduce_scatter;
+  job.input = from_element<const std::byte>(call.input.data, part_in ? mine : 0, element);
+  job.output = from_element<std::byte>(call.output.data, part_out ? mine : 0, element);
+  job.at_once = planned->at_once ? &*planned->at_once : nullptr;
+  if (job.at_once != nullptr)
+    job.host = {.own = job.input,
+                .keep = job.output,
+                .type = job.type,
+                .op = job.op,
+                .finish_ranks = job.at_once->finish ? size() : 0};
+  if (state->call != planned) state->call = planned;
+}
+
+std::exception_ptr Communicator::Impl::place(Call& call, const Options& options) const {
+  if (meeting.device == nullptr) {
+    if (options.stream)
+      throw Error(Errc::unsupported,
+                  fmt::format("{}: a stream was given, and this communicator takes no device buffers: {}",
+                              to_string(call.collective), meeting.no_device),
+                  rank(), kNoRank, std::string(to_string(call.collective)));
+    return nullptr;
+  }
+  try {
+    call.memory = memory_of(*meeting.device, call, options.stream, meeting.topology.gpus, rank());
+  } catch (const Error& error) {
+    if (error.code() != Errc::system) throw;
+    call.memory = Memory::device;
+    return std::current_exception();
+  }
+  return nullptr;
+}
+
+void Communicator::Impl::take_to_device(State& state, const Call& call, const Options& options, bool blocking,
+                                        std::exception_ptr refused) {
+  if (state.device == nullptr) state.device = std::make_unique<DeviceCall>();
+  state.on_device = true;
+  DeviceCall& device = *state.device;
+  device.call = call;
+  device.call.counts = {};
+  device.call.tensors = {};
+  device.tensors.assign(call.tensors.begin(), call.tensors.end());
+  device.mine = state.call->parts.size() > 1 ? state.call->parts.full(rank()).first : 0;
+  device.stream = options.stream;
+  device.ends_in_stream = blocking;
+  device.tensor = options.compressor == nullptr ? nullptr : &options.compressor->impl().tensor(options.name);
+  device.refused = std::move(refused);
+  device.started = device.in_host = device.with_gpu = device.in_flight = false;
+  if (!device.stream || device.refused != nullptr) return;
+  try {
+    if (device.ready == nullptr) device.ready = meeting.device->new_event();
+    meeting.device->record(device.ready, *device.stream);
+  } catch (const std::exception&) {
+    device.refused = std::current_exception();
+  }
+}
+
+void Communicator::Impl::forget_device(State& state) noexcept {
+  if (state.device != nullptr && state.device->ready != nullptr) meeting.device->end_event(state.device->ready);
+  state.device = nullptr;
+}
+
+void Communicator::Impl::announce(State& state) {
+  state.sequence = sequence_ + 1;  // the number that an error names, also when it does not begin
+  // A call that waits for nobody would notice nothing later.
+  if (meeting.wire != nullptr) state.call->waits_for_nobody ? watch->listen() : watch->listen_now_and_then();
+  watch->check();
+  sequence_ = state.sequence;
+  state.job.tag = state.job.host.tag = make_tag(state.sequence, state.call->hash);
+}
+
+void Communicator::Impl::note_begun(State& state, std::uint64_t started) {
+  watch->arrive(state.sequence, state.call->words);
+  observer->start(state, started);
+  state.phase.store(State::Phase::running, std::memory_order_relaxed);
+  if (state.call->waits_for_nobody) watch->look_for_lost({state.sequence, state.call->signature, state.name});
+}
+
+/// The others get their data first; that it has begun is written down while they take it.
+void Communicator::Impl::begin(State& state) {
+  announce(state);
+  const std::uint64_t started = observer->time(state);
+  executor->start(state.job);
+  note_begun(state, started);
+}
+
+/// Chooses what to give, or adds to it what was kept: on memory of the host before the operation has its turn, for
+/// others may be on the wire.
+bool Communicator::Impl::compress(State& state) {
+  const PlannedCall& planned = *state.call;
+  SparseTensor& tensor = static_cast<SparseTensor&>(*state.program);
+  // Inside a host there are frames for one round only.
+  const bool all_on_the_wire =
+      planned.sparse->in_hosts || meeting.topology.hosts.size() == static_cast<std::size_t>(size());
+  const std::size_t lanes = all_on_the_wire ? std::max<std::size_t>(meeting.tuning.wire_frames, 2) - 1 : 1;
+  const std::size_t bytes = planned.signature.count * sizeof(float);
+  const SparseTensor::Call sparse{
+      .plan = &*planned.sparse,
+      .seat = seat.get(),
+      .tuning = &meeting.tuning,
+      .lanes = lanes,
+      .input = reinterpret_cast<const float*>(state.job.input),
+      .output = reinterpret_cast<float*>(state.job.output),
+      .divisor = state.job.op.kind() == ReduceOp::Kind::average ? static_cast<float>(size()) : 1.0F,
+      .dense_bytes = 2 * bytes / static_cast<std::size_t>(size()) * static_cast<std::size_t>(size() - 1)};
+  try {
+    if (planned.sparse->sparse) {
+      tensor.begin(sparse);
+      return tensor.next(state.job);
+    } else {
+      state.job.input = reinterpret_cast<const std::byte*>(tensor.give_all(sparse));
+      state.job.host.own = state.job.input;
+    }
+  } catch (...) {  // memory
+    std::exchange(state.program, nullptr)->abandon();
+    throw;
+  }
+  return true;
+}
+
+std::shared_ptr<Work::State> Communicator::Impl::issue(Call call, const Options& options, std::exception_ptr refused) {
+  check_process(call.collective);
+  check_arguments(call, rank(), size());
+  auto lock = guard();
+  if (failure_ != nullptr) std::rethrow_exception(failure_);
+  if (refused == nullptr)
+    refused = place(call, options);
+  else
+    call.memory = Memory::device;
+  const std::shared_ptr<const PlannedCall> planned = plan(call, options);
+  if (planned->plan.way == Way::nccl) check_alignment(call, rank());
+  auto state = new_state(call, options, planned);
+  if (call.memory == Memory::device) take_to_device(*state, call, options, false, std::move(refused));
+  if (planned->sparse) {
+    SparseTensor& tensor = options.compressor->impl().tensor(options.name);
+    state->program = &tensor;
+    const Observer::Choosing choosing(*observer);
+    if (state->on_device)
+      tensor.reserve();
+    else
+      compress(*state);
+  }
+  observer->issue_async(*state);
+  if (!threaded_) take_over();
+  queue_.push(state);
+  advance_queue();
+  if (threaded_ && !state->finished()) work_to_do_.notify_one();
+  return state;
+}
+
+/// Nothing but buffers, a built-in op, root and backend. A user's op may have become another one at the same address.
+static bool plain(const Call& call, const Options& options) noexcept {
+  return !call.has_counts && call.layout == 0 && call.op.user_op() == nullptr && options.name.empty() &&
+         !options.deterministic.has_value() && options.wire == WireFormat() && options.compressor == nullptr &&
+         !options.stream;
+}
+
+bool Communicator::Impl::like_the_last(const Call& call, const Options& options) const noexcept {
+  return repeatable_ && call.input == last_call_.input && call.output == last_call_.output &&
+         call.collective == last_call_.collective && call.op == last_call_.op && call.root == last_call_.root &&
+         options.backend == last_backend_ && timeout_of(options, settings) == blocking_->timeout &&
+         plain(call, options);
+}
+
+int Communicator::Impl::turns_at_once() const noexcept {
+  return meeting.crowded ? 1 : meeting.wire != nullptr ? kTurnsAtOnceOverWire : kTurnsAtOnce;
+}
+
+void Communicator::Impl::run(Call&& call, const Options& options) {
+  check_process(call.collective);
+  if (!like_the_last(call, options)) return run_anew(std::move(call), options);
+  // It has been checked, planned and written down.
+  auto lock = guard();
+  if (failure_ != nullptr) std::rethrow_exception(failure_);
+  State& state = *blocking_;
+  state.phase.store(State::Phase::queued, std::memory_order_relaxed);
+  state.issued = {};
+  state.stall_reported = false;
+  finish_blocking(lock, true);
+}
+
+void Communicator::Impl::run_anew(Call&& call, const Options& options) {
+  check_arguments(call, rank(), size());
+  auto lock = guard();
+  if (failure_ != nullptr) std::rethrow_exception(failure_);
+  repeatable_ = false;
+  std::exception_ptr refused = place(call, options);
+  if (call.memory == Memory::device) return run_on_device(call, options, std::move(refused), lock);
+  fill(*blocking_, call, options, plan(call, options));
+  last_call_ = call;
+  last_backend_ = options.backend;
+  repeatable_ = plain(call, options) && meeting.device == nullptr;  // where one is, memory may have changed hands
+  if (repeatable_) blocking_->job.host.known_as = ++operands_;
+  finish_blocking(lock, !too_far_ahead());
+}
+
+/// Has a state of its own: in a stream it may go on when the call has returned.
+void Communicator::Impl::run_on_device(const Call& call, const Options& options, std::exception_ptr refused,
+                                       std::unique_lock<std::mutex>& lock) {
+  const std::shared_ptr<const PlannedCall> planned = plan(call, options);
+  if (planned->plan.way == Way::nccl) check_alignment(call, rank());
+  const std::shared_ptr<State> state = new_state(call, options, planned);
+  take_to_device(*state, call, options, true, std::move(refused));
+  observer->issue(*state);
+  queue_.push(state);
+  advance_queue();
+  if (!returns(*state)) drive(*state, Deadline::never(), lock);
+  if (!in_flight_.empty()) threaded_ ? work_to_do_.notify_one() : take_over();
+  if (state->error != nullptr) std::rethrow_exception(state->error);
+}
+
+void Communicator::Impl::finish_blocking(std::unique_lock<std::mutex>& lock, bool at_once) {
+  State& state = *blocking_;
+  observer->issue(state);
+  // Alone and quickly done, it never sees the queue.
+  bool done = false;
+  if (queue_.empty() && at_once)
+    for (int turns = turns_at_once(); turns > 0 && !done; --turns) done = advance(state);
+  if (!done) wait_in_queue(lock);
+  if (state.error != nullptr) std::rethrow_exception(std::exchange(state.error, nullptr));
+}
+
+void Communicator::Impl::wait_in_queue(std::unique_lock<std::mutex>& lock) {
+  queue_.push(blocking_);
+  if (!advance_queue() && !blocking_->finished()) drive(*blocking_, Deadline::never(), lock);
+}
+
+// ---- moving on ----
+
+bool Communicator::Impl::advance_queue() noexcept {
+  land();
+  while (!queue_.empty()) {
+    State& head = queue_.front();
+    if (head.phase.load(std::memory_order_relaxed) == State::Phase::queued && has_to_wait(head)) return false;
+    const bool over = head.on_device ? advance_on_device(head) : advance(head);
+    if (!over && !(head.on_device && head.device->in_flight)) return false;
+    if (!over)
+      in_flight_.push(queue_.take());
+    else if (!queue_.empty())
+      queue_.pop();  // a failure has emptied it
+  }
+  return true;
+}
+
+// ---- in flight ----
+
+void Communicator::Impl::land() noexcept {
+  while (!in_flight_.empty()) {
+    const std::shared_ptr<State> first = in_flight_.share();
+    const bool landed = advance_by(*first, [&] {
+      if (!with_gpu([&] { return way_of(*first).landed(); })) return false;
+      // Where lengths agree NCCL comes to an end, whatever else does not.
+      watch->look_for_mismatch({first->sequence, first->call->signature, first->name});
+      in_flight_.pop();
+      return true;
+    });
+    if (!landed) return;
+  }
+}
+
+void Communicator::Impl::wait_for_landing(std::unique_lock<std::mutex>& lock, bool returned_only) {
+  Waiter waiter(meeting.crowded);
+  const auto awaited = [&] {
+    bool any = !returned_only && !queue_.empty();
+    in_flight_.for_each([&](const State& state) { any = any || !returned_only || returns(state); });
+    return any;
+  };
+  while (awaited()) {
+    if (lock.owns_lock()) {  // let the other thread have a turn
+      lock.unlock();
+      lock.lock();
+    }
+    const bool due = waiter.pause();
+    if (due) look();
+    advance_queue();
+    others_move_on(due);
+  }
+}
+
+/// What takes or gives back memory may wait for the GPU, and what is in flight there for other ranks. Who waits here
+/// still looks at all of that.
+bool Communicator::Impl::has_to_wait(const State& head) const noexcept {
+  if (in_flight_.empty()) return false;
+  return too_far_ahead() || (head.on_device && way_of(head).takes_memory(*head.device, *head.call));
+}
+
+bool Communicator::Impl::too_far_ahead() const noexcept {
+  return !in_flight_.empty() && sequence_ - in_flight_.front().sequence >= kRecords / 2;
+}
+
+bool Communicator::Impl::returns(const State& state) noexcept {
+  return state.finished() ||
+         (state.on_device && state.device->in_flight && state.device->ends_in_stream && state.device->stream);
+}
+
+/// In order, for the others: whoever is lost has not done what was in flight.
+void Communicator::Impl::complete(std::uint64_t sequence) noexcept {
+  finished_ = std::max(finished_, sequence);
+  watch->complete(in_flight_.empty() ? finished_ : std::min(finished_, in_flight_.front().sequence - 1));
+}
+
+bool Communicator::Impl::perform(State& head) {
+  for (;;) {
+    while (!executor->advance())
+      if (head.program == nullptr || !head.program->meanwhile()) return false;
+    if (head.program == nullptr) return true;
+    observer->phase(Trace::Phase::top_k);
+    if (!head.program->next(head.job)) return true;
+    executor->start(head.job);
+  }
+}
+
+bool Communicator::Impl::perform_on_device(State& head) {
+  DeviceCall& device = *head.device;
+  DeviceWay& way = way_of(head);
+  if (head.phase.load(std::memory_order_relaxed) == State::Phase::queued) {
+    announce(head);
+    note_begun(head, observer->time(head));
+    with_gpu([&] {
+      if (device.refused != nullptr) std::rethrow_exception(device.refused);
+      device.started = true;
+      way.start(device, *head.call, head.job);
+    });
+  }
+  for (;;) {
+    const auto performed = [&] { return perform(head); };
+    if (device.in_host && !(head.job.feed != nullptr ? with_gpu(performed) : performed())) {
+      device.with_gpu = executor->waits_for_feed();
+      return false;
+    }
+    device.in_host = false;
+    const DeviceWay::Turn turn = with_gpu([&] { return way.advance(); });
+    device.with_gpu = turn == DeviceWay::Turn::gpu;
+    device.in_flight = turn == DeviceWay::Turn::in_flight;
+    if (turn == DeviceWay::Turn::done) return true;
+    if (turn != DeviceWay::Turn::host) return false;
+    device.in_host = head.program == nullptr || compress(head);
+    if (device.in_host) executor->start(head.job);
+  }
+}
+
+bool Communicator::Impl::advance(State& head) noexcept {
+  return advance_by(head, [&] {
+    if (head.phase.load(std::memory_order_relaxed) == State::Phase::queued) begin(head);
+    return perform(head);
+  });
+}
+
+bool Communicator::Impl::advance_on_device(State& head) noexcept {
+  return advance_by(head, [&] { return perform_on_device(head); });
+}
+
+template <class Perform>
+bool Communicator::Impl::advance_by(State& head, Perform&& perform) noexcept {
+  try {
+    if (!perform()) return false;
+    complete(head.sequence);
+    observer->finish(head);
+    head.phase.store(State::Phase::done, std::memory_order_release);
+  } catch (...) {
+    fail_by(head, std::current_exception());
+  }
+  return true;
+}
+
+/// The first failure stands, whoever raised it.
+void Communicator::Impl::fail_by(State& head, const std::exception_ptr& thrown) noexcept {
+  const Watch::Call call{head.sequence, head.call->signature, head.name};
+  try {
+    try {
+      std::rethrow_exception(thrown);
+    } catch (const TagMismatch& mismatch) {
+      watch->raise_mismatch(call, mismatch.peer);
+    } catch (const Error& error) {
+      // What a transport reports is this communicator's failure too, and the other ranks should hear of it.
+      const std::string operation = Watch::operation(call);
+      watch->raise(error.code(), error.peer(), operation,
+                   head.program == nullptr ? error.what() : fmt::format("{}: {}", operation, error.what()));
+    } catch (const std::exception& error) {  // memory, or a user op that throws all the same
+      const std::string operation = Watch::operation(call);
+      watch->raise(Errc::system, rank(), operation, fmt::format("{}: rank {}: {}", operation, rank(), error.what()));
+    }
+    watch->throw_failure();
+  } catch (...) {
+    fail_all(head, std::current_exception());
+  }
+}
+
+void Communicator::Impl::fail_all(State& first, std::exception_ptr error) noexcept {
+  const auto fail = [&](State& state) {
+    if (state.program != nullptr) std::exchange(state.program, nullptr)->abandon();
+    if (&state != &first && state.phase.load(std::memory_order_relaxed) == State::Phase::running)
+      observer->fail_too(state);
+    state.error = error;
+    state.phase.store(State::Phase::failed, std::memory_order_release);
+  };
+  failure_ = error;
+  // Whatever has been begun on the GPU, behind `first` or before it.
+  std::array<bool, kWays> begun{};
+  const auto note = [&](const State& state) {
+    if (state.on_device && state.device->started) begun[static_cast<std::size_t>(state.call->plan.way)] = true;
+  };
+  note(first);
+  in_flight_.for_each(note);
+  queue_.for_each(note);
+  for (std::size_t way = 0; way < kWays; ++way)
+    if (begun[way]) ways[way]->abandon();
+  watch->wait_until_untouched();
+  if (meeting.wire != nullptr) meeting.wire->abandon();
+  // One that came after the failure, or failed as it began: it is written down as the others, whose number it has,
+  // wrote it.
+  if (first.phase.load(std::memory_order_relaxed) == State::Phase::queued) {
+    sequence_ = first.sequence;
+    observer->start(first, observer->time(first));
+  }
+  fail(first);
+  in_flight_.for_each(fail);
+  in_flight_.clear();
+  queue_.for_each(fail);
+  queue_.clear();
+  observer->fail(first, error, *watch);
+}
+
+/// The slow path of every wait: failures, lost peers, the stall report, the deadline of the oldest operation.
+void Communicator::Impl::look() noexcept {
+  if (!in_flight_.empty()) look_at(in_flight_.share());
+  if (!queue_.empty() && queue_.front().phase.load(std::memory_order_relaxed) == State::Phase::running)
+    look_at(queue_.share());
+}
+
+void Communicator::Impl::look_at(std::shared_ptr<State> shared) noexcept {
+  State& state = *shared;  // which may leave its queue here
+  const Watch::Call call{state.sequence, state.call->signature, state.name};
+  try {
+    if (meeting.device != nullptr) watch->with_gpu(waits_for_gpu());
+    watch->look(call);
+    in_flight_.for_each([&](const State& one) {
+      watch->look_for_mismatch({one.sequence, one.call->signature, one.name});
+    });
+    observer->look(state, watch->first_missing(call));
+    const auto now = Clock::now();
+    if (state.issued == Clock::time_point{}) state.issued = now;
+    const auto waited = now - state.issued;
+    if (waited >= state.timeout) {
+      if (completes(state)) return;
+      watch->raise_timeout(call, waited);
+    }
+    if (!state.stall_reported && waited >= settings.stall_report) {
+      state.stall_reported = true;
+      observer->stall(fmt::format("{} has waited for {:.0f} s: {}", Watch::operation(call),
+                                  std::chrono::duration<double>(waited).count(), watch->missing_text(call)),
+                      *watch);
+    }
+  } catch (...) {
+    const std::exception_ptr failure = std::current_exception();
+    if (!completes(state)) fail_all(state, failure);
+  }
+}
+
+/// Has all that `state` waits for come while this rank did not look? Then no deadline has passed, and what another rank
+/// has failed with is its next call's.
+bool Communicator::Impl::completes(State& state) noexcept {
+  advance_queue();
+  return state.finished();
+}
+
+bool Communicator::Impl::waits_for_gpu() const noexcept {
+  if (queue_.empty()) return false;
+  const State& head = queue_.front();
+  return head.on_device && head.device->with_gpu;
+}
+
+bool Communicator::Impl::waits_for_wire() const noexcept {
+  const Executor* at_work = executor.get();
+  if (!queue_.empty() && queue_.front().on_device && !queue_.front().device->in_host)
+    at_work = way_of(queue_.front()).executor();
+  return at_work != nullptr && at_work->waits_for_wire() && !waits_for_gpu();
+}
+
+std::uint64_t Communicator::Impl::moves() const noexcept {
+  std::uint64_t moves = executor->moves();
+  for (const auto& way : ways)
+    if (way != nullptr) moves += way->moves();
+  return moves;
+}
+
+void Communicator::Impl::drive(State& state, Deadline until, std::unique_lock<std::mutex>& lock) {
+  const Observer::Waiting waiting(*observer, state);
+  Waiter waiter(meeting.crowded);
+  std::uint64_t moved = moves();
+  for (;;) {
+    if (lock.owns_lock()) {  // let the other thread have a turn
+      lock.unlock();
+      lock.lock();
+      if (returns(state)) return;
+    }
+    const bool due = waiter.pause(waits_for_wire() ? meeting.wire.get() : nullptr);
+    if (due) {
+      look();
+      if (until.passed()) return;
+    }
+    advance_queue();
+    if (returns(state)) return;
+    const bool others_moved = others_move_on(due);
+    if (moves() != std::exchange(moved, moves()) || others_moved) waiter.progressed();
+  }
+}
+
+bool Communicator::Impl::move_on(bool due) noexcept {
+  const std::uint64_t before = moves();
+  if (advance_queue() && in_flight_.empty()) return moves() != before;
+  if (due) look();
+  return moves() != before;
+}
+
+bool Communicator::Impl::others_move_on(bool due) noexcept {
+  Unfinished* others = Unfinished::of_this_thread();
+  return others != nullptr && others->move_on(*this, due);
+}
+
+bool Communicator::Impl::wait(State& state, Deadline until) {
+  check_process(state.call->signature.collective);
+  auto lock = guard();
+  if (!state.finished()) advance_queue();
+  if (!state.finished()) drive(state, until, lock);
+  return state.finished();
+}
+
+bool Communicator::Impl::test(State& state) {
+  check_process(state.call->signature.collective);
+  if (state.finished()) return true;
+  progress();
+  return state.finished();
+}
+
+void Communicator::Impl::progress() {
+  check_process("progress");
+  auto lock = guard();
+  if (advance_queue() && in_flight_.empty()) return;
+  const auto now = Clock::now();
+  const bool due = now - looked_ >= std::chrono::milliseconds(1);
+  others_move_on(due);
+  if (!due) return;
+  looked_ = now;
+  look();
+}
+
+/// The progress thread: moves operations on while the program computes.
+void Communicator::Impl::serve() {
+  if (meeting.device != nullptr) meeting.device->make_current();
+  std::unique_lock lock(mutex_);
+  while (!stop_) {
+    work_to_do_.wait(lock, [this] { return stop_ || !queue_.empty() || !in_flight_.empty(); });
+    Waiter waiter(meeting.crowded);
+    std::uint64_t moved = moves();
+    while (!stop_ && !(advance_queue() && in_flight_.empty())) {
+      if (moves() != std::exchange(moved, moves())) waiter.progressed();
+      lock.unlock();
+      const bool due = waiter.pause();
+      lock.lock();
+      if (due) look();
+    }
+  }
+}
+
+}  // namespace collectives

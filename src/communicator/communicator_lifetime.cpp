@@ -1,0 +1,255 @@
+// How a communicator comes to be and how it ends, and what it tells about itself in between.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include "base/log.hpp"
+#include "communicator/communicator_impl.hpp"
+#include "communicator/init_trace.hpp"
+#include "communicator/nccl_meeting.hpp"
+#include "device/kernels.hpp"
+#include "device/staged.hpp"
+#include "device/steps_way.hpp"
+#include "device/top_k_way.hpp"
+#include "device/two_level_way.hpp"
+
+namespace collectives {
+
+// ---- construction ----
+
+Communicator::Impl::Impl(Bootstrap& bootstrap, const CommunicatorOptions& options, const TuningMeasurement* measure,
+                         Seen seen, std::unique_ptr<Clique> clique)
+    : meeting(meet(bootstrap, options, settings, measure)) {
+  said = {bootstrap.host(), bootstrap.domain(), bootstrap.wire_factory()};
+  seat = std::make_unique<Seat>(meeting.topology, meeting.rank);
+  const bool alone_here = meeting.arena->ranks() == 1;
+  const std::string_view inside = meeting.threads ? "local" : "shared_memory";
+  local = std::make_unique<SharedMemoryTransport>(*meeting.arena, inside);
+  transport_name = meeting.wire == nullptr ? std::string(inside)
+                   : alone_here            ? std::string(meeting.wire->name())
+                                           : fmt::format("{}+{}", inside, meeting.wire->name());
+  watch = std::make_unique<Watch>(*seat, *meeting.arena, meeting.wire.get());
+
+  const bool crowded = meeting.topology.crowded(static_cast<std::size_t>(seat->grid.host));
+  reach = std::make_unique<Reach>(*meeting.arena, meeting.threads, meeting.kernel_reach);
+  std::vector<Executor::Route> routes(static_cast<std::size_t>(size()));
+  for (const Rank peer : seat->world.members) {
+    if (seat->host_of(peer) == seat->grid.host)
+      routes[static_cast<std::size_t>(peer)] = {local.get(), seat->local_of(peer)};
+    else
+      routes[static_cast<std::size_t>(peer)] = {meeting.wire.get(), peer};
+  }
+  Executor::HostStages stages;
+  const auto open_room = [&](Among among, StageRoom room) {
+    stages[static_cast<std::size_t>(among)] =
+        std::make_unique<HostStage>(std::move(room), meeting.tuning, *reach, crowded);
+  };
+  open_room(Among::host, StageRoom(*meeting.arena));
+  if (const Grid& inner = seat->inner; inner.host_count() > 0) {
+    const auto members = [&](Peers ranks) {
+      std::vector<int> locals;
+      for (const Rank peer : ranks) locals.push_back(seat->local_of(peer));
+      return locals;
+    };
+    open_room(Among::domain, StageRoom(*meeting.arena, StageRoom::kDomain, members(inner.here())));
+    open_room(Among::rail, StageRoom(*meeting.arena, StageRoom::kRail, members(inner.rail().members)));
+  }
+  const HostStage& host_stage = *stages[static_cast<std::size_t>(Among::host)];
+  executor = std::make_unique<Executor>(*seat, std::move(routes), std::move(stages), meeting.wire.get());
+  planner = std::make_unique<Planner>(
+      *seat, meeting.topology, meeting.tuning, host_stage,
+      Planner::Defaults{.backend = settings.backend, .deterministic = settings.deterministic});
+  if (meeting.device != nullptr) {
+    const auto add = [&](Way way, std::unique_ptr<DeviceWay> made) -> DeviceWay& {
+      return *(ways[static_cast<std::size_t>(way)] = std::move(made));
+    };
+    DeviceWay& staged = add(Way::staged, std::make_unique<StagedWay>(*meeting.device, rank()));
+    add(Way::top_k, std::make_unique<TopKWay>(meeting.device));
+    const auto peers = std::make_shared<GpuPeers>(*meeting.device, *meeting.arena);
+    add(Way::steps, std::make_unique<StepsWay>(*meeting.device, *meeting.arena, peers, *seat, meeting.topology, *local,
+                                               meeting.wire.get()));
+    if (meeting.topology.one_host()) {
+      add(Way::kernels, std::make_unique<KernelsWay>(*meeting.device, *meeting.arena, peers));
+    } else {
+      std::unique_ptr<Clique> in_host;
+      if (meeting.topology.gpus.nccl_in_hosts)
+        in_host = meet_by_nccl(bootstrap, meeting, seat->grid.here(), *watch, settings.timeout);
+      add(Way::two_level, std::make_unique<TwoLevelWay>(meeting.device, *meeting.arena, peers, *seat, meeting.topology,
+                                                        staged, std::move(in_host)));
+    }
+  }
+  const bool by_nccl = meeting.topology.gpus.nccl;
+  if (by_nccl) {
+    if (clique == nullptr) clique = meet_by_nccl(bootstrap, meeting, seat->world.members, *watch, settings.timeout);
+    ways[static_cast<std::size_t>(Way::nccl)] =
+        std::make_unique<NcclWay>(*meeting.device, std::move(clique), size(), rank());
+  }
+
+  // A wire may not like to be called from a thread of ours; then the program must ask for one.
+  const bool spare_cores = meeting.topology.cores_per_host > meeting.arena->ranks();
+  // What is in flight is watched while the program computes.
+  const bool watched = by_nccl && (meeting.wire == nullptr || meeting.wire->posts_from_any_thread());
+  threaded_ = size() > 1 && settings.progress_thread.value_or((spare_cores && meeting.wire == nullptr) || watched);
+  std::optional<TraceIdentity> seen_as;
+  if (seen == Seen::yes) seen_as = trace_identity(bootstrap, meeting, Deadline::in(settings.timeout));
+  observer = std::make_unique<Observer>(meeting, settings, transport_name, threaded_, seen_as);
+  for_each_executor([&](Executor& one) { one.observe(observer->trace()); });
+  if (threaded_) try {
+      progress_thread_ = std::thread([this] { serve(); });
+    } catch (const std::system_error& error) {
+      threaded_ = false;
+      log_warning(rank(),
+                  "no progress thread: {}: operations move on in calls only; see RLIMIT_NPROC (ulimit -u) and pids.max "
+                  "of the control group",
+                  error.what());
+    }
+}
+
+Communicator::Impl::~Impl() {
+  if (unfinished_ != nullptr) unfinished_->remove(*this);
+  if (progress_thread_.joinable()) {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    work_to_do_.notify_all();
+    progress_thread_.join();
+  }
+  if (queue_.empty() && failure_ == nullptr) {  // calls have returned whose results are on their way
+    std::unique_lock<std::mutex> nobody_else;
+    wait_for_landing(nobody_else, true);
+  }
+  if (!(queue_.empty() && in_flight_.empty())) {
+    // The others are told before the buffers go.
+    State& head = in_flight_.empty() ? queue_.front() : in_flight_.front();
+    const std::string operation = Watch::operation({head.sequence, head.call->signature, head.name});
+    if (head.phase.load(std::memory_order_relaxed) == State::Phase::running)
+      watch->raise(Errc::peer_lost, rank(), operation,
+                   fmt::format("{}: rank {} was lost: it left the communicator before the end", operation, rank()));
+    fail_all(head, std::make_exception_ptr(Error(
+                       Errc::peer_lost, "the communicator was destroyed before the operation ended", rank(), rank())));
+  }
+  forget_memories();
+  leave();
+  for (const auto& state : pool_) {
+    state->owner = nullptr;
+    forget_device(*state);
+  }
+  forget_device(*blocking_);
+  if (meeting.wire != nullptr) try {
+      watch->listen_and_leave();  // a failure that has not reached the other hosts yet goes out now
+      watch->farewell();
+    } catch (const std::exception&) {
+      return;
+    }
+  if (meeting.wire != nullptr && failure_ == nullptr) try {
+      meeting.wire->flush(patience_with_the_others());
+    } catch (const std::exception& error) {
+      log_warning(rank(), "leaving a communicator: {}", error.what());
+    }
+}
+
+Deadline Communicator::Impl::patience_with_the_others() const noexcept {
+  return Deadline::in(std::min(settings.timeout, std::chrono::nanoseconds(std::chrono::seconds(10))));
+}
+
+void Communicator::Impl::leave() noexcept {
+  if (failure_ != nullptr) return;
+  const auto* const two_level = static_cast<TwoLevelWay*>(ways[static_cast<std::size_t>(Way::two_level)].get());
+  if (two_level != nullptr && two_level->clique() != nullptr) leave(*two_level->clique());
+  if (nccl() != nullptr) leave(nccl()->clique());
+}
+
+void Communicator::Impl::leave(Clique& clique) const noexcept {
+  try {
+    clique.leave();
+    Waiter waiter(meeting.crowded);
+    for (const Deadline patience = patience_with_the_others(); !clique.settled(); waiter.pause())
+      if (patience.passed()) return clique.stop();
+  } catch (const std::exception& error) {
+    log_warning(rank(), "leaving a communicator: {}", error.what());
+  }
+}
+
+std::unique_ptr<Clique> Communicator::Impl::split_clique(int color, int key) {
+  if (nccl() == nullptr) return nullptr;
+  auto lock = guard();
+  wait_for_landing(lock, false);
+  if (failure_ != nullptr) std::rethrow_exception(failure_);
+  try {
+    std::unique_ptr<Clique> part =
+        split_by_nccl(nccl()->clique(), color, key, sequence_ + 1, meeting, *watch, Deadline::in(settings.timeout));
+    return color < 0 ? nullptr : std::move(part);
+  } catch (...) {
+    failure_ = std::current_exception();
+    throw;
+  }
+}
+
+// ---- in a child made by fork() ----
+
+void Communicator::Impl::refuse_in_child(std::string_view operation) const {
+  throw Error(
+      Errc::invalid_argument,
+      fmt::format("rank {}: {}: this communicator belongs to process {}, from which this one was forked: a child "
+                  "makes its own",
+                  rank(), operation, process()),
+      rank(), rank(), std::string(operation));
+}
+
+/// It stays where leak checkers see it.
+void Communicator::Impl::leave_to_parent(std::unique_ptr<Impl> inherited) noexcept {
+  static constinit std::atomic<Impl*> left{nullptr};
+  Impl* const last = inherited.release();
+  last->next_left_ = left.exchange(last);
+}
+
+// ---- its numbers ----
+
+void Communicator::Impl::retune(const Tuning& tuning) {
+  meeting.tuning = tuning;
+  planner->forget();
+  repeatable_ = false;
+}
+
+std::uint64_t Communicator::Impl::bytes_sent() {
+  const auto lock = guard_reading();
+  std::uint64_t bytes = 0;
+  for_each_executor([&](const Executor& one) { bytes += one.bytes_sent(); });
+  return bytes;
+}
+
+std::uint64_t Communicator::Impl::bytes_sent_to_other_hosts() {
+  const auto lock = guard_reading();
+  std::uint64_t bytes = 0;
+  for_each_executor([&](const Executor& one) { bytes += one.bytes_to_other_hosts(); });
+  return bytes;
+}
+
+CodingReport Communicator::Impl::coding() {
+  const auto lock = guard_reading();
+  return executor->coding();
+}
+
+std::vector<OperationRecord> Communicator::Impl::recent_operations() {
+  const auto lock = guard_reading();
+  std::vector<OperationRecord> records = observer->recorder().recent();
+  std::uint64_t sequence = sequence_;
+  queue_.for_each([&](const State& state) {
+    if (state.phase.load(std::memory_order_relaxed) == State::Phase::queued)
+      records.push_back(observer->recorder().record_of(++sequence, state.call->shape, state.name, state.issued_ticks));
+  });
+  return records;
+}
+
+Counters Communicator::Impl::counters() {
+  const auto lock = guard_reading();
+  return observer->recorder().counters();
+}
+
+}  // namespace collectives

@@ -1,0 +1,189 @@
+// Memory of a GPU as programs have it (collectives/device_memory.hpp): taken from where it is best for NCCL, and
+// registered there, where NCCL connects the ranks; else from the GPU as it is, which kernels reach by themselves.
+#include "collectives/device_memory.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <string>
+#include <utility>
+
+#include "base/log.hpp"
+#include "base/text.hpp"
+#include "collectives/error.hpp"
+#include "communicator/communicator_impl.hpp"
+#include "device/placement.hpp"
+#include "planning/device_choice.hpp"
+
+namespace collectives {
+
+struct DeviceMemory::State {
+  Communicator::Impl* owner = nullptr;  ///< null: no communicator knows of it
+  std::shared_ptr<Device> device;
+  std::byte* data = nullptr;
+  std::size_t bytes = 0;
+  bool own = false;                  ///< to be freed
+  const Nccl* taken_from = nullptr;  ///< else from the device
+  DeviceAccess access = DeviceAccess::copied;
+  std::string how = {};  ///< that is, in words
+
+  ~State() {
+    if (owner != nullptr && owner->inherited()) return;  // the parent's, and so is the GPU
+    if (owner != nullptr) owner->forget(*this);
+    if (own && taken_from == nullptr) device->free(data);
+    if (taken_from != nullptr) try {
+        device->while_current([&] { taken_from->free(data); });
+      } catch (const Error&) {  // the GPU is gone, and its memory with it
+      }
+  }
+};
+
+namespace {
+
+/// Errors of `work` with operation and rank.
+template <class Work>
+auto named(std::string_view operation, Rank rank, Work&& work) {
+  try {
+    return work();
+  } catch (const Error& error) {
+    if (!error.operation().empty()) throw;  // that the communicator has failed with
+    throw Error(error.code(), fmt::format("{}: rank {}: {}", operation, rank, error.what()), rank, rank,
+                std::string(operation));
+  }
+}
+
+void say_once_that_nothing_is_registered(Rank rank, const Nccl& nccl) {
+  static std::atomic<bool> said = false;
+  if (!said.exchange(true))
+    log_info(rank, "{} lacks ncclMemAlloc or ncclCommRegister: device memory is used unregistered", nccl.description());
+}
+
+}  // namespace
+
+std::string_view to_string(DeviceAccess access) noexcept {
+  switch (access) {
+    case DeviceAccess::registered: return "registered";
+    case DeviceAccess::mapped: return "mapped";
+    case DeviceAccess::copied: return "copied";
+  }
+  return "unknown access";
+}
+
+// ---- as programs have it ----
+
+DeviceMemory::DeviceMemory() noexcept = default;
+DeviceMemory::DeviceMemory(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
+DeviceMemory::DeviceMemory(DeviceMemory&&) noexcept = default;
+DeviceMemory& DeviceMemory::operator=(DeviceMemory&&) noexcept = default;
+DeviceMemory::~DeviceMemory() = default;
+
+std::byte* DeviceMemory::data() const noexcept { return state_ != nullptr ? state_->data : nullptr; }
+std::size_t DeviceMemory::size() const noexcept { return state_ != nullptr ? state_->bytes : 0; }
+
+DeviceAccess DeviceMemory::access() const noexcept { return state_ != nullptr ? state_->access : DeviceAccess::copied; }
+
+std::string DeviceMemory::describe() const {
+  if (state_ == nullptr) return "0 B";
+  return fmt::format("{} on GPU {}: {}{}", bytes_text(state_->bytes), state_->device->number(),
+                     to_string(state_->access), state_->how);
+}
+
+// ---- as the communicator knows it ----
+
+void Communicator::Impl::prepare_for_memory(std::unique_lock<std::mutex>& lock) {
+  if (meeting.device == nullptr)
+    throw Error(Errc::unsupported, fmt::format("this communicator takes no device buffers: {}", meeting.no_device));
+  if (!meeting.topology.gpus.everywhere) throw Error(Errc::unsupported, meeting.topology.gpus.missing);
+  wait_for_landing(lock, false);
+  if (failure_ != nullptr) std::rethrow_exception(failure_);
+}
+
+DeviceMemory Communicator::Impl::allocate_on_device(std::size_t bytes) {
+  auto lock = guard();
+  return named("allocate_on_device", rank(), [&]() -> DeviceMemory {
+    prepare_for_memory(lock);
+    if (bytes == 0) return {};
+    const Nccl* const from = nccl() != nullptr && meeting.nccl->has_memory() ? meeting.nccl : nullptr;
+    std::unique_ptr<DeviceMemory::State> state(new DeviceMemory::State{.device = meeting.device, .bytes = bytes});
+    void* data = nullptr;
+    if (from == nullptr)
+      data = meeting.device->allocate(bytes);
+    else
+      meeting.device->while_current([&] { data = from->allocate(bytes); });
+    state->data = static_cast<std::byte*>(data);
+    state->own = true;
+    state->taken_from = from;
+    adopt(*state);
+    return DeviceMemory(std::move(state));
+  });
+}
+
+DeviceMemory Communicator::Impl::register_memory(std::byte* data, std::size_t bytes) {
+  auto lock = guard();
+  return named("register_memory", rank(), [&]() -> DeviceMemory {
+    prepare_for_memory(lock);
+    if (bytes == 0) return {};
+    check_range(*meeting.device, data, bytes);
+    std::unique_ptr<DeviceMemory::State> state(
+        new DeviceMemory::State{.device = meeting.device, .data = data, .bytes = bytes});
+    adopt(*state);
+    return DeviceMemory(std::move(state));
+  });
+}
+
+void Communicator::Impl::adopt(DeviceMemory::State& memory) {
+  memories_.reserve(memories_.size() + 1);
+  if (nccl() != nullptr && meeting.nccl->has_memory()) {
+    nccl()->registry().add(memory.data, memory.bytes);
+    memory.access = DeviceAccess::registered;
+    memory.how = fmt::format(" ({})", meeting.nccl->description());
+  } else {
+    if (nccl() != nullptr) say_once_that_nothing_is_registered(rank(), *meeting.nccl);
+    if (within_reach(memory.data)) memory.access = DeviceAccess::mapped;
+  }
+  memory.owner = this;
+  memories_.push_back(&memory);
+}
+
+/// Whether GPUs of the other ranks reach into it.
+bool Communicator::Impl::within_reach(std::byte* data) {
+  const bool by_gpus =
+      settings.backend == "auto" || settings.backend == "hierarchical" || passes_messages(settings.backend);
+  if (!by_gpus || !meeting.topology.one_host() || !meeting.topology.gpus.within_reach) return false;
+  if (meeting.threads) return true;
+  try {
+    meeting.device->share(meeting.device->allocation_of(data).base);
+    return true;
+  } catch (const Error&) {  // it is a pool's
+    return false;
+  }
+}
+
+void Communicator::Impl::forget(DeviceMemory::State& memory) noexcept {
+  auto lock = guard();
+  std::erase(memories_, &memory);
+  memory.owner = nullptr;
+  wait_for_landing(lock, false);
+  if (memory.access == DeviceAccess::registered) try {
+      nccl()->registry().remove(memory.data);
+    } catch (const std::exception& error) {
+      log_warning(rank(), "giving back device memory: {}", error.what());
+    }
+}
+
+void Communicator::Impl::forget_memories() noexcept {
+  for (DeviceMemory::State* const memory : memories_) {
+    memory->owner = nullptr;
+    memory->access = DeviceAccess::copied;
+    memory->how = ", its communicator is gone";
+  }
+  memories_.clear();
+  if (nccl() != nullptr) try {
+      nccl()->registry().clear();
+    } catch (const std::exception& error) {
+      log_warning(rank(), "leaving a communicator: {}", error.what());
+    }
+}
+
+}  // namespace collectives

@@ -1,0 +1,124 @@
+// Groups: many small tensors, one collective. Tensors of equal type, op and options are packed side by side into one
+// buffer, reduced in place and unpacked; a tensor without company goes as it is.
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "communicator/communicator_impl.hpp"
+
+namespace collectives {
+
+struct Group::Impl {
+  /// Tensors that can travel together.
+  struct Pack {
+    DataType type;
+    ReduceOp op;
+    Memory memory;
+    Options options;
+    std::string backend, name;  // what the views in `options` refer to
+    std::vector<Tensor> tensors;
+    std::exception_ptr refused;    // what this rank's GPU could not tell of them: the operation fails on all ranks
+    std::vector<std::byte> bytes;  // of those in the host's memory, side by side
+
+    bool fused() const { return tensors.size() > 1; }
+    std::size_t count() const {
+      return std::accumulate(tensors.begin(), tensors.end(), std::size_t{0},
+                             [](std::size_t sum, const Tensor& tensor) { return sum + tensor.input.count; });
+    }
+    void fill() {
+      bytes.resize(count() * size_of(type));
+      std::byte* at = bytes.data();
+      for (const Tensor& tensor : tensors) {
+        if (tensor.input.count > 0) std::memcpy(at, tensor.input.data, tensor.input.bytes());
+        at += tensor.input.bytes();
+      }
+    }
+    void empty_out() {
+      if (bytes.empty()) return;
+      const std::byte* at = bytes.data();
+      for (const Tensor& tensor : tensors) {
+        if (tensor.output.count > 0) std::memcpy(tensor.output.data, at, tensor.output.bytes());
+        at += tensor.output.bytes();
+      }
+    }
+    std::shared_ptr<Work::State> issue(Communicator::Impl& comm) {
+      options.backend = backend;
+      options.name = name;
+      Call call{.collective = Collective::all_reduce, .op = op};
+      // Ranks that added other tensors must not end up with one another's elements.
+      call.layout = hash_bytes(nullptr, 0, tensors.size());
+      for (const Tensor& tensor : tensors)
+        call.layout = hash_bytes(&tensor.input.count, sizeof tensor.input.count, call.layout);
+      if (fused() && memory == Memory::device) {  // their way lays them side by side
+        const auto any = std::ranges::find_if(tensors, [](const Tensor& tensor) { return tensor.output.count > 0; });
+        call.output = Buffer(any->output.data, count(), type);
+        call.input = call.output;
+        call.tensors = tensors;
+      } else if (fused()) {
+        fill();
+        call.output = Buffer(bytes.data(), count(), type);
+        call.input = call.output;
+      } else {
+        call.input = tensors[0].input;
+        call.output = tensors[0].output;
+      }
+      return comm.issue(call, options, refused);
+    }
+  };
+
+  Communicator::Impl* comm = nullptr;
+  std::vector<Pack> packs;
+};
+
+Group::Group(Communicator& comm) : impl_(std::make_unique<Impl>()) { impl_->comm = comm.impl_.get(); }
+Group::Group(Group&&) noexcept = default;
+Group& Group::operator=(Group&&) noexcept = default;
+Group::~Group() = default;
+
+void Group::all_reduce(ConstBuffer input, Buffer output, ReduceOp op, const Options& options) {
+  impl_->comm->check_process("all_reduce");
+  Call call{.collective = Collective::all_reduce, .input = input, .output = output, .op = op};
+  check_arguments(call, impl_->comm->rank(), impl_->comm->size());
+  const std::exception_ptr refused = impl_->comm->place(call, options);
+  impl_->comm->plan(call, options);  // refuses an unknown backend here, before anything of the group is sent
+  for (Impl::Pack& pack : impl_->packs)
+    if (options.compressor == nullptr && pack.options.compressor == nullptr && pack.type == input.type &&
+        pack.op == op && pack.backend == options.backend && pack.options.timeout == options.timeout &&
+        pack.options.deterministic == options.deterministic && pack.options.wire == options.wire &&
+        pack.options.force == options.force && pack.memory == call.memory && pack.options.stream == options.stream) {
+      pack.tensors.push_back({input, output});
+      if (pack.refused == nullptr) pack.refused = refused;
+      return;
+    }
+  impl_->packs.push_back({input.type,
+                          op,
+                          call.memory,
+                          options,
+                          std::string(options.backend),
+                          std::string(options.name),
+                          {{input, output}},
+                          refused,
+                          {}});
+}
+
+void Group::run() { run_async().wait(); }
+
+Work Group::run_async() {
+  impl_->comm->check_process("group");
+  // The packs outlive the operations on them: the last reference to them dies with the state.
+  const auto packs = std::make_shared<std::vector<Impl::Pack>>(std::move(impl_->packs));
+  impl_->packs.clear();
+  auto state = std::make_shared<Work::State>();
+  state->finish = [packs] {
+    for (Impl::Pack& pack : *packs)
+      if (pack.fused()) pack.empty_out();
+  };
+  state->phase = Work::State::Phase::done;  // of its own there is nothing to wait for
+  for (Impl::Pack& pack : *packs) state->members.push_back(Work(pack.issue(*impl_->comm)));
+  return Work(std::move(state));
+}
+
+}  // namespace collectives

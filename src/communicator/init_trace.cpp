@@ -1,0 +1,73 @@
+#include "communicator/init_trace.hpp"
+
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "base/environment.hpp"
+#include "base/fork.hpp"
+#include "bootstrap/exchange.hpp"
+#include "transport/wire_speed.hpp"
+
+namespace collectives {
+namespace {
+
+// Who this thread is, and what its process was first.
+thread_local std::optional<TraceIdentity> of_thread;
+std::optional<TraceIdentity> of_process;
+std::mutex mutex;  // held over a fork
+
+/// The file of this rank's host, which its first rank begins. Clocks are compared with rank 0's.
+std::shared_ptr<TraceFile> begin_trace(Bootstrap& bootstrap, const Meeting& meeting, Deadline deadline) {
+  const auto& hosts = meeting.topology.hosts;
+  const auto here = static_cast<std::size_t>(
+      std::ranges::find_if(hosts, [&](const auto& ranks) { return std::ranges::count(ranks, meeting.rank) > 0; }) -
+      hosts.begin());
+  const Rank leader = hosts[here].front();
+  std::shared_ptr<TraceFile> file;
+  const auto told = exchange(bootstrap, attempt([&] {
+                               nlohmann::json mine = nlohmann::json::object();
+                               if (meeting.rank == 0)
+                                 mine["bytes"] = environment().trace_bytes.value_or(TraceFile::kMostBytes);
+                               if (meeting.rank != leader) return mine;
+                               if (here > 0) mine["offset"] = ask_for_clock(*meeting.wire, hosts[0].front(), deadline);
+                               for (std::size_t host = 1; here == 0 && host < hosts.size(); ++host)
+                                 answer_with_clock(*meeting.wire, hosts[host].front(), deadline);
+                               file = std::make_shared<TraceFile>(meeting.trace, here, true);
+                               return mine;
+                             }),
+                             deadline);
+  exchange(bootstrap, attempt([&] {  // when those who begin the files have
+             if (file == nullptr) file = std::make_shared<TraceFile>(meeting.trace, here, false);
+             return nlohmann::json::object();
+           }),
+           deadline);
+  file->most_bytes = told[0].at("bytes").get<std::size_t>();
+  file->clock_offset = told[static_cast<std::size_t>(leader)].value("offset", std::int64_t{0});
+  return file;
+}
+
+}  // namespace
+
+bool has_trace_identity() {
+  hold_over_forks<mutex>();
+  const std::lock_guard lock(mutex);
+  return of_thread || of_process;
+}
+
+TraceIdentity trace_identity(Bootstrap& bootstrap, const Meeting& meeting, Deadline deadline) {
+  std::shared_ptr<TraceFile> file;
+  if (!meeting.trace.empty()) file = begin_trace(bootstrap, meeting, deadline);
+  hold_over_forks<mutex>();
+  const std::lock_guard lock(mutex);
+  if (!of_thread) {
+    of_thread = of_process && file == nullptr ? *of_process : TraceIdentity{meeting.rank, file};
+    if (meeting.threads) of_thread->rank = meeting.rank;
+    if (!of_process) of_process = of_thread;
+  }
+  return *of_thread;
+}
+
+}  // namespace collectives

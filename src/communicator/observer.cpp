@@ -1,0 +1,111 @@
+#include "communicator/observer.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <new>
+#include <ranges>
+
+#include "base/log.hpp"
+#include "base/text.hpp"
+#include "communicator/meet.hpp"
+
+namespace collectives {
+namespace {
+
+/// "4 ranks on 2 hosts (2, 2)"
+std::string shape_text(const Topology& topology) {
+  const auto sizes = topology.hosts | std::views::transform([](const auto& ranks) { return ranks.size(); });
+  const int ranks = topology.ranks();
+  std::string text = fmt::format("{} rank{}", ranks, ranks == 1 ? "" : "s");
+  if (topology.hosts.size() > 1) text += fmt::format(" on {} hosts ({})", sizes.size(), fmt::join(sizes, ", "));
+  return text;
+}
+
+std::string timeout_text(std::chrono::nanoseconds timeout) {
+  return timeout == std::chrono::nanoseconds::max()
+             ? "none"
+             : fmt::format("{:g} s", std::chrono::duration<double>(timeout).count());
+}
+
+}  // namespace
+
+Observer::Observer(const Meeting& meeting, const Settings& settings, std::string_view transport, bool progress_thread,
+                   const std::optional<TraceIdentity>& trace)
+    : recorder_({.rank = meeting.rank,
+                 .size = meeting.topology.ranks(),
+                 .hosts = static_cast<int>(meeting.topology.hosts.size()),
+                 .known_as = trace ? trace->rank : meeting.rank,
+                 .transport = transport,
+                 .backend = settings.backend}),
+      rank_(meeting.rank) {
+  if (!trace) return;
+  const std::string title = fmt::format("communicator {}", recorder_.number());
+  if (trace->file != nullptr) trace_ = std::make_unique<Trace>(*trace, recorder_.number(), title);
+  in_detail_ = trace_ != nullptr || log_level() >= LogLevel::debug;
+  if (!settings.flight_recorder.empty()) path_ = recorder_path(settings.flight_recorder, trace->rank);
+  if (settings.dump_signal) write_out_on_signal(*settings.dump_signal, settings.flight_recorder);
+  if (rank_ == 0)
+    log_info(rank_, "{}: {}, {}, backend {}, deadline {}, tuning {}, progress thread {}", title,
+             shape_text(meeting.topology), transport, settings.backend, timeout_text(settings.timeout),
+             meeting.tuning.source, progress_thread ? "on" : "off");
+}
+
+void Observer::tell(const OperationEntry& entry) noexcept {
+  if (trace_ != nullptr) trace_->operation(entry);
+  if (log_level() < LogLevel::debug) return;
+  char line[256];
+  log_debug(rank_, "{}", operation_text(entry, TickScale(page_of_this_process()->begun), line, false));
+}
+
+void Observer::last(Work::State& state) noexcept {
+  if (state.stands_for == 1) return;
+  if (state.phase.load(std::memory_order_relaxed) == Work::State::Phase::running)
+    recorder_.lasts(state.sequence, state.stands_for);
+  state.stands_for = 1;
+}
+
+void Observer::waited(const Work::State& state, std::uint64_t from) noexcept {
+  const Collective collective = state.call->signature.collective;
+  recorder_.waited(collective, ticks_now() - from);
+  if (trace_ != nullptr) trace_->program("wait for", from, state.sequence, collective);
+}
+
+void Observer::chosen(std::uint64_t from) noexcept {
+  if (trace_ != nullptr) trace_->program("choose for", from, recorder_.issued() + 1, Collective::all_reduce);
+}
+
+void Observer::write_out(std::string_view why, const Watch& watch) const noexcept {
+  if (path_.empty()) return;
+  try {
+    recorder_.write_out(path_, why, watch.whereabouts());
+  } catch (const std::bad_alloc&) {
+    recorder_.write_out(path_, why, {});
+  }
+}
+
+void Observer::fail_too(const Work::State& state) noexcept {
+  const OperationEntry* const entry = recorder_.fail(state.sequence);
+  if (entry != nullptr && in_detail_) tell(*entry);
+}
+
+void Observer::fail(const Work::State& state, const std::exception_ptr& error, const Watch& watch) noexcept {
+  fail_too(state);
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& why) {
+    write_out(why.what(), watch);
+  }
+}
+
+void Observer::look(const Work::State& state, const Missing& missing) noexcept {
+  recorder_.waits_for(state.sequence, missing);
+  if (trace_ != nullptr) trace_->idle();
+}
+
+void Observer::stall(std::string_view line, const Watch& watch) noexcept {
+  log_warning(rank_, "{}{}{}", line, path_.empty() ? "" : "; see ", path_);
+  write_out(line, watch);
+}
+
+}  // namespace collectives

@@ -1,0 +1,112 @@
+// What a communicator tells about itself, in one place: the flight recorder, which is always on, a trace and the log,
+// where somebody has asked for them.
+#pragma once
+
+#include <chrono>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "communicator/meet.hpp"
+#include "communicator/operation.hpp"
+#include "monitoring/flight_recorder.hpp"
+#include "monitoring/trace.hpp"
+#include "monitoring/watch.hpp"
+
+namespace collectives {
+
+struct Settings;
+
+class Observer {
+ public:
+  /// `trace`: as whom to write one; empty for a communicator that nobody should see.
+  Observer(const Meeting&, const Settings&, std::string_view transport, bool progress_thread,
+           const std::optional<TraceIdentity>& trace);
+
+  /// A blocking call comes, which may be over at once.
+  void issue(Work::State& state) noexcept {
+    state.issued_ticks = 0;
+    state.stands_for = state.call->shape.long_enough || in_detail_ ? 1 : recorder_.sample();
+    recorder_.issue();
+  }
+  /// An operation comes that may start later.
+  void issue_async(Work::State& state) noexcept {
+    state.issued_ticks = ticks_now();
+    state.stands_for = 1;
+    recorder_.issue();
+  }
+  /// The time, for an operation that is timed; else 0.
+  std::uint64_t time(const Work::State& state) const noexcept { return state.stands_for != 0 ? ticks_now() : 0; }
+  /// The operation has started, at that time().
+  void start(const Work::State& state, std::uint64_t started) noexcept {
+    recorder_.start(state.sequence, state.call->shape, state.name, state.issued_ticks, started);
+    if (in_detail_ && trace_ != nullptr) trace_->begin(state.sequence);
+  }
+  void finish(const Work::State& state) noexcept {
+    if (in_detail_) phase(Trace::Phase::none);
+    const OperationEntry& entry = recorder_.finish(state.sequence, state.stands_for);
+    if (in_detail_) tell(entry);
+  }
+  /// The communicator has failed, with `state` at its head. `watch` says how far the others are.
+  void fail(const Work::State& state, const std::exception_ptr& error, const Watch& watch) noexcept;
+  /// An operation under way has failed with that one.
+  void fail_too(const Work::State& state) noexcept;
+  /// A wait looks around.
+  void look(const Work::State& state, const Missing&) noexcept;
+  /// Reports an operation that has waited for long, in `line`.
+  void stall(std::string_view line, const Watch& watch) noexcept;
+  /// The operation under way has come to `phase`.
+  void phase(Trace::Phase phase) noexcept {
+    if (trace_ != nullptr) trace_->phase(phase);
+  }
+
+  /// While it lives, the program stands still for `state`.
+  class Waiting {
+   public:
+    Waiting(Observer& observer, Work::State& state) noexcept : observer_(observer), state_(state) {
+      observer.last(state);
+    }
+    ~Waiting() { observer_.waited(state_, from_); }
+    Waiting(const Waiting&) = delete;
+    Waiting& operator=(const Waiting&) = delete;
+
+   private:
+    Observer& observer_;
+    const Work::State& state_;
+    const std::uint64_t from_ = ticks_now();
+  };
+
+  /// While it lives, the program chooses what to give of the operation that it will issue next.
+  class Choosing {
+   public:
+    explicit Choosing(Observer& observer) noexcept : observer_(observer) {}
+    ~Choosing() { observer_.chosen(from_); }
+    Choosing(const Choosing&) = delete;
+    Choosing& operator=(const Choosing&) = delete;
+
+   private:
+    Observer& observer_;
+    const std::uint64_t from_ = ticks_now();
+  };
+
+  const FlightRecorder& recorder() const noexcept { return recorder_; }
+  /// Null where nobody has asked for one.
+  Trace* trace() const noexcept { return trace_.get(); }
+
+ private:
+  void tell(const OperationEntry&) noexcept;
+  void last(Work::State&) noexcept;
+  void waited(const Work::State&, std::uint64_t from) noexcept;
+  void chosen(std::uint64_t from) noexcept;
+  void write_out(std::string_view why, const Watch&) const noexcept;
+
+  FlightRecorder recorder_;
+  std::unique_ptr<Trace> trace_;
+  const Rank rank_;
+  bool in_detail_ = false;  // a trace, or a log of every operation
+  std::string path_;        // where failures are written out; empty: nowhere
+};
+
+}  // namespace collectives

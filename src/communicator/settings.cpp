@@ -1,0 +1,53 @@
+#include "communicator/settings.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/environment.hpp"
+#include "collectives/error.hpp"
+#include "core/tuning.hpp"
+#include "device/loader.hpp"
+
+namespace collectives {
+
+Settings settle(const CommunicatorOptions& options) {
+  const Environment from_environment = environment();
+  Settings settings;
+  settings.backend = !options.backend.empty() ? options.backend : from_environment.backend.value_or("auto");
+  settings.timeout = options.timeout.count() != 0
+                         ? options.timeout
+                         : from_environment.timeout.value_or(std::chrono::nanoseconds(std::chrono::minutes(10)));
+  settings.stall_report = options.stall_report;
+  settings.deterministic = options.deterministic.value_or(from_environment.deterministic.value_or(false));
+  settings.progress_thread =
+      options.progress_thread.has_value() ? options.progress_thread : from_environment.progress_thread;
+  settings.device_buffers = options.device_buffers.value_or(cuda_is_in_use() || settings.backend == "nccl");
+  settings.transport = !options.transport.empty() ? options.transport : from_environment.transport.value_or("");
+  const auto known = backend_names();
+  if (std::find(known.begin(), known.end(), settings.backend) == known.end())
+    throw Error(Errc::invalid_argument,
+                fmt::format("unknown backend \"{}\"; known: {}", settings.backend, fmt::join(known, ", ")));
+  settings.trace = from_environment.trace.value_or("");
+  settings.flight_recorder = from_environment.flight_recorder.value_or("");
+  settings.dump_signal = from_environment.dump_signal;
+  settings.wire = !options.wire.empty() ? options.wire : from_environment.wire.value_or("");
+  if (!settings.transport.empty() && settings.transport != "shared_memory") settings.wire = settings.transport;
+  return settings;
+}
+
+std::optional<Tuning> given_tuning(const CommunicatorOptions& options) {
+  if (options.tuning) {
+    Tuning tuning = *options.tuning;
+    if (tuning.source == Tuning{}.source) tuning.source = "the program";  // else it took another communicator's
+    return tuning;
+  }
+  const std::optional<std::string> said = environment().tuning;
+  if (!said) return std::nullopt;
+  Tuning tuning = built_in_tuning();
+  if (*said != "default") tuning = tuning_of_file(*said);
+  tuning.source += " (COLLECTIVES_TUNING)";
+  return tuning;
+}
+
+}  // namespace collectives

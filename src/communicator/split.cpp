@@ -1,0 +1,88 @@
+// Sub-communicators: the ranks of one color meet through the communicator they are split from.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bootstrap/subset.hpp"
+#include "communicator/communicator_impl.hpp"
+
+namespace collectives {
+namespace {
+
+/// Every rank of the parent takes part, whatever its color, so exchanges of different colors are one collective.
+std::vector<std::string> exchange(Communicator& comm, std::string_view mine) {
+  const auto p = static_cast<std::size_t>(comm.size());
+  std::vector<std::size_t> lengths(p);
+  const std::size_t length = mine.size();
+  comm.all_gather(std::span(&length, 1), lengths);
+  std::string bytes(std::accumulate(lengths.begin(), lengths.end(), std::size_t{0}), '\0');
+  comm.all_gather_v({mine.data(), length, DataType::u8}, {bytes.data(), bytes.size(), DataType::u8}, lengths);
+  std::vector<std::string> all;
+  std::size_t at = 0;
+  for (std::size_t r = 0; r < p; at += lengths[r++]) all.push_back(bytes.substr(at, lengths[r]));
+  return all;
+}
+
+}  // namespace
+
+std::optional<Communicator> Communicator::split(int color, int key, const CommunicatorOptions& options) {
+  impl_->check_process("split");
+  const int mine[] = {color, key};
+  std::vector<int> all(2 * static_cast<std::size_t>(size()));
+  all_gather(mine, all);
+  std::vector<Rank> members;
+  for (Rank r = 0; r < size(); ++r)
+    if (all[2 * static_cast<std::size_t>(r)] == color) members.push_back(r);
+  std::stable_sort(members.begin(), members.end(), [&](Rank a, Rank b) {
+    return all[2 * static_cast<std::size_t>(a) + 1] < all[2 * static_cast<std::size_t>(b) + 1];
+  });
+  CommunicatorOptions inherited = options;
+  if (inherited.backend.empty()) inherited.backend = impl_->settings.backend;
+  if (inherited.timeout.count() == 0) inherited.timeout = impl_->settings.timeout;
+  if (!inherited.deterministic) inherited.deterministic = impl_->settings.deterministic;
+  if (!inherited.progress_thread) inherited.progress_thread = impl_->settings.progress_thread;
+  if (inherited.transport.empty()) inherited.transport = impl_->settings.transport;
+  if (inherited.wire.empty()) inherited.wire = impl_->settings.wire;  // which has got through
+  if (!inherited.device_buffers) inherited.device_buffers = impl_->meeting.device != nullptr;
+  if (!inherited.tuning) inherited.tuning = tuning();
+  std::optional<Communicator> part;
+  const auto make = [&] {
+    std::unique_ptr<Clique> clique = impl_->split_clique(color, key);
+    SubsetBootstrap bootstrap(
+        "split", rank(), std::move(members), kMeetExchanges,
+        [this](std::string_view text, Deadline) { return exchange(*this, text); }, impl_->said);
+    if (color < 0) return bootstrap.keep_company(Deadline::never());
+    try {
+      part = Communicator(std::make_unique<Impl>(bootstrap, inherited, nullptr, Impl::Seen::yes, std::move(clique)));
+    } catch (...) {
+      bootstrap.keep_company(Deadline::never());
+      throw;
+    }
+    bootstrap.keep_company(Deadline::never());
+  };
+  // Parts work on the GPU of the whole, whichever is current here.
+  const std::shared_ptr<Device>& device = impl_->meeting.device;
+  if (device == nullptr) {
+    make();
+    return part;
+  }
+  bool begun = false;
+  try {
+    device->while_current([&] {
+      begun = true;
+      make();
+    });
+  } catch (const Error& error) {
+    if (begun) throw;
+    impl_->watch->raise(Errc::system, rank(), "split", fmt::format("split: rank {}: {}", rank(), error.what()));
+    impl_->watch->throw_failure();
+  }
+  return part;
+}
+
+}  // namespace collectives

@@ -1,0 +1,61 @@
+// Work: the handle of an operation under way.
+#include <utility>
+
+#include "communicator/communicator_impl.hpp"
+
+namespace collectives {
+
+Work::Work() noexcept = default;
+Work::Work(std::shared_ptr<State> state) noexcept : state_(std::move(state)) {}
+Work::Work(Work&&) noexcept = default;
+Work& Work::operator=(Work&& other) noexcept {
+  if (this != &other) {
+    Work old(std::move(*this));  // waits for what it held
+    state_ = std::move(other.state_);
+  }
+  return *this;
+}
+
+Work::~Work() {
+  if (state_ == nullptr) return;
+  try {
+    wait();
+  } catch (const std::exception&) {  // whoever wants the error calls wait()
+  }
+}
+
+bool Work::wait_until(Deadline until) {
+  if (state_ == nullptr) return true;
+  try {
+    for (Work& member : state_->members)
+      if (!member.wait_until(until)) return false;
+    if (!state_->finished() && state_->owner != nullptr && !state_->owner->wait(*state_, until)) return false;
+  } catch (const std::exception&) {  // a member's failure: test() makes it the whole's
+  }
+  return test();
+}
+
+bool Work::wait_for(std::chrono::nanoseconds timeout) { return wait_until(Deadline::in(timeout)); }
+void Work::wait() { wait_until(Deadline::never()); }
+
+bool Work::test() {
+  if (state_ == nullptr) return true;
+  try {
+    for (Work& member : state_->members)
+      if (!member.test()) return false;
+  } catch (...) {
+    state_->error = std::current_exception();
+    state_->members.clear();
+    state_->finish = nullptr;
+  }
+  if (state_->owner != nullptr && !state_->owner->test(*state_)) return false;
+  if (state_->error != nullptr) std::rethrow_exception(state_->error);  // and again, whenever it is asked
+  const std::shared_ptr<State> state = std::move(state_);               // finished: nothing left to wait for
+  if (state->program != nullptr) std::exchange(state->program, nullptr)->released();
+  if (state->finish) std::exchange(state->finish, nullptr)();
+  state->members.clear();
+  state->call = nullptr;
+  return true;
+}
+
+}  // namespace collectives

@@ -1,0 +1,324 @@
+#include "compression/top_k/sparse_exchange.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "collectives/error.hpp"
+#include "execution/program.hpp"
+
+namespace collectives {
+namespace {
+
+/// Parts are what each member has to show; all see all of them.
+template <bool along_rail>
+void emit_gather(const Seat& seat, const Task& task, StepSink& run) {
+  const Circle circle = along_rail ? seat.grid.rail() : seat.world;
+  for (int stop = 1; stop < circle.size(); ++stop)
+    run(send(circle.at(circle.ahead(stop)), task.parts[circle.self], Place::output));
+  AtDepth later{run, kRoundsOnTheWire};
+  for (int stop = 1; stop < circle.size(); ++stop)
+    later(receive(circle.at(circle.behind(stop)), task.parts[circle.behind(stop)]));
+}
+/// Parts are what this member has for each; what each has for this one comes to `incoming`.
+template <bool along_rail>
+void emit_all_to_all(const Seat& seat, const Task& task, StepSink& run) {
+  const Circle circle = along_rail ? seat.grid.rail() : seat.world;
+  for (int stop = 1; stop < circle.size(); ++stop)
+    run(send(circle.at(circle.ahead(stop)), task.parts[circle.ahead(stop)], Place::input));
+  AtDepth later{run, kRoundsOnTheWire};
+  for (int stop = 1; stop < circle.size(); ++stop)
+    later(receive(circle.at(circle.behind(stop)), task.incoming[circle.behind(stop)]));
+}
+
+constexpr Algorithm kGather[] = {stage_algorithm("top_k_gather", emit_gather<false>),
+                                 stage_algorithm("top_k_gather_along_rail", emit_gather<true>)};
+constexpr Algorithm kAllToAll[] = {stage_algorithm("top_k_all_to_all", emit_all_to_all<false>),
+                                   stage_algorithm("top_k_all_to_all_along_rail", emit_all_to_all<true>)};
+
+template <class T>
+std::byte* bytes_of(std::vector<T>& list) {
+  return reinterpret_cast<std::byte*>(list.data());
+}
+
+}  // namespace
+
+void SparseExchange::start(const Setting& setting, const Entries& own, Word word) {
+  setting_ = setting;
+  own_ = own;
+  own_word_ = word;
+  bytes_sent_ = 0;
+  words_.assign(members(), {});
+  stage_ = Stage::counts;
+}
+
+bool SparseExchange::next(Job& job) {
+  if (setting_.form == SparseForm::gathered) {
+    if (stage_ == Stage::counts) {
+      stage_ = Stage::parts;
+      gather_records(job);
+      return true;
+    }
+    if (stage_ == Stage::parts) read_records();
+    stage_ = Stage::all_here;
+    return false;
+  }
+  switch (stage_) {
+    case Stage::counts:
+      stage_ = Stage::entries;
+      gather_counts(job);
+      return true;
+    case Stage::entries:
+      stage_ = Stage::sums;
+      send_entries(job);
+      return true;
+    case Stage::sums:
+      stage_ = Stage::parts;
+      add_own_range();
+      offsets_.resize(members() + 1);
+      for (std::size_t m = 0; m <= members(); ++m) offsets_[m] = m * sizeof(std::uint32_t);
+      job_of(job, kGather[setting_.along_rail], Collective::all_gather, Parts::listed(offsets_.data(), circle().size()),
+             {}, sizeof(std::uint32_t), bytes_of(sums_), bytes_of(sums_));
+      return true;
+    case Stage::parts:
+      stage_ = Stage::all_here;
+      gather_parts(job);
+      return true;
+    case Stage::all_here: break;
+  }
+  return false;
+}
+
+void SparseExchange::job_of(Job& job, const Algorithm& algorithm, Collective collective, Parts parts, Parts incoming,
+                            std::size_t longest, const std::byte* input, std::byte* output) {
+  plan_ = {};
+  plan_.algorithm = &algorithm;
+  plan_.segment = setting_.frame_bytes;
+  plan_.rounds = std::max<std::size_t>(1, (longest + plan_.segment - 1) / plan_.segment);
+  constexpr std::size_t kDepths = 1 + kRoundsOnTheWire;
+  const std::size_t lanes = std::clamp<std::size_t>(setting_.lanes, 1, kDepths);
+  plan_.stride = (kDepths + lanes - 1) / lanes;
+  plan_.lanes = (kDepths + plan_.stride - 1) / plan_.stride;
+  const std::uint64_t tag = job.tag;
+  job = {};
+  job.plan = &plan_;
+  job.task = {{collective}, parts, 0, incoming};
+  job.type = DataType::u8;
+  job.input = input;
+  job.output = output;
+  job.tag = tag;
+  for (std::size_t m = 0; m < members(); ++m)
+    if (static_cast<int>(m) != member())
+      bytes_sent_ +=
+          parts.full(static_cast<int>(collective == Collective::all_gather ? static_cast<std::size_t>(member()) : m))
+              .count;
+}
+
+void SparseExchange::refuse(std::size_t m, const std::string& why) const {
+  throw Error(Errc::system, fmt::format("rank {} sent what is no selection: {}", rank_of(m), why),
+              setting_.seat->world.self, rank_of(m));
+}
+
+// ---- gathered ----
+
+void SparseExchange::gather_records(Job& job) {
+  const SparseFormat& format = setting_.format;
+  const std::size_t bytes = sizeof(Word) + format.bytes();
+  records_.resize(members() * bytes);
+  std::byte* const mine = records_.data() + static_cast<std::size_t>(member()) * bytes;
+  std::memcpy(mine, &own_word_, sizeof own_word_);
+  write_sparse(format, own_, mine + sizeof(Word));
+  job_of(job, kGather[setting_.along_rail], Collective::all_gather, Parts::equal({0, records_.size()}, circle().size()),
+         {}, bytes, records_.data(), records_.data());
+}
+
+/// Those of this rank, too: its values may have been rounded.
+void SparseExchange::read_records() {
+  const SparseFormat& format = setting_.format;
+  const std::size_t bytes = sizeof(Word) + format.bytes();
+  indices_.resize(members() * format.k);
+  values_.resize(indices_.size());
+  entries_.resize(members());
+  for (std::size_t m = 0; m < members(); ++m) {
+    const std::byte* record = records_.data() + m * bytes;
+    std::memcpy(&words_[m], record, sizeof(Word));
+    std::uint32_t* const indices = indices_.data() + m * format.k;
+    float* const values = values_.data() + m * format.k;
+    if (const std::string why = read_sparse(format, record + sizeof(Word), indices, values); !why.empty())
+      refuse(m, why);
+    entries_[m] = {indices, values, format.k};
+  }
+}
+
+// ---- split ----
+
+/// What member `from` has for the range of member `to`.
+SparseFormat SparseExchange::format_of(std::size_t from, std::size_t to) const {
+  return {range_of(to).count, count(from, to), setting_.format.values};
+}
+/// The sum of a range travels as it is where that takes less. Sums are not rounded again.
+bool SparseExchange::dense(std::size_t m) const {
+  return SparseFormat{range_of(m).count, sums_[m], DataType::f32}.bytes() >= range_of(m).count * sizeof(float);
+}
+std::size_t SparseExchange::part_bytes(std::size_t m) const {
+  return dense(m) ? range_of(m).count * sizeof(float)
+                  : SparseFormat{range_of(m).count, sums_[m], DataType::f32}.bytes();
+}
+
+void SparseExchange::gather_counts(Job& job) {
+  const auto self = static_cast<std::size_t>(member());
+  const std::size_t each = (members() + 2) * sizeof(std::uint32_t);
+  counts_.assign(members() * (members() + 2), 0);
+  std::memcpy(&counts_[self * (members() + 2)], &own_word_, sizeof own_word_);
+  const std::uint32_t* at = own_.indices;
+  for (std::size_t to = 0; to < members(); ++to) {
+    const Range range = range_of(to);
+    const std::uint32_t* const end =
+        std::lower_bound(at, own_.indices + own_.count, range.first + range.count,
+                         [](std::uint32_t index, std::size_t bound) { return index < bound; });
+    count(self, to) = static_cast<std::uint32_t>(end - at);
+    at = end;
+  }
+  job_of(job, kGather[setting_.along_rail], Collective::all_gather,
+         Parts::equal({0, members() * each}, circle().size()), {}, each, bytes_of(counts_), bytes_of(counts_));
+}
+
+void SparseExchange::send_entries(Job& job) {
+  const auto self = static_cast<std::size_t>(member());
+  // All see the same counts, so all find the same to be wrong with them.
+  for (std::size_t from = 0; from < members(); ++from) {
+    std::memcpy(&words_[from], &counts_[from * (members() + 2)], sizeof(Word));
+    std::uint64_t all = 0;
+    for (std::size_t to = 0; to < members(); ++to) {
+      if (count(from, to) > range_of(to).count)
+        refuse(from, fmt::format("{} elements for a range of {}", count(from, to), range_of(to).count));
+      all += count(from, to);
+    }
+    if (all != setting_.format.k)
+      refuse(from, fmt::format("it holds {} elements in place of {}", all, setting_.format.k));
+  }
+  offsets_.assign(1, 0);
+  incoming_offsets_.assign(1, 0);
+  std::size_t longest = 0;
+  for (std::size_t m = 0; m < members(); ++m) {
+    offsets_.push_back(offsets_.back() + format_of(self, m).bytes());
+    incoming_offsets_.push_back(incoming_offsets_.back() + format_of(m, self).bytes());
+    for (std::size_t to = 0; to < members(); ++to)
+      if (to != m) longest = std::max(longest, format_of(m, to).bytes());
+  }
+  outgoing_.resize(offsets_.back());
+  records_.resize(incoming_offsets_.back());
+  std::size_t at = 0;
+  for (std::size_t to = 0; to < members(); ++to) {
+    const SparseFormat format = format_of(self, to);
+    write_sparse(format, {own_.indices + at, own_.values + at, format.k}, outgoing_.data() + offsets_[to],
+                 static_cast<std::uint32_t>(range_of(to).first));
+    at += format.k;
+  }
+  std::copy_n(outgoing_.data() + offsets_[self], format_of(self, self).bytes(),
+              records_.data() + incoming_offsets_[self]);
+  job_of(job, kAllToAll[setting_.along_rail], Collective::barrier, Parts::listed(offsets_.data(), circle().size()),
+         Parts::listed(incoming_offsets_.data(), circle().size()), longest, outgoing_.data(), records_.data());
+}
+
+void SparseExchange::add_own_range() {
+  const auto self = static_cast<std::size_t>(member());
+  const Range range = range_of(self);
+  std::size_t all = 0;
+  for (std::size_t m = 0; m < members(); ++m) all += count(m, self);
+  indices_.resize(all);
+  values_.resize(all);
+  entries_.resize(members());
+  std::size_t at = 0;
+  for (std::size_t m = 0; m < members(); ++m) {
+    const SparseFormat format = format_of(m, self);
+    if (const std::string why =
+            read_sparse(format, records_.data() + incoming_offsets_[m], indices_.data() + at, values_.data() + at);
+        !why.empty())
+      refuse(m, why);
+    entries_[m] = {indices_.data() + at, values_.data() + at, format.k};
+    at += format.k;
+  }
+  range_sum_.assign(range.count, 0);
+  sums_.assign(members(), 0);
+  sums_[self] = static_cast<std::uint32_t>(
+      sum_.add(entries_.data(), entries_.size(), setting_.divisor, range_sum_.data(), range.count));
+}
+
+void SparseExchange::gather_parts(Job& job) {
+  const auto self = static_cast<std::size_t>(member());
+  offsets_.assign(1, 0);
+  std::size_t longest = 0;
+  for (std::size_t m = 0; m < members(); ++m) {
+    if (sums_[m] > range_of(m).count)
+      refuse(m, fmt::format("a sum of {} elements for a range of {}", sums_[m], range_of(m).count));
+    offsets_.push_back(offsets_.back() + part_bytes(m));
+    longest = std::max(longest, part_bytes(m));
+  }
+  records_.resize(offsets_.back());
+  if (dense(self)) {
+    if (!range_sum_.empty()) std::memcpy(records_.data() + offsets_[self], range_sum_.data(), part_bytes(self));
+  } else {
+    // The entries of the sum: every index that has come, once, in order.
+    std::ranges::sort(indices_);
+    indices_.erase(std::unique(indices_.begin(), indices_.end()), indices_.end());
+    values_.resize(indices_.size());
+    for (std::size_t i = 0; i < indices_.size(); ++i) values_[i] = range_sum_[indices_[i]];
+    write_sparse({range_of(self).count, sums_[self], DataType::f32}, {indices_.data(), values_.data(), indices_.size()},
+                 records_.data() + offsets_[self]);
+  }
+  job_of(job, kGather[setting_.along_rail], Collective::all_gather, Parts::listed(offsets_.data(), circle().size()), {},
+         longest, records_.data(), records_.data());
+}
+
+// ---- the sum ----
+
+const SparseExchange::Result& SparseExchange::result() {
+  result_.terms.clear();
+  result_.dense.clear();
+  result_.divisor = setting_.divisor;
+  result_.united.reset();
+  if (setting_.form == SparseForm::gathered) {
+    result_.terms = entries_;
+    return result_;
+  }
+  // Sums of ranges, which follow one another, so that their entries are one list.
+  result_.divisor = 1;
+  result_.united = std::accumulate(sums_.begin(), sums_.end(), std::size_t{0});
+  std::size_t sparse = 0;
+  for (std::size_t m = 0; m < members(); ++m) sparse += dense(m) ? 0 : sums_[m];
+  indices_.resize(sparse);
+  values_.resize(sparse);
+  std::size_t at = 0;
+  for (std::size_t m = 0; m < members(); ++m) {
+    const Range range = range_of(m);
+    if (range.count == 0) continue;
+    const std::byte* const record = records_.data() + offsets_[m];
+    if (dense(m)) {
+      result_.dense.emplace_back(range, record);
+      continue;
+    }
+    std::uint32_t* const indices = indices_.data() + at;
+    if (const std::string why =
+            read_sparse({range.count, sums_[m], DataType::f32}, record, indices, values_.data() + at);
+        !why.empty())
+      refuse(m, why);
+    for (std::size_t i = 0; i < sums_[m]; ++i) indices[i] += static_cast<std::uint32_t>(range.first);
+    at += sums_[m];
+  }
+  result_.terms.push_back({indices_.data(), values_.data(), sparse});
+  return result_;
+}
+
+std::size_t SparseExchange::add_to(float* sum) {
+  result();
+  if (!result_.united)
+    return sum_.add(result_.terms.data(), result_.terms.size(), result_.divisor, sum, setting_.format.n);
+  for (const auto& [range, values] : result_.dense) std::memcpy(sum + range.first, values, range.count * sizeof(float));
+  for (std::size_t i = 0; i < indices_.size(); ++i) sum[indices_[i]] = values_[i];
+  return *result_.united;
+}
+
+}  // namespace collectives

@@ -1,0 +1,530 @@
+// A sparse all-reduce, stage by stage: the ranks of a host add, each from a slice of its own; every owner chooses, and
+// those who own the same slice show one another what they have chosen; every owner adds that up, and the ranks of the
+// host show one another their slices. Without several ranks in a host, only the middle is left.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "base/text.hpp"
+#include "collectives/error.hpp"
+#include "compression/top_k/top_k_impl.hpp"
+#include "hierarchical/hierarchical.hpp"
+#include "reduction/reduction.hpp"
+
+namespace collectives {
+namespace {
+
+// The stages inside a host as Steps.
+
+Peers owners(const Seat& seat, const Parts& slices) {
+  return seat.grid.numbers.first(static_cast<std::size_t>(slices.size()));
+}
+void emit_add_inside(const Seat& seat, const Task& task, StepSink& run) {
+  run(hierarchical::host_step(Step::Kind::host_reduce_scatter, task.parts, owners(seat, task.parts),
+                              {.finish = false}));
+}
+void emit_agree_inside(const Seat& seat, const Task& task, StepSink& run) {
+  run(hierarchical::host_step(Step::Kind::host_all_reduce, task.parts, owners(seat, task.parts), {}));
+}
+void emit_share_inside(const Seat& seat, const Task& task, StepSink& run) {
+  run(hierarchical::host_step(Step::Kind::host_all_gather, task.parts, owners(seat, task.parts),
+                              {.own = Place::output}));
+}
+
+constexpr Algorithm kAddInside = stage_algorithm("top_k_add_inside", emit_add_inside);
+constexpr Algorithm kAgreeInside = stage_algorithm("top_k_agree_inside", emit_agree_inside);
+constexpr Algorithm kShareInside = stage_algorithm("top_k_share_inside", emit_share_inside);
+
+double squared_norm(std::span<const float> values) {
+  // Several sums, so that the additions need not wait for one another.
+  constexpr std::size_t kSums = 8;
+  double sums[kSums] = {};
+  std::size_t i = 0;
+  for (; i + kSums <= values.size(); i += kSums)
+    for (std::size_t s = 0; s < kSums; ++s)
+      sums[s] += static_cast<double>(values[i + s]) * static_cast<double>(values[i + s]);
+  for (; i < values.size(); ++i) sums[0] += static_cast<double>(values[i]) * static_cast<double>(values[i]);
+  return std::accumulate(std::begin(sums), std::end(sums), 0.0);
+}
+
+/// The index of the first value that is NaN or infinity; where there is none, how many values there are.
+std::size_t first_non_finite(std::span<const float> values) {
+  const auto not_finite = [](float value) {
+    constexpr std::uint32_t kExponent = 0x7f800000;
+    return (std::bit_cast<std::uint32_t>(value) & kExponent) == kExponent;
+  };
+  // A block at a time, all of it: a loop that may end at every element is no loop of vectors.
+  constexpr std::size_t kBlock = 1024;
+  std::size_t at = 0;
+  for (; at + kBlock <= values.size(); at += kBlock) {
+    std::uint32_t found = 0;
+    for (const float value : values.subspan(at, kBlock)) found |= not_finite(value);
+    if (found != 0) break;
+  }
+  const auto first = std::find_if(values.begin() + static_cast<std::ptrdiff_t>(at), values.end(), not_finite);
+  return static_cast<std::size_t>(first - values.begin());
+}
+
+}  // namespace
+
+void SparseTensor::check(std::size_t count, Rank rank) const {
+  const auto refuse = [&](const std::string& why) {
+    throw Error(Errc::invalid_argument, fmt::format("all_reduce ({}): top-k: {}", name_, why), rank, kNoRank,
+                "all_reduce");
+  };
+  if (busy_) refuse("another call of this name is under way");
+  if (kept.count != 0 && kept.count != count)
+    refuse(fmt::format("{} elements, but those before had {}", count, kept.count));
+  if (count >= kTooMany) refuse(fmt::format("{} elements are more than indices of 32 bits reach", count));
+}
+
+std::size_t SparseTensor::next_k(std::size_t count) const {
+  if (options_.k > 0) return std::min(options_.k, count);
+  double density = options_.density;
+  if (kept.calls < options_.warm_up_calls)
+    density = options_.warm_up_density *
+              std::pow(options_.density / options_.warm_up_density,
+                       static_cast<double>(kept.calls) / static_cast<double>(options_.warm_up_calls));
+  return std::min(count, static_cast<std::size_t>(std::ceil(density * static_cast<double>(count) * (1 - 1e-12))));
+}
+
+SparseFormat SparseTensor::format() const {
+  return call_.plan->format(call_.plan->in_hosts ? call_.seat->grid.local : 0);
+}
+
+/// What is kept of a slice, as a part of the whole tensor that is otherwise zero.
+std::vector<float> SparseTensor::whole(std::vector<float>& of_slice) const {
+  if (of_slice.size() == kept.count || of_slice.empty()) return std::move(of_slice);
+  std::vector<float> all(kept.count);
+  std::ranges::copy(of_slice, all.begin() + static_cast<std::ptrdiff_t>(kept.slice.first));
+  of_slice.clear();
+  return all;
+}
+
+/// What a host keeps becomes its owner's: sums over ranks stay what they are.
+void SparseTensor::keep_for_rank() {
+  kept.residual = whole(kept.residual);
+  kept.velocity = whole(kept.velocity);
+  kept.slices = 0;
+  kept.slice = {0, kept.count};
+  if (!kept.pending.empty()) kept.residual.resize(kept.count);
+  for (std::size_t i = 0; i < kept.pending.size(); ++i) kept.residual[i] += kept.pending[i];
+  kept.pending.clear();
+  if (!options_.error_feedback) kept.residual.clear();
+  kept.velocity.resize(options_.momentum > 0 ? kept.count : 0);
+}
+
+/// What ranks keep becomes that of the owner of each slice, added inside the host: by all its ranks or by none. So also
+/// where only some of them have been in other calls of this tensor, or one that failed has left something to some.
+void SparseTensor::keep_for_host() {
+  const Range slice = call_.plan->slice(call_.seat->grid.local);
+  stage_ = Stage::add_inside;
+  if (moved_by_ > 0) {
+    keep_for_rank();
+    moved_residual_ = std::move(kept.residual);
+    moved_residual_.resize(kept.count);
+    moved_velocity_ = std::move(kept.velocity);
+    kept.residual.clear();
+    kept.velocity.clear();
+    stage_ = Stage::move_residual;
+  }
+  keep_slice(call_.plan->slices, slice);
+  host_sum_.resize(slice.count);
+}
+
+float SparseTensor::clipping() const {
+  if (options_.clip == 0) return 1;
+  const double norm = std::sqrt(squared_norm({call_.input, kept.count}));
+  const double most = static_cast<double>(options_.clip) / std::sqrt(static_cast<double>(call_.seat->world.size()));
+  return norm > most && std::isfinite(norm) ? static_cast<float>(most / norm) : 1.0F;
+}
+
+/// The caller's gradient, or a copy that is scaled.
+const float* SparseTensor::clipped() {
+  const float scale = clipping();
+  if (scale == 1) return call_.input;
+  gradient_.resize(kept.count);
+  for (std::size_t i = 0; i < kept.count; ++i) gradient_[i] = call_.input[i] * scale;
+  return gradient_.data();
+}
+
+void SparseTensor::bring_home() {
+  if (elsewhere == nullptr) return;
+  elsewhere->read(kept.residual, kept.velocity);
+  if (elsewhere->gave_back) drop_what_cannot_arrive(kept);
+  elsewhere = nullptr;
+}
+
+void SparseTensor::keep_here(std::size_t count) {
+  bring_home();
+  kept.count = count;
+  keep_for_rank();
+}
+
+void SparseTensor::keep_slice_here(std::size_t count, int slices, Range slice) {
+  bring_home();
+  kept.count = count;
+  keep_slice(slices, slice);
+}
+
+void SparseTensor::keep_slice(int slices, Range slice) {
+  kept.slices = static_cast<std::uint32_t>(slices);
+  kept.slice = slice;
+  kept.residual.resize(options_.error_feedback ? slice.count : 0);
+  kept.velocity.resize(options_.momentum > 0 ? slice.count : 0);
+}
+
+void SparseTensor::keep_elsewhere(std::unique_ptr<KeptElsewhere> where) {
+  elsewhere = std::move(where);
+  kept.residual = std::vector<float>();
+  kept.velocity = std::vector<float>();
+}
+
+void SparseTensor::chosen_elsewhere(const std::uint32_t* indices, const float* values, std::chrono::nanoseconds took) {
+  chosen_elsewhere_ = {indices, values, 0};
+  choosing_took_ = took;
+}
+
+void SparseTensor::added_elsewhere(std::size_t united, std::chrono::nanoseconds took) {
+  report_.united = united;
+  report_.coding_seconds += std::chrono::duration<double>(took).count();
+}
+
+Kept SparseTensor::all_kept() const {
+  Kept all = kept;
+  if (elsewhere != nullptr) elsewhere->read(all.residual, all.velocity);
+  if (elsewhere != nullptr && elsewhere->gave_back) drop_what_cannot_arrive(all);
+  return all;
+}
+
+void SparseTensor::begin(const Call& call) {
+  const auto from = Clock::now();
+  busy_ = true;
+  reserved_ = false;
+  call_ = call;
+  kept.count = call.plan->n;
+  ++kept.calls;
+  begin_report();
+  undo_ = chosen_ = gave_copy_ = false;
+  cleared_ = 0;
+  if (chosen_elsewhere_.indices == nullptr) {
+    begin_here();
+  } else {
+    stage_ = Stage::exchange;
+    cleared_ = kept.slice.count;  // not by the host
+    report_.coding_seconds = std::chrono::duration<double>(choosing_took_).count();
+    if (kept.slice.count > 0) {
+      chosen_elsewhere_.count = format().k;
+      give(chosen_elsewhere_, format(), {});
+    }
+  }
+  add_time(from);
+}
+
+void SparseTensor::begin_here() {
+  bring_home();
+  if (call_.plan->in_hosts) {
+    moves_ = keeps(call_.plan->slices, call_.plan->slice(call_.seat->grid.local)) ? 0.0F : 1.0F;
+    moved_by_ = 0;
+    stage_ = options_.error_feedback ? Stage::agree_to_move : Stage::settle;
+  } else {
+    keep_for_rank();
+    if (options_.error_feedback) kept.residual.resize(kept.count);
+    stage_ = Stage::exchange;
+    choose(call_.input, clipping());
+  }
+}
+
+/// Takes no memory, which the text would if it were another one each time.
+void SparseTensor::begin_report() {
+  report_.sparse = call_.plan->sparse;
+  report_.reason.assign(call_.plan->reason);
+  report_.count = kept.count;
+  report_.chosen = report_.united = 0;
+  report_.raw_bytes = call_.dense_bytes;
+  report_.sent_bytes = 0;
+  report_.coding_seconds = 0;
+}
+
+void SparseTensor::add_time(Clock::time_point from) {
+  report_.coding_seconds += std::chrono::duration<double>(Clock::now() - from).count();
+}
+
+const float* SparseTensor::give_all(const Call& call) {
+  const auto from = Clock::now();
+  busy_ = true;
+  reserved_ = false;
+  call_ = call;
+  kept.count = call.plan->n;
+  ++kept.calls;
+  given_norm_ = 0;
+  begin_report();
+  report_.chosen = kept.count;
+  report_.sent_bytes = call.dense_bytes;
+  undo_ = chosen_ = gave_copy_ = false;
+  stage_ = Stage::done;
+  keep_here(kept.count);
+  const float scale = clipping();
+  const bool careful = options_.non_finite != NonFinite::propagate;
+  if (scale == 1 && !careful && options_.momentum == 0 && kept.residual.empty()) {
+    add_time(from);
+    return call.input;
+  }
+  gradient_.resize(kept.count);
+  for (std::size_t i = 0; i < kept.count; ++i) gradient_[i] = call.input[i] * scale;
+  std::size_t bad = careful ? first_non_finite(gradient_) : kept.count;
+  if (bad == kept.count) {
+    for (std::size_t i = 0; i < kept.velocity.size(); ++i)
+      gradient_[i] = kept.velocity[i] = options_.momentum * kept.velocity[i] + gradient_[i];
+    for (std::size_t i = 0; i < kept.residual.size(); ++i) gradient_[i] += kept.residual[i];
+    kept.residual.clear();
+    gave_copy_ = true;
+    if (careful) bad = first_non_finite(gradient_);
+  }
+  if (careful) {
+    stage_ = Stage::agree;
+    exchange_.start(
+        {.form = SparseForm::gathered, .format = {}, .seat = call.seat, .frame_bytes = call.tuning->frame_bytes}, {},
+        bad == kept.count ? SparseExchange::Word{} : SparseExchange::Word{1, static_cast<std::uint32_t>(bad)});
+  }
+  add_time(from);
+  return gradient_.data();
+}
+
+/// A value as the others see it: what is too large for bf16 becomes infinite.
+float SparseTensor::arrives(float value) const {
+  return options_.values == DataType::bf16 ? static_cast<float>(bfloat16(value)) : value;
+}
+
+/// Of this call nothing arrives: what was given comes back into the residual. What could not arrive as a finite value
+/// is dropped, its velocity too, for it would be in the way of all calls to come.
+void SparseTensor::take_back() noexcept {
+  given_norm_ = 0;
+  if (!options_.error_feedback || !(chosen_ || gave_copy_)) return;
+  if (gave_copy_)
+    std::swap(kept.residual, gradient_);
+  else
+    for (std::size_t i = 0; i < values_.size(); ++i) kept.residual[indices_[i]] = values_[i];
+  drop_what_cannot_arrive(kept);
+  chosen_ = gave_copy_ = false;
+}
+
+void SparseTensor::drop_what_cannot_arrive(Kept& of) const noexcept {
+  for (std::size_t i = 0; i < of.residual.size(); ++i)
+    if (!std::isfinite(arrives(of.residual[i]))) {
+      of.residual[i] = 0;
+      if (!of.velocity.empty()) of.velocity[i] = 0;
+    }
+}
+
+void SparseTensor::abandon() noexcept {
+  busy_ = false;
+  chosen_elsewhere_ = {};
+  if (std::exchange(reserved_, false)) return;
+  take_back();
+  if (!moved_residual_.empty()) {
+    kept.residual = std::exchange(moved_residual_, {});
+    kept.velocity = std::exchange(moved_velocity_, {});
+    kept.slices = 0;
+    kept.slice = {0, kept.count};
+  }
+  --kept.calls;
+}
+
+void SparseTensor::choose(const float* gradient, float scale) {
+  const SparseFormat what = format();
+  indices_.resize(what.k);
+  values_.resize(what.k);
+  std::uint32_t* indices = indices_.data();
+  float* values = values_.data();
+  const std::span<const float> given(gradient, what.n);
+  SparseExchange::Word word{};
+  const bool careful = options_.non_finite != NonFinite::propagate;
+  if (const std::size_t bad = careful ? first_non_finite(given) : what.n; bad < what.n) {
+    // Nothing of it may come into what is kept: the others hear that this call is none.
+    std::iota(indices, indices + what.k, 0U);
+    std::fill_n(values, what.k, 0.0F);
+    word = {1, static_cast<std::uint32_t>(bad)};
+  } else {
+    word.non_finite = static_cast<std::uint32_t>(selector_.select({.gradient = given,
+                                                                   .accumulated = kept.residual,
+                                                                   .velocity = kept.velocity,
+                                                                   .momentum = options_.momentum,
+                                                                   .scale = scale,
+                                                                   .masking = options_.masking && !careful},
+                                                                  what.k, indices, values));
+    chosen_ = true;
+    const auto lost = [&](float value) { return !std::isfinite(arrives(value)); };
+    if (what.values == DataType::bf16)
+      word.non_finite = static_cast<std::uint32_t>(std::ranges::count_if(values_, lost));
+    if (word.non_finite > 0) word.first_non_finite = indices[std::ranges::find_if(values_, lost) - values_.begin()];
+    if (options_.error_feedback && what.values == DataType::bf16)
+      for (std::size_t i = 0; i < what.k; ++i)
+        if (const float error = values[i] - arrives(values[i]); std::isfinite(error)) kept.residual[indices[i]] = error;
+  }
+  give({indices, values, what.k}, what, word);
+}
+
+void SparseTensor::give(const Entries& own, const SparseFormat& what, SparseExchange::Word word) {
+  given_norm_ = squared_norm({own.values, own.count});
+  report_.chosen = own.count;
+  exchange_.start({.form = call_.plan->form,
+                   .format = what,
+                   .seat = call_.seat,
+                   .along_rail = call_.plan->in_hosts,
+                   .frame_bytes = call_.tuning->frame_bytes,
+                   .lanes = call_.lanes,
+                   .divisor = call_.divisor},
+                  own, word);
+}
+
+bool SparseTensor::next(Job& job) {
+  const auto from = Clock::now();
+  const bool goes_on = go_on(job);
+  add_time(from);
+  return goes_on;
+}
+
+bool SparseTensor::go_on(Job& job) {
+  const bool in_hosts = call_.plan->in_hosts;
+  const auto owner = [&] { return kept.slice.count > 0; };
+  const int slices = call_.plan->slices;
+  const auto stage_job = [&](const Algorithm& algorithm, std::size_t count, int parts, const float* input,
+                             float* output) {
+    stage_plan_ = {};
+    stage_plan_.algorithm = &algorithm;
+    stage_plan_.segment = count;
+    job = {.plan = &stage_plan_,
+           .task = {{Collective::all_reduce}, Parts::equal({0, count}, parts)},
+           .op = ReduceOp::sum,
+           .type = DataType::f32,
+           .input = reinterpret_cast<const std::byte*>(input),
+           .output = reinterpret_cast<std::byte*>(output),
+           .tag = job.tag};
+    return true;
+  };
+  // A list that holds the slice, addressed from where element 0 of the tensor would be.
+  const auto from_start = [&](std::vector<float>& slice) {
+    return reinterpret_cast<float*>(reinterpret_cast<std::uintptr_t>(slice.data()) - kept.slice.first * sizeof(float));
+  };
+  for (;;) switch (stage_) {
+      case Stage::agree_to_move: stage_ = Stage::settle; return stage_job(kAgreeInside, 1, 1, &moves_, &moved_by_);
+      case Stage::settle: keep_for_host(); break;
+      case Stage::move_residual:
+        stage_ = options_.momentum > 0 ? Stage::move_velocity : Stage::add_inside;
+        return stage_job(kAddInside, kept.count, slices, moved_residual_.data(), from_start(kept.residual));
+      case Stage::move_velocity:
+        stage_ = Stage::add_inside;
+        return stage_job(kAddInside, kept.count, slices, moved_velocity_.data(), from_start(kept.velocity));
+      case Stage::add_inside:
+        stage_ = Stage::choose;
+        return stage_job(kAddInside, kept.count, slices, clipped(), from_start(host_sum_));
+      case Stage::choose:
+        stage_ = Stage::exchange;
+        if (owner()) choose(host_sum_.data(), 1);
+        break;
+      case Stage::exchange:
+        if (owner() && exchange_.next(job)) return true;
+        stage_ = Stage::share_inside;
+        if (owner()) hear();
+        if (!in_hosts || options_.non_finite != NonFinite::skip) break;
+        skipped_ = skipped_by_ = undo_ ? 1.0F : 0.0F;
+        return stage_job(kAgreeInside, 1, 1, &skipped_, &skipped_by_);
+      case Stage::share_inside:
+        stage_ = Stage::done;
+        if (in_hosts && options_.non_finite == NonFinite::skip) undo_ = skipped_by_ > 0;
+        if (chosen_elsewhere_.indices != nullptr) {
+          if (owner()) report_.sent_bytes = exchange_.bytes_sent();
+          break;
+        }
+        if (owner()) undo_ ? undo() : add_up();
+        if (!in_hosts) break;
+        return stage_job(kShareInside, kept.count, slices, call_.output, call_.output);
+      case Stage::agree:  // where everything was sent
+        if (exchange_.next(job)) return true;
+        stage_ = Stage::done;
+        hear();
+        if (undo_) undo();
+        break;
+      case Stage::done:
+        chosen_ = gave_copy_ = false;
+        chosen_elsewhere_ = {};
+        moved_residual_ = std::vector<float>();
+        moved_velocity_ = std::vector<float>();
+        return false;
+    }
+}
+
+/// What the members say of what they gave.
+void SparseTensor::hear() {
+  for (std::size_t m = 0; m < exchange_.members(); ++m) {
+    const auto [non_finite, first] = exchange_.word_of(m);
+    if (non_finite == 0 || options_.non_finite == NonFinite::propagate) continue;
+    undo_ = true;
+    if (options_.non_finite != NonFinite::abort) continue;
+    // Of a host that has added, any of its ranks may have been the one.
+    const Rank rank = exchange_.rank_of(m);
+    const Peers who = call_.plan->in_hosts ? call_.seat->grid.ranks_of(static_cast<int>(m)) : Peers(&rank, 1);
+    throw Error(Errc::aborted,
+                fmt::format("{} gave NaN or infinity at index {}", ranks_text({who.begin(), who.end()}),
+                            kept.slice.first + first),
+                call_.seat->world.self, rank);
+  }
+}
+
+/// Most of the result is zero, and can be before anything has come.
+bool SparseTensor::meanwhile() {
+  constexpr std::size_t kAtOnce = 64 << 10;  // elements
+  if (stage_ != Stage::exchange || cleared_ == kept.slice.count) return false;
+  clear_result(std::min(kAtOnce, kept.slice.count - cleared_));
+  return true;
+}
+
+/// The next `count` elements of the slice. Past the caches where a core's own would not hold them: to be written there,
+/// they would be read from memory first, which two ranks on two cores need for choosing.
+void SparseTensor::clear_result(std::size_t count) {
+  alignas(64) static constexpr std::byte kZeros[32 << 10] = {};
+  constexpr std::size_t kPastTheCaches = 8 << 20;  // bytes
+  const Stores stores = kept.slice.count * sizeof(float) >= kPastTheCaches ? Stores::streaming : Stores::cached;
+  auto* to = reinterpret_cast<std::byte*>(call_.output + kept.slice.first + cleared_);
+  cleared_ += count;
+  for (std::size_t left = count * sizeof(float), bytes; left > 0; left -= bytes, to += bytes)
+    copy(to, kZeros, bytes = std::min(left, sizeof kZeros), stores);
+  if (stores == Stores::streaming) fence_streams();
+}
+
+void SparseTensor::add_up() {
+  clear_result(kept.slice.count - cleared_);
+  report_.united = exchange_.add_to(call_.output + kept.slice.first);
+  // Masking had to wait for all to have given something.
+  if (options_.masking && options_.non_finite != NonFinite::propagate && options_.momentum > 0)
+    for (const std::uint32_t index : indices_) kept.velocity[index] = 0;
+  report_.sent_bytes = exchange_.bytes_sent();
+}
+
+/// The call gives nothing.
+void SparseTensor::undo() {
+  cleared_ = 0;
+  clear_result(kept.slice.count);
+  report_.sent_bytes = exchange_.bytes_sent();
+  take_back();
+}
+
+TopKReport SparseTensor::report(bool norms) const {
+  TopKReport report = report_;
+  report.calls = kept.calls;
+  if (!norms) return report;
+  const Kept* what = &kept;
+  Kept copy;
+  if (elsewhere != nullptr) what = &(copy = all_kept());
+  const double residual = squared_norm(what->residual) + squared_norm(what->pending);
+  report.residual_norm = std::sqrt(residual);
+  if (residual + given_norm_ > 0) report.relative_error = std::sqrt(residual / (residual + given_norm_));
+  return report;
+}
+
+}  // namespace collectives

@@ -1,0 +1,218 @@
+// The public face of TopK, and its state as bytes.
+#include "collectives/top_k.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "collectives/error.hpp"
+#include "compression/top_k/top_k_impl.hpp"
+
+namespace collectives {
+namespace {
+
+constexpr char kMagic[8] = {'t', 'o', 'p', '_', 'k', ' ', '1', '\n'};
+
+[[noreturn]] void refuse(const std::string& why) { throw Error(Errc::invalid_argument, "top-k: " + why); }
+
+class Writer {
+ public:
+  void bytes(const void* data, std::size_t count) {
+    const auto* from = static_cast<const std::byte*>(data);
+    out_.insert(out_.end(), from, from + count);
+  }
+  void number(std::uint64_t value) { bytes(&value, sizeof value); }
+  void values(const std::vector<float>& list) {
+    number(list.size());
+    bytes(list.data(), list.size() * sizeof(float));
+  }
+  std::vector<std::byte> take() { return std::move(out_); }
+
+ private:
+  std::vector<std::byte> out_;
+};
+
+/// Reads what Writer wrote; anything else is refused before memory is taken for it.
+class Reader {
+ public:
+  explicit Reader(std::span<const std::byte> in) : in_(in) {}
+  void bytes(void* to, std::size_t count) {
+    if (count > in_.size()) refuse("a saved state ends early");
+    if (count > 0) std::memcpy(to, in_.data(), count);
+    in_ = in_.subspan(count);
+  }
+  std::uint64_t number() {
+    std::uint64_t value;
+    bytes(&value, sizeof value);
+    return value;
+  }
+  std::vector<float> values(std::uint64_t most) {
+    const std::uint64_t count = number();
+    if (count > most || count > in_.size() / sizeof(float)) refuse("a saved state has a length that cannot be");
+    std::vector<float> list(count);
+    bytes(list.data(), list.size() * sizeof(float));
+    return list;
+  }
+  std::string text() {
+    const std::uint64_t count = number();
+    if (count > in_.size()) refuse("a saved state has a name longer than itself");
+    std::string text(count, '\0');
+    bytes(text.data(), count);
+    return text;
+  }
+  bool at_end() const { return in_.empty(); }
+
+ private:
+  std::span<const std::byte> in_;
+};
+
+std::map<std::string, Kept> read_state(std::span<const std::byte> bytes) {
+  Reader reader(bytes);
+  char magic[sizeof kMagic];
+  reader.bytes(magic, sizeof magic);
+  if (std::memcmp(magic, kMagic, sizeof magic) != 0) refuse("this is no saved state");
+  std::map<std::string, Kept> tensors;
+  for (std::uint64_t left = reader.number(); left > 0; --left) {
+    const std::string name = reader.text();
+    Kept kept;
+    kept.count = reader.number();
+    kept.calls = reader.number();
+    kept.slice.first = reader.number();
+    kept.slice.count = reader.number();
+    kept.slices = static_cast<std::uint32_t>(reader.number());
+    if (kept.calls == 0 || kept.count == 0 || kept.count >= kTooMany)
+      refuse(fmt::format("the saved state of \"{}\" is that of no call", name));
+    if (tensors.contains(name)) refuse(fmt::format("a saved state has \"{}\" twice", name));
+    if (kept.slice.count > kept.count || kept.slice.first > kept.count - kept.slice.count)
+      refuse(fmt::format("the saved state of \"{}\" has a slice outside of the tensor", name));
+    kept.residual = reader.values(kept.slice.count);
+    kept.velocity = reader.values(kept.slice.count);
+    kept.pending = reader.values(kept.count);
+    if ((!kept.residual.empty() && kept.residual.size() != kept.slice.count) ||
+        (!kept.velocity.empty() && kept.velocity.size() != kept.slice.count) ||
+        (!kept.pending.empty() && kept.pending.size() != kept.count))
+      refuse(fmt::format("the saved state of \"{}\" has lists of the wrong length", name));
+    tensors[name] = std::move(kept);
+  }
+  if (!reader.at_end()) refuse("a saved state goes on after its end");
+  return tensors;
+}
+
+/// Adds what `from` keeps to what `to` will give away.
+void add_pending(Kept& to, const Kept& from) {
+  if (from.residual.empty() && from.pending.empty()) return;
+  to.pending.resize(to.count);
+  for (std::size_t i = 0; i < from.residual.size(); ++i) to.pending[from.slice.first + i] += from.residual[i];
+  for (std::size_t i = 0; i < from.pending.size(); ++i) to.pending[i] += from.pending[i];
+}
+
+}  // namespace
+
+TopK::TopK(const TopKOptions& options) : impl_(std::make_unique<Impl>(options)) {
+  const auto share = [](double value) { return value > 0 && value <= 1; };  // false for NaN
+  if (!share(options.density)) refuse(fmt::format("density {} is not above 0 and at most 1", options.density));
+  if (!share(options.warm_up_density))
+    refuse(fmt::format("warm_up_density {} is not above 0 and at most 1", options.warm_up_density));
+  if (!(options.momentum >= 0 && options.momentum < 1))
+    refuse(fmt::format("momentum {} is not at least 0 and below 1", options.momentum));
+  if (options.momentum > 0 && !options.error_feedback) refuse("momentum needs error_feedback");
+  if (!(options.clip >= 0) || !std::isfinite(options.clip)) refuse(fmt::format("clip {} is no norm", options.clip));
+  if (options.values != DataType::f32 && options.values != DataType::bf16)
+    refuse(fmt::format("values travel as f32 or bf16, not as {}", to_string(options.values)));
+}
+TopK::TopK(TopK&&) noexcept = default;
+TopK& TopK::operator=(TopK&&) noexcept = default;
+TopK::~TopK() = default;
+
+const TopKOptions& TopK::options() const noexcept { return impl_->options; }
+
+SparseTensor& TopK::Impl::tensor(std::string_view name) {
+  auto found = tensors.find(name);
+  if (found == tensors.end())
+    found = tensors.emplace(name, std::make_unique<SparseTensor>(std::string(name), options)).first;
+  return *found->second;
+}
+
+std::size_t TopK::Impl::next_k(std::string_view name, std::size_t count, Rank rank) const {
+  const auto found = tensors.find(name);
+  if (found == tensors.end()) {
+    const SparseTensor fresh(std::string(name), options);
+    fresh.check(count, rank);
+    return fresh.next_k(count);
+  }
+  found->second->check(count, rank);
+  return found->second->next_k(count);
+}
+
+TopKReport TopK::report(std::string_view name, bool norms) const {
+  const auto found = impl_->tensors.find(name);
+  if (found == impl_->tensors.end()) refuse(fmt::format("no tensor \"{}\"", name));
+  return found->second->report(norms);
+}
+
+std::vector<std::string> TopK::names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : impl_->tensors) names.push_back(name);
+  return names;
+}
+
+std::vector<std::byte> TopK::save() const {
+  Writer writer;
+  writer.bytes(kMagic, sizeof kMagic);
+  const auto used = [](const auto& entry) { return entry.second->kept.calls > 0 && entry.second->kept.count > 0; };
+  writer.number(static_cast<std::uint64_t>(std::ranges::count_if(impl_->tensors, used)));
+  for (const auto& [name, tensor] : impl_->tensors) {
+    if (!used(*impl_->tensors.find(name))) continue;
+    Kept copy;
+    if (tensor->elsewhere != nullptr) copy = tensor->all_kept();
+    const Kept& kept = tensor->elsewhere != nullptr ? copy : tensor->kept;
+    writer.number(name.size());
+    writer.bytes(name.data(), name.size());
+    for (const std::uint64_t number : {std::uint64_t{kept.count}, kept.calls, std::uint64_t{kept.slice.first},
+                                       std::uint64_t{kept.slice.count}, std::uint64_t{kept.slices}})
+      writer.number(number);
+    writer.values(kept.residual);
+    writer.values(kept.velocity);
+    writer.values(kept.pending);
+  }
+  return writer.take();
+}
+
+void TopK::load(std::span<const std::vector<std::byte>> states, Rank rank, int ranks) {
+  if (ranks < 1 || rank < 0 || rank >= ranks) refuse(fmt::format("rank {} of {}", rank, ranks));
+  if (states.empty()) refuse("there is no saved state");
+  for (const auto& [name, tensor] : impl_->tensors)
+    if (tensor->busy()) refuse(fmt::format("a call of \"{}\" is under way", name));
+  // All are read, also those that this rank takes nothing from: then all ranks find the same to be wrong.
+  std::vector<std::map<std::string, Kept>> saved;
+  for (const auto& state : states) saved.push_back(read_state(state));
+  for (const auto& tensors : saved)
+    if (tensors.size() != saved[0].size()) refuse("the saved states disagree about what tensors there are");
+  for (const auto& tensors : saved)
+    for (const auto& [name, kept] : tensors)
+      if (const auto other = saved[0].find(name);
+          other == saved[0].end() || other->second.count != kept.count || other->second.calls != kept.calls)
+        refuse(fmt::format("the saved states disagree about \"{}\"", name));
+      else if (!kept.residual.empty() && kept.residual.size() < kept.count / saved.size())  // less than any slice
+        refuse(
+            fmt::format("the saved states of \"{}\" keep {} of {} elements", name, kept.residual.size(), kept.count));
+  std::map<std::string, std::unique_ptr<SparseTensor>, std::less<>> tensors;
+  for (const auto& [name, first] : saved[0]) {
+    auto tensor = std::make_unique<SparseTensor>(name, impl_->options);
+    if (saved.size() == static_cast<std::size_t>(ranks)) {
+      tensor->kept = std::move(saved[static_cast<std::size_t>(rank)][name]);
+      tensor->kept.slices = 0;  // to be moved, as the slice may be another rank's in this run's hosts
+    } else {
+      tensor->kept.count = first.count;
+      tensor->kept.calls = first.calls;
+      for (auto from = static_cast<std::size_t>(rank); from < saved.size(); from += static_cast<std::size_t>(ranks))
+        add_pending(tensor->kept, saved[from][name]);
+    }
+    tensors.emplace(name, std::move(tensor));
+  }
+  impl_->tensors = std::move(tensors);
+}
+
+}  // namespace collectives

@@ -1,0 +1,154 @@
+#include "core/tuning.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <system_error>
+#include <tuple>
+#include <vector>
+
+#include "base/bytes.hpp"
+#include "collectives/error.hpp"
+
+namespace collectives {
+namespace {
+
+/// Calls visit(name, field) for every field.
+template <class AnyTuning, class Visit>
+void for_each_field(AnyTuning& tuning, Visit&& visit) {
+  visit("inline_bytes", tuning.inline_bytes);
+  visit("one_shot_bytes", tuning.one_shot_bytes);
+  visit("one_shot_bytes_of_many", tuning.one_shot_bytes_of_many);
+  visit("one_shot_bytes_of_crowd", tuning.one_shot_bytes_of_crowd);
+  visit("zero_copy_bytes", tuning.zero_copy_bytes);
+  visit("zero_copy_bytes_of_crowd", tuning.zero_copy_bytes_of_crowd);
+  visit("single_copy_bytes", tuning.single_copy_bytes);
+  visit("single_copy_reduce_bytes", tuning.single_copy_reduce_bytes);
+  visit("streaming_bytes", tuning.streaming_bytes);
+  visit("streamed_staging_bytes", tuning.streamed_staging_bytes);
+  visit("notice_bytes", tuning.notice_bytes);
+  visit("chunk_bytes", tuning.chunk_bytes);
+  visit("frame_bytes", tuning.frame_bytes);
+  visit("host_latency_us", tuning.host_latency_us);
+  visit("host_us_per_byte", tuning.host_us_per_byte);
+  visit("domain_us", tuning.domain_us);
+  visit("domain_us_per_byte", tuning.domain_us_per_byte);
+  visit("message_us", tuning.message_us);
+  visit("message_us_per_byte", tuning.message_us_per_byte);
+  visit("wire_frame_bytes", tuning.wire_frame_bytes);
+  visit("wire_us", tuning.wire_us);
+  visit("wire_message_us", tuning.wire_message_us);
+  visit("wire_work_us_per_byte", tuning.wire_work_us_per_byte);
+  visit("wire_us_per_byte", tuning.wire_us_per_byte);
+  visit("wire_together_us_per_byte", tuning.wire_together_us_per_byte);
+  visit("wire_frames", tuning.wire_frames);
+  visit("reduce_us_per_byte", tuning.reduce_us_per_byte);
+  visit("coding_us_per_byte", tuning.coding_us_per_byte);
+}
+
+void write(nlohmann::json& value, std::size_t field) {
+  if (field == Tuning::kNever)
+    value = "never";
+  else
+    value = field;
+}
+void write(nlohmann::json& value, double field) { value = field; }
+
+bool read(const nlohmann::json& value, std::size_t& field) {
+  if (value == "never") {
+    field = Tuning::kNever;
+    return true;
+  }
+  if (!value.is_number_unsigned()) return false;
+  field = value.get<std::size_t>();
+  return true;
+}
+bool read(const nlohmann::json& value, double& field) {
+  if (!value.is_number() || !std::isfinite(value.get<double>()) || value.get<double>() < 0) return false;
+  field = value.get<double>();
+  return true;
+}
+
+}  // namespace
+
+nlohmann::json to_json(const Tuning& tuning) {
+  nlohmann::json object = nlohmann::json::object();
+  for_each_field(tuning, [&](const char* name, const auto& field) { write(object[name], field); });
+  return object;
+}
+
+void read_json(const nlohmann::json& object, Tuning& tuning, std::string_view where) {
+  const auto refuse = [&](const std::string& why) {
+    throw Error(Errc::invalid_argument, fmt::format("tuning in {}: {}", where, why));
+  };
+  if (!object.is_object()) refuse("not a JSON object");
+  std::vector<std::string> known;
+  for_each_field(tuning, [&](const char* name, auto& field) {
+    known.emplace_back(name);
+    if (object.contains(name) && !read(object.at(name), field))
+      refuse(fmt::format("{} is {}, which is no fitting number", name, object.at(name).dump()));
+  });
+  for (const auto& [name, value] : object.items())
+    if (std::find(known.begin(), known.end(), name) == known.end())
+      refuse(fmt::format("unknown field \"{}\"; known: {}", name, fmt::join(known, ", ")));
+  // What memory is laid out by must be there and must not be absurd.
+  for (const auto& [name, bytes, least, most] :
+       {std::tuple{"inline_bytes", tuning.inline_bytes, std::size_t{0}, std::size_t{64 << 10}},
+        {"chunk_bytes", tuning.chunk_bytes, std::size_t{64}, std::size_t{64 << 20}},
+        {"wire_frames", tuning.wire_frames, std::size_t{2}, std::size_t{1024}},
+        {"wire_frame_bytes", tuning.wire_frame_bytes, std::size_t{64}, std::size_t{64 << 20}},
+        {"frame_bytes", tuning.frame_bytes, std::size_t{64}, std::size_t{64 << 20}}})
+    if (bytes < least || bytes > most)
+      refuse(fmt::format("{} is {}; it must be from {} to {}", name, bytes, least, most));
+}
+
+namespace {
+
+/// The largest cache of a core, in bytes; 0 where the system does not tell. Not by sysconf, which counts the caches of
+/// a whole AMD processor together.
+std::size_t last_level_cache() {
+  std::size_t largest = 0;
+  for (int index = 0;; ++index) {
+    std::ifstream file(fmt::format("/sys/devices/system/cpu/cpu0/cache/index{}/size", index));
+    std::string size;
+    if (!(file >> size)) return largest;
+    largest = std::max(largest, parse_bytes(size).value_or(0));
+  }
+}
+
+}  // namespace
+
+Tuning built_in_tuning() {
+  // Non-temporal stores pay from where the buffers of a call would push each other out. Of a very large cache there is
+  // never all for one job.
+  constexpr std::size_t kMost = 128 << 20;
+  static const std::size_t cache = last_level_cache();
+  Tuning tuning;
+  if (cache > 0) tuning.streaming_bytes = std::min(cache, kMost);
+  return tuning;
+}
+
+Tuning tuning_of_file(const std::string& path) {
+  const auto refuse = [&](const std::string& why) {
+    throw Error(Errc::invalid_argument, fmt::format("tuning in {}: {}", path, why));
+  };
+  Tuning tuning = built_in_tuning();
+  std::ifstream file(path);
+  if (!file) refuse(std::error_code(errno, std::generic_category()).message());
+  try {
+    read_json(nlohmann::json::parse(file, nullptr, true, true), tuning, path);
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {  // it cannot be read, or is no JSON
+    refuse(error.what());
+  }
+  tuning.source = path;
+  return tuning;
+}
+
+}  // namespace collectives

@@ -1,0 +1,459 @@
+#include "execution/executor.hpp"
+
+#include <algorithm>
+#include <cassert>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "reduction/reduction.hpp"
+
+namespace collectives {
+namespace {
+
+/// Hands Steps on. Where a sum of one term is that term, this rank's own value goes out from where it lies.
+class OwnValues final : public StepSink {
+ public:
+  OwnValues(StepSink& steps, Rank self) : steps_(steps), self_(self) {}
+  void operator()(const Step& step) override {
+    if (!only_hands_on(step) || step.from[0] != self_) return steps_(step);
+    Step sent = step;
+    sent.reduce = false;
+    sent.from = {};
+    steps_(sent);
+  }
+
+ private:
+  StepSink& steps_;
+  Rank self_;
+};
+
+/// Elements that are coded and added at a time: 4 KiB, so that those of some sources stay in the first-level cache.
+constexpr std::size_t kTile = 1024;
+
+}  // namespace
+
+// ---- the list of Steps ----
+
+void Executor::StepList::operator()(const Step& step) {
+  steps_.push_back(step);
+  Step& mine = steps_.back();
+  mine.from = keep(step.from);
+  mine.to = keep(step.to);
+  mine.which = keep(step.which);
+}
+
+void Executor::StepList::clear() noexcept {
+  steps_.clear();
+  for (auto& block : blocks_) block.clear();
+  block_ = 0;
+}
+
+Peers Executor::StepList::keep(Peers peers) {
+  if (peers.empty()) return {};
+  while (block_ < blocks_.size() && blocks_[block_].capacity() - blocks_[block_].size() < peers.size()) ++block_;
+  if (block_ == blocks_.size()) {
+    blocks_.emplace_back();
+    blocks_.back().reserve(std::max(kBlock, peers.size()));
+  }
+  std::vector<Rank>& block = blocks_[block_];
+  const std::size_t first = block.size();
+  block.insert(block.end(), peers.begin(), peers.end());
+  return {block.data() + first, peers.size()};
+}
+
+// ---- the executor ----
+
+Executor::Executor(const Seat& seat, std::vector<Route> routes, HostStages stages, Transport* wire, ValueEngine* engine)
+    : seat_(seat),
+      routes_(std::move(routes)),
+      stages_(std::move(stages)),
+      wire_(wire),
+      engine_(engine),
+      sources_(seat.world.members.size()) {}
+
+std::uint64_t Executor::moves() const noexcept {
+  std::uint64_t moves = moves_;
+  for (const auto& stage : stages_)
+    if (stage != nullptr) moves += stage->moves();
+  return moves;
+}
+
+std::uint64_t Executor::bytes_sent() const noexcept {
+  std::uint64_t bytes = bytes_sent_;
+  for (const auto& stage : stages_)
+    if (stage != nullptr) bytes += stage->bytes_shown();
+  return bytes;
+}
+
+void Executor::start_steps() {
+  const Job& job = *job_;
+  coding_ = {size_of(job.type), job.codec};
+  if (job.codec != nullptr) {
+    const std::size_t block = std::max<std::size_t>(1, job.codec->block());
+    tile_ = (kTile + block - 1) / block * block;
+    encoded_.resize(job.codec->encoded_bytes(tile_));
+    aligned_.resize(tile_);
+  }
+  worked_ = {};
+  work_at_ = nullptr;
+  from_ready_ = to_ready_ = 0;
+  host_begun_ = landing_known_ = in_engine_ = false;
+  schedule_.start(job.plan->rounds, job.plan->stride,
+                  [this](std::size_t round, StepList& steps) { emit_round(round, steps); });
+}
+
+void Executor::emit_round(std::size_t round, StepList& steps) {
+  Task task = job_->task;
+  if (job_->plan->rounds > 1) {
+    task.parts = job_->task.parts.round(job_->plan->segment, round);
+    task.incoming = job_->task.incoming.round(job_->plan->segment, round);
+  }
+  const Algorithm& algorithm = *job_->plan->algorithm;
+  if (coding_.codec != nullptr || !keeps_one(job_->op, 0)) return algorithm.emit(seat_, task, steps);
+  OwnValues own(steps, seat_.world.self);
+  algorithm.emit(seat_, task, own);
+}
+
+void Executor::next_step() {
+  from_ready_ = to_ready_ = 0;
+  host_begun_ = landing_known_ = false;
+  schedule_.advance([this](std::size_t round, StepList& steps) { emit_round(round, steps); });
+}
+
+bool Executor::advance_steps() {
+  if (wire_ != nullptr) wire_->progress();
+  while (const Step* step = schedule_.current()) {
+    if (job_->feed != nullptr && !fed()) return false;
+    if (trace_ != nullptr) trace(*step);
+    if (step->kind != Step::Kind::exchange) {
+      waits_for_wire_ = false;
+      if (!std::exchange(host_begun_, true)) begin_host(*step);
+      if (!(engine_ == nullptr ? advance_host(step->among) : engine_->advance_stage())) return false;
+    } else if (step->range.count > 0 || job_->task.collective == Collective::barrier) {
+      // Nothing of a range that is empty travels, except in a barrier, whose messages are nothing but notice.
+      if (!performed(*step)) return false;
+    }
+    next_step();
+    ++moves_;
+    if (job_->feed != nullptr) job_->feed->done(schedule_.finished());
+  }
+  return settled();
+}
+
+bool Executor::fed() {
+  waits_for_feed_ = !job_->feed->has_come(schedule_.round());
+  if (waits_for_feed_) waits_for_wire_ = false;
+  return !waits_for_feed_;
+}
+
+/// Messages over the wire count as such, wherever the others of the same Step go.
+void Executor::trace(const Step& step) {
+  const auto over_wire = [this](Rank peer) { return this->over_wire(peer); };
+  trace_->phase(step.kind != Step::Kind::exchange ? Trace::Phase::host_stage
+                : wire_ != nullptr &&
+                        (std::ranges::any_of(step.from, over_wire) || std::ranges::any_of(step.to, over_wire))
+                    ? Trace::Phase::between_hosts
+                    : Trace::Phase::messages);
+}
+
+/// The caller's memory is his own again, and the others get what is theirs without more calls from here.
+bool Executor::settled() {
+  if (wire_ == nullptr || !wire_->sending()) return true;
+  wire_->progress();
+  waits_for_wire_ = true;
+  return !wire_->sending();
+}
+
+std::byte* Executor::landing(const Step& step) {
+  if (step.reduce || step.keep != Place::output || coding_.codec != nullptr) return nullptr;
+  std::byte* place = address(step.keep, step.range);
+  return sent_from(place, step.range.count * coding_.element) ? nullptr : place;
+}
+
+bool Executor::sent_from(const std::byte* place, std::size_t bytes) const {
+  return wire_ != nullptr && wire_->lent(place, bytes);
+}
+
+bool Executor::ready(const Step& step) {
+  const auto waits_for = [this](Rank peer) {
+    waits_for_wire_ = over_wire(peer);
+    return false;
+  };
+  const std::size_t bytes = coding_.bytes(step.range.count);
+  if (!std::exchange(landing_known_, true)) landing_ = landing(step);
+  for (; from_ready_ < step.from.size(); ++from_ready_) {
+    const Rank peer = step.from[from_ready_];
+    if (me(peer)) continue;
+    const Route& route = routes_[static_cast<std::size_t>(peer)];
+    if (route.transport->receive_into(route.address, landing_, bytes) == nullptr) return waits_for(peer);
+  }
+  for (; to_ready_ < step.to.size(); ++to_ready_) {
+    const Rank peer = step.to[to_ready_];
+    if (me(peer)) continue;
+    const Route& route = routes_[static_cast<std::size_t>(peer)];
+    if (!route.transport->has_frame(route.address)) return waits_for(peer);
+  }
+  // What is still being sent from where the value will be kept goes first. Peers may be waiting for this rank in the
+  // same way, so what they send has been taken before.
+  const bool stays =
+      !step.reduce && step.from.empty() && address(step.own, step.range) == address(step.keep, step.range);
+  // Nothing is sent from there that is coded.
+  if (step.keep == Place::output && landing_ == nullptr && !stays && coding_.codec == nullptr &&
+      sent_from(address(step.keep, step.range), bytes)) {
+    waits_for_wire_ = true;  // advance() moves it on
+    return false;
+  }
+  return true;
+}
+
+const Message& Executor::taken(Rank from, std::size_t bytes) {
+  const Route& route = routes_[static_cast<std::size_t>(from)];
+  const Message& message = *route.transport->receive(route.address);
+  if (message.tag != job_->tag || message.bytes != bytes) throw TagMismatch{from};
+  return message;
+}
+
+/// `base` moved by whole elements, as an integer: it may point to where element 0 of the vector would be.
+static std::byte* moved(const std::byte* base, std::size_t forward_bytes, std::size_t back_bytes) {
+  return reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(base) + forward_bytes - back_bytes);
+}
+
+std::byte* Executor::address(Place place, Range range) {
+  switch (place) {
+    case Place::nowhere: return nullptr;
+    case Place::input: return moved(job_->input, range.first * coding_.element, 0);  // only ever read
+    case Place::output: return moved(job_->output, range.first * coding_.element, 0);
+    case Place::work: return moved(work_at_, range.first * coding_.element, worked_.first * coding_.element);
+  }
+  return nullptr;
+}
+
+/// Room for a partial result in place of the one before. A piece of that one stays where it is, and so does the rest.
+void Executor::keep_as_work(Range range) {
+  if (range.first >= worked_.first && range.first + range.count <= worked_.first + worked_.count) return;
+  worked_ = range;
+  const std::size_t bytes = range.count * coding_.element;
+  if (engine_ == nullptr && work_.size() < bytes) work_.resize(bytes);
+  work_at_ = engine_ == nullptr ? work_.data() : engine_->work(bytes);
+}
+
+/// At once, or, by an engine, when that is done.
+bool Executor::performed(const Step& step) {
+  if (engine_ == nullptr) {
+    if (!ready(step)) return false;
+    perform(step);
+    return true;
+  }
+  if (!in_engine_) {
+    if (!ready(step) || !engine_->begin()) return false;
+    in_engine_ = true;
+    ++moves_;
+    made_ = make(step);
+    fill_frames(step, made_);
+    engine_->end();
+  }
+  if (!engine_->done()) return false;
+  in_engine_ = false;
+  hand_on(step, made_.value, made_.lent);
+  return true;
+}
+
+void Executor::perform(const Step& step) {
+  if (coding_.codec != nullptr) {
+    if (step.keep == Place::work) keep_as_work(step.range);
+    if (trace_ != nullptr) trace_->phase(Trace::Phase::coding);
+    return perform_coded(step);
+  }
+  const Made made = make(step);
+  hand_on(step, made.value, made.lent);
+}
+
+Executor::Made Executor::make(const Step& step) {
+  const std::size_t bytes = step.range.count * coding_.element;
+  if (step.keep == Place::work) keep_as_work(step.range);
+  std::byte* kept = address(step.keep, step.range);
+  const std::byte* value = nullptr;
+  if (step.reduce) {
+    // Made where it is needed first: where it is kept, or in the first frame that goes out.
+    std::byte* made = kept != nullptr ? kept : first_frame(step);
+    std::size_t terms = 0;
+    for (const Rank peer : step.from)
+      sources_[terms++] = me(peer) ? Source{address(step.own, step.range), step.own == Place::input}
+                                   : Source{taken(peer, bytes).data, step.raw};
+    const std::span<const Source> sources(sources_.data(), terms);
+    const int finish_ranks = step.finish ? seat_.world.size() : 0;
+    if (engine_ == nullptr)
+      fold(job_->op, job_->type, sources, made, step.range.count, finish_ranks);
+    else
+      engine_->fold(job_->op, job_->type, sources, made, step.range.count, finish_ranks);
+    value = made;
+  } else {
+    value = step.from.empty() ? address(step.own, step.range) : taken(step.from[0], bytes).data;
+    if (kept != nullptr && kept != value && bytes > 0) copy_value(kept, value, bytes);
+  }
+  // The caller's buffers stay as they are while something is sent from there: ready() sees to it.
+  const std::byte* lent = step.keep == Place::output                                     ? kept
+                          : !step.reduce && step.from.empty() && step.own != Place::work ? value
+                                                                                         : nullptr;
+  return {value, lent};
+}
+
+void Executor::copy_value(std::byte* to, const std::byte* from, std::size_t bytes) {
+  engine_ == nullptr ? void(std::memcpy(to, from, bytes)) : engine_->copy(to, from, bytes);
+}
+
+/// Before they go out, where that is not done at once.
+void Executor::fill_frames(const Step& step, const Made& made) {
+  const std::size_t bytes = step.range.count * coding_.element;
+  for (const Rank peer : step.to) {
+    if (me(peer) || lends_to(peer, made.lent)) continue;
+    const Route& route = routes_[static_cast<std::size_t>(peer)];
+    if (std::byte* const frame = route.transport->stage(route.address); frame != made.value && bytes > 0)
+      engine_->copy(frame, made.value, bytes);
+  }
+}
+
+std::byte* Executor::first_frame(const Step& step) {
+  for (const Rank peer : step.to)
+    if (const Route& route = routes_[static_cast<std::size_t>(peer)]; !me(peer))
+      return route.transport->stage(route.address);
+  return nullptr;
+}
+
+void Executor::hand_on(const Step& step, const std::byte* value, const std::byte* lent) {
+  const std::size_t bytes = coding_.bytes(step.range.count);
+  for (const Rank peer : step.to) {
+    if (me(peer)) continue;
+    const Route& route = routes_[static_cast<std::size_t>(peer)];
+    assert(bytes <= route.transport->frame_bytes());
+    if (lends_to(peer, lent)) {
+      route.transport->send_from(route.address, job_->tag, lent, bytes);
+    } else {
+      std::byte* frame = route.transport->stage(route.address);
+      if (engine_ == nullptr && frame != value && bytes > 0) std::memcpy(frame, value, bytes);
+      route.transport->send(route.address, job_->tag, bytes);
+    }
+    bytes_sent_ += bytes;
+    if (over_wire(peer)) bytes_to_other_hosts_ += bytes;
+  }
+  for (const Rank peer : step.from) {
+    if (me(peer)) continue;
+    const Route& route = routes_[static_cast<std::size_t>(peer)];
+    route.transport->release(route.address);
+  }
+}
+
+// Coded messages. What a rank hands to others and keeps, it keeps as they will see it; so does a rank that hands its
+// part of the result to others in Steps of their own, before or after it copies it. What is handed on is not coded
+// again. Sums are worked out tile by tile, so that what has been decoded stays in the cache until it is added.
+
+void Executor::perform_coded(const Step& step) {
+  const auto begun = std::chrono::steady_clock::now();
+  std::byte* const kept = address(step.keep, step.range);
+  std::byte* const frame = first_frame(step);
+  const std::byte* value = frame;
+  if (step.reduce) {
+    add_coded(step, kept, frame);
+  } else if (step.from.empty()) {
+    std::byte* const own = address(step.own, step.range);
+    round_coded(own, kept != nullptr ? kept : step.own == Place::output ? own : nullptr, frame, step.range.count);
+  } else {
+    value = taken(step.from[0], coding_.bytes(step.range.count)).data;
+    if (kept != nullptr) decode(value, kept, step.range.count);
+  }
+  coded_.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+  const std::uint64_t sent = bytes_sent_;
+  hand_on(step, value, nullptr);
+  coded_.sent_bytes += bytes_sent_ - sent;
+  coded_.raw_bytes += (bytes_sent_ - sent) / std::max<std::size_t>(1, coding_.bytes(step.range.count)) *
+                      step.range.count * coding_.element;
+}
+
+template <class Visit>
+void Executor::for_each_tile(std::size_t count, Visit&& visit) const {
+  for (std::size_t first = 0; first < count; first += tile_) visit(first, std::min(tile_, count - first));
+}
+
+/// A codec gets and fills aligned values only.
+void Executor::encode(const std::byte* values, std::size_t count, std::byte* wire) {
+  if (reinterpret_cast<std::uintptr_t>(values) % alignof(float) == 0)
+    return job_->codec->encode({reinterpret_cast<const float*>(values), count}, wire);
+  for_each_tile(count, [&](std::size_t first, std::size_t elements) {
+    std::memcpy(aligned_.data(), values + first * sizeof(float), elements * sizeof(float));
+    job_->codec->encode({aligned_.data(), elements}, wire + job_->codec->encoded_bytes(first));
+  });
+}
+
+void Executor::decode(const std::byte* wire, std::byte* values, std::size_t count) {
+  if (reinterpret_cast<std::uintptr_t>(values) % alignof(float) == 0)
+    return job_->codec->decode(wire, {reinterpret_cast<float*>(values), count});
+  for_each_tile(count, [&](std::size_t first, std::size_t elements) {
+    job_->codec->decode(wire + job_->codec->encoded_bytes(first), {aligned_.data(), elements});
+    std::memcpy(values + first * sizeof(float), aligned_.data(), elements * sizeof(float));
+  });
+}
+
+/// Encodes `values` into `frame`, or nowhere, and stores what they are then in `seen`, or nowhere.
+void Executor::round_coded(const std::byte* values, std::byte* seen, std::byte* frame, std::size_t count) {
+  for_each_tile(count, [&](std::size_t first, std::size_t elements) {
+    std::byte* const wire = frame != nullptr ? frame + job_->codec->encoded_bytes(first) : encoded_.data();
+    encode(values + first * sizeof(float), elements, wire);
+    if (seen != nullptr) decode(wire, seen + first * sizeof(float), elements);
+  });
+}
+
+/// Every contribution is rounded once before it is added, this rank's too, so that it does not matter who adds.
+void Executor::add_coded(const Step& step, std::byte* kept, std::byte* frame) {
+  const std::size_t bytes = coding_.bytes(step.range.count), terms = step.from.size();
+  if (decoded_.size() < (terms + 1) * tile_) decoded_.resize((terms + 1) * tile_);
+  for_each_tile(step.range.count, [&](std::size_t first, std::size_t elements) {
+    const std::size_t before = first * sizeof(float), coded_before = job_->codec->encoded_bytes(first);
+    for (std::size_t i = 0; i < terms; ++i) {
+      auto* const room = reinterpret_cast<std::byte*>(decoded_.data() + i * tile_);
+      if (!me(step.from[i])) {
+        decode(taken(step.from[i], bytes).data + coded_before, room, elements);
+        sources_[i] = {room, step.raw};
+      } else if (terms > 1) {
+        round_coded(address(step.own, step.range) + before, room, nullptr, elements);
+        sources_[i] = {room, step.own == Place::input};
+      } else {
+        sources_[i] = {address(step.own, step.range) + before, step.own == Place::input};
+      }
+    }
+    std::byte* const sum =
+        kept != nullptr ? kept + before : reinterpret_cast<std::byte*>(decoded_.data() + terms * tile_);
+    fold(job_->op, job_->type, {sources_.data(), terms}, sum, elements, step.finish ? seat_.world.size() : 0);
+    if (frame != nullptr) round_coded(sum, kept != nullptr ? sum : nullptr, frame + coded_before, elements);
+  });
+}
+
+void Executor::begin_host(const Step& step) {
+  HostOperands& with = host_operands_;
+  with = {.type = job_->type,
+          .op = job_->op,
+          .finish_ranks = step.finish ? seat_.world.size() : 0,
+          .raw = step.own == Place::input,
+          .tag = job_->tag};
+  with.own = address(step.own, {});
+  if (step.keep == Place::work) {
+    const int place = seat_.place_in(step.among);
+    const auto at = static_cast<std::size_t>(place);
+    Range mine{};
+    if (step.only >= 0 ? step.only == place : at < step.which.size())
+      mine = step.parts[step.only >= 0 ? 0 : step.which[at]];
+    keep_as_work(mine);
+    with.keep = moved(work_at_, 0, worked_.first * coding_.element);
+  } else {
+    with.keep = address(step.keep, {});
+  }
+  if (engine_ == nullptr) {
+    stage(step.among).describe(step, job_->type, host_task_);
+    return stage(step.among).start(host_task_, with);
+  }
+  assert(step.among == Among::host);
+  describe(step, coding_.element, static_cast<int>(seat_.grid.here().size()), false, Tuning{}, host_task_);
+  engine_->begin_stage(host_task_, with);
+}
+
+}  // namespace collectives

@@ -1,0 +1,105 @@
+#include "monitoring/process_page.hpp"
+
+#include <sys/mman.h>
+
+#include <cstring>
+#include <exception>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/fork.hpp"
+#include "base/log.hpp"
+#include "base/sealed_file.hpp"
+#include "collectives/error.hpp"
+
+namespace collectives {
+namespace {
+
+std::mutex mutex;  // held over a fork
+std::atomic<ProcessPage*> page{nullptr};
+std::optional<Maker> page_maker;
+Descriptor page_file;
+std::uint32_t communicators = 0;  // of this process, ever
+
+/// Zeros that others can read, or that nobody else can where the system permits no more. Throws std::bad_alloc.
+ProcessPage* make_page() {
+  const auto map = [](int flags, int file) {
+    void* const memory = ::mmap(nullptr, sizeof(ProcessPage), PROT_READ | PROT_WRITE, flags, file, 0);
+    return memory == MAP_FAILED ? nullptr : static_cast<ProcessPage*>(memory);
+  };
+  try {
+    SealedFile made =
+        make_sealed_file("a page for collectives_info watch", std::string(ProcessPage::kName), sizeof(ProcessPage));
+    if (made.file) {
+      if (ProcessPage* const shared = map(MAP_SHARED, made.file.number())) {
+        page_file = std::move(made.file);
+        return shared;
+      }
+    }
+    log_info(kNoRank, "collectives_info watch will not see this process: {}", made.refused);
+  } catch (const Error& error) {
+    log_info(kNoRank, "collectives_info watch will not see this process: {}", error.what());
+  }
+  if (ProcessPage* const own = map(MAP_PRIVATE | MAP_ANONYMOUS, -1)) return own;
+  throw std::bad_alloc();
+}
+
+/// A child made by fork() begins a page of its own: that of its parent stays mapped, for what was there before.
+ProcessPage& usable_page() {
+  ProcessPage* now = page.load(std::memory_order_relaxed);
+  if (now != nullptr && page_maker->here()) return *now;
+  page_file = Descriptor();
+  now = make_page();
+  page_maker.emplace();
+  now->layout = ProcessPage::kLayout;
+  now->process = page_maker->process();
+  now->begun = TickMark::now();
+  now->magic = ProcessPage::kMagic;
+  page.store(now, std::memory_order_release);
+  return *now;
+}
+
+}  // namespace
+
+CommunicatorBlock& claim_block() {
+  hold_over_forks<mutex>();
+  const std::lock_guard lock(mutex);
+  ProcessPage& here = usable_page();
+  CommunicatorBlock* free = nullptr;
+  for (CommunicatorBlock& block : here.blocks)
+    if (block.used.load(std::memory_order_relaxed) == 0) {
+      free = &block;
+      break;
+    }
+  const bool listed = free != nullptr;
+  if (!listed) free = new CommunicatorBlock;
+  std::memset(static_cast<void*>(free), 0, sizeof *free);
+  free->listed = listed;
+  free->process = here.process;
+  free->used.store(++communicators, std::memory_order_release);
+  return *free;
+}
+
+void give_back(CommunicatorBlock& block) noexcept {
+  if (!block.listed) return delete &block;
+  const std::lock_guard lock(mutex);
+  const ProcessPage* const now = page.load(std::memory_order_relaxed);
+  // A child made by fork() leaves what it has inherited to its parent.
+  if (page_maker->here() && &block >= now->blocks && &block < now->blocks + kBlocksPerProcess)
+    block.used.store(0, std::memory_order_release);
+}
+
+const ProcessPage* page_of_this_process() noexcept { return page.load(std::memory_order_acquire); }
+
+bool copy_entry(const CommunicatorBlock& block, std::uint64_t sequence, OperationEntry& copy) noexcept {
+  const OperationEntry& entry = block.operations[sequence % kOperationsKept];
+  if (entry.sequence.load(std::memory_order_acquire) != sequence) return false;
+  std::memcpy(static_cast<void*>(&copy), static_cast<const void*>(&entry), sizeof copy);
+  std::atomic_thread_fence(std::memory_order_acquire);
+  return entry.sequence.load(std::memory_order_relaxed) == sequence;
+}
+
+}  // namespace collectives

@@ -1,0 +1,427 @@
+#include "monitoring/watch.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+#include <cstring>
+#include <sstream>
+
+#include "base/coarse_clock.hpp"
+#include "base/log.hpp"
+#include "base/text.hpp"
+
+namespace collectives {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kLookForLostEvery = 10ms;      // a system call per peer
+constexpr auto kListenEvery = 1ms;            // a system call
+constexpr auto kSilent = 200ms;               // whoever waits gives a sign of life every few milliseconds
+constexpr auto kPatienceWithTouch = 500ms;    // a piece takes much less, unless its rank is stopped
+constexpr auto kTellRecordAfter = 100ms;      // a call this late tells the other hosts what it is
+constexpr auto kGatherRecords = 50ms;         // how long a mismatch waits for the records of stragglers
+constexpr auto kLateRecord = 500ms;           // and for that of a rank that lost its core just behind its data
+constexpr auto kGatherRemoteRecords = 500ms;  // and of other hosts: time enough for them to tell, look and be heard
+
+/// On one line, whatever a program calls its tensors and its reasons.
+void copy_text(char* to, std::size_t room, std::string_view text) {
+  const std::string_view all = text.substr(0, room - 1);
+  char* const end = std::ranges::transform(all, to, [](char c) { return is_control(c) ? ' ' : c; }).out;
+  *end = '\0';
+}
+
+}  // namespace
+
+Watch::Watch(const Seat& seat, Arena& arena, Wire* wire)
+    : seat_(seat), arena_(arena), mine_(arena.block(arena.self())), wire_(wire), remote_(seat.world.members.size()) {}
+
+std::string Watch::operation(const Call& call) {
+  if (!call.operation.empty()) return std::string(call.operation);
+  std::string text = fmt::format("{} #{}", to_string(call.signature.collective), call.sequence);
+  if (!call.name.empty()) text += fmt::format(" ({})", call.name);
+  return text;
+}
+
+void Watch::with_gpu(bool waits) noexcept {
+  mine_.with_gpu.value.store(waits ? mine_.arrived.value.load(std::memory_order_relaxed) : 0,
+                             std::memory_order_relaxed);
+}
+
+bool Watch::record_of(int local, std::uint64_t sequence, Signature& signature) const {
+  const ArrivalRecord& record = arena_.block(local).records[sequence % kRecords];
+  if (record.sequence.load(std::memory_order_acquire) != sequence) return false;
+  SignatureWords words;
+  for (std::size_t w = 0; w < words.size(); ++w) words[w] = record.words[w].load(std::memory_order_acquire);
+  if (record.sequence.load(std::memory_order_relaxed) != sequence) return false;
+  signature = unpack(words);
+  return true;
+}
+
+Watch::Standing Watch::standing(Rank rank, std::uint64_t sequence, Signature& signature) const {
+  if (seat_.host_of(rank) == seat_.grid.host) {
+    const int local = seat_.local_of(rank);
+    if (record_of(local, sequence, signature)) return Standing::here;
+    const std::uint64_t at = arena_.block(local).arrived.value.load(std::memory_order_acquire);
+    return at > sequence ? Standing::passed : Standing::not_arrived;
+  }
+  const Remote& remote = remote_[static_cast<std::size_t>(rank)];
+  signature = remote.signature;
+  return remote.sequence == sequence  ? Standing::here
+         : remote.sequence > sequence ? Standing::passed
+                                      : Standing::not_arrived;
+}
+
+std::vector<Arrived> Watch::arrived(const Call& call) const {
+  std::vector<Arrived> ranks;
+  for (const Rank rank : seat_.world.members) {
+    Signature signature;
+    if (standing(rank, call.sequence, signature) == Standing::here || rank == seat_.world.self)
+      ranks.push_back({rank, rank == seat_.world.self ? call.signature : signature});
+  }
+  return ranks;
+}
+
+std::vector<Rank> Watch::missing(const Call& call) const {
+  std::vector<Rank> missing;
+  for (const Rank rank : seat_.world.members) {
+    Signature signature;
+    if (rank != seat_.world.self && standing(rank, call.sequence, signature) == Standing::not_arrived)
+      missing.push_back(rank);
+  }
+  return missing;
+}
+
+std::vector<Rank> Watch::silent_ranks(const Call& call) const {
+  std::vector<Rank> silent;
+  const auto now = coarse_now();
+  const Peers here = seat_.grid.here();
+  for (int local = 0; local < arena_.ranks(); ++local) {
+    const RankBlock& block = arena_.block(local);
+    const std::chrono::nanoseconds looked(block.looked.value.load(std::memory_order_relaxed));
+    if (local != arena_.self() && now - looked > kSilent &&
+        block.completed.value.load(std::memory_order_acquire) < call.sequence)
+      silent.push_back(here[static_cast<std::size_t>(local)]);
+  }
+  return silent;
+}
+
+std::vector<Rank> Watch::ranks_with_gpu(const Call& call) const {
+  std::vector<Rank> ranks;
+  for (int local = 0; local < arena_.ranks(); ++local) {
+    const RankBlock& block = arena_.block(local);
+    if (block.with_gpu.value.load(std::memory_order_relaxed) == call.sequence &&
+        block.completed.value.load(std::memory_order_acquire) < call.sequence)
+      ranks.push_back(seat_.grid.here()[static_cast<std::size_t>(local)]);
+  }
+  return ranks;
+}
+
+std::string Watch::missing_text(const Call& call) const {
+  const auto have = [](const std::vector<Rank>& ranks) {
+    return fmt::format("{} {}", ranks_text(ranks), ranks.size() == 1 ? "has" : "have");
+  };
+  const std::vector<Rank> absent = missing(call), silent = silent_ranks(call);
+  if (absent.empty()) {
+    const std::vector<Rank> with_gpu = ranks_with_gpu(call);
+    const std::string but = !silent.empty()        ? ", but " + have(silent) + " stopped there"
+                            : with_gpu.size() == 1 ? ", but the GPU of " + have(with_gpu) + " not done its part"
+                            : !with_gpu.empty()    ? ", but the GPUs of " + have(with_gpu) + " not done their part"
+                                                   : "";
+    return "all ranks have arrived" + but;
+  }
+  std::string text = have(absent) + " not arrived";
+  if (!silent.empty() && silent != absent) text += "; no sign of life from " + ranks_text(silent);
+  return text;
+}
+
+Missing Watch::first_missing(const Call& call) const {
+  Missing missing;
+  for (const Rank rank : seat_.world.members) {
+    Signature signature;
+    if (rank == seat_.world.self || standing(rank, call.sequence, signature) != Standing::not_arrived) continue;
+    if (missing.ranks++ == 0) missing.first = rank;
+  }
+  return missing;
+}
+
+std::string Watch::whereabouts() const {
+  std::vector<std::pair<std::string, std::vector<Rank>>> places;
+  for (int local = 0; local < arena_.ranks(); ++local) {
+    const RankBlock& block = arena_.block(local);
+    const std::uint64_t at = block.arrived.value.load(std::memory_order_acquire);
+    const bool inside = block.completed.value.load(std::memory_order_acquire) < at;
+    Signature signature;
+    const bool known = record_of(local, at, signature);
+    const std::string place = at == 0 ? "in no call yet"
+                                      : fmt::format("{} {} #{}", inside ? "in" : "after",
+                                                    known ? to_string(signature.collective) : "call", at);
+    auto found = std::ranges::find(places, place, &std::pair<std::string, std::vector<Rank>>::first);
+    if (found == places.end()) found = places.insert(found, {place, {}});
+    found->second.push_back(seat_.grid.here()[static_cast<std::size_t>(local)]);
+  }
+  std::vector<std::string> parts;
+  for (const auto& [place, ranks] : places) parts.push_back(fmt::format("{} {}", ranks_text(ranks), place));
+  return fmt::format("{}", fmt::join(parts, "; "));
+}
+
+// ---- failures ----
+
+void Watch::raise(Errc code, Rank peer, std::string_view operation, std::string_view text) noexcept {
+  AbortBlock& block = arena_.abort_block();
+  std::uint32_t none = 0;
+  if (!block.state.compare_exchange_strong(none, 1)) return;
+  block.code = static_cast<std::uint32_t>(code);
+  block.peer = peer;
+  copy_text(block.operation, sizeof block.operation, operation);
+  copy_text(block.text, sizeof block.text, text);
+  block.state.store(2, std::memory_order_release);
+}
+
+void Watch::abort(std::string_view reason) noexcept {
+  const Rank self = seat_.world.self;
+  raise(Errc::aborted, self, "abort", fmt::format("aborted by rank {}: {}", self, reason));
+  if (wire_ != nullptr && wire_->posts_from_any_thread()) tell_failure();
+}
+
+void Watch::throw_failure() {
+  AbortBlock& block = arena_.abort_block();
+  // Whoever is writing the failure needs microseconds, unless it dies just then.
+  const auto patience = Clock::now() + 100ms;
+  while (block.state.load(std::memory_order_acquire) == 1 && Clock::now() < patience) ::sched_yield();
+  if (block.state.load(std::memory_order_acquire) != 2)
+    throw Error(Errc::peer_lost, "a rank was lost while it reported a failure", seat_.world.self);
+  if (wire_ != nullptr) tell_failure();
+  throw Error(static_cast<Errc>(block.code), block.text, seat_.world.self, block.peer, block.operation);
+}
+
+void Watch::wait_until_untouched() noexcept {
+  for (int local = 0; local < arena_.ranks(); ++local) {
+    const auto patience = Clock::now() + kPatienceWithTouch;
+    while (local != arena_.self() && arena_.block(local).touching.value.load() != 0 && arena_.alive(local)) {
+      if (Clock::now() < patience) {
+        ::sched_yield();
+        continue;
+      }
+      log_warning(seat_.world.self,
+                  "rank {} has stopped while it read or wrote this rank's buffers: keep those of the failed operations "
+                  "until it goes on or ends",
+                  seat_.grid.here()[static_cast<std::size_t>(local)]);
+      break;
+    }
+  }
+}
+
+void Watch::raise_mismatch(const Call& call, Rank peer) {
+  // The peer's record is there, or will be at once: it comes just behind the data that gave the mismatch away. Others
+  // may be microseconds behind; the error is better with them in it.
+  arrived_at_ = {};  // the other hosts should know this rank's at once
+  const auto begun = Clock::now(), patience = begun + gathering_time(), latest = begun + kLateRecord;
+  const auto peer_is_late = [&] {
+    Signature signature;
+    return Clock::now() < latest && standing(peer, call.sequence, signature) == Standing::not_arrived;
+  };
+  for (; Clock::now() < patience || peer_is_late(); ::sched_yield()) {
+    listen();
+    look_for_mismatch(call);  // throws when the records show who passed what
+  }
+  const std::string op = operation(call);
+  raise(Errc::mismatch, peer, op,
+        fmt::format("{}: rank {} is at another call: the ranks do not issue the same operations in the same order", op,
+                    peer));
+  throw_failure();
+}
+
+void Watch::raise_timeout(const Call& call, std::chrono::nanoseconds waited) {
+  const std::string op = operation(call);
+  // An absent rank that gives signs of life is in an earlier call, and waits there for one that does not.
+  const std::vector<Rank> absent = missing(call), silent = silent_ranks(call);
+  const auto longest_silent = std::ranges::min_element(silent, {}, [this](Rank rank) {
+    return arena_.block(seat_.local_of(rank)).looked.value.load(std::memory_order_relaxed);
+  });
+  const std::vector<Rank> with_gpu = ranks_with_gpu(call);
+  const Rank peer = longest_silent != silent.end() ? *longest_silent
+                    : !absent.empty()              ? absent.front()
+                    : !with_gpu.empty()            ? with_gpu.front()
+                                                   : kNoRank;
+  raise(Errc::timeout, peer, op,
+        fmt::format("{}: timed out after {:.1f} s on rank {}: {}", op, std::chrono::duration<double>(waited).count(),
+                    seat_.world.self, missing_text(call)));
+  throw_failure();
+}
+
+// ---- the slow path ----
+
+void Watch::look(const Call& call) {
+  if (wire_ != nullptr) poll_control();
+  check();
+  look_for_mismatch(call);
+  look_for_lost(call);
+}
+
+void Watch::listen() {
+  if (wire_ != nullptr) poll_control();
+  check();
+}
+
+void Watch::farewell() noexcept {
+  if (wire_->sees_lost_peers())
+    tell_hosts(fmt::format("L {}", arena_.block(arena_.self()).completed.value.load(std::memory_order_relaxed)));
+}
+
+void Watch::look_for_lost_on_other_hosts(const Call& call) {
+  while (const auto lost = wire_->poll_lost()) remote_[static_cast<std::size_t>(lost->first)].gone = lost->second;
+  for (const Rank rank : seat_.world.members) {
+    const Remote& remote = remote_[static_cast<std::size_t>(rank)];
+    // What it did before it went stays done: only an unfinished call suffers.
+    const bool done = remote.left && remote.completed >= call.sequence && !wire_->awaits_in_vain(rank);
+    if (remote.gone.empty() || done) continue;
+    const std::string op = operation(call);
+    raise(Errc::peer_lost, rank, op,
+          remote.left ? fmt::format("{}: rank {} was lost: it left the communicator after its call #{}", op, rank,
+                                    remote.completed)
+                      : fmt::format("{}: rank {} was lost: its process or host is gone ({})", op, rank, remote.gone));
+    throw_failure();
+  }
+}
+
+void Watch::listen_now_and_then() {
+  const auto now = coarse_now();
+  if (now - listened_ < kListenEvery) return;
+  listened_ = now;
+  listen();
+}
+
+std::chrono::nanoseconds Watch::gathering_time() const noexcept {
+  return wire_ == nullptr ? kGatherRecords : kGatherRemoteRecords;
+}
+
+void Watch::look_for_mismatch(const Call& call) {
+  const std::uint64_t mine = make_tag(call.sequence, call.signature);
+  const auto disagrees = [&](Rank rank) {
+    Signature signature;
+    return rank != seat_.world.self && standing(rank, call.sequence, signature) == Standing::here &&
+           make_tag(call.sequence, signature) != mine;
+  };
+  const auto odd = std::find_if(seat_.world.members.begin(), seat_.world.members.end(), disagrees);
+  if (odd == seat_.world.members.end()) return;
+  // Give those who are on their way a moment, so that the error can say who passed what, and who is in the majority.
+  arrived_at_ = {};
+  std::vector<Arrived> ranks = arrived(call);
+  for (const auto patience = Clock::now() + gathering_time();
+       ranks.size() < seat_.world.members.size() && Clock::now() < patience; ::sched_yield()) {
+    listen();
+    ranks = arrived(call);
+  }
+  const std::string op = operation(call);
+  const auto alike = [&](const Arrived& one) {
+    return std::count_if(ranks.begin(), ranks.end(), [&](const Arrived& other) {
+      return make_tag(0, one.signature) == make_tag(0, other.signature);
+    });
+  };
+  const auto rarest = std::min_element(ranks.begin(), ranks.end(),
+                                       [&](const Arrived& a, const Arrived& b) { return alike(a) < alike(b); });
+  raise(Errc::mismatch, rarest->rank, op, fmt::format("{}: {}", op, describe_mismatch(ranks)));
+  throw_failure();
+}
+
+void Watch::look_for_lost(const Call& call) {
+  const auto now = coarse_now();
+  arena_.block(arena_.self()).looked.value.store(static_cast<std::uint64_t>(now.count()), std::memory_order_relaxed);
+  if (now - lost_looked_ < kLookForLostEvery) return;
+  lost_looked_ = now;
+  if (wire_ != nullptr) look_for_lost_on_other_hosts(call);
+  const Peers here = seat_.grid.here();
+  for (int local = 0; local < arena_.ranks(); ++local) {
+    if (arena_.alive(local)) continue;
+    RankBlock& block = arena_.block(local);
+    // What it did before it went stays done: only an unfinished call suffers.
+    if (block.completed.value.load(std::memory_order_acquire) >= call.sequence) continue;
+    const Rank rank = here[static_cast<std::size_t>(local)];
+    const std::string op = operation(call);
+    const bool left = block.departed.value.load(std::memory_order_acquire) != 0;
+    raise(Errc::peer_lost, rank, op,
+          fmt::format("{}: rank {} was lost: {} after its call #{}", op, rank,
+                      left ? "it left the communicator" : "its process ended",
+                      block.completed.value.load(std::memory_order_acquire)));
+    throw_failure();
+  }
+}
+
+// ---- between hosts ----
+
+void Watch::tell_failure() noexcept {
+  const AbortBlock& block = arena_.abort_block();
+  if (block.state.load(std::memory_order_acquire) != 2 || failure_told_.exchange(true)) return;
+  tell_hosts(fmt::format("A {} {}\n{}\n{}", block.code, block.peer, block.operation, block.text));
+}
+
+void Watch::tell_hosts(std::string_view text) noexcept {
+  for (const Rank rank : seat_.world.members)
+    if (seat_.host_of(rank) != seat_.grid.host) try {
+        wire_->post_control(rank, text);
+      } catch (const std::exception&) {  // the failure that is being told stands; this rank throws it either way
+      }
+}
+
+void Watch::poll_control() {
+  while (const auto message = wire_->poll_control()) {
+    const auto& [from, text] = *message;
+    if (text.starts_with("A ")) {
+      unsigned code = 0;
+      int peer = kNoRank, read = 0;
+      std::sscanf(text.c_str(), "A %u %d\n%n", &code, &peer, &read);
+      const std::size_t line = text.find('\n', static_cast<std::size_t>(read));
+      if (read == 0 || line == std::string::npos) continue;
+      failure_told_ = true;  // whoever raised it tells everybody
+      raise(static_cast<Errc>(code), peer,
+            std::string_view(text).substr(static_cast<std::size_t>(read), line - static_cast<std::size_t>(read)),
+            std::string_view(text).substr(line + 1));
+    } else if (text.starts_with("R ")) {
+      std::istringstream words(text.substr(2));
+      std::uint64_t sequence = 0, rank = 0;
+      SignatureWords w{};
+      words >> sequence;
+      const auto read_record = [&] {
+        words >> rank;
+        for (std::uint64_t& word : w) words >> word;
+        return static_cast<bool>(words);
+      };
+      while (read_record())
+        if (rank < remote_.size() && sequence >= remote_[rank].sequence) {
+          remote_[rank].sequence = sequence;
+          remote_[rank].signature = unpack(w);
+        }
+    } else if (text.starts_with("L ")) {
+      Remote& leaver = remote_[static_cast<std::size_t>(from)];
+      leaver.left = std::sscanf(text.c_str(), "L %" SCNu64, &leaver.completed) == 1;
+    }
+  }
+  tell_records();
+}
+
+void Watch::tell_records() {
+  // A call that waits long tells the other hosts, once, what the ranks of this host have passed to it; they compare,
+  // and know who is missing. Those who arrive later tell it themselves, those who have left again cannot. Who leaves
+  // tells it only over wires that know who has left before: MPI's may not be given a message for somebody who has
+  // ended.
+  const std::uint64_t sequence = arena_.block(arena_.self()).arrived.value.load(std::memory_order_relaxed);
+  if (sequence == record_told_ || Clock::now() - arrived_at_ < kTellRecordAfter) return;
+  if (leaving_ && !wire_->sees_lost_peers()) return;
+  record_told_ = sequence;
+  std::string text = fmt::format("R {}", sequence);
+  const Peers here = seat_.grid.here();
+  for (int local = 0; local < arena_.ranks(); ++local) {
+    Signature signature;
+    if (record_of(local, sequence, signature))
+      text += fmt::format(" {} {}", here[static_cast<std::size_t>(local)], fmt::join(pack(signature), " "));
+  }
+  tell_hosts(text);
+}
+
+}  // namespace collectives

@@ -1,0 +1,152 @@
+// Ranks of an MPI communicator exchange through nonblocking collectives of a duplicate of it, so that a wait can end at
+// its deadline. What MPI cannot take back by then (a collective has no cancel, nor has the duplication) keeps its
+// memory for good.
+#include <fmt/format.h>
+#include <mpi.h>
+
+#include <atomic>
+#include <chrono>
+#include <climits>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "collectives/error.hpp"
+#include "collectives/mpi.hpp"
+#include "mpi/transport.hpp"
+
+namespace collectives {
+
+struct MpiBootstrap::Shared {
+  MPI_Comm comm = MPI_COMM_NULL;
+  Rank rank = 0;
+  int size = 1;
+  std::atomic<std::size_t> next_context = 0;  // of the wires made from it
+  std::optional<Error> end;                   // the duplication or gather that failed; none can follow it
+
+  ~Shared() {
+    int finalized = 0;
+    MPI_Finalized(&finalized);
+    if (!finalized && !end && comm != MPI_COMM_NULL) MPI_Comm_free(&comm);
+  }
+};
+
+namespace {
+
+/// What one gather lends to MPI.
+struct Gather {
+  std::string mine;
+  std::uint64_t my_bytes = 0;
+  std::vector<std::uint64_t> bytes;  // of each rank
+  std::vector<int> counts, offsets;  // the same, as MPI takes them
+  std::string everyone;
+};
+
+/// False when the deadline has passed first.
+bool wait_for(MPI_Request request, Deadline deadline) {
+  MpiPause pause;
+  while (true) {
+    int done = 0;
+    check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+    if (done) return true;
+    if (deadline.passed()) return false;
+    pause();
+  }
+}
+
+Error too_late(Rank rank, int size, Deadline::Clock::time_point start) {
+  const std::chrono::duration<double> waited = Deadline::Clock::now() - start;
+  return Error(
+      Errc::timeout,
+      fmt::format("rank {} waited {:.1f} s for the other ranks at the MPI rendezvous (MPI does not say which of "
+                  "the {} did not come)",
+                  rank, waited.count(), size),
+      rank);
+}
+
+}  // namespace
+
+MpiBootstrap::MpiBootstrap(MPI_Comm comm, std::chrono::nanoseconds timeout) : shared_(std::make_shared<Shared>()) {
+  const auto start = Deadline::Clock::now();
+  int initialized = 0, finalized = 0;
+  MPI_Initialized(&initialized);
+  MPI_Finalized(&finalized);
+  if (!initialized || finalized) {
+    throw Error(Errc::bootstrap,
+                finalized ? "MpiBootstrap after MPI_Finalize" : "MpiBootstrap before MPI_Init: initialize MPI first");
+  }
+  if (comm == MPI_COMM_NULL) throw Error(Errc::invalid_argument, "MpiBootstrap(MPI_COMM_NULL)");
+  check_mpi(MPI_Comm_rank(comm, &shared_->rank), "MPI_Comm_rank");
+  check_mpi(MPI_Comm_size(comm, &shared_->size), "MPI_Comm_size");
+  MPI_Request request = MPI_REQUEST_NULL;
+  check_mpi(MPI_Comm_idup(comm, &shared_->comm, &request), "MPI_Comm_idup");
+  if (!wait_for(request, Deadline::in(timeout))) {
+    keep_for_mpi(shared_);
+    shared_->end = too_late(shared_->rank, shared_->size, start);
+    throw *shared_->end;
+  }
+  check_mpi(MPI_Comm_set_errhandler(shared_->comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+}
+
+MpiBootstrap::~MpiBootstrap() = default;
+
+std::string_view MpiBootstrap::name() const noexcept { return "mpi"; }
+Rank MpiBootstrap::rank() const noexcept { return shared_->rank; }
+int MpiBootstrap::size() const noexcept { return shared_->size; }
+
+std::vector<std::string> MpiBootstrap::all_gather(std::string_view mine, Deadline deadline) {
+  if (shared_->end) throw *shared_->end;
+  const auto start = Deadline::Clock::now();
+  const auto ranks = static_cast<std::size_t>(size());
+  auto gather = std::make_shared<Gather>();
+  const auto finish = [&](MPI_Request request) {
+    if (wait_for(request, deadline)) return;
+    keep_for_mpi(gather);
+    shared_->end = too_late(rank(), size(), start);
+    throw *shared_->end;
+  };
+
+  gather->mine = mine;
+  gather->my_bytes = mine.size();
+  gather->bytes.resize(ranks);
+  MPI_Request request = MPI_REQUEST_NULL;
+  check_mpi(MPI_Iallgather(&gather->my_bytes, 1, MPI_UINT64_T, gather->bytes.data(), 1, MPI_UINT64_T, shared_->comm,
+                           &request),
+            "MPI_Iallgather");
+  finish(request);
+
+  std::uint64_t total = 0;
+  for (const std::uint64_t bytes : gather->bytes) {
+    gather->offsets.push_back(static_cast<int>(total));
+    gather->counts.push_back(static_cast<int>(bytes));
+    if (bytes > INT_MAX || (total += bytes) > INT_MAX) {
+      throw Error(Errc::invalid_argument, "all_gather at the MPI rendezvous: more than 2 GiB in all", rank());
+    }
+  }
+  gather->everyone.resize(total);
+  check_mpi(
+      MPI_Iallgatherv(gather->mine.data(), static_cast<int>(gather->mine.size()), MPI_BYTE, gather->everyone.data(),
+                      gather->counts.data(), gather->offsets.data(), MPI_BYTE, shared_->comm, &request),
+      "MPI_Iallgatherv");
+  finish(request);
+
+  std::vector<std::string> result;
+  for (std::size_t r = 0; r < ranks; ++r) {
+    result.push_back(gather->everyone.substr(static_cast<std::size_t>(gather->offsets[r]), gather->bytes[r]));
+  }
+  return result;
+}
+
+WireFactory MpiBootstrap::wire_factory() {
+  return {"mpi", false,
+          [shared = shared_](const std::vector<Rank>& members, std::size_t context, std::size_t frame_bytes) {
+            return std::make_unique<MpiTransport>(std::shared_ptr<const MPI_Comm>(shared, &shared->comm), members,
+                                                  context, frame_bytes);
+          },
+          std::shared_ptr<std::atomic<std::size_t>>(shared_, &shared_->next_context)};
+}
+
+}  // namespace collectives

@@ -1,0 +1,116 @@
+#include "planning/sparse_plan.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/tuning.hpp"
+#include "planning/device_choice.hpp"
+
+namespace collectives {
+namespace {
+
+/// Choosing reads the gradient, reads and writes the residual; the result is written once, and mostly zero.
+constexpr double kPassesOverAll = 4;
+/// What has been chosen is written, read, checked and added one by one: as if each entry were so many bytes.
+constexpr double kBytesOfWorkPerEntry = 48;
+/// What is lost by sending less than everything should be made up for by more than the error of an estimate.
+constexpr double kWorthIt = 0.9;
+
+}  // namespace
+
+SparsePlan plan_sparse(const Request& request, std::size_t k, const TopKOptions& options, const Plan& dense,
+                       const Topology& topology, const Tuning& tuning) {
+  SparsePlan plan;
+  plan.n = request.count;
+  plan.k = std::min(k, request.count);
+  plan.values = options.values;
+  const int ranks = topology.ranks(), hosts = static_cast<int>(topology.hosts.size());
+  // What is deterministic is added in rank order, past the hosts.
+  plan.in_hosts = !topology.one_host() && ranks > hosts && !request.deterministic;
+  plan.members = plan.in_hosts ? hosts : ranks;
+  // No more slices than elements to choose: every slice gives something in every call.
+  if (plan.in_hosts)
+    plan.slices = static_cast<int>(std::min(std::ranges::min(topology.hosts, {}, &std::vector<Rank>::size).size(),
+                                            std::max<std::size_t>(1, plan.k)));
+  const int slices = plan.slices;
+  const auto m = static_cast<double>(plan.members), n = static_cast<double>(plan.n),
+             chosen = static_cast<double>(plan.k);
+  // Of elements that are chosen independently of one another; real ones overlap more.
+  const double united = n * (1 - std::pow(1 - chosen / std::max(n, 1.0), m));
+  const auto bytes_of = [&](double entries) {
+    std::size_t bytes = 0;  // of all slices together
+    for (int s = 0; s < slices; ++s)
+      bytes += SparseFormat{part({0, plan.n}, slices, s).count, static_cast<std::size_t>(entries / slices), plan.values}
+                   .bytes();
+    return static_cast<double>(bytes);
+  };
+  // Out of a host: with several ranks that exchange past one another, what all of them have to say.
+  const double ends = plan.in_hosts || topology.one_host()
+                          ? 1
+                          : static_cast<double>(std::ranges::max(topology.hosts, {}, &std::vector<Rank>::size).size());
+  // Where ranks share cores, each has to wait for what others do there, as in dense plans.
+  const double to_a_core = topology.ranks_to_a_core();
+  const double talking = to_a_core * (plan.in_hosts ? m * slices / ranks : 1), crowd = std::max(1.0, talking);
+  const double per_message =
+      std::max(tuning.wire_message_us, to_a_core > 1 ? talking * message_inside_machine_us(tuning) : 0);
+  const double per_byte = std::max(ends * std::max(tuning.wire_us_per_byte, tuning.wire_together_us_per_byte),
+                                   2 * crowd / slices * tuning.wire_work_us_per_byte);
+  const auto exchange = [&](double latencies, double bytes) {
+    return topology.one_host() ? latencies * tuning.message_us * (m - 1) + bytes * tuning.message_us_per_byte
+                               : latencies * (tuning.wire_us + 2 * (m - 1) * per_message) + bytes * per_byte;
+  };
+  // A GPU's passes over its own memory are nothing beside a wire.
+  const bool on_gpu =
+      request.memory == Memory::device && why_not_chosen_on_gpu(plan.in_hosts, options, topology).empty();
+  const double passes = on_gpu ? 0 : kPassesOverAll;
+  const auto coding = [&](double entries) {
+    return (passes * 4 * n / slices + kBytesOfWorkPerEntry * entries / slices) * crowd * tuning.coding_us_per_byte;
+  };
+  const double gathered = coding(m * chosen) + exchange(1, (m - 1) * bytes_of(chosen));
+  const double split =
+      coding(3 * chosen + united) + exchange(4, (m - 1) / m * (bytes_of(chosen) + std::min(bytes_of(united), 4 * n)));
+  plan.form = options.form != SparseForm::automatic ? options.form
+              : split < gathered                    ? SparseForm::split
+                                                    : SparseForm::gathered;
+  const double all = 4 * n;
+  const double inside = plan.in_hosts ? 2 * (tuning.host_latency_us + to_a_core * all * tuning.host_us_per_byte) : 0;
+  plan.microseconds = (plan.form == SparseForm::split ? split : gathered) + inside;
+
+  const auto because = [&](std::string why) {
+    plan.reason = std::move(why);
+    return plan;
+  };
+  const auto refuse = [&](std::string why) {  // then all ranks say what they give, each of the whole tensor
+    plan.in_hosts = false;
+    plan.members = ranks;
+    plan.slices = 1;
+    return because(std::move(why));
+  };
+  if (ranks == 1) return refuse("everything: there is one rank");
+  if (plan.n == 0) return refuse("nothing: the tensor is empty");
+  if (!request.force && !request.deterministic) {  // what is deterministic may not hang on an estimate
+    if (topology.one_host()) return refuse("everything: ranks that share memory have no wire to save");
+    if (plan.microseconds > kWorthIt * dense.estimate.microseconds)
+      return refuse(fmt::format("everything: top {} would take {:.1f} us, {} {:.1f} us", plan.k, plan.microseconds,
+                                dense.name, dense.estimate.microseconds));
+  }
+  plan.sparse = true;
+  return because(fmt::format("top {} of {}{}, {}: {:.1f} us, everything by {} {:.1f} us", plan.k, plan.n,
+                             request.force           ? ", as forced"
+                             : request.deterministic ? ", deterministic"
+                                                     : "",
+                             plan.form == SparseForm::split ? "split" : "gathered", plan.microseconds, dense.name,
+                             dense.estimate.microseconds));
+}
+
+std::string why_not_chosen_on_gpu(bool in_hosts, const TopKOptions& options, const Topology& topology) {
+  if (const std::string why = in_hosts ? why_not_added_in_hosts(topology) : ""; !why.empty())
+    return fmt::format("the ranks of a host add first, and {}", why);
+  if (options.clip > 0) return "the host clips";
+  if (options.non_finite != NonFinite::propagate) return "the host looks for NaN and infinity";
+  return "";
+}
+
+}  // namespace collectives

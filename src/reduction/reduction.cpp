@@ -1,0 +1,132 @@
+// Chooses the loop. The loops themselves are in reduction/, by family; those of user ops are here, as they have no
+// arithmetic of ours.
+#include "reduction/reduction.hpp"
+
+#include <hwy/cache_control.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+#include <iterator>
+
+#include "reduction/family.hpp"
+
+namespace collectives {
+namespace {
+
+/// Combines in a block of its own, so that an out may be any of the sources, and hands the user aligned elements only.
+void fold_by_user(const UserOp& op, DataType type, const Operands& all) {
+  constexpr std::size_t kBlockBytes = 8192;
+  alignas(64) std::byte accumulated[kBlockBytes];
+  alignas(64) std::byte aligned[kBlockBytes];
+  const std::size_t size = size_of(type), block = kBlockBytes / size;
+  for (std::size_t begin = 0; begin < all.count; begin += block) {
+    const std::size_t count = std::min(block, all.count - begin), offset = begin * size;
+    std::memcpy(accumulated, all.sources.front().data + offset, count * size);
+    for (const Source& source : all.sources.subspan(1)) {
+      const std::byte* next = source.data + offset;
+      if (reinterpret_cast<std::uintptr_t>(next) % size != 0) {
+        std::memcpy(aligned, next, count * size);
+        next = aligned;
+      }
+      op.combine(next, accumulated, count, type);
+    }
+    for (std::byte* const out : all.outs) std::memcpy(out + offset, accumulated, count * size);
+  }
+}
+
+FoldLoop loop_of(ReduceOp::Kind kind, DataType type) noexcept {
+  if (kind == ReduceOp::Kind::min || kind == ReduceOp::Kind::max) return loop_of_extremes(kind, type);
+  if (!is_floating(type)) return loop_of_integers(kind, type);
+  if (size_of(type) == 2) return loop_of_halves(kind, type);
+  return loop_of_floats(kind, type);
+}
+
+/// What adds up sources whose division comes later adds them.
+ReduceOp::Kind kind_of(const ReduceOp& op, int finish_ranks) noexcept {
+  return op.kind() == ReduceOp::Kind::average && finish_ranks == 0 ? ReduceOp::Kind::sum : op.kind();
+}
+
+/// Streams to the outs that gain by it: those that are no source, whose lines are in the cache anyway, and that lie to
+/// their lines as the first of them does, as only whole lines are streamed.
+void fold_streaming(FoldLoop loop, DataType type, Operands all, Stores stores) {
+  constexpr std::size_t kMost = 128;
+  const std::span<std::byte* const> outs = all.outs;
+  const std::byte* const cached = stores == Stores::streaming_but_first ? outs.front() : nullptr;
+  const std::size_t lead = to_next_line(cached == nullptr || outs.size() == 1 ? outs[0] : outs[1]);
+  if (outs.size() > kMost || lead % size_of(type) != 0 || all.count * size_of(type) < kLongVector) {
+    return loop(all);
+  }
+  const auto streams = [&](const std::byte* out) {
+    return out != cached && to_next_line(out) == lead &&
+           std::ranges::find(all.sources, out, &Source::data) == all.sources.end();
+  };
+  std::byte* ordered[kMost];
+  std::byte** const end = ordered + outs.size();
+  std::byte** const middle =
+      std::partition_copy(outs.begin(), outs.end(), ordered, std::make_reverse_iterator(end), streams).first;
+  all.streamed = {ordered, middle};
+  all.outs = {middle, end};
+  loop(all);
+}
+
+}  // namespace
+
+bool keeps_one(const ReduceOp& op, int finish_ranks) noexcept {
+  const ReduceOp::Kind kind = kind_of(op, finish_ranks);
+  return kind == ReduceOp::Kind::sum || kind == ReduceOp::Kind::product;
+}
+
+void fold(const ReduceOp& op, DataType type, std::span<const Source> sources, std::span<std::byte* const> outs,
+          std::size_t count, int finish_ranks, Stores stores) {
+  assert(!sources.empty() && !outs.empty() && supports(type, op));
+  if (count == 0) return;
+  if (sources.size() == 1 && keeps_one(op, finish_ranks))
+    return copy(outs, sources[0].data, count * size_of(type), stores);
+  const ReduceOp::Kind kind = kind_of(op, finish_ranks);
+  const Operands all{sources, outs, {}, count, op.factor(), finish_ranks};
+  if (kind == ReduceOp::Kind::user) return fold_by_user(*op.user_op(), type, all);
+  if (stores != Stores::cached) return fold_streaming(loop_of(kind, type), type, all, stores);
+  loop_of(kind, type)(all);
+}
+
+Fold::Fold(const ReduceOp& op, DataType type, int finish_ranks) noexcept
+    : op_(op), type_(type), finish_ranks_(finish_ranks) {
+  const ReduceOp::Kind kind = kind_of(op, finish_ranks);
+  if (kind != ReduceOp::Kind::user) loop_ = loop_of(kind, type);
+}
+
+void copy(std::span<std::byte* const> outs, const std::byte* in, std::size_t bytes, Stores stores) {
+  if (bytes == 0 || outs.empty()) return;
+  if (outs.size() == 1 && (stores == Stores::cached || outs[0] == in)) {
+    if (outs[0] != in) std::memcpy(outs[0], in, bytes);
+    return;
+  }
+  // The sum of one source.
+  const Source source{in, true};
+  const Operands all{std::span(&source, 1), outs, {}, bytes, 1.0, 0};
+  const FoldLoop loop = loop_of(ReduceOp::Kind::sum, DataType::u8);
+  if (stores != Stores::cached) return fold_streaming(loop, DataType::u8, all, stores);
+  loop(all);
+}
+
+void fence_streams() noexcept { hwy::FlushStream(); }
+
+bool needs_direct(const ReduceOp& op, DataType type, bool deterministic) noexcept {
+  switch (op.kind()) {
+    case ReduceOp::Kind::min:
+    case ReduceOp::Kind::max: return false;
+    case ReduceOp::Kind::user:
+      if (!op.user_op()->commutative) return true;
+      break;
+    case ReduceOp::Kind::average:
+      if (!is_floating(type)) return true;
+      break;
+    case ReduceOp::Kind::sum:
+    case ReduceOp::Kind::product:
+    case ReduceOp::Kind::pre_scaled_sum: break;
+  }
+  return size_of(type) == 2 || (deterministic && is_floating(type));
+}
+
+}  // namespace collectives

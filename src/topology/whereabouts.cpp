@@ -1,0 +1,190 @@
+#include "topology/whereabouts.hpp"
+
+#include <fmt/format.h>
+#include <sched.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <fstream>
+#include <string>
+
+#include "base/environment.hpp"
+#include "base/sealed_file.hpp"
+#include "collectives/error.hpp"
+#include "topology/domain.hpp"
+
+namespace collectives {
+namespace {
+
+using nlohmann::json;
+
+/// Of a file that every Linux has. Throws Error{system} when it cannot be read.
+std::string first_line(const char* path) {
+  std::ifstream file(path);
+  std::string line;
+  if (!std::getline(file, line)) throw Error(Errc::system, fmt::format("opening {}: {}", path, open_error_text(errno)));
+  return line;
+}
+
+std::string inode_of(const char* path) {
+  struct stat status {};
+  return ::stat(path, &status) == 0 ? std::to_string(status.st_ino) : "?";
+}
+
+/// Processes with the same host name here can share an arena: one kernel, one PID namespace (the arena is found through
+/// /proc), one user namespace (or /proc would not open it), one network namespace (so that hosts made of namespaces
+/// count as hosts).
+std::string host_name(const Bootstrap& bootstrap, const Environment& settings, std::string_view transport) {
+  std::string name = bootstrap.host();
+  if (name.empty() && settings.host_id) name = *settings.host_id;
+  if (name.empty())
+    name = first_line("/proc/sys/kernel/random/boot_id") + ':' + inode_of("/proc/self/ns/pid") + ':' +
+           inode_of("/proc/self/ns/user") + ':' + inode_of("/proc/self/ns/net");
+  if (!transport.empty() && transport != "shared_memory")
+    name += fmt::format(":rank {}", bootstrap.rank());  // every rank on a host of its own
+  return name;
+}
+
+/// Two levels need four ranks at least.
+std::string domain_name(const Bootstrap& bootstrap, const Environment& settings) {
+  std::string name = bootstrap.domain();
+  if (name.empty() && settings.domain) name = *settings.domain;
+  return name.empty() && bootstrap.size() >= 4 ? domain_of_this_thread() : name;
+}
+
+std::vector<int> affinity() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  std::vector<int> cores;
+  if (::sched_getaffinity(0, sizeof set, &set) != 0) return cores;
+  for (int core = 0; core < CPU_SETSIZE; ++core)
+    if (CPU_ISSET(static_cast<std::size_t>(core), &set)) cores.push_back(core);
+  return cores;
+}
+
+/// The machine under all its containers and namespaces; empty where nobody says.
+std::string machine_name() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+/// Cores that the ranks of one host may use together: the launcher may have bound each to a core of its own.
+int cores_together(const std::vector<const json*>& ranks) {
+  std::vector<int> all;
+  int sum = 0, most = 0;
+  bool same = true;
+  for (const json* rank : ranks) {
+    const auto mine = rank->at("affinity").get<std::vector<int>>();
+    all.insert(all.end(), mine.begin(), mine.end());
+    same = same && mine == ranks.front()->at("affinity").get<std::vector<int>>();
+    const int cores = rank->at("cores").get<int>();
+    sum += cores;
+    most = std::max(most, cores);
+  }
+  if (same) return most;
+  std::sort(all.begin(), all.end());
+  all.erase(std::unique(all.begin(), all.end()), all.end());
+  return std::min(sum, static_cast<int>(all.size()));
+}
+
+/// Where several hosts are namespaces or containers of one machine: which share one, and how many cores they have. A
+/// host uses at most its own, and all together those that there are, unless somebody has said otherwise.
+void find_machines(Topology& topology, const std::vector<json>& cards) {
+  std::vector<std::string> names;
+  std::vector<std::vector<int>> cores;  // by number, of each machine
+  std::vector<bool> said;
+  for (const auto& members : topology.hosts) {
+    std::vector<const json*> here;
+    for (const Rank rank : members) here.push_back(&cards[static_cast<std::size_t>(rank)]);
+    const auto name = here.front()->at("machine").get<std::string>();
+    const auto found = name.empty() ? names.end() : std::ranges::find(names, name);
+    const auto machine = static_cast<std::size_t>(found - names.begin());
+    if (found == names.end()) {
+      names.push_back(name);
+      topology.machine_cores.push_back(0);
+      cores.emplace_back();
+      said.push_back(false);
+    }
+    topology.machines.push_back(static_cast<int>(machine));
+    topology.machine_cores[machine] += cores_together(here);
+    for (const json* card : here) {
+      const auto mine = card->at("affinity").get<std::vector<int>>();
+      cores[machine].insert(cores[machine].end(), mine.begin(), mine.end());
+      said[machine] = said[machine] || card->at("cores_said").get<bool>();
+    }
+  }
+  if (names.size() == topology.hosts.size()) {
+    topology.machines.clear();
+    topology.machine_cores.clear();
+  }
+  for (std::size_t machine = 0; machine < topology.machine_cores.size(); ++machine) {
+    auto& all = cores[machine];
+    std::ranges::sort(all);
+    const auto different = static_cast<int>(std::unique(all.begin(), all.end()) - all.begin());
+    if (!said[machine]) topology.machine_cores[machine] = std::min(topology.machine_cores[machine], different);
+  }
+}
+
+/// The domain of each rank of one host; empty unless all know theirs.
+std::vector<int> domains_of(const std::vector<json>& cards) {
+  std::vector<std::string> names;
+  std::vector<int> domains;
+  for (const json& card : cards) {
+    const auto name = card.at("domain").get<std::string>();
+    if (name.empty()) return {};
+    const auto found = std::ranges::find(names, name);
+    domains.push_back(static_cast<int>(found - names.begin()));
+    if (found == names.end()) names.push_back(name);
+  }
+  return domains;
+}
+
+}  // namespace
+
+json whereabouts(const Bootstrap& bootstrap, std::string_view transport) {
+  const Environment here = environment();
+  return {{"host", host_name(bootstrap, here, transport)},
+          {"machine", machine_name()},
+          {"domain", domain_name(bootstrap, here)},
+          {"affinity", affinity()},
+          {"cores", here.cores.value_or(usable_cores())},
+          {"cores_said", here.cores.has_value()},
+          {"pid", ::getpid()}};
+}
+
+Host::Host(const std::vector<Rank>& members, const std::vector<json>& cards) : ranks(members) {
+  std::vector<const json*> theirs;
+  for (const Rank rank : ranks) theirs.push_back(&cards[static_cast<std::size_t>(rank)]);
+  cores = cores_together(theirs);
+  threads = std::ranges::all_of(theirs, [&](const json* card) { return card->at("pid") == theirs.front()->at("pid"); });
+  for (const json* card : theirs) processes.push_back(card->at("pid").get<int>());
+}
+
+bool Host::has(Rank rank) const { return std::ranges::find(ranks, rank) != ranks.end(); }
+
+Places::Places(const std::vector<json>& cards) {
+  std::vector<std::string> names;
+  for (const json& card : cards) names.push_back(card.at("host").get<std::string>());
+  topology = Topology::from_hosts(names, 0);
+  if (topology.one_host())
+    topology.domains = domains_of(cards);
+  else
+    find_machines(topology, cards);
+  for (const auto& members : topology.hosts) hosts.emplace_back(members, cards);
+  topology.cores_per_host = std::ranges::min(hosts, {}, &Host::cores).cores;
+}
+
+const Host& Places::host_of(Rank rank) const {
+  return *std::ranges::find_if(hosts, [&](const Host& host) { return host.has(rank); });
+}
+
+bool Places::crowded(Rank rank) const {
+  const Host& host = host_of(rank);
+  return host.crowded() || topology.machine_crowded(static_cast<std::size_t>(&host - hosts.data()));
+}
+
+}  // namespace collectives

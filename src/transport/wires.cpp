@@ -1,0 +1,184 @@
+#include "transport/wires.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <system_error>
+#include <utility>
+
+#include "base/environment.hpp"
+#include "base/log.hpp"
+#include "collectives/error.hpp"
+#include "transport/tcp_network.hpp"
+#include "transport/ucx_loader.hpp"
+
+namespace collectives {
+namespace {
+
+using nlohmann::json;
+
+/// A connection that nobody answers: a firewall, a wrong address.
+constexpr auto kConnectPatience = std::chrono::seconds(30);
+
+/// Whether the machine has a network that MPI or UCX may drive faster than the kernel's TCP.
+bool has_fast_network() {
+  for (const char* devices : {"/sys/class/infiniband", "/sys/class/cxi"}) {
+    std::error_code unreadable;
+    const std::filesystem::directory_iterator found(devices, unreadable);
+    if (!unreadable && found != std::filesystem::directory_iterator()) return true;
+  }
+  return false;
+}
+
+/// Addresses are any bytes; JSON carries text.
+std::string to_hex(const std::string& bytes) {
+  return fmt::format("{:02x}", fmt::join(std::vector<unsigned char>(bytes.begin(), bytes.end()), ""));
+}
+std::string from_hex(const std::string& text) {
+  std::string bytes;
+  for (std::size_t i = 0; i + 1 < text.size(); i += 2)
+    bytes.push_back(static_cast<char>(std::stoi(text.substr(i, 2), nullptr, 16)));
+  return bytes;
+}
+
+std::unique_ptr<Network> open_network(const std::string& name, Rank rank) {
+  const Environment said = environment();
+  if (name == "tcp") {
+    const TcpSettings settings{.interfaces = said.interfaces,
+                               .congestion_control = said.congestion_control.value_or("cubic"),
+                               .datagrams = {.on = said.datagrams.value_or(true)}};
+    static std::once_flag warned;  // for each process: hosts differ
+    std::call_once(warned, [&] {
+      if (const std::string text = what_matches_nothing(settings); !text.empty())
+        log_warning(rank, "transport tcp: {}", text);
+    });
+    return std::make_unique<TcpNetwork>(settings);
+  }
+  if (name == "ucx") {
+    std::string why_not;
+    if (auto network = load_ucx_network(why_not)) return network;
+    throw Error(Errc::unsupported, why_not);
+  }
+  throw Error(Errc::unsupported, fmt::format("no wire \"{}\" here", name));
+}
+
+}  // namespace
+
+Wires::Wires(Situation situation, Exchange exchange) : with_(std::move(situation)), exchange_(std::move(exchange)) {
+  for (const auto& host : with_.hosts) ranks_ += static_cast<int>(host.size());
+  host_of_.resize(static_cast<std::size_t>(ranks_));
+  for (std::size_t h = 0; h < with_.hosts.size(); ++h)
+    for (const Rank rank : with_.hosts[h]) host_of_[static_cast<std::size_t>(rank)] = static_cast<int>(h);
+}
+
+/// Of each wire that this rank has: its address; of each that it has not, though it was asked for or likely: why not.
+json Wires::offers() {
+  json offers{{"wires", json::object()}, {"why_not", json::object()}, {"fast", has_fast_network()}};
+  std::vector<std::string> wanted{with_.asked_for};
+  if (with_.asked_for.empty()) {
+    wanted = {"tcp"};
+    std::string why_not;  // the next best is taken
+    if (offers["fast"] && ucx_has_fast_device(why_not)) wanted.emplace_back("ucx");
+  }
+  for (const std::string& name : wanted) try {
+      if (name == with_.factory.name) continue;
+      networks_.push_back(open_network(name, with_.rank));
+      offers["wires"][name] = to_hex(networks_.back()->address());
+    } catch (const Error& error) {
+      offers["why_not"][name] = error.what();
+    }
+  if (with_.factory.make) offers["wires"][std::string(with_.factory.name)] = "";
+  if (with_.asked_for == "mpi" && !with_.factory.make) offers["why_not"]["mpi"] = "the ranks were not started with MPI";
+  return offers;
+}
+
+std::vector<std::string> Wires::candidates(const std::vector<json>& offers) const {
+  const auto everybody_has = [&](const std::string& name) {
+    return std::ranges::all_of(
+        offers, [&](const json& offer) { return offer.contains("wires") && offer.at("wires").contains(name); });
+  };
+  const bool fast =
+      std::ranges::any_of(offers, [](const json& offer) { return offer.contains("fast") && offer.at("fast") == true; });
+  std::vector<std::string> order;
+  const std::string from_bootstrap(with_.factory.name);
+  if (!with_.asked_for.empty()) {
+    order = {with_.asked_for};
+  } else if (with_.factory.preferred) {
+    order = {from_bootstrap};
+  } else {
+    if (fast) order = {"ucx", from_bootstrap};
+    for (const std::string& name : {std::string("tcp"), from_bootstrap})
+      if (std::ranges::find(order, name) == order.end()) order.push_back(name);
+  }
+  std::erase_if(order, [&](const std::string& name) { return !everybody_has(name); });
+  return order;
+}
+
+std::unique_ptr<Wire> Wires::make(const std::string& name, const std::vector<json>& offers) {
+  if (with_.factory.make && name == with_.factory.name) {
+    std::vector<Rank> members(static_cast<std::size_t>(ranks_));
+    std::iota(members.begin(), members.end(), 0);
+    *with_.factory.next_context = with_.context + 1;
+    return with_.factory.make(members, with_.context, with_.frame_bytes);
+  }
+  Everyone everyone{.self = with_.rank,
+                    .addresses = {},
+                    .hosts = host_of_,
+                    .token = with_.token,
+                    .frame_bytes = with_.frame_bytes,
+                    .deadline = std::min(with_.deadline, Deadline::in(kConnectPatience))};
+  for (const json& offer : offers)
+    everyone.addresses.push_back(from_hex(offer.at("wires").at(name).get<std::string>()));
+  return (*std::ranges::find(networks_, name, &Network::name))->connect(everyone);
+}
+
+void Wires::refuse(const std::vector<json>& offers) const {
+  for (std::size_t rank = 0; rank < offers.size(); ++rank) {
+    const json& offer = offers[rank];
+    const std::string asked = with_.asked_for.empty() ? "tcp" : with_.asked_for;
+    std::string why;
+    if (offer.contains("error"))
+      why = offer.at("error").get<std::string>();
+    else if (offer.at("why_not").contains(asked))
+      why = offer.at("why_not").at(asked).get<std::string>();
+    else if (!offer.at("wires").contains(asked))
+      why = fmt::format("it has no wire \"{}\"", asked);
+    if (!why.empty())
+      throw Error(Errc::unsupported,
+                  fmt::format("the ranks are on {} hosts, and rank {} has no wire between them: {}", with_.hosts.size(),
+                              rank, why),
+                  with_.rank, static_cast<Rank>(rank), "construction");
+  }
+  throw Error(Errc::unsupported,
+              fmt::format("the ranks are on {} hosts, and have no wire in common", with_.hosts.size()), with_.rank,
+              kNoRank, "construction");
+}
+
+std::unique_ptr<Wire> Wires::connect() {
+  const std::vector<json> offered = exchange_([&] { return offers(); });
+  const std::vector<std::string> names = candidates(offered);
+  if (names.empty()) refuse(offered);
+  for (std::size_t i = 0;; ++i) {
+    const std::string& name = names[i];
+    std::unique_ptr<Wire> wire;
+    const std::vector<json> outcomes = exchange_([&] {
+      wire = make(name, offered);
+      return json::object();
+    });
+    const auto failed = std::ranges::find_if(outcomes, [](const json& outcome) { return outcome.contains("error"); });
+    if (failed == outcomes.end()) return wire;
+    const auto who = static_cast<Rank>(failed - outcomes.begin());
+    const auto why = failed->at("error").get<std::string>();
+    if (i + 1 == names.size())
+      throw Error(static_cast<Errc>(failed->at("code").get<int>()), fmt::format("rank {}: {}", who, why), with_.rank,
+                  who, "construction");
+    if (with_.rank == 0) log_warning(who, "{}; trying {} instead", why, names[i + 1]);
+  }
+}
+
+}  // namespace collectives

@@ -1,0 +1,19 @@
+// The public constructor of Communicator. It lies above communicator/, because tuning values that nothing gives are
+// measured by communicators of their own.
+#include <memory>
+
+#include "collectives/communicator.hpp"
+#include "communicator/communicator_impl.hpp"
+#include "tuning/measured_tuning.hpp"
+
+namespace collectives {
+namespace {
+
+constexpr TuningMeasurement kMeasurement{.of_machine = tuning_of_machine, .of_wire = measure_wire};
+
+}  // namespace
+
+Communicator::Communicator(Bootstrap& bootstrap, const CommunicatorOptions& options)
+    : impl_(std::make_unique<Impl>(bootstrap, options, &kMeasurement)) {}
+
+}  // namespace collectives

@@ -1,0 +1,172 @@
+#include "tuning/measured_tuning.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/environment.hpp"
+#include "bootstrap/exchange.hpp"
+#include "bootstrap/subset.hpp"
+#include "collectives/error.hpp"
+#include "collectives/version.hpp"
+#include "communicator/meet.hpp"
+#include "core/tuning.hpp"
+#include "shared_memory/reach.hpp"
+#include "transport/wire_speed.hpp"
+#include "tuning/calibration.hpp"
+
+namespace collectives {
+namespace {
+
+using nlohmann::json;
+
+#ifdef NDEBUG
+constexpr std::string_view kBuild = "release";
+#else
+constexpr std::string_view kBuild = "debug";
+#endif
+
+/// Another one when what is measured changes, or a built-in number: those that measuring found no reason to change are
+/// kept as they were.
+constexpr int kBuiltIn = 4;
+
+/// What the first rank of a host finds out with that of a host half the hosts away, while all others do: neighbours may
+/// have a switch or a machine to themselves.
+json measure_pair(const Topology& topology, Rank rank, Wire& wire, const WireSpeed& alone, Deadline deadline) {
+  const auto& hosts = topology.hosts;
+  const auto here = static_cast<std::size_t>(
+      std::ranges::find_if(hosts, [&](const auto& ranks) { return ranks.front() == rank; }) - hosts.begin());
+  const std::size_t half = hosts.size() / 2;
+  if (here >= 2 * half) return json::object();
+  const std::size_t across = here < half ? here + half : here - half;
+  return {{"us_per_byte", measure_together(wire, hosts[across].front(), alone, deadline)}};
+}
+
+}  // namespace
+
+Situation situation_of(int cores, int ranks, bool kernel_copy, std::optional<double> barrier_ns) {
+  return {.library = fmt::format("{}, protocol {}, numbers {}, {} build", version(), kProtocol, kBuiltIn, kBuild),
+          .cpu = cpu_model(),
+          .cores = cores,
+          .ranks = ranks,
+          .kernel_copy = kernel_copy,
+          .barrier_ns = barrier_ns};
+}
+
+/// Those in rank 0's cache, else the ranks of its host measure them now; which of the two, they know when they have
+/// timed a barrier. What is measured anywhere else would say little of how ranks exchange data that are processes and
+/// have a core each.
+Tuning tuning_of_machine(Bootstrap& bootstrap, const Host& host, std::chrono::nanoseconds timeout, Deadline deadline) {
+  Tuning tuning = built_in_tuning();
+  const auto built_in = [&](std::string_view why) {
+    tuning.source += fmt::format(" ({})", why);
+    return tuning;
+  };
+  if (host.ranks.size() < 2) return built_in("nothing to measure with one rank");
+  if (host.threads) return built_in("ranks that are threads are not measured");
+  if (host.crowded()) return built_in("nothing to measure with more ranks than cores");
+
+  const bool deciding = bootstrap.rank() == 0;
+  const TuningCache cache = deciding ? TuningCache::of_user() : TuningCache("");
+  const auto card = [](const Tuning& found) { return json{{"tuning", to_json(found)}, {"source", found.source}}; };
+  const auto situation = [&](std::optional<double> barrier_ns) {
+    const bool kernel_copy = std::ranges::all_of(host.processes, Reach::kernel_permits);
+    return situation_of(host.cores, static_cast<int>(host.ranks.size()), kernel_copy, barrier_ns);
+  };
+  // Where nothing can be measured, numbers for other distances between the ranks are still this machine's.
+  const auto without_measuring = [&](std::string_view why) {
+    auto found = deciding ? cache.find(situation({}), tuning) : std::nullopt;
+    if (!found) return built_in(why);
+    found->source += fmt::format(" ({})", why);
+    return *found;
+  };
+  SubsetBootstrap here("calibration", bootstrap.rank(), host.ranks, Calibration::kExchanges,
+                       [&](std::string_view text, Deadline until) { return bootstrap.all_gather(text, until); }, {});
+  const auto found = [&] {
+    Calibration calibration(here, timeout);
+    if (const auto barrier_ns = calibration.barrier_ns()) {
+      const auto known = deciding ? cache.find(situation(barrier_ns), tuning) : std::nullopt;
+      if (calibration.told(known.has_value())) return known.value_or(tuning);
+      calibration.measure();
+    }
+    if (!calibration.conclusive()) return without_measuring("the machine was too busy to measure");
+    const json numbers = calibration.tuning();
+    if (deciding) cache.keep(situation(calibration.barrier_ns()), numbers, calibration.measurements());
+    read_json(numbers, tuning, "the calibration");
+    tuning.source = "measured on this machine just now";
+    return tuning;
+  };
+  const json told = exchange(bootstrap, attempt([&] {
+                               json mine = json::object();
+                               std::exception_ptr failure;
+                               try {
+                                 if (host.has(bootstrap.rank())) mine = card(found());
+                               } catch (const Error& error) {
+                                 // What the system refuses here it may grant to the communicator, which needs less.
+                                 if (error.code() == Errc::system)
+                                   mine = card(without_measuring(error.what()));
+                                 else
+                                   failure = std::current_exception();
+                               } catch (...) {
+                                 failure = std::current_exception();
+                               }
+                               here.keep_company(deadline);
+                               if (failure != nullptr) std::rethrow_exception(failure);
+                               return mine;
+                             }),
+                             deadline)[0];
+  read_json(told.at("tuning"), tuning = Tuning{}, "rank 0's cache");
+  tuning.source = told.at("source").get<std::string>();
+  return tuning;
+}
+
+/// Links that are slower by less, when all are busy, are independent of one another.
+constexpr double kNoticeable = 1.1;
+
+/// The numbers of the wire, which nobody has given: those in rank 0's cache, else the first ranks of two hosts measure
+/// them now, while the others wait.
+void measure_wire(Bootstrap& bootstrap, const Topology& topology, Wire& wire, Tuning& numbers, Deadline deadline) {
+  const Rank rank = bootstrap.rank();
+  const Rank one = topology.hosts[0][0], other = topology.hosts[1][0];
+  const TuningCache cache = rank == one ? TuningCache::of_user() : TuningCache("");
+  Situation situation = situation_of(0, 0, false, {});
+  const auto card = [](const Tuning& found) { return json{{"tuning", to_json(found)}, {"source", found.source}}; };
+  json told = exchange(bootstrap, attempt([&] {
+                         if (rank != one) return json::object();
+                         const std::string link = wire.link(other);
+                         if (link.empty()) return json::object();
+                         situation.wire = fmt::format("{} from {}, {} hosts", wire.name(), link, topology.hosts.size());
+                         const auto found = cache.find(situation, numbers);
+                         return found ? card(*found) : json::object();
+                       }),
+                       deadline)[static_cast<std::size_t>(one)];
+  const bool known = told.contains("tuning");
+  if (!known)
+    told = exchange(bootstrap, attempt([&] {
+                      if (rank != one && rank != other) return json::object();
+                      const bool first = rank == one;
+                      Tuning tuning = numbers;
+                      measure(wire, first ? other : one, first, deadline).put_into(tuning);
+                      return first ? card(tuning) : json::object();
+                    }),
+                    deadline)[static_cast<std::size_t>(one)];
+  const std::string source = numbers.source;
+  read_json(told.at("tuning"), numbers, "rank 0's cache");
+  numbers.source = source + "; the wire's measured";
+  if (known) return;
+  WireSpeed speed = WireSpeed::from(numbers);
+  if (topology.hosts.size() >= 4) {
+    double sum = 0;
+    int pairs = 0;
+    for (const json& one_of_pair :
+         exchange(bootstrap, attempt([&] { return measure_pair(topology, rank, wire, speed, deadline); }), deadline))
+      if (one_of_pair.contains("us_per_byte")) sum += one_of_pair.at("us_per_byte").get<double>(), ++pairs;
+    if (sum / pairs > kNoticeable * speed.us_per_byte) speed.together_us_per_byte = sum / pairs;
+    speed.put_into(numbers);
+  }
+  if (rank == one && !situation.wire.empty()) cache.keep(situation, speed.to_json(), {});
+}
+
+}  // namespace collectives

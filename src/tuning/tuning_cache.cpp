@@ -1,0 +1,154 @@
+#include "tuning/tuning_cache.hpp"
+
+#include <fcntl.h>
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstdlib>
+#include <ctime>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <stdexcept>
+#include <string_view>
+#include <system_error>
+
+#include "base/environment.hpp"
+#include "base/log.hpp"
+#include "core/tuning.hpp"
+
+namespace collectives {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::string_view kAbout =
+    "Numbers that the library collectives has measured on this machine, to choose how ranks exchange data. "
+    "Delete an entry, or this file, to have it measured again. COLLECTIVES_TUNING=default does without, and "
+    "COLLECTIVES_TUNING=FILE takes the numbers from an object as under \"tuning\".";
+
+constexpr const char* kBarrier = "barrier ns";
+
+Json key_of(const Situation& situation) {
+  if (!situation.wire.empty())
+    return {{"library", situation.library}, {"cpu", situation.cpu}, {"wire", situation.wire}};
+  return {{"library", situation.library},
+          {"cpu", situation.cpu},
+          {"cores", situation.cores},
+          {"ranks", situation.ranks},
+          {"kernel copies", situation.kernel_copy},
+          {kBarrier, situation.barrier_ns ? Json(std::round(*situation.barrier_ns)) : Json()}};
+}
+
+constexpr double kSameDistance = 1.4;  // its square, between two that one entry matches, is not yet twice
+
+double factor_between(double one, double other) { return std::max(one / other, other / one); }
+
+/// By which factor the barrier of the entry takes more or less time than that of the key; infinite where they differ in
+/// anything else.
+double distance(const Json& entry, const Json& key) {
+  constexpr double kOther = std::numeric_limits<double>::infinity();
+  const auto of = entry.find("of");
+  if (of == entry.end() || !of->is_object()) return kOther;
+  nlohmann::json one = *of, other = key;  // in whatever order
+  double factor = 1;
+  if (other.contains(kBarrier)) {
+    if (!one.contains(kBarrier) || !one[kBarrier].is_number()) return kOther;
+    if (!other[kBarrier].is_null()) factor = factor_between(one[kBarrier].get<double>(), other[kBarrier].get<double>());
+    one.erase(kBarrier);
+    other.erase(kBarrier);
+  }
+  return one == other && factor >= 1 ? factor : kOther;
+}
+
+/// Never half a file, however many write at once.
+void replace_file(const std::string& path, const std::string& text) {
+  const auto fail = [](int error) { throw std::system_error(error, std::generic_category()); };
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+  std::string temporary = path + ".XXXXXX";
+  const int fd = ::mkostemp(temporary.data(), O_CLOEXEC);
+  if (fd < 0) fail(errno);
+  int error = 0;
+  for (std::string_view rest = text; !rest.empty() && error == 0;) {
+    const ssize_t written = ::write(fd, rest.data(), rest.size());
+    if (written < 0)
+      error = errno;
+    else
+      rest.remove_prefix(static_cast<std::size_t>(written));
+  }
+  if (::close(fd) != 0 && error == 0) error = errno;
+  if (error == 0 && ::rename(temporary.c_str(), path.c_str()) != 0) error = errno;
+  if (error == 0) return;
+  ::unlink(temporary.c_str());
+  fail(error);
+}
+
+}  // namespace
+
+bool same_distance(double one_ns, double other_ns) noexcept {
+  return factor_between(one_ns, other_ns) <= kSameDistance;
+}
+
+TuningCache TuningCache::of_user() {
+  const std::string directory = cache_directory();
+  return TuningCache(directory.empty() ? "" : directory + "/collectives/tuning.json");
+}
+
+Json TuningCache::entries() const noexcept {
+  try {
+    std::error_code unknown;
+    if (path_.empty() || (!std::filesystem::exists(path_, unknown) && !unknown)) return Json::array();
+    std::ifstream file(path_);
+    if (!file) throw std::system_error(errno, std::generic_category());
+    const Json entries = Json::parse(file).at("entries");
+    if (!entries.is_array() || !std::ranges::all_of(entries, [](const Json& entry) { return entry.is_object(); }))
+      throw std::runtime_error("\"entries\" is no list of objects");
+    return entries;
+  } catch (const std::exception& error) {
+    log_info(kNoRank, "{} is ignored: {}", path_, error.what());
+    return Json::array();
+  }
+}
+
+std::optional<Tuning> TuningCache::find(const Situation& situation, const Tuning& onto) const noexcept {
+  try {
+    const Json key = key_of(situation), all = entries();
+    const auto nearest = std::ranges::min_element(all, {}, [&](const Json& entry) { return distance(entry, key); });
+    if (nearest == all.end()) return std::nullopt;
+    if (distance(*nearest, key) <= kSameDistance) {
+      Tuning tuning = onto;
+      read_json(nearest->at("tuning"), tuning, path_);
+      tuning.source =
+          fmt::format("measured on this machine at {}, kept in {}", nearest->at("measured").get<std::string>(), path_);
+      return tuning;
+    }
+  } catch (const std::exception& error) {
+    log_info(kNoRank, "an entry of {} is ignored: {}", path_, error.what());
+  }
+  return std::nullopt;
+}
+
+void TuningCache::keep(const Situation& situation, const nlohmann::json& tuning,
+                       const Json& measurements) const noexcept {
+  if (path_.empty()) return;
+  try {
+    const Json key = key_of(situation);
+    Json kept = Json::array();
+    for (Json& entry : entries())
+      if (distance(entry, key) > kSameDistance) kept.push_back(std::move(entry));
+    kept.push_back({{"of", key},
+                    {"tuning", tuning},
+                    {"measured", fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr)))},
+                    {"measurements", measurements}});
+    replace_file(path_, Json{{"about", kAbout}, {"entries", kept}}.dump(2) + '\n');
+  } catch (const std::exception& error) {
+    log_info(kNoRank, "{} cannot be written: {}", path_, error.what());
+  }
+}
+
+}  // namespace collectives

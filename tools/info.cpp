@@ -1,0 +1,430 @@
+// collectives_info: what this build and this machine can do, and what a call would do on a machine that is not here.
+//
+//   collectives_info             backends, transports, cores, shared memory, ... with the reason of every "no"
+//   collectives_info --json
+//   collectives_info explain all_reduce --bytes 64M --ranks 64 --ranks-per-host 8
+//   collectives_info explain all_reduce --ranks 8 --sizes
+//   collectives_info simulate all_reduce --bytes 100M --hosts 512 --ranks-per-host 8 --link 100gbit --latency 5us
+//   collectives_info watch       what the processes that run here do
+//
+// COLLECTIVES_TUNING says by which numbers.
+//
+// Everything found out is one JSON value; the text is that value printed for people. Bad arguments and variables that a
+// communicator would refuse: one line, exit 2.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/mman.h>
+#include <sys/statvfs.h>
+#include <sys/uio.h>
+#include <sys/utsname.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <exception>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <ranges>
+#include <stdexcept>
+#include <string>
+#include <system_error>
+#include <thread>
+
+#ifdef COLLECTIVES_HAVE_HWLOC
+#include <hwloc.h>
+#endif
+
+#include "base/bytes.hpp"
+#include "base/environment.hpp"
+#include "collectives/error.hpp"
+#include "collectives/memory.hpp"
+#include "collectives/plan.hpp"
+#include "collectives/topology.hpp"
+#include "collectives/types.hpp"
+#include "collectives/version.hpp"
+#include "communicator/settings.hpp"
+#include "core/tuning.hpp"
+#include "device/loader.hpp"
+#include "tools/named.hpp"
+#include "tools/simulate.hpp"
+#include "tools/watch.hpp"
+#include "tuning/measured_tuning.hpp"
+#include "tuning/tuning_cache.hpp"
+
+namespace collectives {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string reason_of(int error) { return std::error_code(error, std::generic_category()).message(); }
+
+/// The first line of a file of the kernel; "unknown" when it cannot be read.
+std::string first_line(const char* path) {
+  std::ifstream file(path);
+  std::string line;
+  return std::getline(file, line) ? line : "unknown";
+}
+
+struct Part {
+  std::string_view name;
+  bool built;
+};
+constexpr Part kParts[] = {{"MPI", COLLECTIVES_HAVE_MPI},
+                           {"UCX", COLLECTIVES_HAVE_UCX},
+                           {"CUDA", COLLECTIVES_HAVE_CUDA},
+                           {"NCCL", COLLECTIVES_HAVE_NCCL},
+                           {"oneDNN", COLLECTIVES_HAVE_ONEDNN}};
+
+Json build() {
+  Json found = Json::object();
+  for (const Part& part : kParts) found[std::string(part.name)] = part.built ? "found" : "not found";
+  return {{"version", version()},
+          {"compiler", COLLECTIVES_COMPILER},
+          {"build type", COLLECTIVES_BUILD_TYPE},
+          {"found at build time", std::move(found)}};
+}
+
+Json backends() {
+  Json backends = Json::object();
+  for (const std::string_view name : backend_names()) backends[std::string(name)] = "available";
+  std::string why_not;
+  const std::unique_ptr<Device> device = find_device(why_not);
+  const Nccl* const nccl = device != nullptr ? device->nccl(why_not) : nullptr;
+  backends["nccl"] =
+      nccl != nullptr ? "available, for device memory: " + nccl->description() : "not available: " + why_not;
+  return backends;
+}
+
+/// "works", or the system call that failed and why. The arena of a host is such a memory.
+std::string try_memfd() {
+  const int fd = memfd_create("collectives_info", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (fd < 0) return "memfd_create: " + reason_of(errno);
+  const auto result = [&]() -> std::string {
+    constexpr std::size_t kBytes = 1 << 16;
+    if (ftruncate(fd, kBytes) != 0) return "ftruncate: " + reason_of(errno);
+    if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) return "sealing: " + reason_of(errno);
+    void* const memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (memory == MAP_FAILED) return "mmap: " + reason_of(errno);
+    *static_cast<volatile int*>(memory) = 1;
+    munmap(memory, kBytes);
+    return "works";
+  }();
+  close(fd);
+  return result;
+}
+
+/// Reads memory of a sibling process, as one rank does of another: "works", or why not.
+std::string try_single_copy() {
+  static volatile int secret = 0;
+  int hold[2];
+  if (pipe2(hold, O_CLOEXEC) != 0) return "pipe: " + reason_of(errno);
+  const pid_t owner = fork();
+  if (owner < 0) return "fork: " + reason_of(errno);
+  if (owner == 0) {  // lives until the pipe closes
+    secret = 42;
+    close(hold[1]);
+    char end;
+    (void)!read(hold[0], &end, 1);
+    _exit(0);
+  }
+  const pid_t reader = fork();
+  if (reader == 0) {
+    int seen = 0;
+    iovec mine{&seen, sizeof seen}, theirs{const_cast<int*>(&secret), sizeof secret};
+    _exit(process_vm_readv(owner, &mine, 1, &theirs, 1, 0) == sizeof seen ? 0 : errno & 0xff);
+  }
+  int status = 0;
+  if (reader > 0) waitpid(reader, &status, 0);
+  close(hold[0]);
+  close(hold[1]);
+  waitpid(owner, nullptr, 0);
+  if (reader < 0 || !WIFEXITED(status)) return "could not be tried";
+  return WEXITSTATUS(status) == 0 ? "works" : "process_vm_readv: " + reason_of(WEXITSTATUS(status));
+}
+
+Json transports(const std::string& memfd) {
+  return {{"local", "available (ranks are threads of one process)"},
+          {"shared_memory", memfd == "works" ? "available (processes of one host)" : "not available: " + memfd},
+          {"mpi", COLLECTIVES_HAVE_MPI ? "available (between hosts, component mpi)" : "not built: MPI was not found"}};
+}
+
+Json bootstraps() {
+  return {{"environment", "available (mpirun, srun, torchrun, TF_CONFIG, collectives_run)"},
+          {"threads", "available"},
+          {"mpi", COLLECTIVES_HAVE_MPI ? "available (component mpi)" : "not built: MPI was not found"}};
+}
+
+#ifdef COLLECTIVES_HAVE_HWLOC
+Json topology() {
+  hwloc_topology_t topology;
+  if (hwloc_topology_init(&topology) != 0) return {{"hwloc", "cannot start"}};
+  Json result = Json::object();
+  if (hwloc_topology_load(topology) == 0) {
+    constexpr std::pair<const char*, hwloc_obj_type_t> kLevels[] = {
+        {"packages", HWLOC_OBJ_PACKAGE},  {"NUMA nodes", HWLOC_OBJ_NUMANODE}, {"L3 caches", HWLOC_OBJ_L3CACHE},
+        {"L2 caches", HWLOC_OBJ_L2CACHE}, {"cores", HWLOC_OBJ_CORE},          {"hardware threads", HWLOC_OBJ_PU}};
+    for (const auto& [name, type] : kLevels) {
+      const int count = hwloc_get_nbobjs_by_type(topology, type);
+      result[name] = count;
+      const hwloc_obj_t first = count > 0 ? hwloc_get_obj_by_type(topology, type, 0) : nullptr;
+      if (first != nullptr && hwloc_obj_type_is_cache(type) != 0) {
+        result[name] = fmt::format("{} of {} KiB", count, first->attr->cache.size >> 10);
+      }
+    }
+  }
+  hwloc_topology_destroy(topology);
+  return result;
+}
+#else
+Json topology() { return {{"hwloc", "not found at build time"}}; }
+#endif
+
+Json machine() {
+  utsname system{};
+  uname(&system);
+  return {{"host", system.nodename},
+          {"system", fmt::format("{} {} {}", system.sysname, system.release, system.machine)},
+          {"cores online", std::thread::hardware_concurrency()},
+          {"cores usable", usable_cores()},
+          {"topology", topology()}};
+}
+
+/// What a program gets that asks for 8 MiB; or why it gets nothing.
+std::string try_allocation() {
+  try {
+    return SharedMemory(std::size_t{8} << 20).describe();
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+Json shared_memory(const std::string& memfd) {
+  Json result = {{"sealed memfd", memfd}, {"allocated memory", try_allocation()}};
+  const MemoryRoom room = memory_room();
+  result["room for more"] = room.bound.empty() ? "unknown" : room.bound;
+  struct statvfs shm {};
+  result["/dev/shm"] =
+      statvfs("/dev/shm", &shm) == 0
+          ? fmt::format("{} MiB, {} MiB free", shm.f_blocks * shm.f_frsize >> 20, shm.f_bavail * shm.f_frsize >> 20)
+          : "cannot be read: " + reason_of(errno);
+  result["transparent huge pages"] = first_line("/sys/kernel/mm/transparent_hugepage/enabled");
+  result["the same for shared memory"] = first_line("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
+  result["reserved huge pages"] = first_line("/proc/sys/vm/nr_hugepages");
+  result["of them free"] = first_line("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages");
+  return result;
+}
+
+Json single_copy() {
+  return {{"process_vm_readv between siblings", try_single_copy()},
+          {"ptrace_scope", first_line("/proc/sys/kernel/yama/ptrace_scope")}};
+}
+
+/// The numbers in force, or what will be, and what ranks of this machine have measured.
+Json tuning() {
+  const auto given = given_tuning({});
+  Json result = {{"in force", given ? given->source
+                                    : "measured at the first use on a host with a core for each rank, else built-in"},
+                 {given ? "numbers" : "built-in", to_json(given.value_or(built_in_tuning()))}};
+  const TuningCache cache = TuningCache::of_user();
+  result["kept in"] = cache.path().empty() ? "nowhere: neither XDG_CACHE_HOME nor HOME is set" : cache.path();
+  for (const Json& entry : cache.entries()) {
+    const auto of = nlohmann::json(entry).value("of", nlohmann::json::object());
+    const int ranks = of.value("ranks", 0);
+    const auto barrier_ns =
+        of.contains("barrier ns") && of["barrier ns"].is_number() ? of["barrier ns"].get<double>() : 0;
+    const Situation here = situation_of(of.value("cores", 0), ranks, of.value("kernel copies", false), barrier_ns);
+    const auto numbers = cache.find(here);
+    if (!numbers) continue;
+    Json& found = result[fmt::format("{} ranks on {} cores, a barrier in {} ns{}", ranks, here.cores, barrier_ns,
+                                     here.kernel_copy ? "" : ", without copies by the kernel")];
+    found = entry.value("tuning", Json::object());
+    found["measured"] = entry.value("measured", "");
+  }
+  return result;
+}
+
+/// What a communicator of this process would get.
+Json gpu() {
+  std::string why_not;
+  const std::unique_ptr<Device> device = find_device(why_not);
+  return {{"device buffers", device == nullptr
+                                 ? "not available: " + why_not
+                                 : fmt::format("available, of GPU {}: {}", device->number(), device->name())}};
+}
+
+Json everything() {
+  const std::string memfd = try_memfd();
+  return {{"build", build()},
+          {"backends", backends()},
+          {"transports", transports(memfd)},
+          {"bootstraps", bootstraps()},
+          {"machine", machine()},
+          {"shared memory", shared_memory(memfd)},
+          {"single copy", single_copy()},
+          {"GPU", gpu()},
+          {"tuning", tuning()}};
+}
+
+void print(const Json& value, std::size_t indent = 0) {
+  std::size_t width = 0;
+  for (const auto& [key, item] : value.items()) width = std::max(width, item.is_object() ? 0 : key.size());
+  for (const auto& [key, item] : value.items()) {
+    if (item.is_object()) {
+      fmt::print("{:{}}{}\n", "", indent, key);
+      print(item, indent + 2);
+    } else {
+      fmt::print("{:{}}{:<{}}  {}\n", "", indent, key, width, item.is_string() ? item.get<std::string>() : item.dump());
+    }
+  }
+}
+
+/// The question of `collectives_info explain`, as typed.
+struct Question {
+  std::string collective = "all_reduce", bytes = "1M", type = "f32", op = "sum", backend = "auto", wire;
+  int ranks = 2, ranks_per_host = 0, cores_per_host = 0, domains = 1, cores_together = 0;
+  Rank root = 0;
+  bool deterministic = false, sizes = false, force = false;
+};
+
+void print_sizes(Request request, const Topology& topology, const Tuning& tuning) {
+  constexpr std::size_t kSmallest = 8, kLargest = std::size_t{1} << 30;
+  fmt::print("{}{}, {}, backend {}\n", to_string(request.collective), request.deterministic ? ", deterministic" : "",
+             to_string(topology), request.backend);
+  fmt::print("{:>12}  {:<32} {:>12} {:>10} {:>14} {:>14}  {}\n", "bytes", "plan", "estimate us", "messages",
+             "bytes by rank", "bytes by host", "next best");
+  for (std::size_t bytes = kSmallest; bytes <= kLargest; bytes *= 2) {
+    request.count = bytes / size_of(request.type);
+    const Plan plan = choose_plan(request, topology, tuning);
+    const std::string name =
+        plan.protocol.empty() ? std::string(plan.name) : fmt::format("{}/{}", plan.name, plan.protocol);
+    const std::string next = plan.runners_up.empty() ? ""
+                                                     : fmt::format("{} {:.1f}", plan.runners_up[0].algorithm,
+                                                                   plan.runners_up[0].microseconds);
+    fmt::print("{:>12}  {:<32} {:>12.1f} {:>10} {:>14} {:>14}  {}\n", bytes, name, plan.estimate.microseconds,
+               plan.estimate.messages, plan.estimate.bytes_sent, plan.estimate.bytes_between_hosts, next);
+  }
+}
+
+/// Throws std::invalid_argument or Error in one line.
+void answer(const Question& question) {
+  Request request;
+  request.collective = named("collective", question.collective, kCollectives);
+  request.type = named("--type", question.type, kDataTypes);
+  request.op = named("--op", question.op, kOps);
+  request.root = question.root;
+  request.deterministic = question.deterministic;
+  request.codec = codec_named(question.wire, request.type);
+  request.force = question.force;
+  request.backend = question.backend;
+  if (!supports(request.type, request.op)) {
+    throw std::invalid_argument(
+        fmt::format("--op {} has no {}; valid: f32, f64, f16, bf16", question.op, question.type));
+  }
+  if (question.root >= question.ranks) {
+    throw std::invalid_argument(fmt::format("--root {}; valid: 0 to {}", question.root, question.ranks - 1));
+  }
+  const auto bytes = parse_bytes(question.bytes);
+  if (!bytes) {
+    throw std::invalid_argument(
+        fmt::format("--bytes '{}' is no size; valid: whole bytes, or with K, M, G: 0, 8, 64K, 1M", question.bytes));
+  }
+  const int per_host = question.ranks_per_host > 0 ? question.ranks_per_host : question.ranks;
+  Topology topology = Topology::regular(question.ranks, per_host, question.cores_per_host);
+  if (question.domains > 1) {
+    if (!topology.one_host() || question.ranks % question.domains != 0 || question.ranks / question.domains < 2)
+      throw std::invalid_argument(
+          fmt::format("--domains {}; valid: on one host, what divides its {} ranks into equal parts of two or more",
+                      question.domains, question.ranks));
+    for (Rank rank = 0; rank < question.ranks; ++rank)
+      topology.domains.push_back(rank / (question.ranks / question.domains));
+  }
+  if (question.cores_together > 0) {
+    if (topology.one_host())
+      throw std::invalid_argument("--cores-together is about several hosts; valid: with --ranks-per-host");
+    topology.machines.assign(topology.hosts.size(), 0);
+    topology.machine_cores = {question.cores_together};
+  }
+  const Tuning tuning = given_tuning({}).value_or(Tuning{});
+  if (question.sizes) return print_sizes(request, topology, tuning);
+  request.count = *bytes / size_of(request.type);
+  fmt::print("{}", explain(choose_plan(request, topology, tuning), request, topology));
+}
+
+constexpr int kMostRanks = 1 << 20;
+
+int run(int argc, char** argv) {
+  CLI::App app("What this build and this machine can do.", "collectives_info");
+  bool json = false;
+  app.add_flag("--json", json, "as JSON");
+  Question question;
+  CLI::App& explaining =
+      *app.add_subcommand("explain", "What a collective would do on a machine that need not be here.");
+  explaining.add_option("collective", question.collective,
+                        "all_reduce, reduce_scatter, all_gather, broadcast, reduce or barrier [all_reduce]");
+  explaining.add_option("--bytes", question.bytes, "of the whole vector [1M]");
+  explaining.add_option("--ranks", question.ranks, "[2]")->check(CLI::Range(1, kMostRanks));
+  explaining.add_option("--ranks-per-host", question.ranks_per_host, "[all]")->check(CLI::Range(1, kMostRanks));
+  explaining.add_option("--cores-per-host", question.cores_per_host, "[unknown]")->check(CLI::Range(1, kMostRanks));
+  explaining
+      .add_option("--cores-together", question.cores_together,
+                  "Of the one machine that all hosts are containers or namespaces of [each is a machine]")
+      ->check(CLI::Range(1, kMostRanks));
+  explaining.add_option("--domains", question.domains, "Sockets or caches of the one host [1]")
+      ->check(CLI::Range(1, kMostRanks));
+  explaining.add_option("--type", question.type, "f32, f64, f16, bf16, i8, u8, i32, u32, i64 or u64 [f32]");
+  explaining.add_option("--op", question.op, "sum, average, product, min, max or pre_scaled_sum [sum]");
+  explaining.add_option("--backend", question.backend, fmt::format("{} [auto]", fmt::join(backend_names(), ", ")));
+  explaining.add_option("--root", question.root, "of broadcast and reduce [0]")->check(CLI::Range(0, kMostRanks - 1));
+  explaining.add_option("--wire", question.wire, "what f32 values travel as: bf16, f16 or int8 [as they are]");
+  explaining.add_flag("--force", question.force, "so also where that is slower");
+  explaining.add_flag("--deterministic", question.deterministic, "the same bits whatever the backend");
+  explaining.add_flag("--sizes", question.sizes, "a table from 8 B to 1 GiB");
+  SimulateQuestion to_simulate;
+  const CLI::App& simulating = add_simulate(app, to_simulate);
+  WatchQuestion to_watch;
+  const CLI::App& watching = add_watch(app, to_watch);
+  const auto asked = [&]() -> const CLI::App& {
+    return explaining.parsed() ? explaining : simulating.parsed() ? simulating : watching.parsed() ? watching : app;
+  };
+  try {
+    app.parse(argc, argv);
+    settle({});
+    given_tuning({});
+    if (explaining.parsed()) {
+      answer(question);
+    } else if (simulating.parsed()) {
+      answer(to_simulate);
+    } else if (watching.parsed()) {
+      answer(to_watch);
+    } else if (json) {
+      fmt::print("{}\n", everything().dump(2));
+    } else {
+      print(everything());
+    }
+  } catch (const CLI::CallForHelp&) {
+    fmt::print("{}", asked().help());
+  } catch (const std::exception& error) {
+    std::string line = error.what();
+    std::ranges::replace(line, '\n', ' ');
+    if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
+      std::vector<std::string> flags;
+      for (const CLI::Option* option : asked().get_options()) {
+        if (!option->get_lnames().empty()) flags.push_back("--" + option->get_lnames().front());
+      }
+      line +=
+          fmt::format("; valid: {}{}", &asked() != &app ? "" : "explain, simulate, watch, ", fmt::join(flags, ", "));
+    }
+    fmt::print(stderr, "collectives_info: {}\n", line);
+    return 2;
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace collectives
+
+int main(int argc, char** argv) { return collectives::run(argc, argv); }
