@@ -1,14 +1,18 @@
 // Oracle of reductions: computes the result of an element from all contributions, without vector instructions. The
-// loops of the library must give the same bits, with every instruction set of this processor.
+// loops of the library must give the same bits, with every instruction set of this processor. One test includes this
+// header, so its names have internal linkage.
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <initializer_list>
 #include <limits>
+#include <random>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -19,6 +23,7 @@
 #include "support/instruction_sets.hpp"
 
 namespace collectives {
+namespace {
 
 __extension__ using Int128 = __int128;
 using Sizes = std::initializer_list<std::size_t>;
@@ -201,4 +206,5 @@ void check_against_oracle(const ReduceOp& op, Vectors<T> inputs, int in_place = 
   }
 }
 
+}  // namespace
 }  // namespace collectives

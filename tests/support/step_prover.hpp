@@ -11,6 +11,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -19,9 +20,9 @@
 #include <utility>
 #include <vector>
 
-#include "steps/algorithm.hpp"
 #include "collectives/plan.hpp"
 #include "collectives/topology.hpp"
+#include "steps/algorithm.hpp"
 #include "steps/schedule.hpp"
 
 namespace collectives {
