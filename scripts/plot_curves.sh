@@ -60,7 +60,7 @@ draw one_host 'All-reduce on one host, 2 ranks on 2 cores' "$(
   lines "$data/allocated.2" 2 'allocate()'
   lines "$data/ordinary.2" 2 'ordinary memory'
   lines "$data/ordinary.2" 3 'best of Open MPI, UCX, MPICH')"
-draw one_host_crowded 'All-reduce on one host, more ranks than its 2 cores, ordinary memory' "$(
+draw one_host_oversubscribed 'All-reduce on one host, more ranks than its 2 cores, ordinary memory' "$(
   for ranks in 4 8; do
     lines "$data/ordinary.$ranks" 2 "$ranks ranks"
     lines "$data/ordinary.$ranks" 3 "$ranks ranks, best of Open MPI, UCX"
