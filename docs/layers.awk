@@ -28,9 +28,9 @@ BEGIN {
     n = split(folders[r], names, " ")
     for (i = n; i > 0; --i) number[r, i] = ++count
   }
-  width = 760; height = 34; left = 8; boxes = 452
+  width = 760; height = 29; left = 8; boxes = 452
   printf "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" " \
-         "font-family=\"sans-serif\" font-size=\"13\">\n", width, rows * height + 34, width, rows * height + 34
+         "font-family=\"sans-serif\" font-size=\"13\">\n", width, rows * height + 30, width, rows * height + 30
   print "<title>The layers of src/: a folder includes only folders with lower numbers</title>"
   for (r = 1; r <= rows; ++r) {
     n = split(folders[r], names, " ")
@@ -40,13 +40,13 @@ BEGIN {
       x = left + (i - 1) * (wide + 6)
       text = names[i]
       gsub(/\+/, ", ", text)
-      printf "<rect x=\"%.1f\" y=\"%d\" width=\"%.1f\" height=\"28\" rx=\"4\" fill=\"%s\" stroke=\"#8b949e\"/>\n", x, y, wide, colours[r]
-      printf "<text x=\"%.1f\" y=\"%d\" fill=\"#57606a\" font-size=\"10\">%d</text>\n", x + 6, y + 18, number[r, i]
-      printf "<text x=\"%.1f\" y=\"%d\" fill=\"#1f2328\" text-anchor=\"middle\">%s</text>\n", x + wide / 2 + 4, y + 18.5, text
+      printf "<rect x=\"%.1f\" y=\"%d\" width=\"%.1f\" height=\"24\" rx=\"4\" fill=\"%s\" stroke=\"#8b949e\"/>\n", x, y, wide, colours[r]
+      printf "<text x=\"%.1f\" y=\"%d\" fill=\"#57606a\" font-size=\"10\">%d</text>\n", x + 6, y + 16, number[r, i]
+      printf "<text x=\"%.1f\" y=\"%d\" fill=\"#1f2328\" text-anchor=\"middle\">%s</text>\n", x + wide / 2 + 4, y + 16.5, text
     }
-    printf "<text x=\"%d\" y=\"%d\" fill=\"#7d8590\" font-size=\"12\">%s</text>\n", left + boxes + 12, y + 18, purpose[r]
+    printf "<text x=\"%d\" y=\"%d\" fill=\"#7d8590\" font-size=\"12\">%s</text>\n", left + boxes + 12, y + 16, purpose[r]
   }
   printf "<text x=\"%d\" y=\"%d\" fill=\"#7d8590\" font-size=\"12\">Each folder is a layer. It includes only folders " \
-         "with a lower number; a test reads the include lines.</text>\n", left, rows * height + 22
+         "with a lower number; a test reads the include lines.</text>\n", left, rows * height + 20
   print "</svg>"
 }
