@@ -43,7 +43,7 @@ command_faults() {
           who=''  # the trainer is built only where oneDNN is
           [ "$name" = mnist_trainer ] || echo "there is no program $word"
         fi ;;
-      explain | simulate) [ "$who" != collectives_info ] || who="$who $word" ;;
+      explain | simulate | watch) [ "$who" != collectives_info ] || who="$who $word" ;;
       ./*) who='' ;;  # a program of the reader's
     esac
   done
