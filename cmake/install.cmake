@@ -32,7 +32,7 @@ configure_file(cmake/collectives-config.cmake.in ${PROJECT_BINARY_DIR}/collectiv
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/collectives-config-version.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/collectives-config.cmake ${PROJECT_BINARY_DIR}/collectives-config-version.cmake
         DESTINATION ${cmake_directory} COMPONENT development)
-install(FILES README.md DESIGN.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT development)
+install(FILES README.md DESIGN.md CHANGES.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT development)
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT development FILES_MATCHING PATTERN *.md PATTERN *.svg)
 
 if(TARGET collectives_mpi)
