@@ -40,11 +40,14 @@ BEGIN {
       x = left + (i - 1) * (wide + 6)
       text = names[i]
       gsub(/\+/, ", ", text)
-      printf "<rect x=\"%.1f\" y=\"%d\" width=\"%.1f\" height=\"24\" rx=\"4\" fill=\"%s\" stroke=\"#8b949e\"/>\n", x, y, wide, colours[r]
+      printf "<rect x=\"%.1f\" y=\"%d\" width=\"%.1f\" height=\"24\" rx=\"4\" fill=\"%s\" stroke=\"#8b949e\"/>\n", \
+             x, y, wide, colours[r]
       printf "<text x=\"%.1f\" y=\"%d\" fill=\"#57606a\" font-size=\"10\">%d</text>\n", x + 6, y + 16, number[r, i]
-      printf "<text x=\"%.1f\" y=\"%d\" fill=\"#1f2328\" text-anchor=\"middle\">%s</text>\n", x + wide / 2 + 4, y + 16.5, text
+      printf "<text x=\"%.1f\" y=\"%d\" fill=\"#1f2328\" text-anchor=\"middle\">%s</text>\n", \
+             x + wide / 2 + 4, y + 16.5, text
     }
-    printf "<text x=\"%d\" y=\"%d\" fill=\"#7d8590\" font-size=\"12\">%s</text>\n", left + boxes + 12, y + 16, purpose[r]
+    printf "<text x=\"%d\" y=\"%d\" fill=\"#7d8590\" font-size=\"12\">%s</text>\n", \
+           left + boxes + 12, y + 16, purpose[r]
   }
   printf "<text x=\"%d\" y=\"%d\" fill=\"#7d8590\" font-size=\"12\">Each folder is a layer. It includes only folders " \
          "with a lower number; a test reads the include lines.</text>\n", left, rows * height + 20
