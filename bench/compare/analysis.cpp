@@ -10,7 +10,7 @@
 #include <set>
 #include <stdexcept>
 
-#include "collectives_bench_statistics.hpp"
+#include "collectives_bench/statistics.hpp"
 
 namespace collectives::compare {
 

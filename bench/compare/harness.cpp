@@ -18,7 +18,7 @@
 
 #include "bytes.hpp"
 #include "calm.hpp"
-#include "collectives_bench_statistics.hpp"
+#include "collectives_bench/statistics.hpp"
 
 namespace collectives::compare {
 

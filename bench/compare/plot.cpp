@@ -5,7 +5,7 @@
 
 #include <set>
 
-#include "collectives_bench_statistics.hpp"
+#include "collectives_bench/statistics.hpp"
 
 namespace collectives::compare {
 

@@ -2,7 +2,7 @@
 # What compressed gradients bring in time: trains the CNN on MNIST on two hosts, namespaces of this machine, with a link of
 # a given rate between them (tests/hosts/hosts.sh). The step, and the time to an accuracy. Needs root.
 #
-#   MNIST_DIR=FOLDER bench/mnist_wire.sh [OPTIONS]
+#   MNIST_DIR=FOLDER scripts/mnist_wire.sh [OPTIONS]
 #     --rate 1gbit           of the link; or unshaped
 #     --burst B  --packet B  what it lets pass at once, as hosts.sh --help says [16kb, 64kb]
 #     --batch 64             images per rank
@@ -22,7 +22,7 @@
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 name=$(basename "$0")
-command_line="bench/$name $*"
+command_line="scripts/$name $*"
 
 refuse() {
   echo "$name: $1" >&2

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What compressed gradients cost in accuracy: trains on MNIST with and without, seed by seed, and compares.
 #
-#   MNIST_DIR=FOLDER bench/mnist_accuracy.sh --results FILE [OPTIONS]
+#   MNIST_DIR=FOLDER scripts/mnist_accuracy.sh --results FILE [OPTIONS]
 #     --results FILE      a line for each finished run; runs that have one are not repeated
 #     --seeds 20          paired: every contender is trained with seeds 1, 2, ...
 #     --epochs 3

@@ -1,4 +1,4 @@
-#include "collectives_bench_measure.hpp"
+#include "collectives_bench/measure.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -6,7 +6,7 @@
 #include <functional>
 #include <numeric>
 
-#include "collectives_bench_statistics.hpp"
+#include "collectives_bench/statistics.hpp"
 
 namespace collectives::bench {
 

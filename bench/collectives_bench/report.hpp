@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "collectives/communicator.hpp"
-#include "collectives_bench_measure.hpp"
-#include "collectives_bench_options.hpp"
+#include "collectives_bench/measure.hpp"
+#include "collectives_bench/options.hpp"
 
 namespace collectives::bench {
 

@@ -1,4 +1,4 @@
-#include "collectives_bench_gpu.hpp"
+#include "collectives_bench/gpu.hpp"
 
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -12,7 +12,7 @@
 
 #include "collectives/error.hpp"
 #include "collectives/version.hpp"
-#include "collectives_bench_options.hpp"
+#include "collectives_bench/options.hpp"
 #include "cuda/component.hpp"
 #include "device/device.hpp"
 

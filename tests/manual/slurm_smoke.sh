@@ -2,8 +2,8 @@
 # Runs a program under a real srun: a Slurm of one node, on the loopback only, in a temporary folder and in a PID
 # namespace of its own, with which everything in it ends. Needs root, and Debian's slurm-wlm and munge.
 #
-#   scripts/slurm_smoke.sh                                          four ranks of build/release/bin/collectives_bench
-#   scripts/slurm_smoke.sh build/minimal/bin/collectives_bench ...  this, with these arguments
+#   tests/manual/slurm_smoke.sh                                          four ranks of build/release/bin/collectives_bench
+#   tests/manual/slurm_smoke.sh build/minimal/bin/collectives_bench ...  this, with these arguments
 #
 # RANKS=N starts N ranks.
 set -eu
@@ -11,7 +11,7 @@ PATH=$PATH:/usr/sbin
 ranks=${RANKS:-4}
 
 if [ "${1:-}" != --inside ]; then
-  cd "$(dirname "$0")/.."
+  cd "$(dirname "$0")/../.."
   [ $# -gt 0 ] || set -- build/release/bin/collectives_bench all_reduce --max-bytes 1K
   for program in munged slurmctld slurmd srun; do
     command -v "$program" >/dev/null || { echo "slurm_smoke.sh: no $program: apt-get install slurm-wlm munge" >&2; exit 2; }
@@ -19,7 +19,7 @@ if [ "${1:-}" != --inside ]; then
   [ -x "$1" ] || { echo "slurm_smoke.sh: $1 is not there: build it first" >&2; exit 2; }
   [ "$(id -u)" -eq 0 ] || { echo "slurm_smoke.sh: needs root, for a PID namespace and Slurm's daemons" >&2; exit 2; }
   folder=$(mktemp -d)
-  unshare --pid --fork --kill-child --mount-proc scripts/slurm_smoke.sh --inside "$folder" "$@" &
+  unshare --pid --fork --kill-child --mount-proc tests/manual/slurm_smoke.sh --inside "$folder" "$@" &
   namespace=$!
   trap 'kill -KILL "$namespace" 2>/dev/null || true; wait "$namespace" || true; rm -rf "$folder"' EXIT
   trap 'exit 143' INT TERM

@@ -1,4 +1,4 @@
-#include "collectives_bench_statistics.hpp"
+#include "collectives_bench/statistics.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "collectives_bench_roofline.hpp"
+#include "collectives_bench/roofline.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -13,7 +13,7 @@
 #include <string>
 #include <system_error>
 
-#include "collectives_bench_buffers.hpp"
+#include "collectives_bench/buffers.hpp"
 
 namespace collectives::bench {
 

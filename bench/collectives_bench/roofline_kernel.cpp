@@ -1,6 +1,6 @@
 // The loop of the bound, compiled for every vector unit and chosen at run time.
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "collectives_bench_roofline_kernel.cpp"
+#define HWY_TARGET_INCLUDE "collectives_bench/roofline_kernel.cpp"
 #include <hwy/foreach_target.h>  // includes this file once more for each target
 //
 #include <hwy/cache_control.h>
@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <span>
 
-#include "collectives_bench_roofline.hpp"
+#include "collectives_bench/roofline.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace collectives::bench::HWY_NAMESPACE {

@@ -20,7 +20,7 @@
 
 #include "collectives/bootstrap.hpp"
 #include "collectives/communicator.hpp"
-#include "collectives_bench_options.hpp"
+#include "collectives_bench/options.hpp"
 
 namespace collectives::bench {
 

@@ -1,4 +1,4 @@
-#include "collectives_bench_mpi.hpp"
+#include "collectives_bench/mpi.hpp"
 
 #include <mpi.h>
 

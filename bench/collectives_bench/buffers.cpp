@@ -1,4 +1,4 @@
-#include "collectives_bench_buffers.hpp"
+#include "collectives_bench/buffers.hpp"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,12 +1,12 @@
 // What the benchmark needs of MPI: to meet the other ranks, and the same collectives to compare with. Built without
-// MPI, these functions exist and find nothing (collectives_bench_without_mpi.cpp).
+// MPI, these functions exist and find nothing (without_mpi.cpp).
 #pragma once
 
 #include <memory>
 #include <string>
 
 #include "collectives/bootstrap.hpp"
-#include "collectives_bench_measure.hpp"
+#include "collectives_bench/measure.hpp"
 
 namespace collectives::bench {
 

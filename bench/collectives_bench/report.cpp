@@ -1,4 +1,4 @@
-#include "collectives_bench_report.hpp"
+#include "collectives_bench/report.hpp"
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "collectives/version.hpp"
-#include "collectives_bench_statistics.hpp"
+#include "collectives_bench/statistics.hpp"
 
 namespace collectives::bench {
 

@@ -3,7 +3,7 @@
 # plans with the same numbers in `collectives_info simulate` and, with libsimgrid-dev, in SimGrid (tests/smpi/smpi.sh).
 # Needs root.
 #
-#   scripts/simulation_error.sh [OPTIONS]
+#   tests/manual/simulation_error.sh [OPTIONS]
 #     --hosts 2,4            numbers of hosts, of one rank each
 #     --rate 1gbit           of each link
 #     --burst B  --packet B  what a link lets pass at once, as hosts.sh --help says
@@ -14,7 +14,7 @@
 # The rate of the simulated links is the payload rate of two opposite TCP streams between two hosts, with as many pairs at
 # once as there are, in the same run; latency and handling are what the library measured at its start, the rest is built in.
 set -eu -o pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 refuse() {
   echo "simulation_error.sh: $1" >&2
   exit 2

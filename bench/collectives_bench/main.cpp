@@ -23,11 +23,11 @@
 #include <vector>
 
 #include "collectives/collectives.hpp"
-#include "collectives_bench_gpu.hpp"
-#include "collectives_bench_measure.hpp"
-#include "collectives_bench_mpi.hpp"
-#include "collectives_bench_options.hpp"
-#include "collectives_bench_report.hpp"
+#include "collectives_bench/gpu.hpp"
+#include "collectives_bench/measure.hpp"
+#include "collectives_bench/mpi.hpp"
+#include "collectives_bench/options.hpp"
+#include "collectives_bench/report.hpp"
 
 namespace collectives::bench {
 namespace {

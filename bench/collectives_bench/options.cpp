@@ -1,6 +1,6 @@
 // The command line by CLI11; lists, sizes and "all" are ours, so that every complaint is one line with the valid
 // values.
-#include "collectives_bench_options.hpp"
+#include "collectives_bench/options.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -17,11 +17,11 @@
 
 #include "collectives/bootstrap.hpp"
 #include "collectives/communicator.hpp"
-#include "collectives_bench_buffers.hpp"
-#include "collectives_bench_gpu.hpp"
-#include "collectives_bench_options.hpp"
-#include "collectives_bench_roofline.hpp"
-#include "collectives_bench_verification.hpp"
+#include "collectives_bench/buffers.hpp"
+#include "collectives_bench/gpu.hpp"
+#include "collectives_bench/options.hpp"
+#include "collectives_bench/roofline.hpp"
+#include "collectives_bench/verification.hpp"
 
 namespace collectives::bench {
 

@@ -17,8 +17,8 @@
 #include "collectives/communicator.hpp"
 #include "collectives/memory.hpp"
 #include "collectives/types.hpp"
-#include "collectives_bench_gpu.hpp"
-#include "collectives_bench_options.hpp"
+#include "collectives_bench/gpu.hpp"
+#include "collectives_bench/options.hpp"
 
 namespace collectives::bench {
 

@@ -1,4 +1,4 @@
-#include "collectives_bench_verification.hpp"
+#include "collectives_bench/verification.hpp"
 
 #include <algorithm>
 #include <cmath>
