@@ -1,34 +1,29 @@
 #!/usr/bin/env bash
-# What compressed gradients cost in accuracy: trains on MNIST with and without, seed by seed, and compares.
+# Measures the loss of accuracy by compressed gradients: trains on MNIST with and without compression, with equal seeds.
 #
 #   MNIST_DIR=FOLDER scripts/mnist_accuracy.sh --results FILE [OPTIONS]
-#     --results FILE      a line for each finished run; runs that have one are not repeated
-#     --seeds 20          paired: every contender is trained with seeds 1, 2, ...
+#     --results FILE      a line for each completed run; a run with a line is not repeated
+#     --seeds 20          every contender is trained with seeds 1, 2, ...
 #     --epochs 3
-#     --ranks 2           on this machine; what they would save is not the question here, so compression is forced
+#     --ranks 2           ranks on this machine; compression is forced, because they would save nothing
 #     --batch 64          images per rank
-#     --lr 0.05           of every contender
+#     --lr 0.05           learning rate of every contender
 #     --model cnn
-#     --contenders LIST   of fp32 bf16 fp16 int8 top_k_1% top_k_0.1% local_8 no_feedback_0.1%
+#     --contenders LIST   fp32 bf16 fp16 int8 top_k_1% top_k_0.1% local_8 no_feedback_0.1%
 #                         [fp32,bf16,top_k_1%,top_k_0.1%,local_8,no_feedback_0.1%]
 #     --build FOLDER      with mnist_trainer and collectives_run in its bin/ [build/release]
 #
-# All are SGD with momentum 0.9. With top-k the compressor keeps the momentum (momentum correction), and the density
-# falls to its own in the first 100 steps. local_8 averages weights after 8 steps of each rank. no_feedback_0.1% forgets
-# what it does not send: it is what a compressor that does harm looks like, is trained for one epoch only, and is
-# compared with fp32 after that epoch; where it loses nothing, the comparison could not have seen a loss.
+# All contenders use SGD with momentum 0.9. With top-k the compressor keeps the momentum (momentum correction), and the
+# density falls to its final value in the first 100 steps. local_8 averages weights after 8 steps of each rank.
+# no_feedback_0.1% drops the values that it does not send. It shows that the comparison detects a harmful compressor. It
+# trains for one epoch and is compared with fp32 after that epoch.
 #
-# The table: test accuracy, the mean over the seeds; how much of it is lost against fp32 with the same seed, in
-# percentage points; the standard error of that; and the bound below which the loss is with 95 % confidence, one-sided,
-# by Student's t. Interrupt it and start it again at will.
+# The table has the mean test accuracy over the seeds, the mean loss against fp32 with the same seed in percentage
+# points, and the standard error of the loss. The last column is the upper bound of the loss at 95 % confidence,
+# one-sided, by Student's t. The script may be interrupted and started again at any time.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
-name=$(basename "$0")
-
-refuse() {
-  echo "$name: $1" >&2
-  exit 2
-}
+. "$root/scripts/compare_common.sh"
 
 results=
 seeds=20
@@ -41,11 +36,8 @@ build=$root/build/release
 contenders=fp32,bf16,top_k_1%,top_k_0.1%,local_8,no_feedback_0.1%
 
 while [ $# -gt 0 ]; do
-  if [ "$1" = --help ]; then
-    sed -n '2,/^set -eu/{/^set -eu/!s/^# \{0,1\}//p}' "$0"
-    exit 0
-  fi
-  [ $# -ge 2 ] || refuse "$1 needs a value (see --help)"
+  if [ "$1" = --help ]; then print_help; fi
+  require_value "$@"
   case "$1" in
     --results) results=$2 ;;
     --seeds) seeds=$2 ;;
@@ -60,17 +52,13 @@ while [ $# -gt 0 ]; do
   esac
   shift 2
 done
-for number in "--seeds $seeds" "--epochs $epochs" "--ranks $ranks" "--batch $batch"; do
-  [[ "${number#* }" =~ ^[1-9][0-9]*$ ]] || refuse "$number: not a number from 1"
-done
+require_counts "--seeds $seeds" "--epochs $epochs" "--ranks $ranks" "--batch $batch"
 [ -n "$results" ] || refuse "--results FILE is missing (see --help)"
-[ -d "${MNIST_DIR:-}" ] || refuse "MNIST_DIR must be the folder with the four IDX files"
-for program in mnist_trainer collectives_run; do
-  [ -x "$build/bin/$program" ] || refuse "$build/bin/$program is not built"
-done
+require_mnist
+require_programs mnist_trainer collectives_run
 touch "$results" 2>/dev/null || refuse "$results cannot be written"
 
-# arguments CONTENDER: sets $arguments, what the trainer is told, all but the seed and where to report.
+# arguments CONTENDER: sets $arguments, the trainer's arguments without seed and report.
 arguments() {
   local momentum=(--optimizer momentum) corrected=(--optimizer sgd --momentum-correction 0.9 --warm-up-steps 100)
   local epochs=$epochs
@@ -89,20 +77,11 @@ arguments() {
   arguments+=(--epochs "$epochs")
 }
 
-child=
-scratch=$(mktemp -d)
-cleanup() {
-  if [ -n "$child" ] && kill -TERM "$child" 2>/dev/null; then wait "$child" 2>/dev/null || true; fi
-  rm -rf "$scratch"
-}
-trap cleanup EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
-
-# A line of the results: contender, seed, ranks, the arguments, and the test accuracy after each epoch; tabs between.
+# key CONTENDER SEED: prints the start of a line of the results. A line has contender, seed, ranks, arguments, and the
+# test accuracy after each epoch, separated by tabs.
 key() { printf '%s\t%s\t%s ranks\t%s\t' "$1" "$2" "$ranks" "${arguments[*]}"; }
 
-# train CONTENDER SEED: unless it is there already.
+# train CONTENDER SEED: trains and appends a line, unless the line exists.
 train() {
   local line status=0 begun=$SECONDS
   arguments "$1"
@@ -115,7 +94,7 @@ train() {
   child=
   if [ $status -ne 0 ]; then
     tail -n 20 "$scratch/log" >&2
-    echo "$name: $1 with seed $2 failed (status $status)" >&2
+    echo "$(basename "$0"): $1 with seed $2 failed (status $status)" >&2
     exit 1
   fi
   line=${line%.}$(sed -n '/"event":"epoch"/s/.*"test_accuracy":\([0-9.e-]*\).*/\1/p' "$scratch/run.json" |

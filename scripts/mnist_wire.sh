@@ -1,42 +1,35 @@
 #!/usr/bin/env bash
-# What compressed gradients bring in time: trains the CNN on MNIST on two hosts, namespaces of this machine, with a link of
-# a given rate between them (tests/hosts/hosts.sh). The step, and the time to an accuracy. Needs root.
+# Measures the time that compressed gradients save: trains the CNN on MNIST on two hosts, which are namespaces of this
+# machine (tests/hosts/hosts.sh). Measures the step and the time to an accuracy. Needs root.
 #
 #   MNIST_DIR=FOLDER scripts/mnist_wire.sh [OPTIONS]
-#     --rate 1gbit           of the link; or unshaped
-#     --burst B  --packet B  what it lets pass at once, as hosts.sh --help says [16kb, 64kb]
+#     --rate 1gbit           rate of the link; or unshaped
+#     --burst B  --packet B  bytes that the link passes at once, see hosts.sh --help [16kb, 64kb]
 #     --batch 64             images per rank
-#     --steps 300            of one measurement of the step
-#     --rounds 5             measurements of each, interleaved; medians count
-#     --accuracy 0.988       trained to; 0: only the step is measured
-#     --seeds 3              of the runs to the accuracy; medians count
+#     --steps 300            steps of one measurement
+#     --rounds 5             measurements of each kind, interleaved; the table has medians
+#     --accuracy 0.988       goal of the training; 0: measures only the step
+#     --seeds 3              runs to the accuracy
 #     --learning-rate 0.05
-#     --compress LIST        beside none [bf16,top_k:1%]
+#     --compress LIST        kinds beside none [bf16,top_k:1%]
 #     --output FILE          the table [stdout]
 #     --build FOLDER         [build/release]
 #
-# All are SGD with momentum 0.9; with top-k the compressor keeps the momentum, and the density falls to its own in the first
-# 100 steps. The compute time alone is that of two ranks that train without exchanging gradients, at the same time. The
-# time to an accuracy is that of training steps, without tests, which are made after every 50. How many steps it takes
-# does not depend on the link: --rate unshaped finds that out sooner.
+# All runs use SGD with momentum 0.9. With top-k the compressor keeps the momentum, and the density falls to its final
+# value in the first 100 steps. The row "alone" has two ranks that train at the same time without exchanging gradients.
+#
+# The time to an accuracy counts training steps only. Tests run after every 50 steps and are not counted. The number of
+# steps does not depend on the link, so --rate unshaped finds it sooner.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
-name=$(basename "$0")
-command_line="scripts/$name $*"
-
-refuse() {
-  echo "$name: $1" >&2
-  exit 2
-}
+command_line="scripts/$(basename "$0") $*"
+. "$root/scripts/compare_common.sh"
 
 rate=1gbit burst=16kb packet=64kb batch=64 steps=300 rounds=5 accuracy=0.988 seeds=3 learning_rate=0.05
 compress=bf16,top_k:1% output= build=$root/build/release
 while [ $# -gt 0 ]; do
-  if [ "$1" = --help ]; then
-    sed -n '2,/^set -eu/{/^set -eu/!s/^# \{0,1\}//p}' "$0"
-    exit 0
-  fi
-  [ $# -ge 2 ] || refuse "$1 needs a value (see --help)"
+  if [ "$1" = --help ]; then print_help; fi
+  require_value "$@"
   case "$1" in
     --rate) rate=$2 ;;
     --burst) burst=$2 ;;
@@ -54,29 +47,14 @@ while [ $# -gt 0 ]; do
   esac
   shift 2
 done
-for number in "--batch $batch" "--steps $steps" "--rounds $rounds" "--seeds $seeds"; do
-  [[ "${number#* }" =~ ^[1-9][0-9]*$ ]] || refuse "$number: not a number from 1"
-done
-[ -d "${MNIST_DIR:-}" ] || refuse "MNIST_DIR must be the folder with the four IDX files"
-for program in mnist_trainer wire_probe; do
-  [ -x "$build/bin/$program" ] || refuse "$build/bin/$program is not built"
-done
-hosts_sh=$root/tests/hosts/hosts.sh
-unset HOSTS_BED COLLECTIVES_TUNING # of whoever calls
-why=$("$hosts_sh" possible) || refuse "hosts cannot be made here: $why"
+require_counts "--batch $batch" "--steps $steps" "--rounds $rounds" "--seeds $seeds"
+require_mnist
+require_programs mnist_trainer wire_probe
+require_hosts
+unset COLLECTIVES_TUNING
+raise_hosts 2
 
-scratch=$(mktemp -d)
-down() {
-  [ -z "${HOSTS_BED:-}" ] || "$hosts_sh" down || true
-  rm -rf "$scratch"
-}
-trap down EXIT
-options=(--burst "$burst" --packet "$packet")
-if [ "$rate" != unshaped ]; then options+=(--rate "$rate"); fi
-HOSTS_BED=$("$hosts_sh" up 2 "${options[@]}" --owner $$)
-export HOSTS_BED
-
-# arguments HOW: sets $arguments, what the trainer is told about it.
+# arguments KIND: sets $arguments, the trainer's arguments for this kind of compression.
 arguments() {
   case "$1" in
     alone) arguments=(--optimizer momentum --local-steps 1000000) ;;
@@ -86,27 +64,25 @@ arguments() {
   arguments+=(--model cnn --lr "$learning_rate" --batch $((2 * batch)))
 }
 
-# train HOW ARGUMENTS...: leaves its lines in $scratch/json.
+# train KIND ARGUMENTS...: trains, and leaves the JSON lines in $scratch/json.
 train() {
   arguments "$1"
   shift
   "$hosts_sh" each 1,1 "$build/bin/mnist_trainer" "${arguments[@]}" "$@" --json "$scratch/json" >"$scratch/log" 2>&1 ||
     refuse "mnist_trainer failed: $(tail -n 1 "$scratch/log")"
 }
-# field EVENT NAME: of the last such line.
+# field EVENT NAME: prints a field of the last line with this event.
 field() { sed -n "/\"event\":\"$1\"/s/.*\"$2\":\(\"[^\"]*\"\|[0-9a-z.e+-]*\).*/\1/p" "$scratch/json" | tail -n 1; }
 
 : >"$scratch/steps"
 : >"$scratch/wire"
-ways="alone none ${compress//,/ }"
+kinds="alone none ${compress//,/ }"
 for ((round = 1; round <= rounds; ++round)); do
-  "$hosts_sh" run h2 "$build/bin/wire_probe" serve >/dev/null 2>&1 &
-  "$hosts_sh" run h1 "$build/bin/wire_probe" measure h2 >>"$scratch/wire"
-  wait
-  for how in $ways; do
-    # The first epoch has what happens once in it: warm-up, connections.
-    train "$how" --epochs 2 --train-limit $((2 * batch * steps)) --test-limit 1000
-    echo "$how $(field epoch step_ms_median) $(field epoch compute_ms) $(field epoch communication_exposed_ms) $(field epoch communication_hidden_ms)" \
+  probe_pair 1 2 >>"$scratch/wire"
+  for kind in $kinds; do
+    # The first epoch includes warm-up and connecting, so the second one counts.
+    train "$kind" --epochs 2 --train-limit $((2 * batch * steps)) --test-limit 1000
+    echo "$kind $(field epoch step_ms_median) $(field epoch compute_ms) $(field epoch communication_exposed_ms) $(field epoch communication_hidden_ms)" \
       >>"$scratch/steps"
   done
   echo "round $round of $rounds" >&2
@@ -114,49 +90,37 @@ done
 : >"$scratch/reached"
 if [ "$accuracy" != 0 ]; then
   for ((seed = 1; seed <= seeds; ++seed)); do
-    for how in $ways; do
-      [ "$how" != alone ] || continue
-      train "$how" --epochs 12 --until-accuracy "$accuracy" --test-every 50 --seed "$seed"
-      echo "$how $(field reached reached) $(field reached seconds) $(field reached steps)" >>"$scratch/reached"
+    for kind in $kinds; do
+      [ "$kind" != alone ] || continue
+      train "$kind" --epochs 12 --until-accuracy "$accuracy" --test-every 50 --seed "$seed"
+      echo "$kind $(field reached reached) $(field reached seconds) $(field reached steps)" >>"$scratch/reached"
     done
     echo "seed $seed of $seeds" >&2
   done
 fi
 
 table() {
-  echo "\$ $command_line"
-  echo "$(date -u '+%Y-%m-%d'), $(nproc) cores, commit $(git -C "$root" rev-parse --short HEAD 2>/dev/null || echo unknown)"
-  echo "link: $("$hosts_sh" run h1 tc qdisc show dev eth0 | head -n 1)"
-  awk '{ sum += ($2 + $3) / 2; way += $5 }
-    END { printf "two opposite TCP streams: %.1f Mbyte/s in each direction; 28 KiB one way: %.3f ms\n", sum / NR, way / NR }' \
-    "$scratch/wire"
-  awk '
-    function median(list, n, i, j, t) {
-      for (i = 2; i <= n; ++i) for (j = i; j > 1 && list[j] < list[j - 1]; --j) { t = list[j]; list[j] = list[j - 1]; list[j - 1] = t }
-      return n % 2 ? list[(n + 1) / 2] : (list[n / 2] + list[n / 2 + 1]) / 2
-    }
-    function of(how, column, i, list) {
-      for (i = 1; i <= number[how]; ++i) list[i] = value[how, column, i]
-      return median(list, number[how])
-    }
+  describe_run
+  describe_link 'link: '
+  describe_wire "$scratch/wire"
+  awk "$awk_functions"'
     FILENAME ~ /wire$/ { wire += ($2 + $3) / 2; ++probes; next }
     {
-      if (!($1 in number)) ways[++rows] = $1
-      ++number[$1]
-      for (c = 2; c <= 5; ++c) value[$1, c, number[$1]] = $c
+      if (!($1 in known)) { known[$1] = 1; kinds[++rows] = $1 }
+      for (c = 2; c <= 5; ++c) times[$1, c, ++number[$1, c]] = $c
     }
     END {
-      alone = of("alone", 2); none = of("none", 2)
+      alone = median("alone", 2); none = median("none", 2)
       printf "%-12s %10s %11s %11s %10s %11s %10s\n", "compress", "step ms", "compute ms", "exposed ms", "hidden ms", "step/alone", "none/step"
       for (r = 1; r <= rows; ++r)
-        printf "%-12s %10.2f %11.2f %11.2f %10.2f %11.2f %10.2f\n", ways[r], of(ways[r], 2), of(ways[r], 3), of(ways[r], 4),
-          of(ways[r], 5), of(ways[r], 2) / alone, none / of(ways[r], 2)
+        printf "%-12s %10.2f %11.2f %11.2f %10.2f %11.2f %10.2f\n", kinds[r], median(kinds[r], 2), median(kinds[r], 3), median(kinds[r], 4),
+          median(kinds[r], 5), median(kinds[r], 2) / alone, none / median(kinds[r], 2)
       printf "the wire alone, f32: %.2f ms a step\n", 347146 * 4 / (wire / probes) / 1000
     }' "$scratch/wire" "$scratch/steps"
   if [ -s "$scratch/reached" ]; then
     echo "to $accuracy of the test images: seconds of training, steps, of each seed"
-    awk '{ if (!($1 in text)) ways[++rows] = $1; text[$1] = text[$1] sprintf("  %.1f s %s steps%s", $3, $4, $2 == "true" ? "" : " (not reached)") }
-      END { for (r = 1; r <= rows; ++r) printf "%-12s%s\n", ways[r], text[ways[r]] }' "$scratch/reached"
+    awk '{ if (!($1 in text)) kinds[++rows] = $1; text[$1] = text[$1] sprintf("  %.1f s %s steps%s", $3, $4, $2 == "true" ? "" : " (not reached)") }
+      END { for (r = 1; r <= rows; ++r) printf "%-12s%s\n", kinds[r], text[kinds[r]] }' "$scratch/reached"
   fi
 }
 if [ -n "$output" ]; then table >"$output"; else table; fi

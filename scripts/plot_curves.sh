@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Draws the curves of docs/algorithms.md and docs/compression.md from the tables in bench/results, into docs/curves.
+# Draws the curves of docs/algorithms.md and docs/compression.md from the tables in bench/results into docs/curves.
 # Needs gnuplot.
 #
 #   scripts/plot_curves.sh [FOLDER]
@@ -11,7 +11,7 @@ mkdir -p "$curves"
 data=$(mktemp -d)
 trap 'rm -rf "$data"' EXIT
 
-# table FILE HEADING: the rows of the table under that heading, sizes in bytes.
+# table FILE HEADING: prints the rows of the table under that heading, with sizes in bytes.
 table() {
   awk -v heading="$2" '
     BEGIN { unit["B"] = 1; unit["KiB"] = 1024; unit["MiB"] = 1024 ^ 2 }
@@ -20,7 +20,7 @@ table() {
     $0 == heading { inside = 1 }' "$1"
 }
 
-# by_backend RANKS: of hosts.txt, what auto picks and each backend by name; the names first.
+# by_backend RANKS: prints the table of hosts.txt with auto and each backend by name. The first line has the names.
 by_backend() {
   awk -v ranks="# $1, links" '
     /^What auto picks/ { section = 1 }
@@ -33,7 +33,7 @@ by_backend() {
     inside && NF == 0 { exit }' $results/hosts.txt
 }
 
-# draw NAME TITLE PLOT [TICS]: both axes logarithmic, microseconds over bytes.
+# draw NAME TITLE PLOT [TICS]: draws microseconds over bytes. Both axes are logarithmic.
 draw() {
   gnuplot <<END
 set terminal svg size 680,420 font 'sans-serif,12' background 'white'
@@ -60,7 +60,7 @@ draw one_host 'All-reduce on one host, 2 ranks on 2 cores' "$(
   lines "$data/allocated.2" 2 'allocate()'
   lines "$data/ordinary.2" 2 'ordinary memory'
   lines "$data/ordinary.2" 3 'best of Open MPI, UCX, MPICH')"
-draw one_host_crowded 'All-reduce on one host, more ranks than its 2 cores, ordinary memory' "$(
+draw one_host_oversubscribed 'All-reduce on one host, more ranks than its 2 cores, ordinary memory' "$(
   for ranks in 4 8; do
     lines "$data/ordinary.$ranks" 2 "$ranks ranks"
     lines "$data/ordinary.$ranks" 3 "$ranks ranks, best of Open MPI, UCX"

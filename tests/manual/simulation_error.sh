@@ -1,18 +1,19 @@
 #!/usr/bin/env bash
-# Holds the simulations against measured runs: all-reduce between hosts that are namespaces of this machine, and the same
-# plans with the same numbers in `collectives_info simulate` and, with libsimgrid-dev, in SimGrid (tests/smpi/smpi.sh).
+# Compares simulated all-reduces with measured ones between hosts that are namespaces of this machine. `collectives_info
+# simulate` runs the same plans with the same numbers, and so does SimGrid (tests/smpi/smpi.sh) with libsimgrid-dev.
 # Needs root.
 #
 #   tests/manual/simulation_error.sh [OPTIONS]
-#     --hosts 2,4            numbers of hosts, of one rank each
-#     --rate 1gbit           of each link
-#     --burst B  --packet B  what a link lets pass at once, as hosts.sh --help says
-#     --rounds 5             measurements of each size; medians count
-#     --smpi-up-to 4194304   bytes; longer vectors take SimGrid minutes
+#     --hosts 2,4            numbers of hosts with one rank each
+#     --rate 1gbit           rate of each link
+#     --burst B  --packet B  bytes that a link passes at once, see hosts.sh --help
+#     --rounds 5             measurements of each size; the table has medians
+#     --smpi-up-to 4194304   bytes; SimGrid takes minutes for longer vectors
 #     --build build/release
 #
-# The rate of the simulated links is the payload rate of two opposite TCP streams between two hosts, with as many pairs at
-# once as there are, in the same run; latency and handling are what the library measured at its start, the rest is built in.
+# The rate of the simulated links is the payload rate of two opposite TCP streams, with all pairs of hosts at once, in
+# the same run. Latency and handling are the numbers that the library measured at its start. The other numbers are built
+# in.
 set -eu -o pipefail
 cd "$(dirname "$0")/../.."
 refuse() {
@@ -48,7 +49,7 @@ trap down EXIT
 
 median() { sort -g | awk '{ all[NR] = $1 } END { print all[int((NR + 1) / 2)] }'; }
 
-# All pairs of hosts at once; prints megabytes a second.
+# probe: prints the megabytes per second of all pairs of hosts at once.
 probe() {
   local i pid pids=()
   for ((i = 1; i < count; i += 2)); do
@@ -68,7 +69,7 @@ bench() {
     --in-place no
 }
 
-# field NAME FILE: a number of the tuning that the library kept.
+# field NAME FILE: prints a number of the tuning that the library measured.
 field() { sed -n "s/.*\"$1\": \([0-9.e-]*\).*/\1/p" "$2" | tail -n 1; }
 
 for count in ${hosts//,/ }; do
@@ -80,7 +81,7 @@ for count in ${hosts//,/ }; do
   "$hosts_sh" each "$places" "$build/bin/collectives_bench" all_reduce --max-bytes 8 >/dev/null # measures the wire
   rm -f "$scratch"/rates "$scratch"/times "$scratch"/pair*
   probe >>"$scratch/rates"
-  # The same plans in all rounds, and nearly the same rate as in the simulations, which take the median.
+  # All rounds use the same plans. The rate is near that of the simulations, which use the median.
   tuning=$scratch/tuning.json
   awk -v rate="$(tail -n 1 "$scratch/rates")" -v us="$(field wire_us "$cache")" -v message="$(field wire_message_us "$cache")" \
     'BEGIN { printf "{\"wire_us\": %s, \"wire_message_us\": %s, \"wire_us_per_byte\": %.6g}\n", us, message, 1 / rate }' >"$tuning"

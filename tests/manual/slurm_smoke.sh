@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Runs a program under a real srun: a Slurm of one node, on the loopback only, in a temporary folder and in a PID
-# namespace of its own, with which everything in it ends. Needs root, and Debian's slurm-wlm and munge.
+# Runs a program under a real srun: a Slurm of one node on the loopback interface, in a temporary folder. A PID
+# namespace ends all its processes. Needs root, and Debian's slurm-wlm and munge.
 #
-#   tests/manual/slurm_smoke.sh                                          four ranks of build/release/bin/collectives_bench
-#   tests/manual/slurm_smoke.sh build/minimal/bin/collectives_bench ...  this, with these arguments
+#   tests/manual/slurm_smoke.sh                          four ranks of build/release/bin/collectives_bench
+#   tests/manual/slurm_smoke.sh PROGRAM [ARGUMENTS...]   another program with these arguments
 #
 # RANKS=N starts N ranks.
 set -eu
@@ -33,7 +33,7 @@ fi
 folder=$2
 shift 2
 
-# wait_until SECONDS COMMAND...
+# wait_until SECONDS COMMAND...: waits until the command succeeds.
 wait_until() {
   local tries=$(($1 * 5))
   shift

@@ -1,5 +1,5 @@
 #!/bin/sh
-# on_pretended_domains.sh RANKS_PER_DOMAIN PROGRAM ARGUMENTS...: under collectives_run, PROGRAM believes that every
+# on_pretended_domains.sh RANKS_PER_DOMAIN PROGRAM ARGUMENTS...: runs under collectives_run. Tells PROGRAM that every
 # RANKS_PER_DOMAIN ranks share a socket of their own.
 per_domain=$1
 shift
