@@ -35,7 +35,7 @@ std::size_t GuardedBuffers::damaged() const {
   return damaged;
 }
 
-/// The guard after a buffer reaches to the next one, before which it stands as well.
+/// Calls `visit` for each guard. The guard after a buffer reaches to the next buffer.
 template <class Visit>
 void GuardedBuffers::for_each_guard(Visit&& visit) const {
   visit(begin_ - kGuardBytes, kGuardBytes);

@@ -1,11 +1,11 @@
-// The memory that is measured: where it comes from, where a call's buffers lie in it, and which call uses which.
+// Buffers of the measured calls: where their memory comes from and which call uses which.
 //
-// A rank has two pieces of memory, for input and output; in place, the whole vector lives in the first. With --rotate
-// each holds many buffers of equal length, and every timed call takes the next, so that none is in a cache any more
-// when its turn comes again.
+// A rank has two pieces of memory, one for inputs and one for outputs. A call in place uses the first only. With
+// --rotate each piece holds many buffers of equal length, and every timed call takes the next one. A buffer has then
+// left the caches before a call uses it again.
 //
-// Memory of a GPU has an image on the host, which is what is filled and looked at here: send() and fetch() carry a use
-// over, and calls are told addresses that are `away` from those of the image.
+// Memory of a GPU has an image on the host. The host fills and checks the image; send() and fetch() copy it to the GPU
+// and back. Calls receive device addresses, which are `away` bytes from those of the image.
 #pragma once
 
 #include <cstddef>
@@ -22,21 +22,21 @@
 
 namespace collectives::bench {
 
-inline constexpr std::size_t kLineBytes = 64;  ///< a cache line; every buffer begins on one
+inline constexpr std::size_t kLineBytes = 64;  ///< bytes of a cache line; every buffer begins on one
 
-/// `bytes` up to the end of their last cache line.
+/// Rounds `bytes` up to whole cache lines.
 constexpr std::size_t whole_lines(std::size_t bytes) noexcept {
   return (bytes + kLineBytes - 1) / kLineBytes * kLineBytes;
 }
 
-/// Memory of --buffers, present in full: the measured calls fault no page in.
+/// Memory of the kind that --buffers names. All pages are present, so the measured calls cause no page fault.
 class BufferMemory {
  public:
-  /// Ordinary memory of this process.
+  /// Allocates ordinary memory of this process.
   explicit BufferMemory(std::size_t bytes) : ordinary_(bytes) {}
-  /// Memory that the communicator's peers reach directly.
+  /// Allocates memory that the communicator's peers map.
   BufferMemory(std::size_t bytes, const Communicator& comm) : allocated_(comm.allocate<std::byte>(bytes)) {}
-  /// Memory of the GPU, which outlives it.
+  /// Allocates memory of `gpu`, which must outlive this object.
   BufferMemory(std::size_t bytes, Communicator& comm, Gpu& gpu)
       : gpu_(&gpu), on_gpu_(comm.allocate_bytes_on_device(bytes)), image_(gpu.allocate_image(bytes)) {}
   BufferMemory(BufferMemory&& other) noexcept
@@ -50,18 +50,18 @@ class BufferMemory {
     if (image_ != nullptr) gpu_->free_image(image_);
   }
 
-  /// What the host fills and looks at.
+  /// Returns the memory that the host fills and checks.
   std::span<std::byte> bytes() noexcept {
     if (image_ != nullptr) return {image_, on_gpu_.size()};
     return allocated_.empty() ? std::span<std::byte>(ordinary_) : std::span<std::byte>(allocated_);
   }
-  /// Bytes from that to what calls use.
+  /// Returns the distance in bytes from bytes() to the memory that calls use.
   std::ptrdiff_t away() const noexcept {
     if (image_ == nullptr) return 0;
     return static_cast<std::ptrdiff_t>(reinterpret_cast<std::uintptr_t>(on_gpu_.data()) -
                                        reinterpret_cast<std::uintptr_t>(image_));
   }
-  /// [offset, offset + bytes) of the host to the GPU, or back. Nothing where they are the same.
+  /// Copies [offset, offset + bytes) from the host to the GPU, or back. Does nothing without a GPU.
   void send(std::size_t offset, std::size_t bytes) {
     if (image_ != nullptr) gpu_->copy(on_gpu_.data() + offset, image_ + offset, bytes);
   }
@@ -77,24 +77,26 @@ class BufferMemory {
   std::byte* image_ = nullptr;
 };
 
-/// Buffers of equal length, with guard bytes right before and right after each, which show writes that miss it.
+/// Buffers of equal length with guard bytes before and after each one. An overwritten guard shows a write outside a
+/// buffer.
 class GuardedBuffers {
  public:
-  /// Bytes of memory for `count` buffers of `bytes`. Empty ones all stand in one place.
+  /// Returns the bytes of memory that `count` buffers of `bytes` need. Empty buffers share one place.
   static std::size_t memory_for(std::size_t bytes, std::size_t count) noexcept;
 
   explicit GuardedBuffers(BufferMemory memory);
-  /// Begins a use as `count` buffers of `bytes`; the guards are fresh, the contents are not. The first buffer.
+  /// Divides the memory into `count` buffers of `bytes` and writes the guards, but not the contents. Returns the first
+  /// buffer.
   std::byte* use(std::size_t bytes, std::size_t count);
-  /// Bytes from one buffer to the next.
+  /// Returns the bytes from one buffer to the next.
   std::size_t stride() const noexcept { return bytes_ == 0 ? 0 : spacing(bytes_); }
-  /// Guard bytes overwritten since use().
+  /// Returns the number of guard bytes overwritten since use().
   std::size_t damaged() const;
 
-  /// Of a GPU's memory: everything from the first guard to the last, to the GPU and back.
+  /// Copies everything from the first guard to the last to the GPU, or back. Does nothing without a GPU.
   void send() { memory_.send(offset(), length()); }
   void fetch() { memory_.fetch(offset(), length()); }
-  /// From addresses in here to those that calls are told.
+  /// Returns the distance from addresses in this memory to those that calls receive.
   std::ptrdiff_t away() const noexcept { return memory_.away(); }
 
  private:
@@ -111,15 +113,15 @@ class GuardedBuffers {
   std::size_t bytes_ = 0, count_ = 0;
 };
 
-/// What one rank's buffers of one call hold, in bytes.
+/// Bytes of one rank's buffers in one call.
 struct Footprint {
-  std::size_t input = 0;  ///< in place: the whole vector
+  std::size_t input = 0;  ///< the whole vector if in place
   std::size_t output = 0;
 };
 Footprint footprint(const Case&, Rank rank, int ranks, Rank root) noexcept;
 
-/// The number of footprints whose cache lines are together at least `rotate` bytes. Odd, so that two libraries that
-/// take turns each come to all of them.
+/// Returns the number of footprints whose cache lines have at least `rotate` bytes together. The number is odd, so that
+/// two libraries that take turns both use all of them.
 std::size_t sets_for(const Footprint&, std::size_t rotate) noexcept;
 
 /// One collective call of this rank.
@@ -131,18 +133,18 @@ struct Call {
   bool in_place;
   ConstBuffer input;
   Buffer output;
-  void* whole;  ///< in place: the start of the whole vector
+  void* whole;  ///< start of the whole vector; null out of place
 };
 
-/// The same call on one set of buffers after another.
+/// Repeats a call on one set of buffers after another.
 class Rotation {
  public:
-  /// `first` on the first of `sets`; the input and output of the next lie `input_stride` and `output_stride` on.
+  /// `first` uses the first of `sets`. The next set lies `input_stride` and `output_stride` bytes further.
   Rotation(const Call& first, std::size_t sets, std::size_t input_stride, std::size_t output_stride) noexcept
       : first_(first), current_(first), sets_(sets), input_stride_(input_stride), output_stride_(output_stride) {}
 
   const Call& current() const noexcept { return current_; }
-  /// Moves on to the next set; after the last comes the first.
+  /// Moves on to the next set. The first set follows the last.
   const Call& next() noexcept;
   std::size_t sets() const noexcept { return sets_; }
 

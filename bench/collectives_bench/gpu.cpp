@@ -21,7 +21,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// What the component exports. It is found where the library's own search would find it, and stays loaded.
+/// Functions of the CUDA component. The component is loaded from the library's own search path and stays loaded.
 struct Component {
   decltype(&collectives_cuda_version) version = nullptr;
   decltype(&collectives_cuda_use) use = nullptr;

@@ -1,6 +1,7 @@
-// The GPU of a rank, for --buffers device. Contents are made and judged on the host, in an image of the memory that
-// calls use, and travel in between. No header or library of CUDA is needed: the component that the library loads has
-// it.
+// GPU of a rank, for --buffers device.
+//
+// The host fills and checks an image of the device memory and copies it to the device and back. The program needs no
+// header or library of CUDA, because it calls the CUDA component that the library loads.
 #pragma once
 
 #include <cstddef>
@@ -17,21 +18,21 @@ namespace collectives::bench {
 
 class Gpu {
  public:
-  /// Collective, before there is a communicator: the ranks of a host take its GPUs in turn, and each makes its own
-  /// current. Throws BadArguments where this rank finds none.
+  /// Collective. Assigns the GPUs of a host to its ranks in turn and makes this rank's GPU current. Throws BadArguments
+  /// if this rank finds no GPU.
   explicit Gpu(Bootstrap& bootstrap);
   ~Gpu();
   Gpu(const Gpu&) = delete;
   Gpu& operator=(const Gpu&) = delete;
 
-  /// What calls may be put into, a cudaStream_t.
+  /// Returns a cudaStream_t for calls.
   void* stream() const noexcept { return stream_; }
-  /// Until everything in the stream has happened. Throws Error{timeout} after two minutes.
+  /// Blocks until the stream has completed. Throws Error{timeout} after two minutes.
   void wait();
-  /// Between the host and the GPU, in the stream; waits.
+  /// Copies between host and GPU in the stream, then waits.
   void copy(void* to, const void* from, std::size_t bytes);
 
-  /// Pinned memory of the host; all zero.
+  /// Allocates pinned host memory, filled with zeros.
   std::byte* allocate_image(std::size_t bytes);
   void free_image(std::byte* image) noexcept;
 

@@ -1,11 +1,11 @@
-// collectives_bench: time and verify collectives on the ranks it is started on.
+// collectives_bench: times and verifies collectives.
 //
 //   mpirun -np 4 collectives_bench all --backend ring,hierarchical,reduce_to_one,auto
 //   mpirun -np 2 collectives_bench all_reduce --against mpi
 //   collectives_run -n 4 collectives_bench all --type all --op all --max-bytes 64K
 //   collectives_bench --bootstrap threads:4
 //
-// Exit status: 0 when every result was right, 1 when one was wrong, a call failed or a report could not be written, 2
+// Exit status: 0 if every result was right; 1 if a result was wrong, a call failed or a report could not be written; 2
 // for bad arguments.
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -32,11 +32,11 @@
 namespace collectives::bench {
 namespace {
 
-constexpr std::chrono::seconds kMeetToRefuse{10};
+constexpr std::chrono::seconds kRefusalTimeout{10};
 
 enum ExitCode : int { success = 0, failure = 1, bad_arguments = 2 };
 
-/// The command line, or what to say instead of running.
+/// Text to print instead of running, and the exit status.
 struct Refusal {
   std::string text;
   ExitCode code;
@@ -62,17 +62,18 @@ void say(const Refusal& refusal) {
   std::fflush(nullptr);
 }
 
-/// Rank 0 speaks; the others wait until it has spoken, so that no launcher ends the job before.
+/// Prints the refusal on rank 0. The other ranks wait for rank 0, so that no launcher ends the job before the text is
+/// out.
 int refuse(Bootstrap& bootstrap, const Refusal& refusal) {
   if (bootstrap.rank() == 0) say(refusal);
-  bootstrap.all_gather("", Deadline::in(kMeetToRefuse));
+  bootstrap.all_gather("", Deadline::in(kRefusalTimeout));
   return refusal.code;
 }
 
-/// Refuses before the ranks have met. When they cannot even do that, each speaks for itself.
-int meet_and_refuse(MpiSession* mpi, const Refusal& refusal) {
+/// Refuses before there is a bootstrap. Every rank prints the text if the ranks cannot connect.
+int refuse_without_bootstrap(MpiSession* mpi, const Refusal& refusal) {
   try {
-    const auto bootstrap = mpi != nullptr ? mpi->bootstrap() : bootstrap_from_environment(kMeetToRefuse);
+    const auto bootstrap = mpi != nullptr ? mpi->bootstrap() : bootstrap_from_environment(kRefusalTimeout);
     return refuse(*bootstrap, refusal);
   } catch (const Error&) {
     say(refusal);
@@ -80,7 +81,8 @@ int meet_and_refuse(MpiSession* mpi, const Refusal& refusal) {
   }
 }
 
-/// What only the running job can tell about the arguments. Collective: rank 0 decides.
+/// Collective. Checks on rank 0 what depends on the number of ranks and opens the report. Returns the same on every
+/// rank.
 std::optional<Refusal> check_arguments(Bootstrap& bootstrap, const Settings& settings, std::optional<Report>& report) {
   std::string complaint;
   if (bootstrap.rank() == 0) {
@@ -98,7 +100,7 @@ std::optional<Refusal> check_arguments(Bootstrap& bootstrap, const Settings& set
   return Refusal{complaint, bad_arguments};
 }
 
-/// Collective: every rank has one, or the first that has none says why.
+/// Collective. Opens this rank's GPU. Returns the first rank's reason if any rank has no GPU.
 std::optional<Refusal> take_gpu(Bootstrap& bootstrap, std::optional<Gpu>& gpu) {
   std::string missing;
   try {
@@ -118,10 +120,10 @@ struct Program {
   MpiSession* mpi;  ///< null without MPI
 };
 
-/// Everything that one rank does.
+/// Runs all measurements on one rank. Returns the exit code.
 int run_rank(Bootstrap& bootstrap, const Program& program) {
   const Settings& settings = program.settings;
-  std::optional<Report> report;  // on rank 0
+  std::optional<Report> report;  // rank 0 only
   if (const auto refusal = check_arguments(bootstrap, settings, report)) return refuse(bootstrap, *refusal);
 
   std::optional<Gpu> gpu;
@@ -132,7 +134,7 @@ int run_rank(Bootstrap& bootstrap, const Program& program) {
     CommunicatorOptions options;
     if (gpu) options.device_buffers = true;
     communicator.emplace(bootstrap, options);
-  } catch (const Error& error) {  // every rank has it: a COLLECTIVES_ variable that some rank cannot use
+  } catch (const Error& error) {  // thrown on every rank: a COLLECTIVES_ variable is unusable on one
     if (error.code() != Errc::invalid_argument) throw;
     return refuse(bootstrap, {error.what(), bad_arguments});
   }
@@ -163,8 +165,8 @@ int run_rank(Bootstrap& bootstrap, const Program& program) {
   return wrong == 0 ? success : failure;
 }
 
-/// run_rank with its failures told, each by the rank that met it. Under MPI that ends the job: ranks that failed at
-/// different places would wait for one another in MPI's finalization.
+/// Calls run_rank() and prints its failure on the rank that met it. Under MPI a failure aborts the job, because ranks
+/// that failed at different places would wait for one another in MPI_Finalize.
 int run_and_tell(Bootstrap& bootstrap, const Program& program) {
   try {
     return run_rank(bootstrap, program);
@@ -190,24 +192,24 @@ int run_threads(const Program& program) {
 int run(int argc, const char* const* argv) {
   Order order = read_order(argc, argv);
   const Settings* settings = std::get_if<Settings>(&order);
-  const Meeting meeting = settings != nullptr ? settings->meeting : Meeting::automatic;
+  const BootstrapKind kind = settings != nullptr ? settings->bootstrap : BootstrapKind::automatic;
   std::unique_ptr<MpiSession> mpi;
-  if (meeting == Meeting::mpi || (meeting == Meeting::automatic && under_mpi_launcher())) mpi = start_mpi();
+  if (kind == BootstrapKind::mpi || (kind == BootstrapKind::automatic && under_mpi_launcher())) mpi = start_mpi();
 
-  if (settings != nullptr && meeting == Meeting::mpi && !mpi) {
+  if (settings != nullptr && kind == BootstrapKind::mpi && !mpi) {
     order = Refusal{"--bootstrap mpi: built without MPI; valid: auto, environment, threads:N", bad_arguments};
   } else if (settings != nullptr && settings->against_mpi && !mpi) {
     order =
         Refusal{"--against mpi needs a build with MPI and a start by mpirun; valid here: no --against", bad_arguments};
   }
   settings = std::get_if<Settings>(&order);
-  if (settings != nullptr && meeting == Meeting::threads) return run_threads({argc, argv, *settings, nullptr});
+  if (settings != nullptr && kind == BootstrapKind::threads) return run_threads({argc, argv, *settings, nullptr});
 
-  if (settings == nullptr) return meet_and_refuse(mpi.get(), std::get<Refusal>(order));
+  if (settings == nullptr) return refuse_without_bootstrap(mpi.get(), std::get<Refusal>(order));
   std::unique_ptr<Bootstrap> bootstrap;
   try {
     bootstrap = mpi ? mpi->bootstrap() : bootstrap_from_environment();
-  } catch (const Error& error) {  // a COLLECTIVES_PORT that is none, so the ranks cannot meet to choose who speaks
+  } catch (const Error& error) {  // COLLECTIVES_PORT is no port, so the ranks cannot connect
     if (error.code() != Errc::invalid_argument) throw;
     if (error.rank() <= 0) say({error.what(), bad_arguments});
     return bad_arguments;
@@ -215,7 +217,8 @@ int run(int argc, const char* const* argv) {
   return run_and_tell(*bootstrap, {argc, argv, *settings, mpi.get()});
 }
 
-/// No arena or socket may come to stand where the table goes: a closed stdin, stdout or stderr becomes one that fails.
+/// Opens /dev/full for each closed standard stream. Otherwise an arena or a socket could receive the descriptor that
+/// the table is written to.
 void fill_standard_streams() {
   int descriptor = 0;
   while (descriptor >= 0 && descriptor <= STDERR_FILENO) descriptor = open("/dev/full", O_RDWR | O_CLOEXEC);

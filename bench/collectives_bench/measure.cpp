@@ -16,7 +16,7 @@ using Clock = std::chrono::steady_clock;
 
 double microseconds(Clock::duration duration) { return std::chrono::duration<double, std::micro>(duration).count(); }
 
-/// Memory for the inputs (or outputs) of every case.
+/// Returns memory for the inputs, or outputs, of every case.
 BufferMemory memory_for(std::size_t Footprint::*which, Communicator& comm, const Settings& settings,
                         const std::vector<Case>& cases, Gpu* gpu) {
   std::size_t bytes = 0;
@@ -33,7 +33,7 @@ std::span<const std::byte> bytes_of(const ConstBuffer& buffer) {
 }
 std::span<std::byte> bytes_of(const Buffer& buffer) { return {static_cast<std::byte*>(buffer.data), buffer.bytes()}; }
 
-/// Whether doing it again on its own result changes nothing, so that timed calls in place may keep real data.
+/// Returns whether a second call on its own result changes nothing. Timed calls in place can then keep real data.
 bool in_place_is_repeatable(Collective collective) {
   return collective == Collective::all_gather || collective == Collective::broadcast;
 }
@@ -43,7 +43,8 @@ bool same_on_all_ranks(Collective collective) {
          collective == Collective::broadcast;
 }
 
-/// "hierarchical/inline", "ring+bf16"; on a GPU "kernels", where the host's plan has no part in it, or "staged:ring".
+/// Returns "hierarchical/inline" or "ring+bf16". On a GPU returns "kernels", or "staged:ring" if the host's plan takes
+/// part.
 std::string plan_text(const Plan& plan, const Compression& compression) {
   std::string text;
   if (plan.way != Way::host) text = to_string(plan.way);
@@ -86,7 +87,7 @@ Rotation Measurement::prepare(const Case& c) {
   std::byte* output = output_.use(one.output, sets);
   std::size_t in_bytes = one.input, out_bytes = one.output;
   if (c.in_place) {
-    // One vector is both, or holds the other as this rank's part.
+    // In place one vector is both buffers, or one buffer is this rank's part of the other.
     const std::size_t part = c.count * size_of(c.type), own = static_cast<std::size_t>(comm_.rank()) * part;
     Case out_of_place = c;
     out_of_place.in_place = false;
@@ -108,12 +109,12 @@ Rotation Measurement::prepare(const Case& c) {
   return {first, sets, input_.stride(), c.in_place ? input_.stride() : output_.stride()};
 }
 
-/// By how much coding may move a value of magnitude 1.
+/// Returns the largest change by coding of a value of magnitude 1.
 static double coding_unit(const Codec& codec) {
   return codec.name() == "bf16" ? 0x1p-8 : codec.name() == "f16" ? 0x1p-11 : 1.001 / 254;
 }
 
-/// This rank's contribution into the input, something else into the rest of the output.
+/// Writes this rank's contribution to the input and a constant to the rest of the output.
 void Measurement::fill(const Call& call, const Oracle& oracle, std::size_t shift) {
   std::ranges::fill(bytes_of(call.output), std::byte{0x5a});
   const auto input = bytes_of(call.input);
@@ -164,7 +165,7 @@ std::uint64_t Measurement::check(const Call& call, const Oracle& oracle, const C
                                  std::uint64_t& wrong) {
   const auto output = std::span<const std::byte>(bytes_of(call.output));
   const std::size_t part = call.input.bytes();
-  // What is coded is rounded twice; of what is chosen one can only say that all ranks have the same.
+  // A coded value is rounded twice. After top-k the test can only check that all ranks have equal results.
   const double more = compression.codec != nullptr ? 2.02 * coding_unit(*compression.codec) * comm_.size() : 0;
   const bool comparable = compression.none() || (compression.codec != nullptr && is_reduction(call.collective));
   if (comparable) switch (call.collective) {
@@ -188,7 +189,7 @@ std::uint64_t Measurement::check(const Call& call, const Oracle& oracle, const C
   return same_on_all_ranks(call.collective) ? hash_bytes(output) : 0;
 }
 
-/// Rank 0 times the last warm-up call and decides for all.
+/// Rank 0 times the last warm-up call and decides for all ranks.
 Measurement::Repetitions Measurement::agree_on_repetitions(Rotation& rotation, bool with_rival) {
   constexpr double kFewest = 3, kMost = 5000, kMostBackToBack = 100'000;
   constexpr std::size_t kMostLoops = 10, kFewestInLoop = 10;
@@ -230,14 +231,14 @@ void Measurement::time_calls(Rotation& rotation, Repetitions repetitions, bool w
   const auto time_ours = [&] { time_loop(repetitions.calls, ours, [&] { perform(rotation.next()); }); };
   const auto time_rival = [&] { time_loop(repetitions.calls, rivals, [&] { rival_->perform(rotation.next()); }); };
   for (std::size_t left = repetitions.loops; left > 0; --left) {
-    const bool ours_first = left % 2 == 0;  // the last word on the buffers is ours
+    const bool ours_first = left % 2 == 0;  // our call comes last, so the buffers hold our result
     if (ours_first) time_ours();
     if (with_rival) time_rival();
     if (!ours_first) time_ours();
   }
 }
 
-/// Half as often with each kind of stores, after a call that brings code and caches in order.
+/// Measures both kinds of stores, each half as often as the calls, after one call that warms up code and caches.
 Bound Measurement::bound(const Case& c, Repetitions repetitions) {
   roofline_->use(c);
   std::optional<Bound> best;
@@ -254,7 +255,7 @@ Bound Measurement::bound(const Case& c, Repetitions repetitions) {
   return *best;
 }
 
-/// Collective: reduces every rank's times by max, loop by loop. `local` is empty on all ranks or none.
+/// Collective. Reduces every rank's times by max, loop by loop. `local` is empty on all ranks or on none.
 Times Measurement::slowest(std::vector<double> local) {
   if (local.empty()) return {};
   comm_.all_reduce(local, ReduceOp::max);
@@ -263,7 +264,7 @@ Times Measurement::slowest(std::vector<double> local) {
   return {settings_.back_to_back ? mean : middle, middle, percentile(local, 0.99), std::move(local)};
 }
 
-/// Collective, through the bootstrap: a verdict does not travel by what is judged.
+/// Collective. Exchanges verdicts through the bootstrap, because the collectives themselves are being judged.
 std::size_t Measurement::total_wrong(const Verdict& mine, Collective collective) {
   const auto bytes = std::as_bytes(std::span(&mine, 1));
   const auto all = bootstrap_.all_gather({reinterpret_cast<const char*>(bytes.data()), bytes.size()},
@@ -276,7 +277,7 @@ std::size_t Measurement::total_wrong(const Verdict& mine, Collective collective)
     if (rank == 0) first = verdict;
     wrong += verdict.wrong;
     const bool equal = verdict.exact_hash == first.exact_hash && verdict.random_hash == first.random_hash;
-    if (same_on_all_ranks(collective) && !equal) ++wrong;  // a rank with other bits than rank 0
+    if (same_on_all_ranks(collective) && !equal) ++wrong;  // other bits than rank 0
   }
   return wrong;
 }
@@ -291,24 +292,62 @@ const Oracle& Measurement::oracle(const Case& c, Data data) {
   return data == Data::exact ? oracles_->exact : oracles_->random;
 }
 
-std::optional<Result> Measurement::run(const Case& c) {
+void Measurement::choose_options(const Case& c, bool on_gpu) {
+  const Compression& compression = c.compression;
   options_ = {};
   options_.backend = c.backend;
   if (settings_.deterministic) options_.deterministic = true;
-  const bool top_k = c.compression.density > 0, compressed = !c.compression.none();
-  if (c.compression.codec != nullptr) options_.wire = *c.compression.codec;
+  if (compression.codec != nullptr) options_.wire = *compression.codec;
   top_k_.reset();
-  if (top_k) {
-    top_k_.emplace(TopKOptions{.density = c.compression.density});
+  if (compression.density > 0) {
+    top_k_.emplace(TopKOptions{.density = compression.density});
     options_.compressor = &*top_k_;
     options_.name = "vector";
   }
-  options_.force = compressed && settings_.force;
+  options_.force = !compression.none() && settings_.force;
+  if (on_gpu) options_.stream = gpu_->stream();
+}
+
+void Measurement::fill_all_sets(Rotation& rotation, const Oracle& random, bool on_zeros) {
+  const bool top_k = top_k_.has_value();
+  for (std::size_t set = 0; set < rotation.sets(); ++set) {
+    const Call& call = rotation.next();
+    fill(call, random, top_k ? 1009 * set : 0);
+    if (on_zeros && !top_k) std::memset(call.whole, 0, std::max(call.input.bytes(), call.output.bytes()));
+  }
+  send();
+}
+
+void Measurement::measure_times(const Case& c, Rotation& rotation, Result& result) {
+  const bool with_rival = rival_ != nullptr && rival_->has(rotation.current());
+  const Repetitions repetitions = agree_on_repetitions(rotation, with_rival);
+  result.iterations = repetitions.loops * repetitions.calls;
+  std::vector<double> ours, rivals;
+  const std::uint64_t sent = comm_.bytes_sent_to_other_hosts();
+  time_calls(rotation, repetitions, with_rival, ours, rivals);
+  if (!with_rival) {
+    std::uint64_t bytes[] = {(comm_.bytes_sent_to_other_hosts() - sent) / result.iterations};
+    comm_.all_reduce(bytes, ReduceOp::max);
+    result.wire_bytes = bytes[0];
+  }
+  if (top_k_) {
+    const TopKReport report = top_k_->report("vector");
+    if (report.sparse) result.plan = "top_k";
+    result.coding_us = report.coding_seconds * 1e6;
+  }
+  if (roofline_ && result.bytes > 0) result.bound = bound(c, repetitions);
+  result.ours = slowest(std::move(ours));
+  if (with_rival) result.rival = slowest(std::move(rivals));
+  result.algbw = algorithm_bandwidth(result.bytes, result.ours.time);
+  result.busbw = result.algbw * bus_factor(c.collective, comm_.size());
+}
+
+std::optional<Result> Measurement::run(const Case& c) {
+  const bool on_gpu = gpu_ != nullptr && c.collective != Collective::barrier;
+  choose_options(c, on_gpu);
   Result result;
   result.what = c;
   result.bytes = whole_count(c, comm_.size()) * size_of(c.type);
-  const bool on_gpu = gpu_ != nullptr && c.collective != Collective::barrier;
-  if (on_gpu) options_.stream = gpu_->stream();
   try {
     const Plan plan = comm_.plan(c.collective, whole_count(c, comm_.size()), c.type, reduce_op(c.op), options_);
     result.plan = plan_text(plan, c.compression);
@@ -316,43 +355,22 @@ std::optional<Result> Measurement::run(const Case& c) {
     if (error.code() == Errc::unsupported) return std::nullopt;
     throw;
   }
-
   if (on_gpu && !settings_.back_to_back) options_.stream.reset();
 
   Rotation rotation = prepare(c);
   const Oracle& exact = oracle(c, Data::exact);
   const Oracle& random = oracle(c, Data::random);
   Verdict verdict;
-  if (settings_.check && !compressed) {  // small integers are not exact any more
+  if (settings_.check && c.compression.none()) {  // compression rounds even small integers
     fill(rotation.current(), exact);
     perform_once(rotation.current());
     verdict.exact_hash = check(rotation.current(), exact, c.compression, verdict.wrong);
   }
 
-  // A reduction in place feeds on its own result: it is timed on zeros, which every op keeps.
+  // A call in place reduces its own result, so it is timed on zeros. Every op maps zeros to zeros.
   const bool on_zeros = c.in_place && !in_place_is_repeatable(c.collective);
-  for (std::size_t set = 0; set < rotation.sets(); ++set) {
-    const Call& call = rotation.next();
-    fill(call, random, top_k ? 1009 * set : 0);
-    if (on_zeros && !top_k) std::memset(call.whole, 0, std::max(call.input.bytes(), call.output.bytes()));
-  }
-  send();
-  const bool with_rival = rival_ != nullptr && rival_->has(rotation.current());
-  const Repetitions repetitions = agree_on_repetitions(rotation, with_rival);
-  std::vector<double> ours, rivals;
-  const std::uint64_t sent = comm_.bytes_sent_to_other_hosts();
-  time_calls(rotation, repetitions, with_rival, ours, rivals);
-  if (!with_rival) {
-    std::uint64_t bytes[] = {(comm_.bytes_sent_to_other_hosts() - sent) / (repetitions.loops * repetitions.calls)};
-    comm_.all_reduce(bytes, ReduceOp::max);
-    result.wire_bytes = bytes[0];
-  }
-  if (top_k) {
-    const TopKReport report = top_k_->report("vector");
-    if (report.sparse) result.plan = "top_k";
-    result.coding_us = report.coding_seconds * 1e6;
-  }
-  if (roofline_ && result.bytes > 0) result.bound = bound(c, repetitions);
+  fill_all_sets(rotation, random, on_zeros);
+  measure_times(c, rotation, result);
   if (settings_.check) {
     if (on_zeros) {
       fill(rotation.current(), random);
@@ -363,11 +381,6 @@ std::optional<Result> Measurement::run(const Case& c) {
     verdict.random_hash = check(rotation.current(), random, c.compression, verdict.wrong);
     result.wrong = total_wrong(verdict, c.collective);
   }
-  result.iterations = repetitions.loops * repetitions.calls;
-  result.ours = slowest(std::move(ours));
-  if (with_rival) result.rival = slowest(std::move(rivals));
-  result.algbw = algorithm_bandwidth(result.bytes, result.ours.time);
-  result.busbw = result.algbw * bus_factor(c.collective, comm_.size());
   return result;
 }
 

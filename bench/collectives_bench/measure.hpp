@@ -1,11 +1,14 @@
 // One measurement: fill the buffers, call, verify, time, verify again.
 //
-// Timing: before each timed call a barrier, then every rank times its own call; the time of a call is that of the
-// slowest rank, and the row's time is the median over calls. Each rank keeps its times in an array and the arrays are
-// reduced by max when the measurement is over, so that nothing but the call and the barrier touches the network in
-// between. Back to back, a few loops of calls stand behind a barrier each, and the row's time is the loops' duration on
-// the slowest rank over their calls. A rival's calls are interleaved with ours, on the same buffers, taking turns in
-// going first, and behind the same barrier: how far apart ranks leave it is part of what is timed.
+// Default timing: a barrier precedes each timed call, and every rank times its own call. The time of a call is that of
+// the slowest rank, and the time of a row is the median over calls. Each rank keeps its times in an array. The arrays
+// are reduced by max after the measurement, so that only the call and the barrier use the network during it.
+//
+// Back to back: a barrier precedes a loop of calls. The time of a row is the duration of all loops on the slowest rank,
+// divided by the number of calls.
+//
+// A rival's calls are interleaved with ours on the same buffers and follow the same barrier. The two libraries take
+// turns in going first. The time by which ranks leave the barrier apart is part of both times.
 #pragma once
 
 #include <cstddef>
@@ -29,81 +32,88 @@ namespace collectives::bench {
 class Rival {
  public:
   virtual ~Rival() = default;
-  /// Whether it has this type, op and count; the same answer on every rank.
+  /// Returns whether the library has this type, op and count. Every rank gets the same answer.
   virtual bool has(const Call&) const = 0;
   virtual void perform(const Call&) = 0;
 };
 
-/// Of the timed calls, slowest rank, in microseconds.
+/// Times of the timed calls on the slowest rank, in microseconds.
 struct Times {
-  double time = 0;  ///< the median; back to back: all loops over their calls
+  double time = 0;  ///< median; back to back: duration of all loops over their calls
   double p50 = 0, p99 = 0;
   std::vector<double> samples;  ///< every timed call; back to back: every loop over its calls
 };
 
-/// What the least traffic takes.
+/// Time of the least possible memory traffic.
 struct Bound {
-  double time = 0;  ///< as Times::time
+  double time = 0;  ///< microseconds, as Times::time
   Stores stores = Stores::plain;
 };
 
 struct Result {
   Case what;
-  std::size_t bytes = 0;  ///< of the whole vector
+  std::size_t bytes = 0;  ///< length of the whole vector
   std::size_t iterations = 0;
   Times ours;
   std::optional<Times> rival;
-  std::optional<Bound> bound;        ///< with --fraction-of-roofline, where bytes move
+  std::optional<Bound> bound;        ///< set with --fraction-of-roofline if bytes move
   double algbw = 0, busbw = 0;       ///< GB/s (1e9)
-  std::optional<std::size_t> wrong;  ///< elements over all ranks; empty without --check
+  std::optional<std::size_t> wrong;  ///< number of elements over all ranks; empty without --check
   std::string plan;                  ///< "hierarchical/inline"; on a GPU "kernels", "staged:ring"
-  double coding_us = 0;              ///< of top-k: choosing, writing, reading and adding in the last call
-  std::uint64_t wire_bytes = 0;      ///< to other hosts in one call, by the busiest rank
+  double coding_us = 0;              ///< top-k: selecting, writing, reading and adding in the last call
+  std::uint64_t wire_bytes = 0;      ///< bytes to other hosts in one call, sent by the busiest rank
 };
 
-/// Microseconds between two readings of the clock, which every measured time includes once.
+/// Returns the microseconds between two readings of the clock. Every measured time includes one.
 double clock_cost();
 
 class Measurement {
  public:
   /// Collective. Allocates buffers for the largest of `cases`. `rival` may be null; `gpu` is for --buffers device. The
-  /// arguments outlive this.
+  /// arguments must outlive this object.
   Measurement(Communicator& comm, Bootstrap& bootstrap, const Settings& settings, const std::vector<Case>& cases,
               Rival* rival, Gpu* gpu = nullptr);
 
-  /// Collective. Empty when the backend cannot do what is asked (the library says Error{unsupported}).
+  /// Collective. Returns nothing if the backend throws Error{unsupported}.
   std::optional<Result> run(const Case&);
 
-  /// Time for the timed calls of one measurement when --iterations does not say.
+  /// Returns the time for the timed calls of one measurement without --iterations.
   double seconds_per_size() const noexcept { return seconds_per_size_; }
 
  private:
-  /// What this rank found out in one measurement; exchanged at its end.
+  /// Findings of this rank in one measurement. The ranks exchange them at its end.
   struct Verdict {
     std::uint64_t wrong = 0;
     std::uint64_t exact_hash = 0, random_hash = 0;
   };
 
-  /// How many times what is timed: `loops` of `calls`, each behind a barrier.
+  /// Number of timed loops and of calls in each. A barrier precedes each loop.
   struct Repetitions {
     std::size_t loops, calls;
   };
 
   Rotation prepare(const Case&);
-  /// `shift`: other values, of another place in the data.
+  /// Sets options_ and top_k_ for the calls of a case.
+  void choose_options(const Case&, bool on_gpu);
+  /// Fills every set of buffers with random data, or with zeros.
+  void fill_all_sets(Rotation&, const Oracle& random, bool on_zeros);
+  /// Times our calls, the rival's calls and the roofline, and stores all figures in the result.
+  void measure_times(const Case&, Rotation&, Result&);
+  /// Fills the buffers of a call. `shift` selects other values, from another place in the data.
   void fill(const Call&, const Oracle&, std::size_t shift = 0);
   void perform(const Call&);
-  /// Until calls that were put into a stream have happened.
+  /// Blocks until calls in a stream have completed.
   void finish();
-  /// What fill() has written to where calls use it, and back to where check() looks; nothing without a GPU.
+  /// Copies what fill() has written to the GPU, and results back for check(). Does nothing without a GPU.
   void send();
   void fetch();
-  /// perform() between the two.
+  /// Calls send(), perform() and fetch().
   void perform_once(const Call&);
-  /// Wrong elements and damaged guard bytes on this rank; the hash of a result that is equal on all ranks.
+  /// Counts wrong elements and damaged guard bytes of this rank. Returns the hash of a result that is equal on all
+  /// ranks.
   std::uint64_t check(const Call&, const Oracle&, const Compression&, std::uint64_t& wrong);
   Repetitions agree_on_repetitions(Rotation&, bool with_rival);
-  /// Appends the local microseconds of one of `calls` calls of `perform_next` behind a barrier.
+  /// Times `calls` calls of `perform_next` after a barrier and appends the mean in microseconds.
   template <class PerformNext>
   void time_loop(std::size_t calls, std::vector<double>& times, PerformNext&& perform_next);
   void time_calls(Rotation&, Repetitions, bool with_rival, std::vector<double>& ours, std::vector<double>& rivals);
@@ -129,7 +139,7 @@ class Measurement {
     ReduceOp::Kind op;
     Oracle exact, random;
   };
-  std::optional<Oracles> oracles_;  // of the latest type and op
+  std::optional<Oracles> oracles_;  // for the latest type and op
 };
 
 }  // namespace collectives::bench

@@ -19,7 +19,7 @@ MPI_Datatype mpi_type(DataType type) {
     case DataType::f32: return MPI_FLOAT;
     case DataType::f64: return MPI_DOUBLE;
     case DataType::f16:
-    case DataType::bf16: return MPI_UINT16_T;  // carried, never reduced
+    case DataType::bf16: return MPI_UINT16_T;  // moved only, never reduced
     case DataType::i8: return MPI_INT8_T;
     case DataType::u8: return MPI_UINT8_T;
     case DataType::i32: return MPI_INT32_T;
@@ -30,7 +30,7 @@ MPI_Datatype mpi_type(DataType type) {
   return MPI_DATATYPE_NULL;
 }
 
-/// MPI_OP_NULL for what MPI does not have.
+/// Returns MPI_OP_NULL for an op that MPI does not have.
 MPI_Op mpi_op(ReduceOp::Kind kind) {
   switch (kind) {
     case ReduceOp::Kind::sum: return MPI_SUM;
@@ -69,14 +69,14 @@ class MpiRival final : public Rival {
     switch (call.collective) {
       case Collective::all_reduce: MPI_Allreduce(input_or_in_place, output, out_count, type, op, comm_); break;
       case Collective::reduce_scatter:
-        // In place, MPI's result stands at the start of the vector; ours stands at this rank's part of it.
+        // In place, MPI's result is at the start of the vector, ours at this rank's part.
         MPI_Reduce_scatter_block(input_or_in_place, call.in_place ? call.whole : output, out_count, type, op, comm_);
         break;
       case Collective::all_gather:
         MPI_Allgather(input_or_in_place, in_count, type, output, in_count, type, comm_);
         break;
       case Collective::broadcast:
-        // MPI has no output at the root, so out of place it is spared root's copy.
+        // MPI_Bcast has no output at the root, so it makes no copy there out of place.
         MPI_Bcast(at_root && !call.in_place ? const_cast<void*>(input) : output, out_count, type, call.root, comm_);
         break;
       case Collective::reduce:

@@ -1,5 +1,5 @@
-// What the benchmark needs of MPI: to meet the other ranks, and the same collectives to compare with. Built without
-// MPI, these functions exist and find nothing (without_mpi.cpp).
+// MPI for the benchmark: a bootstrap and the collectives to compare with. Without MPI, without_mpi.cpp defines these
+// functions and they return nothing.
 #pragma once
 
 #include <memory>
@@ -16,16 +16,16 @@ class MpiSession {
   virtual ~MpiSession() = default;
   virtual std::unique_ptr<Bootstrap> bootstrap() = 0;
   virtual std::unique_ptr<Rival> rival() = 0;
-  /// "Open MPI v4.1.4"
+  /// Returns for example "Open MPI v4.1.4".
   virtual std::string version() const = 0;
-  /// Ends every rank of the job, when some of them can no longer come to finalization.
+  /// Ends every rank of the job if some ranks can no longer reach finalization.
   [[noreturn]] virtual void abort(int exit_code) = 0;
 };
 
-/// Whether a launcher of MPI programs started this process.
+/// Returns whether an MPI launcher started this process.
 bool under_mpi_launcher();
 
-/// Null when the program was built without MPI.
+/// Starts MPI. Returns null if the program was built without MPI.
 std::unique_ptr<MpiSession> start_mpi();
 
 }  // namespace collectives::bench

@@ -1,5 +1,5 @@
-// The command line by CLI11; lists, sizes and "all" are ours, so that every complaint is one line with the valid
-// values.
+// Command line of collectives_bench. CLI11 reads it. Lists, sizes and "all" are parsed here, so that every complaint is
+// one line with the valid values.
 #include "collectives_bench/options.hpp"
 
 #include <fmt/format.h>
@@ -41,7 +41,7 @@ std::vector<std::string_view> split_list(std::string_view list) {
   return items;
 }
 
-/// The values of `known` that `list` names, in the order of `list`; "all" names every one.
+/// Returns the values of `known` that `list` names, in the order of `list`. "all" names every value.
 template <class T>
 std::vector<T> choose(std::string_view flag, std::string_view list, std::span<const T> known) {
   std::vector<T> chosen;
@@ -57,7 +57,7 @@ std::vector<T> choose(std::string_view flag, std::string_view list, std::span<co
   return chosen;
 }
 
-/// The library itself knows which backends and algorithms can be forced, and lists them when asked for another.
+/// Checks names by asking the library for a plan. Its error lists the valid backends and algorithms.
 std::vector<std::string> choose_backends(std::string_view list) {
   std::vector<std::string> chosen;
   for (const std::string_view item : split_list(list)) {
@@ -77,7 +77,7 @@ std::vector<std::string> choose_backends(std::string_view list) {
   return chosen;
 }
 
-/// "none", a codec of the library, "top_k:0.01" or "top_k:1%".
+/// Parses "none", the name of a codec, "top_k:0.01" or "top_k:1%".
 Compression choose_compression(std::string_view text) {
   constexpr std::string_view kTopK = "top_k:";
   if (text == "none") return {};
@@ -98,7 +98,7 @@ Compression choose_compression(std::string_view text) {
                   text, known));
 }
 
-/// A number from `least` to `most`; no other text, NaN included, is one.
+/// Parses a number from `least` to `most`. Throws BadArguments for any other text, NaN included.
 template <class T>
 T number_argument(std::string_view flag, std::string_view text, T least, T most) {
   T value{};
@@ -113,15 +113,15 @@ std::size_t size_argument(std::string_view flag, std::string_view text) {
   throw BadArguments(fmt::format("{} '{}' is no size; valid: whole bytes, or with K, M, G: 0, 8, 64K, 1M", flag, text));
 }
 
-void choose_meeting(std::string_view text, Settings& settings) {
+void choose_bootstrap(std::string_view text, Settings& settings) {
   constexpr std::string_view kThreads = "threads:";
   if (text == "auto") return;
   if (text == "mpi") {
-    settings.meeting = Meeting::mpi;
+    settings.bootstrap = BootstrapKind::mpi;
   } else if (text == "environment") {
-    settings.meeting = Meeting::environment;
+    settings.bootstrap = BootstrapKind::environment;
   } else {
-    settings.meeting = Meeting::threads;
+    settings.bootstrap = BootstrapKind::threads;
     if (text.starts_with(kThreads)) {
       const std::string_view number = text.substr(kThreads.size());
       const auto [end, error] = std::from_chars(number.begin(), number.end(), settings.threads);
@@ -132,7 +132,7 @@ void choose_meeting(std::string_view text, Settings& settings) {
   }
 }
 
-/// CLI11's complaint in one line, with the known flags when it is about an unknown one.
+/// Returns CLI11's complaint in one line. An unknown flag gets the list of known flags.
 std::string complaint(const CLI::App& app, const CLI::ParseError& error) {
   std::string line = error.what();
   std::ranges::replace(line, '\n', ' ');
@@ -155,6 +155,130 @@ const UserOp& bitwise_xor() {
   return op;
 }
 
+/// Option values as text, before they are checked. The defaults are those that --help shows.
+struct OptionTexts {
+  std::string collectives = "all_reduce", backends = "auto", types = "f32", ops = "sum", in_place = "both";
+  std::string min_bytes = "0", max_bytes = "64M", factor = "2";
+  std::string iterations = "0", warmup = "2", seconds_per_size = "0", buffers = "ordinary", rotate = "0";
+  std::string compressions = "none", check = "yes", against, root = "0", seed = "1", bootstrap = "auto";
+};
+
+/// Adds the options that select the cases.
+void add_case_options(CLI::App& app, OptionTexts& texts, Settings& settings) {
+  app.add_option("collective", texts.collectives,
+                 "all_reduce, reduce_scatter, all_gather, broadcast, reduce, barrier, or all [all_reduce]");
+  app.add_option("--backend", texts.backends,
+                 fmt::format("LIST of {}, or all [auto]", fmt::join(backend_names(), ", ")));
+  app.add_option("--min-bytes", texts.min_bytes, "smallest vector; after 0 comes 8 [0]");
+  app.add_option("--max-bytes", texts.max_bytes, "largest vector [64M]");
+  app.add_option("--factor", texts.factor, "from one size to the next [2]");
+  app.add_flag("--odd", settings.odd, "odd element counts beside the round ones");
+  app.add_option("--type", texts.types, "LIST of f32, f64, f16, bf16, i8, u8, i32, u32, i64, u64, or all [f32]");
+  app.add_option("--op", texts.ops, "LIST of sum, average, product, min, max, pre_scaled_sum, user, or all [sum]");
+  app.add_option("--in-place", texts.in_place, "yes, no or both [both]");
+}
+
+/// Adds the options about repetitions and memory.
+void add_timing_options(CLI::App& app, OptionTexts& texts, Settings& settings) {
+  app.add_option("--iterations", texts.iterations, "timed calls of each measurement; 0: as many as fit the time [0]");
+  app.add_option("--warmup", texts.warmup, "untimed calls before them, at least 1 [2]");
+  app.add_option("--seconds-per-size", texts.seconds_per_size,
+                 "time for the timed calls of one measurement [30 s for all together, at most 0.1 s each]");
+  app.add_flag(
+      "--back-to-back", settings.back_to_back,
+      "loops of calls, a barrier only before each loop: time is that of all loops over their calls, p50 and p99 "
+      "are of single loops");
+  app.add_option(
+      "--buffers", texts.buffers,
+      "ordinary memory; allocated by the library; or device: a GPU's, which the ranks of a host take in turn. "
+      "Back to back, calls are then put into a stream, and a loop ends when the GPU is through [ordinary]");
+  app.add_option("--rotate", texts.rotate,
+                 "each call takes the next of so many buffers that those of a rank are together at least this many "
+                 "bytes: none stays in a cache; 0: every call takes the same [0]");
+}
+
+/// Adds the options about compression, verification, comparison, reports and the bootstrap.
+void add_mode_options(CLI::App& app, OptionTexts& texts, Settings& settings) {
+  app.add_option(
+      "--compress", texts.compressions,
+      "LIST of none, bf16, f16, int8, top_k:DENSITY (0.01 or 1%): how f32 values travel; of top_k every call "
+      "takes the next of the --rotate buffers, which hold different values then [none]");
+  app.add_flag("--force", settings.force, "compress also where the library would rather send everything");
+  app.add_flag("--deterministic", settings.deterministic, "the same bits whatever the backend");
+  app.add_option("--check", texts.check, "yes or no: verify results [yes]");
+  app.add_option("--against", texts.against,
+                 "mpi: time the same call of the MPI this runs under, interleaved, on the same buffers");
+  app.add_flag("--fraction-of-roofline", settings.fraction_of_roofline,
+               "compare with the bound, measured after each measurement: all ranks at once move their share of the "
+               "bytes that the collective must move, in shared memory, then meet in a barrier (one host only)");
+  app.add_option("--root", texts.root, "of broadcast and reduce [0]");
+  app.add_option("--seed", texts.seed, "of the data [1]");
+  app.add_option("--json", settings.json_file, "write the results there, one JSON object a line");
+  app.add_flag("--samples", settings.samples, "with --json: every timed call, slowest rank");
+  app.add_option("--csv", settings.csv_file, "write the results there as CSV");
+  app.add_option("--bootstrap", texts.bootstrap,
+                 "how ranks meet: auto, mpi, environment, or threads:N (no launcher needed) [auto]");
+}
+
+void choose_lists(const OptionTexts& texts, Settings& settings) {
+  settings.collectives = choose<Collective>("collective", texts.collectives, kCollectives);
+  settings.types = choose<DataType>("--type", texts.types, kDataTypes);
+  settings.ops = choose<ReduceOp::Kind>("--op", texts.ops, kOps);
+  settings.backends = choose_backends(texts.backends);
+  settings.compressions.clear();
+  for (const std::string_view item : split_list(texts.compressions))
+    settings.compressions.push_back(choose_compression(item));
+}
+
+void read_numbers(const OptionTexts& texts, Settings& settings) {
+  constexpr std::uint64_t kMostSeed = std::numeric_limits<std::uint64_t>::max();
+  settings.min_bytes = size_argument("--min-bytes", texts.min_bytes);
+  settings.max_bytes = size_argument("--max-bytes", texts.max_bytes);
+  settings.rotate = size_argument("--rotate", texts.rotate);
+  settings.factor = number_argument<std::size_t>("--factor", texts.factor, 2, 1U << 20);
+  settings.iterations = number_argument<std::size_t>("--iterations", texts.iterations, 0, kMostCalls);
+  settings.warmup = number_argument<std::size_t>("--warmup", texts.warmup, 1, kMostCalls);
+  settings.seconds_per_size = number_argument<double>("--seconds-per-size", texts.seconds_per_size, 0, kMostSeconds);
+  settings.root = number_argument<Rank>("--root", texts.root, 0, kMostRanks - 1);
+  settings.seed = number_argument<std::uint64_t>("--seed", texts.seed, 0, kMostSeed);
+}
+
+void choose_check(std::string_view text, Settings& settings) {
+  if (text != "yes" && text != "no") throw BadArguments(fmt::format("--check '{}' is unknown; valid: yes, no", text));
+  settings.check = text == "yes";
+}
+
+void choose_in_place(std::string_view text, Settings& settings) {
+  if (text == "both") return;
+  if (text != "yes" && text != "no")
+    throw BadArguments(fmt::format("--in-place '{}' is unknown; valid: yes, no, both", text));
+  settings.in_place = text == "yes";
+  settings.out_of_place = !settings.in_place;
+}
+
+void choose_rival(std::string_view text, Settings& settings) {
+  if (!text.empty() && text != "mpi") throw BadArguments(fmt::format("--against '{}' is unknown; valid: mpi", text));
+  settings.against_mpi = !text.empty();
+}
+
+void choose_buffers(std::string_view text, Settings& settings) {
+  constexpr Buffers kBuffers[] = {Buffers::ordinary, Buffers::allocated, Buffers::device};
+  const auto* const chosen = std::ranges::find(kBuffers, text, [](Buffers kind) { return to_string(kind); });
+  if (chosen == std::end(kBuffers))
+    throw BadArguments(fmt::format("--buffers '{}' is unknown; valid: ordinary, allocated, device", text));
+  settings.buffers = *chosen;
+}
+
+/// Throws BadArguments if valid options exclude one another.
+void check_combinations(const OptionTexts& texts, const Settings& settings) {
+  if (settings.buffers == Buffers::device && (settings.against_mpi || settings.fraction_of_roofline))
+    throw BadArguments("--buffers device excludes --against mpi and --fraction-of-roofline");
+  if (settings.samples && settings.json_file.empty()) throw BadArguments("--samples needs --json FILE");
+  if (settings.min_bytes > settings.max_bytes) {
+    throw BadArguments(fmt::format("--min-bytes {} is above --max-bytes {}", texts.min_bytes, texts.max_bytes));
+  }
+}
+
 }  // namespace
 
 std::string_view to_string(Buffers buffers) noexcept {
@@ -163,10 +287,7 @@ std::string_view to_string(Buffers buffers) noexcept {
 
 Settings parse_settings(int argc, const char* const* argv) {
   Settings settings;
-  std::string collectives = "all_reduce", backends = "auto", types = "f32", ops = "sum", in_place = "both",
-              check = "yes", against, bootstrap = "auto", min_bytes = "0", max_bytes = "64M", factor = "2",
-              iterations = "0", warmup = "2", seconds_per_size = "0", root = "0", seed = "1", buffers = "ordinary",
-              rotate = "0", compressions = "none";
+  OptionTexts texts;
   CLI::App app(
       "Times and verifies collectives on the ranks it is started on: mpirun -np 4 collectives_bench all\n"
       "Started alone: collectives_bench --bootstrap threads:4\n"
@@ -175,50 +296,9 @@ Settings parse_settings(int argc, const char* const* argv) {
       "that\n"
       "of the slowest rank; the time shown is the median of the calls.",
       "collectives_bench");
-  app.add_option("collective", collectives,
-                 "all_reduce, reduce_scatter, all_gather, broadcast, reduce, barrier, or all [all_reduce]");
-  app.add_option("--backend", backends, fmt::format("LIST of {}, or all [auto]", fmt::join(backend_names(), ", ")));
-  app.add_option("--min-bytes", min_bytes, "smallest vector; after 0 comes 8 [0]");
-  app.add_option("--max-bytes", max_bytes, "largest vector [64M]");
-  app.add_option("--factor", factor, "from one size to the next [2]");
-  app.add_flag("--odd", settings.odd, "odd element counts beside the round ones");
-  app.add_option("--type", types, "LIST of f32, f64, f16, bf16, i8, u8, i32, u32, i64, u64, or all [f32]");
-  app.add_option("--op", ops, "LIST of sum, average, product, min, max, pre_scaled_sum, user, or all [sum]");
-  app.add_option("--in-place", in_place, "yes, no or both [both]");
-  app.add_option("--iterations", iterations, "timed calls of each measurement; 0: as many as fit the time [0]");
-  app.add_option("--warmup", warmup, "untimed calls before them, at least 1 [2]");
-  app.add_option("--seconds-per-size", seconds_per_size,
-                 "time for the timed calls of one measurement [30 s for all together, at most 0.1 s each]");
-  app.add_flag(
-      "--back-to-back", settings.back_to_back,
-      "loops of calls, a barrier only before each loop: time is that of all loops over their calls, p50 and p99 "
-      "are of single loops");
-  app.add_option(
-      "--buffers", buffers,
-      "ordinary memory; allocated by the library; or device: a GPU's, which the ranks of a host take in turn. "
-      "Back to back, calls are then put into a stream, and a loop ends when the GPU is through [ordinary]");
-  app.add_option("--rotate", rotate,
-                 "each call takes the next of so many buffers that those of a rank are together at least this many "
-                 "bytes: none stays in a cache; 0: every call takes the same [0]");
-  app.add_option(
-      "--compress", compressions,
-      "LIST of none, bf16, f16, int8, top_k:DENSITY (0.01 or 1%): how f32 values travel; of top_k every call "
-      "takes the next of the --rotate buffers, which hold different values then [none]");
-  app.add_flag("--force", settings.force, "compress also where the library would rather send everything");
-  app.add_flag("--deterministic", settings.deterministic, "the same bits whatever the backend");
-  app.add_option("--check", check, "yes or no: verify results [yes]");
-  app.add_option("--against", against,
-                 "mpi: time the same call of the MPI this runs under, interleaved, on the same buffers");
-  app.add_flag("--fraction-of-roofline", settings.fraction_of_roofline,
-               "compare with the bound, measured after each measurement: all ranks at once move their share of the "
-               "bytes that the collective must move, in shared memory, then meet in a barrier (one host only)");
-  app.add_option("--root", root, "of broadcast and reduce [0]");
-  app.add_option("--seed", seed, "of the data [1]");
-  app.add_option("--json", settings.json_file, "write the results there, one JSON object a line");
-  app.add_flag("--samples", settings.samples, "with --json: every timed call, slowest rank");
-  app.add_option("--csv", settings.csv_file, "write the results there as CSV");
-  app.add_option("--bootstrap", bootstrap,
-                 "how ranks meet: auto, mpi, environment, or threads:N (no launcher needed) [auto]");
+  add_case_options(app, texts, settings);
+  add_timing_options(app, texts, settings);
+  add_mode_options(app, texts, settings);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
@@ -226,52 +306,15 @@ Settings parse_settings(int argc, const char* const* argv) {
   } catch (const CLI::ParseError& error) {
     throw BadArguments(complaint(app, error));
   }
-
-  settings.collectives = choose<Collective>("collective", collectives, kCollectives);
-  settings.types = choose<DataType>("--type", types, kDataTypes);
-  settings.ops = choose<ReduceOp::Kind>("--op", ops, kOps);
-  settings.backends = choose_backends(backends);
-  settings.compressions.clear();
-  for (const std::string_view item : split_list(compressions))
-    settings.compressions.push_back(choose_compression(item));
-  settings.min_bytes = size_argument("--min-bytes", min_bytes);
-  settings.max_bytes = size_argument("--max-bytes", max_bytes);
-  settings.rotate = size_argument("--rotate", rotate);
-  settings.factor = number_argument<std::size_t>("--factor", factor, 2, 1U << 20);
-  settings.iterations = number_argument<std::size_t>("--iterations", iterations, 0, kMostCalls);
-  settings.warmup = number_argument<std::size_t>("--warmup", warmup, 1, kMostCalls);
-  settings.seconds_per_size = number_argument<double>("--seconds-per-size", seconds_per_size, 0, kMostSeconds);
-  settings.root = number_argument<Rank>("--root", root, 0, kMostRanks - 1);
-  settings.seed = number_argument<std::uint64_t>("--seed", seed, 0, std::numeric_limits<std::uint64_t>::max());
-  choose_meeting(bootstrap, settings);
-  const auto yes_or_no = [](std::string_view flag, std::string_view text) {
-    if (text != "yes" && text != "no")
-      throw BadArguments(fmt::format("{} '{}' is unknown; valid: yes, no", flag, text));
-    return text == "yes";
-  };
-  settings.check = yes_or_no("--check", check);
-  if (in_place != "both") {
-    if (in_place != "yes" && in_place != "no") {
-      throw BadArguments(fmt::format("--in-place '{}' is unknown; valid: yes, no, both", in_place));
-    }
-    settings.in_place = in_place == "yes";
-    settings.out_of_place = !settings.in_place;
-  }
-  if (!against.empty() && against != "mpi") {
-    throw BadArguments(fmt::format("--against '{}' is unknown; valid: mpi", against));
-  }
-  settings.against_mpi = !against.empty();
-  constexpr Buffers kBuffers[] = {Buffers::ordinary, Buffers::allocated, Buffers::device};
-  const auto* const chosen = std::ranges::find(kBuffers, buffers, [](Buffers kind) { return to_string(kind); });
-  if (chosen == std::end(kBuffers))
-    throw BadArguments(fmt::format("--buffers '{}' is unknown; valid: ordinary, allocated, device", buffers));
-  settings.buffers = *chosen;
-  if (settings.buffers == Buffers::device && (settings.against_mpi || settings.fraction_of_roofline))
-    throw BadArguments("--buffers device excludes --against mpi and --fraction-of-roofline");
-  if (settings.samples && settings.json_file.empty()) throw BadArguments("--samples needs --json FILE");
-  if (settings.min_bytes > settings.max_bytes) {
-    throw BadArguments(fmt::format("--min-bytes {} is above --max-bytes {}", min_bytes, max_bytes));
-  }
+  // The order of these checks decides which of several wrong options is reported.
+  choose_lists(texts, settings);
+  read_numbers(texts, settings);
+  choose_bootstrap(texts.bootstrap, settings);
+  choose_check(texts.check, settings);
+  choose_in_place(texts.in_place, settings);
+  choose_rival(texts.against, settings);
+  choose_buffers(texts.buffers, settings);
+  check_combinations(texts, settings);
   return settings;
 }
 

@@ -24,26 +24,26 @@ using Json = nlohmann::ordered_json;
 std::string_view op_name(const Case& c) { return is_reduction(c.collective) ? to_string(c.op) : "none"; }
 int root_of(const Case& c, Rank root) { return has_root(c.collective) ? root : -1; }
 
-/// To stdout. Measuring goes on when that fails; the program asks the stream at its end.
+/// Prints to stdout and ignores errors, so that measuring continues. main() checks the stream at its end.
 template <class... Arguments>
 void print(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
   std::fputs(fmt::format(format, std::forward<Arguments>(arguments)...).c_str(), stdout);
 }
 
-/// Four significant digits, as many columns as nccl-tests.
+/// Formats four significant digits in as many columns as nccl-tests.
 std::string number(double value) {
   return value >= 1000  ? fmt::format("{:.0f}", value)
          : value >= 100 ? fmt::format("{:.1f}", value)
                         : fmt::format("{:.2f}", value);
 }
 
-/// mpi/ours: above 1 we are faster.
+/// Returns mpi/ours. Values above 1 mean that ours is faster.
 std::optional<double> ratio(const Result& result) {
   if (!result.rival || result.ours.time <= 0 || result.rival->time <= 0) return std::nullopt;
   return result.rival->time / result.ours.time;
 }
 
-/// bound/ours: 1 is as fast as memory.
+/// Returns bound/ours. The value 1 means as fast as memory allows.
 std::optional<double> fraction_of_roofline(const Result& result) {
   if (!result.bound || result.ours.time <= 0) return std::nullopt;
   return result.bound->time / result.ours.time;
@@ -79,8 +79,8 @@ std::string placement_units(const Settings& settings) {
          (settings.fraction_of_roofline ? fmt::format(" {:>9} {:>8}", "(us)", "") : "");
 }
 
-/// What geometric means of mpi/ours are taken of: one list for each collective and backend, in the order of the table,
-/// then of all. Calls that move nothing, barriers excepted, are no contest and stay outside.
+/// Returns the ratios mpi/ours that geometric means are computed from. There is one list for each collective and
+/// backend, in the order of the table, then one for all. Calls that move no bytes are left out, except barriers.
 std::vector<std::pair<std::string, std::vector<double>>> ratios(const std::vector<Result>& results) {
   std::vector<std::pair<std::string, std::vector<double>>> groups;
   std::vector<double> all;
@@ -96,7 +96,7 @@ std::vector<std::pair<std::string, std::vector<double>>> ratios(const std::vecto
   return groups;
 }
 
-/// null for what is not there.
+/// Returns null for an absent value.
 template <class T>
 Json json(const std::optional<T>& value) {
   return value ? Json(*value) : Json();
@@ -149,7 +149,7 @@ std::size_t total_wrong(const std::vector<Result>& results) {
   return wrong;
 }
 
-/// A file that could not be written whole is a failure, however right the results are.
+/// Closes a report file. Throws if the file was not written completely.
 void close(std::string_view flag, const std::string& path, std::ofstream& file) {
   file.close();
   if (!file) throw std::runtime_error(fmt::format("{} {}: writing failed", flag, path));
@@ -253,7 +253,7 @@ void Report::add(const Result& result) {
   const bool first_half = settings_.in_place && !result.what.in_place && result.what.collective != Collective::barrier;
   write_json(to_json(result, settings_));
   results_.push_back(result);
-  // Samples have been written if they were wanted.
+  // The samples have been written by now if --samples was given.
   results_.back().ours.samples = {};
   if (results_.back().rival) results_.back().rival->samples = {};
   if (first_half) {
@@ -263,7 +263,7 @@ void Report::add(const Result& result) {
   }
 }
 
-/// The latest result, behind its other half if there is one.
+/// Prints the latest result, after its out-of-place half if there is one.
 void Report::print_row() {
   clear_progress();
   const Result& last = results_.back();
@@ -308,7 +308,7 @@ void Report::end(std::size_t combinations, std::size_t refused) {
   }
 }
 
-/// One line, at once: a run that ends early leaves what it knew.
+/// Writes and flushes one line, so that a run that ends early keeps its results.
 void Report::write_json(const nlohmann::ordered_json& line) {
   if (json_) *json_ << line.dump() << '\n' << std::flush;
 }

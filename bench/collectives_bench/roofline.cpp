@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::size_t kPageBytes = 4096;
 
-/// A file descriptor and its end.
+/// Owns a file descriptor.
 class Descriptor {
  public:
   explicit Descriptor(int number) : number_(number) {
@@ -36,9 +36,9 @@ class Descriptor {
   int number_;
 };
 
-/// What a set of one rank holds in shared memory, in bytes that are whole cache lines.
+/// Layout of one set of a rank in shared memory. Sizes are bytes of whole cache lines.
 struct Set {
-  std::size_t part, input, output;  ///< in place: no output
+  std::size_t part, input, output;  ///< output is 0 in place
 };
 
 Set set_of(const Case& c, int ranks) {
@@ -63,25 +63,25 @@ std::size_t largest(const std::vector<Case>& cases, int ranks, std::size_t rotat
 SharedRegions::SharedRegions(Bootstrap& bootstrap, std::size_t bytes_per_rank)
     : stride_((bytes_per_rank / kPageBytes + 1) * kPageBytes),
       bytes_(stride_ * static_cast<std::size_t>(bootstrap.size())) {
-  const auto meet = [&](const std::string& text) {
+  const auto exchange = [&](const std::string& text) {
     return bootstrap.all_gather(text, Deadline::in(std::chrono::minutes(10))).front();
   };
-  // Rank 0 makes it, the others find it where the system lists rank 0's files.
+  // Rank 0 creates the file. The other ranks open it by its path under rank 0's /proc entry.
   std::optional<Descriptor> file;
   if (bootstrap.rank() == 0) {
     file.emplace(memfd_create("collectives_bench", MFD_CLOEXEC));
     if (ftruncate(file->number(), static_cast<off_t>(bytes_)) != 0) Descriptor(-1);
   }
-  const std::string path = meet(file ? fmt::format("/proc/{}/fd/{}", getpid(), file->number()) : "");
+  const std::string path = exchange(file ? fmt::format("/proc/{}/fd/{}", getpid(), file->number()) : "");
   if (!file) file.emplace(open(path.c_str(), O_RDWR | O_CLOEXEC));
   void* const mapped = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file->number(), 0);
   if (mapped == MAP_FAILED) Descriptor(-1);
   memory_ = static_cast<std::byte*>(mapped);
-  // Every rank's region is near it, and mapped by all before anything is timed. Where the system refuses either wish,
-  // the first calls take longer.
+  // Each rank touches its own region, so that the pages lie near it. All ranks map every region before anything is
+  // timed. The system may refuse huge pages or populating; the first calls then take longer.
   (void)madvise(memory_, bytes_, MADV_HUGEPAGE);
   std::memset(of(bootstrap.rank()), 0, stride_);
-  meet("");
+  exchange("");
   (void)madvise(memory_, bytes_, MADV_POPULATE_WRITE);
 }
 
@@ -97,7 +97,7 @@ void Roofline::use(const Case& c) {
   sets_ = sets_for({set.input, set.output}, settings_.rotate);
   at_ = 0;
 
-  // This rank's share: a part of the vector, or a slice of its cache lines.
+  // This rank moves a part of the vector, or a slice of its cache lines.
   std::size_t first = rank * set.part, source_at = first, destination_at = first;
   bytes_ = set.part;
   if (has_parts(c.collective)) {

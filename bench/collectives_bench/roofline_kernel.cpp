@@ -1,7 +1,7 @@
-// The loop of the bound, compiled for every vector unit and chosen at run time.
+// Loop of the roofline, compiled for every vector unit and selected at run time.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "collectives_bench/roofline_kernel.cpp"
-#include <hwy/foreach_target.h>  // includes this file once more for each target
+#include <hwy/foreach_target.h>  // includes this file again for each target
 //
 #include <hwy/cache_control.h>
 #include <hwy/highway.h>
@@ -33,7 +33,7 @@ HWY_INLINE void store(Vector vector, std::byte* to) {
   }
 }
 
-/// Four vectors at a time, so that reads overlap.
+/// Adds four vectors at a time, so that reads overlap.
 template <bool kNonTemporal>
 HWY_INLINE void sum(Sources sources, Destinations destinations, std::size_t offset, std::size_t bytes) {
   const std::size_t vector = hn::Lanes(kTag) * sizeof(std::uint64_t), end = offset + bytes;

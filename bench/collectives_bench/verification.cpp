@@ -49,14 +49,14 @@ void store(std::byte* to, T value) {
   std::memcpy(to, &value, sizeof value);
 }
 
-/// splitmix64's finalizer.
+/// Finalizer of splitmix64.
 std::uint64_t mix(std::uint64_t x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
   return x ^ (x >> 31);
 }
 
-/// An element made of 64 random bits.
+/// Makes an element from 64 random bits.
 template <class T>
 T element(std::uint64_t bits, const std::optional<ReduceOp>& op, Data data, int ranks) {
   const bool product = op && op->kind() == ReduceOp::Kind::product;
@@ -76,7 +76,7 @@ T element(std::uint64_t bits, const std::optional<ReduceOp>& op, Data data, int 
   return narrow<T>(sign * (1 + uniform / (ranks + 1)));
 }
 
-/// min and max as the library defines them for what occurs here: no NaN, no negative zero.
+/// Returns min and max as the library defines them. The data has no NaN and no negative zero.
 template <class T>
 T extreme(ReduceOp::Kind kind, T a, T b) {
   return (kind == ReduceOp::Kind::min) == (widen(b) < widen(a)) ? b : a;
@@ -109,7 +109,7 @@ constexpr double kRoundoff = std::is_same_v<T, double>    ? 0x1p-53
                              : std::is_same_v<T, float>   ? 0x1p-24
                              : std::is_same_v<T, float16> ? 0x1p-11
                                                           : 0x1p-8;
-/// Half the distance between denormals, which bounds the rounding of the smallest results.
+/// Half the distance between denormals. It bounds the rounding error of the smallest results.
 template <class T>
 constexpr double kSmallest = std::is_same_v<T, float16> ? 0x1p-25 : 0;
 
@@ -187,7 +187,7 @@ void for_each_run(std::size_t first, std::size_t element, std::size_t bytes, Vis
   }
 }
 
-/// Elements of `got` that differ in any bit from the repeated `period`.
+/// Returns the number of elements of `got` that differ in any bit from the repeated `period`.
 std::size_t wrong_bits(std::span<const std::byte> period, std::size_t element, std::size_t first,
                        std::span<const std::byte> got) {
   std::size_t wrong = 0;
@@ -221,7 +221,7 @@ std::size_t Oracle::wrong_reductions(std::size_t first, std::span<const std::byt
       const Tolerated* expected = &tolerated_[within / sizeof(T)];
       for (std::size_t i = 0; i < bytes / sizeof(T); ++i) {
         const double value = widen(load<T>(&got[done + i * sizeof(T)]));
-        if (!(std::abs(value - expected[i].value) <= expected[i].tolerance + more)) ++wrong;  // a NaN is wrong
+        if (!(std::abs(value - expected[i].value) <= expected[i].tolerance + more)) ++wrong;  // true for NaN
       }
     });
   });

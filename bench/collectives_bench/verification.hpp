@@ -1,19 +1,22 @@
-// What the right answer is, known on every rank without asking another.
+// Expected results, which each rank computes without communication.
 //
-// Rank r's element i is a function of (seed, r, i mod kPeriod), so any rank can compute every rank's contribution, and
-// a buffer of any length is filled and compared at the speed of memory. kPeriod is prime, so that data which lands one
-// slice, segment or frame away from its place is seen.
+// Element i of rank r is a function of (seed, r, i mod kPeriod). Any rank can therefore compute every rank's
+// contribution, and a buffer of any length is filled and compared at the speed of memory. kPeriod is prime, so the
+// comparison detects data that arrived one slice, segment or message away from its place.
 //
-// exact   small integers, for products 1 and 2 with signs: every order of summation gives the same value in every type,
-//         so results are compared bit for bit.
-// random  floats in [-1, 1), for products near 1; integers, copies and user ops over all bit patterns. Integers, min,
-// max,
-//         user ops and copies are compared bit for bit again. Sums and products of p floats x must lie within
-//             sum      2 p u S + v |e|          S = sum of |x|
-//             product  (2 p u + v) |e|
-//         of the float64 value e: the classic bound (p-1) u S of a sum in any order, twice because the oracle itself
-//         rounds and a factor or divisor adds two roundings; u is the unit roundoff of the accumulation (f64 2^-53,
-//         others 2^-24, for 16-bit floats are summed in f32 and rounded once), v that of the type.
+// exact: small integers, for products 1 and 2 with signs. Every order of summation gives the same value in every type,
+// so results are compared bit for bit.
+//
+// random: floats in [-1, 1), for products near 1; integers, copies and user ops over all bit patterns. Integers, min,
+// max, user ops and copies are compared bit for bit. Sums and products of p floats x must differ from the float64 value
+// e by at most
+//
+//       sum      2 p u S + v |e|          S = sum of |x|
+//       product  (2 p u + v) |e|
+//
+// The classic bound of a sum in any order is (p-1) u S. It is doubled because the oracle itself rounds, and because a
+// factor or divisor adds two roundings. u is the unit roundoff of the accumulation: 2^-53 for f64 and 2^-24 for the
+// other types, since 16-bit floats are summed in f32 and rounded once. v is the unit roundoff of the type.
 #pragma once
 
 #include <cstddef>
@@ -30,18 +33,18 @@ enum class Data : std::uint8_t { exact, random };
 
 class Oracle {
  public:
-  /// Elements after which contributions repeat.
+  /// Number of elements after which contributions repeat.
   static constexpr std::size_t kPeriod = 7919;
 
-  /// Contributions of `ranks` ranks; with an op, also their reduction. Computes ranks * kPeriod elements.
+  /// Computes the contributions of `ranks` ranks, and their reduction if there is an op: ranks * kPeriod elements.
   Oracle(DataType type, const std::optional<ReduceOp>& op, int ranks, Data data, std::uint64_t seed);
 
   /// Writes elements `first`, `first` + 1, ... of `rank`'s contribution.
   void fill(Rank rank, std::size_t first, std::span<std::byte> out) const;
-  /// Elements of `got` that are not `rank`'s contribution from `first` on.
+  /// Returns the number of elements of `got` that differ from `rank`'s contribution from `first` on.
   std::size_t wrong_copies(Rank rank, std::size_t first, std::span<const std::byte> got) const;
-  /// Elements of `got` that are not the reduction from `first` on.
-  /// `more`: what may be added to the tolerance where there is one.
+  /// Returns the number of elements of `got` that differ from the reduction from `first` on. `more` is added to the
+  /// tolerance of inexact results.
   std::size_t wrong_reductions(std::size_t first, std::span<const std::byte> got, double more = 0) const;
 
  private:
@@ -53,12 +56,12 @@ class Oracle {
 
   DataType type_;
   std::size_t element_;                                // bytes
-  std::vector<std::vector<std::byte>> contributions_;  // one period per rank
+  std::vector<std::vector<std::byte>> contributions_;  // one period for each rank
   std::vector<std::byte> reduction_;                   // one period; the nearest value of the type
-  std::vector<Tolerated> tolerated_;                   // one period; empty where results are exact
+  std::vector<Tolerated> tolerated_;                   // one period; empty if results are exact
 };
 
-/// A hash of the bytes, to compare results over ranks.
+/// Returns a hash of the bytes, to compare results over ranks.
 std::uint64_t hash_bytes(std::span<const std::byte> bytes) noexcept;
 
 }  // namespace collectives::bench

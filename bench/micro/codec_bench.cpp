@@ -1,9 +1,8 @@
-// The codecs next to memcpy, by bytes that are moved: read and written, per second. What memcpy copies in the same
-// moment is as long as to move as many bytes as the codec does, so a codec that keeps up with memory shows a share
-// of 1.
+// Codecs beside memcpy, in bytes moved per second. Bytes read and bytes written both count. memcpy copies half as many
+// bytes as the codec moves, so a codec as fast as memory has the share 1.
 //
-// They take turns, some microseconds each, since the speed of a machine changes from one second to the next; what is
-// reported are medians.
+// Codec and memcpy take turns of some microseconds, because the speed of a machine changes from one second to the next.
+// The results are medians.
 //
 // Names: what/codec/elements. Counters: GB_s of the codec, memcpy_GB_s, and their ratio, share_of_memcpy.
 #include <benchmark/benchmark.h>
@@ -24,7 +23,7 @@ namespace {
 
 using Seconds = std::chrono::duration<double>;
 
-/// Memory that begins where a line does, touched.
+/// Touched memory that starts on a cache line.
 template <class T>
 class Lines {
  public:
@@ -86,7 +85,7 @@ void convert(benchmark::State& state, const Codec& codec, Direction direction) {
     for (const Direction direction : {Direction::encode, Direction::decode}) {
       const std::string name =
           std::string(direction == Direction::encode ? "encode/" : "decode/") + std::string(codec->name());
-      // In the first cache, in the second, beyond; the last are 64 MiB and 256 MiB of f32.
+      // Sizes for the L1 cache, the L2 cache and memory. The last two are 64 MiB and 256 MiB of f32.
       benchmark::RegisterBenchmark(name.c_str(),
                                    [codec, direction](benchmark::State& state) { convert(state, *codec, direction); })
           ->UseManualTime()

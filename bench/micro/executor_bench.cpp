@@ -1,5 +1,5 @@
-// What the executor itself costs: both ranks of an all-reduce driven by one thread, in turns. advance() never waits, so
-// there are no wake-ups and no cores to share in these numbers: Steps, frames, staging and arithmetic alone.
+// Time of the executor alone. One thread drives both ranks of an all-reduce in turns, and advance() never waits. The
+// times include Steps, buffers, staging and arithmetic, but no wake-ups and no sharing of cores.
 #include <benchmark/benchmark.h>
 
 #include <memory>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kRanks = 2;
 
-/// Everything one rank has.
+/// All objects of one rank.
 struct Party {
   Party(const Topology& topology, Rank self, std::unique_ptr<Arena> place)
       : seat(topology, self),

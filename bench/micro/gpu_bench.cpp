@@ -1,11 +1,10 @@
-// The kernels of a GPU (cuda/kernels.hpp), each against what the device itself reaches in the same run: how fast it
-// copies memory to memory. Then what calls over NCCL cost more than NCCL. bench/results/gpu.md says what is to be
-// reached.
+// Kernels of a GPU (cuda/kernels.hpp) against the copy bandwidth of the device in the same run, then calls over NCCL
+// against NCCL itself. bench/results/gpu.md lists the targets.
 //
 //   gpu_bench [--bytes 1073741824] [--elements 268435456] [--repeats 21]
 //
-// A line for each figure. A figure is a median; times are between two events in the stream around one call, so that
-// what the host does counts as far as the device waits for it.
+// Prints one line for each figure. A figure is a median. Times are taken between two events in the stream around one
+// call, so work of the host counts only while the device waits for it.
 #include "gpu_bench.hpp"
 
 #include <cuda_runtime.h>
@@ -30,8 +29,8 @@ namespace collectives::gpu_bench {
 namespace {
 
 struct Sizes {
-  std::size_t bytes = std::size_t{1} << 30;     // of one f32 vector of casts and reductions
-  std::size_t elements = std::size_t{1} << 28;  // of which some are chosen
+  std::size_t bytes = std::size_t{1} << 30;     // length of one f32 vector of casts and reductions
+  std::size_t elements = std::size_t{1} << 28;  // elements to select from
   int repeats = 21;
 };
 
@@ -71,7 +70,7 @@ class Bench {
                1e-9 * static_cast<double>(moved_bytes) / seconds, verdict);
   }
 
-  /// Against the copy bandwidth.
+  /// Times an action and prints its share of the copy bandwidth.
   void time_moving(std::size_t moved_bytes, const Action& action) {
     const double seconds = time(action);
     const double share = static_cast<double>(moved_bytes) / seconds / copy_bandwidth_;
@@ -106,7 +105,7 @@ class Bench {
                 [&] { cuda::fold(ReduceOp::sum, type, terms, outs, count, static_cast<int>(sources), stream_.get()); });
   }
 
-  /// Elements whose magnitudes are spread like a gradient's.
+  /// Writes elements whose magnitudes are distributed like those of a gradient.
   void draw(float* to, std::size_t count) const {
     std::vector<float> values(count);
     std::uint64_t state = 1;
@@ -138,7 +137,7 @@ class Bench {
                       seconds * copy_bandwidth_ / static_cast<double>(moved)));
   }
 
-  /// Beside the same by a kernel for each part.
+  /// Compares the fused kernel with one kernel for each part.
   void fused() {
     constexpr std::size_t kSources = 4;
     const std::size_t count = sizes_.bytes / sizeof(float);
@@ -168,7 +167,7 @@ class Bench {
 
   const Sizes sizes_;
   TimedStream stream_;
-  std::string name_;           // of the figure at hand
+  std::string name_;           // current figure
   double copy_bandwidth_ = 0;  // bytes per second, read and written
 };
 

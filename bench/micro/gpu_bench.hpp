@@ -1,4 +1,4 @@
-// What the figures of gpu_bench have in common: memory of a device, and the time of what a stream performs.
+// Shared parts of gpu_bench: memory of a device, and the time of actions in a stream.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -20,7 +20,7 @@ inline void check(cudaError_t status, const char* what) {
   if (status != cudaSuccess) throw std::runtime_error(fmt::format("{}: {}", what, cudaGetErrorString(status)));
 }
 
-/// There is less of the device's memory than a figure needs.
+/// The device has less memory than a figure needs.
 struct NoMemory : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -30,7 +30,7 @@ class DeviceMemory {
   explicit DeviceMemory(std::size_t bytes) {
     const cudaError_t status = cudaMalloc(&data_, bytes);
     if (status == cudaErrorMemoryAllocation) {
-      cudaGetLastError();  // is not the next call's
+      cudaGetLastError();  // clears the error, so that the next call does not report it
       throw NoMemory(fmt::format("no {} MiB of the device's memory are left", bytes >> 20));
     }
     check(status, "memory");
@@ -51,14 +51,14 @@ class DeviceMemory {
 using Memory = std::unique_ptr<DeviceMemory>;
 inline Memory memory(std::size_t bytes) { return std::make_unique<DeviceMemory>(bytes); }
 
-/// The smallest that half of `values` do not exceed.
+/// Returns the smallest value that half of `values` do not exceed.
 inline double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
 }
 
-/// A stream of the current device, and what it takes to perform something.
+/// A stream of the current device with two events around each action.
 class TimedStream {
  public:
   TimedStream() {
@@ -75,8 +75,8 @@ class TimedStream {
   TimedStream& operator=(const TimedStream&) = delete;
   cudaStream_t get() const { return stream_; }
 
-  /// Seconds between two events, before and behind what `action` puts into the stream. Throws when the device does not
-  /// get there within two minutes.
+  /// Returns the seconds between two events, one before and one after the work that `action` adds to the stream. Throws
+  /// if the device takes more than two minutes.
   double time(const std::function<void()>& action) {
     check(cudaEventRecord(before_, stream_), "event");
     action();
@@ -91,7 +91,7 @@ class TimedStream {
     check(cudaEventElapsedTime(&milliseconds, before_, after_), "time");
     return 1e-3 * static_cast<double>(milliseconds);
   }
-  /// The median of some times, behind some that do not count.
+  /// Returns the median of `repeats` times, after some untimed runs.
   double median_time(int repeats, const std::function<void()>& action) {
     constexpr int kWarmUps = 3;
     std::vector<double> seconds;
@@ -107,7 +107,7 @@ class TimedStream {
   cudaEvent_t before_ = nullptr, after_ = nullptr;
 };
 
-/// What the library adds to NCCL (gpu_bench_nccl.cpp): all GPUs here, a rank each. Prints a line for each figure.
+/// Prints one line for each figure of the library over NCCL (gpu_bench_nccl.cpp). Every GPU of this machine is a rank.
 void nccl_figures(int devices, int repeats);
 
 }  // namespace collectives::gpu_bench

@@ -1,4 +1,4 @@
-// All-reduce with the backend nccl against ncclAllReduce itself: the same buffers, stream and GPUs, in turns. Ranks are
+// All-reduce with the backend nccl against ncclAllReduce, on the same buffers, streams and GPUs, in turns. Ranks are
 // threads, one for each GPU.
 #include <barrier>
 #include <collectives/collectives.hpp>
@@ -14,7 +14,7 @@
 namespace collectives::gpu_bench {
 namespace {
 
-/// One rank's end of NCCL.
+/// NCCL communicator of one rank.
 class Direct {
  public:
   Direct(const nccl::Library& library, int ranks, const ncclUniqueId& id, int rank) : library_(library) {
@@ -47,7 +47,7 @@ void measure(const Setup& setup, int rank, Bootstrap& bootstrap) {
   const Direct direct(setup.library, setup.ranks, setup.id, rank);
   for (const std::size_t bytes :
        {std::size_t{8}, std::size_t{1} << 20, std::size_t{16} << 20, std::size_t{256} << 20}) {
-    const int calls = bytes <= 8 ? 1000 : 10;  // between two events: of short ones, what the host takes counts
+    const int calls = bytes <= 8 ? 1000 : 10;  // between two events; the host's work counts for short calls
     const std::size_t count = bytes / sizeof(float);
     const Memory in = memory(bytes), out = memory(bytes);
     const auto by_nccl = [&] {
@@ -59,7 +59,7 @@ void measure(const Setup& setup, int rank, Bootstrap& bootstrap) {
                         {.stream = stream.get()});
     };
     std::vector<double> theirs, ours;
-    for (int i = -1; i < setup.repeats; ++i) {  // the first does not count
+    for (int i = -1; i < setup.repeats; ++i) {  // the first repeat is a warm-up
       setup.together.arrive_and_wait();
       const double their_seconds = stream.time(by_nccl) / calls;
       setup.together.arrive_and_wait();
@@ -95,7 +95,7 @@ void nccl_figures(int devices, int repeats) {
     threads.emplace_back([&setup, rank, &bootstrap = *bootstraps[static_cast<std::size_t>(rank)]] {
       try {
         measure(setup, rank, bootstrap);
-      } catch (const std::exception& error) {  // the other ranks would wait for this one
+      } catch (const std::exception& error) {  // the other ranks would wait for this rank
         fmt::print(stderr, "gpu_bench: rank {}: {}\n", rank, error.what());
         std::_Exit(1);
       }

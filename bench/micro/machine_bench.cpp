@@ -1,11 +1,11 @@
-// What the machine allows between two ranks, before anything of this library runs: the floors under its host stages.
+// Limits of the machine between two ranks. No call of the library can be faster.
 //
-//   line_exchange   each core writes a line and reads the other's: no call of two ranks can be faster
-//   dirty_lines     each core writes so many bytes, then reads those that the other wrote: what staging moves
-//   kernel_copy     process_vm_readv from another process: what single copy moves
+//   line_exchange   each core writes a line and reads the other core's line: bound of a call of two ranks
+//   dirty_lines     each core writes bytes and reads those that the other core wrote: traffic of staging
+//   kernel_copy     process_vm_readv from another process: traffic of single copy
 //
-// Of two threads the CPU column is the time of one round: they do nothing but spin. The other is divided by their
-// number.
+// The benchmarks of two threads only spin, so their CPU column is the time of one round. Google Benchmark divides the
+// other column by the number of threads.
 #include <benchmark/benchmark.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -24,7 +24,7 @@
 
 namespace {
 
-/// The cores of the program as it began: threads inherit where their makers were pinned.
+/// Cores of the program at its start. Later threads inherit the affinity of the thread that creates them.
 const cpu_set_t kAllowed = [] {
   cpu_set_t cores;
   CPU_ZERO(&cores);
@@ -32,7 +32,7 @@ const cpu_set_t kAllowed = [] {
   return cores;
 }();
 
-/// To a core of its own, as far as there are as many.
+/// Pins the calling thread to a core of its own while cores last.
 void pin(int thread) {
   for (std::size_t core = 0; core < CPU_SETSIZE; ++core) {
     if (!CPU_ISSET(core, &kAllowed) || thread-- > 0) continue;
@@ -48,15 +48,15 @@ struct alignas(128) Line {
   std::atomic<std::uint64_t> word{0};
 };
 
-/// Meetings of two threads. Google Benchmark lets both run equally often.
-struct Meeting {
+/// Barrier of two threads. Google Benchmark runs both equally often.
+struct Barrier {
   static constexpr std::uint64_t kSlots = 64;
   Line lines[2][kSlots];
   struct alignas(128) {
     std::uint64_t number = 0;
   } of[2];
 
-  void meet(int thread) {
+  void wait(int thread) {
     const std::uint64_t now = ++of[thread].number;
     lines[thread][now % kSlots].word.store(now, std::memory_order_release);
     const std::atomic<std::uint64_t>& theirs = lines[1 - thread][now % kSlots].word;
@@ -64,11 +64,11 @@ struct Meeting {
       if (turn > 10'000) ::sched_yield();
   }
 };
-Meeting meeting;
+Barrier barrier;
 
 void line_exchange(benchmark::State& state) {
   pin(state.thread_index());
-  for (auto _ : state) meeting.meet(state.thread_index());
+  for (auto _ : state) barrier.wait(state.thread_index());
 }
 BENCHMARK(line_exchange)->Threads(2);
 
@@ -82,9 +82,9 @@ void dirty_lines(benchmark::State& state) {
   shown[self].assign(words, 0);
   for (auto _ : state) {
     std::memcpy(shown[self].data(), mine.data(), words * sizeof(std::uint64_t));
-    meeting.meet(self);
+    barrier.wait(self);
     std::memcpy(theirs.data(), shown[1 - self].data(), words * sizeof(std::uint64_t));
-    meeting.meet(self);
+    barrier.wait(self);
     benchmark::DoNotOptimize(theirs.data());
   }
   if (std::accumulate(theirs.begin(), theirs.end(), std::uint64_t{0}) != words) state.SkipWithError("wrong bytes");
@@ -99,7 +99,7 @@ void kernel_copy(benchmark::State& state) {
   const pid_t owner = ::fork();
   if (owner == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    std::memset(theirs, 1, bytes);  // pages of its own
+    std::memset(theirs, 1, bytes);  // makes the pages private
     for (;;) ::pause();
   }
   std::vector<char> mine(bytes);

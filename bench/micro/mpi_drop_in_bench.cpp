@@ -1,6 +1,7 @@
-// What the drop-in changes for a program: the time of MPI's collectives as the program sees them, to be run with and
-// without LD_PRELOAD. One line for each collective and length: name, bytes of the whole vector, microseconds (median
-// over rounds of the slowest rank). The line "forwarded" is a call that the drop-in always forwards, in nanoseconds.
+// Times MPI's collectives as a program sees them. Run it with and without LD_PRELOAD to measure the drop-in.
+//
+// Prints one line for each collective and length: name, bytes of the whole vector, and microseconds (median over rounds
+// of the slowest rank). The line "forwarded" is a call that the drop-in always forwards, in nanoseconds.
 //
 //   mpirun -np 2 drop_in_bench_openmpi [rounds]
 #define OMPI_SKIP_MPICXX
@@ -21,7 +22,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-/// Seconds per call, of the slowest rank.
+/// Returns seconds per call on the slowest rank.
 double time_of(int rounds, int calls, const std::function<void()>& call) {
   std::vector<double> times;
   for (int round = 0; round <= rounds; ++round) {

@@ -1,5 +1,5 @@
-// What choosing and explaining a plan costs: selection happens at the first call of each shape and is remembered, so it
-// must be cheap enough to be paid once, at any number of ranks.
+// Time of selecting and of explaining a plan. Selection runs at the first call of each shape, and its result is cached.
+// The time should stay small for any number of ranks.
 #include <benchmark/benchmark.h>
 
 #include "collectives/plan.hpp"

@@ -1,8 +1,8 @@
-// The reduction loops next to memcpy. Bytes per second count what is moved: every source read, every result written;
-// for memcpy one source. So a loop that keeps up with memory shows memcpy's number. Streaming stores do not read what
-// they overwrite, which memcpy's number does not show for it either.
+// Reduction loops beside memcpy, in bytes per second. Every source read and every result written counts; memcpy has one
+// source. A loop as fast as memory therefore shows the number of memcpy. Non-temporal stores do not read what they
+// overwrite; that read counts for neither of the two.
 //
-// Names: op/type/sources/bytes of each; "to_all" writes the result to every source, as the owner of a slice does.
+// Names: op/type/sources/bytes of each. "to_all" writes the result to every source, as the owner of a slice does.
 #include <benchmark/benchmark.h>
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace {
 
 using Memory = std::vector<std::byte>;
 
-/// In every byte, so that it is an ordinary number of each type.
+/// Byte pattern that is an ordinary number in each type.
 constexpr std::byte kFilling{0x3c};
 
 void set_bytes(benchmark::State& state, std::int64_t vectors, std::int64_t bytes) {
@@ -63,7 +63,7 @@ void reduce(benchmark::State& state, ReduceOp op, DataType type) {
   set_bytes(state, state.range(0) + 1, state.range(1));
 }
 
-/// The greatest of equal numbers, so that they stay what they are.
+/// Computes the maximum of equal numbers, so that the values stay the same.
 void reduce_to_all(benchmark::State& state, Stores stores) {
   const auto ranks = static_cast<std::size_t>(state.range(0)), bytes = static_cast<std::size_t>(state.range(1));
   std::vector<Memory> vectors(ranks, Memory(bytes, kFilling));

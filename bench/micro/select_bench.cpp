@@ -1,10 +1,11 @@
-// Selection next to the least that it could cost: adding the gradient to what is accumulated, 2n floats read and n
-// written. And next to std::nth_element on pairs of key and index, packed into one integer.
+// Selection of top-k beside its lower bound and beside std::nth_element. The lower bound adds the gradient to the
+// accumulated vector: it reads 2n floats and writes n. std::nth_element runs on pairs of key and index, packed into one
+// integer.
 //
-// Names: what is selected from/n/elements per one that is chosen. A round times each of the three once, so that all
-// meet the same machine, in processor time, as others may want the processor, too. Counters are medians: `passes` is
-// select() in units of that addition; x_nth_element is how much longer the pairs take without any addition, x_both with
-// it. Gradients are drawn before, a few that take turns; residuals are carried over as in training.
+// Names: source of the elements/n/elements per selected element. A round times each of the three once, in processor
+// time, so that all meet the same state of the machine. Counters are medians: `passes` is select() in units of the
+// addition. x_nth_element is the time of the pairs over that of select() without the addition, x_both with it.
+// Gradients are drawn in advance and take turns. Residuals are carried over as in training.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -24,20 +25,20 @@ namespace collectives {
 namespace {
 
 using Vector = std::vector<float>;
-/// What fills gradient number `draw`.
+/// Fills gradient number `draw`.
 using Filling = std::function<void(Vector& gradient, std::size_t draw)>;
 
 struct Row {
   std::string name;
   Filling filling;
-  bool feedback = true;   ///< with an accumulated vector
-  bool carried = true;    ///< which keeps its residual, and the selector its threshold
-  bool threshold = true;  ///< the latter in any case
+  bool feedback = true;   ///< adds to an accumulated vector
+  bool carried = true;    ///< keeps the residual in that vector, and the threshold in the selector
+  bool threshold = true;  ///< keeps the threshold in any case
   bool velocity = false;
 };
 
 constexpr std::size_t kDraws = 6;
-constexpr std::size_t kPairsRounds = 9;  // which take long
+constexpr std::size_t kPairsRounds = 9;  // fewer rounds, because the pairs take long
 
 double processor_seconds() {
   timespec now{};
@@ -88,7 +89,7 @@ void selection(benchmark::State& state, const Row& row) {
   };
   std::size_t step = 0;
   if (row.carried) {
-    while (step < 100) select(step++);  // until residuals have the size that they keep
+    while (step < 100) select(step++);  // until residuals have reached their final size
   }
   std::vector<double> select_times, pass_times, pairs_times;
   for (auto _ : state) {
@@ -96,7 +97,7 @@ void selection(benchmark::State& state, const Row& row) {
       std::ranges::fill(accumulated, 0.f);
       if (!row.threshold) selector.set_threshold(0);
     }
-    // Not the gradient that select() meets next, and which it should not find in a cache.
+    // Another gradient than the next one, so that select() does not find it in a cache.
     const Source other{reinterpret_cast<const std::byte*>(gradients[(step + kDraws / 2) % kDraws].data()), true};
     auto* const sum = reinterpret_cast<std::byte*>(plain.data());
     pass_times.push_back(seconds_of([&] {
@@ -124,7 +125,7 @@ void normal(Vector& gradient, std::size_t draw) {
   for (float& value : gradient) value = distribution(random);
 }
 
-/// A vector from a formula for each of its elements.
+/// Returns a filling that computes each element by a formula.
 Filling filled(float (*formula)(std::size_t i, std::size_t n)) {
   return [formula](Vector& gradient, std::size_t) {
     for (std::size_t i = 0; i < gradient.size(); ++i) gradient[i] = formula(i, gradient.size());

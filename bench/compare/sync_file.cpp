@@ -1,4 +1,4 @@
-#include "meeting.hpp"
+#include "sync_file.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -25,7 +25,7 @@ constexpr std::size_t kPage = 4096;
 
 [[noreturn]] void fail(const std::string& what) { throw std::system_error(errno, std::generic_category(), what); }
 
-/// Of a barrier, the fastest of a few runs.
+/// Returns the time of a barrier, the fastest of a few runs.
 template <class Barrier>
 double nanoseconds_of(Barrier barrier) {
   constexpr int kRuns = 5, kBarriers = 20;
@@ -67,28 +67,28 @@ Mapping::~Mapping() {
   if (data_ != nullptr) ::munmap(data_, bytes_);
 }
 
-Meeting::Meeting(const std::string& path, int rank, int ranks, bool crowded)
-    : path_(path), rank_(rank), ranks_(ranks), crowded_(crowded) {
+SyncFile::SyncFile(const std::string& path, int rank, int ranks, bool oversubscribed)
+    : path_(path), rank_(rank), ranks_(ranks), oversubscribed_(oversubscribed) {
   const std::size_t bytes = sizeof(Slot) * kMostRanks + sizeof(double) * kMostTimes * static_cast<std::size_t>(ranks);
   const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (file < 0) fail(path);
-  if (::ftruncate(file, static_cast<off_t>(bytes)) != 0) fail(path);  // zeros: nobody has arrived
+  if (::ftruncate(file, static_cast<off_t>(bytes)) != 0) fail(path);  // zeros: no rank has arrived
   file_ = Mapping(file, bytes);
   ::close(file);
 }
 
-void Meeting::barrier() {
+void SyncFile::barrier() {
   slots()[rank_].arrived.store(++round_, std::memory_order_release);
   for (int rank = 0; rank < ranks_; ++rank) wait_for(rank, slots()[rank].arrived, round_);
 }
 
-void Meeting::wait_for(int rank, const std::atomic<std::uint64_t>& word, std::uint64_t goal) {
-  constexpr int kSpins = 200;  // some microseconds: a library may have threads of its own
-  wait_for(rank, word, goal, crowded_ ? 0 : kSpins);
+void SyncFile::wait_for(int rank, const std::atomic<std::uint64_t>& word, std::uint64_t goal) {
+  constexpr int kSpins = 200;  // a few microseconds, because a library may have threads of its own
+  wait_for(rank, word, goal, oversubscribed_ ? 0 : kSpins);
 }
 
-/// Until `word` of `rank` has reached the goal; after so many spins the core is given away in between.
-void Meeting::wait_for(int rank, const std::atomic<std::uint64_t>& word, std::uint64_t goal, int spins) {
+/// Blocks until `word` of `rank` has reached `goal`. Yields the core between polls after `spins` polls.
+void SyncFile::wait_for(int rank, const std::atomic<std::uint64_t>& word, std::uint64_t goal, int spins) {
   constexpr int kPollsPerLook = 1000;
   constexpr auto kOwing = std::chrono::milliseconds(1);
   constexpr auto kMissing = std::chrono::minutes(2);
@@ -108,11 +108,12 @@ void Meeting::wait_for(int rank, const std::atomic<std::uint64_t>& word, std::ui
   }
 }
 
-Clock::time_point Meeting::start_together() {
-  constexpr auto kHeadStart = std::chrono::microseconds(1);  // for the word to reach every core
+Clock::time_point SyncFile::start_together() {
+  constexpr auto kHeadStart = std::chrono::microseconds(1);  // time for the word to reach every core
   barrier();
-  if (crowded_) return Clock::now();
-  // The lowest bit tells this start from the one before, which everybody had read when they came to the barrier.
+  if (oversubscribed_) return Clock::now();
+  // The lowest bit distinguishes this start from the previous one, which all ranks had read before they entered the
+  // barrier.
   const std::uint64_t parity = ++starts_ & 1;
   std::atomic<std::uint64_t>& word = slots()[0].start;
   if (rank_ == 0) {
@@ -133,20 +134,20 @@ Clock::time_point Meeting::start_together() {
   return start;
 }
 
-double Meeting::distance() {
+double SyncFile::distance() {
   barrier();
-  const double mine = crowded_ ? distance_of_cores() : nanoseconds_of([this] { barrier(); });
-  return std::bit_cast<double>(std::ranges::max(exchange(std::bit_cast<std::uint64_t>(mine))));  // none is negative
+  const double mine = oversubscribed_ ? distance_of_cores() : nanoseconds_of([this] { barrier(); });
+  return std::bit_cast<double>(std::ranges::max(exchange(std::bit_cast<std::uint64_t>(mine))));  // no value is negative
 }
 
-/// A barrier with one other rank, each on a core of its own.
-void Meeting::meet(int other) {
+/// Waits for one other rank. Each of the two has a core of its own.
+void SyncFile::pair_barrier(int other) {
   constexpr int kSpins = 200;
-  slots()[rank_].met.store(++met_, std::memory_order_release);
-  wait_for(other, slots()[other].met, met_, kSpins);
+  slots()[rank_].pair_arrived.store(++pair_rounds_, std::memory_order_release);
+  wait_for(other, slots()[other].pair_arrived, pair_rounds_, kSpins);
 }
 
-double Meeting::distance_of_cores() {
+double SyncFile::distance_of_cores() {
   constexpr auto kLongerThanThat = std::chrono::milliseconds(2);
   cpu_set_t mine;
   if (ranks_ < 2 || ::sched_getaffinity(0, sizeof mine, &mine) != 0 || CPU_COUNT(&mine) < 2) return 0;
@@ -160,22 +161,22 @@ double Meeting::distance_of_cores() {
   CPU_ZERO(&one);
   CPU_SET(core, &one);
   ::sched_setaffinity(0, sizeof one, &one);
-  meet(1 - rank_);
-  const double best = nanoseconds_of([this] { meet(1 - rank_); });
+  pair_barrier(1 - rank_);
+  const double best = nanoseconds_of([this] { pair_barrier(1 - rank_); });
   ::sched_setaffinity(0, sizeof mine, &mine);
   return best;
 }
 
-std::vector<std::uint64_t> Meeting::exchange(std::uint64_t word) {
+std::vector<std::uint64_t> SyncFile::exchange(std::uint64_t word) {
   slots()[rank_].word = word;
   barrier();
   std::vector<std::uint64_t> words;
   for (int rank = 0; rank < ranks_; ++rank) words.push_back(slots()[rank].word);
-  barrier();  // all have read before anybody writes again
+  barrier();  // every rank has read before the next word is written
   return words;
 }
 
-std::span<double> Meeting::times(int rank) const noexcept {
+std::span<double> SyncFile::times(int rank) const noexcept {
   auto* const all = reinterpret_cast<double*>(file_.data() + sizeof(Slot) * kMostRanks);
   return {all + static_cast<std::size_t>(rank) * kMostTimes, kMostTimes};
 }
