@@ -43,7 +43,7 @@ if(TARGET collectives_cuda)
   list(JOIN CPACK_DEBIAN_RUNTIME_PACKAGE_SUGGESTS ", " CPACK_DEBIAN_RUNTIME_PACKAGE_SUGGESTS)
 endif()
 if(TARGET collectives_mpi)
-  collectives_package(mpi libcollectives-mpi${COLLECTIVES_SOVERSION} libs "Ranks that meet through MPI." runtime)
+  collectives_package(mpi libcollectives-mpi${COLLECTIVES_SOVERSION} libs "Bootstrap and transport through MPI." runtime)
   collectives_package(mpi_development libcollectives-mpi-dev libdevel "The header of the library over MPI."
                       development mpi)
   if(MPI_CXX_INCLUDE_DIRS MATCHES mpich)

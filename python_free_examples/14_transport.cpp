@@ -100,9 +100,9 @@ int main() {
   std::atomic<int> right = 0;
   {
     std::vector<std::jthread> ranks;
-    for (const auto& meeting : threads)
+    for (const auto& thread : threads)
       ranks.emplace_back([&] {
-        PostBootstrap bootstrap(*meeting);
+        PostBootstrap bootstrap(*thread);
         Communicator comm(bootstrap);
         std::vector<float> data(100'000, static_cast<float>(comm.rank()));
         comm.all_reduce(data);

@@ -31,7 +31,7 @@
 # Before each round tests/hosts/wire_probe.cpp measures the wire: the rate of two opposite TCP streams between two
 # hosts. The column "roofline" uses this bound for H hosts: an all-reduce takes at least 2 (H - 1) / H x bytes / rate, a
 # reduce-scatter or all-gather half of that, a broadcast bytes / rate. All hosts share the cores of this machine, which
-# also do the work of network cards and switches.
+# also do the work of network adapters and switches.
 set -eu
 cd "$(dirname "$0")/.."
 command_line="scripts/compare_hosts.sh $*"
@@ -49,7 +49,7 @@ folder=build/compare_hosts
 build=build/release
 fail_below=()
 collectives=all_reduce,broadcast
-sizes=(--patience 60 --seconds-per-cell 0.2) # patience: for the five calls that a large vector is given
+sizes=(--patience 60 --seconds-per-cell 0.2) # patience in seconds for the five calls of a large vector
 stolen=5
 timeout=600
 
@@ -107,7 +107,7 @@ if wants openmpi-han && ! wants openmpi; then peers=$peers,openmpi; fi # the sam
 contenders=()
 find_peers
 peers=$asked
-if ! wants openmpi; then # it was only there to be built
+if ! wants openmpi; then # it was added only to be built
   for i in "${!contenders[@]}"; do
     if [ "${contenders[i]}" = openmpi ]; then unset "contenders[i]"; fi
   done
@@ -143,12 +143,12 @@ launch() {
 
 mean_rate() { awk '{ sum += $2 + $3 } END { printf "%.1f", sum / NR / 2 }'; }
 
-# core_ticks: of the cores' time, all and what the host gave to others. stolen_since CORE_TICKS: the percentage.
+# core_ticks: prints the time of all cores and the stolen part of it. stolen_since CORE_TICKS: prints the stolen percentage.
 core_ticks() { awk '/^cpu / { for (i = 2; i <= 9; ++i) all += $i; printf "%.0f %.0f\n", all, $9; exit }' /proc/stat; }
 stolen_since() { echo "$1" "$(core_ticks)" | awk '{ printf "%.0f", ($3 > $1 ? 100 * ($4 - $2) / ($3 - $1) : 0) }'; }
 
-# probe: sets $wire_rate, in bytes per microsecond, the mean of both directions; $one_way in milliseconds. With more than
-# one pair of hosts also what all pairs reach at once, since they share this machine's cores.
+# probe: sets $wire_rate in bytes per microsecond, the mean of both directions, and $one_way in milliseconds. With several
+# pairs of hosts it also measures all pairs at once, because they share the cores of this machine.
 probe() {
   local line i pairs=() before
   for ((i = 0; i < 5; ++i)); do
@@ -172,7 +172,7 @@ probe() {
 
 median() { printf '%s\n' "$@" | sort -g | awk '{ all[NR] = $1 } END { print all[int((NR + 1) / 2)] }'; }
 
-# add_bound ROUND: what the wire alone would take, for every cell of ours of this round.
+# add_bound ROUND: adds the time that the wire alone takes, for every cell of ours in this round.
 add_bound() {
   awk -v rate="$wire_rate" -v hosts="$hosts" -v round="$1" -v name="\"${ours[0]}\"" '
     index($0, "\"contender\":" name) && index($0, "\"round\":" round ",") && match($0, /"microseconds":[0-9.e+-]+/) {
@@ -189,8 +189,8 @@ add_bound() {
   cat "$scratch/bound" >>"$samples"
 }
 
-# everybody: one row for each cell, one column for each contender: microseconds, and the fraction of the bound.
-everybody() {
+# contender_table: prints microseconds and the fraction of the bound, with a row for each cell and a column for each contender.
+contender_table() {
   awk "$awk_functions"'
     /"microseconds"/ {
       cell = field("collective") "\t" field("bytes")
@@ -200,7 +200,7 @@ everybody() {
       times[cell, who, ++number[cell, who]] = field("microseconds") + 0
     }
     END {
-      printf "Everybody, microseconds and the fraction of the bound\n%-14s %9s", "", "bytes"
+      printf "All contenders, microseconds and the fraction of the bound\n%-14s %9s", "", "bytes"
       for (i = 1; i <= columns; ++i) printf " %20s", contenders[i]
       printf "\n"
       for (r = 1; r <= rows; ++r) {
@@ -269,9 +269,9 @@ for shape in ${shapes//,/ }; do
   "$programs/compare_report" --samples "$samples" --header "$header" --output "$output" \
     ${fail_below[@]+"${fail_below[@]}"} || status=$?
   if [ "$status" -ne 0 ]; then worst=$status; fi
-  everybody >"$output/everybody.txt"
-  cat "$output/everybody.txt"
-  echo "Tables: $output/table.txt, table.md, everybody.txt.  Every sample: samples.jsonl"
+  contender_table >"$output/contenders.txt"
+  cat "$output/contenders.txt"
+  echo "Tables: $output/table.txt, table.md, contenders.txt.  Every sample: samples.jsonl"
 done
 rm -f "$all_samples"
 exit "$worst"

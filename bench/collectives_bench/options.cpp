@@ -210,14 +210,14 @@ void add_mode_options(CLI::App& app, OptionTexts& texts, Settings& settings) {
                  "mpi: time the same call of the MPI this runs under, interleaved, on the same buffers");
   app.add_flag("--fraction-of-roofline", settings.fraction_of_roofline,
                "compare with the bound, measured after each measurement: all ranks at once move their share of the "
-               "bytes that the collective must move, in shared memory, then meet in a barrier (one host only)");
+               "bytes that the collective must move, in shared memory, then wait in a barrier (one host only)");
   app.add_option("--root", texts.root, "of broadcast and reduce [0]");
   app.add_option("--seed", texts.seed, "of the data [1]");
   app.add_option("--json", settings.json_file, "write the results there, one JSON object a line");
   app.add_flag("--samples", settings.samples, "with --json: every timed call, slowest rank");
   app.add_option("--csv", settings.csv_file, "write the results there as CSV");
   app.add_option("--bootstrap", texts.bootstrap,
-                 "how ranks meet: auto, mpi, environment, or threads:N (no launcher needed) [auto]");
+                 "how ranks connect: auto, mpi, environment, or threads:N (no launcher needed) [auto]");
 }
 
 void choose_lists(const OptionTexts& texts, Settings& settings) {

@@ -88,7 +88,7 @@ void nccl_figures(int devices, int repeats) {
   }
   std::barrier<> together(devices);
   Setup setup{*library, {}, devices, repeats, together};
-  library->check(library->GetUniqueId(&setup.id), "NCCL's name for those who meet");
+  library->check(library->GetUniqueId(&setup.id), "NCCL's unique id");
   const auto bootstraps = bootstrap_threads(devices);
   std::vector<std::jthread> threads;
   for (int rank = 0; rank < devices; ++rank)

@@ -36,7 +36,7 @@ while [ $# -gt 0 ]; do
   shift 2
 done
 hosts_sh=tests/hosts/hosts.sh
-unset HOSTS_BED COLLECTIVES_TUNING # of whoever calls
+unset HOSTS_BED COLLECTIVES_TUNING # settings of the caller
 [[ "$hosts" =~ ^([2-9]|[1-9][0-9])(,([2-9]|[1-9][0-9]))*$ ]] || refuse "--hosts $hosts: numbers from 2 on, such as 2,4"
 why=$("$hosts_sh" possible) || refuse "hosts cannot be made here: $why"
 [ -x "$build/bin/collectives_bench" ] || refuse "nothing has been built in $build"
