@@ -1,8 +1,8 @@
-# Functions that the scripts of comparisons share: compare.sh, compare_hosts.sh, compare_compression.sh, mnist_accuracy.sh and
-# mnist_wire.sh source this file.
+# Functions that the scripts of comparisons share: compare.sh, compare_hosts.sh, compare_compression.sh,
+# mnist_accuracy.sh and mnist_wire.sh source this file.
 #
-# The functions from `prepare` on serve compare.sh and compare_hosts.sh. These two scripts set `peers`, `output`, `build`,
-# `rounds`, `timeout`, `sizes`, `contenders` and `command_line`, and define the function `launch`.
+# The functions from `prepare` on serve compare.sh and compare_hosts.sh. These two scripts set `peers`, `output`,
+# `build`, `rounds`, `timeout`, `sizes`, `contenders` and `command_line`, and define the function `launch`.
 # shellcheck shell=bash disable=SC2154,SC2034
 
 refuse() {
@@ -37,7 +37,8 @@ require_programs() {
 
 require_mnist() { [ -d "${MNIST_DIR:-}" ] || refuse "MNIST_DIR must be the folder with the four IDX files"; }
 
-# unset_peer_settings: removes settings of the caller's shell that only the peers would read, such as a yield while waiting.
+# unset_peer_settings: removes settings of the caller's shell that only the peers would read, such as a yield while
+# waiting.
 unset_peer_settings() {
   local variable
   for variable in $(compgen -e); do
@@ -164,8 +165,8 @@ leave_out() {
   printf '{"contender":"%s","left_out":"%s"}\n' "$1" "$2" >>"$samples"
 }
 
-# compile_peer PROGRAM SOURCE COMPILER LIBRARIES...: returns false if the program cannot be compiled; the build log has the
-# reason.
+# compile_peer PROGRAM SOURCE COMPILER LIBRARIES...: returns false if the program cannot be compiled; the build log has
+# the reason.
 compile_peer() {
   local program=$programs/$1 source=bench/compare/$2 compiler=$3
   shift 3
@@ -226,8 +227,8 @@ write_header() {
 
 # --- Rounds
 
-# run_round COUNT ROUND: runs each of the `active` contenders once, with the arguments `more`. A contender that fails leaves
-# `active`.
+# run_round COUNT ROUND: runs each of the `active` contenders once, with the arguments `more`. A contender that fails
+# leaves `active`.
 run_round() {
   local count=$1 round=$2 turn begun status name each failed=() remaining
   for ((turn = 0; turn < ${#active[@]}; ++turn)); do

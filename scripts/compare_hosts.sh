@@ -143,12 +143,13 @@ launch() {
 
 mean_rate() { awk '{ sum += $2 + $3 } END { printf "%.1f", sum / NR / 2 }'; }
 
-# core_ticks: prints the time of all cores and the stolen part of it. stolen_since CORE_TICKS: prints the stolen percentage.
+# core_ticks: prints the time of all cores and the stolen part of it. stolen_since CORE_TICKS: prints the stolen
+# percentage.
 core_ticks() { awk '/^cpu / { for (i = 2; i <= 9; ++i) all += $i; printf "%.0f %.0f\n", all, $9; exit }' /proc/stat; }
 stolen_since() { echo "$1" "$(core_ticks)" | awk '{ printf "%.0f", ($3 > $1 ? 100 * ($4 - $2) / ($3 - $1) : 0) }'; }
 
-# probe: sets $wire_rate in bytes per microsecond, the mean of both directions, and $one_way in milliseconds. With several
-# pairs of hosts it also measures all pairs at once, because they share the cores of this machine.
+# probe: sets $wire_rate in bytes per microsecond, the mean of both directions, and $one_way in milliseconds. With
+# several pairs of hosts it also measures all pairs at once, because they share the cores of this machine.
 probe() {
   local line i pairs=() before
   for ((i = 0; i < 5; ++i)); do
@@ -189,7 +190,8 @@ add_bound() {
   cat "$scratch/bound" >>"$samples"
 }
 
-# contender_table: prints microseconds and the fraction of the bound, with a row for each cell and a column for each contender.
+# contender_table: prints microseconds and the fraction of the bound, with a row for each cell and a column for each
+# contender.
 contender_table() {
   awk "$awk_functions"'
     /"microseconds"/ {
