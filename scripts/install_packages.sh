@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that the project stands on, those that are missing, and those named as arguments. Needs
-# root or sudo only for that.
+# Installs the missing packages among those that the project uses and those named as arguments. Needs root or sudo only
+# if a package is missing.
 set -eu
 
 packages=(
@@ -17,7 +17,7 @@ packages=(
   iproute2 ethtool                                # tests across hosts
   libsimgrid-dev                                  # tests on simulated hosts
   doxygen                                         # the reference
-  ccache                                          # what two build modes compile alike, once (scripts/test.sh)
+  ccache                                          # compiler cache shared by build modes (scripts/test.sh)
   "$@"
 )
 

@@ -31,7 +31,7 @@ command_faults() {
     name=${word##*/}
     case $word in
       -*) [ -z "$who" ] || flag_known "$who" "$word" || echo "$who has no $word" ;;
-      scripts/* | ./scripts/* | bench/*.sh | tests/*.sh)
+      scripts/* | ./scripts/* | tests/*.sh)
         who=${word#./}
         [ -f "$root/$who" ] || { echo "there is no $word"; who=''; } ;;
       collectives_* | mnist_trainer | build/*/bin/* | ./[0-9][0-9]_*)
