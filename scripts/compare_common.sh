@@ -62,7 +62,7 @@ scratch=$(mktemp -d -p "$([ -w /dev/shm ] && echo /dev/shm || echo "${TMPDIR:-/t
 
 # --- Hosts that are namespaces of this machine
 
-hosts_sh=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/tests/hosts/hosts.sh
+hosts_sh=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/tests/multi_host/hosts.sh
 
 # require_hosts: refuses if this machine cannot make namespaces. Ignores hosts of the caller.
 require_hosts() {

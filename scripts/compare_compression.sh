@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Times all-reduce with and without compression between hosts that are namespaces of this machine
-# (tests/hosts/hosts.sh). Many calls run back to back. The times include coding. Needs root.
+# (tests/multi_host/hosts.sh). Many calls run back to back. The times include coding. Needs root.
 #
 #   scripts/compare_compression.sh [OPTIONS]
 #     --hosts 1,1            ranks of each host

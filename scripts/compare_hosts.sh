@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Times the collectives of this library and of its peers between hosts, interleaved. Hosts are network namespaces of
-# this machine on links of a given rate (tests/hosts/hosts.sh). Needs root.
+# this machine on links of a given rate (tests/multi_host/hosts.sh). Needs root.
 #
 #   scripts/compare_hosts.sh [OPTIONS]
 #     --hosts 2x1,4x1,2x2      hosts x ranks on each
@@ -28,7 +28,7 @@
 # minute, and another minute for each backend. A sample records the stolen share that it met. --timeout leaves out a
 # peer that hangs.
 #
-# Before each round tests/hosts/wire_probe.cpp measures the wire: the rate of two opposite TCP streams between two
+# Before each round tests/multi_host/wire_probe.cpp measures the wire: the rate of two opposite TCP streams between two
 # hosts. The column "roofline" uses this bound for H hosts: an all-reduce takes at least 2 (H - 1) / H x bytes / rate, a
 # reduce-scatter or all-gather half of that, a broadcast bytes / rate. All hosts share the cores of this machine, which
 # also do the work of network adapters and switches.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Measures the time that compressed gradients save: trains the CNN on MNIST on two hosts, which are namespaces of this
-# machine (tests/hosts/hosts.sh). Measures the step and the time to an accuracy. Needs root.
+# machine (tests/multi_host/hosts.sh). Measures the step and the time to an accuracy. Needs root.
 #
 #   MNIST_DIR=FOLDER scripts/mnist_wire.sh [OPTIONS]
 #     --rate 1gbit           rate of the link; or unshaped

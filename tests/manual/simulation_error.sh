@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Compares simulated all-reduces with measured ones between hosts that are namespaces of this machine. `collectives_info
-# simulate` runs the same plans with the same numbers, and so does SimGrid (tests/smpi/smpi.sh) with libsimgrid-dev.
+# simulate` runs the same plans with the same numbers, and so does SimGrid (tests/multi_host/smpi.sh) with libsimgrid-dev.
 # Needs root.
 #
 #   tests/manual/simulation_error.sh [OPTIONS]
@@ -35,7 +35,7 @@ while [ $# -gt 0 ]; do
   esac
   shift 2
 done
-hosts_sh=tests/hosts/hosts.sh
+hosts_sh=tests/multi_host/hosts.sh
 unset HOSTS_BED COLLECTIVES_TUNING # settings of the caller
 [[ "$hosts" =~ ^([2-9]|[1-9][0-9])(,([2-9]|[1-9][0-9]))*$ ]] || refuse "--hosts $hosts: numbers from 2 on, such as 2,4"
 why=$("$hosts_sh" possible) || refuse "hosts cannot be made here: $why"
@@ -104,7 +104,7 @@ for count in ${hosts//,/ }; do
       --backend "$plan" | sed -n 's/.*simulated: \([0-9.]*\) us.*/\1/p')
     smpi=-
     if [ "$bytes" -le "$smpi_up_to" ] && [ -e "$build/lib/simulated_program.so" ]; then
-      smpi=$(COLLECTIVES_TUNING=$tuning tests/smpi/smpi.sh "$count" --backend "$plan" --rate "${measured_rate}e6" --test 2e-6 \
+      smpi=$(COLLECTIVES_TUNING=$tuning tests/multi_host/smpi.sh "$count" --backend "$plan" --rate "${measured_rate}e6" --test 2e-6 \
         --latency "$(awk -v us="$(field wire_us "$tuning")" 'BEGIN { print us / 2e6 }')" --build "$build" "$bytes" |
         sed -n 's/.*: \([0-9.]*\) us.*/\1/p')
     fi

@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "schedule.hpp"
+#include "steps/schedule.hpp"
 
 namespace mnist {
 namespace {
