@@ -5,7 +5,7 @@
 #   scripts/test.sh --all-configurations   all four build modes
 #   scripts/test.sh release minimal        the modes that are named
 #   ... --within MINUTES                   leaves out a mode that would end later, and fails
-#   ... --soak                             repeats the tests that look for rare failures ten times as often
+#   ... --soak                             repeats the tests that look for rare failures 20 times as often
 #
 # The mode minimal leaves out the tests labelled core: their code is the same as in release. All of them run with
 # ctest --test-dir build/minimal.
@@ -24,7 +24,7 @@ while [ $# -gt 0 ]; do
       [[ "$within" =~ ^[1-9][0-9]*$ ]] || { echo "test.sh: --within takes a number of minutes" >&2 && exit 2; }
       shift
       ;;
-    --soak) export COLLECTIVES_TEST_OPERATIONS=1500 COLLECTIVES_TEST_REPEATS=20 ;;
+    --soak) export COLLECTIVES_TEST_OPERATIONS=1200 COLLECTIVES_TEST_REPEATS=20 ;;
     release | asan-ubsan | tsan | minimal) modes+=("$1") ;;
     *)
       echo "test.sh: \"$1\" is neither an option nor one of release, asan-ubsan, tsan, minimal" >&2
@@ -60,14 +60,20 @@ failed_tests() {
   awk '/^The following tests FAILED/ { inside = 1; next } inside && /^\t/ && ++count <= 20 { printf ", %s", $3 }' "$1"
 }
 
-# Prints how many cases ran, from ctest's log $1 and the results of shards in the folder $2. A shard is one test of ctest
-# and runs many cases.
+# Prints how many cases ran and how many of them were skipped, from ctest's log $1 and the results of shards in the folder
+# $2. A shard is one test of ctest and runs many cases.
 cases() {
-  local tests shards ran
+  local tests skipped files=() in_shards=0 skipped_in_shards=0
   tests=$(sed -nE 's/.*tests passed, .* out of ([0-9]+)$/\1/p' "$1")
-  shards=$(find "$2" -name '*.json' 2>/dev/null | wc -l)
-  ran=$(find "$2" -name '*.json' -exec grep -hm 1 '"tests":' {} + 2>/dev/null | awk -F '[:,]' '{ sum += $2 } END { print sum + 0 }')
-  echo "$((${tests:-0} - shards + ran)) cases"
+  skipped=$(grep -c '\*\*\*Skipped' "$1" || true)
+  if [ -d "$2" ]; then
+    mapfile -t files < <(find "$2" -name '*.json')
+  fi
+  if [ ${#files[@]} -gt 0 ]; then
+    in_shards=$(grep -hm 1 '"tests":' "${files[@]}" | awk -F '[:,]' '{ sum += $2 } END { print sum + 0 }')
+    skipped_in_shards=$(cat "${files[@]}" | grep -c '"result": "SKIPPED"' || true)
+  fi
+  echo "$((${tests:-0} - ${#files[@]} + in_shards)) cases, $((skipped + skipped_in_shards)) of them skipped"
 }
 
 # The time of each mode in hundredths of the time of release, on two cores.

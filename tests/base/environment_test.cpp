@@ -214,7 +214,7 @@ TEST(Room, OfTheMachineIsWhatIsAvailableAndSwap) {
   EXPECT_NE(memory_room().bound, "");
 }
 
-/// What `speak` writes to stderr at `level`.
+/// Returns what `speak` writes to stderr at `level`.
 std::string logged(LogLevel level, const std::function<void()>& speak) {
   const LogLevel before = log_level();
   set_log_level(level);

@@ -25,7 +25,8 @@ struct Format {
   using Type = T;
   static constexpr unsigned kInfinity = 0x7fffu >> kFractionBits << kFractionBits;
 
-  /// Of the bits without sign. What would be infinity is the power of two where overflow begins to round.
+  /// Returns the value of the bits without sign. The bits of infinity give the power of two at which rounding
+  /// overflows.
   static double value(unsigned magnitude) {
     const int exponent = static_cast<int>(magnitude >> kFractionBits);
     const int fraction = static_cast<int>(magnitude & ((1u << kFractionBits) - 1));

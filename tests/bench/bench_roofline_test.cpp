@@ -41,7 +41,7 @@ TEST(SumLines, AddsEverySourceIntoEveryDestinationAndNothingBeside) {
   }
 }
 
-/// What rank `rank`'s result holds at word `i`, of `words` in a part or vector.
+/// Returns word `i` of the result of `rank`. A part or vector has `words` words.
 std::uint64_t expected(const Case& c, Rank rank, std::size_t i, std::size_t words, int ranks, Rank root) {
   const auto sum = [&](std::size_t at) {
     std::uint64_t total = 0;

@@ -1,4 +1,4 @@
-// What the comparison concludes from samples: ratios, intervals, verdicts, and the tables that say so.
+// Conclusions of the comparison from samples: ratios, intervals, verdicts, and the tables that report them.
 #include <gtest/gtest.h>
 
 #include <sstream>

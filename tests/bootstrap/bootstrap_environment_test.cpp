@@ -1,6 +1,5 @@
-// Processes that meet through the environment: what the variables mean (a pure function, so the tests write them as
-// literals), then the rendezvous over real sockets of the loopback. Ranks are threads; the test at the end uses
-// processes.
+// Bootstrap from the environment. The first tests pass variables as literals, because a pure function interprets them.
+// The others run the rendezvous over sockets of the loopback. Ranks are threads; the test at the end uses processes.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>

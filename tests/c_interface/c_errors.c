@@ -1,5 +1,5 @@
-// Situations of the C interface: errors that all ranks report, and what remains afterwards: of a communicator, of a
-// thread, of a child made by fork().
+// Situations of the C interface: errors that all ranks report; the state of communicators, threads and forked children
+// afterwards.
 #define _POSIX_C_SOURCE 200809L  // setenv, pthread, fork
 
 #include <pthread.h>
@@ -10,7 +10,8 @@
 
 // ---- errors that all ranks hear of ----
 
-// What is left of a communicator after an error: the same error, properties, explain(), abort(), its end.
+// Checks that a communicator after an error keeps returning that error, and that its properties, explain() and abort()
+// still work.
 static void check_broken(Comm* comm, collectives_error code) {
   char text[1000] = "";
   strncat(text, collectives_last_error(), sizeof text - 1);

@@ -3,8 +3,8 @@
 
 #include "c_interface_test.h"
 
-// An element is a map x -> a x + b, with a in its upper half and b in its lower; next comes after accumulated. That is
-// associative, and the order counts.
+// An element is a map x -> a x + b, with a in its upper half and b in its lower. The operator composes maps: `next` is
+// applied after `accumulated`. It is associative, but not commutative.
 static uint64_t map_of(uint64_t a, uint64_t b) { return a << 32 | b; }
 static uint64_t composed(uint64_t after, uint64_t map) {
   const uint64_t a = after >> 32, b = after & UINT32_MAX;
@@ -56,7 +56,8 @@ void ApplyAnOpOfTheirOwn(Comm* comm) {
   collectives_user_op_free(op);
 }
 
-// What a coded sum of 1000 values from 1 to 2 is off by at most, relatively; that all ranks agree, and what was saved.
+// Sums 1000 values from 1 to 2. Checks that the relative error is at most `error`, that all ranks get the same bytes,
+// and that coding saved a factor of at least `saved`.
 static void check_coded(Comm* comm, const collectives_options* options, double error, double saved) {
   enum { kValues = 1000 };
   const float ranks = (float)collectives_size(comm);
@@ -167,7 +168,7 @@ void ChooseTopKAndGoOnFromACheckpoint(Comm* comm) {
   CHECK(strlen(report.reason) > 0 && report.residual_norm > 0 && report.relative_error > 0);
   INVALID("no tensor \"fc2\"", collectives_top_k_get_report(top_k, "fc2", &report));
 
-  // What everybody has saved, brought to everybody.
+  // Every rank gets the saved states of all ranks.
   void* mine;
   size_t bytes, all_bytes[kMost], total = 0;
   OK(collectives_top_k_save(top_k, &mine, &bytes));

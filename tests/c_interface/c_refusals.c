@@ -359,10 +359,10 @@ void WrongOptionsAreRefused(Comm* comm) {
 
 void StructsOfOtherVersionsAreUnderstood(Comm* comm) {
   float data[4] = {0};
-  // Of a program compiled when `name` was the last field: what follows is not even looked at.
+  // A program compiled when `name` was the last field: later fields are ignored.
   collectives_options old = {.size = offsetof(collectives_options, timeout_seconds), .timeout_seconds = -1};
   OK(collectives_all_reduce(comm, data, data, 4, COLLECTIVES_F32, COLLECTIVES_SUM, &old));
-  // Of one that knows more fields than this library, and uses them or not.
+  // A program that knows more fields than this library, which it does not use or does.
   struct {
     collectives_options options;
     const char* more;
@@ -371,7 +371,7 @@ void StructsOfOtherVersionsAreUnderstood(Comm* comm) {
   newer.more = "turbo";
   FAILS(UNSUPPORTED, "collectives_options uses a field that this library",
         collectives_all_reduce(comm, data, data, 4, COLLECTIVES_F32, COLLECTIVES_SUM, &newer.options));
-  // What is filled is filled as far as the program goes.
+  // The library fills a report as far as the program knows its fields.
   struct {
     collectives_coding_report report;
     uint64_t more;

@@ -100,7 +100,7 @@ TEST_P(Leaders, ScaleAndDivideOnce) {
   });
 }
 
-// What is being sent from the caller's memory is his own again when a call returns.
+// When a call returns, the caller's buffers are no longer being sent.
 TEST_P(Leaders, CallsFollowOneAnother) {
   run([](Communicator& comm) {
     const auto p = static_cast<std::size_t>(comm.size());

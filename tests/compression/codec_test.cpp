@@ -1,5 +1,5 @@
-// The library's codecs and a small one of a program's own: what every codec must do, on every instruction set; what
-// each promises beyond; and that no mode of the processor changes a bit.
+// The library's codecs and a small one of a program: the conformance suite on every instruction set, the promises of
+// each codec beyond it, and the same bits in every mode of the processor.
 #include "collectives/codec.hpp"
 
 #include "conformance/codec_conformance.hpp"

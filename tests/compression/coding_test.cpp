@@ -1,5 +1,5 @@
-// Collectives whose messages are coded: every backend in every world, with every codec. All ranks end with the same
-// bits, however often a value was handed on; and no result is further from the exact one than two roundings put it.
+// Collectives with coded messages: every backend in every world, with every codec. All ranks get the same bits, no
+// matter how often a value was forwarded. The error of a result is at most that of two roundings.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@
 namespace collectives::testing {
 namespace {
 
-/// What `make` makes of a key, once for all ranks, which are threads: drawing takes longer than any collective.
+/// Computes a value for each key once, for all ranks of the process. Drawing numbers takes longer than a collective.
 template <class Key, class Value>
 class Once {
  public:
@@ -66,7 +66,8 @@ const Coded kBf16{"bf16", []() -> const Codec& { return bf16_codec(); }, 0x1p-8,
 const Coded kF16{"f16", []() -> const Codec& { return f16_codec(); }, 0x1p-11, true};
 const Coded kInt8{"int8", []() -> const Codec& { return int8_codec(); }, 1.001 / 254, false};
 
-/// What `p` ranks' inputs add up to, and the bound of the error: two roundings, of which one is of every contribution.
+/// The exact sum of the inputs of `p` ranks and the bound of the error: two roundings, one of them of each
+/// contribution.
 struct Expected {
   std::vector<double> sum, bound;
 };
@@ -108,7 +109,7 @@ void expect_near(const std::vector<float>& values, const Expected& expected, std
       values, [&](std::size_t i) { return expected.sum[first + i]; },
       [&](std::size_t i) { return expected.bound[first + i] + 1e-5; });
 }
-/// What one coding makes of values.
+/// Expects `values` to be `in` after one rounding.
 void expect_rounded(const Coded& coded, const std::vector<float>& values, const std::vector<float>& in) {
   const double greatest =
       in.empty() ? 0 : std::abs(*std::ranges::max_element(in, {}, [](float v) { return std::abs(v); }));
@@ -141,7 +142,7 @@ class CodingConformance : public ::testing::TestWithParam<std::tuple<const char*
   }
 };
 
-/// The same on every rank, bit for bit.
+/// Expects the same bits on every rank.
 void expect_replicas(Communicator& comm, const std::vector<float>& mine, const std::string& what) {
   std::vector<std::uint32_t> bits(mine.size()), all(mine.size() * static_cast<std::size_t>(comm.size()));
   if (!mine.empty()) std::memcpy(bits.data(), mine.data(), mine.size() * sizeof(float));
@@ -568,7 +569,7 @@ TEST(CodingMistakes, RanksWithDifferentCodecsAreAMismatch) {
   }
 }
 
-/// What a program might write: every value as the nearest multiple of 1/16, up to 2^11, in 16 bits.
+/// A codec of a program: every value up to 2^11 as the nearest multiple of 1/16, in 16 bits.
 class Sixteenths final : public Codec {
  public:
   std::string_view name() const noexcept override { return "sixteenths of a user"; }

@@ -22,7 +22,7 @@ using Vector = std::vector<float>;
 
 std::uint32_t bits_of(float value) { return std::bit_cast<std::uint32_t>(value); }
 
-/// What kernels do, one element after the other.
+/// Does the work of the kernels, one element after the other.
 class Loops {
  public:
   Loops(const Input& in, std::size_t n, std::size_t k)

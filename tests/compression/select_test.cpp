@@ -81,7 +81,7 @@ Selected select(const Vector& gradient, std::size_t k) {
   return select(selector, {.gradient = gradient}, k);
 }
 
-/// What select() promises, one element after another and then sorted.
+/// Selects as select() promises, one element after the other, and sorts the result.
 Selected oracle(const SelectionInput& input, std::size_t k) {
   Vector from(input.gradient.begin(), input.gradient.end());
   for (std::size_t i = 0; i < from.size(); ++i) {
@@ -279,7 +279,7 @@ TEST(Selector, TheThresholdChangesNothing) {
 }
 
 TEST(Selector, EveryNumberOfCandidatesInAWord) {
-  // Of 64 elements side by side 0 to 64 are far above the others; from the second call on only these are candidates.
+  // In each group of 64 elements, 0 to 64 are far above the rest. From the second call on only they are candidates.
   constexpr std::size_t kWord = 64, kWords = kWord + 1, kSpikes = kWord * kWords / 2;
   const auto spikes = [](std::size_t multiplier, float sign) {
     return filled(kWord * kWords + 5, [=](std::size_t i) {

@@ -1,4 +1,5 @@
-// What a top-k compressor keeps where a call does not count or fails, and in other hands; and what it refuses.
+// Residuals of a top-k compressor after calls that do not count or fail, and after save() and load(); states that
+// load() refuses.
 
 #include <gtest/gtest.h>
 
@@ -89,7 +90,7 @@ TEST(TopKNonFinite, ComesOfWhatIsAddedWhereEverythingIsSentToo) {
         TopK aborts({.momentum = 0.5F, .non_finite = NonFinite::abort});
         EXPECT_EQ(call(skips, large), (std::vector<float>{2, large, 4}));
         EXPECT_EQ(call(skips, large), (std::vector<float>{0, 0, 0}));
-        // What was finite of the call that was skipped comes with the next one; the rest has gone.
+        // The finite values of the skipped call arrive with the next one. The other values are lost.
         EXPECT_EQ(call(skips, 5), (std::vector<float>{6.5F, 5, 13}));
         call(aborts, large);
         const std::string text = error_of(Errc::aborted, [&] { call(aborts, large); });
@@ -101,7 +102,7 @@ TEST(TopKNonFinite, ComesOfWhatIsAddedWhereEverythingIsSentToo) {
 TEST(TopKSkip, ForgetsNothingButWhatIsNotFinite) {
   for (const auto& hosts : {std::vector<int>{0, 0}, {0, 1}, {0, 0, 1, 1}})
     run_hosts(hosts, [](Communicator& comm) {
-      // What overflows in the residual is dropped, and the calls after that count.
+      // A residual that overflows is dropped, and later calls count.
       TopK overflows({.k = 2, .non_finite = NonFinite::skip});
       const auto call = [&](TopK& top_k, float value) {
         std::vector<float> data{value, 1, 2, 3};
@@ -163,7 +164,7 @@ class Keepers {
   std::vector<TopK> keepers_;
 };
 
-/// What arrives of what all ranks keep.
+/// Returns the sum of the residuals of all ranks, by calls with a gradient of zeros until they are empty.
 std::vector<float> rest_of(Communicator& comm, TopK& top_k) {
   std::vector<float> sum(100, 0.0F), data(100);
   for (int step = 0; step < 120; ++step) {
@@ -245,7 +246,7 @@ TEST(TopKFailure, ByNaNLeavesTheGradientsOfTheOthersOnly) {
   for (const float momentum : {0.0F, 0.5F})
     for (const bool force : {true, false})
       for (const auto& hosts : {std::vector<int>{0, 0}, {0, 1, 2}, {0, 0, 1, 1}}) {
-        // Of ranks that add inside their host first, who has added by then hangs on who is faster.
+        // If ranks add inside their host first, it depends on timing which of them have added before the failure.
         if (force && hosts.size() == 4) continue;
         SCOPED_TRACE(::testing::Message() << hosts.size() << " ranks, momentum " << momentum << ", force " << force);
         const auto ranks = static_cast<Rank>(hosts.size());

@@ -51,8 +51,8 @@ class TopKWorlds : public ::testing::TestWithParam<std::tuple<World, SparseForm>
   }
 };
 
-/// What every rank should get, step by step: the ranks of a host add first, if there are several hosts; every owner of
-/// a slice chooses from what it has kept.
+/// Computes the result of every rank, step by step. On several hosts the ranks of a host add first. The owner of a
+/// slice selects from its residual.
 class Oracle {
  public:
   Oracle(const World& world, std::size_t count, std::size_t k) : world_(world), count_(count), k_(k) {
@@ -125,8 +125,8 @@ TEST_P(TopKWorlds, EveryStepIsThatOfTheOracleBitForBit) {
 }
 
 TEST_P(TopKWorlds, NothingIsLostAndNothingStaysForEver) {
-  // A constant gradient of equal magnitudes: every element is sent once in each n / k calls, so after that many calls
-  // what has arrived and what is kept are equal everywhere.
+  // The gradient is constant and has equal magnitudes, so every element is sent once in n / k calls. After n / k calls
+  // all elements have the same sum and the same residual.
   run_hosts(world().hosts, [this](Communicator& comm) {
     const std::size_t count = 600, k = 60;
     TopK top_k(with_form({.k = k}));
@@ -401,7 +401,7 @@ TEST(TopKSlices, NoneOfThemStarvesWhereThereIsLittleToChoose) {
       comm.all_reduce(data, ReduceOp::average, sparse(propagates));
       EXPECT_TRUE(std::isnan(data[59])) << "top " << k;
     }
-    // Whoever owns the slice.
+    // Every rank reports it, not only the owner of the slice.
     TopK aborts({.k = 2, .non_finite = NonFinite::abort});
     std::vector<float> data(60, 1);
     if (comm.rank() == 2) data[59] = std::numeric_limits<float>::quiet_NaN();

@@ -1,8 +1,8 @@
-// What every backend must do: every collective, in place and out of place, any count, any root, the same bits on every
-// rank. A backend enters with one line in backend_test.cpp.
+// Conformance suite of backends: every collective, in place and out of place, any count, any root, the same bits on
+// every rank. A backend enters with one line in backend_test.cpp.
 //
-// Inputs are small integers, so every order of summation is exact and results are compared bit for bit; the arithmetic
-// itself (rounding, NaN, overflow) is reduction_test's subject.
+// Inputs are small integers, so every order of summation is exact and results are compared bit for bit. reduction_test
+// tests the arithmetic (rounding, NaN, overflow).
 #pragma once
 
 #include <gtest/gtest.h>

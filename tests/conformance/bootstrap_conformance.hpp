@@ -1,4 +1,4 @@
-// What every bootstrap must do. An implementation enters by a type that makes worlds:
+// Conformance suite of bootstraps. An implementation enters by a type that makes worlds:
 //
 //   struct ThreadsWorlds {
 //     static int most_ranks();
@@ -7,9 +7,9 @@
 //   };
 //   INSTANTIATE_TYPED_TEST_SUITE_P(Threads, BootstrapConformance, ThreadsWorlds);
 //
-// run() calls f(std::unique_ptr<Bootstrap>&) once for each rank, all at the same time: in threads of this process, or
-// in processes that each run the same tests. It destroys the bootstraps that f leaves when every call has returned.
-// The second suite, BootstrapLossConformance, is for those that notice when a rank is gone.
+// run() calls f(std::unique_ptr<Bootstrap>&) once for each rank. The calls run at the same time, in threads of this
+// process or in processes that each run the same tests. When all calls have returned, run() destroys the bootstraps
+// that f has left. The second suite, BootstrapLossConformance, is for bootstraps that detect the loss of a rank.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,8 +1,8 @@
-// What every codec must do, the library's and a program's own:
+// Conformance suite of codecs, those of the library and those of a program:
 //
 //   INSTANTIATE_TEST_SUITE_P(Mine, CodecConformance, ::testing::Values(&codec), codec_name);
 //
-// Buffers are on the heap and have the exact size, so that the address sanitizer sees what reads or writes beyond.
+// Buffers are on the heap and have the exact size, so that the address sanitizer reports accesses beyond their end.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What every transport must do. An implementation enters by a type that makes some:
+// Conformance suite of transports. An implementation enters by a type that makes transports:
 //
 //   struct LocalTransports {
 //     static int ranks();   // at least 2
@@ -6,9 +6,10 @@
 //   };
 //   INSTANTIATE_TYPED_TEST_SUITE_P(Local, TransportConformance, LocalTransports);
 //
-// run() calls f(End&) once for each rank, all at the same time: in threads of this process, or in processes that each
-// run the same tests. The transports carry messages of up to `frame_bytes` and die when every call has returned.
-// The second suite, WireConformance, is for transports that also carry control messages: End::wire is not null there.
+// run() calls f(End&) once for each rank. The calls run at the same time, in threads of this process or in processes
+// that each run the same tests. The transports carry messages of up to `frame_bytes` and end when all calls have
+// returned. The second suite, WireConformance, is for transports that also carry control messages: End::wire is not
+// null there.
 #pragma once
 
 #include <gtest/gtest.h>

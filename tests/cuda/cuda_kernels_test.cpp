@@ -19,8 +19,8 @@
 namespace collectives {
 namespace {
 
-/// Of vectors that all threads of a grid take part in, several times each. What runs slowly, a sanitizer or a processor
-/// that stands in for a GPU, is told of fewer.
+/// Elements of vectors in which every thread of a grid handles several elements. Slow runs, with a sanitizer or on the
+/// fake of CUDA, set CUDA_KERNELS_LONG to a lower number.
 const std::size_t kLong = [] {
   const char* const told = std::getenv("CUDA_KERNELS_LONG");
   return told == nullptr ? std::size_t{1'000'003} : static_cast<std::size_t>(std::strtoull(told, nullptr, 10));

@@ -1,5 +1,5 @@
-# Programs on the fake of CUDA: the benchmark with every collective and backend, with compression, on two hosts and
-# without a GPU; the benchmark of kernels; the script for machines with a GPU; collectives_info.
+# Programs on the fake of CUDA: the benchmark, the benchmark of kernels, the script for machines with a GPU, and
+# collectives_info. The benchmark runs with every collective and backend, with compression, on two hosts, without a GPU.
 
 # This test shows that the benchmark runs. Its figures hold only on a GPU.
 add_executable(gpu_bench_on_stand_in ${PROJECT_SOURCE_DIR}/bench/micro/gpu_bench.cpp)

@@ -14,7 +14,7 @@ const bool kOnGpus = [] {
 
 const auto kName = [](const auto& parameters) { return "Ranks_" + std::get<1>(parameters.param).name; };
 
-/// What differs on the way through a GPU is not the number of ranks.
+/// Few worlds, because the number of ranks does not matter to the path through a GPU.
 std::vector<World> some_worlds() { return {{"1", {0}}, {"3", {0, 0, 0}}, {"2hosts_interleaved", {0, 1, 0, 1, 1}}}; }
 
 #define COLLECTIVES_BACKEND_CONFORMS(backend)           \

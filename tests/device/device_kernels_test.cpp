@@ -1,6 +1,6 @@
-// Device memory by kernels that reach into the memory of the other ranks: what that costs, when it is not done, between
-// processes, and when a GPU or a rank fails in the middle. Results of every collective are device_backend_test's
-// subject.
+// Collectives on device memory by kernels that read and write the memory of the other ranks: their copies and kernels,
+// the cases that do not use them, ranks that are processes, and GPUs and ranks that fail during a call.
+// device_backend_test tests the results of every collective.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -108,7 +108,7 @@ TEST_F(DeviceKernels, MemoryThatOthersCannotReachIsCopied) {
     gpus.synchronize(stream);
     EXPECT_EQ(std::vector<float>(managed.data(), managed.data() + kCount), sum_of<float>(2, kCount));
 
-    // Of one rank alone: nobody else notices.
+    // One rank alone has an unaligned buffer. The other rank does not notice.
     const OnGpu<std::byte> bytes(gpus, kCount * 4 + 4);
     std::byte* const at = bytes.data() + (comm.rank() == 1 ? 2 : 0);
     gpus.upload(at, in.data(), kCount * 4);

@@ -1,6 +1,6 @@
-// Copies in step with the rounds of a plan (device/copies_by_round.hpp), where a vector is staged: the host's bits
-// whatever the plan, what happens at the same time, and a GPU that stops in the middle. Two levels are
-// device_two_level_test's subject.
+// Copies in step with the rounds of a plan (device/copies_by_round.hpp), for vectors that are copied to the host. The
+// tests check that every plan gives the bits of the host, which copies overlap, and a GPU that stops during a call.
+// device_two_level_test tests two levels.
 #include <gtest/gtest.h>
 
 #include <chrono>

@@ -1,6 +1,6 @@
-// Device memory where the host's plan consists of messages (device/steps_way.hpp): GPU messages as a transport, the
-// host's bits whatever the plan, what it costs, between processes, and GPUs and ranks that fail in the middle. Results
-// of every collective are device_backend_test's subject.
+// Collectives on device memory if the plan consists of messages (device/steps_way.hpp): GPU messages as a transport,
+// the bits of the host with every plan, numbers of copies, ranks that are processes, and GPUs and ranks that fail
+// during a call. device_backend_test tests the results of every collective.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -145,7 +145,7 @@ class DeviceSteps : public ::testing::Test {
   }
 };
 
-/// Of those that are no all-reduce.
+/// Checks the collectives other than all-reduce.
 void collectives_have_the_hosts_bits(PretendedGpus& gpus, Communicator& comm, const char* backend, std::size_t count) {
   const Options options{.backend = backend};
   const auto ranks = static_cast<std::size_t>(comm.size());

@@ -1,6 +1,6 @@
-// Top-k on device memory by the GPU itself: the same bits as on the host, whatever the options and whoever chose
-// before; what moves between the two, what comes home, and calls that fail in the middle. The kernels are
-// cuda_kernels_test's subject.
+// Top-k selected on the GPU: the same bits as on the host with all options, also after a selection on the host; the
+// bytes that are copied between the two, the residual copied back, and calls that fail. cuda_kernels_test tests the
+// kernels.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -59,7 +59,7 @@ Options chosen_by(TopK& top_k, std::optional<void*> stream = {}) {
   return options;
 }
 
-/// What all ranks have saved.
+/// Returns the saved states of all ranks.
 std::vector<std::vector<std::byte>> states_of(Communicator& comm, const TopK& top_k) {
   std::vector<std::vector<std::byte>> states;
   for (Rank rank = 0; rank < comm.size(); ++rank) {
@@ -174,7 +174,7 @@ TEST_F(DeviceTopK, HostAndGpuTakeTurns) {
   run(kTwoByTwo, steps);
 }
 
-/// What ranks keep becomes that of their hosts, and the other way round.
+/// Residuals of ranks become residuals of their hosts, and the other way round.
 TEST_F(DeviceTopK, HostsAndRanksTakeTurns) {
   run(kTwoByTwo, [&](Communicator& comm) {
     std::optional<Communicator> rail = comm.split(comm.rank() % 2, comm.rank());
@@ -298,7 +298,7 @@ TEST_F(DeviceTopK, OnlyWhatIsChosenMoves) {
     comm.barrier();
     comm.all_reduce(data.buffer(), ReduceOp::sum, chosen_by(top_k));
     comm.barrier();
-    // Of each rank: what it has chosen, what has come, and how many they are together.
+    // Three copies per rank: its selection, the received selections, and the size of their union.
     EXPECT_EQ(gpus.copies() - copies, 2U * 3);
     EXPECT_EQ(gpus.allocations(), allocations);
     comm.barrier();
@@ -316,7 +316,7 @@ TEST_F(DeviceTopK, OnlyWhatAHostHasChosenMoves) {
     comm.barrier();
     comm.all_reduce(data.buffer(), ReduceOp::sum, chosen_by(top_k));
     comm.barrier();
-    // Of each rank: as above; and the sum of its slice, to itself and to the other of its host.
+    // Five copies per rank: the three of above, and the sum of its slice to itself and to the other rank of its host.
     EXPECT_EQ(gpus.copies() - copies, 4U * 5);
     EXPECT_EQ(gpus.allocations(), allocations);
     comm.barrier();
@@ -394,7 +394,7 @@ TEST_F(DeviceTopK, InfinityIsSentAndComesToAll) {
 /// A call that failed has sent nothing: what was owed is owed, and so is its own gradient, but for what is not finite.
 class DeviceTopKFailure : public DeviceTopK, public ::testing::WithParamInterface<Case> {
  protected:
-  /// What rank 0 keeps when its third call has chosen, and the last rank gives up in place of making one.
+  /// Returns the residual of rank 0 after its third call has selected, if the last rank aborts instead of calling.
   std::vector<std::byte> kept(const Hosts& hosts, bool on_gpu) {
     std::vector<std::byte> state;
     run(hosts, [&](Communicator& comm) {

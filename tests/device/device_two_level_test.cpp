@@ -1,6 +1,6 @@
-// All-reduce on several hosts by kernels inside them and the plan's rails between them: the same bits as on the host,
-// by every algorithm; who moves what; and what goes wrong in the middle. Other collectives are device_backend_test's
-// subject.
+// All-reduce on several hosts, by kernels inside hosts and by the rails of the plan between hosts: the same bits as on
+// the host with every algorithm, the copies of each rank, and failures during a call. device_backend_test tests other
+// collectives.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -87,7 +87,7 @@ TEST_F(DeviceTwoLevel, SeveralRounds) {
               [&](Communicator& comm) {
                 constexpr std::size_t kLong = 1'000'003;
                 for (const char* backend : {"hierarchical", "hierarchical_one_shot"}) {
-                  // Whose sums are exact in any order, as a ring of three hosts has one of its own.
+                  // Sums that are exact in any order, because a ring of three hosts has an order of its own.
                   const OnGpu<float> exact(gpus, input_of<float>(comm.rank(), kLong));
                   comm.all_reduce(exact.buffer(), ReduceOp::sum, {.backend = backend});
                   EXPECT_TRUE(same_bits(exact.values(), sum_of<float>(comm.size(), kLong))) << backend;

@@ -1,5 +1,5 @@
-// Backend "nccl" against the one suite, on pretended GPUs, one for each rank, which a library connects that stands in
-// for NCCL; and "hierarchical" with NCCL inside hosts, as these GPUs do not reach one another's memory.
+// Conformance suite for the backend "nccl" and for "hierarchical" with NCCL inside hosts. Each rank has a fake GPU,
+// which cannot reach the memory of the others. A library in the place of NCCL connects them.
 #include "conformance/backend_conformance.hpp"
 #include "cuda/nccl_communicator.hpp"
 #include "support/nccl.hpp"

@@ -1,6 +1,6 @@
-// Calls that go by NCCL, on pretended GPUs and with a library that stands in for NCCL: what is refused, what streams
-// promise, ranks that disagree, are late, leave or never come, and NCCL that fails. Results of every collective are
-// nccl_backend_test's subject.
+// Calls through NCCL, on fake GPUs and with a library in the place of NCCL: refused calls, the order of streams,
+// failures of NCCL, and ranks that disagree, are late, leave or never call. nccl_backend_test tests the results of
+// every collective.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -126,7 +126,7 @@ TEST_F(CallsByNccl, ABlockingCallReturnsBeforeTheGpuHasCalled) {
         const auto stream = gpus.new_stream();
         const OnGpu<float> data(gpus, kCount), seen(gpus, kCount);
         std::atomic<bool> go = false;
-        // What the stream holds comes first, and what comes later sees the result.
+        // The collective runs after the work already in the stream, and before the work that is added later.
         gpus.put(stream, {{data.data(), kCount * 4}}, [&] {
           while (!go) std::this_thread::yield();
           std::fill_n(data.data(), kCount, 1.F);
@@ -618,7 +618,7 @@ TEST_F(CallsByNccl, ScratchMemoryIsTakenWhenNothingIsInFlight) {
     gpus.allocate_when_idle(comm.rank());
     const auto one = input(comm), two = input(comm);
     comm.all_reduce(one.buffer());  // NCCL has connected the ranks
-    // What is in flight waits for rank 1, which waits for this rank's processor.
+    // The operation in flight waits for rank 1, which waits until rank 0 has issued.
     while (comm.rank() == 1 && !issued) std::this_thread::yield();
     Work sum = comm.all_reduce_async(one.buffer(), one.buffer());
     Work max = comm.all_reduce_async(two.buffer(), two.buffer(), ReduceOp::max);

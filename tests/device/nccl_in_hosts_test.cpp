@@ -1,6 +1,6 @@
-// NCCL inside hosts and rails between them, where the GPUs of a host do not reach one another's memory, or should not:
-// when that is done, with which result, and what goes wrong in the middle. GPUs are pretended, and a library stands in
-// for NCCL. The rails themselves are device_two_level_test's subject.
+// NCCL inside hosts and rails between hosts, for GPUs of a host that cannot reach one another's memory, or should not.
+// The tests check when this path is chosen, its results, and failures during a call. GPUs are fakes, and a library is
+// in the place of NCCL. device_two_level_test tests the rails.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -359,7 +359,7 @@ TEST_F(NcclInHosts, NcclFails) {
   }
 }
 
-/// Of a call that fails nothing has arrived, even when all of it had come to the host.
+/// A failed call delivers nothing, even if all its data had reached the host.
 TEST_F(NcclInHosts, WhatWasChosenComesBackWhenNcclFailsAtTheEnd) {
   for (const DataType values : {DataType::f32, DataType::bf16}) {
     std::atomic<int> have_it_back = 0;

@@ -1,5 +1,5 @@
-// NCCL's communicator, its loading, and calls made of it, on pretended GPUs and with libraries that stand in for NCCL
-// (nccl/stand_in.cpp): no GPU is needed.
+// NCCL's communicator, its loading and its calls, on fake GPUs and with libraries in the place of NCCL
+// (fakes/nccl/stand_in.cpp). No GPU is needed.
 #include "support/nccl.hpp"
 
 #include <dlfcn.h>
@@ -120,7 +120,7 @@ void settle(Clique& clique, Deadline deadline = Deadline::in(20s)) {
   }
 }
 
-/// What the threads of a clique do, each with its own place in it.
+/// Runs `action` on each thread of a clique of `size`, with the place of the thread in it.
 std::vector<std::optional<Failure>> in_clique(
     int size, const std::function<void(PretendedGpus&, Device&, std::unique_ptr<Clique>, Rank)>& action) {
   PretendedGpus gpus(size);
@@ -135,7 +135,7 @@ std::vector<std::optional<Failure>> in_clique(
     action(gpus, *device, std::move(clique), rank);
   });
 }
-/// The same with a ByNccl that has room for `room` bytes.
+/// Runs `action` as in_clique() does, with a ByNccl that has room for `room` bytes.
 std::vector<std::optional<Failure>> by_nccl(int size, std::size_t room,
                                             const std::function<void(PretendedGpus&, ByNccl&, Rank)>& action) {
   return in_clique(size, [&](PretendedGpus& gpus, Device& device, std::unique_ptr<Clique> clique, Rank rank) {

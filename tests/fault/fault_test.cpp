@@ -1,4 +1,5 @@
-// What goes wrong, and what every rank gets then: an Error with a code, the operation and the culprit, soon.
+// Failures: every rank gets an Error that names the code, the operation and the rank that caused it, within a short
+// time.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -23,7 +24,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// What `f` failed with; fails the test when it did not.
+/// Returns the error that `f` throws. Fails the test if it throws none.
 template <class F>
 std::optional<Error> error_of(F&& f) {
   try {
@@ -183,7 +184,7 @@ TEST(UserOp, ThatThrowsFailsEveryRank) {
     });
     ASSERT_TRUE(error);
     EXPECT_EQ(error->code(), Errc::system);
-    // Of whoever came to its part of the sum first.
+    // The error names the rank that reached its part of the sum first.
     EXPECT_TRUE(contains(error, "reduce #1: rank ") && contains(error, ": no such sum")) << error->what();
   });
 }
@@ -280,8 +281,8 @@ TEST(Departure, OfARankIsReportedToThoseWhoNeedIt) {
 
 #if !defined(__SANITIZE_THREAD__)  // under which a signal comes to a thread when it next calls something
 
-/// Holds a thread wherever it is, as a scheduler may, until it is let go; ten seconds at most, in case it had not come
-/// to where the others wait for it.
+/// Stops a thread wherever it is, as a scheduler may, until the destructor lets it continue. A stop lasts at most ten
+/// seconds, in case the thread has not reached the place where the other threads wait for it.
 class Held {
  public:
   explicit Held(pthread_t thread) {

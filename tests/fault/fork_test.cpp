@@ -1,8 +1,9 @@
-// Children made by fork(): what they inherit is refused or left alone, what they make themselves works, and the parent
-// and the other ranks notice nothing. Ranks are threads of one process or processes, with and without a progress
-// thread, over shared memory and over TCP. Under the thread sanitizer only what forks while no other thread of its
-// process does anything: a fork does not take that sanitizer's own locks (google/sanitizers#1400), so that a child made
-// while another thread holds one waits for ever.
+// Children made by fork(). Objects that a child inherits refuse its calls or do nothing; objects that it creates work.
+// The parent and the other ranks notice nothing. Ranks are threads of one process or processes, with and without a
+// progress thread, over shared memory and over TCP.
+//
+// Under the thread sanitizer the tests fork only while no other thread of the process runs. fork() does not take the
+// sanitizer's own locks (google/sanitizers#1400), so a child waits for ever if another thread held one.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -132,7 +133,7 @@ TEST_P(Fork, ChildUsesAnInheritedCommunicator) {
       refused("split", [&] { comm.split(0); });
       refused("progress", [&] { comm.progress(); });
       comm.abort("a child may not");
-      // What needs nobody is there.
+      // Properties that need no other rank still work.
       expect(comm.size() == 2 && comm.bytes_sent() > 0 && comm.coding().raw_bytes == 0, "other properties");
       expect(comm.counters()[Collective::all_reduce].calls == 1 && comm.recent_operations().size() == 1, "no records");
       expect(!comm.explain(Collective::all_reduce, 10, DataType::f32).empty(), "no explanation");

@@ -1,5 +1,5 @@
-// Failures under mpirun, on one host and on pretended hosts with MPI between them: every rank reports what happened;
-// where mpirun ends the job itself, nothing hangs and nothing is left behind.
+// Failures under mpirun, on one host and on pretended hosts with MPI between them. Every rank reports the failure. If
+// mpirun ends the job itself, no process hangs or remains.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

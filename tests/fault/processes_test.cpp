@@ -1,5 +1,5 @@
-// Ranks that are processes, started by collectives_run: they reduce, and when one of them is lost, stopped or leaves,
-// every survivor says so, naming it, and nothing is left behind.
+// Ranks that are processes, started by collectives_run. When a rank is lost, stopped or leaves, every survivor names
+// it, and no process or file remains.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -83,7 +83,7 @@ TEST(Processes, OnPretendedHostsMeetOverTcp) {
 }
 
 TEST(Processes, AStoppedRankOfAnotherHostIsNamedWhenTheDeadlinePasses) {
-  // What has been sent to it from the callers' memory has not been fetched.
+  // The stopped rank has not fetched the messages sent from the callers' memory.
   for (const std::string wire : kWires) {
     const Outcome outcome = run_on_hosts(3, "stop 1", "COLLECTIVES_WIRE=" + wire, "--grace 4s");
     EXPECT_EQ(occurrences(outcome.out, "rank [02]: timeout .*rank 1 has not arrived"), 2)

@@ -1,13 +1,12 @@
-// A rank for the tests of processes: meets the others, does as its first argument says, and reports the error it gets
-// in one line on stdout.
+// A rank for the tests of processes. It joins the other ranks, does what its first argument says, and reports the error
+// that it gets in one line on stdout.
 //
 //   rank_program reduce BYTES          all-reduces and checks; prints "ok"
-//   rank_program die RANK SIGNAL       RANK ends by SIGNAL in the middle of a loop; the others report
-//   rank_program leave RANK            RANK returns from main in the middle of a loop
-//   rank_program stop RANK             RANK stops in the middle of a loop; the others time out after a second
-//   rank_program tuning                makes two communicators, one after the other; says where each has its tuning
-//   from rank_program die_early RANK US     RANK ends so many microseconds after it has met the others; the others
-//   report
+//   rank_program die RANK SIGNAL       RANK ends by SIGNAL during a loop; the other ranks report
+//   rank_program leave RANK            RANK returns from main during a loop
+//   rank_program stop RANK             RANK stops during a loop; the other ranks time out after one second
+//   rank_program tuning                makes two communicators, one after the other; prints the source of their tuning
+//   rank_program die_early RANK US     RANK ends US microseconds after it has joined; the other ranks report
 #include <unistd.h>
 
 #include <chrono>

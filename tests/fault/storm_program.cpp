@@ -1,19 +1,20 @@
-// A rank in a storm of random collectives, all through one protocol of the host stage, for the tests of abuse: its
-// buffers end at pages that nobody may touch, inputs are read-only, and a rank may be ended or stopped in the middle.
-// Reports in one line on stdout what became of it.
+// A rank of the tests of abuse: makes random collectives, all through one protocol of the host stage. Its buffers end
+// at inaccessible pages, inputs are read-only, and a rank may be killed or stopped during a call. It reports its result
+// in one line on stdout.
 //
 //   storm_program KEY=VALUE...
 //     protocol=lines|one_shot|staged|single_copy|zero_copy|mixed
-//     operations=N seed=N         so many, checked element by element; prints "ok"
+//     operations=N seed=N         N collectives, checked element by element; prints "ok"
 //     victim=RANK how=kill|exit|stop after_us=N
-//                                 no checks; RANK ends or stops so long after the start. The others report what they
-//                                 get, take their buffers for their own, wake the stopped rank, and look whether
-//                                 anybody has written into them
-//     how=kill_inside|stop_inside the same in the middle of arithmetic on others' buffers, at which the next rank is
-//     slow mismatches=1                RANK `victim` makes another call than the others, for many pairs of calls
-//     refuse=WHAT                 to rank `victim`: a call (process_vm_readv, process_vm_writev, memfd_create,
-//                                 memfd_without_seal), a thread, large files, descriptors (but for `spare`); or
-//                                 user_namespace: it has one of its own
+//                                 no checks; RANK ends or stops N microseconds after the start. The other ranks report
+//                                 their errors, fill their buffers, wake the stopped rank, and check whether any rank
+//                                 has written into the buffers since
+//     how=kill_inside|stop_inside RANK ends or stops during arithmetic on the buffers of other ranks, at which the next
+//                                 rank is slow
+//     mismatches=1                rank `victim` makes another call than the other ranks, for many pairs of calls
+//     refuse=WHAT                 the system refuses to rank `victim`: a call (process_vm_readv, process_vm_writev,
+//                                 memfd_create, memfd_without_seal), a thread, large files, or descriptors (but for
+//                                 `spare`); user_namespace gives it a user namespace of its own
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -86,7 +87,7 @@ class Guarded {
   void* all_;
 };
 
-/// What a rank works on: an input and an output, in ordinary and in allocated memory.
+/// The buffers of a rank: an input and an output, in ordinary and in allocated memory.
 struct Buffers {
   explicit Buffers(Communicator& comm) : shared{comm.allocate<std::byte>(kRoom), comm.allocate<std::byte>(kRoom)} {}
   std::byte* base(bool allocated, int which) { return allocated ? shared[which].data() : ordinary[which].data(); }

@@ -1,4 +1,4 @@
-// What a communicator remembers of its operations, and where it is written when something goes wrong.
+// The operations that a communicator records, and the file to which it writes them after a failure.
 #include <gtest/gtest.h>
 
 #include <atomic>

@@ -51,7 +51,7 @@ int coded(int rank, int size) {
   return wrong;
 }
 
-/// Of 4 bytes on one communicator, of 512 KiB on another.
+/// Makes 2008 sums of 4 bytes on one communicator and 7 sums of 512 KiB on another.
 void patience() {
   for (int i = 0; i < 2008; ++i) sum_of(1, MPI_COMM_WORLD);
   MPI_Comm comm = MPI_COMM_NULL;

@@ -25,7 +25,7 @@ using namespace std::chrono_literals;
 
 int rank = 0, size = 1;
 
-/// Of an all-reduce of `count` ints, how many are wrong.
+/// Makes an all-reduce of `count` ints and returns the number of wrong results.
 int wrong_sums(int count) {
   std::vector<int> values(static_cast<std::size_t>(count), rank), sums(values.size());
   MPI_Allreduce(values.data(), sums.data(), count, MPI_INT, MPI_SUM, MPI_COMM_WORLD);

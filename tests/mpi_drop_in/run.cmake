@@ -1,9 +1,9 @@
-# Runs a program and judges what it says:
+# Runs a program and judges its output:
 #
 #   cmake [-D EXPECT=<regex>] [-D REFUSE=<regex>] [-D FAILS=ON] [-D ENDS=ON] -P run.cmake -- <the command>
 #
-# ENDS: ranks of it end before their time. Whatever its status is (FAILS: not 0), nothing of it may be left, and of ours
-# each rank has said one line at most.
+# FAILS: its status must not be 0. ENDS: a rank ends early, so the status may be any. Then no process and no file of the
+# program may be left, and the drop-in may have printed at most one line per rank.
 cmake_minimum_required(VERSION 3.25)
 set(command)
 math(EXPR last "${CMAKE_ARGC} - 1")
@@ -16,7 +16,7 @@ foreach(i RANGE ${last})
 endforeach()
 if(ENDS)
   execute_process(COMMAND mktemp -d OUTPUT_VARIABLE temporary OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
-  # What the processes are known by afterwards.
+  # The processes of the program are recognised by this variable.
   list(PREPEND command ${CMAKE_COMMAND} -E env TMPDIR=${temporary})
 endif()
 execute_process(COMMAND ${command} OUTPUT_VARIABLE text ERROR_VARIABLE text RESULT_VARIABLE result TIMEOUT 240)
@@ -36,7 +36,7 @@ if(DEFINED REFUSE AND text MATCHES "${REFUSE}")
   message(FATAL_ERROR "\"${REFUSE}\" is in:\n${text}")
 endif()
 if(ENDS)
-  # Those that the launcher has killed may take a moment.
+  # Killed processes may take up to 20 s to end.
   foreach(look RANGE 100)
     execute_process(COMMAND sh -c "grep -lzx TMPDIR=${temporary} /proc/[0-9]*/environ" OUTPUT_VARIABLE left ERROR_QUIET)
     if(left STREQUAL "")

@@ -1,4 +1,6 @@
-# What the drop-in LIBRARY shows and needs: cmake -D LIBRARY=... -D NM=... -D READELF=... -P symbols.cmake
+# Checks the symbols that the drop-in LIBRARY exports and the libraries that it needs:
+#
+#   cmake -D LIBRARY=... -D NM=... -D READELF=... -P symbols.cmake
 cmake_minimum_required(VERSION 3.25)
 execute_process(COMMAND ${NM} -D --defined-only ${LIBRARY} OUTPUT_VARIABLE symbols COMMAND_ERROR_IS_FATAL ANY)
 string(REGEX MATCHALL " [A-Za-z] [^\n]+" symbols "${symbols}")

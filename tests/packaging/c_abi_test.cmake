@@ -1,10 +1,10 @@
-# What programs compiled against the C headers rely on, compared with the list in data/c_abi.txt: declarations,
-# enumerators with their values, fields with their places, and that the libraries export every function.
+# Compares the C interface with the list in c_abi.txt: declarations, values of enumerators, and places of fields.
+# Programs compiled against the headers rely on them. The libraries must export every function.
 #
 #   cmake -D ROOT=<the repository> -D SCRATCH=<a directory to write in> -D C_COMPILER=<gcc> -D NM=<nm>
 #         -D LIBRARIES=<libcollectives.so;libcollectives_mpi.so, which may be missing> [-D UPDATE=ON] -P c_abi_test.cmake
 #
-# UPDATE=ON adds to the list what is new. What is lost, or has changed, nobody takes off the list but a person.
+# UPDATE=ON adds new lines to the list. Only a person removes lines that are lost or have changed.
 cmake_minimum_required(VERSION 3.25)
 set(list_file ${ROOT}/tests/packaging/c_abi.txt)
 

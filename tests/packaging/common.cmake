@@ -1,4 +1,4 @@
-# What the tests of this directory share.
+# Functions that the tests of this directory share.
 
 # run(COMMAND...): shows it, and ends the test where it fails. Sets `output`.
 function(run)

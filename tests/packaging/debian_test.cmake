@@ -1,5 +1,5 @@
-# The Debian packages: made, read, unpacked into a folder and used there by a program; and, where chroot is allowed,
-# installed by dpkg in a root directory with nothing but a shell, and removed without a trace.
+# Builds the Debian packages, reads them, and unpacks them into a folder, where a program uses them. If chroot is
+# allowed, dpkg also installs them in a root directory that has only a shell, and removes them without a trace.
 cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/common.cmake)
 string(REGEX REPLACE "\\.[0-9]+$" "" minor ${VERSION})
@@ -40,7 +40,7 @@ endforeach()
 check_moves(${SCRATCH}/unpacked/usr)
 use(find_package ${SCRATCH}/unpacked/usr)
 
-# What the packages' own scripts need is a shell and ldconfig. Nothing else is there, so dependencies are not looked at.
+# The scripts of the packages need a shell and ldconfig. Nothing else is there, so dpkg ignores dependencies.
 set(root ${SCRATCH}/root)
 file(MAKE_DIRECTORY ${root}/var/lib/dpkg/info ${root}/var/lib/dpkg/updates ${root}/etc ${root}/bin ${root}/sbin)
 file(TOUCH ${root}/var/lib/dpkg/status ${root}/etc/ld.so.conf)

@@ -1,5 +1,5 @@
-# The project within a build of another one, which sets C++23 and static libraries for itself. To build all of the library
-# once more would take minutes: the project is configured, and of it and of the consumer one source each is compiled.
+# The project as a part of another project, which sets C++23 and static libraries for itself. The test configures the
+# project and compiles one source of it and one of the consumer, because building the whole library takes minutes.
 cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/common.cmake)
 

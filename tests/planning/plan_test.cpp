@@ -207,7 +207,7 @@ TEST(Plan, WhoWaitsForThoseWhoWaitPaysForAllOfThem) {
   EXPECT_GT(us_of("ring", Collective::broadcast), 70) << "seven hops";
 }
 
-// What takes the fewest messages of one rank takes the most of all together.
+// The algorithm with the fewest messages per rank has the most messages in total.
 TEST(Plan, HostsOfOneMachineSaveItsCoresMessages) {
   Topology hosts = Topology::regular(4, 1);
   EXPECT_EQ(plan_of({.count = 2}, hosts).name, "hierarchical_one_shot") << "one latency";
@@ -263,7 +263,7 @@ TEST(Plan, LeadersNeverCutAVector) {
       }
 }
 
-/// Of one algorithm, whatever is chosen.
+/// Returns the estimate of `algorithm`, whether it is chosen or a runner-up.
 double estimate_of(std::string_view algorithm, const Request& request, const Topology& topology, const Tuning& tuning) {
   const Plan plan = choose_plan(request, topology, tuning);
   if (plan.name == algorithm) return plan.estimate.microseconds;

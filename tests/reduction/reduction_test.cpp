@@ -249,8 +249,8 @@ TYPED_TEST(Reduction, MoreOutsThanAreStreamed) {
   }
 }
 
-/// Any bits: denormals, zeros of both signs, infinities; and NaN with any payload, but then only one, among ordinary
-/// numbers that make no other: which of several payloads a sum has is nobody's promise.
+/// Any bits: denormals, zeros of both signs, infinities, and NaN with any payload. A column has at most one NaN, among
+/// numbers whose sum makes no other, because the payload of a sum of several NaNs is unspecified.
 TYPED_TEST(Reduction, AnyBits) {
   using T = TypeParam;
   std::mt19937_64 random(11);

@@ -1,7 +1,8 @@
-// Host stages, protocol by protocol: the same random mixture of collectives by ranks that are threads or processes,
-// with and without a core for each, against values that are known. A protocol is forced by its cut-offs in the tuning.
-// Buffers lie at the edges of pages that nobody may touch, but for those of the heap, and what is gathered in place in
-// pages that nobody may write to. COLLECTIVES_TEST_OPERATIONS makes the mixture longer.
+// Host stages, protocol by protocol: a random mixture of collectives, compared with known values. Ranks are threads or
+// processes, with and without a core for each. The limits in the tuning force a protocol.
+//
+// Buffers that are not on the heap end at inaccessible pages. Inputs gathered in place lie in read-only pages.
+// COLLECTIVES_TEST_OPERATIONS makes the mixture longer.
 #include "shared_memory/host_stage.hpp"
 
 #include <gtest/gtest.h>
@@ -27,7 +28,7 @@
 namespace collectives {
 namespace {
 
-/// Of which buffers every rank can have pointers.
+/// The buffers to which every rank can have pointers.
 enum class Mapped { none, all, by_turns, by_turns_or_by_the_kernel };
 
 struct Setting {
@@ -166,7 +167,7 @@ constexpr std::size_t kPage = 4096;
 constexpr std::size_t kRoom = 21 * kPage;  // bytes of a buffer with what surrounds it
 constexpr std::byte kUntouched{0xa5};
 
-/// What an operation is for one rank.
+/// An operation as one rank sees it.
 struct Expected {
   const Operation& op;
   int self, ranks;
@@ -247,7 +248,7 @@ void perform(HostStage& stage, const Operation& op, std::size_t index, int self,
     }
     operands.tag = 0x1234567800000000ULL + number + 1;
     {
-      // What a rank gathers in place may be on its way to other hosts.
+      // An input that is gathered in place may be on its way to other hosts, so the stage must not write to it.
       std::byte* const shown = in + mine.first * 4;
       const bool stays = op.kind == Step::Kind::host_all_gather && op.in_place;
       const OnlyRead guard(shown, stays ? shown + mine.count * 4 : shown);

@@ -1,5 +1,5 @@
 // Proof of every algorithm: its Steps run in the prover (support/step_prover.hpp), for every collective, topology,
-// length and number of rounds; and the traffic of each algorithm against its formula.
+// length and number of rounds. Then the traffic of each algorithm is compared with its formula.
 #include <gtest/gtest.h>
 
 #include <algorithm>

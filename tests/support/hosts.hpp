@@ -1,5 +1,5 @@
-// Several hosts in one process: ranks are threads, hosts are names, and the wire between them is a queue per pair of
-// ranks. What crosses hosts can be tested, under every sanitizer, without a network.
+// Several hosts in one process: ranks are threads, hosts are names, and the wire between hosts is a queue per pair of
+// ranks. Traffic between hosts can thus be tested without a network, and under every sanitizer.
 #pragma once
 
 #include <algorithm>

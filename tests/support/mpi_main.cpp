@@ -1,5 +1,5 @@
-// The main of test programs that run under mpirun: every rank runs every test, in step; failures are printed by all
-// ranks, the rest by rank 0.
+// The main function of test programs under mpirun. Every rank runs every test, in step. All ranks print failures; rank
+// 0 prints the rest.
 #include <gtest/gtest.h>
 #include <mpi.h>
 

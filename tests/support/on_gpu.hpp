@@ -39,7 +39,7 @@ class BuffersOnGpu final : public Elsewhere {
     device_->end_stream(stream_);
   }
 
-  /// What was given back is taken again: to allocate and free makes a real GPU wait.
+  /// Reuses memory that was given back, because allocating and freeing make a real GPU wait.
   std::byte* take(std::size_t bytes) override {
     const auto found = free_.find(bytes);
     auto* const memory =
@@ -75,7 +75,7 @@ class BuffersOnGpu final : public Elsewhere {
     std::byte* memory = nullptr;
     std::size_t bytes = 0;
   };
-  /// Of memory that nothing uses.
+  /// Returns `bytes` of pinned memory. The previous content must no longer be in use.
   std::byte* room(Pinned& pinned, std::size_t bytes) {
     if (pinned.bytes >= bytes) return pinned.memory;
     if (pinned.memory != nullptr) device_->free_pinned(pinned.memory);

@@ -33,11 +33,11 @@ inline std::exception_ptr exception_of_rank(Rank rank) {
   }
 }
 
-/// Of the calling thread; 0 where it is none of run_ranks().
+/// The rank of the calling thread; 0 if run_ranks() did not start the thread.
 inline thread_local Rank rank_of_thread = 0;
 
-/// Calls f(Bootstrap&) for each of `ranks` ranks, each in a thread of its own, and joins them all. What was thrown
-/// first is thrown on: later failures are mostly its echo in other ranks.
+/// Calls f(Bootstrap&) for each of `ranks` ranks, each in a thread of its own, and joins them all. Rethrows the first
+/// exception, because later ones are mostly its consequences in other ranks.
 template <class F>
 void run_ranks(int ranks, F&& f) {
   const std::vector<std::unique_ptr<Bootstrap>> bootstraps = bootstrap_threads(ranks);

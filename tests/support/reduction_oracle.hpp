@@ -1,6 +1,5 @@
-// Oracle of reductions: computes the result of one element from all contributions, without vector instructions, and
-// compares what the library's loops give with it for every instruction set of this processor. All must give the same
-// bits.
+// Oracle of reductions: computes the result of an element from all contributions, without vector instructions. The
+// loops of the library must give the same bits, with every instruction set of this processor.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -62,7 +61,7 @@ constexpr bool kFloating = is_floating(data_type_v<T>);
 template <class T>
 constexpr bool kSixteenBit = sizeof(T) == 2;
 
-/// What an element is while the oracle computes with it.
+/// The type in which the oracle computes with an element.
 template <class T>
 using Wide = std::conditional_t<kSixteenBit<T>, float, std::conditional_t<kFloating<T>, T, Int128>>;
 
@@ -75,7 +74,7 @@ template <class T>
 bool same_bits(T a, T b) {
   return std::memcmp(&a, &b, sizeof(T)) == 0;
 }
-/// Equal bits, or both NaN: which payload a sum of NaNs has is nobody's promise.
+/// Returns whether the bits are equal or both are NaN, because the payload of a sum of NaNs is unspecified.
 template <class T>
 bool same_value(T a, T b) {
   return same_bits(a, b) || (is_nan(a) && is_nan(b));

@@ -1,5 +1,5 @@
-// A communicator as conformance suites call it: with buffers in the host's memory, which is where it then works, or
-// elsewhere behind the same calls, as on a GPU. What goes elsewhere is copied there before each call, and back.
+// A communicator as conformance suites call it. Buffers lie in memory of the host. With an Elsewhere, each call copies
+// them to other memory, such as that of a GPU, works on the copy, and copies the result back.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ class Elsewhere {
   /// In the order of `stream`, if there is one; the second waits.
   virtual void upload(std::byte* to, const void* from, std::size_t bytes, std::optional<void*> stream) = 0;
   virtual void download(void* to, const std::byte* from, std::size_t bytes, std::optional<void*> stream) = 0;
-  /// What the next call is to be put into.
+  /// Returns the stream of the next call.
   virtual std::optional<void*> next_stream() = 0;
 };
 

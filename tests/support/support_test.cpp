@@ -1,4 +1,4 @@
-// What the other tests lean on: the watchdog, and ranks that are threads.
+// Helpers of the other tests: the watchdog, and ranks that are threads.
 #include <gtest/gtest.h>
 
 #include <atomic>

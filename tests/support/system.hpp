@@ -1,5 +1,4 @@
-// What a process has of the system, and what it can be refused: for tests of limits. The refusals last until the
-// process ends, so they belong into a Child.
+// Resources of a process, and limits on them, for tests. A limit lasts until the process ends, so set it in a Child.
 #pragma once
 
 #include <fcntl.h>

@@ -68,8 +68,8 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
 }
 
-/// Counts that are awkward for p ranks, some that take several rounds, and some that end one element into a round: then
-/// only the first rank has anything left to own.
+/// Returns counts that p does not divide, counts that take several rounds, and counts that end one element into a
+/// round, so that only the first rank owns an element of the last round.
 inline std::vector<std::size_t> awkward_counts(int p) {
   const auto n = static_cast<std::size_t>(p);
   return {0, 1, n - 1, n, n + 1, 3 * n + 2, 611, 40'009, n * (65'536 / n) + 1, 2 * n * (65'536 / n) + 1};

@@ -70,8 +70,8 @@ bool comes(F what) {
   return true;
 }
 
-/// What goes from `left` to `right` is caught, and let through or not; what `right` sends goes back when it is asked
-/// for.
+/// Two links with the test in between. It catches the datagrams from `left` to `right` and lets them through or not. It
+/// passes the answers of `right` on request.
 class Datagrams : public ::testing::Test {
  protected:
   explicit Datagrams(DatagramSettings settings = {})
@@ -104,7 +104,7 @@ class Datagrams : public ::testing::Test {
     return pieces;
   }
   void let_through(const std::string& datagram) { pass(to_right_, datagram, right.socket()); }
-  /// What `right` has to say goes back.
+  /// Passes the answer of `right` to `left`.
   void answer() { pass(to_left_, receive(to_right_), left.socket()); }
   /// Number `number` as `right` has it; "nothing".
   std::string taken(std::uint32_t number) {
@@ -116,7 +116,7 @@ class Datagrams : public ::testing::Test {
     retransmitted = arrived->retransmitted;
     return {reinterpret_cast<const char*>(arrived->data), arrived->header.bytes};
   }
-  /// What `left` says again after so many ticks.
+  /// Returns the datagrams that `left` retransmits in `ticks` ticks.
   std::vector<std::string> said_again(int ticks) {
     std::vector<std::string> said;
     for (int tick = 0; tick < ticks; ++tick)
@@ -368,7 +368,7 @@ TEST_F(Datagrams, JoinedPiecesAreAnybodysInAnyOrder) {
         joined(others) + joined(zero) + joined(four),                                         // not the first one
         first + last, four.back() + joined(middle), four[0] + joined(others) + joined(four),  // far apart
         last + joined(middle) + joined(zero) + joined(others)}) {
-    // Of each a link of its own.
+    // A new link for each order.
     DatagramLink fresh(stream.right, kToken, {});
     std::uint16_t port = 0;
     const tcp::Socket sender = local_socket(SOCK_DGRAM, port);
@@ -437,7 +437,7 @@ TEST_F(Datagrams, PiecesThatMakeNoSenseAreNotTaken) {
         pieces[1] + pieces[2].substr(0, kHeading - 1), pieces[0] + pieces[1] + std::string(kHeading, '\0')})
     let_through(wrong);
   EXPECT_EQ(taken(0), "nothing");
-  // Of one message in two lengths the first counts.
+  // If pieces of a message disagree on its length, the first piece counts.
   let_through(pieces[0]);
   let_through(with(kBytesAt, 30'000));
   for (const std::string& piece : pieces) let_through(piece);
@@ -527,7 +527,7 @@ int family_of(const tcp::Socket& socket) {
   return address.ss_family;
 }
 
-/// Nobody in the middle: what the kernel cuts up it joins again, or does not.
+/// Sends messages of every length directly between the links. The kernel may split datagrams and join them again.
 void expect_every_length_between(const Stream& stream, int family) {
   DatagramLink left(stream.left, kToken, {}), right(stream.right, kToken, {});
   EXPECT_EQ(family_of(left.socket()), family);

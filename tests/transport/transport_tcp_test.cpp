@@ -136,8 +136,8 @@ TEST(TransportTcp, ADatagramThatGetsLostComesWhileItsSenderIsAway) {
       kAllLost);
 }
 
-/// Rank 0 sends so many short messages, the first one after a long one that goes by the stream, and leaves; rank 1
-/// looks when it has left.
+/// Rank 0 sends a long message by the stream, then `words` short messages, and leaves. Rank 1 receives after rank 0 has
+/// left.
 void expect_last_words(const DatagramSettings& datagrams, std::uint64_t words) {
   run_two(
       100'000,
@@ -274,7 +274,7 @@ TEST(TransportTcp, PeerThatGoesIsTold) {
       EXPECT_EQ(lost.first, 0);
       EXPECT_FALSE(lost.second.empty());
       EXPECT_FALSE(end.wire->poll_lost()) << "told twice";
-      // What is sent to it goes nowhere, and holds up nobody.
+      // Messages to the lost rank are dropped and block no other rank.
       for (int i = 0; i < 100; ++i) end.send(0, 1, "to nobody");
     }
   });
@@ -349,7 +349,7 @@ TEST(TransportTcp, WhatNobodyTakesDoesNotEndEveryDoze) {
 
 // ---- connecting ----
 
-/// What connect() throws.
+/// Returns the text of the error that connect() throws.
 std::string failure_of(TcpNetwork& network, const Everyone& with) {
   try {
     network.connect(with);

@@ -1,5 +1,5 @@
-// What two ranks find out about the wire between them: both must take every turn of the conversation the same way,
-// whatever the messages of the wire hold. The wire is a queue in memory; how fast it is nobody asks here.
+// The measurement of a wire by two ranks. Both must take the same branches of the protocol, whatever the messages
+// contain. The wire is a queue in memory; its speed does not matter here.
 #include "transport/wire_speed.hpp"
 
 #include <gtest/gtest.h>

@@ -229,7 +229,7 @@ TEST_F(TuningFiles, JobsThatWriteAtOnceNeverLeaveHalfAFile) {
   EXPECT_EQ(first.line().take() + second.line().take(), 2u);
   EXPECT_EQ(first.wait(), 0);
   EXPECT_EQ(second.wait(), 0);
-  // Whoever was last is in it; of the other an entry may have got lost, to be measured again.
+  // The last writer is in it. An entry of the other writer may be lost, and would be measured again.
   EXPECT_TRUE(cache.find(situation(2)) || cache.find(situation(3)));
   EXPECT_EQ(std::distance(fs::directory_iterator(fs::path(cache.path()).parent_path()), fs::directory_iterator()), 1);
 }

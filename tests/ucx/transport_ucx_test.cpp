@@ -1,5 +1,5 @@
-// The wire over UCX, between threads and between processes that pretend to be on hosts of their own: the conformance
-// suites, and what is its alone. Whatever network UCX finds will do; loopback TCP is enough.
+// The wire over UCX: the conformance suites, and tests of UCX alone. Ranks are threads, or processes that pretend to be
+// on hosts of their own. Any network that UCX finds is enough, loopback TCP too.
 #include <unistd.h>
 
 #include <atomic>
@@ -427,7 +427,7 @@ TEST(TransportUcx, AKilledPeerIsNoticedAfterItsLastWords) {
   EXPECT_EQ(rank, 1);
   EXPECT_NE(how, "");
   EXPECT_FALSE(pair.wire->poll_lost()) << "told twice";
-  // What is sent now goes nowhere, and harms nobody.
+  // Messages sent now are dropped without an error.
   for (int i = 0; i < 100 && pair.wire->stage(1) != nullptr; ++i) pair.wire->send(1, 0, 64);
   pair.wire->post_control(1, "nobody hears this");
   EXPECT_EQ(pair.wire->receive(1), nullptr);

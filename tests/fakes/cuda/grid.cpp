@@ -1,5 +1,5 @@
-// Threads of a block are contexts with stacks of their own, and only as many as wait: whoever ends without waiting
-// hands its stack to the next, so that a kernel without barriers is a loop.
+// The threads of a block are contexts with stacks of their own. A thread that ends without waiting hands its stack to
+// the next thread, so there are as many stacks as waiting threads, and a kernel without barriers is a loop.
 #include "grid.hpp"
 
 #include <sys/mman.h>

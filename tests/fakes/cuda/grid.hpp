@@ -7,11 +7,12 @@
 
 namespace stand_in {
 
-/// Runs `thread` once for each thread of each block, blocks one after the other. Threads of a block run in turns: one
-/// goes on until it ends or comes to a __syncthreads(), the next begins, and when all have come there they go on. Every
-/// second block begins with its last thread, and every second time that threads go on they do in the opposite order, so
-/// that a result that depends on the order is seen to. Ends the process where
-/// they wait in two places at once, which a GPU does not promise to survive.
+/// Runs `thread` once for each thread of each block, blocks one after the other.
+///
+/// The threads of a block run in turns. A thread runs until it ends or reaches a __syncthreads(); then the next thread
+/// begins. When all threads have reached the barrier, they continue. Every second block begins with its last thread,
+/// and every second barrier reverses the order, so that a result that depends on the order shows. The process ends if
+/// threads wait at two barriers at once, which is undefined on a GPU.
 void run_grid(dim3 grid, dim3 block, const std::function<void()>& thread);
 
 }  // namespace stand_in

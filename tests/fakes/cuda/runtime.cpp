@@ -53,7 +53,7 @@ cudaError_t result(cudaError_t status) {
 }
 bool is_gpu(int device) { return device >= 0 && device < gpus(); }
 
-/// What `call` returns, or the error for what the machine refuses.
+/// Returns the result of `call`, or `refused` if the machine refuses it.
 template <class Call>
 cudaError_t attempt(cudaError_t refused, Call&& call) {
   if (gpus() == 0) return result(cudaErrorNoDevice);

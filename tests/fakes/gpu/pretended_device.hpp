@@ -1,9 +1,9 @@
-// GPUs for tests on machines that have none. Their memory is ordinary memory, which may be touched by their own copies
-// and kernels only: whoever else does ends by SIGSEGV. A stream is a thread with a queue. What a real GPU would answer
-// by an illegal access, such as a copy past the end of an allocation or a kernel on memory of the host, fails the GPU.
+// Fake GPUs for tests on machines without a GPU. Their memory is ordinary memory that only their own copies and kernels
+// may touch; any other access ends the process by SIGSEGV. A stream is a thread with a queue. An illegal access, such
+// as a copy past the end of an allocation or a kernel on memory of the host, fails the GPU, as it fails a real one.
 //
 //   PretendedGpus gpus(2);                        // while it lives, communicators find their devices here
-//   PretendedGpus::set_current(1);                // of this thread, as cudaSetDevice does
+//   PretendedGpus::set_current(1);                // for this thread, as cudaSetDevice does
 //   OnGpu<float> data(gpus, std::vector{1.f, 2.f});
 //   comm.all_reduce(data.buffer());
 //   EXPECT_EQ(data.values(), ...);
@@ -36,9 +36,9 @@ class PretendedGpus {
   /// That of the calling thread, as a communicator would get it.
   std::unique_ptr<Device> device();
 
-  // What a program does with them. Functions that wait do so without a deadline.
+  // Calls of programs. Functions that wait have no deadline.
 
-  /// Of the current GPU. Filled with what nobody would mistake for a result.
+  /// Allocates memory of the current GPU and fills it with a pattern that no result has.
   void* allocate(std::size_t bytes, Device::Kind kind = Device::Kind::device);
   void free(void* memory);
   /// Waits.
@@ -53,7 +53,7 @@ class PretendedGpus {
   /// From now on, what is put into `stream` is as if written down for a graph.
   void capture(Device::Stream stream, bool on);
 
-  // What may happen to them.
+  // Events that tests cause.
 
   /// Each operation of a stream takes so much longer.
   void slow_down(int gpu, std::chrono::microseconds by);
@@ -66,7 +66,7 @@ class PretendedGpus {
   void disappear(int gpu);
   /// It is as if of a pool: no other process can open it.
   void take_from_pool(void* memory);
-  /// What they find of NCCL; null, as at first: nothing.
+  /// Sets the NCCL that devices find. Null, the initial value, means none.
   void set_nccl(const Nccl* nccl);
   /// The host may touch what is allocated from now on.
   void let_the_host_in();

@@ -21,7 +21,7 @@ constexpr int kUntouched = 0xa5;
 
 [[noreturn]] void refuse(const std::string& why) { throw Error(Errc::system, "pretended GPU: " + why); }
 
-/// What travels as a handle.
+/// The content of a handle.
 struct Shared {
   pid_t process;
   int file, gpu;

@@ -1,10 +1,11 @@
-// The machine behind GPUs that only pretend: their memory, streams and events, and what may happen to them. Two kinds
-// of callers: PretendedGpus (pretended_device.hpp), whose kernels are the processor's and say what they touch; and what
-// stands in for CUDA's runtime (cuda_stand_in/), whose kernels are the GPU's own code and touch what they like.
+// The machine behind fake GPUs: their memory, streams and events, and failures that tests cause. It has two callers:
 //
-// A stream is a thread with a queue. Memory of a GPU is a file in memory that nobody may touch while no stream has
-// anything to do. An allocation ends where its pages do, up to 255 bytes, and behind it is nothing. Calls throw
-// Error{system} for what a GPU refuses. What a real GPU would answer by an illegal access fails the GPU.
+//   PretendedGpus (pretended_device.hpp)   kernels are functions of the processor and list the memory that they touch
+//   the fake of CUDA (fakes/cuda/)         kernels are the code for GPUs and touch any memory
+//
+// A stream is a thread with a queue. The memory of a GPU is a file in memory that is inaccessible while no stream has
+// work. An allocation ends at most 255 bytes before the end of its pages, and the memory after them is unmapped. Calls
+// throw Error{system} for requests that a GPU refuses. An illegal access fails the GPU, as it fails a real one.
 #pragma once
 
 #include <chrono>
@@ -32,7 +33,7 @@ class PretendedMachine {
   using Kind = Device::Kind;
   using Ranges = std::vector<std::pair<const void*, std::size_t>>;
 
-  /// A GPU by itself; written by whoever makes things happen to it (change()).
+  /// The state of a GPU, which change() writes.
   struct Gpu {
     std::chrono::microseconds slowness{};  ///< of each operation of a stream
     bool stopped = false;                  ///< nothing is performed; calls succeed
@@ -88,7 +89,7 @@ class PretendedMachine {
   void capture(int gpu, Stream stream, bool on);
   bool idle(int gpu, Stream stream);
   void synchronize(int gpu, Stream stream);
-  /// Of all streams.
+  /// Waits for all streams of the GPU.
   void synchronize(int gpu);
   void copy(int gpu, void* to, const void* from, std::size_t bytes, Stream stream);
   /// Work that touches `ranges` and nothing else.

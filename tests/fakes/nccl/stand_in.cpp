@@ -1,11 +1,12 @@
-// A library that stands in for NCCL where there is no GPU. Ranks are threads of one process. A group of calls becomes
-// an entry of its stream when NCCL has been asked and has said that it is settled, no sooner. The entry stops the
-// stream until the entries of all ranks have been reached; then they happen together. What ranks have put there that do
-// not agree never happens, or goes wrong silently where lengths agree, as with NCCL; then ncclCommAbort() frees the
-// stream of the rank that calls it.
+// A library in the place of NCCL for machines without a GPU. Ranks are threads of one process.
 //
-// Linked several times: whole, of another version (stand_in_version.cpp), and without some functions.
-// nccl/stand_in.hpp has what tests call beside NCCL's functions.
+// A group of calls becomes an entry of its stream only after ncclCommGetAsyncError() has reported that the group is
+// complete. The entry stops the stream until the entries of all ranks have been reached; then they execute together.
+// Entries of ranks that disagree never execute, or silently give wrong results if their lengths agree, as with NCCL.
+// Then ncclCommAbort() frees the stream of the rank that calls it.
+//
+// The library is linked several times: whole, with another version (stand_in_version.cpp), and without some functions.
+// fakes/nccl/stand_in.hpp declares the functions that tests call beside those of NCCL.
 #include "fakes/nccl/stand_in.hpp"
 
 #include <nccl.h>
@@ -76,7 +77,7 @@ DataType type_of(ncclDataType_t type) {
   }
 }
 
-/// What a rank has asked for.
+/// A call of a rank.
 struct Post {
   std::string what;
   const std::byte* input;
@@ -144,7 +145,7 @@ struct ncclComm {
 
 namespace {
 
-/// What a thread has begun to put into a group.
+/// The group of calls that a thread has begun.
 struct Begun {
   int depth = 0;
   ncclComm_t comm = nullptr;
@@ -152,8 +153,8 @@ struct Begun {
   Group calls;
 };
 
-/// That of this thread. Not thread_local: what a library loaded late has of that is given back by whichever thread
-/// comes by, which the thread sanitizer takes for a race.
+/// Returns the group of this thread. It is not thread_local: any thread may free the thread_local variables of a
+/// library that is loaded late, which the thread sanitizer reports as a race.
 Begun& begun() {
   static std::mutex& mutex = *new std::mutex;
   static auto& of_threads = *new std::unordered_map<std::thread::id, Begun>;
@@ -270,13 +271,13 @@ void reach(Clique& clique, int rank, Group& messages, ncclResult_t& failed) {
     return;
   }
   const std::size_t turn = self.reached++;
-  // Who has given up touches nothing any more, and neither does anybody else for it.
+  // A rank that has been aborted touches nothing any more, and no other rank acts for it.
   const auto is_here = [&](const auto& member) { return member.reached > turn && !member.stopped; };
   if (clique.happened == turn && clique.all(is_here)) happen(clique);
   changed.wait(held, [&] { return self.stopped || clique.happened > turn; });
 }
 
-/// What was begun goes into its stream.
+/// Puts the calls that were begun into their stream.
 void enter(ncclComm_t comm) {
   auto& [stream, calls] = *comm->begun;
   std::vector<std::pair<void*, std::size_t>> touched;  // by the entry
@@ -408,8 +409,8 @@ STAND_IN ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state
   *state = ncclInProgress;
   if (!clique.all([](const auto& member) { return member.joined; })) return ncclSuccess;
   if (comm->begun) {
-    // At the second question, so that whoever asks once is too early with what comes next; and ranks connect in their
-    // first collective, which needs all of them.
+    // Completes at the second query, so that a caller that queries only once continues too early. Ranks connect in
+    // their first collective, which needs all of them.
     const bool messages = comm->begun->second.front().point_to_point();
     if (!std::exchange(comm->asked, true)) return ncclSuccess;
     if (!messages && !clique.all([](const auto& member) { return member.has_begun; })) return ncclSuccess;
@@ -462,7 +463,7 @@ STAND_IN ncclResult_t ncclCommRegister(const ncclComm_t comm, void* memory, size
   registered[*handle] = {comm, static_cast<const std::byte*>(memory), bytes};
   return ncclSuccess;
 }
-/// Of memory that is in use, or of a handle that is none, it is an error.
+/// Returns an error if the memory is in use or the handle is unknown.
 STAND_IN ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle) {
   FAIL_IF_ASKED("ncclCommDeregister");
   const std::lock_guard guard(lock);

@@ -1,4 +1,4 @@
-// What the stand-in for NCCL is told and asked by tests, which find its functions by their names.
+// Functions by which tests control and query the stand-in for NCCL. Tests find them by their names.
 #pragma once
 
 #include <cstddef>

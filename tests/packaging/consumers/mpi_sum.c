@@ -1,4 +1,4 @@
-/* The same from C. */
+/* As mpi_sum.cpp, in C. */
 #include <collectives/collectives_mpi.h>
 
 int main(int argc, char** argv) {

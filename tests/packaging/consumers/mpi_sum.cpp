@@ -1,4 +1,4 @@
-// The same, of ranks that meet through MPI.
+// As sum.cpp, with ranks that MPI starts.
 #include <collectives/collectives.hpp>
 #include <collectives/mpi.hpp>
 #include <vector>

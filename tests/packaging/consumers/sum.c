@@ -1,4 +1,4 @@
-/* The same as sum.cpp, in C. */
+/* As sum.cpp, in C. */
 #include <collectives/collectives.h>
 
 int main(void) {

@@ -1,4 +1,4 @@
-// What a program outside the project begins with: two ranks add up, and each checks the sum.
+// A program outside the project: two ranks add numbers, and each checks the sum.
 #include <collectives/collectives.hpp>
 #include <vector>
 

@@ -1,4 +1,4 @@
-/* What code blocks in C may use without declaring it. */
+/* Names that code blocks in C may use without declaring them. */
 #pragma once
 
 #include <collectives/collectives.h>

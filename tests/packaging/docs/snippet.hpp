@@ -1,4 +1,4 @@
-// What code blocks of the documentation may use without declaring it. They are compiled, never linked.
+// Names that code blocks of the documents may use without declaring them. The blocks are compiled, never linked.
 #pragma once
 
 #include <collectives/collectives.hpp>

@@ -1,5 +1,5 @@
-// The language of kernels, on a processor: a launch runs the blocks of a grid one after the other, and the threads of a
-// block in turns from one __syncthreads() to the next (grid.cpp).
+// CUDA's language of kernels, on a processor. A launch runs the blocks of a grid one after the other. The threads of a
+// block run in turns, from one __syncthreads() to the next (grid.cpp).
 #pragma once
 
 #include <atomic>
@@ -37,7 +37,7 @@ struct cudaLaunchConfig_t {
 
 #define STAND_IN_EXPORT __attribute__((visibility("default")))
 
-/// Of the thread that runs.
+/// Indices of the thread that runs, and the sizes of its block and grid.
 extern STAND_IN_EXPORT __thread uint3 threadIdx, blockIdx, blockDim, gridDim;
 
 namespace stand_in {

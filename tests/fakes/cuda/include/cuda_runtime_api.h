@@ -1,8 +1,8 @@
-// Stands in for CUDA's runtime on machines without a GPU: as much of it as the library calls, by its names and with its
-// answers. The sources for GPUs are compiled against these headers and run on a PretendedMachine (runtime.cpp), whose
-// memory the host cannot touch and whose streams take their time.
+// A fake of CUDA's runtime for machines without a GPU: the functions that the library calls, with CUDA's names and
+// answers. The sources for GPUs are compiled against these headers and run on a PretendedMachine (runtime.cpp). The
+// host cannot touch its memory, and its streams run later than the calls.
 //
-//   STAND_IN_GPUS   how many GPUs there are: 1 where it is not set
+//   STAND_IN_GPUS   the number of GPUs; 1 if it is not set
 #pragma once
 
 #include <cstddef>
@@ -44,13 +44,12 @@ enum cudaMemcpyKind {
   cudaMemcpyDeviceToDevice,
   cudaMemcpyDefault
 };
-enum cudaMemoryType {
-  cudaMemoryTypeUnregistered,
-  cudaMemoryTypeHost,
-  cudaMemoryTypeDevice,
-  cudaMemoryTypeManaged
+enum cudaMemoryType { cudaMemoryTypeUnregistered, cudaMemoryTypeHost, cudaMemoryTypeDevice, cudaMemoryTypeManaged };
+enum cudaStreamCaptureMode {
+  cudaStreamCaptureModeGlobal,
+  cudaStreamCaptureModeThreadLocal,
+  cudaStreamCaptureModeRelaxed
 };
-enum cudaStreamCaptureMode { cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal, cudaStreamCaptureModeRelaxed };
 enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone, cudaStreamCaptureStatusActive };
 enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 16 };
 
