@@ -140,7 +140,7 @@ std::vector<FoundWord> find_words(const SourceTree& tree, const std::vector<Reti
     search(file.path, "_-", all, {file.path, 0, "the name of the file"}, more);
     const auto lines = lines_of(file.text);
     for (std::size_t i = 0; i < lines.size(); ++i)
-      search(lines[i], "_-", coined, {file.path, i + 1, std::string(trimmed(lines[i]))}, more);
+      search(lines[i], "_", coined, {file.path, i + 1, std::string(trimmed(lines[i]))}, more);
     const auto identifiers = identifier_lines(file);
     for (std::size_t i = 0; i < identifiers.size(); ++i)
       search(identifiers[i], "_", all, {file.path, i + 1, std::string(trimmed(lines[i]))}, more);

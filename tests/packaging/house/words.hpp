@@ -15,8 +15,8 @@
 namespace collectives::house {
 
 struct RetiredWord {
-  std::string word;                     ///< as the list has it: side_by_side
-  std::vector<std::string> components;  ///< side, by, side
+  std::string word;                     ///< as the list has it: top_level
+  std::vector<std::string> components;  ///< top, level
   bool anywhere = false;                ///< coined, not private
 };
 
