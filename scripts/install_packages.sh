@@ -13,6 +13,7 @@ packages=(
   libucx-dev                                      # the transport over UCX
   libdnnl-dev zlib1g-dev gnuplot-nox              # the MNIST trainer and its plot
   libgtest-dev libbenchmark-dev                   # tests and kernel benchmarks
+  universal-ctags                                 # the test of sizes: where functions end
   dpkg-dev file                                   # Debian packages
   iproute2 ethtool                                # tests across hosts
   libsimgrid-dev                                  # tests on simulated hosts
