@@ -1,4 +1,4 @@
-# What the project stands on. Sets COLLECTIVES_HAVE_{HWLOC,MPI,CUDA,NCCL,UCX,ONEDNN,BENCHMARK} to ON or OFF.
+# Libraries that the project uses. Sets COLLECTIVES_HAVE_{HWLOC,MPI,CUDA,NCCL,UCX,ONEDNN,BENCHMARK} to ON or OFF.
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
@@ -25,7 +25,7 @@ if(COLLECTIVES_WITH_MPI)
   if(MPI_CXX_FOUND)
     set(COLLECTIVES_HAVE_MPI ON)
   endif()
-  # The drop-in is built for each MPI that is there, whichever the component mpi is built for.
+  # The drop-in is built for each installed MPI, independently of the MPI of the component mpi.
   if(PkgConfig_FOUND)
     pkg_check_modules(COLLECTIVES_OPENMPI QUIET IMPORTED_TARGET ompi-c)
     pkg_check_modules(COLLECTIVES_MPICH QUIET IMPORTED_TARGET mpich)
@@ -60,7 +60,7 @@ endif()
 
 if(COLLECTIVES_TOOLS)
   find_package(CLI11 REQUIRED)
-  # Not by its CMake package: Debian's asks for OpenCL's headers, which nothing here needs.
+  # The search avoids Debian's CMake package, which needs OpenCL's headers.
   find_path(COLLECTIVES_ONEDNN_INCLUDE oneapi/dnnl/dnnl.hpp)
   find_library(COLLECTIVES_ONEDNN_LIBRARY dnnl)
   if(COLLECTIVES_ONEDNN_INCLUDE AND COLLECTIVES_ONEDNN_LIBRARY)

@@ -1,9 +1,10 @@
-# What `cmake --install` puts where. The tree may be moved: nothing in it knows where it lies.
+# Layout of `cmake --install`. The installed tree can be moved, because no file in it contains its path.
 #
-# COMPONENT is a part that one may have without the others: cmake/packages.cmake makes a Debian package of each.
+# A COMPONENT can be installed alone. cmake/packages.cmake makes a Debian package of each.
 include(CMakePackageConfigHelpers)
 if(PROJECT_IS_TOP_LEVEL AND EXISTS /etc/debian_version AND CMAKE_LIBRARY_ARCHITECTURE)
-  # Where Debian keeps libraries. CMake does so only below /usr; here one tree is for any prefix and for packages.
+  # Debian's folder for libraries. CMake uses it only below /usr. The tree has the same layout for every prefix and for
+  # packages.
   set(CMAKE_INSTALL_LIBDIR lib/${CMAKE_LIBRARY_ARCHITECTURE} CACHE PATH "Libraries, below the prefix")
 endif()
 include(GNUInstallDirs)
@@ -14,7 +15,8 @@ cmake_path(RELATIVE_PATH CMAKE_INSTALL_FULL_LIBDIR BASE_DIRECTORY ${CMAKE_INSTAL
 cmake_path(RELATIVE_PATH CMAKE_INSTALL_PREFIX BASE_DIRECTORY ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig
            OUTPUT_VARIABLE pkgconfig_to_prefix)
 
-# collectives_install_library(TARGET NAME RUNTIME DEVELOPMENT): a library with its headers, targets file and NAME.pc.
+# collectives_install_library(TARGET NAME RUNTIME DEVELOPMENT): installs a library with headers, targets file and
+# NAME.pc.
 function(collectives_install_library target name runtime development)
   install(TARGETS ${target} EXPORT ${name}
           LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT ${runtime} NAMELINK_COMPONENT ${development}
@@ -32,7 +34,7 @@ configure_file(cmake/collectives-config.cmake.in ${PROJECT_BINARY_DIR}/collectiv
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/collectives-config-version.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/collectives-config.cmake ${PROJECT_BINARY_DIR}/collectives-config-version.cmake
         DESTINATION ${cmake_directory} COMPONENT development)
-install(FILES README.md DESIGN.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT development)
+install(FILES README.md DESIGN.md CHANGES.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT development)
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT development FILES_MATCHING PATTERN *.md PATTERN *.svg)
 
 if(TARGET collectives_mpi)
@@ -50,7 +52,7 @@ if(TARGET collectives_cuda)
   set_target_properties(collectives_cuda PROPERTIES INSTALL_RPATH $ORIGIN)
 endif()
 
-# To be preloaded under programs of one MPI each.
+# Libraries to preload under programs of one MPI each.
 foreach(drop_in collectives_mpi_openmpi collectives_mpi_mpich)
   if(TARGET ${drop_in})
     install(TARGETS ${drop_in} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT drop_in)
@@ -65,7 +67,7 @@ foreach(program collectives_run collectives_info collectives_bench mnist_trainer
   if(TARGET ${program})
     install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tools)
     set_target_properties(${program} PROPERTIES INSTALL_RPATH $ORIGIN/${bin_to_lib})
-    # One manual page is of all programs; this is its name for the one.
+    # All programs share one manual page. This file is the page's name for one program.
     file(CONFIGURE OUTPUT ${program}.1 CONTENT ".so man1/collectives.1\n")
     install(FILES ${CMAKE_CURRENT_BINARY_DIR}/${program}.1 docs/collectives.1
             DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT tools)

@@ -1,13 +1,14 @@
 # Tests under mpirun.
 
-# As root in a container, with more ranks than cores; and what Open MPI itself never frees is not our leak.
+# mpirun must run as root in a container and with more ranks than cores. Memory that Open MPI never frees is no leak of
+# ours.
 set(COLLECTIVES_MPIRUN_ENVIRONMENT
     OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
     PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe OMPI_MCA_hwloc_base_binding_policy=none
     OMPI_MCA_mpi_yield_when_idle=1 ASAN_OPTIONS=detect_leaks=0)
 
 # collectives_mpi_test(NAME RANKS... COMMAND PROGRAM ARGUMENTS...): runs PROGRAM under mpirun once for each count in
-# RANKS, as ctest cases mpi.NAME.npRANKS. PROGRAM may be a target. Without MPI, nothing.
+# RANKS, as ctest cases mpi.NAME.npRANKS. PROGRAM may be a target. Adds no test without MPI.
 function(collectives_mpi_test name)
   if(NOT COLLECTIVES_HAVE_MPI)
     return()

@@ -1,5 +1,5 @@
-# Debian packages, by `cpack` in the build tree: one for each component of cmake/install.cmake. What depends on MPI or UCX
-# is apart, so that the library alone pulls in neither.
+# Debian packages by `cpack` in the build tree, one for each component of cmake/install.cmake. Components that depend on
+# MPI or UCX have packages of their own, so that the library alone installs neither.
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_CONTACT "The authors of collectives <collectives@localhost>")
 set(CPACK_PACKAGE_DIRECTORY ${PROJECT_BINARY_DIR}/packages)
@@ -16,7 +16,8 @@ set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS_POLICY ">=")
 set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 
-# collectives_package(COMPONENT PACKAGE SECTION DESCRIPTION [COMPONENTS it depends on...])
+# collectives_package(COMPONENT PACKAGE SECTION DESCRIPTION [COMPONENTS...]): the last arguments are components that
+# this one depends on.
 macro(collectives_package component package section description)
   string(TOUPPER ${component} upper)
   list(APPEND CPACK_COMPONENTS_ALL ${component})
@@ -42,7 +43,7 @@ if(TARGET collectives_cuda)
   list(JOIN CPACK_DEBIAN_RUNTIME_PACKAGE_SUGGESTS ", " CPACK_DEBIAN_RUNTIME_PACKAGE_SUGGESTS)
 endif()
 if(TARGET collectives_mpi)
-  collectives_package(mpi libcollectives-mpi${COLLECTIVES_SOVERSION} libs "Ranks that meet through MPI." runtime)
+  collectives_package(mpi libcollectives-mpi${COLLECTIVES_SOVERSION} libs "Bootstrap and transport through MPI." runtime)
   collectives_package(mpi_development libcollectives-mpi-dev libdevel "The header of the library over MPI."
                       development mpi)
   if(MPI_CXX_INCLUDE_DIRS MATCHES mpich)

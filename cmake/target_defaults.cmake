@@ -1,14 +1,15 @@
-# Nothing here is global.
+# Settings of targets. No setting is global.
 
-# collectives_checks(TARGET): warnings (developers only) and sanitizers, for C and C++.
+# collectives_checks(TARGET): warnings, for developers only, and sanitizers, for C and C++.
 function(collectives_checks target)
   if(COLLECTIVES_DEVELOPER_MODE)
     target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion
                                              $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor>
                                              $<$<COMPILE_LANGUAGE:CXX>:-Woverloaded-virtual>)
     if(COLLECTIVES_WARNINGS_AS_ERRORS)
-      # But not what GCC 12 concludes while it optimises: that std::string copies 2^63 bytes and, with sanitizers, that
-      # std::regex reads what nobody wrote. And fences, of which the thread sanitizer knows nothing, are meant.
+      # Some warnings of GCC 12 are wrong when it optimizes. It reports that std::string copies 2^63 bytes, and with
+      # sanitizers that std::regex reads uninitialized memory. It also warns of fences, which the thread sanitizer does
+      # not support but the code needs.
       target_compile_options(${target} PRIVATE -Werror -Wno-error=restrict -Wno-error=maybe-uninitialized)
       if(COLLECTIVES_SANITIZE STREQUAL thread)
         target_compile_options(${target} PRIVATE -Wno-error=tsan)
@@ -33,14 +34,14 @@ function(collectives_defaults target)
   target_compile_features(${target} PUBLIC cxx_std_20)
   set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF CXX_VISIBILITY_PRESET hidden
                                              VISIBILITY_INLINES_HIDDEN ON POSITION_INDEPENDENT_CODE ON)
-  # Nobody interposes the library's functions: calls inside it need no detour through a table.
+  # No program interposes the library's functions, so calls inside it bypass the procedure linkage table.
   target_compile_options(${target} PRIVATE -fno-semantic-interposition)
   target_link_options(${target} PRIVATE -Wl,-Bsymbolic-functions)
   collectives_checks(${target})
 endfunction()
 
-# collectives_hardly_optimised(TARGET): for code around the library that takes longer to compile than it ever runs. Not at
-# all under the address and undefined-behaviour sanitizers, whose checks the optimiser would have to wade through.
+# collectives_hardly_optimised(TARGET): for code outside the library that takes longer to compile than to run. Does not
+# optimize at all under the address and undefined-behaviour sanitizers, whose checks take long to optimize.
 function(collectives_hardly_optimised target)
   if(COLLECTIVES_SANITIZE MATCHES address)
     target_compile_options(${target} PRIVATE -O0)
@@ -49,8 +50,8 @@ function(collectives_hardly_optimised target)
   endif()
 endfunction()
 
-# collectives_cuda_defaults(TARGET): for sources in CUDA. The same arithmetic as on the processor: nothing is fused, and
-# what is constant there is computed here.
+# collectives_cuda_defaults(TARGET): for CUDA sources. The arithmetic equals the processor's: no fused operations, and
+# constants are computed by the host compiler.
 function(collectives_cuda_defaults target)
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON CUDA_VISIBILITY_PRESET hidden
                                              CUDA_RUNTIME_LIBRARY Static)
@@ -60,7 +61,7 @@ function(collectives_cuda_defaults target)
   endif()
 endfunction()
 
-# collectives_shared_library(TARGET): a library with a soname that exports what is public, and nothing else.
+# collectives_shared_library(TARGET): a library with a soname that exports public symbols only.
 function(collectives_shared_library target)
   collectives_defaults(${target})
   set(exported ${PROJECT_SOURCE_DIR}/cmake/exported_symbols.map)

@@ -1,4 +1,4 @@
-# Read by ctest itself: what every test finds in its environment.
+# ctest reads this file. It sets the environment of every test.
 
-# Tests neither stand on numbers measured on this machine nor leave any behind.
+# Tests neither use nor store numbers measured on this machine.
 set(ENV{COLLECTIVES_TUNING} default)

@@ -1,10 +1,10 @@
-// Every rank adds its vector to everybody's sum.   collectives_run -n 4 01_all_reduce
+// Sums one vector of every rank.   collectives_run -n 4 01_all_reduce
 #include <collectives/collectives.hpp>
 #include <cstdio>
 #include <vector>
 
 int main() {
-  // The ranks that mpirun, srun, torchrun, TF_CONFIG or collectives_run started; alone when nobody did.
+  // Ranks come from mpirun, srun, torchrun, TF_CONFIG or collectives_run. Without a launcher this process is alone.
   collectives::Communicator comm = collectives::Communicator::from_environment();
 
   const std::vector<float> mine(1000, static_cast<float>(comm.rank() + 1));

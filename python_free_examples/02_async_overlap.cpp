@@ -1,6 +1,7 @@
-// Communicate one gradient while the next is computed.   collectives_run -n 4 02_async_overlap
+// Communicates one gradient while the next one is computed.   collectives_run -n 4 02_async_overlap
 //
-// Progress happens inside calls: a rank without a core to spare calls test() between pieces of its own work.
+// Communication progresses inside calls of the library. A rank without a spare core therefore calls test() between
+// parts of its own work.
 #include <collectives/collectives.hpp>
 #include <cstdio>
 #include <vector>
@@ -9,7 +10,7 @@ namespace {
 
 constexpr int kLayers = 4;
 
-/// Stands for a backward pass: layer l's gradient on rank r is l + r everywhere.
+/// Replaces a backward pass: every element of layer l's gradient on rank r is l + r.
 std::vector<float> backward(int layer, int rank) {
   return std::vector<float>(100'000, static_cast<float>(layer + rank));
 }
@@ -26,7 +27,7 @@ int main() {
     gradients[l] = backward(layer, comm.rank());
     averages[l].resize(gradients[l].size());
     works.push_back(comm.all_reduce_async(gradients[l], averages[l], collectives::ReduceOp::average));
-    for (collectives::Work& work : works) work.test();  // moves all of them on, waits for none
+    for (collectives::Work& work : works) work.test();  // progresses all of them without waiting
   }
   for (collectives::Work& work : works) work.wait();
 

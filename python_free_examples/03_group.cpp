@@ -1,4 +1,4 @@
-// Fifty small tensors, fused into one all-reduce.   collectives_run -n 4 03_group
+// Fuses fifty small tensors into one all-reduce.   collectives_run -n 4 03_group
 #include <collectives/collectives.hpp>
 #include <cstdio>
 #include <vector>

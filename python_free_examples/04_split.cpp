@@ -1,16 +1,16 @@
-// Smaller communicators out of a larger one: here the even and the odd ranks.   collectives_run -n 4 04_split
+// Splits a communicator into the even and the odd ranks.   collectives_run -n 4 04_split
 #include <collectives/collectives.hpp>
 #include <cstdio>
 #include <vector>
 
 int main() {
-  collectives::Communicator everybody = collectives::Communicator::from_environment();
+  collectives::Communicator world = collectives::Communicator::from_environment();
 
-  // Ranks of one color meet again; they are numbered by key, then by their rank here.
-  const int color = everybody.rank() % 2;
-  collectives::Communicator half = *everybody.split(color);
+  // Ranks of equal color form one communicator. They are numbered by key, then by their rank here.
+  const int color = world.rank() % 2;
+  collectives::Communicator half = *world.split(color);
 
-  const std::vector<int> mine{everybody.rank()};
+  const std::vector<int> mine{world.rank()};
   std::vector<int> members(static_cast<std::size_t>(half.size()));
   half.all_gather(mine, members);
 

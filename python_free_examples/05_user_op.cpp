@@ -1,6 +1,7 @@
-// A reduction of your own: where is the largest value, and how large is it?   collectives_run -n 4 05_user_op
+// A user-defined reduction that finds the largest value and its rank.   collectives_run -n 4 05_user_op
 //
-// An element is a 64-bit word that holds the value above its owner, so that the larger word is the larger value.
+// An element is a 64-bit word with the value in the upper bits and the rank in the lower bits. The larger word
+// therefore has the larger value.
 #include <collectives/collectives.hpp>
 #include <cstdint>
 #include <cstdio>
@@ -18,7 +19,7 @@ int main() {
                                       }
                                     }};
 
-  // Element i is largest on rank i % size, where it is 1000 + i; elsewhere it is i.
+  // Element i is 1000 + i on rank i % size, where it is largest, and i on the other ranks.
   std::vector<std::uint64_t> words(12);
   const auto rank = static_cast<std::uint64_t>(comm.rank()), size = static_cast<std::uint64_t>(comm.size());
   for (std::uint64_t i = 0; i < words.size(); ++i) words[i] = ((i % size == rank ? 1000 + i : i) << 32) | rank;

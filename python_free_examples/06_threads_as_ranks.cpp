@@ -1,4 +1,4 @@
-// Ranks that are threads of one process: no launcher, no files, good for tests.   06_threads_as_ranks
+// Ranks as threads of one process, without a launcher or files. Useful for tests.   06_threads_as_ranks
 #include <atomic>
 #include <collectives/collectives.hpp>
 #include <cstdio>
@@ -16,7 +16,7 @@ int main() {
     for (int rank = 0; rank < kRanks; ++rank) {
       threads.emplace_back([&, rank] {
         collectives::Communicator comm(*bootstraps[static_cast<std::size_t>(rank)]);
-        // Everybody brings 0, 1, 2, ...; rank r keeps part r of the sum.
+        // Every rank contributes 0, 1, 2, ... and receives its part of the sum.
         std::vector<double> mine(kRanks * kPart), part(kPart);
         std::iota(mine.begin(), mine.end(), 0.0);
         comm.reduce_scatter(mine, part, collectives::ReduceOp::sum);

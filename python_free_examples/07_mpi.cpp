@@ -1,4 +1,4 @@
-// Inside a program that uses MPI already: the ranks of an MPI communicator.   mpirun -np 4 07_mpi
+// Ranks of an MPI communicator, in a program that uses MPI already.   mpirun -np 4 07_mpi
 #include <collectives/collectives.hpp>
 #include <collectives/mpi.hpp>
 #include <cstdio>
@@ -6,7 +6,7 @@
 
 namespace {
 
-/// Everything made from MPI is gone when this returns.
+/// Destroys every object that was made from MPI before it returns.
 bool same_sum() {
   collectives::Communicator comm(collectives::MpiBootstrap(MPI_COMM_WORLD));
   const std::vector<double> mine(5000, 1.0 + comm.rank());

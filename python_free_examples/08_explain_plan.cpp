@@ -1,10 +1,10 @@
-// What would a call do, on a machine that is not here? A plan is a pure function of the question.   08_explain_plan
+// Plans a call for a machine that is not this one. A plan is a pure function of its arguments.   08_explain_plan
 #include <collectives/collectives.hpp>
 #include <cstdio>
 
 int main() {
   const auto cluster = collectives::Topology::regular(64, 8);  // 64 ranks, 8 to a host
-  const collectives::Tuning tuning;                            // the numbers that plans are priced with
+  const collectives::Tuning tuning;                            // numbers of the cost model
 
   for (const std::size_t count : {std::size_t{16}, std::size_t{16} << 20}) {
     collectives::Request request;
@@ -16,7 +16,7 @@ int main() {
     std::printf("%s\n", collectives::explain(plan, request, cluster).c_str());
     if (plan.estimate.microseconds <= 0) return 1;
 
-    request.backend = "ring";  // forced, never silently another
+    request.backend = "ring";  // a forced backend is never replaced silently
     if (collectives::choose_plan(request, cluster, tuning).backend != "ring") return 1;
   }
 }

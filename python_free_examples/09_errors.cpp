@@ -1,6 +1,7 @@
-// Ranks that disagree get an error that says who passed what, not a hang and not a wrong number.   09_errors
+// Ranks whose calls do not match get an error that names the ranks and their arguments. The call neither hangs nor
+// returns a wrong result.   09_errors
 //
-// Rank 2 makes a mistake: its vector is one element short. Ranks are threads here; processes get the same.
+// Rank 2 passes a vector that is one element short. The ranks are threads here; ranks as processes get the same error.
 #include <atomic>
 #include <collectives/collectives.hpp>
 #include <cstdio>
@@ -20,7 +21,7 @@ int main() {
         std::vector<float> data(rank == 2 ? 4095 : 4096, 1.0F);
         try {
           comm.all_reduce(data);
-          comm.barrier();  // who got through before the mistake was seen learns of it at the next call
+          comm.barrier();  // a rank that completed its call gets the error from the next one
         } catch (const collectives::Error& error) {
           std::printf("rank %d was told (%s): %s\n", rank, std::string(to_string(error.code())).c_str(), error.what());
           if (error.code() == collectives::Errc::mismatch) ++told;

@@ -1,11 +1,11 @@
-/* The library from C99: gradients averaged over all ranks while other work goes on.   collectives_run -n 4 11_c */
+/* The library from C99: averages gradients over all ranks while other work continues.   collectives_run -n 4 11_c */
 #include <collectives/collectives.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 enum { kLayers = 3, kCount = 1000 };
 
-/* Every function that can fail returns an error; what went wrong, and whose doing it was, is kept for this thread. */
+/* Prints the message of an error and ends the program. Each thread has the message of its last error. */
 static void check(collectives_error error) {
   if (error == COLLECTIVES_SUCCESS) return;
   fprintf(stderr, "%s: %s\n", collectives_error_name(error), collectives_last_error());
@@ -13,17 +13,17 @@ static void check(collectives_error error) {
 }
 
 int main(void) {
-  /* The ranks that mpirun, srun, torchrun, TF_CONFIG or collectives_run started; alone when nobody did. */
+  /* Ranks come from mpirun, srun, torchrun, TF_CONFIG or collectives_run. Without a launcher this process is alone. */
   collectives_communicator* comm;
   check(collectives_communicator_from_environment(NULL, &comm));
   const int rank = collectives_rank(comm), size = collectives_size(comm);
 
-  /* Memory that the other ranks of this host reach without a copy. Any other would do, too. */
+  /* Memory that the other ranks of this host access without a copy. Any other memory works too. */
   collectives_memory* memory;
   check(collectives_memory_allocate(comm, kLayers * kCount * sizeof(float), 0, &memory));
   float* gradients = collectives_memory_data(memory);
 
-  /* What is left out of the options is the communicator's. Between hosts, values travel in half the bytes. */
+  /* Options that are not set come from the communicator. Between hosts, values travel as bf16, in half the bytes. */
   const collectives_options options = {.size = sizeof options, .timeout_seconds = 60, .wire = "bf16"};
   collectives_work* works[kLayers];
   for (int layer = 0; layer < kLayers; ++layer) {

@@ -1,8 +1,9 @@
-// Of each gradient only the largest tenth travels; the rest is kept and given later, so that nothing gets lost.
+// Sends only the largest tenth of each gradient. The rest stays in a residual and is sent by later calls, so no value
+// is lost.
 //
 //   collectives_run -n 3 12_compress_with_error_feedback
 //
-// Ranks of one host have no wire to save and would send everything; `force` shows the compression all the same.
+// Ranks of one host would send the whole gradient, because they save no time on a wire. `force` compresses in any case.
 #include <algorithm>
 #include <cmath>
 #include <collectives/collectives.hpp>
@@ -14,18 +15,18 @@ int main() {
   constexpr std::size_t kCount = 1000;
   constexpr int kSteps = 100;
 
-  // The ranks pull every weight towards values of their own; the best for all is the mean of these.
+  // Each rank pulls every weight towards its own target. The best weight for all ranks is the mean of the targets.
   const auto wish = [](int rank, std::size_t i) { return static_cast<float>(i % 10) + static_cast<float>(rank); };
   std::vector<float> weights(kCount), gradient(kCount);
 
-  collectives::TopK top_k({.density = 0.1});  // keeps what was not sent, by the name of the tensor
+  collectives::TopK top_k({.density = 0.1});  // keeps the residual by the name of the tensor
   for (int step = 0; step < kSteps; ++step) {
     for (std::size_t i = 0; i < kCount; ++i) gradient[i] = weights[i] - wish(comm.rank(), i);
     comm.all_reduce(gradient, collectives::ReduceOp::average, {.name = "weights", .compressor = &top_k, .force = true});
     for (std::size_t i = 0; i < kCount; ++i) weights[i] -= 0.05F * gradient[i];
   }
 
-  // Without what is kept the small gradients would never be heard; with it all weights arrive.
+  // With the residual all weights converge. Without it the small gradients would never be sent.
   const float mean_rank = static_cast<float>(comm.size() - 1) / 2;
   float farthest = 0;
   for (std::size_t i = 0; i < kCount; ++i) farthest = std::max(farthest, std::abs(weights[i] - wish(0, i) - mean_rank));
@@ -35,7 +36,7 @@ int main() {
                 report.reason.c_str(), report.chosen, report.count, static_cast<unsigned long long>(report.sent_bytes),
                 kSteps, static_cast<double>(farthest));
   }
-  // What a restarted run passes to load(), to go on as if there had been no break.
+  // A restarted run passes this state to load() and continues without a break.
   const std::vector<std::byte> kept = top_k.save();
   return farthest < 1 && !kept.empty() ? 0 : 1;
 }

@@ -1,8 +1,8 @@
-// Ranks on two hosts. There is nothing to do for it: ranks of a host share memory, a wire connects the hosts.
+// Ranks on two hosts. The program does nothing special: ranks of a host share memory, and a wire connects the hosts.
 //
 //   collectives_run -n 4 13_two_hosts
 //
-// To have two hosts on one machine, each rank claims to be on one: COLLECTIVES_HOST_ID. On two machines leave that out.
+// COLLECTIVES_HOST_ID simulates two hosts on one machine. Leave it out on two machines.
 #include <collectives/collectives.hpp>
 #include <cstdio>
 #include <cstdlib>
@@ -10,7 +10,7 @@
 #include <vector>
 
 int main() {
-  const char* const rank = std::getenv("RANK");  // as collectives_run and torchrun say it
+  const char* const rank = std::getenv("RANK");  // set by collectives_run and torchrun
   ::setenv("COLLECTIVES_HOST_ID", rank != nullptr && std::atoi(rank) % 2 == 1 ? "odd" : "even", 0);
   collectives::Communicator comm = collectives::Communicator::from_environment();
 

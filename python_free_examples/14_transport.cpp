@@ -1,4 +1,5 @@
-// A transport of one's own, here queues in memory: what a bootstrap's wire_factory() makes connects the hosts.
+// A user-defined transport made of queues in memory. A bootstrap's wire_factory() creates the wire that connects the
+// hosts.
 //
 // Ranks are threads, each on a host of its own.   14_transport
 #include <collectives/collectives.hpp>
@@ -18,46 +19,46 @@ struct Mail {
   std::vector<Line> frame;
   Message message;
 };
-struct Way {  // from one rank to another
+struct Link {  // from one rank to another
   std::deque<Mail> mail;
-  std::deque<std::string> control;  // failures, and who has arrived where
-} ways[kRanks][kRanks];
-std::mutex mutex;  // of all ways
+  std::deque<std::string> control;  // failures and arrival records
+} links[kRanks][kRanks];
+std::mutex mutex;  // protects all links
 
-// Each function goes as far as it can and never waits: the library does all the waiting.
+// No function waits. Each does as much as it can, and the library waits.
 class PostWire final : public Wire {
  public:
   PostWire(Rank self, std::size_t frame_bytes) : self_(self), frame_bytes_(frame_bytes) {}
   std::string_view name() const noexcept override { return "post"; }
   std::size_t frame_bytes() const noexcept override { return frame_bytes_; }
-  std::byte* stage(Rank to) override {  // memory for the next message, unless two are on their way
+  std::byte* stage(Rank to) override {  // memory for the next message, or null while two are in flight
     const std::lock_guard lock(mutex);
     staged_[to].frame.resize(frame_bytes_ / sizeof(Line) + 1);
-    return ways[self_][to].mail.size() < 2 ? staged_[to].frame[0].bytes : nullptr;
+    return links[self_][to].mail.size() < 2 ? staged_[to].frame[0].bytes : nullptr;
   }
   void send(Rank to, std::uint64_t tag, std::size_t bytes) override {
     const std::lock_guard lock(mutex);
     staged_[to].message = {tag, staged_[to].frame[0].bytes, bytes};
-    ways[self_][to].mail.push_back(std::move(staged_[to]));
+    links[self_][to].mail.push_back(std::move(staged_[to]));
   }
   const Message* receive(Rank from) override {  // the oldest message, in place
     const std::lock_guard lock(mutex);
-    const auto& arrived = ways[from][self_].mail;
+    const auto& arrived = links[from][self_].mail;
     return arrived.empty() ? nullptr : &arrived.front().message;
   }
   void release(Rank from) override {
     const std::lock_guard lock(mutex);
-    ways[from][self_].mail.pop_front();
+    links[from][self_].mail.pop_front();
   }
   void flush(Deadline) override {}
   void post_control(Rank to, std::string_view text) override {
     const std::lock_guard lock(mutex);
-    ways[self_][to].control.emplace_back(text);
+    links[self_][to].control.emplace_back(text);
   }
   std::optional<std::pair<Rank, std::string>> poll_control() override {
     const std::lock_guard lock(mutex);
     for (Rank from = 0; from < kRanks; ++from)
-      if (auto& texts = ways[from][self_].control; !texts.empty()) {
+      if (auto& texts = links[from][self_].control; !texts.empty()) {
         std::pair oldest(from, std::move(texts.front()));
         texts.pop_front();
         return oldest;
@@ -71,7 +72,7 @@ class PostWire final : public Wire {
   Mail staged_[kRanks];
 };
 
-// Meets as threads do, and brings the wire.
+// Connects threads and provides the wire.
 class PostBootstrap final : public Bootstrap {
  public:
   explicit PostBootstrap(Bootstrap& threads) : threads_(threads) {}
@@ -99,9 +100,9 @@ int main() {
   std::atomic<int> right = 0;
   {
     std::vector<std::jthread> ranks;
-    for (const auto& meeting : threads)
+    for (const auto& thread : threads)
       ranks.emplace_back([&] {
-        PostBootstrap bootstrap(*meeting);
+        PostBootstrap bootstrap(*thread);
         Communicator comm(bootstrap);
         std::vector<float> data(100'000, static_cast<float>(comm.rank()));
         comm.all_reduce(data);

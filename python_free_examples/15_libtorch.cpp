@@ -1,13 +1,13 @@
-// Data-parallel training with libtorch: gradients of all ranks are averaged in place.
+// Data-parallel training with libtorch. The gradients of all ranks are averaged in place.
 //
-//   collectives_run -n 2 15_libtorch        built where libtorch is (Debian: libtorch-dev)
+//   collectives_run -n 2 15_libtorch        needs libtorch (Debian: libtorch-dev)
 #include <torch/torch.h>
 
 #include <collectives/collectives.hpp>
 #include <cstdint>
 #include <cstdio>
 
-/// The values of a tensor, not copied.
+/// Returns a buffer over the values of a tensor, without a copy.
 collectives::Buffer view(const torch::Tensor& tensor) {
   TORCH_CHECK(tensor.is_contiguous() && tensor.device().is_cpu() && tensor.scalar_type() == torch::kFloat32);
   return {tensor.data_ptr(), static_cast<std::size_t>(tensor.numel()), collectives::DataType::f32};
@@ -21,7 +21,7 @@ int main() {
   torch::nn::Sequential model(torch::nn::Linear(8, 32), torch::nn::Tanh(), torch::nn::Linear(32, 1));
   for (auto& parameter : model->parameters()) comm.broadcast(view(parameter.data()), 0);
 
-  torch::manual_seed(static_cast<std::uint64_t>(comm.rank()) + 100);  // every rank has data of its own
+  torch::manual_seed(static_cast<std::uint64_t>(comm.rank()) + 100);  // different data on every rank
   const torch::Tensor inputs = torch::randn({256, 8}), targets = inputs.sum(1, true).sin();
 
   torch::optim::SGD optimizer(model->parameters(), 0.1);
@@ -31,7 +31,7 @@ int main() {
     torch::Tensor loss = torch::mse_loss(model->forward(inputs), targets);
     loss.backward();
 
-    collectives::Group group = comm.group();  // small tensors, one call
+    collectives::Group group = comm.group();  // fuses small tensors into one call
     for (const auto& parameter : model->parameters())
       group.all_reduce(view(parameter.grad()), view(parameter.grad()), collectives::ReduceOp::average);
     group.run();
@@ -41,7 +41,7 @@ int main() {
     if (step == 0) first = last;
   }
 
-  // The same gradients have made the same weights, bit for bit.
+  // Equal gradients have given equal weights, bit for bit.
   const torch::Tensor weights = model->parameters()[0].detach();
   const torch::Tensor of_rank_0 = weights.clone();
   comm.broadcast(view(of_rank_0), 0);

@@ -1,28 +1,29 @@
 #!/usr/bin/env bash
-# Runs MPI programs of Debian, unchanged, with and without the drop-in, and compares what they say of their own checks,
-# and the numbers that they find.
+# Runs unchanged MPI programs of Debian with and without the drop-in. Compares the results of their own checks and the
+# numbers that they print.
 #
 #   scripts/check_mpi_programs.sh [-b build/release] [-n "1 2 3 4 8"] [-p "xdlu lammps_melt"] [-m "openmpi mpich"]
 #                                 [--time] [--pairs 7] [--limit 600] [--prepare]
 #
-# A line for each program, MPI and number of ranks: seconds without and with, calls taken over, the largest relative
-# difference of the numbers, and whether all agrees. Sums may be added in another order, so numbers agree if they differ
-# no more than ten times as much as they do without the drop-in between the two MPIs (for programs of one MPI only:
-# between two algorithms of Open MPI's all-reduce), or by a unit of
-# the last digit that the program prints. Here communicators are taken over
-# from their first call on, for the most to go wrong.
+# Prints one line for each program, MPI and number of ranks: seconds without and with the drop-in, calls taken over, the
+# largest relative difference of the numbers, and the verdict.
 #
-# --time measures instead, with the drop-in's defaults and inputs that take seconds: pairs of runs with and without, in
-# turn, so that what else the machine does meets both. It says the time with divided by the time without (geometric
-# mean, and the interval of 95 % by bootstrap over the pairs), and what was taken over. --prepare only installs. No
-# run lasts longer than --limit seconds.
+# Sums may be added in another order, so numbers agree within ten times the difference between the two MPIs without the
+# drop-in. For programs of one MPI it is the difference between two algorithms of Open MPI's all-reduce. A unit of the
+# last printed digit is allowed as well. Communicators are taken over from their first call, so that as many calls as
+# possible are tested.
 #
-# Ranks hand the core on while they wait, with and without the drop-in: of Open MPI by its own setting (when timed it
-# decides itself, which comes to the same with more ranks than cores), of MPICH by scripts/mpi_programs/yield_when_idle.c
-# (when timed with more ranks than cores only, as it stands between MPI and UCX).
+# --time measures pairs of runs with and without the drop-in, in turn, with the drop-in's defaults and inputs that take
+# seconds. It prints the time with over the time without: the geometric mean and its 95 % interval by bootstrap over the
+# pairs. It also prints the calls taken over. --prepare only installs packages. No run lasts longer than --limit
+# seconds.
 #
-# Exit status 1 when anything differs. What a program is given, and what of its output counts, is said in
-# scripts/mpi_programs/; its packages are installed where that is possible.
+# Waiting ranks yield their core, with and without the drop-in. For Open MPI its own setting does that; with --time Open
+# MPI decides, which gives the same with more ranks than cores. For MPICH it is scripts/mpi_programs/yield_when_idle.c,
+# with --time only if there are more ranks than cores, because it adds code between MPI and UCX.
+#
+# The exit status is 1 if anything differs. scripts/mpi_programs/ has a file for each program with its input and the
+# relevant output. Its packages are installed if possible.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 build=$root/build/release ranks_list='1 2 3 4 8' mpi_list='openmpi mpich' size=check pairs=7 limit=600 prepare_only=false
@@ -48,7 +49,7 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 failed=0
 
-# The file of scripts/mpi_programs/ that describes a program.
+# Sources the file of scripts/mpi_programs/ that describes a program.
 describe() {
   local file=$1
   least_ranks=1 preload=''
@@ -60,11 +61,11 @@ describe() {
   . "$root/scripts/mpi_programs/$file.sh"
 }
 
-# Whether ranks are to hand the core on while they wait.
+# hands_cores_on: returns whether waiting ranks yield their core.
 hands_cores_on() { [ "$size" = check ] || [ "$ranks" -gt "$(nproc)" ]; }
 
-# run NAME MPI stock|drop_in [VARIABLE=VALUE...]: a run of $program on $ranks ranks in the folder $scratch/NAME, which
-# keeps what it says. Sets status and seconds.
+# run NAME MPI stock|drop_in [VARIABLE=VALUE...]: runs $program on $ranks ranks in the folder $scratch/NAME, which keeps
+# its output. Sets status and seconds.
 run() {
   local folder=$scratch/$1 mpi=$2 libraries='' start command
   [ "$3" = stock ] || libraries="$build/lib/libcollectives_mpi_$mpi.so $preload"
@@ -81,10 +82,11 @@ run() {
   seconds=$(awk "BEGIN { printf \"%.2f\", $(date +%s.%N) - $start }")
 }
 
-# What a run says: `said NAME checks` or `said NAME digits`.
+# said NAME checks, said NAME digits: prints the checks or the numbers of a run.
 said() { (cd "$scratch/$1" && describe "$program" && "$2" || true); }
 
-# The largest difference between the numbers of two runs, relative to the larger, or to the scale in a third column.
+# Prints the largest difference between the numbers of two runs, relative to the larger number or to a scale in a third
+# column.
 difference() {
   paste -d' ' <(said "$1" digits | awk '{ print $1, $2, (NF > 2 ? $3 : 0) }') <(said "$2" digits | awk '{ print $1, $2 }') |
     awk 'function abs(x) { return x < 0 ? -x : x }
@@ -94,14 +96,14 @@ difference() {
          END { if (!odd) print NR == 0 ? "-" : most + 0 }'
 }
 
-# What the statistics of a run say is taken over, in calls.
+# Prints the number of calls taken over, from the statistics of a run.
 taken_over() {
   awk '/^collectives: I?MPI_/ { for (i = 3; i <= NF; ++i) if ($i == "taken") sum += $(i - 1) } END { print sum + 0 }' \
     "$scratch/$1/out"
 }
 
-# Stock MPI that adds sums in another order, the $1-th way, as the run "other": the other MPI, or, for programs of Open
-# MPI alone, another algorithm of its all-reduce and reduce. False when there are no more ways.
+# other_order N: runs stock MPI with another order of summation, as the run "other". It uses the other MPI, or another
+# algorithm of Open MPI's all-reduce and reduce for programs of Open MPI only. Returns false if there is no N-th order.
 other_order() {
   local other
   if [ "$1" -gt 1 ] || ! grep -q ' ' <<<"$mpis"; then
@@ -114,11 +116,11 @@ other_order() {
   fi
 }
 
-# Prints the first way of adding otherwise in which stock MPI says the same of its checks as the run with the drop-in.
+# Returns whether stock MPI with any other order has the same results of its checks as the run with the drop-in.
 stock_says_so() {
-  local way
-  for ((way = 1; ; ++way)); do
-    other_order "$way" || return 1
+  local order
+  for ((order = 1; ; ++order)); do
+    other_order "$order" || return 1
     [ "$(said taken checks)" != "$(said other checks)" ] || return 0
   done
 }
@@ -151,7 +153,7 @@ compare() {
     "$ranks" "$plain" "$taken" "$(taken_over taken)" "$differ" "$stock" "$verdict"
 }
 
-# The geometric mean of lines of two times, second by first, and the bounds of 95 % of it over resampled pairs.
+# Prints the geometric mean of lines of two times, second over first, and its 95 % interval over resampled pairs.
 ratio() {
   awk '{ log_ratio[NR] = log($2 / $1); sum += log_ratio[NR] }
        END {

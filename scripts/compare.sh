@@ -1,30 +1,31 @@
 #!/usr/bin/env bash
-# Times the collectives of this library and of the others on this machine, interleaved, and writes a table and a plot.
+# Times the collectives of this library and of its peers on this machine, interleaved. Writes a table and a plot.
 #
 #   scripts/compare.sh [OPTIONS]
 #     --ranks 2,4,8            numbers of ranks
-#     --collectives LIST       of all_reduce, reduce_scatter, all_gather, broadcast
+#     --collectives LIST       all_reduce, reduce_scatter, all_gather, broadcast
 #     --min-bytes 8  --max-bytes 64M  --factor 4
-#     --buffers KINDS          of ours: ordinary, allocated, or both with a comma [ordinary,allocated]
+#     --buffers KINDS          our memory: ordinary, allocated, or both with a comma [ordinary,allocated]
 #     --in-place no|yes|both   broadcast has no other form
-#     --rounds 7               one round is each contender once over all sizes; the order rotates from round to round
-#     --peers LIST             of openmpi, openmpi-ucx, mpich, gloo
+#     --rounds 7               a round runs each contender once over all sizes; the order rotates between rounds
+#     --peers LIST             openmpi, openmpi-ucx, mpich, gloo
 #     --best-settings          also Open MPI with the settings that were found best for it
-#     --rotate BYTES           take buffers in turn from so many bytes per rank, so that they do not stay in the cache
-#     --near NS                time cells only while a barrier of the ranks takes at most so many nanoseconds: the cores of
-#                              a virtual machine may be moved from one cache to another and back, and whoever is timed
-#                              then looks twice as slow. A sample says its barrier (barrier_ns): of two ranks, where there
-#                              are more ranks than cores
-#     --fail-below R           exit 1 if, in any cell, the whole 95 % interval of best peer / ours lies below R
+#     --rotate BYTES           uses buffers in turn from this many bytes per rank, so that they do not stay in the cache
+#     --near NS                times cells only while a barrier takes at most this many nanoseconds
+#     --fail-below R           exits with 1 if the 95 % interval of best peer / ours lies below R in any cell
 #     --output FOLDER          default build/compare
 #     --build FOLDER           default build/release
 #
-# What is timed, and what counts as slower, is said in bench/compare/harness.hpp and analysis.hpp. Every contender is
-# timed by that harness. What is not installed is left out with a line.
+# --near is for virtual machines, whose cores may move between caches; a contender then takes twice as long. Every
+# sample records its barrier (barrier_ns). With more ranks than cores it is the barrier of two ranks.
+#
+# bench/compare/harness.hpp describes the measurement, analysis.hpp the ratios and the meaning of "slower". The harness
+# times every contender. A contender that is not installed is left out with a line.
 set -eu
 cd "$(dirname "$0")/.."
 command_line="scripts/compare.sh $*"
 . scripts/compare_common.sh
+unset_peer_settings
 
 ranks=2,4,8
 buffers=ordinary,allocated
@@ -60,10 +61,7 @@ while [ $# -gt 0 ]; do
       shift
       continue
       ;;
-    --help)
-      sed -n '2,/^set -eu/{/^set -eu/!s/^# \{0,1\}//p}' "$0"
-      exit 0
-      ;;
+    --help) print_help ;;
     *) refuse "\"$1\" is no option (see --help)" ;;
   esac
   shift 2
@@ -88,10 +86,13 @@ else
   without+=(roofline)
 fi
 
-# forced ALL_REDUCE REDUCE_SCATTER ALL_GATHER BROADCAST: sets $settings to Open MPI's algorithms of these numbers. Those
-# that won at some size on some machine: all-reduce 3 recursive doubling, 4 ring, 5 segmented ring, 6 Rabenseifner;
-# reduce-scatter 2 recursive doubling, 3 recursive halving, 4 butterfly; all-gather 3 recursive doubling, 4 ring, 6 for two
-# ranks only; broadcast 1 linear, 2 chain, 3 pipeline, 6 binomial.
+# forced ALL_REDUCE REDUCE_SCATTER ALL_GATHER BROADCAST: sets $settings to Open MPI's algorithms with these numbers. The
+# numbers used below have won at some size on some machine:
+#
+#   all-reduce      3 recursive doubling, 4 ring, 5 segmented ring, 6 Rabenseifner
+#   reduce-scatter  2 recursive doubling, 3 recursive halving, 4 butterfly
+#   all-gather      3 recursive doubling, 4 ring, 6 for two ranks only
+#   broadcast       1 linear, 2 chain, 3 pipeline, 6 binomial
 forced() {
   settings=(--mca coll_tuned_use_dynamic_rules 1
     --mca coll_tuned_allreduce_algorithm "$1" --mca coll_tuned_allreduce_algorithm_segmentsize 65536
@@ -103,11 +104,11 @@ if $best_settings; then
   if [[ " ${contenders[*]} " == *" openmpi-ucx "* ]]; then contenders+=(openmpi-ucx-forced-{1,2,3}); fi
 fi
 
-# Root in a container, and more ranks than cores, which mpirun refuses unless told.
+# mpirun refuses root, and more ranks than cores, without these variables.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 
-# launch CONTENDER RANKS: sets $launch, the command without the harness's arguments, and $role. Everybody is bound to
-# cores when there are enough, except Gloo, of whose two threads per rank one would wait for the other.
+# launch CONTENDER RANKS: sets $launch, the command without the harness's arguments, and $role. Ranks are bound to cores
+# if there are enough. Gloo is not bound, because each rank has two threads, one of which would wait for the other.
 launch() {
   local count=$2 bind=(--bind-to core) program=compare_openmpi
   local hydra_bind=(-bind-to core) settings=() variant=()
@@ -144,7 +145,7 @@ for name in ${without[@]+"${without[@]}"}; do
 done
 for count in ${ranks//,/ }; do
   more=(${near[@]+"${near[@]}"})
-  if [ "$count" -gt "$(nproc)" ]; then more+=(--crowded); fi
+  if [ "$count" -gt "$(nproc)" ]; then more+=(--oversubscribed); fi
   active=("${contenders[@]}")
   for ((round = 1; round <= rounds; ++round)); do
     echo "== $count ranks, round $round of $rounds"

@@ -1,35 +1,42 @@
 #!/usr/bin/env bash
-# Times the collectives of this library and of the others between hosts, interleaved: hosts that are network namespaces of
-# this machine, on links of a given rate (tests/multi_host/hosts.sh). Needs root.
+# Times the collectives of this library and of its peers between hosts, interleaved. Hosts are network namespaces of
+# this machine on links of a given rate (tests/multi_host/hosts.sh). Needs root.
 #
 #   scripts/compare_hosts.sh [OPTIONS]
 #     --hosts 2x1,4x1,2x2      hosts x ranks on each
-#     --rate 1gbit             of each link in each direction, as tc writes it; or unshaped
-#     --burst B  --packet B    what a link lets pass at once, as hosts.sh --help says [7000, 14000]: 1600 where 28 KiB take
-#                              less than 0.22 ms one way; for megabytes where timers are late 16kb, 64kb
-#     --wires tcp              of ours, what carries bytes between hosts: of tcp, ucx, mpi [those that this build has]
-#     --backends LIST          of ours by the first wire, in turns with what auto picks, in one start: each is held against it
-#                              like a peer (--peers none --backends ring,hierarchical_halving tells how good the pick is)
-#     --collectives LIST       of all_reduce, reduce_scatter, all_gather, broadcast [all_reduce,broadcast]
+#     --rate 1gbit             rate of each link in each direction, as tc writes it; or unshaped
+#     --burst B  --packet B    bytes that a link passes at once, see hosts.sh --help [7000, 14000]
+#     --wires tcp              our wires between hosts: tcp, ucx, mpi [those that this build has]
+#     --backends LIST          our backends by the first wire, in turns with auto in one start
+#     --collectives LIST       all_reduce, reduce_scatter, all_gather, broadcast [all_reduce,broadcast]
 #     --min-bytes 8  --max-bytes 64M  --factor 4
-#     --peers LIST             of openmpi, openmpi-ucx, openmpi-han, mpich, gloo [all five]
-#     --stolen 5               time again what was timed while the host of a virtual machine took away more than so many
-#                              percent of the cores' time, for up to a minute in each start (and for each backend); a
-#                              sample says what it met
-#     --rounds 7               one round is each contender once over all sizes; the order rotates from round to round
-#     --fail-below R           exit 1 if, in any cell, the whole 95 % interval of best peer / ours lies below R
-#     --timeout 600            seconds for one contender (and as many for each backend) in one round; a peer that hangs is left out
-#     --output FOLDER          default build/compare_hosts; in it one for each shape, 2x1-1gbit
+#     --peers LIST             openmpi, openmpi-ucx, openmpi-han, mpich, gloo [all five]
+#     --stolen 5               repeats cells that met more than this percentage of stolen time
+#     --rounds 7               a round runs each contender once over all sizes; the order rotates between rounds
+#     --fail-below R           exits with 1 if the 95 % interval of best peer / ours lies below R in any cell
+#     --timeout 600            seconds for one contender, and for each backend, in one round
+#     --output FOLDER          default build/compare_hosts; a folder for each shape in it, such as 2x1-1gbit
 #     --build FOLDER           default build/release
 #
-# Before each round the wire itself is measured (tests/multi_host/wire_probe.cpp): the rate of two opposite TCP streams between
-# two hosts. From it follows the bound in the column "roofline": with H hosts no all-reduce can take less than
-# 2 (H - 1) / H x bytes / rate, no reduce-scatter or all-gather less than half of that, no broadcast less than
-# bytes / rate. All hosts share the cores of this machine, also for what cards and switches would do.
+# --burst: use 1600 if 28 KiB take less than 0.22 ms one way. If timers are late, use --burst 16kb --packet 64kb for
+# megabytes.
+#
+# --backends: each backend is compared with auto like a peer. `--peers none --backends ring,hierarchical_halving` shows
+# the quality of the selection.
+#
+# --stolen: the hypervisor may give the cores of a virtual machine to other guests. A start repeats cells for up to a
+# minute, and another minute for each backend. A sample records the stolen share that it met. --timeout leaves out a
+# peer that hangs.
+#
+# Before each round tests/multi_host/wire_probe.cpp measures the wire: the rate of two opposite TCP streams between two
+# hosts. The column "roofline" uses this bound for H hosts: an all-reduce takes at least 2 (H - 1) / H x bytes / rate, a
+# reduce-scatter or all-gather half of that, a broadcast bytes / rate. All hosts share the cores of this machine, which
+# also do the work of network adapters and switches.
 set -eu
 cd "$(dirname "$0")/.."
 command_line="scripts/compare_hosts.sh $*"
 . scripts/compare_common.sh
+unset_peer_settings
 
 shapes=2x1,4x1,2x2
 rate=1gbit
@@ -42,7 +49,7 @@ folder=build/compare_hosts
 build=build/release
 fail_below=()
 collectives=all_reduce,broadcast
-sizes=(--patience 60 --seconds-per-cell 0.2) # patience: for the five calls that a large vector is given
+sizes=(--patience 60 --seconds-per-cell 0.2) # patience in seconds for the five calls of a large vector
 stolen=5
 timeout=600
 
@@ -66,10 +73,7 @@ while [ $# -gt 0 ]; do
     --timeout) timeout=$2 ;;
     --output) folder=$2 ;;
     --build) build=$2 ;;
-    --help)
-      sed -n '2,/^set -eu/{/^set -eu/!s/^# \{0,1\}//p}' "$0"
-      exit 0
-      ;;
+    --help) print_help ;;
     *) refuse "\"$1\" is no option (see --help)" ;;
   esac
   shift 2
@@ -78,13 +82,11 @@ done
 [[ "$rounds" =~ ^[1-9][0-9]*$ ]] || refuse "--rounds $rounds: not a number"
 [ ${#fail_below[@]} -eq 0 ] || [ "$rounds" -ge 7 ] || refuse "--fail-below needs at least 7 rounds"
 sizes+=(--collectives "$collectives" --stolen "$stolen")
-IFS=, read -ra ways <<<"$backends"
-timeout=$((timeout * (1 + ${#ways[@]})))
+IFS=, read -ra backend_list <<<"$backends"
+timeout=$((timeout * (1 + ${#backend_list[@]})))
 
-hosts_sh=tests/multi_host/hosts.sh
-unset HOSTS_BED # of whoever calls
 [ "$(id -u)" -ne 0 ] || scripts/install_packages.sh
-why=$("$hosts_sh" possible) || refuse "hosts cannot be made here: $why"
+require_hosts
 
 output=$folder
 targets=(wire_probe)
@@ -105,15 +107,15 @@ if wants openmpi-han && ! wants openmpi; then peers=$peers,openmpi; fi # the sam
 contenders=()
 find_peers
 peers=$asked
-if ! wants openmpi; then # it was only there to be built
+if ! wants openmpi; then # it was added only to be built
   for i in "${!contenders[@]}"; do
     if [ "${contenders[i]}" = openmpi ]; then unset "contenders[i]"; fi
   done
 fi
 contenders=("${ours[@]}" ${contenders[@]+"${contenders[@]}"})
 
-# Everybody knows which interface leads to the others: it is not them who are tested for finding it. Bound to no cores,
-# which are the hosts' in common.
+# All contenders get the name of the interface between the hosts, because finding it is not part of the comparison.
+# Ranks are not bound to cores, because all hosts share them.
 export COMPARE_INTERFACE=eth0 UCX_NET_DEVICES=eth0 FI_TCP_IFACE=eth0 FI_SOCKETS_IFACE=eth0
 
 # launch CONTENDER RANKS: sets $launch, the command without the harness's arguments, and $role.
@@ -132,30 +134,22 @@ launch() {
     mpich) starter=mpich program=compare_mpich ;;
     gloo-*) program=compare_gloo variant=(--variant "${1#gloo-}") ;;
   esac
-  if [ "$1" = "${ours[0]}" ] && [ -n "$backends" ]; then variant+=(--ways "$backends"); fi
+  if [ "$1" = "${ours[0]}" ] && [ -n "$backends" ]; then variant+=(--backends "$backends"); fi
   launch=(env ${environment[@]+"${environment[@]}"} "$hosts_sh" "$starter" "$places" ${settings[@]+"${settings[@]}"}
     "$programs/$program" ${variant[@]+"${variant[@]}"})
 }
 
 # --- The wire
 
-# probe_pair A B: what wire_probe says of hA and hB.
-probe_pair() {
-  local server
-  "$hosts_sh" run "h$2" "$programs/wire_probe" serve >/dev/null 2>&1 &
-  server=$!
-  "$hosts_sh" run "h$1" "$programs/wire_probe" measure "h$2"
-  wait "$server"
-}
-
 mean_rate() { awk '{ sum += $2 + $3 } END { printf "%.1f", sum / NR / 2 }'; }
 
-# core_ticks: of the cores' time, all and what the host gave to others. stolen_since CORE_TICKS: the percentage.
+# core_ticks: prints the time of all cores and the stolen part of it. stolen_since CORE_TICKS: prints the stolen
+# percentage.
 core_ticks() { awk '/^cpu / { for (i = 2; i <= 9; ++i) all += $i; printf "%.0f %.0f\n", all, $9; exit }' /proc/stat; }
 stolen_since() { echo "$1" "$(core_ticks)" | awk '{ printf "%.0f", ($3 > $1 ? 100 * ($4 - $2) / ($3 - $1) : 0) }'; }
 
-# probe: sets $wire_rate, in bytes per microsecond, the mean of both directions; $one_way in milliseconds. With more than
-# one pair of hosts also what all pairs reach at once, since they share this machine's cores.
+# probe: sets $wire_rate in bytes per microsecond, the mean of both directions, and $one_way in milliseconds. With
+# several pairs of hosts it also measures all pairs at once, because they share the cores of this machine.
 probe() {
   local line i pairs=() before
   for ((i = 0; i < 5; ++i)); do
@@ -179,7 +173,7 @@ probe() {
 
 median() { printf '%s\n' "$@" | sort -g | awk '{ all[NR] = $1 } END { print all[int((NR + 1) / 2)] }'; }
 
-# add_bound ROUND: what the wire alone would take, for every cell of ours of this round.
+# add_bound ROUND: adds the time that the wire alone takes, for every cell of ours in this round.
 add_bound() {
   awk -v rate="$wire_rate" -v hosts="$hosts" -v round="$1" -v name="\"${ours[0]}\"" '
     index($0, "\"contender\":" name) && index($0, "\"round\":" round ",") && match($0, /"microseconds":[0-9.e+-]+/) {
@@ -196,15 +190,10 @@ add_bound() {
   cat "$scratch/bound" >>"$samples"
 }
 
-# everybody: one row for each cell, one column for each contender: microseconds, and the fraction of the bound.
-everybody() {
-  awk '
-    function field(name, rest) {
-      rest = substr($0, index($0, "\"" name "\":") + length(name) + 3)
-      sub(/[,}].*/, "", rest)
-      gsub(/"/, "", rest)
-      return rest
-    }
+# contender_table: prints microseconds and the fraction of the bound, with a row for each cell and a column for each
+# contender.
+contender_table() {
+  awk "$awk_functions"'
     /"microseconds"/ {
       cell = field("collective") "\t" field("bytes")
       who = field("contender")
@@ -212,14 +201,8 @@ everybody() {
       if (!(who in known) && who != "wire") { known[who] = 1; contenders[++columns] = who }
       times[cell, who, ++number[cell, who]] = field("microseconds") + 0
     }
-    function median(cell, who, n, i, j, t, a) {
-      n = number[cell, who]
-      for (i = 1; i <= n; ++i) a[i] = times[cell, who, i]
-      for (i = 2; i <= n; ++i) for (j = i; j > 1 && a[j] < a[j - 1]; --j) { t = a[j]; a[j] = a[j - 1]; a[j - 1] = t }
-      return n == 0 ? 0 : n % 2 ? a[(n + 1) / 2] : (a[n / 2] + a[n / 2 + 1]) / 2
-    }
     END {
-      printf "Everybody, microseconds and the fraction of the bound\n%-14s %9s", "", "bytes"
+      printf "All contenders, microseconds and the fraction of the bound\n%-14s %9s", "", "bytes"
       for (i = 1; i <= columns; ++i) printf " %20s", contenders[i]
       printf "\n"
       for (r = 1; r <= rows; ++r) {
@@ -237,11 +220,6 @@ everybody() {
 
 # --- Shapes
 
-take_down() {
-  cleanup
-  if [ -n "${HOSTS_BED:-}" ]; then "$hosts_sh" down || true; fi
-}
-trap take_down EXIT
 worst=0
 all_contenders=("${contenders[@]}")
 all_samples=$samples
@@ -267,7 +245,7 @@ for shape in ${shapes//,/ }; do
   if [[ ",$peers," == *,openmpi-han,* ]] && [ "$each" -gt 1 ]; then active+=(openmpi-han); fi
   for name in ${without[@]+"${without[@]}"}; do leave_out "$name" 'not installed'; done
   more=()
-  if [ "$count" -gt "$(nproc)" ]; then more=(--crowded); fi
+  if [ "$count" -gt "$(nproc)" ]; then more=(--oversubscribed); fi
   for ((round = 1; round <= rounds; ++round)); do
     probe
     echo "== $shape, $rate, round $round of $rounds: the wire reaches $wire_rate Mbyte/s in each direction, 28 KiB one way take" \
@@ -293,9 +271,9 @@ for shape in ${shapes//,/ }; do
   "$programs/compare_report" --samples "$samples" --header "$header" --output "$output" \
     ${fail_below[@]+"${fail_below[@]}"} || status=$?
   if [ "$status" -ne 0 ]; then worst=$status; fi
-  everybody >"$output/everybody.txt"
-  cat "$output/everybody.txt"
-  echo "Tables: $output/table.txt, table.md, everybody.txt.  Every sample: samples.jsonl"
+  contender_table >"$output/contenders.txt"
+  cat "$output/contenders.txt"
+  echo "Tables: $output/table.txt, table.md, contenders.txt.  Every sample: samples.jsonl"
 done
 rm -f "$all_samples"
 exit "$worst"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds, shows the benchmark on four ranks with every backend, trains on four ranks, plots.
+# Installs missing packages, builds, benchmarks every backend on four ranks, trains on four ranks, and plots.
 #
-#   MNIST_DIR=DIR scripts/demo.sh   trains on the real MNIST files; without it on digits that the trainer draws itself
+#   MNIST_DIR=DIR scripts/demo.sh   trains on the real MNIST files; without MNIST_DIR on synthetic digits
 set -eu
 cd "$(dirname "$0")/.."
 scripts/install_packages.sh
@@ -16,7 +16,7 @@ programs=(collectives_bench collectives_info collectives_run mnist_trainer)
   { tail -n 40 build/release/build.log; exit 1; }
 bin=$PWD/build/release/bin
 
-# mpirun refuses root, and more ranks than cores, unless told otherwise.
+# mpirun refuses root, and more ranks than cores, without these variables.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 export OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_mpi_yield_when_idle=1
 

@@ -1,24 +1,27 @@
 #!/usr/bin/env bash
-# What needs a GPU, on a machine that has one and little else: CMake, a C++ compiler, nvcc. Nothing is installed there
-# and nothing fetched: the libraries that the project stands on come from build/gpu_parts, which a Debian machine fills.
+# Builds and runs everything that needs a GPU, on a machine with CMake, a C++ compiler and nvcc. Nothing is installed or
+# downloaded there. The required libraries come from build/gpu_parts, which a Debian machine fills. Not yet run on a
+# GPU.
 #
-#   scripts/gpu.sh --pack           on Debian: build/gpu_parts, out of the installed packages
-#   scripts/gpu.sh --build          with build/gpu_parts copied along, if need be: builds in build/gpu
-#   scripts/gpu.sh [SECTION...]     builds, runs all sections or these, prints one table: build/gpu/table.txt
-#   scripts/gpu.sh --run [SECTION...]   the same of what has been built, here or on a machine like this one
+#   scripts/gpu.sh --pack               on Debian: fills build/gpu_parts from the installed packages
+#   scripts/gpu.sh --build              builds in build/gpu, with build/gpu_parts if it is there
+#   scripts/gpu.sh [SECTION...]         builds, runs all sections or these, prints one table: build/gpu/table.txt
+#   scripts/gpu.sh --run [SECTION...]   runs what was built here or on an equal machine, and prints the table
 #
-#   tests        the kernels against those of the processor, and every backend against the suite that all are held to
-#   collectives  every collective, backend, type and op by 2, 4 and 8 processes on the one GPU, to 256 MiB, verified;
-#                coded, and top-k; by NCCL, if it is here
-#   kernels      gpu_bench, and what torch.topk takes, if torch is here
+#   tests        compares the kernels with the processor's loops, and runs the conformance suite with every backend
+#   collectives  runs and verifies every collective, backend, type and op by 2, 4 and 8 processes on one GPU, to
+#                256 MiB; with codecs and top-k; with NCCL if it is installed
+#   kernels      gpu_bench, and torch.topk if torch is installed
 #   training     steps on the GPU beside the processor's; with MNIST_DIR, to 99 % test accuracy
-#   sanitizer    compute-sanitizer's four tools on the kernels, and on collectives
+#   sanitizer    the four tools of compute-sanitizer on the kernels, and on collectives
 #
-# GPU_BUILD=DIR: another build's folder. GPU_MOST=BYTES: of the longest vectors. GPU_RANKS='2 4 8': how many processes.
-# GPU_TYPES=LIST: of elements, in place of all.
+#   GPU_BUILD=DIR        another build folder
+#   GPU_MOST=BYTES       length of the longest vectors
+#   GPU_RANKS='2 4 8'    numbers of processes
+#   GPU_TYPES=LIST       element types [all]
 #
-# Ends with 0; with 1 when something does not build or a test fails; with 2 when it cannot begin; with 77 when there is
-# no CUDA device, so that every test and every benchmark was skipped.
+# Exit status: 0; 1 if a build or a test fails; 2 if it cannot start; 77 if there is no CUDA device, so that every test
+# and benchmark was skipped.
 set -eu -o pipefail
 cd "$(dirname "$0")/.."
 
@@ -33,8 +36,8 @@ fail() {
   exit 2
 }
 
-# Headers, libraries and CMake packages, as they lie below /usr. Of zlib the archive only: a program that was started
-# with these libraries in its path would find an older one than it was built with.
+# Copies headers, libraries and CMake packages in their layout below /usr. zlib is copied as an archive only. A program
+# that starts with these libraries in its path would otherwise find an older zlib than it was built with.
 pack() {
   command -v dpkg-query >/dev/null || fail '--pack takes the parts from Debian packages, and there is no dpkg-query here'
   local packages=(libfmt-dev libfmt9 nlohmann-json3-dev libhwy-dev libhwy1 libgtest-dev libcli11-dev
@@ -67,7 +70,7 @@ pack() {
   echo "build/gpu_parts: $mib MiB of ${#packages[@]} packages"
 }
 
-# Where pip has put NVIDIA's libraries, for machines that have cuDNN or NCCL from there alone.
+# Prints the folders in which pip installed NVIDIA's libraries, for machines with cuDNN or NCCL from pip only.
 pip_folders() {
   local folder
   command -v python3 >/dev/null || return 0
@@ -86,7 +89,7 @@ build() {
   command -v nvcc >/dev/null || PATH=$PATH:/usr/local/cuda/bin
   local options=() prefixes=$parts folder
   ! command -v ninja >/dev/null || options=(-G Ninja)
-  ! nvidia-smi -L >/dev/null 2>&1 || options+=(-D CMAKE_CUDA_ARCHITECTURES=native)  # half the time
+  ! nvidia-smi -L >/dev/null 2>&1 || options+=(-D CMAKE_CUDA_ARCHITECTURES=native)  # halves the build time
   while read -r folder; do prefixes="$prefixes;$folder"; done < <(pip_folders)
 
   mkdir -p "$build"
@@ -111,7 +114,7 @@ build() {
 
 row() { printf '%-76s %s\n' "$1" "$2" | tee -a "$table"; }
 
-# What a program says of its tests: how many there are, and a row for each that did not pass.
+# Prints the number of tests in a log, and a row for each test that did not pass.
 tests_of() {
   local program=$1 status=0 line why='' passed=0 skipped=0
   shift
@@ -130,8 +133,9 @@ tests_of() {
   [ $status -eq 0 ] || failed+=("$program: status $status, see build/gpu/$program.log")
 }
 
-# bench WHAT RANKS [ARGUMENTS...]: what collectives_bench has verified, by ranks that begin with $start. NCCL takes ranks
-# of two names for hosts, as it has to where they share a GPU; then auto would take NCCL.
+# bench WHAT RANKS [ARGUMENTS...]: prints what collectives_bench has verified, with ranks that start with $start. NCCL
+# takes ranks with two host names for ranks of two hosts. Ranks that share a GPU need that, and auto would then select
+# NCCL.
 runs=0
 start=exec
 named='NCCL_HOSTID=rank$RANK exec'
@@ -149,7 +153,7 @@ bench() {
   ran=yes
   row "$what, ranks $ranks" "$(grep -E 'wrong elements|^collectives_bench:' "$log" | tail -n 1 | sed 's/^# //' || true)"
   [ $status -eq 0 ] || failed+=("$what: status $status, see $log")
-  # Of the longest vectors, out of place: time and bus bandwidth.
+  # Prints time and bus bandwidth of the longest vectors out of place.
   awk -v ranks="$ranks" '
     /^# [a-z_]+, backend / { title = substr($0, 3) }
     $1 ~ /^[0-9]+$/ && $1 >= 16777216 { line[title] = sprintf("%d bytes: %s us, %s GB/s (bus)", $1, $6, $8)
@@ -158,7 +162,7 @@ bench() {
     while IFS='|' read -r what line; do row "  $what" "$line"; done
 }
 
-# What the epoch lines of a run of the trainer say, in one row.
+# Prints the epoch lines of a training run in one row.
 training() {
   local what=$1 status=0
   shift
@@ -189,7 +193,7 @@ collectives() {
   bench 'coded, and top-k' "${processes[-1]}" all_reduce --compress bf16,f16,int8,top_k:1%,top_k:0.1% --force --factor 16 \
     --max-bytes "$most" --iterations 5
   bench 'in a stream' "${processes[-1]}" all --back-to-back --factor 64 --max-bytes "$most" --backend $backends
-  local hosts="sh $PWD/bench/on_pretended_hosts.sh 2" on_hosts="all_reduce --factor 16 --max-bytes $most --compress none,bf16,top_k:1%"
+  local hosts="sh $PWD/tests/support/on_pretended_hosts.sh 2" on_hosts="all_reduce --factor 16 --max-bytes $most --compress none,bf16,top_k:1%"
   start="exec $hosts" bench 'on 2 hosts' 4 $on_hosts --backend hierarchical
   start="exec $hosts" bench 'on 2 hosts, every collective' 4 all --factor 64 --max-bytes "$most" --iterations 5 --backend $backends
   if "$build/bin/collectives_info" | grep -qE '^ *nccl +available'; then
@@ -212,7 +216,7 @@ kernels() {
     row "gpu_bench: ${line:0:40}" "${line:40}"
   done <"$build/gpu_bench.log"
   if [ $device = yes ] && python3 -c 'import torch' 2>/dev/null; then
-    # What top-k takes there: the greatest magnitudes of as many elements, without error feedback.
+    # Times top-k of torch: the largest magnitudes of as many elements, without error feedback.
     python3 - >"$build/torch.log" 2>&1 <<'PYTHON' || true
 import torch
 n = 1 << 28

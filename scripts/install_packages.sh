@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that the project stands on, those that are missing, and those named as arguments. Needs
-# root or sudo only for that.
+# Installs the missing packages among those that the project uses and those named as arguments. Needs root or sudo only
+# if a package is missing.
 set -eu
 
 packages=(
@@ -13,11 +13,12 @@ packages=(
   libucx-dev                                      # the transport over UCX
   libdnnl-dev zlib1g-dev gnuplot-nox              # the MNIST trainer and its plot
   libgtest-dev libbenchmark-dev                   # tests and kernel benchmarks
+  universal-ctags                                 # the test of sizes: where functions end
   dpkg-dev file                                   # Debian packages
   iproute2 ethtool                                # tests across hosts
   libsimgrid-dev                                  # tests on simulated hosts
   doxygen                                         # the reference
-  ccache                                          # what two build modes compile alike, once (scripts/test.sh)
+  ccache                                          # compiler cache shared by build modes (scripts/test.sh)
   "$@"
 )
 

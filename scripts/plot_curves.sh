@@ -51,16 +51,19 @@ plot ${3%, }
 END
 }
 
-for ranks in 2 4 8; do
+for ranks in 4 8; do
   table $results/one_host.txt "$ranks ranks, all_reduce, out of place: collectives-ordinary" >"$data/ordinary.$ranks"
 done
-table $results/one_host.txt '2 ranks, all_reduce, out of place: collectives-allocated' >"$data/allocated.2"
+for kind in ordinary allocated; do
+  table $results/one_host_zen5.txt "2 ranks, all_reduce, out of place: collectives-$kind" >"$data/$kind.2"
+done
 lines() { printf "'%s' using 1:%s with linespoints pointsize 0.4 title '%s', " "$@"; }
-draw one_host 'All-reduce on one host, 2 ranks on 2 cores' "$(
-  lines "$data/allocated.2" 2 'allocate()'
-  lines "$data/ordinary.2" 2 'ordinary memory'
-  lines "$data/ordinary.2" 3 'best of Open MPI, UCX, MPICH')"
-draw one_host_crowded 'All-reduce on one host, more ranks than its 2 cores, ordinary memory' "$(
+draw one_host 'All-reduce on one host, 2 ranks on 2 cores of an AMD EPYC' "$(
+  lines "$data/allocated.2" 2 'collectives, allocate()'
+  lines "$data/ordinary.2" 2 'collectives, ordinary memory'
+  lines "$data/ordinary.2" 7 'best setting of any peer'
+  lines "$data/ordinary.2" 3 'best peer, default setting')"
+draw one_host_oversubscribed 'All-reduce on one host, more ranks than its 2 cores, ordinary memory' "$(
   for ranks in 4 8; do
     lines "$data/ordinary.$ranks" 2 "$ranks ranks"
     lines "$data/ordinary.$ranks" 3 "$ranks ranks, best of Open MPI, UCX"

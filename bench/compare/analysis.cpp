@@ -10,7 +10,7 @@
 #include <set>
 #include <stdexcept>
 
-#include "collectives_bench_statistics.hpp"
+#include "collectives_bench/statistics.hpp"
 
 namespace collectives::compare {
 
@@ -30,7 +30,7 @@ double median_of(const Rounds& rounds) {
   return bench::median(times);
 }
 
-/// One note for each `subject`: the first.
+/// Adds the note that `subject` has, if it is the first one about it.
 void note_once(std::vector<std::string>& notes, const std::string& subject, const std::string& what) {
   const std::string start = subject + ": ";
   if (std::ranges::none_of(notes, [&](const std::string& note) { return note.starts_with(start); })) {
@@ -40,7 +40,7 @@ void note_once(std::vector<std::string>& notes, const std::string& subject, cons
 
 void read_sample(const nlohmann::json& line, Samples& samples) {
   const auto contender = line.at("contender").get<std::string>();
-  if (!line.contains("collective")) {  // the contender as a whole
+  if (!line.contains("collective")) {  // a note about the whole contender
     samples.notes.push_back(contender + ": " + line.at("left_out").get<std::string>());
     return;
   }
@@ -64,7 +64,7 @@ void read_sample(const nlohmann::json& line, Samples& samples) {
   series.rounds[line.at("round").get<int>()] = line.at("microseconds").get<double>();
 }
 
-/// Medians over the rounds in `drawn` of a peer's time over ours; 0 when they share none.
+/// Returns the median over the rounds in `drawn` of a peer's time over ours. Returns 0 if they share no round.
 double ratio_in(const Rounds& ours, const Rounds& peer, const std::vector<int>& drawn) {
   std::vector<double> ratios;
   for (const int round : drawn) {
@@ -102,7 +102,7 @@ std::optional<Ratio> best_peer_over(const Rounds& ours, const std::map<std::stri
   std::vector<int> rounds;
   for (const auto& [round, time] : ours) rounds.push_back(round);
 
-  // The smallest ratio among the peers, and whose it is.
+  // Returns the smallest ratio among the peers, and the name of that peer.
   const auto best_in = [&](const std::vector<int>& drawn) {
     std::pair<double, const std::string*> best{0, nullptr};
     for (const auto& [name, times] : peers) {

@@ -9,12 +9,12 @@
 namespace collectives::compare {
 namespace {
 
-constexpr auto kPause = std::chrono::milliseconds(20);  // before another try
+constexpr auto kPause = std::chrono::milliseconds(20);  // before the next attempt
 
 }  // namespace
 
 CoreTicks CoreTicks::now() {
-  constexpr int kFields = 8, kStolen = 7;  // what follows is counted among these
+  constexpr int kFields = 8, kStolen = 7;  // later fields are included in these
   CoreTicks ticks;
   std::ifstream file("/proc/stat");
   std::string name;
@@ -40,7 +40,7 @@ bool CoreTicks::disturbed_since(const CoreTicks& then, double most) const {
 double Calm::await_near() {
   for (;;) {
     const Clock::time_point start = Clock::now();
-    const double barrier_ns = meeting_.distance();
+    const double barrier_ns = sync_.distance();
     if (wanted_.barrier_ns == 0 || barrier_ns <= wanted_.barrier_ns) return barrier_ns;
     std::this_thread::sleep_for(kPause);
     if (!has_patience_left_after(start)) return barrier_ns;
@@ -54,10 +54,10 @@ Calm::Found Calm::during(const std::function<void()>& measure) {
     const CoreTicks before = ticks_();
     measure();
     const CoreTicks after = ticks_();
-    const auto of_rank_0 = [&](auto word) { return meeting_.exchange(std::bit_cast<std::uint64_t>(word)).front(); };
+    const auto of_rank_0 = [&](auto word) { return sync_.exchange(std::bit_cast<std::uint64_t>(word)).front(); };
     found.stolen = std::bit_cast<double>(of_rank_0(after.stolen_since(before)));
     const bool disturbed = of_rank_0(std::uint64_t{after.disturbed_since(before, wanted_.stolen)}) != 0;
-    found.barrier_ns = std::max(found.barrier_ns, meeting_.distance());
+    found.barrier_ns = std::max(found.barrier_ns, sync_.distance());
     const bool near = wanted_.barrier_ns == 0 || found.barrier_ns <= wanted_.barrier_ns;
     if (near && !disturbed) return found;
     std::this_thread::sleep_for(kPause);
@@ -65,10 +65,10 @@ Calm::Found Calm::during(const std::function<void()>& measure) {
   }
 }
 
-/// When what has been done since then was in vain. Rank 0's clock counts.
+/// Adds the time since `since`, which was spent in vain, to the lost time. Rank 0's clock decides for all ranks.
 bool Calm::has_patience_left_after(Clock::time_point since) {
   const auto lost = std::chrono::nanoseconds(Clock::now() - since).count();
-  lost_ns_ += meeting_.exchange(static_cast<std::uint64_t>(lost)).front();
+  lost_ns_ += sync_.exchange(static_cast<std::uint64_t>(lost)).front();
   return std::chrono::nanoseconds(lost_ns_) <= wanted_.patience;
 }
 

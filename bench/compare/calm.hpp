@@ -1,5 +1,7 @@
-// What disturbs measurements on a virtual machine, and waiting for times without it: cores that have been moved far
-// from one another, and cores that the host gives to somebody else ("steal" in /proc/stat).
+// Waits for undisturbed times on a virtual machine.
+//
+// Two disturbances are detected. The hypervisor may have moved the cores far from one another, which a barrier shows.
+// It may also give the cores to another guest ("steal" in /proc/stat).
 #pragma once
 
 #include <chrono>
@@ -7,40 +9,41 @@
 #include <functional>
 #include <utility>
 
-#include "meeting.hpp"
+#include "sync_file.hpp"
 
 namespace collectives::compare {
 
-/// The cores' time since they began, in ticks of the kernel's (10 ms as a rule); zeros where it cannot be had.
+/// Time of all cores since boot, in ticks of the kernel, normally 10 ms. Both are zero if /proc/stat cannot be read.
 struct CoreTicks {
   std::uint64_t all = 0, stolen = 0;
   static CoreTicks now();
-  /// The fraction that was somebody else's from then to now.
+  /// Returns the fraction of time since `then` that other guests received.
   double stolen_since(const CoreTicks& then) const;
-  /// Whether that is more than `most`, and more than a tick, which is a lot of a short time.
+  /// Returns whether that fraction exceeds `most` and one tick. A tick is a large part of a short time.
   bool disturbed_since(const CoreTicks& then, double most) const;
 };
 
-/// One patience for all that is asked for. All calls are collective.
+/// Waits with one patience for all requests. All calls are collective.
 class Calm {
  public:
   struct Wanted {
-    double barrier_ns = 0;  ///< of the ranks' barrier, at most; 0: whatever it takes
-    double stolen = 1;      ///< fraction of the cores' time, at most
+    double barrier_ns = 0;  ///< longest barrier of the ranks; 0: any
+    double stolen = 1;      ///< largest stolen fraction of the cores' time
     std::chrono::duration<double> patience{60};
   };
   struct Found {
-    double barrier_ns = 0;  ///< the larger of that before and that after
+    double barrier_ns = 0;  ///< larger of the barriers before and after
     double stolen = 0;
   };
 
-  /// `ticks`: where the cores' time is read.
-  Calm(const Wanted& wanted, Meeting& meeting, std::function<CoreTicks()> ticks = CoreTicks::now)
-      : wanted_(wanted), meeting_(meeting), ticks_(std::move(ticks)) {}
+  /// `ticks` reads the time of the cores.
+  Calm(const Wanted& wanted, SyncFile& sync, std::function<CoreTicks()> ticks = CoreTicks::now)
+      : wanted_(wanted), sync_(sync), ticks_(std::move(ticks)) {}
 
-  /// Waits for cores that are near one another.
+  /// Blocks until the cores are near one another.
   double await_near();
-  /// Calls measure(), and again for as long as it was disturbed and there is patience left. Says what the last one met.
+  /// Calls measure(), and repeats it while it was disturbed and patience is left. Returns the disturbances of the last
+  /// attempt.
   Found during(const std::function<void()>& measure);
 
  private:
@@ -48,7 +51,7 @@ class Calm {
   bool has_patience_left_after(Clock::time_point since);
 
   Wanted wanted_;
-  Meeting& meeting_;
+  SyncFile& sync_;
   std::function<CoreTicks()> ticks_;
   std::uint64_t lost_ns_ = 0;
 };

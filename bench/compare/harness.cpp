@@ -18,7 +18,7 @@
 
 #include "base/bytes.hpp"
 #include "calm.hpp"
-#include "collectives_bench_statistics.hpp"
+#include "collectives_bench/statistics.hpp"
 
 namespace collectives::compare {
 
@@ -26,7 +26,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t kPage = 4096;  // buffers start on one, for everybody alike
+constexpr std::size_t kPage = 4096;  // buffers of every contender start on a page
 constexpr Operation kOperations[] = {Operation::all_reduce, Operation::reduce_scatter, Operation::all_gather,
                                      Operation::broadcast};
 constexpr double kMicrosecondsPerSecond = 1e6;
@@ -55,22 +55,22 @@ float* Contender::make_buffer(std::size_t count) {
   return reinterpret_cast<float*>(buffers_.emplace_back(-1, count * sizeof(float)).data());
 }
 
-void Contender::go(const std::string& way) {
-  if (!way.empty()) throw BadArguments("--ways " + way + ": this contender has but one");
+void Contender::select_backend(const std::string& backend) {
+  if (!backend.empty()) throw BadArguments("--backends " + backend + ": this contender has but one");
 }
 
 namespace {
 
-/// One thing to be timed.
+/// One measurement.
 struct Cell {
   Operation operation;
   bool in_place;
   bool back_to_back;
-  std::size_t bytes;  ///< of the whole vector, as asked; parts are rounded up to one element
+  std::size_t bytes;  ///< requested length of the whole vector; parts are rounded up to one element
 };
 
 struct Arguments {
-  std::string meeting, output, contender, role, variant;
+  std::string sync_file, output, contender, role, variant;
   int round = 0;
   std::vector<Operation> operations;
   bool out_of_place = true, in_place = false;
@@ -78,8 +78,8 @@ struct Arguments {
   std::vector<std::size_t> back_to_back;  ///< bytes of all-reduces timed without a barrier in between
   double seconds_per_cell = 0.05, patience = 2;
   Calm::Wanted calm;
-  std::vector<std::string> ways{""};  ///< of the contender, the first as it comes
-  bool crowded = false;
+  std::vector<std::string> backends{""};  ///< backends of the contender; the first, "", is its default
+  bool oversubscribed = false;
 };
 
 std::size_t bytes_from(const std::string& option, const std::string& text) {
@@ -88,18 +88,18 @@ std::size_t bytes_from(const std::string& option, const std::string& text) {
   return *bytes;
 }
 
-/// Throws BadArguments; CLI::ParseError for what it takes care of itself.
+/// Throws BadArguments, or CLI::ParseError for --help and errors that CLI11 finds.
 Arguments parse_arguments(int argc, char** argv) {
   Arguments arguments;
   CLI::App app("One contender of the comparison, one round. Started by scripts/compare.sh under mpirun.");
-  std::vector<std::string> operations, back_to_back, ways;
+  std::vector<std::string> operations, back_to_back, backends;
   double stolen = 100, patience = 60;
   std::string min_bytes = "8", max_bytes = "64M", rotate = "0", in_place = "no";
-  app.add_option("--meeting", arguments.meeting, "An empty file in which the ranks meet")->required();
+  app.add_option("--sync-file", arguments.sync_file, "An empty file that all ranks map to synchronize")->required();
   app.add_option("--output", arguments.output, "Append one JSON line per cell to this file")->required();
   app.add_option("--contender", arguments.contender, "Its name in the results")->required();
   app.add_option("--role", arguments.role, "ours, peer, best-setting or bound")->required();
-  app.add_option("--variant", arguments.variant, "One of several ways to use the same library");
+  app.add_option("--variant", arguments.variant, "One of several kinds of use of the same library");
   app.add_option("--round", arguments.round, "Number of this round in the results");
   app.add_option("--collectives", operations, "Which")->delimiter(',');
   app.add_option("--in-place", in_place, "no, yes or both; broadcast has no other form")
@@ -114,15 +114,15 @@ Arguments parse_arguments(int argc, char** argv) {
   app.add_option("--near", arguments.calm.barrier_ns, "Time while a barrier takes at most this many nanoseconds");
   app.add_option("--stolen", stolen, "Time while the host takes away at most this percentage of the cores' time")
       ->check(CLI::Range(0., 100.));
-  app.add_option("--calm-patience", patience, "Seconds to wait for both, in all, for each way");
-  app.add_option("--ways", ways, "Time these of the contender's ways too, in turns with it as it comes")
+  app.add_option("--calm-patience", patience, "Seconds to wait for both, in all, for each backend");
+  app.add_option("--backends", backends, "Time these of the contender's backends too, in turns with it as it comes")
       ->delimiter(',');
-  app.add_flag("--crowded", arguments.crowded, "More ranks than cores: waiting gives the core away");
+  app.add_flag("--oversubscribed", arguments.oversubscribed, "More ranks than cores: waiting gives the core away");
   app.parse(argc, argv);
-  arguments.ways.insert(arguments.ways.end(), ways.begin(), ways.end());
-  if (!(stolen >= 0)) throw BadArguments("--stolen: not a percentage");  // NaN lies in every range
+  arguments.backends.insert(arguments.backends.end(), backends.begin(), backends.end());
+  if (!(stolen >= 0)) throw BadArguments("--stolen: not a percentage");  // CLI11 accepts NaN in every range
   arguments.calm.stolen = stolen / 100;
-  arguments.calm.patience = std::chrono::duration<double>(patience * static_cast<double>(arguments.ways.size()));
+  arguments.calm.patience = std::chrono::duration<double>(patience * static_cast<double>(arguments.backends.size()));
   arguments.min_bytes = bytes_from("--min-bytes", min_bytes);
   arguments.max_bytes = bytes_from("--max-bytes", max_bytes);
   arguments.rotate = bytes_from("--rotate", rotate);
@@ -143,7 +143,7 @@ Arguments parse_arguments(int argc, char** argv) {
   return arguments;
 }
 
-/// What is to be timed, in sweeps: the cells of a sweep differ in size only and ascend. None is empty.
+/// Returns the cells in sweeps. The cells of a sweep differ in size only and ascend. No sweep is empty.
 std::vector<std::vector<Cell>> sweeps(const Arguments& arguments) {
   std::vector<std::size_t> sizes;
   for (std::size_t bytes = arguments.min_bytes; bytes < arguments.max_bytes; bytes *= arguments.factor) {
@@ -164,58 +164,60 @@ std::vector<std::vector<Cell>> sweeps(const Arguments& arguments) {
   return result;
 }
 
-/// A contender, its buffers, and the clock.
+/// Times one contender on its buffers.
 class Stopwatch {
  public:
-  Stopwatch(const Arguments& arguments, Meeting& meeting, Calm& calm, Contender& contender, std::size_t largest_bytes)
-      : arguments_(arguments), meeting_(meeting), calm_(calm), contender_(contender) {
-    // A vector whose parts were rounded up is longer than asked, by less than an element for each rank.
+  Stopwatch(const Arguments& arguments, SyncFile& sync, Calm& calm, Contender& contender, std::size_t largest_bytes)
+      : arguments_(arguments), sync_(sync), calm_(calm), contender_(contender) {
+    // Rounding up the parts makes a vector longer by less than an element for each rank.
     const std::size_t vector = round_up(largest_bytes + ranks() * sizeof(float), kPage);
     pool_bytes_ = std::max(vector, round_up(arguments.rotate, kPage));
     for (float** pool : {&input_, &output_}) {
       *pool = contender_.make_buffer(pool_bytes_ / sizeof(float));
-      std::fill_n(*pool, pool_bytes_ / sizeof(float), 1.0F);  // every page present, none the kernel's page of zeros
+      std::fill_n(*pool, pool_bytes_ / sizeof(float), 1.0F);  // touches every page, so that none is the kernel's page
+                                                              // of zeros
     }
   }
 
-  /// Of one way, in one cell.
+  /// Times of one backend in one cell.
   struct Timing {
-    std::string left_out;       ///< why, when it was
-    bool too_slow = false;      ///< that is why, and what is larger takes longer
-    std::uint64_t wrong = 0;    ///< elements of the first call's result, over all ranks
-    std::vector<double> units;  ///< microseconds of a call, of the slowest rank
-    std::size_t calls = 0;      ///< timed
-    Calm::Found found;          ///< the worst of all its turns
+    std::string left_out;       ///< reason for leaving the cell out; empty if timed
+    bool too_slow = false;      ///< left out because calls take too long; larger cells are left out too
+    std::uint64_t wrong = 0;    ///< wrong elements of the first call's result, over all ranks
+    std::vector<double> units;  ///< microseconds of a call on the slowest rank
+    std::size_t calls = 0;      ///< number of timed calls
+    Calm::Found found;          ///< worst disturbance of all turns
   };
 
-  /// Of each way that is open, in turns. Collective.
+  /// Collective. Times each open backend, in turns.
   std::vector<Timing> time(const Cell& cell, const std::vector<bool>& open) {
     constexpr std::size_t kTurns = 5;
     prepare(cell);
-    std::vector<Timing> timings(arguments_.ways.size());
+    std::vector<Timing> timings(arguments_.backends.size());
     std::vector<std::size_t> calls(timings.size());
-    for (std::size_t way = 0; way < timings.size(); ++way) {
-      if (open[way]) calls[way] = try_out(cell, arguments_.ways[way], timings[way]);
+    for (std::size_t backend = 0; backend < timings.size(); ++backend) {
+      if (open[backend]) calls[backend] = try_out(cell, arguments_.backends[backend], timings[backend]);
     }
     const std::size_t turns = timings.size() > 1 ? kTurns : 1;
     for (std::size_t turn = 0; turn < turns; ++turn) {
-      for (std::size_t way = 0; way < timings.size(); ++way) {
-        if (calls[way] > 0) take_turn(cell, arguments_.ways[way], calls[way], turns, timings[way]);
+      for (std::size_t backend = 0; backend < timings.size(); ++backend) {
+        if (calls[backend] > 0) take_turn(cell, arguments_.backends[backend], calls[backend], turns, timings[backend]);
       }
     }
     return timings;
   }
 
  private:
-  std::size_t ranks() const noexcept { return static_cast<std::size_t>(meeting_.ranks()); }
-  std::size_t rank() const noexcept { return static_cast<std::size_t>(meeting_.rank()); }
+  std::size_t ranks() const noexcept { return static_cast<std::size_t>(sync_.ranks()); }
+  std::size_t rank() const noexcept { return static_cast<std::size_t>(sync_.rank()); }
 
   static constexpr std::size_t kFewestUnits = 5;
 
-  /// Whether it is right, and how many calls fit into the time of a cell; none: it is left out. Collective.
-  std::size_t try_out(const Cell& cell, const std::string& way, Timing& timing) {
-    contender_.go(way);
-    const std::optional<std::uint64_t> wrong = check(cell, way, timing.left_out);
+  /// Collective. Checks the result and returns how many calls fit into the time of a cell. Returns 0 if the cell is
+  /// left out.
+  std::size_t try_out(const Cell& cell, const std::string& backend, Timing& timing) {
+    contender_.select_backend(backend);
+    const std::optional<std::uint64_t> wrong = check(cell, backend, timing.left_out);
     if (!wrong) return 0;
     timing.wrong = *wrong;
     double each = std::numeric_limits<double>::infinity();  // microseconds
@@ -231,14 +233,15 @@ class Stopwatch {
     }
     const double fit = arguments_.seconds_per_cell * kMicrosecondsPerSecond / std::max(each, 0.01);
     return static_cast<std::size_t>(
-        std::clamp(fit, static_cast<double>(kFewestUnits), static_cast<double>(Meeting::kMostTimes)));
+        std::clamp(fit, static_cast<double>(kFewestUnits), static_cast<double>(SyncFile::kMostTimes)));
   }
 
-  /// With calls to warm up first: whose turn it was before has left its traces.
-  void take_turn(const Cell& cell, const std::string& way, std::size_t calls, std::size_t turns, Timing& timing) {
+  /// Times the calls of one turn after some warm-up calls, because the previous turn of another backend changed the
+  /// caches.
+  void take_turn(const Cell& cell, const std::string& backend, std::size_t calls, std::size_t turns, Timing& timing) {
     const std::size_t here = (calls + turns - 1) / turns;
     const std::size_t units = cell.back_to_back ? kFewestUnits : here, batch = cell.back_to_back ? here : 1;
-    contender_.go(way);
+    contender_.select_backend(backend);
     std::vector<double> times;
     const Calm::Found found = calm_.during([&] {
       time_units(cell, std::max<std::size_t>(units / 10, turns > 1), batch);  // warm-up
@@ -251,7 +254,7 @@ class Stopwatch {
     timing.found.stolen = std::max(timing.found.stolen, found.stolen);
   }
 
-  /// Elements of the whole vector and of a part, and how many such vectors the pools hold.
+  /// Sets the elements of the whole vector and of a part, and the number of vectors that the pools hold.
   void prepare(const Cell& cell) {
     count_ = cell.bytes / sizeof(float);
     if (cell.operation == Operation::reduce_scatter || cell.operation == Operation::all_gather) {
@@ -263,7 +266,7 @@ class Stopwatch {
     position_ = 0;
   }
 
-  /// The next call; returns the start of this rank's result. In place, the whole vector lives in the output pool.
+  /// Performs the next call. Returns the start of this rank's result. In place, the output pool holds the whole vector.
   const float* call(const Cell& cell) {
     const std::size_t offset = position_ * stride_;
     if (++position_ == positions_) position_ = 0;
@@ -278,15 +281,17 @@ class Stopwatch {
     return out;
   }
 
-  /// What rank `from` contributes at `index`: sums of these are exact.
+  /// Returns rank `from`'s contribution at `index`. Sums of contributions are exact.
   static float contribution(std::size_t from, std::size_t index) {
     return static_cast<float>((from + 1) * (1 + index % 7));
   }
 
-  /// Performs one call on known data and counts the wrong elements on all ranks. A reduction in place feeds on its own
-  /// result from then on and soon reaches infinity, which costs the arithmetic nothing.
-  /// Empty, and `refused` says why, when a way cannot do it.
-  std::optional<std::uint64_t> check(const Cell& cell, const std::string& way, std::string& refused) {
+  /// Performs one call on known data and returns the number of wrong elements on all ranks. Returns nothing and sets
+  /// `refused` if the backend cannot perform it.
+  ///
+  /// A reduction in place reads its own result from then on. The values soon reach infinity, which does not change the
+  /// time.
+  std::optional<std::uint64_t> check(const Cell& cell, const std::string& backend, std::string& refused) {
     float* const whole = cell.in_place ? output_ : input_;
     std::fill_n(output_, count_, -1.0F);
     const bool contributes = cell.operation != Operation::broadcast || rank() == 0;
@@ -294,8 +299,8 @@ class Stopwatch {
     float* const mine = part_only && cell.in_place ? whole + rank() * part_ : whole;
     for (std::size_t i = 0; contributes && i < (part_only ? part_ : count_); ++i) mine[i] = contribution(rank(), i);
 
-    meeting_.barrier();
-    const float* const result = way.empty() ? call(cell) : call_or_refuse(cell, refused);
+    sync_.barrier();
+    const float* const result = backend.empty() ? call(cell) : call_or_refuse(cell, refused);
     if (result == nullptr) return std::nullopt;
     std::uint64_t wrong = 0;
     switch (cell.operation) {
@@ -307,11 +312,11 @@ class Stopwatch {
         break;
     }
     std::uint64_t all = 0;
-    for (const std::uint64_t each : meeting_.exchange(wrong)) all += each;
+    for (const std::uint64_t each : sync_.exchange(wrong)) all += each;
     return all;
   }
 
-  /// Null when all ranks refuse it.
+  /// Returns null if all ranks refuse the call.
   const float* call_or_refuse(const Cell& cell, std::string& refused) {
     const float* result = nullptr;
     try {
@@ -319,7 +324,7 @@ class Stopwatch {
     } catch (const std::exception& error) {
       refused = error.what();
     }
-    const std::vector<std::uint64_t> done = meeting_.exchange(result != nullptr);
+    const std::vector<std::uint64_t> done = sync_.exchange(result != nullptr);
     if (std::ranges::count(done, 0U) == 0 || std::ranges::count(done, 1U) == 0) return result;
     throw std::runtime_error(refused.empty() ? "another rank has failed" : refused);
   }
@@ -337,42 +342,42 @@ class Stopwatch {
     return wrong;
   }
 
-  /// Leaves this rank's microseconds per call of each unit in the meeting.
+  /// Stores this rank's microseconds per call of each unit in the sync file.
   void time_units(const Cell& cell, std::size_t units, std::size_t batch) {
-    const std::span<double> times = meeting_.times(meeting_.rank());
+    const std::span<double> times = sync_.times(sync_.rank());
     for (std::size_t unit = 0; unit < units; ++unit) {
-      const Clock::time_point start = meeting_.start_together();
+      const Clock::time_point start = sync_.start_together();
       for (std::size_t i = 0; i < batch; ++i) call(cell);
       times[unit] = microseconds_since(start) / static_cast<double>(batch);
     }
-    meeting_.barrier();
+    sync_.barrier();
   }
 
-  /// The slowest rank's time of each unit. Collective.
+  /// Collective. Returns the slowest rank's time of each unit.
   std::vector<double> slowest(std::size_t units) {
     std::vector<double> result(units, 0);
-    for (int rank = 0; rank < meeting_.ranks(); ++rank) {
+    for (int rank = 0; rank < sync_.ranks(); ++rank) {
       for (std::size_t unit = 0; unit < units; ++unit) {
-        result[unit] = std::max(result[unit], meeting_.times(rank)[unit]);
+        result[unit] = std::max(result[unit], sync_.times(rank)[unit]);
       }
     }
-    meeting_.barrier();  // all have read before anybody times again
+    sync_.barrier();  // every rank has read the times before the next ones are written
     return result;
   }
 
   const Arguments& arguments_;
-  Meeting& meeting_;
+  SyncFile& sync_;
   Calm& calm_;
   Contender& contender_;
   std::size_t pool_bytes_ = 0;
   float* input_ = nullptr;
   float* output_ = nullptr;
-  // Of the cell at hand, in elements.
+  // Numbers of elements in the current cell.
   std::size_t count_ = 0, part_ = 0, stride_ = 0;
   std::size_t positions_ = 1, position_ = 0;
 };
 
-/// Rank and size as Open MPI's mpirun says them, MPICH's, or collectives_run.
+/// Returns rank and size from the variables of Open MPI's mpirun, MPICH's mpirun or collectives_run.
 std::optional<std::pair<int, int>> place_from_launcher() {
   for (const auto& [rank, size] : {std::pair("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
                                    std::pair("PMI_RANK", "PMI_SIZE"), std::pair("RANK", "WORLD_SIZE")}) {
@@ -383,11 +388,11 @@ std::optional<std::pair<int, int>> place_from_launcher() {
   return std::nullopt;
 }
 
-/// Appends lines to a file, on rank 0.
+/// Appends lines to a file on rank 0.
 class Journal {
  public:
-  Journal(const Arguments& arguments, const Meeting& meeting) : arguments_(arguments), meeting_(meeting) {
-    if (meeting.rank() != 0) return;
+  Journal(const Arguments& arguments, const SyncFile& sync) : arguments_(arguments), sync_(sync) {
+    if (sync.rank() != 0) return;
     file_ = std::fopen(arguments.output.c_str(), "a");
     if (file_ == nullptr) fail(arguments.output);
   }
@@ -397,11 +402,11 @@ class Journal {
     if (file_ != nullptr) std::fclose(file_);
   }
 
-  void write(const Cell& cell, const std::string& way, const nlohmann::json& more) {
+  void write(const Cell& cell, const std::string& backend, const nlohmann::json& more) {
     if (file_ == nullptr) return;
-    nlohmann::json line = {{"contender", way.empty() ? arguments_.contender : arguments_.contender + ":" + way},
-                           {"role", way.empty() ? arguments_.role : "peer"},
-                           {"ranks", meeting_.ranks()},
+    nlohmann::json line = {{"contender", backend.empty() ? arguments_.contender : arguments_.contender + ":" + backend},
+                           {"role", backend.empty() ? arguments_.role : "peer"},
+                           {"ranks", sync_.ranks()},
                            {"round", arguments_.round},
                            {"collective", to_string(cell.operation)},
                            {"bytes", cell.bytes},
@@ -414,33 +419,34 @@ class Journal {
 
  private:
   const Arguments& arguments_;
-  const Meeting& meeting_;
+  const SyncFile& sync_;
   std::FILE* file_ = nullptr;
 };
 
 void run(const Arguments& arguments, int rank, int ranks, const ContenderFactory& make) {
-  Meeting meeting(arguments.meeting, rank, ranks, arguments.crowded);
-  Calm calm(arguments.calm, meeting);
-  calm.await_near();  // a library may look around when it begins
-  const std::unique_ptr<Contender> contender = make(meeting, arguments.variant);
-  meeting.while_waiting([&] { contender->progress(); });
+  SyncFile sync(arguments.sync_file, rank, ranks, arguments.oversubscribed);
+  Calm calm(arguments.calm, sync);
+  calm.await_near();  // a library may probe the machine when it starts
+  const std::unique_ptr<Contender> contender = make(sync, arguments.variant);
+  sync.while_waiting([&] { contender->progress(); });
   std::size_t largest = arguments.max_bytes;
   for (const std::size_t bytes : arguments.back_to_back) largest = std::max(largest, bytes);
-  Stopwatch stopwatch(arguments, meeting, calm, *contender, largest);
-  Journal journal(arguments, meeting);
+  Stopwatch stopwatch(arguments, sync, calm, *contender, largest);
+  Journal journal(arguments, sync);
   for (const std::vector<Cell>& sweep : sweeps(arguments)) {
-    std::vector<bool> open(arguments.ways.size(), contender->offers(sweep.front().operation, sweep.front().in_place));
+    std::vector<bool> open(arguments.backends.size(),
+                           contender->offers(sweep.front().operation, sweep.front().in_place));
     for (const Cell& cell : sweep) {
       const std::vector<Stopwatch::Timing> timings = stopwatch.time(cell, open);
-      for (std::size_t way = 0; way < timings.size(); ++way) {
-        const Stopwatch::Timing& timing = timings[way];
-        if (!open[way]) continue;
+      for (std::size_t backend = 0; backend < timings.size(); ++backend) {
+        const Stopwatch::Timing& timing = timings[backend];
+        if (!open[backend]) continue;
         if (!timing.left_out.empty()) {
-          open[way] = !timing.too_slow;
-          journal.write(cell, arguments.ways[way], {{"left_out", timing.left_out}});
+          open[backend] = !timing.too_slow;
+          journal.write(cell, arguments.backends[backend], {{"left_out", timing.left_out}});
           continue;
         }
-        journal.write(cell, arguments.ways[way],
+        journal.write(cell, arguments.backends[backend],
                       {{"microseconds", bench::median(timing.units)},
                        {"calls", timing.calls},
                        {"wrong", timing.wrong},
@@ -449,13 +455,13 @@ void run(const Arguments& arguments, int rank, int ranks, const ContenderFactory
       }
     }
   }
-  meeting.barrier();
+  sync.barrier();
 }
 
 }  // namespace
 
 int run_contender(int argc, char** argv, const ContenderFactory& make) {
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // nothing is left behind when mpirun is killed
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // mpirun was killed: leave no process behind
   try {
     const auto place = place_from_launcher();
     if (!place) throw BadArguments("not started by mpirun or collectives_run");
@@ -474,7 +480,7 @@ int run_contender(int argc, char** argv, const ContenderFactory& make) {
   } catch (const std::exception& error) {
     fmt::print(stderr, "{}: {}\n", argv[0], error.what());
     std::fflush(stderr);
-    std::_Exit(3);  // not by way of a library that would wait for the other ranks
+    std::_Exit(3);  // skips destructors of a library that would wait for other ranks
   }
 }
 

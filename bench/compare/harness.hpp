@@ -1,17 +1,16 @@
-// How a contender is timed: the same machine code for ours, for the others and for the bound.
+// Harness of the comparison: times our library, the peers and the bound with the same machine code.
 //
-// Before each timed call the ranks meet (meeting.hpp). Every rank times its own call from there and leaves the time in
-// the file; the time of a call is that of the slowest rank, and a cell's time is the median over its calls. Nothing but
-// the call and the barrier runs in between. Back to back, a timed unit is a loop of calls instead of one.
+// A barrier (sync_file.hpp) precedes each timed call. Every rank times its own call and stores the time in the sync
+// file. The time of a call is that of the slowest rank, and the time of a cell is the median over its calls. Between
+// two barriers only the call runs. Back to back, a timed unit is a loop of calls.
 //
-// The cores of a virtual machine may be moved, so that a line takes three times as long from one to the other, or taken
-// away for a while, many times a minute. Every cell says what the barrier took before and after it, and how much of the
-// cores' time was somebody else's. Asked for calm, the harness times again what had none.
+// The hypervisor may move or withdraw the cores of a virtual machine many times a minute; a line between moved cores
+// takes three times as long. Every cell therefore records the barrier's time before and after it, and the stolen share
+// of the cores' time. With --near or --stolen the harness repeats disturbed cells (calm.hpp).
 //
-// Where a library has several ways to do the same, they are timed in turns within one start: two starts may differ by
-// more than two ways do.
+// Backends of one library are timed in turns within one start, because two starts may differ more than two backends.
 //
-// A contender implements the four collectives for vectors of f32, sum, root 0, and says which it offers.
+// A contender implements the four collectives for vectors of f32, sum, root 0, and says which of them it offers.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +22,7 @@
 #include <string_view>
 #include <vector>
 
-#include "meeting.hpp"
+#include "sync_file.hpp"
 
 namespace collectives::compare {
 
@@ -39,40 +38,40 @@ class Contender {
   Contender& operator=(const Contender&) = delete;
   virtual ~Contender() = default;
 
-  /// Memory for `count` elements that lives as long as the contender: ordinary pages unless it has its own kind.
+  /// Returns memory for `count` elements, owned by the contender. The default is ordinary pages.
   virtual float* make_buffer(std::size_t count);
   virtual bool offers(Operation, bool /*in_place*/) const { return true; }
 
   /// In place: out == in.
   virtual void all_reduce(const float* in, float* out, std::size_t count) = 0;
-  /// `in` is one part of `part` elements per rank. In place: out == in, the whole vector is the result's to use.
-  /// Returns where this rank's part of the sum stands.
+  /// `in` has one part of `part` elements per rank. In place out == in, and the call may overwrite the whole vector.
+  /// Returns the start of this rank's part of the sum.
   virtual const float* reduce_scatter(const float* in, float* out, std::size_t part) = 0;
-  /// `out` is one part of `part` elements per rank. In place: `in` is this rank's part of `out`.
+  /// `out` has one part of `part` elements per rank. In place `in` is this rank's part of `out`.
   virtual void all_gather(const float* in, float* out, std::size_t part) = 0;
-  /// From rank 0, in place: the only form that MPI has.
+  /// Sends from rank 0, in place. MPI has no other form.
   virtual void broadcast(float* data, std::size_t count) = 0;
 
   virtual void progress() {}
 
-  /// From now on all is done in this of the library's ways; empty: as it comes. Unless it is empty, a call may throw,
-  /// on all ranks, when it cannot be done so.
-  virtual void go(const std::string& way);
+  /// Selects the backend of all later calls; empty selects the default. With a selected backend a call may throw, on
+  /// all ranks, if the backend cannot perform it.
+  virtual void select_backend(const std::string& backend);
 
  private:
   std::vector<Mapping> buffers_;
 };
 
-/// Makes the contender of this rank. `variant` is one of several kinds of user of the same library.
-using ContenderFactory = std::function<std::unique_ptr<Contender>(Meeting&, const std::string& variant)>;
+/// Makes the contender of this rank. `variant` is one of several kinds of use of the same library.
+using ContenderFactory = std::function<std::unique_ptr<Contender>(SyncFile&, const std::string& variant)>;
 
-/// A command line that cannot be obeyed. what() is one line.
+/// The command line is invalid. what() is one line.
 class BadArguments : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// The main function of a contender's program: reads the arguments, times every cell they name, and appends one JSON
-/// line for each to a file. Rank and size are those that mpirun gave. Returns the exit status.
+/// Main function of a contender's program. Reads the arguments, times every cell that they name, and appends one JSON
+/// line for each to a file. Rank and size come from the launcher. Returns the exit status.
 int run_contender(int argc, char** argv, const ContenderFactory&);
 
 }  // namespace collectives::compare

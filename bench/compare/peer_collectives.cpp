@@ -1,5 +1,5 @@
-// This library, as a program uses it that mpirun started and that knows nothing of MPI; or, compiled with
-// COMPARE_WITH_MPI, one that has MPI itself, which then carries the bytes between hosts.
+// This library as a contender, in a program that mpirun starts and that does not use MPI. Compiled with
+// COMPARE_WITH_MPI, the program initializes MPI, which then carries the bytes between hosts.
 #include <collectives/collectives.hpp>
 #ifdef COMPARE_WITH_MPI
 #include <collectives/mpi.hpp>
@@ -37,12 +37,11 @@ class Ours final : public Contender {
 
   void broadcast(float* data, std::size_t count) override { comm_.broadcast(output(data, count), 0, options()); }
 
-  /// The name of a backend.
-  void go(const std::string& way) override { backend_ = way; }
+  void select_backend(const std::string& backend) override { backend_ = backend; }
 
   void progress() override {
     comm_.progress();
-#ifdef COMPARE_WITH_MPI  // a call that is over here may have left a message with MPI that the others wait for
+#ifdef COMPARE_WITH_MPI  // a completed call may have left a message in MPI that a peer waits for
     int found = 0;
     MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &found, MPI_STATUS_IGNORE);
 #endif
@@ -74,7 +73,7 @@ class Ours final : public Contender {
   std::vector<SharedArray<float>> buffers_;
 };
 
-std::unique_ptr<Contender> make(Meeting&, const std::string& variant) {
+std::unique_ptr<Contender> make(SyncFile&, const std::string& variant) {
   if (variant != "ordinary" && variant != "allocated")
     throw BadArguments("--variant " + variant + ": known are ordinary, allocated");
   return std::make_unique<Ours>(variant == "allocated");

@@ -1,8 +1,8 @@
-// Gloo over TCP, its only transport here: on the loopback interface, or on the one that COMPARE_INTERFACE names. `ring`
-// and `bcube` are its two ways to all-reduce.
+// Gloo over TCP, its only transport here, on the loopback interface or on the one that COMPARE_INTERFACE names. The
+// variants `ring` and `bcube` are its two algorithms for all-reduce.
 //
-// Its reduce_scatter is an object made for one address that destroys what stands there. In place that is what is asked.
-// Out of place it works on a copy, as its users must.
+// Gloo's reduce_scatter is an object for one address, and it overwrites its input. A call in place uses it directly. A
+// call out of place works on a copy, as users of Gloo must.
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
 #include <gloo/broadcast.h>
@@ -26,11 +26,11 @@ using Algorithm = gloo::AllreduceOptions::Algorithm;
 
 class Gloo final : public Contender {
  public:
-  Gloo(Meeting& meeting, Algorithm algorithm) : meeting_(meeting), algorithm_(algorithm) {
-    // Ranks find each other through files in a folder beside the meeting.
-    const std::string folder = meeting.path() + ".gloo";
-    if (meeting.rank() == 0) std::filesystem::create_directory(folder);
-    meeting.barrier();
+  Gloo(SyncFile& sync, Algorithm algorithm) : sync_(sync), algorithm_(algorithm) {
+    // Ranks find each other through files in a folder beside the sync file.
+    const std::string folder = sync.path() + ".gloo";
+    if (sync.rank() == 0) std::filesystem::create_directory(folder);
+    sync.barrier();
     gloo::transport::tcp::attr attributes;
     if (const char* const interface = std::getenv("COMPARE_INTERFACE")) {
       attributes.iface = interface;
@@ -39,10 +39,10 @@ class Gloo final : public Contender {
     }
     auto device = gloo::transport::tcp::CreateDevice(attributes);
     gloo::rendezvous::FileStore store(folder);
-    context_ = std::make_shared<gloo::rendezvous::Context>(meeting.rank(), meeting.ranks());
+    context_ = std::make_shared<gloo::rendezvous::Context>(sync.rank(), sync.ranks());
     context_->connectFullMesh(store, device);
-    meeting.barrier();
-    if (meeting.rank() == 0) std::filesystem::remove_all(folder);
+    sync.barrier();
+    if (sync.rank() == 0) std::filesystem::remove_all(folder);
   }
 
   void all_reduce(const float* in, float* out, std::size_t count) override {
@@ -73,7 +73,7 @@ class Gloo final : public Contender {
 
   void all_gather(const float* in, float* out, std::size_t part) override {
     gloo::AllgatherOptions options(context_);
-    const auto rank = static_cast<std::size_t>(meeting_.rank());
+    const auto rank = static_cast<std::size_t>(sync_.rank());
     if (in != out + rank * part) options.setInput(const_cast<float*>(in), part);
     options.setOutput(out, part * ranks());
     gloo::allgather(options);
@@ -87,15 +87,17 @@ class Gloo final : public Contender {
   }
 
   bool offers(Operation operation, bool /*in_place*/) const override {
-    return algorithm_ == Algorithm::RING || operation == Operation::all_reduce;  // the rest is the same in both
+    return algorithm_ == Algorithm::RING || operation == Operation::all_reduce;  // both variants share the other
+                                                                                 // collectives
   }
 
  private:
   using ReduceScatter = gloo::ReduceScatterHalvingDoubling<float>;
 
-  std::size_t ranks() const { return static_cast<std::size_t>(meeting_.ranks()); }
+  std::size_t ranks() const { return static_cast<std::size_t>(sync_.ranks()); }
 
-  /// The object for this address; made in an untimed call unless buffers rotate. Those of another size are dropped.
+  /// Returns the object for this address. An untimed call creates it unless buffers rotate. Objects for another size
+  /// are dropped.
   ReduceScatter& halving_doubling(float* data, std::size_t part) {
     if (!reduce_scatters_.empty() && part != part_) reduce_scatters_.clear();
     part_ = part;
@@ -107,7 +109,7 @@ class Gloo final : public Contender {
     return *found;
   }
 
-  Meeting& meeting_;
+  SyncFile& sync_;
   const Algorithm algorithm_;
   std::shared_ptr<gloo::rendezvous::Context> context_;
   std::map<float*, std::unique_ptr<ReduceScatter>> reduce_scatters_;
@@ -115,9 +117,9 @@ class Gloo final : public Contender {
   std::vector<float> work_;
 };
 
-std::unique_ptr<Contender> make(Meeting& meeting, const std::string& variant) {
+std::unique_ptr<Contender> make(SyncFile& sync, const std::string& variant) {
   if (variant != "ring" && variant != "bcube") throw BadArguments("--variant " + variant + ": known are ring, bcube");
-  return std::make_unique<Gloo>(meeting, variant == "ring" ? Algorithm::RING : Algorithm::BCUBE);
+  return std::make_unique<Gloo>(sync, variant == "ring" ? Algorithm::RING : Algorithm::BCUBE);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// An MPI: compiled once for each implementation, by its own compiler wrapper.
+// MPI as a contender. The script compiles this file once for each implementation, with its compiler wrapper.
 #include <mpi.h>
 
 #include "harness.hpp"
@@ -44,5 +44,5 @@ class Mpi final : public Contender {
 
 int main(int argc, char** argv) {
   using namespace collectives::compare;
-  return run_contender(argc, argv, [](Meeting&, const std::string&) { return std::make_unique<Mpi>(); });
+  return run_contender(argc, argv, [](SyncFile&, const std::string&) { return std::make_unique<Mpi>(); });
 }

@@ -5,7 +5,7 @@
 
 #include <set>
 
-#include "collectives_bench_statistics.hpp"
+#include "collectives_bench/statistics.hpp"
 
 namespace collectives::compare {
 
@@ -16,7 +16,7 @@ struct Curves {
   std::string data;
   std::vector<std::string> clauses;
 
-  /// Rows of numbers, x first.
+  /// Adds rows of numbers, x first.
   void add(const std::string& name, const std::vector<std::vector<double>>& rows, const std::string& style) {
     const std::string block = fmt::format("$block_{}", ++blocks_);
     data += block + " << END\n";
@@ -39,7 +39,7 @@ std::string style_of(Role role, std::size_t color) {
   return "";
 }
 
-/// Columns of the picture: the collectives and placements of `ranks` ranks, as cells of no size.
+/// Returns the columns of the plot: collectives and placements of `ranks` ranks, as cells without a size.
 std::vector<Cell> columns_of(const Samples& samples, int ranks) {
   std::set<Cell> columns;
   for (const auto& [cell, contenders] : samples.cells) {

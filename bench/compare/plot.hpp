@@ -1,5 +1,5 @@
-// The report as a picture: a column for each collective, above the times of all contenders, below the ratios with their
-// intervals.
+// Plot of the report. Each collective has a column with the times of all contenders above and the ratios with their
+// intervals below.
 #pragma once
 
 #include <string>
@@ -9,7 +9,8 @@
 
 namespace collectives::compare {
 
-/// A gnuplot program that draws the cells of `ranks` ranks into the SVG file `svg`; back to back is left to the tables.
+/// Returns a gnuplot program that draws the cells of `ranks` ranks into the SVG file `svg`. Back-to-back cells are left
+/// out.
 std::string plot_program(const Samples&, const std::vector<Line>&, int ranks, const std::string& svg);
 
 }  // namespace collectives::compare

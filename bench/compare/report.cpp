@@ -1,5 +1,5 @@
-// Reads what the contenders measured and writes the report: table.txt, table.md, and a gnuplot program for each number
-// of ranks. Says on its last line, and by its exit status, whether ours holds.
+// Reads the samples of the contenders and writes the report: table.txt, table.md, and a gnuplot program for each number
+// of ranks. The last line and the exit status say whether any cell of ours is slower.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -18,14 +18,15 @@
 namespace collectives::compare {
 namespace {
 
-constexpr int kFewestRounds = 7;  // an interval over fewer means little
+constexpr int kFewestRounds = 7;  // fewer rounds give no useful interval
 
 struct Arguments {
   std::filesystem::path samples, header, output;
   std::optional<double> fail_below;
 };
 
-/// In which ours was timed. A peer that was too slow in one of them is judged by the others.
+/// Returns the smallest number of rounds in which ours was timed. A peer that was too slow in a round is judged by the
+/// other rounds.
 std::size_t fewest_rounds(const Samples& samples) {
   std::size_t fewest = std::numeric_limits<std::size_t>::max();
   for (const auto& [cell, contenders] : samples.cells) {
@@ -49,7 +50,7 @@ void write(const std::filesystem::path& file, const std::string& text) {
   if (!stream.flush()) throw std::runtime_error(file.string() + ": cannot be written");
 }
 
-/// Whether ours holds, in words and as an exit status.
+/// Judgement in words and as an exit status.
 struct Judgement {
   int status;
   std::string words;

@@ -1,20 +1,23 @@
-// The bound: what the collectives would cost if ranks could reach each other's vectors and never had to agree on
-// anything but the end. Every input is loaded once and every output stored once, which is the least traffic there is:
+// Bound of the comparison: the cost of the collectives if ranks accessed each other's vectors and synchronized only at
+// the end.
+//
+// Every input is loaded once and every output is stored once, which is the least possible traffic:
 //
 //   all_reduce      each rank owns 1/p of the vector: loads it from p inputs, stores the sum to p outputs
 //   reduce_scatter  each rank loads its part from p inputs, stores the sum to its own output
 //   all_gather      each rank loads its part once, stores it to p outputs
-//   broadcast       each rank owns 1/p of the vector: loads it from the root, stores it to the p - 1 others
+//   broadcast       each rank owns 1/p of the vector: loads it from the root, stores it to the p - 1 other ranks
 //
-// All four are one loop over a slice, some sources and some destinations. `plain` stores stay in the cache, `stream`
-// stores go around it. The barrier at the end is part of the time: a result is not there before the others have stored
-// it.
+// All four are one loop over a slice, some sources and some destinations. There are three variants, and the bound is
+// the fastest:
 //
-// Short vectors have no time for a barrier. `lines` carries what others need of a vector to them in cache lines that
-// hold their own notice, 14 elements and the number of the call, and does nothing else: no arguments to look at, no
-// plan, no record, nobody who might be lost.
+//   plain   stores stay in the cache
+//   stream  stores bypass the cache
+//   lines   short vectors only: cache lines with 14 elements and the number of the call, without a barrier
 //
-// The bound is the best of the three.
+// For `plain` and `stream` the barrier at the end is part of the time, because a result is complete only after all
+// ranks have stored their share. `lines` has no arguments to check, no plan, no arrival record and no failure
+// detection.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -40,7 +43,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 constexpr hn::ScalableTag<float> kVector;
 constexpr std::size_t kLine = 64 / sizeof(float);  // slices end on cache lines
 
-/// The sum of the sources into every destination, from element `first` to before `last`.
+/// Stores the sum of the sources in every destination, for the elements in [first, last).
 template <bool stream>
 void sum(const std::vector<const float*>& sources, const std::vector<float*>& destinations, std::size_t first,
          std::size_t last) {
@@ -79,21 +82,21 @@ void sum(const std::vector<const float*>& sources, const std::vector<float*>& de
   if constexpr (stream) hwy::FlushStream();
 }
 
-/// Memory of every rank, mapped by all.
+/// Memory of every rank, mapped by all ranks.
 struct Shared {
   std::vector<Mapping> of_rank;
   std::size_t bytes = 0;
 };
 
-/// `bytes` of each rank. Collective.
-Shared share(Meeting& meeting, std::size_t bytes) {
+/// Collective. Maps `bytes` of each rank.
+Shared share(SyncFile& sync, std::size_t bytes) {
   const int mine = ::memfd_create("compare_roofline", MFD_CLOEXEC);
   if (mine < 0 || ::ftruncate(mine, static_cast<off_t>(bytes)) != 0) {
     throw std::system_error(errno, std::generic_category(), "memory shared between ranks");
   }
   Shared shared{{}, bytes};
-  const auto processes = meeting.exchange(static_cast<std::uint64_t>(::getpid()));
-  const auto files = meeting.exchange(static_cast<std::uint64_t>(mine));
+  const auto processes = sync.exchange(static_cast<std::uint64_t>(::getpid()));
+  const auto files = sync.exchange(static_cast<std::uint64_t>(mine));
   for (std::size_t rank = 0; rank < processes.size(); ++rank) {
     const std::string path = "/proc/" + std::to_string(processes[rank]) + "/fd/" + std::to_string(files[rank]);
     const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
@@ -101,24 +104,24 @@ Shared share(Meeting& meeting, std::size_t bytes) {
     shared.of_rank.emplace_back(file, bytes);
     ::close(file);
   }
-  meeting.barrier();  // all have opened it
+  sync.barrier();  // all ranks have opened it
   ::close(mine);
   return shared;
 }
 
-/// What a rank shows the others of a short vector, call by call.
+/// Slots in which a rank publishes short vectors, one slot for each call.
 class Lines {
  public:
-  static constexpr std::size_t kMost = 1024;  ///< elements
+  static constexpr std::size_t kMost = 1024;  ///< number of elements
 
-  explicit Lines(Meeting& meeting)
-      : meeting_(meeting),
-        rank_(static_cast<std::size_t>(meeting.rank())),
-        shared_(share(meeting, kSlots * kSlot * sizeof(Line))) {}
+  explicit Lines(SyncFile& sync)
+      : sync_(sync),
+        rank_(static_cast<std::size_t>(sync.rank())),
+        shared_(share(sync, kSlots * kSlot * sizeof(Line))) {}
 
   void next_call() { ++call_; }
 
-  /// Shows elements `first` to before `last` of `values`.
+  /// Publishes the elements [first, last) of `values`.
   void show(const float* values, std::size_t first, std::size_t last) {
     if (first == last) return;
     Line* const lines = lines_of(rank_);
@@ -129,14 +132,14 @@ class Lines {
     }
   }
 
-  /// Calls use(i, values, count) for the elements from `first` to before `last` of what `rank` shows, as they come.
+  /// Calls use(i, values, count) for the elements [first, last) that `rank` publishes, in the order of arrival.
   template <class Use>
   void take(std::size_t rank, std::size_t first, std::size_t last, Use&& use) {
     const Line* const lines = lines_of(rank);
-    const int most = meeting_.crowded() ? 0 : kLooks;
+    const int most = sync_.oversubscribed() ? 0 : kLooks;
     for (std::size_t l = first / kElements; l * kElements < last; ++l) {
       for (int looks = 0; lines[l].call.load(std::memory_order_acquire) != call_; ++looks)
-        if (looks == most) meeting_.wait_for(static_cast<int>(rank), lines[l].call, call_);
+        if (looks == most) sync_.wait_for(static_cast<int>(rank), lines[l].call, call_);
       const std::size_t begin = std::max(first, l * kElements), end = std::min(last, (l + 1) * kElements);
       use(begin, lines[l].values + begin % kElements, end - begin);
     }
@@ -145,8 +148,8 @@ class Lines {
  private:
   static constexpr std::size_t kElements = 14;
   static constexpr std::size_t kSlot = (kMost + kElements - 1) / kElements;  // lines of one call
-  static constexpr std::size_t kSlots = 64;  // a root may be so many calls ahead; barriers keep it from more
-  static constexpr int kLooks = 1000;        // before a wait that looks at the clock
+  static constexpr std::size_t kSlots = 64;  // a root may be this many calls ahead; barriers keep it from more
+  static constexpr int kLooks = 1000;        // polls before a wait that reads the clock
   struct Line {
     alignas(64) float values[kElements];
     std::atomic<std::uint64_t> call;
@@ -155,7 +158,7 @@ class Lines {
     return reinterpret_cast<Line*>(shared_.of_rank[rank].data()) + call_ % kSlots * kSlot;
   }
 
-  Meeting& meeting_;
+  SyncFile& sync_;
   std::size_t rank_;
   Shared shared_;
   std::uint64_t call_ = 0;
@@ -163,20 +166,20 @@ class Lines {
 
 class Roofline final : public Contender {
  public:
-  enum class Way { plain, stream, lines };
+  enum class Variant { plain, stream, lines };
 
-  Roofline(Meeting& meeting, Way way)
-      : meeting_(meeting),
-        way_(way),
-        rank_(static_cast<std::size_t>(meeting.rank())),
-        ranks_(static_cast<std::size_t>(meeting.ranks())),
-        lines_(meeting) {
+  Roofline(SyncFile& sync, Variant kind)
+      : sync_(sync),
+        kind_(kind),
+        rank_(static_cast<std::size_t>(sync.rank())),
+        ranks_(static_cast<std::size_t>(sync.ranks())),
+        lines_(sync) {
     for (std::size_t rank = 0; rank < ranks_; ++rank)
       if (rank != rank_) others_.push_back(rank);
   }
 
   float* make_buffer(std::size_t count) override {
-    return start_of(buffers_.emplace_back(share(meeting_, count * sizeof(float))), rank_);
+    return start_of(buffers_.emplace_back(share(sync_, count * sizeof(float))), rank_);
   }
 
   void all_reduce(const float* in, float* out, std::size_t count) override {
@@ -208,7 +211,7 @@ class Roofline final : public Contender {
       }
       return result;
     }
-    // In place, only the rank that owns a part touches it. Out of place, the part moves to the start of the output.
+    // In place, only the owner touches a part. Out of place, the part moves to the start of the output.
     float* const result = in == out ? out + rank_ * part : out;
     perform(everywhere(in + rank_ * part), {result}, 0, part);
     return result;
@@ -225,7 +228,7 @@ class Roofline final : public Contender {
       return;
     }
     std::vector<float*> destinations = everywhere(out + rank_ * part);
-    std::erase(destinations, in);  // in place, it is there already
+    std::erase(destinations, in);  // already there in place
     perform({in}, destinations, 0, part);
   }
 
@@ -247,14 +250,14 @@ class Roofline final : public Contender {
     return reinterpret_cast<float*>(buffer.of_rank[rank].data());
   }
 
-  /// Whether a call on `count` elements goes in lines; if so, it begins.
+  /// Returns whether a call on `count` elements uses lines. If so, begins it.
   bool in_lines(std::size_t count) {
-    if (way_ != Way::lines || count > Lines::kMost) return false;
+    if (kind_ != Variant::lines || count > Lines::kMost) return false;
     lines_.next_call();
     return true;
   }
 
-  /// Where each rank has what this rank has at `mine`.
+  /// Returns the addresses in each rank's memory that correspond to `mine`.
   template <class T>
   std::vector<T*> everywhere(T* mine) const {
     std::vector<T*> result;
@@ -266,37 +269,38 @@ class Roofline final : public Contender {
     return result;
   }
 
-  /// Where the slice of `rank` begins.
+  /// Returns the first element of the slice of `rank`.
   std::size_t slice(std::size_t count, std::size_t rank) const {
     return rank == ranks_ ? count : count * rank / ranks_ / kLine * kLine;
   }
 
   void perform(const std::vector<const float*>& sources, const std::vector<float*>& destinations, std::size_t first,
                std::size_t last) {
-    // A slice of a part need not begin on a line; non-temporal stores must.
+    // Non-temporal stores need aligned destinations, but a slice of a part may begin inside a line.
     const bool aligned = std::ranges::all_of(destinations, [&](const float* to) {
       return reinterpret_cast<std::uintptr_t>(to + first) % (kLine * sizeof(float)) == 0;
     });
-    if (way_ == Way::stream && aligned) {
+    if (kind_ == Variant::stream && aligned) {
       sum<true>(sources, destinations, first, last);
     } else {
       sum<false>(sources, destinations, first, last);
     }
-    meeting_.barrier();
+    sync_.barrier();
   }
 
-  Meeting& meeting_;
-  const Way way_;
+  SyncFile& sync_;
+  const Variant kind_;
   const std::size_t rank_, ranks_;
   std::vector<std::size_t> others_;
   Lines lines_;
   std::vector<Shared> buffers_;
 };
 
-std::unique_ptr<Contender> make(Meeting& meeting, const std::string& variant) {
-  using Way = Roofline::Way;
-  for (const auto& [name, way] : {std::pair("plain", Way::plain), {"stream", Way::stream}, {"lines", Way::lines}})
-    if (variant == name) return std::make_unique<Roofline>(meeting, way);
+std::unique_ptr<Contender> make(SyncFile& sync, const std::string& variant) {
+  using Variant = Roofline::Variant;
+  for (const auto& [name, kind] :
+       {std::pair("plain", Variant::plain), {"stream", Variant::stream}, {"lines", Variant::lines}})
+    if (variant == name) return std::make_unique<Roofline>(sync, kind);
   throw BadArguments("--variant " + variant + ": known are plain, stream, lines");
 }
 

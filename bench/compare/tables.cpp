@@ -12,7 +12,7 @@ namespace collectives::compare {
 namespace {
 
 constexpr std::size_t kHugeBytes = 16 << 20;
-// In between, lines are no bound any more, and the barrier at the end of the others outweighs what they move.
+// Lines are no bound between these sizes, and the barrier of the other variants takes longer than their traffic.
 constexpr std::size_t kMostOfLines = 4 << 10, kLeastOfOthers = 64 << 10;
 
 std::string time_text(double microseconds) {
@@ -21,7 +21,7 @@ std::string time_text(double microseconds) {
 
 std::string fraction_text(std::optional<double> fraction) { return fraction ? fmt::format("{:.2f}", *fraction) : "-"; }
 
-/// The cells that stand for a comparison with somebody: time, name, ratio, interval.
+/// Appends the cells of a comparison with one peer: time, name, ratio, interval.
 void append(std::vector<std::string>& row, const std::optional<Ratio>& ratio) {
   if (!ratio) {
     row.insert(row.end(), 4, "-");
@@ -33,7 +33,7 @@ void append(std::vector<std::string>& row, const std::optional<Ratio>& ratio) {
   row.push_back(fmt::format("{:.2f}..{:.2f}", ratio->low, ratio->high));
 }
 
-/// Ours against those that `ratio` is about, one row for each line of cells.
+/// Returns the table of ours against the peers of `ratio`, with one row for each line of cells.
 Table summary_table(const std::string& title, const std::vector<Line>& lines, std::optional<Ratio> Verdict::*ratio) {
   const auto mean_text = [](double mean) { return mean > 0 ? fmt::format("{:.2f}", mean) : "-"; };
   Table table{title, {}, {}};

@@ -1,4 +1,4 @@
-// The first batch is copied, not added to zeros: it costs less, and keeps the sign of a zero.
+// The first batch is copied instead of added to zeros. A copy costs less and keeps the sign of a zero.
 #include "accumulator.hpp"
 
 namespace mnist {

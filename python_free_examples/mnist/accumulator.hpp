@@ -1,5 +1,7 @@
-// A step of several batches: the gradients of all but the last are added up here and join those of the last one while
-// its backward pass runs, layer by layer, so that buckets set off as early as in a step of one batch.
+// Adds up the gradients of a step with several batches.
+//
+// The gradients of all but the last batch are added up here. The sum is added to the gradients of the last batch layer
+// by layer, during its backward pass. Buckets therefore start as early as in a step of one batch.
 #pragma once
 
 #include <cstddef>
@@ -11,19 +13,20 @@ namespace mnist {
 
 class Accumulator {
  public:
-  /// `gradients`, in the memory of `device`, stays the caller's; both must outlive this.
+  /// `gradients` is in the memory of `device`. Both must outlive this object.
   Accumulator(Device& device, std::span<float> gradients) : device_(device), gradients_(gradients) {}
 
-  /// Another batch follows: adds the gradients of this one to what is kept.
+  /// Adds the gradients of a batch that another batch follows.
   void keep();
-  /// The gradients of the last batch from element `from` to the end are final: adds what is kept to them, once.
+  /// Adds the sum to the gradients of the last batch, from element `from` to the end. These gradients must be final.
+  /// Each element is added once.
   void release(std::size_t from);
 
  private:
   Device& device_;
   std::span<float> gradients_;
-  Vector kept_;          // made at the first keep()
-  std::size_t end_ = 0;  // kept_[0, end_) waits for release()
+  Vector kept_;          // allocated by the first keep()
+  std::size_t end_ = 0;  // kept_[0, end_) is not released yet
 };
 
 }  // namespace mnist

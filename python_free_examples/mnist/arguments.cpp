@@ -1,4 +1,5 @@
-// CLI11 reads the line; what it cannot know (schedules, cadences, what other ranks were told) is checked behind it.
+// Command line of the trainer. CLI11 reads it. Schedules, cadences and values that must be equal on all ranks are
+// checked afterwards.
 #include "arguments.hpp"
 
 #include <fmt/format.h>
@@ -23,9 +24,9 @@ CLI::IsMember one_of(const Names& names) {
   return CLI::IsMember(std::vector<std::string>(std::begin(names), std::end(names)));
 }
 
-[[noreturn]] void refuse(std::string_view why) { throw Farewell(fmt::format("mnist_trainer: {}", why), 2); }
+[[noreturn]] void refuse(std::string_view why) { throw EarlyExit(fmt::format("mnist_trainer: {}", why), 2); }
 
-/// Errors name the flag; an unknown flag gets the list of those there are.
+/// Refuses the command line in one line that names the flag. An unknown flag gets the list of known flags.
 [[noreturn]] void refuse(const CLI::App& app, const CLI::ParseError& error) {
   std::string text = error.what();
   std::ranges::replace(text, '\n', ' ');
@@ -37,7 +38,7 @@ CLI::IsMember one_of(const Names& names) {
   refuse(text);
 }
 
-/// For CLI11: numbers of which `good` says that they are.
+/// Returns a validator for CLI11 that accepts the numbers for which `good` returns true.
 template <class Good>
 auto number(const char* expected, Good good) {
   return [expected, good](const std::string& text) -> std::string {
@@ -47,7 +48,7 @@ auto number(const char* expected, Good good) {
   };
 }
 
-/// The flags about compression. Most of them mean nothing but with top_k.
+/// Flags about compression. Most of them require top_k.
 class CompressionFlags {
  public:
   void enter(CLI::App& app) {
@@ -77,7 +78,7 @@ class CompressionFlags {
         ->capture_default_str();
   }
 
-  /// After the line was read.
+  /// Returns the options. Requires that the line has been read.
   Compression parsed() const {
     Compression compression = wanted_;
     std::string_view flag;
@@ -120,8 +121,8 @@ class CompressionFlags {
   std::vector<CLI::Option*> of_top_k_;
 };
 
-/// What steers the ranks' common steps, so that it must be equal on all of them. Of files only whether there is one:
-/// rank 0 reads and writes them, and data sets are compared when they are loaded.
+/// Returns the values that must be equal on all ranks, because they control the common steps. For a file it says only
+/// whether there is one: rank 0 reads and writes files, and data sets are compared when they are loaded.
 nlohmann::ordered_json common(const Arguments& arguments) {
   const TrainerOptions& trainer = arguments.trainer;
   return {{"--model", arguments.model},
@@ -161,35 +162,34 @@ nlohmann::ordered_json common(const Arguments& arguments) {
           {"--profile-step", arguments.profile_step}};
 }
 
-}  // namespace
-
-Arguments parse_arguments(int argc, const char* const* argv) {
-  Arguments arguments;
-  TrainerOptions& trainer = arguments.trainer;
-  trainer.epochs = 5;
+/// Values that are checked or converted after CLI11 has read the line.
+struct Texts {
   std::string optimizer = "adam", schedule, overlap = "on", every = "1epochs";
-  CompressionFlags compression;
   float rate = 0;
+  CLI::Option* rate_option = nullptr;
+};
 
-  CLI::App app("Trains a digit classifier on every rank at once, its gradients summed by collectives.",
-               "mnist_trainer");
-  app.set_help_flag("--help", "Print this and exit");
+void add_model_options(CLI::App& app, Arguments& arguments, Texts& texts) {
   app.add_option("--model", arguments.model, "softmax, mlp or cnn")->check(one_of(kModelNames))->capture_default_str();
-  app.add_option("--optimizer", optimizer, "sgd, momentum, nesterov or adam")
+  app.add_option("--optimizer", texts.optimizer, "sgd, momentum, nesterov or adam")
       ->check(one_of(kOptimizerNames))
       ->capture_default_str();
   app.add_option("--device", arguments.device, "What computes: cpu, or cuda, a GPU for each rank or shared in turns")
       ->check(one_of(kDeviceNames))
       ->capture_default_str();
-  CLI::Option* rate_option =
-      app.add_option("--lr", rate, "Learning rate [0.1 sgd, 0.05 momentum and nesterov, 0.001 adam]")
+  texts.rate_option =
+      app.add_option("--lr", texts.rate, "Learning rate [0.1 sgd, 0.05 momentum and nesterov, 0.001 adam]")
           ->check([](const std::string& text) {
             float value = 0;
             const bool good = CLI::detail::lexical_cast(text, value) && std::isfinite(value) && value >= 0;
             return good ? "" : text + " is not a number from 0 upwards";
           });
-  app.add_option("--schedule", schedule, "Learning rates by epoch from 0, as 0:1e-3,3:1e-4,7:1e-5 (this one: lecture)")
-      ->excludes(rate_option);
+  app.add_option("--schedule", texts.schedule,
+                 "Learning rates by epoch from 0, as 0:1e-3,3:1e-4,7:1e-5 (this one: lecture)")
+      ->excludes(texts.rate_option);
+}
+
+void add_run_options(CLI::App& app, TrainerOptions& trainer) {
   app.add_option("--epochs", trainer.epochs, "Passes over the training images")
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();
@@ -211,7 +211,10 @@ Arguments parse_arguments(int argc, const char* const* argv) {
   app.add_option("--local-steps", trainer.local_steps,
                  "Steps that a rank makes on its own before the ranks' models are averaged [1: gradients are summed]")
       ->check(CLI::Range(1, 1'000'000));
-  app.add_option("--seed", trainer.seed, "Of weights, order and synthetic digits")->capture_default_str();
+}
+
+void add_data_options(CLI::App& app, Arguments& arguments) {
+  app.add_option("--seed", arguments.trainer.seed, "Of weights, order and synthetic digits")->capture_default_str();
   app.add_option("--data", arguments.data,
                  "Folder with the four IDX files, plain or .gz [MNIST_DIR, else synthetic digits]")
       ->envname("MNIST_DIR");
@@ -224,17 +227,23 @@ Arguments parse_arguments(int argc, const char* const* argv) {
   app.add_option("--synthetic-test", arguments.synthetic_test, "Synthetic test images")
       ->check(CLI::Range(1, 10'000'000))
       ->capture_default_str();
+}
+
+void add_exchange_options(CLI::App& app, Arguments& arguments, Texts& texts) {
   app.add_option("--backend", arguments.backend, "Of the collectives")->check(one_of(collectives::backend_names()));
   app.add_flag("--deterministic", arguments.deterministic, "The same bits whatever the backend");
-  app.add_option("--overlap", overlap, "Reduce gradients while the backward pass runs: on or off")
+  app.add_option("--overlap", texts.overlap, "Reduce gradients while the backward pass runs: on or off")
       ->check(one_of(std::vector{"on", "off"}))
       ->capture_default_str();
-  app.add_option("--bucket-bytes", trainer.bucket_bytes, "Gradients of one all-reduce, in bytes")
+  app.add_option("--bucket-bytes", arguments.trainer.bucket_bytes, "Gradients of one all-reduce, in bytes")
       ->check(CLI::Range(4, 1 << 30))
       ->capture_default_str();
-  compression.enter(app);
-  CLI::Option* checkpoint = app.add_option("--checkpoint", trainer.checkpoint, "File to keep the state of the run in");
-  app.add_option("--checkpoint-every", every, "2 or 2epochs, or 500steps; also at the end")
+}
+
+void add_file_options(CLI::App& app, Arguments& arguments, Texts& texts) {
+  CLI::Option* checkpoint =
+      app.add_option("--checkpoint", arguments.trainer.checkpoint, "File to keep the state of the run in");
+  app.add_option("--checkpoint-every", texts.every, "2 or 2epochs, or 500steps; also at the end")
       ->needs(checkpoint)
       ->capture_default_str();
   app.add_option("--resume", arguments.resume, "Continue the run in this checkpoint");
@@ -244,41 +253,71 @@ Arguments parse_arguments(int argc, const char* const* argv) {
   app.add_option("--plot", arguments.files.plot, "Draw loss and accuracy here with gnuplot: .svg or .png");
   app.add_flag("--quiet", arguments.quiet, "Print errors only");
   app.add_flag("--profile-step", arguments.profile_step, "Time a step and its oneDNN calls on one core, and exit");
+}
 
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    throw Farewell(app.help(), 0);
-  } catch (const CLI::ParseError& error) {
-    refuse(app, error);
-  }
-
-  const auto kind = std::ranges::find(kOptimizerNames, optimizer) - std::begin(kOptimizerNames);
-  arguments.optimizer = static_cast<OptimizerKind>(kind);
-  trainer.overlap = overlap == "on";
-  const std::filesystem::path plot_kind = arguments.files.plot.extension();
-  if (!arguments.files.plot.empty() && plot_kind != ".svg" && plot_kind != ".png")
-    refuse(fmt::format("--plot: {} is neither .svg nor .png", arguments.files.plot.string()));
-  if (arguments.profile_step && arguments.device != "cpu") refuse("--profile-step: only with --device cpu");
-  trainer.compression = compression.parsed();
-  const bool momentum_kept = trainer.compression.top_k.momentum > 0;
-  if (momentum_kept && arguments.optimizer != OptimizerKind::sgd)
+void require_consistent(const Arguments& arguments, const Texts& texts) {
+  const TrainerOptions& trainer = arguments.trainer;
+  if (trainer.compression.top_k.momentum > 0 && arguments.optimizer != OptimizerKind::sgd)
     refuse(
         fmt::format("--momentum-correction: the momentum is the compressor's then, which needs --optimizer sgd, not {}",
-                    optimizer));
+                    texts.optimizer));
   if (trainer.compression.kind != CompressionKind::none && trainer.local_steps > 1)
     refuse("--compress: with --local-steps no gradients travel, and averages are not compressed");
+}
+
+/// Sets the schedule of learning rates and the cadence of checkpoints. Requires that optimizer and compression are set.
+void parse_schedules(Arguments& arguments, const Texts& texts) {
+  TrainerOptions& trainer = arguments.trainer;
+  const bool momentum_kept = trainer.compression.top_k.momentum > 0;
   std::string_view flag;
   try {
     flag = "--schedule";
     const OptimizerKind acts_as = momentum_kept ? OptimizerKind::momentum : arguments.optimizer;
-    trainer.schedule =
-        !schedule.empty() ? Schedule::parse(schedule) : Schedule(*rate_option ? rate : Optimizer::usual_rate(acts_as));
+    trainer.schedule = !texts.schedule.empty()
+                           ? Schedule::parse(texts.schedule)
+                           : Schedule(*texts.rate_option ? texts.rate : Optimizer::usual_rate(acts_as));
     flag = "--checkpoint-every";
-    trainer.checkpoint_every = Cadence::parse(every);
+    trainer.checkpoint_every = Cadence::parse(texts.every);
   } catch (const std::invalid_argument& error) {
     refuse(fmt::format("{}: {}", flag, error.what()));
   }
+}
+
+}  // namespace
+
+Arguments parse_arguments(int argc, const char* const* argv) {
+  Arguments arguments;
+  arguments.trainer.epochs = 5;
+  Texts texts;
+  CompressionFlags compression;
+
+  CLI::App app("Trains a digit classifier on every rank at once, its gradients summed by collectives.",
+               "mnist_trainer");
+  app.set_help_flag("--help", "Print this and exit");
+  add_model_options(app, arguments, texts);
+  add_run_options(app, arguments.trainer);
+  add_data_options(app, arguments);
+  add_exchange_options(app, arguments, texts);
+  compression.enter(app);
+  add_file_options(app, arguments, texts);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    throw EarlyExit(app.help(), 0);
+  } catch (const CLI::ParseError& error) {
+    refuse(app, error);
+  }
+
+  const auto kind = std::ranges::find(kOptimizerNames, texts.optimizer) - std::begin(kOptimizerNames);
+  arguments.optimizer = static_cast<OptimizerKind>(kind);
+  arguments.trainer.overlap = texts.overlap == "on";
+  const std::filesystem::path plot_kind = arguments.files.plot.extension();
+  if (!arguments.files.plot.empty() && plot_kind != ".svg" && plot_kind != ".png")
+    refuse(fmt::format("--plot: {} is neither .svg nor .png", arguments.files.plot.string()));
+  if (arguments.profile_step && arguments.device != "cpu") refuse("--profile-step: only with --device cpu");
+  arguments.trainer.compression = compression.parsed();
+  require_consistent(arguments, texts);
+  parse_schedules(arguments, texts);
   return arguments;
 }
 
@@ -291,15 +330,15 @@ void agree(collectives::Bootstrap& bootstrap, const std::function<void()>& actio
   json mine;
   try {
     action();
-  } catch (const Farewell& farewell) {
-    mine = {{"text", farewell.what()}, {"code", farewell.code}};
+  } catch (const EarlyExit& exit) {
+    mine = {{"text", exit.what()}, {"code", exit.code}};
   }
-  const std::vector<std::string> cards = texts_of_ranks(bootstrap, mine.dump());
-  for (std::size_t rank = 0; rank < cards.size(); ++rank) {
-    const json farewell = json::parse(cards[rank]);
-    if (farewell.is_null()) continue;
-    const auto text = farewell.at("text").get<std::string>();
-    throw Farewell(rank == 0 ? text : fmt::format("{} (rank {})", text, rank), farewell.at("code"));
+  const std::vector<std::string> texts = texts_of_ranks(bootstrap, mine.dump());
+  for (std::size_t rank = 0; rank < texts.size(); ++rank) {
+    const json exit = json::parse(texts[rank]);
+    if (exit.is_null()) continue;
+    const auto text = exit.at("text").get<std::string>();
+    throw EarlyExit(rank == 0 ? text : fmt::format("{} (rank {})", text, rank), exit.at("code"));
   }
 }
 
@@ -308,12 +347,13 @@ Arguments parse_arguments(collectives::Bootstrap& bootstrap, int argc, const cha
   Arguments arguments;
   agree(bootstrap, [&] { arguments = parse_arguments(argc, argv); });
   const json mine = common(arguments);
-  std::vector<json> cards;
-  for (const std::string& text : texts_of_ranks(bootstrap, mine.dump())) cards.push_back(json::parse(text));
+  std::vector<json> texts;
+  for (const std::string& text : texts_of_ranks(bootstrap, mine.dump())) texts.push_back(json::parse(text));
   for (const auto& [flag, value] : mine.items()) {
     std::vector<std::string> value_of_rank;
-    for (const json& card : cards)
-      value_of_rank.push_back(card.at(flag).is_string() ? card.at(flag).get<std::string>() : card.at(flag).dump());
+    for (const json& values : texts)
+      value_of_rank.push_back(values.at(flag).is_string() ? values.at(flag).get<std::string>()
+                                                          : values.at(flag).dump());
     if (const std::string found = disagreement("values of " + flag, value_of_rank); !found.empty()) refuse(found);
   }
   return arguments;

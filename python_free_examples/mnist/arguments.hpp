@@ -1,4 +1,4 @@
-// The command line of mnist_trainer.
+// Command line of mnist_trainer.
 #pragma once
 
 #include <collectives/bootstrap.hpp>
@@ -19,12 +19,12 @@ namespace mnist {
 
 struct Arguments {
   std::string model = "cnn";
-  std::string device = "cpu";  ///< of kDeviceNames
+  std::string device = "cpu";  ///< one of kDeviceNames
   OptimizerKind optimizer = OptimizerKind::adam;
   TrainerOptions trainer;
   std::filesystem::path data;                                  ///< empty: synthetic digits
-  std::size_t train_limit = SIZE_MAX, test_limit = SIZE_MAX;   ///< images
-  std::size_t synthetic_train = 12000, synthetic_test = 2000;  ///< images
+  std::size_t train_limit = SIZE_MAX, test_limit = SIZE_MAX;   ///< numbers of images
+  std::size_t synthetic_train = 12000, synthetic_test = 2000;  ///< numbers of images
   std::filesystem::path resume;                                ///< empty: a new run
   std::string backend;                                         ///< empty: the library's default
   bool deterministic = false;
@@ -33,23 +33,25 @@ struct Arguments {
   bool profile_step = false;
 };
 
-/// What to print instead of running, and how to end: --help on stdout with 0, a mistake on stderr, in one line, with 2.
-struct Farewell : std::runtime_error {
-  Farewell(const std::string& text, int code_) : std::runtime_error(text), code(code_) {}
+/// Text to print instead of running, and the exit code. --help goes to stdout with code 0. An error goes to stderr, in
+/// one line, with code 2.
+struct EarlyExit : std::runtime_error {
+  EarlyExit(const std::string& text, int code_) : std::runtime_error(text), code(code_) {}
   int code;
 };
 
-/// The text of every rank.
+/// Returns the texts of all ranks.
 std::vector<std::string> texts_of_ranks(collectives::Bootstrap&, const std::string& mine);
 
-/// Runs `action` on every rank. When it throws Farewell anywhere, every rank throws that of the lowest such rank.
+/// Runs `action` on every rank. If it throws EarlyExit on any rank, every rank throws the exception of the lowest such
+/// rank.
 void agree(collectives::Bootstrap&, const std::function<void()>& action);
 
-/// Throws Farewell.
+/// Parses the command line. Throws EarlyExit.
 Arguments parse_arguments(int argc, const char* const* argv);
 
-/// The same on every rank at once. What one rank cannot read, or what must be equal and is not, every rank throws, in
-/// the same words.
+/// Collective. Parses the command line of every rank. If a rank cannot parse its line, or if values differ that must be
+/// equal, every rank throws EarlyExit with the same text.
 Arguments parse_arguments(collectives::Bootstrap&, int argc, const char* const* argv);
 
 }  // namespace mnist

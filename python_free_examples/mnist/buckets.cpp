@@ -1,6 +1,8 @@
-// Everything is timed at the doors, ready(), finish() and average(): time inside is exposed; time outside is hidden
-// when a bucket was under way at the last door. Where the host runs ahead of a GPU, the door of finish() and average()
-// is where the GPU has computed what it was told to: until then the host waits for it, and moves on what is under way.
+// Times are taken in ready(), finish() and average(). Time inside these functions is exposed. Time outside is hidden
+// while a bucket is in flight.
+//
+// The host may run ahead of a GPU. finish() and average() therefore first wait for the GPU and progress the buckets in
+// flight. The exposed time starts when the GPU is idle.
 #include "buckets.hpp"
 
 #include <algorithm>
@@ -16,8 +18,8 @@ double seconds(std::chrono::steady_clock::duration time) { return std::chrono::d
 std::vector<Bucket> cut_buckets(const std::vector<std::size_t>& layer_offsets, std::size_t count,
                                 std::size_t bucket_elements) {
   std::vector<Bucket> buckets;
-  std::size_t end = count;  // of the layer at hand
-  Bucket run{end, end};     // whole layers, not yet a bucket
+  std::size_t end = count;  // end of the current layer
+  Bucket run{end, end};     // whole layers that are no bucket yet
   const auto close_run = [&] {
     if (run.begin < run.end) buckets.push_back(run);
     run = {end, end};
@@ -62,7 +64,7 @@ void GradientReducer::ready(std::size_t from) {
   const auto entered = Clock::now();
   enter(entered);
   start_until(from);
-  move_on();
+  progress();
   leave(entered);
 }
 
@@ -76,7 +78,7 @@ void GradientReducer::finish() {
   } else {
     for (std::size_t i = 0; i < buckets_.size(); ++i)
       comm_.all_reduce(elements(buckets_[i]), collectives::ReduceOp::sum, on_device(compressor_.options(i)));
-    wait_for(device_);  // the sums may be in its stream only
+    wait_for(device_);  // the sums may still be in its stream
   }
   leave(entered);
 }
@@ -99,7 +101,7 @@ void GradientReducer::wait_for_all() {
   finished_ = 0;
 }
 
-void GradientReducer::move_on() {
+void GradientReducer::progress() {
   while (finished_ < work_.size() && work_[finished_].test()) ++finished_;
 }
 
@@ -108,7 +110,7 @@ void GradientReducer::compute_to_the_end() {
     const auto now = Clock::now();
     enter(now);
     left_ = now;
-    move_on();
+    progress();
   });
 }
 

@@ -1,5 +1,7 @@
-// Gradients travel in buckets, last layer first, and set off while the backward pass still computes the layers before.
-// What else has the shape of the gradients, weights and moments, is averaged in the same buckets, and never compressed.
+// Gradients are reduced in buckets, last layer first. A bucket starts while the backward pass still computes earlier
+// layers.
+//
+// Weights and moments have the shape of the gradients. They are averaged in the same buckets and are never compressed.
 #pragma once
 
 #include <chrono>
@@ -19,35 +21,39 @@ struct Bucket {
   bool operator==(const Bucket&) const = default;
 };
 
-/// Cuts [0, count) from its end: a bucket is a run of whole layers of at most `bucket_elements` together, or a piece of
-/// one layer that is longer. So no piece waits for a layer that it is not part of.
-/// `layer_offsets` ascends from 0; the buckets come last layer first.
+/// Cuts [0, count) into buckets from its end. A bucket is a run of whole layers with at most `bucket_elements` elements
+/// together, or a part of one longer layer. A part of a long layer therefore never waits for another layer.
+///
+/// `layer_offsets` ascends from 0. The buckets are in order from the last layer to the first.
 std::vector<Bucket> cut_buckets(const std::vector<std::size_t>& layer_offsets, std::size_t count,
                                 std::size_t bucket_elements);
-/// One bucket per layer, however long it is; the last layer comes first.
+/// Returns one bucket for each layer, of any length, from the last layer to the first.
 std::vector<Bucket> cut_by_layer(const std::vector<std::size_t>& layer_offsets, std::size_t count);
 
 /// Seconds since the last take_times().
 struct CommunicationTimes {
-  double exposed = 0;  ///< spent inside the library: the step would be this much shorter without communication
-  double hidden = 0;   ///< communication under way while the step computed
+  double exposed = 0;  ///< spent inside the library; without communication the step would be shorter by this time
+  double hidden = 0;   ///< communication in flight while the step computed
 };
 
-/// Sums one step's gradients over the ranks, in place. With `overlap` a bucket sets off as soon as it is final;
-/// without, the same buckets are reduced one after the other at the end, so both give the same bits.
+/// Sums one step's gradients over the ranks, in place.
+///
+/// With `overlap` a bucket starts as soon as it is final. Without it the same buckets are reduced one after another at
+/// the end. Both give the same bits.
 class GradientReducer {
  public:
-  /// `gradients`, in the memory of `device`, stays the caller's; all three must outlive this.
+  /// `gradients` is in the memory of `device`. All three arguments must outlive this object.
   GradientReducer(collectives::Communicator& comm, Device& device, std::span<float> gradients,
                   const std::vector<std::size_t>& layer_offsets, std::size_t bucket_bytes, bool overlap,
                   const Compression& compression = {});
 
-  /// The gradients from element `from` to the end are final. Starts the buckets that are complete and moves on those
-  /// under way.
+  /// Reports that the gradients from element `from` to the end are final. Starts the buckets that are complete and
+  /// progresses those in flight.
   void ready(std::size_t from);
-  /// All gradients are final: returns when all are reduced. The next step may begin.
+  /// Reports that all gradients are final. Blocks until all are reduced.
   void finish();
-  /// Between two steps: averages `values` over the ranks, in place. They are as many as the gradients, or a multiple.
+  /// Averages `values` over the ranks, in place. Call it between two steps. The number of values is a multiple of the
+  /// number of gradients.
   void average(std::span<float> values);
 
   CommunicationTimes take_times() { return std::exchange(times_, {}); }
@@ -59,14 +65,14 @@ class GradientReducer {
   void enter(Clock::time_point now);
   void start_until(std::size_t from);
   void leave(Clock::time_point entered);
-  void move_on();
+  void progress();
   void compute_to_the_end();
   std::span<float> elements(const Bucket& bucket) {
     return gradients_.subspan(bucket.begin, bucket.end - bucket.begin);
   }
   void wait_for_all();
 
-  /// What was asked for, of the device's memory.
+  /// Returns the options with the stream of the device.
   collectives::Options on_device(collectives::Options options) const;
 
   collectives::Communicator& comm_;
@@ -75,10 +81,10 @@ class GradientReducer {
   std::vector<Bucket> buckets_;
   Compressor compressor_;
   bool overlap_;
-  // Of the step under way: work_[i] is bucket i, the first finished_ are known to be done. Empty between two.
+  // State of the current step: work_[i] is bucket i, and the first finished_ buckets are complete. Empty between steps.
   std::vector<collectives::Work> work_;
   std::size_t finished_ = 0;
-  Clock::time_point left_;  // the last door
+  Clock::time_point left_;  // end of the last timed function
   CommunicationTimes times_;
 };
 

@@ -1,4 +1,4 @@
-// The checks go from the outside in: magic, version, length, CRC, description, and only then the contents.
+// Checks run from the outside to the inside: magic, version, length, CRC, description, contents.
 #include "checkpoint.hpp"
 
 #include <fcntl.h>
@@ -50,14 +50,14 @@ void append(std::string& bytes, std::span<const float> numbers) {
   bytes.append(reinterpret_cast<const char*>(numbers.data()), numbers.size_bytes());
 }
 
-/// As they lie in a file: not where floats may lie.
+/// Copies numbers out of a file, because they may be unaligned there.
 std::vector<float> numbers(std::string_view bytes) {
   std::vector<float> values(bytes.size() / sizeof(float));
   if (!values.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
   return values;
 }
 
-/// Closes the file and removes it unless told to keep it.
+/// Closes the file, and removes it unless it was renamed.
 class NewFile {
  public:
   explicit NewFile(std::string path)
@@ -72,7 +72,7 @@ class NewFile {
 
   bool open() const { return file_ >= 0; }
 
-  /// False with errno when anything fails.
+  /// Returns false and leaves errno if any operation fails.
   bool write_and_rename(std::string_view bytes, const char* target) {
     if (!open()) return false;
     while (!bytes.empty()) {
@@ -95,7 +95,7 @@ class NewFile {
   throw FileError(fmt::format("{}: {}", path.string(), std::strerror(errno)));
 }
 
-/// Where something stands already, it is a file such as checkpoints are.
+/// Throws FileError if `path` exists and is no regular file.
 void require_regular(const std::filesystem::path& path) {
   std::error_code ignored;
   const auto kind = std::filesystem::status(path, ignored).type();
@@ -104,6 +104,117 @@ void require_regular(const std::filesystem::path& path) {
 }
 
 std::string partial(const std::filesystem::path& path) { return path.string() + ".partial"; }
+
+[[noreturn]] void refuse(const std::filesystem::path& path, std::string_view why) {
+  throw FileError(fmt::format("{}: {}", path.string(), why));
+}
+
+/// Checks magic, version, length and CRC. Returns the lengths in the prefix.
+Lengths check_envelope(std::string_view bytes, const std::filesystem::path& path) {
+  if (!bytes.starts_with(kMagic.substr(0, bytes.size())) || bytes.empty())
+    refuse(path, "not a checkpoint of mnist_trainer");
+  if (bytes.size() < kPrefixBytes) refuse(path, fmt::format("truncated: {} bytes", bytes.size()));
+  Lengths lengths;
+  std::memcpy(&lengths, bytes.data() + kMagic.size(), sizeof lengths);
+  if (lengths.version != kVersion && lengths.version != kVersionWithStates)
+    refuse(path, fmt::format("format version {}, this program reads {} and {}", lengths.version, kVersion,
+                             kVersionWithStates));
+  const std::size_t rest = bytes.size() - kPrefixBytes, beside = lengths.description + kCrcBytes;
+  if (rest < beside || rest - beside < lengths.numbers)
+    refuse(path,
+           fmt::format("truncated: {} bytes after the prefix, which announces {} of description and {} of numbers",
+                       rest, lengths.description, lengths.numbers));
+  if (rest - beside > lengths.numbers)
+    refuse(path, fmt::format("{} bytes after the end", rest - beside - lengths.numbers));
+  std::uint32_t crc = 0;
+  std::memcpy(&crc, bytes.data() + bytes.size() - kCrcBytes, kCrcBytes);
+  if (crc != crc_of(bytes.substr(0, bytes.size() - kCrcBytes))) refuse(path, "damaged: its CRC32 does not match");
+  return lengths;
+}
+
+/// JSON part of a checkpoint.
+struct Description {
+  std::string model, optimizer;
+  json tensors;
+  std::uint64_t updates = 0;
+  RunIdentity run;
+  std::vector<std::size_t> state_bytes;
+  Position position;
+};
+
+Description parse_description(std::string_view text, const std::filesystem::path& path) {
+  const json fields = json::parse(text, nullptr, false);
+  Description description;
+  try {
+    description.model = fields.at("model");
+    description.tensors = fields.at("tensors");
+    description.optimizer = fields.at("optimizer");
+    description.updates = fields.at("updates");
+    description.run = {fields.at("seed"),
+                       fields.at("batch"),
+                       fields.at("train_images"),
+                       fields.at("data_checksum"),
+                       fields.value("accumulate", std::size_t{1}),
+                       fields.value("compression", "none")};
+    description.state_bytes = fields.value("state_bytes", description.state_bytes);
+    description.position = {
+        fields.at("epoch"),
+        fields.at("step"),
+        fields.at("total_steps"),
+        {fields.at("loss").is_null() ? std::nan("") : fields.at("loss").get<double>(), fields.at("correct")},
+        fields.at("images")};
+  } catch (const json::exception&) {
+    refuse(path, "damaged: its description does not read");
+  }
+  return description;
+}
+
+void require_same_run(const Description& description, const RunIdentity& run, const Model& model,
+                      const Optimizer& optimizer, const std::filesystem::path& path) {
+  const RunIdentity& saved = description.run;
+  const auto same = [&](std::string_view what, const auto& theirs, const auto& ours) {
+    if (theirs != ours) refuse(path, fmt::format("of another run: {} {}, this run has {}", what, theirs, ours));
+  };
+  same("model", description.model, model.name());
+  if (description.tensors != shapes(model)) refuse(path, "of another model: its tensors have other names or shapes");
+  same("optimizer", std::string_view(description.optimizer), optimizer.name());
+  same("seed", saved.seed, run.seed);
+  same("batch", saved.batch, run.batch);
+  same("batches of a step", saved.accumulate, run.accumulate);
+  same("training images", saved.train_images, run.train_images);
+  same("data checksum", saved.data_checksum, run.data_checksum);
+  // A run that keeps residuals may resume from a checkpoint without residuals.
+  if (!(run.keeps_residuals && description.state_bytes.empty()))
+    same("compression", saved.compression, run.compression);
+}
+
+/// Numbers of a checkpoint, read one range after another.
+class Numbers {
+ public:
+  Numbers(std::string_view bytes, const std::filesystem::path& path) : left_(bytes), path_(path) {}
+
+  std::string_view cut(std::size_t bytes) {
+    if (bytes > left_.size()) refuse(path_, "damaged: its description does not fit its length");
+    const std::string_view part = left_.substr(0, bytes);
+    left_.remove_prefix(bytes);
+    return part;
+  }
+  Compressor::States cut_states(const std::vector<std::size_t>& bytes_of_states) {
+    Compressor::States states;
+    for (const std::size_t bytes : bytes_of_states) {
+      const auto state = std::as_bytes(std::span(cut(bytes)));
+      states.emplace_back(state.begin(), state.end());
+    }
+    return states;
+  }
+  void require_end() const {
+    if (!left_.empty()) refuse(path_, "damaged: its description does not fit its length");
+  }
+
+ private:
+  std::string_view left_;
+  const std::filesystem::path& path_;
+};
 
 }  // namespace
 
@@ -153,7 +264,7 @@ void require_writable(const std::filesystem::path& path) {
 
 void write_atomically(const std::filesystem::path& path, std::string_view bytes) {
   if (!NewFile(partial(path)).write_and_rename(bytes, path.c_str())) fail(path);
-  // The rename itself is on the disk when the folder is.
+  // The rename is on the disk only after the folder has been flushed.
   const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
   const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor < 0) fail(path);
@@ -163,7 +274,7 @@ void write_atomically(const std::filesystem::path& path, std::string_view bytes)
 }
 
 std::string read_whole(const std::filesystem::path& path) {
-  require_regular(path);  // a folder has no bytes, /dev/zero no end
+  require_regular(path);  // a folder has no bytes, and /dev/zero has no end
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) fail(path);
   std::string bytes;
@@ -181,91 +292,25 @@ std::string read_whole(const std::filesystem::path& path) {
 Position unpack_checkpoint(std::string_view bytes, const std::filesystem::path& path, const RunIdentity& run,
                            Model& model, Optimizer& optimizer,
                            const std::function<void(const Compressor::States&)>& take) {
-  const auto refuse = [&](std::string_view why) { throw FileError(fmt::format("{}: {}", path.string(), why)); };
-  if (!bytes.starts_with(kMagic.substr(0, bytes.size())) || bytes.empty()) refuse("not a checkpoint of mnist_trainer");
-  if (bytes.size() < kPrefixBytes) refuse(fmt::format("truncated: {} bytes", bytes.size()));
-  Lengths lengths;
-  std::memcpy(&lengths, bytes.data() + kMagic.size(), sizeof lengths);
-  if (lengths.version != kVersion && lengths.version != kVersionWithStates)
-    refuse(
-        fmt::format("format version {}, this program reads {} and {}", lengths.version, kVersion, kVersionWithStates));
-  const std::size_t rest = bytes.size() - kPrefixBytes, beside = lengths.description + kCrcBytes;
-  if (rest < beside || rest - beside < lengths.numbers)
-    refuse(fmt::format("truncated: {} bytes after the prefix, which announces {} of description and {} of numbers",
-                       rest, lengths.description, lengths.numbers));
-  if (rest - beside > lengths.numbers) refuse(fmt::format("{} bytes after the end", rest - beside - lengths.numbers));
-  std::uint32_t crc = 0;
-  std::memcpy(&crc, bytes.data() + bytes.size() - kCrcBytes, kCrcBytes);
-  if (crc != crc_of(bytes.substr(0, bytes.size() - kCrcBytes))) refuse("damaged: its CRC32 does not match");
+  const Lengths lengths = check_envelope(bytes, path);
+  const Description description = parse_description(bytes.substr(kPrefixBytes, lengths.description), path);
+  require_same_run(description, run, model, optimizer, path);
 
-  const json description = json::parse(bytes.substr(kPrefixBytes, lengths.description), nullptr, false);
-  Position position;
-  RunIdentity saved;
-  std::uint64_t updates = 0;
-  std::string model_name, optimizer_name;
-  json tensors;
-  std::vector<std::size_t> state_bytes;
-  try {
-    model_name = description.at("model");
-    tensors = description.at("tensors");
-    optimizer_name = description.at("optimizer");
-    updates = description.at("updates");
-    saved = {description.at("seed"),
-             description.at("batch"),
-             description.at("train_images"),
-             description.at("data_checksum"),
-             description.value("accumulate", std::size_t{1}),
-             description.value("compression", "none")};
-    state_bytes = description.value("state_bytes", state_bytes);
-    position = {description.at("epoch"),
-                description.at("step"),
-                description.at("total_steps"),
-                {description.at("loss").is_null() ? std::nan("") : description.at("loss").get<double>(),
-                 description.at("correct")},
-                description.at("images")};
-  } catch (const json::exception&) {
-    refuse("damaged: its description does not read");
-  }
-
-  const auto same = [&](std::string_view what, const auto& theirs, const auto& ours) {
-    if (theirs != ours) refuse(fmt::format("of another run: {} {}, this run has {}", what, theirs, ours));
-  };
-  same("model", model_name, model.name());
-  if (tensors != shapes(model)) refuse("of another model: its tensors have other names or shapes");
-  same("optimizer", std::string_view(optimizer_name), optimizer.name());
-  same("seed", saved.seed, run.seed);
-  same("batch", saved.batch, run.batch);
-  same("batches of a step", saved.accumulate, run.accumulate);
-  same("training images", saved.train_images, run.train_images);
-  same("data checksum", saved.data_checksum, run.data_checksum);
-  if (!(run.keeps_residuals && state_bytes.empty()))  // whoever keeps residuals may begin with none
-    same("compression", saved.compression, run.compression);
-
-  std::string_view left = bytes.substr(kPrefixBytes + lengths.description, lengths.numbers);
-  const auto cut = [&](std::size_t count) {
-    if (count > left.size()) refuse("damaged: its description does not fit its length");
-    const std::string_view part = left.substr(0, count);
-    left.remove_prefix(count);
-    return part;
-  };
-  const std::string_view parameters = cut(model.parameters().size_bytes());
-  const std::string_view moments = cut(optimizer.state().size_bytes());
-  Compressor::States states;
-  for (const std::size_t count : state_bytes) {
-    const auto state = std::as_bytes(std::span(cut(count)));
-    states.emplace_back(state.begin(), state.end());
-  }
-  if (!left.empty()) refuse("damaged: its description does not fit its length");
+  Numbers numbers_left(bytes.substr(kPrefixBytes + lengths.description, lengths.numbers), path);
+  const std::string_view parameters = numbers_left.cut(model.parameters().size_bytes());
+  const std::string_view moments = numbers_left.cut(optimizer.state().size_bytes());
+  const Compressor::States states = numbers_left.cut_states(description.state_bytes);
+  numbers_left.require_end();
   if (take && !states.empty()) try {
       take(states);
     } catch (const std::invalid_argument& error) {
-      refuse(fmt::format("the state of its compressor: {}", error.what()));
+      refuse(path, fmt::format("the state of its compressor: {}", error.what()));
     }
 
   model.device().write(numbers(parameters), model.parameters());
   optimizer.device().write(numbers(moments), optimizer.state());
-  optimizer.updates() = updates;
-  return position;
+  optimizer.updates() = description.updates;
+  return description.position;
 }
 
 }  // namespace mnist

@@ -1,5 +1,5 @@
-// Codecs report nothing, since they do the same at every call: what they do is read off the library's plans. Top-k is
-// asked after every step.
+// Codecs work the same in every call and report nothing, so their effect is read from the library's plan. Top-k is
+// asked for a report after every step.
 #include "compression.hpp"
 
 #include <fmt/format.h>
@@ -120,7 +120,7 @@ std::string Compressor::plan() {
 void Compressor::count_step() {
   if (tensors_.empty()) return;
   ++steps_;
-  const Tensor* dense = nullptr;  // the largest that was sent whole
+  const Tensor* dense = nullptr;  // the largest tensor that was sent whole
   for (Tensor& tensor : tensors_) {
     bool compressed = tensor.coded;
     if (top_k_) {
@@ -130,14 +130,14 @@ void Compressor::count_step() {
       tensor.sent_bytes = static_cast<double>(report.sent_bytes);
       tensor.reason = report.reason;
       sums_.chosen += static_cast<double>(report.chosen);
-      // Where everything is sent, every element has contributions.
+      // A tensor that is sent whole has contributions to every element.
       sums_.united += static_cast<double>(report.sparse ? report.united : report.count);
       sums_.coding_ms += 1e3 * report.coding_seconds;
     }
     sums_.raw_bytes += tensor.raw_bytes;
     sums_.sent_bytes += tensor.sent_bytes;
     sums_.gradient_bytes += static_cast<double>(tensor.count * sizeof(float));
-    sums_.compressed_share += compressed ? 1 : 0;  // a number for now
+    sums_.compressed_share += compressed ? 1 : 0;  // a count until take_report()
     if (!compressed && (dense == nullptr || tensor.count > dense->count)) dense = &tensor;
   }
   if (dense != nullptr) sums_.reason = dense->reason;
@@ -150,8 +150,8 @@ std::optional<CompressionReport> Compressor::take_report() {
     for (const Tensor& tensor : tensors_) {
       const collectives::TopKReport last = top_k_->report(tensor.name);
       const double squared = last.residual_norm * last.residual_norm;
-      report.residual_norm += squared;  // for now, as ranks are still to be added
-      if (last.relative_error > 0)      // the other part of the ratio, of which zero tells nothing
+      report.residual_norm += squared;  // a sum of squares until take_report()
+      if (last.relative_error > 0)      // the square of the ratio's denominator; 0 means unknown
         report.relative_error += squared / (last.relative_error * last.relative_error);
     }
   const double steps = static_cast<double>(std::exchange(steps_, 0)), ranks = comm_.size();
@@ -175,7 +175,7 @@ std::optional<CompressionReport> Compressor::take_report() {
 Compressor::States Compressor::save() const {
   States states;
   if (!top_k_) return states;
-  // Rank by rank: only rank 0 has to hold all of them.
+  // Gathers the states rank by rank, because only rank 0 has to hold all of them.
   for (collectives::Rank rank = 0; rank < comm_.size(); ++rank) {
     std::vector<std::byte> state;
     if (rank == comm_.rank()) state = top_k_->save();

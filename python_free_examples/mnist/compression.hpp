@@ -1,8 +1,8 @@
-// What the gradients travel as. The library compresses inside its all-reduce; here stand what may be asked of it, as
-// flags and as text, and what it says that it did. Nothing but gradients is compressed.
+// Compression of the gradients, which the library does inside its all-reduce. This file parses the options and reports
+// the effect. Only gradients are compressed.
 //
-// Top-k keeps what it does not send, per tensor; a tensor is a bucket, and is named after its elements. So what is kept
-// belongs to the run, like the weights, but is different on every rank: a checkpoint holds all ranks'.
+// Top-k keeps a residual for each tensor. A tensor is a bucket, and its name comes from its elements. The residual
+// belongs to the run like the weights, but differs between ranks, so a checkpoint holds the residuals of all ranks.
 #pragma once
 
 #include <collectives/communicator.hpp>
@@ -21,74 +21,76 @@ struct Bucket;
 
 enum class CompressionKind : std::uint8_t { none, bf16, fp16, int8, top_k };
 
-inline constexpr std::string_view kCompressionNames[] = {"none", "bf16", "fp16", "int8", "top_k"};  // by its kind
-inline constexpr std::string_view kNonFiniteNames[] = {"propagate", "skip", "abort"};  // by collectives::NonFinite
+inline constexpr std::string_view kCompressionNames[] = {"none", "bf16", "fp16", "int8", "top_k"};  // indexed by
+                                                                                                    // CompressionKind
+inline constexpr std::string_view kNonFiniteNames[] = {"propagate", "skip", "abort"};               // indexed by
+                                                                                       // collectives::NonFinite
 
-/// "0.01" or "1%": above 0 and up to 1. Throws std::invalid_argument in one line.
+/// Parses "0.01" or "1%", above 0 and at most 1. Throws std::invalid_argument in one line.
 double parse_density(std::string_view text);
 
-/// What a run asks for. `top_k` counts only for that kind.
+/// Compression options of a run. `top_k` is used only for that kind.
 struct Compression {
   CompressionKind kind = CompressionKind::none;
   collectives::TopKOptions top_k = {};
-  bool by_layer = false;  ///< top_k chooses from each layer instead of each bucket
-  bool force = false;     ///< also where the library knows that it loses time
+  bool by_layer = false;  ///< top_k selects from each layer instead of each bucket
+  bool force = false;     ///< compresses even if the library predicts a loss of time
 
-  /// Takes over the kind, and for top_k the density: "bf16", "top_k", "top_k:0.001", "top_k:0.1%". Throws
+  /// Sets the kind, and for top_k the density: "bf16", "top_k", "top_k:0.001", "top_k:0.1%". Throws
   /// std::invalid_argument in one line.
   void choose(std::string_view text);
-  /// What choose() takes.
+  /// Returns the text that choose() accepts.
   std::string choice() const;
-  /// All of it in a line, as far as it is not the default; equal texts give equal bits.
+  /// Returns all options that are not the default, in one line. Equal texts give equal bits.
   std::string text() const;
 };
 
-/// What the library did in some steps. Numbers are means over the ranks, and over the steps where they are of a step.
+/// Effect of the compression in some steps. Numbers are means over the ranks, and per step where the comment says so.
 struct CompressionReport {
-  double gradient_bytes = 0;    ///< of a step's gradient, as f32
-  double raw_bytes = 0;         ///< of a step, in messages that a rank would have sent: none where memory is shared
-  double sent_bytes = 0;        ///< of a step, in messages that it sent
-  double compressed_share = 0;  ///< of the all-reduces; the others sent everything
-  std::string reason;           ///< why everything was sent, where it was; empty where it never was
-  bool top_k = false;           ///< or what follows has no meaning
-  double chosen = 0;            ///< of a step: elements of all tensors that a rank chose
-  double united = 0;            ///< of a step: elements to which any rank contributed
-  double coding_ms = 0;         ///< of a step: choosing, writing, adding
-  double residual_norm = 0;     ///< after the last step: of what all ranks keep
-  double relative_error = 0;    ///< in the last step, of tensors that something is kept of: that norm over the norm of
-                                ///< all that there was to give
+  double gradient_bytes = 0;  ///< per step: size of the gradient as f32
+  double raw_bytes = 0;       ///< per step: bytes of messages without compression; none between ranks that share memory
+  double sent_bytes = 0;      ///< per step: bytes of messages sent
+  double compressed_share = 0;  ///< share of the all-reduces that were compressed
+  std::string reason;           ///< why a tensor was sent whole; empty if none was
+  bool top_k = false;           ///< the fields below are set
+  double chosen = 0;            ///< per step: elements of all tensors that a rank selected
+  double united = 0;            ///< per step: elements to which any rank contributed
+  double coding_ms = 0;         ///< per step: time for selecting, writing and adding
+  double residual_norm = 0;     ///< norm of all ranks' residuals after the last step
+  double relative_error = 0;  ///< in the last step: that norm over the norm of residual and gradient, for tensors with
+                              ///< a residual
 };
 
-/// The compression of one run's buckets.
+/// Compression of one run's buckets.
 class Compressor {
  public:
-  /// What TopK::save() makes, of every rank.
+  /// Result of TopK::save() on every rank.
   using States = std::vector<std::vector<std::byte>>;
 
   Compressor(collectives::Communicator& comm, const Compression& compression, std::span<const Bucket> buckets);
 
-  /// For the all-reduce of bucket `bucket`.
+  /// Returns the options for the all-reduce of bucket `bucket`.
   collectives::Options options(std::size_t bucket);
-  /// What will be done with the largest bucket, and why, in the library's words; empty without compression. Every rank
-  /// calls it.
+  /// Collective. Returns the library's plan for the largest bucket and its reason. Returns an empty text without
+  /// compression.
   std::string plan();
 
-  /// A step's all-reduces are done.
+  /// Counts a step whose all-reduces are complete.
   void count_step();
-  /// Of the steps since the last call; nothing without compression or steps. Every rank calls it.
+  /// Collective. Returns the report of the steps since the last call. Returns nothing without compression or steps.
   std::optional<CompressionReport> take_report();
 
-  /// What every rank keeps, on rank 0, and nothing on the others; none where nothing is kept. Every rank calls it.
+  /// Collective. Returns every rank's state on rank 0 and nothing on the other ranks. Returns nothing without top-k.
   States save() const;
-  /// Goes on from what some number of ranks had saved. Throws std::invalid_argument in one line, and then nothing is
-  /// changed.
+  /// Restores the states that any number of ranks has saved. Throws std::invalid_argument in one line without any
+  /// change.
   void load(const States& states);
 
  private:
   struct Tensor {
     std::string name;
     std::size_t count = 0;
-    bool coded = false;  // of codecs; so are the others
+    bool coded = false;  // fields for codecs: coded, raw_bytes, sent_bytes
     double raw_bytes = 0, sent_bytes = 0;
     std::string reason = {};
   };
@@ -96,10 +98,10 @@ class Compressor {
 
   collectives::Communicator& comm_;
   const Compression compression_;
-  std::vector<Tensor> tensors_;  // bucket by bucket
+  std::vector<Tensor> tensors_;  // one for each bucket
   std::optional<collectives::TopK> top_k_;
   std::size_t steps_ = 0;
-  CompressionReport sums_;  // of these steps and this rank
+  CompressionReport sums_;  // sums over these steps on this rank
 };
 
 }  // namespace mnist

@@ -1,4 +1,4 @@
-// The trainer is not linked to CUDA, so that it runs on machines that have none.
+// The trainer is not linked to CUDA, so it runs on machines without CUDA.
 #include <dlfcn.h>
 #include <fmt/format.h>
 
@@ -12,7 +12,7 @@
 namespace mnist {
 
 std::unique_ptr<Device> load_cuda_device(int local_rank) {
-  // Beside the other libraries, where the program's run path leads.
+  // Searches the run path of the program, where the other libraries are.
   void* library = ::dlopen("libmnist_cuda.so", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) throw std::runtime_error(::dlerror());
   const auto version = reinterpret_cast<decltype(&mnist_cuda_version)>(::dlsym(library, "mnist_cuda_version"));

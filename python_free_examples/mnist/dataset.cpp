@@ -1,4 +1,4 @@
-// Batches are picked image by image: 784 bytes become 784 floats between 0 and 1.
+// Batches are copied image by image: 784 bytes become 784 floats from 0 to 1.
 #include "dataset.hpp"
 
 #include <zlib.h>

@@ -1,4 +1,4 @@
-// Images and labels as they are stored: one byte per pixel, one byte per label.
+// Images and labels in memory: one byte for each pixel, one byte for each label.
 #pragma once
 
 #include <cstddef>
@@ -11,30 +11,30 @@
 namespace mnist {
 
 inline constexpr std::size_t kSide = 28;               // pixels
-inline constexpr std::size_t kPixels = kSide * kSide;  // per image
+inline constexpr std::size_t kPixels = kSide * kSide;  // pixels of an image
 inline constexpr std::size_t kClasses = 10;
 
-/// A file that cannot be used, in one line that names it.
+/// A file cannot be used. what() names it in one line.
 class FileError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
 struct Dataset {
-  std::vector<std::uint8_t> images;  ///< size() x 28 x 28, row by row, 0 is paper and 255 is ink
-  std::vector<std::uint8_t> labels;  ///< size(), each 0 to 9
+  std::vector<std::uint8_t> images;  ///< size() x 28 x 28, row by row; 0 is paper and 255 is ink
+  std::vector<std::uint8_t> labels;  ///< size() labels from 0 to 9
 
   std::size_t size() const { return labels.size(); }
-  /// Keeps the first `count` images, when there are more.
+  /// Keeps at most the first `count` images.
   void truncate(std::size_t count);
-  /// Writes the images at `indices` to `pixels` (indices.size() x 784, 0 to 1) and their labels to `picked`.
+  /// Writes the images at `indices` to `pixels` (indices.size() x 784, from 0 to 1) and their labels to `picked`.
   void pick(std::span<const std::uint32_t> indices, float* pixels, std::uint8_t* picked) const;
 };
 
 struct Data {
   Dataset train, test;
-  std::string source;  ///< for people: the folder, or that the digits are synthetic
-  /// CRC32 over everything, to tell whether two ranks, or a run and its continuation, hold the same data.
+  std::string source;  ///< the folder, or "synthetic digits", for messages
+  /// Returns the CRC32 of all data. It detects ranks, or runs, with different data.
   std::uint32_t checksum() const;
 };
 

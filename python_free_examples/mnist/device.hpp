@@ -1,8 +1,9 @@
-// Where a run computes: the memory of its numbers, and what is done with them. There are two: this processor, with
-// oneDNN (processor.cpp), and a GPU, with cuDNN and cuBLAS (gpu/), which is a library of its own that is loaded when
-// it is asked for.
+// A device owns the memory of the model and computes with it. There are two: this processor with oneDNN
+// (processor.cpp), and a GPU with cuDNN and cuBLAS (gpu/). The GPU's code is a library of its own that is loaded on
+// demand.
 //
-// A device performs its calls in their order. On a GPU they return before they are performed; what waits says so.
+// A device executes its calls in order. On a GPU the functions return before the call has run. Functions that wait say
+// so.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +27,7 @@ inline constexpr std::string_view kDeviceNames[] = {"cpu", "cuda"};
 class Vector {
  public:
   Vector() = default;
-  /// `data` knows how it is freed.
+  /// `data` knows its deleter.
   Vector(std::shared_ptr<float> data, std::size_t count) : data_(std::move(data)), count_(count) {}
   std::span<float> span() const { return {data_.get(), count_}; }
 
@@ -35,50 +36,52 @@ class Vector {
   std::size_t count_ = 0;
 };
 
-/// One call of a device's library, ready to be executed.
+/// One call of a device's library, ready to run.
 struct Call {
   std::string name;
   std::function<void()> execute;
-  /// After this call the gradients from this element to the end are final.
+  /// First gradient that is final after this call, together with all later ones.
   std::optional<std::size_t> gradients_from = {};
 };
 
-/// The calls for one number of images, and where they read and write. A pass for inference has no backward calls.
+/// Calls for one number of images, and the buffers that they read and write. A pass for inference has no backward
+/// calls.
 class Pass {
  public:
   virtual ~Pass() = default;
 
   std::size_t images = 0;
-  std::span<float> pixels;           ///< in, in the host's memory: images x 784
-  std::span<std::uint8_t> labels;    ///< in, in the host's memory: images, each 0 to 9
-  std::span<const float> logits;     ///< out of the forward calls, in the device's: images x 10
-  std::span<float> logit_gradients;  ///< out of loss() and in for the backward calls, in the device's: images x 10
+  std::span<float> pixels;           ///< input in host memory: images x 784
+  std::span<std::uint8_t> labels;    ///< input in host memory: images, each 0 to 9
+  std::span<const float> logits;     ///< output of the forward calls in device memory: images x 10
+  std::span<float> logit_gradients;  ///< output of loss() and input of the backward calls in device memory: images x 10
   std::vector<Call> forward, backward;
 
-  /// Scores logits by labels. In a pass for training, logit_gradients are then those of `weight` times the summed loss.
+  /// Scores logits by labels. In a pass for training, sets logit_gradients to the gradients of `weight` times the
+  /// summed loss.
   virtual void loss(float weight) = 0;
-  /// Of the last loss(); waits for it. Then, and not before, pixels and labels may be those of the next images.
+  /// Waits for the last loss() and returns its score. Only then may pixels and labels be overwritten.
   virtual Score score() = 0;
 };
 
-/// The parameters of a layer, in the device's memory: kernels as model.hpp says, biases one for each output.
+/// Parameters of a layer in device memory: kernels as in model.hpp, and one bias for each output.
 struct Layer {
   std::string name;
   std::vector<std::int64_t> kernel_shape;
-  std::size_t offset;  ///< of the kernel, in the flat vectors
+  std::size_t offset;  ///< first element of the kernel in the flat vectors
   std::span<float> kernel, bias, kernel_gradient, bias_gradient;
 };
 
-/// Makes a pass, layer by layer, in the order of the forward pass.
+/// Builds a pass layer by layer, in the order of the forward pass.
 class PassBuilder {
  public:
   virtual ~PassBuilder() = default;
-  /// 3 x 3, stride 1, no padding, of the pixels. A max_pool_relu() follows.
+  /// Adds a convolution of the pixels: 3 x 3, stride 1, no padding. A max_pool_relu() must follow.
   virtual void convolution(const Layer& layer) = 0;
-  /// Of windows of 2 x 2; what comes out are features, ordered (row, column, channel).
+  /// Adds a pool of windows of 2 x 2. Its outputs are features in the order (row, column, channel).
   virtual void max_pool_relu(const std::string& name) = 0;
   virtual void dense(const Layer& layer, bool relu) = 0;
-  /// What the last layer gave are the logits.
+  /// Completes the pass. The outputs of the last layer are the logits.
   virtual std::unique_ptr<Pass> finish() = 0;
 };
 
@@ -86,31 +89,32 @@ class Device {
  public:
   virtual ~Device() = default;
 
-  virtual std::string_view name() const = 0;    ///< of kDeviceNames
-  virtual std::string description() const = 0;  ///< for people
-  /// What the collectives wait for before they read the device's memory: a cudaStream_t; nothing where the memory is
-  /// the host's.
+  virtual std::string_view name() const = 0;    ///< one of kDeviceNames
+  virtual std::string description() const = 0;  ///< for messages
+  /// Returns the cudaStream_t that the collectives wait for before they read device memory. Returns nothing if that is
+  /// host memory.
   virtual std::optional<void*> stream() const = 0;
 
-  /// Zeros.
+  /// Returns a vector of zeros.
   virtual Vector make(std::size_t count) = 0;
   virtual void clear(std::span<float> values) = 0;
   virtual void copy(std::span<const float> from, std::span<float> to) = 0;
-  /// From the device's memory to the host's; waits.
+  /// Copies from device memory to host memory, then waits.
   virtual void read(std::span<const float> from, std::span<float> to) = 0;
-  /// From the host's memory to the device's; waits.
+  /// Copies from host memory to device memory, then waits.
   virtual void write(std::span<const float> from, std::span<float> to) = 0;
-  /// sum += more
+  /// Computes sum += more.
   virtual void add(std::span<const float> more, std::span<float> sum) = 0;
-  /// One update of all weights. Every element on its own and every operation rounded by IEEE 754, so equal inputs give
-  /// equal bits on every device. `state`: as long as the weights, or twice as long for adam; empty for sgd.
+  /// Updates all weights once. Each element is computed alone and each operation is rounded by IEEE 754, so equal
+  /// inputs give equal bits on every device. `state` is as long as the weights, twice as long for adam, and empty for
+  /// sgd.
   virtual void update(OptimizerKind kind, std::span<float> weights, std::span<const float> gradients,
                       std::span<float> state, float rate) = 0;
 
-  /// For that many images, at least 1. What it makes is used by the thread that made it.
+  /// Returns a builder for at least one image. Its pass may be used only by the thread that built it.
   virtual std::unique_ptr<PassBuilder> build(std::size_t images, bool training) = 0;
 
-  /// Whether all calls so far are performed. Does not wait.
+  /// Returns whether all calls so far have completed. Does not wait.
   virtual bool idle() = 0;
 
   std::vector<float> on_host(std::span<const float> values) {
@@ -120,16 +124,16 @@ class Device {
   }
 };
 
-/// Returns when the device is idle, and calls `meanwhile` over and over until then. Throws std::runtime_error when it
-/// is not after ten minutes, or has failed.
+/// Calls `meanwhile` repeatedly until the device is idle. Throws std::runtime_error if the device has failed or is busy
+/// for ten minutes.
 void wait_for(
     Device& device, const std::function<void()>& meanwhile = [] {});
 
-/// This processor. Computes on the thread that calls, and on that alone.
+/// Returns this processor. It computes only on the calling thread.
 Device& processor();
 
-/// The GPU for the process that is the `local_rank`-th on its machine, by turns where there are fewer GPUs. Throws
-/// std::runtime_error, in one line, where there is none, or no library to use it with.
+/// Returns the GPU for the process with number `local_rank` on its machine. Processes take GPUs in turn if there are
+/// fewer GPUs. Throws std::runtime_error in one line without a GPU or without the library for it.
 std::unique_ptr<Device> load_cuda_device(int local_rank);
 
 }  // namespace mnist

@@ -1,5 +1,5 @@
-// What is done with one element, one image, one window: code that a processor and a GPU compile alike, and round alike.
-// A GPU's threads call it from kernels, a processor from loops.
+// Computations on one element, one image or one window. Processor and GPU compile the same code and round alike. A GPU
+// calls it from kernels, a processor from loops.
 #pragma once
 
 #include <cmath>
@@ -19,9 +19,10 @@ namespace mnist {
 
 enum class OptimizerKind : std::uint8_t { sgd, momentum, nesterov, adam };
 
-inline constexpr std::string_view kOptimizerNames[] = {"sgd", "momentum", "nesterov", "adam"};  // by OptimizerKind
+inline constexpr std::string_view kOptimizerNames[] = {"sgd", "momentum", "nesterov", "adam"};  // indexed by
+                                                                                                // OptimizerKind
 
-// The updates of optimizer.hpp, of one weight w with the gradient g.
+// Updates of optimizer.hpp, for one weight w with the gradient g.
 
 MNIST_SHARED void update_sgd(float& w, float g, float rate) { w -= rate * g; }
 
@@ -35,7 +36,7 @@ MNIST_SHARED void update_nesterov(float& w, float& v, float g, float rate) {
   w += 0.9f * v - rate * g;
 }
 
-/// `rate`: with both corrections for t in it.
+/// `rate` includes both corrections for t.
 MNIST_SHARED void update_adam(float& w, float& m, float& s, float g, float rate) {
   m += 0.1f * (g - m);
   s += 0.001f * (g * g - s);
@@ -44,11 +45,11 @@ MNIST_SHARED void update_adam(float& w, float& m, float& s, float g, float rate)
 
 struct ImageScore {
   float loss;
-  std::uint32_t correct;  ///< 1 where the largest logit, the first of equals, is the label, else 0
+  std::uint32_t correct;  ///< 1 if the first of the largest logits is the label, else 0
 };
 
-/// Softmax cross-entropy of one image: with m the largest logit, log(sum exp(x - m)) - (x[label] - m). `gradient`,
-/// unless null, receives scale (softmax - one-hot).
+/// Returns the softmax cross-entropy of one image: with m the largest logit, log(sum exp(x - m)) - (x[label] - m).
+/// Writes scale (softmax - one-hot) to `gradient` unless it is null.
 MNIST_SHARED ImageScore score_image(const float* x, std::uint8_t label, float scale, float* gradient) {
   std::size_t largest = 0;
   for (std::size_t j = 1; j < kClasses; ++j)
@@ -60,7 +61,7 @@ MNIST_SHARED ImageScore score_image(const float* x, std::uint8_t label, float sc
   return {logf(sum) - (x[label] - x[largest]), largest == label ? 1u : 0u};
 }
 
-/// A window of 2 x 2 values in a picture of `columns` columns: the largest, the first of equals, and where it stands.
+/// Maximum of a 2 x 2 window in an image of `columns` columns, and the place of its first occurrence.
 struct Window {
   float largest;
   std::uint8_t place;  ///< 0 to 3, row by row
@@ -77,16 +78,17 @@ MNIST_SHARED Window look_into_window(const float* corner, std::size_t columns) {
   return window;
 }
 
-/// How pictures, ordered (image, channel, row, column), become features, ordered (image, row, column, channel), when
-/// windows of 2 x 2 become one each. Counts are of the windows: a picture has twice as many rows and columns.
+/// Index arithmetic of the pool. Images in the order (image, channel, row, column) become features in the order (image,
+/// row, column, channel), one for each 2 x 2 window. Counts are numbers of windows: an image has twice as many rows and
+/// columns.
 struct Pooling {
   std::size_t channels, rows, columns;
 
-  /// Windows are counted as they lie in the pictures. Where the corner of window `i` lies in the pictures.
+  /// Returns the index of the corner of window `i`. Windows are numbered in the order of the images.
   MNIST_SHARED std::size_t corner(std::size_t i) const {
     return i / columns * 4 * columns + i % columns * 2;  // a row of windows is two rows of values
   }
-  /// The feature that window `i` becomes.
+  /// Returns the index of the feature of window `i`.
   MNIST_SHARED std::size_t feature(std::size_t i) const {
     const std::size_t column = i % columns, row = i / columns % rows;
     const std::size_t channel = i / (columns * rows) % channels, image = i / (columns * rows * channels);

@@ -1,5 +1,5 @@
-// Files are small enough to be read whole. Unpacking is done by hand over zlib's inflate rather than gzread, which
-// passes over garbage at the end of a file and over a file that is not compressed.
+// Files are small enough to be read whole. The code calls zlib's inflate, because gzread ignores garbage at the end of
+// a file and accepts files that are not compressed.
 #include "idx.hpp"
 
 #include <fmt/format.h>
@@ -17,7 +17,8 @@ namespace {
 
 using Bytes = std::vector<std::uint8_t>;
 
-constexpr std::size_t kMostBytes = std::size_t{1} << 30;  // unpacked: many times MNIST, far below a machine's memory
+constexpr std::size_t kMostBytes = std::size_t{1} << 30;  // unpacked; many times the size of MNIST, far below a
+                                                          // machine's memory
 
 [[noreturn]] void refuse(const std::filesystem::path& path, std::string_view why) {
   throw FileError(fmt::format("{}: {}", path.string(), why));
@@ -58,13 +59,13 @@ std::uint32_t big_endian(const std::uint8_t* at) {
   return std::uint32_t{at[0]} << 24 | std::uint32_t{at[1]} << 16 | std::uint32_t{at[2]} << 8 | at[3];
 }
 
-/// The elements of an IDX file with this magic number, whose dimensions after the first are `inner`.
+/// Returns the elements of an IDX file with this magic number and these dimensions after the first.
 Bytes read_elements(const std::filesystem::path& path, std::uint32_t magic,
                     std::initializer_list<std::uint32_t> inner) {
   Bytes bytes = read_file(path);
   if (path.extension() == ".gz") bytes = gunzip(path, std::move(bytes));
 
-  const std::size_t header = 4 * (2 + inner.size());  // magic, number of items, the inner dimensions
+  const std::size_t header = 4 * (2 + inner.size());  // magic, number of items, inner dimensions
   if (bytes.size() < 4) refuse(path, fmt::format("truncated: {} bytes", bytes.size()));
   if (big_endian(bytes.data()) != magic)
     refuse(path, fmt::format("magic number {:#010x}, {:#010x} expected", big_endian(bytes.data()), magic));

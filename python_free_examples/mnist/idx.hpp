@@ -1,6 +1,6 @@
-// MNIST as it is published: four IDX files, plain or gzip-compressed.
+// MNIST in its published form: four IDX files, plain or compressed by gzip.
 //
-// An IDX file is a big-endian header (a magic number, then the length of each dimension) and one byte per element.
+// An IDX file is a big-endian header (a magic number, then the length of each dimension) and one byte for each element.
 #pragma once
 
 #include <filesystem>
@@ -9,13 +9,15 @@
 
 namespace mnist {
 
-/// Reads one file of images and its file of labels. Both are unpacked and checked before anything is returned.
-/// Throws FileError, naming the file: it cannot be read, damaged gzip, wrong magic number, images that are not 28 x 28,
-/// truncated, bytes after the end, a label above 9, unequal numbers of images and labels, no image at all.
+/// Reads one file of images and its file of labels. Unpacks and checks both before it returns.
+///
+/// Throws FileError that names the file if it cannot be read, has damaged gzip data or a wrong magic number, is
+/// truncated, or has bytes after the end. Other errors are images that are not 28 x 28, a label above 9, unequal
+/// numbers of images and labels, and no image.
 Dataset read_idx(const std::filesystem::path& images, const std::filesystem::path& labels);
 
-/// Reads train-images-idx3-ubyte, train-labels-idx1-ubyte and the two t10k- files, each plain or with .gz, from
-/// `folder`. Throws FileError as read_idx, or naming the file that is missing.
+/// Reads train-images-idx3-ubyte, train-labels-idx1-ubyte and the two t10k- files from `folder`, each plain or with
+/// .gz. Throws FileError as read_idx(), or with the name of the missing file.
 Data load_idx(const std::filesystem::path& folder);
 
 }  // namespace mnist

@@ -1,4 +1,4 @@
-// Softmax cross-entropy: the end of every model, and the start of its backward pass.
+// Softmax cross-entropy, the last layer of every model and the start of its backward pass.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,8 @@
 namespace mnist {
 
 struct Score {
-  double loss = 0;          ///< summed over the images, not averaged
-  std::size_t correct = 0;  ///< images whose largest logit, the first of equals, is their label
+  double loss = 0;          ///< sum over the images, not the mean
+  std::size_t correct = 0;  ///< images whose first largest logit is their label
 
   Score& operator+=(const Score& more) {
     loss += more.loss;
@@ -18,8 +18,8 @@ struct Score {
   }
 };
 
-/// Scores `logits` (labels.size() x 10). Unless `gradients` is empty it receives the gradient of scale times the summed
-/// loss: scale (softmax - one-hot).
+/// Scores `logits` (labels.size() x 10). Writes the gradient of scale times the summed loss, scale (softmax - one-hot),
+/// to `gradients` unless it is empty.
 Score cross_entropy(std::span<const float> logits, std::span<const std::uint8_t> labels, float scale,
                     std::span<float> gradients);
 

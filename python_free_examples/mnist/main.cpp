@@ -1,10 +1,9 @@
-// mnist_trainer: the reference trainer. Alone, under mpirun, srun, torchrun or collectives_run:
+// mnist_trainer: the reference trainer. It runs alone, or under mpirun, srun, torchrun or collectives_run:
 //
 //   mnist_trainer --model softmax --optimizer sgd
 //   mpirun -np 4 mnist_trainer --schedule lecture --epochs 10 --plot curve.svg
 //
-// Ends with 0; with 1 when the run failed, 2 when the command line or a variable is wrong, each with one line on
-// stderr.
+// Exit status: 0, 1 if the run failed, 2 if the command line or a variable is wrong. Errors print one line to stderr.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -34,7 +33,8 @@ namespace mnist {
 namespace {
 
 #ifdef MNIST_WITH_MPI
-/// MPI is started only where its launcher left its mark: alone, it would bring its own processes and waits.
+/// Returns whether an MPI launcher started this process. MPI is initialized only then, because alone it would start
+/// processes of its own.
 bool started_by_mpirun() {
   for (const char* mark : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "MPI_LOCALNRANKS"})
     if (std::getenv(mark)) return true;
@@ -42,14 +42,14 @@ bool started_by_mpirun() {
 }
 #endif
 
-std::unique_ptr<collectives::Bootstrap> meet() {
+std::unique_ptr<collectives::Bootstrap> make_bootstrap() {
 #ifdef MNIST_WITH_MPI
   if (started_by_mpirun()) return std::make_unique<collectives::MpiBootstrap>(MPI_COMM_WORLD);
 #endif
   return collectives::bootstrap_from_environment();
 }
 
-/// A name of the machine that this process runs on.
+/// Returns a name of this machine.
 std::string machine() {
   std::string boot, name(256, '\0');
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
@@ -57,7 +57,8 @@ std::string machine() {
   return boot + name.c_str();
 }
 
-/// What `make` returns. A COLLECTIVES_ variable that the library cannot use is a mistake like one on the command line.
+/// Returns the result of `make`. Turns an unusable COLLECTIVES_ variable into EarlyExit, like an error on the command
+/// line.
 template <class Make>
 auto with_variables(Make&& make, int& rank) {
   try {
@@ -65,7 +66,7 @@ auto with_variables(Make&& make, int& rank) {
   } catch (const collectives::Error& error) {
     if (error.code() != collectives::Errc::invalid_argument) throw;
     rank = error.rank();
-    throw Farewell(fmt::format("mnist_trainer: {}", error.what()), 2);
+    throw EarlyExit(fmt::format("mnist_trainer: {}", error.what()), 2);
   }
 }
 
@@ -76,6 +77,50 @@ Data load(const Arguments& arguments) {
   data.train.truncate(arguments.train_limit);
   data.test.truncate(arguments.test_limit);
   return data;
+}
+
+/// Reports how this run trains, and on which data.
+void report_run(Report& report, collectives::Communicator& comm, const Arguments& arguments, const Data& data,
+                const Model& model, const Optimizer& optimizer, const Device& device) {
+  const TrainerOptions& options = arguments.trainer;
+  const std::string backend = arguments.backend.empty() ? "auto" : arguments.backend;
+  report.say(fmt::format(
+      "{}, {} parameters; {}, learning rate {}; batch {} over {} rank{}{}{}; compression {}; backend {}{}; on {}",
+      model.name(), model.parameters().size(), optimizer.name(), arguments.trainer.schedule.text(), options.batch,
+      comm.size(), comm.size() == 1 ? "" : "s",
+      options.accumulate == 1 ? "" : fmt::format(", {} batches a step", options.accumulate),
+      options.local_steps == 1 ? "" : fmt::format(", {} local steps", options.local_steps), options.compression.text(),
+      backend, arguments.deterministic ? ", deterministic" : "", device.description()));
+  report.say(fmt::format("data: {}; {} training and {} test images", data.source, data.train.size(), data.test.size()));
+  report.json_line({{"event", "run"},
+                    {"model", model.name()},
+                    {"parameters", model.parameters().size()},
+                    {"optimizer", optimizer.name()},
+                    {"schedule", arguments.trainer.schedule.text()},
+                    {"batch", options.batch},
+                    {"accumulate", options.accumulate},
+                    {"local_steps", options.local_steps},
+                    {"compression", options.compression.text()},
+                    {"ranks", comm.size()},
+                    {"backend", backend},
+                    {"deterministic", arguments.deterministic},
+                    {"device", device.name()},
+                    {"overlap", arguments.trainer.overlap},
+                    {"bucket_bytes", arguments.trainer.bucket_bytes},
+                    {"seed", arguments.trainer.seed},
+                    {"data", data.source},
+                    {"train_images", data.train.size()},
+                    {"test_images", data.test.size()}});
+}
+
+void resume_if_asked(Trainer& trainer, Report& report, const Arguments& arguments) {
+  if (arguments.resume.empty()) return;
+  const bool kept = trainer.resume(arguments.resume);
+  report.say(fmt::format("resumed {} at epoch {}, step {}", arguments.resume.string(), trainer.position().epoch + 1,
+                         trainer.position().step));
+  if (arguments.trainer.compression.kind == CompressionKind::top_k && !kept)
+    report.say(
+        fmt::format("{} holds nothing that a compressor kept: residuals begin with zero", arguments.resume.string()));
 }
 
 void train(collectives::Communicator& comm, const Arguments& arguments, Device& device) {
@@ -98,46 +143,9 @@ void train(collectives::Communicator& comm, const Arguments& arguments, Device& 
     return;
   }
 
-  const TrainerOptions& options = arguments.trainer;
-  const std::string backend = arguments.backend.empty() ? "auto" : arguments.backend;
-  report->say(fmt::format(
-      "{}, {} parameters; {}, learning rate {}; batch {} over {} rank{}{}{}; compression {}; backend {}{}; on {}",
-      model.name(), model.parameters().size(), optimizer.name(), arguments.trainer.schedule.text(), options.batch,
-      comm.size(), comm.size() == 1 ? "" : "s",
-      options.accumulate == 1 ? "" : fmt::format(", {} batches a step", options.accumulate),
-      options.local_steps == 1 ? "" : fmt::format(", {} local steps", options.local_steps), options.compression.text(),
-      backend, arguments.deterministic ? ", deterministic" : "", device.description()));
-  report->say(
-      fmt::format("data: {}; {} training and {} test images", data.source, data.train.size(), data.test.size()));
-  report->json_line({{"event", "run"},
-                     {"model", model.name()},
-                     {"parameters", model.parameters().size()},
-                     {"optimizer", optimizer.name()},
-                     {"schedule", arguments.trainer.schedule.text()},
-                     {"batch", options.batch},
-                     {"accumulate", options.accumulate},
-                     {"local_steps", options.local_steps},
-                     {"compression", options.compression.text()},
-                     {"ranks", comm.size()},
-                     {"backend", backend},
-                     {"deterministic", arguments.deterministic},
-                     {"device", device.name()},
-                     {"overlap", arguments.trainer.overlap},
-                     {"bucket_bytes", arguments.trainer.bucket_bytes},
-                     {"seed", arguments.trainer.seed},
-                     {"data", data.source},
-                     {"train_images", data.train.size()},
-                     {"test_images", data.test.size()}});
-
+  report_run(*report, comm, arguments, data, model, optimizer, device);
   Trainer trainer(comm, data, arguments.trainer, model, optimizer, *report);
-  if (!arguments.resume.empty()) {
-    const bool kept = trainer.resume(arguments.resume);
-    report->say(fmt::format("resumed {} at epoch {}, step {}", arguments.resume.string(), trainer.position().epoch + 1,
-                            trainer.position().step));
-    if (options.compression.kind == CompressionKind::top_k && !kept)
-      report->say(
-          fmt::format("{} holds nothing that a compressor kept: residuals begin with zero", arguments.resume.string()));
-  }
+  resume_if_asked(trainer, *report, arguments);
   if (const std::string plan = trainer.plan_of_compression(); !plan.empty()) report->say(plan);
   trainer.run();
   report->json_line({{"event", "end"},
@@ -146,8 +154,8 @@ void train(collectives::Communicator& comm, const Arguments& arguments, Device& 
   report->finish();
 }
 
-/// The GPU that was asked for; null where it was this processor. Ranks of one machine take its GPUs by turns. The same
-/// on every rank at once: what one rank does not have, every rank throws as Farewell, in the same words.
+/// Returns the GPU for this rank, or null for the processor. Ranks of one machine take its GPUs in turn. If any rank
+/// has no GPU, every rank throws EarlyExit with the same text.
 std::unique_ptr<Device> open_device(collectives::Bootstrap& bootstrap, const std::string& name) {
   if (name == "cpu") return nullptr;
   const std::vector<std::string> machine_of_rank = texts_of_ranks(bootstrap, machine());
@@ -158,7 +166,7 @@ std::unique_ptr<Device> open_device(collectives::Bootstrap& bootstrap, const std
     try {
       device = load_cuda_device(local_rank);
     } catch (const std::runtime_error& error) {
-      throw Farewell(fmt::format("mnist_trainer: --device {}: {}", name, error.what()), 2);
+      throw EarlyExit(fmt::format("mnist_trainer: --device {}: {}", name, error.what()), 2);
     }
   });
   return device;
@@ -166,13 +174,13 @@ std::unique_ptr<Device> open_device(collectives::Bootstrap& bootstrap, const std
 
 struct Ending {
   int code;
-  bool together = true;  ///< every rank ends so, at the same point
+  bool together = true;  ///< every rank ends this way, at the same point
 };
 
 Ending run(int argc, char** argv) {
   int rank = -1;
   try {
-    const std::unique_ptr<collectives::Bootstrap> bootstrap = with_variables(meet, rank);
+    const std::unique_ptr<collectives::Bootstrap> bootstrap = with_variables(make_bootstrap, rank);
     rank = bootstrap->rank();
     const Arguments arguments = parse_arguments(*bootstrap, argc, argv);
     const std::unique_ptr<Device> gpu = open_device(*bootstrap, arguments.device);
@@ -184,9 +192,9 @@ Ending run(int argc, char** argv) {
         with_variables([&] { return collectives::Communicator(*bootstrap, options); }, rank);
     train(comm, arguments, gpu ? *gpu : processor());
     return {EXIT_SUCCESS};
-  } catch (const Farewell& farewell) {
-    if (rank <= 0) fmt::print(farewell.code == 0 ? stdout : stderr, "{}\n", farewell.what());
-    return {farewell.code};
+  } catch (const EarlyExit& exit) {
+    if (rank <= 0) fmt::print(exit.code == 0 ? stdout : stderr, "{}\n", exit.what());
+    return {exit.code};
   } catch (const FailedElsewhere&) {
     return {EXIT_FAILURE};
   } catch (const ReplicaError& error) {
@@ -210,7 +218,8 @@ int main(int argc, char** argv) {
   const bool with_mpi = mnist::started_by_mpirun();
   if (with_mpi) MPI_Init(&argc, &argv);
   const mnist::Ending ending = mnist::run(argc, argv);
-  // When a peer may be gone, MPI_Finalize would wait for it; leaving without is how mpirun learns of the failure.
+  // If a peer may have died, MPI_Finalize would wait for it. mpirun detects the failure because the process exits
+  // without it.
   if (with_mpi && ending.together) MPI_Finalize();
   return ending.code;
 #else

@@ -1,4 +1,4 @@
-// The layers are walked once for each number of images, by whatever builds passes for the device.
+// The layers are listed once, for the builder of any device and any number of images.
 #include "model.hpp"
 
 #include <fmt/format.h>
@@ -52,7 +52,7 @@ Model::Model(std::string_view name, std::uint64_t seed, Device& device)
   std::vector<float> weights(parameter_count());
   for (const Tensor& tensor : tensors_) {
     if (tensor.shape.size() == 1) continue;  // a bias
-    // The fans of a kernel count its taps. He before a ReLU, Glorot where the logits come out.
+    // The fans of a kernel count its taps. Weights before a ReLU follow He, those of the last layer Glorot.
     const auto taps = static_cast<double>(tensor.count) / static_cast<double>(tensor.shape[0] * tensor.shape[1]);
     const double fan_in = taps * static_cast<double>(tensor.shape[1]);
     const double fan_out = tensor.offset == layer_offsets().back() ? taps * static_cast<double>(tensor.shape[0]) : 0.0;

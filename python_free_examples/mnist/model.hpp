@@ -1,17 +1,17 @@
-// The three models, whatever they are computed on.
+// The three models, on any device.
 //
 //   softmax   784 -> 10                                                                      7,850 parameters
 //   mlp       784 -> 128 ReLU -> 10                                                        101,770
 //   cnn       Conv 32 3x3 -> MaxPool 2x2 -> ReLU -> Flatten -> Dense 64 ReLU -> Dense 10   347,146
 //
-// The CNN is the one of TensorFlow's lecture, where the ReLU stands before the pool: the two commute, and behind the
-// pool there is a quarter of the elements.
+// The CNN is the one of TensorFlow's lecture. The lecture puts the ReLU before the pool. The two commute, and after the
+// pool there are only a quarter of the elements.
 //
-// All parameters are one vector and all gradients another, in plain layouts and in the order of the forward pass, so
-// that the collectives, the optimizer and a checkpoint need to know nothing of layers. They lie in the memory of the
-// model's device.
+// All parameters are one vector and all gradients another, in plain layouts and in the order of the forward pass. The
+// collectives, the optimizer and checkpoints therefore need to know nothing about layers. Both vectors are in the
+// memory of the model's device.
 //
-// A model is used by the thread that made it.
+// A model may be used only by the thread that made it.
 #pragma once
 
 #include <cstddef>
@@ -31,8 +31,9 @@ namespace mnist {
 inline constexpr std::string_view kModelNames[] = {"softmax", "mlp", "cnn"};
 
 /// A parameter tensor: elements [offset, offset + count) of the flat vectors, row-major over `shape`.
-/// Convolution kernels are (outputs, inputs, rows, columns), dense kernels (outputs, inputs), and the inputs of the
-/// first dense layer behind the convolution are ordered (row, column, channel).
+///
+/// Convolution kernels are (outputs, inputs, rows, columns), dense kernels (outputs, inputs). The inputs of the dense
+/// layer after the convolution are in the order (row, column, channel).
 struct Tensor {
   std::string name;
   std::vector<std::int64_t> shape;
@@ -41,31 +42,30 @@ struct Tensor {
 
 class Model {
  public:
-  /// `name` is one of kModelNames. Weights are drawn uniformly, with He's limit before a ReLU and Glorot's in the
-  /// last layer; biases are zero. Equal seeds give equal bits.
-  /// The device outlives the model.
+  /// `name` is one of kModelNames. Weights are drawn uniformly, with He's limit before a ReLU and Glorot's limit in the
+  /// last layer. Biases are zero. Equal seeds give equal bits. The device must outlive the model.
   Model(std::string_view name, std::uint64_t seed, Device& device = processor());
 
   const std::string& name() const { return name_; }
   Device& device() const { return device_; }
   const std::vector<Tensor>& tensors() const { return tensors_; }
-  /// Where each layer's parameters begin, in order.
+  /// Returns the first element of each layer's parameters, in order.
   std::vector<std::size_t> layer_offsets() const;
   std::span<float> parameters() { return parameters_.span(); }
   std::span<const float> parameters() const { return parameters_.span(); }
   std::span<float> gradients() { return gradients_.span(); }
   std::size_t parameter_count() const { return tensors_.back().offset + tensors_.back().count; }
 
-  /// The pass for `images` images (at least 1); made at the first call and kept.
+  /// Returns the pass for `images` images (at least 1). The first call builds it.
   Pass& training_pass(std::size_t images) { return pass(images, true); }
   Pass& inference_pass(std::size_t images) { return pass(images, false); }
 
-  /// pixels to logits.
+  /// Computes logits from pixels.
   void forward(const Pass& pass) {
     for (const Call& call : pass.forward) call.execute();
   }
-  /// logit_gradients to gradients(). Between calls and at the end says `ready(from)`: the gradients from element `from`
-  /// to the end are final for whatever follows on the device. At the end `from` is 0.
+  /// Computes gradients() from logit_gradients. Calls `ready(from)` between calls and at the end. The gradients from
+  /// element `from` to the end are then final for later work on the device. The last `from` is 0.
   template <class Ready>
   void backward(const Pass& pass, Ready&& ready) {
     std::size_t from = parameters().size();

@@ -1,4 +1,4 @@
-// The host's memory is this device's: reading and writing it is copying, and nothing is ever waited for.
+// Device memory is host memory here. Reads and writes are copies, and no function waits.
 #include "processor.hpp"
 
 #include <sys/mman.h>
@@ -17,8 +17,8 @@ class Processor : public Device {
   std::string description() const override { return "cpu"; }
   std::optional<void*> stream() const override { return {}; }
 
-  /// Aligned, and large ones in large pages, since a step walks through more small pages than a processor keeps
-  /// translations for.
+  /// Returns aligned memory. Large vectors use large pages, because a step touches more small pages than a processor's
+  /// TLB holds.
   Vector make(std::size_t count) override {
     constexpr std::size_t kLine = 64, kLargePage = 2 << 20;
     const std::size_t bytes = count * sizeof(float);
@@ -27,7 +27,7 @@ class Processor : public Device {
     const std::shared_ptr<float> data(static_cast<float*>(std::aligned_alloc(alignment, std::max(rounded, kLine))),
                                       std::free);
     if (!data) throw std::bad_alloc();
-    if (alignment == kLargePage) ::madvise(data.get(), rounded, MADV_HUGEPAGE);  // a wish: no harm if not granted
+    if (alignment == kLargePage) ::madvise(data.get(), rounded, MADV_HUGEPAGE);  // a request that the kernel may ignore
     std::memset(data.get(), 0, bytes);
     return {data, count};
   }

@@ -1,4 +1,4 @@
-// The parts of the device that is this processor.
+// Parts of the device for this processor.
 #pragma once
 
 #include <cstddef>
@@ -9,10 +9,10 @@
 
 namespace mnist {
 
-/// processor_passes.cpp
+/// Defined in processor_passes.cpp.
 std::unique_ptr<PassBuilder> build_with_onednn(std::size_t images, bool training);
 
-/// processor_loops.cpp: as Device::add() and Device::update().
+/// Defined in processor_loops.cpp. They implement Device::add() and Device::update().
 void add_in_loop(std::span<const float> more, std::span<float> sum);
 void update_in_loop(OptimizerKind kind, std::span<float> weights, std::span<const float> gradients,
                     std::span<float> state, float rate);

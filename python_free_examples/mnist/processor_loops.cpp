@@ -1,8 +1,8 @@
-// One loop per kind, written for the vectoriser, which makes one version for each width of vector. The file is compiled
-// without contraction to fused multiply-add, so that all versions give the same bits.
+// One loop for each kind of update, written for the vectorizer, which compiles a version for each width of vector. The
+// file is compiled without contraction to fused multiply-add, so all versions give the same bits.
 #include "processor.hpp"
 
-// Sanitizers cannot see into the choice between versions, which the loader makes.
+// Sanitizers do not support the loader's choice between versions.
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define MNIST_EVERY_WIDTH __attribute__((target_clones("avx512f", "avx2", "default")))
 #else

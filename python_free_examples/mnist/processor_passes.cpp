@@ -1,6 +1,7 @@
-// The passes of this processor, as programs of oneDNN calls. Each layer adds its forward calls at the end of the
-// program and its backward calls as a group; the groups are performed last layer first. oneDNN chooses the layouts of
-// activations; a reorder stands wherever two neighbours disagree.
+// Passes of this processor, as programs of oneDNN calls.
+//
+// Each layer appends its forward calls to the program and adds its backward calls as a group. The groups run last layer
+// first. oneDNN selects the layouts of activations. A reorder is inserted if two neighbours use different layouts.
 #include <omp.h>
 
 #include <algorithm>
@@ -35,7 +36,7 @@ std::span<float> view(const memory& buffer) {
 }
 
 struct OnednnPass : Pass {
-  std::vector<Vector> buffers;  // what the calls read and write
+  std::vector<Vector> buffers;  // buffers that the calls read and write
   std::vector<std::uint8_t> label_buffer;
   Score last;
 
@@ -46,7 +47,7 @@ struct OnednnPass : Pass {
 class OnednnBuilder : public PassBuilder {
  public:
   OnednnBuilder(std::size_t images, prop_kind kind) : kind_(kind), images_(static_cast<memory::dim>(images)) {
-    omp_set_num_threads(1);  // of this thread, before oneDNN plans anything
+    omp_set_num_threads(1);  // sets this thread before oneDNN plans anything
     engine_ = dnnl::engine(dnnl::engine::kind::cpu, 0);
     stream_ = dnnl::stream(engine_);
     here_.value = make({{images_, kPixels}, kFloat, Tag::nc});
@@ -67,7 +68,7 @@ class OnednnBuilder : public PassBuilder {
 
     const dnnl::convolution_forward::primitive_desc forward(
         {kind_, algorithm::convolution_direct, source, any_kernel, bias_layout, any_output, one, none, none}, engine_);
-    // Behind the pool nobody reads the convolution's output again, so that its gradient can take its place.
+    // After the pool no call reads the convolution's output again, so its gradient reuses that memory.
     const memory output = make(forward.dst_desc());
     const Edge in = {seen_as(source, here_.value), {}}, out = {output, output};
     const memory chosen_kernel = reordered(name + " kernel", kernel.value, forward.weights_desc(), pass_->forward);
@@ -92,7 +93,7 @@ class OnednnBuilder : public PassBuilder {
                           {DNNL_ARG_DIFF_BIAS, bias.gradient}}));
     if (!plain) group.push_back(reorder(name + " kernel gradient", kernel_gradient, kernel.gradient));
     group.back().gradients_from = layer.offset;
-    groups_.push_back(std::move(group));  // it is the first layer: nobody asks for the gradient of the pixels
+    groups_.push_back(std::move(group));  // the first layer: the gradient of the pixels is not needed
   }
 
   void max_pool_relu(const std::string& name) override {
@@ -104,7 +105,7 @@ class OnednnBuilder : public PassBuilder {
         {kind_, algorithm::pooling_max, source, any_output, two, two, none, none}, then_relu(), engine_);
     const Edge in = here_, out = edge(forward.dst_desc());
     Arguments arguments = {{DNNL_ARG_SRC, in.value}, {DNNL_ARG_DST, out.value}};
-    const memory places = training() ? make(forward.workspace_desc()) : memory();  // of the maxima
+    const memory places = training() ? make(forward.workspace_desc()) : memory();  // places of the maxima
     if (training()) arguments.emplace(DNNL_ARG_WORKSPACE, places);
     add(name + " forward", dnnl::pooling_forward(forward), std::move(arguments));
     here_ = out;
@@ -166,7 +167,7 @@ class OnednnBuilder : public PassBuilder {
 
  private:
   using Arguments = std::unordered_map<int, memory>;
-  /// What flows between two layers. The gradient is empty where nobody asks for it.
+  /// Activations between two layers. The gradient is empty if it is not needed.
   struct Edge {
     memory value, gradient;
   };
@@ -179,7 +180,7 @@ class OnednnBuilder : public PassBuilder {
     const std::size_t floats = (layout.get_size() + sizeof(float) - 1) / sizeof(float);
     return {layout, engine_, pass_->buffers.emplace_back(processor().make(floats)).span().data()};
   }
-  /// The same elements under another shape.
+  /// Returns the same elements with another shape.
   memory seen_as(const memory::desc& layout, const memory& buffer) {
     return {layout, engine_, buffer.get_data_handle()};
   }
@@ -208,7 +209,7 @@ class OnednnBuilder : public PassBuilder {
     return call(name + " reorder", dnnl::reorder(from, to), {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}});
   }
 
-  /// `from` itself when it has that layout, otherwise a copy that has, and the call that fills it.
+  /// Returns `from` if it has that layout. Otherwise returns a copy and adds the call that fills it.
   memory reordered(const std::string& name, const memory& from, const memory::desc& layout, std::vector<Call>& calls) {
     if (from.get_desc() == layout) return from;
     const memory to = make(layout);
@@ -216,7 +217,7 @@ class OnednnBuilder : public PassBuilder {
     return to;
   }
 
-  /// Clears the gradient where the ReLU gave 0, in place.
+  /// Returns the call that clears the gradient at elements with the ReLU's output 0, in place.
   Call relu_backward(const std::string& name, const Edge& out) {
     constexpr auto kRelu = algorithm::eltwise_relu_use_dst_for_bwd;
     const memory::desc layout = out.value.get_desc();
@@ -226,7 +227,7 @@ class OnednnBuilder : public PassBuilder {
                 {{DNNL_ARG_DST, out.value}, {DNNL_ARG_DIFF_DST, out.gradient}, {DNNL_ARG_DIFF_SRC, out.gradient}});
   }
 
-  /// Images become vectors of features, ordered (row, column, channel).
+  /// Turns images into vectors of features in the order (row, column, channel).
   void flatten() {
     if (here_.value.get_desc().dims().size() == 2) return;
     const memory::dims shape = here_.value.get_desc().dims();
@@ -246,7 +247,7 @@ class OnednnBuilder : public PassBuilder {
   dnnl::engine engine_;
   dnnl::stream stream_;
   std::unique_ptr<OnednnPass> pass_ = std::make_unique<OnednnPass>();
-  Edge here_;                              // the output of the layers so far
+  Edge here_;                              // output of the layers so far
   std::vector<std::vector<Call>> groups_;  // backward calls, by layer
 };
 

@@ -1,5 +1,5 @@
-// Rounds of a few steps and a few executions of every call: a machine that is slow for a while is slow for both. The
-// clock is this thread's processor time, so that what else runs on the machine counts only by the cache it takes.
+// Each round runs a few steps and a few executions of every call, so a slow phase of the machine affects both. Times
+// are processor time of this thread. Other programs affect them only through the cache.
 #include "profile.hpp"
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kRepeats = 10;  // per round
+constexpr int kRepeats = 10;  // in each round
 
 double processor_microseconds() {
   std::timespec time{};
@@ -56,7 +56,7 @@ double profile_step(Model& model, Optimizer& optimizer, float rate, const Datase
     compute_gradients(model, data, indices, 1.0f / static_cast<float>(batch), [](std::size_t) {});
     optimizer.apply(model.parameters(), model.gradients(), rate);
   };
-  step();  // makes the pass
+  step();  // builds the pass
 
   const Pass& pass = model.training_pass(batch);
   std::vector<const Call*> calls;

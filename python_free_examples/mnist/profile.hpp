@@ -1,4 +1,4 @@
-// Where a training step's time goes when nothing is communicated.
+// Profile of a training step without communication.
 #pragma once
 
 #include <cstddef>
@@ -9,9 +9,9 @@
 
 namespace mnist {
 
-/// Times whole steps (pick a batch, forward, loss, backward, update) of `batch` images on this thread and, in turns
-/// with them, each oneDNN call of the step alone, over and over. Prints the medians and the ratio of the step to the
-/// sum of its calls on stdout. Takes about `seconds`. Returns the ratio.
+/// Times whole steps of `batch` images on this thread: pick a batch, forward, loss, backward, update. Times each oneDNN
+/// call of the step in turns with them. Prints the medians, and the ratio of the step to the sum of its calls, on
+/// stdout. Takes about `seconds`. Returns the ratio.
 double profile_step(Model& model, Optimizer& optimizer, float rate, const Dataset& data, std::size_t batch,
                     double seconds);
 

@@ -1,5 +1,5 @@
-// Numbers that are the same on every machine and every rank: the standard library fixes its generators but not its
-// distributions and shuffles, so the little that is needed of them is written here.
+// Random numbers that are equal on every machine and rank. The standard library defines its generators but not its
+// distributions and shuffles, so this file defines the few that are needed.
 #pragma once
 
 #include <cstddef>
@@ -8,18 +8,18 @@
 
 namespace mnist {
 
-/// SplitMix64. A stream is named by a seed and up to two numbers (epoch, image, tensor, ...), so that any of its values
-/// can be drawn without drawing those before.
+/// SplitMix64. A seed and up to two numbers (epoch, image, tensor, ...) name a stream. Any value of it can be drawn
+/// without the previous ones.
 class Random {
  public:
   explicit Random(std::uint64_t seed, std::uint64_t first = 0, std::uint64_t second = 0)
       : state_(mix(mix(mix(seed) ^ first) ^ second)) {}
 
   std::uint64_t next() { return mix(state_ += 0x9e3779b97f4a7c15u); }
-  /// In [0, 1), on a grid of 2^-24.
+  /// Returns a number in [0, 1), on a grid of 2^-24.
   float uniform() { return static_cast<float>(next() >> 40) * 0x1p-24f; }
   float uniform(float low, float high) { return low + (high - low) * uniform(); }
-  /// In [0, limit); for limits far below 2^64 the bias is far below anything visible.
+  /// Returns a number in [0, limit). The bias is negligible for limits far below 2^64.
   std::uint64_t below(std::uint64_t limit) { return next() % limit; }
 
  private:
@@ -31,7 +31,7 @@ class Random {
   std::uint64_t state_;
 };
 
-/// Fisher-Yates: every order equally likely.
+/// Fisher-Yates shuffle: every order is equally likely.
 template <class Range>
 void shuffle(Range& range, Random& random) {
   for (std::size_t left = range.size(); left > 1; --left)

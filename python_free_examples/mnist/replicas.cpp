@@ -1,4 +1,4 @@
-// Small collectives around the training loop: one word per rank.
+// Small collectives around the training loop, with one word for each rank.
 #include "replicas.hpp"
 
 #include <fmt/format.h>
@@ -10,7 +10,7 @@
 namespace mnist {
 
 std::uint64_t hash_of(std::span<const float> values) {
-  std::uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a, a word at a time, with the high bits folded down
+  std::uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a over words, with the high bits folded down
   for (const float value : values) {
     hash = (hash ^ std::bit_cast<std::uint32_t>(value)) * 0x100000001b3u;
     hash ^= hash >> 32;

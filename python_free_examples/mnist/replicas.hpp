@@ -1,4 +1,5 @@
-// Every rank holds a replica of the model and must hold the same bits: what ranks do together, and whether they agree.
+// Every rank holds a replica of the model with the same bits. This file has actions of all ranks together and checks of
+// their agreement.
 #pragma once
 
 #include <collectives/communicator.hpp>
@@ -13,30 +14,30 @@
 
 namespace mnist {
 
-/// 64 bits of the bits of `values`.
+/// Returns a 64-bit hash of the bits of `values`.
 std::uint64_t hash_of(std::span<const float> values);
 
-/// Empty when all are equal; otherwise one line that names the ranks whose value is not the most frequent one (of
-/// equally frequent ones, the lowest rank's).
+/// Returns an empty text if all values are equal. Otherwise returns one line with the ranks whose value is not the most
+/// frequent one. Of equally frequent values, the lowest rank's counts.
 std::string disagreement(std::string_view what, std::span<const std::string> value_of_rank);
 
-/// Ranks hold different values of what must be equal.
+/// Values differ between ranks that must be equal.
 class ReplicaError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// Compares `hash` over all ranks. Throws ReplicaError, on every rank, when they differ.
+/// Compares `hash` over all ranks. Throws ReplicaError on every rank if they differ.
 void require_equal(collectives::Communicator& comm, std::string_view what, std::uint64_t hash);
 
-/// Another rank failed and says why; this one only ends.
+/// Another rank failed and reports the reason. This rank only ends.
 struct FailedElsewhere : std::exception {};
 
-/// Runs `action` on every rank. When it throws anywhere, every rank throws: the lowest of those where it did, what it
-/// threw; all others, FailedElsewhere.
+/// Runs `action` on every rank. If it throws on any rank, every rank throws. The lowest such rank throws its own
+/// exception, and the other ranks throw FailedElsewhere.
 void together(collectives::Communicator& comm, const std::function<void()>& action);
 
-/// The bytes of rank 0, on every rank.
+/// Returns the bytes of rank 0 on every rank.
 std::string from_rank_0(collectives::Communicator& comm, std::string bytes);
 
 }  // namespace mnist

@@ -1,4 +1,4 @@
-// Files are flushed line by line, so that a run that ends early leaves what it knew.
+// Files are flushed after every line, so a run that ends early keeps its results.
 #include "report.hpp"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// What a run tells: a table for people, a progress bar on a terminal, JSON lines, CSV, a trace of the loss, a plot.
-// Everything here happens on rank 0 only.
+// Reports of a run: a table on stdout, a progress bar on a terminal, JSON lines, CSV, a trace of the loss, and a plot.
+// Only rank 0 writes reports.
 #pragma once
 
 #include <chrono>
@@ -20,16 +20,16 @@
 
 namespace mnist {
 
-/// One epoch.
+/// Report of an epoch.
 struct EpochReport {
-  std::size_t epoch = 0;        ///< from 1
-  std::size_t steps = 0;        ///< of this run: fewer than the epoch has after a resume or when the run ends within it
-  std::size_t total_steps = 0;  ///< since the very start
-  double seconds = 0;           ///< of training by this run, over all its epochs
+  std::size_t epoch = 0;        ///< counted from 1
+  std::size_t steps = 0;        ///< steps of this run; fewer than the epoch has after a resume or an early end
+  std::size_t total_steps = 0;  ///< steps since the start of the first run
+  double seconds = 0;           ///< seconds of training in this run, over all its epochs
   float learning_rate = 0;
   double loss = 0;                    ///< mean over the images trained on
-  double running_train_accuracy = 0;  ///< of the images as they were trained on
-  double train_accuracy = 0;          ///< of the whole set, after the epoch
+  double running_train_accuracy = 0;  ///< on the images as they were trained on
+  double train_accuracy = 0;          ///< on the whole set, after the epoch
   double test_accuracy = 0;
   double images_per_second = 0;  ///< while training, over all ranks
   StepTimes times;
@@ -37,44 +37,43 @@ struct EpochReport {
   std::optional<CompressionReport> compression = {};
 };
 
-/// A look at the test set within an epoch.
+/// Report of a test within an epoch.
 struct TestReport {
-  std::size_t epoch = 0, step = 0;  ///< from 1; so many steps of the epoch are done
-  std::size_t total_steps = 0;      ///< since the very start
-  double seconds = 0;               ///< of training by this run
+  std::size_t epoch = 0, step = 0;  ///< epoch counts from 1; step is the number of completed steps of the epoch
+  std::size_t total_steps = 0;      ///< steps since the start of the first run
+  double seconds = 0;               ///< seconds of training in this run
   double test_accuracy = 0;
-  StepTimes times;  ///< of the steps since the last look, or since the epoch began
+  StepTimes times;  ///< of the steps since the last test, or since the start of the epoch
 };
 
-/// Whether the test accuracy came up to what was wished for, and when; or what the best one was, and where the run
-/// ended.
+/// Whether and when the test accuracy reached the goal. Otherwise the best accuracy, and the end of the run.
 struct GoalReport {
   double wanted = 0;
   bool reached = false;
-  double test_accuracy = std::numeric_limits<double>::quiet_NaN();  ///< no number without a test
-  std::size_t total_steps = 0;                                      ///< since the very start
-  double seconds = 0;                                               ///< of training by this run
+  double test_accuracy = std::numeric_limits<double>::quiet_NaN();  ///< NaN without a test
+  std::size_t total_steps = 0;                                      ///< steps since the start of the first run
+  double seconds = 0;                                               ///< seconds of training in this run
 };
 
 struct ReportFiles {
-  std::filesystem::path json = {}, csv = {}, loss_trace = {}, plot = {};  ///< empty: not wanted
+  std::filesystem::path json = {}, csv = {}, loss_trace = {}, plot = {};  ///< empty: no file
 };
 
 class Report {
  public:
-  /// Opens the files; throws FileError naming one that cannot be written.
+  /// Opens the files. Throws FileError that names a file that cannot be written.
   Report(ReportFiles files, bool quiet);
 
-  /// A line on stdout, unless quiet.
+  /// Prints a line on stdout, unless quiet.
   void say(std::string_view line);
-  /// One line in the JSON file.
+  /// Writes one line to the JSON file.
   void json_line(const nlohmann::json& line);
-  /// Redraws the progress bar on stderr when that is a terminal, at most ten times a second.
+  /// Redraws the progress bar if stderr is a terminal, at most ten times a second.
   void progress(std::size_t epoch, std::size_t step, std::size_t steps);
   void epoch(const EpochReport& report);
   void test(const TestReport& report);
   void goal(const GoalReport& report);
-  /// Mean loss of consecutive steps, the first of which is number `first_step` of the run, counted from 0.
+  /// Writes the mean loss of consecutive steps. `first_step` is the number of the first one in the run, counted from 0.
   void losses(std::size_t first_step, std::span<const double> loss_of_step);
   /// Draws the plot.
   void finish();
@@ -87,8 +86,8 @@ class Report {
   std::chrono::steady_clock::time_point drawn_;
 };
 
-/// Loss and accuracies over the epochs, drawn by gnuplot as an .svg or .png. Returns what there is to say about it in
-/// one line: where it is, or why there is none.
+/// Draws loss and accuracies over the epochs with gnuplot as .svg or .png. Returns one line with the file, or with the
+/// reason why there is none.
 std::string plot(const std::filesystem::path& file, std::span<const EpochReport> epochs);
 
 }  // namespace mnist

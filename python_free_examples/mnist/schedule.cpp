@@ -1,5 +1,5 @@
-// Parsing, and a search from the back.
-#include "schedule.hpp"
+// Parses schedules, and searches them from the last entry.
+#include "steps/schedule.hpp"
 
 #include <fmt/format.h>
 
@@ -11,7 +11,7 @@
 namespace mnist {
 namespace {
 
-/// The whole of `text` as a number, or false.
+/// Parses the whole of `text` as a number. Returns false if it is none.
 template <class Number>
 bool number_from(std::string_view text, Number& number) {
   const char* end = text.data() + text.size();

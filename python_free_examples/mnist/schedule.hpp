@@ -1,5 +1,5 @@
-// The learning rate of each epoch, in steps: "0:1e-3,3:1e-4,7:1e-5" is 1e-3 from epoch 0, 1e-4 from epoch 3, 1e-5 from
-// epoch 7. Epochs are counted from 0 here.
+// Learning rate of each epoch, in steps: "0:1e-3,3:1e-4,7:1e-5" is 1e-3 from epoch 0, 1e-4 from epoch 3 and 1e-5 from
+// epoch 7. Epochs count from 0 here.
 #pragma once
 
 #include <cstddef>
@@ -17,12 +17,12 @@ class Schedule {
   static Schedule parse(std::string_view text);
 
   float rate(std::size_t epoch) const;
-  /// As parse() takes it; of a constant, the number.
+  /// Returns the text that parse() accepts. For a constant it is the number.
   const std::string& text() const { return text_; }
 
  private:
   Schedule() = default;
-  std::vector<std::pair<std::size_t, float>> steps_;  // first epoch, rate; by epoch, the first is 0
+  std::vector<std::pair<std::size_t, float>> steps_;  // first epoch and rate, by epoch; the first epoch is 0
   std::string text_;
 };
 

@@ -1,4 +1,4 @@
-// Integer arithmetic only: part r of n positions is [n r / p, n (r + 1) / p).
+// Uses integer arithmetic only: part r of n positions is [n r / p, n (r + 1) / p).
 #include "sharding.hpp"
 
 #include <algorithm>

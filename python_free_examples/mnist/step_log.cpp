@@ -1,4 +1,4 @@
-// The ranks' columns are averaged step by step, and only then sorted: a step has one length.
+// The ranks' values are averaged step by step before they are sorted, because a step has one length.
 #include "step_log.hpp"
 
 #include <algorithm>
@@ -9,7 +9,7 @@ namespace mnist {
 
 double quantile(std::vector<double> values, double share) {
   if (values.empty()) return 0;
-  const double rank = std::ceil(share * static_cast<double>(values.size()));  // from 1
+  const double rank = std::ceil(share * static_cast<double>(values.size()));  // counted from 1
   const auto at = values.begin() + static_cast<std::ptrdiff_t>(std::max(rank, 1.0)) - 1;
   std::ranges::nth_element(values, at);
   return *at;

@@ -1,4 +1,4 @@
-// What single steps cost and gave. Every rank writes its own log; where a report is due, the ranks' logs become one.
+// Times and losses of single steps. Every rank writes its own log. A report combines the logs of all ranks.
 #pragma once
 
 #include <collectives/communicator.hpp>
@@ -10,14 +10,14 @@
 
 namespace mnist {
 
-/// Milliseconds of a step, over some steps: each step's are the mean over the ranks. Compute and exposed are means and
-/// add up to the mean step; hidden is communication under way while the step computed.
+/// Milliseconds of a step, averaged over ranks. Compute and exposed are means over the steps, and their sum is the mean
+/// step. Hidden is communication in flight while the step computed.
 struct StepTimes {
   double median_ms = 0, p95_ms = 0;  ///< of whole steps
   double compute_ms = 0, exposed_ms = 0, hidden_ms = 0;
 };
 
-/// The smallest of `values` that at least `share` of them do not exceed; 0 of none.
+/// Returns the smallest of `values` that at least `share` of them do not exceed. Returns 0 for no values.
 double quantile(std::vector<double> values, double share);
 
 class StepLog {
@@ -25,9 +25,9 @@ class StepLog {
   void add(double loss, double seconds, const CommunicationTimes& communication);
 
   std::size_t steps() const { return loss_.size(); }
-  /// Of steps [first, steps()). Every rank calls it and is told the same.
+  /// Collective. Returns the times of steps [first, steps()), equal on all ranks.
   StepTimes times(collectives::Communicator& comm, std::size_t first = 0) const;
-  /// The summed loss of every step, over all ranks. Every rank calls it.
+  /// Collective. Returns the loss of every step, summed over all ranks.
   std::vector<double> losses(collectives::Communicator& comm) const;
 
  private:

@@ -1,5 +1,6 @@
-// A glyph is a list of strokes in a box of width 1 and height 1, y downwards. A stroke is a chain of points; arcs are
-// chains too. The distortion moves the points, then every pixel near a segment is inked by its distance from it.
+// A glyph is a list of strokes in a box of width 1 and height 1, with y downwards. A stroke is a chain of points; arcs
+// are chains too. The distortion moves the points. Then every pixel near a segment receives ink by its distance from
+// the segment.
 #include "synthetic.hpp"
 
 #include <fmt/format.h>
@@ -20,7 +21,7 @@ struct Point {
 using Stroke = std::vector<Point>;
 using Glyph = std::vector<Stroke>;
 
-/// Part of an ellipse, from angle to angle in degrees: 0 points right, 90 down.
+/// Returns a part of an ellipse, between two angles in degrees: 0 points right, 90 down.
 Stroke arc(Point center, float radius_x, float radius_y, float from, float to) {
   constexpr int kPieces = 14;
   Stroke stroke;
@@ -36,8 +37,8 @@ Stroke operator+(Stroke first, const Stroke& second) {
   return first;
 }
 
-/// The ways to write a digit.
-const std::vector<Glyph>& ways_to_write(std::size_t digit) {
+/// Returns the glyphs of a digit.
+const std::vector<Glyph>& glyphs_of(std::size_t digit) {
   static const std::array<std::vector<Glyph>, kClasses> glyphs = {{
       {{arc({.50f, .50f}, .30f, .42f, -90, 270)}},
       {{{{.50f, .06f}, {.50f, .94f}}}, {{{.34f, .24f}, {.52f, .06f}, {.52f, .94f}}}},
@@ -62,7 +63,7 @@ float squared_distance(Point p, Point a, Point b) {
   return ex * ex + ey * ey;
 }
 
-/// Inks the pixels within `radius` (in pixels) of the segment, with an edge one pixel soft.
+/// Inks the pixels within `radius` pixels of the segment. The edge is one pixel soft.
 void draw_segment(std::array<float, kPixels>& ink, Point a, Point b, float radius) {
   const auto pixel = [](float at) { return static_cast<int>(std::clamp(at, 0.0f, static_cast<float>(kSide - 1))); };
   const float reach = radius + 1.0f;
@@ -75,10 +76,10 @@ void draw_segment(std::array<float, kPixels>& ink, Point a, Point b, float radiu
 }
 
 void draw_digit(std::size_t digit, Random& random, std::uint8_t* image) {
-  const std::vector<Glyph>& ways = ways_to_write(digit);
-  const Glyph& glyph = ways[random.below(ways.size())];
+  const std::vector<Glyph>& glyphs = glyphs_of(digit);
+  const Glyph& glyph = glyphs[random.below(glyphs.size())];
 
-  // The box of 1 x 1 becomes about 20 x 20 pixels in the middle of the image, as in MNIST.
+  // Scales the box of 1 x 1 to about 20 x 20 pixels in the middle of the image, as in MNIST.
   const float turn = random.uniform(-0.26f, 0.26f), shear = random.uniform(-0.25f, 0.25f);
   const float width = random.uniform(13.0f, 21.0f), height = random.uniform(17.0f, 22.0f);
   const Point center = {13.5f + random.uniform(-2.0f, 2.0f), 13.5f + random.uniform(-2.0f, 2.0f)};

@@ -1,5 +1,5 @@
-// Digits that the program draws itself, for machines without the real ones: each is a few strokes, bent, turned,
-// sheared, shifted, drawn with a pen of its own width and ink, and sprinkled with noise.
+// Synthetic digits for machines without the MNIST files. A digit is a few strokes that are bent, turned, sheared and
+// shifted. Pen width, ink and noise vary.
 #pragma once
 
 #include <cstddef>
@@ -9,9 +9,9 @@
 
 namespace mnist {
 
-/// `train` images to learn from and `test` held-out ones, all different. Image i of either set depends on the seed and
-/// i only, so every rank draws the same; labels are as balanced as the counts allow, in no order. Cost: about 20
-/// microseconds per image.
+/// Draws `train` images for training and `test` images for testing, all different. Image i of either set depends only
+/// on the seed and i, so every rank draws the same images. The numbers of labels are as equal as possible, in random
+/// order. An image takes about 20 microseconds.
 Data draw_digits(std::size_t train, std::size_t test, std::uint64_t seed);
 
 }  // namespace mnist

@@ -1,5 +1,5 @@
-// The loop. Loss, counts and times stay with their rank until the epoch ends (or a test or checkpoint wants them), so
-// that a step's only communication is its gradients.
+// The training loop. Loss, counts and times stay on their rank until the epoch ends, or until a test or checkpoint
+// needs them. A step therefore communicates only its gradients.
 #include "trainer.hpp"
 
 #include <fmt/format.h>
@@ -92,7 +92,7 @@ bool Trainer::resume(const std::filesystem::path& file) {
   });
   saved_at_ = at_.total_steps;
   if (comm_.rank() == 0) return kept;
-  at_.score = {};  // what was trained on so far counts once
+  at_.score = {};  // the images trained on so far count once, on rank 0
   at_.images = 0;
   return kept;
 }
@@ -101,7 +101,7 @@ void Trainer::run() {
   const Cadence& every = options_.checkpoint_every;
   while (at_.epoch < options_.epochs && may_go_on()) {
     const std::vector<std::uint32_t> order = epoch_order(data_.train.size(), options_.seed, at_.epoch);
-    std::size_t before = at_.total_steps;  // the last group
+    std::size_t before = at_.total_steps;  // steps before the last group
     const auto due = [&](std::size_t steps) { return at_.total_steps / steps > before / steps; };
     while (at_.step < steps_ && may_go_on()) {
       before = at_.total_steps;
@@ -111,7 +111,7 @@ void Trainer::run() {
       if (every.steps && due(every.count)) save_checkpoint();
     }
     finish_epoch();
-    if (at_.step < steps_) break;  // stopped within an epoch, and that is where a continuation starts
+    if (at_.step < steps_) break;  // stopped within an epoch, where a continuation starts
 
     at_ = {at_.epoch + 1, 0, at_.total_steps, {}, 0};
     if (every.steps ? due(every.count) : at_.epoch % every.count == 0) save_checkpoint();
@@ -171,10 +171,10 @@ Score Trainer::gradients_of_step(std::span<const std::uint32_t> order) {
     if (batch < last) {
       accumulator_.keep();
     } else {
-      accumulator_.release(0);  // for a rank without images in the last batch, where nothing was ready
+      accumulator_.release(0);  // a rank without images in the last batch has released nothing
       if (!local_) reducer_.finish();
     }
-    if (pass != nullptr) sum += pass->score();  // which waits for a GPU, so that other work of the host comes first
+    if (pass != nullptr) sum += pass->score();  // waits for a GPU, so other work of the host comes first
     at_.images += mine.size();
   }
   return sum;
@@ -222,7 +222,7 @@ void Trainer::finish_epoch() {
 
   const std::size_t steps = log_.steps();
   if (comm_.rank() == 0) {
-    std::size_t images_now = 0;  // trained on by this run; `sums` also counts those before a resume
+    std::size_t images_now = 0;  // images trained on by this run; `sums` also counts those before a resume
     for (std::size_t i = 0; i < steps; ++i) {
       const std::size_t images = images_of(at_.step - steps + i).size();
       loss_of_step[i] /= static_cast<double>(images);
@@ -253,7 +253,7 @@ void Trainer::finish_epoch() {
   pursue_goal(test_accuracy, seconds);
 }
 
-/// All ranks were told the same numbers, so all come to the same conclusion.
+/// Updates the goal. All ranks get the same numbers, so all take the same decision.
 void Trainer::pursue_goal(double test_accuracy, double seconds) {
   if (!goal_ || goal_->reached) return;
   goal_->reached = test_accuracy >= goal_->wanted;

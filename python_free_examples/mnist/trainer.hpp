@@ -1,20 +1,23 @@
-// Synchronous data-parallel training. A step: every rank computes the gradient of its shard of the global batch,
-// already divided by the images of the whole batch; the sum over the ranks is then the gradient of the batch's mean
-// loss, whatever the shards' lengths; every rank makes the same update. Two ways to communicate less:
+// Synchronous data-parallel training.
 //
-// Accumulation. A step takes several batches, one backward pass each, and sums over the ranks once. It is the step of
-// one batch that is so many times as long.
+// In a step every rank computes the gradient of its shard of the global batch, divided by the number of images of the
+// whole batch. The sum over the ranks is the gradient of the batch's mean loss, for shards of any length. Every rank
+// then makes the same update. Two options reduce communication, and they may be combined:
 //
-// Local steps. In a group of H steps every rank updates its own weights with the gradient of its own shard; the group
-// ends with a synchronisation, which averages over the ranks all that the next step depends on: weights, and the
-// optimizer's moments. The moments belong to it because replicas must be equal in everything: then a checkpoint by one
-// rank is the whole run, and a group begins alike on all. A rank divides its gradient by the images of the batch over
-// the number of ranks, so that the mean over the ranks is the gradient of the batch's mean loss, whatever the shards'
-// lengths: groups of one step would be synchronous training, exactly so but for rounding wherever the update is linear
-// in the gradient (all but adam). Groups are counted from the beginning of the epoch, and its last one may be short.
-// Whatever looks at the model, a test, a checkpoint, the end of the run, waits for the end of a group.
+// Accumulation. A step takes several batches, with one backward pass each, and sums over the ranks once. It equals a
+// step of one longer batch.
 //
-// Both together: a group of steps, each of several batches.
+// Local steps. In a group of H steps every rank updates its own weights with the gradient of its own shard. The group
+// ends with a synchronization that averages the weights and the optimizer's moments over the ranks. The moments are
+// averaged because replicas must be equal in everything. A checkpoint by one rank is then the whole run, and a group
+// starts equally on all ranks.
+//
+// With local steps a rank divides its gradient by the images of the batch over the number of ranks. The mean over the
+// ranks is then the gradient of the batch's mean loss, for shards of any length. Groups of one step equal synchronous
+// training, apart from rounding, if the update is linear in the gradient (all kinds but adam).
+//
+// Groups are counted from the start of the epoch, and the last one may be short. A test, a checkpoint and the end of
+// the run wait for the end of a group.
 #pragma once
 
 #include <collectives/communicator.hpp>
@@ -35,7 +38,7 @@
 #include "model.hpp"
 #include "optimizer.hpp"
 #include "report.hpp"
-#include "schedule.hpp"
+#include "steps/schedule.hpp"
 #include "sharding.hpp"
 #include "step_log.hpp"
 
@@ -55,19 +58,20 @@ struct TrainerOptions {
   std::size_t accumulate = 1;   ///< batches of a step
   std::size_t local_steps = 1;  ///< steps of a group; 1: every step sums its gradients over the ranks
   std::size_t max_steps = SIZE_MAX;
-  std::size_t test_every = SIZE_MAX;     ///< steps; beside the tests after epochs
-  std::optional<double> until_accuracy;  ///< ends with the first test that is as good
+  std::size_t test_every = SIZE_MAX;     ///< steps between tests, in addition to the tests after epochs
+  std::optional<double> until_accuracy;  ///< ends with the first test of at least this accuracy
   std::uint64_t seed = 1;
   Schedule schedule = Schedule(0.1f);
   bool overlap = true;
   std::size_t bucket_bytes = 1 << 20;
-  Compression compression = {};      ///< of gradients; of none where local_steps says that they stay with their rank
-  std::filesystem::path checkpoint;  ///< empty: none is written
+  Compression compression = {};      ///< of gradients; none with local_steps, which exchange no gradients
+  std::filesystem::path checkpoint;  ///< empty: no checkpoint
   Cadence checkpoint_every;
 };
 
-/// Forward and backward pass over the images at `indices`. The gradients are those of the summed loss times `weight`.
-/// Says `ready(from)` as Model::backward does. Returns the pass, whose score may then be asked for; null for no images.
+/// Runs forward and backward pass over the images at `indices`. The gradients are those of the summed loss times
+/// `weight`. Calls `ready(from)` as Model::backward() does. Returns the pass, which gives the score, or null for no
+/// images.
 template <class Ready>
 Pass* compute_gradients(Model& model, const Dataset& data, std::span<const std::uint32_t> indices, float weight,
                         Ready&& ready) {
@@ -88,31 +92,31 @@ Score evaluate(Model& model, const Dataset& data, Shard shard);
 
 class Trainer {
  public:
-  /// All references must outlive the trainer; `report` is used on rank 0 only.
+  /// All references must outlive the trainer. Only rank 0 uses `report`.
   Trainer(collectives::Communicator& comm, const Data& data, const TrainerOptions& options, Model& model,
           Optimizer& optimizer, Report& report);
 
-  /// Continues the run in `file`, which rank 0 reads; true when what the compressor had kept was in it. Throws
-  /// FileError on rank 0, FailedElsewhere on the others.
+  /// Continues the run in `file`, which rank 0 reads. Returns whether it contained states of the compressor. Throws
+  /// FileError on rank 0 and FailedElsewhere on the other ranks.
   bool resume(const std::filesystem::path& file);
-  /// Trains to the last epoch, or as far as the options let it. Throws collectives::Error; ReplicaError when the ranks'
-  /// weights differ after an epoch; FileError or FailedElsewhere when a checkpoint cannot be written.
+  /// Trains to the last epoch, or until an option ends the run. Throws collectives::Error; ReplicaError if the ranks'
+  /// weights differ after an epoch; FileError or FailedElsewhere if a checkpoint cannot be written.
   void run();
 
   const Position& position() const { return at_; }
-  /// What the library will do with the largest bucket, in one line; empty without compression. Every rank calls it.
+  /// Collective. Returns the library's plan for the largest bucket in one line, or an empty text without compression.
   std::string plan_of_compression() { return reducer_.compressor().plan(); }
-  /// How the wish for an accuracy stands, on every rank; nothing without one.
+  /// Returns the state of the accuracy goal, equal on every rank. Returns nothing without a goal.
   const std::optional<GoalReport>& goal() const { return goal_; }
 
  private:
   bool may_go_on() const { return at_.total_steps < options_.max_steps && !(goal_ && goal_->reached); }
-  /// Trains to the end of the group at hand.
+  /// Trains to the end of the current group.
   void train_group(std::span<const std::uint32_t> order);
   void train_step(std::span<const std::uint32_t> order, bool last_of_group);
-  /// The gradients of a step, summed over the ranks unless they stay with theirs; and the score of its images.
+  /// Computes the gradients of a step, summed over the ranks unless steps are local. Returns the score of its images.
   Score gradients_of_step(std::span<const std::uint32_t> order);
-  /// The images of a step, as positions in the epoch's order.
+  /// Returns the images of a step, as positions in the epoch's order.
   Shard images_of(std::size_t step) const;
   Shard my_part(const Dataset& set) const { return shard_of({0, set.size()}, comm_.rank(), comm_.size()); }
   void test();
@@ -126,16 +130,16 @@ class Trainer {
   Model& model_;
   Optimizer& optimizer_;
   Report& report_;
-  const bool local_;  // gradients stay with their rank
+  const bool local_;  // gradients stay on their rank
   Accumulator accumulator_;
   GradientReducer reducer_;
   const RunIdentity identity_;
-  const std::size_t steps_;  // of an epoch
+  const std::size_t steps_;  // steps of an epoch
 
-  Position at_;                   // score and images: of this rank
+  Position at_;                   // score and images of this rank
   StepLog log_;                   // of this epoch and rank
-  std::uint64_t bytes_sent_ = 0;  // likewise
-  std::size_t tested_at_ = 0;     // the length of log_ at the last test
+  std::uint64_t bytes_sent_ = 0;  // of this epoch and rank
+  std::size_t tested_at_ = 0;     // length of log_ at the last test
   double seconds_ = 0;            // of this rank's steps in this run
   std::optional<GoalReport> goal_;
   std::optional<std::size_t> saved_at_;  // total steps at the last checkpoint

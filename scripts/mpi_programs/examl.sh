@@ -1,10 +1,10 @@
-# Phylogenetic trees by maximum likelihood, by ExaML: the ranks share the sites of the alignment, and each look at the
-# likelihood of a tree, or at its derivatives along a branch, is an all-reduce of a few doubles.
+# ExaML: phylogenetic trees by maximum likelihood. The ranks share the sites of the alignment. Each evaluation of a
+# tree's likelihood, or of its derivatives along a branch, is an all-reduce of a few doubles.
 packages='examl'
 mpis='openmpi'
 last_digit=1e-10
 prepare() {
-  # Sequences that have evolved along a binary tree, and a tree that knows nothing of it.
+  # Generates sequences that have evolved along a binary tree, and a start tree that is independent of it.
   awk -v taxa=16 -v sites="$([ "$size" = check ] && echo 400 || echo 3600)" 'BEGIN {
     srand(7)
     print taxa, sites

@@ -1,6 +1,5 @@
-# The HPC Challenge: LU factorization (HPL), matrix transposes, random access, Fourier transforms, latency, bandwidth.
-# Each says whether its result is right. What HPL says of its residual is noise; the norms of its matrix and solution
-# are not.
+# HPC Challenge: LU factorization (HPL), matrix transposes, random access, Fourier transforms, latency, bandwidth. Each
+# part checks its own result. The residual of HPL is noise, so only the norms of its matrix and solution are compared.
 packages='hpcc'
 mpis='openmpi'
 last_digit=1e-15

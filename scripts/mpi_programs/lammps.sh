@@ -1,9 +1,9 @@
-# Molecular dynamics, by LAMMPS; it has no checks of its own except that atoms are not lost and that it comes to its end.
+# LAMMPS: molecular dynamics. Its only checks are that no atom is lost and that it reaches its end.
 #
-#   lammps_melt   a Lennard-Jones melt, whose thermodynamic state is added up at every step
-#   lammps_ewald  a small salt with Ewald sums: structure factors and the thermodynamic state are all-reduced at every step
-#   lammps_field  density, velocity and temperature of the melt on a grid, at every step: vectors as long as the grid has
-#                 cells are all-reduced, which is most of what there is to do
+#   lammps_melt   a Lennard-Jones melt; sums the thermodynamic state at every step
+#   lammps_ewald  a small salt with Ewald sums; all-reduces structure factors and the thermodynamic state at every step
+#   lammps_field  density, velocity and temperature of the melt on a grid; all-reduces vectors as long as the grid at
+#                 every step, which takes most of the time
 packages='lammps'
 mpis='openmpi'
 last_digit=1e-14
@@ -71,7 +71,8 @@ run $(steps 40 20000)
 END
 }
 checks() { grep -oE 'Loop time|ERROR.*|with [0-9]+ atoms' out | sort | uniq -c; }
-# Rows of a table below its heading. From the 40th step on, what was rounded otherwise has grown: trajectories are chaotic.
+# digits: prints the rows of a table below its heading, up to the 40th step. Later steps amplify rounding, because
+# trajectories are chaotic.
 digits() {
   awk '$1 == "Step" { split($0, names); table = 1; next } /^Loop/ { table = 0 }
        table && $1 <= 40 { for (i = 2; i <= NF; ++i) print names[i] "@" $1, $i, 1 }' out

@@ -1,8 +1,8 @@
-# Least squares by conjugate gradients, and k-means, in Python: the ranks share the rows, and each step all-reduces what
-# they know of the columns or of the centres.
+# mpi4py: least squares by conjugate gradients, and k-means, in Python. The ranks share the rows. Each step all-reduces
+# vectors over the columns or the centres.
 #
-#   mpi4py             MPI, which comes with the module, is preloaded after the drop-in
-#   mpi4py_forwarded   it is not, so the drop-in leaves everything to it and says so
+#   mpi4py             preloads MPI, which comes with the module, after the drop-in
+#   mpi4py_forwarded   does not, so the drop-in forwards every call and says so
 packages='python3 python3-mpi4py python3-numpy'
 mpis='openmpi'
 last_digit=1e-12
@@ -32,7 +32,7 @@ def total(values):
     return result
 
 
-# A'A x = A'b
+# Solves A'A x = A'b.
 x = np.zeros(columns)
 residual = total(mine.T @ wanted)
 direction, norm, steps = residual.copy(), residual @ residual, 0

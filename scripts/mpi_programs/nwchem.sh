@@ -1,4 +1,4 @@
-# Quantum chemistry, by NWChem: energy and gradient of water.
+# NWChem: quantum chemistry, energy and gradient of water.
 packages="nwchem-$mpi"
 mpis='openmpi mpich'
 last_digit=1e-12
@@ -25,7 +25,7 @@ END
   command=("nwchem.$mpi" water.nw)
 }
 checks() { grep -oE 'Total SCF energy|RHF ENERGY GRADIENTS|Task +times|[Ee]rror.*' out | sort | uniq -c; }
-# Gradients are printed with six decimals.
+# digits: prints the numbers. Gradients have six decimals.
 digits() {
   awk '/Total SCF energy =/ { print "energy", $NF } /Nuclear repulsion energy =/ { print "repulsion", $NF }
        /RHF ENERGY GRADIENTS/ { rows = 1; next }

@@ -1,5 +1,5 @@
-# A tester of ScaLAPACK, such as xdlu. It compares residuals with a threshold and says PASSED or FAILED of each matrix;
-# no other number of it depends on how sums are added.
+# A tester of ScaLAPACK, such as xdlu. It compares residuals with a threshold and prints PASSED or FAILED for each
+# matrix. No other number in its output depends on the order of summation.
 packages='scalapack-mpi-test gcc'
 mpis='openmpi mpich'
 case $program in xdsep | xdsvd) least_ranks=4 ;; esac
@@ -9,9 +9,9 @@ prepare() {
   tests=/usr/lib/$(gcc -print-multiarch)/scalapack/$mpi-tests
   command=("$tests/$program")
   cp "$tests"/*.dat .
-  # Those of eigenvalues and singular values choose grids themselves, of four ranks at most; the others get these two:
-  # one row of ranks, and one column. For timing it is the row, three times, with matrices about as large as there is memory
-  # for.
+  # Testers of eigenvalues and singular values choose grids themselves, with at most four ranks. The other testers get
+  # one row of ranks and one column. With --time they get the row three times, with matrices that nearly fill the
+  # memory.
   local data=$program.dat
   case $program in
     xdlu) data=LU.dat ;;

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <set>
 
-#include "collectives_bench_buffers.hpp"
+#include "collectives_bench/buffers.hpp"
 
 namespace collectives::bench {
 namespace {

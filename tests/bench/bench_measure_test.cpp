@@ -4,7 +4,7 @@
 #include <set>
 #include <vector>
 
-#include "collectives_bench_measure.hpp"
+#include "collectives_bench/measure.hpp"
 #include "support/ranks.hpp"
 
 namespace collectives::bench {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/bytes.hpp"
-#include "collectives_bench_options.hpp"
+#include "collectives_bench/options.hpp"
 
 namespace collectives::bench {
 namespace {

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "collectives_bench_buffers.hpp"
-#include "collectives_bench_roofline.hpp"
+#include "collectives_bench/buffers.hpp"
+#include "collectives_bench/roofline.hpp"
 #include "support/ranks.hpp"
 
 namespace collectives::bench {

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "collectives_bench_statistics.hpp"
+#include "collectives_bench/statistics.hpp"
 
 namespace collectives::bench {
 namespace {

@@ -9,8 +9,8 @@
 #include <random>
 #include <vector>
 
-#include "collectives_bench_options.hpp"
-#include "collectives_bench_verification.hpp"
+#include "collectives_bench/options.hpp"
+#include "collectives_bench/verification.hpp"
 
 namespace collectives::bench {
 namespace {

@@ -30,12 +30,12 @@ class Folder {
   Folder() {
     std::string name = ::testing::TempDir() + "compare_XXXXXX";
     path_ = ::mkdtemp(name.data());
-    std::ofstream(path_ / "meeting").flush();
+    std::ofstream(path_ / "sync_file").flush();
   }
   ~Folder() { std::filesystem::remove_all(path_); }
   Folder(const Folder&) = delete;
   Folder& operator=(const Folder&) = delete;
-  std::string meeting() const { return path_ / "meeting"; }
+  std::string sync_file() const { return path_ / "sync_file"; }
   std::string output() const { return path_ / "samples"; }
 
   std::vector<nlohmann::json> samples() const {
@@ -49,26 +49,26 @@ class Folder {
   std::filesystem::path path_;
 };
 
-/// Calls rank_main(meeting) in one thread per rank.
+/// Calls rank_main(sync) in one thread per rank.
 template <class F>
 void on_threads(int ranks, F&& rank_main) {
   const Folder folder;
   std::vector<std::jthread> threads;
   for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
-      Meeting meeting(folder.meeting(), rank, ranks, true);
-      rank_main(meeting);
+      SyncFile sync(folder.sync_file(), rank, ranks, true);
+      rank_main(sync);
     });
   }
 }
 
-TEST(Meeting, NobodyPassesABarrierBeforeAllHaveCome) {
+TEST(SyncFile, NobodyPassesABarrierBeforeAllHaveCome) {
   constexpr int kRanks = 4, kRounds = 200;
   std::atomic<int> arrivals = 0, early = 0;
-  on_threads(kRanks, [&](Meeting& meeting) {
+  on_threads(kRanks, [&](SyncFile& sync) {
     for (int round = 1; round <= kRounds; ++round) {
       ++arrivals;
-      meeting.barrier();
+      sync.barrier();
       if (arrivals < round * kRanks) ++early;
     }
   });
@@ -76,26 +76,26 @@ TEST(Meeting, NobodyPassesABarrierBeforeAllHaveCome) {
   EXPECT_EQ(arrivals, kRanks * kRounds);
 }
 
-TEST(Meeting, EveryRankReadsEveryWord) {
+TEST(SyncFile, EveryRankReadsEveryWord) {
   std::atomic<int> wrong = 0;
-  on_threads(3, [&](Meeting& meeting) {
+  on_threads(3, [&](SyncFile& sync) {
     for (std::uint64_t round = 0; round < 50; ++round) {
-      const auto words = meeting.exchange(10 * round + static_cast<std::uint64_t>(meeting.rank()));
+      const auto words = sync.exchange(10 * round + static_cast<std::uint64_t>(sync.rank()));
       if (words != std::vector<std::uint64_t>{10 * round, 10 * round + 1, 10 * round + 2}) ++wrong;
     }
   });
   EXPECT_EQ(wrong, 0);
 }
 
-TEST(Meeting, WhoWaitsLongLetsItsLibraryMakeProgress) {
+TEST(SyncFile, WhoWaitsLongLetsItsLibraryMakeProgress) {
   std::atomic<bool> progressed = false;
-  on_threads(2, [&](Meeting& meeting) {
-    if (meeting.rank() == 0) {
-      meeting.while_waiting([&] { progressed = true; });
+  on_threads(2, [&](SyncFile& sync) {
+    if (sync.rank() == 0) {
+      sync.while_waiting([&] { progressed = true; });
     } else {
       while (!progressed) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
-    meeting.barrier();
+    sync.barrier();
   });
   EXPECT_TRUE(progressed);
 }
@@ -125,8 +125,8 @@ int run_alone(const Folder& folder, const std::vector<std::string>& more, const 
   ::setenv("RANK", "0", 1);
   ::setenv("WORLD_SIZE", "1", 1);
   std::vector<std::string> arguments{
-      "contender", "--meeting", folder.meeting(), "--output", folder.output(), "--contender", "alone",
-      "--role",    "peer",      "--round",        "3",        "--factor",      "64",          "--seconds-per-cell",
+      "contender", "--sync-file", folder.sync_file(), "--output", folder.output(), "--contender", "alone",
+      "--role",    "peer",        "--round",          "3",        "--factor",      "64",          "--seconds-per-cell",
       "0.001"};
   arguments.insert(arguments.end(), more.begin(), more.end());
   std::vector<char*> pointers;
@@ -135,7 +135,7 @@ int run_alone(const Folder& folder, const std::vector<std::string>& more, const 
 }
 
 ContenderFactory alone() {
-  return [](Meeting&, const std::string&) { return std::make_unique<Alone>(); };
+  return [](SyncFile&, const std::string&) { return std::make_unique<Alone>(); };
 }
 
 TEST(Harness, OneLineForEachCell) {
@@ -176,11 +176,11 @@ TEST(Harness, SaysHowMuchOfTheCoresTheHostTookAway) {
 }
 
 TEST(Calm, MeasuresAgainWhatWasDisturbed) {
-  on_threads(2, [](Meeting& meeting) {
+  on_threads(2, [](SyncFile& sync) {
     int calls = 0;
     CoreTicks ticks;
     // Half of the cores' time is somebody else's until the third time.
-    Calm calm({.stolen = 0.05}, meeting, [&] { return ticks; });
+    Calm calm({.stolen = 0.05}, sync, [&] { return ticks; });
     const Calm::Found found = calm.during([&] { ticks = {ticks.all + 100, ticks.stolen + (++calls < 3 ? 50U : 5U)}; });
     EXPECT_EQ(calls, 3);
     EXPECT_EQ(found.stolen, 0.05);
@@ -188,14 +188,14 @@ TEST(Calm, MeasuresAgainWhatWasDisturbed) {
 }
 
 TEST(Calm, TakesWhatThereIsWhenPatienceIsOver) {
-  on_threads(2, [](Meeting& meeting) {
+  on_threads(2, [](SyncFile& sync) {
     int calls = 0;
     CoreTicks ticks;
     const auto steal_all = [&] {
       ++calls;
       ticks = {ticks.all + 100, ticks.stolen + 100};
     };
-    Calm calm({.stolen = 0.05, .patience = std::chrono::seconds(0)}, meeting, [&] { return ticks; });
+    Calm calm({.stolen = 0.05, .patience = std::chrono::seconds(0)}, sync, [&] { return ticks; });
     EXPECT_EQ(calm.during(steal_all).stolen, 1);
     EXPECT_EQ(calls, 1);
   });
@@ -215,22 +215,22 @@ TEST(CoreTicks, OneTickDisturbsNobody) {
 }
 
 TEST(Harness, WaysTakeTurnsAndAreLeftOutWhereTheyCannotDoIt) {
-  struct OfTwoWays final : Alone {
-    explicit OfTwoWays(std::string& turns) : turns_(turns) {}
-    void go(const std::string& way) override { way_ = way; }
+  struct TwoBackends final : Alone {
+    explicit TwoBackends(std::string& turns) : turns_(turns) {}
+    void select_backend(const std::string& backend) override { backend_ = backend; }
     void all_reduce(const float* in, float* out, std::size_t count) override {
-      if (way_ == "odd" && count == 2) throw std::runtime_error("not even");
-      const char turn = way_.empty() ? '.' : way_.front();
+      if (backend_ == "odd" && count == 2) throw std::runtime_error("not even");
+      const char turn = backend_.empty() ? '.' : backend_.front();
       if (turns_.empty() || turns_.back() != turn) turns_ += turn;
       Alone::all_reduce(in, out, count);
     }
     std::string& turns_;
-    std::string way_;
+    std::string backend_;
   };
   const Folder folder;
   std::string turns;
-  ASSERT_EQ(run_alone(folder, {"--max-bytes", "512", "--collectives", "all_reduce", "--ways", "odd,plain"},
-                      [&](Meeting&, const std::string&) { return std::make_unique<OfTwoWays>(turns); }),
+  ASSERT_EQ(run_alone(folder, {"--max-bytes", "512", "--collectives", "all_reduce", "--backends", "odd,plain"},
+                      [&](SyncFile&, const std::string&) { return std::make_unique<TwoBackends>(turns); }),
             0);
   // Each is tried, then five turns: of 8 bytes, then of 512.
   EXPECT_EQ(turns, ".p.p.p.p.p.p.op.op.op.op.op.op");
@@ -247,8 +247,8 @@ TEST(Harness, WaysTakeTurnsAndAreLeftOutWhereTheyCannotDoIt) {
 TEST(Harness, AWayThatThereIsNotIsRefused) {
   const Folder folder;
   ::testing::internal::CaptureStderr();
-  EXPECT_EQ(run_alone(folder, {"--max-bytes", "8", "--ways", "other"}, alone()), 2);
-  EXPECT_NE(::testing::internal::GetCapturedStderr().find("--ways other"), std::string::npos);
+  EXPECT_EQ(run_alone(folder, {"--max-bytes", "8", "--backends", "other"}, alone()), 2);
+  EXPECT_NE(::testing::internal::GetCapturedStderr().find("--backends other"), std::string::npos);
 }
 
 TEST(Harness, AWrongResultIsCounted) {
@@ -257,7 +257,7 @@ TEST(Harness, AWrongResultIsCounted) {
   };
   const Folder folder;
   ASSERT_EQ(run_alone(folder, {"--max-bytes", "512", "--collectives", "all_reduce"},
-                      [](Meeting&, const std::string&) { return std::make_unique<Forgetful>(); }),
+                      [](SyncFile&, const std::string&) { return std::make_unique<Forgetful>(); }),
             0);
   ASSERT_EQ(folder.samples().size(), 2U);
   EXPECT_EQ(folder.samples()[0].at("wrong"), 2);
@@ -273,7 +273,7 @@ TEST(Harness, WhatTakesTooLongIsLeftOutAndSoIsWhatIsLarger) {
   };
   const Folder folder;
   ASSERT_EQ(run_alone(folder, {"--max-bytes", "8K", "--collectives", "all_reduce", "--patience", "0.5"},
-                      [](Meeting&, const std::string&) { return std::make_unique<Slow>(); }),
+                      [](SyncFile&, const std::string&) { return std::make_unique<Slow>(); }),
             0);
   const auto samples = folder.samples();
   ASSERT_EQ(samples.size(), 2U);
@@ -287,7 +287,7 @@ TEST(Harness, WhatIsNotOfferedIsNotTimed) {
   };
   const Folder folder;
   ASSERT_EQ(run_alone(folder, {"--max-bytes", "8"},
-                      [](Meeting&, const std::string&) { return std::make_unique<OnlyBroadcast>(); }),
+                      [](SyncFile&, const std::string&) { return std::make_unique<OnlyBroadcast>(); }),
             0);
   ASSERT_EQ(folder.samples().size(), 1U);
   EXPECT_EQ(folder.samples()[0].at("collective"), "broadcast");
@@ -300,7 +300,7 @@ TEST(Harness, RotationTakesBuffersInTurn) {
     std::vector<const float*>& seen_;
   };
   std::vector<const float*> seen;
-  const auto make = [&](Meeting&, const std::string&) { return std::make_unique<Watched>(seen); };
+  const auto make = [&](SyncFile&, const std::string&) { return std::make_unique<Watched>(seen); };
   const Folder folder;
   const std::vector<std::string> arguments{"--min-bytes", "4K", "--max-bytes", "4K", "--collectives", "all_reduce"};
   ASSERT_EQ(run_alone(folder, arguments, make), 0);
@@ -331,7 +331,7 @@ void expect_right_results(const std::string& program, const std::string& variant
   const Folder folder;
   const auto outcome =
       run_command(std::string(COLLECTIVES_RUN) + " -n " + ranks + " " + program + " --variant " + variant +
-                  " --crowded --meeting " + folder.meeting() + " --output " + folder.output() +
+                  " --oversubscribed --sync-file " + folder.sync_file() + " --output " + folder.output() +
                   " --contender smoke --role ours --max-bytes 128K --factor 128 --in-place both --back-to-back 8" +
                   " --seconds-per-cell 0.0001 --patience 60 --rotate 1M");
   ASSERT_EQ(outcome.status, 0) << outcome.out;
@@ -342,11 +342,11 @@ void expect_right_results(const std::string& program, const std::string& variant
 
 TEST(OurContender, GoesByBackendsInTurns) {
   const Folder folder;
-  const auto outcome =
-      run_command(std::string(COLLECTIVES_RUN) + " -n 3 " + COMPARE_COLLECTIVES +
-                  " --variant ordinary --crowded --meeting " + folder.meeting() + " --output " + folder.output() +
-                  " --contender ours --role ours --max-bytes 8K --factor 1024 --seconds-per-cell 0.0001 --patience 60" +
-                  " --ways ring,reduce_to_one,nonsense");
+  const auto outcome = run_command(
+      std::string(COLLECTIVES_RUN) + " -n 3 " + COMPARE_COLLECTIVES +
+      " --variant ordinary --oversubscribed --sync-file " + folder.sync_file() + " --output " + folder.output() +
+      " --contender ours --role ours --max-bytes 8K --factor 1024 --seconds-per-cell 0.0001 --patience 60" +
+      " --backends ring,reduce_to_one,nonsense");
   ASSERT_EQ(outcome.status, 0) << outcome.out;
   const auto samples = folder.samples();
   EXPECT_EQ(samples.size(), 2U * 4 * 4);  // two sizes; out of place, the one form of a broadcast among them
@@ -364,9 +364,9 @@ TEST(OurContender, HasRightResults) {
 
 #ifdef COMPARE_ROOFLINE
 TEST(Roofline, HasRightResults) {
-  for (const std::string way : {"plain", "stream", "lines"}) {
-    expect_right_results(COMPARE_ROOFLINE, way, "2");
-    expect_right_results(COMPARE_ROOFLINE, way, "3");
+  for (const std::string kind : {"plain", "stream", "lines"}) {
+    expect_right_results(COMPARE_ROOFLINE, kind, "2");
+    expect_right_results(COMPARE_ROOFLINE, kind, "3");
   }
 }
 #endif

@@ -2,7 +2,7 @@
 # collectives_info. The benchmark runs with every collective and backend, with compression, on two hosts, without a GPU.
 
 # This test shows that the benchmark runs. Its figures hold only on a GPU.
-add_executable(gpu_bench_on_stand_in ${PROJECT_SOURCE_DIR}/bench/gpu_bench.cpp)
+add_executable(gpu_bench_on_stand_in ${PROJECT_SOURCE_DIR}/bench/micro/gpu_bench.cpp)
 collectives_defaults(gpu_bench_on_stand_in)
 collectives_hardly_optimised(gpu_bench_on_stand_in)
 target_include_directories(gpu_bench_on_stand_in PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
@@ -29,7 +29,7 @@ add_test(NAME on_stand_in.bench_compressed
          COMMAND collectives_run -n 3 ${bench} --max-bytes 1M --compress bf16,f16,int8,top_k:1% --force)
 on_stand_in(on_stand_in.bench_compressed)
 add_test(NAME on_stand_in.bench_on_2_hosts
-         COMMAND collectives_run -n 4 sh ${PROJECT_SOURCE_DIR}/bench/on_pretended_hosts.sh 2 ${bench} --max-bytes 1M
+         COMMAND collectives_run -n 4 sh ${PROJECT_SOURCE_DIR}/tests/support/on_pretended_hosts.sh 2 ${bench} --max-bytes 1M
                  --compress none,bf16,top_k:1% --force)
 on_stand_in(on_stand_in.bench_on_2_hosts)
 add_test(NAME on_stand_in.bench_threads_4 COMMAND collectives_bench all --buffers device --bootstrap threads:4 --factor 64

@@ -13,7 +13,7 @@ function(drop_in_tests mpi package other)
   drop_in_program(drop_in_edges_${mpi} ${package} edges.cpp)
   drop_in_program(drop_in_processes_${mpi} ${package} processes.cpp)
   if(NOT COLLECTIVES_SANITIZE)  # no test runs the benchmark
-    drop_in_program(drop_in_bench_${mpi} ${package} ${PROJECT_SOURCE_DIR}/bench/mpi_drop_in_bench.cpp)
+    drop_in_program(drop_in_bench_${mpi} ${package} ${PROJECT_SOURCE_DIR}/bench/micro/mpi_drop_in_bench.cpp)
   endif()
   set(traps $<TARGET_FILE:drop_in_traps_${mpi}>)
   set(edges $<TARGET_FILE:drop_in_edges_${mpi}>)

@@ -1,4 +1,4 @@
-// What the libraries report, as exceptions.
+// Turns errors of CUDA's libraries into exceptions.
 #pragma once
 
 #include <cublas_v2.h>

@@ -1,4 +1,4 @@
-// What libmnist_cuda.so exports (cuda_loader.cpp).
+// Exports of libmnist_cuda.so (cuda_loader.cpp).
 #pragma once
 
 #include <cstddef>
@@ -7,9 +7,10 @@
 
 extern "C" {
 
-/// The version that it was built as; another one does not fit.
+/// Returns the version that the library was built as. Other versions do not fit.
 const char* mnist_cuda_version();
 
-/// As mnist::load_cuda_device(), to be deleted by the caller; null, and why in a line, where there is none.
+/// Implements mnist::load_cuda_device(). The caller deletes the device. Returns null and writes the reason in one line
+/// if there is no GPU.
 mnist::Device* mnist_cuda_device(int local_rank, char* why_not, std::size_t bytes);
 }

@@ -1,4 +1,4 @@
-// Memory, flat vectors, and how libmnist_cuda.so is entered.
+// Memory, flat vectors, and the entry points of libmnist_cuda.so.
 #include <cstdio>
 #include <exception>
 
@@ -9,7 +9,7 @@
 namespace mnist::cuda {
 namespace {
 
-/// The `local_rank`-th device, by turns, made the current one.
+/// Makes the device with number `local_rank`, modulo the number of devices, the current one.
 cudaDeviceProp choose_device(int local_rank) {
   int count = 0;
   const cudaError_t found = cudaGetDeviceCount(&count);

@@ -1,4 +1,4 @@
-// A GPU, and one stream of it for everything that the trainer computes.
+// A GPU and the stream for everything that the trainer computes.
 #pragma once
 
 #include <cublas_v2.h>
@@ -13,7 +13,7 @@
 
 namespace mnist::cuda {
 
-/// For std::unique_ptr: a function of C that ends an object.
+/// Deleter for std::unique_ptr that calls a C function.
 template <auto end>
 struct Ended {
   template <class Object>
@@ -24,7 +24,7 @@ struct Ended {
 template <class Handle, auto end>
 using Owned = std::unique_ptr<std::remove_pointer_t<Handle>, Ended<end>>;
 
-/// Memory of the current device, or the host's that the device copies from and to, freed with its owner.
+/// Memory of the current device, or pinned memory of the host, with an owner.
 template <class T>
 std::shared_ptr<T> device_memory(std::size_t count) {
   void* data = nullptr;
@@ -40,7 +40,7 @@ std::shared_ptr<T> pinned_memory(std::size_t count) {
 
 class CudaDevice : public Device {
  public:
-  /// The GPUs of this process by turns. Throws std::runtime_error, in one line, where there is none.
+  /// Selects the GPU for this process, in turn. Throws std::runtime_error in one line without a GPU.
   explicit CudaDevice(int local_rank);
 
   std::string_view name() const override { return "cuda"; }

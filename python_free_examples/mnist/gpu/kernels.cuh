@@ -1,5 +1,5 @@
-// What the GPU does by itself between the libraries' calls: bodies of loops, for one index each. A GPU performs the
-// indices by its threads; a processor, where a test compiles these files for it, in a loop.
+// Computations of the GPU between the calls of its libraries, as bodies of loops for one index each. A GPU runs the
+// indices in threads. A test compiles these files for a processor, which runs them in a loop.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -20,7 +20,7 @@ __global__ void each_kernel(std::size_t count, Body body) {
   for (std::size_t i = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += threads) body(i);
 }
 
-/// Performs body(i) for 0 <= i < count, in any order, in the stream.
+/// Runs body(i) for 0 <= i < count, in any order, in the stream.
 template <class Body>
 void each(cudaStream_t stream, std::size_t count, const Body& body) {
   if (count == 0) return;
@@ -69,7 +69,7 @@ struct Adam {
   MNIST_SHARED void operator()(std::size_t i) const { update_adam(w[i], m[i], s[i], g[i], rate); }
 };
 
-/// y, images x outputs: adds the bias, and clears what is then below zero if `relu`.
+/// Adds the bias to y (images x outputs). Clears negative results if `relu`.
 struct AddBias {
   float* y;
   const float* bias;
@@ -80,7 +80,7 @@ struct AddBias {
     y[i] = relu && value < 0 ? 0.0f : value;
   }
 };
-/// Clears the gradient where the ReLU gave 0.
+/// Clears the gradient at elements with the ReLU's output 0.
 struct ReluBackward {
   float* gradient;
   const float* y;
@@ -89,9 +89,9 @@ struct ReluBackward {
   }
 };
 
-inline constexpr std::uint8_t kNowhere = 4;  ///< where a window has nothing above zero
+inline constexpr std::uint8_t kNowhere = 4;  ///< the window has no value above zero
 
-/// For each window its feature, and where in the window it came from.
+/// Computes for each window its feature and the place of the maximum.
 struct MaxPoolRelu {
   Pooling shape;
   const float* pictures;
@@ -103,7 +103,7 @@ struct MaxPoolRelu {
     places[i] = window.largest > 0 ? window.place : kNowhere;
   }
 };
-/// For each window the gradients of its four values.
+/// Computes for each window the gradients of its four values.
 struct MaxPoolReluBackward {
   Pooling shape;
   const float* feature_gradients;
@@ -117,12 +117,12 @@ struct MaxPoolReluBackward {
   }
 };
 
-/// For each image.
+/// Computes loss and gradients for each image.
 struct CrossEntropy {
   const float* logits;
   const std::uint8_t* labels;
   float scale;
-  float* gradients;  ///< or null
+  float* gradients;  ///< may be null
   ImageScore* scores;
   MNIST_SHARED void operator()(std::size_t i) const {
     scores[i] =

@@ -1,7 +1,8 @@
-// The passes of a GPU: matrix products by cuBLAS, the convolution by cuDNN, the rest by kernels.cuh, all in the
-// device's stream. Each layer adds its forward calls at the end of the program and its backward calls as a group; the
-// groups are performed last layer first. What is chosen of the libraries gives the same bits every time, in f32
-// throughout.
+// Passes of a GPU: matrix products by cuBLAS, the convolution by cuDNN, and the rest by kernels.cuh, all in the
+// device's stream.
+//
+// Each layer appends its forward calls to the program and adds its backward calls as a group. The groups run last layer
+// first. The selected algorithms of the libraries give the same bits every time, in f32 throughout.
 #include <cstdint>
 #include <iterator>
 #include <string>
@@ -48,7 +49,7 @@ struct CudaPass : Pass {
     return sum;
   }
 
-  /// Memory that lives as long as the pass.
+  /// Returns memory that lives as long as the pass.
   Vector floats(std::size_t count) { return buffers.emplace_back(device.make(count)); }
 
   CudaDevice& device;
@@ -72,7 +73,7 @@ TensorShape pictures(std::size_t images, std::size_t channels, std::size_t rows,
   return owned;
 }
 
-/// 3 x 3, stride 1, no padding, of the pixels: shapes, ways and work space, and pictures that come out.
+/// Convolution of the pixels, 3 x 3, stride 1, no padding: shapes, algorithms, work space and outputs.
 struct Convolution {
   Convolution(CudaDevice& on, CudaPass& pass, std::size_t outputs)
       : device(on),
@@ -88,20 +89,21 @@ struct Convolution {
           "kernel");
     cudnnConvolutionDescriptor_t description = nullptr;
     check(cudnnCreateConvolutionDescriptor(&description), "convolution");
-    way.reset(description);
+    convolution.reset(description);
     check(cudnnSetConvolution2dDescriptor(description, 0, 0, 1, 1, 1, 1, CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT),
           "convolution");
     check(cudnnSetConvolutionMathType(description, CUDNN_FMA_MATH), "arithmetic of the convolution");
 
     std::size_t forward_bytes = 0, backward_bytes = 0;
-    // Whatever the version makes of the faster one, the other needs no memory and is always there.
-    if (cudnnGetConvolutionForwardWorkspaceSize(device.dnn(), source.get(), kernel.get(), way.get(), output.get(),
-                                                forward_way, &forward_bytes) != CUDNN_STATUS_SUCCESS) {
-      forward_way = CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM;
+    // If this version does not support the faster algorithm, the other one needs no memory and is always available.
+    if (cudnnGetConvolutionForwardWorkspaceSize(device.dnn(), source.get(), kernel.get(), convolution.get(),
+                                                output.get(), forward_algorithm,
+                                                &forward_bytes) != CUDNN_STATUS_SUCCESS) {
+      forward_algorithm = CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM;
       forward_bytes = 0;
     }
-    check(cudnnGetConvolutionBackwardFilterWorkspaceSize(device.dnn(), source.get(), output.get(), way.get(),
-                                                         kernel.get(), kBackwardWay, &backward_bytes),
+    check(cudnnGetConvolutionBackwardFilterWorkspaceSize(device.dnn(), source.get(), output.get(), convolution.get(),
+                                                         kernel.get(), kBackwardAlgorithm, &backward_bytes),
           "gradient of a kernel");
     work_bytes = std::max(forward_bytes, backward_bytes);
     work = device_memory<std::byte>(work_bytes);
@@ -109,29 +111,31 @@ struct Convolution {
 
   void forward(const Layer& layer) const {
     check(cudnnConvolutionForward(device.dnn(), &kOne, source.get(), pixels.data(), kernel.get(), layer.kernel.data(),
-                                  way.get(), forward_way, work.get(), work_bytes, &kZero, output.get(), values.data()),
+                                  convolution.get(), forward_algorithm, work.get(), work_bytes, &kZero, output.get(),
+                                  values.data()),
           "convolution");
     check(cudnnAddTensor(device.dnn(), &kOne, bias.get(), layer.bias.data(), &kOne, output.get(), values.data()),
           "bias of a convolution");
   }
-  /// `values` are by now their gradients.
+  /// Requires that `values` holds their gradients.
   void backward(const Layer& layer) const {
     check(cudnnConvolutionBackwardFilter(device.dnn(), &kOne, source.get(), pixels.data(), output.get(), values.data(),
-                                         way.get(), kBackwardWay, work.get(), work_bytes, &kZero, kernel.get(),
-                                         layer.kernel_gradient.data()),
+                                         convolution.get(), kBackwardAlgorithm, work.get(), work_bytes, &kZero,
+                                         kernel.get(), layer.kernel_gradient.data()),
           "gradient of a kernel");
     check(cudnnConvolutionBackwardBias(device.dnn(), &kOne, output.get(), values.data(), &kZero, bias.get(),
                                        layer.bias_gradient.data()),
           "gradient of a bias");
   }
 
-  static constexpr auto kBackwardWay = CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1;  // that adds in a fixed order
+  static constexpr auto kBackwardAlgorithm =
+      CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1;  // this algorithm adds in a fixed order
 
   CudaDevice& device;
   TensorShape source, output, bias;
   Owned<cudnnFilterDescriptor_t, cudnnDestroyFilterDescriptor> kernel;
-  Owned<cudnnConvolutionDescriptor_t, cudnnDestroyConvolutionDescriptor> way;
-  cudnnConvolutionFwdAlgo_t forward_way = CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM;
+  Owned<cudnnConvolutionDescriptor_t, cudnnDestroyConvolutionDescriptor> convolution;
+  cudnnConvolutionFwdAlgo_t forward_algorithm = CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM;
   std::size_t work_bytes = 0;
   std::shared_ptr<std::byte> work;
   std::span<float> pixels, values;
@@ -164,14 +168,14 @@ class CudaBuilder : public PassBuilder {
     });
     here_ = out;
     if (!training_) return;
-    // Behind the pool nobody reads the pictures again, so that their gradient can take their place.
+    // After the pool no call reads the images again, so their gradient reuses that memory.
     groups_.push_back(
         {{name + " backward", [=, stream = device_.cuda_stream()] {
             each(stream, windows, MaxPoolReluBackward{shape, out.gradient.data(), places.get(), pictures.data()});
           }}});
   }
 
-  /// Everything is row-major, and transposed in the eyes of cuBLAS: y^T = kernel x^T, and its derivatives.
+  /// Matrices are row-major, which cuBLAS sees as transposed: y^T = kernel x^T, and its derivatives.
   void dense(const Layer& layer, bool relu) override {
     if (here_.value.empty()) {
       here_.value = pass_->floats(images_ * kPixels).span();
@@ -227,7 +231,7 @@ class CudaBuilder : public PassBuilder {
   }
 
  private:
-  /// What flows between two layers, images x features. The gradient is empty where nobody asks for it.
+  /// Activations between two layers, images x features. The gradient is empty if it is not needed.
   struct Edge {
     std::span<float> value, gradient;
   };
@@ -258,8 +262,8 @@ class CudaBuilder : public PassBuilder {
   const bool training_;
   std::unique_ptr<CudaPass> pass_;
   std::span<float> pictures_;  // of the convolution
-  std::size_t channels_ = 0;   // likewise
-  Edge here_;                  // the output of the layers so far
+  std::size_t channels_ = 0;   // of the convolution
+  Edge here_;                  // output of the layers so far
   std::span<float> ones_;
   std::vector<std::vector<Call>> groups_;  // backward calls, by layer
 };

@@ -1,4 +1,4 @@
-// Checkpoints come back bit for bit; broken and foreign ones change nothing; a failed write leaves the old one.
+// Checkpoints are restored bit for bit. Broken and foreign ones change nothing. A failed write leaves the old file.
 #include "checkpoint.hpp"
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ struct State {
   std::vector<float> state() const { return {optimizer.state().begin(), optimizer.state().end()}; }
 };
 
-/// A state that has seen two updates.
+/// Returns a state after two updates.
 State trained() {
   State state;
   for (std::size_t i = 0; i < state.model.parameter_count(); ++i)
@@ -47,7 +47,7 @@ std::string packed() {
   return pack_checkpoint(state.model, state.optimizer, kRun, {3, 7, 52, {1.25, 400}, 448});
 }
 
-/// The refusal of `bytes`, which must name the file and leave the state as it was.
+/// Returns the error for `bytes`. The error must name the file and leave the state unchanged.
 std::string refusal(const std::string& bytes, State state = State("softmax", OptimizerKind::adam, 99),
                     RunIdentity run = kRun) {
   const std::vector<float> parameters = state.parameters(), optimizer_state = state.state();
@@ -222,7 +222,7 @@ TEST(Checkpoint, TheFileIsReplacedWhole) {
 TEST(Checkpoint, AFailedWriteLeavesTheOldOne) {
   const Folder folder;
   write_file(folder / "run.ckpt", "old");
-  std::filesystem::create_directory(folder / "run.ckpt.partial");  // in the way
+  std::filesystem::create_directory(folder / "run.ckpt.partial");  // blocks the path
   const std::string text = message_of<FileError>([&] { write_atomically(folder / "run.ckpt", "new"); });
   EXPECT_TRUE(text.starts_with((folder / "run.ckpt").string())) << text;
   EXPECT_EQ(read_file(folder / "run.ckpt"), "old");

@@ -1,5 +1,5 @@
-// Compressed training: that it learns, that replicas stay equal, that a run and its continuation give the same bits,
-// and that what is not compressed is as it was.
+// Tests of compressed training: it learns, replicas stay equal, a run and its continuation give the same bits, and
+// tensors without compression are unchanged.
 #include "compression.hpp"
 
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ struct RunSetup {
 struct Result {
   std::vector<float> parameters;
   std::string plan;
-  bool kept = false;  // what the compressor had kept was in the file
+  bool kept = false;  // the file contained states of the compressor
 };
 
 std::vector<Result> train_all(const RunSetup& setup) {
@@ -192,7 +192,7 @@ TEST(CompressedTraining, OnOneHostTheLibrarySendsEverythingAndTheRunIsAPlainOne)
 
 TEST(CompressedTraining, AContinuedRunHasTheBitsOfAnUnbrokenOne) {
   for (const std::vector<int>& hosts : {std::vector{0}, {0, 0}, {0, 0, 1, 1}})
-    for (const std::size_t stop : {3u, 9u, 21u}) {  // within the warm-up, at the end of the epoch, behind it
+    for (const std::size_t stop : {3u, 9u, 21u}) {  // within the warm-up, at the end of the epoch, after it
       const Folder folder;
       RunSetup setup{.hosts = hosts};
       setup.options.batch = 50;  // 9 steps an epoch

@@ -1,5 +1,5 @@
-// Every device against this processor: a GPU, which says that it was skipped where there is none, and the GPU's own
-// sources over libraries that stand in for CUDA, cuBLAS and cuDNN (cuda_stand_in/).
+// Compares every device with this processor: a GPU, skipped if there is none, and the GPU's sources over stand-ins for
+// CUDA, cuBLAS and cuDNN (cuda_stand_in/).
 #include "device.hpp"
 
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ std::vector<float> drawn(std::size_t count, std::uint64_t seed) {
   return values;
 }
 
-/// Within a share of the largest.
+/// Compares within a share of the largest value.
 void expect_near(const std::vector<float>& got, const std::vector<float>& expected) {
   ASSERT_EQ(got.size(), expected.size());
   float largest = 0;
@@ -68,7 +68,7 @@ class EveryDevice : public ::testing::TestWithParam<std::string_view> {
 #endif
   }
 
-  /// On the device, what vectors the host has.
+  /// Copies host vectors to the device.
   Vector there(const std::vector<float>& values) {
     const Vector copy = device_->make(values.size());
     device_->write(values, copy.span());
@@ -110,12 +110,12 @@ TEST_P(EveryDevice, ScoresAndGradientsAreThoseOfTheProcessor) {
   for (const std::string_view name : kModelNames) {
     SCOPED_TRACE(name);
     Model theirs(name, 7, *device_), ours(name, 7);
-    // Biases, too, so that it is seen when they are left out.
+    // Biases are not zero, so that a missing bias is detected.
     std::vector<float> weights = processor().on_host(ours.parameters()), shifts = drawn(weights.size(), 3);
     for (std::size_t i = 0; i < weights.size(); ++i) weights[i] += 0.02f * shifts[i];
     device_->write(weights, theirs.parameters());
     processor().write(weights, ours.parameters());
-    for (const std::uint64_t seed : {1u, 2u}) {  // the second time with what the first has left behind
+    for (const std::uint64_t seed : {1u, 2u}) {  // the second pass reuses the buffers of the first
       Pass *const pass = &theirs.training_pass(kImages), *const expected = &ours.training_pass(kImages);
       for (auto [model, made] : {std::pair(&theirs, pass), std::pair(&ours, expected)}) {
         fill(*made, seed);
@@ -127,7 +127,7 @@ TEST_P(EveryDevice, ScoresAndGradientsAreThoseOfTheProcessor) {
       EXPECT_NEAR(score.loss, wanted.loss, 1e-5 * wanted.loss);
       EXPECT_EQ(score.correct, wanted.correct);
       expect_near(device_->on_host(pass->logits), processor().on_host(expected->logits));
-      for (const Tensor& tensor : ours.tensors()) {  // each by its own measure
+      for (const Tensor& tensor : ours.tensors()) {  // each tensor has its own tolerance
         SCOPED_TRACE(tensor.name);
         expect_near(device_->on_host(theirs.gradients().subspan(tensor.offset, tensor.count)),
                     processor().on_host(ours.gradients().subspan(tensor.offset, tensor.count)));
@@ -239,14 +239,14 @@ TEST_P(EveryDevice, WaitingMovesOnWhatIsMeanwhile) {
 INSTANTIATE_TEST_SUITE_P(Devices, EveryDevice, ::testing::Values("stand_in", "cuda"),
                          [](const auto& device) { return std::string(device.param); });
 
-/// Ranks that are threads exchange what is the host's memory here, whoever computes with it.
+/// Lets ranks as threads exchange host memory, for any device.
 class Eager {
  public:
   Eager() { stand_in::machine().eager = true; }
   ~Eager() { stand_in::machine().eager = false; }
 };
 
-/// The stand-in's memory is the host's.
+/// The stand-in whose device memory is host memory.
 class Hosted : public Device {
  public:
   Hosted() : device_(stand_in_device()) {}

@@ -1,4 +1,4 @@
-// A folder of one test's own, and files as strings, IDX files among them.
+// A folder for one test, and files as strings, including IDX files.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 
 namespace mnist::testing {
 
-/// A new folder that goes with everything in it.
+/// A new folder that is removed with its contents.
 class Folder {
  public:
   Folder() {
@@ -52,7 +52,7 @@ inline std::string big_endian(std::uint32_t word) {
   return bytes;
 }
 
-/// An IDX file of images, all different.
+/// Returns an IDX file of different images.
 inline std::string image_file(std::uint32_t count) {
   std::string bytes = big_endian(0x803) + big_endian(count) + big_endian(28) + big_endian(28);
   for (std::size_t i = 0; i < count * kPixels; ++i) bytes.push_back(static_cast<char>(i % 251));
@@ -63,7 +63,7 @@ inline std::string label_file(const std::string& labels) {
   return big_endian(0x801) + big_endian(static_cast<std::uint32_t>(labels.size())) + labels;
 }
 
-/// What `action` throws, as text; empty when it throws no `Thrown`.
+/// Returns the text that `action` throws as `Thrown`, or an empty text.
 template <class Thrown, class Action>
 std::string message_of(Action&& action) {
   try {

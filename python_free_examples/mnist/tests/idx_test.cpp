@@ -1,4 +1,4 @@
-// Files made by hand, whole and broken. Every refusal names the file and leaves nothing behind.
+// Reads handmade files, whole and broken. Every error names the file and leaves nothing behind.
 #include "idx.hpp"
 
 #include <gtest/gtest.h>
@@ -40,7 +40,7 @@ class Idx : public Test {
     write_file(images_, image_file(3));
     write_file(labels_, label_file({7, 0, 9}));
   }
-  /// What read_idx says about the two files; it must be one line.
+  /// Returns the error of read_idx() about the two files. It must be one line.
   std::string refusal(const std::filesystem::path& images, const std::filesystem::path& labels) {
     const std::string text = message_of<FileError>([&] { read_idx(images, labels); });
     EXPECT_EQ(text.find('\n'), std::string::npos);

@@ -1,4 +1,4 @@
-// oneDNN's forward and backward passes against a naive forward pass in double and its finite differences.
+// Compares oneDNN's forward and backward passes with a naive forward pass in double and its finite differences.
 #include "model.hpp"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace {
 
 using Vector = std::vector<double>;
 
-/// y = kernel x + bias for one image.
+/// Computes y = kernel x + bias for one image.
 Vector dense(const Vector& x, const double* kernel, const double* bias, std::size_t outputs, bool relu) {
   Vector y(bias, bias + outputs);
   for (std::size_t o = 0; o < outputs; ++o) {
@@ -26,7 +26,7 @@ Vector dense(const Vector& x, const double* kernel, const double* bias, std::siz
   return y;
 }
 
-/// Convolution, ReLU, then pool: the lecture's order. The features come out as (row, column, channel).
+/// Computes convolution, ReLU, then pool, in the lecture's order. The features are in the order (row, column, channel).
 Vector convolution_relu_pool(const Vector& pixels, const double* kernel, const double* bias) {
   Vector features(13 * 13 * 32, 0.0);
   for (std::size_t channel = 0; channel < 32; ++channel)
@@ -179,7 +179,7 @@ TEST(CrossEntropy, EqualLogitsCostTheLogarithmOfTen) {
   std::vector<float> gradients(kClasses);
   const Score score = cross_entropy(logits, labels, 2.0f, gradients);
   EXPECT_NEAR(score.loss, std::log(10.0), 1e-6);
-  EXPECT_EQ(score.correct, 0u);  // the first of equals is 0
+  EXPECT_EQ(score.correct, 0u);  // the first of equal logits is 0
   EXPECT_NEAR(gradients[4], 2.0f * (0.1f - 1.0f), 1e-6);
   EXPECT_NEAR(gradients[5], 2.0f * 0.1f, 1e-6);
 }

@@ -1,4 +1,4 @@
-// Updates against the formulas in double, and schedules against their text.
+// Compares updates with the formulas in double, and schedules with their text.
 #include "optimizer.hpp"
 
 #include <gtest/gtest.h>
@@ -7,15 +7,15 @@
 #include <stdexcept>
 #include <vector>
 
-#include "schedule.hpp"
+#include "steps/schedule.hpp"
 
 namespace mnist {
 namespace {
 
-/// Three updates of one parameter, which the formula computes on its own.
+/// Makes three updates of one parameter and compares them with the formula.
 template <class Formula>
 void expect_three_updates(OptimizerKind kind, Formula formula) {
-  constexpr std::size_t kCount = 37;  // no multiple of a vector
+  constexpr std::size_t kCount = 37;  // no multiple of a vector's length
   Optimizer optimizer(kind, kCount);
   std::vector<float> weights(kCount, 0.5f), gradients(kCount);
   double w = 0.5;

@@ -1,5 +1,5 @@
-// The program as people start it: alone and under collectives_run, right and wrong. With MNIST_DIR set, also on the
-// real digits.
+// Runs the program alone and under collectives_run, with right and wrong arguments. With MNIST_DIR set it also trains
+// on the real digits.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -24,7 +24,7 @@ using testing::label_file;
 using testing::read_file;
 using testing::write_file;
 
-/// MNIST_DIR as it was at the start; the other tests take it away, so that they draw their digits.
+/// Value of MNIST_DIR at the start. The other tests unset the variable, so that they draw their digits.
 const std::string real_digits = std::getenv("MNIST_DIR") ? std::getenv("MNIST_DIR") : "";
 
 struct Outcome {
@@ -43,13 +43,13 @@ Outcome run(const std::string& command) {
   return outcome;
 }
 
-/// Runs the trainer with `ranks` ranks (0: alone, without a launcher), on few drawn digits unless told otherwise.
+/// Runs the trainer with `ranks` ranks (0: alone, without a launcher), by default on few synthetic digits.
 Outcome trainer(int ranks, const std::string& arguments) {
   const std::string launcher = ranks == 0 ? "" : COLLECTIVES_RUN " -n " + std::to_string(ranks) + " ";
   return run(launcher + MNIST_TRAINER " --synthetic-train 300 --synthetic-test 100 " + arguments);
 }
 
-/// The lines that the trainer itself wrote about what is wrong.
+/// Returns the lines about errors that the trainer itself wrote.
 std::vector<std::string> complaints(const Outcome& outcome) {
   std::vector<std::string> found;
   std::istringstream lines(outcome.output);
@@ -68,7 +68,7 @@ class Program : public ::testing::Test {
     for (std::string line; std::getline(text, line);) lines.push_back(nlohmann::json::parse(line));
     return lines;
   }
-  /// Two ranks with an argument line and variables of their own, in which a shell replaces $RANK.
+  /// Runs two ranks with their own arguments and variables. A shell replaces $RANK in both.
   Outcome by_rank(const std::string& arguments, const std::string& variables = "") const {
     const std::string script = file("by_rank");
     write_file(script, "#!/bin/sh\n" + variables + " exec " MNIST_TRAINER " " + arguments + "\n");
@@ -116,7 +116,7 @@ TEST_F(Program, ThreeRanksReportEverythingThatWasAsked) {
   EXPECT_EQ(lines[2].at("epoch"), 2);
   EXPECT_EQ(lines[2].at("steps"), 6);
   EXPECT_EQ(lines[2].at("total_steps"), 12);
-  // Three ranks all-reduce 347146 floats in each of 6 steps: at least (p-1)/p of them leave every rank.
+  // Three ranks all-reduce 347146 floats in each of 6 steps. Each rank sends at least (p-1)/p of them.
   EXPECT_GE(lines[2].at("bytes_sent").get<double>(), 6 * 2 * 347146 * 4.0);
   for (const char* key :
        {"loss", "running_train_accuracy", "train_accuracy", "test_accuracy", "images_per_second", "seconds",
@@ -405,7 +405,7 @@ TEST_F(Program, AVariableThatTheLibraryRefusesIsOneLineFromRank0AndEndsWith2) {
 }
 
 TEST_F(Program, AnErrorOfTheLibraryIsOneLinePerRankAndEndsWith1) {
-  // Ranks on different hosts, with nothing that may carry data between them.
+  // Ranks on different hosts without a wire between them.
   const Outcome outcome =
       by_rank("--model softmax --quiet", "COLLECTIVES_HOST_ID=$RANK COLLECTIVES_TRANSPORT=shared_memory");
   EXPECT_EQ(outcome.code, 1) << outcome.output;

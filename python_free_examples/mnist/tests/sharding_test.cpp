@@ -1,4 +1,4 @@
-// Every image once per epoch, whatever the counts; buckets that cover every gradient once.
+// Every image appears once in an epoch for any counts. Buckets cover every gradient once.
 #include "sharding.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Of few and many steps, and of ranks whose steps differ.
+// Tests logs of few and many steps, and logs of ranks whose steps differ.
 #include "step_log.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Drawn digits: the same everywhere, never the same twice, and telling.
+// Synthetic digits are equal everywhere, all different, and recognizable.
 #include "synthetic.hpp"
 
 #include <gtest/gtest.h>

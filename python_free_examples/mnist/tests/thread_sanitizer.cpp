@@ -1,5 +1,5 @@
-// oneDNN is not built for the thread sanitizer, which therefore does not see the locks of the cache of primitives that
-// ranks share when they are threads: races inside it are not reported.
+// oneDNN is not built for the thread sanitizer. The sanitizer therefore does not see the locks of the cache of
+// primitives that ranks share as threads. Races inside oneDNN are not reported.
 #include <collectives/export.hpp>
 
 extern "C" COLLECTIVES_EXPORT const char* __tsan_default_suppressions();

@@ -1,4 +1,4 @@
-// Whole runs on drawn digits, with ranks that are threads.
+// Whole runs on synthetic digits, with ranks as threads.
 #include "trainer.hpp"
 
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ struct RunSetup {
   std::function<void(int rank, Model&)> before_run = [](int, Model&) {};
 };
 
-/// What a rank ends with.
+/// Final state of a rank.
 struct Result {
   std::vector<float> parameters, state;
   Position position;
@@ -71,7 +71,7 @@ std::vector<Result> train_all(int ranks, const RunSetup& setup) {
   return results;
 }
 
-/// What rank 0 ends with.
+/// Returns the final state of rank 0.
 Result train(int ranks, const RunSetup& setup) { return train_all(ranks, setup).front(); }
 
 std::vector<double> losses(const std::filesystem::path& trace) {
@@ -201,7 +201,7 @@ TEST(Trainer, LocalStepsOfOneRankArePlainTraining) {
 }
 
 TEST(Trainer, LocalStepsAreStepsAloneAndThenTheMean) {
-  constexpr std::size_t kBatch = 50, kGroup = 2;  // 5 steps: the last group has one, of 3 images
+  constexpr std::size_t kBatch = 50, kGroup = 2;  // 5 steps: the last group has one step of 3 images
   for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::nesterov, OptimizerKind::adam}) {
     RunSetup setup{.optimizer = kind};
     setup.options.batch = kBatch;
@@ -428,7 +428,7 @@ TEST(Trainer, ADamagedCheckpointEndsEveryRankAndIsNamedByOne) {
     } catch (const FailedElsewhere&) {
       ++elsewhere;
     }
-    comm.barrier();  // the communicator is still good
+    comm.barrier();  // the communicator still works
   });
   EXPECT_EQ(named, 1);
   EXPECT_EQ(elsewhere, 2);

@@ -3,7 +3,7 @@
 #
 # - in ```sh blocks, the project's programs and scripts, and the flags that they are given
 # - variables that begin with COLLECTIVES_; and every variable that the library reads is on some page
-# - files and folders of the repository in `code`, and those that links lead to; and every example is in the README
+# - files and folders of the repository in `code`, and those that links lead to; and every example is in docs/examples.md
 #
 # It first looks at a page that names seven things that are not there.
 set -eu -o pipefail
@@ -31,7 +31,7 @@ command_faults() {
     name=${word##*/}
     case $word in
       -*) [ -z "$who" ] || flag_known "$who" "$word" || echo "$who has no $word" ;;
-      scripts/* | ./scripts/* | bench/*.sh | tests/*.sh)
+      scripts/* | ./scripts/* | tests/*.sh)
         who=${word#./}
         [ -f "$root/$who" ] || { echo "there is no $word"; who=''; } ;;
       collectives_* | mnist_trainer | build/*/bin/* | ./[0-9][0-9]_*)
@@ -43,7 +43,7 @@ command_faults() {
           who=''  # the trainer is built only where oneDNN is
           [ "$name" = mnist_trainer ] || echo "there is no program $word"
         fi ;;
-      explain | simulate) [ "$who" != collectives_info ] || who="$who $word" ;;
+      explain | simulate | watch) [ "$who" != collectives_info ] || who="$who $word" ;;
       ./*) who='' ;;  # a program of the reader's
     esac
   done
@@ -98,6 +98,6 @@ for name in $(grep -oE 'Variable\{"COLLECTIVES_[A-Z_]+' "$root/src/base/environm
   grep -qw "$name" "$root"/README.md "$root"/docs/*.md || { echo "no page tells of $name"; status=1; }
 done
 for example in "$root"/python_free_examples/[0-9]*.c*; do
-  grep -qF "${example##*/}" "$root/README.md" || { echo "README.md does not tell of ${example##*/}"; status=1; }
+  grep -qF "${example##*/}" "$root/docs/examples.md" || { echo "no page lists ${example##*/}"; status=1; }
 done
 exit $status

@@ -1,4 +1,4 @@
-// Stands in for cuBLAS (cuda_runtime.h): matrices are column-major.
+// Stand-in for cuBLAS (cuda_runtime.h). Matrices are column-major.
 #pragma once
 
 #include "cuda_runtime.h"
@@ -24,7 +24,7 @@ inline cublasStatus_t cublasSetStream(cublasHandle_t handle, cudaStream_t stream
   return CUBLAS_STATUS_SUCCESS;
 }
 
-/// c (m x n) = alpha op(a) (m x k) op(b) (k x n) + beta c
+/// Computes c (m x n) = alpha op(a) (m x k) op(b) (k x n) + beta c.
 inline cublasStatus_t cublasSgemm(cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op_b, int m, int n,
                                   int k, const float* alpha, const float* a, int lda, const float* b, int ldb,
                                   const float* beta, float* c, int ldc) {
@@ -46,11 +46,11 @@ inline cublasStatus_t cublasSgemm(cublasHandle_t handle, cublasOperation_t op_a,
   return CUBLAS_STATUS_SUCCESS;
 }
 
-/// y = alpha op(a) x + beta y, where a is m x n
+/// Computes y = alpha op(a) x + beta y for a of m x n.
 inline cublasStatus_t cublasSgemv(cublasHandle_t handle, cublasOperation_t op, int m, int n, const float* alpha,
                                   const float* a, int lda, const float* x, int x_step, const float* beta, float* y,
                                   int y_step) {
-  if (x_step != 1 || y_step != 1) return CUBLAS_STATUS_INVALID_VALUE;  // not asked for
+  if (x_step != 1 || y_step != 1) return CUBLAS_STATUS_INVALID_VALUE;  // not used by the trainer
   const int rows = op == CUBLAS_OP_N ? m : n, columns = op == CUBLAS_OP_N ? n : m;
   return cublasSgemm(handle, op, CUBLAS_OP_N, rows, 1, columns, alpha, a, lda, x, columns, beta, y, rows);
 }

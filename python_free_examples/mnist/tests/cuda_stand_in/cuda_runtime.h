@@ -1,6 +1,8 @@
-// Stands in for CUDA's runtime, cuBLAS and cuDNN, as far as the trainer calls them, on a processor: the sources in
-// cuda/ are compiled against it for tests that need no GPU. What is put into a stream is performed when somebody asks
-// whether the stream is through, a call at a time; and the device's memory can be touched by such calls only.
+// Stand-in for CUDA's runtime, cuBLAS and cuDNN, as far as the trainer calls them, on a processor. Tests without a GPU
+// compile the sources in gpu/ against it.
+//
+// A stream runs one call whenever the program asks whether the stream is idle. Device memory can be accessed only by
+// such calls.
 #pragma once
 
 #include <sys/mman.h>
@@ -34,7 +36,7 @@ namespace stand_in {
 struct Machine {
   std::recursive_mutex lock;
   int devices = 1, current = 0;
-  bool eager = false;  ///< calls are performed when they are made, and the host may touch the device's memory
+  bool eager = false;  ///< calls run at once, and the host may access device memory
   std::map<void*, std::size_t> memory;
   std::map<cudaStream_t, bool> streams;
 };
@@ -108,7 +110,7 @@ inline cudaError_t cudaMalloc(void** data, std::size_t bytes) {
   stand_in::machine().memory[*data] = bytes;
   return cudaSuccess;
 }
-/// Performs what is in any stream before, as CUDA does.
+/// Runs all streams first, as CUDA does.
 inline cudaError_t cudaFree(void* data) {
   if (data == nullptr) return cudaSuccess;
   const std::lock_guard lock(stand_in::machine().lock);

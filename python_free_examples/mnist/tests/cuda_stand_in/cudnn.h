@@ -1,4 +1,4 @@
-// Stands in for cuDNN (cuda_runtime.h): pictures are f32, ordered (image, channel, row, column).
+// Stand-in for cuDNN (cuda_runtime.h). Images are f32 in the order (image, channel, row, column).
 #pragma once
 
 #include "cuda_runtime.h"
@@ -69,39 +69,39 @@ inline cudnnStatus_t cudnnSetFilter4dDescriptor(cudnnFilterDescriptor_t shape, c
   *shape = {outputs, inputs, rows, columns};
   return CUDNN_STATUS_SUCCESS;
 }
-inline cudnnStatus_t cudnnCreateConvolutionDescriptor(cudnnConvolutionDescriptor_t* way) {
-  *way = new cudnnConvolutionStruct{};
+inline cudnnStatus_t cudnnCreateConvolutionDescriptor(cudnnConvolutionDescriptor_t* convolution) {
+  *convolution = new cudnnConvolutionStruct{};
   return CUDNN_STATUS_SUCCESS;
 }
-inline cudnnStatus_t cudnnDestroyConvolutionDescriptor(cudnnConvolutionDescriptor_t way) {
-  delete way;
+inline cudnnStatus_t cudnnDestroyConvolutionDescriptor(cudnnConvolutionDescriptor_t convolution) {
+  delete convolution;
   return CUDNN_STATUS_SUCCESS;
 }
-/// Only what is asked for: no padding, stride and dilation 1.
-inline cudnnStatus_t cudnnSetConvolution2dDescriptor(cudnnConvolutionDescriptor_t way, int pad_rows, int pad_columns,
-                                                     int stride_rows, int stride_columns, int dilation_rows,
-                                                     int dilation_columns, cudnnConvolutionMode_t mode,
-                                                     cudnnDataType_t) {
-  way->mode = mode;
+/// Supports only what the trainer uses: no padding, stride and dilation 1.
+inline cudnnStatus_t cudnnSetConvolution2dDescriptor(cudnnConvolutionDescriptor_t convolution, int pad_rows,
+                                                     int pad_columns, int stride_rows, int stride_columns,
+                                                     int dilation_rows, int dilation_columns,
+                                                     cudnnConvolutionMode_t mode, cudnnDataType_t) {
+  convolution->mode = mode;
   const bool plain = pad_rows == 0 && pad_columns == 0 && stride_rows == 1 && stride_columns == 1 &&
                      dilation_rows == 1 && dilation_columns == 1;
   return plain ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_BAD_PARAM;
 }
-inline cudnnStatus_t cudnnSetConvolutionMathType(cudnnConvolutionDescriptor_t way, cudnnMathType_t math) {
-  way->math = math;
+inline cudnnStatus_t cudnnSetConvolutionMathType(cudnnConvolutionDescriptor_t convolution, cudnnMathType_t math) {
+  convolution->math = math;
   return CUDNN_STATUS_SUCCESS;
 }
 
 namespace stand_in {
 
 inline bool fit(const cudnnTensorStruct& x, const cudnnTensorStruct& w, const cudnnTensorStruct& y,
-                const cudnnConvolutionStruct& way) {
-  return way.mode == CUDNN_CROSS_CORRELATION && way.math == CUDNN_FMA_MATH && x.images == y.images &&
+                const cudnnConvolutionStruct& convolution) {
+  return convolution.mode == CUDNN_CROSS_CORRELATION && convolution.math == CUDNN_FMA_MATH && x.images == y.images &&
          x.channels == w.channels && y.channels == w.images && y.rows == x.rows - w.rows + 1 &&
          y.columns == x.columns - w.columns + 1;
 }
 
-/// visit(of x, of w, of y) for every product of the convolution: y += x w.
+/// Calls visit(of x, of w, of y) for every product of the convolution: y += x w.
 template <class Visit>
 void each_product(const cudnnTensorStruct& x, const cudnnTensorStruct& w, const cudnnTensorStruct& y, Visit visit) {
   for (int image = 0; image < y.images; ++image)
@@ -118,22 +118,22 @@ inline std::size_t size(const cudnnTensorStruct& shape) { return shape.at(shape.
 
 }  // namespace stand_in
 
-/// The faster way asks for memory, so that it is seen whether it gets it.
+/// Work space of the faster algorithm, so that tests check whether it is allocated.
 inline constexpr std::size_t kStandInWork = 1024;
 inline cudnnStatus_t cudnnGetConvolutionForwardWorkspaceSize(cudnnHandle_t, cudnnTensorDescriptor_t x,
                                                              cudnnFilterDescriptor_t w,
-                                                             cudnnConvolutionDescriptor_t way,
+                                                             cudnnConvolutionDescriptor_t convolution,
                                                              cudnnTensorDescriptor_t y, cudnnConvolutionFwdAlgo_t,
                                                              std::size_t* bytes) {
   *bytes = kStandInWork;
-  return stand_in::fit(*x, *w, *y, *way) ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_BAD_PARAM;
+  return stand_in::fit(*x, *w, *y, *convolution) ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_BAD_PARAM;
 }
 inline cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t handle, const void* alpha, cudnnTensorDescriptor_t x_shape,
                                              const void* x, cudnnFilterDescriptor_t w_shape, const void* w,
-                                             cudnnConvolutionDescriptor_t way, cudnnConvolutionFwdAlgo_t, void* work,
-                                             std::size_t work_bytes, const void* beta, cudnnTensorDescriptor_t y_shape,
-                                             void* y) {
-  if (!stand_in::fit(*x_shape, *w_shape, *y_shape, *way) || work == nullptr || work_bytes < kStandInWork ||
+                                             cudnnConvolutionDescriptor_t convolution, cudnnConvolutionFwdAlgo_t,
+                                             void* work, std::size_t work_bytes, const void* beta,
+                                             cudnnTensorDescriptor_t y_shape, void* y) {
+  if (!stand_in::fit(*x_shape, *w_shape, *y_shape, *convolution) || work == nullptr || work_bytes < kStandInWork ||
       *static_cast<const float*>(alpha) != 1 || *static_cast<const float*>(beta) != 0)
     return CUDNN_STATUS_BAD_PARAM;
   stand_in::enqueue(handle->stream, [=, xs = *x_shape, ws = *w_shape, ys = *y_shape] {
@@ -145,7 +145,7 @@ inline cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t handle, const void* a
   });
   return CUDNN_STATUS_SUCCESS;
 }
-/// c += a, where a has one element for each channel.
+/// Computes c += a, where a has one element for each channel.
 inline cudnnStatus_t cudnnAddTensor(cudnnHandle_t handle, const void* alpha, cudnnTensorDescriptor_t a_shape,
                                     const void* a, const void* beta, cudnnTensorDescriptor_t c_shape, void* c) {
   if (a_shape->images != 1 || a_shape->rows != 1 || a_shape->columns != 1 || a_shape->channels != c_shape->channels ||
@@ -159,19 +159,19 @@ inline cudnnStatus_t cudnnAddTensor(cudnnHandle_t handle, const void* alpha, cud
   return CUDNN_STATUS_SUCCESS;
 }
 inline cudnnStatus_t cudnnGetConvolutionBackwardFilterWorkspaceSize(
-    cudnnHandle_t, cudnnTensorDescriptor_t x, cudnnTensorDescriptor_t y, cudnnConvolutionDescriptor_t way,
+    cudnnHandle_t, cudnnTensorDescriptor_t x, cudnnTensorDescriptor_t y, cudnnConvolutionDescriptor_t convolution,
     cudnnFilterDescriptor_t w, cudnnConvolutionBwdFilterAlgo_t algorithm, std::size_t* bytes) {
   *bytes = 2 * kStandInWork;
-  const bool good = algorithm == CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1 && stand_in::fit(*x, *w, *y, *way);
+  const bool good = algorithm == CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1 && stand_in::fit(*x, *w, *y, *convolution);
   return good ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_BAD_PARAM;
 }
 inline cudnnStatus_t cudnnConvolutionBackwardFilter(cudnnHandle_t handle, const void* alpha,
                                                     cudnnTensorDescriptor_t x_shape, const void* x,
                                                     cudnnTensorDescriptor_t y_shape, const void* y,
-                                                    cudnnConvolutionDescriptor_t way, cudnnConvolutionBwdFilterAlgo_t,
-                                                    void* work, std::size_t work_bytes, const void* beta,
-                                                    cudnnFilterDescriptor_t w_shape, void* w) {
-  if (!stand_in::fit(*x_shape, *w_shape, *y_shape, *way) || work == nullptr || work_bytes < 2 * kStandInWork ||
+                                                    cudnnConvolutionDescriptor_t convolution,
+                                                    cudnnConvolutionBwdFilterAlgo_t, void* work, std::size_t work_bytes,
+                                                    const void* beta, cudnnFilterDescriptor_t w_shape, void* w) {
+  if (!stand_in::fit(*x_shape, *w_shape, *y_shape, *convolution) || work == nullptr || work_bytes < 2 * kStandInWork ||
       *static_cast<const float*>(alpha) != 1 || *static_cast<const float*>(beta) != 0)
     return CUDNN_STATUS_BAD_PARAM;
   stand_in::enqueue(handle->stream, [=, xs = *x_shape, ws = *w_shape, ys = *y_shape] {

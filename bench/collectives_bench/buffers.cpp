@@ -1,0 +1,73 @@
+#include "collectives_bench/buffers.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+namespace collectives::bench {
+
+namespace {
+constexpr std::byte kGuard{0xa5};
+}
+
+std::size_t GuardedBuffers::memory_for(std::size_t bytes, std::size_t count) noexcept {
+  return (bytes == 0 ? 1 : count) * spacing(bytes) + kGuardBytes + kLineBytes;
+}
+
+GuardedBuffers::GuardedBuffers(BufferMemory memory) : memory_(std::move(memory)) {
+  std::byte* const from = memory_.bytes().data() + kGuardBytes;
+  const auto address = reinterpret_cast<std::uintptr_t>(from);
+  begin_ = from + (whole_lines(address) - address);
+}
+
+std::byte* GuardedBuffers::use(std::size_t bytes, std::size_t count) {
+  bytes_ = bytes;
+  count_ = bytes == 0 ? 1 : count;
+  for_each_guard([](std::byte* guard, std::size_t length) { std::fill_n(guard, length, kGuard); });
+  return begin_;
+}
+
+std::size_t GuardedBuffers::damaged() const {
+  std::size_t damaged = 0;
+  for_each_guard([&](const std::byte* guard, std::size_t length) {
+    damaged += length - static_cast<std::size_t>(std::count(guard, guard + length, kGuard));
+  });
+  return damaged;
+}
+
+/// Calls `visit` for each guard. The guard after a buffer reaches to the next buffer.
+template <class Visit>
+void GuardedBuffers::for_each_guard(Visit&& visit) const {
+  visit(begin_ - kGuardBytes, kGuardBytes);
+  for (std::size_t i = 0; i < count_; ++i) visit(begin_ + i * stride() + bytes_, spacing(bytes_) - bytes_);
+}
+
+Footprint footprint(const Case& c, Rank rank, int ranks, Rank root) noexcept {
+  const std::size_t whole = whole_count(c, ranks) * size_of(c.type), part = c.count * size_of(c.type);
+  if (c.in_place) return {whole, 0};
+  switch (c.collective) {
+    case Collective::reduce_scatter: return {whole, part};
+    case Collective::all_gather: return {part, whole};
+    case Collective::broadcast: return {rank == root ? whole : 0, whole};
+    case Collective::reduce: return {whole, rank == root ? whole : 0};
+    case Collective::all_reduce:
+    case Collective::barrier: break;
+  }
+  return {whole, whole};
+}
+
+std::size_t sets_for(const Footprint& footprint, std::size_t rotate) noexcept {
+  const std::size_t one = whole_lines(footprint.input) + whole_lines(footprint.output);
+  return one == 0 ? 1 : (rotate / one + (rotate % one != 0 ? 1 : 0)) | 1U;
+}
+
+const Call& Rotation::next() noexcept {
+  at_ = at_ + 1 == sets_ ? 0 : at_ + 1;
+  const std::size_t input = at_ * input_stride_, output = at_ * output_stride_;
+  current_.input.data = static_cast<const std::byte*>(first_.input.data) + input;
+  current_.output.data = static_cast<std::byte*>(first_.output.data) + output;
+  if (first_.in_place) current_.whole = static_cast<std::byte*>(first_.whole) + input;
+  return current_;
+}
+
+}  // namespace collectives::bench

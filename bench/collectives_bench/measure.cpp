@@ -1,0 +1,387 @@
+#include "collectives_bench/measure.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <numeric>
+
+#include "collectives_bench/statistics.hpp"
+
+namespace collectives::bench {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double microseconds(Clock::duration duration) { return std::chrono::duration<double, std::micro>(duration).count(); }
+
+/// Returns memory for the inputs, or outputs, of every case.
+BufferMemory memory_for(std::size_t Footprint::*which, Communicator& comm, const Settings& settings,
+                        const std::vector<Case>& cases, Gpu* gpu) {
+  std::size_t bytes = 0;
+  for (const Case& c : cases) {
+    const Footprint one = footprint(c, comm.rank(), comm.size(), settings.root);
+    bytes = std::max(bytes, GuardedBuffers::memory_for(one.*which, sets_for(one, settings.rotate)));
+  }
+  if (gpu != nullptr) return {bytes, comm, *gpu};
+  return settings.buffers == Buffers::allocated ? BufferMemory(bytes, comm) : BufferMemory(bytes);
+}
+
+std::span<const std::byte> bytes_of(const ConstBuffer& buffer) {
+  return {static_cast<const std::byte*>(buffer.data), buffer.bytes()};
+}
+std::span<std::byte> bytes_of(const Buffer& buffer) { return {static_cast<std::byte*>(buffer.data), buffer.bytes()}; }
+
+/// Returns whether a second call on its own result changes nothing. Timed calls in place can then keep real data.
+bool in_place_is_repeatable(Collective collective) {
+  return collective == Collective::all_gather || collective == Collective::broadcast;
+}
+
+bool same_on_all_ranks(Collective collective) {
+  return collective == Collective::all_reduce || collective == Collective::all_gather ||
+         collective == Collective::broadcast;
+}
+
+/// Returns "hierarchical/inline" or "ring+bf16". On a GPU returns "kernels", or "staged:ring" if the host's plan takes
+/// part.
+std::string plan_text(const Plan& plan, const Compression& compression) {
+  std::string text;
+  if (plan.way != Way::host) text = to_string(plan.way);
+  if (plan.way == Way::kernels || plan.way == Way::nccl || plan.way == Way::top_k) return text;
+  if (!text.empty()) text += ':';
+  text += plan.name;
+  if (!plan.protocol.empty()) text.append("/").append(plan.protocol);
+  if (plan.coded) text.append("+").append(compression.codec->name());
+  return text;
+}
+
+}  // namespace
+
+double clock_cost() {
+  constexpr int kReadings = 1000;
+  const Clock::time_point start = Clock::now();
+  Clock::time_point end;
+  for (int i = 0; i < kReadings; ++i) end = Clock::now();
+  return microseconds(end - start) / kReadings;
+}
+
+Measurement::Measurement(Communicator& comm, Bootstrap& bootstrap, const Settings& settings,
+                         const std::vector<Case>& cases, Rival* rival, Gpu* gpu)
+    : comm_(comm),
+      bootstrap_(bootstrap),
+      settings_(settings),
+      rival_(rival),
+      gpu_(gpu),
+      input_(memory_for(&Footprint::input, comm, settings, cases, gpu)),
+      output_(memory_for(&Footprint::output, comm, settings, cases, gpu)),
+      seconds_per_size_(settings.seconds_per_size > 0 ? settings.seconds_per_size
+                                                      : default_seconds_per_size(cases.size())) {
+  if (settings.fraction_of_roofline) roofline_.emplace(comm, bootstrap, settings, cases);
+}
+
+Rotation Measurement::prepare(const Case& c) {
+  const Footprint one = footprint(c, comm_.rank(), comm_.size(), settings_.root);
+  const std::size_t sets = sets_for(one, settings_.rotate);
+  std::byte* input = input_.use(one.input, sets);
+  std::byte* output = output_.use(one.output, sets);
+  std::size_t in_bytes = one.input, out_bytes = one.output;
+  if (c.in_place) {
+    // In place one vector is both buffers, or one buffer is this rank's part of the other.
+    const std::size_t part = c.count * size_of(c.type), own = static_cast<std::size_t>(comm_.rank()) * part;
+    Case out_of_place = c;
+    out_of_place.in_place = false;
+    const Footprint apart = footprint(out_of_place, comm_.rank(), comm_.size(), settings_.root);
+    in_bytes = apart.input;
+    out_bytes = apart.output;
+    output = input + (c.collective == Collective::reduce_scatter ? own : 0);
+    input += c.collective == Collective::all_gather ? own : 0;
+  }
+  const Call first{c.collective,
+                   c.type,
+                   reduce_op(c.op),
+                   settings_.root,
+                   comm_.rank(),
+                   c.in_place,
+                   ConstBuffer(input, in_bytes / size_of(c.type), c.type),
+                   Buffer(output, out_bytes / size_of(c.type), c.type),
+                   c.in_place ? std::min(input, output) : nullptr};
+  return {first, sets, input_.stride(), c.in_place ? input_.stride() : output_.stride()};
+}
+
+/// Returns the largest change by coding of a value of magnitude 1.
+static double coding_unit(const Codec& codec) {
+  return codec.name() == "bf16" ? 0x1p-8 : codec.name() == "f16" ? 0x1p-11 : 1.001 / 254;
+}
+
+/// Writes this rank's contribution to the input and a constant to the rest of the output.
+void Measurement::fill(const Call& call, const Oracle& oracle, std::size_t shift) {
+  std::ranges::fill(bytes_of(call.output), std::byte{0x5a});
+  const auto input = bytes_of(call.input);
+  oracle.fill(comm_.rank(), shift, {const_cast<std::byte*>(input.data()), input.size()});
+}
+
+void Measurement::perform(const Call& image) {
+  Call call = image;
+  if (gpu_ != nullptr) {
+    call.input.data = static_cast<const std::byte*>(call.input.data) + input_.away();
+    call.output.data = static_cast<std::byte*>(call.output.data) + (call.in_place ? input_ : output_).away();
+  }
+  switch (call.collective) {
+    case Collective::all_reduce: comm_.all_reduce(call.input, call.output, call.op, options_); break;
+    case Collective::reduce_scatter: comm_.reduce_scatter(call.input, call.output, call.op, options_); break;
+    case Collective::all_gather: comm_.all_gather(call.input, call.output, options_); break;
+    case Collective::broadcast:
+      if (call.in_place) {
+        comm_.broadcast(call.output, call.root, options_);
+      } else {
+        comm_.broadcast(call.input, call.output, call.root, options_);
+      }
+      break;
+    case Collective::reduce: comm_.reduce(call.input, call.output, call.op, call.root, options_); break;
+    case Collective::barrier: comm_.barrier(options_); break;
+  }
+}
+
+void Measurement::send() {
+  input_.send();
+  output_.send();
+}
+void Measurement::fetch() {
+  input_.fetch();
+  output_.fetch();
+}
+void Measurement::perform_once(const Call& call) {
+  send();
+  perform(call);
+  fetch();
+}
+
+void Measurement::finish() {
+  if (gpu_ != nullptr && options_.stream) gpu_->wait();
+}
+
+std::uint64_t Measurement::check(const Call& call, const Oracle& oracle, const Compression& compression,
+                                 std::uint64_t& wrong) {
+  const auto output = std::span<const std::byte>(bytes_of(call.output));
+  const std::size_t part = call.input.bytes();
+  // A coded value is rounded twice. After top-k the test can only check that all ranks have equal results.
+  const double more = compression.codec != nullptr ? 2.02 * coding_unit(*compression.codec) * comm_.size() : 0;
+  const bool comparable = compression.none() || (compression.codec != nullptr && is_reduction(call.collective));
+  if (comparable) switch (call.collective) {
+      case Collective::all_reduce:
+      case Collective::reduce: wrong += oracle.wrong_reductions(0, output, more); break;
+      case Collective::reduce_scatter:
+        wrong += oracle.wrong_reductions(static_cast<std::size_t>(call.rank) * call.output.count, output, more);
+        break;
+      case Collective::all_gather:
+        for (Rank rank = 0; rank < comm_.size(); ++rank) {
+          wrong += oracle.wrong_copies(rank, 0, output.subspan(static_cast<std::size_t>(rank) * part, part));
+        }
+        break;
+      case Collective::broadcast: wrong += oracle.wrong_copies(call.root, 0, output); break;
+      case Collective::barrier: break;
+    }
+  const bool input_is_kept =
+      (!call.in_place && compression.density == 0) || (call.collective == Collective::reduce && call.rank != call.root);
+  if (input_is_kept) wrong += oracle.wrong_copies(call.rank, 0, bytes_of(call.input));
+  wrong += input_.damaged() + output_.damaged();
+  return same_on_all_ranks(call.collective) ? hash_bytes(output) : 0;
+}
+
+/// Rank 0 times the last warm-up call and decides for all ranks.
+Measurement::Repetitions Measurement::agree_on_repetitions(Rotation& rotation, bool with_rival) {
+  constexpr double kFewest = 3, kMost = 5000, kMostBackToBack = 100'000;
+  constexpr std::size_t kMostLoops = 10, kFewestInLoop = 10;
+  double one = 0;
+  for (std::size_t i = 0; i < settings_.warmup; ++i) {
+    const Clock::time_point start = Clock::now();
+    if (with_rival) {
+      comm_.barrier();
+      rival_->perform(rotation.next());
+    }
+    comm_.barrier();
+    perform(rotation.next());
+    finish();
+    one = microseconds(Clock::now() - start);
+  }
+  const double fit = seconds_per_size_ * 1e6 / std::max(one, 0.05);
+  const double most = settings_.back_to_back ? kMostBackToBack : kMost;
+  std::uint64_t iterations[] = {settings_.iterations != 0 ? settings_.iterations
+                                                          : static_cast<std::uint64_t>(std::clamp(fit, kFewest, most))};
+  comm_.broadcast(iterations, 0);
+  if (!settings_.back_to_back) return {iterations[0], 1};
+  const std::size_t loops = std::clamp<std::size_t>(iterations[0] / kFewestInLoop, 1, kMostLoops);
+  return {loops, iterations[0] / loops};
+}
+
+template <class PerformNext>
+void Measurement::time_loop(std::size_t calls, std::vector<double>& times, PerformNext&& perform_next) {
+  comm_.barrier();
+  const Clock::time_point start = Clock::now();
+  for (std::size_t i = 0; i < calls; ++i) perform_next();
+  finish();
+  times.push_back(microseconds(Clock::now() - start) / static_cast<double>(calls));
+}
+
+void Measurement::time_calls(Rotation& rotation, Repetitions repetitions, bool with_rival, std::vector<double>& ours,
+                             std::vector<double>& rivals) {
+  ours.reserve(repetitions.loops);
+  rivals.reserve(with_rival ? repetitions.loops : 0);
+  const auto time_ours = [&] { time_loop(repetitions.calls, ours, [&] { perform(rotation.next()); }); };
+  const auto time_rival = [&] { time_loop(repetitions.calls, rivals, [&] { rival_->perform(rotation.next()); }); };
+  for (std::size_t left = repetitions.loops; left > 0; --left) {
+    const bool ours_first = left % 2 == 0;  // our call comes last, so the buffers hold our result
+    if (ours_first) time_ours();
+    if (with_rival) time_rival();
+    if (!ours_first) time_ours();
+  }
+}
+
+/// Measures both kinds of stores, each half as often as the calls, after one call that warms up code and caches.
+Bound Measurement::bound(const Case& c, Repetitions repetitions) {
+  roofline_->use(c);
+  std::optional<Bound> best;
+  for (const Stores stores : {Stores::plain, Stores::non_temporal}) {
+    std::vector<double> times;
+    times.reserve(repetitions.loops);
+    roofline_->move(stores);
+    for (std::size_t i = 0; i <= repetitions.loops / 2; ++i) {
+      time_loop(repetitions.calls, times, [&] { roofline_->move(stores); });
+    }
+    const double time = slowest(std::move(times)).time;
+    if (!best || time < best->time) best = Bound{time, stores};
+  }
+  return *best;
+}
+
+/// Collective. Reduces every rank's times by max, loop by loop. `local` is empty on all ranks or on none.
+Times Measurement::slowest(std::vector<double> local) {
+  if (local.empty()) return {};
+  comm_.all_reduce(local, ReduceOp::max);
+  const double middle = median(local), loops = static_cast<double>(local.size());
+  const double mean = std::accumulate(local.begin(), local.end(), 0.0) / loops;
+  return {settings_.back_to_back ? mean : middle, middle, percentile(local, 0.99), std::move(local)};
+}
+
+/// Collective. Exchanges verdicts through the bootstrap, because the collectives themselves are being judged.
+std::size_t Measurement::total_wrong(const Verdict& mine, Collective collective) {
+  const auto bytes = std::as_bytes(std::span(&mine, 1));
+  const auto all = bootstrap_.all_gather({reinterpret_cast<const char*>(bytes.data()), bytes.size()},
+                                         Deadline::in(std::chrono::minutes(10)));
+  std::size_t wrong = 0;
+  Verdict first;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    Verdict verdict;
+    std::memcpy(&verdict, all[rank].data(), sizeof verdict);
+    if (rank == 0) first = verdict;
+    wrong += verdict.wrong;
+    const bool equal = verdict.exact_hash == first.exact_hash && verdict.random_hash == first.random_hash;
+    if (same_on_all_ranks(collective) && !equal) ++wrong;  // other bits than rank 0
+  }
+  return wrong;
+}
+
+const Oracle& Measurement::oracle(const Case& c, Data data) {
+  const bool reduction = is_reduction(c.collective);
+  if (!oracles_ || oracles_->reduction != reduction || oracles_->type != c.type || oracles_->op != c.op) {
+    const auto op = reduction ? std::optional(reduce_op(c.op)) : std::nullopt;
+    oracles_ = Oracles{reduction, c.type, c.op, Oracle(c.type, op, comm_.size(), Data::exact, settings_.seed),
+                       Oracle(c.type, op, comm_.size(), Data::random, settings_.seed)};
+  }
+  return data == Data::exact ? oracles_->exact : oracles_->random;
+}
+
+void Measurement::choose_options(const Case& c, bool on_gpu) {
+  const Compression& compression = c.compression;
+  options_ = {};
+  options_.backend = c.backend;
+  if (settings_.deterministic) options_.deterministic = true;
+  if (compression.codec != nullptr) options_.wire = *compression.codec;
+  top_k_.reset();
+  if (compression.density > 0) {
+    top_k_.emplace(TopKOptions{.density = compression.density});
+    options_.compressor = &*top_k_;
+    options_.name = "vector";
+  }
+  options_.force = !compression.none() && settings_.force;
+  if (on_gpu) options_.stream = gpu_->stream();
+}
+
+void Measurement::fill_all_sets(Rotation& rotation, const Oracle& random, bool on_zeros) {
+  const bool top_k = top_k_.has_value();
+  for (std::size_t set = 0; set < rotation.sets(); ++set) {
+    const Call& call = rotation.next();
+    fill(call, random, top_k ? 1009 * set : 0);
+    if (on_zeros && !top_k) std::memset(call.whole, 0, std::max(call.input.bytes(), call.output.bytes()));
+  }
+  send();
+}
+
+void Measurement::measure_times(const Case& c, Rotation& rotation, Result& result) {
+  const bool with_rival = rival_ != nullptr && rival_->has(rotation.current());
+  const Repetitions repetitions = agree_on_repetitions(rotation, with_rival);
+  result.iterations = repetitions.loops * repetitions.calls;
+  std::vector<double> ours, rivals;
+  const std::uint64_t sent = comm_.bytes_sent_to_other_hosts();
+  time_calls(rotation, repetitions, with_rival, ours, rivals);
+  if (!with_rival) {
+    std::uint64_t bytes[] = {(comm_.bytes_sent_to_other_hosts() - sent) / result.iterations};
+    comm_.all_reduce(bytes, ReduceOp::max);
+    result.wire_bytes = bytes[0];
+  }
+  if (top_k_) {
+    const TopKReport report = top_k_->report("vector");
+    if (report.sparse) result.plan = "top_k";
+    result.coding_us = report.coding_seconds * 1e6;
+  }
+  if (roofline_ && result.bytes > 0) result.bound = bound(c, repetitions);
+  result.ours = slowest(std::move(ours));
+  if (with_rival) result.rival = slowest(std::move(rivals));
+  result.algbw = algorithm_bandwidth(result.bytes, result.ours.time);
+  result.busbw = result.algbw * bus_factor(c.collective, comm_.size());
+}
+
+std::optional<Result> Measurement::run(const Case& c) {
+  const bool on_gpu = gpu_ != nullptr && c.collective != Collective::barrier;
+  choose_options(c, on_gpu);
+  Result result;
+  result.what = c;
+  result.bytes = whole_count(c, comm_.size()) * size_of(c.type);
+  try {
+    const Plan plan = comm_.plan(c.collective, whole_count(c, comm_.size()), c.type, reduce_op(c.op), options_);
+    result.plan = plan_text(plan, c.compression);
+  } catch (const Error& error) {
+    if (error.code() == Errc::unsupported) return std::nullopt;
+    throw;
+  }
+  if (on_gpu && !settings_.back_to_back) options_.stream.reset();
+
+  Rotation rotation = prepare(c);
+  const Oracle& exact = oracle(c, Data::exact);
+  const Oracle& random = oracle(c, Data::random);
+  Verdict verdict;
+  if (settings_.check && c.compression.none()) {  // compression rounds even small integers
+    fill(rotation.current(), exact);
+    perform_once(rotation.current());
+    verdict.exact_hash = check(rotation.current(), exact, c.compression, verdict.wrong);
+  }
+
+  // A call in place reduces its own result, so it is timed on zeros. Every op maps zeros to zeros.
+  const bool on_zeros = c.in_place && !in_place_is_repeatable(c.collective);
+  fill_all_sets(rotation, random, on_zeros);
+  measure_times(c, rotation, result);
+  if (settings_.check) {
+    if (on_zeros) {
+      fill(rotation.current(), random);
+      perform_once(rotation.current());
+    } else {
+      fetch();
+    }
+    verdict.random_hash = check(rotation.current(), random, c.compression, verdict.wrong);
+    result.wrong = total_wrong(verdict, c.collective);
+  }
+  return result;
+}
+
+}  // namespace collectives::bench

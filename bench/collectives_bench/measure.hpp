@@ -1,0 +1,145 @@
+// One measurement: fill the buffers, call, verify, time, verify again.
+//
+// Default timing: a barrier precedes each timed call, and every rank times its own call. The time of a call is that of
+// the slowest rank, and the time of a row is the median over calls. Each rank keeps its times in an array. The arrays
+// are reduced by max after the measurement, so that only the call and the barrier use the network during it.
+//
+// Back to back: a barrier precedes a loop of calls. The time of a row is the duration of all loops on the slowest rank,
+// divided by the number of calls.
+//
+// A rival's calls are interleaved with ours on the same buffers and follow the same barrier. The two libraries take
+// turns in going first. The time by which ranks leave the barrier apart is part of both times.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collectives/bootstrap.hpp"
+#include "collectives/communicator.hpp"
+#include "collectives_bench/buffers.hpp"
+#include "collectives_bench/gpu.hpp"
+#include "collectives_bench/options.hpp"
+#include "collectives_bench/roofline.hpp"
+#include "collectives_bench/verification.hpp"
+
+namespace collectives::bench {
+
+/// The same collectives by another library.
+class Rival {
+ public:
+  virtual ~Rival() = default;
+  /// Returns whether the library has this type, op and count. Every rank gets the same answer.
+  virtual bool has(const Call&) const = 0;
+  virtual void perform(const Call&) = 0;
+};
+
+/// Times of the timed calls on the slowest rank, in microseconds.
+struct Times {
+  double time = 0;  ///< median; back to back: duration of all loops over their calls
+  double p50 = 0, p99 = 0;
+  std::vector<double> samples;  ///< every timed call; back to back: every loop over its calls
+};
+
+/// Time of the least possible memory traffic.
+struct Bound {
+  double time = 0;  ///< microseconds, as Times::time
+  Stores stores = Stores::plain;
+};
+
+struct Result {
+  Case what;
+  std::size_t bytes = 0;  ///< length of the whole vector
+  std::size_t iterations = 0;
+  Times ours;
+  std::optional<Times> rival;
+  std::optional<Bound> bound;        ///< set with --fraction-of-roofline if bytes move
+  double algbw = 0, busbw = 0;       ///< GB/s (1e9)
+  std::optional<std::size_t> wrong;  ///< number of elements over all ranks; empty without --check
+  std::string plan;                  ///< "hierarchical/inline"; on a GPU "kernels", "staged:ring"
+  double coding_us = 0;              ///< top-k: selecting, writing, reading and adding in the last call
+  std::uint64_t wire_bytes = 0;      ///< bytes to other hosts in one call, sent by the busiest rank
+};
+
+/// Returns the microseconds between two readings of the clock. Every measured time includes one.
+double clock_cost();
+
+class Measurement {
+ public:
+  /// Collective. Allocates buffers for the largest of `cases`. `rival` may be null; `gpu` is for --buffers device. The
+  /// arguments must outlive this object.
+  Measurement(Communicator& comm, Bootstrap& bootstrap, const Settings& settings, const std::vector<Case>& cases,
+              Rival* rival, Gpu* gpu = nullptr);
+
+  /// Collective. Returns nothing if the backend throws Error{unsupported}.
+  std::optional<Result> run(const Case&);
+
+  /// Returns the time for the timed calls of one measurement without --iterations.
+  double seconds_per_size() const noexcept { return seconds_per_size_; }
+
+ private:
+  /// Findings of this rank in one measurement. The ranks exchange them at its end.
+  struct Verdict {
+    std::uint64_t wrong = 0;
+    std::uint64_t exact_hash = 0, random_hash = 0;
+  };
+
+  /// Number of timed loops and of calls in each. A barrier precedes each loop.
+  struct Repetitions {
+    std::size_t loops, calls;
+  };
+
+  Rotation prepare(const Case&);
+  /// Sets options_ and top_k_ for the calls of a case.
+  void choose_options(const Case&, bool on_gpu);
+  /// Fills every set of buffers with random data, or with zeros.
+  void fill_all_sets(Rotation&, const Oracle& random, bool on_zeros);
+  /// Times our calls, the rival's calls and the roofline, and stores all figures in the result.
+  void measure_times(const Case&, Rotation&, Result&);
+  /// Fills the buffers of a call. `shift` selects other values, from another place in the data.
+  void fill(const Call&, const Oracle&, std::size_t shift = 0);
+  void perform(const Call&);
+  /// Blocks until calls in a stream have completed.
+  void finish();
+  /// Copies what fill() has written to the GPU, and results back for check(). Does nothing without a GPU.
+  void send();
+  void fetch();
+  /// Calls send(), perform() and fetch().
+  void perform_once(const Call&);
+  /// Counts wrong elements and damaged guard bytes of this rank. Returns the hash of a result that is equal on all
+  /// ranks.
+  std::uint64_t check(const Call&, const Oracle&, const Compression&, std::uint64_t& wrong);
+  Repetitions agree_on_repetitions(Rotation&, bool with_rival);
+  /// Times `calls` calls of `perform_next` after a barrier and appends the mean in microseconds.
+  template <class PerformNext>
+  void time_loop(std::size_t calls, std::vector<double>& times, PerformNext&& perform_next);
+  void time_calls(Rotation&, Repetitions, bool with_rival, std::vector<double>& ours, std::vector<double>& rivals);
+  Bound bound(const Case&, Repetitions);
+  Times slowest(std::vector<double> local);
+  std::size_t total_wrong(const Verdict& mine, Collective);
+  const Oracle& oracle(const Case&, Data);
+
+  Communicator& comm_;
+  Bootstrap& bootstrap_;
+  const Settings& settings_;
+  Rival* rival_;
+  Options options_;
+  std::optional<TopK> top_k_;
+  Gpu* gpu_;
+  GuardedBuffers input_, output_;
+  std::optional<Roofline> roofline_;
+  double seconds_per_size_;
+
+  struct Oracles {
+    bool reduction;
+    DataType type;
+    ReduceOp::Kind op;
+    Oracle exact, random;
+  };
+  std::optional<Oracles> oracles_;  // for the latest type and op
+};
+
+}  // namespace collectives::bench

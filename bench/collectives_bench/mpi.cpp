@@ -1,0 +1,130 @@
+#include "collectives_bench/mpi.hpp"
+
+#include <mpi.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <limits>
+#include <optional>
+#include <stdexcept>
+
+#include "collectives/mpi.hpp"
+
+namespace collectives::bench {
+
+namespace {
+
+MPI_Datatype mpi_type(DataType type) {
+  switch (type) {
+    case DataType::f32: return MPI_FLOAT;
+    case DataType::f64: return MPI_DOUBLE;
+    case DataType::f16:
+    case DataType::bf16: return MPI_UINT16_T;  // moved only, never reduced
+    case DataType::i8: return MPI_INT8_T;
+    case DataType::u8: return MPI_UINT8_T;
+    case DataType::i32: return MPI_INT32_T;
+    case DataType::u32: return MPI_UINT32_T;
+    case DataType::i64: return MPI_INT64_T;
+    case DataType::u64: return MPI_UINT64_T;
+  }
+  return MPI_DATATYPE_NULL;
+}
+
+/// Returns MPI_OP_NULL for an op that MPI does not have.
+MPI_Op mpi_op(ReduceOp::Kind kind) {
+  switch (kind) {
+    case ReduceOp::Kind::sum: return MPI_SUM;
+    case ReduceOp::Kind::product: return MPI_PROD;
+    case ReduceOp::Kind::min: return MPI_MIN;
+    case ReduceOp::Kind::max: return MPI_MAX;
+    case ReduceOp::Kind::average:
+    case ReduceOp::Kind::pre_scaled_sum:
+    case ReduceOp::Kind::user: return MPI_OP_NULL;
+  }
+  return MPI_OP_NULL;
+}
+
+class MpiRival final : public Rival {
+ public:
+  MpiRival() { MPI_Comm_dup(MPI_COMM_WORLD, &comm_); }
+  ~MpiRival() override { MPI_Comm_free(&comm_); }
+  MpiRival(const MpiRival&) = delete;
+  MpiRival& operator=(const MpiRival&) = delete;
+
+  bool has(const Call& call) const override {
+    const std::size_t count = std::max(call.input.count, call.output.count);
+    if (count > static_cast<std::size_t>(std::numeric_limits<int>::max())) return false;
+    const bool half = call.type == DataType::f16 || call.type == DataType::bf16;
+    return !is_reduction(call.collective) || (!half && mpi_op(call.op.kind()) != MPI_OP_NULL);
+  }
+
+  void perform(const Call& call) override {
+    const MPI_Datatype type = mpi_type(call.type);
+    const MPI_Op op = mpi_op(call.op.kind());
+    const bool at_root = call.rank == call.root;
+    const void* const input = call.input.data;
+    const void* const input_or_in_place = call.in_place ? MPI_IN_PLACE : input;
+    void* const output = call.output.data;
+    const int in_count = static_cast<int>(call.input.count), out_count = static_cast<int>(call.output.count);
+    switch (call.collective) {
+      case Collective::all_reduce: MPI_Allreduce(input_or_in_place, output, out_count, type, op, comm_); break;
+      case Collective::reduce_scatter:
+        // In place, MPI's result is at the start of the vector, ours at this rank's part.
+        MPI_Reduce_scatter_block(input_or_in_place, call.in_place ? call.whole : output, out_count, type, op, comm_);
+        break;
+      case Collective::all_gather:
+        MPI_Allgather(input_or_in_place, in_count, type, output, in_count, type, comm_);
+        break;
+      case Collective::broadcast:
+        // MPI_Bcast has no output at the root, so it makes no copy there out of place.
+        MPI_Bcast(at_root && !call.in_place ? const_cast<void*>(input) : output, out_count, type, call.root, comm_);
+        break;
+      case Collective::reduce:
+        MPI_Reduce(at_root ? input_or_in_place : input, at_root ? output : nullptr, in_count, type, op, call.root,
+                   comm_);
+        break;
+      case Collective::barrier: MPI_Barrier(comm_); break;
+    }
+  }
+
+ private:
+  MPI_Comm comm_ = MPI_COMM_NULL;
+};
+
+class RealMpiSession final : public MpiSession {
+ public:
+  RealMpiSession() {
+    int provided = 0;
+    MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
+  }
+  ~RealMpiSession() override { MPI_Finalize(); }
+  RealMpiSession(const RealMpiSession&) = delete;
+  RealMpiSession& operator=(const RealMpiSession&) = delete;
+
+  std::unique_ptr<Bootstrap> bootstrap() override { return std::make_unique<MpiBootstrap>(MPI_COMM_WORLD); }
+  std::unique_ptr<Rival> rival() override { return std::make_unique<MpiRival>(); }
+  std::string version() const override {
+    char text[MPI_MAX_LIBRARY_VERSION_STRING];
+    int length = 0;
+    MPI_Get_library_version(text, &length);
+    const std::string all(text, static_cast<std::size_t>(length));
+    return all.substr(0, all.find_first_of(",\n"));
+  }
+  [[noreturn]] void abort(int exit_code) override {
+    MPI_Abort(MPI_COMM_WORLD, exit_code);
+    std::_Exit(exit_code);
+  }
+};
+
+}  // namespace
+
+bool under_mpi_launcher() {
+  for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK"}) {
+    if (std::getenv(variable) != nullptr) return true;
+  }
+  return false;
+}
+
+std::unique_ptr<MpiSession> start_mpi() { return std::make_unique<RealMpiSession>(); }
+
+}  // namespace collectives::bench

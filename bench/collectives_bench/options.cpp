@@ -1,0 +1,410 @@
+// Command line of collectives_bench. CLI11 reads it. Lists, sizes and "all" are parsed here, so that every complaint is
+// one line with the valid values.
+#include "collectives_bench/options.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <ranges>
+#include <set>
+#include <span>
+#include <type_traits>
+
+#include "base/bytes.hpp"
+#include "collectives/error.hpp"
+#include "collectives/plan.hpp"
+
+namespace collectives::bench {
+
+namespace {
+
+constexpr ReduceOp::Kind kOps[] = {ReduceOp::Kind::sum, ReduceOp::Kind::average, ReduceOp::Kind::product,
+                                   ReduceOp::Kind::min, ReduceOp::Kind::max,     ReduceOp::Kind::pre_scaled_sum,
+                                   ReduceOp::Kind::user};
+
+constexpr std::size_t kSmallestBytes = 8;
+constexpr int kMostRanks = 4096;
+constexpr std::size_t kMostCalls = 10'000'000;
+constexpr double kMostSeconds = 3600;
+
+std::vector<std::string_view> split_list(std::string_view list) {
+  std::vector<std::string_view> items;
+  for (std::size_t begin = 0; begin <= list.size();) {
+    const std::size_t end = std::min(list.find(',', begin), list.size());
+    items.push_back(list.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return items;
+}
+
+/// Returns the values of `known` that `list` names, in the order of `list`. "all" names every value.
+template <class T>
+std::vector<T> choose(std::string_view flag, std::string_view list, std::span<const T> known) {
+  std::vector<T> chosen;
+  for (const std::string_view item : split_list(list)) {
+    if (item == "all") return {known.begin(), known.end()};
+    const auto found = std::ranges::find(known, item, [](T value) { return to_string(value); });
+    if (found == known.end()) {
+      throw BadArguments(fmt::format("{} '{}' is unknown; valid: all, {}", flag, item,
+                                     fmt::join(known | std::views::transform([](T v) { return to_string(v); }), ", ")));
+    }
+    if (std::ranges::find(chosen, *found) == chosen.end()) chosen.push_back(*found);
+  }
+  return chosen;
+}
+
+/// Checks names by asking the library for a plan. Its error lists the valid backends and algorithms.
+std::vector<std::string> choose_backends(std::string_view list) {
+  std::vector<std::string> chosen;
+  for (const std::string_view item : split_list(list)) {
+    if (item == "all") {
+      const auto names = backend_names();
+      return {names.begin(), names.end()};
+    }
+    try {
+      Request request;
+      request.backend = item.empty() ? "''" : item;
+      (void)choose_plan(request, Topology::regular(1, 1), {});
+    } catch (const Error& error) {
+      if (error.code() != Errc::unsupported) throw BadArguments(fmt::format("--backend: {}", error.what()));
+    }
+    chosen.emplace_back(item);
+  }
+  return chosen;
+}
+
+/// Parses "none", the name of a codec, "top_k:0.01" or "top_k:1%".
+Compression choose_compression(std::string_view text) {
+  constexpr std::string_view kTopK = "top_k:";
+  if (text == "none") return {};
+  if (const Codec* codec = find_codec(text)) return {std::string(text), codec, 0};
+  if (text.starts_with(kTopK)) {
+    const std::string_view number = text.substr(kTopK.size());
+    double density = 0;
+    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), density);
+    const bool percent = error == std::errc() && std::string_view(end, number.data() + number.size()) == "%";
+    if (percent) density /= 100;
+    if (error == std::errc() && (percent || end == number.data() + number.size()) && density > 0 && density <= 1)
+      return {std::string(text), nullptr, density};
+  }
+  std::string known;
+  for (const Codec* codec : codecs()) known += fmt::format("{}, ", codec->name());
+  throw BadArguments(
+      fmt::format("--compress '{}' is unknown; valid: none, {}top_k:DENSITY with a density above 0, at most 1, or in %",
+                  text, known));
+}
+
+/// Parses a number from `least` to `most`. Throws BadArguments for any other text, NaN included.
+template <class T>
+T number_argument(std::string_view flag, std::string_view text, T least, T most) {
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc() && end == text.data() + text.size() && value >= least && value <= most) return value;
+  constexpr std::string_view kNumbers = std::is_integral_v<T> ? "whole numbers" : "numbers";
+  throw BadArguments(fmt::format("{} '{}' is invalid; valid: {} from {} to {}", flag, text, kNumbers, least, most));
+}
+
+std::size_t size_argument(std::string_view flag, std::string_view text) {
+  if (const auto bytes = parse_bytes(text)) return *bytes;
+  throw BadArguments(fmt::format("{} '{}' is no size; valid: whole bytes, or with K, M, G: 0, 8, 64K, 1M", flag, text));
+}
+
+void choose_bootstrap(std::string_view text, Settings& settings) {
+  constexpr std::string_view kThreads = "threads:";
+  if (text == "auto") return;
+  if (text == "mpi") {
+    settings.bootstrap = BootstrapKind::mpi;
+  } else if (text == "environment") {
+    settings.bootstrap = BootstrapKind::environment;
+  } else {
+    settings.bootstrap = BootstrapKind::threads;
+    if (text.starts_with(kThreads)) {
+      const std::string_view number = text.substr(kThreads.size());
+      const auto [end, error] = std::from_chars(number.begin(), number.end(), settings.threads);
+      if (error == std::errc() && end == number.end() && settings.threads > 0 && settings.threads <= kMostRanks) return;
+    }
+    throw BadArguments(fmt::format(
+        "--bootstrap '{}' is unknown; valid: auto, mpi, environment, threads:N with N from 1 to {}", text, kMostRanks));
+  }
+}
+
+/// Returns CLI11's complaint in one line. An unknown flag gets the list of known flags.
+std::string complaint(const CLI::App& app, const CLI::ParseError& error) {
+  std::string line = error.what();
+  std::ranges::replace(line, '\n', ' ');
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr) return line;
+  std::vector<std::string> flags;
+  for (const CLI::Option* option : app.get_options()) {
+    if (!option->get_lnames().empty()) flags.push_back("--" + option->get_lnames().front());
+  }
+  return fmt::format("{}; valid: {}", line, fmt::join(flags, ", "));
+}
+
+const UserOp& bitwise_xor() {
+  static const UserOp op{"xor", [](const void* next, void* accumulated, std::size_t count, DataType type) {
+                           const auto* from = static_cast<const unsigned char*>(next);
+                           auto* to = static_cast<unsigned char*>(accumulated);
+                           for (std::size_t i = 0; i < count * size_of(type); ++i) {
+                             to[i] = static_cast<unsigned char>(to[i] ^ from[i]);
+                           }
+                         }};
+  return op;
+}
+
+/// Option values as text, before they are checked. The defaults are those that --help shows.
+struct OptionTexts {
+  std::string collectives = "all_reduce", backends = "auto", types = "f32", ops = "sum", in_place = "both";
+  std::string min_bytes = "0", max_bytes = "64M", factor = "2";
+  std::string iterations = "0", warmup = "2", seconds_per_size = "0", buffers = "ordinary", rotate = "0";
+  std::string compressions = "none", check = "yes", against, root = "0", seed = "1", bootstrap = "auto";
+};
+
+/// Adds the options that select the cases.
+void add_case_options(CLI::App& app, OptionTexts& texts, Settings& settings) {
+  app.add_option("collective", texts.collectives,
+                 "all_reduce, reduce_scatter, all_gather, broadcast, reduce, barrier, or all [all_reduce]");
+  app.add_option("--backend", texts.backends,
+                 fmt::format("LIST of {}, or all [auto]", fmt::join(backend_names(), ", ")));
+  app.add_option("--min-bytes", texts.min_bytes, "smallest vector; after 0 comes 8 [0]");
+  app.add_option("--max-bytes", texts.max_bytes, "largest vector [64M]");
+  app.add_option("--factor", texts.factor, "from one size to the next [2]");
+  app.add_flag("--odd", settings.odd, "odd element counts beside the round ones");
+  app.add_option("--type", texts.types, "LIST of f32, f64, f16, bf16, i8, u8, i32, u32, i64, u64, or all [f32]");
+  app.add_option("--op", texts.ops, "LIST of sum, average, product, min, max, pre_scaled_sum, user, or all [sum]");
+  app.add_option("--in-place", texts.in_place, "yes, no or both [both]");
+}
+
+/// Adds the options about repetitions and memory.
+void add_timing_options(CLI::App& app, OptionTexts& texts, Settings& settings) {
+  app.add_option("--iterations", texts.iterations, "timed calls of each measurement; 0: as many as fit the time [0]");
+  app.add_option("--warmup", texts.warmup, "untimed calls before them, at least 1 [2]");
+  app.add_option("--seconds-per-size", texts.seconds_per_size,
+                 "time for the timed calls of one measurement [30 s for all together, at most 0.1 s each]");
+  app.add_flag(
+      "--back-to-back", settings.back_to_back,
+      "loops of calls, a barrier only before each loop: time is that of all loops over their calls, p50 and p99 "
+      "are of single loops");
+  app.add_option(
+      "--buffers", texts.buffers,
+      "ordinary memory; allocated by the library; or device: a GPU's, which the ranks of a host take in turn. "
+      "Back to back, calls are then put into a stream, and a loop ends when the GPU is through [ordinary]");
+  app.add_option("--rotate", texts.rotate,
+                 "each call takes the next of so many buffers that those of a rank are together at least this many "
+                 "bytes: none stays in a cache; 0: every call takes the same [0]");
+}
+
+/// Adds the options about compression, verification, comparison, reports and the bootstrap.
+void add_mode_options(CLI::App& app, OptionTexts& texts, Settings& settings) {
+  app.add_option(
+      "--compress", texts.compressions,
+      "LIST of none, bf16, f16, int8, top_k:DENSITY (0.01 or 1%): how f32 values travel; of top_k every call "
+      "takes the next of the --rotate buffers, which hold different values then [none]");
+  app.add_flag("--force", settings.force, "compress also where the library would rather send everything");
+  app.add_flag("--deterministic", settings.deterministic, "the same bits whatever the backend");
+  app.add_option("--check", texts.check, "yes or no: verify results [yes]");
+  app.add_option("--against", texts.against,
+                 "mpi: time the same call of the MPI this runs under, interleaved, on the same buffers");
+  app.add_flag("--fraction-of-roofline", settings.fraction_of_roofline,
+               "compare with the bound, measured after each measurement: all ranks at once move their share of the "
+               "bytes that the collective must move, in shared memory, then wait in a barrier (one host only)");
+  app.add_option("--root", texts.root, "of broadcast and reduce [0]");
+  app.add_option("--seed", texts.seed, "of the data [1]");
+  app.add_option("--json", settings.json_file, "write the results there, one JSON object a line");
+  app.add_flag("--samples", settings.samples, "with --json: every timed call, slowest rank");
+  app.add_option("--csv", settings.csv_file, "write the results there as CSV");
+  app.add_option("--bootstrap", texts.bootstrap,
+                 "how ranks connect: auto, mpi, environment, or threads:N (no launcher needed) [auto]");
+}
+
+void choose_lists(const OptionTexts& texts, Settings& settings) {
+  settings.collectives = choose<Collective>("collective", texts.collectives, kCollectives);
+  settings.types = choose<DataType>("--type", texts.types, kDataTypes);
+  settings.ops = choose<ReduceOp::Kind>("--op", texts.ops, kOps);
+  settings.backends = choose_backends(texts.backends);
+  settings.compressions.clear();
+  for (const std::string_view item : split_list(texts.compressions))
+    settings.compressions.push_back(choose_compression(item));
+}
+
+void read_numbers(const OptionTexts& texts, Settings& settings) {
+  constexpr std::uint64_t kMostSeed = std::numeric_limits<std::uint64_t>::max();
+  settings.min_bytes = size_argument("--min-bytes", texts.min_bytes);
+  settings.max_bytes = size_argument("--max-bytes", texts.max_bytes);
+  settings.rotate = size_argument("--rotate", texts.rotate);
+  settings.factor = number_argument<std::size_t>("--factor", texts.factor, 2, 1U << 20);
+  settings.iterations = number_argument<std::size_t>("--iterations", texts.iterations, 0, kMostCalls);
+  settings.warmup = number_argument<std::size_t>("--warmup", texts.warmup, 1, kMostCalls);
+  settings.seconds_per_size = number_argument<double>("--seconds-per-size", texts.seconds_per_size, 0, kMostSeconds);
+  settings.root = number_argument<Rank>("--root", texts.root, 0, kMostRanks - 1);
+  settings.seed = number_argument<std::uint64_t>("--seed", texts.seed, 0, kMostSeed);
+}
+
+void choose_check(std::string_view text, Settings& settings) {
+  if (text != "yes" && text != "no") throw BadArguments(fmt::format("--check '{}' is unknown; valid: yes, no", text));
+  settings.check = text == "yes";
+}
+
+void choose_in_place(std::string_view text, Settings& settings) {
+  if (text == "both") return;
+  if (text != "yes" && text != "no")
+    throw BadArguments(fmt::format("--in-place '{}' is unknown; valid: yes, no, both", text));
+  settings.in_place = text == "yes";
+  settings.out_of_place = !settings.in_place;
+}
+
+void choose_rival(std::string_view text, Settings& settings) {
+  if (!text.empty() && text != "mpi") throw BadArguments(fmt::format("--against '{}' is unknown; valid: mpi", text));
+  settings.against_mpi = !text.empty();
+}
+
+void choose_buffers(std::string_view text, Settings& settings) {
+  constexpr Buffers kBuffers[] = {Buffers::ordinary, Buffers::allocated, Buffers::device};
+  const auto* const chosen = std::ranges::find(kBuffers, text, [](Buffers kind) { return to_string(kind); });
+  if (chosen == std::end(kBuffers))
+    throw BadArguments(fmt::format("--buffers '{}' is unknown; valid: ordinary, allocated, device", text));
+  settings.buffers = *chosen;
+}
+
+/// Throws BadArguments if valid options exclude one another.
+void check_combinations(const OptionTexts& texts, const Settings& settings) {
+  if (settings.buffers == Buffers::device && (settings.against_mpi || settings.fraction_of_roofline))
+    throw BadArguments("--buffers device excludes --against mpi and --fraction-of-roofline");
+  if (settings.samples && settings.json_file.empty()) throw BadArguments("--samples needs --json FILE");
+  if (settings.min_bytes > settings.max_bytes) {
+    throw BadArguments(fmt::format("--min-bytes {} is above --max-bytes {}", texts.min_bytes, texts.max_bytes));
+  }
+}
+
+}  // namespace
+
+std::string_view to_string(Buffers buffers) noexcept {
+  return buffers == Buffers::ordinary ? "ordinary" : buffers == Buffers::allocated ? "allocated" : "device";
+}
+
+Settings parse_settings(int argc, const char* const* argv) {
+  Settings settings;
+  OptionTexts texts;
+  CLI::App app(
+      "Times and verifies collectives on the ranks it is started on: mpirun -np 4 collectives_bench all\n"
+      "Started alone: collectives_bench --bootstrap threads:4\n"
+      "LIST is one or more values separated by commas.\n"
+      "A timed call, ours or MPI's, starts when the rank leaves one and the same barrier, the library's. Its time is "
+      "that\n"
+      "of the slowest rank; the time shown is the median of the calls.",
+      "collectives_bench");
+  add_case_options(app, texts, settings);
+  add_timing_options(app, texts, settings);
+  add_mode_options(app, texts, settings);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    throw HelpWanted(app.help());
+  } catch (const CLI::ParseError& error) {
+    throw BadArguments(complaint(app, error));
+  }
+  // The order of these checks decides which of several wrong options is reported.
+  choose_lists(texts, settings);
+  read_numbers(texts, settings);
+  choose_bootstrap(texts.bootstrap, settings);
+  choose_check(texts.check, settings);
+  choose_in_place(texts.in_place, settings);
+  choose_rival(texts.against, settings);
+  choose_buffers(texts.buffers, settings);
+  check_combinations(texts, settings);
+  return settings;
+}
+
+bool is_reduction(Collective collective) noexcept {
+  return collective == Collective::all_reduce || collective == Collective::reduce_scatter ||
+         collective == Collective::reduce;
+}
+bool has_parts(Collective collective) noexcept {
+  return collective == Collective::reduce_scatter || collective == Collective::all_gather;
+}
+bool has_root(Collective collective) noexcept {
+  return collective == Collective::broadcast || collective == Collective::reduce;
+}
+
+std::size_t whole_count(const Case& c, int ranks) noexcept {
+  return has_parts(c.collective) ? c.count * static_cast<std::size_t>(ranks) : c.count;
+}
+
+std::vector<std::size_t> element_counts(const Settings& settings, Collective collective, DataType type, int ranks) {
+  const std::size_t unit = size_of(type) * (has_parts(collective) ? static_cast<std::size_t>(ranks) : 1);
+  std::set<std::size_t> counts;
+  const auto add = [&](std::size_t bytes) {
+    const std::size_t count = bytes / unit + (bytes % unit != 0 ? 1 : 0);
+    counts.insert(count);
+    if (settings.odd && count >= 2) counts.insert(count % 2 == 0 ? count - 1 : count);
+  };
+  if (settings.min_bytes == 0) add(0);
+  for (std::size_t bytes = settings.min_bytes == 0 ? kSmallestBytes : settings.min_bytes; bytes < settings.max_bytes;) {
+    add(bytes);
+    if (bytes > settings.max_bytes / settings.factor) break;
+    bytes *= settings.factor;
+  }
+  add(settings.max_bytes);
+  return {counts.begin(), counts.end()};
+}
+
+static bool compressible(const Compression& compression, Collective collective, DataType type, ReduceOp::Kind op) {
+  if (compression.none()) return true;
+  if (type != DataType::f32 || collective == Collective::barrier) return false;
+  return compression.codec != nullptr ||
+         (collective == Collective::all_reduce && (op == ReduceOp::Kind::sum || op == ReduceOp::Kind::average));
+}
+
+Schedule schedule(const Settings& settings, int ranks) {
+  Schedule result;
+  for (const Collective collective : settings.collectives) {
+    const bool barrier = collective == Collective::barrier;
+    for (const std::string& backend : settings.backends) {
+      for (const DataType type : barrier ? std::vector{DataType::u8} : settings.types) {
+        for (const ReduceOp::Kind op : is_reduction(collective) ? settings.ops : std::vector{ReduceOp::Kind::sum}) {
+          if (is_reduction(collective) && !supports(type, reduce_op(op))) {
+            ++result.skipped;
+            continue;
+          }
+          for (const Compression& compression : settings.compressions) {
+            if (!compressible(compression, collective, type, op)) {
+              ++result.skipped;
+              continue;
+            }
+            for (const std::size_t count :
+                 barrier ? std::vector<std::size_t>{0} : element_counts(settings, collective, type, ranks)) {
+              Case c{collective, backend, type, op, count, false, compression};
+              if (settings.out_of_place || barrier) result.cases.push_back(c);
+              c.in_place = true;
+              if (settings.in_place && !barrier) result.cases.push_back(c);
+            }
+          }
+        }
+      }
+    }
+  }
+  return result;
+}
+
+double default_seconds_per_size(std::size_t measurements) noexcept {
+  constexpr double kSecondsInAll = 30, kMost = 0.1;
+  return std::min(kMost, kSecondsInAll / static_cast<double>(std::max<std::size_t>(measurements, 1)));
+}
+
+ReduceOp reduce_op(ReduceOp::Kind kind) noexcept {
+  switch (kind) {
+    case ReduceOp::Kind::sum: return ReduceOp::sum;
+    case ReduceOp::Kind::average: return ReduceOp::average;
+    case ReduceOp::Kind::product: return ReduceOp::product;
+    case ReduceOp::Kind::min: return ReduceOp::min;
+    case ReduceOp::Kind::max: return ReduceOp::max;
+    case ReduceOp::Kind::pre_scaled_sum: return ReduceOp::pre_scaled_sum(0.75);
+    case ReduceOp::Kind::user: return ReduceOp::user(bitwise_xor());
+  }
+  return ReduceOp::sum;
+}
+
+}  // namespace collectives::bench

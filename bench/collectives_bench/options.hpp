@@ -1,0 +1,114 @@
+// Settings of collectives_bench: the command line as a value, and the list of measurements that it selects.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "collectives/codec.hpp"
+#include "collectives/types.hpp"
+
+namespace collectives::bench {
+
+enum class Buffers : std::uint8_t { ordinary, allocated, device };
+
+enum class BootstrapKind : std::uint8_t { automatic, mpi, environment, threads };
+
+/// Compression of gradients: none, a codec, or top-k.
+struct Compression {
+  std::string name = "none";
+  const Codec* codec = nullptr;
+  double density = 0;  ///< share of elements that top-k sends; 0 without top-k
+  bool none() const noexcept { return codec == nullptr && density == 0; }
+};
+
+struct Settings {
+  std::vector<Collective> collectives{Collective::all_reduce};
+  std::vector<std::string> backends{"auto"};
+  std::vector<DataType> types{DataType::f32};
+  std::vector<ReduceOp::Kind> ops{ReduceOp::Kind::sum};
+  std::size_t min_bytes = 0;          ///< of the whole vector
+  std::size_t max_bytes = 64U << 20;  ///< of the whole vector
+  std::size_t factor = 2;             ///< ratio of one size to the previous one
+  bool odd = false;                   ///< adds odd element counts
+  bool out_of_place = true;
+  bool in_place = true;
+  std::size_t iterations = 0;   ///< timed calls of one measurement; 0: as many as fit into seconds_per_size
+  std::size_t warmup = 2;       ///< untimed calls before them, at least 1
+  double seconds_per_size = 0;  ///< seconds for one measurement; 0: default_seconds_per_size()
+  bool back_to_back = false;    ///< leaves out the barrier between timed calls
+  Buffers buffers = Buffers::ordinary;
+  std::size_t rotate = 0;  ///< bytes of buffers that timed calls take in turn; 0: all calls use one set
+  bool deterministic = false;
+  std::vector<Compression> compressions{Compression()};
+  bool force = false;  ///< compresses even if the library predicts no gain
+  bool check = true;
+  bool against_mpi = false;
+  bool fraction_of_roofline = false;
+  Rank root = 0;
+  std::uint64_t seed = 1;
+  std::string json_file, csv_file;  ///< paths; empty: no file
+  bool samples = false;             ///< writes every timed call to json_file
+  BootstrapKind bootstrap = BootstrapKind::automatic;
+  int threads = 0;  ///< ranks that are threads, with BootstrapKind::threads
+};
+
+/// The command line is invalid. what() is one line and names the valid values.
+class BadArguments : public std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// `--help` was given. what() is the text.
+class HelpWanted : public std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+std::string_view to_string(Buffers) noexcept;
+
+/// Parses the command line. Throws BadArguments or HelpWanted.
+Settings parse_settings(int argc, const char* const* argv);
+
+/// One measurement: a row of the table, or half of one.
+struct Case {
+  Collective collective = Collective::all_reduce;
+  std::string backend;
+  DataType type = DataType::f32;
+  ReduceOp::Kind op = ReduceOp::Kind::sum;  ///< reductions only
+  std::size_t count = 0;  ///< elements of the vector, or of one rank's part if it has parts (as in nccl-tests)
+  bool in_place = false;
+  Compression compression = {};
+};
+
+bool is_reduction(Collective) noexcept;
+/// Returns whether the vector has one part per rank: reduce_scatter's input, all_gather's output.
+bool has_parts(Collective) noexcept;
+bool has_root(Collective) noexcept;
+
+/// Returns the number of elements of the whole vector.
+std::size_t whole_count(const Case&, int ranks) noexcept;
+
+/// Returns the element counts (as Case::count) for one collective and type, in ascending order, each once.
+///
+/// The sizes are 0 if min_bytes is 0, then min_bytes (8 for 0) times powers of factor, then max_bytes. Each size is
+/// rounded up to whole elements in every part. With `odd`, every even count from 2 adds the odd count below it.
+std::vector<std::size_t> element_counts(const Settings&, Collective, DataType, int ranks);
+
+/// All measurements in the order of the table. `skipped` counts the pairs of type and op that the library does not
+/// have.
+struct Schedule {
+  std::vector<Case> cases;
+  std::size_t skipped = 0;
+};
+Schedule schedule(const Settings&, int ranks);
+
+/// Returns 30 s divided by the number of measurements, at most 0.1 s.
+double default_seconds_per_size(std::size_t measurements) noexcept;
+
+/// Returns the op that `--op` names. "user" is a bitwise xor, which gives the same bits in every order. The factor of
+/// pre_scaled_sum is 0.75.
+ReduceOp reduce_op(ReduceOp::Kind) noexcept;
+
+}  // namespace collectives::bench

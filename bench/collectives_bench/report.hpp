@@ -1,0 +1,59 @@
+// Report of rank 0: a table on stdout with the columns of nccl-tests, and the same results as JSON lines and CSV. A
+// progress line goes to stderr if that is a terminal.
+#pragma once
+
+#include <cstddef>
+#include <fstream>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collectives/communicator.hpp"
+#include "collectives_bench/measure.hpp"
+#include "collectives_bench/options.hpp"
+
+namespace collectives::bench {
+
+/// Machine and software of the measurement.
+struct Setting {
+  std::string host, ranks, transport, tuning, library, mpi, compiler, date, command;
+  int cores = 0;        ///< cores that the ranks of one host may use together; 0 if unknown
+  double clock_us = 0;  ///< microseconds of one reading of the clock
+};
+
+/// Describes this process. `mpi` is the version of MPI, or the reason why there is none.
+Setting describe(const Communicator& comm, const std::string& mpi, int argc, const char* const* argv);
+
+class Report {
+ public:
+  /// Opens the files of `settings`. Throws BadArguments if one cannot be written.
+  explicit Report(const Settings& settings);
+
+  void begin(const Setting& setting, double seconds_per_size);
+  /// Announces the measurement after the first `done` of `all`.
+  void progress(const Case& next, std::size_t done, std::size_t all);
+  /// Adds a result. Results arrive in the order of schedule(): out of place directly before in place.
+  void add(const Result& result);
+  /// Ends the report. `combinations` counts pairs of type and op that do not exist, `refused` measurements that a
+  /// forced backend does not support.
+  void end(std::size_t combinations, std::size_t refused);
+
+ private:
+  void print_heading(const Case&);
+  void print_row();
+  void clear_progress();
+  void write_json(const nlohmann::ordered_json& line);
+
+  const Settings& settings_;
+  std::optional<std::ofstream> json_, csv_;
+  std::vector<Result> results_;
+  std::optional<std::size_t> held_;  // index of an out-of-place result that waits for its in-place half
+  std::string heading_;              // heading of the section being printed
+  const bool terminal_;
+};
+
+/// Returns the lines of the CSV file, the heading first.
+std::string to_csv(const std::vector<Result>& results);
+
+}  // namespace collectives::bench

@@ -1,0 +1,133 @@
+#include "collectives_bench/roofline.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <system_error>
+
+#include "collectives_bench/buffers.hpp"
+
+namespace collectives::bench {
+
+namespace {
+
+constexpr std::size_t kPageBytes = 4096;
+
+/// Owns a file descriptor.
+class Descriptor {
+ public:
+  explicit Descriptor(int number) : number_(number) {
+    if (number < 0) throw std::system_error(errno, std::generic_category(), "shared memory of --fraction-of-roofline");
+  }
+  ~Descriptor() { ::close(number_); }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int number() const noexcept { return number_; }
+
+ private:
+  int number_;
+};
+
+/// Layout of one set of a rank in shared memory. Sizes are bytes of whole cache lines.
+struct Set {
+  std::size_t part, input, output;  ///< output is 0 in place
+};
+
+Set set_of(const Case& c, int ranks) {
+  const std::size_t part = whole_lines(c.count * size_of(c.type));
+  const std::size_t whole = has_parts(c.collective) ? part * static_cast<std::size_t>(ranks) : part;
+  if (c.in_place) return {part, whole, 0};
+  return {part, c.collective == Collective::all_gather ? part : whole,
+          c.collective == Collective::reduce_scatter ? part : whole};
+}
+
+std::size_t largest(const std::vector<Case>& cases, int ranks, std::size_t rotate) {
+  std::size_t bytes = 0;
+  for (const Case& c : cases) {
+    const Set set = set_of(c, ranks);
+    bytes = std::max(bytes, sets_for({set.input, set.output}, rotate) * (set.input + set.output));
+  }
+  return bytes;
+}
+
+}  // namespace
+
+SharedRegions::SharedRegions(Bootstrap& bootstrap, std::size_t bytes_per_rank)
+    : stride_((bytes_per_rank / kPageBytes + 1) * kPageBytes),
+      bytes_(stride_ * static_cast<std::size_t>(bootstrap.size())) {
+  const auto exchange = [&](const std::string& text) {
+    return bootstrap.all_gather(text, Deadline::in(std::chrono::minutes(10))).front();
+  };
+  // Rank 0 creates the file. The other ranks open it by its path under rank 0's /proc entry.
+  std::optional<Descriptor> file;
+  if (bootstrap.rank() == 0) {
+    file.emplace(memfd_create("collectives_bench", MFD_CLOEXEC));
+    if (ftruncate(file->number(), static_cast<off_t>(bytes_)) != 0) Descriptor(-1);
+  }
+  const std::string path = exchange(file ? fmt::format("/proc/{}/fd/{}", getpid(), file->number()) : "");
+  if (!file) file.emplace(open(path.c_str(), O_RDWR | O_CLOEXEC));
+  void* const mapped = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file->number(), 0);
+  if (mapped == MAP_FAILED) Descriptor(-1);
+  memory_ = static_cast<std::byte*>(mapped);
+  // Each rank touches its own region, so that the pages lie near it. All ranks map every region before anything is
+  // timed. The system may refuse huge pages or populating; the first calls then take longer.
+  (void)madvise(memory_, bytes_, MADV_HUGEPAGE);
+  std::memset(of(bootstrap.rank()), 0, stride_);
+  exchange("");
+  (void)madvise(memory_, bytes_, MADV_POPULATE_WRITE);
+}
+
+SharedRegions::~SharedRegions() { munmap(memory_, bytes_); }
+
+Roofline::Roofline(Communicator& comm, Bootstrap& bootstrap, const Settings& settings, const std::vector<Case>& cases)
+    : comm_(comm), settings_(settings), regions_(bootstrap, largest(cases, comm.size(), settings.rotate)) {}
+
+void Roofline::use(const Case& c) {
+  const auto ranks = static_cast<std::size_t>(comm_.size()), rank = static_cast<std::size_t>(comm_.rank());
+  const Set set = set_of(c, comm_.size());
+  stride_ = set.input + set.output;
+  sets_ = sets_for({set.input, set.output}, settings_.rotate);
+  at_ = 0;
+
+  // This rank moves a part of the vector, or a slice of its cache lines.
+  std::size_t first = rank * set.part, source_at = first, destination_at = first;
+  bytes_ = set.part;
+  if (has_parts(c.collective)) {
+    if (set.input == set.part) source_at = 0;
+    if (set.output == set.part) destination_at = 0;
+  } else {
+    const std::size_t lines = set.part / kLineBytes;
+    first = lines * rank / ranks * kLineBytes;
+    bytes_ = lines * (rank + 1) / ranks * kLineBytes - first;
+    source_at = destination_at = first;
+  }
+
+  sources_.clear();
+  destinations_.clear();
+  for (Rank r = 0; r < comm_.size(); ++r) {
+    const bool self = r == comm_.rank(), root = r == settings_.root;
+    const bool copied = c.collective == Collective::all_gather ? self : c.collective == Collective::broadcast && root;
+    const bool read = is_reduction(c.collective) || copied;
+    const bool written = c.collective == Collective::reduce           ? root
+                         : c.collective == Collective::reduce_scatter ? self
+                                                                      : !(c.in_place && copied);
+    if (read) sources_.push_back(regions_.of(r) + source_at);
+    if (written) destinations_.push_back(regions_.of(r) + (c.in_place ? 0 : set.input) + destination_at);
+  }
+}
+
+void Roofline::move(Stores stores) {
+  at_ = at_ + 1 == sets_ ? 0 : at_ + 1;
+  sum_lines(sources_, destinations_, at_ * stride_, bytes_, stores);
+  comm_.barrier();
+}
+
+}  // namespace collectives::bench

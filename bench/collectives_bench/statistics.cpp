@@ -1,0 +1,50 @@
+#include "collectives_bench/statistics.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+namespace collectives::bench {
+
+double median(std::span<const double> values) {
+  if (values.empty()) return 0;
+  std::vector<double> sorted(values.begin(), values.end());
+  std::ranges::sort(sorted);
+  const std::size_t middle = sorted.size() / 2;
+  return sorted.size() % 2 == 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
+}
+
+double percentile(std::span<const double> values, double share) {
+  if (values.empty()) return 0;
+  std::vector<double> sorted(values.begin(), values.end());
+  const auto rank = static_cast<std::size_t>(std::ceil(share * static_cast<double>(sorted.size())));
+  const std::size_t index = std::clamp<std::size_t>(rank, 1, sorted.size()) - 1;
+  std::ranges::nth_element(sorted, sorted.begin() + static_cast<std::ptrdiff_t>(index));
+  return sorted[index];
+}
+
+double geometric_mean(std::span<const double> values) {
+  if (values.empty()) return 0;
+  double logarithms = 0;
+  for (const double value : values) logarithms += std::log(value);
+  return std::exp(logarithms / static_cast<double>(values.size()));
+}
+
+double algorithm_bandwidth(std::size_t bytes, double microseconds) noexcept {
+  return microseconds > 0 ? static_cast<double>(bytes) / microseconds / 1e3 : 0;
+}
+
+double bus_factor(Collective collective, int ranks) noexcept {
+  const double share = static_cast<double>(ranks - 1) / static_cast<double>(ranks);
+  switch (collective) {
+    case Collective::all_reduce: return 2 * share;
+    case Collective::reduce_scatter:
+    case Collective::all_gather: return share;
+    case Collective::broadcast:
+    case Collective::reduce:
+    case Collective::barrier: return 1;
+  }
+  return 1;
+}
+
+}  // namespace collectives::bench

@@ -1,0 +1,67 @@
+// Expected results, which each rank computes without communication.
+//
+// Element i of rank r is a function of (seed, r, i mod kPeriod). Any rank can therefore compute every rank's
+// contribution, and a buffer of any length is filled and compared at the speed of memory. kPeriod is prime, so the
+// comparison detects data that arrived one slice, segment or message away from its place.
+//
+// exact: small integers, for products 1 and 2 with signs. Every order of summation gives the same value in every type,
+// so results are compared bit for bit.
+//
+// random: floats in [-1, 1), for products near 1; integers, copies and user ops over all bit patterns. Integers, min,
+// max, user ops and copies are compared bit for bit. Sums and products of p floats x must differ from the float64 value
+// e by at most
+//
+//       sum      2 p u S + v |e|          S = sum of |x|
+//       product  (2 p u + v) |e|
+//
+// The classic bound of a sum in any order is (p-1) u S. It is doubled because the oracle itself rounds, and because a
+// factor or divisor adds two roundings. u is the unit roundoff of the accumulation: 2^-53 for f64 and 2^-24 for the
+// other types, since 16-bit floats are summed in f32 and rounded once. v is the unit roundoff of the type.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "collectives/types.hpp"
+
+namespace collectives::bench {
+
+enum class Data : std::uint8_t { exact, random };
+
+class Oracle {
+ public:
+  /// Number of elements after which contributions repeat.
+  static constexpr std::size_t kPeriod = 7919;
+
+  /// Computes the contributions of `ranks` ranks, and their reduction if there is an op: ranks * kPeriod elements.
+  Oracle(DataType type, const std::optional<ReduceOp>& op, int ranks, Data data, std::uint64_t seed);
+
+  /// Writes elements `first`, `first` + 1, ... of `rank`'s contribution.
+  void fill(Rank rank, std::size_t first, std::span<std::byte> out) const;
+  /// Returns the number of elements of `got` that differ from `rank`'s contribution from `first` on.
+  std::size_t wrong_copies(Rank rank, std::size_t first, std::span<const std::byte> got) const;
+  /// Returns the number of elements of `got` that differ from the reduction from `first` on. `more` is added to the
+  /// tolerance of inexact results.
+  std::size_t wrong_reductions(std::size_t first, std::span<const std::byte> got, double more = 0) const;
+
+ private:
+  struct Tolerated {
+    double value, tolerance;
+  };
+  template <class T>
+  void reduce(const ReduceOp& op);
+
+  DataType type_;
+  std::size_t element_;                                // bytes
+  std::vector<std::vector<std::byte>> contributions_;  // one period for each rank
+  std::vector<std::byte> reduction_;                   // one period; the nearest value of the type
+  std::vector<Tolerated> tolerated_;                   // one period; empty if results are exact
+};
+
+/// Returns a hash of the bytes, to compare results over ranks.
+std::uint64_t hash_bytes(std::span<const std::byte> bytes) noexcept;
+
+}  // namespace collectives::bench

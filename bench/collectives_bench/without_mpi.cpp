@@ -1,0 +1,9 @@
+#include "collectives_bench/mpi.hpp"
+
+namespace collectives::bench {
+
+bool under_mpi_launcher() { return false; }
+
+std::unique_ptr<MpiSession> start_mpi() { return nullptr; }
+
+}  // namespace collectives::bench

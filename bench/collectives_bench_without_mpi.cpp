@@ -1,9 +1,0 @@
-#include "collectives_bench_mpi.hpp"
-
-namespace collectives::bench {
-
-bool under_mpi_launcher() { return false; }
-
-std::unique_ptr<MpiSession> start_mpi() { return nullptr; }
-
-}  // namespace collectives::bench

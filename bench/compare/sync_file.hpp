@@ -1,0 +1,96 @@
+// File that all ranks of one run map to synchronize, and the barrier of the comparison.
+//
+// The barrier uses one polled cache line per rank and no code of the libraries under comparison. Ranks leave it one
+// after another, by as much as a short call takes. start_together() therefore follows the barrier by an instant that
+// rank 0 names and all ranks wait for. It skips that instant if there are more ranks than cores.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace collectives::compare {
+
+/// Page-aligned memory from mmap, unmapped by the destructor.
+class Mapping {
+ public:
+  Mapping() = default;
+  /// Maps the file `descriptor` as shared memory, or anonymous memory if `descriptor` is negative. Throws
+  /// std::system_error.
+  Mapping(int descriptor, std::size_t bytes);
+  Mapping(Mapping&&) noexcept;
+  Mapping& operator=(Mapping&&) noexcept;
+  ~Mapping();
+  std::byte* data() const noexcept { return data_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+/// Barrier and shared words of the ranks of one run.
+class SyncFile {
+ public:
+  static constexpr int kMostRanks = 64;
+  static constexpr std::size_t kMostTimes = 2000;  ///< timed units of one cell
+
+  /// `path` is an existing file that is empty before the first rank opens it. `oversubscribed` says that there are more
+  /// ranks than cores; a waiting rank then yields its core at once.
+  SyncFile(const std::string& path, int rank, int ranks, bool oversubscribed);
+
+  int rank() const noexcept { return rank_; }
+  int ranks() const noexcept { return ranks_; }
+  const std::string& path() const noexcept { return path_; }
+
+  /// Sets a function that a rank calls now and then while it waits longer than a millisecond in a barrier. A library
+  /// that progresses only inside its calls may still have to send data to its peers.
+  void while_waiting(std::function<void()> progress) { progress_ = std::move(progress); }
+
+  /// Throws std::runtime_error with the number of a rank that has not arrived after two minutes.
+  void barrier();
+
+  /// Blocks until `word`, which `rank` increments, has reached `goal`. Throws as barrier() does.
+  void wait_for(int rank, const std::atomic<std::uint64_t>& word, std::uint64_t goal);
+  bool oversubscribed() const noexcept { return oversubscribed_; }
+
+  /// Collective. Returns the shortest time of a barrier in nanoseconds, equal on all ranks. It shows the distance of
+  /// the ranks' cores. With more ranks than cores it is the barrier of the first two ranks, each on a core of its own
+  /// while the other ranks sleep. Returns 0 if there is only one core.
+  double distance();
+
+  /// Waits in a barrier and then until an instant that is equal on all ranks. With more ranks than cores it is only a
+  /// barrier.
+  std::chrono::steady_clock::time_point start_together();
+
+  /// Collective. Returns every rank's `word`, by rank.
+  std::vector<std::uint64_t> exchange(std::uint64_t word);
+
+  /// Returns the times that `rank` has stored, in microseconds.
+  std::span<double> times(int rank) const noexcept;
+
+ private:
+  struct Slot {
+    alignas(128) std::atomic<std::uint64_t> arrived;  // polled by all ranks; one writer
+    alignas(128) std::uint64_t word;
+    alignas(128) std::atomic<std::uint64_t> start;         // in the first slot: instant and parity of a start
+    alignas(128) std::atomic<std::uint64_t> pair_arrived;  // polled by one rank; one writer
+  };
+  void wait_for(int rank, const std::atomic<std::uint64_t>& word, std::uint64_t goal, int spins);
+  void pair_barrier(int other);
+  double distance_of_cores();
+  Slot* slots() const noexcept { return reinterpret_cast<Slot*>(file_.data()); }
+
+  std::string path_;
+  Mapping file_;
+  int rank_, ranks_;
+  bool oversubscribed_;
+  std::uint64_t round_ = 0, starts_ = 0, pair_rounds_ = 0;
+  std::function<void()> progress_;
+};
+
+}  // namespace collectives::compare

@@ -1,0 +1,113 @@
+// Shared parts of gpu_bench: memory of a device, and the time of actions in a stream.
+#pragma once
+
+#include <cuda_runtime.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace collectives::gpu_bench {
+
+inline void check(cudaError_t status, const char* what) {
+  if (status != cudaSuccess) throw std::runtime_error(fmt::format("{}: {}", what, cudaGetErrorString(status)));
+}
+
+/// The device has less memory than a figure needs.
+struct NoMemory : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+class DeviceMemory {
+ public:
+  explicit DeviceMemory(std::size_t bytes) {
+    const cudaError_t status = cudaMalloc(&data_, bytes);
+    if (status == cudaErrorMemoryAllocation) {
+      cudaGetLastError();  // clears the error, so that the next call does not report it
+      throw NoMemory(fmt::format("no {} MiB of the device's memory are left", bytes >> 20));
+    }
+    check(status, "memory");
+    check(cudaMemset(data_, 0, bytes), "memory");
+  }
+  ~DeviceMemory() { cudaFree(data_); }
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+  template <class T = std::byte>
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
+
+ private:
+  void* data_ = nullptr;
+};
+
+using Memory = std::unique_ptr<DeviceMemory>;
+inline Memory memory(std::size_t bytes) { return std::make_unique<DeviceMemory>(bytes); }
+
+/// Returns the smallest value that half of `values` do not exceed.
+inline double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+/// A stream of the current device with two events around each action.
+class TimedStream {
+ public:
+  TimedStream() {
+    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "stream");
+    check(cudaEventCreate(&before_), "event");
+    check(cudaEventCreate(&after_), "event");
+  }
+  ~TimedStream() {
+    cudaEventDestroy(before_);
+    cudaEventDestroy(after_);
+    cudaStreamDestroy(stream_);
+  }
+  TimedStream(const TimedStream&) = delete;
+  TimedStream& operator=(const TimedStream&) = delete;
+  cudaStream_t get() const { return stream_; }
+
+  /// Returns the seconds between two events, one before and one after the work that `action` adds to the stream. Throws
+  /// if the device takes more than two minutes.
+  double time(const std::function<void()>& action) {
+    check(cudaEventRecord(before_, stream_), "event");
+    action();
+    check(cudaEventRecord(after_, stream_), "event");
+    const auto start = std::chrono::steady_clock::now();
+    for (cudaError_t status; (status = cudaEventQuery(after_)) != cudaSuccess; std::this_thread::yield()) {
+      if (status != cudaErrorNotReady) check(status, "what was timed");
+      if (std::chrono::steady_clock::now() - start > std::chrono::minutes(2))
+        throw std::runtime_error("the device has not performed in two minutes what was timed");
+    }
+    float milliseconds = 0;
+    check(cudaEventElapsedTime(&milliseconds, before_, after_), "time");
+    return 1e-3 * static_cast<double>(milliseconds);
+  }
+  /// Returns the median of `repeats` times, after some untimed runs.
+  double median_time(int repeats, const std::function<void()>& action) {
+    constexpr int kWarmUps = 3;
+    std::vector<double> seconds;
+    for (int i = -kWarmUps; i < repeats; ++i) {
+      const double one = time(action);
+      if (i >= 0) seconds.push_back(one);
+    }
+    return median(std::move(seconds));
+  }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+  cudaEvent_t before_ = nullptr, after_ = nullptr;
+};
+
+/// Prints one line for each figure of the library over NCCL (gpu_bench_nccl.cpp). Every GPU of this machine is a rank.
+void nccl_figures(int devices, int repeats);
+
+}  // namespace collectives::gpu_bench

@@ -1,0 +1,19 @@
+// The repository under test: its root, its files, and the folder of these tests.
+#pragma once
+
+#include <filesystem>
+
+#include "packaging/house/source_tree.hpp"
+
+namespace collectives::house {
+
+inline const std::filesystem::path kRoot = COLLECTIVES_SOURCE_DIR;
+inline const std::filesystem::path kHouse = kRoot / "tests/packaging/house";
+
+/// Returns the files of the repository, which are read at the first call.
+inline const SourceTree& the_tree() {
+  static const SourceTree tree = read_source_tree(kRoot);
+  return tree;
+}
+
+}  // namespace collectives::house

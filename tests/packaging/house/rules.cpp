@@ -1,0 +1,107 @@
+// The rules on include lines that an order of folders cannot express, and the rule on getenv().
+#include <fmt/format.h>
+
+#include <regex>
+
+#include "packaging/house/layers.hpp"
+
+namespace collectives::house {
+namespace {
+
+/// Headers of the standard library, <vector>; not <mpi.h>, not <fmt/format.h>.
+#define STANDARD "<[a-z_0-9]+>"
+
+enum class Verb { may, may_not };
+
+struct Rule {
+  const char* files;    ///< regular expression that a path contains
+  Verb verb;            ///< whether includes must, or must not, begin with one of `headers`
+  const char* headers;  ///< regular expression for an include in its quotes or brackets
+  const char* why;
+};
+
+using enum Verb;
+
+constexpr Rule kRules[] = {
+    {R"(^include/.*pp$)", may, R"("collectives/|<mpi\.h>|)" STANDARD,
+     "public headers stand on public headers and the standard library"},
+    {R"(^include/.*\.h$)", may, R"("collectives/(collectives\.h|export\.hpp)"|<(mpi|stddef|stdint)\.h>)",
+     "C headers stand on C"},
+    {R"(^src/(ring|hierarchical|reduce_to_one)/)", may,
+     R"("(steps|ring|hierarchical|reduce_to_one)/|"collectives/types\.hpp"|)" STANDARD,
+     "an algorithm emits Steps and knows nothing else"},
+    {R"(^src/steps/)", may, R"("steps/|"collectives/(types|plan|topology)\.hpp"|)" STANDARD,
+     "Steps are a language of their own"},
+    {R"(^src/(transport|ucx|mpi)/)", may_not,
+     R"("(ring|hierarchical|reduce_to_one|steps|reduction|planning|execution|communicator)/)",
+     "a transport knows bytes only"},
+    {R"(^src/(transport/|ucx/|mpi/transport))", may_not, R"("collectives/(plan|communicator|collectives)\.)",
+     "a transport knows bytes only"},
+    {R"(^tools/simulation)", may_not,
+     R"("(execution|communicator|monitoring|tuning|device|transport|shared_memory|bootstrap)/|<chrono>)"
+     R"(|"(base/(environment|wait)|core/tuning)\.)",
+     "a simulation is a function of its arguments"},
+    {R"(^src/reduction/)", may,
+     R"("reduction/|"base/host_device\.hpp"|"collectives/types\.hpp"|<hwy/[a-z_]+\.h>|)" STANDARD,
+     "the arithmetic knows spans of elements only"},
+    {R"(^src/compression/[^/]*$)", may,
+     R"("(compression|reduction)/|"base/host_device\.hpp"|"collectives/(codec|types)\.hpp"|<(hwy|fmt)/[a-z_]+\.h>|)"
+     STANDARD,
+     "a codec, or a choice of elements, knows spans of values only"},
+    {R"(^(?!include/collectives/(mpi\.hpp|collectives_mpi\.h)$|src/(mpi|mpi_drop_in)/))", may_not,
+     R"(<mpi\.h>|"mpi\.h"|"collectives/(mpi\.hpp|collectives_mpi\.h)")", "only mpi and mpi_drop_in know MPI"},
+    {R"(^(?!src/cuda/))", may_not, R"(<(cuda|nccl)[a-z_]*\.h>|<(cub|thrust|cuda)/)", "only cuda knows CUDA"},
+    {R"(^(?!src/ucx/))", may_not, R"(<uc[pts]/)", "only ucx knows UCX"},
+    {R"(^(?!src/mpi/))", may_not, R"("mpi/)", "mpi is a library of its own"},
+    {R"(^(?!src/ucx/))", may_not, R"("ucx/)", "ucx is loaded if it is installed, and never linked"},
+    {R"(^(?!src/cuda/))", may_not, R"("cuda/)", "cuda is loaded if it is installed, and never linked"},
+    {R"(^(?!src/mpi_drop_in/))", may_not, R"("mpi_drop_in/)", "the drop-in stands on the library"},
+};
+
+struct CompiledRule {
+  const Rule& rule;
+  std::regex files, headers;
+
+  bool is_broken_by(const std::string& path, const std::string& header) const {
+    if (!std::regex_search(path, files)) return false;
+    const bool hit = std::regex_search(header, headers, std::regex_constants::match_continuous);
+    return hit == (rule.verb == may_not);
+  }
+};
+
+std::vector<CompiledRule> compiled_rules() {
+  std::vector<CompiledRule> rules;
+  for (const Rule& rule : kRules) rules.push_back({rule, std::regex(rule.files), std::regex(rule.headers)});
+  return rules;
+}
+
+/// Returns why `line` must not call getenv(), or null. Only base reads the library's own variables; bootstrap reads
+/// those of launchers, such as RANK and TF_CONFIG.
+const char* fault_of_getenv(const std::string& path, std::string_view line) {
+  static const std::regex call(R"(getenv\s*\()");
+  if (!std::regex_search(line.begin(), line.end(), call) || is_below(path, {"src/base"})) return nullptr;
+  if (!is_below(path, {"src/bootstrap"})) return "calls getenv: the environment is read in src/base/";
+  return line.find("COLLECTIVES_") == line.npos ? nullptr : "reads a COLLECTIVES_ variable: that is left to src/base/";
+}
+
+}  // namespace
+
+std::vector<Finding> rule_faults(const SourceTree& tree) {
+  static const auto rules = compiled_rules();
+  std::vector<Finding> faults;
+  for (const SourceFile& file : tree) {
+    if (!is_code(file.path) || !is_below(file.path, {"include", "src", "tools"})) continue;
+    const auto lines = lines_of(file.text);
+    for (std::size_t i = 0; i < lines.size(); ++i) {
+      if (const char* why = fault_of_getenv(file.path, lines[i])) faults.push_back({file.path, i + 1, why});
+      const std::string header = included(lines[i]);
+      if (header.empty()) continue;
+      for (const CompiledRule& each : rules)
+        if (each.is_broken_by(file.path, header))
+          faults.push_back({file.path, i + 1, fmt::format("includes {}: {}", header, each.rule.why)});
+    }
+  }
+  return faults;
+}
+
+}  // namespace collectives::house

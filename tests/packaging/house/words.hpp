@@ -1,0 +1,37 @@
+// Retired words: names that the project has given up for those of its field.
+//
+// retired_words.txt has two kinds. A coined word is found anywhere in the tree: in comments, identifiers, file names
+// and documents. A private one is good English that had become a term of this project: it is found in identifiers and
+// file names only. Either is found as one of the components of a name, kLaneBytes or lane_bytes, in the singular or
+// with an s.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "packaging/house/source_tree.hpp"
+
+namespace collectives::house {
+
+struct RetiredWord {
+  std::string word;                     ///< as the list has it: top_level
+  std::vector<std::string> components;  ///< top, level
+  bool anywhere = false;                ///< coined, not private
+};
+
+/// Reads lines "coined WORD" and "private WORD"; # begins a comment. Throws std::runtime_error at any other line.
+std::vector<RetiredWord> read_retired_words(std::string_view list);
+
+/// Returns the parts of an identifier in lower case: "kLaneBytes_2" has k, lane, bytes and 2.
+std::vector<std::string> components_of(std::string_view identifier);
+
+struct FoundWord {
+  const RetiredWord* word;
+  Finding where;
+};
+
+/// Returns each place of `tree` that holds one of `words`, in the order of the files.
+std::vector<FoundWord> find_words(const SourceTree& tree, const std::vector<RetiredWord>& words);
+
+}  // namespace collectives::house
