@@ -57,7 +57,7 @@ function(collectives_optimise_test name core light library)
   endif()
   # The sanitizer judges the library. In the test itself its checks would cost a third of the time to compile. A test
   # linked to the static archive keeps them, because both share inline functions.
-  if(COLLECTIVES_SANITIZE MATCHES undefined AND library STREQUAL collectives AND NOT core)
+  if(COLLECTIVES_SANITIZE MATCHES undefined AND NOT library STREQUAL collectives_internal AND NOT core)
     target_compile_options(${name} PRIVATE -fno-sanitize=undefined)
   endif()
 endfunction()
