@@ -22,7 +22,7 @@
 // the process ends, for whatever reason. A peer asks for the lock to detect the death. That needs no helper process,
 // and a reused PID cannot mislead it. It costs one system call per peer, every 10 ms of a wait and never otherwise. A
 // forked child closes its copy of the lock at once (fork.hpp). Price: the bare `clone` system call runs no fork
-// handlers. That child keeps its parent's lock until it calls exec or ends.
+// handlers. A child made by it keeps its parent's lock until it calls exec or ends.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,5 @@
-// Intra-host collectives: the ranks of one host, or of a subgroup of it (subgroup_memory.hpp), compute together through
-// shared memory and send no messages.
+// Intra-host collectives: the ranks of one host, or of a subgroup of it, combine and exchange data through shared
+// memory. They send no messages. subgroup_memory.hpp describes the subgroups.
 //
 // All ranks of the subgroup describe the collective with equal HostTasks (host_task.hpp). The size of the vector and
 // the location of the buffers decide which protocol performs it:
@@ -20,7 +20,7 @@
 // Price: 64 slots of lines and 20 KiB of counters for each rank and subgroup.
 //
 // No function blocks: progress() does what is possible now and returns. start() publishes the first data of this rank
-// before the caller writes its arrival record, because the peers wait for the data.
+// at once. The caller writes its arrival record afterwards, because the peers wait for the data.
 #pragma once
 
 #include <atomic>

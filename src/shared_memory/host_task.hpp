@@ -11,10 +11,10 @@
 //
 // Size selects the protocol, and mapped buffers permit zero copy; host_collective.hpp lists the protocols. Results that
 // would evict one another from the last-level cache are stored past it (`stores`). Results that overwrite values are
-// not, because their lines are cached already. A rank fences such stores only before it publishes data or has to wait.
-// Between them it must not wait: with a core of its own it avoids memcpy, whose string instructions would. Buffers that
-// are not mapped are then staged rather than copied by the kernel, because the kernel's copy cannot store past the
-// caches.
+// not, because their lines are cached already. A rank fences these stores only before it publishes data or has to wait.
+// With a core of its own it uses no memcpy between them, because its string instructions would wait for the stores.
+// Buffers that are not mapped are then staged rather than copied by the kernel, because the kernel's copy cannot store
+// past the caches.
 #pragma once
 
 #include <cstddef>

@@ -17,8 +17,9 @@ namespace {
 /// Number of reads in a row of a missing line. Returning to the caller that waits, and back, takes as long.
 constexpr int kLooks = 8;
 
-/// Distance between the slots of consecutive collectives. Adjacent slots would be slow: the processor of a reader
-/// prefetches lines behind those it reads, and the writer has just fetched those lines for the next collective.
+/// Distance between the slots of consecutive collectives. Adjacent slots would be slow. A reader's processor prefetches
+/// the lines behind those it reads. With adjacent slots these are lines that the writer has just fetched for the next
+/// collective.
 constexpr std::uint64_t kSlotsApart = 29;
 static_assert(std::has_single_bit(kStagesAhead) && kSlotsApart % 2 == 1);  // every slot is used
 

@@ -1,9 +1,11 @@
 // Prefaulting: allocation of pages before their first touch.
 //
 // A page that is allocated by a touch costs an exception of its own. That takes 8 to 20 us on a virtual machine whose
-// page tables are kept in software. If many pages are requested together, each costs 0.5 us if another process has it
-// already, and 2 us if it must be found and cleared. Before the arena's pages were prefaulted, the first 64 calls of
-// eight ranks on two cores took up to twenty times as long as later ones.
+// page tables are kept in software. Many pages requested together cost less: 0.5 us each if another process has the
+// page already, and 2 us if the system must find and clear it.
+//
+// Slots of lines and parts of staging are therefore prefaulted together. Touched one by one, their pages made the first
+// 64 calls of eight ranks on two cores take up to twenty times as long as later calls.
 #pragma once
 
 #include <sys/mman.h>

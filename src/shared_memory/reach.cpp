@@ -57,8 +57,8 @@ bool Reach::transfer(Way way, int local, std::byte* here, std::uint64_t there, s
   return true;
 }
 
-/// Returns true if the peer has ended. Its process id may then belong to another process. The system reuses an id only
-/// after much more than the 10 ms between two looks.
+/// Returns true if the peer has ended. Its process id may then belong to another process. The system needs longer than
+/// kLookEvery to reuse an id.
 bool Reach::gone(int local) {
   auto& looked = looked_[static_cast<std::size_t>(local)];
   const auto now = coarse_now();

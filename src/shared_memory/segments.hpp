@@ -1,8 +1,8 @@
 // Segment directory: 64-bit names by which ranks tell their peers where in mappable memory a buffer lies.
 //
 // Each rank has a directory in the arena, a table of the segments that it has announced. A segment is announced when a
-// call of this communicator first uses it. A name consists of the place in the table (10 bits), the use count of that
-// place (14 bits) and an offset in bytes (40 bits).
+// call of this communicator first uses it. A name has three fields: the place in the table, 10 bits; the use count of
+// that place, 14 bits; an offset in bytes, 40 bits.
 //
 //   owner:  publishes name_of(buffer)          peer:  resolve(owner, name, bytes) -> address in its own process
 //
@@ -49,9 +49,9 @@ class Segments final : private Heap::Watcher {
     return met_[next_].name_of(at, bytes);
   }
 
-  /// Returns the address in this process of `bytes` bytes that local rank `local` calls `name`. Returns null in four
-  /// cases: the name is 0, its segment no longer exists, the bytes exceed it, or the system refuses to map it. A
-  /// refusal is reported by one warning.
+  /// Returns the address in this process of `bytes` bytes that local rank `local` calls `name`. Returns null if the
+  /// name is 0, its segment no longer exists, or the bytes exceed it. Also returns null if the system refuses to map
+  /// the segment. A refusal is reported by one warning.
   std::byte* reach(int local, std::uint64_t name, std::size_t bytes) {
     const std::size_t slot = slot_of(name);
     if (slot >= kSegmentRecords) return nullptr;

@@ -11,7 +11,7 @@
 namespace collectives {
 namespace {
 
-/// Number of chunks from which on a longer vector gets longer chunks rather than more.
+/// Number of chunks above which a longer vector gets longer chunks instead of more.
 constexpr std::size_t kChunksOfALongVector = 16;
 /// Largest number and smallest length in bytes of the chunks of a broadcast or reduce, if other vectors have longer
 /// ones.
@@ -28,8 +28,8 @@ constexpr std::size_t kPopulated = 64 << 10;
 
 }  // namespace
 
-/// The ring exceeds a core's own cache, but all rings of the host fit into the common cache. The longest chunk is at
-/// least kGrowth times as long as the usual first length.
+/// Chooses a ring that exceeds a core's own cache, while the rings of all ranks fit into the common cache. The longest
+/// chunk is at least kGrowth times as long as chunk_bytes, with which short vectors begin.
 std::size_t Staged::longest_chunk(int ranks, const Tuning& tuning) {
   constexpr std::size_t kRing = std::size_t{2} << 20, kGrowth = 4;
   const std::size_t share = tuning.streaming_bytes / (4 * static_cast<std::size_t>(ranks));
@@ -56,8 +56,9 @@ void Staged::start(const HostTask& task, const HostOperands& with, std::uint64_t
   one_shot_ = task.protocol == HostProtocol::one_shot;
   owners_ = task.combines() && !one_shot_;
   collects_ = task.everyone_wants_all();
-  // In place, the lines of the result are already cached. With one owner no rank both stages and streams. An
-  // oversubscribed rank stages much data in one go, for which memcpy is faster.
+  // In place, the lines of the result are already cached. Staging avoids memcpy between streamed results, unless one
+  // rank owns everything: then no rank both stages and streams. An oversubscribed rank stages much data in one go, for
+  // which memcpy is faster.
   results_ = task.combines() && with.own == with.keep ? Stores::cached : task.stores;
   to_staging_ = task.stores_to_staging == Stores::streaming                   ? Stores::streaming
                 : !crowded_ && task.only < 0 && results_ == Stores::streaming ? Stores::streaming_but_first

@@ -20,20 +20,22 @@
 //
 // Price: a chunk takes at most a quarter of the ring, and long chunks reduce the distance.
 //
-// Broadcast and reduce move data in one direction only. If ranks have a core each, such a vector is cut into at most 8
-// chunks of about 2 KiB or more. One side then writes while the other reads. This pays because writing a line that
-// another core has read is slow. Each chunk costs a signal; the longer a signal takes, the fewer chunks are made.
+// Broadcast and reduce move data in one direction only. If ranks have a core each, short chunks let one side write
+// while the other reads. A vector shorter than 8 chunks of the usual length is therefore cut into up to 8 shorter ones,
+// of about 2 KiB or more. This pays because writing a line that another core has read is slow. Each chunk costs a
+// signal. The longer a signal takes, the fewer chunks are made.
 //
 // The ring. Bytes of staging are numbered through all collectives. Memory is reused after all ranks have left its
 // previous content. Ranks with a core each use the whole ring even for short vectors. A line that another core still
-// caches takes 7 ns to write on an AMD EPYC, twice as long as a line from the common cache. One pass over the ring is
-// about the size of a core's own cache. Oversubscribed ranks gain nothing from a full pass, and each of them would
-// touch every page for the first time. Their short collectives, if all ranks contribute, therefore restart at the front
-// of the ring. The restart happens late enough that no rank has to wait for it.
+// caches takes 7 ns to write on an AMD EPYC, twice as long as a line from the common cache. The ring is about as large
+// as a core's own cache or larger, so the line is no longer cached when the ring returns to it. Oversubscribed ranks
+// gain nothing from a full pass, and each of them would touch every page for the first time. Their short collectives,
+// if all ranks contribute, therefore restart at the front of the ring. The front holds at least 4 of these collectives,
+// so that no rank has to wait.
 //
 // Streaming. If the ranks have no common cache, no ring is long enough. A reader finds each line in the writer's cache,
-// and the next writer finds it in the reader's: 32 to 35 ns per line for both. Data is then staged past the caches and
-// read from memory, at 4 to 10 ns per line.
+// and the next writer finds it in the reader's: 32 to 35 ns per line for both. Data is then staged past the caches
+// (Tuning::streamed_staging_bytes) and read from memory, at 4 to 10 ns per line.
 #pragma once
 
 #include <cstddef>
@@ -109,7 +111,7 @@ class Staged {
   Chunk staged_, combined_, collected_;  // next chunk of each move
   std::vector<std::uint64_t> known_staged_, known_combined_;  // chunks that each rank is known to have published
   std::vector<std::uint64_t> left_;     // bytes of staging that each rank is known to have left, ever
-  std::vector<std::size_t> populated_;  // bytes of each rank's ring whose pages this process has mapped
+  std::vector<std::size_t> populated_;  // bytes of each rank's ring that this process has prefaulted
   std::vector<Source> sources_;
   std::uint64_t bytes_shown_ = 0, moves_ = 0;
 };

@@ -167,8 +167,10 @@ bool ZeroCopy::work_on_claims() {
   return true;
 }
 
-/// Performs a piece. The flag is raised before the failure is checked. Suppose that a peer reports a failure and then
-/// reads the flags. Either the peer sees this flag, or this rank sees the failure.
+/// Performs a piece. Returns false if the communicator has failed or a peer has ended.
+///
+/// The flag is raised before the failure is checked. Suppose that a peer reports a failure and then reads the flags.
+/// Either the peer sees this flag, or this rank sees the failure.
 bool ZeroCopy::perform_unless_failed(int share, Range range) {
   struct Flag {
     std::atomic<std::uint64_t>& value;

@@ -33,9 +33,11 @@ std::string inode_of(const char* path) {
   return ::stat(path, &status) == 0 ? std::to_string(status.st_ino) : "?";
 }
 
-/// Returns the name of this rank's host. Processes with equal names can share an arena. They have the same kernel, the
-/// same PID namespace, because the arena is found through /proc, and the same user namespace, or /proc would refuse to
-/// open it. They also have the same network namespace, so that hosts made of namespaces count as hosts.
+/// Returns the name of this rank's host. Processes with equal names can share an arena, because the name stands for:
+/// - the kernel
+/// - the PID namespace, in which the arena is found through /proc
+/// - the user namespace, without which /proc would refuse to open the arena
+/// - the network namespace, so that hosts made of namespaces count as hosts
 std::string host_name(const Bootstrap& bootstrap, const Environment& settings, std::string_view transport) {
   std::string name = bootstrap.host();
   if (name.empty() && settings.host_id) name = *settings.host_id;
