@@ -20,7 +20,7 @@
 namespace collectives {
 namespace {
 
-constexpr std::size_t kLongestElement = 8;  // bytes
+constexpr std::size_t kLongestElement = 8;  // in bytes
 
 constexpr std::uint64_t kMagic = 0x20616e657261636cULL;  // "lcarena "
 constexpr std::string_view kWhat = "an arena";
@@ -28,7 +28,7 @@ constexpr std::string_view kWhat = "an arena";
 struct ArenaHeader {
   std::uint64_t magic;
   std::uint64_t protocol;
-  std::uint64_t token;  // random: tells this arena from whatever else a reused descriptor may name
+  std::uint64_t token;  // random; a reused descriptor may name another arena or file
   std::uint64_t bytes;
 };
 
@@ -77,7 +77,7 @@ Arena::Arena(std::shared_ptr<Mapping> mapping, const ArenaShape& shape, int self
   const std::size_t lines = std::max<std::size_t>(1, (shape.inline_bytes + kLinePayload - 1) / kLinePayload);
   lines_bytes_ = round_up(lines * kLineBytes, kPolledBytes);
   staging_at_ = round_up(lines_at_ + places * kStagesAhead * lines_bytes_, page);
-  // However short, a chunk has room for an element of every rank.
+  // Even a short chunk has space for an element of every rank.
   staging_bytes_ = kLongestChunks * round_up(std::max(shape.chunk_bytes, ranks * kLongestElement), page);
   channels_at_ = staging_at_ + places * staging_bytes_;
   frame_stride_ = round_up(kUnitHeader + shape.frame_bytes, kPolledBytes);
@@ -89,8 +89,8 @@ std::unique_ptr<Arena> Arena::create(const ArenaShape& shape) {
   auto mapping = std::make_shared<Mapping>();
   std::unique_ptr<Arena> arena(new Arena(mapping, shape, 0));
   mapping->bytes = arena->total_;
-  // Pages come when they are touched, and a control group at its limit ends a process then. Most programs touch all but
-  // the channels.
+  // Pages are allocated at the first touch. A process that exceeds its control group's limit is killed then, so the
+  // limit is checked here. Most programs touch all pages but those of the channels.
   if (const MemoryRoom room = memory_room(); room.bytes < arena->channels_at_)
     refuse_memory(arena->channels_at_, kWhat, room.bound);
   SealedFile made = make_sealed_file(kWhat, "collectives", mapping->bytes);
@@ -100,7 +100,7 @@ std::unique_ptr<Arena> Arena::create(const ArenaShape& shape) {
   mapping->map();
   mapping->token = random_word();
 
-  // Fresh pages are zero, which is every counter's first value; what must be constructed is constructed here, once.
+  // Fresh pages are zero, the initial value of every counter. Objects with a constructor are constructed here, once.
   arena->base_ = mapping->base;
   new (mapping->base) ArenaHeader{kMagic, kProtocol, mapping->token, mapping->bytes};
   new (mapping->base + arena->abort_at_) AbortBlock;
@@ -154,7 +154,7 @@ std::unique_ptr<Arena> Arena::join(std::string_view invitation, const ArenaShape
 }
 
 Arena::~Arena() {
-  if (place_.number() < 0) return;  // none was taken, or this is a child, and the place its parent's
+  if (place_.number() < 0) return;  // no lock is held, or this is a child and the lock is its parent's
   block(self_).departed.value.store(1, std::memory_order_release);
 }
 
@@ -164,7 +164,7 @@ void Arena::hold_place() {
   mine.probe.store(probe_, std::memory_order_release);
   mine.probe_address.store(reinterpret_cast<std::uintptr_t>(&probe_), std::memory_order_release);
   mine.process.store(::getpid(), std::memory_order_release);
-  // A lock belongs to an open file description, so every rank opens one of its own.
+  // A lock belongs to an open file description, so every rank opens its own.
   const bool opened = place_.open(fmt::format("/proc/self/fd/{}", mapping_->file.number()), O_RDWR);
   struct flock lock {};
   lock.l_type = F_WRLCK;

@@ -1,20 +1,28 @@
-// The arena: the memory in which the ranks of one host meet. One sealed memfd, mapped by every local rank, holding
+// The arena: memory that the ranks of one host share. It is one sealed memfd, mapped by every local rank:
 //
-//   a header       who made it, and the abort block: the first failure of the communicator, in words
-//   rank blocks    per rank: arrival records, progress counters; every polled word has 128 bytes and one writer
-//   stage blocks   per rank and room: the counters of host stages; a room is where some of the ranks perform stages
-//   directories    per rank: which memory it has allocated that others can map (segments.hpp)
-//   GPU blocks     per rank: where its buffers on a GPU are, and how other processes open them (device/peers.hpp)
-//   lines          per rank and room: a ring of slots for short vectors that travel inside the polled cache lines
-//   staging        per rank and room: a ring of chunks through which long vectors are shown to the others
-//   channels       per ordered pair: a few frames, for backends that send messages
+//   header         magic number, protocol version, random token and size; then the abort block with the
+//                  first failure of the communicator
+//   rank blocks    per rank: arrival records and progress counters; a polled word has 128 bytes and one writer
+//   collectives    per rank and subgroup: counters of intra-host collectives (subgroup_memory.hpp)
+//   directories    per rank: the allocated memory that its peers can map (segment_directory.hpp)
+//   GPU blocks     per rank: where its buffers on a GPU are, and how other processes open them
+//   lines          per rank and subgroup: a ring of slots of the inline protocol
+//   staging        per rank and subgroup: a ring of staging memory for long vectors
+//   channels       per ordered pair of ranks: a few frames, for backends that send messages
 //
-// Staging gets its pages as it is used, and frames theirs, so a large arena costs address space, not memory. Nothing
-// has a name in the file system: when the last process is gone, so is the arena, whatever ended it.
+// Pages of staging and frames are allocated when they are first used. A large arena therefore costs address space, not
+// memory.
 //
-// Each rank holds a lock on one byte of the file (an open-file-description lock). The kernel drops it when the process
-// ends, however it ends; asking for the lock is how the others learn of a death, across PID reuse and without a helper.
-// A child that the process forks does not keep it (fork.hpp).
+// Lifetime. The arena has no name in the file system. A rank finds it through /proc/PID/fd and checks its random token.
+// It vanishes with the last process that has it open, however that process ends. Ranks that are threads of one process
+// share one mapping. So the `local` transport is the same code, and the thread sanitizer sees it. Price: ranks in
+// different PID or user namespaces count as different hosts.
+//
+// Deaths. Each rank holds a lock on one byte of the file, an open-file-description lock. The kernel releases it when
+// the process ends, for whatever reason. A peer asks for the lock to detect the death. That needs no helper process,
+// and a reused PID cannot mislead it. It costs one system call per peer, every 10 ms of a wait and never otherwise. A
+// forked child closes its copy of the lock at once (fork.hpp). Price: the bare `clone` system call runs no fork
+// handlers. A child made by it keeps its parent's lock until it calls exec or ends.
 #pragma once
 
 #include <atomic>
@@ -29,67 +37,71 @@
 
 namespace collectives {
 
-/// Changes with everything that ranks must share to understand one another: layout of the arena, tags, messages.
+/// Version of all that ranks must share: layout of the arena, tags and messages. Each change of them increases it.
 inline constexpr std::uint64_t kProtocol = 18;
 
-inline constexpr std::size_t kPolledBytes = 128;  ///< a cache line and its neighbour, which prefetchers fetch in pairs
+inline constexpr std::size_t kPolledBytes =
+    128;  ///< a cache line and its neighbour, because processors prefetch lines in pairs
 
-/// A word that others poll: alone on its lines, written by one rank.
+/// Word that peers poll. It has its lines to itself, and one rank writes it.
 struct alignas(kPolledBytes) PolledWord {
   std::atomic<std::uint64_t> value{0};
 };
 
-/// What one rank published about one call. Written as the call begins.
+/// Signature of one call, published by one rank at the beginning of the call.
 struct alignas(64) ArrivalRecord {
-  std::atomic<std::uint64_t> sequence{0};  ///< 0: being written
+  std::atomic<std::uint64_t> sequence{0};  ///< 0 while the record is written
   std::atomic<std::uint64_t> words[7]{};   ///< SignatureWords
 };
 
-/// How many calls back a rank's records reach: further than a root may run ahead of its readers.
+/// Number of arrival records per rank. A root cannot run as many calls ahead of its readers.
 inline constexpr std::size_t kRecords = 64;
 
-/// Where one rank's buffers of one host stage are: an address in its own process, and the name of the shared segment
-/// they lie in, 0 where they lie in none.
+/// Location of one rank's buffers in one intra-host collective. An address is valid in the rank's own process. A name
+/// is that of the buffer's shared segment, or 0 if the buffer lies in none.
 struct alignas(64) BufferRecord {
   std::atomic<std::uint64_t> tag{0};  ///< written last
   std::atomic<std::uint64_t> own{0}, own_name{0}, keep{0}, keep_name{0};
-  std::atomic<bool> objects{false};  ///< of a GPU's: this rank cannot do the call in such a way
+  std::atomic<bool> objects{false};  ///< for GPU buffers: this rank cannot perform the call on this path
 };
 
-/// How many host stages a rank may be ahead of another: the length of everything that is numbered by stage.
+/// Number of intra-host collectives that a rank may be ahead of another. All rings with a place per collective have
+/// this length.
 inline constexpr std::uint64_t kStagesAhead = 64;
 
 struct RankBlock {
-  PolledWord arrived;    ///< sequence number of the newest call this rank has entered
-  PolledWord completed;  ///< and of the newest it has finished
-  PolledWord departed;   ///< 1 when it has left in good order
-  PolledWord touching;   ///< 1 while it reads or writes the others' buffers
-  PolledWord looked;     ///< when it last gave a sign of life: nanoseconds of the coarse clock
-  PolledWord with_gpu;   ///< sequence number of the call in which it waits for its GPU; 0: it does not
+  PolledWord arrived;    ///< number of the newest call that this rank has entered
+  PolledWord completed;  ///< number of the newest call that it has finished
+  PolledWord departed;   ///< 1 if it has left in good order
+  PolledWord touching;   ///< 1 while it reads or writes buffers of its peers
+  PolledWord looked;     ///< its latest sign of life, in nanoseconds of the coarse clock
+  PolledWord with_gpu;   ///< number of the call in which it waits for its GPU; 0: it does not
   std::atomic<std::int32_t> process{0};
-  std::atomic<std::uint64_t> probe_address{0}, probe{0};  ///< a word in its own memory, and what it holds
+  std::atomic<std::uint64_t> probe_address{0}, probe{0};  ///< word in its own memory, and the value of that word
   ArrivalRecord records[kRecords];
 };
 
-/// Pieces of work that any rank may take, where there are more ranks than cores. Counted through all host stages.
+/// Counts of claimed and finished pieces of work, through all collectives. Oversubscribed ranks claim pieces of any
+/// share.
 struct ClaimBlock {
   PolledWord taken, done;
 };
 
-/// How far a rank has come in one host stage: so many chunks of it. The tag is written once, with the first chunk.
+/// Number of chunks that a rank has published in one collective. The tag is written once, with the first chunk.
 struct alignas(kPolledBytes) ChunkCount {
   std::atomic<std::uint64_t> tag{0}, chunks{0};
 };
 
-/// What a rank says in one room about the stages there.
+/// Progress of one rank in the collectives of one subgroup.
 struct StageBlock {
-  PolledWord finished;  ///< host stages finished, ever
+  PolledWord finished;  ///< number of collectives finished, ever
   PolledWord left;      ///< bytes of staging that it no longer reads, ever
-  PolledWord worked;    ///< number of the newest host stage whose share this rank has done in the others' buffers
-  PolledWord hidden;    ///< and of the newest that wanted its buffers where they are, and could not have them
-  ClaimBlock claims;    ///< of all ranks in the room, if this is the first of them
+  PolledWord worked;    ///< number of the newest zero-copy collective whose share it has done
+  PolledWord hidden;    ///< number of the newest collective that wanted zero copy but could not map its buffers
+  ClaimBlock claims;    ///< claims of all ranks of the subgroup, used if this rank is the first of them
   BufferRecord buffers[kStagesAhead];
-  ChunkCount staged[kStagesAhead], combined[kStagesAhead];  ///< its chunks of staging, and those combined for its slice
+  ChunkCount staged[kStagesAhead],
+      combined[kStagesAhead];  ///< chunks that it has staged, and chunks of its slice that it has combined
 };
 
 /// The first failure. `state`: 0 none, 1 being written, 2 complete.
@@ -101,44 +113,44 @@ struct alignas(kPolledBytes) AbortBlock {
   char text[1024]{};
 };
 
-/// One direction between two ranks.
+/// Counters of one direction between two ranks.
 struct ChannelWords {
-  PolledWord sent;      ///< messages handed over, ever; written by the sender
-  PolledWord released;  ///< messages given back, ever; written by the receiver
+  PolledWord sent;      ///< messages sent, ever; written by the sender
+  PolledWord released;  ///< messages released, ever; written by the receiver
 };
 
-/// What a rank says about one segment of memory that peers may map; see segments.hpp.
+/// Address of one segment that peers of its owner may map; see segment_directory.hpp.
 struct alignas(64) SegmentRecord {
-  std::atomic<std::uint64_t> sequence{0};  ///< odd: being written; another segment, another sequence
+  std::atomic<std::uint64_t> sequence{0};  ///< odd while the record is written; each segment has another sequence
   std::atomic<std::uint64_t> pid{0}, fd{0}, token{0}, data{0};
   std::atomic<std::uint64_t> bytes{0};  ///< 0: withdrawn
 };
 
 inline constexpr std::size_t kSegmentRecords = 256;  ///< per rank
 
-/// An allocation on a GPU as other processes open it.
+/// Handle by which other processes open an allocation on a GPU.
 struct alignas(64) GpuMemoryRecord {
-  std::atomic<std::uint64_t> sequence{0};  ///< another allocation, another sequence
-  std::atomic<std::uint64_t> handle[8]{};  ///< Device::Handle; what is 0 has been withdrawn
+  std::atomic<std::uint64_t> sequence{0};  ///< each allocation has another sequence
+  std::atomic<std::uint64_t> handle[8]{};  ///< Device::Handle; all 0: withdrawn
 };
 
 inline constexpr std::size_t kGpuMemoryRecords = 64;  ///< per rank
 
-/// What is done together by GPUs that reach into one another's memory.
+/// Synchronization of GPUs that access one another's memory.
 struct GpuMeeting {
-  BufferRecord buffers;  ///< where this rank's are, in its newest
-  PolledWord worked;     ///< tag of the newest that its GPU has done its share of
+  BufferRecord buffers;  ///< this rank's buffers in the newest operation
+  PolledWord worked;     ///< tag of the newest operation whose share its GPU has done
 };
 
-/// What a rank says of its GPU.
+/// Everything that a rank publishes about its GPU.
 struct GpuBlock {
-  GpuMeeting call, step;  ///< whole calls, and Steps, which are counted otherwise
+  GpuMeeting call, step;  ///< of whole calls, and of Steps, which have numbers of their own
   GpuMemoryRecord memory[kGpuMemoryRecords];
 };
 
 struct ArenaShape {
   int ranks = 1;
-  int rooms = 1;                 ///< that each rank has a place in; see StageRoom
+  int rooms = 1;                 ///< subgroups that each rank has memory for; see SubgroupMemory
   std::size_t inline_bytes = 0;  ///< payload of one slot of lines
   std::size_t chunk_bytes = 0;   ///< payload of the longest staging chunk
   std::size_t frame_bytes = 0;   ///< payload of one frame
@@ -147,19 +159,20 @@ struct ArenaShape {
 
 inline constexpr std::size_t kLineBytes = 64;  ///< one line: 56 bytes of payload, then its tag
 inline constexpr std::size_t kLinePayload = 56;
-inline constexpr std::uint64_t kLongestChunks = 4;  ///< a rank's staging holds so many of the longest chunks
+inline constexpr std::uint64_t kLongestChunks = 4;  ///< number of the longest chunks that a rank's staging holds
 inline constexpr std::uint64_t kFrames = 4;         ///< frames per channel
-inline constexpr std::size_t kUnitHeader = 64;      ///< before every frame: tag, bytes
+inline constexpr std::size_t kUnitHeader = 64;      ///< bytes before every frame: its tag and length
 
 class Arena {
  public:
-  /// Makes a new arena; the caller is local rank 0. Throws Error{system} saying what the system refused.
+  /// Creates an arena. The caller becomes local rank 0. Throws Error{system} with the call that the system refused.
   static std::unique_ptr<Arena> create(const ArenaShape&);
-  /// How another rank of this host finds it; good while this object lives.
+  /// Returns the handle by which other ranks of the host join. It is valid while this object lives.
   std::string invitation() const;
-  /// Joins by invitation as local rank `self`. Ranks of the same process share one mapping.
+  /// Joins the arena of a handle as local rank `self`. Ranks of one process share one mapping. Throws Error{system}.
   static std::unique_ptr<Arena> join(std::string_view invitation, const ArenaShape&, int self);
-  /// Leaves in good order: others need not take this for a death. In a forked child the parent keeps its place.
+  /// Announces that the rank leaves in good order. Peers then do not report its death. A forked child announces
+  /// nothing, because the parent keeps its place.
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
@@ -185,7 +198,7 @@ class Arena {
   std::byte* lines(int room, int local, std::uint64_t slot) const noexcept {
     return base_ + lines_at_ + (place(room, local) * kStagesAhead + slot % kStagesAhead) * lines_bytes_;
   }
-  /// Where the payloads of a rank's chunks are, and how many bytes there are.
+  /// Returns the payloads of a rank's chunks, staging_bytes() of them.
   std::byte* staging(int room, int local) const noexcept {
     return base_ + staging_at_ + place(room, local) * staging_bytes_;
   }
@@ -198,11 +211,11 @@ class Arena {
            number % kFrames * frame_stride_;
   }
 
-  /// The process of a local rank.
+  /// Returns the process id of a local rank.
   int process(int local) const noexcept { return block(local).process.load(std::memory_order_acquire); }
-  /// Whether the communicator has failed.
+  /// Returns true if the communicator has failed.
   bool failed() const noexcept { return abort_block().state.load() != 0; }
-  /// Whether the process (or thread) of a local rank still holds its place. One system call.
+  /// Returns true if the process or thread of a local rank still holds its lock. Makes one system call.
   bool alive(int local) const noexcept;
 
  private:
@@ -221,7 +234,7 @@ class Arena {
   ArenaShape shape_;
   int self_ = 0;
   OwnDescriptor place_;      // holds the lock
-  std::uint64_t probe_ = 0;  // what the others read to see whether they can
+  std::uint64_t probe_ = 0;  // read by peers to test whether the kernel lets them
   std::size_t abort_at_ = 0, blocks_at_ = 0, stage_blocks_at_ = 0, directories_at_ = 0, gpu_blocks_at_ = 0,
               lines_at_ = 0, lines_bytes_ = 0, staging_at_ = 0, staging_bytes_ = 0, channels_at_ = 0,
               channel_stride_ = 0, frame_stride_ = 0, total_ = 0;

@@ -1,12 +1,14 @@
-// Asking for a line before it is written: the store would otherwise wait until every other core has given it up, and
-// what is stored behind it as well. What a rank will write in its next call is known in this one, and a call later the
-// line is here. Between cores that have no cache in common that is half the time of a short call.
+// Prefetching for a write: requests exclusive ownership of a cache line before it is written.
+//
+// A store to a line that another core has read waits until that core has given it up, and so do the stores behind it. A
+// rank knows in one call which lines it will write in the next, so it requests them early. Between cores without a
+// common cache this halves the time of a short call.
 #pragma once
 
 namespace collectives {
 
-/// The builtin alone asks for a copy to read, which helps nobody, unless the compiler may count on a newer processor
-/// than x86-64 promises. One that lacks the instruction passes over it.
+/// Prefetches a line for writing. The builtin alone fetches a copy to read, unless the compiler may assume a processor
+/// newer than x86-64 requires. A processor without the instruction ignores it.
 inline void ask_to_write(const void* line) noexcept {
 #if defined(__x86_64__)
   asm volatile("prefetchw %0" : : "m"(*static_cast<const char*>(line)));

@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t kGrain = 64;
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kLeastCommon = std::size_t{2} << 20;
-constexpr std::size_t kMost = std::size_t{1} << 46;  // no request is larger, so sums of them do not overflow
+constexpr std::size_t kMost = std::size_t{1} << 46;  // largest request, so that sums do not overflow
 
 constexpr std::size_t in_grains(std::size_t bytes) { return round_up(std::max<std::size_t>(bytes, 1), kGrain); }
 
@@ -36,14 +36,14 @@ Heap::Piece Heap::allocate(std::size_t bytes, std::size_t alignment) {
     throw Error(Errc::system, fmt::format("memory: {} bytes at a multiple of {} are more than a process can address",
                                           bytes, alignment));
   const std::size_t wanted = in_grains(bytes);
-  const std::size_t slack = alignment > kGrain ? alignment - kGrain : 0;  // so that some multiple lies inside
+  const std::size_t slack = alignment > kGrain ? alignment - kGrain : 0;  // so that a multiple lies inside
   auto guard = lock();
   leave_what_was_inherited();
   auto found = by_size_.lower_bound({wanted + slack, nullptr});
   if (found == by_size_.end()) {
     const std::size_t common = std::max(kLeastCommon, round_up(total_ / 8, kLeastCommon));
     const bool whole = wanted + slack >= common / 2;
-    guard.unlock();  // it takes a while, and others know what they want
+    guard.unlock();  // making a segment takes long, and other threads may allocate meanwhile
     auto block = std::make_unique<Block>(whole ? bytes + (alignment > kPage ? alignment : 0) : common, whole);
     std::byte* const data = block->segment.data();
     guard.lock();
@@ -65,7 +65,7 @@ Heap::Piece Heap::allocate(std::size_t bytes, std::size_t alignment) {
 }
 
 void Heap::release(void* data, std::size_t bytes) noexcept {
-  std::unique_ptr<Block> goes;  // after the lock is given up
+  std::unique_ptr<Block> goes;  // destroyed after the lock is released
   const auto guard = lock();
   leave_what_was_inherited();
   const auto at = block_of(data);
@@ -76,7 +76,7 @@ void Heap::release(void* data, std::size_t bytes) noexcept {
   } else if (block.segment.ours()) {
     try {
       put_back(block, static_cast<std::byte*>(data), in_grains(bytes));
-    } catch (const std::bad_alloc&) {  // nowhere to note it: it stays unused
+    } catch (const std::bad_alloc&) {  // no memory to record the piece: it stays unused
       return;
     }
     if (!empty(block)) return;
@@ -120,7 +120,7 @@ void Heap::take(std::byte* data, std::size_t bytes) {
   free_.erase(data);
 }
 
-/// As put(), joined with the free pieces on both sides; those of another segment may lie next to it by chance.
+/// Adds a free piece, joined with free pieces on both sides. Adjacent pieces of another segment are not joined.
 void Heap::put_back(const Block& block, std::byte* data, std::size_t bytes) {
   auto after = free_.upper_bound(data);
   if (after != free_.begin()) {

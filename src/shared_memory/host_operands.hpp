@@ -1,4 +1,7 @@
-// What a host stage works on, on one rank, and what it throws when a peer works on something else.
+// Operands of an intra-host collective on one rank, and the check that a peer is in the same call.
+//
+// Each line, chunk count and buffer record carries a tag: the number of the collective and a hash of the call's
+// signature. Data of a mismatched call is refused before it is used. Price: a few stores per call.
 #pragma once
 
 #include <cstddef>
@@ -8,33 +11,33 @@
 
 namespace collectives {
 
-/// Addresses are of element 0 of the vector, as if the buffer held all of it.
+/// Addresses are those of element 0 of the vector, as if a buffer held the whole vector.
 struct HostOperands {
   const std::byte* own = nullptr;  ///< this rank's values
-  std::byte* keep = nullptr;       ///< where results go
+  std::byte* keep = nullptr;       ///< place of the results
   DataType type = DataType::f32;
   ReduceOp op;
   int finish_ranks = 0;  ///< see fold()
-  bool raw = true;       ///< own values are contributions
+  bool raw = true;       ///< the values are contributions, not partial results
   std::uint64_t tag = 0;
-  /// Stands for all of this but the tag, and for the task: what was found out about it once holds again. 0: nothing is
-  /// to be remembered.
+  /// Identifies the task and all operands but the tag. Preparations for an equal value are valid again. 0: none are
+  /// kept.
   std::uint64_t known_as = 0;
 };
 
-/// Thrown inside the library when a tag shows a mismatched call; the communicator turns it into the full Error.
+/// Thrown inside the library if a tag shows a mismatched call. The communicator turns it into the full Error.
 struct TagMismatch {
   Rank peer;  ///< local rank or rank, as the thrower counts
 };
 
-/// `base` moved by whole elements, as an integer: it may point to where element 0 of the vector would be.
+/// Returns `base` moved by whole elements. Uses integers, because `base` may point outside its buffer.
 template <class Byte>
 Byte* element_at(Byte* base, std::size_t index, std::size_t element_bytes) {
   return reinterpret_cast<Byte*>(reinterpret_cast<std::uintptr_t>(base) + index * element_bytes);
 }
 
-/// What was read where `wanted` is expected: true when it is there, false when not yet. Throws TagMismatch{peer} when
-/// it is another call's of the same number.
+/// Compares a tag that was read with the expected one. Returns true if they are equal, false if the data is not yet
+/// there. Throws TagMismatch{peer} if the numbers are equal but the hashes differ.
 inline bool has_come(std::uint64_t seen, std::uint64_t wanted, int peer) {
   if (seen == wanted) return true;
   if (static_cast<std::uint32_t>(seen) == static_cast<std::uint32_t>(wanted)) throw TagMismatch{peer};

@@ -36,7 +36,7 @@ void HostStage::begin() {
     begin_as_planned();
 }
 
-/// By the protocol for buffers that are not mapped.
+/// Begins the task by its protocol for buffers that are not mapped.
 void HostStage::begin_as_planned() {
   if (task_->protocol == HostProtocol::lines) {
     performer_ = Performer::lines;

@@ -1,13 +1,26 @@
-// Host stages: what the ranks of one host, or of a part of it (stage_room.hpp), do together through shared memory,
-// without messages.
+// Intra-host collectives: the ranks of one host, or of a subgroup of it, combine and exchange data through shared
+// memory. They send no messages. subgroup_memory.hpp describes the subgroups.
 //
-// A stage is performed by one of four protocols, by its size and by where the buffers are: in lines, one-shot or
-// staged, by single copy, or by zero copy where all ranks' buffers happen to be within reach. Stages are numbered, the
-// same on every rank; what belongs to a stage lies in a ring of kStagesAhead places, and a rank begins one only when
-// everyone has finished the one that had its place before. In a collective where all wait for all that is always so; a
-// root whom nobody answers may run that far ahead.
+// All ranks of the subgroup describe the collective with equal HostTasks (host_task.hpp). The size of the vector and
+// the location of the buffers decide which protocol performs it:
 //
-// A stage never blocks: advance() goes as far as it can and says whether it is finished.
+//   inline       inline_protocol.hpp  the payload travels inside the polled cache lines
+//   one-shot     staged.hpp           every rank stages its whole vector, and combines all of them for itself
+//   staged       staged.hpp           slices pass through staging memory, and their owners combine them
+//   zero copy    zero_copy.hpp        ranks work in one another's buffers by pointers, if all buffers are mapped
+//   single copy  zero_copy.hpp        the kernel copies between the ranks' buffers if they are not mapped
+//
+// Every protocol adds contributions in rank order. An intra-host collective is therefore always deterministic.
+//
+// Collectives are numbered, equally on all ranks. The state of a collective lies in one of kCollectivesAhead = 64
+// places of a ring. A rank begins a collective only after all ranks have finished the one that used its place before.
+// No data is acknowledged. If all ranks wait for all ranks, the place is always free. A root that waits for no rank may
+// run 64 collectives ahead, and in staging as far as its ring reaches.
+//
+// Price: 64 slots of lines and 20 KiB of counters for each rank and subgroup.
+//
+// No function blocks: progress() does what is possible now and returns. start() publishes the first data of this rank
+// at once. The caller writes its arrival record afterwards, because the peers wait for the data.
 #pragma once
 
 #include <atomic>
@@ -23,12 +36,13 @@ namespace collectives {
 
 class HostStage {
  public:
-  /// `crowded`: more ranks than cores. The arena, the tuning and the reach outlive the stage.
+  /// `oversubscribed`: there are more ranks than cores. The arena, the tuning and the peer memory must outlive this
+  /// object.
   HostStage(StageRoom, const Tuning&, Reach&, bool crowded);
 
-  /// Describes a host Step as all later calls here want it.
+  /// Describes a host Step as a task for later start() calls on this object.
   void describe(const Step&, DataType, HostTask&) const;
-  /// Begins a stage. The task and the operands stay as they are until it is finished.
+  /// Begins a collective. The task and the operands must not change until it has finished.
   void start(const HostTask& task, const HostOperands& with) {
     task_ = &task;
     with_ = &with;
@@ -36,20 +50,22 @@ class HostStage {
     performer_ = Performer::none;
     if (place_is_free()) begin();
   }
-  void start(const HostTask&, HostOperands&&) = delete;  // a temporary would not stay
-  /// Goes as far as it can; true when finished. Throws TagMismatch (of a local rank), Error{system}.
+  void start(const HostTask&, HostOperands&&) = delete;  // a temporary would not outlive the call
+  /// Performs what is possible now. Returns true when the collective has finished. Throws TagMismatch with a local rank
+  /// of the host, or Error{system}.
   bool advance() try {
     if (performer_ == Performer::lines ? !lines_.advance() : !advance_by_others()) return false;
     finished_.store(number_, std::memory_order_release);
     return true;
-  } catch (const TagMismatch& mismatch) {  // of a rank of the room
+  } catch (const TagMismatch& mismatch) {  // with a rank of the subgroup
     throw TagMismatch{room_.local(mismatch.peer)};
   }
-  HostStage(const HostStage&) = delete;  // its protocols keep a reference to its room
+  HostStage(const HostStage&) = delete;  // the protocols keep a reference to subgroup_
   HostStage& operator=(const HostStage&) = delete;
-  /// Changes whenever a part of a stage has moved: who waits for the rest has not waited long.
+  /// Returns a counter that changes when a part of a long collective has completed. A waiting rank then restarts its
+  /// backoff.
   std::uint64_t moves() const noexcept { return staged_.moves() + zero_copy_.moves(); }
-  /// Bytes this rank has put into shared memory or other ranks' buffers, ever.
+  /// Returns the bytes that this rank has ever written to shared memory or to buffers of its peers.
   std::uint64_t bytes_shown() const noexcept {
     return lines_.bytes_shown() + staged_.bytes_shown() + zero_copy_.bytes_shown();
   }
@@ -73,8 +89,8 @@ class HostStage {
   const HostTask* task_ = nullptr;
   const HostOperands* with_ = nullptr;
   Performer performer_ = Performer::none;
-  std::uint64_t number_ = 0;        // of this stage
-  std::uint64_t all_finished_ = 0;  // the newest stage that every rank is known to have finished
+  std::uint64_t number_ = 0;        // of the current collective
+  std::uint64_t all_finished_ = 0;  // number of the newest collective that all ranks are known to have finished
 };
 
 }  // namespace collectives

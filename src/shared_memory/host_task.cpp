@@ -9,40 +9,45 @@
 namespace collectives {
 namespace {
 
+/// Returns the bytes that one rank publishes.
 std::size_t shown_bytes(const HostTask& task) { return (task.combines() ? task.total : task.longest) * task.element; }
 
-/// The longest payload that goes in lines, which cost more per byte than longer pieces do, once for every pair of
-/// ranks. Where all show and all want all, everybody writes and reads, or combines, at the same time.
+/// Returns the largest payload in bytes for the inline protocol. Lines cost more per byte than long chunks, once per
+/// pair of ranks. If all ranks publish and all want all, each rank writes and reads at the same time, which halves the
+/// limit.
 std::size_t inline_limit(const HostTask& task, const Tuning& tuning) {
   const std::size_t others = std::max<std::size_t>(1, task.slices.size() - 1);
   return tuning.inline_bytes / others / (task.everyone_wants_all() && task.only < 0 ? 2 : 1);
 }
 
-/// The longest all-reduce that goes in one shot. One shot saves a meeting, and every rank adds all. With two ranks no
-/// byte more crosses between the cores than otherwise; with more ranks it does, so it ends earlier, but later where
-/// four or more share fewer cores: there a meeting costs every rank its turn.
+/// Returns the longest all-reduce in bytes for one shot. One shot saves a synchronization, but every rank combines all
+/// elements. With two ranks no more bytes cross between the cores than in the staged protocol. With more ranks more
+/// bytes do, so the limit is lower. It is higher again for four or more oversubscribed ranks, where each rank waits for
+/// its turn on a core at every synchronization.
 std::size_t one_shot_limit(int ranks, bool crowded, const Tuning& tuning) {
   if (ranks <= 2) return tuning.one_shot_bytes;
   const std::size_t bytes = crowded && ranks > 3 ? tuning.one_shot_bytes_of_crowd : tuning.one_shot_bytes_of_many;
   return bytes == Tuning::kNever ? bytes : bytes / static_cast<std::size_t>(ranks - 1);
 }
 
-/// What the kernel would copy at a time, twice: of two ranks' vector that is all of it.
+/// Returns twice the bytes that the kernel copies in one share. For two ranks this is the whole vector.
 std::size_t copied_bytes(const HostTask& task) {
   const std::size_t share = task.only < 0 ? task.longest : task.total / static_cast<std::size_t>(task.ranks());
   return 2 * share * task.element;
 }
 
-/// From where on the kernel copies. With a core for each rank all copy at once, which may cost less than staging where
-/// entering the kernel is cheap; else whoever runs can stage what others will want. What leaves the cache waits for
-/// memory anyway, and staging lets results go there without being fetched first.
+/// Returns the bytes from which on the kernel copies. Ranks with a core each copy at the same time, which may be faster
+/// than staging if a system call is cheap. Oversubscribed ranks stage instead: the running rank then stages what its
+/// peers will need. Vectors larger than the cache wait for memory anyway, and staging stores results there without
+/// fetching their lines.
 std::size_t single_copy_limit(const HostTask& task, bool crowded, const Tuning& tuning) {
   if (crowded || task.stores == Stores::streaming) return Tuning::kNever;
   return task.combines() ? tuning.single_copy_reduce_bytes : tuning.single_copy_bytes;
 }
 
-/// From where on buffers that are mapped are worked on where they are. That takes two meetings, and what is only copied
-/// one where it is staged; so with more ranks than cores, where a meeting costs every rank its turn, it begins later.
+/// Returns the bytes from which on mapped buffers are processed in place. Zero copy takes two synchronizations; a
+/// staged gather takes one. With oversubscribed ranks each rank waits for its turn at a synchronization, so gathers
+/// begin later.
 std::size_t zero_copy_limit(const HostTask& task, bool crowded, const Tuning& tuning) {
   if (!crowded || task.combines()) return tuning.zero_copy_bytes;
   return std::max(tuning.zero_copy_bytes, tuning.zero_copy_bytes_of_crowd);
@@ -129,7 +134,8 @@ void describe(const Step& step, std::size_t element_bytes, int ranks, bool crowd
     task.total += slice.count;
     task.longest = std::max(task.longest, slice.count);
   }
-  // Results that the caches would lose before anyone reads them need not go there: inputs and outputs of all ranks.
+  // Results that the caches would lose before they are read are stored past them. The inputs and outputs of all ranks
+  // count.
   const auto p = static_cast<std::size_t>(ranks);
   const std::size_t inputs = task.combines() ? p : 1, outputs = task.everyone_wants_all() ? p : 1;
   const std::size_t touched = task.total * task.element * (inputs + outputs);

@@ -1,14 +1,20 @@
-// What the ranks of one host are to do together in one host stage, and by which protocol. Everything here is equal on
-// all of them.
+// Host task: description of one intra-host collective and its protocol. It is equal on all ranks that perform it.
 //
-// The vector is divided into slices, one owner each:
+// The vector is divided into slices, each with one owner:
 //
-//   host_all_reduce      every slice is combined; all want all of them
+//   host_all_reduce      every slice is combined; all ranks want all slices
 //   host_reduce_scatter  every slice is combined; its owner wants it
-//   host_all_gather      every slice is its owner's; all want all of them
-//   host_barrier         nobody leaves before all have come
+//   host_all_gather      every slice is its owner's; all ranks want all slices
+//   host_barrier         no rank leaves before all have entered
 //
-// With `only`, one rank owns everything: a reduce-scatter is then a reduce, an all-gather a broadcast.
+// With `root`, one rank owns the whole vector. A reduce-scatter is then a reduce, and an all-gather a broadcast.
+//
+// Size selects the protocol, and mapped buffers permit zero copy; host_collective.hpp lists the protocols. Results that
+// would evict one another from the last-level cache are stored past it (`stores`). Results that overwrite values are
+// not, because their lines are cached already. A rank fences these stores only before it publishes data or has to wait.
+// With a core of its own it uses no memcpy between them, because its string instructions would wait for the stores.
+// Buffers that are not mapped are then staged rather than copied by the kernel, because the kernel's copy cannot store
+// past the caches.
 #pragma once
 
 #include <cstddef>
@@ -24,22 +30,22 @@ namespace collectives {
 
 enum class HostProtocol : std::uint8_t {
   lines,       ///< inside the polled cache lines
-  one_shot,    ///< everybody shows everything and combines everything for itself: one meeting
+  one_shot,    ///< every rank stages all its values and combines for itself: one synchronization
   staged,      ///< through chunks of staging memory, slice by slice
-  single_copy  ///< straight between the ranks' buffers, by the kernel where they are not mapped
+  single_copy  ///< directly between the ranks' buffers, by the kernel if they are not mapped
 };
 std::string_view to_string(HostProtocol) noexcept;
 
 struct HostTask {
   Step::Kind kind = Step::Kind::host_barrier;
-  int only = -1;              ///< local rank of the one owner, or -1
-  std::size_t element = 1;    ///< bytes
+  int only = -1;              ///< local rank of the only owner, or -1
+  std::size_t element = 1;    ///< bytes per element
   std::vector<Range> slices;  ///< by local rank
   std::size_t total = 0;      ///< elements of all slices
-  std::size_t longest = 0;    ///< elements of the longest
+  std::size_t longest = 0;    ///< elements of the longest slice
   bool adjacent = true;       ///< each slice begins where the one before it ends
   HostProtocol protocol = HostProtocol::lines;
-  bool zero_copy = false;          ///< or straight between the ranks' buffers, where all of them are mapped
+  bool zero_copy = false;          ///< zero copy instead of the protocol, if all buffers are mapped
   Stores stores = Stores::cached;  ///< of results
   Stores stores_to_staging = Stores::cached;
 
@@ -47,36 +53,37 @@ struct HostTask {
   bool everyone_wants_all() const { return kind == Step::Kind::host_all_reduce || kind == Step::Kind::host_all_gather; }
   const Range& slice(int local) const { return slices[static_cast<std::size_t>(local)]; }
   int ranks() const { return static_cast<int>(slices.size()); }
-  /// Whether a rank's values are needed by others.
+  /// Returns true if peers need the values of `local`.
   bool shows(int local) const {
     if (only < 0) return true;
     return (local == only) != combines();
   }
 
-  // Where ranks reach into one another's buffers, each of them sees to a share of the vector.
+  // If ranks access one another's buffers, each rank processes a share of the vector.
 
-  /// The elements that a rank's own values, or its results (`keep`), consist of.
+  /// Returns the range that spans a rank's own values, or its results if `destination`.
   Range held(int local, bool keep) const;
-  /// The elements that a rank sees to.
+  /// Returns the elements that a rank processes.
   Range share(int local) const { return only < 0 ? slice(local) : part(slice(only), ranks(), local); }
-  /// Whether the share of rank `of_share` is made from the values of `local`, and whether it is among its results.
+  /// Returns true if the share of rank `of_share` is computed from the values of `local`.
   bool is_source(int local, int of_share) const { return combines() || local == (only < 0 ? of_share : only); }
+  /// Returns true if the share of rank `of_share` belongs to the results of `local`.
   bool is_destination(int local, int of_share) const {
     return everyone_wants_all() || local == (only < 0 ? of_share : only);
   }
 };
 
-/// A host Step on its own, described once for all calls that consist of it.
+/// Intra-host collective that is a whole call, described once for all equal calls.
 struct HostCall {
   HostTask task;
   bool finish = true;
 };
 
-/// Describes a host Step for `ranks` local ranks, and picks the protocol. Allocates only when `task` has never seen as
+/// Describes a host Step for `ranks` local ranks, and chooses the protocol. Allocates only if `task` has never held as
 /// many ranks.
 void describe(const Step& step, std::size_t element_bytes, int ranks, bool crowded, const Tuning&, HostTask& task);
 
-/// Why it has its protocol, in words, with the numbers of the tuning that decided.
+/// Returns the reason for the protocol in words, with the numbers of the tuning that decided.
 std::string reason(const HostTask&, bool crowded, const Tuning&);
 
 }  // namespace collectives

@@ -14,24 +14,27 @@
 namespace collectives {
 namespace {
 
-/// How often in a row a rank looks for a line that has not come: the way up to whoever waits and back costs as much.
+/// Number of reads in a row of a missing line. Returning to the caller that waits, and back, takes as long.
 constexpr int kLooks = 8;
 
-/// Slots of stages that follow one another do not lie side by side: what a reader's processor fetches ahead of the
-/// lines it is asked for would be lines that the writer has just been given for the next stage.
+/// Distance between the slots of consecutive collectives. Adjacent slots would be slow. A reader's processor prefetches
+/// the lines behind those it reads. With adjacent slots these are lines that the writer has just fetched for the next
+/// collective.
 constexpr std::uint64_t kSlotsApart = 29;
-static_assert(std::has_single_bit(kStagesAhead) && kSlotsApart % 2 == 1);  // each slot has its turn
+static_assert(std::has_single_bit(kStagesAhead) && kSlotsApart % 2 == 1);  // every slot is used
 
 constexpr std::size_t lines_for(std::size_t bytes) { return (bytes + kLinePayload - 1) / kLinePayload; }
 
-/// What says that the payload before it is there.
+/// Returns the tag, which marks the payload before it as complete.
 std::atomic_ref<std::uint64_t> tag_of(std::byte* line) {
   return std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(line + kLinePayload));
 }
 
-/// Into a line or out of it, `bytes` bytes of payload, or all that a line holds if there are more. Nobody else is at
-/// them meanwhile: they are read behind their tag, and written when everyone has left the slot. In moves of fixed
-/// length, the second over the end of the first: a call for a few bytes would take as long as all the rest.
+/// Copies min(bytes, kLinePayload) bytes of payload into or out of a line.
+///
+/// Uses two moves of fixed length, which may overlap. A memcpy of variable length would take as long as all the rest of
+/// a short collective. Plain accesses suffice: a reader checks the tag first, and a slot is rewritten only after all
+/// ranks have left it.
 inline void copy_payload(std::byte* to, const std::byte* from, std::size_t bytes) {
   const auto from_both_ends = [&]<std::size_t length>(std::integral_constant<std::size_t, length>) {
     std::byte first[length], last[length];
@@ -61,15 +64,16 @@ Lines::Lines(const StageRoom& room)
       gathered_(static_cast<std::size_t>(room.ranks()) * stride_),
       sources_(static_cast<std::size_t>(room.ranks())) {
   for (int local = 0; local < ranks_; ++local) slots_.push_back(room.lines(local, 0));
-  // The next stages touch new pages all the time. They are to lie in the memory of whoever writes them.
+  // Each of the next collectives touches a new page. A page shall lie in the memory of the rank that writes it.
   populate(slots_[static_cast<std::size_t>(self_)], kStagesAhead * slot_bytes_);
 }
 
-// ---- what is the same for all stages alike ----
+// ---- preparation, once for all collectives with the same operands ----
 
-/// The payload of a rank is, for a reduction, all slices side by side; for a gather its own slice.
+/// Prepares for these operands. The payload of a rank is all slices, adjacent, for a reduction. It is the rank's own
+/// slice for a gather.
 void Lines::prepare(const HostTask& task, const HostOperands& with) {
-  known_as_ = 0;  // until all of it is found out
+  known_as_ = 0;  // no operands are known until all is prepared
   if (!std::exchange(populated_, true))
     for (std::byte* const slots : slots_) populate(slots, kStagesAhead * slot_bytes_);
   const bool notice = task.kind == Step::Kind::host_barrier;
@@ -95,7 +99,7 @@ void Lines::prepare(const HostTask& task, const HostOperands& with) {
   known_as_ = with.known_as;
 }
 
-/// What this rank combines of every payload.
+/// Returns the part of every payload that this rank combines.
 Lines::Span Lines::combined(const HostTask& task) const {
   if (!task.combines()) return {};
   if (task.kind == Step::Kind::host_all_reduce) return {0, task.total * task.element};
@@ -132,9 +136,9 @@ void Lines::prepare_to_show(const HostTask& task, const HostOperands& with, Span
     }
   }
   if (!task.shows(self_)) return;
-  if (task.kind == Step::Kind::host_reduce_scatter && task.only < 0) {  // nobody reads my own slice
+  if (task.kind == Step::Kind::host_reduce_scatter && task.only < 0) {  // no peer reads this rank's own slice
     shown_[0] = {0, mine.begin};
-    shown_[1] = {std::max(mine.end, round_up(mine.begin, kLinePayload)), own_bytes_};  // no line twice
+    shown_[1] = {std::max(mine.end, round_up(mine.begin, kLinePayload)), own_bytes_};  // writes no line twice
     shown_bytes_ = own_bytes_ - (mine.end - mine.begin);
   } else {
     shown_[0] = {0, own_bytes_};
@@ -142,7 +146,7 @@ void Lines::prepare_to_show(const HostTask& task, const HostOperands& with, Span
   }
 }
 
-/// Slices that lie side by side in the vector as well are combined in one go.
+/// Prepares the pieces to combine. Slices that are adjacent in the vector form one piece.
 void Lines::prepare_to_combine(const HostTask& task, const HostOperands& with, Span mine) {
   fold_ = Fold(with.op, with.type, with.finish_ranks);
   for (Source& source : sources_) source.raw = with.raw;
@@ -156,7 +160,7 @@ void Lines::prepare_to_combine(const HostTask& task, const HostOperands& with, S
   }
 }
 
-// ---- a stage ----
+// ---- a collective ----
 
 std::size_t Lines::slot_of(std::uint64_t number) const {
   return static_cast<std::size_t>(number * kSlotsApart % kStagesAhead) * slot_bytes_;
@@ -178,7 +182,7 @@ void Lines::start(const HostTask& task, const HostOperands& with, std::uint64_t 
   bytes_shown_ += shown_bytes_;
 }
 
-/// Writes the lines that hold any of `span`.
+/// Writes the lines that overlap `span`.
 void Lines::write(Span span) {
   if (span.begin >= span.end) return;
   const std::size_t first = span.begin / kLinePayload;
@@ -189,14 +193,14 @@ void Lines::write(Span span) {
   }
 }
 
-/// The lines that the next stage will write there if it is like this one.
+/// Prefetches the lines that the next collective will write if it is like this one.
 void Lines::ask_for(std::byte* next, Span span) const {
   if (span.begin >= span.end) return;
   for (std::size_t at = span.begin - span.begin % kLinePayload; at < span.end; at += kLinePayload)
     ask_to_write(next + at / kLinePayload * kLineBytes);
 }
 
-/// Takes in what is wanted of a peer's payload; false while a line is missing.
+/// Reads the needed part of a peer's payload. Returns false while a line is missing.
 bool Lines::read(const Wanted& wanted) {
   std::byte* line = slot(wanted.local) + (wanted.first + lines_read_) * kLineBytes;
   for (std::size_t l = wanted.first + lines_read_; l < wanted.end; ++l, line += kLineBytes) {

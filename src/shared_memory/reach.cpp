@@ -15,8 +15,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kLookEvery = 10ms;  // a system call
-constexpr auto kPatience = 300ms;  // for a process to end that has begun to
+constexpr auto kLookEvery = 10ms;  // each look is a system call
+constexpr auto kPatience = 300ms;  // for a process that has begun to end
 
 }  // namespace
 
@@ -57,7 +57,8 @@ bool Reach::transfer(Way way, int local, std::byte* here, std::uint64_t there, s
   return true;
 }
 
-/// Whether its process number may have become another's. It takes the system longer than this to come round to it.
+/// Returns true if the peer has ended. Its process id may then belong to another process. The system needs longer than
+/// kLookEvery to reuse an id.
 bool Reach::gone(int local) {
   auto& looked = looked_[static_cast<std::size_t>(local)];
   const auto now = coarse_now();
@@ -80,7 +81,7 @@ bool Reach::refuse(int local, std::string why) {
 std::string Reach::kernel_refuses(const Arena& arena) {
   for (int local = 0; local < arena.ranks(); ++local) {
     if (local == arena.self()) continue;
-    // Every rank keeps a word in its own memory for this, and says in the arena where it is and what it holds.
+    // Every rank publishes a word of its own memory, its address and its value, for this test.
     const RankBlock& block = arena.block(local);
     std::uint64_t seen = 0;
     const iovec here{&seen, sizeof seen};
@@ -89,7 +90,7 @@ std::string Reach::kernel_refuses(const Arena& arena) {
       return fmt::format("process_vm_readv: {}", std::strerror(errno));
     if (seen != block.probe.load(std::memory_order_acquire))
       return "process_vm_readv: the process has another number here";
-    // To write nothing is always right, unless a filter forbids the call as such.
+    // Writing nothing always succeeds, unless a filter forbids the call as such.
     if (::process_vm_writev(arena.process(local), nullptr, 0, nullptr, 0, 0) < 0)
       return fmt::format("process_vm_writev: {}", std::strerror(errno));
   }
@@ -97,7 +98,7 @@ std::string Reach::kernel_refuses(const Arena& arena) {
 }
 
 bool Reach::kernel_permits(int process) noexcept {
-  // Nobody has anything at address 0; that is found out after permission has been asked.
+  // No process has memory at address 0. The kernel checks the permission first and the address afterwards.
   char byte = 0;
   const iovec here{&byte, 1}, there{nullptr, 1};
   return ::process_vm_readv(process, &here, 1, &there, 1, 0) == -1 && errno == EFAULT;

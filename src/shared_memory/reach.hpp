@@ -1,11 +1,13 @@
-// Reaching into the buffers of the other ranks of this host.
+// Peer memory: access to buffers of the other ranks of this host.
 //
-// A rank publishes where its buffers of a host stage are. Another reaches them by a pointer where it can: ranks that
-// are threads share an address space, and memory from allocate() lies in segments that every rank can map. Elsewhere
-// the kernel copies between the processes (process_vm_readv and process_vm_writev), if the system allows that.
+// A rank publishes where its buffers of an intra-host collective are. A peer accesses them in one of two ways:
 //
-// What cannot be reached may be the memory of a process that is just ending, which the watch will find out and name. So
-// a refusal is an error only when its owner is still alive a while later.
+//   pointer      the ranks are threads and share an address space, or the buffer comes from allocate() and lies in a
+//                segment that every rank can map
+//   kernel copy  process_vm_readv and process_vm_writev, if the system permits them
+//
+// A refused copy may mean that the peer's process is just ending. The failure detector then finds and names it. A
+// refusal is therefore an error only if the peer is still alive 300 ms later.
 #pragma once
 
 #include <chrono>
@@ -19,10 +21,10 @@
 
 namespace collectives {
 
-/// A stretch of a rank's memory as its owner sees it, and by the name under which others may map it.
+/// Part of a rank's memory.
 struct RemoteBuffer {
-  std::uint64_t address = 0;  ///< in the owner's process; 0: there is none
-  std::uint64_t name = 0;     ///< of the place in a shared segment; 0: in none
+  std::uint64_t address = 0;  ///< in the owner's process; 0: no buffer
+  std::uint64_t name = 0;     ///< in the owner's segment directory; 0: in no segment
 };
 
 class Reach {
@@ -35,22 +37,24 @@ class Reach {
         segments_(arena),
         looked_(static_cast<std::size_t>(arena.ranks())) {}
 
+  /// Returns what peers need to access `bytes` bytes at `data`.
   RemoteBuffer describe(const std::byte* data, std::size_t bytes) {
     return {reinterpret_cast<std::uintptr_t>(data), threads_ ? 0 : segments_.name_of(data, bytes)};
   }
-  /// Whether everyone can have a pointer to it.
+  /// Returns true if every rank can get a pointer to the buffer.
   bool mapped(const RemoteBuffer& buffer) const noexcept { return threads_ || buffer.name != 0 || buffer.address == 0; }
-  /// A pointer to a peer's buffer, or null where only the kernel reaches it.
+  /// Returns a pointer to a peer's buffer, or null if only the kernel can copy it.
   std::byte* pointer(int local, const RemoteBuffer&, std::size_t bytes);
 
-  /// Copies from or to the memory of a peer. False, then and at every later call, when that was refused: the peer may
-  /// be gone. Throws Error{system} when it is not.
+  /// Copies from or to the memory of a peer. Returns false if the system refuses, then and in all later calls, because
+  /// the peer may have ended. Throws Error{system} if the peer is alive 300 ms later.
   bool read(int local, std::byte* to, std::uint64_t from, std::size_t bytes);
   bool write(int local, std::uint64_t to, const std::byte* from, std::size_t bytes);
 
-  /// What keeps this process out of another rank's memory; empty when nothing does. Two system calls per rank.
+  /// Returns the reason why the kernel does not copy between this process and its peers, or an empty string. Makes two
+  /// system calls per rank.
   static std::string kernel_refuses(const Arena&);
-  /// Before there is an arena: whether it would let this process into another's.
+  /// Returns true if the kernel would let this process copy from `process`. Needs no arena.
   static bool kernel_permits(int process) noexcept;
 
  private:
@@ -63,7 +67,7 @@ class Reach {
   bool threads_, kernel_;
   Segments segments_;
   std::vector<std::chrono::nanoseconds> looked_;  // when each peer was last seen alive
-  std::string refused_;                           // why; empty while nothing was
+  std::string refused_;                           // reason of the first refusal; empty: none
   std::chrono::steady_clock::time_point refused_at_{};
 };
 

@@ -1,4 +1,4 @@
-// Ask for the best, take what there is, say what was refused.
+// Each function tries the best source of memory first, and reports what the system refused.
 #include "shared_memory/segment.hpp"
 
 #include <fcntl.h>
@@ -30,12 +30,12 @@ namespace {
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
-// Ranks that allocate at once see the same room. None takes more than a sixteenth of it, or 2 MiB, before it looks
-// again, and the last 8 MiB are left alone.
+// Ranks that allocate at the same time see the same available memory. Each takes at most a sixteenth of it, or 2 MiB,
+// before it looks again. The last 8 MiB are never taken.
 constexpr std::size_t kMostAtOnce = std::size_t{32} << 20;
 constexpr std::size_t kLeft = std::size_t{8} << 20;
 
-// Younger than the headers of Debian 12.
+// Constants that the headers of Debian 12 lack.
 constexpr int kCollapse = 25;                             // MADV_COLLAPSE, Linux 6.1
 constexpr unsigned kHugePages = MFD_HUGETLB | 21u << 26;  // of 2^21 bytes
 
@@ -43,7 +43,7 @@ constexpr std::string_view kWhat = "a segment";
 
 std::string file_name(std::uint64_t token) { return fmt::format("collectives {:016x}", token); }
 
-/// None, after one warning, where this process may not have memfds at all.
+/// Makes the file. Returns none, after one warning, if this process may not make memfds at all.
 Descriptor make_file(std::uint64_t token, std::size_t bytes, unsigned flags) {
   SealedFile made = make_sealed_file(kWhat, file_name(token), bytes, flags);
   static std::atomic_flag said;
@@ -55,7 +55,8 @@ Descriptor make_file(std::uint64_t token, std::size_t bytes, unsigned flags) {
   return std::move(made.file);
 }
 
-/// Maps a file, or private memory if there is none; from 2 MiB up at a multiple of that, so that huge pages fit.
+/// Maps a file, or private memory without one. From 2 MiB up the address is a multiple of 2 MiB, so that huge pages
+/// fit.
 Mapping map(const Descriptor& file, std::size_t bytes) {
   const std::size_t alignment = bytes >= kHugePage ? kHugePage : kPage;
   const std::size_t room = bytes + alignment - kPage;
@@ -72,10 +73,11 @@ Mapping map(const Descriptor& file, std::size_t bytes) {
   return middle;
 }
 
-/// Puts pages under [at, at + bytes) of a mapping, and reports what a touch would end the process for.
+/// Allocates the pages of [at, at + bytes) of a mapping. Throws if memory is missing; a touch would end the process
+/// then.
 void fill(const Mapping& memory, const Descriptor& file, std::size_t at, std::size_t bytes) {
   if (::madvise(memory.data() + at, bytes, MADV_POPULATE_WRITE) == 0) return;
-  if (errno == EINVAL) {  // Linux before 5.14; private pages then come at the first touch
+  if (errno == EINVAL) {  // Linux before 5.14; private pages then are allocated by the first touch
     if (!file || ::fallocate(file.number(), 0, static_cast<off_t>(at), static_cast<off_t>(bytes)) == 0) return;
   }
   const int error = errno;
@@ -83,7 +85,7 @@ void fill(const Mapping& memory, const Descriptor& file, std::size_t at, std::si
                 fmt::format("after {}: {}; {}", bytes_text(at), std::strerror(error), memory_room().bound));
 }
 
-/// What there is, which holds the `rest` of a segment of `bytes` and the tables that map it.
+/// Returns the available memory. Throws if the `rest` of a segment of `bytes` and its page tables do not fit into it.
 MemoryRoom room_for(std::size_t rest, std::size_t bytes) {
   MemoryRoom room = memory_room();
   if (room.bytes < rest + rest / 256 + kLeft) refuse_memory(bytes, kWhat, room.bound);
@@ -91,13 +93,14 @@ MemoryRoom room_for(std::size_t rest, std::size_t bytes) {
 }
 
 void populate(const Mapping& memory, const Descriptor& file) {
-  ::madvise(memory.data(), memory.bytes(), MADV_HUGEPAGE);  // for kernels without the other way below
+  ::madvise(memory.data(), memory.bytes(), MADV_HUGEPAGE);  // for kernels without MADV_COLLAPSE
   for (std::size_t at = 0, piece = 0; at < memory.bytes(); at += piece) {
     const std::size_t rest = memory.bytes() - at;
     const MemoryRoom room = room_for(rest, memory.bytes());
     piece = std::min(rest, std::clamp(room.bytes / 16 / kHugePage * kHugePage, kHugePage, kMostAtOnce));
     if (piece >= kHugePage) {
-      // Pages that are there are copied together, so that one in each place is best, and needs least time in all.
+      // Collapsing copies the small pages that exist. One small page per huge page suffices, and takes the least time
+      // in total.
       for (std::size_t huge = at; huge + kHugePage <= at + piece; huge += kHugePage) fill(memory, file, huge, kPage);
       ::madvise(memory.data() + at, piece / kHugePage * kHugePage, kCollapse);
     }
@@ -128,9 +131,9 @@ Segment::Segment(std::size_t bytes) : token_(random_word()) {
         reserved_ = true;
         return;
       }
-    } catch (const Error&) {  // somebody else had them first, or a control group forbids them: small pages will do
+    } catch (const Error&) {  // another process took them first, or a control group forbids them: small pages follow
     }
-  room_for(bytes, bytes);  // before an address space too small for it could be told as the cause
+  room_for(bytes, bytes);  // checked first, so that a too small address space is not reported as the cause
   file_ = make_file(token_, round_up(bytes, kPage), 0);
   memory_ = map(file_, round_up(bytes, kPage));
   populate(memory_, file_);
@@ -151,7 +154,7 @@ Segment::Made Segment::made_of() const {
   const auto begin = reinterpret_cast<std::uintptr_t>(data()), end = begin + bytes();
   std::ifstream smaps("/proc/self/smaps");
   std::size_t huge = 0;
-  bool mine = false;  // the lines are about a part of this segment
+  bool mine = false;  // the lines describe a part of this segment
   for (std::string line; std::getline(smaps, line);) {
     std::uintptr_t from = 0, to = 0;
     const char* const line_end = line.data() + line.size();
@@ -175,7 +178,7 @@ Mapping map_segment(const SegmentAddress& address) {
     const int error = errno;
     throw Error(Errc::system, fmt::format("memory: opening {}: {}", path, open_error_text(error)));
   }
-  // A descriptor that was closed may name another file by now, and a file that is not ours may shrink under us.
+  // A closed descriptor may name another file by now, and a foreign file may shrink.
   char target[128];
   const ssize_t length = ::readlink(fmt::format("/proc/self/fd/{}", file.number()).c_str(), target, sizeof target);
   struct stat status {};

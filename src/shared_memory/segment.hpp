@@ -1,11 +1,20 @@
-// A segment: memory from the system that the other processes of this host can map. One sealed memfd, so nothing of it
-// has a name in the file system and nobody can shrink it; its random token is part of the memfd's name, by which a peer
-// recognises it behind /proc/PID/fd/N, whatever that descriptor may have become.
+// Segment: memory from the system that other processes of this host can map.
 //
-// Pages, best first: reserved huge pages while the pool has enough; small pages that the kernel is asked to put
-// together (MADV_COLLAPSE, which does not depend on the setting of the machine); small pages. All are there when the
-// segment is: filled in piece by piece, each after a look at how much memory is left, since a control group at its
-// limit does not refuse a page, it ends a process. Where memfds are refused, private memory takes their place.
+// It is one sealed memfd. Its name is not in the file system, and no process can shrink it. Its random token is part of
+// the memfd's name. A peer recognises the segment by it behind /proc/PID/fd/N, whatever file that descriptor may name
+// by then.
+//
+// Pages are taken from the first source that works:
+//
+//   huge_pages              reserved huge pages, if the pool has enough
+//   transparent_huge_pages  small pages that the kernel joins on request (MADV_COLLAPSE), whatever the setting of the
+//                           machine
+//   small_pages             small pages
+//   private_pages           private memory, if the system refuses memfds
+//
+// The constructor allocates all pages. It allocates small pages in pieces, and checks before each piece how much memory
+// is left. The reason is that a control group at its limit kills a process rather than refuse a page. A freed segment
+// returns its pages at once by a hole in the file, even if peers have it mapped.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +28,7 @@
 
 namespace collectives {
 
-/// Memory mapped by this process, unmapped at the end.
+/// Memory mapped by this process. The destructor unmaps it.
 class Mapping {
  public:
   Mapping() noexcept = default;
@@ -41,35 +50,35 @@ class Mapping {
   std::size_t bytes_ = 0;
 };
 
-/// All that another process needs to map a segment.
+/// Everything that another process needs to map a segment.
 struct SegmentAddress {
   std::uint64_t pid = 0, fd = 0;
   std::uint64_t token = 0;
   std::uint64_t bytes = 0;
-  std::uint64_t data = 0;  ///< where it is in the process `pid`
+  std::uint64_t data = 0;  ///< its address in the process `pid`
 };
 
 class Segment {
  public:
-  /// At least `bytes`, whole pages, zero, all of them there. Begins at a page, from 2 MiB up at a huge page.
-  /// Throws Error{system} naming what was refused and the setting to change.
+  /// Allocates at least `bytes` in whole zero pages. The address is a multiple of the page size, or of 2 MiB from 2 MiB
+  /// up. Throws Error{system} with the refused call and the setting to change.
   explicit Segment(std::size_t bytes);
-  /// Gives the pages back at once, though peers may still have them mapped.
+  /// Returns the pages to the system at once, even if peers have them mapped.
   ~Segment();
   Segment(const Segment&) = delete;
   Segment& operator=(const Segment&) = delete;
 
   std::byte* data() const noexcept { return memory_.data(); }
   std::size_t bytes() const noexcept { return memory_.bytes(); }
-  /// Whether others can map it.
+  /// Returns true if other processes can map it.
   bool shared() const noexcept { return static_cast<bool>(file_); }
-  /// False in a child that was forked after it was made.
+  /// Returns false in a child that was forked later.
   bool ours() const noexcept { return maker_.here(); }
   SegmentAddress address() const noexcept;
 
   struct Made {
     Pages pages = Pages::private_pages;
-    std::size_t bytes = 0, huge_bytes = 0;  ///< of the segment, and of it in huge pages
+    std::size_t bytes = 0, huge_bytes = 0;  ///< of the segment, and of its part in huge pages
   };
   /// Reads /proc/self/smaps.
   Made made_of() const;
@@ -78,11 +87,12 @@ class Segment {
   Maker maker_;
   std::uint64_t token_;
   bool reserved_ = false;  // huge pages of the administrator's pool
-  Descriptor file_;        // none: private
+  Descriptor file_;        // none: private memory
   Mapping memory_;
 };
 
-/// A segment of another process. Throws Error{system} when it cannot be mapped, or is not what was announced.
+/// Maps a segment of another process. Throws Error{system} if the system refuses or the file is not the announced
+/// segment.
 Mapping map_segment(const SegmentAddress&);
 
 }  // namespace collectives

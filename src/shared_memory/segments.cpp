@@ -21,9 +21,9 @@ Segments::~Segments() {
   for (const auto& [token, slot] : slots_) write(slot, {});
 }
 
-// ---- mine ----
+// ---- this rank's directory ----
 
-/// Takes over what the heap has now.
+/// Copies the heap's present segments into table_.
 void Segments::refresh() {
   const auto lock = heap_.lock();
   seen_ = heap_.changes();
@@ -35,7 +35,8 @@ void Segments::refresh() {
   });
 }
 
-/// The segment around an address, announced if it can be; or the ordinary memory between two.
+/// Returns the segment around an address, and announces it if possible. Otherwise returns the ordinary memory between
+/// two segments.
 Segments::Interval Segments::meet(std::uintptr_t at) {
   const auto after = std::ranges::upper_bound(table_, at, {}, &Interval::begin);
   Interval gap{0, after == table_.end() ? ~std::uintptr_t{0} : after->begin, 0};
@@ -54,7 +55,7 @@ Segments::Interval Segments::meet(std::uintptr_t at) {
   return before;
 }
 
-/// With the heap locked: the name of the segment's first byte; 0 when every place is taken.
+/// Requires the heap's lock. Returns the name of the segment's first byte, or 0 if every place is taken.
 std::uint64_t Segments::announce(const Segment& segment) {
   const SegmentAddress address = segment.address();
   auto at = slots_.find(address.token);
@@ -77,7 +78,8 @@ void Segments::segment_goes(const Segment& segment) noexcept {
   slots_.erase(at);
 }
 
-/// With the heap locked, which makes it the only writer. Who reads a new word reads the odd sequence or a later one.
+/// Requires the heap's lock, so there is one writer. A reader that sees a new field also sees the odd sequence or a
+/// later one.
 void Segments::write(std::size_t slot, const SegmentAddress& address) noexcept {
   SegmentRecord& record = arena_.segment(arena_.self(), slot);
   const std::uint64_t sequence = record.sequence.load(std::memory_order_relaxed);
@@ -90,7 +92,7 @@ void Segments::write(std::size_t slot, const SegmentAddress& address) noexcept {
   record.sequence.store(sequence + 2, std::memory_order_release);
 }
 
-// ---- the peers' ----
+// ---- directories of the peers ----
 
 void Segments::learn(Known& known, const SegmentRecord& record, int local) {
   forget_what_is_gone();
@@ -101,7 +103,7 @@ void Segments::learn(Known& known, const SegmentRecord& record, int local) {
   address.token = record.token.load(std::memory_order_acquire);
   address.data = record.data.load(std::memory_order_acquire);
   address.bytes = record.bytes.load(std::memory_order_acquire);
-  if (sequence % 2 != 0 || record.sequence.load(std::memory_order_relaxed) != sequence) return;  // it just changes
+  if (sequence % 2 != 0 || record.sequence.load(std::memory_order_relaxed) != sequence) return;  // being changed
   known.sequence = sequence;
   if (address.bytes == 0) return;
   if (address.pid == static_cast<std::uint64_t>(maker_.process())) {
@@ -114,7 +116,7 @@ void Segments::learn(Known& known, const SegmentRecord& record, int local) {
     known.data = known.mapping.data();
     known.bytes = known.mapping.bytes();
   } catch (const Error& error) {
-    if (said_ || !arena_.alive(local)) return;  // of a rank that is lost the watch tells
+    if (said_ || !arena_.alive(local)) return;  // the failure detector reports a lost rank
     said_ = true;
     log_warning(arena_.self(), "what local rank {} allocated is used as ordinary memory: {}", local, error.what());
   }

@@ -1,17 +1,19 @@
-// Names for memory: how a rank tells its peers, in 64 bits, where in memory that they can map a buffer is.
+// Segment directory: 64-bit names by which ranks tell their peers where in mappable memory a buffer lies.
 //
-// Each rank has a directory in the arena: a table of the segments that it has announced, each at the first use in a
-// call of this communicator. A name is a place in that table, some bits of how often the place was used, and an offset.
-// A peer that meets a name maps the segment the first time (ranks of one process use it where it is) and finds it by
-// two loads afterwards.
+// Each rank has a directory in the arena, a table of the segments that it has announced. A segment is announced when a
+// call of this communicator first uses it. A name has three fields: the place in the table, 10 bits; the use count of
+// that place, 14 bits; an offset in bytes, 40 bits.
 //
-//   owner:  publishes name_of(buffer)          peer:  reach(owner, name, bytes) -> address here
+//   owner:  publishes name_of(buffer)          peer:  resolve(owner, name, bytes) -> address in its own process
 //
-// A segment that is freed is withdrawn in every directory at once, its pages go back to the system, and its place gets
-// another sequence number, so that neither an old name nor an old mapping is ever taken for the new segment. Peers drop
-// mappings of withdrawn segments before they make a new one: what stays until then is address space.
+// A peer maps a segment when it first resolves a name in it. Ranks of one process use the owner's mapping. Afterwards a
+// name costs two loads.
 //
-// Names are good while the owner keeps the memory, as it must while a call uses it.
+// A freed segment is withdrawn from every directory at once, and its pages return to the system. Its place gets another
+// sequence number. So neither an old name nor an old mapping is ever taken for the new segment. A peer unmaps withdrawn
+// segments before it maps a new one. Until then they cost address space only.
+//
+// A name is valid while the owner keeps the memory, which the owner must do while a call uses it.
 #pragma once
 
 #include <array>
@@ -26,18 +28,18 @@
 
 namespace collectives {
 
-/// Of one communicator. Threads: name_of() and reach() one call at a time; memory may be freed meanwhile by any thread.
+/// Directory of one communicator. name_of() and resolve() must not run concurrently. Any thread may free memory
+/// meanwhile.
 class Segments final : private Heap::Watcher {
  public:
   explicit Segments(const Arena& arena);
-  /// Withdraws what it announced, unmaps what it mapped.
+  /// Withdraws the segments that it has announced, and unmaps those of its peers.
   ~Segments();
   Segments(const Segments&) = delete;
   Segments& operator=(const Segments&) = delete;
 
-  /// The name under which this rank's peers reach `bytes` bytes at `data`; 0 when they cannot: ordinary memory, or one
-  /// segment more than a directory holds. A few nanoseconds for the two segments met last and for the ordinary memory
-  /// between them.
+  /// Returns the name by which peers resolve `bytes` bytes at `data`. Returns 0 for ordinary memory, and for segments
+  /// beyond the capacity of the directory. Takes a few nanoseconds for the two memory areas used last.
   std::uint64_t name_of(const void* data, std::size_t bytes) {
     const auto at = reinterpret_cast<std::uintptr_t>(data);
     if (heap_.changes() != seen_) refresh();
@@ -47,9 +49,9 @@ class Segments final : private Heap::Watcher {
     return met_[next_].name_of(at, bytes);
   }
 
-  /// Where `bytes` bytes that local rank `local` calls `name` are in this process; null when the name is 0 or of a
-  /// segment that is no more, when they do not lie inside, or when the system refuses to map it (said once, by a
-  /// warning).
+  /// Returns the address in this process of `bytes` bytes that local rank `local` calls `name`. Returns null if the
+  /// name is 0, its segment no longer exists, or the bytes exceed it. Also returns null if the system refuses to map
+  /// the segment. A refusal is reported by one warning.
   std::byte* reach(int local, std::uint64_t name, std::size_t bytes) {
     const std::size_t slot = slot_of(name);
     if (slot >= kSegmentRecords) return nullptr;
@@ -63,7 +65,7 @@ class Segments final : private Heap::Watcher {
   }
 
  private:
-  // From the top: place + 1, how often it was used, offset in bytes.
+  // Fields of a name from the top: place + 1, use count, offset in bytes.
   static constexpr unsigned kOffsetBits = 40, kUseBits = 14;
   static constexpr std::uint64_t kOffsetMask = (std::uint64_t{1} << kOffsetBits) - 1;
   static constexpr std::uint64_t kUseMask = (std::uint64_t{1} << kUseBits) - 1;
@@ -72,7 +74,8 @@ class Segments final : private Heap::Watcher {
   }
   static std::uint64_t use_of(std::uint64_t sequence) { return sequence / 2 & kUseMask; }
 
-  /// Memory of which all has one answer. `name`: of its first byte; 0: ordinary.
+  /// Memory area that is one segment, or lies between segments. `name` is that of its first byte, or 0 for ordinary
+  /// memory.
   struct Interval {
     std::uintptr_t begin = 0;
     std::size_t bytes = 0;
@@ -87,12 +90,12 @@ class Segments final : private Heap::Watcher {
   void segment_goes(const Segment&) noexcept override;
   void write(std::size_t slot, const SegmentAddress&) noexcept;
 
-  /// A peer's segment as it is here, at that sequence number; no bytes when it cannot be reached.
+  /// A peer's segment in this process, at one sequence number. It has no bytes if it cannot be mapped.
   struct Known {
     std::uint64_t sequence = 0;
     std::byte* data = nullptr;
     std::size_t bytes = 0;
-    Mapping mapping;  // none for one of this process
+    Mapping mapping;  // none if the segment belongs to this process
   };
   void learn(Known&, const SegmentRecord&, int local);
   void forget_what_is_gone();
@@ -101,15 +104,14 @@ class Segments final : private Heap::Watcher {
   Heap& heap_;
   const Maker maker_;  // a child of fork() leaves its parent's directory alone
 
-  // Mine. The table is this object's own view of the heap, as of `seen_` changes; `slots_` is guarded by the heap's
-  // lock.
+  // This rank's directory. table_ is a copy of the heap's segments after seen_ changes. The heap's lock guards slots_.
   std::uint64_t seen_ = 0;
   std::vector<Interval> table_;
   std::array<Interval, 2> met_;
   std::size_t next_ = 0;
   std::map<std::uint64_t, std::size_t> slots_;  // by token
 
-  // The peers', by rank and place.
+  // Directories of the peers, by rank and place.
   std::vector<Known> known_;
   bool said_ = false;
 };

@@ -1,9 +1,10 @@
-// A room: where some ranks of a host perform stages together. Everyone is in the room of the whole host. Where the host
-// has several domains (caches or memories of their own), everyone is in the room of its domain too, and in that of its
-// rail, which is one rank of each domain.
+// Subgroup memory: the part of the arena in which some ranks of a host perform collectives together.
 //
-// Ranks in a room count from 0. What they share there lies in the arena and is theirs alone; whether the communicator
-// has failed is the same everywhere.
+// Every rank belongs to the subgroup of its whole host. If the host has several domains with caches or memories of
+// their own, it also belongs to its domain's subgroup and to its rail's. A rail consists of one rank of each domain.
+//
+// The members of a subgroup are numbered from 0. No other ranks access its memory. A failure concerns the whole
+// communicator.
 #pragma once
 
 #include <algorithm>
@@ -20,11 +21,12 @@ namespace collectives {
 class StageRoom {
  public:
   static constexpr int kHost = 0, kDomain = 1, kRail = 2;
-  static constexpr int kRooms = 3;  ///< of a host with several domains; others have the first
+  static constexpr int kRooms = 3;  ///< on a host with several domains; other hosts have the first only
 
-  /// The room of the whole host.
+  /// Makes the subgroup of the whole host.
   explicit StageRoom(const Arena& arena) : StageRoom(arena, kHost, everyone(arena.ranks())) {}
-  /// `members`: their local ranks, ascending, this rank's among them; the same to all of them.
+  /// Makes a subgroup. `members` are local ranks in ascending order, equal on all members and with this rank among
+  /// them.
   StageRoom(const Arena& arena, int number, std::vector<int> members)
       : arena_(&arena),
         number_(number),
@@ -33,11 +35,11 @@ class StageRoom {
 
   int self() const noexcept { return self_; }
   int ranks() const noexcept { return static_cast<int>(members_.size()); }
-  /// The local rank, on the host, of rank `i` of the room.
+  /// Returns the local rank on the host of member `i`.
   int local(int i) const noexcept { return members_[static_cast<std::size_t>(i)]; }
 
   const ArenaShape& shape() const noexcept { return arena_->shape(); }
-  /// Whether its ranks are known to have a cache in common, where not all of the host have.
+  /// Returns true if the members are known to share a cache that not all ranks of the host share.
   bool has_one_cache() const noexcept { return number_ == kDomain; }
   bool failed() const noexcept { return arena_->failed(); }
   std::atomic<std::uint64_t>& touching() const noexcept { return arena_->block(arena_->self()).touching.value; }

@@ -11,25 +11,25 @@
 namespace collectives {
 namespace {
 
-/// From so many chunks on, a vector takes longer ones rather than more.
+/// Number of chunks above which a longer vector gets longer chunks instead of more.
 constexpr std::size_t kChunksOfALongVector = 16;
-/// What goes one way only is divided into so many chunks at most, as long as they are shorter than others, of about so
-/// many bytes each at least.
+/// Largest number and smallest length in bytes of the chunks of a broadcast or reduce, if other vectors have longer
+/// ones.
 constexpr std::size_t kPiecesOfOneWay = 8, kLeastPiece = 2048;
-/// What goes past the caches has chunks so many times as long.
+/// Factor by which chunks are longer if results are stored past the caches.
 constexpr std::size_t kStreamedChunk = 4;
-/// With a core each, a move is so many bytes of staging behind the one before.
+/// Distance in bytes of staging between two moves, if ranks have a core each.
 constexpr std::size_t kApart = 256 << 10;
-/// With more ranks than cores, stages of everybody go no further round than so many of them need, or this if it is
-/// more.
+/// Length in bytes of the front of the ring that oversubscribed ranks use, for collectives in which all ranks
+/// contribute. The front holds at least kCollectivesInFront collectives of the current length.
 constexpr std::uint64_t kFront = 256 << 10, kStagesInFront = 4;
-/// Of a ring, so much gets its pages at once.
+/// Number of bytes of a ring that are prefaulted together.
 constexpr std::size_t kPopulated = 64 << 10;
 
 }  // namespace
 
-/// So long that the ring of a rank leaves a core's own cache, and those of all ranks together do not leave the common
-/// one; and a few times what chunks begin with.
+/// Chooses a ring that exceeds a core's own cache, while the rings of all ranks fit into the common cache. The longest
+/// chunk is at least kGrowth times as long as chunk_bytes, with which short vectors begin.
 std::size_t Staged::longest_chunk(int ranks, const Tuning& tuning) {
   constexpr std::size_t kRing = std::size_t{2} << 20, kGrowth = 4;
   const std::size_t share = tuning.streaming_bytes / (4 * static_cast<std::size_t>(ranks));
@@ -56,28 +56,29 @@ void Staged::start(const HostTask& task, const HostOperands& with, std::uint64_t
   one_shot_ = task.protocol == HostProtocol::one_shot;
   owners_ = task.combines() && !one_shot_;
   collects_ = task.everyone_wants_all();
-  // Where the result takes the place of the values, its lines are in the cache already. Where one owns everything
-  // nobody both stages and streams, and with more ranks than cores a rank stages much at a time, for which memcpy is
-  // faster.
+  // In place, the lines of the result are already cached. Staging avoids memcpy between streamed results, unless one
+  // rank owns everything: then no rank both stages and streams. An oversubscribed rank stages much data in one go, for
+  // which memcpy is faster.
   results_ = task.combines() && with.own == with.keep ? Stores::cached : task.stores;
   to_staging_ = task.stores_to_staging == Stores::streaming                   ? Stores::streaming
                 : !crowded_ && task.only < 0 && results_ == Stores::streaming ? Stores::streaming_but_first
                                                                               : Stores::cached;
-  // Slices that are combined share a chunk, one place per owner, whose own has none where the result is not shown; one
-  // that is only shown has it to itself.
+  // Slices to be combined share a chunk. The chunk has one place per owner, without the rank's own place if results are
+  // not shown. A slice that is only shown fills its chunk alone.
   const auto sharers =
       static_cast<std::size_t>(owners_ && task.only < 0 ? std::max(1, collects_ ? ranks_ : ranks_ - 1) : 1);
   const std::size_t longest = std::max<std::size_t>(1, one_shot_ ? task.total : task.longest);
-  // Short chunks stay in the cache; but each is a meeting, which is dear when a rank has lost its core, so the longer
-  // the vector, the longer the chunks, as far as the memory goes. Where moves keep their distance there is no need of
-  // that, but for what is streamed, as each piece of that begins and ends slowly.
+  // Short chunks stay in the cache. But each chunk is a synchronization, which is slow for a rank that has lost its
+  // core. Longer vectors therefore get longer chunks, up to the size of the memory. Moves that keep their distance do
+  // not need this. Streamed results are the exception, because each streamed chunk begins and ends slowly.
   std::size_t most = room_.shape().chunk_bytes;
   if (!crowded_ && task.only < 0)
     most = std::min(most, tuning_.chunk_bytes * std::max<std::size_t>(1, task.slices.size() / 2) *
                               (task.stores == Stores::streaming ? kStreamedChunk : 1));
   std::size_t least = std::min(tuning_.chunk_bytes, most);
-  // Where some only show and others only take, they work at the same time from the second chunk on, if they have a core
-  // each. Cut in m, n bytes take as long as n/m + m * notice_bytes more: least in chunks of sqrt(n * notice_bytes).
+  // With one owner, some ranks only write and others only read. If they have a core each, both work at the same time
+  // from the second chunk on. Cutting n bytes into m chunks adds the time of n/m + m * signal_bytes bytes. The sum is
+  // least for chunks of sqrt(n * signal_bytes) bytes.
   if (task.only >= 0 && !crowded_) {
     const std::size_t bytes = longest * task.element;
     const double best = std::sqrt(static_cast<double>(bytes) * static_cast<double>(tuning_.notice_bytes));
@@ -87,7 +88,8 @@ void Staged::start(const HostTask& task, const HostOperands& with, std::uint64_t
   const std::size_t room = std::clamp(longest * sharers * task.element / kChunksOfALongVector, least, most);
   segment_ = std::max<std::size_t>(1, room / task.element / sharers);
   chunks_ = (longest + segment_ - 1) / segment_;
-  // Nearly equal chunks, for a short last one would be a meeting for nothing; whole cache lines of any type.
+  // Chunks are nearly equal, because a short last one would cost a synchronization for little. Their elements fill
+  // whole cache lines for any type.
   constexpr std::size_t kWhole = 64;
   segment_ = std::min(segment_, round_up((longest + chunks_ - 1) / chunks_, kWhole));
   chunks_ = (longest + segment_ - 1) / segment_;
@@ -101,21 +103,22 @@ void Staged::start(const HostTask& task, const HostOperands& with, std::uint64_t
   const std::uint64_t all = chunks_ * stride_;
   if (crowded_ && task.only < 0 && first.offset + all > std::max(kFront, kStagesInFront * all)) to_front(first);
   staged_ = combined_ = collected_ = first;
-  // A rank stages twice the distance ahead of what it collects, and until then the ring gives nothing back.
+  // A rank stages up to twice the distance ahead of its collecting. Until it collects, no memory of the ring is
+  // released.
   assert(ring / stride_ >= kLongestChunks);
   apart_ = crowded_ ? 0 : std::clamp<std::uint64_t>(kApart / stride_, 1, ring / stride_ / 2 - 1);
   ahead_ = crowded_ ? chunks_ : 1 + (owners_ ? 2 : 1) * apart_;
-  // The first chunk before anything else is written down about this call: the others wait for it.
+  // Stage the first chunk before anything else is written about this call, because the peers wait for it.
   if (stage_next()) ++moves_;
 }
 
-/// The rest of this round counts as taken, and as left.
+/// Moves a chunk to the front of the ring. The rest of this pass counts as taken and as left.
 void Staged::to_front(Chunk& chunk) const {
   chunk.position += room_.staging_bytes() - chunk.offset;
   chunk.offset = 0;
 }
 
-/// No chunk goes over the end of the ring.
+/// Moves a chunk to the front if it would cross the end of the ring.
 void Staged::wrap(Chunk& chunk) const {
   if (chunk.offset + stride_ > room_.staging_bytes()) to_front(chunk);
 }
@@ -133,13 +136,13 @@ Range Staged::slice(int local, const Chunk& chunk) const {
   return {all.first + skipped, std::min(segment_, all.count - skipped)};
 }
 
-/// Of a one-shot stage, whose slices are adjacent.
+/// Returns the elements of a chunk of a one-shot collective, whose slices are adjacent.
 Range Staged::whole(const Chunk& chunk) const {
   const std::size_t skipped = segment_ * chunk.number;
   return {task_->slice(0).first + skipped, std::min(segment_, task_->total - skipped)};
 }
 
-/// Bytes from the payload of someone's chunk to where the slice of `local` lies in it.
+/// Returns the offset in bytes of the slice of `local` in a chunk of rank `whose`.
 std::size_t Staged::place(int whose, int local) const {
   if (!owners_ || task_->only >= 0) return 0;
   return static_cast<std::size_t>(local - (!collects_ && local > whose ? 1 : 0)) * segment_ * task_->element;
@@ -147,8 +150,8 @@ std::size_t Staged::place(int whose, int local) const {
 
 std::byte* Staged::payload(int local, const Chunk& chunk) const { return room_.staging(local) + chunk.offset; }
 
-/// In place, a result takes the place of what is to be shown, and its owner's of what it would show of its own: so each
-/// move stays behind the one before, whatever the distance.
+/// In place, results overwrite values that are still to be staged. Therefore no move overtakes the one before it, even
+/// without a distance.
 bool Staged::advance() {
   const auto upto = [&](std::uint64_t chunk) { return std::min(chunks_, chunk); };
   const std::uint64_t before_combining = owners_ ? apart_ : 0;
@@ -169,14 +172,14 @@ bool Staged::advance() {
     }
     if (moved) ++moves_;
   }
-  // Another thread may go on from here.
+  // Another thread may call progress() next.
   if (results_ == Stores::streaming && moves_ > moves_before) fence_streams();
   if (collected_.number < chunks_ || staged_.number < chunks_) return false;
   from_ = collected_.position;
   return true;
 }
 
-/// Pages for the chunk of a rank where this rank has not been yet, and for some of what follows.
+/// Prefaults a rank's chunk and some bytes behind it, unless this process has done so before.
 void Staged::populate_under(int local, const Chunk& chunk) {
   const std::size_t end = chunk.offset + stride_;
   std::size_t& upto = populated_[static_cast<std::size_t>(local)];
@@ -186,7 +189,7 @@ void Staged::populate_under(int local, const Chunk& chunk) {
   populate(room_.staging(local) + from, upto - from);
 }
 
-/// Whether everyone has left what the memory of this chunk was taken for before.
+/// Returns true if all ranks have left the previous content of this chunk's memory.
 bool Staged::room_for(const Chunk& chunk) {
   const std::uint64_t end = chunk.position + stride_, ring = room_.staging_bytes();
   if (end <= ring) return true;
@@ -200,7 +203,7 @@ bool Staged::room_for(const Chunk& chunk) {
   return true;
 }
 
-/// Whether a rank has counted this chunk. `known`: what it was last seen to have counted.
+/// Returns true if a rank has counted this chunk. `known` caches the count that was last read.
 bool Staged::published(Counts counts, int local, const Chunk& chunk, std::uint64_t& known) {
   if (chunk.number >= known) {
     const ChunkCount& seen = count(counts, local);
@@ -208,13 +211,13 @@ bool Staged::published(Counts counts, int local, const Chunk& chunk, std::uint64
     known = seen.chunks.load(std::memory_order_acquire);
     if (chunk.number >= known) return false;
   }
-  populate_under(local, chunk);  // not sooner: pages lie in the memory of whoever has them first
+  populate_under(local, chunk);  // not earlier: a page lies in the memory of the rank that touches it first
   return true;
 }
 
 bool Staged::staged(int local, const Chunk& chunk) {
   if (!published(&StageBlock::staged, local, chunk, known_staged_[static_cast<std::size_t>(local)])) return false;
-  // Whoever is in this stage has finished the one before.
+  // A rank that takes part in this collective has finished the one before.
   std::uint64_t& left = left_[static_cast<std::size_t>(local)];
   left = std::max(left, from_);
   return true;
@@ -224,7 +227,7 @@ bool Staged::combined(int local, const Chunk& chunk) {
   return published(&StageBlock::combined, local, chunk, known_combined_[static_cast<std::size_t>(local)]);
 }
 
-/// What was shown is there.
+/// Announces that the content of a chunk is complete.
 void Staged::publish(Counts counts, const Chunk& chunk) {
   if (to_staging_ == Stores::streaming) fence_streams();
   ChunkCount& mine = count(counts, self_);
@@ -284,7 +287,7 @@ bool Staged::combine(const Chunk& chunk) {
   if (to_staging_ == Stores::streaming) {
     fold(with_->op, with_->type, sources_, result, range.count, with_->finish_ranks);
     show(shown, result, bytes);
-  } else {  // what the others are about to read stays in the cache
+  } else {  // the peers read it soon, so it stays in the cache
     std::byte* const outs[] = {shown, result};
     fold(with_->op, with_->type, sources_, outs, range.count, with_->finish_ranks,
          results_ == Stores::streaming ? Stores::streaming_but_first : Stores::cached);
@@ -310,7 +313,7 @@ bool Staged::collect(const Chunk& chunk) {
   for (int local = 0; local < ranks_; ++local)
     if (local != self_ && slice(local, chunk).count > 0 && !(owners_ ? combined(local, chunk) : staged(local, chunk)))
       return false;
-  for (int turn = 1; turn <= ranks_; ++turn) {  // from the next rank on, so that no rank is read by all at once
+  for (int turn = 1; turn <= ranks_; ++turn) {  // starts at the next rank, so that no rank is read by all at once
     const int local = (self_ + turn) % ranks_;
     const Range range = slice(local, chunk);
     if (range.count == 0) continue;

@@ -1,26 +1,41 @@
-// Staged: a long vector goes through chunks of staging memory, a few of them under way.
+// Staged protocol: a long vector passes through chunks of staging memory.
 //
-// A rank *stages* what others need of its own values, an owner *combines* what everybody staged of its slice and stages
-// the result beside it, and everybody *collects* the slices it lacks. One shot leaves the owners out: everybody stages
-// everything, and collecting is combining.
+// Each rank has a ring of staging memory in the arena. The vector is cut into chunks. Each chunk undergoes three moves:
 //
-// A rank counts the chunks that it has staged, and those whose slice it has combined, each in a line of its own for
-// every stage. The three moves go on independently, so that one chunk is copied in while another is summed and a third
-// copied out. With a core each they keep a distance: a rank stages some chunks ahead of the one that it combines, and
-// collects some behind it, so that what it wants of another is there, although neither is always as fast as the other.
-// With more ranks than cores each move goes as far as it can, so that a rank that has to give up its core has done all
-// that could be done without the others.
+//   stage    every rank copies the values that its peers need into its own ring
+//   combine  the owner of a slice folds the values of all ranks; for an all-reduce it stages the result as well
+//   collect  every rank copies the slices that it lacks from the rings of its peers
 //
-// The bytes of staging that chunks take are numbered through all stages. Staging is a ring of these bytes: memory is
-// used again when everyone has left what was there. It is gone round even by those who could do with less: a line that
-// another core has read is dear to write as long as that core still has it (7 ns on an AMD EPYC, twice what a line
-// costs that comes from the common cache), and one round is about what a core's own cache holds. With more ranks than
-// cores going round gains nothing, and costs every rank the first touch of each page; there short stages of everybody
-// begin again at the front, as soon as nobody has to wait for that.
+// One shot has no owners: every rank stages its whole vector, and collecting is combining. It needs one synchronization
+// instead of two. Staging by slices moves fewer bytes from three ranks on.
 //
-// Where the ranks have no cache in common no ring is long enough: whoever reads a line finds it in the writer's cache,
-// and whoever writes it again finds it in the reader's, 32 to 35 ns for both together. What is staged then goes past
-// the caches, and is read from memory, at 4 to 10 ns.
+// Overlap. A rank counts the chunks that it has staged and those that it has combined. Each collective has its own
+// counters, and each counter has its own cache lines. The three moves progress independently: one chunk is copied in
+// while a second is combined and a third is copied out. The distance between the moves depends on the cores:
+//
+// - Ranks with a core each keep the moves 256 KiB of staging apart. A rank stages ahead of the chunk that it combines,
+// and collects behind it. Its peers' data are then ready, although the speeds of ranks vary.
+// - Oversubscribed ranks keep no distance. Each move runs as far as it can. A rank that loses its core has then done
+// all that was possible without its peers.
+//
+// Price: a chunk takes at most a quarter of the ring, and long chunks reduce the distance.
+//
+// Broadcast and reduce move data in one direction only. If ranks have a core each, short chunks let one side write
+// while the other reads. A vector shorter than 8 chunks of the usual length is therefore cut into up to 8 shorter ones,
+// of about 2 KiB or more. This pays because writing a line that another core has read is slow. Each chunk costs a
+// signal. The longer a signal takes, the fewer chunks are made.
+//
+// The ring. Bytes of staging are numbered through all collectives. Memory is reused after all ranks have left its
+// previous content. Ranks with a core each use the whole ring even for short vectors. A line that another core still
+// caches takes 7 ns to write on an AMD EPYC, twice as long as a line from the common cache. The ring is about as large
+// as a core's own cache or larger, so the line is no longer cached when the ring returns to it. Oversubscribed ranks
+// gain nothing from a full pass, and each of them would touch every page for the first time. Their short collectives,
+// if all ranks contribute, therefore restart at the front of the ring. The front holds at least 4 of these collectives,
+// so that no rank has to wait.
+//
+// Streaming. If the ranks have no common cache, no ring is long enough. A reader finds each line in the writer's cache,
+// and the next writer finds it in the reader's: 32 to 35 ns per line for both. Data is then staged past the caches
+// (Tuning::streamed_staging_bytes) and read from memory, at 4 to 10 ns per line.
 #pragma once
 
 #include <cstddef>
@@ -36,19 +51,21 @@ namespace collectives {
 
 class Staged {
  public:
-  /// What staging memory is to be laid out for, in bytes of the longest chunk.
+  /// Returns the length in bytes of the longest chunk, for which staging memory is laid out.
   static std::size_t longest_chunk(int ranks, const Tuning&);
 
-  /// `crowded`: more ranks than cores.
+  /// `oversubscribed`: there are more ranks than cores.
   Staged(const StageRoom&, const Tuning&, bool crowded);
-  /// `number`: of the stage.
+  /// Begins collective `number`, and stages its first chunk if possible.
   void start(const HostTask&, const HostOperands&, std::uint64_t number);
+  /// Performs what is possible now. Returns true when the collective has finished.
   bool advance();
+  /// Returns the bytes that this rank has ever staged.
   std::uint64_t bytes_shown() const noexcept { return bytes_shown_; }
-  std::uint64_t moves() const noexcept { return moves_; }  ///< ever; of chunks
+  std::uint64_t moves() const noexcept { return moves_; }  ///< number of times that chunks have moved, ever
 
  private:
-  /// Which of this stage, and where it begins: in bytes of staging since the beginning, and in the ring.
+  /// Number of a chunk in its collective, and its beginning: in bytes of staging ever taken, and in the ring.
   struct Chunk {
     std::uint64_t number = 0, position = 0;
     std::size_t offset = 0;
@@ -85,16 +102,16 @@ class Staged {
   bool collects_ = false;
   Stores results_ = Stores::cached, to_staging_ = Stores::cached;
 
-  std::uint64_t number_ = 0, tag_ = 0;                        // of this stage
-  std::uint64_t chunks_ = 0;                                  // of it
-  std::uint64_t from_ = 0;                                    // bytes of staging taken before it, ever
-  std::size_t stride_ = 0;                                    // bytes that a chunk takes
-  std::size_t segment_ = 0;                                   // elements of one slice in one chunk
-  std::uint64_t apart_ = 0, ahead_ = 0;                       // chunks between one move and the next; under way at most
-  Chunk staged_, combined_, collected_;                       // the next of each move
+  std::uint64_t number_ = 0, tag_ = 0;   // of the current collective
+  std::uint64_t chunks_ = 0;             // number of chunks of the collective
+  std::uint64_t from_ = 0;               // bytes of staging ever taken before the collective
+  std::size_t stride_ = 0;               // bytes of staging per chunk
+  std::size_t segment_ = 0;              // elements of one slice in one chunk
+  std::uint64_t apart_ = 0, ahead_ = 0;  // chunks between one move and the next; most chunks in progress
+  Chunk staged_, combined_, collected_;  // next chunk of each move
   std::vector<std::uint64_t> known_staged_, known_combined_;  // chunks that each rank is known to have published
-  std::vector<std::uint64_t> left_;                           // bytes each rank is known to have left, ever
-  std::vector<std::size_t> populated_;                        // bytes of each rank's ring that have pages here
+  std::vector<std::uint64_t> left_;     // bytes of staging that each rank is known to have left, ever
+  std::vector<std::size_t> populated_;  // bytes of each rank's ring that this process has prefaulted
   std::vector<Source> sources_;
   std::uint64_t bytes_shown_ = 0, moves_ = 0;
 };

@@ -8,10 +8,10 @@
 namespace collectives {
 namespace {
 
-/// As much of the vector at a time, at most. Small enough for the second-level cache.
+/// Largest piece of a reduction in bytes. It fits into the second-level cache.
 constexpr std::size_t kPieceBytes = 128 << 10;
-/// What is only copied need not stay in a cache, and each of the kernel's copies costs a microsecond or two before it
-/// begins.
+/// Largest piece in bytes if nothing is combined. Copied data need not stay in a cache, and each copy by the kernel
+/// takes a microsecond or two before it begins.
 constexpr std::size_t kPieceOfGather = 1 << 20;
 
 }  // namespace
@@ -32,14 +32,14 @@ bool ZeroCopy::needed_by_others(int local, bool keep) const {
   return keep ? task_->everyone_wants_all() : task_->combines();
 }
 
-/// Whether this rank has a buffer that others need and cannot map.
+/// Returns true if this rank has a buffer that its peers need and cannot map.
 bool ZeroCopy::hidden() const {
   const auto mapped = [this](const RemoteBuffer& buffer) { return reach_.mapped(buffer); };
   return (needed_by_others(self_, false) && !mapped(peer(self_).own)) ||
          (needed_by_others(self_, true) && !mapped(peer(self_).keep));
 }
 
-// ---- the stage ----
+// ---- the collective ----
 
 bool ZeroCopy::start(const HostTask& task, const HostOperands& with, std::uint64_t number) {
   task_ = &task;
@@ -113,14 +113,14 @@ ZeroCopy::State ZeroCopy::advance() {
   return State::finished;
 }
 
-/// What the others say of their buffers.
+/// Reads where the buffers of the peers are.
 ZeroCopy::Met ZeroCopy::meet() {
   for (; peer_ < ranks_; ++peer_) {
     if (peer_ == self_) continue;
     const StageBlock& block = room_.block(peer_);
     const BufferRecord& record = block.buffers[number_ % kStagesAhead];
-    // Where others have done its share a rank may be stages ahead, and hidden there: so its word is looked at first,
-    // and counts only if there was no record of this stage by then.
+    // Peers may have done a rank's share for it. That rank may then be collectives ahead, and hidden in a later one.
+    // Therefore `hidden` is read first. It counts only if the record of this collective was not yet written afterwards.
     const bool hidden = block.hidden.value.load(std::memory_order_acquire) >= number_;
     if (!has_come(record.tag.load(std::memory_order_acquire), tag_, peer_))
       return hidden ? Met::one_hidden : Met::not_all;
@@ -131,7 +131,7 @@ ZeroCopy::Met ZeroCopy::meet() {
   return Met::all;
 }
 
-/// My share, a piece at a time.
+/// Performs this rank's share, piece by piece. Returns false if the communicator has failed or a peer has ended.
 bool ZeroCopy::work() {
   const Range all = task_->share(self_);
   const std::size_t bytes = task_->combines() ? std::min(2 * tuning_.chunk_bytes, kPieceBytes)
@@ -147,7 +147,7 @@ bool ZeroCopy::work() {
   return true;
 }
 
-/// Any share, as long as there are pieces that nobody has taken.
+/// Performs pieces of any share until all of them are claimed.
 bool ZeroCopy::work_on_claims() {
   ClaimBlock& claims = room_.claims();
   const std::uint64_t end = claims_before_ + pieces_;
@@ -167,8 +167,10 @@ bool ZeroCopy::work_on_claims() {
   return true;
 }
 
-/// A piece. The flag goes up before the look at the failure, so that whoever raises the failure first and looks at the
-/// flags then sees this one, or this rank sees the failure.
+/// Performs a piece. Returns false if the communicator has failed or a peer has ended.
+///
+/// The flag is raised before the failure is checked. Suppose that a peer reports a failure and then reads the flags.
+/// Either the peer sees this flag, or this rank sees the failure.
 bool ZeroCopy::perform_unless_failed(int share, Range range) {
   struct Flag {
     std::atomic<std::uint64_t>& value;
@@ -179,7 +181,7 @@ bool ZeroCopy::perform_unless_failed(int share, Range range) {
   return !room_.failed() && perform(share, range);
 }
 
-/// Every source of the range is loaded once, every destination stored once. False when a peer is gone.
+/// Loads every source of the range once and stores every destination once. Returns false if a peer has ended.
 bool ZeroCopy::perform(int share, Range range) {
   const std::size_t element = task_->element, bytes = range.count * element;
   std::size_t sources = 0, destinations = 0, shown = 0;
@@ -193,7 +195,7 @@ bool ZeroCopy::perform(int share, Range range) {
     }
     if (task_->is_destination(local, share)) {
       direct = direct && one.keep_at != nullptr;
-      // What is only copied is there already: its rank may be sending it.
+      // A gathered value that is in its destination already is not written again: its rank may be sending it.
       if (!task_->combines() && is_source && one.keep_at == one.own_at) continue;
       in_place = in_place && one.keep_at == one.own_at;
       destinations_[destinations++] = element_at(one.keep_at, range.first, element);
@@ -202,7 +204,7 @@ bool ZeroCopy::perform(int share, Range range) {
   }
   if (!direct) return perform_through_kernel(share, range);
   bytes_shown_ += shown;
-  // Where all results take the places of values, their lines are in the cache already.
+  // If all results overwrite sources, their lines are in the cache already.
   const Stores stores = in_place ? Stores::cached : task_->stores;
   if (task_->combines())
     fold(with_->op, with_->type, {sources_.data(), sources}, {destinations_.data(), destinations}, range.count,
@@ -220,7 +222,7 @@ bool ZeroCopy::perform_through_kernel(int share, Range range) {
     const RemoteBuffer& buffer = keep ? peer(local).keep : peer(local).own;
     return buffer.address + (range.first - task_->held(local, keep).first) * element;
   };
-  // The result is made in this rank's own output if that is a destination, else in scratch.
+  // The result is computed in this rank's own destination if it has one, otherwise in scratch memory.
   std::byte* made = task_->is_destination(self_, share) ? element_at(peer(self_).keep_at, range.first, element)
                                                         : scratch_.data() + static_cast<std::size_t>(ranks_) * bytes;
   std::size_t sources = 0;
@@ -246,7 +248,7 @@ bool ZeroCopy::perform_through_kernel(int share, Range range) {
     const int local = (self_ + turn) % ranks_;
     if (!task_->is_destination(local, share)) continue;
     const Peer& one = peer(local);
-    // Whoever gathers in place has the result already.
+    // A rank that gathers in place has the value already.
     if (!task_->combines() && task_->is_source(local, share) && remote(local, false) == remote(local, true)) continue;
     if (one.keep_at != nullptr)
       std::memcpy(element_at(one.keep_at, range.first, element), made, bytes);

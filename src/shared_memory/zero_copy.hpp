@@ -1,16 +1,22 @@
-// Zero copy: the ranks' buffers are worked on where they are, and nothing is staged.
+// Zero copy: ranks work directly in one another's buffers, and nothing is staged.
 //
-// The vector is shared out among the ranks. For its share a rank loads every source once, combines in rank order, and
-// stores the result to every destination: one pass, 2pN bytes for an all-reduce of N bytes over p ranks, which is the
-// floor. Two meetings: all have said where their buffers are; all have done their share. With more ranks than cores the
-// shares are cut into pieces that any rank takes, so that those who run do the work of those who sleep.
+// The vector is divided into one share per rank. For its share a rank loads every source once, combines in rank order,
+// and stores the result to every destination. An all-reduce of N bytes over p ranks moves 2pN bytes in this one pass,
+// which is the minimum. It needs two synchronizations: all ranks have published where their buffers are, and all ranks
+// have finished their shares. Oversubscribed ranks cut the shares into pieces, and any rank takes any piece. Running
+// ranks then do the work of sleeping ones. These pieces are reached by pointers only.
 //
-// Others' buffers are theirs again when the communicator has failed. So work goes on in pieces, each of them between
-// raising a flag and taking it down, with a look at the failure in between; and whoever gives up a call waits until no
-// flag is up (Watch::wait_until_untouched).
+// Single copy does the same if buffers are not mapped. The kernel then copies each piece between two processes. A
+// gather needs no memory in between. A reduction reads one piece of each peer into scratch memory, small enough for the
+// cache.
 //
-// *Single copy* is the same where buffers are not mapped: the kernel carries a piece between two processes. A gather
-// needs no memory in between then; a reduction takes in one piece per peer, small enough to stay in the cache.
+// Failures. A buffer belongs to its caller again when the communicator has failed. A rank therefore works in pieces. It
+// raises its remote_access flag for each piece, then checks for a failure. Before a rank throws an error,
+// FailureDetector::wait_for_remote_access_end() waits until no living rank has its flag raised. So no peer uses the
+// buffers when the error is thrown. The wait ends after half a second per rank, and a warning then names the rank that
+// has stopped in a piece.
+//
+// Price: one ordered store per piece. A piece is at most 128 KiB, or 1 MiB if nothing is combined.
 #pragma once
 
 #include <cstddef>
@@ -30,18 +36,19 @@ class ZeroCopy {
   enum class State { under_way, finished, unreachable };
   ZeroCopy(const StageRoom&, const Tuning&, Reach&, bool crowded);
 
-  /// Says where this rank's buffers are. `number` counts stages. False, with nothing more to do here, where others need
-  /// one that is not mapped and the task is not a single-copy one: they learn that as well.
+  /// Publishes where this rank's buffers are, for collective `number`. Returns false if peers need a buffer of this
+  /// rank that is not mapped, unless the task is a single copy. The peers then learn this too, and nothing more happens
+  /// here.
   bool start(const HostTask&, const HostOperands&, std::uint64_t number);
-  /// `unreachable` where start() was false on another rank. Nothing has been moved then.
+  /// Performs what is possible now. Returns `unreachable` if start() was false on another rank; no data has moved then.
   State advance();
   std::uint64_t bytes_shown() const noexcept { return bytes_shown_; }
-  std::uint64_t moves() const noexcept { return moves_; }  ///< ever; of pieces
+  std::uint64_t moves() const noexcept { return moves_; }  ///< number of pieces done, ever
 
  private:
   struct Peer {
     RemoteBuffer own, keep;
-    std::byte *own_at = nullptr, *keep_at = nullptr;  // of element 0; null where only the kernel reaches
+    std::byte *own_at = nullptr, *keep_at = nullptr;  // address of element 0; null if only the kernel can copy
   };
   bool needed_by_others(int local, bool keep) const;
   bool hidden() const;
@@ -67,9 +74,9 @@ class ZeroCopy {
   enum class Phase { meeting, working, leaving } phase_ = Phase::meeting;
   int peer_ = 0;
   bool claims_ = false;
-  std::uint64_t claims_before_ = 0, pieces_ = 0;  // pieces of all stages before this one, and of this one
+  std::uint64_t claims_before_ = 0, pieces_ = 0;  // pieces of all collectives before, and of the current one
   std::size_t piece_ = 0;                         // elements
-  std::size_t done_ = 0;                          // elements of my share
+  std::size_t done_ = 0;                          // elements of this rank's share
   std::vector<Peer> peers_;
   std::vector<Source> sources_;
   std::vector<std::byte*> destinations_;

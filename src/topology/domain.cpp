@@ -24,7 +24,7 @@ struct Destroy {
 using Machine = std::unique_ptr<hwloc_topology, Destroy>;
 using Cores = std::unique_ptr<hwloc_bitmap_s, Destroy>;
 
-/// Null when hwloc cannot.
+/// Loads this machine, or the synthetic one. Returns null if hwloc fails.
 Machine load(const char* made_up) {
   hwloc_topology_t topology = nullptr;
   if (hwloc_topology_init(&topology) != 0) return nullptr;
@@ -44,7 +44,7 @@ std::string domain_in(hwloc_topology_t machine, hwloc_const_bitmap_t cores) {
       if (hwloc_bitmap_isincluded(cores, object->cpuset) != 0)
         name += fmt::format("{}{} {}", name.empty() ? "" : ", ", word, i);
       else if (i + 1 == count && name.find(word) == name.npos)
-        return {};  // in several
+        return {};  // the cores lie in several domains
     }
   }
   return most > 1 ? name : std::string();

@@ -20,7 +20,7 @@ namespace {
 
 using nlohmann::json;
 
-/// Of a file that every Linux has. Throws Error{system} when it cannot be read.
+/// Returns the first line of a file that every Linux has. Throws Error{system} if it cannot be read.
 std::string first_line(const char* path) {
   std::ifstream file(path);
   std::string line;
@@ -33,9 +33,11 @@ std::string inode_of(const char* path) {
   return ::stat(path, &status) == 0 ? std::to_string(status.st_ino) : "?";
 }
 
-/// Processes with the same host name here can share an arena: one kernel, one PID namespace (the arena is found through
-/// /proc), one user namespace (or /proc would not open it), one network namespace (so that hosts made of namespaces
-/// count as hosts).
+/// Returns the name of this rank's host. Processes with equal names can share an arena, because the name stands for:
+/// - the kernel
+/// - the PID namespace, in which the arena is found through /proc
+/// - the user namespace, without which /proc would refuse to open the arena
+/// - the network namespace, so that hosts made of namespaces count as hosts
 std::string host_name(const Bootstrap& bootstrap, const Environment& settings, std::string_view transport) {
   std::string name = bootstrap.host();
   if (name.empty() && settings.host_id) name = *settings.host_id;
@@ -43,11 +45,12 @@ std::string host_name(const Bootstrap& bootstrap, const Environment& settings, s
     name = first_line("/proc/sys/kernel/random/boot_id") + ':' + inode_of("/proc/self/ns/pid") + ':' +
            inode_of("/proc/self/ns/user") + ':' + inode_of("/proc/self/ns/net");
   if (!transport.empty() && transport != "shared_memory")
-    name += fmt::format(":rank {}", bootstrap.rank());  // every rank on a host of its own
+    name += fmt::format(":rank {}", bootstrap.rank());  // every rank gets a host of its own
   return name;
 }
 
-/// Two levels need four ranks at least.
+/// Returns the name of this rank's domain. Unless it was set, it is
+/// empty with fewer than four ranks, because two levels need four.
 std::string domain_name(const Bootstrap& bootstrap, const Environment& settings) {
   std::string name = bootstrap.domain();
   if (name.empty() && settings.domain) name = *settings.domain;
@@ -64,7 +67,7 @@ std::vector<int> affinity() {
   return cores;
 }
 
-/// The machine under all its containers and namespaces; empty where nobody says.
+/// Returns the name of the machine below all containers and namespaces, or an empty string if it cannot be read.
 std::string machine_name() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string line;
@@ -72,7 +75,8 @@ std::string machine_name() {
   return line;
 }
 
-/// Cores that the ranks of one host may use together: the launcher may have bound each to a core of its own.
+/// Returns the number of cores that the ranks of one host may use together. A launcher may have bound each rank to its
+/// own core.
 int cores_together(const std::vector<const json*>& ranks) {
   std::vector<int> all;
   int sum = 0, most = 0;
@@ -91,11 +95,12 @@ int cores_together(const std::vector<const json*>& ranks) {
   return std::min(sum, static_cast<int>(all.size()));
 }
 
-/// Where several hosts are namespaces or containers of one machine: which share one, and how many cores they have. A
-/// host uses at most its own, and all together those that there are, unless somebody has said otherwise.
+/// Finds the machines that several hosts share, as containers or namespaces, and the cores of each machine. The cores
+/// of a machine are the sum of its hosts' cores. They are at most the cores in all affinity masks, unless a setting
+/// gave the number of cores.
 void find_machines(Topology& topology, const std::vector<json>& cards) {
   std::vector<std::string> names;
-  std::vector<std::vector<int>> cores;  // by number, of each machine
+  std::vector<std::vector<int>> cores;  // cores of each machine
   std::vector<bool> said;
   for (const auto& members : topology.hosts) {
     std::vector<const json*> here;
@@ -129,7 +134,7 @@ void find_machines(Topology& topology, const std::vector<json>& cards) {
   }
 }
 
-/// The domain of each rank of one host; empty unless all know theirs.
+/// Returns the domain of each rank of one host. Returns nothing unless all ranks know theirs.
 std::vector<int> domains_of(const std::vector<json>& cards) {
   std::vector<std::string> names;
   std::vector<int> domains;

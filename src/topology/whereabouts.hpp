@@ -1,5 +1,10 @@
-// Where the ranks are: each says on which host, in which domain of it and on which cores it runs, and from what all say
-// follow the hosts, the machines under them and the cores they may use.
+// Host map: which ranks share a host and a machine, and how many cores they have.
+//
+// Each rank describes its host, its domain and its cores. The bootstrap exchanges these descriptions, and every rank
+// computes the same map from them.
+//
+// Several hosts may be one machine: containers and namespaces of one machine have the same boot id. Their ranks share
+// its cores.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -11,11 +16,11 @@
 
 namespace collectives {
 
-/// What this rank says: "host", "machine", "domain", "affinity", "cores", "cores_said", "pid". A transport other than
-/// shared memory makes every rank a host of its own. Throws Error{system} where /proc cannot be read.
+/// Returns the description of this rank: "host", "machine", "domain", "affinity", "cores", "cores_set", "pid". With a
+/// transport other than shared memory, every rank gets a host of its own. Throws Error{system} if /proc cannot be read.
 nlohmann::json whereabouts(const Bootstrap&, std::string_view transport);
 
-/// What is known of a host from what its ranks say.
+/// Host of the map, made from the descriptions of its ranks.
 struct Host {
   Host(const std::vector<Rank>& members, const std::vector<nlohmann::json>& cards);
   bool crowded() const { return static_cast<int>(ranks.size()) > cores; }
@@ -23,15 +28,15 @@ struct Host {
 
   std::vector<Rank> ranks;
   std::vector<int> processes;
-  int cores = 0;         ///< that they may use together
-  bool threads = false;  ///< all of them are threads of one process
+  int cores = 0;         ///< that the ranks may use together
+  bool threads = false;  ///< all ranks are threads of one process
 };
 
 struct Places {
-  /// From what all ranks say, by rank.
+  /// Computes the map from the descriptions of all ranks, by rank.
   explicit Places(const std::vector<nlohmann::json>& cards);
   const Host& host_of(Rank) const;
-  /// More ranks than cores on the host of `rank`, or on its machine.
+  /// Returns true if the host of `rank`, or its machine, has more ranks than cores.
   bool crowded(Rank) const;
 
   Topology topology;

@@ -1,5 +1,10 @@
-// Messages between ranks of one host, through frames in the arena: written once by the sender, read in place by the
-// receiver, no locks. Named "shared_memory" between processes and "local" between threads of one process.
+// Transport for messages between ranks of one host, through frames in the arena.
+//
+// The sender writes a message once into a frame. The receiver reads it in the frame. No locks are used. The transport
+// is called "shared_memory" between processes, and "local" between threads of one process.
+//
+// A channel from one rank to another has kFrames frames. Plans overlap rounds only if all messages go to other hosts.
+// In a ring inside a host, rounds therefore do not overlap.
 #pragma once
 
 #include <vector>
@@ -11,7 +16,7 @@ namespace collectives {
 
 class SharedMemoryTransport final : public Transport {
  public:
-  /// Ranks of this transport are local ranks of `arena`, which outlives it.
+  /// Makes the transport. Its ranks are the local ranks of `arena`, which must outlive it.
   SharedMemoryTransport(const Arena& arena, std::string_view name);
 
   std::string_view name() const noexcept override { return name_; }
@@ -22,7 +27,7 @@ class SharedMemoryTransport final : public Transport {
   void release(Rank from) override;
   void flush(Deadline) override {}  // the arena outlives the sender
 
-  /// Messages to `to` that have been handed over, ever, and that it has given back.
+  /// Returns the messages ever sent to `to`, and those that it has released.
   std::uint64_t sent(Rank to) const noexcept { return outgoing_[static_cast<std::size_t>(to)].sent; }
   std::uint64_t given_back(Rank to) const noexcept {
     return arena_.channel(arena_.self(), to).released.value.load(std::memory_order_acquire);
@@ -30,7 +35,7 @@ class SharedMemoryTransport final : public Transport {
 
  private:
   struct Outgoing {
-    std::uint64_t sent = 0, released = 0;  // what the receiver has given back, as last seen
+    std::uint64_t sent = 0, released = 0;  // released as last read
   };
   struct Incoming {
     std::uint64_t received = 0;
