@@ -1,7 +1,5 @@
 #include "wire_speed.hpp"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -12,6 +10,7 @@
 
 #include "collectives/error.hpp"
 #include "reduction.hpp"
+#include "wait.hpp"
 
 namespace collectives {
 namespace {
@@ -95,10 +94,11 @@ class Talk {
 
   template <class Done>
   void until(Done&& done) {
+    Backoff backoff;
     for (unsigned turn = 1; !done(); ++turn) {
       wire_.progress();
       if (dozing) wire_.doze(std::chrono::milliseconds(1));
-      if (turn > kTurnsAlone) ::sched_yield();
+      if (turn > kTurnsAlone) backoff.pause();
       if (turn % 64 == 0 && deadline_.passed())
         throw Error(Errc::timeout, "measuring the wire took too long", kNoRank, other_);
     }

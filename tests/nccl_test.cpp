@@ -117,7 +117,7 @@ TEST(NcclReductions, WhatCannotBeDoneIsNamed) {
 void settle(Clique& clique, Deadline deadline = Deadline::in(20s)) {
   while (!clique.settled()) {
     if (deadline.passed()) throw Error(Errc::timeout, "it was not settled in time");
-    std::this_thread::yield();
+    std::this_thread::sleep_for(100us);
   }
 }
 
@@ -148,7 +148,7 @@ void put(ByNccl& by, const ByNccl::Call& call, Deadline deadline = Deadline::in(
   by.start(std::span(&call, 1));
   while (!by.advance()) {
     if (deadline.passed()) throw Error(Errc::timeout, "it did not come into its stream in time");
-    std::this_thread::yield();
+    std::this_thread::sleep_for(100us);
   }
 }
 

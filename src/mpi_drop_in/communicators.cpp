@@ -1,7 +1,6 @@
 #include "mpi_drop_in/communicators.hpp"
 
 #include <fmt/format.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <chrono>
@@ -21,6 +20,7 @@
 #include "log.hpp"
 #include "mpi_drop_in/process.hpp"
 #include "tuning.hpp"
+#include "wait.hpp"
 
 namespace collectives::drop_in {
 namespace {
@@ -63,7 +63,8 @@ template <class Begin>
 bool finish(Begin&& begin) {
   MPI_Request request = MPI_REQUEST_NULL;
   if (begin(&request) != MPI_SUCCESS) return false;
-  for (int done = 0;; ::sched_yield()) {
+  int done = 0;
+  for (Backoff backoff(kLongestSleepBetweenCalls);; backoff.pause()) {
     if (PMPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
     if (done != 0) return true;
   }
@@ -185,7 +186,7 @@ void Taken::drop() noexcept {
 }
 
 void Taken::lock() noexcept {
-  while (!try_lock()) ::sched_yield();
+  for (Backoff backoff; !try_lock();) backoff.pause();
 }
 
 Reason Taken::admit(bool blocking, std::size_t bytes) {

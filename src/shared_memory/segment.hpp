@@ -3,9 +3,13 @@
 // recognises it behind /proc/PID/fd/N, whatever that descriptor may have become.
 //
 // Pages, best first: reserved huge pages while the pool has enough; small pages that the kernel is asked to put
-// together (MADV_COLLAPSE, which does not depend on the setting of the machine); small pages. All are there when the
-// segment is: filled in piece by piece, each after a look at how much memory is left, since a control group at its
-// limit does not refuse a page, it ends a process. Where memfds are refused, private memory takes their place.
+// together (MADV_COLLAPSE, which does not depend on the setting of the machine); small pages. The kernel collapses
+// pages with the help of a worker on every core, so it is asked only while cores are free, never again after one call
+// took over 10 ms, and for at most 100 ms and 1 ms per MiB of a segment.
+//
+// All pages are there when the segment is: filled in piece by piece, each after a look at how much memory is left,
+// since a control group at its limit does not refuse a page, it ends a process. Where memfds are refused, private
+// memory takes their place.
 #pragma once
 
 #include <cstddef>
