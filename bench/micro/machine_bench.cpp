@@ -61,7 +61,10 @@ struct Barrier {
     lines[thread][now % kSlots].word.store(now, std::memory_order_release);
     const std::atomic<std::uint64_t>& theirs = lines[1 - thread][now % kSlots].word;
     for (unsigned turn = 0; theirs.load(std::memory_order_acquire) != now; ++turn)
-      if (turn > 10'000) ::sched_yield();
+      if (turn > 11'000)
+        ::usleep(50);  // the other thread has no core: 1,000 yields have not helped
+      else if (turn > 10'000)
+        ::sched_yield();
   }
 };
 Barrier barrier;

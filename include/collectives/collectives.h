@@ -329,7 +329,8 @@ COLLECTIVES_EXPORT collectives_error collectives_barrier_async(collectives_commu
 COLLECTIVES_EXPORT collectives_error collectives_work_wait(collectives_work* work);
 /// Waits at most so long; `*done`: 1 when it is finished, 0 when it goes on.
 COLLECTIVES_EXPORT collectives_error collectives_work_wait_for(collectives_work* work, double seconds, int* done);
-/// Moves it on without waiting; `*done` as above.
+/// Moves the operation on; `*done` as above. Does not wait for other ranks, but may sleep for some 50 us after many
+/// fruitless calls in a row if the host has more ranks than cores. Work::test() in communicator.hpp has the details.
 COLLECTIVES_EXPORT collectives_error collectives_work_test(collectives_work* work, int* done);
 /// Waits for the end if it is unfinished, and drops its error.
 COLLECTIVES_EXPORT void collectives_work_free(collectives_work* work);

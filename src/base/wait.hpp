@@ -1,15 +1,26 @@
-// The one way to wait: spin, then yield, then sleep.
+// Waiting in turns: spin, then yield for a bounded time, then sleep.
 //
-// Spinning answers within a cache miss, and is right while every rank has a core. With more ranks than cores the rank
-// that is waited for may be waiting for this core, so the wait yields at once; and with enough cores it yields now and
-// then, because the system may have put two ranks on one. A wait that has lasted a while sleeps
-// for an eighth of what it has waited so far, at most a millisecond: it costs at most an eighth more than the wait
-// itself, and nobody has to know who sleeps. A wait for another host ends with news from the wire, so it hands over to
-// the wire soon.
+// A wait is a loop that looks at a condition and calls pause() after each look that found it false. There are three
+// ways to pause, in this order:
 //
-// A process may use another library that moves on only in calls to it, as MPI does: what is under way there must go on
-// while a thread waits here, or a rank may wait for itself. For this there is one hook, called in every wait; waits
-// that have it yield where they would sleep.
+//   spin    answers within a cache miss; right while each rank has a core
+//   yield   hands the core to another thread at once; right while that thread is the awaited rank
+//   sleep   leaves the core to whatever needs it, but wakes up 50 to 80 us late
+//
+// No loop may yield for long. Linux charges a whole time slice for each yield, so a thread that yields beside busy
+// programs loses its share of the core. Some kernels (6.18 is one) place other threads wrongly behind threads that
+// yield without end, and leave those others without a core for up to a minute. Each loop therefore uses one of two
+// classes, which yield for a bounded time and then sleep:
+//
+//   Waiter    waits of a collective. It also watches a wire and tells when to look at deadlines, aborts and lost peers.
+//   Backoff   all other waits.
+//
+// A sleep lasts an eighth of the wait so far, so it lengthens a wait by at most an eighth and the 80 us. A yield that
+// takes over 2 ms means that another program has used up its time slice on this core. For the next 20 ms the waits of
+// this process then sleep at once.
+//
+// A process may use another library that moves on only in calls to it, as MPI does. set_wait_hook() installs one
+// function that every Waiter calls. Waits sleep for at most 50 us at a time while a hook is installed.
 #pragma once
 
 #include <chrono>
@@ -19,28 +30,76 @@
 
 namespace collectives {
 
-/// Called in every wait of this process from now on, every few turns, and after the first microseconds in every turn:
-/// whoever needs this rank's help there waits for no longer than a turn. Null: no more. What it does must be short, and
-/// may not use a Communicator.
+/// Called by every Waiter of this process: every few turns at first, in every turn after 5 us. Null removes it. The
+/// hook must be short and must not use a Communicator.
 using WaitHook = void (*)() noexcept;
 void set_wait_hook(WaitHook hook) noexcept;
 
+/// Longest sleep of a wait: 1 ms, the interval at which waits look at deadlines.
+constexpr std::chrono::nanoseconds kLongestSleep = std::chrono::milliseconds(1);
+/// Longest sleep of a wait for something that moves on only in calls of this thread, as MPI does: 50 us, because each
+/// message may need several calls.
+constexpr std::chrono::nanoseconds kLongestSleepBetweenCalls = std::chrono::microseconds(50);
+
+/// Yields for a bounded time, then sleeps. One object per wait.
+class Backoff {
+ public:
+  explicit Backoff(std::chrono::nanoseconds longest_sleep = kLongestSleep) noexcept : longest_sleep_(longest_sleep) {}
+  void pause() noexcept;
+  /// Begins a new wait: the next pause() yields again.
+  void progressed() noexcept { started_ = {}; }
+
+ private:
+  std::chrono::nanoseconds longest_sleep_;
+  std::chrono::steady_clock::time_point started_{};
+};
+
+/// Makes a loop that only tests sleep, because such a loop never calls a wait:
+///
+///   while (!work.test()) sched_yield();
+///
+/// One object per thread that tests.
+class TestBackoff {
+ public:
+  /// Call it after each test that found neither an end nor progress. Sleeps for 1 us if this call ends a row of 1,000
+  /// such tests, or of 32 while waits of this process sleep at once, and the row took little CPU time. Little means
+  /// about 1 us from one test to the next, not counting yields, so a program that computes between two tests never
+  /// sleeps.
+  void fruitless() noexcept;
+  /// Ends the row.
+  void fruitful() noexcept {
+    calls_ = 0;
+    slept_ = false;
+  }
+
+ private:
+  struct Usage {
+    std::chrono::nanoseconds cpu{};  // of this thread
+    long switches = 0;               // to other threads
+  };
+  static Usage usage() noexcept;
+
+  int calls_ = 0;
+  bool slept_ = false;
+  Usage begun_;  // at the first test of the row, or after the last sleep
+};
+
 class Waiter {
  public:
-  /// `crowded`: more ranks than cores.
-  explicit Waiter(bool crowded) noexcept : crowded_(crowded) {}
+  /// `crowded`: the host has more ranks than cores.
+  explicit Waiter(bool crowded) noexcept : crowded_(crowded), turns_(crowded ? kTurnsPerLook - 1 : 0) {}
 
-  /// Waits a little, for news from `wire` if there is one. True about every millisecond: time to look at deadlines,
-  /// aborts and lost peers.
+  /// Waits a little, for news from `wire` if it is not null. Returns true about every millisecond: it is time to look
+  /// at deadlines, aborts and lost peers.
   bool pause(Wire* wire = nullptr) {
     if (++turns_ % turns_per_look_ == 0 || wire != nullptr) return pause_with_clock(wire);
     crowded_ ? yield() : relax();
     return false;
   }
-  /// Something has moved: the next pause() begins a new wait. Looks stay due every millisecond all the same.
+  /// Begins a new wait, because something has moved. pause() still returns true every millisecond.
   void progressed() noexcept {
     started_ = {};
-    turns_per_look_ = kTurnsPerLook;
+    turns_per_look_ = sleeps_at_once_ ? 1 : kTurnsPerLook;
   }
 
  private:
@@ -55,13 +114,12 @@ class Waiter {
   static void yield() noexcept;
   bool pause_with_clock(Wire* wire);
 
-  /// Turns between two looks at the clock, unless there is a hook to call. Few, because what the caller does in a turn
-  /// may itself take a microsecond.
+  /// Number of turns between two readings of the clock. Small, because one turn of the caller may take a microsecond.
   static constexpr std::uint32_t kTurnsPerLook = 8;
 
-  bool crowded_;
-  std::uint32_t turns_ = 0, turns_per_look_ = kTurnsPerLook;
-  Clock::time_point started_{}, looked_{};
+  bool crowded_, sleeps_at_once_ = false;
+  std::uint32_t turns_, turns_per_look_ = kTurnsPerLook;
+  Clock::time_point started_{}, last_turn_{}, looked_{};
 };
 
 }  // namespace collectives

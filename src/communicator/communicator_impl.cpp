@@ -647,14 +647,31 @@ bool Communicator::Impl::wait(State& state, Deadline until) {
 
 bool Communicator::Impl::test(State& state) {
   check_process(state.call->signature.collective);
-  if (state.finished()) return true;
-  progress();
-  return state.finished();
+  thread_local TestBackoff backoff;  // a thread may test operations of several communicators in turn
+  if (!state.finished()) {
+    auto lock = guard();
+    progress_locked();
+    const bool moved = moves() != std::exchange(moved_at_test_, moves());
+    if (lock.owns_lock()) lock.unlock();
+    if (!state.finished()) {
+      if (moved)
+        backoff.fruitful();
+      else if (meeting.crowded)
+        backoff.fruitless();
+      return false;
+    }
+  }
+  backoff.fruitful();
+  return true;
 }
 
 void Communicator::Impl::progress() {
   check_process("progress");
   auto lock = guard();
+  progress_locked();
+}
+
+void Communicator::Impl::progress_locked() {
   if (advance_queue() && in_flight_.empty()) return;
   const auto now = Clock::now();
   const bool due = now - looked_ >= std::chrono::milliseconds(1);

@@ -185,6 +185,8 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final : private Unfinished::Member 
   bool waits_for_wire() const noexcept;
   /// Changes whenever something has moved.
   std::uint64_t moves() const noexcept;
+  /// Moves on what is under way, without waiting.
+  void progress_locked();
   bool move_on(bool due) noexcept override;
   /// Moves on what else this thread has left unfinished; true when something moved.
   bool others_move_on(bool due) noexcept;
@@ -210,6 +212,7 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final : private Unfinished::Member 
   bool repeatable_ = false;
   std::uint64_t operands_ = 0;  // that were to be remembered
   std::chrono::steady_clock::time_point looked_{};
+  std::uint64_t moved_at_test_ = 0;  // moves() after the last test()
   std::exception_ptr failure_;
 
   std::shared_ptr<Unfinished> unfinished_;  // the list this communicator is on, if it is on one

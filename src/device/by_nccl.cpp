@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
-#include <thread>
 #include <utility>
 
+#include "base/wait.hpp"
 #include "collectives/deadline.hpp"
 #include "collectives/error.hpp"
 #include "core/collective.hpp"
@@ -57,7 +57,8 @@ ByNccl::~ByNccl() {
   clique_.reset();
   try {
     if (at_ < calls_.size()) device_.record(done_, call_.stream);
-    for (const Deadline patience = Deadline::in(kPatience); !device_.reached(done_); std::this_thread::yield())
+    const Deadline patience = Deadline::in(kPatience);
+    for (Backoff backoff; !device_.reached(done_); backoff.pause())
       if (patience.passed()) return;  // whoever frees memory waits for the GPU, which may have stopped
   } catch (const Error&) {            // it has failed
     return;

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <cinttypes>
@@ -13,6 +12,7 @@
 #include "base/coarse_clock.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
+#include "base/wait.hpp"
 
 namespace collectives {
 namespace {
@@ -193,7 +193,7 @@ void Watch::throw_failure() {
   AbortBlock& block = arena_.abort_block();
   // Whoever is writing the failure needs microseconds, unless it dies just then.
   const auto patience = Clock::now() + 100ms;
-  while (block.state.load(std::memory_order_acquire) == 1 && Clock::now() < patience) ::sched_yield();
+  for (Backoff backoff; block.state.load(std::memory_order_acquire) == 1 && Clock::now() < patience;) backoff.pause();
   if (block.state.load(std::memory_order_acquire) != 2)
     throw Error(Errc::peer_lost, "a rank was lost while it reported a failure", seat_.world.self);
   if (wire_ != nullptr) tell_failure();
@@ -203,9 +203,10 @@ void Watch::throw_failure() {
 void Watch::wait_until_untouched() noexcept {
   for (int local = 0; local < arena_.ranks(); ++local) {
     const auto patience = Clock::now() + kPatienceWithTouch;
+    Backoff backoff;
     while (local != arena_.self() && arena_.block(local).touching.value.load() != 0 && arena_.alive(local)) {
       if (Clock::now() < patience) {
-        ::sched_yield();
+        backoff.pause();
         continue;
       }
       log_warning(seat_.world.self,
@@ -226,7 +227,7 @@ void Watch::raise_mismatch(const Call& call, Rank peer) {
     Signature signature;
     return Clock::now() < latest && standing(peer, call.sequence, signature) == Standing::not_arrived;
   };
-  for (; Clock::now() < patience || peer_is_late(); ::sched_yield()) {
+  for (Backoff backoff; Clock::now() < patience || peer_is_late(); backoff.pause()) {
     listen();
     look_for_mismatch(call);  // throws when the records show who passed what
   }
@@ -313,8 +314,8 @@ void Watch::look_for_mismatch(const Call& call) {
   // Give those who are on their way a moment, so that the error can say who passed what, and who is in the majority.
   arrived_at_ = {};
   std::vector<Arrived> ranks = arrived(call);
-  for (const auto patience = Clock::now() + gathering_time();
-       ranks.size() < seat_.world.members.size() && Clock::now() < patience; ::sched_yield()) {
+  const auto patience = Clock::now() + gathering_time();
+  for (Backoff backoff; ranks.size() < seat_.world.members.size() && Clock::now() < patience; backoff.pause()) {
     listen();
     ranks = arrived(call);
   }

@@ -47,13 +47,13 @@ struct Gather {
 
 /// False when the deadline has passed first.
 bool wait_for(MPI_Request request, Deadline deadline) {
-  MpiPause pause;
+  Backoff backoff(kLongestSleepBetweenCalls);
   while (true) {
     int done = 0;
     check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
     if (done) return true;
     if (deadline.passed()) return false;
-    pause();
+    backoff.pause();
   }
 }
 

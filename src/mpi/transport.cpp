@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <chrono>
@@ -10,7 +9,6 @@
 #include <cstring>
 #include <mutex>
 #include <new>
-#include <thread>
 
 #include "collectives/error.hpp"
 
@@ -32,16 +30,6 @@ void check_mpi(int code, std::string_view call) {
   int length = 0;
   MPI_Error_string(code, text, &length);
   throw Error(Errc::system, fmt::format("{}: {}", call, std::string_view(text, static_cast<std::size_t>(length))));
-}
-
-void MpiPause::operator()() {
-  constexpr int kYields = 10'000;
-  if (looks_ < kYields) {
-    ++looks_;
-    sched_yield();
-  } else {
-    std::this_thread::sleep_for(std::chrono::microseconds(50));
-  }
 }
 
 void keep_for_mpi(std::shared_ptr<void> memory) {
@@ -102,7 +90,7 @@ MpiTransport::~MpiTransport() {
   if (control_in_) add(control_in_->request, control_in_->text);
 
   const Deadline deadline = Deadline::in(std::chrono::milliseconds(100));
-  MpiPause pause;
+  Backoff backoff(kLongestSleepBetweenCalls);
   while (true) {
     std::erase_if(in_flight, [](InFlight& operation) {
       int done = 0;
@@ -110,7 +98,7 @@ MpiTransport::~MpiTransport() {
     });
     if (in_flight.empty()) return;
     if (deadline.passed()) break;
-    pause();
+    backoff.pause();
   }
   for (InFlight& operation : in_flight) keep_for_mpi(std::move(operation.memory));
 }
@@ -155,7 +143,7 @@ const Message* MpiTransport::receive(Rank from) {
     Message message{.tag = 0, .data = frame.payload(), .bytes = static_cast<std::size_t>(arrived) - kTagBytes};
     std::memcpy(&message.tag, frame.message(), kTagBytes);
     sender.message = message;
-    pause_.progressed();
+    backoff_.progressed();
   }
   return &*sender.message;
 }
@@ -170,7 +158,7 @@ bool MpiTransport::sending() {
 }
 
 void MpiTransport::flush(Deadline deadline) {
-  MpiPause pause;
+  Backoff backoff(kLongestSleepBetweenCalls);
   while (true) {
     std::vector<Rank> waiting;
     for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
@@ -192,7 +180,7 @@ void MpiTransport::flush(Deadline deadline) {
                   fmt::format("transport mpi: rank {} has not taken its messages", fmt::join(waiting, ", ")), kNoRank,
                   waiting.front());
     }
-    pause();
+    backoff.pause();
   }
 }
 

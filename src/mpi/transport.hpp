@@ -21,23 +21,13 @@
 #include <utility>
 #include <vector>
 
+#include "base/wait.hpp"
 #include "collectives/transport.hpp"
 
 namespace collectives {
 
 /// Throws Error{system} with MPI's own words unless `code` is MPI_SUCCESS. `call`: "MPI_Isend".
 void check_mpi(int code, std::string_view call);
-
-/// Between two looks at MPI, which cannot wake anybody: yields at first, sleeps once the wait has become long.
-class MpiPause {
- public:
-  void operator()();
-  /// Something has moved: the wait begins anew.
-  void progressed() noexcept { looks_ = 0; }
-
- private:
-  int looks_ = 0;
-};
 
 /// Keeps memory that MPI may still write to or read from alive until the process ends.
 void keep_for_mpi(std::shared_ptr<void> memory);
@@ -66,7 +56,7 @@ class MpiTransport final : public Wire {
   /// With MPI_THREAD_MULTIPLE.
   bool posts_from_any_thread() const noexcept override { return any_thread_; }
   std::optional<std::pair<Rank, std::string>> poll_control() override;
-  void doze(std::chrono::nanoseconds) override { pause_(); }
+  void doze(std::chrono::nanoseconds) override { backoff_.pause(); }
 
  private:
   static constexpr std::size_t kSendFrames = 4;  // per peer
@@ -104,7 +94,7 @@ class MpiTransport final : public Wire {
   std::size_t frame_bytes_;
   int data_tag_ = 0, control_tag_ = 0;
   std::vector<Peer> peers_;
-  MpiPause pause_;
+  Backoff backoff_{kLongestSleepBetweenCalls};
   bool any_thread_ = false;
   std::mutex controls_mutex_;  // of those on their way out
   std::list<Control> controls_out_;

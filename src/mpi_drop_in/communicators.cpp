@@ -1,7 +1,6 @@
 #include "mpi_drop_in/communicators.hpp"
 
 #include <fmt/format.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <chrono>
@@ -16,6 +15,7 @@
 
 #include "base/environment.hpp"
 #include "base/log.hpp"
+#include "base/wait.hpp"
 #include "collectives/bootstrap.hpp"
 #include "collectives/error.hpp"
 #include "core/tuning.hpp"
@@ -63,7 +63,8 @@ template <class Begin>
 bool finish(Begin&& begin) {
   MPI_Request request = MPI_REQUEST_NULL;
   if (begin(&request) != MPI_SUCCESS) return false;
-  for (int done = 0;; ::sched_yield()) {
+  int done = 0;
+  for (Backoff backoff(kLongestSleepBetweenCalls);; backoff.pause()) {
     if (PMPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
     if (done != 0) return true;
   }
@@ -185,7 +186,7 @@ void Taken::drop() noexcept {
 }
 
 void Taken::lock() noexcept {
-  while (!try_lock()) ::sched_yield();
+  for (Backoff backoff; !try_lock();) backoff.pause();
 }
 
 Reason Taken::admit(bool blocking, std::size_t bytes) {

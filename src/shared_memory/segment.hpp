@@ -15,6 +15,9 @@
 // The constructor allocates all pages. It allocates small pages in pieces, and checks before each piece how much memory
 // is left. The reason is that a control group at its limit kills a process rather than refuse a page. A freed segment
 // returns its pages at once by a hole in the file, even if peers have it mapped.
+//
+// The kernel collapses pages with the help of a worker on every core. The constructor therefore asks for it only while
+// cores are free, never again after one request took over 10 ms, and for at most 100 ms and 1 ms per MiB of a segment.
 #pragma once
 
 #include <cstddef>

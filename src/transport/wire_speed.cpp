@@ -1,7 +1,5 @@
 #include "transport/wire_speed.hpp"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -10,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "base/wait.hpp"
 #include "collectives/error.hpp"
 #include "reduction/reduction.hpp"
 
@@ -95,10 +94,11 @@ class Talk {
 
   template <class Done>
   void until(Done&& done) {
+    Backoff backoff;
     for (unsigned turn = 1; !done(); ++turn) {
       wire_.progress();
       if (dozing) wire_.doze(std::chrono::milliseconds(1));
-      if (turn > kTurnsAlone) ::sched_yield();
+      if (turn > kTurnsAlone) backoff.pause();
       if (turn % 64 == 0 && deadline_.passed())
         throw Error(Errc::timeout, "measuring the wire took too long", kNoRank, other_);
     }

@@ -103,7 +103,7 @@ TEST(Work, WaitForGivesUpAndTheOperationGoesOn) {
       gave_up = true;
       work.wait();
     } else {
-      while (!gave_up) std::this_thread::yield();
+      while (!gave_up) std::this_thread::sleep_for(100us);
       comm.all_reduce(data);
     }
     EXPECT_EQ(data, std::vector<int>(10, 2));
@@ -200,7 +200,7 @@ TEST(ProgressThread, FinishesWorkWhileTheProgramComputes) {
                         if (comm.rank() == 0) {
                           Work work = comm.all_reduce_async(data, data);
                           // The others' blocking calls need this rank, which calls nothing until they have returned.
-                          while (returned < 2 * lap) std::this_thread::yield();
+                          while (returned < 2 * lap) std::this_thread::sleep_for(100us);
                           work.wait();
                         } else {
                           comm.all_reduce(data);
@@ -217,7 +217,7 @@ TEST(ProgressThread, CountsTheBytesItSends) {
                     [](Communicator& comm) {
                       std::vector<float> data(200'000, 1.f);
                       Work work = comm.all_reduce_async(data, data, ReduceOp::sum, {.backend = "ring"});
-                      while (comm.bytes_sent() < data.size() * sizeof(float)) std::this_thread::yield();
+                      while (comm.bytes_sent() < data.size() * sizeof(float)) std::this_thread::sleep_for(100us);
                       work.wait();
                       EXPECT_EQ(comm.bytes_sent(), data.size() * sizeof(float));
                     },

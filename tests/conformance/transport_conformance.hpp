@@ -13,7 +13,6 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <sched.h>
 
 #include <chrono>
 #include <cstddef>
@@ -24,6 +23,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -43,10 +43,11 @@ struct End {
   template <class F>
   static auto until(const char* what, F attempt) {
     const Deadline deadline = Deadline::in(std::chrono::minutes(1));
-    while (true) {
+    constexpr int kYields = 1000;  // half a millisecond: endless yields may stop a machine
+    for (int looks = 0;; ++looks) {
       if (auto result = attempt()) return result;
       if (deadline.passed()) throw std::runtime_error(std::string("waited a minute for ") + what);
-      sched_yield();
+      looks < kYields ? std::this_thread::yield() : std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
   }
   /// until(), by the owner of a transport, who moves on what is being sent: the peer may be waiting for just that.

@@ -13,13 +13,13 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/communicator.hpp"
 #include "base/log.hpp"
+#include "collectives/communicator.hpp"
 #include "cuda/nccl_communicator.hpp"
+#include "fakes/gpu/pretended_device.hpp"
 #include "support/errors.hpp"
 #include "support/hosts.hpp"
 #include "support/nccl.hpp"
-#include "fakes/gpu/pretended_device.hpp"
 #include "support/worlds.hpp"
 
 namespace collectives::testing {
@@ -128,7 +128,7 @@ TEST_F(CallsByNccl, ABlockingCallReturnsBeforeTheGpuHasCalled) {
         std::atomic<bool> go = false;
         // The collective runs after the work already in the stream, and before the work that is added later.
         gpus.put(stream, {{data.data(), kCount * 4}}, [&] {
-          while (!go) std::this_thread::yield();
+          while (!go) std::this_thread::sleep_for(100us);
           std::fill_n(data.data(), kCount, 1.F);
         });
         comm.all_reduce(data.buffer(), ReduceOp::sum, {.stream = stream});
@@ -490,7 +490,7 @@ TEST_F(CallsByNccl, WhatIsInFlightWithAFailureIsWrittenDownAsFailed) {
     const auto stream = gpus.new_stream();
     comm.all_reduce(data.buffer());
     ++begun;
-    while (begun < 2) std::this_thread::yield();
+    while (begun < 2) std::this_thread::sleep_for(100us);
     if (comm.rank() == 0) {
       for (int i = 0; i < 3; ++i) comm.all_reduce(data.buffer(), ReduceOp::sum, {.stream = stream});
       comm.abort("enough");
@@ -502,7 +502,7 @@ TEST_F(CallsByNccl, WhatIsInFlightWithAFailureIsWrittenDownAsFailed) {
       EXPECT_EQ(comm.recent_operations()[1].state, OperationRecord::State::failed);
       over = true;
     }
-    while (!over) std::this_thread::yield();
+    while (!over) std::this_thread::sleep_for(100us);
   });
 }
 
@@ -538,7 +538,7 @@ TEST_F(CallsByNccl, ARankThatNeverCalls) {
   std::atomic<int> failed = 0;
   run(3, [&](Communicator& comm) {
     const auto data = input(comm);
-    while (comm.rank() == 1 && failed < 2) std::this_thread::yield();
+    while (comm.rank() == 1 && failed < 2) std::this_thread::sleep_for(100us);
     if (comm.rank() == 1) return;
     const Error error = error_of([&] { comm.all_reduce(data.buffer(), ReduceOp::sum, {.timeout = 200ms}); });
     ++failed;
@@ -584,11 +584,11 @@ TEST_F(CallsByNccl, ACallBehindThatHearsOfTheFailureFirstFreesStreams) {
         if (comm.rank() == 0) {
           reduce();
           in_flight = true;
-          while (!aborted) std::this_thread::yield();
+          while (!aborted) std::this_thread::sleep_for(100us);
           EXPECT_EQ(error_of([&] { comm.barrier(); }).code(), Errc::aborted);
           gpus.synchronize(stream);
         } else {
-          while (!in_flight) std::this_thread::yield();
+          while (!in_flight) std::this_thread::sleep_for(100us);
           comm.abort("enough");
           aborted = true;
         }
@@ -619,7 +619,7 @@ TEST_F(CallsByNccl, ScratchMemoryIsTakenWhenNothingIsInFlight) {
     const auto one = input(comm), two = input(comm);
     comm.all_reduce(one.buffer());  // NCCL has connected the ranks
     // The operation in flight waits for rank 1, which waits until rank 0 has issued.
-    while (comm.rank() == 1 && !issued) std::this_thread::yield();
+    while (comm.rank() == 1 && !issued) std::this_thread::sleep_for(100us);
     Work sum = comm.all_reduce_async(one.buffer(), one.buffer());
     Work max = comm.all_reduce_async(two.buffer(), two.buffer(), ReduceOp::max);
     for (int lap = 0; comm.rank() == 0 && lap < 50; ++lap, std::this_thread::sleep_for(1ms)) comm.progress();
@@ -644,7 +644,7 @@ TEST_F(CallsByNccl, NcclThatFails) {
       if (comm.rank() == 0) StandIn::fail(function);
       comm.barrier();
       ++behind;
-      while (behind < 2) std::this_thread::yield();  // or the failure could be that of the barrier
+      while (behind < 2) std::this_thread::sleep_for(100us);  // or the failure could be that of the barrier
       const Error error = error_of([&] { comm.all_reduce(data.buffer()); });
       EXPECT_EQ(error.code(), Errc::system);
       EXPECT_SAYS(error.what(), "all_reduce #3: rank ");

@@ -17,10 +17,10 @@
 
 #include "collectives/deadline.hpp"
 #include "collectives/error.hpp"
+#include "cuda/nccl_communicator.hpp"
 #include "device/by_nccl.hpp"
 #include "fakes/gpu/pretended_device.hpp"
 #include "fakes/nccl/stand_in.hpp"
-#include "cuda/nccl_communicator.hpp"
 #include "reduction/reduction.hpp"
 #include "support/worlds.hpp"
 
@@ -116,7 +116,7 @@ TEST(NcclReductions, WhatCannotBeDoneIsNamed) {
 void settle(Clique& clique, Deadline deadline = Deadline::in(20s)) {
   while (!clique.settled()) {
     if (deadline.passed()) throw Error(Errc::timeout, "it was not settled in time");
-    std::this_thread::yield();
+    std::this_thread::sleep_for(100us);
   }
 }
 
@@ -147,7 +147,7 @@ void put(ByNccl& by, const ByNccl::Call& call, Deadline deadline = Deadline::in(
   by.start(std::span(&call, 1));
   while (!by.advance()) {
     if (deadline.passed()) throw Error(Errc::timeout, "it did not come into its stream in time");
-    std::this_thread::yield();
+    std::this_thread::sleep_for(100us);
   }
 }
 

@@ -361,7 +361,7 @@ TEST(Departure, IsNoticedByARootThatWaitsForNobody) {
       auto data = floats(8);
       comm.broadcast(data, 0);
       if (comm.rank() == 0) {
-        while (!left) std::this_thread::yield();
+        while (!left) std::this_thread::sleep_for(100us);
         std::this_thread::sleep_for(50ms);  // it does not look at every call
         const auto error = error_of([&] { comm.broadcast(data, 0); });
         noticed = true;
@@ -370,7 +370,7 @@ TEST(Departure, IsNoticedByARootThatWaitsForNobody) {
         EXPECT_EQ(error->peer(), 1);
         EXPECT_TRUE(contains(error, "broadcast #2: rank 1 was lost")) << error->what();
       } else if (comm.rank() == 2) {
-        while (!noticed) std::this_thread::yield();
+        while (!noticed) std::this_thread::sleep_for(100us);
         EXPECT_EQ(error_of([&] { comm.broadcast(data, 0); })->peer(), 1);
       }
     }
@@ -443,7 +443,7 @@ TEST(Abort, FailsEveryPendingOperationAndEveryLaterCall) {
   run_communicators(3, [&](Communicator& comm) {
     auto a = floats(50), b = floats(50);
     if (comm.rank() == 2) {
-      while (issued < 2) std::this_thread::yield();
+      while (issued < 2) std::this_thread::sleep_for(100us);
       comm.abort("enough");
     } else {
       Work first = comm.all_reduce_async(a, a), second = comm.all_reduce_async(b, b);

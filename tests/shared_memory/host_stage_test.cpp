@@ -6,7 +6,6 @@
 #include "shared_memory/host_stage.hpp"
 
 #include <gtest/gtest.h>
-#include <sched.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -23,6 +22,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/wait.hpp"
 #include "shared_memory/heap.hpp"
 
 namespace collectives {
@@ -344,12 +344,13 @@ class HostStageConformance : public ::testing::TestWithParam<std::tuple<Setting,
         };
         const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(100 + operations.size() / 100);
         for (std::size_t i = 0; i < operations.size(); ++i)
-          perform(stage, operations[i], i, self, ranks, in_turn(mapped_in, in), in_turn(mapped_out, out), [&] {
-            ::sched_yield();
-            if (failure.failed) throw AnotherHasFailed{};
-            if (std::chrono::steady_clock::now() > until)
-              throw std::runtime_error("operation " + std::to_string(i) + " does not end");
-          });
+          perform(stage, operations[i], i, self, ranks, in_turn(mapped_in, in), in_turn(mapped_out, out),
+                  [&, backoff = Backoff()]() mutable {
+                    backoff.pause();
+                    if (failure.failed) throw AnotherHasFailed{};
+                    if (std::chrono::steady_clock::now() > until)
+                      throw std::runtime_error("operation " + std::to_string(i) + " does not end");
+                  });
       } catch (const AnotherHasFailed&) {
       } catch (const std::exception& error) {
         fail("rank " + std::to_string(self) + ": " + error.what());
@@ -460,10 +461,11 @@ TEST(HostStage, ShortStagesOfACrowdTakeNoMoreThanTheFrontOfTheirRing) {
       HostStage stage(StageRoom(mine), tuning, reach, crowded);
       const Buffers own(2, MAP_PRIVATE);
       for (std::size_t i = 0; i < kStages; ++i)
-        perform(stage, {Step::Kind::host_all_reduce, -1, 5000, false, 0}, i, self, kRanks, own[0], own[1], [&] {
-          ::sched_yield();
-          if (std::chrono::steady_clock::now() > until) throw std::runtime_error("a stage does not end");
-        });
+        perform(stage, {Step::Kind::host_all_reduce, -1, 5000, false, 0}, i, self, kRanks, own[0], own[1],
+                [&, backoff = Backoff()]() mutable {
+                  backoff.pause();
+                  if (std::chrono::steady_clock::now() > until) throw std::runtime_error("a stage does not end");
+                });
     };
     std::jthread other([&] { rank(*Arena::join(arena->invitation(), shape, 1), 1); });
     rank(*arena, 0);

@@ -66,8 +66,10 @@ class StandIn {
   static std::size_t alive() { return function<StandInAlive>("stand_in_alive")(); }
   /// Waits until none is alive, as some may be aborted in the background; false if that does not come.
   static bool all_end() {
-    for (const Deadline patience = Deadline::in(std::chrono::seconds(20)); alive() > 0; std::this_thread::yield())
+    for (const Deadline patience = Deadline::in(std::chrono::seconds(20)); alive() > 0;) {
       if (patience.passed()) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
     return true;
   }
   static std::size_t registered() { return function<StandInRegistered>("stand_in_registered")(); }

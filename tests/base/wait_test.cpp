@@ -1,0 +1,232 @@
+// Waits yield for a bounded time and then sleep: counted by functions in place of sched_yield() and nanosleep().
+#include "base/wait.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+#include <vector>
+
+#include "support/ranks.hpp"
+
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+void compute_for(Clock::duration time) {
+  for (const auto end = Clock::now() + time; Clock::now() < end;) {
+  }
+}
+
+/// Calls of this thread since the last reset().
+struct Calls {
+  int yields = 0, sleeps = 0;
+  std::chrono::nanoseconds longest_sleep{};
+};
+thread_local Calls calls;
+void reset() { calls = {}; }
+
+thread_local Clock::duration yields_take{};  // at least, besides the time of the system call
+
+}  // namespace
+
+extern "C" {
+int sched_yield() noexcept {
+  ++calls.yields;
+  compute_for(yields_take);
+  return static_cast<int>(::syscall(SYS_sched_yield));
+}
+int nanosleep(const timespec* time, timespec* rest) {
+  ++calls.sleeps;
+  calls.longest_sleep = std::max<std::chrono::nanoseconds>(
+      calls.longest_sleep, std::chrono::seconds(time->tv_sec) + std::chrono::nanoseconds(time->tv_nsec));
+  return static_cast<int>(::syscall(SYS_nanosleep, time, rest));
+}
+}
+
+namespace collectives::testing {
+namespace {
+
+template <class Pause>
+void pause_for(Clock::duration time, Pause&& pause) {
+  for (const auto end = Clock::now() + time; Clock::now() < end;) pause();
+}
+
+/// Expects that of 20 further pauses each sleeps for at most `longest` and none yields.
+template <class Pause>
+void expect_sleeps(std::chrono::nanoseconds longest, Pause&& pause) {
+  reset();
+  for (int i = 0; i < 20; ++i) pause();
+  EXPECT_EQ(calls.yields, 0);
+  EXPECT_EQ(calls.sleeps, 20);
+  EXPECT_LE(calls.longest_sleep, longest);
+}
+
+/// Returns whether `pause` calls sched_yield() in one of 20 waits. A busy machine may prevent it in some of them.
+template <class NewWait>
+bool yields_at_first(NewWait&& new_wait) {
+  for (int i = 0; i < 20; ++i) {
+    std::this_thread::sleep_for(30ms);  // late yields have no effect after 20 ms
+    reset();
+    new_wait();
+    if (calls.yields > 0) return true;
+  }
+  return false;
+}
+
+/// Makes one yield of this process take over two milliseconds.
+void yield_late() {
+  yields_take = 4ms;
+  reset();
+  while (calls.yields == 0) Backoff().pause();  // pauses that sleep because of an earlier late yield do not count
+  yields_take = {};
+}
+
+constexpr auto kAnyBound = 20ms;  // longer than any wait may yield
+
+TEST(Waiter, SleepsAfterABoundedTimeIfRanksOutnumberCores) {
+  Waiter waiter(true);
+  pause_for(kAnyBound, [&] { waiter.pause(); });
+  expect_sleeps(1ms, [&] { waiter.pause(); });
+}
+
+TEST(Waiter, SleepsAfterABoundedTimeIfEachRankHasACore) {
+  Waiter waiter(false);
+  pause_for(kAnyBound, [&] { waiter.pause(); });
+  expect_sleeps(1ms, [&] { waiter.pause(); });
+}
+
+TEST(Waiter, SleepsAndCallsTheHookAfterABoundedTimeIfThereIsAHook) {
+  static std::atomic<int> hooked;
+  set_wait_hook([]() noexcept { ++hooked; });
+  for (const bool crowded : {false, true}) {
+    Waiter waiter(crowded);
+    pause_for(kAnyBound, [&] { waiter.pause(); });
+    hooked = 0;
+    expect_sleeps(50us, [&] { waiter.pause(); });
+    EXPECT_EQ(hooked, 20);
+  }
+  set_wait_hook(nullptr);
+}
+
+TEST(Waiter, YieldsAgainAfterProgress) {
+  Waiter waiter(true);
+  pause_for(kAnyBound, [&] { waiter.pause(); });
+  EXPECT_TRUE(yields_at_first([&] {
+    waiter.progressed();
+    for (int i = 0; i < 20; ++i) waiter.pause();
+  }));
+}
+
+TEST(Backoff, SleepsAfterABoundedTime) {
+  Backoff backoff;
+  pause_for(kAnyBound, [&] { backoff.pause(); });
+  expect_sleeps(1ms, [&] { backoff.pause(); });
+}
+
+TEST(Backoff, YieldsAgainAfterProgress) {
+  Backoff backoff;
+  pause_for(kAnyBound, [&] { backoff.pause(); });
+  EXPECT_TRUE(yields_at_first([&] {
+    backoff.progressed();
+    backoff.pause();
+  }));
+}
+
+TEST(Backoff, SleepsForAtMostTheGivenTime) {
+  Backoff backoff(50us);
+  pause_for(kAnyBound, [&] { backoff.pause(); });
+  expect_sleeps(50us, [&] { backoff.pause(); });
+}
+
+TEST(LateYield, MakesWaitsSleepAtOnceIfItTookOverTwoMilliseconds) {
+  EXPECT_TRUE(yields_at_first([] { Backoff().pause(); }));
+  yield_late();
+  reset();
+  Backoff().pause();
+  Waiter(true).pause();
+  EXPECT_EQ(calls.yields, 0);
+  EXPECT_EQ(calls.sleeps, 2);
+  EXPECT_TRUE(yields_at_first([] { Backoff().pause(); }));
+}
+
+// ---- Work::test()
+
+/// Calls `poll(work)` on rank 0 of two ranks, for an operation that rank 1 enters only afterwards.
+template <class Poll>
+void poll_pending_work(const char* cores, Poll&& poll) {
+  ::setenv("COLLECTIVES_CORES", cores, 1);
+  std::atomic<bool> polled = false;
+  run_communicators(2, [&](Communicator& comm) {
+    std::vector<float> data(1000, 1.f);
+    if (comm.rank() == 0) {
+      Work work = comm.all_reduce_async(data, data);
+      poll(work);
+      polled = true;
+      work.wait();
+    } else {
+      while (!polled) std::this_thread::sleep_for(1ms);
+      comm.all_reduce(data);
+    }
+    EXPECT_EQ(data, std::vector<float>(1000, 2.f));
+  });
+  ::unsetenv("COLLECTIVES_CORES");
+}
+
+TEST(Test, NeverSleepsIfEachRankHasACore) {
+  poll_pending_work("64", [](Work& work) {
+    for (int i = 0; i < 10; ++i) work.test();
+    reset();
+    for (int i = 0; i < 20'000; ++i) EXPECT_FALSE(work.test());
+    EXPECT_EQ(calls.sleeps, 0);
+    EXPECT_EQ(calls.yields, 0);
+  });
+}
+
+TEST(Test, SleepsAfterManyFruitlessCallsIfRanksOutnumberCores) {
+  for (const bool yields : {false, true})
+    poll_pending_work("1", [&](Work& work) {
+      reset();
+      for (int i = 0; i < 30; ++i) EXPECT_FALSE(work.test());
+      EXPECT_EQ(calls.sleeps, 0);
+      for (int i = 0; i < 2000; ++i) {
+        EXPECT_FALSE(work.test());
+        if (yields) std::this_thread::yield();
+      }
+      EXPECT_GT(calls.sleeps, 500);
+      EXPECT_LE(calls.longest_sleep, 50us);
+    });
+}
+
+TEST(Test, DoesNotSleepIfTheProgramComputesBetweenTheCalls) {
+  poll_pending_work("1", [](Work& work) {
+    reset();
+    for (int i = 0; i < 2000; ++i) {
+      EXPECT_FALSE(work.test());
+      compute_for(20us);
+    }
+    EXPECT_EQ(calls.sleeps, 0);
+  });
+}
+
+TEST(Test, StopsSleepingIfTheProgramBeginsToCompute) {
+  poll_pending_work("1", [](Work& work) {
+    for (int i = 0; i < 2000; ++i) EXPECT_FALSE(work.test());
+    reset();
+    for (int i = 0; i < 200; ++i) {
+      compute_for(200us);
+      EXPECT_FALSE(work.test());
+    }
+    EXPECT_LE(calls.sleeps, 1);
+  });
+}
+
+}  // namespace
+}  // namespace collectives::testing
