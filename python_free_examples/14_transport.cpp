@@ -31,15 +31,15 @@ class PostWire final : public Wire {
   PostWire(Rank self, std::size_t frame_bytes) : self_(self), frame_bytes_(frame_bytes) {}
   std::string_view name() const noexcept override { return "post"; }
   std::size_t frame_bytes() const noexcept override { return frame_bytes_; }
-  std::byte* stage(Rank to) override {  // memory for the next message, or null while two are in flight
+  std::byte* acquire_frame(Rank to) override {  // memory for the next message, or null while two are in flight
     const std::lock_guard lock(mutex);
-    staged_[to].frame.resize(frame_bytes_ / sizeof(Line) + 1);
-    return links[self_][to].mail.size() < 2 ? staged_[to].frame[0].bytes : nullptr;
+    acquired_[to].frame.resize(frame_bytes_ / sizeof(Line) + 1);
+    return links[self_][to].mail.size() < 2 ? acquired_[to].frame[0].bytes : nullptr;
   }
   void send(Rank to, std::uint64_t tag, std::size_t bytes) override {
     const std::lock_guard lock(mutex);
-    staged_[to].message = {tag, staged_[to].frame[0].bytes, bytes};
-    links[self_][to].mail.push_back(std::move(staged_[to]));
+    acquired_[to].message = {tag, acquired_[to].frame[0].bytes, bytes};
+    links[self_][to].mail.push_back(std::move(acquired_[to]));
   }
   const Message* receive(Rank from) override {  // the oldest message, in place
     const std::lock_guard lock(mutex);
@@ -69,7 +69,7 @@ class PostWire final : public Wire {
  private:
   const Rank self_;
   const std::size_t frame_bytes_;
-  Mail staged_[kRanks];
+  Mail acquired_[kRanks];
 };
 
 // Connects threads and provides the wire.

@@ -204,8 +204,8 @@ std::string try_allocation() {
 
 Json shared_memory(const std::string& memfd) {
   Json result = {{"sealed memfd", memfd}, {"allocated memory", try_allocation()}};
-  const MemoryRoom room = memory_room();
-  result["room for more"] = room.bound.empty() ? "unknown" : room.bound;
+  const AvailableMemory available = available_memory();
+  result["room for more"] = available.bound.empty() ? "unknown" : available.bound;
   struct statvfs shm {};
   result["/dev/shm"] =
       statvfs("/dev/shm", &shm) == 0

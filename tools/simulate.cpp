@@ -92,7 +92,7 @@ std::string play(const Request& request, const Plan& plan, const Machine& machin
   if (plan.rounds > 1)
     text +=
         fmt::format(", {} rounds of segments of {}{}", plan.rounds, bytes_text(plan.segment * size_of(request.type)),
-                    plan.lanes > 1 ? fmt::format(", {} under way at once", plan.lanes) : "");
+                    plan.rounds_in_flight > 1 ? fmt::format(", {} under way at once", plan.rounds_in_flight) : "");
   text += fmt::format("\n    simulated: {:.1f} us, {:.3f} GB/s (estimate {:.1f} us)\n", simulated.microseconds,
                       gigabytes_per_second(request.count * size_of(request.type), simulated.microseconds),
                       plan.estimate.microseconds);

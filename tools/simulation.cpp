@@ -24,21 +24,23 @@ std::size_t index(int i) { return static_cast<std::size_t>(i); }
 /// What is played: a call, cut as its plan says.
 struct Call {
   const Algorithm* algorithm = nullptr;
-  Task task;
-  std::size_t segment = 0, rounds = 1, stride = 1;
+  RoundArgs args;
+  std::size_t segment = 0, rounds = 1, issue_interval = 1;
   Coding coding = {};
 
-  Task round(std::size_t index) const {
-    Task now = task;
-    if (rounds > 1) now.parts = task.parts.round(segment, index);
+  RoundArgs round(std::size_t index) const {
+    RoundArgs now = args;
+    if (rounds > 1) now.parts = args.parts.round(segment, index);
     return now;
   }
-  void emit(const Seat& seat, std::size_t index, StepSink& sink) const { algorithm->emit(seat, round(index), sink); }
+  void emit(const RankView& view, std::size_t index, StepSink& sink) const {
+    algorithm->emit(view, round(index), sink);
+  }
 };
 
 /// What the rank with most to do in a host Step does.
-std::size_t longest_share(const Step& step, const Seat& seat) {
-  return stage_work(step, seat.room(step.among).size()).longest;
+std::size_t longest_share(const Step& step, const RankView& view) {
+  return host_step_work(step, view.members(step.subgroup).size()).longest;
 }
 
 // ---- which hosts do the same ----
@@ -57,20 +59,20 @@ struct Block {
 /// A digest of a rank's Steps, of which only relations count: what a rank of another block does alike has the same.
 class Digest final : public StepSink {
  public:
-  Digest(const Seat& seat, const Block& block) : seat_(seat), block_(block), mine_(block.of(seat.grid.host)) {}
+  Digest(const RankView& view, const Block& block) : view_(view), block_(block), mine_(block.of(view.grid.host)) {}
 
   void operator()(const Step& step) override {
     add((std::uint64_t{1} << 32) * static_cast<unsigned>(step.depth) + static_cast<unsigned>(step.kind) * 256u +
-        static_cast<unsigned>(step.among) * 4u + (step.reduce ? 1u : 0u));
+        static_cast<unsigned>(step.subgroup) * 4u + (step.reduce ? 1u : 0u));
     ++events;
-    if (step.kind != Step::Kind::exchange) return add(longest_share(step, seat_));
+    if (step.kind != Step::Kind::exchange) return add(longest_share(step, view_));
     add(step.range.count);
     std::uint64_t from = 0, to = 0;  // sums: in whatever order
     for (const Rank peer : step.from) from += mixed(relative(peer));
     for (const Rank peer : step.to) {
       to += mixed(relative(peer));
       ordered = mixed(ordered ^ relative(peer));
-      if (peer != seat_.world.self) events += seat_.host_of(peer) == seat_.grid.host ? 1 : kEventsOfMessage;
+      if (peer != view_.world.self) events += view_.host_of(peer) == view_.grid.host ? 1 : kEventsOfMessage;
     }
     add(from);
     add(to);
@@ -89,16 +91,16 @@ class Digest final : public StepSink {
   }
   void add(std::uint64_t word) { value = mixed(value ^ word); }
   std::uint64_t relative(Rank peer) const {
-    return static_cast<std::uint64_t>(block_.seen(seat_.host_of(peer), mine_)) << 32 |
-           static_cast<std::uint32_t>(seat_.local_of(peer));
+    return static_cast<std::uint64_t>(block_.seen(view_.host_of(peer), mine_)) << 32 |
+           static_cast<std::uint32_t>(view_.local_of(peer));
   }
-  const Seat& seat_;
+  const RankView& view_;
   const Block& block_;
   int mine_;
 };
 
 /// How many events a round takes on the hosts [0, hosts), about: counted for some of their ranks and the root.
-double events_of_round(const Call& call, Seat& seat, const Topology& topology, int hosts) {
+double events_of_round(const Call& call, RankView& view, const Topology& topology, int hosts) {
   constexpr int kSome = 64;
   std::vector<Rank> ranks;
   for (int h = 0; h < hosts; ++h)
@@ -106,9 +108,9 @@ double events_of_round(const Call& call, Seat& seat, const Topology& topology, i
   const auto n = ranks.size();
   const Block all{hosts, static_cast<int>(topology.hosts.size()), false};
   const auto count = [&](Rank rank) {
-    seat.sit(rank);
-    Digest digest(seat, all);
-    call.emit(seat, 0, digest);
+    view.rebind(rank);
+    Digest digest(view, all);
+    call.emit(view, 0, digest);
     return static_cast<double>(digest.events);
   };
   double sum = 0;
@@ -117,12 +119,12 @@ double events_of_round(const Call& call, Seat& seat, const Topology& topology, i
     return sum;
   }
   for (int i = 0; i < kSome; ++i) sum += count(ranks[(index(i) * 40503u + 1) % n]);
-  return sum / kSome * static_cast<double>(n) + count(call.task.root);
+  return sum / kSome * static_cast<double>(n) + count(call.args.root);
 }
 
 /// Whether the blocks do the same in the first and the last round. Some are looked at; `ordered`: they also send in the
 /// same order.
-bool alike(const Call& call, Seat& seat, const Topology& topology, const Block& block, bool ordered) {
+bool alike(const Call& call, RankView& view, const Topology& topology, const Block& block, bool ordered) {
   const int blocks = block.all / block.hosts;
   std::vector<int> looked_at;
   for (const int b : {1, 2, 3, blocks / 3, blocks / 2, blocks - 2, blocks - 1})
@@ -131,9 +133,9 @@ bool alike(const Call& call, Seat& seat, const Topology& topology, const Block& 
     for (std::size_t local = 0; local < topology.hosts[0].size(); ++local)
       for (const std::size_t round : {std::size_t{0}, call.rounds - 1}) {
         const auto digest_in = [&](int b) {
-          seat.sit(topology.hosts[index(b * block.hosts + h)][local]);
-          Digest digest(seat, block);
-          call.emit(seat, round, digest);
+          view.rebind(topology.hosts[index(b * block.hosts + h)][local]);
+          Digest digest(view, block);
+          call.emit(view, round, digest);
           return std::pair(digest.value, ordered ? digest.ordered : 0);
         };
         const auto mine = digest_in(0);
@@ -152,7 +154,7 @@ struct Move {
   std::uint32_t first = 0, from = 0, to = 0;  ///< channels [first, first + from) come in, the next `to` go out
   double work = 0;                            ///< us that a rank itself adds, encodes and decodes
   Step::Kind kind = Step::Kind::exchange;
-  Among among = Among::host;
+  Subgroup subgroup = Subgroup::host;
 };
 struct Moves {
   std::vector<Move> moves;
@@ -167,9 +169,9 @@ struct Moves {
 
 class Play {
  public:
-  Play(const Call& call, Seat& seat, const Topology& topology, const Tuning& tuning, const Fabric& network,
+  Play(const Call& call, RankView& view, const Topology& topology, const Tuning& tuning, const Fabric& network,
        const Block& block)
-      : call_(call), seat_(seat), topology_(topology), tuning_(tuning), network_(network), block_(block) {
+      : call_(call), view_(view), topology_(topology), tuning_(tuning), network_(network), block_(block) {
     per_switch_ = network.hosts_per_switch > 0 ? network.hosts_per_switch : block.all;
     const int switches = (block.hosts + per_switch_ - 1) / per_switch_;
     links_out_.resize(index(block.hosts));
@@ -181,13 +183,13 @@ class Play {
       first_of_host_.push_back(players_.size());
       for (const Rank rank : topology.hosts[index(h)]) players_.emplace_back().rank = rank;
     }
-    make_rooms();
+    make_subgroups();
   }
 
   /// Throws std::logic_error where ranks wait for one another for ever.
   void run() {
     for (std::uint32_t p = 0; p < players_.size(); ++p) {
-      players_[p].schedule.start(call_.rounds, call_.stride, emitter(p));
+      players_[p].schedule.start(call_.rounds, call_.issue_interval, emitter(p));
       go_on(p);
     }
     while (!queue_.empty()) {
@@ -256,7 +258,7 @@ class Play {
     std::uint32_t hops = 0;
     double tail = 0;  // when its last byte has passed the last link so far
   };
-  struct Room {
+  struct SubgroupState {
     std::size_t size = 0, come = 0;
     std::vector<std::uint32_t> players;
   };
@@ -268,9 +270,9 @@ class Play {
       Move move{.depth = step.depth,
                 .first = static_cast<std::uint32_t>(moves.channels.size()),
                 .kind = step.kind,
-                .among = step.among};
+                .subgroup = step.subgroup};
       if (step.kind != Step::Kind::exchange) {
-        move.bytes = longest_share(step, play.seat_) * play.call_.coding.element;
+        move.bytes = longest_share(step, play.view_) * play.call_.coding.element;
       } else {
         const Coding& coding = play.call_.coding;
         move.bytes = coding.bytes(step.range.count);
@@ -278,8 +280,8 @@ class Play {
                     (static_cast<double>(terms(step)) * play.tuning_.reduce_us_per_byte +
                      static_cast<double>(coding.codings(step)) * play.tuning_.coding_us_per_byte);
         // Nothing of an empty range travels, except in a barrier.
-        if (step.range.count == 0 && play.call_.task.collective != Collective::barrier) return;
-        const Rank self = play.seat_.world.self;
+        if (step.range.count == 0 && play.call_.args.collective != Collective::barrier) return;
+        const Rank self = play.view_.world.self;
         for (const Rank peer : step.from)
           if (peer != self) moves.channels.push_back(play.channel_from(peer, player));
         move.from = static_cast<std::uint32_t>(moves.channels.size()) - move.first;
@@ -297,38 +299,38 @@ class Play {
     Play& play;
     std::uint32_t player;
     void operator()(std::size_t round, Moves& moves) const {
-      play.seat_.sit(play.players_[player].rank);
+      play.view_.rebind(play.players_[player].rank);
       Recorder recorder(play, player, moves);
-      play.call_.emit(play.seat_, round, recorder);
+      play.call_.emit(play.view_, round, recorder);
     }
   };
   Emitter emitter(std::uint32_t player) { return {*this, player}; }
 
-  void make_rooms() {
-    const auto add = [this](std::vector<std::uint32_t> players, Among among) {
+  void make_subgroups() {
+    const auto add = [this](std::vector<std::uint32_t> players, Subgroup subgroup) {
       for (const std::uint32_t p : players) {
-        auto& room_of = room_of_[static_cast<std::size_t>(among)];
-        room_of.resize(players_.size());
-        room_of[p] = static_cast<std::uint32_t>(rooms_.size());
+        auto& subgroup_of = subgroup_of_[static_cast<std::size_t>(subgroup)];
+        subgroup_of.resize(players_.size());
+        subgroup_of[p] = static_cast<std::uint32_t>(subgroups_.size());
       }
-      rooms_.push_back({.size = players.size(), .come = 0, .players = std::move(players)});
+      subgroups_.push_back({.size = players.size(), .come = 0, .players = std::move(players)});
     };
     for (int h = 0; h < block_.hosts; ++h) {
       std::vector<std::uint32_t> host;
       for (std::size_t l = 0; l < topology_.hosts[index(h)].size(); ++l)
         host.push_back(static_cast<std::uint32_t>(first_of_host_[index(h)] + l));
-      add(std::move(host), Among::host);
+      add(std::move(host), Subgroup::host);
     }
     const auto levels = topology_.levels();  // of one host, where players are numbered like its ranks
     for (const auto& domain : levels) {
       std::vector<std::uint32_t> inside;
-      for (const Rank rank : domain) inside.push_back(player_at(0, seat_.local_of(rank)));
-      add(std::move(inside), Among::domain);
+      for (const Rank rank : domain) inside.push_back(player_at(0, view_.local_of(rank)));
+      add(std::move(inside), Subgroup::domain);
     }
     for (std::size_t i = 0; !levels.empty() && i < levels[0].size(); ++i) {
       std::vector<std::uint32_t> rail;
-      for (const auto& domain : levels) rail.push_back(player_at(0, seat_.local_of(domain[i])));
-      add(std::move(rail), Among::rail);
+      for (const auto& domain : levels) rail.push_back(player_at(0, view_.local_of(domain[i])));
+      add(std::move(rail), Subgroup::rail);
     }
   }
 
@@ -339,13 +341,13 @@ class Play {
   /// What a player sends into another block is what it gets from its like in one more block: a channel is known by who
   /// takes from it, a player, and by who sends, seen from there.
   std::uint32_t channel_to(Rank peer, std::uint32_t player) {
-    const int to = seat_.host_of(peer), block = block_.of(to);
-    return channel(block_.seen(seat_.grid.host, block), seat_.grid.local,
-                   player_at(to - block * block_.hosts, seat_.local_of(peer)), to - block * block_.hosts, player, 0);
+    const int to = view_.host_of(peer), block = block_.of(to);
+    return channel(block_.seen(view_.grid.host, block), view_.grid.local,
+                   player_at(to - block * block_.hosts, view_.local_of(peer)), to - block * block_.hosts, player, 0);
   }
   std::uint32_t channel_from(Rank peer, std::uint32_t player) {
-    const int from = seat_.host_of(peer), local = seat_.local_of(peer);
-    return channel(from, local, player, seat_.grid.host, player_at(from % block_.hosts, local), 1);
+    const int from = view_.host_of(peer), local = view_.local_of(peer);
+    return channel(from, local, player, view_.grid.host, player_at(from % block_.hosts, local), 1);
   }
   std::uint32_t channel(int from_host, int from_local, std::uint32_t destination, int to_host, std::uint32_t source,
                         std::size_t way) {
@@ -384,7 +386,7 @@ class Play {
         finished = std::max(finished, now_);
         return;
       }
-      if (move->kind != Step::Kind::exchange) return come_to_stage(p, *move);
+      if (move->kind != Step::Kind::exchange) return come_to_host_step(p, *move);
       const std::uint32_t* const channels = player.schedule.list().channels.data() + move->first;
       for (; player.from_ready < move->from; ++player.from_ready)
         if (Channel& from = channels_[channels[player.from_ready]]; from.arrived == 0) {
@@ -449,15 +451,15 @@ class Play {
   }
 
   /// The last to come begins for all.
-  void come_to_stage(std::uint32_t p, const Move& move) {
-    Room& room = rooms_[room_of_[static_cast<std::size_t>(move.among)][p]];
-    if (++room.come < room.size) return;
-    room.come = 0;
+  void come_to_host_step(std::uint32_t p, const Move& move) {
+    SubgroupState& state = subgroups_[subgroup_of_[static_cast<std::size_t>(move.subgroup)][p]];
+    if (++state.come < state.size) return;
+    state.come = 0;
     const double times = move.kind == Step::Kind::host_all_reduce ? 2 : 1, bytes = static_cast<double>(move.bytes);
     double lasts = times * (tuning_.host_latency_us + bytes * tuning_.host_us_per_byte);
-    if (const int domains = seat_.inner.host_count(); domains >= 2 && move.among != Among::domain)
+    if (const int domains = view_.inner.host_count(); domains >= 2 && move.subgroup != Subgroup::domain)
       lasts += times * (tuning_.domain_us + bytes * tuning_.domain_us_per_byte * (domains - 1) / domains);
-    for (const std::uint32_t member : room.players) at(now_ + lasts, What::done, member);
+    for (const std::uint32_t member : state.players) at(now_ + lasts, What::done, member);
   }
 
   // ---- messages ----
@@ -519,7 +521,7 @@ class Play {
   static constexpr std::size_t kFramesInside = 2;  ///< between two ranks of a host (transport.hpp)
 
   const Call& call_;
-  Seat& seat_;
+  RankView& view_;
   const Topology& topology_;
   const Tuning& tuning_;
   const Fabric& network_;
@@ -530,8 +532,8 @@ class Play {
   std::priority_queue<Event> queue_;
   std::vector<Player> players_;
   std::vector<std::size_t> first_of_host_;
-  std::array<std::vector<std::uint32_t>, 3> room_of_;  // by Among and player
-  std::vector<Room> rooms_;
+  std::array<std::vector<std::uint32_t>, 3> subgroup_of_;  // by Subgroup and player
+  std::vector<SubgroupState> subgroups_;
   std::vector<Channel> channels_;
   std::unordered_map<std::uint64_t, std::uint32_t> channel_of_;
   struct Known {
@@ -547,34 +549,35 @@ class Play {
 // ---- how much of it ----
 
 Call call_of(const Request& request, const Plan& plan, const Topology& topology, std::vector<std::size_t>& offsets) {
-  Call call{.algorithm = plan.algorithm,
-            .task = {{request.collective, plan.sums, plan.coded}, Parts::equal({0, request.count}, 1), request.root},
-            .segment = plan.segment,
-            .rounds = plan.rounds,
-            .stride = plan.stride,
-            .coding = coding_of(request, plan)};
-  if (!plan.algorithm->by_part(call.task, topology)) return call;
-  call.task.parts = Parts::equal({0, request.count}, topology.ranks());
+  Call call{
+      .algorithm = plan.algorithm,
+      .args = {{request.collective, plan.partial_sums, plan.coded}, Parts::equal({0, request.count}, 1), request.root},
+      .segment = plan.segment,
+      .rounds = plan.rounds,
+      .issue_interval = plan.issue_interval,
+      .coding = coding_of(request, plan)};
+  if (!plan.algorithm->by_part(call.args, topology)) return call;
+  call.args.parts = Parts::equal({0, request.count}, topology.ranks());
   if (request.counts.empty()) return call;
   offsets.assign(1, 0);
   for (const std::size_t count : request.counts) offsets.push_back(offsets.back() + count);
-  call.task.parts = Parts::listed(offsets.data(), topology.ranks());
+  call.args.parts = Parts::listed(offsets.data(), topology.ranks());
   return call;
 }
 
 /// With parts of equal length: as much longer as it takes.
 Call rounded_up(const Call& call, std::size_t unit) {
   Call longer = call;
-  const Parts& parts = call.task.parts;
-  longer.task.parts = Parts::equal({0, (parts.whole().count + unit - 1) / unit * unit}, parts.size());
+  const Parts& parts = call.args.parts;
+  longer.args.parts = Parts::equal({0, (parts.whole().count + unit - 1) / unit * unit}, parts.size());
   return longer;
 }
 /// The same with so many rounds only, the last one among them.
 Call shortened(const Call& call, std::size_t rounds) {
   Call shorter = call;
-  const Parts& parts = call.task.parts;
+  const Parts& parts = call.args.parts;
   const std::size_t left_out = (call.rounds - rounds) * call.segment * index(parts.size());
-  shorter.task.parts = Parts::equal({0, parts.whole().count - left_out}, parts.size());
+  shorter.args.parts = Parts::equal({0, parts.whole().count - left_out}, parts.size());
   shorter.rounds = rounds;
   return shorter;
 }
@@ -591,7 +594,7 @@ struct Chosen {
 };
 
 /// One block that stands for all; empty if there is none. `ordered`: they also send in the same order.
-std::optional<Chosen> one_block(const Call& call, Seat& seat, const Topology& topology, const Fabric& network,
+std::optional<Chosen> one_block(const Call& call, RankView& view, const Topology& topology, const Fabric& network,
                                 bool ordered) {
   const int hosts = static_cast<int>(topology.hosts.size());
   const int each = network.hosts_per_switch > 0 && network.hosts_per_switch < hosts ? network.hosts_per_switch : 1;
@@ -600,7 +603,7 @@ std::optional<Chosen> one_block(const Call& call, Seat& seat, const Topology& to
     if (bits && !(power_of_two(hosts) && power_of_two(each))) continue;
     const Block block{each, hosts, bits};
     for (const std::size_t unit : {std::size_t{1}, topology.hosts[0].size(), index(topology.ranks())})
-      if (const Call longer = rounded_up(call, unit); alike(longer, seat, topology, block, ordered))
+      if (const Call longer = rounded_up(call, unit); alike(longer, view, topology, block, ordered))
         return Chosen{longer, block, ordered};
   }
   return {};
@@ -646,22 +649,22 @@ Simulated simulate(const Request& request, const Plan& plan, const Topology& top
   const int hosts = static_cast<int>(topology.hosts.size());
   result.hosts_played = hosts;
   if (plan.rounds == 0) return result;
-  Seat seat(topology, 0);
+  RankView view(topology, 0);
   std::vector<std::size_t> offsets;
   Chosen what{call_of(request, plan, topology, offsets), {hosts, hosts, false}};
   const auto rounds = static_cast<double>(plan.rounds);
   const auto everything = static_cast<double>(effort.everything), most = static_cast<double>(effort.most);
 
-  double each = events_of_round(what.call, seat, topology, hosts);
-  const std::size_t some = std::max<std::size_t>(4, plan.lanes);  // rounds that are added at a time
+  double each = events_of_round(what.call, view, topology, hosts);
+  const std::size_t some = std::max<std::size_t>(4, plan.rounds_in_flight);  // rounds that are added at a time
   const bool may_add = effort.some_rounds && request.counts.empty() && plan.rounds > 5 * some;
   /// Events that it takes at least.
   const auto least = [&] { return each * (may_add ? static_cast<double>(10 * some) : rounds); };
   if (each * rounds > everything && effort.one_block && request.counts.empty()) {
-    auto found = one_block(what.call, seat, topology, network, true);
-    if (!found && least() > most) found = one_block(what.call, seat, topology, network, false);
+    auto found = one_block(what.call, view, topology, network, true);
+    if (!found && least() > most) found = one_block(what.call, view, topology, network, false);
     if (found) {
-      const std::size_t asked = request.count, longer = found->call.task.parts.whole().count;
+      const std::size_t asked = request.count, longer = found->call.args.parts.whole().count;
       what = *found;
       result.hosts_played = what.block.hosts;
       result.notes.push_back(fmt::format("{} played, all do the same", hosts_of_block(what.block)));
@@ -669,7 +672,7 @@ Simulated simulate(const Request& request, const Plan& plan, const Topology& top
         result.notes.push_back("hosts send to others in the same order, which was left out: it may take longer");
       if (static_cast<double>(longer - asked) > 0.01 * static_cast<double>(asked))
         result.notes.push_back(fmt::format("{} elements were played as {}, equally many for each", asked, longer));
-      each = events_of_round(what.call, seat, topology, what.block.hosts);
+      each = events_of_round(what.call, view, topology, what.block.hosts);
     }
   }
   const bool add = may_add && each * rounds > everything;
@@ -679,7 +682,7 @@ Simulated simulate(const Request& request, const Plan& plan, const Topology& top
 
   const auto play = [&](std::size_t of_rounds) {
     const Call call = of_rounds == plan.rounds ? what.call : shortened(what.call, of_rounds);
-    Play all(call, seat, topology, tuning, network, what.block);
+    Play all(call, view, topology, tuning, network, what.block);
     all.run();
     result.events += all.events;
     result.rounds_played = of_rounds;
@@ -693,7 +696,7 @@ Simulated simulate(const Request& request, const Plan& plan, const Topology& top
   }
   // Rounds set out a stride after one another, and are not steady before the first has come to its end: on a long chain
   // of hosts that is late. A vector that is through by then is all beginning, which is steady in its own way.
-  const std::size_t beginning = play(1) / plan.stride * 9 / 8;
+  const std::size_t beginning = play(1) / plan.issue_interval * 9 / 8;
   const auto affordable = static_cast<std::size_t>(std::max(0.0, most - static_cast<double>(result.events)) / each / 3);
   std::size_t played = std::max(2 * some, plan.rounds <= beginning ? 0 : std::min(beginning + some, affordable));
   const bool too_early = plan.rounds > beginning && played < beginning;

@@ -8,9 +8,9 @@
 // holds the link out of its host for bytes times us per byte, in the order in which messages are handed over, and the
 // link into the other host as long, beginning a latency later, or when those before it are through: cut-through, with
 // room for all that waits in between. Where hosts share the uplink of a switch, it does the same in the middle. A rank
-// does one thing at a time: it takes messages, adds, hands messages over, each at its price, or works in a host stage,
-// which begins when the last rank of the host has come. A message goes out when there is a frame for it: frames are
-// free again as soon as the other has taken what was in them. Nothing is lost, nothing is noise.
+// does one thing at a time: it takes messages, adds, hands messages over, each at its price, or works in an intra-host
+// collective, which begins when the last rank of the host has come. A message goes out when there is a frame for it:
+// frames are free again as soon as the other has taken what was in them. Nothing is lost, nothing is noise.
 //
 // Large machines. Where the blocks of a machine (its hosts, or its switches) do the same, one of them is played: what
 // comes from a peer comes when the same message of the block's own would. Whether they do, their Steps say: those of

@@ -138,10 +138,10 @@ std::string seconds_text(std::uint64_t nanoseconds) {
 /// The newest operation, and how many are queued behind it.
 std::string last_operation(const CommunicatorBlock& block, const TickScale& scale) {
   OperationEntry entry;
-  char room[256];
+  char space[256];
   if (block.started == 0 || !copy_entry(block, block.started, entry)) return "no operation yet";
   const std::uint64_t behind = block.issued - std::min(block.issued, block.started);
-  return fmt::format("{}{}", operation_text(entry, scale, room),
+  return fmt::format("{}{}", operation_text(entry, scale, space),
                      behind == 0 ? "" : fmt::format("; {} more behind it", behind));
 }
 
@@ -167,7 +167,7 @@ double seconds(std::uint64_t nanoseconds) { return static_cast<double>(nanosecon
 
 /// An operation; what is not known of it is left out.
 Json json_of(const OperationEntry& entry, const TickScale& scale) {
-  const auto text = [](const auto& room) { return std::string(room, ::strnlen(room, sizeof room)); };
+  const auto text = [](const auto& space) { return std::string(space, ::strnlen(space, sizeof space)); };
   const auto state = static_cast<OperationRecord::State>(entry.state);
   Json operation = {{"sequence", entry.sequence.load(std::memory_order_relaxed)},
                     {"collective", to_string(static_cast<Collective>(entry.shape.collective))},

@@ -43,12 +43,12 @@ bool same_on_all_ranks(Collective collective) {
          collective == Collective::broadcast;
 }
 
-/// Returns "hierarchical/inline" or "ring+bf16". On a GPU returns "kernels", or "staged:ring" if the host's plan takes
-/// part.
+/// Returns "hierarchical/inline" or "ring+bf16". On a GPU returns "kernels", or "host_copy:ring" if the host's plan
+/// takes part.
 std::string plan_text(const Plan& plan, const Compression& compression) {
   std::string text;
-  if (plan.way != Way::host) text = to_string(plan.way);
-  if (plan.way == Way::kernels || plan.way == Way::nccl || plan.way == Way::top_k) return text;
+  if (plan.device_path != Way::host) text = to_string(plan.device_path);
+  if (plan.device_path == Way::kernels || plan.device_path == Way::nccl || plan.device_path == Way::top_k) return text;
   if (!text.empty()) text += ':';
   text += plan.name;
   if (!plan.protocol.empty()) text.append("/").append(plan.protocol);

@@ -59,7 +59,7 @@ struct Result {
   std::optional<Bound> bound;        ///< set with --fraction-of-roofline if bytes move
   double algbw = 0, busbw = 0;       ///< GB/s (1e9)
   std::optional<std::size_t> wrong;  ///< number of elements over all ranks; empty without --check
-  std::string plan;                  ///< "hierarchical/inline"; on a GPU "kernels", "staged:ring"
+  std::string plan;                  ///< "hierarchical/inline"; on a GPU "kernels", "host_copy:ring"
   double coding_us = 0;              ///< top-k: selecting, writing, reading and adding in the last call
   std::uint64_t wire_bytes = 0;      ///< bytes to other hosts in one call, sent by the busiest rank
 };

@@ -19,11 +19,12 @@ constexpr int kRanks = 2;
 /// All objects of one rank.
 struct Party {
   Party(const Topology& topology, Rank self, std::unique_ptr<Arena> place)
-      : seat(topology, self),
+      : view(topology, self),
         arena(std::move(place)),
         transport(*arena, "local"),
-        reach(*arena, true, false),
-        executor(seat, routes(), {std::make_unique<HostStage>(StageRoom(*arena), tuning, reach, false)}) {}
+        peer_memory(*arena, true, false),
+        executor(view, routes(),
+                 {std::make_unique<HostCollective>(SubgroupMemory(*arena), tuning, peer_memory, false)}) {}
 
   std::vector<Executor::Route> routes() {
     std::vector<Executor::Route> to(kRanks);
@@ -31,11 +32,11 @@ struct Party {
     return to;
   }
 
-  Seat seat;
+  RankView view;
   std::unique_ptr<Arena> arena;
   SharedMemoryTransport transport;
   Tuning tuning;
-  Reach reach;
+  PeerMemory peer_memory;
   Executor executor;
   std::vector<float> input, output;
 };
@@ -53,21 +54,21 @@ void all_reduce(benchmark::State& state, std::string_view backend) {
                          .chunk_bytes = Staged::longest_chunk(kRanks, tuning),
                          .frame_bytes = tuning.frame_bytes};
   auto first = Arena::create(shape);
-  auto second = Arena::join(first->invitation(), shape, 1);
+  auto second = Arena::join(first->handle(), shape, 1);
   std::vector<std::unique_ptr<Party>> parties;
   parties.push_back(std::make_unique<Party>(topology, 0, std::move(first)));
   parties.push_back(std::make_unique<Party>(topology, 1, std::move(second)));
 
-  const bool by_part = plan.algorithm->by_part({request.collective, plan.sums}, topology);
+  const bool by_part = plan.algorithm->by_part({request.collective, plan.partial_sums}, topology);
   std::vector<Job> jobs;
   for (const auto& party : parties) {
     party->input.assign(request.count, 1.0F);
     party->output.resize(request.count);
     Job job;
     job.plan = &plan;
-    job.task.collective = request.collective;
-    job.task.parts = Parts::equal({0, request.count}, by_part ? kRanks : 1);
-    job.task.sums = plan.sums;
+    job.args.collective = request.collective;
+    job.args.parts = Parts::equal({0, request.count}, by_part ? kRanks : 1);
+    job.args.partial_sums = plan.partial_sums;
     job.input = reinterpret_cast<const std::byte*>(party->input.data());
     job.output = reinterpret_cast<std::byte*>(party->output.data());
     jobs.push_back(job);

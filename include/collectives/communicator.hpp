@@ -236,7 +236,7 @@ class COLLECTIVES_EXPORT Communicator {
   /// What a call would do.
   Plan plan(Collective, std::size_t count, DataType, ReduceOp op = ReduceOp::sum, const Options& = {}) const;
 
-  /// Bytes that this rank has handed to transports and host stages since construction.
+  /// Bytes that this rank has handed to transports and intra-host collectives since construction.
   std::uint64_t bytes_sent() const noexcept;
   /// Of these, payload of messages to other hosts.
   std::uint64_t bytes_sent_to_other_hosts() const noexcept;

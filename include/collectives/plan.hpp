@@ -17,10 +17,10 @@ namespace collectives {
 class Codec;
 
 /// Where contributions may become sums on their way to the result.
-enum class Sums : std::uint8_t {
-  anywhere,  ///< partial sums travel
-  in_hosts,  ///< inside a host; the sums of hosts meet unsummed at an owner, who adds them in host order
-  at_owner   ///< nowhere: all contributions meet unsummed at an owner, who adds them in rank order
+enum class PartialSums : std::uint8_t {
+  allowed,     ///< partial sums travel
+  intra_host,  ///< inside a host; the sums of hosts meet unsummed at an owner, who adds them in host order
+  forbidden    ///< nowhere: all contributions meet unsummed at an owner, who adds them in rank order
 };
 
 /// What is asked. Holds nothing that may differ between ranks: no rank, no pointer, no time.
@@ -48,14 +48,15 @@ struct Request {
 struct Tuning {
   static constexpr std::size_t kNever = std::numeric_limits<std::size_t>::max();
 
-  // Where one protocol of a host stage gives way to another, in bytes of the whole vector unless said otherwise.
+  // Where one protocol of an intra-host collective gives way to another, in bytes of the whole vector unless said
+  // otherwise.
   std::size_t inline_bytes = 1024;  ///< inside the polled cache lines up to here, of what one rank shows to all others
                                     ///< together; half of it where all show and all want all
-  std::size_t one_shot_bytes = 64 << 10;           ///< all-reduce of two ranks: everybody shows everything, up to here
-  std::size_t one_shot_bytes_of_many = 8192;       ///< of more ranks: up to here over their number less one
-  std::size_t one_shot_bytes_of_crowd = 96 << 10;  ///< likewise of 4 and more that are more than cores
-  std::size_t zero_copy_bytes = 2048;              ///< straight between buffers from here on, if all of them are mapped
-  std::size_t zero_copy_bytes_of_crowd = 256 << 10;  ///< likewise what is only copied, by more ranks than cores
+  std::size_t one_shot_bytes = 64 << 10;      ///< all-reduce of two ranks: everybody shows everything, up to here
+  std::size_t one_shot_bytes_of_many = 8192;  ///< of more ranks: up to here over their number less one
+  std::size_t one_shot_bytes_oversubscribed = 96 << 10;  ///< likewise of 4 and more that are more than cores
+  std::size_t zero_copy_bytes = 2048;  ///< straight between buffers from here on, if all of them are mapped
+  std::size_t zero_copy_bytes_oversubscribed = 256 << 10;  ///< likewise what is only copied, by more ranks than cores
   std::size_t single_copy_bytes = kNever;  ///< gathers and broadcasts by the kernel's own copy from here on, of two
                                            ///< ranks' vector; of more ranks' where parts are as long
   std::size_t single_copy_reduce_bytes = kNever;  ///< reductions likewise
@@ -64,11 +65,11 @@ struct Tuning {
   std::size_t streamed_staging_bytes = kNever;    ///< what is staged goes past the caches from here on, of the whole
                                                   ///< vector: it pays where ranks have no cache in common
 
-  std::size_t notice_bytes = 512;         ///< so many bytes are copied while a rank gives another notice of a chunk
-  std::size_t chunk_bytes = 64 << 10;     ///< staging per rank and chunk of a host stage
+  std::size_t signal_bytes = 512;         ///< so many bytes are copied while a rank gives another notice of a chunk
+  std::size_t chunk_bytes = 64 << 10;     ///< staging per rank and chunk of an intra-host collective
   std::size_t frame_bytes = 64 << 10;     ///< the largest message, but for wire_frame_bytes
   double host_latency_us = 0.2;           ///< one meeting of the ranks of a host
-  double host_us_per_byte = 1.0 / 10e3;   ///< host stage, per byte of the vector and rank
+  double host_us_per_byte = 1.0 / 10e3;   ///< intra-host collective, per byte of the vector and rank
   double domain_us = 0.3;                 ///< and more where it crosses sockets or caches
   double domain_us_per_byte = 1.0 / 8e3;  ///< more for each byte that does
   double message_us = 0.5;                ///< one message inside a host
@@ -101,37 +102,37 @@ struct Estimate {
 };
 
 /// How what is in a GPU's memory is combined.
-enum class Way : std::uint8_t {
-  host,       ///< there is nothing of a GPU's
-  staged,     ///< through pinned memory of the host, where the plan is performed
-  kernels,    ///< by one kernel of each rank, which reaches into the memory of the others
-  nccl,       ///< by NCCL, in a stream
-  top_k,      ///< what is largest is chosen on the GPU, exchanged by the host, and added up on the GPU
-  two_level,  ///< by kernels inside each host, and along the plan's rails through pinned memory
-  steps       ///< as the plan says, by GPUs in place of the hosts
+enum class DevicePath : std::uint8_t {
+  host,        ///< there is nothing of a GPU's
+  host_copy,   ///< through pinned memory of the host, where the plan is performed
+  kernels,     ///< by one kernel of each rank, which reaches into the memory of the others
+  nccl,        ///< by NCCL, in a stream
+  top_k,       ///< what is largest is chosen on the GPU, exchanged by the host, and added up on the GPU
+  multi_host,  ///< by kernels inside each host, and along the plan's rails through pinned memory
+  steps        ///< as the plan says, by GPUs in place of the hosts
 };
-inline constexpr std::size_t kWays = 7;
-COLLECTIVES_EXPORT std::string_view to_string(Way) noexcept;
+inline constexpr std::size_t kDevicePaths = 7;
+COLLECTIVES_EXPORT std::string_view to_string(DevicePath) noexcept;
 
 struct Plan {
-  Way way = Way::host;
-  std::string way_reason;  ///< why that one; empty for the host's memory
+  DevicePath device_path = DevicePath::host;
+  std::string device_path_reason;  ///< why that one; empty for the host's memory
   const Algorithm* algorithm = nullptr;
   std::string_view backend;  ///< "ring"
   std::string_view name;     ///< "ring", "reduce_to_one_tree": a backend may have several algorithms
-  /// Of the host stage: "inline", "one-shot", "staged", "single-copy"; empty where there is none.
+  /// Of the intra-host collective: "inline", "one-shot", "staged", "single-copy"; empty where there is none.
   std::string_view protocol;
   std::string protocol_reason;  ///< why that one
   bool zero_copy = false;       ///< in place of that protocol where every rank's buffers are mapped (see allocate())
-  Sums sums = Sums::anywhere;
-  bool coded = false;         ///< messages hold what the request's codec makes of the values
-  std::string codec_reason;   ///< why, or why not; empty where no codec was asked for
-  std::size_t segment = 0;    ///< elements of one part in one round
-  std::size_t rounds = 1;     ///< the steps are performed once per round
-  std::size_t stride = 1;     ///< ticks between the beginnings of two rounds; a round lasts depth + 1 ticks
-  std::size_t lanes = 1;      ///< rounds under way at once
-  std::string reason;         ///< why this one
-  std::string tuning_source;  ///< where the numbers come from that decided
+  PartialSums partial_sums = PartialSums::allowed;
+  bool coded = false;                ///< messages hold what the request's codec makes of the values
+  std::string codec_reason;          ///< why, or why not; empty where no codec was asked for
+  std::size_t segment = 0;           ///< elements of one part in one round
+  std::size_t rounds = 1;            ///< the steps are performed once per round
+  std::size_t issue_interval = 1;    ///< ticks between the beginnings of two rounds; a round lasts depth + 1 ticks
+  std::size_t rounds_in_flight = 1;  ///< rounds under way at once
+  std::string reason;                ///< why this one
+  std::string tuning_source;         ///< where the numbers come from that decided
   Estimate estimate;
   std::vector<Estimate> runners_up;
 };

@@ -48,11 +48,12 @@ struct Topology {
   /// least two. Empty otherwise.
   COLLECTIVES_EXPORT std::vector<std::vector<Rank>> levels() const;
   /// Whether host h, or the machine that it shares with others, has more ranks than cores.
-  bool crowded(std::size_t h) const noexcept {
-    return (cores_per_host > 0 && hosts[h].size() > static_cast<std::size_t>(cores_per_host)) || machine_crowded(h);
+  bool oversubscribed(std::size_t h) const noexcept {
+    return (cores_per_host > 0 && hosts[h].size() > static_cast<std::size_t>(cores_per_host)) ||
+           machine_oversubscribed(h);
   }
   /// Whether the machine that host h shares with others has more ranks than cores.
-  bool machine_crowded(std::size_t h) const noexcept {
+  bool machine_oversubscribed(std::size_t h) const noexcept {
     return !machines.empty() && ranks_of_machine(machines[h]) > machine_cores[static_cast<std::size_t>(machines[h])];
   }
   /// Ranks on all hosts of that machine.

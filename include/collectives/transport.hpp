@@ -1,9 +1,9 @@
 // A transport moves messages between ranks: bytes in frames, in order for each pair of ranks, and nothing else. It
 // knows no element types, reductions or collectives.
 //
-// Sending is two calls: stage() lends a frame to write into, send() hands it over. So a reduction can write its result
-// straight into the memory that the peer will read, and a received message is a view, not a copy. Nothing here waits:
-// what cannot go on says so by a null pointer, and the caller's one wait function does the waiting.
+// Sending is two calls: acquire_frame() lends a frame to write into, send() hands it over. So a reduction can write its
+// result straight into the memory that the peer will read, and a received message is a view, not a copy. Nothing here
+// waits: what cannot go on says so by a null pointer, and the caller's one wait function does the waiting.
 //
 // Every message carries a `tag` word chosen by the caller (sequence number and signature hash of the collective call).
 // One thread uses a Transport at a time.
@@ -43,9 +43,10 @@ class Transport {
   /// A frame for the next message to `to`, at least 64-byte aligned; null while all frames to `to` are in flight. There
   /// are at least two per peer: a ring whose ranks pass messages on while the next has not taken the last one needs
   /// them. Calling it again before send() lends the same frame.
-  virtual std::byte* stage(Rank to) = 0;
-  /// Whether stage() would lend one now. For messages that are sent from elsewhere, which need no memory to write into.
-  virtual bool has_frame(Rank to) { return stage(to) != nullptr; }
+  virtual std::byte* acquire_frame(Rank to) = 0;
+  /// Whether acquire_frame() would lend one now. For messages that are sent from elsewhere, which need no memory to
+  /// write into.
+  virtual bool has_frame(Rank to) { return acquire_frame(to) != nullptr; }
   /// Hands over the staged frame with `bytes` of payload (at most frame_bytes(), may be 0).
   virtual void send(Rank to, std::uint64_t tag, std::size_t bytes) = 0;
   /// The next message from `from`; null while there is none. Calling it again before release() shows the same message.
@@ -53,10 +54,11 @@ class Transport {
   /// Gives the frame of the message last received from `from` back.
   virtual void release(Rank from) = 0;
 
-  /// Like stage() and send(), but from the caller's memory, which stays as it is until it is no longer lent(). There
-  /// must be a free frame: stage(to) has just shown one. What cannot send from there copies into the frame.
+  /// Like acquire_frame() and send(), but from the caller's memory, which stays as it is until it is no longer lent().
+  /// There must be a free frame: acquire_frame(to) has just shown one. What cannot send from there copies into the
+  /// frame.
   virtual void send_from(Rank to, std::uint64_t tag, const std::byte* data, std::size_t bytes) {
-    if (bytes > 0) std::memcpy(stage(to), data, bytes);
+    if (bytes > 0) std::memcpy(acquire_frame(to), data, bytes);
     send(to, tag, bytes);
   }
   /// Like receive(), and the payload may come to `place`, if that is as long as the message: its view then begins
@@ -83,16 +85,16 @@ class Wire : public Transport {
   /// Sends `text` to `to`, whatever the state of the data channels; drops it when it cannot go out.
   virtual void post_control(Rank to, std::string_view text) = 0;
   /// Whether post_control() may also be called from another thread, at any time, beside any other call.
-  virtual bool posts_from_any_thread() const noexcept { return false; }
+  virtual bool control_is_thread_safe() const noexcept { return false; }
   /// The next control message and its sender, if one has arrived.
   virtual std::optional<std::pair<Rank, std::string>> poll_control() = 0;
   /// Whether a peer that is gone, or cannot be reached any more, is noticed without a message from it.
-  virtual bool sees_lost_peers() const noexcept { return false; }
+  virtual bool detects_peer_failure() const noexcept { return false; }
   /// A peer that is gone, and how that was noticed ("connection reset by peer"); each is told once, after all control
   /// messages that it has sent.
-  virtual std::optional<std::pair<Rank, std::string>> poll_lost() { return std::nullopt; }
+  virtual std::optional<std::pair<Rank, std::string>> poll_failed_peer() { return std::nullopt; }
   /// Whether receive() has been asked for a message of a peer that is gone, and that will never come.
-  virtual bool awaits_in_vain(Rank /*from*/) const { return false; }
+  virtual bool is_blocked_on_failed_peer(Rank /*from*/) const { return false; }
   /// After a failure: lets go of the callers' memory, of what is sent from there and what comes there; data move no
   /// more. Control messages that have been posted arrive where what came before them is fetched; later ones may not:
   /// all connections may have to be given up to get back what is lent. Some tenths of a second at most.
@@ -101,7 +103,7 @@ class Wire : public Transport {
   /// known of it.
   virtual std::string link(Rank /*to*/) const { return {}; }
   /// Sleeps until something may have arrived or gone out, and at most so long.
-  virtual void doze(std::chrono::nanoseconds at_most) { std::this_thread::sleep_for(at_most); }
+  virtual void wait_for_event(std::chrono::nanoseconds at_most) { std::this_thread::sleep_for(at_most); }
 };
 
 }  // namespace collectives

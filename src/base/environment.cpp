@@ -26,7 +26,7 @@ namespace collectives {
 namespace {
 
 constexpr std::string_view kPrefix = "COLLECTIVES_";
-constexpr std::array<std::string_view, 2> kMeeting = {"COLLECTIVES_PORT", "COLLECTIVES_LISTEN_FD"};
+constexpr std::array<std::string_view, 2> kRendezvousVariables = {"COLLECTIVES_PORT", "COLLECTIVES_LISTEN_FD"};
 // The test programs' own variables; they are no business of the library's.
 constexpr std::string_view kTestPrefix = "COLLECTIVES_TEST_";
 // UCX's settings for this library alone, which UCX reads.
@@ -230,8 +230,8 @@ Environment parse_environment(const char* const* variables) {
 
 Environment environment() { return parse_environment(::environ); }
 
-Environment meeting_environment() {
-  return parse(::environ, [](std::string_view name) { return std::ranges::count(kMeeting, name) != 0; });
+Environment rendezvous_environment() {
+  return parse(::environ, [](std::string_view name) { return std::ranges::count(kRendezvousVariables, name) != 0; });
 }
 
 std::vector<std::string> unknown_variables(const char* const* variables) {
@@ -355,20 +355,20 @@ std::vector<std::string> control_groups(std::string_view text, std::string_view 
   return directories;
 }
 
-MemoryRoom memory_room() {
-  MemoryRoom least;
+AvailableMemory available_memory() {
+  AvailableMemory least;
   const auto consider = [&least](std::optional<std::size_t> bytes, auto&& bound) {
     if (bytes && *bytes < least.bytes) least = {*bytes, bound(bytes_text(*bytes))};
   };
-  consider(room_on_machine(contents("/proc/meminfo")),
+  consider(available_on_machine(contents("/proc/meminfo")),
            [](const std::string& left) { return fmt::format("the machine has {} left", left); });
   for (const std::string& directory : control_groups(contents("/proc/self/cgroup"), "memory")) {
     for (const auto& [limit, usage] : {std::pair("memory.max", "memory.current"),  // version 2, then 1
                                        std::pair("memory.limit_in_bytes", "memory.usage_in_bytes")}) {
       const std::string path = fmt::format("{}/{}", directory, limit), allowed = contents(path);
       if (!limit_of_group(allowed)) continue;  // and the statistics take the kernel a while
-      consider(room_in_group(allowed, contents(fmt::format("{}/{}", directory, usage)),
-                             contents(directory + "/memory.stat")),
+      consider(available_in_group(allowed, contents(fmt::format("{}/{}", directory, usage)),
+                                  contents(directory + "/memory.stat")),
                [&](const std::string& left) {
                  return fmt::format("the memory limit of this control group leaves {} (raise {})", left, path);
                });
@@ -385,7 +385,8 @@ std::optional<std::size_t> limit_of_group(std::string_view limit) {
   return error == std::errc{} && bytes < kNone ? std::optional(bytes) : std::nullopt;
 }
 
-std::optional<std::size_t> room_in_group(std::string_view limit, std::string_view usage, std::string_view statistics) {
+std::optional<std::size_t> available_in_group(std::string_view limit, std::string_view usage,
+                                              std::string_view statistics) {
   const std::optional<std::size_t> allowed = limit_of_group(limit);
   std::size_t used = 0, files = 0;
   if (!allowed || !(std::istringstream{std::string(usage)} >> used)) return std::nullopt;
@@ -402,7 +403,7 @@ std::optional<std::size_t> room_in_group(std::string_view limit, std::string_vie
   return *allowed - std::min(*allowed, used);
 }
 
-std::optional<std::size_t> room_on_machine(std::string_view meminfo) {
+std::optional<std::size_t> available_on_machine(std::string_view meminfo) {
   std::optional<std::size_t> available;
   std::size_t swap = 0, kib = 0;
   std::istringstream lines{std::string(meminfo)};

@@ -53,7 +53,7 @@ Environment parse_environment(const char* const* variables);
 Environment environment();
 /// Of that only what says where ranks meet: port and listen_fd. A mistake in another variable is for the communicator
 /// to report, when all ranks can hear it.
-Environment meeting_environment();
+Environment rendezvous_environment();
 
 /// The COLLECTIVES_ variables that nothing here knows, in order of appearance.
 std::vector<std::string> unknown_variables(const char* const* variables);
@@ -91,22 +91,23 @@ std::optional<int> cores_of_quota(std::string_view quota_and_period);
 std::vector<std::string> control_groups(std::string_view text, std::string_view controller);
 
 /// Memory that a process can still have before the kernel would end one to make room.
-struct MemoryRoom {
+struct AvailableMemory {
   std::size_t bytes = std::numeric_limits<std::size_t>::max();
   std::string bound;  ///< what sets this limit, and what to change, in words
 };
 
 /// The least of what the machine and each control group of this process have left. Reads /proc and /sys.
-MemoryRoom memory_room();
+AvailableMemory available_memory();
 
 /// Bytes; empty when it is none. `limit`: memory.max, or memory.limit_in_bytes in version 1.
 std::optional<std::size_t> limit_of_group(std::string_view limit);
 
 /// What a control group has left: its limit less what it uses, of which pages of files can be given up. Empty when it
 /// sets no limit. `usage`: memory.current, or memory.usage_in_bytes in version 1; `statistics`: memory.stat.
-std::optional<std::size_t> room_in_group(std::string_view limit, std::string_view usage, std::string_view statistics);
+std::optional<std::size_t> available_in_group(std::string_view limit, std::string_view usage,
+                                              std::string_view statistics);
 
 /// MemAvailable and SwapFree of /proc/meminfo together, in bytes; empty when `meminfo` does not say.
-std::optional<std::size_t> room_on_machine(std::string_view meminfo);
+std::optional<std::size_t> available_on_machine(std::string_view meminfo);
 
 }  // namespace collectives

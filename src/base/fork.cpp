@@ -41,7 +41,7 @@ struct Forks {
 
 constinit std::atomic<std::uint32_t> detail::generation{0};
 
-Maker::Maker() {
+OwnerProcess::OwnerProcess() {
   Forks::of_this_process();
   generation_ = detail::generation.load(std::memory_order_relaxed);
   process_ = ::getpid();

@@ -25,12 +25,12 @@ extern std::atomic<std::uint32_t> generation;  // grows by one in each child
 }
 
 /// The process that made an object.
-class Maker {
+class OwnerProcess {
  public:
   /// Throws Error{system} where the system does not tell of forks.
-  Maker();
+  OwnerProcess();
   /// Whether this is that process, and no child of it. One relaxed load.
-  bool here() const noexcept { return generation_ == detail::generation.load(std::memory_order_relaxed); }
+  bool is_current() const noexcept { return generation_ == detail::generation.load(std::memory_order_relaxed); }
   pid_t process() const noexcept { return process_; }
 
  private:

@@ -91,28 +91,28 @@ void TestBackoff::fruitless() noexcept {
   begun_ = usage();
 }
 
-void Waiter::yield() noexcept { ::sched_yield(); }
+void Backoff::yield() noexcept { ::sched_yield(); }
 
-bool Waiter::pause_with_clock(Wire* wire) {
+bool Backoff::wait_with_clock(Wire* wire) {
   const auto now = Clock::now();
   if (started_ == Clock::time_point{}) started_ = last_turn_ = now;
   if (looked_ == Clock::time_point{}) looked_ = now;
   const auto waited = now - started_;
   // A few turns without progress take microseconds, unless a yield was late.
-  if (crowded_ && now - last_turn_ > kLateYield) note_late_yield(now);
+  if (oversubscribed_ && now - last_turn_ > kLateYield) note_late_yield(now);
   last_turn_ = now;
-  sleeps_at_once_ = crowded_ && sleeps_at_once(now);
+  sleeps_at_once_ = oversubscribed_ && sleeps_at_once(now);
   const WaitHook hook = wait_hook.load(std::memory_order_relaxed);
   if (hook != nullptr) hook();
-  if (hook != nullptr && wire != nullptr) wire->doze(0ns);
-  const auto yield_for = sleeps_at_once_ ? 0ns : hook == nullptr && crowded_ ? kYieldOfCrowd : kYield;
+  if (hook != nullptr && wire != nullptr) wire->wait_for_event(0ns);
+  const auto yield_for = sleeps_at_once_ ? 0ns : hook == nullptr && oversubscribed_ ? kYieldOfCrowd : kYield;
   if (hook == nullptr && wire != nullptr && waited > std::min<std::chrono::nanoseconds>(yield_for, kSpinForWire)) {
-    wire->doze(kLongestSleep);
+    wire->wait_for_event(kLongestSleep);
     last_turn_ = Clock::now();
   } else if (waited >= yield_for) {
     sleep_after(waited, hook != nullptr ? kLongestSleepBetweenCalls : kLongestSleep);
     last_turn_ = Clock::now();
-  } else if (crowded_ || (waited > kSpin && (hook == nullptr || turns_ % kTurnsPerLook == 0))) {
+  } else if (oversubscribed_ || (waited > kSpin && (hook == nullptr || turns_ % kTurnsPerLook == 0))) {
     yield();
   } else {
     relax();

@@ -47,7 +47,7 @@ class Backoff {
   explicit Backoff(std::chrono::nanoseconds longest_sleep = kLongestSleep) noexcept : longest_sleep_(longest_sleep) {}
   void pause() noexcept;
   /// Begins a new wait: the next pause() yields again.
-  void progressed() noexcept { started_ = {}; }
+  void reset() noexcept { started_ = {}; }
 
  private:
   std::chrono::nanoseconds longest_sleep_;
@@ -84,20 +84,21 @@ class TestBackoff {
   Usage begun_;  // at the first test of the row, or after the last sleep
 };
 
-class Waiter {
+class Backoff {
  public:
-  /// `crowded`: the host has more ranks than cores.
-  explicit Waiter(bool crowded) noexcept : crowded_(crowded), turns_(crowded ? kTurnsPerLook - 1 : 0) {}
+  /// `oversubscribed`: the host has more ranks than cores.
+  explicit Backoff(bool oversubscribed) noexcept
+      : oversubscribed_(oversubscribed), turns_(oversubscribed ? kTurnsPerLook - 1 : 0) {}
 
   /// Waits a little, for news from `wire` if it is not null. Returns true about every millisecond: it is time to look
   /// at deadlines, aborts and lost peers.
-  bool pause(Wire* wire = nullptr) {
-    if (++turns_ % turns_per_look_ == 0 || wire != nullptr) return pause_with_clock(wire);
-    crowded_ ? yield() : relax();
+  bool wait(Wire* wire = nullptr) {
+    if (++turns_ % turns_per_look_ == 0 || wire != nullptr) return wait_with_clock(wire);
+    oversubscribed_ ? yield() : relax();
     return false;
   }
   /// Begins a new wait, because something has moved. pause() still returns true every millisecond.
-  void progressed() noexcept {
+  void reset() noexcept {
     started_ = {};
     turns_per_look_ = sleeps_at_once_ ? 1 : kTurnsPerLook;
   }
@@ -112,12 +113,12 @@ class Waiter {
 #endif
   }
   static void yield() noexcept;
-  bool pause_with_clock(Wire* wire);
+  bool wait_with_clock(Wire* wire);
 
   /// Number of turns between two readings of the clock. Small, because one turn of the caller may take a microsecond.
   static constexpr std::uint32_t kTurnsPerLook = 8;
 
-  bool crowded_, sleeps_at_once_ = false;
+  bool oversubscribed_, sleeps_at_once_ = false;
   std::uint32_t turns_, turns_per_look_ = kTurnsPerLook;
   Clock::time_point started_{}, last_turn_{}, looked_{};
 };

@@ -23,7 +23,7 @@ std::unique_ptr<Bootstrap> bootstrap_from_environment(std::chrono::nanoseconds t
   }
   Environment ours;
   try {
-    ours = meeting_environment();
+    ours = rendezvous_environment();
   } catch (const Error& error) {  // every rank stands before it alone; let it know at least which one it is
     constexpr int kAnyPort = 1;
     throw Error(error.code(), error.what(), world_of(variables, kAnyPort, ::getppid()).rank);

@@ -9,16 +9,17 @@ namespace collectives {
 
 using nlohmann::json;
 
-std::vector<json> exchange(Bootstrap& bootstrap, const json& mine, Deadline deadline, Failures failures) {
+std::vector<json> exchange(Bootstrap& bootstrap, const json& mine, Deadline deadline, OnError on_error) {
   std::vector<json> all;
   for (const std::string& text :
        bootstrap.all_gather(mine.dump(-1, ' ', false, json::error_handler_t::replace), deadline)) {
-    json card = json::parse(text, nullptr, false);
-    if (!card.is_object())
-      card = {{"error", "it has failed, or is no rank of this library"}, {"code", static_cast<int>(Errc::bootstrap)}};
-    all.push_back(std::move(card));
+    json peer_info = json::parse(text, nullptr, false);
+    if (!peer_info.is_object())
+      peer_info = {{"error", "it has failed, or is no rank of this library"},
+                   {"code", static_cast<int>(Errc::bootstrap)}};
+    all.push_back(std::move(peer_info));
   }
-  for (std::size_t rank = 0; rank < all.size() && failures == Failures::thrown; ++rank)
+  for (std::size_t rank = 0; rank < all.size() && on_error == OnError::rethrow; ++rank)
     if (all[rank].contains("error"))
       throw Error(static_cast<Errc>(all[rank].at("code").get<int>()),
                   fmt::format("rank {}: {}", rank, all[rank].at("error").get<std::string>()), bootstrap.rank(),

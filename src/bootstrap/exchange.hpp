@@ -12,11 +12,11 @@
 namespace collectives {
 
 /// What becomes of a rank's failure in an exchange: thrown on every rank, or told like everything else.
-enum class Failures : std::uint8_t { thrown, told };
+enum class OnError : std::uint8_t { rethrow, collect };
 
 /// What every rank says. Of failures ("error" and "code") the first one counts.
 std::vector<nlohmann::json> exchange(Bootstrap&, const nlohmann::json& mine, Deadline,
-                                     Failures failures = Failures::thrown);
+                                     OnError on_error = OnError::rethrow);
 
 /// Runs `work`; what it throws becomes part of what is exchanged.
 template <class Work>

@@ -15,9 +15,9 @@
 #include <utility>
 #include <vector>
 
-#include "bootstrap/frames.hpp"
 #include "bootstrap/member.hpp"
 #include "bootstrap/missing.hpp"
+#include "bootstrap/rendezvous_link.hpp"
 #include "bootstrap/sockets.hpp"
 #include "collectives/error.hpp"
 
@@ -34,14 +34,14 @@ class Hub final : public Member {
     begin();
     while (!everybody_here()) {
       greet(listener);
-      hear([](Rank, Frame) { return false; });
+      receive_records([](Rank, Record) { return false; });
       if (everybody_here()) break;
       std::vector<pollfd> entries{{listener.fd(), POLLIN, 0}};
       for (const Stranger& stranger : strangers_) entries.push_back(stranger.link.interest());
       wait_for_members(std::move(entries), deadline);
     }
     strangers_.clear();
-    tell_all(make_frame(Kind::welcome));
+    send_to_all(make_record(Kind::welcome));
   }
 
  private:
@@ -65,36 +65,36 @@ class Hub final : public Member {
     std::vector<std::string> gathered(ranks());
     gathered[0] = mine;
     while (true) {
-      hear([&](Rank rank, Frame frame) {
+      receive_records([&](Rank rank, Record record) {
         const auto r = static_cast<std::size_t>(rank);
-        if (frame.kind != Kind::contribution || here_[r]) return false;
-        gathered[r] = std::move(frame.payload);
+        if (record.kind != Kind::contribution || here_[r]) return false;
+        gathered[r] = std::move(record.payload);
         here_[r] = true;
         return true;
       });
       if (everybody_here()) break;
       wait_for_members({}, deadline);
     }
-    std::string everyone;
-    for (const std::string& each : gathered) everyone += bytes_of(std::uint64_t{each.size()}) + each;
-    tell_all(make_frame(Kind::everyone, everyone));
+    std::string contributions;
+    for (const std::string& each : gathered) contributions += bytes_of(std::uint64_t{each.size()}) + each;
+    send_to_all(make_record(Kind::contributions, contributions));
     deliver(deadline);
     return gathered;
   }
 
   void greet(const Socket& listener);
-  void admit(Stranger& stranger, const Frame& frame);
+  void admit(Stranger& stranger, const Record& record);
 
   /// Takes what members have sent; take(rank, frame) says whether it was due.
   template <class Take>
-  void hear(Take&& take) {
+  void receive_records(Take&& take) {
     for (Rank rank = 1; rank < size(); ++rank) {
       auto& link = links_[static_cast<std::size_t>(rank)];
       if (!link) continue;
-      while (auto frame = link->next()) {
+      while (auto record = link->next()) {
         double seconds = 0;
-        if (frame->kind == Kind::give_up && read_from(frame->payload, seconds)) too_late(rank, seconds);
-        if (!take(rank, std::move(*frame))) {
+        if (record->kind == Kind::give_up && read_from(record->payload, seconds)) too_late(rank, seconds);
+        if (!take(rank, std::move(*record))) {
           fail(Errc::bootstrap, fmt::format("rank {} sent a frame that was not due", rank), rank);
         }
       }
@@ -128,9 +128,9 @@ class Hub final : public Member {
     }
   }
 
-  void tell_all(const std::shared_ptr<const std::string>& frame) {
+  void send_to_all(const std::shared_ptr<const std::string>& record) {
     for (auto& link : links_) {
-      if (link) link->post(frame);
+      if (link) link->post(record);
     }
   }
 
@@ -141,9 +141,9 @@ class Hub final : public Member {
   }
 
   [[noreturn]] void fail(Errc code, const std::string& what, Rank culprit) {
-    const auto frame = make_frame(Kind::failure, bytes_of(Failure{static_cast<std::uint32_t>(code), culprit}) + what);
-    tell_all(frame);
-    for (Stranger& stranger : strangers_) stranger.link.post(frame);
+    const auto record = make_record(Kind::failure, bytes_of(Failure{static_cast<std::uint32_t>(code), culprit}) + what);
+    send_to_all(record);
+    for (Stranger& stranger : strangers_) stranger.link.post(record);
     end(code, what, culprit);
   }
 
@@ -165,9 +165,9 @@ void Hub::greet(const Socket& listener) {
     strangers_.push_back({Link(std::move(socket), kMaxHello), Deadline::in(kStrangerPatience)});
   }
   for (auto stranger = strangers_.begin(); stranger != strangers_.end();) {
-    const auto frame = stranger->link.next();
-    if (frame && frame->kind == Kind::hello) admit(*stranger, *frame);
-    const bool done = frame || !stranger->link.lost().empty() || stranger->patience.passed();
+    const auto record = stranger->link.next();
+    if (record && record->kind == Kind::hello) admit(*stranger, *record);
+    const bool done = record || !stranger->link.lost().empty() || stranger->patience.passed();
     stranger = done ? strangers_.erase(stranger) : std::next(stranger);
   }
   if (refusal != EMFILE && refusal != ENFILE) return;
@@ -177,16 +177,16 @@ void Hub::greet(const Socket& listener) {
 }
 
 /// A hello that does not fit ends the rendezvous: somebody is configured wrongly, and who is not for rank 0 to guess.
-void Hub::admit(Stranger& stranger, const Frame& frame) {
+void Hub::admit(Stranger& stranger, const Record& record) {
   std::uint32_t version = 0;
-  if (read_from(frame.payload, version) && version != kVersion) {
+  if (read_from(record.payload, version) && version != kVersion) {
     fail(Errc::bootstrap,
          fmt::format("a process of protocol version {} came to the rendezvous at {}, which speaks version {}", version,
                      place_of(world_), kVersion),
          kNoRank);
   }
   Hello hello{};
-  if (!read_from(frame.payload, hello)) return;
+  if (!read_from(record.payload, hello)) return;
   if (hello.size != size()) {
     fail(Errc::bootstrap,
          fmt::format("rank {} came to the rendezvous at {} as one of {} ranks, rank 0 as one of {}", hello.rank,

@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "bootstrap/frames.hpp"
 #include "bootstrap/member.hpp"
 #include "bootstrap/missing.hpp"
+#include "bootstrap/rendezvous_link.hpp"
 #include "bootstrap/sockets.hpp"
 #include "collectives/error.hpp"
 
@@ -46,9 +46,9 @@ class Spoke final : public Member {
  private:
   std::vector<std::string> exchange(std::string_view mine, Deadline deadline) override {
     link_->post(Kind::contribution, mine);
-    const std::string everyone = await(Kind::everyone, Deadline::Clock::now(), deadline);
+    const std::string contributions = await(Kind::contributions, Deadline::Clock::now(), deadline);
     std::vector<std::string> gathered;
-    std::string_view rest = everyone;
+    std::string_view rest = contributions;
     for (std::size_t r = 0; r < ranks(); ++r) {
       std::uint64_t bytes = 0;
       if (!read_from(rest, bytes) || bytes > rest.size() - sizeof bytes) {
@@ -79,12 +79,12 @@ class Spoke final : public Member {
     Link link(std::move(socket), kMaxAnswer);
     link.post(Kind::hello, bytes_of(Hello{.rank = rank(), .size = size()}));
     while (true) {
-      if (const auto frame = link.next()) {
-        if (frame->kind == Kind::seen) {
+      if (const auto record = link.next()) {
+        if (record->kind == Kind::seen) {
           link.set_max_payload((kMaxContribution + sizeof(std::uint64_t)) * ranks());
           return link;
         }
-        if (frame->kind == Kind::failure) fail_as_told(*frame);
+        if (record->kind == Kind::failure) fail_as_reported(*record);
         answer = "what listens there is not rank 0";
         return std::nullopt;
       }
@@ -105,9 +105,9 @@ class Spoke final : public Member {
   std::string await(Kind kind, Deadline::Clock::time_point start, Deadline deadline) {
     double gave_up_after = 0;  // seconds; 0: not yet
     while (true) {
-      if (auto frame = link_->next()) {
-        if (frame->kind == kind) return std::move(frame->payload);
-        if (frame->kind == Kind::failure) fail_as_told(*frame);
+      if (auto record = link_->next()) {
+        if (record->kind == kind) return std::move(record->payload);
+        if (record->kind == Kind::failure) fail_as_reported(*record);
         end(Errc::bootstrap, "rank 0 sent a frame that was not due", 0);
       }
       if (!link_->lost().empty()) {
@@ -125,12 +125,12 @@ class Spoke final : public Member {
     }
   }
 
-  [[noreturn]] void fail_as_told(const Frame& frame) {
+  [[noreturn]] void fail_as_reported(const Record& record) {
     Failure failure{};
-    if (!read_from(frame.payload, failure)) end(Errc::bootstrap, "rank 0 sent a damaged frame", 0);
+    if (!read_from(record.payload, failure)) end(Errc::bootstrap, "rank 0 sent a damaged frame", 0);
     const bool known = failure.code >= static_cast<std::uint32_t>(Errc::invalid_argument) &&
                        failure.code <= static_cast<std::uint32_t>(Errc::system);
-    end(known ? static_cast<Errc>(failure.code) : Errc::bootstrap, frame.payload.substr(sizeof failure),
+    end(known ? static_cast<Errc>(failure.code) : Errc::bootstrap, record.payload.substr(sizeof failure),
         failure.culprit);
   }
 

@@ -20,7 +20,7 @@ class SubsetBootstrap final : public Bootstrap {
   using Exchange = std::function<std::vector<std::string>(std::string_view mine, Deadline)>;
 
   /// What the group's bootstrap said of this rank.
-  struct Said {
+  struct ParentInfo {
     std::string host, domain;
     WireFactory wires;
   };
@@ -28,13 +28,13 @@ class SubsetBootstrap final : public Bootstrap {
   /// `self`: this rank in the group; `members`: ranks of the group, in the order of the new ranks; `exchanges`: how
   /// many all of the group make.
   SubsetBootstrap(std::string_view name, Rank self, std::vector<Rank> members, int exchanges, Exchange exchange,
-                  Said said)
+                  ParentInfo parent)
       : name_(name),
         self_(self),
         members_(std::move(members)),
         exchanges_left_(exchanges),
         exchange_(std::move(exchange)),
-        said_(std::move(said)) {}
+        parent_(std::move(parent)) {}
 
   std::string_view name() const noexcept override { return name_; }
   Rank rank() const noexcept override {
@@ -50,11 +50,11 @@ class SubsetBootstrap final : public Bootstrap {
     return ours;
   }
 
-  std::string host() const override { return said_.host; }
-  std::string domain() const override { return said_.domain; }
+  std::string host() const override { return parent_.host; }
+  std::string domain() const override { return parent_.domain; }
 
   WireFactory wire_factory() override {
-    const WireFactory& wires = said_.wires;
+    const WireFactory& wires = parent_.wires;
     if (!wires.make) return {};
     // Members of the new communicator are ranks of the group, whose own ranks `make` counts in.
     return {wires.name, wires.preferred,
@@ -68,7 +68,7 @@ class SubsetBootstrap final : public Bootstrap {
   }
 
   /// Takes part in the exchanges that the others still make.
-  void keep_company(Deadline deadline) {
+  void join_remaining_exchanges(Deadline deadline) {
     while (exchanges_left_ > 0) all_gather({}, deadline);
   }
 
@@ -78,7 +78,7 @@ class SubsetBootstrap final : public Bootstrap {
   std::vector<Rank> members_;
   int exchanges_left_;
   Exchange exchange_;
-  Said said_;
+  ParentInfo parent_;
 };
 
 }  // namespace collectives

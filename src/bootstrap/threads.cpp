@@ -20,15 +20,15 @@
 namespace collectives {
 namespace {
 
-class Meeting {
+class Rendezvous {
  public:
-  explicit Meeting(int size) : left_(static_cast<std::size_t>(size)) { open_round(left_.size()); }
+  explicit Rendezvous(int size) : left_(static_cast<std::size_t>(size)) { open_round(left_.size()); }
 
   int size() const { return static_cast<int>(left_.size()); }
 
   std::vector<std::string> exchange(Rank rank, std::string_view mine, Deadline deadline) {
     const auto start = Deadline::Clock::now();
-    std::shared_ptr<const std::vector<std::string>> everyone;
+    std::shared_ptr<const std::vector<std::string>> contributions;
     {
       std::unique_lock lock(mutex_);
       if (end_) throw Error(end_->code, end_->reason, rank, end_->culprit);
@@ -52,9 +52,9 @@ class Meeting {
         if (end_) throw Error(end_->code, end_->reason, rank, end_->culprit);
         changed_.wait_for(lock, std::chrono::milliseconds(deadline.milliseconds_left()));
       }
-      everyone = last_round_;
+      contributions = last_round_;
     }
-    return *everyone;
+    return *contributions;
   }
 
   void leave(Rank rank) {
@@ -104,18 +104,19 @@ class Meeting {
 
 class ThreadsBootstrap final : public Bootstrap {
  public:
-  ThreadsBootstrap(std::shared_ptr<Meeting> meeting, Rank rank) : meeting_(std::move(meeting)), rank_(rank) {}
-  ~ThreadsBootstrap() override { meeting_->leave(rank_); }
+  ThreadsBootstrap(std::shared_ptr<Rendezvous> rendezvous, Rank rank)
+      : rendezvous_(std::move(rendezvous)), rank_(rank) {}
+  ~ThreadsBootstrap() override { rendezvous_->leave(rank_); }
 
   std::string_view name() const noexcept override { return "threads"; }
   Rank rank() const noexcept override { return rank_; }
-  int size() const noexcept override { return meeting_->size(); }
+  int size() const noexcept override { return rendezvous_->size(); }
   std::vector<std::string> all_gather(std::string_view mine, Deadline deadline) override {
-    return meeting_->exchange(rank_, mine, deadline);
+    return rendezvous_->exchange(rank_, mine, deadline);
   }
 
  private:
-  std::shared_ptr<Meeting> meeting_;
+  std::shared_ptr<Rendezvous> rendezvous_;
   Rank rank_;
 };
 
@@ -123,9 +124,9 @@ class ThreadsBootstrap final : public Bootstrap {
 
 std::vector<std::unique_ptr<Bootstrap>> bootstrap_threads(int ranks) {
   if (ranks < 1) throw Error(Errc::invalid_argument, fmt::format("bootstrap_threads({}): at least 1 rank", ranks));
-  const auto meeting = std::make_shared<Meeting>(ranks);
+  const auto rendezvous = std::make_shared<Rendezvous>(ranks);
   std::vector<std::unique_ptr<Bootstrap>> bootstraps;
-  for (Rank rank = 0; rank < ranks; ++rank) bootstraps.push_back(std::make_unique<ThreadsBootstrap>(meeting, rank));
+  for (Rank rank = 0; rank < ranks; ++rank) bootstraps.push_back(std::make_unique<ThreadsBootstrap>(rendezvous, rank));
   return bootstraps;
 }
 

@@ -75,8 +75,8 @@ std::string first_host(std::string_view list) {
 }
 
 /// Where ranks meet whose launcher says nothing about it.
-void choose_meeting_point(World& world, const Variables& variables, std::string_view fallback_host,
-                          std::string_view job) {
+void choose_rendezvous_point(World& world, const Variables& variables, std::string_view fallback_host,
+                             std::string_view job) {
   const auto* address = find(variables, "MASTER_ADDR");
   const auto* port = find(variables, "MASTER_PORT");
   if (!address && fallback_host.empty()) {
@@ -194,8 +194,9 @@ std::optional<World> from_open_mpi(const Variables& variables) {
   if (!find(variables, "OMPI_COMM_WORLD_RANK") || !find(variables, "OMPI_COMM_WORLD_SIZE")) return std::nullopt;
   World world = place(variables, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "Open MPI");
   if (world.size > 1) {
-    choose_meeting_point(world, variables, if_one_host(world, variables, "OMPI_COMM_WORLD_LOCAL_SIZE"),
-                         first_of(variables, {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_hnp_uri"}));
+    choose_rendezvous_point(
+        world, variables, if_one_host(world, variables, "OMPI_COMM_WORLD_LOCAL_SIZE"),
+        first_of(variables, {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_hnp_uri"}));
   }
   return world;
 }
@@ -205,8 +206,8 @@ std::optional<World> from_pmi(const Variables& variables, long parent) {
   World world = place(variables, "PMI_RANK", "PMI_SIZE", "PMI");
   if (world.size > 1) {
     const std::string job = first_of(variables, {"PMI_PORT"});
-    choose_meeting_point(world, variables, if_one_host(world, variables, "MPI_LOCALNRANKS"),
-                         job.empty() ? fmt::format("parent {}", parent) : job);
+    choose_rendezvous_point(world, variables, if_one_host(world, variables, "MPI_LOCALNRANKS"),
+                            job.empty() ? fmt::format("parent {}", parent) : job);
   }
   return world;
 }
@@ -218,8 +219,8 @@ std::optional<World> from_slurm(const Variables& variables) {
     const std::string nodes = first_of(variables, {"SLURM_STEP_NUM_NODES", "SLURM_NNODES"});
     const std::string host =
         first_host(first_of(variables, {"SLURM_STEP_NODELIST", "SLURM_NODELIST", "SLURM_JOB_NODELIST"}));
-    choose_meeting_point(world, variables, nodes == "1" || (nodes.empty() && host.empty()) ? "127.0.0.1" : host,
-                         first_of(variables, {"SLURM_JOB_ID"}) + "." + first_of(variables, {"SLURM_STEP_ID"}));
+    choose_rendezvous_point(world, variables, nodes == "1" || (nodes.empty() && host.empty()) ? "127.0.0.1" : host,
+                            first_of(variables, {"SLURM_JOB_ID"}) + "." + first_of(variables, {"SLURM_STEP_ID"}));
   }
   return world;
 }

@@ -34,8 +34,8 @@ Communicator Communicator::from_environment(const CommunicatorOptions& options) 
 
 Rank Communicator::rank() const noexcept { return impl_->rank(); }
 int Communicator::size() const noexcept { return impl_->size(); }
-const Topology& Communicator::topology() const noexcept { return impl_->meeting.topology; }
-const Tuning& Communicator::tuning() const noexcept { return impl_->meeting.tuning; }
+const Topology& Communicator::topology() const noexcept { return impl_->context.topology; }
+const Tuning& Communicator::tuning() const noexcept { return impl_->context.tuning; }
 std::string_view Communicator::transport() const noexcept { return impl_->transport_name; }
 std::uint64_t Communicator::bytes_sent() const noexcept { return impl_->bytes_sent(); }
 CodingReport Communicator::coding() const noexcept { return impl_->coding(); }
@@ -146,7 +146,7 @@ DeviceMemory Communicator::register_memory(void* data, std::size_t bytes) {
 }
 
 void Communicator::abort(std::string_view reason) noexcept {
-  if (!impl_->inherited()) return impl_->watch->abort(reason);
+  if (!impl_->inherited()) return impl_->failure_detector->abort(reason);
   log_warning(rank(), "abort: this communicator belongs to process {}, from which this one was forked: it goes on",
               impl_->process());
 }

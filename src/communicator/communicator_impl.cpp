@@ -110,7 +110,7 @@ void Communicator::Impl::fill(State& filled, const Call& call, const Options& op
 
   Job& job = state->job;
   job.plan = &planned->plan;
-  if (!planned->at_once) job.task = task_of(*planned);
+  if (!planned->at_once) job.args = args_of(*planned);
   job.op = call.op;
   job.type = planned->signature.type;
   job.feed = nullptr;
@@ -123,8 +123,8 @@ void Communicator::Impl::fill(State& filled, const Call& call, const Options& op
   job.output = from_element<std::byte>(call.output.data, part_out ? mine : 0, element);
   job.at_once = planned->at_once ? &*planned->at_once : nullptr;
   if (job.at_once != nullptr)
-    job.host = {.own = job.input,
-                .keep = job.output,
+    job.host = {.source = job.input,
+                .destination = job.output,
                 .type = job.type,
                 .op = job.op,
                 .finish_ranks = job.at_once->finish ? size() : 0};
@@ -132,16 +132,16 @@ void Communicator::Impl::fill(State& filled, const Call& call, const Options& op
 }
 
 std::exception_ptr Communicator::Impl::place(Call& call, const Options& options) const {
-  if (meeting.device == nullptr) {
+  if (context.device == nullptr) {
     if (options.stream)
       throw Error(Errc::unsupported,
                   fmt::format("{}: a stream was given, and this communicator takes no device buffers: {}",
-                              to_string(call.collective), meeting.no_device),
+                              to_string(call.collective), context.no_device),
                   rank(), kNoRank, std::string(to_string(call.collective)));
     return nullptr;
   }
   try {
-    call.memory = memory_of(*meeting.device, call, options.stream, meeting.topology.gpus, rank());
+    call.memory = memory_of(*context.device, call, options.stream, context.topology.gpus, rank());
   } catch (const Error& error) {
     if (error.code() != Errc::system) throw;
     call.memory = Memory::device;
@@ -167,32 +167,34 @@ void Communicator::Impl::take_to_device(State& state, const Call& call, const Op
   device.started = device.in_host = device.with_gpu = device.in_flight = false;
   if (!device.stream || device.refused != nullptr) return;
   try {
-    if (device.ready == nullptr) device.ready = meeting.device->new_event();
-    meeting.device->record(device.ready, *device.stream);
+    if (device.ready == nullptr) device.ready = context.device->new_event();
+    context.device->record(device.ready, *device.stream);
   } catch (const std::exception&) {
     device.refused = std::current_exception();
   }
 }
 
 void Communicator::Impl::forget_device(State& state) noexcept {
-  if (state.device != nullptr && state.device->ready != nullptr) meeting.device->end_event(state.device->ready);
+  if (state.device != nullptr && state.device->ready != nullptr) context.device->end_event(state.device->ready);
   state.device = nullptr;
 }
 
 void Communicator::Impl::announce(State& state) {
   state.sequence = sequence_ + 1;  // the number that an error names, also when it does not begin
   // A call that waits for nobody would notice nothing later.
-  if (meeting.wire != nullptr) state.call->waits_for_nobody ? watch->listen() : watch->listen_now_and_then();
-  watch->check();
+  if (context.wire != nullptr)
+    state.call->waits_for_nobody ? failure_detector->check_control() : failure_detector->check_control_throttled();
+  failure_detector->check();
   sequence_ = state.sequence;
   state.job.tag = state.job.host.tag = make_tag(state.sequence, state.call->hash);
 }
 
 void Communicator::Impl::note_begun(State& state, std::uint64_t started) {
-  watch->arrive(state.sequence, state.call->words);
+  failure_detector->arrive(state.sequence, state.call->words);
   observer->start(state, started);
   state.phase.store(State::Phase::running, std::memory_order_relaxed);
-  if (state.call->waits_for_nobody) watch->look_for_lost({state.sequence, state.call->signature, state.name});
+  if (state.call->waits_for_nobody)
+    failure_detector->check_lost_peers({state.sequence, state.call->signature, state.name});
 }
 
 /// The others get their data first; that it has begun is written down while they take it.
@@ -210,14 +212,14 @@ bool Communicator::Impl::compress(State& state) {
   SparseTensor& tensor = static_cast<SparseTensor&>(*state.program);
   // Inside a host there are frames for one round only.
   const bool all_on_the_wire =
-      planned.sparse->in_hosts || meeting.topology.hosts.size() == static_cast<std::size_t>(size());
-  const std::size_t lanes = all_on_the_wire ? std::max<std::size_t>(meeting.tuning.wire_frames, 2) - 1 : 1;
+      planned.sparse->in_hosts || context.topology.hosts.size() == static_cast<std::size_t>(size());
+  const std::size_t rounds_in_flight = all_on_the_wire ? std::max<std::size_t>(context.tuning.wire_frames, 2) - 1 : 1;
   const std::size_t bytes = planned.signature.count * sizeof(float);
   const SparseTensor::Call sparse{
       .plan = &*planned.sparse,
-      .seat = seat.get(),
-      .tuning = &meeting.tuning,
-      .lanes = lanes,
+      .view = view.get(),
+      .tuning = &context.tuning,
+      .rounds_in_flight = rounds_in_flight,
       .input = reinterpret_cast<const float*>(state.job.input),
       .output = reinterpret_cast<float*>(state.job.output),
       .divisor = state.job.op.kind() == ReduceOp::Kind::average ? static_cast<float>(size()) : 1.0F,
@@ -228,7 +230,7 @@ bool Communicator::Impl::compress(State& state) {
       return tensor.next(state.job);
     } else {
       state.job.input = reinterpret_cast<const std::byte*>(tensor.give_all(sparse));
-      state.job.host.own = state.job.input;
+      state.job.host.source = state.job.input;
     }
   } catch (...) {  // memory
     std::exchange(state.program, nullptr)->abandon();
@@ -247,7 +249,7 @@ std::shared_ptr<Work::State> Communicator::Impl::issue(Call call, const Options&
   else
     call.memory = Memory::device;
   const std::shared_ptr<const PlannedCall> planned = plan(call, options);
-  if (planned->plan.way == Way::nccl) check_alignment(call, rank());
+  if (planned->plan.device_path == DevicePath::nccl) check_alignment(call, rank());
   auto state = new_state(call, options, planned);
   if (call.memory == Memory::device) take_to_device(*state, call, options, false, std::move(refused));
   if (planned->sparse) {
@@ -282,7 +284,7 @@ bool Communicator::Impl::like_the_last(const Call& call, const Options& options)
 }
 
 int Communicator::Impl::turns_at_once() const noexcept {
-  return meeting.crowded ? 1 : meeting.wire != nullptr ? kTurnsAtOnceOverWire : kTurnsAtOnce;
+  return context.oversubscribed ? 1 : context.wire != nullptr ? kTurnsAtOnceOverWire : kTurnsAtOnce;
 }
 
 void Communicator::Impl::run(Call&& call, const Options& options) {
@@ -308,7 +310,7 @@ void Communicator::Impl::run_anew(Call&& call, const Options& options) {
   fill(*blocking_, call, options, plan(call, options));
   last_call_ = call;
   last_backend_ = options.backend;
-  repeatable_ = plain(call, options) && meeting.device == nullptr;  // where one is, memory may have changed hands
+  repeatable_ = plain(call, options) && context.device == nullptr;  // where one is, memory may have changed hands
   if (repeatable_) blocking_->job.host.known_as = ++operands_;
   finish_blocking(lock, !too_far_ahead());
 }
@@ -317,7 +319,7 @@ void Communicator::Impl::run_anew(Call&& call, const Options& options) {
 void Communicator::Impl::run_on_device(const Call& call, const Options& options, std::exception_ptr refused,
                                        std::unique_lock<std::mutex>& lock) {
   const std::shared_ptr<const PlannedCall> planned = plan(call, options);
-  if (planned->plan.way == Way::nccl) check_alignment(call, rank());
+  if (planned->plan.device_path == DevicePath::nccl) check_alignment(call, rank());
   const std::shared_ptr<State> state = new_state(call, options, planned);
   take_to_device(*state, call, options, true, std::move(refused));
   observer->issue(*state);
@@ -369,7 +371,7 @@ void Communicator::Impl::land() noexcept {
     const bool landed = advance_by(*first, [&] {
       if (!with_gpu([&] { return way_of(*first).landed(); })) return false;
       // Where lengths agree NCCL comes to an end, whatever else does not.
-      watch->look_for_mismatch({first->sequence, first->call->signature, first->name});
+      failure_detector->check_mismatch({first->sequence, first->call->signature, first->name});
       in_flight_.pop();
       return true;
     });
@@ -378,7 +380,7 @@ void Communicator::Impl::land() noexcept {
 }
 
 void Communicator::Impl::wait_for_landing(std::unique_lock<std::mutex>& lock, bool returned_only) {
-  Waiter waiter(meeting.crowded);
+  Backoff backoff(context.oversubscribed);
   const auto awaited = [&] {
     bool any = !returned_only && !queue_.empty();
     in_flight_.for_each([&](const State& state) { any = any || !returned_only || returns(state); });
@@ -389,7 +391,7 @@ void Communicator::Impl::wait_for_landing(std::unique_lock<std::mutex>& lock, bo
       lock.unlock();
       lock.lock();
     }
-    const bool due = waiter.pause();
+    const bool due = backoff.wait();
     if (due) look();
     advance_queue();
     others_move_on(due);
@@ -415,7 +417,7 @@ bool Communicator::Impl::returns(const State& state) noexcept {
 /// In order, for the others: whoever is lost has not done what was in flight.
 void Communicator::Impl::complete(std::uint64_t sequence) noexcept {
   finished_ = std::max(finished_, sequence);
-  watch->complete(in_flight_.empty() ? finished_ : std::min(finished_, in_flight_.front().sequence - 1));
+  failure_detector->complete(in_flight_.empty() ? finished_ : std::min(finished_, in_flight_.front().sequence - 1));
 }
 
 bool Communicator::Impl::perform(State& head) {
@@ -484,22 +486,24 @@ bool Communicator::Impl::advance_by(State& head, Perform&& perform) noexcept {
 
 /// The first failure stands, whoever raised it.
 void Communicator::Impl::fail_by(State& head, const std::exception_ptr& thrown) noexcept {
-  const Watch::Call call{head.sequence, head.call->signature, head.name};
+  const FailureDetector::CallInfo call{head.sequence, head.call->signature, head.name};
   try {
     try {
       std::rethrow_exception(thrown);
     } catch (const TagMismatch& mismatch) {
-      watch->raise_mismatch(call, mismatch.peer);
+      failure_detector->report_mismatch(call, mismatch.peer);
     } catch (const Error& error) {
       // What a transport reports is this communicator's failure too, and the other ranks should hear of it.
-      const std::string operation = Watch::operation(call);
-      watch->raise(error.code(), error.peer(), operation,
-                   head.program == nullptr ? error.what() : fmt::format("{}: {}", operation, error.what()));
+      const std::string operation = FailureDetector::operation(call);
+      failure_detector->report_failure(
+          error.code(), error.peer(), operation,
+          head.program == nullptr ? error.what() : fmt::format("{}: {}", operation, error.what()));
     } catch (const std::exception& error) {  // memory, or a user op that throws all the same
-      const std::string operation = Watch::operation(call);
-      watch->raise(Errc::system, rank(), operation, fmt::format("{}: rank {}: {}", operation, rank(), error.what()));
+      const std::string operation = FailureDetector::operation(call);
+      failure_detector->report_failure(Errc::system, rank(), operation,
+                                       fmt::format("{}: rank {}: {}", operation, rank(), error.what()));
     }
-    watch->throw_failure();
+    failure_detector->throw_failure();
   } catch (...) {
     fail_all(head, std::current_exception());
   }
@@ -515,17 +519,17 @@ void Communicator::Impl::fail_all(State& first, std::exception_ptr error) noexce
   };
   failure_ = error;
   // Whatever has been begun on the GPU, behind `first` or before it.
-  std::array<bool, kWays> begun{};
+  std::array<bool, kDevicePaths> begun{};
   const auto note = [&](const State& state) {
-    if (state.on_device && state.device->started) begun[static_cast<std::size_t>(state.call->plan.way)] = true;
+    if (state.on_device && state.device->started) begun[static_cast<std::size_t>(state.call->plan.device_path)] = true;
   };
   note(first);
   in_flight_.for_each(note);
   queue_.for_each(note);
-  for (std::size_t way = 0; way < kWays; ++way)
+  for (std::size_t way = 0; way < kDevicePaths; ++way)
     if (begun[way]) ways[way]->abandon();
-  watch->wait_until_untouched();
-  if (meeting.wire != nullptr) meeting.wire->abandon();
+  failure_detector->wait_for_remote_access_end();
+  if (context.wire != nullptr) context.wire->abandon();
   // One that came after the failure, or failed as it began: it is written down as the others, whose number it has,
   // wrote it.
   if (first.phase.load(std::memory_order_relaxed) == State::Phase::queued) {
@@ -537,7 +541,7 @@ void Communicator::Impl::fail_all(State& first, std::exception_ptr error) noexce
   in_flight_.clear();
   queue_.for_each(fail);
   queue_.clear();
-  observer->fail(first, error, *watch);
+  observer->fail(first, error, *failure_detector);
 }
 
 /// The slow path of every wait: failures, lost peers, the stall report, the deadline of the oldest operation.
@@ -549,26 +553,26 @@ void Communicator::Impl::look() noexcept {
 
 void Communicator::Impl::look_at(std::shared_ptr<State> shared) noexcept {
   State& state = *shared;  // which may leave its queue here
-  const Watch::Call call{state.sequence, state.call->signature, state.name};
+  const FailureDetector::CallInfo call{state.sequence, state.call->signature, state.name};
   try {
-    if (meeting.device != nullptr) watch->with_gpu(waits_for_gpu());
-    watch->look(call);
+    if (context.device != nullptr) failure_detector->set_waiting_for_gpu(waits_for_gpu());
+    failure_detector->check_peers(call);
     in_flight_.for_each([&](const State& one) {
-      watch->look_for_mismatch({one.sequence, one.call->signature, one.name});
+      failure_detector->check_mismatch({one.sequence, one.call->signature, one.name});
     });
-    observer->look(state, watch->first_missing(call));
+    observer->look(state, failure_detector->first_missing(call));
     const auto now = Clock::now();
     if (state.issued == Clock::time_point{}) state.issued = now;
     const auto waited = now - state.issued;
     if (waited >= state.timeout) {
       if (completes(state)) return;
-      watch->raise_timeout(call, waited);
+      failure_detector->report_timeout(call, waited);
     }
     if (!state.stall_reported && waited >= settings.stall_report) {
       state.stall_reported = true;
-      observer->stall(fmt::format("{} has waited for {:.0f} s: {}", Watch::operation(call),
-                                  std::chrono::duration<double>(waited).count(), watch->missing_text(call)),
-                      *watch);
+      observer->stall(fmt::format("{} has waited for {:.0f} s: {}", FailureDetector::operation(call),
+                                  std::chrono::duration<double>(waited).count(), failure_detector->missing_text(call)),
+                      *failure_detector);
     }
   } catch (...) {
     const std::exception_ptr failure = std::current_exception();
@@ -605,7 +609,7 @@ std::uint64_t Communicator::Impl::moves() const noexcept {
 
 void Communicator::Impl::drive(State& state, Deadline until, std::unique_lock<std::mutex>& lock) {
   const Observer::Waiting waiting(*observer, state);
-  Waiter waiter(meeting.crowded);
+  Backoff backoff(context.oversubscribed);
   std::uint64_t moved = moves();
   for (;;) {
     if (lock.owns_lock()) {  // let the other thread have a turn
@@ -613,7 +617,7 @@ void Communicator::Impl::drive(State& state, Deadline until, std::unique_lock<st
       lock.lock();
       if (returns(state)) return;
     }
-    const bool due = waiter.pause(waits_for_wire() ? meeting.wire.get() : nullptr);
+    const bool due = backoff.wait(waits_for_wire() ? context.wire.get() : nullptr);
     if (due) {
       look();
       if (until.passed()) return;
@@ -621,7 +625,7 @@ void Communicator::Impl::drive(State& state, Deadline until, std::unique_lock<st
     advance_queue();
     if (returns(state)) return;
     const bool others_moved = others_move_on(due);
-    if (moves() != std::exchange(moved, moves()) || others_moved) waiter.progressed();
+    if (moves() != std::exchange(moved, moves()) || others_moved) backoff.reset();
   }
 }
 
@@ -656,7 +660,7 @@ bool Communicator::Impl::test(State& state) {
     if (!state.finished()) {
       if (moved)
         backoff.fruitful();
-      else if (meeting.crowded)
+      else if (context.oversubscribed)
         backoff.fruitless();
       return false;
     }
@@ -683,16 +687,16 @@ void Communicator::Impl::progress_locked() {
 
 /// The progress thread: moves operations on while the program computes.
 void Communicator::Impl::serve() {
-  if (meeting.device != nullptr) meeting.device->make_current();
+  if (context.device != nullptr) context.device->make_current();
   std::unique_lock lock(mutex_);
   while (!stop_) {
     work_to_do_.wait(lock, [this] { return stop_ || !queue_.empty() || !in_flight_.empty(); });
-    Waiter waiter(meeting.crowded);
+    Backoff backoff(context.oversubscribed);
     std::uint64_t moved = moves();
     while (!stop_ && !(advance_queue() && in_flight_.empty())) {
-      if (moves() != std::exchange(moved, moves())) waiter.progressed();
+      if (moves() != std::exchange(moved, moves())) backoff.reset();
       lock.unlock();
-      const bool due = waiter.pause();
+      const bool due = backoff.wait();
       lock.lock();
       if (due) look();
     }

@@ -14,7 +14,7 @@
 #include "base/wait.hpp"
 #include "bootstrap/subset.hpp"
 #include "collectives/communicator.hpp"
-#include "communicator/meet.hpp"
+#include "communicator/communicator_init.hpp"
 #include "communicator/observer.hpp"
 #include "communicator/operation.hpp"
 #include "communicator/operation_queue.hpp"
@@ -23,9 +23,9 @@
 #include "device/way.hpp"
 #include "execution/executor.hpp"
 #include "execution/unfinished.hpp"
-#include "monitoring/watch.hpp"
+#include "monitoring/failure_detector.hpp"
 #include "planning/planner.hpp"
-#include "shared_memory/reach.hpp"
+#include "shared_memory/peer_memory.hpp"
 #include "transport/shared_memory.hpp"
 
 namespace collectives {
@@ -43,7 +43,7 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final : private Unfinished::Member 
 
   /// Whether this process is a child of the one that made the communicator, whose arena, connections and threads it is
   /// not to touch.
-  bool inherited() const noexcept { return !maker_.here(); }
+  bool inherited() const noexcept { return !owner_process_.is_current(); }
   /// Throws Error{invalid_argument} in such a child. `operation`: what it wanted to do.
   void check_process(std::string_view operation) const {
     if (inherited()) refuse_in_child(operation);
@@ -54,7 +54,7 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final : private Unfinished::Member 
   [[noreturn]] void refuse_in_child(std::string_view operation) const;
   /// What becomes of an inherited communicator: nothing of it is closed, ended or said.
   static void leave_to_parent(std::unique_ptr<Impl> inherited) noexcept;
-  pid_t process() const noexcept { return maker_.process(); }
+  pid_t process() const noexcept { return owner_process_.process(); }
 
   /// Checks and plans a call and performs it. Throws what it fails with.
   void run(Call&& call, const Options& options);
@@ -93,20 +93,20 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final : private Unfinished::Member 
 
   // What is fixed at construction.
   Settings settings;
-  SubsetBootstrap::Said said;  ///< which holds for its parts, too
-  Meeting meeting;
-  std::unique_ptr<Seat> seat;
+  SubsetBootstrap::ParentInfo parent_info;  ///< which holds for its parts, too
+  CommunicatorContext context;
+  std::unique_ptr<RankView> view;
   std::string transport_name;
-  std::unique_ptr<SharedMemoryTransport> local;  ///< between ranks of this host; the wire is in `meeting`
-  std::unique_ptr<Watch> watch;
-  std::unique_ptr<Reach> reach;
+  std::unique_ptr<SharedMemoryTransport> local;  ///< between ranks of this host; the wire is in `context`
+  std::unique_ptr<FailureDetector> failure_detector;
+  std::unique_ptr<PeerMemory> peer_memory;
   std::unique_ptr<Executor> executor;
   std::unique_ptr<Planner> planner;
-  std::array<std::unique_ptr<DeviceWay>, kWays> ways;  ///< by Way; none without a GPU
+  std::array<std::unique_ptr<DeviceWay>, kDevicePaths> ways;  ///< by DevicePath; none without a GPU
   std::unique_ptr<Observer> observer;
 
-  Rank rank() const noexcept { return meeting.rank; }
-  int size() const noexcept { return seat->world.size(); }
+  Rank rank() const noexcept { return context.rank; }
+  int size() const noexcept { return view->world.size(); }
 
  private:
   using State = Work::State;
@@ -134,7 +134,7 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final : private Unfinished::Member 
   void forget_device(State& state) noexcept;
   void run_on_device(const Call& call, const Options& options, std::exception_ptr refused,
                      std::unique_lock<std::mutex>& lock);
-  DeviceWay& way_of(const State& state) const { return *ways[static_cast<std::size_t>(state.call->plan.way)]; }
+  DeviceWay& way_of(const State& state) const { return *ways[static_cast<std::size_t>(state.call->plan.device_path)]; }
   /// Whether it is the last blocking call once more, in everything.
   inline bool like_the_last(const Call& call, const Options& options) const noexcept;
   /// Any other blocking call.
@@ -149,7 +149,9 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final : private Unfinished::Member 
   void begin(State& state);
   bool perform(State& head);
   bool perform_on_device(State& head);
-  NcclWay* nccl() const noexcept { return static_cast<NcclWay*>(ways[static_cast<std::size_t>(Way::nccl)].get()); }
+  NcclWay* nccl() const noexcept {
+    return static_cast<NcclWay*>(ways[static_cast<std::size_t>(DevicePath::nccl)].get());
+  }
   /// Finishes what has happened of the operations in flight.
   void land() noexcept;
   /// Waits for all that is under way, or only for what is in flight and whose callers think that it is done.
@@ -198,7 +200,7 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final : private Unfinished::Member 
   void drive(State& state, Deadline until, std::unique_lock<std::mutex>& lock);
   void serve();
 
-  const Maker maker_;
+  const OwnerProcess owner_process_;
   Impl* next_left_ = nullptr;  // in the list of leave_to_parent()
   std::uint64_t sequence_ = 0;
   std::vector<DeviceMemory::State*> memories_;

@@ -24,80 +24,81 @@ namespace collectives {
 
 Communicator::Impl::Impl(Bootstrap& bootstrap, const CommunicatorOptions& options, const TuningMeasurement* measure,
                          Seen seen, std::unique_ptr<Clique> clique)
-    : meeting(meet(bootstrap, options, settings, measure)) {
-  said = {bootstrap.host(), bootstrap.domain(), bootstrap.wire_factory()};
-  seat = std::make_unique<Seat>(meeting.topology, meeting.rank);
-  const bool alone_here = meeting.arena->ranks() == 1;
-  const std::string_view inside = meeting.threads ? "local" : "shared_memory";
-  local = std::make_unique<SharedMemoryTransport>(*meeting.arena, inside);
-  transport_name = meeting.wire == nullptr ? std::string(inside)
-                   : alone_here            ? std::string(meeting.wire->name())
-                                           : fmt::format("{}+{}", inside, meeting.wire->name());
-  watch = std::make_unique<Watch>(*seat, *meeting.arena, meeting.wire.get());
+    : context(init_communicator(bootstrap, options, settings, measure)) {
+  parent_info = {bootstrap.host(), bootstrap.domain(), bootstrap.wire_factory()};
+  view = std::make_unique<RankView>(context.topology, context.rank);
+  const bool alone_here = context.arena->ranks() == 1;
+  const std::string_view inside = context.threads ? "local" : "shared_memory";
+  local = std::make_unique<SharedMemoryTransport>(*context.arena, inside);
+  transport_name = context.wire == nullptr ? std::string(inside)
+                   : alone_here            ? std::string(context.wire->name())
+                                           : fmt::format("{}+{}", inside, context.wire->name());
+  failure_detector = std::make_unique<FailureDetector>(*view, *context.arena, context.wire.get());
 
-  const bool crowded = meeting.topology.crowded(static_cast<std::size_t>(seat->grid.host));
-  reach = std::make_unique<Reach>(*meeting.arena, meeting.threads, meeting.kernel_reach);
+  const bool oversubscribed = context.topology.oversubscribed(static_cast<std::size_t>(view->grid.host));
+  peer_memory = std::make_unique<PeerMemory>(*context.arena, context.threads, context.kernel_copy_allowed);
   std::vector<Executor::Route> routes(static_cast<std::size_t>(size()));
-  for (const Rank peer : seat->world.members) {
-    if (seat->host_of(peer) == seat->grid.host)
-      routes[static_cast<std::size_t>(peer)] = {local.get(), seat->local_of(peer)};
+  for (const Rank peer : view->world.members) {
+    if (view->host_of(peer) == view->grid.host)
+      routes[static_cast<std::size_t>(peer)] = {local.get(), view->local_of(peer)};
     else
-      routes[static_cast<std::size_t>(peer)] = {meeting.wire.get(), peer};
+      routes[static_cast<std::size_t>(peer)] = {context.wire.get(), peer};
   }
-  Executor::HostStages stages;
-  const auto open_room = [&](Among among, StageRoom room) {
-    stages[static_cast<std::size_t>(among)] =
-        std::make_unique<HostStage>(std::move(room), meeting.tuning, *reach, crowded);
+  Executor::HostCollectives collectives_of_hosts;
+  const auto open_subgroup = [&](Subgroup subgroup, SubgroupMemory memory) {
+    collectives_of_hosts[static_cast<std::size_t>(subgroup)] =
+        std::make_unique<HostCollective>(std::move(memory), context.tuning, *peer_memory, oversubscribed);
   };
-  open_room(Among::host, StageRoom(*meeting.arena));
-  if (const Grid& inner = seat->inner; inner.host_count() > 0) {
+  open_subgroup(Subgroup::host, SubgroupMemory(*context.arena));
+  if (const Grid& inner = view->inner; inner.host_count() > 0) {
     const auto members = [&](Peers ranks) {
       std::vector<int> locals;
-      for (const Rank peer : ranks) locals.push_back(seat->local_of(peer));
+      for (const Rank peer : ranks) locals.push_back(view->local_of(peer));
       return locals;
     };
-    open_room(Among::domain, StageRoom(*meeting.arena, StageRoom::kDomain, members(inner.here())));
-    open_room(Among::rail, StageRoom(*meeting.arena, StageRoom::kRail, members(inner.rail().members)));
+    open_subgroup(Subgroup::domain, SubgroupMemory(*context.arena, SubgroupMemory::kDomain, members(inner.here())));
+    open_subgroup(Subgroup::rail, SubgroupMemory(*context.arena, SubgroupMemory::kRail, members(inner.rail().members)));
   }
-  const HostStage& host_stage = *stages[static_cast<std::size_t>(Among::host)];
-  executor = std::make_unique<Executor>(*seat, std::move(routes), std::move(stages), meeting.wire.get());
+  const HostCollective& host_collective = *collectives_of_hosts[static_cast<std::size_t>(Subgroup::host)];
+  executor = std::make_unique<Executor>(*view, std::move(routes), std::move(collectives_of_hosts), context.wire.get());
   planner = std::make_unique<Planner>(
-      *seat, meeting.topology, meeting.tuning, host_stage,
+      *view, context.topology, context.tuning, host_collective,
       Planner::Defaults{.backend = settings.backend, .deterministic = settings.deterministic});
-  if (meeting.device != nullptr) {
-    const auto add = [&](Way way, std::unique_ptr<DeviceWay> made) -> DeviceWay& {
+  if (context.device != nullptr) {
+    const auto add = [&](DevicePath way, std::unique_ptr<DeviceWay> made) -> DeviceWay& {
       return *(ways[static_cast<std::size_t>(way)] = std::move(made));
     };
-    DeviceWay& staged = add(Way::staged, std::make_unique<StagedWay>(*meeting.device, rank()));
-    add(Way::top_k, std::make_unique<TopKWay>(meeting.device));
-    const auto peers = std::make_shared<GpuPeers>(*meeting.device, *meeting.arena);
-    add(Way::steps, std::make_unique<StepsWay>(*meeting.device, *meeting.arena, peers, *seat, meeting.topology, *local,
-                                               meeting.wire.get()));
-    if (meeting.topology.one_host()) {
-      add(Way::kernels, std::make_unique<KernelsWay>(*meeting.device, *meeting.arena, peers));
+    DeviceWay& staged = add(DevicePath::host_copy, std::make_unique<StagedWay>(*context.device, rank()));
+    add(DevicePath::top_k, std::make_unique<TopKWay>(context.device));
+    const auto peers = std::make_shared<GpuPeers>(*context.device, *context.arena);
+    add(DevicePath::steps, std::make_unique<StepsWay>(*context.device, *context.arena, peers, *view, context.topology,
+                                                      *local, context.wire.get()));
+    if (context.topology.one_host()) {
+      add(DevicePath::kernels, std::make_unique<KernelsWay>(*context.device, *context.arena, peers));
     } else {
       std::unique_ptr<Clique> in_host;
-      if (meeting.topology.gpus.nccl_in_hosts)
-        in_host = meet_by_nccl(bootstrap, meeting, seat->grid.here(), *watch, settings.timeout);
-      add(Way::two_level, std::make_unique<TwoLevelWay>(meeting.device, *meeting.arena, peers, *seat, meeting.topology,
-                                                        staged, std::move(in_host)));
+      if (context.topology.gpus.nccl_in_hosts)
+        in_host = meet_by_nccl(bootstrap, context, view->grid.here(), *failure_detector, settings.timeout);
+      add(DevicePath::multi_host, std::make_unique<TwoLevelWay>(context.device, *context.arena, peers, *view,
+                                                                context.topology, staged, std::move(in_host)));
     }
   }
-  const bool by_nccl = meeting.topology.gpus.nccl;
+  const bool by_nccl = context.topology.gpus.nccl;
   if (by_nccl) {
-    if (clique == nullptr) clique = meet_by_nccl(bootstrap, meeting, seat->world.members, *watch, settings.timeout);
-    ways[static_cast<std::size_t>(Way::nccl)] =
-        std::make_unique<NcclWay>(*meeting.device, std::move(clique), size(), rank());
+    if (clique == nullptr)
+      clique = meet_by_nccl(bootstrap, context, view->world.members, *failure_detector, settings.timeout);
+    ways[static_cast<std::size_t>(DevicePath::nccl)] =
+        std::make_unique<NcclWay>(*context.device, std::move(clique), size(), rank());
   }
 
   // A wire may not like to be called from a thread of ours; then the program must ask for one.
-  const bool spare_cores = meeting.topology.cores_per_host > meeting.arena->ranks();
+  const bool spare_cores = context.topology.cores_per_host > context.arena->ranks();
   // What is in flight is watched while the program computes.
-  const bool watched = by_nccl && (meeting.wire == nullptr || meeting.wire->posts_from_any_thread());
-  threaded_ = size() > 1 && settings.progress_thread.value_or((spare_cores && meeting.wire == nullptr) || watched);
+  const bool watched = by_nccl && (context.wire == nullptr || context.wire->control_is_thread_safe());
+  threaded_ = size() > 1 && settings.progress_thread.value_or((spare_cores && context.wire == nullptr) || watched);
   std::optional<TraceIdentity> seen_as;
-  if (seen == Seen::yes) seen_as = trace_identity(bootstrap, meeting, Deadline::in(settings.timeout));
-  observer = std::make_unique<Observer>(meeting, settings, transport_name, threaded_, seen_as);
+  if (seen == Seen::yes) seen_as = trace_identity(bootstrap, context, Deadline::in(settings.timeout));
+  observer = std::make_unique<Observer>(context, settings, transport_name, threaded_, seen_as);
   for_each_executor([&](Executor& one) { one.observe(observer->trace()); });
   if (threaded_) try {
       progress_thread_ = std::thread([this] { serve(); });
@@ -127,10 +128,11 @@ Communicator::Impl::~Impl() {
   if (!(queue_.empty() && in_flight_.empty())) {
     // The others are told before the buffers go.
     State& head = in_flight_.empty() ? queue_.front() : in_flight_.front();
-    const std::string operation = Watch::operation({head.sequence, head.call->signature, head.name});
+    const std::string operation = FailureDetector::operation({head.sequence, head.call->signature, head.name});
     if (head.phase.load(std::memory_order_relaxed) == State::Phase::running)
-      watch->raise(Errc::peer_lost, rank(), operation,
-                   fmt::format("{}: rank {} was lost: it left the communicator before the end", operation, rank()));
+      failure_detector->report_failure(
+          Errc::peer_lost, rank(), operation,
+          fmt::format("{}: rank {} was lost: it left the communicator before the end", operation, rank()));
     fail_all(head, std::make_exception_ptr(Error(
                        Errc::peer_lost, "the communicator was destroyed before the operation ended", rank(), rank())));
   }
@@ -141,14 +143,14 @@ Communicator::Impl::~Impl() {
     forget_device(*state);
   }
   forget_device(*blocking_);
-  if (meeting.wire != nullptr) try {
-      watch->listen_and_leave();  // a failure that has not reached the other hosts yet goes out now
-      watch->farewell();
+  if (context.wire != nullptr) try {
+      failure_detector->check_control_and_leave();  // a failure that has not reached the other hosts yet goes out now
+      failure_detector->announce_leave();
     } catch (const std::exception&) {
       return;
     }
-  if (meeting.wire != nullptr && failure_ == nullptr) try {
-      meeting.wire->flush(patience_with_the_others());
+  if (context.wire != nullptr && failure_ == nullptr) try {
+      context.wire->flush(patience_with_the_others());
     } catch (const std::exception& error) {
       log_warning(rank(), "leaving a communicator: {}", error.what());
     }
@@ -160,7 +162,7 @@ Deadline Communicator::Impl::patience_with_the_others() const noexcept {
 
 void Communicator::Impl::leave() noexcept {
   if (failure_ != nullptr) return;
-  const auto* const two_level = static_cast<TwoLevelWay*>(ways[static_cast<std::size_t>(Way::two_level)].get());
+  const auto* const two_level = static_cast<TwoLevelWay*>(ways[static_cast<std::size_t>(DevicePath::multi_host)].get());
   if (two_level != nullptr && two_level->clique() != nullptr) leave(*two_level->clique());
   if (nccl() != nullptr) leave(nccl()->clique());
 }
@@ -168,8 +170,8 @@ void Communicator::Impl::leave() noexcept {
 void Communicator::Impl::leave(Clique& clique) const noexcept {
   try {
     clique.leave();
-    Waiter waiter(meeting.crowded);
-    for (const Deadline patience = patience_with_the_others(); !clique.settled(); waiter.pause())
+    Backoff backoff(context.oversubscribed);
+    for (const Deadline patience = patience_with_the_others(); !clique.settled(); backoff.wait())
       if (patience.passed()) return clique.stop();
   } catch (const std::exception& error) {
     log_warning(rank(), "leaving a communicator: {}", error.what());
@@ -182,8 +184,8 @@ std::unique_ptr<Clique> Communicator::Impl::split_clique(int color, int key) {
   wait_for_landing(lock, false);
   if (failure_ != nullptr) std::rethrow_exception(failure_);
   try {
-    std::unique_ptr<Clique> part =
-        split_by_nccl(nccl()->clique(), color, key, sequence_ + 1, meeting, *watch, Deadline::in(settings.timeout));
+    std::unique_ptr<Clique> part = split_by_nccl(nccl()->clique(), color, key, sequence_ + 1, context,
+                                                 *failure_detector, Deadline::in(settings.timeout));
     return color < 0 ? nullptr : std::move(part);
   } catch (...) {
     failure_ = std::current_exception();
@@ -212,7 +214,7 @@ void Communicator::Impl::leave_to_parent(std::unique_ptr<Impl> inherited) noexce
 // ---- its numbers ----
 
 void Communicator::Impl::retune(const Tuning& tuning) {
-  meeting.tuning = tuning;
+  context.tuning = tuning;
   planner->forget();
   repeatable_ = false;
 }

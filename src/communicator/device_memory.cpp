@@ -92,9 +92,9 @@ std::string DeviceMemory::describe() const {
 // ---- as the communicator knows it ----
 
 void Communicator::Impl::prepare_for_memory(std::unique_lock<std::mutex>& lock) {
-  if (meeting.device == nullptr)
-    throw Error(Errc::unsupported, fmt::format("this communicator takes no device buffers: {}", meeting.no_device));
-  if (!meeting.topology.gpus.everywhere) throw Error(Errc::unsupported, meeting.topology.gpus.missing);
+  if (context.device == nullptr)
+    throw Error(Errc::unsupported, fmt::format("this communicator takes no device buffers: {}", context.no_device));
+  if (!context.topology.gpus.everywhere) throw Error(Errc::unsupported, context.topology.gpus.missing);
   wait_for_landing(lock, false);
   if (failure_ != nullptr) std::rethrow_exception(failure_);
 }
@@ -104,13 +104,13 @@ DeviceMemory Communicator::Impl::allocate_on_device(std::size_t bytes) {
   return named("allocate_on_device", rank(), [&]() -> DeviceMemory {
     prepare_for_memory(lock);
     if (bytes == 0) return {};
-    const Nccl* const from = nccl() != nullptr && meeting.nccl->has_memory() ? meeting.nccl : nullptr;
-    std::unique_ptr<DeviceMemory::State> state(new DeviceMemory::State{.device = meeting.device, .bytes = bytes});
+    const Nccl* const from = nccl() != nullptr && context.nccl->has_memory() ? context.nccl : nullptr;
+    std::unique_ptr<DeviceMemory::State> state(new DeviceMemory::State{.device = context.device, .bytes = bytes});
     void* data = nullptr;
     if (from == nullptr)
-      data = meeting.device->allocate(bytes);
+      data = context.device->allocate(bytes);
     else
-      meeting.device->while_current([&] { data = from->allocate(bytes); });
+      context.device->while_current([&] { data = from->allocate(bytes); });
     state->data = static_cast<std::byte*>(data);
     state->own = true;
     state->taken_from = from;
@@ -124,9 +124,9 @@ DeviceMemory Communicator::Impl::register_memory(std::byte* data, std::size_t by
   return named("register_memory", rank(), [&]() -> DeviceMemory {
     prepare_for_memory(lock);
     if (bytes == 0) return {};
-    check_range(*meeting.device, data, bytes);
+    check_range(*context.device, data, bytes);
     std::unique_ptr<DeviceMemory::State> state(
-        new DeviceMemory::State{.device = meeting.device, .data = data, .bytes = bytes});
+        new DeviceMemory::State{.device = context.device, .data = data, .bytes = bytes});
     adopt(*state);
     return DeviceMemory(std::move(state));
   });
@@ -134,12 +134,12 @@ DeviceMemory Communicator::Impl::register_memory(std::byte* data, std::size_t by
 
 void Communicator::Impl::adopt(DeviceMemory::State& memory) {
   memories_.reserve(memories_.size() + 1);
-  if (nccl() != nullptr && meeting.nccl->has_memory()) {
+  if (nccl() != nullptr && context.nccl->has_memory()) {
     nccl()->registry().add(memory.data, memory.bytes);
     memory.access = DeviceAccess::registered;
-    memory.how = fmt::format(" ({})", meeting.nccl->description());
+    memory.how = fmt::format(" ({})", context.nccl->description());
   } else {
-    if (nccl() != nullptr) say_once_that_nothing_is_registered(rank(), *meeting.nccl);
+    if (nccl() != nullptr) say_once_that_nothing_is_registered(rank(), *context.nccl);
     if (within_reach(memory.data)) memory.access = DeviceAccess::mapped;
   }
   memory.owner = this;
@@ -150,10 +150,10 @@ void Communicator::Impl::adopt(DeviceMemory::State& memory) {
 bool Communicator::Impl::within_reach(std::byte* data) {
   const bool by_gpus =
       settings.backend == "auto" || settings.backend == "hierarchical" || passes_messages(settings.backend);
-  if (!by_gpus || !meeting.topology.one_host() || !meeting.topology.gpus.within_reach) return false;
-  if (meeting.threads) return true;
+  if (!by_gpus || !context.topology.one_host() || !context.topology.gpus.within_reach) return false;
+  if (context.threads) return true;
   try {
-    meeting.device->share(meeting.device->allocation_of(data).base);
+    context.device->share(context.device->allocation_of(data).base);
     return true;
   } catch (const Error&) {  // it is a pool's
     return false;

@@ -20,27 +20,27 @@ std::optional<TraceIdentity> of_process;
 std::mutex mutex;  // held over a fork
 
 /// The file of this rank's host, which its first rank begins. Clocks are compared with rank 0's.
-std::shared_ptr<TraceFile> begin_trace(Bootstrap& bootstrap, const Meeting& meeting, Deadline deadline) {
-  const auto& hosts = meeting.topology.hosts;
+std::shared_ptr<TraceFile> begin_trace(Bootstrap& bootstrap, const CommunicatorContext& context, Deadline deadline) {
+  const auto& hosts = context.topology.hosts;
   const auto here = static_cast<std::size_t>(
-      std::ranges::find_if(hosts, [&](const auto& ranks) { return std::ranges::count(ranks, meeting.rank) > 0; }) -
+      std::ranges::find_if(hosts, [&](const auto& ranks) { return std::ranges::count(ranks, context.rank) > 0; }) -
       hosts.begin());
   const Rank leader = hosts[here].front();
   std::shared_ptr<TraceFile> file;
   const auto told = exchange(bootstrap, attempt([&] {
                                nlohmann::json mine = nlohmann::json::object();
-                               if (meeting.rank == 0)
+                               if (context.rank == 0)
                                  mine["bytes"] = environment().trace_bytes.value_or(TraceFile::kMostBytes);
-                               if (meeting.rank != leader) return mine;
-                               if (here > 0) mine["offset"] = ask_for_clock(*meeting.wire, hosts[0].front(), deadline);
+                               if (context.rank != leader) return mine;
+                               if (here > 0) mine["offset"] = ask_for_clock(*context.wire, hosts[0].front(), deadline);
                                for (std::size_t host = 1; here == 0 && host < hosts.size(); ++host)
-                                 answer_with_clock(*meeting.wire, hosts[host].front(), deadline);
-                               file = std::make_shared<TraceFile>(meeting.trace, here, true);
+                                 answer_with_clock(*context.wire, hosts[host].front(), deadline);
+                               file = std::make_shared<TraceFile>(context.trace, here, true);
                                return mine;
                              }),
                              deadline);
   exchange(bootstrap, attempt([&] {  // when those who begin the files have
-             if (file == nullptr) file = std::make_shared<TraceFile>(meeting.trace, here, false);
+             if (file == nullptr) file = std::make_shared<TraceFile>(context.trace, here, false);
              return nlohmann::json::object();
            }),
            deadline);
@@ -57,14 +57,14 @@ bool has_trace_identity() {
   return of_thread || of_process;
 }
 
-TraceIdentity trace_identity(Bootstrap& bootstrap, const Meeting& meeting, Deadline deadline) {
+TraceIdentity trace_identity(Bootstrap& bootstrap, const CommunicatorContext& context, Deadline deadline) {
   std::shared_ptr<TraceFile> file;
-  if (!meeting.trace.empty()) file = begin_trace(bootstrap, meeting, deadline);
+  if (!context.trace.empty()) file = begin_trace(bootstrap, context, deadline);
   hold_over_forks<mutex>();
   const std::lock_guard lock(mutex);
   if (!of_thread) {
-    of_thread = of_process && file == nullptr ? *of_process : TraceIdentity{meeting.rank, file};
-    if (meeting.threads) of_thread->rank = meeting.rank;
+    of_thread = of_process && file == nullptr ? *of_process : TraceIdentity{context.rank, file};
+    if (context.threads) of_thread->rank = context.rank;
     if (!of_process) of_process = of_thread;
   }
   return *of_thread;

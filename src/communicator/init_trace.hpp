@@ -4,7 +4,7 @@
 
 #include "collectives/bootstrap.hpp"
 #include "collectives/deadline.hpp"
-#include "communicator/meet.hpp"
+#include "communicator/communicator_init.hpp"
 #include "monitoring/trace.hpp"
 
 namespace collectives {
@@ -14,6 +14,6 @@ bool has_trace_identity();
 
 /// Returns the identity of the calling thread. In the first communicator of a thread, and if rank 0 wants a trace, all
 /// ranks open it in two exchanges; if that fails on one rank, it throws on all.
-TraceIdentity trace_identity(Bootstrap&, const Meeting& meeting, Deadline);
+TraceIdentity trace_identity(Bootstrap&, const CommunicatorContext& context, Deadline);
 
 }  // namespace collectives

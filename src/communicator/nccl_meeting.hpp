@@ -1,5 +1,5 @@
-// How ranks come to be connected by NCCL: they have agreed that they can be (meet.hpp), and know a place to tell one
-// another of failures (watch.hpp). Nobody waits for a rank that has failed.
+// How ranks come to be connected by NCCL: they have agreed that they can be (communicator_init.hpp), and know a place
+// to tell one another of failures (failure_detector.hpp). Nobody waits for a rank that has failed.
 #pragma once
 
 #include <cstdint>
@@ -9,20 +9,22 @@
 
 #include "collectives/bootstrap.hpp"
 #include "collectives/deadline.hpp"
-#include "communicator/meet.hpp"
+#include "communicator/communicator_init.hpp"
 #include "device/clique.hpp"
-#include "monitoring/watch.hpp"
+#include "monitoring/failure_detector.hpp"
 
 namespace collectives {
 
 /// This rank's place among `members`, ascending, of whom it is one; all ranks meet at once, in one set of members or
 /// several. Two exchanges. What fails on one rank fails on all, with the same words.
-std::unique_ptr<Clique> meet_by_nccl(Bootstrap& bootstrap, const Meeting& meeting, std::span<const Rank> members,
-                                     Watch& watch, std::chrono::nanoseconds timeout);
+std::unique_ptr<Clique> meet_by_nccl(Bootstrap& bootstrap, const CommunicatorContext& context,
+                                     std::span<const Rank> members, FailureDetector& failure_detector,
+                                     std::chrono::nanoseconds timeout);
 
 /// This rank's part of `clique`, settled; of no use where `color` is negative. What fails here is made known to all.
 /// `sequence`: of the call that would be next. Throws Error.
 std::unique_ptr<Clique> split_by_nccl(Clique& clique, int color, int key, std::uint64_t sequence,
-                                      const Meeting& meeting, Watch& watch, Deadline deadline);
+                                      const CommunicatorContext& context, FailureDetector& failure_detector,
+                                      Deadline deadline);
 
 }  // namespace collectives

@@ -8,7 +8,7 @@
 
 #include "base/log.hpp"
 #include "base/text.hpp"
-#include "communicator/meet.hpp"
+#include "communicator/communicator_init.hpp"
 
 namespace collectives {
 namespace {
@@ -30,15 +30,15 @@ std::string timeout_text(std::chrono::nanoseconds timeout) {
 
 }  // namespace
 
-Observer::Observer(const Meeting& meeting, const Settings& settings, std::string_view transport, bool progress_thread,
-                   const std::optional<TraceIdentity>& trace)
-    : recorder_({.rank = meeting.rank,
-                 .size = meeting.topology.ranks(),
-                 .hosts = static_cast<int>(meeting.topology.hosts.size()),
-                 .known_as = trace ? trace->rank : meeting.rank,
+Observer::Observer(const CommunicatorContext& context, const Settings& settings, std::string_view transport,
+                   bool progress_thread, const std::optional<TraceIdentity>& trace)
+    : recorder_({.rank = context.rank,
+                 .size = context.topology.ranks(),
+                 .hosts = static_cast<int>(context.topology.hosts.size()),
+                 .known_as = trace ? trace->rank : context.rank,
                  .transport = transport,
                  .backend = settings.backend}),
-      rank_(meeting.rank) {
+      rank_(context.rank) {
   if (!trace) return;
   const std::string title = fmt::format("communicator {}", recorder_.number());
   if (trace->file != nullptr) trace_ = std::make_unique<Trace>(*trace, recorder_.number(), title);
@@ -47,8 +47,8 @@ Observer::Observer(const Meeting& meeting, const Settings& settings, std::string
   if (settings.dump_signal) write_out_on_signal(*settings.dump_signal, settings.flight_recorder);
   if (rank_ == 0)
     log_info(rank_, "{}: {}, {}, backend {}, deadline {}, tuning {}, progress thread {}", title,
-             shape_text(meeting.topology), transport, settings.backend, timeout_text(settings.timeout),
-             meeting.tuning.source, progress_thread ? "on" : "off");
+             shape_text(context.topology), transport, settings.backend, timeout_text(settings.timeout),
+             context.tuning.source, progress_thread ? "on" : "off");
 }
 
 void Observer::tell(const OperationEntry& entry) noexcept {
@@ -75,10 +75,10 @@ void Observer::chosen(std::uint64_t from) noexcept {
   if (trace_ != nullptr) trace_->program("choose for", from, recorder_.issued() + 1, Collective::all_reduce);
 }
 
-void Observer::write_out(std::string_view why, const Watch& watch) const noexcept {
+void Observer::write_out(std::string_view why, const FailureDetector& failure_detector) const noexcept {
   if (path_.empty()) return;
   try {
-    recorder_.write_out(path_, why, watch.whereabouts());
+    recorder_.write_out(path_, why, failure_detector.progress_text());
   } catch (const std::bad_alloc&) {
     recorder_.write_out(path_, why, {});
   }
@@ -89,12 +89,13 @@ void Observer::fail_too(const Work::State& state) noexcept {
   if (entry != nullptr && in_detail_) tell(*entry);
 }
 
-void Observer::fail(const Work::State& state, const std::exception_ptr& error, const Watch& watch) noexcept {
+void Observer::fail(const Work::State& state, const std::exception_ptr& error,
+                    const FailureDetector& failure_detector) noexcept {
   fail_too(state);
   try {
     std::rethrow_exception(error);
   } catch (const std::exception& why) {
-    write_out(why.what(), watch);
+    write_out(why.what(), failure_detector);
   }
 }
 
@@ -103,9 +104,9 @@ void Observer::look(const Work::State& state, const Missing& missing) noexcept {
   if (trace_ != nullptr) trace_->idle();
 }
 
-void Observer::stall(std::string_view line, const Watch& watch) noexcept {
+void Observer::stall(std::string_view line, const FailureDetector& failure_detector) noexcept {
   log_warning(rank_, "{}{}{}", line, path_.empty() ? "" : "; see ", path_);
-  write_out(line, watch);
+  write_out(line, failure_detector);
 }
 
 }  // namespace collectives

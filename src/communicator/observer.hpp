@@ -9,11 +9,11 @@
 #include <string>
 #include <string_view>
 
-#include "communicator/meet.hpp"
+#include "communicator/communicator_init.hpp"
 #include "communicator/operation.hpp"
+#include "monitoring/failure_detector.hpp"
 #include "monitoring/flight_recorder.hpp"
 #include "monitoring/trace.hpp"
-#include "monitoring/watch.hpp"
 
 namespace collectives {
 
@@ -22,7 +22,7 @@ struct Settings;
 class Observer {
  public:
   /// `trace`: as whom to write one; empty for a communicator that nobody should see.
-  Observer(const Meeting&, const Settings&, std::string_view transport, bool progress_thread,
+  Observer(const CommunicatorContext&, const Settings&, std::string_view transport, bool progress_thread,
            const std::optional<TraceIdentity>& trace);
 
   /// A blocking call comes, which may be over at once.
@@ -49,14 +49,15 @@ class Observer {
     const OperationEntry& entry = recorder_.finish(state.sequence, state.stands_for);
     if (in_detail_) tell(entry);
   }
-  /// The communicator has failed, with `state` at its head. `watch` says how far the others are.
-  void fail(const Work::State& state, const std::exception_ptr& error, const Watch& watch) noexcept;
+  /// The communicator has failed, with `state` at its head. `failure_detector` says how far the others are.
+  void fail(const Work::State& state, const std::exception_ptr& error,
+            const FailureDetector& failure_detector) noexcept;
   /// An operation under way has failed with that one.
   void fail_too(const Work::State& state) noexcept;
   /// A wait looks around.
   void look(const Work::State& state, const Missing&) noexcept;
   /// Reports an operation that has waited for long, in `line`.
-  void stall(std::string_view line, const Watch& watch) noexcept;
+  void stall(std::string_view line, const FailureDetector& failure_detector) noexcept;
   /// The operation under way has come to `phase`.
   void phase(Trace::Phase phase) noexcept {
     if (trace_ != nullptr) trace_->phase(phase);
@@ -100,7 +101,7 @@ class Observer {
   void last(Work::State&) noexcept;
   void waited(const Work::State&, std::uint64_t from) noexcept;
   void chosen(std::uint64_t from) noexcept;
-  void write_out(std::string_view why, const Watch&) const noexcept;
+  void write_out(std::string_view why, const FailureDetector&) const noexcept;
 
   FlightRecorder recorder_;
   std::unique_ptr<Trace> trace_;

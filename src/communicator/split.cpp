@@ -48,25 +48,25 @@ std::optional<Communicator> Communicator::split(int color, int key, const Commun
   if (!inherited.progress_thread) inherited.progress_thread = impl_->settings.progress_thread;
   if (inherited.transport.empty()) inherited.transport = impl_->settings.transport;
   if (inherited.wire.empty()) inherited.wire = impl_->settings.wire;  // which has got through
-  if (!inherited.device_buffers) inherited.device_buffers = impl_->meeting.device != nullptr;
+  if (!inherited.device_buffers) inherited.device_buffers = impl_->context.device != nullptr;
   if (!inherited.tuning) inherited.tuning = tuning();
   std::optional<Communicator> part;
   const auto make = [&] {
     std::unique_ptr<Clique> clique = impl_->split_clique(color, key);
     SubsetBootstrap bootstrap(
-        "split", rank(), std::move(members), kMeetExchanges,
-        [this](std::string_view text, Deadline) { return exchange(*this, text); }, impl_->said);
-    if (color < 0) return bootstrap.keep_company(Deadline::never());
+        "split", rank(), std::move(members), kInitExchanges,
+        [this](std::string_view text, Deadline) { return exchange(*this, text); }, impl_->parent_info);
+    if (color < 0) return bootstrap.join_remaining_exchanges(Deadline::never());
     try {
       part = Communicator(std::make_unique<Impl>(bootstrap, inherited, nullptr, Impl::Seen::yes, std::move(clique)));
     } catch (...) {
-      bootstrap.keep_company(Deadline::never());
+      bootstrap.join_remaining_exchanges(Deadline::never());
       throw;
     }
-    bootstrap.keep_company(Deadline::never());
+    bootstrap.join_remaining_exchanges(Deadline::never());
   };
   // Parts work on the GPU of the whole, whichever is current here.
-  const std::shared_ptr<Device>& device = impl_->meeting.device;
+  const std::shared_ptr<Device>& device = impl_->context.device;
   if (device == nullptr) {
     make();
     return part;
@@ -79,8 +79,9 @@ std::optional<Communicator> Communicator::split(int color, int key, const Commun
     });
   } catch (const Error& error) {
     if (begun) throw;
-    impl_->watch->raise(Errc::system, rank(), "split", fmt::format("split: rank {}: {}", rank(), error.what()));
-    impl_->watch->throw_failure();
+    impl_->failure_detector->report_failure(Errc::system, rank(), "split",
+                                            fmt::format("split: rank {}: {}", rank(), error.what()));
+    impl_->failure_detector->throw_failure();
   }
   return part;
 }

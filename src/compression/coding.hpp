@@ -20,7 +20,7 @@ struct Coding {
   /// How often the values of a Step are coded: encoded once for all who get them, decoded as often as they come.
   std::size_t codings(const Step& step) const noexcept {
     if (codec == nullptr) return 0;
-    const std::size_t out = step.to.empty() ? 0 : 1, kept = step.keep == Place::nowhere ? 0 : 1;
+    const std::size_t out = step.to.empty() ? 0 : 1, kept = step.destination == Place::nowhere ? 0 : 1;
     return step.reduce ? step.from.size() + out : step.from.empty() ? out + kept : kept;
   }
 };

@@ -24,14 +24,14 @@ void for_each_field(AnyTuning& tuning, Visit&& visit) {
   visit("inline_bytes", tuning.inline_bytes);
   visit("one_shot_bytes", tuning.one_shot_bytes);
   visit("one_shot_bytes_of_many", tuning.one_shot_bytes_of_many);
-  visit("one_shot_bytes_of_crowd", tuning.one_shot_bytes_of_crowd);
+  visit("one_shot_bytes_oversubscribed", tuning.one_shot_bytes_oversubscribed);
   visit("zero_copy_bytes", tuning.zero_copy_bytes);
-  visit("zero_copy_bytes_of_crowd", tuning.zero_copy_bytes_of_crowd);
+  visit("zero_copy_bytes_oversubscribed", tuning.zero_copy_bytes_oversubscribed);
   visit("single_copy_bytes", tuning.single_copy_bytes);
   visit("single_copy_reduce_bytes", tuning.single_copy_reduce_bytes);
   visit("streaming_bytes", tuning.streaming_bytes);
   visit("streamed_staging_bytes", tuning.streamed_staging_bytes);
-  visit("notice_bytes", tuning.notice_bytes);
+  visit("signal_bytes", tuning.signal_bytes);
   visit("chunk_bytes", tuning.chunk_bytes);
   visit("frame_bytes", tuning.frame_bytes);
   visit("host_latency_us", tuning.host_latency_us);

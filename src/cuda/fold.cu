@@ -8,11 +8,11 @@ namespace {
 
 struct Sources {
   const std::byte* data[kMostSources];
-  std::uint64_t raw[kMostSources / 64];
+  std::uint64_t unreduced[kMostSources / 64];
   int count;
   __device__ bool is_raw(int s) const {
     const auto bit = static_cast<unsigned>(s);
-    return (raw[bit / 64] >> bit % 64 & 1) != 0;
+    return (unreduced[bit / 64] >> bit % 64 & 1) != 0;
   }
 };
 struct Outs {
@@ -157,7 +157,7 @@ void fold(const ReduceOp& op, DataType type, std::span<const Source> sources, st
   for (const Source& source : sources) {
     const auto s = static_cast<std::size_t>(from.count++);
     from.data[s] = source.data;
-    from.raw[s / 64] |= std::uint64_t{source.raw} << s % 64;
+    from.unreduced[s / 64] |= std::uint64_t{source.unreduced} << s % 64;
     all_lie = alike(all_lie, source.data);
   }
   for (std::byte* const out : outs) {

@@ -24,13 +24,13 @@ bool by_nccl(std::string_view backend) { return backend == "auto" || backend == 
 bool by_nccl_in_hosts(std::string_view backend) { return backend == "auto" || backend.starts_with("hierarchical"); }
 
 /// Why NCCL does not connect the GPUs of `ranks`, which all have one; empty where it can. `asked`: by a backend.
-std::string agree_on_nccl(const std::vector<json>& cards, std::span<const Rank> ranks,
+std::string agree_on_nccl(const std::vector<json>& peer_infos, std::span<const Rank> ranks,
                           bool (*asked)(std::string_view backend)) {
-  const auto card = [&](Rank rank) -> const json& { return cards[static_cast<std::size_t>(rank)]; };
-  const auto gpu = [&](Rank rank) -> const json& { return card(rank).at("gpu"); };
+  const auto peer_info = [&](Rank rank) -> const json& { return peer_infos[static_cast<std::size_t>(rank)]; };
+  const auto gpu = [&](Rank rank) -> const json& { return peer_info(rank).at("gpu"); };
   const Rank first = ranks.front();
   for (const Rank rank : ranks) {
-    if (const auto backend = card(rank).at("backend").get<std::string>(); !asked(backend))
+    if (const auto backend = peer_info(rank).at("backend").get<std::string>(); !asked(backend))
       return fmt::format("rank {}: backend \"{}\" was asked for when the communicator was made", rank, backend);
     if (gpu(rank).at("nccl") == 0) return fmt::format("rank {}: {}", rank, gpu(rank).at("no_nccl").get<std::string>());
     if (gpu(rank).at("nccl") != gpu(first).at("nccl"))
@@ -67,11 +67,11 @@ class Acquaintance::Trial {
   Trial(const Trial&) = delete;
   Trial& operator=(const Trial&) = delete;
 
-  void add_to(json& card) const {
+  void add_to(json& peer_info) const {
     if (refused_.empty())
-      card["opened by"] = handle_;
+      peer_info["opened by"] = handle_;
     else
-      card["not opened"] = refused_;
+      peer_info["not opened"] = refused_;
   }
 
  private:
@@ -98,28 +98,28 @@ std::unique_ptr<Device> Acquaintance::give_device() {
   return std::move(device_);
 }
 
-json Acquaintance::card(std::string_view backend) {
+json Acquaintance::peer_info(std::string_view backend) {
   if (device_ == nullptr) return {{"missing", no_device}};
   std::string no_nccl;
   if (by_nccl(backend) || by_nccl_in_hosts(backend)) nccl = device_->nccl(no_nccl);
-  json card{{"identity", device_->identity()},
-            {"number", device_->number()},
-            {"host", nccl_host()},
-            {"nccl", nccl == nullptr ? 0 : nccl->major()},
-            {"no_nccl", no_nccl}};
-  trial_->add_to(card);
-  return card;
+  json peer_info{{"identity", device_->identity()},
+                 {"number", device_->number()},
+                 {"host", nccl_host()},
+                 {"nccl", nccl == nullptr ? 0 : nccl->major()},
+                 {"no_nccl", no_nccl}};
+  trial_->add_to(peer_info);
+  return peer_info;
 }
 
-std::string Acquaintance::out_of_reach(const Host& host, const std::vector<json>& cards) const {
+std::string Acquaintance::out_of_reach(const Host& host, const std::vector<json>& peer_infos) const {
   if (device_ == nullptr || host.ranks.size() == 1) return "";
   if (!environment().gpu_peers.value_or(true)) return "COLLECTIVES_GPU_PEERS is off";
   for (const Rank peer : host.ranks) {
-    const json& card = cards[static_cast<std::size_t>(peer)];
-    const json& gpu = card.at("gpu");
+    const json& peer_info = peer_infos[static_cast<std::size_t>(peer)];
+    const json& gpu = peer_info.at("gpu");
     if (gpu.contains("missing")) continue;
     std::string why;
-    if (card.at("pid") == ::getpid()) {
+    if (peer_info.at("pid") == ::getpid()) {
       why = device_->reach(gpu.at("identity").get<Device::Identity>());
     } else if (gpu.contains("not opened")) {
       why = gpu.at("not opened").get<std::string>();
@@ -135,25 +135,26 @@ std::string Acquaintance::out_of_reach(const Host& host, const std::vector<json>
   return "";
 }
 
-Topology::Gpus gpus_of(const std::vector<json>& cards) {
+Topology::Gpus gpus_of(const std::vector<json>& peer_infos) {
   Topology::Gpus gpus;
-  const auto without = std::ranges::find_if(cards, [](const json& card) { return card.at("gpu").contains("missing"); });
-  gpus.everywhere = without == cards.end();
+  const auto without =
+      std::ranges::find_if(peer_infos, [](const json& peer_info) { return peer_info.at("gpu").contains("missing"); });
+  gpus.everywhere = without == peer_infos.end();
   if (!gpus.everywhere)
-    gpus.missing = fmt::format("rank {} has no GPU: {}", without - cards.begin(),
+    gpus.missing = fmt::format("rank {} has no GPU: {}", without - peer_infos.begin(),
                                without->at("gpu").at("missing").get<std::string>());
-  std::vector<Rank> all(cards.size());
+  std::vector<Rank> all(peer_infos.size());
   std::iota(all.begin(), all.end(), 0);
-  gpus.no_nccl = gpus.everywhere ? agree_on_nccl(cards, all, by_nccl) : gpus.missing;
+  gpus.no_nccl = gpus.everywhere ? agree_on_nccl(peer_infos, all, by_nccl) : gpus.missing;
   gpus.nccl = gpus.no_nccl.empty();
   return gpus;
 }
 
-void agree_on_nccl_in_hosts(Topology& topology, const std::vector<json>& cards) {
+void agree_on_nccl_in_hosts(Topology& topology, const std::vector<json>& peer_infos) {
   Topology::Gpus& gpus = topology.gpus;
   if (!gpus.everywhere || gpus.within_reach || !has_two_levels(topology)) return;
   for (const std::vector<Rank>& ranks : topology.hosts)
-    if (gpus.no_nccl_in_hosts.empty()) gpus.no_nccl_in_hosts = agree_on_nccl(cards, ranks, by_nccl_in_hosts);
+    if (gpus.no_nccl_in_hosts.empty()) gpus.no_nccl_in_hosts = agree_on_nccl(peer_infos, ranks, by_nccl_in_hosts);
   gpus.nccl_in_hosts = gpus.no_nccl_in_hosts.empty();
 }
 

@@ -10,7 +10,7 @@
 
 #include "collectives/topology.hpp"
 #include "device/device.hpp"
-#include "topology/whereabouts.hpp"
+#include "topology/host_map.hpp"
 
 namespace collectives {
 
@@ -24,9 +24,9 @@ class Acquaintance {
   Acquaintance& operator=(const Acquaintance&) = delete;
 
   /// What this rank says, who was asked for `backend`: "gpu" in what ranks say.
-  nlohmann::json card(std::string_view backend);
+  nlohmann::json peer_info(std::string_view backend);
   /// Why this rank's GPU does not reach those of the others of its host; empty where it does.
-  std::string out_of_reach(const Host&, const std::vector<nlohmann::json>& cards) const;
+  std::string out_of_reach(const Host&, const std::vector<nlohmann::json>& peer_infos) const;
 
   /// When all have tried. Null: there is none.
   std::unique_ptr<Device> give_device();
@@ -41,8 +41,8 @@ class Acquaintance {
 };
 
 /// What follows from what all ranks say, by rank, but for `apart`, `within_reach` and what NCCL does in hosts.
-Topology::Gpus gpus_of(const std::vector<nlohmann::json>& cards);
+Topology::Gpus gpus_of(const std::vector<nlohmann::json>& peer_infos);
 /// That, when the others are known.
-void agree_on_nccl_in_hosts(Topology& topology, const std::vector<nlohmann::json>& cards);
+void agree_on_nccl_in_hosts(Topology& topology, const std::vector<nlohmann::json>& peer_infos);
 
 }  // namespace collectives

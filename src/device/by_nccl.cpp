@@ -58,7 +58,7 @@ ByNccl::~ByNccl() {
   try {
     if (at_ < calls_.size()) device_.record(done_, call_.stream);
     const Deadline patience = Deadline::in(kPatience);
-    for (Backoff backoff; !device_.reached(done_); backoff.pause())
+    for (Backoff backoff; !device_.reached(done_); backoff.wait())
       if (patience.passed()) return;  // whoever frees memory waits for the GPU, which may have stopped
   } catch (const Error&) {            // it has failed
     return;

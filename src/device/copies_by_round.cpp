@@ -17,7 +17,7 @@ CopiesByRound::~CopiesByRound() {
 
 void CopiesByRound::start(const Job& job, const Ends& ends) {
   ends_ = ends;
-  parts_ = job.task.parts;
+  parts_ = job.args.parts;
   element_ = size_of(job.type);
   rounds_ = job.plan->rounds;
   const std::size_t segment = rounds_ > 1 ? job.plan->segment : std::max<std::size_t>(parts_.longest(), 1);

@@ -24,10 +24,11 @@ struct Notice {
 
 }  // namespace
 
-GpuMessages::GpuMessages(Device& device, GpuPeers& peers, const Seat& seat, SharedMemoryTransport& notices, Wire* wire)
+GpuMessages::GpuMessages(Device& device, GpuPeers& peers, const RankView& view, SharedMemoryTransport& notices,
+                         Wire* wire)
     : peers_(peers), notices_(notices), wire_(wire) {
-  for (const Rank rank : seat.world.members)
-    channels_.emplace_back(device, seat.host_of(rank) == seat.grid.host ? seat.local_of(rank) : -1);
+  for (const Rank rank : view.world.members)
+    channels_.emplace_back(device, view.host_of(rank) == view.grid.host ? view.local_of(rank) : -1);
 }
 
 void GpuMessages::begin(std::size_t frame_bytes) {
@@ -58,11 +59,11 @@ std::byte* GpuMessages::frame(const Channel& to) const noexcept {
 
 bool GpuMessages::has_frame(Rank to) {
   const Channel& out = channel(to);
-  if (out.local >= 0) return notices_.stage(out.local) != nullptr;
-  return wire_->stage(to) != nullptr && (out.frames.bytes() == 0 || !wire_->lent(frame(out), frame_bytes_));
+  if (out.local >= 0) return notices_.acquire_frame(out.local) != nullptr;
+  return wire_->acquire_frame(to) != nullptr && (out.frames.bytes() == 0 || !wire_->lent(frame(out), frame_bytes_));
 }
 
-std::byte* GpuMessages::stage(Rank to) {
+std::byte* GpuMessages::acquire_frame(Rank to) {
   if (!has_frame(to)) return nullptr;
   channel(to).frames.grow(frames_of(channel(to)) * stride());
   return frame(channel(to));
@@ -86,7 +87,7 @@ void GpuMessages::tell(const Channel& to, std::uint64_t tag, const std::byte* da
   Notice notice;
   notice.bytes = bytes;
   if (bytes > 0) notice.at = peers_.show_for_certain(data);
-  std::memcpy(notices_.stage(to.local), &notice, sizeof notice);
+  std::memcpy(notices_.acquire_frame(to.local), &notice, sizeof notice);
   notices_.send(to.local, tag, sizeof notice);
 }
 

@@ -29,7 +29,7 @@ namespace collectives {
 class GpuMessages final : public Transport {
  public:
   /// Between all ranks. All arguments outlive it, and nobody else sends by `notices`, or data by `wire`, during a call.
-  GpuMessages(Device& device, GpuPeers& peers, const Seat& seat, SharedMemoryTransport& notices, Wire* wire);
+  GpuMessages(Device& device, GpuPeers& peers, const RankView& view, SharedMemoryTransport& notices, Wire* wire);
 
   /// A call begins, whose messages have at most so many bytes. All before have been given back.
   void begin(std::size_t frame_bytes);
@@ -40,7 +40,7 @@ class GpuMessages final : public Transport {
 
   std::string_view name() const noexcept override { return "gpu"; }
   std::size_t frame_bytes() const noexcept override { return frame_bytes_; }
-  std::byte* stage(Rank to) override;
+  std::byte* acquire_frame(Rank to) override;
   bool has_frame(Rank to) override;
   void send(Rank to, std::uint64_t tag, std::size_t bytes) override;
   /// Inside the host only.

@@ -59,14 +59,14 @@ void InHostWay::come() {
   keep_ = shown(vector(), true);
 }
 
-void InHostWay::come_to_step(const std::byte* own, std::byte* keep, std::uint64_t tag) {
-  own_ = shown(own, false);
-  keep_ = shown(keep, true);
+void InHostWay::come_to_step(const std::byte* source, std::byte* destination, std::uint64_t tag) {
+  own_ = shown(source, false);
+  keep_ = shown(destination, true);
   tag_ = tag;
 }
 
-RemoteBuffer InHostWay::shown(const std::byte* from_element_0, bool keep) {
-  const Range range = task_.held(arena_.self(), keep);
+RemoteBuffer InHostWay::shown(const std::byte* from_element_0, bool destination) {
+  const Range range = task_.held(arena_.self(), destination);
   if (range.count == 0 || from_element_0 == nullptr) return {};
   return peers_->show_for_certain(element_at(from_element_0, range.first, task_.element));
 }
@@ -93,16 +93,16 @@ void InHostWay::come_for_steps() {
 bool InHostWay::show_buffers() {
   if (!call_->tensors.empty()) return false;
   const Sides sides = sides_of(call_->call, rank_);
-  const auto own = sides.input ? show(input_, false) : RemoteBuffer{};
-  const auto keep = sides.output ? show(output_, true) : RemoteBuffer{};
-  if (!own || !keep) return false;
-  own_ = *own;
-  keep_ = *keep;
+  const auto source = sides.input ? show(input_, false) : RemoteBuffer{};
+  const auto destination = sides.output ? show(output_, true) : RemoteBuffer{};
+  if (!source || !destination) return false;
+  own_ = *source;
+  keep_ = *destination;
   return true;
 }
 
-std::optional<RemoteBuffer> InHostWay::show(const std::byte* from_element_0, bool keep) {
-  const Range range = task_.held(arena_.self(), keep);
+std::optional<RemoteBuffer> InHostWay::show(const std::byte* from_element_0, bool destination) {
+  const Range range = task_.held(arena_.self(), destination);
   if (range.count == 0) return RemoteBuffer{};
   const std::byte* const first = element_at(from_element_0, range.first, task_.element);
   if (task_.combines() && reinterpret_cast<std::uintptr_t>(first) % task_.element != 0) return std::nullopt;
@@ -125,10 +125,10 @@ void InHostWay::lay_side_by_side() {
 void InHostWay::publish(bool objects) {
   BufferRecord& record = met(arena_.self()).buffers;
   record.objects.store(objects, std::memory_order_relaxed);
-  record.own.store(own_.address, std::memory_order_relaxed);
-  record.own_name.store(own_.name, std::memory_order_relaxed);
-  record.keep.store(keep_.address, std::memory_order_relaxed);
-  record.keep_name.store(keep_.name, std::memory_order_relaxed);
+  record.source.store(own_.address, std::memory_order_relaxed);
+  record.source_name.store(own_.name, std::memory_order_relaxed);
+  record.destination.store(keep_.address, std::memory_order_relaxed);
+  record.destination_name.store(keep_.name, std::memory_order_relaxed);
   record.tag.store(tag_, std::memory_order_release);
   peer_ = 0;
 }
@@ -161,12 +161,12 @@ bool InHostWay::all_have_worked() {
 /// Seen before the look at the failure, as in ZeroCopy::perform_unless_failed: whoever raised the failure sees the
 /// flag, or this sees the failure.
 bool InHostWay::touch() noexcept {
-  arena_.block(arena_.self()).touching.value.store(1);
+  arena_.block(arena_.self()).remote_access.value.store(1);
   if (!arena_.failed()) return true;
   let_go();
   return false;
 }
-void InHostWay::let_go() noexcept { arena_.block(arena_.self()).touching.value.store(0); }
+void InHostWay::let_go() noexcept { arena_.block(arena_.self()).remote_access.value.store(0); }
 
 DeviceWay::Turn InHostWay::leave() {
   if (!left_ && !all_have_worked()) return Turn::peers;
@@ -195,7 +195,7 @@ void InHostWay::give(std::span<std::byte* const> to, const std::byte* from, std:
 
 // ---- the share ----
 
-void InHostWay::do_share(const ReduceOp& op, DataType type, bool raw, int finish_ranks) {
+void InHostWay::do_share(const ReduceOp& op, DataType type, bool unreduced, int finish_ranks) {
   const int self = arena_.self(), ranks = arena_.ranks();
   const Range share = task_.share(self);
   if (share.count == 0) return;
@@ -204,10 +204,11 @@ void InHostWay::do_share(const ReduceOp& op, DataType type, bool raw, int finish
   outs_.clear();
   for (int rank = 0; rank < ranks; ++rank)
     if (task_.is_source(rank, self))
-      sources_.push_back({element_at(buffers_[static_cast<std::size_t>(rank)].own, share.first, task_.element), raw});
+      sources_.push_back(
+          {element_at(buffers_[static_cast<std::size_t>(rank)].source, share.first, task_.element), unreduced});
   for (int turn = 0; turn < ranks; ++turn)  // mine first, and not everyone's at the same destination
     if (const int rank = (self + turn) % ranks; task_.is_destination(rank, self))
-      outs_.push_back(element_at(buffers_[static_cast<std::size_t>(rank)].keep, share.first, task_.element));
+      outs_.push_back(element_at(buffers_[static_cast<std::size_t>(rank)].destination, share.first, task_.element));
 
   // What a kernel cannot write to at once goes there from what it has written.
   std::span<std::byte* const> left(outs_);
@@ -224,15 +225,16 @@ void InHostWay::do_share(const ReduceOp& op, DataType type, bool raw, int finish
 void InHostWay::find_buffers() {
   for (int rank = 0; rank < arena_.ranks(); ++rank) {
     const BufferRecord& record = met(rank).buffers;
-    const auto at = [&](std::uint64_t address, std::uint64_t name, bool keep) -> std::byte* {
+    const auto at = [&](std::uint64_t address, std::uint64_t name, bool destination) -> std::byte* {
       if (address == 0) return nullptr;
-      const std::size_t before = task_.held(rank, keep).first * task_.element;
+      const std::size_t before = task_.held(rank, destination).first * task_.element;
       return reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(peers_->pointer(rank, {address, name})) -
                                           before);
     };
     buffers_[static_cast<std::size_t>(rank)] = {
-        at(record.own.load(std::memory_order_relaxed), record.own_name.load(std::memory_order_relaxed), false),
-        at(record.keep.load(std::memory_order_relaxed), record.keep_name.load(std::memory_order_relaxed), true)};
+        at(record.source.load(std::memory_order_relaxed), record.source_name.load(std::memory_order_relaxed), false),
+        at(record.destination.load(std::memory_order_relaxed), record.destination_name.load(std::memory_order_relaxed),
+           true)};
   }
 }
 

@@ -10,7 +10,7 @@
 // may take waiting for the whole GPU, so what it has outgrown is kept until the end.
 //
 // A kernel cannot be called back. The flag that says "touches the others' buffers" is up until it is done, so whoever
-// gives up a call knows (Watch::wait_until_untouched).
+// gives up a call knows (FailureDetector::wait_for_remote_access_end).
 #pragma once
 
 #include <cstddef>
@@ -33,16 +33,16 @@ class InHostWay : public DeviceWay {
   std::uint64_t moves() const noexcept override { return moves_; }
 
  protected:
-  /// `rank`: this one's, among all. Ways of one communicator share `peers`. `meeting`: where they meet.
+  /// `rank`: this one's, among all. Ways of one communicator share `peers`. `sync`: where they meet.
   InHostWay(Device& device, const Arena& arena, std::shared_ptr<GpuPeers> peers, Rank rank,
-            GpuMeeting GpuBlock::*meeting = &GpuBlock::call)
-      : device_(device), arena_(arena), rank_(rank), peers_(std::move(peers)), meeting_(meeting) {}
+            GpuSync GpuBlock::*sync = &GpuBlock::call)
+      : device_(device), arena_(arena), rank_(rank), peers_(std::move(peers)), sync_(sync) {}
   /// Waits a while for what is under way; a GPU that does not come to an end keeps the memory.
   ~InHostWay() override;
 
   /// A rank's buffers, from where element 0 of the vector would be; null where it has none.
   struct Buffers {
-    std::byte *own = nullptr, *keep = nullptr;
+    std::byte *source = nullptr, *destination = nullptr;
   };
 
   /// A call whose task is `task_`: `input` and `output` are addresses on the GPU.
@@ -57,7 +57,7 @@ class InHostWay : public DeviceWay {
   /// Likewise where others may have to see any of it, some time later.
   void come_for_steps();
   /// `task_` is a Step of the call; these are its vectors, from element 0.
-  void come_to_step(const std::byte* own, std::byte* keep, std::uint64_t tag);
+  void come_to_step(const std::byte* source, std::byte* destination, std::uint64_t tag);
   /// This rank's vector, from element 0, since it came.
   const std::byte* own_input() const noexcept { return side_by_side_ ? vector() : input_; }
   std::byte* own_output() const noexcept { return side_by_side_ ? vector() : output_; }
@@ -70,8 +70,8 @@ class InHostWay : public DeviceWay {
   /// Then: whether any of them objects.
   bool somebody_objects() const noexcept;
   /// This rank's share of `task_`: reads every source once, combines in rank order and writes every destination.
-  /// `raw`: sources are contributions. `finish_ranks`: as for fold(). Goes into the stream.
-  void do_share(const ReduceOp& op, DataType type, bool raw, int finish_ranks);
+  /// `unreduced`: sources are contributions. `finish_ranks`: as for fold(). Goes into the stream.
+  void do_share(const ReduceOp& op, DataType type, bool unreduced, int finish_ranks);
   /// All that this rank's GPU had to do is done.
   void say_that_it_worked() noexcept;
   bool all_have_worked();
@@ -85,7 +85,7 @@ class InHostWay : public DeviceWay {
   /// Writes `bytes` at `from` to all of `to`, but where it lies there already.
   void give(std::span<std::byte* const> to, const std::byte* from, std::size_t bytes);
   GpuPeers& peers() noexcept { return *peers_; }
-  GpuMeeting& met(int local) const noexcept { return arena_.gpu_block(local).*meeting_; }
+  GpuSync& met(int local) const noexcept { return arena_.gpu_block(local).*sync_; }
 
   Device& device_;
   const Arena& arena_;
@@ -102,14 +102,14 @@ class InHostWay : public DeviceWay {
 
  private:
   bool show_buffers();
-  std::optional<RemoteBuffer> show(const std::byte* from_element_0, bool keep);
+  std::optional<RemoteBuffer> show(const std::byte* from_element_0, bool destination);
   void lay_side_by_side();
   std::byte* vector() const noexcept { return static_cast<std::byte*>(memory_.back()); }
   void find_buffers();
-  RemoteBuffer shown(const std::byte* from_element_0, bool keep);
+  RemoteBuffer shown(const std::byte* from_element_0, bool destination);
 
   std::shared_ptr<GpuPeers> peers_;
-  GpuMeeting GpuBlock::*const meeting_;
+  GpuSync GpuBlock::*const sync_;
   std::vector<void*> memory_;  // for vectors side by side, the last one in use
   std::size_t bytes_ = 0;      // of that
   const std::byte* input_ = nullptr;

@@ -22,7 +22,7 @@ void KernelsWay::describe(const PlannedCall& planned) {
     case Collective::broadcast: task_.kind = Step::Kind::host_all_gather; break;
     case Collective::barrier: task_.kind = Step::Kind::host_barrier; break;
   }
-  task_.only = of_one ? call.root : -1;
+  task_.root = of_one ? call.root : -1;
   task_.element = size_of(call.type);
   task_.slices.assign(static_cast<std::size_t>(ranks), Range{});
   for (int rank = 0; rank < ranks; ++rank)
@@ -55,8 +55,8 @@ DeviceWay::Turn KernelsWay::advance() {
       if (!there()) return wait_for(Turn::gpu, Phase::copying_there);
       publish();
       [[fallthrough]];
-    case Phase::meeting:
-      if (!all_have_come() || !touch()) return wait_for(Turn::peers, Phase::meeting);
+    case Phase::gathering:
+      if (!all_have_come() || !touch()) return wait_for(Turn::peers, Phase::gathering);
       do_share(job_->op, job_->type, true, arena_.ranks());
       device_.record(done_, stream_);
       [[fallthrough]];

@@ -25,7 +25,7 @@ class KernelsWay final : public InHostWay {
   Turn advance() override;
 
  private:
-  enum class Phase : std::uint8_t { coming, copying_there, meeting, working, leaving };
+  enum class Phase : std::uint8_t { coming, copying_there, gathering, working, leaving };
 
   Turn wait_for(Turn whom, Phase phase);
   void describe(const PlannedCall& planned);

@@ -23,7 +23,7 @@ NcclWay::~NcclWay() {
 }
 
 bool NcclWay::takes_memory(const DeviceCall& call, const PlannedCall& planned) noexcept {
-  if (planned.plan.sums != Sums::at_owner) return false;
+  if (planned.plan.partial_sums != PartialSums::forbidden) return false;
   try {
     describe(call, planned);
     return by_.takes_memory(calls_);
@@ -62,7 +62,7 @@ void NcclWay::describe(const DeviceCall& device_call, const PlannedCall& planned
          .type = request.type,
          .op = call.op,
          .root = call.root,
-         .unsummed = planned.plan.sums == Sums::at_owner,
+         .unsummed = planned.plan.partial_sums == PartialSums::forbidden,
          .wire = planned.plan.coded ? wire_by_nccl(request) : request.type,
          .stream = stream_});
   };

@@ -1,4 +1,4 @@
-// Reaching the memory of the other ranks' GPUs on this host: what reach.hpp is to the host's own.
+// Reaching the memory of the other ranks' GPUs on this host: what peer_memory.hpp is to the host's own.
 //
 // Ranks of one process use one another's addresses. Another process opens an allocation by a handle, which its owner
 // shows in the arena when a buffer in it is first used, in one of a few places; the buffer's name is that place and an
@@ -19,7 +19,7 @@
 
 #include "device/device.hpp"
 #include "shared_memory/arena.hpp"
-#include "shared_memory/reach.hpp"
+#include "shared_memory/peer_memory.hpp"
 
 namespace collectives {
 

@@ -80,7 +80,7 @@ void StagedWay::copy_in() {
     device_.record(there_, stream_);
   }
   job_->input = job_->output = memory_.data();
-  job_->host.own = job_->host.keep = memory_.data();
+  job_->host.source = job_->host.destination = memory_.data();
 }
 
 void StagedWay::copy_out() {

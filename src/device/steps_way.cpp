@@ -18,21 +18,21 @@ std::vector<Executor::Route> routes_by(Transport& transport, int ranks) {
 /// Elements of it.
 std::size_t longest_message(const PlannedCall& planned, const Topology& topology) {
   const Plan& plan = planned.plan;
-  const Aim aim{.collective = planned.performed, .sums = plan.sums};
-  if (plan.algorithm->in_one_message != nullptr && plan.algorithm->in_one_message(aim)) return planned.signature.count;
-  const auto pieces = static_cast<std::size_t>(plan.algorithm->pieces(aim, topology));
+  const CollectiveSpec spec{.collective = planned.performed, .partial_sums = plan.partial_sums};
+  if (plan.algorithm->in_one_message != nullptr && plan.algorithm->in_one_message(spec)) return planned.signature.count;
+  const auto pieces = static_cast<std::size_t>(plan.algorithm->pieces(spec, topology));
   return (std::min(plan.segment, planned.parts.longest()) + pieces - 1) / pieces;
 }
 
 }  // namespace
 
-StepsWay::StepsWay(Device& device, const Arena& arena, std::shared_ptr<GpuPeers> peers, const Seat& seat,
+StepsWay::StepsWay(Device& device, const Arena& arena, std::shared_ptr<GpuPeers> peers, const RankView& view,
                    const Topology& topology, SharedMemoryTransport& notices, Wire* wire)
-    : InHostWay(device, arena, std::move(peers), seat.world.self, &GpuBlock::step),
-      seat_(seat),
+    : InHostWay(device, arena, std::move(peers), view.world.self, &GpuBlock::step),
+      view_(view),
       topology_(topology),
-      messages_(device, this->peers(), seat, notices, wire),
-      executor_(seat, routes_by(messages_, seat.world.size()), {}, &messages_, this),
+      messages_(device, this->peers(), view, notices, wire),
+      executor_(view, routes_by(messages_, view.world.size()), {}, &messages_, this),
       work_(device, false) {}
 
 StepsWay::~StepsWay() {
@@ -103,27 +103,27 @@ std::byte* StepsWay::work(std::size_t bytes) {
 
 // ---- a host Step: as a call by kernels, device/kernels.hpp ----
 
-void StepsWay::begin_stage(const HostTask& task, const HostOperands& with) {
+void StepsWay::begin_host_step(const HostTask& task, const HostOperands& with) {
   task_ = task;
   with_ = &with;
-  come_to_step(with.own, with.keep, renumbered(with.tag, ++stages_));
+  come_to_step(with.source, with.destination, renumbered(with.tag, ++stages_));
   publish();
-  stage_ = Stage::meeting;
+  stage_ = Stage::gathering;
 }
 
-bool StepsWay::advance_stage() {
+bool StepsWay::advance_host_step() {
   try {
     return meet_in_stage();
   } catch (const TagMismatch& mismatch) {  // of a local rank
-    throw TagMismatch{seat_.grid.here()[static_cast<std::size_t>(mismatch.peer)]};
+    throw TagMismatch{view_.grid.here()[static_cast<std::size_t>(mismatch.peer)]};
   }
 }
 
 bool StepsWay::meet_in_stage() {
   switch (stage_) {
-    case Stage::meeting:
+    case Stage::gathering:
       if (!all_have_come() || !begin()) return false;
-      do_share(with_->op, with_->type, with_->raw, with_->finish_ranks);
+      do_share(with_->op, with_->type, with_->unreduced, with_->finish_ranks);
       end();
       ++moves_;
       stage_ = Stage::working;

@@ -15,7 +15,7 @@ namespace collectives {
 
 class StepsWay final : public InHostWay, private ValueEngine {
  public:
-  StepsWay(Device& device, const Arena& arena, std::shared_ptr<GpuPeers> peers, const Seat& seat,
+  StepsWay(Device& device, const Arena& arena, std::shared_ptr<GpuPeers> peers, const RankView& view,
            const Topology& topology, SharedMemoryTransport& notices, Wire* wire);
   ~StepsWay() override;
 
@@ -26,7 +26,7 @@ class StepsWay final : public InHostWay, private ValueEngine {
 
  private:
   enum class Phase : std::uint8_t { coming, copying_there, performing, copying_back };
-  enum class Stage : std::uint8_t { meeting, working, leaving };
+  enum class Stage : std::uint8_t { gathering, working, leaving };
 
   bool begin() override;
   void copy(std::byte* to, const std::byte* from, std::size_t bytes) override;
@@ -34,14 +34,14 @@ class StepsWay final : public InHostWay, private ValueEngine {
             int finish_ranks) override;
   void end() override;
   bool done() override;
-  void begin_stage(const HostTask& task, const HostOperands& with) override;
-  bool advance_stage() override;
+  void begin_host_step(const HostTask& task, const HostOperands& with) override;
+  bool advance_host_step() override;
   bool reads_in_place(Rank peer) const override { return messages_.inside(peer); }
   std::byte* work(std::size_t bytes) override;
 
   bool meet_in_stage();
 
-  const Seat& seat_;
+  const RankView& view_;
   const Topology& topology_;
   GpuMessages messages_;
   Executor executor_;
@@ -49,7 +49,7 @@ class StepsWay final : public InHostWay, private ValueEngine {
   Job* job_ = nullptr;
   Phase phase_ = Phase::coming;
   bool working_ = false;  // a Step is on the GPU
-  Stage stage_ = Stage::meeting;
+  Stage stage_ = Stage::gathering;
   const HostOperands* with_ = nullptr;
   std::uint64_t stages_ = 0;  // so far
 };

@@ -27,7 +27,7 @@ class KeptOnGpu final : public KeptElsewhere {
   /// What a GPU that does not come to an end may still use stays where it is; what a child process has inherited is its
   /// parent's.
   ~KeptOnGpu() override {
-    bool free = maker_.here();
+    bool free = owner_process_.is_current();
     try {
       free = free && idle(kSettleAtEnd);
     } catch (const std::exception&) {  // a GPU that has failed
@@ -37,7 +37,7 @@ class KeptOnGpu final : public KeptElsewhere {
       values_.keep_for_good();
       pinned_.keep_for_good();
     }
-    if (maker_.here()) device_->end_event(used_);
+    if (owner_process_.is_current()) device_->end_event(used_);
   }
   KeptOnGpu(const KeptOnGpu&) = delete;
   KeptOnGpu& operator=(const KeptOnGpu&) = delete;
@@ -46,7 +46,7 @@ class KeptOnGpu final : public KeptElsewhere {
   float* velocity() const noexcept { return velocity_; }
   /// Also where another communicator has put it there.
   bool fits(const Device& device, std::size_t n, bool with_velocity) const {
-    return maker_.here() && !gave_back && device.identity() == device_->identity() && n == n_ &&
+    return owner_process_.is_current() && !gave_back && device.identity() == device_->identity() && n == n_ &&
            with_velocity == (velocity_ != nullptr);
   }
   /// What is put into the stream from now on comes behind what has used it, in whatever stream that was.
@@ -72,7 +72,7 @@ class KeptOnGpu final : public KeptElsewhere {
   void use(Device::Stream stream) { device_->record(used_, stream); }
 
   void read(std::vector<float>& residual, std::vector<float>& velocity) override {
-    if (!maker_.here())
+    if (!owner_process_.is_current())
       throw Error(Errc::system, "top-k: what is kept is on the GPU of the process that this one was forked from");
     if (!idle(kSettleAtEnd)) throw Error(Errc::system, "top-k: the GPU that has what is kept does not come to an end");
     constexpr std::size_t kAtOnce = std::size_t{16} << 20;
@@ -114,7 +114,7 @@ class KeptOnGpu final : public KeptElsewhere {
 
   using Clock = std::chrono::steady_clock;
   const std::shared_ptr<Device> device_;
-  const Maker maker_;
+  const OwnerProcess owner_process_;
   const std::size_t n_;
   DeviceRoom values_, pinned_;
   float* velocity_ = nullptr;

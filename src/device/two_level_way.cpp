@@ -18,9 +18,10 @@ constexpr std::size_t kVectorBytes = 16;  // that a kernel takes at once
 }  // namespace
 
 TwoLevelWay::TwoLevelWay(const std::shared_ptr<Device>& device, const Arena& arena, std::shared_ptr<GpuPeers> peers,
-                         const Seat& seat, const Topology& topology, DeviceWay& staged, std::unique_ptr<Clique> clique)
-    : InHostWay(*device, arena, std::move(peers), seat.world.self),
-      seat_(seat),
+                         const RankView& view, const Topology& topology, DeviceWay& staged,
+                         std::unique_ptr<Clique> clique)
+    : InHostWay(*device, arena, std::move(peers), view.world.self),
+      view_(view),
       topology_(topology),
       staged_(staged),
       sum_(*device, false),
@@ -100,7 +101,7 @@ DeviceWay::Turn TwoLevelWay::advance() {
   try {
     return go_on();
   } catch (const TagMismatch& mismatch) {  // of a local rank
-    throw TagMismatch{seat_.grid.here()[static_cast<std::size_t>(mismatch.peer)]};
+    throw TagMismatch{view_.grid.here()[static_cast<std::size_t>(mismatch.peer)]};
   }
 }
 
@@ -120,10 +121,10 @@ DeviceWay::Turn TwoLevelWay::go_on() {
       if (!there()) return wait_for(Turn::gpu, Phase::copying_there);
       publish(has_to_move());
       [[fallthrough]];
-    case Phase::meeting:
-      if (!all_have_come()) return wait_for(Turn::peers, Phase::meeting);
+    case Phase::gathering:
+      if (!all_have_come()) return wait_for(Turn::peers, Phase::gathering);
       if (somebody_objects()) return perform_staged();
-      if (!touch()) return wait_for(Turn::peers, Phase::meeting);
+      if (!touch()) return wait_for(Turn::peers, Phase::gathering);
       add();
       [[fallthrough]];
     case Phase::adding:
@@ -195,9 +196,9 @@ void TwoLevelWay::add() {
   }
   if (slice_.count == 0) return;
   sources_.clear();
-  const std::byte* const own = buffers_[static_cast<std::size_t>(arena_.self())].own;
+  const std::byte* const own = buffers_[static_cast<std::size_t>(arena_.self())].source;
   sum_at_ = reinterpret_cast<std::uintptr_t>(element_at(own, slice_.first, task_.element)) % kVectorBytes;
-  for (const Buffers& buffers : buffers_) sources_.push_back({element_at(buffers.own, slice_.first, task_.element)});
+  for (const Buffers& buffers : buffers_) sources_.push_back({element_at(buffers.source, slice_.first, task_.element)});
   std::byte* const out[] = {sum()};
   device_.fold(op_, type_, sources_, out, slice_.count, 0, stream_);
 }
@@ -231,14 +232,17 @@ void TwoLevelWay::describe_rail() {
   rail_plan_.rounds = (slice_.count + rail_plan_.segment - 1) / rail_plan_.segment;
   rail_plan_.stride = plan_->stride;
   rail_plan_.lanes = std::max<std::size_t>(1, std::min(plan_->lanes, rail_plan_.rounds));
-  rail_plan_.sums = plan_->sums;
+  rail_plan_.partial_sums = plan_->partial_sums;
   rail_plan_.coded = plan_->coded;
-  Aim aim{.collective = Collective::all_reduce, .sums = plan_->sums, .coded = plan_->coded, .along_rails = true};
+  CollectiveSpec spec{.collective = Collective::all_reduce,
+                      .partial_sums = plan_->partial_sums,
+                      .coded = plan_->coded,
+                      .inter_host_only = true};
   const std::uint64_t tag = job_->tag;
   const Codec* const codec = job_->codec;
   *job_ = {};
   job_->plan = &rail_plan_;
-  job_->task = {aim, Parts::equal({0, slice_.count}, 1)};
+  job_->args = {spec, Parts::equal({0, slice_.count}, 1)};
   job_->op = op_;
   job_->type = type_;
   job_->codec = codec;
@@ -253,7 +257,7 @@ void TwoLevelWay::give_slice() {
   const int self = arena_.self(), ranks = arena_.ranks();
   for (int turn = 0; turn < ranks; ++turn)  // mine first, and not everyone's at the same destination
     outs_.push_back(
-        element_at(buffers_[static_cast<std::size_t>((self + turn) % ranks)].keep, slice_.first, task_.element));
+        element_at(buffers_[static_cast<std::size_t>((self + turn) % ranks)].destination, slice_.first, task_.element));
   give(outs_, sum(), bytes());
 }
 

@@ -28,14 +28,14 @@
 
 namespace collectives {
 
-class Seat;
+class RankView;
 
 class TwoLevelWay final : public InHostWay {
  public:
   /// `staged`: for what has to be moved first. `clique`: of this host's ranks, by local rank; null: they reach one
   /// another's memory.
   TwoLevelWay(const std::shared_ptr<Device>& device, const Arena& arena, std::shared_ptr<GpuPeers> peers,
-              const Seat& seat, const Topology& topology, DeviceWay& staged, std::unique_ptr<Clique> clique);
+              const RankView& view, const Topology& topology, DeviceWay& staged, std::unique_ptr<Clique> clique);
   ~TwoLevelWay() override;
 
   void start(const DeviceCall& call, const PlannedCall& planned, Job& job) override;
@@ -48,7 +48,7 @@ class TwoLevelWay final : public InHostWay {
   enum class Phase : std::uint8_t {
     coming,
     copying_there,
-    meeting,
+    gathering,
     adding,
     fetching,
     along_the_rail,
@@ -80,7 +80,7 @@ class TwoLevelWay final : public InHostWay {
     return reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(sum()) - slice_.first * task_.element);
   }
 
-  const Seat& seat_;
+  const RankView& view_;
   const Topology& topology_;
   DeviceWay& staged_;
   DeviceWay* instead_ = nullptr;  // performs the call under way

@@ -38,9 +38,9 @@ constexpr std::size_t kTile = 1024;
 void Executor::StepList::operator()(const Step& step) {
   steps_.push_back(step);
   Step& mine = steps_.back();
-  mine.from = keep(step.from);
-  mine.to = keep(step.to);
-  mine.which = keep(step.which);
+  mine.from = store(step.from);
+  mine.to = store(step.to);
+  mine.owners = store(step.owners);
 }
 
 void Executor::StepList::clear() noexcept {
@@ -49,7 +49,7 @@ void Executor::StepList::clear() noexcept {
   block_ = 0;
 }
 
-Peers Executor::StepList::keep(Peers peers) {
+Peers Executor::StepList::store(Peers peers) {
   if (peers.empty()) return {};
   while (block_ < blocks_.size() && blocks_[block_].capacity() - blocks_[block_].size() < peers.size()) ++block_;
   if (block_ == blocks_.size()) {
@@ -64,25 +64,26 @@ Peers Executor::StepList::keep(Peers peers) {
 
 // ---- the executor ----
 
-Executor::Executor(const Seat& seat, std::vector<Route> routes, HostStages stages, Transport* wire, ValueEngine* engine)
-    : seat_(seat),
+Executor::Executor(const RankView& view, std::vector<Route> routes, HostCollectives collectives_of_hosts,
+                   Transport* wire, ValueEngine* engine)
+    : view_(view),
       routes_(std::move(routes)),
-      stages_(std::move(stages)),
+      host_collectives_(std::move(collectives_of_hosts)),
       wire_(wire),
       engine_(engine),
-      sources_(seat.world.members.size()) {}
+      sources_(view.world.members.size()) {}
 
 std::uint64_t Executor::moves() const noexcept {
   std::uint64_t moves = moves_;
-  for (const auto& stage : stages_)
-    if (stage != nullptr) moves += stage->moves();
+  for (const auto& collective : host_collectives_)
+    if (collective != nullptr) moves += collective->moves();
   return moves;
 }
 
 std::uint64_t Executor::bytes_sent() const noexcept {
   std::uint64_t bytes = bytes_sent_;
-  for (const auto& stage : stages_)
-    if (stage != nullptr) bytes += stage->bytes_shown();
+  for (const auto& collective : host_collectives_)
+    if (collective != nullptr) bytes += collective->bytes_shown();
   return bytes;
 }
 
@@ -99,20 +100,20 @@ void Executor::start_steps() {
   work_at_ = nullptr;
   from_ready_ = to_ready_ = 0;
   host_begun_ = landing_known_ = in_engine_ = false;
-  schedule_.start(job.plan->rounds, job.plan->stride,
+  schedule_.start(job.plan->rounds, job.plan->issue_interval,
                   [this](std::size_t round, StepList& steps) { emit_round(round, steps); });
 }
 
 void Executor::emit_round(std::size_t round, StepList& steps) {
-  Task task = job_->task;
+  RoundArgs args = job_->args;
   if (job_->plan->rounds > 1) {
-    task.parts = job_->task.parts.round(job_->plan->segment, round);
-    task.incoming = job_->task.incoming.round(job_->plan->segment, round);
+    args.parts = job_->args.parts.round(job_->plan->segment, round);
+    args.incoming = job_->args.incoming.round(job_->plan->segment, round);
   }
   const Algorithm& algorithm = *job_->plan->algorithm;
-  if (coding_.codec != nullptr || !keeps_one(job_->op, 0)) return algorithm.emit(seat_, task, steps);
-  OwnValues own(steps, seat_.world.self);
-  algorithm.emit(seat_, task, own);
+  if (coding_.codec != nullptr || !keeps_one(job_->op, 0)) return algorithm.emit(view_, args, steps);
+  OwnValues own_values(steps, view_.world.self);
+  algorithm.emit(view_, args, own_values);
 }
 
 void Executor::next_step() {
@@ -129,8 +130,8 @@ bool Executor::advance_steps() {
     if (step->kind != Step::Kind::exchange) {
       waits_for_wire_ = false;
       if (!std::exchange(host_begun_, true)) begin_host(*step);
-      if (!(engine_ == nullptr ? advance_host(step->among) : engine_->advance_stage())) return false;
-    } else if (step->range.count > 0 || job_->task.collective == Collective::barrier) {
+      if (!(engine_ == nullptr ? advance_host(step->subgroup) : engine_->advance_host_step())) return false;
+    } else if (step->range.count > 0 || job_->args.collective == Collective::barrier) {
       // Nothing of a range that is empty travels, except in a barrier, whose messages are nothing but notice.
       if (!performed(*step)) return false;
     }
@@ -150,7 +151,7 @@ bool Executor::fed() {
 /// Messages over the wire count as such, wherever the others of the same Step go.
 void Executor::trace(const Step& step) {
   const auto over_wire = [this](Rank peer) { return this->over_wire(peer); };
-  trace_->phase(step.kind != Step::Kind::exchange ? Trace::Phase::host_stage
+  trace_->phase(step.kind != Step::Kind::exchange ? Trace::Phase::host_collective
                 : wire_ != nullptr &&
                         (std::ranges::any_of(step.from, over_wire) || std::ranges::any_of(step.to, over_wire))
                     ? Trace::Phase::between_hosts
@@ -166,8 +167,8 @@ bool Executor::settled() {
 }
 
 std::byte* Executor::landing(const Step& step) {
-  if (step.reduce || step.keep != Place::output || coding_.codec != nullptr) return nullptr;
-  std::byte* place = address(step.keep, step.range);
+  if (step.reduce || step.destination != Place::output || coding_.codec != nullptr) return nullptr;
+  std::byte* place = address(step.destination, step.range);
   return sent_from(place, step.range.count * coding_.element) ? nullptr : place;
 }
 
@@ -197,10 +198,10 @@ bool Executor::ready(const Step& step) {
   // What is still being sent from where the value will be kept goes first. Peers may be waiting for this rank in the
   // same way, so what they send has been taken before.
   const bool stays =
-      !step.reduce && step.from.empty() && address(step.own, step.range) == address(step.keep, step.range);
+      !step.reduce && step.from.empty() && address(step.source, step.range) == address(step.destination, step.range);
   // Nothing is sent from there that is coded.
-  if (step.keep == Place::output && landing_ == nullptr && !stays && coding_.codec == nullptr &&
-      sent_from(address(step.keep, step.range), bytes)) {
+  if (step.destination == Place::output && landing_ == nullptr && !stays && coding_.codec == nullptr &&
+      sent_from(address(step.destination, step.range), bytes)) {
     waits_for_wire_ = true;  // advance() moves it on
     return false;
   }
@@ -261,7 +262,7 @@ bool Executor::performed(const Step& step) {
 
 void Executor::perform(const Step& step) {
   if (coding_.codec != nullptr) {
-    if (step.keep == Place::work) keep_as_work(step.range);
+    if (step.destination == Place::work) keep_as_work(step.range);
     if (trace_ != nullptr) trace_->phase(Trace::Phase::coding);
     return perform_coded(step);
   }
@@ -271,31 +272,31 @@ void Executor::perform(const Step& step) {
 
 Executor::Made Executor::make(const Step& step) {
   const std::size_t bytes = step.range.count * coding_.element;
-  if (step.keep == Place::work) keep_as_work(step.range);
-  std::byte* kept = address(step.keep, step.range);
+  if (step.destination == Place::work) keep_as_work(step.range);
+  std::byte* kept = address(step.destination, step.range);
   const std::byte* value = nullptr;
   if (step.reduce) {
     // Made where it is needed first: where it is kept, or in the first frame that goes out.
     std::byte* made = kept != nullptr ? kept : first_frame(step);
     std::size_t terms = 0;
     for (const Rank peer : step.from)
-      sources_[terms++] = me(peer) ? Source{address(step.own, step.range), step.own == Place::input}
-                                   : Source{taken(peer, bytes).data, step.raw};
+      sources_[terms++] = me(peer) ? Source{address(step.source, step.range), step.source == Place::input}
+                                   : Source{taken(peer, bytes).data, step.unreduced};
     const std::span<const Source> sources(sources_.data(), terms);
-    const int finish_ranks = step.finish ? seat_.world.size() : 0;
+    const int finish_ranks = step.finish ? view_.world.size() : 0;
     if (engine_ == nullptr)
       fold(job_->op, job_->type, sources, made, step.range.count, finish_ranks);
     else
       engine_->fold(job_->op, job_->type, sources, made, step.range.count, finish_ranks);
     value = made;
   } else {
-    value = step.from.empty() ? address(step.own, step.range) : taken(step.from[0], bytes).data;
+    value = step.from.empty() ? address(step.source, step.range) : taken(step.from[0], bytes).data;
     if (kept != nullptr && kept != value && bytes > 0) copy_value(kept, value, bytes);
   }
   // The caller's buffers stay as they are while something is sent from there: ready() sees to it.
-  const std::byte* lent = step.keep == Place::output                                     ? kept
-                          : !step.reduce && step.from.empty() && step.own != Place::work ? value
-                                                                                         : nullptr;
+  const std::byte* lent = step.destination == Place::output                                 ? kept
+                          : !step.reduce && step.from.empty() && step.source != Place::work ? value
+                                                                                            : nullptr;
   return {value, lent};
 }
 
@@ -309,7 +310,7 @@ void Executor::fill_frames(const Step& step, const Made& made) {
   for (const Rank peer : step.to) {
     if (me(peer) || lends_to(peer, made.lent)) continue;
     const Route& route = routes_[static_cast<std::size_t>(peer)];
-    if (std::byte* const frame = route.transport->stage(route.address); frame != made.value && bytes > 0)
+    if (std::byte* const frame = route.transport->acquire_frame(route.address); frame != made.value && bytes > 0)
       engine_->copy(frame, made.value, bytes);
   }
 }
@@ -317,7 +318,7 @@ void Executor::fill_frames(const Step& step, const Made& made) {
 std::byte* Executor::first_frame(const Step& step) {
   for (const Rank peer : step.to)
     if (const Route& route = routes_[static_cast<std::size_t>(peer)]; !me(peer))
-      return route.transport->stage(route.address);
+      return route.transport->acquire_frame(route.address);
   return nullptr;
 }
 
@@ -330,7 +331,7 @@ void Executor::hand_on(const Step& step, const std::byte* value, const std::byte
     if (lends_to(peer, lent)) {
       route.transport->send_from(route.address, job_->tag, lent, bytes);
     } else {
-      std::byte* frame = route.transport->stage(route.address);
+      std::byte* frame = route.transport->acquire_frame(route.address);
       if (engine_ == nullptr && frame != value && bytes > 0) std::memcpy(frame, value, bytes);
       route.transport->send(route.address, job_->tag, bytes);
     }
@@ -350,14 +351,18 @@ void Executor::hand_on(const Step& step, const std::byte* value, const std::byte
 
 void Executor::perform_coded(const Step& step) {
   const auto begun = std::chrono::steady_clock::now();
-  std::byte* const kept = address(step.keep, step.range);
+  std::byte* const kept = address(step.destination, step.range);
   std::byte* const frame = first_frame(step);
   const std::byte* value = frame;
   if (step.reduce) {
     add_coded(step, kept, frame);
   } else if (step.from.empty()) {
-    std::byte* const own = address(step.own, step.range);
-    round_coded(own, kept != nullptr ? kept : step.own == Place::output ? own : nullptr, frame, step.range.count);
+    std::byte* const source = address(step.source, step.range);
+    round_coded(source,
+                kept != nullptr                ? kept
+                : step.source == Place::output ? source
+                                               : nullptr,
+                frame, step.range.count);
   } else {
     value = taken(step.from[0], coding_.bytes(step.range.count)).data;
     if (kept != nullptr) decode(value, kept, step.range.count);
@@ -410,20 +415,20 @@ void Executor::add_coded(const Step& step, std::byte* kept, std::byte* frame) {
   for_each_tile(step.range.count, [&](std::size_t first, std::size_t elements) {
     const std::size_t before = first * sizeof(float), coded_before = job_->codec->encoded_bytes(first);
     for (std::size_t i = 0; i < terms; ++i) {
-      auto* const room = reinterpret_cast<std::byte*>(decoded_.data() + i * tile_);
+      auto* const space = reinterpret_cast<std::byte*>(decoded_.data() + i * tile_);
       if (!me(step.from[i])) {
-        decode(taken(step.from[i], bytes).data + coded_before, room, elements);
-        sources_[i] = {room, step.raw};
+        decode(taken(step.from[i], bytes).data + coded_before, space, elements);
+        sources_[i] = {space, step.unreduced};
       } else if (terms > 1) {
-        round_coded(address(step.own, step.range) + before, room, nullptr, elements);
-        sources_[i] = {room, step.own == Place::input};
+        round_coded(address(step.source, step.range) + before, space, nullptr, elements);
+        sources_[i] = {space, step.source == Place::input};
       } else {
-        sources_[i] = {address(step.own, step.range) + before, step.own == Place::input};
+        sources_[i] = {address(step.source, step.range) + before, step.source == Place::input};
       }
     }
     std::byte* const sum =
         kept != nullptr ? kept + before : reinterpret_cast<std::byte*>(decoded_.data() + terms * tile_);
-    fold(job_->op, job_->type, {sources_.data(), terms}, sum, elements, step.finish ? seat_.world.size() : 0);
+    fold(job_->op, job_->type, {sources_.data(), terms}, sum, elements, step.finish ? view_.world.size() : 0);
     if (frame != nullptr) round_coded(sum, kept != nullptr ? sum : nullptr, frame + coded_before, elements);
   });
 }
@@ -432,28 +437,28 @@ void Executor::begin_host(const Step& step) {
   HostOperands& with = host_operands_;
   with = {.type = job_->type,
           .op = job_->op,
-          .finish_ranks = step.finish ? seat_.world.size() : 0,
-          .raw = step.own == Place::input,
+          .finish_ranks = step.finish ? view_.world.size() : 0,
+          .unreduced = step.source == Place::input,
           .tag = job_->tag};
-  with.own = address(step.own, {});
-  if (step.keep == Place::work) {
-    const int place = seat_.place_in(step.among);
+  with.source = address(step.source, {});
+  if (step.destination == Place::work) {
+    const int place = view_.index_in(step.subgroup);
     const auto at = static_cast<std::size_t>(place);
     Range mine{};
-    if (step.only >= 0 ? step.only == place : at < step.which.size())
-      mine = step.parts[step.only >= 0 ? 0 : step.which[at]];
+    if (step.root >= 0 ? step.root == place : at < step.owners.size())
+      mine = step.parts[step.root >= 0 ? 0 : step.owners[at]];
     keep_as_work(mine);
-    with.keep = moved(work_at_, 0, worked_.first * coding_.element);
+    with.destination = moved(work_at_, 0, worked_.first * coding_.element);
   } else {
-    with.keep = address(step.keep, {});
+    with.destination = address(step.destination, {});
   }
   if (engine_ == nullptr) {
-    stage(step.among).describe(step, job_->type, host_task_);
-    return stage(step.among).start(host_task_, with);
+    host_collective(step.subgroup).describe(step, job_->type, host_task_);
+    return host_collective(step.subgroup).start(host_task_, with);
   }
-  assert(step.among == Among::host);
-  describe(step, coding_.element, static_cast<int>(seat_.grid.here().size()), false, Tuning{}, host_task_);
-  engine_->begin_stage(host_task_, with);
+  assert(step.subgroup == Subgroup::host);
+  describe(step, coding_.element, static_cast<int>(view_.grid.here().size()), false, Tuning{}, host_task_);
+  engine_->begin_host_step(host_task_, with);
 }
 
 }  // namespace collectives

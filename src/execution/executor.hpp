@@ -20,7 +20,7 @@
 #include "compression/coding.hpp"
 #include "execution/job.hpp"
 #include "monitoring/trace.hpp"
-#include "shared_memory/host_stage.hpp"
+#include "shared_memory/host_collective.hpp"
 #include "steps/algorithm.hpp"
 #include "steps/schedule.hpp"
 #include "steps/step.hpp"
@@ -34,13 +34,13 @@ class Executor {
     Transport* transport = nullptr;
     Rank address = 0;
   };
-  /// Host stages by Among; those of domain and rail only where the seat has an inner grid.
-  using HostStages = std::array<std::unique_ptr<HostStage>, 3>;
+  /// Intra-host collectives by Subgroup; those of domain and rail only where the seat has an inner grid.
+  using HostCollectives = std::array<std::unique_ptr<HostCollective>, 3>;
   /// `wire`: the transport among them that needs calls to move on and lends memory, as that between hosts, or null.
   /// `engine`: what works on values where transports carry addresses of its memory, and performs host Steps, then all
   /// of them among the ranks of the host; messages are not coded. Null: this thread and the stages do.
-  Executor(const Seat& seat, std::vector<Route> routes, HostStages stages, Transport* wire = nullptr,
-           ValueEngine* engine = nullptr);
+  Executor(const RankView& view, std::vector<Route> routes, HostCollectives collectives_of_hosts,
+           Transport* wire = nullptr, ValueEngine* engine = nullptr);
 
   /// Tells `trace`, if there is one, what operations are doing.
   void observe(Trace* trace) noexcept { trace_ = trace; }
@@ -49,13 +49,13 @@ class Executor {
   void start(const Job& job) {
     job_ = &job;
     waits_for_feed_ = waits_for_wire_ = false;
-    job.at_once != nullptr ? stage(Among::host).start(job.at_once->task, job.host) : start_steps();
+    job.at_once != nullptr ? host_collective(Subgroup::host).start(job.at_once->task, job.host) : start_steps();
   }
   /// True when the operation is finished. Throws TagMismatch (peer as rank), Error.
   bool advance() {
     if (job_->at_once == nullptr) return advance_steps();
-    if (trace_ != nullptr) trace_->phase(Trace::Phase::host_stage);
-    if (!advance_host(Among::host)) return false;
+    if (trace_ != nullptr) trace_->phase(Trace::Phase::host_collective);
+    if (!advance_host(Subgroup::host)) return false;
     ++moves_;
     return true;
   }
@@ -65,7 +65,7 @@ class Executor {
   bool waits_for_feed() const noexcept { return waits_for_feed_; }
   /// Changes whenever something has moved.
   std::uint64_t moves() const noexcept;
-  /// Bytes handed to transports and host stages since construction.
+  /// Bytes handed to transports and intra-host collectives since construction.
   std::uint64_t bytes_sent() const noexcept;
   /// Of these, to other hosts.
   std::uint64_t bytes_to_other_hosts() const noexcept { return bytes_to_other_hosts_; }
@@ -81,7 +81,7 @@ class Executor {
     const Step& operator[](std::size_t i) const noexcept { return steps_[i]; }
 
    private:
-    Peers keep(Peers);
+    Peers store(Peers);
     static constexpr std::size_t kBlock = 1024;
     std::vector<Step> steps_;
     std::vector<std::vector<Rank>> blocks_;  // never reallocated while Steps point into them
@@ -90,12 +90,14 @@ class Executor {
 
   void start_steps();
   bool advance_steps();
-  bool advance_host(Among among) try {
-    return stage(among).advance();
-  } catch (const TagMismatch& mismatch) {  // a host stage counts local ranks
-    throw TagMismatch{seat_.grid.here()[static_cast<std::size_t>(mismatch.peer)]};
+  bool advance_host(Subgroup subgroup) try {
+    return host_collective(subgroup).advance();
+  } catch (const TagMismatch& mismatch) {  // an intra-host collective counts local ranks
+    throw TagMismatch{view_.grid.here()[static_cast<std::size_t>(mismatch.peer)]};
   }
-  HostStage& stage(Among among) const { return *stages_[static_cast<std::size_t>(among)]; }
+  HostCollective& host_collective(Subgroup subgroup) const {
+    return *host_collectives_[static_cast<std::size_t>(subgroup)];
+  }
   bool fed();
   void emit_round(std::size_t round, StepList&);
   void next_step();
@@ -132,7 +134,7 @@ class Executor {
     return routes_[static_cast<std::size_t>(peer)].transport == wire_ &&
            (engine_ == nullptr || !engine_->reads_in_place(peer));
   }
-  bool me(Rank rank) const noexcept { return rank == seat_.world.self; }
+  bool me(Rank rank) const noexcept { return rank == view_.world.self; }
   const Message& taken(Rank from, std::size_t bytes);
   /// Where what `step` takes may come to straight away; null where nothing may.
   std::byte* landing(const Step& step);
@@ -140,9 +142,9 @@ class Executor {
   bool settled();
   void trace(const Step&);
 
-  const Seat& seat_;
+  const RankView& view_;
   std::vector<Route> routes_;
-  HostStages stages_;
+  HostCollectives host_collectives_;
   Transport* wire_;
   ValueEngine* engine_;
   Trace* trace_ = nullptr;

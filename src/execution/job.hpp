@@ -40,8 +40,8 @@ class ValueEngine {
   /// Whether `peer` reads what it is sent from where it lies. Else it is written to a frame first.
   virtual bool reads_in_place(Rank peer) const = 0;
   /// A host Step, whose ranks meet there.
-  virtual void begin_stage(const HostTask& task, const HostOperands& with) = 0;
-  virtual bool advance_stage() = 0;
+  virtual void begin_host_step(const HostTask& task, const HostOperands& with) = 0;
+  virtual bool advance_host_step() = 0;
   /// Room for a partial result. What was there before is used no longer.
   virtual std::byte* work(std::size_t bytes) = 0;
 };
@@ -50,7 +50,7 @@ class ValueEngine {
 /// all of it: a buffer that holds one part only is addressed from where element 0 would be.
 struct Job {
   const Plan* plan = nullptr;
-  Task task;  ///< `parts` of the whole vector; the executor takes them round by round
+  RoundArgs args;  ///< `parts` of the whole vector; the executor takes them round by round
   ReduceOp op;
   DataType type = DataType::f32;
   const Codec* codec = nullptr;  ///< of messages, of f32 values; null: they hold values as they are

@@ -11,7 +11,7 @@
 namespace collectives {
 
 /// The Steps of a stage, which nobody chooses.
-constexpr Algorithm stage_algorithm(std::string_view name, void (*emit)(const Seat&, const Task&, StepSink&)) {
+constexpr Algorithm stage_algorithm(std::string_view name, void (*emit)(const RankView&, const RoundArgs&, StepSink&)) {
   return {"", name, nullptr, "", nullptr, nullptr, nullptr, emit};
 }
 

@@ -23,7 +23,7 @@ struct Keeper {
 
 /// What a child made by fork() inherits is its parent's to move on.
 Unfinished* Unfinished::of_this_thread() noexcept {
-  return current != nullptr && current->maker_.here() ? current : nullptr;
+  return current != nullptr && current->owner_process_.is_current() ? current : nullptr;
 }
 
 std::shared_ptr<Unfinished> Unfinished::make_for_this_thread() {

@@ -37,7 +37,7 @@ class Unfinished {
   bool move_on(const Member& except, bool due) noexcept;
 
  private:
-  const Maker maker_;
+  const OwnerProcess owner_process_;
   std::mutex mutex_;  // for the thread that takes a member over
   std::vector<Member*> members_;
 };

@@ -10,7 +10,7 @@
 
 #include "reduce_to_one/reduce_to_one.hpp"
 #include "ring/ring.hpp"
-#include "steps/circle.hpp"
+#include "steps/rank_group.hpp"
 
 namespace collectives::hierarchical {
 
@@ -20,16 +20,16 @@ struct Ring {
   static constexpr int pieces(int hosts) { return hosts; }
 
   template <class Run>
-  static constexpr void all_reduce(const Circle& rail, Range slice, const Reduction& how, Run&& run) {
+  static constexpr void all_reduce(const RankGroup& rail, Range slice, const Reduction& how, Run&& run) {
     const Parts pieces = Parts::equal(slice, rail.size());
     Descending deeper{run};
     ring::reduce_scatter(rail, pieces, how, deeper);
     ring::all_gather(rail, pieces, Place::output, deeper);
   }
   template <class Run>
-  static constexpr void broadcast(const Circle& rail, int root, Range slice, Place own, Run&& run) {
+  static constexpr void broadcast(const RankGroup& rail, int root, Range slice, Place source, Run&& run) {
     const Peers onward = rail.ahead(1) == root ? Peers{} : rail.next();
-    run(rail.self == root ? spread(onward, slice, own) : forward(rail.previous(), onward, slice));
+    run(rail.self == root ? spread(onward, slice, source) : forward(rail.previous(), onward, slice));
   }
 };
 
@@ -40,18 +40,18 @@ struct OneShot {
   static constexpr int pieces(int) { return 1; }
 
   template <class Run>
-  static constexpr void all_reduce(const Circle& rail, Range slice, const Reduction& how, Run&& run) {
+  static constexpr void all_reduce(const RankGroup& rail, Range slice, const Reduction& how, Run&& run) {
     // Each begins with the host after it, so that no host is flooded.
-    for (int stop = 1; stop < rail.size(); ++stop) run(send(rail.at(rail.ahead(stop)), slice, how.own));
+    for (int stop = 1; stop < rail.size(); ++stop) run(send(rail.at(rail.ahead(stop)), slice, how.source));
     AtDepth later{run, kRoundsOnTheWire};
-    later(complete(rail.members, {}, slice, how.own, how.raw(), how.finish, how.keep));
+    later(complete(rail.members, {}, slice, how.source, how.unreduced(), how.finish, how.destination));
   }
   template <class Run>
-  static constexpr void broadcast(const Circle& rail, int root, Range slice, Place own, Run&& run) {
-    run(rail.self == root ? spread(rail.members, slice, own) : receive(rail.at(root), slice));
+  static constexpr void broadcast(const RankGroup& rail, int root, Range slice, Place source, Run&& run) {
+    run(rail.self == root ? spread(rail.members, slice, source) : receive(rail.at(root), slice));
   }
   template <class Run>
-  static constexpr void barrier(const Circle& rail, Run&& run) {
+  static constexpr void barrier(const RankGroup& rail, Run&& run) {
     for (int stop = 1; stop < rail.size(); ++stop) run(send(rail.at(rail.ahead(stop)), {}, Place::input));
     for (int stop = 1; stop < rail.size(); ++stop) run(receive(rail.at(rail.behind(stop)), {}));
   }
@@ -66,14 +66,14 @@ struct Unsummed {
   static constexpr int pieces(int hosts) { return hosts; }
 
   template <class Run>
-  static constexpr void all_reduce(const Circle& rail, Range slice, const Reduction& how, Run&& run) {
+  static constexpr void all_reduce(const RankGroup& rail, Range slice, const Reduction& how, Run&& run) {
     const Parts pieces = Parts::equal(slice, rail.size());
     // Every message is taken equally many depths after it was sent (schedule.hpp).
     AtDepth owned{run, kRoundsOnTheWire}, later{run, 2 * kRoundsOnTheWire};
     for (int stop = 1; stop < rail.size(); ++stop)
-      run(send(rail.at(rail.ahead(stop)), pieces[rail.ahead(stop)], how.own));
-    owned(complete(rail.members, {}, pieces[rail.self], how.own, how.raw(), how.finish, how.keep));
-    owned(spread(rail.members, pieces[rail.self], how.keep));
+      run(send(rail.at(rail.ahead(stop)), pieces[rail.ahead(stop)], how.source));
+    owned(complete(rail.members, {}, pieces[rail.self], how.source, how.unreduced(), how.finish, how.destination));
+    owned(spread(rail.members, pieces[rail.self], how.destination));
     for (int stop = 1; stop < rail.size(); ++stop)
       later(receive(rail.at(rail.behind(stop)), pieces[rail.behind(stop)]));
   }
@@ -99,22 +99,22 @@ struct Cube {
   /// Of an all-reduce with `exchanges` exchanges inside.
   constexpr int depths(int exchanges) const { return exchanges + (extras() > 0 ? 3 : 1); }
 
-  /// Extras hand in their slice, the others do `inside(own, raw_from, depth)`, extras get the sum. `raw_from`: hosts
-  /// from here on still hold contributions.
+  /// Extras hand in their slice, the others do `inside(source, unreduced_from, depth)`, extras get the sum.
+  /// `unreduced_from`: hosts from here on still hold contributions.
   template <class At, class Inside>
-  constexpr void all_reduce(const Circle& rail, Range slice, const Reduction& how, int exchanges, At& at,
+  constexpr void all_reduce(const RankGroup& rail, Range slice, const Reduction& how, int exchanges, At& at,
                             Inside&& inside) const {
     const int self = rail.self, last = depths(exchanges) - 1;
     if (self >= size()) {
-      at(0, send(rail.at(self - size()), slice, how.own));
+      at(0, send(rail.at(self - size()), slice, how.source));
       return at(last, receive(rail.at(self - size()), slice));
     }
     const bool twofold = self < extras();
     if (twofold) {
       const Rank both[] = {rail.me()[0], rail.at(self + size())[0]};
-      at(1, complete(both, {}, slice, how.own, how.raw(), false, Place::output));
+      at(1, complete(both, {}, slice, how.source, how.unreduced(), false, Place::output));
     }
-    inside(twofold ? Place::output : how.own, how.raw() ? extras() : kNobody, extras() > 0 ? 1 : 0);
+    inside(twofold ? Place::output : how.source, how.unreduced() ? extras() : kNobody, extras() > 0 ? 1 : 0);
     if (twofold) at(last - 1, send(rail.at(self + size()), slice, Place::output));
   }
   static constexpr int kNobody = 1 << 30;
@@ -123,7 +123,7 @@ struct Cube {
 /// This host and another, in host order, which is the order of the sum.
 struct Pair {
   Rank ranks[2];
-  constexpr Pair(const Circle& rail, int other)
+  constexpr Pair(const RankGroup& rail, int other)
       : ranks{rail.at(std::min(rail.self, other))[0], rail.at(std::max(rail.self, other))[0]} {}
 };
 
@@ -136,29 +136,29 @@ struct Doubling {
   static constexpr int pieces(int) { return 1; }
 
   template <class Run>
-  static constexpr void all_reduce(const Circle& rail, Range slice, const Reduction& how, Run&& run) {
+  static constexpr void all_reduce(const RankGroup& rail, Range slice, const Reduction& how, Run&& run) {
     const Cube cube{rail.size()};
     auto at = [&](int depth, Step step) {
       step.depth = depth;
       run(step);
     };
-    cube.all_reduce(rail, slice, how, cube.dimensions(), at, [&](Place own, int raw_from, int depth) {
+    cube.all_reduce(rail, slice, how, cube.dimensions(), at, [&](Place source, int unreduced_from, int depth) {
       for (int distance = 1; distance < cube.size(); distance *= 2) {
         const int other = rail.self ^ distance;
-        at(depth, send(rail.at(other), slice, own));
-        at(++depth, complete(Pair(rail, other).ranks, {}, slice, own, distance == 1 && other >= raw_from,
+        at(depth, send(rail.at(other), slice, source));
+        at(++depth, complete(Pair(rail, other).ranks, {}, slice, source, distance == 1 && other >= unreduced_from,
                              how.finish && 2 * distance == cube.size(), Place::output));
-        own = Place::output;
+        source = Place::output;
       }
     });
   }
   template <class Run>
-  static constexpr void broadcast(const Circle& rail, int root, Range slice, Place own, Run&& run) {
+  static constexpr void broadcast(const RankGroup& rail, int root, Range slice, Place source, Run&& run) {
     const reduce_to_one::Tree tree{rail, root};
-    tree.broadcast(slice, own, run);
+    tree.broadcast(slice, source, run);
   }
   template <class Run>
-  static constexpr void barrier(const Circle& rail, Run&& run) {
+  static constexpr void barrier(const RankGroup& rail, Run&& run) {
     for (int distance = 1; distance < rail.size(); distance *= 2) {
       run(send(rail.at(rail.ahead(distance)), {}, Place::input));
       run(receive(rail.at(rail.behind(distance)), {}));
@@ -173,34 +173,34 @@ struct Halving {
   static constexpr int pieces(int hosts) { return Cube{hosts}.extras() > 0 ? 1 : 2; }
 
   template <class Run>
-  static constexpr void all_reduce(const Circle& rail, Range slice, const Reduction& how, Run&& run) {
+  static constexpr void all_reduce(const RankGroup& rail, Range slice, const Reduction& how, Run&& run) {
     const Cube cube{rail.size()};
     auto at = [&](int depth, Step step) {
       step.depth = depth;
       run(step);
     };
-    cube.all_reduce(rail, slice, how, 2 * cube.dimensions(), at, [&](Place own, int raw_from, int depth) {
-      halve(rail, slice, cube.size() / 2, own, raw_from, how.finish, depth, at);
+    cube.all_reduce(rail, slice, how, 2 * cube.dimensions(), at, [&](Place source, int unreduced_from, int depth) {
+      halve(rail, slice, cube.size() / 2, source, unreduced_from, how.finish, depth, at);
     });
   }
   template <class Run>
-  static constexpr void broadcast(const Circle& rail, int root, Range slice, Place own, Run&& run) {
-    Doubling::broadcast(rail, root, slice, own, run);
+  static constexpr void broadcast(const RankGroup& rail, int root, Range slice, Place source, Run&& run) {
+    Doubling::broadcast(rail, root, slice, source, run);
   }
 
  private:
   /// All-reduce among the 2 * `distance` hosts whose numbers differ from this one's below that bit only: swap halves
   /// with the host at that distance, all-reduce the half that is left among those nearer, swap back.
   template <class At>
-  static constexpr void halve(const Circle& rail, Range range, int distance, Place own, int raw_from, bool finish,
-                              int depth, At& at) {
+  static constexpr void halve(const RankGroup& rail, Range range, int distance, Place source, int unreduced_from,
+                              bool finish, int depth, At& at) {
     const int other = rail.self ^ distance;
     const bool upper = other < rail.self;
     const Range mine = part(range, 2, upper ? 1 : 0), theirs = part(range, 2, upper ? 0 : 1);
     const int back = depth + 1 + 2 * Cube{distance}.dimensions();
-    at(depth, send(rail.at(other), theirs, own));
-    at(depth + 1,
-       complete(Pair(rail, other).ranks, {}, mine, own, other >= raw_from, finish && distance == 1, Place::output));
+    at(depth, send(rail.at(other), theirs, source));
+    at(depth + 1, complete(Pair(rail, other).ranks, {}, mine, source, other >= unreduced_from, finish && distance == 1,
+                           Place::output));
     if (distance > 1) halve(rail, mine, distance / 2, Place::output, Cube::kNobody, finish, depth + 1, at);
     at(back, send(rail.at(other), mine, Place::output));
     at(back + 1, receive(rail.at(other), theirs));

@@ -5,18 +5,25 @@
 // belongs to local rank s of every host, and those ranks form *rail* s.
 #pragma once
 
-#include "steps/circle.hpp"
 #include "steps/grid.hpp"
+#include "steps/rank_group.hpp"
 
 namespace collectives::hierarchical {
 
-constexpr Step host_step(Step::Kind kind, const Parts& parts, Peers which, const Reduction& how) {
-  return {.kind = kind, .finish = how.finish, .own = how.own, .keep = how.keep, .parts = parts, .which = which};
+constexpr Step host_step(Step::Kind kind, const Parts& parts, Peers owners, const Reduction& how) {
+  return {.kind = kind,
+          .finish = how.finish,
+          .source = how.source,
+          .destination = how.destination,
+          .parts = parts,
+          .owners = owners};
 }
 
 /// What a host has summed before its ranks turn to other hosts. With one rank on each there is nothing to sum, and
 /// contributions go out as they are.
-constexpr Reduction host_sums(const Grid& grid) { return {.own = grid.one_rank_each() ? Place::input : Place::output}; }
+constexpr Reduction host_sums(const Grid& grid) {
+  return {.source = grid.one_rank_each() ? Place::input : Place::output};
+}
 
 /// One host: the host's own all-reduce. Several: reduce-scatter inside, an all-reduce of each slice along its rail,
 /// all-gather inside; of the rounds, one works inside while others are on the wire.
@@ -34,7 +41,7 @@ constexpr void all_reduce(const Grid& grid, int slice_count, Range whole, Run&& 
     Between::all_reduce(grid.rail(), slices[grid.local], host_sums(grid), deeper);
   }
   if (alone) return;
-  Step inside = host_step(Step::Kind::host_all_gather, slices, owners, {.own = Place::output});
+  Step inside = host_step(Step::Kind::host_all_gather, slices, owners, {.source = Place::output});
   inside.depth = 1 + Between::depths(grid.host_count());
   run(inside);
 }
@@ -64,13 +71,13 @@ constexpr void reduce_scatter(const Grid& grid, const Parts& parts, std::span<Ra
   // Hosts after mine first, my own last, so that no host is flooded and my own sum is still at hand in the end.
   for (int stop = 1; stop <= grid.host_count(); ++stop) {
     const int h = (grid.host + stop) % grid.host_count();
-    const Place keep = h == grid.host ? Place::output : Place::work;
+    const Place destination = h == grid.host ? Place::output : Place::work;
     for_each_batch(grid, h, [&](Peers batch) {
       if (alone) {
         if (h != grid.host) run(combine({&self, 1}, batch, parts[batch[0]], Place::input, false));
         return;
       }
-      run(host_step(Step::Kind::host_reduce_scatter, parts, batch, {.keep = keep, .finish = false}));
+      run(host_step(Step::Kind::host_reduce_scatter, parts, batch, {.destination = destination, .finish = false}));
       if (h == grid.host || static_cast<std::size_t>(grid.local) >= batch.size()) return;
       const Peers owner = batch.subspan(static_cast<std::size_t>(grid.local), 1);
       run(send(owner, parts[owner[0]], Place::work));
@@ -78,8 +85,8 @@ constexpr void reduce_scatter(const Grid& grid, const Parts& parts, std::span<Ra
   }
   for (int h = 0; h < grid.host_count(); ++h)
     scratch[static_cast<std::size_t>(h)] = h == grid.host ? self : partner(grid, h, grid.local);
-  Step sum = complete(scratch.first(static_cast<std::size_t>(grid.host_count())), {}, parts[self], host_sums(grid).own,
-                      false, true, Place::output);
+  Step sum = complete(scratch.first(static_cast<std::size_t>(grid.host_count())), {}, parts[self],
+                      host_sums(grid).source, false, true, Place::output);
   sum.depth = kRoundsOnTheWire;
   run(sum);
 }
@@ -87,14 +94,15 @@ constexpr void reduce_scatter(const Grid& grid, const Parts& parts, std::span<Ra
 /// Between hosts first: each rank sends its part to one rank of every other host; then the local ranks show one another
 /// what came in. Wire: the parts of a host, once to each other host.
 template <class Run>
-constexpr void all_gather(const Grid& grid, const Parts& parts, Place own, Run&& run) {
+constexpr void all_gather(const Grid& grid, const Parts& parts, Place source, Run&& run) {
   const Rank self = grid.here()[static_cast<std::size_t>(grid.local)];
-  if (grid.host_count() == 1) return run(host_step(Step::Kind::host_all_gather, parts, grid.here(), {.own = own}));
+  if (grid.host_count() == 1)
+    return run(host_step(Step::Kind::host_all_gather, parts, grid.here(), {.source = source}));
   for (int stop = 1; stop < grid.host_count(); ++stop) {
     const Rank there = partner(grid, (grid.host + stop) % grid.host_count(), grid.local);
-    run(send({&there, 1}, parts[self], own));
+    run(send({&there, 1}, parts[self], source));
   }
-  run(copy(parts[self], own, Place::output));
+  run(copy(parts[self], source, Place::output));
   AtDepth later{run, kRoundsOnTheWire};
   for (int stop = 0; stop < grid.host_count(); ++stop) {
     const int h = (grid.host + stop) % grid.host_count();
@@ -103,7 +111,7 @@ constexpr void all_gather(const Grid& grid, const Parts& parts, Place own, Run&&
         const Peers owner = batch.subspan(static_cast<std::size_t>(grid.local), 1);
         later(receive(owner, parts[owner[0]]));
       }
-      if (!grid.one_rank_each()) later(host_step(Step::Kind::host_all_gather, parts, batch, {.own = Place::output}));
+      if (!grid.one_rank_each()) later(host_step(Step::Kind::host_all_gather, parts, batch, {.source = Place::output}));
     });
   }
 }
@@ -123,17 +131,17 @@ constexpr void broadcast(const Grid& grid, int slice_count, int root_host, int r
     if (rounded && grid.local == root_local)
       for (int s = 0; s < slice_count; ++s) run(copy(slices[s], Place::input, Place::output));
     Step inside = host_step(Step::Kind::host_all_gather, Parts::equal(whole, 1), {},
-                            {.own = rounded ? Place::output : Place::input});
-    inside.only = root_local;
+                            {.source = rounded ? Place::output : Place::input});
+    inside.root = root_local;
     run(inside);
   }
   if (grid.host_count() == 1) return;
   // Everyone of the root's host holds the buffer in its output by now, unless the root is all there is of it.
-  const Place own = from_here && alone ? Place::input : Place::output;
-  if (grid.local < slice_count) Between::broadcast(grid.rail(), root_host, slices[grid.local], own, run);
+  const Place source = from_here && alone ? Place::input : Place::output;
+  if (grid.local < slice_count) Between::broadcast(grid.rail(), root_host, slices[grid.local], source, run);
   if (from_here || alone) return;
   Step inside = host_step(Step::Kind::host_all_gather, slices,
-                          grid.numbers.first(static_cast<std::size_t>(slice_count)), {.own = Place::output});
+                          grid.numbers.first(static_cast<std::size_t>(slice_count)), {.source = Place::output});
   inside.depth = 1;
   run(inside);
 }
@@ -147,11 +155,12 @@ constexpr void reduce(const Grid& grid, int root_host, int root_local, Range who
   const Rank self = grid.here()[static_cast<std::size_t>(grid.local)];
   if (grid.host_count() == 1) {
     Step inside = host_step(Step::Kind::host_reduce_scatter, Parts::equal(whole, 1), {}, {});
-    inside.only = root_local;
+    inside.root = root_local;
     return run(inside);
   }
   const Parts slices = Parts::equal(whole, grid.slices());
-  run(host_step(Step::Kind::host_reduce_scatter, slices, grid.slice_owners(), {.keep = Place::work, .finish = false}));
+  run(host_step(Step::Kind::host_reduce_scatter, slices, grid.slice_owners(),
+                {.destination = Place::work, .finish = false}));
   for (int s = 0; s < grid.slices(); ++s) {
     const Peers rail = grid.rails[static_cast<std::size_t>(s)];
     if (self == root) {

@@ -63,12 +63,12 @@ constexpr void reduce_scatter(const Grid& grid, const Parts& parts, Run&& run) {
     run(complete({&self, 1}, {}, parts.whole(), Place::input, false, false, Place::work));
   } else {
     Step summed = host_step(Step::Kind::host_reduce_scatter, Parts::equal(parts.whole(), 1), {},
-                            {.keep = Place::work, .finish = false});
-    summed.only = 0;
+                            {.destination = Place::work, .finish = false});
+    summed.root = 0;
     run(summed);
     if (grid.local > 0) return run(receive(grid.here().first(1), parts[self]));
   }
-  const Circle rail = grid.rail();
+  const RankGroup rail = grid.rail();
   int distance = 1;
   while (2 * distance < rail.size()) distance *= 2;
   for (; distance > 0; distance /= 2) {
@@ -97,7 +97,7 @@ constexpr void all_gather(const Grid& grid, const Parts& parts, Run&& run) {
   run(alone ? copy(parts[self], Place::input, Place::output)
             : host_step(Step::Kind::host_all_gather, parts, grid.here(), {}));
   if (grid.local == 0) {
-    const Circle rail = grid.rail();
+    const RankGroup rail = grid.rail();
     for (int distance = 1; distance < rail.size(); distance *= 2) {
       const Exchange exchange(rail.size(), rail.self, distance);
       for_each_range(grid, parts, exchange.mine,
@@ -106,8 +106,8 @@ constexpr void all_gather(const Grid& grid, const Parts& parts, Run&& run) {
     }
   }
   if (alone) return;
-  Step shown = host_step(Step::Kind::host_all_gather, Parts::equal(parts.whole(), 1), {}, {.own = Place::output});
-  shown.only = 0;
+  Step shown = host_step(Step::Kind::host_all_gather, Parts::equal(parts.whole(), 1), {}, {.source = Place::output});
+  shown.root = 0;
   run(shown);
 }
 

@@ -20,16 +20,16 @@
 namespace collectives {
 namespace {
 
-template <std::size_t room>
-void copy_text(char (&to)[room], std::string_view text) noexcept {
-  const std::size_t letters = std::min(room - 1, text.size());
+template <std::size_t space>
+void copy_text(char (&to)[space], std::string_view text) noexcept {
+  const std::size_t letters = std::min(space - 1, text.size());
   std::memcpy(to, text.data(), letters);
   to[letters] = '\0';
 }
 
-template <std::size_t room>
-std::string_view text_of(const char (&text)[room]) noexcept {
-  return {text, ::strnlen(text, room)};
+template <std::size_t space>
+std::string_view text_of(const char (&text)[space]) noexcept {
+  return {text, ::strnlen(text, space)};
 }
 
 bool is(const OperationEntry& entry, OperationRecord::State state) noexcept {
@@ -40,11 +40,11 @@ bool is(const OperationEntry& entry, OperationRecord::State state) noexcept {
 /// signal handler may do it.
 class Text {
  public:
-  explicit Text(std::span<char> room) noexcept : room_(room) {}
+  explicit Text(std::span<char> space) noexcept : space_(space) {}
   template <class... Args>
   void add(fmt::format_string<Args...> format, Args&&... args) noexcept {
-    const std::size_t left = room_.size() - used_;
-    used_ += std::min(left, fmt::format_to_n(room_.data() + used_, left, format, std::forward<Args>(args)...).size);
+    const std::size_t left = space_.size() - used_;
+    used_ += std::min(left, fmt::format_to_n(space_.data() + used_, left, format, std::forward<Args>(args)...).size);
   }
   /// "3.2 us"
   void add_time(std::uint64_t nanoseconds) noexcept {
@@ -65,11 +65,11 @@ class Text {
   std::size_t size() const noexcept { return used_; }
 
  private:
-  std::span<char> room_;
+  std::span<char> space_;
   std::size_t used_ = 0;
 };
 
-constexpr std::size_t kTextRoom = 16 << 10;
+constexpr std::size_t kTextBytes = 16 << 10;
 constexpr std::uint64_t kLongEnough = 8 << 10;  // bytes: some microseconds
 
 void add_operation(Text& out, const OperationEntry& entry, const TickScale& scale, bool with_age) noexcept {
@@ -119,7 +119,7 @@ void on_signal(int) {
     const TickScale scale(page->begun);
     for (const CommunicatorBlock& block : page->blocks) {
       if (block.used.load(std::memory_order_acquire) == 0) continue;
-      char text[kTextRoom], path[sizeof signal_prefix + 16] = {};
+      char text[kTextBytes], path[sizeof signal_prefix + 16] = {};
       const std::size_t bytes = operations_text(text, block, scale, "asked by a signal");
       if (signal_prefix[0] != '\0')
         *fmt::format_to_n(path, sizeof path - 1, "{}.rank{}", signal_prefix, block.known_as).out = '\0';
@@ -241,21 +241,21 @@ Counters FlightRecorder::counters() const {
   return counters;
 }
 
-std::string_view operation_text(const OperationEntry& entry, const TickScale& scale, std::span<char> room,
+std::string_view operation_text(const OperationEntry& entry, const TickScale& scale, std::span<char> space,
                                 bool with_age) noexcept {
-  Text out(room);
+  Text out(space);
   add_operation(out, entry, scale, with_age);
-  return {room.data(), out.size()};
+  return {space.data(), out.size()};
 }
 
-std::size_t operations_text(std::span<char> room, const CommunicatorBlock& block, const TickScale& scale,
-                            std::string_view why, std::string_view whereabouts) noexcept {
-  Text out(room);
+std::size_t operations_text(std::span<char> space, const CommunicatorBlock& block, const TickScale& scale,
+                            std::string_view why, std::string_view progress_text) noexcept {
+  Text out(space);
   out.add("rank {} of {}, communicator {} of process {}, ", block.rank, block.size,
           block.used.load(std::memory_order_relaxed), block.process);
   out.add_now();
   out.add(": {}\n", why);
-  if (!whereabouts.empty()) out.add("  {}\n", whereabouts);
+  if (!progress_text.empty()) out.add("  {}\n", progress_text);
   for_each_operation(block, [&](const OperationEntry& entry) {
     out.add("  ");
     add_operation(out, entry, scale, true);
@@ -266,9 +266,9 @@ std::size_t operations_text(std::span<char> room, const CommunicatorBlock& block
 }
 
 void FlightRecorder::write_out(const std::string& path, std::string_view why,
-                               std::string_view whereabouts) const noexcept {
-  char text[kTextRoom];
-  const std::size_t bytes = operations_text(text, block_, TickScale(page_of_this_process()->begun), why, whereabouts);
+                               std::string_view progress_text) const noexcept {
+  char text[kTextBytes];
+  const std::size_t bytes = operations_text(text, block_, TickScale(page_of_this_process()->begun), why, progress_text);
   const Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
   if (!file || write_all(file.number(), {text, bytes}) != bytes)
     log_warning(block_.rank, "COLLECTIVES_FLIGHT_RECORDER: {}: {}", path, std::strerror(errno));

@@ -96,8 +96,8 @@ class FlightRecorder {
                             std::uint64_t issued) const;
   Counters counters() const;
 
-  /// Appends to `path` in one piece: `why`, `whereabouts` and the last operations. What fails is warned about.
-  void write_out(const std::string& path, std::string_view why, std::string_view whereabouts) const noexcept;
+  /// Appends to `path` in one piece: `why`, `progress_text` and the last operations. What fails is warned about.
+  void write_out(const std::string& path, std::string_view why, std::string_view progress_text) const noexcept;
   /// Its number in the process, from 1.
   std::uint32_t number() const noexcept { return block_.used.load(std::memory_order_relaxed); }
 
@@ -113,13 +113,13 @@ class FlightRecorder {
 
 /// "#17 all_reduce 4096 x f32 sum (fc1), hierarchical/staged: took 3.2 us, started 10.2 s ago", as far as there is
 /// room.
-std::string_view operation_text(const OperationEntry&, const TickScale&, std::span<char> room,
+std::string_view operation_text(const OperationEntry&, const TickScale&, std::span<char> space,
                                 bool with_age = true) noexcept;
 
 /// `why` and the last operations of a communicator, oldest first, one line each, as far as there is room; how long that
 /// is. May be called in a signal handler, and for a block of another process.
-std::size_t operations_text(std::span<char> room, const CommunicatorBlock&, const TickScale&, std::string_view why,
-                            std::string_view whereabouts = {}) noexcept;
+std::size_t operations_text(std::span<char> space, const CommunicatorBlock&, const TickScale&, std::string_view why,
+                            std::string_view progress_text = {}) noexcept;
 
 /// From now on `signal` writes out the operations of all communicators of this process: to `prefix`.rank3 and so on, or
 /// to stderr if `prefix` is empty. Not where the program handles the signal itself: a warning says so. The first call

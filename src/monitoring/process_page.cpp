@@ -20,7 +20,7 @@ namespace {
 
 std::mutex mutex;  // held over a fork
 std::atomic<ProcessPage*> page{nullptr};
-std::optional<Maker> page_maker;
+std::optional<OwnerProcess> page_owner;
 Descriptor page_file;
 std::uint32_t communicators = 0;  // of this process, ever
 
@@ -50,12 +50,12 @@ ProcessPage* make_page() {
 /// A child made by fork() begins a page of its own: that of its parent stays mapped, for what was there before.
 ProcessPage& usable_page() {
   ProcessPage* now = page.load(std::memory_order_relaxed);
-  if (now != nullptr && page_maker->here()) return *now;
+  if (now != nullptr && page_owner->is_current()) return *now;
   page_file = Descriptor();
   now = make_page();
-  page_maker.emplace();
+  page_owner.emplace();
   now->layout = ProcessPage::kLayout;
-  now->process = page_maker->process();
+  now->process = page_owner->process();
   now->begun = TickMark::now();
   now->magic = ProcessPage::kMagic;
   page.store(now, std::memory_order_release);
@@ -88,7 +88,7 @@ void give_back(CommunicatorBlock& block) noexcept {
   const std::lock_guard lock(mutex);
   const ProcessPage* const now = page.load(std::memory_order_relaxed);
   // A child made by fork() leaves what it has inherited to its parent.
-  if (page_maker->here() && &block >= now->blocks && &block < now->blocks + kBlocksPerProcess)
+  if (page_owner->is_current() && &block >= now->blocks && &block < now->blocks + kBlocksPerProcess)
     block.used.store(0, std::memory_order_release);
 }
 

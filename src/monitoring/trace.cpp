@@ -22,7 +22,7 @@ namespace collectives {
 namespace {
 
 constexpr std::size_t kEventsKept = 1024;
-constexpr std::size_t kTextRoom = 64 << 10, kLongestEvent = 2048;
+constexpr std::size_t kTextBytes = 64 << 10, kLongestEvent = 2048;
 
 /// Adds `text` as it stands between the quotes of a JSON string, with a question mark for what is no ASCII: a name that
 /// was cut off may end in the middle of a letter.
@@ -38,7 +38,7 @@ char* add_escaped(char* to, std::string_view text) {
 std::string_view name_of(Trace::Phase phase) noexcept {
   switch (phase) {
     case Trace::Phase::none: break;
-    case Trace::Phase::host_stage: return "host stage";
+    case Trace::Phase::host_collective: return "intra-host collective";
     case Trace::Phase::messages: return "messages";
     case Trace::Phase::between_hosts: return "between hosts";
     case Trace::Phase::coding: return "coding";
@@ -90,7 +90,7 @@ void TraceFile::end(std::string_view why) noexcept {
 }
 
 Trace::Trace(const TraceIdentity& identity, std::uint32_t communicator, std::string_view title)
-    : identity_(identity), track_(2 * communicator), events_(kEventsKept), text_(kTextRoom) {
+    : identity_(identity), track_(2 * communicator), events_(kEventsKept), text_(kTextBytes) {
   char name[HOST_NAME_MAX + 1] = "?";
   ::gethostname(name, sizeof name - 1);
   const auto describe = [&](std::uint32_t track, std::string_view what, std::string_view value) {

@@ -65,7 +65,7 @@ struct TraceIdentity {
 class Trace {
  public:
   /// What an operation is doing.
-  enum class Phase : std::uint8_t { none, host_stage, messages, between_hosts, coding, top_k };
+  enum class Phase : std::uint8_t { none, host_collective, messages, between_hosts, coding, top_k };
 
   /// `communicator`: its number in the process; `title`: what it is, in words.
   Trace(const TraceIdentity&, std::uint32_t communicator, std::string_view title);

@@ -42,7 +42,7 @@ struct Gather {
   std::uint64_t my_bytes = 0;
   std::vector<std::uint64_t> bytes;  // of each rank
   std::vector<int> counts, offsets;  // the same, as MPI takes them
-  std::string everyone;
+  std::string contributions;
 };
 
 /// False when the deadline has passed first.
@@ -53,7 +53,7 @@ bool wait_for(MPI_Request request, Deadline deadline) {
     check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
     if (done) return true;
     if (deadline.passed()) return false;
-    backoff.pause();
+    backoff.wait();
   }
 }
 
@@ -126,16 +126,16 @@ std::vector<std::string> MpiBootstrap::all_gather(std::string_view mine, Deadlin
       throw Error(Errc::invalid_argument, "all_gather at the MPI rendezvous: more than 2 GiB in all", rank());
     }
   }
-  gather->everyone.resize(total);
-  check_mpi(
-      MPI_Iallgatherv(gather->mine.data(), static_cast<int>(gather->mine.size()), MPI_BYTE, gather->everyone.data(),
-                      gather->counts.data(), gather->offsets.data(), MPI_BYTE, shared_->comm, &request),
-      "MPI_Iallgatherv");
+  gather->contributions.resize(total);
+  check_mpi(MPI_Iallgatherv(gather->mine.data(), static_cast<int>(gather->mine.size()), MPI_BYTE,
+                            gather->contributions.data(), gather->counts.data(), gather->offsets.data(), MPI_BYTE,
+                            shared_->comm, &request),
+            "MPI_Iallgatherv");
   finish(request);
 
   std::vector<std::string> result;
   for (std::size_t r = 0; r < ranks; ++r) {
-    result.push_back(gather->everyone.substr(static_cast<std::size_t>(gather->offsets[r]), gather->bytes[r]));
+    result.push_back(gather->contributions.substr(static_cast<std::size_t>(gather->offsets[r]), gather->bytes[r]));
   }
   return result;
 }

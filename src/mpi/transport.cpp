@@ -98,18 +98,18 @@ MpiTransport::~MpiTransport() {
     });
     if (in_flight.empty()) return;
     if (deadline.passed()) break;
-    backoff.pause();
+    backoff.wait();
   }
   for (InFlight& operation : in_flight) keep_for_mpi(std::move(operation.memory));
 }
 
-std::byte* MpiTransport::stage(Rank to) {
+std::byte* MpiTransport::acquire_frame(Rank to) {
   Peer& receiver = peer(to);
   Frame& frame = receiver.sends[receiver.next];
-  if (!receiver.staged) {
+  if (!receiver.acquired) {
     if (frame.request != MPI_REQUEST_NULL && !finished(frame.request)) return nullptr;
     frame.allocate(frame_bytes_);
-    receiver.staged = true;
+    receiver.acquired = true;
   }
   return frame.payload();
 }
@@ -121,7 +121,7 @@ void MpiTransport::send(Rank to, std::uint64_t tag, std::size_t bytes) {
   check_mpi(MPI_Isend(frame.message(), static_cast<int>(sizeof tag + bytes), MPI_BYTE, mpi_rank(to), data_tag_, *comm_,
                       &frame.request),
             "MPI_Isend");
-  receiver.staged = false;
+  receiver.acquired = false;
   receiver.next = (receiver.next + 1) % kSendFrames;
 }
 
@@ -180,7 +180,7 @@ void MpiTransport::flush(Deadline deadline) {
                   fmt::format("transport mpi: rank {} has not taken its messages", fmt::join(waiting, ", ")), kNoRank,
                   waiting.front());
     }
-    backoff.pause();
+    backoff.wait();
   }
 }
 

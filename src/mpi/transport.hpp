@@ -45,7 +45,7 @@ class MpiTransport final : public Wire {
 
   std::string_view name() const noexcept override { return "mpi"; }
   std::size_t frame_bytes() const noexcept override { return frame_bytes_; }
-  std::byte* stage(Rank to) override;
+  std::byte* acquire_frame(Rank to) override;
   void send(Rank to, std::uint64_t tag, std::size_t bytes) override;
   const Message* receive(Rank from) override;
   void release(Rank from) override;
@@ -54,9 +54,9 @@ class MpiTransport final : public Wire {
   void flush(Deadline) override;
   void post_control(Rank to, std::string_view text) override;
   /// With MPI_THREAD_MULTIPLE.
-  bool posts_from_any_thread() const noexcept override { return any_thread_; }
+  bool control_is_thread_safe() const noexcept override { return any_thread_; }
   std::optional<std::pair<Rank, std::string>> poll_control() override;
-  void doze(std::chrono::nanoseconds) override { backoff_.pause(); }
+  void wait_for_event(std::chrono::nanoseconds) override { backoff_.pause(); }
 
  private:
   static constexpr std::size_t kSendFrames = 4;  // per peer
@@ -76,7 +76,7 @@ class MpiTransport final : public Wire {
   struct Peer {
     std::array<Frame, kSendFrames> sends;
     std::size_t next = 0;  // send frame to stage; those behind it are in flight, oldest first
-    bool staged = false;
+    bool acquired = false;
     Frame receive;
     std::optional<Message> message;  // arrived, not released
   };

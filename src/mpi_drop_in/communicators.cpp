@@ -64,7 +64,7 @@ bool finish(Begin&& begin) {
   MPI_Request request = MPI_REQUEST_NULL;
   if (begin(&request) != MPI_SUCCESS) return false;
   int done = 0;
-  for (Backoff backoff(kLongestSleepBetweenCalls);; backoff.pause()) {
+  for (Backoff backoff(kLongestSleepBetweenCalls);; backoff.wait()) {
     if (PMPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
     if (done != 0) return true;
   }
@@ -84,14 +84,14 @@ class OverMpi final : public Bootstrap {
     const std::vector<int> counts = counts_of_all(bytes);
     std::vector<int> offsets(counts.size());
     std::exclusive_scan(counts.begin(), counts.end(), offsets.begin(), 0);
-    std::string everyone(static_cast<std::size_t>(offsets.back() + counts.back()), '\0');
+    std::string contributions(static_cast<std::size_t>(offsets.back() + counts.back()), '\0');
     check(finish([&](MPI_Request* request) {
-      return PMPI_Iallgatherv(mine.data(), bytes, MPI_BYTE, everyone.data(), counts.data(), offsets.data(), MPI_BYTE,
-                              comm_, request);
+      return PMPI_Iallgatherv(mine.data(), bytes, MPI_BYTE, contributions.data(), counts.data(), offsets.data(),
+                              MPI_BYTE, comm_, request);
     }));
     std::vector<std::string> result;
     for (std::size_t r = 0; r < counts.size(); ++r)
-      result.push_back(everyone.substr(static_cast<std::size_t>(offsets[r]), static_cast<std::size_t>(counts[r])));
+      result.push_back(contributions.substr(static_cast<std::size_t>(offsets[r]), static_cast<std::size_t>(counts[r])));
     return result;
   }
   /// The last exchange, of a rank that has all it needs. Throws like the others.
@@ -186,7 +186,7 @@ void Taken::drop() noexcept {
 }
 
 void Taken::lock() noexcept {
-  for (Backoff backoff; !try_lock();) backoff.pause();
+  for (Backoff backoff; !try_lock();) backoff.wait();
 }
 
 Reason Taken::admit(bool blocking, std::size_t bytes) {

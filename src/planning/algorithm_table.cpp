@@ -10,11 +10,11 @@
 #include "reduce_to_one/reduce_to_one.hpp"
 #include "ring/ring.hpp"
 #include "steps/algorithm.hpp"
-#include "steps/direct.hpp"
+#include "steps/direct_exchange.hpp"
 
 namespace collectives {
 
-Seat::Members::Members(const std::vector<std::vector<Rank>>& members, std::size_t ranks)
+RankView::Members::Members(const std::vector<std::vector<Rank>>& members, std::size_t ranks)
     : host_of(ranks), local_of(ranks) {
   std::size_t smallest = members.empty() ? 0 : ranks;
   by_host.reserve(ranks);
@@ -37,12 +37,12 @@ Seat::Members::Members(const std::vector<std::vector<Rank>>& members, std::size_
   }
 }
 
-Grid Seat::Members::seen_by(Rank self, Peers numbers) const {
+Grid RankView::Members::seen_by(Rank self, Peers numbers) const {
   const auto at = static_cast<std::size_t>(self);
   return {hosts, rails, numbers, host_of[at], local_of[at]};
 }
 
-Seat::Seat(const Topology& topology, Rank self)
+RankView::RankView(const Topology& topology, Rank self)
     : ranks_(static_cast<std::size_t>(topology.ranks())),
       scratch_(topology.hosts.size()),
       of_hosts_(topology.hosts, ranks_.size()),
@@ -56,46 +56,47 @@ Seat::Seat(const Topology& topology, Rank self)
 
 namespace {
 
-void emit_ring(const Seat& seat, const Task& task, StepSink& run) {
-  const Circle& world = seat.world;
+void emit_ring(const RankView& view, const RoundArgs& args, StepSink& run) {
+  const RankGroup& world = view.world;
   Descending deeper{run};
-  switch (task.collective) {
+  switch (args.collective) {
     case Collective::all_reduce:
     case Collective::barrier:  // an all-reduce of nothing: its messages still go all the way around
-      if (task.direct()) {
-        direct::reduce_scatter(world, task.parts, {}, run);
-        return ring::all_gather(world, task.parts, Place::output, run);
+      if (args.needs_unreduced_exchange()) {
+        direct_exchange::reduce_scatter(world, args.parts, {}, run);
+        return ring::all_gather(world, args.parts, Place::output, run);
       }
-      ring::reduce_scatter(world, task.parts, {}, deeper);
-      return ring::all_gather(world, task.parts, Place::output, deeper);
+      ring::reduce_scatter(world, args.parts, {}, deeper);
+      return ring::all_gather(world, args.parts, Place::output, deeper);
     case Collective::reduce_scatter:
-      return task.direct() ? direct::reduce_scatter(world, task.parts, {}, run)
-                           : ring::reduce_scatter(world, task.parts, {}, deeper);
-    case Collective::all_gather: return ring::all_gather(world, task.parts, Place::input, deeper);
-    case Collective::broadcast: return ring::broadcast(world, task.root, task.parts[0], run);
+      return args.needs_unreduced_exchange() ? direct_exchange::reduce_scatter(world, args.parts, {}, run)
+                                             : ring::reduce_scatter(world, args.parts, {}, deeper);
+    case Collective::all_gather: return ring::all_gather(world, args.parts, Place::input, deeper);
+    case Collective::broadcast: return ring::broadcast(world, args.root, args.parts[0], run);
     case Collective::reduce:
-      return task.direct() ? direct::reduce(world, task.root, task.parts[0], {}, run)
-                           : ring::reduce(world, task.root, task.parts[0], {}, run);
+      return args.needs_unreduced_exchange() ? direct_exchange::reduce(world, args.root, args.parts[0], {}, run)
+                                             : ring::reduce(world, args.root, args.parts[0], {}, run);
   }
 }
 
 template <class Shape>
-void emit_reduce_to_one(const Seat& seat, const Task& task, StepSink& run) {
-  const Shape shape{seat.world, task.root};
-  const reduce_to_one::Direct unsummed{seat.world, task.root};
-  switch (task.collective) {
+void emit_reduce_to_one(const RankView& view, const RoundArgs& args, StepSink& run) {
+  const Shape shape{view.world, args.root};
+  const reduce_to_one::Star unsummed{view.world, args.root};
+  switch (args.collective) {
     case Collective::all_reduce:
     case Collective::barrier:
-      if (!task.direct()) return reduce_to_one::all_reduce(shape, task.parts[0], {}, run);
-      unsummed.reduce(task.parts[0], {}, run);
-      return shape.broadcast(task.parts[0], Place::output, run);
+      if (!args.needs_unreduced_exchange()) return reduce_to_one::all_reduce(shape, args.parts[0], {}, run);
+      unsummed.reduce(args.parts[0], {}, run);
+      return shape.broadcast(args.parts[0], Place::output, run);
     case Collective::reduce_scatter:
-      return task.direct() ? reduce_to_one::reduce_scatter(unsummed, task.parts, {}, run)
-                           : reduce_to_one::reduce_scatter(shape, task.parts, {}, run);
-    case Collective::all_gather: return reduce_to_one::all_gather(shape, task.parts, Place::input, run);
-    case Collective::broadcast: return shape.broadcast(task.parts[0], Place::input, run);
+      return args.needs_unreduced_exchange() ? reduce_to_one::reduce_scatter(unsummed, args.parts, {}, run)
+                                             : reduce_to_one::reduce_scatter(shape, args.parts, {}, run);
+    case Collective::all_gather: return reduce_to_one::all_gather(shape, args.parts, Place::input, run);
+    case Collective::broadcast: return shape.broadcast(args.parts[0], Place::input, run);
     case Collective::reduce:
-      return task.direct() ? unsummed.reduce(task.parts[0], {}, run) : shape.reduce(task.parts[0], {}, run);
+      return args.needs_unreduced_exchange() ? unsummed.reduce(args.parts[0], {}, run)
+                                             : shape.reduce(args.parts[0], {}, run);
   }
 }
 
@@ -107,55 +108,55 @@ template <class Between>
 constexpr bool kScatters = std::is_same_v<Between, hierarchical::Halving>;
 
 template <class Between, Rails rails>
-void emit_hierarchical(const Seat& seat, const Task& task, StepSink& run) {
-  const Grid& grid = seat.grid;
+void emit_hierarchical(const RankView& view, const RoundArgs& args, StepSink& run) {
+  const Grid& grid = view.grid;
   const int slices = rails == Rails::all ? grid.slices() : 1;
   // Inside one host every contribution meets its owner unsummed anyway; between hosts the direct exchange is flat.
-  const bool flat = task.sums == Sums::at_owner && grid.host_count() > 1;
-  const int root_host = seat.host_of(task.root), root_local = seat.local_of(task.root);
-  switch (task.collective) {
+  const bool flat = args.partial_sums == PartialSums::forbidden && grid.host_count() > 1;
+  const int root_host = view.host_of(args.root), root_local = view.local_of(args.root);
+  switch (args.collective) {
     case Collective::all_reduce:
-      if (task.along_rails && task.sums == Sums::in_hosts)
-        return hierarchical::Unsummed<Between>::all_reduce(grid.rail(), task.parts[0], {.own = Place::output}, run);
-      if (task.along_rails) return Between::all_reduce(grid.rail(), task.parts[0], {.own = Place::output}, run);
-      if (task.sums == Sums::in_hosts)
-        return hierarchical::all_reduce<hierarchical::Unsummed<Between>>(grid, slices, task.parts[0], run);
-      if (!flat) return hierarchical::all_reduce<Between>(grid, slices, task.parts[0], run);
-      direct::reduce_scatter(seat.world, task.parts, {}, run);
-      return hierarchical::all_gather(grid, task.parts, Place::output, AtDepth{run, 0});
+      if (args.inter_host_only && args.partial_sums == PartialSums::intra_host)
+        return hierarchical::Unsummed<Between>::all_reduce(grid.rail(), args.parts[0], {.source = Place::output}, run);
+      if (args.inter_host_only) return Between::all_reduce(grid.rail(), args.parts[0], {.source = Place::output}, run);
+      if (args.partial_sums == PartialSums::intra_host)
+        return hierarchical::all_reduce<hierarchical::Unsummed<Between>>(grid, slices, args.parts[0], run);
+      if (!flat) return hierarchical::all_reduce<Between>(grid, slices, args.parts[0], run);
+      direct_exchange::reduce_scatter(view.world, args.parts, {}, run);
+      return hierarchical::all_gather(grid, args.parts, Place::output, AtDepth{run, 0});
     case Collective::reduce_scatter:
-      if constexpr (kScatters<Between>) return hierarchical::leaders::reduce_scatter(grid, task.parts, run);
-      return flat ? direct::reduce_scatter(seat.world, task.parts, {}, run)
-                  : hierarchical::reduce_scatter(grid, task.parts, seat.scratch, run);
+      if constexpr (kScatters<Between>) return hierarchical::leaders::reduce_scatter(grid, args.parts, run);
+      return flat ? direct_exchange::reduce_scatter(view.world, args.parts, {}, run)
+                  : hierarchical::reduce_scatter(grid, args.parts, view.scratch, run);
     case Collective::all_gather:
-      if constexpr (kScatters<Between>) return hierarchical::leaders::all_gather(grid, task.parts, run);
-      return hierarchical::all_gather(grid, task.parts, Place::input, run);
+      if constexpr (kScatters<Between>) return hierarchical::leaders::all_gather(grid, args.parts, run);
+      return hierarchical::all_gather(grid, args.parts, Place::input, run);
     case Collective::broadcast:
-      return hierarchical::broadcast<Between>(grid, slices, root_host, root_local, task.parts[0], task.coded, run);
+      return hierarchical::broadcast<Between>(grid, slices, root_host, root_local, args.parts[0], args.coded, run);
     case Collective::reduce:
-      return flat ? direct::reduce(seat.world, task.root, task.parts[0], {}, run)
-                  : hierarchical::reduce(grid, root_host, root_local, task.parts[0], seat.scratch, run);
+      return flat ? direct_exchange::reduce(view.world, args.root, args.parts[0], {}, run)
+                  : hierarchical::reduce(grid, root_host, root_local, args.parts[0], view.scratch, run);
     case Collective::barrier:
       if constexpr (requires { Between::barrier(grid.rail(), run); }) return hierarchical::barrier<Between>(grid, run);
       return hierarchical::barrier<hierarchical::OneShot>(grid, run);
   }
 }
 
-void emit_two_level(const Seat& seat, const Task& task, StepSink& run) {
-  const Grid& grid = seat.inner;
-  const int root_domain = seat.domain_of(task.root), root_local = seat.local_in_domain(task.root);
-  switch (task.collective) {
-    case Collective::all_reduce: return two_level::all_reduce(grid, task.parts[0], run);
-    case Collective::reduce_scatter: return two_level::reduce_scatter(grid, task.parts, run);
-    case Collective::all_gather: return two_level::all_gather(grid, task.parts, run);
-    case Collective::broadcast: return two_level::broadcast(grid, root_domain, root_local, task.parts[0], run);
-    case Collective::reduce: return two_level::reduce(grid, root_domain, root_local, task.parts[0], run);
+void emit_two_level(const RankView& view, const RoundArgs& args, StepSink& run) {
+  const Grid& grid = view.inner;
+  const int root_domain = view.domain_of(args.root), root_local = view.local_in_domain(args.root);
+  switch (args.collective) {
+    case Collective::all_reduce: return two_level::all_reduce(grid, args.parts[0], run);
+    case Collective::reduce_scatter: return two_level::reduce_scatter(grid, args.parts, run);
+    case Collective::all_gather: return two_level::all_gather(grid, args.parts, run);
+    case Collective::broadcast: return two_level::broadcast(grid, root_domain, root_local, args.parts[0], run);
+    case Collective::reduce: return two_level::reduce(grid, root_domain, root_local, args.parts[0], run);
     case Collective::barrier: return two_level::barrier(grid, run);
   }
 }
 
-bool scatters_or_gathers(const Aim& aim) {
-  return aim.collective == Collective::reduce_scatter || aim.collective == Collective::all_gather;
+bool scatters_or_gathers(const CollectiveSpec& spec) {
+  return spec.collective == Collective::reduce_scatter || spec.collective == Collective::all_gather;
 }
 
 int hosts_of(const Topology& topology) { return static_cast<int>(topology.hosts.size()); }
@@ -163,75 +164,80 @@ int rails_of(const Topology& topology) {
   return static_cast<int>(std::ranges::min(topology.hosts, {}, &std::vector<Rank>::size).size());
 }
 /// All contributions of all hosts go to their owners, past the hosts.
-bool flat(const Aim& aim, const Topology& topology) { return aim.sums == Sums::at_owner && !topology.one_host(); }
+bool flat(const CollectiveSpec& spec, const Topology& topology) {
+  return spec.partial_sums == PartialSums::forbidden && !topology.one_host();
+}
 bool hosts_have_one_rank(const Topology& topology) { return topology.ranks() == hosts_of(topology); }
 
 /// A row for one way between hosts. Only the first of them is for collectives that have one way only, and for one host.
 /// Of the others only halving is for reduce-scatter and all-gather, and only doubling for barriers.
 template <class Between, Rails rails>
-constexpr Algorithm hierarchical_row(std::string_view name, bool (*possible)(const Aim&, const Topology&) = nullptr,
+constexpr Algorithm hierarchical_row(std::string_view name,
+                                     bool (*possible)(const CollectiveSpec&, const Topology&) = nullptr,
                                      std::string_view needs = {}) {
   return {"hierarchical",
           name,
           possible,
           needs,
-          [](const Aim& aim, const Topology& topology) {
-            return scatters_or_gathers(aim) || (aim.collective == Collective::all_reduce && flat(aim, topology));
+          [](const CollectiveSpec& spec, const Topology& topology) {
+            return scatters_or_gathers(spec) || (spec.collective == Collective::all_reduce && flat(spec, topology));
           },
-          [](const Aim& aim, const Topology& topology) {
-            if (scatters_or_gathers(aim) || flat(aim, topology) || topology.one_host()) return 1;
+          [](const CollectiveSpec& spec, const Topology& topology) {
+            if (scatters_or_gathers(spec) || flat(spec, topology) || topology.one_host()) return 1;
             const int hosts = hosts_of(topology);
-            const int between = aim.collective != Collective::all_reduce ? 1
-                                : aim.sums == Sums::in_hosts ? hierarchical::Unsummed<Between>::pieces(hosts)
-                                                             : Between::pieces(hosts);
+            const int between = spec.collective != Collective::all_reduce ? 1
+                                : spec.partial_sums == PartialSums::intra_host
+                                    ? hierarchical::Unsummed<Between>::pieces(hosts)
+                                    : Between::pieces(hosts);
             return between * (rails == Rails::all ? rails_of(topology) : 1);
           },
-          [](const Aim& aim, const Topology& topology) {
+          [](const CollectiveSpec& spec, const Topology& topology) {
             if (topology.one_host()) return 1;
             const int hosts = hosts_of(topology);
-            if (aim.collective == Collective::all_reduce && !flat(aim, topology))
-              return 2 + (aim.sums == Sums::in_hosts ? hierarchical::Unsummed<Between>::depths(hosts)
-                                                     : Between::depths(hosts));
-            if (scatters_or_gathers(aim) && !flat(aim, topology)) return kScatters<Between> ? 1 : 1 + kRoundsOnTheWire;
-            return aim.collective == Collective::broadcast ? 2 : 1;
+            if (spec.collective == Collective::all_reduce && !flat(spec, topology))
+              return 2 + (spec.partial_sums == PartialSums::intra_host ? hierarchical::Unsummed<Between>::depths(hosts)
+                                                                       : Between::depths(hosts));
+            if (scatters_or_gathers(spec) && !flat(spec, topology))
+              return kScatters<Between> ? 1 : 1 + kRoundsOnTheWire;
+            return spec.collective == Collective::broadcast ? 2 : 1;
           },
           emit_hierarchical<Between, rails>,
           kScatters<Between> ? &scatters_or_gathers : nullptr,
           [](const Topology& topology) { return rails == Rails::all ? rails_of(topology) : 1; }};
 }
-bool has_another_way(const Aim& aim, const Topology& topology) {
-  return !topology.one_host() && ((aim.collective == Collective::all_reduce && !flat(aim, topology)) ||
-                                  aim.collective == Collective::broadcast);
+bool has_another_way(const CollectiveSpec& spec, const Topology& topology) {
+  return !topology.one_host() && ((spec.collective == Collective::all_reduce && !flat(spec, topology)) ||
+                                  spec.collective == Collective::broadcast);
 }
-bool has_leaders(const Aim& aim, const Topology& topology) {
-  return has_another_way(aim, topology) && !hosts_have_one_rank(topology);
+bool has_leaders(const CollectiveSpec& spec, const Topology& topology) {
+  return has_another_way(spec, topology) && !hosts_have_one_rank(topology);
 }
 /// With two hosts there is nothing to halve that one shot does not do in fewer steps. And what is halved again and
 /// again are partial sums.
-template <bool (*possible)(const Aim&, const Topology&)>
-bool of_many(const Aim& aim, const Topology& topology) {
-  return possible(aim, topology) && hosts_of(topology) > 2 && !aim.direct();
+template <bool (*possible)(const CollectiveSpec&, const Topology&)>
+bool of_many(const CollectiveSpec& spec, const Topology& topology) {
+  return possible(spec, topology) && hosts_of(topology) > 2 && !spec.needs_unreduced_exchange();
 }
 
 /// Leaders put parts of several hosts into a message, where a codec might code them otherwise than by themselves. With
 /// two hosts of one rank there is nothing to put together.
-bool leaders_scatter(const Aim& aim, const Topology& topology) {
+bool leaders_scatter(const CollectiveSpec& spec, const Topology& topology) {
   const auto before = [](const std::vector<Rank>& a, const std::vector<Rank>& b) { return a.back() < b.front(); };
-  return scatters_or_gathers(aim) && !aim.direct() && !aim.coded &&
+  return scatters_or_gathers(spec) && !spec.needs_unreduced_exchange() && !spec.coded &&
          hosts_of(topology) > (hosts_have_one_rank(topology) ? 2 : 1) &&
          std::ranges::adjacent_find(topology.hosts, std::not_fn(before)) == topology.hosts.end();
 }
-bool can_double(const Aim& aim, const Topology& topology) {
-  return of_many<has_another_way>(aim, topology) || (aim.collective == Collective::barrier && hosts_of(topology) > 2);
+bool can_double(const CollectiveSpec& spec, const Topology& topology) {
+  return of_many<has_another_way>(spec, topology) || (spec.collective == Collective::barrier && hosts_of(topology) > 2);
 }
-bool can_halve(const Aim& aim, const Topology& topology) {
-  return of_many<has_another_way>(aim, topology) || (leaders_scatter(aim, topology) && hosts_have_one_rank(topology));
+bool can_halve(const CollectiveSpec& spec, const Topology& topology) {
+  return of_many<has_another_way>(spec, topology) || (leaders_scatter(spec, topology) && hosts_have_one_rank(topology));
 }
-bool leaders_can_halve(const Aim& aim, const Topology& topology) {
-  return leaders_scatter(aim, topology) && !hosts_have_one_rank(topology);
+bool leaders_can_halve(const CollectiveSpec& spec, const Topology& topology) {
+  return leaders_scatter(spec, topology) && !hosts_have_one_rank(topology);
 }
 
-int one_depth(const Aim&, const Topology&) { return 1; }
+int one_depth(const CollectiveSpec&, const Topology&) { return 1; }
 
 constexpr Algorithm kAlgorithms[] = {
     hierarchical_row<hierarchical::Ring, Rails::all>("hierarchical"),
@@ -253,29 +259,31 @@ constexpr Algorithm kAlgorithms[] = {
         "hosts with several ranks, numbered host by host, and is for reduce_scatter and all_gather of a vector that "
         "fits in a message"),
     {"hierarchical", "hierarchical_two_level",
-     [](const Aim& aim, const Topology& topology) { return !aim.direct() && !topology.levels().empty(); },
-     "several domains with equally many ranks, at least two",
-     [](const Aim& aim, const Topology&) { return scatters_or_gathers(aim); },
-     [](const Aim&, const Topology&) { return 1; }, one_depth, emit_two_level},
-    {"ring", "ring", nullptr, "",
-     [](const Aim& aim, const Topology&) {
-       return scatters_or_gathers(aim) || aim.collective == Collective::all_reduce ||
-              aim.collective == Collective::barrier;
+     [](const CollectiveSpec& spec, const Topology& topology) {
+       return !spec.needs_unreduced_exchange() && !topology.levels().empty();
      },
-     [](const Aim&, const Topology&) { return 1; },
-     [](const Aim& aim, const Topology& topology) {
-       if (aim.direct() && aim.collective != Collective::all_gather) return 1;
-       return aim.collective == Collective::all_reduce || aim.collective == Collective::barrier ? 2 * topology.ranks()
-              : scatters_or_gathers(aim)                                                        ? topology.ranks()
-                                                                                                : 1;
+     "several domains with equally many ranks, at least two",
+     [](const CollectiveSpec& spec, const Topology&) { return scatters_or_gathers(spec); },
+     [](const CollectiveSpec&, const Topology&) { return 1; }, one_depth, emit_two_level},
+    {"ring", "ring", nullptr, "",
+     [](const CollectiveSpec& spec, const Topology&) {
+       return scatters_or_gathers(spec) || spec.collective == Collective::all_reduce ||
+              spec.collective == Collective::barrier;
+     },
+     [](const CollectiveSpec&, const Topology&) { return 1; },
+     [](const CollectiveSpec& spec, const Topology& topology) {
+       if (spec.needs_unreduced_exchange() && spec.collective != Collective::all_gather) return 1;
+       return spec.collective == Collective::all_reduce || spec.collective == Collective::barrier ? 2 * topology.ranks()
+              : scatters_or_gathers(spec)                                                         ? topology.ranks()
+                                                                                                  : 1;
      },
      emit_ring},
     {"reduce_to_one", "reduce_to_one_direct", nullptr, "",
-     [](const Aim& aim, const Topology&) { return scatters_or_gathers(aim); },
-     [](const Aim&, const Topology&) { return 1; }, one_depth, emit_reduce_to_one<reduce_to_one::Direct>},
+     [](const CollectiveSpec& spec, const Topology&) { return scatters_or_gathers(spec); },
+     [](const CollectiveSpec&, const Topology&) { return 1; }, one_depth, emit_reduce_to_one<reduce_to_one::Star>},
     {"reduce_to_one", "reduce_to_one_tree", nullptr, "",
-     [](const Aim& aim, const Topology&) { return scatters_or_gathers(aim); },
-     [](const Aim&, const Topology&) { return 1; }, one_depth, emit_reduce_to_one<reduce_to_one::Tree>},
+     [](const CollectiveSpec& spec, const Topology&) { return scatters_or_gathers(spec); },
+     [](const CollectiveSpec&, const Topology&) { return 1; }, one_depth, emit_reduce_to_one<reduce_to_one::Tree>},
 };
 
 }  // namespace

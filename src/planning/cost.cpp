@@ -18,7 +18,7 @@ double Cost::idleness() const {
   return std::clamp((chain / std::max(1e-9, copies) - kBusy) / (kIdle - kBusy), 0.0, 1.0);
 }
 
-double Cost::microseconds(std::size_t rounds, std::size_t lanes) const {
+double Cost::microseconds(std::size_t rounds, std::size_t rounds_in_flight) const {
   const auto r = static_cast<double>(rounds);
   const double messages = r * std::max(handling, machine);
   const double busiest = std::max(wire, work + copies + messages);
@@ -35,11 +35,11 @@ double Cost::microseconds(std::size_t rounds, std::size_t lanes) const {
   // after a round, and then the links carry the one while cores have to do with the other.
   constexpr double kHidesNothing = 1.7, kHidesAll = 2.1;
   const double hides = (chain - copies - kHidesNothing * messages) / (kHidesAll - kHidesNothing);
-  const double meanwhile = (1 - std::pow(at_once, -hops)) * std::clamp(hides, 0.0, messages);
+  const double meanwhile = (1 - std::pow(burst, -hops)) * std::clamp(hides, 0.0, messages);
   const double all = r * waits + messages + work + carried + idleness() * late - meanwhile;
-  if (lanes <= 1 || rounds <= 1) return all;
+  if (rounds_in_flight <= 1 || rounds <= 1) return all;
   // The first round has nothing to overlap with.
-  return std::max(busiest, all / static_cast<double>(lanes)) + std::max(0.0, all - busiest) / r;
+  return std::max(busiest, all / static_cast<double>(rounds_in_flight)) + std::max(0.0, all - busiest) / r;
 }
 
 namespace {
@@ -49,8 +49,8 @@ constexpr std::size_t kCountAllUpTo = 64;
 
 class Counter final : public StepSink {
  public:
-  Counter(const Seat& seat, const Coding& coding, const Tuning& tuning)
-      : seat_(seat), coding_(coding), tuning_(tuning) {}
+  Counter(const RankView& view, const Coding& coding, const Tuning& tuning)
+      : view_(view), coding_(coding), tuning_(tuning) {}
 
   void operator()(const Step& step) override {
     if (step.kind != Step::Kind::exchange) return count_host(step);
@@ -72,8 +72,8 @@ class Counter final : public StepSink {
     double per_byte = 0;
     bool awaited = false;
     for (const Rank peer : peers) {
-      if (peer == seat_.world.self) continue;
-      if (seat_.host_of(peer) != seat_.grid.host) {
+      if (peer == view_.world.self) continue;
+      if (view_.host_of(peer) != view_.grid.host) {
         ++ends;
         if (out && sent_to_.value_or(peer) != peer) several_streams = true;
         if (out) sent_to_ = peer;
@@ -96,7 +96,7 @@ class Counter final : public StepSink {
 
   void count_host(const Step& step) {
     const double times = step.kind == Step::Kind::host_all_reduce ? 2 : 1;
-    const StageWork elements = stage_work(step, seat_.room(step.among).size());
+    const HostStepWork elements = host_step_work(step, view_.members(step.subgroup).size());
     const auto bytes = static_cast<double>(elements.longest * coding_.element);
     cost.waits += times * tuning_.host_latency_us;
     cost.inside += times * tuning_.host_latency_us;
@@ -104,14 +104,14 @@ class Counter final : public StepSink {
     waits_for_work +=
         times * static_cast<double>((elements.longest - elements.average) * coding_.element) * tuning_.host_us_per_byte;
     // Of what goes through all domains alike, one D-th stays in each.
-    const int domains = seat_.inner.host_count();
-    if (domains < 2 || step.among == Among::domain) return;
+    const int domains = view_.inner.host_count();
+    if (domains < 2 || step.subgroup == Subgroup::domain) return;
     cost.waits += times * tuning_.domain_us;
     cost.inside += times * tuning_.domain_us;
     cost.work += times * bytes * tuning_.domain_us_per_byte * (domains - 1) / domains;
   }
 
-  const Seat& seat_;
+  const RankView& view_;
   const Coding coding_;
   const Tuning& tuning_;
   std::optional<Rank> sent_to_;  // last, on another host
@@ -174,18 +174,18 @@ constexpr double kSeveralStreams = 1.05;
 
 }  // namespace
 
-Cost cost_of(const Algorithm& algorithm, const Task& task, const Coding& coding, const Topology& topology,
+Cost cost_of(const Algorithm& algorithm, const RoundArgs& args, const Coding& coding, const Topology& topology,
              const Tuning& tuning, Estimate& estimate) {
   Cost cost;
   estimate.algorithm = algorithm.name;
   std::vector<std::size_t> out(topology.hosts.size(), 0), in(topology.hosts.size(), 0);
   Together all;
   bool several_streams = false;
-  const std::vector<Rank> ranks = counted_ranks(topology, task.root);
+  const std::vector<Rank> ranks = counted_ranks(topology, args.root);
   for (const Rank rank : ranks) {
-    const Seat seat(topology, rank);
-    Counter counter(seat, coding, tuning);
-    algorithm.emit(seat, task, counter);
+    const RankView view(topology, rank);
+    Counter counter(view, coding, tuning);
+    algorithm.emit(view, args, counter);
     const auto total = [](const Cost& c) { return c.waits + c.handling + c.work + c.copies; };
     if (total(counter.cost) > total(cost)) cost = counter.cost;
     all.ends += static_cast<double>(counter.ends);
@@ -195,11 +195,11 @@ Cost cost_of(const Algorithm& algorithm, const Task& task, const Coding& coding,
     several_streams = several_streams || counter.several_streams;
     estimate.messages = std::max(estimate.messages, counter.messages);
     estimate.bytes_sent = std::max(estimate.bytes_sent, counter.bytes_sent);
-    out[static_cast<std::size_t>(seat.grid.host)] += counter.bytes_to_other_hosts;
-    in[static_cast<std::size_t>(seat.grid.host)] += counter.bytes_from_other_hosts;
+    out[static_cast<std::size_t>(view.grid.host)] += counter.bytes_to_other_hosts;
+    in[static_cast<std::size_t>(view.grid.host)] += counter.bytes_from_other_hosts;
   }
   std::optional<CriticalPath> path;
-  if (!topology.one_host()) path = critical_path(algorithm, task, coding, topology, tuning);
+  if (!topology.one_host()) path = critical_path(algorithm, args, coding, topology, tuning);
   const double more = static_cast<double>(topology.ranks()) / static_cast<double>(ranks.size());
   all = {more * all.ends, more * all.bytes, more * all.work, more * all.copies};
   if (path) {
@@ -208,11 +208,11 @@ Cost cost_of(const Algorithm& algorithm, const Task& task, const Coding& coding,
     all.bytes = path->bytes;
     const double to_a_link = static_cast<double>(path->messages) / static_cast<double>(topology.hosts.size());
     cost.hops = std::max(1.0, path->hops);
-    cost.at_once = std::max(1.0, to_a_link / cost.hops);
+    cost.burst = std::max(1.0, to_a_link / cost.hops);
   }
   share_cores(cost, all, topology, tuning);
   cost.flows =
-      !topology.one_host() && (task.collective == Collective::broadcast || task.collective == Collective::reduce);
+      !topology.one_host() && (args.collective == Collective::broadcast || args.collective == Collective::reduce);
   cost.per_frame = tuning.wire_us / static_cast<double>(tuning.wire_frames);
   estimate.bytes_between_hosts = std::ranges::max(out);
   // Of a large host not all ranks have been counted; the busiest is at least as busy as all are on average.

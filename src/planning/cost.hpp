@@ -26,7 +26,7 @@ struct Cost {
   double chain = 0;   ///< us: links are, that have to wait for one another, if rounds do not overlap
   double machine = 0;  ///< us of one round: the cores of a machine that has more ranks do the handling of all
   double inside = 0;   ///< us of one round: of `waits`, those for ranks of this host
-  double at_once = 1;  ///< messages that a link is given before anybody waits for one of them
+  double burst = 1;    ///< messages that a link is given before anybody waits for one of them
   double hops = 1;     ///< messages that wait for one another
   /// Broadcast and reduce: a round goes from rank to rank while the next one follows, also where rounds do not overlap
   /// on any one rank; all that a rank waits for is room for `frames` messages.
@@ -36,11 +36,11 @@ struct Cost {
   /// Of cores while links carry bytes, 0 to 1: where they are, links wait for late ranks, and more messages cost
   /// nothing.
   double idleness() const;
-  /// `lanes` rounds are under way at once.
-  double microseconds(std::size_t rounds, std::size_t lanes) const;
+  /// `rounds_in_flight` rounds are under way at once.
+  double microseconds(std::size_t rounds, std::size_t rounds_in_flight) const;
 };
 
 /// What all rounds cost together; `estimate` gets what is sent in one.
-Cost cost_of(const Algorithm&, const Task&, const Coding&, const Topology&, const Tuning&, Estimate& estimate);
+Cost cost_of(const Algorithm&, const RoundArgs&, const Coding&, const Topology&, const Tuning&, Estimate& estimate);
 
 }  // namespace collectives

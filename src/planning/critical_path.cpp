@@ -16,9 +16,9 @@ constexpr std::size_t kMostSteps = 100'000;
 
 /// A Step as far as it takes time.
 struct Moment {
-  bool meeting = false;
-  Among among = Among::host;
-  double meetings = 0;  // a host stage: how many it amounts to
+  bool host_step = false;
+  Subgroup subgroup = Subgroup::host;
+  double synchronizations = 0;  // an intra-host collective: how many it amounts to
   std::vector<Rank> from, to;
   double wire = 0;  // us that each message takes of a link
 };
@@ -60,16 +60,16 @@ class Play final : private StepSink {
       : tuning_(tuning),
         coding_(coding),
         notices_(barrier),
-        seat_(topology, 0),
+        view_(topology, 0),
         players_(static_cast<std::size_t>(topology.ranks())),
         out_free_(topology.hosts.size()),
         in_free_(topology.hosts.size()) {}
 
   /// False when that is too much.
-  bool add_all(const Algorithm& algorithm, const Task& task) {
+  bool add_all(const Algorithm& algorithm, const RoundArgs& args) {
     for (Rank rank = 0; rank < static_cast<Rank>(players_.size()); ++rank) {
-      seat_.sit(rank);
-      algorithm.emit(seat_, task, *this);
+      view_.rebind(rank);
+      algorithm.emit(view_, args, *this);
       if (steps_ > kMostSteps) return false;
     }
     return true;
@@ -92,7 +92,7 @@ class Play final : private StepSink {
       if (player(rank).due != time) continue;  // it has been called for another time
       player(rank).due = kNotDue;
       if (const Moment* moment = player(rank).current())
-        moment->meeting ? meet(rank, *moment) : exchange(rank, *moment, time);
+        moment->host_step ? synchronize(rank, *moment) : exchange(rank, *moment, time);
     }
     return std::ranges::max(players_, {}, &Player::time).time;
   }
@@ -102,23 +102,23 @@ class Play final : private StepSink {
     if (steps_ > kMostSteps) return;
     Moment moment;
     if (step.kind != Step::Kind::exchange) {
-      moment = {true, step.among, step.kind == Step::Kind::host_all_reduce ? 2.0 : 1.0, {}, {}, 0};
+      moment = {true, step.subgroup, step.kind == Step::Kind::host_all_reduce ? 2.0 : 1.0, {}, {}, 0};
     } else {
       const auto bytes = static_cast<double>(coding_.bytes(step.range.count));
       moment.wire = bytes * tuning_.wire_us_per_byte;
       if (step.range.count == 0 && !notices_) return;
       const auto others = [&](Peers peers, std::vector<Rank>& to) {
         for (const Rank peer : peers)
-          if (peer != seat_.world.self) to.push_back(peer);
+          if (peer != view_.world.self) to.push_back(peer);
       };
       others(step.from, moment.from);
       others(step.to, moment.to);
       for (const Rank peer : moment.to)
-        if (wire(seat_.world.self, peer)) ++messages_, bytes_ += bytes;
+        if (wire(view_.world.self, peer)) ++messages_, bytes_ += bytes;
       if (moment.from.empty() && moment.to.empty()) return;
     }
     steps_ += 1 + moment.from.size() + moment.to.size();
-    player(seat_.world.self).moments.push_back(std::move(moment));
+    player(view_.world.self).moments.push_back(std::move(moment));
   }
 
   /// It may go on then; the earliest of such times counts.
@@ -132,13 +132,13 @@ class Play final : private StepSink {
   Channel& channel(Rank from, Rank to) {
     return channels_[static_cast<std::uint64_t>(from) << 32 | static_cast<std::uint32_t>(to)];
   }
-  bool wire(Rank a, Rank b) const { return seat_.host_of(a) != seat_.host_of(b); }
+  bool wire(Rank a, Rank b) const { return view_.host_of(a) != view_.host_of(b); }
 
   /// When a message that is handed over at `time` has come, through two links that carry one after the other.
   double over_wire(Rank from, Rank to, double time, double busy) {
     if (!with_bytes_) return time + tuning_.wire_us;
-    double& out = out_free_[static_cast<std::size_t>(seat_.host_of(from))];
-    double& in = in_free_[static_cast<std::size_t>(seat_.host_of(to))];
+    double& out = out_free_[static_cast<std::size_t>(view_.host_of(from))];
+    double& in = in_free_[static_cast<std::size_t>(view_.host_of(to))];
     const double begun = std::max({time, out, in});
     out = in = begun + busy;
     return begun + busy + tuning_.wire_us;
@@ -168,18 +168,18 @@ class Play final : private StepSink {
   }
 
   /// All who are in the room have come, and leave together.
-  void meet(Rank rank, const Moment& moment) {
-    seat_.sit(rank);
-    const Peers room = seat_.room(moment.among);
+  void synchronize(Rank rank, const Moment& moment) {
+    view_.rebind(rank);
+    const Peers members = view_.members(moment.subgroup);
     double time = 0;
-    for (const Rank other : room) {
+    for (const Rank other : members) {
       const Moment* at = player(other).current();
-      if (at == nullptr || !at->meeting || at->among != moment.among) return;
+      if (at == nullptr || !at->host_step || at->subgroup != moment.subgroup) return;
       time = std::max(time, player(other).time);
     }
-    const bool crosses = seat_.inner.host_count() > 1 && moment.among != Among::domain;
-    time += moment.meetings * (tuning_.host_latency_us + (crosses ? tuning_.domain_us : 0));
-    for (const Rank other : room) {
+    const bool crosses = view_.inner.host_count() > 1 && moment.subgroup != Subgroup::domain;
+    time += moment.synchronizations * (tuning_.host_latency_us + (crosses ? tuning_.domain_us : 0));
+    for (const Rank other : members) {
       player(other).time = time;
       player(other).next();
       wake(other, time);
@@ -190,7 +190,7 @@ class Play final : private StepSink {
   const Coding coding_;
   bool with_bytes_ = false;
   const bool notices_;  // messages that carry nothing count, too
-  Seat seat_;
+  RankView view_;
   std::vector<Player> players_;
   std::vector<double> out_free_, in_free_;  // when each host's link has carried what it has been given
   std::size_t steps_ = 0;                   // with their messages
@@ -203,10 +203,10 @@ class Play final : private StepSink {
 
 }  // namespace
 
-std::optional<CriticalPath> critical_path(const Algorithm& algorithm, const Task& task, const Coding& coding,
+std::optional<CriticalPath> critical_path(const Algorithm& algorithm, const RoundArgs& args, const Coding& coding,
                                           const Topology& topology, const Tuning& tuning) {
-  Play play(topology, tuning, coding, task.collective == Collective::barrier);
-  if (!play.add_all(algorithm, task)) return std::nullopt;
+  Play play(topology, tuning, coding, args.collective == Collective::barrier);
+  if (!play.add_all(algorithm, args)) return std::nullopt;
   Tuning nothing_but_hops = tuning;
   nothing_but_hops.wire_us = 1;
   nothing_but_hops.wire_message_us = nothing_but_hops.message_us = nothing_but_hops.host_latency_us =

@@ -21,6 +21,7 @@ struct CriticalPath {
 };
 
 /// Empty where there are too many messages to play them all: 100,000, some 60 ms.
-std::optional<CriticalPath> critical_path(const Algorithm&, const Task&, const Coding&, const Topology&, const Tuning&);
+std::optional<CriticalPath> critical_path(const Algorithm&, const RoundArgs&, const Coding&, const Topology&,
+                                          const Tuning&);
 
 }  // namespace collectives

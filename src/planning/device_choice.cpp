@@ -58,18 +58,18 @@ constexpr std::size_t kMostByMessages = kGpuMemoryRecords - 8;
 
 void cut_for_gpus(Plan& plan, const Request& request, const Topology& topology, std::size_t longest,
                   std::size_t frame_bytes) {
-  const Aim aim{.collective = request.collective, .sums = plan.sums};
+  const CollectiveSpec spec{.collective = request.collective, .partial_sums = plan.partial_sums};
   const Algorithm& algorithm = *plan.algorithm;
-  if (algorithm.in_one_message != nullptr && algorithm.in_one_message(aim)) return;
+  if (algorithm.in_one_message != nullptr && algorithm.in_one_message(spec)) return;
   const std::size_t element = size_of(request.type);
-  const auto pieces = static_cast<std::size_t>(algorithm.pieces(aim, topology));
+  const auto pieces = static_cast<std::size_t>(algorithm.pieces(spec, topology));
   const std::size_t most = std::max<std::size_t>(1, std::min(kLongestMessage, frame_bytes) / element) * pieces;
   const std::size_t unit = std::clamp<std::size_t>(kShortestMessage / element, 1, most);
-  const std::size_t wanted = algorithm.by_part(aim, topology) ? longest : longest / kRoundsOnAChain;
+  const std::size_t wanted = algorithm.by_part(spec, topology) ? longest : longest / kRoundsOnAChain;
   plan.segment = std::clamp((wanted + unit - 1) / unit * unit, unit, most);
   plan.rounds = std::max<std::size_t>(1, (longest + plan.segment - 1) / plan.segment);
-  const auto depths = static_cast<std::size_t>(algorithm.depths(aim, topology));
-  plan.lanes = std::min((depths + plan.stride - 1) / plan.stride, plan.rounds);
+  const auto depths = static_cast<std::size_t>(algorithm.depths(spec, topology));
+  plan.rounds_in_flight = std::min((depths + plan.issue_interval - 1) / plan.issue_interval, plan.rounds);
 }
 
 }  // namespace
@@ -78,17 +78,17 @@ bool has_two_levels(const Topology& topology) {
   return !topology.one_host() && static_cast<std::size_t>(topology.ranks()) > topology.hosts.size();
 }
 
-std::string_view to_string(Way way) noexcept {
+std::string_view to_string(DevicePath way) noexcept {
   switch (way) {
-    case Way::host: return "host";
-    case Way::staged: return "staged";
-    case Way::kernels: return "kernels";
-    case Way::nccl: return "nccl";
-    case Way::top_k: return "top_k";
-    case Way::two_level: return "two_level";
-    case Way::steps: return "steps";
+    case DevicePath::host: return "host";
+    case DevicePath::host_copy: return "host_copy";
+    case DevicePath::kernels: return "kernels";
+    case DevicePath::nccl: return "nccl";
+    case DevicePath::top_k: return "top_k";
+    case DevicePath::multi_host: return "multi_host";
+    case DevicePath::steps: return "steps";
   }
-  return "unknown way";
+  return "unknown device path";
 }
 
 DataType wire_by_nccl(const Request& request) {
@@ -115,13 +115,14 @@ WayChoice choose_way(const Request& request, const Topology& topology) {
                             to_string(request.type),
                             reduces(request.collective) ? fmt::format(" by {}", to_string(request.op.kind())) : "",
                             to_string(topology), why_not));
-  if (forced) return {Way::nccl, "backend \"nccl\" was asked for"};
+  if (forced) return {DevicePath::nccl, "backend \"nccl\" was asked for"};
   const bool alone = topology.ranks() == 1;
-  if (possible && !alone && why_not.empty()) return {Way::nccl, "NCCL connects the GPUs"};
+  if (possible && !alone && why_not.empty()) return {DevicePath::nccl, "NCCL connects the GPUs"};
   const std::string not_by_kernels = why_not_kernels(request, topology);
   const std::string not_by_nccl = possible && !alone ? "; not by NCCL: " + why_not : "";
-  if (not_by_kernels.empty()) return {Way::kernels, "one host, whose GPUs reach one another's memory" + not_by_nccl};
-  return {Way::staged, not_by_kernels + not_by_nccl};
+  if (not_by_kernels.empty())
+    return {DevicePath::kernels, "one host, whose GPUs reach one another's memory" + not_by_nccl};
+  return {DevicePath::host_copy, not_by_kernels + not_by_nccl};
 }
 
 std::string why_not_added_in_hosts(const Topology& topology) {
@@ -135,16 +136,17 @@ std::string why_not_added_in_hosts(const Topology& topology) {
 }
 
 void plan_two_levels(Plan& plan, const Request& request, const Topology& topology) {
-  if (plan.way != Way::staged || !has_two_levels(topology) || request.collective != Collective::all_reduce ||
-      plan.backend != "hierarchical" || plan.sums == Sums::at_owner || request.op.user_op() != nullptr)
+  if (plan.device_path != DevicePath::host_copy || !has_two_levels(topology) ||
+      request.collective != Collective::all_reduce || plan.backend != "hierarchical" ||
+      plan.partial_sums == PartialSums::forbidden || request.op.user_op() != nullptr)
     return;
   if (const std::string why = why_not_added_in_hosts(topology); !why.empty()) {
-    plan.way_reason += ", and " + why;
+    plan.device_path_reason += ", and " + why;
     return;
   }
   const Topology::Gpus& gpus = topology.gpus;
-  plan.way = Way::two_level;
-  plan.way_reason =
+  plan.device_path = DevicePath::multi_host;
+  plan.device_path_reason =
       gpus.within_reach
           ? "the GPUs of each host reach one another's memory, and add there"
           : fmt::format("NCCL adds inside hosts, whose GPUs do not reach one another's memory: {}", gpus.apart);
@@ -159,17 +161,19 @@ bool passes_messages(std::string_view backend) {
 void plan_steps(Plan& plan, const Request& request, const Topology& topology, std::size_t longest,
                 std::size_t wire_frame_bytes) {
   const bool one_host = topology.one_host();
-  if (plan.way != Way::staged || !(one_host ? passes_messages(request.backend) : has_two_levels(topology))) return;
+  if (plan.device_path != DevicePath::host_copy ||
+      !(one_host ? passes_messages(request.backend) : has_two_levels(topology)))
+    return;
   std::string why = why_not_within_reach(request, topology);
   if (why.empty() && plan.coded) why = fmt::format("{} is coded on the host", request.codec->name());
   if (why.empty() && most_on_a_host(topology) > kMostByMessages)
     why = fmt::format("a GPU shows messages to {} ranks at most", kMostByMessages);
   if (!why.empty()) {
-    if (plan.way_reason.find(why) == std::string::npos) plan.way_reason += ", and " + why;
+    if (plan.device_path_reason.find(why) == std::string::npos) plan.device_path_reason += ", and " + why;
     return;
   }
-  plan.way = Way::steps;
-  plan.way_reason =
+  plan.device_path = DevicePath::steps;
+  plan.device_path_reason =
       one_host ? "one host, whose GPUs reach one another's memory" : "the GPUs of each host reach one another's memory";
   cut_for_gpus(plan, request, topology, longest, one_host ? kLongestMessage : wire_frame_bytes);
 }
@@ -180,7 +184,7 @@ void plan_by_nccl(Plan& plan, const Request& request, const Topology& topology) 
   plan.runners_up.clear();
   plan.protocol = {};
   plan.zero_copy = false;
-  plan.sums = Sums::anywhere;
+  plan.partial_sums = PartialSums::allowed;
   plan.coded = wire_by_nccl(request) != request.type && (request.force || !topology.one_host());
   if (request.codec != nullptr)
     plan.codec_reason = plan.coded ? fmt::format("{}{}", request.codec->name(), request.force ? ", as forced" : "")
@@ -189,7 +193,7 @@ void plan_by_nccl(Plan& plan, const Request& request, const Topology& topology) 
                                                                      : "NCCL carries sums of f32 as bf16 or f16 only");
   if (!reduces(request.collective)) return;
   if (plan.coded || !why_not_summed_by_nccl(request.op, request.type, request.deterministic).empty())
-    plan.sums = Sums::at_owner;
+    plan.partial_sums = PartialSums::forbidden;
 }
 
 }  // namespace collectives

@@ -11,7 +11,7 @@
 namespace collectives {
 
 struct WayChoice {
-  Way way = Way::host;
+  DevicePath device_path = DevicePath::host;
   std::string reason = {};  ///< in words
 };
 /// Throws Error{unsupported} where backend "nccl" is forced and cannot do it.

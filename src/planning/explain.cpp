@@ -16,9 +16,9 @@ std::string explain(const Plan& plan, const Request& request, const Topology& to
                                  bytes_text(request.count * size_of(request.type)), to_string(request.type),
                                  reduces(request.collective) ? fmt::format(" {}", to_string(request.op.kind())) : "",
                                  to_string(topology));
-  if (plan.way == Way::nccl) {
-    text += fmt::format("  nccl: {}\n", plan.way_reason);
-    if (plan.sums == Sums::at_owner)
+  if (plan.device_path == DevicePath::nccl) {
+    text += fmt::format("  nccl: {}\n", plan.device_path_reason);
+    if (plan.partial_sums == PartialSums::forbidden)
       text +=
           fmt::format("  direct exchange: contributions travel unsummed, their owner folds them in rank order: {}\n",
                       plan.coded ? "coded sums would be rounded at every hop"
@@ -30,16 +30,17 @@ std::string explain(const Plan& plan, const Request& request, const Topology& to
   if (plan.rounds > 1)
     text +=
         fmt::format(", {} rounds of segments of {}{}", plan.rounds, bytes_text(plan.segment * size_of(request.type)),
-                    plan.lanes > 1 ? fmt::format(", {} under way at once", plan.lanes) : "");
+                    plan.rounds_in_flight > 1 ? fmt::format(", {} under way at once", plan.rounds_in_flight) : "");
   text += fmt::format(": {}\n", plan.reason);
-  if (plan.sums == Sums::at_owner && topology.ranks() > 1)
+  if (plan.partial_sums == PartialSums::forbidden && topology.ranks() > 1)
     text += fmt::format("  direct exchange: contributions travel unsummed, their owner adds them in rank order{}\n",
                         request.deterministic ? " (deterministic)" : fmt::format(" ({})", to_string(request.type)));
-  if (plan.sums == Sums::in_hosts)
+  if (plan.partial_sums == PartialSums::intra_host)
     text += fmt::format("  direct exchange: {} travel unsummed, their owner adds them in order ({})\n",
                         plan.backend == "hierarchical" ? "the sums of hosts" : "contributions", request.codec->name());
   if (!plan.codec_reason.empty()) text += fmt::format("  wire: {}\n", plan.codec_reason);
-  if (plan.way != Way::host) text += fmt::format("  device memory: {}: {}\n", to_string(plan.way), plan.way_reason);
+  if (plan.device_path != DevicePath::host)
+    text += fmt::format("  device memory: {}: {}\n", to_string(plan.device_path), plan.device_path_reason);
   if (!plan.protocol.empty())
     text += fmt::format("  {}: {}{}\n", plan.protocol, plan.protocol_reason,
                         plan.zero_copy ? "; zero-copy where all ranks' buffers come from allocate()" : "");

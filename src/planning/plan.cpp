@@ -31,8 +31,8 @@ struct HostDescriber final : StepSink {
   HostDescriber(std::size_t element_bytes, const Topology& topology, const Tuning& tuning)
       : element_bytes_(element_bytes), topology_(topology), tuning_(tuning) {}
   void operator()(const Step& step) override {
-    if (++steps == 1 && step.among == Among::host)
-      describe(step, element_bytes_, topology_.ranks(), topology_.crowded(0), tuning_, task);
+    if (++steps == 1 && step.subgroup == Subgroup::host)
+      describe(step, element_bytes_, topology_.ranks(), topology_.oversubscribed(0), tuning_, task);
     else
       steps = std::max(steps, 2);
   }
@@ -45,9 +45,9 @@ struct HostDescriber final : StepSink {
   const Tuning& tuning_;
 };
 
-Parts parts_of(const Request& request, const Algorithm& algorithm, const Aim& aim, const Topology& topology,
+Parts parts_of(const Request& request, const Algorithm& algorithm, const CollectiveSpec& spec, const Topology& topology,
                std::vector<std::size_t>& offsets) {
-  if (!algorithm.by_part(aim, topology)) return Parts::equal({0, request.count}, 1);
+  if (!algorithm.by_part(spec, topology)) return Parts::equal({0, request.count}, 1);
   if (request.counts.empty()) return Parts::equal({0, request.count}, topology.ranks());
   offsets.assign(1, 0);
   for (const std::size_t count : request.counts) offsets.push_back(offsets.back() + count);
@@ -67,7 +67,7 @@ bool one_rank_to_a_host(const Topology& topology) {
 }
 
 /// How many rounds at once find frames for their messages: one less than there are.
-std::size_t lanes_of(const Algorithm& algorithm, const Topology& topology, const Tuning& tuning) {
+std::size_t rounds_in_flight_of(const Algorithm& algorithm, const Topology& topology, const Tuning& tuning) {
   const bool all_on_the_wire =
       algorithm.backend == "hierarchical" ? !topology.one_host() : one_rank_to_a_host(topology);
   return all_on_the_wire && tuning.wire_frames > 2 ? tuning.wire_frames - 1 : 1;
@@ -75,21 +75,21 @@ std::size_t lanes_of(const Algorithm& algorithm, const Topology& topology, const
 
 /// Bytes of a message that fits whatever its Steps may take it through. Where hosts have several ranks, only all-reduce
 /// sends nothing inside them, and it does where nobody sums on the way.
-std::size_t longest_message(const Algorithm& algorithm, const Aim& aim, const Topology& topology,
+std::size_t longest_message(const Algorithm& algorithm, const CollectiveSpec& spec, const Topology& topology,
                             const Tuning& tuning) {
   const bool summed_in_hosts = algorithm.backend == "hierarchical" && !topology.one_host() &&
-                               aim.collective == Collective::all_reduce && aim.sums != Sums::at_owner;
+                               spec.collective == Collective::all_reduce && spec.partial_sums != PartialSums::forbidden;
   return one_rank_to_a_host(topology) || summed_in_hosts ? tuning.wire_frame_bytes : tuning.frame_bytes;
 }
 
-Aim aim_of(const Request& request, bool coded) {
-  Aim aim{.collective = request.collective, .coded = coded};
-  if (!reduces(request.collective)) return aim;
+CollectiveSpec spec_of(const Request& request, bool coded) {
+  CollectiveSpec spec{.collective = request.collective, .coded = coded};
+  if (!reduces(request.collective)) return spec;
   if (needs_direct(request.op, request.type, request.deterministic))
-    aim.sums = Sums::at_owner;
+    spec.partial_sums = PartialSums::forbidden;
   else if (coded)
-    aim.sums = Sums::in_hosts;
-  return aim;
+    spec.partial_sums = PartialSums::intra_host;
+  return spec;
 }
 
 /// Elements of which a message of at most `frame` bytes can hold as many: whole blocks.
@@ -102,50 +102,52 @@ std::size_t elements_of(std::size_t frame, const Coding& coding) {
 
 Plan plan_for(const Algorithm& algorithm, const Request& request, bool coded, const Topology& topology,
               const Tuning& tuning) {
-  const Aim aim = aim_of(request, coded);
+  const CollectiveSpec spec = spec_of(request, coded);
   const Coding coding{size_of(request.type), coded ? request.codec : nullptr};
   Plan plan;
   plan.algorithm = &algorithm;
   plan.tuning_source = tuning.source;
   plan.backend = algorithm.backend;
   plan.name = algorithm.name;
-  plan.sums = aim.sums;
+  plan.partial_sums = spec.partial_sums;
 
   std::vector<std::size_t> offsets;
-  const Task task{aim, parts_of(request, algorithm, aim, topology, offsets), request.root};
-  const Parts& parts = task.parts;
-  const Seat seat(topology, 0);
+  const RoundArgs args{spec, parts_of(request, algorithm, spec, topology, offsets), request.root};
+  const Parts& parts = args.parts;
+  const RankView view(topology, 0);
   HostDescriber host{size_of(request.type), topology, tuning};
-  if (algorithm.backend == "hierarchical" && topology.one_host()) algorithm.emit(seat, task, host);
+  if (algorithm.backend == "hierarchical" && topology.one_host()) algorithm.emit(view, args, host);
   if (host.steps == 1) {
-    // A host stage cuts its own chunks: one round.
+    // An intra-host collective cuts its own chunks: one round.
     plan.segment = std::max<std::size_t>(1, parts.longest());
     plan.protocol = to_string(host.task.protocol);
-    plan.protocol_reason = reason(host.task, topology.crowded(0), tuning);
+    plan.protocol_reason = reason(host.task, topology.oversubscribed(0), tuning);
     plan.zero_copy = host.task.zero_copy;
   } else if (host.steps > 1) {
     // What one level leaves should still be in the cache for the next, and its sums must be kept somewhere.
     plan.segment = kTwoLevelBytes / size_of(request.type);
   }
   const std::size_t longest = parts.longest();
-  const Cost cost = cost_of(algorithm, task, coding, topology, tuning, plan.estimate);
-  const auto depths = static_cast<std::size_t>(algorithm.depths(aim, topology));
-  const std::size_t most_lanes = std::min(depths, lanes_of(algorithm, topology, tuning));
-  plan.stride = (depths + most_lanes - 1) / most_lanes;
-  plan.lanes = (depths + plan.stride - 1) / plan.stride;
+  const Cost cost = cost_of(algorithm, args, coding, topology, tuning, plan.estimate);
+  const auto depths = static_cast<std::size_t>(algorithm.depths(spec, topology));
+  const std::size_t most_in_flight = std::min(depths, rounds_in_flight_of(algorithm, topology, tuning));
+  plan.issue_interval = (depths + most_in_flight - 1) / most_in_flight;
+  plan.rounds_in_flight = (depths + plan.issue_interval - 1) / plan.issue_interval;
   const auto rounds_of = [&](std::size_t segment) {
     return request.collective == Collective::barrier ? 1 : (longest + segment - 1) / segment;
   };
   const auto time_of = [&](std::size_t rounds) {
-    return cost.microseconds(std::max<std::size_t>(1, rounds), std::min(plan.lanes, rounds));
+    return cost.microseconds(std::max<std::size_t>(1, rounds), std::min(plan.rounds_in_flight, rounds));
   };
   if (host.steps == 0) {
     // Where rounds overlap, shorter messages may pay: the first one is sooner on its way.
-    const auto pieces = static_cast<std::size_t>(algorithm.pieces(aim, topology));
+    const auto pieces = static_cast<std::size_t>(algorithm.pieces(spec, topology));
     const auto segment_of = [&](std::size_t frame) { return elements_of(frame, coding) * pieces; };
-    const std::size_t most = std::max<std::size_t>(1, longest_message(algorithm, aim, topology, tuning));
+    const std::size_t most = std::max<std::size_t>(1, longest_message(algorithm, spec, topology, tuning));
     const auto time_with = [&](std::size_t frame) { return time_of(rounds_of(segment_of(frame))); };
-    const std::size_t least = std::min(most, cost.flows ? kShortestMessage : plan.lanes > 1 ? kShortMessage : most);
+    const std::size_t least = std::min(most, cost.flows                  ? kShortestMessage
+                                             : plan.rounds_in_flight > 1 ? kShortMessage
+                                                                         : most);
     double shortest = time_with(most);
     for (std::size_t frame = most / 2; frame >= least; frame /= 2) shortest = std::min(shortest, time_with(frame));
     const auto worth = [&](std::size_t frame) {
@@ -156,7 +158,7 @@ Plan plan_for(const Algorithm& algorithm, const Request& request, bool coded, co
     plan.segment = segment_of(frame);
   }
   plan.rounds = rounds_of(plan.segment);
-  plan.lanes = std::max<std::size_t>(1, std::min(plan.lanes, plan.rounds));
+  plan.rounds_in_flight = std::max<std::size_t>(1, std::min(plan.rounds_in_flight, plan.rounds));
   plan.estimate.microseconds = time_of(plan.rounds);
   plan.coded = coded && plan.estimate.messages > 0;
   plan.estimate.messages *= std::max<std::size_t>(1, plan.rounds);
@@ -178,21 +180,21 @@ std::vector<std::string_view> backend_names() {
 namespace {
 
 /// Whether it takes one message for what should be in one.
-bool fits(const Algorithm& algorithm, const Aim& aim, const Coding& coding, const Request& request,
+bool fits(const Algorithm& algorithm, const CollectiveSpec& spec, const Coding& coding, const Request& request,
           const Topology& topology, const Tuning& tuning) {
-  return algorithm.in_one_message == nullptr || !algorithm.in_one_message(aim) ||
-         request.count <= elements_of(longest_message(algorithm, aim, topology, tuning), coding);
+  return algorithm.in_one_message == nullptr || !algorithm.in_one_message(spec) ||
+         request.count <= elements_of(longest_message(algorithm, spec, topology, tuning), coding);
 }
 
 /// All that can be done with messages coded, or all that can be done with them as they are.
 std::vector<Plan> candidates_coded(bool coded, const Request& request, const Topology& topology, const Tuning& tuning) {
   std::vector<Plan> candidates;
-  const Aim aim = aim_of(request, coded);
+  const CollectiveSpec spec = spec_of(request, coded);
   const Coding coding{size_of(request.type), coded ? request.codec : nullptr};
   for (const Algorithm& algorithm : algorithms())
     if ((request.backend == "auto" || request.backend == algorithm.backend || request.backend == algorithm.name) &&
-        (algorithm.possible == nullptr || algorithm.possible(aim, topology)) &&
-        fits(algorithm, aim, coding, request, topology, tuning))
+        (algorithm.possible == nullptr || algorithm.possible(spec, topology)) &&
+        fits(algorithm, spec, coding, request, topology, tuning))
       candidates.push_back(plan_for(algorithm, request, coded, topology, tuning));
   std::stable_sort(candidates.begin(), candidates.end(),
                    [](const Plan& a, const Plan& b) { return a.estimate.microseconds < b.estimate.microseconds; });
@@ -261,13 +263,14 @@ std::vector<Plan> candidate_plans(const Request& asked_for, const Topology& topo
                                      : candidates_with_codec(request, topology, tuning);
   if (candidates.empty()) {
     const auto& asked = *std::ranges::find(algorithms(), request.backend, &Algorithm::name);
-    throw Error(Errc::unsupported,
-                fmt::format("backend \"{}\" cannot do {} of {} on {}: {}", request.backend,
-                            to_string(request.collective), to_string(request.type), to_string(topology),
-                            request.codec != nullptr && request.deterministic
-                                ? "sums of ranks that share memory are not rounded, and must not depend on the backend"
-                            : aim_of(request, false).direct() ? "contributions must meet unsummed"
-                                                              : fmt::format("it needs {}", asked.needs)));
+    throw Error(
+        Errc::unsupported,
+        fmt::format("backend \"{}\" cannot do {} of {} on {}: {}", request.backend, to_string(request.collective),
+                    to_string(request.type), to_string(topology),
+                    request.codec != nullptr && request.deterministic
+                        ? "sums of ranks that share memory are not rounded, and must not depend on the backend"
+                    : spec_of(request, false).needs_unreduced_exchange() ? "contributions must meet unsummed"
+                                                                         : fmt::format("it needs {}", asked.needs)));
   }
   return candidates;
 }
@@ -276,7 +279,7 @@ Plan choose_plan(const Request& asked, const Topology& topology, const Tuning& t
   const WayChoice choice = choose_way(asked, topology);
   Request request = asked;
   if (asked.backend == kNccl) request.backend = "auto";  // which performs what needs no GPU, such as a barrier
-  if (choice.way == Way::nccl) request.codec = nullptr;
+  if (choice.device_path == DevicePath::nccl) request.codec = nullptr;
   std::vector<Plan> candidates = candidate_plans(request, topology, tuning);
   Plan plan = std::move(candidates.front());
   for (std::size_t i = 1; i < candidates.size(); ++i) plan.runners_up.push_back(candidates[i].estimate);
@@ -286,13 +289,13 @@ Plan choose_plan(const Request& asked, const Topology& topology, const Tuning& t
     plan.reason = "there is one rank";
   else
     plan.reason = "the lowest estimate";
-  plan.way = choice.way;
-  plan.way_reason = choice.reason;
-  if (plan.way == Way::nccl) plan_by_nccl(plan, asked, topology);
+  plan.device_path = choice.device_path;
+  plan.device_path_reason = choice.reason;
+  if (plan.device_path == DevicePath::nccl) plan_by_nccl(plan, asked, topology);
   plan_two_levels(plan, request, topology);
   std::vector<std::size_t> offsets;
   plan_steps(plan, request, topology,
-             parts_of(request, *plan.algorithm, aim_of(request, plan.coded), topology, offsets).longest(),
+             parts_of(request, *plan.algorithm, spec_of(request, plan.coded), topology, offsets).longest(),
              tuning.wire_frame_bytes);
   return plan;
 }

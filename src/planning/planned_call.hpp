@@ -36,6 +36,6 @@ struct PlannedCall {
 };
 
 /// Returns the task that the Steps of `planned` perform.
-Task task_of(const PlannedCall& planned);
+RoundArgs args_of(const PlannedCall& planned);
 
 }  // namespace collectives

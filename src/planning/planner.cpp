@@ -16,7 +16,9 @@ namespace {
 /// Plans kept at most; a program that asks for more different calls than this plans some of them again.
 constexpr std::size_t kPlansKept = 4096;
 
-Aim aim_of(const PlannedCall& planned) { return {planned.performed, planned.plan.sums, planned.plan.coded}; }
+CollectiveSpec spec_of(const PlannedCall& planned) {
+  return {planned.performed, planned.plan.partial_sums, planned.plan.coded};
+}
 
 /// What ranks must agree on, or their stages would differ.
 std::uint64_t hash_of(const TopKOptions& how) {
@@ -33,35 +35,35 @@ std::uint64_t hash_of(const TopKOptions& how) {
 /// Describes the only Step of an algorithm if that is a host Step from input to output.
 class SingleStep final : public StepSink {
  public:
-  SingleStep(const HostStage& host_stage, DataType type) : host_stage_(host_stage), type_(type) {}
+  SingleStep(const HostCollective& host_collective, DataType type) : host_collective_(host_collective), type_(type) {}
   void operator()(const Step& step) override {
     call_.reset();
-    if (++steps_ > 1 || step.kind == Step::Kind::exchange || step.among != Among::host || step.own != Place::input ||
-        (step.keep != Place::output && step.kind != Step::Kind::host_barrier))
+    if (++steps_ > 1 || step.kind == Step::Kind::exchange || step.subgroup != Subgroup::host ||
+        step.source != Place::input || (step.destination != Place::output && step.kind != Step::Kind::host_barrier))
       return;
     call_.emplace().finish = step.finish;
-    host_stage_.describe(step, type_, call_->task);
+    host_collective_.describe(step, type_, call_->task);
   }
   std::optional<HostCall> take() { return std::move(call_); }
 
  private:
-  const HostStage& host_stage_;
+  const HostCollective& host_collective_;
   const DataType type_;
   std::size_t steps_ = 0;
   std::optional<HostCall> call_;
 };
 
-std::optional<HostCall> single_step(const Algorithm& algorithm, const Seat& seat, const Task& task, DataType type,
-                                    const HostStage& host_stage) {
-  SingleStep step(host_stage, type);
-  algorithm.emit(seat, task, step);
+std::optional<HostCall> single_step(const Algorithm& algorithm, const RankView& view, const RoundArgs& args,
+                                    DataType type, const HostCollective& host_collective) {
+  SingleStep step(host_collective, type);
+  algorithm.emit(view, args, step);
   return step.take();
 }
 
 }  // namespace
 
-Task task_of(const PlannedCall& planned) {
-  return {aim_of(planned), planned.parts, planned.performed == Collective::barrier ? 0 : planned.signature.root};
+RoundArgs args_of(const PlannedCall& planned) {
+  return {spec_of(planned), planned.parts, planned.performed == Collective::barrier ? 0 : planned.signature.root};
 }
 
 const std::shared_ptr<const PlannedCall>& Planner::plan(const Call& call, const Options& options, std::size_t k) {
@@ -127,17 +129,19 @@ std::shared_ptr<const PlannedCall> Planner::make(const Call& call, const Options
   planned->plan = choose_plan(request, topology, tuning_);
   if (options.compressor != nullptr)
     planned->sparse = plan_sparse(request, k, options.compressor->options(), planned->plan, topology_, tuning_);
-  if (planned->sparse && planned->plan.way != Way::host) {
+  if (planned->sparse && planned->plan.device_path != DevicePath::host) {
     const std::string why_not =
         planned->sparse->sparse
             ? why_not_chosen_on_gpu(planned->sparse->in_hosts, options.compressor->options(), topology_)
             : "everything is sent";
-    planned->plan.way = !why_not.empty() ? Way::staged : planned->sparse->in_hosts ? Way::two_level : Way::top_k;
-    planned->plan.way_reason = why_not.empty() ? "chosen, and added up, on the GPU" : why_not;
+    planned->plan.device_path = !why_not.empty()            ? DevicePath::host_copy
+                                : planned->sparse->in_hosts ? DevicePath::multi_host
+                                                            : DevicePath::top_k;
+    planned->plan.device_path_reason = why_not.empty() ? "chosen, and added up, on the GPU" : why_not;
   }
   planned->shape = shape_of(signature, planned->plan);
   const Range whole{0, signature.count};
-  if (!planned->plan.algorithm->by_part(aim_of(*planned), topology_)) {
+  if (!planned->plan.algorithm->by_part(spec_of(*planned), topology_)) {
     planned->parts = Parts::equal(whole, 1);
   } else if (!call.has_counts || signature.count == 0) {
     planned->parts = Parts::equal(whole, ranks);
@@ -148,7 +152,7 @@ std::shared_ptr<const PlannedCall> Planner::make(const Call& call, const Options
   }
   if (topology_.one_host() && planned->plan.rounds == 1)
     planned->at_once =
-        single_step(*planned->plan.algorithm, seat_, task_of(*planned), planned->signature.type, host_stage_);
+        single_step(*planned->plan.algorithm, view_, args_of(*planned), planned->signature.type, host_collective_);
   return planned;
 }
 

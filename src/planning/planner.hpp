@@ -17,7 +17,7 @@
 #include "collectives/topology.hpp"
 #include "core/call.hpp"
 #include "planning/planned_call.hpp"
-#include "shared_memory/host_stage.hpp"
+#include "shared_memory/host_collective.hpp"
 
 namespace collectives {
 
@@ -30,9 +30,9 @@ class Planner {
     bool deterministic = false;
   };
   /// All arguments outlive the planner; `tuning` may change, then followed by forget().
-  Planner(const Seat& seat, const Topology& topology, const Tuning& tuning, const HostStage& host_stage,
+  Planner(const RankView& view, const Topology& topology, const Tuning& tuning, const HostCollective& host_collective,
           const Defaults& defaults)
-      : seat_(seat), topology_(topology), tuning_(tuning), host_stage_(host_stage), defaults_(defaults) {}
+      : view_(view), topology_(topology), tuning_(tuning), host_collective_(host_collective), defaults_(defaults) {}
 
   /// The plan of a call, whose arguments have been checked; good until the next one is asked for. A new one is made in
   /// microseconds, or milliseconds between many hosts. Throws Error: invalid_argument for a backend, codec or
@@ -46,12 +46,12 @@ class Planner {
   std::shared_ptr<const PlannedCall> make(const Call& call, const Options& options, const Codec* codec, std::size_t k,
                                           const Signature& signature) const;
 
-  Rank rank() const noexcept { return seat_.world.self; }
+  Rank rank() const noexcept { return view_.world.self; }
 
-  const Seat& seat_;
+  const RankView& view_;
   const Topology& topology_;
   const Tuning& tuning_;
-  const HostStage& host_stage_;
+  const HostCollective& host_collective_;
   const Defaults defaults_;
   std::unordered_map<std::uint64_t, std::shared_ptr<const PlannedCall>> plans_;  // by the hash of the signature
   std::shared_ptr<const PlannedCall> last_;

@@ -52,11 +52,11 @@ SparsePlan plan_sparse(const Request& request, std::size_t k, const TopKOptions&
                           : static_cast<double>(std::ranges::max(topology.hosts, {}, &std::vector<Rank>::size).size());
   // Where ranks share cores, each has to wait for what others do there, as in dense plans.
   const double to_a_core = topology.ranks_to_a_core();
-  const double talking = to_a_core * (plan.in_hosts ? m * slices / ranks : 1), crowd = std::max(1.0, talking);
+  const double talking = to_a_core * (plan.in_hosts ? m * slices / ranks : 1), ranks_per_core = std::max(1.0, talking);
   const double per_message =
       std::max(tuning.wire_message_us, to_a_core > 1 ? talking * message_inside_machine_us(tuning) : 0);
   const double per_byte = std::max(ends * std::max(tuning.wire_us_per_byte, tuning.wire_together_us_per_byte),
-                                   2 * crowd / slices * tuning.wire_work_us_per_byte);
+                                   2 * ranks_per_core / slices * tuning.wire_work_us_per_byte);
   const auto exchange = [&](double latencies, double bytes) {
     return topology.one_host() ? latencies * tuning.message_us * (m - 1) + bytes * tuning.message_us_per_byte
                                : latencies * (tuning.wire_us + 2 * (m - 1) * per_message) + bytes * per_byte;
@@ -66,7 +66,8 @@ SparsePlan plan_sparse(const Request& request, std::size_t k, const TopKOptions&
       request.memory == Memory::device && why_not_chosen_on_gpu(plan.in_hosts, options, topology).empty();
   const double passes = on_gpu ? 0 : kPassesOverAll;
   const auto coding = [&](double entries) {
-    return (passes * 4 * n / slices + kBytesOfWorkPerEntry * entries / slices) * crowd * tuning.coding_us_per_byte;
+    return (passes * 4 * n / slices + kBytesOfWorkPerEntry * entries / slices) * ranks_per_core *
+           tuning.coding_us_per_byte;
   };
   const double gathered = coding(m * chosen) + exchange(1, (m - 1) * bytes_of(chosen));
   const double split =

@@ -9,26 +9,26 @@
 
 #include <array>
 
-#include "steps/circle.hpp"
-#include "steps/direct.hpp"
+#include "steps/direct_exchange.hpp"
+#include "steps/rank_group.hpp"
 
 namespace collectives::reduce_to_one {
 
 /// Reduce and broadcast between the root and everybody. Steps: 1 each way.  Wire: n - 1 buffers at the root each way.
-struct Direct {
-  const Circle& circle;
+struct Star {
+  const RankGroup& group;
   int root;
 
   template <class Run>
   constexpr void reduce(Range range, const Reduction& how, Run&& run) const {
-    direct::reduce(circle, root, range, how, run);
+    direct_exchange::reduce(group, root, range, how, run);
   }
   template <class Run>
-  constexpr void broadcast(Range range, Place own, Run&& run) const {
-    if (circle.self == root)
-      run(Step{.to = circle.members, .range = range, .own = own, .keep = Place::output});
+  constexpr void broadcast(Range range, Place source, Run&& run) const {
+    if (group.self == root)
+      run(Step{.to = group.members, .range = range, .source = source, .destination = Place::output});
     else
-      run(receive(circle.at(root), range));
+      run(receive(group.at(root), range));
   }
 };
 
@@ -37,22 +37,22 @@ struct Direct {
 /// Order: a node adds itself, then its children, nearest first, so a subtree is a run of neighbouring positions. The
 /// way out begins with the farthest child, who has the most to pass on.
 struct Tree {
-  const Circle& circle;
+  const RankGroup& group;
   int root;
 
   template <class Run>
   constexpr void reduce(Range range, const Reduction& how, Run&& run) const {
     const Family family(*this);
-    if (circle.self == root)
-      run(complete(family.me_and_children(), {}, range, how.own, false, how.finish, how.keep));
+    if (group.self == root)
+      run(complete(family.me_and_children(), {}, range, how.source, false, how.finish, how.destination));
     else
-      run(combine(family.me_and_children(), family.parent(), range, how.own, false));
+      run(combine(family.me_and_children(), family.parent(), range, how.source, false));
   }
   template <class Run>
-  constexpr void broadcast(Range range, Place own, Run&& run) const {
+  constexpr void broadcast(Range range, Place source, Run&& run) const {
     const Family family(*this);
-    if (circle.self == root)
-      run(Step{.to = family.farthest_first(), .range = range, .own = own, .keep = Place::output});
+    if (group.self == root)
+      run(Step{.to = family.farthest_first(), .range = range, .source = source, .destination = Place::output});
     else
       run(forward(family.parent(), family.farthest_first(), range));
   }
@@ -61,13 +61,13 @@ struct Tree {
   class Family {
    public:
     constexpr explicit Family(const Tree& tree) {
-      const Circle& circle = tree.circle;
-      const int n = circle.size(), position = (circle.self - tree.root + n) % n;
-      members_[count_++] = circle.members[static_cast<std::size_t>(circle.self)];
+      const RankGroup& group = tree.group;
+      const int n = group.size(), position = (group.self - tree.root + n) % n;
+      members_[count_++] = group.members[static_cast<std::size_t>(group.self)];
       int bit = 1;
       for (; bit < n && (position & bit) == 0; bit <<= 1)
-        if (position + bit < n) members_[count_++] = circle.members[static_cast<std::size_t>((circle.self + bit) % n)];
-      parent_ = circle.members[static_cast<std::size_t>((circle.self - bit % n + n) % n)];
+        if (position + bit < n) members_[count_++] = group.members[static_cast<std::size_t>((group.self + bit) % n)];
+      parent_ = group.members[static_cast<std::size_t>((group.self - bit % n + n) % n)];
       for (std::size_t child = 1; child < count_; ++child) farthest_first_[count_ - 1 - child] = members_[child];
     }
     constexpr Peers me_and_children() const { return {members_.data(), count_}; }
@@ -90,26 +90,26 @@ constexpr void all_reduce(const Shape& shape, Range range, const Reduction& how,
 /// Part by part: reduce at the root, hand to its owner.
 template <class Shape, class Run>
 constexpr void reduce_scatter(const Shape& shape, const Parts& parts, Reduction how, Run&& run) {
-  const Circle& circle = shape.circle;
-  const Place result = how.keep;
-  for (int owner = 0; owner < circle.size(); ++owner) {
-    how.keep = owner == shape.root ? result : Place::work;
+  const RankGroup& group = shape.group;
+  const Place result = how.destination;
+  for (int owner = 0; owner < group.size(); ++owner) {
+    how.destination = owner == shape.root ? result : Place::work;
     shape.reduce(parts[owner], how, run);
     if (owner == shape.root) continue;
-    if (circle.self == shape.root) run(send(circle.at(owner), parts[owner], Place::work));
-    if (circle.self == owner) run(receive(circle.at(shape.root), parts[owner]));
+    if (group.self == shape.root) run(send(group.at(owner), parts[owner], Place::work));
+    if (group.self == owner) run(receive(group.at(shape.root), parts[owner]));
   }
 }
 
 /// Part by part: gather at the root, broadcast.
 template <class Shape, class Run>
-constexpr void all_gather(const Shape& shape, const Parts& parts, Place own, Run&& run) {
-  const Circle& circle = shape.circle;
-  if (circle.self != shape.root) run(send(circle.at(shape.root), parts[circle.self], own));
-  for (int owner = 0; owner < circle.size(); ++owner) {
+constexpr void all_gather(const Shape& shape, const Parts& parts, Place source, Run&& run) {
+  const RankGroup& group = shape.group;
+  if (group.self != shape.root) run(send(group.at(shape.root), parts[group.self], source));
+  for (int owner = 0; owner < group.size(); ++owner) {
     const bool mine = owner == shape.root;
-    if (circle.self == shape.root && !mine) run(receive(circle.at(owner), parts[owner]));
-    shape.broadcast(parts[owner], mine ? own : Place::output, run);
+    if (group.self == shape.root && !mine) run(receive(group.at(owner), parts[owner]));
+    shape.broadcast(parts[owner], mine ? source : Place::output, run);
   }
 }
 

@@ -5,7 +5,7 @@
 //
 //   Stored                an element in memory
 //   Wide                  what it is while being combined
-//   term(stored, raw)     `raw` as in Source
+//   term(stored, raw)     `unreduced` as in Source
 //   combine(a, b)         in the order of the sources
 //   result(value)
 #pragma once
@@ -52,9 +52,9 @@ struct ScaledSum : Sum<T> {
   using typename Sum<T>::Wide;
   Wide factor;
   explicit ScaledSum(double number) : factor(static_cast<Wide>(number)) {}
-  COLLECTIVES_SHARED Wide term(T stored, bool raw) const {
+  COLLECTIVES_SHARED Wide term(T stored, bool unreduced) const {
     const auto value = static_cast<Wide>(stored);
-    return raw ? value * factor : value;
+    return unreduced ? value * factor : value;
   }
 };
 

@@ -4,7 +4,7 @@
 //
 //   Stored                 an element in memory, as a lane
 //   Wide                   what it is while being combined
-//   term(d, stored, raw)   vector of Stored -> vector of Wide; `raw` as in Source
+//   term(d, stored, raw)   vector of Stored -> vector of Wide; `unreduced` as in Source
 //   combine(a, b)          in the order of the sources
 //   result(d, value)       vector of Wide -> vector of Stored
 //
@@ -111,7 +111,7 @@ class Loop {
 
   template <class D>
   HWY_INLINE auto term(D d, const Source& source, std::size_t begin) const {
-    return kernel_.term(d, load(d, source.data + begin * sizeof(Stored)), source.raw);
+    return kernel_.term(d, load(d, source.data + begin * sizeof(Stored)), source.unreduced);
   }
 
   HWY_INLINE void prefetch(std::size_t begin) const {
@@ -225,9 +225,9 @@ struct ScaledSum : Sum<Format> {
   typename Format::Wide factor;
   explicit ScaledSum(const Operands& all) : factor(static_cast<typename Format::Wide>(all.factor)) {}
   template <class D>
-  HWY_INLINE auto term(D d, hn::Vec<D> stored, bool raw) const {
+  HWY_INLINE auto term(D d, hn::Vec<D> stored, bool unreduced) const {
     auto value = Format::widen(d, stored);
-    if (raw) value = hn::Mul(value, hn::Set(hn::DFromV<decltype(value)>(), factor));
+    if (unreduced) value = hn::Mul(value, hn::Set(hn::DFromV<decltype(value)>(), factor));
     return value;
   }
 };

@@ -13,11 +13,11 @@
 
 namespace collectives {
 
-/// One operand of a fold. `raw` is a rank's own contribution, as the caller passed it; otherwise it is a partial result
-/// that an earlier fold left unfinished (already scaled by pre_scaled_sum's factor, not yet divided by average).
+/// One operand of a fold. `unreduced` is a rank's own contribution, as the caller passed it; otherwise it is a partial
+/// result that an earlier fold left unfinished (already scaled by pre_scaled_sum's factor, not yet divided by average).
 struct Source {
   const std::byte* data = nullptr;
-  bool raw = true;
+  bool unreduced = true;
 };
 
 /// How results are written. `streaming` goes past the caches, for results that would not stay there; what is stored

@@ -69,14 +69,14 @@ Arena::Arena(std::shared_ptr<Mapping> mapping, const ArenaShape& shape, int self
   const std::size_t page = 4096;
   abort_at_ = round_up(sizeof(ArenaHeader), kPolledBytes);
   blocks_at_ = round_up(abort_at_ + sizeof(AbortBlock), page);
-  stage_blocks_at_ = round_up(blocks_at_ + ranks * sizeof(RankBlock), page);
-  const std::size_t places = ranks * static_cast<std::size_t>(shape.rooms);
-  directories_at_ = round_up(stage_blocks_at_ + places * sizeof(StageBlock), page);
+  host_collective_blocks_at_ = round_up(blocks_at_ + ranks * sizeof(RankBlock), page);
+  const std::size_t places = ranks * static_cast<std::size_t>(shape.subgroups);
+  directories_at_ = round_up(host_collective_blocks_at_ + places * sizeof(HostCollectiveBlock), page);
   gpu_blocks_at_ = round_up(directories_at_ + ranks * kSegmentRecords * sizeof(SegmentRecord), page);
   lines_at_ = round_up(gpu_blocks_at_ + ranks * sizeof(GpuBlock), page);
   const std::size_t lines = std::max<std::size_t>(1, (shape.inline_bytes + kLinePayload - 1) / kLinePayload);
   lines_bytes_ = round_up(lines * kLineBytes, kPolledBytes);
-  staging_at_ = round_up(lines_at_ + places * kStagesAhead * lines_bytes_, page);
+  staging_at_ = round_up(lines_at_ + places * kCollectivesAhead * lines_bytes_, page);
   // Even a short chunk has space for an element of every rank.
   staging_bytes_ = kLongestChunks * round_up(std::max(shape.chunk_bytes, ranks * kLongestElement), page);
   channels_at_ = staging_at_ + places * staging_bytes_;
@@ -91,8 +91,8 @@ std::unique_ptr<Arena> Arena::create(const ArenaShape& shape) {
   mapping->bytes = arena->total_;
   // Pages are allocated at the first touch. A process that exceeds its control group's limit is killed then, so the
   // limit is checked here. Most programs touch all pages but those of the channels.
-  if (const MemoryRoom room = memory_room(); room.bytes < arena->channels_at_)
-    refuse_memory(arena->channels_at_, kWhat, room.bound);
+  if (const AvailableMemory available = available_memory(); available.bytes < arena->channels_at_)
+    refuse_memory(arena->channels_at_, kWhat, available.bound);
   SealedFile made = make_sealed_file(kWhat, "collectives", mapping->bytes);
   if (!made.file)
     refuse_memory(mapping->bytes, kWhat, made.refused + "; let the container or seccomp filter permit it");
@@ -106,21 +106,22 @@ std::unique_ptr<Arena> Arena::create(const ArenaShape& shape) {
   new (mapping->base + arena->abort_at_) AbortBlock;
   for (int local = 0; local < shape.ranks; ++local) {
     new (&arena->block(local)) RankBlock;
-    for (int room = 0; room < shape.rooms; ++room) new (&arena->stage_block(room, local)) StageBlock;
+    for (int subgroup = 0; subgroup < shape.subgroups; ++subgroup)
+      new (&arena->host_collective_block(subgroup, local)) HostCollectiveBlock;
   }
   arena->hold_place();
   return arena;
 }
 
-std::string Arena::invitation() const {
+std::string Arena::handle() const {
   return fmt::format("{} {} {} {}", ::getpid(), mapping_->file.number(), mapping_->token,
                      reinterpret_cast<std::uintptr_t>(&mapping_));
 }
 
-std::unique_ptr<Arena> Arena::join(std::string_view invitation, const ArenaShape& shape, int self) {
+std::unique_ptr<Arena> Arena::join(std::string_view handle, const ArenaShape& shape, int self) {
   int pid = 0, fd = -1;
   unsigned long long token = 0, address = 0;
-  if (std::sscanf(std::string(invitation).c_str(), "%d %d %llu %llu", &pid, &fd, &token, &address) != 4)
+  if (std::sscanf(std::string(handle).c_str(), "%d %d %llu %llu", &pid, &fd, &token, &address) != 4)
     throw Error(Errc::system, "shared memory: not an invitation");
 
   std::shared_ptr<Mapping> mapping;

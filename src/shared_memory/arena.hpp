@@ -61,21 +61,21 @@ inline constexpr std::size_t kRecords = 64;
 /// is that of the buffer's shared segment, or 0 if the buffer lies in none.
 struct alignas(64) BufferRecord {
   std::atomic<std::uint64_t> tag{0};  ///< written last
-  std::atomic<std::uint64_t> own{0}, own_name{0}, keep{0}, keep_name{0};
+  std::atomic<std::uint64_t> source{0}, source_name{0}, destination{0}, destination_name{0};
   std::atomic<bool> objects{false};  ///< for GPU buffers: this rank cannot perform the call on this path
 };
 
 /// Number of intra-host collectives that a rank may be ahead of another. All rings with a place per collective have
 /// this length.
-inline constexpr std::uint64_t kStagesAhead = 64;
+inline constexpr std::uint64_t kCollectivesAhead = 64;
 
 struct RankBlock {
-  PolledWord arrived;    ///< number of the newest call that this rank has entered
-  PolledWord completed;  ///< number of the newest call that it has finished
-  PolledWord departed;   ///< 1 if it has left in good order
-  PolledWord touching;   ///< 1 while it reads or writes buffers of its peers
-  PolledWord looked;     ///< its latest sign of life, in nanoseconds of the coarse clock
-  PolledWord with_gpu;   ///< number of the call in which it waits for its GPU; 0: it does not
+  PolledWord arrived;          ///< number of the newest call that this rank has entered
+  PolledWord completed;        ///< number of the newest call that it has finished
+  PolledWord departed;         ///< 1 if it has left in good order
+  PolledWord remote_access;    ///< 1 while it reads or writes buffers of its peers
+  PolledWord heartbeat;        ///< its latest sign of life, in nanoseconds of the coarse clock
+  PolledWord waiting_for_gpu;  ///< number of the call in which it waits for its GPU; 0: it does not
   std::atomic<std::int32_t> process{0};
   std::atomic<std::uint64_t> probe_address{0}, probe{0};  ///< word in its own memory, and the value of that word
   ArrivalRecord records[kRecords];
@@ -93,15 +93,15 @@ struct alignas(kPolledBytes) ChunkCount {
 };
 
 /// Progress of one rank in the collectives of one subgroup.
-struct StageBlock {
+struct HostCollectiveBlock {
   PolledWord finished;  ///< number of collectives finished, ever
   PolledWord left;      ///< bytes of staging that it no longer reads, ever
   PolledWord worked;    ///< number of the newest zero-copy collective whose share it has done
   PolledWord hidden;    ///< number of the newest collective that wanted zero copy but could not map its buffers
   ClaimBlock claims;    ///< claims of all ranks of the subgroup, used if this rank is the first of them
-  BufferRecord buffers[kStagesAhead];
-  ChunkCount staged[kStagesAhead],
-      combined[kStagesAhead];  ///< chunks that it has staged, and chunks of its slice that it has combined
+  BufferRecord buffers[kCollectivesAhead];
+  ChunkCount staged[kCollectivesAhead],
+      combined[kCollectivesAhead];  ///< chunks that it has staged, and chunks of its slice that it has combined
 };
 
 /// The first failure. `state`: 0 none, 1 being written, 2 complete.
@@ -137,20 +137,20 @@ struct alignas(64) GpuMemoryRecord {
 inline constexpr std::size_t kGpuMemoryRecords = 64;  ///< per rank
 
 /// Synchronization of GPUs that access one another's memory.
-struct GpuMeeting {
+struct GpuSync {
   BufferRecord buffers;  ///< this rank's buffers in the newest operation
   PolledWord worked;     ///< tag of the newest operation whose share its GPU has done
 };
 
 /// Everything that a rank publishes about its GPU.
 struct GpuBlock {
-  GpuMeeting call, step;  ///< of whole calls, and of Steps, which have numbers of their own
+  GpuSync call, step;  ///< of whole calls, and of Steps, which have numbers of their own
   GpuMemoryRecord memory[kGpuMemoryRecords];
 };
 
 struct ArenaShape {
   int ranks = 1;
-  int rooms = 1;                 ///< subgroups that each rank has memory for; see SubgroupMemory
+  int subgroups = 1;             ///< subgroups that each rank has memory for; see SubgroupMemory
   std::size_t inline_bytes = 0;  ///< payload of one slot of lines
   std::size_t chunk_bytes = 0;   ///< payload of the longest staging chunk
   std::size_t frame_bytes = 0;   ///< payload of one frame
@@ -168,9 +168,9 @@ class Arena {
   /// Creates an arena. The caller becomes local rank 0. Throws Error{system} with the call that the system refused.
   static std::unique_ptr<Arena> create(const ArenaShape&);
   /// Returns the handle by which other ranks of the host join. It is valid while this object lives.
-  std::string invitation() const;
+  std::string handle() const;
   /// Joins the arena of a handle as local rank `self`. Ranks of one process share one mapping. Throws Error{system}.
-  static std::unique_ptr<Arena> join(std::string_view invitation, const ArenaShape&, int self);
+  static std::unique_ptr<Arena> join(std::string_view handle, const ArenaShape&, int self);
   /// Announces that the rank leaves in good order. Peers then do not report its death. A forked child announces
   /// nothing, because the parent keeps its place.
   ~Arena();
@@ -192,15 +192,16 @@ class Arena {
   GpuBlock& gpu_block(int local) const noexcept {
     return *reinterpret_cast<GpuBlock*>(base_ + gpu_blocks_at_ + static_cast<std::size_t>(local) * sizeof(GpuBlock));
   }
-  StageBlock& stage_block(int room, int local) const noexcept {
-    return *reinterpret_cast<StageBlock*>(base_ + stage_blocks_at_ + place(room, local) * sizeof(StageBlock));
+  HostCollectiveBlock& host_collective_block(int subgroup, int local) const noexcept {
+    return *reinterpret_cast<HostCollectiveBlock*>(base_ + host_collective_blocks_at_ +
+                                                   place(subgroup, local) * sizeof(HostCollectiveBlock));
   }
-  std::byte* lines(int room, int local, std::uint64_t slot) const noexcept {
-    return base_ + lines_at_ + (place(room, local) * kStagesAhead + slot % kStagesAhead) * lines_bytes_;
+  std::byte* lines(int subgroup, int local, std::uint64_t slot) const noexcept {
+    return base_ + lines_at_ + (place(subgroup, local) * kCollectivesAhead + slot % kCollectivesAhead) * lines_bytes_;
   }
   /// Returns the payloads of a rank's chunks, staging_bytes() of them.
-  std::byte* staging(int room, int local) const noexcept {
-    return base_ + staging_at_ + place(room, local) * staging_bytes_;
+  std::byte* staging(int subgroup, int local) const noexcept {
+    return base_ + staging_at_ + place(subgroup, local) * staging_bytes_;
   }
   std::size_t staging_bytes() const noexcept { return staging_bytes_; }
   ChannelWords& channel(int from, int to) const noexcept {
@@ -221,8 +222,9 @@ class Arena {
  private:
   struct Mapping;
   Arena(std::shared_ptr<Mapping>, const ArenaShape&, int self);
-  std::size_t place(int room, int local) const noexcept {
-    return static_cast<std::size_t>(room) * static_cast<std::size_t>(shape_.ranks) + static_cast<std::size_t>(local);
+  std::size_t place(int subgroup, int local) const noexcept {
+    return static_cast<std::size_t>(subgroup) * static_cast<std::size_t>(shape_.ranks) +
+           static_cast<std::size_t>(local);
   }
   std::size_t channel_index(int from, int to) const noexcept {
     return static_cast<std::size_t>(from) * static_cast<std::size_t>(shape_.ranks) + static_cast<std::size_t>(to);
@@ -235,7 +237,7 @@ class Arena {
   int self_ = 0;
   OwnDescriptor place_;      // holds the lock
   std::uint64_t probe_ = 0;  // read by peers to test whether the kernel lets them
-  std::size_t abort_at_ = 0, blocks_at_ = 0, stage_blocks_at_ = 0, directories_at_ = 0, gpu_blocks_at_ = 0,
+  std::size_t abort_at_ = 0, blocks_at_ = 0, host_collective_blocks_at_ = 0, directories_at_ = 0, gpu_blocks_at_ = 0,
               lines_at_ = 0, lines_bytes_ = 0, staging_at_ = 0, staging_bytes_ = 0, channels_at_ = 0,
               channel_stride_ = 0, frame_stride_ = 0, total_ = 0;
 };

@@ -144,14 +144,14 @@ std::unique_ptr<Heap::Block> Heap::remove(Blocks::const_iterator at) {
   auto block = std::move(blocks_.extract(at).mapped());
   if (spare_ == block.get()) spare_ = nullptr;
   if (block->segment.ours()) total_ -= block->segment.bytes();
-  for (Watcher* watcher : watchers_) watcher->segment_goes(block->segment);
+  for (Listener* listener : listeners_) listener->segment_removed(block->segment);
   changes_.fetch_add(1, std::memory_order_release);
   return block;
 }
 
 void Heap::leave_what_was_inherited() {
-  if (maker_.here()) return;
-  maker_ = Maker();
+  if (owner_process_.is_current()) return;
+  owner_process_ = OwnerProcess();
   total_ = 0;
   free_.clear();
   by_size_.clear();

@@ -46,12 +46,12 @@ class Heap {
   void release(void* data, std::size_t bytes) noexcept;
 
   /// Listener that is called, with the heap locked, before a segment is removed.
-  class Watcher {
+  class Listener {
    public:
-    virtual void segment_goes(const Segment&) noexcept = 0;
+    virtual void segment_removed(const Segment&) noexcept = 0;
 
    protected:
-    ~Watcher() = default;
+    ~Listener() = default;
   };
 
   /// Returns a number that grows when a segment is added or removed.
@@ -59,8 +59,8 @@ class Heap {
   std::unique_lock<std::mutex> lock() { return std::unique_lock(mutex_); }
 
   // These functions require the heap's lock.
-  void attach(Watcher& watcher) { watchers_.push_back(&watcher); }
-  void detach(Watcher& watcher) { std::erase(watchers_, &watcher); }
+  void attach(Listener& listener) { listeners_.push_back(&listener); }
+  void detach(Listener& listener) { std::erase(listeners_, &listener); }
   /// Returns the segment around an address, or null for ordinary memory.
   const Segment* find(const void* data) const;
   /// Visits the segments in the order of their addresses.
@@ -92,8 +92,8 @@ class Heap {
   std::map<std::byte*, std::size_t> free_;                // by address
   std::set<std::pair<std::size_t, std::byte*>> by_size_;  // by size
   const Block* spare_ = nullptr;                          // common segment that has become empty
-  Maker maker_;
-  std::vector<Watcher*> watchers_;
+  OwnerProcess owner_process_;
+  std::vector<Listener*> listeners_;
 };
 
 }  // namespace collectives

@@ -13,12 +13,12 @@ namespace collectives {
 
 /// Addresses are those of element 0 of the vector, as if a buffer held the whole vector.
 struct HostOperands {
-  const std::byte* own = nullptr;  ///< this rank's values
-  std::byte* keep = nullptr;       ///< place of the results
+  const std::byte* source = nullptr;  ///< this rank's values
+  std::byte* destination = nullptr;   ///< place of the results
   DataType type = DataType::f32;
   ReduceOp op;
-  int finish_ranks = 0;  ///< see fold()
-  bool raw = true;       ///< the values are contributions, not partial results
+  int finish_ranks = 0;   ///< see fold()
+  bool unreduced = true;  ///< the values are contributions, not partial results
   std::uint64_t tag = 0;
   /// Identifies the task and all operands but the tag. Preparations for an equal value are valid again. 0: none are
   /// kept.

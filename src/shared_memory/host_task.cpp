@@ -17,22 +17,23 @@ std::size_t shown_bytes(const HostTask& task) { return (task.combines() ? task.t
 /// limit.
 std::size_t inline_limit(const HostTask& task, const Tuning& tuning) {
   const std::size_t others = std::max<std::size_t>(1, task.slices.size() - 1);
-  return tuning.inline_bytes / others / (task.everyone_wants_all() && task.only < 0 ? 2 : 1);
+  return tuning.inline_bytes / others / (task.every_rank_wants_all() && task.root < 0 ? 2 : 1);
 }
 
 /// Returns the longest all-reduce in bytes for one shot. One shot saves a synchronization, but every rank combines all
 /// elements. With two ranks no more bytes cross between the cores than in the staged protocol. With more ranks more
 /// bytes do, so the limit is lower. It is higher again for four or more oversubscribed ranks, where each rank waits for
 /// its turn on a core at every synchronization.
-std::size_t one_shot_limit(int ranks, bool crowded, const Tuning& tuning) {
+std::size_t one_shot_limit(int ranks, bool oversubscribed, const Tuning& tuning) {
   if (ranks <= 2) return tuning.one_shot_bytes;
-  const std::size_t bytes = crowded && ranks > 3 ? tuning.one_shot_bytes_of_crowd : tuning.one_shot_bytes_of_many;
+  const std::size_t bytes =
+      oversubscribed && ranks > 3 ? tuning.one_shot_bytes_oversubscribed : tuning.one_shot_bytes_of_many;
   return bytes == Tuning::kNever ? bytes : bytes / static_cast<std::size_t>(ranks - 1);
 }
 
 /// Returns twice the bytes that the kernel copies in one share. For two ranks this is the whole vector.
 std::size_t copied_bytes(const HostTask& task) {
-  const std::size_t share = task.only < 0 ? task.longest : task.total / static_cast<std::size_t>(task.ranks());
+  const std::size_t share = task.root < 0 ? task.longest : task.total / static_cast<std::size_t>(task.ranks());
   return 2 * share * task.element;
 }
 
@@ -40,33 +41,34 @@ std::size_t copied_bytes(const HostTask& task) {
 /// than staging if a system call is cheap. Oversubscribed ranks stage instead: the running rank then stages what its
 /// peers will need. Vectors larger than the cache wait for memory anyway, and staging stores results there without
 /// fetching their lines.
-std::size_t single_copy_limit(const HostTask& task, bool crowded, const Tuning& tuning) {
-  if (crowded || task.stores == Stores::streaming) return Tuning::kNever;
+std::size_t single_copy_limit(const HostTask& task, bool oversubscribed, const Tuning& tuning) {
+  if (oversubscribed || task.stores == Stores::streaming) return Tuning::kNever;
   return task.combines() ? tuning.single_copy_reduce_bytes : tuning.single_copy_bytes;
 }
 
 /// Returns the bytes from which on mapped buffers are processed in place. Zero copy takes two synchronizations; a
 /// staged gather takes one. With oversubscribed ranks each rank waits for its turn at a synchronization, so gathers
 /// begin later.
-std::size_t zero_copy_limit(const HostTask& task, bool crowded, const Tuning& tuning) {
-  if (!crowded || task.combines()) return tuning.zero_copy_bytes;
-  return std::max(tuning.zero_copy_bytes, tuning.zero_copy_bytes_of_crowd);
+std::size_t zero_copy_limit(const HostTask& task, bool oversubscribed, const Tuning& tuning) {
+  if (!oversubscribed || task.combines()) return tuning.zero_copy_bytes;
+  return std::max(tuning.zero_copy_bytes, tuning.zero_copy_bytes_oversubscribed);
 }
 
-HostProtocol choose(const HostTask& task, bool crowded, const Tuning& tuning) {
-  if (task.kind == Step::Kind::host_barrier) return HostProtocol::lines;
+HostProtocol choose(const HostTask& task, bool oversubscribed, const Tuning& tuning) {
+  if (task.kind == Step::Kind::host_barrier) return HostProtocol::inlined;
   const std::size_t total = task.total * task.element;
-  if (total > 0 && copied_bytes(task) >= single_copy_limit(task, crowded, tuning)) return HostProtocol::single_copy;
-  if (shown_bytes(task) <= inline_limit(task, tuning)) return HostProtocol::lines;
-  if (task.kind == Step::Kind::host_all_reduce && total <= one_shot_limit(task.ranks(), crowded, tuning))
+  if (total > 0 && copied_bytes(task) >= single_copy_limit(task, oversubscribed, tuning))
+    return HostProtocol::single_copy;
+  if (shown_bytes(task) <= inline_limit(task, tuning)) return HostProtocol::inlined;
+  if (task.kind == Step::Kind::host_all_reduce && total <= one_shot_limit(task.ranks(), oversubscribed, tuning))
     return HostProtocol::one_shot;
   return HostProtocol::staged;
 }
 
 }  // namespace
 
-Range HostTask::held(int local, bool keep) const {
-  if (!(keep ? everyone_wants_all() : combines())) return slice(local);
+Range HostTask::held(int local, bool destination) const {
+  if (!(destination ? every_rank_wants_all() : combines())) return slice(local);
   Range all{};
   for (const Range& one : slices) {
     if (one.count == 0) continue;
@@ -79,7 +81,7 @@ Range HostTask::held(int local, bool keep) const {
 
 std::string_view to_string(HostProtocol protocol) noexcept {
   switch (protocol) {
-    case HostProtocol::lines: return "inline";
+    case HostProtocol::inlined: return "inline";
     case HostProtocol::one_shot: return "one-shot";
     case HostProtocol::staged: return "staged";
     case HostProtocol::single_copy: return "single-copy";
@@ -87,43 +89,43 @@ std::string_view to_string(HostProtocol protocol) noexcept {
   return "?";
 }
 
-std::string reason(const HostTask& task, bool crowded, const Tuning& tuning) {
+std::string reason(const HostTask& task, bool oversubscribed, const Tuning& tuning) {
   const auto limit = [](std::size_t bytes) { return bytes == Tuning::kNever ? "any length" : bytes_text(bytes); };
   if (task.kind == Step::Kind::host_barrier) return "nothing but notice";
   const std::size_t total = task.total * task.element;
   const std::string_view staging = task.stores_to_staging == Stores::streaming ? ", staged past the caches" : "";
   switch (task.protocol) {
-    case HostProtocol::lines:
+    case HostProtocol::inlined:
       return fmt::format("a rank shows {}, inline up to {}", bytes_text(shown_bytes(task)),
                          limit(inline_limit(task, tuning)));
     case HostProtocol::one_shot:
       return fmt::format("{} in all, one shot up to {} with {} ranks{}{}", bytes_text(total),
-                         limit(one_shot_limit(task.ranks(), crowded, tuning)), task.ranks(),
-                         crowded ? ", more than cores" : "", staging);
+                         limit(one_shot_limit(task.ranks(), oversubscribed, tuning)), task.ranks(),
+                         oversubscribed ? ", more than cores" : "", staging);
     case HostProtocol::single_copy:
       return fmt::format("{} at a time, {} by the kernel's copy from {}", bytes_text(copied_bytes(task) / 2),
                          task.combines() ? "reductions" : "gathers",
-                         bytes_text(single_copy_limit(task, crowded, tuning) / 2));
+                         bytes_text(single_copy_limit(task, oversubscribed, tuning) / 2));
     case HostProtocol::staged: break;
   }
   return fmt::format("a rank shows {}, inline up to {}{}{}", bytes_text(shown_bytes(task)),
                      limit(inline_limit(task, tuning)), staging,
-                     crowded                            ? "; more ranks than cores"
+                     oversubscribed                     ? "; more ranks than cores"
                      : task.stores == Stores::streaming ? "; results past the caches unless in place"
                                                         : "");
 }
 
-void describe(const Step& step, std::size_t element_bytes, int ranks, bool crowded, const Tuning& tuning,
+void describe(const Step& step, std::size_t element_bytes, int ranks, bool oversubscribed, const Tuning& tuning,
               HostTask& task) {
   task.kind = step.kind;
-  task.only = step.only;
+  task.root = step.root;
   task.element = element_bytes;
   task.slices.assign(static_cast<std::size_t>(ranks), Range{});
-  if (step.only >= 0)
-    task.slices[static_cast<std::size_t>(step.only)] = step.parts[0];
+  if (step.root >= 0)
+    task.slices[static_cast<std::size_t>(step.root)] = step.parts[0];
   else
-    for (std::size_t local = 0; local < std::min(task.slices.size(), step.which.size()); ++local)
-      task.slices[local] = step.parts[step.which[local]];
+    for (std::size_t local = 0; local < std::min(task.slices.size(), step.owners.size()); ++local)
+      task.slices[local] = step.parts[step.owners[local]];
   task.total = task.longest = 0;
   task.adjacent = true;
   const Range* before = nullptr;
@@ -137,13 +139,13 @@ void describe(const Step& step, std::size_t element_bytes, int ranks, bool crowd
   // Results that the caches would lose before they are read are stored past them. The inputs and outputs of all ranks
   // count.
   const auto p = static_cast<std::size_t>(ranks);
-  const std::size_t inputs = task.combines() ? p : 1, outputs = task.everyone_wants_all() ? p : 1;
+  const std::size_t inputs = task.combines() ? p : 1, outputs = task.every_rank_wants_all() ? p : 1;
   const std::size_t touched = task.total * task.element * (inputs + outputs);
   task.stores = touched >= tuning.streaming_bytes ? Stores::streaming : Stores::cached;
   task.stores_to_staging =
       task.total * task.element >= tuning.streamed_staging_bytes ? Stores::streaming : Stores::cached;
-  task.protocol = choose(task, crowded, tuning);
-  task.zero_copy = task.total > 0 && task.total * task.element >= zero_copy_limit(task, crowded, tuning);
+  task.protocol = choose(task, oversubscribed, tuning);
+  task.zero_copy = task.total > 0 && task.total * task.element >= zero_copy_limit(task, oversubscribed, tuning);
 }
 
 }  // namespace collectives

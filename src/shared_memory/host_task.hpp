@@ -29,7 +29,7 @@
 namespace collectives {
 
 enum class HostProtocol : std::uint8_t {
-  lines,       ///< inside the polled cache lines
+  inlined,     ///< inside the polled cache lines
   one_shot,    ///< every rank stages all its values and combines for itself: one synchronization
   staged,      ///< through chunks of staging memory, slice by slice
   single_copy  ///< directly between the ranks' buffers, by the kernel if they are not mapped
@@ -38,38 +38,40 @@ std::string_view to_string(HostProtocol) noexcept;
 
 struct HostTask {
   Step::Kind kind = Step::Kind::host_barrier;
-  int only = -1;              ///< local rank of the only owner, or -1
+  int root = -1;              ///< local rank of the only owner, or -1
   std::size_t element = 1;    ///< bytes per element
   std::vector<Range> slices;  ///< by local rank
   std::size_t total = 0;      ///< elements of all slices
   std::size_t longest = 0;    ///< elements of the longest slice
   bool adjacent = true;       ///< each slice begins where the one before it ends
-  HostProtocol protocol = HostProtocol::lines;
+  HostProtocol protocol = HostProtocol::inlined;
   bool zero_copy = false;          ///< zero copy instead of the protocol, if all buffers are mapped
   Stores stores = Stores::cached;  ///< of results
   Stores stores_to_staging = Stores::cached;
 
   bool combines() const { return kind == Step::Kind::host_all_reduce || kind == Step::Kind::host_reduce_scatter; }
-  bool everyone_wants_all() const { return kind == Step::Kind::host_all_reduce || kind == Step::Kind::host_all_gather; }
+  bool every_rank_wants_all() const {
+    return kind == Step::Kind::host_all_reduce || kind == Step::Kind::host_all_gather;
+  }
   const Range& slice(int local) const { return slices[static_cast<std::size_t>(local)]; }
   int ranks() const { return static_cast<int>(slices.size()); }
   /// Returns true if peers need the values of `local`.
   bool shows(int local) const {
-    if (only < 0) return true;
-    return (local == only) != combines();
+    if (root < 0) return true;
+    return (local == root) != combines();
   }
 
   // If ranks access one another's buffers, each rank processes a share of the vector.
 
   /// Returns the range that spans a rank's own values, or its results if `destination`.
-  Range held(int local, bool keep) const;
+  Range held(int local, bool destination) const;
   /// Returns the elements that a rank processes.
-  Range share(int local) const { return only < 0 ? slice(local) : part(slice(only), ranks(), local); }
+  Range share(int local) const { return root < 0 ? slice(local) : part(slice(root), ranks(), local); }
   /// Returns true if the share of rank `of_share` is computed from the values of `local`.
-  bool is_source(int local, int of_share) const { return combines() || local == (only < 0 ? of_share : only); }
+  bool is_source(int local, int of_share) const { return combines() || local == (root < 0 ? of_share : root); }
   /// Returns true if the share of rank `of_share` belongs to the results of `local`.
   bool is_destination(int local, int of_share) const {
-    return everyone_wants_all() || local == (only < 0 ? of_share : only);
+    return every_rank_wants_all() || local == (root < 0 ? of_share : root);
   }
 };
 
@@ -81,9 +83,10 @@ struct HostCall {
 
 /// Describes a host Step for `ranks` local ranks, and chooses the protocol. Allocates only if `task` has never held as
 /// many ranks.
-void describe(const Step& step, std::size_t element_bytes, int ranks, bool crowded, const Tuning&, HostTask& task);
+void describe(const Step& step, std::size_t element_bytes, int ranks, bool oversubscribed, const Tuning&,
+              HostTask& task);
 
 /// Returns the reason for the protocol in words, with the numbers of the tuning that decided.
-std::string reason(const HostTask&, bool crowded, const Tuning&);
+std::string reason(const HostTask&, bool oversubscribed, const Tuning&);
 
 }  // namespace collectives

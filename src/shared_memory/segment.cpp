@@ -24,7 +24,7 @@
 #include "base/text.hpp"
 #include "collectives/deadline.hpp"
 #include "collectives/error.hpp"
-#include "shared_memory/populate.hpp"
+#include "shared_memory/prefault.hpp"
 
 namespace collectives {
 namespace {
@@ -70,13 +70,13 @@ Descriptor make_file(std::uint64_t token, std::size_t bytes, unsigned flags) {
 /// fit.
 Mapping map(const Descriptor& file, std::size_t bytes) {
   const std::size_t alignment = bytes >= kHugePage ? kHugePage : kPage;
-  const std::size_t room = bytes + alignment - kPage;
-  void* const found = ::mmap(nullptr, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  const std::size_t space = bytes + alignment - kPage;
+  void* const found = ::mmap(nullptr, space, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (found == MAP_FAILED) refuse_mapping(bytes, kWhat);
   auto* const begin = static_cast<std::byte*>(found);
   const std::size_t before =
       round_up(reinterpret_cast<std::uintptr_t>(begin), alignment) - reinterpret_cast<std::uintptr_t>(begin);
-  const std::size_t after = room - before - bytes;
+  const std::size_t after = space - before - bytes;
   Mapping head(begin, before), tail(begin + before + bytes, after), middle(begin + before, bytes);
   const int kind = file ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
   if (::mmap(middle.data(), bytes, PROT_READ | PROT_WRITE, kind | MAP_FIXED, file.number(), 0) == MAP_FAILED)
@@ -93,14 +93,14 @@ void fill(const Mapping& memory, const Descriptor& file, std::size_t at, std::si
   }
   const int error = errno;
   refuse_memory(memory.bytes(), kWhat,
-                fmt::format("after {}: {}; {}", bytes_text(at), std::strerror(error), memory_room().bound));
+                fmt::format("after {}: {}; {}", bytes_text(at), std::strerror(error), available_memory().bound));
 }
 
 /// Returns the available memory. Throws if the `rest` of a segment of `bytes` and its page tables do not fit into it.
-MemoryRoom room_for(std::size_t rest, std::size_t bytes) {
-  MemoryRoom room = memory_room();
-  if (room.bytes < rest + rest / 256 + kLeft) refuse_memory(bytes, kWhat, room.bound);
-  return room;
+AvailableMemory check_memory_for(std::size_t rest, std::size_t bytes) {
+  AvailableMemory available = available_memory();
+  if (available.bytes < rest + rest / 256 + kLeft) refuse_memory(bytes, kWhat, available.bound);
+  return available;
 }
 
 /// Returns whether the machine has a core for each thread that wants to run now. Returns true if that is unknown.
@@ -124,13 +124,13 @@ void collapse(std::byte* begin, std::byte* end, Deadline deadline) {
   }
 }
 
-void populate(const Mapping& memory, const Descriptor& file) {
+void prefault(const Mapping& memory, const Descriptor& file) {
   const Deadline deadline = Deadline::in(kCollapseDeadline + kCollapseDeadlinePerMiB * (memory.bytes() >> 20));
   ::madvise(memory.data(), memory.bytes(), MADV_HUGEPAGE);  // for kernels without MADV_COLLAPSE
   for (std::size_t at = 0, piece = 0; at < memory.bytes(); at += piece) {
     const std::size_t rest = memory.bytes() - at;
-    const MemoryRoom room = room_for(rest, memory.bytes());
-    piece = std::min(rest, std::clamp(room.bytes / 16 / kHugePage * kHugePage, kHugePage, kMostAtOnce));
+    const AvailableMemory available = check_memory_for(rest, memory.bytes());
+    piece = std::min(rest, std::clamp(available.bytes / 16 / kHugePage * kHugePage, kHugePage, kMostAtOnce));
     if (piece >= kHugePage) {
       // Collapsing copies the small pages that exist. One small page per huge page suffices, and takes the least time
       // in total.
@@ -166,10 +166,10 @@ Segment::Segment(std::size_t bytes) : token_(random_word()) {
       }
     } catch (const Error&) {  // another process took them first, or a control group forbids them: small pages follow
     }
-  room_for(bytes, bytes);  // checked first, so that a too small address space is not reported as the cause
+  check_memory_for(bytes, bytes);  // checked first, so that a too small address space is not reported as the cause
   file_ = make_file(token_, round_up(bytes, kPage), 0);
   memory_ = map(file_, round_up(bytes, kPage));
-  populate(memory_, file_);
+  prefault(memory_, file_);
 }
 
 Segment::~Segment() {
@@ -222,7 +222,7 @@ Mapping map_segment(const SegmentAddress& address) {
       (::fcntl(file.number(), F_GET_SEALS) & F_SEAL_SHRINK) == 0)
     throw Error(Errc::system, fmt::format("memory: {} is not the segment that was announced", path));
   Mapping memory = map(file, address.bytes);
-  collectives::populate(memory.data(), memory.bytes());
+  collectives::prefault(memory.data(), memory.bytes());
   return memory;
 }
 

@@ -76,7 +76,7 @@ class Segment {
   /// Returns true if other processes can map it.
   bool shared() const noexcept { return static_cast<bool>(file_); }
   /// Returns false in a child that was forked later.
-  bool ours() const noexcept { return maker_.here(); }
+  bool ours() const noexcept { return owner_process_.is_current(); }
   SegmentAddress address() const noexcept;
 
   struct Made {
@@ -87,7 +87,7 @@ class Segment {
   Made made_of() const;
 
  private:
-  Maker maker_;
+  OwnerProcess owner_process_;
   std::uint64_t token_;
   bool reserved_ = false;  // huge pages of the administrator's pool
   Descriptor file_;        // none: private memory

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "base/round_up.hpp"
-#include "shared_memory/populate.hpp"
+#include "shared_memory/prefault.hpp"
 
 namespace collectives {
 namespace {
@@ -22,9 +22,9 @@ constexpr std::size_t kStreamedChunk = 4;
 constexpr std::size_t kApart = 256 << 10;
 /// Length in bytes of the front of the ring that oversubscribed ranks use, for collectives in which all ranks
 /// contribute. The front holds at least kCollectivesInFront collectives of the current length.
-constexpr std::uint64_t kFront = 256 << 10, kStagesInFront = 4;
+constexpr std::uint64_t kFront = 256 << 10, kCollectivesInFront = 4;
 /// Number of bytes of a ring that are prefaulted together.
-constexpr std::size_t kPopulated = 64 << 10;
+constexpr std::size_t kPrefaulted = 64 << 10;
 
 }  // namespace
 
@@ -36,17 +36,17 @@ std::size_t Staged::longest_chunk(int ranks, const Tuning& tuning) {
   return std::max(kGrowth * tuning.chunk_bytes, std::min(kRing, share) / kLongestChunks);
 }
 
-Staged::Staged(const StageRoom& room, const Tuning& tuning, bool crowded)
-    : room_(room),
+Staged::Staged(const SubgroupMemory& subgroup, const Tuning& tuning, bool oversubscribed)
+    : subgroup_(subgroup),
       tuning_(tuning),
-      crowded_(crowded),
-      self_(room.self()),
-      ranks_(room.ranks()),
-      known_staged_(static_cast<std::size_t>(room.ranks())),
+      oversubscribed_(oversubscribed),
+      self_(subgroup.self()),
+      ranks_(subgroup.ranks()),
+      known_staged_(static_cast<std::size_t>(subgroup.ranks())),
       known_combined_(known_staged_),
       left_(known_staged_),
-      populated_(static_cast<std::size_t>(room.ranks())),
-      sources_(static_cast<std::size_t>(room.ranks())) {}
+      prefaulted_(static_cast<std::size_t>(subgroup.ranks())),
+      sources_(static_cast<std::size_t>(subgroup.ranks())) {}
 
 void Staged::start(const HostTask& task, const HostOperands& with, std::uint64_t number) {
   task_ = &task;
@@ -55,38 +55,38 @@ void Staged::start(const HostTask& task, const HostOperands& with, std::uint64_t
   tag_ = renumbered(with.tag, number);
   one_shot_ = task.protocol == HostProtocol::one_shot;
   owners_ = task.combines() && !one_shot_;
-  collects_ = task.everyone_wants_all();
+  collects_ = task.every_rank_wants_all();
   // In place, the lines of the result are already cached. Staging avoids memcpy between streamed results, unless one
   // rank owns everything: then no rank both stages and streams. An oversubscribed rank stages much data in one go, for
   // which memcpy is faster.
-  results_ = task.combines() && with.own == with.keep ? Stores::cached : task.stores;
-  to_staging_ = task.stores_to_staging == Stores::streaming                   ? Stores::streaming
-                : !crowded_ && task.only < 0 && results_ == Stores::streaming ? Stores::streaming_but_first
-                                                                              : Stores::cached;
+  results_ = task.combines() && with.source == with.destination ? Stores::cached : task.stores;
+  to_staging_ = task.stores_to_staging == Stores::streaming                          ? Stores::streaming
+                : !oversubscribed_ && task.root < 0 && results_ == Stores::streaming ? Stores::streaming_but_first
+                                                                                     : Stores::cached;
   // Slices to be combined share a chunk. The chunk has one place per owner, without the rank's own place if results are
   // not shown. A slice that is only shown fills its chunk alone.
   const auto sharers =
-      static_cast<std::size_t>(owners_ && task.only < 0 ? std::max(1, collects_ ? ranks_ : ranks_ - 1) : 1);
+      static_cast<std::size_t>(owners_ && task.root < 0 ? std::max(1, collects_ ? ranks_ : ranks_ - 1) : 1);
   const std::size_t longest = std::max<std::size_t>(1, one_shot_ ? task.total : task.longest);
   // Short chunks stay in the cache. But each chunk is a synchronization, which is slow for a rank that has lost its
   // core. Longer vectors therefore get longer chunks, up to the size of the memory. Moves that keep their distance do
   // not need this. Streamed results are the exception, because each streamed chunk begins and ends slowly.
-  std::size_t most = room_.shape().chunk_bytes;
-  if (!crowded_ && task.only < 0)
+  std::size_t most = subgroup_.shape().chunk_bytes;
+  if (!oversubscribed_ && task.root < 0)
     most = std::min(most, tuning_.chunk_bytes * std::max<std::size_t>(1, task.slices.size() / 2) *
                               (task.stores == Stores::streaming ? kStreamedChunk : 1));
   std::size_t least = std::min(tuning_.chunk_bytes, most);
   // With one owner, some ranks only write and others only read. If they have a core each, both work at the same time
   // from the second chunk on. Cutting n bytes into m chunks adds the time of n/m + m * signal_bytes bytes. The sum is
   // least for chunks of sqrt(n * signal_bytes) bytes.
-  if (task.only >= 0 && !crowded_) {
+  if (task.root >= 0 && !oversubscribed_) {
     const std::size_t bytes = longest * task.element;
-    const double best = std::sqrt(static_cast<double>(bytes) * static_cast<double>(tuning_.notice_bytes));
+    const double best = std::sqrt(static_cast<double>(bytes) * static_cast<double>(tuning_.signal_bytes));
     const auto piece = static_cast<std::size_t>(std::min(best, static_cast<double>(least)));
     least = std::min(least, std::max({kLeastPiece, piece, bytes / kPiecesOfOneWay}));
   }
-  const std::size_t room = std::clamp(longest * sharers * task.element / kChunksOfALongVector, least, most);
-  segment_ = std::max<std::size_t>(1, room / task.element / sharers);
+  const std::size_t space = std::clamp(longest * sharers * task.element / kChunksOfALongVector, least, most);
+  segment_ = std::max<std::size_t>(1, space / task.element / sharers);
   chunks_ = (longest + segment_ - 1) / segment_;
   // Chunks are nearly equal, because a short last one would cost a synchronization for little. Their elements fill
   // whole cache lines for any type.
@@ -96,31 +96,32 @@ void Staged::start(const HostTask& task, const HostOperands& with, std::uint64_t
   std::ranges::fill(known_staged_, 0);
   std::ranges::fill(known_combined_, 0);
 
-  const std::uint64_t ring = room_.staging_bytes();
+  const std::uint64_t ring = subgroup_.staging_bytes();
   stride_ = round_up(segment_ * sharers * task.element, kLineBytes);
   Chunk first{0, from_, static_cast<std::size_t>(from_ % ring)};
   wrap(first);
   const std::uint64_t all = chunks_ * stride_;
-  if (crowded_ && task.only < 0 && first.offset + all > std::max(kFront, kStagesInFront * all)) to_front(first);
+  if (oversubscribed_ && task.root < 0 && first.offset + all > std::max(kFront, kCollectivesInFront * all))
+    to_front(first);
   staged_ = combined_ = collected_ = first;
   // A rank stages up to twice the distance ahead of its collecting. Until it collects, no memory of the ring is
   // released.
   assert(ring / stride_ >= kLongestChunks);
-  apart_ = crowded_ ? 0 : std::clamp<std::uint64_t>(kApart / stride_, 1, ring / stride_ / 2 - 1);
-  ahead_ = crowded_ ? chunks_ : 1 + (owners_ ? 2 : 1) * apart_;
+  apart_ = oversubscribed_ ? 0 : std::clamp<std::uint64_t>(kApart / stride_, 1, ring / stride_ / 2 - 1);
+  ahead_ = oversubscribed_ ? chunks_ : 1 + (owners_ ? 2 : 1) * apart_;
   // Stage the first chunk before anything else is written about this call, because the peers wait for it.
   if (stage_next()) ++moves_;
 }
 
 /// Moves a chunk to the front of the ring. The rest of this pass counts as taken and as left.
 void Staged::to_front(Chunk& chunk) const {
-  chunk.position += room_.staging_bytes() - chunk.offset;
+  chunk.position += subgroup_.staging_bytes() - chunk.offset;
   chunk.offset = 0;
 }
 
 /// Moves a chunk to the front if it would cross the end of the ring.
 void Staged::wrap(Chunk& chunk) const {
-  if (chunk.offset + stride_ > room_.staging_bytes()) to_front(chunk);
+  if (chunk.offset + stride_ > subgroup_.staging_bytes()) to_front(chunk);
 }
 
 void Staged::step(Chunk& chunk) const {
@@ -144,11 +145,11 @@ Range Staged::whole(const Chunk& chunk) const {
 
 /// Returns the offset in bytes of the slice of `local` in a chunk of rank `whose`.
 std::size_t Staged::place(int whose, int local) const {
-  if (!owners_ || task_->only >= 0) return 0;
+  if (!owners_ || task_->root >= 0) return 0;
   return static_cast<std::size_t>(local - (!collects_ && local > whose ? 1 : 0)) * segment_ * task_->element;
 }
 
-std::byte* Staged::payload(int local, const Chunk& chunk) const { return room_.staging(local) + chunk.offset; }
+std::byte* Staged::payload(int local, const Chunk& chunk) const { return subgroup_.staging(local) + chunk.offset; }
 
 /// In place, results overwrite values that are still to be staged. Therefore no move overtakes the one before it, even
 /// without a distance.
@@ -168,7 +169,7 @@ bool Staged::advance() {
         collect(collected_)) {
       moved = true;
       step(collected_);
-      room_.block(self_).left.value.store(collected_.position, std::memory_order_release);
+      subgroup_.block(self_).left.value.store(collected_.position, std::memory_order_release);
     }
     if (moved) ++moves_;
   }
@@ -180,24 +181,24 @@ bool Staged::advance() {
 }
 
 /// Prefaults a rank's chunk and some bytes behind it, unless this process has done so before.
-void Staged::populate_under(int local, const Chunk& chunk) {
+void Staged::prefault_chunk(int local, const Chunk& chunk) {
   const std::size_t end = chunk.offset + stride_;
-  std::size_t& upto = populated_[static_cast<std::size_t>(local)];
+  std::size_t& upto = prefaulted_[static_cast<std::size_t>(local)];
   if (upto >= end) return;
   const std::size_t from = std::max(upto, chunk.offset);
-  upto = std::min(from + round_up(end - from, kPopulated), room_.staging_bytes());
-  populate(room_.staging(local) + from, upto - from);
+  upto = std::min(from + round_up(end - from, kPrefaulted), subgroup_.staging_bytes());
+  prefault(subgroup_.staging(local) + from, upto - from);
 }
 
 /// Returns true if all ranks have left the previous content of this chunk's memory.
-bool Staged::room_for(const Chunk& chunk) {
-  const std::uint64_t end = chunk.position + stride_, ring = room_.staging_bytes();
+bool Staged::has_space_for(const Chunk& chunk) {
+  const std::uint64_t end = chunk.position + stride_, ring = subgroup_.staging_bytes();
   if (end <= ring) return true;
   const std::uint64_t least = end - ring;
   for (int local = 0; local < ranks_; ++local) {
     std::uint64_t& left = left_[static_cast<std::size_t>(local)];
     if (local == self_ || left >= least) continue;
-    left = room_.block(local).left.value.load(std::memory_order_acquire);
+    left = subgroup_.block(local).left.value.load(std::memory_order_acquire);
     if (left < least) return false;
   }
   return true;
@@ -211,12 +212,13 @@ bool Staged::published(Counts counts, int local, const Chunk& chunk, std::uint64
     known = seen.chunks.load(std::memory_order_acquire);
     if (chunk.number >= known) return false;
   }
-  populate_under(local, chunk);  // not earlier: a page lies in the memory of the rank that touches it first
+  prefault_chunk(local, chunk);  // not earlier: a page lies in the memory of the rank that touches it first
   return true;
 }
 
 bool Staged::staged(int local, const Chunk& chunk) {
-  if (!published(&StageBlock::staged, local, chunk, known_staged_[static_cast<std::size_t>(local)])) return false;
+  if (!published(&HostCollectiveBlock::staged, local, chunk, known_staged_[static_cast<std::size_t>(local)]))
+    return false;
   // A rank that takes part in this collective has finished the one before.
   std::uint64_t& left = left_[static_cast<std::size_t>(local)];
   left = std::max(left, from_);
@@ -224,7 +226,7 @@ bool Staged::staged(int local, const Chunk& chunk) {
 }
 
 bool Staged::combined(int local, const Chunk& chunk) {
-  return published(&StageBlock::combined, local, chunk, known_combined_[static_cast<std::size_t>(local)]);
+  return published(&HostCollectiveBlock::combined, local, chunk, known_combined_[static_cast<std::size_t>(local)]);
 }
 
 /// Announces that the content of a chunk is complete.
@@ -248,22 +250,22 @@ bool Staged::stage_next() {
 
 bool Staged::stage(const Chunk& chunk) {
   if (!task_->shows(self_)) return true;
-  if (!room_for(chunk)) return false;
-  populate_under(self_, chunk);
-  const auto own = [&](Range range) { return element_at(with_->own, range.first, task_->element); };
+  if (!has_space_for(chunk)) return false;
+  prefault_chunk(self_, chunk);
+  const auto source = [&](Range range) { return element_at(with_->source, range.first, task_->element); };
   if (one_shot_) {
     const Range range = whole(chunk);
-    show(payload(self_, chunk), own(range), range.count * task_->element);
+    show(payload(self_, chunk), source(range), range.count * task_->element);
   } else if (task_->combines()) {
     for (int local = 0; local < ranks_; ++local) {
       const Range range = slice(local, chunk);
       if (local != self_ && range.count > 0)
-        show(payload(self_, chunk) + place(self_, local), own(range), range.count * task_->element);
+        show(payload(self_, chunk) + place(self_, local), source(range), range.count * task_->element);
     }
   } else if (const Range range = slice(self_, chunk); range.count > 0) {
-    show(payload(self_, chunk), own(range), range.count * task_->element);
+    show(payload(self_, chunk), source(range), range.count * task_->element);
   }
-  publish(&StageBlock::staged, chunk);
+  publish(&HostCollectiveBlock::staged, chunk);
   return true;
 }
 
@@ -273,11 +275,11 @@ bool Staged::combine(const Chunk& chunk) {
   if (range.count == 0) return true;
   for (int local = 0; local < ranks_; ++local)
     if (local != self_ && !staged(local, chunk)) return false;
-  const std::byte* own = element_at(with_->own, range.first, task_->element);
+  const std::byte* source = element_at(with_->source, range.first, task_->element);
   for (int local = 0; local < ranks_; ++local)
-    sources_[static_cast<std::size_t>(local)] = {local == self_ ? own : payload(local, chunk) + place(local, self_),
-                                                 with_->raw};
-  std::byte* const result = element_at(with_->keep, range.first, task_->element);
+    sources_[static_cast<std::size_t>(local)] = {local == self_ ? source : payload(local, chunk) + place(local, self_),
+                                                 with_->unreduced};
+  std::byte* const result = element_at(with_->destination, range.first, task_->element);
   if (!collects_) {
     fold(with_->op, with_->type, sources_, result, range.count, with_->finish_ranks, results_);
     return true;
@@ -293,7 +295,7 @@ bool Staged::combine(const Chunk& chunk) {
          results_ == Stores::streaming ? Stores::streaming_but_first : Stores::cached);
     bytes_shown_ += bytes;
   }
-  publish(&StageBlock::combined, chunk);
+  publish(&HostCollectiveBlock::combined, chunk);
   return true;
 }
 
@@ -305,8 +307,9 @@ bool Staged::collect(const Chunk& chunk) {
     const Range range = whole(chunk);
     for (int local = 0; local < ranks_; ++local)
       sources_[static_cast<std::size_t>(local)] = {
-          local == self_ ? element_at(with_->own, range.first, task_->element) : payload(local, chunk), with_->raw};
-    fold(with_->op, with_->type, sources_, element_at(with_->keep, range.first, task_->element), range.count,
+          local == self_ ? element_at(with_->source, range.first, task_->element) : payload(local, chunk),
+          with_->unreduced};
+    fold(with_->op, with_->type, sources_, element_at(with_->destination, range.first, task_->element), range.count,
          with_->finish_ranks, results_);
     return true;
   }
@@ -317,11 +320,11 @@ bool Staged::collect(const Chunk& chunk) {
     const int local = (self_ + turn) % ranks_;
     const Range range = slice(local, chunk);
     if (range.count == 0) continue;
-    std::byte* to = element_at(with_->keep, range.first, task_->element);
+    std::byte* to = element_at(with_->destination, range.first, task_->element);
     if (local != self_)
       copy(to, payload(local, chunk) + place(local, local), range.count * task_->element, results_);
-    else if (const std::byte* own = element_at(with_->own, range.first, task_->element); !owners_ && to != own)
-      copy(to, own, range.count * task_->element, results_);
+    else if (const std::byte* source = element_at(with_->source, range.first, task_->element); !owners_ && to != source)
+      copy(to, source, range.count * task_->element, results_);
   }
   return true;
 }

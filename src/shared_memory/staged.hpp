@@ -45,7 +45,7 @@
 #include "reduction/reduction.hpp"
 #include "shared_memory/host_operands.hpp"
 #include "shared_memory/host_task.hpp"
-#include "shared_memory/stage_room.hpp"
+#include "shared_memory/subgroup_memory.hpp"
 
 namespace collectives {
 
@@ -55,7 +55,7 @@ class Staged {
   static std::size_t longest_chunk(int ranks, const Tuning&);
 
   /// `oversubscribed`: there are more ranks than cores.
-  Staged(const StageRoom&, const Tuning&, bool crowded);
+  Staged(const SubgroupMemory&, const Tuning&, bool oversubscribed);
   /// Begins collective `number`, and stages its first chunk if possible.
   void start(const HostTask&, const HostOperands&, std::uint64_t number);
   /// Performs what is possible now. Returns true when the collective has finished.
@@ -80,10 +80,12 @@ class Staged {
   bool stage(const Chunk&);
   bool combine(const Chunk&);
   bool collect(const Chunk&);
-  bool room_for(const Chunk&);
-  void populate_under(int local, const Chunk&);
-  using Counts = ChunkCount (StageBlock::*)[kStagesAhead];
-  ChunkCount& count(Counts counts, int local) const { return (room_.block(local).*counts)[number_ % kStagesAhead]; }
+  bool has_space_for(const Chunk&);
+  void prefault_chunk(int local, const Chunk&);
+  using Counts = ChunkCount (HostCollectiveBlock::*)[kCollectivesAhead];
+  ChunkCount& count(Counts counts, int local) const {
+    return (subgroup_.block(local).*counts)[number_ % kCollectivesAhead];
+  }
   bool staged(int local, const Chunk&);
   bool combined(int local, const Chunk&);
   bool published(Counts, int local, const Chunk&, std::uint64_t& known);
@@ -91,9 +93,9 @@ class Staged {
   void show(std::byte* to, const std::byte* from, std::size_t bytes);
   std::byte* payload(int local, const Chunk&) const;
 
-  const StageRoom& room_;
+  const SubgroupMemory& subgroup_;
   const Tuning& tuning_;
-  const bool crowded_;
+  const bool oversubscribed_;
   const int self_, ranks_;
   const HostTask* task_ = nullptr;
   const HostOperands* with_ = nullptr;
@@ -110,8 +112,8 @@ class Staged {
   std::uint64_t apart_ = 0, ahead_ = 0;  // chunks between one move and the next; most chunks in progress
   Chunk staged_, combined_, collected_;  // next chunk of each move
   std::vector<std::uint64_t> known_staged_, known_combined_;  // chunks that each rank is known to have published
-  std::vector<std::uint64_t> left_;     // bytes of staging that each rank is known to have left, ever
-  std::vector<std::size_t> populated_;  // bytes of each rank's ring that this process has prefaulted
+  std::vector<std::uint64_t> left_;      // bytes of staging that each rank is known to have left, ever
+  std::vector<std::size_t> prefaulted_;  // bytes of each rank's ring that this process has prefaulted
   std::vector<Source> sources_;
   std::uint64_t bytes_shown_ = 0, moves_ = 0;
 };

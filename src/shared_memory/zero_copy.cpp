@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "shared_memory/ask_ahead.hpp"
+#include "shared_memory/prefetch.hpp"
 
 namespace collectives {
 namespace {
@@ -16,27 +16,28 @@ constexpr std::size_t kPieceOfGather = 1 << 20;
 
 }  // namespace
 
-ZeroCopy::ZeroCopy(const StageRoom& room, const Tuning& tuning, Reach& reach, bool crowded)
-    : room_(room),
+ZeroCopy::ZeroCopy(const SubgroupMemory& subgroup, const Tuning& tuning, PeerMemory& peer_memory, bool oversubscribed)
+    : subgroup_(subgroup),
       tuning_(tuning),
-      reach_(reach),
-      self_(room.self()),
-      ranks_(room.ranks()),
-      crowded_(crowded),
-      peers_(static_cast<std::size_t>(room.ranks())),
-      sources_(static_cast<std::size_t>(room.ranks())),
-      destinations_(static_cast<std::size_t>(room.ranks())) {}
+      peer_memory_(peer_memory),
+      self_(subgroup.self()),
+      ranks_(subgroup.ranks()),
+      oversubscribed_(oversubscribed),
+      peers_(static_cast<std::size_t>(subgroup.ranks())),
+      sources_(static_cast<std::size_t>(subgroup.ranks())),
+      destinations_(static_cast<std::size_t>(subgroup.ranks())) {}
 
-bool ZeroCopy::needed_by_others(int local, bool keep) const {
-  if (claims_ || task_->only >= 0) return keep ? task_->is_destination(local, local) : task_->is_source(local, local);
-  return keep ? task_->everyone_wants_all() : task_->combines();
+bool ZeroCopy::needed_by_others(int local, bool destination) const {
+  if (claims_ || task_->root >= 0)
+    return destination ? task_->is_destination(local, local) : task_->is_source(local, local);
+  return destination ? task_->every_rank_wants_all() : task_->combines();
 }
 
 /// Returns true if this rank has a buffer that its peers need and cannot map.
 bool ZeroCopy::hidden() const {
-  const auto mapped = [this](const RemoteBuffer& buffer) { return reach_.mapped(buffer); };
-  return (needed_by_others(self_, false) && !mapped(peer(self_).own)) ||
-         (needed_by_others(self_, true) && !mapped(peer(self_).keep));
+  const auto mapped = [this](const RemoteBuffer& buffer) { return peer_memory_.mapped(buffer); };
+  return (needed_by_others(self_, false) && !mapped(peer(self_).source)) ||
+         (needed_by_others(self_, true) && !mapped(peer(self_).destination));
 }
 
 // ---- the collective ----
@@ -46,50 +47,50 @@ bool ZeroCopy::start(const HostTask& task, const HostOperands& with, std::uint64
   with_ = &with;
   number_ = number;
   tag_ = renumbered(with.tag, number);
-  phase_ = Phase::meeting;
+  phase_ = Phase::gathering;
   peer_ = 0;
   done_ = 0;
-  claims_ = crowded_;
+  claims_ = oversubscribed_;
 
-  const auto describe = [&](const std::byte* base, bool keep) {
-    const Range range = task_->held(self_, keep);
+  const auto describe = [&](const std::byte* base, bool destination) {
+    const Range range = task_->held(self_, destination);
     if (base == nullptr || range.count == 0) return RemoteBuffer{};
-    return reach_.describe(element_at(base, range.first, task.element), range.count * task.element);
+    return peer_memory_.describe(element_at(base, range.first, task.element), range.count * task.element);
   };
   Peer& mine = peer(self_);
-  mine.own = describe(with.own, false);
-  mine.keep = describe(with.keep, true);
-  StageBlock& block = room_.block(self_);
+  mine.source = describe(with.source, false);
+  mine.destination = describe(with.destination, true);
+  HostCollectiveBlock& block = subgroup_.block(self_);
   if (task.protocol != HostProtocol::single_copy && hidden()) {
     block.hidden.value.store(number, std::memory_order_release);
     return false;
   }
-  BufferRecord& record = block.buffers[number % kStagesAhead];
-  record.own.store(mine.own.address, std::memory_order_relaxed);
-  record.own_name.store(mine.own.name, std::memory_order_relaxed);
-  record.keep.store(mine.keep.address, std::memory_order_relaxed);
-  record.keep_name.store(mine.keep.name, std::memory_order_relaxed);
+  BufferRecord& record = block.buffers[number % kCollectivesAhead];
+  record.source.store(mine.source.address, std::memory_order_relaxed);
+  record.source_name.store(mine.source.name, std::memory_order_relaxed);
+  record.destination.store(mine.destination.address, std::memory_order_relaxed);
+  record.destination_name.store(mine.destination.name, std::memory_order_relaxed);
   record.tag.store(tag_, std::memory_order_release);
-  ask_to_write(&block.worked);
-  ask_to_write(&block.buffers[(number + 1) % kStagesAhead]);
+  prefetch_for_write(&block.worked);
+  prefetch_for_write(&block.buffers[(number + 1) % kCollectivesAhead]);
   return true;
 }
 
 ZeroCopy::State ZeroCopy::advance() {
-  if (phase_ == Phase::meeting) {
-    const Met met = meet();
-    if (met != Met::all) return met == Met::not_all ? State::under_way : State::unreachable;
+  if (phase_ == Phase::gathering) {
+    const Arrivals arrivals = check_arrivals();
+    if (arrivals != Arrivals::all) return arrivals == Arrivals::not_all ? State::under_way : State::unreachable;
     for (int local = 0; local < ranks_; ++local) {
       Peer& one = peer(local);
-      const auto at = [&](const RemoteBuffer& buffer, bool keep) -> std::byte* {
-        const Range range = task_->held(local, keep);
-        std::byte* const first = reach_.pointer(room_.local(local), buffer, range.count * task_->element);
+      const auto at = [&](const RemoteBuffer& buffer, bool destination) -> std::byte* {
+        const Range range = task_->held(local, destination);
+        std::byte* const first = peer_memory_.pointer(subgroup_.local(local), buffer, range.count * task_->element);
         return first == nullptr ? nullptr
                                 : reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(first) -
                                                                range.first * task_->element);
       };
-      one.own_at = at(one.own, false);
-      one.keep_at = at(one.keep, true);
+      one.source_at = at(one.source, false);
+      one.destination_at = at(one.destination, true);
     }
     if (claims_) {
       piece_ = std::max<std::size_t>(1, kPieceBytes / task_->element);
@@ -104,31 +105,33 @@ ZeroCopy::State ZeroCopy::advance() {
     phase_ = Phase::leaving;
   }
   if (claims_) {
-    if (room_.claims().done.value.load(std::memory_order_acquire) < claims_before_ + pieces_) return State::under_way;
+    if (subgroup_.claims().done.value.load(std::memory_order_acquire) < claims_before_ + pieces_)
+      return State::under_way;
     claims_before_ += pieces_;
     return State::finished;
   }
   for (; peer_ < ranks_; ++peer_)
-    if (room_.block(peer_).worked.value.load(std::memory_order_acquire) < number_) return State::under_way;
+    if (subgroup_.block(peer_).worked.value.load(std::memory_order_acquire) < number_) return State::under_way;
   return State::finished;
 }
 
 /// Reads where the buffers of the peers are.
-ZeroCopy::Met ZeroCopy::meet() {
+ZeroCopy::Arrivals ZeroCopy::check_arrivals() {
   for (; peer_ < ranks_; ++peer_) {
     if (peer_ == self_) continue;
-    const StageBlock& block = room_.block(peer_);
-    const BufferRecord& record = block.buffers[number_ % kStagesAhead];
+    const HostCollectiveBlock& block = subgroup_.block(peer_);
+    const BufferRecord& record = block.buffers[number_ % kCollectivesAhead];
     // Peers may have done a rank's share for it. That rank may then be collectives ahead, and hidden in a later one.
     // Therefore `hidden` is read first. It counts only if the record of this collective was not yet written afterwards.
     const bool hidden = block.hidden.value.load(std::memory_order_acquire) >= number_;
     if (!has_come(record.tag.load(std::memory_order_acquire), tag_, peer_))
-      return hidden ? Met::one_hidden : Met::not_all;
+      return hidden ? Arrivals::one_hidden : Arrivals::not_all;
     Peer& one = peer(peer_);
-    one.own = {record.own.load(std::memory_order_relaxed), record.own_name.load(std::memory_order_relaxed)};
-    one.keep = {record.keep.load(std::memory_order_relaxed), record.keep_name.load(std::memory_order_relaxed)};
+    one.source = {record.source.load(std::memory_order_relaxed), record.source_name.load(std::memory_order_relaxed)};
+    one.destination = {record.destination.load(std::memory_order_relaxed),
+                       record.destination_name.load(std::memory_order_relaxed)};
   }
-  return Met::all;
+  return Arrivals::all;
 }
 
 /// Performs this rank's share, piece by piece. Returns false if the communicator has failed or a peer has ended.
@@ -143,13 +146,13 @@ bool ZeroCopy::work() {
     done_ += range.count;
     ++moves_;
   }
-  room_.block(self_).worked.value.store(number_, std::memory_order_release);
+  subgroup_.block(self_).worked.value.store(number_, std::memory_order_release);
   return true;
 }
 
 /// Performs pieces of any share until all of them are claimed.
 bool ZeroCopy::work_on_claims() {
-  ClaimBlock& claims = room_.claims();
+  ClaimBlock& claims = subgroup_.claims();
   const std::uint64_t end = claims_before_ + pieces_;
   for (std::uint64_t next = claims.taken.value.load(std::memory_order_relaxed); next < end;) {
     if (!claims.taken.value.compare_exchange_weak(next, next + 1, std::memory_order_relaxed)) continue;
@@ -177,8 +180,8 @@ bool ZeroCopy::perform_unless_failed(int share, Range range) {
     explicit Flag(std::atomic<std::uint64_t>& up) : value(up) { value.store(1); }
     ~Flag() { value.store(0, std::memory_order_release); }
   };
-  const Flag touching(room_.touching());
-  return !room_.failed() && perform(share, range);
+  const Flag remote_access(subgroup_.remote_access());
+  return !subgroup_.failed() && perform(share, range);
 }
 
 /// Loads every source of the range once and stores every destination once. Returns false if a peer has ended.
@@ -190,15 +193,15 @@ bool ZeroCopy::perform(int share, Range range) {
     const Peer& one = peer(local);
     const bool is_source = task_->is_source(local, share);
     if (is_source) {
-      direct = direct && one.own_at != nullptr;
-      sources_[sources++] = {element_at(one.own_at, range.first, element), with_->raw};
+      direct = direct && one.source_at != nullptr;
+      sources_[sources++] = {element_at(one.source_at, range.first, element), with_->unreduced};
     }
     if (task_->is_destination(local, share)) {
-      direct = direct && one.keep_at != nullptr;
+      direct = direct && one.destination_at != nullptr;
       // A gathered value that is in its destination already is not written again: its rank may be sending it.
-      if (!task_->combines() && is_source && one.keep_at == one.own_at) continue;
-      in_place = in_place && one.keep_at == one.own_at;
-      destinations_[destinations++] = element_at(one.keep_at, range.first, element);
+      if (!task_->combines() && is_source && one.destination_at == one.source_at) continue;
+      in_place = in_place && one.destination_at == one.source_at;
+      destinations_[destinations++] = element_at(one.destination_at, range.first, element);
       if (local != self_) shown += bytes;
     }
   }
@@ -218,24 +221,24 @@ bool ZeroCopy::perform(int share, Range range) {
 bool ZeroCopy::perform_through_kernel(int share, Range range) {
   const std::size_t element = task_->element, bytes = range.count * element;
   if (task_->combines()) scratch_.resize((static_cast<std::size_t>(ranks_) + 1) * bytes);
-  const auto remote = [&](int local, bool keep) {
-    const RemoteBuffer& buffer = keep ? peer(local).keep : peer(local).own;
-    return buffer.address + (range.first - task_->held(local, keep).first) * element;
+  const auto remote = [&](int local, bool destination) {
+    const RemoteBuffer& buffer = destination ? peer(local).destination : peer(local).source;
+    return buffer.address + (range.first - task_->held(local, destination).first) * element;
   };
   // The result is computed in this rank's own destination if it has one, otherwise in scratch memory.
-  std::byte* made = task_->is_destination(self_, share) ? element_at(peer(self_).keep_at, range.first, element)
+  std::byte* made = task_->is_destination(self_, share) ? element_at(peer(self_).destination_at, range.first, element)
                                                         : scratch_.data() + static_cast<std::size_t>(ranks_) * bytes;
   std::size_t sources = 0;
   for (int local = 0; local < ranks_; ++local) {
     if (!task_->is_source(local, share)) continue;
     const Peer& one = peer(local);
-    const std::byte* value = element_at(one.own_at, range.first, element);
-    if (one.own_at == nullptr) {
+    const std::byte* value = element_at(one.source_at, range.first, element);
+    if (one.source_at == nullptr) {
       std::byte* to = task_->combines() ? scratch_.data() + static_cast<std::size_t>(local) * bytes : made;
-      if (!reach_.read(room_.local(local), to, remote(local, false), bytes)) return false;
+      if (!peer_memory_.read(subgroup_.local(local), to, remote(local, false), bytes)) return false;
       value = to;
     }
-    sources_[sources++] = {value, with_->raw};
+    sources_[sources++] = {value, with_->unreduced};
   }
   if (task_->combines()) {
     fold(with_->op, with_->type, {sources_.data(), sources}, made, range.count, with_->finish_ranks);
@@ -250,9 +253,9 @@ bool ZeroCopy::perform_through_kernel(int share, Range range) {
     const Peer& one = peer(local);
     // A rank that gathers in place has the value already.
     if (!task_->combines() && task_->is_source(local, share) && remote(local, false) == remote(local, true)) continue;
-    if (one.keep_at != nullptr)
-      std::memcpy(element_at(one.keep_at, range.first, element), made, bytes);
-    else if (!reach_.write(room_.local(local), remote(local, true), made, bytes))
+    if (one.destination_at != nullptr)
+      std::memcpy(element_at(one.destination_at, range.first, element), made, bytes);
+    else if (!peer_memory_.write(subgroup_.local(local), remote(local, true), made, bytes))
       return false;
     bytes_shown_ += bytes;
   }

@@ -26,15 +26,15 @@
 #include "reduction/reduction.hpp"
 #include "shared_memory/host_operands.hpp"
 #include "shared_memory/host_task.hpp"
-#include "shared_memory/reach.hpp"
-#include "shared_memory/stage_room.hpp"
+#include "shared_memory/peer_memory.hpp"
+#include "shared_memory/subgroup_memory.hpp"
 
 namespace collectives {
 
 class ZeroCopy {
  public:
   enum class State { under_way, finished, unreachable };
-  ZeroCopy(const StageRoom&, const Tuning&, Reach&, bool crowded);
+  ZeroCopy(const SubgroupMemory&, const Tuning&, PeerMemory&, bool oversubscribed);
 
   /// Publishes where this rank's buffers are, for collective `number`. Returns false if peers need a buffer of this
   /// rank that is not mapped, unless the task is a single copy. The peers then learn this too, and nothing more happens
@@ -47,13 +47,14 @@ class ZeroCopy {
 
  private:
   struct Peer {
-    RemoteBuffer own, keep;
-    std::byte *own_at = nullptr, *keep_at = nullptr;  // address of element 0; null if only the kernel can copy
+    RemoteBuffer source, destination;
+    std::byte *source_at = nullptr,
+              *destination_at = nullptr;  // address of element 0; null if only the kernel can copy
   };
-  bool needed_by_others(int local, bool keep) const;
+  bool needed_by_others(int local, bool destination) const;
   bool hidden() const;
-  enum class Met { not_all, all, one_hidden };
-  Met meet();
+  enum class Arrivals { not_all, all, one_hidden };
+  Arrivals check_arrivals();
   bool work();
   bool work_on_claims();
   bool perform_unless_failed(int share, Range);
@@ -62,16 +63,16 @@ class ZeroCopy {
   Peer& peer(int local) { return peers_[static_cast<std::size_t>(local)]; }
   const Peer& peer(int local) const { return peers_[static_cast<std::size_t>(local)]; }
 
-  const StageRoom& room_;
+  const SubgroupMemory& subgroup_;
   const Tuning& tuning_;
-  Reach& reach_;
+  PeerMemory& peer_memory_;
   const int self_, ranks_;
-  const bool crowded_;
+  const bool oversubscribed_;
 
   const HostTask* task_ = nullptr;
   const HostOperands* with_ = nullptr;
   std::uint64_t number_ = 0, tag_ = 0;
-  enum class Phase { meeting, working, leaving } phase_ = Phase::meeting;
+  enum class Phase { gathering, working, leaving } phase_ = Phase::gathering;
   int peer_ = 0;
   bool claims_ = false;
   std::uint64_t claims_before_ = 0, pieces_ = 0;  // pieces of all collectives before, and of the current one

@@ -7,22 +7,22 @@
 #include "collectives/plan.hpp"
 #include "collectives/topology.hpp"
 #include "collectives/types.hpp"
-#include "steps/circle.hpp"
 #include "steps/grid.hpp"
+#include "steps/rank_group.hpp"
 #include "steps/step.hpp"
 
 namespace collectives {
 
 /// Where one rank stands among all: what algorithms may know of the topology. Built once per communicator; the spans of
 /// `world` and `grid` point into it.
-class Seat {
+class RankView {
  public:
-  Seat(const Topology&, Rank self);
-  Seat(const Seat&) = delete;
-  Seat& operator=(const Seat&) = delete;
+  RankView(const Topology&, Rank self);
+  RankView(const RankView&) = delete;
+  RankView& operator=(const RankView&) = delete;
 
   /// Turns this seat into another rank's: it holds lists of all ranks, and one serves them all in turn.
-  void sit(Rank rank) noexcept {
+  void rebind(Rank rank) noexcept {
     world.self = rank;
     grid.host = host_of(rank);
     grid.local = local_of(rank);
@@ -31,16 +31,18 @@ class Seat {
     inner.local = local_in_domain(rank);
   }
 
-  Circle world;  ///< all ranks, in rank order
+  RankGroup world;  ///< all ranks, in rank order
   Grid grid;
   Grid inner;               ///< the domains of the one host there is, in place of hosts; none where levels() is empty
   std::span<Rank> scratch;  ///< room for one rank per host
   /// Those who perform a host Step with this rank, and its number among them.
-  Peers room(Among among) const {
-    return among == Among::host ? grid.here() : among == Among::domain ? inner.here() : inner.rail().members;
+  Peers members(Subgroup subgroup) const {
+    return subgroup == Subgroup::host     ? grid.here()
+           : subgroup == Subgroup::domain ? inner.here()
+                                          : inner.rail().members;
   }
-  int place_in(Among among) const {
-    return among == Among::host ? grid.local : among == Among::domain ? inner.local : inner.host;
+  int index_in(Subgroup subgroup) const {
+    return subgroup == Subgroup::host ? grid.local : subgroup == Subgroup::domain ? inner.local : inner.host;
   }
   int host_of(Rank rank) const { return of_hosts_.host_of[static_cast<std::size_t>(rank)]; }
   int local_of(Rank rank) const { return of_hosts_.local_of[static_cast<std::size_t>(rank)]; }
@@ -62,22 +64,22 @@ class Seat {
 };
 
 /// What kind of thing the Steps are to achieve.
-struct Aim {
+struct CollectiveSpec {
   Collective collective = Collective::all_reduce;
-  Sums sums = Sums::anywhere;
+  PartialSums partial_sums = PartialSums::allowed;
   /// Messages are coded: what a rank hands to others it keeps as they will see it, and partial sums are not coded, as
   /// each coding rounds.
   bool coded = false;
   /// Of an all-reduce by `hierarchical` on several hosts, only what goes along the rails: this rank's slice, from
   /// output to output. What happens inside hosts is done elsewhere.
-  bool along_rails = false;
+  bool inter_host_only = false;
 
   /// Contributions meet at their owner in messages.
-  constexpr bool direct() const { return sums != Sums::anywhere; }
+  constexpr bool needs_unreduced_exchange() const { return partial_sums != PartialSums::allowed; }
 };
 
 /// The same of one round of a call.
-struct Task : Aim {
+struct RoundArgs : CollectiveSpec {
   /// By part (see Algorithm::by_part): one part per rank. Otherwise one part, the vector.
   Parts parts;
   Rank root = 0;
@@ -97,17 +99,17 @@ struct Algorithm {
   std::string_view backend;
   std::string_view name;
   /// Whether it can be done there at all, in a way of its own; null: always.
-  bool (*possible)(const Aim&, const Topology&);
+  bool (*possible)(const CollectiveSpec&, const Topology&);
   std::string_view needs;  ///< for that, in words
   /// Whether the rounds walk along the parts of all ranks at once, or along the whole vector.
-  bool (*by_part)(const Aim&, const Topology&);
+  bool (*by_part)(const CollectiveSpec&, const Topology&);
   /// Into how many messages, at least, one segment of a round is divided.
-  int (*pieces)(const Aim&, const Topology&);
+  int (*pieces)(const CollectiveSpec&, const Topology&);
   /// The depths of its Steps (schedule.hpp), at least 1.
-  int (*depths)(const Aim&, const Topology&);
-  void (*emit)(const Seat&, const Task&, StepSink&);
+  int (*depths)(const CollectiveSpec&, const Topology&);
+  void (*emit)(const RankView&, const RoundArgs&, StepSink&);
   /// Messages hold parts of several ranks, up to the whole vector: for vectors that fit in one. Null: never.
-  bool (*in_one_message)(const Aim&) = nullptr;
+  bool (*in_one_message)(const CollectiveSpec&) = nullptr;
   /// Of an all-reduce on several hosts: among how many of its ranks a host divides the vector. Null: it does not.
   int (*slices)(const Topology&) = nullptr;
 };

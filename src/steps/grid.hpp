@@ -4,7 +4,7 @@
 
 #include <span>
 
-#include "steps/circle.hpp"
+#include "steps/rank_group.hpp"
 
 namespace collectives {
 
@@ -23,7 +23,7 @@ struct Grid {
   constexpr Peers here() const { return hosts[static_cast<std::size_t>(host)]; }
   constexpr Peers ranks_of(int h) const { return hosts[static_cast<std::size_t>(h)]; }
   constexpr bool on_rail() const { return local < slices(); }
-  constexpr Circle rail() const { return {rails[static_cast<std::size_t>(local)], host}; }
+  constexpr RankGroup rail() const { return {rails[static_cast<std::size_t>(local)], host}; }
   /// Local ranks as the owners of the slices.
   constexpr Peers slice_owners() const { return numbers.first(static_cast<std::size_t>(slices())); }
 };

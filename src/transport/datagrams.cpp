@@ -62,12 +62,12 @@ Address address_of(const tcp::Socket& socket, decltype(&::getsockname) ask) {
 
 }  // namespace
 
-Frame make_frame(std::size_t bytes) {
+AlignedBuffer make_aligned_buffer(std::size_t bytes) {
   constexpr std::size_t kAlignment = 64;
-  Frame frame(
+  AlignedBuffer buffer(
       static_cast<std::byte*>(std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment)));
-  if (frame == nullptr) throw std::bad_alloc();
-  return frame;
+  if (buffer == nullptr) throw std::bad_alloc();
+  return buffer;
 }
 
 DatagramLink::DatagramLink(const tcp::Socket& stream, std::uint64_t token, const DatagramSettings& settings)
@@ -79,9 +79,9 @@ DatagramLink::DatagramLink(const tcp::Socket& stream, std::uint64_t token, const
   if (::bind(socket_.fd(), mine.get(), mine.bytes) != 0) refuse("bind");
   port_ = ntohs(address_of(socket_, ::getsockname).port());
   // A usual packet takes up to three times its bytes there; the kernel counts the double of what it is asked for.
-  int room = 0;
-  socklen_t bytes = sizeof room;
-  if (::getsockopt(socket_.fd(), SOL_SOCKET, SO_RCVBUF, &room, &bytes) == 0 && room < int{4 * kWindowBytes})
+  int space = 0;
+  socklen_t bytes = sizeof space;
+  if (::getsockopt(socket_.fd(), SOL_SOCKET, SO_RCVBUF, &space, &bytes) == 0 && space < int{4 * kWindowBytes})
     tcp::set_option(socket_, SOL_SOCKET, SO_RCVBUF, 2 * kWindowBytes);
   stored_.reserve(kWindow);
   spare_.reserve(2 * kWindow);
@@ -128,12 +128,12 @@ bool DatagramLink::write(std::byte* from, std::size_t bytes) noexcept {
   const std::size_t packet = sizeof(Heading) + piece_;
   if (bytes <= packet) return ::send(socket_.fd(), from, bytes, MSG_DONTWAIT | MSG_NOSIGNAL) > 0;
   iovec all{from, bytes};
-  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(std::uint16_t))> room{};
+  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(std::uint16_t))> space{};
   msghdr call{};
   call.msg_iov = &all;
   call.msg_iovlen = 1;
-  call.msg_control = room.data();
-  call.msg_controllen = room.size();
+  call.msg_control = space.data();
+  call.msg_controllen = space.size();
   cmsghdr* const cut = CMSG_FIRSTHDR(&call);
   cut->cmsg_level = IPPROTO_UDP;
   cut->cmsg_type = kUdpSegment;
@@ -236,14 +236,15 @@ bool DatagramLink::Pause::lasts() const { return until != Clock::time_point{} &&
 
 /// What those acknowledgements say that are next to be read: whoever is away does not read them. Under the mutex.
 void DatagramLink::free_acknowledged() {
-  std::array<std::byte, kMostPieces * sizeof(Heading)> room;  // they may be joined
+  std::array<std::byte, kMostPieces * sizeof(Heading)> space;  // they may be joined
   for (;;) {
-    const ssize_t got = ::recv(socket_.fd(), room.data(), room.size(), MSG_DONTWAIT | MSG_PEEK | MSG_TRUNC);
-    if (got <= 0 || static_cast<std::size_t>(got) > room.size() || !understands(room.data(), room.data() + got)) return;
+    const ssize_t got = ::recv(socket_.fd(), space.data(), space.size(), MSG_DONTWAIT | MSG_PEEK | MSG_TRUNC);
+    if (got <= 0 || static_cast<std::size_t>(got) > space.size() || !understands(space.data(), space.data() + got))
+      return;
     for (ssize_t at = 0; at < got; at += ssize_t{sizeof(Heading)})
-      if (heading_at(room.data() + at).kind != kAcknowledgement) return;
-    free_slots_before(heading_at(room.data() + got - sizeof(Heading)).taken);
-    ::recv(socket_.fd(), room.data(), room.size(), MSG_DONTWAIT);
+      if (heading_at(space.data() + at).kind != kAcknowledgement) return;
+    free_slots_before(heading_at(space.data() + got - sizeof(Heading)).taken);
+    ::recv(socket_.fd(), space.data(), space.size(), MSG_DONTWAIT);
   }
 }
 
@@ -344,7 +345,7 @@ bool DatagramLink::read(std::uint32_t number) {
 std::byte* DatagramLink::keep_if_whole(std::uint32_t number, std::byte* at, const std::byte* end) {
   const Heading first = heading_at(at);
   if (first.kind != kMessage || is_before(first.message.number, number) || find(first.message.number) != nullptr ||
-      !has_room(number))
+      !has_space(number))
     return at;
   std::size_t come = 0;
   std::byte* behind = at;
@@ -376,7 +377,7 @@ void DatagramLink::take_in(std::uint32_t number, const Heading& heading, const s
   if (is_before(heading.message.number, number)) return;
   Stored* stored = find(heading.message.number);
   if (stored == nullptr) {
-    if (!has_room(number)) return;
+    if (!has_space(number)) return;
     stored = &store(heading.message, empty_buffer());
     stored->piece = heading.piece;
   }
@@ -390,7 +391,7 @@ void DatagramLink::take_in(std::uint32_t number, const Heading& heading, const s
 }
 
 /// For a message more. What has come in part only, and been taken by the stream, makes room.
-bool DatagramLink::has_room(std::uint32_t number) {
+bool DatagramLink::has_space(std::uint32_t number) {
   if (stored_.size() < kWindow) return true;
   std::erase_if(stored_, [&](const Stored& one) { return is_before(one.header.number, number); });
   return stored_.size() < kWindow;
@@ -418,10 +419,10 @@ std::optional<DatagramLink::Arrived> DatagramLink::take(std::uint32_t number) {
   current_ = std::move(*found);
   if (found != &stored_.back()) *found = std::move(stored_.back());
   stored_.pop_back();
-  owed_bytes_ += current_.header.bytes;
-  ++owed_;
-  const bool dear = current_.header.bytes > piece_ && (one_way_ || owed_ > 1);  // to retransmit in vain
-  if (owed_ >= kWindow / 2 || owed_bytes_ >= kWindowBytes / 2 || dear) acknowledge(number + 1);
+  unacknowledged_bytes_ += current_.header.bytes;
+  ++unacknowledged_;
+  const bool dear = current_.header.bytes > piece_ && (one_way_ || unacknowledged_ > 1);  // to retransmit in vain
+  if (unacknowledged_ >= kWindow / 2 || unacknowledged_bytes_ >= kWindowBytes / 2 || dear) acknowledge(number + 1);
   return Arrived{current_.header, payload_in(current_.buffer), current_.retransmitted, current_.lost};
 }
 
@@ -432,7 +433,7 @@ void DatagramLink::acknowledge(std::uint32_t taken) {
   one_way_ = true;
 }
 
-bool DatagramLink::hear(std::string_view text, std::uint32_t number) {
+bool DatagramLink::receive_retransmitted(std::string_view text, std::uint32_t number) {
   MessageHeader header;
   if (text.size() < sizeof header) return true;
   std::memcpy(&header, text.data(), sizeof header);
@@ -464,7 +465,7 @@ class Retransmitter::Thread {
     static std::weak_ptr<Thread>& known = *new std::weak_ptr<Thread>;
     std::shared_ptr<Thread> thread = known.lock();
     // A child has its parent's object, but not the thread.
-    if (thread == nullptr || !thread->maker_.here()) known = thread = std::make_shared<Thread>();
+    if (thread == nullptr || !thread->owner_process_.is_current()) known = thread = std::make_shared<Thread>();
     return thread;
   }
 
@@ -492,13 +493,13 @@ class Retransmitter::Thread {
   void add(Retransmitter& one) {
     {
       const std::lock_guard lock(mutex_);
-      watched_.push_back(&one);
+      retransmitters_.push_back(&one);
     }
     woken_.notify_one();
   }
   void remove(Retransmitter& one) {
     const std::lock_guard lock(mutex_);
-    std::erase(watched_, &one);
+    std::erase(retransmitters_, &one);
   }
   void wake(Retransmitter& one) {
     {
@@ -513,19 +514,19 @@ class Retransmitter::Thread {
     std::unique_lock lock(mutex_);
     while (!over_) {
       bool left = false;
-      for (Retransmitter* one : watched_) left = one->look() || left;
+      for (Retransmitter* one : retransmitters_) left = one->look() || left;
       const auto all_rest = [this] {
-        return std::ranges::all_of(watched_, [](const Retransmitter* one) { return one->rests_.load(); });
+        return std::ranges::all_of(retransmitters_, [](const Retransmitter* one) { return one->rests_.load(); });
       };
       if (!left) woken_.wait(lock, [&] { return over_ || !all_rest(); });
       woken_.wait_for(lock, DatagramLink::kTick, [this] { return over_; });
     }
   }
 
-  const Maker maker_;
+  const OwnerProcess owner_process_;
   std::mutex mutex_;  // of the list; held during looks, so that remove() waits for them
   std::condition_variable woken_;
-  std::vector<Retransmitter*> watched_;
+  std::vector<Retransmitter*> retransmitters_;
   bool over_ = false;
   std::thread thread_;
 };

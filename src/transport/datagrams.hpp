@@ -38,9 +38,9 @@ namespace collectives {
 struct FreeMemory {
   void operator()(std::byte* memory) const { std::free(memory); }
 };
-using Frame = std::unique_ptr<std::byte, FreeMemory>;
+using AlignedBuffer = std::unique_ptr<std::byte, FreeMemory>;
 /// Throws std::bad_alloc.
-Frame make_frame(std::size_t bytes);
+AlignedBuffer make_aligned_buffer(std::size_t bytes);
 
 /// Before the payload of a message, by either way.
 struct MessageHeader {
@@ -113,16 +113,16 @@ class DatagramLink {
     bool retransmitted, lost;  // by the control connection; it had not come before
   };
   /// Whether something has been taken and not acknowledged; from now on that counts as done.
-  bool settle() {
-    owed_bytes_ = 0;
-    return std::exchange(owed_, 0) > 0;
+  bool clear_unacknowledged() {
+    unacknowledged_bytes_ = 0;
+    return std::exchange(unacknowledged_, 0) > 0;
   }
   /// The message `number`, when it has come; it stays until the next call.
   std::optional<Arrived> take(std::uint32_t number);
   /// Reads what has come, of which all before `number` have been taken.
   void read_ahead(std::uint32_t number);
   /// What the peer has retransmitted, when all before `number` have been taken. False when that one had been, too.
-  bool hear(std::string_view text, std::uint32_t number);
+  bool receive_retransmitted(std::string_view text, std::uint32_t number);
 
  private:
   /// Before each piece of a message.
@@ -138,7 +138,7 @@ class DatagramLink {
   static_assert(sizeof(Heading) == 40 && sizeof(MessageHeader) == 16);
   enum Kind : std::uint32_t { kProbe, kAcknowledgement, kMessage };
   /// A heading that ends where the payload begins, aligned as that of a frame.
-  using Buffer = Frame;
+  using Buffer = AlignedBuffer;
   struct Slot {
     Buffer buffer;
     MessageHeader header;
@@ -165,7 +165,7 @@ class DatagramLink {
   static constexpr std::size_t kPayloadAt = 64;
   static constexpr std::size_t kMostPieces = 64;      // that the kernel cuts, and bits of Stored::pieces
   static constexpr std::size_t kMostJoined = 0xffff;  // bytes of pieces and headings
-  static Buffer make_buffer(std::size_t payload) { return make_frame(kPayloadAt + payload); }
+  static Buffer make_buffer(std::size_t payload) { return make_aligned_buffer(kPayloadAt + payload); }
   static std::byte* payload_in(const Buffer& buffer) { return buffer.get() + kPayloadAt; }
   static std::byte* heading_in(const Buffer& buffer) { return payload_in(buffer) - sizeof(Heading); }
   bool write(std::byte* from, std::size_t bytes) noexcept;
@@ -176,7 +176,7 @@ class DatagramLink {
   bool read(std::uint32_t number);
   std::byte* keep_if_whole(std::uint32_t number, std::byte* at, const std::byte* end);
   void take_in(std::uint32_t number, const Heading&, const std::byte* piece);
-  bool has_room(std::uint32_t number);
+  bool has_space(std::uint32_t number);
   Stored& store(const MessageHeader&, Buffer);
   Stored* find(std::uint32_t number);
   Buffer empty_buffer();
@@ -203,8 +203,8 @@ class DatagramLink {
   std::vector<Buffer> spare_;
   Buffer incoming_;
   Stored current_;
-  int owed_ = 0;  // taken and not acknowledged
-  std::size_t owed_bytes_ = 0;
+  int unacknowledged_ = 0;  // taken and not acknowledged
+  std::size_t unacknowledged_bytes_ = 0;
   bool one_way_ = false;  // nothing has been sent since the last acknowledgement by itself
 };
 

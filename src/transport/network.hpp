@@ -16,7 +16,7 @@
 namespace collectives {
 
 /// Everyone who is to be connected.
-struct Everyone {
+struct PeerAddresses {
   Rank self = 0;
   std::vector<std::string> addresses;  ///< by rank: what each one's Network says
   /// By rank, equal on one host; ranks of one host are never connected to each other.
@@ -41,7 +41,7 @@ class Network {
   virtual std::string address() const = 0;
   /// Connects this rank with all ranks of other hosts, while they do the same; called once. Throws Error: timeout or
   /// bootstrap naming the ranks that could not be reached, and how it was tried.
-  virtual std::unique_ptr<Wire> connect(const Everyone&) = 0;
+  virtual std::unique_ptr<Wire> connect(const PeerAddresses&) = 0;
 };
 
 }  // namespace collectives

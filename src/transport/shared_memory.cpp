@@ -19,7 +19,7 @@ SharedMemoryTransport::SharedMemoryTransport(const Arena& arena, std::string_vie
       outgoing_(static_cast<std::size_t>(arena.ranks())),
       incoming_(static_cast<std::size_t>(arena.ranks())) {}
 
-std::byte* SharedMemoryTransport::stage(Rank to) {
+std::byte* SharedMemoryTransport::acquire_frame(Rank to) {
   Outgoing& out = outgoing_[static_cast<std::size_t>(to)];
   if (out.sent - out.released == kFrames) {
     out.released = arena_.channel(arena_.self(), to).released.value.load(std::memory_order_acquire);

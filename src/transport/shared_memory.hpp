@@ -21,7 +21,7 @@ class SharedMemoryTransport final : public Transport {
 
   std::string_view name() const noexcept override { return name_; }
   std::size_t frame_bytes() const noexcept override { return arena_.shape().frame_bytes; }
-  std::byte* stage(Rank to) override;
+  std::byte* acquire_frame(Rank to) override;
   void send(Rank to, std::uint64_t tag, std::size_t bytes) override;
   const Message* receive(Rank from) override;
   void release(Rank from) override;

@@ -55,7 +55,7 @@ tcp::Socket make_epoll() {
   return epoll;
 }
 
-void watch(const tcp::Socket& epoll, const tcp::Socket& what, std::uint32_t events, std::uint32_t number) {
+void epoll_add(const tcp::Socket& epoll, const tcp::Socket& what, std::uint32_t events, std::uint32_t number) {
   epoll_event event{};
   event.events = events;
   event.data.u32 = number;
@@ -76,11 +76,11 @@ TcpTransport::TcpTransport(std::vector<TcpLink> links, std::size_t frame_bytes)
     added->data = std::move(links[rank].data);
     added->control = std::move(links[rank].control);
     // The caller has tried everything before it dozes, so only news count: edges.
-    watch(everything_, added->data, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, 0);
-    watch(controls_, added->control, EPOLLIN | EPOLLRDHUP, static_cast<std::uint32_t>(rank));
+    epoll_add(everything_, added->data, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, 0);
+    epoll_add(controls_, added->control, EPOLLIN | EPOLLRDHUP, static_cast<std::uint32_t>(rank));
     peers_.push_back(std::move(added));
   }
-  watch(everything_, controls_, EPOLLIN | EPOLLET, 0);
+  epoll_add(everything_, controls_, EPOLLIN | EPOLLET, 0);
 }
 
 // ---- datagrams ----
@@ -97,7 +97,7 @@ void TcpTransport::open_datagrams(std::uint64_t token, const DatagramSettings& s
       bool all = true;
       for_each_peer([&](Rank, Peer& one) { all = (one.control_ended || has(one)) && all; });
       if (all || until.passed()) return all;
-      doze(std::chrono::milliseconds(1));
+      wait_for_event(std::chrono::milliseconds(1));
     }
   };
   // Probes may get lost, and whoever has heard all others may not have been heard.
@@ -165,14 +165,15 @@ bool TcpTransport::retransmit_datagrams(bool all) {
 }
 
 /// Whoever goes away neither owes anything nor has anything to retransmit.
-void TcpTransport::settle_datagrams() {
+void TcpTransport::flush_datagrams() {
   for (std::size_t rank = 0; rank < peers_.size(); ++rank)
-    if (peers_[rank] != nullptr && peers_[rank]->datagrams != nullptr && peers_[rank]->datagrams->settle())
+    if (peers_[rank] != nullptr && peers_[rank]->datagrams != nullptr &&
+        peers_[rank]->datagrams->clear_unacknowledged())
       post(static_cast<Rank>(rank), kAcknowledged, bytes_of(Acknowledged{peers_[rank]->expected, 0}));
   retransmit_datagrams(true);
 }
 
-void TcpTransport::hear_of_datagrams(Rank rank, std::string_view text) {
+void TcpTransport::handle_datagram_control(Rank rank, std::string_view text) {
   Peer& from = peer(rank);
   const std::string_view kind = text.substr(0, kPort.size());
   text.remove_prefix(kind.size());
@@ -180,7 +181,7 @@ void TcpTransport::hear_of_datagrams(Rank rank, std::string_view text) {
   if (kind == kProbed) from.probed = Clock::now();
   if (kind == kHeard) from.heard = read_as<bool>(text);
   if (from.datagrams == nullptr) return;
-  if (kind == kRetransmission && !from.datagrams->hear(text, from.expected))
+  if (kind == kRetransmission && !from.datagrams->receive_retransmitted(text, from.expected))
     post(rank, kAcknowledged, bytes_of(Acknowledged{from.expected, 0}));
   if (kind == kAcknowledged) {
     const auto taken = read_as<Acknowledged>(text);
@@ -211,17 +212,17 @@ std::uint64_t TcpTransport::datagrams_sent() const {
 
 // ---- sending ----
 
-std::byte* TcpTransport::stage(Rank to) {
+std::byte* TcpTransport::acquire_frame(Rank to) {
   Peer& receiver = peer(to);
   if (receiver.queued == kFrames && !write_some(receiver) && receiver.queued == kFrames) return nullptr;
-  if (receiver.queued == 0 && !receiver.staged) receiver.first = 0;  // whose memory is in the cache
-  receiver.staged = true;
+  if (receiver.queued == 0 && !receiver.acquired) receiver.first = 0;  // whose memory is in the cache
+  receiver.acquired = true;
   return memory_of(next_out(receiver).frame);
 }
 
 /// Made at the first use.
-std::byte* TcpTransport::memory_of(Frame& frame) const {
-  if (frame == nullptr) frame = make_frame(frame_bytes_);
+std::byte* TcpTransport::memory_of(AlignedBuffer& frame) const {
+  if (frame == nullptr) frame = make_aligned_buffer(frame_bytes_);
   return frame.get();
 }
 
@@ -243,14 +244,14 @@ void TcpTransport::hand_over(Rank to, std::uint64_t tag, std::size_t bytes) {
   Peer& receiver = peer(to);
   Outgoing& message = next_out(receiver);
   message.header = {tag, static_cast<std::uint32_t>(bytes), receiver.numbered};
-  receiver.staged = false;
+  receiver.acquired = false;
   if (!receiver.gone.empty() || abandoned_) return discard(receiver);
   const bool as_datagram = receiver.queued == 0 && receiver.datagrams != nullptr &&
                            receiver.datagrams->send(message.header, message.data, receiver.expected);
   ++receiver.numbered;
   if (as_datagram) return retransmitter_->note();
   ++receiver.queued;
-  if (receiver.writing || write_at_once(receiver) || write_some(receiver)) return;
+  if (receiver.writing || write_now(receiver) || write_some(receiver)) return;
   receiver.writing = true;
   writing_.push_back(&receiver);
 }
@@ -259,7 +260,7 @@ void TcpTransport::hand_over(Rank to, std::uint64_t tag, std::size_t bytes) {
 void TcpTransport::discard(Peer& to) { to.queued = to.written = 0; }
 
 /// A short message that nothing goes before, in one piece; false when that has not worked, and nothing has happened.
-bool TcpTransport::write_at_once(Peer& to) {
+bool TcpTransport::write_now(Peer& to) {
   const Outgoing& message = to.out[to.first];
   if (to.queued > 1 || message.header.bytes > kShort) return false;
   std::array<std::byte, sizeof(Header) + kShort> piece;
@@ -347,7 +348,7 @@ bool TcpTransport::write_waiting_controls() {
 
 void TcpTransport::flush(Deadline deadline) {
   for (;;) {
-    settle_datagrams();
+    flush_datagrams();
     progress();
     std::vector<Rank> waiting;
     for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
@@ -448,7 +449,7 @@ void TcpTransport::abandon() noexcept {
   for (const auto& from : peers_)
     if (from != nullptr) from->target = nullptr;
   try {
-    settle_datagrams();              // of calls that are over, here
+    flush_datagrams();               // of calls that are over, here
   } catch (const std::exception&) {  // no memory: the thread tries again
   }
 }
@@ -457,7 +458,7 @@ void TcpTransport::abandon() noexcept {
 TcpTransport::~TcpTransport() {
   retransmitter_ = nullptr;
   try {
-    settle_datagrams();
+    flush_datagrams();
   } catch (const std::exception&) {  // no memory
   }
   progress();
@@ -520,7 +521,7 @@ void TcpTransport::read_control(Rank rank) {
     std::string text = from.control_in.substr(sizeof length, length);
     from.control_in.erase(0, sizeof length + length);
     if (text.starts_with('\0'))
-      hear_of_datagrams(rank, text);
+      handle_datagram_control(rank, text);
     else
       controls_in_.emplace_back(rank, std::move(text));
   }
@@ -543,13 +544,13 @@ std::optional<std::pair<Rank, std::string>> TcpTransport::poll_control() {
   return message;
 }
 
-std::optional<std::pair<Rank, std::string>> TcpTransport::poll_lost() {
+std::optional<std::pair<Rank, std::string>> TcpTransport::poll_failed_peer() {
   if (!controls_in_.empty()) return std::nullopt;
   for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
     Peer* const lost = peers_[rank].get();
-    if (lost == nullptr || lost->gone.empty() || lost->told) continue;
+    if (lost == nullptr || lost->gone.empty() || lost->reported) continue;
     if (!lost->control_ended && Clock::now() - lost->data_ended < kGoodbyePatience) continue;
-    lost->told = true;
+    lost->reported = true;
     return std::pair(static_cast<Rank>(rank), lost->gone);
   }
   return std::nullopt;
@@ -570,7 +571,7 @@ std::string TcpTransport::link(Rank to) const {
 
 /// Sockets of datagrams are watched only here: a socket that always is makes every message to it a fifteenth dearer for
 /// its sender, who has to look for whom to wake. Whoever does not want to sleep has looked at them already.
-void TcpTransport::doze(std::chrono::nanoseconds at_most) {
+void TcpTransport::wait_for_event(std::chrono::nanoseconds at_most) {
   polled_.assign(1, {everything_.fd(), POLLIN, 0});
   for (const auto& one : peers_)
     if (at_most.count() > 0 && one != nullptr && one->datagrams != nullptr)

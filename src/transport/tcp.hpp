@@ -54,7 +54,7 @@ class TcpTransport final : public Wire {
   std::string_view name() const noexcept override { return "tcp"; }
   std::size_t frame_bytes() const noexcept override { return frame_bytes_; }
   int frames() const noexcept override { return kFrames; }
-  std::byte* stage(Rank to) override;
+  std::byte* acquire_frame(Rank to) override;
   void send(Rank to, std::uint64_t tag, std::size_t bytes) override;
   void send_from(Rank to, std::uint64_t tag, const std::byte* data, std::size_t bytes) override;
   const Message* receive(Rank from) override { return receive_into(from, nullptr, 0); }
@@ -67,15 +67,15 @@ class TcpTransport final : public Wire {
   void flush(Deadline) override;
 
   void post_control(Rank to, std::string_view text) override { post(to, {}, text); }
-  bool posts_from_any_thread() const noexcept override { return true; }
+  bool control_is_thread_safe() const noexcept override { return true; }
   std::optional<std::pair<Rank, std::string>> poll_control() override;
-  bool sees_lost_peers() const noexcept override { return true; }
-  std::optional<std::pair<Rank, std::string>> poll_lost() override;
-  bool awaits_in_vain(Rank from) const override { return peers_[static_cast<std::size_t>(from)]->starved; }
+  bool detects_peer_failure() const noexcept override { return true; }
+  std::optional<std::pair<Rank, std::string>> poll_failed_peer() override;
+  bool is_blocked_on_failed_peer(Rank from) const override { return peers_[static_cast<std::size_t>(from)]->starved; }
   void abandon() noexcept override;
   ~TcpTransport() override;
   std::string link(Rank to) const override;
-  void doze(std::chrono::nanoseconds at_most) override;
+  void wait_for_event(std::chrono::nanoseconds at_most) override;
   /// Messages that went as datagrams.
   std::uint64_t datagrams_sent() const;
 
@@ -91,7 +91,7 @@ class TcpTransport final : public Wire {
   /// A message on its way out.
   struct Outgoing {
     Header header;
-    Frame frame;
+    AlignedBuffer frame;
     const std::byte* data = nullptr;
     bool lent = false;
   };
@@ -99,7 +99,7 @@ class TcpTransport final : public Wire {
     tcp::Socket data, control;
     std::string gone;  // how it was noticed that the peer is; empty while it is there
     std::chrono::steady_clock::time_point data_ended{};
-    bool told = false;
+    bool reported = false;
     bool stream_ended = false;
     bool starved = false;  // it was asked for a message that will never come
     // The next message to it, and from it.
@@ -116,7 +116,7 @@ class TcpTransport final : public Wire {
     std::array<Outgoing, kFrames> out;  // a ring: `queued` of them from `first` are not sent yet
     std::size_t first = 0, queued = 0;
     std::size_t written = 0;  // bytes of the first one, header included
-    bool staged = false;      // the frame after the queued ones is lent to whoever fills it
+    bool acquired = false;    // the frame after the queued ones is lent to whoever fills it
     bool writing = false;     // it is on the list of those that wait for room
 
     // What has been read of the next message: first whatever came with its header, then the payload.
@@ -126,7 +126,7 @@ class TcpTransport final : public Wire {
     Header header;
     std::byte* target = nullptr;
     std::size_t arrived = 0;
-    Frame frame;
+    AlignedBuffer frame;
     bool open = false;
     Message message;
 
@@ -137,18 +137,18 @@ class TcpTransport final : public Wire {
   Peer& peer(Rank rank) { return *peers_[static_cast<std::size_t>(rank)]; }
   Outgoing& next_out(Peer& to) { return to.out[(to.first + to.queued) % kFrames]; }
   void hand_over(Rank to, std::uint64_t tag, std::size_t bytes);
-  bool write_at_once(Peer&);
+  bool write_now(Peer&);
   bool write_some(Peer&);
   bool retire(Peer&);
   void discard(Peer&);
-  std::byte* memory_of(Frame&) const;
+  std::byte* memory_of(AlignedBuffer&) const;
   bool read_header(Peer&);
   std::size_t read_some(Peer&, std::byte* to, std::size_t bytes);
   bool take_datagram(Rank from, std::byte* place, std::size_t bytes);
   bool take_from_stream(Peer&, std::byte* place, std::size_t bytes);
   bool retransmit_datagrams(bool all);
-  void settle_datagrams();
-  void hear_of_datagrams(Rank from, std::string_view text);
+  void flush_datagrams();
+  void handle_datagram_control(Rank from, std::string_view text);
   void data_failed(Peer&, std::string why);
   bool post(Rank to, std::string_view kind, std::string_view text);
   void write_control(Peer&);
@@ -160,7 +160,7 @@ class TcpTransport final : public Wire {
   std::size_t frame_bytes_;
   std::vector<Peer*> writing_;
   tcp::Socket everything_, controls_;  // epoll: whatever happens, but for datagrams; control connections only
-  std::vector<pollfd> polled_;         // what doze() waits for
+  std::vector<pollfd> polled_;         // what wait_for_event() waits for
   std::deque<std::pair<Rank, std::string>> controls_in_;
   std::mutex controls_mutex_;  // of what goes out
   std::atomic<bool> controls_waiting_ = false;

@@ -147,13 +147,13 @@ bool same_network(const Interface& mine, const Address& theirs) {
 
 /// Where a rank may be reached, the likeliest first.
 std::vector<Address> candidates(const std::string& said, const std::vector<Interface>& mine) {
-  const json card = json::parse(said, nullptr, false);
-  if (!card.is_object()) return {};
-  const int port = card.at("port").get<int>();
+  const json peer_info = json::parse(said, nullptr, false);
+  if (!peer_info.is_object()) return {};
+  const int port = peer_info.at("port").get<int>();
   std::vector<Address> near, far;
-  if (const std::string network = network_of_this_process(); !network.empty() && card.at("network") == network)
+  if (const std::string network = network_of_this_process(); !network.empty() && peer_info.at("network") == network)
     for (const char* loopback : {"127.0.0.1", "::1"}) near.push_back(*parse(loopback, port));
-  for (const auto& text : card.at("at"))
+  for (const auto& text : peer_info.at("at"))
     if (const auto address = parse(text.get<std::string>(), port))
       (std::ranges::any_of(mine, [&](const Interface& one) { return same_network(one, *address); }) ? near : far)
           .push_back(*address);
@@ -184,7 +184,7 @@ void notice_silence(const tcp::Socket& socket) {
 
 /// Two connections to every peer, for every communicator: where there are many, as many descriptors as the system
 /// allows.
-void make_room_for_descriptors(int peers) {
+void make_space_for_descriptors(int peers) {
   constexpr int kFew = 50;
   constexpr rlim_t kEnough = 1 << 20;
   rlimit limit{};
@@ -196,23 +196,23 @@ void make_room_for_descriptors(int peers) {
 /// All connections of one rank, as far as they have come.
 class Connecting {
  public:
-  Connecting(const tcp::Socket& listener, const TcpSettings& settings, const Everyone& everyone)
-      : listener_(listener), settings_(settings), everyone_(everyone), token_(token_bytes(everyone.token)) {
+  Connecting(const tcp::Socket& listener, const TcpSettings& settings, const PeerAddresses& peers)
+      : listener_(listener), settings_(settings), peers_(peers), token_(token_bytes(peers.token)) {
     const std::vector<Interface> mine = interfaces_up();
-    for (Rank rank = 0; rank < everyone.size(); ++rank) {
+    for (Rank rank = 0; rank < peers.size(); ++rank) {
       links_.emplace_back();
       targets_.emplace_back();
-      if (everyone.is_remote(rank) && rank < everyone.self)
-        targets_.back().addresses = candidates(everyone.addresses[static_cast<std::size_t>(rank)], mine);
+      if (peers.is_remote(rank) && rank < peers.self)
+        targets_.back().addresses = candidates(peers.addresses[static_cast<std::size_t>(rank)], mine);
     }
   }
 
   std::vector<TcpLink> links() {
     while (!complete()) {
       const auto now = Clock::now();
-      for (Rank rank = 0; rank < everyone_.self; ++rank)
-        if (everyone_.is_remote(rank)) try_next(rank, now);
-      if (everyone_.deadline.passed()) give_up();
+      for (Rank rank = 0; rank < peers_.self; ++rank)
+        if (peers_.is_remote(rank)) try_next(rank, now);
+      if (peers_.deadline.passed()) give_up();
       wait();
       accept_all();
       std::erase_if(arrivals_, [&](Arrival& arrival) { return !move_on(arrival); });
@@ -257,8 +257,8 @@ class Connecting {
   Target& target(Rank rank) { return targets_[static_cast<std::size_t>(rank)]; }
   bool connected(Rank rank) { return end(rank, 0).fd() >= 0 && end(rank, 1).fd() >= 0; }
   bool complete() {
-    for (Rank rank = 0; rank < everyone_.size(); ++rank)
-      if (everyone_.is_remote(rank) && !connected(rank)) return false;
+    for (Rank rank = 0; rank < peers_.size(); ++rank)
+      if (peers_.is_remote(rank) && !connected(rank)) return false;
     return true;
   }
 
@@ -294,7 +294,7 @@ class Connecting {
     for (const Attempt& attempt : attempts_)
       entries.push_back({attempt.socket.fd(), static_cast<short>(attempt.connected ? POLLIN : POLLOUT), 0});
     for (const Arrival& arrival : arrivals_) entries.push_back({arrival.socket.fd(), POLLIN, 0});
-    if (::poll(entries.data(), entries.size(), everyone_.deadline.milliseconds_left(20)) < 0 && errno != EINTR)
+    if (::poll(entries.data(), entries.size(), peers_.deadline.milliseconds_left(20)) < 0 && errno != EINTR)
       throw Error(Errc::system, "poll: " + tcp::error_text(errno));
   }
 
@@ -311,7 +311,7 @@ class Connecting {
       ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &code, &bytes);
       Hello hello;
       hello.token = token_;
-      hello.from = everyone_.self;
+      hello.from = peers_.self;
       hello.to = attempt.to;
       hello.channel = attempt.channel;
       if (code == 0 && ::send(fd, &hello, sizeof hello, MSG_DONTWAIT | MSG_NOSIGNAL) != sizeof hello) code = errno;
@@ -361,8 +361,8 @@ class Connecting {
     return false;
   }
   bool expected(const Hello& hello) {
-    return hello.magic == Hello{}.magic && hello.token == token_ && hello.to == everyone_.self &&
-           hello.from > everyone_.self && hello.from < everyone_.size() && everyone_.is_remote(hello.from) &&
+    return hello.magic == Hello{}.magic && hello.token == token_ && hello.to == peers_.self &&
+           hello.from > peers_.self && hello.from < peers_.size() && peers_.is_remote(hello.from) &&
            hello.channel >= 0 && hello.channel < kChannels && end(hello.from, hello.channel).fd() < 0;
   }
 
@@ -370,10 +370,10 @@ class Connecting {
     std::vector<Rank> absent;
     std::string tried;
     Rank peer = kNoRank;
-    for (Rank rank = 0; rank < everyone_.size(); ++rank) {
-      if (!everyone_.is_remote(rank) || connected(rank)) continue;
+    for (Rank rank = 0; rank < peers_.size(); ++rank) {
+      if (!peers_.is_remote(rank) || connected(rank)) continue;
       if (peer == kNoRank) peer = rank;
-      if (rank > everyone_.self) {
+      if (rank > peers_.self) {
         absent.push_back(rank);
         continue;
       }
@@ -390,12 +390,12 @@ class Connecting {
     if (!absent.empty())
       tried += fmt::format("{}{} did not connect to this rank, which listens at {}", tried.empty() ? "" : "; ",
                            ranks_text(absent), fmt::join(own_addresses(settings_.interfaces), ", "));
-    throw Error(Errc::timeout, "transport tcp: " + tried, everyone_.self, peer, "construction");
+    throw Error(Errc::timeout, "transport tcp: " + tried, peers_.self, peer, "construction");
   }
 
   const tcp::Socket& listener_;
   const TcpSettings& settings_;
-  const Everyone& everyone_;
+  const PeerAddresses& peers_;
   std::array<char, 32> token_;
   std::vector<TcpLink> links_;
   std::vector<Target> targets_;
@@ -466,13 +466,13 @@ std::string TcpNetwork::address() const {
       .dump();
 }
 
-std::unique_ptr<Wire> TcpNetwork::connect(const Everyone& everyone) {
-  make_room_for_descriptors(everyone.size());
-  std::vector<TcpLink> links = Connecting(listener_, settings_, everyone).links();
-  auto wire = std::make_unique<TcpTransport>(std::move(links), everyone.frame_bytes);
+std::unique_ptr<Wire> TcpNetwork::connect(const PeerAddresses& peers) {
+  make_space_for_descriptors(peers.size());
+  std::vector<TcpLink> links = Connecting(listener_, settings_, peers).links();
+  auto wire = std::make_unique<TcpTransport>(std::move(links), peers.frame_bytes);
   std::uint64_t token = 0;
-  std::memcpy(&token, token_bytes(everyone.token).data(), sizeof token);
-  wire->open_datagrams(token, settings_.datagrams, everyone.deadline);
+  std::memcpy(&token, token_bytes(peers.token).data(), sizeof token);
+  wire->open_datagrams(token, settings_.datagrams, peers.deadline);
   return wire;
 }
 

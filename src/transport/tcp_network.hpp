@@ -33,7 +33,7 @@ class TcpNetwork final : public Network {
 
   std::string_view name() const noexcept override { return "tcp"; }
   std::string address() const override;
-  std::unique_ptr<Wire> connect(const Everyone&) override;
+  std::unique_ptr<Wire> connect(const PeerAddresses&) override;
 
  private:
   TcpSettings settings_;

@@ -56,9 +56,9 @@ class Talk {
   Talk(Wire& wire, Rank other, Deadline deadline) : wire_(wire), other_(other), deadline_(deadline) {}
 
   void send(std::size_t bytes, std::int64_t number = 0) {
-    until([&] { return wire_.stage(other_) != nullptr; });
-    std::memset(wire_.stage(other_), 0, bytes);
-    std::memcpy(wire_.stage(other_), &number, sizeof number);
+    until([&] { return wire_.acquire_frame(other_) != nullptr; });
+    std::memset(wire_.acquire_frame(other_), 0, bytes);
+    std::memcpy(wire_.acquire_frame(other_), &number, sizeof number);
     wire_.send(other_, kTag, bytes);
   }
   std::size_t take() {
@@ -77,8 +77,8 @@ class Talk {
   void swap(const Train& train) {
     std::size_t sent = 0, taken = 0;
     until([&] {
-      for (; sent < train.messages && wire_.stage(other_) != nullptr; ++sent) {
-        clear(wire_.stage(other_), train.bytes);
+      for (; sent < train.messages && wire_.acquire_frame(other_) != nullptr; ++sent) {
+        clear(wire_.acquire_frame(other_), train.bytes);
         wire_.send(other_, kTag, train.bytes);
       }
       for (; taken < train.messages && wire_.receive(other_) != nullptr; ++taken) wire_.release(other_);
@@ -97,8 +97,8 @@ class Talk {
     Backoff backoff;
     for (unsigned turn = 1; !done(); ++turn) {
       wire_.progress();
-      if (dozing) wire_.doze(std::chrono::milliseconds(1));
-      if (turn > kTurnsAlone) backoff.pause();
+      if (dozing) wire_.wait_for_event(std::chrono::milliseconds(1));
+      if (turn > kTurnsAlone) backoff.wait();
       if (turn % 64 == 0 && deadline_.passed())
         throw Error(Errc::timeout, "measuring the wire took too long", kNoRank, other_);
     }

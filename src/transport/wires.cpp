@@ -126,15 +126,14 @@ std::unique_ptr<Wire> Wires::make(const std::string& name, const std::vector<jso
     *with_.factory.next_context = with_.context + 1;
     return with_.factory.make(members, with_.context, with_.frame_bytes);
   }
-  Everyone everyone{.self = with_.rank,
-                    .addresses = {},
-                    .hosts = host_of_,
-                    .token = with_.token,
-                    .frame_bytes = with_.frame_bytes,
-                    .deadline = std::min(with_.deadline, Deadline::in(kConnectPatience))};
-  for (const json& offer : offers)
-    everyone.addresses.push_back(from_hex(offer.at("wires").at(name).get<std::string>()));
-  return (*std::ranges::find(networks_, name, &Network::name))->connect(everyone);
+  PeerAddresses peers{.self = with_.rank,
+                      .addresses = {},
+                      .hosts = host_of_,
+                      .token = with_.token,
+                      .frame_bytes = with_.frame_bytes,
+                      .deadline = std::min(with_.deadline, Deadline::in(kConnectPatience))};
+  for (const json& offer : offers) peers.addresses.push_back(from_hex(offer.at("wires").at(name).get<std::string>()));
+  return (*std::ranges::find(networks_, name, &Network::name))->connect(peers);
 }
 
 void Wires::refuse(const std::vector<json>& offers) const {

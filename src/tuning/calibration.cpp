@@ -43,8 +43,8 @@ std::vector<std::size_t> ladder(std::size_t first, std::size_t last, std::size_t
   return sizes;
 }
 
-/// Domains that cost nothing are none: a call is the one host stage that is asked about. What goes past the caches is
-/// told by their size.
+/// Domains that cost nothing are none: a call is the one intra-host collective that is asked about. What goes past the
+/// caches is told by their size.
 Tuning on_one_level() {
   Tuning tuning;
   tuning.streaming_bytes = Tuning::kNever;
@@ -85,9 +85,12 @@ Tuning with_nothing() {
 }  // namespace
 
 Calibration::Calibration(Bootstrap& here, std::chrono::nanoseconds timeout)
-    : comm_(meet(here, timeout, with_everything())), here_(here), timeout_(timeout), barrier_ns_(time_barrier()) {}
+    : comm_(make_communicator(here, timeout, with_everything())),
+      here_(here),
+      timeout_(timeout),
+      barrier_ns_(time_barrier()) {}
 
-Communicator Calibration::meet(Bootstrap& here, std::chrono::nanoseconds timeout, const Tuning& tuning) {
+Communicator Calibration::make_communicator(Bootstrap& here, std::chrono::nanoseconds timeout, const Tuning& tuning) {
   return Communicator(std::make_unique<Communicator::Impl>(here,
                                                            CommunicatorOptions{.backend = "hierarchical",
                                                                                .timeout = timeout,
@@ -177,7 +180,7 @@ void Calibration::ask_everything() {
   else
     ask("one_shot_bytes_of_many", &Tuning::one_shot_bytes_of_many, false, static_cast<double>(ranks - 1),
         ladder(2 << 10, 64 << 10, 2), {Collective::all_reduce});
-  if (comm_.impl_->meeting.kernel_reach) {
+  if (comm_.impl_->context.kernel_copy_allowed) {
     const double of_two = 2.0 / static_cast<double>(ranks);  // what the number is said of
     const std::size_t longest = std::min(128 * ranks << 10, kLongestCall);
     ask("single_copy_bytes", &Tuning::single_copy_bytes, true, of_two, ladder(4 * ranks << 10, longest, 2),
@@ -187,7 +190,7 @@ void Calibration::ask_everything() {
   }
   ask_for_chunk();
   for (Sample& sample : samples_) {
-    sample.tuning.notice_bytes = notice_bytes();
+    sample.tuning.signal_bytes = signal_bytes();
     comm_.impl_->retune(sample.tuning);
     sample.protocol = comm_.plan(sample.collective, sample.bytes / sizeof(float), DataType::f32).protocol;
   }
@@ -262,7 +265,7 @@ std::optional<double> Calibration::time_of(const Sample& sample) {
 }
 
 void Calibration::measure() {
-  between_.emplace(meet(here_, timeout_, with_nothing()));
+  between_.emplace(make_communicator(here_, timeout_, with_nothing()));
   ask_everything();
   began_ = Clock::now();
   input_.assign(kLongestCall / sizeof(float), 0);
@@ -274,13 +277,13 @@ void Calibration::measure() {
   comm_.impl_->retune(inline_ones);
   const auto ranks = static_cast<std::size_t>(comm_.size());
   const std::size_t part = kLongestInline / sizeof(float) / ranks;
-  for (std::uint64_t call = 0; call < kStagesAhead; ++call)
+  for (std::uint64_t call = 0; call < kCollectivesAhead; ++call)
     comm_.reduce_scatter(std::span(input_).first(part * ranks), std::span(output_).first(part));
   Tuning staged_ones = on_one_level();
   staged_ones.inline_bytes = staged_ones.one_shot_bytes = staged_ones.one_shot_bytes_of_many = 0;
   staged_ones.single_copy_reduce_bytes = Tuning::kNever;
   comm_.impl_->retune(staged_ones);
-  for (std::size_t staged = 0; staged < comm_.impl_->meeting.arena->staging_bytes(); staged += kLongestCall)
+  for (std::size_t staged = 0; staged < comm_.impl_->context.arena->staging_bytes(); staged += kLongestCall)
     comm_.all_reduce(std::span<const float>(input_), std::span(output_));
 
   // One question after another: the calls of one would spoil the caches for those of another.
@@ -370,7 +373,7 @@ std::size_t Calibration::found_chunk() const {
 
 /// A barrier of two ranks is a notice each way at the same time; of more it is some notices that are waited for
 /// together.
-std::size_t Calibration::notice_bytes() const {
+std::size_t Calibration::signal_bytes() const {
   constexpr double kCopiedInANanosecond = 8;  // in and out again
   return static_cast<std::size_t>(barrier_ns_.value_or(0) * kCopiedInANanosecond);
 }
@@ -379,10 +382,10 @@ nlohmann::json Calibration::tuning() const {
   Tuning tuning;
   for (const CutOff& cut : cut_offs_) tuning.*cut.field = found(cut);
   tuning.chunk_bytes = found_chunk();
-  tuning.notice_bytes = notice_bytes();
+  tuning.signal_bytes = signal_bytes();
   nlohmann::json numbers = to_json(tuning), measured;
   for (const CutOff& cut : cut_offs_) measured[cut.name] = numbers[cut.name];
-  for (const char* const name : {"chunk_bytes", "notice_bytes"}) measured[name] = numbers[name];
+  for (const char* const name : {"chunk_bytes", "signal_bytes"}) measured[name] = numbers[name];
   return measured;
 }
 

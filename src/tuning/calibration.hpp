@@ -1,5 +1,5 @@
 // Calibration: at the first use on a machine the ranks of a host find out, in some milliseconds, where one protocol of
-// a host stage gives way to another, and how long a chunk should be.
+// an intra-host collective gives way to another, and how long a chunk should be.
 //
 // They meet in a communicator of their own, move to different cores if they share one, and time a barrier, which says
 // how far their cores are from one another: what is best for two hardware threads of a core or for cores of one cache
@@ -27,7 +27,7 @@
 #include "collectives/bootstrap.hpp"
 #include "collectives/communicator.hpp"
 #include "collectives/plan.hpp"
-#include "communicator/meet.hpp"
+#include "communicator/communicator_init.hpp"
 
 namespace collectives {
 
@@ -38,7 +38,7 @@ class Calibration {
   /// and of each call. Throws what a communicator throws, as all that is collective here does.
   Calibration(Bootstrap& here, std::chrono::nanoseconds timeout);
   /// Exchanges over `here` that it makes at most: one meeting for a barrier, and one for all else.
-  static constexpr int kExchanges = 2 * kMeetExchangesOfOneHost;
+  static constexpr int kExchanges = 2 * kInitExchangesOfOneHost;
 
   /// Nanoseconds of a barrier of the ranks, one behind the other, at best. Nothing where the machine was too busy to
   /// tell.
@@ -81,7 +81,7 @@ class Calibration {
            std::initializer_list<Collective> calls);
   void ask_the_rest_with(std::size_t streamed_staging_bytes);
   void ask_for_chunk();
-  static Communicator meet(Bootstrap& here, std::chrono::nanoseconds timeout, const Tuning&);
+  static Communicator make_communicator(Bootstrap& here, std::chrono::nanoseconds timeout, const Tuning&);
   void spread_out();
   std::optional<double> time_barrier();
   std::optional<double> time_of(const Sample&);
@@ -89,7 +89,7 @@ class Calibration {
   double gain(std::size_t from, std::size_t to) const;
   std::size_t found(const CutOff&) const;
   std::size_t found_chunk() const;
-  std::size_t notice_bytes() const;
+  std::size_t signal_bytes() const;
 
   Communicator comm_;
   Bootstrap& here_;

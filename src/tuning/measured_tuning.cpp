@@ -11,9 +11,9 @@
 #include "bootstrap/subset.hpp"
 #include "collectives/error.hpp"
 #include "collectives/version.hpp"
-#include "communicator/meet.hpp"
+#include "communicator/communicator_init.hpp"
 #include "core/tuning.hpp"
-#include "shared_memory/reach.hpp"
+#include "shared_memory/peer_memory.hpp"
 #include "transport/wire_speed.hpp"
 #include "tuning/calibration.hpp"
 
@@ -66,13 +66,15 @@ Tuning tuning_of_machine(Bootstrap& bootstrap, const Host& host, std::chrono::na
   };
   if (host.ranks.size() < 2) return built_in("nothing to measure with one rank");
   if (host.threads) return built_in("ranks that are threads are not measured");
-  if (host.crowded()) return built_in("nothing to measure with more ranks than cores");
+  if (host.oversubscribed()) return built_in("nothing to measure with more ranks than cores");
 
   const bool deciding = bootstrap.rank() == 0;
   const TuningCache cache = deciding ? TuningCache::of_user() : TuningCache("");
-  const auto card = [](const Tuning& found) { return json{{"tuning", to_json(found)}, {"source", found.source}}; };
+  const auto tuning_json = [](const Tuning& found) {
+    return json{{"tuning", to_json(found)}, {"source", found.source}};
+  };
   const auto situation = [&](std::optional<double> barrier_ns) {
-    const bool kernel_copy = std::ranges::all_of(host.processes, Reach::kernel_permits);
+    const bool kernel_copy = std::ranges::all_of(host.processes, PeerMemory::kernel_permits);
     return situation_of(host.cores, static_cast<int>(host.ranks.size()), kernel_copy, barrier_ns);
   };
   // Where nothing can be measured, numbers for other distances between the ranks are still this machine's.
@@ -102,17 +104,17 @@ Tuning tuning_of_machine(Bootstrap& bootstrap, const Host& host, std::chrono::na
                                json mine = json::object();
                                std::exception_ptr failure;
                                try {
-                                 if (host.has(bootstrap.rank())) mine = card(found());
+                                 if (host.has(bootstrap.rank())) mine = tuning_json(found());
                                } catch (const Error& error) {
                                  // What the system refuses here it may grant to the communicator, which needs less.
                                  if (error.code() == Errc::system)
-                                   mine = card(without_measuring(error.what()));
+                                   mine = tuning_json(without_measuring(error.what()));
                                  else
                                    failure = std::current_exception();
                                } catch (...) {
                                  failure = std::current_exception();
                                }
-                               here.keep_company(deadline);
+                               here.join_remaining_exchanges(deadline);
                                if (failure != nullptr) std::rethrow_exception(failure);
                                return mine;
                              }),
@@ -132,14 +134,16 @@ void measure_wire(Bootstrap& bootstrap, const Topology& topology, Wire& wire, Tu
   const Rank one = topology.hosts[0][0], other = topology.hosts[1][0];
   const TuningCache cache = rank == one ? TuningCache::of_user() : TuningCache("");
   Situation situation = situation_of(0, 0, false, {});
-  const auto card = [](const Tuning& found) { return json{{"tuning", to_json(found)}, {"source", found.source}}; };
+  const auto tuning_json = [](const Tuning& found) {
+    return json{{"tuning", to_json(found)}, {"source", found.source}};
+  };
   json told = exchange(bootstrap, attempt([&] {
                          if (rank != one) return json::object();
                          const std::string link = wire.link(other);
                          if (link.empty()) return json::object();
                          situation.wire = fmt::format("{} from {}, {} hosts", wire.name(), link, topology.hosts.size());
                          const auto found = cache.find(situation, numbers);
-                         return found ? card(*found) : json::object();
+                         return found ? tuning_json(*found) : json::object();
                        }),
                        deadline)[static_cast<std::size_t>(one)];
   const bool known = told.contains("tuning");
@@ -149,7 +153,7 @@ void measure_wire(Bootstrap& bootstrap, const Topology& topology, Wire& wire, Tu
                       const bool first = rank == one;
                       Tuning tuning = numbers;
                       measure(wire, first ? other : one, first, deadline).put_into(tuning);
-                      return first ? card(tuning) : json::object();
+                      return first ? tuning_json(tuning) : json::object();
                     }),
                     deadline)[static_cast<std::size_t>(one)];
   const std::string source = numbers.source;

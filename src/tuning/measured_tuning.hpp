@@ -10,7 +10,7 @@
 #include "collectives/plan.hpp"
 #include "collectives/topology.hpp"
 #include "collectives/transport.hpp"
-#include "topology/whereabouts.hpp"
+#include "topology/host_map.hpp"
 #include "tuning/tuning_cache.hpp"
 
 namespace collectives {

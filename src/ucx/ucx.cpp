@@ -83,7 +83,7 @@ void UcxTransport::progress() {
   if (in_progress_ > 0) drive();
 }
 
-void UcxTransport::doze(std::chrono::nanoseconds at_most) {
+void UcxTransport::wait_for_event(std::chrono::nanoseconds at_most) {
   if (at_most.count() <= 0) return;
   const ucx::Quiet quiet;
   if (!worker_ || worker_->event_fd() < 0) {
@@ -136,26 +136,26 @@ void UcxTransport::give_frame(Frame frame) noexcept {
 
 // ---- sending
 
-std::byte* UcxTransport::stage(Rank to) {
+std::byte* UcxTransport::acquire_frame(Rank to) {
   Peer& receiver = peer(to);
   const auto free = [&] {
     return static_cast<std::uint16_t>(receiver.next_out - receiver.released_there) < kWindow &&
-           !receiver.out[receiver.next_out % kWindow].busy && (receiver.staged || receiver.frames_out < kFrames);
+           !receiver.out[receiver.next_out % kWindow].busy && (receiver.acquired || receiver.frames_out < kFrames);
   };
   if (!free()) {
     drive();
     if (!free()) return nullptr;
   }
-  if (!receiver.staged) {
-    receiver.staged = take_frame();
-    if (!receiver.staged) throw std::bad_alloc();
+  if (!receiver.acquired) {
+    receiver.acquired = take_frame();
+    if (!receiver.acquired) throw std::bad_alloc();
     ++receiver.frames_out;
   }
-  return receiver.staged.get();
+  return receiver.acquired.get();
 }
 
 void UcxTransport::send(Rank to, std::uint64_t tag, std::size_t bytes) {
-  hand_over(peer(to), tag, peer(to).staged.get(), bytes, true);
+  hand_over(peer(to), tag, peer(to).acquired.get(), bytes, true);
 }
 
 void UcxTransport::send_from(Rank to, std::uint64_t tag, const std::byte* data, std::size_t bytes) {
@@ -171,7 +171,7 @@ void UcxTransport::hand_over(Peer& to, std::uint64_t tag, const std::byte* data,
                 .released = to.next_in};
   to.released_told = to.next_in;
   to.flushed = false;
-  if (from_frame) out.frame = std::move(to.staged);
+  if (from_frame) out.frame = std::move(to.acquired);
   if (to.lost) return finish(out);
   const ucx::Quiet quiet;
   const ucs_status_t status =
@@ -199,7 +199,7 @@ void UcxTransport::sent(void* request, ucs_status_t, void* of) {
 }
 
 void UcxTransport::finish(Outgoing& out) noexcept {
-  if (&out == &out.peer->news) return tell_releases(*out.peer);  // of what has been released meanwhile
+  if (&out == &out.peer->news) return send_releases(*out.peer);  // of what has been released meanwhile
   if (out.frame) {
     give_frame(std::move(out.frame));
     --out.peer->frames_out;
@@ -320,10 +320,10 @@ void UcxTransport::release(Rank from) {
   give_frame(std::move(in.frame));
   in.state = Incoming::State::empty;
   ++sender.next_in;
-  tell_releases(sender);
+  send_releases(sender);
 }
 
-void UcxTransport::tell_releases(Peer& to) noexcept {
+void UcxTransport::send_releases(Peer& to) noexcept {
   if (static_cast<std::uint16_t>(to.next_in - to.released_told) < kTellEvery || to.news.busy || to.lost) return;
   to.news.header = {.key = key_, .from = static_cast<std::uint32_t>(self_), .released = to.next_in};
   to.released_told = to.next_in;
@@ -414,7 +414,7 @@ void UcxTransport::lose(Peer& gone, ucs_status_t status) noexcept {
   }
 }
 
-std::optional<std::pair<Rank, std::string>> UcxTransport::poll_lost() {
+std::optional<std::pair<Rank, std::string>> UcxTransport::poll_failed_peer() {
   if (lost_.empty()) drive();
   for (auto gone = lost_.begin(); gone != lost_.end(); ++gone) {
     const Rank rank = *gone;

@@ -38,7 +38,7 @@ class UcxNetwork final : public Network {
   UcxNetwork();
   std::string_view name() const noexcept override { return "ucx"; }
   std::string address() const override { return address_; }
-  std::unique_ptr<Wire> connect(const Everyone&) override;
+  std::unique_ptr<Wire> connect(const PeerAddresses&) override;
 
  private:
   std::unique_ptr<UcxWorker> worker_;
@@ -48,7 +48,7 @@ class UcxNetwork final : public Network {
 class UcxTransport final : public Wire {
  public:
   /// Connects; see Network::connect().
-  UcxTransport(std::unique_ptr<UcxWorker> worker, const Everyone&);
+  UcxTransport(std::unique_ptr<UcxWorker> worker, const PeerAddresses&);
   UcxTransport(const UcxTransport&) = delete;
   UcxTransport& operator=(const UcxTransport&) = delete;
   /// Gives what is in flight a fifth of a second, then cuts it off: flush() first what matters.
@@ -56,7 +56,7 @@ class UcxTransport final : public Wire {
 
   std::string_view name() const noexcept override { return "ucx"; }
   std::size_t frame_bytes() const noexcept override { return frame_bytes_; }
-  std::byte* stage(Rank to) override;
+  std::byte* acquire_frame(Rank to) override;
   void send(Rank to, std::uint64_t tag, std::size_t bytes) override;
   const Message* receive(Rank from) override { return receive_into(from, nullptr, 0); }
   void release(Rank from) override;
@@ -75,11 +75,11 @@ class UcxTransport final : public Wire {
   std::optional<std::pair<Rank, std::string>> poll_control() override;
   /// A process that ended is noticed at once; a host that vanished, by UCX's keepalive or the kernel's
   /// (UCX_TCP_KEEPIDLE and its sisters). What was sent to a peer that is gone is dropped.
-  bool sees_lost_peers() const noexcept override { return true; }
-  std::optional<std::pair<Rank, std::string>> poll_lost() override;
+  bool detects_peer_failure() const noexcept override { return true; }
+  std::optional<std::pair<Rank, std::string>> poll_failed_peer() override;
   /// What peers have not taken by then is cut off, with the connections.
   void abandon() noexcept override;
-  void doze(std::chrono::nanoseconds at_most) override;
+  void wait_for_event(std::chrono::nanoseconds at_most) override;
 
  private:
   static constexpr int kFrames = 8;
@@ -134,7 +134,7 @@ class UcxTransport final : public Wire {
     std::optional<std::string> lost;       // how it was noticed
 
     std::array<Outgoing, kWindow> out;
-    Frame staged;
+    Frame acquired;
     std::uint16_t next_out = 0;        // number of the message to hand over next
     std::uint16_t released_there = 0;  // up to here the peer has released
     int frames_out = 0;                // frames in flight and staged
@@ -158,7 +158,7 @@ class UcxTransport final : public Wire {
     bool busy = false;
   };
 
-  // Meeting and parting, in ucx_meeting.cpp.
+  // Meeting and parting, in ucx_connect.cpp.
   void make_endpoint(Peer&, const std::string& address);
   void shake_hands(Deadline);
   void greet(Peer&, unsigned id, Outgoing&, std::string_view text, std::uint32_t flags);
@@ -184,7 +184,7 @@ class UcxTransport final : public Wire {
   void note_releases(Peer&, const Header&) noexcept;
   void fetch(Peer&, Incoming&, std::byte* place, std::size_t bytes);
   void fetched(Incoming&, ucs_status_t) noexcept;
-  void tell_releases(Peer&) noexcept;
+  void send_releases(Peer&) noexcept;
   void lend(const std::byte* data, std::size_t bytes);
   void take_back(const std::byte* data, std::size_t bytes) noexcept;
   void lose(Peer&, ucs_status_t) noexcept;

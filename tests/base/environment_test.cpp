@@ -197,21 +197,23 @@ TEST(Cores, ControlGroupsOfBothVersions) {
 TEST(Cores, ThereIsAtLeastOne) { EXPECT_GE(usable_cores(), 1); }
 
 TEST(Room, OfAControlGroupIsItsLimitLessWhatItCannotGiveUp) {
-  EXPECT_EQ(room_in_group("1000\n", "400\n", ""), 600u);
-  EXPECT_EQ(room_in_group("1000\n", "400\n", "anon 100\ninactive_file 200\nactive_file 50\nshmem 50\n"), 850u);
-  EXPECT_EQ(room_in_group("1000\n", "400\n", "inactive_file 7\ntotal_inactive_file 200\ntotal_active_file 0\n"), 800u);
-  EXPECT_EQ(room_in_group("1000\n", "1200\n", ""), 0u);
-  EXPECT_EQ(room_in_group("1000\n", "100\n", "active_file 200\n"), 1000u);
-  EXPECT_FALSE(room_in_group("max\n", "400\n", ""));
-  EXPECT_FALSE(room_in_group("9223372036854771712\n", "400\n", ""));  // as version 1 says "max"
-  EXPECT_FALSE(room_in_group("", "", ""));
+  EXPECT_EQ(available_in_group("1000\n", "400\n", ""), 600u);
+  EXPECT_EQ(available_in_group("1000\n", "400\n", "anon 100\ninactive_file 200\nactive_file 50\nshmem 50\n"), 850u);
+  EXPECT_EQ(available_in_group("1000\n", "400\n", "inactive_file 7\ntotal_inactive_file 200\ntotal_active_file 0\n"),
+            800u);
+  EXPECT_EQ(available_in_group("1000\n", "1200\n", ""), 0u);
+  EXPECT_EQ(available_in_group("1000\n", "100\n", "active_file 200\n"), 1000u);
+  EXPECT_FALSE(available_in_group("max\n", "400\n", ""));
+  EXPECT_FALSE(available_in_group("9223372036854771712\n", "400\n", ""));  // as version 1 says "max"
+  EXPECT_FALSE(available_in_group("", "", ""));
 }
 
 TEST(Room, OfTheMachineIsWhatIsAvailableAndSwap) {
-  EXPECT_EQ(room_on_machine("MemTotal: 900 kB\nMemFree: 1 kB\nMemAvailable:   20 kB\nSwapFree: 3 kB\n"), 23u << 10);
-  EXPECT_FALSE(room_on_machine("MemTotal: 900 kB\n"));
-  EXPECT_GT(memory_room().bytes, 0u);
-  EXPECT_NE(memory_room().bound, "");
+  EXPECT_EQ(available_on_machine("MemTotal: 900 kB\nMemFree: 1 kB\nMemAvailable:   20 kB\nSwapFree: 3 kB\n"),
+            23u << 10);
+  EXPECT_FALSE(available_on_machine("MemTotal: 900 kB\n"));
+  EXPECT_GT(available_memory().bytes, 0u);
+  EXPECT_NE(available_memory().bound, "");
 }
 
 /// Returns what `speak` writes to stderr at `level`.

@@ -91,59 +91,59 @@ void yield_late() {
 
 constexpr auto kAnyBound = 20ms;  // longer than any wait may yield
 
-TEST(Waiter, SleepsAfterABoundedTimeIfRanksOutnumberCores) {
-  Waiter waiter(true);
-  pause_for(kAnyBound, [&] { waiter.pause(); });
-  expect_sleeps(1ms, [&] { waiter.pause(); });
+TEST(Backoff, SleepsAfterABoundedTimeIfRanksOutnumberCores) {
+  Backoff backoff(true);
+  pause_for(kAnyBound, [&] { backoff.wait(); });
+  expect_sleeps(1ms, [&] { backoff.wait(); });
 }
 
-TEST(Waiter, SleepsAfterABoundedTimeIfEachRankHasACore) {
-  Waiter waiter(false);
-  pause_for(kAnyBound, [&] { waiter.pause(); });
-  expect_sleeps(1ms, [&] { waiter.pause(); });
+TEST(Backoff, SleepsAfterABoundedTimeIfEachRankHasACore) {
+  Backoff backoff(false);
+  pause_for(kAnyBound, [&] { backoff.wait(); });
+  expect_sleeps(1ms, [&] { backoff.wait(); });
 }
 
-TEST(Waiter, SleepsAndCallsTheHookAfterABoundedTimeIfThereIsAHook) {
+TEST(Backoff, SleepsAndCallsTheHookAfterABoundedTimeIfThereIsAHook) {
   static std::atomic<int> hooked;
   set_wait_hook([]() noexcept { ++hooked; });
-  for (const bool crowded : {false, true}) {
-    Waiter waiter(crowded);
-    pause_for(kAnyBound, [&] { waiter.pause(); });
+  for (const bool oversubscribed : {false, true}) {
+    Backoff backoff(oversubscribed);
+    pause_for(kAnyBound, [&] { backoff.wait(); });
     hooked = 0;
-    expect_sleeps(50us, [&] { waiter.pause(); });
+    expect_sleeps(50us, [&] { backoff.wait(); });
     EXPECT_EQ(hooked, 20);
   }
   set_wait_hook(nullptr);
 }
 
-TEST(Waiter, YieldsAgainAfterProgress) {
-  Waiter waiter(true);
-  pause_for(kAnyBound, [&] { waiter.pause(); });
+TEST(Backoff, YieldsAgainAfterProgress) {
+  Backoff backoff(true);
+  pause_for(kAnyBound, [&] { backoff.wait(); });
   EXPECT_TRUE(yields_at_first([&] {
-    waiter.progressed();
-    for (int i = 0; i < 20; ++i) waiter.pause();
+    backoff.reset();
+    for (int i = 0; i < 20; ++i) backoff.wait();
   }));
 }
 
 TEST(Backoff, SleepsAfterABoundedTime) {
   Backoff backoff;
-  pause_for(kAnyBound, [&] { backoff.pause(); });
-  expect_sleeps(1ms, [&] { backoff.pause(); });
+  pause_for(kAnyBound, [&] { backoff.wait(); });
+  expect_sleeps(1ms, [&] { backoff.wait(); });
 }
 
 TEST(Backoff, YieldsAgainAfterProgress) {
   Backoff backoff;
-  pause_for(kAnyBound, [&] { backoff.pause(); });
+  pause_for(kAnyBound, [&] { backoff.wait(); });
   EXPECT_TRUE(yields_at_first([&] {
-    backoff.progressed();
-    backoff.pause();
+    backoff.reset();
+    backoff.wait();
   }));
 }
 
 TEST(Backoff, SleepsForAtMostTheGivenTime) {
   Backoff backoff(50us);
-  pause_for(kAnyBound, [&] { backoff.pause(); });
-  expect_sleeps(50us, [&] { backoff.pause(); });
+  pause_for(kAnyBound, [&] { backoff.wait(); });
+  expect_sleeps(50us, [&] { backoff.wait(); });
 }
 
 TEST(LateYield, MakesWaitsSleepAtOnceIfItTookOverTwoMilliseconds) {
@@ -151,7 +151,7 @@ TEST(LateYield, MakesWaitsSleepAtOnceIfItTookOverTwoMilliseconds) {
   yield_late();
   reset();
   Backoff().pause();
-  Waiter(true).pause();
+  Backoff(true).pause();
   EXPECT_EQ(calls.yields, 0);
   EXPECT_EQ(calls.sleeps, 2);
   EXPECT_TRUE(yields_at_first([] { Backoff().pause(); }));

@@ -94,8 +94,8 @@ TEST(BenchOptions, BadValuesAreRefusedInOneLineThatNamesTheValidOnes) {
   expect_refusal({"--rotate", "64X"}, {"--rotate", "64X", "64K"});
   expect_refusal({"--samples"}, {"--samples", "--json"});
   expect_refusal({"--against", "nccl"}, {"--against", "nccl", "mpi"});
-  for (const char* meeting : {"tcp", "threads", "threads:", "threads:0", "threads:4x"}) {
-    expect_refusal({"--bootstrap", meeting}, {"--bootstrap", meeting, "environment", "threads:N"});
+  for (const char* bootstrap : {"tcp", "threads", "threads:", "threads:0", "threads:4x"}) {
+    expect_refusal({"--bootstrap", bootstrap}, {"--bootstrap", bootstrap, "environment", "threads:N"});
   }
 }
 

@@ -46,20 +46,20 @@ void* counted(std::size_t bytes, std::size_t alignment = alignof(std::max_align_
 namespace collectives::testing {
 namespace {
 
-/// Every rank calls it; `meet` is a barrier.
-void expect_no_allocations(const std::function<void()>& everything, const std::function<void()>& meet,
+/// Every rank calls it; `synchronize` is a barrier.
+void expect_no_allocations(const std::function<void()>& everything, const std::function<void()>& synchronize,
                            const std::string& what) {
   everything();
   everything();  // queues and pools have now grown to what this takes
-  meet();
+  synchronize();
   allocations = 0;
-  meet();
+  synchronize();
   counting = true;
   everything();
   counting = false;
-  meet();
+  synchronize();
   EXPECT_EQ(allocations, 0) << what;
-  meet();
+  synchronize();
 }
 
 TEST(Allocation, NoneInRepeatedCalls) {

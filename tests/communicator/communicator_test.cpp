@@ -229,10 +229,10 @@ TEST(Communicator, SumsLeaveForOtherHostsFromWhereTheirFirstTermLies) {
   for (const auto& [op, from_the_input] :
        {std::pair(ReduceOp::sum, std::size_t{1500}), std::pair(ReduceOp::product, std::size_t{1500}),
         std::pair(ReduceOp::average, std::size_t{1500}), std::pair(ReduceOp::pre_scaled_sum(0.5), std::size_t{0})}) {
-    const auto room = std::make_shared<WireRoom>();
+    const auto mailbox = std::make_shared<WireMailbox>();
     std::map<Rank, std::vector<std::pair<const std::byte*, std::size_t>>> lent;
     std::mutex mutex;
-    room->lends = [&](Rank from, const std::byte* data, std::size_t bytes) {
+    mailbox->lends = [&](Rank from, const std::byte* data, std::size_t bytes) {
       const std::lock_guard lock(mutex);
       lent[from].emplace_back(data, bytes);
     };
@@ -251,7 +251,7 @@ TEST(Communicator, SumsLeaveForOtherHostsFromWhereTheirFirstTermLies) {
               from_input += bytes / sizeof(float);
           EXPECT_EQ(from_input, expected) << to_string(op.kind());
         },
-        {}, {}, room);
+        {}, {}, mailbox);
   }
 }
 

@@ -486,9 +486,9 @@ TEST(TopKHostile, BytesThatAreNoSelectionAreAnErrorOnEveryRank) {
   for (const SparseForm form : {SparseForm::gathered, SparseForm::split})
     for (const std::size_t at : {0U, 4U, 8U, 12U, 16U, 24U}) {
       std::array<std::string, 3> texts;
-      auto room = std::make_shared<WireRoom>();
+      auto mailbox = std::make_shared<WireMailbox>();
       std::atomic<bool> armed = false;
-      room->tamper = [&](Rank from, std::vector<std::byte>& bytes) {
+      mailbox->tamper = [&](Rank from, std::vector<std::byte>& bytes) {
         if (!armed || from != 1 || bytes.size() < at + 4) return;
         std::fill_n(bytes.begin() + static_cast<std::ptrdiff_t>(at), 4, std::byte{0xff});
       };
@@ -512,7 +512,7 @@ TEST(TopKHostile, BytesThatAreNoSelectionAreAnErrorOnEveryRank) {
               texts[static_cast<std::size_t>(comm.rank())] = error.what();
             }
           },
-          {.timeout = std::chrono::seconds(20)}, {}, room);
+          {.timeout = std::chrono::seconds(20)}, {}, mailbox);
       if (texts[0].empty() && texts[1].empty() && texts[2].empty()) continue;
       for (const std::string& text : texts)
         EXPECT_NE(text.find("(tensor): rank 1 sent what is no selection"), std::string::npos) << at << ": " << text;

@@ -58,14 +58,14 @@ struct End {
       return attempt();
     });
   }
-  std::byte* stage(Rank to) {
-    return wait("a free frame", [&] { return transport.stage(to); });
+  std::byte* acquire_frame(Rank to) {
+    return wait("a free frame", [&] { return transport.acquire_frame(to); });
   }
   const Message& receive(Rank from) {
     return *wait("a message", [&] { return transport.receive(from); });
   }
   void send(Rank to, std::uint64_t tag, const std::string& text) {
-    std::memcpy(stage(to), text.data(), text.size());
+    std::memcpy(acquire_frame(to), text.data(), text.size());
     transport.send(to, tag, text.size());
   }
   /// The next message as a string; its tag must be `tag`.
@@ -146,7 +146,7 @@ TYPED_TEST_P(TransportConformance, FramesAreAlignedForVectors) {
   TypeParam::run(100, [](End& end) {
     for (int i = 0; i < 10; ++i) {
       if (end.rank == 0) {
-        EXPECT_EQ(reinterpret_cast<std::uintptr_t>(end.stage(1)) % 64, 0u);
+        EXPECT_EQ(reinterpret_cast<std::uintptr_t>(end.acquire_frame(1)) % 64, 0u);
         end.transport.send(1, 0, 1);
       }
       if (end.rank == 1) {
@@ -160,9 +160,9 @@ TYPED_TEST_P(TransportConformance, FramesAreAlignedForVectors) {
 TYPED_TEST_P(TransportConformance, StagingAgainLendsTheSameFrame) {
   TypeParam::run(64, [](End& end) {
     if (end.rank == 0) {
-      std::byte* const frame = end.stage(1);
+      std::byte* const frame = end.acquire_frame(1);
       std::memcpy(frame, "kept", 4);
-      EXPECT_EQ(end.transport.stage(1), frame);
+      EXPECT_EQ(end.transport.acquire_frame(1), frame);
       end.transport.send(1, 1, 4);
     }
     if (end.rank == 1) {
@@ -176,21 +176,21 @@ TYPED_TEST_P(TransportConformance, StagedFrameStaysTheSameWhileWhatWasSentBefore
   TypeParam::run(kBytes, [](End& end) {
     if (end.rank == 0) {
       std::uint64_t sent = 0;
-      while (std::byte* const frame = end.transport.stage(1)) {
+      while (std::byte* const frame = end.transport.acquire_frame(1)) {
         ASSERT_LT(sent, 10'000u) << "frames without end";
         std::memset(frame, 'x', kBytes);
         end.transport.send(1, sent++, kBytes);
       }
       end.barrier();
       for (int more = 0; more < 3; ++more) {  // so that it is not the first frame of all that is lent below
-        std::memset(end.stage(1), 'x', kBytes);
+        std::memset(end.acquire_frame(1), 'x', kBytes);
         end.transport.send(1, sent++, kBytes);
       }
-      std::byte* const frame = end.stage(1);
+      std::byte* const frame = end.acquire_frame(1);
       std::memcpy(frame, "kept", 4);
       end.barrier();
       end.transport.flush(Deadline::in(std::chrono::minutes(1)));
-      EXPECT_EQ(end.transport.stage(1), frame);
+      EXPECT_EQ(end.transport.acquire_frame(1), frame);
       end.transport.send(1, sent, 4);
     }
     if (end.rank == 1) {
@@ -244,7 +244,7 @@ TYPED_TEST_P(TransportConformance, BackPressureIsANullFrameAndEnds) {
   TypeParam::run(kBytes, [](End& end) {
     std::uint64_t sent = 0;
     if (end.rank == 0) {
-      while (std::byte* const frame = end.transport.stage(1)) {
+      while (std::byte* const frame = end.transport.acquire_frame(1)) {
         ASSERT_LT(sent, 10'000u) << "frames without end";
         const std::string text = payload(0, sent, kBytes);
         std::memcpy(frame, text.data(), kBytes);
@@ -274,7 +274,7 @@ TYPED_TEST_P(TransportConformance, BothDirectionsAtOnce) {
     std::uint64_t sent = 0, received = 0;
     end.wait("both directions to finish", [&] {
       if (sent < kMessages) {
-        if (std::byte* const frame = end.transport.stage(other)) {
+        if (std::byte* const frame = end.transport.acquire_frame(other)) {
           const std::string text = payload(end.rank, sent, kBytes);
           std::memcpy(frame, text.data(), kBytes);
           end.transport.send(other, sent++, kBytes);
@@ -312,7 +312,7 @@ TYPED_TEST_P(TransportConformance, SlowPeerDoesNotHoldUpTheOthers) {
   TypeParam::run(kBytes, [](End& end) {
     std::uint64_t to_slow = 0;
     if (end.rank == 0) {
-      while (end.transport.stage(1)) end.transport.send(1, to_slow++, kBytes);
+      while (end.transport.acquire_frame(1)) end.transport.send(1, to_slow++, kBytes);
       end.send(2, 7, "through");
     }
     if (end.rank == 2) {
@@ -375,7 +375,7 @@ TYPED_TEST_P(WireConformance, ControlOvertakesDataThatNobodyReceives) {
   TypeParam::run(kBytes, [](End& end) {
     std::uint64_t sent = 0;
     if (end.rank == 0) {
-      while (end.transport.stage(1)) end.transport.send(1, sent++, kBytes);
+      while (end.transport.acquire_frame(1)) end.transport.send(1, sent++, kBytes);
       end.wire->post_control(1, "stop");
     }
     if (end.rank == 1) {

@@ -14,11 +14,11 @@
 #include <vector>
 
 #include "collectives/communicator.hpp"
-#include "planning/device_choice.hpp"
-#include "device/kernels.hpp"
 #include "communicator/operation.hpp"
-#include "support/device_processes.hpp"
+#include "device/kernels.hpp"
 #include "fakes/gpu/pretended_device.hpp"
+#include "planning/device_choice.hpp"
+#include "support/device_processes.hpp"
 #include "support/ranks.hpp"
 #include "support/worlds.hpp"
 
@@ -141,15 +141,15 @@ TEST(DeviceWays, AreChosenByWhatAllRanksKnow) {
   Topology host = Topology::from_hosts({"a", "a", "a"}, 4);
   host.gpus = {.everywhere = true, .within_reach = true};
   Request request{.count = kCount, .backend = "auto", .memory = Memory::device};
-  EXPECT_EQ(choose_way(request, host).way, Way::kernels);
+  EXPECT_EQ(choose_way(request, host).device_path, DevicePath::kernels);
   host.gpus.nccl = true;
-  EXPECT_EQ(choose_way(request, host).way, Way::nccl);
+  EXPECT_EQ(choose_way(request, host).device_path, DevicePath::nccl);
   request.backend = "hierarchical";
-  EXPECT_EQ(choose_way(request, host).way, Way::kernels);
+  EXPECT_EQ(choose_way(request, host).device_path, DevicePath::kernels);
 
   const auto reason_against = [](const Request& asked, const Topology& topology) {
     const WayChoice choice = choose_way(asked, topology);
-    EXPECT_EQ(choice.way, Way::staged);
+    EXPECT_EQ(choice.device_path, DevicePath::host_copy);
     return choice.reason;
   };
   Request other = request;
@@ -173,15 +173,16 @@ TEST(DeviceWays, AreChosenByWhatAllRanksKnow) {
 
   other = request;
   other.memory = Memory::host;
-  EXPECT_EQ(choose_way(other, many).way, Way::host);
+  EXPECT_EQ(choose_way(other, many).device_path, DevicePath::host);
 }
 
 TEST_F(DeviceKernels, GpusThatDoNotReachOneAnother) {
   gpus.keep_apart(0, 1);
   run(2, [&](Communicator& comm) {
     const auto plan = comm.plan(Collective::all_reduce, kCount, DataType::f32, ReduceOp::sum, {.stream = nullptr});
-    EXPECT_EQ(plan.way, Way::staged);
-    EXPECT_TRUE(plan.way_reason.starts_with("rank 0: GPU 0 has no way to GPU 1 (memory of rank 1)")) << plan.way_reason;
+    EXPECT_EQ(plan.device_path, DevicePath::host_copy);
+    EXPECT_TRUE(plan.device_path_reason.starts_with("rank 0: GPU 0 has no way to GPU 1 (memory of rank 1)"))
+        << plan.device_path_reason;
     const OnGpu<float> data(gpus, input_of<float>(comm.rank(), kCount));
     comm.all_reduce(data.buffer());
     EXPECT_EQ(data.values(), sum_of<float>(2, kCount));
@@ -210,7 +211,7 @@ class KernelUnderWay : public ::testing::Test {
       PretendedGpus::set_current(number);
       return gpus;
     }
-    bool touches() const { return arena.block(arena.self()).touching.value.load() != 0; }
+    bool touches() const { return arena.block(arena.self()).remote_access.value.load() != 0; }
     /// Until it waits for whom it is told, or is done.
     DeviceWay::Turn advance(DeviceWay::Turn until) {
       for (;; std::this_thread::sleep_for(1ms))
@@ -232,7 +233,7 @@ class KernelUnderWay : public ::testing::Test {
   }
 
   PretendedGpus gpus{2};
-  const std::unique_ptr<Arena> arena = Arena::create(kShape), joined = Arena::join(arena->invitation(), kShape, 1);
+  const std::unique_ptr<Arena> arena = Arena::create(kShape), joined = Arena::join(arena->handle(), kShape, 1);
   OneRank first{gpus, 0, *arena}, second{gpus, 1, *joined};
   PlannedCall planned_;
 };
@@ -255,7 +256,7 @@ TEST_F(KernelUnderWay, TouchesTheOthersBuffersUntilItIsDone) {
   EXPECT_EQ(second.data.values(), (std::vector<float>{2, 4}));
 }
 
-TEST_F(KernelUnderWay, IsStillTouchingWhenItsCallIsGivenUp) {
+TEST_F(KernelUnderWay, StillHasRemoteAccessWhenItsCallFails) {
   gpus.stop(1);
   first.way->advance();
   EXPECT_EQ(second.way->advance(), DeviceWay::Turn::gpu);
@@ -309,9 +310,10 @@ TEST_F(DeviceKernels, ARankLeavesWhileItsGpuWorks) {
 
 TEST_F(DeviceProcesses, OpenOneAnothersMemory) {
   EXPECT_EQ(run([](PretendedGpus& gpus, Communicator& comm) {
-              expect(comm.plan(Collective::all_reduce, 1, DataType::f32, ReduceOp::sum, {.stream = nullptr}).way ==
-                         Way::kernels,
-                     "not by kernels");
+              expect(
+                  comm.plan(Collective::all_reduce, 1, DataType::f32, ReduceOp::sum, {.stream = nullptr}).device_path ==
+                      DevicePath::kernels,
+                  "not by kernels");
               const OnGpu<float> in(gpus, input_of<float>(comm.rank(), kCount)), out(gpus, kCount);
               for (int lap = 0; lap < 3; ++lap) {
                 const auto copies = gpus.copies(), kernels = gpus.kernels();

@@ -13,17 +13,17 @@
 #include <vector>
 
 #include "collectives/communicator.hpp"
-#include "planning/device_choice.hpp"
-#include "device/steps_way.hpp"
 #include "communicator/operation.hpp"
+#include "conformance/transport_conformance.hpp"
+#include "device/steps_way.hpp"
+#include "fakes/gpu/pretended_device.hpp"
+#include "planning/device_choice.hpp"
 #include "support/arenas.hpp"
 #include "support/device_processes.hpp"
 #include "support/errors.hpp"
 #include "support/hosts.hpp"
-#include "fakes/gpu/pretended_device.hpp"
 #include "support/ranks.hpp"
 #include "support/worlds.hpp"
-#include "conformance/transport_conformance.hpp"
 
 namespace collectives::testing {
 namespace {
@@ -44,8 +44,8 @@ struct GpuTransports {
       const auto device = gpus.device();
       GpuPeers peers(*device, arena);
       SharedMemoryTransport notices(arena, "local");
-      const Seat seat(Topology::from_hosts({"a", "a", "a"}, 4), arena.self());
-      GpuMessages transport(*device, peers, seat, notices, nullptr);
+      const RankView view(Topology::from_hosts({"a", "a", "a"}, 4), arena.self());
+      GpuMessages transport(*device, peers, view, notices, nullptr);
       transport.begin(frame_bytes);
       End end{.rank = arena.self(), .ranks = ranks(), .transport = transport, .wire = nullptr, .barrier = barrier};
       f(end);
@@ -58,7 +58,7 @@ INSTANTIATE_TYPED_TEST_SUITE_P(Gpu, TransportConformance, GpuTransports);
 TEST(GpuMessages, WhatIsSentFromSomewhereIsLentUntilItIsGivenBack) {
   std::byte* there = nullptr;
   GpuTransports::run(64, [&](End& end) {
-    if (end.rank == 0) there = end.stage(2);  // memory of this GPU
+    if (end.rank == 0) there = end.acquire_frame(2);  // memory of this GPU
     end.barrier();
     if (end.rank == 0) {
       EXPECT_FALSE(end.transport.sending());
@@ -85,7 +85,7 @@ class SlowWire final : public Wire {
  public:
   std::string_view name() const noexcept override { return "slow"; }
   std::size_t frame_bytes() const noexcept override { return 64; }
-  std::byte* stage(Rank) override { return frame; }
+  std::byte* acquire_frame(Rank) override { return frame; }
   void send(Rank, std::uint64_t, std::size_t) override {}
   void send_from(Rank, std::uint64_t, const std::byte* data, std::size_t) override { reads.push_back(data); }
   const Message* receive(Rank) override { return nullptr; }
@@ -108,23 +108,23 @@ TEST(GpuMessages, APinnedFrameThatTheWireStillReadsIsNotWrittenTo) {
   const auto device = gpus.device();
   GpuPeers peers(*device, *arena);
   SharedMemoryTransport notices(*arena, "local");
-  const Seat seat(Topology::from_hosts({"a", "b"}, 4), 0);
+  const RankView view(Topology::from_hosts({"a", "b"}, 4), 0);
   SlowWire wire;
-  GpuMessages messages(*device, peers, seat, notices, &wire);
+  GpuMessages messages(*device, peers, view, notices, &wire);
   messages.begin(64);
   std::vector<std::byte*> frames;
   for (int i = 0; i < wire.frames(); ++i) {
-    frames.push_back(messages.stage(1));
+    frames.push_back(messages.acquire_frame(1));
     ASSERT_NE(frames.back(), nullptr);
     messages.send(1, 7, 64);
   }
   EXPECT_NE(frames[0], frames[1]);
   EXPECT_EQ(wire.reads[0], frames[0]);
   EXPECT_FALSE(messages.has_frame(1));
-  EXPECT_EQ(messages.stage(1), nullptr);
+  EXPECT_EQ(messages.acquire_frame(1), nullptr);
   EXPECT_TRUE(messages.sending());
   wire.reads.erase(wire.reads.begin());
-  EXPECT_EQ(messages.stage(1), frames[0]);
+  EXPECT_EQ(messages.acquire_frame(1), frames[0]);
 }
 
 // ---- the host's bits ----
@@ -185,7 +185,7 @@ class DeviceStepsBy : public DeviceSteps, public ::testing::WithParamInterface<c
 void DeviceStepsBy::have_the_hosts_bits(Communicator& comm, std::size_t longest) {
   const Options options{.backend = GetParam()};
   for (const std::size_t count : {std::size_t{17}, longest}) {
-    EXPECT_EQ(plan_of(comm, Collective::all_reduce, count, GetParam()).way, Way::steps);
+    EXPECT_EQ(plan_of(comm, Collective::all_reduce, count, GetParam()).device_path, DevicePath::steps);
     const std::vector<float> mine = uneven(comm.rank(), count);
     const OnGpu<float> in(gpus, mine), out(gpus, count);
 
@@ -225,7 +225,7 @@ TEST_F(DeviceSteps, OfHostsHaveTheirBits) {
               [&](Communicator& comm) {
                 for (const char* backend : {"auto", "hierarchical"})
                   for (const std::size_t count : {std::size_t{17}, kLong / 4}) {
-                    EXPECT_EQ(plan_of(comm, Collective::all_gather, count, backend).way, Way::steps);
+                    EXPECT_EQ(plan_of(comm, Collective::all_gather, count, backend).device_path, DevicePath::steps);
                     collectives_have_the_hosts_bits(gpus, comm, backend, count);
                     std::vector<bfloat16> host;
                     for (const float value : uneven(comm.rank(), count)) host.emplace_back(value);
@@ -337,13 +337,13 @@ TEST(DeviceWays, PassMessagesWhereTheGpusReachOneAnother) {
   };
   const auto why_not = [&](const Request& request, const Topology& topology) {
     const Plan chosen = plan(request, topology);
-    EXPECT_EQ(chosen.way, Way::staged);
-    return chosen.way_reason;
+    EXPECT_EQ(chosen.device_path, DevicePath::host_copy);
+    return chosen.device_path_reason;
   };
-  EXPECT_EQ(plan({.backend = "ring"}, host).way, Way::steps);
-  EXPECT_EQ(plan({.backend = "reduce_to_one"}, host).way, Way::steps);
-  EXPECT_EQ(plan({.backend = "reduce_to_one_tree"}, host).way, Way::steps);
-  EXPECT_EQ(plan({.backend = "hierarchical"}, host).way, Way::kernels);
+  EXPECT_EQ(plan({.backend = "ring"}, host).device_path, DevicePath::steps);
+  EXPECT_EQ(plan({.backend = "reduce_to_one"}, host).device_path, DevicePath::steps);
+  EXPECT_EQ(plan({.backend = "reduce_to_one_tree"}, host).device_path, DevicePath::steps);
+  EXPECT_EQ(plan({.backend = "hierarchical"}, host).device_path, DevicePath::kernels);
   const UserOp op{"mine", [](const void*, void*, std::size_t, DataType) {}, true};
   EXPECT_EQ(why_not({.op = ReduceOp::user(op), .backend = "ring"}, host),
             "ring passes messages, and the op is a function of the host");
@@ -360,7 +360,7 @@ TEST(DeviceWays, PassMessagesWhereTheGpusReachOneAnother) {
             "there are several hosts, and a GPU shows messages to 56 ranks at most");
   Topology two = Topology::from_hosts({"a", "a", "b"}, 4);
   two.gpus = host.gpus;
-  EXPECT_EQ(plan({.backend = "ring"}, two).way, Way::steps);
+  EXPECT_EQ(plan({.backend = "ring"}, two).device_path, DevicePath::steps);
   EXPECT_EQ(why_not({.backend = "ring", .codec = find_codec("bf16"), .force = true}, two),
             "there are several hosts, and bf16 is coded on the host");
   two.gpus.within_reach = false;
@@ -379,7 +379,8 @@ TEST_F(DeviceProcesses, PassMessages) {
   EXPECT_EQ(run([](PretendedGpus& gpus, Communicator& comm) {
               for (const char* backend : {"ring", "reduce_to_one"}) {
                 const Options options{.backend = backend, .stream = nullptr};
-                expect(comm.plan(Collective::all_reduce, 1, DataType::f32, ReduceOp::sum, options).way == Way::steps,
+                expect(comm.plan(Collective::all_reduce, 1, DataType::f32, ReduceOp::sum, options).device_path ==
+                           DevicePath::steps,
                        "not by messages");
                 for (const std::size_t count : {kCount, kLong}) {
                   const OnGpu<float> in(gpus, input_of<float>(comm.rank(), count)), out(gpus, count);
@@ -419,19 +420,19 @@ class StepUnderWay : public ::testing::Test {
   struct OneRank {
     OneRank(PretendedGpus& gpus, int number, const Arena& its, const Topology& topology)
         : arena(its),
-          seat(topology, number),
+          view(topology, number),
           notices(arena, "local"),
           data(with_current(gpus, number), std::vector<float>{1, 2}),
           device(gpus.device()),
-          way(std::make_unique<StepsWay>(*device, arena, std::make_shared<GpuPeers>(*device, arena), seat, topology,
+          way(std::make_unique<StepsWay>(*device, arena, std::make_shared<GpuPeers>(*device, arena), view, topology,
                                          notices, nullptr)) {}
     static PretendedGpus& with_current(PretendedGpus& gpus, int number) {
       PretendedGpus::set_current(number);
       return gpus;
     }
-    bool touches() const { return arena.block(arena.self()).touching.value.load() != 0; }
+    bool touches() const { return arena.block(arena.self()).remote_access.value.load() != 0; }
     const Arena& arena;
-    Seat seat;
+    RankView view;
     SharedMemoryTransport notices;
     OnGpu<float> data;
     std::unique_ptr<Device> device;
@@ -443,7 +444,7 @@ class StepUnderWay : public ::testing::Test {
     one.call.call = {.collective = Collective::all_reduce, .input = one.data.buffer(), .output = one.data.buffer()};
     one.job.type = DataType::f32;
     one.job.plan = &planned_.plan;
-    one.job.task = {{.collective = Collective::all_reduce}, planned_.parts};
+    one.job.args = {{.collective = Collective::all_reduce}, planned_.parts};
     one.job.input = one.job.output = reinterpret_cast<std::byte*>(one.data.data());
     one.job.tag = make_tag(1, 7);
     one.way->start(one.call, planned_, one.job);
@@ -458,7 +459,7 @@ class StepUnderWay : public ::testing::Test {
 
   PretendedGpus gpus{2};
   Topology topology_ = Topology::from_hosts({"a", "a"}, 4);
-  const std::unique_ptr<Arena> arena = Arena::create(kShape), joined = Arena::join(arena->invitation(), kShape, 1);
+  const std::unique_ptr<Arena> arena = Arena::create(kShape), joined = Arena::join(arena->handle(), kShape, 1);
   OneRank first{gpus, 0, *arena, topology_}, second{gpus, 1, *joined, topology_};
   PlannedCall planned_;
 };

@@ -11,9 +11,9 @@
 
 #include "collectives/communicator.hpp"
 #include "device/loader.hpp"
+#include "fakes/gpu/pretended_device.hpp"
 #include "support/errors.hpp"
 #include "support/hosts.hpp"
-#include "fakes/gpu/pretended_device.hpp"
 #include "support/worlds.hpp"
 
 namespace collectives::testing {
@@ -24,16 +24,16 @@ using namespace std::chrono_literals;
 constexpr std::size_t kCount = 1000;
 
 /// By each way that one host has.
-class DeviceCalls : public ::testing::TestWithParam<Way> {
+class DeviceCalls : public ::testing::TestWithParam<DevicePath> {
  protected:
   DeviceCalls() {
-    if (GetParam() == Way::staged) ::setenv("COLLECTIVES_GPU_PEERS", "off", 1);
+    if (GetParam() == DevicePath::host_copy) ::setenv("COLLECTIVES_GPU_PEERS", "off", 1);
   }
   ~DeviceCalls() override { ::unsetenv("COLLECTIVES_GPU_PEERS"); }
 
   PretendedGpus gpus{2};
 
-  static const char* backend() { return GetParam() == Way::steps ? "ring" : "auto"; }
+  static const char* backend() { return GetParam() == DevicePath::steps ? "ring" : "auto"; }
   CommunicatorOptions settings() { return {.backend = backend(), .timeout = 60s}; }
 
   /// Ranks that work on GPU 0 each.
@@ -188,7 +188,7 @@ TEST_P(DeviceCalls, ManagedMemoryIsTheHostsUnlessThereIsAStream) {
     gpus.synchronize(stream);
     EXPECT_EQ(std::vector<float>(managed.data(), managed.data() + kCount), sum_of<float>(2, kCount));
     comm.barrier();
-    const std::size_t messages = GetParam() == Way::steps ? 2 : 0;
+    const std::size_t messages = GetParam() == DevicePath::steps ? 2 : 0;
     EXPECT_EQ(gpus.copies(), before + 4 + messages);
   });
 }
@@ -223,8 +223,9 @@ TEST_P(DeviceCalls, HostAndDeviceInTurn) {
 TEST_P(DeviceCalls, ExplainNamesTheWay) {
   run(2, [&](Communicator& comm) {
     const Options on_device{.stream = nullptr};
-    EXPECT_EQ(comm.plan(Collective::all_reduce, kCount, DataType::f32).way, Way::host);
-    EXPECT_EQ(comm.plan(Collective::all_reduce, kCount, DataType::f32, ReduceOp::sum, on_device).way, GetParam());
+    EXPECT_EQ(comm.plan(Collective::all_reduce, kCount, DataType::f32).device_path, DevicePath::host);
+    EXPECT_EQ(comm.plan(Collective::all_reduce, kCount, DataType::f32, ReduceOp::sum, on_device).device_path,
+              GetParam());
     EXPECT_SAYS(comm.explain(Collective::all_reduce, kCount, DataType::f32, ReduceOp::sum, on_device),
                 "device memory: " + std::string(to_string(GetParam())) + ": ");
   });
@@ -489,7 +490,7 @@ TEST_P(DeviceCalls, AGpuDisappearsBeforeAGroup) {
 
 TEST_P(DeviceCalls, MemoryOfEachWay) {
   run(2, [&](Communicator& comm) {
-    const DeviceAccess expected = GetParam() == Way::staged ? DeviceAccess::copied : DeviceAccess::mapped;
+    const DeviceAccess expected = GetParam() == DevicePath::host_copy ? DeviceAccess::copied : DeviceAccess::mapped;
     const DeviceArray<float> sum = comm.allocate_on_device<float>(kCount);
     EXPECT_EQ(sum.access(), expected);
     const auto data = input(comm);
@@ -530,7 +531,7 @@ TEST_P(DeviceCalls, ARankThatLeavesIsNoticedByThoseWithAGpu) {
 }
 
 const auto kName = [](const auto& parameters) { return std::string(to_string(parameters.param)); };
-constexpr Way kByEach[] = {Way::kernels, Way::steps, Way::staged};
+constexpr DevicePath kByEach[] = {DevicePath::kernels, DevicePath::steps, DevicePath::host_copy};
 INSTANTIATE_TEST_SUITE_P(by, DeviceCalls, ::testing::ValuesIn(kByEach), kName);
 INSTANTIATE_TEST_SUITE_P(by, DeviceStreams, ::testing::ValuesIn(kByEach), kName);
 

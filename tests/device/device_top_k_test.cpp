@@ -16,10 +16,10 @@
 
 #include "collectives/communicator.hpp"
 #include "collectives/top_k.hpp"
+#include "fakes/gpu/pretended_device.hpp"
 #include "support/child.hpp"
 #include "support/errors.hpp"
 #include "support/hosts.hpp"
-#include "fakes/gpu/pretended_device.hpp"
 #include "support/top_k.hpp"
 #include "support/worlds.hpp"
 
@@ -268,8 +268,8 @@ TEST_F(DeviceTopK, SaysThatTheGpuChooses) {
       return comm.explain(Collective::all_reduce, kCount, DataType::f32, ReduceOp::sum, chosen_by(how, nullptr));
     };
     EXPECT_SAYS(explained(top_k), "device memory: top_k: chosen, and added up, on the GPU");
-    EXPECT_SAYS(explained(clipping), "device memory: staged: the host clips");
-    EXPECT_SAYS(explained(careful), "device memory: staged: the host looks for NaN and infinity");
+    EXPECT_SAYS(explained(clipping), "device memory: host_copy: the host clips");
+    EXPECT_SAYS(explained(careful), "device memory: host_copy: the host looks for NaN and infinity");
   });
 }
 
@@ -277,14 +277,15 @@ TEST_F(DeviceTopK, SaysThatTheGpusOfAHostAddFirst) {
   run(kTwoByTwo, [&](Communicator& comm) {
     TopK top_k;
     EXPECT_SAYS(comm.explain(Collective::all_reduce, kCount, DataType::f32, ReduceOp::sum, chosen_by(top_k, nullptr)),
-                "device memory: two_level: chosen, and added up, on the GPU");
+                "device memory: multi_host: chosen, and added up, on the GPU");
   });
   gpus.keep_apart(0, 1);
   run(kTwoByTwo, [&](Communicator& comm) {
     TopK top_k;
-    EXPECT_SAYS(comm.explain(Collective::all_reduce, kCount, DataType::f32, ReduceOp::sum, chosen_by(top_k, nullptr)),
-                "device memory: staged: the ranks of a host add first, and the GPUs of one do not reach one another's "
-                "memory: rank 0: GPU 0 has no way to GPU 1");
+    EXPECT_SAYS(
+        comm.explain(Collective::all_reduce, kCount, DataType::f32, ReduceOp::sum, chosen_by(top_k, nullptr)),
+        "device memory: host_copy: the ranks of a host add first, and the GPUs of one do not reach one another's "
+        "memory: rank 0: GPU 0 has no way to GPU 1");
   });
 }
 

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "collectives/communicator.hpp"
+#include "fakes/gpu/pretended_device.hpp"
 #include "support/errors.hpp"
 #include "support/hosts.hpp"
-#include "fakes/gpu/pretended_device.hpp"
 #include "support/worlds.hpp"
 
 namespace collectives::testing {
@@ -43,7 +43,7 @@ TEST_P(DeviceRails, GiveWhatTheHostGives) {
               const Options options{.backend = GetParam()};
               const std::string plan = comm.explain(Collective::all_reduce, count, DataType::f32, op,
                                                     Options{.backend = options.backend, .stream = nullptr});
-              EXPECT_SAYS(plan, "device memory: two_level");
+              EXPECT_SAYS(plan, "device memory: multi_host");
               comm.all_reduce(host, op, options);
               comm.all_reduce(in.buffer(), out.buffer(), op, options);
               EXPECT_TRUE(same_bits(out.values(), host)) << count << " elements, " << to_string(op.kind());
@@ -184,7 +184,7 @@ TEST_F(DeviceTwoLevel, WhatItDoesNotDoIsDoneStepByStep) {
                 return comm.explain(collective, 100'000, type, ReduceOp::sum, {.backend = backend, .stream = nullptr});
               };
               EXPECT_SAYS(explained(Collective::all_reduce, DataType::f32, "hierarchical"),
-                          "device memory: two_level: the GPUs");
+                          "device memory: multi_host: the GPUs");
               EXPECT_SAYS(explained(Collective::all_reduce, DataType::bf16, "hierarchical"), "device memory: steps");
               EXPECT_SAYS(explained(Collective::all_gather, DataType::f32, "hierarchical"), "device memory: steps");
             },
@@ -201,7 +201,7 @@ TEST(DeviceTwoLevelWithout, GpusThatAreApartAreStaged) {
               EXPECT_EQ(data.values(), sum_of<float>(6, 1000));
               EXPECT_SAYS(comm.explain(Collective::all_reduce, 1000, DataType::f32, ReduceOp::sum,
                                        {.backend = "hierarchical", .stream = nullptr}),
-                          "device memory: staged");
+                          "device memory: host_copy");
             },
             {.timeout = 60s});
 }

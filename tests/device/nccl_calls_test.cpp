@@ -66,8 +66,8 @@ TEST_F(CallsByNccl, AutoTakesNcclWhereItCan) {
     EXPECT_NE(comm.plan(Collective::all_reduce, kCount, DataType::f32).name, "nccl");
     const UserOp mine{"mine", [](const void*, void*, std::size_t, DataType) {}, true};
     const Plan plan = comm.plan(Collective::all_reduce, kCount, DataType::f32, ReduceOp::user(mine), in_stream);
-    EXPECT_EQ(plan.way, Way::staged);
-    EXPECT_SAYS(plan.way_reason, "a GPU calls no functions");
+    EXPECT_EQ(plan.device_path, DevicePath::host_copy);
+    EXPECT_SAYS(plan.device_path_reason, "a GPU calls no functions");
   });
 }
 

@@ -21,10 +21,10 @@
 #include "collectives/communicator.hpp"
 #include "collectives/top_k.hpp"
 #include "cuda/nccl_communicator.hpp"
+#include "fakes/gpu/pretended_device.hpp"
 #include "support/errors.hpp"
 #include "support/hosts.hpp"
 #include "support/nccl.hpp"
-#include "fakes/gpu/pretended_device.hpp"
 #include "support/top_k.hpp"
 #include "support/worlds.hpp"
 
@@ -34,7 +34,7 @@ namespace {
 using namespace std::chrono_literals;
 
 const std::vector<int> kTwoByTwo{0, 0, 1, 1};
-constexpr std::string_view kByNccl = "device memory: two_level: NCCL adds inside hosts";
+constexpr std::string_view kByNccl = "device memory: multi_host: NCCL adds inside hosts";
 
 class NcclInHosts : public ::testing::Test {
  protected:
@@ -101,7 +101,7 @@ TEST_F(NcclInHosts, NotForABackendThatAddsInMemoryOfTheHost) {
   run(kTwoByTwo,
       [](Communicator& comm) {
         EXPECT_FALSE(comm.topology().gpus.nccl_in_hosts);
-        EXPECT_SAYS(explain(comm), "device memory: staged");
+        EXPECT_SAYS(explain(comm), "device memory: host_copy");
       },
       {.backend = "ring"});
 }
@@ -111,7 +111,7 @@ TEST_F(NcclInHosts, WithoutNcclGpusThatAreApartAreStaged) {
   run(kTwoByTwo, [&](Communicator& comm) {
     EXPECT_SAYS(
         explain(comm),
-        "device memory: staged: there are several hosts, and the GPUs of one do not reach one another's memory: "
+        "device memory: host_copy: there are several hosts, and the GPUs of one do not reach one another's memory: "
         "rank 0: GPU 0 has no way to GPU 1");
     const OnGpu<float> data(gpus, input_of<float>(comm.rank(), 1000));
     comm.all_reduce(data.buffer());
@@ -135,7 +135,7 @@ TEST_F(NcclOnGpusWithinReach, KernelsAddUnlessPeersAreOff) {
               [&](Communicator& comm) {
                 const std::string plan =
                     comm.explain(Collective::all_reduce, 1000, DataType::f32, ReduceOp::sum, {.stream = nullptr});
-                EXPECT_SAYS(plan, off ? kByNccl : "device memory: two_level: the GPUs of each host reach");
+                EXPECT_SAYS(plan, off ? kByNccl : "device memory: multi_host: the GPUs of each host reach");
                 if (off) {
                   EXPECT_SAYS(plan, "rank 0: COLLECTIVES_GPU_PEERS is off");
                 }
@@ -152,7 +152,7 @@ TEST_F(NcclOnGpusWithinReach, OnOneHostPeersThatAreOffAreStaged) {
   run_hosts({0, 0},
             [&](Communicator& comm) {
               EXPECT_SAYS(comm.explain(Collective::all_reduce, 1000, DataType::f32, ReduceOp::sum, {.stream = nullptr}),
-                          "device memory: staged: rank 0: COLLECTIVES_GPU_PEERS is off");
+                          "device memory: host_copy: rank 0: COLLECTIVES_GPU_PEERS is off");
             },
             {.backend = "hierarchical", .timeout = 60s});
 }
@@ -300,7 +300,7 @@ TEST_F(NcclInHosts, EachOwnerChoosesFromItsSlice) {
   run({0, 0, 1, 1, 1}, [&](Communicator& comm) {
     const TopKOptions options{.density = 0.02, .momentum = 0.5F};
     TopK of_host(options), of_gpus(options);
-    EXPECT_SAYS(explain(comm, sparse(of_gpus)), "device memory: two_level: chosen, and added up, on the GPU");
+    EXPECT_SAYS(explain(comm, sparse(of_gpus)), "device memory: multi_host: chosen, and added up, on the GPU");
     for (int step = 0; step < 4; ++step) {
       // Whole numbers, whose sums are exact in any order.
       std::vector<float> expected = gradient_of(comm.rank(), 3001, step);

@@ -1,4 +1,4 @@
-// Every protocol of the host stage under abuse. Ranks are processes. The tests cover:
+// Every protocol of the intra-host collective under abuse. Ranks are processes. The tests cover:
 //
 //   - random collectives on buffers between inaccessible pages
 //   - ranks that are killed, exit or stop during a call
@@ -41,12 +41,12 @@ std::ostream& operator<<(std::ostream& out, const Protocol& protocol) { return o
 constexpr Protocol kProtocols[] = {{"lines", "lines", "8"},
                                    {"one_shot", "one_shot", "8"},
                                    {"staged", "staged", "8"},
-                                   {"staged_crowded", "staged", "1"},
+                                   {"staged_oversubscribed", "staged", "1"},
                                    {"single_copy", "single_copy", "8"},
                                    {"zero_copy", "zero_copy", "8"},
-                                   {"zero_copy_crowded", "zero_copy", "1"},
+                                   {"zero_copy_oversubscribed", "zero_copy", "1"},
                                    {"mixed", "mixed", "8"},
-                                   {"mixed_crowded", "mixed", "1"},
+                                   {"mixed_oversubscribed", "mixed", "1"},
                                    {"two_levels", "two_levels", "8", 4}};
 
 class Abuse : public ::testing::TestWithParam<Protocol> {

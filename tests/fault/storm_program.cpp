@@ -1,6 +1,6 @@
-// A rank of the tests of abuse: makes random collectives, all through one protocol of the host stage. Its buffers end
-// at inaccessible pages, inputs are read-only, and a rank may be killed or stopped during a call. It reports its result
-// in one line on stdout.
+// A rank of the tests of abuse: makes random collectives, all through one protocol of the intra-host collective. Its
+// buffers end at inaccessible pages, inputs are read-only, and a rank may be killed or stopped during a call. It
+// reports its result in one line on stdout.
 //
 //   storm_program KEY=VALUE...
 //     protocol=lines|one_shot|staged|single_copy|zero_copy|mixed
@@ -64,10 +64,10 @@ Tuning tuning_of(const std::string& protocol) {
     return tuning;
   }
   tuning.inline_bytes = protocol == "lines" ? 64 << 10 : 0;
-  tuning.one_shot_bytes = tuning.one_shot_bytes_of_many = tuning.one_shot_bytes_of_crowd =
+  tuning.one_shot_bytes = tuning.one_shot_bytes_of_many = tuning.one_shot_bytes_oversubscribed =
       protocol == "one_shot" ? Tuning::kNever : 0;
   tuning.single_copy_bytes = tuning.single_copy_reduce_bytes = protocol == "single_copy" ? 0 : Tuning::kNever;
-  tuning.zero_copy_bytes = tuning.zero_copy_bytes_of_crowd = protocol == "zero_copy" ? 0 : Tuning::kNever;
+  tuning.zero_copy_bytes = tuning.zero_copy_bytes_oversubscribed = protocol == "zero_copy" ? 0 : Tuning::kNever;
   if (protocol == "two_levels") tuning.domain_us = 1e6;  // wherever they are possible
   tuning.chunk_bytes = 16 << 10;
   return tuning;

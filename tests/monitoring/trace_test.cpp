@@ -121,7 +121,7 @@ TEST_F(Trace, ShowsPhasesInsideOperationsAndWhatTheProgramDoes) {
     EXPECT_GE(begin(phase), begin(found->second));
     EXPECT_LE(end(phase), end(found->second) + 0.002);  // of a float
   }
-  EXPECT_TRUE(phases.contains("host stage"));
+  EXPECT_TRUE(phases.contains("intra-host collective"));
   EXPECT_TRUE(phases.contains("messages"));  // of the ring
   EXPECT_TRUE(phases.contains("top-k"));
   std::set<std::string> program;

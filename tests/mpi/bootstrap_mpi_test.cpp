@@ -2,8 +2,8 @@
 // at its end.
 #include <mpi.h>
 
-#include "conformance/bootstrap_conformance.hpp"
 #include "collectives/mpi.hpp"
+#include "conformance/bootstrap_conformance.hpp"
 
 namespace collectives::testing {
 namespace {
@@ -91,7 +91,7 @@ TEST(BootstrapMpi, WireOutlivesItsBootstrap) {
     MpiBootstrap bootstrap(MPI_COMM_WORLD);
     wire = bootstrap.wire_factory().make({bootstrap.rank()}, 0, 64);
   }
-  ASSERT_NE(wire->stage(0), nullptr);
+  ASSERT_NE(wire->acquire_frame(0), nullptr);
   wire->send(0, 42, 0);
   const Message* message = nullptr;
   for (const Deadline deadline = patient(); !message && !deadline.passed();) message = wire->receive(0);

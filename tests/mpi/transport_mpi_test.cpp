@@ -93,7 +93,7 @@ TEST(TransportMpi, DyingWithMessagesInFlightDoesNotHang) {
   constexpr std::size_t kBytes = 1 << 20;
   MpiTransports::run(kBytes, [](End& end) {
     const Rank next = (end.rank + 1) % end.ranks;
-    while (end.transport.stage(next)) end.transport.send(next, 0, kBytes);
+    while (end.transport.acquire_frame(next)) end.transport.send(next, 0, kBytes);
     end.wire->post_control(next, "farewell");
     end.transport.receive(next);  // may leave a receive posted
   });

@@ -46,7 +46,7 @@ void tell(const std::string& line) {
 bool under_mpirun() { return std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr || std::getenv("PMI_SIZE") != nullptr; }
 #endif
 
-std::unique_ptr<Bootstrap> meet() {
+std::unique_ptr<Bootstrap> make_bootstrap() {
 #ifdef HOST_PROGRAM_WITH_MPI
   if (under_mpirun()) return std::make_unique<MpiBootstrap>(MPI_COMM_WORLD, timeout);
 #endif
@@ -74,7 +74,7 @@ int run() {
   Rank rank = kNoRank;
   auto last = Clock::now();
   try {
-    const std::unique_ptr<Bootstrap> bootstrap = meet();
+    const std::unique_ptr<Bootstrap> bootstrap = make_bootstrap();
     rank = bootstrap->rank();
     Communicator comm(*bootstrap, {.timeout = timeout});
     const Clock::time_point start = Clock::now();

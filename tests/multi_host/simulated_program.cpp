@@ -38,11 +38,11 @@ class OneRankPerHost final : public Bootstrap {
   /// Through the memory of the one process that all ranks are threads of, one at a time: the meeting of hundreds
   /// ranks over simulated messages would take longer than all that is to be looked at.
   std::vector<std::string> all_gather(std::string_view mine, Deadline) override {
-    static std::vector<std::string> cards;
-    cards.resize(static_cast<std::size_t>(size()));
-    cards[static_cast<std::size_t>(rank())] = mine;
+    static std::vector<std::string> peer_infos;
+    peer_infos.resize(static_cast<std::size_t>(size()));
+    peer_infos[static_cast<std::size_t>(rank())] = mine;
     MPI_Barrier(MPI_COMM_WORLD);
-    std::vector<std::string> all = cards;
+    std::vector<std::string> all = peer_infos;
     MPI_Barrier(MPI_COMM_WORLD);
     return all;
   }

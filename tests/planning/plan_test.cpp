@@ -22,7 +22,7 @@ TEST(Plan, IsHierarchicalInsideOneHost) {
     }
 }
 
-TEST(Plan, NamesTheProtocolOfTheHostStage) {
+TEST(Plan, NamesTheProtocolOfTheHostCollective) {
   const Topology two = Topology::regular(2, 2), eight = Topology::regular(8, 8);
   Tuning tuning;
   tuning.inline_bytes = 1024;
@@ -42,10 +42,10 @@ TEST(Plan, NamesTheProtocolOfTheHostStage) {
   EXPECT_EQ(protocol(Collective::all_reduce, 4 << 20, Topology::regular(8, 8, 2)), "staged") << "too few cores";
   EXPECT_EQ(protocol(Collective::all_reduce, 32 << 20, two), "staged") << "past the caches";
   EXPECT_EQ(protocol(Collective::all_reduce, 10 << 10, eight), "one-shot");
-  tuning.one_shot_bytes_of_crowd = 140 << 10;
-  const Topology crowd = Topology::regular(8, 8, 2);
-  EXPECT_EQ(protocol(Collective::all_reduce, 20 << 10, crowd), "one-shot");
-  EXPECT_EQ(protocol(Collective::all_reduce, 21 << 10, crowd), "staged");
+  tuning.one_shot_bytes_oversubscribed = 140 << 10;
+  const Topology oversubscribed = Topology::regular(8, 8, 2);
+  EXPECT_EQ(protocol(Collective::all_reduce, 20 << 10, oversubscribed), "one-shot");
+  EXPECT_EQ(protocol(Collective::all_reduce, 21 << 10, oversubscribed), "staged");
   EXPECT_EQ(protocol(Collective::all_reduce, 11 << 10, eight), "staged");
   EXPECT_EQ(protocol(Collective::reduce_scatter, 2048, two), "staged");
   EXPECT_EQ(protocol(Collective::reduce_scatter, 4 << 20, two), "single-copy");
@@ -148,12 +148,13 @@ TEST(Plan, RoundsOverlapBetweenHosts) {
   const Topology hosts = Topology::regular(8, 2);
   const Plan plan = plan_of({.count = 16 << 20, .backend = "hierarchical"}, hosts);
   EXPECT_GT(plan.rounds, 7u);
-  EXPECT_GT(plan.lanes, 1u);
-  EXPECT_LE(plan.lanes, 7u) << "one less than there are frames";
+  EXPECT_GT(plan.rounds_in_flight, 1u);
+  EXPECT_LE(plan.rounds_in_flight, 7u) << "one less than there are frames";
   EXPECT_NE(explain(plan, {.count = 16 << 20, .backend = "hierarchical"}, hosts).find("under way at once"),
             std::string::npos);
-  EXPECT_EQ(plan_of({.count = 16 << 20, .backend = "ring"}, hosts).lanes, 1u) << "inside a host there are two frames";
-  EXPECT_EQ(plan_of({.count = 16 << 20}, Topology::regular(8, 8)).lanes, 1u);
+  EXPECT_EQ(plan_of({.count = 16 << 20, .backend = "ring"}, hosts).rounds_in_flight, 1u)
+      << "inside a host there are two frames";
+  EXPECT_EQ(plan_of({.count = 16 << 20}, Topology::regular(8, 8)).rounds_in_flight, 1u);
 }
 
 // Every message costs the cores something, also where the wire takes longer.
@@ -467,13 +468,15 @@ TEST(Plan, TwoLevelsWithoutDomainsAreRefused) {
 
 TEST(Plan, SixteenBitSumsGoDirect) {
   const Topology host = Topology::regular(4, 4);
-  EXPECT_EQ(plan_of({.count = 100, .type = DataType::bf16, .backend = "ring"}, host).sums, Sums::at_owner);
-  EXPECT_EQ(plan_of({.count = 100, .type = DataType::bf16, .op = ReduceOp::max, .backend = "ring"}, host).sums,
-            Sums::anywhere);
-  EXPECT_EQ(plan_of({.count = 100, .backend = "ring"}, host).sums, Sums::anywhere);
-  EXPECT_EQ(plan_of({.count = 100, .deterministic = true, .backend = "ring"}, host).sums, Sums::at_owner);
-  EXPECT_EQ(plan_of({.collective = Collective::all_gather, .count = 100, .type = DataType::bf16}, host).sums,
-            Sums::anywhere);
+  EXPECT_EQ(plan_of({.count = 100, .type = DataType::bf16, .backend = "ring"}, host).partial_sums,
+            PartialSums::forbidden);
+  EXPECT_EQ(plan_of({.count = 100, .type = DataType::bf16, .op = ReduceOp::max, .backend = "ring"}, host).partial_sums,
+            PartialSums::allowed);
+  EXPECT_EQ(plan_of({.count = 100, .backend = "ring"}, host).partial_sums, PartialSums::allowed);
+  EXPECT_EQ(plan_of({.count = 100, .deterministic = true, .backend = "ring"}, host).partial_sums,
+            PartialSums::forbidden);
+  EXPECT_EQ(plan_of({.collective = Collective::all_gather, .count = 100, .type = DataType::bf16}, host).partial_sums,
+            PartialSums::allowed);
 }
 
 TEST(Plan, LongVectorsTakeRoundsOfWholeFrames) {

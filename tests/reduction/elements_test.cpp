@@ -67,7 +67,7 @@ TEST_P(Elements, AreWhatVectorsGive) {
           for (std::size_t i = 0; i < kCount; ++i) {
             auto wide = kernel.term(inputs[0][i], true);
             for (std::size_t s = 1; s < kSources; ++s)
-              wide = kernel.combine(wide, kernel.term(inputs[s][i], sources[s].raw));
+              wide = kernel.combine(wide, kernel.term(inputs[s][i], sources[s].unreduced));
             got[i] = kernel.result(wide);
           }
         });

@@ -371,7 +371,7 @@ TYPED_TEST(FloatReduction, OnlyRawSourcesAreScaled) {
   using T = TypeParam;
   Vectors<T> inputs = Vectors<T>::random(6, 70, 0, 3), output(1, 70);
   std::vector<Source> sources = inputs.sources();
-  for (std::size_t s = 1; s < sources.size(); s += 2) sources[s].raw = false;
+  for (std::size_t s = 1; s < sources.size(); s += 2) sources[s].unreduced = false;
   fold_everywhere(ReduceOp::pre_scaled_sum(0.25), data_type_v<T>, sources, {output.data(0)}, 70, 6);
   for (std::size_t i = 0; i < 70; ++i) {
     Wide<T> sum = 0;

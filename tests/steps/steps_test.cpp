@@ -56,35 +56,35 @@ std::vector<Topology> topologies() {
 }
 
 /// Returns every way to ask for a collective.
-std::vector<Aim> aims_of(Collective collective) {
+std::vector<CollectiveSpec> specs_of(Collective collective) {
   const bool reduces = collective == Collective::all_reduce || collective == Collective::reduce_scatter ||
                        collective == Collective::reduce;
-  std::vector<Aim> aims{{collective, Sums::anywhere, false}};
+  std::vector<CollectiveSpec> specs{{collective, PartialSums::allowed, false}};
   if (reduces) {
-    aims.push_back({collective, Sums::at_owner, false});
-    aims.push_back({collective, Sums::at_owner, true});
-    aims.push_back({collective, Sums::in_hosts, true});
+    specs.push_back({collective, PartialSums::forbidden, false});
+    specs.push_back({collective, PartialSums::forbidden, true});
+    specs.push_back({collective, PartialSums::intra_host, true});
   } else if (collective != Collective::barrier) {
-    aims.push_back({collective, Sums::anywhere, true});
+    specs.push_back({collective, PartialSums::allowed, true});
   }
-  return aims;
+  return specs;
 }
-std::string describe(const Aim& aim) {
-  return std::string(aim.sums == Sums::at_owner   ? " direct"
-                     : aim.sums == Sums::in_hosts ? " direct between hosts"
-                                                  : "") +
-         (aim.coded ? " coded " : " ");
-}
-
-bool possible(const Algorithm& algorithm, const Aim& aim, const Topology& topology) {
-  return algorithm.possible == nullptr || algorithm.possible(aim, topology);
-}
-bool several_rounds(const Algorithm& algorithm, const Aim& aim) {
-  return algorithm.in_one_message == nullptr || !algorithm.in_one_message(aim);
+std::string describe(const CollectiveSpec& spec) {
+  return std::string(spec.partial_sums == PartialSums::forbidden    ? " direct"
+                     : spec.partial_sums == PartialSums::intra_host ? " direct between hosts"
+                                                                    : "") +
+         (spec.coded ? " coded " : " ");
 }
 
-Parts parts_for(const Algorithm& algorithm, const Aim& aim, const Topology& topology, std::size_t count) {
-  const bool by_part = algorithm.by_part(aim, topology);
+bool possible(const Algorithm& algorithm, const CollectiveSpec& spec, const Topology& topology) {
+  return algorithm.possible == nullptr || algorithm.possible(spec, topology);
+}
+bool several_rounds(const Algorithm& algorithm, const CollectiveSpec& spec) {
+  return algorithm.in_one_message == nullptr || !algorithm.in_one_message(spec);
+}
+
+Parts parts_for(const Algorithm& algorithm, const CollectiveSpec& spec, const Topology& topology, std::size_t count) {
+  const bool by_part = algorithm.by_part(spec, topology);
   return Parts::equal({0, count}, by_part ? topology.ranks() : 1);
 }
 
@@ -97,24 +97,25 @@ TEST_P(EveryAlgorithm, UsesEachContributionExactlyOnceAndNeverDeadlocks) {
   for (const Topology& topology : topologies()) {
     const auto n = static_cast<std::size_t>(topology.ranks());
     for (const Collective collective : kCollectives)
-      for (const Aim& aim : aims_of(collective))
+      for (const CollectiveSpec& spec : specs_of(collective))
         for (const std::size_t count : {std::size_t{0}, std::size_t{1}, n - 1, n, n + 1, 3 * n + 2})
           for (const std::size_t segment : {0u, 2u})
             for (const Rank root : {0, topology.ranks() / 2, topology.ranks() - 1}) {
               const bool rooted = collective == Collective::broadcast || collective == Collective::reduce;
               if (!rooted && root != 0) continue;
-              if (!possible(algorithm(), aim, topology) || (segment > 0 && !several_rounds(algorithm(), aim))) continue;
+              if (!possible(algorithm(), spec, topology) || (segment > 0 && !several_rounds(algorithm(), spec)))
+                continue;
               const std::size_t elements = collective == Collective::barrier ? 0 : count;
-              const Task task{aim, parts_for(algorithm(), aim, topology, elements), root};
-              for (const std::size_t lanes : {1u, 2u, 3u, 7u}) {
-                if (segment == 0 && lanes > 1) continue;
-                const bool in_place = (count + lanes) % 2 == 0;
-                StepProver prover(algorithm(), topology, task, segment, lanes, in_place);
+              const RoundArgs args{spec, parts_for(algorithm(), spec, topology, elements), root};
+              for (const std::size_t rounds_in_flight : {1u, 2u, 3u, 7u}) {
+                if (segment == 0 && rounds_in_flight > 1) continue;
+                const bool in_place = (count + rounds_in_flight) % 2 == 0;
+                StepProver prover(algorithm(), topology, args, segment, rounds_in_flight, in_place);
                 prover.check_results();
                 ASSERT_EQ(prover.failure, "")
-                    << algorithm().name << ' ' << to_string(collective) << describe(aim) << count
-                    << " elements in segments of " << segment << ", " << lanes << " rounds at once, root " << root
-                    << (in_place ? ", in place, " : ", ") << to_string(topology);
+                    << algorithm().name << ' ' << to_string(collective) << describe(spec) << count
+                    << " elements in segments of " << segment << ", " << rounds_in_flight << " rounds at once, root "
+                    << root << (in_place ? ", in place, " : ", ") << to_string(topology);
               }
             }
   }
@@ -125,11 +126,11 @@ TEST_P(EveryAlgorithm, PartsOfUnequalLength) {
     std::vector<std::size_t> offsets{0};
     for (int r = 0; r < topology.ranks(); ++r) offsets.push_back(offsets.back() + static_cast<std::size_t>(r * 7 % 5));
     for (const Collective collective : {Collective::reduce_scatter, Collective::all_gather})
-      for (const Aim& aim : aims_of(collective)) {
-        if (!possible(algorithm(), aim, topology)) continue;
-        const Task task{aim, Parts::listed(offsets.data(), topology.ranks()), 0};
+      for (const CollectiveSpec& spec : specs_of(collective)) {
+        if (!possible(algorithm(), spec, topology)) continue;
+        const RoundArgs args{spec, Parts::listed(offsets.data(), topology.ranks()), 0};
         for (const bool in_place : {false, true}) {
-          StepProver prover(algorithm(), topology, task, several_rounds(algorithm(), aim) ? 3 : 0, 1, in_place);
+          StepProver prover(algorithm(), topology, args, several_rounds(algorithm(), spec) ? 3 : 0, 1, in_place);
           prover.check_results();
           ASSERT_EQ(prover.failure, "") << algorithm().name << ' ' << to_string(collective)
                                         << (in_place ? " in place, " : ", ") << to_string(topology);
@@ -143,12 +144,12 @@ INSTANTIATE_TEST_SUITE_P(, EveryAlgorithm, ::testing::Range(std::size_t{0}, algo
 
 /// Returns the most messages and the most elements that any rank sends.
 Traffic busiest(std::string_view name, const Topology& topology, Collective collective, std::size_t count,
-                Sums sums = Sums::anywhere) {
+                PartialSums partial_sums = PartialSums::allowed) {
   const auto found = std::find_if(algorithms().begin(), algorithms().end(),
                                   [&](const Algorithm& algorithm) { return algorithm.name == name; });
-  const Aim aim{.collective = collective, .sums = sums};
-  const Task task{aim, parts_for(*found, aim, topology, count), 0};
-  StepProver prover(*found, topology, task, 0);
+  const CollectiveSpec spec{.collective = collective, .partial_sums = partial_sums};
+  const RoundArgs args{spec, parts_for(*found, spec, topology, count), 0};
+  StepProver prover(*found, topology, args, 0);
   EXPECT_EQ(prover.failure, "");
   Traffic most;
   for (const Traffic& traffic : prover.traffic) {
@@ -171,7 +172,7 @@ TEST(DirectExchange, CostsTheBytesOfARing) {
   for (const int n : {2, 3, 8}) {
     const std::size_t count = static_cast<std::size_t>(n) * 10;
     const Topology topology = Topology::regular(n, n);
-    EXPECT_EQ(busiest("ring", topology, Collective::reduce_scatter, count, Sums::at_owner).elements,
+    EXPECT_EQ(busiest("ring", topology, Collective::reduce_scatter, count, PartialSums::forbidden).elements,
               busiest("ring", topology, Collective::reduce_scatter, count).elements);
   }
 }
@@ -213,9 +214,9 @@ TEST(Hierarchical, CarriesEveryByteOncePerHost) {
     const auto found = std::find_if(algorithms().begin(), algorithms().end(),
                                     [](const Algorithm& algorithm) { return algorithm.name == "hierarchical"; });
     const auto out_of_a_host = [&](Collective collective) {
-      const Aim aim{.collective = collective};
-      const Task task{aim, parts_for(*found, aim, topology, count), 0};
-      StepProver prover(*found, topology, task, 0);
+      const CollectiveSpec spec{.collective = collective};
+      const RoundArgs args{spec, parts_for(*found, spec, topology, count), 0};
+      StepProver prover(*found, topology, args, 0);
       EXPECT_EQ(prover.failure, "");
       std::size_t most = 0;
       for (const auto& host : topology.hosts) {
@@ -238,10 +239,10 @@ TEST(Hierarchical, CarriesEveryByteOncePerHost) {
 constexpr std::size_t count_ring_steps(int n) {
   Rank ranks[8] = {0, 1, 2, 3, 4, 5, 6, 7};
   std::size_t steps = 0;
-  const Circle circle{Peers(ranks, static_cast<std::size_t>(n)), 1};
+  const RankGroup group{Peers(ranks, static_cast<std::size_t>(n)), 1};
   const auto count = [&](const Step&) { ++steps; };
-  ring::reduce_scatter(circle, Parts::equal({0, 100}, n), {}, count);
-  ring::all_gather(circle, Parts::equal({0, 100}, n), Place::output, count);
+  ring::reduce_scatter(group, Parts::equal({0, 100}, n), {}, count);
+  ring::all_gather(group, Parts::equal({0, 100}, n), Place::output, count);
   return steps;
 }
 static_assert(count_ring_steps(2) == 4);

@@ -19,9 +19,9 @@ template <class F>
 void run_on_arenas(const ArenaShape& shape, F&& f) {
   std::vector<std::unique_ptr<Arena>> arenas;
   arenas.push_back(Arena::create(shape));
-  for (int rank = 1; rank < shape.ranks; ++rank) arenas.push_back(Arena::join(arenas[0]->invitation(), shape, rank));
-  std::barrier meeting(shape.ranks);
-  const std::function<void()> barrier = [&] { meeting.arrive_and_wait(); };
+  for (int rank = 1; rank < shape.ranks; ++rank) arenas.push_back(Arena::join(arenas[0]->handle(), shape, rank));
+  std::barrier barrier_of_threads(shape.ranks);
+  const std::function<void()> barrier = [&] { barrier_of_threads.arrive_and_wait(); };
   std::vector<std::jthread> threads;
   for (const auto& arena : arenas)
     threads.emplace_back([&] {
@@ -29,7 +29,7 @@ void run_on_arenas(const ArenaShape& shape, F&& f) {
         f(*arena, barrier);
       } catch (const std::exception& error) {
         ADD_FAILURE() << "rank " << arena->self() << ": " << error.what();
-        meeting.arrive_and_drop();  // the others need not wait
+        barrier_of_threads.arrive_and_drop();  // the others need not wait
       }
     });
 }

@@ -20,7 +20,7 @@
 namespace collectives::testing {
 
 /// The messages of all wires of one test, by (context, from, to).
-class WireRoom {
+class WireMailbox {
  public:
   struct Sent {
     std::uint64_t tag;
@@ -39,9 +39,9 @@ class WireRoom {
 /// Reads what is sent from the caller's memory some calls of progress() late; what comes behind it leaves later still.
 class QueueWire final : public Wire {
  public:
-  QueueWire(std::shared_ptr<WireRoom> room, std::vector<Rank> members, Rank self, std::size_t context,
+  QueueWire(std::shared_ptr<WireMailbox> mailbox, std::vector<Rank> members, Rank self, std::size_t context,
             std::size_t frame_bytes)
-      : room_(std::move(room)),
+      : mailbox_(std::move(mailbox)),
         members_(std::move(members)),
         self_(self),
         context_(context),
@@ -52,17 +52,17 @@ class QueueWire final : public Wire {
   }
   std::string_view name() const noexcept override { return "queue"; }
   std::size_t frame_bytes() const noexcept override { return frame_bytes_; }
-  std::byte* stage(Rank to) override {
+  std::byte* acquire_frame(Rank to) override {
     const auto waiting = static_cast<std::size_t>(std::ranges::count(leaving_, to, &Leaving::to));
-    const std::lock_guard lock(room_->mutex);
-    return room_->data[key(self_, at(to))].size() + waiting < 2 ? frames_[index(to)].data() : nullptr;
+    const std::lock_guard lock(mailbox_->mutex);
+    return mailbox_->data[key(self_, at(to))].size() + waiting < 2 ? frames_[index(to)].data() : nullptr;
   }
   void send(Rank to, std::uint64_t tag, std::size_t bytes) override {
     const auto& frame = frames_[index(to)];
     leave({to, tag, bytes, nullptr, {frame.begin(), frame.begin() + static_cast<std::ptrdiff_t>(bytes)}});
   }
   void send_from(Rank to, std::uint64_t tag, const std::byte* data, std::size_t bytes) override {
-    if (room_->lends) room_->lends(self_, data, bytes);
+    if (mailbox_->lends) mailbox_->lends(self_, data, bytes);
     leave({to, tag, bytes, data, {}});
   }
   bool lent(const std::byte* data, std::size_t bytes) const noexcept override {
@@ -87,26 +87,26 @@ class QueueWire final : public Wire {
   const Message* receive(Rank from) override {
     Open& open = open_[index(from)];
     if (open.held) return &open.message;
-    const std::lock_guard lock(room_->mutex);
-    auto& queue = room_->data[key(at(from), self_)];
+    const std::lock_guard lock(mailbox_->mutex);
+    auto& queue = mailbox_->data[key(at(from), self_)];
     if (queue.empty()) return nullptr;
     received_[index(from)] = std::move(queue.front());
     queue.pop_front();
-    const WireRoom::Sent& sent = received_[index(from)];
+    const WireMailbox::Sent& sent = received_[index(from)];
     open = {true, {sent.tag, sent.bytes.data(), sent.bytes.size()}};
     return &open.message;
   }
   void release(Rank from) override { open_[index(from)].held = false; }
   void flush(Deadline) override {}
   void post_control(Rank to, std::string_view text) override {
-    const std::lock_guard lock(room_->mutex);
-    room_->control[key(self_, at(to))].emplace_back(text);
+    const std::lock_guard lock(mailbox_->mutex);
+    mailbox_->control[key(self_, at(to))].emplace_back(text);
   }
-  bool posts_from_any_thread() const noexcept override { return true; }
+  bool control_is_thread_safe() const noexcept override { return true; }
   std::optional<std::pair<Rank, std::string>> poll_control() override {
-    const std::lock_guard lock(room_->mutex);
+    const std::lock_guard lock(mailbox_->mutex);
     for (std::size_t from = 0; from < members_.size(); ++from) {
-      auto& queue = room_->control[key(members_[from], self_)];
+      auto& queue = mailbox_->control[key(members_[from], self_)];
       if (queue.empty()) continue;
       std::pair<Rank, std::string> message(static_cast<Rank>(from), std::move(queue.front()));
       queue.pop_front();
@@ -135,35 +135,35 @@ class QueueWire final : public Wire {
   }
   void put(Leaving& message) {
     if (message.data != nullptr) message.own.assign(message.data, message.data + message.bytes);
-    const std::lock_guard lock(room_->mutex);
-    auto& sent = room_->data[key(self_, at(message.to))];
+    const std::lock_guard lock(mailbox_->mutex);
+    auto& sent = mailbox_->data[key(self_, at(message.to))];
     sent.push_back({message.tag, std::move(message.own)});
-    if (room_->tamper) room_->tamper(self_, sent.back().bytes);
+    if (mailbox_->tamper) mailbox_->tamper(self_, sent.back().bytes);
   }
   static std::size_t index(Rank rank) { return static_cast<std::size_t>(rank); }
   Rank at(Rank member) const { return members_[index(member)]; }
-  WireRoom::Key key(Rank from, Rank to) const { return {context_, from, to}; }
+  WireMailbox::Key key(Rank from, Rank to) const { return {context_, from, to}; }
 
-  std::shared_ptr<WireRoom> room_;
+  std::shared_ptr<WireMailbox> mailbox_;
   std::vector<Rank> members_;
   Rank self_;
   std::size_t context_, frame_bytes_;
   std::vector<std::vector<std::byte>> frames_;
   std::deque<Leaving> leaving_;
   unsigned looks_ = 0;
-  std::vector<WireRoom::Sent> received_;
+  std::vector<WireMailbox::Sent> received_;
   std::vector<Open> open_;
 };
 
 /// A thread's bootstrap that claims a host and brings a wire.
 class HostBootstrap final : public Bootstrap {
  public:
-  HostBootstrap(Bootstrap& threads, std::string host, std::string domain, std::shared_ptr<WireRoom> room,
+  HostBootstrap(Bootstrap& threads, std::string host, std::string domain, std::shared_ptr<WireMailbox> mailbox,
                 std::shared_ptr<std::atomic<std::size_t>> next_context)
       : threads_(threads),
         host_(std::move(host)),
         domain_(std::move(domain)),
-        room_(std::move(room)),
+        mailbox_(std::move(mailbox)),
         next_context_(std::move(next_context)) {}
   std::string_view name() const noexcept override { return "hosts"; }
   Rank rank() const noexcept override { return threads_.rank(); }
@@ -175,9 +175,9 @@ class HostBootstrap final : public Bootstrap {
   std::string domain() const override { return domain_; }
   WireFactory wire_factory() override {
     return {"queue", true,
-            [room = room_, self = rank()](const std::vector<Rank>& members, std::size_t context,
-                                          std::size_t frame_bytes) -> std::unique_ptr<Wire> {
-              return std::make_unique<QueueWire>(room, members, self, context, frame_bytes);
+            [mailbox = mailbox_, self = rank()](const std::vector<Rank>& members, std::size_t context,
+                                                std::size_t frame_bytes) -> std::unique_ptr<Wire> {
+              return std::make_unique<QueueWire>(mailbox, members, self, context, frame_bytes);
             },
             next_context_};
   }
@@ -185,7 +185,7 @@ class HostBootstrap final : public Bootstrap {
  private:
   Bootstrap& threads_;
   std::string host_, domain_;
-  std::shared_ptr<WireRoom> room_;
+  std::shared_ptr<WireMailbox> mailbox_;
   std::shared_ptr<std::atomic<std::size_t>> next_context_;
 };
 
@@ -194,11 +194,11 @@ class HostBootstrap final : public Bootstrap {
 template <class F>
 void run_hosts(const std::vector<int>& hosts, F&& f, const CommunicatorOptions& options = {},
                const std::vector<int>& domains = {},
-               const std::shared_ptr<WireRoom>& room = std::make_shared<WireRoom>()) {
+               const std::shared_ptr<WireMailbox>& mailbox = std::make_shared<WireMailbox>()) {
   run_ranks(static_cast<int>(hosts.size()), [&](Bootstrap& threads) {
     const auto self = static_cast<std::size_t>(threads.rank());
     HostBootstrap bootstrap(threads, "host " + std::to_string(hosts[self]),
-                            domains.empty() ? "" : "domain " + std::to_string(domains[self]), room,
+                            domains.empty() ? "" : "domain " + std::to_string(domains[self]), mailbox,
                             std::make_shared<std::atomic<std::size_t>>(0));
     Communicator comm(bootstrap, options);
     f(comm);

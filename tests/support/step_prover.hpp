@@ -54,9 +54,9 @@ class Recorder final : public StepSink {
  public:
   void operator()(const Step& step) override {
     Step mine = step;
-    mine.from = keep(step.from);
-    mine.to = keep(step.to);
-    mine.which = keep(step.which);
+    mine.from = store(step.from);
+    mine.to = store(step.to);
+    mine.owners = store(step.owners);
     steps.push_back(mine);
   }
   void clear() {
@@ -68,7 +68,7 @@ class Recorder final : public StepSink {
   std::vector<Step> steps;
 
  private:
-  Peers keep(Peers peers) {
+  Peers store(Peers peers) {
     lists_.push_back(std::make_unique<std::vector<Rank>>(peers.begin(), peers.end()));
     return *lists_.back();
   }
@@ -82,13 +82,18 @@ struct Traffic {
 /// Runs the Steps of all ranks of one call.
 class StepProver {
  public:
-  /// Runs the call. `lanes` is the number of rounds under way at once. With `in_place` the input is the output buffer.
-  StepProver(const Algorithm& algorithm, const Topology& topology, Task task, std::size_t segment,
-             std::size_t lanes = 1, bool in_place = false)
-      : topology_(topology), task_(task), ranks_(topology.ranks()), room_(lanes + 1), in_place_(in_place) {
-    const auto count = task.parts.whole().count;
+  /// Runs the call. `rounds_in_flight` is the number of rounds under way at once. With `in_place` the input is the
+  /// output buffer.
+  StepProver(const Algorithm& algorithm, const Topology& topology, RoundArgs args, std::size_t segment,
+             std::size_t rounds_in_flight = 1, bool in_place = false)
+      : topology_(topology),
+        args_(args),
+        ranks_(topology.ranks()),
+        capacity_(rounds_in_flight + 1),
+        in_place_(in_place) {
+    const auto count = args.parts.whole().count;
     for (Rank r = 0; r < ranks_; ++r) {
-      seats_.push_back(std::make_unique<Seat>(topology, r));
+      views_.push_back(std::make_unique<RankView>(topology, r));
       Values input(count);
       for (std::size_t e = 0; e < count; ++e)
         if (contributes(r, e)) input[e].ranks = std::uint64_t{1} << r;
@@ -99,16 +104,16 @@ class StepProver {
       worked_.emplace_back();
       traffic.emplace_back();
     }
-    const std::size_t longest = task.parts.longest();
-    const std::size_t rounds = task.collective == Collective::barrier ? 1
+    const std::size_t longest = args.parts.longest();
+    const std::size_t rounds = args.collective == Collective::barrier ? 1
                                : segment == 0                         ? 1
                                                                       : (longest + segment - 1) / segment;
-    const auto depths = static_cast<std::size_t>(algorithm.depths(task, topology));
-    const std::size_t stride = (depths + lanes - 1) / lanes;
-    run(rounds, stride, [&](Rank r, std::size_t round, Recorder& steps) {
-      Task now = task;
-      if (segment > 0 && task.collective != Collective::barrier) now.parts = task.parts.round(segment, round);
-      algorithm.emit(*seats_[index(r)], now, steps);
+    const auto depths = static_cast<std::size_t>(algorithm.depths(args, topology));
+    const std::size_t issue_interval = (depths + rounds_in_flight - 1) / rounds_in_flight;
+    run(rounds, issue_interval, [&](Rank r, std::size_t round, Recorder& steps) {
+      RoundArgs now = args;
+      if (segment > 0 && args.collective != Collective::barrier) now.parts = args.parts.round(segment, round);
+      algorithm.emit(*views_[index(r)], now, steps);
       for (std::size_t i = 0; i < steps.size(); ++i)
         if (const int before = i == 0 ? 0 : steps[i - 1].depth;
             steps[i].depth < before || static_cast<std::size_t>(steps[i].depth) >= depths)
@@ -123,21 +128,21 @@ class StepProver {
   /// Checks the result of every rank that receives one.
   void check_results() {
     const std::uint64_t all = ranks_ == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << ranks_) - 1;
-    if (task_.collective == Collective::barrier &&
+    if (args_.collective == Collective::barrier &&
         std::ranges::any_of(heard_of_, [&](auto ranks) { return ranks != all; }))
       fail("a rank leaves before all have come");
     for (Rank r = 0; r < ranks_ && failure.empty(); ++r)
       for (std::size_t e = 0; e < output_[index(r)].size(); ++e) {
         if (!receives(r, e)) continue;
         const Value& value = output_[index(r)][e];
-        const bool reduces = task_.collective == Collective::all_reduce ||
-                             task_.collective == Collective::reduce_scatter || task_.collective == Collective::reduce;
+        const bool reduces = args_.collective == Collective::all_reduce ||
+                             args_.collective == Collective::reduce_scatter || args_.collective == Collective::reduce;
         const std::uint64_t expected = reduces ? all : std::uint64_t{1} << source_of(e);
         if (value.ranks != expected) return fail("rank " + std::to_string(r) + " has the wrong contributions");
         if (value.finished != reduces) return fail("rank " + std::to_string(r) + " has an unfinished result");
         if (value.roundings > 2) return fail("rank " + std::to_string(r) + " has a result that was rounded thrice");
         const bool same_on_all =
-            task_.collective != Collective::reduce_scatter && task_.collective != Collective::reduce;
+            args_.collective != Collective::reduce_scatter && args_.collective != Collective::reduce;
         if (same_on_all && value != output_[0][e]) return fail("replicas were not rounded alike");
       }
   }
@@ -145,33 +150,33 @@ class StepProver {
  private:
   static std::size_t index(Rank rank) { return static_cast<std::size_t>(rank); }
   Rank owner_of(std::size_t e) const {
-    for (int i = 0; i < task_.parts.size(); ++i) {
-      const Range part = task_.parts.full(i);
+    for (int i = 0; i < args_.parts.size(); ++i) {
+      const Range part = args_.parts.full(i);
       if (e >= part.first && e < part.first + part.count) return i;
     }
     return 0;
   }
-  Rank source_of(std::size_t e) const { return task_.collective == Collective::broadcast ? task_.root : owner_of(e); }
+  Rank source_of(std::size_t e) const { return args_.collective == Collective::broadcast ? args_.root : owner_of(e); }
   bool contributes(Rank r, std::size_t e) const {
-    if (task_.collective == Collective::broadcast) return r == task_.root;
-    return task_.collective != Collective::all_gather || owner_of(e) == r;
+    if (args_.collective == Collective::broadcast) return r == args_.root;
+    return args_.collective != Collective::all_gather || owner_of(e) == r;
   }
   bool receives(Rank r, std::size_t e) const {
-    if (task_.collective == Collective::reduce_scatter) return owner_of(e) == r;
-    return task_.collective != Collective::reduce || r == task_.root;
+    if (args_.collective == Collective::reduce_scatter) return owner_of(e) == r;
+    return args_.collective != Collective::reduce || r == args_.root;
   }
   void fail(const std::string& what) {
     if (failure.empty()) failure = what;
   }
 
   /// Returns the groups of ranks that perform host Steps together.
-  std::vector<std::pair<Among, std::vector<Rank>>> rooms() const {
-    std::vector<std::pair<Among, std::vector<Rank>>> all;
-    for (const auto& host : topology_.hosts) all.emplace_back(Among::host, host);
+  std::vector<std::pair<Subgroup, std::vector<Rank>>> subgroups() const {
+    std::vector<std::pair<Subgroup, std::vector<Rank>>> all;
+    for (const auto& host : topology_.hosts) all.emplace_back(Subgroup::host, host);
     const auto levels = topology_.levels();
-    for (const auto& domain : levels) all.emplace_back(Among::domain, domain);
+    for (const auto& domain : levels) all.emplace_back(Subgroup::domain, domain);
     for (std::size_t i = 0; !levels.empty() && i < levels[0].size(); ++i) {
-      all.emplace_back(Among::rail, std::vector<Rank>{});
+      all.emplace_back(Subgroup::rail, std::vector<Rank>{});
       for (const auto& domain : levels) all.back().second.push_back(domain[i]);
     }
     return all;
@@ -195,10 +200,10 @@ class StepProver {
   }
 
   template <class Emit>
-  void run(std::size_t rounds, std::size_t stride, Emit&& emit) {
+  void run(std::size_t rounds, std::size_t issue_interval, Emit&& emit) {
     const auto emit_of = [&](Rank r) { return [&emit, r](std::size_t round, Recorder& to) { emit(r, round, to); }; };
     std::vector<Schedule<Recorder>> schedules(index(ranks_));
-    for (Rank r = 0; r < ranks_; ++r) schedules[index(r)].start(rounds, stride, emit_of(r));
+    for (Rank r = 0; r < ranks_; ++r) schedules[index(r)].start(rounds, issue_interval, emit_of(r));
     const auto current = [&](Rank r) { return schedules[index(r)].current(); };
     for (bool moved = true; moved && failure.empty();) {
       moved = false;
@@ -208,16 +213,16 @@ class StepProver {
           schedules[index(r)].advance(emit_of(r));
           moved = true;
         }
-      for (const auto& [among, room] : rooms()) {
-        const bool together = std::all_of(room.begin(), room.end(), [&, among = among](Rank r) {
-          return current(r) != nullptr && current(r)->kind != Step::Kind::exchange && current(r)->among == among;
+      for (const auto& [subgroup, members] : subgroups()) {
+        const bool together = std::all_of(members.begin(), members.end(), [&, subgroup = subgroup](Rank r) {
+          return current(r) != nullptr && current(r)->kind != Step::Kind::exchange && current(r)->subgroup == subgroup;
         });
         if (!together) continue;
-        const std::size_t round = schedules[index(room[0])].round();
-        for (const Rank r : room)
+        const std::size_t round = schedules[index(members[0])].round();
+        for (const Rank r : members)
           if (schedules[index(r)].round() != round) fail("ranks of a host at stages of different rounds");
-        host_stage(room, current);
-        for (const Rank r : room) schedules[index(r)].advance(emit_of(r));
+        host_collective(members, current);
+        for (const Rank r : members) schedules[index(r)].advance(emit_of(r));
         moved = true;
       }
     }
@@ -243,17 +248,18 @@ class StepProver {
   bool several_hosts(std::uint64_t ranks) const {
     std::vector<int> found;
     for (Rank r = 0; r < ranks_; ++r)
-      if (ranks >> r & 1) found.push_back(task_.sums == Sums::in_hosts ? seats_[0]->host_of(r) : static_cast<int>(r));
+      if (ranks >> r & 1)
+        found.push_back(args_.partial_sums == PartialSums::intra_host ? views_[0]->host_of(r) : static_cast<int>(r));
     return std::ranges::any_of(found, [&](int host) { return host != found.front(); });
   }
 
   bool exchange(Rank r, const Step& step) {
-    if (step.range.count == 0 && task_.collective != Collective::barrier) return true;
+    if (step.range.count == 0 && args_.collective != Collective::barrier) return true;
     for (const Rank peer : step.from)
       if (peer != r && channels_[{peer, r}].empty()) return false;
     for (const Rank peer : step.to)
-      if (peer != r && channels_[{r, peer}].size() >= room_) return false;
-    if (task_.collective == Collective::barrier) return notify(r, step);
+      if (peer != r && channels_[{r, peer}].size() >= capacity_) return false;
+    if (args_.collective == Collective::barrier) return notify(r, step);
     std::map<Rank, Values> arrived;
     for (const Rank peer : step.from) {
       if (peer == r) continue;
@@ -262,45 +268,47 @@ class StepProver {
       if (arrived[peer].size() != step.range.count) fail("both ends of a message disagree on its length");
     }
     if (!failure.empty()) return true;
-    if (step.own == Place::work && (step.from.empty() || std::ranges::find(step.from, r) != step.from.end()))
+    if (step.source == Place::work && (step.from.empty() || std::ranges::find(step.from, r) != step.from.end()))
       expect_work(r, step.range);
-    if (step.keep == Place::work) keep_as_work(r, step.range);
+    if (step.destination == Place::work) keep_as_work(r, step.range);
     Values made(step.range.count);
     for (std::size_t i = 0; i < made.size(); ++i) {
       const std::size_t e = step.range.first + i;
       if (!step.reduce) {
-        made[i] = step.from.empty() ? place(r, step.own)[e] : arrived[step.from[0]][i];
+        made[i] = step.from.empty() ? place(r, step.source)[e] : arrived[step.from[0]][i];
         continue;
       }
       std::vector<Value> values;
       for (const Rank peer : step.from) {
-        const bool rounds_own = task_.coded && step.from.size() > 1;
-        const Value own = rounds_own ? place(r, step.own)[e].rounded(step.range) : place(r, step.own)[e];
-        const Value value = peer == r ? own : arrived[peer][i];
-        if (peer != r && value.partial == step.raw) fail("a contribution taken for a partial result, or the reverse");
+        const bool rounds_own = args_.coded && step.from.size() > 1;
+        const Value source = rounds_own ? place(r, step.source)[e].rounded(step.range) : place(r, step.source)[e];
+        const Value value = peer == r ? source : arrived[peer][i];
+        if (peer != r && value.partial == step.unreduced)
+          fail("a contribution taken for a partial result, or the reverse");
         values.push_back(value);
       }
       made[i] = combine(values, step.finish);
     }
     // The executor codes a value when it sends or copies it. A received value has been rounded by its sender.
     const bool goes_out = std::ranges::any_of(step.to, [&](Rank peer) { return peer != r; });
-    if (task_.coded && step.from.empty() && ranks_ > 1)
+    if (args_.coded && step.from.empty() && ranks_ > 1)
       for (Value& value : made) value = value.rounded(step.range);
-    if (task_.coded && step.reduce && goes_out)
+    if (args_.coded && step.reduce && goes_out)
       for (Value& value : made) value = value.rounded(step.range);
-    if (task_.coded && step.from.empty() && step.own == Place::output)
+    if (args_.coded && step.from.empty() && step.source == Place::output)
       std::copy(made.begin(), made.end(), output_[index(r)].begin() + static_cast<std::ptrdiff_t>(step.range.first));
-    if (task_.coded && goes_out)
+    if (args_.coded && goes_out)
       for (const Value& value : made)
         if (!value.finished && several_hosts(value.ranks)) fail("a sum of several hosts on its way to another sum");
-    if (step.keep != Place::nowhere)
-      std::copy(made.begin(), made.end(), place(r, step.keep).begin() + static_cast<std::ptrdiff_t>(step.range.first));
+    if (step.destination != Place::nowhere)
+      std::copy(made.begin(), made.end(),
+                place(r, step.destination).begin() + static_cast<std::ptrdiff_t>(step.range.first));
     for (const Rank peer : step.to) {
       if (peer == r) continue;
       channels_[{r, peer}].push_back(made);
       ++traffic[index(r)].messages;
       traffic[index(r)].elements += made.size();
-      if (seats_[index(r)]->host_of(peer) != seats_[index(r)]->grid.host)
+      if (views_[index(r)]->host_of(peer) != views_[index(r)]->grid.host)
         traffic[index(r)].elements_to_other_hosts += made.size();
     }
     return true;
@@ -319,7 +327,7 @@ class StepProver {
   }
 
   template <class Current>
-  void host_stage(const std::vector<Rank>& host, const Current& current) {
+  void host_collective(const std::vector<Rank>& host, const Current& current) {
     const auto step_of = [&](Rank r) -> const Step& { return *current(r); };
     const Step& first = step_of(host[0]);
     for (const Rank r : host)
@@ -334,30 +342,30 @@ class StepProver {
     const bool shows_all = first.kind != Step::Kind::host_reduce_scatter;
     for (std::size_t local = 0; local < host.size(); ++local) {
       Range slice{};
-      if (first.only >= 0) {
-        if (first.only == static_cast<int>(local)) slice = first.parts[0];
-      } else if (local < first.which.size()) {
-        slice = first.parts[first.which[local]];
+      if (first.root >= 0) {
+        if (first.root == static_cast<int>(local)) slice = first.parts[0];
+      } else if (local < first.owners.size()) {
+        slice = first.parts[first.owners[local]];
       }
       const Rank owner = host[local];
-      if (step_of(owner).keep == Place::work) keep_as_work(owner, slice);
+      if (step_of(owner).destination == Place::work) keep_as_work(owner, slice);
       for (std::size_t e = slice.first; e < slice.first + slice.count; ++e) {
         std::vector<Value> values;
         if (combines)
-          for (const Rank r : host) values.push_back(place(r, step_of(r).own)[e]);
-        const Value value = combines ? combine(values, first.finish) : place(owner, step_of(owner).own)[e];
+          for (const Rank r : host) values.push_back(place(r, step_of(r).source)[e]);
+        const Value value = combines ? combine(values, first.finish) : place(owner, step_of(owner).source)[e];
         for (const Rank r : host)
-          if (shows_all || r == owner) place(r, step_of(r).keep)[e] = value;
+          if (shows_all || r == owner) place(r, step_of(r).destination)[e] = value;
       }
     }
   }
 
   Topology topology_;
-  Task task_;
+  RoundArgs args_;
   int ranks_;
-  std::size_t room_;  // messages that a channel holds
+  std::size_t capacity_;  // messages that a channel holds
   bool in_place_;
-  std::vector<std::unique_ptr<Seat>> seats_;
+  std::vector<std::unique_ptr<RankView>> views_;
   std::vector<Values> input_, output_, work_;
   std::vector<Range> worked_;            // the range of each partial result in work_
   std::vector<std::uint64_t> heard_of_;  // barriers: the ranks that each rank knows to have arrived

@@ -55,13 +55,13 @@ TEST(Topology, HasTwoLevelsWhereDomainsAreAlike) {
 
 TEST(Topology, HostsOfOneMachineShareItsCores) {
   Topology topology = Topology::regular(8, 2, 2);
-  EXPECT_FALSE(topology.crowded(0)) << "two ranks, two cores";
+  EXPECT_FALSE(topology.oversubscribed(0)) << "two ranks, two cores";
   topology.machines = {0, 0, 1, 0};
   topology.machine_cores = {4, 2};
   EXPECT_EQ(topology.ranks_of_machine(0), 6);
   EXPECT_EQ(topology.ranks_to_a_core(), 1.5);
-  EXPECT_TRUE(topology.crowded(0)) << "six ranks, four cores";
-  EXPECT_FALSE(topology.crowded(2)) << "alone on its machine";
+  EXPECT_TRUE(topology.oversubscribed(0)) << "six ranks, four cores";
+  EXPECT_FALSE(topology.oversubscribed(2)) << "alone on its machine";
   EXPECT_EQ(to_string(topology), "8 ranks (4 hosts x 2 on 2 machines of 4 + 2 cores)");
 }
 

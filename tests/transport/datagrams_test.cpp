@@ -204,7 +204,7 @@ TEST_F(Datagrams, OneThatGetsLostIsSaidAgainOnce) {
   EXPECT_TRUE(said_again(1).empty()) << "before a whole tick had passed";
   const auto said = said_again(5);
   ASSERT_EQ(said.size(), 1U);
-  EXPECT_TRUE(right.hear(said[0], 0));
+  EXPECT_TRUE(right.receive_retransmitted(said[0], 0));
   EXPECT_EQ(taken(0), "lost");
   EXPECT_TRUE(lost && retransmitted);
   let_through(caught());  // it was only late
@@ -216,11 +216,11 @@ TEST_F(Datagrams, OneThatNobodyHasLookedForIsNotLost) {
   let_through(caught());
   const auto said = said_again(3);
   ASSERT_EQ(said.size(), 1U);
-  EXPECT_TRUE(right.hear(said[0], 0));
+  EXPECT_TRUE(right.receive_retransmitted(said[0], 0));
   EXPECT_EQ(taken(0), "on time");
   EXPECT_TRUE(retransmitted);
   EXPECT_FALSE(lost);
-  EXPECT_FALSE(right.hear(said[0], 1)) << "it had been taken";
+  EXPECT_FALSE(right.receive_retransmitted(said[0], 1)) << "it had been taken";
   EXPECT_EQ(taken(1), "nothing");
 }
 
@@ -229,7 +229,7 @@ TEST_F(Datagrams, WhatIsAcknowledgedIsNotSaidAgain) {
   left.acknowledged(1, false);
   const auto said = said_again(3);
   ASSERT_EQ(said.size(), 1U);
-  EXPECT_TRUE(right.hear(said[0], 0));
+  EXPECT_TRUE(right.receive_retransmitted(said[0], 0));
   EXPECT_EQ(taken(1), "one");
 }
 
@@ -272,9 +272,9 @@ TEST_F(Datagrams, StrangersAndNonsenseAreNotTaken) {
                                       std::string("x"), std::string(), std::string(20'000, 'y')})
     let_through(datagram);
   EXPECT_EQ(taken(0), "nothing");
-  EXPECT_TRUE(right.hear("", 0));
-  EXPECT_TRUE(right.hear("short", 0));
-  EXPECT_TRUE(right.hear(std::string(16, '\xff'), 0));
+  EXPECT_TRUE(right.receive_retransmitted("", 0));
+  EXPECT_TRUE(right.receive_retransmitted("short", 0));
+  EXPECT_TRUE(right.receive_retransmitted(std::string(16, '\xff'), 0));
   EXPECT_EQ(taken(0), "nothing");
   let_through(real);
   EXPECT_EQ(taken(0), "the real one");
@@ -399,7 +399,7 @@ TEST_F(Datagrams, APieceThatGetsLostIsSaidAgainWithAllOfItsMessage) {
   EXPECT_TRUE(said_again(DatagramLink::kTicksOfPieces - 1).empty()) << "too soon";
   const auto said = said_again(2);
   ASSERT_EQ(said.size(), 1U);
-  EXPECT_TRUE(right.hear(said[0], 0));
+  EXPECT_TRUE(right.receive_retransmitted(said[0], 0));
   let_through(pieces[1]);  // it was only late
   EXPECT_TRUE(taken(0) == kLongest);
   EXPECT_TRUE(lost && retransmitted);
@@ -584,12 +584,12 @@ TEST_F(Datagrams, ABurstOfLossesIsOneLoss) {
 }
 
 TEST_F(Datagrams, WhatIsOwedIsSettledOnce) {
-  EXPECT_FALSE(right.settle());
+  EXPECT_FALSE(right.clear_unacknowledged());
   ASSERT_TRUE(send(0, "something"));
   let_through(caught());
   EXPECT_EQ(taken(0), "something");
-  EXPECT_TRUE(right.settle());
-  EXPECT_FALSE(right.settle());
+  EXPECT_TRUE(right.clear_unacknowledged());
+  EXPECT_FALSE(right.clear_unacknowledged());
 }
 
 TEST(TheRetransmitter, LooksAsLongAsSomethingIsLeftAndThenRests) {

@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "collectives/error.hpp"
+#include "conformance/transport_conformance.hpp"
 #include "shared_memory/arena.hpp"
 #include "support/arenas.hpp"
 #include "support/child.hpp"
 #include "transport/shared_memory.hpp"
-#include "conformance/transport_conformance.hpp"
 
 namespace collectives::testing {
 namespace {
@@ -48,17 +48,17 @@ int in_child(F&& child) {
 
 TEST(Arena, CarriesMessagesBetweenProcesses) {
   const auto arena = Arena::create(kTwoRanks);
-  const std::string invitation = arena->invitation();
+  const std::string handle = arena->handle();
   SharedMemoryTransport transport(*arena, "shared_memory");
-  std::memcpy(transport.stage(1), "question", 8);
+  std::memcpy(transport.acquire_frame(1), "question", 8);
   transport.send(1, 7, 8);
   EXPECT_EQ(in_child([&] {
-              const auto joined = Arena::join(invitation, kTwoRanks, 1);
+              const auto joined = Arena::join(handle, kTwoRanks, 1);
               SharedMemoryTransport mine(*joined, "shared_memory");
               const Message* message = mine.receive(0);
               if (message == nullptr || message->tag != 7 || std::memcmp(message->data, "question", 8) != 0) return 1;
               mine.release(0);
-              std::memcpy(mine.stage(0), "answer", 6);
+              std::memcpy(mine.acquire_frame(0), "answer", 6);
               mine.send(0, 8, 6);
               return 0;
             }),
@@ -74,7 +74,7 @@ TEST(Arena, KnowsWhoIsAlive) {
   EXPECT_TRUE(arena->alive(0));
   EXPECT_FALSE(arena->alive(1));
   {
-    const auto other = Arena::join(arena->invitation(), kTwoRanks, 1);
+    const auto other = Arena::join(arena->handle(), kTwoRanks, 1);
     EXPECT_TRUE(arena->alive(1));
     EXPECT_TRUE(other->alive(0));
   }
@@ -83,13 +83,13 @@ TEST(Arena, KnowsWhoIsAlive) {
 
 TEST(Arena, NoticesAProcessThatEndsWithoutAWord) {
   const auto arena = Arena::create(kTwoRanks);
-  const std::string invitation = arena->invitation();
+  const std::string handle = arena->handle();
   int said[2], go[2];
   ASSERT_EQ(::pipe(said), 0);
   ASSERT_EQ(::pipe(go), 0);
   const pid_t pid = ::fork();
   if (pid == 0) {
-    const auto joined = Arena::join(invitation, kTwoRanks, 1);
+    const auto joined = Arena::join(handle, kTwoRanks, 1);
     char word = 'x';
     if (::write(said[1], &word, 1) != 1 || ::read(go[0], &word, 1) != 1) ::_exit(1);
     ::kill(::getpid(), SIGKILL);
@@ -107,12 +107,12 @@ TEST(Arena, NoticesAProcessThatEndsWithoutAWord) {
 
 TEST(Arena, NoticesAProcessThatEndsWhileItsChildLivesOn) {
   const auto arena = Arena::create(kTwoRanks);
-  const std::string invitation = arena->invitation();
+  const std::string handle = arena->handle();
   int said[2], go[2];
   ASSERT_EQ(::pipe(said), 0);
   ASSERT_EQ(::pipe(go), 0);
   EXPECT_EQ(in_child([&] {
-              const auto joined = Arena::join(invitation, kTwoRanks, 1);
+              const auto joined = Arena::join(handle, kTwoRanks, 1);
               const auto another = Arena::create(kTwoRanks);  // a process may hold many places
               char word = 'x';
               if (::fork() == 0) {
@@ -130,7 +130,7 @@ TEST(Arena, NoticesAProcessThatEndsWhileItsChildLivesOn) {
 
 TEST(Arena, KeepsThePlaceOfAProcessWhoseChildEnds) {
   const auto arena = Arena::create(kTwoRanks);
-  auto other = Arena::join(arena->invitation(), kTwoRanks, 1);
+  auto other = Arena::join(arena->handle(), kTwoRanks, 1);
   EXPECT_EQ(in_child([&] {
               other.reset();  // as a child does that returns from main
               return 0;
@@ -143,10 +143,10 @@ TEST(Arena, KeepsThePlaceOfAProcessWhoseChildEnds) {
 TEST(Arena, RefusesWhatIsNotTheArenaThatWasOffered) {
   const auto arena = Arena::create(kTwoRanks);
   EXPECT_THROW(Arena::join("nonsense", kTwoRanks, 1), Error);
-  const std::string invitation = arena->invitation();
+  const std::string handle = arena->handle();
   // A descriptor that now names something else: from another process, whose own descriptors the invitation means.
   EXPECT_EQ(in_child([&] {
-              std::string wrong = invitation;
+              std::string wrong = handle;
               wrong[wrong.find(' ', wrong.find(' ') + 1) + 1] ^= 1;  // a digit of the token
               try {
                 Arena::join(wrong, kTwoRanks, 1);
@@ -158,19 +158,19 @@ TEST(Arena, RefusesWhatIsNotTheArenaThatWasOffered) {
             0);
   ArenaShape other = kTwoRanks;
   other.chunk_bytes *= 2;
-  EXPECT_THROW(Arena::join(invitation, other, 1), Error);
+  EXPECT_THROW(Arena::join(handle, other, 1), Error);
 }
 
 TEST(Arena, OfAnotherVersionIsRefusedInOneSentence) {
   const auto arena = Arena::create(kTwoRanks);
-  const std::string invitation = arena->invitation();
+  const std::string handle = arena->handle();
   int pid = 0, fd = -1;
-  std::sscanf(invitation.c_str(), "%d %d", &pid, &fd);
+  std::sscanf(handle.c_str(), "%d %d", &pid, &fd);
   const std::uint64_t older = kProtocol - 1;
   ASSERT_EQ(::pwrite(fd, &older, sizeof older, 8), ssize_t{sizeof older});  // behind the magic number
   Child child([&](Line& line) {
     try {
-      Arena::join(invitation, kTwoRanks, 1);
+      Arena::join(handle, kTwoRanks, 1);
     } catch (const Error& error) {
       line.put(std::string(error.what())
                    .ends_with("is of version " + std::to_string(older) + ", this library's of version " +

@@ -14,10 +14,10 @@
 #include <thread>
 
 #include "collectives/error.hpp"
+#include "conformance/transport_conformance.hpp"
 #include "support/ranks.hpp"
 #include "transport/tcp.hpp"
 #include "transport/tcp_network.hpp"
-#include "conformance/transport_conformance.hpp"
 
 namespace collectives::testing {
 namespace {
@@ -25,8 +25,8 @@ namespace {
 using namespace std::chrono_literals;
 
 /// Every rank on a host of its own.
-Everyone everyone(Rank self, std::vector<std::string> addresses, std::size_t frame_bytes,
-                  std::string token = "the token of this test") {
+PeerAddresses peers(Rank self, std::vector<std::string> addresses, std::size_t frame_bytes,
+                    std::string token = "the token of this test") {
   std::vector<int> hosts(addresses.size());
   std::iota(hosts.begin(), hosts.end(), 0);
   return {.self = self,
@@ -46,7 +46,7 @@ struct TcpTransports {
     run_ranks(ranks(), [&](Bootstrap& threads) {
       TcpNetwork network({.datagrams = settings});
       const auto addresses = threads.all_gather(network.address(), Deadline::in(1min));
-      const auto wire = network.connect(everyone(threads.rank(), addresses, frame_bytes));
+      const auto wire = network.connect(peers(threads.rank(), addresses, frame_bytes));
       End end{threads.rank(), ranks(), *wire, wire.get(), [&] { threads.all_gather("", Deadline::in(1min)); }};
       f(end);
       wire->flush(Deadline::in(1min));
@@ -67,8 +67,8 @@ template <class F>
 void run_two(std::size_t frame_bytes, F f, DatagramSettings datagrams = {}) {
   run_ranks(2, [&](Bootstrap& threads) {
     TcpNetwork network({.datagrams = datagrams});
-    auto wire = network.connect(
-        everyone(threads.rank(), threads.all_gather(network.address(), Deadline::in(1min)), frame_bytes));
+    auto wire =
+        network.connect(peers(threads.rank(), threads.all_gather(network.address(), Deadline::in(1min)), frame_bytes));
     End end{threads.rank(), 2, *wire, wire.get(), [&] { threads.all_gather("", Deadline::in(1min)); }};
     f(end, wire);
     threads.all_gather("", Deadline::in(1min));
@@ -157,7 +157,7 @@ void expect_last_words(const DatagramSettings& datagrams, std::uint64_t words) {
           for (std::uint64_t i = 0; i < words; ++i) EXPECT_EQ(end.take(0, i), "last words");
           End::until("the end", [&] {
             end.wire->poll_control();
-            return end.transport.receive(0) == nullptr && end.wire->awaits_in_vain(0);
+            return end.transport.receive(0) == nullptr && end.wire->is_blocked_on_failed_peer(0);
           });
         }
       },
@@ -224,7 +224,7 @@ TEST(TransportTcp, LongAndShortMessagesStayInOrderWhateverGetsLost) {
             std::uint64_t sent = 0;
             for (std::uint64_t i = 0; i < 400; ++i) {
               for (; sent < i + 6 && sent < 400; ++sent) {
-                if (end.transport.stage(other) == nullptr) break;
+                if (end.transport.acquire_frame(other) == nullptr) break;
                 end.send(other, sent, payload(end.rank, sent, bytes_of(sent)));
               }
               ASSERT_TRUE(end.take(other, i) == payload(other, i, bytes_of(i))) << "message " << i;
@@ -239,7 +239,7 @@ TEST(TransportTcp, MemoryIsLentUntilTheKernelHasIt) {
     std::string text = payload(0, 1, kBytes);
     const auto* data = reinterpret_cast<const std::byte*>(text.data());
     if (end.rank == 0) {
-      end.stage(1);
+      end.acquire_frame(1);
       end.transport.send_from(1, 1, data, kBytes);
       EXPECT_TRUE(end.transport.sending());
       EXPECT_TRUE(end.transport.lent(data + kBytes - 1, 1));
@@ -269,11 +269,11 @@ TEST(TransportTcp, PeerThatGoesIsTold) {
       EXPECT_EQ(end.take_control(), std::make_pair(Rank{0}, std::string("goodbye")));
       const auto lost = *End::until("the loss", [&] {
         end.wire->poll_control();
-        return end.wire->poll_lost();
+        return end.wire->poll_failed_peer();
       });
       EXPECT_EQ(lost.first, 0);
       EXPECT_FALSE(lost.second.empty());
-      EXPECT_FALSE(end.wire->poll_lost()) << "told twice";
+      EXPECT_FALSE(end.wire->poll_failed_peer()) << "told twice";
       // Messages to the lost rank are dropped and block no other rank.
       for (int i = 0; i < 100; ++i) end.send(0, 1, "to nobody");
     }
@@ -292,7 +292,7 @@ TEST(TransportTcp, LossIsToldAfterTheControlsThatCameBefore) {
       int heard = 0;
       End::until("the loss", [&] {
         while (end.wire->poll_control()) ++heard;
-        return end.wire->poll_lost();
+        return end.wire->poll_failed_peer();
       });
       EXPECT_EQ(heard, 50);
     }
@@ -314,7 +314,7 @@ TEST(TransportTcp, DozingEndsWithNews) {
           end.send(0, 1, payload(1, 1, bytes));
           end.wait("the kernel", [&] { return !end.transport.sending(); });
         } else {
-          while (end.transport.receive(1) == nullptr) end.wire->doze(10s);
+          while (end.transport.receive(1) == nullptr) end.wire->wait_for_event(10s);
           fastest = std::min(fastest, Clock::now() - sent.load());
           EXPECT_TRUE(end.take(1, 1) == payload(1, 1, bytes));
         }
@@ -327,7 +327,7 @@ TEST(TransportTcp, DozingEndsWithNews) {
   });
 }
 
-TEST(TransportTcp, WhatNobodyTakesDoesNotEndEveryDoze) {
+TEST(TransportTcp, UnreadMessagesDoNotEndEveryWaitForEvent) {
   run_two(64, [](End& end, auto&) {
     if (end.rank == 1) {
       for (std::uint64_t i = 0; i < 3; ++i) end.send(0, i, "early");
@@ -336,11 +336,11 @@ TEST(TransportTcp, WhatNobodyTakesDoesNotEndEveryDoze) {
     }
     end.barrier();
     if (end.rank == 0) {
-      int dozes = 0;
+      int waits_for_event = 0;
       for (const auto begun = std::chrono::steady_clock::now(); std::chrono::steady_clock::now() - begun < 200ms;
-           ++dozes)
-        end.wire->doze(1ms);
-      EXPECT_LT(dozes, 1000);
+           ++waits_for_event)
+        end.wire->wait_for_event(1ms);
+      EXPECT_LT(waits_for_event, 1000);
       for (std::uint64_t i = 0; i < 3; ++i) EXPECT_EQ(end.take(1, i), "early");
     }
     end.barrier();
@@ -350,7 +350,7 @@ TEST(TransportTcp, WhatNobodyTakesDoesNotEndEveryDoze) {
 // ---- connecting ----
 
 /// Returns the text of the error that connect() throws.
-std::string failure_of(TcpNetwork& network, const Everyone& with) {
+std::string failure_of(TcpNetwork& network, const PeerAddresses& with) {
   try {
     network.connect(with);
   } catch (const Error& error) {
@@ -372,7 +372,7 @@ TEST(TransportTcp, AddressesThatLeadNowhereAreGotAround) {
       else
         address.replace(address.find("\"192.0.2.1\","), 12, "\"192.0.2.1\",\"127.0.0.1\",");
     }
-    const auto wire = network.connect(everyone(threads.rank(), threads.all_gather(address, Deadline::in(1min)), 64));
+    const auto wire = network.connect(peers(threads.rank(), threads.all_gather(address, Deadline::in(1min)), 64));
     EXPECT_EQ(wire->name(), "tcp");
     threads.all_gather("", Deadline::in(1min));
   });
@@ -380,8 +380,8 @@ TEST(TransportTcp, AddressesThatLeadNowhereAreGotAround) {
 
 TEST(TransportTcp, EveryAddressTriedIsNamed) {
   TcpNetwork network({});
-  Everyone with =
-      everyone(1, {R"({"network":"elsewhere","port":9,"at":["127.0.0.1","127.0.0.2"]})", network.address()}, 64);
+  PeerAddresses with =
+      peers(1, {R"({"network":"elsewhere","port":9,"at":["127.0.0.1","127.0.0.2"]})", network.address()}, 64);
   with.deadline = Deadline::in(700ms);
   const std::string text = failure_of(network, with);
   EXPECT_NE(text.find("rank 0 cannot be reached"), std::string::npos) << text;
@@ -391,7 +391,7 @@ TEST(TransportTcp, EveryAddressTriedIsNamed) {
 
 TEST(TransportTcp, WhoDoesNotComeIsNamed) {
   TcpNetwork network({});
-  Everyone with = everyone(0, {network.address(), network.address(), network.address()}, 64);
+  PeerAddresses with = peers(0, {network.address(), network.address(), network.address()}, 64);
   with.deadline = Deadline::in(300ms);
   const std::string text = failure_of(network, with);
   EXPECT_NE(text.find("ranks 1-2 did not connect"), std::string::npos) << text;
@@ -400,11 +400,11 @@ TEST(TransportTcp, WhoDoesNotComeIsNamed) {
 TEST(TransportTcp, AnotherJobIsRefused) {
   TcpNetwork mine({}), other({});
   std::thread stranger([&] {
-    Everyone with = everyone(1, {mine.address(), other.address()}, 64, "another token");
+    PeerAddresses with = peers(1, {mine.address(), other.address()}, 64, "another token");
     with.deadline = Deadline::in(1s);
     EXPECT_NE(failure_of(other, with).find("somebody else answered"), std::string::npos);
   });
-  Everyone with = everyone(0, {mine.address(), other.address()}, 64);
+  PeerAddresses with = peers(0, {mine.address(), other.address()}, 64);
   with.deadline = Deadline::in(1s);
   EXPECT_NE(failure_of(mine, with).find("rank 1 did not connect"), std::string::npos);
   stranger.join();
@@ -431,7 +431,7 @@ TEST(TransportTcp, StrangersDoNotDisturbTheMeeting) {
         }
       }
     threads.all_gather("", Deadline::in(1min));
-    EXPECT_NO_THROW(network.connect(everyone(threads.rank(), addresses, 64)));
+    EXPECT_NO_THROW(network.connect(peers(threads.rank(), addresses, 64)));
     for (const int fd : strangers) ::close(fd);
     threads.all_gather("", Deadline::in(1min));
   });

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "collectives/plan.hpp"
+#include "core/tuning.hpp"
 #include "support/hosts.hpp"
 #include "support/ranks.hpp"
-#include "core/tuning.hpp"
 
 namespace collectives::testing {
 namespace {
@@ -22,10 +22,10 @@ constexpr auto kPatience = std::chrono::seconds(60);
 /// f(wire, other, first) by two ranks that talk at once.
 template <class F>
 void between_two(std::size_t frame_bytes, F&& f) {
-  const auto room = std::make_shared<WireRoom>();
+  const auto mailbox = std::make_shared<WireMailbox>();
   run_ranks(2, [&](Bootstrap& threads) {
     const Rank self = threads.rank(), other = 1 - self;
-    QueueWire wire(room, {0, 1}, self, 0, frame_bytes);
+    QueueWire wire(mailbox, {0, 1}, self, 0, frame_bytes);
     f(wire, other, self == 0);
     threads.all_gather("", Deadline::in(kPatience));
     EXPECT_EQ(wire.receive(other), nullptr) << "what one has sent, the other has taken";

@@ -16,10 +16,10 @@
 #include <string>
 #include <vector>
 
-#include "tuning/calibration.hpp"
 #include "collectives/error.hpp"
 #include "support/child.hpp"
 #include "support/ranks.hpp"
+#include "tuning/calibration.hpp"
 #include "tuning/tuning_cache.hpp"
 
 namespace collectives {
@@ -307,7 +307,7 @@ TEST(Calibration, EveryCallIsMadeByProtocolsThatDiffer) {
     EXPECT_EQ(std::set(conclusive.begin(), conclusive.end()).size(), 1u);
     Tuning read;
     read_json(tunings.front(), read, "the calibration");
-    EXPECT_TRUE(tunings.front().contains("notice_bytes"));
+    EXPECT_TRUE(tunings.front().contains("signal_bytes"));
     EXPECT_EQ(tunings.front().contains("one_shot_bytes"), ranks == 2);
     EXPECT_EQ(tunings.front().contains("one_shot_bytes_of_many"), ranks != 2);
     EXPECT_LE(read.inline_bytes, 8192u);

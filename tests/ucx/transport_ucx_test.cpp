@@ -16,11 +16,11 @@
 
 #include "collectives/error.hpp"
 #include "collectives/version.hpp"
+#include "conformance/transport_conformance.hpp"
 #include "support/child.hpp"
 #include "support/ranks.hpp"
-#include "ucx/ucx.hpp"
 #include "transport/ucx_loader.hpp"
-#include "conformance/transport_conformance.hpp"
+#include "ucx/ucx.hpp"
 
 namespace collectives::testing {
 namespace {
@@ -28,8 +28,8 @@ namespace {
 using namespace std::chrono_literals;
 
 /// Everyone on a host of his own.
-Everyone everyone(Rank self, std::vector<std::string> addresses, std::size_t frame_bytes) {
-  Everyone all;
+PeerAddresses peers(Rank self, std::vector<std::string> addresses, std::size_t frame_bytes) {
+  PeerAddresses all;
   all.self = self;
   all.addresses = std::move(addresses);
   all.token = "ours";
@@ -43,17 +43,17 @@ Everyone everyone(Rank self, std::vector<std::string> addresses, std::size_t fra
 std::unique_ptr<Wire> connect(Bootstrap& bootstrap, std::size_t frame_bytes) {
   UcxNetwork network;
   return network.connect(
-      everyone(bootstrap.rank(), bootstrap.all_gather(network.address(), Deadline::in(1min)), frame_bytes));
+      peers(bootstrap.rank(), bootstrap.all_gather(network.address(), Deadline::in(1min)), frame_bytes));
 }
 
 /// A meeting of threads that move their wires on while they wait: long messages need both sides, as those of MPI do.
-class Meeting {
+class WireBarrier {
  public:
-  explicit Meeting(int ranks) : ranks_(ranks) {}
+  explicit WireBarrier(int ranks) : ranks_(ranks) {}
   void wait(Wire& wire) {
     const int goal = (arrived_++ / ranks_ + 1) * ranks_;
     End::until("the others", [&] {
-      wire.doze(100us);
+      wire.wait_for_event(100us);
       return arrived_ >= goal;
     });
   }
@@ -71,18 +71,18 @@ struct UcxTransports {
   }
   template <class F>
   static void run(int ranks, std::size_t frame_bytes, F f) {
-    Meeting meeting(ranks);
+    WireBarrier wire_barrier(ranks);
     run_ranks(ranks, [&](Bootstrap& bootstrap) {
       const auto wire = connect(bootstrap, frame_bytes);
       End end{.rank = bootstrap.rank(), .ranks = ranks, .transport = *wire, .wire = wire.get(), .barrier = [&] {
-                meeting.wait(*wire);
+                wire_barrier.wait(*wire);
               }};
       try {
         f(end);
       } catch (const std::exception& error) {
         ADD_FAILURE() << "rank " << end.rank << ": " << error.what();
       }
-      meeting.wait(*wire);
+      wire_barrier.wait(*wire);
     });
   }
 };
@@ -108,7 +108,7 @@ TEST(TransportUcx, AllFramesMayBeOnTheirWay) {
   UcxTransports::run(2, 64, [](End& end) {
     for (int round = 0; round < 20; ++round) {
       for (int i = 0; i < end.wire->frames() && end.rank == 0; ++i) {
-        std::byte* const frame = end.transport.stage(1);
+        std::byte* const frame = end.transport.acquire_frame(1);
         ASSERT_NE(frame, nullptr) << "frame " << i << " of round " << round;
         end.transport.send(1, 0, 10);
       }
@@ -131,7 +131,7 @@ TEST(TransportUcx, LongMessagesComeToTheirPlaceFromTheCallersMemory) {
       if (end.rank == 0) {
         const std::string text = payload(0, i, kBytes);
         const auto* data = reinterpret_cast<const std::byte*>(text.data());
-        end.stage(1);
+        end.acquire_frame(1);
         end.transport.send_from(1, i, data, kBytes);
         EXPECT_EQ(end.transport.lent(data + 10, 1), end.transport.sending());
         EXPECT_FALSE(end.transport.lent(data + kBytes, 10));
@@ -159,7 +159,7 @@ TEST(TransportUcx, WhatIsSentFromTheCallersMemoryIsBoundedToo) {
     for (std::uint64_t i = 0; i < 100; ++i) {
       const std::size_t bytes = i % 2 == 0 ? kBytes : 100;
       if (end.rank == 0) {
-        end.stage(1);
+        end.acquire_frame(1);
         end.transport.send_from(1, i, data, bytes);
       } else {
         EXPECT_TRUE(end.take(0, i) == text.substr(0, bytes));
@@ -167,7 +167,7 @@ TEST(TransportUcx, WhatIsSentFromTheCallersMemoryIsBoundedToo) {
     }
     if (end.rank == 0) {
       std::uint64_t more = 0;
-      for (; end.transport.stage(1) != nullptr; ++more) end.transport.send_from(1, 0, data, kBytes);
+      for (; end.transport.acquire_frame(1) != nullptr; ++more) end.transport.send_from(1, 0, data, kBytes);
       EXPECT_LT(more, 100u);
       EXPECT_TRUE(end.transport.lent(data, kBytes));
     }
@@ -181,7 +181,7 @@ TEST(TransportUcx, OfTwoLoansFromOnePlaceTheLongerOneLastsUntilItIsTaken) {
   UcxTransports::run(3, kBytes, [&](End& end) {
     if (end.rank == 0) {
       for (const Rank to : {1, 2}) {
-        end.stage(to);
+        end.acquire_frame(to);
         end.transport.send_from(to, 0, data, to == 1 ? kBytes : kBytes / 2);
       }
       EXPECT_EQ(end.take_control().first, 2);
@@ -224,9 +224,9 @@ TEST(TransportUcx, ANetworkConnectsOnce) {
     UcxNetwork network;
     EXPECT_EQ(network.name(), "ucx");
     const auto addresses = bootstrap.all_gather(network.address(), Deadline::in(1min));
-    const auto wire = network.connect(everyone(bootstrap.rank(), addresses, 64));
+    const auto wire = network.connect(peers(bootstrap.rank(), addresses, 64));
     EXPECT_EQ(wire->name(), "ucx");
-    EXPECT_THROW(network.connect(everyone(bootstrap.rank(), addresses, 64)), Error);
+    EXPECT_THROW(network.connect(peers(bootstrap.rank(), addresses, 64)), Error);
     bootstrap.all_gather("", Deadline::in(1min));
   });
 }
@@ -234,7 +234,7 @@ TEST(TransportUcx, ANetworkConnectsOnce) {
 TEST(TransportUcx, RanksOfOneHostAreNotConnected) {
   run_ranks(3, [](Bootstrap& bootstrap) {
     UcxNetwork network;
-    Everyone all = everyone(bootstrap.rank(), bootstrap.all_gather(network.address(), Deadline::in(1min)), 64);
+    PeerAddresses all = peers(bootstrap.rank(), bootstrap.all_gather(network.address(), Deadline::in(1min)), 64);
     all.hosts = {0, 1, 1};
     const auto wire = network.connect(all);
     End end{bootstrap.rank(), 3, *wire, wire.get(), {}};
@@ -275,24 +275,25 @@ TEST(TransportUcx, DyingWithMessagesInFlightDoesNotHang) {
   UcxTransports::run(kBytes, [](End& end) {
     const Rank next = (end.rank + 1) % end.ranks;
     std::vector<std::byte> place(kBytes);
-    while (end.transport.stage(next)) end.transport.send(next, 0, kBytes);
+    while (end.transport.acquire_frame(next)) end.transport.send(next, 0, kBytes);
     end.wire->post_control(next, "farewell");
     const auto begin = std::chrono::steady_clock::now();
     while (std::chrono::steady_clock::now() - begin < 20ms) end.transport.receive_into((end.rank + 2) % 3, nullptr, 0);
   });
 }
 
-TEST(TransportUcx, DozeEndsWhenAMessageArrives) {
+TEST(TransportUcx, WaitForEventEndsWhenAMessageArrives) {
   UcxTransports::run(2, 64, [](End& end) {
     if (end.rank == 0) {
       std::this_thread::sleep_for(50ms);
       end.send(1, 3, "awake");
     } else {
       const auto begin = std::chrono::steady_clock::now();
-      while (end.transport.receive(0) == nullptr && std::chrono::steady_clock::now() - begin < 20s) end.wire->doze(20s);
+      while (end.transport.receive(0) == nullptr && std::chrono::steady_clock::now() - begin < 20s)
+        end.wire->wait_for_event(20s);
       EXPECT_LT(std::chrono::steady_clock::now() - begin, 10s);
       EXPECT_EQ(end.take(0, 3), "awake");
-      end.wire->doze(1ms);
+      end.wire->wait_for_event(1ms);
     }
   });
 }
@@ -300,7 +301,7 @@ TEST(TransportUcx, DozeEndsWhenAMessageArrives) {
 TEST(TransportUcx, AWrongTokenIsRefused) {
   run_ranks(2, [](Bootstrap& bootstrap) {
     UcxNetwork network;
-    Everyone all = everyone(bootstrap.rank(), bootstrap.all_gather(network.address(), Deadline::in(1min)), 64);
+    PeerAddresses all = peers(bootstrap.rank(), bootstrap.all_gather(network.address(), Deadline::in(1min)), 64);
     if (bootstrap.rank() == 1) all.token = "theirs";
     all.deadline = Deadline::in(10s);
     try {
@@ -321,18 +322,18 @@ TEST(TransportUcx, AStrangerDoesNotDisturb) {
     if (bootstrap.rank() == 2) {  // takes itself for rank 1
       std::swap(addresses[1], addresses[2]);
       addresses.pop_back();
-      Everyone all = everyone(1, addresses, 64);
+      PeerAddresses all = peers(1, addresses, 64);
       all.token = "theirs";
       EXPECT_THROW(network.connect(all), Error);
       bootstrap.all_gather("", Deadline::in(1min));
       return;
     }
     addresses.pop_back();
-    const auto wire = network.connect(everyone(bootstrap.rank(), addresses, 64));
+    const auto wire = network.connect(peers(bootstrap.rank(), addresses, 64));
     End end{bootstrap.rank(), 2, *wire, wire.get(), {}};
     const auto begin = std::chrono::steady_clock::now();
     while (std::chrono::steady_clock::now() - begin < 100ms) EXPECT_FALSE(wire->poll_control());
-    EXPECT_FALSE(wire->poll_lost());
+    EXPECT_FALSE(wire->poll_failed_peer());
     end.send(1 - end.rank, 4, "undisturbed");
     EXPECT_EQ(end.take(1 - end.rank, 4), "undisturbed");
     bootstrap.all_gather("", Deadline::in(1min));
@@ -342,7 +343,7 @@ TEST(TransportUcx, AStrangerDoesNotDisturb) {
 TEST(TransportUcx, WhoDoesNotAnswerIsNamedWhenTimeIsUp) {
   run_ranks(3, [](Bootstrap& bootstrap) {
     UcxNetwork network;
-    Everyone all = everyone(bootstrap.rank(), bootstrap.all_gather(network.address(), Deadline::in(1min)), 64);
+    PeerAddresses all = peers(bootstrap.rank(), bootstrap.all_gather(network.address(), Deadline::in(1min)), 64);
     all.deadline = Deadline::in(300ms);
     const auto begin = std::chrono::steady_clock::now();
     if (bootstrap.rank() != 1) {
@@ -363,7 +364,7 @@ TEST(TransportUcx, WhoDoesNotAnswerIsNamedWhenTimeIsUp) {
 TEST(TransportUcx, WhoIsGoneBeforeConnectingIsNamed) {
   UcxNetwork network;
   const std::string gone = UcxNetwork().address();
-  Everyone all = everyone(0, {network.address(), gone}, 64);
+  PeerAddresses all = peers(0, {network.address(), gone}, 64);
   all.deadline = Deadline::in(5s);
   try {
     network.connect(all);
@@ -393,14 +394,14 @@ struct Pair {
       : child([=](Line& line) {
           UcxNetwork network;
           put(line, network.address());
-          const auto mine = network.connect(everyone(1, {take(line), network.address()}, frame_bytes));
+          const auto mine = network.connect(peers(1, {take(line), network.address()}, frame_bytes));
           End end{1, 2, *mine, mine.get(), {}};
           return work(end, line);
         }) {
     UcxNetwork network;
     const std::string theirs = take(child.line());
     put(child.line(), network.address());
-    wire = network.connect(everyone(0, {network.address(), theirs}, frame_bytes));
+    wire = network.connect(peers(0, {network.address(), theirs}, frame_bytes));
   }
   End end() { return {0, 2, *wire, wire.get(), {}}; }
 
@@ -417,18 +418,18 @@ TEST(TransportUcx, AKilledPeerIsNoticedAfterItsLastWords) {
     return 0;
   });
   pair.child.line().take();
-  EXPECT_TRUE(pair.wire->sees_lost_peers());
-  EXPECT_FALSE(pair.wire->poll_lost());
+  EXPECT_TRUE(pair.wire->detects_peer_failure());
+  EXPECT_FALSE(pair.wire->poll_failed_peer());
   pair.child.kill(SIGKILL);
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_EQ(pair.end().take_control(), std::make_pair(Rank{1}, std::string("last words")));
-  const auto [rank, how] = End::until("the loss", [&] { return pair.wire->poll_lost(); }).value();
+  const auto [rank, how] = End::until("the loss", [&] { return pair.wire->poll_failed_peer(); }).value();
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 10s);
   EXPECT_EQ(rank, 1);
   EXPECT_NE(how, "");
-  EXPECT_FALSE(pair.wire->poll_lost()) << "told twice";
+  EXPECT_FALSE(pair.wire->poll_failed_peer()) << "told twice";
   // Messages sent now are dropped without an error.
-  for (int i = 0; i < 100 && pair.wire->stage(1) != nullptr; ++i) pair.wire->send(1, 0, 64);
+  for (int i = 0; i < 100 && pair.wire->acquire_frame(1) != nullptr; ++i) pair.wire->send(1, 0, 64);
   pair.wire->post_control(1, "nobody hears this");
   EXPECT_EQ(pair.wire->receive(1), nullptr);
   pair.wire->flush(Deadline::in(10s));
@@ -437,7 +438,7 @@ TEST(TransportUcx, AKilledPeerIsNoticedAfterItsLastWords) {
 TEST(TransportUcx, APeerKilledAmidLongMessagesGivesTheMemoryBack) {
   constexpr std::size_t kBytes = 4 << 20;
   Pair pair(kBytes, [](End& end, Line& line) {
-    end.stage(0);
+    end.acquire_frame(0);
     end.transport.send(0, 0, kBytes);
     line.put(1);
     line.take();
@@ -445,7 +446,7 @@ TEST(TransportUcx, APeerKilledAmidLongMessagesGivesTheMemoryBack) {
   });
   pair.child.line().take();
   std::vector<std::byte> mine(kBytes), place(kBytes);
-  ASSERT_NE(pair.wire->stage(1), nullptr);
+  ASSERT_NE(pair.wire->acquire_frame(1), nullptr);
   pair.wire->send_from(1, 0, mine.data(), kBytes);
   EXPECT_TRUE(pair.wire->lent(mine.data(), 1));
   End::until("the announcement", [&] {
@@ -454,7 +455,7 @@ TEST(TransportUcx, APeerKilledAmidLongMessagesGivesTheMemoryBack) {
   });
   pair.child.kill(SIGKILL);
   const auto begin = std::chrono::steady_clock::now();
-  EXPECT_EQ(End::until("the loss", [&] { return pair.wire->poll_lost(); })->first, 1);
+  EXPECT_EQ(End::until("the loss", [&] { return pair.wire->poll_failed_peer(); })->first, 1);
   End::until("memory to come back", [&] {
     pair.wire->progress();
     return !pair.wire->sending();
@@ -474,7 +475,7 @@ TEST(TransportUcx, APeerThatEndsInOrderHasDeliveredEverything) {
   for (std::uint64_t i = 0; i < 5; ++i) EXPECT_TRUE(end.take(1, i) == payload(1, i, i % 2 == 0 ? 100 : kBytes));
   EXPECT_EQ(end.take_control().second, "done");
   EXPECT_EQ(pair.child.wait(), 0);
-  EXPECT_EQ(End::until("the end", [&] { return pair.wire->poll_lost(); })->first, 1);
+  EXPECT_EQ(End::until("the end", [&] { return pair.wire->poll_failed_peer(); })->first, 1);
 }
 
 TEST(UcxLoader, FindsTheComponentWhereTheLibraryIs) {

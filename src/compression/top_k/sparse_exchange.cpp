@@ -14,23 +14,23 @@ namespace {
 
 /// Parts are what each member has to show; all see all of them.
 template <bool along_rail>
-void emit_gather(const Seat& seat, const Task& task, StepSink& run) {
-  const Circle circle = along_rail ? seat.grid.rail() : seat.world;
-  for (int stop = 1; stop < circle.size(); ++stop)
-    run(send(circle.at(circle.ahead(stop)), task.parts[circle.self], Place::output));
+void emit_gather(const RankView& view, const RoundArgs& args, StepSink& run) {
+  const RankGroup group = along_rail ? view.grid.rail() : view.world;
+  for (int stop = 1; stop < group.size(); ++stop)
+    run(send(group.at(group.ahead(stop)), args.parts[group.self], Place::output));
   AtDepth later{run, kRoundsOnTheWire};
-  for (int stop = 1; stop < circle.size(); ++stop)
-    later(receive(circle.at(circle.behind(stop)), task.parts[circle.behind(stop)]));
+  for (int stop = 1; stop < group.size(); ++stop)
+    later(receive(group.at(group.behind(stop)), args.parts[group.behind(stop)]));
 }
 /// Parts are what this member has for each; what each has for this one comes to `incoming`.
 template <bool along_rail>
-void emit_all_to_all(const Seat& seat, const Task& task, StepSink& run) {
-  const Circle circle = along_rail ? seat.grid.rail() : seat.world;
-  for (int stop = 1; stop < circle.size(); ++stop)
-    run(send(circle.at(circle.ahead(stop)), task.parts[circle.ahead(stop)], Place::input));
+void emit_all_to_all(const RankView& view, const RoundArgs& args, StepSink& run) {
+  const RankGroup group = along_rail ? view.grid.rail() : view.world;
+  for (int stop = 1; stop < group.size(); ++stop)
+    run(send(group.at(group.ahead(stop)), args.parts[group.ahead(stop)], Place::input));
   AtDepth later{run, kRoundsOnTheWire};
-  for (int stop = 1; stop < circle.size(); ++stop)
-    later(receive(circle.at(circle.behind(stop)), task.incoming[circle.behind(stop)]));
+  for (int stop = 1; stop < group.size(); ++stop)
+    later(receive(group.at(group.behind(stop)), args.incoming[group.behind(stop)]));
 }
 
 constexpr Algorithm kGather[] = {stage_algorithm("top_k_gather", emit_gather<false>),
@@ -79,7 +79,7 @@ bool SparseExchange::next(Job& job) {
       add_own_range();
       offsets_.resize(members() + 1);
       for (std::size_t m = 0; m <= members(); ++m) offsets_[m] = m * sizeof(std::uint32_t);
-      job_of(job, kGather[setting_.along_rail], Collective::all_gather, Parts::listed(offsets_.data(), circle().size()),
+      job_of(job, kGather[setting_.along_rail], Collective::all_gather, Parts::listed(offsets_.data(), group().size()),
              {}, sizeof(std::uint32_t), bytes_of(sums_), bytes_of(sums_));
       return true;
     case Stage::parts:
@@ -98,13 +98,13 @@ void SparseExchange::job_of(Job& job, const Algorithm& algorithm, Collective col
   plan_.segment = setting_.frame_bytes;
   plan_.rounds = std::max<std::size_t>(1, (longest + plan_.segment - 1) / plan_.segment);
   constexpr std::size_t kDepths = 1 + kRoundsOnTheWire;
-  const std::size_t lanes = std::clamp<std::size_t>(setting_.lanes, 1, kDepths);
-  plan_.stride = (kDepths + lanes - 1) / lanes;
-  plan_.lanes = (kDepths + plan_.stride - 1) / plan_.stride;
+  const std::size_t rounds_in_flight = std::clamp<std::size_t>(setting_.rounds_in_flight, 1, kDepths);
+  plan_.issue_interval = (kDepths + rounds_in_flight - 1) / rounds_in_flight;
+  plan_.rounds_in_flight = (kDepths + plan_.issue_interval - 1) / plan_.issue_interval;
   const std::uint64_t tag = job.tag;
   job = {};
   job.plan = &plan_;
-  job.task = {{collective}, parts, 0, incoming};
+  job.args = {{collective}, parts, 0, incoming};
   job.type = DataType::u8;
   job.input = input;
   job.output = output;
@@ -118,7 +118,7 @@ void SparseExchange::job_of(Job& job, const Algorithm& algorithm, Collective col
 
 void SparseExchange::refuse(std::size_t m, const std::string& why) const {
   throw Error(Errc::system, fmt::format("rank {} sent what is no selection: {}", rank_of(m), why),
-              setting_.seat->world.self, rank_of(m));
+              setting_.view->world.self, rank_of(m));
 }
 
 // ---- gathered ----
@@ -130,7 +130,7 @@ void SparseExchange::gather_records(Job& job) {
   std::byte* const mine = records_.data() + static_cast<std::size_t>(member()) * bytes;
   std::memcpy(mine, &own_word_, sizeof own_word_);
   write_sparse(format, own_, mine + sizeof(Word));
-  job_of(job, kGather[setting_.along_rail], Collective::all_gather, Parts::equal({0, records_.size()}, circle().size()),
+  job_of(job, kGather[setting_.along_rail], Collective::all_gather, Parts::equal({0, records_.size()}, group().size()),
          {}, bytes, records_.data(), records_.data());
 }
 
@@ -181,8 +181,8 @@ void SparseExchange::gather_counts(Job& job) {
     count(self, to) = static_cast<std::uint32_t>(end - at);
     at = end;
   }
-  job_of(job, kGather[setting_.along_rail], Collective::all_gather,
-         Parts::equal({0, members() * each}, circle().size()), {}, each, bytes_of(counts_), bytes_of(counts_));
+  job_of(job, kGather[setting_.along_rail], Collective::all_gather, Parts::equal({0, members() * each}, group().size()),
+         {}, each, bytes_of(counts_), bytes_of(counts_));
 }
 
 void SparseExchange::send_entries(Job& job) {
@@ -219,8 +219,8 @@ void SparseExchange::send_entries(Job& job) {
   }
   std::copy_n(outgoing_.data() + offsets_[self], format_of(self, self).bytes(),
               records_.data() + incoming_offsets_[self]);
-  job_of(job, kAllToAll[setting_.along_rail], Collective::barrier, Parts::listed(offsets_.data(), circle().size()),
-         Parts::listed(incoming_offsets_.data(), circle().size()), longest, outgoing_.data(), records_.data());
+  job_of(job, kAllToAll[setting_.along_rail], Collective::barrier, Parts::listed(offsets_.data(), group().size()),
+         Parts::listed(incoming_offsets_.data(), group().size()), longest, outgoing_.data(), records_.data());
 }
 
 void SparseExchange::add_own_range() {
@@ -269,7 +269,7 @@ void SparseExchange::gather_parts(Job& job) {
     write_sparse({range_of(self).count, sums_[self], DataType::f32}, {indices_.data(), values_.data(), indices_.size()},
                  records_.data() + offsets_[self]);
   }
-  job_of(job, kGather[setting_.along_rail], Collective::all_gather, Parts::listed(offsets_.data(), circle().size()), {},
+  job_of(job, kGather[setting_.along_rail], Collective::all_gather, Parts::listed(offsets_.data(), group().size()), {},
          longest, records_.data(), records_.data());
 }
 

@@ -29,10 +29,10 @@ class SparseExchange {
   struct Setting {
     SparseForm form = SparseForm::gathered;  ///< or split
     SparseFormat format;
-    const Seat* seat = nullptr;
-    bool along_rail = false;      ///< the members are the ranks of this rank's rail, not all ranks
-    std::size_t frame_bytes = 0;  ///< of a message
-    std::size_t lanes = 1;        ///< rounds that may be under way at once
+    const RankView* view = nullptr;
+    bool along_rail = false;           ///< the members are the ranks of this rank's rail, not all ranks
+    std::size_t frame_bytes = 0;       ///< of a message
+    std::size_t rounds_in_flight = 1;  ///< rounds that may be under way at once
     float divisor = 1;
   };
   /// What a member says of what it has chosen.
@@ -60,16 +60,16 @@ class SparseExchange {
   /// Adds everything up into `sum`, of format.n elements, all of them 0. Returns how many got anything.
   std::size_t add_to(float* sum);
 
-  int member() const { return circle().self; }
-  Rank rank_of(std::size_t m) const { return circle().members[m]; }
-  std::size_t members() const { return circle().members.size(); }
+  int member() const { return group().self; }
+  Rank rank_of(std::size_t m) const { return group().members[m]; }
+  std::size_t members() const { return group().members.size(); }
   /// Handed to others so far.
   std::uint64_t bytes_sent() const { return bytes_sent_; }
 
  private:
   enum class Stage : std::uint8_t { counts, entries, sums, parts, all_here };
 
-  Circle circle() const { return setting_.along_rail ? setting_.seat->grid.rail() : setting_.seat->world; }
+  RankGroup group() const { return setting_.along_rail ? setting_.view->grid.rail() : setting_.view->world; }
   Range range_of(std::size_t m) const {
     return part({0, setting_.format.n}, static_cast<int>(members()), static_cast<int>(m));
   }

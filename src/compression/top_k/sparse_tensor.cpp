@@ -20,19 +20,19 @@ namespace {
 
 // The stages inside a host as Steps.
 
-Peers owners(const Seat& seat, const Parts& slices) {
-  return seat.grid.numbers.first(static_cast<std::size_t>(slices.size()));
+Peers owners(const RankView& view, const Parts& slices) {
+  return view.grid.numbers.first(static_cast<std::size_t>(slices.size()));
 }
-void emit_add_inside(const Seat& seat, const Task& task, StepSink& run) {
-  run(hierarchical::host_step(Step::Kind::host_reduce_scatter, task.parts, owners(seat, task.parts),
+void emit_add_inside(const RankView& view, const RoundArgs& args, StepSink& run) {
+  run(hierarchical::host_step(Step::Kind::host_reduce_scatter, args.parts, owners(view, args.parts),
                               {.finish = false}));
 }
-void emit_agree_inside(const Seat& seat, const Task& task, StepSink& run) {
-  run(hierarchical::host_step(Step::Kind::host_all_reduce, task.parts, owners(seat, task.parts), {}));
+void emit_agree_inside(const RankView& view, const RoundArgs& args, StepSink& run) {
+  run(hierarchical::host_step(Step::Kind::host_all_reduce, args.parts, owners(view, args.parts), {}));
 }
-void emit_share_inside(const Seat& seat, const Task& task, StepSink& run) {
-  run(hierarchical::host_step(Step::Kind::host_all_gather, task.parts, owners(seat, task.parts),
-                              {.own = Place::output}));
+void emit_share_inside(const RankView& view, const RoundArgs& args, StepSink& run) {
+  run(hierarchical::host_step(Step::Kind::host_all_gather, args.parts, owners(view, args.parts),
+                              {.source = Place::output}));
 }
 
 constexpr Algorithm kAddInside = stage_algorithm("top_k_add_inside", emit_add_inside);
@@ -93,7 +93,7 @@ std::size_t SparseTensor::next_k(std::size_t count) const {
 }
 
 SparseFormat SparseTensor::format() const {
-  return call_.plan->format(call_.plan->in_hosts ? call_.seat->grid.local : 0);
+  return call_.plan->format(call_.plan->in_hosts ? call_.view->grid.local : 0);
 }
 
 /// What is kept of a slice, as a part of the whole tensor that is otherwise zero.
@@ -121,7 +121,7 @@ void SparseTensor::keep_for_rank() {
 /// What ranks keep becomes that of the owner of each slice, added inside the host: by all its ranks or by none. So also
 /// where only some of them have been in other calls of this tensor, or one that failed has left something to some.
 void SparseTensor::keep_for_host() {
-  const Range slice = call_.plan->slice(call_.seat->grid.local);
+  const Range slice = call_.plan->slice(call_.view->grid.local);
   stage_ = Stage::add_inside;
   if (moved_by_ > 0) {
     keep_for_rank();
@@ -139,7 +139,7 @@ void SparseTensor::keep_for_host() {
 float SparseTensor::clipping() const {
   if (options_.clip == 0) return 1;
   const double norm = std::sqrt(squared_norm({call_.input, kept.count}));
-  const double most = static_cast<double>(options_.clip) / std::sqrt(static_cast<double>(call_.seat->world.size()));
+  const double most = static_cast<double>(options_.clip) / std::sqrt(static_cast<double>(call_.view->world.size()));
   return norm > most && std::isfinite(norm) ? static_cast<float>(most / norm) : 1.0F;
 }
 
@@ -228,7 +228,7 @@ void SparseTensor::begin(const Call& call) {
 void SparseTensor::begin_here() {
   bring_home();
   if (call_.plan->in_hosts) {
-    moves_ = keeps(call_.plan->slices, call_.plan->slice(call_.seat->grid.local)) ? 0.0F : 1.0F;
+    moves_ = keeps(call_.plan->slices, call_.plan->slice(call_.view->grid.local)) ? 0.0F : 1.0F;
     moved_by_ = 0;
     stage_ = options_.error_feedback ? Stage::agree_to_move : Stage::settle;
   } else {
@@ -288,7 +288,7 @@ const float* SparseTensor::give_all(const Call& call) {
   if (careful) {
     stage_ = Stage::agree;
     exchange_.start(
-        {.form = SparseForm::gathered, .format = {}, .seat = call.seat, .frame_bytes = call.tuning->frame_bytes}, {},
+        {.form = SparseForm::gathered, .format = {}, .view = call.view, .frame_bytes = call.tuning->frame_bytes}, {},
         bad == kept.count ? SparseExchange::Word{} : SparseExchange::Word{1, static_cast<std::uint32_t>(bad)});
   }
   add_time(from);
@@ -374,10 +374,10 @@ void SparseTensor::give(const Entries& own, const SparseFormat& what, SparseExch
   report_.chosen = own.count;
   exchange_.start({.form = call_.plan->form,
                    .format = what,
-                   .seat = call_.seat,
+                   .view = call_.view,
                    .along_rail = call_.plan->in_hosts,
                    .frame_bytes = call_.tuning->frame_bytes,
-                   .lanes = call_.lanes,
+                   .rounds_in_flight = call_.rounds_in_flight,
                    .divisor = call_.divisor},
                   own, word);
 }
@@ -399,7 +399,7 @@ bool SparseTensor::go_on(Job& job) {
     stage_plan_.algorithm = &algorithm;
     stage_plan_.segment = count;
     job = {.plan = &stage_plan_,
-           .task = {{Collective::all_reduce}, Parts::equal({0, count}, parts)},
+           .args = {{Collective::all_reduce}, Parts::equal({0, count}, parts)},
            .op = ReduceOp::sum,
            .type = DataType::f32,
            .input = reinterpret_cast<const std::byte*>(input),
@@ -468,11 +468,11 @@ void SparseTensor::hear() {
     if (options_.non_finite != NonFinite::abort) continue;
     // Of a host that has added, any of its ranks may have been the one.
     const Rank rank = exchange_.rank_of(m);
-    const Peers who = call_.plan->in_hosts ? call_.seat->grid.ranks_of(static_cast<int>(m)) : Peers(&rank, 1);
+    const Peers who = call_.plan->in_hosts ? call_.view->grid.ranks_of(static_cast<int>(m)) : Peers(&rank, 1);
     throw Error(Errc::aborted,
                 fmt::format("{} gave NaN or infinity at index {}", ranks_text({who.begin(), who.end()}),
                             kept.slice.first + first),
-                call_.seat->world.self, rank);
+                call_.view->world.self, rank);
   }
 }
 

@@ -50,9 +50,9 @@ class SparseTensor final : public Program {
 
   struct Call {
     const SparsePlan* plan = nullptr;
-    const Seat* seat = nullptr;
+    const RankView* view = nullptr;
     const Tuning* tuning = nullptr;
-    std::size_t lanes = 1;  ///< rounds of messages that may be under way at once
+    std::size_t rounds_in_flight = 1;  ///< rounds of messages that may be under way at once
     const float* input = nullptr;
     float* output = nullptr;
     float divisor = 1;

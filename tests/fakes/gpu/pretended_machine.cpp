@@ -129,7 +129,7 @@ void* PretendedMachine::allocate(int number, std::size_t bytes, Kind kind) {
 }
 
 void PretendedMachine::unmap(Lock& lock, std::map<std::uintptr_t, Allocation>::iterator found) {
-  changed_.wait(lock, [&] { return over_ || found->second.touching == 0; });
+  changed_.wait(lock, [&] { return over_ || found->second.users == 0; });
   const auto& [base, allocation] = *found;
   if (allocation.mapping != nullptr) {
     // Behind what was asked for, up to the end of the pages, nobody has written; nor before it.
@@ -234,14 +234,14 @@ void PretendedMachine::take_from_pool(void* memory) {
 void PretendedMachine::touch_entries(Lock& lock, const std::vector<Entry*>& touched,
                                      const std::function<void()>& work) {
   for (Entry* const one : touched) {
-    ++one->second.touching;
+    ++one->second.users;
     if (one->second.kind == Kind::device && !std::exchange(one->second.open, true))
       ::mprotect(one->second.mapping, one->second.mapped, PROT_READ | PROT_WRITE);
   }
   lock.unlock();
   work();
   lock.lock();
-  for (Entry* const one : touched) --one->second.touching;
+  for (Entry* const one : touched) --one->second.users;
   changed_.notify_all();
 }
 
@@ -249,7 +249,7 @@ void PretendedMachine::touch_entries(Lock& lock, const std::vector<Entry*>& touc
 void PretendedMachine::close_if_idle() {
   if (under_way_ > 0 || lets_the_host_in_) return;
   for (auto& [base, allocation] : allocations_)
-    if (allocation.touching == 0 && std::exchange(allocation.open, false))
+    if (allocation.users == 0 && std::exchange(allocation.open, false))
       ::mprotect(allocation.mapping, allocation.mapped, PROT_NONE);
 }
 

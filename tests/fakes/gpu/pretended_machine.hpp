@@ -118,7 +118,7 @@ class PretendedMachine {
     std::byte* mapping = nullptr;
     std::size_t mapped = 0;
     Kind kind = Kind::device;
-    int gpu = 0, file = -1, touching = 0;
+    int gpu = 0, file = -1, users = 0;
     bool open = false;  ///< may be touched
     std::uint64_t id = 0;
     int opened = 0;      ///< how often, where it is another process's

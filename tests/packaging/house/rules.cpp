@@ -49,7 +49,7 @@ constexpr Rule kRules[] = {
      STANDARD,
      "a codec, or a choice of elements, knows spans of values only"},
     {R"(^(?!include/collectives/(mpi\.hpp|collectives_mpi\.h)$|src/(mpi|mpi_drop_in)/))", may_not,
-     R"(<mpi\.h>|"mpi\.h"|"collectives/(mpi\.hpp|collectives_mpi\.h)")", "only mpi and mpi_drop_in know MPI"},
+     R"(<mpi\.h>|"mpi\.h"|"collectives/(mpi\.hpp|collectives_mpi\.h)")", "root mpi and mpi_drop_in know MPI"},
     {R"(^(?!src/cuda/))", may_not, R"(<(cuda|nccl)[a-z_]*\.h>|<(cub|thrust|cuda)/)", "only cuda knows CUDA"},
     {R"(^(?!src/ucx/))", may_not, R"(<uc[pts]/)", "only ucx knows UCX"},
     {R"(^(?!src/mpi/))", may_not, R"("mpi/)", "mpi is a library of its own"},

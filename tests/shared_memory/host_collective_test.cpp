@@ -1,9 +1,9 @@
-// Host stages, protocol by protocol: a random mixture of collectives, compared with known values. Ranks are threads or
-// processes, with and without a core for each. The limits in the tuning force a protocol.
+// Intra-host collectives, protocol by protocol: a random mixture of collectives, compared with known values. Ranks are
+// threads or processes, with and without a core for each. The limits in the tuning force a protocol.
 //
 // Buffers that are not on the heap end at inaccessible pages. Inputs gathered in place lie in read-only pages.
 // COLLECTIVES_TEST_OPERATIONS makes the mixture longer.
-#include "shared_memory/host_stage.hpp"
+#include "shared_memory/host_collective.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -35,15 +35,15 @@ struct Setting {
   const char* name;
   Tuning tuning;
   bool processes = false;
-  bool crowded = false;
+  bool oversubscribed = false;
   Mapped mapped = Mapped::none;
   std::size_t ring = 1;  ///< staging is laid out for chunks so many times as long as the tuning says
 };
 
 Tuning tuning_for(HostProtocol protocol) {
   Tuning tuning;
-  tuning.inline_bytes = protocol == HostProtocol::lines ? 64 << 10 : 0;
-  tuning.one_shot_bytes = tuning.one_shot_bytes_of_many = tuning.one_shot_bytes_of_crowd =
+  tuning.inline_bytes = protocol == HostProtocol::inlined ? 64 << 10 : 0;
+  tuning.one_shot_bytes = tuning.one_shot_bytes_of_many = tuning.one_shot_bytes_oversubscribed =
       protocol == HostProtocol::one_shot ? Tuning::kNever : 0;
   tuning.single_copy_bytes = tuning.single_copy_reduce_bytes =
       protocol == HostProtocol::single_copy ? 0 : Tuning::kNever;
@@ -66,7 +66,7 @@ Tuning results_past_the_caches(Tuning tuning) {
 
 Tuning zero_copy_tuning() {
   Tuning tuning = tuning_for(HostProtocol::staged);
-  tuning.zero_copy_bytes = tuning.zero_copy_bytes_of_crowd = 0;
+  tuning.zero_copy_bytes = tuning.zero_copy_bytes_oversubscribed = 0;
   return tuning;
 }
 
@@ -77,16 +77,16 @@ Tuning zero_copy_and_single_copy_tuning() {
   return tuning;
 }
 
-Tuning notice_tuning(std::size_t bytes) {
+Tuning signal_tuning(std::size_t bytes) {
   Tuning tuning = tuning_for(HostProtocol::staged);
-  tuning.notice_bytes = bytes;
+  tuning.signal_bytes = bytes;
   return tuning;
 }
 
 std::vector<Setting> settings() {
   std::vector<Setting> all{
-      {"lines", tuning_for(HostProtocol::lines)},
-      {"lines_of_processes", tuning_for(HostProtocol::lines), true},
+      {"lines", tuning_for(HostProtocol::inlined)},
+      {"lines_of_processes", tuning_for(HostProtocol::inlined), true},
       {"one_shot", tuning_for(HostProtocol::one_shot)},
       {"one_shot_of_processes", tuning_for(HostProtocol::one_shot), true},
       {"staged", tuning_for(HostProtocol::staged)},
@@ -98,27 +98,28 @@ std::vector<Setting> settings() {
       {"staged_results_past_the_caches_of_processes", results_past_the_caches(tuning_for(HostProtocol::staged)), true},
       {"one_shot_results_past_the_caches", results_past_the_caches(tuning_for(HostProtocol::one_shot))},
       {"staged_in_a_long_ring", tuning_for(HostProtocol::staged), false, false, Mapped::none, 3},
-      {"staged_crowded_in_a_long_ring", tuning_for(HostProtocol::staged), false, true, Mapped::none, 3},
-      {"staged_crowded_at_the_front", tuning_for(HostProtocol::staged), false, true, Mapped::none, 64},
-      {"one_shot_crowded_at_the_front_of_processes", tuning_for(HostProtocol::one_shot), true, true, Mapped::none, 64},
-      {"staged_where_notice_is_free", notice_tuning(0)},
-      {"staged_where_notice_is_dear", notice_tuning(Tuning::kNever)},
-      {"staged_crowded", tuning_for(HostProtocol::staged), false, true},
+      {"staged_oversubscribed_in_a_long_ring", tuning_for(HostProtocol::staged), false, true, Mapped::none, 3},
+      {"staged_oversubscribed_at_the_front", tuning_for(HostProtocol::staged), false, true, Mapped::none, 64},
+      {"one_shot_oversubscribed_at_the_front_of_processes", tuning_for(HostProtocol::one_shot), true, true,
+       Mapped::none, 64},
+      {"staged_where_a_signal_is_free", signal_tuning(0)},
+      {"staged_where_a_signal_is_dear", signal_tuning(Tuning::kNever)},
+      {"staged_oversubscribed", tuning_for(HostProtocol::staged), false, true},
       {"single_copy_of_processes", tuning_for(HostProtocol::single_copy), true},
       {"zero_copy", zero_copy_tuning(), false, false, Mapped::all},
-      {"zero_copy_crowded", zero_copy_tuning(), false, true, Mapped::all},
+      {"zero_copy_oversubscribed", zero_copy_tuning(), false, true, Mapped::all},
       {"zero_copy_of_processes", zero_copy_tuning(), true, false, Mapped::all},
-      {"zero_copy_crowded_of_processes", zero_copy_tuning(), true, true, Mapped::all},
+      {"zero_copy_oversubscribed_of_processes", zero_copy_tuning(), true, true, Mapped::all},
       {"zero_copy_out_of_reach", zero_copy_tuning(), true},
       {"zero_copy_by_turns", zero_copy_tuning(), false, false, Mapped::by_turns},
-      {"zero_copy_by_turns_crowded", zero_copy_tuning(), false, true, Mapped::by_turns},
+      {"zero_copy_by_turns_oversubscribed", zero_copy_tuning(), false, true, Mapped::by_turns},
       {"zero_copy_by_turns_of_processes", zero_copy_tuning(), true, false, Mapped::by_turns},
-      {"zero_copy_by_turns_crowded_of_processes", zero_copy_tuning(), true, true, Mapped::by_turns},
+      {"zero_copy_by_turns_oversubscribed_of_processes", zero_copy_tuning(), true, true, Mapped::by_turns},
       {"zero_copy_and_single_copy_by_turns_of_processes", zero_copy_and_single_copy_tuning(), true, false,
        Mapped::by_turns_or_by_the_kernel},
       {"everything", Tuning{}, true},
       {"everything_mapped", Tuning{}, true, false, Mapped::all},
-      {"everything_crowded", Tuning{}, true, true, Mapped::all},
+      {"everything_oversubscribed", Tuning{}, true, true, Mapped::all},
   };
 #if defined(__SANITIZE_THREAD__)  // which sees nothing of what processes do to one another
   all.push_back({"everything_of_threads", Tuning{}, false, false, Mapped::all});
@@ -130,7 +131,7 @@ std::vector<Setting> settings() {
 /// Stages, the same on every rank.
 struct Operation {
   Step::Kind kind;
-  int only;
+  int root;
   std::size_t count;
   bool in_place;
   std::size_t shift;    ///< bytes between the buffers and the edge of a page
@@ -152,7 +153,7 @@ std::vector<Operation> mixture(std::uint64_t seed, int ranks, int length) {
         kKinds[below(std::size(kKinds))], -1,           1 + below(kMost[below(std::size(kMost))]), below(2) == 0,
         below(2) * 4 * below(16),         below(2) == 0};
     if ((one.kind == Step::Kind::host_reduce_scatter || one.kind == Step::Kind::host_all_gather) && below(2) == 0)
-      one.only = static_cast<int>(below(static_cast<std::uint64_t>(ranks)));
+      one.root = static_cast<int>(below(static_cast<std::uint64_t>(ranks)));
     one.times = static_cast<int>(1 + below(kMostTimes));
     operations.push_back(one);
   }
@@ -176,7 +177,7 @@ struct Expected {
   bool all_want_all = op.kind == Step::Kind::host_all_reduce || op.kind == Step::Kind::host_all_gather;
 
   Range whole() const { return {0, op.count}; }
-  Range slice(int r) const { return op.only < 0 ? parts[r] : r == op.only ? whole() : Range{}; }
+  Range slice(int r) const { return op.root < 0 ? parts[r] : r == op.root ? whole() : Range{}; }
   Range mine() const { return combines ? whole() : slice(self); }
   Range wanted() const { return all_want_all ? whole() : slice(self); }
 
@@ -211,9 +212,9 @@ class OnlyRead {
 };
 
 /// Stages on one rank, alike but for their values: fills its buffers, performs each, and compares every byte of both.
-void perform(HostStage& stage, const Operation& op, std::size_t index, int self, int ranks, std::byte* input,
+void perform(HostCollective& collective, const Operation& op, std::size_t index, int self, int ranks, std::byte* input,
              std::byte* output, const std::function<void()>& wait) {
-  const Expected expected{op, self, ranks, Parts::equal({0, op.count}, op.only < 0 ? ranks : 1)};
+  const Expected expected{op, self, ranks, Parts::equal({0, op.count}, op.root < 0 ? ranks : 1)};
   std::vector<Rank> owners(static_cast<std::size_t>(ranks));
   for (int r = 0; r < ranks; ++r) owners[static_cast<std::size_t>(r)] = r;
   const std::size_t place = op.at_end ? kRoom - op.count * 4 - op.shift : op.shift;
@@ -224,15 +225,15 @@ void perform(HostStage& stage, const Operation& op, std::size_t index, int self,
   };
 
   HostTask task;
-  stage.describe({.kind = op.kind,
-                  .finish = true,
-                  .keep = Place::output,
-                  .parts = expected.parts,
-                  .which = owners,
-                  .only = op.only},
-                 DataType::i32, task);
-  HostOperands operands{.own = in,
-                        .keep = out,
+  collective.describe({.kind = op.kind,
+                       .finish = true,
+                       .destination = Place::output,
+                       .parts = expected.parts,
+                       .owners = owners,
+                       .root = op.root},
+                      DataType::i32, task);
+  HostOperands operands{.source = in,
+                        .destination = out,
                         .type = DataType::i32,
                         .op = ReduceOp::sum,
                         .finish_ranks = ranks,
@@ -252,8 +253,8 @@ void perform(HostStage& stage, const Operation& op, std::size_t index, int self,
       std::byte* const shown = in + mine.first * 4;
       const bool stays = op.kind == Step::Kind::host_all_gather && op.in_place;
       const OnlyRead guard(shown, stays ? shown + mine.count * 4 : shown);
-      stage.start(task, operands);
-      while (!stage.advance()) wait();
+      collective.start(task, operands);
+      while (!collective.advance()) wait();
     }
     if (op.kind == Step::Kind::host_barrier) continue;
 
@@ -303,7 +304,7 @@ class OfTheHeap {
 
 struct AnotherHasFailed {};
 
-class HostStageConformance : public ::testing::TestWithParam<std::tuple<Setting, int>> {
+class HostCollectiveConformance : public ::testing::TestWithParam<std::tuple<Setting, int>> {
  protected:
   void run(const std::vector<Operation>& operations) {
     const auto& [setting, ranks] = GetParam();
@@ -321,19 +322,19 @@ class HostStageConformance : public ::testing::TestWithParam<std::tuple<Setting,
                            .chunk_bytes = setting.ring * setting.tuning.chunk_bytes,
                            .frame_bytes = 64};
     const std::unique_ptr<Arena> first = Arena::create(shape);
-    const std::string invitation = first->invitation();
+    const std::string handle = first->handle();
 
     const auto rank = [&, &setting = setting, ranks = ranks](int self) {
       try {
         std::unique_ptr<Arena> joined;
-        if (self > 0) joined = Arena::join(invitation, shape, self);
+        if (self > 0) joined = Arena::join(handle, shape, self);
         const Arena& arena = self > 0 ? *joined : *first;
         const bool all_mapped = setting.mapped == Mapped::all;
         const bool by_turns = setting.mapped == Mapped::by_turns || setting.mapped == Mapped::by_turns_or_by_the_kernel;
         // Where the kernel does not reach, a buffer that is wrongly taken for mapped is an error.
         const bool kernel = setting.mapped == Mapped::none || setting.mapped == Mapped::by_turns_or_by_the_kernel;
-        Reach reach(arena, all_mapped, kernel && setting.processes);
-        HostStage stage(StageRoom(arena), setting.tuning, reach, setting.crowded);
+        PeerMemory peer_memory(arena, all_mapped, kernel && setting.processes);
+        HostCollective collective(SubgroupMemory(arena), setting.tuning, peer_memory, setting.oversubscribed);
         const Buffers own(2, MAP_PRIVATE);
         std::byte* const in = all_mapped ? shared[2 * self] : own[0];
         std::byte* const out = all_mapped ? shared[2 * self + 1] : own[1];
@@ -344,9 +345,9 @@ class HostStageConformance : public ::testing::TestWithParam<std::tuple<Setting,
         };
         const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(100 + operations.size() / 100);
         for (std::size_t i = 0; i < operations.size(); ++i)
-          perform(stage, operations[i], i, self, ranks, in_turn(mapped_in, in), in_turn(mapped_out, out),
+          perform(collective, operations[i], i, self, ranks, in_turn(mapped_in, in), in_turn(mapped_out, out),
                   [&, backoff = Backoff()]() mutable {
-                    backoff.pause();
+                    backoff.wait();
                     if (failure.failed) throw AnotherHasFailed{};
                     if (std::chrono::steady_clock::now() > until)
                       throw std::runtime_error("operation " + std::to_string(i) + " does not end");
@@ -395,28 +396,28 @@ int operations() {
   return wanted == nullptr ? kOperations : std::atoi(wanted);
 }
 
-TEST_P(HostStageConformance, RandomMixture) {
+TEST_P(HostCollectiveConformance, RandomMixture) {
   const std::uint64_t seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
   run(mixture(seed, std::get<1>(GetParam()), operations()));
 }
 
-TEST_P(HostStageConformance, RootRunsAheadOfItsReaders) {
+TEST_P(HostCollectiveConformance, RootRunsAheadOfItsReaders) {
   // Far more one-sided stages than anything has places for, of lengths that take different protocols.
   std::vector<Operation> operations;
-  for (std::size_t i = 0; i < 3 * kStagesAhead; ++i)
+  for (std::size_t i = 0; i < 3 * kCollectivesAhead; ++i)
     operations.push_back({Step::Kind::host_all_gather, 0, 1 + i * 37 % 2000, true, 0});
   run(operations);
 }
 
-TEST_P(HostStageConformance, ManyContributeToOneWhoIsLate) {
+TEST_P(HostCollectiveConformance, ManyContributeToOneWhoIsLate) {
   std::vector<Operation> operations;
-  for (std::size_t i = 0; i < 3 * kStagesAhead; ++i)
+  for (std::size_t i = 0; i < 3 * kCollectivesAhead; ++i)
     operations.push_back({Step::Kind::host_reduce_scatter, 0, 1 + i * 37 % 2000, false, 4});
   run(operations);
 }
 
-TEST_P(HostStageConformance, LongVectorsThatGoOneWay) {
+TEST_P(HostCollectiveConformance, LongVectorsThatGoOneWay) {
   // In more pieces than there is staging for, to and from everyone in turn.
   std::vector<Operation> operations;
   for (int i = 0; i < kLongOperations; ++i)
@@ -425,49 +426,49 @@ TEST_P(HostStageConformance, LongVectorsThatGoOneWay) {
   run(operations);
 }
 
-TEST_P(HostStageConformance, LongVectorsInPlace) {
+TEST_P(HostCollectiveConformance, LongVectorsInPlace) {
   // Far more chunks than there is staging for: a result must not cover values that are still to be shown.
   run(std::vector<Operation>(kLongOperations, {Step::Kind::host_all_reduce, -1, 20000, true, 0}));
 }
 
-TEST(HostStage, StagesInTheCacheThatItsRanksHaveInCommon) {
+TEST(HostCollective, StagesInTheCacheThatItsRanksHaveInCommon) {
   const std::unique_ptr<Arena> arena =
-      Arena::create({.ranks = 1, .rooms = 3, .inline_bytes = 64, .chunk_bytes = 4096, .frame_bytes = 64});
-  Reach reach(*arena, false, false);
+      Arena::create({.ranks = 1, .subgroups = 3, .inline_bytes = 64, .chunk_bytes = 4096, .frame_bytes = 64});
+  PeerMemory peer_memory(*arena, false, false);
   const Tuning tuning = past_the_caches(Tuning{});
-  const auto stores = [&](StageRoom room) {
-    HostStage stage(std::move(room), tuning, reach, false);
+  const auto stores = [&](SubgroupMemory subgroup) {
+    HostCollective collective(std::move(subgroup), tuning, peer_memory, false);
     const Parts parts = Parts::equal({0, 1 << 20}, 1);
     const Rank owners[] = {0};
     HostTask task;
-    stage.describe({.kind = Step::Kind::host_all_reduce, .parts = parts, .which = owners}, DataType::f32, task);
+    collective.describe({.kind = Step::Kind::host_all_reduce, .parts = parts, .owners = owners}, DataType::f32, task);
     return task.stores_to_staging;
   };
-  EXPECT_EQ(stores(StageRoom(*arena)), Stores::streaming);
-  EXPECT_EQ(stores(StageRoom(*arena, StageRoom::kRail, {0})), Stores::streaming);
-  EXPECT_EQ(stores(StageRoom(*arena, StageRoom::kDomain, {0})), Stores::cached);
+  EXPECT_EQ(stores(SubgroupMemory(*arena)), Stores::streaming);
+  EXPECT_EQ(stores(SubgroupMemory(*arena, SubgroupMemory::kRail, {0})), Stores::streaming);
+  EXPECT_EQ(stores(SubgroupMemory(*arena, SubgroupMemory::kDomain, {0})), Stores::cached);
 }
 
-TEST(HostStage, ShortStagesOfACrowdTakeNoMoreThanTheFrontOfTheirRing) {
-  constexpr int kRanks = 2, kStages = 300;
+TEST(HostCollective, ShortStagesOfOversubscribedRanksTakeNoMoreThanTheFrontOfTheirRing) {
+  constexpr int kRanks = 2, kCollectives = 300;
   constexpr std::size_t kFront = 256 << 10;
-  const auto touched_after_it = [&](bool crowded) {
+  const auto touched_after_it = [&](bool oversubscribed) {
     const Tuning tuning = tuning_for(HostProtocol::staged);
     const ArenaShape shape{.ranks = kRanks, .inline_bytes = 0, .chunk_bytes = 512 << 10, .frame_bytes = 64};
     const std::unique_ptr<Arena> arena = Arena::create(shape);
     const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(1);
     const auto rank = [&](const Arena& mine, int self) {
-      Reach reach(mine, false, false);
-      HostStage stage(StageRoom(mine), tuning, reach, crowded);
+      PeerMemory peer_memory(mine, false, false);
+      HostCollective collective(SubgroupMemory(mine), tuning, peer_memory, oversubscribed);
       const Buffers own(2, MAP_PRIVATE);
-      for (std::size_t i = 0; i < kStages; ++i)
-        perform(stage, {Step::Kind::host_all_reduce, -1, 5000, false, 0}, i, self, kRanks, own[0], own[1],
+      for (std::size_t i = 0; i < kCollectives; ++i)
+        perform(collective, {Step::Kind::host_all_reduce, -1, 5000, false, 0}, i, self, kRanks, own[0], own[1],
                 [&, backoff = Backoff()]() mutable {
-                  backoff.pause();
+                  backoff.wait();
                   if (std::chrono::steady_clock::now() > until) throw std::runtime_error("a stage does not end");
                 });
     };
-    std::jthread other([&] { rank(*Arena::join(arena->invitation(), shape, 1), 1); });
+    std::jthread other([&] { rank(*Arena::join(arena->handle(), shape, 1), 1); });
     rank(*arena, 0);
     other.join();
     // A chunk of the front may take pages for a little more than itself.
@@ -480,7 +481,7 @@ TEST(HostStage, ShortStagesOfACrowdTakeNoMoreThanTheFrontOfTheirRing) {
   EXPECT_TRUE(touched_after_it(false));
 }
 
-INSTANTIATE_TEST_SUITE_P(Protocols, HostStageConformance,
+INSTANTIATE_TEST_SUITE_P(Protocols, HostCollectiveConformance,
                          ::testing::Combine(::testing::ValuesIn(settings()), ::testing::Values(1, 2, 3, 4, 7)),
                          [](const auto& parameters) {
                            return std::string(std::get<0>(parameters.param).name) + "_" +

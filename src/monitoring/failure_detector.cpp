@@ -1,4 +1,4 @@
-#include "monitoring/watch.hpp"
+#include "monitoring/failure_detector.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -20,40 +20,40 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kLookForLostEvery = 10ms;      // a system call per peer
-constexpr auto kListenEvery = 1ms;            // a system call
-constexpr auto kSilent = 200ms;               // whoever waits gives a sign of life every few milliseconds
-constexpr auto kPatienceWithTouch = 500ms;    // a piece takes much less, unless its rank is stopped
-constexpr auto kTellRecordAfter = 100ms;      // a call this late tells the other hosts what it is
-constexpr auto kGatherRecords = 50ms;         // how long a mismatch waits for the records of stragglers
-constexpr auto kLateRecord = 500ms;           // and for that of a rank that lost its core just behind its data
+constexpr auto kCheckLostEvery = 10ms;             // a system call per peer
+constexpr auto kCheckControlEvery = 1ms;           // a system call
+constexpr auto kSilent = 200ms;                    // whoever waits gives a sign of life every few milliseconds
+constexpr auto kPatienceWithRemoteAccess = 500ms;  // a piece takes much less, unless its rank is stopped
+constexpr auto kSendRecordAfter = 100ms;           // a call this late tells the other hosts what it is
+constexpr auto kGatherRecords = 50ms;              // how long a mismatch waits for the records of stragglers
+constexpr auto kLateRecord = 500ms;                // and for that of a rank that lost its core just behind its data
 constexpr auto kGatherRemoteRecords = 500ms;  // and of other hosts: time enough for them to tell, look and be heard
 
 /// On one line, whatever a program calls its tensors and its reasons.
-void copy_text(char* to, std::size_t room, std::string_view text) {
-  const std::string_view all = text.substr(0, room - 1);
+void copy_text(char* to, std::size_t space, std::string_view text) {
+  const std::string_view all = text.substr(0, space - 1);
   char* const end = std::ranges::transform(all, to, [](char c) { return is_control(c) ? ' ' : c; }).out;
   *end = '\0';
 }
 
 }  // namespace
 
-Watch::Watch(const Seat& seat, Arena& arena, Wire* wire)
-    : seat_(seat), arena_(arena), mine_(arena.block(arena.self())), wire_(wire), remote_(seat.world.members.size()) {}
+FailureDetector::FailureDetector(const RankView& view, Arena& arena, Wire* wire)
+    : view_(view), arena_(arena), mine_(arena.block(arena.self())), wire_(wire), remote_(view.world.members.size()) {}
 
-std::string Watch::operation(const Call& call) {
+std::string FailureDetector::operation(const CallInfo& call) {
   if (!call.operation.empty()) return std::string(call.operation);
   std::string text = fmt::format("{} #{}", to_string(call.signature.collective), call.sequence);
   if (!call.name.empty()) text += fmt::format(" ({})", call.name);
   return text;
 }
 
-void Watch::with_gpu(bool waits) noexcept {
-  mine_.with_gpu.value.store(waits ? mine_.arrived.value.load(std::memory_order_relaxed) : 0,
-                             std::memory_order_relaxed);
+void FailureDetector::set_waiting_for_gpu(bool waits) noexcept {
+  mine_.waiting_for_gpu.value.store(waits ? mine_.arrived.value.load(std::memory_order_relaxed) : 0,
+                                    std::memory_order_relaxed);
 }
 
-bool Watch::record_of(int local, std::uint64_t sequence, Signature& signature) const {
+bool FailureDetector::record_of(int local, std::uint64_t sequence, Signature& signature) const {
   const ArrivalRecord& record = arena_.block(local).records[sequence % kRecords];
   if (record.sequence.load(std::memory_order_acquire) != sequence) return false;
   SignatureWords words;
@@ -63,9 +63,9 @@ bool Watch::record_of(int local, std::uint64_t sequence, Signature& signature) c
   return true;
 }
 
-Watch::Standing Watch::standing(Rank rank, std::uint64_t sequence, Signature& signature) const {
-  if (seat_.host_of(rank) == seat_.grid.host) {
-    const int local = seat_.local_of(rank);
+FailureDetector::Standing FailureDetector::standing(Rank rank, std::uint64_t sequence, Signature& signature) const {
+  if (view_.host_of(rank) == view_.grid.host) {
+    const int local = view_.local_of(rank);
     if (record_of(local, sequence, signature)) return Standing::here;
     const std::uint64_t at = arena_.block(local).arrived.value.load(std::memory_order_acquire);
     return at > sequence ? Standing::passed : Standing::not_arrived;
@@ -77,62 +77,63 @@ Watch::Standing Watch::standing(Rank rank, std::uint64_t sequence, Signature& si
                                       : Standing::not_arrived;
 }
 
-std::vector<Arrived> Watch::arrived(const Call& call) const {
+std::vector<Arrived> FailureDetector::arrived(const CallInfo& call) const {
   std::vector<Arrived> ranks;
-  for (const Rank rank : seat_.world.members) {
+  for (const Rank rank : view_.world.members) {
     Signature signature;
-    if (standing(rank, call.sequence, signature) == Standing::here || rank == seat_.world.self)
-      ranks.push_back({rank, rank == seat_.world.self ? call.signature : signature});
+    if (standing(rank, call.sequence, signature) == Standing::here || rank == view_.world.self)
+      ranks.push_back({rank, rank == view_.world.self ? call.signature : signature});
   }
   return ranks;
 }
 
-std::vector<Rank> Watch::missing(const Call& call) const {
+std::vector<Rank> FailureDetector::missing(const CallInfo& call) const {
   std::vector<Rank> missing;
-  for (const Rank rank : seat_.world.members) {
+  for (const Rank rank : view_.world.members) {
     Signature signature;
-    if (rank != seat_.world.self && standing(rank, call.sequence, signature) == Standing::not_arrived)
+    if (rank != view_.world.self && standing(rank, call.sequence, signature) == Standing::not_arrived)
       missing.push_back(rank);
   }
   return missing;
 }
 
-std::vector<Rank> Watch::silent_ranks(const Call& call) const {
+std::vector<Rank> FailureDetector::silent_ranks(const CallInfo& call) const {
   std::vector<Rank> silent;
   const auto now = coarse_now();
-  const Peers here = seat_.grid.here();
+  const Peers here = view_.grid.here();
   for (int local = 0; local < arena_.ranks(); ++local) {
     const RankBlock& block = arena_.block(local);
-    const std::chrono::nanoseconds looked(block.looked.value.load(std::memory_order_relaxed));
-    if (local != arena_.self() && now - looked > kSilent &&
+    const std::chrono::nanoseconds heartbeat(block.heartbeat.value.load(std::memory_order_relaxed));
+    if (local != arena_.self() && now - heartbeat > kSilent &&
         block.completed.value.load(std::memory_order_acquire) < call.sequence)
       silent.push_back(here[static_cast<std::size_t>(local)]);
   }
   return silent;
 }
 
-std::vector<Rank> Watch::ranks_with_gpu(const Call& call) const {
+std::vector<Rank> FailureDetector::ranks_waiting_for_gpu(const CallInfo& call) const {
   std::vector<Rank> ranks;
   for (int local = 0; local < arena_.ranks(); ++local) {
     const RankBlock& block = arena_.block(local);
-    if (block.with_gpu.value.load(std::memory_order_relaxed) == call.sequence &&
+    if (block.waiting_for_gpu.value.load(std::memory_order_relaxed) == call.sequence &&
         block.completed.value.load(std::memory_order_acquire) < call.sequence)
-      ranks.push_back(seat_.grid.here()[static_cast<std::size_t>(local)]);
+      ranks.push_back(view_.grid.here()[static_cast<std::size_t>(local)]);
   }
   return ranks;
 }
 
-std::string Watch::missing_text(const Call& call) const {
+std::string FailureDetector::missing_text(const CallInfo& call) const {
   const auto have = [](const std::vector<Rank>& ranks) {
     return fmt::format("{} {}", ranks_text(ranks), ranks.size() == 1 ? "has" : "have");
   };
   const std::vector<Rank> absent = missing(call), silent = silent_ranks(call);
   if (absent.empty()) {
-    const std::vector<Rank> with_gpu = ranks_with_gpu(call);
-    const std::string but = !silent.empty()        ? ", but " + have(silent) + " stopped there"
-                            : with_gpu.size() == 1 ? ", but the GPU of " + have(with_gpu) + " not done its part"
-                            : !with_gpu.empty()    ? ", but the GPUs of " + have(with_gpu) + " not done their part"
-                                                   : "";
+    const std::vector<Rank> waiting_for_gpu = ranks_waiting_for_gpu(call);
+    const std::string but =
+        !silent.empty()               ? ", but " + have(silent) + " stopped there"
+        : waiting_for_gpu.size() == 1 ? ", but the GPU of " + have(waiting_for_gpu) + " not done its part"
+        : !waiting_for_gpu.empty()    ? ", but the GPUs of " + have(waiting_for_gpu) + " not done their part"
+                                      : "";
     return "all ranks have arrived" + but;
   }
   std::string text = have(absent) + " not arrived";
@@ -140,17 +141,17 @@ std::string Watch::missing_text(const Call& call) const {
   return text;
 }
 
-Missing Watch::first_missing(const Call& call) const {
+Missing FailureDetector::first_missing(const CallInfo& call) const {
   Missing missing;
-  for (const Rank rank : seat_.world.members) {
+  for (const Rank rank : view_.world.members) {
     Signature signature;
-    if (rank == seat_.world.self || standing(rank, call.sequence, signature) != Standing::not_arrived) continue;
+    if (rank == view_.world.self || standing(rank, call.sequence, signature) != Standing::not_arrived) continue;
     if (missing.ranks++ == 0) missing.first = rank;
   }
   return missing;
 }
 
-std::string Watch::whereabouts() const {
+std::string FailureDetector::progress_text() const {
   std::vector<std::pair<std::string, std::vector<Rank>>> places;
   for (int local = 0; local < arena_.ranks(); ++local) {
     const RankBlock& block = arena_.block(local);
@@ -163,7 +164,7 @@ std::string Watch::whereabouts() const {
                                                     known ? to_string(signature.collective) : "call", at);
     auto found = std::ranges::find(places, place, &std::pair<std::string, std::vector<Rank>>::first);
     if (found == places.end()) found = places.insert(found, {place, {}});
-    found->second.push_back(seat_.grid.here()[static_cast<std::size_t>(local)]);
+    found->second.push_back(view_.grid.here()[static_cast<std::size_t>(local)]);
   }
   std::vector<std::string> parts;
   for (const auto& [place, ranks] : places) parts.push_back(fmt::format("{} {}", ranks_text(ranks), place));
@@ -172,7 +173,7 @@ std::string Watch::whereabouts() const {
 
 // ---- failures ----
 
-void Watch::raise(Errc code, Rank peer, std::string_view operation, std::string_view text) noexcept {
+void FailureDetector::report_failure(Errc code, Rank peer, std::string_view operation, std::string_view text) noexcept {
   AbortBlock& block = arena_.abort_block();
   std::uint32_t none = 0;
   if (!block.state.compare_exchange_strong(none, 1)) return;
@@ -183,42 +184,42 @@ void Watch::raise(Errc code, Rank peer, std::string_view operation, std::string_
   block.state.store(2, std::memory_order_release);
 }
 
-void Watch::abort(std::string_view reason) noexcept {
-  const Rank self = seat_.world.self;
-  raise(Errc::aborted, self, "abort", fmt::format("aborted by rank {}: {}", self, reason));
-  if (wire_ != nullptr && wire_->posts_from_any_thread()) tell_failure();
+void FailureDetector::abort(std::string_view reason) noexcept {
+  const Rank self = view_.world.self;
+  report_failure(Errc::aborted, self, "abort", fmt::format("aborted by rank {}: {}", self, reason));
+  if (wire_ != nullptr && wire_->control_is_thread_safe()) send_failure();
 }
 
-void Watch::throw_failure() {
+void FailureDetector::throw_failure() {
   AbortBlock& block = arena_.abort_block();
   // Whoever is writing the failure needs microseconds, unless it dies just then.
   const auto patience = Clock::now() + 100ms;
-  for (Backoff backoff; block.state.load(std::memory_order_acquire) == 1 && Clock::now() < patience;) backoff.pause();
+  for (Backoff backoff; block.state.load(std::memory_order_acquire) == 1 && Clock::now() < patience;) backoff.wait();
   if (block.state.load(std::memory_order_acquire) != 2)
-    throw Error(Errc::peer_lost, "a rank was lost while it reported a failure", seat_.world.self);
-  if (wire_ != nullptr) tell_failure();
-  throw Error(static_cast<Errc>(block.code), block.text, seat_.world.self, block.peer, block.operation);
+    throw Error(Errc::peer_lost, "a rank was lost while it reported a failure", view_.world.self);
+  if (wire_ != nullptr) send_failure();
+  throw Error(static_cast<Errc>(block.code), block.text, view_.world.self, block.peer, block.operation);
 }
 
-void Watch::wait_until_untouched() noexcept {
+void FailureDetector::wait_for_remote_access_end() noexcept {
   for (int local = 0; local < arena_.ranks(); ++local) {
-    const auto patience = Clock::now() + kPatienceWithTouch;
+    const auto patience = Clock::now() + kPatienceWithRemoteAccess;
     Backoff backoff;
-    while (local != arena_.self() && arena_.block(local).touching.value.load() != 0 && arena_.alive(local)) {
+    while (local != arena_.self() && arena_.block(local).remote_access.value.load() != 0 && arena_.alive(local)) {
       if (Clock::now() < patience) {
-        backoff.pause();
+        backoff.wait();
         continue;
       }
-      log_warning(seat_.world.self,
+      log_warning(view_.world.self,
                   "rank {} has stopped while it read or wrote this rank's buffers: keep those of the failed operations "
                   "until it goes on or ends",
-                  seat_.grid.here()[static_cast<std::size_t>(local)]);
+                  view_.grid.here()[static_cast<std::size_t>(local)]);
       break;
     }
   }
 }
 
-void Watch::raise_mismatch(const Call& call, Rank peer) {
+void FailureDetector::report_mismatch(const CallInfo& call, Rank peer) {
   // The peer's record is there, or will be at once: it comes just behind the data that gave the mismatch away. Others
   // may be microseconds behind; the error is better with them in it.
   arrived_at_ = {};  // the other hosts should know this rank's at once
@@ -227,96 +228,99 @@ void Watch::raise_mismatch(const Call& call, Rank peer) {
     Signature signature;
     return Clock::now() < latest && standing(peer, call.sequence, signature) == Standing::not_arrived;
   };
-  for (Backoff backoff; Clock::now() < patience || peer_is_late(); backoff.pause()) {
-    listen();
-    look_for_mismatch(call);  // throws when the records show who passed what
+  for (Backoff backoff; Clock::now() < patience || peer_is_late(); backoff.wait()) {
+    check_control();
+    check_mismatch(call);  // throws when the records show who passed what
   }
   const std::string op = operation(call);
-  raise(Errc::mismatch, peer, op,
-        fmt::format("{}: rank {} is at another call: the ranks do not issue the same operations in the same order", op,
-                    peer));
+  report_failure(
+      Errc::mismatch, peer, op,
+      fmt::format("{}: rank {} is at another call: the ranks do not issue the same operations in the same order", op,
+                  peer));
   throw_failure();
 }
 
-void Watch::raise_timeout(const Call& call, std::chrono::nanoseconds waited) {
+void FailureDetector::report_timeout(const CallInfo& call, std::chrono::nanoseconds waited) {
   const std::string op = operation(call);
   // An absent rank that gives signs of life is in an earlier call, and waits there for one that does not.
   const std::vector<Rank> absent = missing(call), silent = silent_ranks(call);
   const auto longest_silent = std::ranges::min_element(silent, {}, [this](Rank rank) {
-    return arena_.block(seat_.local_of(rank)).looked.value.load(std::memory_order_relaxed);
+    return arena_.block(view_.local_of(rank)).heartbeat.value.load(std::memory_order_relaxed);
   });
-  const std::vector<Rank> with_gpu = ranks_with_gpu(call);
+  const std::vector<Rank> waiting_for_gpu = ranks_waiting_for_gpu(call);
   const Rank peer = longest_silent != silent.end() ? *longest_silent
                     : !absent.empty()              ? absent.front()
-                    : !with_gpu.empty()            ? with_gpu.front()
+                    : !waiting_for_gpu.empty()     ? waiting_for_gpu.front()
                                                    : kNoRank;
-  raise(Errc::timeout, peer, op,
-        fmt::format("{}: timed out after {:.1f} s on rank {}: {}", op, std::chrono::duration<double>(waited).count(),
-                    seat_.world.self, missing_text(call)));
+  report_failure(Errc::timeout, peer, op,
+                 fmt::format("{}: timed out after {:.1f} s on rank {}: {}", op,
+                             std::chrono::duration<double>(waited).count(), view_.world.self, missing_text(call)));
   throw_failure();
 }
 
 // ---- the slow path ----
 
-void Watch::look(const Call& call) {
+void FailureDetector::check_peers(const CallInfo& call) {
   if (wire_ != nullptr) poll_control();
   check();
-  look_for_mismatch(call);
-  look_for_lost(call);
+  check_mismatch(call);
+  check_lost_peers(call);
 }
 
-void Watch::listen() {
+void FailureDetector::check_control() {
   if (wire_ != nullptr) poll_control();
   check();
 }
 
-void Watch::farewell() noexcept {
-  if (wire_->sees_lost_peers())
-    tell_hosts(fmt::format("L {}", arena_.block(arena_.self()).completed.value.load(std::memory_order_relaxed)));
+void FailureDetector::announce_leave() noexcept {
+  if (wire_->detects_peer_failure())
+    send_to_hosts(fmt::format("L {}", arena_.block(arena_.self()).completed.value.load(std::memory_order_relaxed)));
 }
 
-void Watch::look_for_lost_on_other_hosts(const Call& call) {
-  while (const auto lost = wire_->poll_lost()) remote_[static_cast<std::size_t>(lost->first)].gone = lost->second;
-  for (const Rank rank : seat_.world.members) {
+void FailureDetector::check_lost_peers_on_other_hosts(const CallInfo& call) {
+  while (const auto lost = wire_->poll_failed_peer())
+    remote_[static_cast<std::size_t>(lost->first)].gone = lost->second;
+  for (const Rank rank : view_.world.members) {
     const Remote& remote = remote_[static_cast<std::size_t>(rank)];
     // What it did before it went stays done: only an unfinished call suffers.
-    const bool done = remote.left && remote.completed >= call.sequence && !wire_->awaits_in_vain(rank);
+    const bool done = remote.left && remote.completed >= call.sequence && !wire_->is_blocked_on_failed_peer(rank);
     if (remote.gone.empty() || done) continue;
     const std::string op = operation(call);
-    raise(Errc::peer_lost, rank, op,
-          remote.left ? fmt::format("{}: rank {} was lost: it left the communicator after its call #{}", op, rank,
-                                    remote.completed)
-                      : fmt::format("{}: rank {} was lost: its process or host is gone ({})", op, rank, remote.gone));
+    report_failure(Errc::peer_lost, rank, op,
+                   remote.left
+                       ? fmt::format("{}: rank {} was lost: it left the communicator after its call #{}", op, rank,
+                                     remote.completed)
+                       : fmt::format("{}: rank {} was lost: its process or host is gone ({})", op, rank, remote.gone));
     throw_failure();
   }
 }
 
-void Watch::listen_now_and_then() {
+void FailureDetector::check_control_throttled() {
   const auto now = coarse_now();
-  if (now - listened_ < kListenEvery) return;
-  listened_ = now;
-  listen();
+  if (now - control_checked_ < kCheckControlEvery) return;
+  control_checked_ = now;
+  check_control();
 }
 
-std::chrono::nanoseconds Watch::gathering_time() const noexcept {
+std::chrono::nanoseconds FailureDetector::gathering_time() const noexcept {
   return wire_ == nullptr ? kGatherRecords : kGatherRemoteRecords;
 }
 
-void Watch::look_for_mismatch(const Call& call) {
+void FailureDetector::check_mismatch(const CallInfo& call) {
   const std::uint64_t mine = make_tag(call.sequence, call.signature);
   const auto disagrees = [&](Rank rank) {
     Signature signature;
-    return rank != seat_.world.self && standing(rank, call.sequence, signature) == Standing::here &&
+    return rank != view_.world.self && standing(rank, call.sequence, signature) == Standing::here &&
            make_tag(call.sequence, signature) != mine;
   };
-  const auto odd = std::find_if(seat_.world.members.begin(), seat_.world.members.end(), disagrees);
-  if (odd == seat_.world.members.end()) return;
+  const auto odd = std::find_if(view_.world.members.begin(), view_.world.members.end(), disagrees);
+  if (odd == view_.world.members.end()) return;
   // Give those who are on their way a moment, so that the error can say who passed what, and who is in the majority.
   arrived_at_ = {};
   std::vector<Arrived> ranks = arrived(call);
   const auto patience = Clock::now() + gathering_time();
-  for (Backoff backoff; ranks.size() < seat_.world.members.size() && Clock::now() < patience; backoff.pause()) {
-    listen();
+  for (Backoff backoff; ranks.size() < view_.world.members.size() && Clock::now() < patience; backoff.wait()) {
+    check_control();
     ranks = arrived(call);
   }
   const std::string op = operation(call);
@@ -327,17 +331,17 @@ void Watch::look_for_mismatch(const Call& call) {
   };
   const auto rarest = std::min_element(ranks.begin(), ranks.end(),
                                        [&](const Arrived& a, const Arrived& b) { return alike(a) < alike(b); });
-  raise(Errc::mismatch, rarest->rank, op, fmt::format("{}: {}", op, describe_mismatch(ranks)));
+  report_failure(Errc::mismatch, rarest->rank, op, fmt::format("{}: {}", op, describe_mismatch(ranks)));
   throw_failure();
 }
 
-void Watch::look_for_lost(const Call& call) {
+void FailureDetector::check_lost_peers(const CallInfo& call) {
   const auto now = coarse_now();
-  arena_.block(arena_.self()).looked.value.store(static_cast<std::uint64_t>(now.count()), std::memory_order_relaxed);
-  if (now - lost_looked_ < kLookForLostEvery) return;
-  lost_looked_ = now;
-  if (wire_ != nullptr) look_for_lost_on_other_hosts(call);
-  const Peers here = seat_.grid.here();
+  arena_.block(arena_.self()).heartbeat.value.store(static_cast<std::uint64_t>(now.count()), std::memory_order_relaxed);
+  if (now - lost_checked_ < kCheckLostEvery) return;
+  lost_checked_ = now;
+  if (wire_ != nullptr) check_lost_peers_on_other_hosts(call);
+  const Peers here = view_.grid.here();
   for (int local = 0; local < arena_.ranks(); ++local) {
     if (arena_.alive(local)) continue;
     RankBlock& block = arena_.block(local);
@@ -346,31 +350,31 @@ void Watch::look_for_lost(const Call& call) {
     const Rank rank = here[static_cast<std::size_t>(local)];
     const std::string op = operation(call);
     const bool left = block.departed.value.load(std::memory_order_acquire) != 0;
-    raise(Errc::peer_lost, rank, op,
-          fmt::format("{}: rank {} was lost: {} after its call #{}", op, rank,
-                      left ? "it left the communicator" : "its process ended",
-                      block.completed.value.load(std::memory_order_acquire)));
+    report_failure(Errc::peer_lost, rank, op,
+                   fmt::format("{}: rank {} was lost: {} after its call #{}", op, rank,
+                               left ? "it left the communicator" : "its process ended",
+                               block.completed.value.load(std::memory_order_acquire)));
     throw_failure();
   }
 }
 
 // ---- between hosts ----
 
-void Watch::tell_failure() noexcept {
+void FailureDetector::send_failure() noexcept {
   const AbortBlock& block = arena_.abort_block();
-  if (block.state.load(std::memory_order_acquire) != 2 || failure_told_.exchange(true)) return;
-  tell_hosts(fmt::format("A {} {}\n{}\n{}", block.code, block.peer, block.operation, block.text));
+  if (block.state.load(std::memory_order_acquire) != 2 || failure_sent_.exchange(true)) return;
+  send_to_hosts(fmt::format("A {} {}\n{}\n{}", block.code, block.peer, block.operation, block.text));
 }
 
-void Watch::tell_hosts(std::string_view text) noexcept {
-  for (const Rank rank : seat_.world.members)
-    if (seat_.host_of(rank) != seat_.grid.host) try {
+void FailureDetector::send_to_hosts(std::string_view text) noexcept {
+  for (const Rank rank : view_.world.members)
+    if (view_.host_of(rank) != view_.grid.host) try {
         wire_->post_control(rank, text);
       } catch (const std::exception&) {  // the failure that is being told stands; this rank throws it either way
       }
 }
 
-void Watch::poll_control() {
+void FailureDetector::poll_control() {
   while (const auto message = wire_->poll_control()) {
     const auto& [from, text] = *message;
     if (text.starts_with("A ")) {
@@ -379,10 +383,11 @@ void Watch::poll_control() {
       std::sscanf(text.c_str(), "A %u %d\n%n", &code, &peer, &read);
       const std::size_t line = text.find('\n', static_cast<std::size_t>(read));
       if (read == 0 || line == std::string::npos) continue;
-      failure_told_ = true;  // whoever raised it tells everybody
-      raise(static_cast<Errc>(code), peer,
-            std::string_view(text).substr(static_cast<std::size_t>(read), line - static_cast<std::size_t>(read)),
-            std::string_view(text).substr(line + 1));
+      failure_sent_ = true;  // whoever raised it tells everybody
+      report_failure(
+          static_cast<Errc>(code), peer,
+          std::string_view(text).substr(static_cast<std::size_t>(read), line - static_cast<std::size_t>(read)),
+          std::string_view(text).substr(line + 1));
     } else if (text.starts_with("R ")) {
       std::istringstream words(text.substr(2));
       std::uint64_t sequence = 0, rank = 0;
@@ -403,26 +408,26 @@ void Watch::poll_control() {
       leaver.left = std::sscanf(text.c_str(), "L %" SCNu64, &leaver.completed) == 1;
     }
   }
-  tell_records();
+  send_records();
 }
 
-void Watch::tell_records() {
+void FailureDetector::send_records() {
   // A call that waits long tells the other hosts, once, what the ranks of this host have passed to it; they compare,
   // and know who is missing. Those who arrive later tell it themselves, those who have left again cannot. Who leaves
   // tells it only over wires that know who has left before: MPI's may not be given a message for somebody who has
   // ended.
   const std::uint64_t sequence = arena_.block(arena_.self()).arrived.value.load(std::memory_order_relaxed);
-  if (sequence == record_told_ || Clock::now() - arrived_at_ < kTellRecordAfter) return;
-  if (leaving_ && !wire_->sees_lost_peers()) return;
-  record_told_ = sequence;
+  if (sequence == record_sent_ || Clock::now() - arrived_at_ < kSendRecordAfter) return;
+  if (leaving_ && !wire_->detects_peer_failure()) return;
+  record_sent_ = sequence;
   std::string text = fmt::format("R {}", sequence);
-  const Peers here = seat_.grid.here();
+  const Peers here = view_.grid.here();
   for (int local = 0; local < arena_.ranks(); ++local) {
     Signature signature;
     if (record_of(local, sequence, signature))
       text += fmt::format(" {} {}", here[static_cast<std::size_t>(local)], fmt::join(pack(signature), " "));
   }
-  tell_hosts(text);
+  send_to_hosts(text);
 }
 
 }  // namespace collectives

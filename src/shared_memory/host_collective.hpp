@@ -27,18 +27,18 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "shared_memory/lines.hpp"
-#include "shared_memory/reach.hpp"
+#include "shared_memory/inline_protocol.hpp"
+#include "shared_memory/peer_memory.hpp"
 #include "shared_memory/staged.hpp"
 #include "shared_memory/zero_copy.hpp"
 
 namespace collectives {
 
-class HostStage {
+class HostCollective {
  public:
   /// `oversubscribed`: there are more ranks than cores. The arena, the tuning and the peer memory must outlive this
   /// object.
-  HostStage(StageRoom, const Tuning&, Reach&, bool crowded);
+  HostCollective(SubgroupMemory, const Tuning&, PeerMemory&, bool oversubscribed);
 
   /// Describes a host Step as a task for later start() calls on this object.
   void describe(const Step&, DataType, HostTask&) const;
@@ -54,35 +54,35 @@ class HostStage {
   /// Performs what is possible now. Returns true when the collective has finished. Throws TagMismatch with a local rank
   /// of the host, or Error{system}.
   bool advance() try {
-    if (performer_ == Performer::lines ? !lines_.advance() : !advance_by_others()) return false;
+    if (performer_ == Performer::inlined ? !inline_protocol_.advance() : !advance_by_others()) return false;
     finished_.store(number_, std::memory_order_release);
     return true;
   } catch (const TagMismatch& mismatch) {  // with a rank of the subgroup
-    throw TagMismatch{room_.local(mismatch.peer)};
+    throw TagMismatch{subgroup_.local(mismatch.peer)};
   }
-  HostStage(const HostStage&) = delete;  // the protocols keep a reference to subgroup_
-  HostStage& operator=(const HostStage&) = delete;
+  HostCollective(const HostCollective&) = delete;  // the protocols keep a reference to subgroup_
+  HostCollective& operator=(const HostCollective&) = delete;
   /// Returns a counter that changes when a part of a long collective has completed. A waiting rank then restarts its
   /// backoff.
   std::uint64_t moves() const noexcept { return staged_.moves() + zero_copy_.moves(); }
   /// Returns the bytes that this rank has ever written to shared memory or to buffers of its peers.
   std::uint64_t bytes_shown() const noexcept {
-    return lines_.bytes_shown() + staged_.bytes_shown() + zero_copy_.bytes_shown();
+    return inline_protocol_.bytes_shown() + staged_.bytes_shown() + zero_copy_.bytes_shown();
   }
 
  private:
-  enum class Performer { none, lines, staged, zero_copy };
-  bool place_is_free() { return number_ <= all_finished_ + kStagesAhead || look_for_place(); }
+  enum class Performer { none, inlined, staged, zero_copy };
+  bool place_is_free() { return number_ <= all_finished_ + kCollectivesAhead || look_for_place(); }
   bool look_for_place();
   void begin();
   void begin_as_planned();
   bool advance_by_others();
 
-  const StageRoom room_;
+  const SubgroupMemory subgroup_;
   const Tuning& tuning_;
-  const bool crowded_;
+  const bool oversubscribed_;
   std::atomic<std::uint64_t>& finished_;
-  Lines lines_;
+  InlineProtocol inline_protocol_;
   Staged staged_;
   ZeroCopy zero_copy_;
 

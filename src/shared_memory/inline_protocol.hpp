@@ -19,13 +19,13 @@
 #include "reduction/reduction.hpp"
 #include "shared_memory/host_operands.hpp"
 #include "shared_memory/host_task.hpp"
-#include "shared_memory/stage_room.hpp"
+#include "shared_memory/subgroup_memory.hpp"
 
 namespace collectives {
 
-class Lines {
+class InlineProtocol {
  public:
-  explicit Lines(const StageRoom&);
+  explicit InlineProtocol(const SubgroupMemory&);
   /// Publishes this rank's values for collective `number`, which selects the slot.
   void start(const HostTask&, const HostOperands&, std::uint64_t number);
   /// Performs what is possible now. Returns true when the collective has finished.
@@ -60,7 +60,7 @@ class Lines {
   void prepare_to_show(const HostTask&, const HostOperands&, Span mine);
   void prepare_to_combine(const HostTask&, const HostOperands&, Span mine);
   void write(Span);
-  void ask_for(std::byte* next, Span) const;
+  void prefetch(std::byte* next, Span) const;
   bool read(const Wanted&);
   void finish();
   std::byte* gathered(int local) { return gathered_.data() + static_cast<std::size_t>(local) * stride_; }
@@ -72,13 +72,13 @@ class Lines {
   std::vector<std::byte*> slots_;  // beginning of each rank's ring
   std::size_t slot_bytes_;
   std::size_t stride_;
-  bool populated_ = false;           // the peers' slots are prefaulted
+  bool prefaulted_ = false;          // the peers' slots are prefaulted
   std::vector<std::byte> gathered_;  // copies of payloads of several lines
 
   // Results of prepare().
   std::uint64_t known_as_ = 0;
-  bool shows_notice_ = false;  // the collective is a barrier
-  std::vector<Own> packed_;    // sources of the own payload, if they are not adjacent
+  bool signal_only_ = false;  // the collective is a barrier
+  std::vector<Own> packed_;   // sources of the own payload, if they are not adjacent
   const std::byte* own_ = nullptr;
   std::size_t own_bytes_ = 0;
   Span shown_[2];

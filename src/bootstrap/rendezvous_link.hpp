@@ -23,7 +23,7 @@ enum class Kind : std::uint64_t {
   seen = 1,                    // from rank 0: the hello is good
   welcome,                     // from rank 0: everybody is here
   contribution,                // to rank 0: one rank's bytes
-  everyone,                    // from rank 0: for each rank a length (8 bytes) and its bytes
+  contributions,               // from rank 0: for each rank a length (8 bytes) and its bytes
   give_up,                     // to rank 0: the deadline has passed; seconds waited (a double)
   failure,                     // from rank 0: Failure, then its text
 };
@@ -45,7 +45,7 @@ struct Failure {
   std::int32_t culprit;
 };
 
-struct Frame {
+struct Record {
   Kind kind;
   std::string payload;
 };
@@ -63,7 +63,7 @@ bool read_from(std::string_view bytes, T& value) {
   return true;
 }
 
-std::shared_ptr<const std::string> make_frame(Kind kind, std::string_view payload = {});
+std::shared_ptr<const std::string> make_record(Kind kind, std::string_view payload = {});
 
 /// Frames over one connection. Nothing here waits; what cannot go on now goes on at the next push() or next().
 class Link {
@@ -76,15 +76,15 @@ class Link {
   /// What the other end did, so that nothing more will come; empty while the connection is good.
   const std::string& lost() const { return lost_; }
 
-  void post(std::shared_ptr<const std::string> frame) {
-    out_.push_back(std::move(frame));
+  void post(std::shared_ptr<const std::string> record) {
+    out_.push_back(std::move(record));
     push();
   }
-  void post(Kind kind, std::string_view payload = {}) { post(make_frame(kind, payload)); }
+  void post(Kind kind, std::string_view payload = {}) { post(make_record(kind, payload)); }
   bool unsent() const { return !out_.empty(); }
 
   /// The next frame, if it is here.
-  std::optional<Frame> next();
+  std::optional<Record> next();
 
   int fd() const { return socket_.fd(); }
   pollfd interest() const { return {fd(), static_cast<short>(unsent() ? POLLIN | POLLOUT : POLLIN), 0}; }

@@ -1,6 +1,6 @@
 // Memory of one rank, used by another: by name, between processes and between threads; and all that may happen to it
 // between two uses.
-#include "shared_memory/segments.hpp"
+#include "shared_memory/segment_directory.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -34,25 +34,25 @@ const ArenaShape kTwoRanks{.ranks = 2, .inline_bytes = 64, .chunk_bytes = 64, .f
 /// Local rank 0, and how the other one joins.
 struct Host {
   std::unique_ptr<Arena> arena = Arena::create(kTwoRanks);
-  std::string invitation = arena->invitation();
-  std::unique_ptr<Arena> join() const { return Arena::join(invitation, kTwoRanks, 1); }
+  std::string handle = arena->handle();
+  std::unique_ptr<Arena> join() const { return Arena::join(handle, kTwoRanks, 1); }
 };
 
-TEST(Segments, OrdinaryMemoryHasNoName) {
+TEST(SegmentDirectory, OrdinaryMemoryHasNoName) {
   const Host host;
-  Segments segments(*host.arena);
+  SegmentDirectory segments(*host.arena);
   const std::vector<char> ordinary(1000);
   EXPECT_EQ(segments.name_of(ordinary.data(), ordinary.size()), 0u);
   EXPECT_EQ(segments.name_of(nullptr, 0), 0u);
   const SharedMemory memory(4 * kMiB);
   EXPECT_NE(segments.name_of(memory.data(), memory.size()), 0u);
   EXPECT_EQ(segments.name_of(ordinary.data(), ordinary.size()), 0u);
-  EXPECT_EQ(segments.reach(1, 0, 1), nullptr);
+  EXPECT_EQ(segments.resolve(1, 0, 1), nullptr);
 }
 
-TEST(Segments, ANameCoversWhatIsInsideAndNothingElse) {
+TEST(SegmentDirectory, ANameCoversWhatIsInsideAndNothingElse) {
   const Host host;
-  Segments segments(*host.arena);
+  SegmentDirectory segments(*host.arena);
   const SharedMemory memory(4 * kMiB);
   std::byte* const end = memory.data() + memory.size();
   const std::uint64_t name = segments.name_of(memory.data(), memory.size());
@@ -62,35 +62,35 @@ TEST(Segments, ANameCoversWhatIsInsideAndNothingElse) {
   EXPECT_EQ(segments.name_of(memory.data(), memory.size() + 1), 0u);
   EXPECT_EQ(segments.name_of(end, 1), 0u);
   EXPECT_EQ(segments.name_of(memory.data() - 1, 1), 0u);
-  EXPECT_EQ(segments.reach(0, name + 5, 10), memory.data() + 5);
-  EXPECT_EQ(segments.reach(0, name, memory.size() + 1), nullptr);
-  EXPECT_EQ(segments.reach(0, name + memory.size(), 1), nullptr);
-  EXPECT_EQ(segments.reach(0, name + memory.size() + 1, 0), nullptr);
-  EXPECT_EQ(segments.reach(1, name, 1), nullptr);  // not rank 1's
+  EXPECT_EQ(segments.resolve(0, name + 5, 10), memory.data() + 5);
+  EXPECT_EQ(segments.resolve(0, name, memory.size() + 1), nullptr);
+  EXPECT_EQ(segments.resolve(0, name + memory.size(), 1), nullptr);
+  EXPECT_EQ(segments.resolve(0, name + memory.size() + 1, 0), nullptr);
+  EXPECT_EQ(segments.resolve(1, name, 1), nullptr);  // not rank 1's
 }
 
-TEST(Segments, ProcessesReadAndWriteEachOthersMemory) {
+TEST(SegmentDirectory, ProcessesReadAndWriteEachOthersMemory) {
   const Host host;
   const SharedArray<int> mine(3'000'000);
   Child child([&](Line& line) {
     const auto arena = host.join();
-    Segments segments(*arena);
+    SegmentDirectory segments(*arena);
     std::vector<int, SharedAllocator<int>> theirs(1000);  // a piece of a common segment
     for (int i = 0; i < 1000; ++i) theirs[static_cast<std::size_t>(i)] = i;
     line.put(segments.name_of(theirs.data(), 1000 * sizeof(int)));
-    auto* remote = reinterpret_cast<int*>(segments.reach(0, line.take(), mine.size() * sizeof(int)));
+    auto* remote = reinterpret_cast<int*>(segments.resolve(0, line.take(), mine.size() * sizeof(int)));
     if (remote == nullptr || remote[0] != 17 || remote[2'999'999] != 18) return 1;
     remote[1'500'000] = 19;
     line.put(1);
     line.take();  // what is mine has been written to
     return theirs[999] == -1 ? 0 : 2;
   });
-  Segments segments(*host.arena);
+  SegmentDirectory segments(*host.arena);
   int* const here = const_cast<int*>(mine.data());
   here[0] = 17;
   here[2'999'999] = 18;
   child.line().put(segments.name_of(mine.data(), mine.size() * sizeof(int)));
-  auto* remote = reinterpret_cast<int*>(segments.reach(1, child.line().take(), 1000 * sizeof(int)));
+  auto* remote = reinterpret_cast<int*>(segments.resolve(1, child.line().take(), 1000 * sizeof(int)));
   ASSERT_NE(remote, nullptr);
   EXPECT_EQ(remote[500], 500);
   EXPECT_EQ(child.line().take(), 1u);
@@ -100,35 +100,35 @@ TEST(Segments, ProcessesReadAndWriteEachOthersMemory) {
   EXPECT_EQ(child.wait(), 0);
 }
 
-TEST(Segments, AChildSeesMemoryOfItsParentAtAnotherAddress) {  // and not what it inherited there
+TEST(SegmentDirectory, AChildSeesMemoryOfItsParentAtAnotherAddress) {  // and not what it inherited there
   const Host host;
-  Segments segments(*host.arena);
+  SegmentDirectory segments(*host.arena);
   const SharedMemory memory(4 * kMiB);
   std::memset(memory.data(), 5, memory.size());
   const std::uint64_t name = segments.name_of(memory.data(), memory.size());
   Child child([&](Line&) {
     const auto arena = host.join();
-    Segments theirs(*arena);
-    std::byte* const at = theirs.reach(0, name, memory.size());
+    SegmentDirectory theirs(*arena);
+    std::byte* const at = theirs.resolve(0, name, memory.size());
     return at != nullptr && at != memory.data() && at[4 * kMiB - 1] == std::byte{5} ? 0 : 1;
   });
   EXPECT_EQ(child.wait(), 0);
 }
 
-TEST(Segments, RanksOfOneProcessUseItWhereItIs) {
+TEST(SegmentDirectory, RanksOfOneProcessUseItWhereItIs) {
   const Host host;
   const auto other = host.join();
-  Segments mine(*host.arena), theirs(*other);
+  SegmentDirectory mine(*host.arena), theirs(*other);
   const SharedMemory memory(4 * kMiB), more(4 * kMiB);
   const int before = mappings_of(kSegmentFile);
-  EXPECT_EQ(mine.reach(1, theirs.name_of(memory.data(), 100), 100), memory.data());
-  EXPECT_EQ(theirs.reach(0, mine.name_of(more.data() + 8, 100), 100), more.data() + 8);
+  EXPECT_EQ(mine.resolve(1, theirs.name_of(memory.data(), 100), 100), memory.data());
+  EXPECT_EQ(theirs.resolve(0, mine.name_of(more.data() + 8, 100), 100), more.data() + 8);
   // Two ranks of a process may both use what one of them allocated.
-  EXPECT_EQ(theirs.reach(0, mine.name_of(memory.data(), 100), 100), memory.data());
+  EXPECT_EQ(theirs.resolve(0, mine.name_of(memory.data(), 100), 100), memory.data());
   EXPECT_EQ(mappings_of(kSegmentFile), before);
 }
 
-TEST(Segments, ThreadsAllocateAndFreeWhileOthersLookThingsUp) {
+TEST(SegmentDirectory, ThreadsAllocateAndFreeWhileOthersLookThingsUp) {
   const Host host;
   const auto other = host.join();
   std::barrier turn(2);
@@ -141,7 +141,7 @@ TEST(Segments, ThreadsAllocateAndFreeWhileOthersLookThingsUp) {
     }
   });
   const auto rank = [&](const Arena& arena) {
-    Segments segments(arena);
+    SegmentDirectory segments(arena);
     const auto self = static_cast<std::size_t>(arena.self());
     for (int round = 0; round < 100; ++round) {
       const SharedArray<int> memory(round % 2 == 0 ? 1'000'000 : 100);
@@ -149,7 +149,7 @@ TEST(Segments, ThreadsAllocateAndFreeWhileOthersLookThingsUp) {
       names[self] = segments.name_of(memory.data(), memory.size() * sizeof(int));
       turn.arrive_and_wait();
       const auto* there =
-          reinterpret_cast<int*>(segments.reach(1 - arena.self(), names[1 - self], memory.size() * sizeof(int)));
+          reinterpret_cast<int*>(segments.resolve(1 - arena.self(), names[1 - self], memory.size() * sizeof(int)));
       EXPECT_TRUE(there != nullptr && *there == round) << "round " << round;
       turn.arrive_and_wait();
     }
@@ -160,12 +160,12 @@ TEST(Segments, ThreadsAllocateAndFreeWhileOthersLookThingsUp) {
   stop = true;
 }
 
-TEST(Segments, AnOldNameLeadsNowhereAndANewOneToTheNewMemory) {
+TEST(SegmentDirectory, AnOldNameLeadsNowhereAndANewOneToTheNewMemory) {
   const Host host;
-  Segments segments(*host.arena);
+  SegmentDirectory segments(*host.arena);
   Child child([&](Line& line) {
     const auto arena = host.join();
-    Segments theirs(*arena);
+    SegmentDirectory theirs(*arena);
     for (std::uint64_t round = 0; round < 5; ++round) {
       SharedArray<std::uint64_t> memory(kMiB);
       memory[7] = round;
@@ -180,26 +180,26 @@ TEST(Segments, AnOldNameLeadsNowhereAndANewOneToTheNewMemory) {
   for (std::uint64_t round = 0; round < 5; ++round) {
     const std::uint64_t name = child.line().take();
     EXPECT_NE(name, old);
-    EXPECT_EQ(segments.reach(1, old, 1), nullptr) << round;
-    const std::byte* at = segments.reach(1, name, 8 * kMiB);
+    EXPECT_EQ(segments.resolve(1, old, 1), nullptr) << round;
+    const std::byte* at = segments.resolve(1, name, 8 * kMiB);
     ASSERT_NE(at, nullptr);
     EXPECT_EQ(reinterpret_cast<const std::uint64_t*>(at)[7], round);
-    EXPECT_EQ(segments.reach(1, name, 8 * kMiB), at);
+    EXPECT_EQ(segments.resolve(1, name, 8 * kMiB), at);
     old = name;
     child.line().put(1);
   }
   child.line().take();
-  EXPECT_EQ(segments.reach(1, old, 1), nullptr);
+  EXPECT_EQ(segments.resolve(1, old, 1), nullptr);
   child.line().put(1);
   EXPECT_EQ(child.wait(), 0);
 }
 
-TEST(Segments, PagesGoBackThoughAPeerHasThemMapped) {
+TEST(SegmentDirectory, PagesGoBackThoughAPeerHasThemMapped) {
   const Host host;
-  Segments segments(*host.arena);
+  SegmentDirectory segments(*host.arena);
   Child child([&](Line& line) {
     const auto arena = host.join();
-    Segments theirs(*arena);
+    SegmentDirectory theirs(*arena);
     std::optional<SharedMemory> memory(64 * kMiB);
     line.put(theirs.name_of(memory->data(), memory->size()));
     line.take();
@@ -209,7 +209,7 @@ TEST(Segments, PagesGoBackThoughAPeerHasThemMapped) {
     return 0;
   });
   const std::size_t before = status_bytes("RssShmem");
-  std::byte* const at = segments.reach(1, child.line().take(), 64 * kMiB);
+  std::byte* const at = segments.resolve(1, child.line().take(), 64 * kMiB);
   ASSERT_NE(at, nullptr);
   std::memset(at, 1, 64 * kMiB);
   EXPECT_GE(status_bytes("RssShmem"), before + 64 * kMiB);
@@ -220,14 +220,14 @@ TEST(Segments, PagesGoBackThoughAPeerHasThemMapped) {
   EXPECT_EQ(child.wait(), 0);
 }
 
-TEST(Segments, MappingsOfWhatIsFreedGoBeforeTheNextIsMade) {
+TEST(SegmentDirectory, MappingsOfWhatIsFreedGoBeforeTheNextIsMade) {
   const Host host;
-  Segments segments(*host.arena);
+  SegmentDirectory segments(*host.arena);
   const int before = mappings_of(kSegmentFile);
   constexpr int kCount = 10;
   Child child([&](Line& line) {
     const auto arena = host.join();
-    Segments theirs(*arena);
+    SegmentDirectory theirs(*arena);
     {
       std::vector<SharedMemory> all;
       for (int i = 0; i < kCount; ++i) {
@@ -241,18 +241,18 @@ TEST(Segments, MappingsOfWhatIsFreedGoBeforeTheNextIsMade) {
     line.take();
     return 0;
   });
-  for (int i = 0; i < kCount; ++i) EXPECT_NE(segments.reach(1, child.line().take(), 1), nullptr);
+  for (int i = 0; i < kCount; ++i) EXPECT_NE(segments.resolve(1, child.line().take(), 1), nullptr);
   EXPECT_EQ(mappings_of(kSegmentFile), before + kCount);
   child.line().put(1);
-  EXPECT_NE(segments.reach(1, child.line().take(), 1), nullptr);
+  EXPECT_NE(segments.resolve(1, child.line().take(), 1), nullptr);
   EXPECT_EQ(mappings_of(kSegmentFile), before + 1);
   child.line().put(1);
   EXPECT_EQ(child.wait(), 0);
 }
 
-TEST(Segments, AThousandOfThemLeaveNothingOnEitherSide) {
+TEST(SegmentDirectory, AThousandOfThemLeaveNothingOnEitherSide) {
   const Host host;
-  Segments segments(*host.arena);
+  SegmentDirectory segments(*host.arena);
   const auto burden = [] {
     return std::array{static_cast<std::size_t>(mappings_of(kSegmentFile)), descriptors_of(kSegmentFile).size(),
                       status_bytes("RssShmem") / (8 * kMiB)};
@@ -260,7 +260,7 @@ TEST(Segments, AThousandOfThemLeaveNothingOnEitherSide) {
   constexpr int kRounds = kSanitized ? 200 : 1000;
   Child child([&](Line& line) {
     const auto arena = host.join();
-    Segments theirs(*arena);
+    SegmentDirectory theirs(*arena);
     const auto before = burden();
     for (int round = 0; round < kRounds; ++round) {
       const SharedMemory one(2 * kMiB), two(kMiB + 4096);  // two places in the directory, of changing order
@@ -276,8 +276,8 @@ TEST(Segments, AThousandOfThemLeaveNothingOnEitherSide) {
   const auto before = burden();
   for (int round = 0; round < kRounds; ++round) {
     const std::uint64_t first = child.line().take(), second = child.line().take();
-    std::byte* const one = segments.reach(1, first, kMiB);
-    std::byte* const two = segments.reach(1, second, 2 * kMiB);
+    std::byte* const one = segments.resolve(1, first, kMiB);
+    std::byte* const two = segments.resolve(1, second, 2 * kMiB);
     ASSERT_TRUE(one != nullptr && two != nullptr) << round;
     one[kMiB - 1] = two[2 * kMiB - 1] = std::byte{1};
     child.line().put(1);
@@ -287,13 +287,13 @@ TEST(Segments, AThousandOfThemLeaveNothingOnEitherSide) {
   for (std::size_t i = 0; i < after.size(); ++i) EXPECT_LE(after[i], before[i] + 2) << i;
 }
 
-TEST(Segments, ThatLeaveWithTheCommunicatorAreUnmapped) {
+TEST(SegmentDirectory, ThatLeaveWithTheCommunicatorAreUnmapped) {
   const Host host;
   const int before = mappings_of(kSegmentFile);
   Child child([&](Line& line) {
     const auto arena = host.join();
     const SharedMemory memory(4 * kMiB);
-    std::optional<Segments> theirs(*arena);
+    std::optional<SegmentDirectory> theirs(*arena);
     const std::uint64_t name = theirs->name_of(memory.data(), memory.size());
     line.put(name);
     line.take();
@@ -306,29 +306,29 @@ TEST(Segments, ThatLeaveWithTheCommunicatorAreUnmapped) {
     return 0;
   });
   {
-    Segments segments(*host.arena);
+    SegmentDirectory segments(*host.arena);
     const std::uint64_t name = child.line().take();
-    EXPECT_NE(segments.reach(1, name, 1), nullptr);
+    EXPECT_NE(segments.resolve(1, name, 1), nullptr);
     EXPECT_EQ(mappings_of(kSegmentFile), before + 1);
     child.line().put(1);
     child.line().take();
-    EXPECT_EQ(segments.reach(1, name, 1), nullptr);
+    EXPECT_EQ(segments.resolve(1, name, 1), nullptr);
     child.line().put(1);
     const std::uint64_t again = child.line().take();
     EXPECT_NE(again, name);
-    EXPECT_NE(segments.reach(1, again, 1), nullptr);
+    EXPECT_NE(segments.resolve(1, again, 1), nullptr);
   }
   EXPECT_EQ(mappings_of(kSegmentFile), before);
   child.line().put(1);
   EXPECT_EQ(child.wait(), 0);
 }
 
-TEST(Segments, ADescriptorThatNamesSomethingElseByNowIsRefused) {
+TEST(SegmentDirectory, ADescriptorThatNamesSomethingElseByNowIsRefused) {
   const Host host;
-  Segments segments(*host.arena);
+  SegmentDirectory segments(*host.arena);
   Child child([&](Line& line) {
     const auto arena = host.join();
-    Segments theirs(*arena);
+    SegmentDirectory theirs(*arena);
     const std::vector<int> before = descriptors_of(kSegmentFile);
     const SharedMemory memory(4 * kMiB);
     line.put(theirs.name_of(memory.data(), memory.size()));
@@ -345,8 +345,8 @@ TEST(Segments, ADescriptorThatNamesSomethingElseByNowIsRefused) {
   const std::uint64_t name = child.line().take();
   child.line().take();
   ::testing::internal::CaptureStderr();
-  EXPECT_EQ(segments.reach(1, name, 1), nullptr);
-  EXPECT_EQ(segments.reach(1, name, 1), nullptr);
+  EXPECT_EQ(segments.resolve(1, name, 1), nullptr);
+  EXPECT_EQ(segments.resolve(1, name, 1), nullptr);
   const std::string said = ::testing::internal::GetCapturedStderr();
   EXPECT_NE(said.find("is not the segment that was announced\n"), said.npos) << said;
   EXPECT_EQ(std::ranges::count(said, '\n'), 1) << said;
@@ -354,24 +354,24 @@ TEST(Segments, ADescriptorThatNamesSomethingElseByNowIsRefused) {
   EXPECT_EQ(child.wait(), 0);
 }
 
-TEST(Segments, ARankThatIsKilledTakesItsMemoryAlong) {
+TEST(SegmentDirectory, ARankThatIsKilledTakesItsMemoryAlong) {
   const Host host;
   const SharedMemory mine(4 * kMiB);
   const int before = mappings_of(kSegmentFile);
   {
-    Segments segments(*host.arena);
+    SegmentDirectory segments(*host.arena);
     const std::uint64_t name = segments.name_of(mine.data(), mine.size());
     Child child([&](Line& line) {
       const auto arena = host.join();
-      Segments theirs(*arena);
+      SegmentDirectory theirs(*arena);
       const SharedMemory memory(4 * kMiB);
       std::memset(memory.data(), 3, memory.size());
-      if (theirs.reach(0, name, 4 * kMiB) == nullptr) return 1;
+      if (theirs.resolve(0, name, 4 * kMiB) == nullptr) return 1;
       line.put(theirs.name_of(memory.data(), memory.size()));
       for (;;) line.take();
     });
     const std::uint64_t theirs = child.line().take();
-    const std::byte* at = segments.reach(1, theirs, 4 * kMiB);
+    const std::byte* at = segments.resolve(1, theirs, 4 * kMiB);
     ASSERT_NE(at, nullptr);
     child.kill(SIGKILL);
     EXPECT_EQ(child.wait(), -SIGKILL);
@@ -381,9 +381,9 @@ TEST(Segments, ARankThatIsKilledTakesItsMemoryAlong) {
   EXPECT_EQ(mappings_of(kSegmentFile), before);
 }
 
-TEST(Segments, AChildThatFreesWhatItInheritedTakesNothingFromItsParent) {
+TEST(SegmentDirectory, AChildThatFreesWhatItInheritedTakesNothingFromItsParent) {
   const Host host;
-  Segments segments(*host.arena);
+  SegmentDirectory segments(*host.arena);
   auto large = std::make_unique<SharedArray<int>>(3'000'000);
   auto small = std::make_unique<SharedArray<int>>(10);
   (*large)[1'000'000] = (*small)[9] = 42;
@@ -406,8 +406,8 @@ TEST(Segments, AChildThatFreesWhatItInheritedTakesNothingFromItsParent) {
   EXPECT_EQ((*small)[9], 42);
   Child reader([&](Line&) {
     const auto arena = host.join();
-    Segments theirs(*arena);
-    return theirs.reach(0, name, 12'000'000) != nullptr ? 0 : 1;
+    SegmentDirectory theirs(*arena);
+    return theirs.resolve(0, name, 12'000'000) != nullptr ? 0 : 1;
   });
   EXPECT_EQ(reader.wait(), 0);
 }
@@ -416,15 +416,15 @@ TEST(Segments, AChildThatFreesWhatItInheritedTakesNothingFromItsParent) {
 template <class Limit>
 void expect_out_of_reach(Limit limit, std::string_view words) {
   const Host host;
-  Segments segments(*host.arena);
+  SegmentDirectory segments(*host.arena);
   const SharedMemory memory(64 * kMiB);
   const std::uint64_t name = segments.name_of(memory.data(), memory.size());
   Child child([&](Line&) {
     const auto arena = host.join();
-    Segments theirs(*arena);
+    SegmentDirectory theirs(*arena);
     const Ears ears;
     limit();
-    if (theirs.reach(0, name, 1) != nullptr || theirs.reach(0, name, 1) != nullptr) return 1;
+    if (theirs.resolve(0, name, 1) != nullptr || theirs.resolve(0, name, 1) != nullptr) return 1;
     const std::string said = ears.heard();
     std::printf("%s", said.c_str());
     std::fflush(stdout);
@@ -433,12 +433,12 @@ void expect_out_of_reach(Limit limit, std::string_view words) {
   EXPECT_EQ(child.wait(), 0);
 }
 
-TEST(Segments, APeerWithoutDescriptors) {
+TEST(SegmentDirectory, APeerWithoutDescriptors) {
   if (kSanitized) GTEST_SKIP() << "sanitizers need descriptors";
   expect_out_of_reach([] { set_limit(RLIMIT_NOFILE, 0); }, "RLIMIT_NOFILE is 0 (raise it with ulimit -n)");
 }
 
-TEST(Segments, APeerWithoutAddressSpace) {
+TEST(SegmentDirectory, APeerWithoutAddressSpace) {
   if (kSanitized) GTEST_SKIP() << "sanitizers need address space";
   expect_out_of_reach([] { set_limit(RLIMIT_AS, status_bytes("VmSize") + 16 * kMiB); }, "RLIMIT_AS is ");
 }

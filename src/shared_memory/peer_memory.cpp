@@ -1,4 +1,4 @@
-#include "shared_memory/reach.hpp"
+#include "shared_memory/peer_memory.hpp"
 
 #include <fmt/format.h>
 #include <sys/uio.h>
@@ -20,21 +20,21 @@ constexpr auto kPatience = 300ms;  // for a process that has begun to end
 
 }  // namespace
 
-std::byte* Reach::pointer(int local, const RemoteBuffer& buffer, std::size_t bytes) {
+std::byte* PeerMemory::pointer(int local, const RemoteBuffer& buffer, std::size_t bytes) {
   if (threads_ || local == arena_.self())
     return reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(buffer.address));
-  return segments_.reach(local, buffer.name, bytes);
+  return segments_.resolve(local, buffer.name, bytes);
 }
 
-bool Reach::read(int local, std::byte* to, std::uint64_t from, std::size_t bytes) {
-  return transfer(Way::from_peer, local, to, from, bytes);
+bool PeerMemory::read(int local, std::byte* to, std::uint64_t from, std::size_t bytes) {
+  return transfer(Direction::from_peer, local, to, from, bytes);
 }
 
-bool Reach::write(int local, std::uint64_t to, const std::byte* from, std::size_t bytes) {
-  return transfer(Way::to_peer, local, const_cast<std::byte*>(from), to, bytes);
+bool PeerMemory::write(int local, std::uint64_t to, const std::byte* from, std::size_t bytes) {
+  return transfer(Direction::to_peer, local, const_cast<std::byte*>(from), to, bytes);
 }
 
-bool Reach::transfer(Way way, int local, std::byte* here, std::uint64_t there, std::size_t bytes) {
+bool PeerMemory::transfer(Direction direction, int local, std::byte* here, std::uint64_t there, std::size_t bytes) {
   if (!refused_.empty()) return refuse(local, refused_);
   if (gone(local)) return false;
   if (!kernel_)
@@ -44,12 +44,12 @@ bool Reach::transfer(Way way, int local, std::byte* here, std::uint64_t there, s
   const int process = arena_.process(local);
   while (bytes > 0) {
     const iovec mine{here, bytes}, theirs{reinterpret_cast<void*>(there), bytes};
-    const ssize_t moved = way == Way::from_peer ? ::process_vm_readv(process, &mine, 1, &theirs, 1, 0)
-                                                : ::process_vm_writev(process, &mine, 1, &theirs, 1, 0);
+    const ssize_t moved = direction == Direction::from_peer ? ::process_vm_readv(process, &mine, 1, &theirs, 1, 0)
+                                                            : ::process_vm_writev(process, &mine, 1, &theirs, 1, 0);
     if (moved < 0)
       return refuse(local, fmt::format("{} of {} bytes with local rank {} (process {}): {}",
-                                       way == Way::from_peer ? "process_vm_readv" : "process_vm_writev", bytes, local,
-                                       process, std::strerror(errno)));
+                                       direction == Direction::from_peer ? "process_vm_readv" : "process_vm_writev",
+                                       bytes, local, process, std::strerror(errno)));
     here += moved;
     there += static_cast<std::uint64_t>(moved);
     bytes -= static_cast<std::size_t>(moved);
@@ -59,7 +59,7 @@ bool Reach::transfer(Way way, int local, std::byte* here, std::uint64_t there, s
 
 /// Returns true if the peer has ended. Its process id may then belong to another process. The system needs longer than
 /// kLookEvery to reuse an id.
-bool Reach::gone(int local) {
+bool PeerMemory::gone(int local) {
   auto& looked = looked_[static_cast<std::size_t>(local)];
   const auto now = coarse_now();
   if (now - looked < kLookEvery) return false;
@@ -68,7 +68,7 @@ bool Reach::gone(int local) {
   return false;
 }
 
-bool Reach::refuse(int local, std::string why) {
+bool PeerMemory::refuse(int local, std::string why) {
   const auto now = std::chrono::steady_clock::now();
   if (refused_.empty()) {
     refused_ = std::move(why);
@@ -78,7 +78,7 @@ bool Reach::refuse(int local, std::string why) {
   return false;
 }
 
-std::string Reach::kernel_refuses(const Arena& arena) {
+std::string PeerMemory::kernel_refuses(const Arena& arena) {
   for (int local = 0; local < arena.ranks(); ++local) {
     if (local == arena.self()) continue;
     // Every rank publishes a word of its own memory, its address and its value, for this test.
@@ -97,7 +97,7 @@ std::string Reach::kernel_refuses(const Arena& arena) {
   return {};
 }
 
-bool Reach::kernel_permits(int process) noexcept {
+bool PeerMemory::kernel_permits(int process) noexcept {
   // No process has memory at address 0. The kernel checks the permission first and the address afterwards.
   char byte = 0;
   const iovec here{&byte, 1}, there{nullptr, 1};

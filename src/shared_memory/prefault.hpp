@@ -19,7 +19,7 @@ namespace collectives {
 
 /// Allocates the pages of the memory [at, at + bytes) for writing. If the system cannot (Linux before 5.14, no memory),
 /// the first touch allocates them as usual.
-inline void populate(std::byte* at, std::size_t bytes) noexcept {
+inline void prefault(std::byte* at, std::size_t bytes) noexcept {
   constexpr std::size_t kPage = 4096;
   const std::size_t before = reinterpret_cast<std::uintptr_t>(at) % kPage;
   ::madvise(at - before, round_up(before + bytes, kPage), MADV_POPULATE_WRITE);

@@ -30,29 +30,29 @@ namespace collectives {
 
 /// Directory of one communicator. name_of() and resolve() must not run concurrently. Any thread may free memory
 /// meanwhile.
-class Segments final : private Heap::Watcher {
+class SegmentDirectory final : private Heap::Listener {
  public:
-  explicit Segments(const Arena& arena);
+  explicit SegmentDirectory(const Arena& arena);
   /// Withdraws the segments that it has announced, and unmaps those of its peers.
-  ~Segments();
-  Segments(const Segments&) = delete;
-  Segments& operator=(const Segments&) = delete;
+  ~SegmentDirectory();
+  SegmentDirectory(const SegmentDirectory&) = delete;
+  SegmentDirectory& operator=(const SegmentDirectory&) = delete;
 
   /// Returns the name by which peers resolve `bytes` bytes at `data`. Returns 0 for ordinary memory, and for segments
   /// beyond the capacity of the directory. Takes a few nanoseconds for the two memory areas used last.
   std::uint64_t name_of(const void* data, std::size_t bytes) {
     const auto at = reinterpret_cast<std::uintptr_t>(data);
     if (heap_.changes() != seen_) refresh();
-    for (const Interval& met : met_)
-      if (at - met.begin < met.bytes) return met.name_of(at, bytes);
-    met_[next_ ^= 1] = meet(at);
-    return met_[next_].name_of(at, bytes);
+    for (const Interval& recent : recent_)
+      if (at - recent.begin < recent.bytes) return recent.name_of(at, bytes);
+    recent_[next_ ^= 1] = look_up(at);
+    return recent_[next_].name_of(at, bytes);
   }
 
   /// Returns the address in this process of `bytes` bytes that local rank `local` calls `name`. Returns null if the
   /// name is 0, its segment no longer exists, or the bytes exceed it. Also returns null if the system refuses to map
   /// the segment. A refusal is reported by one warning.
-  std::byte* reach(int local, std::uint64_t name, std::size_t bytes) {
+  std::byte* resolve(int local, std::uint64_t name, std::size_t bytes) {
     const std::size_t slot = slot_of(name);
     if (slot >= kSegmentRecords) return nullptr;
     const SegmentRecord& record = arena_.segment(local, slot);
@@ -85,9 +85,9 @@ class Segments final : private Heap::Watcher {
     }
   };
   void refresh();
-  Interval meet(std::uintptr_t at);
+  Interval look_up(std::uintptr_t at);
   std::uint64_t announce(const Segment&);
-  void segment_goes(const Segment&) noexcept override;
+  void segment_removed(const Segment&) noexcept override;
   void write(std::size_t slot, const SegmentAddress&) noexcept;
 
   /// A peer's segment in this process, at one sequence number. It has no bytes if it cannot be mapped.
@@ -102,18 +102,18 @@ class Segments final : private Heap::Watcher {
 
   const Arena& arena_;
   Heap& heap_;
-  const Maker maker_;  // a child of fork() leaves its parent's directory alone
+  const OwnerProcess owner_process_;  // a child of fork() leaves its parent's directory alone
 
   // This rank's directory. table_ is a copy of the heap's segments after seen_ changes. The heap's lock guards slots_.
   std::uint64_t seen_ = 0;
   std::vector<Interval> table_;
-  std::array<Interval, 2> met_;
+  std::array<Interval, 2> recent_;
   std::size_t next_ = 0;
   std::map<std::uint64_t, std::size_t> slots_;  // by token
 
   // Directories of the peers, by rank and place.
   std::vector<Known> known_;
-  bool said_ = false;
+  bool warned_ = false;
 };
 
 }  // namespace collectives

@@ -1,4 +1,4 @@
-#include "shared_memory/lines.hpp"
+#include "shared_memory/inline_protocol.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "base/round_up.hpp"
-#include "shared_memory/ask_ahead.hpp"
-#include "shared_memory/populate.hpp"
+#include "shared_memory/prefault.hpp"
+#include "shared_memory/prefetch.hpp"
 
 namespace collectives {
 namespace {
@@ -21,7 +21,7 @@ constexpr int kLooks = 8;
 /// the lines behind those it reads. With adjacent slots these are lines that the writer has just fetched for the next
 /// collective.
 constexpr std::uint64_t kSlotsApart = 29;
-static_assert(std::has_single_bit(kStagesAhead) && kSlotsApart % 2 == 1);  // every slot is used
+static_assert(std::has_single_bit(kCollectivesAhead) && kSlotsApart % 2 == 1);  // every slot is used
 
 constexpr std::size_t lines_for(std::size_t bytes) { return (bytes + kLinePayload - 1) / kLinePayload; }
 
@@ -56,38 +56,38 @@ inline void copy_payload(std::byte* to, const std::byte* from, std::size_t bytes
 
 }  // namespace
 
-Lines::Lines(const StageRoom& room)
-    : self_(room.self()),
-      ranks_(room.ranks()),
-      slot_bytes_(static_cast<std::size_t>(room.lines(0, 1) - room.lines(0, 0))),
-      stride_(std::max<std::size_t>(1, lines_for(room.shape().inline_bytes)) * kLinePayload),
-      gathered_(static_cast<std::size_t>(room.ranks()) * stride_),
-      sources_(static_cast<std::size_t>(room.ranks())) {
-  for (int local = 0; local < ranks_; ++local) slots_.push_back(room.lines(local, 0));
+InlineProtocol::InlineProtocol(const SubgroupMemory& subgroup)
+    : self_(subgroup.self()),
+      ranks_(subgroup.ranks()),
+      slot_bytes_(static_cast<std::size_t>(subgroup.lines(0, 1) - subgroup.lines(0, 0))),
+      stride_(std::max<std::size_t>(1, lines_for(subgroup.shape().inline_bytes)) * kLinePayload),
+      gathered_(static_cast<std::size_t>(subgroup.ranks()) * stride_),
+      sources_(static_cast<std::size_t>(subgroup.ranks())) {
+  for (int local = 0; local < ranks_; ++local) slots_.push_back(subgroup.lines(local, 0));
   // Each of the next collectives touches a new page. A page shall lie in the memory of the rank that writes it.
-  populate(slots_[static_cast<std::size_t>(self_)], kStagesAhead * slot_bytes_);
+  prefault(slots_[static_cast<std::size_t>(self_)], kCollectivesAhead * slot_bytes_);
 }
 
 // ---- preparation, once for all collectives with the same operands ----
 
 /// Prepares for these operands. The payload of a rank is all slices, adjacent, for a reduction. It is the rank's own
 /// slice for a gather.
-void Lines::prepare(const HostTask& task, const HostOperands& with) {
+void InlineProtocol::prepare(const HostTask& task, const HostOperands& with) {
   known_as_ = 0;  // no operands are known until all is prepared
-  if (!std::exchange(populated_, true))
-    for (std::byte* const slots : slots_) populate(slots, kStagesAhead * slot_bytes_);
-  const bool notice = task.kind == Step::Kind::host_barrier;
+  if (!std::exchange(prefaulted_, true))
+    for (std::byte* const slots : slots_) prefault(slots, kCollectivesAhead * slot_bytes_);
+  const bool signal_only = task.kind == Step::Kind::host_barrier;
   const Span mine = combined(task);
   prepare_to_show(task, with, mine);
   wanted_.clear();
   for (int local = 0; local < ranks_; ++local) {
     if (local == self_ || !task.shows(local)) continue;
     const Range& slice = task.slice(local);
-    if (notice)
+    if (signal_only)
       wanted_.push_back({local, 0, 1, 0, nullptr});
     else if (!task.combines() && slice.count > 0)
       wanted_.push_back({local, 0, lines_for(slice.count * task.element), slice.count * task.element,
-                         element_at(with.keep, slice.first, task.element)});
+                         element_at(with.destination, slice.first, task.element)});
     else if (task.combines() && mine.end > mine.begin) {
       const std::size_t first = mine.begin / kLinePayload, end = lines_for(mine.end);
       wanted_.push_back({local, first, end, mine.end, end - first > 1 ? gathered(local) : nullptr});
@@ -100,7 +100,7 @@ void Lines::prepare(const HostTask& task, const HostOperands& with) {
 }
 
 /// Returns the part of every payload that this rank combines.
-Lines::Span Lines::combined(const HostTask& task) const {
+InlineProtocol::Span InlineProtocol::combined(const HostTask& task) const {
   if (!task.combines()) return {};
   if (task.kind == Step::Kind::host_all_reduce) return {0, task.total * task.element};
   std::size_t before = 0;
@@ -108,26 +108,26 @@ Lines::Span Lines::combined(const HostTask& task) const {
   return {before * task.element, (before + task.slice(self_).count) * task.element};
 }
 
-void Lines::prepare_to_show(const HostTask& task, const HostOperands& with, Span mine) {
+void InlineProtocol::prepare_to_show(const HostTask& task, const HostOperands& with, Span mine) {
   packed_.clear();
   kept_ = {};
-  shows_notice_ = task.kind == Step::Kind::host_barrier;
+  signal_only_ = task.kind == Step::Kind::host_barrier;
   shown_[0] = shown_[1] = {};
   shown_bytes_ = own_bytes_ = 0;
-  if (shows_notice_) return;
+  if (signal_only_) return;
 
   const Range& slice = task.slice(self_);
   if (!task.combines()) {
-    own_ = element_at(with.own, slice.first, task.element);
+    own_ = element_at(with.source, slice.first, task.element);
     own_bytes_ = slice.count * task.element;
-    std::byte* const to = element_at(with.keep, slice.first, task.element);
+    std::byte* const to = element_at(with.destination, slice.first, task.element);
     if (own_ != to) kept_ = {own_, to, own_bytes_};
   } else {
     own_ = gathered(self_);
     for (const Range& one : task.slices) {
       if (one.count == 0) continue;
       packed_.push_back(
-          {element_at(with.own, one.first, task.element), gathered(self_) + own_bytes_, one.count * task.element});
+          {element_at(with.source, one.first, task.element), gathered(self_) + own_bytes_, one.count * task.element});
       own_bytes_ += one.count * task.element;
     }
     if (task.adjacent) {
@@ -136,7 +136,7 @@ void Lines::prepare_to_show(const HostTask& task, const HostOperands& with, Span
     }
   }
   if (!task.shows(self_)) return;
-  if (task.kind == Step::Kind::host_reduce_scatter && task.only < 0) {  // no peer reads this rank's own slice
+  if (task.kind == Step::Kind::host_reduce_scatter && task.root < 0) {  // no peer reads this rank's own slice
     shown_[0] = {0, mine.begin};
     shown_[1] = {std::max(mine.end, round_up(mine.begin, kLinePayload)), own_bytes_};  // writes no line twice
     shown_bytes_ = own_bytes_ - (mine.end - mine.begin);
@@ -147,43 +147,43 @@ void Lines::prepare_to_show(const HostTask& task, const HostOperands& with, Span
 }
 
 /// Prepares the pieces to combine. Slices that are adjacent in the vector form one piece.
-void Lines::prepare_to_combine(const HostTask& task, const HostOperands& with, Span mine) {
+void InlineProtocol::prepare_to_combine(const HostTask& task, const HostOperands& with, Span mine) {
   fold_ = Fold(with.op, with.type, with.finish_ranks);
-  for (Source& source : sources_) source.raw = with.raw;
+  for (Source& source : sources_) source.unreduced = with.unreduced;
   std::size_t at = mine.begin;
   for (int local = 0; local < ranks_ && at < mine.end; ++local) {
     const Range& slice = task.slice(local);
     if (slice.count == 0 || (task.kind == Step::Kind::host_reduce_scatter && local != self_)) continue;
     const std::size_t bytes = task.adjacent ? mine.end - at : slice.count * task.element;
-    pieces_.push_back({element_at(with.keep, slice.first, task.element), bytes / task.element, bytes});
+    pieces_.push_back({element_at(with.destination, slice.first, task.element), bytes / task.element, bytes});
     at += bytes;
   }
 }
 
 // ---- a collective ----
 
-std::size_t Lines::slot_of(std::uint64_t number) const {
-  return static_cast<std::size_t>(number * kSlotsApart % kStagesAhead) * slot_bytes_;
+std::size_t InlineProtocol::slot_of(std::uint64_t number) const {
+  return static_cast<std::size_t>(number * kSlotsApart % kCollectivesAhead) * slot_bytes_;
 }
 
-void Lines::start(const HostTask& task, const HostOperands& with, std::uint64_t number) {
+void InlineProtocol::start(const HostTask& task, const HostOperands& with, std::uint64_t number) {
   if (with.known_as == 0 || with.known_as != known_as_) prepare(task, with);
   slot_at_ = slot_of(number);
   tag_ = renumbered(with.tag, number);
   reading_ = lines_read_ = 0;
   std::byte* const next = slots_[static_cast<std::size_t>(self_)] + slot_of(number + 1);
-  if (shows_notice_) {
+  if (signal_only_) {
     if (task.shows(self_)) tag_of(slot(self_)).store(tag_, std::memory_order_release);
-    return ask_to_write(next);
+    return prefetch_for_write(next);
   }
   for (const Own& slice : packed_) std::memcpy(slice.to, slice.from, slice.bytes);
   for (const Span span : shown_) write(span);
-  for (const Span span : shown_) ask_for(next, span);
+  for (const Span span : shown_) prefetch(next, span);
   bytes_shown_ += shown_bytes_;
 }
 
 /// Writes the lines that overlap `span`.
-void Lines::write(Span span) {
+void InlineProtocol::write(Span span) {
   if (span.begin >= span.end) return;
   const std::size_t first = span.begin / kLinePayload;
   std::byte* line = slot(self_) + first * kLineBytes;
@@ -194,14 +194,14 @@ void Lines::write(Span span) {
 }
 
 /// Prefetches the lines that the next collective will write if it is like this one.
-void Lines::ask_for(std::byte* next, Span span) const {
+void InlineProtocol::prefetch(std::byte* next, Span span) const {
   if (span.begin >= span.end) return;
   for (std::size_t at = span.begin - span.begin % kLinePayload; at < span.end; at += kLinePayload)
-    ask_to_write(next + at / kLinePayload * kLineBytes);
+    prefetch_for_write(next + at / kLinePayload * kLineBytes);
 }
 
 /// Reads the needed part of a peer's payload. Returns false while a line is missing.
-bool Lines::read(const Wanted& wanted) {
+bool InlineProtocol::read(const Wanted& wanted) {
   std::byte* line = slot(wanted.local) + (wanted.first + lines_read_) * kLineBytes;
   for (std::size_t l = wanted.first + lines_read_; l < wanted.end; ++l, line += kLineBytes) {
     if (!has_come(tag_of(line).load(std::memory_order_acquire), tag_, wanted.local)) return false;
@@ -214,7 +214,7 @@ bool Lines::read(const Wanted& wanted) {
   return true;
 }
 
-bool Lines::advance() {
+bool InlineProtocol::advance() {
   for (; reading_ < wanted_.size(); ++reading_) {
     for (int looks = 1; !read(wanted_[reading_]); ++looks)
       if (looks == kLooks) return false;
@@ -223,7 +223,7 @@ bool Lines::advance() {
   return true;
 }
 
-void Lines::finish() {
+void InlineProtocol::finish() {
   if (kept_.bytes > 0) std::memcpy(kept_.to, kept_.from, kept_.bytes);
   if (pieces_.empty()) return;
   sources_[static_cast<std::size_t>(self_)].data = own_ + pieces_at_;

@@ -9,7 +9,7 @@ namespace collectives {
 
 /// Prefetches a line for writing. The builtin alone fetches a copy to read, unless the compiler may assume a processor
 /// newer than x86-64 requires. A processor without the instruction ignores it.
-inline void ask_to_write(const void* line) noexcept {
+inline void prefetch_for_write(const void* line) noexcept {
 #if defined(__x86_64__)
   asm volatile("prefetchw %0" : : "m"(*static_cast<const char*>(line)));
 #else

@@ -29,19 +29,19 @@ std::uint64_t key_of(std::string_view token) {
 
 UcxNetwork::UcxNetwork() : worker_(std::make_unique<UcxWorker>()), address_(worker_->address()) {}
 
-std::unique_ptr<Wire> UcxNetwork::connect(const Everyone& everyone) {
+std::unique_ptr<Wire> UcxNetwork::connect(const PeerAddresses& peers) {
   if (!worker_) throw Error(Errc::invalid_argument, "transport ucx: this network is connected already");
-  return std::make_unique<UcxTransport>(std::move(worker_), everyone);
+  return std::make_unique<UcxTransport>(std::move(worker_), peers);
 }
 
-UcxTransport::UcxTransport(std::unique_ptr<UcxWorker> worker, const Everyone& everyone)
+UcxTransport::UcxTransport(std::unique_ptr<UcxWorker> worker, const PeerAddresses& peers)
     : worker_(std::move(worker)),
-      self_(everyone.self),
-      token_(everyone.token),
-      key_(key_of(everyone.token)),
-      frame_bytes_(everyone.frame_bytes),
+      self_(peers.self),
+      token_(peers.token),
+      key_(key_of(peers.token)),
+      frame_bytes_(peers.frame_bytes),
       eager_bytes_(UcxWorker::on_fast_device() ? kEagerBytesOnFastDevice : kEagerBytes),
-      peers_(everyone.addresses.size()) {
+      peers_(peers.addresses.size()) {
   const ucx::Quiet quiet;
   for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
     Peer& peer = peers_[rank];
@@ -54,10 +54,9 @@ UcxTransport::UcxTransport(std::unique_ptr<UcxWorker> worker, const Everyone& ev
   set_handlers();
   try {
     for (Peer& other : peers_) {
-      if (everyone.is_remote(other.rank))
-        make_endpoint(other, everyone.addresses[static_cast<std::size_t>(other.rank)]);
+      if (peers.is_remote(other.rank)) make_endpoint(other, peers.addresses[static_cast<std::size_t>(other.rank)]);
     }
-    shake_hands(everyone.deadline);
+    shake_hands(peers.deadline);
   } catch (...) {
     close();
     throw;
@@ -122,7 +121,7 @@ void UcxTransport::shake_hands(Deadline deadline) {
                       self_, unmet.empty() ? kNoRank : unmet.front());
     }
     if (failure) throw *failure;
-    doze(std::chrono::milliseconds(deadline.milliseconds_left(10)));
+    wait_for_event(std::chrono::milliseconds(deadline.milliseconds_left(10)));
   }
 }
 
@@ -210,7 +209,7 @@ void UcxTransport::flush(Deadline deadline) {
       throw Error(Errc::timeout, fmt::format("transport ucx: {} has not taken its messages", ranks_text(waiting)),
                   self_, waiting.front());
     }
-    doze(std::chrono::milliseconds(1));
+    wait_for_event(std::chrono::milliseconds(1));
   }
   // The rest is short and with the network already, or with the kernel. A peer that is busy elsewhere does not confirm
   // that.
@@ -219,13 +218,13 @@ void UcxTransport::flush(Deadline deadline) {
     bool all = true;
     for (Peer& other : peers_) all = (other.endpoint == nullptr || other.lost || flushed(other)) && all;
     if (all) return;
-    doze(std::chrono::milliseconds(1));
+    wait_for_event(std::chrono::milliseconds(1));
   }
 }
 
 void UcxTransport::abandon() noexcept {
   for (const Deadline patience = Deadline::in(kPatience); !lent_.empty() && !patience.passed();)
-    doze(std::chrono::milliseconds(1));
+    wait_for_event(std::chrono::milliseconds(1));
   if (!lent_.empty()) close();
 }
 
@@ -237,7 +236,7 @@ void UcxTransport::close() noexcept {
     while (true) {
       drive();
       if (!busy() || deadline.passed()) return;
-      doze(std::chrono::milliseconds(1));
+      wait_for_event(std::chrono::milliseconds(1));
     }
   };
   closing_ = true;

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "shared_memory/arena.hpp"
-#include "shared_memory/segments.hpp"
+#include "shared_memory/segment_directory.hpp"
 
 namespace collectives {
 
@@ -27,10 +27,10 @@ struct RemoteBuffer {
   std::uint64_t name = 0;     ///< in the owner's segment directory; 0: in no segment
 };
 
-class Reach {
+class PeerMemory {
  public:
   /// `threads`: all ranks of the host are threads of this process. `kernel`: the kernel may copy between the ranks.
-  Reach(const Arena& arena, bool threads, bool kernel)
+  PeerMemory(const Arena& arena, bool threads, bool kernel)
       : arena_(arena),
         threads_(threads),
         kernel_(kernel),
@@ -58,14 +58,14 @@ class Reach {
   static bool kernel_permits(int process) noexcept;
 
  private:
-  enum class Way { from_peer, to_peer };
-  bool transfer(Way, int local, std::byte* here, std::uint64_t there, std::size_t bytes);
+  enum class Direction { from_peer, to_peer };
+  bool transfer(Direction, int local, std::byte* here, std::uint64_t there, std::size_t bytes);
   bool gone(int local);
   bool refuse(int local, std::string why);
 
   const Arena& arena_;
   bool threads_, kernel_;
-  Segments segments_;
+  SegmentDirectory segments_;
   std::vector<std::chrono::nanoseconds> looked_;  // when each peer was last seen alive
   std::string refused_;                           // reason of the first refusal; empty: none
   std::chrono::steady_clock::time_point refused_at_{};

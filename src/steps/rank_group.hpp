@@ -6,7 +6,7 @@
 
 namespace collectives {
 
-struct Circle {
+struct RankGroup {
   Peers members;  ///< in the order in which contributions are combined
   int self = 0;   ///< this rank's position
 
@@ -22,12 +22,12 @@ struct Circle {
 
 /// How values are reduced along an algorithm.
 struct Reduction {
-  Place own = Place::input;    ///< where the own value is read
-  Place keep = Place::output;  ///< where the result is kept
-  bool finish = true;          ///< the result is complete: divide, round
+  Place source = Place::input;        ///< where the own value is read
+  Place destination = Place::output;  ///< where the result is kept
+  bool finish = true;                 ///< the result is complete: divide, round
 
   /// Own values are the callers' contributions, not partial results of an earlier stage.
-  constexpr bool raw() const { return own == Place::input; }
+  constexpr bool unreduced() const { return source == Place::input; }
 };
 
 }  // namespace collectives

@@ -1,4 +1,4 @@
-#include "topology/whereabouts.hpp"
+#include "topology/host_map.hpp"
 
 #include <fmt/format.h>
 #include <sched.h>
@@ -98,13 +98,13 @@ int cores_together(const std::vector<const json*>& ranks) {
 /// Finds the machines that several hosts share, as containers or namespaces, and the cores of each machine. The cores
 /// of a machine are the sum of its hosts' cores. They are at most the cores in all affinity masks, unless a setting
 /// gave the number of cores.
-void find_machines(Topology& topology, const std::vector<json>& cards) {
+void find_machines(Topology& topology, const std::vector<json>& peer_infos) {
   std::vector<std::string> names;
   std::vector<std::vector<int>> cores;  // cores of each machine
-  std::vector<bool> said;
+  std::vector<bool> cores_set;
   for (const auto& members : topology.hosts) {
     std::vector<const json*> here;
-    for (const Rank rank : members) here.push_back(&cards[static_cast<std::size_t>(rank)]);
+    for (const Rank rank : members) here.push_back(&peer_infos[static_cast<std::size_t>(rank)]);
     const auto name = here.front()->at("machine").get<std::string>();
     const auto found = name.empty() ? names.end() : std::ranges::find(names, name);
     const auto machine = static_cast<std::size_t>(found - names.begin());
@@ -112,14 +112,14 @@ void find_machines(Topology& topology, const std::vector<json>& cards) {
       names.push_back(name);
       topology.machine_cores.push_back(0);
       cores.emplace_back();
-      said.push_back(false);
+      cores_set.push_back(false);
     }
     topology.machines.push_back(static_cast<int>(machine));
     topology.machine_cores[machine] += cores_together(here);
-    for (const json* card : here) {
-      const auto mine = card->at("affinity").get<std::vector<int>>();
+    for (const json* peer_info : here) {
+      const auto mine = peer_info->at("affinity").get<std::vector<int>>();
       cores[machine].insert(cores[machine].end(), mine.begin(), mine.end());
-      said[machine] = said[machine] || card->at("cores_said").get<bool>();
+      cores_set[machine] = cores_set[machine] || peer_info->at("cores_set").get<bool>();
     }
   }
   if (names.size() == topology.hosts.size()) {
@@ -130,16 +130,16 @@ void find_machines(Topology& topology, const std::vector<json>& cards) {
     auto& all = cores[machine];
     std::ranges::sort(all);
     const auto different = static_cast<int>(std::unique(all.begin(), all.end()) - all.begin());
-    if (!said[machine]) topology.machine_cores[machine] = std::min(topology.machine_cores[machine], different);
+    if (!cores_set[machine]) topology.machine_cores[machine] = std::min(topology.machine_cores[machine], different);
   }
 }
 
 /// Returns the domain of each rank of one host. Returns nothing unless all ranks know theirs.
-std::vector<int> domains_of(const std::vector<json>& cards) {
+std::vector<int> domains_of(const std::vector<json>& peer_infos) {
   std::vector<std::string> names;
   std::vector<int> domains;
-  for (const json& card : cards) {
-    const auto name = card.at("domain").get<std::string>();
+  for (const json& peer_info : peer_infos) {
+    const auto name = peer_info.at("domain").get<std::string>();
     if (name.empty()) return {};
     const auto found = std::ranges::find(names, name);
     domains.push_back(static_cast<int>(found - names.begin()));
@@ -150,46 +150,47 @@ std::vector<int> domains_of(const std::vector<json>& cards) {
 
 }  // namespace
 
-json whereabouts(const Bootstrap& bootstrap, std::string_view transport) {
+json discover_host(const Bootstrap& bootstrap, std::string_view transport) {
   const Environment here = environment();
   return {{"host", host_name(bootstrap, here, transport)},
           {"machine", machine_name()},
           {"domain", domain_name(bootstrap, here)},
           {"affinity", affinity()},
           {"cores", here.cores.value_or(usable_cores())},
-          {"cores_said", here.cores.has_value()},
+          {"cores_set", here.cores.has_value()},
           {"pid", ::getpid()}};
 }
 
-Host::Host(const std::vector<Rank>& members, const std::vector<json>& cards) : ranks(members) {
+Host::Host(const std::vector<Rank>& members, const std::vector<json>& peer_infos) : ranks(members) {
   std::vector<const json*> theirs;
-  for (const Rank rank : ranks) theirs.push_back(&cards[static_cast<std::size_t>(rank)]);
+  for (const Rank rank : ranks) theirs.push_back(&peer_infos[static_cast<std::size_t>(rank)]);
   cores = cores_together(theirs);
-  threads = std::ranges::all_of(theirs, [&](const json* card) { return card->at("pid") == theirs.front()->at("pid"); });
-  for (const json* card : theirs) processes.push_back(card->at("pid").get<int>());
+  threads = std::ranges::all_of(
+      theirs, [&](const json* peer_info) { return peer_info->at("pid") == theirs.front()->at("pid"); });
+  for (const json* peer_info : theirs) processes.push_back(peer_info->at("pid").get<int>());
 }
 
 bool Host::has(Rank rank) const { return std::ranges::find(ranks, rank) != ranks.end(); }
 
-Places::Places(const std::vector<json>& cards) {
+HostMap::HostMap(const std::vector<json>& peer_infos) {
   std::vector<std::string> names;
-  for (const json& card : cards) names.push_back(card.at("host").get<std::string>());
+  for (const json& peer_info : peer_infos) names.push_back(peer_info.at("host").get<std::string>());
   topology = Topology::from_hosts(names, 0);
   if (topology.one_host())
-    topology.domains = domains_of(cards);
+    topology.domains = domains_of(peer_infos);
   else
-    find_machines(topology, cards);
-  for (const auto& members : topology.hosts) hosts.emplace_back(members, cards);
+    find_machines(topology, peer_infos);
+  for (const auto& members : topology.hosts) hosts.emplace_back(members, peer_infos);
   topology.cores_per_host = std::ranges::min(hosts, {}, &Host::cores).cores;
 }
 
-const Host& Places::host_of(Rank rank) const {
+const Host& HostMap::host_of(Rank rank) const {
   return *std::ranges::find_if(hosts, [&](const Host& host) { return host.has(rank); });
 }
 
-bool Places::crowded(Rank rank) const {
+bool HostMap::oversubscribed(Rank rank) const {
   const Host& host = host_of(rank);
-  return host.crowded() || topology.machine_crowded(static_cast<std::size_t>(&host - hosts.data()));
+  return host.oversubscribed() || topology.machine_oversubscribed(static_cast<std::size_t>(&host - hosts.data()));
 }
 
 }  // namespace collectives

@@ -18,12 +18,12 @@ namespace collectives {
 
 /// Returns the description of this rank: "host", "machine", "domain", "affinity", "cores", "cores_set", "pid". With a
 /// transport other than shared memory, every rank gets a host of its own. Throws Error{system} if /proc cannot be read.
-nlohmann::json whereabouts(const Bootstrap&, std::string_view transport);
+nlohmann::json discover_host(const Bootstrap&, std::string_view transport);
 
 /// Host of the map, made from the descriptions of its ranks.
 struct Host {
-  Host(const std::vector<Rank>& members, const std::vector<nlohmann::json>& cards);
-  bool crowded() const { return static_cast<int>(ranks.size()) > cores; }
+  Host(const std::vector<Rank>& members, const std::vector<nlohmann::json>& peer_infos);
+  bool oversubscribed() const { return static_cast<int>(ranks.size()) > cores; }
   bool has(Rank rank) const;
 
   std::vector<Rank> ranks;
@@ -32,12 +32,12 @@ struct Host {
   bool threads = false;  ///< all ranks are threads of one process
 };
 
-struct Places {
+struct HostMap {
   /// Computes the map from the descriptions of all ranks, by rank.
-  explicit Places(const std::vector<nlohmann::json>& cards);
+  explicit HostMap(const std::vector<nlohmann::json>& peer_infos);
   const Host& host_of(Rank) const;
   /// Returns true if the host of `rank`, or its machine, has more ranks than cores.
-  bool crowded(Rank) const;
+  bool oversubscribed(Rank) const;
 
   Topology topology;
   std::vector<Host> hosts;

@@ -18,16 +18,16 @@
 
 namespace collectives {
 
-class StageRoom {
+class SubgroupMemory {
  public:
   static constexpr int kHost = 0, kDomain = 1, kRail = 2;
-  static constexpr int kRooms = 3;  ///< on a host with several domains; other hosts have the first only
+  static constexpr int kSubgroups = 3;  ///< on a host with several domains; other hosts have the first only
 
   /// Makes the subgroup of the whole host.
-  explicit StageRoom(const Arena& arena) : StageRoom(arena, kHost, everyone(arena.ranks())) {}
+  explicit SubgroupMemory(const Arena& arena) : SubgroupMemory(arena, kHost, all_ranks(arena.ranks())) {}
   /// Makes a subgroup. `members` are local ranks in ascending order, equal on all members and with this rank among
   /// them.
-  StageRoom(const Arena& arena, int number, std::vector<int> members)
+  SubgroupMemory(const Arena& arena, int number, std::vector<int> members)
       : arena_(&arena),
         number_(number),
         members_(std::move(members)),
@@ -42,16 +42,18 @@ class StageRoom {
   /// Returns true if the members are known to share a cache that not all ranks of the host share.
   bool has_one_cache() const noexcept { return number_ == kDomain; }
   bool failed() const noexcept { return arena_->failed(); }
-  std::atomic<std::uint64_t>& touching() const noexcept { return arena_->block(arena_->self()).touching.value; }
+  std::atomic<std::uint64_t>& remote_access() const noexcept {
+    return arena_->block(arena_->self()).remote_access.value;
+  }
 
-  StageBlock& block(int i) const noexcept { return arena_->stage_block(number_, local(i)); }
+  HostCollectiveBlock& block(int i) const noexcept { return arena_->host_collective_block(number_, local(i)); }
   ClaimBlock& claims() const noexcept { return block(0).claims; }
   std::byte* lines(int i, std::uint64_t slot) const noexcept { return arena_->lines(number_, local(i), slot); }
   std::byte* staging(int i) const noexcept { return arena_->staging(number_, local(i)); }
   std::size_t staging_bytes() const noexcept { return arena_->staging_bytes(); }
 
  private:
-  static std::vector<int> everyone(int ranks) {
+  static std::vector<int> all_ranks(int ranks) {
     std::vector<int> all(static_cast<std::size_t>(ranks));
     std::iota(all.begin(), all.end(), 0);
     return all;

@@ -1,4 +1,4 @@
-#include "shared_memory/segments.hpp"
+#include "shared_memory/segment_directory.hpp"
 
 #include <algorithm>
 #include <iterator>
@@ -8,26 +8,26 @@
 
 namespace collectives {
 
-Segments::Segments(const Arena& arena)
+SegmentDirectory::SegmentDirectory(const Arena& arena)
     : arena_(arena), heap_(Heap::of_process()), known_(static_cast<std::size_t>(arena.ranks()) * kSegmentRecords) {
   const auto lock = heap_.lock();
   heap_.attach(*this);
 }
 
-Segments::~Segments() {
+SegmentDirectory::~SegmentDirectory() {
   const auto lock = heap_.lock();
   heap_.detach(*this);
-  if (!maker_.here()) return;
+  if (!owner_process_.is_current()) return;
   for (const auto& [token, slot] : slots_) write(slot, {});
 }
 
 // ---- this rank's directory ----
 
 /// Copies the heap's present segments into table_.
-void Segments::refresh() {
+void SegmentDirectory::refresh() {
   const auto lock = heap_.lock();
   seen_ = heap_.changes();
-  met_ = {};
+  recent_ = {};
   table_.clear();
   heap_.for_each_segment([this](const Segment& segment) {
     if (!segment.shared() || segment.bytes() > kOffsetMask) return;
@@ -37,7 +37,7 @@ void Segments::refresh() {
 
 /// Returns the segment around an address, and announces it if possible. Otherwise returns the ordinary memory between
 /// two segments.
-Segments::Interval Segments::meet(std::uintptr_t at) {
+SegmentDirectory::Interval SegmentDirectory::look_up(std::uintptr_t at) {
   const auto after = std::ranges::upper_bound(table_, at, {}, &Interval::begin);
   Interval gap{0, after == table_.end() ? ~std::uintptr_t{0} : after->begin, 0};
   if (after == table_.begin()) return gap;
@@ -56,7 +56,7 @@ Segments::Interval Segments::meet(std::uintptr_t at) {
 }
 
 /// Requires the heap's lock. Returns the name of the segment's first byte, or 0 if every place is taken.
-std::uint64_t Segments::announce(const Segment& segment) {
+std::uint64_t SegmentDirectory::announce(const Segment& segment) {
   const SegmentAddress address = segment.address();
   auto at = slots_.find(address.token);
   if (at == slots_.end()) {
@@ -71,16 +71,16 @@ std::uint64_t Segments::announce(const Segment& segment) {
   return (static_cast<std::uint64_t>(at->second + 1) << kUseBits | use_of(sequence)) << kOffsetBits;
 }
 
-void Segments::segment_goes(const Segment& segment) noexcept {
+void SegmentDirectory::segment_removed(const Segment& segment) noexcept {
   const auto at = slots_.find(segment.address().token);
-  if (at == slots_.end() || !maker_.here()) return;
+  if (at == slots_.end() || !owner_process_.is_current()) return;
   write(at->second, {});
   slots_.erase(at);
 }
 
 /// Requires the heap's lock, so there is one writer. A reader that sees a new field also sees the odd sequence or a
 /// later one.
-void Segments::write(std::size_t slot, const SegmentAddress& address) noexcept {
+void SegmentDirectory::write(std::size_t slot, const SegmentAddress& address) noexcept {
   SegmentRecord& record = arena_.segment(arena_.self(), slot);
   const std::uint64_t sequence = record.sequence.load(std::memory_order_relaxed);
   record.sequence.store(sequence + 1, std::memory_order_relaxed);
@@ -94,7 +94,7 @@ void Segments::write(std::size_t slot, const SegmentAddress& address) noexcept {
 
 // ---- directories of the peers ----
 
-void Segments::learn(Known& known, const SegmentRecord& record, int local) {
+void SegmentDirectory::learn(Known& known, const SegmentRecord& record, int local) {
   forget_what_is_gone();
   SegmentAddress address;
   const std::uint64_t sequence = record.sequence.load(std::memory_order_acquire);
@@ -106,7 +106,7 @@ void Segments::learn(Known& known, const SegmentRecord& record, int local) {
   if (sequence % 2 != 0 || record.sequence.load(std::memory_order_relaxed) != sequence) return;  // being changed
   known.sequence = sequence;
   if (address.bytes == 0) return;
-  if (address.pid == static_cast<std::uint64_t>(maker_.process())) {
+  if (address.pid == static_cast<std::uint64_t>(owner_process_.process())) {
     known.data = reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(address.data));
     known.bytes = address.bytes;
     return;
@@ -116,13 +116,13 @@ void Segments::learn(Known& known, const SegmentRecord& record, int local) {
     known.data = known.mapping.data();
     known.bytes = known.mapping.bytes();
   } catch (const Error& error) {
-    if (said_ || !arena_.alive(local)) return;  // the failure detector reports a lost rank
-    said_ = true;
+    if (warned_ || !arena_.alive(local)) return;  // the failure detector reports a lost rank
+    warned_ = true;
     log_warning(arena_.self(), "what local rank {} allocated is used as ordinary memory: {}", local, error.what());
   }
 }
 
-void Segments::forget_what_is_gone() {
+void SegmentDirectory::forget_what_is_gone() {
   for (std::size_t i = 0; i < known_.size(); ++i) {
     const SegmentRecord& record = arena_.segment(static_cast<int>(i / kSegmentRecords), i % kSegmentRecords);
     if (known_[i].sequence != 0 && known_[i].sequence != record.sequence.load(std::memory_order_relaxed))

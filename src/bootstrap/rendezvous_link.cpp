@@ -1,4 +1,4 @@
-#include "bootstrap/frames.hpp"
+#include "bootstrap/rendezvous_link.hpp"
 
 #include <fmt/format.h>
 #include <netinet/in.h>
@@ -10,10 +10,10 @@
 
 namespace collectives::tcp {
 
-std::shared_ptr<const std::string> make_frame(Kind kind, std::string_view payload) {
-  auto frame = std::make_shared<std::string>(bytes_of(Header{kind, payload.size()}));
-  frame->append(payload);
-  return frame;
+std::shared_ptr<const std::string> make_record(Kind kind, std::string_view payload) {
+  auto record = std::make_shared<std::string>(bytes_of(Header{kind, payload.size()}));
+  record->append(payload);
+  return record;
 }
 
 Link::Link(Socket socket, std::size_t max_payload) : socket_(std::move(socket)), max_payload_(max_payload) {
@@ -21,20 +21,20 @@ Link::Link(Socket socket, std::size_t max_payload) : socket_(std::move(socket)),
   set_option(socket_, SOL_SOCKET, SO_KEEPALIVE, 1);
 }
 
-std::optional<Frame> Link::next() {
+std::optional<Record> Link::next() {
   push();
   if (!pull()) return std::nullopt;
   Header header{};
   read_from(in_, header);
-  Frame frame{header.kind, in_.substr(sizeof header)};
+  Record record{header.kind, in_.substr(sizeof header)};
   in_.clear();
-  return frame;
+  return record;
 }
 
 void Link::push() {
   while (!out_.empty()) {
-    const std::string& frame = *out_.front();
-    const ssize_t moved = ::send(socket_.fd(), frame.data() + sent_, frame.size() - sent_, MSG_NOSIGNAL);
+    const std::string& record = *out_.front();
+    const ssize_t moved = ::send(socket_.fd(), record.data() + sent_, record.size() - sent_, MSG_NOSIGNAL);
     if (moved < 0) {
       if (errno == EINTR) continue;
       if (errno == EAGAIN || errno == EWOULDBLOCK) return;
@@ -43,7 +43,7 @@ void Link::push() {
       return;
     }
     sent_ += static_cast<std::size_t>(moved);
-    if (sent_ == frame.size()) {
+    if (sent_ == record.size()) {
       out_.pop_front();
       sent_ = 0;
     }

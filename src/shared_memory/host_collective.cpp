@@ -1,0 +1,64 @@
+#include "shared_memory/host_collective.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace collectives {
+
+HostCollective::HostCollective(SubgroupMemory subgroup, const Tuning& tuning, PeerMemory& peer_memory,
+                               bool oversubscribed)
+    : subgroup_(std::move(subgroup)),
+      tuning_(tuning),
+      oversubscribed_(oversubscribed),
+      finished_(subgroup_.block(subgroup_.self()).finished.value),
+      inline_protocol_(subgroup_),
+      staged_(subgroup_, tuning, oversubscribed),
+      zero_copy_(subgroup_, tuning, peer_memory, oversubscribed) {}
+
+void HostCollective::describe(const Step& step, DataType type, HostTask& task) const {
+  collectives::describe(step, size_of(type), subgroup_.ranks(), oversubscribed_, tuning_, task);
+  if (subgroup_.has_one_cache()) task.stores_to_staging = Stores::cached;
+}
+
+bool HostCollective::look_for_place() {
+  std::uint64_t least = number_;
+  for (int local = 0; local < subgroup_.ranks(); ++local)
+    if (local != subgroup_.self())
+      least = std::min(least, subgroup_.block(local).finished.value.load(std::memory_order_acquire));
+  all_finished_ = least;
+  return number_ <= all_finished_ + kCollectivesAhead;
+}
+
+void HostCollective::begin() {
+  const bool wanted = task_->zero_copy || task_->protocol == HostProtocol::single_copy;
+  if (wanted && zero_copy_.start(*task_, *with_, number_))
+    performer_ = Performer::zero_copy;
+  else
+    begin_as_planned();
+}
+
+/// Begins the task by its protocol for buffers that are not mapped.
+void HostCollective::begin_as_planned() {
+  if (task_->protocol == HostProtocol::inlined) {
+    performer_ = Performer::inlined;
+    inline_protocol_.start(*task_, *with_, number_);
+  } else {
+    performer_ = Performer::staged;
+    staged_.start(*task_, *with_, number_);
+  }
+}
+
+bool HostCollective::advance_by_others() {
+  if (performer_ == Performer::none) {
+    if (!place_is_free()) return false;
+    begin();
+  }
+  if (performer_ == Performer::zero_copy) {
+    const ZeroCopy::State state = zero_copy_.advance();
+    if (state != ZeroCopy::State::unreachable) return state == ZeroCopy::State::finished;
+    begin_as_planned();
+  }
+  return performer_ == Performer::inlined ? inline_protocol_.advance() : staged_.advance();
+}
+
+}  // namespace collectives
