@@ -193,7 +193,7 @@ collectives() {
   bench 'coded, and top-k' "${processes[-1]}" all_reduce --compress bf16,f16,int8,top_k:1%,top_k:0.1% --force --factor 16 \
     --max-bytes "$most" --iterations 5
   bench 'in a stream' "${processes[-1]}" all --back-to-back --factor 64 --max-bytes "$most" --backend $backends
-  local hosts="sh $PWD/tests/support/on_pretended_hosts.sh 2" on_hosts="all_reduce --factor 16 --max-bytes $most --compress none,bf16,top_k:1%"
+  local hosts="sh $PWD/tests/support/on_fake_hosts.sh 2" on_hosts="all_reduce --factor 16 --max-bytes $most --compress none,bf16,top_k:1%"
   start="exec $hosts" bench 'on 2 hosts' 4 $on_hosts --backend hierarchical
   start="exec $hosts" bench 'on 2 hosts, every collective' 4 all --factor 64 --max-bytes "$most" --iterations 5 --backend $backends
   if "$build/bin/collectives_info" | grep -qE '^ *nccl +available'; then

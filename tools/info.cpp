@@ -49,9 +49,9 @@
 #include "communicator/settings.hpp"
 #include "core/tuning.hpp"
 #include "device/loader.hpp"
+#include "tools/monitor.hpp"
 #include "tools/named.hpp"
 #include "tools/simulate.hpp"
-#include "tools/watch.hpp"
 #include "tuning/measured_tuning.hpp"
 #include "tuning/tuning_cache.hpp"
 
@@ -383,23 +383,23 @@ int run(int argc, char** argv) {
   explaining.add_flag("--force", question.force, "so also where that is slower");
   explaining.add_flag("--deterministic", question.deterministic, "the same bits whatever the backend");
   explaining.add_flag("--sizes", question.sizes, "a table from 8 B to 1 GiB");
-  SimulateQuestion to_simulate;
+  SimulateOptions to_simulate;
   const CLI::App& simulating = add_simulate(app, to_simulate);
-  WatchQuestion to_watch;
-  const CLI::App& watching = add_watch(app, to_watch);
+  MonitorOptions monitor_options;
+  const CLI::App& monitoring = add_monitor(app, monitor_options);
   const auto asked = [&]() -> const CLI::App& {
-    return explaining.parsed() ? explaining : simulating.parsed() ? simulating : watching.parsed() ? watching : app;
+    return explaining.parsed() ? explaining : simulating.parsed() ? simulating : monitoring.parsed() ? monitoring : app;
   };
   try {
     app.parse(argc, argv);
-    settle({});
+    resolve_options({});
     given_tuning({});
     if (explaining.parsed()) {
       answer(question);
     } else if (simulating.parsed()) {
       answer(to_simulate);
-    } else if (watching.parsed()) {
-      answer(to_watch);
+    } else if (monitoring.parsed()) {
+      answer(monitor_options);
     } else if (json) {
       fmt::print("{}\n", everything().dump(2));
     } else {

@@ -45,7 +45,7 @@ std::string fraction_text(const Simulated& simulated) {
 
 class Machine {
  public:
-  explicit Machine(const SimulateQuestion& question)
+  explicit Machine(const SimulateOptions& question)
       : topology(Topology::regular(question.hosts * question.ranks_per_host, question.ranks_per_host)),
         tuning(question.tuning.empty() ? given_tuning({}).value_or(Tuning{}) : tuning_of_file(question.tuning)) {
     constexpr std::string_view kRates = "100gbit, 2.5mbit, 12.5GB";
@@ -128,7 +128,7 @@ void print_sizes(Request request, const Machine& machine) {
 
 }  // namespace
 
-CLI::App& add_simulate(CLI::App& app, SimulateQuestion& question) {
+CLI::App& add_simulate(CLI::App& app, SimulateOptions& question) {
   CLI::App& simulating =
       *app.add_subcommand("simulate", "How long a collective would take on a machine that need not be here.");
   simulating.add_option("collective", question.collective,
@@ -154,7 +154,7 @@ CLI::App& add_simulate(CLI::App& app, SimulateQuestion& question) {
   return simulating;
 }
 
-void answer(const SimulateQuestion& question) {
+void answer(const SimulateOptions& question) {
   Request request;
   request.collective = named("collective", question.collective, kCollectives);
   request.type = named("--type", question.type, kDataTypes);

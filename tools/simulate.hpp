@@ -9,7 +9,7 @@
 namespace collectives {
 
 /// The question, as typed.
-struct SimulateQuestion {
+struct SimulateOptions {
   std::string collective = "all_reduce", bytes = "1M", type = "f32", op = "sum", backend = "auto";
   std::string link, latency, uplink, tuning, wire;
   int hosts = 2, ranks_per_host = 1, hosts_per_switch = 0;
@@ -18,9 +18,9 @@ struct SimulateQuestion {
 };
 
 /// The subcommand; `question` gets what is typed.
-CLI::App& add_simulate(CLI::App& app, SimulateQuestion& question);
+CLI::App& add_simulate(CLI::App& app, SimulateOptions& question);
 
 /// Prints the answer. Throws std::invalid_argument or Error in one line.
-void answer(const SimulateQuestion&);
+void answer(const SimulateOptions&);
 
 }  // namespace collectives

@@ -190,7 +190,7 @@ class Play {
   void run() {
     for (std::uint32_t p = 0; p < players_.size(); ++p) {
       players_[p].schedule.start(call_.rounds, call_.issue_interval, emitter(p));
-      go_on(p);
+      progress_player(p);
     }
     while (!queue_.empty()) {
       const Event event = queue_.top();
@@ -199,7 +199,7 @@ class Play {
       ++events;
       switch (event.what) {
         case What::done: performed(event.who); break;
-        case What::retry: go_on(event.who); break;
+        case What::retry: progress_player(event.who); break;
         case What::departs: depart(event.who); break;
         case What::at_uplink: climb(event.who); break;
         case What::at_downlink: descend(event.who); break;
@@ -259,7 +259,7 @@ class Play {
     double tail = 0;  // when its last byte has passed the last link so far
   };
   struct SubgroupState {
-    std::size_t size = 0, come = 0;
+    std::size_t size = 0, arrivals = 0;
     std::vector<std::uint32_t> players;
   };
 
@@ -313,7 +313,7 @@ class Play {
         subgroup_of.resize(players_.size());
         subgroup_of[p] = static_cast<std::uint32_t>(subgroups_.size());
       }
-      subgroups_.push_back({.size = players.size(), .come = 0, .players = std::move(players)});
+      subgroups_.push_back({.size = players.size(), .arrivals = 0, .players = std::move(players)});
     };
     for (int h = 0; h < block_.hosts; ++h) {
       std::vector<std::uint32_t> host;
@@ -350,10 +350,10 @@ class Play {
     return channel(from, local, player, view_.grid.host, player_at(from % block_.hosts, local), 1);
   }
   std::uint32_t channel(int from_host, int from_local, std::uint32_t destination, int to_host, std::uint32_t source,
-                        std::size_t way) {
+                        std::size_t direction) {
     const auto from = static_cast<std::uint64_t>(topology_.hosts[index(from_host)][index(from_local)]);
     const std::uint64_t key = from << 32 | destination;
-    Known& last = last_[way];
+    Known& last = last_[direction];
     if (key == last.key) return last.channel;  // a ring has one each way
     const auto [found, is_new] = channel_of_.try_emplace(key, static_cast<std::uint32_t>(channels_.size()));
     if (is_new) {
@@ -378,7 +378,7 @@ class Play {
   // ---- ranks ----
 
   /// As far as `p` gets without waiting.
-  void go_on(std::uint32_t p) {
+  void progress_player(std::uint32_t p) {
     Player& player = players_[p];
     for (;;) {
       const Move* const move = player.schedule.current();
@@ -442,19 +442,19 @@ class Play {
       if (std::exchange(from.source_waits, false)) at(now_, What::retry, from.source);
     }
     player.from_ready = player.to_ready = 0;
-    player.schedule.advance(emitter(static_cast<std::uint32_t>(&player - players_.data())));
+    player.schedule.progress(emitter(static_cast<std::uint32_t>(&player - players_.data())));
   }
 
   void performed(std::uint32_t p) {
     finish_move(players_[p]);
-    go_on(p);
+    progress_player(p);
   }
 
   /// The last to come begins for all.
   void come_to_host_step(std::uint32_t p, const Move& move) {
     SubgroupState& state = subgroups_[subgroup_of_[static_cast<std::size_t>(move.subgroup)][p]];
-    if (++state.come < state.size) return;
-    state.come = 0;
+    if (++state.arrivals < state.size) return;
+    state.arrivals = 0;
     const double times = move.kind == Step::Kind::host_all_reduce ? 2 : 1, bytes = static_cast<double>(move.bytes);
     double lasts = times * (tuning_.host_latency_us + bytes * tuning_.host_us_per_byte);
     if (const int domains = view_.inner.host_count(); domains >= 2 && move.subgroup != Subgroup::domain)
@@ -508,9 +508,9 @@ class Play {
     Channel& channel = channels_[messages_[m].channel];
     free_.push_back(m);
     ++channel.arrived;
-    std::uint32_t& way = players_[channel.destination].hops;
-    way = std::max(way, messages_[m].hops);
-    hops = std::max<std::size_t>(hops, way);
+    std::uint32_t& longest = players_[channel.destination].hops;
+    longest = std::max(longest, messages_[m].hops);
+    hops = std::max<std::size_t>(hops, longest);
     if (std::exchange(channel.destination_waits, false)) at(now_, What::retry, channel.destination);
   }
   double on_link(const Message& message) const { return static_cast<double>(message.bytes) * network_.us_per_byte; }

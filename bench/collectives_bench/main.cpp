@@ -144,8 +144,8 @@ int run_rank(Bootstrap& bootstrap, const Program& program) {
                   {"--fraction-of-roofline needs all ranks on one host; valid here: without it", bad_arguments});
   }
   const Schedule plan = schedule(settings, comm.size());
-  const auto rival = settings.against_mpi ? program.mpi->rival() : nullptr;
-  Measurement measurement(comm, bootstrap, settings, plan.cases, rival.get(), gpu ? &*gpu : nullptr);
+  const auto competitor = settings.against_mpi ? program.mpi->competitor() : nullptr;
+  Measurement measurement(comm, bootstrap, settings, plan.cases, competitor.get(), gpu ? &*gpu : nullptr);
   if (report) {
     report->begin(describe(comm, program.mpi ? program.mpi->version() : "no MPI", program.argc, program.argv),
                   measurement.seconds_per_size());
@@ -167,7 +167,7 @@ int run_rank(Bootstrap& bootstrap, const Program& program) {
 
 /// Calls run_rank() and prints its failure on the rank that met it. Under MPI a failure aborts the job, because ranks
 /// that failed at different places would wait for one another in MPI_Finalize.
-int run_and_tell(Bootstrap& bootstrap, const Program& program) {
+int run_and_report(Bootstrap& bootstrap, const Program& program) {
   try {
     return run_rank(bootstrap, program);
   } catch (const std::exception& error) {
@@ -183,7 +183,7 @@ int run_threads(const Program& program) {
   {
     std::vector<std::jthread> ranks;
     for (std::size_t rank = 0; rank < bootstraps.size(); ++rank) {
-      ranks.emplace_back([&, rank] { codes[rank] = run_and_tell(*bootstraps[rank], program); });
+      ranks.emplace_back([&, rank] { codes[rank] = run_and_report(*bootstraps[rank], program); });
     }
   }
   return std::ranges::max(codes);
@@ -214,7 +214,7 @@ int run(int argc, const char* const* argv) {
     if (error.rank() <= 0) say({error.what(), bad_arguments});
     return bad_arguments;
   }
-  return run_and_tell(*bootstrap, {argc, argv, *settings, mpi.get()});
+  return run_and_report(*bootstrap, {argc, argv, *settings, mpi.get()});
 }
 
 /// Opens /dev/full for each closed standard stream. Otherwise an arena or a socket could receive the descriptor that

@@ -67,11 +67,11 @@ double clock_cost() {
 }
 
 Measurement::Measurement(Communicator& comm, Bootstrap& bootstrap, const Settings& settings,
-                         const std::vector<Case>& cases, Rival* rival, Gpu* gpu)
+                         const std::vector<Case>& cases, Competitor* competitor, Gpu* gpu)
     : comm_(comm),
       bootstrap_(bootstrap),
       settings_(settings),
-      rival_(rival),
+      competitor_(competitor),
       gpu_(gpu),
       input_(memory_for(&Footprint::input, comm, settings, cases, gpu)),
       output_(memory_for(&Footprint::output, comm, settings, cases, gpu)),
@@ -190,15 +190,15 @@ std::uint64_t Measurement::check(const Call& call, const Oracle& oracle, const C
 }
 
 /// Rank 0 times the last warm-up call and decides for all ranks.
-Measurement::Repetitions Measurement::agree_on_repetitions(Rotation& rotation, bool with_rival) {
+Measurement::Repetitions Measurement::agree_on_repetitions(Rotation& rotation, bool with_competitor) {
   constexpr double kFewest = 3, kMost = 5000, kMostBackToBack = 100'000;
   constexpr std::size_t kMostLoops = 10, kFewestInLoop = 10;
   double one = 0;
   for (std::size_t i = 0; i < settings_.warmup; ++i) {
     const Clock::time_point start = Clock::now();
-    if (with_rival) {
+    if (with_competitor) {
       comm_.barrier();
-      rival_->perform(rotation.next());
+      competitor_->perform(rotation.next());
     }
     comm_.barrier();
     perform(rotation.next());
@@ -224,16 +224,18 @@ void Measurement::time_loop(std::size_t calls, std::vector<double>& times, Perfo
   times.push_back(microseconds(Clock::now() - start) / static_cast<double>(calls));
 }
 
-void Measurement::time_calls(Rotation& rotation, Repetitions repetitions, bool with_rival, std::vector<double>& ours,
-                             std::vector<double>& rivals) {
+void Measurement::time_calls(Rotation& rotation, Repetitions repetitions, bool with_competitor,
+                             std::vector<double>& ours, std::vector<double>& competitor_times) {
   ours.reserve(repetitions.loops);
-  rivals.reserve(with_rival ? repetitions.loops : 0);
+  competitor_times.reserve(with_competitor ? repetitions.loops : 0);
   const auto time_ours = [&] { time_loop(repetitions.calls, ours, [&] { perform(rotation.next()); }); };
-  const auto time_rival = [&] { time_loop(repetitions.calls, rivals, [&] { rival_->perform(rotation.next()); }); };
+  const auto time_competitor = [&] {
+    time_loop(repetitions.calls, competitor_times, [&] { competitor_->perform(rotation.next()); });
+  };
   for (std::size_t left = repetitions.loops; left > 0; --left) {
     const bool ours_first = left % 2 == 0;  // our call comes last, so the buffers hold our result
     if (ours_first) time_ours();
-    if (with_rival) time_rival();
+    if (with_competitor) time_competitor();
     if (!ours_first) time_ours();
   }
 }
@@ -319,13 +321,13 @@ void Measurement::fill_all_sets(Rotation& rotation, const Oracle& random, bool o
 }
 
 void Measurement::measure_times(const Case& c, Rotation& rotation, Result& result) {
-  const bool with_rival = rival_ != nullptr && rival_->has(rotation.current());
-  const Repetitions repetitions = agree_on_repetitions(rotation, with_rival);
+  const bool with_competitor = competitor_ != nullptr && competitor_->has(rotation.current());
+  const Repetitions repetitions = agree_on_repetitions(rotation, with_competitor);
   result.iterations = repetitions.loops * repetitions.calls;
-  std::vector<double> ours, rivals;
+  std::vector<double> ours, competitor_times;
   const std::uint64_t sent = comm_.bytes_sent_to_other_hosts();
-  time_calls(rotation, repetitions, with_rival, ours, rivals);
-  if (!with_rival) {
+  time_calls(rotation, repetitions, with_competitor, ours, competitor_times);
+  if (!with_competitor) {
     std::uint64_t bytes[] = {(comm_.bytes_sent_to_other_hosts() - sent) / result.iterations};
     comm_.all_reduce(bytes, ReduceOp::max);
     result.wire_bytes = bytes[0];
@@ -337,7 +339,7 @@ void Measurement::measure_times(const Case& c, Rotation& rotation, Result& resul
   }
   if (roofline_ && result.bytes > 0) result.bound = bound(c, repetitions);
   result.ours = slowest(std::move(ours));
-  if (with_rival) result.rival = slowest(std::move(rivals));
+  if (with_competitor) result.competitor = slowest(std::move(competitor_times));
   result.algbw = algorithm_bandwidth(result.bytes, result.ours.time);
   result.busbw = result.algbw * bus_factor(c.collective, comm_.size());
 }

@@ -7,8 +7,8 @@
 // Back to back: a barrier precedes a loop of calls. The time of a row is the duration of all loops on the slowest rank,
 // divided by the number of calls.
 //
-// A rival's calls are interleaved with ours on the same buffers and follow the same barrier. The two libraries take
-// turns in going first. The time by which ranks leave the barrier apart is part of both times.
+// A competitor's calls are interleaved with ours on the same buffers and follow the same barrier. The two libraries
+// take turns in going first. The time by which ranks leave the barrier apart is part of both times.
 #pragma once
 
 #include <cstddef>
@@ -29,9 +29,9 @@
 namespace collectives::bench {
 
 /// The same collectives by another library.
-class Rival {
+class Competitor {
  public:
-  virtual ~Rival() = default;
+  virtual ~Competitor() = default;
   /// Returns whether the library has this type, op and count. Every rank gets the same answer.
   virtual bool has(const Call&) const = 0;
   virtual void perform(const Call&) = 0;
@@ -55,7 +55,7 @@ struct Result {
   std::size_t bytes = 0;  ///< length of the whole vector
   std::size_t iterations = 0;
   Times ours;
-  std::optional<Times> rival;
+  std::optional<Times> competitor;
   std::optional<Bound> bound;        ///< set with --fraction-of-roofline if bytes move
   double algbw = 0, busbw = 0;       ///< GB/s (1e9)
   std::optional<std::size_t> wrong;  ///< number of elements over all ranks; empty without --check
@@ -69,10 +69,10 @@ double clock_cost();
 
 class Measurement {
  public:
-  /// Collective. Allocates buffers for the largest of `cases`. `rival` may be null; `gpu` is for --buffers device. The
-  /// arguments must outlive this object.
+  /// Collective. Allocates buffers for the largest of `cases`. `competitor` may be null; `gpu` is for --buffers device.
+  /// The arguments must outlive this object.
   Measurement(Communicator& comm, Bootstrap& bootstrap, const Settings& settings, const std::vector<Case>& cases,
-              Rival* rival, Gpu* gpu = nullptr);
+              Competitor* competitor, Gpu* gpu = nullptr);
 
   /// Collective. Returns nothing if the backend throws Error{unsupported}.
   std::optional<Result> run(const Case&);
@@ -97,7 +97,7 @@ class Measurement {
   void choose_options(const Case&, bool on_gpu);
   /// Fills every set of buffers with random data, or with zeros.
   void fill_all_sets(Rotation&, const Oracle& random, bool on_zeros);
-  /// Times our calls, the rival's calls and the roofline, and stores all figures in the result.
+  /// Times our calls, the competitor's calls and the roofline, and stores all figures in the result.
   void measure_times(const Case&, Rotation&, Result&);
   /// Fills the buffers of a call. `shift` selects other values, from another place in the data.
   void fill(const Call&, const Oracle&, std::size_t shift = 0);
@@ -112,11 +112,12 @@ class Measurement {
   /// Counts wrong elements and damaged guard bytes of this rank. Returns the hash of a result that is equal on all
   /// ranks.
   std::uint64_t check(const Call&, const Oracle&, const Compression&, std::uint64_t& wrong);
-  Repetitions agree_on_repetitions(Rotation&, bool with_rival);
+  Repetitions agree_on_repetitions(Rotation&, bool with_competitor);
   /// Times `calls` calls of `perform_next` after a barrier and appends the mean in microseconds.
   template <class PerformNext>
   void time_loop(std::size_t calls, std::vector<double>& times, PerformNext&& perform_next);
-  void time_calls(Rotation&, Repetitions, bool with_rival, std::vector<double>& ours, std::vector<double>& rivals);
+  void time_calls(Rotation&, Repetitions, bool with_competitor, std::vector<double>& ours,
+                  std::vector<double>& competitor_times);
   Bound bound(const Case&, Repetitions);
   Times slowest(std::vector<double> local);
   std::size_t total_wrong(const Verdict& mine, Collective);
@@ -125,7 +126,7 @@ class Measurement {
   Communicator& comm_;
   Bootstrap& bootstrap_;
   const Settings& settings_;
-  Rival* rival_;
+  Competitor* competitor_;
   Options options_;
   std::optional<TopK> top_k_;
   Gpu* gpu_;

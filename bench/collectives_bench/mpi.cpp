@@ -44,12 +44,12 @@ MPI_Op mpi_op(ReduceOp::Kind kind) {
   return MPI_OP_NULL;
 }
 
-class MpiRival final : public Rival {
+class MpiCompetitor final : public Competitor {
  public:
-  MpiRival() { MPI_Comm_dup(MPI_COMM_WORLD, &comm_); }
-  ~MpiRival() override { MPI_Comm_free(&comm_); }
-  MpiRival(const MpiRival&) = delete;
-  MpiRival& operator=(const MpiRival&) = delete;
+  MpiCompetitor() { MPI_Comm_dup(MPI_COMM_WORLD, &comm_); }
+  ~MpiCompetitor() override { MPI_Comm_free(&comm_); }
+  MpiCompetitor(const MpiCompetitor&) = delete;
+  MpiCompetitor& operator=(const MpiCompetitor&) = delete;
 
   bool has(const Call& call) const override {
     const std::size_t count = std::max(call.input.count, call.output.count);
@@ -102,7 +102,7 @@ class RealMpiSession final : public MpiSession {
   RealMpiSession& operator=(const RealMpiSession&) = delete;
 
   std::unique_ptr<Bootstrap> bootstrap() override { return std::make_unique<MpiBootstrap>(MPI_COMM_WORLD); }
-  std::unique_ptr<Rival> rival() override { return std::make_unique<MpiRival>(); }
+  std::unique_ptr<Competitor> competitor() override { return std::make_unique<MpiCompetitor>(); }
   std::string version() const override {
     char text[MPI_MAX_LIBRARY_VERSION_STRING];
     int length = 0;

@@ -15,7 +15,7 @@ class MpiSession {
  public:
   virtual ~MpiSession() = default;
   virtual std::unique_ptr<Bootstrap> bootstrap() = 0;
-  virtual std::unique_ptr<Rival> rival() = 0;
+  virtual std::unique_ptr<Competitor> competitor() = 0;
   /// Returns for example "Open MPI v4.1.4".
   virtual std::string version() const = 0;
   /// Ends every rank of the job if some ranks can no longer reach finalization.

@@ -39,8 +39,8 @@ std::string number(double value) {
 
 /// Returns mpi/ours. Values above 1 mean that ours is faster.
 std::optional<double> ratio(const Result& result) {
-  if (!result.rival || result.ours.time <= 0 || result.rival->time <= 0) return std::nullopt;
-  return result.rival->time / result.ours.time;
+  if (!result.competitor || result.ours.time <= 0 || result.competitor->time <= 0) return std::nullopt;
+  return result.competitor->time / result.ours.time;
 }
 
 /// Returns bound/ours. The value 1 means as fast as memory allows.
@@ -58,7 +58,8 @@ std::string placement_columns(const Result& r, const Settings& settings) {
                                  number(r.busbw), wrong_text(r), number(r.ours.p50), number(r.ours.p99));
   if (settings.against_mpi) {
     const auto faster = ratio(r);
-    text += fmt::format(" {:>9} {:>8}", r.rival ? number(r.rival->time) : "-", faster ? number(*faster) : "-");
+    text +=
+        fmt::format(" {:>9} {:>8}", r.competitor ? number(r.competitor->time) : "-", faster ? number(*faster) : "-");
   }
   if (settings.fraction_of_roofline) {
     const auto reached = fraction_of_roofline(r);
@@ -126,9 +127,9 @@ Json to_json(const Result& r, const Settings& settings) {
               {"wire_bytes", r.wire_bytes},
               {"coding_us", r.coding_us}};
   if (settings.against_mpi) {
-    row["mpi_time_us"] = r.rival ? Json(r.rival->time) : Json();
-    row["mpi_p50_us"] = r.rival ? Json(r.rival->p50) : Json();
-    row["mpi_p99_us"] = r.rival ? Json(r.rival->p99) : Json();
+    row["mpi_time_us"] = r.competitor ? Json(r.competitor->time) : Json();
+    row["mpi_p50_us"] = r.competitor ? Json(r.competitor->p50) : Json();
+    row["mpi_p99_us"] = r.competitor ? Json(r.competitor->p99) : Json();
     row["mpi_over_ours"] = json(ratio(r));
   }
   if (settings.fraction_of_roofline) {
@@ -138,7 +139,7 @@ Json to_json(const Result& r, const Settings& settings) {
   }
   if (settings.samples) {
     row["samples_us"] = r.ours.samples;
-    if (settings.against_mpi) row["mpi_samples_us"] = r.rival ? Json(r.rival->samples) : Json();
+    if (settings.against_mpi) row["mpi_samples_us"] = r.competitor ? Json(r.competitor->samples) : Json();
   }
   return row;
 }
@@ -255,7 +256,7 @@ void Report::add(const Result& result) {
   results_.push_back(result);
   // The samples have been written by now if --samples was given.
   results_.back().ours.samples = {};
-  if (results_.back().rival) results_.back().rival->samples = {};
+  if (results_.back().competitor) results_.back().competitor->samples = {};
   if (first_half) {
     held_ = results_.size() - 1;
   } else {
@@ -319,13 +320,14 @@ std::string to_csv(const std::vector<Result>& results) {
       "iterations,mpi_time_us,mpi_over_ours,roofline_us,fraction_of_roofline,plan,compress,wire_bytes\n";
   for (const Result& r : results) {
     const auto faster = ratio(r), reached = fraction_of_roofline(r);
-    text += fmt::format(
-        "{},{},{},{},{},{},{},{:.3f},{:.3f},{:.3f},{:.4f},{:.4f},{},{},{},{},{},{},{},{},{}\n",
-        to_string(r.what.collective), r.what.backend, r.bytes, r.what.count, to_string(r.what.type), op_name(r.what),
-        r.what.in_place ? "in_place" : "out_of_place", r.ours.time, r.ours.p50, r.ours.p99, r.algbw, r.busbw,
-        r.wrong ? fmt::format("{}", *r.wrong) : "", r.iterations, r.rival ? fmt::format("{:.3f}", r.rival->time) : "",
-        faster ? fmt::format("{:.4f}", *faster) : "", r.bound ? fmt::format("{:.3f}", r.bound->time) : "",
-        reached ? fmt::format("{:.4f}", *reached) : "", r.plan, r.what.compression.name, r.wire_bytes);
+    text +=
+        fmt::format("{},{},{},{},{},{},{},{:.3f},{:.3f},{:.3f},{:.4f},{:.4f},{},{},{},{},{},{},{},{},{}\n",
+                    to_string(r.what.collective), r.what.backend, r.bytes, r.what.count, to_string(r.what.type),
+                    op_name(r.what), r.what.in_place ? "in_place" : "out_of_place", r.ours.time, r.ours.p50, r.ours.p99,
+                    r.algbw, r.busbw, r.wrong ? fmt::format("{}", *r.wrong) : "", r.iterations,
+                    r.competitor ? fmt::format("{:.3f}", r.competitor->time) : "",
+                    faster ? fmt::format("{:.4f}", *faster) : "", r.bound ? fmt::format("{:.3f}", r.bound->time) : "",
+                    reached ? fmt::format("{:.4f}", *reached) : "", r.plan, r.what.compression.name, r.wire_bytes);
   }
   return text;
 }

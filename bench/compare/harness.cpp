@@ -17,8 +17,8 @@
 #include <utility>
 
 #include "base/bytes.hpp"
-#include "calm.hpp"
 #include "collectives_bench/statistics.hpp"
+#include "noise.hpp"
 
 namespace collectives::compare {
 
@@ -77,7 +77,7 @@ struct Arguments {
   std::size_t min_bytes = 8, max_bytes = 64U << 20, factor = 4, rotate = 0;
   std::vector<std::size_t> back_to_back;  ///< bytes of all-reduces timed without a barrier in between
   double seconds_per_cell = 0.05, patience = 2;
-  Calm::Wanted calm;
+  NoiseFilter::Limits noise;
   std::vector<std::string> backends{""};  ///< backends of the contender; the first, "", is its default
   bool oversubscribed = false;
 };
@@ -111,18 +111,18 @@ Arguments parse_arguments(int argc, char** argv) {
   app.add_option("--back-to-back", back_to_back, "Also time loops of all-reduces of these sizes")->delimiter(',');
   app.add_option("--seconds-per-cell", arguments.seconds_per_cell, "Timed calls of one cell take about this long");
   app.add_option("--patience", arguments.patience, "Leave out what needs more seconds for its fewest calls");
-  app.add_option("--near", arguments.calm.barrier_ns, "Time while a barrier takes at most this many nanoseconds");
+  app.add_option("--near", arguments.noise.barrier_ns, "Time while a barrier takes at most this many nanoseconds");
   app.add_option("--stolen", stolen, "Time while the host takes away at most this percentage of the cores' time")
       ->check(CLI::Range(0., 100.));
-  app.add_option("--calm-patience", patience, "Seconds to wait for both, in all, for each backend");
+  app.add_option("--quiet-patience", patience, "Seconds to wait for both, in all, for each backend");
   app.add_option("--backends", backends, "Time these of the contender's backends too, in turns with it as it comes")
       ->delimiter(',');
   app.add_flag("--oversubscribed", arguments.oversubscribed, "More ranks than cores: waiting gives the core away");
   app.parse(argc, argv);
   arguments.backends.insert(arguments.backends.end(), backends.begin(), backends.end());
   if (!(stolen >= 0)) throw BadArguments("--stolen: not a percentage");  // CLI11 accepts NaN in every range
-  arguments.calm.stolen = stolen / 100;
-  arguments.calm.patience = std::chrono::duration<double>(patience * static_cast<double>(arguments.backends.size()));
+  arguments.noise.stolen = stolen / 100;
+  arguments.noise.patience = std::chrono::duration<double>(patience * static_cast<double>(arguments.backends.size()));
   arguments.min_bytes = bytes_from("--min-bytes", min_bytes);
   arguments.max_bytes = bytes_from("--max-bytes", max_bytes);
   arguments.rotate = bytes_from("--rotate", rotate);
@@ -167,8 +167,9 @@ std::vector<std::vector<Cell>> sweeps(const Arguments& arguments) {
 /// Times one contender on its buffers.
 class Stopwatch {
  public:
-  Stopwatch(const Arguments& arguments, SyncFile& sync, Calm& calm, Contender& contender, std::size_t largest_bytes)
-      : arguments_(arguments), sync_(sync), calm_(calm), contender_(contender) {
+  Stopwatch(const Arguments& arguments, SyncFile& sync, NoiseFilter& noise, Contender& contender,
+            std::size_t largest_bytes)
+      : arguments_(arguments), sync_(sync), noise_(noise), contender_(contender) {
     // Rounding up the parts makes a vector longer by less than an element for each rank.
     const std::size_t vector = round_up(largest_bytes + ranks() * sizeof(float), kPage);
     pool_bytes_ = std::max(vector, round_up(arguments.rotate, kPage));
@@ -181,12 +182,12 @@ class Stopwatch {
 
   /// Times of one backend in one cell.
   struct Timing {
-    std::string left_out;       ///< reason for leaving the cell out; empty if timed
-    bool too_slow = false;      ///< left out because calls take too long; larger cells are left out too
-    std::uint64_t wrong = 0;    ///< wrong elements of the first call's result, over all ranks
-    std::vector<double> units;  ///< microseconds of a call on the slowest rank
-    std::size_t calls = 0;      ///< number of timed calls
-    Calm::Found found;          ///< worst disturbance of all turns
+    std::string left_out;         ///< reason for leaving the cell out; empty if timed
+    bool too_slow = false;        ///< left out because calls take too long; larger cells are left out too
+    std::uint64_t wrong = 0;      ///< wrong elements of the first call's result, over all ranks
+    std::vector<double> units;    ///< microseconds of a call on the slowest rank
+    std::size_t calls = 0;        ///< number of timed calls
+    NoiseFilter::Observed found;  ///< worst disturbance of all turns
   };
 
   /// Collective. Times each open backend, in turns.
@@ -243,7 +244,7 @@ class Stopwatch {
     const std::size_t units = cell.back_to_back ? kFewestUnits : here, batch = cell.back_to_back ? here : 1;
     contender_.select_backend(backend);
     std::vector<double> times;
-    const Calm::Found found = calm_.during([&] {
+    const NoiseFilter::Observed found = noise_.measure_quietly([&] {
       time_units(cell, std::max<std::size_t>(units / 10, turns > 1), batch);  // warm-up
       time_units(cell, units, batch);
       times = slowest(units);
@@ -367,7 +368,7 @@ class Stopwatch {
 
   const Arguments& arguments_;
   SyncFile& sync_;
-  Calm& calm_;
+  NoiseFilter& noise_;
   Contender& contender_;
   std::size_t pool_bytes_ = 0;
   float* input_ = nullptr;
@@ -425,13 +426,13 @@ class Journal {
 
 void run(const Arguments& arguments, int rank, int ranks, const ContenderFactory& make) {
   SyncFile sync(arguments.sync_file, rank, ranks, arguments.oversubscribed);
-  Calm calm(arguments.calm, sync);
-  calm.await_near();  // a library may probe the machine when it starts
+  NoiseFilter noise(arguments.noise, sync);
+  noise.wait_until_near();  // a library may probe the machine when it starts
   const std::unique_ptr<Contender> contender = make(sync, arguments.variant);
   sync.while_waiting([&] { contender->progress(); });
   std::size_t largest = arguments.max_bytes;
   for (const std::size_t bytes : arguments.back_to_back) largest = std::max(largest, bytes);
-  Stopwatch stopwatch(arguments, sync, calm, *contender, largest);
+  Stopwatch stopwatch(arguments, sync, noise, *contender, largest);
   Journal journal(arguments, sync);
   for (const std::vector<Cell>& sweep : sweeps(arguments)) {
     std::vector<bool> open(arguments.backends.size(),

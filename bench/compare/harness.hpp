@@ -6,7 +6,7 @@
 //
 // The hypervisor may move or withdraw the cores of a virtual machine many times a minute; a line between moved cores
 // takes three times as long. Every cell therefore records the barrier's time before and after it, and the stolen share
-// of the cores' time. With --near or --stolen the harness repeats disturbed cells (calm.hpp).
+// of the cores' time. With --near or --stolen the harness repeats disturbed cells (noise.hpp).
 //
 // Backends of one library are timed in turns within one start, because two starts may differ more than two backends.
 //

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "collectives/codec.hpp"
-#include "reduction/family.hpp"
+#include "reduction/dispatch.hpp"
 
 namespace collectives {
 namespace {

@@ -1,4 +1,4 @@
-// Time of the executor alone. One thread drives both ranks of an all-reduce in turns, and advance() never waits. The
+// Time of the executor alone. One thread drives both ranks of an all-reduce in turns, and progress() never waits. The
 // times include Steps, buffers, staging and arithmetic, but no wake-ups and no sharing of cores.
 #include <benchmark/benchmark.h>
 
@@ -83,7 +83,7 @@ void all_reduce(benchmark::State& state, std::string_view backend) {
     }
     bool done[kRanks] = {};
     while (!done[0] || !done[1]) {
-      for (std::size_t rank = 0; rank < kRanks; ++rank) done[rank] = done[rank] || parties[rank]->executor.advance();
+      for (std::size_t rank = 0; rank < kRanks; ++rank) done[rank] = done[rank] || parties[rank]->executor.progress();
     }
   }
   if (request.count > 0 && parties[0]->output.back() != kRanks) state.SkipWithError("wrong sum");

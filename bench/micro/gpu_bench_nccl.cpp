@@ -50,7 +50,7 @@ void measure(const Setup& setup, int rank, Bootstrap& bootstrap) {
     const int calls = bytes <= 8 ? 1000 : 10;  // between two events; the host's work counts for short calls
     const std::size_t count = bytes / sizeof(float);
     const Memory in = memory(bytes), out = memory(bytes);
-    const auto by_nccl = [&] {
+    const auto uses_nccl = [&] {
       for (int i = 0; i < calls; ++i) direct.all_reduce(in->as<float>(), out->as<float>(), count, stream.get());
     };
     const auto by_us = [&] {
@@ -61,7 +61,7 @@ void measure(const Setup& setup, int rank, Bootstrap& bootstrap) {
     std::vector<double> theirs, ours;
     for (int i = -1; i < setup.repeats; ++i) {  // the first repeat is a warm-up
       setup.together.arrive_and_wait();
-      const double their_seconds = stream.time(by_nccl) / calls;
+      const double their_seconds = stream.time(uses_nccl) / calls;
       setup.together.arrive_and_wait();
       const double our_seconds = stream.time(by_us) / calls;
       if (i < 0) continue;

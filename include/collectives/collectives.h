@@ -506,7 +506,7 @@ typedef struct collectives_top_k_report {
   const char* reason;     ///< why; valid until the next report of this compressor, or its end
   size_t count;           ///< elements of the tensor
   size_t chosen;          ///< of them by this rank, of its slice if ranks of a host share the work
-  size_t united;          ///< elements to which anybody contributed, in this rank's slice
+  size_t union_size;      ///< elements to which anybody contributed, in this rank's slice
   uint64_t raw_bytes;     ///< 2 (p - 1) / p of the tensor, which an all-reduce of p ranks sends at least
   uint64_t sent_bytes;    ///< that this rank sent of what was chosen; raw_bytes where everything was sent
   double coding_seconds;  ///< choosing, writing, adding

@@ -62,7 +62,7 @@ struct TopKReport {
   std::string reason;            ///< why
   std::size_t count = 0;         ///< elements of the tensor
   std::size_t chosen = 0;        ///< of them by this rank, of its slice if ranks of a host share the work
-  std::size_t united = 0;        ///< elements to which anybody contributed, in this rank's slice
+  std::size_t union_size = 0;    ///< elements to which anybody contributed, in this rank's slice
   std::uint64_t raw_bytes = 0;   ///< 2 (p - 1) / p of the tensor, which an all-reduce sends at least
   std::uint64_t sent_bytes = 0;  ///< that this rank sent of what was chosen; raw_bytes where everything was sent
   double coding_seconds = 0;     ///< choosing, writing, adding

@@ -268,11 +268,11 @@ void require_consistent(const Arguments& arguments, const Texts& texts) {
 /// Sets the schedule of learning rates and the cadence of checkpoints. Requires that optimizer and compression are set.
 void parse_schedules(Arguments& arguments, const Texts& texts) {
   TrainerOptions& trainer = arguments.trainer;
-  const bool momentum_kept = trainer.compression.top_k.momentum > 0;
+  const bool momentum_unchanged = trainer.compression.top_k.momentum > 0;
   std::string_view flag;
   try {
     flag = "--schedule";
-    const OptimizerKind acts_as = momentum_kept ? OptimizerKind::momentum : arguments.optimizer;
+    const OptimizerKind acts_as = momentum_unchanged ? OptimizerKind::momentum : arguments.optimizer;
     trainer.schedule = !texts.schedule.empty()
                            ? Schedule::parse(texts.schedule)
                            : Schedule(*texts.rate_option ? texts.rate : Optimizer::usual_rate(acts_as));

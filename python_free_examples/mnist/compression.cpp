@@ -131,7 +131,7 @@ void Compressor::count_step() {
       tensor.reason = report.reason;
       sums_.chosen += static_cast<double>(report.chosen);
       // A tensor that is sent whole has contributions to every element.
-      sums_.united += static_cast<double>(report.sparse ? report.united : report.count);
+      sums_.union_size += static_cast<double>(report.sparse ? report.union_size : report.count);
       sums_.coding_ms += 1e3 * report.coding_seconds;
     }
     sums_.raw_bytes += tensor.raw_bytes;
@@ -155,8 +155,8 @@ std::optional<CompressionReport> Compressor::take_report() {
         report.relative_error += squared / (last.relative_error * last.relative_error);
     }
   const double steps = static_cast<double>(std::exchange(steps_, 0)), ranks = comm_.size();
-  std::array<double, 8> sums = {report.raw_bytes, report.sent_bytes, report.compressed_share, report.chosen,
-                                report.united,    report.coding_ms,  report.residual_norm,    report.relative_error};
+  std::array<double, 8> sums = {report.raw_bytes,  report.sent_bytes, report.compressed_share, report.chosen,
+                                report.union_size, report.coding_ms,  report.residual_norm,    report.relative_error};
   comm_.all_reduce(sums);
   const auto of_a_step = [&](double sum) { return sum / (steps * ranks); };
   report.raw_bytes = of_a_step(sums[0]);
@@ -165,7 +165,7 @@ std::optional<CompressionReport> Compressor::take_report() {
   report.compressed_share = of_a_step(sums[2]) / static_cast<double>(tensors_.size());
   report.top_k = top_k_.has_value();
   report.chosen = of_a_step(sums[3]);
-  report.united = of_a_step(sums[4]);
+  report.union_size = of_a_step(sums[4]);
   report.coding_ms = of_a_step(sums[5]);
   report.residual_norm = std::sqrt(sums[6]);
   report.relative_error = sums[7] > 0 ? std::sqrt(sums[6] / sums[7]) : 0;

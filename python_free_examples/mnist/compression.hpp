@@ -54,7 +54,7 @@ struct CompressionReport {
   std::string reason;           ///< why a tensor was sent whole; empty if none was
   bool top_k = false;           ///< the fields below are set
   double chosen = 0;            ///< per step: elements of all tensors that a rank selected
-  double united = 0;            ///< per step: elements to which any rank contributed
+  double union_size = 0;        ///< per step: elements to which any rank contributed
   double coding_ms = 0;         ///< per step: time for selecting, writing and adding
   double residual_norm = 0;     ///< norm of all ranks' residuals after the last step
   double relative_error = 0;  ///< in the last step: that norm over the norm of residual and gradient, for tensors with

@@ -6,13 +6,13 @@
 
 namespace mnist {
 
-void wait_for(Device& device, const std::function<void()>& meanwhile) {
+void wait_for(Device& device, const std::function<void()>& while_waiting) {
   constexpr auto kPatience = std::chrono::minutes(10);
   const auto start = std::chrono::steady_clock::now();
   while (!device.idle()) {
     if (std::chrono::steady_clock::now() - start > kPatience)
       throw std::runtime_error(device.description() + " has not finished a step in ten minutes");
-    meanwhile();
+    while_waiting();
     std::this_thread::yield();
   }
 }

@@ -124,10 +124,10 @@ class Device {
   }
 };
 
-/// Calls `meanwhile` repeatedly until the device is idle. Throws std::runtime_error if the device has failed or is busy
-/// for ten minutes.
+/// Calls `while_waiting` repeatedly until the device is idle. Throws std::runtime_error if the device has failed or is
+/// busy for ten minutes.
 void wait_for(
-    Device& device, const std::function<void()>& meanwhile = [] {});
+    Device& device, const std::function<void()>& while_waiting = [] {});
 
 /// Returns this processor. It computes only on the calling thread.
 Device& processor();

@@ -41,7 +41,7 @@ nlohmann::json json_of(const CompressionReport& report) {
   if (!report.reason.empty()) json["reason"] = report.reason;
   if (!report.top_k) return json;
   json["chosen_per_step"] = report.chosen;
-  json["united_per_step"] = report.united;
+  json["union_per_step"] = report.union_size;
   json["coding_ms_per_step"] = report.coding_ms;
   json["residual_norm"] = report.residual_norm;
   json["relative_error"] = report.relative_error;

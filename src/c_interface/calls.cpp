@@ -11,7 +11,7 @@ using namespace collectives::c;
 
 namespace {
 
-Communicator& in(collectives_communicator* comm) { return given(comm, "comm").comm; }
+Communicator& in(collectives_communicator* comm) { return require(comm, "comm").comm; }
 
 /// The Work that issue() returns goes to `*work`.
 template <class Issue>
@@ -31,7 +31,7 @@ Parts equal(const Communicator& comm, std::size_t count) {
   return {count * static_cast<std::size_t>(comm.size()), count};
 }
 std::span<const std::size_t> listed(const Communicator& comm, const std::size_t* counts) {
-  return {&given(counts, "counts"), static_cast<std::size_t>(comm.size())};
+  return {&require(counts, "counts"), static_cast<std::size_t>(comm.size())};
 }
 Parts unequal(const Communicator& comm, std::span<const std::size_t> counts) {
   return {std::accumulate(counts.begin(), counts.end(), std::size_t{0}), counts[static_cast<std::size_t>(comm.rank())]};
@@ -63,7 +63,7 @@ collectives_error collectives_communicator_from_threads(collectives_threads* thr
                                                         const collectives_communicator_options* options,
                                                         collectives_communicator** comm) {
   return make_c_communicator(__func__, options, comm, [&](const CommunicatorOptions& how) {
-    const auto& bootstraps = given(threads, "threads").bootstraps;
+    const auto& bootstraps = require(threads, "threads").bootstraps;
     if (rank < 0 || static_cast<std::size_t>(rank) >= bootstraps.size())
       throw Refused{Errc::invalid_argument,
                     "rank " + std::to_string(rank) + " of " + std::to_string(bootstraps.size()) + " threads"};
@@ -106,11 +106,11 @@ uint64_t collectives_bytes_sent_to_other_hosts(const collectives_communicator* c
 }
 
 collectives_error collectives_coding(const collectives_communicator* comm, collectives_coding_report* report) {
-  return guarded(__func__, [&] { fill(report, given(comm, "comm").comm.coding()); });
+  return guarded(__func__, [&] { fill(report, require(comm, "comm").comm.coding()); });
 }
 
 collectives_error collectives_abort(collectives_communicator* comm, const char* reason) {
-  return guarded(__func__, [&] { in(comm).abort(&given(reason, "reason")); });
+  return guarded(__func__, [&] { in(comm).abort(&require(reason, "reason")); });
 }
 
 collectives_error collectives_progress(collectives_communicator* comm) {
@@ -122,7 +122,7 @@ collectives_error collectives_explain(const collectives_communicator* comm, coll
                                       const collectives_options* options, char** text) {
   return text_out(__func__, text, "text", [&] {
     const CallOptions how(options);
-    return given(comm, "comm").comm.explain(collective_of(collective), count, type_of(type), how.op(op), how);
+    return require(comm, "comm").comm.explain(collective_of(collective), count, type_of(type), how.op(op), how);
   });
 }
 
@@ -132,7 +132,7 @@ collectives_error collectives_plan_name(const collectives_communicator* comm, co
   return text_out(__func__, name, "name", [&] {
     const CallOptions how(options);
     return std::string(
-        given(comm, "comm").comm.plan(collective_of(collective), count, type_of(type), how.op(op), how).name);
+        require(comm, "comm").comm.plan(collective_of(collective), count, type_of(type), how.op(op), how).name);
   });
 }
 
@@ -285,20 +285,20 @@ collectives_error collectives_barrier_async(collectives_communicator* comm, cons
 // ---- works ----
 
 collectives_error collectives_work_wait(collectives_work* work) {
-  return guarded(__func__, [&] { given(work, "work").work.wait(); });
+  return guarded(__func__, [&] { require(work, "work").work.wait(); });
 }
 
 collectives_error collectives_work_wait_for(collectives_work* work, double seconds, int* done) {
   return guarded(__func__, [&] {
-    given(done, "done") = 0;
-    *done = given(work, "work").work.wait_for(duration_of(seconds, "seconds"));
+    require(done, "done") = 0;
+    *done = require(work, "work").work.wait_for(duration_of(seconds, "seconds"));
   });
 }
 
 collectives_error collectives_work_test(collectives_work* work, int* done) {
   return guarded(__func__, [&] {
-    given(done, "done") = 0;
-    *done = given(work, "work").work.test();
+    require(done, "done") = 0;
+    *done = require(work, "work").work.test();
   });
 }
 
@@ -316,17 +316,17 @@ collectives_error collectives_group_all_reduce(collectives_group* group, const v
                                                const collectives_options* options) {
   return guarded(__func__, [&] {
     const CallOptions how(options);
-    given(group, "group")
+    require(group, "group")
         .group.all_reduce({input, count, type_of(type)}, {output, count, type_of(type)}, how.op(op), how);
   });
 }
 
 collectives_error collectives_group_run(collectives_group* group) {
-  return guarded(__func__, [&] { given(group, "group").group.run(); });
+  return guarded(__func__, [&] { require(group, "group").group.run(); });
 }
 
 collectives_error collectives_group_run_async(collectives_group* group, collectives_work** work) {
-  return issued(__func__, work, [&] { return given(group, "group").group.run_async(); });
+  return issued(__func__, work, [&] { return require(group, "group").group.run_async(); });
 }
 
 void collectives_group_free(collectives_group* group) { delete group; }

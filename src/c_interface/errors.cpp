@@ -63,7 +63,7 @@ void* copy_out(const void* bytes, std::size_t count) {
 collectives_error text_out(const char* function, char** text, const char* what,
                            const std::function<std::string()>& make) noexcept {
   return guarded(function, [&] {
-    given(text, what) = nullptr;
+    require(text, what) = nullptr;
     const std::string made = make();
     *text = static_cast<char*>(copy_out(made.c_str(), made.size() + 1));
   });

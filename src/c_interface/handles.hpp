@@ -1,6 +1,6 @@
 // The inside of the C interface: what its handles are, and the one way from a C function into the library and back.
 //
-//   return guarded(__func__, [&] { given(comm, "comm").comm.barrier(CallOptions(options)); });
+//   return guarded(__func__, [&] { require(comm, "comm").comm.barrier(CallOptions(options)); });
 #pragma once
 
 #include <chrono>
@@ -56,7 +56,7 @@ struct Refused {
 };
 
 template <class T>
-T& given(T* pointer, const char* what) {
+T& require(T* pointer, const char* what) {
   if (pointer == nullptr) throw Refused{Errc::invalid_argument, std::string(what) + " is null"};
   return *pointer;
 }
@@ -79,7 +79,7 @@ collectives_error guarded(const char* function, Call&& call) noexcept {
 template <class Handle, class Make>
 collectives_error made(const char* function, Handle** out, const char* what, Make&& make) noexcept {
   return guarded(function, [&] {
-    given(out, what) = nullptr;
+    require(out, what) = nullptr;
     *out = make().release();
   });
 }
@@ -88,7 +88,7 @@ collectives_error made(const char* function, Handle** out, const char* what, Mak
 template <class Handle, class Value, class Get>
 Value property(const char* function, const Handle* handle, const char* what, Value otherwise, Get&& get) noexcept {
   Value value = otherwise;
-  guarded(function, [&] { value = get(given(handle, what)); });
+  guarded(function, [&] { value = get(require(handle, what)); });
   return value;
 }
 

@@ -17,7 +17,7 @@ collectives_error collectives_memory_allocate(const collectives_communicator* co
                                               collectives_memory** memory) {
   return made(__func__, memory, "memory", [&] {
     return std::make_unique<collectives_memory>(
-        collectives_memory{given(comm, "comm").comm.allocate_bytes(bytes, alignment == 0 ? 64 : alignment)});
+        collectives_memory{require(comm, "comm").comm.allocate_bytes(bytes, alignment == 0 ? 64 : alignment)});
   });
 }
 
@@ -32,13 +32,13 @@ size_t collectives_memory_bytes(const collectives_memory* memory) {
 
 collectives_error collectives_memory_pages(const collectives_memory* memory, collectives_pages* pages) {
   return guarded(__func__, [&] {
-    given(pages, "pages") = COLLECTIVES_PRIVATE_PAGES;
-    *pages = static_cast<collectives_pages>(given(memory, "memory").memory.pages());
+    require(pages, "pages") = COLLECTIVES_PRIVATE_PAGES;
+    *pages = static_cast<collectives_pages>(require(memory, "memory").memory.pages());
   });
 }
 
 collectives_error collectives_memory_describe(const collectives_memory* memory, char** text) {
-  return text_out(__func__, text, "text", [&] { return given(memory, "memory").memory.describe(); });
+  return text_out(__func__, text, "text", [&] { return require(memory, "memory").memory.describe(); });
 }
 
 void collectives_memory_free(collectives_memory* memory) { delete memory; }
@@ -53,7 +53,7 @@ collectives_error collectives_device_memory_allocate(collectives_communicator* c
                                                      collectives_device_memory** memory) {
   return made(__func__, memory, "memory", [&] {
     return std::make_unique<collectives_device_memory>(
-        collectives_device_memory{given(comm, "comm").comm.allocate_bytes_on_device(bytes)});
+        collectives_device_memory{require(comm, "comm").comm.allocate_bytes_on_device(bytes)});
   });
 }
 
@@ -61,7 +61,7 @@ collectives_error collectives_device_memory_register(collectives_communicator* c
                                                      collectives_device_memory** memory) {
   return made(__func__, memory, "memory", [&] {
     return std::make_unique<collectives_device_memory>(
-        collectives_device_memory{given(comm, "comm").comm.register_memory(data, bytes)});
+        collectives_device_memory{require(comm, "comm").comm.register_memory(data, bytes)});
   });
 }
 
@@ -77,13 +77,13 @@ size_t collectives_device_memory_bytes(const collectives_device_memory* memory) 
 collectives_error collectives_device_memory_access(const collectives_device_memory* memory,
                                                    collectives_device_access* access) {
   return guarded(__func__, [&] {
-    given(access, "access") = COLLECTIVES_DEVICE_COPIED;
-    *access = static_cast<collectives_device_access>(given(memory, "memory").memory.access());
+    require(access, "access") = COLLECTIVES_DEVICE_COPIED;
+    *access = static_cast<collectives_device_access>(require(memory, "memory").memory.access());
   });
 }
 
 collectives_error collectives_device_memory_describe(const collectives_device_memory* memory, char** text) {
-  return text_out(__func__, text, "text", [&] { return given(memory, "memory").memory.describe(); });
+  return text_out(__func__, text, "text", [&] { return require(memory, "memory").memory.describe(); });
 }
 
 void collectives_device_memory_free(collectives_device_memory* memory) { delete memory; }
@@ -93,9 +93,9 @@ void collectives_device_memory_free(collectives_device_memory* memory) { delete 
 collectives_error collectives_user_op_create(const char* name, collectives_combine combine, void* context,
                                              int commutative, collectives_user_op** op) {
   return made(__func__, op, "op", [&] {
-    given(combine, "combine");
+    require(combine, "combine");
     return std::make_unique<collectives_user_op>(
-        collectives_user_op{{&given(name, "name"),
+        collectives_user_op{{&require(name, "name"),
                              [=](const void* next, void* accumulated, std::size_t count, DataType type) {
                                combine(context, next, accumulated, count, static_cast<collectives_data_type>(type));
                              },
@@ -152,8 +152,8 @@ collectives_error collectives_top_k_create(const collectives_top_k_options* opti
 collectives_error collectives_top_k_get_report(collectives_top_k* top_k, const char* name,
                                                collectives_top_k_report* report) {
   return guarded(__func__, [&] {
-    collectives_top_k& known = given(top_k, "top_k");
-    const TopKReport made = known.top_k.report(&given(name, "name"));
+    collectives_top_k& known = require(top_k, "top_k");
+    const TopKReport made = known.top_k.report(&require(name, "name"));
     known.reason = made.reason;
     fill(report, made, known.reason.c_str());
   });
@@ -161,9 +161,9 @@ collectives_error collectives_top_k_get_report(collectives_top_k* top_k, const c
 
 collectives_error collectives_top_k_save(const collectives_top_k* top_k, void** state, size_t* bytes) {
   return guarded(__func__, [&] {
-    given(state, "state") = nullptr;
-    given(bytes, "bytes") = 0;
-    const std::vector<std::byte> saved = given(top_k, "top_k").top_k.save();
+    require(state, "state") = nullptr;
+    require(bytes, "bytes") = 0;
+    const std::vector<std::byte> saved = require(top_k, "top_k").top_k.save();
     *state = copy_out(saved.data(), saved.size());
     *bytes = saved.size();
   });
@@ -172,13 +172,13 @@ collectives_error collectives_top_k_save(const collectives_top_k* top_k, void** 
 collectives_error collectives_top_k_load(collectives_top_k* top_k, const void* const* states, const size_t* bytes,
                                          size_t saved, int rank, int ranks) {
   return guarded(__func__, [&] {
-    TopK& known = given(top_k, "top_k").top_k;
-    given(states, "states");
-    given(bytes, "bytes");
+    TopK& known = require(top_k, "top_k").top_k;
+    require(states, "states");
+    require(bytes, "bytes");
     std::vector<std::vector<std::byte>> list;
     for (std::size_t r = 0; r < saved; ++r) {
       const auto* const first = static_cast<const std::byte*>(states[r]);
-      if (bytes[r] > 0) given(first, "a state");
+      if (bytes[r] > 0) require(first, "a state");
       list.emplace_back(first, first + bytes[r]);
     }
     known.load(list, rank, ranks);

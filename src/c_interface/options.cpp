@@ -69,7 +69,7 @@ std::size_t checked(std::size_t size, std::size_t expected, std::string_view nam
 }
 
 template <class T>
-T taken(const T* from, std::string_view name) {
+T copy_of(const T* from, std::string_view name) {
   T value{};
   if (from == nullptr) return value;
   const std::size_t size = checked(from->size, sizeof value, name);
@@ -119,17 +119,17 @@ WireFormat wire_of(const char* name, const collectives_codec* codec) {
 
 CommunicatorOptions options_of(const collectives_communicator_options* options) {
   constexpr std::string_view kName = "collectives_communicator_options";
-  const auto asked = taken(options, kName);
-  if (asked.reserved != COLLECTIVES_DEFAULT) refuse_unknown(kName);
+  const auto c_options = copy_of(options, kName);
+  if (c_options.reserved != COLLECTIVES_DEFAULT) refuse_unknown(kName);
   CommunicatorOptions result;
-  result.backend = view_of(asked.backend);
-  result.timeout = duration_of(asked.timeout_seconds, "timeout_seconds");
-  result.stall_report = duration_of(asked.stall_report_seconds, "stall_report_seconds", result.stall_report);
-  result.transport = view_of(asked.transport);
-  result.wire = view_of(asked.wire);
-  result.deterministic = switched(asked.deterministic, "deterministic");
-  result.progress_thread = switched(asked.progress_thread, "progress_thread");
-  result.device_buffers = switched(asked.device_buffers, "device_buffers");
+  result.backend = view_of(c_options.backend);
+  result.timeout = duration_of(c_options.timeout_seconds, "timeout_seconds");
+  result.stall_report = duration_of(c_options.stall_report_seconds, "stall_report_seconds", result.stall_report);
+  result.transport = view_of(c_options.transport);
+  result.wire = view_of(c_options.wire);
+  result.deterministic = switched(c_options.deterministic, "deterministic");
+  result.progress_thread = switched(c_options.progress_thread, "progress_thread");
+  result.device_buffers = switched(c_options.device_buffers, "device_buffers");
   return result;
 }
 
@@ -147,17 +147,17 @@ std::chrono::nanoseconds duration_of(double seconds, std::string_view what, std:
 
 CallOptions::CallOptions(const collectives_options* options) {
   if (options == nullptr) return;
-  const auto asked = taken(options, "collectives_options");
-  backend = view_of(asked.backend);
-  name = view_of(asked.name);
-  timeout = duration_of(asked.timeout_seconds, "timeout_seconds");
-  deterministic = switched(asked.deterministic, "deterministic");
-  wire = wire_of(asked.wire, asked.codec);
-  compressor = asked.compressor == nullptr ? nullptr : &asked.compressor->top_k;
-  force = switched(asked.force, "force").value_or(false);
-  if (asked.stream != nullptr) stream = *asked.stream;
-  factor_ = asked.factor;
-  user_op_ = asked.user_op;
+  const auto c_options = copy_of(options, "collectives_options");
+  backend = view_of(c_options.backend);
+  name = view_of(c_options.name);
+  timeout = duration_of(c_options.timeout_seconds, "timeout_seconds");
+  deterministic = switched(c_options.deterministic, "deterministic");
+  wire = wire_of(c_options.wire, c_options.codec);
+  compressor = c_options.compressor == nullptr ? nullptr : &c_options.compressor->top_k;
+  force = switched(c_options.force, "force").value_or(false);
+  if (c_options.stream != nullptr) stream = *c_options.stream;
+  factor_ = c_options.factor;
+  user_op_ = c_options.user_op;
 }
 
 ReduceOp CallOptions::op(collectives_op op) const {
@@ -172,54 +172,54 @@ ReduceOp CallOptions::op(collectives_op op) const {
     case COLLECTIVES_PRE_SCALED_SUM:
       if (!factor_) refuse("pre_scaled_sum needs a factor, in collectives_options");
       return ReduceOp::pre_scaled_sum(*factor_);
-    case COLLECTIVES_USER_OP: return ReduceOp::user(given(user_op_, "collectives_options::user_op").op);
+    case COLLECTIVES_USER_OP: return ReduceOp::user(require(user_op_, "collectives_options::user_op").op);
   }
   refuse("no such op: {}", static_cast<int>(op));
 }
 
 TopKOptions options_of(const collectives_top_k_options* options) {
-  const auto asked = taken(options, "collectives_top_k_options");
+  const auto c_options = copy_of(options, "collectives_top_k_options");
   TopKOptions result;
-  if (asked.density != 0) result.density = asked.density;
-  result.k = asked.k;
-  result.momentum = static_cast<float>(asked.momentum);
-  result.clip = static_cast<float>(asked.clip);
-  result.warm_up_calls = asked.warm_up_calls;
-  if (asked.warm_up_density != 0) result.warm_up_density = asked.warm_up_density;
-  if (asked.values != nullptr) {
-    const auto type = type_named(asked.values);
-    if (!type) refuse("top-k: values travel as f32 or bf16, not as \"{}\"", asked.values);
+  if (c_options.density != 0) result.density = c_options.density;
+  result.k = c_options.k;
+  result.momentum = static_cast<float>(c_options.momentum);
+  result.clip = static_cast<float>(c_options.clip);
+  result.warm_up_calls = c_options.warm_up_calls;
+  if (c_options.warm_up_density != 0) result.warm_up_density = c_options.warm_up_density;
+  if (c_options.values != nullptr) {
+    const auto type = type_named(c_options.values);
+    if (!type) refuse("top-k: values travel as f32 or bf16, not as \"{}\"", c_options.values);
     result.values = *type;
   }
-  result.error_feedback = switched(asked.error_feedback, "error_feedback").value_or(result.error_feedback);
-  result.masking = switched(asked.masking, "masking").value_or(result.masking);
-  result.non_finite = enumerator<NonFinite>(asked.non_finite, COLLECTIVES_NON_FINITE_ABORT, "non_finite");
-  result.form = enumerator<SparseForm>(asked.form, COLLECTIVES_SPARSE_SPLIT, "form");
+  result.error_feedback = switched(c_options.error_feedback, "error_feedback").value_or(result.error_feedback);
+  result.masking = switched(c_options.masking, "masking").value_or(result.masking);
+  result.non_finite = enumerator<NonFinite>(c_options.non_finite, COLLECTIVES_NON_FINITE_ABORT, "non_finite");
+  result.form = enumerator<SparseForm>(c_options.form, COLLECTIVES_SPARSE_SPLIT, "form");
   return result;
 }
 
 collectives_codec_functions functions_of(const collectives_codec_functions* functions) {
-  const auto result = taken(&given(functions, "functions"), "collectives_codec_functions");
-  given(result.name, "collectives_codec_functions::name");
-  given(result.encoded_bytes, "collectives_codec_functions::encoded_bytes");
-  given(result.encode, "collectives_codec_functions::encode");
-  given(result.decode, "collectives_codec_functions::decode");
+  const auto result = copy_of(&require(functions, "functions"), "collectives_codec_functions");
+  require(result.name, "collectives_codec_functions::name");
+  require(result.encoded_bytes, "collectives_codec_functions::encoded_bytes");
+  require(result.encode, "collectives_codec_functions::encode");
+  require(result.decode, "collectives_codec_functions::decode");
   return result;
 }
 
 void fill(collectives_coding_report* to, const CodingReport& report) {
-  filled(given(to, "report"), {0, report.raw_bytes, report.sent_bytes, report.seconds}, "collectives_coding_report");
+  filled(require(to, "report"), {0, report.raw_bytes, report.sent_bytes, report.seconds}, "collectives_coding_report");
 }
 
 void fill(collectives_top_k_report* to, const TopKReport& report, const char* reason) {
-  filled(given(to, "report"),
+  filled(require(to, "report"),
          {.size = 0,
           .calls = report.calls,
           .sparse = report.sparse ? std::size_t{1} : 0,
           .reason = reason,
           .count = report.count,
           .chosen = report.chosen,
-          .united = report.united,
+          .union_size = report.union_size,
           .raw_bytes = report.raw_bytes,
           .sent_bytes = report.sent_bytes,
           .coding_seconds = report.coding_seconds,

@@ -26,7 +26,7 @@ Communicator::~Communicator() {
 Communicator Communicator::from_environment(const CommunicatorOptions& options) {
   std::chrono::nanoseconds timeout = options.timeout.count() != 0 ? options.timeout : std::chrono::minutes(10);
   try {
-    timeout = settle(options).timeout;
+    timeout = resolve_options(options).timeout;
   } catch (const Error&) {  // said again when all ranks have met, so that all hear it
   }
   return Communicator(*bootstrap_from_environment(timeout), options);

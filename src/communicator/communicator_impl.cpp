@@ -18,8 +18,8 @@ using Clock = std::chrono::steady_clock;
 
 /// Attempts of a blocking call before it joins the queue and waits properly: some microseconds, in which a short
 /// collective is over. Over a wire each of them is a system call.
-constexpr int kTurnsAtOnce = 200;
-constexpr int kTurnsAtOnceOverWire = 10;
+constexpr int kSpinAttempts = 200;
+constexpr int kSpinAttemptsOverWire = 10;
 
 std::chrono::nanoseconds timeout_of(const Options& options, const Settings& settings) noexcept {
   return options.timeout.count() != 0 ? options.timeout : settings.timeout;
@@ -71,15 +71,15 @@ std::shared_ptr<const PlannedCall> Communicator::Impl::plan_of(Collective collec
 // ---- issuing ----
 
 std::unique_lock<std::mutex> Communicator::Impl::guard() {
-  if (unfinished_ != nullptr) take_over();
+  if (progress_engine_ != nullptr) attach_to_this_thread();
   return threaded_ ? std::unique_lock(mutex_) : std::unique_lock<std::mutex>();
 }
 
-void Communicator::Impl::take_over() {
-  if (unfinished_ != nullptr && unfinished_.get() == Unfinished::of_this_thread()) return;
-  if (unfinished_ != nullptr) unfinished_->remove(*this);
-  unfinished_ = Unfinished::make_for_this_thread();
-  if (unfinished_ != nullptr) unfinished_->add(*this);
+void Communicator::Impl::attach_to_this_thread() {
+  if (progress_engine_ != nullptr && progress_engine_.get() == ProgressEngine::of_this_thread()) return;
+  if (progress_engine_ != nullptr) progress_engine_->remove(*this);
+  progress_engine_ = ProgressEngine::make_for_this_thread();
+  if (progress_engine_ != nullptr) progress_engine_->add(*this);
 }
 
 std::shared_ptr<Work::State> Communicator::Impl::new_state(const Call& call, const Options& options,
@@ -105,15 +105,15 @@ void Communicator::Impl::fill(State& filled, const Call& call, const Options& op
   state->issued = {};
   state->stall_reported = false;
   state->error = nullptr;
-  state->program = nullptr;
+  state->multi_phase = nullptr;
   state->on_device = false;
 
   Job& job = state->job;
   job.plan = &planned->plan;
-  if (!planned->at_once) job.args = args_of(*planned);
+  if (!planned->single_step) job.args = args_of(*planned);
   job.op = call.op;
   job.type = planned->signature.type;
-  job.feed = nullptr;
+  job.input_stream = nullptr;
   job.codec = planned->plan.coded ? codec_of(options.wire, call, rank()) : nullptr;  // the plan may be of an older one
   const std::size_t element = size_of(job.type);
   const std::size_t mine = planned->parts.size() > 1 ? planned->parts.full(rank()).first : 0;
@@ -121,13 +121,13 @@ void Communicator::Impl::fill(State& filled, const Call& call, const Options& op
              part_out = call.collective == Collective::reduce_scatter;
   job.input = from_element<const std::byte>(call.input.data, part_in ? mine : 0, element);
   job.output = from_element<std::byte>(call.output.data, part_out ? mine : 0, element);
-  job.at_once = planned->at_once ? &*planned->at_once : nullptr;
-  if (job.at_once != nullptr)
+  job.single_step = planned->single_step ? &*planned->single_step : nullptr;
+  if (job.single_step != nullptr)
     job.host = {.source = job.input,
                 .destination = job.output,
                 .type = job.type,
                 .op = job.op,
-                .finish_ranks = job.at_once->finish ? size() : 0};
+                .finish_ranks = job.single_step->finish ? size() : 0};
   if (state->call != planned) state->call = planned;
 }
 
@@ -150,8 +150,8 @@ std::exception_ptr Communicator::Impl::place(Call& call, const Options& options)
   return nullptr;
 }
 
-void Communicator::Impl::take_to_device(State& state, const Call& call, const Options& options, bool blocking,
-                                        std::exception_ptr refused) {
+void Communicator::Impl::make_device_call(State& state, const Call& call, const Options& options, bool blocking,
+                                          std::exception_ptr refused) {
   if (state.device == nullptr) state.device = std::make_unique<DeviceCall>();
   state.on_device = true;
   DeviceCall& device = *state.device;
@@ -174,7 +174,7 @@ void Communicator::Impl::take_to_device(State& state, const Call& call, const Op
   }
 }
 
-void Communicator::Impl::forget_device(State& state) noexcept {
+void Communicator::Impl::release_device_call(State& state) noexcept {
   if (state.device != nullptr && state.device->ready != nullptr) context.device->end_event(state.device->ready);
   state.device = nullptr;
 }
@@ -183,17 +183,17 @@ void Communicator::Impl::announce(State& state) {
   state.sequence = sequence_ + 1;  // the number that an error names, also when it does not begin
   // A call that waits for nobody would notice nothing later.
   if (context.wire != nullptr)
-    state.call->waits_for_nobody ? failure_detector->check_control() : failure_detector->check_control_throttled();
+    state.call->waits_for_no_peer ? failure_detector->check_control() : failure_detector->check_control_throttled();
   failure_detector->check();
   sequence_ = state.sequence;
   state.job.tag = state.job.host.tag = make_tag(state.sequence, state.call->hash);
 }
 
-void Communicator::Impl::note_begun(State& state, std::uint64_t started) {
+void Communicator::Impl::record_begin(State& state, std::uint64_t started) {
   failure_detector->arrive(state.sequence, state.call->words);
   observer->start(state, started);
   state.phase.store(State::Phase::running, std::memory_order_relaxed);
-  if (state.call->waits_for_nobody)
+  if (state.call->waits_for_no_peer)
     failure_detector->check_lost_peers({state.sequence, state.call->signature, state.name});
 }
 
@@ -202,14 +202,14 @@ void Communicator::Impl::begin(State& state) {
   announce(state);
   const std::uint64_t started = observer->time(state);
   executor->start(state.job);
-  note_begun(state, started);
+  record_begin(state, started);
 }
 
 /// Chooses what to give, or adds to it what was kept: on memory of the host before the operation has its turn, for
 /// others may be on the wire.
 bool Communicator::Impl::compress(State& state) {
   const PlannedCall& planned = *state.call;
-  SparseTensor& tensor = static_cast<SparseTensor&>(*state.program);
+  SparseTensor& tensor = static_cast<SparseTensor&>(*state.multi_phase);
   // Inside a host there are frames for one round only.
   const bool all_on_the_wire =
       planned.sparse->in_hosts || context.topology.hosts.size() == static_cast<std::size_t>(size());
@@ -229,11 +229,11 @@ bool Communicator::Impl::compress(State& state) {
       tensor.begin(sparse);
       return tensor.next(state.job);
     } else {
-      state.job.input = reinterpret_cast<const std::byte*>(tensor.give_all(sparse));
+      state.job.input = reinterpret_cast<const std::byte*>(tensor.dense_input(sparse));
       state.job.host.source = state.job.input;
     }
   } catch (...) {  // memory
-    std::exchange(state.program, nullptr)->abandon();
+    std::exchange(state.multi_phase, nullptr)->abandon();
     throw;
   }
   return true;
@@ -251,20 +251,20 @@ std::shared_ptr<Work::State> Communicator::Impl::issue(Call call, const Options&
   const std::shared_ptr<const PlannedCall> planned = plan(call, options);
   if (planned->plan.device_path == DevicePath::nccl) check_alignment(call, rank());
   auto state = new_state(call, options, planned);
-  if (call.memory == Memory::device) take_to_device(*state, call, options, false, std::move(refused));
+  if (call.memory == Memory::device) make_device_call(*state, call, options, false, std::move(refused));
   if (planned->sparse) {
     SparseTensor& tensor = options.compressor->impl().tensor(options.name);
-    state->program = &tensor;
-    const Observer::Choosing choosing(*observer);
+    state->multi_phase = &tensor;
+    const Observer::SelectionTimer timer(*observer);
     if (state->on_device)
       tensor.reserve();
     else
       compress(*state);
   }
   observer->issue_async(*state);
-  if (!threaded_) take_over();
+  if (!threaded_) attach_to_this_thread();
   queue_.push(state);
-  advance_queue();
+  progress_queue();
   if (threaded_ && !state->finished()) work_to_do_.notify_one();
   return state;
 }
@@ -276,20 +276,20 @@ static bool plain(const Call& call, const Options& options) noexcept {
          !options.stream;
 }
 
-bool Communicator::Impl::like_the_last(const Call& call, const Options& options) const noexcept {
+bool Communicator::Impl::repeats_last_call(const Call& call, const Options& options) const noexcept {
   return repeatable_ && call.input == last_call_.input && call.output == last_call_.output &&
          call.collective == last_call_.collective && call.op == last_call_.op && call.root == last_call_.root &&
          options.backend == last_backend_ && timeout_of(options, settings) == blocking_->timeout &&
          plain(call, options);
 }
 
-int Communicator::Impl::turns_at_once() const noexcept {
-  return context.oversubscribed ? 1 : context.wire != nullptr ? kTurnsAtOnceOverWire : kTurnsAtOnce;
+int Communicator::Impl::spin_attempts() const noexcept {
+  return context.oversubscribed ? 1 : context.wire != nullptr ? kSpinAttemptsOverWire : kSpinAttempts;
 }
 
 void Communicator::Impl::run(Call&& call, const Options& options) {
   check_process(call.collective);
-  if (!like_the_last(call, options)) return run_anew(std::move(call), options);
+  if (!repeats_last_call(call, options)) return plan_and_run(std::move(call), options);
   // It has been checked, planned and written down.
   auto lock = guard();
   if (failure_ != nullptr) std::rethrow_exception(failure_);
@@ -300,7 +300,7 @@ void Communicator::Impl::run(Call&& call, const Options& options) {
   finish_blocking(lock, true);
 }
 
-void Communicator::Impl::run_anew(Call&& call, const Options& options) {
+void Communicator::Impl::plan_and_run(Call&& call, const Options& options) {
   check_arguments(call, rank(), size());
   auto lock = guard();
   if (failure_ != nullptr) std::rethrow_exception(failure_);
@@ -321,39 +321,39 @@ void Communicator::Impl::run_on_device(const Call& call, const Options& options,
   const std::shared_ptr<const PlannedCall> planned = plan(call, options);
   if (planned->plan.device_path == DevicePath::nccl) check_alignment(call, rank());
   const std::shared_ptr<State> state = new_state(call, options, planned);
-  take_to_device(*state, call, options, true, std::move(refused));
+  make_device_call(*state, call, options, true, std::move(refused));
   observer->issue(*state);
   queue_.push(state);
-  advance_queue();
-  if (!returns(*state)) drive(*state, Deadline::never(), lock);
-  if (!in_flight_.empty()) threaded_ ? work_to_do_.notify_one() : take_over();
+  progress_queue();
+  if (!returns(*state)) wait_until(*state, Deadline::never(), lock);
+  if (!in_flight_.empty()) threaded_ ? work_to_do_.notify_one() : attach_to_this_thread();
   if (state->error != nullptr) std::rethrow_exception(state->error);
 }
 
-void Communicator::Impl::finish_blocking(std::unique_lock<std::mutex>& lock, bool at_once) {
+void Communicator::Impl::finish_blocking(std::unique_lock<std::mutex>& lock, bool spin) {
   State& state = *blocking_;
   observer->issue(state);
   // Alone and quickly done, it never sees the queue.
   bool done = false;
-  if (queue_.empty() && at_once)
-    for (int turns = turns_at_once(); turns > 0 && !done; --turns) done = advance(state);
+  if (queue_.empty() && spin)
+    for (int attempts = spin_attempts(); attempts > 0 && !done; --attempts) done = progress_operation(state);
   if (!done) wait_in_queue(lock);
   if (state.error != nullptr) std::rethrow_exception(std::exchange(state.error, nullptr));
 }
 
 void Communicator::Impl::wait_in_queue(std::unique_lock<std::mutex>& lock) {
   queue_.push(blocking_);
-  if (!advance_queue() && !blocking_->finished()) drive(*blocking_, Deadline::never(), lock);
+  if (!progress_queue() && !blocking_->finished()) wait_until(*blocking_, Deadline::never(), lock);
 }
 
 // ---- moving on ----
 
-bool Communicator::Impl::advance_queue() noexcept {
-  land();
+bool Communicator::Impl::progress_queue() noexcept {
+  retire_in_flight();
   while (!queue_.empty()) {
     State& head = queue_.front();
     if (head.phase.load(std::memory_order_relaxed) == State::Phase::queued && has_to_wait(head)) return false;
-    const bool over = head.on_device ? advance_on_device(head) : advance(head);
+    const bool over = head.on_device ? progress_on_device(head) : progress_operation(head);
     if (!over && !(head.on_device && head.device->in_flight)) return false;
     if (!over)
       in_flight_.push(queue_.take());
@@ -365,21 +365,21 @@ bool Communicator::Impl::advance_queue() noexcept {
 
 // ---- in flight ----
 
-void Communicator::Impl::land() noexcept {
+void Communicator::Impl::retire_in_flight() noexcept {
   while (!in_flight_.empty()) {
     const std::shared_ptr<State> first = in_flight_.share();
-    const bool landed = advance_by(*first, [&] {
-      if (!with_gpu([&] { return way_of(*first).landed(); })) return false;
+    const bool retired = progress_with(*first, [&] {
+      if (!with_gpu([&] { return path_of(*first).retire_oldest(); })) return false;
       // Where lengths agree NCCL comes to an end, whatever else does not.
       failure_detector->check_mismatch({first->sequence, first->call->signature, first->name});
       in_flight_.pop();
       return true;
     });
-    if (!landed) return;
+    if (!retired) return;
   }
 }
 
-void Communicator::Impl::wait_for_landing(std::unique_lock<std::mutex>& lock, bool returned_only) {
+void Communicator::Impl::wait_for_in_flight(std::unique_lock<std::mutex>& lock, bool returned_only) {
   Backoff backoff(context.oversubscribed);
   const auto awaited = [&] {
     bool any = !returned_only && !queue_.empty();
@@ -391,10 +391,10 @@ void Communicator::Impl::wait_for_landing(std::unique_lock<std::mutex>& lock, bo
       lock.unlock();
       lock.lock();
     }
-    const bool due = backoff.wait();
-    if (due) look();
-    advance_queue();
-    others_move_on(due);
+    const bool check_failures = backoff.wait();
+    if (check_failures) detect_failures();
+    progress_queue();
+    progress_others(check_failures);
   }
 }
 
@@ -402,7 +402,7 @@ void Communicator::Impl::wait_for_landing(std::unique_lock<std::mutex>& lock, bo
 /// still looks at all of that.
 bool Communicator::Impl::has_to_wait(const State& head) const noexcept {
   if (in_flight_.empty()) return false;
-  return too_far_ahead() || (head.on_device && way_of(head).takes_memory(*head.device, *head.call));
+  return too_far_ahead() || (head.on_device && path_of(head).takes_memory(*head.device, *head.call));
 }
 
 bool Communicator::Impl::too_far_ahead() const noexcept {
@@ -422,70 +422,70 @@ void Communicator::Impl::complete(std::uint64_t sequence) noexcept {
 
 bool Communicator::Impl::perform(State& head) {
   for (;;) {
-    while (!executor->advance())
-      if (head.program == nullptr || !head.program->meanwhile()) return false;
-    if (head.program == nullptr) return true;
+    while (!executor->progress())
+      if (head.multi_phase == nullptr || !head.multi_phase->local_work()) return false;
+    if (head.multi_phase == nullptr) return true;
     observer->phase(Trace::Phase::top_k);
-    if (!head.program->next(head.job)) return true;
+    if (!head.multi_phase->next(head.job)) return true;
     executor->start(head.job);
   }
 }
 
 bool Communicator::Impl::perform_on_device(State& head) {
   DeviceCall& device = *head.device;
-  DeviceWay& way = way_of(head);
+  PathExecutor& path = path_of(head);
   if (head.phase.load(std::memory_order_relaxed) == State::Phase::queued) {
     announce(head);
-    note_begun(head, observer->time(head));
+    record_begin(head, observer->time(head));
     with_gpu([&] {
       if (device.refused != nullptr) std::rethrow_exception(device.refused);
       device.started = true;
-      way.start(device, *head.call, head.job);
+      path.start(device, *head.call, head.job);
     });
   }
   for (;;) {
     const auto performed = [&] { return perform(head); };
-    if (device.in_host && !(head.job.feed != nullptr ? with_gpu(performed) : performed())) {
-      device.with_gpu = executor->waits_for_feed();
+    if (device.in_host && !(head.job.input_stream != nullptr ? with_gpu(performed) : performed())) {
+      device.with_gpu = executor->waits_for_input();
       return false;
     }
     device.in_host = false;
-    const DeviceWay::Turn turn = with_gpu([&] { return way.advance(); });
-    device.with_gpu = turn == DeviceWay::Turn::gpu;
-    device.in_flight = turn == DeviceWay::Turn::in_flight;
-    if (turn == DeviceWay::Turn::done) return true;
-    if (turn != DeviceWay::Turn::host) return false;
-    device.in_host = head.program == nullptr || compress(head);
+    const PathExecutor::PathState path_state = with_gpu([&] { return path.progress(); });
+    device.with_gpu = path_state == PathExecutor::PathState::gpu;
+    device.in_flight = path_state == PathExecutor::PathState::in_flight;
+    if (path_state == PathExecutor::PathState::done) return true;
+    if (path_state != PathExecutor::PathState::host) return false;
+    device.in_host = head.multi_phase == nullptr || compress(head);
     if (device.in_host) executor->start(head.job);
   }
 }
 
-bool Communicator::Impl::advance(State& head) noexcept {
-  return advance_by(head, [&] {
+bool Communicator::Impl::progress_operation(State& head) noexcept {
+  return progress_with(head, [&] {
     if (head.phase.load(std::memory_order_relaxed) == State::Phase::queued) begin(head);
     return perform(head);
   });
 }
 
-bool Communicator::Impl::advance_on_device(State& head) noexcept {
-  return advance_by(head, [&] { return perform_on_device(head); });
+bool Communicator::Impl::progress_on_device(State& head) noexcept {
+  return progress_with(head, [&] { return perform_on_device(head); });
 }
 
 template <class Perform>
-bool Communicator::Impl::advance_by(State& head, Perform&& perform) noexcept {
+bool Communicator::Impl::progress_with(State& head, Perform&& perform) noexcept {
   try {
     if (!perform()) return false;
     complete(head.sequence);
     observer->finish(head);
     head.phase.store(State::Phase::done, std::memory_order_release);
   } catch (...) {
-    fail_by(head, std::current_exception());
+    fail_with(head, std::current_exception());
   }
   return true;
 }
 
 /// The first failure stands, whoever raised it.
-void Communicator::Impl::fail_by(State& head, const std::exception_ptr& thrown) noexcept {
+void Communicator::Impl::fail_with(State& head, const std::exception_ptr& thrown) noexcept {
   const FailureDetector::CallInfo call{head.sequence, head.call->signature, head.name};
   try {
     try {
@@ -497,7 +497,7 @@ void Communicator::Impl::fail_by(State& head, const std::exception_ptr& thrown) 
       const std::string operation = FailureDetector::operation(call);
       failure_detector->report_failure(
           error.code(), error.peer(), operation,
-          head.program == nullptr ? error.what() : fmt::format("{}: {}", operation, error.what()));
+          head.multi_phase == nullptr ? error.what() : fmt::format("{}: {}", operation, error.what()));
     } catch (const std::exception& error) {  // memory, or a user op that throws all the same
       const std::string operation = FailureDetector::operation(call);
       failure_detector->report_failure(Errc::system, rank(), operation,
@@ -511,7 +511,7 @@ void Communicator::Impl::fail_by(State& head, const std::exception_ptr& thrown) 
 
 void Communicator::Impl::fail_all(State& first, std::exception_ptr error) noexcept {
   const auto fail = [&](State& state) {
-    if (state.program != nullptr) std::exchange(state.program, nullptr)->abandon();
+    if (state.multi_phase != nullptr) std::exchange(state.multi_phase, nullptr)->abandon();
     if (&state != &first && state.phase.load(std::memory_order_relaxed) == State::Phase::running)
       observer->fail_too(state);
     state.error = error;
@@ -526,8 +526,8 @@ void Communicator::Impl::fail_all(State& first, std::exception_ptr error) noexce
   note(first);
   in_flight_.for_each(note);
   queue_.for_each(note);
-  for (std::size_t way = 0; way < kDevicePaths; ++way)
-    if (begun[way]) ways[way]->abandon();
+  for (std::size_t path = 0; path < kDevicePaths; ++path)
+    if (begun[path]) paths[path]->abandon();
   failure_detector->wait_for_remote_access_end();
   if (context.wire != nullptr) context.wire->abandon();
   // One that came after the failure, or failed as it began: it is written down as the others, whose number it has,
@@ -545,13 +545,13 @@ void Communicator::Impl::fail_all(State& first, std::exception_ptr error) noexce
 }
 
 /// The slow path of every wait: failures, lost peers, the stall report, the deadline of the oldest operation.
-void Communicator::Impl::look() noexcept {
-  if (!in_flight_.empty()) look_at(in_flight_.share());
+void Communicator::Impl::detect_failures() noexcept {
+  if (!in_flight_.empty()) detect_failures_of(in_flight_.share());
   if (!queue_.empty() && queue_.front().phase.load(std::memory_order_relaxed) == State::Phase::running)
-    look_at(queue_.share());
+    detect_failures_of(queue_.share());
 }
 
-void Communicator::Impl::look_at(std::shared_ptr<State> shared) noexcept {
+void Communicator::Impl::detect_failures_of(std::shared_ptr<State> shared) noexcept {
   State& state = *shared;  // which may leave its queue here
   const FailureDetector::CallInfo call{state.sequence, state.call->signature, state.name};
   try {
@@ -583,7 +583,7 @@ void Communicator::Impl::look_at(std::shared_ptr<State> shared) noexcept {
 /// Has all that `state` waits for come while this rank did not look? Then no deadline has passed, and what another rank
 /// has failed with is its next call's.
 bool Communicator::Impl::completes(State& state) noexcept {
-  advance_queue();
+  progress_queue();
   return state.finished();
 }
 
@@ -596,19 +596,19 @@ bool Communicator::Impl::waits_for_gpu() const noexcept {
 bool Communicator::Impl::waits_for_wire() const noexcept {
   const Executor* at_work = executor.get();
   if (!queue_.empty() && queue_.front().on_device && !queue_.front().device->in_host)
-    at_work = way_of(queue_.front()).executor();
+    at_work = path_of(queue_.front()).executor();
   return at_work != nullptr && at_work->waits_for_wire() && !waits_for_gpu();
 }
 
 std::uint64_t Communicator::Impl::moves() const noexcept {
   std::uint64_t moves = executor->moves();
-  for (const auto& way : ways)
-    if (way != nullptr) moves += way->moves();
+  for (const auto& path : paths)
+    if (path != nullptr) moves += path->moves();
   return moves;
 }
 
-void Communicator::Impl::drive(State& state, Deadline until, std::unique_lock<std::mutex>& lock) {
-  const Observer::Waiting waiting(*observer, state);
+void Communicator::Impl::wait_until(State& state, Deadline until, std::unique_lock<std::mutex>& lock) {
+  const Observer::WaitTimer timer(*observer, state);
   Backoff backoff(context.oversubscribed);
   std::uint64_t moved = moves();
   for (;;) {
@@ -617,35 +617,35 @@ void Communicator::Impl::drive(State& state, Deadline until, std::unique_lock<st
       lock.lock();
       if (returns(state)) return;
     }
-    const bool due = backoff.wait(waits_for_wire() ? context.wire.get() : nullptr);
-    if (due) {
-      look();
+    const bool check_failures = backoff.wait(waits_for_wire() ? context.wire.get() : nullptr);
+    if (check_failures) {
+      detect_failures();
       if (until.passed()) return;
     }
-    advance_queue();
+    progress_queue();
     if (returns(state)) return;
-    const bool others_moved = others_move_on(due);
-    if (moves() != std::exchange(moved, moves()) || others_moved) backoff.reset();
+    const bool others_progressed = progress_others(check_failures);
+    if (moves() != std::exchange(moved, moves()) || others_progressed) backoff.reset();
   }
 }
 
-bool Communicator::Impl::move_on(bool due) noexcept {
+bool Communicator::Impl::progress(bool check_failures) noexcept {
   const std::uint64_t before = moves();
-  if (advance_queue() && in_flight_.empty()) return moves() != before;
-  if (due) look();
+  if (progress_queue() && in_flight_.empty()) return moves() != before;
+  if (check_failures) detect_failures();
   return moves() != before;
 }
 
-bool Communicator::Impl::others_move_on(bool due) noexcept {
-  Unfinished* others = Unfinished::of_this_thread();
-  return others != nullptr && others->move_on(*this, due);
+bool Communicator::Impl::progress_others(bool check_failures) noexcept {
+  ProgressEngine* others = ProgressEngine::of_this_thread();
+  return others != nullptr && others->progress(*this, check_failures);
 }
 
 bool Communicator::Impl::wait(State& state, Deadline until) {
   check_process(state.call->signature.collective);
   auto lock = guard();
-  if (!state.finished()) advance_queue();
-  if (!state.finished()) drive(state, until, lock);
+  if (!state.finished()) progress_queue();
+  if (!state.finished()) wait_until(state, until, lock);
   return state.finished();
 }
 
@@ -676,29 +676,29 @@ void Communicator::Impl::progress() {
 }
 
 void Communicator::Impl::progress_locked() {
-  if (advance_queue() && in_flight_.empty()) return;
+  if (progress_queue() && in_flight_.empty()) return;
   const auto now = Clock::now();
-  const bool due = now - looked_ >= std::chrono::milliseconds(1);
-  others_move_on(due);
-  if (!due) return;
+  const bool check_failures = now - looked_ >= std::chrono::milliseconds(1);
+  progress_others(check_failures);
+  if (!check_failures) return;
   looked_ = now;
-  look();
+  detect_failures();
 }
 
 /// The progress thread: moves operations on while the program computes.
-void Communicator::Impl::serve() {
+void Communicator::Impl::progress_loop() {
   if (context.device != nullptr) context.device->make_current();
   std::unique_lock lock(mutex_);
   while (!stop_) {
     work_to_do_.wait(lock, [this] { return stop_ || !queue_.empty() || !in_flight_.empty(); });
     Backoff backoff(context.oversubscribed);
     std::uint64_t moved = moves();
-    while (!stop_ && !(advance_queue() && in_flight_.empty())) {
+    while (!stop_ && !(progress_queue() && in_flight_.empty())) {
       if (moves() != std::exchange(moved, moves())) backoff.reset();
       lock.unlock();
-      const bool due = backoff.wait();
+      const bool check_failures = backoff.wait();
       lock.lock();
-      if (due) look();
+      if (check_failures) detect_failures();
     }
   }
 }

@@ -19,10 +19,10 @@
 #include "communicator/operation.hpp"
 #include "communicator/operation_queue.hpp"
 #include "core/call.hpp"
-#include "device/nccl_way.hpp"
-#include "device/way.hpp"
+#include "device/nccl_path.hpp"
+#include "device/path_executor.hpp"
 #include "execution/executor.hpp"
-#include "execution/unfinished.hpp"
+#include "execution/progress_engine.hpp"
 #include "monitoring/failure_detector.hpp"
 #include "planning/planner.hpp"
 #include "shared_memory/peer_memory.hpp"
@@ -30,13 +30,13 @@
 
 namespace collectives {
 
-struct COLLECTIVES_HIDDEN Communicator::Impl final : private Unfinished::Member {
+struct COLLECTIVES_HIDDEN Communicator::Impl final : private ProgressEngine::Member {
   /// Whether traces, log and watchers should see a communicator, or it is the library's own business.
-  enum class Seen : bool { no, yes };
-  /// `clique`: that of these ranks, if it has been split off already.
+  enum class Visibility : bool { hidden, visible };
+  /// `nccl_comm`: that of these ranks, if it has been split off already.
   /// `measure`: measures tuning values that neither `options` nor the environment give; null: built-in values.
   Impl(Bootstrap& bootstrap, const CommunicatorOptions& options, const TuningMeasurement* measure,
-       Seen seen = Seen::yes, std::unique_ptr<Clique> clique = nullptr);
+       Visibility visibility = Visibility::visible, std::unique_ptr<NcclComm> nccl_comm = nullptr);
   ~Impl();
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
@@ -76,7 +76,7 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final : private Unfinished::Member 
   void progress();
   /// For a communicator of those who say the same color; null where NCCL does not connect these ranks, or for a
   /// negative one. All ranks call it.
-  std::unique_ptr<Clique> split_clique(int color, int key);
+  std::unique_ptr<NcclComm> split_nccl_comm(int color, int key);
   /// Memory of this rank's GPU as programs have it: new, or their own. Both wait for what is under way.
   DeviceMemory allocate_on_device(std::size_t bytes);
   DeviceMemory register_memory(std::byte* data, std::size_t bytes);
@@ -102,7 +102,7 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final : private Unfinished::Member 
   std::unique_ptr<PeerMemory> peer_memory;
   std::unique_ptr<Executor> executor;
   std::unique_ptr<Planner> planner;
-  std::array<std::unique_ptr<DeviceWay>, kDevicePaths> ways;  ///< by DevicePath; none without a GPU
+  std::array<std::unique_ptr<PathExecutor>, kDevicePaths> paths;  ///< by DevicePath; none without a GPU
   std::unique_ptr<Observer> observer;
 
   Rank rank() const noexcept { return context.rank; }
@@ -116,46 +116,48 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final : private Unfinished::Member 
   std::unique_lock<std::mutex> guard();
   /// Held by whoever only reads, which a child may do, too: it has no thread that writes.
   std::unique_lock<std::mutex> guard_reading() { return inherited() ? std::unique_lock<std::mutex>() : guard(); }
-  void take_over();
+  void attach_to_this_thread();
   /// The host's, and those of ways.
   template <class Visit>
   void for_each_executor(Visit&& visit) const {
     visit(*executor);
-    for (const auto& way : ways)
-      if (way != nullptr && way->executor() != nullptr) visit(*way->executor());
+    for (const auto& path : paths)
+      if (path != nullptr && path->executor() != nullptr) visit(*path->executor());
   }
   std::shared_ptr<State> new_state(const Call& call, const Options& options,
                                    const std::shared_ptr<const PlannedCall>& planned);
   void fill(State& state, const Call& call, const Options& options, const std::shared_ptr<const PlannedCall>& planned);
   bool compress(State& state);
   /// Makes it an operation on device memory.
-  void take_to_device(State& state, const Call& call, const Options& options, bool blocking,
-                      std::exception_ptr refused);
-  void forget_device(State& state) noexcept;
+  void make_device_call(State& state, const Call& call, const Options& options, bool blocking,
+                        std::exception_ptr refused);
+  void release_device_call(State& state) noexcept;
   void run_on_device(const Call& call, const Options& options, std::exception_ptr refused,
                      std::unique_lock<std::mutex>& lock);
-  DeviceWay& way_of(const State& state) const { return *ways[static_cast<std::size_t>(state.call->plan.device_path)]; }
+  PathExecutor& path_of(const State& state) const {
+    return *paths[static_cast<std::size_t>(state.call->plan.device_path)];
+  }
   /// Whether it is the last blocking call once more, in everything.
-  inline bool like_the_last(const Call& call, const Options& options) const noexcept;
+  inline bool repeats_last_call(const Call& call, const Options& options) const noexcept;
   /// Any other blocking call.
-  void run_anew(Call&& call, const Options& options);
-  int turns_at_once() const noexcept;
+  void plan_and_run(Call&& call, const Options& options);
+  int spin_attempts() const noexcept;
   /// Performs blocking_, at once if that may be.
-  inline void finish_blocking(std::unique_lock<std::mutex>& lock, bool at_once);
+  inline void finish_blocking(std::unique_lock<std::mutex>& lock, bool spin);
   void wait_in_queue(std::unique_lock<std::mutex>& lock);
   void announce(State& state);
   /// `started`: Observer::time() when it began.
-  void note_begun(State& state, std::uint64_t started);
+  void record_begin(State& state, std::uint64_t started);
   void begin(State& state);
   bool perform(State& head);
   bool perform_on_device(State& head);
-  NcclWay* nccl() const noexcept {
-    return static_cast<NcclWay*>(ways[static_cast<std::size_t>(DevicePath::nccl)].get());
+  NcclPath* nccl() const noexcept {
+    return static_cast<NcclPath*>(paths[static_cast<std::size_t>(DevicePath::nccl)].get());
   }
   /// Finishes what has happened of the operations in flight.
-  void land() noexcept;
+  void retire_in_flight() noexcept;
   /// Waits for all that is under way, or only for what is in flight and whose callers think that it is done.
-  void wait_for_landing(std::unique_lock<std::mutex>& lock, bool returned_only);
+  void wait_for_in_flight(std::unique_lock<std::mutex>& lock, bool returned_only);
   /// Whether the head of the queue would come so far behind those in flight that arrival records are needed anew.
   bool too_far_ahead() const noexcept;
   bool has_to_wait(const State& head) const noexcept;
@@ -167,21 +169,21 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final : private Unfinished::Member 
   void adopt(DeviceMemory::State& memory);
   bool within_reach(std::byte* data);
   /// All that it has been told of lives on without it.
-  void forget_memories() noexcept;
+  void detach_memories() noexcept;
   /// Leaves NCCL in order.
   void leave() noexcept;
-  void leave(Clique& clique) const noexcept;
+  void leave(NcclComm& nccl_comm) const noexcept;
   /// Of a rank that leaves while others may still need what it has sent.
-  Deadline patience_with_the_others() const noexcept;
+  Deadline leave_deadline() const noexcept;
   /// Moves the head of the queue on; true when the queue is empty. Does not throw: failures go to the operations.
-  bool advance_queue() noexcept;
+  bool progress_queue() noexcept;
   /// Moves one operation on; true when it has finished or failed.
-  bool advance(State& state) noexcept;
-  bool advance_on_device(State& state) noexcept;
+  bool progress_operation(State& state) noexcept;
+  bool progress_on_device(State& state) noexcept;
   template <class Perform>
-  bool advance_by(State& head, Perform&& perform) noexcept;
+  bool progress_with(State& head, Perform&& perform) noexcept;
   /// `head` has thrown.
-  void fail_by(State& head, const std::exception_ptr& thrown) noexcept;
+  void fail_with(State& head, const std::exception_ptr& thrown) noexcept;
   /// Whether the head of the queue waits for this rank's GPU.
   bool waits_for_gpu() const noexcept;
   bool waits_for_wire() const noexcept;
@@ -189,16 +191,16 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final : private Unfinished::Member 
   std::uint64_t moves() const noexcept;
   /// Moves on what is under way, without waiting.
   void progress_locked();
-  bool move_on(bool due) noexcept override;
+  bool progress(bool check_failures) noexcept override;
   /// Moves on what else this thread has left unfinished; true when something moved.
-  bool others_move_on(bool due) noexcept;
-  void look() noexcept;
-  void look_at(std::shared_ptr<State> shared) noexcept;
+  bool progress_others(bool check_failures) noexcept;
+  void detect_failures() noexcept;
+  void detect_failures_of(std::shared_ptr<State> shared) noexcept;
   bool completes(State& state) noexcept;
   /// Of `first` and of all that are queued.
   void fail_all(State& first, std::exception_ptr error) noexcept;
-  void drive(State& state, Deadline until, std::unique_lock<std::mutex>& lock);
-  void serve();
+  void wait_until(State& state, Deadline until, std::unique_lock<std::mutex>& lock);
+  void progress_loop();
 
   const OwnerProcess owner_process_;
   Impl* next_left_ = nullptr;  // in the list of leave_to_parent()
@@ -217,7 +219,7 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final : private Unfinished::Member 
   std::uint64_t moved_at_test_ = 0;  // moves() after the last test()
   std::exception_ptr failure_;
 
-  std::shared_ptr<Unfinished> unfinished_;  // the list this communicator is on, if it is on one
+  std::shared_ptr<ProgressEngine> progress_engine_;  // the list this communicator is on, if it is on one
   bool threaded_ = false;
   std::mutex mutex_;
   std::condition_variable work_to_do_;

@@ -15,7 +15,7 @@
 #include "collectives/error.hpp"
 #include "communicator/init_trace.hpp"
 #include "core/tuning.hpp"
-#include "device/acquaintance.hpp"
+#include "device/gpu_discovery.hpp"
 #include "shared_memory/peer_memory.hpp"
 #include "shared_memory/staged.hpp"
 #include "shared_memory/subgroup_memory.hpp"
@@ -49,7 +49,7 @@ CommunicatorContext init_communicator(Bootstrap& bootstrap, const CommunicatorOp
   const WireFactory factory = bootstrap.wire_factory();
   std::exception_ptr refused;
   try {
-    settings = settle(options);
+    settings = resolve_options(options);
     check_names(settings, factory);
   } catch (const Error&) {
     refused = std::current_exception();
@@ -65,7 +65,7 @@ CommunicatorContext init_communicator(Bootstrap& bootstrap, const CommunicatorOp
       for (const std::string& name : unknown_variables()) log_warning(0, "{}", unknown_variable_warning(name));
     });
 
-  std::optional<Acquaintance> gpus;
+  std::optional<GpuDiscovery> gpus;
 
   // 1. Who is where, with which library and settings.
   const std::vector<json> peer_infos =
@@ -183,12 +183,12 @@ CommunicatorContext init_communicator(Bootstrap& bootstrap, const CommunicatorOp
   const std::vector<json> answers =
       exchange(bootstrap, attempt([&] {
                  return json{{"refused", context.threads ? std::string() : PeerMemory::kernel_refuses(*context.arena)},
-                             {"apart", gpus->out_of_reach(mine, peer_infos)}};
+                             {"apart", gpus->why_no_peer_access(mine, peer_infos)}};
                }),
                deadline);
   context.nccl = gpus->nccl;
   context.no_device = gpus->no_device;
-  context.device = gpus->give_device();
+  context.device = gpus->release_device();
   const auto kept_out = std::ranges::find_if(answers, [](const json& one) { return one.at("refused") != ""; });
   context.kernel_copy_allowed = kept_out == answers.end();
   const auto apart = std::ranges::find_if(answers, [](const json& one) { return one.at("apart") != ""; });

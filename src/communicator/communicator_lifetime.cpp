@@ -11,19 +11,19 @@
 #include "base/log.hpp"
 #include "communicator/communicator_impl.hpp"
 #include "communicator/init_trace.hpp"
-#include "communicator/nccl_meeting.hpp"
-#include "device/kernels.hpp"
-#include "device/staged.hpp"
-#include "device/steps_way.hpp"
-#include "device/top_k_way.hpp"
-#include "device/two_level_way.hpp"
+#include "communicator/nccl_init.hpp"
+#include "device/host_copy_path.hpp"
+#include "device/kernel_path.hpp"
+#include "device/multi_node_path.hpp"
+#include "device/step_path.hpp"
+#include "device/top_k_path.hpp"
 
 namespace collectives {
 
 // ---- construction ----
 
 Communicator::Impl::Impl(Bootstrap& bootstrap, const CommunicatorOptions& options, const TuningMeasurement* measure,
-                         Seen seen, std::unique_ptr<Clique> clique)
+                         Visibility visibility, std::unique_ptr<NcclComm> nccl_comm)
     : context(init_communicator(bootstrap, options, settings, measure)) {
   parent_info = {bootstrap.host(), bootstrap.domain(), bootstrap.wire_factory()};
   view = std::make_unique<RankView>(context.topology, context.rank);
@@ -65,43 +65,43 @@ Communicator::Impl::Impl(Bootstrap& bootstrap, const CommunicatorOptions& option
       *view, context.topology, context.tuning, host_collective,
       Planner::Defaults{.backend = settings.backend, .deterministic = settings.deterministic});
   if (context.device != nullptr) {
-    const auto add = [&](DevicePath way, std::unique_ptr<DeviceWay> made) -> DeviceWay& {
-      return *(ways[static_cast<std::size_t>(way)] = std::move(made));
+    const auto add = [&](DevicePath path, std::unique_ptr<PathExecutor> made) -> PathExecutor& {
+      return *(paths[static_cast<std::size_t>(path)] = std::move(made));
     };
-    DeviceWay& staged = add(DevicePath::host_copy, std::make_unique<StagedWay>(*context.device, rank()));
-    add(DevicePath::top_k, std::make_unique<TopKWay>(context.device));
+    PathExecutor& staged = add(DevicePath::host_copy, std::make_unique<HostCopyPath>(*context.device, rank()));
+    add(DevicePath::top_k, std::make_unique<TopKPath>(context.device));
     const auto peers = std::make_shared<GpuPeers>(*context.device, *context.arena);
-    add(DevicePath::steps, std::make_unique<StepsWay>(*context.device, *context.arena, peers, *view, context.topology,
+    add(DevicePath::steps, std::make_unique<StepPath>(*context.device, *context.arena, peers, *view, context.topology,
                                                       *local, context.wire.get()));
     if (context.topology.one_host()) {
-      add(DevicePath::kernels, std::make_unique<KernelsWay>(*context.device, *context.arena, peers));
+      add(DevicePath::kernels, std::make_unique<KernelPath>(*context.device, *context.arena, peers));
     } else {
-      std::unique_ptr<Clique> in_host;
+      std::unique_ptr<NcclComm> in_host;
       if (context.topology.gpus.nccl_in_hosts)
-        in_host = meet_by_nccl(bootstrap, context, view->grid.here(), *failure_detector, settings.timeout);
-      add(DevicePath::multi_host, std::make_unique<TwoLevelWay>(context.device, *context.arena, peers, *view,
-                                                                context.topology, staged, std::move(in_host)));
+        in_host = nccl_comm_init(bootstrap, context, view->grid.here(), *failure_detector, settings.timeout);
+      add(DevicePath::multi_host, std::make_unique<MultiNodePath>(context.device, *context.arena, peers, *view,
+                                                                  context.topology, staged, std::move(in_host)));
     }
   }
-  const bool by_nccl = context.topology.gpus.nccl;
-  if (by_nccl) {
-    if (clique == nullptr)
-      clique = meet_by_nccl(bootstrap, context, view->world.members, *failure_detector, settings.timeout);
-    ways[static_cast<std::size_t>(DevicePath::nccl)] =
-        std::make_unique<NcclWay>(*context.device, std::move(clique), size(), rank());
+  const bool uses_nccl = context.topology.gpus.nccl;
+  if (uses_nccl) {
+    if (nccl_comm == nullptr)
+      nccl_comm = nccl_comm_init(bootstrap, context, view->world.members, *failure_detector, settings.timeout);
+    paths[static_cast<std::size_t>(DevicePath::nccl)] =
+        std::make_unique<NcclPath>(*context.device, std::move(nccl_comm), size(), rank());
   }
 
   // A wire may not like to be called from a thread of ours; then the program must ask for one.
   const bool spare_cores = context.topology.cores_per_host > context.arena->ranks();
   // What is in flight is watched while the program computes.
-  const bool watched = by_nccl && (context.wire == nullptr || context.wire->control_is_thread_safe());
+  const bool watched = uses_nccl && (context.wire == nullptr || context.wire->control_is_thread_safe());
   threaded_ = size() > 1 && settings.progress_thread.value_or((spare_cores && context.wire == nullptr) || watched);
   std::optional<TraceIdentity> seen_as;
-  if (seen == Seen::yes) seen_as = trace_identity(bootstrap, context, Deadline::in(settings.timeout));
+  if (visibility == Visibility::visible) seen_as = trace_identity(bootstrap, context, Deadline::in(settings.timeout));
   observer = std::make_unique<Observer>(context, settings, transport_name, threaded_, seen_as);
   for_each_executor([&](Executor& one) { one.observe(observer->trace()); });
   if (threaded_) try {
-      progress_thread_ = std::thread([this] { serve(); });
+      progress_thread_ = std::thread([this] { progress_loop(); });
     } catch (const std::system_error& error) {
       threaded_ = false;
       log_warning(rank(),
@@ -112,7 +112,7 @@ Communicator::Impl::Impl(Bootstrap& bootstrap, const CommunicatorOptions& option
 }
 
 Communicator::Impl::~Impl() {
-  if (unfinished_ != nullptr) unfinished_->remove(*this);
+  if (progress_engine_ != nullptr) progress_engine_->remove(*this);
   if (progress_thread_.joinable()) {
     {
       const std::lock_guard lock(mutex_);
@@ -123,7 +123,7 @@ Communicator::Impl::~Impl() {
   }
   if (queue_.empty() && failure_ == nullptr) {  // calls have returned whose results are on their way
     std::unique_lock<std::mutex> nobody_else;
-    wait_for_landing(nobody_else, true);
+    wait_for_in_flight(nobody_else, true);
   }
   if (!(queue_.empty() && in_flight_.empty())) {
     // The others are told before the buffers go.
@@ -136,13 +136,13 @@ Communicator::Impl::~Impl() {
     fail_all(head, std::make_exception_ptr(Error(
                        Errc::peer_lost, "the communicator was destroyed before the operation ended", rank(), rank())));
   }
-  forget_memories();
+  detach_memories();
   leave();
   for (const auto& state : pool_) {
     state->owner = nullptr;
-    forget_device(*state);
+    release_device_call(*state);
   }
-  forget_device(*blocking_);
+  release_device_call(*blocking_);
   if (context.wire != nullptr) try {
       failure_detector->check_control_and_leave();  // a failure that has not reached the other hosts yet goes out now
       failure_detector->announce_leave();
@@ -150,42 +150,43 @@ Communicator::Impl::~Impl() {
       return;
     }
   if (context.wire != nullptr && failure_ == nullptr) try {
-      context.wire->flush(patience_with_the_others());
+      context.wire->flush(leave_deadline());
     } catch (const std::exception& error) {
       log_warning(rank(), "leaving a communicator: {}", error.what());
     }
 }
 
-Deadline Communicator::Impl::patience_with_the_others() const noexcept {
+Deadline Communicator::Impl::leave_deadline() const noexcept {
   return Deadline::in(std::min(settings.timeout, std::chrono::nanoseconds(std::chrono::seconds(10))));
 }
 
 void Communicator::Impl::leave() noexcept {
   if (failure_ != nullptr) return;
-  const auto* const two_level = static_cast<TwoLevelWay*>(ways[static_cast<std::size_t>(DevicePath::multi_host)].get());
-  if (two_level != nullptr && two_level->clique() != nullptr) leave(*two_level->clique());
-  if (nccl() != nullptr) leave(nccl()->clique());
+  const auto* const two_level =
+      static_cast<MultiNodePath*>(paths[static_cast<std::size_t>(DevicePath::multi_host)].get());
+  if (two_level != nullptr && two_level->nccl_comm() != nullptr) leave(*two_level->nccl_comm());
+  if (nccl() != nullptr) leave(nccl()->nccl_comm());
 }
 
-void Communicator::Impl::leave(Clique& clique) const noexcept {
+void Communicator::Impl::leave(NcclComm& nccl_comm) const noexcept {
   try {
-    clique.leave();
+    nccl_comm.leave();
     Backoff backoff(context.oversubscribed);
-    for (const Deadline patience = patience_with_the_others(); !clique.settled(); backoff.wait())
-      if (patience.passed()) return clique.stop();
+    for (const Deadline patience = leave_deadline(); !nccl_comm.ready(); backoff.wait())
+      if (patience.passed()) return nccl_comm.stop();
   } catch (const std::exception& error) {
     log_warning(rank(), "leaving a communicator: {}", error.what());
   }
 }
 
-std::unique_ptr<Clique> Communicator::Impl::split_clique(int color, int key) {
+std::unique_ptr<NcclComm> Communicator::Impl::split_nccl_comm(int color, int key) {
   if (nccl() == nullptr) return nullptr;
   auto lock = guard();
-  wait_for_landing(lock, false);
+  wait_for_in_flight(lock, false);
   if (failure_ != nullptr) std::rethrow_exception(failure_);
   try {
-    std::unique_ptr<Clique> part = split_by_nccl(nccl()->clique(), color, key, sequence_ + 1, context,
-                                                 *failure_detector, Deadline::in(settings.timeout));
+    std::unique_ptr<NcclComm> part = nccl_comm_split(nccl()->nccl_comm(), color, key, sequence_ + 1, context,
+                                                     *failure_detector, Deadline::in(settings.timeout));
     return color < 0 ? nullptr : std::move(part);
   } catch (...) {
     failure_ = std::current_exception();

@@ -14,7 +14,7 @@
 #include "collectives/error.hpp"
 #include "communicator/communicator_impl.hpp"
 #include "device/placement.hpp"
-#include "planning/device_choice.hpp"
+#include "planning/device_path_choice.hpp"
 
 namespace collectives {
 
@@ -53,7 +53,7 @@ auto named(std::string_view operation, Rank rank, Work&& work) {
   }
 }
 
-void say_once_that_nothing_is_registered(Rank rank, const Nccl& nccl) {
+void warn_once_nothing_registered(Rank rank, const Nccl& nccl) {
   static std::atomic<bool> said = false;
   if (!said.exchange(true))
     log_info(rank, "{} lacks ncclMemAlloc or ncclCommRegister: device memory is used unregistered", nccl.description());
@@ -95,7 +95,7 @@ void Communicator::Impl::prepare_for_memory(std::unique_lock<std::mutex>& lock) 
   if (context.device == nullptr)
     throw Error(Errc::unsupported, fmt::format("this communicator takes no device buffers: {}", context.no_device));
   if (!context.topology.gpus.everywhere) throw Error(Errc::unsupported, context.topology.gpus.missing);
-  wait_for_landing(lock, false);
+  wait_for_in_flight(lock, false);
   if (failure_ != nullptr) std::rethrow_exception(failure_);
 }
 
@@ -139,7 +139,7 @@ void Communicator::Impl::adopt(DeviceMemory::State& memory) {
     memory.access = DeviceAccess::registered;
     memory.how = fmt::format(" ({})", context.nccl->description());
   } else {
-    if (nccl() != nullptr) say_once_that_nothing_is_registered(rank(), *context.nccl);
+    if (nccl() != nullptr) warn_once_nothing_registered(rank(), *context.nccl);
     if (within_reach(memory.data)) memory.access = DeviceAccess::mapped;
   }
   memory.owner = this;
@@ -164,7 +164,7 @@ void Communicator::Impl::forget(DeviceMemory::State& memory) noexcept {
   auto lock = guard();
   std::erase(memories_, &memory);
   memory.owner = nullptr;
-  wait_for_landing(lock, false);
+  wait_for_in_flight(lock, false);
   if (memory.access == DeviceAccess::registered) try {
       nccl()->registry().remove(memory.data);
     } catch (const std::exception& error) {
@@ -172,7 +172,7 @@ void Communicator::Impl::forget(DeviceMemory::State& memory) noexcept {
     }
 }
 
-void Communicator::Impl::forget_memories() noexcept {
+void Communicator::Impl::detach_memories() noexcept {
   for (DeviceMemory::State* const memory : memories_) {
     memory->owner = nullptr;
     memory->access = DeviceAccess::copied;

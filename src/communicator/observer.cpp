@@ -51,7 +51,7 @@ Observer::Observer(const CommunicatorContext& context, const Settings& settings,
              context.tuning.source, progress_thread ? "on" : "off");
 }
 
-void Observer::tell(const OperationEntry& entry) noexcept {
+void Observer::write_entry(const OperationEntry& entry) noexcept {
   if (trace_ != nullptr) trace_->operation(entry);
   if (log_level() < LogLevel::debug) return;
   char line[256];
@@ -59,10 +59,10 @@ void Observer::tell(const OperationEntry& entry) noexcept {
 }
 
 void Observer::last(Work::State& state) noexcept {
-  if (state.stands_for == 1) return;
+  if (state.sample_weight == 1) return;
   if (state.phase.load(std::memory_order_relaxed) == Work::State::Phase::running)
-    recorder_.lasts(state.sequence, state.stands_for);
-  state.stands_for = 1;
+    recorder_.lasts(state.sequence, state.sample_weight);
+  state.sample_weight = 1;
 }
 
 void Observer::waited(const Work::State& state, std::uint64_t from) noexcept {
@@ -86,7 +86,7 @@ void Observer::write_out(std::string_view why, const FailureDetector& failure_de
 
 void Observer::fail_too(const Work::State& state) noexcept {
   const OperationEntry* const entry = recorder_.fail(state.sequence);
-  if (entry != nullptr && in_detail_) tell(*entry);
+  if (entry != nullptr && in_detail_) write_entry(*entry);
 }
 
 void Observer::fail(const Work::State& state, const std::exception_ptr& error,

@@ -28,17 +28,17 @@ class Observer {
   /// A blocking call comes, which may be over at once.
   void issue(Work::State& state) noexcept {
     state.issued_ticks = 0;
-    state.stands_for = state.call->shape.long_enough || in_detail_ ? 1 : recorder_.sample();
+    state.sample_weight = state.call->shape.long_enough || in_detail_ ? 1 : recorder_.sample();
     recorder_.issue();
   }
   /// An operation comes that may start later.
   void issue_async(Work::State& state) noexcept {
     state.issued_ticks = ticks_now();
-    state.stands_for = 1;
+    state.sample_weight = 1;
     recorder_.issue();
   }
   /// The time, for an operation that is timed; else 0.
-  std::uint64_t time(const Work::State& state) const noexcept { return state.stands_for != 0 ? ticks_now() : 0; }
+  std::uint64_t time(const Work::State& state) const noexcept { return state.sample_weight != 0 ? ticks_now() : 0; }
   /// The operation has started, at that time().
   void start(const Work::State& state, std::uint64_t started) noexcept {
     recorder_.start(state.sequence, state.call->shape, state.name, state.issued_ticks, started);
@@ -46,8 +46,8 @@ class Observer {
   }
   void finish(const Work::State& state) noexcept {
     if (in_detail_) phase(Trace::Phase::none);
-    const OperationEntry& entry = recorder_.finish(state.sequence, state.stands_for);
-    if (in_detail_) tell(entry);
+    const OperationEntry& entry = recorder_.finish(state.sequence, state.sample_weight);
+    if (in_detail_) write_entry(entry);
   }
   /// The communicator has failed, with `state` at its head. `failure_detector` says how far the others are.
   void fail(const Work::State& state, const std::exception_ptr& error,
@@ -64,14 +64,14 @@ class Observer {
   }
 
   /// While it lives, the program stands still for `state`.
-  class Waiting {
+  class WaitTimer {
    public:
-    Waiting(Observer& observer, Work::State& state) noexcept : observer_(observer), state_(state) {
+    WaitTimer(Observer& observer, Work::State& state) noexcept : observer_(observer), state_(state) {
       observer.last(state);
     }
-    ~Waiting() { observer_.waited(state_, from_); }
-    Waiting(const Waiting&) = delete;
-    Waiting& operator=(const Waiting&) = delete;
+    ~WaitTimer() { observer_.waited(state_, from_); }
+    WaitTimer(const WaitTimer&) = delete;
+    WaitTimer& operator=(const WaitTimer&) = delete;
 
    private:
     Observer& observer_;
@@ -80,12 +80,12 @@ class Observer {
   };
 
   /// While it lives, the program chooses what to give of the operation that it will issue next.
-  class Choosing {
+  class SelectionTimer {
    public:
-    explicit Choosing(Observer& observer) noexcept : observer_(observer) {}
-    ~Choosing() { observer_.chosen(from_); }
-    Choosing(const Choosing&) = delete;
-    Choosing& operator=(const Choosing&) = delete;
+    explicit SelectionTimer(Observer& observer) noexcept : observer_(observer) {}
+    ~SelectionTimer() { observer_.chosen(from_); }
+    SelectionTimer(const SelectionTimer&) = delete;
+    SelectionTimer& operator=(const SelectionTimer&) = delete;
 
    private:
     Observer& observer_;
@@ -97,7 +97,7 @@ class Observer {
   Trace* trace() const noexcept { return trace_.get(); }
 
  private:
-  void tell(const OperationEntry&) noexcept;
+  void write_entry(const OperationEntry&) noexcept;
   void last(Work::State&) noexcept;
   void waited(const Work::State&, std::uint64_t from) noexcept;
   void chosen(std::uint64_t from) noexcept;

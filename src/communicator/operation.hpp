@@ -11,9 +11,9 @@
 
 #include "collectives/communicator.hpp"
 #include "collectives/deadline.hpp"
-#include "device/way.hpp"
+#include "device/path_executor.hpp"
 #include "execution/executor.hpp"
-#include "execution/program.hpp"
+#include "execution/multi_phase_operation.hpp"
 #include "planning/planned_call.hpp"
 
 namespace collectives {
@@ -26,13 +26,13 @@ struct Work::State {
   std::atomic<Phase> phase = Phase::idle;  ///< written last: a progress thread may finish the operation
   std::shared_ptr<const PlannedCall> call;
   Job job;
-  Program* program = nullptr;  ///< of several stages: `job` is the one under way
-  bool on_device = false;      ///< and then what `device` says
+  MultiPhaseOperation* multi_phase = nullptr;  ///< of several stages: `job` is the one under way
+  bool on_device = false;                      ///< and then what `device` says
   std::unique_ptr<DeviceCall> device;
   std::uint64_t sequence = 0;
-  std::string name;                ///< of the tensor
-  std::uint64_t issued_ticks = 0;  ///< 0: when it started
-  std::uint32_t stands_for = 1;    ///< so many are taken to have lasted as long; 0: it is not timed
+  std::string name;                 ///< of the tensor
+  std::uint64_t issued_ticks = 0;   ///< 0: when it started
+  std::uint32_t sample_weight = 1;  ///< so many are taken to have lasted as long; 0: it is not timed
   std::chrono::steady_clock::time_point issued{};
   std::chrono::nanoseconds timeout{};
   bool stall_reported = false;

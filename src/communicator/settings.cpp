@@ -11,7 +11,7 @@
 
 namespace collectives {
 
-Settings settle(const CommunicatorOptions& options) {
+Settings resolve_options(const CommunicatorOptions& options) {
   const Environment from_environment = environment();
   Settings settings;
   settings.backend = !options.backend.empty() ? options.backend : from_environment.backend.value_or("auto");

@@ -25,7 +25,7 @@ struct Settings {
 };
 
 /// Throws Error{invalid_argument}.
-Settings settle(const CommunicatorOptions&);
+Settings resolve_options(const CommunicatorOptions&);
 /// What the program says, else COLLECTIVES_TUNING; empty where neither says anything. Throws Error{invalid_argument}.
 std::optional<Tuning> given_tuning(const CommunicatorOptions&);
 

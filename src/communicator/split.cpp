@@ -52,13 +52,14 @@ std::optional<Communicator> Communicator::split(int color, int key, const Commun
   if (!inherited.tuning) inherited.tuning = tuning();
   std::optional<Communicator> part;
   const auto make = [&] {
-    std::unique_ptr<Clique> clique = impl_->split_clique(color, key);
+    std::unique_ptr<NcclComm> nccl_comm = impl_->split_nccl_comm(color, key);
     SubsetBootstrap bootstrap(
         "split", rank(), std::move(members), kInitExchanges,
         [this](std::string_view text, Deadline) { return exchange(*this, text); }, impl_->parent_info);
     if (color < 0) return bootstrap.join_remaining_exchanges(Deadline::never());
     try {
-      part = Communicator(std::make_unique<Impl>(bootstrap, inherited, nullptr, Impl::Seen::yes, std::move(clique)));
+      part = Communicator(
+          std::make_unique<Impl>(bootstrap, inherited, nullptr, Impl::Visibility::visible, std::move(nccl_comm)));
     } catch (...) {
       bootstrap.join_remaining_exchanges(Deadline::never());
       throw;

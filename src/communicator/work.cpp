@@ -51,7 +51,7 @@ bool Work::test() {
   if (state_->owner != nullptr && !state_->owner->test(*state_)) return false;
   if (state_->error != nullptr) std::rethrow_exception(state_->error);  // and again, whenever it is asked
   const std::shared_ptr<State> state = std::move(state_);               // finished: nothing left to wait for
-  if (state->program != nullptr) std::exchange(state->program, nullptr)->released();
+  if (state->multi_phase != nullptr) std::exchange(state->multi_phase, nullptr)->released();
   if (state->finish) std::exchange(state->finish, nullptr)();
   state->members.clear();
   state->call = nullptr;

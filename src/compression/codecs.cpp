@@ -1,21 +1,21 @@
 // The library's own codecs: names and sizes around the kernels.
 
 #include "collectives/codec.hpp"
-#include "compression/kernels.hpp"
+#include "compression/codec_kernels.hpp"
 
 namespace collectives {
 namespace {
 
-class Halves final : public Codec {
+class HalfFloats final : public Codec {
  public:
-  explicit Halves(DataType type) : type_(type) {}
+  explicit HalfFloats(DataType type) : type_(type) {}
   std::string_view name() const noexcept override { return to_string(type_); }
   std::size_t encoded_bytes(std::size_t count) const noexcept override { return count * size_of(type_); }
   void encode(std::span<const float> values, std::byte* wire) const noexcept override {
-    encode_halves(type_, values, wire);
+    encode_half_floats(type_, values, wire);
   }
   void decode(const std::byte* wire, std::span<float> values) const noexcept override {
-    decode_halves(type_, wire, values);
+    decode_half_floats(type_, wire, values);
   }
 
  private:
@@ -37,12 +37,12 @@ Codec::~Codec() = default;
 
 // Never destroyed: a progress thread may use them for as long as the process lives.
 const Codec& bf16_codec() noexcept {
-  static const Codec& codec = *new Halves(DataType::bf16);
+  static const Codec& codec = *new HalfFloats(DataType::bf16);
   return codec;
 }
 
 const Codec& f16_codec() noexcept {
-  static const Codec& codec = *new Halves(DataType::f16);
+  static const Codec& codec = *new HalfFloats(DataType::f16);
   return codec;
 }
 

@@ -21,8 +21,8 @@
 #include <cstring>
 #include <span>
 
-#include "compression/kernels.hpp"
-#include "reduction/family.hpp"
+#include "compression/codec_kernels.hpp"
+#include "reduction/dispatch.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compression/int8.cpp"

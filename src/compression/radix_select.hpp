@@ -22,10 +22,10 @@ namespace collectives::radix {
 inline constexpr int kDigits = 6;
 inline constexpr std::uint32_t kBins = 2048;
 /// Room for candidates is this multiple of k, and some more.
-inline constexpr std::size_t kRoom = 4, kMoreRoom = 4096;
+inline constexpr std::size_t kCandidateSlots = 4, kExtraCandidateSlots = 4096;
 
-constexpr std::size_t room_for(std::size_t n, std::size_t k) {
-  return kRoom * k + kMoreRoom < n ? kRoom * k + kMoreRoom : n;
+constexpr std::size_t candidate_capacity(std::size_t n, std::size_t k) {
+  return kCandidateSlots * k + kExtraCandidateSlots < n ? kCandidateSlots * k + kExtraCandidateSlots : n;
 }
 
 /// The magnitude as an integer, NaN above infinity above all that is finite; then the index, lowest first.
@@ -62,8 +62,8 @@ COLLECTIVES_SHARED bool alike(const Search& search, std::uint64_t order) {
 COLLECTIVES_SHARED bool may_be_chosen(const Search& search, std::uint64_t order) { return order >= search.prefix; }
 
 /// Whether candidates are few enough to be collected.
-COLLECTIVES_SHARED bool few(const Search& search, std::size_t k, std::size_t room) {
-  return k - search.missing + search.alike <= room;
+COLLECTIVES_SHARED bool few(const Search& search, std::size_t k, std::size_t capacity) {
+  return k - search.missing + search.alike <= capacity;
 }
 
 /// The next digit of the k-th number, from how many of those alike so far have which. `sums[g]`: of the bins

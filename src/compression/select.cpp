@@ -10,7 +10,7 @@
 #include <limits>
 #include <type_traits>
 
-#include "reduction/family.hpp"
+#include "reduction/dispatch.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compression/select.cpp"
@@ -52,7 +52,7 @@ alignas(64) inline constexpr auto kNamedLanes = [] {
 struct Candidates {
   std::uint32_t* indices;
   std::uint32_t* bits;
-  std::size_t room;  ///< with kOverhang behind it
+  std::size_t capacity;  ///< with kOverhang behind it
   std::int32_t floor;
   std::size_t count = 0;
 };
@@ -202,7 +202,7 @@ class Collector {
   void run(std::size_t k, Candidates& all) const {
     for (std::size_t begin = 0, end; begin < count_; begin = end) {
       end = std::min(begin + kBlock, count_);
-      if (all.room - all.count < end - begin) prune(all, k, k + k / 2);
+      if (all.capacity - all.count < end - begin) prune(all, k, k + k / 2);
       block(begin, end, all);
     }
     if (all.count > k) prune(all, k, k);
@@ -324,7 +324,7 @@ namespace {
 
 constexpr std::uint32_t kInfinity = std::bit_cast<std::uint32_t>(std::numeric_limits<float>::infinity());
 /// Candidates that there is room for, as a multiple of k.
-constexpr std::size_t kRoom = 4;
+constexpr std::size_t kCandidateSlots = 4;
 
 HWY_EXPORT(collect);
 
@@ -341,12 +341,12 @@ void clear(float* elements, const std::uint32_t* indices, std::size_t count) {
 std::size_t Selector::select(const SelectionInput& input, std::size_t k, std::uint32_t* indices, float* values) {
   const std::size_t length = input.gradient.size();
   k = std::min(k, length);
-  const std::size_t room = std::min(length, kRoom * k + 2 * kBlock);
-  if (bits_.size() < room + kOverhang) {
-    indices_.resize(room + kOverhang);
-    bits_.resize(room + kOverhang);
+  const std::size_t capacity = std::min(length, kCandidateSlots * k + 2 * kBlock);
+  if (bits_.size() < capacity + kOverhang) {
+    indices_.resize(capacity + kOverhang);
+    bits_.resize(capacity + kOverhang);
   }
-  Candidates all{.indices = indices_.data(), .bits = bits_.data(), .room = room, .floor = kNoFloor};
+  Candidates all{.indices = indices_.data(), .bits = bits_.data(), .capacity = capacity, .floor = kNoFloor};
   if (k == 0) all.floor = kMagnitude;
   if (k != 0 && k != length && threshold_ > margin_) all.floor = static_cast<std::int32_t>(threshold_ - margin_);
   HWY_DYNAMIC_DISPATCH(collect)(input, k, all);

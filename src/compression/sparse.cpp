@@ -81,12 +81,12 @@ std::size_t SparseSum::add(const Entries* terms, std::size_t count, float diviso
   // lines, which are asked for in time.
   constexpr std::size_t kBlock = 32'768, kAhead = 24;
   touched_.resize(kBlock / 64);
-  united_.resize(kBlock);
+  touched_indices_.resize(kBlock);
   next_.assign(count, 0);
   std::size_t all = 0;
   for (std::size_t begin = 0; begin < n; begin += kBlock) {
     const std::size_t end = std::min(n, begin + kBlock);
-    std::size_t united = 0;
+    std::size_t union_size = 0;
     for (std::size_t t = 0; t < count; ++t) {
       const auto [indices, values, k] = terms[t];
       std::size_t i = next_[t];
@@ -97,7 +97,7 @@ std::size_t SparseSum::add(const Entries* terms, std::size_t count, float diviso
         std::uint64_t& word = touched_[index % kBlock / 64];
         if ((word & bit) == 0) {  // the first is not added to 0, which would lose the sign of -0
           word |= bit;
-          united_[united++] = index;
+          touched_indices_[union_size++] = index;
           sum[index] = values[i];
         } else {
           sum[index] += values[i];
@@ -105,11 +105,11 @@ std::size_t SparseSum::add(const Entries* terms, std::size_t count, float diviso
       }
       next_[t] = i;
     }
-    for (std::size_t i = 0; i < united; ++i) {
-      touched_[united_[i] % kBlock / 64] = 0;
-      if (divisor != 1) sum[united_[i]] /= divisor;
+    for (std::size_t i = 0; i < union_size; ++i) {
+      touched_[touched_indices_[i] % kBlock / 64] = 0;
+      if (divisor != 1) sum[touched_indices_[i]] /= divisor;
     }
-    all += united;
+    all += union_size;
   }
   return all;
 }

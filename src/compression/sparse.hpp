@@ -56,7 +56,7 @@ class SparseSum {
  private:
   // Of a block of elements.
   std::vector<std::uint64_t> touched_;  // a bit for each, all 0 between blocks
-  std::vector<std::uint32_t> united_;
+  std::vector<std::uint32_t> touched_indices_;
   std::vector<std::size_t> next_;  // entry of each term
 };
 

@@ -284,10 +284,10 @@ class Gpu final : public Device {
     cuda::select(input, k, indices, values, scratch, stream);
   }
   std::size_t sparse_scratch_bytes(std::size_t n) const override { return cuda::sparse_scratch_bytes(n); }
-  void sparse_add(std::span<const Term> terms, float divisor, float* sum, void* scratch, std::uint32_t* united,
+  void sparse_add(std::span<const Term> terms, float divisor, float* sum, void* scratch, std::uint32_t* union_size,
                   Stream stream) override {
     const Current current(number_);
-    cuda::sparse_add(terms, divisor, sum, scratch, united, stream);
+    cuda::sparse_add(terms, divisor, sum, scratch, union_size, stream);
   }
 
   const Nccl* nccl(std::string& why_not) override {

@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(kThreads)
   struct alignas(kVectorBytes) Coded {
     T lane[kLanes];
   };
-  struct alignas(kVectorBytes) Halves {
+  struct alignas(kVectorBytes) HalfFloats {
     Half lane[kLanes];
   };
   struct alignas(kVectorBytes) Floats {
@@ -109,13 +109,13 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
       for (int l = 0; l < kLanes; ++l) sum.lane[l] = sum.lane[l] + static_cast<float>(term.lane[l]);
     }
-    Halves out;
+    HalfFloats out;
 #pragma unroll
     for (int l = 0; l < kLanes; ++l) {
       out.lane[l] = rounded(sum.lane[l]);
       sum.lane[l] = static_cast<float>(out.lane[l]);
     }
-    if (wire != nullptr) *reinterpret_cast<Halves*>(wire + i) = out;
+    if (wire != nullptr) *reinterpret_cast<HalfFloats*>(wire + i) = out;
     if (seen != nullptr) *reinterpret_cast<Floats*>(seen + i) = sum;
   }
   for (std::size_t s = this_thread(); s < pieces.lead + pieces.tail; s += all_threads()) {

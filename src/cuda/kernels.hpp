@@ -48,8 +48,8 @@ std::size_t sparse_scratch_bytes(std::size_t n);
 
 using Term = Device::Term;
 /// As SparseSum::add(): sum[i] = (the values for element i in the order of `terms`, added) / divisor where there are
-/// any; the others stay. How many there are any for comes to `united`, which may be null.
-void sparse_add(std::span<const Term> terms, float divisor, float* sum, void* scratch, std::uint32_t* united,
+/// any; the others stay. How many there are any for comes to `union_size`, which may be null.
+void sparse_add(std::span<const Term> terms, float divisor, float* sum, void* scratch, std::uint32_t* union_size,
                 Stream stream);
 
 }  // namespace collectives::cuda

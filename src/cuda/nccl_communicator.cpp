@@ -72,7 +72,7 @@ Communicator::Communicator(const Library& library, int size, const ncclUniqueId&
   check(library.CommInitRankConfig(&comm_, size, id, rank, &config), "meeting");
 }
 
-std::unique_ptr<Clique> Communicator::split(int color, int key) {
+std::unique_ptr<NcclComm> Communicator::split(int color, int key) {
   check_usable();
   ncclConfig_t config = not_blocking();
   std::unique_ptr<Communicator> part(new Communicator(library_));
@@ -117,11 +117,11 @@ void Communicator::check(ncclResult_t result, const char* what) {
   }
 }
 
-bool Communicator::settled() {
+bool Communicator::ready() {
   check_usable();
   if (parent_ != nullptr) {
     try {
-      if (!parent_->settled()) return false;
+      if (!parent_->ready()) return false;
     } catch (...) {
       parent_ = nullptr;
       stopped_ = true;
@@ -217,7 +217,7 @@ std::string Loaded::new_id() const {
   return {id.internal, sizeof id.internal};
 }
 
-std::unique_ptr<Clique> Loaded::join(int size, const std::string& text, Rank rank) const {
+std::unique_ptr<NcclComm> Loaded::join(int size, const std::string& text, Rank rank) const {
   ncclUniqueId id;
   if (text.size() != sizeof id.internal)
     throw Error(Errc::bootstrap, fmt::format("an id of NCCL has {} bytes, not {}", sizeof id.internal, text.size()));

@@ -1,6 +1,6 @@
-// NCCL's communicator as a Clique (device/clique.hpp).
+// NCCL's communicator as an NcclComm (device/nccl_comm.hpp).
 //
-// NCCL is told not to block. What it then calls "in progress" is what is not settled; only when it is may something
+// NCCL is told not to block. What it then calls "in progress" is what is not ready; only when it is may something
 // else be begun, or be put into the same stream behind it. To give up is to abort, which gets NCCL's kernels off the
 // device.
 #pragma once
@@ -10,13 +10,13 @@
 #include <vector>
 
 #include "cuda/nccl_library.hpp"
-#include "device/clique.hpp"
+#include "device/nccl_comm.hpp"
 
 namespace collectives::nccl {
 
 ncclDataType_t type_of(DataType type);
 
-class Communicator final : public Clique {
+class Communicator final : public NcclComm {
  public:
   /// Begins to meet the others.
   Communicator(const Library& library, int size, const ncclUniqueId& id, Rank rank);
@@ -25,8 +25,8 @@ class Communicator final : public Clique {
   Communicator& operator=(const Communicator&) = delete;
 
   void start(std::span<const Call> calls, void* stream) override;
-  bool settled() override;
-  std::unique_ptr<Clique> split(int color, int key) override;
+  bool ready() override;
+  std::unique_ptr<NcclComm> split(int color, int key) override;
   void leave() override;
   void stop() noexcept override;
   void* register_memory(void* memory, std::size_t bytes) override;
@@ -45,7 +45,7 @@ class Communicator final : public Clique {
   ncclComm_t comm_ = nullptr;
   Communicator* parent_ = nullptr;  // which this one is still being split from
   bool stopped_ = false, left_ = false;
-  std::vector<ncclRedOp_t> made_;  // ops of calls that are not settled
+  std::vector<ncclRedOp_t> made_;  // ops of calls that are not ready
 };
 
 /// `library` as the rest of the library knows it.
@@ -55,7 +55,7 @@ class Loaded final : public Nccl {
   int major() const noexcept override { return library_.version / 10'000; }
   std::string description() const override;
   std::string new_id() const override;
-  std::unique_ptr<Clique> join(int size, const std::string& id, Rank rank) const override;
+  std::unique_ptr<NcclComm> join(int size, const std::string& id, Rank rank) const override;
   bool has_memory() const noexcept override { return library_.has_memory; }
   void* allocate(std::size_t bytes) const override;
   void free(void* memory) const noexcept override { library_.MemFree(memory); }

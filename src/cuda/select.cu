@@ -110,11 +110,12 @@ __global__ void __launch_bounds__(kThreads)
   block.finish(counts);
 }
 
-__global__ void __launch_bounds__(kThreads) count_all_kernel(Input in, std::size_t n, std::size_t k, std::size_t room,
-                                                             const Search* search, std::uint32_t* counts) {
+__global__ void __launch_bounds__(kThreads)
+    count_all_kernel(Input in, std::size_t n, std::size_t k, std::size_t capacity, const Search* search,
+                     std::uint32_t* counts) {
   __shared__ std::uint32_t mine[kCopies][kBins];
   const Search now = *search;
-  if (few(now, k, room) || now.digits == kDigits) return;
+  if (few(now, k, capacity) || now.digits == kDigits) return;
   BlockCounts block(mine);
   for (std::size_t i = this_thread(); i < n; i += all_threads()) {
     const std::uint64_t order = order_of(__float_as_uint(sum_at(in, i)), static_cast<std::uint32_t>(i));
@@ -139,10 +140,10 @@ __global__ void __launch_bounds__(kThreads)
 /// One block, of a thread for each group of bins at least. `all`: all elements were to be counted, if candidates are
 /// not few already.
 __global__ void __launch_bounds__(kThreads)
-    find_kernel(Search* search, std::uint32_t* counts, std::size_t k, std::size_t room, bool all) {
+    find_kernel(Search* search, std::uint32_t* counts, std::size_t k, std::size_t capacity, bool all) {
   static_assert(kThreads >= kBins / kGroup);
   __shared__ std::uint32_t bins[kBins], sums[kBins / kGroup];
-  if (search->digits == kDigits || (all && few(*search, k, room))) return;
+  if (search->digits == kDigits || (all && few(*search, k, capacity))) return;
   for (std::uint32_t bin = threadIdx.x; bin < kBins; bin += blockDim.x) {
     bins[bin] = counts[bin];
     counts[bin] = 0;
@@ -170,7 +171,13 @@ __global__ void __launch_bounds__(kThreads)
 class Engine {
  public:
   Engine(const Input& in, std::size_t n, std::size_t k, const Scratch& scratch, std::uint32_t* chosen, Stream stream)
-      : in_(in), n_(n), k_(k), room_(room_for(n, k)), scratch_(scratch), chosen_(chosen), stream_(stream) {}
+      : in_(in),
+        n_(n),
+        k_(k),
+        capacity_(candidate_capacity(n, k)),
+        scratch_(scratch),
+        chosen_(chosen),
+        stream_(stream) {}
 
   void add_and_find() {
     launch_blocks(begin_kernel, 1, stream_, scratch_.search, scratch_.counts, n_, k_);
@@ -182,23 +189,23 @@ class Engine {
     find(false);
   }
   void find_among_all() {
-    launch(count_all_kernel, n_, stream_, in_, n_, k_, room_, scratch_.search, scratch_.counts);
+    launch(count_all_kernel, n_, stream_, in_, n_, k_, capacity_, scratch_.search, scratch_.counts);
     find(true);
   }
   void collect() {
     select(Indices(0), scratch_.candidates, &scratch_.search->candidates, n_, MayBeChosen{in_, scratch_.search});
   }
   void find_among_candidates() {
-    launch(count_candidates_kernel, room_, stream_, in_, scratch_.candidates, scratch_.search, scratch_.counts);
+    launch(count_candidates_kernel, capacity_, stream_, in_, scratch_.candidates, scratch_.search, scratch_.counts);
     find(false);
   }
   void choose() {
     const auto out = thrust::make_transform_output_iterator(chosen_, CandidateAt{scratch_.candidates});
-    select(Indices(0), out, &scratch_.search->chosen, room_, Chosen{in_, scratch_.search, scratch_.candidates});
+    select(Indices(0), out, &scratch_.search->chosen, capacity_, Chosen{in_, scratch_.search, scratch_.candidates});
   }
 
  private:
-  void find(bool all) { launch_blocks(find_kernel, 1, stream_, scratch_.search, scratch_.counts, k_, room_, all); }
+  void find(bool all) { launch_blocks(find_kernel, 1, stream_, scratch_.search, scratch_.counts, k_, capacity_, all); }
   template <class From, class To, class Which>
   void select(From from, To to, std::uint32_t* selected, std::size_t n, Which which) {
     std::size_t bytes = scratch_.selection_bytes;
@@ -208,20 +215,21 @@ class Engine {
   }
 
   const Input in_;
-  const std::size_t n_, k_, room_;
+  const std::size_t n_, k_, capacity_;
   const Scratch scratch_;
   std::uint32_t* const chosen_;
   const Stream stream_;
 };
 
 /// Bytes that CUB wants for either selection.
-std::size_t selection_bytes(std::size_t n, std::size_t room) {
+std::size_t selection_bytes(std::size_t n, std::size_t capacity) {
   std::size_t all = 0, among_candidates = 0;
   const auto count = [](std::size_t items) { return static_cast<std::int64_t>(items); };
   std::uint32_t* const none = nullptr;
   check(cub::DeviceSelect::If(nullptr, all, Indices(0), none, none, count(n), MayBeChosen{}), "selection");
   check(cub::DeviceSelect::If(nullptr, among_candidates, Indices(0),
-                              thrust::make_transform_output_iterator(none, CandidateAt{}), none, count(room), Chosen{}),
+                              thrust::make_transform_output_iterator(none, CandidateAt{}), none, count(capacity),
+                              Chosen{}),
         "selection");
   return std::max(all, among_candidates);
 }
@@ -233,9 +241,9 @@ __global__ void __launch_bounds__(kThreads) count_up_kernel(std::uint32_t* indic
 }  // namespace
 
 std::size_t select_scratch_bytes(std::size_t n, std::size_t k) {
-  const std::size_t room = room_for(n, std::min(n, k));
-  return aligned(sizeof(Search)) + aligned(kBins * sizeof(std::uint32_t)) + aligned(room * sizeof(std::uint32_t)) +
-         aligned(selection_bytes(n, room));
+  const std::size_t capacity = candidate_capacity(n, std::min(n, k));
+  return aligned(sizeof(Search)) + aligned(kBins * sizeof(std::uint32_t)) + aligned(capacity * sizeof(std::uint32_t)) +
+         aligned(selection_bytes(n, capacity));
 }
 
 void select(const SelectInput& input, std::size_t k, std::uint32_t* indices, float* values, void* scratch,
@@ -249,9 +257,9 @@ void select(const SelectInput& input, std::size_t k, std::uint32_t* indices, flo
   Scratch parts{};
   parts.search = reinterpret_cast<Search*>(take(sizeof(Search)));
   parts.counts = reinterpret_cast<std::uint32_t*>(take(kBins * sizeof(std::uint32_t)));
-  parts.candidates = reinterpret_cast<std::uint32_t*>(take(room_for(n, k) * sizeof(std::uint32_t)));
+  parts.candidates = reinterpret_cast<std::uint32_t*>(take(candidate_capacity(n, k) * sizeof(std::uint32_t)));
   parts.selection = next;
-  parts.selection_bytes = selection_bytes(n, room_for(n, k));
+  parts.selection_bytes = selection_bytes(n, candidate_capacity(n, k));
   Engine engine(in, n, k, parts, indices, stream);
   if (k == 0 || k == n) {
     engine.add_and_find();

@@ -15,7 +15,7 @@ __global__ void __launch_bounds__(kThreads) add_term_kernel(const Term term, flo
 }
 
 __global__ void __launch_bounds__(kThreads)
-    finish_term_kernel(const Term term, float* sum, float divisor, std::uint32_t* touched, std::uint32_t* united) {
+    finish_term_kernel(const Term term, float* sum, float divisor, std::uint32_t* touched, std::uint32_t* union_size) {
   __shared__ std::uint32_t of_block;
   if (threadIdx.x == 0) of_block = 0;
   __syncthreads();
@@ -26,25 +26,25 @@ __global__ void __launch_bounds__(kThreads)
     ++mine;
     if (divisor != 1) sum[index] = sum[index] / divisor;
   }
-  if (united == nullptr) return;
+  if (union_size == nullptr) return;
   if (mine != 0) atomicAdd(&of_block, mine);
   __syncthreads();
-  if (threadIdx.x == 0 && of_block != 0) atomicAdd(united, of_block);
+  if (threadIdx.x == 0 && of_block != 0) atomicAdd(union_size, of_block);
 }
 
 }  // namespace
 
 std::size_t sparse_scratch_bytes(std::size_t n) { return (n + 31) / 32 * sizeof(std::uint32_t); }
 
-void sparse_add(std::span<const Term> terms, float divisor, float* sum, void* scratch, std::uint32_t* united,
+void sparse_add(std::span<const Term> terms, float divisor, float* sum, void* scratch, std::uint32_t* union_size,
                 Stream stream) {
   auto* const touched = static_cast<std::uint32_t*>(scratch);
-  if (united != nullptr)
-    check(cudaMemsetAsync(united, 0, sizeof *united, static_cast<cudaStream_t>(stream)), "clearing");
+  if (union_size != nullptr)
+    check(cudaMemsetAsync(union_size, 0, sizeof *union_size, static_cast<cudaStream_t>(stream)), "clearing");
   for (const Term& term : terms)
     if (term.count != 0) launch(add_term_kernel, term.count, stream, term, sum, touched);
   for (const Term& term : terms)
-    if (term.count != 0) launch(finish_term_kernel, term.count, stream, term, sum, divisor, touched, united);
+    if (term.count != 0) launch(finish_term_kernel, term.count, stream, term, sum, divisor, touched, union_size);
 }
 
 }  // namespace collectives::cuda

@@ -16,7 +16,7 @@
 #include <string>
 
 #include "collectives/types.hpp"
-#include "device/clique.hpp"
+#include "device/nccl_comm.hpp"
 #include "planning/device_capabilities.hpp"
 #include "reduction/reduction.hpp"
 
@@ -143,8 +143,8 @@ class Device {
   virtual void select(const SelectInput& input, std::size_t k, std::uint32_t* indices, float* values, void* scratch,
                       Stream stream) = 0;
   virtual std::size_t sparse_scratch_bytes(std::size_t n) const = 0;
-  virtual void sparse_add(std::span<const Term> terms, float divisor, float* sum, void* scratch, std::uint32_t* united,
-                          Stream stream) = 0;
+  virtual void sparse_add(std::span<const Term> terms, float divisor, float* sum, void* scratch,
+                          std::uint32_t* union_size, Stream stream) = 0;
 
   // ---- NCCL ----
 

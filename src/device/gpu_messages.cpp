@@ -36,10 +36,10 @@ void GpuMessages::begin(std::size_t frame_bytes) {
   frame_bytes_ = frame_bytes;
 }
 
-void GpuMessages::keep_for_good() noexcept {
+void GpuMessages::leak() noexcept {
   for (Channel& one : channels_) {
-    one.frames.keep_for_good();
-    one.landing.keep_for_good();
+    one.frames.leak();
+    one.receive_buffer.leak();
   }
 }
 
@@ -71,7 +71,7 @@ std::byte* GpuMessages::acquire_frame(Rank to) {
 
 void GpuMessages::send(Rank to, std::uint64_t tag, std::size_t bytes) {
   Channel& out = channel(to);
-  if (out.local >= 0) return tell(out, tag, frame(out), bytes);
+  if (out.local >= 0) return send_notice(out, tag, frame(out), bytes);
   wire_->send_from(to, tag, frame(out), bytes);
   ++out.sent;
 }
@@ -80,10 +80,10 @@ void GpuMessages::send_from(Rank to, std::uint64_t tag, const std::byte* data, s
   assert(inside(to));
   std::erase_if(lent_, [&](const Lent& one) { return given_back(one); });
   lent_.push_back({to, notices_.sent(channel(to).local), data, bytes});
-  tell(channel(to), tag, data, bytes);
+  send_notice(channel(to), tag, data, bytes);
 }
 
-void GpuMessages::tell(const Channel& to, std::uint64_t tag, const std::byte* data, std::size_t bytes) {
+void GpuMessages::send_notice(const Channel& to, std::uint64_t tag, const std::byte* data, std::size_t bytes) {
   Notice notice;
   notice.bytes = bytes;
   if (bytes > 0) notice.at = peers_.show_for_certain(data);
@@ -117,12 +117,12 @@ const Message* GpuMessages::receive_into(Rank from, std::byte*, std::size_t byte
 }
 
 const Message* GpuMessages::receive_here(Channel& from) {
-  const Message* const told = notices_.receive(from.local);
-  if (told == nullptr) return nullptr;
-  from.message = {told->tag, nullptr, told->bytes};
+  const Message* const received = notices_.receive(from.local);
+  if (received == nullptr) return nullptr;
+  from.message = {received->tag, nullptr, received->bytes};
   Notice notice;
-  if (told->bytes == sizeof notice) std::memcpy(&notice, told->data, sizeof notice);
-  if (told->bytes == sizeof notice && notice.is == kNotice) {
+  if (received->bytes == sizeof notice) std::memcpy(&notice, received->data, sizeof notice);
+  if (received->bytes == sizeof notice && notice.is == kNotice) {
     from.message.bytes = notice.bytes;
     if (notice.bytes > 0) from.message.data = peers_.pointer(from.local, notice.at);
   }
@@ -131,13 +131,14 @@ const Message* GpuMessages::receive_here(Channel& from) {
 }
 
 const Message* GpuMessages::receive_from_wire(Channel& from, Rank rank, std::size_t bytes) {
-  from.landing.grow(frame_bytes_);
-  auto* const landing = from.landing.as<std::byte>();
-  const Message* const come = wire_->receive_into(rank, landing, bytes);
-  if (come == nullptr) return nullptr;
+  from.receive_buffer.grow(frame_bytes_);
+  auto* const receive_buffer = from.receive_buffer.as<std::byte>();
+  const Message* const incoming = wire_->receive_into(rank, receive_buffer, bytes);
+  if (incoming == nullptr) return nullptr;
   // One that is longer is another call's.
-  if (come->data != landing && come->bytes > 0) std::memcpy(landing, come->data, std::min(come->bytes, frame_bytes_));
-  from.message = {come->tag, landing, come->bytes};
+  if (incoming->data != receive_buffer && incoming->bytes > 0)
+    std::memcpy(receive_buffer, incoming->data, std::min(incoming->bytes, frame_bytes_));
+  from.message = {incoming->tag, receive_buffer, incoming->bytes};
   from.open = true;
   return &from.message;
 }

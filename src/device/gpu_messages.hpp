@@ -19,8 +19,8 @@
 
 #include "collectives/transport.hpp"
 #include "device/device.hpp"
-#include "device/peers.hpp"
-#include "device/room.hpp"
+#include "device/device_buffer.hpp"
+#include "device/gpu_peers.hpp"
 #include "steps/algorithm.hpp"
 #include "transport/shared_memory.hpp"
 
@@ -34,7 +34,7 @@ class GpuMessages final : public Transport {
   /// A call begins, whose messages have at most so many bytes. All before have been given back.
   void begin(std::size_t frame_bytes);
   /// A GPU that does not come to an end may still use the frames.
-  void keep_for_good() noexcept;
+  void leak() noexcept;
   /// Whether a rank is of this host.
   bool inside(Rank rank) const noexcept { return channel(rank).local >= 0; }
 
@@ -58,11 +58,12 @@ class GpuMessages final : public Transport {
 
  private:
   struct Channel {
-    Channel(Device& device, int its_local) : local(its_local), frames(device, its_local < 0), landing(device, true) {}
-    int local;               // of its host; -1: of another
-    DeviceRoom frames;       // for what goes out: on the GPU, or pinned
-    DeviceRoom landing;      // for what comes from another host
-    std::uint64_t sent = 0;  // to another host, ever
+    Channel(Device& device, int its_local)
+        : local(its_local), frames(device, its_local < 0), receive_buffer(device, true) {}
+    int local;                    // of its host; -1: of another
+    DeviceBuffer frames;          // for what goes out: on the GPU, or pinned
+    DeviceBuffer receive_buffer;  // for what comes from another host
+    std::uint64_t sent = 0;       // to another host, ever
     bool open = false;
     Message message;  // that has come, while it is open
   };
@@ -78,7 +79,7 @@ class GpuMessages final : public Transport {
   std::size_t frames_of(const Channel&) const noexcept;
   std::byte* frame(const Channel&) const noexcept;
   bool given_back(const Lent&) const noexcept;
-  void tell(const Channel& to, std::uint64_t tag, const std::byte* data, std::size_t bytes);
+  void send_notice(const Channel& to, std::uint64_t tag, const std::byte* data, std::size_t bytes);
   const Message* receive_here(Channel& from);
   const Message* receive_from_wire(Channel& from, Rank rank, std::size_t bytes);
 

@@ -21,7 +21,7 @@ void Registry::add(std::byte* data, std::size_t bytes) {
   }
   ranges_.reserve(ranges_.size() + 1);
   void* handle = nullptr;
-  device_.while_current([&] { handle = clique_.register_memory(data, bytes); });
+  device_.while_current([&] { handle = nccl_comm_.register_memory(data, bytes); });
   ranges_.push_back({data, end, handle, 1});
 }
 
@@ -43,7 +43,7 @@ void Registry::clear() {
 }
 
 void Registry::deregister(void* handle) {
-  device_.while_current([&] { clique_.deregister_memory(handle); });
+  device_.while_current([&] { nccl_comm_.deregister_memory(handle); });
 }
 
 }  // namespace collectives

@@ -6,19 +6,19 @@
 #include <cstddef>
 #include <vector>
 
-#include "device/clique.hpp"
 #include "device/device.hpp"
+#include "device/nccl_comm.hpp"
 
 namespace collectives {
 
 class Registry {
  public:
-  Registry(Device& device, Clique& clique) : device_(device), clique_(clique) {}
+  Registry(Device& device, NcclComm& nccl_comm) : device_(device), nccl_comm_(nccl_comm) {}
   Registry(const Registry&) = delete;
   Registry& operator=(const Registry&) = delete;
 
   // Nothing is under way. Each throws Error without rank and operation: invalid_argument for ranges that overlap, and
-  // what the clique throws.
+  // what the NCCL communicator throws.
 
   void add(std::byte* data, std::size_t bytes);
   /// Once for each add(). What is refused is forgotten all the same.
@@ -36,7 +36,7 @@ class Registry {
   void deregister(void* handle);
 
   Device& device_;
-  Clique& clique_;
+  NcclComm& nccl_comm_;
   std::vector<Range> ranges_;
 };
 

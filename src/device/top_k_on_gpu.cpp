@@ -10,14 +10,14 @@
 #include "base/fork.hpp"
 #include "collectives/error.hpp"
 #include "compression/top_k/top_k_impl.hpp"
-#include "device/settle.hpp"
+#include "device/drain_stream.hpp"
 
 namespace collectives {
 
 /// What a tensor keeps, on the GPU. It may outlive the communicator that put it there.
-class KeptOnGpu final : public KeptElsewhere {
+class GpuResidual final : public DeviceResidual {
  public:
-  KeptOnGpu(std::shared_ptr<Device> device, std::size_t n, bool with_velocity)
+  GpuResidual(std::shared_ptr<Device> device, std::size_t n, bool with_velocity)
       : device_(std::move(device)), n_(n), values_(*device_, false), pinned_(*device_, true) {
     const std::size_t whole_vectors = (n + 3) / 4 * 4;  // so that kernels take both by vectors
     values_.grow((with_velocity ? 2 : 1) * whole_vectors * sizeof(float));
@@ -26,27 +26,27 @@ class KeptOnGpu final : public KeptElsewhere {
   }
   /// What a GPU that does not come to an end may still use stays where it is; what a child process has inherited is its
   /// parent's.
-  ~KeptOnGpu() override {
+  ~GpuResidual() override {
     bool free = owner_process_.is_current();
     try {
-      free = free && idle(kSettleAtEnd);
+      free = free && idle(kDrainTimeout);
     } catch (const std::exception&) {  // a GPU that has failed
       free = false;
     }
     if (!free) {
-      values_.keep_for_good();
-      pinned_.keep_for_good();
+      values_.leak();
+      pinned_.leak();
     }
     if (owner_process_.is_current()) device_->end_event(used_);
   }
-  KeptOnGpu(const KeptOnGpu&) = delete;
-  KeptOnGpu& operator=(const KeptOnGpu&) = delete;
+  GpuResidual(const GpuResidual&) = delete;
+  GpuResidual& operator=(const GpuResidual&) = delete;
 
   float* residual() const noexcept { return values_.as<float>(); }
   float* velocity() const noexcept { return velocity_; }
   /// Also where another communicator has put it there.
   bool fits(const Device& device, std::size_t n, bool with_velocity) const {
-    return owner_process_.is_current() && !gave_back && device.identity() == device_->identity() && n == n_ &&
+    return owner_process_.is_current() && !returned && device.identity() == device_->identity() && n == n_ &&
            with_velocity == (velocity_ != nullptr);
   }
   /// What is put into the stream from now on comes behind what has used it, in whatever stream that was.
@@ -74,7 +74,7 @@ class KeptOnGpu final : public KeptElsewhere {
   void read(std::vector<float>& residual, std::vector<float>& velocity) override {
     if (!owner_process_.is_current())
       throw Error(Errc::system, "top-k: what is kept is on the GPU of the process that this one was forked from");
-    if (!idle(kSettleAtEnd)) throw Error(Errc::system, "top-k: the GPU that has what is kept does not come to an end");
+    if (!idle(kDrainTimeout)) throw Error(Errc::system, "top-k: the GPU that has what is kept does not come to an end");
     constexpr std::size_t kAtOnce = std::size_t{16} << 20;
     pinned_.grow(std::min(n_ * sizeof(float), kAtOnce));
     const Copying copying(*device_);
@@ -85,7 +85,7 @@ class KeptOnGpu final : public KeptElsewhere {
         const std::size_t bytes = std::min(n_ - at, kAtOnce / sizeof(float)) * sizeof(float);
         device_->copy(pinned_.as<void>(), from + at, bytes, copying.stream);
         use(copying.stream);
-        if (!idle(kSettleAtEnd)) throw Error(Errc::system, "top-k: the GPU does not give what is kept");
+        if (!idle(kDrainTimeout)) throw Error(Errc::system, "top-k: the GPU does not give what is kept");
         std::memcpy(to->data() + at, pinned_.as<void>(), bytes);
       }
     }
@@ -116,7 +116,7 @@ class KeptOnGpu final : public KeptElsewhere {
   const std::shared_ptr<Device> device_;
   const OwnerProcess owner_process_;
   const std::size_t n_;
-  DeviceRoom values_, pinned_;
+  DeviceBuffer values_, pinned_;
   float* velocity_ = nullptr;
   Device::Event used_ = nullptr;
 };
@@ -129,11 +129,12 @@ TopKOnGpu::TopKOnGpu(std::shared_ptr<Device> device)
       received_(*device_, false),
       chosen_here_(*device_, true),
       received_here_(*device_, true),
-      united_here_(*device_, true) {}
+      union_size_host_(*device_, true) {}
 
-void TopKOnGpu::keep_for_good() noexcept {
-  for (DeviceRoom* room : {&chosen_, &scratch_, &touched_, &received_, &chosen_here_, &received_here_, &united_here_})
-    room->keep_for_good();
+void TopKOnGpu::leak() noexcept {
+  for (DeviceBuffer* buffer :
+       {&chosen_, &scratch_, &touched_, &received_, &chosen_here_, &received_here_, &union_size_host_})
+    buffer->leak();
 }
 
 void TopKOnGpu::begin(SparseTensor& tensor, const SparsePlan& plan, int local, Device::Stream stream) {
@@ -142,91 +143,91 @@ void TopKOnGpu::begin(SparseTensor& tensor, const SparsePlan& plan, int local, D
   slices_ = plan.in_hosts ? plan.slices : 0;
   slice_ = plan.in_hosts ? plan.slice(local) : Range{0, plan.n};
   count_ = plan.n;
-  what_ = slice_.count > 0 ? plan.format(plan.in_hosts ? local : 0) : SparseFormat{};
-  gave_ = false;
-  make_room(plan);
-  take_over();
+  format_ = slice_.count > 0 ? plan.format(plan.in_hosts ? local : 0) : SparseFormat{};
+  sent_ = false;
+  reserve_buffers(plan);
+  adopt_residual();
 }
 
-void TopKOnGpu::make_room(const SparsePlan& plan) {
-  const std::size_t chosen = what_.k * (sizeof(std::uint32_t) + sizeof(float));
+void TopKOnGpu::reserve_buffers(const SparsePlan& plan) {
+  const std::size_t chosen = format_.k * (sizeof(std::uint32_t) + sizeof(float));
   chosen_.grow(chosen);
   chosen_here_.grow(std::max(chosen, sizeof(std::uint32_t)));
-  united_here_.grow(sizeof(std::uint32_t));
-  if (what_.n == 0) return;
-  scratch_.grow(std::max(device_->select_scratch_bytes(what_.n, what_.k), sizeof(std::uint32_t)));
-  if (touched_.grow(device_->sparse_scratch_bytes(what_.n)))
+  union_size_host_.grow(sizeof(std::uint32_t));
+  if (format_.n == 0) return;
+  scratch_.grow(std::max(device_->select_scratch_bytes(format_.n, format_.k), sizeof(std::uint32_t)));
+  if (touched_.grow(device_->sparse_scratch_bytes(format_.n)))
     device_->clear(touched_.as<void>(), touched_.bytes(), stream_);
   // What comes at most, for to take memory may wait for the GPU, which by then may wait for this rank.
-  const std::size_t all = static_cast<std::size_t>(plan.members) * what_.k,
-                    received = plan.form == SparseForm::split ? std::min(all, what_.n) : all;
+  const std::size_t all = static_cast<std::size_t>(plan.members) * format_.k,
+                    received = plan.form == SparseForm::split ? std::min(all, format_.n) : all;
   received_.grow(received * (sizeof(std::uint32_t) + sizeof(float)));
   received_here_.grow(received * (sizeof(std::uint32_t) + sizeof(float)));
 }
 
 /// What the tensor keeps comes to this GPU, if it is not there. From another GPU, or after a call that failed, it comes
 /// by the host, which waits for that: ten seconds at most.
-void TopKOnGpu::take_over() {
+void TopKOnGpu::adopt_residual() {
   const TopKOptions& options = tensor_->options();
   const bool with_velocity = options.momentum > 0;
-  const auto keep_here = [&] {
-    slices_ == 0 ? tensor_->keep_here(count_) : tensor_->keep_slice_here(count_, slices_, slice_);
+  const auto bring_to_host = [&] {
+    slices_ == 0 ? tensor_->bring_residual_to_host(count_) : tensor_->bring_slice_to_host(count_, slices_, slice_);
   };
-  kept_ = nullptr;
-  if (!options.error_feedback || what_.n == 0) return keep_here();
-  auto* here = dynamic_cast<KeptOnGpu*>(tensor_->elsewhere.get());
-  if (here == nullptr || !tensor_->keeps(slices_, slice_) || !here->fits(*device_, what_.n, with_velocity)) {
-    keep_here();
-    auto made = std::make_unique<KeptOnGpu>(device_, what_.n, with_velocity);
-    made->bring(tensor_->kept.residual, tensor_->kept.velocity, stream_);
+  gpu_residual_ = nullptr;
+  if (!options.error_feedback || format_.n == 0) return bring_to_host();
+  auto* here = dynamic_cast<GpuResidual*>(tensor_->device_residual.get());
+  if (here == nullptr || !tensor_->keeps(slices_, slice_) || !here->fits(*device_, format_.n, with_velocity)) {
+    bring_to_host();
+    auto made = std::make_unique<GpuResidual>(device_, format_.n, with_velocity);
+    made->bring(tensor_->state.residual, tensor_->state.velocity, stream_);
     here = made.get();
-    tensor_->keep_elsewhere(std::move(made));
+    tensor_->move_residual_to_device(std::move(made));
   }
   here->wait_for_it(stream_);
-  kept_ = here;
+  gpu_residual_ = here;
 }
 
 void TopKOnGpu::choose(const float* gradient) {
   since_ = Clock::now();
-  if (what_.n == 0) return;
+  if (format_.n == 0) return;
   const TopKOptions& options = tensor_->options();
   device_->select({.gradient = gradient,
-                   .accumulated = kept_ != nullptr ? kept_->residual() : nullptr,
-                   .velocity = kept_ != nullptr ? kept_->velocity() : nullptr,
-                   .n = what_.n,
+                   .accumulated = gpu_residual_ != nullptr ? gpu_residual_->residual() : nullptr,
+                   .velocity = gpu_residual_ != nullptr ? gpu_residual_->velocity() : nullptr,
+                   .n = format_.n,
                    .momentum = options.momentum,
                    .scale = 1,
                    .masking = options.masking},
-                  what_.k, indices(), values(), scratch_.as<void>(), stream_);
-  gave_ = kept_ != nullptr;
-  device_->copy(chosen_here_.as<void>(), indices(), what_.k * (sizeof(std::uint32_t) + sizeof(float)), stream_);
-  if (kept_ != nullptr) kept_->use(stream_);
+                  format_.k, indices(), values(), scratch_.as<void>(), stream_);
+  sent_ = gpu_residual_ != nullptr;
+  device_->copy(chosen_here_.as<void>(), indices(), format_.k * (sizeof(std::uint32_t) + sizeof(float)), stream_);
+  if (gpu_residual_ != nullptr) gpu_residual_->use(stream_);
 }
 
-void TopKOnGpu::tell_chosen() {
-  tensor_->chosen_elsewhere(chosen_here_.as<std::uint32_t>(), chosen_here_.as<float>(what_.k * sizeof(std::uint32_t)),
-                            Clock::now() - since_);
+void TopKOnGpu::publish_selection() {
+  tensor_->set_device_selection(chosen_here_.as<std::uint32_t>(),
+                                chosen_here_.as<float>(format_.k * sizeof(std::uint32_t)), Clock::now() - since_);
 }
 
 /// What values lose on the wire stays, once they have arrived: nobody needs them any more, so there is room where they
 /// were.
 void TopKOnGpu::keep_rounding() {
-  auto* const here = chosen_here_.as<float>(what_.k * sizeof(std::uint32_t));
-  for (std::size_t i = 0; i < what_.k; ++i) {
+  auto* const here = chosen_here_.as<float>(format_.k * sizeof(std::uint32_t));
+  for (std::size_t i = 0; i < format_.k; ++i) {
     const float error = here[i] - static_cast<float>(bfloat16(here[i]));
     here[i] = std::isfinite(error) ? error : 0;
   }
-  device_->copy(values(), here, what_.k * sizeof(float), stream_);
-  const Device::Term term{indices(), values(), what_.k};
-  device_->sparse_add({&term, 1}, 1, kept_->residual(), touched_.as<void>(), nullptr, stream_);
-  kept_->use(stream_);
+  device_->copy(values(), here, format_.k * sizeof(float), stream_);
+  const Device::Term term{indices(), values(), format_.k};
+  device_->sparse_add({&term, 1}, 1, gpu_residual_->residual(), touched_.as<void>(), nullptr, stream_);
+  gpu_residual_->use(stream_);
 }
 
 void TopKOnGpu::add_up(float* sum) {
   since_ = Clock::now();
-  if (what_.n == 0) return;
+  if (format_.n == 0) return;
   const SparseExchange::Result& result = tensor_->received();
-  united_ = result.united;
+  union_size_ = result.union_size;
   std::size_t bytes = 0;
   for (const Entries& term : result.terms) bytes += term.count * (sizeof(std::uint32_t) + sizeof(float));
   for (const auto& [range, values] : result.dense) bytes += range.count * sizeof(float);
@@ -247,33 +248,33 @@ void TopKOnGpu::add_up(float* sum) {
   const std::size_t entries = at;
   for (const auto& [range, values] : result.dense) put(values, range.count * sizeof(float));
   if (entries > 0) device_->copy(received_.as<void>(), received_here_.as<void>(), entries, stream_);
-  device_->clear(sum, what_.n * sizeof(float), stream_);
+  device_->clear(sum, format_.n * sizeof(float), stream_);
   device_->sparse_add(terms_, result.divisor, sum, touched_.as<void>(), scratch_.as<std::uint32_t>(), stream_);
-  device_->copy(united_here_.as<void>(), scratch_.as<void>(), sizeof(std::uint32_t), stream_);
+  device_->copy(union_size_host_.as<void>(), scratch_.as<void>(), sizeof(std::uint32_t), stream_);
   at = entries;
   for (const auto& [range, values] : result.dense) {
     device_->copy(sum + range.first, received_here_.as<std::byte>(at), range.count * sizeof(float), stream_);
     at += range.count * sizeof(float);
   }
-  if (kept_ != nullptr) kept_->use(stream_);
+  if (gpu_residual_ != nullptr) gpu_residual_->use(stream_);
 }
 
-void TopKOnGpu::tell_added() {
-  gave_ = false;
-  if (what_.n == 0) return;
-  tensor_->added_elsewhere(united_.value_or(*united_here_.as<std::uint32_t>()), Clock::now() - since_);
-  if (kept_ != nullptr && what_.values == DataType::bf16) keep_rounding();
+void TopKOnGpu::publish_sum() {
+  sent_ = false;
+  if (format_.n == 0) return;
+  tensor_->report_device_sum(union_size_.value_or(*union_size_host_.as<std::uint32_t>()), Clock::now() - since_);
+  if (gpu_residual_ != nullptr && format_.values == DataType::bf16) keep_rounding();
 }
 
 /// Of this call nothing arrives: what was given comes back into the residual, also what is not finite: the host drops
 /// that when it has it next.
 void TopKOnGpu::take_back() noexcept {
-  if (!std::exchange(gave_, false)) return;
+  if (!std::exchange(sent_, false)) return;
   try {
-    const Device::Term term{indices(), values(), what_.k};
-    kept_->gave_back = true;
-    device_->sparse_add({&term, 1}, 1, kept_->residual(), touched_.as<void>(), nullptr, stream_);
-    kept_->use(stream_);
+    const Device::Term term{indices(), values(), format_.k};
+    gpu_residual_->returned = true;
+    device_->sparse_add({&term, 1}, 1, gpu_residual_->residual(), touched_.as<void>(), nullptr, stream_);
+    gpu_residual_->use(stream_);
   } catch (const std::exception&) {  // the GPU is gone, and what it kept with it
   }
 }

@@ -19,12 +19,12 @@
 #include <optional>
 #include <vector>
 
-#include "device/room.hpp"
+#include "device/device_buffer.hpp"
 #include "planning/sparse_plan.hpp"
 
 namespace collectives {
 
-class KeptOnGpu;
+class GpuResidual;
 class SparseTensor;
 
 /// One call after another; everything goes into a stream of the caller's, who knows when that has come where.
@@ -32,44 +32,44 @@ class TopKOnGpu {
  public:
   explicit TopKOnGpu(std::shared_ptr<Device> device);
   /// A GPU that does not come to an end may still use its memory.
-  void keep_for_good() noexcept;
+  void leak() noexcept;
 
   /// `local`: this rank among those of its host, whose slice it chooses from; there may be none. Takes memory, and
   /// brings what `tensor` keeps to this GPU. In hosts it keeps slices already (SparseTensor::keeps).
   void begin(SparseTensor& tensor, const SparsePlan& plan, int local, Device::Stream stream);
   /// From `gradient`, of the slice. When the stream has come so far, the tensor may be told.
   void choose(const float* gradient);
-  void tell_chosen();
+  void publish_selection();
   /// What has come from others, into `sum`, of the slice; likewise. Telling may put more into the stream, which is done
   /// before the next call begins.
   void add_up(float* sum);
-  void tell_added();
+  void publish_sum();
   /// The call has failed.
   void take_back() noexcept;
 
  private:
   using Clock = std::chrono::steady_clock;
 
-  void make_room(const SparsePlan& plan);
-  void take_over();
+  void reserve_buffers(const SparsePlan& plan);
+  void adopt_residual();
   void keep_rounding();
   std::uint32_t* indices() const noexcept { return chosen_.as<std::uint32_t>(); }
-  float* values() const noexcept { return chosen_.as<float>(what_.k * sizeof(std::uint32_t)); }
+  float* values() const noexcept { return chosen_.as<float>(format_.k * sizeof(std::uint32_t)); }
 
   const std::shared_ptr<Device> device_;
-  DeviceRoom chosen_, scratch_, touched_, received_;      // on the GPU
-  DeviceRoom chosen_here_, received_here_, united_here_;  // pinned
+  DeviceBuffer chosen_, scratch_, touched_, received_;          // on the GPU
+  DeviceBuffer chosen_here_, received_here_, union_size_host_;  // pinned
   SparseTensor* tensor_ = nullptr;
-  KeptOnGpu* kept_ = nullptr;  // the tensor's
+  GpuResidual* gpu_residual_ = nullptr;  // the tensor's
   Device::Stream stream_ = nullptr;
   std::size_t count_ = 0;  // elements of the tensor
   int slices_ = 0;         // of a host; 0: this rank chooses from all
   Range slice_{};
-  SparseFormat what_{};
-  bool gave_ = false;  // what is chosen has been taken from what is kept
+  SparseFormat format_{};
+  bool sent_ = false;  // what is chosen has been taken from what is kept
   Clock::time_point since_{};
   std::vector<Device::Term> terms_;
-  std::optional<std::size_t> united_;  // known before they are added
+  std::optional<std::size_t> union_size_;  // known before they are added
 };
 
 }  // namespace collectives

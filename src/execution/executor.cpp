@@ -99,7 +99,7 @@ void Executor::start_steps() {
   worked_ = {};
   work_at_ = nullptr;
   from_ready_ = to_ready_ = 0;
-  host_begun_ = landing_known_ = in_engine_ = false;
+  host_begun_ = receive_target_known_ = in_engine_ = false;
   schedule_.start(job.plan->rounds, job.plan->issue_interval,
                   [this](std::size_t round, StepList& steps) { emit_round(round, steps); });
 }
@@ -118,34 +118,34 @@ void Executor::emit_round(std::size_t round, StepList& steps) {
 
 void Executor::next_step() {
   from_ready_ = to_ready_ = 0;
-  host_begun_ = landing_known_ = false;
-  schedule_.advance([this](std::size_t round, StepList& steps) { emit_round(round, steps); });
+  host_begun_ = receive_target_known_ = false;
+  schedule_.progress([this](std::size_t round, StepList& steps) { emit_round(round, steps); });
 }
 
-bool Executor::advance_steps() {
+bool Executor::progress_steps() {
   if (wire_ != nullptr) wire_->progress();
   while (const Step* step = schedule_.current()) {
-    if (job_->feed != nullptr && !fed()) return false;
+    if (job_->input_stream != nullptr && !input_ready()) return false;
     if (trace_ != nullptr) trace(*step);
     if (step->kind != Step::Kind::exchange) {
       waits_for_wire_ = false;
       if (!std::exchange(host_begun_, true)) begin_host(*step);
-      if (!(engine_ == nullptr ? advance_host(step->subgroup) : engine_->advance_host_step())) return false;
+      if (!(engine_ == nullptr ? progress_host(step->subgroup) : engine_->advance_host_step())) return false;
     } else if (step->range.count > 0 || job_->args.collective == Collective::barrier) {
       // Nothing of a range that is empty travels, except in a barrier, whose messages are nothing but notice.
       if (!performed(*step)) return false;
     }
     next_step();
     ++moves_;
-    if (job_->feed != nullptr) job_->feed->done(schedule_.finished());
+    if (job_->input_stream != nullptr) job_->input_stream->done(schedule_.finished());
   }
-  return settled();
+  return sends_drained();
 }
 
-bool Executor::fed() {
-  waits_for_feed_ = !job_->feed->has_come(schedule_.round());
-  if (waits_for_feed_) waits_for_wire_ = false;
-  return !waits_for_feed_;
+bool Executor::input_ready() {
+  waits_for_input_ = !job_->input_stream->ready(schedule_.round());
+  if (waits_for_input_) waits_for_wire_ = false;
+  return !waits_for_input_;
 }
 
 /// Messages over the wire count as such, wherever the others of the same Step go.
@@ -159,14 +159,14 @@ void Executor::trace(const Step& step) {
 }
 
 /// The caller's memory is his own again, and the others get what is theirs without more calls from here.
-bool Executor::settled() {
+bool Executor::sends_drained() {
   if (wire_ == nullptr || !wire_->sending()) return true;
   wire_->progress();
   waits_for_wire_ = true;
   return !wire_->sending();
 }
 
-std::byte* Executor::landing(const Step& step) {
+std::byte* Executor::receive_target(const Step& step) {
   if (step.reduce || step.destination != Place::output || coding_.codec != nullptr) return nullptr;
   std::byte* place = address(step.destination, step.range);
   return sent_from(place, step.range.count * coding_.element) ? nullptr : place;
@@ -182,12 +182,12 @@ bool Executor::ready(const Step& step) {
     return false;
   };
   const std::size_t bytes = coding_.bytes(step.range.count);
-  if (!std::exchange(landing_known_, true)) landing_ = landing(step);
+  if (!std::exchange(receive_target_known_, true)) receive_target_ = receive_target(step);
   for (; from_ready_ < step.from.size(); ++from_ready_) {
     const Rank peer = step.from[from_ready_];
     if (me(peer)) continue;
     const Route& route = routes_[static_cast<std::size_t>(peer)];
-    if (route.transport->receive_into(route.address, landing_, bytes) == nullptr) return waits_for(peer);
+    if (route.transport->receive_into(route.address, receive_target_, bytes) == nullptr) return waits_for(peer);
   }
   for (; to_ready_ < step.to.size(); ++to_ready_) {
     const Rank peer = step.to[to_ready_];
@@ -200,9 +200,9 @@ bool Executor::ready(const Step& step) {
   const bool stays =
       !step.reduce && step.from.empty() && address(step.source, step.range) == address(step.destination, step.range);
   // Nothing is sent from there that is coded.
-  if (step.destination == Place::output && landing_ == nullptr && !stays && coding_.codec == nullptr &&
+  if (step.destination == Place::output && receive_target_ == nullptr && !stays && coding_.codec == nullptr &&
       sent_from(address(step.destination, step.range), bytes)) {
-    waits_for_wire_ = true;  // advance() moves it on
+    waits_for_wire_ = true;  // progress() moves it on
     return false;
   }
   return true;
@@ -273,11 +273,11 @@ void Executor::perform(const Step& step) {
 Executor::Made Executor::make(const Step& step) {
   const std::size_t bytes = step.range.count * coding_.element;
   if (step.destination == Place::work) keep_as_work(step.range);
-  std::byte* kept = address(step.destination, step.range);
+  std::byte* destination = address(step.destination, step.range);
   const std::byte* value = nullptr;
   if (step.reduce) {
     // Made where it is needed first: where it is kept, or in the first frame that goes out.
-    std::byte* made = kept != nullptr ? kept : first_frame(step);
+    std::byte* made = destination != nullptr ? destination : first_frame(step);
     std::size_t terms = 0;
     for (const Rank peer : step.from)
       sources_[terms++] = me(peer) ? Source{address(step.source, step.range), step.source == Place::input}
@@ -291,10 +291,10 @@ Executor::Made Executor::make(const Step& step) {
     value = made;
   } else {
     value = step.from.empty() ? address(step.source, step.range) : taken(step.from[0], bytes).data;
-    if (kept != nullptr && kept != value && bytes > 0) copy_value(kept, value, bytes);
+    if (destination != nullptr && destination != value && bytes > 0) copy_value(destination, value, bytes);
   }
   // The caller's buffers stay as they are while something is sent from there: ready() sees to it.
-  const std::byte* lent = step.destination == Place::output                                 ? kept
+  const std::byte* lent = step.destination == Place::output                                 ? destination
                           : !step.reduce && step.from.empty() && step.source != Place::work ? value
                                                                                             : nullptr;
   return {value, lent};
@@ -351,21 +351,21 @@ void Executor::hand_on(const Step& step, const std::byte* value, const std::byte
 
 void Executor::perform_coded(const Step& step) {
   const auto begun = std::chrono::steady_clock::now();
-  std::byte* const kept = address(step.destination, step.range);
+  std::byte* const destination = address(step.destination, step.range);
   std::byte* const frame = first_frame(step);
   const std::byte* value = frame;
   if (step.reduce) {
-    add_coded(step, kept, frame);
+    add_coded(step, destination, frame);
   } else if (step.from.empty()) {
     std::byte* const source = address(step.source, step.range);
     round_coded(source,
-                kept != nullptr                ? kept
+                destination != nullptr         ? destination
                 : step.source == Place::output ? source
                                                : nullptr,
                 frame, step.range.count);
   } else {
     value = taken(step.from[0], coding_.bytes(step.range.count)).data;
-    if (kept != nullptr) decode(value, kept, step.range.count);
+    if (destination != nullptr) decode(value, destination, step.range.count);
   }
   coded_.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
   const std::uint64_t sent = bytes_sent_;
@@ -409,7 +409,7 @@ void Executor::round_coded(const std::byte* values, std::byte* seen, std::byte* 
 }
 
 /// Every contribution is rounded once before it is added, this rank's too, so that it does not matter who adds.
-void Executor::add_coded(const Step& step, std::byte* kept, std::byte* frame) {
+void Executor::add_coded(const Step& step, std::byte* destination, std::byte* frame) {
   const std::size_t bytes = coding_.bytes(step.range.count), terms = step.from.size();
   if (decoded_.size() < (terms + 1) * tile_) decoded_.resize((terms + 1) * tile_);
   for_each_tile(step.range.count, [&](std::size_t first, std::size_t elements) {
@@ -427,9 +427,9 @@ void Executor::add_coded(const Step& step, std::byte* kept, std::byte* frame) {
       }
     }
     std::byte* const sum =
-        kept != nullptr ? kept + before : reinterpret_cast<std::byte*>(decoded_.data() + terms * tile_);
+        destination != nullptr ? destination + before : reinterpret_cast<std::byte*>(decoded_.data() + terms * tile_);
     fold(job_->op, job_->type, {sources_.data(), terms}, sum, elements, step.finish ? view_.world.size() : 0);
-    if (frame != nullptr) round_coded(sum, kept != nullptr ? sum : nullptr, frame + coded_before, elements);
+    if (frame != nullptr) round_coded(sum, destination != nullptr ? sum : nullptr, frame + coded_before, elements);
   });
 }
 

@@ -1,5 +1,5 @@
 // The executor performs Steps. Duties that all algorithms share (segments, scratch, tags, counting) live here and
-// nowhere else; waiting, deadlines and failures belong to its caller, because the executor never waits: advance() goes
+// nowhere else; waiting, deadlines and failures belong to its caller, because the executor never waits: progress() goes
 // as far as it can.
 //
 // An operation is a sequence of moves, one per Step and round, in the order of the schedule. A move waits until
@@ -48,21 +48,21 @@ class Executor {
   /// Begins an operation. `job` stays as it is until it is finished, or another one begins.
   void start(const Job& job) {
     job_ = &job;
-    waits_for_feed_ = waits_for_wire_ = false;
-    job.at_once != nullptr ? host_collective(Subgroup::host).start(job.at_once->task, job.host) : start_steps();
+    waits_for_input_ = waits_for_wire_ = false;
+    job.single_step != nullptr ? host_collective(Subgroup::host).start(job.single_step->task, job.host) : start_steps();
   }
   /// True when the operation is finished. Throws TagMismatch (peer as rank), Error.
-  bool advance() {
-    if (job_->at_once == nullptr) return advance_steps();
+  bool progress() {
+    if (job_->single_step == nullptr) return progress_steps();
     if (trace_ != nullptr) trace_->phase(Trace::Phase::host_collective);
-    if (!advance_host(Subgroup::host)) return false;
+    if (!progress_host(Subgroup::host)) return false;
     ++moves_;
     return true;
   }
-  /// Whether what advance() could not go on without comes, or goes, over the wire.
+  /// Whether what progress() could not go on without comes, or goes, over the wire.
   bool waits_for_wire() const noexcept { return waits_for_wire_; }
   /// Or for the job's feed.
-  bool waits_for_feed() const noexcept { return waits_for_feed_; }
+  bool waits_for_input() const noexcept { return waits_for_input_; }
   /// Changes whenever something has moved.
   std::uint64_t moves() const noexcept;
   /// Bytes handed to transports and intra-host collectives since construction.
@@ -89,16 +89,16 @@ class Executor {
   };
 
   void start_steps();
-  bool advance_steps();
-  bool advance_host(Subgroup subgroup) try {
-    return host_collective(subgroup).advance();
+  bool progress_steps();
+  bool progress_host(Subgroup subgroup) try {
+    return host_collective(subgroup).progress();
   } catch (const TagMismatch& mismatch) {  // an intra-host collective counts local ranks
     throw TagMismatch{view_.grid.here()[static_cast<std::size_t>(mismatch.peer)]};
   }
   HostCollective& host_collective(Subgroup subgroup) const {
     return *host_collectives_[static_cast<std::size_t>(subgroup)];
   }
-  bool fed();
+  bool input_ready();
   void emit_round(std::size_t round, StepList&);
   void next_step();
   void begin_host(const Step&);
@@ -119,7 +119,7 @@ class Executor {
   void perform(const Step&);
   void perform_coded(const Step&);
   void round_coded(const std::byte* values, std::byte* seen, std::byte* frame, std::size_t count);
-  void add_coded(const Step&, std::byte* kept, std::byte* frame);
+  void add_coded(const Step&, std::byte* destination, std::byte* frame);
   void encode(const std::byte* values, std::size_t count, std::byte* wire);
   void decode(const std::byte* wire, std::byte* values, std::size_t count);
   /// Visits elements [0, count) as (first, elements) of at most a tile.
@@ -137,9 +137,9 @@ class Executor {
   bool me(Rank rank) const noexcept { return rank == view_.world.self; }
   const Message& taken(Rank from, std::size_t bytes);
   /// Where what `step` takes may come to straight away; null where nothing may.
-  std::byte* landing(const Step& step);
+  std::byte* receive_target(const Step& step);
   bool sent_from(const std::byte* place, std::size_t bytes) const;
-  bool settled();
+  bool sends_drained();
   void trace(const Step&);
 
   const RankView& view_;
@@ -153,10 +153,10 @@ class Executor {
   Coding coding_;  // of messages
   Schedule<StepList> schedule_;
   std::size_t from_ready_ = 0, to_ready_ = 0;
-  bool host_begun_ = false, waits_for_wire_ = false, waits_for_feed_ = false, landing_known_ = false;
-  bool in_engine_ = false;        // the Step under way is
-  Made made_;                     // there
-  std::byte* landing_ = nullptr;  // of the Step under way
+  bool host_begun_ = false, waits_for_wire_ = false, waits_for_input_ = false, receive_target_known_ = false;
+  bool in_engine_ = false;               // the Step under way is
+  Made made_;                            // there
+  std::byte* receive_target_ = nullptr;  // of the Step under way
   HostTask host_task_;
   HostOperands host_operands_;
   std::vector<Source> sources_;

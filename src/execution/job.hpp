@@ -14,9 +14,9 @@
 namespace collectives {
 
 /// What comes and goes in rounds while an operation is performed.
-class Feed {
+class InputStream {
  public:
-  virtual ~Feed() = default;
+  virtual ~InputStream() = default;
   /// Whether the input of `round` is there, as that of all before it is. Asked before every Step.
   virtual bool has_come(std::size_t round) = 0;
   /// The result of the first `rounds` rounds is there, and stays.
@@ -57,9 +57,9 @@ struct Job {
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
   std::uint64_t tag = 0;
-  Feed* feed = nullptr;  ///< null: all of the input is there
+  InputStream* input_stream = nullptr;  ///< null: all of the input is there
   /// The whole operation, where it is a single host Step, and what that works on (without the tag).
-  const HostCall* at_once = nullptr;
+  const HostCall* single_step = nullptr;
   HostOperands host = {};
 };
 

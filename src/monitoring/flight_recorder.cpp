@@ -176,14 +176,14 @@ void FlightRecorder::copy_name(OperationEntry& entry, std::string_view name) noe
 std::uint32_t FlightRecorder::draw() noexcept {
   random_ = random_ * 1664525 + 1013904223;
   until_timed_ = 16 + (random_ >> 27);
-  return std::exchange(next_stands_for_, until_timed_);
+  return std::exchange(next_sample_weight_, until_timed_);
 }
 
 /// Only calls that are over at once count for those that stand for them.
-void FlightRecorder::lasts(std::uint64_t sequence, std::uint32_t stands_for) noexcept {
-  if (stands_for > 0) {
+void FlightRecorder::lasts(std::uint64_t sequence, std::uint32_t sample_weight) noexcept {
+  if (sample_weight > 0) {
     until_timed_ = 1;
-    next_stands_for_ = stands_for;
+    next_sample_weight_ = sample_weight;
   } else {
     ++until_timed_;
     entry(sequence).started = ticks_now();

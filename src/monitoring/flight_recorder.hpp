@@ -49,7 +49,7 @@ class FlightRecorder {
     return draw();
   }
   /// The call is not over at once, and is timed for itself. It has started.
-  void lasts(std::uint64_t sequence, std::uint32_t stands_for) noexcept;
+  void lasts(std::uint64_t sequence, std::uint32_t sample_weight) noexcept;
   /// `issued`, `started`: in ticks; 0: it is not timed.
   void start(std::uint64_t sequence, const OperationShape& shape, std::string_view name, std::uint64_t issued,
              std::uint64_t started) noexcept {
@@ -68,15 +68,15 @@ class FlightRecorder {
     block_.started = sequence;
     entry.sequence.store(sequence, std::memory_order_release);
   }
-  OperationEntry& finish(std::uint64_t sequence, std::uint32_t stands_for) noexcept {
+  OperationEntry& finish(std::uint64_t sequence, std::uint32_t sample_weight) noexcept {
     OperationEntry& entry = this->entry(sequence);
     CollectiveTotals& totals = block_.totals[entry.shape.collective];
     ++totals.calls;
     totals.bytes += entry.shape.bytes();
     entry.state = static_cast<std::uint8_t>(OperationRecord::State::finished);
-    if (stands_for != 0) {
+    if (sample_weight != 0) {
       entry.finished = ticks_now();
-      totals.ticks += (entry.finished - entry.started) * stands_for;
+      totals.ticks += (entry.finished - entry.started) * sample_weight;
     }
     return entry;
   }
@@ -102,13 +102,13 @@ class FlightRecorder {
   std::uint32_t number() const noexcept { return block_.used.load(std::memory_order_relaxed); }
 
  private:
-  OperationEntry& entry(std::uint64_t sequence) noexcept { return block_.operations[sequence % kOperationsKept]; }
+  OperationEntry& entry(std::uint64_t sequence) noexcept { return block_.operations[sequence % kRecentOperations]; }
   static void copy_name(OperationEntry&, std::string_view name) noexcept;
   std::uint32_t draw() noexcept;
   OperationRecord::Time time_of(std::uint64_t ticks) const noexcept;
 
   CommunicatorBlock& block_;
-  std::uint32_t until_timed_ = 1, next_stands_for_ = 1, random_ = 1;
+  std::uint32_t until_timed_ = 1, next_sample_weight_ = 1, random_ = 1;
 };
 
 /// "#17 all_reduce 4096 x f32 sum (fc1), hierarchical/staged: took 3.2 us, started 10.2 s ago", as far as there is

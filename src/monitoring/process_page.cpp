@@ -95,7 +95,7 @@ void give_back(CommunicatorBlock& block) noexcept {
 const ProcessPage* page_of_this_process() noexcept { return page.load(std::memory_order_acquire); }
 
 bool copy_entry(const CommunicatorBlock& block, std::uint64_t sequence, OperationEntry& copy) noexcept {
-  const OperationEntry& entry = block.operations[sequence % kOperationsKept];
+  const OperationEntry& entry = block.operations[sequence % kRecentOperations];
   if (entry.sequence.load(std::memory_order_acquire) != sequence) return false;
   std::memcpy(static_cast<void*>(&copy), static_cast<const void*>(&entry), sizeof copy);
   std::atomic_thread_fence(std::memory_order_acquire);

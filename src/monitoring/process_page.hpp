@@ -49,7 +49,7 @@ struct CollectiveTotals {
   std::uint64_t calls, bytes, ticks, waiting_ticks;
 };
 
-inline constexpr std::size_t kOperationsKept = 64;
+inline constexpr std::size_t kRecentOperations = 64;
 
 /// Of one communicator.
 struct alignas(64) CommunicatorBlock {
@@ -60,7 +60,7 @@ struct alignas(64) CommunicatorBlock {
   char transport[32], backend[32];
   std::uint64_t issued, started;  ///< operations, ever
   CollectiveTotals totals[std::size(kCollectives)];
-  OperationEntry operations[kOperationsKept];
+  OperationEntry operations[kRecentOperations];
 };
 
 /// Blocks of one process. Communicators beyond have theirs where nobody sees it.
@@ -91,7 +91,8 @@ bool copy_entry(const CommunicatorBlock&, std::uint64_t sequence, OperationEntry
 template <class Visit>
 void for_each_operation(const CommunicatorBlock& block, Visit&& visit) {
   const std::uint64_t last = block.started;
-  for (std::uint64_t sequence = last > kOperationsKept ? last - kOperationsKept + 1 : 1; sequence <= last; ++sequence)
+  for (std::uint64_t sequence = last > kRecentOperations ? last - kRecentOperations + 1 : 1; sequence <= last;
+       ++sequence)
     if (OperationEntry entry; copy_entry(block, sequence, entry)) visit(entry);
 }
 

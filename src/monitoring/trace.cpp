@@ -21,7 +21,7 @@
 namespace collectives {
 namespace {
 
-constexpr std::size_t kEventsKept = 1024;
+constexpr std::size_t kBufferedEvents = 1024;
 constexpr std::size_t kTextBytes = 64 << 10, kLongestEvent = 2048;
 
 /// Adds `text` as it stands between the quotes of a JSON string, with a question mark for what is no ASCII: a name that
@@ -90,7 +90,7 @@ void TraceFile::end(std::string_view why) noexcept {
 }
 
 Trace::Trace(const TraceIdentity& identity, std::uint32_t communicator, std::string_view title)
-    : identity_(identity), track_(2 * communicator), events_(kEventsKept), text_(kTextBytes) {
+    : identity_(identity), track_(2 * communicator), events_(kBufferedEvents), text_(kTextBytes) {
   char name[HOST_NAME_MAX + 1] = "?";
   ::gethostname(name, sizeof name - 1);
   const auto describe = [&](std::uint32_t track, std::string_view what, std::string_view value) {
@@ -106,8 +106,8 @@ Trace::Trace(const TraceIdentity& identity, std::uint32_t communicator, std::str
 }
 
 Trace::Event& Trace::add(Event::Kind kind, std::string_view what, std::uint64_t from) noexcept {
-  if (kept_ == events_.size()) flush();
-  Event& event = events_[kept_++];
+  if (buffered_ == events_.size()) flush();
+  Event& event = events_[buffered_++];
   event.kind = kind;
   event.what = what;
   event.from = from;
@@ -143,12 +143,12 @@ void Trace::flush() noexcept {
     if (to != text_.data()) identity_.file->append({text_.data(), static_cast<std::size_t>(to - text_.data())});
     to = text_.data();
   };
-  for (std::size_t i = 0; i < kept_; ++i) {
+  for (std::size_t i = 0; i < buffered_; ++i) {
     to = write(events_[i], scale, to);
     if (to > text_.data() + text_.size() - kLongestEvent) write_text();
   }
   write_text();
-  kept_ = 0;
+  buffered_ = 0;
   flushed_ = coarse_now();
 }
 

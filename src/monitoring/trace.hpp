@@ -109,7 +109,7 @@ class Trace {
   std::uint64_t phase_since_ = 0;
   std::chrono::nanoseconds flushed_ = coarse_now();
   std::uint64_t sequence_ = 0;  // of the operation under way
-  std::size_t kept_ = 0;
+  std::size_t buffered_ = 0;
   // What has been written: until when operations, until when their phases, and where those of the next one begin.
   std::uint64_t operations_until_ = 0, phases_until_ = 0, first_phase_ = 0;
   std::vector<Event> events_;

@@ -21,17 +21,17 @@ constexpr bool kAliasIsAnError = false;
 std::size_t times(int count, std::size_t bytes) { return static_cast<std::size_t>(count) * bytes; }
 
 /// Of a reduction of `count` elements in all.
-Asked reducing(std::size_t count, MPI_Datatype type, MPI_Op op) {
+Eligibility reducing(std::size_t count, MPI_Datatype type, MPI_Op op) {
   const auto element = arithmetic_type(type);
   if (!element) return {type == MPI_DATATYPE_NULL ? Reason::arguments : Reason::type};
   if (!reduction(op)) return {op == MPI_OP_NULL ? Reason::arguments : Reason::op};
   return {count == 0 ? Reason::empty : Reason::none, count * size_of(*element)};
 }
 
-/// `asked`, or the reason that this rank's arguments are MPI's to judge.
-Asked unless(bool bad, Asked asked) {
-  if (bad) asked.reason = Reason::arguments;
-  return asked;
+/// `eligibility`, or the reason that this rank's arguments are MPI's to judge.
+Eligibility forward_if(bool bad, Eligibility eligibility) {
+  if (bad) eligibility.reason = Reason::arguments;
+  return eligibility;
 }
 
 bool no_memory(const void* data, std::size_t bytes) { return data == nullptr && bytes > 0; }
@@ -46,13 +46,13 @@ bool negative(std::span<const int> counts) {
   return std::ranges::any_of(counts, [](int count) { return count < 0; });
 }
 
-std::span<const int> of_ranks(const int* values, const Taken& taken) {
-  return {values, values == nullptr ? 0 : static_cast<std::size_t>(taken.size())};
+std::span<const int> of_ranks(const int* values, const CommState& state) {
+  return {values, values == nullptr ? 0 : static_cast<std::size_t>(state.size())};
 }
 
 std::size_t sum(std::span<const int> counts) { return std::accumulate(counts.begin(), counts.end(), std::size_t{0}); }
 
-bool outside(int root, const Taken& taken) { return root < 0 || root >= taken.size(); }
+bool outside(int root, const CommState& state) { return root < 0 || root >= state.size(); }
 
 /// How sums travel: coded if the program's user wants that, and it is one of 32-bit floats.
 WireFormat wire_of(std::size_t bytes, DataType type, const ReduceOp& op) {
@@ -95,59 +95,59 @@ Job scattering_job(const void* send, std::size_t read, void* receive, std::size_
 
 // ---- reductions ----
 
-Asked AllReduce::asked(const Taken&) const {
+Eligibility AllReduce::eligibility(const CommState&) const {
   if (count < 0) return {Reason::arguments};
-  const Asked asked = reducing(static_cast<std::size_t>(count), type, op);
-  return unless(bad_pair(send, receive, asked.bytes, asked.bytes), asked);
+  const Eligibility eligibility = reducing(static_cast<std::size_t>(count), type, op);
+  return forward_if(bad_pair(send, receive, eligibility.bytes, eligibility.bytes), eligibility);
 }
 
-Job AllReduce::job(const Taken&) const {
+Job AllReduce::job(const CommState&) const {
   const auto elements = static_cast<std::size_t>(count);
   Job job = reduction_job(Collective::all_reduce, send, elements, receive, elements, type, op);
   if (job.input.data != job.output.data) job.keep_apart();
   return job;
 }
 
-Asked ReduceToRoot::asked(const Taken& taken) const {
-  if (count < 0 || outside(root, taken)) return {Reason::arguments};
-  const Asked asked = reducing(static_cast<std::size_t>(count), type, op);
-  const bool bad = taken.rank() == root ? bad_pair(send, receive, asked.bytes, asked.bytes)
-                                        : send == MPI_IN_PLACE || no_memory(send, asked.bytes);
-  return unless(bad, asked);
+Eligibility ReduceToRoot::eligibility(const CommState& state) const {
+  if (count < 0 || outside(root, state)) return {Reason::arguments};
+  const Eligibility eligibility = reducing(static_cast<std::size_t>(count), type, op);
+  const bool bad = state.rank() == root ? bad_pair(send, receive, eligibility.bytes, eligibility.bytes)
+                                        : send == MPI_IN_PLACE || no_memory(send, eligibility.bytes);
+  return forward_if(bad, eligibility);
 }
 
-Job ReduceToRoot::job(const Taken& taken) const {
+Job ReduceToRoot::job(const CommState& state) const {
   const auto elements = static_cast<std::size_t>(count);
-  const bool here = taken.rank() == root;
+  const bool here = state.rank() == root;
   Job job = reduction_job(Collective::reduce, send, elements, here ? receive : nullptr, here ? elements : 0, type, op);
   job.root = root;
   if (job.input.data != job.output.data) job.keep_apart();
   return job;
 }
 
-Asked ReduceScatter::asked(const Taken& taken) const {
-  const auto all = of_ranks(counts, taken);
+Eligibility ReduceScatter::eligibility(const CommState& state) const {
+  const auto all = of_ranks(counts, state);
   if (all.empty() || negative(all)) return {Reason::arguments};
-  const Asked asked = reducing(sum(all), type, op);
-  return unless(bad_pair(send, receive, asked.bytes, times(counts[taken.rank()], 1)), asked);
+  const Eligibility eligibility = reducing(sum(all), type, op);
+  return forward_if(bad_pair(send, receive, eligibility.bytes, times(counts[state.rank()], 1)), eligibility);
 }
 
-Job ReduceScatter::job(const Taken& taken) const {
-  const auto all = of_ranks(counts, taken);
-  Job job = scattering_job(send, sum(all), receive, times(counts[taken.rank()], 1), type, op);
+Job ReduceScatter::job(const CommState& state) const {
+  const auto all = of_ranks(counts, state);
+  Job job = scattering_job(send, sum(all), receive, times(counts[state.rank()], 1), type, op);
   job.counts.assign(all.begin(), all.end());
   return job;
 }
 
-Asked ReduceScatterBlock::asked(const Taken& taken) const {
+Eligibility ReduceScatterBlock::eligibility(const CommState& state) const {
   if (count < 0) return {Reason::arguments};
-  const Asked asked = reducing(times(count, static_cast<std::size_t>(taken.size())), type, op);
-  return unless(bad_pair(send, receive, asked.bytes, asked.bytes), asked);
+  const Eligibility eligibility = reducing(times(count, static_cast<std::size_t>(state.size())), type, op);
+  return forward_if(bad_pair(send, receive, eligibility.bytes, eligibility.bytes), eligibility);
 }
 
-Job ReduceScatterBlock::job(const Taken& taken) const {
+Job ReduceScatterBlock::job(const CommState& state) const {
   const auto elements = static_cast<std::size_t>(count);
-  return scattering_job(send, elements * static_cast<std::size_t>(taken.size()), receive, elements, type, op);
+  return scattering_job(send, elements * static_cast<std::size_t>(state.size()), receive, elements, type, op);
 }
 
 // ---- calls that only move ----
@@ -162,8 +162,8 @@ bool gives_other_bytes(const void* send, int send_count, MPI_Datatype send_type,
 }
 
 /// `bytes` is that of all ranks, `longest` that of one.
-Asked moving(std::size_t bytes, std::size_t longest) {
-  return {bytes == 0 ? Reason::empty : longest > kMostPacked ? Reason::size : Reason::none, bytes};
+Eligibility moving(std::size_t bytes, std::size_t longest) {
+  return {bytes == 0 ? Reason::empty : longest > kMaxPackedBytes ? Reason::size : Reason::none, bytes};
 }
 
 /// This rank's part of an all-gather: what it sends, or what is in its place already.
@@ -185,27 +185,27 @@ void keep_part_apart(Job& job, std::size_t offset) {
 
 }  // namespace
 
-Asked AllGather::asked(const Taken& taken) const {
+Eligibility AllGather::eligibility(const CommState& state) const {
   const auto layout = layout_of(type);
   if (!layout || count < 0) return {Reason::arguments};
-  const std::size_t mine = times(count, layout->bytes), bytes = mine * static_cast<std::size_t>(taken.size());
+  const std::size_t mine = times(count, layout->bytes), bytes = mine * static_cast<std::size_t>(state.size());
   const bool bad =
       gives_other_bytes(send, send_count, send_type, mine) || (layout->dense && bad_pair(send, receive, 0, bytes)) ||
-      (kAliasIsAnError && send == static_cast<std::byte*>(receive) + taken.rank() * count * layout->extent);
-  return unless(bad, moving(bytes, mine));
+      (kAliasIsAnError && send == static_cast<std::byte*>(receive) + state.rank() * count * layout->extent);
+  return forward_if(bad, moving(bytes, mine));
 }
 
-Job AllGather::job(const Taken& taken) const {
+Job AllGather::job(const CommState& state) const {
   const Layout layout = *layout_of(type);
-  const auto ranks = static_cast<std::size_t>(taken.size());
+  const auto ranks = static_cast<std::size_t>(state.size());
   const std::size_t mine = times(count, layout.bytes);
   const MPI_Aint stride = count * layout.extent;
   auto* const begin = static_cast<std::byte*>(receive);
   Job job{.collective = Collective::all_gather};
-  job.input = part(job, send, send_count, send_type, begin + taken.rank() * stride, count, type);
+  job.input = part(job, send, send_count, send_type, begin + state.rank() * stride, count, type);
   if (layout.dense) {
     job.output = {receive, mine * ranks, DataType::u8};
-    keep_part_apart(job, mine * static_cast<std::size_t>(taken.rank()));
+    keep_part_apart(job, mine * static_cast<std::size_t>(state.rank()));
     return job;
   }
   job.output = {job.stage(mine * ranks), mine * ranks, DataType::u8};
@@ -216,22 +216,22 @@ Job AllGather::job(const Taken& taken) const {
   return job;
 }
 
-Asked AllGatherV::asked(const Taken& taken) const {
+Eligibility AllGatherV::eligibility(const CommState& state) const {
   const auto layout = layout_of(type);
-  const auto all = of_ranks(counts, taken);
+  const auto all = of_ranks(counts, state);
   if (!layout || all.empty() || places == nullptr || negative(all)) return {Reason::arguments};
   const std::size_t bytes = sum(all) * layout->bytes;
-  const auto rank = static_cast<std::size_t>(taken.rank());
+  const auto rank = static_cast<std::size_t>(state.rank());
   const bool bad =
       gives_other_bytes(send, send_count, send_type, times(all[rank], layout->bytes)) ||
       (layout->dense && bad_pair(send, receive, 0, bytes)) ||
       (kAliasIsAnError && send == static_cast<std::byte*>(receive) + places[rank] * layout->extent && all[rank] > 0);
-  return unless(bad, moving(bytes, times(*std::ranges::max_element(all), layout->bytes)));
+  return forward_if(bad, moving(bytes, times(*std::ranges::max_element(all), layout->bytes)));
 }
 
-Job AllGatherV::job(const Taken& taken) const {
+Job AllGatherV::job(const CommState& state) const {
   const Layout layout = *layout_of(type);
-  const auto ranks = static_cast<std::size_t>(taken.size()), rank = static_cast<std::size_t>(taken.rank());
+  const auto ranks = static_cast<std::size_t>(state.size()), rank = static_cast<std::size_t>(state.rank());
   auto* const begin = static_cast<std::byte*>(receive);
   Job job{.collective = Collective::all_gather};
   bool in_order = layout.dense;
@@ -260,19 +260,19 @@ Job AllGatherV::job(const Taken& taken) const {
   return job;
 }
 
-Asked Broadcast::asked(const Taken& taken) const {
+Eligibility Broadcast::eligibility(const CommState& state) const {
   const auto layout = layout_of(type);
-  if (!layout || count < 0 || outside(root, taken)) return {Reason::arguments};
+  if (!layout || count < 0 || outside(root, state)) return {Reason::arguments};
   const std::size_t bytes = times(count, layout->bytes);
-  return unless(data == MPI_IN_PLACE || (layout->dense && no_memory(data, bytes)), moving(bytes, bytes));
+  return forward_if(data == MPI_IN_PLACE || (layout->dense && no_memory(data, bytes)), moving(bytes, bytes));
 }
 
-Job Broadcast::job(const Taken& taken) const {
+Job Broadcast::job(const CommState& state) const {
   const Layout layout = *layout_of(type);
   const std::size_t bytes = times(count, layout.bytes);
   Job job{.collective = Collective::broadcast, .output = {data, bytes, DataType::u8}, .root = root};
   if (layout.dense) return job;
-  if (taken.rank() == root) {
+  if (state.rank() == root) {
     job.output.data = const_cast<std::byte*>(job.packed(data, count, type, layout));
   } else {
     job.output.data = job.stage(bytes);

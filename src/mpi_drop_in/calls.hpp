@@ -16,8 +16,8 @@ struct AllReduce {
   int count;
   MPI_Datatype type;
   MPI_Op op;
-  Asked asked(const Taken&) const;
-  Job job(const Taken&) const;
+  Eligibility eligibility(const CommState&) const;
+  Job job(const CommState&) const;
 };
 
 struct ReduceToRoot {
@@ -28,8 +28,8 @@ struct ReduceToRoot {
   MPI_Datatype type;
   MPI_Op op;
   int root;
-  Asked asked(const Taken&) const;
-  Job job(const Taken&) const;
+  Eligibility eligibility(const CommState&) const;
+  Job job(const CommState&) const;
 };
 
 struct ReduceScatter {
@@ -39,8 +39,8 @@ struct ReduceScatter {
   const int* counts;
   MPI_Datatype type;
   MPI_Op op;
-  Asked asked(const Taken&) const;
-  Job job(const Taken&) const;
+  Eligibility eligibility(const CommState&) const;
+  Job job(const CommState&) const;
 };
 
 struct ReduceScatterBlock {
@@ -50,8 +50,8 @@ struct ReduceScatterBlock {
   int count;
   MPI_Datatype type;
   MPI_Op op;
-  Asked asked(const Taken&) const;
-  Job job(const Taken&) const;
+  Eligibility eligibility(const CommState&) const;
+  Job job(const CommState&) const;
 };
 
 struct AllGather {
@@ -62,8 +62,8 @@ struct AllGather {
   void* receive;
   int count;
   MPI_Datatype type;
-  Asked asked(const Taken&) const;
-  Job job(const Taken&) const;
+  Eligibility eligibility(const CommState&) const;
+  Job job(const CommState&) const;
 };
 
 struct AllGatherV {
@@ -75,8 +75,8 @@ struct AllGatherV {
   const int* counts;
   const int* places;
   MPI_Datatype type;
-  Asked asked(const Taken&) const;
-  Job job(const Taken&) const;
+  Eligibility eligibility(const CommState&) const;
+  Job job(const CommState&) const;
 };
 
 struct Broadcast {
@@ -85,14 +85,14 @@ struct Broadcast {
   int count;
   MPI_Datatype type;
   int root;
-  Asked asked(const Taken&) const;
-  Job job(const Taken&) const;
+  Eligibility eligibility(const CommState&) const;
+  Job job(const CommState&) const;
 };
 
 struct Barrier {
   static constexpr Kind kKind = Kind::barrier;
-  Asked asked(const Taken&) const { return {}; }
-  Job job(const Taken&) const { return {}; }
+  Eligibility eligibility(const CommState&) const { return {}; }
+  Job job(const CommState&) const { return {}; }
 };
 
 }  // namespace collectives::drop_in

@@ -28,7 +28,7 @@ namespace {
 /// All there are. Never destroyed: a program may leave without MPI_Finalize.
 struct All {
   std::mutex mutex;
-  std::unordered_map<const Taken*, std::shared_ptr<Taken>> taken;
+  std::unordered_map<const CommState*, std::shared_ptr<CommState>> states;
 };
 All& all() {
   static All& them = *new All;
@@ -46,12 +46,12 @@ std::atomic<std::uint64_t> gone = 0;
 /// MPI calls it when a communicator is freed or disconnected.
 int forget(MPI_Comm, int, void* value, void*) noexcept {
   All& them = all();
-  std::shared_ptr<Taken> last;  // goes when the mutex is free; operations that are pending keep it longer
+  std::shared_ptr<CommState> last;  // goes when the mutex is free; operations that are pending keep it longer
   const std::lock_guard lock(them.mutex);
-  if (const auto found = them.taken.find(static_cast<const Taken*>(value)); found != them.taken.end()) {
+  if (const auto found = them.states.find(static_cast<const CommState*>(value)); found != them.states.end()) {
     last = std::move(found->second);
     last->freed();
-    them.taken.erase(found);
+    them.states.erase(found);
   }
   gone.fetch_add(1, std::memory_order_release);
   return MPI_SUCCESS;
@@ -163,7 +163,7 @@ int least_of(MPI_Comm comm, int mine) {
 
 }  // namespace
 
-Taken::Taken(MPI_Comm comm) : comm_(comm) {
+CommState::CommState(MPI_Comm comm) : comm_(comm) {
   int inter = 0;
   PMPI_Comm_test_inter(comm, &inter);
   PMPI_Comm_rank(comm, &rank_);
@@ -176,30 +176,30 @@ Taken::Taken(MPI_Comm comm) : comm_(comm) {
     reason_ = Reason::foreign;
 }
 
-Taken::~Taken() { drop(); }
+CommState::~CommState() { drop(); }
 
-void Taken::drop() noexcept {
+void CommState::drop() noexcept {
   if (!communicator_) return;
   communicator_.reset();
   reason_ = Reason::unavailable;
   alive.fetch_sub(1);
 }
 
-void Taken::lock() noexcept {
+void CommState::lock() noexcept {
   for (Backoff backoff; !try_lock();) backoff.wait();
 }
 
-Reason Taken::admit(bool blocking, std::size_t bytes) {
+Reason CommState::reason_to_forward(bool blocking, std::size_t bytes) {
   if (reason_ != Reason::young || !blocking) return reason_;
   if (calls_ >= settings().after) build();
-  calls_ += 1 + bytes / kBytesLikeACall;
+  calls_ += 1 + bytes / kBytesPerCall;
   return reason_;
 }
 
-void Taken::build() {
+void CommState::build() {
   reason_ = Reason::unavailable;
   enum { full, on_gpus, able };
-  const int mine = alive.fetch_add(1) >= kMostAlive ? full : cuda_driver_is_loaded() ? on_gpus : able;
+  const int mine = alive.fetch_add(1) >= kMaxCommunicators ? full : cuda_driver_is_loaded() ? on_gpus : able;
   const int least = least_of(comm_, mine);
   if (least == on_gpus) reason_ = Reason::gpu;
   if (least == able) {
@@ -222,39 +222,39 @@ void Taken::build() {
   alive.fetch_sub(1);
 }
 
-void learn_communicators() {
+void init_communicators() {
   // Without a copy function: a duplicate is a communicator of its own.
   PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, forget, &keyval, nullptr);
 }
 
-Taken* find(MPI_Comm comm) {
+CommState* find(MPI_Comm comm) {
   struct Last {
     MPI_Comm comm = MPI_COMM_NULL;
     std::uint64_t gone = 0;
-    Taken* taken = nullptr;
+    CommState* state = nullptr;
   };
   thread_local Last last;
   const std::uint64_t now = gone.load(std::memory_order_acquire);
-  if (last.comm == comm && last.gone == now && last.taken != nullptr) return last.taken;
+  if (last.comm == comm && last.gone == now && last.state != nullptr) return last.state;
   void* value = nullptr;
   int there = 0;
   if (PMPI_Comm_get_attr(comm, keyval, &value, &there) != MPI_SUCCESS) return nullptr;
   if (there == 0) {
-    const auto made = std::make_shared<Taken>(comm);
+    const auto made = std::make_shared<CommState>(comm);
     {
       const std::lock_guard lock(all().mutex);
-      all().taken.emplace(made.get(), made);
+      all().states.emplace(made.get(), made);
     }
     value = made.get();
     PMPI_Comm_set_attr(comm, keyval, value);
   }
-  last = {comm, now, static_cast<Taken*>(value)};
-  return last.taken;
+  last = {comm, now, static_cast<CommState*>(value)};
+  return last.state;
 }
 
 void drop_all() noexcept {
   const std::lock_guard lock(all().mutex);
-  for (auto& [address, taken] : all().taken) taken->drop();
+  for (auto& [address, state] : all().states) state->drop();
   if (keyval != MPI_KEYVAL_INVALID) PMPI_Comm_free_keyval(&keyval);
 }
 

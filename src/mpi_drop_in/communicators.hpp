@@ -15,12 +15,12 @@
 
 namespace collectives::drop_in {
 
-class Taken : public std::enable_shared_from_this<Taken> {
+class CommState : public std::enable_shared_from_this<CommState> {
  public:
-  explicit Taken(MPI_Comm);
-  ~Taken();
-  Taken(const Taken&) = delete;
-  Taken& operator=(const Taken&) = delete;
+  explicit CommState(MPI_Comm);
+  ~CommState();
+  CommState(const CommState&) = delete;
+  CommState& operator=(const CommState&) = delete;
 
   /// MPI_COMM_NULL once it is freed; operations may be pending then.
   MPI_Comm comm() const noexcept { return comm_; }
@@ -33,7 +33,7 @@ class Taken : public std::enable_shared_from_this<Taken> {
   /// Why no call will ever be taken over, whatever its arguments; none: one may.
   Reason refused() const noexcept { return reason_ == Reason::young ? Reason::none : reason_; }
   /// Why a call of `bytes` is not taken over. Blocking ones count, and the first one after enough of them builds.
-  Reason admit(bool blocking, std::size_t bytes);
+  Reason reason_to_forward(bool blocking, std::size_t bytes);
   /// No more calls; the peers may still be reading what this rank gave them.
   void drop() noexcept;
 
@@ -48,15 +48,15 @@ class Taken : public std::enable_shared_from_this<Taken> {
 
   MPI_Comm comm_;
   int rank_ = 0, size_ = 1;
-  std::size_t calls_ = 0;  ///< and bytes, in units of kBytesLikeACall
+  std::size_t calls_ = 0;  ///< and bytes, in units of kBytesPerCall
   Reason reason_ = Reason::young;
   std::optional<Communicator> communicator_;
   std::atomic_flag busy_;
 };
 
-void learn_communicators();
+void init_communicators();
 /// Of a communicator that is not MPI_COMM_NULL; null when MPI does not know it.
-Taken* find(MPI_Comm);
+CommState* find(MPI_Comm);
 /// Before MPI goes.
 void drop_all() noexcept;
 

@@ -61,7 +61,7 @@ inline constexpr std::string_view kReasonNames[kReasons] = {"taken over",
                                                             "non-blocking"};
 
 /// What is equal on all ranks of a call.
-struct Asked {
+struct Eligibility {
   Reason reason = Reason::none;  ///< why not, as far as the arguments say
   std::size_t bytes = 0;         ///< of the whole vector
 };
@@ -74,19 +74,19 @@ inline constexpr std::size_t kBroadcastAhead = (16U << 10U) + 1, kReducedAhead =
 inline constexpr std::size_t kBroadcastAhead = 257, kReducedAhead = 257;
 #endif
 /// MPI counts the bytes of what it packs in ints.
-inline constexpr std::size_t kMostPacked = std::numeric_limits<int>::max();
+inline constexpr std::size_t kMaxPackedBytes = std::numeric_limits<int>::max();
 /// The shortest whole vector that is worth taking over, in bytes, by kind, as measured on one host against Open
 /// MPI 4.1.4 and MPICH 4.0.2 (docs/mpi_drop_in.md).
-inline constexpr std::size_t kLeast[kKinds] = {0, kReducedAhead, 0, 0, 0, 0, kBroadcastAhead, 0};
+inline constexpr std::size_t kMinBytes[kKinds] = {0, kReducedAhead, 0, 0, 0, 0, kBroadcastAhead, 0};
 
 /// Blocking calls of a communicator that are forwarded before it is built (COLLECTIVES_MPI_AFTER): until they would
 /// have saved about what building costs. So a program loses about that to a communicator at most, however soon it is
 /// done with it, and gains nearly all there is to gain from one that stays (the ski-rental rule; Karlin et al.,
 /// "Competitive snoopy caching", Algorithmica 3, 1988). On one host a call saves 0.1 to 0.3 us, and 0.1 us for each 512
 /// bytes; building takes some 400 us.
-inline constexpr int kAfter = 2000;
-inline constexpr std::size_t kBytesLikeACall = 512;
+inline constexpr int kCallsBeforeIntercept = 2000;
+inline constexpr std::size_t kBytesPerCall = 512;
 /// Communicators of the library that one process keeps at most.
-inline constexpr int kMostAlive = 64;
+inline constexpr int kMaxCommunicators = 64;
 
 }  // namespace collectives::drop_in

@@ -6,12 +6,12 @@
 
 namespace collectives::drop_in {
 
-int report(Taken& taken, const std::exception& error) noexcept {
-  log_error(taken.rank(), "{}", error.what());
+int report(CommState& state, const std::exception& error) noexcept {
+  log_error(state.rank(), "{}", error.what());
   const auto* const ours = dynamic_cast<const Error*>(&error);
   const bool of_all = ours != nullptr && ours->code() != Errc::invalid_argument && ours->code() != Errc::unsupported;
-  if (!of_all) taken.communicator().abort(error.what());
-  PMPI_Comm_call_errhandler(taken.comm() == MPI_COMM_NULL ? MPI_COMM_WORLD : taken.comm(), MPI_ERR_OTHER);
+  if (!of_all) state.communicator().abort(error.what());
+  PMPI_Comm_call_errhandler(state.comm() == MPI_COMM_NULL ? MPI_COMM_WORLD : state.comm(), MPI_ERR_OTHER);
   return MPI_ERR_OTHER;
 }
 

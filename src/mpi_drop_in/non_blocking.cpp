@@ -16,7 +16,7 @@ namespace collectives::drop_in {
 namespace {
 
 struct Pending {
-  std::shared_ptr<Taken> taken;  // its communicator may be freed before
+  std::shared_ptr<CommState> state;  // its communicator may be freed before
   Job job;
   Work work = {};
   MPI_Request request = MPI_REQUEST_NULL;
@@ -45,8 +45,8 @@ int free_operation(void* state) noexcept {
 int cancel(void*, int) noexcept { return MPI_SUCCESS; }  // as for MPI's own: nothing to cancel
 
 /// True when it has finished.
-bool move_on(Pending& operation) noexcept {
-  if (!operation.taken->try_lock()) return false;  // another thread moves it on, or this one outside of this call
+bool progress(Pending& operation) noexcept {
+  if (!operation.state->try_lock()) return false;  // another thread moves it on, or this one outside of this call
   bool done = true;
   try {
     done = operation.work.test();
@@ -54,7 +54,7 @@ bool move_on(Pending& operation) noexcept {
   } catch (...) {
     operation.error = std::current_exception();
   }
-  operation.taken->unlock();
+  operation.state->unlock();
   return done;
 }
 
@@ -62,20 +62,20 @@ void complete(Pending& operation) noexcept {
   try {
     if (operation.error != nullptr) std::rethrow_exception(operation.error);
   } catch (const std::exception& error) {
-    operation.code = report(*operation.taken, error);
+    operation.code = report(*operation.state, error);
   }
   PMPI_Grequest_complete(operation.request);  // it may be gone after this
 }
 
 /// Called by MPI in each of its calls, of any thread, and in the waits of the library.
-int move_all_on() noexcept {
+int progress_all() noexcept {
   if (pending_count.load(std::memory_order_relaxed) == 0) return 0;
   std::vector<Pending*> finished;
   {
     const std::unique_lock lock(mutex, std::try_to_lock);
     if (!lock.owns_lock()) return 0;
     std::erase_if(pending, [&](Pending* operation) {
-      if (!move_on(*operation)) return false;
+      if (!progress(*operation)) return false;
       finished.push_back(operation);
       return true;
     });
@@ -98,15 +98,15 @@ Register opal_progress_register() noexcept {
 
 }  // namespace
 
-bool can_move_on_in_mpi() noexcept { return opal_progress_register() != nullptr; }
+bool can_progress_in_mpi() noexcept { return opal_progress_register() != nullptr; }
 
-MPI_Request begin(Taken& taken, Job job) {
-  static const bool registered = opal_progress_register()(move_all_on) == 0;
+MPI_Request begin(CommState& state, Job job) {
+  static const bool registered = opal_progress_register()(progress_all) == 0;
   if (!registered) throw std::runtime_error("Open MPI does not take another part to move on");
-  auto operation = std::make_unique<Pending>(Pending{taken.shared_from_this(), std::move(job)});
+  auto operation = std::make_unique<Pending>(Pending{state.shared_from_this(), std::move(job)});
   {
-    const std::lock_guard lock(taken);
-    operation->work = operation->job.begin(taken.communicator());
+    const std::lock_guard lock(state);
+    operation->work = operation->job.begin(state.communicator());
   }
   if (PMPI_Grequest_start(query, free_operation, cancel, operation.get(), &operation->request) != MPI_SUCCESS)
     throw std::runtime_error("MPI_Grequest_start failed");

@@ -12,9 +12,9 @@
 namespace collectives::drop_in {
 
 /// Whether this MPI lets the drop-in move operations on in its calls.
-bool can_move_on_in_mpi() noexcept;
+bool can_progress_in_mpi() noexcept;
 
 /// Begins `job`; the request is complete when it has finished.
-MPI_Request begin(Taken&, Job job);
+MPI_Request begin(CommState&, Job job);
 
 }  // namespace collectives::drop_in

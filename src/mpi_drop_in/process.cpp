@@ -38,7 +38,7 @@ MPI_Request never_done = MPI_REQUEST_NULL;  // until MPI_Finalize
 
 /// MPI moves on what this process has under way when it is asked for a request that is not done. Any thread may ask.
 /// MPI_Iprobe would not do: MPICH looks at one communicator's own queue, and another rank's MPI_Win_flush waits on.
-void move_mpi_on() noexcept {
+void progress_mpi() noexcept {
   int flag = 0;
   PMPI_Request_get_status(never_done, &flag, MPI_STATUS_IGNORE);
 }
@@ -114,13 +114,13 @@ bool agree() {
   try {
     const Environment here = environment();
     in_force.stats = here.mpi_stats.value_or(false);
-    agreed[0] = here.mpi_after.value_or(kAfter);
+    agreed[0] = here.mpi_after.value_or(kCallsBeforeIntercept);
     if (here.mpi_wire) agreed[1] = static_cast<long long>(here.mpi_wire_min_bytes.value_or(0));
   } catch (const std::exception& error) {
     if (rank_in_world == 0) log_error(0, "{}: no MPI call is taken over", error.what());
   }
   PMPI_Bcast(agreed, 2, MPI_LONG_LONG, 0, MPI_COMM_WORLD);
-  int here = can_move_on_in_mpi() ? 1 : 0, everywhere = 0;
+  int here = can_progress_in_mpi() ? 1 : 0, everywhere = 0;
   PMPI_Allreduce(&here, &everywhere, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
   in_force.non_blocking = everywhere == 1;
   in_force.after = static_cast<std::size_t>(agreed[0]);
@@ -140,13 +140,13 @@ void find_mpi() noexcept {
 
 void start() noexcept try {
   if (!the_mpi_it_was_built_for() || !agree()) return;
-  learn_types();
-  learn_communicators();
+  init_types();
+  init_communicators();
   begin_never_done();
   int keyval = MPI_KEYVAL_INVALID;
   PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, stop, &keyval, nullptr);
   PMPI_Comm_set_attr(MPI_COMM_SELF, keyval, nullptr);
-  set_wait_hook(move_mpi_on);
+  set_wait_hook(progress_mpi);
   active_in_this_process = true;
 } catch (const std::exception& error) {  // memory
   log_error(rank_in_world, "{}: no MPI call is taken over", error.what());

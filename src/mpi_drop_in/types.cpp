@@ -55,7 +55,7 @@ constexpr DataType unsigned_of(std::size_t bytes) {
 
 }  // namespace
 
-void learn_types() {
+void init_types() {
   const auto number = [](MPI_Datatype type, DataType as) { table.add(type, as, true); };
   number(MPI_FLOAT, DataType::f32);
   number(MPI_DOUBLE, DataType::f64);

@@ -10,7 +10,7 @@
 namespace collectives::drop_in {
 
 /// Finds the handles of this MPI, which may be addresses. Before everything else here.
-void learn_types();
+void init_types();
 
 /// The predefined types that MPI allows sum, product, min and max for, and that the library has.
 std::optional<DataType> arithmetic_type(MPI_Datatype) noexcept;

@@ -12,7 +12,7 @@
 #include "core/collective.hpp"
 #include "planning/candidates.hpp"
 #include "planning/cost.hpp"
-#include "planning/device_choice.hpp"
+#include "planning/device_path_choice.hpp"
 #include "reduction/reduction.hpp"
 #include "shared_memory/host_task.hpp"
 #include "steps/algorithm.hpp"
@@ -276,7 +276,7 @@ std::vector<Plan> candidate_plans(const Request& asked_for, const Topology& topo
 }
 
 Plan choose_plan(const Request& asked, const Topology& topology, const Tuning& tuning) {
-  const WayChoice choice = choose_way(asked, topology);
+  const PathChoice choice = choose_path(asked, topology);
   Request request = asked;
   if (asked.backend == kNccl) request.backend = "auto";  // which performs what needs no GPU, such as a barrier
   if (choice.device_path == DevicePath::nccl) request.codec = nullptr;
@@ -292,7 +292,7 @@ Plan choose_plan(const Request& asked, const Topology& topology, const Tuning& t
   plan.device_path = choice.device_path;
   plan.device_path_reason = choice.reason;
   if (plan.device_path == DevicePath::nccl) plan_by_nccl(plan, asked, topology);
-  plan_two_levels(plan, request, topology);
+  plan_multi_node(plan, request, topology);
   std::vector<std::size_t> offsets;
   plan_steps(plan, request, topology,
              parts_of(request, *plan.algorithm, spec_of(request, plan.coded), topology, offsets).longest(),

@@ -27,12 +27,12 @@ struct PlannedCall {
   Collective performed = Collective::barrier;
   std::uint64_t hash = 0;  ///< of the signature
   SignatureWords words{};
-  OperationShape shape;           ///< what is written down of it
-  bool waits_for_nobody = false;  ///< this rank
+  OperationShape shape;            ///< what is written down of it
+  bool waits_for_no_peer = false;  ///< this rank
   /// Of a call with a compressor; `plan` is then what is done where everything is sent.
   std::optional<SparsePlan> sparse;
   /// Set where the plan is a single host Step: it is then entered without emitting it first.
-  std::optional<HostCall> at_once;
+  std::optional<HostCall> single_step;
 };
 
 /// Returns the task that the Steps of `planned` perform.

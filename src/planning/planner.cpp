@@ -14,7 +14,7 @@ namespace collectives {
 namespace {
 
 /// Plans kept at most; a program that asks for more different calls than this plans some of them again.
-constexpr std::size_t kPlansKept = 4096;
+constexpr std::size_t kCachedPlans = 4096;
 
 CollectiveSpec spec_of(const PlannedCall& planned) {
   return {planned.performed, planned.plan.partial_sums, planned.plan.coded};
@@ -91,7 +91,7 @@ const std::shared_ptr<const PlannedCall>& Planner::plan(const Call& call, const 
   if (const auto found = plans_.find(key); found != plans_.end() && same(*found->second)) return last_ = found->second;
 
   std::shared_ptr<const PlannedCall> planned = make(call, options, codec, k, signature);
-  if (plans_.size() >= kPlansKept) plans_.clear();
+  if (plans_.size() >= kCachedPlans) plans_.clear();
   plans_[key] = planned;
   return last_ = std::move(planned);
 }
@@ -104,8 +104,8 @@ std::shared_ptr<const PlannedCall> Planner::make(const Call& call, const Options
   planned->signature = signature;
   planned->hash = hash_of(signature);
   planned->words = pack(signature);
-  planned->waits_for_nobody = (signature.collective == Collective::broadcast && signature.root == rank) ||
-                              (signature.collective == Collective::reduce && signature.root != rank);
+  planned->waits_for_no_peer = (signature.collective == Collective::broadcast && signature.root == rank) ||
+                               (signature.collective == Collective::reduce && signature.root != rank);
   planned->request = {.collective = signature.collective,
                       .count = signature.count,
                       .type = signature.type,
@@ -151,7 +151,7 @@ std::shared_ptr<const PlannedCall> Planner::make(const Call& call, const Options
     planned->parts = Parts::listed(planned->offsets.data(), ranks);
   }
   if (topology_.one_host() && planned->plan.rounds == 1)
-    planned->at_once =
+    planned->single_step =
         single_step(*planned->plan.algorithm, view_, args_of(*planned), planned->signature.type, host_collective_);
   return planned;
 }

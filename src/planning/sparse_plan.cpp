@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "core/tuning.hpp"
-#include "planning/device_choice.hpp"
+#include "planning/device_path_choice.hpp"
 
 namespace collectives {
 namespace {
@@ -38,7 +38,7 @@ SparsePlan plan_sparse(const Request& request, std::size_t k, const TopKOptions&
   const auto m = static_cast<double>(plan.members), n = static_cast<double>(plan.n),
              chosen = static_cast<double>(plan.k);
   // Of elements that are chosen independently of one another; real ones overlap more.
-  const double united = n * (1 - std::pow(1 - chosen / std::max(n, 1.0), m));
+  const double union_size = n * (1 - std::pow(1 - chosen / std::max(n, 1.0), m));
   const auto bytes_of = [&](double entries) {
     std::size_t bytes = 0;  // of all slices together
     for (int s = 0; s < slices; ++s)
@@ -70,8 +70,8 @@ SparsePlan plan_sparse(const Request& request, std::size_t k, const TopKOptions&
            tuning.coding_us_per_byte;
   };
   const double gathered = coding(m * chosen) + exchange(1, (m - 1) * bytes_of(chosen));
-  const double split =
-      coding(3 * chosen + united) + exchange(4, (m - 1) / m * (bytes_of(chosen) + std::min(bytes_of(united), 4 * n)));
+  const double split = coding(3 * chosen + union_size) +
+                       exchange(4, (m - 1) / m * (bytes_of(chosen) + std::min(bytes_of(union_size), 4 * n)));
   plan.form = options.form != SparseForm::automatic ? options.form
               : split < gathered                    ? SparseForm::split
                                                     : SparseForm::gathered;
@@ -107,7 +107,7 @@ SparsePlan plan_sparse(const Request& request, std::size_t k, const TopKOptions&
 }
 
 std::string why_not_chosen_on_gpu(bool in_hosts, const TopKOptions& options, const Topology& topology) {
-  if (const std::string why = in_hosts ? why_not_added_in_hosts(topology) : ""; !why.empty())
+  if (const std::string why = in_hosts ? why_not_reduced_in_hosts(topology) : ""; !why.empty())
     return fmt::format("the ranks of a host add first, and {}", why);
   if (options.clip > 0) return "the host clips";
   if (options.non_finite != NonFinite::propagate) return "the host looks for NaN and infinity";

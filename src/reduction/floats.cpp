@@ -1,5 +1,5 @@
 // f32 and f64: added and multiplied as they are.
-#include "reduction/family.hpp"
+#include "reduction/dispatch.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "reduction/floats.cpp"

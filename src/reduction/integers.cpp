@@ -1,6 +1,6 @@
 // Integers: sums and products wrap, so signed ones are taken without their sign. Averages are exact means, truncated:
 // added in a wider type and divided there.
-#include "reduction/family.hpp"
+#include "reduction/dispatch.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "reduction/integers.cpp"

@@ -32,7 +32,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "reduction/family.hpp"
+#include "reduction/dispatch.hpp"
 #include "reduction/formats.hpp"
 
 HWY_BEFORE_NAMESPACE();

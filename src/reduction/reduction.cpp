@@ -9,7 +9,7 @@
 #include <cstring>
 #include <iterator>
 
-#include "reduction/family.hpp"
+#include "reduction/dispatch.hpp"
 
 namespace collectives {
 namespace {
@@ -36,9 +36,9 @@ void fold_by_user(const UserOp& op, DataType type, const Operands& all) {
 }
 
 FoldLoop loop_of(ReduceOp::Kind kind, DataType type) noexcept {
-  if (kind == ReduceOp::Kind::min || kind == ReduceOp::Kind::max) return loop_of_extremes(kind, type);
+  if (kind == ReduceOp::Kind::min || kind == ReduceOp::Kind::max) return loop_of_min_max(kind, type);
   if (!is_floating(type)) return loop_of_integers(kind, type);
-  if (size_of(type) == 2) return loop_of_halves(kind, type);
+  if (size_of(type) == 2) return loop_of_half_floats(kind, type);
   return loop_of_floats(kind, type);
 }
 

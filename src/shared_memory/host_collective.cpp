@@ -48,17 +48,17 @@ void HostCollective::begin_as_planned() {
   }
 }
 
-bool HostCollective::advance_by_others() {
+bool HostCollective::progress_by_others() {
   if (performer_ == Performer::none) {
     if (!place_is_free()) return false;
     begin();
   }
   if (performer_ == Performer::zero_copy) {
-    const ZeroCopy::State state = zero_copy_.advance();
+    const ZeroCopy::State state = zero_copy_.progress();
     if (state != ZeroCopy::State::unreachable) return state == ZeroCopy::State::finished;
     begin_as_planned();
   }
-  return performer_ == Performer::inlined ? inline_protocol_.advance() : staged_.advance();
+  return performer_ == Performer::inlined ? inline_protocol_.progress() : staged_.progress();
 }
 
 }  // namespace collectives

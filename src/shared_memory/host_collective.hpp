@@ -53,8 +53,8 @@ class HostCollective {
   void start(const HostTask&, HostOperands&&) = delete;  // a temporary would not outlive the call
   /// Performs what is possible now. Returns true when the collective has finished. Throws TagMismatch with a local rank
   /// of the host, or Error{system}.
-  bool advance() try {
-    if (performer_ == Performer::inlined ? !inline_protocol_.advance() : !advance_by_others()) return false;
+  bool progress() try {
+    if (performer_ == Performer::inlined ? !inline_protocol_.progress() : !progress_by_others()) return false;
     finished_.store(number_, std::memory_order_release);
     return true;
   } catch (const TagMismatch& mismatch) {  // with a rank of the subgroup
@@ -76,7 +76,7 @@ class HostCollective {
   bool look_for_place();
   void begin();
   void begin_as_planned();
-  bool advance_by_others();
+  bool progress_by_others();
 
   const SubgroupMemory subgroup_;
   const Tuning& tuning_;

@@ -38,7 +38,7 @@ Byte* element_at(Byte* base, std::size_t index, std::size_t element_bytes) {
 
 /// Compares a tag that was read with the expected one. Returns true if they are equal, false if the data is not yet
 /// there. Throws TagMismatch{peer} if the numbers are equal but the hashes differ.
-inline bool has_come(std::uint64_t seen, std::uint64_t wanted, int peer) {
+inline bool tag_matches(std::uint64_t seen, std::uint64_t wanted, int peer) {
   if (seen == wanted) return true;
   if (static_cast<std::uint32_t>(seen) == static_cast<std::uint32_t>(wanted)) throw TagMismatch{peer};
   return false;

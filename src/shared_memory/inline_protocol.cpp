@@ -204,7 +204,7 @@ void InlineProtocol::prefetch(std::byte* next, Span span) const {
 bool InlineProtocol::read(const Wanted& wanted) {
   std::byte* line = slot(wanted.local) + (wanted.first + lines_read_) * kLineBytes;
   for (std::size_t l = wanted.first + lines_read_; l < wanted.end; ++l, line += kLineBytes) {
-    if (!has_come(tag_of(line).load(std::memory_order_acquire), tag_, wanted.local)) return false;
+    if (!tag_matches(tag_of(line).load(std::memory_order_acquire), tag_, wanted.local)) return false;
     if (wanted.to != nullptr) copy_payload(wanted.to + l * kLinePayload, line, wanted.bytes - l * kLinePayload);
     ++lines_read_;
   }
@@ -214,7 +214,7 @@ bool InlineProtocol::read(const Wanted& wanted) {
   return true;
 }
 
-bool InlineProtocol::advance() {
+bool InlineProtocol::progress() {
   for (; reading_ < wanted_.size(); ++reading_) {
     for (int looks = 1; !read(wanted_[reading_]); ++looks)
       if (looks == kLooks) return false;

@@ -29,7 +29,7 @@ class InlineProtocol {
   /// Publishes this rank's values for collective `number`, which selects the slot.
   void start(const HostTask&, const HostOperands&, std::uint64_t number);
   /// Performs what is possible now. Returns true when the collective has finished.
-  bool advance();
+  bool progress();
   std::uint64_t bytes_shown() const noexcept { return bytes_shown_; }
 
  private:

@@ -153,7 +153,7 @@ std::byte* Staged::payload(int local, const Chunk& chunk) const { return subgrou
 
 /// In place, results overwrite values that are still to be staged. Therefore no move overtakes the one before it, even
 /// without a distance.
-bool Staged::advance() {
+bool Staged::progress() {
   const auto upto = [&](std::uint64_t chunk) { return std::min(chunks_, chunk); };
   const std::uint64_t before_combining = owners_ ? apart_ : 0;
   const std::uint64_t moves_before = moves_;
@@ -208,7 +208,7 @@ bool Staged::has_space_for(const Chunk& chunk) {
 bool Staged::published(Counts counts, int local, const Chunk& chunk, std::uint64_t& known) {
   if (chunk.number >= known) {
     const ChunkCount& seen = count(counts, local);
-    if (!has_come(seen.tag.load(std::memory_order_acquire), tag_, local)) return false;
+    if (!tag_matches(seen.tag.load(std::memory_order_acquire), tag_, local)) return false;
     known = seen.chunks.load(std::memory_order_acquire);
     if (chunk.number >= known) return false;
   }

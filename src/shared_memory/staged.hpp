@@ -59,7 +59,7 @@ class Staged {
   /// Begins collective `number`, and stages its first chunk if possible.
   void start(const HostTask&, const HostOperands&, std::uint64_t number);
   /// Performs what is possible now. Returns true when the collective has finished.
-  bool advance();
+  bool progress();
   /// Returns the bytes that this rank has ever staged.
   std::uint64_t bytes_shown() const noexcept { return bytes_shown_; }
   std::uint64_t moves() const noexcept { return moves_; }  ///< number of times that chunks have moved, ever

@@ -76,7 +76,7 @@ bool ZeroCopy::start(const HostTask& task, const HostOperands& with, std::uint64
   return true;
 }
 
-ZeroCopy::State ZeroCopy::advance() {
+ZeroCopy::State ZeroCopy::progress() {
   if (phase_ == Phase::gathering) {
     const Arrivals arrivals = check_arrivals();
     if (arrivals != Arrivals::all) return arrivals == Arrivals::not_all ? State::under_way : State::unreachable;
@@ -124,7 +124,7 @@ ZeroCopy::Arrivals ZeroCopy::check_arrivals() {
     // Peers may have done a rank's share for it. That rank may then be collectives ahead, and hidden in a later one.
     // Therefore `hidden` is read first. It counts only if the record of this collective was not yet written afterwards.
     const bool hidden = block.hidden.value.load(std::memory_order_acquire) >= number_;
-    if (!has_come(record.tag.load(std::memory_order_acquire), tag_, peer_))
+    if (!tag_matches(record.tag.load(std::memory_order_acquire), tag_, peer_))
       return hidden ? Arrivals::one_hidden : Arrivals::not_all;
     Peer& one = peer(peer_);
     one.source = {record.source.load(std::memory_order_relaxed), record.source_name.load(std::memory_order_relaxed)};

@@ -41,7 +41,7 @@ class ZeroCopy {
   /// here.
   bool start(const HostTask&, const HostOperands&, std::uint64_t number);
   /// Performs what is possible now. Returns `unreachable` if start() was false on another rank; no data has moved then.
-  State advance();
+  State progress();
   std::uint64_t bytes_shown() const noexcept { return bytes_shown_; }
   std::uint64_t moves() const noexcept { return moves_; }  ///< number of pieces done, ever
 

@@ -44,7 +44,7 @@ class Schedule {
 
   /// The current Step is done.
   template <class Emit>
-  void advance(Emit&& emit) {
+  void progress(Emit&& emit) {
     OpenRound& open = open_[now_];
     if (++open.next == open.steps.size()) close(now_);
     choose(emit);

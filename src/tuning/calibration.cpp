@@ -98,7 +98,7 @@ Communicator Calibration::make_communicator(Bootstrap& here, std::chrono::nanose
                                                                                .tuning = tuning,
                                                                                .transport = "shared_memory",
                                                                                .device_buffers = false},
-                                                           nullptr, Communicator::Impl::Seen::no));
+                                                           nullptr, Communicator::Impl::Visibility::hidden));
 }
 
 /// Ranks that have woken one another up often share a core, with another one idle, until the system notices after
@@ -194,7 +194,7 @@ void Calibration::ask_everything() {
     comm_.impl_->retune(sample.tuning);
     sample.protocol = comm_.plan(sample.collective, sample.bytes / sizeof(float), DataType::f32).protocol;
   }
-  for (auto& way : ways_) way.assign(samples_.size(), {kSpoilt, 0});
+  for (auto& direction : times_by_direction_) direction.assign(samples_.size(), {kSpoilt, 0});
 }
 
 void Calibration::ask(const char* name, std::size_t Tuning::*field, bool from, double scale,
@@ -295,9 +295,9 @@ void Calibration::measure() {
     std::vector<double> round(end - first);
     for (std::size_t number = 0; number <= kRounds; ++number) {
       if (elapsed_us_ > kLong.count() && enough(first, end)) break;
-      const std::size_t way = number % std::size(ways_);
+      const std::size_t direction = number % std::size(times_by_direction_);
       for (std::size_t i = 0; i < round.size(); ++i) {
-        const std::size_t at = way == 0 ? i : round.size() - 1 - i;
+        const std::size_t at = direction == 0 ? i : round.size() - 1 - i;
         const auto time = time_of(samples_[first + at]);
         if (!time) return;
         round[at] = *time;
@@ -305,7 +305,7 @@ void Calibration::measure() {
       comm_.all_reduce(std::span(round), ReduceOp::max);  // a call takes as long as on its slowest rank
       if (number == 0) continue;                          // that was for the caches, and for all ranks to wake up
       for (std::size_t i = 0; i < round.size(); ++i) {
-        Times& times = ways_[way][first + i];
+        Times& times = times_by_direction_[direction][first + i];
         times.best = std::min(times.best, round[i]);
         if (round[i] < kSpoilt) ++times.rounds;
       }
@@ -320,8 +320,9 @@ void Calibration::measure() {
 
 /// Whether something can be said of these samples.
 bool Calibration::enough(std::size_t first, std::size_t end) const {
-  return std::ranges::all_of(ways_, [&](const auto& way) {
-    return std::all_of(way.begin() + static_cast<std::ptrdiff_t>(first), way.begin() + static_cast<std::ptrdiff_t>(end),
+  return std::ranges::all_of(times_by_direction_, [&](const auto& direction) {
+    return std::all_of(direction.begin() + static_cast<std::ptrdiff_t>(first),
+                       direction.begin() + static_cast<std::ptrdiff_t>(end),
                        [](const Times& times) { return times.rounds >= kLeastRounds; });
   });
 }
@@ -330,8 +331,8 @@ bool Calibration::conclusive() const { return stayed_; }
 
 /// The logarithm of one sample's time over another's, as far as both ways agree.
 double Calibration::gain(std::size_t from, std::size_t to) const {
-  const double there = std::log(ways_[0][from].best / ways_[0][to].best);
-  const double back = std::log(ways_[1][from].best / ways_[1][to].best);
+  const double there = std::log(times_by_direction_[0][from].best / times_by_direction_[0][to].best);
+  const double back = std::log(times_by_direction_[1][from].best / times_by_direction_[1][to].best);
   if (there * back <= 0) return 0;
   return std::abs(there) < std::abs(back) ? there : back;
 }
@@ -399,7 +400,7 @@ nlohmann::ordered_json Calibration::measurements() const {
                                  sample.protocol != "single-copy";
     call[fmt::format("{}{}{}", sample.protocol, past_the_caches ? ", past the caches" : "",
                      i < first_chunk_sample_ ? "" : chunks)] =
-        std::round(std::min(ways_[0][i].best, ways_[1][i].best) * 100) / 100;
+        std::round(std::min(times_by_direction_[0][i].best, times_by_direction_[1][i].best) * 100) / 100;
   }
   return {{fmt::format("microseconds, fastest of at most {} rounds", kRounds), calls}};
 }

@@ -108,7 +108,7 @@ class Calibration {
     double best;  ///< microseconds
     int rounds;   ///< in which every rank kept its core
   };
-  std::vector<Times> ways_[2];  // of each sample, in rounds there and in rounds back
+  std::vector<Times> times_by_direction_[2];  // of each sample, in rounds there and in rounds back
 };
 
 /// Of sizes in ascending order, of which the first `now` are for one protocol and the others for another: how many

@@ -48,7 +48,7 @@ TEST(Footprint, IsWhatEachRankReadsAndWrites) {
   EXPECT_EQ(of(Collective::broadcast, true, 0), Bytes(40, 0));
 }
 
-TEST(SetsFor, AreAnOddNumberThatHoldsWhatIsAskedForInCacheLines) {
+TEST(SetsFor, ReturnsAnOddNumberOfSetsThatCoversTheRequestedBytes) {
   EXPECT_EQ(sets_for({1024, 1024}, 0), 1);
   EXPECT_EQ(sets_for({1024, 1024}, 2048), 1);
   EXPECT_EQ(sets_for({1024, 1024}, 2049), 3);

@@ -141,7 +141,7 @@ TEST(BenchMeasurement, IterationsFollowFromTheTime) {
 }
 
 /// Counts its calls and does nothing.
-class IdleRival final : public Rival {
+class IdleCompetitor final : public Competitor {
  public:
   bool has(const Call& call) const override { return call.type != DataType::bf16; }
   void perform(const Call& call) override {
@@ -156,27 +156,27 @@ class IdleRival final : public Rival {
   std::set<const void*> inputs, outputs;
 };
 
-TEST(BenchMeasurement, ARivalIsTimedWhereItHasTheCall) {
+TEST(BenchMeasurement, ACompetitorIsTimedIfItHasTheCall) {
   testing::run_ranks(2, [](Bootstrap& bootstrap) {
     Settings settings = quick();
     settings.collectives = {Collective::all_reduce};
     settings.types = {DataType::f32, DataType::bf16};
     Communicator comm(bootstrap);
     const auto cases = schedule(settings, 2).cases;
-    IdleRival rival;
-    Measurement measurement(comm, bootstrap, settings, cases, &rival);
+    IdleCompetitor competitor;
+    Measurement measurement(comm, bootstrap, settings, cases, &competitor);
     for (const Case& c : cases) {
-      rival.calls = 0;
+      competitor.calls = 0;
       const auto result = measurement.run(c);
       ASSERT_TRUE(result.has_value());
       EXPECT_EQ(result->wrong, 0);
-      EXPECT_EQ(result->rival.has_value(), c.type == DataType::f32);
-      EXPECT_EQ(rival.calls, c.type == DataType::f32 ? 4 : 0);  // one to warm up, three timed
+      EXPECT_EQ(result->competitor.has_value(), c.type == DataType::f32);
+      EXPECT_EQ(competitor.calls, c.type == DataType::f32 ? 4 : 0);  // one to warm up, three timed
     }
   });
 }
 
-TEST(BenchMeasurement, BuffersInTurnAreTheRivalsToo) {
+TEST(BenchMeasurement, RotatedBuffersAreUsedForTheCompetitorToo) {
   testing::run_ranks(2, [](Bootstrap& bootstrap) {
     Settings settings = quick();
     settings.collectives = {Collective::all_reduce};
@@ -186,14 +186,14 @@ TEST(BenchMeasurement, BuffersInTurnAreTheRivalsToo) {
     settings.odd = false;
     Communicator comm(bootstrap);
     const auto cases = schedule(settings, 2).cases;
-    IdleRival rival;
-    Measurement measurement(comm, bootstrap, settings, cases, &rival);
+    IdleCompetitor competitor;
+    Measurement measurement(comm, bootstrap, settings, cases, &competitor);
     for (const Case& c : cases) {
-      rival = {};
+      competitor = {};
       ASSERT_TRUE(measurement.run(c).has_value());
-      EXPECT_EQ(rival.repetitions, 0);
-      EXPECT_EQ(rival.inputs.size(), c.in_place ? 11 : 5);
-      EXPECT_EQ(rival.outputs.size(), c.in_place ? 11 : 5);
+      EXPECT_EQ(competitor.repetitions, 0);
+      EXPECT_EQ(competitor.inputs.size(), c.in_place ? 11 : 5);
+      EXPECT_EQ(competitor.outputs.size(), c.in_place ? 11 : 5);
     }
   });
 }

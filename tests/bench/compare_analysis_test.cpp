@@ -58,7 +58,7 @@ TEST(BestPeer, ComparesRoundByRound) {
   EXPECT_DOUBLE_EQ(ratio->high, 2);
 }
 
-TEST(BestPeer, WhoMissedRoundsIsComparedOverTheOthers) {
+TEST(BestPeer, APeerWithMissingRoundsIsComparedOverTheRest) {
   Rounds peer = rounds({100, 4, 4, 4, 4, 4, 4});
   peer.erase(1);
   const auto ratio = best_peer_over(rounds({1, 2, 2, 2, 2, 2, 2}), {{"peer", peer}});
@@ -66,7 +66,7 @@ TEST(BestPeer, WhoMissedRoundsIsComparedOverTheOthers) {
   EXPECT_DOUBLE_EQ(ratio->value, 2);
 }
 
-TEST(BestPeer, NobodySharesARound) {
+TEST(BestPeer, ReturnsNothingWithoutACommonRound) {
   EXPECT_FALSE(best_peer_over(Rounds{{1, 1.0}}, {{"peer", Rounds{{2, 1.0}}}}));
   EXPECT_FALSE(best_peer_over(steady(1), {}));
 }
@@ -97,7 +97,7 @@ TEST(Interval, OneRoundInSevenDoesNotStretchIt) {
   EXPECT_DOUBLE_EQ(ratio->high, 2);
 }
 
-TEST(Bar, IsLowerWhereAllGatherSitsOnTheSingleCopyFloor) {
+TEST(Bar, IsLowerForAllGatherBoundByASingleCopy) {
   EXPECT_EQ(bar(cell_of(8 << 10, "all_gather")), 0.9);
   EXPECT_EQ(bar(cell_of(16 << 20, "all_gather")), 0.9);
   EXPECT_EQ(bar(cell_of((8 << 10) - 8, "all_gather")), 1);

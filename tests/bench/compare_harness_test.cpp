@@ -15,8 +15,8 @@
 #include <thread>
 #include <vector>
 
-#include "calm.hpp"
 #include "harness.hpp"
+#include "noise.hpp"
 #include "support/programs.hpp"
 
 namespace collectives::compare {
@@ -62,7 +62,7 @@ void on_threads(int ranks, F&& rank_main) {
   }
 }
 
-TEST(SyncFile, NobodyPassesABarrierBeforeAllHaveCome) {
+TEST(SyncFile, NoRankLeavesTheBarrierBeforeAllHaveEntered) {
   constexpr int kRanks = 4, kRounds = 200;
   std::atomic<int> arrivals = 0, early = 0;
   on_threads(kRanks, [&](SyncFile& sync) {
@@ -87,7 +87,7 @@ TEST(SyncFile, EveryRankReadsEveryWord) {
   EXPECT_EQ(wrong, 0);
 }
 
-TEST(SyncFile, WhoWaitsLongLetsItsLibraryMakeProgress) {
+TEST(SyncFile, ALongWaitProgressesTheLibrary) {
   std::atomic<bool> progressed = false;
   on_threads(2, [&](SyncFile& sync) {
     if (sync.rank() == 0) {
@@ -156,11 +156,11 @@ TEST(Harness, WaitsForCoresThatAreNearAsLongAsThereIsPatience) {
   const Folder folder;
   const std::vector<std::string> cells{"--max-bytes", "512", "--collectives", "all_reduce"};
   auto never = cells, always = cells;
-  never.insert(never.end(), {"--near", "0.001", "--calm-patience", "0.3"});
+  never.insert(never.end(), {"--near", "0.001", "--quiet-patience", "0.3"});
   const auto start = std::chrono::steady_clock::now();
   ASSERT_EQ(run_alone(folder, never, alone()), 0);
   EXPECT_GE(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(300));
-  always.insert(always.end(), {"--near", "1000000000", "--calm-patience", "0"});
+  always.insert(always.end(), {"--near", "1000000000", "--quiet-patience", "0"});
   ASSERT_EQ(run_alone(folder, always, alone()), 0);
   ASSERT_EQ(folder.samples().size(), 4U);  // whatever they found
   for (const auto& sample : folder.samples()) EXPECT_GT(sample.at("barrier_ns"), 0) << sample;
@@ -175,19 +175,21 @@ TEST(Harness, SaysHowMuchOfTheCoresTheHostTookAway) {
   }
 }
 
-TEST(Calm, MeasuresAgainWhatWasDisturbed) {
+TEST(NoiseFilter, MeasuresAgainWhatWasDisturbed) {
   on_threads(2, [](SyncFile& sync) {
     int calls = 0;
     CoreTicks ticks;
     // Half of the cores' time is somebody else's until the third time.
-    Calm calm({.stolen = 0.05}, sync, [&] { return ticks; });
-    const Calm::Found found = calm.during([&] { ticks = {ticks.all + 100, ticks.stolen + (++calls < 3 ? 50U : 5U)}; });
+    NoiseFilter noise({.stolen = 0.05}, sync, [&] { return ticks; });
+    const NoiseFilter::Observed found = noise.measure_quietly([&] {
+      ticks = {ticks.all + 100, ticks.stolen + (++calls < 3 ? 50U : 5U)};
+    });
     EXPECT_EQ(calls, 3);
     EXPECT_EQ(found.stolen, 0.05);
   });
 }
 
-TEST(Calm, TakesWhatThereIsWhenPatienceIsOver) {
+TEST(NoiseFilter, ReturnsTheLastMeasurementWhenTimeIsUp) {
   on_threads(2, [](SyncFile& sync) {
     int calls = 0;
     CoreTicks ticks;
@@ -195,8 +197,8 @@ TEST(Calm, TakesWhatThereIsWhenPatienceIsOver) {
       ++calls;
       ticks = {ticks.all + 100, ticks.stolen + 100};
     };
-    Calm calm({.stolen = 0.05, .patience = std::chrono::seconds(0)}, sync, [&] { return ticks; });
-    EXPECT_EQ(calm.during(steal_all).stolen, 1);
+    NoiseFilter noise({.stolen = 0.05, .patience = std::chrono::seconds(0)}, sync, [&] { return ticks; });
+    EXPECT_EQ(noise.measure_quietly(steal_all).stolen, 1);
     EXPECT_EQ(calls, 1);
   });
 }
@@ -214,7 +216,7 @@ TEST(CoreTicks, OneTickDisturbsNobody) {
   EXPECT_FALSE((CoreTicks{.all = 1100, .stolen = 22}.disturbed_since(begin, 0.05)));
 }
 
-TEST(Harness, WaysTakeTurnsAndAreLeftOutWhereTheyCannotDoIt) {
+TEST(Harness, ModesAlternateAndUnsupportedModesAreSkipped) {
   struct TwoBackends final : Alone {
     explicit TwoBackends(std::string& turns) : turns_(turns) {}
     void select_backend(const std::string& backend) override { backend_ = backend; }
@@ -244,7 +246,7 @@ TEST(Harness, WaysTakeTurnsAndAreLeftOutWhereTheyCannotDoIt) {
   EXPECT_EQ(samples[1].at("left_out"), "not even");
 }
 
-TEST(Harness, AWayThatThereIsNotIsRefused) {
+TEST(Harness, AnUnknownModeIsRefused) {
   const Folder folder;
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(run_alone(folder, {"--max-bytes", "8", "--backends", "other"}, alone()), 2);

@@ -55,7 +55,7 @@ TEST(World, TorchrunVariables) {
   EXPECT_EQ(place.port, 29500);
 }
 
-TEST(World, TorchrunsAgentSitsOnThePortItself) {
+TEST(World, TheNextPortIsUsedWhenTorchrunsAgentHoldsItsOwn) {
   auto variables = torchrun("0", "2");
   variables["TORCHELASTIC_USE_AGENT_STORE"] = "True";
   EXPECT_EQ(world(variables).port, 29501);
@@ -124,7 +124,7 @@ TEST(World, WithoutAChiefWorkerZeroIsRankZero) {
   EXPECT_EQ(worker.port, 2000);
 }
 
-TEST(World, EvaluatorIsToldThatItStandsOutside) {
+TEST(World, AnEvaluatorIsRefusedAsNoMember) {
   EXPECT_NE(refusal({{"TF_CONFIG", tf_config(kCluster, R"({"type": "evaluator", "index": 0})")}})
                 .find("evaluator 0, which stands outside the world"),
             std::string::npos);
@@ -450,7 +450,7 @@ std::string noise(std::minstd_rand& random, std::size_t most) {
   return bytes;
 }
 
-TEST(Rendezvous, NoNoiseKeepsRanksFromMeeting) {
+TEST(Rendezvous, NoiseOnThePortDoesNotPreventTheRendezvous) {
   std::minstd_rand random(1);
   for (int repeat = 0; repeat < 5; ++repeat) {
     const Listener listener;

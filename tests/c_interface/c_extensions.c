@@ -164,7 +164,7 @@ void ChooseTopKAndGoOnFromACheckpoint(Comm* comm) {
   collectives_top_k_report report = {.size = sizeof report};
   OK(collectives_top_k_get_report(top_k, "fc1", &report));
   CHECK(report.size == sizeof report && report.calls == 3 && report.sparse == 1 && report.count == kElements);
-  CHECK(report.chosen == kChosen && report.united >= kChosen && report.sent_bytes < report.raw_bytes);
+  CHECK(report.chosen == kChosen && report.union_size >= kChosen && report.sent_bytes < report.raw_bytes);
   CHECK(strlen(report.reason) > 0 && report.residual_norm > 0 && report.relative_error > 0);
   INVALID("no tensor \"fc2\"", collectives_top_k_get_report(top_k, "fc2", &report));
 

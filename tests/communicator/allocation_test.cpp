@@ -62,7 +62,7 @@ void expect_no_allocations(const std::function<void()>& everything, const std::f
   synchronize();
 }
 
-TEST(Allocation, NoneInRepeatedCalls) {
+TEST(Allocation, RepeatedCallsAllocateNothing) {
   run_communicators(3, [](Communicator& comm) {
     const auto p = static_cast<std::size_t>(comm.size());
     for (const char* backend : {"hierarchical", "ring", "reduce_to_one_direct", "reduce_to_one_tree"})
@@ -96,7 +96,7 @@ TEST(Allocation, NoneInRepeatedCalls) {
   });
 }
 
-TEST(Allocation, NoneInRepeatedBlockingCallsFromC) {
+TEST(Allocation, RepeatedBlockingCallsFromCAllocateNothing) {
   collectives_threads* threads = nullptr;
   ASSERT_EQ(collectives_threads_create(3, &threads), COLLECTIVES_SUCCESS);
   const auto rank = [&](int self) {

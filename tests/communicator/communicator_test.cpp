@@ -147,7 +147,7 @@ TEST(Split, WithABadOptionOnOneRankFailsItsPartOnly) {
   });
 }
 
-TEST(Backend, ByAnotherNameTheSameCallIsPlannedAnew) {
+TEST(Backend, AnotherBackendNamePlansTheSameCallAgain) {
   run_communicators(3, [](Communicator& comm) {
     std::vector<float> data(10, 1.f);
     const auto planned_for = [&](const std::string& backend) {
@@ -224,7 +224,7 @@ TEST(Split, FailureInOnePartLeavesTheOthersGood) {
   });
 }
 
-TEST(Communicator, SumsLeaveForOtherHostsFromWhereTheirFirstTermLies) {
+TEST(Communicator, SumsAreSentToOtherHostsFromTheOutputBuffer) {
   // A sum of one term is that term; what is scaled on its way out is not.
   for (const auto& [op, from_the_input] :
        {std::pair(ReduceOp::sum, std::size_t{1500}), std::pair(ReduceOp::product, std::size_t{1500}),
@@ -255,7 +255,7 @@ TEST(Communicator, SumsLeaveForOtherHostsFromWhereTheirFirstTermLies) {
   }
 }
 
-TEST(Communicator, SaysWhatItIs) {
+TEST(Communicator, ReportsItsNameRankAndTransport) {
   run_hosts(kTwoHosts, [](Communicator& comm) {
     EXPECT_EQ(comm.topology().hosts, (std::vector<std::vector<Rank>>{{0, 1}, {2, 3, 4}}));
     EXPECT_EQ(comm.transport(), "local+queue");
@@ -265,7 +265,7 @@ TEST(Communicator, SaysWhatItIs) {
   });
 }
 
-TEST(Communicator, TakesTheNumbersOfTheProgramAndHandsThemOn) {
+TEST(Communicator, UsesTheTuningOfTheProgramAndPassesItToItsParts) {
   Tuning tuning;
   tuning.inline_bytes = 100;
   run_communicators(2,
@@ -332,7 +332,7 @@ TEST(Communicator, NamesTheTensorInErrors) {
   });
 }
 
-TEST(Communicator, AloneDoesEverything) {
+TEST(Communicator, OneRankPerformsEveryCollective) {
   run_communicators(1, [](Communicator& comm) {
     for (const char* backend : {"auto", "hierarchical", "ring", "reduce_to_one_direct", "reduce_to_one_tree"}) {
       const Options with{.backend = backend};
@@ -411,7 +411,7 @@ TEST(Construction, OverSeveralHostsNeedsATransportBetweenThem) {
   });
 }
 
-TEST(Construction, WithAWireOrATransportThatIsNone) {
+TEST(Construction, RefusesAnUnknownWireOrTransport) {
   run_ranks(2, [](Bootstrap& bootstrap) {
     for (const auto& [options, why] :
          {std::pair(CommunicatorOptions{.wire = "pigeon"}, "unknown wire \"pigeon\"; known: tcp, ucx, mpi"),
@@ -430,7 +430,7 @@ TEST(Construction, WithAWireOrATransportThatIsNone) {
   });
 }
 
-TEST(Calls, WithAnotherUserOpAtTheSameAddressAreOtherCalls) {
+TEST(Calls, AnotherUserOpAtTheSameAddressIsADifferentCall) {
   std::atomic<int> mismatches = 0;
   run_communicators(2, [&](Communicator& comm) {
     const auto add = [](const void* next, void* accumulated, std::size_t count, DataType) {
@@ -449,7 +449,7 @@ TEST(Calls, WithAnotherUserOpAtTheSameAddressAreOtherCalls) {
   EXPECT_EQ(mismatches, 2);
 }
 
-TEST(Calls, LikeTheLastWithAnotherOneInBetween) {
+TEST(Calls, ARepeatedCallIsCorrectAfterADifferentCall) {
   run_communicators(3, [](Communicator& comm) {
     for (const std::size_t count : {std::size_t{1}, std::size_t{14}, std::size_t{100}})
       for (const ReduceOp op : {ReduceOp::sum, ReduceOp::average, ReduceOp::max, ReduceOp::pre_scaled_sum(0.5)}) {

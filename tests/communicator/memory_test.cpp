@@ -192,7 +192,7 @@ TEST(Memory, ContainersGrowAndShrinkInIt) {
   EXPECT_LE(descriptors_of(kSegmentFile).size(), before + 1);
 }
 
-TEST(Memory, AThousandTimesLeavesNothing) {
+TEST(Memory, AThousandAllocationsLeakNothing) {
   const auto descriptors = descriptors_of(kSegmentFile).size();
   const int mappings = mappings_of(kSegmentFile);
   const std::size_t pages = status_bytes("RssShmem");
@@ -342,11 +342,11 @@ TEST(NoMemory, BecauseOfTheLimitOfAControlGroup) {  // where the kernel would en
 TEST(Memory, IsOrdinaryWhereSharingIsRefused) {
   Child child([](Line&) {
     refuse_calls({{SYS_memfd_create, EPERM}});
-    const Ears ears;
+    const StderrCapture stderr_capture;
     SharedArray<int> large(1'000'000), larger(2'000'000);
     SharedVector<int> small(10);
     large[999'999] = larger[1'999'999] = small[9] = 1;
-    const std::string said = ears.heard();
+    const std::string said = stderr_capture.text();
     std::printf("%s", said.c_str());
     std::fflush(stdout);
     if (std::ranges::count(said, '\n') != 1 || said.find("memfd_create: Operation not permitted") == said.npos)

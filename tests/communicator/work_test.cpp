@@ -65,7 +65,7 @@ TEST(Work, LongVectorsInChunksLongerThanTheDistanceBetweenMoves) {
   }
 }
 
-TEST(Work, AnotherThreadGoesOnWithALongOne) {
+TEST(Work, AnotherThreadContinuesAnUnfinishedOperation) {
   Tuning tuning = staged_tuning();
   tuning.streaming_bytes = 1;
   run_communicators(2,
@@ -110,7 +110,7 @@ TEST(Work, WaitForGivesUpAndTheOperationGoesOn) {
   });
 }
 
-TEST(Work, DroppedUnfinishedIsWaitedFor) {
+TEST(Work, DestructionOfUnfinishedWorkWaits) {
   run_communicators(3, [](Communicator& comm) {
     std::vector<int> data(5000, 1);
     { const Work work = comm.all_reduce_async(data, data); }

@@ -26,7 +26,7 @@ std::uint32_t bits_of(float value) { return std::bit_cast<std::uint32_t>(value);
 class Loops {
  public:
   Loops(const Input& in, std::size_t n, std::size_t k)
-      : in_(in), n_(n), k_(k), room_(room_for(n, k)), search_(begin(n, k)) {}
+      : in_(in), n_(n), k_(k), capacity_(candidate_capacity(n, k)), search_(begin(n, k)) {}
 
   void add_and_find() {
     for (std::size_t i = 0; i < n_; ++i) count(bits_of(add(in_, i)), i);
@@ -34,7 +34,7 @@ class Loops {
     find();
   }
   void find_among_all() {
-    if (few(search_, k_, room_) || search_.digits == kDigits) return;
+    if (few(search_, k_, capacity_) || search_.digits == kDigits) return;
     for (std::size_t i = 0; i < n_; ++i) count(bits_of(sum_at(in_, i)), i);
     ++passes_;
     find();
@@ -43,7 +43,7 @@ class Loops {
     for (std::size_t i = 0; i < n_; ++i)
       if (may_be_chosen(search_, order(i))) candidates_.push_back(static_cast<std::uint32_t>(i));
     ++passes_;
-    ASSERT_LE(candidates_.size(), room_);
+    ASSERT_LE(candidates_.size(), capacity_);
   }
   void find_among_candidates() {
     if (search_.digits == kDigits) return;
@@ -72,7 +72,7 @@ class Loops {
   }
 
   const Input in_;
-  const std::size_t n_, k_, room_;
+  const std::size_t n_, k_, capacity_;
   Search search_;
   std::vector<std::uint32_t> counts_ = std::vector<std::uint32_t>(kBins), candidates_;
   int passes_ = 0;
@@ -80,9 +80,9 @@ class Loops {
 
 /// Chooses with both, and expects the same: what is chosen, and what all are after the addition.
 int expect_same_as_selector(const Vector& gradient, std::size_t k, Vector accumulated = {}, Vector velocity = {}) {
-  Vector kept = accumulated, moved = velocity;
-  const Input in{gradient.data(), kept.empty() ? nullptr : kept.data(), moved.empty() ? nullptr : moved.data(), 0.9F,
-                 1};
+  Vector residual = accumulated, moved = velocity;
+  const Input in{gradient.data(), residual.empty() ? nullptr : residual.data(), moved.empty() ? nullptr : moved.data(),
+                 0.9F, 1};
   Loops loops(in, gradient.size(), k);
   radix_select(loops);
   std::vector<std::uint32_t> indices(k);
@@ -92,10 +92,10 @@ int expect_same_as_selector(const Vector& gradient, std::size_t k, Vector accumu
   EXPECT_EQ(loops.chosen, indices);
   for (std::size_t c = 0; c < std::min(k, loops.chosen.size()); ++c) {
     EXPECT_EQ(bits_of(sum_at(in, loops.chosen[c])), bits_of(values[c]));
-    if (!kept.empty()) kept[loops.chosen[c]] = 0;
+    if (!residual.empty()) residual[loops.chosen[c]] = 0;
     if (!moved.empty()) moved[loops.chosen[c]] = 0;
   }
-  EXPECT_EQ(kept, accumulated);
+  EXPECT_EQ(residual, accumulated);
   EXPECT_EQ(moved, velocity);
   return loops.passes();
 }
@@ -159,7 +159,7 @@ TEST(RadixSelect, DenormalsHaveTheirOrder) {
   expect_same_as_selector(values, 77);
 }
 
-TEST(RadixSelect, ThereIsAlwaysRoom) {
+TEST(RadixSelect, TheCandidateBufferNeverOverflows) {
   // Neighbours in all but the last bits of the magnitude, more than there is room for.
   Vector values(50'000);
   for (std::size_t i = 0; i < values.size(); ++i)

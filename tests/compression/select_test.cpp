@@ -20,7 +20,7 @@
 #include <system_error>
 #include <vector>
 
-#include "reduction/family.hpp"
+#include "reduction/dispatch.hpp"
 // Highway asks to know first which instruction sets to do without.
 #include <hwy/targets.h>
 
@@ -388,7 +388,7 @@ TEST(Selector, WhatWasChosenIsChosenAgain) {
   });
 }
 
-TEST(Selector, FewerAreAmongMore) {
+TEST(Selector, ASmallerSelectionIsASubsetOfALargerOne) {
   with_every_instruction_set([] {
     const Vector gradient = filled(3000, [](std::size_t i) { return std::round(3 * std::sin(static_cast<float>(i))); });
     auto fewer = select(gradient, 0);

@@ -40,7 +40,7 @@ Message drawn(std::size_t n, std::size_t k, unsigned seed) {
   return message;
 }
 
-TEST(SparseFormat, WhatIsWrittenIsReadAgain) {
+TEST(SparseFormat, ReadReturnsTheWrittenEntries) {
   for (const auto& [n, k] : {std::pair<std::size_t, std::size_t>{0, 0},
                              {1, 1},
                              {100, 0},

@@ -26,7 +26,7 @@
 namespace collectives::testing {
 namespace {
 
-TEST(TopKNonFinite, IsHeardOfWhereEverythingIsSentToo) {
+TEST(TopKNonFinite, IsReportedOnTheDensePathToo) {
   const std::vector<int> three{0, 0, 0}, hosts_of_1{0, 1}, hosts_of_2{0, 0, 1, 1};
   for (const auto& [hosts, with_nan] : {std::pair(three, 1),
                                         {hosts_of_1, 0},
@@ -76,7 +76,7 @@ TEST(TopKNonFinite, TheFirstOfALongVectorIsNamed) {
     });
 }
 
-TEST(TopKNonFinite, ComesOfWhatIsAddedWhereEverythingIsSentToo) {
+TEST(TopKNonFinite, OverflowIsReportedOnTheDensePathToo) {
   run_hosts(
       {0, 1},
       [](Communicator& comm) {
@@ -99,7 +99,7 @@ TEST(TopKNonFinite, ComesOfWhatIsAddedWhereEverythingIsSentToo) {
       never_worth_it());
 }
 
-TEST(TopKSkip, ForgetsNothingButWhatIsNotFinite) {
+TEST(TopKSkip, DropsOnlyNonFiniteValues) {
   for (const auto& hosts : {std::vector<int>{0, 0}, {0, 1}, {0, 0, 1, 1}})
     run_hosts(hosts, [](Communicator& comm) {
       // A residual that overflows is dropped, and later calls count.
@@ -184,7 +184,7 @@ void call_in_vain(Communicator& comm, TopK& top_k, std::latch& failed) {
   failed.count_down();
 }
 
-TEST(TopKFailure, GivesBackWhatWasChosenAndServesAnotherCommunicator) {
+TEST(TopKFailure, RestoresTheSelectionAndServesAnotherCommunicator) {
   // A host keeps what it had added: that of rank 0 waited for it.
   const std::vector<int> hosts_of_1{0, 1}, hosts_of_2{0, 0, 1, 1};
   for (const auto& [hosts, first_kept] : {std::pair(hosts_of_1, 1), {hosts_of_2, 2}}) {
@@ -225,7 +225,7 @@ TEST(TopKFailure, OfTheFirstCallInsideHostsLeavesNothingOfIt) {
             [&](Communicator& comm) { EXPECT_EQ(rest_of(comm, keepers.of(comm)), std::vector<float>(100, 0.0F)); });
 }
 
-TEST(TopKFailure, OfTheFirstCallLeavesWhatIsOwedAtItsPlaceInOtherHosts) {
+TEST(TopKFailure, OfTheFirstCallKeepsResidualsOnOtherHosts) {
   Keepers keepers(4, {.k = 2, .non_finite = NonFinite::abort});
   std::vector<float> owed(100);
   for (Rank r = 0; r < 3; ++r)
@@ -291,7 +291,7 @@ TEST(TopKFailure, ByNaNLeavesTheVelocityOfWhatWasChosen) {
   });
 }
 
-TEST(TopKFailure, ByNaNInsideAHostTakesNothingThatWasOwed) {
+TEST(TopKFailure, ByNaNInsideAHostKeepsTheResidual) {
   const std::vector<int> hosts{0, 0, 1, 1};
   for (Rank with_nan = 0; with_nan < 4; ++with_nan) {
     Keepers keepers(hosts.size(), {.k = 4, .non_finite = NonFinite::abort});
@@ -320,7 +320,7 @@ TEST(TopKFailure, ByNaNInsideAHostTakesNothingThatWasOwed) {
 
 // ---- what is kept, in other hands ----
 
-TEST(TopKState, InOtherHandsNothingThatWasKeptIsLost) {
+TEST(TopKState, LoadOnOtherRanksLosesNoResidual) {
   const std::size_t count = 400;
   for (const auto& before : {std::vector<int>{0, 0, 0, 0}, {0, 0, 1, 1}}) {
     std::vector<std::vector<std::byte>> states(4);
@@ -356,7 +356,7 @@ TEST(TopKState, InOtherHandsNothingThatWasKeptIsLost) {
 }
 
 TEST(TopKState, OfMoreElementsThanItKeepsTakesNoMemory) {
-  std::vector<std::vector<std::byte>> kept(2), nothing_kept(2);
+  std::vector<std::vector<std::byte>> kept(2), no_residual(2);
   run_communicators(2, [&](Communicator& comm) {
     const auto saved = [&](const Options& options) {
       std::vector<float> data(10, 1);
@@ -365,7 +365,7 @@ TEST(TopKState, OfMoreElementsThanItKeepsTakesNoMemory) {
     };
     TopK some({.k = 2}), all({.k = 2});
     kept[static_cast<std::size_t>(comm.rank())] = saved(sparse(some));
-    nothing_kept[static_cast<std::size_t>(comm.rank())] = saved({.name = "tensor", .compressor = &all});
+    no_residual[static_cast<std::size_t>(comm.rank())] = saved({.name = "tensor", .compressor = &all});
   });
   TopK top_k;
   top_k.load(kept, 0, 1);
@@ -379,15 +379,15 @@ TEST(TopKState, OfMoreElementsThanItKeepsTakesNoMemory) {
     const std::string text = error_of(Errc::invalid_argument, [&] { top_k.load(with_count(kept), 0, 1); });
     EXPECT_NE(text.find("tensor"), std::string::npos) << text;
     if (count >> 32 != 0) {
-      error_of(Errc::invalid_argument, [&] { top_k.load(with_count(nothing_kept), 0, 1); });
+      error_of(Errc::invalid_argument, [&] { top_k.load(with_count(no_residual), 0, 1); });
     } else {
-      top_k.load(with_count(nothing_kept), 0, 1);
-      EXPECT_EQ(top_k.save().size(), nothing_kept[0].size());
+      top_k.load(with_count(no_residual), 0, 1);
+      EXPECT_EQ(top_k.save().size(), no_residual[0].size());
     }
   }
 }
 
-TEST(TopKState, WhatIsNoStateIsRefused) {
+TEST(TopKState, AMalformedStateIsRefused) {
   TopK top_k;
   std::vector<std::vector<std::byte>> states{top_k.save()};
   top_k.load(states, 0, 1);
@@ -482,7 +482,7 @@ TEST(TopKMistakes, RanksWithOtherCompressorsAreAMismatch) {
     });
 }
 
-TEST(TopKHostile, BytesThatAreNoSelectionAreAnErrorOnEveryRank) {
+TEST(TopKHostile, MalformedSelectionsFailOnEveryRank) {
   for (const SparseForm form : {SparseForm::gathered, SparseForm::split})
     for (const std::size_t at : {0U, 4U, 8U, 12U, 16U, 24U}) {
       std::array<std::string, 3> texts;

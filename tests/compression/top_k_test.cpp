@@ -69,21 +69,21 @@ class Oracle {
   std::vector<float> step(int number) {
     std::vector<float> result(count_);
     for (std::size_t g = 0; g < groups_.size(); ++g) {
-      std::vector<float>& kept = residuals_[g];
+      std::vector<float>& residual = residuals_[g];
       std::vector<float> sum(count_);
       for (const Rank r : groups_[g]) {
         const std::vector<float> gradient = gradient_of(r, count_, number);
         for (std::size_t i = 0; i < count_; ++i) sum[i] = r == groups_[g][0] ? gradient[i] : sum[i] + gradient[i];
       }
-      for (std::size_t i = 0; i < count_; ++i) kept[i] += sum[i];
+      for (std::size_t i = 0; i < count_; ++i) residual[i] += sum[i];
       std::size_t first = 0;
       for (std::size_t s = 0; s < slices_; ++s) {
         const std::size_t length = count_ / slices_ + (s < count_ % slices_ ? 1 : 0),
                           k = k_ / slices_ + (s < k_ % slices_ ? 1 : 0);
-        std::vector<float> slice(kept.begin() + static_cast<std::ptrdiff_t>(first),
-                                 kept.begin() + static_cast<std::ptrdiff_t>(first + length));
+        std::vector<float> slice(residual.begin() + static_cast<std::ptrdiff_t>(first),
+                                 residual.begin() + static_cast<std::ptrdiff_t>(first + length));
         const Chosen chosen = take(slice, k);
-        std::ranges::copy(slice, kept.begin() + static_cast<std::ptrdiff_t>(first));
+        std::ranges::copy(slice, residual.begin() + static_cast<std::ptrdiff_t>(first));
         for (std::size_t c = 0; c < chosen.indices.size(); ++c) result[first + chosen.indices[c]] += chosen.values[c];
         first += length;
       }
@@ -333,7 +333,7 @@ TEST(TopKMomentum, GoesOnWhereRanksBeginToAddInsideTheirHost) {
         never_worth_it());
 }
 
-TEST(TopKResidual, IsGivenWithTheNextGradientThatIsSentWhole) {
+TEST(TopKResidual, IsAddedToTheNextDenseGradient) {
   for (const float momentum : {0.0F, 0.5F})
     for (const auto& hosts : {std::vector<int>{0, 0}, {0, 1}, {0, 0, 1, 1}})
       run_hosts(
@@ -372,7 +372,7 @@ TEST(TopKWarmUp, TheDensityFallsByEqualFactors) {
   });
 }
 
-TEST(TopKWithoutErrorFeedback, ForgetsWhatIsNotSent) {
+TEST(TopKWithoutErrorFeedback, DropsUnsentValues) {
   run_communicators(2, [](Communicator& comm) {
     TopK top_k({.k = 1, .error_feedback = false});
     for (int step = 0; step < 3; ++step) {
@@ -384,7 +384,7 @@ TEST(TopKWithoutErrorFeedback, ForgetsWhatIsNotSent) {
   });
 }
 
-TEST(TopKSlices, NoneOfThemStarvesWhereThereIsLittleToChoose) {
+TEST(TopKSlices, EverySliceSendsEvenForSmallK) {
   run_hosts({0, 0, 0, 0, 1, 1, 1, 1}, [](Communicator& comm) {
     for (const std::size_t k : {1U, 2U, 3U, 5U}) {
       TopK top_k({.k = k});
@@ -422,8 +422,8 @@ TEST(TopKBytes, AreThoseThatAreSentAndReported) {
     EXPECT_EQ(report.sent_bytes, 2 * (8 + 4 + 2 * 4 + 6 * k));
     EXPECT_EQ(comm.bytes_sent_to_other_hosts() - before, report.sent_bytes);
     EXPECT_EQ(report.chosen, k);
-    EXPECT_GE(report.united, k);
-    EXPECT_LE(report.united, 3 * k);
+    EXPECT_GE(report.union_size, k);
+    EXPECT_LE(report.union_size, 3 * k);
     EXPECT_GT(report.raw_bytes, count * 4);
     EXPECT_GT(report.coding_seconds, 0);
     EXPECT_GT(report.residual_norm, 0);

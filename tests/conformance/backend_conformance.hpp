@@ -22,7 +22,7 @@
 namespace collectives::testing {
 
 /// Where a rank's buffers are, in this program; null: in the host's memory.
-inline std::unique_ptr<Elsewhere> (*elsewhere)() = nullptr;
+inline std::unique_ptr<BufferPlacement> (*placement)() = nullptr;
 
 class BackendConformance : public ::testing::TestWithParam<std::tuple<const char*, World>> {
  protected:
@@ -37,7 +37,7 @@ class BackendConformance : public ::testing::TestWithParam<std::tuple<const char
     run_hosts(
         world.hosts,
         [&](Communicator& comm) {
-          const std::unique_ptr<Elsewhere> there = elsewhere ? elsewhere() : nullptr;
+          const std::unique_ptr<BufferPlacement> there = placement ? placement() : nullptr;
           Subject subject(comm, there.get());
           f(subject);
         },

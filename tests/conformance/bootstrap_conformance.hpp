@@ -86,7 +86,7 @@ TYPED_TEST_P(BootstrapConformance, LengthsDifferAndSomeAreZero) {
   });
 }
 
-TYPED_TEST_P(BootstrapConformance, NobodyHasAnythingToSay) {
+TYPED_TEST_P(BootstrapConformance, EmptyContributionsAreExchanged) {
   TypeParam::run(TypeParam::most_ranks(), [](std::unique_ptr<Bootstrap>& bootstrap) {
     const auto gathered = bootstrap->all_gather({}, patient());
     EXPECT_EQ(gathered, std::vector<std::string>(static_cast<std::size_t>(bootstrap->size())));
@@ -151,7 +151,7 @@ TYPED_TEST_P(BootstrapConformance, OneRankNeverComes) {
 }
 
 REGISTER_TYPED_TEST_SUITE_P(BootstrapConformance, EveryRankKnowsItsPlace, LengthsDifferAndSomeAreZero,
-                            NobodyHasAnythingToSay, MoreThanASocketBufferEach, ManyExchangesDoNotMix,
+                            EmptyContributionsAreExchanged, MoreThanASocketBufferEach, ManyExchangesDoNotMix,
                             OneRankArrivesLate, OneRankNeverComes);
 
 template <class Worlds>

@@ -115,7 +115,7 @@ class CodecConformance : public ::testing::TestWithParam<const Codec*> {
   }
 };
 
-TEST_P(CodecConformance, WhatWentThroughOncePassesUnharmed) {
+TEST_P(CodecConformance, DecodedValuesEncodeWithoutFurtherLoss) {
   for (const Kind& kind : kinds_of_values()) {
     for (const std::size_t count : counts()) {
       for (std::uint64_t seed = 0; seed < 4; ++seed) {

@@ -1,7 +1,7 @@
 // Every backend against the one suite, with buffers in the memory of a GPU by CUDA, which all ranks share. Programs
 // that link the same objects run it where there is a GPU, and over what stands in for CUDA.
 #include "conformance/backend_conformance.hpp"
-#include "support/on_gpu.hpp"
+#include "support/gpu_buffers.hpp"
 
 namespace collectives::testing {
 
@@ -16,7 +16,7 @@ class NeedsGpu : public ::testing::Environment {
 
 const bool kOnGpu = [] {
   ::testing::AddGlobalTestEnvironment(new NeedsGpu);
-  elsewhere = []() -> std::unique_ptr<Elsewhere> { return std::make_unique<BuffersOnGpu>(); };
+  placement = []() -> std::unique_ptr<BufferPlacement> { return std::make_unique<BuffersOnGpu>(); };
   return true;
 }();
 

@@ -240,11 +240,11 @@ TEST_F(CudaKernels, SparseSumsAreThoseOfTheProcessor) {
     const OnDevice<std::byte> scratch(cuda::sparse_scratch_bytes(kN));
     for (int call = 0; call < 2; ++call) {  // the first leaves its scratch as it was
       std::vector<float> expected(kN);
-      const std::size_t united = SparseSum().add(here.data(), here.size(), divisor, expected.data(), kN);
+      const std::size_t union_size = SparseSum().add(here.data(), here.size(), divisor, expected.data(), kN);
       const OnDevice<float> sum(kN);
       const OnDevice<std::uint32_t> counted(1);
       cuda::sparse_add(there, divisor, sum.data(), scratch.data(), call == 0 ? counted.data() : nullptr, nullptr);
-      EXPECT_EQ(counted.host()[0], call == 0 ? united : 0);
+      EXPECT_EQ(counted.host()[0], call == 0 ? union_size : 0);
       const auto got = sum.host();
       EXPECT_EQ(std::memcmp(got.data(), expected.data(), kN * sizeof(float)), 0);
     }

@@ -2,14 +2,14 @@
 # collectives_info. The benchmark runs with every collective and backend, with compression, on two hosts, without a GPU.
 
 # This test shows that the benchmark runs. Its figures hold only on a GPU.
-add_executable(gpu_bench_on_stand_in ${PROJECT_SOURCE_DIR}/bench/micro/gpu_bench.cpp)
-collectives_defaults(gpu_bench_on_stand_in)
-collectives_hardly_optimised(gpu_bench_on_stand_in)
-target_include_directories(gpu_bench_on_stand_in PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
-target_link_libraries(gpu_bench_on_stand_in PRIVATE cuda_kernels_on_stand_in collectives CLI11::CLI11 fmt::fmt)
-add_test(NAME on_stand_in.gpu_bench COMMAND gpu_bench_on_stand_in --bytes 65536 --elements 20000 --repeats 3)
-on_stand_in(on_stand_in.gpu_bench)
-set_tests_properties(on_stand_in.gpu_bench PROPERTIES PASS_REGULAR_EXPRESSION "cast-reduce-scale of 4 x f32, fused .* GB/s")
+add_executable(gpu_bench_on_fake_cuda ${PROJECT_SOURCE_DIR}/bench/micro/gpu_bench.cpp)
+collectives_defaults(gpu_bench_on_fake_cuda)
+collectives_hardly_optimised(gpu_bench_on_fake_cuda)
+target_include_directories(gpu_bench_on_fake_cuda PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
+target_link_libraries(gpu_bench_on_fake_cuda PRIVATE cuda_kernels_on_fake_cuda collectives CLI11::CLI11 fmt::fmt)
+add_test(NAME on_fake_cuda.gpu_bench COMMAND gpu_bench_on_fake_cuda --bytes 65536 --elements 20000 --repeats 3)
+on_fake_cuda(on_fake_cuda.gpu_bench)
+set_tests_properties(on_fake_cuda.gpu_bench PROPERTIES PASS_REGULAR_EXPRESSION "cast-reduce-scale of 4 x f32, fused .* GB/s")
 
 # The benchmark, with ranks that are processes.
 set(bench $<TARGET_FILE:collectives_bench> all --buffers device --factor 128 --odd --iterations 2 --warmup 1)
@@ -19,33 +19,33 @@ if(COLLECTIVES_SANITIZE)  # device_backend_test runs the other backends under sa
   set(every_backend --backend auto,ring)
   set(types f32,bf16)
 endif()
-add_test(NAME on_stand_in.bench_4 COMMAND collectives_run -n 4 ${bench} --max-bytes 64K --type ${types}
+add_test(NAME on_fake_cuda.bench_4 COMMAND collectives_run -n 4 ${bench} --max-bytes 64K --type ${types}
                                           --op sum,average,max ${every_backend})
-on_stand_in(on_stand_in.bench_4)
-add_test(NAME on_stand_in.bench_3_in_streams_of_2_gpus
+on_fake_cuda(on_fake_cuda.bench_4)
+add_test(NAME on_fake_cuda.bench_3_in_streams_of_2_gpus
          COMMAND collectives_run -n 3 ${bench} --back-to-back --max-bytes 1M --type f32,u8 ${every_backend})
-on_stand_in(on_stand_in.bench_3_in_streams_of_2_gpus STAND_IN_GPUS=2)
-add_test(NAME on_stand_in.bench_compressed
+on_fake_cuda(on_fake_cuda.bench_3_in_streams_of_2_gpus FAKE_CUDA_GPUS=2)
+add_test(NAME on_fake_cuda.bench_compressed
          COMMAND collectives_run -n 3 ${bench} --max-bytes 1M --compress bf16,f16,int8,top_k:1% --force)
-on_stand_in(on_stand_in.bench_compressed)
-add_test(NAME on_stand_in.bench_on_2_hosts
-         COMMAND collectives_run -n 4 sh ${PROJECT_SOURCE_DIR}/tests/support/on_pretended_hosts.sh 2 ${bench} --max-bytes 1M
+on_fake_cuda(on_fake_cuda.bench_compressed)
+add_test(NAME on_fake_cuda.bench_on_2_hosts
+         COMMAND collectives_run -n 4 sh ${PROJECT_SOURCE_DIR}/tests/support/on_fake_hosts.sh 2 ${bench} --max-bytes 1M
                  --compress none,bf16,top_k:1% --force)
-on_stand_in(on_stand_in.bench_on_2_hosts)
-add_test(NAME on_stand_in.bench_threads_4 COMMAND collectives_bench all --buffers device --bootstrap threads:4 --factor 64
+on_fake_cuda(on_fake_cuda.bench_on_2_hosts)
+add_test(NAME on_fake_cuda.bench_threads_4 COMMAND collectives_bench all --buffers device --bootstrap threads:4 --factor 64
                                                   --max-bytes 64K --iterations 2)
-on_stand_in(on_stand_in.bench_threads_4)
-add_test(NAME on_stand_in.bench_without_a_gpu COMMAND collectives_run -n 2 ${bench})
-on_stand_in(on_stand_in.bench_without_a_gpu STAND_IN_GPUS=0)
-set_tests_properties(on_stand_in.bench_without_a_gpu PROPERTIES PASS_REGULAR_EXPRESSION
+on_fake_cuda(on_fake_cuda.bench_threads_4)
+add_test(NAME on_fake_cuda.bench_without_a_gpu COMMAND collectives_run -n 2 ${bench})
+on_fake_cuda(on_fake_cuda.bench_without_a_gpu FAKE_CUDA_GPUS=0)
+set_tests_properties(on_fake_cuda.bench_without_a_gpu PROPERTIES PASS_REGULAR_EXPRESSION
   "rank 0: --buffers device: there is no GPU to be seen: no CUDA-capable device is detected; see CUDA_VISIBLE_DEVICES")
 if(NOT COLLECTIVES_SANITIZE)  # the part of the script that needs no GPU
-  add_test(NAME on_stand_in.script COMMAND env GPU_BUILD=${PROJECT_BINARY_DIR} GPU_RANKS=2 GPU_MOST=64K GPU_TYPES=f32
+  add_test(NAME on_fake_cuda.script COMMAND env GPU_BUILD=${PROJECT_BINARY_DIR} GPU_RANKS=2 GPU_MOST=64K GPU_TYPES=f32
                                            ${PROJECT_SOURCE_DIR}/scripts/gpu.sh --run collectives)
-  on_stand_in(on_stand_in.script)
-  set_tests_properties(on_stand_in.script PROPERTIES PROCESSORS 2 PASS_REGULAR_EXPRESSION
+  on_fake_cuda(on_fake_cuda.script)
+  set_tests_properties(on_fake_cuda.script PROPERTIES PROCESSORS 2 PASS_REGULAR_EXPRESSION
                                                      "in a stream, ranks 2 +wrong elements: 0")
 endif()
-add_test(NAME on_stand_in.info COMMAND collectives_info)
-on_stand_in(on_stand_in.info)
-set_tests_properties(on_stand_in.info PROPERTIES PASS_REGULAR_EXPRESSION "stand-in for a GPU")
+add_test(NAME on_fake_cuda.info COMMAND collectives_info)
+on_fake_cuda(on_fake_cuda.info)
+set_tests_properties(on_fake_cuda.info PROPERTIES PASS_REGULAR_EXPRESSION "stand-in for a GPU")

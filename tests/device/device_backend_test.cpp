@@ -1,14 +1,14 @@
 // Every backend against the one suite, with buffers in the memory of GPUs that only pretend: two of them, so that some
 // ranks share one. Every second call is put into a stream.
 #include "conformance/backend_conformance.hpp"
-#include "support/on_gpu.hpp"
-#include "fakes/gpu/pretended_device.hpp"
+#include "fakes/gpu/fake_device.hpp"
+#include "support/gpu_buffers.hpp"
 
 namespace collectives::testing {
 
 const bool kOnGpus = [] {
-  static PretendedGpus both(2, true);
-  elsewhere = []() -> std::unique_ptr<Elsewhere> { return std::make_unique<BuffersOnGpu>(); };
+  static FakeGpus both(2, true);
+  placement = []() -> std::unique_ptr<BufferPlacement> { return std::make_unique<BuffersOnGpu>(); };
   return true;
 }();
 

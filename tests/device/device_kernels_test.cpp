@@ -15,9 +15,9 @@
 
 #include "collectives/communicator.hpp"
 #include "communicator/operation.hpp"
-#include "device/kernels.hpp"
-#include "fakes/gpu/pretended_device.hpp"
-#include "planning/device_choice.hpp"
+#include "device/kernel_path.hpp"
+#include "fakes/gpu/fake_device.hpp"
+#include "planning/device_path_choice.hpp"
 #include "support/device_processes.hpp"
 #include "support/ranks.hpp"
 #include "support/worlds.hpp"
@@ -31,12 +31,12 @@ constexpr std::size_t kCount = 1000;
 
 class DeviceKernels : public ::testing::Test {
  protected:
-  PretendedGpus gpus{2};
+  FakeGpus gpus{2};
 
   template <class F>
   void run(int ranks, F&& f) {
     run_ranks(ranks, [&](Bootstrap& bootstrap) {
-      PretendedGpus::set_current(bootstrap.rank() % 2);
+      FakeGpus::set_current(bootstrap.rank() % 2);
       Communicator comm(bootstrap, {.timeout = 60s});
       f(comm);
     });
@@ -137,18 +137,18 @@ TEST_F(DeviceKernels, TensorsOfAGroupAreCopiedSideBySide) {
 
 // ---- when it is done ----
 
-TEST(DeviceWays, AreChosenByWhatAllRanksKnow) {
+TEST(DevicePaths, AreChosenByWhatAllRanksKnow) {
   Topology host = Topology::from_hosts({"a", "a", "a"}, 4);
   host.gpus = {.everywhere = true, .within_reach = true};
   Request request{.count = kCount, .backend = "auto", .memory = Memory::device};
-  EXPECT_EQ(choose_way(request, host).device_path, DevicePath::kernels);
+  EXPECT_EQ(choose_path(request, host).device_path, DevicePath::kernels);
   host.gpus.nccl = true;
-  EXPECT_EQ(choose_way(request, host).device_path, DevicePath::nccl);
+  EXPECT_EQ(choose_path(request, host).device_path, DevicePath::nccl);
   request.backend = "hierarchical";
-  EXPECT_EQ(choose_way(request, host).device_path, DevicePath::kernels);
+  EXPECT_EQ(choose_path(request, host).device_path, DevicePath::kernels);
 
   const auto reason_against = [](const Request& asked, const Topology& topology) {
-    const WayChoice choice = choose_way(asked, topology);
+    const PathChoice choice = choose_path(asked, topology);
     EXPECT_EQ(choice.device_path, DevicePath::host_copy);
     return choice.reason;
   };
@@ -173,7 +173,7 @@ TEST(DeviceWays, AreChosenByWhatAllRanksKnow) {
 
   other = request;
   other.memory = Memory::host;
-  EXPECT_EQ(choose_way(other, many).device_path, DevicePath::host);
+  EXPECT_EQ(choose_path(other, many).device_path, DevicePath::host);
 }
 
 TEST_F(DeviceKernels, GpusThatDoNotReachOneAnother) {
@@ -192,35 +192,35 @@ TEST_F(DeviceKernels, GpusThatDoNotReachOneAnother) {
 // ---- a kernel under way ----
 
 /// Two ranks of one process, moved on by hand: an all-reduce of two elements, where each GPU adds one.
-class KernelUnderWay : public ::testing::Test {
+class KernelInProgress : public ::testing::Test {
  protected:
   static constexpr ArenaShape kShape{.ranks = 2, .inline_bytes = 64, .chunk_bytes = 64, .frame_bytes = 64};
 
-  KernelUnderWay() {
+  KernelInProgress() {
     planned_.signature = {.collective = Collective::all_reduce, .type = DataType::f32, .count = 2};
     planned_.parts = Parts::equal({0, 2}, 1);
     for (auto* one : {&first, &second}) begin(*one);
   }
   struct OneRank {
-    OneRank(PretendedGpus& gpus, int number, const Arena& its)
+    OneRank(FakeGpus& gpus, int number, const Arena& its)
         : arena(its),
           data(with_current(gpus, number), std::vector<float>{1, 2}),
           device(gpus.device()),
-          way(std::make_unique<KernelsWay>(*device, arena, std::make_shared<GpuPeers>(*device, arena))) {}
-    static PretendedGpus& with_current(PretendedGpus& gpus, int number) {
-      PretendedGpus::set_current(number);
+          path(std::make_unique<KernelPath>(*device, arena, std::make_shared<GpuPeers>(*device, arena))) {}
+    static FakeGpus& with_current(FakeGpus& gpus, int number) {
+      FakeGpus::set_current(number);
       return gpus;
     }
     bool touches() const { return arena.block(arena.self()).remote_access.value.load() != 0; }
     /// Until it waits for whom it is told, or is done.
-    DeviceWay::Turn advance(DeviceWay::Turn until) {
+    PathExecutor::PathState progress(PathExecutor::PathState until) {
       for (;; std::this_thread::sleep_for(1ms))
-        if (const auto turn = way->advance(); turn == until || turn == DeviceWay::Turn::done) return turn;
+        if (const auto state = path->progress(); state == until || state == PathExecutor::PathState::done) return state;
     }
     const Arena& arena;
     OnGpu<float> data;
     std::unique_ptr<Device> device;
-    std::unique_ptr<KernelsWay> way;
+    std::unique_ptr<KernelPath> path;
     DeviceCall call;
     Job job;
   };
@@ -229,63 +229,63 @@ class KernelUnderWay : public ::testing::Test {
     one.job.type = DataType::f32;
     one.job.input = one.job.output = reinterpret_cast<std::byte*>(one.data.data());
     one.job.tag = make_tag(1, 7);
-    one.way->start(one.call, planned_, one.job);
+    one.path->start(one.call, planned_, one.job);
   }
 
-  PretendedGpus gpus{2};
+  FakeGpus gpus{2};
   const std::unique_ptr<Arena> arena = Arena::create(kShape), joined = Arena::join(arena->handle(), kShape, 1);
   OneRank first{gpus, 0, *arena}, second{gpus, 1, *joined};
   PlannedCall planned_;
 };
 
-TEST_F(KernelUnderWay, TouchesTheOthersBuffersUntilItIsDone) {
+TEST_F(KernelInProgress, TouchesTheOthersBuffersUntilItIsDone) {
   gpus.stop(1);
-  EXPECT_EQ(first.way->advance(), DeviceWay::Turn::peers);
+  EXPECT_EQ(first.path->progress(), PathExecutor::PathState::peers);
   EXPECT_FALSE(first.touches());
-  EXPECT_EQ(second.way->advance(), DeviceWay::Turn::gpu);
+  EXPECT_EQ(second.path->progress(), PathExecutor::PathState::gpu);
   EXPECT_TRUE(second.touches());
-  EXPECT_EQ(first.advance(DeviceWay::Turn::peers), DeviceWay::Turn::peers);
+  EXPECT_EQ(first.progress(PathExecutor::PathState::peers), PathExecutor::PathState::peers);
   EXPECT_FALSE(first.touches());
-  EXPECT_EQ(second.way->advance(), DeviceWay::Turn::gpu);
+  EXPECT_EQ(second.path->progress(), PathExecutor::PathState::gpu);
   EXPECT_TRUE(second.touches());
-  gpus.go_on(1);
-  EXPECT_EQ(second.advance(DeviceWay::Turn::done), DeviceWay::Turn::done);
+  gpus.resume(1);
+  EXPECT_EQ(second.progress(PathExecutor::PathState::done), PathExecutor::PathState::done);
   EXPECT_FALSE(second.touches());
-  EXPECT_EQ(first.advance(DeviceWay::Turn::done), DeviceWay::Turn::done);
+  EXPECT_EQ(first.progress(PathExecutor::PathState::done), PathExecutor::PathState::done);
   EXPECT_EQ(first.data.values(), (std::vector<float>{2, 4}));
   EXPECT_EQ(second.data.values(), (std::vector<float>{2, 4}));
 }
 
-TEST_F(KernelUnderWay, StillHasRemoteAccessWhenItsCallFails) {
+TEST_F(KernelInProgress, StillHasRemoteAccessWhenItsCallFails) {
   gpus.stop(1);
-  first.way->advance();
-  EXPECT_EQ(second.way->advance(), DeviceWay::Turn::gpu);
-  second.way->abandon();
+  first.path->progress();
+  EXPECT_EQ(second.path->progress(), PathExecutor::PathState::gpu);
+  second.path->abandon();
   EXPECT_TRUE(second.touches());
-  gpus.go_on(1);
-  while (second.touches()) second.way->abandon();
+  gpus.resume(1);
+  while (second.touches()) second.path->abandon();
 }
 
-TEST_F(KernelUnderWay, IsNotBegunAfterAFailure) {
-  first.way->advance();
+TEST_F(KernelInProgress, IsNotBegunAfterAFailure) {
+  first.path->progress();
   arena->abort_block().state = 2;
-  EXPECT_EQ(second.way->advance(), DeviceWay::Turn::peers);
-  EXPECT_EQ(first.way->advance(), DeviceWay::Turn::peers);
+  EXPECT_EQ(second.path->progress(), PathExecutor::PathState::peers);
+  EXPECT_EQ(first.path->progress(), PathExecutor::PathState::peers);
   EXPECT_FALSE(first.touches() || second.touches());
   EXPECT_EQ(gpus.kernels(), 0u);
 }
 
-TEST_F(KernelUnderWay, APeerIsInAnotherCall) {
+TEST_F(KernelInProgress, APeerIsInAnotherCall) {
   second.job.tag = make_tag(1, std::uint64_t{9} << 32);
-  second.way->start(second.call, planned_, second.job);
-  first.way->advance();
-  EXPECT_THROW(second.way->advance(), TagMismatch);
+  second.path->start(second.call, planned_, second.job);
+  first.path->progress();
+  EXPECT_THROW(second.path->progress(), TagMismatch);
   EXPECT_EQ(gpus.kernels(), 0u);
 }
 
 TEST_F(DeviceKernels, ARankLeavesWhileItsGpuWorks) {
   const OnGpu<float> zero(gpus, input_of<float>(0, kCount));
-  PretendedGpus::set_current(1);
+  FakeGpus::set_current(1);
   const OnGpu<float> one(gpus, input_of<float>(1, kCount));
   std::optional<Work> left;
   run(2, [&](Communicator& comm) {
@@ -309,7 +309,7 @@ TEST_F(DeviceKernels, ARankLeavesWhileItsGpuWorks) {
 // ---- between processes ----
 
 TEST_F(DeviceProcesses, OpenOneAnothersMemory) {
-  EXPECT_EQ(run([](PretendedGpus& gpus, Communicator& comm) {
+  EXPECT_EQ(run([](FakeGpus& gpus, Communicator& comm) {
               expect(
                   comm.plan(Collective::all_reduce, 1, DataType::f32, ReduceOp::sum, {.stream = nullptr}).device_path ==
                       DevicePath::kernels,
@@ -330,7 +330,7 @@ TEST_F(DeviceProcesses, OpenOneAnothersMemory) {
 }
 
 TEST_F(DeviceProcesses, MemoryComesBackAtTheSameAddress) {
-  EXPECT_EQ(run([](PretendedGpus& gpus, Communicator& comm) {
+  EXPECT_EQ(run([](FakeGpus& gpus, Communicator& comm) {
               std::size_t again = 0;
               const float* before = nullptr;
               for (std::size_t lap = 0; lap < 20; ++lap) {
@@ -347,7 +347,7 @@ TEST_F(DeviceProcesses, MemoryComesBackAtTheSameAddress) {
 }
 
 TEST_F(DeviceProcesses, MoreAllocationsThanPlaces) {
-  EXPECT_EQ(run([](PretendedGpus& gpus, Communicator& comm) {
+  EXPECT_EQ(run([](FakeGpus& gpus, Communicator& comm) {
               std::vector<std::unique_ptr<OnGpu<float>>> all;
               for (std::size_t i = 0; i < kGpuMemoryRecords + 6; ++i)
                 all.push_back(std::make_unique<OnGpu<float>>(gpus, kCount));
@@ -363,7 +363,7 @@ TEST_F(DeviceProcesses, MoreAllocationsThanPlaces) {
 }
 
 TEST_F(DeviceProcesses, MemoryOfAPoolIsCopied) {
-  EXPECT_EQ(run([](PretendedGpus& gpus, Communicator& comm) {
+  EXPECT_EQ(run([](FakeGpus& gpus, Communicator& comm) {
               const OnGpu<float> data(gpus, input_of<float>(comm.rank(), kCount));
               if (comm.rank() == 1) gpus.take_from_pool(data.data());
               for (std::size_t call = 1; call < 3; ++call) {
@@ -379,7 +379,7 @@ TEST_F(DeviceProcesses, MemoryOfAPoolIsCopied) {
 TEST_F(DeviceProcesses, OneIsKilledWhileItsGpuWorks) {
   Child child([&](Line& line) {
     LineBootstrap bootstrap(1, line);
-    PretendedGpus gpus;
+    FakeGpus gpus;
     Communicator comm(bootstrap, {.timeout = 60s, .tuning = Tuning{}});
     const OnGpu<float> data(gpus, input_of<float>(1, kCount));
     gpus.stop(0);
@@ -388,7 +388,7 @@ TEST_F(DeviceProcesses, OneIsKilledWhileItsGpuWorks) {
     return 0;
   });
   LineBootstrap bootstrap(0, child.line());
-  PretendedGpus gpus;
+  FakeGpus gpus;
   Communicator comm(bootstrap, {.timeout = 60s, .tuning = Tuning{}});
   const OnGpu<float> data(gpus, input_of<float>(0, kCount));
   child.line().take();

@@ -1,4 +1,4 @@
-// Copies in step with the rounds of a plan (device/copies_by_round.hpp), for vectors that are copied to the host. The
+// Copies in step with the rounds of a plan (device/pipelined_copy.hpp), for vectors that are copied to the host. The
 // tests check that every plan gives the bits of the host, which copies overlap, and a GPU that stops during a call.
 // device_two_level_test tests two levels.
 #include <gtest/gtest.h>
@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "collectives/communicator.hpp"
+#include "fakes/gpu/fake_device.hpp"
 #include "support/errors.hpp"
 #include "support/hosts.hpp"
-#include "fakes/gpu/pretended_device.hpp"
 #include "support/worlds.hpp"
 
 namespace collectives::testing {
@@ -29,12 +29,12 @@ constexpr std::size_t kLong = 3'000'001;  // 12 MB, in groups of one
 
 class DeviceRounds : public ::testing::Test {
  protected:
-  PretendedGpus gpus{2, true};
+  FakeGpus gpus{2, true};
 };
 
 class DeviceRoundsOf : public DeviceRounds, public ::testing::WithParamInterface<const char*> {};
 
-TEST_P(DeviceRoundsOf, GiveTheHostsBits) {
+TEST_P(DeviceRoundsOf, ResultsHaveTheBitsOfTheHost) {
   run_hosts({0, 1, 2},
             [&](Communicator& comm) {
               const auto stream = gpus.new_stream();
@@ -144,7 +144,7 @@ TEST_F(DeviceRounds, AGpuStopsInTheMiddle) {
               if (comm.rank() == 1) {
                 EXPECT_SAYS(error.what(), "all ranks have arrived, but the GPU of rank 1 has not done its part");
                 gpus.slow_down(1, 0us);
-                gpus.go_on(1);
+                gpus.resume(1);
               }
               while (!gpus.idle(nullptr)) std::this_thread::sleep_for(1ms);
             },

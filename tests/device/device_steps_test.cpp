@@ -1,4 +1,4 @@
-// Collectives on device memory if the plan consists of messages (device/steps_way.hpp): GPU messages as a transport,
+// Collectives on device memory if the plan consists of messages (device/step_path.hpp): GPU messages as a transport,
 // the bits of the host with every plan, numbers of copies, ranks that are processes, and GPUs and ranks that fail
 // during a call. device_backend_test tests the results of every collective.
 #include <gtest/gtest.h>
@@ -15,9 +15,9 @@
 #include "collectives/communicator.hpp"
 #include "communicator/operation.hpp"
 #include "conformance/transport_conformance.hpp"
-#include "device/steps_way.hpp"
-#include "fakes/gpu/pretended_device.hpp"
-#include "planning/device_choice.hpp"
+#include "device/step_path.hpp"
+#include "fakes/gpu/fake_device.hpp"
+#include "planning/device_path_choice.hpp"
 #include "support/arenas.hpp"
 #include "support/device_processes.hpp"
 #include "support/errors.hpp"
@@ -36,11 +36,11 @@ struct GpuTransports {
   static int ranks() { return 3; }
   template <class F>
   static void run(std::size_t frame_bytes, F f) {
-    PretendedGpus gpus(2);
+    FakeGpus gpus(2);
     gpus.let_the_host_in();
     const ArenaShape shape{.ranks = ranks(), .inline_bytes = 64, .chunk_bytes = 64, .frame_bytes = 64};
     run_on_arenas(shape, [&](const Arena& arena, const std::function<void()>& barrier) {
-      PretendedGpus::set_current(arena.self() % 2);
+      FakeGpus::set_current(arena.self() % 2);
       const auto device = gpus.device();
       GpuPeers peers(*device, arena);
       SharedMemoryTransport notices(arena, "local");
@@ -55,7 +55,7 @@ struct GpuTransports {
 };
 INSTANTIATE_TYPED_TEST_SUITE_P(Gpu, TransportConformance, GpuTransports);
 
-TEST(GpuMessages, WhatIsSentFromSomewhereIsLentUntilItIsGivenBack) {
+TEST(GpuMessages, ABufferSentInPlaceIsLentUntilItsMessageIsReleased) {
   std::byte* there = nullptr;
   GpuTransports::run(64, [&](End& end) {
     if (end.rank == 0) there = end.acquire_frame(2);  // memory of this GPU
@@ -103,7 +103,7 @@ class SlowWire final : public Wire {
 };
 
 TEST(GpuMessages, APinnedFrameThatTheWireStillReadsIsNotWrittenTo) {
-  PretendedGpus gpus;
+  FakeGpus gpus;
   const auto arena = Arena::create({.ranks = 1, .inline_bytes = 64, .chunk_bytes = 64, .frame_bytes = 64});
   const auto device = gpus.device();
   GpuPeers peers(*device, *arena);
@@ -138,7 +138,7 @@ constexpr std::size_t kCount = 1000;
 
 class DeviceSteps : public ::testing::Test {
  protected:
-  PretendedGpus gpus{2, true};
+  FakeGpus gpus{2, true};
 
   static Plan plan_of(Communicator& comm, Collective collective, std::size_t count, std::string_view backend) {
     return comm.plan(collective, count, DataType::f32, ReduceOp::sum, {.backend = backend, .stream = nullptr});
@@ -146,7 +146,7 @@ class DeviceSteps : public ::testing::Test {
 };
 
 /// Checks the collectives other than all-reduce.
-void collectives_have_the_hosts_bits(PretendedGpus& gpus, Communicator& comm, const char* backend, std::size_t count) {
+void collectives_have_the_hosts_bits(FakeGpus& gpus, Communicator& comm, const char* backend, std::size_t count) {
   const Options options{.backend = backend};
   const auto ranks = static_cast<std::size_t>(comm.size());
   const std::size_t each = count / ranks;
@@ -271,7 +271,7 @@ INSTANTIATE_TEST_SUITE_P(, DeviceStepsBy, ::testing::Values("ring", "reduce_to_o
 // ---- what it costs ----
 
 /// Every byte crosses once: read by the kernel that adds it, or the copy that keeps it.
-TEST_F(DeviceSteps, AreReadWhereTheyLie) {
+TEST_F(DeviceSteps, MessagesAreReadInPlace) {
   run_communicators(3,
                     [&](Communicator& comm) {
                       const OnGpu<float> in(gpus, input_of<float>(comm.rank(), kCount)), out(gpus, kCount);
@@ -327,7 +327,7 @@ TEST_F(DeviceSteps, AreLongOnesOnGpusAndShorterWhereTheyArePassedOn) {
                     {.timeout = 60s});
 }
 
-TEST(DeviceWays, PassMessagesWhereTheGpusReachOneAnother) {
+TEST(DevicePaths, PassMessagesWhereTheGpusReachOneAnother) {
   Topology host = Topology::from_hosts({"a", "a", "a"}, 4);
   host.gpus = {.everywhere = true, .within_reach = true};
   const auto plan = [](Request request, const Topology& topology) {
@@ -376,7 +376,7 @@ TEST(DeviceWays, PassMessagesWhereTheGpusReachOneAnother) {
 // ---- between processes ----
 
 TEST_F(DeviceProcesses, PassMessages) {
-  EXPECT_EQ(run([](PretendedGpus& gpus, Communicator& comm) {
+  EXPECT_EQ(run([](FakeGpus& gpus, Communicator& comm) {
               for (const char* backend : {"ring", "reduce_to_one"}) {
                 const Options options{.backend = backend, .stream = nullptr};
                 expect(comm.plan(Collective::all_reduce, 1, DataType::f32, ReduceOp::sum, options).device_path ==
@@ -405,11 +405,11 @@ TEST_F(DeviceProcesses, PassMessages) {
 // ---- a Step under way ----
 
 /// Two ranks of one process, moved on by hand: an all-reduce of two elements.
-class StepUnderWay : public ::testing::Test {
+class StepInProgress : public ::testing::Test {
  protected:
   static constexpr ArenaShape kShape{.ranks = 2, .inline_bytes = 64, .chunk_bytes = 64, .frame_bytes = 64};
 
-  StepUnderWay() {
+  StepInProgress() {
     topology_.gpus = {.everywhere = true, .within_reach = true};
     const Request request{.count = 2, .backend = "ring", .memory = Memory::device};
     planned_.plan = choose_plan(request, topology_, Tuning{});
@@ -418,16 +418,16 @@ class StepUnderWay : public ::testing::Test {
     for (auto* one : {&first, &second}) begin(*one);
   }
   struct OneRank {
-    OneRank(PretendedGpus& gpus, int number, const Arena& its, const Topology& topology)
+    OneRank(FakeGpus& gpus, int number, const Arena& its, const Topology& topology)
         : arena(its),
           view(topology, number),
           notices(arena, "local"),
           data(with_current(gpus, number), std::vector<float>{1, 2}),
           device(gpus.device()),
-          way(std::make_unique<StepsWay>(*device, arena, std::make_shared<GpuPeers>(*device, arena), view, topology,
-                                         notices, nullptr)) {}
-    static PretendedGpus& with_current(PretendedGpus& gpus, int number) {
-      PretendedGpus::set_current(number);
+          path(std::make_unique<StepPath>(*device, arena, std::make_shared<GpuPeers>(*device, arena), view, topology,
+                                          notices, nullptr)) {}
+    static FakeGpus& with_current(FakeGpus& gpus, int number) {
+      FakeGpus::set_current(number);
       return gpus;
     }
     bool touches() const { return arena.block(arena.self()).remote_access.value.load() != 0; }
@@ -436,7 +436,7 @@ class StepUnderWay : public ::testing::Test {
     SharedMemoryTransport notices;
     OnGpu<float> data;
     std::unique_ptr<Device> device;
-    std::unique_ptr<StepsWay> way;
+    std::unique_ptr<StepPath> path;
     DeviceCall call;
     Job job;
   };
@@ -447,47 +447,48 @@ class StepUnderWay : public ::testing::Test {
     one.job.args = {{.collective = Collective::all_reduce}, planned_.parts};
     one.job.input = one.job.output = reinterpret_cast<std::byte*>(one.data.data());
     one.job.tag = make_tag(1, 7);
-    one.way->start(one.call, planned_, one.job);
+    one.path->start(one.call, planned_, one.job);
   }
   /// Both go on until `one` has come to where it waits for whom it is told, or is done.
-  DeviceWay::Turn advance(OneRank& one, OneRank& other, DeviceWay::Turn until) {
+  PathExecutor::PathState progress(OneRank& one, OneRank& other, PathExecutor::PathState until) {
     for (;; std::this_thread::sleep_for(1ms)) {
-      if (const auto turn = one.way->advance(); turn == until || turn == DeviceWay::Turn::done) return turn;
-      other.way->advance();
+      if (const auto state = one.path->progress(); state == until || state == PathExecutor::PathState::done)
+        return state;
+      other.path->progress();
     }
   }
 
-  PretendedGpus gpus{2};
+  FakeGpus gpus{2};
   Topology topology_ = Topology::from_hosts({"a", "a"}, 4);
   const std::unique_ptr<Arena> arena = Arena::create(kShape), joined = Arena::join(arena->handle(), kShape, 1);
   OneRank first{gpus, 0, *arena, topology_}, second{gpus, 1, *joined, topology_};
   PlannedCall planned_;
 };
 
-TEST_F(StepUnderWay, TouchesTheOthersMemoryUntilItsStepIsDone) {
+TEST_F(StepInProgress, TouchesTheOthersMemoryUntilItsStepIsDone) {
   gpus.stop(1);
-  EXPECT_EQ(second.way->advance(), DeviceWay::Turn::gpu);
+  EXPECT_EQ(second.path->progress(), PathExecutor::PathState::gpu);
   EXPECT_TRUE(second.touches());
-  EXPECT_EQ(advance(first, second, DeviceWay::Turn::peers), DeviceWay::Turn::peers);
+  EXPECT_EQ(progress(first, second, PathExecutor::PathState::peers), PathExecutor::PathState::peers);
   EXPECT_FALSE(first.touches());
-  second.way->abandon();
+  second.path->abandon();
   EXPECT_TRUE(second.touches());
-  gpus.go_on(1);
+  gpus.resume(1);
   bool first_done = false, second_done = false;
   while (!first_done || !second_done) {
-    first_done = first_done || first.way->advance() == DeviceWay::Turn::done;
-    second_done = second_done || second.way->advance() == DeviceWay::Turn::done;
+    first_done = first_done || first.path->progress() == PathExecutor::PathState::done;
+    second_done = second_done || second.path->progress() == PathExecutor::PathState::done;
   }
   EXPECT_FALSE(first.touches() || second.touches());
   EXPECT_EQ(first.data.values(), (std::vector<float>{2, 4}));
   EXPECT_EQ(second.data.values(), (std::vector<float>{2, 4}));
 }
 
-TEST_F(StepUnderWay, NoStepBeginsAfterAFailure) {
+TEST_F(StepInProgress, NoStepBeginsAfterAFailure) {
   arena->abort_block().state = 2;
   for (int look = 0; look < 20; ++look, std::this_thread::sleep_for(1ms)) {
-    EXPECT_EQ(first.way->advance(), DeviceWay::Turn::peers);
-    EXPECT_EQ(second.way->advance(), DeviceWay::Turn::peers);
+    EXPECT_EQ(first.path->progress(), PathExecutor::PathState::peers);
+    EXPECT_EQ(second.path->progress(), PathExecutor::PathState::peers);
   }
   EXPECT_FALSE(first.touches() || second.touches());
   EXPECT_EQ(gpus.kernels() + gpus.copies(), 0u);
@@ -499,7 +500,7 @@ TEST_F(DeviceSteps, AGpuThatStopsIsNamed) {
   gpus.allocate_when_idle(1);
   run_ranks(3, [&](Bootstrap& bootstrap) {
     const Rank rank = bootstrap.rank();
-    PretendedGpus::set_current(rank == 1 ? 1 : 0);
+    FakeGpus::set_current(rank == 1 ? 1 : 0);
     {
       Communicator comm(bootstrap, {.backend = "ring", .timeout = 60s});
       const OnGpu<float> data(gpus, input_of<float>(rank, kCount));
@@ -510,7 +511,7 @@ TEST_F(DeviceSteps, AGpuThatStopsIsNamed) {
       const Error error = error_of([&] { comm.all_reduce(data.buffer(), ReduceOp::sum, patience); });
       EXPECT_EQ(error.code(), Errc::timeout);
       EXPECT_SAYS(error.what(), "the GPU of rank 1 has not done its part");
-      if (rank == 1) gpus.go_on(1);
+      if (rank == 1) gpus.resume(1);
     }
   });
 }
@@ -518,7 +519,7 @@ TEST_F(DeviceSteps, AGpuThatStopsIsNamed) {
 TEST_F(DeviceSteps, AGpuThatDisappearsIsNamed) {
   run_ranks(3, [&](Bootstrap& bootstrap) {
     const Rank rank = bootstrap.rank();
-    PretendedGpus::set_current(rank == 1 ? 1 : 0);
+    FakeGpus::set_current(rank == 1 ? 1 : 0);
     Communicator comm(bootstrap, {.backend = "reduce_to_one", .timeout = 60s});
     const OnGpu<float> data(gpus, input_of<float>(rank, kCount));
     comm.barrier();
@@ -562,11 +563,11 @@ TEST_F(DeviceSteps, AGpuStopsInAStepOfItsHost) {
               const OnGpu<float> data(gpus, input_of<float>(comm.rank(), kCount)), all(gpus, 4 * kCount);
               comm.all_gather(data.buffer(), all.buffer());
               comm.barrier();
-              if (comm.rank() == 2) gpus.stop(PretendedGpus::current());
+              if (comm.rank() == 2) gpus.stop(FakeGpus::current());
               const Options patience{.timeout = comm.rank() == 3 ? 200ms : 60s};
               const Error error = error_of([&] { comm.all_gather(data.buffer(), all.buffer(), patience); });
               EXPECT_EQ(error.code(), Errc::timeout);
-              if (comm.rank() == 2) gpus.go_on(PretendedGpus::current());
+              if (comm.rank() == 2) gpus.resume(FakeGpus::current());
             },
             {.timeout = 60s});
 }

@@ -11,7 +11,7 @@
 
 #include "collectives/communicator.hpp"
 #include "device/loader.hpp"
-#include "fakes/gpu/pretended_device.hpp"
+#include "fakes/gpu/fake_device.hpp"
 #include "support/errors.hpp"
 #include "support/hosts.hpp"
 #include "support/worlds.hpp"
@@ -31,7 +31,7 @@ class DeviceCalls : public ::testing::TestWithParam<DevicePath> {
   }
   ~DeviceCalls() override { ::unsetenv("COLLECTIVES_GPU_PEERS"); }
 
-  PretendedGpus gpus{2};
+  FakeGpus gpus{2};
 
   static const char* backend() { return GetParam() == DevicePath::steps ? "ring" : "auto"; }
   CommunicatorOptions settings() { return {.backend = backend(), .timeout = 60s}; }
@@ -81,7 +81,7 @@ TEST_P(DeviceCalls, RanksPassMemoryOfTwoKinds) {
 
 TEST_P(DeviceCalls, MemoryOfAnotherGpu) {
   run(1, [&](Communicator& comm) {
-    PretendedGpus::set_current(1);
+    FakeGpus::set_current(1);
     const auto in = input(comm);
     const Error error = error_of([&] { comm.all_reduce(in.buffer()); });
     EXPECT_EQ(error.code(), Errc::invalid_argument);
@@ -94,7 +94,7 @@ TEST_P(DeviceCalls, MemoryOfAnotherGpu) {
 TEST_P(DeviceCalls, AStreamOfAnotherGpu) {
   run(1, [&](Communicator& comm) {
     const auto in = input(comm);
-    PretendedGpus::set_current(1);
+    FakeGpus::set_current(1);
     const Error error = error_of([&] { comm.all_reduce(in.buffer(), ReduceOp::sum, {.stream = gpus.new_stream()}); });
     EXPECT_EQ(error.code(), Errc::invalid_argument);
     EXPECT_SAYS(error.what(), "the stream is one of GPU 1, the buffers lie on GPU 0");
@@ -193,7 +193,7 @@ TEST_P(DeviceCalls, ManagedMemoryIsTheHostsUnlessThereIsAStream) {
   });
 }
 
-TEST_P(DeviceCalls, EmptyVectorsAreNobodys) {
+TEST_P(DeviceCalls, EmptyVectorsMayHaveAnyAddress) {
   run(2, [&](Communicator& comm) {
     const auto data = input(comm);
     comm.all_reduce(Buffer(comm.rank() == 0 ? data.data() : nullptr, 0, DataType::f32));
@@ -220,7 +220,7 @@ TEST_P(DeviceCalls, HostAndDeviceInTurn) {
   });
 }
 
-TEST_P(DeviceCalls, ExplainNamesTheWay) {
+TEST_P(DeviceCalls, ExplainNamesTheDevicePath) {
   run(2, [&](Communicator& comm) {
     const Options on_device{.stream = nullptr};
     EXPECT_EQ(comm.plan(Collective::all_reduce, kCount, DataType::f32).device_path, DevicePath::host);
@@ -359,7 +359,7 @@ class DeviceStreams : public DeviceCalls {
   }
 };
 
-TEST_P(DeviceStreams, WhatTheStreamHoldsComesFirst) {
+TEST_P(DeviceStreams, EarlierWorkInTheStreamRunsFirst) {
   run(2, [&](Communicator& comm) {
     const OnGpu<float> data(gpus, std::vector<float>(kCount, -1));
     const auto stream = gpus.new_stream();
@@ -374,7 +374,7 @@ TEST_P(DeviceStreams, WhatTheStreamHoldsComesFirst) {
   });
 }
 
-TEST_P(DeviceStreams, WhatIsPutIntoTheStreamAfterwardsSeesTheResult) {
+TEST_P(DeviceStreams, LaterWorkInTheStreamSeesTheResult) {
   gpus.slow_down(0, 5ms);
   run(2, [&](Communicator& comm) {
     const auto data = input(comm);
@@ -423,7 +423,7 @@ TEST_P(DeviceStreams, ACommunicatorGoesBeforeItsResultIsThere) {
 
 TEST_P(DeviceCalls, OneGpuIsSlow) {
   run_ranks(2, [&](Bootstrap& bootstrap) {
-    PretendedGpus::set_current(bootstrap.rank());
+    FakeGpus::set_current(bootstrap.rank());
     Communicator comm(bootstrap, settings());
     if (comm.rank() == 1) gpus.slow_down(1, 30ms);
     const auto data = input(comm);
@@ -434,7 +434,7 @@ TEST_P(DeviceCalls, OneGpuIsSlow) {
 
 TEST_P(DeviceCalls, OneGpuStops) {
   run_ranks(3, [&](Bootstrap& bootstrap) {
-    PretendedGpus::set_current(bootstrap.rank() == 1 ? 1 : 0);
+    FakeGpus::set_current(bootstrap.rank() == 1 ? 1 : 0);
     Communicator comm(bootstrap, settings());
     const auto data = input(comm);
     comm.all_reduce(data.buffer());
@@ -452,9 +452,9 @@ TEST_P(DeviceCalls, OneGpuStops) {
 
 TEST_P(DeviceCalls, OneGpuDisappears) {
   for (const bool in_stream : {false, true}) {
-    PretendedGpus others(2);
+    FakeGpus others(2);
     run_ranks(3, [&](Bootstrap& bootstrap) {
-      PretendedGpus::set_current(bootstrap.rank() == 1 ? 1 : 0);
+      FakeGpus::set_current(bootstrap.rank() == 1 ? 1 : 0);
       Communicator comm(bootstrap, settings());
       const OnGpu<float> data(others, input_of<float>(comm.rank(), kCount));
       const Options options{.stream = in_stream ? std::optional<void*>(others.new_stream()) : std::nullopt};
@@ -466,14 +466,14 @@ TEST_P(DeviceCalls, OneGpuDisappears) {
       });
       EXPECT_EQ(error.code(), Errc::system);
       EXPECT_EQ(error.peer(), 1);
-      EXPECT_SAYS(error.what(), "rank 1: pretended GPU: the GPU has fallen off the bus");
+      EXPECT_SAYS(error.what(), "rank 1: fake GPU: the GPU has fallen off the bus");
     });
   }
 }
 
 TEST_P(DeviceCalls, AGpuDisappearsBeforeAGroup) {
   run_ranks(2, [&](Bootstrap& bootstrap) {
-    PretendedGpus::set_current(bootstrap.rank());
+    FakeGpus::set_current(bootstrap.rank());
     Communicator comm(bootstrap, settings());
     const auto one = input(comm), two = input(comm);
     comm.barrier();
@@ -484,7 +484,7 @@ TEST_P(DeviceCalls, AGpuDisappearsBeforeAGroup) {
     const Error error = error_of([&] { group.run(); });
     EXPECT_EQ(error.code(), Errc::system);
     EXPECT_EQ(error.peer(), 1);
-    EXPECT_SAYS(error.what(), "all_reduce #2: rank 1: pretended GPU: the GPU has fallen off the bus");
+    EXPECT_SAYS(error.what(), "all_reduce #2: rank 1: fake GPU: the GPU has fallen off the bus");
   });
 }
 
@@ -505,7 +505,7 @@ TEST_P(DeviceCalls, MemoryOfEachWay) {
 
 TEST_P(DeviceCalls, AGpuDisappearsInTheMiddle) {
   run_ranks(2, [&](Bootstrap& bootstrap) {
-    PretendedGpus::set_current(bootstrap.rank());
+    FakeGpus::set_current(bootstrap.rank());
     Communicator comm(bootstrap, settings());
     const auto data = input(comm);
     comm.barrier();

@@ -16,7 +16,7 @@
 
 #include "collectives/communicator.hpp"
 #include "collectives/top_k.hpp"
-#include "fakes/gpu/pretended_device.hpp"
+#include "fakes/gpu/fake_device.hpp"
 #include "support/child.hpp"
 #include "support/errors.hpp"
 #include "support/hosts.hpp"
@@ -36,7 +36,7 @@ const Hosts kTwoByTwo{0, 0, 1, 1};
 /// Hosts of one rank each, or of several, which share two GPUs.
 class DeviceTopK : public ::testing::Test {
  protected:
-  PretendedGpus gpus{2, true};
+  FakeGpus gpus{2, true};
 
   template <class F>
   void run(const Hosts& hosts, F&& f) {
@@ -89,7 +89,7 @@ const auto kName = [](const auto& parameter) { return parameter.param.name; };
 
 class DeviceTopKOptions : public DeviceTopK, public ::testing::WithParamInterface<Case> {};
 
-TEST_P(DeviceTopKOptions, GivesAndKeepsWhatTheHostDoes) {
+TEST_P(DeviceTopKOptions, SelectionAndResidualEqualThoseOfTheHost) {
   const auto steps = [&](Communicator& comm) {
     TopK of_host(GetParam().options), of_device(GetParam().options);
     const auto stream = gpus.new_stream();
@@ -108,7 +108,7 @@ TEST_P(DeviceTopKOptions, GivesAndKeepsWhatTheHostDoes) {
       }
       const TopKReport there = of_device.report("tensor"), here = of_host.report("tensor");
       EXPECT_EQ(there.chosen, here.chosen);
-      EXPECT_EQ(there.united, here.united);
+      EXPECT_EQ(there.union_size, here.union_size);
       EXPECT_EQ(there.sent_bytes, here.sent_bytes);
       EXPECT_EQ(there.residual_norm, here.residual_norm);
     }
@@ -218,7 +218,7 @@ TEST_F(DeviceTopK, SomeRanksHaveSomethingToMove) {
 }
 
 /// Nothing is lost of what ranks keep, whoever keeps it: what all of them have given has arrived, or is kept.
-TEST(DeviceTopKSums, WhatMovesBetweenRanksIsWhatTheyKept) {
+TEST(DeviceTopKSums, ResidualsAreMigratedBetweenRanks) {
   run_hosts(kTwoByTwo,
             [&](Communicator& comm) {
               std::optional<Communicator> turned = comm.split(0, -comm.rank());
@@ -242,7 +242,7 @@ TEST(DeviceTopKSums, WhatMovesBetweenRanksIsWhatTheyKept) {
             {.timeout = 60s});
 }
 
-TEST_F(DeviceTopK, WhatWasSavedGoesOnOnTheGpu) {
+TEST_F(DeviceTopK, ASavedStateContinuesOnTheGpu) {
   const auto steps = [&](Communicator& comm) {
     TopK first({.density = 0.05}), second({.density = 0.05});
     for (int step = 0; step < 3; ++step)
@@ -289,7 +289,7 @@ TEST_F(DeviceTopK, SaysThatTheGpusOfAHostAddFirst) {
   });
 }
 
-TEST_F(DeviceTopK, OnlyWhatIsChosenMoves) {
+TEST_F(DeviceTopK, OnlyTheSelectionIsCopied) {
   run(2, [&](Communicator& comm) {
     TopK top_k({.density = 0.01});
     comm.all_reduce(gradient(comm, 0).buffer(), ReduceOp::sum, chosen_by(top_k));
@@ -306,7 +306,7 @@ TEST_F(DeviceTopK, OnlyWhatIsChosenMoves) {
   });
 }
 
-TEST_F(DeviceTopK, OnlyWhatAHostHasChosenMoves) {
+TEST_F(DeviceTopK, OnlyTheSelectionOfAHostIsCopied) {
   run(kTwoByTwo, [&](Communicator& comm) {
     TopK top_k({.density = 0.01});
     for (int step = 0; step < 2; ++step)  // the first is staged
@@ -324,39 +324,40 @@ TEST_F(DeviceTopK, OnlyWhatAHostHasChosenMoves) {
   });
 }
 
-TEST_F(DeviceTopK, WhatIsKeptOutlivesTheCommunicator) {
-  std::vector<std::unique_ptr<TopK>> kept(2), expected(2);
-  for (auto* all : {&kept, &expected})
+TEST_F(DeviceTopK, ResidualsOutliveTheCommunicator) {
+  std::vector<std::unique_ptr<TopK>> residuals(2), expected(2);
+  for (auto* all : {&residuals, &expected})
     for (auto& one : *all) one = std::make_unique<TopK>(TopKOptions{.density = 0.05});
   for (int life = 0; life < 2; ++life)
     run(2, [&](Communicator& comm) {
       const auto self = static_cast<std::size_t>(comm.rank());
       const OnGpu<float> data = gradient(comm, life);
       std::vector<float> host = data.values();
-      comm.all_reduce(data.buffer(), ReduceOp::sum, chosen_by(*kept[self]));
+      comm.all_reduce(data.buffer(), ReduceOp::sum, chosen_by(*residuals[self]));
       comm.all_reduce(host, ReduceOp::sum, chosen_by(*expected[self]));
       EXPECT_TRUE(same_bits(data.values(), host));
     });
-  for (std::size_t rank = 0; rank < 2; ++rank) EXPECT_EQ(kept[rank]->save(), expected[rank]->save());
-  kept.clear();
+  for (std::size_t rank = 0; rank < 2; ++rank) EXPECT_EQ(residuals[rank]->save(), expected[rank]->save());
+  residuals.clear();
   EXPECT_EQ(gpus.allocations(), 0);
   EXPECT_EQ(gpus.streams(), 0);
 }
 
 #if !defined(__SANITIZE_THREAD__)
 TEST_F(DeviceTopK, AChildLeavesItToItsParent) {
-  std::vector<std::unique_ptr<TopK>> kept(2);
-  for (auto& one : kept) one = std::make_unique<TopK>();
+  std::vector<std::unique_ptr<TopK>> residuals(2);
+  for (auto& one : residuals) one = std::make_unique<TopK>();
   run(2, [&](Communicator& comm) {
-    comm.all_reduce(gradient(comm, 0).buffer(), ReduceOp::sum, chosen_by(*kept[static_cast<std::size_t>(comm.rank())]));
+    comm.all_reduce(gradient(comm, 0).buffer(), ReduceOp::sum,
+                    chosen_by(*residuals[static_cast<std::size_t>(comm.rank())]));
   });
   Child child([&](Line&) {
-    const std::string said = error_of([&] { (void)kept[0]->save(); }).what();
-    kept.clear();
+    const std::string said = error_of([&] { (void)residuals[0]->save(); }).what();
+    residuals.clear();
     return said.find("forked from") != std::string::npos ? 0 : 1;
   });
   EXPECT_EQ(child.wait(), 0);
-  EXPECT_FALSE(kept[0]->save().empty());
+  EXPECT_FALSE(residuals[0]->save().empty());
 }
 #endif
 
@@ -396,7 +397,7 @@ TEST_F(DeviceTopK, InfinityIsSentAndComesToAll) {
 class DeviceTopKFailure : public DeviceTopK, public ::testing::WithParamInterface<Case> {
  protected:
   /// Returns the residual of rank 0 after its third call has selected, if the last rank aborts instead of calling.
-  std::vector<std::byte> kept(const Hosts& hosts, bool on_gpu) {
+  std::vector<std::byte> residuals(const Hosts& hosts, bool on_gpu) {
     std::vector<std::byte> state;
     run(hosts, [&](Communicator& comm) {
       TopK top_k(GetParam().options);
@@ -423,8 +424,8 @@ class DeviceTopKFailure : public DeviceTopK, public ::testing::WithParamInterfac
   }
 };
 
-TEST_P(DeviceTopKFailure, KeepsWhatTheHostKeeps) {
-  for (const Hosts& hosts : {Hosts{0, 1}, kTwoByTwo}) EXPECT_EQ(kept(hosts, true), kept(hosts, false));
+TEST_P(DeviceTopKFailure, ResidualEqualsThatOfTheHost) {
+  for (const Hosts& hosts : {Hosts{0, 1}, kTwoByTwo}) EXPECT_EQ(residuals(hosts, true), residuals(hosts, false));
 }
 
 INSTANTIATE_TEST_SUITE_P(, DeviceTopKFailure,
@@ -439,7 +440,7 @@ INSTANTIATE_TEST_SUITE_P(, DeviceTopKFailure,
                          kName);
 
 /// Two levels: this rank's share is done, and another's of its host is not.
-TEST_F(DeviceTopK, WhatWasChosenComesBackWhenAnotherDoesNotGiveItsSlice) {
+TEST_F(DeviceTopK, TheSelectionIsRestoredWhenAnotherRankFailsToSendItsSlice) {
   for (const DataType values : {DataType::f32, DataType::bf16}) {
     run(kTwoByTwo, [&](Communicator& comm) {
       TopK top_k({.density = 1, .values = values});
@@ -475,7 +476,7 @@ TEST_F(DeviceTopK, WhatWasChosenComesBackWhenAnotherDoesNotGiveItsSlice) {
       for (std::size_t i = first; i < first + kCount / 2; ++i) squares += std::pow(one[i] + other[i], 2);
       if (comm.rank() % 2 == 1) {
         gpus.slow_down(1, 0us);
-        gpus.go_on(1);
+        gpus.resume(1);
       }
       EXPECT_NEAR(top_k.report("tensor").residual_norm, std::sqrt(squares), 1e-3);
       while (!gpus.idle(nullptr)) std::this_thread::sleep_for(1ms);
@@ -484,7 +485,7 @@ TEST_F(DeviceTopK, WhatWasChosenComesBackWhenAnotherDoesNotGiveItsSlice) {
 }
 
 /// The GPU comes to what it was told only when all is over.
-TEST_F(DeviceTopK, WhatWasChosenComesBackWhenTheGpuGoesOn) {
+TEST_F(DeviceTopK, TheSelectionIsRestoredWhenTheGpuResumes) {
   run(2, [&](Communicator& comm) {
     TopK top_k;
     std::vector<float> values = gradient_of(comm.rank(), kCount, 0);
@@ -494,7 +495,7 @@ TEST_F(DeviceTopK, WhatWasChosenComesBackWhenTheGpuGoesOn) {
     if (comm.rank() == 0) {
       gpus.stop(0);
       EXPECT_ANY_THROW(comm.all_reduce(data.buffer(), ReduceOp::sum, chosen_by(top_k)));
-      gpus.go_on(0);
+      gpus.resume(0);
       double squares = 0;
       for (const float value : values) squares += std::isnan(value) ? 0 : static_cast<double>(value) * value;
       EXPECT_NEAR(top_k.report("tensor").residual_norm, std::sqrt(squares), 1e-3);
@@ -535,7 +536,7 @@ TEST_F(DeviceTopK, AGpuThatStopsIsATimeout) {
               comm.barrier();
               const Error error = error_of([&] { comm.all_reduce(data.buffer(), ReduceOp::sum, chosen_by(top_k)); });
               EXPECT_EQ(error.code(), Errc::timeout);
-              if (comm.rank() == 0) gpus.go_on(0);
+              if (comm.rank() == 0) gpus.resume(0);
               while (!gpus.idle(nullptr)) std::this_thread::sleep_for(1ms);
             },
             {.timeout = 1s});

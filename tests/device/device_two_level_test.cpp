@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "collectives/communicator.hpp"
-#include "fakes/gpu/pretended_device.hpp"
+#include "fakes/gpu/fake_device.hpp"
 #include "support/errors.hpp"
 #include "support/hosts.hpp"
 #include "support/worlds.hpp"
@@ -23,14 +23,14 @@ const std::vector<int> kTwoByTwo{0, 0, 1, 1};
 
 class DeviceTwoLevel : public ::testing::Test {
  protected:
-  PretendedGpus gpus{2};
+  FakeGpus gpus{2};
 };
 
 // ---- the host's bits ----
 
 class DeviceRails : public DeviceTwoLevel, public ::testing::WithParamInterface<const char*> {};
 
-TEST_P(DeviceRails, GiveWhatTheHostGives) {
+TEST_P(DeviceRails, ResultsEqualThoseOfTheHost) {
   for (const std::vector<int>& hosts :
        {kTwoByTwo, std::vector<int>{0, 0, 1, 2, 2, 2}, std::vector<int>{0, 1, 2, 0, 1, 2, 2}}) {
     run_hosts(
@@ -64,7 +64,7 @@ INSTANTIATE_TEST_SUITE_P(, DeviceRails,
 
 class DeviceRailsOfMany : public DeviceTwoLevel, public ::testing::WithParamInterface<const char*> {};
 
-TEST_P(DeviceRailsOfMany, GiveWhatTheHostGives) {
+TEST_P(DeviceRailsOfMany, ResultsEqualThoseOfTheHost) {
   run_hosts({0, 0, 1, 1, 2, 2, 3, 3, 4},
             [&](Communicator& comm) {
               for (const std::size_t count : {1U, 5000U}) {
@@ -177,7 +177,7 @@ TEST_F(DeviceTwoLevel, ARankMovesItsSliceOnly) {
             {.timeout = 60s});
 }
 
-TEST_F(DeviceTwoLevel, WhatItDoesNotDoIsDoneStepByStep) {
+TEST_F(DeviceTwoLevel, UnsupportedCallsFallBackToTheHostCopyPath) {
   run_hosts(kTwoByTwo,
             [&](Communicator& comm) {
               const auto explained = [&](Collective collective, DataType type, const char* backend) {
@@ -192,7 +192,7 @@ TEST_F(DeviceTwoLevel, WhatItDoesNotDoIsDoneStepByStep) {
 }
 
 TEST(DeviceTwoLevelWithout, GpusThatAreApartAreStaged) {
-  PretendedGpus gpus(2, true);  // each host has ranks on either
+  FakeGpus gpus(2, true);  // each host has ranks on either
   gpus.keep_apart(0, 1);
   run_hosts({0, 0, 0, 1, 1, 1},
             [&](Communicator& comm) {
@@ -248,7 +248,7 @@ TEST_F(DeviceTwoLevel, AGpuStopsWhileItAdds) {
               const Error error =
                   error_of([&] { comm.all_reduce(data.buffer(), ReduceOp::sum, {.backend = "hierarchical"}); });
               EXPECT_EQ(error.code(), Errc::timeout) << error.what();
-              if (comm.rank() == 0) gpus.go_on(0);
+              if (comm.rank() == 0) gpus.resume(0);
               while (!gpus.idle(nullptr)) std::this_thread::sleep_for(1ms);
             },
             {.timeout = 1s});

@@ -2,19 +2,19 @@
 // which cannot reach the memory of the others. A library in the place of NCCL connects them.
 #include "conformance/backend_conformance.hpp"
 #include "cuda/nccl_communicator.hpp"
+#include "support/gpu_buffers.hpp"
 #include "support/nccl.hpp"
-#include "support/on_gpu.hpp"
 
 namespace collectives::testing {
 
 const bool kOnGpus = [] {
-  static PretendedGpus all(8, true);
-  static const StandIn streams(all);
-  static const nccl::Loaded library(stand_in());
+  static FakeGpus all(8, true);
+  static const FakeNccl streams(all);
+  static const nccl::Loaded library(fake_nccl());
   all.set_nccl(&library);
   for (int one = 0; one < 8; ++one)
     for (int other = 0; other < one; ++other) all.keep_apart(one, other);
-  elsewhere = []() -> std::unique_ptr<Elsewhere> { return std::make_unique<BuffersOnGpu>(); };
+  placement = []() -> std::unique_ptr<BufferPlacement> { return std::make_unique<BuffersOnGpu>(); };
   return true;
 }();
 

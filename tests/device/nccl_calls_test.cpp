@@ -16,7 +16,7 @@
 #include "base/log.hpp"
 #include "collectives/communicator.hpp"
 #include "cuda/nccl_communicator.hpp"
-#include "fakes/gpu/pretended_device.hpp"
+#include "fakes/gpu/fake_device.hpp"
 #include "support/errors.hpp"
 #include "support/hosts.hpp"
 #include "support/nccl.hpp"
@@ -29,23 +29,23 @@ using namespace std::chrono_literals;
 
 constexpr std::size_t kCount = 1000;
 
-class CallsByNccl : public ::testing::Test {
+class NcclCalls : public ::testing::Test {
  protected:
-  CallsByNccl() { gpus.set_nccl(&library); }
-  ~CallsByNccl() override {
-    EXPECT_TRUE(StandIn::all_end());
-    EXPECT_EQ(StandIn::registered(), 0U);
+  NcclCalls() { gpus.set_nccl(&library); }
+  ~NcclCalls() override {
+    EXPECT_TRUE(FakeNccl::all_end());
+    EXPECT_EQ(FakeNccl::registered(), 0U);
   }
-  PretendedGpus gpus{4};
-  StandIn streams{gpus};
-  nccl::Loaded library{stand_in()};
+  FakeGpus gpus{4};
+  FakeNccl streams{gpus};
+  nccl::Loaded library{fake_nccl()};
 
   /// Ranks that work on a GPU each.
   template <class F>
   void run(int ranks, F&& f, CommunicatorOptions options = {}) {
     if (options.timeout.count() == 0) options.timeout = 60s;
     run_ranks(ranks, [&](Bootstrap& bootstrap) {
-      PretendedGpus::set_current(bootstrap.rank());
+      FakeGpus::set_current(bootstrap.rank());
       Communicator comm(bootstrap, options);
       f(comm);
     });
@@ -57,7 +57,7 @@ class CallsByNccl : public ::testing::Test {
 
 // ---- what is chosen, and what is refused ----
 
-TEST_F(CallsByNccl, AutoTakesNcclWhereItCan) {
+TEST_F(NcclCalls, AutoTakesNcclWhereItCan) {
   run(3, [&](Communicator& comm) {
     const Options in_stream{.stream = nullptr};
     EXPECT_EQ(comm.plan(Collective::all_reduce, kCount, DataType::f32, ReduceOp::sum, in_stream).name, "nccl");
@@ -71,7 +71,7 @@ TEST_F(CallsByNccl, AutoTakesNcclWhereItCan) {
   });
 }
 
-TEST_F(CallsByNccl, WhatNcclCannotDoIsRefusedWhereItIsForced) {
+TEST_F(NcclCalls, WhatNcclCannotDoIsRefusedWhereItIsForced) {
   run(2,
       [&](Communicator& comm) {
         const auto data = input(comm);
@@ -94,7 +94,7 @@ TEST_F(CallsByNccl, WhatNcclCannotDoIsRefusedWhereItIsForced) {
       {.backend = "nccl"});
 }
 
-TEST_F(CallsByNccl, ThereIsNoNccl) {
+TEST_F(NcclCalls, WithoutNcclAForcedBackendIsRefused) {
   gpus.set_nccl(nullptr);
   run(2, [&](Communicator& comm) {
     const auto data = input(comm);
@@ -110,7 +110,7 @@ TEST_F(CallsByNccl, ThereIsNoNccl) {
   EXPECT_SAYS(error.what(), "construction: backend \"nccl\" was asked for: rank 0: NCCL cannot be loaded");
 }
 
-TEST_F(CallsByNccl, TwoRanksOnOneGpu) {
+TEST_F(NcclCalls, TwoRanksOnOneGpu) {
   const Error error =
       error_of([&] { run_communicators(2, [](Communicator&) {}, {.backend = "nccl", .timeout = 60s}); });
   EXPECT_EQ(error.code(), Errc::unsupported);
@@ -120,7 +120,7 @@ TEST_F(CallsByNccl, TwoRanksOnOneGpu) {
 
 // ---- streams ----
 
-TEST_F(CallsByNccl, ABlockingCallReturnsBeforeTheGpuHasCalled) {
+TEST_F(NcclCalls, ABlockingCallReturnsBeforeTheGpuHasCalled) {
   run(2,
       [&](Communicator& comm) {
         const auto stream = gpus.new_stream();
@@ -141,7 +141,7 @@ TEST_F(CallsByNccl, ABlockingCallReturnsBeforeTheGpuHasCalled) {
       {.backend = "nccl"});
 }
 
-TEST_F(CallsByNccl, MoreInFlightThanRecordsReach) {
+TEST_F(NcclCalls, MoreInFlightThanRecordsReach) {
   run(3, [&](Communicator& comm) {
     gpus.slow_down(comm.rank(), 1ms);
     const auto stream = gpus.new_stream();
@@ -158,7 +158,7 @@ TEST_F(CallsByNccl, MoreInFlightThanRecordsReach) {
   });
 }
 
-TEST_F(CallsByNccl, GroupsOfTensors) {
+TEST_F(NcclCalls, GroupsOfTensors) {
   run(3, [&](Communicator& comm) {
     const auto one = input(comm, 7), two = input(comm, 1001);
     for (const ReduceOp op : {ReduceOp::sum, ReduceOp::min}) {  // by NCCL, and unsummed
@@ -172,10 +172,10 @@ TEST_F(CallsByNccl, GroupsOfTensors) {
   });
 }
 
-TEST_F(CallsByNccl, TheCommunicatorGoesBeforeTheStreamIsDone) {
+TEST_F(NcclCalls, DestructionOfTheCommunicatorWaitsForItsStream) {
   std::vector<float> sums(2);
   run_ranks(2, [&](Bootstrap& bootstrap) {
-    PretendedGpus::set_current(bootstrap.rank());
+    FakeGpus::set_current(bootstrap.rank());
     gpus.slow_down(bootstrap.rank(), 5ms);
     const auto stream = gpus.new_stream();
     const OnGpu<float> sum(gpus, std::vector<float>{1});
@@ -197,7 +197,7 @@ class WithoutMemory final : public Nccl {
   int major() const noexcept override { return whole_.major(); }
   std::string description() const override { return whole_.description(); }
   std::string new_id() const override { return whole_.new_id(); }
-  std::unique_ptr<Clique> join(int size, const std::string& id, Rank rank) const override {
+  std::unique_ptr<NcclComm> join(int size, const std::string& id, Rank rank) const override {
     return whole_.join(size, id, rank);
   }
   bool has_memory() const noexcept override { return false; }
@@ -208,10 +208,10 @@ class WithoutMemory final : public Nccl {
   const Nccl& whole_;
 };
 
-TEST_F(CallsByNccl, MemoryFromNcclIsRegisteredUntilItIsFreed) {
+TEST_F(NcclCalls, MemoryFromNcclIsRegisteredUntilItIsFreed) {
   const std::size_t before = gpus.allocations();
   run(2, [&](Communicator& comm) {
-    const std::size_t seen = StandIn::in_registered();
+    const std::size_t seen = FakeNccl::in_registered();
     {
       const DeviceArray<float> data = comm.allocate_on_device<float>(kCount);
       EXPECT_EQ(data.size(), kCount);
@@ -222,51 +222,51 @@ TEST_F(CallsByNccl, MemoryFromNcclIsRegisteredUntilItIsFreed) {
       std::vector<float> sum(kCount);
       gpus.download(sum.data(), data.data(), kCount * 4);
       EXPECT_EQ(sum, sum_of<float>(2, kCount));
-      EXPECT_GE(StandIn::in_registered(), seen + 2);  // input and output
-      EXPECT_GE(StandIn::registered(), 1U);
+      EXPECT_GE(FakeNccl::in_registered(), seen + 2);  // input and output
+      EXPECT_GE(FakeNccl::registered(), 1U);
     }
     comm.barrier();
-    EXPECT_EQ(StandIn::registered(), 0U);
+    EXPECT_EQ(FakeNccl::registered(), 0U);
     comm.barrier();
   });
   EXPECT_EQ(gpus.allocations(), before);
 }
 
-TEST_F(CallsByNccl, MemoryOfTheProgramIsRegisteredWhileItsHandleLives) {
+TEST_F(NcclCalls, MemoryOfTheProgramIsRegisteredWhileItsHandleLives) {
   run(2, [&](Communicator& comm) {
     const auto data = input(comm);
     DeviceMemory known = comm.register_memory(data.data(), kCount * 4);
     EXPECT_EQ(known.access(), DeviceAccess::registered);
     EXPECT_EQ(known.data(), reinterpret_cast<std::byte*>(data.data()));
     comm.barrier();
-    EXPECT_EQ(StandIn::registered(), 2U);
-    const std::size_t seen = StandIn::in_registered();
+    EXPECT_EQ(FakeNccl::registered(), 2U);
+    const std::size_t seen = FakeNccl::in_registered();
     comm.barrier();
     comm.all_reduce(data.buffer());
     comm.barrier();
-    EXPECT_EQ(StandIn::in_registered(), seen + 4);
+    EXPECT_EQ(FakeNccl::in_registered(), seen + 4);
     comm.barrier();
     // Two that lie within are one more each, and gone with the last.
     DeviceMemory same = comm.register_memory(data.data(), kCount * 4);
     const DeviceMemory piece = comm.register_memory(data.data() + 10, 40);
     known = {};
     comm.barrier();
-    EXPECT_EQ(StandIn::registered(), 2U);
+    EXPECT_EQ(FakeNccl::registered(), 2U);
     comm.barrier();
     same = {};
     EXPECT_EQ(piece.access(), DeviceAccess::registered);
     comm.barrier();
-    EXPECT_EQ(StandIn::registered(), 2U);
+    EXPECT_EQ(FakeNccl::registered(), 2U);
     comm.barrier();
   });
 }
 
-TEST_F(CallsByNccl, MemoryThatCannotBeRegistered) {
+TEST_F(NcclCalls, MemoryThatCannotBeRegistered) {
   run(2, [&](Communicator& comm) {
     const auto data = input(comm);
-    PretendedGpus::set_current(3);
+    FakeGpus::set_current(3);
     const OnGpu<float> elsewhere(gpus, kCount);
-    PretendedGpus::set_current(comm.rank());
+    FakeGpus::set_current(comm.rank());
     const OnGpu<float> pinned(gpus, kCount, Device::Kind::pinned), managed(gpus, kCount, Device::Kind::managed);
     std::vector<float> host(kCount);
     const auto refused = [&](void* memory, std::size_t bytes, std::string_view why) {
@@ -294,10 +294,10 @@ TEST_F(CallsByNccl, MemoryThatCannotBeRegistered) {
   });
 }
 
-TEST_F(CallsByNccl, MemoryOutlivesTheCommunicator) {
+TEST_F(NcclCalls, MemoryOutlivesTheCommunicator) {
   const std::size_t before = gpus.allocations();
   run_ranks(2, [&](Bootstrap& bootstrap) {
-    PretendedGpus::set_current(bootstrap.rank());
+    FakeGpus::set_current(bootstrap.rank());
     const OnGpu<float> mine(gpus, kCount);
     DeviceMemory known;
     DeviceArray<float> own;
@@ -316,7 +316,7 @@ TEST_F(CallsByNccl, MemoryOutlivesTheCommunicator) {
   EXPECT_EQ(gpus.allocations(), before);
 }
 
-TEST_F(CallsByNccl, MemoryIsGivenBackBehindWhatUsesIt) {
+TEST_F(NcclCalls, MemoryIsGivenBackBehindWhatUsesIt) {
   run(2, [&](Communicator& comm) {
     const auto stream = gpus.new_stream();
     gpus.slow_down(comm.rank(), 2ms);
@@ -329,7 +329,7 @@ TEST_F(CallsByNccl, MemoryIsGivenBackBehindWhatUsesIt) {
   });
 }
 
-TEST_F(CallsByNccl, MemoryOfACommunicatorThatWasAborted) {
+TEST_F(NcclCalls, MemoryOfACommunicatorThatWasAborted) {
   const std::size_t before = gpus.allocations();
   std::barrier behind(2);
   run(2, [&](Communicator& comm) {
@@ -346,14 +346,14 @@ TEST_F(CallsByNccl, MemoryOfACommunicatorThatWasAborted) {
   EXPECT_EQ(gpus.allocations(), before);
 }
 
-TEST_F(CallsByNccl, NcclThatRefusesMemory) {
+TEST_F(NcclCalls, NcclThatRefusesMemory) {
   for (const char* const function : {"ncclMemAlloc", "ncclCommRegister"}) {
     SCOPED_TRACE(function);
     const std::size_t before = gpus.allocations();
     run(2, [&](Communicator& comm) {
       comm.barrier();
       if (comm.rank() == 1) {
-        StandIn::fail(function);
+        FakeNccl::fail(function);
         const Error error = error_of([&] { (void)comm.allocate_on_device<float>(1); });
         EXPECT_EQ(error.code(), Errc::system);
         EXPECT_EQ(error.rank(), 1);
@@ -368,14 +368,14 @@ TEST_F(CallsByNccl, NcclThatRefusesMemory) {
   }
 }
 
-TEST_F(CallsByNccl, MemoryThatIsNotLetGoOfIsToldOfAndFreed) {
+TEST_F(NcclCalls, UnreleasedMemoryIsReportedAndFreed) {
   const std::size_t before = gpus.allocations();
   std::barrier behind(2);
   ::testing::internal::CaptureStderr();
   run(2, [&](Communicator& comm) {
     DeviceArray<float> data = comm.allocate_on_device<float>(kCount);
     if (comm.rank() == 0) {
-      StandIn::fail("ncclCommDeregister");
+      FakeNccl::fail("ncclCommDeregister");
       data = {};
     }
     behind.arrive_and_wait();
@@ -386,7 +386,7 @@ TEST_F(CallsByNccl, MemoryThatIsNotLetGoOfIsToldOfAndFreed) {
   EXPECT_EQ(gpus.allocations(), before);
 }
 
-TEST_F(CallsByNccl, NcclWithoutFunctionsForMemory) {
+TEST_F(NcclCalls, NcclWithoutFunctionsForMemory) {
   const WithoutMemory without(library);
   gpus.set_nccl(&without);
   const std::size_t before = gpus.allocations();
@@ -411,7 +411,7 @@ TEST_F(CallsByNccl, NcclWithoutFunctionsForMemory) {
 
 // ---- split ----
 
-TEST_F(CallsByNccl, PartsOfTheRanks) {
+TEST_F(NcclCalls, PartsOfTheRanks) {
   run(4, [&](Communicator& comm) {
     auto part = comm.split(comm.rank() == 3 ? -1 : comm.rank() % 2, -comm.rank());
     if (comm.rank() == 3) {
@@ -428,12 +428,12 @@ TEST_F(CallsByNccl, PartsOfTheRanks) {
   });
 }
 
-TEST_F(CallsByNccl, PartsWorkOnTheGpuOfTheWhole) {
+TEST_F(NcclCalls, PartsWorkOnTheGpuOfTheWhole) {
   run(2, [&](Communicator& comm) {
-    PretendedGpus::set_current(3 - comm.rank());
+    FakeGpus::set_current(3 - comm.rank());
     auto part = comm.split(0, 0);
-    EXPECT_EQ(PretendedGpus::current(), 3 - comm.rank());
-    PretendedGpus::set_current(comm.rank());
+    EXPECT_EQ(FakeGpus::current(), 3 - comm.rank());
+    FakeGpus::set_current(comm.rank());
     EXPECT_TRUE(part->topology().gpus.nccl);
     const auto data = input(*part);
     part->all_reduce(data.buffer());
@@ -451,7 +451,7 @@ class LosesRank1 final : public Nccl {
   int major() const noexcept override { return whole_.major(); }
   std::string description() const override { return whole_.description(); }
   std::string new_id() const override { return whole_.new_id(); }
-  std::unique_ptr<Clique> join(int size, const std::string& id, Rank rank) const override {
+  std::unique_ptr<NcclComm> join(int size, const std::string& id, Rank rank) const override {
     if (rank == 1) throw Gone{};
     return whole_.join(size, id, rank);
   }
@@ -463,12 +463,12 @@ class LosesRank1 final : public Nccl {
   const Nccl& whole_;
 };
 
-TEST_F(CallsByNccl, ARankIsLostBeforeItMeetsTheOthers) {
+TEST_F(NcclCalls, ARankIsLostBeforeItMeetsTheOthers) {
   const LosesRank1 loses(library);
   gpus.set_nccl(&loses);
   std::atomic<int> failed = 0;
   run_ranks(3, [&](Bootstrap& bootstrap) {
-    PretendedGpus::set_current(bootstrap.rank());
+    FakeGpus::set_current(bootstrap.rank());
     try {
       Communicator(bootstrap, {.timeout = 60s});
     } catch (const Gone&) {
@@ -482,7 +482,7 @@ TEST_F(CallsByNccl, ARankIsLostBeforeItMeetsTheOthers) {
   EXPECT_EQ(failed, 2);
 }
 
-TEST_F(CallsByNccl, WhatIsInFlightWithAFailureIsWrittenDownAsFailed) {
+TEST_F(NcclCalls, OperationsInFlightAtAFailureAreRecordedAsFailed) {
   std::atomic<int> begun = 0;
   std::atomic<bool> over = false;
   run(2, [&](Communicator& comm) {
@@ -506,7 +506,7 @@ TEST_F(CallsByNccl, WhatIsInFlightWithAFailureIsWrittenDownAsFailed) {
   });
 }
 
-TEST_F(CallsByNccl, RanksThatDisagree) {
+TEST_F(NcclCalls, RanksThatDisagree) {
   run(3, [&](Communicator& comm) {
     const auto data = input(comm);
     const auto stream = gpus.new_stream();
@@ -524,7 +524,7 @@ TEST_F(CallsByNccl, RanksThatDisagree) {
   });
 }
 
-TEST_F(CallsByNccl, RanksThatDisagreeInWhatNcclDoesNotSee) {
+TEST_F(NcclCalls, RanksThatDisagreeInWhatNcclDoesNotSee) {
   run(2, [&](Communicator& comm) {
     const auto data = input(comm);
     const Error error =
@@ -534,7 +534,7 @@ TEST_F(CallsByNccl, RanksThatDisagreeInWhatNcclDoesNotSee) {
   });
 }
 
-TEST_F(CallsByNccl, ARankThatNeverCalls) {
+TEST_F(NcclCalls, ARankThatNeverCalls) {
   std::atomic<int> failed = 0;
   run(3, [&](Communicator& comm) {
     const auto data = input(comm);
@@ -547,7 +547,7 @@ TEST_F(CallsByNccl, ARankThatNeverCalls) {
   });
 }
 
-TEST_F(CallsByNccl, ARankThatLeaves) {
+TEST_F(NcclCalls, ARankThatLeaves) {
   run(3, [&](Communicator& comm) {
     const auto data = input(comm);
     comm.all_reduce(data.buffer());
@@ -558,7 +558,7 @@ TEST_F(CallsByNccl, ARankThatLeaves) {
   });
 }
 
-TEST_F(CallsByNccl, AbortFreesStreams) {
+TEST_F(NcclCalls, AbortFreesStreams) {
   run(2, [&](Communicator& comm) {
     const auto data = input(comm);
     const auto stream = gpus.new_stream();
@@ -572,7 +572,7 @@ TEST_F(CallsByNccl, AbortFreesStreams) {
   });
 }
 
-TEST_F(CallsByNccl, ACallBehindThatHearsOfTheFailureFirstFreesStreams) {
+TEST_F(NcclCalls, ALaterCallThatSeesTheFailureFirstFreesTheStreams) {
   std::atomic<bool> in_flight = false, aborted = false;
   run(2,
       [&](Communicator& comm) {
@@ -596,7 +596,7 @@ TEST_F(CallsByNccl, ACallBehindThatHearsOfTheFailureFirstFreesStreams) {
       {.progress_thread = false});
 }
 
-TEST_F(CallsByNccl, AWayThatMayTakeMemoryWaitsForWhatIsInFlight) {
+TEST_F(NcclCalls, APathThatAllocatesWaitsForOperationsInFlight) {
   run(2, [&](Communicator& comm) {
     const auto one = input(comm), two = input(comm);
     const auto stream = gpus.new_stream();
@@ -612,7 +612,7 @@ TEST_F(CallsByNccl, AWayThatMayTakeMemoryWaitsForWhatIsInFlight) {
   });
 }
 
-TEST_F(CallsByNccl, ScratchMemoryIsTakenWhenNothingIsInFlight) {
+TEST_F(NcclCalls, ScratchMemoryIsTakenWhenNothingIsInFlight) {
   std::atomic<bool> issued = false;
   run(2, [&](Communicator& comm) {
     gpus.allocate_when_idle(comm.rank());
@@ -633,7 +633,7 @@ TEST_F(CallsByNccl, ScratchMemoryIsTakenWhenNothingIsInFlight) {
   });
 }
 
-TEST_F(CallsByNccl, NcclThatFails) {
+TEST_F(NcclCalls, NcclThatFails) {
   for (const char* const function :
        {"ncclCommGetAsyncError", "ncclAllReduce", "ncclGroupStart", "ncclGroupEnd", "in a stream"}) {
     SCOPED_TRACE(function);
@@ -641,7 +641,7 @@ TEST_F(CallsByNccl, NcclThatFails) {
     run(2, [&](Communicator& comm) {
       const auto data = input(comm);
       comm.barrier();
-      if (comm.rank() == 0) StandIn::fail(function);
+      if (comm.rank() == 0) FakeNccl::fail(function);
       comm.barrier();
       ++behind;
       while (behind < 2) std::this_thread::sleep_for(100us);  // or the failure could be that of the barrier
@@ -654,13 +654,13 @@ TEST_F(CallsByNccl, NcclThatFails) {
   }
 }
 
-TEST_F(CallsByNccl, NcclThatFailsToMeet) {
+TEST_F(NcclCalls, NcclThatFailsToMeet) {
   for (const char* const function : {"ncclGetUniqueId", "ncclCommInitRankConfig", "ncclCommGetAsyncError"}) {
     SCOPED_TRACE(function);
-    StandIn::fail(function);
+    FakeNccl::fail(function);
     std::atomic<int> failed = 0;
     run_ranks(3, [&](Bootstrap& bootstrap) {
-      PretendedGpus::set_current(bootstrap.rank());
+      FakeGpus::set_current(bootstrap.rank());
       const Error error = error_of([&] { Communicator(bootstrap, {.timeout = 60s}); });
       EXPECT_EQ(error.code(), Errc::system);
       EXPECT_SAYS(error.what(), "internal error");

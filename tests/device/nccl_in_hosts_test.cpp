@@ -21,7 +21,7 @@
 #include "collectives/communicator.hpp"
 #include "collectives/top_k.hpp"
 #include "cuda/nccl_communicator.hpp"
-#include "fakes/gpu/pretended_device.hpp"
+#include "fakes/gpu/fake_device.hpp"
 #include "support/errors.hpp"
 #include "support/hosts.hpp"
 #include "support/nccl.hpp"
@@ -43,12 +43,12 @@ class NcclInHosts : public ::testing::Test {
     for (int one = 0; one < kGpus; ++one)
       for (int other = 0; other < one; ++other) gpus.keep_apart(one, other);
   }
-  ~NcclInHosts() override { EXPECT_TRUE(StandIn::all_end()); }
+  ~NcclInHosts() override { EXPECT_TRUE(FakeNccl::all_end()); }
 
   static constexpr int kGpus = 8;
-  PretendedGpus gpus{kGpus, true};
-  StandIn streams{gpus};
-  nccl::Loaded library{stand_in()};
+  FakeGpus gpus{kGpus, true};
+  FakeNccl streams{gpus};
+  nccl::Loaded library{fake_nccl()};
 
   template <class F>
   static void run(const std::vector<int>& hosts, F&& f, CommunicatorOptions options = {}) {
@@ -123,9 +123,9 @@ class NcclOnGpusWithinReach : public ::testing::Test {
  protected:
   NcclOnGpusWithinReach() { gpus.set_nccl(&library); }
   ~NcclOnGpusWithinReach() override { ::unsetenv("COLLECTIVES_GPU_PEERS"); }
-  PretendedGpus gpus{4, true};
-  StandIn streams{gpus};
-  nccl::Loaded library{stand_in()};
+  FakeGpus gpus{4, true};
+  FakeNccl streams{gpus};
+  nccl::Loaded library{fake_nccl()};
 };
 
 TEST_F(NcclOnGpusWithinReach, KernelsAddUnlessPeersAreOff) {
@@ -193,7 +193,7 @@ TEST_F(NcclOnGpusWithinReach, APartMayHaveNcclThatTheWholeHasNot) {
 
 /// In place and not; `at`: elements behind the beginning of an allocation.
 template <class T>
-void expect_result(Communicator& comm, PretendedGpus& gpus, std::size_t count, const ReduceOp& op, std::size_t at = 0) {
+void expect_result(Communicator& comm, FakeGpus& gpus, std::size_t count, const ReduceOp& op, std::size_t at = 0) {
   std::vector<T> expected = input_of<T>(comm.rank(), count);
   comm.all_reduce(expected, op);  // on the host
   const OnGpu<T> in(gpus, at + count), out(gpus, at + count);
@@ -345,7 +345,7 @@ TEST_F(NcclInHosts, NcclFails) {
           const OnGpu<float> data(gpus, input_of<float>(comm.rank(), 1000));
           comm.all_reduce(data.buffer());
           comm.barrier();
-          if (comm.rank() == 2) StandIn::fail(function);
+          if (comm.rank() == 2) FakeNccl::fail(function);
           const Error error = error_of([&] {
             comm.barrier();  // which others may have left, and failed, before this rank has
             comm.all_reduce(data.buffer());
@@ -360,7 +360,7 @@ TEST_F(NcclInHosts, NcclFails) {
 }
 
 /// A failed call delivers nothing, even if all its data had reached the host.
-TEST_F(NcclInHosts, WhatWasChosenComesBackWhenNcclFailsAtTheEnd) {
+TEST_F(NcclInHosts, TheSelectionIsRestoredWhenNcclFailsAtTheEnd) {
   for (const DataType values : {DataType::f32, DataType::bf16}) {
     std::atomic<int> have_it_back = 0;
     run(kTwoByTwo, [&](Communicator& comm) {
@@ -378,7 +378,7 @@ TEST_F(NcclInHosts, WhatWasChosenComesBackWhenNcclFailsAtTheEnd) {
       comm.barrier();
       EXPECT_EQ(top_k.report("tensor").residual_norm, 0);
       data.set(whole(comm.rank(), 2));
-      if (comm.rank() == 2) StandIn::fail("ncclAllGather");
+      if (comm.rank() == 2) FakeNccl::fail("ncclAllGather");
       const Error error = error_of([&] {
         comm.barrier();
         comm.all_reduce(data.buffer(), ReduceOp::sum, sparse(top_k));
@@ -402,7 +402,7 @@ TEST_F(NcclInHosts, WhatWasChosenComesBackWhenNcclFailsAtTheEnd) {
 TEST_F(NcclInHosts, NcclFailsToMeet) {
   for (const char* const function : {"ncclGetUniqueId", "ncclCommInitRankConfig"}) {
     SCOPED_TRACE(function);
-    StandIn::fail(function);
+    FakeNccl::fail(function);
     const Error error = error_of([&] { run(kTwoByTwo, [](Communicator&) {}); });
     EXPECT_EQ(error.code(), Errc::system) << error.what();
     EXPECT_SAYS(error.what(), "internal error");
@@ -432,7 +432,7 @@ TEST_F(NcclInHosts, AGpuStops) {
     comm.barrier();
     const Error error = error_of([&] { comm.all_reduce(data.buffer(), ReduceOp::sum, {.timeout = 1s}); });
     EXPECT_EQ(error.code(), Errc::timeout) << error.what();
-    if (comm.rank() == 1) gpus.go_on(1);
+    if (comm.rank() == 1) gpus.resume(1);
     while (!gpus.idle(nullptr)) std::this_thread::sleep_for(1ms);
   });
 }

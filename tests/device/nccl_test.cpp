@@ -1,5 +1,5 @@
 // NCCL's communicator, its loading and its calls, on fake GPUs and with libraries in the place of NCCL
-// (fakes/nccl/stand_in.cpp). No GPU is needed.
+// (fakes/nccl/fake_nccl.cpp). No GPU is needed.
 #include "support/nccl.hpp"
 
 #include <dlfcn.h>
@@ -18,9 +18,9 @@
 #include "collectives/deadline.hpp"
 #include "collectives/error.hpp"
 #include "cuda/nccl_communicator.hpp"
-#include "device/by_nccl.hpp"
-#include "fakes/gpu/pretended_device.hpp"
-#include "fakes/nccl/stand_in.hpp"
+#include "device/nccl_collective.hpp"
+#include "fakes/gpu/fake_device.hpp"
+#include "fakes/nccl/fake_nccl.hpp"
 #include "reduction/reduction.hpp"
 #include "support/worlds.hpp"
 
@@ -29,11 +29,11 @@ namespace {
 
 using namespace std::chrono_literals;
 
-using testing::kStandIn;
+using testing::fake_nccl;
+using testing::FakeGpus;
+using testing::FakeNccl;
+using testing::kFakeNccl;
 using testing::OnGpu;
-using testing::PretendedGpus;
-using testing::stand_in;
-using testing::StandIn;
 
 std::string why_not(const std::string& path) {
   std::string why_not;
@@ -66,13 +66,13 @@ void expect_none(const std::vector<std::optional<Failure>>& failures) {
 }
 
 TEST(NcclLibrary, IsTakenWhereItIsWhole) {
-  EXPECT_EQ(version_text(stand_in().version), version_text(NCCL_VERSION_CODE));
-  EXPECT_EQ(stand_in().path, kStandIn);
+  EXPECT_EQ(version_text(fake_nccl().version), version_text(NCCL_VERSION_CODE));
+  EXPECT_EQ(fake_nccl().path, kFakeNccl);
 }
 
 TEST(NcclLibrary, IsTakenWithoutFunctionsForMemory) {
-  EXPECT_FALSE(Loaded(testing::stand_in_without_memory()).has_memory());
-  EXPECT_TRUE(Loaded(stand_in()).has_memory());
+  EXPECT_FALSE(Loaded(testing::fake_nccl_without_memory()).has_memory());
+  EXPECT_TRUE(Loaded(fake_nccl()).has_memory());
 }
 
 TEST(NcclLibrary, IsNotThere) {
@@ -113,39 +113,39 @@ TEST(NcclReductions, WhatCannotBeDoneIsNamed) {
   EXPECT_NE(why_not_by_nccl(ReduceOp::user(op), DataType::f32, false, 2), "");
 }
 
-void settle(Clique& clique, Deadline deadline = Deadline::in(20s)) {
-  while (!clique.settled()) {
+void wait_until_ready(NcclComm& nccl_comm, Deadline deadline = Deadline::in(20s)) {
+  while (!nccl_comm.ready()) {
     if (deadline.passed()) throw Error(Errc::timeout, "it was not settled in time");
     std::this_thread::sleep_for(100us);
   }
 }
 
-/// Runs `action` on each thread of a clique of `size`, with the place of the thread in it.
-std::vector<std::optional<Failure>> in_clique(
-    int size, const std::function<void(PretendedGpus&, Device&, std::unique_ptr<Clique>, Rank)>& action) {
-  PretendedGpus gpus(size);
-  const StandIn streams(gpus);
-  const Loaded library(stand_in());
+/// Runs `action` on each thread of an NCCL communicator of `size`, with the place of the thread in it.
+std::vector<std::optional<Failure>> in_nccl_comm(
+    int size, const std::function<void(FakeGpus&, Device&, std::unique_ptr<NcclComm>, Rank)>& action) {
+  FakeGpus gpus(size);
+  const FakeNccl streams(gpus);
+  const Loaded library(fake_nccl());
   const std::string id = library.new_id();
   return on_ranks(size, [&](Rank rank) {
-    PretendedGpus::set_current(rank);
+    FakeGpus::set_current(rank);
     const auto device = gpus.device();
-    auto clique = library.join(size, id, rank);
-    settle(*clique);
-    action(gpus, *device, std::move(clique), rank);
+    auto nccl_comm = library.join(size, id, rank);
+    wait_until_ready(*nccl_comm);
+    action(gpus, *device, std::move(nccl_comm), rank);
   });
 }
-/// Runs `action` as in_clique() does, with a ByNccl that has room for `room` bytes.
-std::vector<std::optional<Failure>> by_nccl(int size, std::size_t room,
-                                            const std::function<void(PretendedGpus&, ByNccl&, Rank)>& action) {
-  return in_clique(size, [&](PretendedGpus& gpus, Device& device, std::unique_ptr<Clique> clique, Rank rank) {
-    ByNccl by(device, std::move(clique), size, rank, room);
+/// Runs `action` as in_nccl_comm() does, with an NcclCollective that has room for `scratch_bytes` bytes.
+std::vector<std::optional<Failure>> run_collectives(
+    int size, std::size_t scratch_bytes, const std::function<void(FakeGpus&, NcclCollective&, Rank)>& action) {
+  return in_nccl_comm(size, [&](FakeGpus& gpus, Device& device, std::unique_ptr<NcclComm> nccl_comm, Rank rank) {
+    NcclCollective by(device, std::move(nccl_comm), size, rank, scratch_bytes);
     action(gpus, by, rank);
   });
 }
-void put(ByNccl& by, const ByNccl::Call& call, Deadline deadline = Deadline::in(20s)) {
+void put(NcclCollective& by, const NcclCollective::Call& call, Deadline deadline = Deadline::in(20s)) {
   by.start(std::span(&call, 1));
-  while (!by.advance()) {
+  while (!by.progress()) {
     if (deadline.passed()) throw Error(Errc::timeout, "it did not come into its stream in time");
     std::this_thread::sleep_for(100us);
   }
@@ -179,15 +179,15 @@ struct Contributions {
   std::vector<T> folded;
 };
 
-class CallsByNccl : public ::testing::TestWithParam<int> {};
+class NcclCalls : public ::testing::TestWithParam<int> {};
 
 /// All reductions of one type and op, in place and out of place, of all lengths that are awkward, in few rounds or
 /// many.
 template <class T>
-void check_reductions(int size, const ReduceOp& op, bool unsummed, std::size_t room) {
+void check_reductions(int size, const ReduceOp& op, bool unsummed, std::size_t scratch_bytes) {
   SCOPED_TRACE(std::string(to_string(data_type_v<T>)) + " " + std::string(to_string(op.kind())) +
                (unsummed ? " unsummed" : ""));
-  expect_none(by_nccl(size, room, [&](PretendedGpus& gpus, ByNccl& by, Rank rank) {
+  expect_none(run_collectives(size, scratch_bytes, [&](FakeGpus& gpus, NcclCollective& by, Rank rank) {
     const auto self = static_cast<std::size_t>(rank), p = static_cast<std::size_t>(size);
     const Device::Stream stream = gpus.new_stream();
     for (const std::size_t count : {std::size_t{1}, p, 3 * p + 2, std::size_t{2003}}) {
@@ -204,15 +204,15 @@ void check_reductions(int size, const ReduceOp& op, bool unsummed, std::size_t r
           if (in_place) input.set(all.of[self]);
           return values;
         };
-        ByNccl::Call call{.collective = Collective::all_reduce,
-                          .input = bytes_of(input),
-                          .output = out,
-                          .parts = Parts::equal({0, count}, 1),
-                          .type = data_type_v<T>,
-                          .op = op,
-                          .unsummed = unsummed,
-                          .wire = data_type_v<T>,
-                          .stream = stream};
+        NcclCollective::Call call{.collective = Collective::all_reduce,
+                                  .input = bytes_of(input),
+                                  .output = out,
+                                  .parts = Parts::equal({0, count}, 1),
+                                  .type = data_type_v<T>,
+                                  .op = op,
+                                  .unsummed = unsummed,
+                                  .wire = data_type_v<T>,
+                                  .stream = stream};
         put(by, call);
         EXPECT_TRUE(testing::same_bits(result(), all.folded)) << count << " all_reduce";
         call.collective = Collective::reduce;
@@ -238,26 +238,26 @@ void check_reductions(int size, const ReduceOp& op, bool unsummed, std::size_t r
   }));
 }
 
-TEST_P(CallsByNccl, SumAsFoldDoes) {
+TEST_P(NcclCalls, SumAsFoldDoes) {
   for (const ReduceOp op : {ReduceOp::sum, ReduceOp::average, ReduceOp::product, ReduceOp::pre_scaled_sum(0.5)})
-    check_reductions<float>(GetParam(), op, false, ByNccl::kRoom);
-  check_reductions<std::int64_t>(GetParam(), ReduceOp::max, false, ByNccl::kRoom);
+    check_reductions<float>(GetParam(), op, false, NcclCollective::kScratchBytes);
+  check_reductions<std::int64_t>(GetParam(), ReduceOp::max, false, NcclCollective::kScratchBytes);
 }
 
-TEST_P(CallsByNccl, FoldWhatNcclDoesNotPromise) {
-  for (const std::size_t room : {std::size_t{2048}, ByNccl::kRoom}) {
-    check_reductions<bfloat16>(GetParam(), ReduceOp::sum, true, room);
-    check_reductions<float>(GetParam(), ReduceOp::min, true, room);
+TEST_P(NcclCalls, FoldWhatNcclDoesNotPromise) {
+  for (const std::size_t scratch_bytes : {std::size_t{2048}, NcclCollective::kScratchBytes}) {
+    check_reductions<bfloat16>(GetParam(), ReduceOp::sum, true, scratch_bytes);
+    check_reductions<float>(GetParam(), ReduceOp::min, true, scratch_bytes);
   }
-  check_reductions<float16>(GetParam(), ReduceOp::pre_scaled_sum(0.3), true, ByNccl::kRoom);
-  check_reductions<std::int32_t>(GetParam(), ReduceOp::average, true, ByNccl::kRoom);
-  check_reductions<double>(GetParam(), ReduceOp::sum, true, ByNccl::kRoom);
+  check_reductions<float16>(GetParam(), ReduceOp::pre_scaled_sum(0.3), true, NcclCollective::kScratchBytes);
+  check_reductions<std::int32_t>(GetParam(), ReduceOp::average, true, NcclCollective::kScratchBytes);
+  check_reductions<double>(GetParam(), ReduceOp::sum, true, NcclCollective::kScratchBytes);
 }
 
-TEST_P(CallsByNccl, ASixteenBitWireRoundsTwice) {
+TEST_P(NcclCalls, ASixteenBitWireRoundsTwice) {
   const int size = GetParam();
-  for (const std::size_t room : {std::size_t{4096}, ByNccl::kRoom})
-    expect_none(by_nccl(size, room, [&](PretendedGpus& gpus, ByNccl& by, Rank rank) {
+  for (const std::size_t scratch_bytes : {std::size_t{4096}, NcclCollective::kScratchBytes})
+    expect_none(run_collectives(size, scratch_bytes, [&](FakeGpus& gpus, NcclCollective& by, Rank rank) {
       const std::size_t count = 1501, self = static_cast<std::size_t>(rank);
       const Device::Stream stream = gpus.new_stream();
       std::vector<std::vector<bfloat16>> coded;
@@ -277,14 +277,14 @@ TEST_P(CallsByNccl, ASixteenBitWireRoundsTwice) {
       std::vector<float> expected;
       for (const bfloat16 value : folded) expected.push_back(static_cast<float>(value));
       OnGpu<float> input(gpus, mine), output(gpus, count);
-      ByNccl::Call call{.collective = Collective::all_reduce,
-                        .input = bytes_of(input),
-                        .output = bytes_of(output),
-                        .parts = Parts::equal({0, count}, 1),
-                        .op = ReduceOp::average,
-                        .unsummed = true,
-                        .wire = DataType::bf16,
-                        .stream = stream};
+      NcclCollective::Call call{.collective = Collective::all_reduce,
+                                .input = bytes_of(input),
+                                .output = bytes_of(output),
+                                .parts = Parts::equal({0, count}, 1),
+                                .op = ReduceOp::average,
+                                .unsummed = true,
+                                .wire = DataType::bf16,
+                                .stream = stream};
       put(by, call);
       gpus.synchronize(stream);
       EXPECT_TRUE(testing::same_bits(output.values(), expected));
@@ -301,9 +301,9 @@ TEST_P(CallsByNccl, ASixteenBitWireRoundsTwice) {
     }));
 }
 
-TEST_P(CallsByNccl, GatherAndBroadcastAnyType) {
+TEST_P(NcclCalls, GatherAndBroadcastAnyType) {
   const int size = GetParam();
-  expect_none(by_nccl(size, ByNccl::kRoom, [&](PretendedGpus& gpus, ByNccl& by, Rank rank) {
+  expect_none(run_collectives(size, NcclCollective::kScratchBytes, [&](FakeGpus& gpus, NcclCollective& by, Rank rank) {
     const auto self = static_cast<std::size_t>(rank), p = static_cast<std::size_t>(size);
     const Device::Stream stream = gpus.new_stream();
     for (const DataType type : kDataTypes)
@@ -345,9 +345,9 @@ TEST_P(CallsByNccl, GatherAndBroadcastAnyType) {
   }));
 }
 
-TEST_P(CallsByNccl, InStreamsThatChange) {
+TEST_P(NcclCalls, InStreamsThatChange) {
   const int size = GetParam();
-  expect_none(by_nccl(size, 4096, [&](PretendedGpus& gpus, ByNccl& by, Rank rank) {
+  expect_none(run_collectives(size, 4096, [&](FakeGpus& gpus, NcclCollective& by, Rank rank) {
     gpus.slow_down(rank, std::chrono::microseconds(rank == 0 ? 500 : 0));
     const std::size_t count = 700;
     const Contributions<bfloat16> all(size, count, ReduceOp::sum);
@@ -370,18 +370,18 @@ TEST_P(CallsByNccl, InStreamsThatChange) {
   }));
 }
 
-class Cliques : public ::testing::TestWithParam<int> {};
+class NcclComms : public ::testing::TestWithParam<int> {};
 
-TEST_P(Cliques, OfPartsOfTheRanks) {
+TEST_P(NcclComms, OfPartsOfTheRanks) {
   const int size = GetParam();
-  expect_none(in_clique(size, [&](PretendedGpus& gpus, Device& device, std::unique_ptr<Clique> all, Rank rank) {
+  expect_none(in_nccl_comm(size, [&](FakeGpus& gpus, Device& device, std::unique_ptr<NcclComm> all, Rank rank) {
     const int members = (size + (rank % 2 == 0 ? 1 : 0)) / 2;
     auto part = all->split(rank % 2, -rank);
-    settle(*part);
+    wait_until_ready(*part);
     const Device::Stream stream = gpus.new_stream();
     OnGpu<std::int32_t> one(gpus, std::vector<std::int32_t>{1}), count(gpus, 1);
     const Rank there = (size - 1 - rank) / 2;  // by key, the last rank is the first there
-    ByNccl by(device, std::move(part), members, there);
+    NcclCollective by(device, std::move(part), members, there);
     put(by, {.input = bytes_of(one),
              .output = bytes_of(count),
              .parts = Parts::equal({0, 1}, 1),
@@ -403,38 +403,38 @@ TEST_P(Cliques, OfPartsOfTheRanks) {
   }));
 }
 
-TEST_P(Cliques, WhoIsInNoPartGoesOnInTheWhole) {
+TEST_P(NcclComms, ARankWithNegativeColorKeepsItsCommunicator) {
   const int size = GetParam();
-  expect_none(in_clique(size, [&](PretendedGpus& gpus, Device& device, std::unique_ptr<Clique> all, Rank rank) {
-    for (int lap = 0; lap < 2; ++lap) settle(*all->split(rank == 0 ? -1 : 0, 0));
+  expect_none(in_nccl_comm(size, [&](FakeGpus& gpus, Device& device, std::unique_ptr<NcclComm> all, Rank rank) {
+    for (int lap = 0; lap < 2; ++lap) wait_until_ready(*all->split(rank == 0 ? -1 : 0, 0));
     const Device::Stream stream = gpus.new_stream();
     OnGpu<float> sum(gpus, std::vector<float>{1});
-    ByNccl by(device, std::move(all), size, rank);
+    NcclCollective by(device, std::move(all), size, rank);
     put(by, {.input = bytes_of(sum), .output = bytes_of(sum), .parts = Parts::equal({0, 1}, 1), .stream = stream});
     gpus.synchronize(stream);
     EXPECT_EQ(sum.values()[0], static_cast<float>(size));
   }));
 }
 
-TEST_P(Cliques, LeaveWhenEverythingHasHappened) {
+TEST_P(NcclComms, LeaveWhenEverythingHasHappened) {
   const int size = GetParam();
-  expect_none(in_clique(size, [&](PretendedGpus& gpus, Device&, std::unique_ptr<Clique> clique, Rank rank) {
+  expect_none(in_nccl_comm(size, [&](FakeGpus& gpus, Device&, std::unique_ptr<NcclComm> nccl_comm, Rank rank) {
     const Device::Stream stream = gpus.new_stream();
     OnGpu<float> sum(gpus, std::vector<float>{1});
     gpus.slow_down(rank, 2ms);
-    const Clique::Call call{.input = sum.data(), .output = sum.data(), .count = 1};
-    clique->start(std::span(&call, 1), stream);
-    settle(*clique);
-    clique->leave();
-    settle(*clique);
-    clique.reset();
+    const NcclComm::Call call{.input = sum.data(), .output = sum.data(), .count = 1};
+    nccl_comm->start(std::span(&call, 1), stream);
+    wait_until_ready(*nccl_comm);
+    nccl_comm->leave();
+    wait_until_ready(*nccl_comm);
+    nccl_comm.reset();
     gpus.synchronize(stream);
     EXPECT_EQ(sum.values()[0], static_cast<float>(size));
   }));
-  EXPECT_TRUE(StandIn::all_end());
+  EXPECT_TRUE(FakeNccl::all_end());
 }
-INSTANTIATE_TEST_SUITE_P(Ranks, CallsByNccl, ::testing::Values(1, 2, 3, 5));
-INSTANTIATE_TEST_SUITE_P(Ranks, Cliques, ::testing::Values(1, 2, 3, 5));
+INSTANTIATE_TEST_SUITE_P(Ranks, NcclCalls, ::testing::Values(1, 2, 3, 5));
+INSTANTIATE_TEST_SUITE_P(Ranks, NcclComms, ::testing::Values(1, 2, 3, 5));
 
 TEST(NcclFailures, EveryCallThatFailsIsAnErrorThatSaysSo) {
   for (const char* const function :
@@ -443,71 +443,71 @@ TEST(NcclFailures, EveryCallThatFailsIsAnErrorThatSaysSo) {
         "ncclCommDeregister", "ncclAllGather", "ncclBroadcast", "ncclReduce", "ncclReduceScatter", "ncclSend",
         "ncclRecv", "ncclGetUniqueId"}) {
     SCOPED_TRACE(function);
-    PretendedGpus gpus(1);
-    const StandIn streams(gpus);
-    const Loaded library(stand_in());
-    StandIn::fail(function);
+    FakeGpus gpus(1);
+    const FakeNccl streams(gpus);
+    const Loaded library(fake_nccl());
+    FakeNccl::fail(function);
     const auto failures = on_ranks(1, [&](Rank) {
-      const auto clique = library.join(1, library.new_id(), 0);
-      settle(*clique);
+      const auto nccl_comm = library.join(1, library.new_id(), 0);
+      wait_until_ready(*nccl_comm);
       OnGpu<float> value(gpus, 1);
-      using Kind = Clique::Kind;
+      using Kind = NcclComm::Kind;
       const Device::Stream stream = gpus.new_stream();
       for (const Kind kind :
            {Kind::all_reduce, Kind::reduce_scatter, Kind::all_gather, Kind::broadcast, Kind::reduce}) {
-        const Clique::Call call{kind, value.data(), value.data(), 1, DataType::f32, ReduceOp::pre_scaled_sum(2), 0};
-        clique->start(std::span(&call, 1), stream);
-        settle(*clique);
+        const NcclComm::Call call{kind, value.data(), value.data(), 1, DataType::f32, ReduceOp::pre_scaled_sum(2), 0};
+        nccl_comm->start(std::span(&call, 1), stream);
+        wait_until_ready(*nccl_comm);
       }
       OnGpu<float> other(gpus, 1);
-      const Clique::Call both[] = {{Kind::send, value.data(), nullptr, 1, DataType::f32, {}, 0},
-                                   {Kind::receive, nullptr, other.data(), 1, DataType::f32, {}, 0}};
-      clique->start(both, stream);
-      settle(*clique);
+      const NcclComm::Call both[] = {{Kind::send, value.data(), nullptr, 1, DataType::f32, {}, 0},
+                                     {Kind::receive, nullptr, other.data(), 1, DataType::f32, {}, 0}};
+      nccl_comm->start(both, stream);
+      wait_until_ready(*nccl_comm);
       gpus.synchronize(stream);
-      clique->deregister_memory(clique->register_memory(value.data(), sizeof(float)));
-      settle(*clique->split(0, 0));
+      nccl_comm->deregister_memory(nccl_comm->register_memory(value.data(), sizeof(float)));
+      wait_until_ready(*nccl_comm->split(0, 0));
       gpus.synchronize(stream);
-      clique->leave();
-      settle(*clique);
+      nccl_comm->leave();
+      wait_until_ready(*nccl_comm);
     });
     ASSERT_TRUE(failures[0].has_value());
     EXPECT_EQ(failures[0]->code, Errc::system);
     EXPECT_NE(failures[0]->text.find("internal error: a stand-in was asked to fail"), std::string::npos)
         << failures[0]->text;
-    EXPECT_TRUE(StandIn::all_end());
+    EXPECT_TRUE(FakeNccl::all_end());
   }
 }
 
 TEST(NcclFailures, InAStream) {
-  PretendedGpus gpus(1);
-  const StandIn streams(gpus);
-  const Loaded library(stand_in());
-  const auto clique = library.join(1, library.new_id(), 0);
-  settle(*clique);
+  FakeGpus gpus(1);
+  const FakeNccl streams(gpus);
+  const Loaded library(fake_nccl());
+  const auto nccl_comm = library.join(1, library.new_id(), 0);
+  wait_until_ready(*nccl_comm);
   OnGpu<float> value(gpus, 1);
   const Device::Stream stream = gpus.new_stream();
-  StandIn::fail("in a stream");
-  const Clique::Call call{.input = value.data(), .output = value.data(), .count = 1};
-  clique->start(std::span(&call, 1), stream);
-  EXPECT_THROW(for (;;) settle(*clique), Error);
+  FakeNccl::fail("in a stream");
+  const NcclComm::Call call{.input = value.data(), .output = value.data(), .count = 1};
+  nccl_comm->start(std::span(&call, 1), stream);
+  EXPECT_THROW(for (;;) wait_until_ready(*nccl_comm), Error);
   gpus.synchronize(stream);  // which was freed
-  EXPECT_THROW(clique->start(std::span(&call, 1), stream), Error);
-  EXPECT_THROW((void)clique->settled(), Error);
-  EXPECT_THROW((void)clique->split(0, 0), Error);
-  EXPECT_THROW((void)clique->register_memory(value.data(), sizeof(float)), Error);
+  EXPECT_THROW(nccl_comm->start(std::span(&call, 1), stream), Error);
+  EXPECT_THROW((void)nccl_comm->ready(), Error);
+  EXPECT_THROW((void)nccl_comm->split(0, 0), Error);
+  EXPECT_THROW((void)nccl_comm->register_memory(value.data(), sizeof(float)), Error);
 }
 
 TEST(NcclFailures, ARankThatNeverCalls) {
   std::barrier both_have_looked(2);
-  expect_none(in_clique(2, [&](PretendedGpus& gpus, Device&, std::unique_ptr<Clique> clique, Rank rank) {
+  expect_none(in_nccl_comm(2, [&](FakeGpus& gpus, Device&, std::unique_ptr<NcclComm> nccl_comm, Rank rank) {
     const Device::Stream stream = gpus.new_stream();
     OnGpu<float> value(gpus, 1);
-    const Clique::Call call{.input = value.data(), .output = value.data(), .count = 1};
+    const NcclComm::Call call{.input = value.data(), .output = value.data(), .count = 1};
     if (rank == 0) {
-      clique->start(std::span(&call, 1), stream);
-      EXPECT_THROW(settle(*clique, Deadline::in(50ms)), Error);
-      clique->stop();
+      nccl_comm->start(std::span(&call, 1), stream);
+      EXPECT_THROW(wait_until_ready(*nccl_comm, Deadline::in(50ms)), Error);
+      nccl_comm->stop();
       gpus.synchronize(stream);
     }
     both_have_looked.arrive_and_wait();
@@ -516,43 +516,43 @@ TEST(NcclFailures, ARankThatNeverCalls) {
 
 TEST(NcclFailures, ARankThatDoesNotAgreeStopsStreamsUntilTheyAreFreed) {
   std::barrier both_are_there(2);
-  expect_none(in_clique(2, [&](PretendedGpus& gpus, Device&, std::unique_ptr<Clique> clique, Rank rank) {
+  expect_none(in_nccl_comm(2, [&](FakeGpus& gpus, Device&, std::unique_ptr<NcclComm> nccl_comm, Rank rank) {
     const Device::Stream stream = gpus.new_stream();
     OnGpu<float> value(gpus, 2);
-    const Clique::Call call{.input = value.data(), .output = value.data(), .count = rank == 0 ? 1U : 2U};
-    clique->start(std::span(&call, 1), stream);
-    settle(*clique);
+    const NcclComm::Call call{.input = value.data(), .output = value.data(), .count = rank == 0 ? 1U : 2U};
+    nccl_comm->start(std::span(&call, 1), stream);
+    wait_until_ready(*nccl_comm);
     both_are_there.arrive_and_wait();
     EXPECT_FALSE(gpus.idle(stream));
     both_are_there.arrive_and_wait();
-    clique->stop();
+    nccl_comm->stop();
     gpus.synchronize(stream);
   }));
 }
 
 TEST(NcclFailures, AnAbortThatBlocksHoldsNobodyUp) {
-  PretendedGpus gpus(1);
-  const StandIn streams(gpus);
-  const Loaded library(stand_in());
-  const auto clique = library.join(1, library.new_id(), 0);
-  settle(*clique);
-  StandIn::hold_aborts(true);
-  clique->stop();
-  EXPECT_EQ(StandIn::alive(), 1U);
-  EXPECT_THROW((void)clique->settled(), Error);
-  StandIn::hold_aborts(false);
-  EXPECT_TRUE(StandIn::all_end());
+  FakeGpus gpus(1);
+  const FakeNccl streams(gpus);
+  const Loaded library(fake_nccl());
+  const auto nccl_comm = library.join(1, library.new_id(), 0);
+  wait_until_ready(*nccl_comm);
+  FakeNccl::hold_aborts(true);
+  nccl_comm->stop();
+  EXPECT_EQ(FakeNccl::alive(), 1U);
+  EXPECT_THROW((void)nccl_comm->ready(), Error);
+  FakeNccl::hold_aborts(false);
+  EXPECT_TRUE(FakeNccl::all_end());
 }
 
 TEST(NcclFailures, ASplitThatIsGivenUp) {
-  expect_none(in_clique(2, [](PretendedGpus&, Device&, std::unique_ptr<Clique> clique, Rank rank) {
+  expect_none(in_nccl_comm(2, [](FakeGpus&, Device&, std::unique_ptr<NcclComm> nccl_comm, Rank rank) {
     if (rank == 1) return;
-    auto part = clique->split(0, 0);
-    EXPECT_THROW(settle(*part, Deadline::in(20ms)), Error);
+    auto part = nccl_comm->split(0, 0);
+    EXPECT_THROW(wait_until_ready(*part, Deadline::in(20ms)), Error);
     part.reset();
-    EXPECT_THROW((void)clique->settled(), Error);
+    EXPECT_THROW((void)nccl_comm->ready(), Error);
   }));
-  EXPECT_TRUE(StandIn::all_end());
+  EXPECT_TRUE(FakeNccl::all_end());
 }
 
 }  // namespace

@@ -25,8 +25,8 @@ long from_environment(const char* name, long otherwise) {
 }
 
 Outcome run(int ranks, const std::string& arguments, const std::string& environment = "") {
-  return run_command(environment + " " COLLECTIVES_RUN " -n " + std::to_string(ranks) + " --grace 5s " + STORM_PROGRAM +
-                     " " + arguments);
+  return run_command(environment + " " COLLECTIVES_RUN " -n " + std::to_string(ranks) + " --grace 5s " +
+                     STRESS_PROGRAM + " " + arguments);
 }
 
 struct Protocol {
@@ -73,7 +73,7 @@ class Abuse : public ::testing::TestWithParam<Protocol> {
           << all << '\n'
           << outcome.out;
       EXPECT_EQ(occurrences(outcome.out, "written afterwards"), 0) << all << '\n' << outcome.out;
-      EXPECT_EQ(processes_of(STORM_PROGRAM), 0);
+      EXPECT_EQ(processes_of(STRESS_PROGRAM), 0);
     }
   }
 
@@ -95,7 +95,7 @@ TEST_P(Abuse, EverySurvivorNamesTheRankThatWasKilled) { end_one("kill"); }
 
 TEST_P(Abuse, EverySurvivorNamesTheRankThatExited) { end_one("exit"); }
 
-TEST_P(Abuse, AStoppedRankIsNamedAndLeavesBuffersAloneWhenItGoesOn) {
+TEST_P(Abuse, AStoppedRankIsNamedAndDoesNotTouchBuffersAfterItResumes) {
   const std::string victim = any_rank();
   const std::string all =
       arguments("timeout_ms=700 victim=" + victim + " how=stop after_us=" + std::to_string(below(20'000)));
@@ -112,10 +112,10 @@ TEST_P(Abuse, AStoppedRankIsNamedAndLeavesBuffersAloneWhenItGoesOn) {
         << all << '\n'
         << outcome.out;
   }
-  EXPECT_EQ(processes_of(STORM_PROGRAM), 0);
+  EXPECT_EQ(processes_of(STRESS_PROGRAM), 0);
 }
 
-TEST(AbuseOfZeroCopy, ARankThatStopsInTheMiddleOfAPieceIsWarnedOf) {
+TEST(AbuseOfZeroCopy, ARankThatStopsDuringARemoteAccessIsReported) {
   const Outcome outcome = run(3, "protocol=zero_copy timeout_ms=700 victim=1 how=stop_inside", "COLLECTIVES_CORES=8");
   EXPECT_EQ(occurrences(outcome.out, "rank [02]: timeout of rank 1 after at most 2 s: .*rank 1 has stopped there"), 2)
       << outcome.out;
@@ -126,7 +126,7 @@ TEST(AbuseOfZeroCopy, ARankThatStopsInTheMiddleOfAPieceIsWarnedOf) {
   EXPECT_EQ(occurrences(outcome.out, "rank [02]: [0-9]{1,5} bytes were written afterwards"), 2) << outcome.out;
 }
 
-TEST(AbuseOfZeroCopy, ABufferIsGivenBackWhenNobodyIsInItAnyMore) {
+TEST(AbuseOfZeroCopy, ABufferIsReturnedAfterTheLastRemoteAccessEnds) {
   // Rank 0 learns of the death while rank 2 still works on a piece of rank 0's buffer, and rank 2 when it has finished.
   const Outcome outcome = run(3, "protocol=zero_copy victim=1 how=kill_inside", "COLLECTIVES_CORES=8");
   EXPECT_EQ(occurrences(outcome.out, "rank [02]: peer_lost of rank 1 after at most 2 s"), 2) << outcome.out;
@@ -157,27 +157,27 @@ void expect_error(const std::string& refused, int rank, const std::string& error
   EXPECT_EQ(occurrences(outcome.out, "rank [0-9]: " + error), 3) << outcome.out;
 }
 
-TEST(Refused, ReadingOtherProcessesCostsACopyAndAWarning) {
+TEST(Refused, ProcessVmReadFallsBackToACopyAndWarns) {
   expect_work("process_vm_readv", 1, "warning: rank 1: process_vm_readv: Operation not permitted: long vectors .*yama");
 }
 
-TEST(Refused, WritingOtherProcessesCostsACopyAndAWarning) {
+TEST(Refused, ProcessVmWriteFallsBackToACopyAndWarns) {
   expect_work("process_vm_writev", 1,
               "warning: rank 1: process_vm_writev: Operation not permitted: long vectors .*yama");
 }
 
-TEST(Refused, AThreadMeansProgressInCalls) {
+TEST(Refused, ThreadCreationLeavesProgressToTheCalls) {
   if (kSanitized) GTEST_SKIP() << "sanitizers need threads";
   expect_work("thread", 1, "warning: rank 1: no progress thread: .*RLIMIT_NPROC", "COLLECTIVES_PROGRESS_THREAD=on");
 }
 
-TEST(Refused, MemfdsThatMightBeExecutedAreNotNeeded) { expect_work("memfd_without_seal", 0, "warning"); }
+TEST(Refused, ExecutableMemfdsAreNotNeeded) { expect_work("memfd_without_seal", 0, "warning"); }
 
-TEST(Refused, MemfdsOnARankThatNeedsNoneForTheArenaCostAWarning) {
+TEST(Refused, MemfdsOnARankWithoutTheArenaOnlyWarn) {
   expect_work("memfd_create", 1, "warning: memory: memfd_create: Operation not permitted: .* ordinary memory");
 }
 
-TEST(Refused, MemfdsOnTheRankThatMakesTheArena) {
+TEST(Refused, MemfdsOnTheRankThatCreatesTheArenaFail) {
   expect_error("memfd_create", 0,
                "system: rank 0: memory: no .* for an arena: memfd_create: Operation not permitted; let");
 }
@@ -196,7 +196,7 @@ TEST(Refused, Descriptors) {
           "system: rank " + std::to_string(rank) + ": .*no file descriptor is left: RLIMIT_NOFILE is [0-9]+ .raise it");
 }
 
-TEST(Refused, TheArenaOfAnotherUserNamespace) {
+TEST(Refused, OpeningAnArenaOfAnotherUserNamespaceFails) {
   expect_error("user_namespace", 1, "unsupported: .*the ranks are on 2 hosts", "COLLECTIVES_TRANSPORT=shared_memory");
   expect_error("user_namespace", 1, "system: rank 1: shared memory: opening the arena .* in one user namespace",
                "COLLECTIVES_HOST_ID=here");

@@ -307,7 +307,7 @@ class Held {
   struct sigaction before_ {};
 };
 
-TEST(RankThatIsHeldUp, HasDoneItsCallAllTheSameWhenTheOthersFailInTheNextOne) {
+TEST(RankThatIsHeldUp, CompletesItsCallWhenTheOthersFailInTheNextOne) {
   std::atomic<pthread_t> thread{0};
   std::barrier others(3);
   run_communicators(4, [&](Communicator& comm) {
@@ -353,7 +353,7 @@ TEST(RankThatIsHeldUp, DoesNotTimeOutWhenTheOthersHaveArrivedMeanwhile) {
 
 #endif
 
-TEST(Departure, IsNoticedByARootThatWaitsForNobody) {
+TEST(Departure, IsDetectedByARootThatNeverWaits) {
   std::atomic<bool> left{false}, noticed{false};
   run_ranks(3, [&](Bootstrap& bootstrap) {
     {
@@ -418,7 +418,7 @@ TEST(Abort, FromAnyThreadReachesEveryRank) {
               {.timeout = 20s});
 }
 
-TEST(Abort, ByARankThatMakesNoMoreCallsReachesTheOtherHosts) {
+TEST(Abort, ReachesOtherHostsFromARankWithoutFurtherCalls) {
   std::atomic<int> told{0};
   std::barrier together(static_cast<std::ptrdiff_t>(kTwoHosts.size()));  // not the communicator's, which an abort ends
   run_hosts(kTwoHosts,

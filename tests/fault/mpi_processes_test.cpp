@@ -1,4 +1,4 @@
-// Failures under mpirun, on one host and on pretended hosts with MPI between them. Every rank reports the failure. If
+// Failures under mpirun, on one host and on fake hosts with MPI between them. Every rank reports the failure. If
 // mpirun ends the job itself, no process hangs or remains.
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ namespace {
 class UnderMpirun : public ::testing::TestWithParam<bool> {
  protected:
   static Outcome run(const std::string& arguments) {
-    const std::string hosts = GetParam() ? "sh " ON_PRETENDED_HOSTS " 2 " : "";
+    const std::string hosts = GetParam() ? "sh " ON_FAKE_HOSTS " 2 " : "";
     return run_command("timeout 60 " MPIRUN " -np 4 " + hosts + MPI_PROGRAM + " " + arguments);
   }
 };

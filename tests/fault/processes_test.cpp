@@ -9,8 +9,8 @@
 #include <string>
 #include <system_error>
 
-#include "tuning/measured_tuning.hpp"
 #include "support/programs.hpp"
+#include "tuning/measured_tuning.hpp"
 #include "tuning/tuning_cache.hpp"
 
 namespace collectives::testing {
@@ -76,7 +76,7 @@ Outcome run_on_hosts(int ranks, const std::string& arguments, const std::string&
                      " sh -c 'COLLECTIVES_HOST_ID=$RANK exec \"$0\" \"$@\"' " RANK_PROGRAM " " + arguments);
 }
 
-TEST(Processes, OnPretendedHostsMeetOverTcp) {
+TEST(Processes, OnFakeHostsMeetOverTcp) {
   const Outcome outcome = run_on_hosts(3, "reduce 1000000");
   EXPECT_EQ(outcome.status, 0) << outcome.out;
   EXPECT_EQ(occurrences(outcome.out, "rank [012]: ok"), 3) << outcome.out;

@@ -51,10 +51,12 @@ class FlightRecorder : public ::testing::Test {
 TEST_F(FlightRecorder, ThatCannotBeWrittenIsSaidBeforeItIsNeeded) {
   ::setenv("COLLECTIVES_FLIGHT_RECORDER", (directory_ / "nowhere" / "flight").c_str(), 1);
   Child child([](Line&) {
-    const Ears ears;
+    const StderrCapture stderr_capture;
     Communicator comm(*bootstrap_threads(1)[0]);
-    return occurrences(ears.heard(), "/nowhere: No such file or directory: nothing can be written there\n") == 1 ? 0
-                                                                                                                 : 1;
+    return occurrences(stderr_capture.text(), "/nowhere: No such file or directory: nothing can be written there\n") ==
+                   1
+               ? 0
+               : 1;
   });
   EXPECT_EQ(child.wait(), 0);
 }

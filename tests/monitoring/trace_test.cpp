@@ -163,14 +163,15 @@ TEST_F(Trace, ReplacesThatOfAnEarlierRun) {
 TEST_F(Trace, EndsWithAWholeEventWhereTheSystemTakesNoMore) {
   ::setenv("COLLECTIVES_TRACE", file().c_str(), 1);
   Child child([](Line&) {
-    const Ears ears;
+    const StderrCapture stderr_capture;
     {
       Communicator comm(*bootstrap_threads(1)[0]);
       std::signal(SIGXFSZ, SIG_IGN);
       set_limit(RLIMIT_FSIZE, 30'000);
       for (int call = 0; call < 5000; ++call) comm.barrier();
     }
-    return occurrences(ears.heard(), "COLLECTIVES_TRACE: .*: File too large: the trace ends here\n") == 1 ? 0 : 1;
+    return occurrences(stderr_capture.text(), "COLLECTIVES_TRACE: .*: File too large: the trace ends here\n") == 1 ? 0
+                                                                                                                   : 1;
   });
   ::unsetenv("COLLECTIVES_TRACE");
   EXPECT_EQ(child.wait(), 0);

@@ -8,22 +8,22 @@ function(drop_in_tests mpi package other)
     return()
   endif()
   set(library $<TARGET_FILE:collectives_mpi_${mpi}>)
-  drop_in_program(drop_in_traps_${mpi} ${package} traps.cpp corner_cases_communicators.cpp corner_cases_data.cpp
+  drop_in_program(drop_in_corner_cases_${mpi} ${package} mpi_corner_cases.cpp corner_cases_communicators.cpp corner_cases_data.cpp
                   corner_cases_progress.cpp)
-  drop_in_program(drop_in_edges_${mpi} ${package} edges.cpp)
+  drop_in_program(drop_in_scenarios_${mpi} ${package} scenarios.cpp)
   drop_in_program(drop_in_processes_${mpi} ${package} processes.cpp)
   if(NOT COLLECTIVES_SANITIZE)  # no test runs the benchmark
     drop_in_program(drop_in_bench_${mpi} ${package} ${PROJECT_SOURCE_DIR}/bench/micro/mpi_drop_in_bench.cpp)
   endif()
-  set(traps $<TARGET_FILE:drop_in_traps_${mpi}>)
-  set(edges $<TARGET_FILE:drop_in_edges_${mpi}>)
+  set(traps $<TARGET_FILE:drop_in_corner_cases_${mpi}>)
+  set(edges $<TARGET_FILE:drop_in_scenarios_${mpi}>)
   set(processes $<TARGET_FILE:drop_in_processes_${mpi}>)
   set(taken env LD_PRELOAD=${library} COLLECTIVES_MPI_AFTER=0 COLLECTIVES_MPI_STATS=1)
 
   add_test(NAME mpi_drop_in.${mpi}.Symbols
            COMMAND ${CMAKE_COMMAND} -DLIBRARY=${library} -DNM=${CMAKE_NM} -DREADELF=${CMAKE_READELF} -P
                    ${CMAKE_CURRENT_SOURCE_DIR}/symbols.cmake)
-  drop_in_case(${mpi}.WithoutIt COMMAND ${mpirun} -np 2 ${traps})
+  drop_in_case(${mpi}.RunsWithoutTheDropIn COMMAND ${mpirun} -np 2 ${traps})
   drop_in_case(${mpi}.Alone COMMAND ${mpirun} -np 1 ${taken} ${traps} EXPECT "forwarded: [0-9]+ one rank")
   foreach(ranks IN LISTS ARGN)
     drop_in_case(${mpi}.Traps.np${ranks} COMMAND ${mpirun} -np ${ranks} ${taken} ${traps}
@@ -65,11 +65,11 @@ function(drop_in_tests mpi package other)
   drop_in_case(${mpi}.OthersAreNotCoded COMMAND ${mpirun} -np 2 ${coded} COLLECTIVES_TRANSPORT=tcp
                COLLECTIVES_DETERMINISTIC=on ${edges} coded EXPECT "is for sums of f32: max of f32 travels as it is")
   # docs/mpi_drop_in.md states after how many calls a communicator is taken over.
-  drop_in_case(${mpi}.OnceItsCallsWouldHaveSavedWhatBuildingCosts
+  drop_in_case(${mpi}.InterceptsAfterTheBreakEvenNumberOfCalls
                COMMAND ${mpirun} -np 2 env LD_PRELOAD=${library} COLLECTIVES_MPI_STATS=1 ${edges} patience
                EXPECT "MPI_Allreduce: 13 taken over [^\n]*forwarded: 2002 young communicator")
   # A communicator is taken over after 50 calls, while calls of MPI are pending.
-  drop_in_case(${mpi}.TakenOverMeanwhile
+  drop_in_case(${mpi}.InterceptsInTheMiddleOfAProgram
                COMMAND ${mpirun} -np 3 env LD_PRELOAD=${library} COLLECTIVES_MPI_AFTER=50 COLLECTIVES_MPI_STATS=1 ${traps}
                EXPECT "MPI_Allreduce: [1-9][0-9]* taken over [^\n]*forwarded: [^\n]*[1-9][0-9]* young communicator")
   drop_in_case(${mpi}.RankZeroDecides
@@ -78,11 +78,11 @@ function(drop_in_tests mpi package other)
                EXPECT "MPI_Allreduce: 2015 taken over")
   # On one host nothing is measured, so no cache of measurements is written.
   set(cache ${CMAKE_CURRENT_BINARY_DIR}/cache_of_${mpi})
-  drop_in_case(${mpi}.OnOneHostTheBuiltInNumbersHold
+  drop_in_case(${mpi}.BuiltInTuningIsUsedOnOneHost
                COMMAND sh -c "rm -rf ${cache} && $* && ! ls ${cache}" sh ${mpirun} -np 2 env -u COLLECTIVES_TUNING
                        XDG_CACHE_HOME=${cache} LD_PRELOAD=${library} COLLECTIVES_MPI_STATS=1 ${edges} patience
                EXPECT "MPI_Allreduce: 13 taken over")
-  drop_in_case(${mpi}.NotWhereCudaIs
+  drop_in_case(${mpi}.ForwardsEverythingWhenCudaIsLoaded
                COMMAND ${mpirun} -np 1 ${taken} ${edges} patience : -np 1 env
                        "LD_PRELOAD=${library} $<TARGET_FILE:drop_in_cuda_driver>" COLLECTIVES_MPI_AFTER=0 ${edges} patience
                EXPECT "MPI_Allreduce: 0 taken over [^\n]*forwarded: 2015 CUDA")
@@ -95,7 +95,7 @@ function(drop_in_tests mpi package other)
     set(reduced "2 taken over")
     set(broadcast "1 taken over [^\n]*forwarded: 3 length")
   endif()
-  drop_in_case(${mpi}.LengthsAreThoseOfTheTable COMMAND ${mpirun} -np 2 ${taken} ${edges} lengths
+  drop_in_case(${mpi}.ForwardsTheLengthsOfTheTable COMMAND ${mpirun} -np 2 ${taken} ${edges} lengths
     EXPECT "Reduce: ${reduced}.*Allgather: 2 taken over.*Bcast: ${broadcast}")
   if(TARGET collectives_mpi_${other})
     drop_in_case(${mpi}.UnderAnotherMpi

@@ -73,7 +73,7 @@ void threads_with_communicators_of_their_own();
 
 // corner_cases_communicators.cpp: communicators, and errors on them.
 void communicators_of_all_kinds();
-void communicators_made_in_all_ways();
+void communicators_made_by_every_function();
 void neighbours();
 #if MPI_VERSION >= 4
 void sessions();

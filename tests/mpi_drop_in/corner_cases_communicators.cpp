@@ -44,7 +44,7 @@ void communicators_of_all_kinds() {
   MPI_Comm_free(&alone);
 }
 
-void communicators_made_in_all_ways() {
+void communicators_made_by_every_function() {
   MPI_Comm comm = MPI_COMM_NULL;
   MPI_Comm_dup_with_info(MPI_COMM_WORLD, MPI_INFO_NULL, &comm);
   used(comm, size);

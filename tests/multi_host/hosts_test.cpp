@@ -248,7 +248,7 @@ INSTANTIATE_TEST_SUITE_P(, HostsMeet, ::testing::Values(Launcher::mpirun, Launch
 
 // ---- the bed itself ----
 
-class TheBed : public ::testing::Test {
+class NetworkBed : public ::testing::Test {
  protected:
   void SetUp() override {
     const Outcome possible = run_command(HOSTS_SH " possible");
@@ -256,7 +256,7 @@ class TheBed : public ::testing::Test {
   }
 };
 
-TEST_F(TheBed, TwoExistAtOnceAndLeaveNothing) {
+TEST_F(NetworkBed, TwoExistAtOnceAndLeaveNothing) {
   std::string left;
   {
     const Bed one(2), other(2);
@@ -272,7 +272,7 @@ TEST_F(TheBed, TwoExistAtOnceAndLeaveNothing) {
             "0\n");
 }
 
-TEST_F(TheBed, ItGoesWithItsOwner) {
+TEST_F(NetworkBed, ItGoesWithItsOwner) {
   const Outcome outcome = run_command("sh -c '" HOSTS_SH " up 1 --owner $$'");
   ASSERT_EQ(outcome.status, 0) << outcome.out;
   const std::string id = outcome.out.substr(0, outcome.out.find('\n'));
@@ -285,7 +285,7 @@ TEST_F(TheBed, ItGoesWithItsOwner) {
   EXPECT_EQ(occurrences(there.out, "no bed " + id), 1) << there.out;
 }
 
-TEST_F(TheBed, LinksTakePacketsOfTheLengthThatWasAsked) {
+TEST_F(NetworkBed, LinksTakePacketsOfTheLengthThatWasAsked) {
   const Outcome possible = run_command(HOSTS_SH " possible 1gbit");
   if (possible.status != 0) GTEST_SKIP() << "no links of a rate here: " << possible.out;
   for (const auto& [options, frame, frames, packet] :
@@ -302,7 +302,7 @@ TEST_F(TheBed, LinksTakePacketsOfTheLengthThatWasAsked) {
   }
 }
 
-TEST_F(TheBed, PacketsOfNoUseAreRefused) {
+TEST_F(NetworkBed, PacketsOfNoUseAreRefused) {
   for (const std::string wrong : {"100", "70000", "x"}) {
     const Outcome refused = run_command(HOSTS_SH " up 1 --rate 1gbit --packet " + wrong);
     EXPECT_NE(refused.status, 0) << refused.out;
@@ -310,7 +310,7 @@ TEST_F(TheBed, PacketsOfNoUseAreRefused) {
   }
 }
 
-TEST_F(TheBed, TheProbeMeasuresItsLinks) {
+TEST_F(NetworkBed, TheProbeMeasuresItsLinks) {
   const Outcome possible = run_command(HOSTS_SH " possible 100mbit");
   if (possible.status != 0) GTEST_SKIP() << "no links of a rate here: " << possible.out;
   const Bed bed(2, "--rate 100mbit");

@@ -37,7 +37,7 @@ TEST(OnSimulatedHosts, RanksThatAreNoPowerOfTwoDoEveryCollective) {
   }
 }
 
-TEST(OnSimulatedHosts, EveryWayOfAnAllReduceIsRight) {
+TEST(OnSimulatedHosts, EveryAlgorithmOfAllReduceIsRight) {
   for (const char* backend :
        {"ring", "reduce_to_one", "hierarchical_one_shot", "hierarchical_doubling", "hierarchical_halving"}) {
     const Outcome outcome = smpi(std::string("12 --backend ") + backend + " 4 50000 500000");

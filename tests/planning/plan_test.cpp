@@ -62,7 +62,7 @@ TEST(Plan, NamesTheProtocolOfTheHostCollective) {
   EXPECT_EQ(protocol(Collective::all_gather, 64 << 10, Topology::regular(8, 8, 2)), "staged") << "too few cores";
 }
 
-TEST(Plan, SaysFromWhereOnStagingGoesPastTheCaches) {
+TEST(Plan, NamesTheSizeFromWhichStagingBypassesTheCaches) {
   Tuning tuning;
   tuning.single_copy_bytes = tuning.single_copy_reduce_bytes = Tuning::kNever;
   tuning.streamed_staging_bytes = 16 << 10;
@@ -122,7 +122,7 @@ TEST(Plan, LongVectorsGoThroughTwoLevelsWhereAHostHasDomains) {
             std::string::npos);
 }
 
-TEST(Plan, WaysBetweenHostsWithoutHostsAreRefused) {
+TEST(Plan, InterHostAlgorithmsOnOneHostAreRefused) {
   for (const auto& [request, hosts, why] :
        {std::tuple(Request{.count = 100, .backend = "hierarchical_one_shot"}, 1, "it needs several hosts, and is for"),
         {Request{.count = 100, .backend = "hierarchical_halving"}, 2, "it needs three hosts or more"},
@@ -193,7 +193,7 @@ TEST(Plan, MessagesAreCutForBusyLinksOfRanksThatTakeTurnsOnIdleCores) {
 }
 
 // The root of a tree does little itself, and waits for those who wait for others.
-TEST(Plan, WhoWaitsForThoseWhoWaitPaysForAllOfThem) {
+TEST(Plan, TreeEstimateAddsUpTheMessagesOfAllItsLevels) {
   Tuning tuning;
   tuning.wire_us = 10;
   tuning.wire_message_us = 1;
@@ -220,7 +220,7 @@ TEST(Plan, HostsOfOneMachineSaveItsCoresMessages) {
 }
 
 // All ranks of a host on the rails take as many bytes over its link, and twice the messages.
-TEST(Plan, OneRankOfAHostSpeaksForAllWhereHostsShareCores) {
+TEST(Plan, LeadersAreChosenWhenHostsShareCores) {
   Tuning tuning;
   tuning.wire_us = 0.1;
   tuning.wire_message_us = 8;
@@ -276,7 +276,7 @@ double estimate_of(std::string_view algorithm, const Request& request, const Top
 
 // All ranks of a host on the rails sum a slice each; its leader sums all, while the others have nothing to do. Where
 // they share cores, that is as much work for these.
-TEST(Plan, WhatALeaderSumsAloneTakesItLongerIfTheOthersHaveCoresOfTheirOwn) {
+TEST(Plan, ALeadersSumCostsMoreWhenTheOtherRanksHaveTheirOwnCores) {
   Tuning tuning;
   tuning.message_us = tuning.message_us_per_byte = tuning.host_latency_us = tuning.reduce_us_per_byte = 0;
   tuning.wire_us = tuning.wire_message_us = tuning.wire_us_per_byte = tuning.wire_work_us_per_byte = 0;
@@ -319,7 +319,7 @@ TEST(Plan, CountsTheBusiestRanksOfALargeJobWhereverTheyAre) {
 }
 
 // Fast links are busy for less time than cores, which hand over messages before or after they copy others.
-TEST(Plan, NothingIsHiddenBehindLinksThatAreFasterThanCores) {
+TEST(Plan, EstimateCountsCpuWorkWhenLinksAreFasterThanCores) {
   Tuning tuning;
   tuning.wire_us_per_byte = 8e-5;
   tuning.wire_us = 5;
@@ -370,7 +370,7 @@ TEST(Plan, ABarrierOfManyHostsDisseminates) {
 }
 
 // So a program that asks for one algorithm throughout may still have barriers, and calls without elements.
-TEST(Plan, ABarrierIsWhateverItsBackendHas) {
+TEST(Plan, ABarrierRunsOnTheForcedBackend) {
   for (const std::string_view name : {"hierarchical_halving", "hierarchical_one_shot", "reduce_to_one_tree"})
     EXPECT_EQ(plan_of({.collective = Collective::barrier, .backend = name}, Topology::regular(6, 2)).backend,
               name.starts_with("h") ? "hierarchical" : "reduce_to_one");
@@ -387,7 +387,7 @@ TEST(Plan, BytesOfAChainOfMessagesAddUp) {
   EXPECT_LT(us_of("hierarchical_doubling"), 3 * 163) << "two at a time";
 }
 
-TEST(Plan, WhatLinksCarryTogetherBoundsThemAll) {
+TEST(Plan, TheSharedLinkRateBoundsTheEstimate) {
   const auto us_of = [](double together) {
     Tuning tuning;
     tuning.wire_us_per_byte = 0.001;
@@ -424,7 +424,7 @@ TEST(Plan, TwoHostsExchangeEverythingAtOnce) {
 }
 
 // Memory for messages inside a host holds short ones only, so whatever sends one there is cut for it.
-TEST(Plan, OnlyWhatAllGoesBetweenHostsTakesTheLongestMessages) {
+TEST(Plan, LongestMessagesAreUsedOnlyWhenAllBytesGoBetweenHosts) {
   Tuning tuning;
   tuning.frame_bytes = 4096;
   tuning.wire_frame_bytes = 64 << 10;
@@ -504,7 +504,7 @@ TEST(Plan, IsAFunctionOfItsArguments) {
   EXPECT_EQ(explain(a, request, hosts), explain(b, request, hosts));
 }
 
-TEST(Plan, PrintsItsChoiceItsReasonAndTheRunnersUp) {
+TEST(Plan, ExplainPrintsChoiceReasonAndRunnersUp) {
   const Topology hosts = Topology::regular(64, 8);
   const Request request{.count = 16 << 20};
   const std::string text = explain(plan_of(request, hosts), request, hosts);

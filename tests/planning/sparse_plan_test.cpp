@@ -25,7 +25,7 @@ Topology on_one_machine(Topology hosts, int cores) {
   return hosts;
 }
 
-TEST(SparsePlan, SaysWhyEverythingIsSent) {
+TEST(SparsePlan, ExplainsWhyTheDensePlanIsChosen) {
   EXPECT_EQ(of(Topology::regular(1, 1)).reason, "everything: there is one rank");
   EXPECT_EQ(of(Topology::regular(4, 4)).reason, "everything: ranks that share memory have no wire to save");
   EXPECT_EQ(of(Topology::regular(4, 1), {}, 1, {.count = 0}).reason, "nothing: the tensor is empty");
@@ -42,7 +42,7 @@ TEST(SparsePlan, LittleOfALongVectorPaysBetweenHosts) {
   EXPECT_EQ(plan.slices, 2);
 }
 
-TEST(SparsePlan, WhoSharesCoresWaitsForWhatOthersDoThere) {
+TEST(SparsePlan, RanksThatShareCoresAddUpTheirCpuWork) {
   Tuning nothing;  // takes any time, but for the links
   nothing.wire_us = nothing.wire_message_us = nothing.wire_work_us_per_byte = 0;
   nothing.coding_us_per_byte = nothing.host_us_per_byte = 0;
@@ -62,21 +62,21 @@ TEST(SparsePlan, WhoSharesCoresWaitsForWhatOthersDoThere) {
 }
 
 /// Also where fewer ranks talk than there are cores: those who do not are waited for, too.
-TEST(SparsePlan, WhereOneOfAHostTalksItsMessagesStillCostTheMachine) {
+TEST(SparsePlan, MessagesOfOneOwnerPerHostStillCostTheSharedMachine) {
   Tuning tuning;
   tuning.wire_message_us = 0;
   const Topology hosts = Topology::regular(6, 2);
   EXPECT_GT(of(on_one_machine(hosts, 4), tuning, 1).microseconds, of(hosts, tuning, 1).microseconds);
 }
 
-TEST(SparsePlan, LinksThatShareSomethingAreSlowerAllTogether) {
+TEST(SparsePlan, LinksThatShareASwitchAreSlowerTogether) {
   Tuning tuning;
   const double alone = of(Topology::regular(4, 1), tuning).microseconds;
   tuning.wire_together_us_per_byte = 2 * tuning.wire_us_per_byte;
   EXPECT_GT(of(Topology::regular(4, 1), tuning).microseconds, alone);
 }
 
-TEST(SparsePlan, WhatIsDeterministicDependsOnNoEstimate) {
+TEST(SparsePlan, DeterministicChoiceIgnoresTheEstimates) {
   Request request{.count = kCount};
   request.deterministic = true;
   const SparsePlan plan = of(Topology::regular(4, 2), {}, kCount / 2, request);

@@ -19,7 +19,7 @@
 #include <system_error>
 #include <vector>
 
-#include "reduction/family.hpp"
+#include "reduction/dispatch.hpp"
 #include "support/reduction_oracle.hpp"
 
 namespace collectives {
@@ -183,7 +183,7 @@ template <class T>
 class Fenced {
  public:
   Fenced(std::size_t count, std::size_t misalignment)
-      : bytes_(count * sizeof(T) + misalignment + 2 * kRoom, kFence), begin_(kRoom), size_(count * sizeof(T)) {
+      : bytes_(count * sizeof(T) + misalignment + 2 * kMargin, kFence), begin_(kMargin), size_(count * sizeof(T)) {
     // From a line on, or each run would lie otherwise.
     begin_ += to_next_line(bytes_.data() + begin_) + misalignment;
   }
@@ -195,7 +195,7 @@ class Fenced {
   }
 
  private:
-  static constexpr std::size_t kRoom = 256;
+  static constexpr std::size_t kMargin = 256;
   static constexpr std::byte kFence{0xa5};
   std::vector<std::byte> bytes_;
   std::size_t begin_, size_;
@@ -283,7 +283,7 @@ TYPED_TEST(Reduction, AnyBits) {
 
 /// Folds columns of special values, in every order of the sources, and compares bits.
 template <class T>
-void check_extremes(const std::vector<Wide<T>>& values, T least, T greatest) {
+void check_min_max(const std::vector<Wide<T>>& values, T least, T greatest) {
   std::vector<Wide<T>> order = values;
   std::ranges::sort(order, [](auto a, auto b) { return std::isnan(a) < std::isnan(b) || a < b; });
   for (std::size_t turn = 0; turn < order.size(); ++turn) {
@@ -308,28 +308,28 @@ TYPED_TEST(FloatReduction, NanAnywhereMakesMinAndMaxTheCanonicalNan) {
   using T = TypeParam;
   using W = Wide<T>;
   const W nan = std::numeric_limits<W>::quiet_NaN(), infinity = std::numeric_limits<W>::infinity();
-  check_extremes<T>({nan, 1}, canonical_nan<T>(), canonical_nan<T>());
-  check_extremes<T>({-nan, 1, infinity}, canonical_nan<T>(), canonical_nan<T>());
-  check_extremes<T>({nan, -infinity, 1, 0}, canonical_nan<T>(), canonical_nan<T>());
-  check_extremes<T>({-nan, -1, 2, 3, 4, 5}, canonical_nan<T>(), canonical_nan<T>());
-  check_extremes<T>({-nan}, canonical_nan<T>(), canonical_nan<T>());
+  check_min_max<T>({nan, 1}, canonical_nan<T>(), canonical_nan<T>());
+  check_min_max<T>({-nan, 1, infinity}, canonical_nan<T>(), canonical_nan<T>());
+  check_min_max<T>({nan, -infinity, 1, 0}, canonical_nan<T>(), canonical_nan<T>());
+  check_min_max<T>({-nan, -1, 2, 3, 4, 5}, canonical_nan<T>(), canonical_nan<T>());
+  check_min_max<T>({-nan}, canonical_nan<T>(), canonical_nan<T>());
 }
 
 TYPED_TEST(FloatReduction, NegativeZeroIsLessThanZero) {
   using T = TypeParam;
   using W = Wide<T>;
-  check_extremes<T>({W(-0.0), W(0.0)}, T(W(-0.0)), T(W(0.0)));
-  check_extremes<T>({W(0.0), W(-0.0), W(0.0), W(-0.0), W(-0.0)}, T(W(-0.0)), T(W(0.0)));
+  check_min_max<T>({W(-0.0), W(0.0)}, T(W(-0.0)), T(W(0.0)));
+  check_min_max<T>({W(0.0), W(-0.0), W(0.0), W(-0.0), W(-0.0)}, T(W(-0.0)), T(W(0.0)));
 }
 
 TYPED_TEST(FloatReduction, InfinitiesAndDenormalsHaveTheirPlaceInMinAndMax) {
   using T = TypeParam;
   using W = Wide<T>;
   const W infinity = std::numeric_limits<W>::infinity();
-  check_extremes<T>({-infinity, 1, infinity, -1, 0}, T(-infinity), T(infinity));
+  check_min_max<T>({-infinity, 1, infinity, -1, 0}, T(-infinity), T(infinity));
   T denormal{};
   reinterpret_cast<unsigned char*>(&denormal)[0] = 1;  // little endian: the least of them
-  check_extremes<T>({static_cast<W>(denormal), W(0.0)}, T(W(0.0)), denormal);
+  check_min_max<T>({static_cast<W>(denormal), W(0.0)}, T(W(0.0)), denormal);
 }
 
 TYPED_TEST(FloatReduction, NanAndInfinityTravelThroughSums) {

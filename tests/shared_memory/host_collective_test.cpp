@@ -254,7 +254,7 @@ void perform(HostCollective& collective, const Operation& op, std::size_t index,
       const bool stays = op.kind == Step::Kind::host_all_gather && op.in_place;
       const OnlyRead guard(shown, stays ? shown + mine.count * 4 : shown);
       collective.start(task, operands);
-      while (!collective.advance()) wait();
+      while (!collective.progress()) wait();
     }
     if (op.kind == Step::Kind::host_barrier) continue;
 

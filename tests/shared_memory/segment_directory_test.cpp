@@ -50,7 +50,7 @@ TEST(SegmentDirectory, OrdinaryMemoryHasNoName) {
   EXPECT_EQ(segments.resolve(1, 0, 1), nullptr);
 }
 
-TEST(SegmentDirectory, ANameCoversWhatIsInsideAndNothingElse) {
+TEST(SegmentDirectory, ANameCoversExactlyTheBytesOfItsSegment) {
   const Host host;
   SegmentDirectory segments(*host.arena);
   const SharedMemory memory(4 * kMiB);
@@ -160,7 +160,7 @@ TEST(SegmentDirectory, ThreadsAllocateAndFreeWhileOthersLookThingsUp) {
   stop = true;
 }
 
-TEST(SegmentDirectory, AnOldNameLeadsNowhereAndANewOneToTheNewMemory) {
+TEST(SegmentDirectory, AnOldNameFailsAndANewNameFindsTheNewMemory) {
   const Host host;
   SegmentDirectory segments(*host.arena);
   Child child([&](Line& line) {
@@ -250,7 +250,7 @@ TEST(SegmentDirectory, MappingsOfWhatIsFreedGoBeforeTheNextIsMade) {
   EXPECT_EQ(child.wait(), 0);
 }
 
-TEST(SegmentDirectory, AThousandOfThemLeaveNothingOnEitherSide) {
+TEST(SegmentDirectory, AThousandSegmentsLeakNothingOnEitherSide) {
   const Host host;
   SegmentDirectory segments(*host.arena);
   const auto burden = [] {
@@ -422,7 +422,7 @@ void expect_out_of_reach(Limit limit, std::string_view words) {
   Child child([&](Line&) {
     const auto arena = host.join();
     SegmentDirectory theirs(*arena);
-    const Ears ears;
+    const StderrCapture ears;
     limit();
     if (theirs.resolve(0, name, 1) != nullptr || theirs.resolve(0, name, 1) != nullptr) return 1;
     const std::string said = ears.heard();

@@ -44,12 +44,12 @@ std::vector<Topology> topologies() {
   all.push_back(Topology::from_hosts({"a", "b", "b", "b"}, 0));
   all.push_back(Topology::from_hosts({"b", "b", "b", "b", "a"}, 0));
   for (const auto& [ranks, domains] : {std::pair(4, 2), {6, 2}, {6, 3}, {12, 3}, {16, 2}}) {
-    Topology side_by_side = Topology::regular(ranks, ranks), in_turn = side_by_side;
+    Topology adjacent = Topology::regular(ranks, ranks), in_turn = adjacent;
     for (int r = 0; r < ranks; ++r) {
-      side_by_side.domains.push_back(r / (ranks / domains));
+      adjacent.domains.push_back(r / (ranks / domains));
       in_turn.domains.push_back(r % domains);
     }
-    all.push_back(side_by_side);
+    all.push_back(adjacent);
     all.push_back(in_turn);
   }
   return all;

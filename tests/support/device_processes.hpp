@@ -1,4 +1,4 @@
-// Two processes that have pretended GPUs, one each, and reach one another's memory as processes do.
+// Two processes that have fake GPUs, one each, and reach one another's memory as processes do.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <string>
 
 #include "collectives/communicator.hpp"
-#include "fakes/gpu/pretended_device.hpp"
+#include "fakes/gpu/fake_device.hpp"
 #include "support/child.hpp"
 #include "support/line_bootstrap.hpp"
 
@@ -21,13 +21,13 @@ class DeviceProcesses : public ::testing::Test {
     GTEST_SKIP() << "both sides of a fork start threads";
 #endif
   }
-  /// `f(PretendedGpus&, Communicator&)` on both, which may throw; the status of the child.
+  /// `f(FakeGpus&, Communicator&)` on both, which may throw; the status of the child.
   template <class F>
   static int run(F&& f) {
     const auto rank = [&](Rank self, Line& line) {
       LineBootstrap bootstrap(self, line);
-      PretendedGpus gpus(2);
-      PretendedGpus::set_current(self);
+      FakeGpus gpus(2);
+      FakeGpus::set_current(self);
       {
         Communicator comm(bootstrap, {.timeout = std::chrono::seconds(60), .tuning = Tuning{}});
         f(gpus, comm);

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "reduction/family.hpp"
+#include "reduction/dispatch.hpp"
 // Highway asks to know first which instruction sets to do without.
 #include <hwy/targets.h>
 

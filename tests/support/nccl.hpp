@@ -1,4 +1,4 @@
-// The stand-in for NCCL (fakes/nccl/stand_in.cpp) for tests, on pretended GPUs.
+// The stand-in for NCCL (fakes/nccl/fake_nccl.cpp) for tests, on fake GPUs.
 #pragma once
 
 #include <dlfcn.h>
@@ -10,9 +10,9 @@
 
 #include "collectives/deadline.hpp"
 #include "cuda/nccl_library.hpp"
-#include "fakes/gpu/pretended_device.hpp"
+#include "fakes/gpu/fake_device.hpp"
+#include "fakes/nccl/fake_nccl.hpp"
 #include "fakes/nccl/paths.hpp"
-#include "fakes/nccl/stand_in.hpp"
 
 namespace collectives::testing {
 
@@ -22,28 +22,28 @@ inline const nccl::Library& loaded(const char* path) {
   if (found == nullptr) throw std::runtime_error(why_not);
   return *found;
 }
-inline const nccl::Library& stand_in() {
-  static const nccl::Library& library = loaded(kStandIn);
+inline const nccl::Library& fake_nccl() {
+  static const nccl::Library& library = loaded(kFakeNccl);
   return library;
 }
-inline const nccl::Library& stand_in_without_memory() {
+inline const nccl::Library& fake_nccl_without_memory() {
   static const nccl::Library& library = loaded(kWithoutMemory);
   return library;
 }
 
 /// While it lives, the stand-in uses the streams of those GPUs.
-class StandIn {
+class FakeNccl {
  public:
-  explicit StandIn(PretendedGpus& gpus) {
-    function<StandInSetStreams>("stand_in_streams")(
-        {.current_gpu = [] { return PretendedGpus::current(); },
+  explicit FakeNccl(FakeGpus& gpus) {
+    function<FakeNcclSetStreams>("fake_nccl_streams")(
+        {.current_gpu = [] { return FakeGpus::current(); },
          .put =
              [&gpus](int gpu, void* stream, std::vector<std::pair<void*, std::size_t>> touched,
                      std::function<void()> entry) {
-               const int own = PretendedGpus::current();
-               PretendedGpus::set_current(gpu);
+               const int own = FakeGpus::current();
+               FakeGpus::set_current(gpu);
                gpus.put(stream, std::move(touched), std::move(entry));
-               PretendedGpus::set_current(own);
+               FakeGpus::set_current(own);
              },
          .take =
              [&gpus](std::size_t bytes) {
@@ -53,17 +53,17 @@ class StandIn {
              },
          .give_back = [&gpus](void* memory) { gpus.free(memory); }});
   }
-  ~StandIn() {
-    function<StandInFail>("stand_in_fail")("");
-    function<StandInSetStreams>("stand_in_streams")({});
+  ~FakeNccl() {
+    function<FakeNcclFail>("fake_nccl_fail")("");
+    function<FakeNcclSetStreams>("fake_nccl_streams")({});
   }
-  StandIn(const StandIn&) = delete;
-  StandIn& operator=(const StandIn&) = delete;
+  FakeNccl(const FakeNccl&) = delete;
+  FakeNccl& operator=(const FakeNccl&) = delete;
 
-  /// See StandInFail.
-  static void fail(const char* what) { function<StandInFail>("stand_in_fail")(what); }
-  static void hold_aborts(bool hold) { function<StandInHoldAborts>("stand_in_hold_aborts")(hold); }
-  static std::size_t alive() { return function<StandInAlive>("stand_in_alive")(); }
+  /// See FakeNcclFail.
+  static void fail(const char* what) { function<FakeNcclFail>("fake_nccl_fail")(what); }
+  static void hold_aborts(bool hold) { function<FakeNcclHoldAborts>("fake_nccl_hold_aborts")(hold); }
+  static std::size_t alive() { return function<FakeNcclAlive>("fake_nccl_alive")(); }
   /// Waits until none is alive, as some may be aborted in the background; false if that does not come.
   static bool all_end() {
     for (const Deadline patience = Deadline::in(std::chrono::seconds(20)); alive() > 0;) {
@@ -72,14 +72,14 @@ class StandIn {
     }
     return true;
   }
-  static std::size_t registered() { return function<StandInRegistered>("stand_in_registered")(); }
-  static std::size_t in_registered() { return function<StandInInRegistered>("stand_in_in_registered")(); }
+  static std::size_t registered() { return function<FakeNcclRegistered>("fake_nccl_registered")(); }
+  static std::size_t in_registered() { return function<FakeNcclInRegistered>("fake_nccl_in_registered")(); }
 
  private:
   template <class F>
   static F function(const char* name) {
-    (void)stand_in();
-    void* const handle = ::dlopen(kStandIn, RTLD_NOW | RTLD_NOLOAD);
+    (void)fake_nccl();
+    void* const handle = ::dlopen(kFakeNccl, RTLD_NOW | RTLD_NOLOAD);
     const auto found = reinterpret_cast<F>(::dlsym(handle, name));
     ::dlclose(handle);
     return found;

@@ -18,7 +18,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "reduction/family.hpp"
+#include "reduction/dispatch.hpp"
 #include "reduction/reduction.hpp"
 #include "support/instruction_sets.hpp"
 

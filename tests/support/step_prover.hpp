@@ -210,7 +210,7 @@ class StepProver {
       for (Rank r = 0; r < ranks_; ++r)
         while (current(r) != nullptr && current(r)->kind == Step::Kind::exchange && failure.empty() &&
                exchange(r, *current(r))) {
-          schedules[index(r)].advance(emit_of(r));
+          schedules[index(r)].progress(emit_of(r));
           moved = true;
         }
       for (const auto& [subgroup, members] : subgroups()) {
@@ -222,7 +222,7 @@ class StepProver {
         for (const Rank r : members)
           if (schedules[index(r)].round() != round) fail("ranks of a host at stages of different rounds");
         host_collective(members, current);
-        for (const Rank r : members) schedules[index(r)].advance(emit_of(r));
+        for (const Rank r : members) schedules[index(r)].progress(emit_of(r));
         moved = true;
       }
     }

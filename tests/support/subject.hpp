@@ -13,9 +13,9 @@
 namespace collectives::testing {
 
 /// Memory that the host does not touch.
-class Elsewhere {
+class BufferPlacement {
  public:
-  virtual ~Elsewhere() = default;
+  virtual ~BufferPlacement() = default;
   virtual std::byte* take(std::size_t bytes) = 0;
   virtual void give_back(std::byte* memory) = 0;
   /// In the order of `stream`, if there is one; the second waits.
@@ -27,14 +27,14 @@ class Elsewhere {
 
 class Subject {
  public:
-  explicit Subject(Communicator& comm, Elsewhere* elsewhere = nullptr) : comm_(comm), elsewhere_(elsewhere) {}
+  explicit Subject(Communicator& comm, BufferPlacement* placement = nullptr) : comm_(comm), placement_(placement) {}
 
   /// The buffers of one call where it works on them.
   class Buffers {
    public:
-    Buffers(Elsewhere* elsewhere, ConstBuffer in, Buffer out) : elsewhere_(elsewhere), in_(in), out_(out) {
-      if (elsewhere == nullptr) return;
-      stream_ = elsewhere->next_stream();
+    Buffers(BufferPlacement* placement, ConstBuffer in, Buffer out) : placement_(placement), in_(in), out_(out) {
+      if (placement == nullptr) return;
+      stream_ = placement->next_stream();
       if (contains(in, out)) {
         input_ = send(in);
         output_ = there(out, in, input_);
@@ -44,7 +44,7 @@ class Subject {
       }
     }
     Buffers(Buffers&& other) noexcept
-        : elsewhere_(std::exchange(other.elsewhere_, nullptr)),
+        : placement_(std::exchange(other.placement_, nullptr)),
           in_(other.in_),
           out_(other.out_),
           input_(other.input_),
@@ -53,18 +53,18 @@ class Subject {
           taken_(std::exchange(other.taken_, {})) {}
     Buffers& operator=(Buffers&&) = delete;
     ~Buffers() {
-      for (std::byte* memory : taken_) elsewhere_->give_back(memory);
+      for (std::byte* memory : taken_) placement_->give_back(memory);
     }
 
-    ConstBuffer input() const { return elsewhere_ == nullptr ? in_ : ConstBuffer(input_, in_.count, in_.type); }
-    Buffer output() const { return elsewhere_ == nullptr ? out_ : Buffer(output_, out_.count, out_.type); }
+    ConstBuffer input() const { return placement_ == nullptr ? in_ : ConstBuffer(input_, in_.count, in_.type); }
+    Buffer output() const { return placement_ == nullptr ? out_ : Buffer(output_, out_.count, out_.type); }
     Options options(Options options) const {
       if (stream_) options.stream = stream_;
       return options;
     }
     void fetch() {
       // Also where nothing comes back: the GPU may read the input until then.
-      if (elsewhere_ != nullptr) elsewhere_->download(out_.data, output_, out_.bytes(), stream_);
+      if (placement_ != nullptr) placement_->download(out_.data, output_, out_.bytes(), stream_);
     }
 
    private:
@@ -78,13 +78,13 @@ class Subject {
     /// To an address that lies as the buffer's does.
     std::byte* send(ConstBuffer buffer) {
       if (buffer.count == 0) return nullptr;
-      taken_.push_back(elsewhere_->take(buffer.bytes() + 64));
+      taken_.push_back(placement_->take(buffer.bytes() + 64));
       std::byte* const at = taken_.back() + reinterpret_cast<std::uintptr_t>(buffer.data) % 64;
-      elsewhere_->upload(at, buffer.data, buffer.bytes(), stream_);
+      placement_->upload(at, buffer.data, buffer.bytes(), stream_);
       return at;
     }
 
-    Elsewhere* elsewhere_;
+    BufferPlacement* placement_;
     ConstBuffer in_;
     Buffer out_;
     std::byte *input_ = nullptr, *output_ = nullptr;
@@ -150,19 +150,19 @@ class Subject {
  private:
   template <class Call>
   void perform(ConstBuffer in, Buffer out, Call&& call) {
-    Buffers buffers(elsewhere_, in, out);
+    Buffers buffers(placement_, in, out);
     call(buffers);
     buffers.fetch();
   }
   template <class Call>
   Pending begin(ConstBuffer in, Buffer out, Call&& call) {
-    Buffers buffers(elsewhere_, in, out);
+    Buffers buffers(placement_, in, out);
     Work work = call(buffers);
     return {std::move(buffers), std::move(work)};
   }
 
   Communicator& comm_;
-  Elsewhere* elsewhere_;
+  BufferPlacement* placement_;
 };
 
 }  // namespace collectives::testing

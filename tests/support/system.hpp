@@ -57,21 +57,21 @@ inline std::vector<int> descriptors_of(std::string_view text) {
 }
 
 /// Hears what this process says on stderr from now on.
-class Ears {
+class StderrCapture {
  public:
-  Ears() {
+  StderrCapture() {
     int ends[2];
     if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) throw std::runtime_error("pipe");
     ::dup2(ends[1], STDERR_FILENO);
     ::close(ends[1]);
     fd_ = ends[0];
   }
-  std::string heard() const {
-    std::string text;
+  std::string text() const {
+    std::string captured;
     char part[4096];
     for (ssize_t bytes = 0; (bytes = ::read(fd_, part, sizeof part)) > 0;)
-      text.append(part, static_cast<std::size_t>(bytes));
-    return text;
+      captured.append(part, static_cast<std::size_t>(bytes));
+    return captured;
   }
 
  private:

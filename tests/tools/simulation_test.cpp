@@ -79,12 +79,12 @@ TEST(Simulation, ALinkIsSharedByTheRanksOfItsHost) {
                    kLatency + on_link(2 * 4000));
 }
 
-TEST(Simulation, ThoseWhoSendToTheSameOneWait) {
+TEST(Simulation, SendersToOneReceiverQueue) {
   EXPECT_DOUBLE_EQ(us("reduce_to_one_direct", Collective::reduce, 4000, Topology::regular(4, 1), one_round()),
                    kLatency + on_link(3 * 4000));
 }
 
-TEST(Simulation, InOneShotNobodyIsFlooded) {
+TEST(Simulation, OneShotSpreadsTheLoadOverAllReceivers) {
   EXPECT_DOUBLE_EQ(us("hierarchical_one_shot", Collective::all_reduce, 4000, Topology::regular(4, 1), one_round()),
                    kLatency + on_link(3 * 4000));
 }
@@ -167,7 +167,7 @@ TEST(Simulation, RoundsUnderWayAtOnceHideTheLatency) {
   EXPECT_LT(hidden, shown / 4);
 }
 
-TEST(Simulation, TheWireBoundIsWhatTheHostsLack) {
+TEST(Simulation, TheWireBoundIsTheBytesThatTheHostsMustReceive) {
   const Topology four = Topology::regular(8, 2);
   const auto bound = [&](Collective collective) {
     return wire_bound_us(request_of(collective, "auto", 8000), Coding{size_of(DataType::f32)}, four, kNetwork);
@@ -239,7 +239,7 @@ TEST(Simulation, TwoLevelsInsideAHost) {
 constexpr Effort kOneBlock{.everything = 0, .most = kAll, .one_block = true, .some_rounds = false};
 constexpr Effort kSomeRounds{.everything = 0, .most = kAll, .one_block = false, .some_rounds = true};
 
-TEST(Simulation, OneHostStandsForAllWhereAllDoTheSame) {
+TEST(Simulation, OneHostRepresentsAllIfAllHostsBehaveEqually) {
   struct Case {
     std::string_view name;
     Collective collective;
@@ -277,7 +277,7 @@ TEST(Simulation, OneHostStandsForAllWhereAllDoTheSame) {
       }
 }
 
-TEST(Simulation, OneSwitchStandsForAllWhereAllDoTheSame) {
+TEST(Simulation, OneSwitchRepresentsAllIfAllSwitchesBehaveEqually) {
   const Tuning tuning;
   Fabric network = Fabric::of(tuning);
   network.hosts_per_switch = 4;
@@ -293,7 +293,7 @@ TEST(Simulation, OneSwitchStandsForAllWhereAllDoTheSame) {
   }
 }
 
-TEST(Simulation, WhatIsNotAlikeIsPlayedInFull) {
+TEST(Simulation, UnequalHostsAreSimulatedInFull) {
   const Tuning tuning;
   const Topology hosts = Topology::regular(12, 2);
   for (const std::string_view name : {"hierarchical_halving", "reduce_to_one_tree"})
@@ -375,7 +375,7 @@ TEST(Simulation, ManyRanksTakeFewEvents) {
   }
 }
 
-TEST(Simulation, RefusesWhatWouldTakeForEver) {
+TEST(Simulation, RefusesASimulationWithTooManyEvents) {
   const Tuning tuning;
   const Topology topology = Topology::regular(64, 1);
   try {

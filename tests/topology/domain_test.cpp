@@ -36,7 +36,7 @@ TEST_F(Domain, OfAThreadThatMayRunInSeveralIsUnknown) {
   EXPECT_EQ(on("package:2 l3:1 core:2 pu:2", {1, 3}), "L3 0, NUMA node 0");
 }
 
-TEST_F(Domain, OfAMachineWithOneIsNotWorthAName) {
+TEST_F(Domain, IsUnnamedOnAMachineWithOneDomain) {
   EXPECT_EQ(on("package:1 l3:1 core:8 pu:1", {2}), "");
   EXPECT_EQ(on("package:1 core:8 pu:1", {2}), "");
 }

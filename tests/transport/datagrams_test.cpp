@@ -157,7 +157,7 @@ class Datagrams : public ::testing::Test {
   std::uint16_t to_left_port_ = 0, to_right_port_ = 0;
 };
 
-TEST_F(Datagrams, ProbeOfTheGreatestLengthIsHeard) {
+TEST_F(Datagrams, AProbeOfMaximumLengthIsReceived) {
   EXPECT_FALSE(right.heard());
   left.probe();
   EXPECT_FALSE(right.heard());
@@ -175,7 +175,7 @@ TEST_F(Datagrams, MessageArrivesAsItWasAlignedForVectors) {
   EXPECT_FALSE(arrived->retransmitted || arrived->lost);
 }
 
-TEST_F(Datagrams, OnesThatOvertakeWaitForTheirTurn) {
+TEST_F(Datagrams, ReorderedDatagramsAreDeliveredInOrder) {
   std::vector<std::string> sent;
   for (std::uint32_t i = 0; i < 5; ++i) {
     ASSERT_TRUE(send(i, "number " + std::to_string(i)));
@@ -187,7 +187,7 @@ TEST_F(Datagrams, OnesThatOvertakeWaitForTheirTurn) {
   for (std::uint32_t i = 0; i < 5; ++i) EXPECT_EQ(taken(i), "number " + std::to_string(i));
 }
 
-TEST_F(Datagrams, OneThatComesTwiceIsTakenOnce) {
+TEST_F(Datagrams, ADuplicateIsDeliveredOnce) {
   ASSERT_TRUE(send(0, "once"));
   const std::string zero = caught();
   ASSERT_TRUE(send(1, "early"));
@@ -199,7 +199,7 @@ TEST_F(Datagrams, OneThatComesTwiceIsTakenOnce) {
   EXPECT_EQ(taken(2), "nothing");
 }
 
-TEST_F(Datagrams, OneThatGetsLostIsSaidAgainOnce) {
+TEST_F(Datagrams, ALostDatagramIsRetransmittedOnce) {
   ASSERT_TRUE(send(0, "lost"));
   EXPECT_TRUE(said_again(1).empty()) << "before a whole tick had passed";
   const auto said = said_again(5);
@@ -211,7 +211,7 @@ TEST_F(Datagrams, OneThatGetsLostIsSaidAgainOnce) {
   EXPECT_EQ(taken(1), "nothing");
 }
 
-TEST_F(Datagrams, OneThatNobodyHasLookedForIsNotLost) {
+TEST_F(Datagrams, AnUnreadDatagramIsNotCountedAsLost) {
   ASSERT_TRUE(send(0, "on time"));
   let_through(caught());
   const auto said = said_again(3);
@@ -224,7 +224,7 @@ TEST_F(Datagrams, OneThatNobodyHasLookedForIsNotLost) {
   EXPECT_EQ(taken(1), "nothing");
 }
 
-TEST_F(Datagrams, WhatIsAcknowledgedIsNotSaidAgain) {
+TEST_F(Datagrams, AcknowledgedDatagramsAreNotRetransmitted) {
   ASSERT_TRUE(send(0, "zero") && send(1, "one"));
   left.acknowledged(1, false);
   const auto said = said_again(3);
@@ -255,14 +255,14 @@ TEST_F(Datagrams, AWindowThatIsFullOpensWhenHalfOfItIsTaken) {
   EXPECT_TRUE(send(number, "room again"));
 }
 
-TEST_F(Datagrams, ALinkThatCannotSayThemAgainTriesLater) {
+TEST_F(Datagrams, AFailedRetransmissionIsRetriedLater) {
   ASSERT_TRUE(send(0, "again"));
   for (int tick = 0; tick < 4; ++tick) EXPECT_TRUE(left.retransmit(false, [](std::string_view) { return false; }));
   EXPECT_EQ(said_again(1).size(), 1U);
   EXPECT_FALSE(left.retransmit(false, [](std::string_view) { return true; })) << "nothing is left to say";
 }
 
-TEST_F(Datagrams, StrangersAndNonsenseAreNotTaken) {
+TEST_F(Datagrams, ForeignAndMalformedPacketsAreDropped) {
   ASSERT_TRUE(send(0, "the real one"));
   const std::string real = caught();
   std::string other_token = real, longer = real;
@@ -280,7 +280,7 @@ TEST_F(Datagrams, StrangersAndNonsenseAreNotTaken) {
   EXPECT_EQ(taken(0), "the real one");
 }
 
-TEST_F(Datagrams, ALossLeavesTheLinkToTheStreamForAWhile) {
+TEST_F(Datagrams, ALossDisablesDatagramsForAWhile) {
   ASSERT_TRUE(send(0, "lost"));
   left.acknowledged(1, true);
   EXPECT_FALSE(send(1, "too soon"));
@@ -308,7 +308,7 @@ std::string long_text(std::size_t bytes, unsigned seed = 0) {
 
 const std::string kLongest = long_text(DatagramLink::kLongest);
 
-TEST_F(Datagrams, NoMoreThanTheLongest) {
+TEST_F(Datagrams, MessagesAboveTheMaximumLengthAreRefused) {
   EXPECT_TRUE(send(0, kLongest));
   EXPECT_FALSE(send(1, kLongest + "!"));
 }
@@ -348,7 +348,7 @@ TEST_F(Datagrams, PiecesComeInAnyOrderAndTwice) {
 }
 
 /// As the kernel may join them, and network cards.
-TEST_F(Datagrams, JoinedPiecesAreAnybodysInAnyOrder) {
+TEST_F(Datagrams, JoinedPacketsAreAcceptedInAnyOrder) {
   ASSERT_TRUE(send(0, kLongest));
   const auto zero = pieces_caught();
   ASSERT_TRUE(send(1, "short") && send(2, "") && send(3, "shorter"));
@@ -390,7 +390,7 @@ TEST_F(Datagrams, JoinedPiecesAreAnybodysInAnyOrder) {
   }
 }
 
-TEST_F(Datagrams, APieceThatGetsLostIsSaidAgainWithAllOfItsMessage) {
+TEST_F(Datagrams, ALostPacketRetransmitsItsWholeMessage) {
   ASSERT_TRUE(send(0, kLongest));
   const auto pieces = pieces_caught();
   for (std::size_t i = 0; i < pieces.size(); ++i)
@@ -421,7 +421,7 @@ TEST_F(Datagrams, AWindowHoldsSoManyBytes) {
   EXPECT_TRUE(send(number, kLongest));
 }
 
-TEST_F(Datagrams, PiecesThatMakeNoSenseAreNotTaken) {
+TEST_F(Datagrams, MalformedFragmentsAreDropped) {
   ASSERT_TRUE(send(0, kLongest));
   const auto pieces = pieces_caught();
   const auto with = [&](std::size_t at, std::uint32_t value) {
@@ -462,7 +462,7 @@ TEST_F(Datagrams, PiecesOfAnotherLengthAreNotMistakenForMissingOnes) {
   EXPECT_EQ(taken(0), std::string(1500, 'a'));
 }
 
-TEST_F(Datagrams, NoMoreThanAWindowIsKept) {
+TEST_F(Datagrams, DatagramsBeyondTheWindowAreDropped) {
   ASSERT_TRUE(send(0, "some"));
   const std::string some = caught();
   const auto numbered = [&](std::uint32_t number) {
@@ -583,7 +583,7 @@ TEST_F(Datagrams, ABurstOfLossesIsOneLoss) {
   EXPECT_LT(std::chrono::steady_clock::now() - begun, 10s) << "twice as long for each of eight is 12.8 s";
 }
 
-TEST_F(Datagrams, WhatIsOwedIsSettledOnce) {
+TEST_F(Datagrams, AnOwedAcknowledgementIsSentOnce) {
   EXPECT_FALSE(right.clear_unacknowledged());
   ASSERT_TRUE(send(0, "something"));
   let_through(caught());

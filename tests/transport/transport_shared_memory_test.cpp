@@ -69,7 +69,7 @@ TEST(Arena, CarriesMessagesBetweenProcesses) {
   EXPECT_EQ(std::string(reinterpret_cast<const char*>(answer->data), answer->bytes), "answer");
 }
 
-TEST(Arena, KnowsWhoIsAlive) {
+TEST(Arena, ReportsWhichProcessesAreAlive) {
   const auto arena = Arena::create(kTwoRanks);
   EXPECT_TRUE(arena->alive(0));
   EXPECT_FALSE(arena->alive(1));
@@ -81,7 +81,7 @@ TEST(Arena, KnowsWhoIsAlive) {
   EXPECT_FALSE(arena->alive(1));
 }
 
-TEST(Arena, NoticesAProcessThatEndsWithoutAWord) {
+TEST(Arena, DetectsAProcessThatEndsSilently) {
   const auto arena = Arena::create(kTwoRanks);
   const std::string handle = arena->handle();
   int said[2], go[2];
@@ -181,7 +181,7 @@ TEST(Arena, OfAnotherVersionIsRefusedInOneSentence) {
   EXPECT_EQ(child.line().take(), 1u);
 }
 
-TEST(Arena, ThatHasNoRoomSaysWhatLeavesNone) {
+TEST(Arena, CreateNamesTheLimitThatIsTooSmall) {
   try {
     Arena::create({.ranks = 1000, .inline_bytes = 1024, .chunk_bytes = 1 << 30, .frame_bytes = 64});
     ADD_FAILURE() << "no error";

@@ -164,11 +164,11 @@ void expect_last_words(const DatagramSettings& datagrams, std::uint64_t words) {
       datagrams);
 }
 
-TEST(TransportTcp, LastWordsComeWhenTheirSenderHasLeft) {
+TEST(TransportTcp, FinalMessagesArriveAfterTheirSenderLeft) {
   for (int lap = 0; lap < 5; ++lap) expect_last_words({}, 3);
 }
 
-TEST(TransportTcp, LastWordsThatGetLostComeWhenTheirSenderHasLeft) {
+TEST(TransportTcp, LostFinalMessagesArriveAfterTheirSenderLeft) {
   for (int lap = 0; lap < 5; ++lap) expect_last_words(kAllLost, 3);
 }
 
@@ -188,7 +188,7 @@ TEST(TransportTcp, AMessageOfACallThatIsOverComesWhateverFailsNext) {
       kAllLost);
 }
 
-TEST(TransportTcp, OneLookSeesWhatHasComeByEitherWay) {
+TEST(TransportTcp, OneReceiveSeesMessagesOfBothChannels) {
   run_two(100'000, [](End& end, auto&) {
     int seen[2] = {0, 0};
     for (std::uint64_t i = 0; i < 20; ++i) {
@@ -300,7 +300,7 @@ TEST(TransportTcp, LossIsToldAfterTheControlsThatCameBefore) {
 }
 
 /// By either way, and sooner than a datagram would be retransmitted.
-TEST(TransportTcp, DozingEndsWithNews) {
+TEST(TransportTcp, WaitForEventReturnsWhenAMessageArrives) {
   using Clock = std::chrono::steady_clock;
   std::atomic<Clock::time_point> sent;
   run_two(100'000, [&](End& end, auto&) {
@@ -389,7 +389,7 @@ TEST(TransportTcp, EveryAddressTriedIsNamed) {
   EXPECT_NE(text.find("127.0.0.2:9: Connection refused"), std::string::npos) << text;
 }
 
-TEST(TransportTcp, WhoDoesNotComeIsNamed) {
+TEST(TransportTcp, AMissingRankIsNamedAtTheTimeout) {
   TcpNetwork network({});
   PeerAddresses with = peers(0, {network.address(), network.address(), network.address()}, 64);
   with.deadline = Deadline::in(300ms);
@@ -413,7 +413,7 @@ TEST(TransportTcp, AnotherJobIsRefused) {
 /// The port in an address card.
 int port_of(const std::string& address) { return std::stoi(address.substr(address.find("\"port\":") + 7)); }
 
-TEST(TransportTcp, StrangersDoNotDisturbTheMeeting) {
+TEST(TransportTcp, ForeignConnectionsDoNotDisturbTheConnectPhase) {
   run_ranks(2, [&](Bootstrap& threads) {
     TcpNetwork network({});
     const auto addresses = threads.all_gather(network.address(), Deadline::in(1min));
@@ -437,7 +437,7 @@ TEST(TransportTcp, StrangersDoNotDisturbTheMeeting) {
   });
 }
 
-TEST(TransportTcp, WhatIsAskedForAndNotThereIsSaid) {
+TEST(TransportTcp, AnUnavailableInterfaceIsNamed) {
   EXPECT_TRUE(own_addresses({"no such interface"}).empty());
   EXPECT_NE(what_matches_nothing({.interfaces = {"pigeon0"}, .congestion_control = "system"})
                 .find("no interface is \"pigeon0\""),

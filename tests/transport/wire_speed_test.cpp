@@ -56,7 +56,7 @@ INSTANTIATE_TEST_SUITE_P(Frames, WireSpeedOf,
                          ::testing::Values(std::size_t{64}, std::size_t{96} << 10, std::size_t{512} << 10),
                          [](const auto& of) { return std::to_string(of.param) + "_bytes"; });
 
-TEST(WireSpeed, WhatARankDoesForAByteIsWhatIsLess) {
+TEST(WireSpeed, WorkPerByteIsTheSmallerOfTwoMeasurements) {
   const WireSpeed fast{.latency_us = 1, .message_us = 2, .us_per_byte = 3e-4, .work_us_per_byte = 1.5e-4};
   Tuning tuning;
   tuning.wire_work_us_per_byte = 2e-4;

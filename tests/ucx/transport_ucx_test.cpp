@@ -174,7 +174,7 @@ TEST(TransportUcx, WhatIsSentFromTheCallersMemoryIsBoundedToo) {
   });
 }
 
-TEST(TransportUcx, OfTwoLoansFromOnePlaceTheLongerOneLastsUntilItIsTaken) {
+TEST(TransportUcx, TheLongerOfTwoLoansOfOneBufferLastsUntilItIsReceived) {
   constexpr std::size_t kBytes = 300'000;
   const std::string text = payload(0, 0, kBytes);  // outlives the wires
   const auto* data = reinterpret_cast<const std::byte*>(text.data());
@@ -340,7 +340,7 @@ TEST(TransportUcx, AStrangerDoesNotDisturb) {
   });
 }
 
-TEST(TransportUcx, WhoDoesNotAnswerIsNamedWhenTimeIsUp) {
+TEST(TransportUcx, AnUnresponsiveRankIsNamedAtTheTimeout) {
   run_ranks(3, [](Bootstrap& bootstrap) {
     UcxNetwork network;
     PeerAddresses all = peers(bootstrap.rank(), bootstrap.all_gather(network.address(), Deadline::in(1min)), 64);
@@ -361,7 +361,7 @@ TEST(TransportUcx, WhoDoesNotAnswerIsNamedWhenTimeIsUp) {
   });
 }
 
-TEST(TransportUcx, WhoIsGoneBeforeConnectingIsNamed) {
+TEST(TransportUcx, ARankThatExitsBeforeConnectingIsNamed) {
   UcxNetwork network;
   const std::string gone = UcxNetwork().address();
   PeerAddresses all = peers(0, {network.address(), gone}, 64);

@@ -53,12 +53,12 @@ Guard::Guard() {
 }
 
 Guard::~Guard() {
-  tell(0);
+  notify(0);
   ::close(pipe_);
   ::waitpid(pid_, nullptr, 0);
 }
 
-void Guard::tell(pid_t word) {
+void Guard::notify(pid_t word) {
   [[maybe_unused]] const ssize_t sent = ::write(pipe_, &word, sizeof word);  // SIGPIPE is ignored; so is its loss
 }
 

@@ -22,7 +22,7 @@ class Guard {
   Guard(const Guard&) = delete;
   Guard& operator=(const Guard&) = delete;
   ~Guard();
-  void tell(pid_t word);
+  void notify(pid_t word);
 
  private:
   pid_t pid_ = 0;

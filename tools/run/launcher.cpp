@@ -33,9 +33,9 @@ using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 
 constexpr int kTimedOut = 124, kCannotExecute = 126, kNotFound = 127, kKilledBy = 128;
-constexpr auto kTermToKill = std::chrono::seconds(1);       // what a rank has to heed SIGTERM
-constexpr auto kSettling = std::chrono::milliseconds(200);  // from the first failure until its cause is judged
-constexpr auto kLongestDeath = std::chrono::seconds(5);     // of a rank that is going away, until it can be waited for
+constexpr auto kTermToKill = std::chrono::seconds(1);             // what a rank has to heed SIGTERM
+constexpr auto kDiagnosisDelay = std::chrono::milliseconds(200);  // from the first failure until its cause is judged
+constexpr auto kLongestDeath = std::chrono::seconds(5);  // of a rank that is going away, until it can be waited for
 
 constexpr std::array kForwarded = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
 
@@ -162,7 +162,7 @@ class Launcher {
     }
 
     ::setpgid(pid, pid);  // here as well: whoever comes first
-    guard_->tell(pid);
+    guard_->notify(pid);
     Rank rank{.number = number, .pid = pid, .running = true, .out = {}, .err = {}};
     if (arguments_.prefix) {
       for (const auto& stream : streams) {
@@ -223,11 +223,11 @@ class Launcher {
       milliseconds = static_cast<int>(std::clamp<std::int64_t>(left, 0, 3'600'000));
     }
     ::poll(entries.data(), entries.size(), milliseconds);
-    if (reads_input && entries.back().revents != 0) feed_input();
+    if (reads_input && entries.back().revents != 0) forward_input();
   }
 
   /// A terminal gives its input to the foreground group only, so the launcher hands it on to rank 0.
-  void feed_input() {
+  void forward_input() {
     std::array<char, 4096> buffer;
     const ssize_t bytes = ::read(STDIN_FILENO, buffer.data(), buffer.size());
     if (bytes < 0 && errno == EINTR) return;
@@ -275,7 +275,7 @@ class Launcher {
     auto cause = std::ranges::find_if(failures_, killed);
     if (cause == failures_.end()) {
       const auto waited = Clock::now() - first_failure_at_;
-      if (any_running() && (waited < kSettling || (waited < kLongestDeath && any_exiting()))) return;
+      if (any_running() && (waited < kDiagnosisDelay || (waited < kLongestDeath && any_exiting()))) return;
       cause = failures_.begin();
     }
     judged_ = true;
@@ -312,7 +312,7 @@ class Launcher {
     }
     ::kill(-rank.pid, SIGKILL);
     ::waitpid(rank.pid, nullptr, 0);
-    guard_->tell(-rank.pid);
+    guard_->notify(-rank.pid);
     rank.running = false;
     return how;
   }

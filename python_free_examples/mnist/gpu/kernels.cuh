@@ -32,7 +32,7 @@ void each(cudaStream_t stream, std::size_t count, const Body& body) {
 #else
 template <class Body>
 void each(cudaStream_t stream, std::size_t count, const Body& body) {
-  stand_in::enqueue(stream, [count, body] {
+  fake_cuda::enqueue(stream, [count, body] {
     for (std::size_t i = 0; i < count; ++i) body(i);
   });
 }

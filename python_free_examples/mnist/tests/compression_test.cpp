@@ -151,7 +151,7 @@ TEST(CompressedTraining, MomentumCorrectionWarmUpAndLayersLearn) {
   const nlohmann::json &first = epochs[0].at("compression"), &last = epochs.back().at("compression");
   EXPECT_EQ(last.at("chosen_per_step"), 4 + 3462 + 7);  // of each layer, rounded up
   EXPECT_GT(first.at("chosen_per_step"), last.at("chosen_per_step"));
-  EXPECT_GE(last.at("united_per_step"), last.at("chosen_per_step"));
+  EXPECT_GE(last.at("union_per_step"), last.at("chosen_per_step"));
   EXPECT_EQ(last.at("gradient_bytes_per_step"), 347146 * 4);
   EXPECT_EQ(last.at("raw_bytes_per_step"), 347146 * 4);
   EXPECT_LT(last.at("sent_bytes_per_step"), 0.02 * last.at("raw_bytes_per_step").get<double>());

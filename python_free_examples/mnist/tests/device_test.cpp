@@ -1,5 +1,5 @@
 // Compares every device with this processor: a GPU, skipped if there is none, and the GPU's sources over stand-ins for
-// CUDA, cuBLAS and cuDNN (cuda_stand_in/).
+// CUDA, cuBLAS and cuDNN (fake_cuda/).
 #include "device.hpp"
 
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ namespace {
 using testing::Folder;
 using testing::message_of;
 
-std::unique_ptr<Device> stand_in_device(std::string* why_not = nullptr) {
+std::unique_ptr<Device> fake_cuda_device(std::string* why_not = nullptr) {
   char text[256] = "";
   std::unique_ptr<Device> device(mnist_cuda_device(0, text, sizeof text));
   if (why_not != nullptr) *why_not = text;
@@ -53,8 +53,8 @@ void expect_near(const std::vector<float>& got, const std::vector<float>& expect
 class EveryDevice : public ::testing::TestWithParam<std::string_view> {
  protected:
   void SetUp() override {
-    if (GetParam() == "stand_in") {
-      device_ = stand_in_device();
+    if (GetParam() == "fake_cuda") {
+      device_ = fake_cuda_device();
       ASSERT_NE(device_, nullptr);
       return;
     }
@@ -231,25 +231,25 @@ TEST_P(EveryDevice, WaitingMovesOnWhatIsMeanwhile) {
   int times = 0;
   wait_for(*device_, [&] { ++times; });
   EXPECT_TRUE(device_->idle());
-  if (GetParam() == "stand_in") {
+  if (GetParam() == "fake_cuda") {
     EXPECT_GT(times, 0);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, EveryDevice, ::testing::Values("stand_in", "cuda"),
+INSTANTIATE_TEST_SUITE_P(Devices, EveryDevice, ::testing::Values("fake_cuda", "cuda"),
                          [](const auto& device) { return std::string(device.param); });
 
 /// Lets ranks as threads exchange host memory, for any device.
 class Eager {
  public:
-  Eager() { stand_in::machine().eager = true; }
-  ~Eager() { stand_in::machine().eager = false; }
+  Eager() { fake_cuda::machine().eager = true; }
+  ~Eager() { fake_cuda::machine().eager = false; }
 };
 
 /// The stand-in whose device memory is host memory.
 class Hosted : public Device {
  public:
-  Hosted() : device_(stand_in_device()) {}
+  Hosted() : device_(fake_cuda_device()) {}
   std::string_view name() const override { return device_->name(); }
   std::string description() const override { return device_->description(); }
   std::optional<void*> stream() const override { return {}; }
@@ -272,12 +272,12 @@ class Hosted : public Device {
   std::unique_ptr<Device> device_;
 };
 
-std::vector<float> train(int ranks, bool on_stand_in, const TrainerOptions& options) {
+std::vector<float> train(int ranks, bool on_fake_cuda, const TrainerOptions& options) {
   static const Data data = draw_digits(103, 31, 1);
   std::vector<float> weights;
   collectives::testing::run_communicators(ranks, [&](collectives::Communicator& comm) {
     Hosted hosted;
-    Device& device = on_stand_in ? static_cast<Device&>(hosted) : processor();
+    Device& device = on_fake_cuda ? static_cast<Device&>(hosted) : processor();
     Model model("cnn", 1, device);
     Optimizer optimizer(OptimizerKind::momentum, model.parameter_count(), device);
     Report report({}, true);
@@ -307,22 +307,22 @@ TEST(TrainingOnADevice, TakesTheSameWayAsOnTheProcessor) {
 }
 
 TEST(CudaDevice, WhereThereIsNoneItSaysSo) {
-  stand_in::machine().devices = 0;
+  fake_cuda::machine().devices = 0;
   std::string why_not;
-  EXPECT_EQ(stand_in_device(&why_not), nullptr);
-  stand_in::machine().devices = 1;
+  EXPECT_EQ(fake_cuda_device(&why_not), nullptr);
+  fake_cuda::machine().devices = 1;
   EXPECT_EQ(why_not, "no CUDA device: no CUDA-capable device is detected");
 }
 
 TEST(CudaDevice, ProcessesOfOneMachineTakeTurns) {
-  stand_in::machine().devices = 3;
+  fake_cuda::machine().devices = 3;
   char why_not[256] = "";
   for (const int local_rank : {0, 2, 7}) {
     const std::unique_ptr<Device> device(mnist_cuda_device(local_rank, why_not, sizeof why_not));
     EXPECT_NE(device, nullptr);
-    EXPECT_EQ(stand_in::machine().current, local_rank % 3);
+    EXPECT_EQ(fake_cuda::machine().current, local_rank % 3);
   }
-  stand_in::machine().devices = 1;
+  fake_cuda::machine().devices = 1;
 }
 
 TEST(Pooling, EveryWindowHasACornerAndAFeatureOfItsOwn) {

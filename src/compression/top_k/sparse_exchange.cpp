@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "collectives/error.hpp"
-#include "execution/program.hpp"
+#include "execution/multi_phase_operation.hpp"
 
 namespace collectives {
 namespace {
@@ -33,10 +33,10 @@ void emit_all_to_all(const RankView& view, const RoundArgs& args, StepSink& run)
     later(receive(group.at(group.behind(stop)), args.incoming[group.behind(stop)]));
 }
 
-constexpr Algorithm kGather[] = {stage_algorithm("top_k_gather", emit_gather<false>),
-                                 stage_algorithm("top_k_gather_along_rail", emit_gather<true>)};
-constexpr Algorithm kAllToAll[] = {stage_algorithm("top_k_all_to_all", emit_all_to_all<false>),
-                                   stage_algorithm("top_k_all_to_all_along_rail", emit_all_to_all<true>)};
+constexpr Algorithm kGather[] = {phase_algorithm("top_k_gather", emit_gather<false>),
+                                 phase_algorithm("top_k_gather_along_rail", emit_gather<true>)};
+constexpr Algorithm kAllToAll[] = {phase_algorithm("top_k_all_to_all", emit_all_to_all<false>),
+                                   phase_algorithm("top_k_all_to_all_along_rail", emit_all_to_all<true>)};
 
 template <class T>
 std::byte* bytes_of(std::vector<T>& list) {
@@ -45,48 +45,48 @@ std::byte* bytes_of(std::vector<T>& list) {
 
 }  // namespace
 
-void SparseExchange::start(const Setting& setting, const Entries& own, Word word) {
+void SparseExchange::start(const Setting& setting, const Entries& own, MemberStatus status) {
   setting_ = setting;
   own_ = own;
-  own_word_ = word;
+  own_status_ = status;
   bytes_sent_ = 0;
-  words_.assign(members(), {});
-  stage_ = Stage::counts;
+  statuses_.assign(members(), {});
+  phase_ = Phase::counts;
 }
 
 bool SparseExchange::next(Job& job) {
   if (setting_.form == SparseForm::gathered) {
-    if (stage_ == Stage::counts) {
-      stage_ = Stage::parts;
+    if (phase_ == Phase::counts) {
+      phase_ = Phase::parts;
       gather_records(job);
       return true;
     }
-    if (stage_ == Stage::parts) read_records();
-    stage_ = Stage::all_here;
+    if (phase_ == Phase::parts) read_records();
+    phase_ = Phase::all_here;
     return false;
   }
-  switch (stage_) {
-    case Stage::counts:
-      stage_ = Stage::entries;
+  switch (phase_) {
+    case Phase::counts:
+      phase_ = Phase::entries;
       gather_counts(job);
       return true;
-    case Stage::entries:
-      stage_ = Stage::sums;
+    case Phase::entries:
+      phase_ = Phase::sums;
       send_entries(job);
       return true;
-    case Stage::sums:
-      stage_ = Stage::parts;
+    case Phase::sums:
+      phase_ = Phase::parts;
       add_own_range();
       offsets_.resize(members() + 1);
       for (std::size_t m = 0; m <= members(); ++m) offsets_[m] = m * sizeof(std::uint32_t);
       job_of(job, kGather[setting_.along_rail], Collective::all_gather, Parts::listed(offsets_.data(), group().size()),
              {}, sizeof(std::uint32_t), bytes_of(sums_), bytes_of(sums_));
       return true;
-    case Stage::parts:
-      stage_ = Stage::all_here;
+    case Phase::parts:
+      phase_ = Phase::all_here;
       gather_parts(job);
       return true;
-    case Stage::all_here: break;
+    case Phase::all_here: break;
   }
   return false;
 }
@@ -125,11 +125,11 @@ void SparseExchange::refuse(std::size_t m, const std::string& why) const {
 
 void SparseExchange::gather_records(Job& job) {
   const SparseFormat& format = setting_.format;
-  const std::size_t bytes = sizeof(Word) + format.bytes();
+  const std::size_t bytes = sizeof(MemberStatus) + format.bytes();
   records_.resize(members() * bytes);
   std::byte* const mine = records_.data() + static_cast<std::size_t>(member()) * bytes;
-  std::memcpy(mine, &own_word_, sizeof own_word_);
-  write_sparse(format, own_, mine + sizeof(Word));
+  std::memcpy(mine, &own_status_, sizeof own_status_);
+  write_sparse(format, own_, mine + sizeof(MemberStatus));
   job_of(job, kGather[setting_.along_rail], Collective::all_gather, Parts::equal({0, records_.size()}, group().size()),
          {}, bytes, records_.data(), records_.data());
 }
@@ -137,16 +137,16 @@ void SparseExchange::gather_records(Job& job) {
 /// Those of this rank, too: its values may have been rounded.
 void SparseExchange::read_records() {
   const SparseFormat& format = setting_.format;
-  const std::size_t bytes = sizeof(Word) + format.bytes();
+  const std::size_t bytes = sizeof(MemberStatus) + format.bytes();
   indices_.resize(members() * format.k);
   values_.resize(indices_.size());
   entries_.resize(members());
   for (std::size_t m = 0; m < members(); ++m) {
     const std::byte* record = records_.data() + m * bytes;
-    std::memcpy(&words_[m], record, sizeof(Word));
+    std::memcpy(&statuses_[m], record, sizeof(MemberStatus));
     std::uint32_t* const indices = indices_.data() + m * format.k;
     float* const values = values_.data() + m * format.k;
-    if (const std::string why = read_sparse(format, record + sizeof(Word), indices, values); !why.empty())
+    if (const std::string why = read_sparse(format, record + sizeof(MemberStatus), indices, values); !why.empty())
       refuse(m, why);
     entries_[m] = {indices, values, format.k};
   }
@@ -171,7 +171,7 @@ void SparseExchange::gather_counts(Job& job) {
   const auto self = static_cast<std::size_t>(member());
   const std::size_t each = (members() + 2) * sizeof(std::uint32_t);
   counts_.assign(members() * (members() + 2), 0);
-  std::memcpy(&counts_[self * (members() + 2)], &own_word_, sizeof own_word_);
+  std::memcpy(&counts_[self * (members() + 2)], &own_status_, sizeof own_status_);
   const std::uint32_t* at = own_.indices;
   for (std::size_t to = 0; to < members(); ++to) {
     const Range range = range_of(to);
@@ -189,7 +189,7 @@ void SparseExchange::send_entries(Job& job) {
   const auto self = static_cast<std::size_t>(member());
   // All see the same counts, so all find the same to be wrong with them.
   for (std::size_t from = 0; from < members(); ++from) {
-    std::memcpy(&words_[from], &counts_[from * (members() + 2)], sizeof(Word));
+    std::memcpy(&statuses_[from], &counts_[from * (members() + 2)], sizeof(MemberStatus));
     std::uint64_t all = 0;
     for (std::size_t to = 0; to < members(); ++to) {
       if (count(from, to) > range_of(to).count)
@@ -279,14 +279,14 @@ const SparseExchange::Result& SparseExchange::result() {
   result_.terms.clear();
   result_.dense.clear();
   result_.divisor = setting_.divisor;
-  result_.united.reset();
+  result_.union_size.reset();
   if (setting_.form == SparseForm::gathered) {
     result_.terms = entries_;
     return result_;
   }
   // Sums of ranges, which follow one another, so that their entries are one list.
   result_.divisor = 1;
-  result_.united = std::accumulate(sums_.begin(), sums_.end(), std::size_t{0});
+  result_.union_size = std::accumulate(sums_.begin(), sums_.end(), std::size_t{0});
   std::size_t sparse = 0;
   for (std::size_t m = 0; m < members(); ++m) sparse += dense(m) ? 0 : sums_[m];
   indices_.resize(sparse);
@@ -314,11 +314,11 @@ const SparseExchange::Result& SparseExchange::result() {
 
 std::size_t SparseExchange::add_to(float* sum) {
   result();
-  if (!result_.united)
+  if (!result_.union_size)
     return sum_.add(result_.terms.data(), result_.terms.size(), result_.divisor, sum, setting_.format.n);
   for (const auto& [range, values] : result_.dense) std::memcpy(sum + range.first, values, range.count * sizeof(float));
   for (std::size_t i = 0; i < indices_.size(); ++i) sum[indices_[i]] = values_[i];
-  return *result_.united;
+  return *result_.union_size;
 }
 
 }  // namespace collectives

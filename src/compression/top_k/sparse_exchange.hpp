@@ -36,24 +36,24 @@ class SparseExchange {
     float divisor = 1;
   };
   /// What a member says of what it has chosen.
-  struct Word {
+  struct MemberStatus {
     std::uint32_t non_finite;        ///< how many values are not
     std::uint32_t first_non_finite;  ///< index of the first of them
   };
 
   /// Begins with this rank's entries, which stay where they are until the last stage.
-  void start(const Setting&, const Entries& own, Word word);
+  void start(const Setting&, const Entries& own, MemberStatus status);
   /// Describes the next stage in `job`, keeping its tag; false when everything is here. Throws Error{system}, naming
   /// the rank, for a message that is none of what it should be.
   bool next(Job& job);
   /// The word of member `m`; once next() has returned false.
-  Word word_of(std::size_t m) const { return words_[m]; }
+  MemberStatus status_of(std::size_t m) const { return statuses_[m]; }
   /// What there is to add: entries, in this order, and values of whole ranges, which are sums already.
   struct Result {
     std::vector<Entries> terms;
     std::vector<std::pair<Range, const std::byte*>> dense;
-    float divisor = 1;                  ///< of the sum of the terms
-    std::optional<std::size_t> united;  ///< elements that get anything, where that is known before they are added
+    float divisor = 1;                      ///< of the sum of the terms
+    std::optional<std::size_t> union_size;  ///< elements that get anything, where that is known before they are added
   };
   /// Once next() has returned false, and until the next start(). Throws as next().
   const Result& result();
@@ -67,7 +67,7 @@ class SparseExchange {
   std::uint64_t bytes_sent() const { return bytes_sent_; }
 
  private:
-  enum class Stage : std::uint8_t { counts, entries, sums, parts, all_here };
+  enum class Phase : std::uint8_t { counts, entries, sums, parts, all_here };
 
   RankGroup group() const { return setting_.along_rail ? setting_.view->grid.rail() : setting_.view->world; }
   Range range_of(std::size_t m) const {
@@ -90,12 +90,12 @@ class SparseExchange {
   [[noreturn]] void refuse(std::size_t m, const std::string& why) const;
 
   Setting setting_;
-  Stage stage_ = Stage::all_here;
+  Phase phase_ = Phase::all_here;
   Entries own_;
-  Word own_word_{};
+  MemberStatus own_status_{};
   Plan plan_;  // of the stage under way
   std::uint64_t bytes_sent_ = 0;
-  std::vector<Word> words_;
+  std::vector<MemberStatus> statuses_;
   std::vector<std::byte> records_, outgoing_;
   std::vector<std::size_t> offsets_, incoming_offsets_;
   std::vector<std::uint32_t> counts_;  // of each member: its word, and how many entries it has for each

@@ -35,9 +35,9 @@ void emit_share_inside(const RankView& view, const RoundArgs& args, StepSink& ru
                               {.source = Place::output}));
 }
 
-constexpr Algorithm kAddInside = stage_algorithm("top_k_add_inside", emit_add_inside);
-constexpr Algorithm kAgreeInside = stage_algorithm("top_k_agree_inside", emit_agree_inside);
-constexpr Algorithm kShareInside = stage_algorithm("top_k_share_inside", emit_share_inside);
+constexpr Algorithm kAddInside = phase_algorithm("top_k_add_inside", emit_add_inside);
+constexpr Algorithm kAgreeInside = phase_algorithm("top_k_agree_inside", emit_agree_inside);
+constexpr Algorithm kShareInside = phase_algorithm("top_k_share_inside", emit_share_inside);
 
 double squared_norm(std::span<const float> values) {
   // Several sums, so that the additions need not wait for one another.
@@ -77,18 +77,18 @@ void SparseTensor::check(std::size_t count, Rank rank) const {
                 "all_reduce");
   };
   if (busy_) refuse("another call of this name is under way");
-  if (kept.count != 0 && kept.count != count)
-    refuse(fmt::format("{} elements, but those before had {}", count, kept.count));
+  if (state.count != 0 && state.count != count)
+    refuse(fmt::format("{} elements, but those before had {}", count, state.count));
   if (count >= kTooMany) refuse(fmt::format("{} elements are more than indices of 32 bits reach", count));
 }
 
 std::size_t SparseTensor::next_k(std::size_t count) const {
   if (options_.k > 0) return std::min(options_.k, count);
   double density = options_.density;
-  if (kept.calls < options_.warm_up_calls)
+  if (state.calls < options_.warm_up_calls)
     density = options_.warm_up_density *
               std::pow(options_.density / options_.warm_up_density,
-                       static_cast<double>(kept.calls) / static_cast<double>(options_.warm_up_calls));
+                       static_cast<double>(state.calls) / static_cast<double>(options_.warm_up_calls));
   return std::min(count, static_cast<std::size_t>(std::ceil(density * static_cast<double>(count) * (1 - 1e-12))));
 }
 
@@ -98,39 +98,39 @@ SparseFormat SparseTensor::format() const {
 
 /// What is kept of a slice, as a part of the whole tensor that is otherwise zero.
 std::vector<float> SparseTensor::whole(std::vector<float>& of_slice) const {
-  if (of_slice.size() == kept.count || of_slice.empty()) return std::move(of_slice);
-  std::vector<float> all(kept.count);
-  std::ranges::copy(of_slice, all.begin() + static_cast<std::ptrdiff_t>(kept.slice.first));
+  if (of_slice.size() == state.count || of_slice.empty()) return std::move(of_slice);
+  std::vector<float> all(state.count);
+  std::ranges::copy(of_slice, all.begin() + static_cast<std::ptrdiff_t>(state.slice.first));
   of_slice.clear();
   return all;
 }
 
 /// What a host keeps becomes its owner's: sums over ranks stay what they are.
 void SparseTensor::keep_for_rank() {
-  kept.residual = whole(kept.residual);
-  kept.velocity = whole(kept.velocity);
-  kept.slices = 0;
-  kept.slice = {0, kept.count};
-  if (!kept.pending.empty()) kept.residual.resize(kept.count);
-  for (std::size_t i = 0; i < kept.pending.size(); ++i) kept.residual[i] += kept.pending[i];
-  kept.pending.clear();
-  if (!options_.error_feedback) kept.residual.clear();
-  kept.velocity.resize(options_.momentum > 0 ? kept.count : 0);
+  state.residual = whole(state.residual);
+  state.velocity = whole(state.velocity);
+  state.slices = 0;
+  state.slice = {0, state.count};
+  if (!state.pending.empty()) state.residual.resize(state.count);
+  for (std::size_t i = 0; i < state.pending.size(); ++i) state.residual[i] += state.pending[i];
+  state.pending.clear();
+  if (!options_.error_feedback) state.residual.clear();
+  state.velocity.resize(options_.momentum > 0 ? state.count : 0);
 }
 
 /// What ranks keep becomes that of the owner of each slice, added inside the host: by all its ranks or by none. So also
 /// where only some of them have been in other calls of this tensor, or one that failed has left something to some.
 void SparseTensor::keep_for_host() {
   const Range slice = call_.plan->slice(call_.view->grid.local);
-  stage_ = Stage::add_inside;
+  phase_ = Phase::add_inside;
   if (moved_by_ > 0) {
     keep_for_rank();
-    moved_residual_ = std::move(kept.residual);
-    moved_residual_.resize(kept.count);
-    moved_velocity_ = std::move(kept.velocity);
-    kept.residual.clear();
-    kept.velocity.clear();
-    stage_ = Stage::move_residual;
+    moved_residual_ = std::move(state.residual);
+    moved_residual_.resize(state.count);
+    moved_velocity_ = std::move(state.velocity);
+    state.residual.clear();
+    state.velocity.clear();
+    phase_ = Phase::move_residual;
   }
   keep_slice(call_.plan->slices, slice);
   host_sum_.resize(slice.count);
@@ -138,7 +138,7 @@ void SparseTensor::keep_for_host() {
 
 float SparseTensor::clipping() const {
   if (options_.clip == 0) return 1;
-  const double norm = std::sqrt(squared_norm({call_.input, kept.count}));
+  const double norm = std::sqrt(squared_norm({call_.input, state.count}));
   const double most = static_cast<double>(options_.clip) / std::sqrt(static_cast<double>(call_.view->world.size()));
   return norm > most && std::isfinite(norm) ? static_cast<float>(most / norm) : 1.0F;
 }
@@ -147,57 +147,58 @@ float SparseTensor::clipping() const {
 const float* SparseTensor::clipped() {
   const float scale = clipping();
   if (scale == 1) return call_.input;
-  gradient_.resize(kept.count);
-  for (std::size_t i = 0; i < kept.count; ++i) gradient_[i] = call_.input[i] * scale;
+  gradient_.resize(state.count);
+  for (std::size_t i = 0; i < state.count; ++i) gradient_[i] = call_.input[i] * scale;
   return gradient_.data();
 }
 
-void SparseTensor::bring_home() {
-  if (elsewhere == nullptr) return;
-  elsewhere->read(kept.residual, kept.velocity);
-  if (elsewhere->gave_back) drop_what_cannot_arrive(kept);
-  elsewhere = nullptr;
+void SparseTensor::fetch_residual() {
+  if (device_residual == nullptr) return;
+  device_residual->read(state.residual, state.velocity);
+  if (device_residual->returned) drop_unrepresentable(state);
+  device_residual = nullptr;
 }
 
-void SparseTensor::keep_here(std::size_t count) {
-  bring_home();
-  kept.count = count;
+void SparseTensor::bring_residual_to_host(std::size_t count) {
+  fetch_residual();
+  state.count = count;
   keep_for_rank();
 }
 
-void SparseTensor::keep_slice_here(std::size_t count, int slices, Range slice) {
-  bring_home();
-  kept.count = count;
+void SparseTensor::bring_slice_to_host(std::size_t count, int slices, Range slice) {
+  fetch_residual();
+  state.count = count;
   keep_slice(slices, slice);
 }
 
 void SparseTensor::keep_slice(int slices, Range slice) {
-  kept.slices = static_cast<std::uint32_t>(slices);
-  kept.slice = slice;
-  kept.residual.resize(options_.error_feedback ? slice.count : 0);
-  kept.velocity.resize(options_.momentum > 0 ? slice.count : 0);
+  state.slices = static_cast<std::uint32_t>(slices);
+  state.slice = slice;
+  state.residual.resize(options_.error_feedback ? slice.count : 0);
+  state.velocity.resize(options_.momentum > 0 ? slice.count : 0);
 }
 
-void SparseTensor::keep_elsewhere(std::unique_ptr<KeptElsewhere> where) {
-  elsewhere = std::move(where);
-  kept.residual = std::vector<float>();
-  kept.velocity = std::vector<float>();
+void SparseTensor::move_residual_to_device(std::unique_ptr<DeviceResidual> where) {
+  device_residual = std::move(where);
+  state.residual = std::vector<float>();
+  state.velocity = std::vector<float>();
 }
 
-void SparseTensor::chosen_elsewhere(const std::uint32_t* indices, const float* values, std::chrono::nanoseconds took) {
-  chosen_elsewhere_ = {indices, values, 0};
+void SparseTensor::set_device_selection(const std::uint32_t* indices, const float* values,
+                                        std::chrono::nanoseconds took) {
+  device_selection_ = {indices, values, 0};
   choosing_took_ = took;
 }
 
-void SparseTensor::added_elsewhere(std::size_t united, std::chrono::nanoseconds took) {
-  report_.united = united;
+void SparseTensor::report_device_sum(std::size_t union_size, std::chrono::nanoseconds took) {
+  report_.union_size = union_size;
   report_.coding_seconds += std::chrono::duration<double>(took).count();
 }
 
-Kept SparseTensor::all_kept() const {
-  Kept all = kept;
-  if (elsewhere != nullptr) elsewhere->read(all.residual, all.velocity);
-  if (elsewhere != nullptr && elsewhere->gave_back) drop_what_cannot_arrive(all);
+ResidualState SparseTensor::full_state() const {
+  ResidualState all = state;
+  if (device_residual != nullptr) device_residual->read(all.residual, all.velocity);
+  if (device_residual != nullptr && device_residual->returned) drop_unrepresentable(all);
   return all;
 }
 
@@ -206,35 +207,35 @@ void SparseTensor::begin(const Call& call) {
   busy_ = true;
   reserved_ = false;
   call_ = call;
-  kept.count = call.plan->n;
-  ++kept.calls;
+  state.count = call.plan->n;
+  ++state.calls;
   begin_report();
-  undo_ = chosen_ = gave_copy_ = false;
+  undo_ = chosen_ = sent_copy_ = false;
   cleared_ = 0;
-  if (chosen_elsewhere_.indices == nullptr) {
+  if (device_selection_.indices == nullptr) {
     begin_here();
   } else {
-    stage_ = Stage::exchange;
-    cleared_ = kept.slice.count;  // not by the host
+    phase_ = Phase::exchange;
+    cleared_ = state.slice.count;  // not by the host
     report_.coding_seconds = std::chrono::duration<double>(choosing_took_).count();
-    if (kept.slice.count > 0) {
-      chosen_elsewhere_.count = format().k;
-      give(chosen_elsewhere_, format(), {});
+    if (state.slice.count > 0) {
+      device_selection_.count = format().k;
+      encode(device_selection_, format(), {});
     }
   }
   add_time(from);
 }
 
 void SparseTensor::begin_here() {
-  bring_home();
+  fetch_residual();
   if (call_.plan->in_hosts) {
     moves_ = keeps(call_.plan->slices, call_.plan->slice(call_.view->grid.local)) ? 0.0F : 1.0F;
     moved_by_ = 0;
-    stage_ = options_.error_feedback ? Stage::agree_to_move : Stage::settle;
+    phase_ = options_.error_feedback ? Phase::agree_to_move : Phase::migrate_residuals;
   } else {
     keep_for_rank();
-    if (options_.error_feedback) kept.residual.resize(kept.count);
-    stage_ = Stage::exchange;
+    if (options_.error_feedback) state.residual.resize(state.count);
+    phase_ = Phase::exchange;
     choose(call_.input, clipping());
   }
 }
@@ -243,8 +244,8 @@ void SparseTensor::begin_here() {
 void SparseTensor::begin_report() {
   report_.sparse = call_.plan->sparse;
   report_.reason.assign(call_.plan->reason);
-  report_.count = kept.count;
-  report_.chosen = report_.united = 0;
+  report_.count = state.count;
+  report_.chosen = report_.union_size = 0;
   report_.raw_bytes = call_.dense_bytes;
   report_.sent_bytes = 0;
   report_.coding_seconds = 0;
@@ -254,42 +255,43 @@ void SparseTensor::add_time(Clock::time_point from) {
   report_.coding_seconds += std::chrono::duration<double>(Clock::now() - from).count();
 }
 
-const float* SparseTensor::give_all(const Call& call) {
+const float* SparseTensor::dense_input(const Call& call) {
   const auto from = Clock::now();
   busy_ = true;
   reserved_ = false;
   call_ = call;
-  kept.count = call.plan->n;
-  ++kept.calls;
-  given_norm_ = 0;
+  state.count = call.plan->n;
+  ++state.calls;
+  sent_norm_ = 0;
   begin_report();
-  report_.chosen = kept.count;
+  report_.chosen = state.count;
   report_.sent_bytes = call.dense_bytes;
-  undo_ = chosen_ = gave_copy_ = false;
-  stage_ = Stage::done;
-  keep_here(kept.count);
+  undo_ = chosen_ = sent_copy_ = false;
+  phase_ = Phase::done;
+  bring_residual_to_host(state.count);
   const float scale = clipping();
   const bool careful = options_.non_finite != NonFinite::propagate;
-  if (scale == 1 && !careful && options_.momentum == 0 && kept.residual.empty()) {
+  if (scale == 1 && !careful && options_.momentum == 0 && state.residual.empty()) {
     add_time(from);
     return call.input;
   }
-  gradient_.resize(kept.count);
-  for (std::size_t i = 0; i < kept.count; ++i) gradient_[i] = call.input[i] * scale;
-  std::size_t bad = careful ? first_non_finite(gradient_) : kept.count;
-  if (bad == kept.count) {
-    for (std::size_t i = 0; i < kept.velocity.size(); ++i)
-      gradient_[i] = kept.velocity[i] = options_.momentum * kept.velocity[i] + gradient_[i];
-    for (std::size_t i = 0; i < kept.residual.size(); ++i) gradient_[i] += kept.residual[i];
-    kept.residual.clear();
-    gave_copy_ = true;
+  gradient_.resize(state.count);
+  for (std::size_t i = 0; i < state.count; ++i) gradient_[i] = call.input[i] * scale;
+  std::size_t bad = careful ? first_non_finite(gradient_) : state.count;
+  if (bad == state.count) {
+    for (std::size_t i = 0; i < state.velocity.size(); ++i)
+      gradient_[i] = state.velocity[i] = options_.momentum * state.velocity[i] + gradient_[i];
+    for (std::size_t i = 0; i < state.residual.size(); ++i) gradient_[i] += state.residual[i];
+    state.residual.clear();
+    sent_copy_ = true;
     if (careful) bad = first_non_finite(gradient_);
   }
   if (careful) {
-    stage_ = Stage::agree;
+    phase_ = Phase::agree;
     exchange_.start(
         {.form = SparseForm::gathered, .format = {}, .view = call.view, .frame_bytes = call.tuning->frame_bytes}, {},
-        bad == kept.count ? SparseExchange::Word{} : SparseExchange::Word{1, static_cast<std::uint32_t>(bad)});
+        bad == state.count ? SparseExchange::MemberStatus{}
+                           : SparseExchange::MemberStatus{1, static_cast<std::uint32_t>(bad)});
   }
   add_time(from);
   return gradient_.data();
@@ -303,17 +305,17 @@ float SparseTensor::arrives(float value) const {
 /// Of this call nothing arrives: what was given comes back into the residual. What could not arrive as a finite value
 /// is dropped, its velocity too, for it would be in the way of all calls to come.
 void SparseTensor::take_back() noexcept {
-  given_norm_ = 0;
-  if (!options_.error_feedback || !(chosen_ || gave_copy_)) return;
-  if (gave_copy_)
-    std::swap(kept.residual, gradient_);
+  sent_norm_ = 0;
+  if (!options_.error_feedback || !(chosen_ || sent_copy_)) return;
+  if (sent_copy_)
+    std::swap(state.residual, gradient_);
   else
-    for (std::size_t i = 0; i < values_.size(); ++i) kept.residual[indices_[i]] = values_[i];
-  drop_what_cannot_arrive(kept);
-  chosen_ = gave_copy_ = false;
+    for (std::size_t i = 0; i < values_.size(); ++i) state.residual[indices_[i]] = values_[i];
+  drop_unrepresentable(state);
+  chosen_ = sent_copy_ = false;
 }
 
-void SparseTensor::drop_what_cannot_arrive(Kept& of) const noexcept {
+void SparseTensor::drop_unrepresentable(ResidualState& of) const noexcept {
   for (std::size_t i = 0; i < of.residual.size(); ++i)
     if (!std::isfinite(arrives(of.residual[i]))) {
       of.residual[i] = 0;
@@ -323,16 +325,16 @@ void SparseTensor::drop_what_cannot_arrive(Kept& of) const noexcept {
 
 void SparseTensor::abandon() noexcept {
   busy_ = false;
-  chosen_elsewhere_ = {};
+  device_selection_ = {};
   if (std::exchange(reserved_, false)) return;
   take_back();
   if (!moved_residual_.empty()) {
-    kept.residual = std::exchange(moved_residual_, {});
-    kept.velocity = std::exchange(moved_velocity_, {});
-    kept.slices = 0;
-    kept.slice = {0, kept.count};
+    state.residual = std::exchange(moved_residual_, {});
+    state.velocity = std::exchange(moved_velocity_, {});
+    state.slices = 0;
+    state.slice = {0, state.count};
   }
-  --kept.calls;
+  --state.calls;
 }
 
 void SparseTensor::choose(const float* gradient, float scale) {
@@ -342,35 +344,36 @@ void SparseTensor::choose(const float* gradient, float scale) {
   std::uint32_t* indices = indices_.data();
   float* values = values_.data();
   const std::span<const float> given(gradient, what.n);
-  SparseExchange::Word word{};
+  SparseExchange::MemberStatus status{};
   const bool careful = options_.non_finite != NonFinite::propagate;
   if (const std::size_t bad = careful ? first_non_finite(given) : what.n; bad < what.n) {
     // Nothing of it may come into what is kept: the others hear that this call is none.
     std::iota(indices, indices + what.k, 0U);
     std::fill_n(values, what.k, 0.0F);
-    word = {1, static_cast<std::uint32_t>(bad)};
+    status = {1, static_cast<std::uint32_t>(bad)};
   } else {
-    word.non_finite = static_cast<std::uint32_t>(selector_.select({.gradient = given,
-                                                                   .accumulated = kept.residual,
-                                                                   .velocity = kept.velocity,
-                                                                   .momentum = options_.momentum,
-                                                                   .scale = scale,
-                                                                   .masking = options_.masking && !careful},
-                                                                  what.k, indices, values));
+    status.non_finite = static_cast<std::uint32_t>(selector_.select({.gradient = given,
+                                                                     .accumulated = state.residual,
+                                                                     .velocity = state.velocity,
+                                                                     .momentum = options_.momentum,
+                                                                     .scale = scale,
+                                                                     .masking = options_.masking && !careful},
+                                                                    what.k, indices, values));
     chosen_ = true;
     const auto lost = [&](float value) { return !std::isfinite(arrives(value)); };
     if (what.values == DataType::bf16)
-      word.non_finite = static_cast<std::uint32_t>(std::ranges::count_if(values_, lost));
-    if (word.non_finite > 0) word.first_non_finite = indices[std::ranges::find_if(values_, lost) - values_.begin()];
+      status.non_finite = static_cast<std::uint32_t>(std::ranges::count_if(values_, lost));
+    if (status.non_finite > 0) status.first_non_finite = indices[std::ranges::find_if(values_, lost) - values_.begin()];
     if (options_.error_feedback && what.values == DataType::bf16)
       for (std::size_t i = 0; i < what.k; ++i)
-        if (const float error = values[i] - arrives(values[i]); std::isfinite(error)) kept.residual[indices[i]] = error;
+        if (const float error = values[i] - arrives(values[i]); std::isfinite(error))
+          state.residual[indices[i]] = error;
   }
-  give({indices, values, what.k}, what, word);
+  encode({indices, values, what.k}, what, status);
 }
 
-void SparseTensor::give(const Entries& own, const SparseFormat& what, SparseExchange::Word word) {
-  given_norm_ = squared_norm({own.values, own.count});
+void SparseTensor::encode(const Entries& own, const SparseFormat& what, SparseExchange::MemberStatus status) {
+  sent_norm_ = squared_norm({own.values, own.count});
   report_.chosen = own.count;
   exchange_.start({.form = call_.plan->form,
                    .format = what,
@@ -379,26 +382,26 @@ void SparseTensor::give(const Entries& own, const SparseFormat& what, SparseExch
                    .frame_bytes = call_.tuning->frame_bytes,
                    .rounds_in_flight = call_.rounds_in_flight,
                    .divisor = call_.divisor},
-                  own, word);
+                  own, status);
 }
 
 bool SparseTensor::next(Job& job) {
   const auto from = Clock::now();
-  const bool goes_on = go_on(job);
+  const bool has_next = next_phase(job);
   add_time(from);
-  return goes_on;
+  return has_next;
 }
 
-bool SparseTensor::go_on(Job& job) {
+bool SparseTensor::next_phase(Job& job) {
   const bool in_hosts = call_.plan->in_hosts;
-  const auto owner = [&] { return kept.slice.count > 0; };
+  const auto owner = [&] { return state.slice.count > 0; };
   const int slices = call_.plan->slices;
-  const auto stage_job = [&](const Algorithm& algorithm, std::size_t count, int parts, const float* input,
+  const auto phase_job = [&](const Algorithm& algorithm, std::size_t count, int parts, const float* input,
                              float* output) {
-    stage_plan_ = {};
-    stage_plan_.algorithm = &algorithm;
-    stage_plan_.segment = count;
-    job = {.plan = &stage_plan_,
+    phase_plan_ = {};
+    phase_plan_.algorithm = &algorithm;
+    phase_plan_.segment = count;
+    job = {.plan = &phase_plan_,
            .args = {{Collective::all_reduce}, Parts::equal({0, count}, parts)},
            .op = ReduceOp::sum,
            .type = DataType::f32,
@@ -409,50 +412,52 @@ bool SparseTensor::go_on(Job& job) {
   };
   // A list that holds the slice, addressed from where element 0 of the tensor would be.
   const auto from_start = [&](std::vector<float>& slice) {
-    return reinterpret_cast<float*>(reinterpret_cast<std::uintptr_t>(slice.data()) - kept.slice.first * sizeof(float));
+    return reinterpret_cast<float*>(reinterpret_cast<std::uintptr_t>(slice.data()) - state.slice.first * sizeof(float));
   };
-  for (;;) switch (stage_) {
-      case Stage::agree_to_move: stage_ = Stage::settle; return stage_job(kAgreeInside, 1, 1, &moves_, &moved_by_);
-      case Stage::settle: keep_for_host(); break;
-      case Stage::move_residual:
-        stage_ = options_.momentum > 0 ? Stage::move_velocity : Stage::add_inside;
-        return stage_job(kAddInside, kept.count, slices, moved_residual_.data(), from_start(kept.residual));
-      case Stage::move_velocity:
-        stage_ = Stage::add_inside;
-        return stage_job(kAddInside, kept.count, slices, moved_velocity_.data(), from_start(kept.velocity));
-      case Stage::add_inside:
-        stage_ = Stage::choose;
-        return stage_job(kAddInside, kept.count, slices, clipped(), from_start(host_sum_));
-      case Stage::choose:
-        stage_ = Stage::exchange;
+  for (;;) switch (phase_) {
+      case Phase::agree_to_move:
+        phase_ = Phase::migrate_residuals;
+        return phase_job(kAgreeInside, 1, 1, &moves_, &moved_by_);
+      case Phase::migrate_residuals: keep_for_host(); break;
+      case Phase::move_residual:
+        phase_ = options_.momentum > 0 ? Phase::move_velocity : Phase::add_inside;
+        return phase_job(kAddInside, state.count, slices, moved_residual_.data(), from_start(state.residual));
+      case Phase::move_velocity:
+        phase_ = Phase::add_inside;
+        return phase_job(kAddInside, state.count, slices, moved_velocity_.data(), from_start(state.velocity));
+      case Phase::add_inside:
+        phase_ = Phase::choose;
+        return phase_job(kAddInside, state.count, slices, clipped(), from_start(host_sum_));
+      case Phase::choose:
+        phase_ = Phase::exchange;
         if (owner()) choose(host_sum_.data(), 1);
         break;
-      case Stage::exchange:
+      case Phase::exchange:
         if (owner() && exchange_.next(job)) return true;
-        stage_ = Stage::share_inside;
-        if (owner()) hear();
+        phase_ = Phase::share_inside;
+        if (owner()) receive_status();
         if (!in_hosts || options_.non_finite != NonFinite::skip) break;
         skipped_ = skipped_by_ = undo_ ? 1.0F : 0.0F;
-        return stage_job(kAgreeInside, 1, 1, &skipped_, &skipped_by_);
-      case Stage::share_inside:
-        stage_ = Stage::done;
+        return phase_job(kAgreeInside, 1, 1, &skipped_, &skipped_by_);
+      case Phase::share_inside:
+        phase_ = Phase::done;
         if (in_hosts && options_.non_finite == NonFinite::skip) undo_ = skipped_by_ > 0;
-        if (chosen_elsewhere_.indices != nullptr) {
+        if (device_selection_.indices != nullptr) {
           if (owner()) report_.sent_bytes = exchange_.bytes_sent();
           break;
         }
         if (owner()) undo_ ? undo() : add_up();
         if (!in_hosts) break;
-        return stage_job(kShareInside, kept.count, slices, call_.output, call_.output);
-      case Stage::agree:  // where everything was sent
+        return phase_job(kShareInside, state.count, slices, call_.output, call_.output);
+      case Phase::agree:  // where everything was sent
         if (exchange_.next(job)) return true;
-        stage_ = Stage::done;
-        hear();
+        phase_ = Phase::done;
+        receive_status();
         if (undo_) undo();
         break;
-      case Stage::done:
-        chosen_ = gave_copy_ = false;
-        chosen_elsewhere_ = {};
+      case Phase::done:
+        chosen_ = sent_copy_ = false;
+        device_selection_ = {};
         moved_residual_ = std::vector<float>();
         moved_velocity_ = std::vector<float>();
         return false;
@@ -460,9 +465,9 @@ bool SparseTensor::go_on(Job& job) {
 }
 
 /// What the members say of what they gave.
-void SparseTensor::hear() {
+void SparseTensor::receive_status() {
   for (std::size_t m = 0; m < exchange_.members(); ++m) {
-    const auto [non_finite, first] = exchange_.word_of(m);
+    const auto [non_finite, first] = exchange_.status_of(m);
     if (non_finite == 0 || options_.non_finite == NonFinite::propagate) continue;
     undo_ = true;
     if (options_.non_finite != NonFinite::abort) continue;
@@ -471,16 +476,16 @@ void SparseTensor::hear() {
     const Peers who = call_.plan->in_hosts ? call_.view->grid.ranks_of(static_cast<int>(m)) : Peers(&rank, 1);
     throw Error(Errc::aborted,
                 fmt::format("{} gave NaN or infinity at index {}", ranks_text({who.begin(), who.end()}),
-                            kept.slice.first + first),
+                            state.slice.first + first),
                 call_.view->world.self, rank);
   }
 }
 
 /// Most of the result is zero, and can be before anything has come.
-bool SparseTensor::meanwhile() {
+bool SparseTensor::local_work() {
   constexpr std::size_t kAtOnce = 64 << 10;  // elements
-  if (stage_ != Stage::exchange || cleared_ == kept.slice.count) return false;
-  clear_result(std::min(kAtOnce, kept.slice.count - cleared_));
+  if (phase_ != Phase::exchange || cleared_ == state.slice.count) return false;
+  clear_result(std::min(kAtOnce, state.slice.count - cleared_));
   return true;
 }
 
@@ -489,8 +494,8 @@ bool SparseTensor::meanwhile() {
 void SparseTensor::clear_result(std::size_t count) {
   alignas(64) static constexpr std::byte kZeros[32 << 10] = {};
   constexpr std::size_t kPastTheCaches = 8 << 20;  // bytes
-  const Stores stores = kept.slice.count * sizeof(float) >= kPastTheCaches ? Stores::streaming : Stores::cached;
-  auto* to = reinterpret_cast<std::byte*>(call_.output + kept.slice.first + cleared_);
+  const Stores stores = state.slice.count * sizeof(float) >= kPastTheCaches ? Stores::streaming : Stores::cached;
+  auto* to = reinterpret_cast<std::byte*>(call_.output + state.slice.first + cleared_);
   cleared_ += count;
   for (std::size_t left = count * sizeof(float), bytes; left > 0; left -= bytes, to += bytes)
     copy(to, kZeros, bytes = std::min(left, sizeof kZeros), stores);
@@ -498,32 +503,32 @@ void SparseTensor::clear_result(std::size_t count) {
 }
 
 void SparseTensor::add_up() {
-  clear_result(kept.slice.count - cleared_);
-  report_.united = exchange_.add_to(call_.output + kept.slice.first);
+  clear_result(state.slice.count - cleared_);
+  report_.union_size = exchange_.add_to(call_.output + state.slice.first);
   // Masking had to wait for all to have given something.
   if (options_.masking && options_.non_finite != NonFinite::propagate && options_.momentum > 0)
-    for (const std::uint32_t index : indices_) kept.velocity[index] = 0;
+    for (const std::uint32_t index : indices_) state.velocity[index] = 0;
   report_.sent_bytes = exchange_.bytes_sent();
 }
 
 /// The call gives nothing.
 void SparseTensor::undo() {
   cleared_ = 0;
-  clear_result(kept.slice.count);
+  clear_result(state.slice.count);
   report_.sent_bytes = exchange_.bytes_sent();
   take_back();
 }
 
 TopKReport SparseTensor::report(bool norms) const {
   TopKReport report = report_;
-  report.calls = kept.calls;
+  report.calls = state.calls;
   if (!norms) return report;
-  const Kept* what = &kept;
-  Kept copy;
-  if (elsewhere != nullptr) what = &(copy = all_kept());
+  const ResidualState* what = &state;
+  ResidualState copy;
+  if (device_residual != nullptr) what = &(copy = full_state());
   const double residual = squared_norm(what->residual) + squared_norm(what->pending);
   report.residual_norm = std::sqrt(residual);
-  if (residual + given_norm_ > 0) report.relative_error = std::sqrt(residual / (residual + given_norm_));
+  if (residual + sent_norm_ > 0) report.relative_error = std::sqrt(residual / (residual + sent_norm_));
   return report;
 }
 

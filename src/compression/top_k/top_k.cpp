@@ -68,40 +68,40 @@ class Reader {
   std::span<const std::byte> in_;
 };
 
-std::map<std::string, Kept> read_state(std::span<const std::byte> bytes) {
+std::map<std::string, ResidualState> read_state(std::span<const std::byte> bytes) {
   Reader reader(bytes);
   char magic[sizeof kMagic];
   reader.bytes(magic, sizeof magic);
   if (std::memcmp(magic, kMagic, sizeof magic) != 0) refuse("this is no saved state");
-  std::map<std::string, Kept> tensors;
+  std::map<std::string, ResidualState> tensors;
   for (std::uint64_t left = reader.number(); left > 0; --left) {
     const std::string name = reader.text();
-    Kept kept;
-    kept.count = reader.number();
-    kept.calls = reader.number();
-    kept.slice.first = reader.number();
-    kept.slice.count = reader.number();
-    kept.slices = static_cast<std::uint32_t>(reader.number());
-    if (kept.calls == 0 || kept.count == 0 || kept.count >= kTooMany)
+    ResidualState state;
+    state.count = reader.number();
+    state.calls = reader.number();
+    state.slice.first = reader.number();
+    state.slice.count = reader.number();
+    state.slices = static_cast<std::uint32_t>(reader.number());
+    if (state.calls == 0 || state.count == 0 || state.count >= kTooMany)
       refuse(fmt::format("the saved state of \"{}\" is that of no call", name));
     if (tensors.contains(name)) refuse(fmt::format("a saved state has \"{}\" twice", name));
-    if (kept.slice.count > kept.count || kept.slice.first > kept.count - kept.slice.count)
+    if (state.slice.count > state.count || state.slice.first > state.count - state.slice.count)
       refuse(fmt::format("the saved state of \"{}\" has a slice outside of the tensor", name));
-    kept.residual = reader.values(kept.slice.count);
-    kept.velocity = reader.values(kept.slice.count);
-    kept.pending = reader.values(kept.count);
-    if ((!kept.residual.empty() && kept.residual.size() != kept.slice.count) ||
-        (!kept.velocity.empty() && kept.velocity.size() != kept.slice.count) ||
-        (!kept.pending.empty() && kept.pending.size() != kept.count))
+    state.residual = reader.values(state.slice.count);
+    state.velocity = reader.values(state.slice.count);
+    state.pending = reader.values(state.count);
+    if ((!state.residual.empty() && state.residual.size() != state.slice.count) ||
+        (!state.velocity.empty() && state.velocity.size() != state.slice.count) ||
+        (!state.pending.empty() && state.pending.size() != state.count))
       refuse(fmt::format("the saved state of \"{}\" has lists of the wrong length", name));
-    tensors[name] = std::move(kept);
+    tensors[name] = std::move(state);
   }
   if (!reader.at_end()) refuse("a saved state goes on after its end");
   return tensors;
 }
 
 /// Adds what `from` keeps to what `to` will give away.
-void add_pending(Kept& to, const Kept& from) {
+void add_pending(ResidualState& to, const ResidualState& from) {
   if (from.residual.empty() && from.pending.empty()) return;
   to.pending.resize(to.count);
   for (std::size_t i = 0; i < from.residual.size(); ++i) to.pending[from.slice.first + i] += from.residual[i];
@@ -161,21 +161,21 @@ std::vector<std::string> TopK::names() const {
 std::vector<std::byte> TopK::save() const {
   Writer writer;
   writer.bytes(kMagic, sizeof kMagic);
-  const auto used = [](const auto& entry) { return entry.second->kept.calls > 0 && entry.second->kept.count > 0; };
+  const auto used = [](const auto& entry) { return entry.second->state.calls > 0 && entry.second->state.count > 0; };
   writer.number(static_cast<std::uint64_t>(std::ranges::count_if(impl_->tensors, used)));
   for (const auto& [name, tensor] : impl_->tensors) {
     if (!used(*impl_->tensors.find(name))) continue;
-    Kept copy;
-    if (tensor->elsewhere != nullptr) copy = tensor->all_kept();
-    const Kept& kept = tensor->elsewhere != nullptr ? copy : tensor->kept;
+    ResidualState copy;
+    if (tensor->device_residual != nullptr) copy = tensor->full_state();
+    const ResidualState& state = tensor->device_residual != nullptr ? copy : tensor->state;
     writer.number(name.size());
     writer.bytes(name.data(), name.size());
-    for (const std::uint64_t number : {std::uint64_t{kept.count}, kept.calls, std::uint64_t{kept.slice.first},
-                                       std::uint64_t{kept.slice.count}, std::uint64_t{kept.slices}})
+    for (const std::uint64_t number : {std::uint64_t{state.count}, state.calls, std::uint64_t{state.slice.first},
+                                       std::uint64_t{state.slice.count}, std::uint64_t{state.slices}})
       writer.number(number);
-    writer.values(kept.residual);
-    writer.values(kept.velocity);
-    writer.values(kept.pending);
+    writer.values(state.residual);
+    writer.values(state.velocity);
+    writer.values(state.pending);
   }
   return writer.take();
 }
@@ -186,29 +186,29 @@ void TopK::load(std::span<const std::vector<std::byte>> states, Rank rank, int r
   for (const auto& [name, tensor] : impl_->tensors)
     if (tensor->busy()) refuse(fmt::format("a call of \"{}\" is under way", name));
   // All are read, also those that this rank takes nothing from: then all ranks find the same to be wrong.
-  std::vector<std::map<std::string, Kept>> saved;
+  std::vector<std::map<std::string, ResidualState>> saved;
   for (const auto& state : states) saved.push_back(read_state(state));
   for (const auto& tensors : saved)
     if (tensors.size() != saved[0].size()) refuse("the saved states disagree about what tensors there are");
   for (const auto& tensors : saved)
-    for (const auto& [name, kept] : tensors)
+    for (const auto& [name, state] : tensors)
       if (const auto other = saved[0].find(name);
-          other == saved[0].end() || other->second.count != kept.count || other->second.calls != kept.calls)
+          other == saved[0].end() || other->second.count != state.count || other->second.calls != state.calls)
         refuse(fmt::format("the saved states disagree about \"{}\"", name));
-      else if (!kept.residual.empty() && kept.residual.size() < kept.count / saved.size())  // less than any slice
+      else if (!state.residual.empty() && state.residual.size() < state.count / saved.size())  // less than any slice
         refuse(
-            fmt::format("the saved states of \"{}\" keep {} of {} elements", name, kept.residual.size(), kept.count));
+            fmt::format("the saved states of \"{}\" keep {} of {} elements", name, state.residual.size(), state.count));
   std::map<std::string, std::unique_ptr<SparseTensor>, std::less<>> tensors;
   for (const auto& [name, first] : saved[0]) {
     auto tensor = std::make_unique<SparseTensor>(name, impl_->options);
     if (saved.size() == static_cast<std::size_t>(ranks)) {
-      tensor->kept = std::move(saved[static_cast<std::size_t>(rank)][name]);
-      tensor->kept.slices = 0;  // to be moved, as the slice may be another rank's in this run's hosts
+      tensor->state = std::move(saved[static_cast<std::size_t>(rank)][name]);
+      tensor->state.slices = 0;  // to be moved, as the slice may be another rank's in this run's hosts
     } else {
-      tensor->kept.count = first.count;
-      tensor->kept.calls = first.calls;
+      tensor->state.count = first.count;
+      tensor->state.calls = first.calls;
       for (auto from = static_cast<std::size_t>(rank); from < saved.size(); from += static_cast<std::size_t>(ranks))
-        add_pending(tensor->kept, saved[from][name]);
+        add_pending(tensor->state, saved[from][name]);
     }
     tensors.emplace(name, std::move(tensor));
   }

@@ -9,7 +9,7 @@
 #include "collectives/top_k.hpp"
 #include "compression/select.hpp"
 #include "compression/top_k/sparse_exchange.hpp"
-#include "execution/program.hpp"
+#include "execution/multi_phase_operation.hpp"
 #include "planning/sparse_plan.hpp"
 #include "steps/algorithm.hpp"
 
@@ -19,7 +19,7 @@ namespace collectives {
 inline constexpr std::size_t kTooMany = std::size_t{1} << 32;
 
 /// What a rank keeps of a tensor from call to call.
-struct Kept {
+struct ResidualState {
   std::size_t count = 0;  ///< elements of the tensor
   std::uint64_t calls = 0;
   std::uint32_t slices = 0;     ///< that the owners of this host keep, of the sum of its ranks; 0: this rank keeps all
@@ -30,16 +30,16 @@ struct Kept {
 };
 
 /// Residual and velocity of a tensor, while they are not with the host.
-class KeptElsewhere {
+class DeviceResidual {
  public:
-  virtual ~KeptElsewhere() = default;
+  virtual ~DeviceResidual() = default;
   /// Copies of them; waits. What there is not stays as it is. Throws Error{system}.
   virtual void read(std::vector<float>& residual, std::vector<float>& velocity) = 0;
-  bool gave_back = false;  ///< what was to be given has come back as it was, what cannot arrive with it
+  bool returned = false;  ///< what was to be given has come back as it was, what cannot arrive with it
 };
 
 /// One tensor, and the operation on it that is under way. At most one is.
-class SparseTensor final : public Program {
+class SparseTensor final : public MultiPhaseOperation {
  public:
   SparseTensor(std::string name, const TopKOptions& options) : name_(std::move(name)), options_(options) {}
 
@@ -58,24 +58,24 @@ class SparseTensor final : public Program {
     float divisor = 1;
     std::size_t dense_bytes = 0;  ///< that this rank sends to others where everything is sent
   };
-  // Where a GPU chooses and adds (device/top_k_way.hpp), it is told so before begin(), and asks afterwards.
+  // Where a GPU chooses and adds (device/top_k_path.hpp), it is told so before begin(), and asks afterwards.
 
   const TopKOptions& options() const noexcept { return options_; }
   /// What is kept is the host's, all of `count` elements by this rank, zero where it is empty. Throws Error{system}.
-  void keep_here(std::size_t count);
+  void bring_residual_to_host(std::size_t count);
   /// Likewise of this rank's slice, where keeps().
-  void keep_slice_here(std::size_t count, int slices, Range slice);
+  void bring_slice_to_host(std::size_t count, int slices, Range slice);
   /// Whether it is that slice that is kept, of as many; `slices` 0: the whole. Or else the ranks of a host have to add
   /// what they keep, which begin() does with all of them if any has to.
   bool keeps(int slices, Range slice) const noexcept {
     return !options_.error_feedback ||
-           (kept.slices == static_cast<std::uint32_t>(slices) && (slices == 0 || kept.slice == slice));
+           (state.slices == static_cast<std::uint32_t>(slices) && (slices == 0 || state.slice == slice));
   }
-  void keep_elsewhere(std::unique_ptr<KeptElsewhere> where);
+  void move_residual_to_device(std::unique_ptr<DeviceResidual> where);
   /// What the next call chooses, which stays where it is until that has ended; not null, where it is nothing, too.
-  void chosen_elsewhere(const std::uint32_t* indices, const float* values, std::chrono::nanoseconds took);
+  void set_device_selection(const std::uint32_t* indices, const float* values, std::chrono::nanoseconds took);
   const SparseExchange::Result& received() { return exchange_.result(); }
-  void added_elsewhere(std::size_t united, std::chrono::nanoseconds took);
+  void report_device_sum(std::size_t union_size, std::chrono::nanoseconds took);
   /// A value as the others see it: what is too large for bf16 becomes infinite.
   float arrives(float value) const;
 
@@ -84,24 +84,24 @@ class SparseTensor final : public Program {
   /// The next call chooses, now if it can.
   void begin(const Call&);
   /// The next call gives everything away: what to send in place of `input`.
-  const float* give_all(const Call&);
+  const float* dense_input(const Call&);
   bool next(Job&) override;
-  bool meanwhile() override;
+  bool local_work() override;
   void abandon() noexcept override;
   void released() noexcept override { busy_ = false; }
   bool busy() const noexcept { return busy_; }
 
   TopKReport report(bool norms) const;
   /// What is kept, wherever it is.
-  Kept all_kept() const;
-  Kept kept;
-  std::unique_ptr<KeptElsewhere> elsewhere;  ///< has what `kept` lacks; null: nothing
+  ResidualState full_state() const;
+  ResidualState state;
+  std::unique_ptr<DeviceResidual> device_residual;  ///< has what `state` lacks; null: nothing
 
  private:
   using Clock = std::chrono::steady_clock;
-  enum class Stage : std::uint8_t {
+  enum class Phase : std::uint8_t {
     agree_to_move,
-    settle,
+    migrate_residuals,
     move_residual,
     move_velocity,
     add_inside,
@@ -116,19 +116,19 @@ class SparseTensor final : public Program {
   void keep_for_rank();
   void keep_for_host();
   void keep_slice(int slices, Range slice);
-  void bring_home();
+  void fetch_residual();
   std::vector<float> whole(std::vector<float>& of_slice) const;
   float clipping() const;
   const float* clipped();
   void choose(const float* gradient, float scale);
-  void give(const Entries& own, const SparseFormat& what, SparseExchange::Word word);
-  bool go_on(Job&);
-  void hear();
+  void encode(const Entries& own, const SparseFormat& what, SparseExchange::MemberStatus status);
+  bool next_phase(Job&);
+  void receive_status();
   void clear_result(std::size_t count);
   void add_up();
   void undo();
   void take_back() noexcept;
-  void drop_what_cannot_arrive(Kept& of) const noexcept;
+  void drop_unrepresentable(ResidualState& of) const noexcept;
   void add_time(Clock::time_point from);
   void begin_report();
   SparseFormat format() const;
@@ -137,8 +137,8 @@ class SparseTensor final : public Program {
   const TopKOptions options_;
   bool busy_ = false, reserved_ = false;
   Call call_;
-  Stage stage_ = Stage::done;
-  Plan stage_plan_;
+  Phase phase_ = Phase::done;
+  Plan phase_plan_;
   Selector selector_;
   SparseExchange exchange_;
   std::vector<float> gradient_;  // what is given in place of the caller's, where it is not the caller's
@@ -146,14 +146,14 @@ class SparseTensor final : public Program {
   std::vector<float> moved_residual_, moved_velocity_;  // of this rank, to become those of its host: until it is done
   std::vector<std::uint32_t> indices_;                  // that this rank has chosen
   std::vector<float> values_;
-  Entries chosen_elsewhere_;  // of the call under way or to come; null: this rank's host chooses
+  Entries device_selection_;  // of the call under way or to come; null: this rank's host chooses
   std::chrono::nanoseconds choosing_took_{};
   bool undo_ = false;                        // of NonFinite::skip: this call is to give nothing
-  bool chosen_ = false, gave_copy_ = false;  // what is given has been taken from what is kept
+  bool chosen_ = false, sent_copy_ = false;  // what is given has been taken from what is kept
   float skipped_ = 0, skipped_by_ = 0;       // whether to, on this rank's word and on that of all of its host
   float moves_ = 0, moved_by_ = 0;           // likewise whether what is kept has to be moved
   std::size_t cleared_ = 0;                  // elements of the slice of the output
-  double given_norm_ = 0;                    // squared, of what the last call sent
+  double sent_norm_ = 0;                     // squared, of what the last call sent
   TopKReport report_;
 };
 

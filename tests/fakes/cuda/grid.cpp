@@ -16,7 +16,7 @@
 
 __thread uint3 threadIdx, blockIdx, blockDim, gridDim;
 
-namespace stand_in {
+namespace fake_cuda {
 namespace {
 
 constexpr std::size_t kStack = 256 << 10;
@@ -146,6 +146,6 @@ void run_grid(dim3 grid, dim3 block, const std::function<void()>& thread) {
       }
 }
 
-}  // namespace stand_in
+}  // namespace fake_cuda
 
-void __syncthreads() { stand_in::this_block().wait(__builtin_return_address(0)); }
+void __syncthreads() { fake_cuda::this_block().wait(__builtin_return_address(0)); }

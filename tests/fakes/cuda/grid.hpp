@@ -5,7 +5,7 @@
 
 #include "cuda_runtime.h"
 
-namespace stand_in {
+namespace fake_cuda {
 
 /// Runs `thread` once for each thread of each block, blocks one after the other.
 ///
@@ -15,4 +15,4 @@ namespace stand_in {
 /// threads wait at two barriers at once, which is undefined on a GPU.
 void run_grid(dim3 grid, dim3 block, const std::function<void()>& thread);
 
-}  // namespace stand_in
+}  // namespace fake_cuda

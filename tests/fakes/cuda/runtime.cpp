@@ -1,4 +1,4 @@
-// CUDA's runtime and the little of its driver that is asked for, on a PretendedMachine.
+// CUDA's runtime and the little of its driver that is asked for, on a FakeGpuMachine.
 #include <cuda.h>
 #include <cuda_runtime.h>
 
@@ -16,28 +16,28 @@
 #include <vector>
 
 #include "collectives/error.hpp"
+#include "fakes/gpu/fake_gpu.hpp"
 #include "grid.hpp"
-#include "fakes/gpu/pretended_machine.hpp"
 
 namespace {
 
 using collectives::Device;
 using collectives::Error;
-using collectives::testing::PretendedMachine;
+using collectives::testing::FakeGpuMachine;
 using Kind = Device::Kind;
 
 constexpr int kMultiprocessors = 3;
 
 int gpus() {
   static const int count = [] {
-    const char* const told = std::getenv("STAND_IN_GPUS");
+    const char* const told = std::getenv("FAKE_CUDA_GPUS");
     return told == nullptr ? 1 : std::atoi(told);
   }();
   return count;
 }
 /// Never ended: its streams may be in use until the process ends.
-PretendedMachine& machine() {
-  static PretendedMachine* const one = new PretendedMachine(gpus());
+FakeGpuMachine& machine() {
+  static FakeGpuMachine* const one = new FakeGpuMachine(gpus());
   return *one;
 }
 
@@ -96,7 +96,7 @@ int gpu_of(CUcontext context) { return static_cast<int>(reinterpret_cast<std::ui
 
 }  // namespace
 
-namespace stand_in {
+namespace fake_cuda {
 
 cudaError_t put(cudaStream_t stream, std::function<void()> work) {
   return attempt(cudaErrorInvalidValue, [&] {
@@ -115,7 +115,7 @@ cudaError_t launch(const cudaLaunchConfig_t& config, std::function<void()> threa
   });
 }
 
-}  // namespace stand_in
+}  // namespace fake_cuda
 
 extern "C" {
 
@@ -272,7 +272,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
       machine().copy(current, to, from, bytes, stream_of(stream));
       return cudaSuccess;
     }
-    PretendedMachine::Ranges touched;
+    FakeGpuMachine::Ranges touched;
     for (const void* side : {static_cast<const void*>(to), from})
       if (!of_the_host(side)) touched.emplace_back(side, bytes);
     machine().put(current, stream_of(stream), touched, [=] { std::memmove(to, from, bytes); });
@@ -374,8 +374,8 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEven
 
 // ---- the driver ----
 
-STAND_IN_EXPORT CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes, void** data,
-                                                CUdeviceptr pointer) {
+FAKE_CUDA_EXPORT CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes, void** data,
+                                                 CUdeviceptr pointer) {
   const auto* const address = reinterpret_cast<const void*>(pointer);
   const Device::Memory memory = machine().memory_of(address);
   const Device::Allocation allocation = machine().allocation_of(address);
@@ -394,38 +394,38 @@ STAND_IN_EXPORT CUresult cuPointerGetAttributes(unsigned count, CUpointer_attrib
     }
   return CUDA_SUCCESS;
 }
-STAND_IN_EXPORT CUresult cuStreamGetCtx(CUstream stream, CUcontext* context) {
+FAKE_CUDA_EXPORT CUresult cuStreamGetCtx(CUstream stream, CUcontext* context) {
   if (!machine().is_stream(stream)) return CUDA_ERROR_INVALID_HANDLE;
   *context = context_of(machine().gpu_of(current, stream));
   return CUDA_SUCCESS;
 }
-STAND_IN_EXPORT CUresult cuCtxPushCurrent_v2(CUcontext context) {
+FAKE_CUDA_EXPORT CUresult cuCtxPushCurrent_v2(CUcontext context) {
   contexts.push_back(context);
   return CUDA_SUCCESS;
 }
-STAND_IN_EXPORT CUresult cuCtxPopCurrent_v2(CUcontext* context) {
+FAKE_CUDA_EXPORT CUresult cuCtxPopCurrent_v2(CUcontext* context) {
   if (contexts.empty()) return CUDA_ERROR_INVALID_VALUE;
   *context = contexts.back();
   contexts.pop_back();
   return CUDA_SUCCESS;
 }
-STAND_IN_EXPORT CUresult cuCtxGetDevice(CUdevice* device) {
+FAKE_CUDA_EXPORT CUresult cuCtxGetDevice(CUdevice* device) {
   *device = contexts.empty() ? current : gpu_of(contexts.back());
   return CUDA_SUCCESS;
 }
-STAND_IN_EXPORT CUresult cuCtxGetCurrent(CUcontext* context) {
+FAKE_CUDA_EXPORT CUresult cuCtxGetCurrent(CUcontext* context) {
   *context = (active.load() >> current & 1) != 0 ? context_of(current) : nullptr;
   return CUDA_SUCCESS;
 }
-STAND_IN_EXPORT CUresult cuDeviceGetCount(int* count) {
+FAKE_CUDA_EXPORT CUresult cuDeviceGetCount(int* count) {
   *count = gpus();
   return CUDA_SUCCESS;
 }
-STAND_IN_EXPORT CUresult cuDeviceGet(int* device, int ordinal) {
+FAKE_CUDA_EXPORT CUresult cuDeviceGet(int* device, int ordinal) {
   *device = ordinal;
   return CUDA_SUCCESS;
 }
-STAND_IN_EXPORT CUresult cuDevicePrimaryCtxGetState(int device, unsigned* flags, int* is_active) {
+FAKE_CUDA_EXPORT CUresult cuDevicePrimaryCtxGetState(int device, unsigned* flags, int* is_active) {
   *flags = 0;
   *is_active = (active.load() >> device & 1) != 0;
   return CUDA_SUCCESS;

@@ -6,7 +6,7 @@
 
 namespace collectives::testing {
 
-extern const char* const kStandIn;        ///< has every function that the library calls
+extern const char* const kFakeNccl;       ///< has every function that the library calls
 extern const char* const kWithoutMemory;  ///< lacks ncclCommRegister
 extern const char* const kThatLacks;      ///< lacks ncclCommSplit and ncclSend
 extern const char* const kThatIsOld;      ///< version 2.18.5

@@ -35,19 +35,19 @@ struct cudaLaunchConfig_t {
   unsigned numAttrs = 0;
 };
 
-#define STAND_IN_EXPORT __attribute__((visibility("default")))
+#define FAKE_CUDA_EXPORT __attribute__((visibility("default")))
 
 /// Indices of the thread that runs, and the sizes of its block and grid.
-extern STAND_IN_EXPORT __thread uint3 threadIdx, blockIdx, blockDim, gridDim;
+extern FAKE_CUDA_EXPORT __thread uint3 threadIdx, blockIdx, blockDim, gridDim;
 
-namespace stand_in {
+namespace fake_cuda {
 /// Into a stream: `thread`, once for each thread of the grid.
-STAND_IN_EXPORT cudaError_t launch(const cudaLaunchConfig_t& config, std::function<void()> thread);
+FAKE_CUDA_EXPORT cudaError_t launch(const cudaLaunchConfig_t& config, std::function<void()> thread);
 /// Into a stream: one call.
-STAND_IN_EXPORT cudaError_t put(cudaStream_t stream, std::function<void()> work);
-}  // namespace stand_in
+FAKE_CUDA_EXPORT cudaError_t put(cudaStream_t stream, std::function<void()> work);
+}  // namespace fake_cuda
 
-STAND_IN_EXPORT void __syncthreads();
+FAKE_CUDA_EXPORT void __syncthreads();
 
 inline std::uint32_t __float_as_uint(float value) { return std::bit_cast<std::uint32_t>(value); }
 inline std::uint32_t atomicAdd(std::uint32_t* at, std::uint32_t more) {
@@ -73,7 +73,7 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, Kernel*, 
 template <class... Parameters, class... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                Arguments&&... arguments) {
-  return stand_in::launch(*config, [kernel, held = std::tuple<Parameters...>(std::forward<Arguments>(arguments)...)] {
+  return fake_cuda::launch(*config, [kernel, held = std::tuple<Parameters...>(std::forward<Arguments>(arguments)...)] {
     std::apply(kernel, held);
   });
 }

@@ -1,13 +1,13 @@
 // A fake of CUDA's runtime for machines without a GPU: the functions that the library calls, with CUDA's names and
-// answers. The sources for GPUs are compiled against these headers and run on a PretendedMachine (runtime.cpp). The
+// answers. The sources for GPUs are compiled against these headers and run on a FakeGpuMachine (runtime.cpp). The
 // host cannot touch its memory, and its streams run later than the calls.
 //
-//   STAND_IN_GPUS   the number of GPUs; 1 if it is not set
+//   FAKE_CUDA_GPUS   the number of GPUs; 1 if it is not set
 #pragma once
 
 #include <cstddef>
 
-#define STAND_IN_API extern "C" __attribute__((visibility("default")))
+#define FAKE_CUDA_API extern "C" __attribute__((visibility("default")))
 
 #define CUDART_VERSION 13000
 
@@ -70,45 +70,45 @@ struct cudaIpcMemHandle_t {
   char reserved[64];
 };
 
-STAND_IN_API const char* cudaGetErrorString(cudaError_t error);
-STAND_IN_API cudaError_t cudaGetLastError();
-STAND_IN_API cudaError_t cudaDriverGetVersion(int* version);
+FAKE_CUDA_API const char* cudaGetErrorString(cudaError_t error);
+FAKE_CUDA_API cudaError_t cudaGetLastError();
+FAKE_CUDA_API cudaError_t cudaDriverGetVersion(int* version);
 
-STAND_IN_API cudaError_t cudaGetDeviceCount(int* count);
-STAND_IN_API cudaError_t cudaGetDevice(int* device);
-STAND_IN_API cudaError_t cudaSetDevice(int device);
-STAND_IN_API cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
-STAND_IN_API cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
-STAND_IN_API cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer);
-STAND_IN_API cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags);
-STAND_IN_API cudaError_t cudaDeviceSynchronize();
+FAKE_CUDA_API cudaError_t cudaGetDeviceCount(int* count);
+FAKE_CUDA_API cudaError_t cudaGetDevice(int* device);
+FAKE_CUDA_API cudaError_t cudaSetDevice(int device);
+FAKE_CUDA_API cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
+FAKE_CUDA_API cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
+FAKE_CUDA_API cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer);
+FAKE_CUDA_API cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags);
+FAKE_CUDA_API cudaError_t cudaDeviceSynchronize();
 
-STAND_IN_API cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* pointer);
-STAND_IN_API cudaError_t cudaMalloc(void** memory, std::size_t bytes);
-STAND_IN_API cudaError_t cudaFree(void* memory);
-STAND_IN_API cudaError_t cudaHostAlloc(void** memory, std::size_t bytes, unsigned flags);
-STAND_IN_API cudaError_t cudaFreeHost(void* memory);
-STAND_IN_API cudaError_t cudaHostRegister(void* memory, std::size_t bytes, unsigned flags);
-STAND_IN_API cudaError_t cudaHostUnregister(void* memory);
-STAND_IN_API cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* memory);
-STAND_IN_API cudaError_t cudaIpcOpenMemHandle(void** memory, cudaIpcMemHandle_t handle, unsigned flags);
-STAND_IN_API cudaError_t cudaIpcCloseMemHandle(void* memory);
+FAKE_CUDA_API cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* pointer);
+FAKE_CUDA_API cudaError_t cudaMalloc(void** memory, std::size_t bytes);
+FAKE_CUDA_API cudaError_t cudaFree(void* memory);
+FAKE_CUDA_API cudaError_t cudaHostAlloc(void** memory, std::size_t bytes, unsigned flags);
+FAKE_CUDA_API cudaError_t cudaFreeHost(void* memory);
+FAKE_CUDA_API cudaError_t cudaHostRegister(void* memory, std::size_t bytes, unsigned flags);
+FAKE_CUDA_API cudaError_t cudaHostUnregister(void* memory);
+FAKE_CUDA_API cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* memory);
+FAKE_CUDA_API cudaError_t cudaIpcOpenMemHandle(void** memory, cudaIpcMemHandle_t handle, unsigned flags);
+FAKE_CUDA_API cudaError_t cudaIpcCloseMemHandle(void* memory);
 /// Waits where one side is the host's and not pinned.
-STAND_IN_API cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
-                                         cudaStream_t stream);
-STAND_IN_API cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind);
-STAND_IN_API cudaError_t cudaMemset(void* to, int value, std::size_t bytes);
-STAND_IN_API cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream);
+FAKE_CUDA_API cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
+                                          cudaStream_t stream);
+FAKE_CUDA_API cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind);
+FAKE_CUDA_API cudaError_t cudaMemset(void* to, int value, std::size_t bytes);
+FAKE_CUDA_API cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream);
 
-STAND_IN_API cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
-STAND_IN_API cudaError_t cudaStreamDestroy(cudaStream_t stream);
-STAND_IN_API cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
-STAND_IN_API cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status);
-STAND_IN_API cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode);
+FAKE_CUDA_API cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
+FAKE_CUDA_API cudaError_t cudaStreamDestroy(cudaStream_t stream);
+FAKE_CUDA_API cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
+FAKE_CUDA_API cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status);
+FAKE_CUDA_API cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode);
 
-STAND_IN_API cudaError_t cudaEventCreate(cudaEvent_t* event);
-STAND_IN_API cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
-STAND_IN_API cudaError_t cudaEventDestroy(cudaEvent_t event);
-STAND_IN_API cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
-STAND_IN_API cudaError_t cudaEventQuery(cudaEvent_t event);
-STAND_IN_API cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to);
+FAKE_CUDA_API cudaError_t cudaEventCreate(cudaEvent_t* event);
+FAKE_CUDA_API cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
+FAKE_CUDA_API cudaError_t cudaEventDestroy(cudaEvent_t event);
+FAKE_CUDA_API cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+FAKE_CUDA_API cudaError_t cudaEventQuery(cudaEvent_t event);
+FAKE_CUDA_API cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to);

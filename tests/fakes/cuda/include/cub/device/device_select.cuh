@@ -20,7 +20,7 @@ struct DeviceSelect {
       return cudaSuccess;
     }
     if (bytes < kScratch) return cudaErrorInvalidValue;
-    return stand_in::put(stream, [=]() mutable {
+    return fake_cuda::put(stream, [=]() mutable {
       std::memset(scratch, 0x5a, kScratch);
       std::uint32_t count = 0;
       for (Count i = 0; i < items; ++i) {

@@ -1,0 +1,59 @@
+// Waits for undisturbed times on a virtual machine.
+//
+// Two disturbances are detected. The hypervisor may have moved the cores far from one another, which a barrier shows.
+// It may also give the cores to another guest ("steal" in /proc/stat).
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <utility>
+
+#include "sync_file.hpp"
+
+namespace collectives::compare {
+
+/// Time of all cores since boot, in ticks of the kernel, normally 10 ms. Both are zero if /proc/stat cannot be read.
+struct CoreTicks {
+  std::uint64_t all = 0, stolen = 0;
+  static CoreTicks now();
+  /// Returns the fraction of time since `then` that other guests received.
+  double stolen_since(const CoreTicks& then) const;
+  /// Returns whether that fraction exceeds `most` and one tick. A tick is a large part of a short time.
+  bool disturbed_since(const CoreTicks& then, double most) const;
+};
+
+/// Waits with one patience for all requests. All calls are collective.
+class NoiseFilter {
+ public:
+  struct Limits {
+    double barrier_ns = 0;  ///< longest barrier of the ranks; 0: any
+    double stolen = 1;      ///< largest stolen fraction of the cores' time
+    std::chrono::duration<double> patience{60};
+  };
+  struct Observed {
+    double barrier_ns = 0;  ///< larger of the barriers before and after
+    double stolen = 0;
+  };
+
+  /// `ticks` reads the time of the cores.
+  NoiseFilter(const Limits& wanted, SyncFile& sync, std::function<CoreTicks()> ticks = CoreTicks::now)
+      : limits_(wanted), sync_(sync), ticks_(std::move(ticks)) {}
+
+  /// Blocks until the cores are near one another.
+  double wait_until_near();
+  /// Calls measure(), and repeats it while it was disturbed and patience is left. Returns the disturbances of the last
+  /// attempt.
+  Observed measure_quietly(const std::function<void()>& measure);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  bool has_patience_left_after(Clock::time_point since);
+
+  Limits limits_;
+  SyncFile& sync_;
+  std::function<CoreTicks()> ticks_;
+  std::uint64_t lost_ns_ = 0;
+};
+
+}  // namespace collectives::compare

@@ -1,0 +1,104 @@
+#include "communicator/nccl_init.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/wait.hpp"
+#include "bootstrap/exchange.hpp"
+
+namespace collectives {
+namespace {
+
+using nlohmann::json;
+
+/// Makes known what `work` fails with; throws the failure that was first.
+template <class Work>
+void for_all(std::string_view operation, const CommunicatorContext& context, FailureDetector& failure_detector,
+             Work&& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    failure_detector.report_failure(error.code(), context.rank, operation,
+                                    fmt::format("{}: rank {}: {}", operation, context.rank, error.what()));
+    failure_detector.throw_failure();
+  }
+}
+
+std::string to_hex(const std::string& bytes) {
+  std::string text;
+  for (const char byte : bytes) text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  return text;
+}
+std::string from_hex(const std::string& text) {
+  std::string bytes;
+  for (std::size_t i = 0; i + 1 < text.size(); i += 2)
+    bytes += static_cast<char>(std::stoi(text.substr(i, 2), nullptr, 16));
+  return bytes;
+}
+
+/// Waits until `nccl_comm` is settled, or someone has failed or is gone, who has completed fewer than `sequence` calls:
+/// what fails here is made known to all. Throws Error.
+void resolve_options(NcclComm& nccl_comm, std::string_view operation, std::uint64_t sequence,
+                     const CommunicatorContext& context, FailureDetector& failure_detector, Deadline deadline) {
+  for_all(operation, context, failure_detector, [&] {
+    Backoff backoff(context.oversubscribed);
+    while (!nccl_comm.settled()) {
+      if (!backoff.wait()) continue;
+      failure_detector.check_control();
+      failure_detector.check_lost_peers({.sequence = sequence, .signature = {}, .operation = operation});
+      if (deadline.passed()) throw Error(Errc::timeout, "NCCL has not connected all ranks in time");
+    }
+  });
+}
+
+}  // namespace
+
+std::unique_ptr<NcclComm> nccl_comm_init(Bootstrap& bootstrap, const CommunicatorContext& context,
+                                         std::span<const Rank> members, FailureDetector& failure_detector,
+                                         std::chrono::nanoseconds timeout) {
+  const Deadline deadline = Deadline::in(timeout);
+  const Rank first = members.front();
+  const auto self = static_cast<Rank>(std::ranges::find(members, context.rank) - members.begin());
+  const json told = exchange(bootstrap, attempt([&] {
+                               json peer_info = json::object();
+                               if (context.rank == first) peer_info["id"] = to_hex(context.nccl->new_id());
+                               return peer_info;
+                             }),
+                             deadline)[static_cast<std::size_t>(first)];
+  std::unique_ptr<NcclComm> nccl_comm;
+  const json mine = attempt([&] {
+    for_all("construction", context, failure_detector, [&] {
+      context.device->while_current([&] {
+        nccl_comm =
+            context.nccl->join(static_cast<int>(members.size()), from_hex(told.at("id").get<std::string>()), self);
+      });
+    });
+    resolve_options(*nccl_comm, "construction", 1, context, failure_detector, deadline);
+    return json::object();
+  });
+  // Who is gone exchanges nothing.
+  if (mine.contains("error") && mine.at("code").get<int>() == static_cast<int>(Errc::peer_lost))
+    failure_detector.throw_failure();
+  // After this everyone knows that everyone is in.
+  const std::vector<json> all = exchange(bootstrap, mine, Deadline::in(timeout), OnError::collect);
+  const auto failed = std::ranges::find_if(all, [](const json& one) { return one.contains("error"); });
+  if (failed == all.end()) return nccl_comm;
+  throw Error(static_cast<Errc>(failed->at("code").get<int>()), failed->at("error").get<std::string>(), context.rank,
+              static_cast<Rank>(failed - all.begin()), "construction");
+}
+
+std::unique_ptr<NcclComm> nccl_comm_split(NcclComm& nccl_comm, int color, int key, std::uint64_t sequence,
+                                          const CommunicatorContext& context, FailureDetector& failure_detector,
+                                          Deadline deadline) {
+  std::unique_ptr<NcclComm> part;
+  for_all("split", context, failure_detector, [&] { part = nccl_comm.split(color, key); });
+  resolve_options(*part, "split", sequence, context, failure_detector, deadline);
+  return part;
+}
+
+}  // namespace collectives

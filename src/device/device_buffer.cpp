@@ -1,0 +1,25 @@
+#include "device/device_buffer.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+namespace collectives {
+
+bool DeviceBuffer::grow(std::size_t bytes) {
+  if (bytes <= bytes_) return false;
+  free();
+  // In steps of an eighth, so that it grows seldom, and wastes little.
+  const std::size_t step = std::max<std::size_t>(4096, std::bit_floor(bytes) / 8);
+  const std::size_t enough = (bytes + step - 1) / step * step;
+  memory_ = static_cast<std::byte*>(pinned_ ? device_.allocate_pinned(enough) : device_.allocate(enough));
+  bytes_ = enough;
+  return true;
+}
+void DeviceBuffer::free() noexcept {
+  bytes_ = 0;
+  if (void* const memory = std::exchange(memory_, nullptr); memory != nullptr)
+    pinned_ ? device_.free_pinned(memory) : device_.free(memory);
+}
+
+}  // namespace collectives

@@ -1,0 +1,75 @@
+#include "device/kernel_path.hpp"
+
+#include <algorithm>
+#include <span>
+
+#include "execution/job.hpp"
+#include "planning/planned_call.hpp"
+
+namespace collectives {
+/// Who has what of the vector.
+void KernelPath::describe(const PlannedCall& planned) {
+  const int ranks = arena_.ranks();
+  const Signature& call = planned.signature;
+  const Range whole{0, call.count};
+  const bool of_one = call.collective == Collective::broadcast || call.collective == Collective::reduce;
+  const bool by_part = call.collective == Collective::reduce_scatter || call.collective == Collective::all_gather;
+  switch (call.collective) {
+    case Collective::all_reduce: task_.kind = Step::Kind::host_all_reduce; break;
+    case Collective::reduce_scatter:
+    case Collective::reduce: task_.kind = Step::Kind::host_reduce_scatter; break;
+    case Collective::all_gather:
+    case Collective::broadcast: task_.kind = Step::Kind::host_all_gather; break;
+    case Collective::barrier: task_.kind = Step::Kind::host_barrier; break;
+  }
+  task_.root = of_one ? call.root : -1;
+  task_.element = size_of(call.type);
+  task_.slices.assign(static_cast<std::size_t>(ranks), Range{});
+  for (int rank = 0; rank < ranks; ++rank)
+    if (!of_one || rank == call.root)
+      task_.slices[static_cast<std::size_t>(rank)] = of_one    ? whole
+                                                     : by_part ? planned.parts.full(rank)
+                                                               : part(whole, ranks, rank);
+}
+
+void KernelPath::start(const DeviceCall& call, const PlannedCall& planned, Job& job) {
+  job_ = &job;
+  describe(planned);
+  begin(call, job.input, job.output, job.tag);
+  phase_ = Phase::preparing;
+}
+
+PathExecutor::PathState KernelPath::wait_for(PathState state, Phase phase) {
+  if (phase_ != phase) ++moves_;
+  phase_ = phase;
+  return state;
+}
+
+PathExecutor::PathState KernelPath::progress() {
+  switch (phase_) {
+    case Phase::preparing:
+      if (call_->stream && !device_.reached(call_->ready)) return PathState::gpu;
+      prepare_shared();
+      [[fallthrough]];
+    case Phase::packing:
+      if (!prepared()) return wait_for(PathState::gpu, Phase::packing);
+      publish();
+      [[fallthrough]];
+    case Phase::gathering:
+      if (!all_published() || !begin_remote_access()) return wait_for(PathState::peers, Phase::gathering);
+      do_share(job_->op, job_->type, true, arena_.ranks());
+      device_.record(done_, stream_);
+      [[fallthrough]];
+    case Phase::working:
+      if (!device_.reached(done_)) return wait_for(PathState::gpu, Phase::working);
+      end_remote_access();
+      publish_done();
+      phase_ = Phase::leaving;
+      ++moves_;
+      [[fallthrough]];
+    case Phase::leaving: break;
+  }
+  return leave();
+}
+
+}  // namespace collectives

@@ -1,0 +1,266 @@
+#include "device/multi_node_path.hpp"
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+#include "compression/top_k/top_k_impl.hpp"
+#include "device/drain_stream.hpp"
+#include "execution/job.hpp"
+#include "planning/planned_call.hpp"
+#include "steps/algorithm.hpp"
+
+namespace collectives {
+namespace {
+
+constexpr std::size_t kVectorBytes = 16;  // that a kernel takes at once
+
+}  // namespace
+
+MultiNodePath::MultiNodePath(const std::shared_ptr<Device>& device, const Arena& arena, std::shared_ptr<GpuPeers> peers,
+                             const RankView& view, const Topology& topology, PathExecutor& host_copy,
+                             std::unique_ptr<NcclComm> nccl_comm)
+    : IntraHostPath(*device, arena, std::move(peers), view.world.self),
+      view_(view),
+      topology_(topology),
+      host_copy_(host_copy),
+      sum_(*device, false),
+      sum_here_(*device, true),
+      pipelined_copy_(*device),
+      top_k_(device) {
+  if (nccl_comm != nullptr)
+    nccl_collective_ = std::make_unique<NcclCollective>(*device, std::move(nccl_comm), arena.ranks(), arena.self());
+}
+
+MultiNodePath::~MultiNodePath() {
+  if (stream_back_ == nullptr) return;
+  const bool idle = drained() && drain_stream(device_, stream_back_, back_, kDrainTimeoutAfterFailure);
+  device_.end_event(back_);
+  device_.end_stream(stream_back_);
+  if (idle) return;
+  sum_.leak();
+  sum_here_.leak();
+  top_k_.leak();
+}
+
+void MultiNodePath::start(const DeviceCall& call, const PlannedCall& planned, Job& job) {
+  tensor_ = call.tensor;
+  delegate_ = nullptr;
+  planned_ = &planned;
+  job_ = &job;
+  plan_ = &planned.plan;
+  sparse_ = tensor_ != nullptr ? &*planned.sparse : nullptr;
+  op_ = job.op;
+  type_ = job.type;
+  divide(planned);
+  begin(call, job.input, job.output, job.tag);
+  phase_ = Phase::preparing;
+  if (stream_back_ != nullptr) return;
+  back_ = device_.new_event();
+  stream_back_ = device_.new_stream();
+}
+
+/// Into slices that are the same on all hosts. NCCL likes equal ones, which begin where vectors do; the last has the
+/// rest.
+void MultiNodePath::divide(const PlannedCall& planned) {
+  const std::size_t count = planned.signature.count;
+  const int slices = sparse_ != nullptr ? sparse_->slices : plan_->algorithm->slices(topology_);
+  task_ = {};
+  task_.kind = Step::Kind::host_all_reduce;
+  task_.element = size_of(type_);
+  task_.slices.assign(static_cast<std::size_t>(arena_.ranks()), Range{});
+  const std::size_t unit = kVectorBytes / task_.element;
+  const std::size_t each = count / unit / static_cast<std::size_t>(slices) * unit;
+  offsets_.assign(1, 0);
+  for (int s = 0; s < arena_.ranks(); ++s) {
+    Range& slice = task_.slices[static_cast<std::size_t>(s)];
+    if (s < slices && nccl_collective_ != nullptr && sparse_ == nullptr)
+      slice = {offsets_.back(), s + 1 < slices ? each : count - offsets_.back()};
+    else if (s < slices)
+      slice = part({0, count}, slices, s);  // in which the others divide it, too
+    offsets_.push_back(offsets_.back() + slice.count);
+  }
+  slice_ = task_.slice(arena_.self());
+}
+
+void MultiNodePath::abandon() noexcept {
+  if (delegate_ != nullptr) return delegate_->abandon();
+  if (tensor_ != nullptr) top_k_.take_back();
+  if (nccl_collective_ != nullptr) nccl_collective_->nccl_comm().stop();
+  if (stream_back_ != nullptr) drain_stream(device_, stream_back_, back_, kDrainTimeoutAfterFailure);
+  IntraHostPath::abandon();
+}
+
+PathExecutor::PathState MultiNodePath::wait_for(PathState state, Phase phase) {
+  if (phase_ != phase) ++moves_;
+  phase_ = phase;
+  return state;
+}
+
+PathExecutor::PathState MultiNodePath::progress() {
+  if (delegate_ != nullptr) return delegate_->progress();
+  try {
+    return next_phase();
+  } catch (const TagMismatch& mismatch) {  // of a local rank
+    throw TagMismatch{view_.grid.here()[static_cast<std::size_t>(mismatch.peer)]};
+  }
+}
+
+PathExecutor::PathState MultiNodePath::next_phase() {
+  switch (phase_) {
+    case Phase::preparing:
+      if (!device_.reached(done_)) return PathState::gpu;  // what the call before keeps of its roundings
+      if (call_->stream && !device_.reached(call_->ready)) return PathState::gpu;
+      sum_.grow(bytes() + kVectorBytes);
+      if (sparse_ == nullptr)
+        sum_here_.grow(bytes());
+      else if (!has_to_move())
+        top_k_.begin(*tensor_, *sparse_, arena_.self(), stream_);
+      nccl_collective_ == nullptr ? prepare_shared() : prepare_local();
+      [[fallthrough]];
+    case Phase::packing:
+      if (!prepared()) return wait_for(PathState::gpu, Phase::packing);
+      publish(has_to_move());
+      [[fallthrough]];
+    case Phase::gathering:
+      if (!all_published()) return wait_for(PathState::peers, Phase::gathering);
+      if (any_objection()) return delegate_to_host_copy();
+      if (!begin_remote_access()) return wait_for(PathState::peers, Phase::gathering);
+      add();
+      [[fallthrough]];
+    case Phase::adding:
+      if (!in_stream()) return wait_for(PathState::gpu, Phase::adding);
+      fetch_sum();
+      [[fallthrough]];
+    case Phase::fetching:
+      if (!reached()) return wait_for(PathState::gpu, Phase::fetching);
+      end_remote_access();
+      if (sparse_ != nullptr) top_k_.publish_selection();
+      if (sparse_ != nullptr || slice_.count > 0) return wait_for(PathState::host, Phase::inter_node);
+      [[fallthrough]];
+    case Phase::inter_node:
+      if (!begin_remote_access()) return wait_for(PathState::peers, Phase::inter_node);
+      bring_sum();
+      distribute_slice();
+      [[fallthrough]];
+    case Phase::distributing:
+      if (!in_stream()) return wait_for(PathState::gpu, Phase::distributing);
+      device_.record(done_, stream_);
+      [[fallthrough]];
+    case Phase::draining:
+      if (!reached()) return wait_for(PathState::gpu, Phase::draining);
+      end_remote_access();
+      publish_done();
+      phase_ = Phase::leaving;
+      ++moves_;
+      [[fallthrough]];
+    case Phase::leaving: break;
+  }
+  const PathState state = leave();
+  if (state == PathState::done && sparse_ != nullptr) {
+    top_k_.publish_sum();
+    device_.record(done_, stream_);
+  }
+  return state;
+}
+
+/// What a tensor keeps is another slice here, or none: it is moved in memory of the host, by all ranks of this one.
+bool MultiNodePath::has_to_move() const {
+  return sparse_ != nullptr && !tensor_->keeps(sparse_->slices, sparse_->slice(arena_.self()));
+}
+
+PathExecutor::PathState MultiNodePath::delegate_to_host_copy() {
+  delegate_ = &host_copy_;
+  delegate_->start(*call_, *planned_, *job_);
+  return delegate_->progress();
+}
+
+void MultiNodePath::start_nccl(Collective collective, const std::byte* input, std::byte* output) {
+  const bool average = op_.kind() == ReduceOp::Kind::average;  // the rails divide
+  const NcclCollective::Call call{.collective = collective,
+                                  .input = input,
+                                  .output = output,
+                                  .parts = Parts::listed(offsets_.data(), arena_.ranks()),
+                                  .type = type_,
+                                  .op = average ? ReduceOp(ReduceOp::sum) : op_,
+                                  .unsummed = !why_not_summed_by_nccl(op_, type_, false).empty(),
+                                  .wire = type_,
+                                  .stream = stream_};
+  nccl_collective_->start(std::span(&call, 1));
+}
+
+/// The host's sum of this rank's slice, unfinished.
+void MultiNodePath::add() {
+  if (nccl_collective_ != nullptr) {
+    sum_at_ = 0;
+    return start_nccl(Collective::reduce_scatter, own_input(), sum_as_vector());
+  }
+  if (slice_.count == 0) return;
+  sources_.clear();
+  const std::byte* const own = buffers_[static_cast<std::size_t>(arena_.self())].source;
+  sum_at_ = reinterpret_cast<std::uintptr_t>(element_at(own, slice_.first, task_.element)) % kVectorBytes;
+  for (const Buffers& buffers : buffers_) sources_.push_back({element_at(buffers.source, slice_.first, task_.element)});
+  std::byte* const out[] = {sum()};
+  device_.fold(op_, type_, sources_, out, slice_.count, 0, stream_);
+}
+
+/// What goes along the rail comes to pinned memory, all of it or round by round.
+void MultiNodePath::fetch_sum() {
+  if (sparse_ != nullptr) top_k_.choose(reinterpret_cast<const float*>(sum()));
+  device_.record(done_, stream_);
+  if (sparse_ != nullptr || slice_.count == 0) return;
+  describe_rail();
+  pipelined_copy_.start(
+      *job_,
+      {.from = sum(), .to = sum(), .pinned = sum_here_.as<std::byte>(), .to_host = stream_, .to_device = stream_back_});
+  job_->input_stream = &pipelined_copy_;
+}
+
+/// What has come from there goes back, as far as it has not.
+void MultiNodePath::bring_sum() {
+  if (sparse_ != nullptr) return top_k_.add_up(reinterpret_cast<float*>(sum()));
+  if (slice_.count == 0) return;
+  pipelined_copy_.done(rail_plan_.rounds);
+  device_.record(back_, stream_back_);
+  device_.wait(stream_, back_);
+}
+
+/// The middle of the plan: its messages hold as much as they would in all of it.
+void MultiNodePath::describe_rail() {
+  const int slices = plan_->algorithm->slices(topology_);
+  rail_plan_ = {};
+  rail_plan_.algorithm = plan_->algorithm;
+  rail_plan_.segment = std::max<std::size_t>(1, plan_->segment / static_cast<std::size_t>(slices));
+  rail_plan_.rounds = (slice_.count + rail_plan_.segment - 1) / rail_plan_.segment;
+  rail_plan_.stride = plan_->stride;
+  rail_plan_.lanes = std::max<std::size_t>(1, std::min(plan_->lanes, rail_plan_.rounds));
+  rail_plan_.partial_sums = plan_->partial_sums;
+  rail_plan_.coded = plan_->coded;
+  CollectiveSpec spec{.collective = Collective::all_reduce,
+                      .partial_sums = plan_->partial_sums,
+                      .coded = plan_->coded,
+                      .inter_host_only = true};
+  const std::uint64_t tag = job_->tag;
+  const Codec* const codec = job_->codec;
+  *job_ = {};
+  job_->plan = &rail_plan_;
+  job_->args = {spec, Parts::equal({0, slice_.count}, 1)};
+  job_->op = op_;
+  job_->type = type_;
+  job_->codec = codec;
+  job_->input = job_->output = sum_here_.as<std::byte>();
+  job_->tag = tag;
+}
+
+void MultiNodePath::distribute_slice() {
+  if (nccl_collective_ != nullptr) return start_nccl(Collective::all_gather, sum_as_vector(), own_output());
+  if (slice_.count == 0) return;
+  outs_.clear();
+  const int self = arena_.self(), ranks = arena_.ranks();
+  for (int turn = 0; turn < ranks; ++turn)  // mine first, and not everyone's at the same destination
+    outs_.push_back(
+        element_at(buffers_[static_cast<std::size_t>((self + turn) % ranks)].destination, slice_.first, task_.element));
+  copy_to_all(outs_, sum(), bytes());
+}
+
+}  // namespace collectives

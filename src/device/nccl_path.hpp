@@ -1,0 +1,59 @@
+// The way of backend "nccl": every operation goes into one stream of the communicator's own, behind what the caller's
+// stream holds, and is in flight there while others begin.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "device/nccl_collective.hpp"
+#include "device/path_executor.hpp"
+#include "device/registry.hpp"
+
+namespace collectives {
+
+class NcclPath final : public PathExecutor {
+ public:
+  NcclPath(Device& device, std::unique_ptr<NcclComm> nccl_comm, int size, Rank self);
+  ~NcclPath() override;
+
+  bool takes_memory(const DeviceCall& call, const PlannedCall& planned) noexcept override;
+  void start(const DeviceCall& call, const PlannedCall& planned, Job& job) override;
+  PathState progress() override;
+  bool retire_oldest() override;
+  void abandon() noexcept override;
+  std::uint64_t moves() const noexcept override { return moves_; }
+
+  NcclComm& nccl_comm() noexcept { return nccl_collective_.nccl_comm(); }
+  /// What the program has registered. Nothing is under way when it changes.
+  Registry& registry() noexcept { return registry_; }
+
+ private:
+  /// Fills in offsets_ and calls_, which nobody needs any more when what was before is in its stream.
+  void describe(const DeviceCall& call, const PlannedCall& planned);
+
+  Device& device_;
+  const int size_;
+  const Rank self_;
+  struct OwnStream {
+    explicit OwnStream(Device& gpu) : device(gpu), stream(gpu.new_stream()) {}
+    ~OwnStream() { device.end_stream(stream); }
+    OwnStream(const OwnStream&) = delete;
+    OwnStream& operator=(const OwnStream&) = delete;
+    Device& device;
+    const Device::Stream stream;
+  };
+  OwnStream own_;
+  const Device::Stream stream_ = own_.stream;
+  NcclCollective nccl_collective_;  // goes before the stream that it works in
+  Registry registry_;
+
+  const DeviceCall* call_ = nullptr;
+  std::vector<std::size_t> offsets_;  // of the parts of the call
+  std::vector<NcclCollective::Call> calls_;
+  std::deque<Device::Event> in_flight_;
+  std::vector<Device::Event> events_;  // that nobody uses
+  std::uint64_t moves_ = 0;
+};
+
+}  // namespace collectives

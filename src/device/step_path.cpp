@@ -1,0 +1,142 @@
+#include "device/step_path.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "execution/job.hpp"
+#include "planning/planned_call.hpp"
+
+namespace collectives {
+namespace {
+
+std::vector<Executor::Route> routes_by(Transport& transport, int ranks) {
+  std::vector<Executor::Route> routes;
+  for (Rank rank = 0; rank < ranks; ++rank) routes.push_back({&transport, rank});
+  return routes;
+}
+
+/// Elements of it.
+std::size_t longest_message(const PlannedCall& planned, const Topology& topology) {
+  const Plan& plan = planned.plan;
+  const CollectiveSpec spec{.collective = planned.performed, .partial_sums = plan.partial_sums};
+  if (plan.algorithm->in_one_message != nullptr && plan.algorithm->in_one_message(spec)) return planned.signature.count;
+  const auto pieces = static_cast<std::size_t>(plan.algorithm->pieces(spec, topology));
+  return (std::min(plan.segment, planned.parts.longest()) + pieces - 1) / pieces;
+}
+
+}  // namespace
+
+StepPath::StepPath(Device& device, const Arena& arena, std::shared_ptr<GpuPeers> peers, const RankView& view,
+                   const Topology& topology, SharedMemoryTransport& notices, Wire* wire)
+    : IntraHostPath(device, arena, std::move(peers), view.world.self, &GpuBlock::step),
+      view_(view),
+      topology_(topology),
+      messages_(device, this->peers(), view, notices, wire),
+      executor_(view, routes_by(messages_, view.world.size()), {}, &messages_, this),
+      work_(device, false) {}
+
+StepPath::~StepPath() {
+  if (drained()) return;
+  messages_.leak();
+  work_.leak();
+}
+
+void StepPath::start(const DeviceCall& call, const PlannedCall& planned, Job& job) {
+  job_ = &job;
+  task_ = {};
+  task_.element = size_of(job.type);
+  task_.slices.assign(1, {0, planned.signature.count});
+  IntraHostPath::begin(call, job.input, job.output, job.tag);
+  messages_.begin(longest_message(planned, topology_) * task_.element);
+  phase_ = Phase::preparing;
+  working_ = false;
+}
+
+PathExecutor::PathState StepPath::progress() {
+  switch (phase_) {
+    case Phase::preparing:
+      if (call_->stream && !device_.reached(call_->ready)) return PathState::gpu;
+      prepare_for_steps();
+      ++moves_;
+      phase_ = Phase::packing;
+      [[fallthrough]];
+    case Phase::packing:
+      if (!prepared()) return PathState::gpu;
+      job_->input = own_input();
+      job_->output = own_output();
+      executor_.start(*job_);
+      ++moves_;
+      phase_ = Phase::performing;
+      [[fallthrough]];
+    case Phase::performing:
+      if (!executor_.progress()) return working_ ? PathState::gpu : PathState::peers;
+      ++moves_;
+      phase_ = Phase::unpacking;
+      [[fallthrough]];
+    case Phase::unpacking: break;
+  }
+  return return_result();
+}
+
+// ---- a Step ----
+
+bool StepPath::begin() {
+  working_ = begin_remote_access();
+  return working_;
+}
+void StepPath::copy(std::byte* to, const std::byte* from, std::size_t bytes) { device_.copy(to, from, bytes, stream_); }
+void StepPath::fold(const ReduceOp& op, DataType type, std::span<const Source> sources, std::byte* out,
+                    std::size_t count, int finish_ranks) {
+  device_.fold(op, type, sources, std::span(&out, 1), count, finish_ranks, stream_);
+}
+void StepPath::end() { device_.record(done_, stream_); }
+bool StepPath::done() {
+  if (!device_.reached(done_)) return false;
+  end_remote_access();
+  working_ = false;
+  return true;
+}
+std::byte* StepPath::work(std::size_t bytes) {
+  work_.grow(bytes);
+  return work_.as<std::byte>();
+}
+
+// ---- a host Step: as a call by kernels, device/kernel_path.hpp ----
+
+void StepPath::begin_host_step(const HostTask& task, const HostOperands& with) {
+  task_ = task;
+  with_ = &with;
+  bind_step_buffers(with.source, with.destination, renumbered(with.tag, ++host_steps_));
+  publish();
+  host_phase_ = HostPhase::gathering;
+}
+
+bool StepPath::advance_host_step() {
+  try {
+    return progress_host_step();
+  } catch (const TagMismatch& mismatch) {  // of a local rank
+    throw TagMismatch{view_.grid.here()[static_cast<std::size_t>(mismatch.peer)]};
+  }
+}
+
+bool StepPath::progress_host_step() {
+  switch (host_phase_) {
+    case HostPhase::gathering:
+      if (!all_published() || !begin()) return false;
+      do_share(with_->op, with_->type, with_->unreduced, with_->finish_ranks);
+      end();
+      ++moves_;
+      host_phase_ = HostPhase::working;
+      [[fallthrough]];
+    case HostPhase::working:
+      if (!done()) return false;
+      publish_done();
+      ++moves_;
+      host_phase_ = HostPhase::leaving;
+      [[fallthrough]];
+    case HostPhase::leaving: break;
+  }
+  return all_done();
+}
+
+}  // namespace collectives

@@ -1,0 +1,54 @@
+#include "execution/progress_engine.hpp"
+
+namespace collectives {
+namespace {
+
+// Both may be read to the very end of a thread, when the keeper is gone: static objects may hold communicators.
+thread_local ProgressEngine* current = nullptr;
+thread_local bool ended = false;
+
+struct Keeper {
+  std::shared_ptr<ProgressEngine> list;
+  void begin() {
+    list = std::make_shared<ProgressEngine>();
+    current = list.get();
+  }
+  ~Keeper() {
+    current = nullptr;
+    ended = true;
+  }
+};
+
+}  // namespace
+
+/// What a child made by fork() inherits is its parent's to move on.
+ProgressEngine* ProgressEngine::of_this_thread() noexcept {
+  return current != nullptr && current->owner_process_.is_current() ? current : nullptr;
+}
+
+std::shared_ptr<ProgressEngine> ProgressEngine::make_for_this_thread() {
+  if (ended) return nullptr;
+  thread_local Keeper keeper;
+  if (of_this_thread() == nullptr) keeper.begin();
+  return keeper.list;
+}
+
+void ProgressEngine::add(Member& member) {
+  const std::lock_guard lock(mutex_);
+  members_.push_back(&member);
+}
+
+void ProgressEngine::remove(Member& member) noexcept {
+  const std::lock_guard lock(mutex_);
+  std::erase(members_, &member);
+}
+
+bool ProgressEngine::progress(const Member& except, bool check_failures) noexcept {
+  const std::lock_guard lock(mutex_);
+  bool moved = false;
+  for (Member* member : members_)
+    if (member != &except) moved |= member->progress(check_failures);
+  return moved;
+}
+
+}  // namespace collectives

@@ -1,0 +1,32 @@
+// f16 and bf16: f32 while they are combined, rounded once.
+//
+// The rounding is that of types.hpp, in integer arithmetic with choices in place of branches. Only f16 has instructions
+// that give the same bits; those for bf16 flush denormals.
+#include "reduction/dispatch.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "reduction/half_reduction.cpp"
+#include <hwy/foreach_target.h>
+
+#include "reduction/loops.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace collectives::HWY_NAMESPACE {
+
+FoldLoop halves(ReduceOp::Kind kind, DataType type) {
+  return type == DataType::f16 ? loop_of_format<HalfFloat>(kind) : loop_of_format<BrainFloat>(kind);
+}
+
+}  // namespace collectives::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace collectives {
+
+HWY_EXPORT(halves);
+FoldLoop loop_of_half_floats(ReduceOp::Kind kind, DataType type) noexcept {
+  return HWY_DYNAMIC_DISPATCH(halves)(kind, type);
+}
+
+}  // namespace collectives
+#endif

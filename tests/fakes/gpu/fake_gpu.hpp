@@ -1,0 +1,173 @@
+// The machine behind fake GPUs: their memory, streams and events, and failures that tests cause. It has two callers:
+//
+//   FakeGpus (fake_device.hpp)   kernels are functions of the processor and list the memory that they touch
+//   the fake of CUDA (fakes/cuda/)         kernels are the code for GPUs and touch any memory
+//
+// A stream is a thread with a queue. The memory of a GPU is a file in memory that is inaccessible while no stream has
+// work. An allocation ends at most 255 bytes before the end of its pages, and the memory after them is unmapped. Calls
+// throw Error{system} for requests that a GPU refuses. An illegal access fails the GPU, as it fails a real one.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "device/device.hpp"
+
+namespace collectives::testing {
+
+class FakeGpuMachine {
+ public:
+  using Stream = Device::Stream;
+  using Event = Device::Event;
+  using Kind = Device::Kind;
+  using Ranges = std::vector<std::pair<const void*, std::size_t>>;
+
+  /// The state of a GPU, which change() writes.
+  struct Gpu {
+    std::chrono::microseconds slowness{};  ///< of each operation of a stream
+    bool stopped = false;                  ///< nothing is performed; calls succeed
+    bool allocates_when_idle = false;      ///< to take memory waits until nothing is in its streams, as CUDA may do
+    std::string failure;                   ///< of every call from now on
+    Stream default_stream = nullptr;
+  };
+
+  explicit FakeGpuMachine(int gpus);
+  /// Ends streams where they are.
+  ~FakeGpuMachine();
+  FakeGpuMachine(const FakeGpuMachine&) = delete;
+  FakeGpuMachine& operator=(const FakeGpuMachine&) = delete;
+
+  // ---- GPUs ----
+
+  int gpus() const { return static_cast<int>(gpus_.size()); }
+  /// Throws where it has failed.
+  void check(int gpu);
+  void change(int gpu, const std::function<void(Gpu&)>& how);
+  void let_the_host_in();
+  void keep_apart(int one, int other);
+  bool reaches(int one, int other);
+
+  // ---- memory: of GPU `gpu` where nothing else is said ----
+
+  /// Filled with what nobody would mistake for a result.
+  void* allocate(int gpu, std::size_t bytes, Kind kind);
+  /// Waits for whoever touches it. False for what is no allocation, or not all of one.
+  bool free(void* memory);
+  void pin(int gpu, void* memory, std::size_t bytes);
+  bool unpin(void* memory);  ///< as free()
+  Device::Memory memory_of(const void* address);
+  /// Zeros for what is no memory of a GPU.
+  Device::Allocation allocation_of(const void* address);
+  /// Whether [address, address + bytes) is memory that a GPU knows, whatever its kind.
+  bool known(const void* address, std::size_t bytes);
+  Device::Handle share(int gpu, void* base);
+  /// Memory of another process; what is open already is the same address once more, until it is freed as often.
+  void* open(int gpu, const Device::Handle& handle);
+  void take_from_pool(void* memory);
+  /// The caller touches it in `work`.
+  void touch(int gpu, const Ranges& ranges, const std::function<void()>& work);
+
+  // ---- streams; null is the default one of `gpu` ----
+
+  Stream new_stream(int gpu);
+  void end_stream(int gpu, Stream stream);
+  /// Null where it is none.
+  bool is_stream(Stream stream);
+  int gpu_of(int gpu, Stream stream);
+  bool capturing(int gpu, Stream stream);
+  void capture(int gpu, Stream stream, bool on);
+  bool idle(int gpu, Stream stream);
+  void synchronize(int gpu, Stream stream);
+  /// Waits for all streams of the GPU.
+  void synchronize(int gpu);
+  void copy(int gpu, void* to, const void* from, std::size_t bytes, Stream stream);
+  /// Work that touches `ranges` and nothing else.
+  void put(int gpu, Stream stream, Ranges ranges, std::function<void()> work);
+  /// Work that touches whatever the GPU reaches.
+  void put_untold(int gpu, Stream stream, std::function<void()> work);
+  void count_kernel();
+
+  Event new_event(int gpu);
+  void end_event(Event event);
+  void record(int gpu, Event event, Stream stream);
+  /// One never recorded is.
+  bool reached(int gpu, Event event);
+  void wait(int gpu, Stream stream, Event event);
+
+  // ---- what there is ----
+
+  std::size_t allocations();
+  std::size_t streams();
+  std::size_t copies();
+  std::size_t kernels();
+
+ private:
+  struct Allocation {
+    std::size_t bytes = 0;
+    std::byte* mapping = nullptr;
+    std::size_t mapped = 0;
+    Kind kind = Kind::device;
+    int gpu = 0, file = -1, users = 0;
+    bool open = false;  ///< may be touched
+    std::uint64_t id = 0;
+    int opened = 0;      ///< how often, where it is another process's
+    std::string name{};  ///< of that
+    bool pooled = false;
+  };
+  using Entry = std::pair<const std::uintptr_t, Allocation>;
+  struct EventState {
+    std::uint64_t recorded = 0, reached = 0;
+    int gpu = 0;
+  };
+  using Lock = std::unique_lock<std::mutex>;
+  struct Queue {
+    int gpu = 0;
+    bool capturing = false, ended = false, busy = false;
+    std::deque<std::function<void(Lock&)>> actions;
+    std::condition_variable more;
+    std::thread thread;
+    bool idle() const { return actions.empty() && !busy; }
+  };
+
+  // With the lock held.
+  Gpu& gpu(int number) { return gpus_[static_cast<std::size_t>(number)]; }
+  void check_held(int number);
+  Entry* find(const void* address, std::size_t bytes = 1);
+  Queue& queue(int number, Stream stream);
+  Stream new_queue(int number);
+  void push(Queue& queue, std::function<void(Lock&)> action);
+  void serve(Queue& queue);
+  std::vector<Entry*> reached_by(int number);
+  /// False where some of `ranges` is not what the GPU may touch, which fails it.
+  bool touch_held(Lock& lock, int by, const Ranges& ranges, const std::function<void()>& work);
+  void touch_entries(Lock& lock, const std::vector<Entry*>& touched, const std::function<void()>& work);
+  void close_if_idle();
+  bool reaches_held(int one, int other) const;
+  void unmap(Lock& lock, std::map<std::uintptr_t, Allocation>::iterator found);
+
+  // One lock for everything: what it guards is short, and tests have few streams.
+  std::mutex mutex_;
+  std::condition_variable changed_;  // events, the state of GPUs, queues that are empty
+  bool over_ = false, lets_the_host_in_ = false;
+  std::vector<Gpu> gpus_;
+  std::vector<std::pair<int, int>> apart_;
+  std::map<std::uintptr_t, Allocation> allocations_;
+  std::vector<std::unique_ptr<Queue>> queues_;  // kept until the end
+  std::map<Event, std::shared_ptr<EventState>> events_;
+  std::uint64_t next_id_ = 1;
+  std::size_t under_way_ = 0;  // actions that are queued or performed
+  std::size_t copies_ = 0, kernels_ = 0;
+};
+
+}  // namespace collectives::testing

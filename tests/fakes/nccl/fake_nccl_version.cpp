@@ -1,0 +1,8 @@
+// The version that the stand-in for NCCL says it has.
+#include <nccl.h>
+
+#ifndef FAKE_NCCL_VERSION
+#define FAKE_NCCL_VERSION NCCL_VERSION_CODE
+#endif
+
+extern const int fake_nccl_version = FAKE_NCCL_VERSION;

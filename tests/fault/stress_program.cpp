@@ -1,0 +1,478 @@
+// A rank of the tests of abuse: makes random collectives, all through one protocol of the intra-host collective. Its
+// buffers end at inaccessible pages, inputs are read-only, and a rank may be killed or stopped during a call. It
+// reports its result in one line on stdout.
+//
+//   stress_program KEY=VALUE...
+//     protocol=lines|one_shot|staged|single_copy|zero_copy|mixed
+//     operations=N seed=N         N collectives, checked element by element; prints "ok"
+//     victim=RANK how=kill|exit|stop after_us=N
+//                                 no checks; RANK ends or stops N microseconds after the start. The other ranks report
+//                                 their errors, fill their buffers, wake the stopped rank, and check whether any rank
+//                                 has written into the buffers since
+//     how=kill_inside|stop_inside RANK ends or stops during arithmetic on the buffers of other ranks, at which the next
+//                                 rank is slow
+//     mismatches=1                rank `victim` makes another call than the other ranks, for many pairs of calls
+//     refuse=WHAT                 the system refuses to rank `victim`: a call (process_vm_readv, process_vm_writev,
+//                                 memfd_create, memfd_without_seal), a thread, large files, or descriptors (but for
+//                                 `spare`); user_namespace gives it a user namespace of its own
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "collectives/collectives.hpp"
+#include "support/system.hpp"
+
+namespace collectives::testing {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::size_t kPage = 4096;
+constexpr std::size_t kBufferBytes = 96 * kPage;  // of one buffer
+
+std::map<std::string, std::string> arguments;
+std::string text(const std::string& key, const char* otherwise) {
+  const auto found = arguments.find(key);
+  return found == arguments.end() ? otherwise : found->second;
+}
+long number(const std::string& key, long otherwise) {
+  return std::strtol(text(key, std::to_string(otherwise).c_str()).c_str(), nullptr, 10);
+}
+
+Tuning tuning_of(const std::string& protocol) {
+  Tuning tuning;
+  if (protocol == "mixed") {
+    tuning.single_copy_bytes = tuning.single_copy_reduce_bytes = 16 << 10;
+    return tuning;
+  }
+  tuning.inline_bytes = protocol == "lines" ? 64 << 10 : 0;
+  tuning.one_shot_bytes = tuning.one_shot_bytes_of_many = tuning.one_shot_bytes_oversubscribed =
+      protocol == "one_shot" ? Tuning::kNever : 0;
+  tuning.single_copy_bytes = tuning.single_copy_reduce_bytes = protocol == "single_copy" ? 0 : Tuning::kNever;
+  tuning.zero_copy_bytes = tuning.zero_copy_bytes_oversubscribed = protocol == "zero_copy" ? 0 : Tuning::kNever;
+  if (protocol == "two_levels") tuning.domain_us = 1e6;  // wherever they are possible
+  tuning.chunk_bytes = 16 << 10;
+  return tuning;
+}
+
+/// Ordinary memory between two pages that nobody may touch.
+class Guarded {
+ public:
+  Guarded() : all_(::mmap(nullptr, kBufferBytes + 2 * kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
+    protect(true);
+  }
+  Guarded(const Guarded&) = delete;
+  Guarded& operator=(const Guarded&) = delete;
+  ~Guarded() { ::munmap(all_, kBufferBytes + 2 * kPage); }
+  std::byte* data() const { return static_cast<std::byte*>(all_) + kPage; }
+  void protect(bool writable) const { ::mprotect(data(), kBufferBytes, writable ? PROT_READ | PROT_WRITE : PROT_READ); }
+
+ private:
+  void* all_;
+};
+
+/// The buffers of a rank: an input and an output, in ordinary and in allocated memory.
+struct Buffers {
+  explicit Buffers(Communicator& comm)
+      : shared{comm.allocate<std::byte>(kBufferBytes), comm.allocate<std::byte>(kBufferBytes)} {}
+  std::byte* base(bool allocated, int which) { return allocated ? shared[which].data() : ordinary[which].data(); }
+  template <class Visit>
+  void for_each(Visit&& visit) {
+    for (const bool allocated : {false, true})
+      for (const int which : {0, 1}) visit(base(allocated, which));
+  }
+  Guarded ordinary[2];
+  SharedArray<std::byte> shared[2];
+};
+
+/// One call, the same on every rank but for where the buffers are.
+struct Operation {
+  Collective collective = Collective::all_reduce;
+  DataType type = DataType::i32;
+  std::size_t count = 0;  ///< of the whole vector; a multiple of the ranks where all have equal parts
+  std::vector<std::size_t> counts;
+  Rank root = 0;
+  bool in_place = false;
+  std::uint64_t number = 0;
+};
+
+Operation draw(std::mt19937_64& random, int ranks, std::uint64_t number) {
+  const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
+  constexpr Collective kCollectives[] = {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather,
+                                         Collective::broadcast,  Collective::reduce,         Collective::barrier};
+  constexpr DataType kTypes[] = {DataType::i8, DataType::i32, DataType::f64};
+  constexpr std::size_t kMost[] = {2, 30, 300, 3000, 30'000};
+  Operation one;
+  one.number = number;
+  one.collective = kCollectives[below(std::size(kCollectives))];
+  one.type = kTypes[below(std::size(kTypes))];
+  one.count = below(kMost[below(std::size(kMost))]);
+  one.root = static_cast<Rank>(below(static_cast<std::size_t>(ranks)));
+  one.in_place = below(2) == 0;
+  if (one.collective == Collective::reduce_scatter || one.collective == Collective::all_gather) {
+    one.count -= one.count % static_cast<std::size_t>(ranks);
+    if (below(3) == 0) {  // parts of unequal length
+      one.counts.assign(static_cast<std::size_t>(ranks), 0);
+      for (std::size_t left = one.count; left > 0;) {
+        const std::size_t some = 1 + below(left);
+        one.counts[below(one.counts.size())] += some;
+        left -= some;
+      }
+    }
+  }
+  return one;
+}
+
+void put(std::byte* at, DataType type, int value) {
+  if (type == DataType::i8) {
+    *at = static_cast<std::byte>(value);
+  } else if (type == DataType::i32) {
+    std::memcpy(at, &value, 4);
+  } else {
+    const double x = value;
+    std::memcpy(at, &x, 8);
+  }
+}
+
+int value_at(const std::byte* at, DataType type) {
+  if (type == DataType::i8) return static_cast<int>(*at);
+  if (type == DataType::i32) {
+    int value;
+    std::memcpy(&value, at, 4);
+    return value;
+  }
+  double x;
+  std::memcpy(&x, at, 8);
+  return static_cast<int>(x);
+}
+
+/// Small enough that the sum over seven ranks is a byte.
+int value(const Operation& one, Rank rank, std::size_t index) {
+  return static_cast<int>((one.number * 7 + static_cast<std::size_t>(rank) * 5 + index * 3 + index / 251) % 16);
+}
+
+[[noreturn]] void wrong(const Operation& one, const std::string& what) {
+  throw std::runtime_error("operation " + std::to_string(one.number) + " (" + std::string(to_string(one.collective)) +
+                           " of " + std::to_string(one.count) + " x " + std::string(to_string(one.type)) +
+                           "): " + what);
+}
+
+/// Where the buffers of one call are; this may differ between ranks.
+struct Places {
+  std::byte *input = nullptr, *output = nullptr;
+  std::size_t input_count = 0, output_count = 0;
+};
+
+struct Share {
+  std::size_t first, count;
+};
+
+Share share_of(const Operation& one, Rank rank, int ranks) {
+  if (one.counts.empty()) {
+    const std::size_t each = one.count / static_cast<std::size_t>(ranks);
+    return {each * static_cast<std::size_t>(rank), each};
+  }
+  const auto begin = one.counts.begin();
+  return {std::accumulate(begin, begin + rank, std::size_t{0}), one.counts[static_cast<std::size_t>(rank)]};
+}
+
+void call(Communicator& comm, const Operation& one, const Places& at, const Options& options) {
+  const ConstBuffer input(at.input, at.input_count, one.type);
+  const Buffer output(at.output, at.output_count, one.type);
+  switch (one.collective) {
+    case Collective::all_reduce: return comm.all_reduce(input, output, ReduceOp::sum, options);
+    case Collective::reduce_scatter:
+      return one.counts.empty() ? comm.reduce_scatter(input, output, ReduceOp::sum, options)
+                                : comm.reduce_scatter_v(input, output, one.counts, ReduceOp::sum, options);
+    case Collective::all_gather:
+      return one.counts.empty() ? comm.all_gather(input, output, options)
+                                : comm.all_gather_v(input, output, one.counts, options);
+    case Collective::broadcast: return comm.broadcast(input, output, one.root, options);
+    case Collective::reduce: return comm.reduce(input, output, ReduceOp::sum, one.root, options);
+    case Collective::barrier: return comm.barrier(options);
+  }
+}
+
+/// `mine`: this rank's own choice of where its buffers are.
+Places place(Communicator& comm, Buffers& buffers, const Operation& one, std::mt19937_64& mine, int allocated) {
+  const std::size_t element = size_of(one.type);
+  const Share part = share_of(one, comm.rank(), comm.size());
+  const bool part_in = one.collective == Collective::all_gather,
+             part_out = one.collective == Collective::reduce_scatter;
+  Places at;
+  at.input_count = part_in ? part.count : one.count;
+  at.output_count = part_out ? part.count : one.count;
+  const auto pick = [&](int which, std::size_t count) {
+    const bool from_shared = allocated < 0 ? mine() % 2 == 0 : allocated == 1;
+    const std::size_t shift = mine() % 4 == 0 ? mine() % 64 : 0, bytes = count * element;
+    // At the first byte of a page, at the last one, or a few bytes off.
+    return buffers.base(from_shared, which) + (mine() % 2 == 0 ? shift : kBufferBytes - bytes - shift);
+  };
+  at.output = pick(1, part_out && one.in_place ? one.count : at.output_count);
+  at.input = pick(0, at.input_count);
+  if (one.in_place) {
+    at.input = part_in ? at.output + part.first * element : at.output;
+    if (part_out) at.output += part.first * element;
+  }
+  return at;
+}
+
+/// A call with known values in and out, and nothing else changed.
+void check(Communicator& comm, Buffers& buffers, const Operation& one, std::mt19937_64& mine, const Options& options,
+           int allocated) {
+  constexpr std::byte kUntouched{0xa5};
+  const std::size_t element = size_of(one.type);
+  const Places at = place(comm, buffers, one, mine, allocated);
+  const std::size_t around = std::max(one.count * element, std::size_t{256}) + 128;
+  const auto window = [&](const std::byte* data, bool end) {  // around a buffer, inside what may be touched
+    std::byte* base = nullptr;
+    buffers.for_each([&](std::byte* begin) {
+      if (data >= begin && data <= begin + kBufferBytes) base = base == nullptr || begin > base ? begin : base;
+    });
+    const auto offset = static_cast<std::size_t>(data - base);
+    return base + (end ? std::min(kBufferBytes, offset + around) : offset - std::min(offset, around));
+  };
+  std::byte *const begin = window(at.output, false), *const end = window(at.output, true);
+  std::memset(begin, static_cast<int>(kUntouched), static_cast<std::size_t>(end - begin));
+  const bool has_input = one.collective != Collective::broadcast || comm.rank() == one.root;
+  const std::size_t first_in =
+      one.collective == Collective::all_gather ? share_of(one, comm.rank(), comm.size()).first : 0;
+  if (has_input)
+    for (std::size_t i = 0; i < at.input_count; ++i)
+      put(at.input + i * element, one.type, value(one, comm.rank(), first_in + i));
+  std::byte* const read_only = buffers.ordinary[0].data();
+  const bool protect =
+      !one.in_place && at.input >= read_only && at.input < read_only + kBufferBytes && one.number % 4 == 0;
+  if (protect) buffers.ordinary[0].protect(false);
+  call(comm, one, at, options);
+  if (protect) buffers.ordinary[0].protect(true);
+  if (one.collective == Collective::barrier) return;
+
+  const bool wanted = one.collective != Collective::reduce || comm.rank() == one.root;
+  const std::size_t first_out =
+      one.collective == Collective::reduce_scatter ? share_of(one, comm.rank(), comm.size()).first : 0;
+  Rank owner = 0;
+  for (std::size_t i = 0; wanted && i < at.output_count; ++i) {
+    int expected = 0;
+    if (one.collective == Collective::broadcast) {
+      expected = value(one, one.root, i);
+    } else if (one.collective == Collective::all_gather) {
+      for (Share part = share_of(one, owner, comm.size()); i >= part.first + part.count;
+           part = share_of(one, owner, comm.size()))
+        ++owner;
+      expected = value(one, owner, i);
+    } else {
+      for (Rank rank = 0; rank < comm.size(); ++rank) expected += value(one, rank, first_out + i);
+    }
+    if (const int seen = value_at(at.output + i * element, one.type); seen != expected)
+      wrong(one, "element " + std::to_string(i) + " is " + std::to_string(seen) + ", not " + std::to_string(expected));
+  }
+  if (one.in_place) return;
+  for (const std::byte* byte = begin; byte < end; ++byte)
+    if ((byte < at.output || byte >= at.output + at.output_count * element) && *byte != kUntouched)
+      wrong(one, "byte " + std::to_string(byte - at.output) + " of the output was written");
+}
+
+CommunicatorOptions options_of(const std::string& protocol) {
+  CommunicatorOptions options;
+  options.tuning = tuning_of(protocol);
+  options.timeout = std::chrono::milliseconds(number("timeout_ms", 60'000));
+  return options;
+}
+
+/// Ordinary or allocated memory, or each rank's own choice (-1).
+int memory_for(const std::string& protocol) {
+  return protocol == "mixed" ? -1 : protocol == "zero_copy" ? 1 : protocol == "single_copy" ? 0 : -1;
+}
+
+std::string backend_for(const std::string& protocol, std::mt19937_64& common) {
+  constexpr const char* kBackends[] = {"auto", "hierarchical", "ring", "reduce_to_one"};
+  return protocol == "mixed" ? kBackends[common() % std::size(kBackends)] : "hierarchical";
+}
+
+void stress(Communicator& comm, const std::string& protocol) {
+  Buffers buffers(comm);
+  std::mt19937_64 common(static_cast<std::uint64_t>(number("seed", 1)));
+  std::mt19937_64 mine(common() + static_cast<std::uint64_t>(comm.rank()));
+  for (long i = 0, end = number("operations", 100); i < end; ++i) {
+    const Operation one = draw(common, comm.size(), static_cast<std::uint64_t>(i));
+    const std::string backend = backend_for(protocol, common);
+    check(comm, buffers, one, mine, {.backend = backend}, memory_for(protocol));
+  }
+}
+
+/// Calls without a pause, until somebody fails.
+void be_abused(Communicator& comm, const std::string& protocol) {
+  const Rank rank = comm.rank(), victim = static_cast<Rank>(number("victim", 0));
+  const std::string how = text("how", "kill");
+  Buffers buffers(comm);
+  std::vector<int> process{static_cast<int>(::getpid())}, processes(static_cast<std::size_t>(comm.size()));
+  comm.all_gather(process, processes);
+  comm.barrier();
+  const bool inside = how.ends_with("_inside");
+  bool first = true;
+  const UserOp slow{"slow", [&](const void* value, void* sum, std::size_t count, DataType) {
+                      if (std::exchange(first, false)) {
+                        if (rank == (victim + 1) % comm.size()) std::this_thread::sleep_for(200ms);
+                        if (rank == victim) {
+                          std::this_thread::sleep_for(50ms);  // until all are at it
+                          ::raise(how == "stop_inside" ? SIGSTOP : SIGKILL);
+                        }
+                      }
+                      for (std::size_t i = 0; i < count; ++i)
+                        static_cast<std::uint32_t*>(sum)[i] += static_cast<const std::uint32_t*>(value)[i];
+                    }};
+  std::thread end;
+  if (rank == victim && !inside)
+    end = std::thread([&] {
+      std::this_thread::sleep_for(std::chrono::microseconds(number("after_us", 1000)));
+      if (how == "exit") ::_exit(7);
+      ::kill(::getpid(), how == "stop" ? SIGSTOP : SIGKILL);
+    });
+  auto last = Clock::now();
+  try {
+    std::mt19937_64 common(static_cast<std::uint64_t>(number("seed", 1))), mine(common());
+    for (std::uint64_t i = 0;; ++i) {
+      Operation one = draw(common, comm.size(), i);
+      one.count = one.counts.empty() ? one.count / 840 * 840 + 8400 : one.count;  // mostly long ones
+      const Places at = place(comm, buffers, one, mine, memory_for(protocol));
+      last = Clock::now();
+      if (inside)
+        comm.all_reduce(Buffer(buffers.base(true, 0), kBufferBytes / 4, DataType::i32), ReduceOp::user(slow));
+      else
+        call(comm, one, at, {.backend = "hierarchical"});
+    }
+  } catch (const Error& error) {
+    const std::chrono::duration<double> waited = Clock::now() - last;
+    // From here on the buffers are the program's own again.
+    constexpr std::byte kMine{0x5a};
+    buffers.for_each([&](std::byte* begin) { std::memset(begin, static_cast<int>(kMine), kBufferBytes); });
+    std::printf("rank %d: %s of rank %d after %s s: %s\n", rank, std::string(to_string(error.code())).c_str(),
+                error.peer(), waited.count() < 2 ? "at most 2" : "more than 2", error.what());
+    std::fflush(stdout);
+    if (rank == victim) {
+      if (end.joinable()) end.join();
+      return;
+    }
+    if (how.starts_with("stop")) {
+      std::this_thread::sleep_for(1500ms);  // so that every other rank has its error
+      ::kill(processes[static_cast<std::size_t>(victim)], SIGCONT);
+    }
+    std::this_thread::sleep_for(300ms);
+    std::ptrdiff_t touched = 0;
+    buffers.for_each([&](const std::byte* begin) {
+      touched += std::count_if(begin, begin + kBufferBytes, [](std::byte byte) { return byte != kMine; });
+    });
+    if (touched != 0) std::printf("rank %d: %td bytes were written afterwards\n", rank, touched);
+  }
+}
+
+/// For many pairs of calls: rank `victim` makes the one, everybody else the other.
+void disagree(Communicator& world, const std::string& protocol) {
+  const Rank odd = static_cast<Rank>(number("victim", 0));
+  Buffers buffers(world);
+  std::vector<Operation> calls;
+  for (const Collective collective : {Collective::all_reduce, Collective::broadcast, Collective::all_gather})
+    for (const std::size_t count : {12u, 1200u, 12'000u, 36'000u}) {
+      Operation& one = calls.emplace_back();
+      one.collective = collective;
+      one.count = count;
+    }
+  std::mt19937_64 random(static_cast<std::uint64_t>(number("seed", 1)));
+  int agreed = 0;
+  for (long i = 0, end = number("operations", 20); i < end; ++i) {
+    const std::size_t a = random() % calls.size();
+    const std::size_t b = (a + 1 + random() % (calls.size() - 1)) % calls.size();
+    const int memory = static_cast<int>(random() % 3) - 1;
+    std::optional<Communicator> comm = world.split(0, 0, options_of(protocol));
+    const auto began = Clock::now();
+    try {
+      call(*comm, calls[comm->rank() == odd ? a : b],
+           place(*comm, buffers, calls[comm->rank() == odd ? a : b], random, memory), {.backend = "hierarchical"});
+      for (;;) comm->barrier();
+    } catch (const Error& error) {
+      const std::chrono::duration<double> waited = Clock::now() - began;
+      if (error.code() == Errc::mismatch && error.peer() != kNoRank && waited.count() < 1.5)
+        ++agreed;
+      else
+        std::printf("rank %d: after %.1f s: %s\n", comm->rank(), waited.count(), error.what());
+    }
+    // place() has drawn differently on each rank.
+    random.seed(static_cast<std::uint64_t>(number("seed", 1) + i + 1));
+  }
+  std::printf("rank %d: %d mismatches\n", world.rank(), agreed);
+}
+
+/// Before anything else, on the rank that is to be refused something.
+void refuse(const std::string& what) {
+  if (what == "process_vm_readv") refuse_calls({{SYS_process_vm_readv, EPERM}});
+  if (what == "process_vm_writev") refuse_calls({{SYS_process_vm_writev, EPERM}});
+  if (what == "memfd_create") refuse_calls({{SYS_memfd_create, EPERM}});
+  if (what == "memfd_without_seal")  // as vm.memfd_noexec=2 does
+    refuse_calls({{SYS_memfd_create, EACCES, 1, MFD_CLOEXEC | MFD_ALLOW_SEALING}});
+  if (what == "thread") refuse_calls({{SYS_clone3, ENOSYS}, {SYS_clone, EAGAIN}});
+  if (what == "files") set_limit(RLIMIT_FSIZE, 4096);
+  if (what == "user_namespace" && ::unshare(CLONE_NEWUSER) != 0) std::printf("no user namespace can be made here\n");
+}
+
+}  // namespace
+}  // namespace collectives::testing
+
+int main(int argc, char** argv) {
+  using namespace collectives;
+  using namespace collectives::testing;
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    arguments[argument.substr(0, argument.find('='))] = argument.substr(argument.find('=') + 1);
+  }
+  const std::string protocol = text("protocol", "mixed");
+  Rank rank = kNoRank;
+  try {
+    const auto bootstrap = bootstrap_from_environment();
+    rank = bootstrap->rank();
+    if (rank == number("victim", 0)) {
+      refuse(text("refuse", ""));
+      if (text("refuse", "") == "descriptors") {  // as many as it has by now, and `spare`
+        const int next = ::dup(0);
+        ::close(next);
+        set_limit(RLIMIT_NOFILE, static_cast<std::size_t>(next + number("spare", 0)));
+      }
+    }
+    if (protocol == "two_levels") ::setenv("COLLECTIVES_DOMAIN", std::to_string(rank / 2).c_str(), 1);
+    Communicator comm(*bootstrap, options_of(protocol));
+    if (number("mismatches", 0) != 0) {
+      disagree(comm, protocol);
+    } else if (arguments.contains("how")) {
+      be_abused(comm, protocol);
+      return 3;
+    } else {
+      stress(comm, protocol);
+      comm.barrier();
+      std::printf("rank %d: ok\n", rank);
+    }
+    return 0;
+  } catch (const Error& error) {
+    std::printf("rank %d: %s: %s\n", rank, std::string(to_string(error.code())).c_str(), error.what());
+  } catch (const std::exception& error) {
+    std::printf("rank %d: %s\n", rank, error.what());
+  }
+  return 3;
+}

@@ -1,0 +1,320 @@
+// Finds the pages of processes through /proc/PID/fd and prints what they hold.
+#include "tools/monitor.hpp"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <sstream>
+#include <stdexcept>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/environment.hpp"
+#include "base/sealed_file.hpp"
+#include "base/text.hpp"
+#include "monitoring/flight_recorder.hpp"
+#include "monitoring/process_page.hpp"
+
+namespace collectives {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Unmap {
+  void operator()(const ProcessPage* page) const { ::munmap(const_cast<ProcessPage*>(page), sizeof *page); }
+};
+using Mapped = std::unique_ptr<const ProcessPage, Unmap>;
+
+struct Process {
+  int pid = 0;
+  std::string command;
+  Mapped page;
+};
+
+/// What the process calls itself: another number in a container.
+int own_number_of(int pid) {
+  std::ifstream status(fmt::format("/proc/{}/status", pid));
+  for (std::string line; std::getline(status, line);) {
+    if (!line.starts_with("NSpid:")) continue;
+    std::istringstream numbers(line.substr(6));
+    int last = pid;
+    while (numbers >> last) continue;
+    return last;
+  }
+  return pid;
+}
+
+/// The names in a directory; empty with errno where it cannot be read.
+std::optional<std::vector<std::string>> names_in(const std::string& path) {
+  DIR* const directory = ::opendir(path.c_str());
+  if (directory == nullptr) return std::nullopt;
+  std::vector<std::string> names;
+  while (const dirent* entry = ::readdir(directory))
+    if (entry->d_name[0] != '.') names.emplace_back(entry->d_name);
+  ::closedir(directory);
+  return names;
+}
+
+/// The page of a process in its descriptor `path`; null when that is none, or one that a forked child has inherited, or
+/// `refused`.
+Mapped page_at(const std::string& path, int pid, std::string& refused) {
+  char target[64];
+  const ssize_t letters = ::readlink(path.c_str(), target, sizeof target);
+  if (letters < 0 || !std::string_view(target, static_cast<std::size_t>(letters))
+                          .starts_with(fmt::format("/memfd:{}", ProcessPage::kName)))
+    return nullptr;
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat status {};
+  if (!file || ::fstat(file.number(), &status) != 0) return nullptr;
+  if (status.st_size != sizeof(ProcessPage)) {
+    refused = "its library is of another version";
+    return nullptr;
+  }
+  void* const memory = ::mmap(nullptr, sizeof(ProcessPage), PROT_READ, MAP_SHARED, file.number(), 0);
+  if (memory == MAP_FAILED) return nullptr;
+  Mapped page(static_cast<const ProcessPage*>(memory));
+  if (page->magic != ProcessPage::kMagic || page->layout != ProcessPage::kLayout)
+    refused = "its library is of another version";
+  return refused.empty() && page->process == own_number_of(pid) ? std::move(page) : nullptr;
+}
+
+/// Null where it has no page that may be seen; `refused` says why if the system does not let us look.
+Mapped page_of(int pid, std::string& refused) {
+  const std::string directory = fmt::format("/proc/{}/fd", pid);
+  const auto descriptors = names_in(directory);
+  if (!descriptors) refused = fmt::format("{}: {}", directory, std::strerror(errno));
+  for (const std::string& name : descriptors.value_or(std::vector<std::string>{}))
+    if (Mapped page = page_at(fmt::format("{}/{}", directory, name), pid, refused)) return page;
+  return nullptr;
+}
+
+std::vector<Process> processes() {
+  std::vector<Process> found;
+  for (const std::string& name : names_in("/proc").value_or(std::vector<std::string>{})) {
+    int pid = 0;
+    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), pid);
+    if (error != std::errc{} || end != name.data() + name.size()) continue;
+    std::string refused, command;
+    Mapped page = page_of(pid, refused);
+    if (page == nullptr) continue;
+    std::ifstream file(fmt::format("/proc/{}/comm", pid));
+    std::getline(file, command);
+    found.push_back({pid, command, std::move(page)});
+  }
+  std::ranges::sort(found, {}, &Process::pid);
+  return found;
+}
+
+template <class Visit>
+void for_each_communicator(const Process& process, Visit&& visit) {
+  for (const CommunicatorBlock& block : process.page->blocks)
+    if (block.used.load(std::memory_order_acquire) != 0) visit(block);
+}
+
+std::string seconds_text(std::uint64_t nanoseconds) {
+  const double seconds = static_cast<double>(nanoseconds) / 1e9;
+  return seconds >= 1      ? fmt::format("{:.2f} s", seconds)
+         : seconds >= 1e-3 ? fmt::format("{:.2f} ms", seconds * 1e3)
+                           : fmt::format("{:.1f} us", seconds * 1e6);
+}
+
+/// The newest operation, and how many are queued behind it.
+std::string last_operation(const CommunicatorBlock& block, const TickScale& scale) {
+  OperationEntry entry;
+  char space[256];
+  if (block.started == 0 || !copy_entry(block, block.started, entry)) return "no operation yet";
+  const std::uint64_t behind = block.issued - std::min(block.issued, block.started);
+  return fmt::format("{}{}", operation_text(entry, scale, space),
+                     behind == 0 ? "" : fmt::format("; {} more behind it", behind));
+}
+
+void print_totals(const Process& process) {
+  const TickScale scale(process.page->begun);
+  for_each_communicator(process, [&](const CommunicatorBlock& block) {
+    fmt::print("process {} ({}), communicator {}: rank {} of {}, {} host{}, {}, backend {}\n", process.pid,
+               process.command, block.used.load(std::memory_order_relaxed), block.rank, block.size, block.hosts,
+               block.hosts == 1 ? "" : "s", block.transport, block.backend);
+    fmt::print("  {:<16} {:>12} {:>12} {:>12} {:>12}\n", "collective", "calls", "bytes", "time", "waiting");
+    for (const Collective collective : kCollectives) {
+      const CollectiveTotals totals = block.totals[static_cast<std::size_t>(collective)];
+      if (totals.calls == 0 && totals.waiting_ticks == 0) continue;
+      fmt::print("  {:<16} {:>12} {:>12} {:>12} {:>12}\n", to_string(collective), totals.calls,
+                 bytes_text(totals.bytes), seconds_text(scale.length(totals.ticks)),
+                 seconds_text(scale.length(totals.waiting_ticks)));
+    }
+    fmt::print("  {}\n", last_operation(block, scale));
+  });
+}
+
+double seconds(std::uint64_t nanoseconds) { return static_cast<double>(nanoseconds) / 1e9; }
+
+/// An operation; what is not known of it is left out.
+Json json_of(const OperationEntry& entry, const TickScale& scale) {
+  const auto text = [](const auto& space) { return std::string(space, ::strnlen(space, sizeof space)); };
+  const auto state = static_cast<OperationRecord::State>(entry.state);
+  Json operation = {{"sequence", entry.sequence.load(std::memory_order_relaxed)},
+                    {"collective", to_string(static_cast<Collective>(entry.shape.collective))},
+                    {"count", entry.shape.count},
+                    {"type", to_string(static_cast<DataType>(entry.shape.type))},
+                    {"op", to_string(static_cast<ReduceOp::Kind>(entry.shape.op))},
+                    {"plan", text(entry.shape.plan)},
+                    {"tensor", text(entry.name)},
+                    {"state", to_string(state)}};
+  if (entry.waits_for != kNoRank) {
+    operation["waits_for"] = entry.waits_for;
+    operation["missing"] = entry.missing;
+  }
+  if (entry.started == 0) return operation;
+  const std::uint64_t began = scale.at(entry.started), now = steady_nanoseconds();
+  operation["started_seconds_ago"] = seconds(now - std::min(began, now));
+  if (entry.finished != 0) operation["seconds"] = seconds(scale.length(entry.finished - entry.started));
+  return operation;
+}
+
+/// Everything that print_totals() shows, and the numbers unrounded.
+void print_json(const std::vector<Process>& processes) {
+  Json all = Json::array();
+  for (const Process& process : processes) {
+    const TickScale scale(process.page->begun);
+    Json communicators = Json::array();
+    for_each_communicator(process, [&](const CommunicatorBlock& block) {
+      Json collectives = Json::object();
+      for (const Collective collective : kCollectives) {
+        const CollectiveTotals totals = block.totals[static_cast<std::size_t>(collective)];
+        if (totals.calls == 0 && totals.waiting_ticks == 0) continue;
+        collectives[std::string(to_string(collective))] = {
+            {"calls", totals.calls},
+            {"bytes", totals.bytes},
+            {"seconds", seconds(scale.length(totals.ticks))},
+            {"waiting_seconds", seconds(scale.length(totals.waiting_ticks))}};
+      }
+      Json one = {{"communicator", block.used.load(std::memory_order_relaxed)},
+                  {"rank", block.rank},
+                  {"size", block.size},
+                  {"hosts", block.hosts},
+                  {"transport", block.transport},
+                  {"backend", block.backend},
+                  {"issued", block.issued},
+                  {"started", block.started},
+                  {"collectives", std::move(collectives)}};
+      OperationEntry entry;
+      if (block.started != 0 && copy_entry(block, block.started, entry)) one["last_operation"] = json_of(entry, scale);
+      communicators.push_back(std::move(one));
+    });
+    all.push_back(
+        {{"process", process.pid}, {"program", process.command}, {"communicators", std::move(communicators)}});
+  }
+  // A name may be no UTF-8, or end in the middle of a letter.
+  fmt::print("{}\n", all.dump(2, ' ', false, Json::error_handler_t::replace));
+}
+
+/// Sums over the collectives of a communicator, at one moment.
+struct Reading {
+  std::uint64_t calls = 0, bytes = 0, ticks = 0, waiting = 0;
+};
+
+Reading read(const CommunicatorBlock& block) {
+  Reading sum;
+  for (const CollectiveTotals& one : block.totals) {
+    sum.calls += one.calls;
+    sum.bytes += one.bytes;
+    sum.ticks += one.ticks;
+    sum.waiting += one.waiting_ticks;
+  }
+  return sum;
+}
+
+/// By process and number of the communicator.
+using Readings = std::map<std::pair<int, std::uint32_t>, Reading>;
+
+void print_rates(const Process& process, double seconds, const Readings& before, Readings& now) {
+  const TickScale scale(process.page->begun);
+  const auto share = [&](std::uint64_t ticks) {
+    return fmt::format("{:.0f} %", static_cast<double>(scale.length(ticks)) / seconds / 1e7);
+  };
+  for_each_communicator(process, [&](const CommunicatorBlock& block) {
+    const std::uint32_t number = block.used.load(std::memory_order_relaxed);
+    const Reading sum = now[{process.pid, number}] = read(block);
+    const auto found = before.find({process.pid, number});
+    const Reading old = found == before.end() ? sum : found->second;
+    fmt::print("{:>8} {:<15} {:>4} {:>10} {:>10.0f} {:>10}/s {:>8} {:>8}  {}\n", process.pid, process.command, number,
+               fmt::format("{} of {}", block.rank, block.size), static_cast<double>(sum.calls - old.calls) / seconds,
+               bytes_text(static_cast<std::size_t>(static_cast<double>(sum.bytes - old.bytes) / seconds)),
+               share(sum.ticks - old.ticks), share(sum.waiting - old.waiting), last_operation(block, scale));
+  });
+}
+
+/// All, or the one asked for.
+std::vector<Process> processes(int pid) {
+  std::vector<Process> all = processes();
+  if (pid != 0) std::erase_if(all, [&](const Process& process) { return process.pid != pid; });
+  return all;
+}
+
+[[noreturn]] void refuse(int pid) {
+  if (pid == 0) throw std::invalid_argument("no process here that this user may look at has a communicator");
+  std::string refused;
+  page_of(pid, refused);
+  throw std::invalid_argument(refused.empty() ? fmt::format("process {} has no communicator to watch", pid)
+                                              : fmt::format("process {} cannot be watched: {}", pid, refused));
+}
+
+}  // namespace
+
+CLI::App& add_monitor(CLI::App& app, MonitorOptions& question) {
+  CLI::App& watching = *app.add_subcommand("watch", "Counters and operations of the processes that run here.");
+  watching.add_flag("--once", question.once, "all there is so far, and no more");
+  watching.add_flag("--json", question.json, "the same as JSON");
+  watching.add_option("--pid", question.pid, "of this process only [all]")->check(CLI::Range(1, 1 << 30));
+  watching.add_option("--interval", question.interval, "between two looks: 500ms, 2s [1s]");
+  return watching;
+}
+
+void answer(const MonitorOptions& question) {
+  const auto interval = parse_duration(question.interval);
+  if (!interval || *interval > std::chrono::hours(24))
+    throw std::invalid_argument(
+        fmt::format("--interval '{}' is no time between two looks; valid: 500ms, 2s, 1min", question.interval));
+  std::vector<Process> now = processes(question.pid);
+  if (now.empty() && (question.once || question.json || question.pid != 0)) refuse(question.pid);
+  if (question.json) return print_json(now);
+  if (question.once) {
+    for (const Process& process : now) print_totals(process);
+    return;
+  }
+  const bool terminal = ::isatty(STDOUT_FILENO) != 0;
+  Readings before;
+  auto checked = std::chrono::steady_clock::now();
+  for (double seconds = 1; question.pid == 0 || !now.empty(); now = processes(question.pid)) {
+    if (terminal) fmt::print("\033[H\033[2J");
+    fmt::print("{:>8} {:<15} {:>4} {:>10} {:>10} {:>12} {:>8} {:>8}  {}\n", "process", "program", "comm", "rank",
+               "calls/s", "bytes", "in calls", "waiting", "last operation");
+    Readings readings;
+    for (const Process& process : now) print_rates(process, seconds, before, readings);
+    std::fflush(stdout);
+    before = std::move(readings);
+    std::this_thread::sleep_for(*interval);
+    seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - checked).count();
+    checked = std::chrono::steady_clock::now();
+  }
+  fmt::print("process {} has ended\n", question.pid);
+}
+
+}  // namespace collectives
