@@ -17,7 +17,7 @@ constexpr auto kSpin = 5us;   // a longer wait may be for a rank on this core
 constexpr auto kYield = 2ms;  // while each rank has a core a yield disturbs little, and a sleep wakes up late
 // 8 ranks on 2 cores complete an 8-byte all-reduce in 15 us, so most waits end before; after 50 us it took a fifth
 // longer.
-constexpr auto kYieldOfCrowd = 200us;
+constexpr auto kYieldIfOversubscribed = 200us;
 constexpr auto kSpinForWire = 300us;  // most messages come that soon, and a sleep wakes up late
 constexpr auto kLookEvery = 1ms;
 constexpr auto kShortestSleep = 1us;  // Linux adds 50 us of timer slack
@@ -59,7 +59,7 @@ void sleep_after(std::chrono::nanoseconds waited, std::chrono::nanoseconds longe
 
 void set_wait_hook(WaitHook hook) noexcept { wait_hook.store(hook); }
 
-void Backoff::pause() noexcept {
+void Backoff::wait() noexcept {
   const auto now = Clock::now();
   if (started_ == Clock::time_point{}) started_ = now;
   if (now - started_ > kYield || sleeps_at_once(now)) {
@@ -91,9 +91,9 @@ void TestBackoff::fruitless() noexcept {
   begun_ = usage();
 }
 
-void Backoff::yield() noexcept { ::sched_yield(); }
+void CollectiveBackoff::yield() noexcept { ::sched_yield(); }
 
-bool Backoff::wait_with_clock(Wire* wire) {
+bool CollectiveBackoff::wait_with_clock(Wire* wire) {
   const auto now = Clock::now();
   if (started_ == Clock::time_point{}) started_ = last_turn_ = now;
   if (looked_ == Clock::time_point{}) looked_ = now;
@@ -105,7 +105,7 @@ bool Backoff::wait_with_clock(Wire* wire) {
   const WaitHook hook = wait_hook.load(std::memory_order_relaxed);
   if (hook != nullptr) hook();
   if (hook != nullptr && wire != nullptr) wire->wait_for_event(0ns);
-  const auto yield_for = sleeps_at_once_ ? 0ns : hook == nullptr && oversubscribed_ ? kYieldOfCrowd : kYield;
+  const auto yield_for = sleeps_at_once_ ? 0ns : hook == nullptr && oversubscribed_ ? kYieldIfOversubscribed : kYield;
   if (hook == nullptr && wire != nullptr && waited > std::min<std::chrono::nanoseconds>(yield_for, kSpinForWire)) {
     wire->wait_for_event(kLongestSleep);
     last_turn_ = Clock::now();

@@ -1,7 +1,7 @@
 // Waiting in turns: spin, then yield for a bounded time, then sleep.
 //
-// A wait is a loop that looks at a condition and calls pause() after each look that found it false. There are three
-// ways to pause, in this order:
+// A wait is a loop that looks at a condition and calls wait() after each look that found it false. There are three
+// ways to wait, in this order:
 //
 //   spin    answers within a cache miss; right while each rank has a core
 //   yield   hands the core to another thread at once; right while that thread is the awaited rank
@@ -12,15 +12,17 @@
 // yield without end, and leave those others without a core for up to a minute. Each loop therefore uses one of two
 // classes, which yield for a bounded time and then sleep:
 //
-//   Waiter    waits of a collective. It also watches a wire and tells when to look at deadlines, aborts and lost peers.
-//   Backoff   all other waits.
+//   CollectiveBackoff   waits of a collective. It also observes a wire, and reports when a check of deadlines, aborts
+//   and
+//                       lost peers is due.
+//   Backoff             all other waits.
 //
 // A sleep lasts an eighth of the wait so far, so it lengthens a wait by at most an eighth and the 80 us. A yield that
 // takes over 2 ms means that another program has used up its time slice on this core. For the next 20 ms the waits of
 // this process then sleep at once.
 //
 // A process may use another library that moves on only in calls to it, as MPI does. set_wait_hook() installs one
-// function that every Waiter calls. Waits sleep for at most 50 us at a time while a hook is installed.
+// function that every CollectiveBackoff calls. Waits sleep for at most 50 us at a time while a hook is installed.
 #pragma once
 
 #include <chrono>
@@ -30,8 +32,8 @@
 
 namespace collectives {
 
-/// Called by every Waiter of this process: every few turns at first, in every turn after 5 us. Null removes it. The
-/// hook must be short and must not use a Communicator.
+/// Called by every CollectiveBackoff of this process: every few turns at first, in every turn after 5 us. Null removes
+/// it. The hook must be short and must not use a Communicator.
 using WaitHook = void (*)() noexcept;
 void set_wait_hook(WaitHook hook) noexcept;
 
@@ -45,8 +47,8 @@ constexpr std::chrono::nanoseconds kLongestSleepBetweenCalls = std::chrono::micr
 class Backoff {
  public:
   explicit Backoff(std::chrono::nanoseconds longest_sleep = kLongestSleep) noexcept : longest_sleep_(longest_sleep) {}
-  void pause() noexcept;
-  /// Begins a new wait: the next pause() yields again.
+  void wait() noexcept;
+  /// Begins a new wait: the next wait() yields again.
   void reset() noexcept { started_ = {}; }
 
  private:
@@ -84,10 +86,11 @@ class TestBackoff {
   Usage begun_;  // at the first test of the row, or after the last sleep
 };
 
-class Backoff {
+/// Waits of collectives. One object per wait; it may begin again after progress.
+class CollectiveBackoff {
  public:
   /// `oversubscribed`: the host has more ranks than cores.
-  explicit Backoff(bool oversubscribed) noexcept
+  explicit CollectiveBackoff(bool oversubscribed) noexcept
       : oversubscribed_(oversubscribed), turns_(oversubscribed ? kTurnsPerLook - 1 : 0) {}
 
   /// Waits a little, for news from `wire` if it is not null. Returns true about every millisecond: it is time to look
@@ -97,7 +100,7 @@ class Backoff {
     oversubscribed_ ? yield() : relax();
     return false;
   }
-  /// Begins a new wait, because something has moved. pause() still returns true every millisecond.
+  /// Begins a new wait, because something has moved. wait() still returns true every millisecond.
   void reset() noexcept {
     started_ = {};
     turns_per_look_ = sleeps_at_once_ ? 1 : kTurnsPerLook;

@@ -12,10 +12,10 @@
 #include <string_view>
 #include <vector>
 
-#include "collectives/c_bridge.hpp"
 #include "collectives/collectives.h"
 #include "collectives/communicator.hpp"
 #include "collectives/error.hpp"
+#include "communicator/c_bridge.hpp"
 
 struct collectives_communicator {
   collectives::Communicator comm;

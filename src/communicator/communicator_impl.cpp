@@ -380,7 +380,7 @@ void Communicator::Impl::retire_in_flight() noexcept {
 }
 
 void Communicator::Impl::wait_for_in_flight(std::unique_lock<std::mutex>& lock, bool returned_only) {
-  Backoff backoff(context.oversubscribed);
+  CollectiveBackoff backoff(context.oversubscribed);
   const auto awaited = [&] {
     bool any = !returned_only && !queue_.empty();
     in_flight_.for_each([&](const State& state) { any = any || !returned_only || returns(state); });
@@ -609,7 +609,7 @@ std::uint64_t Communicator::Impl::moves() const noexcept {
 
 void Communicator::Impl::wait_until(State& state, Deadline until, std::unique_lock<std::mutex>& lock) {
   const Observer::WaitTimer timer(*observer, state);
-  Backoff backoff(context.oversubscribed);
+  CollectiveBackoff backoff(context.oversubscribed);
   std::uint64_t moved = moves();
   for (;;) {
     if (lock.owns_lock()) {  // let the other thread have a turn
@@ -691,7 +691,7 @@ void Communicator::Impl::progress_loop() {
   std::unique_lock lock(mutex_);
   while (!stop_) {
     work_to_do_.wait(lock, [this] { return stop_ || !queue_.empty() || !in_flight_.empty(); });
-    Backoff backoff(context.oversubscribed);
+    CollectiveBackoff backoff(context.oversubscribed);
     std::uint64_t moved = moves();
     while (!stop_ && !(progress_queue() && in_flight_.empty())) {
       if (moves() != std::exchange(moved, moves())) backoff.reset();

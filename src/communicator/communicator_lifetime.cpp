@@ -171,7 +171,7 @@ void Communicator::Impl::leave() noexcept {
 void Communicator::Impl::leave(NcclComm& nccl_comm) const noexcept {
   try {
     nccl_comm.leave();
-    Backoff backoff(context.oversubscribed);
+    CollectiveBackoff backoff(context.oversubscribed);
     for (const Deadline patience = leave_deadline(); !nccl_comm.ready(); backoff.wait())
       if (patience.passed()) return nccl_comm.stop();
   } catch (const std::exception& error) {

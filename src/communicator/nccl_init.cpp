@@ -46,8 +46,8 @@ std::string from_hex(const std::string& text) {
 void resolve_options(NcclComm& nccl_comm, std::string_view operation, std::uint64_t sequence,
                      const CommunicatorContext& context, FailureDetector& failure_detector, Deadline deadline) {
   for_all(operation, context, failure_detector, [&] {
-    Backoff backoff(context.oversubscribed);
-    while (!nccl_comm.settled()) {
+    CollectiveBackoff backoff(context.oversubscribed);
+    while (!nccl_comm.ready()) {
       if (!backoff.wait()) continue;
       failure_detector.check_control();
       failure_detector.check_lost_peers({.sequence = sequence, .signature = {}, .operation = operation});

@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cerrno>
 #include <cmath>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <system_error>
@@ -13,6 +16,7 @@
 #include <vector>
 
 #include "base/bytes.hpp"
+#include "base/log.hpp"
 #include "collectives/error.hpp"
 
 namespace collectives {
@@ -74,6 +78,34 @@ bool read(const nlohmann::json& value, double& field) {
   return true;
 }
 
+/// A field that had another name before version 0.2.
+struct RenamedField {
+  const char* old_name;
+  const char* name;
+};
+constexpr RenamedField kRenamedFields[] = {
+    {"one_shot_bytes_of_crowd", "one_shot_bytes_oversubscribed"},
+    {"zero_copy_bytes_of_crowd", "zero_copy_bytes_oversubscribed"},
+    {"notice_bytes", "signal_bytes"},
+};
+
+/// Returns `given` with the old names of fields replaced by the new ones. Warns once per process and name. A field that
+/// is given by both names keeps the value of the new one.
+nlohmann::json with_new_names(const nlohmann::json& given, std::string_view where) {
+  static std::array<std::atomic_flag, std::size(kRenamedFields)> warned;
+  nlohmann::json object = given;
+  for (std::size_t i = 0; i < std::size(kRenamedFields); ++i) {
+    const auto [old_name, name] = kRenamedFields[i];
+    const auto found = given.find(old_name);
+    if (found == given.end()) continue;
+    object.erase(old_name);
+    object.emplace(name, *found);
+    if (!warned[i].test_and_set())
+      log_warning(kNoRank, "tuning in {}: \"{}\" is now called \"{}\"", where, old_name, name);
+  }
+  return object;
+}
+
 }  // namespace
 
 nlohmann::json to_json(const Tuning& tuning) {
@@ -82,11 +114,12 @@ nlohmann::json to_json(const Tuning& tuning) {
   return object;
 }
 
-void read_json(const nlohmann::json& object, Tuning& tuning, std::string_view where) {
+void read_json(const nlohmann::json& given, Tuning& tuning, std::string_view where) {
   const auto refuse = [&](const std::string& why) {
     throw Error(Errc::invalid_argument, fmt::format("tuning in {}: {}", where, why));
   };
-  if (!object.is_object()) refuse("not a JSON object");
+  if (!given.is_object()) refuse("not a JSON object");
+  const nlohmann::json object = with_new_names(given, where);
   std::vector<std::string> known;
   for_each_field(tuning, [&](const char* name, auto& field) {
     known.emplace_back(name);

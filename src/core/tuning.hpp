@@ -12,7 +12,8 @@ namespace collectives {
 /// All numbers by name; not their source.
 nlohmann::json to_json(const Tuning&);
 /// Reads the fields that are there over `tuning`; "never" stands for Tuning::kNever. Throws Error{invalid_argument}
-/// naming a field that is unknown (with the known ones) or no fitting number; `where` says whose text it is.
+/// naming a field that is unknown (with the known ones) or no fitting number; `where` says whose text it is. Reads a
+/// field by its old name, too, and warns once.
 void read_json(const nlohmann::json&, Tuning& tuning, std::string_view where);
 
 /// A message between two hosts of one machine is all work of its cores, the system's part of it too: us at each end.

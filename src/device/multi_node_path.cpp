@@ -232,8 +232,8 @@ void MultiNodePath::describe_rail() {
   rail_plan_.algorithm = plan_->algorithm;
   rail_plan_.segment = std::max<std::size_t>(1, plan_->segment / static_cast<std::size_t>(slices));
   rail_plan_.rounds = (slice_.count + rail_plan_.segment - 1) / rail_plan_.segment;
-  rail_plan_.stride = plan_->stride;
-  rail_plan_.lanes = std::max<std::size_t>(1, std::min(plan_->lanes, rail_plan_.rounds));
+  rail_plan_.issue_interval = plan_->issue_interval;
+  rail_plan_.rounds_in_flight = std::max<std::size_t>(1, std::min(plan_->rounds_in_flight, rail_plan_.rounds));
   rail_plan_.partial_sums = plan_->partial_sums;
   rail_plan_.coded = plan_->coded;
   CollectiveSpec spec{.collective = Collective::all_reduce,

@@ -18,7 +18,7 @@ class InputStream {
  public:
   virtual ~InputStream() = default;
   /// Whether the input of `round` is there, as that of all before it is. Asked before every Step.
-  virtual bool has_come(std::size_t round) = 0;
+  virtual bool ready(std::size_t round) = 0;
   /// The result of the first `rounds` rounds is there, and stays.
   virtual void done(std::size_t rounds) = 0;
 };

@@ -1,7 +1,7 @@
 // Meeting through MPI from C: the one function of the component mpi.
-#include "collectives/c_bridge.hpp"
 #include "collectives/collectives_mpi.h"
 #include "collectives/mpi.hpp"
+#include "communicator/c_bridge.hpp"
 
 using namespace collectives;
 

@@ -56,7 +56,7 @@ class MpiTransport final : public Wire {
   /// With MPI_THREAD_MULTIPLE.
   bool control_is_thread_safe() const noexcept override { return any_thread_; }
   std::optional<std::pair<Rank, std::string>> poll_control() override;
-  void wait_for_event(std::chrono::nanoseconds) override { backoff_.pause(); }
+  void wait_for_event(std::chrono::nanoseconds) override { backoff_.wait(); }
 
  private:
   static constexpr std::size_t kSendFrames = 4;  // per peer

@@ -199,7 +199,7 @@ bool DatagramLink::send(const MessageHeader& header, const std::byte* data, std:
   }
   slot->used = true;
   ++sent_;
-  settle();
+  clear_unacknowledged();
   one_way_ = false;
   return true;
 }
@@ -429,7 +429,7 @@ std::optional<DatagramLink::Arrived> DatagramLink::take(std::uint32_t number) {
 void DatagramLink::acknowledge(std::uint32_t taken) {
   std::array<std::byte, sizeof(Heading)> heading;
   if (!write_whole(heading.data(), kAcknowledgement, taken, {})) return;
-  settle();
+  clear_unacknowledged();
   one_way_ = true;
 }
 

@@ -85,29 +85,29 @@ bool yields_at_first(NewWait&& new_wait) {
 void yield_late() {
   yields_take = 4ms;
   reset();
-  while (calls.yields == 0) Backoff().pause();  // pauses that sleep because of an earlier late yield do not count
+  while (calls.yields == 0) Backoff().wait();  // pauses that sleep because of an earlier late yield do not count
   yields_take = {};
 }
 
 constexpr auto kAnyBound = 20ms;  // longer than any wait may yield
 
-TEST(Backoff, SleepsAfterABoundedTimeIfRanksOutnumberCores) {
-  Backoff backoff(true);
+TEST(CollectiveBackoff, SleepsAfterABoundedTimeIfRanksOutnumberCores) {
+  CollectiveBackoff backoff(true);
   pause_for(kAnyBound, [&] { backoff.wait(); });
   expect_sleeps(1ms, [&] { backoff.wait(); });
 }
 
-TEST(Backoff, SleepsAfterABoundedTimeIfEachRankHasACore) {
-  Backoff backoff(false);
+TEST(CollectiveBackoff, SleepsAfterABoundedTimeIfEachRankHasACore) {
+  CollectiveBackoff backoff(false);
   pause_for(kAnyBound, [&] { backoff.wait(); });
   expect_sleeps(1ms, [&] { backoff.wait(); });
 }
 
-TEST(Backoff, SleepsAndCallsTheHookAfterABoundedTimeIfThereIsAHook) {
+TEST(CollectiveBackoff, SleepsAndCallsTheHookAfterABoundedTimeIfThereIsAHook) {
   static std::atomic<int> hooked;
   set_wait_hook([]() noexcept { ++hooked; });
   for (const bool oversubscribed : {false, true}) {
-    Backoff backoff(oversubscribed);
+    CollectiveBackoff backoff(oversubscribed);
     pause_for(kAnyBound, [&] { backoff.wait(); });
     hooked = 0;
     expect_sleeps(50us, [&] { backoff.wait(); });
@@ -116,8 +116,8 @@ TEST(Backoff, SleepsAndCallsTheHookAfterABoundedTimeIfThereIsAHook) {
   set_wait_hook(nullptr);
 }
 
-TEST(Backoff, YieldsAgainAfterProgress) {
-  Backoff backoff(true);
+TEST(CollectiveBackoff, YieldsAgainAfterProgress) {
+  CollectiveBackoff backoff(true);
   pause_for(kAnyBound, [&] { backoff.wait(); });
   EXPECT_TRUE(yields_at_first([&] {
     backoff.reset();
@@ -147,14 +147,14 @@ TEST(Backoff, SleepsForAtMostTheGivenTime) {
 }
 
 TEST(LateYield, MakesWaitsSleepAtOnceIfItTookOverTwoMilliseconds) {
-  EXPECT_TRUE(yields_at_first([] { Backoff().pause(); }));
+  EXPECT_TRUE(yields_at_first([] { Backoff().wait(); }));
   yield_late();
   reset();
-  Backoff().pause();
-  Backoff(true).pause();
+  Backoff().wait();
+  CollectiveBackoff(true).wait();
   EXPECT_EQ(calls.yields, 0);
   EXPECT_EQ(calls.sleeps, 2);
-  EXPECT_TRUE(yields_at_first([] { Backoff().pause(); }));
+  EXPECT_TRUE(yields_at_first([] { Backoff().wait(); }));
 }
 
 // ---- Work::test()

@@ -1,5 +1,5 @@
 // Communicators that C++ makes for C.
-#include "collectives/c_bridge.hpp"
+#include "communicator/c_bridge.hpp"
 
 #include <gtest/gtest.h>
 

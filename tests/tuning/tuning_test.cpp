@@ -100,6 +100,28 @@ TEST_F(TuningFiles, ABadFileIsNamedWithWhatIsWrongInIt) {
   EXPECT_NE(said(R"({"wire_us": null})").find("wire_us is null"), std::string::npos);
 }
 
+TEST_F(TuningFiles, ReadsFieldsByTheirOldNamesAndWarnsOnce) {
+  const std::string file = write("old.json", R"({"one_shot_bytes_of_crowd": 4096, "notice_bytes": 7})");
+  ::testing::internal::CaptureStderr();
+  const Tuning tuning = tuning_of_file(file);
+  EXPECT_EQ(tuning_of_file(file), tuning);
+  const std::string warnings = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(tuning.one_shot_bytes_oversubscribed, 4096u);
+  EXPECT_EQ(tuning.signal_bytes, 7u);
+  EXPECT_NE(warnings.find("\"one_shot_bytes_of_crowd\" is now called \"one_shot_bytes_oversubscribed\""),
+            std::string::npos)
+      << warnings;
+  EXPECT_NE(warnings.find("\"notice_bytes\" is now called \"signal_bytes\""), std::string::npos) << warnings;
+  EXPECT_EQ(std::ranges::count(warnings, '\n'), 2) << warnings;
+}
+
+TEST_F(TuningFiles, TheNewNameOfAFieldWinsOverTheOldOne) {
+  const std::string file =
+      write("both.json", R"({"zero_copy_bytes_of_crowd": 1, "zero_copy_bytes_oversubscribed": 2})");
+  EXPECT_EQ(tuning_of_file(file).zero_copy_bytes_oversubscribed, 2u);
+  EXPECT_NE(error_of(write("bad.json", R"({"notice_bytes": -1})")).find("signal_bytes is -1"), std::string::npos);
+}
+
 // ---- the cache ----
 
 Situation situation(int ranks) {

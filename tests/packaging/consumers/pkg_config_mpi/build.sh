@@ -3,4 +3,4 @@
 set -eu
 cd "$(dirname "$0")"
 # shellcheck disable=SC2046  # several words
-"${MPICXX:-mpicxx}" -std=c++20 ../mpi_sum.cpp $(pkg-config --cflags --libs 'collectives_mpi >= 0.1') -o "$1"
+"${MPICXX:-mpicxx}" -std=c++20 ../mpi_sum.cpp $(pkg-config --cflags --libs 'collectives_mpi >= 0.2') -o "$1"
