@@ -1,4 +1,4 @@
-// The way of a call: have it planned, queue it, publish its arrival, move it on until it is finished or has failed.
+// Life of a call: it is planned and queued, publishes its arrival record, and progresses until it finishes or fails.
 #include "communicator/communicator_impl.hpp"
 
 #include <fmt/format.h>
@@ -16,8 +16,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Attempts of a blocking call before it joins the queue and waits properly: some microseconds, in which a short
-/// collective is over. Over a wire each of them is a system call.
+/// Number of attempts that a blocking call makes before it joins the queue and waits. 200 attempts take some
+/// microseconds, in which a short collective completes. Over a wire there are only 10, because each of them is a system
+/// call.
 constexpr int kSpinAttempts = 200;
 constexpr int kSpinAttemptsOverWire = 10;
 
@@ -25,7 +26,8 @@ std::chrono::nanoseconds timeout_of(const Options& options, const Settings& sett
   return options.timeout.count() != 0 ? options.timeout : settings.timeout;
 }
 
-/// What a GPU, or NCCL, refuses is no Error of a transport: the text needs operation and rank.
+/// Calls `ask`. Turns an error of the GPU or NCCL into a runtime_error. fail_with() then adds operation and rank to its
+/// text.
 template <class Ask>
 auto with_gpu(Ask&& ask) {
   try {
@@ -37,8 +39,8 @@ auto with_gpu(Ask&& ask) {
   }
 }
 
-/// Address of element 0 of the vector, for a buffer that begins with element `first`. Never used to reach outside of
-/// it.
+/// Returns the address of element 0 of the vector, for a buffer that begins with element `first`. The library never
+/// accesses memory outside of the buffer through it.
 template <class Byte, class Void>
 Byte* from_element(Void* data, std::size_t first, std::size_t element_bytes) {
   return reinterpret_cast<Byte*>(reinterpret_cast<std::uintptr_t>(data) - first * element_bytes);
@@ -114,7 +116,8 @@ void Communicator::Impl::fill(State& filled, const Call& call, const Options& op
   job.op = call.op;
   job.type = planned->signature.type;
   job.input_stream = nullptr;
-  job.codec = planned->plan.coded ? codec_of(options.wire, call, rank()) : nullptr;  // the plan may be of an older one
+  // the plan may hold an older codec of the same kind
+  job.codec = planned->plan.coded ? codec_of(options.wire, call, rank()) : nullptr;
   const std::size_t element = size_of(job.type);
   const std::size_t mine = planned->parts.size() > 1 ? planned->parts.full(rank()).first : 0;
   const bool part_in = call.collective == Collective::all_gather,
@@ -180,8 +183,8 @@ void Communicator::Impl::release_device_call(State& state) noexcept {
 }
 
 void Communicator::Impl::announce(State& state) {
-  state.sequence = sequence_ + 1;  // the number that an error names, also when it does not begin
-  // A call that waits for nobody would notice nothing later.
+  state.sequence = sequence_ + 1;  // errors name this number, even if the operation does not begin
+  // A call that waits for no peer must read control messages now. It will not wait, so it cannot read them later.
   if (context.wire != nullptr)
     state.call->waits_for_no_peer ? failure_detector->check_control() : failure_detector->check_control_throttled();
   failure_detector->check();
@@ -197,7 +200,7 @@ void Communicator::Impl::record_begin(State& state, std::uint64_t started) {
     failure_detector->check_lost_peers({state.sequence, state.call->signature, state.name});
 }
 
-/// The others get their data first; that it has begun is written down while they take it.
+/// Starts the executor before it publishes the arrival record. Peers receive their data first.
 void Communicator::Impl::begin(State& state) {
   announce(state);
   const std::uint64_t started = observer->time(state);
@@ -205,12 +208,13 @@ void Communicator::Impl::begin(State& state) {
   record_begin(state, started);
 }
 
-/// Chooses what to give, or adds to it what was kept: on memory of the host before the operation has its turn, for
-/// others may be on the wire.
+/// Selects the values to send, or adds the residual to a dense input. Returns whether a phase has to be performed.
+/// Operations on host memory call it before they reach the head of the queue, while the wire carries earlier
+/// operations.
 bool Communicator::Impl::compress(State& state) {
   const PlannedCall& planned = *state.call;
   SparseTensor& tensor = static_cast<SparseTensor&>(*state.multi_phase);
-  // Inside a host there are frames for one round only.
+  // Ranks of one host have frames for one round only.
   const bool all_on_the_wire =
       planned.sparse->in_hosts || context.topology.hosts.size() == static_cast<std::size_t>(size());
   const std::size_t rounds_in_flight = all_on_the_wire ? std::max<std::size_t>(context.tuning.wire_frames, 2) - 1 : 1;
@@ -232,7 +236,7 @@ bool Communicator::Impl::compress(State& state) {
       state.job.input = reinterpret_cast<const std::byte*>(tensor.dense_input(sparse));
       state.job.host.source = state.job.input;
     }
-  } catch (...) {  // memory
+  } catch (...) {  // out of memory
     std::exchange(state.multi_phase, nullptr)->abandon();
     throw;
   }
@@ -269,7 +273,8 @@ std::shared_ptr<Work::State> Communicator::Impl::issue(Call call, const Options&
   return state;
 }
 
-/// Nothing but buffers, a built-in op, root and backend. A user's op may have become another one at the same address.
+/// Returns whether the call has only buffers, a built-in op, a root, a backend and a timeout. A user's op does not
+/// count, because another op may have been made at the same address.
 static bool plain(const Call& call, const Options& options) noexcept {
   return !call.has_counts && call.layout == 0 && call.op.user_op() == nullptr && options.name.empty() &&
          !options.deterministic.has_value() && options.wire == WireFormat() && options.compressor == nullptr &&
@@ -290,7 +295,7 @@ int Communicator::Impl::spin_attempts() const noexcept {
 void Communicator::Impl::run(Call&& call, const Options& options) {
   check_process(call.collective);
   if (!repeats_last_call(call, options)) return plan_and_run(std::move(call), options);
-  // It has been checked, planned and written down.
+  // `blocking_` holds the checked and planned call.
   auto lock = guard();
   if (failure_ != nullptr) std::rethrow_exception(failure_);
   State& state = *blocking_;
@@ -310,12 +315,13 @@ void Communicator::Impl::plan_and_run(Call&& call, const Options& options) {
   fill(*blocking_, call, options, plan(call, options));
   last_call_ = call;
   last_backend_ = options.backend;
-  repeatable_ = plain(call, options) && context.device == nullptr;  // where one is, memory may have changed hands
+  repeatable_ = plain(call, options) && context.device == nullptr;  // with a GPU, the address may be other memory now
   if (repeatable_) blocking_->job.host.known_as = ++operands_;
   finish_blocking(lock, !too_far_ahead());
 }
 
-/// Has a state of its own: in a stream it may go on when the call has returned.
+/// Takes a state from the pool instead of `blocking_`: in a stream, the operation may continue after the call has
+/// returned.
 void Communicator::Impl::run_on_device(const Call& call, const Options& options, std::exception_ptr refused,
                                        std::unique_lock<std::mutex>& lock) {
   const std::shared_ptr<const PlannedCall> planned = plan(call, options);
@@ -333,7 +339,7 @@ void Communicator::Impl::run_on_device(const Call& call, const Options& options,
 void Communicator::Impl::finish_blocking(std::unique_lock<std::mutex>& lock, bool spin) {
   State& state = *blocking_;
   observer->issue(state);
-  // Alone and quickly done, it never sees the queue.
+  // A short operation does not enter the queue if the queue is empty.
   bool done = false;
   if (queue_.empty() && spin)
     for (int attempts = spin_attempts(); attempts > 0 && !done; --attempts) done = progress_operation(state);
@@ -346,7 +352,7 @@ void Communicator::Impl::wait_in_queue(std::unique_lock<std::mutex>& lock) {
   if (!progress_queue() && !blocking_->finished()) wait_until(*blocking_, Deadline::never(), lock);
 }
 
-// ---- moving on ----
+// ---- progress ----
 
 bool Communicator::Impl::progress_queue() noexcept {
   retire_in_flight();
@@ -358,7 +364,7 @@ bool Communicator::Impl::progress_queue() noexcept {
     if (!over)
       in_flight_.push(queue_.take());
     else if (!queue_.empty())
-      queue_.pop();  // a failure has emptied it
+      queue_.pop();  // empty after a failure
   }
   return true;
 }
@@ -370,7 +376,7 @@ void Communicator::Impl::retire_in_flight() noexcept {
     const std::shared_ptr<State> first = in_flight_.share();
     const bool retired = progress_with(*first, [&] {
       if (!with_gpu([&] { return path_of(*first).retire_oldest(); })) return false;
-      // Where lengths agree NCCL comes to an end, whatever else does not.
+      // NCCL completes if the lengths agree, even if the calls differ in something else.
       failure_detector->check_mismatch({first->sequence, first->call->signature, first->name});
       in_flight_.pop();
       return true;
@@ -387,7 +393,7 @@ void Communicator::Impl::wait_for_in_flight(std::unique_lock<std::mutex>& lock, 
     return any;
   };
   while (awaited()) {
-    if (lock.owns_lock()) {  // let the other thread have a turn
+    if (lock.owns_lock()) {  // lets the other thread take the lock
       lock.unlock();
       lock.lock();
     }
@@ -398,8 +404,8 @@ void Communicator::Impl::wait_for_in_flight(std::unique_lock<std::mutex>& lock, 
   }
 }
 
-/// What takes or gives back memory may wait for the GPU, and what is in flight there for other ranks. Who waits here
-/// still looks at all of that.
+/// Returns whether `head` has to stay in the queue for now. Allocating or freeing memory may wait for the GPU, whose
+/// work in flight may wait for other ranks. The caller still detects failures of those operations.
 bool Communicator::Impl::has_to_wait(const State& head) const noexcept {
   if (in_flight_.empty()) return false;
   return too_far_ahead() || (head.on_device && path_of(head).takes_memory(*head.device, *head.call));
@@ -414,7 +420,8 @@ bool Communicator::Impl::returns(const State& state) noexcept {
          (state.on_device && state.device->in_flight && state.device->ends_in_stream && state.device->stream);
 }
 
-/// In order, for the others: whoever is lost has not done what was in flight.
+/// Publishes how many operations this rank has completed in order. Peers read it if this rank is lost. Operations in
+/// flight do not count.
 void Communicator::Impl::complete(std::uint64_t sequence) noexcept {
   finished_ = std::max(finished_, sequence);
   failure_detector->complete(in_flight_.empty() ? finished_ : std::min(finished_, in_flight_.front().sequence - 1));
@@ -484,7 +491,7 @@ bool Communicator::Impl::progress_with(State& head, Perform&& perform) noexcept 
   return true;
 }
 
-/// The first failure stands, whoever raised it.
+/// Fails all operations with the first error that any rank has reported.
 void Communicator::Impl::fail_with(State& head, const std::exception_ptr& thrown) noexcept {
   const FailureDetector::CallInfo call{head.sequence, head.call->signature, head.name};
   try {
@@ -493,12 +500,12 @@ void Communicator::Impl::fail_with(State& head, const std::exception_ptr& thrown
     } catch (const TagMismatch& mismatch) {
       failure_detector->report_mismatch(call, mismatch.peer);
     } catch (const Error& error) {
-      // What a transport reports is this communicator's failure too, and the other ranks should hear of it.
+      // An error of a transport is a failure of the communicator, so it is reported to the other ranks.
       const std::string operation = FailureDetector::operation(call);
       failure_detector->report_failure(
           error.code(), error.peer(), operation,
           head.multi_phase == nullptr ? error.what() : fmt::format("{}: {}", operation, error.what()));
-    } catch (const std::exception& error) {  // memory, or a user op that throws all the same
+    } catch (const std::exception& error) {  // out of memory, or a user op that throws against its contract
       const std::string operation = FailureDetector::operation(call);
       failure_detector->report_failure(Errc::system, rank(), operation,
                                        fmt::format("{}: rank {}: {}", operation, rank(), error.what()));
@@ -518,7 +525,7 @@ void Communicator::Impl::fail_all(State& first, std::exception_ptr error) noexce
     state.phase.store(State::Phase::failed, std::memory_order_release);
   };
   failure_ = error;
-  // Whatever has been begun on the GPU, behind `first` or before it.
+  // Abandon the device paths of all operations that have begun on the GPU.
   std::array<bool, kDevicePaths> begun{};
   const auto note = [&](const State& state) {
     if (state.on_device && state.device->started) begun[static_cast<std::size_t>(state.call->plan.device_path)] = true;
@@ -530,8 +537,8 @@ void Communicator::Impl::fail_all(State& first, std::exception_ptr error) noexce
     if (begun[path]) paths[path]->abandon();
   failure_detector->wait_for_remote_access_end();
   if (context.wire != nullptr) context.wire->abandon();
-  // One that came after the failure, or failed as it began: it is written down as the others, whose number it has,
-  // wrote it.
+  // The operation has not begun. It is recorded all the same, because its peers have recorded the call under this
+  // number.
   if (first.phase.load(std::memory_order_relaxed) == State::Phase::queued) {
     sequence_ = first.sequence;
     observer->start(first, observer->time(first));
@@ -544,7 +551,8 @@ void Communicator::Impl::fail_all(State& first, std::exception_ptr error) noexce
   observer->fail(first, error, *failure_detector);
 }
 
-/// The slow path of every wait: failures, lost peers, the stall report, the deadline of the oldest operation.
+/// Detects failures in the slow path of every wait: lost peers, mismatches, a stall, the deadline of the oldest
+/// operation.
 void Communicator::Impl::detect_failures() noexcept {
   if (!in_flight_.empty()) detect_failures_of(in_flight_.share());
   if (!queue_.empty() && queue_.front().phase.load(std::memory_order_relaxed) == State::Phase::running)
@@ -552,7 +560,7 @@ void Communicator::Impl::detect_failures() noexcept {
 }
 
 void Communicator::Impl::detect_failures_of(std::shared_ptr<State> shared) noexcept {
-  State& state = *shared;  // which may leave its queue here
+  State& state = *shared;  // stays valid if its queue drops it
   const FailureDetector::CallInfo call{state.sequence, state.call->signature, state.name};
   try {
     if (context.device != nullptr) failure_detector->set_waiting_for_gpu(waits_for_gpu());
@@ -580,8 +588,8 @@ void Communicator::Impl::detect_failures_of(std::shared_ptr<State> shared) noexc
   }
 }
 
-/// Has all that `state` waits for come while this rank did not look? Then no deadline has passed, and what another rank
-/// has failed with is its next call's.
+/// Tries once more to progress, and returns whether `state` has finished. Its data may have arrived since the last
+/// attempt. A passed deadline then does not count, and an error of another rank belongs to the next call.
 bool Communicator::Impl::completes(State& state) noexcept {
   progress_queue();
   return state.finished();
@@ -612,7 +620,7 @@ void Communicator::Impl::wait_until(State& state, Deadline until, std::unique_lo
   CollectiveBackoff backoff(context.oversubscribed);
   std::uint64_t moved = moves();
   for (;;) {
-    if (lock.owns_lock()) {  // let the other thread have a turn
+    if (lock.owns_lock()) {  // lets the other thread take the lock
       lock.unlock();
       lock.lock();
       if (returns(state)) return;
@@ -685,7 +693,7 @@ void Communicator::Impl::progress_locked() {
   detect_failures();
 }
 
-/// The progress thread: moves operations on while the program computes.
+/// Runs in the progress thread: progresses operations while the program computes.
 void Communicator::Impl::progress_loop() {
   if (context.device != nullptr) context.device->make_current();
   std::unique_lock lock(mutex_);

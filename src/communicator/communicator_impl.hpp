@@ -1,4 +1,23 @@
-// The inside of a communicator: what a call passes through between the public function and the executor.
+// Communicator::Impl: the path of a call from the public function to the executor.
+//
+// run() and issue() check a call, get its plan and put an operation into the queue. Operations run in the order of
+// issue. An operation at the head of the queue publishes its arrival record and starts the executor. Every wait, test()
+// and the progress thread call progress_queue(), which never waits. A wait that lasts also calls detect_failures().
+//
+// A blocking call with the arguments of the last one skips checks and planning. From the second such call on, no memory
+// is allocated.
+//
+// In flight. An operation whose work is all in GPU streams leaves the queue, so that others can begin. It is kept in
+// `in_flight_`. With NCCL, a progress thread watches it if the wire allows one. Ranks are compared while they wait and
+// when results have arrived, never before. Price: a mismatch in a stream is an error of the next call. At most 32 calls
+// run ahead.
+//
+// After a failure, all operations fail with the first error of the communicator. fail_all() first waits until no peer
+// works in this rank's buffers. They are therefore free when the error is thrown.
+//
+// A child made by fork() has its parent's arena and connections, but none of its threads. Calls on an inherited
+// communicator are refused, and its destructor does nothing. Price: one load per call. A child keeps what it has
+// inherited until it ends.
 #pragma once
 
 #include <array>
@@ -31,20 +50,21 @@
 namespace collectives {
 
 struct COLLECTIVES_HIDDEN Communicator::Impl final : private ProgressEngine::Member {
-  /// Whether traces, log and watchers should see a communicator, or it is the library's own business.
+  /// Whether traces, the log and monitors show a communicator. The library hides communicators that it makes for
+  /// itself.
   enum class Visibility : bool { hidden, visible };
-  /// `nccl_comm`: that of these ranks, if it has been split off already.
-  /// `measure`: measures tuning values that neither `options` nor the environment give; null: built-in values.
+  /// `nccl_comm`: the NCCL communicator of these ranks, if it has been split off already.
+  /// `measure`: measures tuning values that neither `options` nor the environment give. Null: built-in values.
   Impl(Bootstrap& bootstrap, const CommunicatorOptions& options, const TuningMeasurement* measure,
        Visibility visibility = Visibility::visible, std::unique_ptr<NcclComm> nccl_comm = nullptr);
   ~Impl();
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  /// Whether this process is a child of the one that made the communicator, whose arena, connections and threads it is
-  /// not to touch.
+  /// Returns whether this process is a forked child of the one that made the communicator. A child must not touch its
+  /// arena, connections and threads.
   bool inherited() const noexcept { return !owner_process_.is_current(); }
-  /// Throws Error{invalid_argument} in such a child. `operation`: what it wanted to do.
+  /// Throws Error{invalid_argument} in such a child. `operation`: name of the refused operation.
   void check_process(std::string_view operation) const {
     if (inherited()) refuse_in_child(operation);
   }
@@ -52,48 +72,51 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final : private ProgressEngine::Mem
     if (inherited()) refuse_in_child(to_string(collective));
   }
   [[noreturn]] void refuse_in_child(std::string_view operation) const;
-  /// What becomes of an inherited communicator: nothing of it is closed, ended or said.
+  /// Releases an inherited communicator. Closes, ends and sends nothing.
   static void leave_to_parent(std::unique_ptr<Impl> inherited) noexcept;
   pid_t process() const noexcept { return owner_process_.process(); }
 
-  /// Checks and plans a call and performs it. Throws what it fails with.
+  /// Checks, plans and performs a call. Throws its error.
   void run(Call&& call, const Options& options);
   /// Checks and plans a call and puts it into the queue.
-  /// `refused`: of the one that place() has returned for what has become this call.
+  /// `refused`: the error that place() returned for the tensors of this call.
   std::shared_ptr<Work::State> issue(Call call, const Options& options, std::exception_ptr refused = nullptr);
-  /// Finds out whose memory the buffers are, and says so in `call`. Throws what is wrong with them; returns what a GPU
-  /// that could not tell has refused, with which the operation is to fail on all ranks.
+  /// Determines whether the buffers are in host or device memory, and sets `call.memory`. Throws if the buffers are
+  /// invalid. Returns the GPU's error if it could not be asked. The operation must then fail with that error on all
+  /// ranks.
   std::exception_ptr place(Call& call, const Options& options) const;
-  /// Returns the plan of a call whose arguments have been checked; valid until the next call of plan(). Throws Error:
-  /// see Planner::plan() and TopK.
+  /// Returns the plan of a call whose arguments have been checked. It is valid until the next plan(). Throws Error as
+  /// Planner::plan() and TopK do.
   const std::shared_ptr<const PlannedCall>& plan(const Call& call, const Options& options);
-  /// Returns the plan of a call that is not made, so that there are no buffers to check.
+  /// Returns the plan of a call that is not made: it has no buffers to check.
   std::shared_ptr<const PlannedCall> plan_of(Collective collective, std::size_t count, DataType type, ReduceOp op,
                                              const Options& options);
-  /// Waits for `state` until it is finished or `until` has passed; true when finished.
+  /// Waits until `state` has finished or `until` has passed. Returns whether it has finished.
   bool wait(Work::State& state, Deadline until);
   bool test(Work::State& state);
   void progress();
-  /// For a communicator of those who say the same color; null where NCCL does not connect these ranks, or for a
-  /// negative one. All ranks call it.
+  /// Returns the NCCL communicator of the ranks with the same color. Returns null for a negative color, or if NCCL does
+  /// not connect these ranks. All ranks call it.
   std::unique_ptr<NcclComm> split_nccl_comm(int color, int key);
-  /// Memory of this rank's GPU as programs have it: new, or their own. Both wait for what is under way.
+  /// Allocates memory on this rank's GPU, or registers the program's memory. Waits until no operation is queued or in
+  /// flight.
   DeviceMemory allocate_on_device(std::size_t bytes);
   DeviceMemory register_memory(std::byte* data, std::size_t bytes);
-  /// This communicator has nothing more to do with it.
+  /// Removes `memory` from this communicator.
   void forget(DeviceMemory::State& memory) noexcept;
   std::uint64_t bytes_sent();
   std::uint64_t bytes_sent_to_other_hosts();
   CodingReport coding();
   std::vector<OperationRecord> recent_operations();
   Counters counters();
-  /// Other numbers from the next call on, of which the arena's shape stays as it is. On all ranks between the same
-  /// calls.
+  /// Replaces the tuning from the next call on. The shape of the arena stays as it is. All ranks call it between the
+  /// same two calls.
   void retune(const Tuning& tuning);
 
-  // What is fixed at construction.
+  // Set at construction. Only retune() changes the tuning later.
   Settings settings;
-  SubsetBootstrap::ParentInfo parent_info;  ///< which holds for its parts, too
+  SubsetBootstrap::ParentInfo
+      parent_info;  ///< host, domain and wires of the bootstrap; communicators made by split() use them too
   CommunicatorContext context;
   std::unique_ptr<RankView> view;
   std::string transport_name;
@@ -102,7 +125,7 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final : private ProgressEngine::Mem
   std::unique_ptr<PeerMemory> peer_memory;
   std::unique_ptr<Executor> executor;
   std::unique_ptr<Planner> planner;
-  std::array<std::unique_ptr<PathExecutor>, kDevicePaths> paths;  ///< by DevicePath; none without a GPU
+  std::array<std::unique_ptr<PathExecutor>, kDevicePaths> paths;  ///< by DevicePath; all null without a GPU
   std::unique_ptr<Observer> observer;
 
   Rank rank() const noexcept { return context.rank; }
@@ -111,115 +134,130 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final : private ProgressEngine::Mem
  private:
   using State = Work::State;
 
-  /// Held by whoever moves operations on; a real lock only when a progress thread might be that someone. Where no
-  /// progress thread is, operations under way are from now on this thread's to move on.
+  /// Returns the lock under which operations progress. It is empty without a progress thread. A communicator on the
+  /// list of another thread moves to the list of this one.
   std::unique_lock<std::mutex> guard();
-  /// Held by whoever only reads, which a child may do, too: it has no thread that writes.
+  /// Returns guard() for a function that only reads. A forked child gets no lock, because no thread of it writes.
   std::unique_lock<std::mutex> guard_reading() { return inherited() ? std::unique_lock<std::mutex>() : guard(); }
+  /// Puts the communicator on the progress list of this thread.
   void attach_to_this_thread();
-  /// The host's, and those of ways.
+  /// Calls visit() for the executor of host memory and for those of device paths.
   template <class Visit>
   void for_each_executor(Visit&& visit) const {
     visit(*executor);
     for (const auto& path : paths)
       if (path != nullptr && path->executor() != nullptr) visit(*path->executor());
   }
+  /// Returns an unused state of the pool, filled in for a call.
   std::shared_ptr<State> new_state(const Call& call, const Options& options,
                                    const std::shared_ptr<const PlannedCall>& planned);
+  /// Describes a call in `state`.
   void fill(State& state, const Call& call, const Options& options, const std::shared_ptr<const PlannedCall>& planned);
   bool compress(State& state);
-  /// Makes it an operation on device memory.
+  /// Turns `state` into an operation on device memory.
   void make_device_call(State& state, const Call& call, const Options& options, bool blocking,
                         std::exception_ptr refused);
+  /// Releases the state's resources of the device.
   void release_device_call(State& state) noexcept;
+  /// Performs a blocking call on device memory.
   void run_on_device(const Call& call, const Options& options, std::exception_ptr refused,
                      std::unique_lock<std::mutex>& lock);
   PathExecutor& path_of(const State& state) const {
     return *paths[static_cast<std::size_t>(state.call->plan.device_path)];
   }
-  /// Whether it is the last blocking call once more, in everything.
+  /// Returns whether the call equals the last blocking call in all arguments.
   inline bool repeats_last_call(const Call& call, const Options& options) const noexcept;
-  /// Any other blocking call.
+  /// Checks, plans and performs a blocking call.
   void plan_and_run(Call&& call, const Options& options);
+  /// Returns how often a blocking call tries without the queue.
   int spin_attempts() const noexcept;
-  /// Performs blocking_, at once if that may be.
+  /// Performs `blocking_`. `spin`: first tries without the queue.
   inline void finish_blocking(std::unique_lock<std::mutex>& lock, bool spin);
   void wait_in_queue(std::unique_lock<std::mutex>& lock);
+  /// Gives the operation its number and tag, and reads control messages. Throws the communicator's failure.
   void announce(State& state);
-  /// `started`: Observer::time() when it began.
+  /// Publishes the arrival record. `started`: Observer::time() when the operation began.
   void record_begin(State& state, std::uint64_t started);
+  /// Starts an operation on host memory.
   void begin(State& state);
+  /// Progresses the executor and starts further phases. Returns true when the operation has completed.
   bool perform(State& head);
+  /// Progresses an operation on device memory. Returns true when it has completed.
   bool perform_on_device(State& head);
   NcclPath* nccl() const noexcept {
     return static_cast<NcclPath*>(paths[static_cast<std::size_t>(DevicePath::nccl)].get());
   }
-  /// Finishes what has happened of the operations in flight.
+  /// Finishes operations in flight that have completed.
   void retire_in_flight() noexcept;
-  /// Waits for all that is under way, or only for what is in flight and whose callers think that it is done.
+  /// Waits until no operation is queued or in flight. `returned_only`: only for those in flight whose callers have
+  /// returned.
   void wait_for_in_flight(std::unique_lock<std::mutex>& lock, bool returned_only);
-  /// Whether the head of the queue would come so far behind those in flight that arrival records are needed anew.
+  /// Returns whether the oldest operation in flight is kRecords / 2 calls behind. The next operation then has to wait,
+  /// because the ring of arrival records is finite.
   bool too_far_ahead() const noexcept;
   bool has_to_wait(const State& head) const noexcept;
-  /// Whether a call that waits for `state` may return.
+  /// Returns whether a call that waits for `state` may return.
   static bool returns(const State& state) noexcept;
   void complete(std::uint64_t sequence) noexcept;
-  /// This rank may take, give back and register memory. Throws Error.
+  /// Waits until this rank may allocate, free and register device memory. Throws Error.
   void prepare_for_memory(std::unique_lock<std::mutex>& lock);
+  /// Adds `memory` to this communicator, and registers it if NCCL connects the ranks.
   void adopt(DeviceMemory::State& memory);
   bool within_reach(std::byte* data);
-  /// All that it has been told of lives on without it.
+  /// Detaches all device memory from the communicator. The memory itself stays valid.
   void detach_memories() noexcept;
-  /// Leaves NCCL in order.
+  /// Leaves the NCCL communicators in order.
   void leave() noexcept;
   void leave(NcclComm& nccl_comm) const noexcept;
-  /// Of a rank that leaves while others may still need what it has sent.
+  /// Returns the deadline for leaving. Until then, peers may still need what this rank has sent.
   Deadline leave_deadline() const noexcept;
-  /// Moves the head of the queue on; true when the queue is empty. Does not throw: failures go to the operations.
+  /// Progresses the head of the queue. Returns true when the queue is empty. Stores errors in the operations and throws
+  /// none.
   bool progress_queue() noexcept;
-  /// Moves one operation on; true when it has finished or failed.
+  /// Progresses one operation. Returns true when it has finished or failed.
   bool progress_operation(State& state) noexcept;
   bool progress_on_device(State& state) noexcept;
   template <class Perform>
   bool progress_with(State& head, Perform&& perform) noexcept;
-  /// `head` has thrown.
+  /// Fails all operations after `head` has thrown.
   void fail_with(State& head, const std::exception_ptr& thrown) noexcept;
-  /// Whether the head of the queue waits for this rank's GPU.
+  /// Returns whether the head of the queue waits for this rank's GPU.
   bool waits_for_gpu() const noexcept;
   bool waits_for_wire() const noexcept;
-  /// Changes whenever something has moved.
+  /// Returns a counter that changes whenever an operation progresses.
   std::uint64_t moves() const noexcept;
   /// Moves on what is under way, without waiting.
   void progress_locked();
   bool progress(bool check_failures) noexcept override;
-  /// Moves on what else this thread has left unfinished; true when something moved.
+  /// Progresses the other communicators on this thread's list. Returns whether any of them progressed.
   bool progress_others(bool check_failures) noexcept;
   void detect_failures() noexcept;
   void detect_failures_of(std::shared_ptr<State> shared) noexcept;
   bool completes(State& state) noexcept;
-  /// Of `first` and of all that are queued.
+  /// Fails `first` and all operations that are queued or in flight.
   void fail_all(State& first, std::exception_ptr error) noexcept;
+  /// Waits until `state` returns or `until` has passed, and progresses operations meanwhile.
   void wait_until(State& state, Deadline until, std::unique_lock<std::mutex>& lock);
   void progress_loop();
 
   const OwnerProcess owner_process_;
-  Impl* next_left_ = nullptr;  // in the list of leave_to_parent()
+  Impl* next_left_ = nullptr;  // next in the list of leave_to_parent()
   std::uint64_t sequence_ = 0;
   std::vector<DeviceMemory::State*> memories_;
   OperationQueue<State> queue_;
-  OperationQueue<State> in_flight_;  // behind it: operations that are in streams, oldest first
-  std::uint64_t finished_ = 0;       // the last that has, of the others
+  OperationQueue<State> in_flight_;  // operations that are all in streams, oldest first
+  std::uint64_t finished_ = 0;       // number of the newest operation that has completed
   std::vector<std::shared_ptr<State>> pool_;
-  std::shared_ptr<State> blocking_ = std::make_shared<State>();  // of the call that waits for its own end
-  Call last_call_;                                               // what it was, if it may come again
-  std::string last_backend_;                                     // and by what name
+  std::shared_ptr<State> blocking_ = std::make_shared<State>();  // operation of a blocking call
+  Call last_call_;                                               // that call, if it can be repeated
+  std::string last_backend_;                                     // backend of that call
   bool repeatable_ = false;
-  std::uint64_t operands_ = 0;  // that were to be remembered
+  std::uint64_t operands_ = 0;  // last value of HostOperands::known_as that was handed out
   std::chrono::steady_clock::time_point looked_{};
   std::uint64_t moved_at_test_ = 0;  // moves() after the last test()
   std::exception_ptr failure_;
 
-  std::shared_ptr<ProgressEngine> progress_engine_;  // the list this communicator is on, if it is on one
+  std::shared_ptr<ProgressEngine> progress_engine_;  // list that holds this communicator, or null
   bool threaded_ = false;
   std::mutex mutex_;
   std::condition_variable work_to_do_;

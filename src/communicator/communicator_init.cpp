@@ -27,7 +27,8 @@ namespace {
 
 using nlohmann::json;
 
-/// A wire that is not needed, on one host, is refused all the same if nobody could mean it.
+/// Throws Error if the program names an unknown wire or transport. The name of the wire is checked even on one host,
+/// which needs none.
 void check_names(const Settings& settings, const WireFactory& factory) {
   std::vector<std::string_view> known{"tcp", "ucx", "mpi"};
   if (!factory.name.empty() && std::ranges::find(known, factory.name) == known.end()) known.push_back(factory.name);
@@ -45,7 +46,7 @@ void check_names(const Settings& settings, const WireFactory& factory) {
 
 CommunicatorContext init_communicator(Bootstrap& bootstrap, const CommunicatorOptions& options, Settings& settings,
                                       const TuningMeasurement* measure) {
-  // What is wrong with the settings of one rank is said in the first exchange, so that all ranks hear it.
+  // A rank with invalid settings reports them in the first exchange, so that all ranks throw the error.
   const WireFactory factory = bootstrap.wire_factory();
   std::exception_ptr refused;
   try {
@@ -59,7 +60,7 @@ CommunicatorContext init_communicator(Bootstrap& bootstrap, const CommunicatorOp
   CommunicatorContext context;
   context.rank = bootstrap.rank();
   const int ranks = bootstrap.size();
-  static std::once_flag warned;  // of what does not change from one communicator to the next
+  static std::once_flag warned;  // the environment's variables are checked once per process
   if (context.rank == 0)
     std::call_once(warned, [] {
       for (const std::string& name : unknown_variables()) log_warning(0, "{}", unknown_variable_warning(name));
@@ -67,7 +68,7 @@ CommunicatorContext init_communicator(Bootstrap& bootstrap, const CommunicatorOp
 
   std::optional<GpuDiscovery> gpus;
 
-  // 1. Who is where, with which library and settings.
+  // 1. The ranks exchange hosts, library versions, settings and GPUs.
   const std::vector<json> peer_infos =
       exchange(bootstrap, attempt([&] {
                  if (refused != nullptr) std::rethrow_exception(refused);
@@ -155,7 +156,7 @@ CommunicatorContext init_communicator(Bootstrap& bootstrap, const CommunicatorOp
       measure->of_wire(bootstrap, context.topology, *context.wire, context.tuning, deadline);
   }
 
-  // 3. The lowest rank of each host makes the arena and invites.
+  // 3. The lowest rank of each host creates the arena and shares its handle.
   const Rank leader = mine.ranks.front();
   const int local = static_cast<int>(std::ranges::find(mine.ranks, context.rank) - mine.ranks.begin());
   const ArenaShape shape{.ranks = static_cast<int>(mine.ranks.size()),
@@ -170,7 +171,7 @@ CommunicatorContext init_communicator(Bootstrap& bootstrap, const CommunicatorOp
                                              }),
                                              deadline);
 
-  // 4. The others of the host join. After this exchange everyone knows that everyone is in.
+  // 4. The other ranks of the host join. After this exchange every rank knows that all have joined.
   exchange(bootstrap, attempt([&] {
              if (context.rank != leader)
                context.arena =
@@ -179,7 +180,8 @@ CommunicatorContext init_communicator(Bootstrap& bootstrap, const CommunicatorOp
            }),
            deadline);
 
-  // 5. With everyone in: may the kernel copy between the ranks of a host? Threads do not need it to.
+  // 5. The ranks test whether the kernel may copy between them, and whether GPUs reach one another. All ranks must have
+  // joined the arena before. Threads need no copies by the kernel.
   const std::vector<json> answers =
       exchange(bootstrap, attempt([&] {
                  return json{{"refused", context.threads ? std::string() : PeerMemory::kernel_refuses(*context.arena)},

@@ -1,7 +1,11 @@
-// How a communicator comes to be: its ranks tell one another who they are, agree on the topology and the tuning,
-// connect the hosts (wires.hpp), and those of a host meet in one arena. Four exchanges over the bootstrap, two more
-// between hosts, and nine where a host's ranks find the numbers of their machine (measured_tuning.hpp); whatever fails
-// on one rank fails on all, with the same words.
+// Initialization of a communicator: its ranks agree on the topology, the settings and the tuning, and connect.
+//
+// The ranks exchange their hosts, GPUs and settings over the bootstrap. Rank 0's tuning counts for all ranks, so all
+// choose the same plans. Hosts are connected by a wire (wires.hpp). The ranks of a host share one arena. An error on
+// one rank is thrown on all ranks, with the same text.
+//
+// Price: four exchanges over the bootstrap, and two more between hosts. Nine more are made if the ranks of a host look
+// up or measure the numbers of their machine (measured_tuning.hpp).
 #pragma once
 
 #include <memory>
@@ -19,25 +23,26 @@
 
 namespace collectives {
 
+/// Properties and connections of a communicator, as init_communicator() has set them up.
 struct CommunicatorContext {
   Rank rank = 0;
   Topology topology;
   Tuning tuning;
-  std::unique_ptr<Arena> arena;      ///< of this host
-  std::unique_ptr<Wire> wire;        ///< null on one host
-  std::shared_ptr<Device> device;    ///< the GPU of this rank, if its buffers may be those of one
-  std::string no_device;             ///< why there is none, in words
-  const Nccl* nccl = nullptr;        ///< where that can be used, by this rank
-  bool threads = false;              ///< all ranks of this host are threads of this process
-  bool oversubscribed = false;       ///< more ranks than cores on this host, or on its machine
-  bool kernel_copy_allowed = false;  ///< the kernel copies between the ranks of every host
-  std::string trace;  ///< which these ranks should now begin, as rank 0 says; empty: none, or there is one
+  std::unique_ptr<Arena> arena;      ///< shared memory of this host
+  std::unique_ptr<Wire> wire;        ///< transport between hosts; null on one host
+  std::shared_ptr<Device> device;    ///< GPU of this rank, if device buffers are allowed
+  std::string no_device;             ///< reason why there is no `device`
+  const Nccl* nccl = nullptr;        ///< NCCL library, if this rank can use it
+  bool threads = false;              ///< whether all ranks of this host are threads of this process
+  bool oversubscribed = false;       ///< whether this host, or its machine, has more ranks than cores
+  bool kernel_copy_allowed = false;  ///< whether the kernel may copy between the ranks of every host
+  std::string trace;  ///< trace that these ranks now begin, as rank 0 decided; empty: none, or it has begun already
 };
 
-/// Exchanges that the ranks of a new communicator make at most when the tuning and, between hosts, the wire are given,
-/// with those by which NCCL connects all of them, and those of each host; otherwise there are more.
+/// Maximum number of exchanges of a new communicator, if the tuning and the values of the wire are given. Includes
+/// those in which NCCL connects all ranks, and the ranks of each host. Measurements take more exchanges.
 inline constexpr int kInitExchanges = 10;
-/// Likewise of ranks of one host that begin no trace.
+/// Maximum number of exchanges of ranks on one host, without a trace and without NCCL.
 inline constexpr int kInitExchangesOfOneHost = 4;
 
 /// Functions that measure tuning values at the first use on a machine. All ranks of the communicator call them
@@ -48,7 +53,8 @@ struct TuningMeasurement {
   /// Fills in values of the wire between hosts.
   void (*of_wire)(Bootstrap&, const Topology&, Wire&, Tuning&, Deadline);
 };
-/// Fills in `settings` from `options`. `measure` is called if nothing gives a tuning; null: built-in values are used.
+/// Initializes a communicator and fills in `settings` from `options`. Calls `measure` if no tuning is given; null: uses
+/// built-in values. All ranks call it.
 CommunicatorContext init_communicator(Bootstrap&, const CommunicatorOptions& options, Settings& settings,
                                       const TuningMeasurement* measure);
 

@@ -1,4 +1,4 @@
-// How a communicator comes to be and how it ends, and what it tells about itself in between.
+// Construction and destruction of a communicator, its use after fork(), and its counters.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -91,9 +91,9 @@ Communicator::Impl::Impl(Bootstrap& bootstrap, const CommunicatorOptions& option
         std::make_unique<NcclPath>(*context.device, std::move(nccl_comm), size(), rank());
   }
 
-  // A wire may not like to be called from a thread of ours; then the program must ask for one.
+  // Some wires must not be used by a thread of the library. The program then has to ask for a progress thread.
   const bool spare_cores = context.topology.cores_per_host > context.arena->ranks();
-  // What is in flight is watched while the program computes.
+  // A progress thread watches operations in flight while the program computes.
   const bool watched = uses_nccl && (context.wire == nullptr || context.wire->control_is_thread_safe());
   threaded_ = size() > 1 && settings.progress_thread.value_or((spare_cores && context.wire == nullptr) || watched);
   std::optional<TraceIdentity> seen_as;
@@ -121,12 +121,12 @@ Communicator::Impl::~Impl() {
     work_to_do_.notify_all();
     progress_thread_.join();
   }
-  if (queue_.empty() && failure_ == nullptr) {  // calls have returned whose results are on their way
+  if (queue_.empty() && failure_ == nullptr) {  // results of calls that have returned may be in flight
     std::unique_lock<std::mutex> nobody_else;
     wait_for_in_flight(nobody_else, true);
   }
   if (!(queue_.empty() && in_flight_.empty())) {
-    // The others are told before the buffers go.
+    // Peers receive the failure before the buffers are freed.
     State& head = in_flight_.empty() ? queue_.front() : in_flight_.front();
     const std::string operation = FailureDetector::operation({head.sequence, head.call->signature, head.name});
     if (head.phase.load(std::memory_order_relaxed) == State::Phase::running)
@@ -144,7 +144,7 @@ Communicator::Impl::~Impl() {
   }
   release_device_call(*blocking_);
   if (context.wire != nullptr) try {
-      failure_detector->check_control_and_leave();  // a failure that has not reached the other hosts yet goes out now
+      failure_detector->check_control_and_leave();  // sends a failure that other hosts have not received yet
       failure_detector->announce_leave();
     } catch (const std::exception&) {
       return;
@@ -205,14 +205,14 @@ void Communicator::Impl::refuse_in_child(std::string_view operation) const {
       rank(), rank(), std::string(operation));
 }
 
-/// It stays where leak checkers see it.
+/// Keeps the object in a list, where leak checkers find it.
 void Communicator::Impl::leave_to_parent(std::unique_ptr<Impl> inherited) noexcept {
   static constinit std::atomic<Impl*> left{nullptr};
   Impl* const last = inherited.release();
   last->next_left_ = left.exchange(last);
 }
 
-// ---- its numbers ----
+// ---- counters ----
 
 void Communicator::Impl::retune(const Tuning& tuning) {
   context.tuning = tuning;

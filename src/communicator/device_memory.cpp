@@ -1,5 +1,14 @@
-// Memory of a GPU as programs have it (collectives/device_memory.hpp): taken from where it is best for NCCL, and
-// registered there, where NCCL connects the ranks; else from the GPU as it is, which kernels reach by themselves.
+// Memory of a GPU for programs (collectives/device_memory.hpp).
+//
+// If NCCL connects the ranks, NCCL allocates the memory. It is then registered with the communicator that was asked
+// (ncclCommRegister). Otherwise the device allocates plain memory, which kernels can access.
+//
+// Each rank registers memory for itself. No rank waits for another, and a rank that does not register harms no other.
+//
+// Allocating, freeing and registering wait until no operation is queued or in flight. CUDA may wait for the GPU, and
+// NCCL for other ranks.
+//
+// Price: no symmetric windows. NCCL's fastest kernels need them, but all ranks must make them together.
 #include "collectives/device_memory.hpp"
 
 #include <fmt/format.h>
@@ -19,35 +28,35 @@
 namespace collectives {
 
 struct DeviceMemory::State {
-  Communicator::Impl* owner = nullptr;  ///< null: no communicator knows of it
+  Communicator::Impl* owner = nullptr;  ///< null: no communicator knows of the memory
   std::shared_ptr<Device> device;
   std::byte* data = nullptr;
   std::size_t bytes = 0;
-  bool own = false;                  ///< to be freed
-  const Nccl* taken_from = nullptr;  ///< else from the device
+  bool own = false;                  ///< whether the destructor frees the memory
+  const Nccl* taken_from = nullptr;  ///< library that allocated the memory; null: the device did
   DeviceAccess access = DeviceAccess::copied;
-  std::string how = {};  ///< that is, in words
+  std::string how = {};  ///< details of `access`, as text
 
   ~State() {
-    if (owner != nullptr && owner->inherited()) return;  // the parent's, and so is the GPU
+    if (owner != nullptr && owner->inherited()) return;  // memory and GPU belong to the parent process
     if (owner != nullptr) owner->forget(*this);
     if (own && taken_from == nullptr) device->free(data);
     if (taken_from != nullptr) try {
         device->while_current([&] { taken_from->free(data); });
-      } catch (const Error&) {  // the GPU is gone, and its memory with it
+      } catch (const Error&) {  // the GPU has failed, and its memory is lost
       }
   }
 };
 
 namespace {
 
-/// Errors of `work` with operation and rank.
+/// Calls `work`. Adds operation and rank to its errors.
 template <class Work>
 auto named(std::string_view operation, Rank rank, Work&& work) {
   try {
     return work();
   } catch (const Error& error) {
-    if (!error.operation().empty()) throw;  // that the communicator has failed with
+    if (!error.operation().empty()) throw;  // a failed communicator's error names its operation
     throw Error(error.code(), fmt::format("{}: rank {}: {}", operation, rank, error.what()), rank, rank,
                 std::string(operation));
   }
@@ -70,7 +79,7 @@ std::string_view to_string(DeviceAccess access) noexcept {
   return "unknown access";
 }
 
-// ---- as programs have it ----
+// ---- public class ----
 
 DeviceMemory::DeviceMemory() noexcept = default;
 DeviceMemory::DeviceMemory(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
@@ -89,7 +98,7 @@ std::string DeviceMemory::describe() const {
                      to_string(state_->access), state_->how);
 }
 
-// ---- as the communicator knows it ----
+// ---- the communicator's part ----
 
 void Communicator::Impl::prepare_for_memory(std::unique_lock<std::mutex>& lock) {
   if (context.device == nullptr)
@@ -146,7 +155,7 @@ void Communicator::Impl::adopt(DeviceMemory::State& memory) {
   memories_.push_back(&memory);
 }
 
-/// Whether GPUs of the other ranks reach into it.
+/// Returns whether the GPUs of the other ranks can access the memory.
 bool Communicator::Impl::within_reach(std::byte* data) {
   const bool by_gpus =
       settings.backend == "auto" || settings.backend == "hierarchical" || passes_messages(settings.backend);
@@ -155,7 +164,7 @@ bool Communicator::Impl::within_reach(std::byte* data) {
   try {
     context.device->share(context.device->allocation_of(data).base);
     return true;
-  } catch (const Error&) {  // it is a pool's
+  } catch (const Error&) {  // memory of a pool cannot be shared
     return false;
   }
 }

@@ -1,5 +1,7 @@
-// Groups: many small tensors, one collective. Tensors of equal type, op and options are packed side by side into one
-// buffer, reduced in place and unpacked; a tensor without company goes as it is.
+// Groups: all-reduces of many small tensors in one collective.
+//
+// Tensors of equal type, op and options are packed into one buffer, reduced in place and unpacked. A tensor that
+// matches no other is reduced in its own memory.
 #include <algorithm>
 #include <cstring>
 #include <exception>
@@ -12,16 +14,16 @@
 namespace collectives {
 
 struct Group::Impl {
-  /// Tensors that can travel together.
+  /// Tensors that are reduced together.
   struct Pack {
     DataType type;
     ReduceOp op;
     Memory memory;
     Options options;
-    std::string backend, name;  // what the views in `options` refer to
+    std::string backend, name;  // text to which `options` refers
     std::vector<Tensor> tensors;
-    std::exception_ptr refused;    // what this rank's GPU could not tell of them: the operation fails on all ranks
-    std::vector<std::byte> bytes;  // of those in the host's memory, side by side
+    std::exception_ptr refused;  // error of this rank's GPU about the tensors; the operation fails with it on all ranks
+    std::vector<std::byte> bytes;  // tensors in host memory, packed
 
     bool fused() const { return tensors.size() > 1; }
     std::size_t count() const {
@@ -48,11 +50,11 @@ struct Group::Impl {
       options.backend = backend;
       options.name = name;
       Call call{.collective = Collective::all_reduce, .op = op};
-      // Ranks that added other tensors must not end up with one another's elements.
+      // The layout is part of the signature. Ranks that added other tensors get a mismatch, not one another's elements.
       call.layout = hash_bytes(nullptr, 0, tensors.size());
       for (const Tensor& tensor : tensors)
         call.layout = hash_bytes(&tensor.input.count, sizeof tensor.input.count, call.layout);
-      if (fused() && memory == Memory::device) {  // their way lays them side by side
+      if (fused() && memory == Memory::device) {  // packed by the device path
         const auto any = std::ranges::find_if(tensors, [](const Tensor& tensor) { return tensor.output.count > 0; });
         call.output = Buffer(any->output.data, count(), type);
         call.input = call.output;
@@ -83,7 +85,7 @@ void Group::all_reduce(ConstBuffer input, Buffer output, ReduceOp op, const Opti
   Call call{.collective = Collective::all_reduce, .input = input, .output = output, .op = op};
   check_arguments(call, impl_->comm->rank(), impl_->comm->size());
   const std::exception_ptr refused = impl_->comm->place(call, options);
-  impl_->comm->plan(call, options);  // refuses an unknown backend here, before anything of the group is sent
+  impl_->comm->plan(call, options);  // throws for an unknown backend before any tensor of the group is sent
   for (Impl::Pack& pack : impl_->packs)
     if (options.compressor == nullptr && pack.options.compressor == nullptr && pack.type == input.type &&
         pack.op == op && pack.backend == options.backend && pack.options.timeout == options.timeout &&
@@ -108,7 +110,7 @@ void Group::run() { run_async().wait(); }
 
 Work Group::run_async() {
   impl_->comm->check_process("group");
-  // The packs outlive the operations on them: the last reference to them dies with the state.
+  // The packs outlive the operations on them, because the state holds the last reference.
   const auto packs = std::make_shared<std::vector<Impl::Pack>>(std::move(impl_->packs));
   impl_->packs.clear();
   auto state = std::make_shared<Work::State>();
@@ -116,7 +118,7 @@ Work Group::run_async() {
     for (Impl::Pack& pack : *packs)
       if (pack.fused()) pack.empty_out();
   };
-  state->phase = Work::State::Phase::done;  // of its own there is nothing to wait for
+  state->phase = Work::State::Phase::done;  // the group itself has nothing to wait for
   for (Impl::Pack& pack : *packs) state->members.push_back(Work(pack.issue(*impl_->comm)));
   return Work(std::move(state));
 }

@@ -14,12 +14,13 @@
 namespace collectives {
 namespace {
 
-// Who this thread is, and what its process was first.
+// Trace identity of this thread, and the first one of its process.
 thread_local std::optional<TraceIdentity> of_thread;
 std::optional<TraceIdentity> of_process;
-std::mutex mutex;  // held over a fork
+std::mutex mutex;  // held over fork()
 
-/// The file of this rank's host, which its first rank begins. Clocks are compared with rank 0's.
+/// Opens the trace file of this rank's host. The first rank of the host creates it, and compares its clock with rank
+/// 0's.
 std::shared_ptr<TraceFile> begin_trace(Bootstrap& bootstrap, const CommunicatorContext& context, Deadline deadline) {
   const auto& hosts = context.topology.hosts;
   const auto here = static_cast<std::size_t>(
@@ -39,7 +40,7 @@ std::shared_ptr<TraceFile> begin_trace(Bootstrap& bootstrap, const CommunicatorC
                                return mine;
                              }),
                              deadline);
-  exchange(bootstrap, attempt([&] {  // when those who begin the files have
+  exchange(bootstrap, attempt([&] {  // opens files only after they have been created
              if (file == nullptr) file = std::make_shared<TraceFile>(context.trace, here, false);
              return nlohmann::json::object();
            }),

@@ -1,4 +1,4 @@
-// Opens the trace of COLLECTIVES_TRACE while a communicator is constructed, and remembers under which rank a thread
+// Trace of COLLECTIVES_TRACE: opens it while a communicator is constructed. Each thread keeps the rank under which it
 // writes.
 #pragma once
 
@@ -12,8 +12,8 @@ namespace collectives {
 /// Returns whether the calling thread or its process has a trace identity.
 bool has_trace_identity();
 
-/// Returns the identity of the calling thread. In the first communicator of a thread, and if rank 0 wants a trace, all
-/// ranks open it in two exchanges; if that fails on one rank, it throws on all.
+/// Returns the identity of the calling thread. If rank 0 wants a trace, all ranks open it in the first communicator of
+/// a thread. That takes two exchanges. An error on one rank is thrown on all ranks.
 TraceIdentity trace_identity(Bootstrap&, const CommunicatorContext& context, Deadline);
 
 }  // namespace collectives

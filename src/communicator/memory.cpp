@@ -1,4 +1,4 @@
-// Memory as programs see it: the heap of this process, one piece at a time.
+// Shared memory for programs (collectives/memory.hpp): pieces of the process's heap.
 #include "collectives/memory.hpp"
 
 #include <fmt/format.h>

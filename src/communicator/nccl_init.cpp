@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::json;
 
-/// Makes known what `work` fails with; throws the failure that was first.
+/// Calls `work`. Reports its error to all ranks and throws the first failure of the communicator.
 template <class Work>
 void for_all(std::string_view operation, const CommunicatorContext& context, FailureDetector& failure_detector,
              Work&& work) {
@@ -41,8 +41,8 @@ std::string from_hex(const std::string& text) {
   return bytes;
 }
 
-/// Waits until `nccl_comm` is settled, or someone has failed or is gone, who has completed fewer than `sequence` calls:
-/// what fails here is made known to all. Throws Error.
+/// Waits until `nccl_comm` is ready. Throws Error if another rank has failed, or the deadline has passed. Also throws
+/// if a rank is lost that has completed fewer than `sequence` calls. Reports errors of this rank to all ranks.
 void resolve_options(NcclComm& nccl_comm, std::string_view operation, std::uint64_t sequence,
                      const CommunicatorContext& context, FailureDetector& failure_detector, Deadline deadline) {
   for_all(operation, context, failure_detector, [&] {
@@ -81,10 +81,10 @@ std::unique_ptr<NcclComm> nccl_comm_init(Bootstrap& bootstrap, const Communicato
     resolve_options(*nccl_comm, "construction", 1, context, failure_detector, deadline);
     return json::object();
   });
-  // Who is gone exchanges nothing.
+  // A lost rank takes part in no exchange, so none is made.
   if (mine.contains("error") && mine.at("code").get<int>() == static_cast<int>(Errc::peer_lost))
     failure_detector.throw_failure();
-  // After this everyone knows that everyone is in.
+  // After this exchange every rank knows that all are connected.
   const std::vector<json> all = exchange(bootstrap, mine, Deadline::in(timeout), OnError::collect);
   const auto failed = std::ranges::find_if(all, [](const json& one) { return one.contains("error"); });
   if (failed == all.end()) return nccl_comm;

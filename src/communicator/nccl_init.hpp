@@ -1,5 +1,7 @@
-// How ranks come to be connected by NCCL: they have agreed that they can be (communicator_init.hpp), and know a place
-// to tell one another of failures (failure_detector.hpp). Nobody waits for a rank that has failed.
+// Connection of ranks by NCCL.
+//
+// The ranks have agreed that all of them can use NCCL (communicator_init.hpp). They report failures through the failure
+// detector (failure_detector.hpp), so no rank waits for one that has failed.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +17,15 @@
 
 namespace collectives {
 
-/// This rank's place among `members`, ascending, of whom it is one; all ranks meet at once, in one set of members or
-/// several. Two exchanges. What fails on one rank fails on all, with the same words.
+/// Returns an NCCL communicator of `members`, which are in ascending order and include this rank. All ranks call it
+/// together, with one set of members or several. Takes two exchanges. An error on one rank is thrown on all, with the
+/// same text.
 std::unique_ptr<NcclComm> nccl_comm_init(Bootstrap& bootstrap, const CommunicatorContext& context,
                                          std::span<const Rank> members, FailureDetector& failure_detector,
                                          std::chrono::nanoseconds timeout);
 
-/// This rank's part of `nccl_comm`, settled; of no use where `color` is negative. What fails here is made known to all.
-/// `sequence`: of the call that would be next. Throws Error.
+/// Splits `nccl_comm` by `color` and `key` and returns this rank's part. The part is ready, but unusable if `color` is
+/// negative. `sequence`: number of the next call. Reports errors of this rank to all ranks. Throws Error.
 std::unique_ptr<NcclComm> nccl_comm_split(NcclComm& nccl_comm, int color, int key, std::uint64_t sequence,
                                           const CommunicatorContext& context, FailureDetector& failure_detector,
                                           Deadline deadline);

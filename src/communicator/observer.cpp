@@ -13,7 +13,7 @@
 namespace collectives {
 namespace {
 
-/// "4 ranks on 2 hosts (2, 2)"
+/// Returns a text such as "4 ranks on 2 hosts (2, 2)".
 std::string shape_text(const Topology& topology) {
   const auto sizes = topology.hosts | std::views::transform([](const auto& ranks) { return ranks.size(); });
   const int ranks = topology.ranks();

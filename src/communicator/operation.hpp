@@ -1,4 +1,4 @@
-// One collective call on its way: what Work is a handle of, and what a communicator's queue consists of.
+// Operation: the state of one collective call. A Work is a handle of it, and a communicator's queue holds it.
 #pragma once
 
 #include <atomic>
@@ -18,28 +18,28 @@
 
 namespace collectives {
 
-/// The state behind a Work. Comes from the communicator's pool and goes back there when nobody refers to it.
+/// State of a Work. The communicator's pool provides it, and uses it again when no handle refers to it any more.
 struct Work::State {
   enum class Phase : std::uint8_t { idle, queued, running, done, failed };
 
-  Communicator::Impl* owner = nullptr;     ///< null when the communicator is gone
-  std::atomic<Phase> phase = Phase::idle;  ///< written last: a progress thread may finish the operation
+  Communicator::Impl* owner = nullptr;     ///< null after the communicator was destroyed
+  std::atomic<Phase> phase = Phase::idle;  ///< written last, because a progress thread may finish the operation
   std::shared_ptr<const PlannedCall> call;
   Job job;
-  MultiPhaseOperation* multi_phase = nullptr;  ///< of several stages: `job` is the one under way
-  bool on_device = false;                      ///< and then what `device` says
+  MultiPhaseOperation* multi_phase = nullptr;  ///< set for an operation of several phases; `job` is the current one
+  bool on_device = false;                      ///< whether `device` describes the operation
   std::unique_ptr<DeviceCall> device;
   std::uint64_t sequence = 0;
-  std::string name;                 ///< of the tensor
-  std::uint64_t issued_ticks = 0;   ///< 0: when it started
-  std::uint32_t sample_weight = 1;  ///< so many are taken to have lasted as long; 0: it is not timed
+  std::string name;                 ///< name of the tensor
+  std::uint64_t issued_ticks = 0;   ///< time of issue; 0: the time of the start counts
+  std::uint32_t sample_weight = 1;  ///< number of calls that this duration stands for; 0: not timed
   std::chrono::steady_clock::time_point issued{};
   std::chrono::nanoseconds timeout{};
   bool stall_reported = false;
   std::exception_ptr error;
 
-  // Of a fused group: the operations it consists of, and what is left to do when they have finished.
-  std::function<void()> finish;  ///< keeps what the members work on; they are declared later to die earlier
+  // Members of a fused group, and the work that is left when they have finished.
+  std::function<void()> finish;  ///< keeps memory of the members, which are declared later and destroyed earlier
   std::vector<Work> members;
 
   bool finished() const noexcept {

@@ -1,7 +1,7 @@
-// The queue of a communicator: operations that are not finished, oldest first, each shared with whoever waits for it.
+// Queue of a communicator: unfinished operations, oldest first. Code that waits for an operation shares it.
 //
-// It keeps its memory, unlike a deque, so that calls which repeat themselves allocate nothing: what is popped leaves
-// its place empty, and when the places are used up, those in front are given up before more are made.
+// Unlike a deque, the queue keeps its memory. Calls that repeat themselves therefore allocate nothing. A popped
+// operation leaves an empty place. When all places are used, the empty ones are removed before the memory grows.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ class OperationQueue {
   bool empty() const noexcept { return first_ == operations_.size(); }
   Operation& front() const noexcept { return *operations_[first_]; }
   const std::shared_ptr<Operation>& share() const noexcept { return operations_[first_]; }
-  /// Takes the front out.
+  /// Removes the front operation and returns it.
   std::shared_ptr<Operation> take() noexcept {
     std::shared_ptr<Operation> operation = operations_[first_];
     pop();
@@ -40,7 +40,7 @@ class OperationQueue {
     operations_.clear();
     first_ = 0;
   }
-  /// Visits all, oldest first.
+  /// Calls visit() for all operations, oldest first.
   template <class Visit>
   void for_each(Visit&& visit) const {
     for (std::size_t i = first_; i < operations_.size(); ++i) visit(*operations_[i]);

@@ -39,7 +39,8 @@ Settings resolve_options(const CommunicatorOptions& options) {
 std::optional<Tuning> given_tuning(const CommunicatorOptions& options) {
   if (options.tuning) {
     Tuning tuning = *options.tuning;
-    if (tuning.source == Tuning{}.source) tuning.source = "the program";  // else it took another communicator's
+    // other sources: a tuning of another communicator
+    if (tuning.source == Tuning{}.source) tuning.source = "the program";
     return tuning;
   }
   const std::optional<std::string> said = environment().tuning;

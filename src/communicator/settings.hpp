@@ -1,4 +1,4 @@
-// What a communicator is made with: what the program says, else the environment, else the default.
+// Settings of a communicator: each comes from the program, else from the environment, else it has a default.
 #pragma once
 
 #include <chrono>
@@ -10,7 +10,7 @@
 
 namespace collectives {
 
-/// A CommunicatorOptions with every default filled in.
+/// CommunicatorOptions with every default filled in.
 struct Settings {
   std::string backend;
   std::chrono::nanoseconds timeout{};
@@ -19,14 +19,15 @@ struct Settings {
   std::optional<bool> progress_thread;
   bool device_buffers = false;
   std::string transport;               ///< empty: shared memory inside a host, a wire between hosts
-  std::string wire;                    ///< empty: the best that all ranks have
+  std::string wire;                    ///< empty: the best wire that all ranks have
   std::string trace, flight_recorder;  ///< COLLECTIVES_TRACE, COLLECTIVES_FLIGHT_RECORDER
   std::optional<int> dump_signal;      ///< COLLECTIVES_DUMP_SIGNAL
 };
 
-/// Throws Error{invalid_argument}.
+/// Returns the settings of a communicator. Throws Error{invalid_argument}.
 Settings resolve_options(const CommunicatorOptions&);
-/// What the program says, else COLLECTIVES_TUNING; empty where neither says anything. Throws Error{invalid_argument}.
+/// Returns the tuning that the program gives, else that of COLLECTIVES_TUNING. Empty if neither gives one. Throws
+/// Error{invalid_argument}.
 std::optional<Tuning> given_tuning(const CommunicatorOptions&);
 
 }  // namespace collectives

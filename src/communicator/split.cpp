@@ -1,4 +1,4 @@
-// Sub-communicators: the ranks of one color meet through the communicator they are split from.
+// Sub-communicators. The ranks of one color initialize theirs by exchanges over the communicator that they split.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 namespace collectives {
 namespace {
 
-/// Every rank of the parent takes part, whatever its color, so exchanges of different colors are one collective.
+/// Exchanges texts between all ranks of the parent. Exchanges of different colors are then one collective.
 std::vector<std::string> exchange(Communicator& comm, std::string_view mine) {
   const auto p = static_cast<std::size_t>(comm.size());
   std::vector<std::size_t> lengths(p);
@@ -47,7 +47,7 @@ std::optional<Communicator> Communicator::split(int color, int key, const Commun
   if (!inherited.deterministic) inherited.deterministic = impl_->settings.deterministic;
   if (!inherited.progress_thread) inherited.progress_thread = impl_->settings.progress_thread;
   if (inherited.transport.empty()) inherited.transport = impl_->settings.transport;
-  if (inherited.wire.empty()) inherited.wire = impl_->settings.wire;  // which has got through
+  if (inherited.wire.empty()) inherited.wire = impl_->settings.wire;  // a wire that has connected the hosts
   if (!inherited.device_buffers) inherited.device_buffers = impl_->context.device != nullptr;
   if (!inherited.tuning) inherited.tuning = tuning();
   std::optional<Communicator> part;
@@ -66,7 +66,7 @@ std::optional<Communicator> Communicator::split(int color, int key, const Commun
     }
     bootstrap.join_remaining_exchanges(Deadline::never());
   };
-  // Parts work on the GPU of the whole, whichever is current here.
+  // Parts use the GPU of the whole, even if another one is current in this thread.
   const std::shared_ptr<Device>& device = impl_->context.device;
   if (device == nullptr) {
     make();

@@ -1,4 +1,4 @@
-// Work: the handle of an operation under way.
+// Work: the handle of an operation.
 #include <utility>
 
 #include "communicator/communicator_impl.hpp"
@@ -10,7 +10,7 @@ Work::Work(std::shared_ptr<State> state) noexcept : state_(std::move(state)) {}
 Work::Work(Work&&) noexcept = default;
 Work& Work::operator=(Work&& other) noexcept {
   if (this != &other) {
-    Work old(std::move(*this));  // waits for what it held
+    Work old(std::move(*this));  // its destructor waits for the old operation
     state_ = std::move(other.state_);
   }
   return *this;
@@ -20,7 +20,7 @@ Work::~Work() {
   if (state_ == nullptr) return;
   try {
     wait();
-  } catch (const std::exception&) {  // whoever wants the error calls wait()
+  } catch (const std::exception&) {  // callers that need the error call wait()
   }
 }
 
@@ -30,7 +30,7 @@ bool Work::wait_until(Deadline until) {
     for (Work& member : state_->members)
       if (!member.wait_until(until)) return false;
     if (!state_->finished() && state_->owner != nullptr && !state_->owner->wait(*state_, until)) return false;
-  } catch (const std::exception&) {  // a member's failure: test() makes it the whole's
+  } catch (const std::exception&) {  // test() makes a member's failure that of the group
   }
   return test();
 }
@@ -49,8 +49,8 @@ bool Work::test() {
     state_->finish = nullptr;
   }
   if (state_->owner != nullptr && !state_->owner->test(*state_)) return false;
-  if (state_->error != nullptr) std::rethrow_exception(state_->error);  // and again, whenever it is asked
-  const std::shared_ptr<State> state = std::move(state_);               // finished: nothing left to wait for
+  if (state_->error != nullptr) std::rethrow_exception(state_->error);  // thrown again in every later test()
+  const std::shared_ptr<State> state = std::move(state_);               // finished, so this handle becomes empty
   if (state->multi_phase != nullptr) std::exchange(state->multi_phase, nullptr)->released();
   if (state->finish) std::exchange(state->finish, nullptr)();
   state->members.clear();

@@ -11,7 +11,7 @@
 namespace collectives {
 namespace {
 
-/// Hands Steps on. Where a sum of one term is that term, this rank's own value goes out from where it lies.
+/// Passes Steps on. A sum of one term, this rank's own value, becomes a plain send.
 class OwnValues final : public StepSink {
  public:
   OwnValues(StepSink& steps, Rank self) : steps_(steps), self_(self) {}
@@ -28,7 +28,8 @@ class OwnValues final : public StepSink {
   Rank self_;
 };
 
-/// Elements that are coded and added at a time: 4 KiB, so that those of some sources stay in the first-level cache.
+/// Number of elements that are coded and added at a time. It is 4 KiB. Tiles of several sources then fit in the
+/// first-level cache.
 constexpr std::size_t kTile = 1024;
 
 }  // namespace
@@ -132,7 +133,7 @@ bool Executor::progress_steps() {
       if (!std::exchange(host_begun_, true)) begin_host(*step);
       if (!(engine_ == nullptr ? progress_host(step->subgroup) : engine_->advance_host_step())) return false;
     } else if (step->range.count > 0 || job_->args.collective == Collective::barrier) {
-      // Nothing of a range that is empty travels, except in a barrier, whose messages are nothing but notice.
+      // Empty ranges are not sent. Only the messages of a barrier carry no data.
       if (!performed(*step)) return false;
     }
     next_step();
@@ -148,7 +149,7 @@ bool Executor::input_ready() {
   return !waits_for_input_;
 }
 
-/// Messages over the wire count as such, wherever the others of the same Step go.
+/// Records the phase of `step`. One message over the wire is enough to count the Step as `between_hosts`.
 void Executor::trace(const Step& step) {
   const auto over_wire = [this](Rank peer) { return this->over_wire(peer); };
   trace_->phase(step.kind != Step::Kind::exchange ? Trace::Phase::host_collective
@@ -158,7 +159,8 @@ void Executor::trace(const Step& step) {
                     : Trace::Phase::messages);
 }
 
-/// The caller's memory is his own again, and the others get what is theirs without more calls from here.
+/// Returns whether the wire has sent everything. The caller may then reuse its memory. Peers receive their data without
+/// further calls on this rank.
 bool Executor::sends_drained() {
   if (wire_ == nullptr || !wire_->sending()) return true;
   wire_->progress();
@@ -195,14 +197,14 @@ bool Executor::ready(const Step& step) {
     const Route& route = routes_[static_cast<std::size_t>(peer)];
     if (!route.transport->has_frame(route.address)) return waits_for(peer);
   }
-  // What is still being sent from where the value will be kept goes first. Peers may be waiting for this rank in the
-  // same way, so what they send has been taken before.
+  // Wait until nothing is sent from the destination any more. The receives stand before this check. Peers may wait
+  // here, too, until this rank has received their messages.
   const bool stays =
       !step.reduce && step.from.empty() && address(step.source, step.range) == address(step.destination, step.range);
-  // Nothing is sent from there that is coded.
+  // Coded messages are never sent from the caller's memory.
   if (step.destination == Place::output && receive_target_ == nullptr && !stays && coding_.codec == nullptr &&
       sent_from(address(step.destination, step.range), bytes)) {
-    waits_for_wire_ = true;  // progress() moves it on
+    waits_for_wire_ = true;  // progress() lets the wire send
     return false;
   }
   return true;
@@ -215,7 +217,8 @@ const Message& Executor::taken(Rank from, std::size_t bytes) {
   return message;
 }
 
-/// `base` moved by whole elements, as an integer: it may point to where element 0 of the vector would be.
+/// Returns `base` moved by whole elements. Computes with integers, because element 0 of the vector may lie outside of
+/// the buffer.
 static std::byte* moved(const std::byte* base, std::size_t forward_bytes, std::size_t back_bytes) {
   return reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(base) + forward_bytes - back_bytes);
 }
@@ -223,14 +226,14 @@ static std::byte* moved(const std::byte* base, std::size_t forward_bytes, std::s
 std::byte* Executor::address(Place place, Range range) {
   switch (place) {
     case Place::nowhere: return nullptr;
-    case Place::input: return moved(job_->input, range.first * coding_.element, 0);  // only ever read
+    case Place::input: return moved(job_->input, range.first * coding_.element, 0);  // never written
     case Place::output: return moved(job_->output, range.first * coding_.element, 0);
     case Place::work: return moved(work_at_, range.first * coding_.element, worked_.first * coding_.element);
   }
   return nullptr;
 }
 
-/// Room for a partial result in place of the one before. A piece of that one stays where it is, and so does the rest.
+/// Replaces the current partial result by one of `range`. Keeps it if it contains `range`.
 void Executor::keep_as_work(Range range) {
   if (range.first >= worked_.first && range.first + range.count <= worked_.first + worked_.count) return;
   worked_ = range;
@@ -239,7 +242,7 @@ void Executor::keep_as_work(Range range) {
   work_at_ = engine_ == nullptr ? work_.data() : engine_->work(bytes);
 }
 
-/// At once, or, by an engine, when that is done.
+/// Performs `step`. Returns false if the step cannot begin yet, or if the engine has not finished it.
 bool Executor::performed(const Step& step) {
   if (engine_ == nullptr) {
     if (!ready(step)) return false;
@@ -276,7 +279,7 @@ Executor::Made Executor::make(const Step& step) {
   std::byte* destination = address(step.destination, step.range);
   const std::byte* value = nullptr;
   if (step.reduce) {
-    // Made where it is needed first: where it is kept, or in the first frame that goes out.
+    // The result is written into its destination. Without one, it is written into the first outgoing frame.
     std::byte* made = destination != nullptr ? destination : first_frame(step);
     std::size_t terms = 0;
     for (const Rank peer : step.from)
@@ -293,7 +296,7 @@ Executor::Made Executor::make(const Step& step) {
     value = step.from.empty() ? address(step.source, step.range) : taken(step.from[0], bytes).data;
     if (destination != nullptr && destination != value && bytes > 0) copy_value(destination, value, bytes);
   }
-  // The caller's buffers stay as they are while something is sent from there: ready() sees to it.
+  // Peers may read the caller's buffers in place, because ready() delays Steps that would overwrite memory being sent.
   const std::byte* lent = step.destination == Place::output                                 ? destination
                           : !step.reduce && step.from.empty() && step.source != Place::work ? value
                                                                                             : nullptr;
@@ -304,7 +307,7 @@ void Executor::copy_value(std::byte* to, const std::byte* from, std::size_t byte
   engine_ == nullptr ? void(std::memcpy(to, from, bytes)) : engine_->copy(to, from, bytes);
 }
 
-/// Before they go out, where that is not done at once.
+/// Copies the value into the outgoing frames. Used only with an engine, because hand_on() copies without one.
 void Executor::fill_frames(const Step& step, const Made& made) {
   const std::size_t bytes = step.range.count * coding_.element;
   for (const Rank peer : step.to) {
@@ -345,9 +348,22 @@ void Executor::hand_on(const Step& step, const std::byte* value, const std::byte
   }
 }
 
-// Coded messages. What a rank hands to others and keeps, it keeps as they will see it; so does a rank that hands its
-// part of the result to others in Steps of their own, before or after it copies it. What is handed on is not coded
-// again. Sums are worked out tile by tile, so that what has been decoded stays in the cache until it is added.
+// Coded messages.
+//
+// A codec has a fixed rate and no state. It is applied where a value enters or leaves a frame. Algorithms know only
+// that their messages are coded. Partial sums may not travel, because each hop would round them again. Contributions
+// therefore reach the owner of their part unsummed (PartialSums::intra_host). Contributions of one host are added
+// inside it before, in f32. That sum is not rounded.
+//
+// A rank keeps sent values as its peers will see them: encoded and decoded. Its part of the result may be copied and
+// sent in separate Steps. Each of them rounds it in the same way. Received messages are passed on without being coded
+// again. A broadcast along several rails codes a value twice. It stays equal, because every codec fulfills
+// encode(decode(wire)) == wire. The proofs check that values are rounded at most twice, and equally on all ranks.
+//
+// Sums are computed in tiles. Decoded values are then still in the first-level cache when they are added. A codec
+// therefore needs no loop of its own for adding.
+//
+// Price: p - 1 messages per rank instead of two neighbours. Recursive halving and doubling cannot be used.
 
 void Executor::perform_coded(const Step& step) {
   const auto begun = std::chrono::steady_clock::now();
@@ -380,7 +396,7 @@ void Executor::for_each_tile(std::size_t count, Visit&& visit) const {
   for (std::size_t first = 0; first < count; first += tile_) visit(first, std::min(tile_, count - first));
 }
 
-/// A codec gets and fills aligned values only.
+/// Encodes `values` into `wire`. A codec requires aligned values, so unaligned ones pass through `aligned_`.
 void Executor::encode(const std::byte* values, std::size_t count, std::byte* wire) {
   if (reinterpret_cast<std::uintptr_t>(values) % alignof(float) == 0)
     return job_->codec->encode({reinterpret_cast<const float*>(values), count}, wire);
@@ -390,6 +406,7 @@ void Executor::encode(const std::byte* values, std::size_t count, std::byte* wir
   });
 }
 
+/// Decodes `wire` into `values`, through `aligned_` if `values` is not aligned.
 void Executor::decode(const std::byte* wire, std::byte* values, std::size_t count) {
   if (reinterpret_cast<std::uintptr_t>(values) % alignof(float) == 0)
     return job_->codec->decode(wire, {reinterpret_cast<float*>(values), count});
@@ -399,7 +416,7 @@ void Executor::decode(const std::byte* wire, std::byte* values, std::size_t coun
   });
 }
 
-/// Encodes `values` into `frame`, or nowhere, and stores what they are then in `seen`, or nowhere.
+/// Encodes `values` into `frame`, and stores the decoded result in `seen`. Either of them may be null.
 void Executor::round_coded(const std::byte* values, std::byte* seen, std::byte* frame, std::size_t count) {
   for_each_tile(count, [&](std::size_t first, std::size_t elements) {
     std::byte* const wire = frame != nullptr ? frame + job_->codec->encoded_bytes(first) : encoded_.data();
@@ -408,7 +425,8 @@ void Executor::round_coded(const std::byte* values, std::byte* seen, std::byte* 
   });
 }
 
-/// Every contribution is rounded once before it is added, this rank's too, so that it does not matter who adds.
+/// Adds the contributions of `step`. Each of several is rounded once before it is added. That includes this rank's own.
+/// The sum then does not depend on which rank adds.
 void Executor::add_coded(const Step& step, std::byte* destination, std::byte* frame) {
   const std::size_t bytes = coding_.bytes(step.range.count), terms = step.from.size();
   if (decoded_.size() < (terms + 1) * tile_) decoded_.resize((terms + 1) * tile_);

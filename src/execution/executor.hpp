@@ -1,12 +1,22 @@
-// The executor performs Steps. Duties that all algorithms share (segments, scratch, tags, counting) live here and
-// nowhere else; waiting, deadlines and failures belong to its caller, because the executor never waits: progress() goes
-// as far as it can.
+// Executor: performs the Steps of one operation after another.
 //
-// An operation is a sequence of moves, one per Step and round, in the order of the schedule. A move waits until
-// everything it takes has arrived and everything it hands out has a frame to go into; then it acts at once. Reductions
-// write straight into the outgoing frame or the caller's output, whichever comes first, and read arrived messages in
-// place; what is handed on unchanged goes out of the caller's memory and comes into it, where the transport can do
-// that.
+// The executor never waits. progress() performs Steps until the next one cannot run yet, then returns. Its caller
+// waits, and watches deadlines, lost peers and failures. Blocking calls, test(), wait() and the progress thread
+// therefore run the same code. The executor also handles what all algorithms share. That is segments, scratch memory,
+// tags and byte counts.
+//
+// A rank performs its Steps in the fixed order of steps/schedule.hpp. A Step waits until its incoming messages have
+// arrived and its outgoing messages have frames. It then runs at once.
+//
+// The executor avoids copies and scratch memory. A reduction writes its result into the destination. Without one, it
+// writes into the first outgoing frame. Received messages are read in place. Values that are not combined need no
+// frame. They are sent from the caller's memory and received into it, if the transport can do that.
+//
+// A ValueEngine replaces the processor if the values are in GPU memory. GPUs therefore need no algorithms of their own.
+//
+// Price: Steps are recorded in a list before they are performed. That takes some tens of nanoseconds per call. A Step
+// waits if it overwrites memory that is still being sent. A call ends when the kernel has taken over all data. With an
+// engine, the host acts between any two Steps. Messages are not coded.
 #pragma once
 
 #include <array>
@@ -29,29 +39,34 @@ namespace collectives {
 
 class Executor {
  public:
-  /// `transports[r]` carries messages to rank r and knows it as `address[r]`.
+  /// Transport of the messages to one rank, and that rank's number in the transport.
   struct Route {
     Transport* transport = nullptr;
     Rank address = 0;
   };
-  /// Intra-host collectives by Subgroup; those of domain and rail only where the seat has an inner grid.
+  /// Intra-host collectives, indexed by Subgroup. Those of `domain` and `rail` exist only if the rank view has an inner
+  /// grid.
   using HostCollectives = std::array<std::unique_ptr<HostCollective>, 3>;
-  /// `wire`: the transport among them that needs calls to move on and lends memory, as that between hosts, or null.
-  /// `engine`: what works on values where transports carry addresses of its memory, and performs host Steps, then all
-  /// of them among the ranks of the host; messages are not coded. Null: this thread and the stages do.
+  /// `wire`: the transport of `routes` that needs calls of progress(), such as one between hosts. It may read memory
+  /// after send_from() has returned. Null: no transport does.
+  ///
+  /// `engine`: works on values if messages are addresses of its memory. It also performs the host Steps. They then join
+  /// all ranks of the host. Messages are not coded. Null: this thread works on values, and the intra-host collectives
+  /// perform host Steps.
   Executor(const RankView& view, std::vector<Route> routes, HostCollectives collectives_of_hosts,
            Transport* wire = nullptr, ValueEngine* engine = nullptr);
 
-  /// Tells `trace`, if there is one, what operations are doing.
+  /// Sets the trace that records the phases of operations; null: none.
   void observe(Trace* trace) noexcept { trace_ = trace; }
 
-  /// Begins an operation. `job` stays as it is until it is finished, or another one begins.
+  /// Starts an operation. `job` must stay unchanged until the operation ends.
   void start(const Job& job) {
     job_ = &job;
     waits_for_input_ = waits_for_wire_ = false;
     job.single_step != nullptr ? host_collective(Subgroup::host).start(job.single_step->task, job.host) : start_steps();
   }
-  /// True when the operation is finished. Throws TagMismatch (peer as rank), Error.
+  /// Performs Steps as far as possible without waiting. Returns true when the operation has finished. Throws Error, and
+  /// TagMismatch, whose `peer` is a rank.
   bool progress() {
     if (job_->single_step == nullptr) return progress_steps();
     if (trace_ != nullptr) trace_->phase(Trace::Phase::host_collective);
@@ -59,20 +74,20 @@ class Executor {
     ++moves_;
     return true;
   }
-  /// Whether what progress() could not go on without comes, or goes, over the wire.
+  /// Returns whether the last progress() stopped at a message over the wire.
   bool waits_for_wire() const noexcept { return waits_for_wire_; }
-  /// Or for the job's feed.
+  /// Returns whether the last progress() stopped at the job's input stream.
   bool waits_for_input() const noexcept { return waits_for_input_; }
-  /// Changes whenever something has moved.
+  /// Returns a counter that changes whenever a Step or an intra-host collective progresses.
   std::uint64_t moves() const noexcept;
-  /// Bytes handed to transports and intra-host collectives since construction.
+  /// Returns the bytes handed to transports and intra-host collectives since construction.
   std::uint64_t bytes_sent() const noexcept;
-  /// Of these, to other hosts.
+  /// Returns the bytes of bytes_sent() that went to other hosts.
   std::uint64_t bytes_to_other_hosts() const noexcept { return bytes_to_other_hosts_; }
   const CodingReport& coding() const noexcept { return coded_; }
 
  private:
-  /// The Steps of one round, with their own copies of the peers.
+  /// List of the Steps of one round. It copies their peers, whose spans end with emit().
   class StepList final : public StepSink {
    public:
     void operator()(const Step& step) override;
@@ -98,18 +113,22 @@ class Executor {
   HostCollective& host_collective(Subgroup subgroup) const {
     return *host_collectives_[static_cast<std::size_t>(subgroup)];
   }
+  /// Returns whether the job's input for the current round has arrived.
   bool input_ready();
   void emit_round(std::size_t round, StepList&);
   void next_step();
+  /// Starts a host Step.
   void begin_host(const Step&);
+  /// Returns whether a Step can run. Its messages have arrived, frames are free, and its destination is not being sent.
   bool ready(const Step&);
   void keep_as_work(Range);
   bool performed(const Step&);
-  /// What becomes of a Step's value: where it lies, and whether peers may read it there as long as they like.
+  /// Result of a Step. `value`: its address. `lent`: the value in memory that peers may read in place, or null.
   struct Made {
     const std::byte* value = nullptr;
     const std::byte* lent = nullptr;
   };
+  /// Computes the value of a Step, and stores it if the Step keeps it.
   Made make(const Step&);
   void copy_value(std::byte* to, const std::byte* from, std::size_t bytes);
   bool lends_to(Rank peer, const std::byte* lent) const {
@@ -122,22 +141,25 @@ class Executor {
   void add_coded(const Step&, std::byte* destination, std::byte* frame);
   void encode(const std::byte* values, std::size_t count, std::byte* wire);
   void decode(const std::byte* wire, std::byte* values, std::size_t count);
-  /// Visits elements [0, count) as (first, elements) of at most a tile.
+  /// Calls visit(first, elements) for consecutive tiles of the elements [0, count).
   template <class Visit>
   void for_each_tile(std::size_t count, Visit&& visit) const;
-  /// The frame of the first peer that `step` hands its value to; null if there is none.
+  /// Returns the frame of the first other rank in `step.to`; null if there is none.
   std::byte* first_frame(const Step&);
-  /// Hands `value` on, which may lie in the first frame already, and lets go of what was taken.
+  /// Sends `value` to the ranks of `step.to`. It may lie in the first frame already. Releases the received messages.
   void hand_on(const Step&, const std::byte* value, const std::byte* lent);
+  /// Returns the address of a range in a buffer; null for Place::nowhere.
   std::byte* address(Place, Range);
   bool over_wire(Rank peer) const {
     return routes_[static_cast<std::size_t>(peer)].transport == wire_ &&
            (engine_ == nullptr || !engine_->reads_in_place(peer));
   }
   bool me(Rank rank) const noexcept { return rank == view_.world.self; }
+  /// Returns the message that has arrived from `from`. Throws TagMismatch if it belongs to another call.
   const Message& taken(Rank from, std::size_t bytes);
-  /// Where what `step` takes may come to straight away; null where nothing may.
+  /// Returns the memory into which the message of `step` may be received; null if it stays in its frame.
   std::byte* receive_target(const Step& step);
+  /// Returns whether the wire still uses any of these bytes.
   bool sent_from(const std::byte* place, std::size_t bytes) const;
   bool sends_drained();
   void trace(const Step&);
@@ -150,24 +172,24 @@ class Executor {
   Trace* trace_ = nullptr;
 
   const Job* job_ = nullptr;
-  Coding coding_;  // of messages
+  Coding coding_;  // encoding of messages
   Schedule<StepList> schedule_;
   std::size_t from_ready_ = 0, to_ready_ = 0;
   bool host_begun_ = false, waits_for_wire_ = false, waits_for_input_ = false, receive_target_known_ = false;
-  bool in_engine_ = false;               // the Step under way is
-  Made made_;                            // there
-  std::byte* receive_target_ = nullptr;  // of the Step under way
+  bool in_engine_ = false;               // whether `engine_` is performing the current Step
+  Made made_;                            // result of that Step
+  std::byte* receive_target_ = nullptr;  // receive target of the current Step
   HostTask host_task_;
   HostOperands host_operands_;
   std::vector<Source> sources_;
-  std::vector<std::byte> work_;   // where the host keeps partial results
-  std::byte* work_at_ = nullptr;  // the one that is kept
-  std::size_t tile_ = 0;          // elements that are coded and added at a time
+  std::vector<std::byte> work_;   // partial results (Place::work), if there is no engine
+  std::byte* work_at_ = nullptr;  // address of the current partial result
+  std::size_t tile_ = 0;          // number of elements that are coded and added at a time
   CodingReport coded_;
-  std::vector<float> decoded_;      // a tile of every source, and of their sum
-  std::vector<float> aligned_;      // a tile whose place is not
-  std::vector<std::byte> encoded_;  // a tile
-  Range worked_;                    // of the vector, what lies at work_at_
+  std::vector<float> decoded_;      // one tile of each source, and one of their sum
+  std::vector<float> aligned_;      // one tile, for values whose memory is not aligned for float
+  std::vector<std::byte> encoded_;  // one encoded tile
+  Range worked_;                    // range of the vector that `work_at_` holds
   std::uint64_t moves_ = 0, bytes_sent_ = 0, bytes_to_other_hosts_ = 0;
 };
 

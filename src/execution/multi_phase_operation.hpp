@@ -1,6 +1,9 @@
-// An operation of several stages: what comes next depends on what has come. Stages are Jobs like any other; between two
-// of them the program works on this rank alone. It stays at the head of the queue all the time, so ranks agree on the
-// order of everything.
+// Multi-phase operation: an operation of several phases, such as a sparse exchange. The messages of a phase depend on
+// the messages received before it.
+//
+// Each phase is a Job like any other, with Steps of its own. Deadlines, mismatches and failures are therefore handled
+// as in every call. Between two phases the operation works on this rank alone. It stays at the head of the queue until
+// its last phase has ended. All ranks therefore perform all operations in the same order.
 #pragma once
 
 #include <memory>
@@ -10,7 +13,7 @@
 
 namespace collectives {
 
-/// The Steps of a stage, which nobody chooses.
+/// Returns an Algorithm for the Steps of one phase. It is not in the table from which plans are chosen.
 constexpr Algorithm phase_algorithm(std::string_view name, void (*emit)(const RankView&, const RoundArgs&, StepSink&)) {
   return {"", name, nullptr, "", nullptr, nullptr, nullptr, emit};
 }
@@ -18,15 +21,16 @@ constexpr Algorithm phase_algorithm(std::string_view name, void (*emit)(const Ra
 class MultiPhaseOperation {
  public:
   virtual ~MultiPhaseOperation() = default;
-  /// Describes the next stage in `job`, whose tag stays; false when there is none, and the operation is done. Throws
-  /// what the operation fails with, on all ranks; the text needs no operation, which is put in front.
+  /// Describes the next phase in `job`, except for the tag. Returns false if there is no further phase: the operation
+  /// has completed. Throws the error of the operation, on all ranks. The caller puts the operation's name before the
+  /// error text.
   virtual bool next(Job& job) = 0;
-  /// What this rank has to do anyhow and can do now, while others are waited for: a little of it, some microseconds.
-  /// False when nothing is left of it.
+  /// Does some microseconds of work without messages, such as writing zeros of the result. Called while the executor
+  /// waits for peers. Returns false when no such work is left.
   virtual bool local_work() { return false; }
-  /// The operation has failed, here or elsewhere.
+  /// Ends the operation after a failure, on this rank or another.
   virtual void abandon() noexcept = 0;
-  /// Whoever issued the operation knows that it has ended: on all ranks at the same place in the program.
+  /// Called when the issuer has seen the end of the operation. All ranks call it at the same place in the program.
   virtual void released() noexcept = 0;
 };
 

@@ -3,7 +3,7 @@
 namespace collectives {
 namespace {
 
-// Both may be read to the very end of a thread, when the keeper is gone: static objects may hold communicators.
+// Both outlive the keeper and can be read until the thread has ended. Static objects may hold communicators.
 thread_local ProgressEngine* current = nullptr;
 thread_local bool ended = false;
 
@@ -21,7 +21,7 @@ struct Keeper {
 
 }  // namespace
 
-/// What a child made by fork() inherits is its parent's to move on.
+/// Ignores an engine inherited through fork(): its communicators belong to the parent process.
 ProgressEngine* ProgressEngine::of_this_thread() noexcept {
   return current != nullptr && current->owner_process_.is_current() ? current : nullptr;
 }

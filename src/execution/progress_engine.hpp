@@ -1,9 +1,13 @@
-// What one thread has left unfinished: communicators with operations under way that no progress thread moves on.
-// Whatever the thread waits for later, it moves these on as well. So ranks may wait for operations of several
-// communicators in any order, each in its own: nobody holds up what another waits for.
+// Progress engine of one thread: the list of communicators that the thread progresses while it waits.
 //
-// A communicator is on the list of the thread that used it last, and only that thread moves it on from there; another
-// thread that uses it takes it over. So no thread calls MPI that the program has not called from itself.
+// A thread that waits in one communicator also progresses all others on its list. Ranks may therefore wait for several
+// communicators in different orders without blocking one another.
+//
+// A communicator is on the list of the thread that used it last. Only that thread progresses it. Another thread that
+// uses the communicator moves it to its own list. The library therefore calls MPI only in threads of the program. The
+// exception is a progress thread that the program asked for. A communicator with a progress thread is on no list.
+//
+// Price: without a progress thread, an operation does not progress while its thread waits outside the library.
 #pragma once
 
 #include <memory>
@@ -16,30 +20,30 @@ namespace collectives {
 
 class ProgressEngine {
  public:
-  /// A communicator, as the list sees it.
+  /// Interface between the list and a communicator.
   class Member {
    public:
-    /// Goes as far as it can without waiting; true when something moved. `check_failures`: time to look for failures as
-    /// well.
+    /// Progresses the operations without waiting. Returns whether any of them progressed. `check_failures`: also looks
+    /// for failures.
     virtual bool progress(bool check_failures) noexcept = 0;
 
    protected:
     ~Member() = default;
   };
 
-  /// Null while this thread has left nothing, and when it is about to end.
+  /// Returns the engine of this thread. Returns null if there is none, or if the thread is about to end.
   static ProgressEngine* of_this_thread() noexcept;
-  /// The same, made at need; null only when the thread is about to end.
+  /// Returns the engine of this thread. Makes one if needed. Returns null only if the thread is about to end.
   static std::shared_ptr<ProgressEngine> make_for_this_thread();
 
   void add(Member&);
   void remove(Member&) noexcept;
-  /// Moves all on but `except`, which its caller moves; true when something moved.
+  /// Progresses all members but `except`, which the caller progresses. Returns whether any of them progressed.
   bool progress(const Member& except, bool check_failures) noexcept;
 
  private:
   const OwnerProcess owner_process_;
-  std::mutex mutex_;  // for the thread that takes a member over
+  std::mutex mutex_;  // taken also by a thread that moves a member to its own list
   std::vector<Member*> members_;
 };
 

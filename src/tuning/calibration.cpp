@@ -22,29 +22,30 @@ using Clock = std::chrono::steady_clock;
 using Microseconds = std::chrono::duration<double, std::micro>;
 
 constexpr std::size_t kRounds = 6;
-constexpr int kLeastRounds = 2;                                // undisturbed, of each direction
-constexpr Microseconds kLong = std::chrono::milliseconds(25);  // from then on no more rounds than the least
+constexpr int kLeastRounds = 2;                                // number of undisturbed rounds that each direction needs
+constexpr Microseconds kLong = std::chrono::milliseconds(25);  // from then on only kLeastRounds are made
 constexpr Microseconds kLongest = std::chrono::milliseconds(100);
-/// What is less than this much faster may be noise.
+/// Factor by which a candidate must be faster. A smaller gain may be noise.
 constexpr double kClearly = 1.1;
 
-/// Of all that a rank shows to all others, and of what it shows to one: longer ones have been found slower in programs
-/// than they look in a few calls here.
+/// Longest inline vectors to be tried. The first is for all peers together, the second for one peer. Longer ones are
+/// slower in programs than a few calls here suggest.
 constexpr std::size_t kLongestInline = 8 << 10;
 constexpr std::size_t kLongestInlineToOne = 4 << 10;
-/// Not longer: what goes past the caches takes several times as much, and what ranks stage must stay in a cache.
+/// Candidates for chunk_bytes. Longer ones are left out, because staged chunks must stay in a cache. Stores past the
+/// caches take several times as long.
 constexpr std::size_t kChunks[] = {16 << 10, 32 << 10, 64 << 10, 128 << 10};
 constexpr std::size_t kLongestCall = 1 << 20;
 
-/// Sizes from the first to the last, each `factor` times the one before.
+/// Returns the sizes from `first` to `last`, each `factor` times the size before.
 std::vector<std::size_t> ladder(std::size_t first, std::size_t last, std::size_t factor) {
   std::vector<std::size_t> sizes;
   for (; first <= last; first *= factor) sizes.push_back(first);
   return sizes;
 }
 
-/// Domains that cost nothing are none: a call is the one intra-host collective that is asked about. What goes past the
-/// caches is told by their size.
+/// Returns a tuning with one domain: domains without cost do not count. A call is then the one intra-host collective
+/// that is measured. Streaming is off, because its limit follows from the size of the caches.
 Tuning on_one_level() {
   Tuning tuning;
   tuning.streaming_bytes = Tuning::kNever;
@@ -52,7 +53,7 @@ Tuning on_one_level() {
   return tuning;
 }
 
-/// The time of a sample in which some rank had to give up its core. It says how busy the machine is and nothing else.
+/// Time of a sample in which a rank lost its core. It shows only that the machine is busy.
 constexpr double kSpoilt = std::numeric_limits<double>::infinity();
 
 long context_switches() {
@@ -61,13 +62,14 @@ long context_switches() {
   return usage.ru_nvcsw + usage.ru_nivcsw;
 }
 
-/// Calls of a sample, whose median counts: the shorter they are, the more a single one says about something else.
+/// Maximum number of calls in a sample, whose median counts. Short calls are repeated more often, because a disturbance
+/// changes them more.
 constexpr std::size_t kMostRepetitions = 17;
 std::size_t repetitions(std::size_t bytes) {
   return bytes <= (4 << 10) ? kMostRepetitions : bytes <= (64 << 10) ? 5 : 1;
 }
 
-/// What memory is laid out for. There are no messages.
+/// Returns a tuning whose memory is enough for all candidates. Frames are small, because there are no messages.
 Tuning with_everything() {
   Tuning tuning;
   tuning.inline_bytes = kLongestInline;
@@ -101,8 +103,8 @@ Communicator Calibration::make_communicator(Bootstrap& here, std::chrono::nanose
                                                            nullptr, Communicator::Impl::Visibility::hidden));
 }
 
-/// Ranks that have woken one another up often share a core, with another one idle, until the system notices after
-/// milliseconds. All but the first of them move; where they may run stays as it was.
+/// Moves ranks to idle cores, except for the first rank on each core. Ranks that wake one another often share a core.
+/// The scheduler notices that only after milliseconds. The set of allowed cores stays as it was.
 void Calibration::spread_out() {
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
@@ -115,7 +117,7 @@ void Calibration::spread_out() {
     return std::find(taken.begin(), before, *before) != before;
   };
   if (!moves(comm_.rank())) return;
-  std::vector<std::uint32_t> free;  // the next ones first, which are likely to be near
+  std::vector<std::uint32_t> free;  // next cores first, because they are probably near
   for (std::uint32_t step = 1; step < CPU_SETSIZE; ++step)
     if (const std::uint32_t core = (mine + step) % CPU_SETSIZE;
         CPU_ISSET(core, &allowed) && std::ranges::find(taken, core) == taken.end())
@@ -129,11 +131,12 @@ void Calibration::spread_out() {
   CPU_SET(free[at % free.size()], &one);
   if (::sched_setaffinity(0, sizeof one, &one) != 0 || ::sched_setaffinity(0, sizeof allowed, &allowed) == 0) return;
   for (std::uint32_t core = 0; core < CPU_SETSIZE; ++core)
-    CPU_SET(core, &allowed);  // what is allowed has changed meanwhile
+    CPU_SET(core, &allowed);  // the allowed set has changed meanwhile
   ::sched_setaffinity(0, sizeof allowed, &allowed);
 }
 
-/// The fastest of some runs of barriers in which no rank lost its core.
+/// Returns the nanoseconds of a barrier in the fastest of several runs. Runs in which a rank lost its core do not
+/// count.
 std::optional<double> Calibration::time_barrier() {
   spread_out();
   constexpr int kRuns = 6, kBarriers = 32;
@@ -145,7 +148,7 @@ std::optional<double> Calibration::time_barrier() {
     const auto start = Clock::now();
     for (int barrier = 0; barrier < kBarriers; ++barrier) comm_.barrier();
     const auto end = Clock::now();
-    // All ranks stop together.
+    // All ranks stop after the same run.
     std::array<double, 3> run{context_switches() == switches ? 0.0 : 1.0,
                               std::chrono::duration<double, std::nano>(end - start).count() / kBarriers,
                               std::chrono::duration<double, std::nano>(end - began).count()};
@@ -181,7 +184,7 @@ void Calibration::ask_everything() {
     ask("one_shot_bytes_of_many", &Tuning::one_shot_bytes_of_many, false, static_cast<double>(ranks - 1),
         ladder(2 << 10, 64 << 10, 2), {Collective::all_reduce});
   if (comm_.impl_->context.kernel_copy_allowed) {
-    const double of_two = 2.0 / static_cast<double>(ranks);  // what the number is said of
+    const double of_two = 2.0 / static_cast<double>(ranks);  // the values are stated for two ranks
     const std::size_t longest = std::min(128 * ranks << 10, kLongestCall);
     ask("single_copy_bytes", &Tuning::single_copy_bytes, true, of_two, ladder(4 * ranks << 10, longest, 2),
         {Collective::all_gather, Collective::broadcast});
@@ -202,17 +205,18 @@ void Calibration::ask(const char* name, std::size_t Tuning::*field, bool from, d
   cut_offs_.push_back({name, field, from, scale, std::move(sizes), calls.size(), samples_.size()});
   for (const std::size_t bytes : cut_offs_.back().sizes)
     for (const Collective call : calls)
-      for (const std::size_t limit : {Tuning::kNever, std::size_t{0}}) {  // for short vectors, for long ones
+      // kNever selects the protocol of short vectors, 0 that of long ones.
+      for (const std::size_t limit : {Tuning::kNever, std::size_t{0}}) {
         Sample sample{call, bytes, on_one_level()};
         if (field != &Tuning::inline_bytes) sample.tuning.inline_bytes = 0;
-        // A cut-off that is not asked about must not come between the two protocols that are.
+        // Cut-offs other than `field` are off, because they could select a third protocol.
         sample.tuning.single_copy_bytes = sample.tuning.single_copy_reduce_bytes = Tuning::kNever;
         sample.tuning.*field = limit;
         samples_.push_back(std::move(sample));
       }
 }
 
-/// The first question is how to stage; the others are asked of the better way.
+/// Sets how to stage. Applies to all samples but those of the first cut-off, which has decided it.
 void Calibration::ask_the_rest_with(std::size_t streamed_staging_bytes) {
   for (std::size_t i = cut_offs_[1].first_sample; i < samples_.size(); ++i)
     samples_[i].tuning.streamed_staging_bytes = streamed_staging_bytes;
@@ -228,7 +232,7 @@ void Calibration::ask_for_chunk() {
   }
 }
 
-/// Microseconds of a call, the infinite time if it could not be told; nothing when the time is up.
+/// Returns the microseconds of a call. Returns kSpoilt if a rank lost its core. Returns nothing if the time is up.
 std::optional<double> Calibration::time_of(const Sample& sample) {
   const auto ranks = static_cast<std::size_t>(comm_.size());
   const std::size_t part = sample.bytes / sizeof(float) / ranks;
@@ -247,7 +251,7 @@ std::optional<double> Calibration::time_of(const Sample& sample) {
   const std::size_t times = repetitions(sample.bytes);
   comm_.plan(sample.collective, count, DataType::f32);
   if (times > 1) call();
-  // Every rank knows alike when to stop.
+  // All ranks compute the same time, so they stop at the same call.
   elapsed_us_ = Microseconds(Clock::now() - began_).count();
   between_->all_reduce(std::span(&elapsed_us_, 1), ReduceOp::max);
   if (elapsed_us_ > kLongest.count()) return std::nullopt;
@@ -271,7 +275,7 @@ void Calibration::measure() {
   input_.assign(kLongestCall / sizeof(float), 0);
   output_ = input_;
 
-  // Lines and staging are memory that nobody has touched yet: every rank goes once through all of its own.
+  // No rank has touched the inline slots and the staging memory yet. Every rank passes once through all of its own.
   Tuning inline_ones = on_one_level();
   inline_ones.inline_bytes = Tuning::kNever;
   comm_.impl_->retune(inline_ones);
@@ -286,7 +290,7 @@ void Calibration::measure() {
   for (std::size_t staged = 0; staged < comm_.impl_->context.arena->staging_bytes(); staged += kLongestCall)
     comm_.all_reduce(std::span<const float>(input_), std::span(output_));
 
-  // One question after another: the calls of one would spoil the caches for those of another.
+  // Cut-offs are measured one after another. Otherwise their calls would evict one another's data from the caches.
   std::vector<std::size_t> ends;
   for (std::size_t cut = 1; cut < cut_offs_.size(); ++cut) ends.push_back(cut_offs_[cut].first_sample);
   ends.push_back(first_chunk_sample_);
@@ -302,8 +306,8 @@ void Calibration::measure() {
         if (!time) return;
         round[at] = *time;
       }
-      comm_.all_reduce(std::span(round), ReduceOp::max);  // a call takes as long as on its slowest rank
-      if (number == 0) continue;                          // that was for the caches, and for all ranks to wake up
+      comm_.all_reduce(std::span(round), ReduceOp::max);  // the slowest rank's time counts
+      if (number == 0) continue;                          // the first round warms the caches and wakes all ranks
       for (std::size_t i = 0; i < round.size(); ++i) {
         Times& times = times_by_direction_[direction][first + i];
         times.best = std::min(times.best, round[i]);
@@ -318,7 +322,7 @@ void Calibration::measure() {
   stayed_ = barrier_ns && barrier_ns_ && same_distance(*barrier_ns, *barrier_ns_);
 }
 
-/// Whether something can be said of these samples.
+/// Returns whether the samples [first, end) have enough undisturbed rounds in both directions.
 bool Calibration::enough(std::size_t first, std::size_t end) const {
   return std::ranges::all_of(times_by_direction_, [&](const auto& direction) {
     return std::all_of(direction.begin() + static_cast<std::ptrdiff_t>(first),
@@ -329,7 +333,8 @@ bool Calibration::enough(std::size_t first, std::size_t end) const {
 
 bool Calibration::conclusive() const { return stayed_; }
 
-/// The logarithm of one sample's time over another's, as far as both ways agree.
+/// Returns log(time of one sample / time of another). The direction with the smaller gain counts. Returns 0 if the
+/// directions disagree.
 double Calibration::gain(std::size_t from, std::size_t to) const {
   const double there = std::log(times_by_direction_[0][from].best / times_by_direction_[0][to].best);
   const double back = std::log(times_by_direction_[1][from].best / times_by_direction_[1][to].best);
@@ -353,7 +358,7 @@ std::size_t Calibration::found(const CutOff& cut) const {
   }
   const std::size_t best = best_cut(gains, now);
   if (best == now) return built_in;
-  // Of sizes beyond the last nothing is known but what is best there; below the first all stays as it was.
+  // Sizes beyond the last one use the protocol that is best at the last one. Sizes below the first one keep theirs.
   const bool all = best == cut.sizes.size();
   if (cut.from) return all ? Tuning::kNever : cut.scaled(cut.sizes[best]);
   if (all && cut.field != &Tuning::inline_bytes) return Tuning::kNever;
@@ -372,10 +377,10 @@ std::size_t Calibration::found_chunk() const {
   return *best;
 }
 
-/// A barrier of two ranks is a notice each way at the same time; of more it is some notices that are waited for
-/// together.
+/// Returns the number of bytes that are copied in the time of one signal. In a barrier of two ranks, both signal at the
+/// same time. With more ranks, each waits for several signals at once.
 std::size_t Calibration::signal_bytes() const {
-  constexpr double kCopiedInANanosecond = 8;  // in and out again
+  constexpr double kCopiedInANanosecond = 8;  // bytes per nanosecond, copied in and out again
   return static_cast<std::size_t>(barrier_ns_.value_or(0) * kCopiedInANanosecond);
 }
 

@@ -1,18 +1,23 @@
-// Calibration: at the first use on a machine the ranks of a host find out, in some milliseconds, where one protocol of
-// an intra-host collective gives way to another, and how long a chunk should be.
+// Calibration: measures tuning values at the first use on a machine.
 //
-// They meet in a communicator of their own, move to different cores if they share one, and time a barrier, which says
-// how far their cores are from one another: what is best for two hardware threads of a core or for cores of one cache
-// is not for two sockets, and a virtual machine may have its cores moved from one to the other, in the middle of it
-// too, which is noticed by another barrier. What was measured at that distance before need not be measured again.
-// Otherwise they make the very calls that programs make, and switch the communicator's tuning in between. A round makes
-// every call under every candidate, so that whatever else the machine does hits all alike. Rounds go there and back by
-// turns, because whichever comes second finds the data nearer. Of each way the fastest time counts, by the slowest
-// rank; a time in which a rank lost its core does not. The built-in number stays unless another is clearly better both
-// ways.
+// The ranks of one host find the sizes at which another protocol of intra-host collectives becomes faster. They also
+// find the best length of a chunk.
 //
-// Every rank has all times in the end and comes to the same numbers; a rank that is lost on the way is the
-// communicator's to report.
+// The ranks first make a communicator of their own. Ranks that share a core move to other cores. All then time a
+// barrier, which shows the distance between their cores. Values count for one distance only. Between two caches, for
+// example, the kernel's copy pays from 16 KiB on. Within one cache it may never pay. Values of a known distance are not
+// measured again. The cores of a virtual machine may be moved, even during the calibration. A second barrier at the end
+// detects that.
+//
+// The ranks then time ordinary collectives, and change the communicator's tuning in between. One round makes every call
+// under every candidate. Other load on the machine therefore affects all candidates alike. Rounds run forward and
+// backward in turn. Otherwise the later of two calls would profit from nearer data.
+//
+// The time of a call is that of its slowest rank. In each direction the fastest round counts. A time in which a rank
+// lost its core does not count. The built-in value stays unless another one is clearly faster in both directions.
+//
+// In the end every rank has all times and computes the same values. If a rank is lost, the calls of the communicator
+// throw.
 #pragma once
 
 #include <chrono>
@@ -33,48 +38,47 @@ namespace collectives {
 
 class Calibration {
  public:
-  /// Meets, and times a barrier. Collective over `here`, whose ranks are processes of one host with a core each; takes
-  /// a millisecond besides what meeting takes, and some more while ranks have to share a core. `timeout`: of meeting
-  /// and of each call. Throws what a communicator throws, as all that is collective here does.
+  /// Makes a communicator and times a barrier. All ranks of `here` call it. They are processes of one host with a core
+  /// each. The barrier takes a millisecond. It takes some more while ranks share a core. `timeout`: limit of the
+  /// initialization and of each call. Throws the errors of a communicator, as all collective functions here do.
   Calibration(Bootstrap& here, std::chrono::nanoseconds timeout);
-  /// Exchanges over `here` that it makes at most: one meeting for a barrier, and one for all else.
+  /// Maximum number of exchanges over `here`. One communicator times barriers, and one serves all else.
   static constexpr int kExchanges = 2 * kInitExchangesOfOneHost;
 
-  /// Nanoseconds of a barrier of the ranks, one behind the other, at best. Nothing where the machine was too busy to
-  /// tell.
+  /// Returns the nanoseconds of one barrier, the fastest of several. Empty if the machine was too busy.
   std::optional<double> barrier_ns() const { return barrier_ns_; }
-  /// What rank 0 says. Collective.
+  /// Returns the argument that rank 0 passed. All ranks call it.
   bool told(bool by_rank_0);
 
-  /// Measures everything else, if there is a barrier_ns(). Collective; takes 20 to 60 ms, and begins no call after 100
-  /// however slow the machine.
+  /// Measures all values, if there is a barrier_ns(). All ranks call it. Takes 20 to 60 ms. Starts no call after 100
+  /// ms, even on a slow machine.
   void measure();
-  /// False when it was not measured, the machine was too busy to compare anything, or the cores have moved. Otherwise
-  /// the results are worth keeping.
+  /// Returns whether the results are worth keeping. False if nothing was measured, the machine was too busy, or the
+  /// cores have moved.
   bool conclusive() const;
-  /// The numbers found, by name.
+  /// Returns the measured values by name.
   nlohmann::json tuning() const;
-  /// From which measurements: for each call the microseconds under every candidate.
+  /// Returns the measurements: for each call, the microseconds under every candidate.
   nlohmann::ordered_json measurements() const;
 
  private:
   /// One call under one candidate.
   struct Sample {
     Collective collective;
-    std::size_t bytes;  ///< of the whole vector
+    std::size_t bytes;  ///< length of the whole vector
     Tuning tuning;
-    std::string_view protocol = {};  ///< what the tuning makes of it
+    std::string_view protocol = {};  ///< protocol that the tuning chooses
   };
-  /// Two protocols, of which one is for short vectors and the other for long ones.
+  /// Cut-off between two protocols, one for short vectors and one for long ones.
   struct CutOff {
     const char* name;
     std::size_t Tuning::*field;
-    bool from;     ///< the number is the first size of the other protocol, not the last of the first
-    double scale;  ///< the number is this many times the size
+    bool from;     ///< whether the value is the first size of the long protocol; else the last size of the short one
+    double scale;  ///< ratio of the value to the size
     std::vector<std::size_t> sizes;
     std::size_t scaled(std::size_t size) const { return static_cast<std::size_t>(static_cast<double>(size) * scale); }
-    std::size_t calls;         ///< collectives at each size
-    std::size_t first_sample;  ///< by size, call and protocol
+    std::size_t calls;         ///< number of collectives per size
+    std::size_t first_sample;  ///< index of the first sample; samples are ordered by size, call and protocol
   };
   void ask_everything();
   void ask(const char* name, std::size_t Tuning::*field, bool from, double scale, std::vector<std::size_t> sizes,
@@ -94,26 +98,29 @@ class Calibration {
   Communicator comm_;
   Bootstrap& here_;
   const std::chrono::nanoseconds timeout_;
-  /// For what stands between timed calls: a call is faster behind one like it, which has asked for its lines.
+  /// Communicator for calls between the timed ones. A call is faster behind one like it, which has already requested
+  /// its cache lines.
   std::optional<Communicator> between_;
   const std::optional<double> barrier_ns_;
-  std::chrono::steady_clock::time_point began_;  // measure()
-  double elapsed_us_ = 0;                        // since then when the last call began; the same on every rank
+  std::chrono::steady_clock::time_point began_;  // start of measure()
+  double elapsed_us_ = 0;                        // time from then to the start of the last call; equal on all ranks
   std::vector<float> input_, output_;
-  bool stayed_ = false;  // all was measured, at one distance
+  bool stayed_ = false;  // whether all was measured, at one distance
   std::vector<Sample> samples_;
   std::vector<CutOff> cut_offs_;
   std::size_t first_chunk_sample_ = 0;
   struct Times {
     double best;  ///< microseconds
-    int rounds;   ///< in which every rank kept its core
+    int rounds;   ///< number of rounds in which every rank kept its core
   };
-  std::vector<Times> times_by_direction_[2];  // of each sample, in rounds there and in rounds back
+  std::vector<Times> times_by_direction_[2];  // one per sample, of rounds in forward and in reverse order
 };
 
-/// Of sizes in ascending order, of which the first `now` are for one protocol and the others for another: how many
-/// should be. `gain`: at each size the logarithm of the one's time over the other's. A cut is moved to where most is
-/// gained, but only over sizes that gain clearly on average.
+/// Returns how many of the sizes should use the first of two protocols. At present the first `now` use it. Sizes are in
+/// ascending order.
+///
+/// `gain`: log(time of the first protocol / time of the second) at each size. The cut moves to where the gain is
+/// largest. Sizes between the old cut and the new one must gain kClearly on average.
 std::size_t best_cut(std::span<const double> gain, std::size_t now);
 
 }  // namespace collectives

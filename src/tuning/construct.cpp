@@ -1,5 +1,5 @@
-// The public constructor of Communicator. It lies above communicator/, because tuning values that nothing gives are
-// measured by communicators of their own.
+// Public constructor of Communicator. It lies above communicator/, because communicators of its own measure missing
+// tuning values.
 #include <memory>
 
 #include "collectives/communicator.hpp"

@@ -28,12 +28,13 @@ constexpr std::string_view kBuild = "release";
 constexpr std::string_view kBuild = "debug";
 #endif
 
-/// Another one when what is measured changes, or a built-in number: those that measuring found no reason to change are
-/// kept as they were.
+/// Version of the built-in values. Increase it when one of them changes, or what is measured. Cached entries also hold
+/// built-in values: those that the measurement confirmed.
 constexpr int kBuiltIn = 4;
 
-/// What the first rank of a host finds out with that of a host half the hosts away, while all others do: neighbours may
-/// have a switch or a machine to themselves.
+/// Measures the wire between the first ranks of two hosts, while all hosts do so in pairs. The hosts of a pair are half
+/// of all hosts apart, because neighbours may have a switch or a machine to themselves. A switch that is too small for
+/// its hosts therefore counts.
 json measure_pair(const Topology& topology, Rank rank, Wire& wire, const WireSpeed& alone, Deadline deadline) {
   const auto& hosts = topology.hosts;
   const auto here = static_cast<std::size_t>(
@@ -55,9 +56,8 @@ Situation situation_of(int cores, int ranks, bool kernel_copy, std::optional<dou
           .barrier_ns = barrier_ns};
 }
 
-/// Those in rank 0's cache, else the ranks of its host measure them now; which of the two, they know when they have
-/// timed a barrier. What is measured anywhere else would say little of how ranks exchange data that are processes and
-/// have a core each.
+/// Takes the values from rank 0's cache, else measures them on its host. The decision follows the timing of a barrier.
+/// Only processes with a core each are measured. Other times would show little about such ranks.
 Tuning tuning_of_machine(Bootstrap& bootstrap, const Host& host, std::chrono::nanoseconds timeout, Deadline deadline) {
   Tuning tuning = built_in_tuning();
   const auto built_in = [&](std::string_view why) {
@@ -77,7 +77,7 @@ Tuning tuning_of_machine(Bootstrap& bootstrap, const Host& host, std::chrono::na
     const bool kernel_copy = std::ranges::all_of(host.processes, PeerMemory::kernel_permits);
     return situation_of(host.cores, static_cast<int>(host.ranks.size()), kernel_copy, barrier_ns);
   };
-  // Where nothing can be measured, numbers for other distances between the ranks are still this machine's.
+  // Without a measurement, values for another distance between the ranks are used. They are of the same machine.
   const auto without_measuring = [&](std::string_view why) {
     auto found = deciding ? cache.find(situation({}), tuning) : std::nullopt;
     if (!found) return built_in(why);
@@ -106,7 +106,7 @@ Tuning tuning_of_machine(Bootstrap& bootstrap, const Host& host, std::chrono::na
                                try {
                                  if (host.has(bootstrap.rank())) mine = tuning_json(found());
                                } catch (const Error& error) {
-                                 // What the system refuses here it may grant to the communicator, which needs less.
+                                 // The system may refuse here what it allows the communicator, which needs less.
                                  if (error.code() == Errc::system)
                                    mine = tuning_json(without_measuring(error.what()));
                                  else
@@ -124,11 +124,11 @@ Tuning tuning_of_machine(Bootstrap& bootstrap, const Host& host, std::chrono::na
   return tuning;
 }
 
-/// Links that are slower by less, when all are busy, are independent of one another.
+/// Factor by which links must be slower when all are busy. Below it, links count as independent.
 constexpr double kNoticeable = 1.1;
 
-/// The numbers of the wire, which nobody has given: those in rank 0's cache, else the first ranks of two hosts measure
-/// them now, while the others wait.
+/// Takes the values from rank 0's cache. Without an entry, the first ranks of two hosts measure them. The other ranks
+/// wait. With four hosts or more, all pairs of hosts then measure at once. That takes one exchange and 40 ms.
 void measure_wire(Bootstrap& bootstrap, const Topology& topology, Wire& wire, Tuning& numbers, Deadline deadline) {
   const Rank rank = bootstrap.rank();
   const Rank one = topology.hosts[0][0], other = topology.hosts[1][0];

@@ -45,17 +45,17 @@ Json key_of(const Situation& situation) {
           {kBarrier, situation.barrier_ns ? Json(std::round(*situation.barrier_ns)) : Json()}};
 }
 
-constexpr double kSameDistance = 1.4;  // its square, between two that one entry matches, is not yet twice
+// two barriers that match one entry differ by less than its square, which is below two
+constexpr double kSameDistance = 1.4;
 
 double factor_between(double one, double other) { return std::max(one / other, other / one); }
 
-/// By which factor the barrier of the entry takes more or less time than that of the key; infinite where they differ in
-/// anything else.
+/// Returns the ratio of the barrier times of `entry` and `key`, at least 1. Infinite if they differ in anything else.
 double distance(const Json& entry, const Json& key) {
   constexpr double kOther = std::numeric_limits<double>::infinity();
   const auto of = entry.find("of");
   if (of == entry.end() || !of->is_object()) return kOther;
-  nlohmann::json one = *of, other = key;  // in whatever order
+  nlohmann::json one = *of, other = key;  // compared in any order of the fields
   double factor = 1;
   if (other.contains(kBarrier)) {
     if (!one.contains(kBarrier) || !one[kBarrier].is_number()) return kOther;
@@ -66,7 +66,7 @@ double distance(const Json& entry, const Json& key) {
   return one == other && factor >= 1 ? factor : kOther;
 }
 
-/// Never half a file, however many write at once.
+/// Replaces the file at once. It never holds half a text, even if several processes write.
 void replace_file(const std::string& path, const std::string& text) {
   const auto fail = [](int error) { throw std::system_error(error, std::generic_category()); };
   std::filesystem::create_directories(std::filesystem::path(path).parent_path());

@@ -1,9 +1,10 @@
-// What calibration has found, kept in a file that people can read, edit and delete: $XDG_CACHE_HOME/collectives/
-// tuning.json. An entry says of which machine and situation it is, the numbers, when they were measured and from what.
+// Cache of measured tuning values: the file $XDG_CACHE_HOME/collectives/tuning.json, which users may read, edit and
+// delete.
 //
-// The file is replaced as a whole, so a reader sees the old one or the new one. Of two jobs that write at once one
-// entry may get lost: it is measured again. Whatever is wrong with the file, nobody fails for it; the log says so at
-// level info.
+// An entry names the machine and the situation. It holds the values, the time of the measurement and the measurements.
+//
+// The file is replaced as a whole. A reader sees the old one or the new one. If two jobs write at once, one entry may
+// get lost. It is then measured again. An invalid file is ignored. The log reports it at level info.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -15,37 +16,38 @@
 
 namespace collectives {
 
-/// What must be equal for numbers to be used again.
+/// Key of an entry: what must be equal before values are used again.
 struct Situation {
-  std::string library;                    ///< version and build
-  std::string cpu;                        ///< the processor's name
-  int cores = 0;                          ///< that the ranks of the host may use
-  int ranks = 0;                          ///< on the host
-  bool kernel_copy = false;               ///< whether the kernel may copy between them
-  std::optional<double> barrier_ns = {};  ///< what a barrier of theirs takes, as far as same_distance() says; nothing:
-                                          ///< to find numbers, however far the ranks are from one another
-  std::string wire = {};  ///< of numbers about the wire between hosts: which one, from where to where; then cores,
-                          ///< ranks, kernel_copy and barrier_ns do not matter
+  std::string library;       ///< version and build
+  std::string cpu;           ///< name of the processor
+  int cores = 0;             ///< number of cores that the ranks of the host may use
+  int ranks = 0;             ///< number of ranks on the host
+  bool kernel_copy = false;  ///< whether the kernel may copy between them
+  /// nanoseconds of a barrier, compared by same_distance(); empty: find() accepts any distance
+  std::optional<double> barrier_ns = {};
+  /// wire between hosts and its ends, for values of the wire; cores, ranks, kernel_copy and barrier_ns then do not
+  /// count
+  std::string wire = {};
 };
 
-/// Whether two barriers may be of ranks that are equally far from one another. Those of one cache and those of two
-/// differ by more than twice, those of the same cores at other times by a third.
+/// Returns whether two barriers may be of ranks at the same distance. A barrier between two caches takes more than
+/// twice as long as one in a single cache. Barriers of the same cores vary by a third.
 bool same_distance(double one_ns, double other_ns) noexcept;
 
 class TuningCache {
  public:
-  /// Nothing is found and nothing kept where `path` is empty.
+  /// Uses the file at `path`. If `path` is empty, nothing is found and nothing is kept.
   explicit TuningCache(std::string path) : path_(std::move(path)) {}
-  /// The file of this user.
+  /// Returns the cache of this user.
   static TuningCache of_user();
   const std::string& path() const noexcept { return path_; }
 
-  /// The numbers `onto`, and over them those of the entry, of several the one whose barrier is nearest; empty when
-  /// there is none.
+  /// Returns `onto` with the values of the matching entry. If several entries match, the one with the nearest barrier
+  /// counts. Empty if no entry matches.
   std::optional<Tuning> find(const Situation&, const Tuning& onto = built_in_tuning()) const noexcept;
-  /// Adds an entry, or replaces the one of the same situation. `tuning`: fields by name.
+  /// Adds an entry. Replaces the one of the same situation. `tuning`: values by name.
   void keep(const Situation&, const nlohmann::json& tuning, const nlohmann::ordered_json& measurements) const noexcept;
-  /// All entries, as they are in the file.
+  /// Returns all entries of the file.
   nlohmann::ordered_json entries() const noexcept;
 
  private:
