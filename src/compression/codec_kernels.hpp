@@ -1,5 +1,5 @@
-// What the library's codecs do to spans, compiled once per instruction set as the reductions are. The bits are the same
-// from all, and where the processor flushes denormals.
+// Encoding and decoding of the library's codecs. The functions are compiled once per instruction set, as the reductions
+// are. All instruction sets give the same bits, even if the processor flushes denormals.
 #pragma once
 
 #include <cstddef>
@@ -9,17 +9,17 @@
 
 namespace collectives {
 
-/// Bytes, read and written, from which results are stored past the caches: more than is one core's part of most
-/// last-level caches, and far more than travels in one frame.
+/// Total size of input and output, in bytes, from which results are written with streaming stores. It exceeds one
+/// core's share of most last-level caches, and by far the payload of a frame.
 inline constexpr std::size_t kPastCaches = 16 << 20;
 
-/// f32 from and to f16 or bf16, rounded as in types.hpp.
+/// Convert f32 to f16 or bf16, or back. The rounding is that of types.hpp.
 void encode_half_floats(DataType type, std::span<const float> values, std::byte* wire) noexcept;
 void decode_half_floats(DataType type, const std::byte* wire, std::span<float> values) noexcept;
 
-/// Elements that share a scale in int8; the last block may have fewer.
+/// Number of elements that share a scale in int8. The last block may have fewer.
 inline constexpr std::size_t kScaledBlock = 256;
-/// A block on the wire: the scale, f32, then a signed byte per element.
+/// Returns the encoded size. A block has a scale of type f32 and a signed byte per element.
 constexpr std::size_t scaled_bytes(std::size_t count) noexcept {
   return count + (count + kScaledBlock - 1) / kScaledBlock * sizeof(float);
 }

@@ -1,4 +1,4 @@
-// The library's own codecs: names and sizes around the kernels.
+// The library's codecs: names and sizes around the kernels of codec_kernels.hpp.
 
 #include "collectives/codec.hpp"
 #include "compression/codec_kernels.hpp"
@@ -35,7 +35,7 @@ class Scaled final : public Codec {
 
 Codec::~Codec() = default;
 
-// Never destroyed: a progress thread may use them for as long as the process lives.
+// The codecs are never destroyed, because a progress thread may use them as long as the process lives.
 const Codec& bf16_codec() noexcept {
   static const Codec& codec = *new HalfFloats(DataType::bf16);
   return codec;

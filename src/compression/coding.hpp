@@ -1,4 +1,4 @@
-// What a message holds: elements as they are, or what a codec makes of them.
+// Content of a message: plain elements, or elements encoded by a codec.
 #pragma once
 
 #include <cstddef>
@@ -10,14 +10,15 @@
 namespace collectives {
 
 struct Coding {
-  std::size_t element = 1;       ///< bytes of a value
-  const Codec* codec = nullptr;  ///< null: messages hold values
+  std::size_t element = 1;       ///< Size of a value in bytes.
+  const Codec* codec = nullptr;  ///< Codec of the messages. Null: messages hold plain values.
 
-  /// Of a message that holds `count` elements.
+  /// Returns the size in bytes of a message of `count` elements.
   std::size_t bytes(std::size_t count) const noexcept {
     return codec == nullptr ? count * element : codec->encoded_bytes(count);
   }
-  /// How often the values of a Step are coded: encoded once for all who get them, decoded as often as they come.
+  /// Returns how many times a Step encodes or decodes its values. They are encoded once for all receivers, and decoded
+  /// once per message that is used. A message that is passed on is not encoded again.
   std::size_t codings(const Step& step) const noexcept {
     if (codec == nullptr) return 0;
     const std::size_t out = step.to.empty() ? 0 : 1, kept = step.destination == Place::nowhere ? 0 : 1;
@@ -25,7 +26,7 @@ struct Coding {
   }
 };
 
-/// Of the messages of a plan.
+/// Returns the coding of a plan's messages.
 inline Coding coding_of(const Request& request, const Plan& plan) noexcept {
   return {size_of(request.type), plan.coded ? request.codec : nullptr};
 }

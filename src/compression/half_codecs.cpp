@@ -1,8 +1,12 @@
-// f32 as bf16 or f16, two bytes an element.
+// Codecs bf16 and f16: f32 values in two bytes per element.
 //
-// One loop for both directions and both formats: four vectors of f32 at a time, then single ones, then smaller ones.
-// There is little to compute, so what counts is that bytes move: what is too long for the caches to keep is stored past
-// them, in whole lines, which saves reading what is overwritten.
+// One loop serves both directions and both formats. It converts four vectors of f32 at a time, then single vectors,
+// then shorter ones. The speed depends on memory, because there is little to compute. A result that is too long for the
+// caches is therefore written with streaming stores, in whole lines. That saves reading the lines that are overwritten.
+//
+// Rounding uses integer arithmetic on every processor (reduction/formats.hpp). The bf16 instructions of processors
+// flush denormals, and so do modes that programs may set. Price: six operations in place of one. Memory accesses hide
+// them if the data are in the second-level cache or beyond.
 #include "compression/codec_kernels.hpp"
 #include "reduction/dispatch.hpp"
 
@@ -18,7 +22,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace collectives::HWY_NAMESPACE {
 
-/// To memory, or past the caches.
+/// Stores a vector, with a streaming store if kPast.
 template <bool kPast, class D>
 HWY_INLINE void put(D d, hn::Vec<D> value, std::byte* to) {
   if constexpr (kPast) {
@@ -28,26 +32,28 @@ HWY_INLINE void put(D d, hn::Vec<D> value, std::byte* to) {
   }
 }
 
-#if HWY_TARGET != HWY_SCALAR  // whose vectors have one lane and cannot be combined
-/// Four vectors as bits of f32, the upper halves of which are bf16, rounded by adding half of what the last bit that
-/// stays is worth. False where that will not do, and round() has to: where there is a tie or a NaN.
+#if HWY_TARGET != HWY_SCALAR  // HWY_SCALAR has vectors of one lane, which cannot be combined.
+/// Rounds four vectors of f32 to bf16, which is the upper half of each result. Adds half the value of the last kept
+/// bit. Returns false if the vectors have a tie or a NaN, for which this is wrong. The caller must then use round().
 template <class DW>
 HWY_INLINE bool round_plainly(DW dw, const hn::Vec<hn::Rebind<float, DW>> (&value)[4], hn::Vec<DW> (&rounded)[4]) {
   const hn::Repartition<std::uint16_t, DW> halves;
   for (std::size_t v = 0; v < 4; ++v) rounded[v] = hn::Add(hn::BitCast(dw, value[v]), hn::Set(dw, 0x8000u));
-  // Nothing is left in the lower half of a tie.
+  // A tie leaves zero in the lower half.
   const auto least = [&](std::size_t v) {
     return hn::Min(hn::BitCast(halves, rounded[v]), hn::BitCast(halves, rounded[v + 1]));
   };
   const auto lower = hn::BitCast(dw, hn::Min(least(0), least(2))), mask = hn::Set(dw, 0xffffu);
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
-  if constexpr (kBytes<DW> == 64) {  // one comparison tells of two vectors whether there is a NaN
+  // One comparison tests two vectors for NaN.
+  if constexpr (kBytes<DW> == 64) {
     auto plain = _mm512_cmp_ps_mask(value[0].raw, value[1].raw, _CMP_ORD_Q);
     plain = _mm512_mask_cmp_ps_mask(plain, value[2].raw, value[3].raw, _CMP_ORD_Q);
     return _mm512_mask_test_epi32_mask(plain, lower.raw, mask.raw) == 0xffff;
   }
 #endif
-  // A NaN anywhere makes the sum NaN. So may infinities, which does no harm.
+  // The sum is NaN if any element is NaN. Infinities may make the sum NaN too. Then round() computes the result, which
+  // is also correct.
   const auto sum = hn::Add(hn::Add(value[0], value[1]), hn::Add(value[2], value[3]));
   const auto tie = hn::Eq(hn::And(lower, mask), hn::Zero(dw));
   return hn::AllFalse(dw, hn::Or(tie, hn::RebindMask(dw, hn::IsNaN(sum))));
@@ -98,7 +104,7 @@ struct Decode {
   }
 };
 
-/// Less than what fills two vectors of tag D.
+/// Converts fewer elements than two vectors of tag D.
 template <class Kernel, class D>
 HWY_INLINE void rest(D d, const std::byte* in, std::byte* out, std::size_t count) {
   constexpr std::size_t kLanes = hn::MaxLanes(D());
@@ -109,14 +115,14 @@ HWY_INLINE void rest(D d, const std::byte* in, std::byte* out, std::size_t count
   if constexpr (kLanes > 1) rest<Kernel>(hn::Half<D>(), in, out, count);
 }
 
-/// Bytes; hardware alone keeps fewer loads under way.
+/// Prefetch distance in bytes. Hardware prefetching alone keeps fewer loads in flight.
 inline constexpr std::size_t kAhead = 1024;
-/// Bytes in and out that a first cache holds: then nothing is asked for.
+/// Total size of input and output, in bytes, that fits in a first-level cache. Conversions that fit do not prefetch.
 inline constexpr std::size_t kFirstCache = 32 << 10;
 
 template <class Kernel, bool kPast>
 HWY_NOINLINE void convert(const std::byte* in, std::byte* out, std::size_t count) {
-  // As many elements as fill a vector once they are f32.
+  // d has as many lanes as a full vector of f32.
   const hn::Rebind<std::uint16_t, hn::ScalableTag<float>> d;
   constexpr std::size_t kLanes = hn::MaxLanes(d);
   const bool far = count * (Kernel::kIn + Kernel::kOut) > kFirstCache;

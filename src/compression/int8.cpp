@@ -1,20 +1,28 @@
-// int8: blocks of 256 elements that share a scale. On the wire stands block after block: the scale, four bytes as f32
-// has them in memory, then a signed byte q for each element, which means q * scale. A shorter last block likewise.
+// Codec int8: blocks of 256 elements that share a scale.
 //
-// That encode(decode(wire)) be wire, bit by bit, is a matter of the scale. It is the greatest magnitude over 127,
-// rounded up to 17 significant bits. So a byte times the scale is exact in f32, 17 bits and 7. The greatest magnitude
-// makes the byte 127 (the scale is greater than it should be by 2^-16 of itself at most, which is far from a half in
-// 127), so what is decoded has 127 times the scale as its greatest magnitude, exactly, and over 127 that is the scale
-// again. Two ends need care:
+// The wire holds one block after the other: the scale as f32 in four bytes, then a signed byte q per element. The value
+// of an element is q * scale. The last block may be shorter.
 //
-//   great   127 times the scale must be finite. Where rounding up goes beyond, the greatest scale for which it is so
-//           takes its place; it is less than it should be by 2^-20 of itself, and the byte still 127.
-//   small   the scale is 2^-125 at least. So what is denormal is less than half of it, 0 whether or not the processor
-//           takes denormals for 0, and nothing that is decoded is denormal. The greatest byte may then be less than
-//           127, but the scale comes out as 2^-125 again, if there is a byte that is not 0: hence blocks that hold
-//           nothing greater than half the least scale have the scale 0.
+// The law encode(decode(wire)) == wire must hold bit by bit. The choice of the scale ensures it:
 //
-// NaN or infinity in a block makes the scale NaN and with it all elements; the bytes are 0, as in a block of zeros.
+// - The scale is the greatest magnitude divided by 127, rounded up to 17 significant bits. A product of a byte (7 bits)
+//   and the scale (17 bits) is therefore exact in f32.
+// - Rounding up increases the scale by at most 2^-16 of itself. The greatest magnitude divided by the scale therefore
+//   differs from 127 by much less than 0.5, and its byte is 127.
+// - The greatest decoded magnitude is thus exactly 127 times the scale. Divided by 127 it gives the scale again.
+//
+// Two limits need care.
+//
+// Large values: 127 times the scale must be finite. If rounding up exceeds that limit, the greatest allowed scale is
+// used. It is too small by 2^-20 of itself, and the byte is still 127.
+//
+// Small values: the scale is at least 2^-125, so a denormal value is less than half of it. Its byte is 0, whether or
+// not the processor flushes denormals. No decoded value is denormal. The greatest byte may be less than 127 at this
+// limit. The scale is 2^-125 again as long as some byte is not 0. A block without a value above half the least scale
+// therefore has the scale 0.
+//
+// A NaN or infinity in a block makes the scale NaN, and with it all elements. The bytes are then 0, as in a block of
+// zeros.
 #include <algorithm>
 #include <bit>
 #include <cstdint>
@@ -36,13 +44,14 @@ namespace collectives::HWY_NAMESPACE {
 using Float = hn::ScalableTag<float>;
 using Word = hn::RebindToUnsigned<Float>;
 using Integer = hn::RebindToSigned<Float>;
-inline constexpr std::size_t kAtOnce = 4;  // vectors
+inline constexpr std::size_t kAtOnce = 4;  // Number of vectors per iteration.
 
 inline constexpr std::uint32_t kQuietNaN = 0x7fc00000u, kInfinity = 0x7f800000u;
 inline constexpr float kLeastScale = 0x1p-125f, kGreatestScale = 0x1.0204p121f;
 static_assert(std::bit_cast<std::uint32_t>(kGreatestScale) % 128 == 0 && 127.0 * kGreatestScale <= 0x1.fffffep127);
 
-/// Bits of the greatest magnitude, which are in the order of the magnitudes: NaN above infinity above all others.
+/// Returns the bits of the greatest magnitude. Their order as integers is that of the magnitudes; NaN exceeds infinity,
+/// and infinity exceeds all finite values.
 HWY_INLINE std::uint32_t greatest_magnitude(const float* values) {
   const Integer d;
   const auto magnitude = hn::Set(d, 0x7fffffff);
@@ -58,12 +67,12 @@ HWY_INLINE std::uint32_t greatest_magnitude(const float* values) {
   return static_cast<std::uint32_t>(hn::GetLane(hn::MaxOfLanes(d, all)));
 }
 
-/// Bits of the scale: 0 and NaN where all bytes are 0.
+/// Returns the bits of the scale. They are 0 or NaN if all bytes are 0.
 HWY_INLINE std::uint32_t scale_of(std::uint32_t greatest) {
   if (greatest >= kInfinity) return kQuietNaN;
   if (greatest <= std::bit_cast<std::uint32_t>(kLeastScale / 2)) return 0;
   const auto exact = std::bit_cast<std::uint32_t>(std::bit_cast<float>(greatest) / 127);
-  const auto rounded = (exact + 127) & ~std::uint32_t{127};  // 24 bits to 17
+  const auto rounded = (exact + 127) & ~std::uint32_t{127};  // Rounds 24 bits up to 17.
   return std::clamp(rounded, std::bit_cast<std::uint32_t>(kLeastScale), std::bit_cast<std::uint32_t>(kGreatestScale));
 }
 
@@ -75,7 +84,8 @@ HWY_INLINE void encode_block(const float* values, std::byte* wire) {
   const Float d;
   const hn::Rebind<std::uint8_t, Float> bytes;
   const auto inverse = hn::Set(d, 1 / std::bit_cast<float>(scale));
-  // Whole numbers of this size are neighbours among floats: the addition rounds, and the last byte is q.
+  // Floats of this size have a distance of 1. The addition therefore rounds to an integer, and the last byte of the sum
+  // is q.
   const auto whole = hn::Set(d, 0x1.8p23f);
   for (std::size_t i = 0; i < kScaledBlock; i += hn::MaxLanes(d)) {
     const auto q = hn::Add(hn::Mul(hn::LoadU(d, values + i), inverse), whole);
@@ -96,7 +106,7 @@ HWY_INLINE void decode_block(const std::byte* wire, float* values) {
   }
 }
 
-/// A block that is shorter is coded as if zeros followed.
+/// Encodes all blocks. A shorter block is encoded as if it were padded with zeros.
 void quantise(std::span<const float> values, std::byte* wire) {
   for (; values.size() >= kScaledBlock; values = values.subspan(kScaledBlock), wire += scaled_bytes(kScaledBlock)) {
     encode_block(values.data(), wire);

@@ -1,15 +1,20 @@
-// Selection for GPUs: the same elements as select.hpp chooses, the k of greatest magnitude with ties to the lowest
-// index, found digit by digit, in two passes over memory where the values are spread.
+// Selection of the k elements of greatest magnitude on a GPU, digit by digit. It selects the same elements as
+// select.hpp; ties go to the lowest index. It takes two passes over memory if the magnitudes are spread.
 //
-// Magnitude and index make one number, greater for what is chosen first, so there are no ties: the k greatest numbers
-// are the chosen ones. The first pass adds the gradient and counts how many elements have which first digit; from the
-// counts follows the digit of the k-th. The second pass collects what may be chosen, in the order of the indices, and
-// the other digits are found among that. Where too many share the first digits for the room there is, further passes
-// over all of memory come first, until they do not; after the last digit only k are left. What a pass has nothing to do
-// in, it leaves at once: how many there are to be, only the device knows, and nobody waits for it to tell.
+// The magnitude and the index form one number, so that no two elements are equal. The k greatest numbers are selected.
 //
-// radix_select() is the order of the passes. An Engine performs them: one launches kernels (select.cu), one runs loops
-// (radix_select_test.cpp), both through what stands here.
+// 1. The first pass adds the gradient and counts the elements by their first digit. The counts give the first digit of
+//    the k-th number.
+// 2. If too many elements share the known digits, further passes over all elements count the next digit. They end when
+//    the candidates fit in memory. After the last digit only k elements are left.
+// 3. The next pass collects the candidates in the order of their indices.
+// 4. The remaining digits are found among the candidates.
+//
+// Only the device knows how many passes are needed, and the host does not wait for it. All possible passes are
+// therefore launched, and a pass without work ends at once.
+//
+// radix_select() defines the order of the passes, and an Engine performs them. One engine launches kernels (select.cu),
+// another runs loops (radix_select_test.cpp). Both use the functions of this file.
 #pragma once
 
 #include <cstddef>
@@ -21,19 +26,21 @@ namespace collectives::radix {
 
 inline constexpr int kDigits = 6;
 inline constexpr std::uint32_t kBins = 2048;
-/// Room for candidates is this multiple of k, and some more.
+/// Capacity for candidates: this multiple of k, plus a constant.
 inline constexpr std::size_t kCandidateSlots = 4, kExtraCandidateSlots = 4096;
 
 constexpr std::size_t candidate_capacity(std::size_t n, std::size_t k) {
   return kCandidateSlots * k + kExtraCandidateSlots < n ? kCandidateSlots * k + kExtraCandidateSlots : n;
 }
 
-/// The magnitude as an integer, NaN above infinity above all that is finite; then the index, lowest first.
+/// Returns the number by which elements are compared: the magnitude as an integer, then the inverted index. NaN exceeds
+/// infinity, and infinity exceeds all finite values. Lower indices come first.
 COLLECTIVES_SHARED std::uint64_t order_of(std::uint32_t bits, std::uint32_t index) {
   return static_cast<std::uint64_t>(bits & 0x7fffffffU) << 32 | static_cast<std::uint32_t>(~index);
 }
 
-/// The lowest bit of digit `d` of 63 bits: 11, 10 and 10 of the magnitude, 11, 11 and 10 of the index.
+/// Returns the lowest bit of digit `d`. The 63 bits have six digits: 11, 10 and 10 bits of the magnitude, then 11, 11
+/// and 10 bits of the index.
 COLLECTIVES_SHARED int shift_of(int d) {
   return d == 0 ? 52 : d == 1 ? 42 : d == 2 ? 32 : d == 3 ? 21 : d == 4 ? 10 : 0;
 }
@@ -42,32 +49,33 @@ COLLECTIVES_SHARED std::uint32_t digit_of(std::uint64_t order, int d) {
   return static_cast<std::uint32_t>(order >> shift_of(d)) & ((1U << (above - shift_of(d))) - 1);
 }
 
-/// How far the search has come.
+/// State of the search.
 struct Search {
-  std::uint64_t prefix;      ///< the digits found of the k-th number, in place; 0 where there is none yet
-  std::uint64_t missing;     ///< how many are to be chosen of those with this prefix; all greater ones are chosen
-  std::uint64_t alike;       ///< how many have this prefix
-  std::int32_t digits;       ///< how many are found
-  std::uint32_t candidates;  ///< collected
-  std::uint32_t chosen;      ///< of them, in the end: k
+  std::uint64_t prefix;  ///< Known digits of the k-th number, at their places. All other bits are 0.
+  /// Number of elements to select among those with this prefix. All greater elements are selected.
+  std::uint64_t missing;
+  std::uint64_t alike;       ///< Number of elements with this prefix.
+  std::int32_t digits;       ///< Number of known digits.
+  std::uint32_t candidates;  ///< Number of collected candidates.
+  std::uint32_t chosen;      ///< Number of selected candidates. It is k in the end.
 };
 
 COLLECTIVES_SHARED Search begin(std::size_t n, std::size_t k) { return {0, k, n, 0, 0, 0}; }
 
-/// Whether the k-th number, and those equal to it in what is known of them, begin as `order` does.
+/// Returns true if `order` begins with the known digits of the k-th number.
 COLLECTIVES_SHARED bool alike(const Search& search, std::uint64_t order) {
   return search.digits == 0 || (order ^ search.prefix) >> shift_of(search.digits - 1) == 0;
 }
-/// Whether it may be chosen, by what is known.
+/// Returns true if the element may be selected, as far as is known.
 COLLECTIVES_SHARED bool may_be_chosen(const Search& search, std::uint64_t order) { return order >= search.prefix; }
 
-/// Whether candidates are few enough to be collected.
+/// Returns true if the candidates fit in memory.
 COLLECTIVES_SHARED bool few(const Search& search, std::size_t k, std::size_t capacity) {
   return k - search.missing + search.alike <= capacity;
 }
 
-/// The next digit of the k-th number, from how many of those alike so far have which. `sums[g]`: of the bins
-/// [g * kGroup, (g + 1) * kGroup).
+/// Finds the next digit of the k-th number. counts[b] is the number of elements with the known prefix and the next
+/// digit b. sums[g] is the sum of the bins [g * kGroup, (g + 1) * kGroup).
 inline constexpr std::uint32_t kGroup = 32;
 COLLECTIVES_SHARED void find_digit(Search& search, const std::uint32_t* counts, const std::uint32_t* sums) {
   std::uint32_t group = kBins / kGroup - 1;
@@ -79,7 +87,7 @@ COLLECTIVES_SHARED void find_digit(Search& search, const std::uint32_t* counts, 
   ++search.digits;
 }
 
-/// What is added to what before it is looked at; pointers to n elements, null where there is none. As SelectionInput.
+/// Vectors of n elements that are added before the selection, as in SelectionInput. Null: there is no such vector.
 struct Input {
   const float* gradient;
   float* accumulated;
@@ -88,7 +96,7 @@ struct Input {
   float scale;
 };
 
-/// Element i after the addition.
+/// Adds element i and returns the sum.
 COLLECTIVES_SHARED float add(const Input& in, std::size_t i) {
   float value = in.gradient[i];
   if (in.scale != 1) value = value * in.scale;
@@ -96,17 +104,17 @@ COLLECTIVES_SHARED float add(const Input& in, std::size_t i) {
   if (in.accumulated != nullptr) in.accumulated[i] = value = in.accumulated[i] + value;
   return value;
 }
-/// Element i, when the addition has been made. Where nothing is accumulated, nothing but the gradient is chosen from.
+/// Returns element i after the addition. Without `accumulated` the selection uses the scaled gradient alone.
 COLLECTIVES_SHARED float sum_at(const Input& in, std::size_t i) {
   return in.accumulated != nullptr ? in.accumulated[i] : in.scale != 1 ? in.gradient[i] * in.scale : in.gradient[i];
 }
 
-/// Chooses k of n elements, 0 < k < n < 2^32. The engine has:
-///   add_and_find()           the addition, and the first digit
-///   find_among_all()         the next digit, from all elements that are alike; nothing where candidates are few()
-///   collect()                the indices of all that may be chosen, ascending
-///   find_among_candidates()  the next digit, from the candidates that are alike; nothing where all digits are found
-///   choose()                 the candidates that may still be chosen: they are k
+/// Selects k of n elements, 0 < k < n < 2^32. The engine has these functions:
+///   add_and_find()           Adds the gradient and finds the first digit.
+///   find_among_all()         Finds the next digit from all elements with the known prefix. Does nothing if few().
+///   collect()                Collects the indices of all elements that may be selected, in ascending order.
+///   find_among_candidates()  Finds the next digit from the candidates. Does nothing if all digits are known.
+///   choose()                 Selects the candidates that may still be selected. There are k of them.
 template <class Engine>
 void radix_select(Engine& engine) {
   engine.add_and_find();

@@ -1,7 +1,7 @@
-// Selection in vectors: one loop adds and collects candidates, another prunes them. See select.hpp for the idea.
+// Vectorized selection. One loop adds and collects candidates, another one prunes them. select.hpp explains the method.
 //
-// A key is the bits without the sign: below 2^31, so compared as signed integers, for which every processor has an
-// instruction. A floor is a key that new candidates are above, or -1 for none.
+// A key consists of the bits of an element without the sign. It is below 2^31, so keys are compared as signed integers,
+// for which every processor has an instruction. A floor is a key that new candidates must exceed, or -1 for none.
 #include "compression/select.hpp"
 
 #include <algorithm>
@@ -22,22 +22,22 @@
 #define COLLECTIVES_COMPRESSION_SELECT
 namespace collectives {
 
-/// Elements between two looks at whether there is room for all of the next ones to be candidates.
+/// Number of elements between two checks that the next block of candidates fits.
 inline constexpr std::size_t kBlock = 4096;
-/// Elements that memory is asked for ahead of what is added, as the processor does not by itself where a page ends:
-/// saves a sixth where vectors are longer than caches.
+/// Prefetch distance in elements. Hardware prefetching stops at the end of a page. The prefetch saves a sixth of the
+/// time if the vectors are longer than the caches.
 inline constexpr std::size_t kAhead = 512;
-/// Elements whose candidates are marked in one word, and up to how many of those are found one by one: to compress and
-/// store two vectors for every one that is added costs more than the addition, for candidates that are mostly not
-/// there.
+/// kMarks is the number of elements whose candidates are marked in one word. Up to kFew marked elements are found one
+/// by one. To compress and store two vectors per added vector would cost more than the addition, and most blocks have
+/// few candidates.
 inline constexpr std::size_t kMarks = 64;
 inline constexpr int kFew = 8;
-/// Elements behind the last candidate that may be written: the longest vector's.
+/// Number of elements behind the last candidate that may be overwritten. It is the length of the longest vector.
 inline constexpr std::size_t kOverhang = 16;
 inline constexpr std::int32_t kNoFloor = -1;
 inline constexpr std::int32_t kMagnitude = std::numeric_limits<std::int32_t>::max();
 
-/// For every mask of eight lanes, the lanes that it names, one after the other.
+/// For every mask of eight lanes: the numbers of the set lanes, in ascending order.
 alignas(64) inline constexpr auto kNamedLanes = [] {
   std::array<std::array<std::uint8_t, 8>, 256> named{};
   for (std::size_t mask = 0; mask < 256; ++mask) {
@@ -48,11 +48,11 @@ alignas(64) inline constexpr auto kNamedLanes = [] {
   return named;
 }();
 
-/// Elements that may be among the chosen, in the order of their indices.
+/// Elements that may be selected, in the order of their indices.
 struct Candidates {
   std::uint32_t* indices;
   std::uint32_t* bits;
-  std::size_t capacity;  ///< with kOverhang behind it
+  std::size_t capacity;  ///< Capacity in elements. kOverhang elements follow it.
   std::int32_t floor;
   std::size_t count = 0;
 };
@@ -88,11 +88,11 @@ HWY_INLINE std::uint64_t marks_of(Lanes some) {
 
 HWY_INLINE Lanes first(std::size_t lanes) { return hn::FirstN(Words(), std::min(lanes, kLanes)); }
 
-/// Puts some lanes behind `count` candidates and returns how many that makes. What is too much of the vectors, the next
-/// ones overwrite: some processors store single lanes by microcode.
+/// Appends the lanes `some` to `count` candidates and returns the new count. Writes whole vectors, and the next call
+/// overwrites the excess. Some processors execute masked stores in microcode.
 HWY_INLINE std::size_t append(Word indices, Word bits, Lanes some, const Candidates& to, std::size_t count) {
   if constexpr (kLanes == 4 || kLanes == 8) {
-    // By a table, as Compress() of Highway does, whose table some compilers copy to the stack each time.
+    // Uses a table, as Highway's Compress() does. Some compilers copy Highway's table to the stack in every call.
     std::array<std::uint8_t, 8> mask{};
     hn::StoreMaskBits(Words(), some, mask.data());
     const auto lanes = hn::Load(hn::Rebind<std::uint8_t, Words>(), kNamedLanes[mask[0]].data());
@@ -106,11 +106,12 @@ HWY_INLINE std::size_t append(Word indices, Word bits, Lanes some, const Candida
   return count + hn::CountTrue(Words(), some);
 }
 
-/// Writes the indices of the marked elements. Three at least: whether there are one, two or three more, a branch would
-/// guess wrong too often.
+/// Writes the indices of the marked elements. Always writes at least three, because a branch on one, two or three
+/// elements would be mispredicted too often.
 HWY_INLINE void few(std::size_t begin, std::uint64_t marks, int marked, std::uint32_t* indices) {
   const auto next = [&] {
-    constexpr std::uint64_t kLast = std::uint64_t{1} << (kMarks - 1);  // so that a mark is found in none, too
+    // The extra bit ensures that an empty word has a mark too.
+    constexpr std::uint64_t kLast = std::uint64_t{1} << (kMarks - 1);
     *indices++ = static_cast<std::uint32_t>(begin) + static_cast<std::uint32_t>(std::countr_zero(marks | kLast));
     marks &= marks - 1;
   };
@@ -120,11 +121,11 @@ HWY_INLINE void few(std::size_t begin, std::uint64_t marks, int marked, std::uin
   for (int more = marked - 3; more > 0; --more) next();
 }
 
-/// How many candidates are above each of three floors. Zeros follow the last, which are above none.
+/// Returns how many candidates exceed each of three floors. The zeros after the last candidate exceed none.
 HWY_INLINE std::array<std::size_t, 3> count_above(const Candidates& all, const std::array<std::int32_t, 3>& floors) {
   const auto floor0 = hn::Set(Keys(), floors[0]), floor1 = hn::Set(Keys(), floors[1]),
              floor2 = hn::Set(Keys(), floors[2]);
-  auto count0 = hn::Zero(Keys()), count1 = count0, count2 = count0;  // a lane counts to 2^28 at most
+  auto count0 = hn::Zero(Keys()), count1 = count0, count2 = count0;  // A lane counts to 2^28 at most.
   for (std::size_t begin = 0; begin < all.count; begin += kLanes) {
     const auto keys = keys_of(hn::LoadU(Words(), all.bits + begin));
     count0 = hn::Sub(count0, hn::VecFromMask(Keys(), hn::Gt(keys, floor0)));
@@ -137,18 +138,19 @@ HWY_INLINE std::array<std::size_t, 3> count_above(const Candidates& all, const s
   return {sum(count0), sum(count1), sum(count2)};
 }
 
-/// Of more candidates than `most`, leaves that many or fewer, among them the k greatest, and raises the floor: no later
-/// element at or below it can be chosen.
+/// Reduces more than `most` candidates to at most `most`, and keeps the k greatest. Raises the floor: no later element
+/// at or below it can be selected.
 ///
-/// The k-th key is searched for, in quarters: at least k candidates are above `low`, fewer are above `high`. That is
-/// counting in vectors, sixteen times at most, so no distribution of the keys makes it slow.
+/// Searches for the k-th key and divides the interval into quarters. At least k candidates exceed `low`, and fewer
+/// exceed `high`. Counting uses vectors, and there are at most sixteen iterations. No distribution of keys makes the
+/// search slow.
 HWY_NOINLINE void prune(Candidates& all, std::size_t k, std::size_t most) {
   hn::StoreU(hn::Zero(Words()), Words(), all.bits + all.count);
   auto greatest = hn::Zero(Keys());
   for (std::size_t begin = 0; begin < all.count; begin += kLanes) {
     greatest = hn::Max(greatest, keys_of(hn::LoadU(Words(), all.bits + begin)));
   }
-  std::int64_t low = std::max(all.floor - 1, kNoFloor);  // ties at the floor may have stayed
+  std::int64_t low = std::max(all.floor - 1, kNoFloor);  // Ties at the floor may still be candidates.
   std::int64_t high = hn::GetLane(hn::MaxOfLanes(Keys(), greatest));
   std::size_t above_low = all.count, above_high = 0;
   while (above_low > most && high - low > 1) {
@@ -167,7 +169,8 @@ HWY_NOINLINE void prune(Candidates& all, std::size_t k, std::size_t most) {
       above_low = counts[f];
     }
   }
-  // If ties are in the way, `high` is the k-th key: as many of the first that have it stay as are missing.
+  // If ties prevent the reduction, `high` is the k-th key. The first candidates with this key remain, as many as are
+  // missing.
   std::size_t ties_end = 0;
   if (above_low <= most) {
     all.floor = static_cast<std::int32_t>(low);
@@ -187,7 +190,7 @@ HWY_NOINLINE void prune(Candidates& all, std::size_t k, std::size_t most) {
   all.count = kept;
 }
 
-/// What is added to what before it is looked at.
+/// Adds the gradient and collects the candidates. The parameters say which operands exist.
 template <bool kScaled, bool kAccumulated, bool kVelocity>
 class Collector {
  public:
@@ -210,7 +213,7 @@ class Collector {
 
  private:
   HWY_NOINLINE void block(std::size_t begin, std::size_t end, Candidates& all) const {
-    const Collector self = *this;  // copies that no store can reach stay in registers
+    const Collector self = *this;  // Copies that no store can modify, so that they stay in registers.
     const Candidates to = all;
     std::size_t count = all.count;
     bool bits_missing = false;
@@ -238,7 +241,7 @@ class Collector {
     all.count = count;
   }
 
-  /// Appends those above the floor of elements that are added already.
+  /// Appends the elements that exceed the floor. Requires that they have been added.
   HWY_INLINE std::size_t many(std::size_t begin, std::size_t end, const Candidates& to, std::size_t count) const {
     for (; begin < end; begin += kLanes) {
       auto value = hn::LoadU(Floats(), chosen_from() + begin);
@@ -279,7 +282,7 @@ class Collector {
     return value;
   }
 
-  /// Less than a vector: by way of whole ones.
+  /// Processes fewer elements than a vector, by copies in whole vectors.
   HWY_INLINE std::size_t rest(std::size_t begin, std::size_t end, const Candidates& to, std::size_t count) const {
     std::array<float, kLanes> gradient{}, accumulated{}, velocity{};
     std::copy(gradient_ + begin, gradient_ + end, gradient.begin());
@@ -323,7 +326,7 @@ namespace collectives {
 namespace {
 
 constexpr std::uint32_t kInfinity = std::bit_cast<std::uint32_t>(std::numeric_limits<float>::infinity());
-/// Candidates that there is room for, as a multiple of k.
+/// Capacity for candidates, as a multiple of k.
 constexpr std::size_t kCandidateSlots = 4;
 
 HWY_EXPORT(collect);

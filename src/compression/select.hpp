@@ -1,13 +1,20 @@
-// Selection: exactly the k elements of greatest magnitude, ties to the lowest index, in about one pass over memory.
+// Selection of exactly the k elements of greatest magnitude, in about one pass over memory. Ties go to the lowest
+// index.
 //
-// The order is that of the bits without the sign, as an integer: monotone in magnitude, no floating-point compare, and
-// NaN above infinity above all that is finite, so that what is not finite is always chosen and seen.
+// Elements are compared by their bits without the sign, as integers. This order follows the magnitude and needs no
+// floating-point comparison. NaN exceeds infinity, and infinity exceeds all finite values. Values that are not finite
+// are therefore always selected and seen.
 //
-// While the gradient is added, everything above a floor becomes a candidate. When there is no room for more candidates,
-// few more than the k greatest stay, and the least of those is the new floor: no later element below it can be chosen.
-// So one pass suffices, whatever the input, if the floor it starts from was not too high. From one step to the next the
-// k-th magnitude of a gradient changes little: the floor starts a little below that of the last call. If fewer than k
-// candidates are found, a second pass starts from no floor at all. What is chosen depends on none of this.
+// While the gradient is added, each element above a floor becomes a candidate. When the space for candidates is full,
+// they are reduced to little more than the k greatest. The least of these is the new floor, because no later element
+// below it can be selected. One pass suffices for any input if the first floor is not too high.
+//
+// The k-th magnitude of a gradient changes little between steps. The first floor is therefore a little below the k-th
+// magnitude of the last call. If fewer than k candidates are found, a second pass starts without a floor. The result
+// depends neither on the floor nor on the instruction set.
+//
+// Price: a second pass if the floor was too high. If a call fails, the gradient stays added to the residual. To remove
+// it exactly, every call would have to copy the residual.
 #pragma once
 
 #include <cstddef>
@@ -17,28 +24,30 @@
 
 namespace collectives {
 
-/// What the elements are chosen from, and what becomes of it. All spans given have the same length, at most 2^32, and
-/// do not overlap.
+/// Input of a selection, and the vectors that it updates. All vectors given have the same length, at most 2^32, and do
+/// not overlap.
 struct SelectionInput {
   std::span<const float> gradient;
-  /// Error feedback: accumulated += scale * gradient, chosen elements are then 0. Empty: chosen from scale * gradient.
+  /// Residual: accumulated += scale * gradient, then the selected elements are set to 0. Empty: selects from scale *
+  /// gradient.
   std::span<float> accumulated = {};
-  /// Momentum correction (Lin et al., "Deep gradient compression", 2018): velocity = momentum * velocity + scale *
-  /// gradient is accumulated in place of the gradient, and masked (0) where elements are chosen. Needs `accumulated`.
+  /// Velocity for momentum correction (Lin et al., "Deep gradient compression", 2018). velocity = momentum * velocity +
+  /// scale * gradient is accumulated in place of the gradient. Requires `accumulated`.
   std::span<float> velocity = {};
   float momentum = 0;
-  float scale = 1;      ///< 1: not multiplied at all
-  bool masking = true;  ///< or the velocity stays where elements are chosen
+  float scale = 1;      ///< Factor of the gradient. 1: no multiplication.
+  bool masking = true;  ///< True: the velocity of selected elements is set to 0.
 };
 
 class Selector {
  public:
-  /// Adds the gradient and chooses min(k, length) elements: their indices, ascending, and values.
-  /// `indices` and `values` have room for that many. Returns how many of the chosen are not finite.
-  /// The same bits from every instruction set; where NaN meets NaN, which payload wins is open.
+  /// Adds the gradient and selects min(k, length) elements. Writes their indices in ascending order and their values.
+  /// `indices` and `values` must have space for them. Returns the number of selected values that are not finite. All
+  /// instruction sets give the same bits, except for the payload of a NaN that results from two NaNs.
   std::size_t select(const SelectionInput& input, std::size_t k, std::uint32_t* indices, float* values);
 
-  /// The k-th magnitude of the last call, as bits, from which the next one starts; 0: none. Never changes a result.
+  /// Returns the k-th magnitude of the last call, as bits. The next call starts from it. 0: none. It never changes a
+  /// result.
   std::uint32_t threshold() const noexcept { return threshold_; }
   void set_threshold(std::uint32_t bits) noexcept {
     threshold_ = bits & 0x7fffffff;
@@ -46,14 +55,15 @@ class Selector {
   }
 
  private:
-  // The floor starts below the last threshold by twice as much as that changed, or by three quarters of what it was
-  // before: wide at once, narrow after a while, since a second pass costs more than some candidates. In bits: an eighth
-  // of an octave at most, which is a ninth to a sixteenth of the threshold, and a sixteenth of that at least.
+  // The floor starts below the last threshold by a margin: twice the last change of the threshold, or three quarters of
+  // the last margin if that is more. The margin is wide at first and narrow later, because a second pass costs more
+  // than some extra candidates. Its maximum in bits is an eighth of an octave, that is, a ninth to a sixteenth of the
+  // threshold. Its minimum is a sixteenth of the maximum.
   static constexpr std::uint32_t kWidest = 1u << 20, kNarrowest = kWidest / 16;
 
   std::uint32_t threshold_ = 0;
   std::uint32_t margin_ = kWidest;
-  // Candidates. Kept between calls, so that the second and later ones allocate nothing.
+  // Candidates. They are kept between calls, so that later calls allocate no memory.
   std::vector<std::uint32_t> indices_, bits_;
 };
 

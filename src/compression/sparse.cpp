@@ -77,8 +77,8 @@ std::string read_sparse(const SparseFormat& format, const std::byte* from, std::
 }
 
 std::size_t SparseSum::add(const Entries* terms, std::size_t count, float divisor, float* sum, std::size_t n) {
-  // Block by block, so that what has been added is still in the cache when it is divided. Between the entries lie whole
-  // lines, which are asked for in time.
+  // Adds block by block, so that a sum is still in the cache when it is divided. Entries are whole lines apart, so the
+  // lines are prefetched.
   constexpr std::size_t kBlock = 32'768, kAhead = 24;
   touched_.resize(kBlock / 64);
   touched_indices_.resize(kBlock);
@@ -95,7 +95,8 @@ std::size_t SparseSum::add(const Entries* terms, std::size_t count, float diviso
         __builtin_prefetch(sum + indices[std::min(i + kAhead, k - 1)], 1);
         const std::uint64_t bit = std::uint64_t{1} << index % 64;
         std::uint64_t& word = touched_[index % kBlock / 64];
-        if ((word & bit) == 0) {  // the first is not added to 0, which would lose the sign of -0
+        // The first value is stored and not added to 0, which would lose the sign of -0.
+        if ((word & bit) == 0) {
           word |= bit;
           touched_indices_[union_size++] = index;
           sum[index] = values[i];

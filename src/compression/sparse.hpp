@@ -1,13 +1,13 @@
-// Chosen elements on the wire.
+// Wire format of selected elements: k of n elements in B blocks of 65,536 elements.
 //
-//   bytes        what
-//   4            how many there are (u32)
-//   4 B or none  how many are in each block of 65,536 elements (u32), where indices count inside their block
-//   4 k or 2 k   indices, ascending (u32, or u16 inside their block), whichever takes less
-//   4 k or 2 k   values (f32 or bf16), beginning at a multiple of 4
+//   bytes        content
+//   4            k (u32)
+//   4 B or 0     number of selected elements in each block (u32), if indices are relative to their block
+//   4 k or 2 k   indices in ascending order: u32, or u16 relative to the block; the shorter form is used
+//   4 k or 2 k   values (f32 or bf16), aligned to 4 bytes
 //
-// Numbers are little-endian, as those of all machines this library runs on. k and n are known beforehand, so the length
-// is, too. No index is ever a float, and none exceeds 2^32 - 1.
+// Numbers are little-endian, as on all machines that the library supports. The length is known beforehand, because k
+// and n are. No index passes through a float, and no index exceeds 2^32 - 1.
 #pragma once
 
 #include <cstddef>
@@ -19,10 +19,10 @@
 
 namespace collectives {
 
-/// k of n elements.
+/// Format of k of n elements.
 struct SparseFormat {
   std::size_t n = 0, k = 0;
-  DataType values = DataType::f32;  ///< or bf16
+  DataType values = DataType::f32;  ///< Type f32 or bf16.
 
   static constexpr std::size_t kHeader = 4, kBlock = 65'536;
   constexpr std::size_t blocks() const { return (n + kBlock - 1) / kBlock; }
@@ -32,32 +32,32 @@ struct SparseFormat {
   constexpr std::size_t bytes() const { return values_at() + size_of(values) * k; }
 };
 
-/// What a rank has chosen: indices, ascending, and their values.
+/// Selection of a rank: indices in ascending order, and their values.
 struct Entries {
   const std::uint32_t* indices = nullptr;
   const float* values = nullptr;
   std::size_t count = 0;
 };
 
-/// Writes format.bytes() bytes: format.k entries, with indices less `first`.
+/// Writes format.bytes() bytes: format.k entries, whose indices are reduced by `first`.
 void write_sparse(const SparseFormat&, const Entries&, std::byte* to, std::uint32_t first = 0);
 
-/// Reads a message of format.bytes() bytes, whatever is in it, into room for k entries. Returns what is wrong with it,
-/// in words; nothing if it is one of k ascending indices below n.
+/// Reads a message of format.bytes() bytes with any content. `indices` and `values` must have space for k entries.
+/// Returns a text that describes the defect. Returns an empty text if the message has k ascending indices below n.
 std::string read_sparse(const SparseFormat&, const std::byte* from, std::uint32_t* indices, float* values);
 
-/// Adds up what several ranks have chosen, in their order.
+/// Sum of the selections of several ranks.
 class SparseSum {
  public:
-  /// sum[i] = (the values for element i in the order of `terms`, added) / divisor where there are any; the others of
-  /// the n elements stay. Returns for how many there are any.
+  /// Adds the values of each element in the order of `terms` and divides the sum by `divisor`. Writes it to sum[i].
+  /// Leaves elements without a value unchanged. Returns the number of elements with a value.
   std::size_t add(const Entries* terms, std::size_t count, float divisor, float* sum, std::size_t n);
 
  private:
-  // Of a block of elements.
-  std::vector<std::uint64_t> touched_;  // a bit for each, all 0 between blocks
+  // State of the addition within a block of elements.
+  std::vector<std::uint64_t> touched_;  // One bit per element. All bits are 0 between blocks.
   std::vector<std::uint32_t> touched_indices_;
-  std::vector<std::size_t> next_;  // entry of each term
+  std::vector<std::size_t> next_;  // Next entry of each term.
 };
 
 }  // namespace collectives

@@ -1,5 +1,5 @@
-// CUDA's GPU: what Device asks for is a call or two of its runtime each. What the runtime does not tell, the driver
-// does, whose library the runtime has loaded.
+// Implementation of Device by CUDA. Each function makes one or two calls of CUDA's runtime. The driver supplies the
+// information that the runtime lacks. Its library is already loaded by the runtime.
 #include "cuda/device.hpp"
 
 #include <cuda.h>
@@ -21,11 +21,11 @@ namespace {
 
 void check(cudaError_t result, const char* what) {
   if (result == cudaSuccess) return;
-  cudaGetLastError();  // or the next caller would be told of it, too
+  cudaGetLastError();  // Clears the error. Otherwise the next caller of CUDA would receive it.
   throw Error(Errc::system, fmt::format("CUDA: {}: {}", what, cudaGetErrorString(result)));
 }
 
-/// What only the driver tells. Null where it is older than the question.
+/// Functions of the driver. A function is null if the driver is too old to have it.
 struct Driver {
   decltype(&::cuPointerGetAttributes) pointer_attributes = nullptr;
   decltype(&::cuStreamGetCtx) context_of_stream = nullptr;
@@ -51,8 +51,8 @@ const Driver& driver() {
   return the_driver;
 }
 
-/// While it lives, a GPU is current to this thread, and what is done is no business of a graph that another thread may
-/// be capturing just then.
+/// While an object lives, a GPU is current to this thread. The work of this thread is then not part of a graph that
+/// another thread may be capturing.
 class Current {
  public:
   explicit Current(int gpu) {
@@ -201,7 +201,8 @@ class Gpu final : public Device {
     if (stream_of(stream) == cudaStreamPerThread)
       throw Error(Errc::invalid_argument,
                   "cudaStreamPerThread is another stream in every thread: pass one of your own");
-    if (stream == nullptr || stream_of(stream) == cudaStreamLegacy) {  // one for each GPU
+    // Each GPU has its own default stream.
+    if (stream == nullptr || stream_of(stream) == cudaStreamLegacy) {
       check(cudaGetDevice(&gpu), "asking for the current GPU");
       return gpu;
     }
@@ -308,7 +309,8 @@ class Gpu final : public Device {
   }
 
  private:
-  /// With this GPU current, or the call would make another one's context; what it refuses has been refused before.
+  /// Calls a function with this GPU current, because the call would otherwise create a context on another GPU. Ignores
+  /// errors, because an earlier call has reported them.
   template <class Call>
   void quietly(Call&& call) noexcept {
     try {
@@ -330,7 +332,7 @@ class Gpu final : public Device {
   Identity identity_{};
 };
 
-/// "13.0"
+/// Returns the version as text, for example "13.0".
 std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The GPU of a rank, by CUDA.
+// Access to the GPU of a rank through CUDA.
 #pragma once
 
 #include <memory>
@@ -8,11 +8,11 @@
 
 namespace collectives::cuda {
 
-/// Makes GPU number `number` modulo their count current to this thread, where there is any.
+/// Makes GPU `number` modulo the number of GPUs current to this thread. Does nothing if there is no GPU.
 void use_gpu(int number) noexcept;
 
-/// That which is current to this thread; null, and why in a line, where there is none to be had. Throws Error{system}
-/// for what CUDA refuses otherwise.
+/// Returns the GPU that is current to this thread. Returns null and sets `why_not` to one line if there is none. Throws
+/// Error{system} for other errors of CUDA.
 std::unique_ptr<Device> current_gpu(std::string& why_not);
 
 }  // namespace collectives::cuda

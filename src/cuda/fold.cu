@@ -1,5 +1,5 @@
-// fold() on a device: a thread takes sixteen bytes of each source in turn, in the order of the sources, so that all
-// loads are whole lines and every byte is read once.
+// Kernels of fold() and of the conversions. A thread reads 16 bytes of each source in turn, in the order of the
+// sources. All loads thus cover whole cache lines, and every byte is read once.
 #include "cuda/launch.cuh"
 #include "reduction/elements.hpp"
 
@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(kThreads) fold_kernel(const __grid_constant__ 
 template <class From, class To>
 __global__ void __launch_bounds__(kThreads)
     cast_kernel(const From* from, To* to, std::size_t count, std::uintptr_t lies) {
-  // As many elements as fill a vector of the narrower type; of the wider one they fill two.
+  // kLanes elements fill one vector of the narrower type and two vectors of the wider type.
   constexpr int kLanes = kVectorBytes / 2;
   struct alignas(kVectorBytes) Wide {
     From lane[kLanes];
@@ -133,8 +133,9 @@ __global__ void __launch_bounds__(kThreads)
 
 std::uintptr_t lies(const void* address) { return reinterpret_cast<std::uintptr_t>(address) % kVectorBytes; }
 
-/// Elements of two sizes go by vectors where each of them begins with one, as one that begins in the middle for the
-/// smaller may do so at the beginning for the larger.
+/// Returns the alignment for elements of two sizes. They are accessed by vectors only if every vector of elements
+/// begins at a multiple of 16 bytes. Any other start would need a different number of leading single elements for each
+/// size.
 std::uintptr_t lies_at_start(std::uintptr_t so_far, const void* address) {
   return address == nullptr || lies(address) == 0 ? so_far : kUnlike;
 }

@@ -1,5 +1,5 @@
-// How the threads of a grid share out the elements of vectors: sixteen bytes at a time where all vectors lie alike to
-// them, so that every access of a warp is whole lines.
+// Division of vectors among the threads of a grid. A thread accesses 16 bytes at a time if all vectors have the same
+// alignment. Each access of a warp then covers whole cache lines.
 #pragma once
 
 #include <cstddef>
@@ -11,14 +11,16 @@ namespace collectives::cuda {
 
 inline constexpr std::size_t kVectorBytes = 16;
 
-/// A range of elements: some before the first vector, vectors, some behind the last.
+/// Division of a range of elements: single elements before the first vector, vectors, and single elements after the
+/// last one.
 struct Pieces {
   std::size_t lead, vectors, tail;
-  /// What threads take in turn.
+  /// Returns the number of items, which threads take in turn.
   COLLECTIVES_SHARED std::size_t items() const { return vectors > lead + tail ? vectors : lead + tail; }
 };
 
-/// `lies`: the address of the first element modulo sixteen, of all vectors; kUnlike where they differ: singly then.
+/// Divides `count` elements. `lies` is the address of the first element modulo 16, equal for all vectors. kUnlike: the
+/// vectors differ in alignment, and all elements are single.
 inline constexpr std::uintptr_t kUnlike = kVectorBytes;
 COLLECTIVES_SHARED Pieces pieces_of(std::uintptr_t lies, std::size_t count, std::size_t element_bytes) {
   if (lies == kUnlike || lies % element_bytes != 0) return {count, 0, 0};
@@ -29,12 +31,12 @@ COLLECTIVES_SHARED Pieces pieces_of(std::uintptr_t lies, std::size_t count, std:
   return {before, vectors, count - before - vectors * lanes};
 }
 
-/// Where the `s`-th of the elements lies that are in no vector: 0 <= s < lead + tail.
+/// Returns the index of the `s`-th single element, 0 <= s < lead + tail.
 COLLECTIVES_SHARED std::size_t single(const Pieces& pieces, std::size_t count, std::size_t s) {
   return s < pieces.lead ? s : count - pieces.tail + (s - pieces.lead);
 }
 
-/// The address modulo sixteen that both have; kUnlike where they differ.
+/// Returns the common address modulo 16 of both vectors, or kUnlike if they differ.
 COLLECTIVES_SHARED std::uintptr_t alike(std::uintptr_t lies, const void* other) {
   return lies == reinterpret_cast<std::uintptr_t>(other) % kVectorBytes ? lies : kUnlike;
 }

@@ -1,8 +1,9 @@
-// The kernels, as functions that put them into a stream: the twins of reduction.hpp and of compression/, with the same
-// bits, on memory of a device.
+// Functions that put the kernels into a stream. They correspond to the functions of reduction.hpp and compression/,
+// give the same bits, and work on device memory.
 //
-// Elements lie at multiples of their size; unlike a processor, a GPU reads them nowhere else. Nothing here waits or
-// takes memory. All run on the current device; `stream` is a cudaStream_t. Throws Error{system} for what CUDA refuses.
+// Elements must be aligned to their size, because a GPU, unlike a processor, accesses only aligned elements. No
+// function waits or allocates memory. All kernels run on the current device. `stream` is a cudaStream_t. Throws
+// Error{system} if CUDA reports an error.
 #pragma once
 
 #include <cstddef>
@@ -17,38 +18,43 @@ namespace collectives::cuda {
 
 using Stream = Device::Stream;
 
-/// Sources and outs of a fold: their addresses travel with the launch.
+/// Limits of a fold, because the addresses are kernel arguments.
 inline constexpr std::size_t kMostSources = Device::kMostSources, kMostOuts = Device::kMostOuts;
 
-/// As collectives::fold(), but for user ops. At most kMostSources sources and kMostOuts outs. Reads every source once.
+/// Performs collectives::fold() for all ops except user ops. Takes at most kMostSources sources and kMostOuts
+/// destinations. Reads every source once.
 void fold(const ReduceOp& op, DataType type, std::span<const Source> sources, std::span<std::byte* const> outs,
           std::size_t count, int finish_ranks, Stream stream);
 
-/// to[i] = from[i] as another type, with the conversions of types.hpp. One of the types is f32, the other f16 or bf16.
+/// Converts to[i] = from[i] by the conversions of types.hpp. One type is f32, the other one f16 or bf16.
 void cast(ConstBuffer from, Buffer to, Stream stream);
 
-/// What the owner of a slice does with coded contributions, in one pass: the f32 sum of `sources`, of type f32, f16 or
-/// bf16, in their order, divided by `divisor`, rounded to wire.type (f16 or bf16) once, and what others will read out
-/// of it as f32 in `seen`. Either out may be null. Neither overlaps a source.
+/// Reduces coded contributions at their owner, in one pass. Adds the `sources`, of type f32, f16 or bf16, in their
+/// order in f32. Divides the sum by `divisor` and rounds it once to wire.type (f16 or bf16). Writes the rounded value
+/// to `wire`, and its f32 value, as the receivers will read it, to `seen`. Either may be null. Neither may overlap a
+/// source.
 void cast_reduce_scale(DataType type, std::span<const std::byte* const> sources, std::size_t count, float divisor,
                        Buffer wire, float* seen, Stream stream);
 
-/// Bytes of scratch memory, at a multiple of 256, that select() needs for k of n elements.
+/// Returns the size in bytes of the scratch memory that select() needs for k of n elements. The memory must be aligned
+/// to 256 bytes.
 std::size_t select_scratch_bytes(std::size_t n, std::size_t k);
 
-/// As Selector::select(), without a threshold: adds, chooses min(k, n) elements of n < 2^32, writes their indices,
-/// ascending, and values, and clears them in `accumulated` and, if masking, in `velocity`. Moves 16 bytes an element
-/// where the magnitudes are spread, 4 more for each further pass over ties.
+/// Performs Selector::select() without a threshold. Adds the gradient and selects min(k, n) of n < 2^32 elements.
+/// Writes their indices in ascending order and their values. Sets them to 0 in `accumulated`, and in `velocity` if
+/// masking. Moves 16 bytes per element if the magnitudes are spread, and 4 more for each additional pass over ties.
 using SelectInput = Device::SelectInput;
 void select(const SelectInput& input, std::size_t k, std::uint32_t* indices, float* values, void* scratch,
             Stream stream);
 
-/// Bytes of scratch memory that sparse_add() needs for n elements: all zero before the first call and after each.
+/// Returns the size in bytes of the scratch memory that sparse_add() needs for n elements. It must be zero before the
+/// first call, and each call leaves it zero.
 std::size_t sparse_scratch_bytes(std::size_t n);
 
 using Term = Device::Term;
-/// As SparseSum::add(): sum[i] = (the values for element i in the order of `terms`, added) / divisor where there are
-/// any; the others stay. How many there are any for comes to `union_size`, which may be null.
+/// Performs SparseSum::add(). Adds the values of each element in the order of `terms`, divides by `divisor`, and writes
+/// to sum[i]. Leaves elements without a value unchanged. Writes the number of elements with a value to `union_size`,
+/// unless that is null.
 void sparse_add(std::span<const Term> terms, float divisor, float* sum, void* scratch, std::uint32_t* union_size,
                 Stream stream);
 

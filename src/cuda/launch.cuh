@@ -1,4 +1,4 @@
-// Launching: grids that fill the device once, and errors.
+// Launch of kernels, with a grid that fills the device once, and a check for errors.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -12,7 +12,7 @@
 
 namespace collectives::cuda {
 
-/// Of a block. A processor that stands in for a GPU runs them one after the other.
+/// Number of threads of a block. A processor that stands in for a GPU executes them in sequence.
 #ifdef __CUDACC__
 inline constexpr unsigned kThreads = 512;
 #else
@@ -21,11 +21,12 @@ inline constexpr unsigned kThreads = 64;
 
 inline void check(cudaError_t status, const char* what) {
   if (status == cudaSuccess) return;
-  cudaGetLastError();  // or the program would be told of it, too
+  cudaGetLastError();  // Clears the error. Otherwise the program would receive it too.
   throw Error(Errc::system, std::string("CUDA: ") + what + ": " + cudaGetErrorString(status));
 }
 
-/// Blocks of a grid whose threads take `items` in turn: as many as the device runs at once, or fewer.
+/// Returns the number of blocks for `items`, which the threads take in turn: as many as the device runs at a time, or
+/// fewer.
 template <class Kernel>
 unsigned blocks_for(Kernel* kernel, std::size_t items) {
   int device = 0, processors = 0, at_once = 0;
@@ -44,7 +45,7 @@ void launch_blocks(void (*kernel)(Parameters...), unsigned blocks, Stream stream
   config.stream = static_cast<cudaStream_t>(stream);
   check(cudaLaunchKernelEx(&config, kernel, arguments...), "launch");
 }
-/// A grid whose threads take `items` in turn.
+/// Launches a grid whose threads take `items` in turn.
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), std::size_t items, Stream stream, const Arguments&... arguments) {
   launch_blocks(kernel, blocks_for(kernel, items), stream, arguments...);
@@ -53,7 +54,7 @@ void launch(void (*kernel)(Parameters...), std::size_t items, Stream stream, con
 __device__ inline std::size_t this_thread() { return std::size_t{blockIdx.x} * blockDim.x + threadIdx.x; }
 __device__ inline std::size_t all_threads() { return std::size_t{gridDim.x} * blockDim.x; }
 
-/// Sixteen bytes of elements, read and written at once.
+/// Elements of 16 bytes that are read and written in one access.
 template <class T>
 struct alignas(kVectorBytes) Vector {
   T lane[kVectorBytes / sizeof(T)];

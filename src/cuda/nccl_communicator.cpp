@@ -23,8 +23,9 @@ ncclConfig_t not_blocking() {
   return config;
 }
 
-/// ncclCommAbort() may wait: for threads of NCCL's, and for a GPU that may have stopped. So it has a thread of its own,
-/// which the caller, who may hold up others, waits for until NCCL has mostly let go.
+/// Aborts an NCCL communicator in a thread of its own, because ncclCommAbort() may wait for NCCL's threads and for a
+/// GPU that has stopped. Waits up to 200 ms for the thread. In most cases NCCL has then finished, and the caller does
+/// not delay its peers.
 void abort_aside(const Library& library, ncclComm_t comm) noexcept {
   struct Ending {
     std::mutex mutex;
@@ -33,7 +34,7 @@ void abort_aside(const Library& library, ncclComm_t comm) noexcept {
   };
   try {
     const auto ending = std::make_shared<Ending>();
-    std::thread([ending, &library, comm] {  // the library is never unloaded
+    std::thread([ending, &library, comm] {  // The library is never unloaded.
       library.CommAbort(comm);
       const std::lock_guard lock(ending->mutex);
       ending->over = true;
@@ -42,7 +43,7 @@ void abort_aside(const Library& library, ncclComm_t comm) noexcept {
         .detach();
     std::unique_lock lock(ending->mutex);
     ending->changed.wait_for(lock, kPatienceWithAborts, [&] { return ending->over; });
-  } catch (const std::exception&) {  // there is no thread to be had
+  } catch (const std::exception&) {  // No thread could be created.
     library.CommAbort(comm);
   }
 }
@@ -97,7 +98,7 @@ void Communicator::leave() {
 void Communicator::stop() noexcept {
   stopped_ = true;
   left_ = false;
-  // What is being split off is the parent's business still, which may not be left with it half done.
+  // An incomplete split also belongs to the parent, which cannot be left in this state.
   if (Communicator* const parent = std::exchange(parent_, nullptr)) return parent->stop();
   if (comm_ != nullptr) abort_aside(library_, std::exchange(comm_, nullptr));
 }
@@ -129,7 +130,7 @@ bool Communicator::ready() {
     }
     parent_ = nullptr;
   }
-  if (comm_ == nullptr) return true;  // a part of nobody
+  if (comm_ == nullptr) return true;  // The communicator is empty.
   ncclResult_t state = ncclSuccess;
   check(library_.CommGetAsyncError(comm_, &state), "looking");
   check(state, "in a stream");
@@ -180,9 +181,9 @@ ncclResult_t Communicator::put(const Call& call, ncclRedOp_t op, cudaStream_t st
 void Communicator::start(std::span<const Call> calls, void* stream) {
   check_usable();
   if (calls.empty()) return;
-  const ncclRedOp_t op = op_of(calls.front());  // the same for all of them
+  const ncclRedOp_t op = op_of(calls.front());  // All calls have the same op.
   check(library_.GroupStart(), "beginning a group");
-  // A group that is begun has to be ended, whatever comes of the calls in it.
+  // A group must be ended even if a call in it fails.
   ncclResult_t first = ncclSuccess;
   for (const Call& call : calls) {
     const ncclResult_t result = put(call, op, static_cast<cudaStream_t>(stream));

@@ -1,8 +1,8 @@
-// NCCL's communicator as an NcclComm (device/nccl_comm.hpp).
+// Implementation of NcclComm (device/nccl_comm.hpp) by NCCL.
 //
-// NCCL is told not to block. What it then calls "in progress" is what is not ready; only when it is may something
-// else be begun, or be put into the same stream behind it. To give up is to abort, which gets NCCL's kernels off the
-// device.
+// NCCL runs in its non-blocking mode. While NCCL reports "in progress", ready() returns false. The next call must not
+// start before ready() has returned true. Other work must not enter the same stream before that. stop() aborts the
+// communicator, which removes NCCL's kernels from the device.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,7 @@ ncclDataType_t type_of(DataType type);
 
 class Communicator final : public NcclComm {
  public:
-  /// Begins to meet the others.
+  /// Starts to connect to the other members.
   Communicator(const Library& library, int size, const ncclUniqueId& id, Rank rank);
   ~Communicator() override;
   Communicator(const Communicator&) = delete;
@@ -35,20 +35,21 @@ class Communicator final : public NcclComm {
  private:
   explicit Communicator(const Library& library) : library_(library) {}
   void check_usable() const;
-  /// Gives up if `result` is a failure. Throws Error{system}.
+  /// Throws Error{system} if `result` is a failure, and gives up the communicator.
   void check(ncclResult_t result, const char* what);
   ncclResult_t put(const Call& call, ncclRedOp_t op, cudaStream_t stream) const;
-  /// The op of `call`, made if NCCL has to be told its factor.
+  /// Returns NCCL's op of `call`. Creates one if the op has a factor.
   ncclRedOp_t op_of(const Call& call);
 
   const Library& library_;
   ncclComm_t comm_ = nullptr;
-  Communicator* parent_ = nullptr;  // which this one is still being split from
+  // Communicator from which this one is still being split. Otherwise null.
+  Communicator* parent_ = nullptr;
   bool stopped_ = false, left_ = false;
-  std::vector<ncclRedOp_t> made_;  // ops of calls that are not ready
+  std::vector<ncclRedOp_t> made_;  // Ops that were created for calls in progress.
 };
 
-/// `library` as the rest of the library knows it.
+/// Implementation of Nccl by a loaded library.
 class Loaded final : public Nccl {
  public:
   explicit Loaded(const Library& library) : library_(library) {}

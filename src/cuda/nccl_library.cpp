@@ -39,7 +39,7 @@ const Library* load_library(const std::string& path, std::string& why_not) {
   COLLECTIVES_NCCL_MEMORY_FUNCTIONS(COLLECTIVES_FIND)
 #undef COLLECTIVES_FIND
   library->has_memory = missing.empty();
-  // Of an old one, that it is old says more than what it misses.
+  // Checks the version first, because for an old library it explains more than the missing functions.
   const bool told = library->GetVersion != nullptr && library->GetVersion(&library->version) == ncclSuccess;
   if (!told) {
     why_not = fmt::format("{} does not tell its version, so it is no NCCL to use", path);

@@ -1,8 +1,8 @@
-// NCCL as it is found when the program runs: nothing links it, so that one binary runs with and without.
+// NCCL, loaded at run time. Nothing links it, so one binary runs with and without NCCL.
 //
 //   std::string why_not;
-//   const nccl::Library* library = nccl::find_library(why_not);       // null: why_not says in a line what is missing
-//   library->check(library->AllReduce(...), "all_reduce #17");        // throws Error{system} with NCCL's own words
+//   const nccl::Library* library = nccl::find_library(why_not);       // null: why_not names the reason in one line
+//   library->check(library->AllReduce(...), "all_reduce #17");        // throws Error{system} with NCCL's own text
 #pragma once
 
 #include <nccl.h>
@@ -11,13 +11,13 @@
 
 namespace collectives::nccl {
 
-/// 2.19 is the first with everything that is called: splitting, and what has to do with memory.
+/// NCCL 2.19 is the first version with all functions that are used, in particular those for splitting and memory.
 inline constexpr int kOldest = NCCL_VERSION(2, 19, 0);
 
-/// "2.28.9" of what ncclGetVersion() says.
+/// Returns a result of ncclGetVersion() as text, for example "2.28.9".
 std::string version_text(int version);
 
-/// The functions called, under their names without "nccl".
+/// Functions that are used, by their names without "nccl".
 #define COLLECTIVES_NCCL_FUNCTIONS(FUNCTION) \
   FUNCTION(GetVersion)                       \
   FUNCTION(GetUniqueId)                      \
@@ -40,7 +40,7 @@ std::string version_text(int version);
   FUNCTION(Recv)                             \
   FUNCTION(GroupStart)                       \
   FUNCTION(GroupEnd)
-/// Those that a build may lack, all or none of which are there.
+/// Functions that a build of NCCL may lack. They are used only if all of them exist.
 #define COLLECTIVES_NCCL_MEMORY_FUNCTIONS(FUNCTION) \
   FUNCTION(MemAlloc)                                \
   FUNCTION(MemFree)                                 \
@@ -53,18 +53,19 @@ struct Library {
   COLLECTIVES_NCCL_MEMORY_FUNCTIONS(COLLECTIVES_DECLARE)
 #undef COLLECTIVES_DECLARE
   int version = 0;
-  bool has_memory = false;  ///< the memory functions are there
+  bool has_memory = false;  ///< True: the memory functions exist.
   std::string path;
 
-  /// Throws Error{system}: `what`, what NCCL calls the result, and its last words about it. ncclInProgress is none.
+  /// Throws Error{system} if `result` is an error. The text contains `what`, NCCL's name of the result, and NCCL's last
+  /// error text. ncclInProgress is no error.
   void check(ncclResult_t result, const std::string& what, ncclComm_t comm = nullptr) const;
 };
 
-/// The library at `path`; null and why not where it cannot be loaded, misses a function, is older than kOldest or of
-/// another major version. Never unloaded.
+/// Loads the library at `path`. Returns null and sets `why_not` if it cannot be loaded, lacks a function, is older than
+/// kOldest, or has another major version. The library is never unloaded.
 const Library* load_library(const std::string& path, std::string& why_not);
 
-/// That of this process, looked for once: libnccl.so.2 where the system finds it.
+/// Returns NCCL of this process: libnccl.so.2 in the system's library path. Searches for it once.
 const Library* find_library(std::string& why_not);
 
 }  // namespace collectives::nccl

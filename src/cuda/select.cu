@@ -1,5 +1,6 @@
-// radix_select() on a device. What counts, counts in shared memory first, in several copies, as gradients have few
-// exponents and many threads would count the same digit; what collects is CUB's selection, in one pass and in order.
+// Kernels of radix_select(). Counting kernels count in shared memory first, in kCopies copies, because gradients have
+// few exponents and many threads would count the same digit. Collecting uses CUB's selection, which takes one pass and
+// keeps the order.
 #include <thrust/iterator/counting_iterator.h>
 #include <thrust/iterator/transform_output_iterator.h>
 
@@ -18,12 +19,12 @@ using Indices = thrust::counting_iterator<std::uint32_t>;
 
 constexpr int kCopies = 4;
 
-/// What a selection works with, in scratch memory.
+/// Scratch memory of a selection.
 struct Scratch {
   Search* search;
-  std::uint32_t* counts;      ///< kBins
-  std::uint32_t* candidates;  ///< room
-  void* selection;            ///< CUB's
+  std::uint32_t* counts;      ///< Counts of kBins bins.
+  std::uint32_t* candidates;  ///< Indices of the candidates.
+  void* selection;            ///< Scratch memory of CUB.
   std::size_t selection_bytes;
 };
 
@@ -37,7 +38,7 @@ struct MayBeChosen {
     return may_be_chosen(*search, order_of(__float_as_uint(sum_at(in, index)), index));
   }
 };
-/// Position of a candidate that is among the chosen.
+/// Predicate on the position of a candidate: true if the candidate is selected.
 struct Chosen {
   Input in;
   const Search* search;
@@ -48,7 +49,7 @@ struct Chosen {
     return may_be_chosen(*search, order_of(__float_as_uint(sum_at(in, index)), index));
   }
 };
-/// Writes the index of the candidate whose position it is given.
+/// Map from the position of a candidate to its index.
 struct CandidateAt {
   const std::uint32_t* candidates;
   __device__ std::uint32_t operator()(std::uint32_t c) const { return candidates[c]; }
@@ -59,7 +60,7 @@ __global__ void begin_kernel(Search* search, std::uint32_t* counts, std::size_t 
   if (threadIdx.x == 0) *search = begin(n, k);
 }
 
-/// Counts of a block, which come to those of all in the end.
+/// Counts of a block. finish() adds them to the counts of the grid.
 class BlockCounts {
  public:
   __device__ explicit BlockCounts(std::uint32_t (&mine)[kCopies][kBins]) : mine_(mine) {
@@ -80,7 +81,7 @@ class BlockCounts {
   std::uint32_t (&mine_)[kCopies][kBins];
 };
 
-/// kVectored: four elements at a time.
+/// Adds the gradient and counts the first digits. kVectored: four elements at a time.
 template <bool kVectored>
 __global__ void __launch_bounds__(kThreads)
     add_kernel(Input in, std::size_t n, std::uintptr_t lies, std::uint32_t* counts) {
@@ -137,8 +138,8 @@ __global__ void __launch_bounds__(kThreads)
   block.finish(counts);
 }
 
-/// One block, of a thread for each group of bins at least. `all`: all elements were to be counted, if candidates are
-/// not few already.
+/// Finds the next digit. Runs as one block with at least one thread per group of bins. `all`: the counts are those of
+/// count_all_kernel. Then it does nothing if the candidates are few.
 __global__ void __launch_bounds__(kThreads)
     find_kernel(Search* search, std::uint32_t* counts, std::size_t k, std::size_t capacity, bool all) {
   static_assert(kThreads >= kBins / kGroup);
@@ -221,7 +222,7 @@ class Engine {
   const Stream stream_;
 };
 
-/// Bytes that CUB wants for either selection.
+/// Returns the size in bytes of the scratch memory that CUB needs for either selection.
 std::size_t selection_bytes(std::size_t n, std::size_t capacity) {
   std::size_t all = 0, among_candidates = 0;
   const auto count = [](std::size_t items) { return static_cast<std::int64_t>(items); };

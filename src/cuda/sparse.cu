@@ -1,6 +1,6 @@
-// SparseSum on a device: one kernel for each term, in order, so that the contributions to an element are added in the
-// order of the terms. A bit for each element says whether there was one before: the first is not added to 0, which
-// would lose the sign of -0. Dividing takes the bits away again, so that the next call finds none.
+// Kernels of SparseSum. One kernel per term, in order, adds the values of each element in the order of the terms. One
+// bit per element says whether the element has a value. The first value is stored and not added to 0, which would lose
+// the sign of -0. The division clears the bits, so that they are zero for the next call.
 #include "cuda/launch.cuh"
 
 namespace collectives::cuda {

@@ -1,4 +1,5 @@
-// What libcollectives_cuda exports: C names, found by the core library at run time, so that it runs without CUDA too.
+// Functions that libcollectives_cuda exports. They have C names, and the core library finds them at run time, so that
+// it also runs without CUDA.
 #pragma once
 
 #include <cstddef>
@@ -10,12 +11,11 @@ class Device;
 }
 
 extern "C" {
-/// The version of the library it belongs to, which must be that of the core.
+/// Returns the version of the component. It must equal that of the core library.
 COLLECTIVES_EXPORT const char* collectives_cuda_version();
-/// Makes the GPU current to this thread that `number` comes to where those of the machine are counted round and round.
-/// Nothing where there is none.
+/// Makes GPU `number` modulo the number of GPUs current to this thread. Does nothing if there is no GPU.
 COLLECTIVES_EXPORT void collectives_cuda_use(int number);
-/// The GPU that is current to this thread, which the caller deletes; null, and why in up to `bytes` bytes, where there
-/// is no driver, none that is new enough, or no GPU.
+/// Returns the GPU that is current to this thread. The caller deletes it. Returns null if there is no driver, if the
+/// driver is too old, or if there is no GPU. Then writes the reason into up to `bytes` bytes of `why_not`.
 COLLECTIVES_EXPORT collectives::Device* collectives_cuda_device(char* why_not, std::size_t bytes);
 }

@@ -1,10 +1,29 @@
-// What a communicator asks of a GPU: one object stands for the GPU that its rank works on. Nothing here is CUDA's; the
-// component cuda implements it (src/cuda/device.cpp), and tests have one that only pretends.
+// Interface to the GPU that a rank works on.
 //
-// Nothing waits for the GPU, except where memory is given back. What is put into a stream is performed in the stream's
-// order; whoever wants to know how far it is records an event and asks. From any thread, at any time;
-// the GPU that is current to the caller's thread stays so. What the GPU or its driver refuses is Error{system}, in a
-// line that begins with whose words they are ("CUDA: ..."), without rank and operation, which the caller knows.
+// The interface is free of CUDA. The component in src/cuda implements it (src/cuda/device.cpp). GPU support is built
+// and tested against a stand-in, not yet run on a GPU.
+//
+// Rules for all functions:
+//
+// - No function waits for the GPU, with two exceptions: functions that free or pin memory, and copies from or to host
+//   memory that is not pinned.
+// - Work goes into a stream, which performs it in order. To learn how far a stream has come, record an event and poll
+//   it. A wait for a GPU therefore still detects a passed deadline, a lost peer or a mismatch.
+// - Any thread may call any function at any time. The GPU that is current to the calling thread stays current.
+// - A failure of the GPU or its driver throws Error{system}. Its text begins with the source ("CUDA: ..."). Rank and
+//   operation are missing; the caller adds them.
+//
+// Price: polling costs time, and a GPU that has failed may still perform work that it was given earlier.
+//
+// Tests need no GPU. A fake machine (tests/fakes/gpu) runs streams as threads. It can be slow, stop or vanish, and it
+// allows access to device memory only from work in a stream. Two fakes use the machine:
+//
+// - A Device whose kernels run on the processor. Each kernel declares the memory that it touches.
+// - A replacement of CUDA's runtime (tests/fakes/cuda). The component and its kernels run on the processor, thread by
+//   thread.
+//
+// LD_LIBRARY_PATH makes any program use the second fake. The fakes do not show the speed, the memory model and the
+// driver of a real GPU. Price: kernels are launched by a function and not by `<<<>>>`.
 #pragma once
 
 #include <array>
@@ -24,110 +43,117 @@ namespace collectives {
 
 class Device {
  public:
-  /// CUDA's stream and event; a null stream is its default one.
+  /// CUDA stream and CUDA event. A null stream is CUDA's default stream.
   using Stream = void*;
   using Event = void*;
-  /// A GPU, the same to every process of the machine.
+  /// Identity of a GPU. All processes of a machine see the same value.
   using Identity = std::array<std::uint8_t, 16>;
-  /// What another process opens memory by.
+  /// Handle by which another process opens an allocation.
   using Handle = std::array<std::uint8_t, 64>;
 
   enum class Kind : std::uint8_t {
-    host,     ///< the GPU knows nothing of it
-    pinned,   ///< the host's, which the GPU reaches
-    managed,  ///< wherever it was touched last
-    device    ///< a GPU's, which the host must not touch
+    host,     ///< Host memory that is unknown to the GPU.
+    pinned,   ///< Host memory that the GPU can reach.
+    managed,  ///< Memory that migrates to the processor or GPU that touched it last.
+    device    ///< Memory of a GPU. The host must not touch it.
   };
-  /// Whose memory is this?
+  /// Kind of memory at an address, and the GPU that owns it.
   struct Memory {
     Kind kind = Kind::host;
-    int device = -1;  ///< the GPU whose it is; -1 for that of the host
+    int device = -1;  ///< GPU that owns the memory. -1 for host memory.
   };
-  /// What memory of Kind::device lies in. Zeros where the driver does not tell.
+  /// Allocation that contains an address of Kind::device. All fields are 0 if the driver has no answer.
   struct Allocation {
     std::byte* base = nullptr;
     std::size_t bytes = 0;
-    std::uint64_t buffer_id = 0;  ///< another one for every allocation, whatever its address
+    /// Number of the allocation. It differs between allocations even if they have the same address.
+    std::uint64_t buffer_id = 0;
   };
 
   virtual ~Device() = default;
 
-  // ---- who it is ----
+  // ---- identity ----
 
-  /// As this process counts GPUs.
+  /// Returns the number of the GPU in this process.
   virtual int number() const = 0;
-  /// "NVIDIA H100 80GB HBM3"
+  /// Returns the name, for example "NVIDIA H100 80GB HBM3".
   virtual std::string name() const = 0;
   virtual Identity identity() const = 0;
-  /// Makes it current to the calling thread, which was made for this GPU.
+  /// Makes this GPU current to the calling thread. Requires a thread that serves this GPU only.
   virtual void make_current() noexcept = 0;
-  /// Makes the memory of `other`, a GPU of this machine, reachable for kernels and copies of this one. Empty, or why
-  /// not, in words.
+  /// Enables kernels and copies of this GPU to access the memory of `other`, a GPU of this machine. Returns an empty
+  /// string on success, or the reason for the failure.
   virtual std::string reach(const Identity& other) = 0;
 
   // ---- memory ----
 
-  /// Asked of every buffer in every call: one question to the driver.
+  /// Returns the kind of memory at `address`. Costs one query to the driver. Each call makes it for each buffer,
+  /// because an address may be reused for other memory.
   virtual Memory memory_of(const void* address) const = 0;
-  /// Likewise. All zeros for what is no memory of a GPU, or of one no longer.
+  /// Returns the allocation that contains `address`. Returns zeros if the address is no GPU memory, or if the memory
+  /// has been freed. Costs one query to the driver.
   virtual Allocation allocation_of(const void* address) const = 0;
-  /// Device memory, and pinned memory of the host, at multiples of 256.
+  /// Allocates device memory, or pinned host memory. The result is aligned to 256 bytes.
   virtual void* allocate(std::size_t bytes) = 0;
   virtual void* allocate_pinned(std::size_t bytes) = 0;
-  /// Either may wait for the whole GPU: nothing of it may be under way, or a GPU that has stopped stops the caller.
+  /// Frees memory. May wait for all work of the GPU. No work may be in progress, because a GPU that has stopped would
+  /// block the caller.
   virtual void free(void* memory) noexcept = 0;
   virtual void free_pinned(void* memory) noexcept = 0;
-  /// Pins memory that exists; likewise.
+  /// Pins or unpins existing host memory. May wait like free().
   virtual void pin(void* memory, std::size_t bytes) = 0;
   virtual void unpin(void* memory) noexcept = 0;
 
-  /// Shows an allocation, given by its base, to other processes of this machine.
+  /// Returns a handle by which other processes of this machine can open the allocation at `base`.
   virtual Handle share(void* base) = 0;
-  /// The memory of another process, until close(). Not that of this process, which has an address here.
+  /// Maps an allocation of another process until close(). Must not be used for memory of this process, which already
+  /// has an address here.
   virtual void* open(const Handle& handle) = 0;
   virtual void close(void* opened) noexcept = 0;
 
   // ---- streams and events ----
 
-  /// One that waits for no other stream, nor they for it.
+  /// Creates a stream. It waits for no other stream, and no other stream waits for it.
   virtual Stream new_stream() = 0;
-  /// What is in it is still performed.
+  /// Destroys a stream. Work that is already in it is still performed.
   virtual void end_stream(Stream stream) noexcept = 0;
-  /// The number of the GPU it belongs to; of the default stream, that of the thread's current GPU.
+  /// Returns the number of the stream's GPU. For the default stream that is the GPU current to the thread.
   virtual int device_of(Stream stream) const = 0;
-  /// Whether what is put into it now is written down for later (a graph) in place of being performed.
+  /// Returns true if the stream records its work into a graph instead of performing it.
   virtual bool capturing(Stream stream) const = 0;
 
   virtual Event new_event() = 0;
   virtual void end_event(Event event) noexcept = 0;
-  /// `event` is reached when everything is done that `stream` holds by now.
+  /// Records `event` in `stream`. The event is reached once all earlier work of the stream is done.
   virtual void record(Event event, Stream stream) = 0;
-  /// One never recorded is. Throws what the GPU has failed with.
+  /// Returns true if the event is reached, or if it was never recorded. Throws the error with which the GPU has failed.
   virtual bool reached(Event event) = 0;
-  /// What is put into `stream` from now on begins when `event` is reached, as it was recorded last.
+  /// Delays all later work of `stream` until the last recording of `event` is reached.
   virtual void wait(Stream stream, Event event) = 0;
 
-  // ---- copies and kernels; into a stream ----
+  // ---- copies and kernels; all of them go into a stream ----
 
-  /// All zero.
+  /// Sets the memory to zero.
   virtual void clear(void* memory, std::size_t bytes, Stream stream) = 0;
-  /// Between any two kinds of memory; does not wait where the host's side is pinned.
+  /// Copies between any two kinds of memory. Does not wait if the host side is pinned.
   virtual void copy(void* to, const void* from, std::size_t bytes, Stream stream) = 0;
 
-  // As the functions of cuda/kernels.hpp, which say what each does. Elements lie at multiples of their size.
+  // The functions below have the semantics of the functions in cuda/kernels.hpp. Elements must be aligned to their
+  // size.
 
-  /// Sources and outs of one fold.
+  /// Limits of one fold.
   static constexpr std::size_t kMostSources = kKernelSources, kMostOuts = 8;
   struct SelectInput {
     const float* gradient = nullptr;
-    float* accumulated = nullptr;  ///< or null: chosen from the gradient
-    float* velocity = nullptr;     ///< or null; needs accumulated
+    /// Residual to which the gradient is added. Null: selects from the gradient.
+    float* accumulated = nullptr;
+    float* velocity = nullptr;  ///< Velocity for momentum. Null: none. Requires `accumulated`.
     std::size_t n = 0;
     float momentum = 0;
     float scale = 1;
     bool masking = true;
   };
-  /// What a rank has chosen: indices, ascending, and values.
+  /// Selection of one rank: indices in ascending order, and their values.
   struct Term {
     const std::uint32_t* indices;
     const float* values;
@@ -148,9 +174,9 @@ class Device {
 
   // ---- NCCL ----
 
-  /// As this process finds it; null, and why not in a line, where it cannot be used.
+  /// Returns NCCL as this process finds it. Returns null and sets `why_not` to one line if NCCL cannot be used.
   virtual const Nccl* nccl(std::string& why_not) = 0;
-  /// Calls `work` with this GPU current to the thread, as what is asked of NCCL needs it.
+  /// Calls `work` while this GPU is current to the thread, as NCCL requires.
   virtual void while_current(const std::function<void()>& work) = 0;
 };
 

@@ -9,7 +9,7 @@ namespace collectives {
 bool DeviceBuffer::grow(std::size_t bytes) {
   if (bytes <= bytes_) return false;
   free();
-  // In steps of an eighth, so that it grows seldom, and wastes little.
+  // Sizes are multiples of an eighth of the leading power of two. The buffer then grows seldom and wastes little.
   const std::size_t step = std::max<std::size_t>(4096, std::bit_floor(bytes) / 8);
   const std::size_t enough = (bytes + step - 1) / step * step;
   memory_ = static_cast<std::byte*>(pinned_ ? device_.allocate_pinned(enough) : device_.allocate(enough));

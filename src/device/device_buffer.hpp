@@ -1,4 +1,4 @@
-// Memory of a GPU, or pinned memory of the host, that a way works in.
+// Growing buffer of device memory or pinned host memory.
 #pragma once
 
 #include <cstddef>
@@ -7,17 +7,17 @@
 
 namespace collectives {
 
-/// Memory that grows, for one use after another.
+/// Buffer that serves one use after another and grows as needed.
 class DeviceBuffer {
  public:
   DeviceBuffer(Device& device, bool pinned) : device_(device), pinned_(pinned) {}
   ~DeviceBuffer() { free(); }
   DeviceBuffer(const DeviceBuffer&) = delete;
   DeviceBuffer& operator=(const DeviceBuffer&) = delete;
-  /// At least `bytes`; true where it is other memory than before. Nothing of the old is in use.
+  /// Grows the buffer to at least `bytes`. Returns true if the memory is new. The old memory must not be in use.
   bool grow(std::size_t bytes);
   std::size_t bytes() const noexcept { return bytes_; }
-  /// A GPU that does not come to an end may still write to it.
+  /// Forgets the memory without freeing it, because a GPU that does not finish may still write to it.
   void leak() noexcept { memory_ = nullptr; }
   template <class T>
   T* as(std::size_t byte = 0) const noexcept {

@@ -1,4 +1,4 @@
-// Where there is no way but to wait for a GPU: before what it works on goes away. Never for long.
+// Waiting for a stream before the memory that it uses is freed. The wait is bounded.
 #pragma once
 
 #include <chrono>
@@ -9,10 +9,11 @@
 
 namespace collectives {
 
-/// At the end of a communicator, and when an operation has failed.
+/// Limits of the wait: at the end of a communicator, and after an operation has failed.
 inline constexpr std::chrono::milliseconds kDrainTimeout{10'000}, kDrainTimeoutAfterFailure{200};
 
-/// Whether all that `stream` holds is done within `patience`. Records `event`.
+/// Waits up to `patience` until all work in `stream` is done. Returns true if it is. Records `event` and polls it every
+/// 50 us.
 inline bool drain_stream(Device& device, Device::Stream stream, Device::Event event,
                          std::chrono::milliseconds patience) noexcept {
   const auto until = std::chrono::steady_clock::now() + patience;
@@ -22,7 +23,7 @@ inline bool drain_stream(Device& device, Device::Stream stream, Device::Event ev
       if (device.reached(event)) return true;
       if (std::chrono::steady_clock::now() >= until) return false;
     }
-  } catch (const std::exception&) {  // a GPU that has failed does nothing any more, but who knows
+  } catch (const std::exception&) {  // A GPU that has failed may still have work in progress.
     return false;
   }
 }

@@ -19,11 +19,12 @@ using nlohmann::json;
 
 namespace {
 
-/// Whether communicators made for a backend use NCCL between all ranks, and inside hosts.
+/// Returns true if communicators of the backend use NCCL: between all ranks, or inside each host.
 bool uses_nccl(std::string_view backend) { return backend == "auto" || backend == "nccl"; }
 bool uses_nccl_in_hosts(std::string_view backend) { return backend == "auto" || backend.starts_with("hierarchical"); }
 
-/// Why NCCL does not connect the GPUs of `ranks`, which all have one; empty where it can. `allows`: by a backend.
+/// Returns why NCCL cannot connect the GPUs of `ranks`. Empty: it can. Requires that all of them have a GPU. `allows`
+/// tests the backend of a rank.
 std::string agree_on_nccl(const std::vector<json>& peer_infos, std::span<const Rank> ranks,
                           bool (*allows)(std::string_view backend)) {
   const auto peer_info = [&](Rank rank) -> const json& { return peer_infos[static_cast<std::size_t>(rank)]; };
@@ -50,7 +51,7 @@ std::string agree_on_nccl(const std::vector<json>& peer_infos, std::span<const R
 
 }  // namespace
 
-/// A little memory of a GPU on which peers try whether they can open it.
+/// Small allocation on a GPU that the peers try to open.
 class GpuDiscovery::PeerAccessProbe {
  public:
   explicit PeerAccessProbe(Device& device) : device_(device) {

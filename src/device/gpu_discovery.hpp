@@ -1,5 +1,8 @@
-// What ranks tell one another of their GPUs when they meet, and what follows: whether all have one, whether NCCL
-// connects them, and whether those of a host can open one another's memory, which each tries on a little of it.
+// Exchange of information about GPUs while a communicator is constructed.
+//
+// It answers three questions: do all ranks have a GPU, does NCCL connect them, and can the ranks of a host open each
+// other's GPU memory. Each rank tests the third one with a small allocation. The handle of this allocation travels with
+// the information that ranks exchange anyway.
 #pragma once
 
 #include <memory>
@@ -16,23 +19,23 @@ namespace collectives {
 
 class GpuDiscovery {
  public:
-  /// Finds the GPU of this rank, if its buffers may be those of one. Throws Error{unsupported} where the program says
-  /// that they are and there is none.
+  /// Finds the GPU of this rank. `wanted`: buffers may be device memory. Throws Error{unsupported} if `required` and
+  /// there is no GPU.
   GpuDiscovery(Rank rank, bool wanted, bool required);
   ~GpuDiscovery();
   GpuDiscovery(const GpuDiscovery&) = delete;
   GpuDiscovery& operator=(const GpuDiscovery&) = delete;
 
-  /// What this rank says, who was asked for `backend`: "gpu" in what ranks say.
+  /// Returns the entry "gpu" of this rank's peer information. `backend` is the backend that this rank requested.
   nlohmann::json peer_info(std::string_view backend);
-  /// Why this rank's GPU does not reach those of the others of its host; empty where it does.
+  /// Returns why this rank's GPU has no access to the GPU memory of the other ranks of its host. Empty: it has access.
   std::string why_no_peer_access(const Host&, const std::vector<nlohmann::json>& peer_infos) const;
 
-  /// When all have tried. Null: there is none.
+  /// Returns the GPU, or null if there is none. Call after all ranks have tested the access.
   std::unique_ptr<Device> release_device();
 
-  std::string no_device;       ///< why there is none, in words
-  const Nccl* nccl = nullptr;  ///< where that can be used, by this rank
+  std::string no_device;       ///< Reason why there is no GPU.
+  const Nccl* nccl = nullptr;  ///< NCCL, if this rank can use it. Otherwise null.
 
  private:
   class PeerAccessProbe;
@@ -40,9 +43,9 @@ class GpuDiscovery {
   std::unique_ptr<PeerAccessProbe> peer_access_probe_;
 };
 
-/// What follows from what all ranks say, by rank, but for `apart`, `within_reach` and what NCCL does in hosts.
+/// Combines the peer information of all ranks. Leaves out `apart`, `within_reach` and the NCCL communicators of hosts.
 Topology::Gpus gpus_of(const std::vector<nlohmann::json>& peer_infos);
-/// That, when the others are known.
+/// Determines whether NCCL connects the GPUs inside each host. Requires the other fields of Topology::Gpus.
 void agree_on_nccl_in_hosts(Topology& topology, const std::vector<nlohmann::json>& peer_infos);
 
 }  // namespace collectives

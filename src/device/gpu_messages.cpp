@@ -12,10 +12,10 @@ namespace {
 
 constexpr std::size_t kAlignment = 256;
 
-/// By which a notice is known: a rank in another call may send something else.
+/// Magic number of a notice. A rank in another call may send other data.
 constexpr std::uint64_t kNotice = 0x9c0f'51de'e7a4'b263;
 
-/// What a message of the host's holds.
+/// Payload of a message of the host's transport.
 struct Notice {
   std::uint64_t is = kNotice;
   RemoteBuffer at = {};
@@ -43,7 +43,7 @@ void GpuMessages::leak() noexcept {
   }
 }
 
-// ---- what goes out ----
+// ---- sending ----
 
 std::size_t GpuMessages::stride() const noexcept { return round_up(frame_bytes_, kAlignment); }
 
@@ -51,7 +51,7 @@ std::size_t GpuMessages::frames_of(const Channel& to) const noexcept {
   return to.local >= 0 ? kFrames : static_cast<std::size_t>(wire_->frames());
 }
 
-/// The messages of a channel take its frames in turns.
+/// Returns the next frame of a channel. The frames are used in turn.
 std::byte* GpuMessages::frame(const Channel& to) const noexcept {
   const std::uint64_t number = to.local >= 0 ? notices_.sent(to.local) : to.sent;
   return to.frames.as<std::byte>(number % frames_of(to) * stride());
@@ -108,7 +108,7 @@ bool GpuMessages::sending() {
          });
 }
 
-// ---- what comes in ----
+// ---- receiving ----
 
 const Message* GpuMessages::receive_into(Rank from, std::byte*, std::size_t bytes) {
   Channel& in = channel(from);
@@ -135,7 +135,7 @@ const Message* GpuMessages::receive_from_wire(Channel& from, Rank rank, std::siz
   auto* const receive_buffer = from.receive_buffer.as<std::byte>();
   const Message* const incoming = wire_->receive_into(rank, receive_buffer, bytes);
   if (incoming == nullptr) return nullptr;
-  // One that is longer is another call's.
+  // A longer message belongs to another call.
   if (incoming->data != receive_buffer && incoming->bytes > 0)
     std::memcpy(receive_buffer, incoming->data, std::min(incoming->bytes, frame_bytes_));
   from.message = {incoming->tag, receive_buffer, incoming->bytes};

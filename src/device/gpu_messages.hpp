@@ -1,16 +1,16 @@
-// Messages between GPUs.
+// Messages between GPUs, as a Transport.
 //
-// Inside a host what travels is a notice, in the frames of the host's own messages: it says where the payload lies on
-// the sender's GPU, and whoever receives it reads it there, by a kernel or a copy. So a payload crosses from GPU to GPU
-// once, when it is worked on, and one that lies in the caller's buffer, or in its output, is written nowhere before. It
-// stays as it is until its message is given back.
+// Inside a host a message consists of a notice in a frame of the host's transport. The notice contains the address of
+// the payload on the sender's GPU. The receiver reads the payload there, by a kernel or a copy. A payload therefore
+// crosses between GPUs once, while it is used. A payload in the caller's input or output needs no copy on the sender's
+// side. The payload must stay unchanged until the receiver has given its message back.
 //
-// To other hosts a payload goes out from pinned memory, and what comes in comes to pinned memory, where the GPU reads
-// it.
+// To other hosts a payload is sent from pinned memory. A payload from another host is received in pinned memory, where
+// the GPU reads it.
 //
-// Both sides know when their own GPU is done, so no GPU waits for another: what a sender tells of is there, and what a
-// receiver gives back has been read. A channel has as many frames as it can have messages under way, of memory that is
-// taken when the first of them is asked for.
+// No GPU waits for another one, because each side waits for its own GPU. A sender sends a notice when the payload is
+// complete. A receiver gives a message back when its GPU has read it. A channel has as many frames as it can have
+// messages in flight. Their memory is allocated on first use.
 #pragma once
 
 #include <cstdint>
@@ -28,14 +28,16 @@ namespace collectives {
 
 class GpuMessages final : public Transport {
  public:
-  /// Between all ranks. All arguments outlive it, and nobody else sends by `notices`, or data by `wire`, during a call.
+  /// Connects all ranks. All arguments must outlive the object. During a call no other object may send by `notices`, or
+  /// send data by `wire`.
   GpuMessages(Device& device, GpuPeers& peers, const RankView& view, SharedMemoryTransport& notices, Wire* wire);
 
-  /// A call begins, whose messages have at most so many bytes. All before have been given back.
+  /// Begins a call with messages of at most `frame_bytes` bytes. Requires that all earlier messages have been given
+  /// back.
   void begin(std::size_t frame_bytes);
-  /// A GPU that does not come to an end may still use the frames.
+  /// Leaks the frames, because a GPU that does not finish may still use them.
   void leak() noexcept;
-  /// Whether a rank is of this host.
+  /// Returns true if the rank is on this host.
   bool inside(Rank rank) const noexcept { return channel(rank).local >= 0; }
 
   std::string_view name() const noexcept override { return "gpu"; }
@@ -43,9 +45,9 @@ class GpuMessages final : public Transport {
   std::byte* acquire_frame(Rank to) override;
   bool has_frame(Rank to) override;
   void send(Rank to, std::uint64_t tag, std::size_t bytes) override;
-  /// Inside the host only.
+  /// Requires a rank of this host.
   void send_from(Rank to, std::uint64_t tag, const std::byte* data, std::size_t bytes) override;
-  /// Throws Error{system} where the sender's memory cannot be opened.
+  /// Throws Error{system} if the sender's memory cannot be opened.
   const Message* receive(Rank from) override { return receive_into(from, nullptr, frame_bytes_); }
   const Message* receive_into(Rank from, std::byte* place, std::size_t bytes) override;
   void release(Rank from) override;
@@ -54,22 +56,23 @@ class GpuMessages final : public Transport {
   void progress() override {
     if (wire_ != nullptr) wire_->progress();
   }
-  void flush(Deadline) override {}  // memory of a GPU goes with its process; a wire is its owner's to flush
+  // Does nothing. GPU memory is freed with its process, and the wire's owner flushes the wire.
+  void flush(Deadline) override {}
 
  private:
   struct Channel {
     Channel(Device& device, int its_local)
         : local(its_local), frames(device, its_local < 0), receive_buffer(device, true) {}
-    int local;                    // of its host; -1: of another
-    DeviceBuffer frames;          // for what goes out: on the GPU, or pinned
-    DeviceBuffer receive_buffer;  // for what comes from another host
-    std::uint64_t sent = 0;       // to another host, ever
+    int local;                    // Local rank on this host. -1: on another host.
+    DeviceBuffer frames;          // Outgoing frames: on the GPU, or pinned for another host.
+    DeviceBuffer receive_buffer;  // Buffer for messages from another host.
+    std::uint64_t sent = 0;       // Number of messages sent to another host.
     bool open = false;
-    Message message;  // that has come, while it is open
+    Message message;  // Current incoming message, while `open`.
   };
   struct Lent {
     Rank to;
-    std::uint64_t number;  // of the message
+    std::uint64_t number;  // Number of the message.
     const std::byte* first;
     std::size_t bytes;
   };
@@ -87,7 +90,7 @@ class GpuMessages final : public Transport {
   SharedMemoryTransport& notices_;
   Wire* wire_;
   std::size_t frame_bytes_ = 0;
-  std::deque<Channel> channels_;  // by rank
+  std::deque<Channel> channels_;  // Indexed by rank.
   std::vector<Lent> lent_;
 };
 

@@ -8,7 +8,7 @@
 namespace collectives {
 namespace {
 
-/// A handle as it lies in the arena.
+/// Handle as an array of words, as it is stored in the arena.
 using Words = std::array<std::uint64_t, sizeof(Device::Handle) / sizeof(std::uint64_t)>;
 static_assert(sizeof(Words) == sizeof(GpuMemoryRecord::handle));
 
@@ -25,7 +25,7 @@ GpuPeers::~GpuPeers() {
     if (one.memory != nullptr) device_.close(one.memory);
 }
 
-// ---- mine ----
+// ---- allocations of this rank ----
 
 std::optional<RemoteBuffer> GpuPeers::show(const std::byte* address) {
   RemoteBuffer buffer{.address = reinterpret_cast<std::uintptr_t>(address)};
@@ -72,8 +72,8 @@ void GpuPeers::withdraw_freed() {
   }
 }
 
-/// Nobody reads a place while it is written: its name has not been told yet, or belonged to a call that is over. Only
-/// its number is looked at.
+/// Writes a handle into a place. No peer reads the handle meanwhile: the new name is not yet published, and the old
+/// name belonged to a call that has ended. Peers read only the sequence number.
 void GpuPeers::write(std::size_t place, const Device::Handle& handle) noexcept {
   GpuMemoryRecord& record = arena_.gpu_block(arena_.self()).memory[place];
   const auto words = std::bit_cast<Words>(handle);
@@ -81,7 +81,7 @@ void GpuPeers::write(std::size_t place, const Device::Handle& handle) noexcept {
   record.sequence.fetch_add(1, std::memory_order_release);
 }
 
-// ---- the peers' ----
+// ---- allocations of the peers ----
 
 std::byte* GpuPeers::pointer(int local, const RemoteBuffer& buffer) {
   if (same_process(local)) return reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(buffer.address));

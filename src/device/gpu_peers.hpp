@@ -1,14 +1,20 @@
-// Reaching the memory of the other ranks' GPUs on this host: what peer_memory.hpp is to the host's own.
+// Access to the GPU memory of the other ranks of this host. It corresponds to peer_memory.hpp for host memory.
 //
-// Ranks of one process use one another's addresses. Another process opens an allocation by a handle, which its owner
-// shows in the arena when a buffer in it is first used, in one of a few places; the buffer's name is that place and an
-// offset. What has been opened stays so. The driver numbers allocations, so one that comes to the address of another
-// is told from it and gets a place of its own; and a place that changes hands has another sequence number, so that no
-// mapping of the old one is ever taken for the new one.
+// Ranks of the same process use each other's addresses. Another process opens an allocation by a handle, in these
+// steps:
 //
-// Whoever opens something new closes first what has been withdrawn. An owner withdraws what has been freed when it
-// shows something new, and what was used longest ago when the places run out. So the memory of a freed allocation may
-// be in use until then.
+// 1. When a buffer is first used, its owner writes the handle of the allocation into one of kMostAtOnce places in the
+//    arena.
+// 2. The name of the buffer is the number of the place and the offset in the allocation.
+// 3. A peer that receives the name opens the handle and keeps the mapping.
+//
+// The driver numbers its allocations. A new allocation at the address of a freed one has another number and gets a
+// place of its own. Each write to a place increments its sequence number, so a peer never uses an old mapping for a new
+// allocation.
+//
+// An owner withdraws the handles of freed allocations before it writes a new one. If all places are taken, it replaces
+// the one that was unused for the longest time. A peer closes withdrawn mappings before it opens a new one. The memory
+// of a freed allocation may therefore stay in use until then.
 #pragma once
 
 #include <array>
@@ -28,29 +34,32 @@ class GpuPeers {
   static constexpr std::size_t kMostAtOnce = kGpuMemoryRecords;
 
   GpuPeers(Device& device, const Arena& arena);
-  /// Closes what it has opened; nothing that works on it may be under way. See Device::close.
+  /// Closes all mappings. No work on them may be in progress. See Device::close.
   ~GpuPeers();
   GpuPeers(const GpuPeers&) = delete;
   GpuPeers& operator=(const GpuPeers&) = delete;
 
-  /// How all peers find what lies at `address`; empty when some cannot: it is not a GPU's, or of an allocation that
-  /// cannot be shared, as those of pools. Good until the next call has shown what it shows, of kMostAtOnce allocations.
+  /// Returns the description by which all peers find `address`. Returns nothing if some peer cannot: the address is no
+  /// GPU memory, or its allocation cannot be shared, as that of a memory pool. The description is valid until later
+  /// calls have shown kMostAtOnce other allocations.
   std::optional<RemoteBuffer> show(const std::byte* address);
-  /// Likewise, of memory that this library has taken, or that has been shown before: unless the driver shares nothing
-  /// any more, peers can find it. Else throws Error{system}.
+  /// Returns the description of memory that this library has allocated, or that was shown before. Throws Error{system}
+  /// if the driver refuses to share any more memory.
   RemoteBuffer show_for_certain(const std::byte* address);
-  /// A peer's buffer here, for copies and kernels. While the call lasts for which it was shown.
+  /// Returns the address of a peer's buffer, for copies and kernels. It is valid during the call for which the buffer
+  /// was shown.
   std::byte* pointer(int local, const RemoteBuffer& buffer);
-  /// The destructor closes nothing.
+  /// Keeps the mappings open in the destructor.
   void leak_mappings() noexcept { leaks_mappings_ = true; }
 
  private:
-  static constexpr unsigned kOffsetBits = 48;  // of a name; above them place + 1
+  // Number of offset bits in a name. The bits above hold the place + 1.
+  static constexpr unsigned kOffsetBits = 48;
 
   struct Shown {
     std::byte* base = nullptr;
-    std::uint64_t buffer_id = 0;  // 0: nothing
-    std::uint64_t used = 0;       // when, counted in uses
+    std::uint64_t buffer_id = 0;  // 0: the place is empty.
+    std::uint64_t used = 0;       // Value of uses_ at the last use.
   };
   struct Opened {
     std::uint64_t sequence = 0;
@@ -64,10 +73,10 @@ class GpuPeers {
 
   Device& device_;
   const Arena& arena_;
-  bool processes_ = false;  // there are peers in others
+  bool processes_ = false;  // True: some peers are in other processes.
   std::array<Shown, kGpuMemoryRecords> shown_;
   std::uint64_t uses_ = 0;
-  std::vector<Opened> opened_;  // by rank and place
+  std::vector<Opened> opened_;  // Indexed by local rank and place.
   bool leaks_mappings_ = false;
 };
 

@@ -14,9 +14,9 @@
 namespace collectives {
 namespace {
 
-constexpr std::size_t kPage = 4096;  // what is pinned is pages, and none twice
+constexpr std::size_t kPage = 4096;  // Whole pages are pinned, and no page twice.
 
-/// What a GPU that has stopped may still write to when it goes on.
+/// Keeps memory mapped forever, because a GPU that has stopped may still write to it later.
 void leak(SharedMemory memory) {
   static std::mutex mutex;
   static std::vector<SharedMemory> kept;
@@ -63,7 +63,8 @@ void HostCopyPath::grow_buffer() {
   device_.pin(memory_.data(), memory_.size());
 }
 
-/// Where the executor performs rounds, and all of them need all of the caller's buffers.
+/// Returns true if the copies overlap with the rounds. Requires that the executor performs rounds, and that all rounds
+/// use all of the caller's buffers.
 bool HostCopyPath::copies_pipelined() const noexcept {
   return call_->call.collective == Collective::all_reduce && planned_->plan.rounds > 1 &&
          job_->single_step == nullptr && call_->tensors.empty() && call_->tensor == nullptr;
@@ -97,8 +98,8 @@ void HostCopyPath::copy_out() {
 PathExecutor::PathState HostCopyPath::progress() {
   switch (phase_) {
     case Phase::grow_buffer:
-      if (!device_.reached(output_copied_))
-        return PathState::gpu;  // of the operation before: it may still read the stage
+      // The result copy of the operation before may still read the buffer.
+      if (!device_.reached(output_copied_)) return PathState::gpu;
       grow_buffer();
       copy_in();
       ++moves_;
@@ -127,7 +128,8 @@ PathExecutor::PathState HostCopyPath::progress() {
   return PathState::done;
 }
 
-/// Copies from and to the caller's buffers are mostly over before the caller is told.
+/// Waits up to 200 ms for each stream, so that copies from and to the caller's buffers have usually ended when the
+/// caller sees the error.
 void HostCopyPath::abandon() noexcept {
   if (stream_ == nullptr) return;
   drain_stream(device_, stream_, input_copied_, kDrainTimeoutAfterFailure);

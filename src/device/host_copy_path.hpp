@@ -1,14 +1,18 @@
-// The way that always works: copy to the host, perform the host's own plan there, copy back. So every backend, any
-// number of hosts, codecs, top-k and ops that are functions of the host do for device memory what they do for the
-// host's.
+// Device path that copies the vector to the host, performs the host's plan there, and copies the result back.
 //
-// The stage holds the whole vector, in place whatever the caller's buffers are, and comes from the memory that peers of
-// this host map (memory.hpp): where all ranks stage, the host's plan copies nothing inside the host. It is pinned, and
-// kept: it grows to the longest vector so far.
+// The path works in every case. It gives device memory every backend, any number of hosts, codecs, top-k, and user ops
+// that are functions of the host.
 //
-// An all-reduce in several rounds has its copies in step with them (pipelined_copy.hpp). An operation that has ended
-// in the caller's stream while its result is still on the way back needs no stage of its own: the next one begins when
-// that has arrived.
+// The buffer holds the whole vector, and the operation is in place even if the caller's buffers are not. The buffer is
+// pinned, and it is memory that the peers of this host map (memory.hpp). If all ranks use this path, the host's plan
+// therefore makes no copies inside the host. The buffer is kept and grows to the longest vector so far.
+//
+// An all-reduce of several rounds overlaps its copies with the rounds (pipelined_copy.hpp). If an operation has ended
+// in the caller's stream, its result may still be on the way to the GPU. The next operation then waits for this copy
+// before it uses the buffer.
+//
+// Price: two copies over the bus, and pinned memory of the size of the longest vector. Without rounds the copies do not
+// overlap with the host's work.
 #pragma once
 
 #include "collectives/memory.hpp"
@@ -20,7 +24,7 @@ namespace collectives {
 class HostCopyPath final : public PathExecutor {
  public:
   HostCopyPath(Device& device, Rank rank) : device_(device), rank_(rank), pipelined_copy_(device) {}
-  /// Waits a while for what is under way; a GPU that does not come to an end keeps the stage.
+  /// Waits up to 10 s for each stream, or 200 ms after a failure. If a stream does not finish, the buffer is leaked.
   ~HostCopyPath() override;
 
   void start(const DeviceCall& call, const PlannedCall& planned, Job& job) override;
@@ -40,7 +44,7 @@ class HostCopyPath final : public PathExecutor {
   const Rank rank_;
   PipelinedCopy pipelined_copy_;
   Device::Stream stream_ = nullptr, stream_back_ = nullptr;
-  Device::Event input_copied_ = nullptr, output_copied_ = nullptr;  // the copies to the host, and from it
+  Device::Event input_copied_ = nullptr, output_copied_ = nullptr;  // Ends of the copies to the host, and from it.
   SharedMemory memory_;
   const DeviceCall* call_ = nullptr;
   const PlannedCall* planned_ = nullptr;

@@ -50,7 +50,7 @@ void IntraHostPath::abandon() noexcept {
   if (stream_ != nullptr && drain_stream(device_, stream_, done_, kDrainTimeoutAfterFailure)) end_remote_access();
 }
 
-// ---- where the buffers are ----
+// ---- preparing the buffers ----
 
 void IntraHostPath::prepare_shared() {
   packed_ = !show_buffers();
@@ -90,7 +90,7 @@ void IntraHostPath::prepare_for_steps() {
   if (packed_) pack_vectors();
 }
 
-/// False where others cannot reach them.
+/// Returns false if the peers cannot access the caller's buffers.
 bool IntraHostPath::show_buffers() {
   if (!call_->tensors.empty()) return false;
   const Sides sides = sides_of(call_->call, rank_);
@@ -159,8 +159,8 @@ bool IntraHostPath::all_done() {
   return true;
 }
 
-/// Seen before the look at the failure, as in ZeroCopy::perform_unless_failed: whoever raised the failure sees the
-/// flag, or this sees the failure.
+/// Sets the flag before it reads the failure, as ZeroCopy::perform_unless_failed does. Either the rank that reports a
+/// failure sees the flag, or this rank sees the failure.
 bool IntraHostPath::begin_remote_access() noexcept {
   arena_.block(arena_.self()).remote_access.value.store(1);
   if (!arena_.failed()) return true;
@@ -207,11 +207,12 @@ void IntraHostPath::do_share(const ReduceOp& op, DataType type, bool unreduced, 
     if (task_.is_source(rank, self))
       sources_.push_back(
           {element_at(buffers_[static_cast<std::size_t>(rank)].source, share.first, task_.element), unreduced});
-  for (int turn = 0; turn < ranks; ++turn)  // mine first, and not everyone's at the same destination
+  // Each rank begins with its own destination, so that the ranks write to different destinations at a time.
+  for (int turn = 0; turn < ranks; ++turn)
     if (const int rank = (self + turn) % ranks; task_.is_destination(rank, self))
       outs_.push_back(element_at(buffers_[static_cast<std::size_t>(rank)].destination, share.first, task_.element));
 
-  // What a kernel cannot write to at once goes there from what it has written.
+  // A kernel writes at most kMostOuts destinations. The rest are copies of the first one.
   std::span<std::byte* const> left(outs_);
   const std::byte* made = sources_[0].data;
   if (task_.combines()) {

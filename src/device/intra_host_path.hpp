@@ -1,16 +1,21 @@
-// What ways have in common that reach into the memory of the GPUs of this host's other ranks: where buffers are, and
-// how ranks meet.
+// Base class of the device paths that access the memory of other GPUs of the host.
 //
-// The ranks meet in the arena, where their hosts look: all have said where their buffers are, and that what was to come
-// before them is done; all have said that their kernels are.
+// The class publishes the buffers of a call and synchronizes the ranks. Both happen on the processors, in the arena. No
+// GPU polls another GPU, so a late or lost rank is detected as in any other call. A call synchronizes twice:
 //
-// Buffers that others cannot reach (parts of a group, managed memory, memory that cannot be shared, elements that do
-// not lie at multiples of their size) are laid side by side in memory of this communicator's own, and the result is
-// copied back. It is as long as the longest vector that needed it, rounded up to a power of two. To give memory back
-// may take waiting for the whole GPU, so what it has outgrown is kept until the end.
+// 1. All ranks have published their buffers, and all work that had to precede the call is done.
+// 2. All ranks have reported that their kernels are done.
 //
-// A kernel cannot be called back. The flag that says "touches the others' buffers" is up until it is done, so whoever
-// gives up a call knows (FailureDetector::wait_for_remote_access_end).
+// Some buffers cannot be accessed by other ranks: the tensors of a group, managed memory, memory that cannot be shared,
+// and misaligned elements. Each rank decides for itself. It packs its buffers into memory of this path and copies the
+// result back. This memory is as long as the longest vector that needed it, rounded up to a power of two. Outgrown
+// memory is kept until the end, because to free it may wait for all work of the GPU.
+//
+// A kernel cannot be cancelled. While it runs, this rank's `remote_access` flag in the arena is set. A rank that gives
+// up a call waits until its peers have cleared this flag (FailureDetector::wait_for_remote_access_end).
+//
+// Price: two synchronizations and the polling of an event. That takes some microseconds more than GPUs that poll one
+// another.
 #pragma once
 
 #include <cstddef>
@@ -33,56 +38,59 @@ class IntraHostPath : public PathExecutor {
   std::uint64_t moves() const noexcept override { return moves_; }
 
  protected:
-  /// `rank`: this one's, among all. Ways of one communicator share `peers`. `sync`: where they meet.
+  /// `rank` is the number of this rank in the communicator. The paths of a communicator share `peers`. `sync` is the
+  /// block in which the ranks synchronize.
   IntraHostPath(Device& device, const Arena& arena, std::shared_ptr<GpuPeers> peers, Rank rank,
                 GpuSync GpuBlock::*sync = &GpuBlock::call)
       : device_(device), arena_(arena), rank_(rank), peers_(std::move(peers)), sync_(sync) {}
-  /// Waits a while for what is under way; a GPU that does not come to an end keeps the memory.
+  /// Waits up to 10 s for the stream, or 200 ms after a failure. If the stream does not finish, the memory is leaked.
   ~IntraHostPath() override;
 
-  /// A rank's buffers, from where element 0 of the vector would be; null where it has none.
+  /// Buffers of a rank, as addresses of element 0 of the vector. Null: the rank has no such buffer.
   struct Buffers {
     std::byte *source = nullptr, *destination = nullptr;
   };
 
-  /// A call whose task is `task_`: `input` and `output` are addresses on the GPU.
+  /// Begins a call whose task is `task_`. `input` and `output` are device addresses.
   void begin(const DeviceCall& call, const std::byte* input, std::byte* output, std::uint64_t tag);
-  /// Whether what is under way comes to its end in good time.
+  /// Waits for the stream. Returns false if the stream does not finish in time.
   bool drained() noexcept;
-  /// Shows this rank's buffers, or begins to copy them to where they can be shown.
+  /// Prepares to publish this rank's buffers. If the peers cannot access them, starts to copy them to memory that the
+  /// peers can access.
   void prepare_shared();
-  /// Likewise where nobody needs to see them: pieces, and what does not lie at a multiple of its elements' size, are
-  /// copied to where they are one vector.
+  /// Prepares buffers that no other rank accesses. Packs them if the call has several tensors, or if a buffer is
+  /// misaligned.
   void prepare_local();
-  /// Likewise where others may have to see any of it, some time later.
+  /// Prepares buffers of which a peer may access any part later in the call.
   void prepare_for_steps();
-  /// `task_` is a Step of the call; these are its vectors, from element 0.
+  /// Sets the vectors of `task_`, which is a Step of the call. Both are addresses of element 0.
   void bind_step_buffers(const std::byte* source, std::byte* destination, std::uint64_t tag);
-  /// This rank's vector, from element 0, since it came.
+  /// Return this rank's vector, as an address of element 0. Require that it has been prepared.
   const std::byte* own_input() const noexcept { return packed_ ? vector() : input_; }
   std::byte* own_output() const noexcept { return packed_ ? vector() : output_; }
-  /// Whether they are there.
+  /// Returns true if the packed copy is complete, or if there is none.
   bool prepared() { return !packed_ || device_.reached(done_); }
-  /// `objects`: this rank cannot do it like this.
+  /// Publishes this rank's buffers. `objects`: this rank asks all ranks to perform the call on another path.
   void publish(bool objects = false);
-  /// Whether all have published theirs; then `buffers_` has them. Throws TagMismatch.
+  /// Returns true if all ranks have published. Then fills `buffers_`. Throws TagMismatch.
   bool all_published();
-  /// Then: whether any of them objects.
+  /// Returns true if any rank objects. Requires that all_published() has returned true.
   bool any_objection() const noexcept;
-  /// This rank's share of `task_`: reads every source once, combines in rank order and writes every destination.
-  /// `unreduced`: sources are contributions. `finish_ranks`: as for fold(). Goes into the stream.
+  /// Puts this rank's share of `task_` into the stream. Reads every source once, combines in rank order, and writes
+  /// every destination. The sources are contributions if `unreduced`. `finish_ranks` is the argument of fold().
   void do_share(const ReduceOp& op, DataType type, bool unreduced, int finish_ranks);
-  /// All that this rank's GPU had to do is done.
+  /// Publishes that the work of this rank's GPU is done, or tests whether that of all ranks is.
   void publish_done() noexcept;
   bool all_done();
-  /// The rest of the call from then on: until all have said so, and the result is where the caller wants it.
+  /// Performs the rest of the call: waits until all ranks are done, and returns the result to the caller's buffer.
   PathState leave();
-  /// The rest of the call when the result is there.
+  /// Copies a packed result to the caller's buffer and ends the call.
   PathState return_result();
-  /// Up before the others' buffers are touched, and down again; false, and it is down, where the call has failed.
+  /// Set and clear the `remote_access` flag around accesses to peers' buffers. begin_remote_access() returns false and
+  /// clears the flag if the call has failed.
   bool begin_remote_access() noexcept;
   void end_remote_access() noexcept;
-  /// Writes `bytes` at `from` to all of `to`, but where it lies there already.
+  /// Copies `bytes` at `from` to each destination in `to`, except to `from` itself.
   void copy_to_all(std::span<std::byte* const> to, const std::byte* from, std::size_t bytes);
   GpuPeers& peers() noexcept { return *peers_; }
   GpuSync& sync_block(int local) const noexcept { return arena_.gpu_block(local).*sync_; }
@@ -94,9 +102,9 @@ class IntraHostPath : public PathExecutor {
   Device::Event done_ = nullptr;
   const DeviceCall* call_ = nullptr;
   HostTask task_;
-  std::vector<Buffers> buffers_;  // by local rank
+  std::vector<Buffers> buffers_;  // Indexed by local rank.
   std::uint64_t moves_ = 0;
-  // Of the kernel that is being put together.
+  // Arguments of the next kernel.
   std::vector<Source> sources_;
   std::vector<std::byte*> outs_;
 
@@ -110,8 +118,8 @@ class IntraHostPath : public PathExecutor {
 
   std::shared_ptr<GpuPeers> peers_;
   GpuSync GpuBlock::*const sync_;
-  std::vector<void*> memory_;  // for vectors side by side, the last one in use
-  std::size_t bytes_ = 0;      // of that
+  std::vector<void*> memory_;  // Memory for packed vectors. The last one is in use.
+  std::size_t bytes_ = 0;      // Size of the memory in use.
   const std::byte* input_ = nullptr;
   std::byte* output_ = nullptr;
   std::uint64_t tag_ = 0;

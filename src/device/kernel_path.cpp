@@ -7,7 +7,7 @@
 #include "planning/planned_call.hpp"
 
 namespace collectives {
-/// Who has what of the vector.
+/// Fills in `task_`: its kind, root, and the slice of each rank.
 void KernelPath::describe(const PlannedCall& planned) {
   const int ranks = arena_.ranks();
   const Signature& call = planned.signature;

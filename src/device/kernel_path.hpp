@@ -1,10 +1,12 @@
-// Kernels: every rank's GPU reaches into the memory of the others, as the processors do at zero copy
-// (shared_memory/zero_copy.hpp). The vector is shared out among the ranks; for its share a rank's kernel reads every
-// source once, combines in rank order and writes every destination. An all-reduce of p ranks is p kernels and no copy,
-// and gives the bits that one on the host gives.
+// Device path in which each rank's GPU accesses the memory of the other GPUs of the host.
 //
-// The ranks meet twice. So a call returns when the last GPU has finished, with a stream, too: the kernels of others
-// write into this rank's output, and its stream could not wait for them.
+// The path is the counterpart of zero copy on the host (shared_memory/zero_copy.hpp), with a kernel in place of a loop.
+// The vector is divided among the ranks. For its share a rank's kernel reads every source once, combines in rank order
+// and writes every destination. An all-reduce of p ranks takes p kernels and no copy. Its bits are those of the same
+// call on the host.
+//
+// Price: a call returns when the last GPU has finished, even with a stream. The kernels of the other ranks write into
+// this rank's output, and this rank's stream cannot wait for them.
 #pragma once
 
 #include <memory>
@@ -15,7 +17,7 @@
 
 namespace collectives {
 
-/// On one host, where local ranks are the ranks.
+/// Kernel path for one host. Local rank numbers equal the communicator's rank numbers.
 class KernelPath final : public IntraHostPath {
  public:
   KernelPath(Device& device, const Arena& arena, std::shared_ptr<GpuPeers> peers)

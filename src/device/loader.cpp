@@ -17,7 +17,8 @@ DeviceMaker& replacement() {
   return maker;
 }
 
-/// CUDA's driver with one reference more; null where nobody has loaded it. Looks for its file: 30 us.
+/// Returns CUDA's driver with one more reference. Returns null if the process has not loaded it. Searches for the file,
+/// which takes 30 us.
 void* driver_if_loaded() { return ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD); }
 
 }  // namespace
@@ -34,7 +35,8 @@ bool cuda_is_in_use() noexcept {
   if (replacement()) return true;
   void* const driver = driver_if_loaded();
   if (driver == nullptr) return false;
-  // Other libraries load it to look around. CUDA's results are 0 for success.
+  // A loaded driver alone does not mean use, because other libraries load it to inspect the machine. CUDA's result 0 is
+  // success.
   const auto find = [&](auto& function, const char* name) {
     function = reinterpret_cast<std::decay_t<decltype(function)>>(::dlsym(driver, name));
     return function != nullptr;
@@ -53,7 +55,7 @@ bool cuda_is_in_use() noexcept {
       unsigned flags = 0;
       used = get(&device, ordinal) == 0 && state(device, &flags, &active) == 0 && active != 0;
     }
-  ::dlclose(driver);  // of which there is another reference
+  ::dlclose(driver);  // Another reference keeps it loaded.
   return used;
 }
 

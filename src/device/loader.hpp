@@ -1,5 +1,7 @@
-// Where a communicator gets its Device from: the component libcollectives_cuda, found at run time and never linked, so
-// that one binary runs with a GPU and without.
+// Loading of the component libcollectives_cuda, which supplies a Device.
+//
+// The component is found at run time and never linked, so one binary runs with and without a GPU. It contains CUDA's
+// runtime. Price: a megabyte or two, and a second runtime beside the program's own.
 #pragma once
 
 #include <functional>
@@ -11,16 +13,18 @@
 
 namespace collectives {
 
-/// The GPU that is current to this thread; null, and why in a line, where there is none to be had. The library is
-/// looked for in `directory`, then where the system keeps libraries, and stays loaded.
+/// Returns the GPU that is current to this thread. Returns null and sets `why_not` to one line if there is none.
+/// Searches for the component in `directory`, then in the system's library path. The component stays loaded.
 std::unique_ptr<Device> find_device(std::string& why_not, const std::string& directory = own_directory());
 
-/// Whether this process uses CUDA already: some GPU has a context of it. Loads nothing, and makes none.
+/// Returns true if this process uses CUDA already, that is, if it has a context on some GPU. Loads nothing and creates
+/// no context.
 bool cuda_is_in_use() noexcept;
-/// Whether CUDA's driver is in the process, whoever brought it.
+/// Returns true if CUDA's driver is loaded in this process.
 bool cuda_driver_is_loaded() noexcept;
 
-/// For tests: in place of the component, until it is called with nothing. Between communicators, from one thread.
+/// Replaces the component in tests. An empty function restores it. Must be called while there is no communicator, from
+/// one thread.
 using DeviceMaker = std::function<std::unique_ptr<Device>(std::string& why_not)>;
 void replace_devices(DeviceMaker maker);
 

@@ -13,7 +13,7 @@
 namespace collectives {
 namespace {
 
-constexpr std::size_t kVectorBytes = 16;  // that a kernel takes at once
+constexpr std::size_t kVectorBytes = 16;  // Size of a kernel's vector access, in bytes.
 
 }  // namespace
 
@@ -60,8 +60,8 @@ void MultiNodePath::start(const DeviceCall& call, const PlannedCall& planned, Jo
   stream_back_ = device_.new_stream();
 }
 
-/// Into slices that are the same on all hosts. NCCL likes equal ones, which begin where vectors do; the last has the
-/// rest.
+/// Cuts the vector into slices that are equal on all hosts. NCCL prefers slices of equal length that begin at vector
+/// boundaries. The last slice holds the rest.
 void MultiNodePath::divide(const PlannedCall& planned) {
   const std::size_t count = planned.signature.count;
   const int slices = sparse_ != nullptr ? sparse_->slices : plan_->algorithm->slices(topology_);
@@ -77,7 +77,7 @@ void MultiNodePath::divide(const PlannedCall& planned) {
     if (s < slices && nccl_collective_ != nullptr && sparse_ == nullptr)
       slice = {offsets_.back(), s + 1 < slices ? each : count - offsets_.back()};
     else if (s < slices)
-      slice = part({0, count}, slices, s);  // in which the others divide it, too
+      slice = part({0, count}, slices, s);  // This is the division of the host's plan.
     offsets_.push_back(offsets_.back() + slice.count);
   }
   slice_ = task_.slice(arena_.self());
@@ -101,7 +101,8 @@ PathExecutor::PathState MultiNodePath::progress() {
   if (delegate_ != nullptr) return delegate_->progress();
   try {
     return next_phase();
-  } catch (const TagMismatch& mismatch) {  // of a local rank
+    // A mismatch names a local rank. Translates it into a rank of the communicator.
+  } catch (const TagMismatch& mismatch) {
     throw TagMismatch{view_.grid.here()[static_cast<std::size_t>(mismatch.peer)]};
   }
 }
@@ -109,7 +110,8 @@ PathExecutor::PathState MultiNodePath::progress() {
 PathExecutor::PathState MultiNodePath::next_phase() {
   switch (phase_) {
     case Phase::preparing:
-      if (!device_.reached(done_)) return PathState::gpu;  // what the call before keeps of its roundings
+      // The operation before may still write its rounding errors to the residual.
+      if (!device_.reached(done_)) return PathState::gpu;
       if (call_->stream && !device_.reached(call_->ready)) return PathState::gpu;
       sum_.grow(bytes() + kVectorBytes);
       if (sparse_ == nullptr)
@@ -164,7 +166,8 @@ PathExecutor::PathState MultiNodePath::next_phase() {
   return state;
 }
 
-/// What a tensor keeps is another slice here, or none: it is moved in memory of the host, by all ranks of this one.
+/// Returns true if this rank keeps the residual of another range. The host then moves the residuals of all ranks of
+/// this host.
 bool MultiNodePath::has_to_move() const {
   return sparse_ != nullptr && !tensor_->keeps(sparse_->slices, sparse_->slice(arena_.self()));
 }
@@ -176,7 +179,7 @@ PathExecutor::PathState MultiNodePath::delegate_to_host_copy() {
 }
 
 void MultiNodePath::start_nccl(Collective collective, const std::byte* input, std::byte* output) {
-  const bool average = op_.kind() == ReduceOp::Kind::average;  // the rails divide
+  const bool average = op_.kind() == ReduceOp::Kind::average;  // The all-reduce along the rail divides.
   const NcclCollective::Call call{.collective = collective,
                                   .input = input,
                                   .output = output,
@@ -189,7 +192,7 @@ void MultiNodePath::start_nccl(Collective collective, const std::byte* input, st
   nccl_collective_->start(std::span(&call, 1));
 }
 
-/// The host's sum of this rank's slice, unfinished.
+/// Computes the host's sum of this rank's slice. The sum is not yet divided or scaled.
 void MultiNodePath::add() {
   if (nccl_collective_ != nullptr) {
     sum_at_ = 0;
@@ -204,7 +207,7 @@ void MultiNodePath::add() {
   device_.fold(op_, type_, sources_, out, slice_.count, 0, stream_);
 }
 
-/// What goes along the rail comes to pinned memory, all of it or round by round.
+/// Copies the data for the rail to pinned memory: at once, or round by round.
 void MultiNodePath::fetch_sum() {
   if (sparse_ != nullptr) top_k_.choose(reinterpret_cast<const float*>(sum()));
   device_.record(done_, stream_);
@@ -216,7 +219,7 @@ void MultiNodePath::fetch_sum() {
   job_->input_stream = &pipelined_copy_;
 }
 
-/// What has come from there goes back, as far as it has not.
+/// Copies the data that remain on the host back to the GPU.
 void MultiNodePath::bring_sum() {
   if (sparse_ != nullptr) return top_k_.add_up(reinterpret_cast<float*>(sum()));
   if (slice_.count == 0) return;
@@ -225,7 +228,7 @@ void MultiNodePath::bring_sum() {
   device_.wait(stream_, back_);
 }
 
-/// The middle of the plan: its messages hold as much as they would in all of it.
+/// Describes the part of the plan between hosts. Its messages have the size that they have in the whole plan.
 void MultiNodePath::describe_rail() {
   const int slices = plan_->algorithm->slices(topology_);
   rail_plan_ = {};
@@ -257,7 +260,8 @@ void MultiNodePath::distribute_slice() {
   if (slice_.count == 0) return;
   outs_.clear();
   const int self = arena_.self(), ranks = arena_.ranks();
-  for (int turn = 0; turn < ranks; ++turn)  // mine first, and not everyone's at the same destination
+  // Each rank begins with its own destination, so that the ranks write to different destinations at a time.
+  for (int turn = 0; turn < ranks; ++turn)
     outs_.push_back(
         element_at(buffers_[static_cast<std::size_t>((self + turn) % ranks)].destination, slice_.first, task_.element));
   copy_to_all(outs_, sum(), bytes());

@@ -1,19 +1,30 @@
-// An all-reduce on several hosts: what `hierarchical` does, with the GPUs at its ends. The GPUs of a host add, each a
-// slice of the vector, of all ranks; a slice comes to the host by pinned memory and is all-reduced along its rail, as
-// the plan says; it goes back, and from there to all GPUs of the host. So a rank moves its slice over its bus, once
-// there and once back, and the host adds nothing that the hosts' sums are not.
+// Device path for an all-reduce on several hosts, some of which have several ranks.
 //
-// Inside a host that is done by kernels, which reach into the others' memory, or by NCCL: a reduce-scatter and an
-// all-gather. By kernels a slice of every buffer is read, and written, by its owner only; so in place nobody's
-// contribution is lost, and it is enough to meet before the first and behind the last of it.
+// The vector is cut into slices, one per rank of a host. A call has these phases:
 //
-// With a compressor (TopK), what goes along the rail is what each owner chooses from its slice of the sum
-// (device/top_k_on_gpu.hpp). Where a tensor keeps something else than this rank's slice, on any rank of a host,
-// as before its first call, all of them move what they keep to owners, in memory of the host: that call is staged.
+// 1. The GPUs of a host add. Each rank's GPU has the host's sum of its slice.
+// 2. Each rank copies its slice to pinned memory of the host.
+// 3. The host all-reduces the slice along its rail, as the plan says (`CollectiveSpec::inter_host_only`).
+// 4. Each rank copies the slice back and distributes it to all GPUs of its host.
 //
-// All ranks have the same bits. By kernels they are those of `hierarchical` on the host, unless that is a ring of three
-// hosts or more in several rounds: there pieces of floats may lie at other hosts, and are added in another order. NCCL
-// adds in an order of its own.
+// A rank therefore moves its slice over its bus once in each direction. The host adds only the sums of hosts. Every
+// transport and every codec serves host memory and device memory alike.
+//
+// Phases 1 and 4 have two forms:
+//
+// - Kernels access the memory of the other GPUs. A slice of each buffer is read and written by its owner only, so no
+//   contribution is lost in place. It suffices to synchronize before the first phase and after the last.
+// - NCCL performs a reduce-scatter and an all-gather, if the GPUs of a host have no access to each other's memory.
+//
+// With a compressor (TopK) each owner sends a selection from its slice of the sum (device/top_k_on_gpu.hpp). If a rank
+// of a host keeps a residual of another range, all ranks of the host delegate the call to HostCopyPath. The host then
+// moves the residuals to their owners. The first call of a tensor is such a call.
+//
+// All ranks receive the same bits. The kernels' bits are those of `hierarchical` on the host, with one exception: a
+// ring of three or more hosts in several rounds. Parts of float vectors may then belong to other hosts and are added in
+// another order. NCCL adds in its own order.
+//
+// Price: a slice is added, sent and distributed in sequence. On the host these phases of different rounds overlap.
 #pragma once
 
 #include <memory>
@@ -32,8 +43,8 @@ class RankView;
 
 class MultiNodePath final : public IntraHostPath {
  public:
-  /// `host_copy`: for what has to be moved first. `nccl_comm`: of this host's ranks, by local rank; null: they reach
-  /// one another's memory.
+  /// `host_copy` performs the calls that must first move residuals. `nccl_comm` connects the ranks of this host, by
+  /// local rank. Null: their GPUs access each other's memory.
   MultiNodePath(const std::shared_ptr<Device>& device, const Arena& arena, std::shared_ptr<GpuPeers> peers,
                 const RankView& view, const Topology& topology, PathExecutor& host_copy,
                 std::unique_ptr<NcclComm> nccl_comm);
@@ -42,7 +53,7 @@ class MultiNodePath final : public IntraHostPath {
   void start(const DeviceCall& call, const PlannedCall& planned, Job& job) override;
   PathState progress() override;
   void abandon() noexcept override;
-  /// Null without NCCL.
+  /// Returns null if this path does not use NCCL.
   NcclComm* nccl_comm() const noexcept {
     return nccl_collective_ == nullptr ? nullptr : &nccl_collective_->nccl_comm();
   }
@@ -71,16 +82,17 @@ class MultiNodePath final : public IntraHostPath {
   void describe_rail();
   void distribute_slice();
   void start_nccl(Collective collective, const std::byte* input, std::byte* output);
-  /// Whether what was begun by NCCL is in its stream.
+  /// Returns true if the calls started by NCCL are in the stream.
   bool in_stream() { return nccl_collective_ == nullptr || nccl_collective_->progress(); }
-  /// Whether the stream has come to where `done_` was recorded. Throws what has gone wrong in it.
+  /// Returns true if the stream has reached the last recording of `done_`. Throws the errors of work in the stream.
   bool reached() {
     return (nccl_collective_ == nullptr || nccl_collective_->nccl_comm().ready()) && device_.reached(done_);
   }
   std::size_t bytes() const { return slice_.count * task_.element; }
-  /// Lies as the slice does in this rank's buffer, so that kernels take both by vectors.
+  /// Returns this rank's sum. It has the alignment of the slice in this rank's buffer, so that kernels access both by
+  /// vectors.
   std::byte* sum() const noexcept { return sum_.as<std::byte>(sum_at_); }
-  /// From where element 0 of the vector would be. Never used to reach outside.
+  /// Returns the sum as an address of element 0 of the vector. Only elements of the slice are accessed.
   std::byte* sum_as_vector() const noexcept {
     return reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(sum()) - slice_.first * task_.element);
   }
@@ -88,9 +100,9 @@ class MultiNodePath final : public IntraHostPath {
   const RankView& view_;
   const Topology& topology_;
   PathExecutor& host_copy_;
-  PathExecutor* delegate_ = nullptr;  // performs the call under way
-  DeviceBuffer sum_, sum_here_;       // of this rank's slice: on the GPU, and pinned
-  PipelinedCopy pipelined_copy_;      // between them
+  PathExecutor* delegate_ = nullptr;  // Path that performs the current call instead of this one.
+  DeviceBuffer sum_, sum_here_;       // Sum of this rank's slice: on the GPU, and in pinned memory.
+  PipelinedCopy pipelined_copy_;      // Copies between sum_ and sum_here_.
   Device::Stream stream_back_ = nullptr;
   Device::Event back_ = nullptr;
   Job* job_ = nullptr;
@@ -99,13 +111,13 @@ class MultiNodePath final : public IntraHostPath {
   Plan rail_plan_;
   ReduceOp op_;
   DataType type_ = DataType::f32;
-  Range slice_{};  // of this rank
+  Range slice_{};  // Slice of this rank.
   std::size_t sum_at_ = 0;
   TopKOnGpu top_k_;
-  SparseTensor* tensor_ = nullptr;  // of the call under way; null: everything goes along the rail
+  SparseTensor* tensor_ = nullptr;  // Tensor of the current call. Null: the call is not compressed.
   const SparsePlan* sparse_ = nullptr;
   std::unique_ptr<NcclCollective> nccl_collective_;
-  std::vector<std::size_t> offsets_;  // of slices, for NCCL
+  std::vector<std::size_t> offsets_;  // Offsets of the slices, for NCCL.
   Phase phase_ = Phase::preparing;
 };
 

@@ -16,10 +16,10 @@
 namespace collectives {
 namespace {
 
-/// Where slots of the scratch memory begin, in bytes: as device memory does.
+/// Alignment of the slots in the scratch memory, in bytes, equal to that of device memory.
 constexpr std::size_t kAlignment = 256;
 
-/// What is in streams when a call has been given up ends within, as far as it is ours.
+/// Time limit for a stream to finish after its calls have been given up.
 constexpr auto kPatience = std::chrono::seconds(1);
 
 NcclComm::Kind kind_of(Collective collective) {
@@ -40,7 +40,8 @@ bool equal(const Parts& parts) {
   return true;
 }
 
-/// What one collective can do of each part, where only the last is longer; else 0.
+/// Returns the number of elements of each part that one collective can transport. Requires that only the last part is
+/// longer; returns 0 otherwise.
 std::size_t equal_count(const Parts& parts) {
   const std::size_t each = parts[0].count;
   for (int rank = 1; rank < parts.size(); ++rank)
@@ -65,8 +66,9 @@ NcclCollective::~NcclCollective() {
     if (at_ < calls_.size()) device_.record(done_, call_.stream);
     const Deadline patience = Deadline::in(kPatience);
     for (Backoff backoff; !device_.reached(done_); backoff.wait())
-      if (patience.passed()) return;  // whoever frees memory waits for the GPU, which may have stopped
-  } catch (const Error&) {            // it has failed
+      // To free memory would wait for the GPU, which may have stopped.
+      if (patience.passed()) return;
+  } catch (const Error&) {  // The GPU has failed.
     return;
   }
   for (void* const buffer : scratch_buffers_) device_.free(buffer);
@@ -105,8 +107,9 @@ void NcclCollective::start(std::span<const Call> calls) {
   calls_.assign(calls.begin(), calls.end());
   at_ = 0;
   if (calls_.empty()) return;
-  grow_scratch(scratch_bytes_for(calls_));     // for all of them, as none is in its stream
-  device_.wait(calls_.front().stream, done_);  // the scratch memory is one, and streams may be several
+  grow_scratch(scratch_bytes_for(calls_));  // None of the calls is in a stream yet, so one size serves all of them.
+  // All streams share the scratch memory.
+  device_.wait(calls_.front().stream, done_);
   begin(calls_.front());
 }
 
@@ -129,7 +132,8 @@ bool NcclCollective::progress() {
       continue;
     }
     const Device::Stream stream = call_.stream;
-    if (whole(call_)) {  // all that is left of such go together
+    // Consecutive calls that NCCL performs as a whole form one group.
+    if (whole(call_)) {
       for (; at_ < calls_.size() && whole(call_); next_call()) put_whole();
     } else if (next_ == Next::exchange) {
       exchange();
@@ -170,7 +174,7 @@ void NcclCollective::put_whole() {
       call_.collective == Collective::reduce_scatter ? element_at(call_.output, mine.first, element()) : call_.output;
   const std::size_t each = equal_count(parts);
   add(kind_of(call_.collective), input, output, each, 0);
-  for (Rank owner = 0; owner < size_; ++owner) {  // the rest of their parts
+  for (Rank owner = 0; owner < size_; ++owner) {  // Elements beyond the common length.
     const Range rest{parts[owner].first + each, parts[owner].count - each};
     if (call_.collective == Collective::all_gather)
       add(NcclComm::Kind::broadcast, element_at(input, each, element()),
@@ -181,7 +185,7 @@ void NcclCollective::put_whole() {
   }
 }
 
-// ---- unsummed ----
+// ---- unsummed calls ----
 
 Parts NcclCollective::parts_of_round() const {
   if (call_.collective == Collective::reduce_scatter) return call_.parts.round(layout_.segment, round_);
@@ -224,7 +228,7 @@ void NcclCollective::combine() {
                           true});
     device_.fold(call_.op, carried(), sources_, std::span(&sum, 1), mine.count, size_, call_.stream);
   }
-  // Coded results meet where contributions were coded, one part behind the other.
+  // Coded results are gathered in place of the coded contributions, one part after the other.
   const std::size_t bytes = size_of(carried()), base = call_.coded() ? parts.whole().first : 0;
   const auto place = [&](Rank owner) {
     return element_at(call_.coded() ? coded(0) : call_.output, parts[owner].first - base, bytes);

@@ -1,9 +1,14 @@
-// A call by NCCL: what goes into the stream, and when.
+// Performs calls with NCCL.
 //
-// What NCCL does as ReduceOp promises, it does itself, in one group; parts of unequal length are a broadcast or a
-// reduction each. For the rest it only carries: contributions go unsummed to their owners, whose GPUs fold them in rank
-// order, and results go from there to whoever wants them. That happens in rounds, because what arrives needs room. On a
-// coded wire, 16-bit floats stand for f32 on the way, and an owner folds and rounds once.
+// NCCL performs a call as a whole if its result is the one that ReduceOp promises. Unequal parts then take one
+// broadcast or reduction each, in one group.
+//
+// For all other reductions NCCL only transports. The contributions go unreduced to the owners of parts, whose GPUs fold
+// them in rank order as the processors do. The results then go to the ranks that receive them. These calls have rounds,
+// because the contributions need scratch memory. If the call is coded, f32 values travel as 16-bit floats, and the
+// owner folds them and rounds once.
+//
+// Price: p - 1 messages and scratch memory for reductions that NCCL could perform with different rounding.
 #pragma once
 
 #include <cstddef>
@@ -21,46 +26,48 @@ namespace collectives {
 
 class NcclCollective {
  public:
-  /// Addresses are of element 0 of the vector of the call, as if the buffers held all of it.
+  /// One call. Addresses are those of element 0 of the vector, as if the buffers held the whole vector.
   struct Call {
-    Collective collective = Collective::all_reduce;  ///< no barrier
+    Collective collective = Collective::all_reduce;  ///< Any collective except barrier.
     const std::byte* input = nullptr;
     std::byte* output = nullptr;
-    Parts parts = {};  ///< one per rank for reduce_scatter and all_gather; else of the whole vector
+    /// Parts of the vector. reduce_scatter and all_gather: one per rank. Otherwise: one, the whole vector.
+    Parts parts = {};
     DataType type = DataType::f32;
     ReduceOp op = {};
     Rank root = 0;
-    bool unsummed = false;          ///< contributions meet at their owners
-    DataType wire = DataType::f32;  ///< of a coded call, whose type is f32: f16 or bf16, then also `unsummed`
+    bool unsummed = false;  ///< True: contributions go unreduced to their owners.
+    /// Type on the wire. It differs from `type` in a coded call: f16 or bf16 for f32. A coded call is also `unsummed`.
+    DataType wire = DataType::f32;
     Device::Stream stream = nullptr;
     bool coded() const noexcept { return type == DataType::f32 && wire != DataType::f32; }
     DataType carried() const noexcept { return coded() ? wire : type; }
   };
 
-  /// Where contributions meet, there is room for so many bytes of them, taken at need and kept.
+  /// Default limit of the scratch memory, in bytes. It is allocated on demand and kept.
   static constexpr std::size_t kScratchBytes = 32 << 20;
   NcclCollective(Device& device, std::unique_ptr<NcclComm> nccl_comm, int size, Rank self,
                  std::size_t scratch_bytes = kScratchBytes);
-  /// What is under way is given up.
+  /// Gives up calls in progress.
   ~NcclCollective();
   NcclCollective(const NcclCollective&) = delete;
   NcclCollective& operator=(const NcclCollective&) = delete;
 
-  /// Whether calls need more scratch memory than there is. To take it may wait for the whole GPU, and what is under way
-  /// there for other ranks: then nothing is when they start.
+  /// Returns true if the calls need more scratch memory than there is. Allocation may wait for all work of the GPU,
+  /// including work that waits for other ranks. No operation may then be in progress when the calls start.
   bool takes_memory(std::span<const Call> calls) const;
-  /// Begins calls, which go into one stream; what was begun before is in its own.
+  /// Starts calls, which go into one stream. Earlier calls must be in their stream.
   void start(std::span<const Call> calls);
-  /// Goes as far as it can; true when all of them are in their stream. Throws Error{system}.
+  /// Advances the calls. Returns true if all of them are in their stream. Throws Error{system}.
   bool progress();
   NcclComm& nccl_comm() noexcept { return *nccl_comm_; }
 
  private:
   enum class Next : std::uint8_t { exchange, combine, keep };
 
-  /// How a call whose contributions go unsummed uses the scratch memory.
+  /// Layout of the scratch memory of an unsummed call.
   struct Layout {
-    std::size_t segment = 0;  // elements of one part in one round
+    std::size_t segment = 0;  // Number of elements of one part in one round.
     std::size_t slot_bytes = 0, slots = 0;
     std::size_t rounds = 1;
     std::size_t bytes() const noexcept { return slots * slot_bytes; }
@@ -74,8 +81,8 @@ class NcclCollective {
   void combine();
   void keep();
   Parts parts_of_round() const;
-  /// Of the scratch memory: where the contribution of `rank` arrives, what this rank makes of them, and what it sends
-  /// there, if that is coded.
+  /// Return addresses in the scratch memory: the contribution of `rank`, this rank's sum, and the coded contribution
+  /// for `rank`.
   std::byte* slot(Rank rank) const;
   std::byte* result() const;
   std::byte* coded(Rank rank) const;
@@ -91,20 +98,22 @@ class NcclCollective {
   std::unique_ptr<NcclComm> nccl_comm_;
   const int size_;
   const Rank self_;
-  const std::size_t scratch_limit_;  // bytes
+  const std::size_t scratch_limit_;  // Limit in bytes.
 
-  std::vector<Call> calls_;  // that are not in their stream, but for those before...
-  std::size_t at_ = 0;       // ...this one,
-  Call call_;                // which is this
+  std::vector<Call> calls_;  // Calls of the last start().
+  std::size_t at_ = 0;       // Index of the first call that is not yet in the stream.
+  Call call_;                // Copy of calls_[at_].
   Next next_ = Next::exchange;
   std::size_t round_ = 0;
   Layout layout_;
   std::vector<NcclComm::Call> group_;
   std::vector<Source> sources_;
 
-  std::vector<void*> scratch_buffers_;  // the last is in use; the others were too small, and may be in use in a stream
+  // Allocations. The last one is in use. Earlier ones were too small, and streams may still use them.
+  std::vector<void*> scratch_buffers_;
   std::size_t scratch_bytes_ = 0;
-  Device::Event done_ = nullptr;  // with the scratch memory, which the next call waits for
+  // Event after the last use of the scratch memory. The next call waits for it.
+  Device::Event done_ = nullptr;
 };
 
 }  // namespace collectives

@@ -27,7 +27,7 @@ bool NcclPath::takes_memory(const DeviceCall& call, const PlannedCall& planned) 
   try {
     describe(call, planned);
     return nccl_collective_.takes_memory(calls_);
-  } catch (const std::bad_alloc&) {  // start() says so
+  } catch (const std::bad_alloc&) {  // start() reports the failure.
     return true;
   }
 }
@@ -49,7 +49,8 @@ void NcclPath::describe(const DeviceCall& device_call, const PlannedCall& planne
   for (std::size_t rank = 0; by_part && rank < p; ++rank)
     offsets_.push_back(offsets_.back() + (request.counts.empty() ? request.count / p : request.counts[rank]));
   const auto add = [&](const void* input, void* output, std::size_t count) {
-    // Addresses of element 0 of the vector, for buffers that begin with this rank's part. Never used to reach outside.
+    // Computes the address of element 0 for a buffer that begins with this rank's part. Only elements of the part are
+    // accessed.
     const auto whole = [&](const void* data, bool part) {
       const std::size_t before = part ? offsets_[static_cast<std::size_t>(self_)] * size_of(request.type) : 0;
       return reinterpret_cast<std::uintptr_t>(data) - before;
@@ -85,7 +86,7 @@ PathExecutor::PathState NcclPath::progress() {
 }
 
 bool NcclPath::retire_oldest() {
-  nccl_collective_.nccl_comm().ready();  // throws what has gone wrong in the stream
+  nccl_collective_.nccl_comm().ready();  // Throws errors that have occurred in the stream.
   if (!device_.reached(in_flight_.front())) return false;
   events_.push_back(in_flight_.front());
   in_flight_.pop_front();

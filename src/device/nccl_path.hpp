@@ -1,5 +1,5 @@
-// The way of backend "nccl": every operation goes into one stream of the communicator's own, behind what the caller's
-// stream holds, and is in flight there while others begin.
+// Device path of backend "nccl". It puts all operations into one stream of its own, after the work that the caller's
+// stream held. Operations in this stream are in flight while later ones begin.
 #pragma once
 
 #include <deque>
@@ -25,11 +25,11 @@ class NcclPath final : public PathExecutor {
   std::uint64_t moves() const noexcept override { return moves_; }
 
   NcclComm& nccl_comm() noexcept { return nccl_collective_.nccl_comm(); }
-  /// What the program has registered. Nothing is under way when it changes.
+  /// Returns the registered memory. No operation may be in progress when it changes.
   Registry& registry() noexcept { return registry_; }
 
  private:
-  /// Fills in offsets_ and calls_, which nobody needs any more when what was before is in its stream.
+  /// Fills in offsets_ and calls_. Requires that the calls before are in their stream and no longer need them.
   void describe(const DeviceCall& call, const PlannedCall& planned);
 
   Device& device_;
@@ -45,14 +45,14 @@ class NcclPath final : public PathExecutor {
   };
   OwnStream own_;
   const Device::Stream stream_ = own_.stream;
-  NcclCollective nccl_collective_;  // goes before the stream that it works in
+  NcclCollective nccl_collective_;  // Destroyed before the stream that it uses.
   Registry registry_;
 
   const DeviceCall* call_ = nullptr;
-  std::vector<std::size_t> offsets_;  // of the parts of the call
+  std::vector<std::size_t> offsets_;  // Offsets of the parts of the call.
   std::vector<NcclCollective::Call> calls_;
   std::deque<Device::Event> in_flight_;
-  std::vector<Device::Event> events_;  // that nobody uses
+  std::vector<Device::Event> events_;  // Unused events.
   std::uint64_t moves_ = 0;
 };
 

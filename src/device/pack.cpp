@@ -22,7 +22,7 @@ void unpack_output(Device& device, const DeviceCall& device_call, Rank rank, con
     at += to.count;
   };
   for (const Tensor& tensor : device_call.tensors) copy(tensor.output);
-  // What a root has broadcast in place is there, unless it has been rounded, as for the others.
+  // The root of a broadcast in place already has the result, unless a codec has rounded it.
   const bool in_place =
       !coded && call.collective == Collective::broadcast && rank == call.root && call.input.data == call.output.data;
   if (device_call.tensors.empty() && sides_of(call, rank).output && !in_place) copy(call.output);

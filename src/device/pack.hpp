@@ -1,5 +1,5 @@
-// The vector of a call on device memory as one stretch elsewhere, wherever its parts and tensors are: element 0 at
-// `vector`, in place.
+// Packing of a call's buffers into one contiguous vector in place, and unpacking of its result. Element 0 lies at
+// `vector`.
 #pragma once
 
 #include <cstddef>
@@ -10,9 +10,10 @@
 
 namespace collectives {
 
-/// Copies what this rank contributes to its place there.
+/// Copies the contribution of this rank to its place in the vector.
 void pack_input(Device& device, const DeviceCall& call, Rank rank, std::byte* vector, Device::Stream stream);
-/// Copies what this rank receives to the caller's buffers. `coded`: values have been rounded on their way.
+/// Copies the elements that this rank receives to the caller's buffers. `coded`: the values have been rounded by a
+/// codec.
 void unpack_output(Device& device, const DeviceCall& call, Rank rank, const std::byte* vector, bool coded,
                    Device::Stream stream);
 

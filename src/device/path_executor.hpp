@@ -1,9 +1,20 @@
-// Ways of performing an operation on device memory. A communicator has one object of each way; the plan says which one
-// an operation takes (Way, in plan.hpp). What all ways have in common is not theirs: the operation is at the head of
-// the queue when it starts, its arrival record is published, and whoever waits for it looks for mismatches, lost peers
-// and the deadline.
+// Base class of the device paths, which perform operations on device memory.
 //
-// A way never waits: progress() goes as far as it can. The GPU is asked by events how far it is.
+// A device path is for device memory what a plan is for host memory. A communicator has one object of each path. The
+// plan names the path of an operation (DevicePath, in plan.hpp). device_choice.cpp chooses it from values that are
+// equal on all ranks. Several paths delegate part of an operation to the host's plan, by returning PathState::host.
+//
+// The communicator does the work that all paths share:
+//
+// - It starts an operation on its path when the operation is at the head of the queue and has published its arrival
+//   record.
+// - It checks for mismatches, lost peers and the deadline while a thread waits for the operation.
+//
+// A path never waits. progress() goes as far as it can, and polls events to learn how far the GPU is.
+//
+// An operation that is entirely in streams leaves the queue, so that the next operation can begin. The progress thread
+// then watches it. Ranks are compared while they wait, and when results are complete. Price: a mismatch is reported by
+// the next call, and at most 32 operations are in flight.
 #pragma once
 
 #include <cstdint>
@@ -21,51 +32,58 @@ struct Job;
 class Executor;
 class SparseTensor;
 
-/// An operation on device memory, from its call to its end. Kept with the operation's state, and used again.
+/// Operation on device memory, from its call to its end. The object belongs to the operation's state and is reused.
 struct DeviceCall {
-  Call call;                    ///< without what lies in the caller's frame: counts and tensors
-  std::vector<Tensor> tensors;  ///< Call::tensors
-  std::size_t mine = 0;         ///< element of the vector at which this rank's part begins, where it has one
+  /// Arguments of the call, without the counts and tensors, which lie in the caller's stack frame.
+  Call call;
+  std::vector<Tensor> tensors;  ///< Copy of Call::tensors.
+  std::size_t mine = 0;         ///< First element of this rank's part in the vector, if the rank has a part.
   std::optional<Device::Stream> stream;
-  /// Reached when what `stream` held at the call is done; only with a stream.
+  /// Event that is reached once the work that `stream` held at the call is done. Used only with a stream.
   Device::Event ready = nullptr;
-  /// The caller waits for the operation to return, so with a stream its end is the stream's to see.
+  /// True: the call has a stream and the caller waits for its return. The caller's stream then waits for the result.
   bool ends_in_stream = false;
-  SparseTensor* tensor = nullptr;  ///< of a call with a compressor
-  std::exception_ptr refused;      ///< what the GPU has refused at the call: the operation fails with it when it starts
-  bool started = false;            ///< by its way
-  bool in_host = false;            ///< the host's plan is being performed
-  bool with_gpu = false;           ///< this rank waits for its GPU
-  bool in_flight = false;          ///< all of it is in streams
+  SparseTensor* tensor = nullptr;  ///< Tensor of a call with a compressor.
+  /// Error that the GPU reported during the call. The operation fails with it when it starts.
+  std::exception_ptr refused;
+  bool started = false;    ///< True: the path has started the operation.
+  bool in_host = false;    ///< True: the host's plan is in progress.
+  bool with_gpu = false;   ///< True: this rank waits for its GPU.
+  bool in_flight = false;  ///< True: the whole operation is in streams.
 };
 
 class PathExecutor {
  public:
   enum class PathState : std::uint8_t {
-    gpu,        ///< waits for this rank's GPU: to be called again
-    peers,      ///< waits for other ranks: likewise
-    host,       ///< the job is to be performed as one on memory of the host, then to be called again
-    in_flight,  ///< all of it is in streams, where it goes on while others begin; then retire_oldest() tells of it
+    gpu,    ///< Waits for this rank's GPU. Call progress() again.
+    peers,  ///< Waits for other ranks. Call progress() again.
+    host,   ///< Asks for the job to be performed on host memory. Then call progress() again.
+    /// Whole operation is in streams, so the next operation may begin. retire_oldest() reports its end.
+    in_flight,
     done
   };
 
   virtual ~PathExecutor() = default;
-  /// Whether the operation would take memory, which may wait for the GPU: then nothing may be in flight when it starts.
+  /// Returns true if the operation would allocate memory. Allocation may wait for the GPU, so no operation may then be
+  /// in flight when this one starts.
   virtual bool takes_memory(const DeviceCall&, const PlannedCall&) noexcept { return true; }
-  /// Begins an operation. `call` and `planned` stay until it is done or abandoned. `job` describes it, with addresses
-  /// on the device and its tag; where the way asks for Turn::host, it has put others there by then.
+  /// Starts an operation. `call` and `planned` must stay valid until it is done or abandoned. `job` describes the
+  /// operation, with device addresses and its tag. Before the path returns PathState::host, it replaces them by host
+  /// addresses.
   virtual void start(const DeviceCall& call, const PlannedCall& planned, Job& job) = 0;
-  /// Throws what the GPU refuses, what peers do wrong (TagMismatch), and that they are lost (Error).
+  /// Advances the operation. Throws errors of the GPU, TagMismatch for a peer in another call, and Error for a lost
+  /// peer.
   virtual PathState progress() = 0;
-  /// Whether the oldest operation that is in flight has come to its end; if so, the next one is the oldest. Throws as
+  /// Returns true if the oldest operation in flight has ended. The next one then becomes the oldest. Throws as
   /// progress() does.
   virtual bool retire_oldest() { return true; }
-  /// The operation has failed, here or elsewhere. What the GPU holds of it is performed all the same; called before
-  /// this rank waits for the others to let go of its buffers, so that it has let go of theirs.
+  /// Gives up the operation after a failure on any rank. Work that the GPU already has is still performed. Called
+  /// before this rank waits for its peers to stop accessing its buffers, because this rank must first stop accessing
+  /// theirs.
   virtual void abandon() noexcept = 0;
-  /// What performs Steps for this way alone; null: nothing does.
+  /// Returns the executor that performs Steps for this path. Null: none.
   virtual Executor* executor() noexcept { return nullptr; }
-  /// Changes whenever something has moved.
+  /// Returns a counter that changes with every progress.
   virtual std::uint64_t moves() const noexcept = 0;
 };
 

@@ -6,7 +6,7 @@ namespace collectives {
 namespace {
 
 constexpr std::size_t kGroupBytes = 1 << 20, kPieceBytes = 128 << 10;
-/// Groups that are on their way while one is waited for.
+/// Number of groups in transit beyond the one that is waited for.
 constexpr std::size_t kAhead = 4;
 
 }  // namespace
@@ -30,7 +30,8 @@ void PipelinedCopy::start(const Job& job, const Endpoints& endpoints) {
   issue_ahead(0);
 }
 
-/// Segments of one part in neighbouring rounds lie side by side.
+/// Calls `copy` for each piece of a group. The segments of one part in consecutive rounds are adjacent, so they form
+/// one piece.
 template <class Copy>
 void PipelinedCopy::for_each_piece(std::size_t group, Copy&& copy) const {
   const Parts pieces = parts_.round(group_segment_, group);

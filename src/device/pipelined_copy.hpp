@@ -1,10 +1,16 @@
-// Copies between a GPU and the host in step with the rounds of a plan (schedule.hpp): a round begins when its input has
-// come, while that of later ones is on its way, and what it has made goes back while later ones are performed. So a
-// long vector takes as long as the slowest of the three, the bus there, the hosts, the bus back, and a little for the
-// first round and the last.
+// Copies between a GPU and the host that overlap with the rounds of a plan (schedule.hpp).
 //
-// Rounds are copied in groups, of which each part of the vector has one piece; a group is a mebibyte or more, and no
-// piece is short, for a copy takes its time to begin.
+// The executor asks before each Step whether the input of its round is ready, and reports the rounds that are complete.
+// A round begins when its input has arrived, while the input of later rounds is still in transit. Its result returns to
+// the GPU during later rounds. A long vector thus takes the time of the slowest of three parts: the copy to the host,
+// the host's work, or the copy back. The first and the last round add a little. The order of Steps is that of the
+// host's plan, and so are the bits.
+//
+// Rounds are copied in groups. A group has one piece of each part of the vector. A group holds about 1 MiB or more, and
+// a piece about 128 KiB or more, because each copy has a start-up cost.
+//
+// Price: one query per Step, and one copy per part of each group. Only all-reduces qualify, because their rounds need
+// the same ranges on all ranks.
 #pragma once
 
 #include <cstddef>
@@ -23,12 +29,13 @@ class PipelinedCopy final : public InputStream {
   PipelinedCopy& operator=(const PipelinedCopy&) = delete;
 
   struct Endpoints {
-    const std::byte* from = nullptr;  ///< on the GPU; the result goes to...
-    std::byte* to = nullptr;          ///< ...this, which may be the same
-    std::byte* pinned = nullptr;      ///< pinned, as long
+    const std::byte* from = nullptr;  ///< Input on the GPU.
+    std::byte* to = nullptr;          ///< Result on the GPU, which may equal `from`.
+    std::byte* pinned = nullptr;      ///< Pinned memory of the same length.
     Device::Stream to_host = nullptr, to_device = nullptr;
   };
-  /// The rounds of `job`, an all-reduce, from element 0 of its vector. What `there` holds comes before.
+  /// Starts the copies of `job`, an all-reduce. Addresses are those of element 0. The copies follow all earlier work in
+  /// `to_host`.
   void start(const Job& job, const Endpoints& endpoints);
 
   bool ready(std::size_t round) override;
@@ -43,9 +50,11 @@ class PipelinedCopy final : public InputStream {
   Endpoints endpoints_;
   Parts parts_;
   std::size_t element_ = 1, rounds_ = 0;
-  std::size_t groups_ = 0, group_segment_ = 0, group_rounds_ = 1;  // elements of a part, rounds
-  std::size_t begun_ = 0, ready_ = 0, copied_back_ = 0;            // groups
-  std::vector<Device::Event> events_;                              // of groups that are on their way, in turns
+  // Number of groups, and the size of a group: elements of each part, and rounds.
+  std::size_t groups_ = 0, group_segment_ = 0, group_rounds_ = 1;
+  // Number of groups that are issued, ready on the host, and copied back.
+  std::size_t begun_ = 0, ready_ = 0, copied_back_ = 0;
+  std::vector<Device::Event> events_;  // Events of the groups in transit, used in turn.
 };
 
 }  // namespace collectives

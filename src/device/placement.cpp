@@ -26,7 +26,7 @@ struct Operand {
   const void* data;
 };
 
-/// The buffers that stand for something.
+/// Returns the buffers that the call uses, each address once.
 std::vector<Operand> operands_of(const Call& call, Rank rank) {
   std::vector<Operand> operands;
   const auto add = [&](bool there, std::string_view name, const ConstBuffer& buffer) {
@@ -111,7 +111,7 @@ void check_range(const Device& device, const std::byte* data, std::size_t bytes)
     throw Error(Errc::invalid_argument,
                 fmt::format("it lies on GPU {}, and the communicator works on GPU {}", memory.device, device.number()));
   const Device::Allocation allocation = device.allocation_of(data);
-  if (allocation.base == nullptr) return;  // the driver does not tell
+  if (allocation.base == nullptr) return;  // The driver has no answer.
   const auto left = static_cast<std::size_t>(allocation.base + allocation.bytes - data);
   if (bytes > left)
     throw Error(

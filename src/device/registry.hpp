@@ -1,6 +1,14 @@
-// What a program has registered with NCCL. A range that lies within one that is registered shares it, however often, so
-// NCCL is told of each byte once; one that overlaps it otherwise is refused, for what would become of the rest when the
-// one goes?
+// Memory ranges that a program has registered with NCCL.
+//
+// Each rank registers memory by itself, by ncclCommRegister, in the communicator that the program names. No rank waits
+// for another, and a rank may leave out the registration. A change waits until no operation is in progress, because
+// CUDA may wait for the GPU, and NCCL for other ranks.
+//
+// A range inside a registered range shares its registration, any number of times, so NCCL registers each byte once. A
+// range that overlaps a registered range in part is refused, because its registration could not be removed separately.
+//
+// Price: NCCL's symmetric windows are not available. NCCL's fastest kernels need them, and all ranks must create them
+// together.
 #pragma once
 
 #include <cstddef>
@@ -17,19 +25,19 @@ class Registry {
   Registry(const Registry&) = delete;
   Registry& operator=(const Registry&) = delete;
 
-  // Nothing is under way. Each throws Error without rank and operation: invalid_argument for ranges that overlap, and
-  // what the NCCL communicator throws.
+  // All functions require that no operation is in progress. They throw Error without rank and operation:
+  // invalid_argument for overlapping ranges, and the errors of the NCCL communicator.
 
   void add(std::byte* data, std::size_t bytes);
-  /// Once for each add(). What is refused is forgotten all the same.
+  /// Removes one use of a range. Call once for each add(). The range is forgotten even if NCCL refuses.
   void remove(const std::byte* data);
-  /// Everything.
+  /// Removes all ranges.
   void clear();
 
  private:
   struct Range {
     std::byte* first;
-    std::byte* last;  // behind it
+    std::byte* last;  // End of the range, exclusive.
     void* handle;
     std::size_t uses;
   };

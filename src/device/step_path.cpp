@@ -15,7 +15,7 @@ std::vector<Executor::Route> routes_by(Transport& transport, int ranks) {
   return routes;
 }
 
-/// Elements of it.
+/// Returns the number of elements of the longest message.
 std::size_t longest_message(const PlannedCall& planned, const Topology& topology) {
   const Plan& plan = planned.plan;
   const CollectiveSpec spec{.collective = planned.performed, .partial_sums = plan.partial_sums};
@@ -101,7 +101,7 @@ std::byte* StepPath::work(std::size_t bytes) {
   return work_.as<std::byte>();
 }
 
-// ---- a host Step: as a call by kernels, device/kernel_path.hpp ----
+// ---- a host Step, performed like a call of device/kernel_path.hpp ----
 
 void StepPath::begin_host_step(const HostTask& task, const HostOperands& with) {
   task_ = task;
@@ -114,7 +114,8 @@ void StepPath::begin_host_step(const HostTask& task, const HostOperands& with) {
 bool StepPath::advance_host_step() {
   try {
     return progress_host_step();
-  } catch (const TagMismatch& mismatch) {  // of a local rank
+    // A mismatch names a local rank. Translates it into a rank of the communicator.
+  } catch (const TagMismatch& mismatch) {
     throw TagMismatch{view_.grid.here()[static_cast<std::size_t>(mismatch.peer)]};
   }
 }

@@ -1,9 +1,16 @@
-// The host's plan, performed by GPUs, Step by Step: `ring` and `reduce_to_one`, and on several hosts with several ranks
-// whatever the plan says. The executor is the host's; kernels and copies work on its values, its messages are those of
-// GPUs (device/gpu_messages.hpp), and in a host Step every rank's kernel sees to its share of the vector. So the sums
-// and their bits are the host's, too.
+// Device path that performs the host's plan on GPUs, Step by Step.
 //
-// One Step after the other: the next begins when the GPU has done what the last has asked of it.
+// On one host it serves `ring` and `reduce_to_one`. On several hosts with several ranks it serves every plan. The
+// executor is the host's. Three parts replace the host's work:
+//
+// - Kernels and copies work on the values (ValueEngine).
+// - Messages hold GPU addresses, or data in pinned memory for other hosts (device/gpu_messages.hpp).
+// - In a host Step each rank's kernel performs the rank's share of the vector.
+//
+// No algorithm is written a second time for GPUs, and the bits are those of the host's plan.
+//
+// Price: Steps do not overlap. A Step begins when the GPU has finished the one before, and the host polls in between.
+// Messages are not coded.
 #pragma once
 
 #include "device/device_buffer.hpp"
@@ -48,10 +55,10 @@ class StepPath final : public IntraHostPath, private ValueEngine {
   DeviceBuffer work_;
   Job* job_ = nullptr;
   Phase phase_ = Phase::preparing;
-  bool working_ = false;  // a Step is on the GPU
+  bool working_ = false;  // True: a Step is in progress on the GPU.
   HostPhase host_phase_ = HostPhase::gathering;
   const HostOperands* with_ = nullptr;
-  std::uint64_t host_steps_ = 0;  // so far
+  std::uint64_t host_steps_ = 0;  // Number of host Steps so far.
 };
 
 }  // namespace collectives

@@ -14,23 +14,23 @@
 
 namespace collectives {
 
-/// What a tensor keeps, on the GPU. It may outlive the communicator that put it there.
+/// Residual of a tensor on the GPU. It may outlive the communicator that created it.
 class GpuResidual final : public DeviceResidual {
  public:
   GpuResidual(std::shared_ptr<Device> device, std::size_t n, bool with_velocity)
       : device_(std::move(device)), n_(n), values_(*device_, false), pinned_(*device_, true) {
-    const std::size_t whole_vectors = (n + 3) / 4 * 4;  // so that kernels take both by vectors
+    // Both vectors begin at a multiple of 16 bytes, so that kernels access them by vectors.
+    const std::size_t whole_vectors = (n + 3) / 4 * 4;
     values_.grow((with_velocity ? 2 : 1) * whole_vectors * sizeof(float));
     velocity_ = with_velocity ? values_.as<float>() + whole_vectors : nullptr;
     used_ = device_->new_event();
   }
-  /// What a GPU that does not come to an end may still use stays where it is; what a child process has inherited is its
-  /// parent's.
+  /// Leaks memory that a GPU may still use. Leaks memory in a child process, because it belongs to the parent process.
   ~GpuResidual() override {
     bool free = owner_process_.is_current();
     try {
       free = free && idle(kDrainTimeout);
-    } catch (const std::exception&) {  // a GPU that has failed
+    } catch (const std::exception&) {  // The GPU has failed.
       free = false;
     }
     if (!free) {
@@ -44,14 +44,14 @@ class GpuResidual final : public DeviceResidual {
 
   float* residual() const noexcept { return values_.as<float>(); }
   float* velocity() const noexcept { return velocity_; }
-  /// Also where another communicator has put it there.
+  /// Returns true if the residual can be used as it is. It may come from another communicator.
   bool fits(const Device& device, std::size_t n, bool with_velocity) const {
     return owner_process_.is_current() && !returned && device.identity() == device_->identity() && n == n_ &&
            with_velocity == (velocity_ != nullptr);
   }
-  /// What is put into the stream from now on comes behind what has used it, in whatever stream that was.
+  /// Delays later work of `stream` until earlier users of the residual, in any stream, are done.
   void wait_for_it(Device::Stream stream) { device_->wait(stream, used_); }
-  /// Into the stream: what the host has kept so far; nothing is all zero.
+  /// Puts copies of the host's residual and velocity into the stream. An all-zero vector is cleared instead of copied.
   void bring(const std::vector<float>& residual, const std::vector<float>& velocity, Device::Stream stream) {
     const auto zero = [](const std::vector<float>& values) {
       return std::ranges::all_of(values, [](float value) { return std::bit_cast<std::uint32_t>(value) == 0; });
@@ -68,7 +68,7 @@ class GpuResidual final : public DeviceResidual {
     if (velocity_ != nullptr) put(velocity_, velocity, with_momentum, with_residual ? bytes : 0);
     use(stream);
   }
-  /// What is in `stream` by now uses it.
+  /// Records that all work in `stream` so far uses the residual.
   void use(Device::Stream stream) { device_->record(used_, stream); }
 
   void read(std::vector<float>& residual, std::vector<float>& velocity) override {
@@ -92,7 +92,7 @@ class GpuResidual final : public DeviceResidual {
   }
 
  private:
-  /// A stream for a while.
+  /// Temporary stream.
   struct Copying {
     explicit Copying(Device& the_device) : device(the_device), stream(the_device.new_stream()) {}
     ~Copying() { device.end_stream(stream); }
@@ -102,7 +102,8 @@ class GpuResidual final : public DeviceResidual {
     const Device::Stream stream;
   };
 
-  /// Throws what the GPU has failed with.
+  /// Waits up to `patience` until the last user is done. Returns true if it is. Throws the error with which the GPU has
+  /// failed.
   bool idle(std::chrono::milliseconds patience) const {
     const auto until = Clock::now() + patience;
     while (!device_->reached(used_)) {
@@ -158,15 +159,16 @@ void TopKOnGpu::reserve_buffers(const SparsePlan& plan) {
   scratch_.grow(std::max(device_->select_scratch_bytes(format_.n, format_.k), sizeof(std::uint32_t)));
   if (touched_.grow(device_->sparse_scratch_bytes(format_.n)))
     device_->clear(touched_.as<void>(), touched_.bytes(), stream_);
-  // What comes at most, for to take memory may wait for the GPU, which by then may wait for this rank.
+  // Allocates for the largest possible result now. A later allocation might wait for the GPU, while the GPU waits for
+  // this rank.
   const std::size_t all = static_cast<std::size_t>(plan.members) * format_.k,
                     received = plan.form == SparseForm::split ? std::min(all, format_.n) : all;
   received_.grow(received * (sizeof(std::uint32_t) + sizeof(float)));
   received_here_.grow(received * (sizeof(std::uint32_t) + sizeof(float)));
 }
 
-/// What the tensor keeps comes to this GPU, if it is not there. From another GPU, or after a call that failed, it comes
-/// by the host, which waits for that: ten seconds at most.
+/// Moves the residual of the tensor to this GPU, unless it is there. From another GPU, or after a failed call, it is
+/// first copied to the host. Each copy waits at most 10 s.
 void TopKOnGpu::adopt_residual() {
   const TopKOptions& options = tensor_->options();
   const bool with_velocity = options.momentum > 0;
@@ -209,8 +211,8 @@ void TopKOnGpu::publish_selection() {
                                 chosen_here_.as<float>(format_.k * sizeof(std::uint32_t)), Clock::now() - since_);
 }
 
-/// What values lose on the wire stays, once they have arrived: nobody needs them any more, so there is room where they
-/// were.
+/// Adds the rounding errors of the sent values to the residual, once the values have arrived. The buffer of the values
+/// is free by then and holds the errors.
 void TopKOnGpu::keep_rounding() {
   auto* const here = chosen_here_.as<float>(format_.k * sizeof(std::uint32_t));
   for (std::size_t i = 0; i < format_.k; ++i) {
@@ -233,7 +235,7 @@ void TopKOnGpu::add_up(float* sum) {
   for (const auto& [range, values] : result.dense) bytes += range.count * sizeof(float);
   received_.grow(bytes);
   received_here_.grow(bytes);
-  // As it lies there, it goes over in one copy.
+  // The entries are contiguous in pinned memory, so one copy moves all of them.
   std::size_t at = 0;
   const auto put = [&](const void* from, std::size_t length) {
     if (length > 0) std::memcpy(received_here_.as<std::byte>(at), from, length);
@@ -266,8 +268,8 @@ void TopKOnGpu::publish_sum() {
   if (gpu_residual_ != nullptr && format_.values == DataType::bf16) keep_rounding();
 }
 
-/// Of this call nothing arrives: what was given comes back into the residual, also what is not finite: the host drops
-/// that when it has it next.
+/// Returns the sent values to the residual, because no rank receives them. Values that the wire type cannot represent
+/// are included. The host drops them when it next reads the residual.
 void TopKOnGpu::take_back() noexcept {
   if (!std::exchange(sent_, false)) return;
   try {
@@ -275,7 +277,7 @@ void TopKOnGpu::take_back() noexcept {
     gpu_residual_->returned = true;
     device_->sparse_add({&term, 1}, 1, gpu_residual_->residual(), touched_.as<void>(), nullptr, stream_);
     gpu_residual_->use(stream_);
-  } catch (const std::exception&) {  // the GPU is gone, and what it kept with it
+  } catch (const std::exception&) {  // The GPU has failed, so the residual is lost.
   }
 }
 

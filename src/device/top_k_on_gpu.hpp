@@ -1,15 +1,24 @@
-// Top-k where the gradient is: the GPU adds it to what is kept and chooses (compression/select.cu), and only what has
-// been chosen comes to the host, by pinned memory. The exchange is the host's own (compression/sparse_exchange.hpp);
-// what has come from the others goes to the GPU, which clears the result and adds them up in rank order
-// (compression/sparse.cu). So a rank moves 8 bytes over its bus for each element that is chosen, in place of 8 for each
-// there is.
+// Top-k on the GPU that holds the gradient.
 //
-// A rank chooses from the whole tensor, or, where the ranks of a host have added first, from its slice of their sum.
-// Residual and velocity stay on the GPU from call to call. They come home to the host when somebody asks for them
-// there: TopK::save(), a report of norms, a call that is done another way.
+// 1. The GPU adds the gradient to the residual and selects k elements (cuda/select.cu).
+// 2. The selection is copied to pinned host memory.
+// 3. The host exchanges the selections (compression/top_k/sparse_exchange.hpp).
+// 4. The received selections are copied to the GPU, which clears the result and adds them in rank order
+//    (cuda/sparse.cu).
 //
-// The bits are the host's: the same elements are chosen, and added in the same order, from the same gradients; those
-// that NCCL has added in a host may differ in their last bits.
+// A rank thus moves 8 bytes over its bus per selected element, in place of 8 bytes per element of the tensor.
+//
+// A rank selects from the whole tensor. If the ranks of a host add first, a rank selects from its slice of their sum.
+//
+// The residual and the velocity stay on the GPU between calls. They belong to the tensor, not to the communicator
+// (`DeviceResidual`). They are copied to the host on demand: for TopK::save(), for a report with norms, and for a call
+// on another path.
+//
+// The bits are those of the host: from equal gradients the same elements are selected and added in the same order. Sums
+// that NCCL has computed inside a host may differ in their last bits.
+//
+// Price: only the host moves residuals to the owners of slices, so the first call of a tensor in a host uses
+// HostCopyPath.
 #pragma once
 
 #include <chrono>
@@ -27,24 +36,25 @@ namespace collectives {
 class GpuResidual;
 class SparseTensor;
 
-/// One call after another; everything goes into a stream of the caller's, who knows when that has come where.
+/// Top-k of one call after another. All work goes into the caller's stream, and the caller polls the stream.
 class TopKOnGpu {
  public:
   explicit TopKOnGpu(std::shared_ptr<Device> device);
-  /// A GPU that does not come to an end may still use its memory.
+  /// Leaks the buffers, because a GPU that does not finish may still use them.
   void leak() noexcept;
 
-  /// `local`: this rank among those of its host, whose slice it chooses from; there may be none. Takes memory, and
-  /// brings what `tensor` keeps to this GPU. In hosts it keeps slices already (SparseTensor::keeps).
+  /// Begins a call. `local` is this rank's number in its host, which selects the slice; the slice may be empty.
+  /// Allocates memory, and moves the residual of `tensor` to this GPU. Requires SparseTensor::keeps if the ranks of a
+  /// host add first.
   void begin(SparseTensor& tensor, const SparsePlan& plan, int local, Device::Stream stream);
-  /// From `gradient`, of the slice. When the stream has come so far, the tensor may be told.
+  /// Selects from `gradient`, which holds the slice. Call publish_selection() once the stream has reached this point.
   void choose(const float* gradient);
   void publish_selection();
-  /// What has come from others, into `sum`, of the slice; likewise. Telling may put more into the stream, which is done
-  /// before the next call begins.
+  /// Adds the received selections to `sum`, which holds the slice. Call publish_sum() once the stream has reached this
+  /// point. publish_sum() may put more work into the stream, which must end before the next call begins.
   void add_up(float* sum);
   void publish_sum();
-  /// The call has failed.
+  /// Returns the sent values to the residual after a failure.
   void take_back() noexcept;
 
  private:
@@ -57,19 +67,20 @@ class TopKOnGpu {
   float* values() const noexcept { return chosen_.as<float>(format_.k * sizeof(std::uint32_t)); }
 
   const std::shared_ptr<Device> device_;
-  DeviceBuffer chosen_, scratch_, touched_, received_;          // on the GPU
-  DeviceBuffer chosen_here_, received_here_, union_size_host_;  // pinned
+  DeviceBuffer chosen_, scratch_, touched_, received_;          // Buffers on the GPU.
+  DeviceBuffer chosen_here_, received_here_, union_size_host_;  // Pinned buffers.
   SparseTensor* tensor_ = nullptr;
-  GpuResidual* gpu_residual_ = nullptr;  // the tensor's
+  GpuResidual* gpu_residual_ = nullptr;  // Residual of the tensor.
   Device::Stream stream_ = nullptr;
-  std::size_t count_ = 0;  // elements of the tensor
-  int slices_ = 0;         // of a host; 0: this rank chooses from all
+  std::size_t count_ = 0;  // Number of elements of the tensor.
+  int slices_ = 0;         // Number of slices of a host. 0: this rank selects from the whole tensor.
   Range slice_{};
   SparseFormat format_{};
-  bool sent_ = false;  // what is chosen has been taken from what is kept
+  bool sent_ = false;  // True: the selected values have been removed from the residual.
   Clock::time_point since_{};
   std::vector<Device::Term> terms_;
-  std::optional<std::size_t> union_size_;  // known before they are added
+  // Number of elements with a contribution, if it is known before the addition.
+  std::optional<std::size_t> union_size_;
 };
 
 }  // namespace collectives

@@ -21,7 +21,8 @@ TopKPath::~TopKPath() {
 void TopKPath::start(const DeviceCall& call, const PlannedCall& planned, Job& job) {
   call_ = &call;
   planned_ = &planned;
-  gradient_ = reinterpret_cast<const float*>(job.input);  // the job becomes that of one stage after the other
+  // Copied now, because each phase replaces the job.
+  gradient_ = reinterpret_cast<const float*>(job.input);
   sum_ = reinterpret_cast<float*>(job.output);
   phase_ = Phase::beginning;
   if (stream_ != nullptr) return;
@@ -32,7 +33,8 @@ void TopKPath::start(const DeviceCall& call, const PlannedCall& planned, Job& jo
 PathExecutor::PathState TopKPath::progress() {
   switch (phase_) {
     case Phase::beginning:
-      if (!device_->reached(done_)) return PathState::gpu;  // what the call before keeps of its roundings
+      // The operation before may still write its rounding errors to the residual.
+      if (!device_->reached(done_)) return PathState::gpu;
       if (call_->stream && !device_->reached(call_->ready)) return PathState::gpu;
       top_k_.begin(*call_->tensor, *planned_->sparse, 0, stream_);
       top_k_.choose(gradient_);

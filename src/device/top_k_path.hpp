@@ -1,5 +1,5 @@
-// The way of top-k where every rank chooses for itself (device/top_k_on_gpu.hpp), and shows the others what it has
-// chosen. Where the ranks of a host add first, it is MultiNodePath's.
+// Device path for top-k if each rank selects from its own gradient (device/top_k_on_gpu.hpp). If the ranks of a host
+// add first, MultiNodePath performs the call.
 #pragma once
 
 #include <cstdint>

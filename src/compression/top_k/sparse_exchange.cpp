@@ -12,7 +12,7 @@
 namespace collectives {
 namespace {
 
-/// Parts are what each member has to show; all see all of them.
+/// Emits an all-gather. Part m of the vector is the record of member m.
 template <bool along_rail>
 void emit_gather(const RankView& view, const RoundArgs& args, StepSink& run) {
   const RankGroup group = along_rail ? view.grid.rail() : view.world;
@@ -22,7 +22,8 @@ void emit_gather(const RankView& view, const RoundArgs& args, StepSink& run) {
   for (int stop = 1; stop < group.size(); ++stop)
     later(receive(group.at(group.behind(stop)), args.parts[group.behind(stop)]));
 }
-/// Parts are what this member has for each; what each has for this one comes to `incoming`.
+/// Emits an all-to-all. Part m is the message to member m. The message from member m is received in part m of
+/// `incoming`.
 template <bool along_rail>
 void emit_all_to_all(const RankView& view, const RoundArgs& args, StepSink& run) {
   const RankGroup group = along_rail ? view.grid.rail() : view.world;
@@ -121,7 +122,7 @@ void SparseExchange::refuse(std::size_t m, const std::string& why) const {
               setting_.view->world.self, rank_of(m));
 }
 
-// ---- gathered ----
+// ---- the gathered form ----
 
 void SparseExchange::gather_records(Job& job) {
   const SparseFormat& format = setting_.format;
@@ -134,7 +135,7 @@ void SparseExchange::gather_records(Job& job) {
          {}, bytes, records_.data(), records_.data());
 }
 
-/// Those of this rank, too: its values may have been rounded.
+/// Reads the records of all members. This rank's own record is read too, because the record may hold rounded values.
 void SparseExchange::read_records() {
   const SparseFormat& format = setting_.format;
   const std::size_t bytes = sizeof(MemberStatus) + format.bytes();
@@ -152,13 +153,14 @@ void SparseExchange::read_records() {
   }
 }
 
-// ---- split ----
+// ---- the split form ----
 
-/// What member `from` has for the range of member `to`.
+/// Returns the format of the entries of member `from` in the range of member `to`.
 SparseFormat SparseExchange::format_of(std::size_t from, std::size_t to) const {
   return {range_of(to).count, count(from, to), setting_.format.values};
 }
-/// The sum of a range travels as it is where that takes less. Sums are not rounded again.
+/// Returns true if the sum of range `m` is sent as plain f32, because that is no longer than its sparse form. Sums are
+/// always f32, so they are not rounded again.
 bool SparseExchange::dense(std::size_t m) const {
   return SparseFormat{range_of(m).count, sums_[m], DataType::f32}.bytes() >= range_of(m).count * sizeof(float);
 }
@@ -187,7 +189,7 @@ void SparseExchange::gather_counts(Job& job) {
 
 void SparseExchange::send_entries(Job& job) {
   const auto self = static_cast<std::size_t>(member());
-  // All see the same counts, so all find the same to be wrong with them.
+  // All members check the same counts, so all of them throw the same error.
   for (std::size_t from = 0; from < members(); ++from) {
     std::memcpy(&statuses_[from], &counts_[from * (members() + 2)], sizeof(MemberStatus));
     std::uint64_t all = 0;
@@ -261,7 +263,7 @@ void SparseExchange::gather_parts(Job& job) {
   if (dense(self)) {
     if (!range_sum_.empty()) std::memcpy(records_.data() + offsets_[self], range_sum_.data(), part_bytes(self));
   } else {
-    // The entries of the sum: every index that has come, once, in order.
+    // The sum has one entry for each distinct index that was received.
     std::ranges::sort(indices_);
     indices_.erase(std::unique(indices_.begin(), indices_.end()), indices_.end());
     values_.resize(indices_.size());
@@ -284,7 +286,7 @@ const SparseExchange::Result& SparseExchange::result() {
     result_.terms = entries_;
     return result_;
   }
-  // Sums of ranges, which follow one another, so that their entries are one list.
+  // The ranges are in ascending order, so the entries of all sparse sums form one ascending list.
   result_.divisor = 1;
   result_.union_size = std::accumulate(sums_.begin(), sums_.end(), std::size_t{0});
   std::size_t sparse = 0;

@@ -1,13 +1,18 @@
-// How members come to the sum of what each of them has chosen.
+// Exchange of the selections of m members, and their sum.
 //
-// gathered   Everyone shows everyone what he has chosen, and adds all of it: one latency, (m - 1) k entries out of each
-//            member. Nothing depends on what the others have chosen, so all lengths are known beforehand.
-// split      Every member owns a range of the vector. It gets the entries of its range, adds them, and shows everyone
-//            the sum: about 2 k entries out of each member where there is little overlap, however many members there
-//            are, at the price of four exchanges, as lengths have to be told first. A sum that is no longer sparse
-//            travels as it is (Renggli et al., "SparCML", 2019: split all-gather, and its dense switch).
+// Each member has selected k elements of a vector of n elements. The members are all ranks, or the ranks of one rail.
+// There are two forms:
 //
-// Either way the contributions to an element are added in the order of the members, and divided once.
+// gathered: each member sends its k entries to every other member and adds all m selections itself. The form takes one
+// latency and sends (m - 1) k entries per member. All lengths are known beforehand, because k is equal on all members.
+//
+// split: each member owns a range of n / m elements. A member sends the entries of each range to the owner of the
+// range. The owner adds them and sends the sum to every other member. If u distinct indices were selected, a member
+// sends about (m - 1) / m of k + u entries. The form takes four exchanges, because the lengths must be sent first. A
+// sum is sent as plain f32 if that is no longer than its sparse form. (Renggli et al., "SparCML", 2019: split
+// all-gather with the switch to dense.)
+//
+// Both forms add the contributions to an element in the order of the members and divide once.
 #pragma once
 
 #include <cstdint>
@@ -27,43 +32,45 @@ namespace collectives {
 class SparseExchange {
  public:
   struct Setting {
-    SparseForm form = SparseForm::gathered;  ///< or split
+    SparseForm form = SparseForm::gathered;  ///< Gathered or split.
     SparseFormat format;
     const RankView* view = nullptr;
-    bool along_rail = false;           ///< the members are the ranks of this rank's rail, not all ranks
-    std::size_t frame_bytes = 0;       ///< of a message
-    std::size_t rounds_in_flight = 1;  ///< rounds that may be under way at once
+    bool along_rail = false;           ///< True: the members are the ranks of this rank's rail. False: all ranks.
+    std::size_t frame_bytes = 0;       ///< Maximum payload of a message.
+    std::size_t rounds_in_flight = 1;  ///< Maximum number of rounds in flight.
     float divisor = 1;
   };
-  /// What a member says of what it has chosen.
+  /// Status of a member's selection.
   struct MemberStatus {
-    std::uint32_t non_finite;        ///< how many values are not
-    std::uint32_t first_non_finite;  ///< index of the first of them
+    std::uint32_t non_finite;        ///< Number of values that are NaN or infinite.
+    std::uint32_t first_non_finite;  ///< Index of the first such value.
   };
 
-  /// Begins with this rank's entries, which stay where they are until the last stage.
+  /// Starts an exchange of this rank's entries. `own` must stay valid until next() has returned false.
   void start(const Setting&, const Entries& own, MemberStatus status);
-  /// Describes the next stage in `job`, keeping its tag; false when everything is here. Throws Error{system}, naming
-  /// the rank, for a message that is none of what it should be.
+  /// Describes the next phase in `job` and keeps the tag of `job`. Returns false after the last phase. Throws
+  /// Error{system} with the sender's rank if a message is malformed.
   bool next(Job& job);
-  /// The word of member `m`; once next() has returned false.
+  /// Returns the status of member `m`. Requires that next() has returned false.
   MemberStatus status_of(std::size_t m) const { return statuses_[m]; }
-  /// What there is to add: entries, in this order, and values of whole ranges, which are sums already.
+  /// Summands of the result: sparse entries in the order of the members, and ranges whose values are already sums.
   struct Result {
     std::vector<Entries> terms;
     std::vector<std::pair<Range, const std::byte*>> dense;
-    float divisor = 1;                      ///< of the sum of the terms
-    std::optional<std::size_t> union_size;  ///< elements that get anything, where that is known before they are added
+    float divisor = 1;  ///< Divisor of the sum of the terms.
+    /// Number of elements with a contribution, if it is known before the addition.
+    std::optional<std::size_t> union_size;
   };
-  /// Once next() has returned false, and until the next start(). Throws as next().
+  /// Returns the summands. Requires that next() has returned false. The result is valid until the next start(). Throws
+  /// as next() does.
   const Result& result();
-  /// Adds everything up into `sum`, of format.n elements, all of them 0. Returns how many got anything.
+  /// Adds all summands to `sum`, which holds format.n zeros. Returns the number of elements with a contribution.
   std::size_t add_to(float* sum);
 
   int member() const { return group().self; }
   Rank rank_of(std::size_t m) const { return group().members[m]; }
   std::size_t members() const { return group().members.size(); }
-  /// Handed to others so far.
+  /// Returns the number of bytes sent so far.
   std::uint64_t bytes_sent() const { return bytes_sent_; }
 
  private:
@@ -93,13 +100,14 @@ class SparseExchange {
   Phase phase_ = Phase::all_here;
   Entries own_;
   MemberStatus own_status_{};
-  Plan plan_;  // of the stage under way
+  Plan plan_;  // Plan of the current phase.
   std::uint64_t bytes_sent_ = 0;
   std::vector<MemberStatus> statuses_;
   std::vector<std::byte> records_, outgoing_;
   std::vector<std::size_t> offsets_, incoming_offsets_;
-  std::vector<std::uint32_t> counts_;  // of each member: its word, and how many entries it has for each
-  std::vector<std::uint32_t> sums_;    // of each member: entries of the sum of its range
+  // For each member: its status, and its number of entries for each range.
+  std::vector<std::uint32_t> counts_;
+  std::vector<std::uint32_t> sums_;  // Number of entries in the sum of each member's range.
   std::vector<std::uint32_t> indices_;
   std::vector<float> values_;
   std::vector<Entries> entries_;

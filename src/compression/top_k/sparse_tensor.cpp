@@ -1,6 +1,21 @@
-// A sparse all-reduce, stage by stage: the ranks of a host add, each from a slice of its own; every owner chooses, and
-// those who own the same slice show one another what they have chosen; every owner adds that up, and the ranks of the
-// host show one another their slices. Without several ranks in a host, only the middle is left.
+// Sparse all-reduce: dense inside a host, sparse between hosts.
+//
+// The tensor is cut into slices, one per rank of a host. A call has these phases:
+//
+//   agree_to_move, migrate_residuals, move_residual, move_velocity   see below
+//   add_inside     The ranks of a host add their gradients. The owner of each slice has the sum of the slice.
+//   choose         Each owner adds the sum to its residual and selects its share of the k elements.
+//   exchange       The owners of the same slice, one per host, exchange their selections (sparse_exchange.hpp).
+//   share_inside   Each owner writes its slice of the result. The ranks of a host gather the slices.
+//
+// A call consists of choose and exchange alone in three cases: all ranks are on one host, each host has one rank, or
+// the call is deterministic.
+//
+// A residual belongs to one rank, or to the owner of a slice. In the first call, and in the first sparse call after
+// dense ones, the ranks of a host still have residuals of their own. The migrate phases then add them inside the host,
+// so nothing is lost.
+//
+// Price: each slice gets its share of the k elements. The selection therefore depends on the number of ranks per host.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,7 +33,7 @@
 namespace collectives {
 namespace {
 
-// The stages inside a host as Steps.
+// Phases inside a host, as Steps.
 
 Peers owners(const RankView& view, const Parts& slices) {
   return view.grid.numbers.first(static_cast<std::size_t>(slices.size()));
@@ -40,7 +55,7 @@ constexpr Algorithm kAgreeInside = phase_algorithm("top_k_agree_inside", emit_ag
 constexpr Algorithm kShareInside = phase_algorithm("top_k_share_inside", emit_share_inside);
 
 double squared_norm(std::span<const float> values) {
-  // Several sums, so that the additions need not wait for one another.
+  // Several independent sums let the additions overlap.
   constexpr std::size_t kSums = 8;
   double sums[kSums] = {};
   std::size_t i = 0;
@@ -51,13 +66,13 @@ double squared_norm(std::span<const float> values) {
   return std::accumulate(std::begin(sums), std::end(sums), 0.0);
 }
 
-/// The index of the first value that is NaN or infinity; where there is none, how many values there are.
+/// Returns the index of the first value that is NaN or infinite. Returns the number of values if all are finite.
 std::size_t first_non_finite(std::span<const float> values) {
   const auto not_finite = [](float value) {
     constexpr std::uint32_t kExponent = 0x7f800000;
     return (std::bit_cast<std::uint32_t>(value) & kExponent) == kExponent;
   };
-  // A block at a time, all of it: a loop that may end at every element is no loop of vectors.
+  // The loop tests whole blocks, because a compiler does not vectorize a loop that can end at every element.
   constexpr std::size_t kBlock = 1024;
   std::size_t at = 0;
   for (; at + kBlock <= values.size(); at += kBlock) {
@@ -96,7 +111,7 @@ SparseFormat SparseTensor::format() const {
   return call_.plan->format(call_.plan->in_hosts ? call_.view->grid.local : 0);
 }
 
-/// What is kept of a slice, as a part of the whole tensor that is otherwise zero.
+/// Expands a slice to the whole tensor, with zeros elsewhere.
 std::vector<float> SparseTensor::whole(std::vector<float>& of_slice) const {
   if (of_slice.size() == state.count || of_slice.empty()) return std::move(of_slice);
   std::vector<float> all(state.count);
@@ -105,7 +120,8 @@ std::vector<float> SparseTensor::whole(std::vector<float>& of_slice) const {
   return all;
 }
 
-/// What a host keeps becomes its owner's: sums over ranks stay what they are.
+/// Gives this rank a state of the whole tensor. The state of a host's slice becomes the state of its owner. The sum
+/// over all ranks stays unchanged.
 void SparseTensor::keep_for_rank() {
   state.residual = whole(state.residual);
   state.velocity = whole(state.velocity);
@@ -118,8 +134,9 @@ void SparseTensor::keep_for_rank() {
   state.velocity.resize(options_.momentum > 0 ? state.count : 0);
 }
 
-/// What ranks keep becomes that of the owner of each slice, added inside the host: by all its ranks or by none. So also
-/// where only some of them have been in other calls of this tensor, or one that failed has left something to some.
+/// Gives this rank the state of its slice. If any rank of the host has to move its state, all of them first add their
+/// states inside the host. This case also arises if only some ranks took part in an earlier call of the tensor, or if a
+/// failed call left its state on some ranks.
 void SparseTensor::keep_for_host() {
   const Range slice = call_.plan->slice(call_.view->grid.local);
   phase_ = Phase::add_inside;
@@ -143,7 +160,7 @@ float SparseTensor::clipping() const {
   return norm > most && std::isfinite(norm) ? static_cast<float>(most / norm) : 1.0F;
 }
 
-/// The caller's gradient, or a copy that is scaled.
+/// Returns the caller's gradient, or a scaled copy if its norm exceeds the limit.
 const float* SparseTensor::clipped() {
   const float scale = clipping();
   if (scale == 1) return call_.input;
@@ -216,7 +233,7 @@ void SparseTensor::begin(const Call& call) {
     begin_here();
   } else {
     phase_ = Phase::exchange;
-    cleared_ = state.slice.count;  // not by the host
+    cleared_ = state.slice.count;  // The GPU writes the result.
     report_.coding_seconds = std::chrono::duration<double>(choosing_took_).count();
     if (state.slice.count > 0) {
       device_selection_.count = format().k;
@@ -240,7 +257,7 @@ void SparseTensor::begin_here() {
   }
 }
 
-/// Takes no memory, which the text would if it were another one each time.
+/// Resets the report. Assigning to the existing string allocates no memory, because a repeated call has the same text.
 void SparseTensor::begin_report() {
   report_.sparse = call_.plan->sparse;
   report_.reason.assign(call_.plan->reason);
@@ -297,13 +314,13 @@ const float* SparseTensor::dense_input(const Call& call) {
   return gradient_.data();
 }
 
-/// A value as the others see it: what is too large for bf16 becomes infinite.
+/// Rounds the value to the type in which it is sent. A value that exceeds the range of bf16 becomes infinite.
 float SparseTensor::arrives(float value) const {
   return options_.values == DataType::bf16 ? static_cast<float>(bfloat16(value)) : value;
 }
 
-/// Of this call nothing arrives: what was given comes back into the residual. What could not arrive as a finite value
-/// is dropped, its velocity too, for it would be in the way of all calls to come.
+/// Returns the sent values to the residual, because no rank receives them. A value that would not arrive as a finite
+/// number is dropped with its velocity. Otherwise the value would make every later call fail.
 void SparseTensor::take_back() noexcept {
   sent_norm_ = 0;
   if (!options_.error_feedback || !(chosen_ || sent_copy_)) return;
@@ -347,7 +364,7 @@ void SparseTensor::choose(const float* gradient, float scale) {
   SparseExchange::MemberStatus status{};
   const bool careful = options_.non_finite != NonFinite::propagate;
   if (const std::size_t bad = careful ? first_non_finite(given) : what.n; bad < what.n) {
-    // Nothing of it may come into what is kept: the others hear that this call is none.
+    // The residual must stay free of this gradient. The status tells all members that the call sends nothing.
     std::iota(indices, indices + what.k, 0U);
     std::fill_n(values, what.k, 0.0F);
     status = {1, static_cast<std::uint32_t>(bad)};
@@ -410,7 +427,7 @@ bool SparseTensor::next_phase(Job& job) {
            .tag = job.tag};
     return true;
   };
-  // A list that holds the slice, addressed from where element 0 of the tensor would be.
+  // Returns the address of the tensor's element 0, computed from a list that holds only the slice.
   const auto from_start = [&](std::vector<float>& slice) {
     return reinterpret_cast<float*>(reinterpret_cast<std::uintptr_t>(slice.data()) - state.slice.first * sizeof(float));
   };
@@ -449,7 +466,7 @@ bool SparseTensor::next_phase(Job& job) {
         if (owner()) undo_ ? undo() : add_up();
         if (!in_hosts) break;
         return phase_job(kShareInside, state.count, slices, call_.output, call_.output);
-      case Phase::agree:  // where everything was sent
+      case Phase::agree:  // Only in a dense call.
         if (exchange_.next(job)) return true;
         phase_ = Phase::done;
         receive_status();
@@ -464,14 +481,14 @@ bool SparseTensor::next_phase(Job& job) {
     }
 }
 
-/// What the members say of what they gave.
+/// Reads the statuses of all members.
 void SparseTensor::receive_status() {
   for (std::size_t m = 0; m < exchange_.members(); ++m) {
     const auto [non_finite, first] = exchange_.status_of(m);
     if (non_finite == 0 || options_.non_finite == NonFinite::propagate) continue;
     undo_ = true;
     if (options_.non_finite != NonFinite::abort) continue;
-    // Of a host that has added, any of its ranks may have been the one.
+    // The value was found in the sum of a host, so any rank of the host may have caused it.
     const Rank rank = exchange_.rank_of(m);
     const Peers who = call_.plan->in_hosts ? call_.view->grid.ranks_of(static_cast<int>(m)) : Peers(&rank, 1);
     throw Error(Errc::aborted,
@@ -481,19 +498,20 @@ void SparseTensor::receive_status() {
   }
 }
 
-/// Most of the result is zero, and can be before anything has come.
+/// Sets part of the result to zero while the exchange is waiting, because most of the result is zero.
 bool SparseTensor::local_work() {
-  constexpr std::size_t kAtOnce = 64 << 10;  // elements
+  constexpr std::size_t kAtOnce = 64 << 10;  // Elements per call.
   if (phase_ != Phase::exchange || cleared_ == state.slice.count) return false;
   clear_result(std::min(kAtOnce, state.slice.count - cleared_));
   return true;
 }
 
-/// The next `count` elements of the slice. Past the caches where a core's own would not hold them: to be written there,
-/// they would be read from memory first, which two ranks on two cores need for choosing.
+/// Sets the next `count` elements of the slice to zero. A slice of kPastTheCaches or more is written with streaming
+/// stores, because the caches of one core cannot hold it. Plain stores would first read the lines from memory, and two
+/// ranks on two cores need that bandwidth for the selection.
 void SparseTensor::clear_result(std::size_t count) {
   alignas(64) static constexpr std::byte kZeros[32 << 10] = {};
-  constexpr std::size_t kPastTheCaches = 8 << 20;  // bytes
+  constexpr std::size_t kPastTheCaches = 8 << 20;  // Bytes.
   const Stores stores = state.slice.count * sizeof(float) >= kPastTheCaches ? Stores::streaming : Stores::cached;
   auto* to = reinterpret_cast<std::byte*>(call_.output + state.slice.first + cleared_);
   cleared_ += count;
@@ -505,13 +523,13 @@ void SparseTensor::clear_result(std::size_t count) {
 void SparseTensor::add_up() {
   clear_result(state.slice.count - cleared_);
   report_.union_size = exchange_.add_to(call_.output + state.slice.first);
-  // Masking had to wait for all to have given something.
+  // Masking waits until the statuses of all members have arrived.
   if (options_.masking && options_.non_finite != NonFinite::propagate && options_.momentum > 0)
     for (const std::uint32_t index : indices_) state.velocity[index] = 0;
   report_.sent_bytes = exchange_.bytes_sent();
 }
 
-/// The call gives nothing.
+/// Sets the result to zero and returns the sent values to the residual.
 void SparseTensor::undo() {
   cleared_ = 0;
   clear_result(state.slice.count);

@@ -1,4 +1,4 @@
-// The public face of TopK, and its state as bytes.
+// Public interface of TopK, and the serialization of its state.
 #include "collectives/top_k.hpp"
 
 #include <fmt/format.h>
@@ -34,7 +34,7 @@ class Writer {
   std::vector<std::byte> out_;
 };
 
-/// Reads what Writer wrote; anything else is refused before memory is taken for it.
+/// Reader of the format of Writer. It rejects malformed input before it allocates memory.
 class Reader {
  public:
   explicit Reader(std::span<const std::byte> in) : in_(in) {}
@@ -100,7 +100,7 @@ std::map<std::string, ResidualState> read_state(std::span<const std::byte> bytes
   return tensors;
 }
 
-/// Adds what `from` keeps to what `to` will give away.
+/// Adds the residual of `from` to the pending residual of `to`.
 void add_pending(ResidualState& to, const ResidualState& from) {
   if (from.residual.empty() && from.pending.empty()) return;
   to.pending.resize(to.count);
@@ -111,7 +111,7 @@ void add_pending(ResidualState& to, const ResidualState& from) {
 }  // namespace
 
 TopK::TopK(const TopKOptions& options) : impl_(std::make_unique<Impl>(options)) {
-  const auto share = [](double value) { return value > 0 && value <= 1; };  // false for NaN
+  const auto share = [](double value) { return value > 0 && value <= 1; };  // False for NaN.
   if (!share(options.density)) refuse(fmt::format("density {} is not above 0 and at most 1", options.density));
   if (!share(options.warm_up_density))
     refuse(fmt::format("warm_up_density {} is not above 0 and at most 1", options.warm_up_density));
@@ -185,7 +185,7 @@ void TopK::load(std::span<const std::vector<std::byte>> states, Rank rank, int r
   if (states.empty()) refuse("there is no saved state");
   for (const auto& [name, tensor] : impl_->tensors)
     if (tensor->busy()) refuse(fmt::format("a call of \"{}\" is under way", name));
-  // All are read, also those that this rank takes nothing from: then all ranks find the same to be wrong.
+  // Every rank reads all states, even those that it does not use. All ranks therefore throw the same error.
   std::vector<std::map<std::string, ResidualState>> saved;
   for (const auto& state : states) saved.push_back(read_state(state));
   for (const auto& tensors : saved)
@@ -195,7 +195,8 @@ void TopK::load(std::span<const std::vector<std::byte>> states, Rank rank, int r
       if (const auto other = saved[0].find(name);
           other == saved[0].end() || other->second.count != state.count || other->second.calls != state.calls)
         refuse(fmt::format("the saved states disagree about \"{}\"", name));
-      else if (!state.residual.empty() && state.residual.size() < state.count / saved.size())  // less than any slice
+      // Shorter than any slice.
+      else if (!state.residual.empty() && state.residual.size() < state.count / saved.size())
         refuse(
             fmt::format("the saved states of \"{}\" keep {} of {} elements", name, state.residual.size(), state.count));
   std::map<std::string, std::unique_ptr<SparseTensor>, std::less<>> tensors;
@@ -203,7 +204,8 @@ void TopK::load(std::span<const std::vector<std::byte>> states, Rank rank, int r
     auto tensor = std::make_unique<SparseTensor>(name, impl_->options);
     if (saved.size() == static_cast<std::size_t>(ranks)) {
       tensor->state = std::move(saved[static_cast<std::size_t>(rank)][name]);
-      tensor->state.slices = 0;  // to be moved, as the slice may be another rank's in this run's hosts
+      // The next call moves the state, because another rank of the host may now own the slice.
+      tensor->state.slices = 0;
     } else {
       tensor->state.count = first.count;
       tensor->state.calls = first.calls;

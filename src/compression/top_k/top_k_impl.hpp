@@ -1,4 +1,10 @@
-// The inside of a TopK: what it keeps for every tensor, and the operation that gives it away bit by bit.
+// Implementation of TopK: the residual state of each tensor, and the operation that sends part of it.
+//
+// A call has one of two forms. begin() starts a sparse call, which sends k selected elements. dense_input() starts a
+// dense call, which sends the residual and the gradient in full. sparse_tensor.cpp describes the phases.
+//
+// A GPU can select and add in place of the host (device/top_k_path.hpp). The device path then calls
+// set_device_selection() before begin(), and reads received() after the exchange.
 #pragma once
 
 #include <chrono>
@@ -15,75 +21,82 @@
 
 namespace collectives {
 
-/// Elements of a tensor that indices of 32 bits would not reach.
+/// Limit of a tensor's element count, because indices have 32 bits.
 inline constexpr std::size_t kTooMany = std::size_t{1} << 32;
 
-/// What a rank keeps of a tensor from call to call.
+/// State of a tensor that a rank keeps between calls.
 struct ResidualState {
-  std::size_t count = 0;  ///< elements of the tensor
+  std::size_t count = 0;  ///< Number of elements of the tensor.
   std::uint64_t calls = 0;
-  std::uint32_t slices = 0;     ///< that the owners of this host keep, of the sum of its ranks; 0: this rank keeps all
-  Range slice;                  ///< of the tensor: what this rank chooses from
-  std::vector<float> residual;  ///< of the slice; empty: all zero
-  std::vector<float> velocity;  ///< likewise
-  std::vector<float> pending;   ///< of the tensor, from another life: in other hands then; empty: none
+  /// Number of slices among the ranks of this host. Each owner keeps the state of its slice of the host's sum. 0: the
+  /// state belongs to this rank alone and covers the whole tensor.
+  std::uint32_t slices = 0;
+  Range slice;                  ///< Range of the tensor from which this rank selects.
+  std::vector<float> residual;  ///< Residual of the slice. Empty: all zeros.
+  std::vector<float> velocity;  ///< Velocity of the slice. Empty: all zeros.
+  /// Residual of the whole tensor, loaded from a run with a different number of ranks. Empty: none.
+  std::vector<float> pending;
 };
 
-/// Residual and velocity of a tensor, while they are not with the host.
+/// Residual and velocity of a tensor in memory other than the host's.
 class DeviceResidual {
  public:
   virtual ~DeviceResidual() = default;
-  /// Copies of them; waits. What there is not stays as it is. Throws Error{system}.
+  /// Copies the residual and the velocity to the host. Blocks until the copies are complete. Leaves an argument
+  /// unchanged if there is no such vector. Throws Error{system}.
   virtual void read(std::vector<float>& residual, std::vector<float>& velocity) = 0;
-  bool returned = false;  ///< what was to be given has come back as it was, what cannot arrive with it
+  /// True: a failed call has returned its entries to the residual, including values that the wire type cannot
+  /// represent.
+  bool returned = false;
 };
 
-/// One tensor, and the operation on it that is under way. At most one is.
+/// State of one tensor, and its current operation. A tensor has at most one operation at a time.
 class SparseTensor final : public MultiPhaseOperation {
  public:
   SparseTensor(std::string name, const TopKOptions& options) : name_(std::move(name)), options_(options) {}
 
-  /// What may be asked for, before anything is done. Throws Error{invalid_argument}.
+  /// Checks the arguments of a call. Throws Error{invalid_argument}.
   void check(std::size_t count, Rank rank) const;
-  /// How many elements the next call chooses.
+  /// Returns the number of elements that the next call selects.
   std::size_t next_k(std::size_t count) const;
 
   struct Call {
     const SparsePlan* plan = nullptr;
     const RankView* view = nullptr;
     const Tuning* tuning = nullptr;
-    std::size_t rounds_in_flight = 1;  ///< rounds of messages that may be under way at once
+    std::size_t rounds_in_flight = 1;  ///< Maximum number of rounds in flight.
     const float* input = nullptr;
     float* output = nullptr;
     float divisor = 1;
-    std::size_t dense_bytes = 0;  ///< that this rank sends to others where everything is sent
+    std::size_t dense_bytes = 0;  ///< Number of bytes that this rank sends in a dense call.
   };
-  // Where a GPU chooses and adds (device/top_k_path.hpp), it is told so before begin(), and asks afterwards.
 
   const TopKOptions& options() const noexcept { return options_; }
-  /// What is kept is the host's, all of `count` elements by this rank, zero where it is empty. Throws Error{system}.
+  /// Moves the residual state to the host. This rank then keeps all `count` elements; missing values are zeros. Throws
+  /// Error{system}.
   void bring_residual_to_host(std::size_t count);
-  /// Likewise of this rank's slice, where keeps().
+  /// Moves the residual state of this rank's slice to the host. Requires keeps(slices, slice).
   void bring_slice_to_host(std::size_t count, int slices, Range slice);
-  /// Whether it is that slice that is kept, of as many; `slices` 0: the whole. Or else the ranks of a host have to add
-  /// what they keep, which begin() does with all of them if any has to.
+  /// Returns true if the state covers `slice`, one of `slices` slices. `slices` 0 stands for the whole tensor. If it
+  /// returns false on any rank of a host, begin() adds the states of all ranks of the host.
   bool keeps(int slices, Range slice) const noexcept {
     return !options_.error_feedback ||
            (state.slices == static_cast<std::uint32_t>(slices) && (slices == 0 || state.slice == slice));
   }
   void move_residual_to_device(std::unique_ptr<DeviceResidual> where);
-  /// What the next call chooses, which stays where it is until that has ended; not null, where it is nothing, too.
+  /// Sets the entries that a GPU selects for the next call. They must stay valid until the call has ended. The pointers
+  /// are non-null even if the selection is empty.
   void set_device_selection(const std::uint32_t* indices, const float* values, std::chrono::nanoseconds took);
   const SparseExchange::Result& received() { return exchange_.result(); }
   void report_device_sum(std::size_t union_size, std::chrono::nanoseconds took);
-  /// A value as the others see it: what is too large for bf16 becomes infinite.
+  /// Returns the value as the other ranks receive it. A value that exceeds the range of bf16 becomes infinite.
   float arrives(float value) const;
 
-  /// A call is made that begins later.
+  /// Marks the tensor as busy for a call that begins later.
   void reserve() { busy_ = reserved_ = true; }
-  /// The next call chooses, now if it can.
+  /// Starts a sparse call. Selects at once, unless the ranks of the host must add first or a GPU has selected.
   void begin(const Call&);
-  /// The next call gives everything away: what to send in place of `input`.
+  /// Starts a dense call. Returns the vector to send in place of `input`.
   const float* dense_input(const Call&);
   bool next(Job&) override;
   bool local_work() override;
@@ -92,10 +105,11 @@ class SparseTensor final : public MultiPhaseOperation {
   bool busy() const noexcept { return busy_; }
 
   TopKReport report(bool norms) const;
-  /// What is kept, wherever it is.
+  /// Returns the residual state, and copies it from the GPU if it is there.
   ResidualState full_state() const;
   ResidualState state;
-  std::unique_ptr<DeviceResidual> device_residual;  ///< has what `state` lacks; null: nothing
+  /// Residual and velocity that `state` lacks. Null: `state` is complete.
+  std::unique_ptr<DeviceResidual> device_residual;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -141,26 +155,29 @@ class SparseTensor final : public MultiPhaseOperation {
   Plan phase_plan_;
   Selector selector_;
   SparseExchange exchange_;
-  std::vector<float> gradient_;  // what is given in place of the caller's, where it is not the caller's
-  std::vector<float> host_sum_;  // of the slice
-  std::vector<float> moved_residual_, moved_velocity_;  // of this rank, to become those of its host: until it is done
-  std::vector<std::uint32_t> indices_;                  // that this rank has chosen
+  std::vector<float> gradient_;  // Vector that is sent in place of the caller's gradient.
+  std::vector<float> host_sum_;  // Sum of the host's ranks in this rank's slice.
+  // Residual and velocity of this rank. They are kept until the call that moves them to the owners of slices has ended.
+  std::vector<float> moved_residual_, moved_velocity_;
+  std::vector<std::uint32_t> indices_;  // Entries that this rank has selected.
   std::vector<float> values_;
-  Entries device_selection_;  // of the call under way or to come; null: this rank's host chooses
+  // Entries that the GPU selects for the current or next call. Null: the host selects.
+  Entries device_selection_;
   std::chrono::nanoseconds choosing_took_{};
-  bool undo_ = false;                        // of NonFinite::skip: this call is to give nothing
-  bool chosen_ = false, sent_copy_ = false;  // what is given has been taken from what is kept
-  float skipped_ = 0, skipped_by_ = 0;       // whether to, on this rank's word and on that of all of its host
-  float moves_ = 0, moved_by_ = 0;           // likewise whether what is kept has to be moved
-  std::size_t cleared_ = 0;                  // elements of the slice of the output
-  double sent_norm_ = 0;                     // squared, of what the last call sent
+  bool undo_ = false;  // True: a NaN or infinity was reported, so this call sends nothing.
+  // True: entries, or the whole residual, have been taken from `state`.
+  bool chosen_ = false, sent_copy_ = false;
+  float skipped_ = 0, skipped_by_ = 0;  // Flag to skip the call: this rank's, and the sum over the host.
+  float moves_ = 0, moved_by_ = 0;      // Flag to move the residual: this rank's, and the sum over the host.
+  std::size_t cleared_ = 0;             // Number of elements of the output's slice that are zero already.
+  double sent_norm_ = 0;                // Squared norm of the values that the last call sent.
   TopKReport report_;
 };
 
 struct COLLECTIVES_HIDDEN TopK::Impl {
   explicit Impl(const TopKOptions& the_options) : options(the_options) {}
-  /// How many of `count` elements the next call for `name` chooses. Throws Error{invalid_argument} where there may be
-  /// none.
+  /// Returns the number of elements that the next call for `name` selects. Throws Error{invalid_argument} if that call
+  /// is not allowed.
   std::size_t next_k(std::string_view name, std::size_t count, Rank rank) const;
   SparseTensor& tensor(std::string_view name);
 
