@@ -1,4 +1,4 @@
-// Finds this process's place in the environment (world.hpp), then meets the others (rendezvous.hpp).
+// Bootstrap from environment variables: finds rank and size (world.hpp), then connects the ranks (rendezvous.hpp).
 #include "base/environment.hpp"
 
 #include <unistd.h>
@@ -24,7 +24,7 @@ std::unique_ptr<Bootstrap> bootstrap_from_environment(std::chrono::nanoseconds t
   Environment ours;
   try {
     ours = rendezvous_environment();
-  } catch (const Error& error) {  // every rank stands before it alone; let it know at least which one it is
+  } catch (const Error& error) {  // Each rank fails alone here, so the error names its rank.
     constexpr int kAnyPort = 1;
     throw Error(error.code(), error.what(), world_of(variables, kAnyPort, ::getppid()).rank);
   }

@@ -1,5 +1,6 @@
-// An exchange over a bootstrap, of JSON, in which a rank may also say what has gone wrong: then it goes wrong
-// everywhere, with the same words.
+// Exchange of JSON objects over a bootstrap, which also carries failures.
+//
+// A rank that fails sends an object with "error" and "code". All ranks then throw that error with the same text.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -11,14 +12,15 @@
 
 namespace collectives {
 
-/// What becomes of a rank's failure in an exchange: thrown on every rank, or told like everything else.
+/// Treatment of a failed rank in an exchange: throw its error on every rank, or return its object like any other.
 enum class OnError : std::uint8_t { rethrow, collect };
 
-/// What every rank says. Of failures ("error" and "code") the first one counts.
+/// Returns the objects of all ranks, by rank. Throws the failure of the lowest failed rank, unless the caller collects
+/// failures.
 std::vector<nlohmann::json> exchange(Bootstrap&, const nlohmann::json& mine, Deadline,
                                      OnError on_error = OnError::rethrow);
 
-/// Runs `work`; what it throws becomes part of what is exchanged.
+/// Returns the result of `work`. If it throws, returns an object with "error" and "code" instead.
 template <class Work>
 nlohmann::json attempt(Work&& work) {
   try {

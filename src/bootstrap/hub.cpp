@@ -24,10 +24,10 @@
 namespace collectives::tcp {
 namespace {
 
-constexpr std::size_t kMaxHello = 64;                         // bytes from a stranger
-constexpr auto kStrangerPatience = std::chrono::seconds(10);  // from connecting to a complete hello
+constexpr std::size_t kMaxHello = 64;                         // Most payload bytes before a rank is known.
+constexpr auto kStrangerPatience = std::chrono::seconds(10);  // Time from the connection to a complete hello.
 
-/// Rank 0.
+/// Rank 0 of a rendezvous.
 class Hub final : public Member {
  public:
   Hub(const World& world, Socket listener, Deadline deadline) : Member(world), links_(ranks()) {
@@ -50,7 +50,7 @@ class Hub final : public Member {
     Deadline patience;
   };
 
-  /// A wait begins: nobody but rank 0 is here.
+  /// Starts a wait: only rank 0 has arrived.
   void begin() {
     here_.assign(ranks(), false);
     here_[0] = true;
@@ -85,7 +85,7 @@ class Hub final : public Member {
   void greet(const Socket& listener);
   void admit(Stranger& stranger, const Record& record);
 
-  /// Takes what members have sent; take(rank, frame) says whether it was due.
+  /// Passes the records of connected ranks to take(rank, record). Its result is whether the record was expected.
   template <class Take>
   void receive_records(Take&& take) {
     for (Rank rank = 1; rank < size(); ++rank) {
@@ -113,13 +113,13 @@ class Hub final : public Member {
     wait(entries, deadline);
   }
 
-  /// Waits until everybody has been sent everything. What they send meanwhile belongs to the next exchange.
+  /// Blocks until all records have been sent to all ranks. Records that arrive meanwhile belong to the next exchange.
   void deliver(Deadline deadline) {
     while (true) {
       std::vector<pollfd> entries;
       for (std::size_t r = 1; r < ranks(); ++r) {
         links_[r]->push();
-        here_[r] = !links_[r]->unsent();  // missing is now who does not read
+        here_[r] = !links_[r]->unsent();  // A missing rank is now one that does not read.
         if (!here_[r]) entries.push_back({links_[r]->fd(), POLLOUT, 0});
       }
       if (entries.empty()) return;
@@ -136,7 +136,7 @@ class Hub final : public Member {
 
   [[noreturn]] void too_late(Rank waiter, double seconds) {
     auto missing = missing_ranks(here_);
-    if (missing.empty()) missing = {rank()};  // all others came, and one has not waited until rank 0 did
+    if (missing.empty()) missing = {rank()};  // All other ranks arrived. One gave up before rank 0 did.
     fail(Errc::timeout, did_not_come(missing, place_of(world_), waiter, seconds), missing.front());
   }
 
@@ -147,13 +147,14 @@ class Hub final : public Member {
     end(code, what, culprit);
   }
 
-  std::vector<std::optional<Link>> links_;  // by rank; none for rank 0
-  std::vector<bool> here_;                  // who has come to the meeting or exchange under way
-  std::list<Stranger> strangers_;           // connected, hello not yet complete
-  Deadline::Clock::time_point start_;       // of the meeting or exchange under way
+  std::vector<std::optional<Link>> links_;  // Connections by rank; empty for rank 0.
+  std::vector<bool> here_;                  // Whether each rank has arrived at the current wait.
+  std::list<Stranger> strangers_;           // Connections without a complete hello.
+  Deadline::Clock::time_point start_;       // Start of the current wait.
 };
 
-/// Accepts who knocks and makes members of those who say who they are. Others (port scanners) are dropped.
+/// Accepts connections and assigns those with a valid hello to their ranks. Drops other connections, such as those of
+/// port scanners.
 void Hub::greet(const Socket& listener) {
   int refusal = 0;
   while (true) {
@@ -171,12 +172,13 @@ void Hub::greet(const Socket& listener) {
     stranger = done ? strangers_.erase(stranger) : std::next(stranger);
   }
   if (refusal != EMFILE && refusal != ENFILE) return;
-  // Room for the next: whoever has not said who it is for longest, and if it is a rank, comes again.
+  // No descriptor is free. Drops the oldest connection without a hello; if it is a rank, it connects again.
   if (strangers_.empty()) fail(Errc::system, "rank 0 cannot accept: " + error_text(refusal), 0);
   strangers_.pop_front();
 }
 
-/// A hello that does not fit ends the rendezvous: somebody is configured wrongly, and who is not for rank 0 to guess.
+/// Assigns a connection to its rank. A hello with another size, another version or an already connected rank ends the
+/// rendezvous: a process is configured wrongly, and rank 0 cannot know which one.
 void Hub::admit(Stranger& stranger, const Record& record) {
   std::uint32_t version = 0;
   if (read_from(record.payload, version) && version != kVersion) {
@@ -193,7 +195,7 @@ void Hub::admit(Stranger& stranger, const Record& record) {
                      place_of(world_), hello.size, size()),
          hello.rank);
   }
-  if (hello.rank < 0 || hello.rank >= size()) return;  // no process of ours would have come
+  if (hello.rank < 0 || hello.rank >= size()) return;  // No process of this library sends such a rank.
   if (here_[static_cast<std::size_t>(hello.rank)]) {
     fail(Errc::bootstrap,
          fmt::format("rank {} came to the rendezvous at {} twice: two processes have the same rank", hello.rank,

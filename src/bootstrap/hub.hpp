@@ -1,4 +1,4 @@
-// Rank 0 of a rendezvous: it listens, and holds a connection to every other rank.
+// Rank 0 of a rendezvous. It listens and holds a connection to every other rank.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace collectives::tcp {
 
-/// Returns when every rank has come. Throws as rendezvous() does.
+/// Returns once every rank has connected. Throws the errors of rendezvous().
 std::unique_ptr<Bootstrap> make_hub(const World& world, Socket listener, Deadline deadline);
 
 }  // namespace collectives::tcp

@@ -1,4 +1,7 @@
-// What rank 0 (hub.hpp) and the others (spoke.hpp) have in common.
+// Common base of rank 0 (hub.hpp) and the other ranks (spoke.hpp) of a rendezvous.
+//
+// It checks the length of contributions. It also keeps the error that has ended the rendezvous, and throws it in every
+// later exchange.
 #pragma once
 
 #include <fmt/format.h>
@@ -17,7 +20,7 @@
 
 namespace collectives::tcp {
 
-constexpr std::size_t kMaxContribution = std::size_t{64} << 20;  // bytes of one rank in one exchange
+constexpr std::size_t kMaxContribution = std::size_t{64} << 20;  // Most bytes of one rank in one exchange.
 
 inline double seconds_since(Deadline::Clock::time_point start) {
   return std::chrono::duration<double>(Deadline::Clock::now() - start).count();

@@ -1,4 +1,4 @@
-// Words for the ranks that a rendezvous waited for in vain, the same in every bootstrap.
+// Error texts about ranks that did not arrive at a rendezvous. All bootstraps use the same texts.
 #pragma once
 
 #include <fmt/format.h>
@@ -13,7 +13,7 @@
 
 namespace collectives {
 
-/// The ranks r with !here[r], ascending.
+/// Returns the ranks r with !here[r] in ascending order.
 inline std::vector<Rank> missing_ranks(const std::vector<bool>& here) {
   std::vector<Rank> missing;
   for (std::size_t rank = 0; rank < here.size(); ++rank) {
@@ -22,7 +22,7 @@ inline std::vector<Rank> missing_ranks(const std::vector<bool>& here) {
   return missing;
 }
 
-/// "ranks 1-2 did not come to the rendezvous at 10.0.0.1:29500 (rank 0 waited 2.0 s)"; `place` may be empty.
+/// Returns "ranks 1-2 did not come to the rendezvous at 10.0.0.1:29500 (rank 0 waited 2.0 s)". `place` may be empty.
 inline std::string did_not_come(const std::vector<Rank>& missing, std::string_view place, Rank waiter, double seconds) {
   return fmt::format("{} did not come to the rendezvous{}{} (rank {} waited {:.1f} s)", ranks_text(missing),
                      place.empty() ? "" : " at ", place, waiter, seconds);

@@ -1,4 +1,5 @@
-// Alone there is nobody to meet; otherwise rank 0 is the hub of a star, and every other rank is a spoke.
+// Choice of the part in a rendezvous: rank 0 is the hub of a star, and every other rank is a spoke. A single rank needs
+// no connection.
 #include "bootstrap/rendezvous.hpp"
 
 #include <string>
@@ -14,7 +15,7 @@
 namespace collectives {
 namespace {
 
-/// The only rank.
+/// Bootstrap of a single rank.
 class Alone final : public tcp::Member {
  public:
   using Member::Member;

@@ -1,8 +1,11 @@
-// Processes meet through rank 0: it listens, the others connect and stay connected. An exchange is a star: each sends
-// its bytes to rank 0, which sends all of them to everybody.
+// Rendezvous of processes over TCP.
 //
-// Whoever fails tells rank 0 (or rank 0 sees the connection close), rank 0 ends the rendezvous and tells the others
-// why: every rank throws the same cause. A rendezvous that has ended stays so.
+// Rank 0 listens. The other ranks connect to it and stay connected. In an exchange each rank sends its bytes to rank 0,
+// which sends the bytes of all ranks to all ranks.
+//
+// A rank that reaches its deadline reports it to rank 0. If a process ends, rank 0 sees its connection close. Rank 0
+// then ends the rendezvous and sends the cause to all ranks, so every rank throws the same error. Later exchanges throw
+// it again.
 #pragma once
 
 #include <chrono>
@@ -14,10 +17,12 @@
 
 namespace collectives {
 
-/// Returns when every rank of `world` has come. `listening`: a socket that listens at world.port already (an inherited
-/// COLLECTIVES_LISTEN_FD): rank 0 takes it if that is what it is, marks it close-on-exec and leaves it open, so that
-/// the port stays this job's.
-/// Throws Error: bootstrap naming the host, port or rank at fault, timeout naming the ranks that did not come.
+/// Returns once every rank of `world` has connected.
+///
+/// `listening` is an inherited descriptor (COLLECTIVES_LISTEN_FD). If it listens at world.port, rank 0 uses a duplicate
+/// of it. It marks the original close-on-exec and leaves it open, so that no other job takes the port.
+///
+/// Throws Error{bootstrap} naming the host, port or rank at fault, or Error{timeout} naming the missing ranks.
 std::unique_ptr<Bootstrap> rendezvous(const World& world, std::optional<int> listening,
                                       std::chrono::nanoseconds timeout);
 

@@ -38,7 +38,7 @@ void Link::push() {
     if (moved < 0) {
       if (errno == EINTR) continue;
       if (errno == EAGAIN || errno == EWOULDBLOCK) return;
-      out_.clear();  // the peer is gone; its last words may still be unread, so it is pull() that says so
+      out_.clear();  // The peer has closed. pull() reports that, after it has read the last records.
       sent_ = 0;
       return;
     }
@@ -50,8 +50,8 @@ void Link::push() {
   }
 }
 
-/// Reads no further than the end of a frame; true when one is complete. Memory grows with what has come, not with
-/// what a header claims.
+/// Reads up to the end of one record. Returns true if the record is complete. Memory grows with the bytes that have
+/// arrived, not with the length that a header claims.
 bool Link::pull() {
   char buffer[16384];
   while (lost_.empty()) {

@@ -1,4 +1,4 @@
-// What goes over a connection of the rendezvous: frames, each a kind, a length and so many bytes.
+// Connection of a rendezvous: carries records, each with a kind, a length and a payload.
 #pragma once
 
 #include <poll.h>
@@ -17,20 +17,20 @@
 
 namespace collectives::tcp {
 
-/// The first word of a frame. A connection opens with `hello`, whose value nothing else is likely to send.
+/// First word of a record. A connection opens with `hello`. Another program is unlikely to send its value.
 enum class Kind : std::uint64_t {
-  hello = 0x31304c4c4f43c3a9,  // from the others: Hello
-  seen = 1,                    // from rank 0: the hello is good
-  welcome,                     // from rank 0: everybody is here
-  contribution,                // to rank 0: one rank's bytes
-  contributions,               // from rank 0: for each rank a length (8 bytes) and its bytes
-  give_up,                     // to rank 0: the deadline has passed; seconds waited (a double)
-  failure,                     // from rank 0: Failure, then its text
+  hello = 0x31304c4c4f43c3a9,  // To rank 0: Hello.
+  seen = 1,                    // From rank 0: the hello is accepted.
+  welcome,                     // From rank 0: all ranks have connected.
+  contribution,                // To rank 0: the bytes of one rank.
+  contributions,               // From rank 0: for each rank a length (8 bytes) and its bytes.
+  give_up,                     // To rank 0: the deadline has passed; the seconds waited (a double).
+  failure,                     // From rank 0: a Failure, then its text.
 };
 
 struct Header {
   Kind kind;
-  std::uint64_t bytes;  // that follow
+  std::uint64_t bytes;  // Length of the payload.
 };
 
 constexpr std::uint32_t kVersion = 1;
@@ -55,7 +55,7 @@ std::string bytes_of(const T& value) {
   return {reinterpret_cast<const char*>(&value), sizeof value};
 }
 
-/// False when `bytes` is too short.
+/// Copies a value from the start of `bytes`. Returns false if `bytes` is too short.
 template <class T>
 bool read_from(std::string_view bytes, T& value) {
   if (bytes.size() < sizeof value) return false;
@@ -65,15 +65,15 @@ bool read_from(std::string_view bytes, T& value) {
 
 std::shared_ptr<const std::string> make_record(Kind kind, std::string_view payload = {});
 
-/// Frames over one connection. Nothing here waits; what cannot go on now goes on at the next push() or next().
+/// One connection with its unsent and incomplete records. No function blocks: push() and next() continue the work.
 class Link {
  public:
-  /// A peer that announces a frame with more than `max_payload` bytes is lost.
+  /// Treats a peer that announces a payload of more than `max_payload` bytes as lost.
   Link(Socket socket, std::size_t max_payload);
 
   void set_max_payload(std::size_t bytes) { max_payload_ = bytes; }
 
-  /// What the other end did, so that nothing more will come; empty while the connection is good.
+  /// Returns how the connection has ended, as text about the peer. Returns an empty text while it is open.
   const std::string& lost() const { return lost_; }
 
   void post(std::shared_ptr<const std::string> record) {
@@ -83,13 +83,13 @@ class Link {
   void post(Kind kind, std::string_view payload = {}) { post(make_record(kind, payload)); }
   bool unsent() const { return !out_.empty(); }
 
-  /// The next frame, if it is here.
+  /// Returns the next record if it has arrived completely.
   std::optional<Record> next();
 
   int fd() const { return socket_.fd(); }
   pollfd interest() const { return {fd(), static_cast<short>(unsent() ? POLLIN | POLLOUT : POLLIN), 0}; }
 
-  /// Sends what can go out now.
+  /// Sends as many bytes as the kernel takes now.
   void push();
 
  private:
@@ -97,9 +97,9 @@ class Link {
 
   Socket socket_;
   std::size_t max_payload_;
-  std::string in_;  // of a frame that is not complete yet
+  std::string in_;  // Bytes of an incomplete record.
   std::deque<std::shared_ptr<const std::string>> out_;
-  std::size_t sent_ = 0;  // bytes of out_.front()
+  std::size_t sent_ = 0;  // Bytes of out_.front() that are sent.
   std::string lost_;
 };
 

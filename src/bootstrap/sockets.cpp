@@ -17,11 +17,11 @@
 namespace collectives::tcp {
 namespace {
 
-constexpr auto kPortPatience = std::chrono::seconds(1);  // a port may be held by a job that is just ending
+constexpr auto kPortPatience = std::chrono::seconds(1);  // Time to wait for a port: a job that is ending may hold it.
 
 Socket open_socket(int family) { return Socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)); }
 
-/// Listens at `address`; an errno otherwise.
+/// Listens at `address`. Returns 0 or an errno.
 int try_listen(const sockaddr* address, socklen_t bytes, Socket& listener) {
   Socket socket = open_socket(address->sa_family);
   if (socket.fd() < 0) return errno;
@@ -32,8 +32,9 @@ int try_listen(const sockaddr* address, socklen_t bytes, Socket& listener) {
   return 0;
 }
 
-/// A literal address and localhost are taken at their word. What any other name resolves to here may not be what the
-/// other hosts see (Debian maps a host's own name to 127.0.1.1), so under a name rank 0 listens everywhere.
+/// Listens at the address of rank 0. Returns 0 or an errno. Uses a literal address or localhost as it is. Listens at
+/// all addresses for any other name: it may resolve to another address here than on other hosts. Debian, for example,
+/// maps a host's own name to 127.0.1.1.
 int try_listen(const World& world, const addrinfo* addresses, Socket& listener) {
   in6_addr scratch{};
   const bool exact = world.address == "localhost" || ::inet_pton(AF_INET, world.address.c_str(), &scratch) == 1 ||
@@ -57,7 +58,7 @@ int try_listen(const World& world, const addrinfo* addresses, Socket& listener) 
   return try_listen(reinterpret_cast<const sockaddr*>(&any4), sizeof any4, listener);
 }
 
-/// The port that a listening socket sits on; 0 when `fd` is no such thing.
+/// Returns the port of a listening socket, or 0 if `fd` is none.
 int listening_port(int fd) {
   int listening = 0;
   socklen_t bytes = sizeof listening;
@@ -69,7 +70,8 @@ int listening_port(int fd) {
                                              : reinterpret_cast<const sockaddr_in&>(address).sin_port);
 }
 
-/// A loopback port in the range of outgoing connections can connect to itself when nobody listens.
+/// Returns whether the socket is connected to itself. This happens on loopback if no process listens and the kernel
+/// chooses the target port for the outgoing connection.
 bool connected_to_itself(const Socket& socket) {
   sockaddr_storage here{}, there{};
   socklen_t here_bytes = sizeof here, there_bytes = sizeof there;

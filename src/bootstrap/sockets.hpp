@@ -1,5 +1,4 @@
-// TCP as the rendezvous needs it: sockets that never block, one attempt to listen or to connect, and a bounded wait for
-// several of them.
+// TCP sockets for the rendezvous: non-blocking sockets, single attempts to listen or connect, and a bounded wait.
 #pragma once
 
 #include <netdb.h>
@@ -18,7 +17,7 @@
 
 namespace collectives::tcp {
 
-constexpr auto kRetry = std::chrono::milliseconds(20);  // between attempts to connect or to listen
+constexpr auto kRetry = std::chrono::milliseconds(20);  // Pause between attempts to connect or to listen.
 
 class Socket {
  public:
@@ -38,27 +37,27 @@ class Socket {
 };
 
 std::string error_text(int code);
-/// "10.0.0.1:29500", "[::1]:29500"
+/// Returns the address of rank 0 as text: "10.0.0.1:29500" or "[::1]:29500".
 std::string place_of(const World& world);
 
 void set_option(const Socket& socket, int level, int option, int value);
 
-/// Waits for what `entries` ask for, until the deadline or for a second: callers look around and come again.
+/// Blocks until an event of `entries`, until the deadline, or for one second. Callers check their state and call again.
 void wait(std::vector<pollfd>& entries, Deadline deadline);
 void pause(std::chrono::milliseconds time);
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
-/// Where rank 0 listens. Throws Error{bootstrap} naming the host.
+/// Returns the addresses of rank 0. Throws Error{bootstrap} naming the host.
 Addresses resolve(const World& world);
 
-/// Listens there, as rank 0. Throws Error{bootstrap} naming the port.
+/// Listens as rank 0. Waits up to one second for a port in use. Throws Error{bootstrap} naming the port.
 Socket listen_at(const World& world, Deadline deadline);
 
-/// Takes an inherited listening socket: a duplicate, the original stays open for the next rendezvous. Empty when `fd`
-/// does not listen at `port`.
+/// Returns a duplicate of an inherited listening socket. The original stays open for the next rendezvous. Returns
+/// nothing if `fd` does not listen at `port`.
 std::optional<Socket> adopt(int fd, int port);
 
-/// One attempt; an errno when it fails, EINPROGRESS when the deadline passed before anything was known.
+/// Makes one attempt to connect. Returns 0 or an errno; EINPROGRESS means that the deadline passed without a result.
 int try_connect(const addrinfo* address, Deadline deadline, Socket& connection);
 
 }  // namespace collectives::tcp

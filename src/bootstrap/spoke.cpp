@@ -22,17 +22,17 @@ namespace collectives::tcp {
 namespace {
 
 constexpr std::size_t kMaxAnswer = std::size_t{1}
-                                   << 20;  // bytes from what listens there, until it has proved to be rank 0
-constexpr auto kVerdictPatience = std::chrono::seconds(1);  // for rank 0 to say why nobody came
+                                   << 20;  // Most payload bytes of a listener that has not proved to be rank 0.
+constexpr auto kVerdictPatience = std::chrono::seconds(1);  // Time for rank 0 to send the cause of a timeout.
 
-/// Any rank but 0.
+/// Any rank of a rendezvous except rank 0.
 class Spoke final : public Member {
  public:
   Spoke(const World& world, Deadline deadline) : Member(world) {
     const auto start = Deadline::Clock::now();
     const Addresses addresses = resolve(world);
     std::string last_answer;
-    // Until rank 0 has answered, the other end may be something else, or a rank 0 of yesterday about to end: try again.
+    // Tries again until rank 0 has answered. The listener may be another program, or rank 0 of a job that is ending.
     while (!find_hub(addresses.get(), deadline, last_answer)) {
       if (deadline.passed()) {
         const std::string what = did_not_come({0}, place_of(world_), rank(), seconds_since(start));
@@ -60,8 +60,8 @@ class Spoke final : public Member {
     return gathered;
   }
 
-  /// True when rank 0 has answered at one of its addresses; otherwise sets `answer` to what came instead, if anything
-  /// did: what the deadline cuts short says nothing about the cause.
+  /// Returns true if rank 0 has answered at one of its addresses. Otherwise sets `answer` to the error of the attempt.
+  /// An attempt that the deadline cuts short sets nothing, because it does not tell the cause.
   bool find_hub(const addrinfo* addresses, Deadline deadline, std::string& answer) {
     for (const addrinfo* at = addresses; at && !link_; at = at->ai_next) {
       Socket socket;
@@ -74,7 +74,7 @@ class Spoke final : public Member {
     return link_.has_value();
   }
 
-  /// The link, once rank 0 has answered; none when what listens there is not rank 0.
+  /// Returns the link once rank 0 has answered. Returns nothing if the listener is not rank 0.
   std::optional<Link> introduce(Socket socket, Deadline deadline, std::string& answer) {
     Link link(std::move(socket), kMaxAnswer);
     link.post(Kind::hello, bytes_of(Hello{.rank = rank(), .size = size()}));
@@ -101,9 +101,9 @@ class Spoke final : public Member {
     }
   }
 
-  /// The payload of the next frame, which is of this kind or the end.
+  /// Returns the payload of the next record. Ends the rendezvous if the record has another kind.
   std::string await(Kind kind, Deadline::Clock::time_point start, Deadline deadline) {
-    double gave_up_after = 0;  // seconds; 0: not yet
+    double gave_up_after = 0;  // Seconds waited before the give_up record was sent; 0 before.
     while (true) {
       if (auto record = link_->next()) {
         if (record->kind == kind) return std::move(record->payload);
@@ -117,7 +117,7 @@ class Spoke final : public Member {
       if (deadline.passed()) {
         if (gave_up_after > 0) end(Errc::timeout, did_not_come({0}, place_of(world_), rank(), gave_up_after), 0);
         gave_up_after = seconds_since(start);
-        link_->post(Kind::give_up, bytes_of(gave_up_after));  // rank 0, if it is there, knows who is missing
+        link_->post(Kind::give_up, bytes_of(gave_up_after));  // Rank 0, if it is alive, knows the missing ranks.
         deadline = Deadline::in(kVerdictPatience);
       }
       std::vector<pollfd> entries{link_->interest()};
@@ -134,7 +134,7 @@ class Spoke final : public Member {
         failure.culprit);
   }
 
-  std::optional<Link> link_;  // to rank 0
+  std::optional<Link> link_;  // Connection to rank 0.
 };
 
 }  // namespace

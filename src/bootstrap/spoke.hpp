@@ -1,4 +1,4 @@
-// Any other rank of a rendezvous: it holds one connection, to rank 0.
+// Any other rank of a rendezvous. It holds one connection, to rank 0.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace collectives::tcp {
 
-/// Returns when every rank has come. Throws as rendezvous() does.
+/// Returns once every rank has connected. Throws the errors of rendezvous().
 std::unique_ptr<Bootstrap> make_spoke(const World& world, Deadline deadline);
 
 }  // namespace collectives::tcp

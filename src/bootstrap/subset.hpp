@@ -1,5 +1,7 @@
-// Some ranks of a larger group meet through it: every rank of the group takes part in every exchange, also those that
-// are left out and those that another subset consists of, and each picks what its own members say.
+// Bootstrap of some ranks of a group, over an exchange of the whole group.
+//
+// Every rank of the group takes part in every exchange, including ranks of other subsets and ranks of none. Each rank
+// then picks the contributions of its own members. All ranks of the group make the same number of exchanges.
 #pragma once
 
 #include <algorithm>
@@ -16,17 +18,17 @@ namespace collectives {
 
 class SubsetBootstrap final : public Bootstrap {
  public:
-  /// All ranks of the group pass their bytes, all get everybody's.
+  /// Exchange of the group: takes the bytes of this rank and returns the bytes of all ranks.
   using Exchange = std::function<std::vector<std::string>(std::string_view mine, Deadline)>;
 
-  /// What the group's bootstrap said of this rank.
+  /// Properties of this rank from the bootstrap of the group.
   struct ParentInfo {
     std::string host, domain;
     WireFactory wires;
   };
 
-  /// `self`: this rank in the group; `members`: ranks of the group, in the order of the new ranks; `exchanges`: how
-  /// many all of the group make.
+  /// Makes a bootstrap for a subset. The list `members` holds the subset's ranks in the group, in the order of their
+  /// new ranks; `self` is this rank in the group. All ranks of the group make `exchanges` exchanges.
   SubsetBootstrap(std::string_view name, Rank self, std::vector<Rank> members, int exchanges, Exchange exchange,
                   ParentInfo parent)
       : name_(name),
@@ -56,7 +58,7 @@ class SubsetBootstrap final : public Bootstrap {
   WireFactory wire_factory() override {
     const WireFactory& wires = parent_.wires;
     if (!wires.make) return {};
-    // Members of the new communicator are ranks of the group, whose own ranks `make` counts in.
+    // Converts the new ranks to ranks of the group, because `make` takes those.
     return {wires.name, wires.preferred,
             [make = wires.make, members = members_](const std::vector<Rank>& ranks, std::size_t context,
                                                     std::size_t frame_bytes) {
@@ -67,7 +69,7 @@ class SubsetBootstrap final : public Bootstrap {
             wires.next_context};
   }
 
-  /// Takes part in the exchanges that the others still make.
+  /// Takes part in all remaining exchanges of the group.
   void join_remaining_exchanges(Deadline deadline) {
     while (exchanges_left_ > 0) all_gather({}, deadline);
   }

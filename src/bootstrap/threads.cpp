@@ -1,6 +1,8 @@
-// Ranks that are threads of one process meet in an object they share. Each puts its bytes into its own slot; the last
-// to come closes the round and wakes the others. A round that cannot close (a deadline has passed, or a rank is gone)
-// ends the meeting for good, and everybody hears the same reason.
+// Bootstrap of ranks that are threads of one process.
+//
+// The threads share an object. In each exchange a rank writes its bytes to its own slot. The last rank to arrive ends
+// the round and wakes the other ranks. A round fails if a deadline passes or a rank has left. All ranks then throw the
+// same error, also in later exchanges.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -93,11 +95,11 @@ class Rendezvous {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::uint64_t round_ = 0;
-  std::vector<std::string> slots_;  // of the open round
-  std::vector<bool> here_;          // who has come to the open round
+  std::vector<std::string> slots_;  // Contributions to the open round.
+  std::vector<bool> here_;          // Whether each rank has arrived at the open round.
   std::size_t arrived_ = 0;
-  std::vector<bool> left_;  // whose bootstrap is destroyed
-  // A rank that wakes late finds its round here: the next cannot close without it.
+  std::vector<bool> left_;  // Whether the bootstrap of each rank is destroyed.
+  // Result of the last round. A rank that wakes late still finds its own: the next round cannot end without it.
   std::shared_ptr<const std::vector<std::string>> last_round_;
   std::optional<End> end_;
 };

@@ -20,7 +20,7 @@ constexpr int kMostRanks = 1'000'000;
 
 [[noreturn]] void refuse(const std::string& what) { throw Error(Errc::bootstrap, what); }
 
-/// The value of `name`, or null. Set but empty is not set.
+/// Returns the value of `name`, or null if it is not set or empty.
 const std::string* find(const Variables& variables, std::string_view name) {
   const auto found = variables.find(name);
   return found == variables.end() || found->second.empty() ? nullptr : &found->second;
@@ -36,7 +36,7 @@ int number(std::string_view name, std::string_view text, int least, int most) {
   return value;
 }
 
-/// Rank and size from the variables so called; neither is the other's business until both are read.
+/// Reads rank and size from the variables with these names. Checks each alone first, then their relation.
 World place(const Variables& variables, std::string_view rank, std::string_view size, std::string_view source) {
   World world;
   world.size = number(size, *find(variables, size), 1, kMostRanks);
@@ -46,17 +46,17 @@ World place(const Variables& variables, std::string_view rank, std::string_view 
   return world;
 }
 
-/// A port from the name of a job: below the range from which Linux takes ports for outgoing connections.
+/// Returns a port for a job: 15000 to 29999, below the range that Linux uses for outgoing connections.
 int port_of_job(std::string_view job) {
-  std::uint32_t hash = 2166136261u;  // FNV-1a: the same on every rank and in every build
+  std::uint32_t hash = 2166136261u;  // FNV-1a gives the same value on every rank and in every build.
   for (const char c : job) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619u;
   return static_cast<int>(15000u + hash % 15000u);
 }
 
-/// "node[07-09,12]-ib,gpu1" -> "node07-ib"
+/// Returns the first host of a Slurm list: "node07-ib" for "node[07-09,12]-ib,gpu1".
 std::string first_host(std::string_view list) {
   std::string host;
-  bool skipping = false;  // the rest of a bracket
+  bool skipping = false;  // Whether the rest of a bracket is skipped.
   bool inside = false;
   for (const char c : list) {
     if (c == '[') {
@@ -74,7 +74,7 @@ std::string first_host(std::string_view list) {
   return host;
 }
 
-/// Where ranks meet whose launcher says nothing about it.
+/// Sets the address and port of rank 0 for a launcher that provides none. MASTER_ADDR and MASTER_PORT come first.
 void choose_rendezvous_point(World& world, const Variables& variables, std::string_view fallback_host,
                              std::string_view job) {
   const auto* address = find(variables, "MASTER_ADDR");
@@ -87,7 +87,8 @@ void choose_rendezvous_point(World& world, const Variables& variables, std::stri
   world.port = port ? number("MASTER_PORT", *port, 1, kLargestPort) : port_of_job(job);
 }
 
-/// 127.0.0.1 when the variable `local_size` says that all ranks are on this host; unset counts as yes.
+/// Returns 127.0.0.1 if all ranks are on this host, else an empty text. The variable `local_size` holds the number of
+/// ranks on this host. If it is not set, all ranks count as local.
 std::string_view if_one_host(const World& world, const Variables& variables, std::string_view local_size) {
   const auto* local = find(variables, local_size);
   return !local || number(local_size, *local, 1, INT_MAX) == world.size ? "127.0.0.1" : "";
@@ -183,7 +184,7 @@ std::optional<World> from_tf_config(const Variables& variables) {
   const std::string path = fmt::format("TF_CONFIG: cluster.{}[0]", key);
   if (colon == std::string::npos || colon == 0) refuse(fmt::format("{}={}: not \"host:port\"", path, first));
   world.address = first.substr(0, colon);
-  if (world.address.front() == '[' && world.address.back() == ']') {  // an IPv6 address
+  if (world.address.front() == '[' && world.address.back() == ']') {  // IPv6.
     world.address = world.address.substr(1, world.address.size() - 2);
   }
   world.port = number(path + " port", std::string_view(first).substr(colon + 1), 1, kLargestPort);
@@ -238,7 +239,7 @@ World world_of(const Variables& variables, std::optional<int> port, long parent)
     return *std::move(world);
   }
 
-  // A description begun and not finished is a mistake, not a world of one.
+  // An incomplete description is an error, not a world of one rank.
   if (find(variables, "RANK") || find(variables, "WORLD_SIZE")) {
     for (const std::string_view name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) {
       if (!find(variables, name)) {

@@ -1,4 +1,4 @@
-// What the environment says about this process's place among the ranks: a plain value, found by a pure function.
+// Rank, size and address of rank 0 from environment variables. A pure function computes them.
 #pragma once
 
 #include <functional>
@@ -13,29 +13,31 @@ namespace collectives {
 struct World {
   Rank rank = 0;
   int size = 1;
-  std::string address;  ///< where rank 0 listens: host name or IP address; empty when size is 1
-  int port = 0;         ///< 0 when size is 1
-  std::string source;   ///< who said so: "RANK", "TF_CONFIG", "Open MPI", "PMI", "Slurm", "nobody"
+  std::string address;  ///< Host name or IP address at which rank 0 listens; empty if size is 1.
+  int port = 0;         ///< Port at which rank 0 listens; 0 if size is 1.
+  std::string source;   ///< Source of these values: "RANK", "TF_CONFIG", "Open MPI", "PMI", "Slurm" or "nobody".
 };
 
 using Variables = std::map<std::string, std::string, std::less<>>;
 
-/// The first complete description among
+/// Returns the first complete description among these variables:
 ///
-///   RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT   Under torchrun, whose agent itself sits on MASTER_PORT
-///                                                (TORCHELASTIC_USE_AGENT_STORE=True), the port is the one above it.
+///   RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT   Under torchrun (TORCHELASTIC_USE_AGENT_STORE=True) the agent
+///                                                uses MASTER_PORT; rank 0 listens at the next port.
 ///   TF_CONFIG                                    {"cluster": {"chief": [...], "worker": [...]}, "task": {...}}
-///                                                Rank 0 is the chief, or worker 0 when there is none; it listens at
-///                                                the address the cluster gives it.
+///                                                Rank 0 is the chief, or worker 0 if there is no chief. It listens
+///                                                at its address in the cluster.
 ///   OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE   Open MPI
-///   PMI_RANK, PMI_SIZE                           MPICH and its kin
+///   PMI_RANK, PMI_SIZE                           MPICH and MPIs derived from it
 ///   SLURM_PROCID, SLURM_NTASKS                   srun
 ///
-/// The last three do not say where to meet: MASTER_ADDR and MASTER_PORT do if set. If not, ranks of one host meet at
-/// 127.0.0.1, ranks of a Slurm step on its first host, at a port that the job's id decides (15000 to 29999).
-/// `port` (COLLECTIVES_PORT) comes before any other; `parent` is the parent's process id, which stands for the job
-/// where PMI names none. With no description at all the process is alone: rank 0 of 1. Throws Error{bootstrap} in one
-/// line naming the variable or key at fault.
+/// The last three do not contain an address. MASTER_ADDR and MASTER_PORT are used if they are set. Otherwise rank 0
+/// listens at 127.0.0.1 if all ranks are on one host, and on the first host of a Slurm step. The port is then computed
+/// from the id of the job (15000 to 29999).
+///
+/// `port` (COLLECTIVES_PORT) replaces any other port. `parent` is the process id of the parent. It replaces the id of
+/// the job if PMI names none. Without any description the result is rank 0 of 1. Throws Error{bootstrap} with one line
+/// that names the variable or key at fault.
 World world_of(const Variables& variables, std::optional<int> port, long parent);
 
 }  // namespace collectives

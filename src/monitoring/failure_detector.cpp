@@ -20,16 +20,18 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kCheckLostEvery = 10ms;             // a system call per peer
-constexpr auto kCheckControlEvery = 1ms;           // a system call
-constexpr auto kSilent = 200ms;                    // whoever waits gives a sign of life every few milliseconds
-constexpr auto kPatienceWithRemoteAccess = 500ms;  // a piece takes much less, unless its rank is stopped
-constexpr auto kSendRecordAfter = 100ms;           // a call this late tells the other hosts what it is
-constexpr auto kGatherRecords = 50ms;              // how long a mismatch waits for the records of stragglers
-constexpr auto kLateRecord = 500ms;                // and for that of a rank that lost its core just behind its data
-constexpr auto kGatherRemoteRecords = 500ms;  // and of other hosts: time enough for them to tell, look and be heard
+constexpr auto kCheckLostEvery = 10ms;             // Costs one system call per peer.
+constexpr auto kCheckControlEvery = 1ms;           // Costs one system call.
+constexpr auto kSilent = 200ms;                    // A rank that waits stores its heartbeat every few milliseconds.
+constexpr auto kPatienceWithRemoteAccess = 500ms;  // One piece takes much less, unless its rank has stopped.
+constexpr auto kSendRecordAfter = 100ms;           // Age at which a call sends its records.
+constexpr auto kGatherRecords = 50ms;              // Wait of a mismatch for records of late ranks.
+constexpr auto kLateRecord =
+    500ms;  // Longest wait for the record of a peer whose data has arrived: it may have lost its core.
+constexpr auto kGatherRemoteRecords = 500ms;  // Wait for records of other hosts, which have to send them.
 
-/// On one line, whatever a program calls its tensors and its reasons.
+/// Copies text and cuts it to the given space. Replaces control characters by spaces, so that the text stays on one
+/// line.
 void copy_text(char* to, std::size_t space, std::string_view text) {
   const std::string_view all = text.substr(0, space - 1);
   char* const end = std::ranges::transform(all, to, [](char c) { return is_control(c) ? ' ' : c; }).out;
@@ -192,7 +194,7 @@ void FailureDetector::abort(std::string_view reason) noexcept {
 
 void FailureDetector::throw_failure() {
   AbortBlock& block = arena_.abort_block();
-  // Whoever is writing the failure needs microseconds, unless it dies just then.
+  // The rank that writes the failure needs microseconds, unless its process ends in between.
   const auto patience = Clock::now() + 100ms;
   for (Backoff backoff; block.state.load(std::memory_order_acquire) == 1 && Clock::now() < patience;) backoff.wait();
   if (block.state.load(std::memory_order_acquire) != 2)
@@ -220,9 +222,9 @@ void FailureDetector::wait_for_remote_access_end() noexcept {
 }
 
 void FailureDetector::report_mismatch(const CallInfo& call, Rank peer) {
-  // The peer's record is there, or will be at once: it comes just behind the data that gave the mismatch away. Others
-  // may be microseconds behind; the error is better with them in it.
-  arrived_at_ = {};  // the other hosts should know this rank's at once
+  // The peer writes its record right after the data that had the wrong tag. Records of further ranks may follow within
+  // microseconds. The error is better if it can name them.
+  arrived_at_ = {};  // Makes send_records() send this rank's record at once.
   const auto begun = Clock::now(), patience = begun + gathering_time(), latest = begun + kLateRecord;
   const auto peer_is_late = [&] {
     Signature signature;
@@ -230,7 +232,7 @@ void FailureDetector::report_mismatch(const CallInfo& call, Rank peer) {
   };
   for (Backoff backoff; Clock::now() < patience || peer_is_late(); backoff.wait()) {
     check_control();
-    check_mismatch(call);  // throws when the records show who passed what
+    check_mismatch(call);  // Throws once the records show the arguments of each rank.
   }
   const std::string op = operation(call);
   report_failure(
@@ -242,7 +244,8 @@ void FailureDetector::report_mismatch(const CallInfo& call, Rank peer) {
 
 void FailureDetector::report_timeout(const CallInfo& call, std::chrono::nanoseconds waited) {
   const std::string op = operation(call);
-  // An absent rank that gives signs of life is in an earlier call, and waits there for one that does not.
+  // A missing rank with a heartbeat is in an earlier call. It waits there for a rank without a heartbeat. The
+  // error therefore names the rank whose heartbeat is oldest.
   const std::vector<Rank> absent = missing(call), silent = silent_ranks(call);
   const auto longest_silent = std::ranges::min_element(silent, {}, [this](Rank rank) {
     return arena_.block(view_.local_of(rank)).heartbeat.value.load(std::memory_order_relaxed);
@@ -282,7 +285,7 @@ void FailureDetector::check_lost_peers_on_other_hosts(const CallInfo& call) {
     remote_[static_cast<std::size_t>(lost->first)].gone = lost->second;
   for (const Rank rank : view_.world.members) {
     const Remote& remote = remote_[static_cast<std::size_t>(rank)];
-    // What it did before it went stays done: only an unfinished call suffers.
+    // A rank that has completed this call before it left is no failure, unless the wire waits for its data.
     const bool done = remote.left && remote.completed >= call.sequence && !wire_->is_blocked_on_failed_peer(rank);
     if (remote.gone.empty() || done) continue;
     const std::string op = operation(call);
@@ -315,7 +318,8 @@ void FailureDetector::check_mismatch(const CallInfo& call) {
   };
   const auto odd = std::find_if(view_.world.members.begin(), view_.world.members.end(), disagrees);
   if (odd == view_.world.members.end()) return;
-  // Give those who are on their way a moment, so that the error can say who passed what, and who is in the majority.
+  // Waits for the records of late ranks, so that the error can name the arguments of each rank. The error blames the
+  // rank with the rarest signature.
   arrived_at_ = {};
   std::vector<Arrived> ranks = arrived(call);
   const auto patience = Clock::now() + gathering_time();
@@ -345,7 +349,7 @@ void FailureDetector::check_lost_peers(const CallInfo& call) {
   for (int local = 0; local < arena_.ranks(); ++local) {
     if (arena_.alive(local)) continue;
     RankBlock& block = arena_.block(local);
-    // What it did before it went stays done: only an unfinished call suffers.
+    // A rank that has completed this call before its process ended is no failure.
     if (block.completed.value.load(std::memory_order_acquire) >= call.sequence) continue;
     const Rank rank = here[static_cast<std::size_t>(local)];
     const std::string op = operation(call);
@@ -370,7 +374,7 @@ void FailureDetector::send_to_hosts(std::string_view text) noexcept {
   for (const Rank rank : view_.world.members)
     if (view_.host_of(rank) != view_.grid.host) try {
         wire_->post_control(rank, text);
-      } catch (const std::exception&) {  // the failure that is being told stands; this rank throws it either way
+      } catch (const std::exception&) {  // This rank throws the failure in any case.
       }
 }
 
@@ -383,7 +387,7 @@ void FailureDetector::poll_control() {
       std::sscanf(text.c_str(), "A %u %d\n%n", &code, &peer, &read);
       const std::size_t line = text.find('\n', static_cast<std::size_t>(read));
       if (read == 0 || line == std::string::npos) continue;
-      failure_sent_ = true;  // whoever raised it tells everybody
+      failure_sent_ = true;  // The reporting rank sends it to all hosts.
       report_failure(
           static_cast<Errc>(code), peer,
           std::string_view(text).substr(static_cast<std::size_t>(read), line - static_cast<std::size_t>(read)),
@@ -412,10 +416,10 @@ void FailureDetector::poll_control() {
 }
 
 void FailureDetector::send_records() {
-  // A call that waits long tells the other hosts, once, what the ranks of this host have passed to it; they compare,
-  // and know who is missing. Those who arrive later tell it themselves, those who have left again cannot. Who leaves
-  // tells it only over wires that know who has left before: MPI's may not be given a message for somebody who has
-  // ended.
+  // A call that lasts 100 ms sends the records of this host's ranks to the other hosts, once per call. They compare
+  // the signatures and know the missing ranks. Ranks that enter the call later send the records themselves.
+  // Ranks that have already left the call cannot. A rank that leaves the communicator sends no records over a wire that
+  // does not detect failed peers. The wire over MPI is one: MPI must not be given a message for a rank that has ended.
   const std::uint64_t sequence = arena_.block(arena_.self()).arrived.value.load(std::memory_order_relaxed);
   if (sequence == record_sent_ || Clock::now() - arrived_at_ < kSendRecordAfter) return;
   if (leaving_ && !wire_->detects_peer_failure()) return;

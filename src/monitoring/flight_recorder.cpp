@@ -1,4 +1,4 @@
-// What was written down, made into records and text.
+// Conversion of recorded operations to records and text, and the signal handler that writes them.
 #include "monitoring/flight_recorder.hpp"
 
 #include <fcntl.h>
@@ -36,8 +36,8 @@ bool is(const OperationEntry& entry, OperationRecord::State state) noexcept {
   return static_cast<OperationRecord::State>(entry.state) == state;
 }
 
-/// Text in memory that is there. Numbers and strings only: formatting them takes no memory and no lock, so that a
-/// signal handler may do it.
+/// Text in memory that the caller provides. Accepts numbers and strings only: formatting them allocates nothing and
+/// takes no lock, so a signal handler may use this class.
 class Text {
  public:
   explicit Text(std::span<char> space) noexcept : space_(space) {}
@@ -46,7 +46,7 @@ class Text {
     const std::size_t left = space_.size() - used_;
     used_ += std::min(left, fmt::format_to_n(space_.data() + used_, left, format, std::forward<Args>(args)...).size);
   }
-  /// "3.2 us"
+  /// Appends a time such as "3.2 us".
   void add_time(std::uint64_t nanoseconds) noexcept {
     constexpr std::pair<std::uint64_t, const char*> kUnits[] = {{1'000'000'000, "s"}, {1'000'000, "ms"}, {1'000, "us"}};
     const auto* unit = kUnits;
@@ -70,7 +70,7 @@ class Text {
 };
 
 constexpr std::size_t kTextBytes = 16 << 10;
-constexpr std::uint64_t kLongEnough = 8 << 10;  // bytes: some microseconds
+constexpr std::uint64_t kLongEnough = 8 << 10;  // Bytes; moving them takes some microseconds.
 
 void add_operation(Text& out, const OperationEntry& entry, const TickScale& scale, bool with_age) noexcept {
   const OperationShape& shape = entry.shape;
@@ -103,7 +103,7 @@ void add_operation(Text& out, const OperationEntry& entry, const TickScale& scal
 
 // ---- the signal ----
 
-char signal_prefix[PATH_MAX];  // empty: stderr
+char signal_prefix[PATH_MAX];  // Empty for stderr.
 constexpr int kUnset = 0;
 std::atomic<int> signal_in_use{kUnset};
 
@@ -179,7 +179,8 @@ std::uint32_t FlightRecorder::draw() noexcept {
   return std::exchange(next_sample_weight_, until_timed_);
 }
 
-/// Only calls that are over at once count for those that stand for them.
+/// A timed call may count only for calls that completed in their first attempt, and this call did not. If it was chosen
+/// for the sample, the next call takes its place. If not, its time starts now, and the interval grows by one call.
 void FlightRecorder::lasts(std::uint64_t sequence, std::uint32_t sample_weight) noexcept {
   if (sample_weight > 0) {
     until_timed_ = 1;

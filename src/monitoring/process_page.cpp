@@ -18,13 +18,14 @@
 namespace collectives {
 namespace {
 
-std::mutex mutex;  // held over a fork
+std::mutex mutex;  // A fork waits for it (hold_over_forks).
 std::atomic<ProcessPage*> page{nullptr};
 std::optional<OwnerProcess> page_owner;
 Descriptor page_file;
-std::uint32_t communicators = 0;  // of this process, ever
+std::uint32_t communicators = 0;  // Number of communicators of this process so far.
 
-/// Zeros that others can read, or that nobody else can where the system permits no more. Throws std::bad_alloc.
+/// Returns zeroed memory that other processes can read. Returns private memory if the system refuses to share it.
+/// Throws std::bad_alloc.
 ProcessPage* make_page() {
   const auto map = [](int flags, int file) {
     void* const memory = ::mmap(nullptr, sizeof(ProcessPage), PROT_READ | PROT_WRITE, flags, file, 0);
@@ -47,7 +48,8 @@ ProcessPage* make_page() {
   throw std::bad_alloc();
 }
 
-/// A child made by fork() begins a page of its own: that of its parent stays mapped, for what was there before.
+/// Returns the page of this process. A forked child makes a page of its own. The page of its parent stays mapped,
+/// because communicators from before the fork refer to it.
 ProcessPage& usable_page() {
   ProcessPage* now = page.load(std::memory_order_relaxed);
   if (now != nullptr && page_owner->is_current()) return *now;
@@ -87,7 +89,7 @@ void give_back(CommunicatorBlock& block) noexcept {
   if (!block.listed) return delete &block;
   const std::lock_guard lock(mutex);
   const ProcessPage* const now = page.load(std::memory_order_relaxed);
-  // A child made by fork() leaves what it has inherited to its parent.
+  // A forked child does not free a block that it has inherited: the block belongs to its parent.
   if (page_owner->is_current() && &block >= now->blocks && &block < now->blocks + kBlocksPerProcess)
     block.used.store(0, std::memory_order_release);
 }

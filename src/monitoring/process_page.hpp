@@ -1,9 +1,13 @@
-// What a process lets others of its user see of its communicators: counters and the last operations, in a memfd that is
-// found through /proc/PID/fd. `collectives_info watch` reads it while the process runs, hangs or is stopped; it is gone
-// with the process, however that ends. The same memory serves the process itself: errors and a signal write it out.
+// Process page: counters and the last operations of all communicators of a process, readable by other processes of the
+// same user.
 //
-// Each communicator has a block, with one writer. Readers hold no lock: they believe an entry of the ring if its
-// sequence number is the same before and after they have copied it.
+// The page is a memfd. Readers open it through /proc/PID/fd. The program `collectives_info watch` reads it while
+// the process runs, hangs or is stopped. The process does not have to help. The kernel frees the page with the process,
+// however the process ends, so no file has to be deleted. The process itself also reads the page: after an error, or on
+// a signal, it writes the last operations to a file.
+//
+// Each communicator has a block with one writer. Readers take no lock. They use a copy of a ring entry only if its
+// sequence number is the same before and after the copy.
 #pragma once
 
 #include <atomic>
@@ -16,30 +20,30 @@
 
 namespace collectives {
 
-/// What a plan makes of a call, worked out once for all calls alike.
+/// Fields of an operation that its signature and plan determine. They are computed once per plan.
 struct OperationShape {
   std::uint64_t count = 0;
   std::uint8_t collective = 0, type = 0, op = 0, element_bytes = 0;
-  bool long_enough = false;  ///< that two readings of the clock do not count
+  bool long_enough = false;  ///< Whether the call takes so long that two clock readings do not matter.
   char plan[35] = {};
 
   std::uint64_t bytes() const noexcept { return count * element_bytes; }
 };
 
-/// One operation. Times in ticks; 0: not yet, or not taken.
+/// One operation. Times are in ticks; 0 if not reached or not timed.
 struct alignas(64) OperationEntry {
-  std::atomic<std::uint64_t> sequence;  ///< written last; 0: being written
+  std::atomic<std::uint64_t> sequence;  ///< Number of the operation; written last; 0 while the entry is being written.
   std::uint64_t issued, started, finished;
-  std::int32_t waits_for;  ///< first of the ranks that were last found missing; kNoRank: none
-  std::uint16_t missing;   ///< how many
+  std::int32_t waits_for;  ///< First of the ranks that were last found missing; kNoRank if there were none.
+  std::uint16_t missing;   ///< Number of those ranks.
   std::uint8_t state;      ///< OperationRecord::State
   std::uint8_t unused;
   OperationShape shape;
-  char name[40];  ///< of the tensor, to its zero
+  char name[40];  ///< Name of the tensor, terminated by a zero byte.
 };
 static_assert(sizeof(OperationEntry) == 128);
 
-/// Ranks that a call waits for: how many, and the first of them.
+/// Ranks that a call waits for: their number, and the first of them.
 struct Missing {
   Rank first = kNoRank;
   int ranks = 0;
@@ -51,43 +55,44 @@ struct CollectiveTotals {
 
 inline constexpr std::size_t kRecentOperations = 64;
 
-/// Of one communicator.
+/// Counters and recorded operations of one communicator.
 struct alignas(64) CommunicatorBlock {
-  std::atomic<std::uint32_t> used;  ///< the number of the communicator in its process, from 1; 0: nobody's
+  std::atomic<std::uint32_t> used;  ///< Number of the communicator in its process, from 1; 0 if the block is free.
   std::int32_t process, rank, size, hosts;
-  std::int32_t known_as;  ///< the rank in the first communicator of its thread
-  bool listed;            ///< lies in the page
+  std::int32_t known_as;  ///< Rank in the first communicator of its thread.
+  bool listed;            ///< Whether the block lies in the page.
   char transport[32], backend[32];
-  std::uint64_t issued, started;  ///< operations, ever
+  std::uint64_t issued, started;  ///< Numbers of operations since the construction.
   CollectiveTotals totals[std::size(kCollectives)];
   OperationEntry operations[kRecentOperations];
 };
 
-/// Blocks of one process. Communicators beyond have theirs where nobody sees it.
+/// Number of blocks in the page. Further communicators get private blocks, invisible to other processes.
 inline constexpr std::size_t kBlocksPerProcess = 256;
 
 struct ProcessPage {
   static constexpr std::uint64_t kMagic = 0x636f6c6c77617463;
-  static constexpr std::uint32_t kLayout = 1;  ///< changes with anything above
+  static constexpr std::uint32_t kLayout = 1;  ///< Version of the layout of the page and of all types in it.
   static constexpr std::string_view kName = "collectives-watch";
 
   std::uint64_t magic;
   std::uint32_t layout;
-  std::int32_t process;  ///< as it knows itself: another one where a forked child has inherited the page
+  std::int32_t process;  ///< Process id of the owner. A forked child has another id.
   TickMark begun;
   CommunicatorBlock blocks[kBlocksPerProcess];
 };
 
-/// A block of this process's page, cleared.
+/// Returns a cleared block of this process's page.
 CommunicatorBlock& claim_block();
 void give_back(CommunicatorBlock&) noexcept;
-/// The page of this process; null while no block has been claimed. Good for ever: signal handlers read it.
+/// Returns the page of this process; null while no block has been claimed. The page stays mapped until the process
+/// ends, because signal handlers read it.
 const ProcessPage* page_of_this_process() noexcept;
 
-/// A copy of the entry of operation `sequence`; false when it has been overwritten, or is being.
+/// Copies the entry of operation `sequence`. Returns false if the entry is or was overwritten.
 bool copy_entry(const CommunicatorBlock&, std::uint64_t sequence, OperationEntry& copy) noexcept;
 
-/// Visits copies of the operations that are there, oldest first.
+/// Calls visit() with a copy of each recorded operation, oldest first.
 template <class Visit>
 void for_each_operation(const CommunicatorBlock& block, Visit&& visit) {
   const std::uint64_t last = block.started;

@@ -1,4 +1,4 @@
-// The file, who writes to it under which name, and events as JSON.
+// Trace files, and events as JSON.
 #include "monitoring/trace.hpp"
 
 #include <fcntl.h>
@@ -24,8 +24,8 @@ namespace {
 constexpr std::size_t kBufferedEvents = 1024;
 constexpr std::size_t kTextBytes = 64 << 10, kLongestEvent = 2048;
 
-/// Adds `text` as it stands between the quotes of a JSON string, with a question mark for what is no ASCII: a name that
-/// was cut off may end in the middle of a letter.
+/// Appends `text`, escaped for a JSON string. Replaces bytes that are not printable ASCII by question marks. A name
+/// that was cut may end inside a multi-byte letter.
 char* add_escaped(char* to, std::string_view text) {
   for (const char c : text)
     if (c == '"' || c == '\\')
@@ -76,7 +76,7 @@ void TraceFile::append(std::string_view events) noexcept {
       end("it is as long as COLLECTIVES_TRACE_BYTES allows");
     return;
   }
-  // What was cut off is taken back, unless another rank has written behind it.
+  // Removes an event that was written only in part, unless another rank has written after it.
   const std::size_t event = events.substr(0, written).rfind(",\n");
   const std::size_t whole = event == events.npos ? 0 : event;
   if (seen && ::lseek(fd_, 0, SEEK_CUR) == file.st_size)
@@ -152,8 +152,8 @@ void Trace::flush() noexcept {
   flushed_ = coarse_now();
 }
 
-/// Viewers want events that lie inside one another, or follow. The scale is another one each time, by less than a
-/// microsecond.
+/// Adjusts the times of an event so that events are nested or disjoint, as viewers require. Events of two flushes might
+/// overlap, because each flush converts ticks with its own scale. The scales differ by less than a microsecond.
 void Trace::fit(const Event& event, std::uint64_t& from, std::uint64_t& to) noexcept {
   if (event.kind == Event::Kind::program) return;
   from = std::max(from, operations_until_);

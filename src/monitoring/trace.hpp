@@ -1,15 +1,22 @@
-// COLLECTIVES_TRACE=FILE: what a communicator does and when, as events that ui.perfetto.dev and chrome://tracing show.
+// Trace of the operations of a communicator (COLLECTIVES_TRACE=FILE), for ui.perfetto.dev and chrome://tracing.
 //
-// All ranks of a host append to one file, whole events with each write(), so that it is one trace in the end, and
-// readable whenever a process is killed: a JSON array whose "]" is missing, as the format allows. Ranks of other hosts
-// than rank 0's have FILE.host1 and so on, continuations of the same array: `cat FILE FILE.host*` is the whole. Every
-// rank is a process in it, with two tracks for each communicator: what it performs, and what the program does there.
+// Files. The file is a JSON array. All ranks of a host append to it, and each write() holds whole events. The format
+// allows a missing "]" at the end, so the file is readable even if a process is killed. The host of rank 0 writes FILE.
+// Other hosts write FILE.host1 and so on, which continue the array. The command `cat FILE FILE.host*` gives the whole
+// trace.
 //
-// Times are those of the steady clock of rank 0's host: the others' differences are measured when the ranks have met.
+// Tracks. Every rank is a process of the trace. It has two tracks per communicator. One shows the operations with their
+// phases. The other shows where the program waits or selects an algorithm.
 //
-// Events are kept in binary until there are many, a wait gives time, or a second has passed; nothing is allocated for
-// them. A killed process loses those that it has kept. Where the disk is full, or the file as long as it may be, the
-// trace ends with a whole event and a warning, and the program goes on.
+// Times. They refer to the steady clock of rank 0's host. The clock offsets of the other hosts are measured once,
+// while the communicator is initialized. The price: a long trace shows the drift of the clocks.
+//
+// Buffering. The buffer holds up to 1,024 events in binary and is written when it is full. One second after the last
+// write, the next wait or end of an operation writes it too. Nothing is allocated per event. A killed process loses the
+// events in its buffer.
+//
+// If the disk is full or the file has reached its maximal length, the trace ends with a whole event and a warning. The
+// program continues.
 #pragma once
 
 #include <atomic>
@@ -27,24 +34,24 @@
 
 namespace collectives {
 
-/// The file of a host, as a process has it open.
+/// Open trace file of a host.
 class TraceFile {
  public:
-  /// `path` as it is for the host of rank 0, `host` counting from there. The one that `begins` it empties it. Throws
-  /// Error{system} naming the variable.
+  /// Opens the file of host number `host`, where 0 is the host of rank 0 and `path` its file. Empties the file if
+  /// `begins` is true. Throws Error{system} naming COLLECTIVES_TRACE.
   TraceFile(const std::string& path, std::size_t host, bool begins);
   ~TraceFile();
   TraceFile(const TraceFile&) = delete;
   TraceFile& operator=(const TraceFile&) = delete;
-  /// Appends events, each with its comma in front. After a failure, or when the file is as long as it may be, of which
-  /// it warns, it does nothing.
+  /// Appends events, each of which begins with its comma. Logs a warning and closes the file if the write fails or the
+  /// file has reached `most_bytes`. Does nothing afterwards.
   void append(std::string_view events) noexcept;
-  /// To be added to times of this host.
+  /// Nanoseconds to add to times of this host to get times of rank 0's host.
   std::int64_t clock_offset = 0;
-  /// The file ends with the append() that reaches so many.
+  /// Length at which the trace ends. The append() that reaches it is the last one.
   std::size_t most_bytes = kMostBytes;
 
-  static constexpr std::size_t kMostBytes = std::size_t{1} << 30;  // viewers open hardly more
+  static constexpr std::size_t kMostBytes = std::size_t{1} << 30;  // Viewers hardly open larger files.
 
  private:
   void end(std::string_view why) noexcept;
@@ -53,43 +60,43 @@ class TraceFile {
   std::atomic<int> fd_;
 };
 
-/// What a thread is in traces and in the names of files: its rank in the first communicator that it has met in, and
-/// the file that it writes to, if any. A thread that has met in none is what its process is; where ranks are threads,
-/// it has its own rank.
+/// Identity of a thread in traces and in file names. It consists of its rank in the first communicator that it has
+/// constructed, and its trace file, if any. A thread without a communicator has the identity of its process. If
+/// ranks are threads, each thread has its own rank.
 struct TraceIdentity {
   Rank rank = 0;
   std::shared_ptr<TraceFile> file;
 };
 
-/// Of one communicator.
+/// Trace of one communicator.
 class Trace {
  public:
-  /// What an operation is doing.
+  /// Work that an operation does at a time.
   enum class Phase : std::uint8_t { none, host_collective, messages, between_hosts, coding, top_k };
 
-  /// `communicator`: its number in the process; `title`: what it is, in words.
+  /// Writes the names of the tracks, which contain `title`. `communicator` is its number in the process.
   Trace(const TraceIdentity&, std::uint32_t communicator, std::string_view title);
   ~Trace() { flush(); }
   Trace(const Trace&) = delete;
   Trace& operator=(const Trace&) = delete;
 
-  /// Operation `sequence` begins.
+  /// Starts operation `sequence`.
   void begin(std::uint64_t sequence) noexcept { sequence_ = sequence; }
-  /// It has come to `phase`, if it was not there.
+  /// Enters `phase` unless the operation is in it.
   void phase(Phase phase) noexcept {
     if (phase != phase_) change_phase(phase);
   }
-  /// It has ended as `entry` says.
+  /// Adds the event of an operation that has ended.
   void operation(const OperationEntry& entry) noexcept;
-  /// The program has done `what` since `from`, for operation `sequence`.
+  /// Adds an event to the program's track: `what` the program has done since `from` for operation `sequence`.
   void program(std::string_view what, std::uint64_t from, std::uint64_t sequence, Collective) noexcept;
-  /// A moment to write what has been kept for a while.
+  /// Writes the buffered events if a second has passed since the last write.
   void idle() noexcept {
     if (coarse_now() - flushed_ > std::chrono::seconds(1)) flush();
   }
 
  private:
-  /// Of the entry an operation's event has everything, the others' have number and collective.
+  /// One event. Operations use the whole entry, phases only its number, program events its number and collective.
   struct Event {
     enum class Kind : std::uint8_t { operation, phase, program } kind;
     std::string_view what;
@@ -108,9 +115,9 @@ class Trace {
   Phase phase_ = Phase::none;
   std::uint64_t phase_since_ = 0;
   std::chrono::nanoseconds flushed_ = coarse_now();
-  std::uint64_t sequence_ = 0;  // of the operation under way
+  std::uint64_t sequence_ = 0;  // Number of the operation that runs.
   std::size_t buffered_ = 0;
-  // What has been written: until when operations, until when their phases, and where those of the next one begin.
+  // Ends of the last written operation and phase, and start of the first phase of the operation that runs.
   std::uint64_t operations_until_ = 0, phases_until_ = 0, first_phase_ = 0;
   std::vector<Event> events_;
   std::vector<char> text_;

@@ -1,6 +1,8 @@
-// Ranks of an MPI communicator exchange through nonblocking collectives of a duplicate of it, so that a wait can end at
-// its deadline. What MPI cannot take back by then (a collective has no cancel, nor has the duplication) keeps its
-// memory for good.
+// Bootstrap of the ranks of an MPI communicator.
+//
+// It duplicates the communicator and exchanges bytes by non-blocking collectives, so a wait can end at its deadline.
+// MPI cannot cancel a collective or a duplication. Memory of an operation that has not completed by the deadline is
+// therefore never freed.
 #include <fmt/format.h>
 #include <mpi.h>
 
@@ -24,8 +26,8 @@ struct MpiBootstrap::Shared {
   MPI_Comm comm = MPI_COMM_NULL;
   Rank rank = 0;
   int size = 1;
-  std::atomic<std::size_t> next_context = 0;  // of the wires made from it
-  std::optional<Error> end;                   // the duplication or gather that failed; none can follow it
+  std::atomic<std::size_t> next_context = 0;  // Context number of the next wire over `comm`.
+  std::optional<Error> end;                   // Error of a failed duplication or exchange; no other can follow.
 
   ~Shared() {
     int finalized = 0;
@@ -36,16 +38,16 @@ struct MpiBootstrap::Shared {
 
 namespace {
 
-/// What one gather lends to MPI.
+/// Memory that MPI uses during one exchange.
 struct Gather {
   std::string mine;
   std::uint64_t my_bytes = 0;
-  std::vector<std::uint64_t> bytes;  // of each rank
-  std::vector<int> counts, offsets;  // the same, as MPI takes them
+  std::vector<std::uint64_t> bytes;  // Length of each rank's contribution.
+  std::vector<int> counts, offsets;  // Lengths and offsets in the types of MPI.
   std::string contributions;
 };
 
-/// False when the deadline has passed first.
+/// Blocks until the request has completed. Returns false if the deadline has passed first.
 bool wait_for(MPI_Request request, Deadline deadline) {
   Backoff backoff(kLongestSleepBetweenCalls);
   while (true) {

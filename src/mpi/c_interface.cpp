@@ -1,4 +1,4 @@
-// Meeting through MPI from C: the one function of the component mpi.
+// C interface of the component mpi: constructs a communicator from an MPI communicator.
 #include "collectives/collectives_mpi.h"
 #include "collectives/mpi.hpp"
 #include "communicator/c_bridge.hpp"

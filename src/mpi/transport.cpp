@@ -15,7 +15,7 @@
 namespace collectives {
 namespace {
 
-/// True when the operation is over; its request is MPI_REQUEST_NULL then.
+/// Returns whether the operation has completed; `request` is then MPI_REQUEST_NULL.
 bool finished(MPI_Request& request, MPI_Status* status = MPI_STATUS_IGNORE) {
   int done = 0;
   check_mpi(MPI_Test(&request, &done, status), "MPI_Test");
@@ -34,7 +34,8 @@ void check_mpi(int code, std::string_view call) {
 
 void keep_for_mpi(std::shared_ptr<void> memory) {
   static std::mutex mutex;
-  static auto& kept = *new std::vector<std::shared_ptr<void>>;  // never destroyed: MPI may outlive static objects
+  static auto& kept =
+      *new std::vector<std::shared_ptr<void>>;  // Never destroyed, because MPI may outlive static objects.
   const std::lock_guard lock(mutex);
   kept.push_back(std::move(memory));
 }
@@ -71,7 +72,7 @@ MpiTransport::MpiTransport(std::shared_ptr<const MPI_Comm> comm, std::vector<Ran
 MpiTransport::~MpiTransport() {
   int finalized = 0;
   MPI_Finalized(&finalized);
-  if (finalized) return;  // MPI has let go of everything
+  if (finalized) return;  // MPI uses no memory any more.
 
   struct InFlight {
     MPI_Request request;

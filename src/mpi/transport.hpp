@@ -1,8 +1,12 @@
-// A wire over point-to-point MPI. Per peer a few send frames, each with its own MPI_Isend in flight, and one receive
-// frame: what arrives earlier than it is asked for waits inside MPI. Data and control travel under two MPI tags of one
-// communicator, so neither overtakes itself and neither holds up the other.
+// Wire over point-to-point messages of MPI.
 //
-// A message is its tag word followed by the payload; MPI knows the length.
+// Frames. Each peer has four send frames, each with its own MPI_Isend, and one receive frame. A message that arrives
+// before the caller asks for it stays inside MPI.
+//
+// Order. Data and control messages have two MPI tags of one communicator. MPI keeps the order within a tag. Neither
+// kind waits for the other.
+//
+// Format. A message is its tag word followed by the payload. MPI transmits the length.
 #pragma once
 
 #include <mpi.h>
@@ -26,21 +30,23 @@
 
 namespace collectives {
 
-/// Throws Error{system} with MPI's own words unless `code` is MPI_SUCCESS. `call`: "MPI_Isend".
+/// Throws Error{system} with the text of MPI unless `code` is MPI_SUCCESS. `call` names the function, such as
+/// "MPI_Isend".
 void check_mpi(int code, std::string_view call);
 
-/// Keeps memory that MPI may still write to or read from alive until the process ends.
+/// Keeps memory alive until the process ends, because MPI may still read or write it.
 void keep_for_mpi(std::shared_ptr<void> memory);
 
 class MpiTransport final : public Wire {
  public:
-  /// Member i of `members`, ranks of `*comm` of which the calling process is one, is rank i here. `*comm` returns
-  /// errors (MPI_ERRORS_RETURN); messages under two of its tags, which `context` chooses, belong to this transport.
+  /// Makes a wire whose rank i is rank members[i] of `*comm`. The calling process is one of the members. Requires that
+  /// `*comm` returns errors (MPI_ERRORS_RETURN). The wire owns all messages with the tags 2 * context and
+  /// 2 * context + 1.
   MpiTransport(std::shared_ptr<const MPI_Comm> comm, std::vector<Rank> members, std::size_t context,
                std::size_t frame_bytes);
   MpiTransport(const MpiTransport&) = delete;
   MpiTransport& operator=(const MpiTransport&) = delete;
-  /// Waits a moment for what is in flight; memory that MPI still uses then is never freed.
+  /// Waits up to 0.1 s for operations in flight. Memory that MPI still uses afterwards is never freed.
   ~MpiTransport() override;
 
   std::string_view name() const noexcept override { return "mpi"; }
@@ -50,21 +56,21 @@ class MpiTransport final : public Wire {
   const Message* receive(Rank from) override;
   void release(Rank from) override;
   bool sending() override;
-  /// Waits until MPI has taken every message over; MPI_Finalize delivers what it has taken.
+  /// Blocks until MPI has taken every message. MPI_Finalize delivers the messages that MPI has taken.
   void flush(Deadline) override;
   void post_control(Rank to, std::string_view text) override;
-  /// With MPI_THREAD_MULTIPLE.
+  /// Returns true if MPI was initialized with MPI_THREAD_MULTIPLE.
   bool control_is_thread_safe() const noexcept override { return any_thread_; }
   std::optional<std::pair<Rank, std::string>> poll_control() override;
   void wait_for_event(std::chrono::nanoseconds) override { backoff_.wait(); }
 
  private:
-  static constexpr std::size_t kSendFrames = 4;  // per peer
-  static constexpr std::size_t kAlignment = 64;  // of the payload, bytes
+  static constexpr std::size_t kSendFrames = 4;  // Number of send frames per peer.
+  static constexpr std::size_t kAlignment = 64;  // Alignment of payloads in bytes.
   static constexpr std::size_t kMaxControlsInFlight = 256;
 
-  /// One message's memory, made at first use, and the operation that owns it meanwhile. The tag word lies directly in
-  /// front of the aligned payload.
+  /// Memory of one message, allocated at the first use, and the MPI operation that uses it. The tag word lies directly
+  /// before the aligned payload.
   struct Frame {
     std::shared_ptr<std::byte> memory;
     MPI_Request request = MPI_REQUEST_NULL;
@@ -75,10 +81,10 @@ class MpiTransport final : public Wire {
   };
   struct Peer {
     std::array<Frame, kSendFrames> sends;
-    std::size_t next = 0;  // send frame to stage; those behind it are in flight, oldest first
+    std::size_t next = 0;  // Send frame to acquire next; the following ones are in flight, oldest first.
     bool acquired = false;
     Frame receive;
-    std::optional<Message> message;  // arrived, not released
+    std::optional<Message> message;  // Message that has arrived and is not released.
   };
   struct Control {
     Rank peer = 0;
@@ -96,7 +102,7 @@ class MpiTransport final : public Wire {
   std::vector<Peer> peers_;
   Backoff backoff_{kLongestSleepBetweenCalls};
   bool any_thread_ = false;
-  std::mutex controls_mutex_;  // of those on their way out
+  std::mutex controls_mutex_;  // Guards controls_out_.
   std::list<Control> controls_out_;
   std::optional<Control> control_in_;
 };

@@ -21,12 +21,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// What a network of large packets (9000 bytes) carries; the usual one carries 1500.
-constexpr std::size_t kLargestPacket = 9000;
-constexpr std::size_t kUsualPacket = 1500;
-constexpr std::size_t kHeadings4 = 20 + 8, kHeadings6 = 40 + 8;  // of IP and UDP
-// What headers of the system may be too old for.
-constexpr int kUdpSegment = 103, kUdpGro = 104;
+constexpr std::size_t kLargestPacket = 9000;                     // Bytes of a jumbo packet.
+constexpr std::size_t kUsualPacket = 1500;                       // Bytes of an Ethernet packet.
+constexpr std::size_t kHeadings4 = 20 + 8, kHeadings6 = 40 + 8;  // Bytes of the IP and UDP headers.
+constexpr int kUdpSegment = 103, kUdpGro = 104;                  // Values that old system headers lack.
 constexpr auto kLongestPause = std::chrono::minutes(1);
 
 struct Address {
@@ -42,8 +40,8 @@ struct Address {
 
 [[noreturn]] void refuse(const char* what) { throw Error(Errc::system, what + (": " + tcp::error_text(errno))); }
 
-/// One of the fourth version as such, even if `socket` is of the sixth: through sockets of that, messages to it take a
-/// quarter of a microsecond more.
+/// Returns the address of `socket` by getsockname or getpeername. Converts an IPv4 address in IPv6 form to IPv4: an
+/// IPv6 socket takes 0.25 us more per message to such an address.
 Address address_of(const tcp::Socket& socket, decltype(&::getsockname) ask) {
   Address address;
   if (ask(socket.fd(), address.get(), &address.bytes) != 0) refuse("getsockname");
@@ -78,7 +76,7 @@ DatagramLink::DatagramLink(const tcp::Socket& stream, std::uint64_t token, const
   if (socket_.fd() < 0) refuse("socket");
   if (::bind(socket_.fd(), mine.get(), mine.bytes) != 0) refuse("bind");
   port_ = ntohs(address_of(socket_, ::getsockname).port());
-  // A usual packet takes up to three times its bytes there; the kernel counts the double of what it is asked for.
+  // Packets take up to three times their bytes in the receive buffer. The kernel doubles the size that it is asked for.
   int space = 0;
   socklen_t bytes = sizeof space;
   if (::getsockopt(socket_.fd(), SOL_SOCKET, SO_RCVBUF, &space, &bytes) == 0 && space < int{4 * kWindowBytes})
@@ -92,7 +90,7 @@ void DatagramLink::connect(const tcp::Socket& stream, std::uint16_t port) {
   theirs.port() = htons(port);
   if (::connect(socket_.fd(), theirs.get(), theirs.bytes) != 0) refuse("connect");
   const bool six = theirs.storage.ss_family == AF_INET6;
-  // A packet that would have to be cut is refused, and goes by the stream.
+  // Makes the kernel refuse a packet that is too long for the path. Its message then uses the stream.
   if (six)
     tcp::set_option(socket_, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO);
   else
@@ -108,7 +106,7 @@ void DatagramLink::connect(const tcp::Socket& stream, std::uint16_t port) {
   longest_ = cuts ? std::clamp(kMostPieces * piece_, piece_, kLongest) : piece_;
 }
 
-// ---- getting to know each other ----
+// ---- handshake ----
 
 void DatagramLink::probe() {
   const Buffer buffer = make_buffer(piece_);
@@ -123,7 +121,8 @@ bool DatagramLink::heard() {
 
 // ---- sending ----
 
-/// False when the kernel does not take it. It is told to cut only what has to be: short packets are cheaper if not.
+/// Sends pieces with their headings. Returns false if the kernel refuses them. Asks for UDP_SEGMENT only if they need
+/// several packets, because a packet without it is cheaper.
 bool DatagramLink::write(std::byte* from, std::size_t bytes) noexcept {
   const std::size_t packet = sizeof(Heading) + piece_;
   if (bytes <= packet) return ::send(socket_.fd(), from, bytes, MSG_DONTWAIT | MSG_NOSIGNAL) > 0;
@@ -143,7 +142,7 @@ bool DatagramLink::write(std::byte* from, std::size_t bytes) noexcept {
   return ::sendmsg(socket_.fd(), &call, MSG_DONTWAIT | MSG_NOSIGNAL) > 0;
 }
 
-/// In one piece.
+/// Sends a message in one piece. Its payload, if any, lies behind `heading`.
 bool DatagramLink::write_whole(std::byte* heading, Kind kind, std::uint32_t taken,
                                const MessageHeader& message) noexcept {
   const Heading written{token_, kind, taken, message, 0, message.bytes};
@@ -151,7 +150,7 @@ bool DatagramLink::write_whole(std::byte* heading, Kind kind, std::uint32_t take
   return write(heading, sizeof written + message.bytes);
 }
 
-/// One that is free, if the window has room; under the mutex.
+/// Returns a free slot if the window has space for `bytes` more, else null. Requires the mutex.
 DatagramLink::Slot* DatagramLink::slot_for(std::size_t bytes) {
   Slot* found = nullptr;
   for (Slot& slot : slots_) {
@@ -170,13 +169,13 @@ bool DatagramLink::send(const MessageHeader& header, const std::byte* data, std:
   Slot* slot = slot_for(header.bytes);
   if (slot == nullptr) {
     lock.unlock();
-    read_ahead(taken);  // acknowledgements may be among it
+    read_ahead(taken);  // It may read acknowledgements.
     lock.lock();
     slot = slot_for(header.bytes);
     if (slot == nullptr) return false;
   }
   if (slot->buffer == nullptr) slot->buffer = make_buffer(longest_ + kMostPieces * sizeof(Heading));
-  // As it goes: each piece behind its heading.
+  // Copies the message as it is sent: each piece behind its heading.
   std::byte* const begin = heading_in(slot->buffer);
   std::byte* end = begin;
   Heading heading{token_, kMessage, taken, header, 0, static_cast<std::uint32_t>(piece_)};
@@ -193,7 +192,7 @@ bool DatagramLink::send(const MessageHeader& header, const std::byte* data, std:
   slot->retransmitted = false;
   const bool lost = settings_.lose_every > 0 && (sent_ + 1) % settings_.lose_every == 0;
   if (!lost && !write(begin, static_cast<std::size_t>(end - begin))) {
-    // The path takes no such packets any more, or the card none that are cut.
+    // The path no longer takes packets of this size, or the network device cannot cut messages.
     if (cut && (errno == EMSGSIZE || errno == EINVAL || errno == EIO)) longest_ = piece_;
     return false;
   }
@@ -204,7 +203,7 @@ bool DatagramLink::send(const MessageHeader& header, const std::byte* data, std:
   return true;
 }
 
-/// Under the mutex.
+/// Requires the mutex.
 void DatagramLink::free_slots_before(std::uint32_t number) {
   for (Slot& slot : slots_) slot.used = slot.used && !is_before(slot.header.number, number);
 }
@@ -226,7 +225,7 @@ void DatagramLink::acknowledged(std::uint32_t number, bool lost) {
 
 void DatagramLink::Pause::begin(std::chrono::milliseconds first) {
   const auto now = Clock::now();
-  if (now < until) return;  // it was on its way already
+  if (now < until) return;  // The datagram was sent before the pause.
   const bool again = now < until + kLongestPause;
   last = again && last.count() > 0 ? std::min<std::chrono::milliseconds>(2 * last, kLongestPause) : first;
   until = now + last;
@@ -234,9 +233,10 @@ void DatagramLink::Pause::begin(std::chrono::milliseconds first) {
 
 bool DatagramLink::Pause::lasts() const { return until != Clock::time_point{} && Clock::now() < until; }
 
-/// What those acknowledgements say that are next to be read: whoever is away does not read them. Under the mutex.
+/// Reads acknowledgements at the head of the socket's queue, up to the first message. The retransmission thread needs
+/// them, because a rank that computes does not read them. Requires the mutex.
 void DatagramLink::free_acknowledged() {
-  std::array<std::byte, kMostPieces * sizeof(Heading)> space;  // they may be joined
+  std::array<std::byte, kMostPieces * sizeof(Heading)> space;  // The kernel may have joined several.
   for (;;) {
     const ssize_t got = ::recv(socket_.fd(), space.data(), space.size(), MSG_DONTWAIT | MSG_PEEK | MSG_TRUNC);
     if (got <= 0 || static_cast<std::size_t>(got) > space.size() || !understands(space.data(), space.data() + got))
@@ -302,7 +302,7 @@ DatagramLink::Heading DatagramLink::heading_at(const std::byte* at) {
   return heading;
 }
 
-/// Nothing but pieces of the peer's.
+/// Returns whether the bytes are pieces of the peer and nothing else.
 bool DatagramLink::understands(const std::byte* at, const std::byte* end) const {
   while (end - at >= static_cast<std::ptrdiff_t>(sizeof(Heading))) {
     const Heading heading = heading_at(at);
@@ -314,10 +314,10 @@ bool DatagramLink::understands(const std::byte* at, const std::byte* end) const 
   return at == end;
 }
 
-/// What the kernel hands out next, one piece or several; false when there is nothing, or nothing but errors.
+/// Reads one or several pieces with one system call. Returns false if there are none, or after four errors.
 bool DatagramLink::read(std::uint32_t number) {
   if (incoming_ == nullptr) incoming_ = empty_buffer();
-  for (int errors = 0; errors < 4;) {  // such as a refusal by a port that is closed, told late
+  for (int errors = 0; errors < 4;) {  // For example the late report that the peer's port is closed.
     std::byte* at = heading_in(incoming_);
     std::unique_lock lock(mutex_);
     const ssize_t got = ::recv(socket_.fd(), at, kMostJoined, MSG_DONTWAIT);
@@ -325,7 +325,7 @@ bool DatagramLink::read(std::uint32_t number) {
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
     if (got < 0) ++errors;
     std::byte* const end = at + std::max<ssize_t>(got, 0);
-    if (at == end || !understands(at, end)) continue;  // a stranger's
+    if (at == end || !understands(at, end)) continue;  // A datagram of another process.
     heard_ = true;
     at = keep_if_whole(number, at, end);
     std::optional<std::uint32_t> taken;
@@ -340,8 +340,8 @@ bool DatagramLink::read(std::uint32_t number) {
   return false;
 }
 
-/// A message that is whole, and all there is before other messages, keeps the buffer that it has come in. Returns where
-/// others begin.
+/// Stores the message at `at` without a copy into another buffer, if the read begins with all its pieces. Returns the
+/// position behind the message, or `at` if it did not store it.
 std::byte* DatagramLink::keep_if_whole(std::uint32_t number, std::byte* at, const std::byte* end) {
   const Heading first = heading_at(at);
   if (first.kind != kMessage || is_before(first.message.number, number) || find(first.message.number) != nullptr ||
@@ -359,7 +359,7 @@ std::byte* DatagramLink::keep_if_whole(std::uint32_t number, std::byte* at, cons
   for (std::byte* piece = at; piece < behind;) {
     const Heading heading = heading_at(piece);
     piece += sizeof heading;
-    // Downwards, by the headings before it.
+    // Moves the piece down over the headings before it.
     if (heading.offset > 0) std::memmove(payload_in(incoming_) + heading.offset, piece, heading.length());
     piece += heading.length();
   }
@@ -368,10 +368,10 @@ std::byte* DatagramLink::keep_if_whole(std::uint32_t number, std::byte* at, cons
   return behind;
 }
 
-/// A piece that is not all there is of a message, or comes behind others.
+/// Copies a piece that keep_if_whole() did not store into the buffer of its message.
 void DatagramLink::take_in(std::uint32_t number, const Heading& heading, const std::byte* piece) {
   if (heading.length() < heading.message.bytes && !std::exchange(joined_, true)) {
-    const int on = 1;  // whoever cannot join pieces takes them one by one
+    const int on = 1;  // A kernel without UDP_GRO delivers the pieces one by one.
     std::ignore = ::setsockopt(socket_.fd(), IPPROTO_UDP, kUdpGro, &on, sizeof on);
   }
   if (is_before(heading.message.number, number)) return;
@@ -390,7 +390,8 @@ void DatagramLink::take_in(std::uint32_t number, const Heading& heading, const s
   std::memcpy(payload_in(stored->buffer) + heading.offset, piece, heading.length());
 }
 
-/// For a message more. What has come in part only, and been taken by the stream, makes room.
+/// Returns whether one more message can be stored. If not, first drops stored messages before `number`. They arrived
+/// only in part and were taken from another source.
 bool DatagramLink::has_space(std::uint32_t number) {
   if (stored_.size() < kWindow) return true;
   std::erase_if(stored_, [&](const Stored& one) { return is_before(one.header.number, number); });
@@ -421,7 +422,8 @@ std::optional<DatagramLink::Arrived> DatagramLink::take(std::uint32_t number) {
   stored_.pop_back();
   unacknowledged_bytes_ += current_.header.bytes;
   ++unacknowledged_;
-  const bool dear = current_.header.bytes > piece_ && (one_way_ || unacknowledged_ > 1);  // to retransmit in vain
+  const bool dear = current_.header.bytes > piece_ &&
+                    (one_way_ || unacknowledged_ > 1);  // A needless retransmission of it is expensive.
   if (unacknowledged_ >= kWindow / 2 || unacknowledged_bytes_ >= kWindowBytes / 2 || dear) acknowledge(number + 1);
   return Arrived{current_.header, payload_in(current_.buffer), current_.retransmitted, current_.lost};
 }
@@ -454,9 +456,9 @@ bool DatagramLink::receive_retransmitted(std::string_view text, std::uint32_t nu
 
 // ---- the thread ----
 
-static constinit std::mutex of_the_process;  // which Thread there is; what it works on has a mutex of its own
+static constinit std::mutex of_the_process;  // Guards the pointer to the Thread of the process.
 
-/// It lasts as long as somebody has it.
+/// The retransmission thread. It ends with the last Retransmitter that refers to it.
 class Retransmitter::Thread {
  public:
   static std::shared_ptr<Thread> of_this_process() {
@@ -464,14 +466,14 @@ class Retransmitter::Thread {
     const std::lock_guard lock(of_the_process);
     static std::weak_ptr<Thread>& known = *new std::weak_ptr<Thread>;
     std::shared_ptr<Thread> thread = known.lock();
-    // A child has its parent's object, but not the thread.
+    // A forked child has the object of its parent, but not the thread.
     if (thread == nullptr || !thread->owner_process_.is_current()) known = thread = std::make_shared<Thread>();
     return thread;
   }
 
   Thread() {
     sigset_t all, before;
-    sigfillset(&all);  // signals are the program's
+    sigfillset(&all);  // The program's own threads handle its signals.
     ::pthread_sigmask(SIG_SETMASK, &all, &before);
     try {
       thread_ = std::thread([this] { run(); });
@@ -524,7 +526,7 @@ class Retransmitter::Thread {
   }
 
   const OwnerProcess owner_process_;
-  std::mutex mutex_;  // of the list; held during looks, so that remove() waits for them
+  std::mutex mutex_;  // Guards the list. It is held during look(), so that remove() waits for it.
   std::condition_variable woken_;
   std::vector<Retransmitter*> retransmitters_;
   bool over_ = false;
@@ -539,9 +541,9 @@ Retransmitter::~Retransmitter() { thread_->remove(*this); }
 
 void Retransmitter::wake() { thread_->wake(*this); }
 
-/// Whether it is to be looked at again.
+/// Calls the registered function. Returns whether the thread has to call it again at the next tick.
 bool Retransmitter::look() {
-  // The flag goes up before the look: who sends afterwards sees it, and what was sent before is seen.
+  // Sets the flag before the call. A datagram sent later clears it; a datagram sent earlier is seen by the call.
   if (rests_.exchange(true)) return false;
   bool left = true;
   try {

@@ -1,18 +1,32 @@
-// Short messages as datagrams, beside a stream that carries the rest. A stream's acknowledgements, timers and queues
-// cost the kernel a third to a half of the time of a message; datagrams cost their packets. What takes several is given
-// to the kernel at once, which cuts it up (UDP_SEGMENT), or the card does, and joins what comes (UDP_GRO): through one
-// machine it goes in one piece. Every piece has a heading of its own, so it does not matter how they are joined.
+// Short messages as datagrams, beside a TCP stream that carries the rest.
 //
-// All messages to a peer are numbered, whichever way they go, and the receiver takes them in that order. A datagram
-// that has not been acknowledged after one or two ticks, four or five if it takes several packets, is retransmitted
-// over the control connection, which loses nothing. So a datagram needs neither timers nor windows that adapt: it is
-// tried once. At most kWindow of them, and kWindowBytes, are not acknowledged at any time; what comes beyond that goes
-// by the stream, and has its flow control. Every datagram acknowledges what has been taken of the other direction; who
-// has nothing to say does so after half a window, or after each message in several pieces.
+// Why. The acknowledgements, timers and queues of a stream cost the kernel a third to a half of the time of a message.
+// Two processes that exchange a few bytes take 8 us over the kernel's TCP and 5 us over UDP.
 //
-// The sender may be away from the library, computing, when a datagram is to be retransmitted: a thread does that, one
-// for the whole process, which sleeps while nothing is on its way. A link that has lost one is left to the stream for a
-// while, by messages in several pieces or by all.
+// Order. All messages to a peer are numbered, whether they go as datagrams or on the stream. The receiver takes them in
+// the order of their numbers.
+//
+// Long messages. A message may take several packets. The kernel gets it in one system call and cuts it into packets
+// (UDP_SEGMENT), or the network device does. The receiving kernel joins packets that arrive (UDP_GRO). Inside one
+// machine the message stays in one piece. Every piece has its own heading, so the receiver accepts any way of joining.
+//
+// Losses. The sender keeps a copy of each datagram until the receiver acknowledges it. It retransmits an unacknowledged
+// datagram on the control connection, which loses nothing. This happens after one or two ticks of 10 ms, or after four
+// or five ticks if the message takes several packets. A datagram is sent only once, so it needs no adaptive timer.
+// A link that has lost a datagram uses the stream for a while. If the message had several pieces, only such messages
+// use the stream.
+//
+// Flow control. At most kWindow datagrams and kWindowBytes bytes of a link are unacknowledged at any time. Further
+// messages use the stream and its flow control. This file therefore needs no congestion control of its own.
+//
+// Acknowledgements. Every datagram acknowledges the messages taken from the other direction. A rank that sends no
+// datagrams acknowledges after half a window. It usually acknowledges a message in several pieces at once, because a
+// needless retransmission of such a message is expensive.
+//
+// Thread. The sender may be computing outside the library when a retransmission is due. One thread per process
+// retransmits for all links. It sleeps while no datagram may have to be retransmitted.
+//
+// The price: one more descriptor per pair of ranks, the thread, and 0.1 s at the start if the network drops datagrams.
 #pragma once
 
 #include <array>
@@ -34,75 +48,81 @@
 
 namespace collectives {
 
-/// Memory for a payload, aligned to 64 bytes.
+/// Deleter of memory from std::aligned_alloc.
 struct FreeMemory {
   void operator()(std::byte* memory) const { std::free(memory); }
 };
 using AlignedBuffer = std::unique_ptr<std::byte, FreeMemory>;
-/// Throws std::bad_alloc.
+/// Allocates at least `bytes` bytes, aligned to 64 bytes. Throws std::bad_alloc.
 AlignedBuffer make_aligned_buffer(std::size_t bytes);
 
-/// Before the payload of a message, by either way.
+/// Header of a message, before its payload in the stream and in datagrams.
 struct MessageHeader {
   std::uint64_t tag = 0;
   std::uint32_t bytes = 0, number = 0;
 };
 
-/// Whether number `a` comes before `b`; they wrap.
+/// Returns whether number `a` precedes `b`. Numbers wrap around.
 inline bool is_before(std::uint32_t a, std::uint32_t b) { return static_cast<std::int32_t>(a - b) < 0; }
 
 struct DatagramSettings {
   bool on = true;
-  /// How long a link that has lost a datagram is left to the stream, first; twice as long each time, up to a minute.
+  /// Time for which a link uses only the stream after its first lost datagram. A loss within a minute after such a
+  /// pause doubles the time, up to one minute.
   std::chrono::milliseconds pause{100};
-  /// For tests: of so many messages that are sent as datagrams the last one gets lost; 0: none.
+  /// Period of simulated losses, for tests: each `lose_every`-th datagram message is not sent. 0 for none.
   std::uint64_t lose_every = 0;
 };
 
-/// The datagrams between this rank and one peer. One thread uses it at a time, but for retransmit(), which also reads
-/// acknowledgements that nobody has looked for.
+/// The datagrams between this rank and one peer. Only one thread may use a link at a time. The exception is
+/// retransmit(), which another thread may call. It also reads acknowledgements that the first thread has not read.
 class DatagramLink {
  public:
-  static constexpr int kWindow = 8;
-  static constexpr std::size_t kLongest = 32 << 10;       ///< bytes of a message; beyond, the stream is no slower
-  static constexpr std::size_t kWindowBytes = 128 << 10;  ///< which buffers of sockets hold, of the usual packets
-  /// Of the first message. They wrap early in the life of every link, rather than in a long one's late.
+  static constexpr int kWindow = 8;                       ///< Most unacknowledged messages.
+  static constexpr std::size_t kLongest = 32 << 10;       ///< Most bytes of a message; longer ones gain nothing.
+  static constexpr std::size_t kWindowBytes = 128 << 10;  ///< Most unacknowledged bytes: a socket buffer holds as much.
+  /// Number of the first message. Numbers wrap around early in the life of every link. An error in it therefore shows
+  /// at once, not late in a long run.
   static constexpr std::uint32_t kFirstNumber = 0xffffffc0;
+  /// Period of the retransmission thread.
   static constexpr std::chrono::milliseconds kTick{10};
-  /// A message is retransmitted when so many ticks have begun since it was sent.
+  /// Number of ticks that begin between the sending of a message and its retransmission.
   static constexpr std::uint32_t kTicks = 2;
-  /// Likewise one in several pieces, which is dear to retransmit in vain.
+  /// Number of ticks for a message in several pieces, because its needless retransmission is expensive.
   static constexpr std::uint32_t kTicksOfPieces = 5;
 
-  /// Between the addresses that `stream` is connected with. `token` is the same at both ends and nowhere else. Throws
-  /// Error{system}.
+  /// Binds a socket to the local address of `stream`. Both ends of the link have the same `token`, and no other process
+  /// has it. Throws Error{system}.
   DatagramLink(const tcp::Socket& stream, std::uint64_t token, const DatagramSettings&);
 
   const tcp::Socket& socket() const { return socket_; }
   std::uint16_t port() const { return port_; }
 
-  // Getting to know each other. Each says its port to the other, sends probes of the greatest length to it, and says
-  // whether it has got one.
+  // Handshake. Each end sends its port to the other, then probes of one full packet. Then it reports whether it has
+  // received a probe.
 
-  /// Throws Error{system}.
+  /// Connects the socket to the peer's address with `port`. Throws Error{system}.
   void connect(const tcp::Socket& stream, std::uint16_t port);
+  /// Sends a probe.
   void probe();
-  /// Whether a probe has come.
+  /// Returns whether any datagram of the peer has arrived.
   bool heard();
-  /// The peer has heard.
+  /// Permits send(), because the peer has received a probe.
   void allow() { allowed_ = true; }
 
   // Sending.
 
-  /// False when it has to go by the stream. Of the other direction all before number `taken` have been taken.
+  /// Sends a message as a datagram. Returns false if the message has to use the stream. Acknowledges all messages of
+  /// the other direction before number `taken`.
   bool send(const MessageHeader&, const std::byte* data, std::uint32_t taken);
-  /// The peer has taken all before `number`, as it said over the control connection; `lost`: one of them had not come
-  /// as a datagram.
+  /// Frees the copies of all messages before `number`, which the peer has acknowledged on the control connection.
+  /// `lost` means that the last of them had not arrived as a datagram.
   void acknowledged(std::uint32_t number, bool lost);
-  /// Retransmits, by say(text), what has not been acknowledged for so many ticks, or `all` of it; say() returns false
-  /// when it cannot. Returns whether something is left that may have to be retransmitted. From any thread.
+  /// Retransmits by say(text) the messages that are unacknowledged for too many ticks, or `all` unacknowledged
+  /// messages. A false result of say() means that it could not send. Returns whether some messages may still have to be
+  /// retransmitted. May be called from any thread.
   bool retransmit(bool all, const std::function<bool(std::string_view)>& say);
-  /// How many it has sent.
+  /// Returns the number of messages sent as datagrams.
   std::uint64_t sent() const { return sent_; }
 
   // Receiving.
@@ -110,34 +130,34 @@ class DatagramLink {
   struct Arrived {
     MessageHeader header;
     const std::byte* data;
-    bool retransmitted, lost;  // by the control connection; it had not come before
+    bool retransmitted, lost;  // Arrived on the control connection; had not arrived as a datagram.
   };
-  /// Whether something has been taken and not acknowledged; from now on that counts as done.
+  /// Returns whether some taken messages are unacknowledged, and counts them as acknowledged from now on.
   bool clear_unacknowledged() {
     unacknowledged_bytes_ = 0;
     return std::exchange(unacknowledged_, 0) > 0;
   }
-  /// The message `number`, when it has come; it stays until the next call.
+  /// Returns message `number` if it has arrived. The data stay valid until the next call.
   std::optional<Arrived> take(std::uint32_t number);
-  /// Reads what has come, of which all before `number` have been taken.
+  /// Reads all datagrams in the socket. Messages before `number` are taken already.
   void read_ahead(std::uint32_t number);
-  /// What the peer has retransmitted, when all before `number` have been taken. False when that one had been, too.
+  /// Stores a retransmitted message. Returns false if its number precedes `number`, because it has been taken already.
   bool receive_retransmitted(std::string_view text, std::uint32_t number);
 
  private:
-  /// Before each piece of a message.
+  /// Heading of each piece of a message.
   struct Heading {
     std::uint64_t token = 0;
     std::uint32_t kind = 0, taken = 0;
     MessageHeader message;
-    std::uint32_t offset = 0, piece = 0;  ///< where it belongs; bytes of all pieces but the last
+    std::uint32_t offset = 0, piece = 0;  ///< Position of the piece in the payload; bytes of each piece but the last.
 
     std::size_t length() const;
     bool makes_sense() const;
   };
   static_assert(sizeof(Heading) == 40 && sizeof(MessageHeader) == 16);
   enum Kind : std::uint32_t { kProbe, kAcknowledgement, kMessage };
-  /// A heading that ends where the payload begins, aligned as that of a frame.
+  /// Memory of a message. The first heading ends at the payload, which is aligned to 64 bytes.
   using Buffer = AlignedBuffer;
   struct Slot {
     Buffer buffer;
@@ -148,9 +168,9 @@ class DatagramLink {
   struct Stored {
     MessageHeader header;
     Buffer buffer;
-    std::size_t come = 0;      // bytes
-    std::size_t piece = 0;     // bytes of each but the last
-    std::uint64_t pieces = 0;  // which of them have come
+    std::size_t come = 0;      // Bytes that have arrived.
+    std::size_t piece = 0;     // Bytes of each piece but the last.
+    std::uint64_t pieces = 0;  // One bit per piece that has arrived.
     bool retransmitted = false, lost = false;
     bool whole() const { return come == header.bytes; }
   };
@@ -163,8 +183,8 @@ class DatagramLink {
   };
 
   static constexpr std::size_t kPayloadAt = 64;
-  static constexpr std::size_t kMostPieces = 64;      // that the kernel cuts, and bits of Stored::pieces
-  static constexpr std::size_t kMostJoined = 0xffff;  // bytes of pieces and headings
+  static constexpr std::size_t kMostPieces = 64;      // Limit of the kernel, and bits in Stored::pieces.
+  static constexpr std::size_t kMostJoined = 0xffff;  // Most bytes of one read: pieces with their headings.
   static Buffer make_buffer(std::size_t payload) { return make_aligned_buffer(kPayloadAt + payload); }
   static std::byte* payload_in(const Buffer& buffer) { return buffer.get() + kPayloadAt; }
   static std::byte* heading_in(const Buffer& buffer) { return payload_in(buffer) - sizeof(Heading); }
@@ -189,36 +209,37 @@ class DatagramLink {
   std::uint16_t port_ = 0;
   std::uint64_t token_;
   DatagramSettings settings_;
-  std::size_t piece_ = 0, longest_ = 0;  // bytes of a message: in one packet, and of the longest
+  std::size_t piece_ = 0, longest_ = 0;  // Payload bytes of one packet, and of the longest message.
   bool heard_ = false, allowed_ = false;
-  bool joined_ = false;  // pieces, by the kernel: not before there are any, as it makes short messages 1 % dearer
+  bool joined_ = false;  // Whether UDP_GRO is on. It is off until pieces arrive: it makes short messages 1 % slower.
   std::uint64_t sent_ = 0;
 
-  std::mutex mutex_;  // of the slots, the tick, and what there is to read
+  std::mutex mutex_;  // Guards the slots, the tick and the reads of the socket.
   std::array<Slot, kWindow> slots_;
   std::uint32_t tick_ = 0;
-  Pause all_pause_, pieces_pause_;  // of messages in several pieces
+  Pause all_pause_, pieces_pause_;  // Pauses of all messages, and of messages in several pieces.
 
-  std::vector<Stored> stored_;  // come before their turn
+  std::vector<Stored> stored_;  // Messages that arrived before their turn.
   std::vector<Buffer> spare_;
   Buffer incoming_;
   Stored current_;
-  int unacknowledged_ = 0;  // taken and not acknowledged
+  int unacknowledged_ = 0;  // Number of messages taken and not acknowledged.
   std::size_t unacknowledged_bytes_ = 0;
-  bool one_way_ = false;  // nothing has been sent since the last acknowledgement by itself
+  bool one_way_ = false;  // Whether no message was sent since the last separate acknowledgement.
 };
 
-/// One thread of the process looks at all that have something on its way, every tick; it sleeps while nobody has.
+/// Registration with the retransmission thread of the process. The thread calls look() of each registered object every
+/// tick. It sleeps while no object has datagrams that may have to be retransmitted.
 class Retransmitter {
  public:
-  /// look() says whether there is; when it throws, as for want of memory, it is called again. Throws std::system_error
-  /// or Error{system} where there can be no thread.
+  /// Registers `look`, which returns whether datagrams may still have to be retransmitted. It is called again if it
+  /// throws, for example std::bad_alloc. Throws std::system_error or Error{system} if the thread cannot be started.
   explicit Retransmitter(std::function<bool()> look);
-  /// Waits for a look that is under way.
+  /// Blocks until a running look() has returned.
   ~Retransmitter();
   Retransmitter(const Retransmitter&) = delete;
   Retransmitter& operator=(const Retransmitter&) = delete;
-  /// Something has been sent.
+  /// Wakes the thread if it sleeps, because a datagram has been sent.
   void note() {
     if (rests_.load(std::memory_order_relaxed)) wake();
   }

@@ -1,6 +1,11 @@
-// A network between hosts, as one rank sees it before anyone is connected. It says where this rank can be reached; the
-// ranks exchange that by whatever bootstrap they have; then it connects them. So a network needs no MPI, and a
-// bootstrap needs no network of its own.
+// Network between hosts: makes the wire of one rank.
+//
+// 1. address() returns the addresses at which this rank can be reached.
+// 2. The ranks exchange these texts through their bootstrap.
+// 3. connect() takes the texts of all ranks and connects this rank with the ranks of other hosts.
+//
+// A network therefore needs no MPI, and a bootstrap needs no network of its own. The price: two more exchanges while a
+// communicator is initialized. wires.hpp chooses the network.
 #pragma once
 
 #include <cstddef>
@@ -15,13 +20,13 @@
 
 namespace collectives {
 
-/// Everyone who is to be connected.
+/// Addresses and hosts of all ranks of a communicator.
 struct PeerAddresses {
   Rank self = 0;
-  std::vector<std::string> addresses;  ///< by rank: what each one's Network says
-  /// By rank, equal on one host; ranks of one host are never connected to each other.
+  std::vector<std::string> addresses;  ///< Result of Network::address() of each rank.
+  /// Host number of each rank. Ranks with the same number are not connected.
   std::vector<int> hosts;
-  /// The same on all ranks and on no others: told to whoever is met, so that strangers and other jobs are refused.
+  /// Text that all ranks of this job have and no other process has. A peer without it is refused.
   std::string token;
   std::size_t frame_bytes = 0;
   Deadline deadline = Deadline::never();
@@ -35,12 +40,12 @@ struct PeerAddresses {
 class Network {
  public:
   virtual ~Network() = default;
-  /// "tcp", "ucx": also the name of its wires.
+  /// Returns the name of the network and of its wires, such as "tcp" or "ucx".
   virtual std::string_view name() const noexcept = 0;
-  /// What the others need to reach this rank: any bytes, a few hundred.
+  /// Returns the bytes that other ranks need to reach this rank. They may be any bytes, a few hundred of them.
   virtual std::string address() const = 0;
-  /// Connects this rank with all ranks of other hosts, while they do the same; called once. Throws Error: timeout or
-  /// bootstrap naming the ranks that could not be reached, and how it was tried.
+  /// Connects this rank with all ranks of other hosts, while they do the same. Must be called only once. Throws
+  /// Error{timeout} or Error{bootstrap}. The error names the ranks that could not be reached and the attempts.
   virtual std::unique_ptr<Wire> connect(const PeerAddresses&) = 0;
 };
 

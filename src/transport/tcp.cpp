@@ -20,20 +20,22 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// A peer says goodbye on the control connection before it closes both; the other one may be seen closed first, by as
-/// much as a lost packet takes to come again. A process that ends without a word closes both at once.
+/// Longest time between the end of the data connection and the report of the peer as lost. A peer that leaves sends its
+/// leave message on the control connection before it closes both. The data connection may still end first, by the time
+/// that TCP needs to retransmit a lost packet. A process that ends without a message closes both at once.
 constexpr auto kGoodbyePatience = std::chrono::seconds(3);
 constexpr auto kProbePatience = std::chrono::milliseconds(100), kProbeAgain = std::chrono::milliseconds(20);
 
-// Between the two ends of a link, on the control connection; other texts are the caller's.
-constexpr std::string_view kPort{"\0p", 2};            // of datagrams; 0: there are none
-constexpr std::string_view kProbed{"\0b", 2};          // a probe has been sent
-constexpr std::string_view kHeard{"\0h", 2};           // whether a probe has come
-constexpr std::string_view kRetransmission{"\0a", 2};  // a message that went as a datagram
-constexpr std::string_view kAcknowledged{"\0t", 2};    // such a message has been taken: see Acknowledged
+// Prefixes of the transport's own messages on the control connection. Texts of the caller never begin with a zero byte.
+constexpr std::string_view kPort{"\0p", 2};            // Port of the sender's datagrams; 0 if it has none.
+constexpr std::string_view kProbed{"\0b", 2};          // Report that the sender has sent a probe.
+constexpr std::string_view kHeard{"\0h", 2};           // Whether a probe has arrived at the sender.
+constexpr std::string_view kRetransmission{"\0a", 2};  // Copy of a message that was sent as a datagram.
+constexpr std::string_view kAcknowledged{"\0t", 2};    // Acknowledgement of a retransmitted message.
+/// Payload of kAcknowledged.
 struct Acknowledged {
-  std::uint32_t next = 0;  // message
-  std::uint32_t lost = 0;  // whether it had not come as a datagram
+  std::uint32_t next = 0;  // Number of the next message that the receiver takes.
+  std::uint32_t lost = 0;  // 1 if the message had not arrived as a datagram.
 };
 
 template <class T>
@@ -75,7 +77,7 @@ TcpTransport::TcpTransport(std::vector<TcpLink> links, std::size_t frame_bytes)
     auto added = std::make_unique<Peer>();
     added->data = std::move(links[rank].data);
     added->control = std::move(links[rank].control);
-    // The caller has tried everything before it dozes, so only news count: edges.
+    // Edge-triggered: the caller has tried all reads and writes before it sleeps, so only new events matter.
     epoll_add(everything_, added->data, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, 0);
     epoll_add(controls_, added->control, EPOLLIN | EPOLLRDHUP, static_cast<std::uint32_t>(rank));
     peers_.push_back(std::move(added));
@@ -100,7 +102,8 @@ void TcpTransport::open_datagrams(std::uint64_t token, const DatagramSettings& s
       wait_for_event(std::chrono::milliseconds(1));
     }
   };
-  // Probes may get lost, and whoever has heard all others may not have been heard.
+  // Repeats the probes. A probe may get lost, and a rank that has received all probes may not have been received
+  // itself.
   const auto probe_until_all = [&](Deadline until, auto has) {
     do
       for_each_peer([](Rank, Peer& one) {
@@ -131,7 +134,8 @@ void TcpTransport::open_datagrams(std::uint64_t token, const DatagramSettings& s
     if (one.datagrams != nullptr) one.datagrams->probe();
     post(rank, kProbed, {});
   });
-  // Who has not sent one yet may be waiting for a core; whose does not come although it has been sent is given up.
+  // A peer that has sent no probe yet may be waiting for a core. If a probe was sent and does not arrive in 0.1 s, the
+  // link uses no datagrams.
   probe_until_all(deadline, [](Peer& one) {
     const bool in_vain = one.probed && Clock::now() - *one.probed > kProbePatience;
     return one.datagrams == nullptr || one.datagrams->heard() || in_vain;
@@ -139,21 +143,22 @@ void TcpTransport::open_datagrams(std::uint64_t token, const DatagramSettings& s
   for_each_peer([&](Rank rank, Peer& one) {
     one.by_datagram = one.datagrams != nullptr && one.datagrams->heard();
     post(rank, kHeard, bytes_of(one.by_datagram));
-    if (!one.by_datagram) one.datagrams = nullptr;  // told so, the peer sends none; no other thread looks yet
+    if (!one.by_datagram)
+      one.datagrams = nullptr;  // The peer sends none after kHeard(false). No other thread runs yet.
   });
   probe_until_all(deadline, [](const Peer& one) { return one.heard.has_value(); });
   for_each_peer([&](Rank, Peer& one) {
-    if (!one.by_datagram || !one.heard.value_or(false)) return;  // acknowledgements need the other direction
+    if (!one.by_datagram || !one.heard.value_or(false)) return;  // Acknowledgements need the other direction.
     try {
       if (retransmitter_ == nullptr)
         retransmitter_ = std::make_unique<Retransmitter>([this] { return retransmit_datagrams(false); });
       one.datagrams->allow();
-    } catch (const std::exception&) {  // no thread: ours go by the stream
+    } catch (const std::exception&) {  // Without the thread, messages to the peer use the stream.
     }
   });
 }
 
-/// Whether some are left. From any thread.
+/// Returns whether some messages may still have to be retransmitted. May be called from any thread.
 bool TcpTransport::retransmit_datagrams(bool all) {
   bool left = false;
   for (std::size_t rank = 0; rank < peers_.size(); ++rank)
@@ -164,7 +169,7 @@ bool TcpTransport::retransmit_datagrams(bool all) {
   return write_waiting_controls() || left;
 }
 
-/// Whoever goes away neither owes anything nor has anything to retransmit.
+/// Sends all acknowledgements and retransmits all unacknowledged datagrams, because no later call may do so.
 void TcpTransport::flush_datagrams() {
   for (std::size_t rank = 0; rank < peers_.size(); ++rank)
     if (peers_[rank] != nullptr && peers_[rank]->datagrams != nullptr &&
@@ -191,7 +196,7 @@ void TcpTransport::handle_datagram_control(Rank rank, std::string_view text) {
 
 bool TcpTransport::take_datagram(Rank rank, std::byte* place, std::size_t bytes) {
   Peer& from = peer(rank);
-  if (from.known && from.header.number == from.expected) return false;  // it comes by the stream
+  if (from.known && from.header.number == from.expected) return false;  // It arrives on the stream.
   const auto arrived = from.datagrams->take(from.expected);
   if (!arrived) return false;
   const std::byte* data = arrived->data;
@@ -215,12 +220,12 @@ std::uint64_t TcpTransport::datagrams_sent() const {
 std::byte* TcpTransport::acquire_frame(Rank to) {
   Peer& receiver = peer(to);
   if (receiver.queued == kFrames && !write_some(receiver) && receiver.queued == kFrames) return nullptr;
-  if (receiver.queued == 0 && !receiver.acquired) receiver.first = 0;  // whose memory is in the cache
+  if (receiver.queued == 0 && !receiver.acquired) receiver.first = 0;  // Its memory is in the cache.
   receiver.acquired = true;
   return memory_of(next_out(receiver).frame);
 }
 
-/// Made at the first use.
+/// Returns the memory of `frame`, which is allocated at the first use.
 std::byte* TcpTransport::memory_of(AlignedBuffer& frame) const {
   if (frame == nullptr) frame = make_aligned_buffer(frame_bytes_);
   return frame.get();
@@ -256,10 +261,11 @@ void TcpTransport::hand_over(Rank to, std::uint64_t tag, std::size_t bytes) {
   writing_.push_back(&receiver);
 }
 
-/// What nobody will take any more.
+/// Drops the queued messages to a peer that will not read them.
 void TcpTransport::discard(Peer& to) { to.queued = to.written = 0; }
 
-/// A short message that nothing goes before, in one piece; false when that has not worked, and nothing has happened.
+/// Writes a short message that is alone in the queue with one system call. Returns true if the whole message is
+/// written.
 bool TcpTransport::write_now(Peer& to) {
   const Outgoing& message = to.out[to.first];
   if (to.queued > 1 || message.header.bytes > kShort) return false;
@@ -273,7 +279,7 @@ bool TcpTransport::write_now(Peer& to) {
   return retire(to);
 }
 
-/// Drops what has been written; true when nothing is left.
+/// Removes written messages from the queue. Returns true if none is left.
 bool TcpTransport::retire(Peer& to) {
   while (to.queued > 0) {
     const std::size_t whole = sizeof(Header) + to.out[to.first].header.bytes;
@@ -285,7 +291,7 @@ bool TcpTransport::retire(Peer& to) {
   return true;
 }
 
-/// True when nothing is left to write.
+/// Writes queued messages as far as the kernel takes them. Returns true if none is left.
 bool TcpTransport::write_some(Peer& to) {
   while (to.queued > 0) {
     std::array<iovec, 2 * kFrames> pieces;
@@ -336,7 +342,7 @@ void TcpTransport::progress() {
   write_waiting_controls();
 }
 
-/// Whether some still wait. From any thread.
+/// Writes queued control messages. Returns whether some are left. May be called from any thread.
 bool TcpTransport::write_waiting_controls() {
   if (!controls_waiting_.load(std::memory_order_relaxed)) return false;
   const std::lock_guard lock(controls_mutex_);
@@ -361,14 +367,14 @@ void TcpTransport::flush(Deadline deadline) {
     if (deadline.passed())
       throw Error(Errc::timeout, fmt::format("transport tcp: {} has not taken its messages", ranks_text(waiting)),
                   kNoRank, waiting.front());
-    look_at_controls();  // who has left takes nothing any more
+    look_at_controls();  // A peer that has left reads no more messages.
     ::poll(nullptr, 0, 1);
   }
 }
 
 // ---- receiving ----
 
-/// What was there of `bytes`; 0 also when the connection has ended.
+/// Reads up to `bytes` bytes. Returns 0 if there are none or the connection has ended.
 std::size_t TcpTransport::read_some(Peer& from, std::byte* to, std::size_t bytes) {
   const ssize_t got = ::recv(from.data.fd(), to, bytes, MSG_DONTWAIT);
   if (got > 0) return static_cast<std::size_t>(got);
@@ -393,7 +399,7 @@ bool TcpTransport::read_header(Peer& from) {
   from.ahead_first += sizeof(Header);
   if (from.header.bytes > frame_bytes_) {
     data_failed(from, fmt::format("it sent a message of {} bytes; the most is {}", from.header.bytes, frame_bytes_));
-    from.stream_ended = true;  // nothing that follows makes sense
+    from.stream_ended = true;  // The bytes that follow cannot be split into messages.
     return false;
   }
   from.known = true;
@@ -406,12 +412,12 @@ const Message* TcpTransport::receive_into(Rank rank, std::byte* place, std::size
   Peer& from = peer(rank);
   if (from.open) return &from.message;
   if (abandoned_ || from.starved) return nullptr;
-  // What it sent as a datagram may have got lost, and come by the control connection.
+  // A lost datagram arrives on the control connection.
   if (from.by_datagram && ++from.looks % kLooksPerControl == 0) look_at_controls();
   const bool nothing_comes = from.control_ended || !from.by_datagram;
   const auto by_datagram = [&] { return from.by_datagram && take_datagram(rank, place, bytes); };
   const auto by_stream = [&] { return take_from_stream(from, place, bytes); };
-  // First by the way by which the last one came: a look costs a system call.
+  // Tries the way of the last message first, because each attempt costs a system call.
   if (from.last_by_datagram ? by_datagram() || by_stream() : by_stream() || by_datagram()) {
     from.open = true;
     ++from.expected;
@@ -449,23 +455,24 @@ void TcpTransport::abandon() noexcept {
   for (const auto& from : peers_)
     if (from != nullptr) from->target = nullptr;
   try {
-    flush_datagrams();               // of calls that are over, here
-  } catch (const std::exception&) {  // no memory: the thread tries again
+    flush_datagrams();               // Messages of completed calls must still arrive.
+  } catch (const std::exception&) {  // Out of memory; the retransmission thread tries again.
   }
 }
 
-/// What a peer still has to read is with the kernel. Unread input would make the kernel take that back.
+/// Reads the control connections before it closes them. The kernel has all bytes that peers still have to read, but it
+/// would drop them if it closed a connection with unread input.
 TcpTransport::~TcpTransport() {
   retransmitter_ = nullptr;
   try {
     flush_datagrams();
-  } catch (const std::exception&) {  // no memory
+  } catch (const std::exception&) {  // Out of memory.
   }
   progress();
   look_at_controls();
 }
 
-// ---- control, and who is gone ----
+// ---- control messages and failed peers ----
 
 void TcpTransport::data_failed(Peer& whose, std::string why) {
   if (!whose.gone.empty()) return;
@@ -473,7 +480,7 @@ void TcpTransport::data_failed(Peer& whose, std::string why) {
   whose.data_ended = Clock::now();
 }
 
-/// False when there is too much on its way already.
+/// Sends or queues a control message. Returns false if more than 1 MiB is queued for the peer already.
 bool TcpTransport::post(Rank to, std::string_view kind, std::string_view text) {
   const std::lock_guard lock(controls_mutex_);
   Peer& receiver = peer(to);
@@ -484,7 +491,7 @@ bool TcpTransport::post(Rank to, std::string_view kind, std::string_view text) {
   return true;
 }
 
-/// Under the mutex.
+/// Writes queued control messages to one peer. Requires controls_mutex_.
 void TcpTransport::write_control(Peer& to) {
   while (!to.control_out.empty()) {
     const ssize_t written =
@@ -493,7 +500,7 @@ void TcpTransport::write_control(Peer& to) {
       controls_waiting_ = true;
       return;
     }
-    if (written < 0) return to.control_out.clear();  // reading will tell why
+    if (written < 0) return to.control_out.clear();  // The next read reports the error.
     to.control_out.erase(0, static_cast<std::size_t>(written));
   }
 }
@@ -569,8 +576,9 @@ std::string TcpTransport::link(Rank to) const {
   return fmt::format("{} to {}", text(::getsockname), text(::getpeername));
 }
 
-/// Sockets of datagrams are watched only here: a socket that always is makes every message to it a fifteenth dearer for
-/// its sender, who has to look for whom to wake. Whoever does not want to sleep has looked at them already.
+/// Polls the datagram sockets only here. A socket that an epoll always watches makes each message to it a fifteenth
+/// more expensive for the sender, whose kernel has to look for waiters. A caller with `at_most` 0 has read the sockets
+/// already.
 void TcpTransport::wait_for_event(std::chrono::nanoseconds at_most) {
   polled_.assign(1, {everything_.fd(), POLLIN, 0});
   for (const auto& one : peers_)
@@ -579,21 +587,21 @@ void TcpTransport::wait_for_event(std::chrono::nanoseconds at_most) {
   const timespec time{static_cast<time_t>(at_most.count() / 1'000'000'000),
                       static_cast<long>(at_most.count() % 1'000'000'000)};
   int found = ::ppoll(polled_.data(), polled_.size(), &time, nullptr);
-  if (found < 0 && errno == EINVAL) {  // more than the program may open files, as it has said since
+  if (found < 0 && errno == EINVAL) {  // More sockets than the limit of open files, which the program has lowered.
     polled_.resize(1);
     found = ::ppoll(polled_.data(), 1, &time, nullptr);
   }
   if (found <= 0) return;
   std::array<epoll_event, 32> events;
   ::epoll_wait(everything_.fd(), events.data(), static_cast<int>(events.size()), 0);
-  // What is left there, as nobody waits for it now, would end the next doze at once.
+  // Reads the datagrams. Left in their sockets, they would end the next wait_for_event() at once.
   std::size_t polled = 1;
   for (const auto& one : peers_) {
     if (polled == polled_.size()) break;
     if (one != nullptr && one->datagrams != nullptr && polled_[polled++].revents != 0)
       one->datagrams->read_ahead(one->expected);
   }
-  look_at_controls();  // a datagram that had got lost may have come there
+  look_at_controls();  // A lost datagram may have arrived there.
 }
 
 }  // namespace collectives

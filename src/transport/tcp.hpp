@@ -1,14 +1,27 @@
-// A wire over TCP: two connections to each peer, one for data and one for control, so that a control message never
-// waits behind data that nobody takes.
+// Wire over TCP.
 //
-// Bytes go straight between the kernel and where they belong. A message is sent from the frame in which it was made, or
-// from the caller's own memory; it is read only when somebody asks for it, so that it can come straight to where it
-// should be kept. What is not asked for waits in the kernel, whose buffers and windows are the flow control. A message
-// is a header, then the payload. Short ones go as datagrams where these get through (datagrams.hpp); each has its
-// number, by which the two ways come together again.
+// Connections. Each pair of ranks on different hosts has two: one for data and one for control messages. A control
+// message therefore never waits behind data that the peer does not read. The price: two descriptors per pair of ranks.
 //
-// A process that ends closes its connections, which the others see at once. A host that falls silent is given up after
-// kSilence, by the kernel's own timers.
+// Messages. A message is a header and its payload. The transport sends it from its frame or from the caller's memory.
+// It reads a message only when the caller asks for it, so the kernel can copy the payload directly to its destination.
+// Unread bytes stay in the kernel. The flow control is therefore that of the kernel: its buffers and windows.
+//
+// Datagrams. Short messages go as datagrams if probes got through at the start (datagrams.hpp). All messages to a peer
+// are numbered, and the receiver takes them in that order from the stream and from the datagrams.
+//
+// Failures. A process that ends closes its connections, and its peers notice that at once. The kernel's timers report a
+// host that does not answer after kSilence (15 s); the deadline of a call may end its wait earlier. A forked child
+// keeps inherited connections open until it ends. If its parent is killed, peers therefore notice it only after the
+// child has ended too, or by the deadline.
+//
+// Waiting. A wait for another host calls wait_for_event() after 300 us (wait.hpp). It sleeps until a message arrives,
+// so hosts with more ranks than cores do not spin. An epoll watches the streams and the control connections all the
+// time. It does not watch the datagram sockets: a datagram to a watched socket costs its sender 0.3 us more. These
+// sockets are polled only while the rank sleeps. The price: some microseconds to wake up, and 0.1 us per peer for each
+// sleep and each wake-up.
+//
+// Congestion control. It is cubic; tcp_network.hpp gives the reason. UCX offers no choice of it.
 #pragma once
 
 #include <poll.h>
@@ -34,21 +47,21 @@
 
 namespace collectives {
 
-/// The connections to one peer, none to a rank of the same host.
+/// The connections to one peer. Both are empty for a rank of the same host.
 struct TcpLink {
   tcp::Socket data, control;
 };
 
 class TcpTransport final : public Wire {
  public:
-  /// How long a peer's host may be silent while it owes an answer.
+  /// Time after which a host that does not answer counts as lost.
   static constexpr std::chrono::seconds kSilence{15};
 
-  /// links[r] leads to rank r.
+  /// Takes over the connections; links[r] leads to rank r.
   TcpTransport(std::vector<TcpLink> links, std::size_t frame_bytes);
-  /// Finds out with which peers datagrams can be exchanged; all ranks call it, before anything else, or none. `token`
-  /// is theirs alone. Waits for all peers that live, until the deadline at most, and for a datagram of each a tenth of
-  /// a second after it has sent one.
+  /// Finds the peers with which this rank can exchange datagrams. Either all ranks call it, before any other function,
+  /// or none does. No other job has the same `token`. Blocks until every living peer has taken part, at most until the
+  /// deadline. Waits for the probe of a peer for 0.1 s after the peer has sent it.
   void open_datagrams(std::uint64_t token, const DatagramSettings&, Deadline);
 
   std::string_view name() const noexcept override { return "tcp"; }
@@ -63,7 +76,7 @@ class TcpTransport final : public Wire {
   bool lent(const std::byte* data, std::size_t bytes) const noexcept override;
   bool sending() override { return !writing_.empty(); }
   void progress() override;
-  /// Waits until the kernel has everything: it delivers it whether this process lives or not.
+  /// Blocks until the kernel has all bytes. The kernel delivers them even if this process ends.
   void flush(Deadline) override;
 
   void post_control(Rank to, std::string_view text) override { post(to, {}, text); }
@@ -76,19 +89,20 @@ class TcpTransport final : public Wire {
   ~TcpTransport() override;
   std::string link(Rank to) const override;
   void wait_for_event(std::chrono::nanoseconds at_most) override;
-  /// Messages that went as datagrams.
+  /// Returns the number of messages sent as datagrams.
   std::uint64_t datagrams_sent() const;
 
  private:
-  static constexpr int kFrames = 8;                // per peer
-  static constexpr std::size_t kShort = 512;       // bytes of a message that is worth copying to send it in one piece
-  static constexpr std::size_t kReadAhead = 4096;  // bytes read together with a header
-  static constexpr unsigned kLooksPerControl = 64;
-  static constexpr std::size_t kMaxControl = 1 << 20;
+  static constexpr int kFrames = 8;  // Number of frames per peer.
+  static constexpr std::size_t kShort =
+      512;  // Longest payload, in bytes, that is copied behind its header to save a scattered write.
+  static constexpr std::size_t kReadAhead = 4096;      // Bytes read together with a header.
+  static constexpr unsigned kLooksPerControl = 64;     // Attempts to receive between two reads of the controls.
+  static constexpr std::size_t kMaxControl = 1 << 20;  // Most bytes of control messages queued for a peer.
 
   using Header = MessageHeader;
 
-  /// A message on its way out.
+  /// A message that the kernel does not have completely.
   struct Outgoing {
     Header header;
     AlignedBuffer frame;
@@ -97,32 +111,33 @@ class TcpTransport final : public Wire {
   };
   struct Peer {
     tcp::Socket data, control;
-    std::string gone;  // how it was noticed that the peer is; empty while it is there
+    std::string gone;  // How the loss of the peer was noticed; empty while it is connected.
     std::chrono::steady_clock::time_point data_ended{};
     bool reported = false;
     bool stream_ended = false;
-    bool starved = false;  // it was asked for a message that will never come
-    // The next message to it, and from it.
+    bool starved = false;  // Whether the caller waits for a message that can never arrive.
+    // Numbers of the next message to the peer and of the next message from it.
     std::uint32_t numbered = DatagramLink::kFirstNumber, expected = DatagramLink::kFirstNumber;
 
-    std::unique_ptr<DatagramLink> datagrams;  // none where there can be none
-    bool by_datagram = false;                 // theirs get through
-    bool last_by_datagram = false;            // the message taken last was one
+    std::unique_ptr<DatagramLink> datagrams;  // Null if no datagrams can be exchanged.
+    bool by_datagram = false;                 // Whether the peer's datagrams get through.
+    bool last_by_datagram = false;            // Whether the last message taken was a datagram.
     unsigned looks = 0;
-    std::optional<std::uint16_t> port;                            // what it has said: of its datagrams, 0 for none
-    std::optional<std::chrono::steady_clock::time_point> probed;  // when it said that it had sent a probe
-    std::optional<bool> heard;                                    // whether it has got ours
+    std::optional<std::uint16_t> port;  // Port of the peer's datagrams, as received; 0 if it has none.
+    std::optional<std::chrono::steady_clock::time_point>
+        probed;                 // Time at which the peer reported that it had sent a probe.
+    std::optional<bool> heard;  // Whether the peer received a probe of this rank, as received.
 
-    std::array<Outgoing, kFrames> out;  // a ring: `queued` of them from `first` are not sent yet
+    std::array<Outgoing, kFrames> out;  // Ring of messages; `queued` of them, from `first` on, are not sent yet.
     std::size_t first = 0, queued = 0;
-    std::size_t written = 0;  // bytes of the first one, header included
-    bool acquired = false;    // the frame after the queued ones is lent to whoever fills it
-    bool writing = false;     // it is on the list of those that wait for room
+    std::size_t written = 0;  // Bytes of the first message that are sent, including its header.
+    bool acquired = false;    // Whether the caller has acquired the frame behind the queued ones.
+    bool writing = false;     // Whether the peer is in `writing_`.
 
-    // What has been read of the next message: first whatever came with its header, then the payload.
+    // Bytes read with the header of the next message; payload that follows is read directly to `target`.
     std::array<std::byte, kReadAhead> ahead;
     std::size_t ahead_first = 0, ahead_last = 0;
-    bool known = false;  // the header is
+    bool known = false;  // Whether `header` is that of the next message.
     Header header;
     std::byte* target = nullptr;
     std::size_t arrived = 0;
@@ -159,13 +174,13 @@ class TcpTransport final : public Wire {
   std::vector<std::unique_ptr<Peer>> peers_;
   std::size_t frame_bytes_;
   std::vector<Peer*> writing_;
-  tcp::Socket everything_, controls_;  // epoll: whatever happens, but for datagrams; control connections only
-  std::vector<pollfd> polled_;         // what wait_for_event() waits for
+  tcp::Socket everything_, controls_;  // Epolls: all connections without datagrams; control connections only.
+  std::vector<pollfd> polled_;         // Sockets that wait_for_event() polls.
   std::deque<std::pair<Rank, std::string>> controls_in_;
-  std::mutex controls_mutex_;  // of what goes out
+  std::mutex controls_mutex_;  // Guards the control_out of all peers.
   std::atomic<bool> controls_waiting_ = false;
   bool abandoned_ = false;
-  std::unique_ptr<Retransmitter> retransmitter_;  // ends first
+  std::unique_ptr<Retransmitter> retransmitter_;  // Must be destroyed first.
 };
 
 }  // namespace collectives

@@ -33,12 +33,13 @@ using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 using nlohmann::json;
 
-constexpr auto kNextAddressAfter = 250ms;  // while the one before has not answered
-constexpr auto kAgainAfter = 200ms;        // when all addresses have failed
-constexpr auto kHelloPatience = 5s;        // for a stranger to say who it is
-constexpr auto kAnswerPatience = 5s;       // for an address to answer
+constexpr auto kNextAddressAfter = 250ms;  // Time that an address has to answer before the next one is tried too.
+constexpr auto kAgainAfter = 200ms;        // Extra pause after all addresses have been tried.
+constexpr auto kHelloPatience = 5s;        // Time for an accepted connection to send its hello.
+constexpr auto kAnswerPatience = 5s;       // Time for one attempt to connect.
 
-/// What the one who connects says first. Both ends run the same library: the meeting before has made sure of it.
+/// First message on a connection, sent by the rank that connects. Both ends run the same version of the library: the
+/// bootstrap exchange has checked it.
 struct Hello {
   std::array<char, 8> magic{'c', 'o', 'l', 'l', 'w', 'i', 'r', '1'};
   std::array<char, 32> token{};
@@ -52,7 +53,8 @@ std::array<char, 32> token_bytes(std::string_view token) {
   return bytes;
 }
 
-/// The network as the kernel knows it: those who share it reach one another over loopback.
+/// Returns the network namespace of this process as text: boot id and inode. Processes with the same text can connect
+/// over loopback.
 std::string network_of_this_process() {
   std::string boot;
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
@@ -72,8 +74,8 @@ std::string text_of(const sockaddr* address) {
 
 struct Interface {
   std::string name, address;
-  std::vector<std::uint8_t> bytes;  // of the address
-  int prefix = 0;                   // bits that all of its network share
+  std::vector<std::uint8_t> bytes;  // The address in binary.
+  int prefix = 0;                   // Number of leading bits that all addresses of its network share.
 };
 
 std::vector<std::uint8_t> bytes_of(const sockaddr* address) {
@@ -94,7 +96,7 @@ std::vector<Interface> interfaces_up() {
     const int family = at->ifa_addr->sa_family;
     if (family != AF_INET && family != AF_INET6) continue;
     Interface one{at->ifa_name, text_of(at->ifa_addr), bytes_of(at->ifa_addr), 0};
-    if (family == AF_INET6 && one.bytes[0] == 0xfe && (one.bytes[1] & 0xc0) == 0x80) continue;  // of one link only
+    if (family == AF_INET6 && one.bytes[0] == 0xfe && (one.bytes[1] & 0xc0) == 0x80) continue;  // Link-local.
     if (at->ifa_netmask != nullptr)
       for (const std::uint8_t byte : bytes_of(at->ifa_netmask)) one.prefix += __builtin_popcount(byte);
     found.push_back(std::move(one));
@@ -112,7 +114,7 @@ bool allowed(const Interface& one, const std::vector<std::string>& interfaces) {
 struct Address {
   sockaddr_storage storage{};
   socklen_t bytes = 0;
-  std::string text;  // with the port
+  std::string text;  // The address with the port.
 };
 
 std::optional<Address> parse(const std::string& text, int port) {
@@ -145,7 +147,8 @@ bool same_network(const Interface& mine, const Address& theirs) {
   return true;
 }
 
-/// Where a rank may be reached, the likeliest first.
+/// Returns the addresses at which a rank may be reached. Loopback comes first if both processes share a network
+/// namespace, then addresses in networks of this host, then the rest.
 std::vector<Address> candidates(const std::string& said, const std::vector<Interface>& mine) {
   const json peer_info = json::parse(said, nullptr, false);
   if (!peer_info.is_object()) return {};
@@ -161,7 +164,7 @@ std::vector<Address> candidates(const std::string& said, const std::vector<Inter
   return near;
 }
 
-/// False where the kernel has none of that name, or not for everybody: then it stays as it is.
+/// Sets the congestion control. Returns false and changes nothing if the kernel lacks it or reserves it for root.
 bool choose_congestion_control(const tcp::Socket& socket, const std::string& name) {
   return ::setsockopt(socket.fd(), IPPROTO_TCP, TCP_CONGESTION, name.data(), static_cast<socklen_t>(name.size())) == 0;
 }
@@ -171,8 +174,8 @@ void set_options(const tcp::Socket& socket, const std::string& congestion_contro
   if (congestion_control != "system") choose_congestion_control(socket, congestion_control);
 }
 
-/// Of control connections, which nearly always rest: a host that is silent there is gone. Where data wait because the
-/// peer does not take them, silence says nothing.
+/// Makes the kernel end a control connection whose host does not answer. Data connections have no such limit: their
+/// data may wait because the peer does not read them, so silence there proves nothing.
 void notice_silence(const tcp::Socket& socket) {
   const auto seconds = [](std::chrono::seconds time) { return static_cast<int>(time.count()); };
   tcp::set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
@@ -182,8 +185,8 @@ void notice_silence(const tcp::Socket& socket) {
   tcp::set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, seconds(TcpTransport::kSilence) * 1000);
 }
 
-/// Two connections to every peer, for every communicator: where there are many, as many descriptors as the system
-/// allows.
+/// Raises the limit of open files to what the system allows, at most 2^20, if there are more than 50 peers. Every
+/// communicator has two connections to every peer.
 void make_space_for_descriptors(int peers) {
   constexpr int kFew = 50;
   constexpr rlim_t kEnough = 1 << 20;
@@ -193,7 +196,7 @@ void make_space_for_descriptors(int peers) {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-/// All connections of one rank, as far as they have come.
+/// Makes all connections of one rank.
 class Connecting {
  public:
   Connecting(const tcp::Socket& listener, const TcpSettings& settings, const PeerAddresses& peers)
@@ -224,15 +227,15 @@ class Connecting {
   }
 
  private:
-  static constexpr int kChannels = 2;  // data, control
+  static constexpr int kChannels = 2;  // Data and control.
 
-  /// Of a rank that this one connects to.
+  /// State of the attempts to connect to one lower rank.
   struct Target {
     std::vector<Address> addresses;
     std::size_t next = 0;
-    std::optional<std::size_t> proven;  // the address that has answered
+    std::optional<std::size_t> proven;  // Index of the address that has answered.
     Clock::time_point try_at{};
-    std::vector<std::string> outcomes;  // by address: what became of the last attempt
+    std::vector<std::string> outcomes;  // Result of the last attempt for each address, as text.
   };
   struct Attempt {
     tcp::Socket socket;
@@ -262,7 +265,8 @@ class Connecting {
     return true;
   }
 
-  /// Begins another attempt if one is due: for data at every address in turn, for control where data got through.
+  /// Starts another attempt if one is due. Tries all addresses in turn for the data connection. Uses the address that
+  /// answered for the control connection.
   void try_next(Rank rank, Clock::time_point now) {
     Target& to = target(rank);
     if (connected(rank) || to.addresses.empty() || now < to.try_at) return;
@@ -286,7 +290,7 @@ class Connecting {
   void failed(Rank rank, std::size_t address, int code) {
     Target& to = target(rank);
     to.outcomes[address] = tcp::error_text(code);
-    if (to.next != 0 && !to.proven) to.try_at = {};  // there is another address: at once
+    if (to.next != 0 && !to.proven) to.try_at = {};  // Tries the next address at once.
   }
 
   void wait() {
@@ -298,11 +302,11 @@ class Connecting {
       throw Error(Errc::system, "poll: " + tcp::error_text(errno));
   }
 
-  /// False when the attempt is over, one way or the other.
+  /// Advances an attempt. Returns false once it has succeeded or failed.
   bool move_on(Attempt& attempt) {
     const int fd = attempt.socket.fd();
-    if (end(attempt.to, attempt.channel).fd() >= 0) return false;      // another was quicker
-    if (Clock::now() - attempt.since > kAnswerPatience) return false;  // its address has its turn again
+    if (end(attempt.to, attempt.channel).fd() >= 0) return false;      // Another attempt was faster.
+    if (Clock::now() - attempt.since > kAnswerPatience) return false;  // try_next() will try the address again.
     if (!attempt.connected) {
       pollfd writable{fd, POLLOUT, 0};
       if (::poll(&writable, 1, 0) <= 0) return true;
@@ -342,7 +346,7 @@ class Connecting {
     }
   }
 
-  /// False when the arrival is over, one way or the other.
+  /// Advances an accepted connection. Returns false once it belongs to a link or is refused.
   bool move_on(Arrival& arrival) {
     const int fd = arrival.socket.fd();
     if (arrival.read < sizeof arrival.hello) {
@@ -412,7 +416,6 @@ std::vector<std::string> own_addresses(const std::vector<std::string>& interface
   return addresses;
 }
 
-/// What is asked for and not there, in words; empty when all of it is.
 std::string what_matches_nothing(const TcpSettings& settings) {
   std::string text;
   const std::vector<Interface> up = interfaces_up();
@@ -425,7 +428,7 @@ std::string what_matches_nothing(const TcpSettings& settings) {
   if (settings.congestion_control != "system") {
     const tcp::Socket any(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (!choose_congestion_control(any, settings.congestion_control)) {
-      // What the kernel has is for root; for others it is what root allows.
+      // Root may use everything that the kernel has. Other users may use what root allows.
       std::string known, allowed;
       std::getline(std::ifstream("/proc/sys/net/ipv4/tcp_available_congestion_control"), known);
       std::getline(std::ifstream("/proc/sys/net/ipv4/tcp_allowed_congestion_control"), allowed);

@@ -1,7 +1,11 @@
-// How ranks of different hosts get their TCP connections. Every rank listens, and says at which addresses; of two ranks
-// the higher one connects to the lower one. A host has addresses that lead nowhere (bridges of containers, links that
-// are down, networks behind a firewall), so the next address is tried soon after the last, and whichever answers first
-// is taken. An answer is believed only from who knows the token, since another host may have the same address.
+// Network over TCP: connects ranks of different hosts.
+//
+// Every rank listens at a port and publishes its addresses. For each pair, the higher rank connects to the lower one.
+// Some addresses of a host cannot be reached: container bridges, links that are down, networks behind a firewall. A
+// rank therefore tries the next address 250 ms after the last one and takes the first that answers. It accepts an
+// answer only from a process that knows the token, because another host may have the same address.
+//
+// The price: two connections per pair of ranks on different hosts, so their number grows as the square of the ranks.
 #pragma once
 
 #include <cstdint>
@@ -17,18 +21,18 @@
 namespace collectives {
 
 struct TcpSettings {
-  /// Names of interfaces ("eth0"), or beginnings of addresses ("10.77."): no others are used; empty: all of them.
+  /// Interfaces to use, by name ("eth0") or by the beginning of an address ("10.77."). Empty for all interfaces.
   std::vector<std::string> interfaces{};
-  /// Of every connection: as the kernel names it, "system" for what the machine uses. BBR measures its rate while
-  /// processes wait for a core, and stays slow.
+  /// The kernel's name of the congestion control of all connections; "system" for the machine's default. The default is
+  /// not BBR: it measures its rate while processes wait for a core, and then stays slow.
   std::string congestion_control = "cubic";
-  /// Messages of up to DatagramLink::kLongest bytes.
+  /// Settings of the datagrams, which carry messages of up to DatagramLink::kLongest bytes.
   DatagramSettings datagrams{};
 };
 
 class TcpNetwork final : public Network {
  public:
-  /// Listens. Throws Error{bootstrap}.
+  /// Opens the listening socket. Throws Error{bootstrap}.
   explicit TcpNetwork(TcpSettings);
 
   std::string_view name() const noexcept override { return "tcp"; }
@@ -41,11 +45,12 @@ class TcpNetwork final : public Network {
   int port_ = 0;
 };
 
-/// What of the settings matches nothing on this host, and what there is instead; empty when all is well.
+/// Returns the settings that match nothing on this host and the possible values, as text. Returns an empty text if all
+/// settings match.
 std::string what_matches_nothing(const TcpSettings&);
 
-/// The addresses of this host's interfaces that are up, loopback left out, as text: "10.77.0.1", "fd00::1". Those that
-/// `interfaces` allows.
+/// Returns the addresses of this host's interfaces as text, such as "10.77.0.1" or "fd00::1". Omits loopback,
+/// interfaces that are down and interfaces that `interfaces` does not allow.
 std::vector<std::string> own_addresses(const std::vector<std::string>& interfaces);
 
 }  // namespace collectives

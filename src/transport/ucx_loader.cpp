@@ -15,7 +15,7 @@ struct Ucx {
   decltype(&collectives_ucx_network) network = nullptr;
   decltype(&collectives_ucx_has_fast_device) has_fast_device = nullptr;
 
-  /// False, and why, where the component cannot be used.
+  /// Looks up the functions. Returns false and the reason if the component cannot be used.
   bool find(std::string& why_not) {
     if (component.find(network, "collectives_ucx_network") &&
         component.find(has_fast_device, "collectives_ucx_has_fast_device"))

@@ -1,4 +1,7 @@
-// Finds libcollectives_ucx at run time. The core library is not linked to UCX, so one binary runs with it and without.
+// Loader of libcollectives_ucx. The core library is not linked to UCX, so the same binary runs with and without UCX.
+//
+// The price: the core library exists only as a shared library. The component has to use the same copy of it as the
+// program.
 #pragma once
 
 #include <memory>
@@ -9,12 +12,13 @@
 
 namespace collectives {
 
-/// A network over UCX; null, and why in words, where there is none. The library is looked for in `directory`, then
-/// where the system keeps libraries, and stays loaded. Costs some 10 ms the first time, 2 ms later.
+/// Returns a network over UCX. Returns null and the reason in `why_not` if there is none. Looks for the library in
+/// `directory`, by default the folder of the core library, then in the system's library folders. The library stays
+/// loaded. The first call takes about 10 ms, later ones 2 ms.
 std::unique_ptr<Network> load_ucx_network(std::string& why_not, const std::string& directory = own_directory());
 
-/// Whether there is UCX and it finds a network device that it drives past the kernel; where it finds none, it is a
-/// detour to TCP. `why_not`: in words, if not. Costs some milliseconds.
+/// Returns whether UCX is available and finds a network device that it drives past the kernel. Without such a device,
+/// UCX is slower than TCP. Writes the reason to `why_not` if the result is false. Takes some milliseconds.
 bool ucx_has_fast_device(std::string& why_not, const std::string& directory = own_directory());
 
 }  // namespace collectives

@@ -19,38 +19,46 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::uint64_t kTag = 0x73706565;
 constexpr std::size_t kShort = 8;
-constexpr std::size_t kTrains = 32;        // of short messages, for as long as that takes less than
-constexpr double kTrips = 20'000;          // us, but at least
-constexpr std::size_t kFewestTrains = 5;   // of them
-constexpr std::size_t kTrainsInPlace = 8;  // before both sleep for a moment, and may wake up on other cores
-constexpr int kTripsOfOne = 3;             // between two trips of a train
-constexpr double kLongEnough = 700;        // us, for a rate
-constexpr int kFewestSwaps = 3;            // of long trains: the first finds windows that are closed
-constexpr int kSwaps = 10;                 // for as long as that takes less than
-constexpr double kSwapping = 30'000;       // us: neighbours of a virtual machine take its cores for milliseconds
-constexpr double kTogether = 4000;         // us of each long train while all pairs talk, at least: none stands out much
-constexpr int kOpening = 2;                // of these find windows that are closed, when everybody begins
-constexpr int kSwapsTogether = 5;          // and so many count
-constexpr std::size_t kMostFrames = 128;
-constexpr std::size_t kLeastLong = 64 << 10;  // bytes of a message of a long train; longer where the wire is fast
-constexpr int kClockTrips = 40;
-constexpr std::size_t kFolded = 128 << 10;  // elements of f32: the longest messages
-constexpr int kFolds = 10;
+// Short messages.
+constexpr std::size_t kTrains = 32;        // Most series.
+constexpr double kTrips = 20'000;          // Microseconds after which no further series begins.
+constexpr std::size_t kFewestTrains = 5;   // Fewest series, even if they take longer.
+constexpr std::size_t kTrainsInPlace = 8;  // Series between two short sleeps, after which both may run on other cores.
+constexpr int kTripsOfOne = 3;             // Round trips of one message between two series.
 
-/// Long messages, one after the other.
+// Long messages of one pair.
+constexpr double kLongEnough = 700;   // Shortest exchange in microseconds that gives a rate.
+constexpr int kFewestSwaps = 3;       // Fewest exchanges: the first one finds TCP windows still small.
+constexpr int kSwaps = 10;            // Most exchanges.
+constexpr double kSwapping = 30'000;  // Limit in microseconds: other virtual machines may take cores for milliseconds.
+
+// Long messages of all pairs.
+constexpr double kTogether = 4000;  // Shortest exchange in microseconds, so that the pairs overlap for most of it.
+constexpr int kOpening = 2;         // Exchanges that do not count, because the windows are still small.
+constexpr int kSwapsTogether = 5;   // Exchanges that count.
+
+constexpr std::size_t kMostFrames = 128;      // Most messages of a series.
+constexpr std::size_t kLeastLong = 64 << 10;  // Bytes of a long message; longer ones are used on a fast wire.
+constexpr int kClockTrips = 40;               // Round trips of a clock measurement.
+constexpr std::size_t kFolded = 128 << 10;    // Elements of f32: as many as in the longest message.
+constexpr int kFolds = 10;                    // Repetitions; the fastest one counts.
+
+/// A series of long messages.
 struct Train {
-  std::size_t messages, bytes;  // of each
+  std::size_t messages, bytes;  // Number of messages, and bytes of each.
   double all() const { return static_cast<double>(messages) * static_cast<double>(bytes); }
 };
 
-/// The first one; twice as much as another: the faster the wire, the longer its messages may be and still take turns.
+/// Returns the first series: four messages.
 Train first_train(const Wire& wire) { return {4, std::min(wire.frame_bytes(), kLeastLong)}; }
+/// Returns a series with twice the bytes. Makes the messages longer first: messages of a fast wire may be longer
+/// without a loss of overlap.
 Train twice(const Train& train, const Wire& wire) {
   if (2 * train.bytes <= wire.frame_bytes()) return {train.messages, 2 * train.bytes};
   return {2 * train.messages, train.bytes};
 }
 
-/// One rank's end of the conversation.
+/// One end of the measurement.
 class Talk {
  public:
   Talk(Wire& wire, Rank other, Deadline deadline) : wire_(wire), other_(other), deadline_(deadline) {}
@@ -69,11 +77,11 @@ class Talk {
     wire_.release(other_);
     return bytes;
   }
-  std::int64_t heard = 0;  ///< the number in the message taken last
-  /// Whether to sleep until something comes.
+  std::int64_t heard = 0;  ///< Number in the message taken last.
+  /// Whether a wait sleeps until a message arrives.
   bool dozing = false;
 
-  /// A train each way, at the same time.
+  /// Sends a series and receives one at the same time.
   void swap(const Train& train) {
     std::size_t sent = 0, taken = 0;
     until([&] {
@@ -84,13 +92,13 @@ class Talk {
       for (; taken < train.messages && wire_.receive(other_) != nullptr; ++taken) wire_.release(other_);
       return sent == train.messages && taken == train.messages;
     });
-    // Both ways are over when both ends say so.
+    // Ends when both ends have received their series.
     send(kShort);
     take();
   }
 
  private:
-  static constexpr unsigned kTurnsAlone = 8;  // then the other may be waiting for this very core
+  static constexpr unsigned kTurnsAlone = 8;  // Polls before it yields: the other rank may need this core.
 
   template <class Done>
   void until(Done&& done) {
@@ -104,7 +112,7 @@ class Talk {
     }
   }
 
-  /// Nobody's old memory goes over the network; once for each frame and length.
+  /// Clears the frame so that no old memory contents are sent. Does so only once for each frame and length.
   void clear(std::byte* frame, std::size_t bytes) {
     std::size_t& cleared = cleared_[frame];
     if (bytes > cleared) std::memset(frame + cleared, 0, bytes - cleared);
@@ -114,20 +122,20 @@ class Talk {
   Wire& wire_;
   Rank other_;
   Deadline deadline_;
-  std::map<std::byte*, std::size_t> cleared_;  // bytes of each frame
+  std::map<std::byte*, std::size_t> cleared_;  // Number of cleared bytes of each frame.
 };
 
 double us_since(Clock::time_point begun) {
   return std::chrono::duration<double, std::micro>(Clock::now() - begun).count();
 }
 
-/// What is usual when nothing disturbs: at most an eighth of the times are shorter.
+/// Returns the time of an undisturbed run: only an eighth of the times are shorter.
 double undisturbed(std::vector<double>& times) {
   std::ranges::sort(times);
   return times[times.size() / 8];
 }
 
-/// Adding f32 from the caches, where what has just come is: us for each byte of each source.
+/// Measures a sum of f32 in the caches, because arrived data are there. Returns microseconds per byte of each source.
 double measure_fold() {
   std::vector<float> one(kFolded, 1), other(kFolded, 2), sum(kFolded);
   const auto bytes = [](std::vector<float>& of) { return reinterpret_cast<std::byte*>(of.data()); };
@@ -172,7 +180,7 @@ WireSpeed WireSpeed::from(const Tuning& tuning) {
 
 WireSpeed measure(Wire& wire, Rank other, bool first, Deadline deadline) {
   Talk talk(wire, other, deadline);
-  // Both ends have to agree on how long this goes on: the first one says, by the length of a message.
+  // The first rank decides when the measurement ends. The length of its messages carries the decision.
   const int in_a_row = std::max(2, wire.frames() - 1);
   std::vector<double> single, several;
   auto started = Clock::now();
@@ -186,15 +194,14 @@ WireSpeed measure(Wire& wire, Rank other, bool first, Deadline deadline) {
       times.push_back(us_since(begun));
       return first ? bytes : said;
     };
-    // Two processes that have just started may be on one core, and stay there while both spin. Who is woken up gets one
-    // that is free, if there is.
+    // Two new processes may share a core, and stay there while both spin. A process that wakes up gets a free core.
     if (several.size() % kTrainsInPlace == 0) {
       std::vector<double> not_this_one;
       talk.dozing = true;
       trip(1, kShort, not_this_one);
       talk.dozing = false;
     }
-    if (several.empty()) started = Clock::now();  // not before the other is there, and connected
+    if (several.empty()) started = Clock::now();  // Starts after the first message has arrived.
     for (int i = 0; i < kTripsOfOne; ++i) trip(1, kShort, single);
     const std::size_t with_this = several.size() + 1;
     const bool enough = with_this >= kTrains || (with_this >= kFewestTrains && us_since(started) >= kTrips);
@@ -202,16 +209,16 @@ WireSpeed measure(Wire& wire, Rank other, bool first, Deadline deadline) {
   }
   const double round_trip = undisturbed(single), whole_train = undisturbed(several);
 
-  double fastest = std::numeric_limits<double>::max();  // of the long trains, us
+  double fastest = std::numeric_limits<double>::max();  // Microseconds of the fastest long series.
   Train train = twice(first_train(wire), wire);
-  // What comes next, as said by the length of a message, too.
+  // Next step. The first rank sends it as the length of a message, too.
   enum Next : std::size_t { kOver = kShort, kAgain = 2 * kShort, kTwice = 3 * kShort };
   int swaps = 0;
   auto begun = Clock::now();
   started = begun;
   for (std::size_t next = kTwice; next != kOver;) {
     if (next == kTwice) {
-      talk.swap(train);  // memory that is new takes longer than the wire
+      talk.swap(train);  // Does not count: new memory takes longer than the wire.
       begun = Clock::now();
     }
     talk.swap(train);
@@ -222,7 +229,7 @@ WireSpeed measure(Wire& wire, Rank other, bool first, Deadline deadline) {
       next = kTwice;
     else
       next = swaps + 1 < kFewestSwaps || (swaps + 1 < kSwaps && us_since(started) < kSwapping) ? kAgain : kOver;
-    begun = Clock::now();  // before the other begins, or its train may be there when the clock is started
+    begun = Clock::now();  // Starts before the other rank does, which may begin to send at once.
     if (first) talk.send(next);
     if (next == kTwice) {
       train = twice(train, wire);
@@ -236,7 +243,7 @@ WireSpeed measure(Wire& wire, Rank other, bool first, Deadline deadline) {
   return {.latency_us = std::max(0.1, round_trip / 2 - 2 * message),
           .message_us = message,
           .us_per_byte = us_per_byte,
-          .work_us_per_byte = us_per_byte / 2,  // of both directions it took no longer than the whole
+          .work_us_per_byte = us_per_byte / 2,  // The work of both directions fits in this time.
           .reduce_us_per_byte = measure_fold()};
 }
 
@@ -244,7 +251,7 @@ double measure_together(Wire& wire, Rank other, const WireSpeed& alone, Deadline
   Talk talk(wire, other, deadline);
   Train train = first_train(wire);
   while (alone.us_per_byte * train.all() < kTogether && 2 * train.messages <= kMostFrames) train = twice(train, wire);
-  talk.swap({1, train.bytes});  // wait for the other, who may have gone about something else
+  talk.swap({1, train.bytes});  // Waits for the other rank, which may be busy.
   std::vector<double> times;
   for (int i = 0; i < kOpening; ++i) talk.swap(train);
   for (int i = 0; i < kSwapsTogether; ++i) {
@@ -252,7 +259,7 @@ double measure_together(Wire& wire, Rank other, const WireSpeed& alone, Deadline
     talk.swap(train);
     times.push_back(us_since(begun) - alone.latency_us - alone.message_us);
   }
-  std::ranges::sort(times);  // the shortest may be of the time when the others were done
+  std::ranges::sort(times);  // Takes the median: other pairs may have been done in the shortest one.
   return times[times.size() / 2] / train.all();
 }
 
@@ -261,7 +268,7 @@ std::int64_t ask_for_clock(Wire& wire, Rank other, Deadline deadline) {
   auto shortest = std::chrono::nanoseconds::max();
   std::int64_t ahead = 0;
   for (int trip = 0; trip < kClockTrips; ++trip) {
-    talk.dozing = trip == 0;  // the other may have gone about something else
+    talk.dozing = trip == 0;  // The other rank may be busy.
     const auto asked = Clock::now().time_since_epoch();
     talk.send(kShort);
     talk.take();

@@ -22,10 +22,10 @@ namespace {
 
 using nlohmann::json;
 
-/// A connection that nobody answers: a firewall, a wrong address.
+/// Limit for connecting. A firewall or a wrong address may leave an attempt without an answer.
 constexpr auto kConnectPatience = std::chrono::seconds(30);
 
-/// Whether the machine has a network that MPI or UCX may drive faster than the kernel's TCP.
+/// Returns whether the machine has a network device that MPI or UCX may drive faster than the kernel's TCP.
 bool has_fast_network() {
   for (const char* devices : {"/sys/class/infiniband", "/sys/class/cxi"}) {
     std::error_code unreadable;
@@ -35,7 +35,7 @@ bool has_fast_network() {
   return false;
 }
 
-/// Addresses are any bytes; JSON carries text.
+/// Converts the bytes of an address to hexadecimal text, because JSON carries only text.
 std::string to_hex(const std::string& bytes) {
   return fmt::format("{:02x}", fmt::join(std::vector<unsigned char>(bytes.begin(), bytes.end()), ""));
 }
@@ -52,7 +52,7 @@ std::unique_ptr<Network> open_network(const std::string& name, Rank rank) {
     const TcpSettings settings{.interfaces = said.interfaces,
                                .congestion_control = said.congestion_control.value_or("cubic"),
                                .datagrams = {.on = said.datagrams.value_or(true)}};
-    static std::once_flag warned;  // for each process: hosts differ
+    static std::once_flag warned;  // One flag per process, because hosts may differ.
     std::call_once(warned, [&] {
       if (const std::string text = what_matches_nothing(settings); !text.empty())
         log_warning(rank, "transport tcp: {}", text);
@@ -76,13 +76,14 @@ Wires::Wires(Situation situation, Exchange exchange) : with_(std::move(situation
     for (const Rank rank : with_.hosts[h]) host_of_[static_cast<std::size_t>(rank)] = static_cast<int>(h);
 }
 
-/// Of each wire that this rank has: its address; of each that it has not, though it was asked for or likely: why not.
+/// Returns the address of each wire that this rank has. Also returns the reason for each wire that was asked for or
+/// expected and that the rank does not have.
 json Wires::offers() {
   json offers{{"wires", json::object()}, {"why_not", json::object()}, {"fast", has_fast_network()}};
   std::vector<std::string> wanted{with_.asked_for};
   if (with_.asked_for.empty()) {
     wanted = {"tcp"};
-    std::string why_not;  // the next best is taken
+    std::string why_not;  // Not used: the next wire is chosen.
     if (offers["fast"] && ucx_has_fast_device(why_not)) wanted.emplace_back("ucx");
   }
   for (const std::string& name : wanted) try {

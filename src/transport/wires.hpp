@@ -1,12 +1,17 @@
-// Which wire connects the hosts, and how it comes about. Every rank says by which it could be reached; all pick the
-// same one, the best that everybody has; if it does not get through, the next is tried, unless one was asked for by
-// name.
+// Choice of the wire between hosts.
 //
-//   ucx   where it finds a network that is faster than TCP
-//   mpi   where there is such a network, the ranks were started with MPI, and UCX does not serve it
-//   tcp   everywhere else
+// Every rank publishes the wires that it has. All ranks then choose the same wire: the best one that every rank has. If
+// it cannot connect on some rank, all ranks try the next one. A wire that was asked for by name has no alternative.
 //
-// A wire that the bootstrap prefers to all of these comes first.
+// Candidates, best first. A wire that some rank lacks is skipped.
+//
+//   asked for by name                                  that wire only
+//   the bootstrap prefers its own wire                 that wire only
+//   some rank has a device beside TCP                 ucx, mpi, tcp
+//   no rank has such a device                          tcp, mpi
+//
+// The third line means a device that may be faster than TCP (InfiniBand, Slingshot). A rank has ucx if UCX finds such a
+// device there. It has mpi if the ranks were started with MPI.
 #pragma once
 
 #include <cstddef>
@@ -30,18 +35,19 @@ class Wires {
     std::vector<std::vector<Rank>> hosts;
     std::string token;
     std::size_t frame_bytes;
-    std::string asked_for;  ///< a wire's name, or empty
+    std::string asked_for;  ///< Name of the wire to use; empty for the best one.
     WireFactory factory;
-    std::size_t context;  ///< of the factory's wires: not used by any member so far
+    std::size_t context;  ///< Context number for a wire of the factory; no member has used it yet.
     Deadline deadline;
   };
-  /// Gives all ranks what each one's function yields; failures among them as objects with "error" and "code".
+  /// Collective: calls the function on each rank and returns the results of all ranks. An Error of a rank becomes an
+  /// object with "error" and "code".
   using Exchange = std::function<std::vector<nlohmann::json>(const std::function<nlohmann::json()>& mine)>;
 
   Wires(Situation situation, Exchange exchange);
 
-  /// Collective. Makes two exchanges when a wire was asked for. Throws Error on every rank, with the same words but for
-  /// the rank.
+  /// Connects the wire. Collective; makes one exchange, and one more per wire that it tries. Throws Error on every
+  /// rank, with the same text except for the rank.
   std::unique_ptr<Wire> connect();
 
  private:

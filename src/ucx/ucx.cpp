@@ -55,7 +55,7 @@ void UcxTransport::set_handlers() {
       });
   set(kControl, [](void* self, const void* header, std::size_t header_bytes, void* data, std::size_t bytes,
                    const ucp_am_recv_param_t* param) {
-    if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) return UCS_OK;  // nobody of ours sends those
+    if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) return UCS_OK;  // No rank of this library sends them.
     static_cast<UcxTransport*>(self)->on_control(header, header_bytes, {static_cast<const char*>(data), bytes});
     return UCS_OK;
   });
@@ -69,11 +69,11 @@ UcxTransport::Peer* UcxTransport::sender(const void* header, std::size_t header_
   return other.endpoint != nullptr ? &other : nullptr;
 }
 
-// ---- moving on
+// ---- progress
 
 void UcxTransport::drive() {
-  if (!worker_) return;     // abandoned
-  constexpr int kMost = 8;  // so that it comes back however much there is
+  if (!worker_) return;     // The connections are closed.
+  constexpr int kMost = 8;  // Bounds the time of one call.
   const ucx::Quiet quiet;
   for (int i = 0; i < kMost && ucp_worker_progress(worker_->get()) != 0; ++i) {
   }
@@ -101,8 +101,8 @@ void UcxTransport::wait_for_event(std::chrono::nanoseconds at_most) {
   drive();
 }
 
-/// Sends an active message from memory that stays until it is not `busy` any more, which `done` must see to. `done` is
-/// not called when the message is out at once.
+/// Sends an active message. The memory must stay valid while `busy` is true; `done` must clear `busy`. UCX does not
+/// call `done` if it has sent the message at once; `busy` is then false.
 ucs_status_t UcxTransport::post(ucp_ep_h to, unsigned id, const Header& header, const void* data, std::size_t bytes,
                                 std::uint32_t flags, ucp_send_nbx_callback_t done, void* of, bool& busy) {
   ucp_request_param_t param{};
@@ -130,7 +130,7 @@ UcxTransport::Frame UcxTransport::take_frame() noexcept {
 void UcxTransport::give_frame(Frame frame) noexcept {
   try {
     if (frame) free_frames_.push_back(std::move(frame));
-  } catch (const std::bad_alloc&) {  // then it is freed
+  } catch (const std::bad_alloc&) {  // The frame is freed instead.
   }
 }
 
@@ -189,7 +189,7 @@ void UcxTransport::hand_over(Peer& to, std::uint64_t tag, const std::byte* data,
   }
 }
 
-/// Whatever the status: what ails a peer is told by its endpoint.
+/// Ignores the status: the error handler of the endpoint reports a failed peer.
 void UcxTransport::sent(void* request, ucs_status_t, void* of) {
   Outgoing& done = *static_cast<Outgoing*>(of);
   --done.wire->in_progress_;
@@ -199,7 +199,7 @@ void UcxTransport::sent(void* request, ucs_status_t, void* of) {
 }
 
 void UcxTransport::finish(Outgoing& out) noexcept {
-  if (&out == &out.peer->news) return send_releases(*out.peer);  // of what has been released meanwhile
+  if (&out == &out.peer->news) return send_releases(*out.peer);  // Reports releases since this message.
   if (out.frame) {
     give_frame(std::move(out.frame));
     --out.peer->frames_out;
@@ -209,7 +209,7 @@ void UcxTransport::finish(Outgoing& out) noexcept {
 
 void UcxTransport::lend(const std::byte* data, std::size_t bytes) { lent_.emplace_back(data, bytes); }
 
-/// Of several loans of one range, as to several peers, it does not matter which ends.
+/// Removes one entry of the range. Several messages may lend the same range; any of its entries may be removed.
 void UcxTransport::take_back(const std::byte* data, std::size_t bytes) noexcept {
   const auto at = std::ranges::find(lent_, std::pair(data, bytes));
   *at = lent_.back();
@@ -255,7 +255,7 @@ ucs_status_t UcxTransport::on_data(const void* header, std::size_t header_bytes,
   in.frame = take_frame();
   if (!in.frame) {
     lose(*from, UCS_ERR_NO_MEMORY);
-    in.state = Incoming::State::fetching;  // for ever
+    in.state = Incoming::State::fetching;  // The message never arrives.
     return UCS_OK;
   }
   std::memcpy(in.frame.get(), data, bytes);
@@ -307,7 +307,7 @@ void UcxTransport::fetch(Peer& from, Incoming& in, std::byte* place, std::size_t
   }
 }
 
-/// What could not be fetched never arrives: its sender is lost.
+/// Marks the message as arrived if the fetch succeeded. Otherwise it never arrives; its sender is lost.
 void UcxTransport::fetched(Incoming& in, ucs_status_t status) noexcept {
   if (std::exchange(in.lent, false)) take_back(in.message.data, in.message.bytes);
   if (status == UCS_OK) in.state = Incoming::State::arrived;
@@ -337,7 +337,7 @@ void UcxTransport::send_releases(Peer& to) noexcept {
   }
 }
 
-/// Headers may come out of order: older news than what is known is no news.
+/// Stores the releases that a header reports. Ignores an older report, because headers may arrive out of order.
 void UcxTransport::note_releases(Peer& of, const Header& theirs) noexcept {
   const auto ahead = static_cast<std::uint16_t>(theirs.released - of.released_there);
   if (ahead <= static_cast<std::uint16_t>(of.next_out - of.released_there)) of.released_there = theirs.released;
@@ -348,7 +348,7 @@ void UcxTransport::on_news(const void* header, std::size_t header_bytes) noexcep
   if (Peer* from = sender(header, header_bytes, theirs)) note_releases(*from, theirs);
 }
 
-// ---- beside the data
+// ---- control messages and failed peers
 
 void UcxTransport::post_control(Rank to, std::string_view text) {
   if (!worker_) return;
@@ -410,7 +410,7 @@ void UcxTransport::lose(Peer& gone, ucs_status_t status) noexcept {
   try {
     gone.lost = ucx::words(status);
     lost_.push_back(gone.rank);
-  } catch (const std::bad_alloc&) {  // then it is told as little as if it were only slow
+  } catch (const std::bad_alloc&) {  // The peer is not reported; calls end by their deadlines.
   }
 }
 

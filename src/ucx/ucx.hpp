@@ -1,12 +1,15 @@
-// A wire over UCX: active messages of UCP between the workers of ranks, over whatever network UCX finds.
+// Wire over UCX: active messages of UCP between the workers of the ranks, over the networks that UCX finds.
 //
-// A message is an active message whose header says the tag, the sender and the message's number; UCX does not promise
-// that active messages arrive in order, so the receiver puts them in order by number. Short ones travel at once
-// (eager) and are shown where UCX has put them. Long ones are announced and then fetched by the receiver (rendezvous),
-// straight to where the caller wants them if he has said so.
+// Order. The header of an active message holds the tag, the sender and the number of the message. UCX does not promise
+// that active messages arrive in order, so the receiver sorts them by number.
 //
-// A window of messages per peer bounds what is on its way and not yet released. What a receiver has released travels
-// back in the headers of its own messages, or by itself when it has not sent any for a while.
+// Payload. A short message travels with its announcement (eager). The caller reads it in the memory of UCX. A long
+// message is announced first, and the receiver fetches it (rendezvous). The data go directly to the caller's memory if
+// the caller has passed any.
+//
+// Flow control. A peer may have at most 16 messages in flight or not yet released by their receiver. A receiver reports
+// its releases in the headers of its own messages. If it has sent none for four releases, it reports them in a separate
+// message.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -34,7 +37,7 @@ namespace collectives {
 
 class UcxNetwork final : public Network {
  public:
-  /// Throws Error{system} where UCX cannot be started.
+  /// Starts UCX. Throws Error{system} if that fails.
   UcxNetwork();
   std::string_view name() const noexcept override { return "ucx"; }
   std::string address() const override { return address_; }
@@ -47,11 +50,11 @@ class UcxNetwork final : public Network {
 
 class UcxTransport final : public Wire {
  public:
-  /// Connects; see Network::connect().
+  /// Connects to all ranks of other hosts; see Network::connect().
   UcxTransport(std::unique_ptr<UcxWorker> worker, const PeerAddresses&);
   UcxTransport(const UcxTransport&) = delete;
   UcxTransport& operator=(const UcxTransport&) = delete;
-  /// Gives what is in flight a fifth of a second, then cuts it off: flush() first what matters.
+  /// Waits up to 0.2 s for messages in flight, then closes the connections. Call flush() first if messages must arrive.
   ~UcxTransport() override;
 
   std::string_view name() const noexcept override { return "ucx"; }
@@ -62,103 +65,103 @@ class UcxTransport final : public Wire {
   void release(Rank from) override;
   void send_from(Rank to, std::uint64_t tag, const std::byte* data, std::size_t bytes) override;
   const Message* receive_into(Rank from, std::byte* place, std::size_t bytes) override;
-  /// Also true of a place of receive_into() that is being written to.
+  /// Also returns true for memory passed to receive_into() that UCX writes to.
   bool lent(const std::byte* data, std::size_t bytes) const noexcept override;
   bool sending() override { return in_progress_ > 0 || !lent_.empty(); }
   void progress() override;
-  /// Waits until the network has taken every message over, long ones until their receivers have them. Waits a tenth of
-  /// a second more for the peers to confirm that.
+  /// Blocks until the network has taken every message; a long one must have reached its receiver. Then waits up to 0.1
+  /// s for confirmations of the peers.
   void flush(Deadline) override;
 
   int frames() const noexcept override { return kFrames; }
   void post_control(Rank to, std::string_view text) override;
   std::optional<std::pair<Rank, std::string>> poll_control() override;
-  /// A process that ended is noticed at once; a host that vanished, by UCX's keepalive or the kernel's
-  /// (UCX_TCP_KEEPIDLE and its sisters). What was sent to a peer that is gone is dropped.
+  /// Returns true. UCX notices a process that has ended at once. Its keepalive or that of the kernel (UCX_TCP_KEEPIDLE,
+  /// UCX_TCP_KEEPINTVL, UCX_TCP_KEEPCNT) detects a host that does not answer. Messages to a failed peer are dropped.
   bool detects_peer_failure() const noexcept override { return true; }
   std::optional<std::pair<Rank, std::string>> poll_failed_peer() override;
-  /// What peers have not taken by then is cut off, with the connections.
+  /// Waits up to 0.1 s until no memory of callers is in use, then closes all connections if some still is.
   void abandon() noexcept override;
   void wait_for_event(std::chrono::nanoseconds at_most) override;
 
  private:
   static constexpr int kFrames = 8;
-  // Messages to one peer that it may not have released yet. More than frames: news of up to kTellEvery - 1 releases
-  // may still be with the peer.
+  // Most messages to one peer that it has not reported as released. More than the frames, because the peer may have
+  // released kTellEvery - 1 messages without a report.
   static constexpr unsigned kWindow = 16;
   static constexpr std::uint16_t kTellEvery = 4;
   static_assert(kWindow >= kFrames + kTellEvery - 1 && 65536 % kWindow == 0);
   static constexpr std::size_t kMaxControlsInFlight = 256;
 
-  // Active messages by number.
+  // Numbers of the active messages.
   enum Id : unsigned { kHello, kWelcome, kRefusal, kReady, kData, kNews, kControl };
 
-  /// In front of every active message. Both sides have the same byte order: UCX's addresses demand that already.
+  /// Header of every active message. Both sides have the same byte order, because UCX's addresses require it.
   struct Header {
     std::uint64_t tag = 0;
-    std::uint64_t key = 0;       // of the ranks that belong together, from their token
-    std::uint32_t from = 0;      // who sends
-    std::uint16_t number = 0;    // of the message on its way from `from`; data and control are numbered apart
-    std::uint16_t released = 0;  // the number up to which `from` has released
+    std::uint64_t key = 0;       // Hash of the token of the job.
+    std::uint32_t from = 0;      // Sending rank.
+    std::uint16_t number = 0;    // Number of the message; data and control messages have separate numbers.
+    std::uint16_t released = 0;  // Number of the first message that `from` has not released.
   };
   struct Free {
     void operator()(std::byte* memory) const noexcept { std::free(memory); }
   };
   using Frame = std::unique_ptr<std::byte, Free>;
   struct Peer;
-  /// A message handed over, while UCX needs its memory.
+  /// A sent message while UCX needs its memory.
   struct Outgoing {
     UcxTransport* wire = nullptr;
     Peer* peer = nullptr;
     Header header;
     Frame frame;
-    std::pair<const std::byte*, std::size_t> lent;  // in the caller's memory; nothing for a frame
+    std::pair<const std::byte*, std::size_t> lent;  // Range in the caller's memory; null if a frame is sent.
     bool busy = false;
   };
-  /// A message that has come, or is announced, or is being fetched.
+  /// A message that has arrived, is announced, or is being fetched.
   struct Incoming {
     enum class State : std::uint8_t { empty, announced, fetching, arrived };
     UcxTransport* wire = nullptr;
     State state = State::empty;
     Message message;
-    void* kept = nullptr;  // UCX's: the data, or the announcement
+    void* kept = nullptr;  // Memory of UCX: the data or the announcement.
     Frame frame;
-    bool lent = false;  // fetched into the caller's memory
+    bool lent = false;  // Whether the message is fetched into the caller's memory.
   };
   struct Peer {
     UcxTransport* wire = nullptr;
     Rank rank = 0;
     ucp_ep_h endpoint = nullptr;
-    bool heard = false, answered = false;  // its hello, and its answer to ours
-    bool up = false, up_there = false;     // everything behind the endpoint is connected
-    std::optional<std::string> lost;       // how it was noticed
+    bool heard = false, answered = false;  // Whether its hello, and its answer to this rank's hello, have arrived.
+    bool up = false, up_there = false;     // Whether this rank, and the peer, have connected everything.
+    std::optional<std::string> lost;       // How the loss of the peer was noticed; empty while it is connected.
 
     std::array<Outgoing, kWindow> out;
     Frame acquired;
-    std::uint16_t next_out = 0;        // number of the message to hand over next
-    std::uint16_t released_there = 0;  // up to here the peer has released
-    int frames_out = 0;                // frames in flight and staged
-    bool flushed = false;              // nothing was sent since the last flush began
-    void* pending = nullptr;           // UCX's request of that flush
+    std::uint16_t next_out = 0;        // Number of the next message to send.
+    std::uint16_t released_there = 0;  // Number of the first message that the peer has not released.
+    int frames_out = 0;                // Number of frames in flight or acquired.
+    bool flushed = false;              // Whether nothing was sent since the last flush began.
+    void* pending = nullptr;           // UCX's request of that flush.
 
     std::array<Incoming, kWindow> in;
-    std::uint16_t next_in = 0;        // number of the message to receive next; those before it are released
-    std::uint16_t released_told = 0;  // up to here the peer knows
+    std::uint16_t next_in = 0;        // Number of the next message to receive; earlier ones are released.
+    std::uint16_t released_told = 0;  // Value of next_in that was last reported to the peer.
     Outgoing hello, welcome, ready;
-    Outgoing news;  // of releases, by itself
+    Outgoing news;  // Separate report of releases.
 
     std::uint16_t next_control_out = 0, next_control_in = 0;
     std::map<std::uint16_t, std::string> early_controls;
   };
   struct Control {
     UcxTransport* wire = nullptr;
-    Rank to = kNoRank;  // no rank: a stranger
+    Rank to = kNoRank;  // Receiver; kNoRank for a process that is no rank of this job.
     Header header;
     std::string text;
     bool busy = false;
   };
 
-  // Meeting and parting, in ucx_connect.cpp.
+  // Connecting and closing, in ucx_connect.cpp.
   void make_endpoint(Peer&, const std::string& address);
   void shake_hands(Deadline);
   void greet(Peer&, unsigned id, Outgoing&, std::string_view text, std::uint32_t flags);
@@ -178,8 +181,8 @@ class UcxTransport final : public Wire {
   void hand_over(Peer&, std::uint64_t tag, const std::byte* data, std::size_t bytes, bool from_frame);
   ucs_status_t post(ucp_ep_h, unsigned id, const Header&, const void* data, std::size_t bytes, std::uint32_t flags,
                     ucp_send_nbx_callback_t done, void* of, bool& busy);
-  static void sent(void* request, ucs_status_t, void* of);          // of: Outgoing
-  static void control_done(void* request, ucs_status_t, void* of);  // of: Control
+  static void sent(void* request, ucs_status_t, void* of);          // `of` is an Outgoing.
+  static void control_done(void* request, ucs_status_t, void* of);  // `of` is a Control.
   void finish(Outgoing&) noexcept;
   void note_releases(Peer&, const Header&) noexcept;
   void fetch(Peer&, Incoming&, std::byte* place, std::size_t bytes);
@@ -188,7 +191,7 @@ class UcxTransport final : public Wire {
   void lend(const std::byte* data, std::size_t bytes);
   void take_back(const std::byte* data, std::size_t bytes) noexcept;
   void lose(Peer&, ucs_status_t) noexcept;
-  /// Who `header` says it is from; null unless that is a peer of this wire.
+  /// Copies `header` and returns the peer that sent it. Returns null if it is no peer of this wire.
   Peer* sender(const void* header, std::size_t header_bytes, Header&) noexcept;
 
   ucs_status_t on_data(const void* header, std::size_t header_bytes, void* data, std::size_t bytes,
@@ -201,15 +204,15 @@ class UcxTransport final : public Wire {
   std::string token_;
   std::uint64_t key_;
   std::size_t frame_bytes_;
-  std::size_t eager_bytes_;  // longer messages are announced and fetched
+  std::size_t eager_bytes_;  // Longest payload that is sent eagerly.
   std::vector<Peer> peers_;
   std::vector<Frame> free_frames_;
   std::vector<std::pair<const std::byte*, std::size_t>> lent_;
-  int in_progress_ = 0;  // requests that UCX has not completed
+  int in_progress_ = 0;  // Number of requests that UCX has not completed.
   std::optional<Rank> refused_by_;
   std::list<Control> controls_out_;
   std::deque<std::pair<Rank, std::string>> controls_in_;
-  std::deque<Rank> lost_;  // not yet told
+  std::deque<Rank> lost_;  // Failed peers that poll_failed_peer() has not returned yet.
   bool closing_ = false;
 };
 

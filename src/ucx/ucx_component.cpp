@@ -1,3 +1,4 @@
+// Functions that libcollectives_ucx exports.
 #include "transport/ucx_component.hpp"
 
 #include <cstdio>

@@ -1,4 +1,4 @@
-// How a wire over UCX begins and ends: endpoints and their handshake, then the flush and the close.
+// Begin and end of a wire over UCX: endpoints and their handshake, then flush and close.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,9 +13,10 @@
 namespace collectives {
 namespace {
 
-constexpr auto kPatience = std::chrono::milliseconds(100);  // with a peer that may be busy elsewhere
-// Beyond this length a message is announced and fetched: a fetch costs a round trip, and saves copies on both sides.
-// Over TCP on a loopback, 64 KiB take 18 us at once and 25 us fetched, and 5.5 GB/s against 2.5.
+constexpr auto kPatience = std::chrono::milliseconds(100);  // Wait for a peer that may be busy outside the library.
+// Longest message that is sent eagerly. A longer one is announced and fetched. A fetch costs a round trip and saves a
+// copy on both sides. Over TCP on loopback, 64 KiB take 18 us eagerly and 25 us fetched; the rates are 5.5 and 2.5
+// GB/s.
 constexpr std::size_t kEagerBytes = 64 << 10;
 constexpr std::size_t kEagerBytesOnFastDevice = 8 << 10;
 
@@ -125,8 +126,8 @@ void UcxTransport::shake_hands(Deadline deadline) {
   }
 }
 
-/// UCX connects what it has not needed yet in the background, which takes both sides: each tells the other when it has
-/// no more need of it.
+/// Completes the connection to a peer. UCX connects some parts of an endpoint in the background, and both sides have to
+/// call UCX for that. Each side therefore sends kReady once its own part is connected.
 void UcxTransport::bring_up(Peer& other) {
   if (!other.heard || !other.answered || other.up || other.lost) return;
   if (!flushed(other)) return;
@@ -155,7 +156,8 @@ ucs_status_t UcxTransport::on_hello(const void* header, std::size_t header_bytes
     other->heard = true;
     if (!other->welcome.busy) greet(*other, kWelcome, other->welcome, {}, 0);
   } else if ((param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) != 0) {
-    // A stranger learns that, by the only way there is to him; his own key shows him that he is meant.
+    // Refuses a process of another job on the reply endpoint, the only connection to it. The refusal carries that
+    // process's own key, so that it accepts the message.
     try {
       Control& refusal = controls_out_.emplace_back();
       refusal.wire = this;
@@ -179,7 +181,7 @@ ucs_status_t UcxTransport::on_answer(unsigned id, const void* header, std::size_
   return UCS_OK;
 }
 
-/// Whether the peer's UCX has what was sent, which it may tell only when that peer calls it.
+/// Returns whether the peer's UCX has all sent messages. It may confirm that only while the peer calls UCX.
 bool UcxTransport::flushed(Peer& to) {
   if (to.pending == nullptr && !to.flushed) {
     to.flushed = true;
@@ -211,8 +213,8 @@ void UcxTransport::flush(Deadline deadline) {
     }
     wait_for_event(std::chrono::milliseconds(1));
   }
-  // The rest is short and with the network already, or with the kernel. A peer that is busy elsewhere does not confirm
-  // that.
+  // The network or the kernel has the other messages, which are short. A peer that is busy outside the library does not
+  // confirm them.
   const Deadline patience = Deadline::in(kPatience);
   while (!patience.passed() && !deadline.passed()) {
     bool all = true;
@@ -270,7 +272,7 @@ void UcxTransport::close() noexcept {
   for (void* request : closing) {
     if (request != nullptr) ucp_request_free(request);
   }
-  worker_.reset();  // before the memory that it may still use
+  worker_.reset();  // Ends before the memory that UCX may still use.
 }
 
 }  // namespace collectives

@@ -16,8 +16,8 @@
 namespace collectives {
 namespace {
 
-// What UCX logs while it works for this thread's call into this library is not printed: what matters of it comes out
-// as an error or a lost peer. UCX knows log levels of the whole process only, and the process may use UCX itself.
+// Number of Quiet objects of this thread. UCX logs nothing while it is above 0. UCX has one log level for the whole
+// process, and the program may use UCX itself, so the level stays as it is.
 thread_local int quiet_calls = 0;
 
 ucs_log_func_rc_t log_unless_quiet(const char*, unsigned, const char*, ucs_log_level_t,
@@ -25,7 +25,7 @@ ucs_log_func_rc_t log_unless_quiet(const char*, unsigned, const char*, ucs_log_l
   return quiet_calls > 0 ? UCS_LOG_FUNC_RC_STOP : UCS_LOG_FUNC_RC_CONTINUE;
 }
 
-/// UCX's settings as it prints them: lines like "UCX_TLS=all".
+/// Returns the settings as UCX prints them, in lines such as "UCX_TLS=all".
 std::string printed(const ucp_config_t* config) {
   char* text = nullptr;
   std::size_t bytes = 0;
@@ -43,9 +43,9 @@ ucp_config_t* read_config() {
   ucx::check(ucp_config_read("COLLECTIVES", nullptr, &config), "ucp_config_read");
   const std::string settings = printed(config);
   const auto is = [&](std::string_view setting) { return settings.find(setting) != std::string::npos; };
-  // A version of UCX that does not know one of these keeps what it has.
+  // A version of UCX without one of these settings ignores the change.
   if (is("_TLS=all\n")) ucp_config_modify(config, "TLS", "^sm");
-  // What belongs to TCP alone, UCX 1.13 knows without the prefix; whichever name is unknown does nothing.
+  // UCX 1.13 knows the settings of TCP without the prefix. The unknown one of the two names has no effect.
   constexpr std::pair<const char*, const char*> kTcp[] = {
       {"CONN_NB", "y"}, {"KEEPIDLE", "2s"}, {"KEEPINTVL", "1s"}, {"KEEPCNT", "3"}};
   for (const auto& [name, value] : kTcp) {
@@ -65,7 +65,7 @@ namespace ucx {
 Quiet::Quiet() {
   static std::once_flag once;
   std::call_once(once, [] {
-    char level[16] = "";  // anything but the default is the user's wish
+    char level[16] = "";  // The user has set any level other than the default.
     if (ucs_global_opts_get_value("LOG_LEVEL", level, sizeof level) != UCS_OK) return;
     for (char& letter : level) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
     if (std::string_view(level) == "warn") ucs_log_push_handler(log_unless_quiet);

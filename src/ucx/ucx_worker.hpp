@@ -1,19 +1,19 @@
-// UCX as this library starts it: a context with one worker, and how it is set.
+// UCX context with one worker, and its settings.
 //
-// Settings are UCX's own: UCX_TLS, UCX_NET_DEVICES and all others that `ucx_info -cf` lists apply, and with
-// COLLECTIVES_ in front (COLLECTIVES_UCX_TLS) they apply to this library alone. TLS and KEEPALIVE_INTERVAL are changed
-// only where the user has left them alone:
+// All settings of UCX apply, such as UCX_TLS, UCX_NET_DEVICES and the others that `ucx_info -cf` lists. With the prefix
+// COLLECTIVES_ (COLLECTIVES_UCX_TLS) they apply to this library only. This library changes the settings below. It
+// changes TLS and KEEPALIVE_INTERVAL only if they have their defaults.
 //
 // | setting            | here | because                                                                             |
 // | ------------------ | ---- | ----------------------------------------------------------------------------------- |
 // | TLS                | ^sm  | ranks of one host have the library's own shared memory                              |
-// | KEEPALIVE_INTERVAL | 2s   | a host that vanishes is noticed while somebody waits for it; inf where there is     |
-// |                    |      | only TCP, whose own keepalive works only while UCX does not send anything           |
-// | TCP_CONN_NB        | y    | an address that nobody answers must not outlast the deadline                        |
-// | TCP_KEEPIDLE       | 2s   | that keepalive: with TCP_KEEPINTVL 1s and TCP_KEEPCNT 3 it takes 3 to 5 s           |
+// | KEEPALIVE_INTERVAL | 2s   | a wait notices a host that does not answer; inf if there is only TCP, because the   |
+// |                    |      | keepalive of TCP works only while UCX sends nothing                                 |
+// | TCP_CONN_NB        | y    | connecting to an address without an answer must not exceed the deadline             |
+// | TCP_KEEPIDLE       | 2s   | keepalive of TCP: with TCP_KEEPINTVL 1s and TCP_KEEPCNT 3 it takes 3 to 5 s         |
 //
-// What UCX would log in calls of this library is left out where UCX_LOG_LEVEL is at its default, "warn": it comes out
-// as errors and lost peers. Any other level is the user's wish, and so everything is printed.
+// If UCX_LOG_LEVEL has its default "warn", UCX logs nothing in calls of this library. The library reports problems as
+// errors and lost peers instead. With any other level, which the user must have set, UCX logs everything.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -25,7 +25,7 @@
 namespace collectives {
 namespace ucx {
 
-/// While one lives, UCX logs nothing of what this thread has it do; see above.
+/// Suppresses the log of UCX for calls of this thread while the object lives; see above.
 class Quiet {
  public:
   Quiet();
@@ -34,35 +34,36 @@ class Quiet {
   Quiet& operator=(const Quiet&) = delete;
 };
 
-/// UCX's words, as part of a sentence.
+/// Returns the text of UCX for a status, for use inside a sentence.
 std::string words(ucs_status_t);
 
-/// Throws Error{system} with UCX's own words, unless all is well.
+/// Throws Error{system} with the text of UCX unless the status is UCS_OK.
 void check(ucs_status_t, std::string_view call);
 
 }  // namespace ucx
 
-/// A UCX context with one worker, which one thread uses at a time. Costs some 2 ms, a few file descriptors and 4 MiB.
+/// UCX context with one worker. Only one thread may use it at a time. It costs about 2 ms, a few descriptors and 4 MiB.
 class UcxWorker {
  public:
-  static constexpr std::size_t kAlignment = 64;  // of payload
+  static constexpr std::size_t kAlignment = 64;  // Alignment of payloads in bytes.
 
-  /// Throws Error{system} with UCX's own words.
+  /// Throws Error{system} with the text of UCX.
   UcxWorker();
   UcxWorker(const UcxWorker&) = delete;
   UcxWorker& operator=(const UcxWorker&) = delete;
   ~UcxWorker();
 
   ucp_worker_h get() const noexcept { return worker_; }
-  /// What others need to connect to it: a few hundred bytes.
+  /// Returns the address that other ranks need to connect to the worker: a few hundred bytes.
   std::string address() const;
-  /// Readable when something has happened since the worker was armed; -1 where the devices in use cannot tell.
+  /// Returns a descriptor that becomes readable at the first event after the worker was armed. Returns -1 if the
+  /// devices do not support it.
   int event_fd() const noexcept { return event_fd_; }
 
-  /// Whether UCX finds a network device here that it drives past the kernel (InfiniBand, RoCE): without one it is a
-  /// detour to TCP. Opens every device for a moment: some milliseconds.
+  /// Returns whether UCX finds a network device that it drives past the kernel (InfiniBand, RoCE). Without such a
+  /// device, UCX itself uses TCP. Opens and closes every device, which takes some milliseconds.
   static bool has_fast_device();
-  /// The same, looked for once.
+  /// Returns the first result of has_fast_device() in this process.
   static bool on_fast_device();
 
  private:
