@@ -1,4 +1,4 @@
-// Sizes as people type them, on command lines and in variables: "64M" is 67108864.
+// Sizes in the form that people type on command lines and in variables: "64M" is 67108864.
 #pragma once
 
 #include <cctype>
@@ -11,8 +11,8 @@
 
 namespace collectives {
 
-/// A whole number of bytes, K, M, G or T (powers of 1024; "KiB" and "KB" mean the same as "K").
-/// Empty for anything else, and for what does not fit.
+/// Parses a whole number of bytes, K, M, G or T, which are powers of 1024. "KiB" and "KB" mean the same as "K". Returns
+/// nothing for other text and for numbers that do not fit.
 inline std::optional<std::size_t> parse_bytes(std::string_view text) {
   std::size_t number = 0;
   const auto [end, error] = std::from_chars(text.begin(), text.end(), number);

@@ -1,5 +1,5 @@
-// A clock that is cheap enough for every call: exact to a few milliseconds, read in a few nanoseconds, the same for all
-// processes of a host.
+// Clock that is cheap enough for every call. It is exact to a few milliseconds and takes a few nanoseconds. All
+// processes of a host read the same time.
 #pragma once
 
 #include <time.h>

@@ -1,28 +1,30 @@
-// Parts of the library that need what not every machine has: shared libraries of the project that nobody links, found
-// at run time, so that one binary runs with them and without.
+// Components: parts of the library that need software which not every machine has, such as UCX or CUDA.
+//
+// A component is a shared library of the project to which nothing is linked. It is loaded at run time, so one binary
+// runs with it and without.
 #pragma once
 
 #include <string>
 
 namespace collectives {
 
-/// Where the core library, or the program it is linked into, lies.
+/// Returns the directory of the core library, or of the program into which it is linked.
 std::string own_directory();
 
-/// A part that has been found, and stays loaded.
+/// A component. It stays loaded once it has been found.
 class Component {
  public:
-  /// `file`: looked for in `directory`, then where the system keeps libraries. Must be of the core's version, which it
-  /// tells by the function `version_symbol`.
+  /// Loads `file` from `directory`, otherwise from the library path of the system. It must have the version of the core
+  /// library, which its function `version_symbol` returns.
   Component(const std::string& file, const char* version_symbol, const std::string& directory);
 
-  /// Fills in a function; false, and nothing is usable, where there is none of that name.
+  /// Looks up a function. Returns false if there is none of that name; the component is then unusable.
   template <class F>
   bool find(F*& function, const char* symbol) {
     function = reinterpret_cast<F*>(address(symbol));
     return function != nullptr;
   }
-  /// Why it cannot be used, in words; empty where it can.
+  /// Returns why the component cannot be used, in words; empty if it can.
   const std::string& why_not() const noexcept { return why_not_; }
 
  private:

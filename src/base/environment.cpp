@@ -1,4 +1,4 @@
-// A table of variables, each with the reader of its values; then the cores and the memory.
+// Table of variables, each with the reader of its values. Then cores and memory.
 #include "base/environment.hpp"
 
 #include <fcntl.h>
@@ -27,12 +27,12 @@ namespace {
 
 constexpr std::string_view kPrefix = "COLLECTIVES_";
 constexpr std::array<std::string_view, 2> kRendezvousVariables = {"COLLECTIVES_PORT", "COLLECTIVES_LISTEN_FD"};
-// The test programs' own variables; they are no business of the library's.
+// Variables of the test programs, which the library ignores.
 constexpr std::string_view kTestPrefix = "COLLECTIVES_TEST_";
-// UCX's settings for this library alone, which UCX reads.
+// Settings of UCX for this library alone, which UCX reads.
 constexpr std::string_view kUcxPrefix = "COLLECTIVES_UCX_";
 
-// Readers: each says whether `text` is a valid value, and stores it.
+// Readers. Each stores a valid value and returns whether `text` is one.
 
 bool read(std::string_view text, std::optional<std::string>& value) {
   value = text;
@@ -169,7 +169,7 @@ void for_each_of_ours(const char* const* variables, Visit&& visit) {
   }
 }
 
-/// Insertions, deletions and replacements that turn `a` into `b`.
+/// Returns the number of insertions, deletions and replacements that turn `a` into `b`.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
@@ -183,7 +183,8 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-/// Empty when it cannot be read. Streams take several times as long, and each communicator looks at a dozen files.
+/// Returns the contents of a file; empty if it cannot be read. Streams are not used: they take several times as long,
+/// and each communicator reads a dozen files.
 std::string contents(const std::string& path) {
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) return {};
@@ -196,7 +197,7 @@ std::string contents(const std::string& path) {
 }
 
 int cores_in_affinity_mask() {
-  // The mask of a machine with more cores than cpu_set_t holds needs more room; grow until the kernel is content.
+  // A machine may have more cores than cpu_set_t holds. The mask grows until the kernel accepts it.
   for (std::size_t cores = CPU_SETSIZE; cores <= (1 << 20); cores *= 2) {
     const std::size_t bytes = CPU_ALLOC_SIZE(cores);
     std::vector<cpu_set_t> mask(bytes / sizeof(cpu_set_t) + 1);
@@ -206,11 +207,11 @@ int cores_in_affinity_mask() {
   return static_cast<int>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
 }
 
-/// Reads the variables for which wanted(name).
+/// Parses the variables for which wanted(name) is true.
 template <class Wanted>
 Environment parse(const char* const* variables, Wanted&& wanted) {
   Environment result;
-  std::vector<std::string_view> seen;  // of a name given twice getenv() takes the first, and so do we
+  std::vector<std::string_view> seen;  // if a name occurs twice, the first one counts, as for getenv()
   for_each_of_ours(variables, [&](std::string_view name, std::string_view value) {
     const Variable* variable = find_variable(name);
     if (variable == nullptr || !wanted(name) || value.empty() || std::ranges::count(seen, name) != 0) return;
@@ -274,7 +275,7 @@ std::optional<std::chrono::nanoseconds> parse_duration(std::string_view text) {
   } else {
     return std::nullopt;
   }
-  // 0 means no deadline; so, in effect, does anything beyond a century, and a clock has no room for much more.
+  // 0 means no deadline. A duration of more than a century has the same effect, and a clock cannot hold much more.
   constexpr double kCentury = 100 * 365.25 * 86400;
   if (number == 0 || seconds > kCentury) return nanoseconds::max();
   return std::max(nanoseconds(1), nanoseconds(static_cast<nanoseconds::rep>(seconds * 1e9)));
@@ -317,12 +318,12 @@ std::string cpu_model() {
 std::string cpu_model(std::string_view cpuinfo) {
   std::string model;
   std::istringstream lines{std::string(cpuinfo)};
-  for (std::string line; std::getline(lines, line) && !line.empty();) {  // of the first core
+  for (std::string line; std::getline(lines, line) && !line.empty();) {  // lines of the first core
     const std::size_t colon = line.find(": ");
     if (colon == line.npos) continue;
     const std::string value = line.substr(colon + 2);
     if (line.starts_with("model name")) return value;
-    if (line.starts_with("CPU ")) model += fmt::format("{}{}", model.empty() ? "CPU " : " ", value);  // as Arm says it
+    if (line.starts_with("CPU ")) model += fmt::format("{}{}", model.empty() ? "CPU " : " ", value);  // as on Arm
   }
   return model;
 }
@@ -363,10 +364,10 @@ AvailableMemory available_memory() {
   consider(available_on_machine(contents("/proc/meminfo")),
            [](const std::string& left) { return fmt::format("the machine has {} left", left); });
   for (const std::string& directory : control_groups(contents("/proc/self/cgroup"), "memory")) {
-    for (const auto& [limit, usage] : {std::pair("memory.max", "memory.current"),  // version 2, then 1
+    for (const auto& [limit, usage] : {std::pair("memory.max", "memory.current"),  // version 2, then version 1
                                        std::pair("memory.limit_in_bytes", "memory.usage_in_bytes")}) {
       const std::string path = fmt::format("{}/{}", directory, limit), allowed = contents(path);
-      if (!limit_of_group(allowed)) continue;  // and the statistics take the kernel a while
+      if (!limit_of_group(allowed)) continue;  // skips the statistics, for which the kernel needs some time
       consider(available_in_group(allowed, contents(fmt::format("{}/{}", directory, usage)),
                                   contents(directory + "/memory.stat")),
                [&](const std::string& left) {
@@ -378,7 +379,7 @@ AvailableMemory available_memory() {
 }
 
 std::optional<std::size_t> limit_of_group(std::string_view limit) {
-  // Version 1 says 2^63 less a page for none.
+  // Version 1 reports 2^63 minus one page if there is no limit.
   constexpr std::size_t kNone = std::size_t{1} << 62;
   std::size_t bytes = 0;
   const auto [end, error] = std::from_chars(limit.data(), limit.data() + limit.size(), bytes);
@@ -390,7 +391,7 @@ std::optional<std::size_t> available_in_group(std::string_view limit, std::strin
   const std::optional<std::size_t> allowed = limit_of_group(limit);
   std::size_t used = 0, files = 0;
   if (!allowed || !(std::istringstream{std::string(usage)} >> used)) return std::nullopt;
-  // Version 1 counts the groups inside with "total_" in front, version 2 always.
+  // Version 1 includes nested groups only in names with the prefix "total_". Version 2 always includes them.
   const bool version_1 = statistics.find("total_inactive_file ") != statistics.npos;
   std::istringstream lines{std::string(statistics)};
   std::size_t bytes = 0;

@@ -13,13 +13,14 @@
 namespace collectives {
 namespace {
 
-/// What the handlers work on.
+/// Data of the fork handlers.
 struct Forks {
-  std::mutex mutex;  ///< held over a fork, so that the child finds the list whole
+  std::mutex mutex;  ///< locked during a fork, so that the list is consistent in the child
   std::vector<int*> descriptors;
 
   static Forks& of_this_process() {
-    static Forks& forks = *new Forks;  // descriptors may be closed when static objects are gone
+    static Forks& forks = *new Forks;  // never destroyed: descriptors may be closed after the destruction of static
+                                       // objects
     return forks;
   }
 

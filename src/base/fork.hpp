@@ -1,12 +1,20 @@
-// Children made by fork(), and what is not theirs.
+// Protection of children made by fork() from the resources of their parent.
 //
-// A child has its parent's memory, but none of its threads. Shared mappings, connections and locks it has together with
-// the parent, so whatever it did there would be done in the parent's name. Therefore what belongs to one process holds
-// a Maker, which tells the process that made it from every child; and a descriptor that stands for the process itself
-// is an OwnDescriptor, which children give up before they do anything else.
+// A child has its parent's memory, but none of its threads. It shares mappings, connections and locks with the parent.
+// Any use of them would act in the parent's name. There are three remedies:
 //
-// Both hang on the handlers of pthread_atfork. The bare `clone` system call does not run them, and vfork and
-// posix_spawn need none: what they start calls exec.
+//   OwnerProcess      an object that belongs to one process holds one, to distinguish that process from its children
+//   OwnDescriptor     a descriptor that represents the process itself; children close it before anything else
+//   hold_over_forks   locks a mutex that all communicators of the process use, so that a child can create its own
+//
+// A call on an inherited communicator is refused, and its destructor does nothing.
+//
+// All three depend on the handlers of pthread_atfork. vfork and posix_spawn need no handlers, because their children
+// call exec. The bare `clone` system call does not run the handlers. Its child keeps the parent's locks until it calls
+// exec or ends.
+//
+// Price: one load per call. A child keeps inherited resources until it ends. If a parent is killed, its TCP peers see
+// the connections closed only after its children have ended. Until then, only the deadline ends their calls.
 #pragma once
 
 #include <pthread.h>
@@ -21,15 +29,15 @@
 
 namespace collectives {
 namespace detail {
-extern std::atomic<std::uint32_t> generation;  // grows by one in each child
+extern std::atomic<std::uint32_t> generation;  // incremented in each child
 }
 
-/// The process that made an object.
+/// The process that created an object.
 class OwnerProcess {
  public:
-  /// Throws Error{system} where the system does not tell of forks.
+  /// Throws Error{system} if the handlers of fork cannot be installed.
   OwnerProcess();
-  /// Whether this is that process, and no child of it. One relaxed load.
+  /// Returns whether the caller runs in that process, not in a child. Costs one relaxed load.
   bool is_current() const noexcept { return generation_ == detail::generation.load(std::memory_order_relaxed); }
   pid_t process() const noexcept { return process_; }
 
@@ -38,7 +46,7 @@ class OwnerProcess {
   pid_t process_;
 };
 
-/// A descriptor that no child keeps: what the kernel ties to it, such as a lock, ends with this process.
+/// A descriptor that children do not keep. Resources that the kernel ties to it, such as a lock, end with this process.
 class OwnDescriptor {
  public:
   OwnDescriptor() noexcept = default;
@@ -46,19 +54,20 @@ class OwnDescriptor {
   OwnDescriptor(const OwnDescriptor&) = delete;
   OwnDescriptor& operator=(const OwnDescriptor&) = delete;
 
-  /// Of a file; false with errno when the system refuses. Throws as Maker does.
+  /// Opens a file. Returns false and sets errno if the system refuses. Throws like OwnerProcess.
   bool open(const std::string& path, int flags);
   void close() noexcept;
-  /// -1 when there is none, as in a child.
+  /// Returns the descriptor; -1 if there is none, as in a child.
   int number() const noexcept { return fd_; }
 
  private:
   int fd_ = -1;
 };
 
-/// To be called before `kMutex`, of which the process has one, is taken: a fork waits for it, so that the child, which
-/// has none of the other threads, finds it free and what it guards whole. Who holds it may take no other such mutex.
-/// Throws as Maker does.
+/// Makes fork() wait for `kMutex`, of which the process has one. Call this before the mutex is locked.
+///
+/// The child has none of the other threads of its parent. It finds the mutex free and the guarded data consistent. A
+/// thread that holds the mutex must not lock another mutex of this kind. Throws like OwnerProcess.
 template <std::mutex& kMutex>
 void hold_over_forks() {
   static const int error = ::pthread_atfork([] { kMutex.lock(); }, [] { kMutex.unlock(); }, [] { kMutex.unlock(); });

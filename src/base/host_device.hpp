@@ -1,5 +1,5 @@
-// Code that a processor and a GPU compile alike: what a kernel does with one element, one vector, one digit. Kernels
-// call it from their threads, tests from a loop.
+// Marker for functions that are compiled for processors and GPUs alike. They process one element, one vector
+// or one digit. Kernels call them from GPU threads, tests from a loop.
 #pragma once
 
 #ifdef __CUDACC__

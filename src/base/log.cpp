@@ -1,4 +1,4 @@
-// One line, one write().
+// Log lines on stderr: each line is one write().
 #include "base/log.hpp"
 
 #include <unistd.h>
@@ -17,7 +17,7 @@ namespace {
 constexpr int kUnset = -1;
 std::atomic<int> level_in_force = kUnset;
 
-/// A malformed environment is the communicator's to report; a log line must not fail over it.
+/// A communicator reports a malformed environment. A log line must not fail because of it.
 LogLevel level_from_environment() noexcept {
   try {
     return environment().log.value_or(LogLevel::warning);
@@ -63,9 +63,9 @@ void write_log_line(LogLevel level, Rank rank, fmt::string_view format, fmt::for
     fmt::vformat_to(out, format, args);
     std::ranges::replace_if(line, is_control, ' ');
     line.push_back('\n');
-    // A stderr that is closed or full is not worth failing for.
+    // A closed or full stderr is no reason to fail.
     [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
-  } catch (const std::exception&) {  // out of memory: the line is lost, the caller goes on
+  } catch (const std::exception&) {  // out of memory: the line is dropped
   }
 }
 

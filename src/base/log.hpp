@@ -1,9 +1,9 @@
-// What the library says on its own: one line on stderr, from level `warning` unless COLLECTIVES_LOG says otherwise.
+// Log of the library: lines on stderr, from level `warning` on unless COLLECTIVES_LOG sets another level.
 //
 //   log_warning(rank, "{} waits for rank {} since {} s", operation, peer, seconds);
 //   -> collectives: warning: rank 3: all_reduce #17 waits for rank 1 since 30 s
 //
-// A line is one write(), so that lines of different ranks do not mix. Nothing here throws what the caller must handle.
+// Each line is one write(), so that lines of different ranks do not mix. No function here throws.
 #pragma once
 
 #include <fmt/format.h>
@@ -24,12 +24,13 @@ inline constexpr LogLevel kLogLevels[] = {LogLevel::off, LogLevel::error, LogLev
 
 std::string_view to_string(LogLevel) noexcept;
 
-/// The level in force: what set_log_level() said last, else COLLECTIVES_LOG as it was at the first line, else warning.
+/// Returns the current level: the last argument of set_log_level(), otherwise COLLECTIVES_LOG as of the first line,
+/// otherwise warning.
 LogLevel log_level() noexcept;
 void set_log_level(LogLevel) noexcept;
 
 namespace detail {
-/// Writes one line; `rank` is left out when it is kNoRank.
+/// Writes one line. Omits `rank` if it is kNoRank.
 void write_log_line(LogLevel, Rank rank, fmt::string_view format, fmt::format_args) noexcept;
 
 template <class... Args>
@@ -38,7 +39,7 @@ void log(LogLevel level, Rank rank, fmt::format_string<Args...> format, Args&&..
 }
 }  // namespace detail
 
-/// `rank`: who speaks, kNoRank when the line is about no rank in particular.
+/// Logs a line for `rank`, or for no particular rank if it is kNoRank.
 template <class... Args>
 void log_error(Rank rank, fmt::format_string<Args...> format, Args&&... args) {
   detail::log(LogLevel::error, rank, format, std::forward<Args>(args)...);

@@ -1,5 +1,7 @@
-// What nobody else can guess. std::random_device would ask the processor what it is, every time it is made, which under
-// a hypervisor takes tens of microseconds.
+// Random number that other processes cannot guess.
+//
+// std::random_device is not used. Its constructor queries the processor's identity, which takes tens of microseconds
+// under a hypervisor.
 #pragma once
 
 #include <sys/random.h>

@@ -1,4 +1,4 @@
-// The next multiple, as memory is laid out by.
+// Rounding to the next multiple, for the layout of memory.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Tries, and says what was refused.
+// Creation of sealed memfds, and error texts that name the refused system call and the limit.
 #include "base/sealed_file.hpp"
 
 #include <fcntl.h>
@@ -16,9 +16,9 @@
 namespace collectives {
 namespace {
 
-constexpr unsigned kNoExecSeal = 0x8u;  // MFD_NOEXEC_SEAL, Linux 6.3; vm.memfd_noexec may demand it
+constexpr unsigned kNoExecSeal = 0x8u;  // MFD_NOEXEC_SEAL of Linux 6.3, which vm.memfd_noexec may require
 
-/// "RLIMIT_AS is 64 MiB (raise it with ulimit -v)", or nothing when it is not limited.
+/// Returns "RLIMIT_AS is 64 MiB (raise it with ulimit -v)", or nothing if there is no limit.
 std::string limit_text(__rlimit_resource_t which, std::string_view name, char option, bool in_bytes = true) {
   rlimit limit{};
   if (::getrlimit(which, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return {};
@@ -63,7 +63,7 @@ std::string open_error_text(int error) {
 
 SealedFile make_sealed_file(std::string_view what, const std::string& name, std::size_t bytes, unsigned flags) {
   rlimit limit{};
-  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && bytes > limit.rlim_cur)  // the kernel would send SIGXFSZ
+  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && bytes > limit.rlim_cur)  // otherwise the kernel would send SIGXFSZ
     refuse_memory(bytes, what, limit_text(RLIMIT_FSIZE, "RLIMIT_FSIZE", 'f'));
   const char* asked = "memfd_create";
   flags |= MFD_CLOEXEC | MFD_ALLOW_SEALING;

@@ -1,5 +1,7 @@
-// A sealed memfd: shared memory without a name in the file system, which nobody can shrink under its users. And the
-// words for what the system refuses on the way: what there was no memory for, the limit, and the setting to change.
+// Sealed memfds: shared memory without a name in the file system, whose size no process can change.
+//
+// Also the texts of errors that the system may return here. They name the purpose of the memory, the limit, and the
+// setting to change.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +11,7 @@
 
 namespace collectives {
 
-/// A file descriptor, closed at the end.
+/// File descriptor that the destructor closes.
 class Descriptor {
  public:
   explicit Descriptor(int fd = -1) noexcept : fd_(fd) {}
@@ -26,24 +28,26 @@ class Descriptor {
   int fd_;
 };
 
-/// Bytes of `text` that went into the file: fewer than all only where the system refuses the rest, as errno says then.
-/// A signal handler may call it.
+/// Writes `text` and returns the number of bytes written. It is less than all only if the system refuses the rest;
+/// errno then tells why. Safe in a signal handler.
 std::size_t write_all(int file, std::string_view text) noexcept;
 
 struct SealedFile {
   Descriptor file;
-  std::string refused;  ///< which call this process may not make, where there is no file
+  std::string refused;  ///< the system call that this process may not use, if there is no file
 };
 
-/// `bytes` zeros. `what` is it for: "a segment". `flags` for memfd_create, beside those for closing, sealing and
-/// against execution. Throws as refuse_memory() at a limit; no file where this process may not have memfds at all.
+/// Returns a file of `bytes` zeros. Its purpose `what`, such as "a segment", appears in errors. The call passes `flags`
+/// to memfd_create, in addition to flags for closing, for sealing and against execution. Throws like refuse_memory() at
+/// a limit. Returns no file if this process may not create memfds at all.
 SealedFile make_sealed_file(std::string_view what, const std::string& name, std::size_t bytes, unsigned flags = 0);
 
 /// Throws Error{system} "memory: no 2 MiB for a segment: WHY".
 [[noreturn]] void refuse_memory(std::size_t bytes, std::string_view what, std::string_view why);
-/// The same for an mmap that has just failed: with errno, and the limit that is the likely reason.
+/// Throws the same error after a failed mmap. The text contains errno and the limit that is the likely reason.
 [[noreturn]] void refuse_mapping(std::size_t bytes, std::string_view what);
-/// What `error` of a call that opens a file means, with the limit on descriptors if it was that.
+/// Returns the meaning of `error` from a call that opens a file. If it was the limit on descriptors, the text names the
+/// limit.
 std::string open_error_text(int error);
 
 }  // namespace collectives

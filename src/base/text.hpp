@@ -1,4 +1,4 @@
-// Numbers and rank lists as people read them: "64 MiB", "ranks 0-2, 4".
+// Numbers and lists of ranks in readable form: "64 MiB", "ranks 0-2, 4".
 #pragma once
 
 #include <fmt/format.h>
@@ -11,7 +11,8 @@
 
 namespace collectives {
 
-/// What would end a line, or move about on a terminal. Other bytes may be letters of any alphabet in UTF-8.
+/// Returns whether a character would end a line or control a terminal. Other bytes may be letters of any alphabet in
+/// UTF-8.
 inline bool is_control(char c) noexcept { return (c >= 0 && c < ' ') || c == 127; }
 
 inline std::string bytes_text(std::size_t bytes) {
@@ -22,7 +23,7 @@ inline std::string bytes_text(std::size_t bytes) {
   return fmt::format("{:.4g} {}", value, kUnits[unit]);
 }
 
-/// "rank 3", "ranks 0-2, 5"; `ranks` ascending.
+/// Returns "rank 3" or "ranks 0-2, 5". `ranks` must be ascending.
 inline std::string ranks_text(const std::vector<Rank>& ranks) {
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
   for (std::size_t i = 0; i < ranks.size();) {

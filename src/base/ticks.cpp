@@ -9,7 +9,7 @@
 namespace collectives {
 namespace {
 
-/// The processor says so itself; one that does not is not trusted.
+/// Returns whether the processor reports an invariant counter. A processor that does not report it is not trusted.
 bool invariant_counter() noexcept {
 #if defined(__x86_64__)
   constexpr unsigned kPowerManagement = 0x80000007, kInvariant = 1u << 8;

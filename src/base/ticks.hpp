@@ -1,5 +1,7 @@
-// A clock for every call: the processor's own counter where it runs evenly and alike on all cores, read in a few
-// nanoseconds and made into time only when somebody looks at what was written down; the steady clock elsewhere.
+// Clock for every call.
+//
+// It reads the processor's counter in a few nanoseconds, if the counter runs at a constant rate and alike on all cores.
+// The conversion to time happens only when a record is read. On other processors it is the steady clock.
 #pragma once
 
 #include <chrono>
@@ -11,7 +13,7 @@
 
 namespace collectives {
 
-/// Whether the counter is good for it. The same for all processes of a machine.
+/// Whether the counter is used. All processes of a machine have the same value.
 extern const bool counter_is_even;
 
 inline std::uint64_t steady_nanoseconds() noexcept {
@@ -26,15 +28,15 @@ inline std::uint64_t ticks_now() noexcept {
   return steady_nanoseconds();
 }
 
-/// The counter and the steady clock at one moment.
+/// The counter and the steady clock at the same time.
 struct TickMark {
   std::uint64_t ticks = 0, nanoseconds = 0;
-  /// The best of some attempts: in between the system may give the core to somebody else.
+  /// Returns the best of 4 attempts, because the system may interrupt the thread between two readings.
   static TickMark now() noexcept;
 };
 
-/// Ticks as nanoseconds of the steady clock, by the rate between two moments: as exact as one reading of the clock, for
-/// all that lies between them.
+/// Converts ticks to nanoseconds of the steady clock, by the rate between two marks. Between the marks the result is as
+/// exact as one reading of the clock.
 class TickScale {
  public:
   explicit TickScale(const TickMark& from, const TickMark& to = TickMark::now()) noexcept

@@ -1,4 +1,4 @@
-// The names of the vocabulary, as plans, errors and command lines spell them.
+// Names of collectives, types and ops, as in plans, errors and command lines.
 #include "collectives/types.hpp"
 
 namespace collectives {

@@ -76,7 +76,7 @@ void check_arguments(const Call& call, Rank rank, int size) {
       bad("the user op has no function");
   }
 
-  // Shapes: what one side must hold, and where the other lies in it when the call is in place.
+  // Shapes: the number of elements of one buffer, and its position in the other one if the call is in place.
   std::size_t first = 0;  // element of the larger buffer at which this rank's part begins
   const auto parts_of = [&](const ConstBuffer& whole, const ConstBuffer& mine, const char* whole_name,
                             const char* mine_name) {
@@ -100,7 +100,8 @@ void check_arguments(const Call& call, Rank rank, int size) {
     if (whole.count != total)
       bad(fmt::format("{} has {} elements, the counts add up to {}", whole_name, whole.count, total));
   };
-  auto in_place = reinterpret_cast<std::uintptr_t>(call.input.data);  // where the output must begin to be in place
+  auto in_place = reinterpret_cast<std::uintptr_t>(call.input.data);  // address at which the output must begin to be in
+                                                                      // place
   switch (call.collective) {
     case Collective::all_reduce:
     case Collective::reduce:

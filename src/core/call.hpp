@@ -1,4 +1,4 @@
-// A collective call as the public functions pass it on, checked and signed before anything is sent.
+// A collective call with the arguments of the public functions. It is checked and signed before anything is sent.
 #pragma once
 
 #include <cstddef>
@@ -12,12 +12,13 @@
 
 namespace collectives {
 
-/// One of several that travel together.
+/// One tensor of a fused group.
 struct Tensor {
   ConstBuffer input;
   Buffer output;
 };
 
+/// Arguments of a collective call.
 struct Call {
   Collective collective = Collective::barrier;
   ConstBuffer input = {};
@@ -26,35 +27,41 @@ struct Call {
   Rank root = 0;
   std::span<const std::size_t> counts = {};
   bool has_counts = false;
-  std::uint64_t layout = 0;  ///< of a fused group: hash of the counts of its tensors
+  std::uint64_t layout = 0;  ///< hash of the counts of the tensors of a fused group
   Memory memory = Memory::host;
-  /// Of a fused group in device memory: its tensors, side by side the vector. `input` and `output` say then only how
-  /// long that is.
+  /// Tensors of a fused group in device memory. The vector of the call consists of these tensors, one after the other.
+  /// `input` and `output` then only hold its length.
   std::span<const Tensor> tensors = {};
 };
 
-/// Which of the buffers of a call a rank has; the others stand for nothing.
+/// Buffers of a call that a rank has. A buffer that is not set is ignored.
 struct Sides {
   bool input = false, output = false;
 };
 Sides sides_of(const Call& call, Rank rank) noexcept;
 
-/// Throws Error{invalid_argument} for a collective, type or op that no enumerator names.
+/// Throws Error{invalid_argument} if the value of a collective, a type or an op is no enumerator.
 void check_vocabulary(const Call& call, Rank rank);
 
-/// Throws Error{invalid_argument} when rank `rank` of `size` ranks may not call so: unknown type or op, null with
-/// elements, counts that do not fit, types that differ, an op the type has not, a root out of range, overlap without
-/// being in place, overflow.
+/// Throws Error{invalid_argument} if rank `rank` of `size` ranks passed invalid arguments. These are:
+///
+///   - an unknown type or op, or an op that the type does not support
+///   - a null pointer with elements
+///   - counts that do not match, or that overflow
+///   - different types of input and output
+///   - a root out of range
+///   - buffers that overlap without being in place
 void check_arguments(const Call& call, Rank rank, int size);
 
-/// The codec of `wire`, null where values travel as they are. Throws Error{invalid_argument} for a type that nothing
-/// travels as.
+/// Returns the codec of `wire`, or null if values are sent unchanged. Throws Error{invalid_argument} for a type in
+/// which no value can be sent.
 const Codec* codec_of(const WireFormat& wire, const Call& call, Rank rank);
 
-/// Throws Error{invalid_argument} for a call that top-k has no meaning for.
+/// Throws Error{invalid_argument} if top-k does not support the call.
 void check_compressor(const Call& call, std::string_view name, Rank rank);
 
-/// What the ranks compare. Throws Error{invalid_argument} for an unknown backend, listing the known ones.
+/// Returns the signature, which ranks compare. Throws Error{invalid_argument} for an unknown backend and lists the
+/// known backends.
 Signature sign(const Call& call, Rank rank, std::string_view backend, bool deterministic, const WireName& wire,
                bool force);
 

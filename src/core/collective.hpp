@@ -1,11 +1,11 @@
-// What collectives have in common.
+// Properties of collectives.
 #pragma once
 
 #include "collectives/types.hpp"
 
 namespace collectives {
 
-/// Whether values are combined, not only moved.
+/// Returns whether the collective combines values instead of only moving them.
 constexpr bool reduces(Collective collective) noexcept {
   return collective == Collective::all_reduce || collective == Collective::reduce_scatter ||
          collective == Collective::reduce;

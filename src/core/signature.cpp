@@ -112,7 +112,7 @@ std::string describe_mismatch(const std::vector<Arrived>& arrived) {
     return text;
   };
 
-  // Ranks that passed the same stand together; the smallest group, most likely the culprit, comes first.
+  // Groups ranks by their arguments. The smallest group, most likely the wrong one, is first.
   std::vector<std::pair<std::string, std::vector<Rank>>> groups;
   for (const Arrived& a : arrived) {
     const std::string text = describe(a.signature);

@@ -1,8 +1,9 @@
-// What a rank asks for, in a form that ranks can compare.
+// Signature of a call: its arguments in a form that ranks can compare.
 //
-// Every unit of data that moves (a line, a message, the count of staged chunks) carries its call's *tag*: the sequence
-// number and a hash of the signature. A tag with the right number and another hash is a mismatched call, seen before
-// any of its data is used. The full signatures stand in the arrival records, for the error message.
+// Every unit of data carries the tag of its call: a line of the inline protocol, a message, the count of staged chunks.
+// The tag consists of the sequence number and a hash of the signature. A tag with the right number and another hash
+// reveals a mismatched call before any of its data is used. The full signatures are stored in the arrival records. They
+// are read only for the error message. Price: a few stores per call.
 #pragma once
 
 #include <array>
@@ -16,12 +17,12 @@
 
 namespace collectives {
 
-/// The name of a codec, as far as it goes; what follows is in the hash.
+/// Name of a codec, cut to 16 characters. The hash covers the whole name.
 struct WireName {
-  char text[16] = {};  ///< filled up with zeros
+  char text[16] = {};  ///< padded with zeros
   std::uint64_t hash = 0;
   WireName() = default;
-  /// `detail`: what else ranks must agree on.
+  /// Includes `detail`, other properties on which ranks must agree, in the hash.
   explicit WireName(std::string_view name, std::uint64_t detail = 0) noexcept;
   std::string_view view() const noexcept;
   bool operator==(const WireName&) const = default;
@@ -33,21 +34,21 @@ struct Signature {
   ReduceOp::Kind op = ReduceOp::Kind::sum;
   std::uint8_t backend = 0;  ///< index in backend_names()
   bool deterministic = false;
-  bool has_counts = false;  ///< a v-variant
+  bool has_counts = false;  ///< the call is a v-variant
   Memory memory = Memory::host;
   Rank root = 0;
   std::uint64_t count = 0;        ///< elements of the whole vector
   std::uint64_t op_detail = 0;    ///< bits of the factor, or hash of the user op's name
-  std::uint64_t counts_hash = 0;  ///< of a v-variant's counts, or of the counts of a group's tensors
-  WireName wire = {};             ///< what the call's messages are coded by; all zero: nothing
-  bool force = false;             ///< even where that is slower
+  std::uint64_t counts_hash = 0;  ///< hash of the counts of a v-variant, or of the tensors of a group
+  WireName wire = {};             ///< codec of the messages; all zero: none
+  bool force = false;             ///< the codec is used even if that is slower
 
   bool operator==(const Signature&) const = default;
 };
 
-/// The words of an arrival record.
+/// Words of an arrival record.
 using SignatureWords = std::array<std::uint64_t, 7>;
-/// So many of them say something of every call; the others stand for the wire, if there is one.
+/// Number of words that every call uses. The other words describe the codec, if there is one.
 inline constexpr std::size_t kCommonWords = 4;
 constexpr std::size_t words_of(const SignatureWords& words) noexcept {
   return (words[1] >> 22 & 8) != 0 ? words.size() : kCommonWords;
@@ -55,10 +56,11 @@ constexpr std::size_t words_of(const SignatureWords& words) noexcept {
 SignatureWords pack(const Signature&) noexcept;
 Signature unpack(const SignatureWords&) noexcept;
 
-/// Of all that ranks must agree on.
+/// Returns a hash of all arguments on which ranks must agree.
 std::uint64_t hash_of(const Signature&) noexcept;
 
-/// The finalizer of MurmurHash3 (Austin Appleby, public domain): every input bit reaches every output bit.
+/// Mixes the bits of a word by the finalizer of MurmurHash3 (Austin Appleby, public domain). Every input bit affects
+/// every output bit.
 constexpr std::uint64_t mix(std::uint64_t word) noexcept {
   word ^= word >> 33;
   word *= 0xff51afd7ed558ccdULL;
@@ -67,10 +69,10 @@ constexpr std::uint64_t mix(std::uint64_t word) noexcept {
   return word ^ (word >> 33);
 }
 
-/// Sequence number in the low half, hash of the signature in the high half. The number wraps after 2^32 calls; the hash
-/// changes then, so that no stale tag is taken for a new one.
+/// Returns a tag with the sequence number in the low half and the hash in the high half. The number wraps after 2^32
+/// calls. The hash then changes, so that an old tag does not match a new one.
 inline std::uint64_t make_tag(std::uint64_t sequence, std::uint64_t hash) noexcept {
-  // What the low half has no room for changes the high one.
+  // Mixes the upper bits of the number, which the low half cannot hold, into the hash.
   if (const std::uint64_t wraps = sequence >> 32; wraps != 0) hash = mix(hash + wraps);
   const std::uint64_t high = (hash >> 32) | 1U;  // never 0: an all-zero word is no tag
   return high << 32 | static_cast<std::uint32_t>(sequence);
@@ -79,14 +81,15 @@ inline std::uint64_t make_tag(std::uint64_t sequence, const Signature& signature
   return make_tag(sequence, hash_of(signature));
 }
 constexpr std::uint32_t number_of(std::uint64_t tag) noexcept { return static_cast<std::uint32_t>(tag); }
-/// The same hash under another number: for units that are counted otherwise than calls.
+/// Returns a tag with the same hash and another number, for units that have a count of their own.
 constexpr std::uint64_t renumbered(std::uint64_t tag, std::uint64_t number) noexcept {
   return (tag >> 32 << 32) | static_cast<std::uint32_t>(number);
 }
 
 std::uint64_t hash_bytes(const void* data, std::size_t bytes, std::uint64_t seed = 0) noexcept;
 
-/// Who passed what, for an error: "rank 3 passed 4096 x bf16, ranks 0-2 passed 4095 x bf16". Names only what differs.
+/// Arguments of one rank, for the text of a mismatch: "rank 3 passed 4096 x bf16, ranks 0-2 passed 4095 x bf16". The
+/// text names only arguments that differ.
 struct Arrived {
   Rank rank;
   Signature signature;

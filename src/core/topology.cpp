@@ -1,4 +1,4 @@
-// Topologies from a formula, from host names, and in words.
+// Topologies from a formula or from host names, and their description in words.
 #include "collectives/topology.hpp"
 
 #include <fmt/format.h>

@@ -129,7 +129,7 @@ void read_json(const nlohmann::json& given, Tuning& tuning, std::string_view whe
   for (const auto& [name, value] : object.items())
     if (std::find(known.begin(), known.end(), name) == known.end())
       refuse(fmt::format("unknown field \"{}\"; known: {}", name, fmt::join(known, ", ")));
-  // What memory is laid out by must be there and must not be absurd.
+  // The sizes of memory areas must be set and must be plausible.
   for (const auto& [name, bytes, least, most] :
        {std::tuple{"inline_bytes", tuning.inline_bytes, std::size_t{0}, std::size_t{64 << 10}},
         {"chunk_bytes", tuning.chunk_bytes, std::size_t{64}, std::size_t{64 << 20}},
@@ -142,8 +142,8 @@ void read_json(const nlohmann::json& given, Tuning& tuning, std::string_view whe
 
 namespace {
 
-/// The largest cache of a core, in bytes; 0 where the system does not tell. Not by sysconf, which counts the caches of
-/// a whole AMD processor together.
+/// Returns the size of the largest cache of a core in bytes, or 0 if the system does not report it. The function does
+/// not use sysconf(), because that adds up all caches of an AMD processor.
 std::size_t last_level_cache() {
   std::size_t largest = 0;
   for (int index = 0;; ++index) {
@@ -157,8 +157,8 @@ std::size_t last_level_cache() {
 }  // namespace
 
 Tuning built_in_tuning() {
-  // Non-temporal stores pay from where the buffers of a call would push each other out. Of a very large cache there is
-  // never all for one job.
+  // Non-temporal stores pay once the buffers of a call evict each other. A job never has all of a very large cache,
+  // hence the limit.
   constexpr std::size_t kMost = 128 << 20;
   static const std::size_t cache = last_level_cache();
   Tuning tuning;
@@ -177,7 +177,7 @@ Tuning tuning_of_file(const std::string& path) {
     read_json(nlohmann::json::parse(file, nullptr, true, true), tuning, path);
   } catch (const Error&) {
     throw;
-  } catch (const std::exception& error) {  // it cannot be read, or is no JSON
+  } catch (const std::exception& error) {  // the file cannot be read, or is no JSON
     refuse(error.what());
   }
   tuning.source = path;

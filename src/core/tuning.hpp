@@ -1,4 +1,4 @@
-// The tuning table as text: what rank 0 tells the others, and what is kept in a file.
+// The tuning table as text. Rank 0 broadcasts it in this form, and files hold it.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -9,21 +9,24 @@
 
 namespace collectives {
 
-/// All numbers by name; not their source.
+/// Returns all numbers by name, without their source.
 nlohmann::json to_json(const Tuning&);
-/// Reads the fields that are there over `tuning`; "never" stands for Tuning::kNever. Throws Error{invalid_argument}
-/// naming a field that is unknown (with the known ones) or no fitting number; `where` says whose text it is. Reads a
-/// field by its old name, too, and warns once.
+/// Overwrites `tuning` with the fields of a JSON object. "never" means Tuning::kNever. Throws Error{invalid_argument}
+/// for an invalid number and for an unknown field. The error lists the known fields, and `where` names the source of
+/// the text.
+/// A field may have the name of an earlier version; the first use of such a name logs a warning.
 void read_json(const nlohmann::json&, Tuning& tuning, std::string_view where);
 
-/// A message between two hosts of one machine is all work of its cores, the system's part of it too: us at each end.
+/// Returns the time in us that cores spend at each end of a message between two hosts of one machine. The whole message
+/// is work of the cores, including the part of the operating system.
 inline double message_inside_machine_us(const Tuning& tuning) { return tuning.wire_us / 2 + tuning.wire_message_us; }
 
-/// The built-in numbers for this machine: what leaves its last-level cache goes past it. Costs next to nothing.
+/// Returns the built-in numbers for this machine: data that exceed its last-level cache are stored past the cache. The
+/// call takes almost no time.
 Tuning built_in_tuning();
 
-/// The fields of a JSON file, comments allowed, over the built-in numbers of this machine. Throws
-/// Error{invalid_argument} naming the file and what is wrong with it.
+/// Returns the built-in numbers of this machine, overwritten with the fields of a JSON file. The file may have
+/// comments. Throws Error{invalid_argument} that names the file and the mistake.
 Tuning tuning_of_file(const std::string& path);
 
 }  // namespace collectives

@@ -1,9 +1,19 @@
-// What happens along a rail, one rank of every host: the part of the hierarchical algorithms that is on the wire. Which
-// is best depends on the length: one message time of latency, or the fewest bytes, or the fewest hops in between.
+// Algorithms along a rail, that is, among one rank of every host.
 //
-// Each has all_reduce() of a slice, with Steps of `depths(hosts)` depths, and broadcast() of a slice, all of whose
-// Steps are of depth 0: a chain or a tree overlaps by itself. `pieces(hosts)`: into how many messages, at least,
-// all_reduce() divides a slice. Some have barrier(): nobody leaves before everyone has come.
+// The best one depends on the length of the slice:
+//
+//   Ring      fewest bytes, 2(H-1) hops: long slices
+//   OneShot   one latency, H-1 slices out of each host: short slices, and any slice of two hosts
+//   Doubling  log2(H) latencies and as many slices out of each host: short slices of many hosts
+//   Halving   the bytes of Ring in 2 log2(H) hops
+//   Unsummed  sums of hosts reach the owner of a piece unreduced: coded messages
+//
+// Every type has three functions. The function depths(hosts) returns the number of depths of an all-reduce. The
+// function pieces(hosts) returns the number of messages into which an all-reduce divides a slice, at least. The
+// function all_reduce() emits its Steps.
+//
+// All types but Unsummed have broadcast(). Its Steps all have depth 0. The rounds of a chain or a tree overlap by
+// themselves. Some types have barrier(). No rank leaves a barrier before all ranks have entered.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +24,7 @@
 
 namespace collectives::hierarchical {
 
-/// The fewest bytes, 2(H-1)/H of the slice out of each host, over 2(H-1) hops. For long vectors.
+/// Sends the fewest bytes. Each host sends 2(H-1)/H of the slice in 2(H-1) hops. For long slices.
 struct Ring {
   static constexpr int depths(int hosts) { return 2 * hosts; }
   static constexpr int pieces(int hosts) { return hosts; }
@@ -33,15 +43,17 @@ struct Ring {
   }
 };
 
-/// Everyone sends everything to everyone and adds what comes in host order: one latency, H-1 slices out of each host.
-/// For short vectors, and with two hosts for any, because there it is as few bytes as any other way.
+/// Sends the whole slice from each host to all other hosts. Each host adds in host order.
+///
+/// An all-reduce takes one latency. It sends H-1 slices out of each host. For short slices. With two hosts it is for
+/// slices of any length, because no other algorithm then sends fewer bytes.
 struct OneShot {
   static constexpr int depths(int) { return 1 + kRoundsOnTheWire; }
   static constexpr int pieces(int) { return 1; }
 
   template <class Run>
   static constexpr void all_reduce(const RankGroup& rail, Range slice, const Reduction& how, Run&& run) {
-    // Each begins with the host after it, so that no host is flooded.
+    // Starts with the next host, so that not all hosts send to the same host at once.
     for (int stop = 1; stop < rail.size(); ++stop) run(send(rail.at(rail.ahead(stop)), slice, how.source));
     AtDepth later{run, kRoundsOnTheWire};
     later(complete(rail.members, {}, slice, how.source, how.unreduced(), how.finish, how.destination));
@@ -57,9 +69,11 @@ struct OneShot {
   }
 };
 
-/// `Between` where the hosts' sums may not be added on their way, because each would be rounded again. One shot adds
-/// them at every host anyway; all others give way to a direct exchange of pieces: each goes unsummed to its owner and
-/// from there to all. As many bytes as a ring, in 2(H-1) messages and two latencies.
+/// Replaces `Between` if sums of hosts must not be added on their way. Each addition would round them again.
+///
+/// OneShot adds all sums at every host anyway. It is used unchanged. A direct exchange of pieces replaces all other
+/// types. Each piece goes unreduced to its owner, and its sum goes from there to all hosts. This sends as many bytes as
+/// a ring, in 2(H-1) messages and two latencies.
 template <class Between>
 struct Unsummed {
   static constexpr int depths(int) { return 1 + 2 * kRoundsOnTheWire; }
@@ -68,7 +82,7 @@ struct Unsummed {
   template <class Run>
   static constexpr void all_reduce(const RankGroup& rail, Range slice, const Reduction& how, Run&& run) {
     const Parts pieces = Parts::equal(slice, rail.size());
-    // Every message is taken equally many depths after it was sent (schedule.hpp).
+    // A message is received equally many depths after its send (steps/schedule.hpp).
     AtDepth owned{run, kRoundsOnTheWire}, later{run, 2 * kRoundsOnTheWire};
     for (int stop = 1; stop < rail.size(); ++stop)
       run(send(rail.at(rail.ahead(stop)), pieces[rail.ahead(stop)], how.source));
@@ -81,8 +95,11 @@ struct Unsummed {
 template <>
 struct Unsummed<OneShot> : OneShot {};
 
-/// The hosts as a cube: as many as the last power of two that there are exchange with one another, at distances that
-/// are powers of two; each of the `extras` beyond has one of them do it for both.
+/// Cube of hosts for exchanges at distances that are powers of two.
+///
+/// The first size() hosts form the cube. size() is the largest power of two that does not exceed the number of hosts.
+/// The remaining extras() hosts are outside. Each of them passes its slice to one host of the cube, which then takes
+/// part for both.
 struct Cube {
   int hosts;
   constexpr int size() const {
@@ -96,11 +113,13 @@ struct Cube {
     for (int p = size(); p > 1; p /= 2) ++count;
     return count;
   }
-  /// Of an all-reduce with `exchanges` exchanges inside.
+  /// Returns the number of depths of an all-reduce with `exchanges` exchanges inside the cube.
   constexpr int depths(int exchanges) const { return exchanges + (extras() > 0 ? 3 : 1); }
 
-  /// Extras hand in their slice, the others do `inside(source, unreduced_from, depth)`, extras get the sum.
-  /// `unreduced_from`: hosts from here on still hold contributions.
+  /// Emits an all-reduce around the exchanges of `inside`.
+  ///
+  /// First, hosts outside the cube send their slice. Then hosts of the cube call inside(source, unreduced_from, depth).
+  /// At the end, hosts outside receive the sum. Hosts numbered from `unreduced_from` on still hold contributions.
   template <class At, class Inside>
   constexpr void all_reduce(const RankGroup& rail, Range slice, const Reduction& how, int exchanges, At& at,
                             Inside&& inside) const {
@@ -120,17 +139,18 @@ struct Cube {
   static constexpr int kNobody = 1 << 30;
 };
 
-/// This host and another, in host order, which is the order of the sum.
+/// This host and another one in host order. The sum has the same order.
 struct Pair {
   Rank ranks[2];
   constexpr Pair(const RankGroup& rail, int other)
       : ranks{rail.at(std::min(rail.self, other))[0], rail.at(std::max(rail.self, other))[0]} {}
 };
 
-/// Recursive doubling: everything to one host at a time, at distances 1, 2, 4, ...: log2(H) latencies, as many slices
-/// out of each host. For short vectors of more hosts than one shot is good for. A broadcast is a binomial tree, a
-/// barrier disseminates, whatever the number of hosts (Hensgen, Finkel and Manber, "Two algorithms for barrier
-/// synchronization", 1988).
+/// Recursive doubling: each host exchanges the whole slice with one host at distance 1, then 2, 4, ...
+///
+/// An all-reduce takes log2(H) latencies. It sends log2(H) slices out of each host. It is for short slices and for too
+/// many hosts for OneShot. The broadcast is a binomial tree. The barrier is a dissemination barrier for any number of
+/// hosts (Hensgen, Finkel and Manber, "Two algorithms for barrier synchronization", 1988).
 struct Doubling {
   static constexpr int depths(int hosts) { return Cube{hosts}.depths(Cube{hosts}.dimensions()); }
   static constexpr int pieces(int) { return 1; }
@@ -166,8 +186,10 @@ struct Doubling {
   }
 };
 
-/// Recursive halving, then recursive doubling (Rabenseifner, "Optimization of collective reduction operations", 2004):
-/// the bytes of the ring in 2 log2(H) hops when H is a power of two, a slice and two hops more otherwise.
+/// Recursive halving, then recursive doubling (Rabenseifner, "Optimization of collective reduction operations", 2004).
+///
+/// If H is a power of two, it sends the bytes of Ring in 2 log2(H) hops. Otherwise it takes two more hops and one more
+/// slice.
 struct Halving {
   static constexpr int depths(int hosts) { return Cube{hosts}.depths(2 * Cube{hosts}.dimensions()); }
   static constexpr int pieces(int hosts) { return Cube{hosts}.extras() > 0 ? 1 : 2; }
@@ -189,8 +211,10 @@ struct Halving {
   }
 
  private:
-  /// All-reduce among the 2 * `distance` hosts whose numbers differ from this one's below that bit only: swap halves
-  /// with the host at that distance, all-reduce the half that is left among those nearer, swap back.
+  /// All-reduces a range among the 2 * `distance` hosts whose numbers agree with this host's above the bit `distance`.
+  ///
+  /// Exchanges halves with the host at that distance. Then all-reduces the remaining half among the `distance` nearer
+  /// hosts. Then exchanges the halves back.
   template <class At>
   static constexpr void halve(const RankGroup& rail, Range range, int distance, Place source, int unreduced_from,
                               bool finish, int depth, At& at) {

@@ -1,8 +1,16 @@
-// Hierarchical: what can be done inside a host is done there, through shared memory, and between hosts each local rank
-// drives its own slice, so that the wire carries every byte once per host and all of a host's ranks feed it.
+// Hierarchical algorithms: shared memory inside a host, messages between hosts.
 //
-// One host: a single host Step. Several hosts: the vector has as many slices as the smallest host has ranks; slice s
-// belongs to local rank s of every host, and those ranks form *rail* s.
+// With one host, an algorithm is a single host Step. With several hosts, the vector is divided into slices. There are
+// as many slices as the smallest host has ranks. Slice s belongs to local rank s of every host. These ranks form rail
+// s.
+//
+// A collective reduces or gathers inside the host by host Steps. Each local rank exchanges its slice along its rail.
+// The wire thus carries every byte once per host. All ranks of a host that are on a rail send at the same time.
+//
+// The plan chooses the exchange along a rail (between.hpp). For short vectors it may use one rank of each host only:
+// one slice, or leaders.hpp. If every host has one rank, only reduce and barrier have host Steps.
+//
+// Price: hosts of unequal size have only as many rails as the smallest host has ranks.
 #pragma once
 
 #include "steps/grid.hpp"
@@ -10,6 +18,7 @@
 
 namespace collectives::hierarchical {
 
+/// Returns a host Step of all ranks of a host. The rank with index l owns parts[owners[l]].
 constexpr Step host_step(Step::Kind kind, const Parts& parts, Peers owners, const Reduction& how) {
   return {.kind = kind,
           .finish = how.finish,
@@ -19,16 +28,19 @@ constexpr Step host_step(Step::Kind kind, const Parts& parts, Peers owners, cons
           .owners = owners};
 }
 
-/// What a host has summed before its ranks turn to other hosts. With one rank on each there is nothing to sum, and
-/// contributions go out as they are.
+/// Returns the places of the value that a rank sends to other hosts. This is the sum of its host, in the output. If
+/// each host has one rank, there is no sum. The rank then sends its contribution from the input.
 constexpr Reduction host_sums(const Grid& grid) {
   return {.source = grid.one_rank_each() ? Place::input : Place::output};
 }
 
-/// One host: the host's own all-reduce. Several: reduce-scatter inside, an all-reduce of each slice along its rail,
-/// all-gather inside; of the rounds, one works inside while others are on the wire.
+/// Emits an all-reduce.
 ///
-/// `Between`: how a slice becomes its sum along a rail (between.hpp).
+/// One host: a single host Step. Several hosts: a reduce-scatter inside the host, an all-reduce of each slice along its
+/// rail, and an all-gather inside the host. Rounds overlap. One round works inside the host while other rounds are on
+/// the wire.
+///
+/// `Between` is the all-reduce along a rail (between.hpp).
 template <class Between, class Run>
 constexpr void all_reduce(const Grid& grid, int slice_count, Range whole, Run&& run) {
   const Parts slices = Parts::equal(whole, slice_count);
@@ -46,7 +58,8 @@ constexpr void all_reduce(const Grid& grid, int slice_count, Range whole, Run&& 
   run(inside);
 }
 
-/// The parts of host h's ranks, as many at a time as this host has ranks to deal with them.
+/// Visits the ranks of host h in batches. A batch has at most as many ranks as this host. Each local rank can thus
+/// handle the part of one rank of the batch.
 template <class Visit>
 constexpr void for_each_batch(const Grid& grid, int h, Visit&& visit) {
   const Peers ranks = grid.ranks_of(h);
@@ -55,20 +68,24 @@ constexpr void for_each_batch(const Grid& grid, int h, Visit&& visit) {
     visit(ranks.subspan(first, std::min(hands, ranks.size() - first)));
 }
 
-/// Whom a rank of this host meets at host h: the local rank of its own number, counted modulo the host's ranks.
+/// Returns the rank of host h that exchanges with local rank `local` of this host. Its local rank is `local` modulo the
+/// number of ranks of host h.
 constexpr Rank partner(const Grid& grid, int h, int local) {
   const Peers ranks = grid.ranks_of(h);
   return ranks[static_cast<std::size_t>(local) % ranks.size()];
 }
 
-/// Inside the host first: local ranks share out the parts of each host in turn and send the sums there; then every rank
-/// adds one sum per host, in host order. Wire: (H-1)/H of the buffer out of each host.
+/// Emits a reduce-scatter.
+///
+/// The local ranks first add the parts of each host in turn. They send the sums to that host. Then every rank adds one
+/// sum per host, in host order. Wire: (H-1)/H of the buffer out of each host.
 template <class Run>
 constexpr void reduce_scatter(const Grid& grid, const Parts& parts, std::span<Rank> scratch, Run&& run) {
   if (grid.host_count() == 1) return run(host_step(Step::Kind::host_reduce_scatter, parts, grid.here(), {}));
   const Rank self = grid.here()[static_cast<std::size_t>(grid.local)];
   const bool alone = grid.one_rank_each();
-  // Hosts after mine first, my own last, so that no host is flooded and my own sum is still at hand in the end.
+  // Starts with the next host, so that not all hosts send to the same host at once. The own host is last. Its sum is
+  // then in the cache for the final addition.
   for (int stop = 1; stop <= grid.host_count(); ++stop) {
     const int h = (grid.host + stop) % grid.host_count();
     const Place destination = h == grid.host ? Place::output : Place::work;
@@ -91,8 +108,10 @@ constexpr void reduce_scatter(const Grid& grid, const Parts& parts, std::span<Ra
   run(sum);
 }
 
-/// Between hosts first: each rank sends its part to one rank of every other host; then the local ranks show one another
-/// what came in. Wire: the parts of a host, once to each other host.
+/// Emits an all-gather.
+///
+/// Each rank first sends its part to one rank of every other host. Then the local ranks gather the received parts from
+/// one another. Wire: the parts of a host, once to each other host.
 template <class Run>
 constexpr void all_gather(const Grid& grid, const Parts& parts, Place source, Run&& run) {
   const Rank self = grid.here()[static_cast<std::size_t>(grid.local)];
@@ -116,11 +135,13 @@ constexpr void all_gather(const Grid& grid, const Parts& parts, Place source, Ru
   }
 }
 
-/// The root's host first; then each of its local ranks hands its slice down its rail; then the other hosts gather the
-/// slices inside. Wire: the buffer into each host.
+/// Emits a broadcast.
 ///
-/// `Between`: how a slice goes along a rail. `coded`: what the other hosts will see is rounded; the root's host starts
-/// with that, slice by slice, as the rails will code them.
+/// The ranks of the root's host first get the whole buffer. Then each of them sends its slice along its rail. The ranks
+/// of the other hosts gather the slices inside their host. Wire: the buffer into each host.
+///
+/// `Between` is the broadcast along a rail. If `coded`, the other hosts receive rounded values. The root therefore
+/// first rounds its output, slice by slice, as the rails will code it. Its host then uses that output.
 template <class Between, class Run>
 constexpr void broadcast(const Grid& grid, int slice_count, int root_host, int root_local, Range whole, bool coded,
                          Run&& run) {
@@ -136,7 +157,8 @@ constexpr void broadcast(const Grid& grid, int slice_count, int root_host, int r
     run(inside);
   }
   if (grid.host_count() == 1) return;
-  // Everyone of the root's host holds the buffer in its output by now, unless the root is all there is of it.
+  // Now the ranks of the root's host have the buffer in the output. If the root is alone on its host, it still has the
+  // buffer in its input.
   const Place source = from_here && alone ? Place::input : Place::output;
   if (grid.local < slice_count) Between::broadcast(grid.rail(), root_host, slices[grid.local], source, run);
   if (from_here || alone) return;
@@ -146,8 +168,11 @@ constexpr void broadcast(const Grid& grid, int slice_count, int root_host, int r
   run(inside);
 }
 
-/// One host: its ranks show the root their contributions. Several: reduce-scatter inside each, then every rail hands
-/// its sums to the root, which adds one per host, in host order. Wire: the buffer out of each host but the root's.
+/// Emits a reduce.
+///
+/// One host: a single host Step, in which the root owns the whole vector. Several hosts: a reduce-scatter inside each
+/// host. Then the ranks of each rail send their sums to the root. The root adds one sum per host, in host order. Wire:
+/// the buffer out of each host but the root's.
 template <class Run>
 constexpr void reduce(const Grid& grid, int root_host, int root_local, Range whole, std::span<Rank> scratch,
                       Run&& run) {
@@ -172,7 +197,8 @@ constexpr void reduce(const Grid& grid, int root_host, int root_local, Range who
   }
 }
 
-/// Inside the host, between one rank of every host, inside the host again: nobody leaves before everyone has come.
+/// Emits a barrier: inside the host, then between one rank of every host, then inside the host again. No rank leaves
+/// before all ranks have entered.
 template <class Between, class Run>
 constexpr void barrier(const Grid& grid, Run&& run) {
   run(Step{.kind = Step::Kind::host_barrier});

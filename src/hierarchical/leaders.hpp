@@ -1,9 +1,14 @@
-// Reduce-scatter and all-gather of short vectors: one rank of every host, its leader, exchanges for all of them, and
-// what goes to a host and beyond it travels in one message. So a host exchanges log2(H) times, rounded up, where in
-// hierarchical.hpp each of its ranks sends H - 1 messages of one part. With equal parts the longest is half of the
-// vector.
+// Reduce-scatter and all-gather of short vectors through one rank per host, the leader.
 //
-// A message holds parts of several hosts: ranks are numbered host by host, and all is done in one round.
+// The leader exchanges for all ranks of its host. One message carries the data for a host and for the hosts behind it.
+// A host thus exchanges log2(H) times, rounded up. This is 9 messages for 512 hosts. In hierarchical.hpp each rank of a
+// host sends H - 1 messages of one part. Short vectors need few messages: latency counts, and so does the cores' work
+// for each message. With equal parts, the longest message is half of the vector.
+//
+// A message holds parts of several hosts. Ranks must therefore be numbered host by host. The whole vector is one round.
+//
+// Price: the leader stores partial sums of the whole vector. The algorithms are thus only for vectors that fit in a
+// message. The leader's core does work in which the other ranks of its host could have helped.
 #pragma once
 
 #include <algorithm>
@@ -13,14 +18,16 @@
 
 namespace collectives::hierarchical::leaders {
 
-/// What the leader of a host does at one distance of an all-gather: `mine`, which it has by then, goes to host `to`,
-/// `theirs` comes from host `from`. The other way around, and from the largest distance to the smallest, it is a
-/// reduce-scatter: its sums of `theirs` go to `from`, others' sums of `mine` come from `to`.
+/// Exchange of a leader at one distance.
 ///
-/// Recursive doubling where the hosts are as many as a power of two. Otherwise as Bruck and others do it for any number
-/// ("Efficient algorithms for all-to-all communications in multiport message-passing systems", 1997).
+/// In an all-gather, the leader sends the parts of `mine` to host `to`. It receives the parts of `theirs` from host
+/// `from`. A reduce-scatter runs the other way around, from the largest distance to the smallest. The leader then sends
+/// its sums of `theirs` to `from`. It receives sums of `mine` from `to`.
+///
+/// This is recursive doubling if the number of hosts is a power of two. Other numbers use the algorithm of Bruck and
+/// others ("Efficient algorithms for all-to-all communications in multiport message-passing systems", 1997).
 struct Exchange {
-  /// Of hosts, which go on with the first after the last.
+  /// Consecutive hosts; host 0 follows the last host.
   struct Run {
     int first, count;
   };
@@ -42,7 +49,7 @@ struct Exchange {
   }
 };
 
-/// The ranges of the vector that belong to the ranks of those hosts: one, or two.
+/// Visits the ranges of the vector that belong to the ranks of `hosts`: two if the hosts wrap around, otherwise one.
 template <class Visit>
 constexpr void for_each_range(const Grid& grid, const Parts& parts, Exchange::Run hosts, Visit&& visit) {
   const auto visit_range = [&](int first, int end) {
@@ -54,7 +61,8 @@ constexpr void for_each_range(const Grid& grid, const Parts& parts, Exchange::Ru
   if (end > all) visit_range(0, end - all);
 }
 
-/// The leader has the host's sums of the whole vector; after the exchanges, the sums for the ranks of its host.
+/// Emits a reduce-scatter. The leader gets the host's sums of the whole vector and exchanges them. It then holds the
+/// complete sums for its host. It sends each rank its part.
 template <class Run>
 constexpr void reduce_scatter(const Grid& grid, const Parts& parts, Run&& run) {
   const Rank self = grid.here()[static_cast<std::size_t>(grid.local)];
@@ -89,7 +97,8 @@ constexpr void reduce_scatter(const Grid& grid, const Parts& parts, Run&& run) {
   run(copy(parts[self], Place::work, Place::output));
 }
 
-/// The ranks of a host show one another their parts; the leader exchanges them for those of all others, which it shows.
+/// Emits an all-gather. The ranks of a host gather their parts. The leader exchanges them for the parts of all other
+/// hosts. The ranks of its host then copy the whole vector from it.
 template <class Run>
 constexpr void all_gather(const Grid& grid, const Parts& parts, Run&& run) {
   const Rank self = grid.here()[static_cast<std::size_t>(grid.local)];

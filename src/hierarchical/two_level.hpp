@@ -1,15 +1,23 @@
-// Two levels inside one host whose ranks sit in several domains: sockets, memories or last-level caches of their own.
-// What crosses from one domain to another is dear, so every byte does it once per domain instead of once per rank.
+// Two-level algorithms inside one host whose ranks run in several domains.
 //
-// The picture is that of hierarchical.hpp one size smaller: domains in place of hosts, and a rail is one rank of each
-// domain. But both levels share memory: what is an exchange of messages there is an intra-host collective of the rail
-// here. All domains have equally many ranks.
+// A domain is a set of cores with a socket, a memory or a last-level cache of its own. hwloc finds the domains. A byte
+// that crosses from one domain to another is expensive. With these algorithms it crosses once per domain instead of
+// once per rank.
+//
+// The structure is that of hierarchical.hpp with domains in place of hosts. A rail is one rank of each domain. Both
+// levels share memory, so an exchange along a rail is a host Step here. Each kind of subgroup has its own memory in the
+// arena (shared_memory/subgroup_memory.hpp). It performs the intra-host collectives in that memory.
+//
+// Price: there are more synchronizations. Short vectors therefore stay on one level. So do sums that must be added in
+// rank order. All domains must have equally many ranks. With several hosts, the collectives inside a host use one level
+// only. The cost of a crossing is a guess until it is measured (domain_us, domain_us_per_byte).
 #pragma once
 
 #include "hierarchical/hierarchical.hpp"
 
 namespace collectives::two_level {
 
+/// Returns a host Step of a subgroup. The rank with index l owns parts[owners[l]].
 constexpr Step subgroup_step(Subgroup subgroup, Step::Kind kind, const Parts& parts, Peers owners,
                              const Reduction& how) {
   Step step = hierarchical::host_step(kind, parts, owners, how);
@@ -17,15 +25,15 @@ constexpr Step subgroup_step(Subgroup subgroup, Step::Kind kind, const Parts& pa
   return step;
 }
 
-/// A stage in which rank `root` of its room deals with all of `range`.
+/// Returns a host Step in which the rank with index `root` in the subgroup owns all of `range`.
 constexpr Step subgroup_step_of_root(Subgroup subgroup, Step::Kind kind, Range range, int root, const Reduction& how) {
   Step step = subgroup_step(subgroup, kind, Parts::equal(range, 1), {}, how);
   step.root = root;
   return step;
 }
 
-/// Reduce-scatter inside, all-reduce of each slice along its rail, all-gather inside. Between domains: (D-1)/D of the
-/// buffer in and out of each.
+/// Emits an all-reduce: a reduce-scatter inside the domain, an all-reduce of each slice along its rail, and an
+/// all-gather inside the domain. Between domains: (D-1)/D of the buffer in and out of each domain.
 template <class Run>
 constexpr void all_reduce(const Grid& grid, Range whole, Run&& run) {
   const Parts slices = Parts::equal(whole, grid.slices());
@@ -37,7 +45,8 @@ constexpr void all_reduce(const Grid& grid, Range whole, Run&& run) {
                     {.source = Place::output}));
 }
 
-/// For each domain in turn: its parts are added up inside every domain, and the sums along each rail.
+/// Emits a reduce-scatter. For each domain in turn, every domain adds the parts of that domain. Each rail then adds the
+/// sums.
 template <class Run>
 constexpr void reduce_scatter(const Grid& grid, const Parts& parts, Run&& run) {
   for (int d = 0; d < grid.host_count(); ++d) {
@@ -49,7 +58,7 @@ constexpr void reduce_scatter(const Grid& grid, const Parts& parts, Run&& run) {
   }
 }
 
-/// Along the rails first, then the parts of each domain in turn inside every domain.
+/// Emits an all-gather. The rails gather first. Then every domain gathers the parts of each domain in turn.
 template <class Run>
 constexpr void all_gather(const Grid& grid, const Parts& parts, Run&& run) {
   run(subgroup_step(Subgroup::rail, Step::Kind::host_all_gather, parts, grid.rail().members, {}));
@@ -58,7 +67,8 @@ constexpr void all_gather(const Grid& grid, const Parts& parts, Run&& run) {
                       {.source = Place::output}));
 }
 
-/// The root's domain first; then each of its ranks hands a slice down its rail; then the other domains gather them.
+/// Emits a broadcast. The ranks of the root's domain first get the buffer. Then each of them sends a slice along its
+/// rail. The ranks of the other domains gather the slices inside their domain.
 template <class Run>
 constexpr void broadcast(const Grid& grid, int root_domain, int root_local, Range whole, Run&& run) {
   const Parts slices = Parts::equal(whole, grid.slices());
@@ -71,7 +81,7 @@ constexpr void broadcast(const Grid& grid, int root_domain, int root_local, Rang
                       {.source = Place::output}));
 }
 
-/// Inside every domain to the rank that is on the root's rail, then along that rail.
+/// Emits a reduce. Every domain first reduces to its rank on the root's rail. Then that rail reduces to the root.
 template <class Run>
 constexpr void reduce(const Grid& grid, int root_domain, int root_local, Range whole, Run&& run) {
   run(subgroup_step_of_root(Subgroup::domain, Step::Kind::host_reduce_scatter, whole, root_local,
@@ -81,7 +91,7 @@ constexpr void reduce(const Grid& grid, int root_domain, int root_local, Range w
                               {.source = Place::work}));
 }
 
-/// Inside every domain, between one rank of each, inside again.
+/// Emits a barrier: inside every domain, then between one rank of each domain, then inside every domain again.
 template <class Run>
 constexpr void barrier(const Grid& grid, Run&& run) {
   const auto synchronize = [&](Subgroup subgroup) {

@@ -144,7 +144,7 @@ const Message* MpiTransport::receive(Rank from) {
     Message message{.tag = 0, .data = frame.payload(), .bytes = static_cast<std::size_t>(arrived) - kTagBytes};
     std::memcpy(&message.tag, frame.message(), kTagBytes);
     sender.message = message;
-    backoff_.progressed();
+    backoff_.reset();
   }
   return &*sender.message;
 }

@@ -1,4 +1,4 @@
-// The registry: every backend does every collective.
+// Table of algorithms. Every backend performs every collective.
 #include <algorithm>
 #include <functional>
 #include <numeric>
@@ -61,7 +61,7 @@ void emit_ring(const RankView& view, const RoundArgs& args, StepSink& run) {
   Descending deeper{run};
   switch (args.collective) {
     case Collective::all_reduce:
-    case Collective::barrier:  // an all-reduce of nothing: its messages still go all the way around
+    case Collective::barrier:  // an all-reduce without data: its messages still pass all ranks
       if (args.needs_unreduced_exchange()) {
         direct_exchange::reduce_scatter(world, args.parts, {}, run);
         return ring::all_gather(world, args.parts, Place::output, run);
@@ -100,10 +100,10 @@ void emit_reduce_to_one(const RankView& view, const RoundArgs& args, StepSink& r
   }
 }
 
-/// Between how many ranks a host divides what goes along the rails.
+/// Ranks of a host among which the slices of an all-reduce or a broadcast are divided.
 enum class Rails : std::uint8_t { all, one };
 
-/// Half of what halving does for an all-reduce is a reduce-scatter, the other half an all-gather.
+/// Whether `Between` also does reduce-scatter and all-gather. Each is one half of the all-reduce of Halving.
 template <class Between>
 constexpr bool kScatters = std::is_same_v<Between, hierarchical::Halving>;
 
@@ -111,7 +111,8 @@ template <class Between, Rails rails>
 void emit_hierarchical(const RankView& view, const RoundArgs& args, StepSink& run) {
   const Grid& grid = view.grid;
   const int slices = rails == Rails::all ? grid.slices() : 1;
-  // Inside one host every contribution meets its owner unsummed anyway; between hosts the direct exchange is flat.
+  // Inside one host every contribution reaches its owner unreduced anyway. Between hosts the direct exchange ignores
+  // hosts.
   const bool flat = args.partial_sums == PartialSums::forbidden && grid.host_count() > 1;
   const int root_host = view.host_of(args.root), root_local = view.local_of(args.root);
   switch (args.collective) {
@@ -163,14 +164,16 @@ int hosts_of(const Topology& topology) { return static_cast<int>(topology.hosts.
 int rails_of(const Topology& topology) {
   return static_cast<int>(std::ranges::min(topology.hosts, {}, &std::vector<Rank>::size).size());
 }
-/// All contributions of all hosts go to their owners, past the hosts.
+/// Returns whether all contributions go directly to their owners, whatever their hosts.
 bool flat(const CollectiveSpec& spec, const Topology& topology) {
   return spec.partial_sums == PartialSums::forbidden && !topology.one_host();
 }
 bool hosts_have_one_rank(const Topology& topology) { return topology.ranks() == hosts_of(topology); }
 
-/// A row for one way between hosts. Only the first of them is for collectives that have one way only, and for one host.
-/// Of the others only halving is for reduce-scatter and all-gather, and only doubling for barriers.
+/// Returns the row of one algorithm between hosts.
+///
+/// The first row also handles one host, and the collectives for which there is only one algorithm. Among the other
+/// rows, only halving handles reduce-scatter and all-gather, and only doubling handles barriers.
 template <class Between, Rails rails>
 constexpr Algorithm hierarchical_row(std::string_view name,
                                      bool (*possible)(const CollectiveSpec&, const Topology&) = nullptr,
@@ -212,15 +215,15 @@ bool has_another_way(const CollectiveSpec& spec, const Topology& topology) {
 bool has_leaders(const CollectiveSpec& spec, const Topology& topology) {
   return has_another_way(spec, topology) && !hosts_have_one_rank(topology);
 }
-/// With two hosts there is nothing to halve that one shot does not do in fewer steps. And what is halved again and
-/// again are partial sums.
+/// Requires more than two hosts. With two, one shot needs fewer steps than doubling or halving. Also requires partial
+/// sums, because these algorithms reduce again and again.
 template <bool (*possible)(const CollectiveSpec&, const Topology&)>
 bool of_many(const CollectiveSpec& spec, const Topology& topology) {
   return possible(spec, topology) && hosts_of(topology) > 2 && !spec.needs_unreduced_exchange();
 }
 
-/// Leaders put parts of several hosts into a message, where a codec might code them otherwise than by themselves. With
-/// two hosts of one rank there is nothing to put together.
+/// Returns whether hierarchical/leaders.hpp can perform the collective. A codec would code parts of several hosts in
+/// one message differently from single parts. With two hosts of one rank there are no parts to combine in a message.
 bool leaders_scatter(const CollectiveSpec& spec, const Topology& topology) {
   const auto before = [](const std::vector<Rank>& a, const std::vector<Rank>& b) { return a.back() < b.front(); };
   return scatters_or_gathers(spec) && !spec.needs_unreduced_exchange() && !spec.coded &&

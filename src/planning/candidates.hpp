@@ -1,4 +1,4 @@
-// All plans that selection has the choice of, for those who look at more than the cheapest.
+// List of all plans for a request, for callers that need more than the cheapest plan.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,8 @@
 
 namespace collectives {
 
-/// In order of their estimates, at least one; without reasons and runners-up. Throws as choose_plan() does.
+/// Returns at least one plan, sorted by estimate. The plans have no reason and no runners-up. Throws as choose_plan()
+/// does.
 std::vector<Plan> candidate_plans(const Request&, const Topology&, const Tuning&);
 
 }  // namespace collectives

@@ -11,8 +11,12 @@
 
 namespace collectives {
 
-/// On 4 hosts and two cores messages of 32 to 64 KiB save 4 to 8 % of the time for 1 MiB at 1 Gbit/s, where links take
-/// ten times as long as cores do with the bytes, and lose as much at 2 Gbit/s (bench/results/hosts.txt).
+/// Interpolates between a link time of 5 times the copying time, at which cores are busy, and of 9 times, at which they
+/// are idle.
+///
+/// Measured with 4 hosts on two cores, 1 MiB, messages of 32 to 64 KiB (bench/results/hosts.txt). At 1 Gbit/s links
+/// take ten times as long as cores need for the bytes, and these messages save 4 to 8 % of the time. At 2 Gbit/s they
+/// lose as much.
 double Cost::idleness() const {
   constexpr double kBusy = 5, kIdle = 9;
   return std::clamp((chain / std::max(1e-9, copies) - kBusy) / (kIdle - kBusy), 0.0, 1.0);
@@ -23,30 +27,34 @@ double Cost::microseconds(std::size_t rounds, std::size_t rounds_in_flight) cons
   const double messages = r * std::max(handling, machine);
   const double busiest = std::max(wire, work + copies + messages);
   const double carried = std::max(chain, copies);
-  // The first round goes all the way, the others follow it.
+  // The first round takes the whole path. All other rounds follow it.
   if (flows) {
     const double each = std::max({wire / r, (work + copies + messages) / r + inside, per_frame});
     return waits + std::max(handling, machine) + (work + carried) / r + (r - 1) * each;
   }
-  // One round after the other. Ranks send at once and then wait for one another, so what their cores have to do for
-  // messages comes before and after what links carry. Of several that a link is given at once all but the first are
-  // handed over while it carries, if it does so for much longer than cores have to do with all of them: of 2x2 hosts
-  // and ranks 4 KiB hide nothing, 1.7 times as long, 8 KiB all (bench/results/hosts.txt). Such streams are out of step
-  // after a round, and then the links carry the one while cores have to do with the other.
+  // Here one round follows another. All ranks send at the same time and then wait for one another. The cores' work for
+  // messages is therefore done before and after the link time.
+  //
+  // If a link gets several messages at once, all but the first are handed over while it carries data. Their handling is
+  // hidden if the link time is much longer than the handling of all of them. Measured with 2 hosts of 2 ranks
+  // (bench/results/hosts.txt). With messages of 4 KiB the link time is 1.7 times as long, and nothing is hidden. With 8
+  // KiB all is hidden. The streams are out of step after one round. Links then carry one stream while cores handle
+  // another.
   constexpr double kHidesNothing = 1.7, kHidesAll = 2.1;
   const double hides = (chain - copies - kHidesNothing * messages) / (kHidesAll - kHidesNothing);
   const double meanwhile = (1 - std::pow(burst, -hops)) * std::clamp(hides, 0.0, messages);
   const double all = r * waits + messages + work + carried + idleness() * late - meanwhile;
   if (rounds_in_flight <= 1 || rounds <= 1) return all;
-  // The first round has nothing to overlap with.
+  // The first round overlaps with no other round.
   return std::max(busiest, all / static_cast<double>(rounds_in_flight)) + std::max(0.0, all - busiest) / r;
 }
 
 namespace {
 
-/// Ranks whose Steps are counted: all of a small job, and so many of a large one.
+/// Largest number of ranks whose Steps are counted: all ranks of a small job, a sample of a large one.
 constexpr std::size_t kCountAllUpTo = 64;
 
+/// Counts the work of the Steps of one rank.
 class Counter final : public StepSink {
  public:
   Counter(const RankView& view, const Coding& coding, const Tuning& tuning)
@@ -60,14 +68,14 @@ class Counter final : public StepSink {
                  static_cast<double>(plain * coding_.codings(step)) * tuning_.coding_us_per_byte;
   }
 
-  Cost cost;  ///< without the wire's
+  Cost cost;  ///< cost of this rank, without link times
   std::size_t messages = 0, bytes_sent = 0, bytes_to_other_hosts = 0, bytes_from_other_hosts = 0;
-  std::size_t ends = 0;          ///< messages sent to or taken from other hosts
-  bool several_streams = false;  ///< to more than one rank of other hosts
-  double waits_for_work = 0;     ///< us: of the cost's work, what an average rank waits for another to do
+  std::size_t ends = 0;          ///< messages sent to or received from other hosts
+  bool several_streams = false;  ///< sends to more than one rank of other hosts
+  double waits_for_work = 0;     ///< us: share of the work for which an average rank only waits
 
  private:
-  /// Of bytes that stay inside the host.
+  /// Counts the messages with all peers. Returns the time for bytes that stay inside the host.
   double count_messages(Peers peers, std::size_t bytes, bool out) {
     double per_byte = 0;
     bool awaited = false;
@@ -82,7 +90,7 @@ class Counter final : public StepSink {
         awaited = awaited || !out;
         (out ? bytes_to_other_hosts : bytes_from_other_hosts) += bytes;
       } else {
-        cost.waits += tuning_.message_us / 2;  // half for handing over, half for taking in
+        cost.waits += tuning_.message_us / 2;  // half for sending, half for receiving
         cost.inside += tuning_.message_us / 2;
         per_byte += static_cast<double>(bytes) * tuning_.message_us_per_byte;
       }
@@ -90,7 +98,7 @@ class Counter final : public StepSink {
       ++messages;
       bytes_sent += bytes;
     }
-    if (awaited) cost.waits += tuning_.wire_us;  // those who send at once arrive together
+    if (awaited) cost.waits += tuning_.wire_us;  // messages that are sent at the same time arrive together
     return per_byte;
   }
 
@@ -103,7 +111,7 @@ class Counter final : public StepSink {
     cost.work += times * bytes * tuning_.host_us_per_byte;
     waits_for_work +=
         times * static_cast<double>((elements.longest - elements.average) * coding_.element) * tuning_.host_us_per_byte;
-    // Of what goes through all domains alike, one D-th stays in each.
+    // If bytes go through all D domains alike, one D-th of them stays in each domain.
     const int domains = view_.inner.host_count();
     if (domains < 2 || step.subgroup == Subgroup::domain) return;
     cost.waits += times * tuning_.domain_us;
@@ -114,12 +122,14 @@ class Counter final : public StepSink {
   const RankView& view_;
   const Coding coding_;
   const Tuning& tuning_;
-  std::optional<Rank> sent_to_;  // last, on another host
+  std::optional<Rank> sent_to_;  // the last receiver on another host
 };
 
-/// Of a large job the root, and then the ranks of the largest host, the first, the last and the root's, among which are
-/// the busiest: every algorithm treats hosts of equal size alike but for these, and the ranks of one host but for the
-/// first of them.
+/// Returns the ranks whose Steps are counted, at most 64 in a large job. These are the root and the ranks of four
+/// hosts: the largest, the first, the last and the root's.
+///
+/// The busiest ranks are among them. Apart from these four, algorithms treat hosts of equal size alike. Apart from the
+/// first ranks, they treat the ranks of a host alike.
 std::vector<Rank> counted_ranks(const Topology& topology, Rank root) {
   std::vector<Rank> ranks{root};
   std::vector<const std::vector<Rank>*> counted;
@@ -142,21 +152,26 @@ std::vector<Rank> counted_ranks(const Topology& topology, Rank root) {
   return ranks;
 }
 
-/// What all ranks do together: counted, or as many times what some of them do.
+/// Work of all ranks together. It is scaled up if not all are counted.
 struct Together {
-  double ends = 0;    ///< messages sent to or taken from other hosts
-  double bytes = 0;   ///< sent to other hosts
-  double work = 0;    ///< us: bytes inside hosts, arithmetic
-  double copies = 0;  ///< us: of bytes between hosts
+  double ends = 0;    ///< messages sent to or received from other hosts
+  double bytes = 0;   ///< bytes sent to other hosts
+  double work = 0;    ///< us: bytes inside hosts, and arithmetic
+  double copies = 0;  ///< us: copies of bytes between hosts
 };
 
-/// Of what cores do with the bytes of messages, that which comes late where ranks take turns on them: links stand still
-/// for whoever waits for it, unless another round keeps them busy. On 4 hosts of one rank and two cores a round of 1
-/// MiB takes a thirtieth longer than the links, of which the cores are busy a tenth (bench/results/hosts.txt).
+/// Share of the cores' work on bytes that delays the links, if ranks take turns on the cores. Links stand still while
+/// they wait for such a rank, unless another round keeps them busy.
+///
+/// Measured with 4 hosts of one rank on two cores (bench/results/hosts.txt). A round of 1 MiB takes 3 % longer than the
+/// links, and the cores are busy for 10 % of that time.
 constexpr double kLate = 0.5;
 
-/// Where a machine has fewer cores than ranks, on all the hosts that are its namespaces or containers, no round is over
-/// before they have done what all its ranks do, although some can do it while others wait for the links.
+/// Adds the cost of sharing cores, if hosts are namespaces or containers of one machine with fewer cores than ranks.
+///
+/// A round then ends only after these cores have done the work of all ranks of the machine. Some of that work is done
+/// while ranks wait for links. The algorithm with the fewest messages per rank (one shot) thus costs the machine the
+/// most.
 void share_cores(Cost& cost, const Together& all, const Topology& topology, const Tuning& tuning) {
   const double to_a_core = topology.ranks_to_a_core();
   if (to_a_core <= 1) return;
@@ -167,9 +182,11 @@ void share_cores(Cost& cost, const Together& all, const Topology& topology, cons
   cost.late = kLate * cost.copies;
 }
 
-/// Where rounds overlap, links whose ranks send now to one, now to another peer may be less full than those of a ring:
-/// streams that have paused begin slowly, and hinder one another where they meet. Measured: 2 MiB on 4 hosts
-/// take 5 % longer by halving than by the ring, of as many bytes; on other days 0 to 4 % (bench/results/hosts.txt).
+/// Factor of the link time if a rank sends to several peers in turn and rounds overlap. Links are then less full than
+/// those of a ring. Streams that have paused start slowly, and streams that meet slow each other down.
+///
+/// Measured with 2 MiB on 4 hosts (bench/results/hosts.txt). Halving takes 5 % longer than the ring, which sends as
+/// many bytes. On other days it took 0 to 4 % longer.
 constexpr double kSeveralStreams = 1.05;
 
 }  // namespace
@@ -215,13 +232,13 @@ Cost cost_of(const Algorithm& algorithm, const RoundArgs& args, const Coding& co
       !topology.one_host() && (args.collective == Collective::broadcast || args.collective == Collective::reduce);
   cost.per_frame = tuning.wire_us / static_cast<double>(tuning.wire_frames);
   estimate.bytes_between_hosts = std::ranges::max(out);
-  // Of a large host not all ranks have been counted; the busiest is at least as busy as all are on average.
+  // Not all ranks of a large host have been counted. The busiest host does at least as much as the average.
   if (path)
     estimate.bytes_between_hosts =
         std::max(estimate.bytes_between_hosts, static_cast<std::size_t>(path->bytes) / out.size());
   cost.wire =
       static_cast<double>(std::max(estimate.bytes_between_hosts, std::ranges::max(in))) * tuning.wire_us_per_byte;
-  // What all links together carry.
+  // The total of all links is limited, too, by switches or by cores.
   cost.wire =
       std::max(cost.wire, all.bytes * tuning.wire_together_us_per_byte / static_cast<double>(topology.hosts.size()));
   cost.chain = std::max(cost.wire, path ? path->wire : 0);

@@ -1,10 +1,15 @@
-// What a plan costs: the Steps of its algorithm are counted, and a price is put on them.
+// Cost model: counts the Steps of an algorithm and puts a price on them.
 //
-// The Steps of one rank say how long it works in a round: for messages, bytes inside its host, arithmetic; there the
-// dearer direction counts, in or out. Those of all ranks of a host say how long its link to the others is busy, which
-// they share; those of all ranks together, how long they wait for one another (critical_path.hpp). The busiest rank,
-// the busiest link and the longest chain make the cost of a plan. Where rounds overlap, what is on the wire in one is
-// hidden behind the work of others, or the reverse. Nothing here knows a rank of its own, a pointer or a clock.
+// The cost of a plan has three parts:
+//
+//   busiest rank    its messages, its arithmetic, and bytes inside its host (in or out, whichever is more expensive)
+//   busiest link    the bytes of all ranks of a host, which share the link to other hosts
+//   longest chain   the time for which ranks wait for one another (critical_path.hpp)
+//
+// If rounds overlap, the wire time of one round is hidden behind the work of other rounds, or the reverse. The model
+// depends on no rank of its own, no pointer and no clock. All ranks thus compute the same cost.
+//
+// Price: the first call of a kind takes microseconds longer. It takes milliseconds if many hosts wait for one another.
 #pragma once
 
 #include <cstddef>
@@ -15,32 +20,33 @@
 
 namespace collectives {
 
-/// What a vector costs. All but `waits` is for all rounds together.
+/// Cost of a vector. Times are in us. All fields but those "of one round" are for all rounds together.
 struct Cost {
-  double waits = 0;     ///< us of one round: others are waited for
-  double handling = 0;  ///< us of one round: messages between hosts given to the system and taken from it
-  double work = 0;      ///< us: bytes inside the host, arithmetic
-  double copies = 0;  ///< us: bytes given to the system and taken from it, while links carry others of the same message
-  double late = 0;    ///< us: of those, what links stand still for, as ranks take turns on too few cores
-  double wire = 0;    ///< us: the link between hosts is busy
-  double chain = 0;   ///< us: links are, that have to wait for one another, if rounds do not overlap
-  double machine = 0;  ///< us of one round: the cores of a machine that has more ranks do the handling of all
-  double inside = 0;   ///< us of one round: of `waits`, those for ranks of this host
-  double burst = 1;    ///< messages that a link is given before anybody waits for one of them
-  double hops = 1;     ///< messages that wait for one another
-  /// Broadcast and reduce: a round goes from rank to rank while the next one follows, also where rounds do not overlap
-  /// on any one rank; all that a rank waits for is room for `frames` messages.
+  double waits = 0;     ///< of one round: waits for peers
+  double handling = 0;  ///< of one round: handing messages between hosts to the system and taking them from it
+  double work = 0;      ///< bytes inside the host, and arithmetic
+  double copies = 0;    ///< handing bytes to the system and taking them from it, while links carry other bytes of the
+                        ///< message
+  double late = 0;      ///< share of `copies` for which links stand still, because ranks take turns on too few cores
+  double wire = 0;      ///< time for which the link between hosts is busy
+  double chain = 0;     ///< time for which links are busy that wait for one another, if rounds do not overlap
+  double machine = 0;   ///< of one round: handling of all messages of a machine with more ranks than cores
+  double inside = 0;    ///< of one round: share of `waits` for ranks of this host
+  double burst = 1;     ///< messages that a link gets before a rank waits for one of them
+  double hops = 1;      ///< number of messages of which each waits for the one before
+  /// Whether a round goes from rank to rank while the next one follows, as in broadcast and reduce. On each rank the
+  /// rounds may still not overlap. A rank then waits only for space for wire_frames messages.
   bool flows = false;
-  double per_frame = 0;  ///< us of latency over the frames that can be on their way
+  double per_frame = 0;  ///< latency divided by the number of messages that can be in flight
 
-  /// Of cores while links carry bytes, 0 to 1: where they are, links wait for late ranks, and more messages cost
-  /// nothing.
+  /// Returns the idleness of cores while links carry bytes, from 0 to 1. With idle cores, more messages cost nothing.
+  /// However, links then wait for ranks that are late.
   double idleness() const;
-  /// `rounds_in_flight` rounds are under way at once.
+  /// Returns the time in us of `rounds` rounds, of which `rounds_in_flight` are in flight at once.
   double microseconds(std::size_t rounds, std::size_t rounds_in_flight) const;
 };
 
-/// What all rounds cost together; `estimate` gets what is sent in one.
+/// Returns the cost of all rounds together. Fills in `estimate` with what one round sends.
 Cost cost_of(const Algorithm&, const RoundArgs&, const Coding&, const Topology&, const Tuning&, Estimate& estimate);
 
 }  // namespace collectives

@@ -12,18 +12,19 @@
 namespace collectives {
 namespace {
 
+/// Largest number of Steps and messages that are simulated.
 constexpr std::size_t kMostSteps = 100'000;
 
-/// A Step as far as it takes time.
+/// The parts of a Step that take time.
 struct Moment {
   bool host_step = false;
   Subgroup subgroup = Subgroup::host;
-  double synchronizations = 0;  // an intra-host collective: how many it amounts to
+  double synchronizations = 0;  // of a host Step: number of synchronizations that it takes
   std::vector<Rank> from, to;
-  double wire = 0;  // us that each message takes of a link
+  double wire = 0;  // us that each message occupies a link
 };
 
-/// When messages from one rank to another have come, in order. Hardly ever more than one.
+/// Arrival times of messages from one rank to another, in order. There is hardly ever more than one message.
 class Channel {
  public:
   bool empty() const { return first_ == times_.size(); }
@@ -40,11 +41,11 @@ class Channel {
 
 constexpr double kNotDue = std::numeric_limits<double>::infinity();
 
-/// What one rank does, and how far it has come.
+/// Steps of one rank, and its progress in them.
 struct Player {
   std::vector<Moment> moments;
   std::size_t at = 0;
-  std::size_t heard = 0;  // messages of the current one that are known to be there
+  std::size_t heard = 0;  // messages of the current Step that are known to have arrived
   double time = 0;
   double due = kNotDue;
   const Moment* current() const { return at < moments.size() ? &moments[at] : nullptr; }
@@ -54,6 +55,7 @@ struct Player {
   }
 };
 
+/// Simulates one round of all ranks in the order of time.
 class Play final : private StepSink {
  public:
   Play(const Topology& topology, const Tuning& tuning, const Coding& coding, bool barrier)
@@ -65,7 +67,7 @@ class Play final : private StepSink {
         out_free_(topology.hosts.size()),
         in_free_(topology.hosts.size()) {}
 
-  /// False when that is too much.
+  /// Adds the Steps of all ranks. Returns false if there are more than kMostSteps.
   bool add_all(const Algorithm& algorithm, const RoundArgs& args) {
     for (Rank rank = 0; rank < static_cast<Rank>(players_.size()); ++rank) {
       view_.rebind(rank);
@@ -78,7 +80,7 @@ class Play final : private StepSink {
   std::size_t messages() const { return messages_; }
   double bytes() const { return bytes_; }
 
-  /// When all are done: with what bytes take on links, or without.
+  /// Returns the time at which all ranks are done, with or without the time that bytes take on links.
   double run(const Tuning& tuning, bool with_bytes) {
     tuning_ = tuning;
     with_bytes_ = with_bytes;
@@ -89,7 +91,7 @@ class Play final : private StepSink {
     while (!due_.empty()) {
       const auto [time, rank] = due_.top();
       due_.pop();
-      if (player(rank).due != time) continue;  // it has been called for another time
+      if (player(rank).due != time) continue;  // an earlier time has been set for this rank
       player(rank).due = kNotDue;
       if (const Moment* moment = player(rank).current())
         moment->host_step ? synchronize(rank, *moment) : exchange(rank, *moment, time);
@@ -121,7 +123,7 @@ class Play final : private StepSink {
     player(view_.world.self).moments.push_back(std::move(moment));
   }
 
-  /// It may go on then; the earliest of such times counts.
+  /// Schedules a rank for `time`. If it is scheduled already, the earlier time holds.
   void wake(Rank rank, double time) {
     if (player(rank).due <= time) return;
     player(rank).due = time;
@@ -134,7 +136,8 @@ class Play final : private StepSink {
   }
   bool wire(Rank a, Rank b) const { return view_.host_of(a) != view_.host_of(b); }
 
-  /// When a message that is handed over at `time` has come, through two links that carry one after the other.
+  /// Returns the arrival time of a message that is sent at `time` over two links, the sender's and the receiver's. Each
+  /// link carries one message after another.
   double over_wire(Rank from, Rank to, double time, double busy) {
     if (!with_bytes_) return time + tuning_.wire_us;
     double& out = out_free_[static_cast<std::size_t>(view_.host_of(from))];
@@ -144,7 +147,8 @@ class Play final : private StepSink {
     return begun + busy + tuning_.wire_us;
   }
 
-  /// In the order of time, or links would carry what comes later first.
+  /// Performs a Step if all its messages have arrived. Steps must be performed in the order of time. Otherwise links
+  /// would carry later messages first.
   void exchange(Rank rank, const Moment& moment, double time) {
     Player& self = player(rank);
     for (; self.heard < moment.from.size(); ++self.heard) {
@@ -167,7 +171,7 @@ class Play final : private StepSink {
     wake(rank, self.time);
   }
 
-  /// All who are in the room have come, and leave together.
+  /// Performs a host Step once all members have reached it. They leave it together.
   void synchronize(Rank rank, const Moment& moment) {
     view_.rebind(rank);
     const Peers members = view_.members(moment.subgroup);
@@ -189,15 +193,15 @@ class Play final : private StepSink {
   Tuning tuning_;
   const Coding coding_;
   bool with_bytes_ = false;
-  const bool notices_;  // messages that carry nothing count, too
+  const bool notices_;  // empty messages count, too
   RankView view_;
   std::vector<Player> players_;
-  std::vector<double> out_free_, in_free_;  // when each host's link has carried what it has been given
-  std::size_t steps_ = 0;                   // with their messages
+  std::vector<double> out_free_, in_free_;  // time at which the link of each host is free
+  std::size_t steps_ = 0;                   // Steps and their messages
   std::size_t messages_ = 0;
-  double bytes_ = 0;  // between hosts
+  double bytes_ = 0;  // bytes between hosts
   std::unordered_map<std::uint64_t, Channel> channels_;
-  using Due = std::pair<double, Rank>;  // when, and who may then go on
+  using Due = std::pair<double, Rank>;  // time at which a rank may continue, and the rank
   std::priority_queue<Due, std::vector<Due>, std::greater<>> due_;
 };
 

@@ -1,5 +1,7 @@
-// How long one round takes: the longest chain of messages and meetings through all ranks. A rank of a tree does little,
-// but waits for those who wait for others; adding up what each rank does itself does not show that.
+// Critical path of one round: the longest chain of messages and host Steps through all ranks.
+//
+// A rank of a tree does little work, but waits for ranks that wait for other ranks. The work of each rank does not
+// include this time.
 #pragma once
 
 #include <cstddef>
@@ -11,16 +13,16 @@
 
 namespace collectives {
 
-/// In microseconds.
+/// Critical path of one round. Times are in us.
 struct CriticalPath {
-  double latency = 0;  ///< when only latency counts
-  double wire = 0;     ///< and so much more when the bytes between hosts take their time on links that ranks share
-  double hops = 0;     ///< messages between hosts of which each waits for the one before
-  std::size_t messages = 0;  ///< between hosts, all together
-  double bytes = 0;          ///< of those
+  double latency = 0;        ///< length of the path without the time for bytes
+  double wire = 0;           ///< increase of that length if bytes between hosts take time on links that ranks share
+  double hops = 0;           ///< messages between hosts of which each waits for the one before
+  std::size_t messages = 0;  ///< messages between hosts, all ranks together
+  double bytes = 0;          ///< bytes of these messages
 };
 
-/// Empty where there are too many messages to play them all: 100,000, some 60 ms.
+/// Returns the critical path. Empty if a round has more than 100,000 Steps and messages, which would take some 60 ms.
 std::optional<CriticalPath> critical_path(const Algorithm&, const RoundArgs&, const Coding&, const Topology&,
                                           const Tuning&);
 

@@ -14,7 +14,7 @@
 namespace collectives {
 namespace {
 
-/// Why a call is not done by NCCL; empty where it can be.
+/// Returns why NCCL cannot perform a call; empty if it can.
 std::string why_not_nccl(const Request& request, const Topology& topology) {
   if (!topology.gpus.nccl) return topology.gpus.no_nccl.empty() ? "it connects no GPUs here" : topology.gpus.no_nccl;
   if (request.codec != nullptr && request.deterministic)
@@ -29,7 +29,7 @@ std::size_t most_on_a_host(const Topology& topology) {
   return std::ranges::max(topology.hosts, {}, &std::vector<Rank>::size).size();
 }
 
-/// Why GPUs of one host do not reach one another's values; empty where they do.
+/// Returns why GPUs of one host cannot access one another's values; empty if they can.
 std::string why_not_within_reach(const Request& request, const Topology& topology) {
   if (request.op.user_op() != nullptr) return "the op is a function of the host";
   if (request.codec != nullptr && (request.force || request.deterministic))
@@ -40,7 +40,7 @@ std::string why_not_within_reach(const Request& request, const Topology& topolog
   return {};
 }
 
-/// Why the ranks' kernels do not do it; empty where they can.
+/// Returns why the kernels of the ranks cannot perform a call; empty if they can.
 std::string why_not_kernels(const Request& request, const Topology& topology) {
   if (!topology.one_host()) return "there are several hosts";
   if (request.backend != "auto" && request.backend != "hierarchical")
@@ -49,11 +49,12 @@ std::string why_not_kernels(const Request& request, const Topology& topology) {
   return why_not_within_reach(request, topology);
 }
 
-/// Long enough that a GPU is busy for longer than it takes to ask whether it is done; and where ranks pass on what has
-/// come, short enough that the next begins soon.
+/// Bytes of a message between GPUs. A GPU should work on it for longer than a query for its completion takes. In a
+/// chain of ranks, short messages let the next rank start soon.
 constexpr std::size_t kLongestMessage = 4 << 20, kShortestMessage = 256 << 10;
 constexpr std::size_t kRoundsOnAChain = 8;
-/// A rank shows frames to each rank of its host that it sends to, beside buffers and a partial sum: each takes a place.
+/// Largest number of ranks of a host for paths with messages. A rank exports frames to each rank of its host to which
+/// it sends, and also its buffers and a partial sum. Each of these takes one record.
 constexpr std::size_t kMostByMessages = kGpuMemoryRecords - 8;
 
 void cut_for_gpus(Plan& plan, const Request& request, const Topology& topology, std::size_t longest,

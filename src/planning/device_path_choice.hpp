@@ -1,4 +1,7 @@
-// Which way an operation on device memory takes: a pure function of what is equal on all ranks.
+// Choice of the device path of an operation: a pure function of values that are equal on all ranks.
+//
+// A device path is for device memory what a plan is for host memory. A path may delegate the operation to the host's
+// plan. The path `host_copy` does so on pinned memory.
 #pragma once
 
 #include <cstddef>
@@ -12,30 +15,34 @@ namespace collectives {
 
 struct PathChoice {
   DevicePath device_path = DevicePath::host;
-  std::string reason = {};  ///< in words
+  std::string reason = {};  ///< why this path was chosen, in words
 };
-/// Throws Error{unsupported} where backend "nccl" is forced and cannot do it.
+/// Returns the device path of a request. Throws Error{unsupported} if backend "nccl" is forced and cannot perform it.
 PathChoice choose_path(const Request& request, const Topology& topology);
 
-/// Several hosts, and several ranks on one of them.
+/// Returns whether there are several hosts, and several ranks on one of them.
 bool has_multi_rank_hosts(const Topology& topology);
-/// Why the GPUs of each host do not add what its ranks have, in words that go on from "several hosts, and"; empty where
-/// they can.
+/// Returns why the GPUs of a host cannot reduce the values of its ranks; empty if they can. The text continues "several
+/// hosts, and".
 std::string why_not_reduced_in_hosts(const Topology& topology);
-/// Where the plan adds inside hosts before it goes along rails, GPUs may do that: changes the way from staged then.
+/// Changes the device path from host_copy to multi_host, if the plan reduces inside hosts before it uses rails and the
+/// GPUs can do so.
 void plan_multi_node(Plan& plan, const Request& request, const Topology& topology);
 
-/// Whether what this backend does on one host consists of messages.
+/// Returns whether the backend exchanges messages on one host.
 bool passes_messages(std::string_view backend);
-/// Where it does, and on several hosts of which some have several ranks, GPUs may perform the plan's Steps: changes the
-/// way from staged then, and cuts the vector into messages as GPUs like them; between hosts, of `wire_frame_bytes` at
-/// most. The estimates stay the host's. `longest`: elements of the longest part that rounds walk along.
+/// Changes the device path from host_copy to steps, if GPUs can perform the Steps of the plan. One host requires a
+/// backend that exchanges messages. Several hosts require a host with several ranks.
+///
+/// Cuts the vector into messages of a length that suits GPUs. Messages between hosts have at most `wire_frame_bytes`.
+/// The estimates remain those of the host. `longest` is the number of elements of the longest part that the rounds cut.
 void plan_steps(Plan& plan, const Request& request, const Topology& topology, std::size_t longest,
                 std::size_t wire_frame_bytes);
 
-/// What NCCL carries f32 values as: f16 or bf16 where such a codec is asked for; else the type of the request.
+/// Returns the type in which NCCL sends the values: f16 or bf16 if such a codec was requested, otherwise the type of
+/// the request.
 DataType wire_by_nccl(const Request& request);
-/// Fills in what is done by NCCL in place of the host's plan.
+/// Replaces the host's plan by the properties of a call that NCCL performs.
 void plan_by_nccl(Plan& plan, const Request& request, const Topology& topology);
 
 }  // namespace collectives

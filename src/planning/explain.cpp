@@ -1,4 +1,4 @@
-// Plans in words, for people.
+// Description of a plan in words, for people.
 #include <fmt/format.h>
 
 #include <string>

@@ -1,4 +1,25 @@
-// Selection: every candidate is cut into rounds and gets its price (cost.hpp); the cheapest is taken.
+// Selection: estimates every candidate algorithm (cost.hpp) and takes the cheapest one.
+//
+// A plan is the same on every rank. Request holds no rank and no pointer. Topology and tuning are equal by
+// construction, because rank 0 broadcasts its tuning, wherever it comes from. Price: some properties differ between
+// ranks, such as the kind of a buffer. They cannot influence a plan unless the ranks exchange them first.
+//
+// Each candidate is cut into rounds. The longest message depends on the plan:
+//
+//   no message inside a host   512 KiB (wire_frame_bytes): a hierarchical all-reduce, or one rank per host
+//   other plans                64 KiB (frame_bytes)
+//
+// With 512 KiB, the data in flight between two hosts keep the link busy while a rank waits for its core. Also, a rank
+// is seldom woken. Price: some 5 MiB for each peer that receives long sums, as far as they are used.
+//
+// Shorter messages are considered, too. A message is copied while other bytes of it are on the link. Shorter messages
+// therefore gain only if the host has other work or if latency counts. Selection takes the longest messages whose time
+// is within 5 % of the best. Messages of broadcast and reduce may shrink to 4 KiB. In a chain of ranks, every rank
+// would otherwise wait for the whole vector.
+//
+// A call is planned with and without its codec. The coded plan is taken only if its estimate is lower. There are
+// two exceptions. A forced codec is always used. So is the codec of a `deterministic` call, because its bits must not
+// depend on an estimate.
 #include "collectives/plan.hpp"
 
 #include <fmt/format.h>
@@ -20,13 +41,14 @@
 namespace collectives {
 namespace {
 
-/// The backend that has no Steps: what NCCL does is its own.
+/// Name of the backend without Steps. NCCL's algorithms are its own.
 constexpr std::string_view kNccl = "nccl";
 
-/// One round of a plan that goes through two levels of a host.
+/// Bytes of one round of a two-level plan of one host.
 constexpr std::size_t kTwoLevelBytes = 4 << 20;
 
-/// What the Steps of a one-host plan are; of a single one, what it amounts to.
+/// Counts the Steps of a plan on one host and describes a single one. `steps` ends as 0, 1, or at least 2. A first Step
+/// of a subgroup counts as 2, because its plan has more Steps.
 struct HostDescriber final : StepSink {
   HostDescriber(std::size_t element_bytes, const Topology& topology, const Tuning& tuning)
       : element_bytes_(element_bytes), topology_(topology), tuning_(tuning) {}
@@ -54,27 +76,29 @@ Parts parts_of(const Request& request, const Algorithm& algorithm, const Collect
   return Parts::listed(offsets.data(), topology.ranks());
 }
 
-/// Messages are cut up to make rounds overlap, but no further than to this.
+/// Length in bytes below which messages are not cut for overlap.
 constexpr std::size_t kShortMessage = 32 << 10;
-/// Or to this where rounds follow one another from rank to rank, and nobody waits for the last of one.
+/// Counterpart of kShortMessage for broadcast and reduce. There rounds follow one another from rank to rank, and no
+/// rank waits for the end of a round.
 constexpr std::size_t kShortestMessage = 4 << 10;
-/// Cutting must save a twentieth of the time, as each message costs cores something, also where the wire hides it.
-/// Where cores are idle a hundredth is enough, down to kShortMessage.
+/// Time after a cut, relative to the time before it, at which the cut pays. It must save 5 %: each message costs the
+/// cores something, even if the wire hides it. If the cores are idle, 1 % is enough for messages above kShortMessage.
 constexpr double kWorthCutting = 0.95, kWorthCuttingIfIdle = 0.99;
 
 bool one_rank_to_a_host(const Topology& topology) {
   return static_cast<std::size_t>(topology.ranks()) == topology.hosts.size();
 }
 
-/// How many rounds at once find frames for their messages: one less than there are.
+/// Returns the number of rounds that can be in flight: one less than the frames between two ranks. Only rounds with all
+/// their messages on the wire overlap.
 std::size_t rounds_in_flight_of(const Algorithm& algorithm, const Topology& topology, const Tuning& tuning) {
   const bool all_on_the_wire =
       algorithm.backend == "hierarchical" ? !topology.one_host() : one_rank_to_a_host(topology);
   return all_on_the_wire && tuning.wire_frames > 2 ? tuning.wire_frames - 1 : 1;
 }
 
-/// Bytes of a message that fits whatever its Steps may take it through. Where hosts have several ranks, only all-reduce
-/// sends nothing inside them, and it does where nobody sums on the way.
+/// Returns the size in bytes of the longest message that fits on every path of the plan. If hosts have several ranks,
+/// only an all-reduce sends no messages inside a host. Even that requires partial sums inside hosts.
 std::size_t longest_message(const Algorithm& algorithm, const CollectiveSpec& spec, const Topology& topology,
                             const Tuning& tuning) {
   const bool summed_in_hosts = algorithm.backend == "hierarchical" && !topology.one_host() &&
@@ -92,7 +116,7 @@ CollectiveSpec spec_of(const Request& request, bool coded) {
   return spec;
 }
 
-/// Elements of which a message of at most `frame` bytes can hold as many: whole blocks.
+/// Returns the number of elements that a message of at most `frame` bytes holds, in whole blocks of the codec.
 std::size_t elements_of(std::size_t frame, const Coding& coding) {
   if (coding.codec == nullptr) return std::max<std::size_t>(1, frame / coding.element);
   const std::size_t block = std::max<std::size_t>(1, coding.codec->block());
@@ -118,13 +142,13 @@ Plan plan_for(const Algorithm& algorithm, const Request& request, bool coded, co
   HostDescriber host{size_of(request.type), topology, tuning};
   if (algorithm.backend == "hierarchical" && topology.one_host()) algorithm.emit(view, args, host);
   if (host.steps == 1) {
-    // An intra-host collective cuts its own chunks: one round.
+    // A host Step cuts the vector into chunks by itself, so the plan has one round.
     plan.segment = std::max<std::size_t>(1, parts.longest());
     plan.protocol = to_string(host.task.protocol);
     plan.protocol_reason = reason(host.task, topology.oversubscribed(0), tuning);
     plan.zero_copy = host.task.zero_copy;
   } else if (host.steps > 1) {
-    // What one level leaves should still be in the cache for the next, and its sums must be kept somewhere.
+    // The results of one level should still be in the cache for the next level. Its sums also need memory.
     plan.segment = kTwoLevelBytes / size_of(request.type);
   }
   const std::size_t longest = parts.longest();
@@ -140,7 +164,7 @@ Plan plan_for(const Algorithm& algorithm, const Request& request, bool coded, co
     return cost.microseconds(std::max<std::size_t>(1, rounds), std::min(plan.rounds_in_flight, rounds));
   };
   if (host.steps == 0) {
-    // Where rounds overlap, shorter messages may pay: the first one is sooner on its way.
+    // Shorter messages may pay if rounds overlap. The first message leaves earlier.
     const auto pieces = static_cast<std::size_t>(algorithm.pieces(spec, topology));
     const auto segment_of = [&](std::size_t frame) { return elements_of(frame, coding) * pieces; };
     const std::size_t most = std::max<std::size_t>(1, longest_message(algorithm, spec, topology, tuning));
@@ -179,14 +203,15 @@ std::vector<std::string_view> backend_names() {
 
 namespace {
 
-/// Whether it takes one message for what should be in one.
+/// Returns whether the vector fits in one message, if necessary.
 bool fits(const Algorithm& algorithm, const CollectiveSpec& spec, const Coding& coding, const Request& request,
           const Topology& topology, const Tuning& tuning) {
   return algorithm.in_one_message == nullptr || !algorithm.in_one_message(spec) ||
          request.count <= elements_of(longest_message(algorithm, spec, topology, tuning), coding);
 }
 
-/// All that can be done with messages coded, or all that can be done with them as they are.
+/// Returns the plans of all algorithms that support the request, cheapest first. Their messages are coded if `coded` is
+/// set.
 std::vector<Plan> candidates_coded(bool coded, const Request& request, const Topology& topology, const Tuning& tuning) {
   std::vector<Plan> candidates;
   const CollectiveSpec spec = spec_of(request, coded);
@@ -201,7 +226,7 @@ std::vector<Plan> candidates_coded(bool coded, const Request& request, const Top
   return candidates;
 }
 
-/// Coded where that is cheaper, or must be. `deterministic` promises bits that depend on no estimate.
+/// Returns the plans with the codec if they are cheaper or required, otherwise those without it.
 std::vector<Plan> candidates_with_codec(const Request& request, const Topology& topology, const Tuning& tuning) {
   const std::string_view codec = request.codec->name();
   const std::size_t block = request.codec->block(), bytes = request.codec->encoded_bytes(block);
@@ -246,8 +271,7 @@ std::vector<Plan> candidates_with_codec(const Request& request, const Topology& 
 
 std::vector<Plan> candidate_plans(const Request& asked_for, const Topology& topology, const Tuning& tuning) {
   Request request = asked_for;
-  // A barrier, which a call without elements is too, moves nothing that one algorithm of a backend might move
-  // otherwise.
+  // A barrier moves no data, so all algorithms of a backend do the same. A call without elements is a barrier, too.
   if (request.collective == Collective::barrier)
     for (const Algorithm& algorithm : algorithms())
       if (algorithm.name == request.backend) request.backend = algorithm.backend;
@@ -278,7 +302,7 @@ std::vector<Plan> candidate_plans(const Request& asked_for, const Topology& topo
 Plan choose_plan(const Request& asked, const Topology& topology, const Tuning& tuning) {
   const PathChoice choice = choose_path(asked, topology);
   Request request = asked;
-  if (asked.backend == kNccl) request.backend = "auto";  // which performs what needs no GPU, such as a barrier
+  if (asked.backend == kNccl) request.backend = "auto";  // performs calls that need no GPU, such as a barrier
   if (choice.device_path == DevicePath::nccl) request.codec = nullptr;
   std::vector<Plan> candidates = candidate_plans(request, topology, tuning);
   Plan plan = std::move(candidates.front());

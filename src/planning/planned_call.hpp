@@ -1,4 +1,4 @@
-// A plan together with everything that calls with the same signature share.
+// A plan with all data that calls with the same signature share.
 #pragma once
 
 #include <cstddef>
@@ -15,27 +15,29 @@
 
 namespace collectives {
 
-/// A plan with what belongs to it: kept by the communicator, shared by the calls that use it.
+/// Plan and its derived data: stored by the communicator, shared by the calls that use it.
 struct PlannedCall {
   Request request;
   Signature signature;
-  std::vector<std::size_t> offsets;  ///< where the parts of a v-variant begin, and the end
+  std::vector<std::size_t> offsets;  ///< first element of each part of a v-variant, then the end of the last part
   Plan plan;
   Parts parts;
-  /// What the Steps do. A call of no elements is a barrier that carries its signature: ranks that disagree are noticed,
-  /// and nobody runs ahead by more calls than the records hold.
+  /// Collective that the Steps perform. A call without elements is performed as a barrier that carries its signature.
+  /// Ranks thus detect mismatches, and no rank gets ahead by more calls than there are arrival records.
   Collective performed = Collective::barrier;
-  std::uint64_t hash = 0;  ///< of the signature
+  std::uint64_t hash = 0;  ///< hash of the signature
   SignatureWords words{};
-  OperationShape shape;            ///< what is written down of it
-  bool waits_for_no_peer = false;  ///< this rank
-  /// Of a call with a compressor; `plan` is then what is done where everything is sent.
+  OperationShape shape;            ///< description of the call in the flight recorder
+  bool waits_for_no_peer = false;  ///< this rank needs nothing from its peers: it is the root of a broadcast, or no
+                                   ///< root of a reduce
+  /// Sparse plan of a call with a compressor. `plan` is then the plan for sending the whole vector.
   std::optional<SparsePlan> sparse;
-  /// Set where the plan is a single host Step: it is then entered without emitting it first.
+  /// Description of the host Step, if the plan is a single host Step. The executor then enters it without emitting
+  /// Steps.
   std::optional<HostCall> single_step;
 };
 
-/// Returns the task that the Steps of `planned` perform.
+/// Returns the arguments from which the Steps of `planned` are emitted.
 RoundArgs args_of(const PlannedCall& planned);
 
 }  // namespace collectives

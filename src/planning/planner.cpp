@@ -13,14 +13,14 @@
 namespace collectives {
 namespace {
 
-/// Plans kept at most; a program that asks for more different calls than this plans some of them again.
+/// Largest number of plans in memory. A program with more different calls plans some of them again.
 constexpr std::size_t kCachedPlans = 4096;
 
 CollectiveSpec spec_of(const PlannedCall& planned) {
   return {planned.performed, planned.plan.partial_sums, planned.plan.coded};
 }
 
-/// What ranks must agree on, or their stages would differ.
+/// Returns a hash of the options on which ranks must agree, because the phases of the operation depend on them.
 std::uint64_t hash_of(const TopKOptions& how) {
   const std::uint32_t words[] = {static_cast<std::uint32_t>(how.values),
                                  static_cast<std::uint32_t>(how.form),
@@ -32,7 +32,7 @@ std::uint64_t hash_of(const TopKOptions& how) {
   return hash_bytes(words, sizeof words);
 }
 
-/// Describes the only Step of an algorithm if that is a host Step from input to output.
+/// Describes the only Step of an algorithm if it is a host Step from input to output.
 class SingleStep final : public StepSink {
  public:
   SingleStep(const HostCollective& host_collective, DataType type) : host_collective_(host_collective), type_(type) {}
@@ -69,13 +69,13 @@ RoundArgs args_of(const PlannedCall& planned) {
 const std::shared_ptr<const PlannedCall>& Planner::plan(const Call& call, const Options& options, std::size_t k) {
   const Rank rank = this->rank();
   const Codec* const codec = codec_of(options.wire, call, rank);
-  // Codecs that cut values otherwise are others, whatever they are called.
+  // Includes the block length and its encoded size. Codecs that differ in these are different, whatever their names.
   WireName wire = codec != nullptr
                       ? WireName(codec->name(), codec->block() << 32 ^ codec->encoded_bytes(codec->block()))
                       : WireName();
   if (options.compressor != nullptr) {
     const TopKOptions& how = options.compressor->options();
-    char text[32];  // not a string, which would take memory in every call
+    char text[32];  // not a std::string, which would allocate memory in every call
     const auto written =
         fmt::format_to_n(text, sizeof text, "top {}{}", k, how.values == DataType::bf16 ? " bf16" : "");
     wire = WireName({text, std::min(written.size, sizeof text)}, wire.hash + hash_of(how));
@@ -125,7 +125,7 @@ std::shared_ptr<const PlannedCall> Planner::make(const Call& call, const Options
     topology.gpus.nccl = false;
     topology.gpus.no_nccl = "NCCL carries no indices with values";
   }
-  if (options.compressor != nullptr) topology.gpus.within_reach = false;  // its ways are chosen below
+  if (options.compressor != nullptr) topology.gpus.within_reach = false;  // the device path is chosen below
   planned->plan = choose_plan(request, topology, tuning_);
   if (options.compressor != nullptr)
     planned->sparse = plan_sparse(request, k, options.compressor->options(), planned->plan, topology_, tuning_);

@@ -1,10 +1,12 @@
-// The plans of a communicator, each made once for all calls alike.
+// Planner of a communicator: makes one plan for all equal calls.
 //
-// Calls are alike when they have the same signature, which is also what ranks compare, and the same counts of parts.
-// The first of them is planned: a plan is chosen, the parts of its vector are laid out, and where all is one host
-// stage, that is described as well, so that the executor may enter it without emitting Steps. The others find what was
-// made: the last call by comparison, any other by the hash of its signature. What a plan is kept under holds nothing
-// that differs between ranks, so all ranks plan alike.
+// Calls are equal if they have the same signature and the same counts of parts. Ranks compare the same signature to
+// find mismatches. The planner plans the first call of a kind. It chooses a plan and lays out the vector's parts. If
+// the plan is a single host Step, the planner describes that Step, too. The executor can then enter it without emitting
+// Steps.
+//
+// Later calls find the plan. The planner first compares with the last call, then looks up the hash of the signature.
+// The key of a plan is the same on all ranks. All ranks therefore plan alike.
 #pragma once
 
 #include <cstddef>
@@ -21,25 +23,29 @@
 
 namespace collectives {
 
-/// Of one communicator, whose calls come one at a time.
+/// Planner of one communicator. Calls must not overlap.
 class Planner {
  public:
-  /// Defaults for calls whose Options leave these fields unset.
+  /// Values for calls whose Options leave these fields unset.
   struct Defaults {
     std::string_view backend;
     bool deterministic = false;
   };
-  /// All arguments outlive the planner; `tuning` may change, then followed by forget().
+  /// Requires that all arguments outlive the planner. After a change of `tuning`, call forget().
   Planner(const RankView& view, const Topology& topology, const Tuning& tuning, const HostCollective& host_collective,
           const Defaults& defaults)
       : view_(view), topology_(topology), tuning_(tuning), host_collective_(host_collective), defaults_(defaults) {}
 
-  /// The plan of a call, whose arguments have been checked; good until the next one is asked for. A new one is made in
-  /// microseconds, or milliseconds between many hosts. Throws Error: invalid_argument for a backend, codec or
-  /// compressor that cannot be, unsupported for one that cannot do this. `k`: number of elements that top-k sends, as
-  /// next_k() of the compressor returns; ignored without a compressor.
+  /// Returns the plan of a call whose arguments have been checked. The reference is valid until the next call of
+  /// plan().
+  ///
+  /// `k` is the number of elements that top-k sends, as next_k() of the compressor returns. It is ignored without a
+  /// compressor. A new plan takes microseconds, or milliseconds between many hosts.
+  ///
+  /// Throws Error{invalid_argument} for an unknown backend and for an invalid codec or compressor. Throws
+  /// Error{unsupported} if the backend, codec or compressor cannot perform the call.
   const std::shared_ptr<const PlannedCall>& plan(const Call& call, const Options& options, std::size_t k);
-  /// Has no plans any more: the tuning has changed.
+  /// Deletes all plans, because the tuning has changed.
   void forget() noexcept;
 
  private:
@@ -53,7 +59,7 @@ class Planner {
   const Tuning& tuning_;
   const HostCollective& host_collective_;
   const Defaults defaults_;
-  std::unordered_map<std::uint64_t, std::shared_ptr<const PlannedCall>> plans_;  // by the hash of the signature
+  std::unordered_map<std::uint64_t, std::shared_ptr<const PlannedCall>> plans_;  // plans by the hash of their signature
   std::shared_ptr<const PlannedCall> last_;
 };
 

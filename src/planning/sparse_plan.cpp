@@ -11,11 +11,13 @@
 namespace collectives {
 namespace {
 
-/// Choosing reads the gradient, reads and writes the residual; the result is written once, and mostly zero.
+/// Passes over the vector. A selection reads the gradient, reads the residual and writes it. The result is written
+/// once, mostly with zeros.
 constexpr double kPassesOverAll = 4;
-/// What has been chosen is written, read, checked and added one by one: as if each entry were so many bytes.
+/// Work per selected entry, as a number of bytes. Each entry is written, read, checked and added one by one.
 constexpr double kBytesOfWorkPerEntry = 48;
-/// What is lost by sending less than everything should be made up for by more than the error of an estimate.
+/// Ratio of sparse to dense time up to which sparse pays. The loss from sending less must be worth more than the error
+/// of an estimate.
 constexpr double kWorthIt = 0.9;
 
 }  // namespace
@@ -27,30 +29,30 @@ SparsePlan plan_sparse(const Request& request, std::size_t k, const TopKOptions&
   plan.k = std::min(k, request.count);
   plan.values = options.values;
   const int ranks = topology.ranks(), hosts = static_cast<int>(topology.hosts.size());
-  // What is deterministic is added in rank order, past the hosts.
+  // A deterministic call adds in rank order, not inside hosts first.
   plan.in_hosts = !topology.one_host() && ranks > hosts && !request.deterministic;
   plan.members = plan.in_hosts ? hosts : ranks;
-  // No more slices than elements to choose: every slice gives something in every call.
+  // Limits the number of slices to k, so that every slice sends at least one element in every call.
   if (plan.in_hosts)
     plan.slices = static_cast<int>(std::min(std::ranges::min(topology.hosts, {}, &std::vector<Rank>::size).size(),
                                             std::max<std::size_t>(1, plan.k)));
   const int slices = plan.slices;
   const auto m = static_cast<double>(plan.members), n = static_cast<double>(plan.n),
              chosen = static_cast<double>(plan.k);
-  // Of elements that are chosen independently of one another; real ones overlap more.
+  // Expected size of the union of independent selections. Real selections overlap more.
   const double union_size = n * (1 - std::pow(1 - chosen / std::max(n, 1.0), m));
   const auto bytes_of = [&](double entries) {
-    std::size_t bytes = 0;  // of all slices together
+    std::size_t bytes = 0;  // sum over all slices
     for (int s = 0; s < slices; ++s)
       bytes += SparseFormat{part({0, plan.n}, slices, s).count, static_cast<std::size_t>(entries / slices), plan.values}
                    .bytes();
     return static_cast<double>(bytes);
   };
-  // Out of a host: with several ranks that exchange past one another, what all of them have to say.
+  // Number of ranks of a host that send to other hosts, all over the same link.
   const double ends = plan.in_hosts || topology.one_host()
                           ? 1
                           : static_cast<double>(std::ranges::max(topology.hosts, {}, &std::vector<Rank>::size).size());
-  // Where ranks share cores, each has to wait for what others do there, as in dense plans.
+  // If ranks share cores, each waits for the work of the ranks on its core, as in dense plans.
   const double to_a_core = topology.ranks_to_a_core();
   const double talking = to_a_core * (plan.in_hosts ? m * slices / ranks : 1), ranks_per_core = std::max(1.0, talking);
   const double per_message =
@@ -61,7 +63,7 @@ SparsePlan plan_sparse(const Request& request, std::size_t k, const TopKOptions&
     return topology.one_host() ? latencies * tuning.message_us * (m - 1) + bytes * tuning.message_us_per_byte
                                : latencies * (tuning.wire_us + 2 * (m - 1) * per_message) + bytes * per_byte;
   };
-  // A GPU's passes over its own memory are nothing beside a wire.
+  // A GPU passes over its own memory in negligible time, compared with the wire.
   const bool on_gpu =
       request.memory == Memory::device && why_not_chosen_on_gpu(plan.in_hosts, options, topology).empty();
   const double passes = on_gpu ? 0 : kPassesOverAll;
@@ -83,7 +85,7 @@ SparsePlan plan_sparse(const Request& request, std::size_t k, const TopKOptions&
     plan.reason = std::move(why);
     return plan;
   };
-  const auto refuse = [&](std::string why) {  // then all ranks say what they give, each of the whole tensor
+  const auto refuse = [&](std::string why) {  // then every rank is a member, and its slice is the whole tensor
     plan.in_hosts = false;
     plan.members = ranks;
     plan.slices = 1;
@@ -91,7 +93,7 @@ SparsePlan plan_sparse(const Request& request, std::size_t k, const TopKOptions&
   };
   if (ranks == 1) return refuse("everything: there is one rank");
   if (plan.n == 0) return refuse("nothing: the tensor is empty");
-  if (!request.force && !request.deterministic) {  // what is deterministic may not hang on an estimate
+  if (!request.force && !request.deterministic) {  // a deterministic result must not depend on an estimate
     if (topology.one_host()) return refuse("everything: ranks that share memory have no wire to save");
     if (plan.microseconds > kWorthIt * dense.estimate.microseconds)
       return refuse(fmt::format("everything: top {} would take {:.1f} us, {} {:.1f} us", plan.k, plan.microseconds,

@@ -1,4 +1,4 @@
-// Whether a sparse all-reduce pays, and how it goes: a pure function, equal on every rank.
+// Plan of a sparse all-reduce: whether it pays, and its form. A pure function, equal on every rank.
 #pragma once
 
 #include <cstddef>
@@ -12,29 +12,30 @@
 namespace collectives {
 
 struct SparsePlan {
-  bool sparse = false;  ///< or everything is sent, as the dense plan says
-  /// Where it is sparse: the ranks of a host add first and choose from the sum, each from a slice of its own.
+  bool sparse = false;  ///< selected elements are sent; otherwise the whole vector, by the dense plan
+  /// Whether the ranks of a host add first, in a sparse plan. Each of them then selects from its own slice of the sum.
   bool in_hosts = false;
   SparseForm form = SparseForm::gathered;
-  int members = 1;  ///< who exchange what they have chosen: hosts, or ranks
-  int slices = 1;   ///< of the tensor, each with a share of k; more than one only in_hosts
+  int members = 1;  ///< number of members that exchange their selections: hosts, or ranks
+  int slices = 1;   ///< slices of the tensor, each with a share of k; more than one only if in_hosts is set
   std::size_t n = 0, k = 0;
   DataType values = DataType::f32;
   std::string reason;
   double microseconds = 0;
 
-  /// Of slice `s`.
+  /// Returns the format of slice `s`.
   SparseFormat format(int s) const { return {part({0, n}, slices, s).count, part({0, k}, slices, s).count, values}; }
-  /// Of the local rank `local`, in_hosts; there may be fewer slices than ranks.
+  /// Returns the slice of local rank `local` if in_hosts is set. There may be fewer slices than ranks.
   Range slice(int local) const { return local < slices ? part({0, n}, slices, local) : Range{}; }
 };
 
-/// `k` of request.count elements, as `options` say; `dense`: what the same call would be without compression, or with
-/// request.codec.
+/// Returns the plan for selecting `k` of request.count elements by `options`. `dense` is the plan of the same call
+/// without compression, or with request.codec.
 SparsePlan plan_sparse(const Request&, std::size_t k, const TopKOptions& options, const Plan& dense, const Topology&,
                        const Tuning&);
 
-/// Why GPUs do not choose from their own memory, where ranks of a host add first or not; empty where they do.
+/// Returns why GPUs cannot select from their own memory; empty if they can. `in_hosts` says whether the ranks of a host
+/// add first.
 std::string why_not_chosen_on_gpu(bool in_hosts, const TopKOptions& options, const Topology& topology);
 
 }  // namespace collectives

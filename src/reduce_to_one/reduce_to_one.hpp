@@ -1,10 +1,14 @@
-// Reduce to one: everything meets at a root, and the result goes out from there. The root's links and arithmetic are
-// the price; short vectors do not notice it.
+// Reduce to one: all values go to a root, and the result goes out from there.
 //
-// Two shapes say who talks to whom. *Direct*: the root talks to everybody, one step each way, and adds the
-// contributions in rank order. *Tree*: binomial, log2 n steps each way (Thakur, Rabenseifner and Gropp, "Optimization
-// of collective communication operations in MPICH", 2005). Every collective below is the same composition over either
-// shape.
+// Every collective below is composed of a reduce and a broadcast over one of two shapes:
+//
+//   Star   the root exchanges messages with every other rank, one step each way, and adds in rank order
+//   Tree   a binomial tree, log2 n steps each way
+//
+// The tree is that of Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH",
+// 2005.
+//
+// Price: the links and the arithmetic of the root limit long vectors. The effect on short vectors is negligible.
 #pragma once
 
 #include <array>
@@ -14,7 +18,8 @@
 
 namespace collectives::reduce_to_one {
 
-/// Reduce and broadcast between the root and everybody. Steps: 1 each way.  Wire: n - 1 buffers at the root each way.
+/// Reduce and broadcast between the root and all other ranks. Each takes one step. Wire: n - 1 buffers at the root for
+/// each.
 struct Star {
   const RankGroup& group;
   int root;
@@ -32,10 +37,13 @@ struct Star {
   }
 };
 
-/// Reduce and broadcast along a binomial tree. Counted from the root, the children of position v are v+1, v+2, v+4, ...
-/// as long as the bit is below the lowest set bit of v. Steps: at most log2 n, rounded up, each way.
-/// Order: a node adds itself, then its children, nearest first, so a subtree is a run of neighbouring positions. The
-/// way out begins with the farthest child, who has the most to pass on.
+/// Reduce and broadcast along a binomial tree.
+///
+/// Positions count from the root. The children of position v are v+1, v+2, v+4, ..., as long as the added bit is below
+/// the lowest set bit of v. Steps: at most log2 n, rounded up, each way.
+///
+/// Order of the sum: a rank adds its own value, then those of its children, nearest first. A subtree is thus a run of
+/// neighbouring positions. The broadcast sends to the farthest child first, because it has the most ranks to serve.
 struct Tree {
   const RankGroup& group;
   int root;
@@ -87,7 +95,7 @@ constexpr void all_reduce(const Shape& shape, Range range, const Reduction& how,
   shape.broadcast(range, Place::output, run);
 }
 
-/// Part by part: reduce at the root, hand to its owner.
+/// Emits a reduce-scatter. For each part in turn: reduces it at the root and sends it to its owner.
 template <class Shape, class Run>
 constexpr void reduce_scatter(const Shape& shape, const Parts& parts, Reduction how, Run&& run) {
   const RankGroup& group = shape.group;
@@ -101,7 +109,7 @@ constexpr void reduce_scatter(const Shape& shape, const Parts& parts, Reduction 
   }
 }
 
-/// Part by part: gather at the root, broadcast.
+/// Emits an all-gather. For each part in turn: the owner sends it to the root, which broadcasts it.
 template <class Shape, class Run>
 constexpr void all_gather(const Shape& shape, const Parts& parts, Place source, Run&& run) {
   const RankGroup& group = shape.group;

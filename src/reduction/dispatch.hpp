@@ -1,5 +1,5 @@
-// The families of loops that reduction.cpp chooses from. Each is compiled once per instruction set, in a file of its
-// own, and gives the one for what this processor has.
+// The families of loops from which reduction.cpp chooses. Each family is a file of its own, compiled once per
+// instruction set. It returns the loop for this processor.
 #pragma once
 
 #include <cstddef>
@@ -9,27 +9,27 @@
 #include "collectives/types.hpp"
 #include "reduction/reduction.hpp"
 
-// Instruction sets to do without: one that is all but extinct, and those whose vectors have a size that the compiler
-// does not know, which cannot stand in arrays. Before anything of Highway is included.
+// Instruction sets that are not used. SSSE3 alone is almost extinct. Vectors of SVE have no size that the compiler
+// knows and cannot be elements of arrays. Must be defined before any header of Highway is included.
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
 
 namespace collectives {
 
-/// Bytes from which it pays to begin where a line does.
+/// Bytes of a vector from which it pays to begin at a cache line.
 inline constexpr std::size_t kLongVector = 4096;
-/// Bytes that memory moves at once.
+/// Bytes of a cache line.
 inline constexpr std::size_t kLine = 64;
-/// Bytes from `data` to where the next line begins.
+/// Returns the number of bytes from `data` to the next cache line.
 inline std::size_t to_next_line(const std::byte* data) noexcept {
   return -reinterpret_cast<std::uintptr_t>(data) % kLine;
 }
 
-/// sum, average, product and pre_scaled_sum of f32 and f64, and of f16 and bf16.
+/// Returns the loop of sum, average, product or pre_scaled_sum: of f32 and f64, and of f16 and bf16.
 FoldLoop loop_of_floats(ReduceOp::Kind kind, DataType type) noexcept;
 FoldLoop loop_of_half_floats(ReduceOp::Kind kind, DataType type) noexcept;
-/// sum, average and product.
+/// Returns the loop of sum, average or product.
 FoldLoop loop_of_integers(ReduceOp::Kind kind, DataType type) noexcept;
-/// min and max of every type.
+/// Returns the loop of min or max, for every type.
 FoldLoop loop_of_min_max(ReduceOp::Kind kind, DataType type) noexcept;
 
 }  // namespace collectives

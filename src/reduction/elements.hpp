@@ -1,13 +1,12 @@
-// The arithmetic of single elements, as fold() (reduction.hpp) does it in vectors: the same bits, from code that GPUs
-// run too.
+// The arithmetic of single elements, with the same bits as fold() (reduction.hpp), in code that GPUs run, too.
 //
-// A kernel says what happens to an element, as those of reduction/loops.hpp do:
+// A kernel defines what happens to an element, like the kernels of reduction/loops.hpp:
 //
-//   Stored                an element in memory
-//   Wide                  what it is while being combined
-//   term(stored, raw)     `unreduced` as in Source
-//   combine(a, b)         in the order of the sources
-//   result(value)
+//   Stored                    an element in memory
+//   Wide                      the type in which elements are combined
+//   term(stored, unreduced)   Stored -> Wide; `unreduced` as in Source
+//   combine(a, b)             a and b in the order of the sources
+//   result(value)             Wide -> Stored
 #pragma once
 
 #include <bit>
@@ -25,7 +24,8 @@ inline constexpr bool kHalf = std::is_same_v<T, float16> || std::is_same_v<T, bf
 template <class T>
 inline constexpr bool kFloating = kHalf<T> || std::is_floating_point_v<T>;
 
-/// Sums and products of integers wrap, so signed ones are taken without their sign.
+/// Type in which elements are added and multiplied. Sums and products of integers wrap, so signed integers are combined
+/// as unsigned ones.
 template <class T>
 using Combined =
     std::conditional_t<kHalf<T>, float,
@@ -46,7 +46,7 @@ struct Product : Sum<T> {
   COLLECTIVES_SHARED static Wide combine(Wide a, Wide b) { return static_cast<Wide>(a * b); }
 };
 
-/// Of floats.
+/// Scaled sum of floats.
 template <class T>
 struct ScaledSum : Sum<T> {
   using typename Sum<T>::Wide;
@@ -58,7 +58,7 @@ struct ScaledSum : Sum<T> {
   }
 };
 
-/// Of integers: the exact mean, truncated toward zero.
+/// Mean. For integers it is exact and truncated toward zero.
 template <class T>
 struct Mean {
   __extension__ using Int128 = __int128;
@@ -71,9 +71,11 @@ struct Mean {
   COLLECTIVES_SHARED T result(Wide value) const { return static_cast<T>(value / ranks); }
 };
 
-/// min (kLeast) and max. Every float has a key, a signed integer that orders as the values do: negative numbers count
-/// downwards, -0 is below +0, and every NaN is one quiet NaN, whose key is above all others either way round. The
-/// greatest key wins; with all bits turned round, that is the least value.
+/// Min (kLeast) and max.
+///
+/// Every float has a key: a signed integer with the order of the values. Negative numbers count downwards, and -0 is
+/// below +0. Every NaN becomes one quiet NaN, whose key is above all other keys for both min and max. The greatest key
+/// wins. For min all bits of the keys are inverted first.
 template <class T, bool kLeast>
 struct Extreme {
   using Stored = T;
@@ -82,7 +84,7 @@ struct Extreme {
   using Wide = typename std::conditional_t<kFloating<T>, std::type_identity<Key>, std::type_identity<T>>::type;
   static constexpr Key kTurn = kLeast ? -1 : 0;
   static constexpr Key kMagnitude = std::numeric_limits<Key>::max();
-  /// Exponent bits all set; and the highest bit of the significand.
+  /// Bits of the significand. kInfinity has all exponent bits set; kNan also has the highest bit of the significand.
   static constexpr int kSignificand = std::is_same_v<T, bfloat16>  ? 7
                                       : std::is_same_v<T, float16> ? 10
                                       : std::is_same_v<T, float>   ? 23
@@ -90,7 +92,7 @@ struct Extreme {
   static constexpr Key kInfinity = static_cast<Key>(kMagnitude >> kSignificand << kSignificand);
   static constexpr Key kNan = static_cast<Key>(kInfinity | (Key{1} << (kSignificand - 1)));
 
-  /// Its own inverse.
+  /// Converts between bits and keys. The function is its own inverse.
   COLLECTIVES_SHARED static Key flip(Key bits) { return bits < 0 ? static_cast<Key>(bits ^ kMagnitude) : bits; }
 
   COLLECTIVES_SHARED Wide term(T stored, bool) const {
@@ -117,8 +119,8 @@ struct Extreme {
   }
 };
 
-/// Calls visit(kernel) with the kernel of a reduction; false for what has none: user ops, and factors for integers.
-/// `unfinished`: partial results are wanted, so that an average is a sum.
+/// Calls visit(kernel) with the kernel of a reduction. Returns false if there is none: for user ops and for factors of
+/// integers. `unfinished` requests partial results, for which an average is a sum.
 template <class T, class Visit>
 bool with_kernel(const ReduceOp& op, int ranks, bool unfinished, Visit&& visit) {
   switch (op.kind()) {
@@ -144,7 +146,7 @@ bool with_kernel(const ReduceOp& op, int ranks, bool unfinished, Visit&& visit) 
   return false;
 }
 
-/// Calls visit(T()) with the type that `type` names.
+/// Calls visit(T()) with the type T that `type` names.
 template <class Visit>
 decltype(auto) with_type(DataType type, Visit&& visit) {
   switch (type) {

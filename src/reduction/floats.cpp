@@ -1,4 +1,4 @@
-// f32 and f64: added and multiplied as they are.
+// Loops of f32 and f64, without conversions.
 #include "reduction/dispatch.hpp"
 
 #undef HWY_TARGET_INCLUDE

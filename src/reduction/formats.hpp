@@ -1,14 +1,15 @@
-// Formats: how elements stand in memory and what they are while something is computed with them; and vectors brought
-// from memory and taken there, wherever they lie.
+// Formats of elements in memory and in computation; loads and stores of vectors at any address.
 //
 //   Stored             an element in memory, as a lane
-//   Wide               what it is widened to
+//   Wide               the type to which it is widened
 //   widen(d, stored)   vector of Stored -> vector of Wide
 //   narrow(d, value)   vector of Wide -> vector of Stored
 //
-// where the tag d stands for the vector of Stored. The rounding of f16 and bf16 is that of types.hpp, in integer
-// arithmetic with choices in place of branches, and heeds no mode of the processor that flushes denormals. Only f16 has
-// instructions that give the same bits; those for bf16 flush denormals.
+// The tag d stands for the vector of Stored.
+//
+// f16 and bf16 are rounded as in types.hpp, by integer arithmetic with selections in place of branches. No processor
+// mode that flushes denormals affects it. Only f16 has instructions with the same bits. The instructions for bf16 flush
+// denormals. Price: six operations instead of one. Memory hides them if data are in the second-level cache or beyond.
 //
 // Included once per instruction set, as loops.hpp is.
 #if defined(COLLECTIVES_REDUCTION_FORMATS) == defined(HWY_TARGET_TOGGLE)
@@ -29,7 +30,7 @@ namespace collectives::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Bytes of a whole vector. Sixteen is the least that loads and stores of Highway take unaligned in any type.
+/// Bytes of a whole vector. Unaligned loads and stores of Highway need at least 16 bytes, for any type.
 template <class D>
 inline constexpr std::size_t kBytes = hn::MaxLanes(D()) * sizeof(hn::TFromD<D>);
 
@@ -76,7 +77,8 @@ using Floats = hn::Rebind<float, D>;
 template <class D>
 using Words = hn::Rebind<std::uint32_t, D>;
 
-/// Both below 2^31, which lets the comparison be the cheap one of signed integers.
+/// Returns a < b ? yes : no. Requires that both are below 2^31, so that the cheap comparison of signed integers
+/// suffices.
 template <class V>
 HWY_INLINE V choose_if_less(V a, std::uint32_t b, V yes, V no) {
   const hn::DFromV<V> d;
@@ -96,12 +98,13 @@ struct BrainFloat {
   static HWY_INLINE hn::Vec<D> narrow(D d, hn::Vec<Floats<D>> value) {
     return hn::TruncateTo(d, hn::ShiftRight<16>(round(Words<D>(), value)));
   }
-  /// Bits of f32, the upper half of which is the result.
+  /// Returns bits of f32, of which the upper half is the result.
   template <class DW>
   static HWY_INLINE hn::Vec<DW> round(DW dw, hn::Vec<hn::Rebind<float, DW>> value) {
     const auto word = hn::BitCast(dw, value);
     const auto quiet = hn::Or(word, hn::Set(dw, 0x00400000u));
-    // Of a tie the last bit that stays decides: it is added below all others. Where there is a one already is no tie.
+    // The last remaining bit decides a tie. It is added below all other bits. If there is a one already, there is no
+    // tie.
     const auto decided = hn::OrAnd(word, hn::ShiftRight<16>(word), hn::Set(dw, 1u));
     const auto number = hn::Add(decided, hn::Set(dw, 0x7fffu));
     return hn::IfThenElse(hn::RebindMask(dw, hn::IsNaN(value)), quiet, number);
@@ -145,7 +148,8 @@ struct HalfFloat {
     const auto nan = hn::Or(hn::And(upper, hn::Set(dw, 0x3ffu)), hn::Set(dw, 0x7e00u));
     const auto last = hn::And(upper, hn::Set(dw, 1u));
     const auto normal = hn::ShiftRight<13>(hn::Add(hn::Add(magnitude, hn::Set(dw, 0xfffu - 0x38000000u)), last));
-    // The last bit of a float between 1/2 and 1 is worth 2^-24, as that of a denormal f16: the addition rounds.
+    // The addition rounds, because the last bit of a float between 1/2 and 1 is worth 2^-24. This is also the value of
+    // the last bit of a denormal f16.
     const auto sum = hn::Add(hn::BitCast(df, magnitude), hn::Set(df, 0.5f));
     const auto denormal = hn::Sub(hn::BitCast(dw, sum), hn::Set(dw, 0x3f000000u));
     auto half = choose_if_less(magnitude, 0x38800000u, denormal, normal);

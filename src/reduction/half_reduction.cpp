@@ -1,7 +1,7 @@
-// f16 and bf16: f32 while they are combined, rounded once.
+// Loops of f16 and bf16, which are combined in f32 and rounded once.
 //
-// The rounding is that of types.hpp, in integer arithmetic with choices in place of branches. Only f16 has instructions
-// that give the same bits; those for bf16 flush denormals.
+// The rounding is that of types.hpp, by integer arithmetic with selections in place of branches. Only f16 has
+// instructions with the same bits. The instructions for bf16 flush denormals.
 #include "reduction/dispatch.hpp"
 
 #undef HWY_TARGET_INCLUDE

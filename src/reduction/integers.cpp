@@ -1,5 +1,5 @@
-// Integers: sums and products wrap, so signed ones are taken without their sign. Averages are exact means, truncated:
-// added in a wider type and divided there.
+// Loops of integers. Sums and products wrap, so signed integers are combined as unsigned ones. Averages are exact
+// means, truncated. They are added and divided in a wider type.
 #include "reduction/dispatch.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -11,7 +11,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace collectives::HWY_NAMESPACE {
 
-/// No processor multiplies bytes.
+/// Format of bytes for products. Bytes are widened, because processors have no instruction that multiplies bytes.
 struct WidenedBytes {
   using Stored = std::uint8_t;
   using Wide = std::uint16_t;
@@ -25,8 +25,8 @@ struct WidenedBytes {
   }
 };
 
-/// Averages of bytes and 32-bit integers are taken in floating point: as long as `Wide` holds the sums exactly, no
-/// quotient of two integers is rounded up to the next one, and conversion truncates.
+/// Format of bytes and 32-bit integers for averages, in floating point. As long as `Wide` holds the sums exactly, no
+/// quotient of two integers is rounded up to the next integer. The conversion to an integer truncates.
 template <class T, class WideType>
 struct Averaged {
   using Stored = T;
@@ -64,7 +64,8 @@ struct Averaged {
   }
 };
 
-/// No vector unit divides 128-bit integers, and a processor is quicker with 64.
+/// Computes the mean of 64-bit integers without vectors: no vector unit divides 128-bit integers. If the sum fits in 64
+/// bits, the division uses 64 bits, which is faster.
 template <class T>
 void mean_of_longs(const Operands& all) {
   __extension__ using Int128 = __int128;
@@ -87,7 +88,7 @@ void mean_of_longs(const Operands& all) {
 
 template <class T>
 void mean_of_bytes(const Operands& all) {
-  // A float holds the sum of 2^16 bytes, a double that of 2^21 32-bit integers.
+  // A float holds the sum of 2^16 bytes exactly, a double that of 2^21 32-bit integers.
   if (all.ranks <= 1 << 16) return fold_by<Mean<Averaged<T, float>>>(all);
   fold_by<Mean<Averaged<T, double>>>(all);
 }

@@ -1,21 +1,26 @@
-// The loop that all reductions share, over vectors of whatever size the processor has.
+// The loop of all reductions, over vectors of whatever size the processor has.
 //
-// A Kernel says what happens to the lanes:
+// The loop takes four vectors at a time through all sources in registers and stores them to all outs. Every byte is
+// thus loaded once, and as many loads are in flight as memory can serve. A rest that does not fill a vector uses
+// smaller vectors, two of which overlap. No lane then lies out of bounds. Both are loaded before either is stored,
+// because the result may replace a source.
 //
-//   Stored                 an element in memory, as a lane
-//   Wide                   what it is while being combined
-//   term(d, stored, raw)   vector of Stored -> vector of Wide; `unreduced` as in Source
-//   combine(a, b)          in the order of the sources
-//   result(d, value)       vector of Wide -> vector of Stored
+// A type and an op are a kernel, which defines what happens to the lanes:
 //
-// where the tag d stands for the vector of Stored. It is made of nothing, or of the operands. The Loop brings the lanes
-// and takes them away: four vectors at a time run through all sources in registers, so that every byte is loaded once
-// and as many loads are under way as memory answers. What does not fill a vector is done by smaller ones, two of which
-// overlap: no lane lies out of bounds, and both are loaded before either is stored, as the result may replace a source.
+//   Stored                       an element in memory, as a lane
+//   Wide                         the type in which elements are combined
+//   term(d, stored, unreduced)   vector of Stored -> vector of Wide; `unreduced` as in Source
+//   combine(a, b)                a and b in the order of the sources
+//   result(d, value)             vector of Wide -> vector of Stored
 //
-// Included once per instruction set by the families, which Highway compiles in turn; hence no include guard of the
-// usual kind. The bits do not depend on the instruction set: nothing is reordered, nothing fused (-ffp-contract=off),
-// and conversions are exact or rounded by one rule.
+// The tag d stands for the vector of Stored. A kernel is constructed from the operands or from nothing.
+//
+// Google Highway compiles this file once per instruction set, and the processor's is chosen at run time. The file thus
+// has no usual include guard. All instruction sets give the same bits. Operations are neither reordered nor fused
+// (-ffp-contract=off), and conversions are exact or rounded by one rule. Only the payload of a NaN may differ, if
+// several NaN are combined.
+//
+// Price: the build requires Highway, and the choice takes some 3 ns per call.
 #if defined(COLLECTIVES_REDUCTION_LOOPS) == defined(HWY_TARGET_TOGGLE)
 #ifdef COLLECTIVES_REDUCTION_LOOPS
 #undef COLLECTIVES_REDUCTION_LOOPS
@@ -38,20 +43,22 @@
 HWY_BEFORE_NAMESPACE();
 namespace collectives::HWY_NAMESPACE {
 
-/// Of which there is a loop for each of the usual numbers of vectors.
+/// Whether the kernel has a loop for each of the usual numbers of vectors.
 template <class Kernel>
 inline constexpr bool kIsOften = false;
 
-/// Sources, Outs and Streamed: spans, or arrays of so many, which the compiler makes straight code of.
+/// A loop over operands. Sources, Outs and Streamed are spans or arrays. The compiler knows the length of arrays and
+/// unrolls loops over them.
 template <class Kernel, class Sources, class Outs, class Streamed>
 class Loop {
   using Stored = typename Kernel::Stored;
   using Wide = typename Kernel::Wide;
-  /// As many elements as fill a vector once they are wide.
+  /// Tag of as many elements as fill a vector after widening.
   using Elements = hn::Rebind<Stored, hn::ScalableTag<Wide>>;
   static constexpr std::size_t kLanes = hn::MaxLanes(Elements());
-  static constexpr std::size_t kAtOnce = 4;                     // vectors
-  static constexpr std::size_t kAhead = 1024 / sizeof(Stored);  // elements; saves a tenth in the second-level cache
+  static constexpr std::size_t kAtOnce = 4;                     // vectors per iteration
+  static constexpr std::size_t kAhead = 1024 / sizeof(Stored);  // prefetch distance in elements; saves 10 % if data are
+                                                                // in the second-level cache
 
  public:
   Loop(const Kernel& kernel, const Sources& sources, const Outs& outs, const Streamed& streamed)
@@ -67,7 +74,7 @@ class Loop {
   }
 
  private:
-  /// Less than two vectors: two that overlap, or two smaller ones.
+  /// Processes fewer than two vectors: by two vectors that overlap, or by smaller ones.
   template <class D>
   HWY_INLINE void rest(D d, std::size_t begin, std::size_t count) const {
     constexpr std::size_t kHere = hn::MaxLanes(D());
@@ -80,7 +87,7 @@ class Loop {
     }
   }
 
-  /// kVectors vectors, each `step` elements after the one before.
+  /// Processes kVectors vectors. Each begins `step` elements after the one before.
   template <std::size_t kVectors, class D>
   HWY_INLINE void vectors(D d, std::size_t begin, std::size_t step) const {
     const Source* source = sources_.data();
@@ -122,21 +129,24 @@ class Loop {
     }
   }
 
-  // Copies that no store can reach stay in registers.
+  // Copies, because a store through a pointer cannot change them. They therefore stay in registers.
   const Kernel kernel_;
   const Sources sources_;
   const Outs outs_;
   const Streamed streamed_;
 };
 
-/// The elements begin to end of every vector that `all` names.
+/// Folds the elements [begin, end) of every vector of `all`.
 template <class Kernel>
 HWY_NOINLINE void run(const Kernel& kernel, const Operands& all, std::size_t begin, std::size_t end) {
   Loop(kernel, all.sources, all.outs, all.streamed).run(begin, end);
 }
 
-/// The same, for so many sources and outs. Code of its own has loads of its own, by which processors tell the streams
-/// that they fetch ahead: one that goes on where it left off the last time is fetched in time, also across pieces.
+/// Does the same for fixed numbers of sources and outs.
+///
+/// Code of its own has load instructions of its own. A processor identifies a stream to prefetch by its load
+/// instruction. A stream that continues where it stopped the last time is thus prefetched in time, also from one piece
+/// to the next.
 template <std::size_t kSources, std::size_t kOuts, std::size_t kStreamed, class Kernel>
 HWY_NOINLINE void run_these(const Kernel& kernel, const Operands& all, std::size_t begin, std::size_t end) {
   std::array<Source, kSources> sources;
@@ -151,7 +161,8 @@ HWY_NOINLINE void run_these(const Kernel& kernel, const Operands& all, std::size
 template <class Kernel>
 using Run = void (*)(const Kernel&, const Operands&, std::size_t begin, std::size_t end);
 
-/// What the stages of two ranks consist of, for the kernels that gradients and copies go through.
+/// Returns the best loop for `all`. Kernels for gradients and copies have loops for the intra-host collectives of two
+/// ranks.
 template <class Kernel>
 Run<Kernel> best_run(const Operands& all) {
   if constexpr (kIsOften<Kernel>) {
@@ -173,8 +184,8 @@ template <class Kernel>
 void run(const Kernel& kernel, const Operands& all) {
   constexpr std::size_t kSize = sizeof(typename Kernel::Stored);
   if (all.count * kSize < kLongVector) return run(kernel, all, 0, all.count);
-  // Long vectors start with a piece that ends where an out has a line: only whole lines are streamed, and what stays in
-  // one line is faster to load and store.
+  // A long vector starts with a piece that ends at a cache line of an out. Only whole lines can be streamed, and an
+  // access within one line is faster.
   const std::size_t lead = to_next_line(all.streamed.empty() ? all.outs[0] : all.streamed[0]) / kSize;
   run(kernel, all, 0, lead);
   best_run<Kernel>(all)(kernel, all, lead, all.count);
@@ -238,7 +249,7 @@ struct Product : Sum<Format> {
   HWY_INLINE V combine(V a, V b) const {
     using D = hn::DFromV<V>;
     if constexpr (sizeof(hn::TFromD<D>) == 8 && hn::MaxLanes(D()) == 1) {
-      return hn::Set(D(), hn::GetLane(a) * hn::GetLane(b));  // Highway multiplies 64-bit integers in pairs
+      return hn::Set(D(), hn::GetLane(a) * hn::GetLane(b));  // Highway multiplies 64-bit integers in pairs only
     } else {
       return hn::Mul(a, b);
     }
@@ -252,7 +263,7 @@ inline constexpr bool kIsOften<Mean<Same<float>>> = true;
 template <>
 inline constexpr bool kIsOften<Sum<Same<std::uint8_t>>> = true;
 
-/// What the float types have beside min and max.
+/// Returns the loop of a float format, or null for min, max and user ops.
 template <class Format>
 FoldLoop loop_of_format(ReduceOp::Kind kind) {
   switch (kind) {

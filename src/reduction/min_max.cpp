@@ -1,7 +1,7 @@
-// min and max. Integers are compared as they are.
+// Loops of min and max.
 //
-// Of floats, every element has a key, a signed integer that orders as the values do, and the greatest key wins; with
-// all bits of the keys turned round, that is the least value.
+// Integers are compared directly. A float has a key, a signed integer with the order of the values. The greatest key
+// wins. For min all bits of the keys are inverted first.
 #include "reduction/dispatch.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -30,8 +30,8 @@ struct Greatest : Sum<Same<T>> {
   }
 };
 
-/// The key is made of the bits: negative numbers count downwards, -0 is below +0, and every NaN is one canonical quiet
-/// NaN, whose key is above those of the infinities either way round.
+/// Max of keys. Negative numbers count downwards, and -0 is below +0. Every NaN becomes one canonical quiet NaN, whose
+/// key is above those of the infinities for both min and max.
 template <class Key>
 struct GreatestKey : Greatest<Key> {
   Key turn, infinity, nan;
@@ -42,7 +42,7 @@ struct GreatestKey : Greatest<Key> {
   static HWY_INLINE hn::Vec<D> magnitude(D d, hn::Vec<D> bits) {
     return hn::And(bits, hn::Set(d, std::numeric_limits<Key>::max()));
   }
-  /// Its own inverse.
+  /// Converts between bits and keys. The function is its own inverse.
   template <class D>
   static HWY_INLINE hn::Vec<D> flip(D d, hn::Vec<D> bits) {
     return hn::Xor(bits, magnitude(d, hn::BroadcastSignBit(bits)));

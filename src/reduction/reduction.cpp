@@ -1,5 +1,4 @@
-// Chooses the loop. The loops themselves are in reduction/, by family; those of user ops are here, as they have no
-// arithmetic of ours.
+// Choice of the loop of a fold, and the loop of user ops. The loops with arithmetic are in the families (dispatch.hpp).
 #include "reduction/reduction.hpp"
 
 #include <hwy/cache_control.h>
@@ -14,7 +13,8 @@
 namespace collectives {
 namespace {
 
-/// Combines in a block of its own, so that an out may be any of the sources, and hands the user aligned elements only.
+/// Folds by a user op. Combines in a block of its own, so that an out may be any of the sources. Passes only aligned
+/// elements to the op.
 void fold_by_user(const UserOp& op, DataType type, const Operands& all) {
   constexpr std::size_t kBlockBytes = 8192;
   alignas(64) std::byte accumulated[kBlockBytes];
@@ -42,13 +42,14 @@ FoldLoop loop_of(ReduceOp::Kind kind, DataType type) noexcept {
   return loop_of_floats(kind, type);
 }
 
-/// What adds up sources whose division comes later adds them.
+/// Returns the kind of the loop: sum for an average without the division.
 ReduceOp::Kind kind_of(const ReduceOp& op, int finish_ranks) noexcept {
   return op.kind() == ReduceOp::Kind::average && finish_ranks == 0 ? ReduceOp::Kind::sum : op.kind();
 }
 
-/// Streams to the outs that gain by it: those that are no source, whose lines are in the cache anyway, and that lie to
-/// their lines as the first of them does, as only whole lines are streamed.
+/// Runs the loop with streaming stores to the outs that gain from them. An out that is also a source has its lines in
+/// the cache and is stored normally. So is an out whose offset within a line differs from the first one's, because only
+/// whole lines are streamed.
 void fold_streaming(FoldLoop loop, DataType type, Operands all, Stores stores) {
   constexpr std::size_t kMost = 128;
   const std::span<std::byte* const> outs = all.outs;
@@ -102,7 +103,7 @@ void copy(std::span<std::byte* const> outs, const std::byte* in, std::size_t byt
     if (outs[0] != in) std::memcpy(outs[0], in, bytes);
     return;
   }
-  // The sum of one source.
+  // A copy is the sum of one source.
   const Source source{in, true};
   const Operands all{std::span(&source, 1), outs, {}, bytes, 1.0, 0};
   const FoldLoop loop = loop_of(ReduceOp::Kind::sum, DataType::u8);

@@ -1,8 +1,8 @@
-// The arithmetic of collectives: fold several sources into one result, element by element, in the order given.
+// The arithmetic of collectives: folds several sources into one result, element by element, in the given order.
 //
-// Everything about numbers is decided here and nowhere else: 16-bit floats are accumulated in f32, integer averages in
-// wider integers, the scale is applied once, the result is rounded once. Which processor runs it changes nothing but
-// the time.
+// All decisions about numbers are made here. 16-bit floats are accumulated in f32, and integer averages in wider
+// integers. The scale is applied once, and the result is rounded once. Which processor runs the loop changes only the
+// time.
 #pragma once
 
 #include <cstddef>
@@ -13,29 +13,44 @@
 
 namespace collectives {
 
-/// One operand of a fold. `unreduced` is a rank's own contribution, as the caller passed it; otherwise it is a partial
-/// result that an earlier fold left unfinished (already scaled by pre_scaled_sum's factor, not yet divided by average).
+/// One operand of a fold. `unreduced` is set for a rank's own contribution, as the caller passed it. Otherwise the
+/// operand is a partial result of an earlier fold: scaled by the factor of pre_scaled_sum, but not yet divided by
+/// average.
 struct Source {
   const std::byte* data = nullptr;
   bool unreduced = true;
 };
 
-/// How results are written. `streaming` goes past the caches, for results that would not stay there; what is stored
-/// afterwards may be seen before them unless fence_streams() stands between. Outs that are sources, and those that lie
-/// otherwise to their cache lines than the first that is streamed, are written as ever, and so are the results of user
-/// ops and averages of 64-bit integers. `streaming_but_first`: the first out is written as ever, too, by plain stores:
-/// a processor's string instructions, which memcpy uses, wait until all that was streamed before them has arrived.
+/// How results are stored:
+///
+///   cached               by normal stores
+///   streaming            past the caches, for results that would not stay there
+///   streaming_but_first  past the caches, but the first out by normal stores
+///
+/// After a streaming fold, call fence_streams(). Otherwise later stores may become visible before the streamed ones.
+///
+/// Some outs are stored normally in any case. These are outs that are also sources, and outs whose offset within a
+/// cache line differs from that of the first streamed out. Results of user ops and averages of 64-bit integers are
+/// stored normally, too.
+///
+/// The first out is stored by vector stores, not by memcpy. String instructions, which memcpy uses, would wait until
+/// all earlier streamed stores have completed.
 enum class Stores : std::uint8_t { cached, streaming, streaming_but_first };
 
-/// What this thread has streamed is seen by others before what it stores from here on.
+/// Makes the streamed stores of this thread visible before its later stores.
 void fence_streams() noexcept;
 
-/// out[i] = sources[0][i] . sources[1][i] . ... for `count` elements, left to right, for every out of `outs`, in one
-/// pass: each source is loaded once, the result is stored to each out. At least one source, one out.
-/// Unaligned pointers are fine; `outs` may be exactly some of the sources, no other overlap.
-/// `finish_ranks` > 0 completes the value: average divides by it. 0 leaves a partial result of the element type.
-/// A fold of one raw source makes a partial result of it.
-/// Wide accumulators (16-bit floats, integer average) round or narrow on store: fold those in one go.
+/// Computes out[i] = sources[0][i] . sources[1][i] . ... for `count` elements, from left to right, for every out of
+/// `outs`.
+///
+/// Loads each source once and stores the result to each out, in one pass. Requires at least one source and one out.
+/// Pointers may be unaligned. An out may be exactly one of the sources; other overlap is not allowed.
+///
+/// `finish_ranks` > 0 completes the value: average divides by it. 0 leaves a partial result of the element type. A fold
+/// of one unreduced source turns it into a partial result.
+///
+/// 16-bit floats and integer averages have wide accumulators, which are rounded or narrowed by the store. Fold all
+/// their sources in one call.
 void fold(const ReduceOp& op, DataType type, std::span<const Source> sources, std::span<std::byte* const> outs,
           std::size_t count, int finish_ranks, Stores stores = Stores::cached);
 inline void fold(const ReduceOp& op, DataType type, std::span<const Source> sources, std::byte* out, std::size_t count,
@@ -43,25 +58,26 @@ inline void fold(const ReduceOp& op, DataType type, std::span<const Source> sour
   fold(op, type, sources, std::span<std::byte* const>(&out, 1), count, finish_ranks, stores);
 }
 
-/// Whether a fold of one source is that source, bit for bit: not where it is scaled or divided, nor of extremes, which
-/// have one NaN only, nor of what is the user's.
+/// Returns whether a fold of one source is that source, bit for bit. This is false if the source is scaled or divided,
+/// for min and max, which have one NaN only, and for user ops.
 bool keeps_one(const ReduceOp& op, int finish_ranks) noexcept;
 
-/// What every loop is given; see fold().
+/// Arguments of every loop; see fold().
 struct Operands {
   std::span<const Source> sources;
-  std::span<std::byte* const> outs;      ///< to be stored to
-  std::span<std::byte* const> streamed;  ///< to be stored to past the caches; all lie alike to the lines of memory
+  std::span<std::byte* const> outs;      ///< outs that are stored normally
+  std::span<std::byte* const> streamed;  ///< outs that are stored past the caches; all have the same offset within a
+                                         ///< cache line
   std::size_t count;                     ///< elements
-  double factor;                         ///< of pre_scaled_sum
+  double factor;                         ///< factor of pre_scaled_sum
   int ranks;                             ///< divisor of average
 };
 
-/// A loop over all elements of the operands.
+/// Loop over all elements of the operands.
 using FoldLoop = void (*)(const Operands&);
 
-/// A fold into one out, stored as ever, that is made more than once: its loop is chosen in advance. For vectors so
-/// short that choosing takes as long as folding.
+/// Fold into one out with normal stores, for repeated use. The constructor chooses the loop. This is for vectors so
+/// short that the choice takes as long as the fold.
 class Fold {
  public:
   Fold() noexcept = default;
@@ -72,21 +88,25 @@ class Fold {
   }
 
  private:
-  FoldLoop loop_ = nullptr;  // of two sources or more; null: a user's op
+  FoldLoop loop_ = nullptr;  // loop for two sources or more; null for a user op
   ReduceOp op_;
   DataType type_ = DataType::f32;
   int finish_ranks_ = 0;
 };
 
-/// Copies `in` to every out: one load, many stores. `in` may be exactly one of `outs`, no other overlap.
+/// Copies `in` to every out: one load, many stores. `in` may be exactly one of `outs`; other overlap is not allowed.
 void copy(std::span<std::byte* const> outs, const std::byte* in, std::size_t bytes, Stores stores);
 inline void copy(std::byte* out, const std::byte* in, std::size_t bytes, Stores stores) {
   copy(std::span<std::byte* const>(&out, 1), in, bytes, stores);
 }
 
-/// Whether partial results would lose what the final result promises, so that all contributions must meet unsummed at
-/// one owner (direct exchange): 16-bit floats but for min and max, integer averages, user ops that do not commute, and
-/// every float reduction but min and max when `deterministic`.
+/// Returns whether all contributions must reach one owner unreduced (direct exchange), because partial results would
+/// lose what the final result promises. This is so for:
+///
+///   - 16-bit floats, but not for min and max
+///   - integer averages
+///   - user ops that do not commute
+///   - all float reductions but min and max, if `deterministic` is set
 bool needs_direct(const ReduceOp& op, DataType type, bool deterministic) noexcept;
 
 }  // namespace collectives

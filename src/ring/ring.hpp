@@ -1,17 +1,21 @@
-// The ring: every rank talks to two neighbours only, and all links work all the time. Optimal in bytes for any rank
-// count (Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009); its price
-// is a number of hops that grows with the ranks.
+// The ring: every rank exchanges messages with two neighbours only, and all links work all the time.
+//
+// The ring sends the fewest bytes possible, for any number of ranks (Patarasuk and Yuan, "Bandwidth optimal all-reduce
+// algorithms for clusters of workstations", 2009). Price: the number of hops grows with the number of ranks.
 #pragma once
 
 #include "steps/rank_group.hpp"
 
 namespace collectives::ring {
 
-/// Each rank ends with the reduction of its own part.
+/// Emits a reduce-scatter: every part is reduced to its owner.
 ///
-/// Part p sets out from the rank after p, gains one term at every stop, and comes home to p complete.
-/// Steps: n - 1 hops.  Wire: (n - 1)/n of the buffer, sent and received, per rank.
-/// Order: part p is summed (p+1) + (p+2) + ... + p: fixed, so equal runs give equal bits. The op must commute.
+/// Part p starts at the rank after p, gains one term at every hop and arrives complete at rank p.
+///
+/// Steps: n - 1 hops. Wire: (n - 1)/n of the buffer per rank, sent and received.
+///
+/// Order of the sum of part p: (p+1) + (p+2) + ... + p. The order is fixed, so equal runs give equal bits. The op must
+/// commute.
 template <class Run>
 constexpr void reduce_scatter(const RankGroup& ring, const Parts& parts, const Reduction& how, Run&& run) {
   const int n = ring.size();
@@ -24,9 +28,9 @@ constexpr void reduce_scatter(const RankGroup& ring, const Parts& parts, const R
   run(complete(arriving_and_mine, {}, parts[ring.self], how.source, false, how.finish, how.destination));
 }
 
-/// Every rank ends with every part. Each part goes once around and stops just before home.
+/// Emits an all-gather. A part passes all ranks and stops at the rank before its owner.
 ///
-/// Steps: n - 1 hops.  Wire: (n - 1)/n of the buffer, sent and received, per rank.
+/// Steps: n - 1 hops. Wire: (n - 1)/n of the buffer per rank, sent and received.
 template <class Run>
 constexpr void all_gather(const RankGroup& ring, const Parts& parts, Place source, Run&& run) {
   const int n = ring.size();
@@ -36,9 +40,9 @@ constexpr void all_gather(const RankGroup& ring, const Parts& parts, Place sourc
   if (n > 1) run(receive(ring.previous(), parts[ring.behind(n - 1)]));
 }
 
-/// The buffer goes from the root around the ring and stops before it.
+/// Emits a broadcast. The buffer travels from the root around the ring. The rank before the root is the last one.
 ///
-/// Steps: n - 1 hops, pipelined over the rounds.  Wire: the buffer, sent and received, per rank.
+/// Steps: n - 1 hops, pipelined over the rounds. Wire: the buffer per rank, sent and received.
 template <class Run>
 constexpr void broadcast(const RankGroup& ring, int root, Range range, Run&& run) {
   const Peers onward = ring.ahead(1) == root ? Peers{} : ring.next();
@@ -48,10 +52,11 @@ constexpr void broadcast(const RankGroup& ring, int root, Range range, Run&& run
     run(forward(ring.previous(), onward, range));
 }
 
-/// The buffer sets out after the root, gains one term at every stop, and ends at the root.
+/// Emits a reduce. The rank after the root starts, every hop adds one term, and the root ends.
 ///
-/// Steps: n - 1 hops, pipelined over the rounds.  Wire: the buffer, sent and received, per rank.
-/// Order: (root+1) + (root+2) + ... + root.
+/// Steps: n - 1 hops, pipelined over the rounds. Wire: the buffer per rank, sent and received.
+///
+/// Order of the sum: (root+1) + (root+2) + ... + root.
 template <class Run>
 constexpr void reduce(const RankGroup& ring, int root, Range range, const Reduction& how, Run&& run) {
   const Rank arriving_and_mine[] = {ring.previous()[0], ring.me()[0]};

@@ -1,4 +1,6 @@
-// One row of the table of algorithms: a name, and the function that emits a rank's Steps for any collective.
+// The interface of an algorithm: a name and a function that emits the Steps of a rank for any collective.
+//
+// The table of all algorithms is planning/algorithm_table.cpp.
 #pragma once
 
 #include <string_view>
@@ -13,15 +15,16 @@
 
 namespace collectives {
 
-/// Where one rank stands among all: what algorithms may know of the topology. Built once per communicator; the spans of
-/// `world` and `grid` point into it.
+/// View of the topology by one rank: everything that an algorithm may know of it.
+///
+/// Built once per communicator. The spans of `world` and `grid` point into this object.
 class RankView {
  public:
   RankView(const Topology&, Rank self);
   RankView(const RankView&) = delete;
   RankView& operator=(const RankView&) = delete;
 
-  /// Turns this seat into another rank's: it holds lists of all ranks, and one serves them all in turn.
+  /// Turns this view into the view of another rank. One object holds the lists of all ranks and can serve them in turn.
   void rebind(Rank rank) noexcept {
     world.self = rank;
     grid.host = host_of(rank);
@@ -33,25 +36,26 @@ class RankView {
 
   RankGroup world;  ///< all ranks, in rank order
   Grid grid;
-  Grid inner;               ///< the domains of the one host there is, in place of hosts; none where levels() is empty
-  std::span<Rank> scratch;  ///< room for one rank per host
-  /// Those who perform a host Step with this rank, and its number among them.
+  Grid inner;  ///< the domains of the only host, in place of hosts; empty if levels() of the topology is empty
+  std::span<Rank> scratch;  ///< scratch memory for one rank per host
+  /// Returns the ranks that perform a host Step of `subgroup` together with this rank.
   Peers members(Subgroup subgroup) const {
     return subgroup == Subgroup::host     ? grid.here()
            : subgroup == Subgroup::domain ? inner.here()
                                           : inner.rail().members;
   }
+  /// Returns the index of this rank among those ranks.
   int index_in(Subgroup subgroup) const {
     return subgroup == Subgroup::host ? grid.local : subgroup == Subgroup::domain ? inner.local : inner.host;
   }
   int host_of(Rank rank) const { return of_hosts_.host_of[static_cast<std::size_t>(rank)]; }
   int local_of(Rank rank) const { return of_hosts_.local_of[static_cast<std::size_t>(rank)]; }
-  /// With domains.
+  /// Requires a host with domains, as does local_in_domain().
   int domain_of(Rank rank) const { return of_domains_.host_of[static_cast<std::size_t>(rank)]; }
   int local_in_domain(Rank rank) const { return of_domains_.local_of[static_cast<std::size_t>(rank)]; }
 
  private:
-  /// The ranks of a grid: of each host, and of each rail.
+  /// Lists of the ranks of each host and of each rail, to which the spans of a Grid point.
   struct Members {
     Members(const std::vector<std::vector<Rank>>& hosts, std::size_t ranks);
     std::vector<Rank> by_host, by_rail;
@@ -63,30 +67,30 @@ class RankView {
   Members of_hosts_, of_domains_;
 };
 
-/// What kind of thing the Steps are to achieve.
+/// Properties of a collective that decide which Steps an algorithm emits.
 struct CollectiveSpec {
   Collective collective = Collective::all_reduce;
   PartialSums partial_sums = PartialSums::allowed;
-  /// Messages are coded: what a rank hands to others it keeps as they will see it, and partial sums are not coded, as
-  /// each coding rounds.
+  /// Whether messages are coded by the codec of the request. Each coding rounds, so no partial sum is coded. A rank
+  /// that sends a result stores it as the receivers will decode it.
   bool coded = false;
-  /// Of an all-reduce by `hierarchical` on several hosts, only what goes along the rails: this rank's slice, from
-  /// output to output. What happens inside hosts is done elsewhere.
+  /// Restricts an all-reduce of `hierarchical` on several hosts to its rails. The rank then reduces its slice along its
+  /// rail, from output to output. A device path performs the part inside each host.
   bool inter_host_only = false;
 
-  /// Contributions meet at their owner in messages.
+  /// Returns whether unreduced contributions travel in messages to an owner, which adds them.
   constexpr bool needs_unreduced_exchange() const { return partial_sums != PartialSums::allowed; }
 };
 
-/// The same of one round of a call.
+/// Arguments of one round of a call.
 struct RoundArgs : CollectiveSpec {
-  /// By part (see Algorithm::by_part): one part per rank. Otherwise one part, the vector.
+  /// Parts of the vector: one per rank if Algorithm::by_part returns true, otherwise a single part.
   Parts parts;
   Rank root = 0;
-  Parts incoming = {};  ///< where every rank has something else for every other: what they have for this one
+  Parts incoming = {};  ///< if each rank has different data for each peer: the parts that the peers hold for this rank
 };
 
-/// Receives the Steps of a rank, in order.
+/// Receives the Steps of a rank in order.
 class StepSink {
  public:
   virtual void operator()(const Step&) = 0;
@@ -98,23 +102,27 @@ class StepSink {
 struct Algorithm {
   std::string_view backend;
   std::string_view name;
-  /// Whether it can be done there at all, in a way of its own; null: always.
+  /// Returns whether the algorithm supports the collective on the topology, other than by the Steps of another
+  /// algorithm. Null: always.
   bool (*possible)(const CollectiveSpec&, const Topology&);
-  std::string_view needs;  ///< for that, in words
-  /// Whether the rounds walk along the parts of all ranks at once, or along the whole vector.
+  std::string_view needs;  ///< requirement of `possible` in words, for error messages
+  /// Returns whether a round handles one segment of the part of every rank. Otherwise a round handles one segment of
+  /// the whole vector.
   bool (*by_part)(const CollectiveSpec&, const Topology&);
-  /// Into how many messages, at least, one segment of a round is divided.
+  /// Returns the number of messages into which a segment of one round is divided, at least.
   int (*pieces)(const CollectiveSpec&, const Topology&);
-  /// The depths of its Steps (schedule.hpp), at least 1.
+  /// Returns the number of depths of a round (schedule.hpp), at least 1.
   int (*depths)(const CollectiveSpec&, const Topology&);
   void (*emit)(const RankView&, const RoundArgs&, StepSink&);
-  /// Messages hold parts of several ranks, up to the whole vector: for vectors that fit in one. Null: never.
+  /// Returns whether a message holds parts of several ranks, up to the whole vector. The vector must then fit in one
+  /// message. Null: never.
   bool (*in_one_message)(const CollectiveSpec&) = nullptr;
-  /// Of an all-reduce on several hosts: among how many of its ranks a host divides the vector. Null: it does not.
+  /// Returns the number of ranks of a host among which an all-reduce on several hosts divides the vector. Null: the
+  /// algorithm does not divide it.
   int (*slices)(const Topology&) = nullptr;
 };
 
-/// All algorithms, in order of preference when estimates are equal.
+/// Returns all algorithms. If estimates are equal, the earlier algorithm is preferred.
 std::span<const Algorithm> algorithms();
 
 }  // namespace collectives

@@ -1,16 +1,23 @@
-// Direct exchange: every contribution to a part goes unsummed to the part's owner, who adds them in rank order, scales
-// once and rounds once. What the ring and the hierarchy use where partial sums would lose bits (16-bit floats, integer
-// averages, `deterministic`): the same bytes as a ring, and the same bits whatever the backend.
+// Direct exchange: every rank sends its unreduced contribution to a part to the owner of that part.
+//
+// The owner adds the contributions in rank order, scales once and rounds once. The ring and the hierarchical algorithms
+// use it if a partial sum would lose bits. This is so for 16-bit floats, for integer averages, for ops that do not
+// commute and for `deterministic` calls (needs_direct() in reduction/reduction.hpp). The bytes are those of a ring, and
+// the bits are the same on every backend. explain() prints that contributions meet unsummed.
+//
+// Price: a rank sends p - 1 messages to p - 1 peers, while the ring has two neighbours.
 #pragma once
 
 #include "steps/rank_group.hpp"
 
 namespace collectives::direct_exchange {
 
-/// Each rank ends with the reduction of its own part.
+/// Emits a reduce-scatter: every part is reduced to its owner.
 ///
-/// Steps: p - 1 messages out, then one gather of p - 1.  Wire: (p - 1)/p of the buffer, sent and received, per rank.
-/// Order: the order of the members, which is rank order. Rank r starts with the peer after it, so no owner is flooded.
+/// Steps: p - 1 messages out, then one reduction of p contributions. Wire: (p - 1)/p of the buffer per rank, sent and
+/// received. Order of the sum: the order of the members, which is rank order.
+///
+/// Rank r sends to rank r + 1 first, so that not all ranks send to the same owner at once.
 template <class Run>
 constexpr void reduce_scatter(const RankGroup& group, const Parts& parts, const Reduction& how, Run&& run) {
   for (int stop = 1; stop < group.size(); ++stop) {
@@ -20,9 +27,9 @@ constexpr void reduce_scatter(const RankGroup& group, const Parts& parts, const 
   run(complete(group.members, {}, parts[group.self], how.source, how.unreduced(), how.finish, how.destination));
 }
 
-/// The member at position `root` ends with the reduction.
+/// Emits a reduce to the member at position `root`.
 ///
-/// Steps: one message per rank.  Wire: the buffer per rank; the root receives p - 1 of them.
+/// Steps: one message per rank. Wire: every rank but the root sends the buffer once; the root receives p - 1 of them.
 template <class Run>
 constexpr void reduce(const RankGroup& group, int root, Range range, const Reduction& how, Run&& run) {
   if (group.self != root) return run(send(group.at(root), range, how.source));

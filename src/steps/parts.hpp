@@ -1,5 +1,8 @@
-// How a vector is divided. A *part* belongs to one rank; a *segment* is the piece of a part that travels in one
-// message. Long vectors are worked through in rounds: round k handles segment k of every part.
+// Division of a vector into parts, segments and rounds.
+//
+//   part      the elements that belong to one rank
+//   segment   the piece of a part that one message carries
+//   round     round k handles segment k of every part
 #pragma once
 
 #include <algorithm>
@@ -13,25 +16,27 @@ struct Range {
   constexpr bool operator==(const Range&) const = default;
 };
 
-/// Part `index` of `parts` nearly equal parts; the first `count % parts` of them are one element longer. May be empty.
+/// Returns part `index` of `parts` nearly equal parts. The first `count % parts` of them are one element longer. A part
+/// may be empty.
 constexpr Range part(Range whole, int parts, int index) {
   const auto n = static_cast<std::size_t>(parts), i = static_cast<std::size_t>(index);
   const std::size_t each = whole.count / n, longer = whole.count % n;
   return {whole.first + i * each + std::min(i, longer), each + (i < longer ? 1 : 0)};
 }
 
-/// All parts of a vector, seen through one round: parts[i] is the round's segment of part i.
+/// All parts of a vector in one round: parts[i] is the segment of part i in that round.
 class Parts {
  public:
   constexpr Parts() = default;
-  /// `size` nearly equal parts.
+  /// Returns `size` nearly equal parts.
   static constexpr Parts equal(Range whole, int size) {
     Parts parts;
     parts.whole_ = whole;
     parts.size_ = size;
     return parts;
   }
-  /// Part i is [offsets[i], offsets[i + 1]); `offsets` has size + 1 entries and outlives the Parts.
+  /// Returns parts of which part i is [offsets[i], offsets[i + 1]). `offsets` has size + 1 entries and must outlive the
+  /// parts.
   static constexpr Parts listed(const std::size_t* offsets, int size) {
     Parts parts = equal({offsets[0], offsets[size] - offsets[0]}, size);
     parts.offsets_ = offsets;
@@ -41,7 +46,7 @@ class Parts {
   constexpr int size() const { return size_; }
   constexpr Range whole() const { return whole_; }
 
-  /// The same parts in round `index`, with segments of `segment` elements.
+  /// Returns these parts in round `index`, with segments of `segment` elements.
   constexpr Parts round(std::size_t segment, std::size_t index) const {
     Parts parts = *this;
     parts.segment_ = segment;
@@ -56,7 +61,7 @@ class Parts {
     return {all.first + skipped, std::min(segment_, all.count - skipped)};
   }
 
-  /// Elements of the longest part.
+  /// Returns the number of elements of the longest part.
   constexpr std::size_t longest() const {
     if (offsets_ == nullptr) return size_ == 0 ? 0 : full(0).count;
     std::size_t most = 0;
@@ -64,7 +69,7 @@ class Parts {
     return most;
   }
 
-  /// Part `i` as one range, whatever the round.
+  /// Returns all of part `i`, whatever the round.
   constexpr Range full(int i) const {
     if (offsets_ == nullptr) return part(whole_, size_, i);
     return {offsets_[i], offsets_[i + 1] - offsets_[i]};
@@ -74,7 +79,7 @@ class Parts {
   Range whole_;
   int size_ = 0;
   const std::size_t* offsets_ = nullptr;
-  std::size_t segment_ = 0, round_ = 0;  // segment_ 0: whole parts, one round
+  std::size_t segment_ = 0, round_ = 0;  // segment_ == 0: whole parts, one round
 };
 
 }  // namespace collectives

@@ -1,13 +1,22 @@
-// In which order a rank performs the Steps of all rounds.
+// Order in which a rank performs the Steps of all rounds of a call.
 //
-// One round after the other, a rank has nothing on the wire while it waits for its neighbour or works with its host. So
-// rounds overlap: a Step has a depth, round r begins `issue_interval` ticks after round r - 1, and at tick t every
-// round performs its Steps of depth t - r * stride, older rounds first. The order depends on nothing but depths, so it
-// is the same on all ranks, and messages between two ranks need no numbers, provided that between two ranks what is
-// sent at depth d is always received the same number of depths later. With all depths 0 there is no overlap.
+// Long vectors are cut into rounds of one segment per part. Performed one after the other, rounds leave the wire idle
+// while a rank waits for a peer or works with its host. Rounds therefore overlap:
 //
-// Of a round's Steps at most one per pair of ranks and tick sends, so with w rounds under way w + 1 frames suffice: a
-// rank that is behind can always receive, and whoever is furthest behind can always send.
+//   depth   a number that each Step carries: its position within its round
+//   tick    the position on the common time axis: round r starts at tick r * issue_interval
+//   order   at tick t, every round r performs its Steps of depth t - r * issue_interval, older rounds first
+//
+// The order depends on depths alone, so it is the same on all ranks. No schedule can therefore deadlock in a way that
+// depends on timing. Messages between two ranks need no numbers, under one condition. For each sender and receiver, the
+// number of depths from send to receive is the same for all messages. If all depths are 0, rounds do not overlap.
+//
+// In each tick, a round performs at most one Step per pair of ranks that sends. With w rounds in flight, w + 1 frames
+// per pair therefore suffice. A rank that is behind can always receive, and the rank that is furthest behind can always
+// send. The tests prove this with as many frames as the plan counts on.
+//
+// Price: a message that arrives early waits for its tick. The ring inside a host does not overlap rounds, because
+// shared memory has two frames per pair of ranks.
 #pragma once
 
 #include <cstddef>
@@ -17,14 +26,16 @@
 
 namespace collectives {
 
-/// `Steps`: what emit(round, steps) fills, a list with size(), operator[] and clear(), ordered by the depth of its
-/// items: Steps, or what somebody has made of them.
+/// Iterates over the Steps of all rounds in the order above.
+///
+/// `Steps` is the list that emit(round, steps) fills. It has size(), operator[] and clear(). Its items have a member
+/// `depth` and are sorted by it. They are Steps or values that the caller derives from Steps.
 template <class Steps>
 class Schedule {
  public:
   using Item = std::remove_cvref_t<decltype(std::declval<const Steps&>()[0])>;
 
-  /// The Steps of `rounds` rounds, each beginning `issue_interval` ticks after the one before.
+  /// Starts a schedule of `rounds` rounds. Each round starts `issue_interval` ticks after the round before.
   template <class Emit>
   void start(std::size_t rounds, std::size_t issue_interval, Emit&& emit) {
     rounds_ = rounds;
@@ -34,15 +45,16 @@ class Schedule {
     choose(emit);
   }
 
-  /// The Step to perform now; null when all are done.
+  /// Returns the Step to perform now, or null if all Steps are done.
   const Item* current() const { return live_ == 0 ? nullptr : &open_[now_].steps[open_[now_].next]; }
+  /// Returns the round of the current Step.
   std::size_t round() const { return open_[now_].round; }
-  /// Rounds that are over, with all before them.
+  /// Returns the number of rounds that are complete, counted up to the first incomplete one.
   std::size_t finished() const { return live_ == 0 ? opened_ : open_[0].round; }
-  /// The list that holds it.
+  /// Returns the list that holds the current Step.
   const Steps& list() const { return open_[now_].steps; }
 
-  /// The current Step is done.
+  /// Moves from the current Step to the next one.
   template <class Emit>
   void progress(Emit&& emit) {
     OpenRound& open = open_[now_];
@@ -61,7 +73,8 @@ class Schedule {
   void close(std::size_t at) {
     for (--live_; at < live_; ++at) std::swap(open_[at], open_[at + 1]);
   }
-  /// The oldest round of the earliest tick; rounds begin when it is their turn.
+  /// Selects the next Step: the one with the earliest tick, from the oldest round if several have that tick. Opens
+  /// rounds that are due.
   template <class Emit>
   void choose(Emit& emit) {
     for (;;) {
@@ -80,7 +93,7 @@ class Schedule {
   }
 
   std::size_t rounds_ = 0, issue_interval_ = 1, opened_ = 0, live_ = 0, now_ = 0;
-  std::vector<OpenRound> open_;  ///< the first live_ of them are under way, in the order of their rounds
+  std::vector<OpenRound> open_;  ///< the first live_ elements are the rounds in flight, oldest first
 };
 
 }  // namespace collectives

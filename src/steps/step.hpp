@@ -1,9 +1,19 @@
-// The vocabulary of algorithms. An algorithm is a function that emits this rank's Steps, and nothing else; the Steps
-// are performed (executor), counted (plan), printed (explain) and proved (tests).
+// The vocabulary of algorithms: an algorithm is a function that emits the Steps of one rank, and nothing else.
 //
-// A Step takes one range from some ranks (or nobody), combines it or not, keeps it or not, and hands it to some ranks
-// (or nobody). Both ends of a message compute the same range, so messages need no description of what they hold.
-// A host Step is a whole stage among the ranks of this host, which share memory and need no messages for it.
+// A Step takes the values of one range from zero or more ranks. It reduces them or not, stores the value or not, and
+// sends it to zero or more ranks. Both ends of a message compute the same range. A message therefore carries no
+// description of its contents. A host Step is one collective among ranks of one host. These ranks share memory and send
+// no messages for it. The proofs in the tests treat a host Step as atomic.
+//
+// An algorithm is written once and used in five ways:
+//
+//   performed   by the executor (execution/executor.hpp)
+//   counted     by the cost model (planning/cost.hpp)
+//   printed     by explain()
+//   simulated   by a simulator, on a model of hosts and links
+//   proved      by tests, which run the Steps of all ranks on sets of contributions instead of numbers
+//
+// Price: a call records its Steps in a list before it performs them, which takes some tens of nanoseconds.
 #pragma once
 
 #include <algorithm>
@@ -16,21 +26,21 @@
 
 namespace collectives {
 
-/// Some ranks, in the order in which contributions are combined. Valid while the emitting call runs.
+/// Ranks in the order in which their contributions are combined. Valid only while the emitting call runs.
 using Peers = std::span<const Rank>;
 
-/// Where a rank's own value is read or kept.
+/// Place from which a Step reads the rank's own value, or to which it writes a value.
 enum class Place : std::uint8_t {
   nowhere,
-  input,   ///< the caller's contribution
-  output,  ///< the caller's result
-  work     ///< a partial result that has no room in the output: one range at a time, or pieces of it
+  input,   ///< the input buffer of the caller
+  output,  ///< the output buffer of the caller
+  work     ///< scratch memory for a partial result that the output cannot hold: one range at a time, or pieces of it
 };
 
-/// Who performs a host Step together.
+/// Ranks of a host that perform a host Step.
 enum class Subgroup : std::uint8_t {
   host,    ///< all ranks of this host
-  domain,  ///< those of this rank's domain: they share a cache or a memory
+  domain,  ///< the ranks of this rank's domain: they share a cache or a memory
   rail     ///< one rank of each domain of this host
 };
 
@@ -38,45 +48,46 @@ struct Step {
   enum class Kind : std::uint8_t { exchange, host_reduce_scatter, host_all_gather, host_all_reduce, host_barrier };
 
   Kind kind = Kind::exchange;
-  Peers from = {};                     ///< whose values; this rank among them stands for its own value
-  Peers to = {};                       ///< who receives the value
-  Range range = {};                    ///< of the value
-  bool reduce = false;                 ///< combine the values in the order of `from`
-  bool unreduced = false;              ///< what peers send are contributions, not partial results
-  bool finish = false;                 ///< the value is complete: divide, round
-  Place source = Place::input;         ///< where the own value is read
-  Place destination = Place::nowhere;  ///< where the value is kept
-  int depth = 0;                       ///< how far into its round, where rounds overlap (schedule.hpp)
+  Peers from = {};              ///< ranks whose values are taken, this rank for its own; empty: its own value only
+  Peers to = {};                ///< ranks that receive the value
+  Range range = {};             ///< elements that the value covers
+  bool reduce = false;          ///< combines the values in the order of `from`
+  bool unreduced = false;       ///< peers send contributions, not partial results
+  bool finish = false;          ///< the value is complete: divides and rounds it
+  Place source = Place::input;  ///< place of this rank's own value
+  Place destination = Place::nowhere;  ///< place to which the value is written
+  int depth = 0;                       ///< position in its round if rounds overlap (schedule.hpp)
 
-  // Of host Steps: rank l of those who perform it deals with parts[which[l]], or with nothing beyond the end of
-  // `owners`.
+  // Fields of host Steps only. The rank with index l in the subgroup owns parts[owners[l]]. A rank with an index beyond
+  // the end of `owners` owns nothing.
   Subgroup subgroup = Subgroup::host;
   Parts parts = {};
   Peers owners = {};
-  int root = -1;  ///< when >= 0: this one of them alone deals with parts[0]
+  int root = -1;  ///< if >= 0: the index of the only rank that owns something; it owns parts[0]
 };
 
-/// My value goes out as it is.
+/// Sends this rank's own value unchanged.
 constexpr Step send(Peers to, Range range, Place source) { return {.to = to, .range = range, .source = source}; }
-/// Their value comes in and stays.
+/// Receives a value and stores it in the output.
 constexpr Step receive(Peers from, Range range) { return {.from = from, .range = range, .destination = Place::output}; }
-/// Their value comes in, stays and goes on.
+/// Receives a value, stores it in the output and sends it on.
 constexpr Step forward(Peers from, Peers to, Range range) {
   return {.from = from, .to = to, .range = range, .destination = Place::output};
 }
-/// My value goes out and becomes the result.
+/// Sends this rank's own value and stores it in the output.
 constexpr Step spread(Peers to, Range range, Place source) {
   return {.to = to, .range = range, .source = source, .destination = Place::output};
 }
-/// My value from one place to another.
+/// Copies this rank's own value from one place to another.
 constexpr Step copy(Range range, Place source, Place destination) {
   return {.range = range, .source = source, .destination = destination};
 }
 
-/// Between sending and receiving where nothing else is to be done meanwhile: so many rounds can be on the wire at once.
+/// Depths between a send and its receive, if the rank has no other work in between. With 4 of them, 4 rounds can be on
+/// the wire at once.
 inline constexpr int kRoundsOnTheWire = 4;
 
-/// Hands Steps on, each one deeper than the one before.
+/// Forwards Steps to `run`, each at a depth one larger than the depth before.
 template <class Run>
 struct Descending {
   Run& run;
@@ -86,7 +97,7 @@ struct Descending {
     run(step);
   }
 };
-/// Hands Steps on as parts of something longer, that many depths into it.
+/// Forwards Steps to `run`, each at a depth increased by `by`: the Steps are a part of a longer algorithm.
 template <class Run>
 struct Deeper {
   Run& run;
@@ -96,7 +107,7 @@ struct Deeper {
     run(step);
   }
 };
-/// Hands Steps on, all of one depth.
+/// Forwards Steps to `run`, all at the same depth.
 template <class Run>
 struct AtDepth {
   Run& run;
@@ -107,20 +118,23 @@ struct AtDepth {
   }
 };
 
-/// Whether `step` hands on a sum of one term, which is that term for most ops, and does nothing else with it.
+/// Returns whether `step` only forwards a sum with one term. For most ops that sum is the term itself.
 constexpr bool only_hands_on(const Step& step) {
   return step.reduce && !step.finish && step.from.size() == 1 && step.destination == Place::nowhere;
 }
-/// How many values whoever performs `step` adds up.
+/// Returns the number of values that the rank adds in `step`.
 constexpr std::size_t terms(const Step& step) { return step.reduce && !only_hands_on(step) ? step.from.size() : 0; }
 
-/// What the ranks of a host Step have to do, in elements of a vector whose work they share evenly: what one does alone
-/// counts as many times as there are ranks.
+/// Work of a host Step. The unit is one element of a vector whose work the ranks share evenly. An element that one rank
+/// handles alone therefore counts as often as there are ranks.
 struct HostStepWork {
-  std::size_t average = 0;  ///< of a rank
-  std::size_t longest = 0;  ///< of the one who has most to do, for whom the others wait
+  std::size_t average = 0;  ///< work of an average rank
+  std::size_t longest = 0;  ///< work of the busiest rank, for which all other ranks wait
 };
-/// Whoever keeps sums makes them alone, of what all `ranks` have; other stages are everybody's, or everybody helps.
+/// Returns the work of `step` among `ranks` ranks.
+///
+/// In a reduce-scatter the owner of a part adds all contributions alone. In all other host Steps the ranks share the
+/// work. One reduce-scatter is shared, too: the one with a single owner that needs the sum in its output.
 constexpr HostStepWork host_step_work(const Step& step, std::size_t ranks) {
   std::size_t all = 0, longest = 0;
   const auto count = [&](std::size_t elements) {
@@ -135,11 +149,11 @@ constexpr HostStepWork host_step_work(const Step& step, std::size_t ranks) {
   return {all, alone ? ranks * longest : all};
 }
 
-/// The values of `from`, this rank's own among them, become one partial result, which goes on.
+/// Reduces the values of `from`, which includes this rank, to one partial result and sends it.
 constexpr Step combine(Peers from, Peers to, Range range, Place source, bool unreduced) {
   return {.from = from, .to = to, .range = range, .reduce = true, .unreduced = unreduced, .source = source};
 }
-/// The same, complete and kept; it may go on as well.
+/// Reduces the values of `from` and stores the result at `destination`. Sends it, too, if `to` is not empty.
 constexpr Step complete(Peers from, Peers to, Range range, Place source, bool unreduced, bool finish,
                         Place destination) {
   return {.from = from,
