@@ -108,7 +108,7 @@ TEST(Components, AreSplitAtUnderscoresCapitalsAndDigits) {
   using Parts = std::vector<std::string>;
   EXPECT_EQ(components_of("kLatticeBytes_2"), (Parts{"k", "lattice", "bytes", "2"}));
   EXPECT_EQ(components_of("byNCCLRing"), (Parts{"by", "nccl", "ring"}));
-  EXPECT_EQ(components_of("__SIDE-by_side"), (Parts{"side", "by", "side"}));
+  EXPECT_EQ(components_of("__TOP-to_bottom"), (Parts{"top", "to", "bottom"}));
 }
 
 TEST(RetiredWords, AreOneOfTwoKinds) {
