@@ -47,8 +47,9 @@ TEST(Names, HoldNoRetiredWord) {
 class Planted : public ::testing::Test {
  protected:
   static std::string found_in(const std::string& path, const std::string& text) {
-    static const auto words =
-        read_retired_words("# list\ncoined zibble\ncoined guard_zorp\nprivate lattice  # Subgroup\n");
+    static const auto words = read_retired_words(
+        "# list\ncoined zibble\ncoined guard_zorp\nprivate lattice  # Subgroup\n"
+        "allowed zibble src/core/tuning.cpp\n");
     std::string list;
     for (const FoundWord& each : find_words({{path, text}}, words))
       list += fmt::format("{}:{} {};", each.where.path, each.where.line, each.word->word);
@@ -104,16 +105,23 @@ TEST_F(Planted, WordsAreLeftWhereRenamesAreTold) {
     EXPECT_EQ(found_in(path, "zibble became oversubscribed\n"), "") << path;
 }
 
+TEST_F(Planted, WordIsLeftInTheFileThatMayReadIt) {
+  EXPECT_EQ(found_in("src/core/tuning.cpp", "auto old = \"bytes_of_zibble\";\nint lattice;\n"),
+            "src/core/tuning.cpp:2 lattice;");
+}
+
 TEST(Components, AreSplitAtUnderscoresCapitalsAndDigits) {
   using Parts = std::vector<std::string>;
   EXPECT_EQ(components_of("kLatticeBytes_2"), (Parts{"k", "lattice", "bytes", "2"}));
   EXPECT_EQ(components_of("byNCCLRing"), (Parts{"by", "nccl", "ring"}));
-  EXPECT_EQ(components_of("__SIDE-by_side"), (Parts{"side", "by", "side"}));
+  EXPECT_EQ(components_of("__TOP-to_bottom"), (Parts{"top", "to", "bottom"}));
 }
 
-TEST(RetiredWords, AreOneOfTwoKinds) {
+TEST(RetiredWords, AreListedByKind) {
   EXPECT_THROW(read_retired_words("old zibble\n"), std::runtime_error);
   EXPECT_THROW(read_retired_words("coined\n"), std::runtime_error);
+  EXPECT_THROW(read_retired_words("coined zibble src/core/tuning.cpp\n"), std::runtime_error);
+  EXPECT_THROW(read_retired_words("allowed zibble src/core/tuning.cpp\n"), std::runtime_error);
 }
 
 }  // namespace

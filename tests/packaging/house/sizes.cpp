@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <stdexcept>
 
 namespace collectives::house {
@@ -35,12 +36,13 @@ std::string output_of(const std::string& command) {
   return output;
 }
 
-/// Returns the name of a class or function without the namespace of the library.
-std::string short_name(std::string name) {
-  constexpr std::string_view kNamespace = "collectives::";
-  if (name.starts_with(kNamespace)) name.erase(0, kNamespace.size());
-  std::replace(name.begin(), name.end(), ' ', '_');  // operator bool
-  return name;
+/// Returns a qualified name without the namespace of the library, and without the numbers that ctags gives to
+/// namespaces and lambdas that have no name.
+std::string short_name(const std::string& name) {
+  static const std::regex unnamed("^collectives::|__anon[0-9a-f]+(::)?");
+  std::string text = std::regex_replace(name, unnamed, "");
+  std::replace(text.begin(), text.end(), ' ', '_');  // operator bool
+  return text;
 }
 
 std::string place_of(const Tag& tag) { return fmt::format("{}:{}", tag.path, tag.line); }
@@ -103,7 +105,7 @@ std::size_t words_in(std::string_view text) {
 
 std::vector<Tag> run_ctags(const std::string& ctags, const std::filesystem::path& root, const std::string& paths) {
   const std::string output = output_of(fmt::format(
-      "cd '{}' && '{}' --options=NONE --output-format=json --fields=+neKZ --languages=C,C++,CUDA --kinds-C=+p "
+      "cd '{}' && '{}' --quiet --options=NONE --output-format=json --fields=+neKZ --languages=C,C++,CUDA --kinds-C=+p "
       "--kinds-C++=+p --kinds-CUDA=+p -R -o - {}",
       root.string(), ctags, paths));
   if (output.empty()) throw std::runtime_error("universal-ctags is missing: scripts/install_packages.sh installs it");

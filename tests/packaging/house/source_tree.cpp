@@ -31,7 +31,7 @@ void add_folder(SourceTree& tree, const fs::path& root, const fs::path& folder) 
 /// Returns the position after the string or character that begins at `at` with a quotation mark.
 std::size_t after_quoted(std::string_view text, std::size_t at) {
   const char quote = text[at];
-  for (++at; at < text.size() && text[at] != quote && text[at] != '\n'; ++at) at += text[at] == '\\' ? 1 : 0;
+  for (++at; at < text.size() && text[at] != quote && text[at] != '\n'; ++at) at += text[at] == '\\' ? 1u : 0u;
   return std::min(at + 1, text.size());
 }
 

@@ -4,6 +4,7 @@
 #include <cctype>
 #include <map>
 #include <set>
+#include <sstream>
 #include <stdexcept>
 
 namespace collectives::house {
@@ -95,12 +96,25 @@ std::vector<std::string> identifier_lines(const SourceFile& file) {
   return lines;
 }
 
+/// Lets `file` hold `word`, which stands further up in the list.
+void allow(std::vector<RetiredWord>& words, const std::string& word, const std::string& file) {
+  const auto known =
+      std::find_if(words.begin(), words.end(), [&](const RetiredWord& each) { return each.word == word; });
+  if (known == words.end()) throw std::runtime_error("allowed before it is retired: " + word);
+  known->allowed_in.push_back(file);
+}
+
+bool is_allowed(const FoundWord& found) {
+  const auto& files = found.word->allowed_in;
+  return std::find(files.begin(), files.end(), found.where.path) != files.end();
+}
+
 /// Appends `more` but for the words that `found` has from position `first` on, where the same line has been searched.
 void add_new(std::vector<FoundWord>& found, std::size_t first, std::vector<FoundWord> more) {
   std::set<std::pair<const RetiredWord*, std::size_t>> known;
   for (std::size_t i = first; i < found.size(); ++i) known.emplace(found[i].word, found[i].where.line);
   for (FoundWord& each : more)
-    if (known.emplace(each.word, each.where.line).second) found.push_back(std::move(each));
+    if (!is_allowed(each) && known.emplace(each.word, each.where.line).second) found.push_back(std::move(each));
 }
 
 }  // namespace
@@ -120,12 +134,17 @@ std::vector<std::string> components_of(std::string_view identifier) {
 std::vector<RetiredWord> read_retired_words(std::string_view list) {
   std::vector<RetiredWord> words;
   for (const std::string_view line : lines_of(list)) {
-    const std::string_view text = trimmed(line.substr(0, line.find('#')));
-    if (text.empty()) continue;
-    const std::string_view kind = text.substr(0, text.find(' ')), word = trimmed(text.substr(kind.size()));
-    if ((kind != "coined" && kind != "private") || components_of(word).empty())
-      throw std::runtime_error("not \"coined WORD\" or \"private WORD\": " + std::string(line));
-    words.push_back({std::string(word), components_of(word), kind == "coined"});
+    std::istringstream text(std::string(line.substr(0, line.find('#'))));
+    std::string kind, word, file;
+    if (!(text >> kind)) continue;
+    text >> word >> file;
+    const bool allows = kind == "allowed";
+    if ((kind != "coined" && kind != "private" && !allows) || components_of(word).empty() || file.empty() == allows)
+      throw std::runtime_error("not \"coined WORD\", \"private WORD\" or \"allowed WORD FILE\": " + std::string(line));
+    if (allows)
+      allow(words, word, file);
+    else
+      words.push_back({word, components_of(word), kind == "coined", {}});
   }
   return words;
 }

@@ -2,8 +2,8 @@
 //
 // retired_words.txt has two kinds. A coined word is found anywhere in the tree: in comments, identifiers, file names
 // and documents. A private one is good English that had become a term of this project: it is found in identifiers and
-// file names only. Either is found as one of the components of a name, kLaneBytes or lane_bytes, in the singular or
-// with an s.
+// file names only. A line "allowed WORD FILE" leaves a word to a file that must still read it. Either kind is found as
+// one of the components of a name, kLaneBytes or lane_bytes, in the singular or with an s.
 #pragma once
 
 #include <string>
@@ -18,9 +18,11 @@ struct RetiredWord {
   std::string word;                     ///< as the list has it: top_level
   std::vector<std::string> components;  ///< top, level
   bool anywhere = false;                ///< coined, not private
+  std::vector<std::string> allowed_in;  ///< files that must still read it
 };
 
-/// Reads lines "coined WORD" and "private WORD"; # begins a comment. Throws std::runtime_error at any other line.
+/// Reads lines "coined WORD", "private WORD" and "allowed WORD FILE"; # begins a comment. Throws std::runtime_error at
+/// any other line.
 std::vector<RetiredWord> read_retired_words(std::string_view list);
 
 /// Returns the parts of an identifier in lower case: "kLaneBytes_2" has k, lane, bytes and 2.
