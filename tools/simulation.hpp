@@ -25,7 +25,7 @@
 
 #include "collectives/plan.hpp"
 #include "collectives/topology.hpp"
-#include "compression/coding.hpp"
+#include "planning/coding.hpp"
 
 namespace collectives {
 

@@ -9,7 +9,7 @@
 #include "base/environment.hpp"
 #include "base/fork.hpp"
 #include "bootstrap/exchange.hpp"
-#include "transport/wire_speed.hpp"
+#include "communicator/wire_speed.hpp"
 
 namespace collectives {
 namespace {

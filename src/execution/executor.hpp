@@ -27,9 +27,9 @@
 
 #include "collectives/plan.hpp"
 #include "collectives/transport.hpp"
-#include "compression/coding.hpp"
 #include "execution/job.hpp"
 #include "monitoring/trace.hpp"
+#include "planning/coding.hpp"
 #include "shared_memory/host_collective.hpp"
 #include "steps/algorithm.hpp"
 #include "steps/schedule.hpp"

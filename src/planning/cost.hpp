@@ -15,7 +15,7 @@
 #include <cstddef>
 
 #include "collectives/plan.hpp"
-#include "compression/coding.hpp"
+#include "planning/coding.hpp"
 #include "steps/algorithm.hpp"
 
 namespace collectives {

@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "collectives/plan.hpp"
-#include "compression/coding.hpp"
+#include "planning/coding.hpp"
 #include "steps/algorithm.hpp"
 
 namespace collectives {

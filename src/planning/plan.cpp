@@ -29,9 +29,9 @@
 #include <vector>
 
 #include "collectives/error.hpp"
-#include "compression/coding.hpp"
 #include "core/collective.hpp"
 #include "planning/candidates.hpp"
+#include "planning/coding.hpp"
 #include "planning/cost.hpp"
 #include "planning/device_path_choice.hpp"
 #include "reduction/reduction.hpp"

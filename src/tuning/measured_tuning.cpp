@@ -12,9 +12,9 @@
 #include "collectives/error.hpp"
 #include "collectives/version.hpp"
 #include "communicator/communicator_init.hpp"
+#include "communicator/wire_speed.hpp"
 #include "core/tuning.hpp"
 #include "shared_memory/peer_memory.hpp"
-#include "transport/wire_speed.hpp"
 #include "tuning/calibration.hpp"
 
 namespace collectives {

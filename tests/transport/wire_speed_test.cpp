@@ -1,6 +1,6 @@
 // The measurement of a wire by two ranks. Both must take the same branches of the protocol, whatever the messages
 // contain. The wire is a queue in memory; its speed does not matter here.
-#include "transport/wire_speed.hpp"
+#include "communicator/wire_speed.hpp"
 
 #include <gtest/gtest.h>
 

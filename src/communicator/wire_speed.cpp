@@ -1,4 +1,4 @@
-#include "transport/wire_speed.hpp"
+#include "communicator/wire_speed.hpp"
 
 #include <algorithm>
 #include <chrono>
