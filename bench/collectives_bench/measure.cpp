@@ -47,8 +47,10 @@ bool same_on_all_ranks(Collective collective) {
 /// takes part.
 std::string plan_text(const Plan& plan, const Compression& compression) {
   std::string text;
-  if (plan.device_path != Way::host) text = to_string(plan.device_path);
-  if (plan.device_path == Way::kernels || plan.device_path == Way::nccl || plan.device_path == Way::top_k) return text;
+  if (plan.device_path != DevicePath::host) text = to_string(plan.device_path);
+  if (plan.device_path == DevicePath::kernels || plan.device_path == DevicePath::nccl ||
+      plan.device_path == DevicePath::top_k)
+    return text;
   if (!text.empty()) text += ':';
   text += plan.name;
   if (!plan.protocol.empty()) text.append("/").append(plan.protocol);
