@@ -1,5 +1,5 @@
 // Parses schedules, and searches them from the last entry.
-#include "steps/schedule.hpp"
+#include "schedule.hpp"
 
 #include <fmt/format.h>
 

@@ -38,7 +38,7 @@
 #include "model.hpp"
 #include "optimizer.hpp"
 #include "report.hpp"
-#include "steps/schedule.hpp"
+#include "schedule.hpp"
 #include "sharding.hpp"
 #include "step_log.hpp"
 

@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "steps/schedule.hpp"
+#include "schedule.hpp"
 
 namespace mnist {
 namespace {
