@@ -109,8 +109,8 @@ std::size_t check_counts(const Call& call, Rank rank, std::size_t ranks, const N
   return first;
 }
 
-/// Checks the buffers of a call in which every rank has a part. Returns the element of `whole` at which this rank's
-/// begins.
+/// Checks the lengths of the two buffers of a call: `whole` holds the parts of all ranks, `mine` the part of this rank.
+/// Returns the element of `whole` at which the part of this rank begins.
 std::size_t check_parts(const Call& call, Rank rank, int size, const NamedCount& whole, const NamedCount& mine) {
   const auto check = call.has_counts ? &check_counts : &check_equal_parts;
   return check(call, rank, static_cast<std::size_t>(size), whole, mine);
