@@ -31,13 +31,13 @@ using nlohmann::json;
 struct Construction {
   Bootstrap& bootstrap;
   const CommunicatorOptions& options;
-  Settings& settings;                  ///< filled in from `options`
-  const TuningMeasurement* measure;    ///< null: tuning values that are not given are built-in values
-  WireFactory factory;                 ///< of the bootstrap
+  Settings& settings;                  ///< settings, filled in from `options`
+  const TuningMeasurement* measure;    ///< functions that measure tuning; null: built-in values are used
+  WireFactory factory;                 ///< source of the bootstrap's own wires
   std::exception_ptr refused;          ///< error of invalid settings, or null
-  Deadline deadline;                   ///< of all exchanges
-  std::optional<GpuDiscovery> gpus{};  ///< set by exchange_peer_infos()
-  std::vector<json> peer_infos{};      ///< by rank; set by exchange_peer_infos()
+  Deadline deadline;                   ///< limit of all exchanges
+  std::optional<GpuDiscovery> gpus{};  ///< GPU of this rank; set by exchange_peer_infos()
+  std::vector<json> peer_infos{};      ///< peer information by rank; set by exchange_peer_infos()
 };
 
 /// Throws Error if the program names an unknown wire or transport. The name of the wire is checked even on one host,
@@ -139,8 +139,9 @@ void set_topology(const Construction& construction, const HostMap& host_map, Com
                 context.rank, kNoRank, "construction");
 }
 
-/// Returns the tuning of all ranks: the one that rank 0 was given, values that the ranks now look up or measure on
-/// `first_host`, or the built-in values. Looking up and measuring take exchanges (measured_tuning.hpp).
+/// Returns the tuning of all ranks. It is the one that rank 0 was given, or the one that the ranks now measure on
+/// `first_host`, the host of rank 0. Without `measure`, it is the built-in one. The measurement makes exchanges of its
+/// own (measured_tuning.hpp).
 Tuning choose_tuning(const Construction& construction, const Host& first_host) {
   const json& of_rank_0 = construction.peer_infos[0];
   if (of_rank_0.contains("tuning")) {
@@ -161,9 +162,9 @@ std::size_t unused_wire_context(const std::vector<json>& peer_infos) {
   return context;
 }
 
-/// Phase 2, two exchanges or more, none on one host: the hosts are connected. The ranks exchange their offers of wires,
-/// then the result of each attempt to connect (wires.hpp). They may then measure the wire. Throws Error{unsupported} if
-/// the program asks for shared memory and the ranks are on several hosts.
+/// Phase 2, no exchange on one host, otherwise two or more: the hosts are connected. The ranks exchange which wires
+/// they have, then the result of each attempt to connect (wires.hpp). They may then measure the wire. Throws
+/// Error{unsupported} if the program asks for shared memory and the ranks are on several hosts.
 void connect_hosts(Construction& construction, CommunicatorContext& context) {
   Bootstrap& bootstrap = construction.bootstrap;
   Settings& settings = construction.settings;
@@ -198,9 +199,9 @@ void connect_hosts(Construction& construction, CommunicatorContext& context) {
     construction.measure->of_wire(bootstrap, context.topology, *context.wire, tuning, construction.deadline);
 }
 
-/// Phases 3 and 4, one exchange each: the ranks of `host`, the host of this rank, get an arena. First its lowest rank
-/// creates the arena and sends the handle. Then the other ranks join and send nothing but their errors. After the
-/// second exchange every rank knows that all have joined.
+/// Phases 3 and 4, one exchange each: the ranks of `host`, the host of this rank, get an arena. Before the first
+/// exchange, the lowest rank of each host creates the arena. It sends the handle. Before the second one, the other
+/// ranks join. They send nothing but errors. Afterwards every rank knows that all have joined.
 void create_arena(const Construction& construction, const Host& host, CommunicatorContext& context) {
   const int ranks = static_cast<int>(host.ranks.size());
   const Rank leader = host.ranks.front();
@@ -226,8 +227,8 @@ void create_arena(const Construction& construction, const Host& host, Communicat
   exchange(construction.bootstrap, attempt(join), construction.deadline);
 }
 
-/// Forbids protocols that let the kernel copy, because it refuses that to `refused` with the reason `why`. Rank 0 logs
-/// a warning if the tuning asks for such protocols. It does so once per process.
+/// Turns off the protocols in which the kernel copies. `refused` is a rank to which the kernel refuses copies, and
+/// `why` is the reason. Rank 0 logs a warning if the tuning asks for these protocols, once per process.
 void forbid_kernel_copy(CommunicatorContext& context, Rank refused, const std::string& why) {
   static std::atomic_flag said;
   Tuning& tuning = context.tuning;

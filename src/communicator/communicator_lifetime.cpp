@@ -27,7 +27,7 @@ namespace {
 
 using DevicePaths = std::array<std::unique_ptr<PathExecutor>, kDevicePaths>;
 
-/// Returns the name of the transports: the one between ranks of a host, the wire between hosts, or both.
+/// Returns the names of the transports in use. `inside`: name of the transport between the ranks of a host.
 std::string name_of_transports(const CommunicatorContext& context, std::string_view inside) {
   if (context.wire == nullptr) return std::string(inside);
   const bool alone_here = context.arena->ranks() == 1;
@@ -46,8 +46,8 @@ std::vector<Executor::Route> make_routes(const RankView& view, Transport* local,
   return routes;
 }
 
-/// Returns the intra-host collectives of this host. If it has domains, those of this rank's domain and rail exist, too.
-/// Requires that `context` and `peer_memory` outlive them.
+/// Returns the intra-host collectives of this rank's host, domain and rail. The last two are null if the host has no
+/// domains. Requires that `context` and `peer_memory` outlive the result.
 Executor::HostCollectives open_subgroups(const RankView& view, const CommunicatorContext& context,
                                          PeerMemory& peer_memory) {
   const bool oversubscribed = context.topology.oversubscribed(static_cast<std::size_t>(view.grid.host));
@@ -84,8 +84,8 @@ struct PathParts {
   }
 };
 
-/// Returns the device paths, which are null without a GPU. `nccl_comm` connects all ranks; null: the ranks now connect
-/// if they can use NCCL. All ranks call it. Makes exchanges only to connect by NCCL.
+/// Returns the device paths, which are null without a GPU. `nccl_comm` connects all ranks. If it is null,
+/// the ranks now connect by NCCL if they can. All ranks call it. Only connecting by NCCL makes exchanges.
 DevicePaths make_device_paths(const PathParts& parts, std::unique_ptr<NcclComm> nccl_comm) {
   const CommunicatorContext& context = parts.context;
   const RankView& view = parts.view;
@@ -116,8 +116,8 @@ DevicePaths make_device_paths(const PathParts& parts, std::unique_ptr<NcclComm> 
   return paths;
 }
 
-/// Returns whether a communicator has a progress thread if the program does not say so. Some wires must not be used by
-/// a thread of the library. The program then has to ask for a progress thread.
+/// Returns whether there is a progress thread if the program leaves the choice to the library. Some wires must not be
+/// used by a thread of the library. The program then has to ask for a progress thread.
 bool has_progress_thread_by_default(const CommunicatorContext& context) {
   const Wire* const wire = context.wire.get();
   const bool spare_cores = context.topology.cores_per_host > context.arena->ranks();

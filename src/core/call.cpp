@@ -46,7 +46,7 @@ Sides sides_of(const Call& call, Rank rank) noexcept {
 
 namespace {
 
-/// Returns the bytes of a buffer of `count` elements. Refuses the call if they exceed the address space.
+/// Returns the bytes of a buffer of `count` elements. Refuses the call if the bytes exceed the address space.
 std::size_t bytes_of(const Call& call, Rank rank, std::size_t count, DataType type) {
   if (count > static_cast<std::size_t>(std::numeric_limits<std::ptrdiff_t>::max()) / size_of(type))
     refuse(call, rank, fmt::format("{} elements of {} overflow the address space", count, to_string(type)));
@@ -109,7 +109,7 @@ std::size_t check_counts(const Call& call, Rank rank, std::size_t ranks, const N
   return first;
 }
 
-/// Checks the lengths of the two buffers of a call: `whole` holds the parts of all ranks, `mine` the part of this rank.
+/// Checks the lengths of both buffers of a call. `whole` holds the parts of all ranks, `mine` holds this rank's part.
 /// Returns the element of `whole` at which the part of this rank begins.
 std::size_t check_parts(const Call& call, Rank rank, int size, const NamedCount& whole, const NamedCount& mine) {
   const auto check = call.has_counts ? &check_counts : &check_equal_parts;

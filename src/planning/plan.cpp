@@ -17,10 +17,10 @@
 // is within 5 % of the best. Messages of broadcast and reduce may shrink to 4 KiB. In a chain of ranks, every rank
 // would otherwise wait for the whole vector.
 //
-// A call with a codec is planned with the codec first. If a coded plan exists, and the codec is forced or the call is
-// `deterministic`, the coded plan is taken and no plan without the codec is made. The bits of a deterministic call must
-// not depend on an estimate. Otherwise the call is also planned without the codec, and the plan with the lower estimate
-// is taken. A deterministic call of several ranks that has no coded plan is refused.
+// A call with a codec is planned with the codec first. The plan without the codec is skipped if a coded plan exists and
+// the codec is forced or the call is `deterministic`. The coded plan is then taken, because the bits of a deterministic
+// call must not depend on an estimate. Otherwise the call is also planned without the codec, and the lower estimate
+// decides. A deterministic call of several ranks without a coded plan is refused.
 #include "collectives/plan.hpp"
 
 #include <fmt/format.h>

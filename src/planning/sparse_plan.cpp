@@ -20,7 +20,7 @@ constexpr double kBytesOfWorkPerEntry = 48;
 /// of an estimate.
 constexpr double kWorthIt = 0.9;
 
-/// Returns a plan with its members and slices, and without a form.
+/// Returns a plan with members and slices. Its form is not chosen yet.
 SparsePlan divide(const Request& request, std::size_t k, const TopKOptions& options, const Topology& topology) {
   SparsePlan plan;
   plan.n = request.count;
@@ -37,7 +37,7 @@ SparsePlan divide(const Request& request, std::size_t k, const TopKOptions& opti
   return plan;
 }
 
-/// Prices of the messages of a sparse plan in us. They depend on how many ranks share a link and a core.
+/// Prices of the messages of a sparse plan in us, if ranks share links and cores.
 struct Prices {
   double per_message, per_byte;
   double ranks_per_core;

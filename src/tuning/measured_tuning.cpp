@@ -58,7 +58,7 @@ Situation situation_of(int cores, int ranks, bool kernel_copy, std::optional<dou
 
 namespace {
 
-/// Returns the form in which a rank sends a tuning and its source.
+/// Returns the message in which a rank sends a tuning and its source.
 json message_of(const Tuning& tuning) { return {{"tuning", to_json(tuning)}, {"source", tuning.source}}; }
 
 /// Returns the built-in values. Their source names the reason `why`.
@@ -97,8 +97,8 @@ struct HostTuning {
     found->source += fmt::format(" ({})", why);
     return *found;
   }
-  /// Returns the values in the cache, else measures them. All ranks of the host call it. The decision follows the
-  /// timing of a barrier. `here` connects the ranks of the host.
+  /// Returns the values in the cache, or measures them if it has none. All ranks of the host call it. A timed barrier
+  /// shows the distance that the values must have. `here` connects the ranks of the host.
   Tuning find_or_measure(Bootstrap& here, std::chrono::nanoseconds timeout) const {
     Calibration calibration(here, timeout);
     if (const auto barrier_ns = calibration.barrier_ns()) {
