@@ -126,24 +126,24 @@ const Json& member(const Json& object, std::string_view key, std::string_view pa
   return *found;
 }
 
-std::optional<World> from_tf_config(const Variables& variables) {
-  const auto* text = find(variables, "TF_CONFIG");
-  if (!text) return std::nullopt;
-  const Json config = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
-  if (!config.is_object()) refuse("TF_CONFIG: not a JSON object");
+/// Task of this process in TF_CONFIG: the job "chief", "worker" or "evaluator", and the index of the task there.
+struct TfTask {
+  std::string job;
+  std::int64_t index;
+};
 
-  const Json& cluster = member(config, "cluster", "cluster");
-  const Json& task = member(config, "task", "task");
-  if (!cluster.is_object()) refuse("TF_CONFIG: \"cluster\" is not an object");
-  if (!task.is_object()) refuse("TF_CONFIG: \"task\" is not an object");
-  const Json& type_value = member(task, "type", "task.type");
-  const Json& index_value = member(task, "index", "task.index");
-  if (!type_value.is_string()) refuse("TF_CONFIG: \"task.type\" is not a string");
-  if (!index_value.is_number_integer()) refuse("TF_CONFIG: \"task.index\" is not a whole number");
-  const auto type = type_value.get<std::string>();
-  const auto index = index_value.get<std::int64_t>();
+/// Returns the entry "task" of TF_CONFIG.
+TfTask read_tf_task(const Json& task) {
+  const Json& type = member(task, "type", "task.type");
+  const Json& index = member(task, "index", "task.index");
+  if (!type.is_string()) refuse("TF_CONFIG: \"task.type\" is not a string");
+  if (!index.is_number_integer()) refuse("TF_CONFIG: \"task.index\" is not a whole number");
+  return {type.get<std::string>(), index.get<std::int64_t>()};
+}
 
-  if (cluster.contains("ps") || type == "ps") {
+/// Refuses parameter servers, unknown jobs, and jobs that are no lists of addresses.
+void check_tf_cluster(const Json& cluster, const TfTask& self) {
+  if (cluster.contains("ps") || self.job == "ps") {
     refuse("TF_CONFIG: \"ps\": parameter servers are not supported; use chief and worker tasks only");
   }
   for (const auto& [job, tasks] : cluster.items()) {
@@ -154,40 +154,62 @@ std::optional<World> from_tf_config(const Variables& variables) {
     for (const Json& each : tasks) addresses = addresses && each.is_string();
     if (!addresses) refuse(fmt::format("TF_CONFIG: \"cluster.{}\" is not a list of \"host:port\"", job));
   }
-  if (type == "evaluator") {
+}
+
+/// Refuses a task that is no rank, or that the cluster does not have.
+void check_tf_task(const TfTask& self, const Json& cluster) {
+  if (self.job == "evaluator") {
     refuse(
         fmt::format("TF_CONFIG: this process is evaluator {}, which stands outside the world of ranks: "
                     "it takes no part in collectives",
-                    index));
+                    self.index));
   }
-  if (type != "chief" && type != "worker") {
-    refuse(fmt::format("TF_CONFIG: \"task.type\" is \"{}\": known are chief, worker, evaluator", type));
+  if (self.job != "chief" && self.job != "worker") {
+    refuse(fmt::format("TF_CONFIG: \"task.type\" is \"{}\": known are chief, worker, evaluator", self.job));
   }
-  if (!cluster.contains(type))
-    refuse(fmt::format("TF_CONFIG: \"task.type\" is \"{0}\", but \"cluster\" has no \"{0}\"", type));
-  if (const auto tasks = static_cast<std::int64_t>(cluster[type].size()); index < 0 || index >= tasks) {
-    refuse(fmt::format("TF_CONFIG: \"task.index\" is {}, but \"cluster.{}\" has {} task{}", index, type, tasks,
+  if (!cluster.contains(self.job))
+    refuse(fmt::format("TF_CONFIG: \"task.type\" is \"{0}\", but \"cluster\" has no \"{0}\"", self.job));
+  const auto tasks = static_cast<std::int64_t>(cluster[self.job].size());
+  if (self.index < 0 || self.index >= tasks) {
+    refuse(fmt::format("TF_CONFIG: \"task.index\" is {}, but \"cluster.{}\" has {} task{}", self.index, self.job, tasks,
                        tasks == 1 ? "" : "s"));
   }
-  const std::size_t chiefs = cluster.contains("chief") ? cluster["chief"].size() : 0;
-  const std::size_t workers = cluster.contains("worker") ? cluster["worker"].size() : 0;
-  if (chiefs > 1) refuse(fmt::format("TF_CONFIG: \"cluster.chief\" has {} tasks: at most 1", chiefs));
+}
 
-  World world;
-  world.size = static_cast<int>(chiefs + workers);
-  world.rank = static_cast<Rank>(index) + (type == "worker" ? static_cast<Rank>(chiefs) : 0);
-  world.source = "TF_CONFIG";
-  if (world.size == 1) return world;
-  const std::string_view key = chiefs == 1 ? "chief" : "worker";
-  const auto first = cluster[key][0].get<std::string>();
+/// Sets the address and port of rank 0, which is the first task of `job`.
+void set_tf_address(World& world, const Json& cluster, std::string_view job) {
+  const auto first = cluster[job][0].get<std::string>();
   const auto colon = first.rfind(':');
-  const std::string path = fmt::format("TF_CONFIG: cluster.{}[0]", key);
+  const std::string path = fmt::format("TF_CONFIG: cluster.{}[0]", job);
   if (colon == std::string::npos || colon == 0) refuse(fmt::format("{}={}: not \"host:port\"", path, first));
   world.address = first.substr(0, colon);
   if (world.address.front() == '[' && world.address.back() == ']') {  // IPv6.
     world.address = world.address.substr(1, world.address.size() - 2);
   }
   world.port = number(path + " port", std::string_view(first).substr(colon + 1), 1, kLargestPort);
+}
+
+std::optional<World> from_tf_config(const Variables& variables) {
+  const auto* text = find(variables, "TF_CONFIG");
+  if (!text) return std::nullopt;
+  const Json config = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  if (!config.is_object()) refuse("TF_CONFIG: not a JSON object");
+  const Json& cluster = member(config, "cluster", "cluster");
+  const Json& task = member(config, "task", "task");
+  if (!cluster.is_object()) refuse("TF_CONFIG: \"cluster\" is not an object");
+  if (!task.is_object()) refuse("TF_CONFIG: \"task\" is not an object");
+  const TfTask self = read_tf_task(task);
+  check_tf_cluster(cluster, self);
+  check_tf_task(self, cluster);
+  const std::size_t chiefs = cluster.contains("chief") ? cluster["chief"].size() : 0;
+  const std::size_t workers = cluster.contains("worker") ? cluster["worker"].size() : 0;
+  if (chiefs > 1) refuse(fmt::format("TF_CONFIG: \"cluster.chief\" has {} tasks: at most 1", chiefs));
+
+  World world;
+  world.size = static_cast<int>(chiefs + workers);
+  world.rank = static_cast<Rank>(self.index) + (self.job == "worker" ? static_cast<Rank>(chiefs) : 0);
+  world.source = "TF_CONFIG";
+  if (world.size > 1) set_tf_address(world, cluster, chiefs == 1 ? "chief" : "worker");
   return world;
 }
 

@@ -27,6 +27,19 @@ namespace {
 
 using nlohmann::json;
 
+/// Values that the phases of one initialization share.
+struct Construction {
+  Bootstrap& bootstrap;
+  const CommunicatorOptions& options;
+  Settings& settings;                  ///< settings, filled in from `options`
+  const TuningMeasurement* measure;    ///< functions that measure tuning; null: built-in values are used
+  WireFactory factory;                 ///< source of the bootstrap's own wires
+  std::exception_ptr refused;          ///< error of invalid settings, or null
+  Deadline deadline;                   ///< limit of all exchanges
+  std::optional<GpuDiscovery> gpus{};  ///< GPU of this rank; set by exchange_peer_infos()
+  std::vector<json> peer_infos{};      ///< peer information by rank; set by exchange_peer_infos()
+};
+
 /// Throws Error if the program names an unknown wire or transport. The name of the wire is checked even on one host,
 /// which needs none.
 void check_names(const Settings& settings, const WireFactory& factory) {
@@ -42,174 +55,248 @@ void check_names(const Settings& settings, const WireFactory& factory) {
   check("transport", settings.transport);
 }
 
-}  // namespace
-
-CommunicatorContext init_communicator(Bootstrap& bootstrap, const CommunicatorOptions& options, Settings& settings,
-                                      const TuningMeasurement* measure) {
-  // A rank with invalid settings reports them in the first exchange, so that all ranks throw the error.
-  const WireFactory factory = bootstrap.wire_factory();
-  std::exception_ptr refused;
+/// Fills in `settings` from `options`. Returns the error of invalid settings, or null.
+std::exception_ptr resolve_settings(const CommunicatorOptions& options, const WireFactory& factory,
+                                    Settings& settings) {
   try {
     settings = resolve_options(options);
     check_names(settings, factory);
   } catch (const Error&) {
-    refused = std::current_exception();
     settings.timeout = options.timeout.count() != 0 ? options.timeout : std::chrono::minutes(10);
+    return std::current_exception();
   }
-  const Deadline deadline = Deadline::in(settings.timeout);
-  CommunicatorContext context;
-  context.rank = bootstrap.rank();
-  const int ranks = bootstrap.size();
-  static std::once_flag warned;  // the environment's variables are checked once per process
-  if (context.rank == 0)
-    std::call_once(warned, [] {
-      for (const std::string& name : unknown_variables()) log_warning(0, "{}", unknown_variable_warning(name));
-    });
+  return nullptr;
+}
 
-  std::optional<GpuDiscovery> gpus;
+/// Logs a warning for each unknown variable of the environment. Does so once per process.
+void warn_of_unknown_variables() {
+  static std::once_flag warned;
+  std::call_once(warned, [] {
+    for (const std::string& name : unknown_variables()) log_warning(0, "{}", unknown_variable_warning(name));
+  });
+}
 
-  // 1. The ranks exchange hosts, library versions, settings and GPUs.
-  const std::vector<json> peer_infos =
-      exchange(bootstrap, attempt([&] {
-                 if (refused != nullptr) std::rethrow_exception(refused);
-                 gpus.emplace(context.rank, settings.device_buffers, options.device_buffers.value_or(false));
-                 json peer_info = discover_host(bootstrap, settings.transport);
-                 peer_info.update({{"protocol", kProtocol},
-                                   {"backends", fmt::format("{}", fmt::join(backend_names(), ","))},
-                                   {"transport", settings.transport},
-                                   {"wire", settings.wire},
-                                   {"backend", settings.backend},
-                                   {"deterministic", settings.deterministic},
-                                   {"gpu", gpus->peer_info(settings.backend)},
-                                   {"context", factory.next_context ? factory.next_context->load() : 0}});
-                 if (context.rank != 0) return peer_info;
-                 peer_info["token"] = fmt::format("{:016x}{:016x}", random_word(), random_word());
-                 peer_info["trace"] = has_trace_identity() ? "" : settings.trace;
-                 if (const auto given = given_tuning(options)) {
-                   peer_info["tuning"] = to_json(*given);
-                   peer_info["tuning_source"] = given->source;
-                 }
-                 return peer_info;
-               }),
-               deadline);
+/// Returns the peer information of this rank. Throws the error of invalid settings.
+json peer_info_of(Construction& construction) {
+  if (construction.refused != nullptr) std::rethrow_exception(construction.refused);
+  const CommunicatorOptions& options = construction.options;
+  const Settings& settings = construction.settings;
+  const auto& next_context = construction.factory.next_context;
+  const Rank rank = construction.bootstrap.rank();
+  GpuDiscovery& gpus = construction.gpus.emplace(rank, settings.device_buffers, options.device_buffers.value_or(false));
+  json peer_info = discover_host(construction.bootstrap, settings.transport);
+  peer_info.update({{"protocol", kProtocol},
+                    {"backends", fmt::format("{}", fmt::join(backend_names(), ","))},
+                    {"transport", settings.transport},
+                    {"wire", settings.wire},
+                    {"backend", settings.backend},
+                    {"deterministic", settings.deterministic},
+                    {"gpu", gpus.peer_info(settings.backend)},
+                    {"context", next_context ? next_context->load() : 0}});
+  if (rank != 0) return peer_info;
+  peer_info["token"] = fmt::format("{:016x}{:016x}", random_word(), random_word());
+  peer_info["trace"] = has_trace_identity() ? "" : settings.trace;
+  if (const auto given = given_tuning(options)) {
+    peer_info["tuning"] = to_json(*given);
+    peer_info["tuning_source"] = given->source;
+  }
+  return peer_info;
+}
 
+/// Phase 1, one exchange: the ranks exchange hosts, library versions, settings and GPUs. Rank 0 adds the token of the
+/// wire, the trace, and the tuning if the program or the environment gives one. A rank with invalid settings reports
+/// them here, so that all ranks throw the error.
+void exchange_peer_infos(Construction& construction) {
+  construction.peer_infos =
+      exchange(construction.bootstrap, attempt([&] { return peer_info_of(construction); }), construction.deadline);
+}
+
+/// Throws Error{mismatch} if a rank and rank 0 have different values of a setting that must be equal.
+void agree_on_settings(const Construction& construction) {
+  const std::vector<json>& peer_infos = construction.peer_infos;
   for (const char* agreed : {"protocol", "backends", "transport", "wire", "deterministic"})
-    for (int rank = 1; rank < ranks; ++rank)
-      if (peer_infos[static_cast<std::size_t>(rank)].at(agreed) != peer_infos[0].at(agreed))
-        throw Error(
-            Errc::mismatch,
-            fmt::format("construction: rank {} has {} {}, rank 0 has {}", rank, agreed,
-                        peer_infos[static_cast<std::size_t>(rank)].at(agreed).dump(), peer_infos[0].at(agreed).dump()),
-            context.rank, rank, "construction");
+    for (std::size_t rank = 1; rank < peer_infos.size(); ++rank)
+      if (peer_infos[rank].at(agreed) != peer_infos[0].at(agreed))
+        throw Error(Errc::mismatch,
+                    fmt::format("construction: rank {} has {} {}, rank 0 has {}", rank, agreed,
+                                peer_infos[rank].at(agreed).dump(), peer_infos[0].at(agreed).dump()),
+                    construction.bootstrap.rank(), static_cast<Rank>(rank), "construction");
+}
 
-  HostMap host_map(peer_infos);
-  const Host& mine = host_map.host_of(context.rank);
+/// Fills in the topology and the properties of this rank's host. Throws Error{unsupported} if a rank asks for NCCL, and
+/// NCCL does not connect the ranks.
+void set_topology(const Construction& construction, const HostMap& host_map, CommunicatorContext& context) {
+  const std::vector<json>& peer_infos = construction.peer_infos;
   context.oversubscribed = host_map.oversubscribed(context.rank);
-  context.threads = mine.threads;
+  context.threads = host_map.host_of(context.rank).threads;
   context.topology = host_map.topology;
   context.topology.gpus = gpus_of(peer_infos);
-  std::size_t wire_context = 0;
-  for (const json& peer_info : peer_infos)
-    wire_context = std::max(wire_context, peer_info.at("context").get<std::size_t>());
   const auto insists =
       std::ranges::find_if(peer_infos, [](const json& peer_info) { return peer_info.at("backend") == "nccl"; });
   if (insists != peer_infos.end() && !context.topology.gpus.nccl)
     throw Error(Errc::unsupported,
                 fmt::format("construction: backend \"nccl\" was asked for: {}", context.topology.gpus.no_nccl),
                 context.rank, kNoRank, "construction");
+}
 
-  if (peer_infos[0].contains("tuning")) {
-    read_json(peer_infos[0].at("tuning"), context.tuning, "rank 0's options");
-    context.tuning.source = peer_infos[0].at("tuning_source").get<std::string>();
-  } else if (measure == nullptr) {
-    context.tuning = built_in_tuning();
-  } else {
-    context.tuning = measure->of_machine(bootstrap, host_map.hosts.front(), settings.timeout, deadline);
+/// Returns the tuning of all ranks. It is the one that rank 0 was given, or the one that the ranks now measure on
+/// `first_host`, the host of rank 0. Without `measure`, it is the built-in one. The measurement makes exchanges of its
+/// own (measured_tuning.hpp).
+Tuning choose_tuning(const Construction& construction, const Host& first_host) {
+  const json& of_rank_0 = construction.peer_infos[0];
+  if (of_rank_0.contains("tuning")) {
+    Tuning tuning;
+    read_json(of_rank_0.at("tuning"), tuning, "rank 0's options");
+    tuning.source = of_rank_0.at("tuning_source").get<std::string>();
+    return tuning;
   }
+  if (construction.measure == nullptr) return built_in_tuning();
+  return construction.measure->of_machine(construction.bootstrap, first_host, construction.settings.timeout,
+                                          construction.deadline);
+}
 
-  context.trace = peer_infos[0].value("trace", "");
+/// Returns the lowest context number for a wire that no rank has used.
+std::size_t unused_wire_context(const std::vector<json>& peer_infos) {
+  std::size_t context = 0;
+  for (const json& peer_info : peer_infos) context = std::max(context, peer_info.at("context").get<std::size_t>());
+  return context;
+}
 
-  // 2. The hosts are connected.
+/// Phase 2, no exchange on one host, otherwise two or more: the hosts are connected. The ranks exchange which wires
+/// they have, then the result of each attempt to connect (wires.hpp). They may then measure the wire. Throws
+/// Error{unsupported} if the program asks for shared memory and the ranks are on several hosts.
+void connect_hosts(Construction& construction, CommunicatorContext& context) {
+  Bootstrap& bootstrap = construction.bootstrap;
+  Settings& settings = construction.settings;
+  const json& of_rank_0 = construction.peer_infos[0];
+  const std::size_t wire_context = unused_wire_context(construction.peer_infos);
   if (context.topology.one_host()) {
-    if (factory.next_context) *factory.next_context = wire_context + 1;
-  } else {
-    if (settings.transport == "shared_memory")
-      throw Error(Errc::unsupported,
-                  fmt::format("transport shared_memory was asked for, and the ranks are on {} hosts",
-                              context.topology.hosts.size()),
-                  context.rank, kNoRank, "construction");
-    Wires wires({.rank = context.rank,
-                 .hosts = context.topology.hosts,
-                 .token = peer_infos[0].at("token").get<std::string>(),
-                 .frame_bytes = std::max(context.tuning.frame_bytes, context.tuning.wire_frame_bytes),
-                 .asked_for = settings.wire,
-                 .factory = factory,
-                 .context = wire_context,
-                 .deadline = deadline},
-                [&](const std::function<json()>& said) {
-                  return exchange(bootstrap, attempt(said), deadline, OnError::collect);
-                });
-    context.wire = wires.connect();
-    settings.wire = context.wire->name();
-    context.tuning.wire_frames = std::min(context.tuning.wire_frames, static_cast<std::size_t>(context.wire->frames()));
-    if (!peer_infos[0].contains("tuning") && measure != nullptr)
-      measure->of_wire(bootstrap, context.topology, *context.wire, context.tuning, deadline);
+    const auto& next_context = construction.factory.next_context;
+    if (next_context) *next_context = wire_context + 1;
+    return;
   }
+  if (settings.transport == "shared_memory")
+    throw Error(Errc::unsupported,
+                fmt::format("transport shared_memory was asked for, and the ranks are on {} hosts",
+                            context.topology.hosts.size()),
+                context.rank, kNoRank, "construction");
+  Tuning& tuning = context.tuning;
+  Wires wires({.rank = context.rank,
+               .hosts = context.topology.hosts,
+               .token = of_rank_0.at("token").get<std::string>(),
+               .frame_bytes = std::max(tuning.frame_bytes, tuning.wire_frame_bytes),
+               .asked_for = settings.wire,
+               .factory = construction.factory,
+               .context = wire_context,
+               .deadline = construction.deadline},
+              [&](const std::function<json()>& said) {
+                return exchange(bootstrap, attempt(said), construction.deadline, OnError::collect);
+              });
+  context.wire = wires.connect();
+  settings.wire = context.wire->name();
+  tuning.wire_frames = std::min(tuning.wire_frames, static_cast<std::size_t>(context.wire->frames()));
+  if (!of_rank_0.contains("tuning") && construction.measure != nullptr)
+    construction.measure->of_wire(bootstrap, context.topology, *context.wire, tuning, construction.deadline);
+}
 
-  // 3. The lowest rank of each host creates the arena and shares its handle.
-  const Rank leader = mine.ranks.front();
-  const int local = static_cast<int>(std::ranges::find(mine.ranks, context.rank) - mine.ranks.begin());
-  const ArenaShape shape{.ranks = static_cast<int>(mine.ranks.size()),
+/// Phases 3 and 4, one exchange each: the ranks of `host`, the host of this rank, get an arena. Before the first
+/// exchange, the lowest rank of each host creates the arena. It sends the handle. Before the second one, the other
+/// ranks join. They send nothing but errors. Afterwards every rank knows that all have joined.
+void create_arena(const Construction& construction, const Host& host, CommunicatorContext& context) {
+  const int ranks = static_cast<int>(host.ranks.size());
+  const Rank leader = host.ranks.front();
+  const ArenaShape shape{.ranks = ranks,
                          .subgroups = context.topology.levels().empty() ? 1 : SubgroupMemory::kSubgroups,
                          .inline_bytes = context.tuning.inline_bytes,
-                         .chunk_bytes = Staged::longest_chunk(static_cast<int>(mine.ranks.size()), context.tuning),
+                         .chunk_bytes = Staged::longest_chunk(ranks, context.tuning),
                          .frame_bytes = context.tuning.frame_bytes};
-  const std::vector<json> handles = exchange(bootstrap, attempt([&]() -> json {
-                                               if (context.rank != leader) return json::object();
-                                               context.arena = Arena::create(shape);
-                                               return {{"arena", context.arena->handle()}};
-                                             }),
-                                             deadline);
+  const auto create = [&]() -> json {
+    if (context.rank != leader) return json::object();
+    context.arena = Arena::create(shape);
+    return {{"arena", context.arena->handle()}};
+  };
+  const std::vector<json> handles = exchange(construction.bootstrap, attempt(create), construction.deadline);
 
-  // 4. The other ranks of the host join. After this exchange every rank knows that all have joined.
-  exchange(bootstrap, attempt([&] {
-             if (context.rank != leader)
-               context.arena =
-                   Arena::join(handles[static_cast<std::size_t>(leader)].at("arena").get<std::string>(), shape, local);
-             return json::object();
-           }),
-           deadline);
+  const auto join = [&] {
+    const int local = static_cast<int>(std::ranges::find(host.ranks, context.rank) - host.ranks.begin());
+    if (context.rank != leader)
+      context.arena =
+          Arena::join(handles[static_cast<std::size_t>(leader)].at("arena").get<std::string>(), shape, local);
+    return json::object();
+  };
+  exchange(construction.bootstrap, attempt(join), construction.deadline);
+}
 
-  // 5. The ranks test whether the kernel may copy between them, and whether GPUs reach one another. All ranks must have
-  // joined the arena before. Threads need no copies by the kernel.
-  const std::vector<json> answers =
-      exchange(bootstrap, attempt([&] {
-                 return json{{"refused", context.threads ? std::string() : PeerMemory::kernel_refuses(*context.arena)},
-                             {"apart", gpus->why_no_peer_access(mine, peer_infos)}};
-               }),
-               deadline);
-  context.nccl = gpus->nccl;
-  context.no_device = gpus->no_device;
-  context.device = gpus->release_device();
-  const auto kept_out = std::ranges::find_if(answers, [](const json& one) { return one.at("refused") != ""; });
-  context.kernel_copy_allowed = kept_out == answers.end();
+/// Turns off the protocols in which the kernel copies. `refused` is a rank to which the kernel refuses copies, and
+/// `why` is the reason. Rank 0 logs a warning if the tuning asks for these protocols, once per process.
+void forbid_kernel_copy(CommunicatorContext& context, Rank refused, const std::string& why) {
+  static std::atomic_flag said;
+  Tuning& tuning = context.tuning;
+  const bool wanted = std::min(tuning.single_copy_bytes, tuning.single_copy_reduce_bytes) != Tuning::kNever;
+  if (context.rank == 0 && wanted && !said.test_and_set())
+    log_warning(refused,
+                "{}: long vectors take a copy more; see kernel.yama.ptrace_scope, the seccomp filter and "
+                "the capabilities of the container",
+                why);
+  tuning.single_copy_bytes = tuning.single_copy_reduce_bytes = Tuning::kNever;
+}
+
+/// Phase 5, one exchange: the ranks test whether the kernel may copy between them, and whether their GPUs have access
+/// to one another. They exchange the reasons of failed tests. Requires that all ranks have joined the arena. Threads
+/// need no copies by the kernel.
+void probe_copies(Construction& construction, const Host& host, CommunicatorContext& context) {
+  GpuDiscovery& gpus = *construction.gpus;
+  const auto probe = [&] {
+    return json{{"refused", context.threads ? std::string() : PeerMemory::kernel_refuses(*context.arena)},
+                {"apart", gpus.why_no_peer_access(host, construction.peer_infos)}};
+  };
+  const std::vector<json> answers = exchange(construction.bootstrap, attempt(probe), construction.deadline);
+  context.nccl = gpus.nccl;
+  context.no_device = gpus.no_device;
+  context.device = gpus.release_device();
+
+  const auto refused = std::ranges::find_if(answers, [](const json& one) { return one.at("refused") != ""; });
+  context.kernel_copy_allowed = refused == answers.end();
+  if (!context.kernel_copy_allowed)
+    forbid_kernel_copy(context, static_cast<Rank>(refused - answers.begin()),
+                       refused->at("refused").get<std::string>());
+
   const auto apart = std::ranges::find_if(answers, [](const json& one) { return one.at("apart") != ""; });
   if (apart != answers.end())
     context.topology.gpus.apart =
         fmt::format("rank {}: {}", apart - answers.begin(), apart->at("apart").get<std::string>());
   context.topology.gpus.within_reach = context.topology.gpus.everywhere && apart == answers.end();
-  agree_on_nccl_in_hosts(context.topology, peer_infos);
-  if (!context.kernel_copy_allowed) {
-    static std::atomic_flag said;
-    Tuning& tuning = context.tuning;
-    const bool wanted = std::min(tuning.single_copy_bytes, tuning.single_copy_reduce_bytes) != Tuning::kNever;
-    if (context.rank == 0 && wanted && !said.test_and_set())
-      log_warning(static_cast<Rank>(kept_out - answers.begin()),
-                  "{}: long vectors take a copy more; see kernel.yama.ptrace_scope, the seccomp filter and "
-                  "the capabilities of the container",
-                  kept_out->at("refused").get<std::string>());
-    tuning.single_copy_bytes = tuning.single_copy_reduce_bytes = Tuning::kNever;
-  }
+  agree_on_nccl_in_hosts(context.topology, construction.peer_infos);
+}
+
+}  // namespace
+
+CommunicatorContext init_communicator(Bootstrap& bootstrap, const CommunicatorOptions& options, Settings& settings,
+                                      const TuningMeasurement* measure) {
+  const WireFactory factory = bootstrap.wire_factory();
+  const std::exception_ptr refused = resolve_settings(options, factory, settings);
+  CommunicatorContext context;
+  context.rank = bootstrap.rank();
+  Construction construction{.bootstrap = bootstrap,
+                            .options = options,
+                            .settings = settings,
+                            .measure = measure,
+                            .factory = factory,
+                            .refused = refused,
+                            .deadline = Deadline::in(settings.timeout)};
+  if (context.rank == 0) warn_of_unknown_variables();
+
+  exchange_peer_infos(construction);
+  agree_on_settings(construction);
+  const HostMap host_map(construction.peer_infos);
+  const Host& host = host_map.host_of(context.rank);
+  set_topology(construction, host_map, context);
+  context.tuning = choose_tuning(construction, host_map.hosts.front());
+  context.trace = construction.peer_infos[0].value("trace", "");
+
+  connect_hosts(construction, context);
+  create_arena(construction, host, context);
+  probe_copies(construction, host, context);
   return context;
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <system_error>
 #include <utility>
@@ -22,93 +23,154 @@ namespace collectives {
 
 // ---- construction ----
 
+namespace {
+
+using DevicePaths = std::array<std::unique_ptr<PathExecutor>, kDevicePaths>;
+
+/// Returns the names of the transports in use. `inside`: name of the transport between the ranks of a host.
+std::string name_of_transports(const CommunicatorContext& context, std::string_view inside) {
+  if (context.wire == nullptr) return std::string(inside);
+  const bool alone_here = context.arena->ranks() == 1;
+  return alone_here ? std::string(context.wire->name()) : fmt::format("{}+{}", inside, context.wire->name());
+}
+
+/// Returns the routes to all ranks: over `local` to the ranks of this host, over `wire` to other hosts.
+std::vector<Executor::Route> make_routes(const RankView& view, Transport* local, Transport* wire) {
+  std::vector<Executor::Route> routes(view.world.members.size());
+  for (const Rank peer : view.world.members) {
+    if (view.host_of(peer) == view.grid.host)
+      routes[static_cast<std::size_t>(peer)] = {local, view.local_of(peer)};
+    else
+      routes[static_cast<std::size_t>(peer)] = {wire, peer};
+  }
+  return routes;
+}
+
+/// Returns the intra-host collectives of this rank's host, domain and rail. The last two are null if the host has no
+/// domains. Requires that `context` and `peer_memory` outlive the result.
+Executor::HostCollectives open_subgroups(const RankView& view, const CommunicatorContext& context,
+                                         PeerMemory& peer_memory) {
+  const bool oversubscribed = context.topology.oversubscribed(static_cast<std::size_t>(view.grid.host));
+  Executor::HostCollectives subgroups;
+  const auto open = [&](Subgroup subgroup, SubgroupMemory memory) {
+    subgroups[static_cast<std::size_t>(subgroup)] =
+        std::make_unique<HostCollective>(std::move(memory), context.tuning, peer_memory, oversubscribed);
+  };
+  open(Subgroup::host, SubgroupMemory(*context.arena));
+  const Grid& inner = view.inner;
+  if (inner.host_count() == 0) return subgroups;
+  const auto members = [&](Peers ranks) {
+    std::vector<int> locals;
+    for (const Rank peer : ranks) locals.push_back(view.local_of(peer));
+    return locals;
+  };
+  open(Subgroup::domain, SubgroupMemory(*context.arena, SubgroupMemory::kDomain, members(inner.here())));
+  open(Subgroup::rail, SubgroupMemory(*context.arena, SubgroupMemory::kRail, members(inner.rail().members)));
+  return subgroups;
+}
+
+/// Parts of a communicator that its device paths use.
+struct PathParts {
+  Bootstrap& bootstrap;
+  const CommunicatorContext& context;
+  const RankView& view;
+  SharedMemoryTransport& local;
+  FailureDetector& failure_detector;
+  std::chrono::nanoseconds timeout;
+
+  /// Connects `members` by NCCL. All ranks of the communicator call it.
+  std::unique_ptr<NcclComm> connect(Peers members) const {
+    return nccl_comm_init(bootstrap, context, members, failure_detector, timeout);
+  }
+};
+
+/// Returns the device paths, which are null without a GPU. `nccl_comm` connects all ranks. If it is null,
+/// the ranks now connect by NCCL if they can. All ranks call it. Only connecting by NCCL makes exchanges.
+DevicePaths make_device_paths(const PathParts& parts, std::unique_ptr<NcclComm> nccl_comm) {
+  const CommunicatorContext& context = parts.context;
+  const RankView& view = parts.view;
+  const std::shared_ptr<Device>& device = context.device;
+  DevicePaths paths;
+  const auto add = [&](DevicePath path, std::unique_ptr<PathExecutor> made) -> PathExecutor& {
+    return *(paths[static_cast<std::size_t>(path)] = std::move(made));
+  };
+  if (device != nullptr) {
+    PathExecutor& host_copy = add(DevicePath::host_copy, std::make_unique<HostCopyPath>(*device, context.rank));
+    add(DevicePath::top_k, std::make_unique<TopKPath>(device));
+    const auto peers = std::make_shared<GpuPeers>(*device, *context.arena);
+    add(DevicePath::steps, std::make_unique<StepPath>(*device, *context.arena, peers, view, context.topology,
+                                                      parts.local, context.wire.get()));
+    if (context.topology.one_host()) {
+      add(DevicePath::kernels, std::make_unique<KernelPath>(*device, *context.arena, peers));
+    } else {
+      std::unique_ptr<NcclComm> in_host;
+      if (context.topology.gpus.nccl_in_hosts) in_host = parts.connect(view.grid.here());
+      add(DevicePath::multi_host, std::make_unique<MultiNodePath>(device, *context.arena, peers, view, context.topology,
+                                                                  host_copy, std::move(in_host)));
+    }
+  }
+  if (context.topology.gpus.nccl) {
+    if (nccl_comm == nullptr) nccl_comm = parts.connect(view.world.members);
+    add(DevicePath::nccl, std::make_unique<NcclPath>(*device, std::move(nccl_comm), view.world.size(), context.rank));
+  }
+  return paths;
+}
+
+/// Returns whether there is a progress thread if the program leaves the choice to the library. Some wires must not be
+/// used by a thread of the library. The program then has to ask for a progress thread.
+bool has_progress_thread_by_default(const CommunicatorContext& context) {
+  const Wire* const wire = context.wire.get();
+  const bool spare_cores = context.topology.cores_per_host > context.arena->ranks();
+  // A progress thread watches operations in flight while the program computes.
+  const bool watched = context.topology.gpus.nccl && (wire == nullptr || wire->control_is_thread_safe());
+  return (spare_cores && wire == nullptr) || watched;
+}
+
+/// Starts a thread that calls `loop`. If the system refuses, logs a warning and returns no thread.
+std::thread start_progress_thread(Rank rank, std::function<void()> loop) {
+  try {
+    return std::thread(std::move(loop));
+  } catch (const std::system_error& error) {
+    log_warning(rank,
+                "no progress thread: {}: operations move on in calls only; see RLIMIT_NPROC (ulimit -u) and pids.max "
+                "of the control group",
+                error.what());
+    return {};
+  }
+}
+
+}  // namespace
+
 Communicator::Impl::Impl(Bootstrap& bootstrap, const CommunicatorOptions& options, const TuningMeasurement* measure,
                          Visibility visibility, std::unique_ptr<NcclComm> nccl_comm)
     : context(init_communicator(bootstrap, options, settings, measure)) {
   parent_info = {bootstrap.host(), bootstrap.domain(), bootstrap.wire_factory()};
   view = std::make_unique<RankView>(context.topology, context.rank);
-  const bool alone_here = context.arena->ranks() == 1;
   const std::string_view inside = context.threads ? "local" : "shared_memory";
   local = std::make_unique<SharedMemoryTransport>(*context.arena, inside);
-  transport_name = context.wire == nullptr ? std::string(inside)
-                   : alone_here            ? std::string(context.wire->name())
-                                           : fmt::format("{}+{}", inside, context.wire->name());
+  transport_name = name_of_transports(context, inside);
   failure_detector = std::make_unique<FailureDetector>(*view, *context.arena, context.wire.get());
-
-  const bool oversubscribed = context.topology.oversubscribed(static_cast<std::size_t>(view->grid.host));
   peer_memory = std::make_unique<PeerMemory>(*context.arena, context.threads, context.kernel_copy_allowed);
-  std::vector<Executor::Route> routes(static_cast<std::size_t>(size()));
-  for (const Rank peer : view->world.members) {
-    if (view->host_of(peer) == view->grid.host)
-      routes[static_cast<std::size_t>(peer)] = {local.get(), view->local_of(peer)};
-    else
-      routes[static_cast<std::size_t>(peer)] = {context.wire.get(), peer};
-  }
-  Executor::HostCollectives collectives_of_hosts;
-  const auto open_subgroup = [&](Subgroup subgroup, SubgroupMemory memory) {
-    collectives_of_hosts[static_cast<std::size_t>(subgroup)] =
-        std::make_unique<HostCollective>(std::move(memory), context.tuning, *peer_memory, oversubscribed);
-  };
-  open_subgroup(Subgroup::host, SubgroupMemory(*context.arena));
-  if (const Grid& inner = view->inner; inner.host_count() > 0) {
-    const auto members = [&](Peers ranks) {
-      std::vector<int> locals;
-      for (const Rank peer : ranks) locals.push_back(view->local_of(peer));
-      return locals;
-    };
-    open_subgroup(Subgroup::domain, SubgroupMemory(*context.arena, SubgroupMemory::kDomain, members(inner.here())));
-    open_subgroup(Subgroup::rail, SubgroupMemory(*context.arena, SubgroupMemory::kRail, members(inner.rail().members)));
-  }
-  const HostCollective& host_collective = *collectives_of_hosts[static_cast<std::size_t>(Subgroup::host)];
-  executor = std::make_unique<Executor>(*view, std::move(routes), std::move(collectives_of_hosts), context.wire.get());
+
+  Executor::HostCollectives subgroups = open_subgroups(*view, context, *peer_memory);
+  const HostCollective& host_collective = *subgroups[static_cast<std::size_t>(Subgroup::host)];
+  executor = std::make_unique<Executor>(*view, make_routes(*view, local.get(), context.wire.get()),
+                                        std::move(subgroups), context.wire.get());
   planner = std::make_unique<Planner>(
       *view, context.topology, context.tuning, host_collective,
       Planner::Defaults{.backend = settings.backend, .deterministic = settings.deterministic});
-  if (context.device != nullptr) {
-    const auto add = [&](DevicePath path, std::unique_ptr<PathExecutor> made) -> PathExecutor& {
-      return *(paths[static_cast<std::size_t>(path)] = std::move(made));
-    };
-    PathExecutor& staged = add(DevicePath::host_copy, std::make_unique<HostCopyPath>(*context.device, rank()));
-    add(DevicePath::top_k, std::make_unique<TopKPath>(context.device));
-    const auto peers = std::make_shared<GpuPeers>(*context.device, *context.arena);
-    add(DevicePath::steps, std::make_unique<StepPath>(*context.device, *context.arena, peers, *view, context.topology,
-                                                      *local, context.wire.get()));
-    if (context.topology.one_host()) {
-      add(DevicePath::kernels, std::make_unique<KernelPath>(*context.device, *context.arena, peers));
-    } else {
-      std::unique_ptr<NcclComm> in_host;
-      if (context.topology.gpus.nccl_in_hosts)
-        in_host = nccl_comm_init(bootstrap, context, view->grid.here(), *failure_detector, settings.timeout);
-      add(DevicePath::multi_host, std::make_unique<MultiNodePath>(context.device, *context.arena, peers, *view,
-                                                                  context.topology, staged, std::move(in_host)));
-    }
-  }
-  const bool uses_nccl = context.topology.gpus.nccl;
-  if (uses_nccl) {
-    if (nccl_comm == nullptr)
-      nccl_comm = nccl_comm_init(bootstrap, context, view->world.members, *failure_detector, settings.timeout);
-    paths[static_cast<std::size_t>(DevicePath::nccl)] =
-        std::make_unique<NcclPath>(*context.device, std::move(nccl_comm), size(), rank());
-  }
+  paths =
+      make_device_paths({bootstrap, context, *view, *local, *failure_detector, settings.timeout}, std::move(nccl_comm));
 
-  // Some wires must not be used by a thread of the library. The program then has to ask for a progress thread.
-  const bool spare_cores = context.topology.cores_per_host > context.arena->ranks();
-  // A progress thread watches operations in flight while the program computes.
-  const bool watched = uses_nccl && (context.wire == nullptr || context.wire->control_is_thread_safe());
-  threaded_ = size() > 1 && settings.progress_thread.value_or((spare_cores && context.wire == nullptr) || watched);
+  threaded_ = size() > 1 && settings.progress_thread.value_or(has_progress_thread_by_default(context));
   std::optional<TraceIdentity> seen_as;
   if (visibility == Visibility::visible) seen_as = trace_identity(bootstrap, context, Deadline::in(settings.timeout));
   observer = std::make_unique<Observer>(context, settings, transport_name, threaded_, seen_as);
   for_each_executor([&](Executor& one) { one.observe(observer->trace()); });
-  if (threaded_) try {
-      progress_thread_ = std::thread([this] { progress_loop(); });
-    } catch (const std::system_error& error) {
-      threaded_ = false;
-      log_warning(rank(),
-                  "no progress thread: {}: operations move on in calls only; see RLIMIT_NPROC (ulimit -u) and pids.max "
-                  "of the control group",
-                  error.what());
-    }
+  if (threaded_) {
+    progress_thread_ = start_progress_thread(rank(), [this] { progress_loop(); });
+    if (!progress_thread_.joinable()) threaded_ = false;
+  }
 }
 
 Communicator::Impl::~Impl() {

@@ -135,6 +135,81 @@ double undisturbed(std::vector<double>& times) {
   return times[times.size() / 8];
 }
 
+/// Undisturbed times of short messages in microseconds.
+struct ShortTimes {
+  double round_trip;   ///< One message there and one back.
+  double whole_train;  ///< A series there and one message back.
+};
+
+/// Sends `messages` messages of `bytes` bytes from the first rank to the other one, which answers the last of them.
+/// Appends the time to `times`. Returns the length of the messages; the other rank ignores its own `bytes`.
+std::size_t trip(Talk& talk, bool first, int messages, std::size_t bytes, std::vector<double>& times) {
+  const auto begun = Clock::now();
+  std::size_t said = 0;
+  for (int i = 0; first && i < messages; ++i) talk.send(bytes);
+  for (int i = 0; i < (first ? 1 : messages); ++i) said = talk.take();
+  if (!first) talk.send(kShort);
+  times.push_back(us_since(begun));
+  return first ? bytes : said;
+}
+
+/// Measures single messages and series of `in_a_row` messages. The first rank decides when the measurement ends. The
+/// length of its messages carries the decision.
+ShortTimes measure_short_messages(Talk& talk, bool first, int in_a_row) {
+  std::vector<double> single, several;
+  auto started = Clock::now();
+  for (bool again = true; again;) {
+    // Two new processes may share a core, and stay there while both spin. A process that wakes up gets a free core.
+    if (several.size() % kTrainsInPlace == 0) {
+      std::vector<double> not_this_one;
+      talk.dozing = true;
+      trip(talk, first, 1, kShort, not_this_one);
+      talk.dozing = false;
+    }
+    if (several.empty()) started = Clock::now();  // Starts after the first message has arrived.
+    for (int i = 0; i < kTripsOfOne; ++i) trip(talk, first, 1, kShort, single);
+    const std::size_t with_this = several.size() + 1;
+    const bool enough = with_this >= kTrains || (with_this >= kFewestTrains && us_since(started) >= kTrips);
+    again = trip(talk, first, in_a_row, enough ? 2 * kShort : kShort, several) == kShort;
+  }
+  return {.round_trip = undisturbed(single), .whole_train = undisturbed(several)};
+}
+
+/// Returns the microseconds per byte of the fastest long series. Doubles the series until an exchange takes long
+/// enough. `round_trip`: time of a short message there and back.
+double measure_long_messages(Talk& talk, const Wire& wire, bool first, double round_trip) {
+  double fastest = std::numeric_limits<double>::max();  // Microseconds of the fastest long series.
+  Train train = twice(first_train(wire), wire);
+  // Next step. The first rank sends it as the length of a message, too.
+  enum Next : std::size_t { kOver = kShort, kAgain = 2 * kShort, kTwice = 3 * kShort };
+  int swaps = 0;
+  auto begun = Clock::now();
+  const auto started = begun;
+  for (std::size_t next = kTwice; next != kOver;) {
+    if (next == kTwice) {
+      talk.swap(train);  // Does not count: new memory takes longer than the wire.
+      begun = Clock::now();
+    }
+    talk.swap(train);
+    const double time = us_since(begun) - round_trip / 2;
+    if (!first)
+      next = talk.take();
+    else if (swaps == 0 && time < kLongEnough && 2 * train.messages <= kMostFrames)
+      next = kTwice;
+    else
+      next = swaps + 1 < kFewestSwaps || (swaps + 1 < kSwaps && us_since(started) < kSwapping) ? kAgain : kOver;
+    begun = Clock::now();  // Starts before the other rank does, which may begin to send at once.
+    if (first) talk.send(next);
+    if (next == kTwice) {
+      train = twice(train, wire);
+    } else {
+      fastest = std::min(fastest, time);
+      ++swaps;
+    }
+  }
+  return std::max(0.1, fastest) / train.all();
+}
+
 /// Measures a sum of f32 in the caches, because arrived data are there. Returns microseconds per byte of each source.
 double measure_fold() {
   std::vector<float> one(kFolded, 1), other(kFolded, 2), sum(kFolded);
@@ -180,67 +255,11 @@ WireSpeed WireSpeed::from(const Tuning& tuning) {
 
 WireSpeed measure(Wire& wire, Rank other, bool first, Deadline deadline) {
   Talk talk(wire, other, deadline);
-  // The first rank decides when the measurement ends. The length of its messages carries the decision.
   const int in_a_row = std::max(2, wire.frames() - 1);
-  std::vector<double> single, several;
-  auto started = Clock::now();
-  for (bool again = true; again;) {
-    const auto trip = [&](int messages, std::size_t bytes, std::vector<double>& times) {
-      const auto begun = Clock::now();
-      std::size_t said = 0;
-      for (int i = 0; first && i < messages; ++i) talk.send(bytes);
-      for (int i = 0; i < (first ? 1 : messages); ++i) said = talk.take();
-      if (!first) talk.send(kShort);
-      times.push_back(us_since(begun));
-      return first ? bytes : said;
-    };
-    // Two new processes may share a core, and stay there while both spin. A process that wakes up gets a free core.
-    if (several.size() % kTrainsInPlace == 0) {
-      std::vector<double> not_this_one;
-      talk.dozing = true;
-      trip(1, kShort, not_this_one);
-      talk.dozing = false;
-    }
-    if (several.empty()) started = Clock::now();  // Starts after the first message has arrived.
-    for (int i = 0; i < kTripsOfOne; ++i) trip(1, kShort, single);
-    const std::size_t with_this = several.size() + 1;
-    const bool enough = with_this >= kTrains || (with_this >= kFewestTrains && us_since(started) >= kTrips);
-    again = trip(in_a_row, enough ? 2 * kShort : kShort, several) == kShort;
-  }
-  const double round_trip = undisturbed(single), whole_train = undisturbed(several);
-
-  double fastest = std::numeric_limits<double>::max();  // Microseconds of the fastest long series.
-  Train train = twice(first_train(wire), wire);
-  // Next step. The first rank sends it as the length of a message, too.
-  enum Next : std::size_t { kOver = kShort, kAgain = 2 * kShort, kTwice = 3 * kShort };
-  int swaps = 0;
-  auto begun = Clock::now();
-  started = begun;
-  for (std::size_t next = kTwice; next != kOver;) {
-    if (next == kTwice) {
-      talk.swap(train);  // Does not count: new memory takes longer than the wire.
-      begun = Clock::now();
-    }
-    talk.swap(train);
-    const double time = us_since(begun) - round_trip / 2;
-    if (!first)
-      next = talk.take();
-    else if (swaps == 0 && time < kLongEnough && 2 * train.messages <= kMostFrames)
-      next = kTwice;
-    else
-      next = swaps + 1 < kFewestSwaps || (swaps + 1 < kSwaps && us_since(started) < kSwapping) ? kAgain : kOver;
-    begun = Clock::now();  // Starts before the other rank does, which may begin to send at once.
-    if (first) talk.send(next);
-    if (next == kTwice) {
-      train = twice(train, wire);
-    } else {
-      fastest = std::min(fastest, time);
-      ++swaps;
-    }
-  }
-  const double message = std::max(0.1, (whole_train - round_trip) / (in_a_row - 1));
-  const double us_per_byte = std::max(0.1, fastest) / train.all();
-  return {.latency_us = std::max(0.1, round_trip / 2 - 2 * message),
+  const ShortTimes times = measure_short_messages(talk, first, in_a_row);
+  const double us_per_byte = measure_long_messages(talk, wire, first, times.round_trip);
+  const double message = std::max(0.1, (times.whole_train - times.round_trip) / (in_a_row - 1));
+  return {.latency_us = std::max(0.1, times.round_trip / 2 - 2 * message),
           .message_us = message,
           .us_per_byte = us_per_byte,
           .work_us_per_byte = us_per_byte / 2,  // The work of both directions fits in this time.

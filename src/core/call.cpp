@@ -44,87 +44,119 @@ Sides sides_of(const Call& call, Rank rank) noexcept {
           .output = call.collective != Collective::reduce || rank == call.root};
 }
 
-void check_arguments(const Call& call, Rank rank, int size) {
-  check_vocabulary(call, rank);
-  const auto p = static_cast<std::size_t>(size);
+namespace {
+
+/// Returns the bytes of a buffer of `count` elements. Refuses the call if the bytes exceed the address space.
+std::size_t bytes_of(const Call& call, Rank rank, std::size_t count, DataType type) {
+  if (count > static_cast<std::size_t>(std::numeric_limits<std::ptrdiff_t>::max()) / size_of(type))
+    refuse(call, rank, fmt::format("{} elements of {} overflow the address space", count, to_string(type)));
+  return count * size_of(type);
+}
+
+void check_not_null(const Call& call, Rank rank, const ConstBuffer& buffer, const char* name) {
+  if (buffer.data == nullptr && buffer.count > 0)
+    refuse(call, rank, fmt::format("{} is null with {} elements", name, buffer.count));
+}
+
+/// Checks the op of a call that reduces.
+void check_op(const Call& call, Rank rank) {
+  if (!supports(call.input.type, call.op))
+    refuse(call, rank, fmt::format("{} has no {}", to_string(call.input.type), to_string(call.op.kind())));
+  if (call.op.kind() == ReduceOp::Kind::user && (call.op.user_op() == nullptr || !call.op.user_op()->combine))
+    refuse(call, rank, "the user op has no function");
+}
+
+/// Checks that input and output have the same number of elements.
+void check_equal_counts(const Call& call, Rank rank) {
+  if (call.input.count != call.output.count)
+    refuse(call, rank, fmt::format("input has {} elements, output has {}", call.input.count, call.output.count));
+}
+
+/// Number of elements of a buffer, and the name of the buffer in error messages.
+struct NamedCount {
+  const char* name;
+  std::size_t count;
+};
+
+/// Checks that all ranks have parts of equal length. Returns the element of `whole` at which this rank's part begins.
+std::size_t check_equal_parts(const Call& call, Rank rank, std::size_t ranks, const NamedCount& whole,
+                              const NamedCount& mine) {
+  if (mine.count > std::numeric_limits<std::size_t>::max() / ranks)
+    refuse(call, rank, "the counts of all ranks overflow");
+  if (whole.count != mine.count * ranks)
+    refuse(call, rank,
+           fmt::format("{} has {} elements, {} has {}: it must be {} ranks times as many", mine.name, mine.count,
+                       whole.name, whole.count, ranks));
+  return static_cast<std::size_t>(rank) * mine.count;
+}
+
+/// Checks the buffers against the counts of the call. Returns the element of `whole` at which this rank's part begins.
+std::size_t check_counts(const Call& call, Rank rank, std::size_t ranks, const NamedCount& whole,
+                         const NamedCount& mine) {
   const auto self = static_cast<std::size_t>(rank);
-  const auto bad = [&](const std::string& why) { refuse(call, rank, why); };
-  const auto whole_bytes = [&](std::size_t count, DataType type) {
-    if (count > static_cast<std::size_t>(std::numeric_limits<std::ptrdiff_t>::max()) / size_of(type))
-      bad(fmt::format("{} elements of {} overflow the address space", count, to_string(type)));
-    return count * size_of(type);
-  };
-  const auto not_null = [&](const void* data, std::size_t count, const char* which) {
-    if (data == nullptr && count > 0) bad(fmt::format("{} is null with {} elements", which, count));
-  };
-  if (call.collective == Collective::barrier) return;
-
-  const bool at_root = rank == call.root;
-  if (call.collective == Collective::broadcast || call.collective == Collective::reduce)
-    if (call.root < 0 || call.root >= size) bad(fmt::format("root {} is not a rank of 0 to {}", call.root, size - 1));
-  const auto [has_input, has_output] = sides_of(call, rank);
-  const std::size_t in_bytes = has_input ? whole_bytes(call.input.count, call.input.type) : 0;
-  const std::size_t out_bytes = has_output ? whole_bytes(call.output.count, call.output.type) : 0;
-  if (has_input) not_null(call.input.data, call.input.count, "input");
-  if (has_output) not_null(call.output.data, call.output.count, "output");
-  if (has_input && has_output && call.input.type != call.output.type)
-    bad(fmt::format("input is {}, output is {}", to_string(call.input.type), to_string(call.output.type)));
-  if (reduces(call.collective)) {
-    if (!supports(call.input.type, call.op))
-      bad(fmt::format("{} has no {}", to_string(call.input.type), to_string(call.op.kind())));
-    if (call.op.kind() == ReduceOp::Kind::user && (call.op.user_op() == nullptr || !call.op.user_op()->combine))
-      bad("the user op has no function");
+  if (call.counts.size() != ranks) refuse(call, rank, fmt::format("{} counts for {} ranks", call.counts.size(), ranks));
+  std::size_t first = 0, total = 0;
+  for (std::size_t r = 0; r < ranks; ++r) {
+    if (call.counts[r] > std::numeric_limits<std::size_t>::max() - total) refuse(call, rank, "the counts overflow");
+    if (r == self) first = total;
+    total += call.counts[r];
   }
+  if (mine.count != call.counts[self])
+    refuse(call, rank,
+           fmt::format("{} has {} elements, counts[{}] is {}", mine.name, mine.count, rank, call.counts[self]));
+  if (whole.count != total)
+    refuse(call, rank, fmt::format("{} has {} elements, the counts add up to {}", whole.name, whole.count, total));
+  return first;
+}
 
-  // Shapes: the number of elements of one buffer, and its position in the other one if the call is in place.
-  std::size_t first = 0;  // element of the larger buffer at which this rank's part begins
-  const auto parts_of = [&](const ConstBuffer& whole, const ConstBuffer& mine, const char* whole_name,
-                            const char* mine_name) {
-    if (!call.has_counts) {
-      if (mine.count > std::numeric_limits<std::size_t>::max() / p) bad("the counts of all ranks overflow");
-      if (whole.count != mine.count * p)
-        bad(fmt::format("{} has {} elements, {} has {}: it must be {} ranks times as many", mine_name, mine.count,
-                        whole_name, whole.count, p));
-      first = self * mine.count;
-      return;
-    }
-    if (call.counts.size() != p) bad(fmt::format("{} counts for {} ranks", call.counts.size(), p));
-    std::size_t total = 0;
-    for (std::size_t r = 0; r < p; ++r) {
-      if (call.counts[r] > std::numeric_limits<std::size_t>::max() - total) bad("the counts overflow");
-      if (r == self) first = total;
-      total += call.counts[r];
-    }
-    if (mine.count != call.counts[self])
-      bad(fmt::format("{} has {} elements, counts[{}] is {}", mine_name, mine.count, rank, call.counts[self]));
-    if (whole.count != total)
-      bad(fmt::format("{} has {} elements, the counts add up to {}", whole_name, whole.count, total));
-  };
-  auto in_place = reinterpret_cast<std::uintptr_t>(call.input.data);  // address at which the output must begin to be in
-                                                                      // place
+/// Checks the lengths of both buffers of a call. `whole` holds the parts of all ranks, `mine` holds this rank's part.
+/// Returns the element of `whole` at which the part of this rank begins.
+std::size_t check_parts(const Call& call, Rank rank, int size, const NamedCount& whole, const NamedCount& mine) {
+  const auto check = call.has_counts ? &check_counts : &check_equal_parts;
+  return check(call, rank, static_cast<std::size_t>(size), whole, mine);
+}
+
+/// Checks the numbers of elements. Returns the address at which the output begins if the call is in place.
+std::uintptr_t check_shape(const Call& call, Rank rank, int size) {
+  const auto input = reinterpret_cast<std::uintptr_t>(call.input.data);
+  const NamedCount in{"input", call.input.count}, out{"output", call.output.count};
+  const std::size_t element = size_of(call.input.type);
   switch (call.collective) {
-    case Collective::all_reduce:
+    case Collective::all_reduce: check_equal_counts(call, rank); break;
     case Collective::reduce:
-      if (has_output && call.input.count != call.output.count)
-        bad(fmt::format("input has {} elements, output has {}", call.input.count, call.output.count));
-      break;
     case Collective::broadcast:
-      if (at_root && call.input.count != call.output.count)
-        bad(fmt::format("input has {} elements, output has {}", call.input.count, call.output.count));
+      if (rank == call.root) check_equal_counts(call, rank);
       break;
-    case Collective::reduce_scatter:
-      parts_of(call.input, call.output, "input", "output");
-      in_place += first * size_of(call.input.type);
-      break;
-    case Collective::all_gather:
-      parts_of(call.output, call.input, "output", "input");
-      in_place -= first * size_of(call.input.type);
-      break;
+    case Collective::reduce_scatter: return input + check_parts(call, rank, size, in, out) * element;
+    case Collective::all_gather: return input - check_parts(call, rank, size, out, in) * element;
     case Collective::barrier: break;
   }
+  return input;
+}
+
+}  // namespace
+
+void check_arguments(const Call& call, Rank rank, int size) {
+  check_vocabulary(call, rank);
+  if (call.collective == Collective::barrier) return;
+  if (call.collective == Collective::broadcast || call.collective == Collective::reduce)
+    if (call.root < 0 || call.root >= size)
+      refuse(call, rank, fmt::format("root {} is not a rank of 0 to {}", call.root, size - 1));
+
+  const auto [has_input, has_output] = sides_of(call, rank);
+  const std::size_t in_bytes = has_input ? bytes_of(call, rank, call.input.count, call.input.type) : 0;
+  const std::size_t out_bytes = has_output ? bytes_of(call, rank, call.output.count, call.output.type) : 0;
+  if (has_input) check_not_null(call, rank, call.input, "input");
+  if (has_output) check_not_null(call, rank, call.output, "output");
+  if (has_input && has_output && call.input.type != call.output.type)
+    refuse(call, rank,
+           fmt::format("input is {}, output is {}", to_string(call.input.type), to_string(call.output.type)));
+  if (reduces(call.collective)) check_op(call, rank);
+
+  const std::uintptr_t in_place = check_shape(call, rank, size);
   if (has_input && has_output && reinterpret_cast<std::uintptr_t>(call.output.data) != in_place &&
       overlap(call.input.data, in_bytes, call.output.data, out_bytes))
-    bad("input and output overlap without being in place");
+    refuse(call, rank, "input and output overlap without being in place");
 }
 
 const Codec* codec_of(const WireFormat& wire, const Call& call, Rank rank) {

@@ -17,9 +17,10 @@
 // is within 5 % of the best. Messages of broadcast and reduce may shrink to 4 KiB. In a chain of ranks, every rank
 // would otherwise wait for the whole vector.
 //
-// A call is planned with and without its codec. The coded plan is taken only if its estimate is lower. There are
-// two exceptions. A forced codec is always used. So is the codec of a `deterministic` call, because its bits must not
-// depend on an estimate.
+// A call with a codec is planned with the codec first. The plan without the codec is skipped if a coded plan exists and
+// the codec is forced or the call is `deterministic`. The coded plan is then taken, because the bits of a deterministic
+// call must not depend on an estimate. Otherwise the call is also planned without the codec, and the lower estimate
+// decides. A deterministic call of several ranks without a coded plan is refused.
 #include "collectives/plan.hpp"
 
 #include <fmt/format.h>
@@ -124,6 +125,38 @@ std::size_t elements_of(std::size_t frame, const Coding& coding) {
   return std::max<std::size_t>(1, frame / bytes) * block;
 }
 
+/// Describes the only host Step of a plan, which cuts the vector into chunks by itself. The plan has one round.
+void plan_host_step(Plan& plan, const HostTask& task, std::size_t longest_part, const Topology& topology,
+                    const Tuning& tuning) {
+  plan.segment = std::max<std::size_t>(1, longest_part);
+  plan.protocol = to_string(task.protocol);
+  plan.protocol_reason = reason(task, topology.oversubscribed(0), tuning);
+  plan.zero_copy = task.zero_copy;
+}
+
+/// Fills in how many rounds of `depths` depths overlap if no more than `most` can be in flight.
+void plan_overlap(Plan& plan, std::size_t depths, std::size_t most) {
+  const std::size_t most_in_flight = std::min(depths, most);
+  plan.issue_interval = (depths + most_in_flight - 1) / most_in_flight;
+  plan.rounds_in_flight = (depths + plan.issue_interval - 1) / plan.issue_interval;
+}
+
+/// Returns the length in bytes of the longest messages whose time is close to the best. Messages have at most `most`
+/// bytes. Shorter ones may pay if rounds overlap, because the first message leaves earlier. `time_with`: returns the
+/// time in us for a length.
+template <class TimeWith>
+std::size_t choose_frame(std::size_t most, const Cost& cost, bool overlap, const TimeWith& time_with) {
+  const std::size_t least = std::min(most, cost.flows ? kShortestMessage : overlap ? kShortMessage : most);
+  double shortest = time_with(most);
+  for (std::size_t frame = most / 2; frame >= least; frame /= 2) shortest = std::min(shortest, time_with(frame));
+  const auto worth = [&](std::size_t frame) {
+    return frame > kShortMessage ? std::lerp(kWorthCutting, kWorthCuttingIfIdle, cost.idleness()) : kWorthCutting;
+  };
+  std::size_t frame = most;
+  while (worth(frame) * time_with(frame) > shortest) frame /= 2;
+  return frame;
+}
+
 Plan plan_for(const Algorithm& algorithm, const Request& request, bool coded, const Topology& topology,
               const Tuning& tuning) {
   const CollectiveSpec spec = spec_of(request, coded);
@@ -137,26 +170,14 @@ Plan plan_for(const Algorithm& algorithm, const Request& request, bool coded, co
 
   std::vector<std::size_t> offsets;
   const RoundArgs args{spec, parts_of(request, algorithm, spec, topology, offsets), request.root};
-  const Parts& parts = args.parts;
+  const std::size_t longest = args.parts.longest();
   const RankView view(topology, 0);
   HostDescriber host{size_of(request.type), topology, tuning};
   if (algorithm.backend == "hierarchical" && topology.one_host()) algorithm.emit(view, args, host);
-  if (host.steps == 1) {
-    // A host Step cuts the vector into chunks by itself, so the plan has one round.
-    plan.segment = std::max<std::size_t>(1, parts.longest());
-    plan.protocol = to_string(host.task.protocol);
-    plan.protocol_reason = reason(host.task, topology.oversubscribed(0), tuning);
-    plan.zero_copy = host.task.zero_copy;
-  } else if (host.steps > 1) {
-    // The results of one level should still be in the cache for the next level. Its sums also need memory.
-    plan.segment = kTwoLevelBytes / size_of(request.type);
-  }
-  const std::size_t longest = parts.longest();
   const Cost cost = cost_of(algorithm, args, coding, topology, tuning, plan.estimate);
-  const auto depths = static_cast<std::size_t>(algorithm.depths(spec, topology));
-  const std::size_t most_in_flight = std::min(depths, rounds_in_flight_of(algorithm, topology, tuning));
-  plan.issue_interval = (depths + most_in_flight - 1) / most_in_flight;
-  plan.rounds_in_flight = (depths + plan.issue_interval - 1) / plan.issue_interval;
+  plan_overlap(plan, static_cast<std::size_t>(algorithm.depths(spec, topology)),
+               rounds_in_flight_of(algorithm, topology, tuning));
+
   const auto rounds_of = [&](std::size_t segment) {
     return request.collective == Collective::barrier ? 1 : (longest + segment - 1) / segment;
   };
@@ -164,22 +185,16 @@ Plan plan_for(const Algorithm& algorithm, const Request& request, bool coded, co
     return cost.microseconds(std::max<std::size_t>(1, rounds), std::min(plan.rounds_in_flight, rounds));
   };
   if (host.steps == 0) {
-    // Shorter messages may pay if rounds overlap. The first message leaves earlier.
     const auto pieces = static_cast<std::size_t>(algorithm.pieces(spec, topology));
     const auto segment_of = [&](std::size_t frame) { return elements_of(frame, coding) * pieces; };
     const std::size_t most = std::max<std::size_t>(1, longest_message(algorithm, spec, topology, tuning));
-    const auto time_with = [&](std::size_t frame) { return time_of(rounds_of(segment_of(frame))); };
-    const std::size_t least = std::min(most, cost.flows                  ? kShortestMessage
-                                             : plan.rounds_in_flight > 1 ? kShortMessage
-                                                                         : most);
-    double shortest = time_with(most);
-    for (std::size_t frame = most / 2; frame >= least; frame /= 2) shortest = std::min(shortest, time_with(frame));
-    const auto worth = [&](std::size_t frame) {
-      return frame > kShortMessage ? std::lerp(kWorthCutting, kWorthCuttingIfIdle, cost.idleness()) : kWorthCutting;
-    };
-    std::size_t frame = most;
-    while (worth(frame) * time_with(frame) > shortest) frame /= 2;
-    plan.segment = segment_of(frame);
+    plan.segment = segment_of(choose_frame(most, cost, plan.rounds_in_flight > 1,
+                                           [&](std::size_t frame) { return time_of(rounds_of(segment_of(frame))); }));
+  } else if (host.steps == 1) {
+    plan_host_step(plan, host.task, longest, topology, tuning);
+  } else {
+    // The results of one level should still be in the cache for the next level. Its sums also need memory.
+    plan.segment = kTwoLevelBytes / size_of(request.type);
   }
   plan.rounds = rounds_of(plan.segment);
   plan.rounds_in_flight = std::max<std::size_t>(1, std::min(plan.rounds_in_flight, plan.rounds));

@@ -20,10 +20,8 @@ constexpr double kBytesOfWorkPerEntry = 48;
 /// of an estimate.
 constexpr double kWorthIt = 0.9;
 
-}  // namespace
-
-SparsePlan plan_sparse(const Request& request, std::size_t k, const TopKOptions& options, const Plan& dense,
-                       const Topology& topology, const Tuning& tuning) {
+/// Returns a plan with members and slices. Its form is not chosen yet.
+SparsePlan divide(const Request& request, std::size_t k, const TopKOptions& options, const Topology& topology) {
   SparsePlan plan;
   plan.n = request.count;
   plan.k = std::min(k, request.count);
@@ -36,76 +34,119 @@ SparsePlan plan_sparse(const Request& request, std::size_t k, const TopKOptions&
   if (plan.in_hosts)
     plan.slices = static_cast<int>(std::min(std::ranges::min(topology.hosts, {}, &std::vector<Rank>::size).size(),
                                             std::max<std::size_t>(1, plan.k)));
-  const int slices = plan.slices;
-  const auto m = static_cast<double>(plan.members), n = static_cast<double>(plan.n),
-             chosen = static_cast<double>(plan.k);
-  // Expected size of the union of independent selections. Real selections overlap more.
-  const double union_size = n * (1 - std::pow(1 - chosen / std::max(n, 1.0), m));
-  const auto bytes_of = [&](double entries) {
-    std::size_t bytes = 0;  // sum over all slices
-    for (int s = 0; s < slices; ++s)
-      bytes += SparseFormat{part({0, plan.n}, slices, s).count, static_cast<std::size_t>(entries / slices), plan.values}
-                   .bytes();
-    return static_cast<double>(bytes);
-  };
+  return plan;
+}
+
+/// Prices of the messages of a sparse plan in us, if ranks share links and cores.
+struct Prices {
+  double per_message, per_byte;
+  double ranks_per_core;
+};
+
+Prices prices_of(const SparsePlan& plan, const Topology& topology, const Tuning& tuning) {
+  const auto m = static_cast<double>(plan.members);
   // Number of ranks of a host that send to other hosts, all over the same link.
   const double ends = plan.in_hosts || topology.one_host()
                           ? 1
                           : static_cast<double>(std::ranges::max(topology.hosts, {}, &std::vector<Rank>::size).size());
   // If ranks share cores, each waits for the work of the ranks on its core, as in dense plans.
   const double to_a_core = topology.ranks_to_a_core();
-  const double talking = to_a_core * (plan.in_hosts ? m * slices / ranks : 1), ranks_per_core = std::max(1.0, talking);
-  const double per_message =
-      std::max(tuning.wire_message_us, to_a_core > 1 ? talking * message_inside_machine_us(tuning) : 0);
-  const double per_byte = std::max(ends * std::max(tuning.wire_us_per_byte, tuning.wire_together_us_per_byte),
-                                   2 * ranks_per_core / slices * tuning.wire_work_us_per_byte);
+  const double talking = to_a_core * (plan.in_hosts ? m * plan.slices / topology.ranks() : 1);
+  const double ranks_per_core = std::max(1.0, talking);
+  return {
+      .per_message = std::max(tuning.wire_message_us, to_a_core > 1 ? talking * message_inside_machine_us(tuning) : 0),
+      .per_byte = std::max(ends * std::max(tuning.wire_us_per_byte, tuning.wire_together_us_per_byte),
+                           2 * ranks_per_core / plan.slices * tuning.wire_work_us_per_byte),
+      .ranks_per_core = ranks_per_core};
+}
+
+/// Returns the bytes of messages that hold `entries` entries together, one message for each slice.
+double bytes_of(const SparsePlan& plan, double entries) {
+  std::size_t bytes = 0;
+  for (int s = 0; s < plan.slices; ++s)
+    bytes += SparseFormat{part({0, plan.n}, plan.slices, s).count, static_cast<std::size_t>(entries / plan.slices),
+                          plan.values}
+                 .bytes();
+  return static_cast<double>(bytes);
+}
+
+/// Times in us of the two forms, without the sums inside hosts.
+struct FormTimes {
+  double gathered, split;
+};
+
+/// Estimates both forms. `passes`: number of passes over the vector that count.
+FormTimes times_of(const SparsePlan& plan, double passes, const Topology& topology, const Tuning& tuning) {
+  const auto m = static_cast<double>(plan.members), n = static_cast<double>(plan.n),
+             chosen = static_cast<double>(plan.k);
+  // Expected size of the union of independent selections. Real selections overlap more.
+  const double union_size = n * (1 - std::pow(1 - chosen / std::max(n, 1.0), m));
+  const Prices prices = prices_of(plan, topology, tuning);
   const auto exchange = [&](double latencies, double bytes) {
-    return topology.one_host() ? latencies * tuning.message_us * (m - 1) + bytes * tuning.message_us_per_byte
-                               : latencies * (tuning.wire_us + 2 * (m - 1) * per_message) + bytes * per_byte;
+    return topology.one_host()
+               ? latencies * tuning.message_us * (m - 1) + bytes * tuning.message_us_per_byte
+               : latencies * (tuning.wire_us + 2 * (m - 1) * prices.per_message) + bytes * prices.per_byte;
   };
+  const auto coding = [&](double entries) {
+    return (passes * 4 * n / plan.slices + kBytesOfWorkPerEntry * entries / plan.slices) * prices.ranks_per_core *
+           tuning.coding_us_per_byte;
+  };
+  return {.gathered = coding(m * chosen) + exchange(1, (m - 1) * bytes_of(plan, chosen)),
+          .split = coding(3 * chosen + union_size) +
+                   exchange(4, (m - 1) / m * (bytes_of(plan, chosen) + std::min(bytes_of(plan, union_size), 4 * n)))};
+}
+
+/// Chooses the form and fills in the estimate.
+void choose_form(SparsePlan& plan, const Request& request, const TopKOptions& options, const Topology& topology,
+                 const Tuning& tuning) {
   // A GPU passes over its own memory in negligible time, compared with the wire.
   const bool on_gpu =
       request.memory == Memory::device && why_not_chosen_on_gpu(plan.in_hosts, options, topology).empty();
-  const double passes = on_gpu ? 0 : kPassesOverAll;
-  const auto coding = [&](double entries) {
-    return (passes * 4 * n / slices + kBytesOfWorkPerEntry * entries / slices) * ranks_per_core *
-           tuning.coding_us_per_byte;
-  };
-  const double gathered = coding(m * chosen) + exchange(1, (m - 1) * bytes_of(chosen));
-  const double split = coding(3 * chosen + union_size) +
-                       exchange(4, (m - 1) / m * (bytes_of(chosen) + std::min(bytes_of(union_size), 4 * n)));
+  const auto [gathered, split] = times_of(plan, on_gpu ? 0 : kPassesOverAll, topology, tuning);
   plan.form = options.form != SparseForm::automatic ? options.form
               : split < gathered                    ? SparseForm::split
                                                     : SparseForm::gathered;
-  const double all = 4 * n;
-  const double inside = plan.in_hosts ? 2 * (tuning.host_latency_us + to_a_core * all * tuning.host_us_per_byte) : 0;
+  const double all = 4 * static_cast<double>(plan.n);
+  const double inside =
+      plan.in_hosts ? 2 * (tuning.host_latency_us + topology.ranks_to_a_core() * all * tuning.host_us_per_byte) : 0;
   plan.microseconds = (plan.form == SparseForm::split ? split : gathered) + inside;
+}
 
-  const auto because = [&](std::string why) {
-    plan.reason = std::move(why);
-    return plan;
-  };
-  const auto refuse = [&](std::string why) {  // then every rank is a member, and its slice is the whole tensor
+/// Returns why the whole vector is sent; empty if a sparse plan pays or is required.
+std::string why_not_sparse(const SparsePlan& plan, const Request& request, const Plan& dense,
+                           const Topology& topology) {
+  if (topology.ranks() == 1) return "everything: there is one rank";
+  if (plan.n == 0) return "nothing: the tensor is empty";
+  if (request.force || request.deterministic) return "";  // a deterministic result must not depend on an estimate
+  if (topology.one_host()) return "everything: ranks that share memory have no wire to save";
+  if (plan.microseconds > kWorthIt * dense.estimate.microseconds)
+    return fmt::format("everything: top {} would take {:.1f} us, {} {:.1f} us", plan.k, plan.microseconds, dense.name,
+                       dense.estimate.microseconds);
+  return "";
+}
+
+}  // namespace
+
+SparsePlan plan_sparse(const Request& request, std::size_t k, const TopKOptions& options, const Plan& dense,
+                       const Topology& topology, const Tuning& tuning) {
+  SparsePlan plan = divide(request, k, options, topology);
+  choose_form(plan, request, options, topology, tuning);
+  plan.reason = why_not_sparse(plan, request, dense, topology);
+  plan.sparse = plan.reason.empty();
+  if (!plan.sparse) {
+    // Every rank is a member, and its slice is the whole tensor.
     plan.in_hosts = false;
-    plan.members = ranks;
+    plan.members = topology.ranks();
     plan.slices = 1;
-    return because(std::move(why));
-  };
-  if (ranks == 1) return refuse("everything: there is one rank");
-  if (plan.n == 0) return refuse("nothing: the tensor is empty");
-  if (!request.force && !request.deterministic) {  // a deterministic result must not depend on an estimate
-    if (topology.one_host()) return refuse("everything: ranks that share memory have no wire to save");
-    if (plan.microseconds > kWorthIt * dense.estimate.microseconds)
-      return refuse(fmt::format("everything: top {} would take {:.1f} us, {} {:.1f} us", plan.k, plan.microseconds,
-                                dense.name, dense.estimate.microseconds));
+    return plan;
   }
-  plan.sparse = true;
-  return because(fmt::format("top {} of {}{}, {}: {:.1f} us, everything by {} {:.1f} us", plan.k, plan.n,
-                             request.force           ? ", as forced"
-                             : request.deterministic ? ", deterministic"
-                                                     : "",
-                             plan.form == SparseForm::split ? "split" : "gathered", plan.microseconds, dense.name,
-                             dense.estimate.microseconds));
+  plan.reason = fmt::format("top {} of {}{}, {}: {:.1f} us, everything by {} {:.1f} us", plan.k, plan.n,
+                            request.force           ? ", as forced"
+                            : request.deterministic ? ", deterministic"
+                                                    : "",
+                            plan.form == SparseForm::split ? "split" : "gathered", plan.microseconds, dense.name,
+                            dense.estimate.microseconds);
+  return plan;
 }
 
 std::string why_not_chosen_on_gpu(bool in_hosts, const TopKOptions& options, const Topology& topology) {

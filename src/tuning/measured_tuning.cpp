@@ -56,70 +56,97 @@ Situation situation_of(int cores, int ranks, bool kernel_copy, std::optional<dou
           .barrier_ns = barrier_ns};
 }
 
-/// Takes the values from rank 0's cache, else measures them on its host. The decision follows the timing of a barrier.
-/// Only processes with a core each are measured. Other times would show little about such ranks.
-Tuning tuning_of_machine(Bootstrap& bootstrap, const Host& host, std::chrono::nanoseconds timeout, Deadline deadline) {
-  Tuning tuning = built_in_tuning();
-  const auto built_in = [&](std::string_view why) {
-    tuning.source += fmt::format(" ({})", why);
-    return tuning;
-  };
-  if (host.ranks.size() < 2) return built_in("nothing to measure with one rank");
-  if (host.threads) return built_in("ranks that are threads are not measured");
-  if (host.oversubscribed()) return built_in("nothing to measure with more ranks than cores");
+namespace {
 
-  const bool deciding = bootstrap.rank() == 0;
-  const TuningCache cache = deciding ? TuningCache::of_user() : TuningCache("");
-  const auto tuning_json = [](const Tuning& found) {
-    return json{{"tuning", to_json(found)}, {"source", found.source}};
-  };
-  const auto situation = [&](std::optional<double> barrier_ns) {
+/// Returns the message in which a rank sends a tuning and its source.
+json message_of(const Tuning& tuning) { return {{"tuning", to_json(tuning)}, {"source", tuning.source}}; }
+
+/// Returns the built-in values. Their source names the reason `why`.
+Tuning built_in_because(std::string_view why) {
+  Tuning tuning = built_in_tuning();
+  tuning.source += fmt::format(" ({})", why);
+  return tuning;
+}
+
+/// Returns why values of `host` cannot be measured; empty if they can.
+std::string_view why_not_measured(const Host& host) {
+  if (host.ranks.size() < 2) return "nothing to measure with one rank";
+  if (host.threads) return "ranks that are threads are not measured";
+  if (host.oversubscribed()) return "nothing to measure with more ranks than cores";
+  return "";
+}
+
+/// Values of the ranks of one host, on one of these ranks. Only rank 0 has a cache and makes decisions.
+struct HostTuning {
+  const Host& host;
+  bool deciding;
+  TuningCache cache;
+
+  Situation situation(std::optional<double> barrier_ns) const {
     const bool kernel_copy = std::ranges::all_of(host.processes, PeerMemory::kernel_permits);
     return situation_of(host.cores, static_cast<int>(host.ranks.size()), kernel_copy, barrier_ns);
-  };
-  // Without a measurement, values for another distance between the ranks are used. They are of the same machine.
-  const auto without_measuring = [&](std::string_view why) {
-    auto found = deciding ? cache.find(situation({}), tuning) : std::nullopt;
-    if (!found) return built_in(why);
+  }
+  /// Returns the values in the cache. Without `barrier_ns`, values for any distance between the ranks count.
+  std::optional<Tuning> known(std::optional<double> barrier_ns) const {
+    return deciding ? cache.find(situation(barrier_ns)) : std::nullopt;
+  }
+  /// Returns values for another distance between the ranks, which are of the same machine, or the built-in values.
+  Tuning without_measuring(std::string_view why) const {
+    auto found = known({});
+    if (!found) return built_in_because(why);
     found->source += fmt::format(" ({})", why);
     return *found;
-  };
-  SubsetBootstrap here("calibration", bootstrap.rank(), host.ranks, Calibration::kExchanges,
-                       [&](std::string_view text, Deadline until) { return bootstrap.all_gather(text, until); }, {});
-  const auto found = [&] {
+  }
+  /// Returns the values in the cache, or measures them if it has none. All ranks of the host call it. A timed barrier
+  /// shows the distance that the values must have. `here` connects the ranks of the host.
+  Tuning find_or_measure(Bootstrap& here, std::chrono::nanoseconds timeout) const {
     Calibration calibration(here, timeout);
     if (const auto barrier_ns = calibration.barrier_ns()) {
-      const auto known = deciding ? cache.find(situation(barrier_ns), tuning) : std::nullopt;
-      if (calibration.told(known.has_value())) return known.value_or(tuning);
+      const auto found = known(barrier_ns);
+      if (calibration.told(found.has_value())) return found.value_or(built_in_tuning());
       calibration.measure();
     }
     if (!calibration.conclusive()) return without_measuring("the machine was too busy to measure");
     const json numbers = calibration.tuning();
     if (deciding) cache.keep(situation(calibration.barrier_ns()), numbers, calibration.measurements());
+    Tuning tuning = built_in_tuning();
     read_json(numbers, tuning, "the calibration");
     tuning.source = "measured on this machine just now";
     return tuning;
+  }
+};
+
+}  // namespace
+
+/// Takes the values from rank 0's cache, else measures them on its host. Only processes with a core each are measured.
+/// Other times would show little about such ranks.
+Tuning tuning_of_machine(Bootstrap& bootstrap, const Host& host, std::chrono::nanoseconds timeout, Deadline deadline) {
+  if (const std::string_view why = why_not_measured(host); !why.empty()) return built_in_because(why);
+  const bool deciding = bootstrap.rank() == 0;
+  const HostTuning of_host{host, deciding, deciding ? TuningCache::of_user() : TuningCache("")};
+  SubsetBootstrap here("calibration", bootstrap.rank(), host.ranks, Calibration::kExchanges,
+                       [&](std::string_view text, Deadline until) { return bootstrap.all_gather(text, until); }, {});
+  const auto find = [&] {
+    json mine = json::object();
+    std::exception_ptr failure;
+    try {
+      if (host.has(bootstrap.rank())) mine = message_of(of_host.find_or_measure(here, timeout));
+    } catch (const Error& error) {
+      // The system may refuse here what it allows the communicator, which needs less.
+      if (error.code() == Errc::system)
+        mine = message_of(of_host.without_measuring(error.what()));
+      else
+        failure = std::current_exception();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    here.join_remaining_exchanges(deadline);
+    if (failure != nullptr) std::rethrow_exception(failure);
+    return mine;
   };
-  const json told = exchange(bootstrap, attempt([&] {
-                               json mine = json::object();
-                               std::exception_ptr failure;
-                               try {
-                                 if (host.has(bootstrap.rank())) mine = tuning_json(found());
-                               } catch (const Error& error) {
-                                 // The system may refuse here what it allows the communicator, which needs less.
-                                 if (error.code() == Errc::system)
-                                   mine = tuning_json(without_measuring(error.what()));
-                                 else
-                                   failure = std::current_exception();
-                               } catch (...) {
-                                 failure = std::current_exception();
-                               }
-                               here.join_remaining_exchanges(deadline);
-                               if (failure != nullptr) std::rethrow_exception(failure);
-                               return mine;
-                             }),
-                             deadline)[0];
-  read_json(told.at("tuning"), tuning = Tuning{}, "rank 0's cache");
+  const json told = exchange(bootstrap, attempt(find), deadline)[0];
+  Tuning tuning;
+  read_json(told.at("tuning"), tuning, "rank 0's cache");
   tuning.source = told.at("source").get<std::string>();
   return tuning;
 }
@@ -134,16 +161,13 @@ void measure_wire(Bootstrap& bootstrap, const Topology& topology, Wire& wire, Tu
   const Rank one = topology.hosts[0][0], other = topology.hosts[1][0];
   const TuningCache cache = rank == one ? TuningCache::of_user() : TuningCache("");
   Situation situation = situation_of(0, 0, false, {});
-  const auto tuning_json = [](const Tuning& found) {
-    return json{{"tuning", to_json(found)}, {"source", found.source}};
-  };
   json told = exchange(bootstrap, attempt([&] {
                          if (rank != one) return json::object();
                          const std::string link = wire.link(other);
                          if (link.empty()) return json::object();
                          situation.wire = fmt::format("{} from {}, {} hosts", wire.name(), link, topology.hosts.size());
                          const auto found = cache.find(situation, numbers);
-                         return found ? tuning_json(*found) : json::object();
+                         return found ? message_of(*found) : json::object();
                        }),
                        deadline)[static_cast<std::size_t>(one)];
   const bool known = told.contains("tuning");
@@ -153,7 +177,7 @@ void measure_wire(Bootstrap& bootstrap, const Topology& topology, Wire& wire, Tu
                       const bool first = rank == one;
                       Tuning tuning = numbers;
                       measure(wire, first ? other : one, first, deadline).put_into(tuning);
-                      return first ? tuning_json(tuning) : json::object();
+                      return first ? message_of(tuning) : json::object();
                     }),
                     deadline)[static_cast<std::size_t>(one)];
   const std::string source = numbers.source;
