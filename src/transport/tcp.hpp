@@ -44,6 +44,7 @@
 #include "bootstrap/sockets.hpp"
 #include "collectives/transport.hpp"
 #include "transport/datagrams.hpp"
+#include "transport/retransmitter.hpp"
 
 namespace collectives {
 
@@ -148,6 +149,8 @@ class TcpTransport final : public Wire {
     std::string control_in, control_out;
     bool control_ended = false;
   };
+
+  class DatagramHandshake;
 
   Peer& peer(Rank rank) { return *peers_[static_cast<std::size_t>(rank)]; }
   Outgoing& next_out(Peer& to) { return to.out[(to.first + to.queued) % kFrames]; }
