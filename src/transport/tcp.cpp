@@ -49,10 +49,10 @@ TcpTransport::TcpTransport(std::vector<TcpLink> links, std::size_t frame_bytes)
     }
     auto added = std::make_unique<Peer>();
     added->data = std::move(links[rank].data);
-    added->control = std::move(links[rank].control);
+    added->control = ControlConnection(std::move(links[rank].control));
     // Edge-triggered: the caller has tried all reads and writes before it sleeps, so only new events matter.
     epoll_add(everything_, added->data, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, 0);
-    epoll_add(controls_, added->control, EPOLLIN | EPOLLRDHUP, static_cast<std::uint32_t>(rank));
+    epoll_add(controls_, added->control.socket(), EPOLLIN | EPOLLRDHUP, static_cast<std::uint32_t>(rank));
     peers_.push_back(std::move(added));
   }
   epoll_add(everything_, controls_, EPOLLIN | EPOLLET, 0);
@@ -191,7 +191,7 @@ bool TcpTransport::write_waiting_controls() {
   const std::lock_guard lock(controls_mutex_);
   controls_waiting_ = false;
   for (const auto& to : peers_)
-    if (to != nullptr) write_control(*to);
+    if (to != nullptr && to->control.write()) controls_waiting_ = true;
   return controls_waiting_;
 }
 
@@ -202,9 +202,9 @@ void TcpTransport::flush(Deadline deadline) {
     std::vector<Rank> waiting;
     for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
       Peer* const to = peers_[rank].get();
-      if (to == nullptr || !to->gone.empty() || to->control_ended) continue;
+      if (to == nullptr || !to->gone.empty() || to->control.ended()) continue;
       const std::lock_guard lock(controls_mutex_);
-      if (to->queued > 0 || !to->control_out.empty()) waiting.push_back(static_cast<Rank>(rank));
+      if (to->queued > 0 || to->control.queued_bytes() > 0) waiting.push_back(static_cast<Rank>(rank));
     }
     if (waiting.empty()) return;
     if (deadline.passed())
@@ -257,7 +257,7 @@ const Message* TcpTransport::receive_into(Rank rank, std::byte* place, std::size
   if (abandoned_ || from.starved) return nullptr;
   // A lost datagram arrives on the control connection.
   if (from.by_datagram && ++from.looks % kLooksPerControl == 0) look_at_controls();
-  const bool nothing_comes = from.control_ended || !from.by_datagram;
+  const bool nothing_comes = from.control.ended() || !from.by_datagram;
   const auto by_datagram = [&] { return from.by_datagram && take_datagram(rank, place, bytes); };
   const auto by_stream = [&] { return take_from_stream(from, place, bytes); };
   // Tries the way of the last message first, because each attempt costs a system call.

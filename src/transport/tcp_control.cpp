@@ -2,12 +2,11 @@
 #include "transport/tcp_control.hpp"
 
 #include <sys/epoll.h>
-#include <sys/socket.h>
 
 #include <array>
-#include <cerrno>
 #include <chrono>
-#include <cstring>
+#include <mutex>
+#include <utility>
 
 #include "transport/tcp.hpp"
 
@@ -30,54 +29,27 @@ constexpr auto kGoodbyePatience = std::chrono::seconds(3);
 bool TcpTransport::post(Rank to, std::string_view kind, std::string_view text) {
   const std::lock_guard lock(controls_mutex_);
   Peer& receiver = peer(to);
-  if (kind != kAcknowledged && receiver.control_out.size() + text.size() > kMaxControl) return false;
-  const auto length = static_cast<std::uint32_t>(kind.size() + text.size());
-  receiver.control_out.append(bytes_of(length)).append(kind).append(text);
-  write_control(receiver);
+  if (kind != kAcknowledged && receiver.control.queued_bytes() + text.size() > ControlConnection::kMost) return false;
+  receiver.control.queue(kind, text);
+  if (receiver.control.write()) controls_waiting_ = true;
   return true;
-}
-
-/// Writes queued control messages to one peer. Requires controls_mutex_.
-void TcpTransport::write_control(Peer& to) {
-  while (!to.control_out.empty()) {
-    const ssize_t written =
-        ::send(to.control.fd(), to.control_out.data(), to.control_out.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (written < 0 && would_block(errno)) {
-      controls_waiting_ = true;
-      return;
-    }
-    if (written < 0) return to.control_out.clear();  // The next read reports the error.
-    to.control_out.erase(0, static_cast<std::size_t>(written));
-  }
 }
 
 void TcpTransport::read_control(Rank rank) {
   Peer& from = peer(rank);
   const auto ended = [&](std::string why) {
-    from.control_ended = true;
-    ::epoll_ctl(controls_.fd(), EPOLL_CTL_DEL, from.control.fd(), nullptr);
+    ::epoll_ctl(controls_.fd(), EPOLL_CTL_DEL, from.control.socket().fd(), nullptr);
     data_failed(from, std::move(why));
   };
-  for (char buffer[4096]; !from.control_ended;) {
-    const ssize_t got = ::recv(from.control.fd(), buffer, sizeof buffer, MSG_DONTWAIT);
-    if (got < 0 && would_block(errno)) break;
-    if (got <= 0)
-      ended(got == 0 ? "it closed the connection" : tcp::error_text(errno));
+  const std::string why = from.control.read();
+  if (!why.empty()) ended(why);
+  while (auto text = from.control.take()) {
+    if (text->starts_with('\0'))
+      handle_datagram_control(rank, *text);
     else
-      from.control_in.append(buffer, static_cast<std::size_t>(got));
+      controls_in_.emplace_back(rank, *std::move(text));
   }
-  std::uint32_t length = 0;
-  while (from.control_in.size() >= sizeof length) {
-    std::memcpy(&length, from.control_in.data(), sizeof length);
-    if (length > kMaxControl) return ended("it sent nonsense");
-    if (from.control_in.size() < sizeof length + length) break;
-    std::string text = from.control_in.substr(sizeof length, length);
-    from.control_in.erase(0, sizeof length + length);
-    if (text.starts_with('\0'))
-      handle_datagram_control(rank, text);
-    else
-      controls_in_.emplace_back(rank, std::move(text));
-  }
+  if (why.empty() && from.control.ended()) ended("it sent nonsense");
 }
 
 void TcpTransport::look_at_controls() {
@@ -102,7 +74,7 @@ std::optional<std::pair<Rank, std::string>> TcpTransport::poll_failed_peer() {
   for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
     Peer* const lost = peers_[rank].get();
     if (lost == nullptr || lost->gone.empty() || lost->reported) continue;
-    if (!lost->control_ended && Clock::now() - lost->data_ended < kGoodbyePatience) continue;
+    if (!lost->control.ended() && Clock::now() - lost->data_ended < kGoodbyePatience) continue;
     lost->reported = true;
     return std::pair(static_cast<Rank>(rank), lost->gone);
   }

@@ -1,7 +1,6 @@
 // Kinds of the control messages that the TCP transports of two ranks exchange with each other.
 //
-// A control message is its length, in 4 bytes, and its text. The text of a message of the transport begins with the
-// kind.
+// The text of a message of the transport begins with the kind. ControlConnection carries the texts.
 #pragma once
 
 #include <algorithm>

@@ -111,7 +111,7 @@ class TcpTransport::DatagramHandshake {
       transport_.look_at_controls();
       transport_.progress();
       bool all = true;
-      for_each_peer([&](Rank, Peer& one) { all = (one.control_ended || has(one)) && all; });
+      for_each_peer([&](Rank, Peer& one) { all = (one.control.ended() || has(one)) && all; });
       if (all || until.passed()) return all;
       transport_.wait_for_event(std::chrono::milliseconds(1));
     }

@@ -11,8 +11,8 @@
 
 namespace collectives::simulation {
 
-/// The first `hosts` hosts, which are played for all. Host h of block b does what host h of block 0 does. The numbers of
-/// its peers differ by b blocks, either in a sum modulo the number of hosts or in an exclusive or (`bits`).
+/// The first `hosts` hosts, which are played for all. Host h of block b does what host h of block 0 does. The numbers
+/// of its peers differ by b blocks, either in a sum modulo the number of hosts or in an exclusive or (`bits`).
 struct Block {
   int hosts = 0, all = 0;
   bool bits = false;
