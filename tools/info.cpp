@@ -356,11 +356,8 @@ void answer(const Question& question) {
 
 constexpr int kMostRanks = 1 << 20;
 
-int run(int argc, char** argv) {
-  CLI::App app("What this build and this machine can do.", "collectives_info");
-  bool json = false;
-  app.add_flag("--json", json, "as JSON");
-  Question question;
+/// Adds the subcommand. `question` gets what is typed.
+CLI::App& add_explain(CLI::App& app, Question& question) {
   CLI::App& explaining =
       *app.add_subcommand("explain", "What a collective would do on a machine that need not be here.");
   explaining.add_option("collective", question.collective,
@@ -383,6 +380,28 @@ int run(int argc, char** argv) {
   explaining.add_flag("--force", question.force, "so also where that is slower");
   explaining.add_flag("--deterministic", question.deterministic, "the same bits whatever the backend");
   explaining.add_flag("--sizes", question.sizes, "a table from 8 B to 1 GiB");
+  return explaining;
+}
+
+/// Returns the error in one line. If an argument was not expected, the line also names the valid ones. `commands`: the
+/// subcommands that are valid, too.
+std::string error_line(const std::exception& error, const CLI::App& asked, std::string_view commands) {
+  std::string line = error.what();
+  std::ranges::replace(line, '\n', ' ');
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr) return line;
+  std::vector<std::string> flags;
+  for (const CLI::Option* option : asked.get_options()) {
+    if (!option->get_lnames().empty()) flags.push_back("--" + option->get_lnames().front());
+  }
+  return line + fmt::format("; valid: {}{}", commands, fmt::join(flags, ", "));
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("What this build and this machine can do.", "collectives_info");
+  bool json = false;
+  app.add_flag("--json", json, "as JSON");
+  Question question;
+  const CLI::App& explaining = add_explain(app, question);
   SimulateOptions to_simulate;
   const CLI::App& simulating = add_simulate(app, to_simulate);
   MonitorOptions monitor_options;
@@ -408,17 +427,8 @@ int run(int argc, char** argv) {
   } catch (const CLI::CallForHelp&) {
     fmt::print("{}", asked().help());
   } catch (const std::exception& error) {
-    std::string line = error.what();
-    std::ranges::replace(line, '\n', ' ');
-    if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
-      std::vector<std::string> flags;
-      for (const CLI::Option* option : asked().get_options()) {
-        if (!option->get_lnames().empty()) flags.push_back("--" + option->get_lnames().front());
-      }
-      line +=
-          fmt::format("; valid: {}{}", &asked() != &app ? "" : "explain, simulate, watch, ", fmt::join(flags, ", "));
-    }
-    fmt::print(stderr, "collectives_info: {}\n", line);
+    fmt::print(stderr, "collectives_info: {}\n",
+               error_line(error, asked(), &asked() != &app ? "" : "explain, simulate, watch, "));
     return 2;
   }
   return 0;

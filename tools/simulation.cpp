@@ -3,622 +3,169 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdint>
-#include <optional>
-#include <queue>
-#include <stdexcept>
-#include <unordered_map>
 #include <utility>
 
 #include "collectives/error.hpp"
 #include "steps/algorithm.hpp"
-#include "steps/schedule.hpp"
+#include "tools/simulation/model.hpp"
+#include "tools/simulation/play.hpp"
+#include "tools/simulation/symmetry.hpp"
 
 namespace collectives {
 namespace {
 
-std::size_t index(int i) { return static_cast<std::size_t>(i); }
+using simulation::index;
 
-/// What is played: a call, cut as its plan says.
-struct Call {
-  const Algorithm* algorithm = nullptr;
-  RoundArgs args;
-  std::size_t segment = 0, rounds = 1, issue_interval = 1;
-  Coding coding = {};
-
-  RoundArgs round(std::size_t index) const {
-    RoundArgs now = args;
-    if (rounds > 1) now.parts = args.parts.round(segment, index);
-    return now;
-  }
-  void emit(const RankView& view, std::size_t index, StepSink& sink) const {
-    algorithm->emit(view, round(index), sink);
-  }
-};
-
-/// What the rank with most to do in a host Step does.
-std::size_t longest_share(const Step& step, const RankView& view) {
-  return host_step_work(step, view.members(step.subgroup).size()).longest;
-}
-
-// ---- which hosts do the same ----
-
-/// The hosts [0, hosts) stand for all: host h of block b does what host h of block 0 does, with peers moved by b
-/// blocks, either around the circle or by the bits of their numbers.
-struct Block {
-  int hosts = 0, all = 0;
-  bool bits = false;
-
-  int of(int host) const { return host / hosts; }
-  /// Host `host`, seen from block `block` as if that were block 0.
-  int seen(int host, int block) const { return bits ? host ^ (block * hosts) : (host + all - block * hosts) % all; }
-};
-
-/// A digest of a rank's Steps, of which only relations count: what a rank of another block does alike has the same.
-class Digest final : public StepSink {
+/// Decides how many hosts and rounds are played, plays them, and adds the rest.
+class Simulator {
  public:
-  Digest(const RankView& view, const Block& block) : view_(view), block_(block), mine_(block.of(view.grid.host)) {}
+  Simulator(const Request& request, const Plan& plan, const Topology& topology, const Tuning& tuning,
+            const Fabric& network, const Effort& effort, Simulated& result)
+      : request_(request),
+        plan_(plan),
+        topology_(topology),
+        tuning_(tuning),
+        network_(network),
+        effort_(effort),
+        everything_(static_cast<double>(effort.everything)),
+        most_(static_cast<double>(effort.most)),
+        rounds_(static_cast<double>(plan.rounds)),
+        some_(std::max<std::size_t>(4, plan.rounds_in_flight)),
+        may_add_(effort.some_rounds && request.counts.empty() && plan.rounds > 5 * some_),
+        view_(topology, 0),
+        what_{simulation::call_of(request, plan, topology, offsets_), {hosts(), hosts(), false}},
+        each_(simulation::events_of_round(what_.call, view_, topology, hosts())),
+        result_(result) {}
 
-  void operator()(const Step& step) override {
-    add((std::uint64_t{1} << 32) * static_cast<unsigned>(step.depth) + static_cast<unsigned>(step.kind) * 256u +
-        static_cast<unsigned>(step.subgroup) * 4u + (step.reduce ? 1u : 0u));
-    ++events;
-    if (step.kind != Step::Kind::exchange) return add(longest_share(step, view_));
-    add(step.range.count);
-    std::uint64_t from = 0, to = 0;  // sums: in whatever order
-    for (const Rank peer : step.from) from += mixed(relative(peer));
-    for (const Rank peer : step.to) {
-      to += mixed(relative(peer));
-      ordered = mixed(ordered ^ relative(peer));
-      if (peer != view_.world.self) events += view_.host_of(peer) == view_.grid.host ? 1 : kEventsOfMessage;
-    }
-    add(from);
-    add(to);
-  }
-
-  std::uint64_t value = 0, ordered = 0;  ///< ordered: the order of those who are sent to
-  std::size_t events = 0;                ///< that these Steps take, about
-
- private:
-  static constexpr std::size_t kEventsOfMessage = 3;
-  static std::uint64_t mixed(std::uint64_t x) {
-    x += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-  }
-  void add(std::uint64_t word) { value = mixed(value ^ word); }
-  std::uint64_t relative(Rank peer) const {
-    return static_cast<std::uint64_t>(block_.seen(view_.host_of(peer), mine_)) << 32 |
-           static_cast<std::uint32_t>(view_.local_of(peer));
-  }
-  const RankView& view_;
-  const Block& block_;
-  int mine_;
-};
-
-/// How many events a round takes on the hosts [0, hosts), about: counted for some of their ranks and the root.
-double events_of_round(const Call& call, RankView& view, const Topology& topology, int hosts) {
-  constexpr int kSome = 64;
-  std::vector<Rank> ranks;
-  for (int h = 0; h < hosts; ++h)
-    ranks.insert(ranks.end(), topology.hosts[index(h)].begin(), topology.hosts[index(h)].end());
-  const auto n = ranks.size();
-  const Block all{hosts, static_cast<int>(topology.hosts.size()), false};
-  const auto count = [&](Rank rank) {
-    view.rebind(rank);
-    Digest digest(view, all);
-    call.emit(view, 0, digest);
-    return static_cast<double>(digest.events);
-  };
-  double sum = 0;
-  if (n <= index(kSome)) {
-    for (const Rank rank : ranks) sum += count(rank);
-    return sum;
-  }
-  for (int i = 0; i < kSome; ++i) sum += count(ranks[(index(i) * 40503u + 1) % n]);
-  return sum / kSome * static_cast<double>(n) + count(call.args.root);
-}
-
-/// Whether the blocks do the same in the first and the last round. Some are looked at; `ordered`: they also send in the
-/// same order.
-bool alike(const Call& call, RankView& view, const Topology& topology, const Block& block, bool ordered) {
-  const int blocks = block.all / block.hosts;
-  std::vector<int> looked_at;
-  for (const int b : {1, 2, 3, blocks / 3, blocks / 2, blocks - 2, blocks - 1})
-    if (b > 0 && b < blocks && std::ranges::find(looked_at, b) == looked_at.end()) looked_at.push_back(b);
-  for (int h = 0; h < block.hosts; ++h)
-    for (std::size_t local = 0; local < topology.hosts[0].size(); ++local)
-      for (const std::size_t round : {std::size_t{0}, call.rounds - 1}) {
-        const auto digest_in = [&](int b) {
-          view.rebind(topology.hosts[index(b * block.hosts + h)][local]);
-          Digest digest(view, block);
-          call.emit(view, round, digest);
-          return std::pair(digest.value, ordered ? digest.ordered : 0);
-        };
-        const auto mine = digest_in(0);
-        for (const int b : looked_at)
-          if (digest_in(b) != mine) return false;
-      }
-  return true;
-}
-
-// ---- the play ----
-
-/// A Step in a few words, with channels in place of peers.
-struct Move {
-  std::size_t bytes = 0;
-  int depth = 0;
-  std::uint32_t first = 0, from = 0, to = 0;  ///< channels [first, first + from) come in, the next `to` go out
-  double work = 0;                            ///< us that a rank itself adds, encodes and decodes
-  Step::Kind kind = Step::Kind::exchange;
-  Subgroup subgroup = Subgroup::host;
-};
-struct Moves {
-  std::vector<Move> moves;
-  std::vector<std::uint32_t> channels;
-  std::size_t size() const { return moves.size(); }
-  const Move& operator[](std::size_t i) const { return moves[i]; }
-  void clear() {
-    moves.clear();
-    channels.clear();
-  }
-};
-
-class Play {
- public:
-  Play(const Call& call, RankView& view, const Topology& topology, const Tuning& tuning, const Fabric& network,
-       const Block& block)
-      : call_(call), view_(view), topology_(topology), tuning_(tuning), network_(network), block_(block) {
-    per_switch_ = network.hosts_per_switch > 0 ? network.hosts_per_switch : block.all;
-    const int switches = (block.hosts + per_switch_ - 1) / per_switch_;
-    links_out_.resize(index(block.hosts));
-    links_in_.resize(index(block.hosts));
-    up_.resize(index(switches));
-    down_.resize(index(switches));
-    bytes_out.resize(index(block.hosts));
-    for (int h = 0; h < block.hosts; ++h) {
-      first_of_host_.push_back(players_.size());
-      for (const Rank rank : topology.hosts[index(h)]) players_.emplace_back().rank = rank;
-    }
-    make_subgroups();
-  }
-
-  /// Throws std::logic_error where ranks wait for one another for ever.
   void run() {
-    for (std::uint32_t p = 0; p < players_.size(); ++p) {
-      players_[p].schedule.start(call_.rounds, call_.issue_interval, emitter(p));
-      progress_player(p);
-    }
-    while (!queue_.empty()) {
-      const Event event = queue_.top();
-      queue_.pop();
-      now_ = event.time;
-      ++events;
-      switch (event.what) {
-        case What::done: performed(event.who); break;
-        case What::retry: progress_player(event.who); break;
-        case What::departs: depart(event.who); break;
-        case What::at_uplink: climb(event.who); break;
-        case What::at_downlink: descend(event.who); break;
-        case What::at_host: enter(event.who); break;
-        case What::arrived: arrive(event.who); break;
-      }
-    }
-    for (const Player& player : players_)
-      if (player.schedule.current() != nullptr)
-        throw std::logic_error(fmt::format("{}: rank {} waits for ever", call_.algorithm->name, player.rank));
+    if (each_ * rounds_ > everything_ && effort_.one_block && request_.counts.empty()) choose_block();
+    const bool add = may_add_ && each_ * rounds_ > everything_;
+    if (const double needed = add ? least() : each_ * rounds_; needed > most_)
+      throw Error(Errc::unsupported, fmt::format("{} on {} takes about {:.0f} million events, more than {:.0f} million",
+                                                 plan_.name, to_string(topology_), needed / 1e6, most_ / 1e6));
+    if (add)
+      play_some_rounds();
+    else
+      play(plan_.rounds);
   }
-
-  double finished = 0;   ///< us
-  std::size_t hops = 0;  ///< of the longest way from rank to rank that something depended on
-  std::size_t events = 0;
-  std::vector<std::size_t> bytes_out;  ///< by host
 
  private:
-  enum class What : std::uint8_t { done, retry, departs, at_uplink, at_downlink, at_host, arrived };
-  struct Event {
-    double time;
-    std::uint64_t number;  // those of one time happen in the order in which they were foreseen
-    std::uint32_t who;     // a player, or a message
-    What what;
-    bool operator<(const Event& other) const { return time != other.time ? time > other.time : number > other.number; }
+  /// Times in us of the last piece of `some_` rounds and of the piece before it.
+  struct Pieces {
+    double last = 0, before = 0;
+    std::size_t bytes = 0;  ///< bytes out of the busiest host before the last piece
+
+    /// Returns whether the last piece took longer or shorter than the one before.
+    bool differ() const { return std::abs(last - before) > kSteady * last; }
   };
-  struct Player {
-    Rank rank = 0;
-    Schedule<Moves> schedule;
-    std::uint32_t hops = 0, from_ready = 0, to_ready = 0;  // of the move's channels
-  };
-  /// From one rank to another. Of several blocks, one is played: then the source stands for the player that it is like.
-  struct Channel {
-    std::uint32_t source = 0, destination = 0;           // players
-    int out = 0, in = 0, up = 0, down = 0;               // hosts and switches
-    std::uint32_t arrived = 0, untaken = 0, frames = 0;  // messages
-    bool between_hosts = false, between_switches = false;
-    bool source_waits = false, destination_waits = false;
-  };
-  /// Messages go through in the order of their heads. Where one comes in slower than it could pass, those behind it use
-  /// what it leaves: packets take turns.
-  struct Link {
-    double free = 0;
-    /// A message of which the head is here now, and the tail comes at `tail`. When its head is through; `tail`: when
-    /// its tail is.
-    double pass(double now, double lasts, double& tail) {
-      const double stretch = std::max(tail - now, lasts);
-      free = std::max(now, free) + lasts;
-      tail = std::max(tail, free);
-      return std::max(now, tail - stretch);
+  static constexpr double kSteady = 0.002;  // Largest relative difference of two pieces that counts as none.
+
+  int hosts() const { return static_cast<int>(topology_.hosts.size()); }
+
+  /// Returns the least number of events that the play takes.
+  double least() const { return each_ * (may_add_ ? static_cast<double>(10 * some_) : rounds_); }
+
+  /// Plays one block for all hosts, if the blocks do the same.
+  void choose_block() {
+    auto found = simulation::one_block(what_.call, view_, topology_, network_, true);
+    if (!found && least() > most_) found = simulation::one_block(what_.call, view_, topology_, network_, false);
+    if (!found) return;
+    const std::size_t asked = request_.count, longer = found->call.args.parts.whole().count;
+    what_ = *found;
+    result_.hosts_played = what_.block.hosts;
+    result_.notes.push_back(fmt::format("{} played, all do the same", simulation::hosts_of_block(what_.block)));
+    if (!what_.ordered)
+      result_.notes.push_back("hosts send to others in the same order, which was left out: it may take longer");
+    if (static_cast<double>(longer - asked) > 0.01 * static_cast<double>(asked))
+      result_.notes.push_back(fmt::format("{} elements were played as {}, equally many for each", asked, longer));
+    each_ = simulation::events_of_round(what_.call, view_, topology_, what_.block.hosts);
+  }
+
+  /// Plays the call with `rounds` rounds. Returns the length of its longest chain of messages.
+  std::size_t play(std::size_t rounds) {
+    const simulation::Call call = rounds == plan_.rounds ? what_.call : simulation::shortened(what_.call, rounds);
+    const simulation::Played played = simulation::play(call, view_, topology_, tuning_, network_, what_.block);
+    result_.events += played.events;
+    result_.rounds_played = rounds;
+    result_.microseconds = played.finished_us;
+    result_.bytes_out = std::ranges::max(played.bytes_out);
+    return played.hops;
+  }
+
+  /// Plays as many rounds as it takes to reach the steady state, and adds the rest. Rounds begin one stride apart. They
+  /// are not steady before the first round has ended, which is late on a long chain of hosts. A vector that ends before
+  /// that time is all beginning, which is steady in its own way.
+  void play_some_rounds() {
+    const std::size_t beginning = play(1) / plan_.issue_interval * 9 / 8;
+    const auto affordable =
+        static_cast<std::size_t>(std::max(0.0, most_ - static_cast<double>(result_.events)) / each_ / 3);
+    std::size_t played = std::max(2 * some_, plan_.rounds <= beginning ? 0 : std::min(beginning + some_, affordable));
+    const bool too_early = plan_.rounds > beginning && played < beginning;
+    // Three plays are not less than one of everything.
+    if (played + 2 * some_ >= plan_.rounds || (3 * played > plan_.rounds && each_ * rounds_ <= most_)) {
+      play(plan_.rounds);
+      return;
     }
-  };
-  struct Message {
-    std::uint32_t channel = 0;
-    std::size_t bytes = 0;
-    std::uint32_t hops = 0;
-    double tail = 0;  // when its last byte has passed the last link so far
-  };
-  struct SubgroupState {
-    std::size_t size = 0, arrivals = 0;
-    std::vector<std::uint32_t> players;
-  };
-
-  /// Turns Steps into Moves.
-  struct Recorder final : StepSink {
-    Recorder(Play& the_play, std::uint32_t the_player, Moves& to) : play(the_play), player(the_player), moves(to) {}
-    void operator()(const Step& step) override {
-      Move move{.depth = step.depth,
-                .first = static_cast<std::uint32_t>(moves.channels.size()),
-                .kind = step.kind,
-                .subgroup = step.subgroup};
-      if (step.kind != Step::Kind::exchange) {
-        move.bytes = longest_share(step, play.view_) * play.call_.coding.element;
-      } else {
-        const Coding& coding = play.call_.coding;
-        move.bytes = coding.bytes(step.range.count);
-        move.work = static_cast<double>(step.range.count * coding.element) *
-                    (static_cast<double>(terms(step)) * play.tuning_.reduce_us_per_byte +
-                     static_cast<double>(coding.codings(step)) * play.tuning_.coding_us_per_byte);
-        // Nothing of an empty range travels, except in a barrier.
-        if (step.range.count == 0 && play.call_.args.collective != Collective::barrier) return;
-        const Rank self = play.view_.world.self;
-        for (const Rank peer : step.from)
-          if (peer != self) moves.channels.push_back(play.channel_from(peer, player));
-        move.from = static_cast<std::uint32_t>(moves.channels.size()) - move.first;
-        for (const Rank peer : step.to)
-          if (peer != self) moves.channels.push_back(play.channel_to(peer, player));
-        move.to = static_cast<std::uint32_t>(moves.channels.size()) - move.first - move.from;
-      }
-      moves.moves.push_back(move);
-    }
-    Play& play;
-    std::uint32_t player;
-    Moves& moves;
-  };
-  struct Emitter {
-    Play& play;
-    std::uint32_t player;
-    void operator()(std::size_t round, Moves& moves) const {
-      play.view_.rebind(play.players_[player].rank);
-      Recorder recorder(play, player, moves);
-      play.call_.emit(play.view_, round, recorder);
-    }
-  };
-  Emitter emitter(std::uint32_t player) { return {*this, player}; }
-
-  void make_subgroups() {
-    const auto add = [this](std::vector<std::uint32_t> players, Subgroup subgroup) {
-      for (const std::uint32_t p : players) {
-        auto& subgroup_of = subgroup_of_[static_cast<std::size_t>(subgroup)];
-        subgroup_of.resize(players_.size());
-        subgroup_of[p] = static_cast<std::uint32_t>(subgroups_.size());
-      }
-      subgroups_.push_back({.size = players.size(), .arrivals = 0, .players = std::move(players)});
-    };
-    for (int h = 0; h < block_.hosts; ++h) {
-      std::vector<std::uint32_t> host;
-      for (std::size_t l = 0; l < topology_.hosts[index(h)].size(); ++l)
-        host.push_back(static_cast<std::uint32_t>(first_of_host_[index(h)] + l));
-      add(std::move(host), Subgroup::host);
-    }
-    const auto levels = topology_.levels();  // of one host, where players are numbered like its ranks
-    for (const auto& domain : levels) {
-      std::vector<std::uint32_t> inside;
-      for (const Rank rank : domain) inside.push_back(player_at(0, view_.local_of(rank)));
-      add(std::move(inside), Subgroup::domain);
-    }
-    for (std::size_t i = 0; !levels.empty() && i < levels[0].size(); ++i) {
-      std::vector<std::uint32_t> rail;
-      for (const auto& domain : levels) rail.push_back(player_at(0, view_.local_of(domain[i])));
-      add(std::move(rail), Subgroup::rail);
-    }
+    const Pieces pieces = play_until_steady(played);
+    note_added(pieces, played);
+    if (too_early)
+      result_.notes.push_back(
+          fmt::format("the first {} rounds are a beginning, later ones may take less or more", beginning));
+    if (pieces.differ())
+      result_.notes.push_back(fmt::format("rounds are not steady: the last ones differ by {:.1f} %",
+                                          100 * std::abs(pieces.last - pieces.before) / pieces.last));
+    add_rest(pieces, plan_.rounds - played);
   }
 
-  std::uint32_t player_at(int host, int local) const {
-    return static_cast<std::uint32_t>(first_of_host_[index(host)] + index(local));
+  /// Plays `played` rounds, then more rounds in pieces, until a piece takes as long as the one before. Sets `played`.
+  Pieces play_until_steady(std::size_t& played) {
+    Pieces pieces;
+    play(played);
+    do {
+      const double time = result_.microseconds;
+      pieces.bytes = result_.bytes_out;
+      pieces.before = pieces.last;
+      play(played += some_);
+      pieces.last = result_.microseconds - time;
+    } while ((pieces.before == 0 || pieces.differ()) && played + some_ < plan_.rounds &&
+             static_cast<double>(result_.events) + each_ * static_cast<double>(played + some_) < most_);
+    return pieces;
   }
 
-  /// What a player sends into another block is what it gets from its like in one more block: a channel is known by who
-  /// takes from it, a player, and by who sends, seen from there.
-  std::uint32_t channel_to(Rank peer, std::uint32_t player) {
-    const int to = view_.host_of(peer), block = block_.of(to);
-    return channel(block_.seen(view_.grid.host, block), view_.grid.local,
-                   player_at(to - block * block_.hosts, view_.local_of(peer)), to - block * block_.hosts, player, 0);
-  }
-  std::uint32_t channel_from(Rank peer, std::uint32_t player) {
-    const int from = view_.host_of(peer), local = view_.local_of(peer);
-    return channel(from, local, player, view_.grid.host, player_at(from % block_.hosts, local), 1);
-  }
-  std::uint32_t channel(int from_host, int from_local, std::uint32_t destination, int to_host, std::uint32_t source,
-                        std::size_t direction) {
-    const auto from = static_cast<std::uint64_t>(topology_.hosts[index(from_host)][index(from_local)]);
-    const std::uint64_t key = from << 32 | destination;
-    Known& last = last_[direction];
-    if (key == last.key) return last.channel;  // a ring has one each way
-    const auto [found, is_new] = channel_of_.try_emplace(key, static_cast<std::uint32_t>(channels_.size()));
-    if (is_new) {
-      const bool between_hosts = from_host != to_host;
-      const int out = from_host % block_.hosts;
-      channels_.push_back({.source = source,
-                           .destination = destination,
-                           .out = out,
-                           .in = to_host,
-                           .up = out / per_switch_,
-                           .down = to_host / per_switch_,
-                           .frames = static_cast<std::uint32_t>(between_hosts ? tuning_.wire_frames : kFramesInside),
-                           .between_hosts = between_hosts,
-                           .between_switches = from_host / per_switch_ != to_host / per_switch_});
-    }
-    last = {key, found->second};
-    return found->second;
+  void note_added(const Pieces& pieces, std::size_t played) {
+    result_.notes.push_back(fmt::format("{} of {} rounds were played, the rest added at {:.1f} us each", played,
+                                        plan_.rounds, pieces.last / static_cast<double>(some_)));
   }
 
-  void at(double time, What what, std::uint32_t who) { queue_.push({time, foreseen_++, who, what}); }
-
-  // ---- ranks ----
-
-  /// As far as `p` gets without waiting.
-  void progress_player(std::uint32_t p) {
-    Player& player = players_[p];
-    for (;;) {
-      const Move* const move = player.schedule.current();
-      if (move == nullptr) {
-        finished = std::max(finished, now_);
-        return;
-      }
-      if (move->kind != Step::Kind::exchange) return come_to_host_step(p, *move);
-      const std::uint32_t* const channels = player.schedule.list().channels.data() + move->first;
-      for (; player.from_ready < move->from; ++player.from_ready)
-        if (Channel& from = channels_[channels[player.from_ready]]; from.arrived == 0) {
-          from.destination_waits = true;
-          return;
-        }
-      for (; player.to_ready < move->to; ++player.to_ready)
-        if (Channel& to = channels_[channels[move->from + player.to_ready]]; to.untaken >= to.frames) {
-          to.source_waits = true;
-          return;
-        }
-      const double done = perform(*move, channels, player.hops);
-      if (done > now_) return at(done, What::done, p);
-      finish_move(player);
-    }
+  /// Adds the time and the bytes of `rest` rounds.
+  void add_rest(const Pieces& pieces, std::size_t rest) {
+    result_.microseconds += static_cast<double>(rest) / static_cast<double>(some_) * pieces.last;
+    result_.bytes_out += (result_.bytes_out - pieces.bytes) / some_ * rest;
   }
 
-  /// Takes and adds first, then hands out one message after the other. When that is done.
-  double perform(const Move& move, const std::uint32_t* channels, std::uint32_t hops_so_far) {
-    const auto bytes = static_cast<double>(move.bytes);
-    double time = now_ + move.work;
-    std::uint32_t inside_in = 0, inside_out = 0;
-    for (std::uint32_t i = 0; i < move.from; ++i) {
-      const bool wire = channels_[channels[i]].between_hosts;
-      time += wire ? tuning_.wire_message_us : tuning_.message_us / 2;
-      inside_in += wire ? 0u : 1u;
-    }
-    for (std::uint32_t i = 0; i < move.to; ++i)
-      inside_out += channels_[channels[move.from + i]].between_hosts ? 0u : 1u;
-    time += bytes * std::max(inside_in, inside_out) * tuning_.message_us_per_byte;
-    for (std::uint32_t i = 0; i < move.to; ++i) {
-      const std::uint32_t id = channels[move.from + i];
-      Channel& to = channels_[id];
-      time += to.between_hosts ? tuning_.wire_message_us : tuning_.message_us / 2;
-      ++to.untaken;
-      const std::uint32_t message = new_message({id, move.bytes, hops_so_far + 1, 0});
-      if (time > now_)
-        at(time, What::departs, message);
-      else
-        depart(message);
-    }
-    return time;
-  }
-
-  /// What has come in is taken: its frames are free.
-  void finish_move(Player& player) {
-    const Move& move = *player.schedule.current();
-    const std::uint32_t* const channels = player.schedule.list().channels.data() + move.first;
-    for (std::uint32_t i = 0; i < move.from; ++i) {
-      Channel& from = channels_[channels[i]];
-      --from.arrived;
-      --from.untaken;
-      if (std::exchange(from.source_waits, false)) at(now_, What::retry, from.source);
-    }
-    player.from_ready = player.to_ready = 0;
-    player.schedule.progress(emitter(static_cast<std::uint32_t>(&player - players_.data())));
-  }
-
-  void performed(std::uint32_t p) {
-    finish_move(players_[p]);
-    progress_player(p);
-  }
-
-  /// The last to come begins for all.
-  void come_to_host_step(std::uint32_t p, const Move& move) {
-    SubgroupState& state = subgroups_[subgroup_of_[static_cast<std::size_t>(move.subgroup)][p]];
-    if (++state.arrivals < state.size) return;
-    state.arrivals = 0;
-    const double times = move.kind == Step::Kind::host_all_reduce ? 2 : 1, bytes = static_cast<double>(move.bytes);
-    double lasts = times * (tuning_.host_latency_us + bytes * tuning_.host_us_per_byte);
-    if (const int domains = view_.inner.host_count(); domains >= 2 && move.subgroup != Subgroup::domain)
-      lasts += times * (tuning_.domain_us + bytes * tuning_.domain_us_per_byte * (domains - 1) / domains);
-    for (const std::uint32_t member : state.players) at(now_ + lasts, What::done, member);
-  }
-
-  // ---- messages ----
-
-  std::uint32_t new_message(Message message) {
-    if (free_.empty()) {
-      messages_.push_back(message);
-      return static_cast<std::uint32_t>(messages_.size() - 1);
-    }
-    const std::uint32_t m = free_.back();
-    free_.pop_back();
-    messages_[m] = message;
-    return m;
-  }
-
-  void depart(std::uint32_t m) {
-    Message& message = messages_[m];
-    const Channel& channel = channels_[message.channel];
-    if (!channel.between_hosts) return arrive(m);
-    bytes_out[index(channel.out)] += message.bytes;
-    message.tail = now_;
-    const double head = links_out_[index(channel.out)].pass(now_, on_link(message), message.tail);
-    if (channel.between_switches) return at(head, What::at_uplink, m);
-    cross(m, head);
-  }
-  void climb(std::uint32_t m) {
-    Message& message = messages_[m];
-    Link& up = up_[index(channels_[message.channel].up)];
-    at(up.pass(now_, on_uplink(message), message.tail), What::at_downlink, m);
-  }
-  void descend(std::uint32_t m) {
-    Message& message = messages_[m];
-    Link& down = down_[index(channels_[message.channel].down)];
-    cross(m, down.pass(now_, on_uplink(message), message.tail));
-  }
-  void cross(std::uint32_t m, double head) {
-    messages_[m].tail += network_.latency_us;
-    at(head + network_.latency_us, What::at_host, m);
-  }
-  void enter(std::uint32_t m) {
-    Message& message = messages_[m];
-    links_in_[index(channels_[message.channel].in)].pass(now_, on_link(message), message.tail);
-    at(message.tail, What::arrived, m);
-  }
-  void arrive(std::uint32_t m) {
-    Channel& channel = channels_[messages_[m].channel];
-    free_.push_back(m);
-    ++channel.arrived;
-    std::uint32_t& longest = players_[channel.destination].hops;
-    longest = std::max(longest, messages_[m].hops);
-    hops = std::max<std::size_t>(hops, longest);
-    if (std::exchange(channel.destination_waits, false)) at(now_, What::retry, channel.destination);
-  }
-  double on_link(const Message& message) const { return static_cast<double>(message.bytes) * network_.us_per_byte; }
-  double on_uplink(const Message& message) const {
-    return static_cast<double>(message.bytes) * network_.uplink_us_per_byte;
-  }
-
-  static constexpr std::size_t kFramesInside = 2;  ///< between two ranks of a host (transport.hpp)
-
-  const Call& call_;
-  RankView& view_;
+  const Request& request_;
+  const Plan& plan_;
   const Topology& topology_;
   const Tuning& tuning_;
   const Fabric& network_;
-  const Block block_;
-  int per_switch_ = 0;
-  double now_ = 0;
-  std::uint64_t foreseen_ = 0;
-  std::priority_queue<Event> queue_;
-  std::vector<Player> players_;
-  std::vector<std::size_t> first_of_host_;
-  std::array<std::vector<std::uint32_t>, 3> subgroup_of_;  // by Subgroup and player
-  std::vector<SubgroupState> subgroups_;
-  std::vector<Channel> channels_;
-  std::unordered_map<std::uint64_t, std::uint32_t> channel_of_;
-  struct Known {
-    std::uint64_t key = ~std::uint64_t{0};
-    std::uint32_t channel = 0;
-  };
-  std::array<Known, 2> last_;  // way out, way in
-  std::vector<Link> links_out_, links_in_, up_, down_;
-  std::vector<Message> messages_;
-  std::vector<std::uint32_t> free_;
+  const Effort& effort_;
+  const double everything_, most_;  // Numbers of events.
+  const double rounds_;
+  const std::size_t some_;  // Number of rounds in a piece.
+  const bool may_add_;      // Whether some rounds may be played and the rest added.
+  RankView view_;
+  std::vector<std::size_t> offsets_;
+  simulation::BlockChoice what_;
+  double each_;  // Approximate number of events of a round.
+  Simulated& result_;
 };
-
-// ---- how much of it ----
-
-Call call_of(const Request& request, const Plan& plan, const Topology& topology, std::vector<std::size_t>& offsets) {
-  Call call{
-      .algorithm = plan.algorithm,
-      .args = {{request.collective, plan.partial_sums, plan.coded}, Parts::equal({0, request.count}, 1), request.root},
-      .segment = plan.segment,
-      .rounds = plan.rounds,
-      .issue_interval = plan.issue_interval,
-      .coding = coding_of(request, plan)};
-  if (!plan.algorithm->by_part(call.args, topology)) return call;
-  call.args.parts = Parts::equal({0, request.count}, topology.ranks());
-  if (request.counts.empty()) return call;
-  offsets.assign(1, 0);
-  for (const std::size_t count : request.counts) offsets.push_back(offsets.back() + count);
-  call.args.parts = Parts::listed(offsets.data(), topology.ranks());
-  return call;
-}
-
-/// With parts of equal length: as much longer as it takes.
-Call rounded_up(const Call& call, std::size_t unit) {
-  Call longer = call;
-  const Parts& parts = call.args.parts;
-  longer.args.parts = Parts::equal({0, (parts.whole().count + unit - 1) / unit * unit}, parts.size());
-  return longer;
-}
-/// The same with so many rounds only, the last one among them.
-Call shortened(const Call& call, std::size_t rounds) {
-  Call shorter = call;
-  const Parts& parts = call.args.parts;
-  const std::size_t left_out = (call.rounds - rounds) * call.segment * index(parts.size());
-  shorter.args.parts = Parts::equal({0, parts.whole().count - left_out}, parts.size());
-  shorter.rounds = rounds;
-  return shorter;
-}
-
-bool hosts_are_equal(const Topology& topology) {
-  return std::ranges::all_of(topology.hosts, [&](const auto& host) { return host.size() == topology.hosts[0].size(); });
-}
-bool power_of_two(int n) { return (n & (n - 1)) == 0; }
-
-struct Chosen {
-  Call call;  ///< perhaps a little longer
-  Block block;
-  bool ordered = true;
-};
-
-/// One block that stands for all; empty if there is none. `ordered`: they also send in the same order.
-std::optional<Chosen> one_block(const Call& call, RankView& view, const Topology& topology, const Fabric& network,
-                                bool ordered) {
-  const int hosts = static_cast<int>(topology.hosts.size());
-  const int each = network.hosts_per_switch > 0 && network.hosts_per_switch < hosts ? network.hosts_per_switch : 1;
-  if (!hosts_are_equal(topology) || hosts % each != 0 || hosts == each) return {};
-  for (const bool bits : {false, true}) {
-    if (bits && !(power_of_two(hosts) && power_of_two(each))) continue;
-    const Block block{each, hosts, bits};
-    for (const std::size_t unit : {std::size_t{1}, topology.hosts[0].size(), index(topology.ranks())})
-      if (const Call longer = rounded_up(call, unit); alike(longer, view, topology, block, ordered))
-        return Chosen{longer, block, ordered};
-  }
-  return {};
-}
-
-std::string hosts_of_block(const Block& block) {
-  return block.hosts == 1 ? fmt::format("1 of {} hosts was", block.all)
-                          : fmt::format("the {} hosts of 1 of {} switches were", block.hosts, block.all / block.hosts);
-}
 
 }  // namespace
 
 double wire_bound_us(const Request& request, const Coding& coding, const Topology& topology, const Fabric& network) {
   const auto bytes = static_cast<double>(coding.bytes(request.count));
-  // Of n groups of hosts the smallest lacks most: what all others have, or their contributions to what it keeps.
+  // Among n groups of hosts, the smallest lacks most: the data of all others, or their contributions to what it keeps.
   const auto bound = [&](const std::vector<std::size_t>& ranks_of, double us_per_byte) {
     if (ranks_of.size() < 2) return 0.0;
     const double lacks = 1 - static_cast<double>(std::ranges::min(ranks_of)) / topology.ranks();
@@ -646,90 +193,9 @@ Simulated simulate(const Request& request, const Plan& plan, const Topology& top
                    const Fabric& network, const Effort& effort) {
   Simulated result;
   result.bound_us = wire_bound_us(request, coding_of(request, plan), topology, network);
-  const int hosts = static_cast<int>(topology.hosts.size());
-  result.hosts_played = hosts;
+  result.hosts_played = static_cast<int>(topology.hosts.size());
   if (plan.rounds == 0) return result;
-  RankView view(topology, 0);
-  std::vector<std::size_t> offsets;
-  Chosen what{call_of(request, plan, topology, offsets), {hosts, hosts, false}};
-  const auto rounds = static_cast<double>(plan.rounds);
-  const auto everything = static_cast<double>(effort.everything), most = static_cast<double>(effort.most);
-
-  double each = events_of_round(what.call, view, topology, hosts);
-  const std::size_t some = std::max<std::size_t>(4, plan.rounds_in_flight);  // rounds that are added at a time
-  const bool may_add = effort.some_rounds && request.counts.empty() && plan.rounds > 5 * some;
-  /// Events that it takes at least.
-  const auto least = [&] { return each * (may_add ? static_cast<double>(10 * some) : rounds); };
-  if (each * rounds > everything && effort.one_block && request.counts.empty()) {
-    auto found = one_block(what.call, view, topology, network, true);
-    if (!found && least() > most) found = one_block(what.call, view, topology, network, false);
-    if (found) {
-      const std::size_t asked = request.count, longer = found->call.args.parts.whole().count;
-      what = *found;
-      result.hosts_played = what.block.hosts;
-      result.notes.push_back(fmt::format("{} played, all do the same", hosts_of_block(what.block)));
-      if (!what.ordered)
-        result.notes.push_back("hosts send to others in the same order, which was left out: it may take longer");
-      if (static_cast<double>(longer - asked) > 0.01 * static_cast<double>(asked))
-        result.notes.push_back(fmt::format("{} elements were played as {}, equally many for each", asked, longer));
-      each = events_of_round(what.call, view, topology, what.block.hosts);
-    }
-  }
-  const bool add = may_add && each * rounds > everything;
-  if (const double needed = add ? least() : each * rounds; needed > most)
-    throw Error(Errc::unsupported, fmt::format("{} on {} takes about {:.0f} million events, more than {:.0f} million",
-                                               plan.name, to_string(topology), needed / 1e6, most / 1e6));
-
-  const auto play = [&](std::size_t of_rounds) {
-    const Call call = of_rounds == plan.rounds ? what.call : shortened(what.call, of_rounds);
-    Play all(call, view, topology, tuning, network, what.block);
-    all.run();
-    result.events += all.events;
-    result.rounds_played = of_rounds;
-    result.microseconds = all.finished;
-    result.bytes_out = std::ranges::max(all.bytes_out);
-    return all.hops;
-  };
-  if (!add) {
-    play(plan.rounds);
-    return result;
-  }
-  // Rounds set out a stride after one another, and are not steady before the first has come to its end: on a long chain
-  // of hosts that is late. A vector that is through by then is all beginning, which is steady in its own way.
-  const std::size_t beginning = play(1) / plan.issue_interval * 9 / 8;
-  const auto affordable = static_cast<std::size_t>(std::max(0.0, most - static_cast<double>(result.events)) / each / 3);
-  std::size_t played = std::max(2 * some, plan.rounds <= beginning ? 0 : std::min(beginning + some, affordable));
-  const bool too_early = plan.rounds > beginning && played < beginning;
-  // Three plays are not less than one of everything.
-  if (played + 2 * some >= plan.rounds || (3 * played > plan.rounds && each * rounds <= most)) {
-    play(plan.rounds);
-    return result;
-  }
-  // Steady when one more piece takes as long as the one before.
-  constexpr double kSteady = 0.002;
-  double piece = 0, before = 0;
-  std::size_t bytes = 0;
-  play(played);
-  do {
-    const double time = result.microseconds;
-    bytes = result.bytes_out;
-    before = piece;
-    play(played += some);
-    piece = result.microseconds - time;
-  } while ((before == 0 || std::abs(piece - before) > kSteady * piece) && played + some < plan.rounds &&
-           static_cast<double>(result.events) + each * static_cast<double>(played + some) < most);
-  const std::size_t rest = plan.rounds - played;
-  const double pieces = static_cast<double>(rest) / static_cast<double>(some);
-  result.notes.push_back(fmt::format("{} of {} rounds were played, the rest added at {:.1f} us each", played,
-                                     plan.rounds, piece / static_cast<double>(some)));
-  if (too_early)
-    result.notes.push_back(
-        fmt::format("the first {} rounds are a beginning, later ones may take less or more", beginning));
-  if (std::abs(piece - before) > kSteady * piece)
-    result.notes.push_back(
-        fmt::format("rounds are not steady: the last ones differ by {:.1f} %", 100 * std::abs(piece - before) / piece));
-  result.microseconds += pieces * piece;
-  result.bytes_out += (result.bytes_out - bytes) / some * rest;
+  Simulator(request, plan, topology, tuning, network, effort, result).run();
   return result;
 }
 

@@ -265,4 +265,17 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final : private ProgressEngine::Mem
   std::thread progress_thread_;
 };
 
+template <class Perform>
+bool Communicator::Impl::progress_with(State& head, Perform&& perform) noexcept {
+  try {
+    if (!perform()) return false;
+    complete(head.sequence);
+    observer->finish(head);
+    head.phase.store(State::Phase::done, std::memory_order_release);
+  } catch (...) {
+    fail_with(head, std::current_exception());
+  }
+  return true;
+}
+
 }  // namespace collectives

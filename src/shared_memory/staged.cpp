@@ -56,35 +56,56 @@ void Staged::start(const HostTask& task, const HostOperands& with, std::uint64_t
   one_shot_ = task.protocol == HostProtocol::one_shot;
   owners_ = task.combines() && !one_shot_;
   collects_ = task.every_rank_wants_all();
+  choose_stores();
+  cut_into_chunks();
+  std::ranges::fill(known_staged_, 0);
+  std::ranges::fill(known_combined_, 0);
+  choose_positions();
+  // Stage the first chunk before anything else is written about this call, because the peers wait for it.
+  if (stage_next()) ++moves_;
+}
+
+/// Chooses how results and staged data are stored.
+void Staged::choose_stores() {
   // In place, the lines of the result are already cached. Staging avoids memcpy between streamed results, unless one
   // rank owns everything: then no rank both stages and streams. An oversubscribed rank stages much data in one go, for
   // which memcpy is faster.
-  results_ = task.combines() && with.source == with.destination ? Stores::cached : task.stores;
-  to_staging_ = task.stores_to_staging == Stores::streaming                          ? Stores::streaming
-                : !oversubscribed_ && task.root < 0 && results_ == Stores::streaming ? Stores::streaming_but_first
-                                                                                     : Stores::cached;
+  results_ = task_->combines() && with_->source == with_->destination ? Stores::cached : task_->stores;
+  to_staging_ = task_->stores_to_staging == Stores::streaming                          ? Stores::streaming
+                : !oversubscribed_ && task_->root < 0 && results_ == Stores::streaming ? Stores::streaming_but_first
+                                                                                       : Stores::cached;
+}
+
+/// Returns the limits of the length of a chunk, if the longest slice has `bytes` bytes.
+Staged::ChunkLimits Staged::chunk_limits(std::size_t bytes) const {
+  // Short chunks stay in the cache. But each chunk is a synchronization, which is slow for a rank that has lost its
+  // core. Longer vectors therefore get longer chunks, up to the size of the memory. Moves that keep their distance do
+  // not need this. Streamed results are the exception, because each streamed chunk begins and ends slowly.
+  std::size_t most = subgroup_.shape().chunk_bytes;
+  if (!oversubscribed_ && task_->root < 0)
+    most = std::min(most, tuning_.chunk_bytes * std::max<std::size_t>(1, task_->slices.size() / 2) *
+                              (task_->stores == Stores::streaming ? kStreamedChunk : 1));
+  std::size_t least = std::min(tuning_.chunk_bytes, most);
+  // With one owner, some ranks only write and others only read. If they have a core each, both work at the same time
+  // from the second chunk on. Cutting n bytes into m chunks adds the time of n/m + m * signal_bytes bytes. The sum is
+  // least for chunks of sqrt(n * signal_bytes) bytes.
+  if (task_->root >= 0 && !oversubscribed_) {
+    const double best = std::sqrt(static_cast<double>(bytes) * static_cast<double>(tuning_.signal_bytes));
+    const auto piece = static_cast<std::size_t>(std::min(best, static_cast<double>(least)));
+    least = std::min(least, std::max({kLeastPiece, piece, bytes / kPiecesOfOneWay}));
+  }
+  return {least, most};
+}
+
+/// Chooses the number of chunks and their length.
+void Staged::cut_into_chunks() {
+  const HostTask& task = *task_;
   // Slices to be combined share a chunk. The chunk has one place per owner, without the rank's own place if results are
   // not shown. A slice that is only shown fills its chunk alone.
   const auto sharers =
       static_cast<std::size_t>(owners_ && task.root < 0 ? std::max(1, collects_ ? ranks_ : ranks_ - 1) : 1);
   const std::size_t longest = std::max<std::size_t>(1, one_shot_ ? task.total : task.longest);
-  // Short chunks stay in the cache. But each chunk is a synchronization, which is slow for a rank that has lost its
-  // core. Longer vectors therefore get longer chunks, up to the size of the memory. Moves that keep their distance do
-  // not need this. Streamed results are the exception, because each streamed chunk begins and ends slowly.
-  std::size_t most = subgroup_.shape().chunk_bytes;
-  if (!oversubscribed_ && task.root < 0)
-    most = std::min(most, tuning_.chunk_bytes * std::max<std::size_t>(1, task.slices.size() / 2) *
-                              (task.stores == Stores::streaming ? kStreamedChunk : 1));
-  std::size_t least = std::min(tuning_.chunk_bytes, most);
-  // With one owner, some ranks only write and others only read. If they have a core each, both work at the same time
-  // from the second chunk on. Cutting n bytes into m chunks adds the time of n/m + m * signal_bytes bytes. The sum is
-  // least for chunks of sqrt(n * signal_bytes) bytes.
-  if (task.root >= 0 && !oversubscribed_) {
-    const std::size_t bytes = longest * task.element;
-    const double best = std::sqrt(static_cast<double>(bytes) * static_cast<double>(tuning_.signal_bytes));
-    const auto piece = static_cast<std::size_t>(std::min(best, static_cast<double>(least)));
-    least = std::min(least, std::max({kLeastPiece, piece, bytes / kPiecesOfOneWay}));
-  }
+  const auto [least, most] = chunk_limits(longest * task.element);
   const std::size_t space = std::clamp(longest * sharers * task.element / kChunksOfALongVector, least, most);
   segment_ = std::max<std::size_t>(1, space / task.element / sharers);
   chunks_ = (longest + segment_ - 1) / segment_;
@@ -93,15 +114,16 @@ void Staged::start(const HostTask& task, const HostOperands& with, std::uint64_t
   constexpr std::size_t kWhole = 64;
   segment_ = std::min(segment_, round_up((longest + chunks_ - 1) / chunks_, kWhole));
   chunks_ = (longest + segment_ - 1) / segment_;
-  std::ranges::fill(known_staged_, 0);
-  std::ranges::fill(known_combined_, 0);
-
-  const std::uint64_t ring = subgroup_.staging_bytes();
   stride_ = round_up(segment_ * sharers * task.element, kLineBytes);
+}
+
+/// Chooses the positions of the first chunk, and the distance between the moves.
+void Staged::choose_positions() {
+  const std::uint64_t ring = subgroup_.staging_bytes();
   Chunk first{0, from_, static_cast<std::size_t>(from_ % ring)};
   wrap(first);
   const std::uint64_t all = chunks_ * stride_;
-  if (oversubscribed_ && task.root < 0 && first.offset + all > std::max(kFront, kCollectivesInFront * all))
+  if (oversubscribed_ && task_->root < 0 && first.offset + all > std::max(kFront, kCollectivesInFront * all))
     to_front(first);
   staged_ = combined_ = collected_ = first;
   // A rank stages up to twice the distance ahead of its collecting. Until it collects, no memory of the ring is
@@ -109,8 +131,6 @@ void Staged::start(const HostTask& task, const HostOperands& with, std::uint64_t
   assert(ring / stride_ >= kLongestChunks);
   apart_ = oversubscribed_ ? 0 : std::clamp<std::uint64_t>(kApart / stride_, 1, ring / stride_ / 2 - 1);
   ahead_ = oversubscribed_ ? chunks_ : 1 + (owners_ ? 2 : 1) * apart_;
-  // Stage the first chunk before anything else is written about this call, because the peers wait for it.
-  if (stage_next()) ++moves_;
 }
 
 /// Moves a chunk to the front of the ring. The rest of this pass counts as taken and as left.

@@ -70,6 +70,14 @@ class Staged {
     std::uint64_t number = 0, position = 0;
     std::size_t offset = 0;
   };
+  /// Bytes of the shortest and of the longest chunk.
+  struct ChunkLimits {
+    std::size_t least = 0, most = 0;
+  };
+  inline void choose_stores();
+  inline ChunkLimits chunk_limits(std::size_t bytes) const;
+  inline void cut_into_chunks();
+  inline void choose_positions();
   void to_front(Chunk&) const;
   void wrap(Chunk&) const;
   void step(Chunk&) const;

@@ -23,14 +23,12 @@
 // datagrams acknowledges after half a window. It usually acknowledges a message in several pieces at once, because a
 // needless retransmission of such a message is expensive.
 //
-// Thread. The sender may be computing outside the library when a retransmission is due. One thread per process
-// retransmits for all links. It sleeps while no datagram may have to be retransmitted.
+// Thread. One thread per process retransmits for all links (retransmitter.hpp).
 //
 // The price: one more descriptor per pair of ranks, the thread, and 0.1 s at the start if the network drops datagrams.
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -226,32 +224,6 @@ class DatagramLink {
   int unacknowledged_ = 0;  // Number of messages taken and not acknowledged.
   std::size_t unacknowledged_bytes_ = 0;
   bool one_way_ = false;  // Whether no message was sent since the last separate acknowledgement.
-};
-
-/// Registration with the retransmission thread of the process. The thread calls look() of each registered object every
-/// tick. It sleeps while no object has datagrams that may have to be retransmitted.
-class Retransmitter {
- public:
-  /// Registers `look`, which returns whether datagrams may still have to be retransmitted. It is called again if it
-  /// throws, for example std::bad_alloc. Throws std::system_error or Error{system} if the thread cannot be started.
-  explicit Retransmitter(std::function<bool()> look);
-  /// Blocks until a running look() has returned.
-  ~Retransmitter();
-  Retransmitter(const Retransmitter&) = delete;
-  Retransmitter& operator=(const Retransmitter&) = delete;
-  /// Wakes the thread if it sleeps, because a datagram has been sent.
-  void note() {
-    if (rests_.load(std::memory_order_relaxed)) wake();
-  }
-
- private:
-  class Thread;
-  void wake();
-  bool look();
-
-  std::function<bool()> look_;
-  std::atomic<bool> rests_{false};
-  std::shared_ptr<Thread> thread_;
 };
 
 }  // namespace collectives

@@ -1,8 +1,9 @@
+// Sending, receiving and waiting. tcp_control.cpp holds the control messages; tcp_datagrams.cpp holds the agreement of
+// two ranks on datagrams, and retransmissions.
 #include "transport/tcp.hpp"
 
 #include <fmt/format.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -10,46 +11,18 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <new>
 
 #include "base/text.hpp"
 #include "collectives/error.hpp"
+#include "transport/tcp_control.hpp"
 
 namespace collectives {
+
+using namespace tcp_control;
+
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-/// Longest time between the end of the data connection and the report of the peer as lost. A peer that leaves sends its
-/// leave message on the control connection before it closes both. The data connection may still end first, by the time
-/// that TCP needs to retransmit a lost packet. A process that ends without a message closes both at once.
-constexpr auto kGoodbyePatience = std::chrono::seconds(3);
-constexpr auto kProbePatience = std::chrono::milliseconds(100), kProbeAgain = std::chrono::milliseconds(20);
-
-// Prefixes of the transport's own messages on the control connection. Texts of the caller never begin with a zero byte.
-constexpr std::string_view kPort{"\0p", 2};            // Port of the sender's datagrams; 0 if it has none.
-constexpr std::string_view kProbed{"\0b", 2};          // Report that the sender has sent a probe.
-constexpr std::string_view kHeard{"\0h", 2};           // Whether a probe has arrived at the sender.
-constexpr std::string_view kRetransmission{"\0a", 2};  // Copy of a message that was sent as a datagram.
-constexpr std::string_view kAcknowledged{"\0t", 2};    // Acknowledgement of a retransmitted message.
-/// Payload of kAcknowledged.
-struct Acknowledged {
-  std::uint32_t next = 0;  // Number of the next message that the receiver takes.
-  std::uint32_t lost = 0;  // 1 if the message had not arrived as a datagram.
-};
-
-template <class T>
-std::string_view bytes_of(const T& value) {
-  return {reinterpret_cast<const char*>(&value), sizeof value};
-}
-template <class T>
-T read_as(std::string_view text) {
-  T value{};
-  std::memcpy(&value, text.data(), std::min(sizeof value, text.size()));
-  return value;
-}
-
-bool would_block(int code) { return code == EAGAIN || code == EWOULDBLOCK || code == EINTR; }
 
 tcp::Socket make_epoll() {
   tcp::Socket epoll(::epoll_create1(EPOLL_CLOEXEC));
@@ -76,143 +49,13 @@ TcpTransport::TcpTransport(std::vector<TcpLink> links, std::size_t frame_bytes)
     }
     auto added = std::make_unique<Peer>();
     added->data = std::move(links[rank].data);
-    added->control = std::move(links[rank].control);
+    added->control = ControlConnection(std::move(links[rank].control));
     // Edge-triggered: the caller has tried all reads and writes before it sleeps, so only new events matter.
     epoll_add(everything_, added->data, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, 0);
-    epoll_add(controls_, added->control, EPOLLIN | EPOLLRDHUP, static_cast<std::uint32_t>(rank));
+    epoll_add(controls_, added->control.socket(), EPOLLIN | EPOLLRDHUP, static_cast<std::uint32_t>(rank));
     peers_.push_back(std::move(added));
   }
   epoll_add(everything_, controls_, EPOLLIN | EPOLLET, 0);
-}
-
-// ---- datagrams ----
-
-void TcpTransport::open_datagrams(std::uint64_t token, const DatagramSettings& settings, Deadline deadline) {
-  const auto for_each_peer = [&](auto visit) {
-    for (std::size_t rank = 0; rank < peers_.size(); ++rank)
-      if (peers_[rank] != nullptr) visit(static_cast<Rank>(rank), *peers_[rank]);
-  };
-  const auto wait_for_all = [&](Deadline until, auto has) {
-    for (;;) {
-      look_at_controls();
-      progress();
-      bool all = true;
-      for_each_peer([&](Rank, Peer& one) { all = (one.control_ended || has(one)) && all; });
-      if (all || until.passed()) return all;
-      wait_for_event(std::chrono::milliseconds(1));
-    }
-  };
-  // Repeats the probes. A probe may get lost, and a rank that has received all probes may not have been received
-  // itself.
-  const auto probe_until_all = [&](Deadline until, auto has) {
-    do
-      for_each_peer([](Rank, Peer& one) {
-        if (one.datagrams != nullptr) one.datagrams->probe();
-      });
-    while (!wait_for_all(Deadline::in(kProbeAgain), has) && !until.passed());
-  };
-  const auto if_possible = [](Peer& one, auto what) {
-    try {
-      what();
-    } catch (const Error&) {
-      one.datagrams = nullptr;
-    }
-  };
-  for_each_peer([&](Rank rank, Peer& one) {
-    if (settings.on)
-      if_possible(one, [&] { one.datagrams = std::make_unique<DatagramLink>(one.data, token, settings); });
-    const std::uint16_t port = one.datagrams != nullptr ? one.datagrams->port() : 0;
-    post(rank, kPort, bytes_of(port));
-  });
-  wait_for_all(deadline, [](const Peer& one) { return one.port.has_value(); });
-  for_each_peer([&](Rank, Peer& one) {
-    if (one.port.value_or(0) == 0) one.datagrams = nullptr;
-    if (one.datagrams == nullptr) return;
-    if_possible(one, [&] { one.datagrams->connect(one.data, *one.port); });
-  });
-  for_each_peer([&](Rank rank, Peer& one) {
-    if (one.datagrams != nullptr) one.datagrams->probe();
-    post(rank, kProbed, {});
-  });
-  // A peer that has sent no probe yet may be waiting for a core. If a probe was sent and does not arrive in 0.1 s, the
-  // link uses no datagrams.
-  probe_until_all(deadline, [](Peer& one) {
-    const bool in_vain = one.probed && Clock::now() - *one.probed > kProbePatience;
-    return one.datagrams == nullptr || one.datagrams->heard() || in_vain;
-  });
-  for_each_peer([&](Rank rank, Peer& one) {
-    one.by_datagram = one.datagrams != nullptr && one.datagrams->heard();
-    post(rank, kHeard, bytes_of(one.by_datagram));
-    if (!one.by_datagram)
-      one.datagrams = nullptr;  // The peer sends none after kHeard(false). No other thread runs yet.
-  });
-  probe_until_all(deadline, [](const Peer& one) { return one.heard.has_value(); });
-  for_each_peer([&](Rank, Peer& one) {
-    if (!one.by_datagram || !one.heard.value_or(false)) return;  // Acknowledgements need the other direction.
-    try {
-      if (retransmitter_ == nullptr)
-        retransmitter_ = std::make_unique<Retransmitter>([this] { return retransmit_datagrams(false); });
-      one.datagrams->allow();
-    } catch (const std::exception&) {  // Without the thread, messages to the peer use the stream.
-    }
-  });
-}
-
-/// Returns whether some messages may still have to be retransmitted. May be called from any thread.
-bool TcpTransport::retransmit_datagrams(bool all) {
-  bool left = false;
-  for (std::size_t rank = 0; rank < peers_.size(); ++rank)
-    if (peers_[rank] != nullptr && peers_[rank]->datagrams != nullptr)
-      left = peers_[rank]->datagrams->retransmit(all, [&](std::string_view text) {
-        return post(static_cast<Rank>(rank), kRetransmission, text);
-      }) || left;
-  return write_waiting_controls() || left;
-}
-
-/// Sends all acknowledgements and retransmits all unacknowledged datagrams, because no later call may do so.
-void TcpTransport::flush_datagrams() {
-  for (std::size_t rank = 0; rank < peers_.size(); ++rank)
-    if (peers_[rank] != nullptr && peers_[rank]->datagrams != nullptr &&
-        peers_[rank]->datagrams->clear_unacknowledged())
-      post(static_cast<Rank>(rank), kAcknowledged, bytes_of(Acknowledged{peers_[rank]->expected, 0}));
-  retransmit_datagrams(true);
-}
-
-void TcpTransport::handle_datagram_control(Rank rank, std::string_view text) {
-  Peer& from = peer(rank);
-  const std::string_view kind = text.substr(0, kPort.size());
-  text.remove_prefix(kind.size());
-  if (kind == kPort) from.port = read_as<std::uint16_t>(text);
-  if (kind == kProbed) from.probed = Clock::now();
-  if (kind == kHeard) from.heard = read_as<bool>(text);
-  if (from.datagrams == nullptr) return;
-  if (kind == kRetransmission && !from.datagrams->receive_retransmitted(text, from.expected))
-    post(rank, kAcknowledged, bytes_of(Acknowledged{from.expected, 0}));
-  if (kind == kAcknowledged) {
-    const auto taken = read_as<Acknowledged>(text);
-    from.datagrams->acknowledged(taken.next, taken.lost != 0);
-  }
-}
-
-bool TcpTransport::take_datagram(Rank rank, std::byte* place, std::size_t bytes) {
-  Peer& from = peer(rank);
-  if (from.known && from.header.number == from.expected) return false;  // It arrives on the stream.
-  const auto arrived = from.datagrams->take(from.expected);
-  if (!arrived) return false;
-  const std::byte* data = arrived->data;
-  if (place != nullptr && bytes == arrived->header.bytes && bytes > 0)
-    data = static_cast<const std::byte*>(std::memcpy(place, data, bytes));
-  if (arrived->retransmitted) post(rank, kAcknowledged, bytes_of(Acknowledged{from.expected + 1, arrived->lost}));
-  from.message = {arrived->header.tag, data, arrived->header.bytes};
-  from.last_by_datagram = true;
-  return true;
-}
-
-std::uint64_t TcpTransport::datagrams_sent() const {
-  std::uint64_t sent = 0;
-  for (const auto& to : peers_)
-    if (to != nullptr && to->datagrams != nullptr) sent += to->datagrams->sent();
-  return sent;
 }
 
 // ---- sending ----
@@ -348,7 +191,7 @@ bool TcpTransport::write_waiting_controls() {
   const std::lock_guard lock(controls_mutex_);
   controls_waiting_ = false;
   for (const auto& to : peers_)
-    if (to != nullptr) write_control(*to);
+    if (to != nullptr && to->control.write()) controls_waiting_ = true;
   return controls_waiting_;
 }
 
@@ -359,9 +202,9 @@ void TcpTransport::flush(Deadline deadline) {
     std::vector<Rank> waiting;
     for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
       Peer* const to = peers_[rank].get();
-      if (to == nullptr || !to->gone.empty() || to->control_ended) continue;
+      if (to == nullptr || !to->gone.empty() || to->control.ended()) continue;
       const std::lock_guard lock(controls_mutex_);
-      if (to->queued > 0 || !to->control_out.empty()) waiting.push_back(static_cast<Rank>(rank));
+      if (to->queued > 0 || to->control.queued_bytes() > 0) waiting.push_back(static_cast<Rank>(rank));
     }
     if (waiting.empty()) return;
     if (deadline.passed())
@@ -414,7 +257,7 @@ const Message* TcpTransport::receive_into(Rank rank, std::byte* place, std::size
   if (abandoned_ || from.starved) return nullptr;
   // A lost datagram arrives on the control connection.
   if (from.by_datagram && ++from.looks % kLooksPerControl == 0) look_at_controls();
-  const bool nothing_comes = from.control_ended || !from.by_datagram;
+  const bool nothing_comes = from.control.ended() || !from.by_datagram;
   const auto by_datagram = [&] { return from.by_datagram && take_datagram(rank, place, bytes); };
   const auto by_stream = [&] { return take_from_stream(from, place, bytes); };
   // Tries the way of the last message first, because each attempt costs a system call.
@@ -446,33 +289,19 @@ bool TcpTransport::take_from_stream(Peer& from, std::byte* place, std::size_t by
   return true;
 }
 
-void TcpTransport::release(Rank rank) { peer(rank).open = false; }
-
-void TcpTransport::abandon() noexcept {
-  abandoned_ = true;
-  for (Peer* to : writing_) discard(*to);
-  writing_.clear();
-  for (const auto& from : peers_)
-    if (from != nullptr) from->target = nullptr;
-  try {
-    flush_datagrams();               // Messages of completed calls must still arrive.
-  } catch (const std::exception&) {  // Out of memory; the retransmission thread tries again.
-  }
+bool TcpTransport::take_datagram(Rank rank, std::byte* place, std::size_t bytes) {
+  Peer& from = peer(rank);
+  if (from.known && from.header.number == from.expected) return false;  // It arrives on the stream.
+  const auto arrived = from.datagrams->take(from.expected);
+  if (!arrived) return false;
+  const std::byte* data = arrived->data;
+  if (place != nullptr && bytes == arrived->header.bytes && bytes > 0)
+    data = static_cast<const std::byte*>(std::memcpy(place, data, bytes));
+  if (arrived->retransmitted) post(rank, kAcknowledged, bytes_of(Acknowledged{from.expected + 1, arrived->lost}));
+  from.message = {arrived->header.tag, data, arrived->header.bytes};
+  from.last_by_datagram = true;
+  return true;
 }
-
-/// Reads the control connections before it closes them. The kernel has all bytes that peers still have to read, but it
-/// would drop them if it closed a connection with unread input.
-TcpTransport::~TcpTransport() {
-  retransmitter_ = nullptr;
-  try {
-    flush_datagrams();
-  } catch (const std::exception&) {  // Out of memory.
-  }
-  progress();
-  look_at_controls();
-}
-
-// ---- control messages and failed peers ----
 
 void TcpTransport::data_failed(Peer& whose, std::string why) {
   if (!whose.gone.empty()) return;
@@ -480,88 +309,9 @@ void TcpTransport::data_failed(Peer& whose, std::string why) {
   whose.data_ended = Clock::now();
 }
 
-/// Sends or queues a control message. Returns false if more than 1 MiB is queued for the peer already.
-bool TcpTransport::post(Rank to, std::string_view kind, std::string_view text) {
-  const std::lock_guard lock(controls_mutex_);
-  Peer& receiver = peer(to);
-  if (kind != kAcknowledged && receiver.control_out.size() + text.size() > kMaxControl) return false;
-  const auto length = static_cast<std::uint32_t>(kind.size() + text.size());
-  receiver.control_out.append(bytes_of(length)).append(kind).append(text);
-  write_control(receiver);
-  return true;
-}
+void TcpTransport::release(Rank rank) { peer(rank).open = false; }
 
-/// Writes queued control messages to one peer. Requires controls_mutex_.
-void TcpTransport::write_control(Peer& to) {
-  while (!to.control_out.empty()) {
-    const ssize_t written =
-        ::send(to.control.fd(), to.control_out.data(), to.control_out.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (written < 0 && would_block(errno)) {
-      controls_waiting_ = true;
-      return;
-    }
-    if (written < 0) return to.control_out.clear();  // The next read reports the error.
-    to.control_out.erase(0, static_cast<std::size_t>(written));
-  }
-}
-
-void TcpTransport::read_control(Rank rank) {
-  Peer& from = peer(rank);
-  const auto ended = [&](std::string why) {
-    from.control_ended = true;
-    ::epoll_ctl(controls_.fd(), EPOLL_CTL_DEL, from.control.fd(), nullptr);
-    data_failed(from, std::move(why));
-  };
-  for (char buffer[4096]; !from.control_ended;) {
-    const ssize_t got = ::recv(from.control.fd(), buffer, sizeof buffer, MSG_DONTWAIT);
-    if (got < 0 && would_block(errno)) break;
-    if (got <= 0)
-      ended(got == 0 ? "it closed the connection" : tcp::error_text(errno));
-    else
-      from.control_in.append(buffer, static_cast<std::size_t>(got));
-  }
-  std::uint32_t length = 0;
-  while (from.control_in.size() >= sizeof length) {
-    std::memcpy(&length, from.control_in.data(), sizeof length);
-    if (length > kMaxControl) return ended("it sent nonsense");
-    if (from.control_in.size() < sizeof length + length) break;
-    std::string text = from.control_in.substr(sizeof length, length);
-    from.control_in.erase(0, sizeof length + length);
-    if (text.starts_with('\0'))
-      handle_datagram_control(rank, text);
-    else
-      controls_in_.emplace_back(rank, std::move(text));
-  }
-}
-
-void TcpTransport::look_at_controls() {
-  std::array<epoll_event, 32> events;
-  const int count = ::epoll_wait(controls_.fd(), events.data(), static_cast<int>(events.size()), 0);
-  for (int i = 0; i < count; ++i) read_control(static_cast<Rank>(events[static_cast<std::size_t>(i)].data.u32));
-}
-
-std::optional<std::pair<Rank, std::string>> TcpTransport::poll_control() {
-  if (controls_in_.empty()) {
-    progress();
-    look_at_controls();
-  }
-  if (controls_in_.empty()) return std::nullopt;
-  auto message = std::move(controls_in_.front());
-  controls_in_.pop_front();
-  return message;
-}
-
-std::optional<std::pair<Rank, std::string>> TcpTransport::poll_failed_peer() {
-  if (!controls_in_.empty()) return std::nullopt;
-  for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
-    Peer* const lost = peers_[rank].get();
-    if (lost == nullptr || lost->gone.empty() || lost->reported) continue;
-    if (!lost->control_ended && Clock::now() - lost->data_ended < kGoodbyePatience) continue;
-    lost->reported = true;
-    return std::pair(static_cast<Rank>(rank), lost->gone);
-  }
-  return std::nullopt;
-}
+// ---- waiting and leaving ----
 
 std::string TcpTransport::link(Rank to) const {
   const int fd = peers_[static_cast<std::size_t>(to)]->data.fd();
@@ -602,6 +352,30 @@ void TcpTransport::wait_for_event(std::chrono::nanoseconds at_most) {
       one->datagrams->read_ahead(one->expected);
   }
   look_at_controls();  // A lost datagram may have arrived there.
+}
+
+void TcpTransport::abandon() noexcept {
+  abandoned_ = true;
+  for (Peer* to : writing_) discard(*to);
+  writing_.clear();
+  for (const auto& from : peers_)
+    if (from != nullptr) from->target = nullptr;
+  try {
+    flush_datagrams();               // Messages of completed calls must still arrive.
+  } catch (const std::exception&) {  // Out of memory; the retransmission thread tries again.
+  }
+}
+
+/// Reads the control connections before it closes them. The kernel has all bytes that peers still have to read, but it
+/// would drop them if it closed a connection with unread input.
+TcpTransport::~TcpTransport() {
+  retransmitter_ = nullptr;
+  try {
+    flush_datagrams();
+  } catch (const std::exception&) {  // Out of memory.
+  }
+  progress();
+  look_at_controls();
 }
 
 }  // namespace collectives

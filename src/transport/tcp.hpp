@@ -43,7 +43,9 @@
 
 #include "bootstrap/sockets.hpp"
 #include "collectives/transport.hpp"
+#include "transport/control_connection.hpp"
 #include "transport/datagrams.hpp"
+#include "transport/retransmitter.hpp"
 
 namespace collectives {
 
@@ -96,9 +98,8 @@ class TcpTransport final : public Wire {
   static constexpr int kFrames = 8;  // Number of frames per peer.
   static constexpr std::size_t kShort =
       512;  // Longest payload, in bytes, that is copied behind its header to save a scattered write.
-  static constexpr std::size_t kReadAhead = 4096;      // Bytes read together with a header.
-  static constexpr unsigned kLooksPerControl = 64;     // Attempts to receive between two reads of the controls.
-  static constexpr std::size_t kMaxControl = 1 << 20;  // Most bytes of control messages queued for a peer.
+  static constexpr std::size_t kReadAhead = 4096;   // Bytes read together with a header.
+  static constexpr unsigned kLooksPerControl = 64;  // Attempts to receive between two reads of the controls.
 
   using Header = MessageHeader;
 
@@ -110,8 +111,9 @@ class TcpTransport final : public Wire {
     bool lent = false;
   };
   struct Peer {
-    tcp::Socket data, control;
-    std::string gone;  // How the loss of the peer was noticed; empty while it is connected.
+    tcp::Socket data;
+    ControlConnection control;  // Writes are guarded by controls_mutex_.
+    std::string gone;           // How the loss of the peer was noticed; empty while it is connected.
     std::chrono::steady_clock::time_point data_ended{};
     bool reported = false;
     bool stream_ended = false;
@@ -144,10 +146,9 @@ class TcpTransport final : public Wire {
     AlignedBuffer frame;
     bool open = false;
     Message message;
-
-    std::string control_in, control_out;
-    bool control_ended = false;
   };
+
+  class DatagramHandshake;
 
   Peer& peer(Rank rank) { return *peers_[static_cast<std::size_t>(rank)]; }
   Outgoing& next_out(Peer& to) { return to.out[(to.first + to.queued) % kFrames]; }
@@ -166,7 +167,6 @@ class TcpTransport final : public Wire {
   void handle_datagram_control(Rank from, std::string_view text);
   void data_failed(Peer&, std::string why);
   bool post(Rank to, std::string_view kind, std::string_view text);
-  void write_control(Peer&);
   bool write_waiting_controls();
   void read_control(Rank);
   void look_at_controls();
@@ -177,7 +177,7 @@ class TcpTransport final : public Wire {
   tcp::Socket everything_, controls_;  // Epolls: all connections without datagrams; control connections only.
   std::vector<pollfd> polled_;         // Sockets that wait_for_event() polls.
   std::deque<std::pair<Rank, std::string>> controls_in_;
-  std::mutex controls_mutex_;  // Guards the control_out of all peers.
+  std::mutex controls_mutex_;  // Guards the writes of all control connections.
   std::atomic<bool> controls_waiting_ = false;
   bool abandoned_ = false;
   std::unique_ptr<Retransmitter> retransmitter_;  // Must be destroyed first.

@@ -19,6 +19,8 @@
 #include <thread>
 #include <vector>
 
+#include "transport/retransmitter.hpp"
+
 namespace collectives::testing {
 namespace {
 

@@ -1,7 +1,7 @@
 // Implementation of TopK: the residual state of each tensor, and the operation that sends part of it.
 //
 // A call has one of two forms. begin() starts a sparse call, which sends k selected elements. dense_input() starts a
-// dense call, which sends the residual and the gradient in full. sparse_tensor.cpp describes the phases.
+// dense call, which sends the residual and the gradient in full. sparse_phases.cpp describes the phases.
 //
 // A GPU can select and add in place of the host (device/top_k_path.hpp). The device path then calls
 // set_device_selection() before begin(), and reads received() after the exchange.
@@ -89,8 +89,11 @@ class SparseTensor final : public MultiPhaseOperation {
   void set_device_selection(const std::uint32_t* indices, const float* values, std::chrono::nanoseconds took);
   const SparseExchange::Result& received() { return exchange_.result(); }
   void report_device_sum(std::size_t union_size, std::chrono::nanoseconds took);
-  /// Returns the value as the other ranks receive it. A value that exceeds the range of bf16 becomes infinite.
-  float arrives(float value) const;
+  /// Returns the value as the other ranks receive it: rounded to the type in which it is sent. A value that exceeds the
+  /// range of bf16 becomes infinite.
+  float arrives(float value) const {
+    return options_.values == DataType::bf16 ? static_cast<float>(bfloat16(value)) : value;
+  }
 
   /// Marks the tensor as busy for a call that begins later.
   void reserve() { busy_ = reserved_ = true; }
@@ -131,12 +134,12 @@ class SparseTensor final : public MultiPhaseOperation {
   void keep_for_host();
   void keep_slice(int slices, Range slice);
   void fetch_residual();
-  std::vector<float> whole(std::vector<float>& of_slice) const;
   float clipping() const;
   const float* clipped();
   void choose(const float* gradient, float scale);
   void encode(const Entries& own, const SparseFormat& what, SparseExchange::MemberStatus status);
   bool next_phase(Job&);
+  bool start_phase(Job&, const Algorithm&, std::size_t count, int parts, const float* input, float* output);
   void receive_status();
   void clear_result(std::size_t count);
   void add_up();

@@ -1,0 +1,60 @@
+#include "transport/control_connection.hpp"
+
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+
+#include "transport/tcp_control.hpp"
+
+namespace collectives {
+
+using namespace tcp_control;
+
+void ControlConnection::queue(std::string_view kind, std::string_view text) {
+  const auto length = static_cast<std::uint32_t>(kind.size() + text.size());
+  out_.append(bytes_of(length)).append(kind).append(text);
+}
+
+bool ControlConnection::write() {
+  while (!out_.empty()) {
+    const ssize_t written = ::send(socket_.fd(), out_.data(), out_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (written < 0 && would_block(errno)) return true;
+    if (written < 0) {
+      out_.clear();  // The next read reports the error.
+      return false;
+    }
+    out_.erase(0, static_cast<std::size_t>(written));
+  }
+  return false;
+}
+
+std::string ControlConnection::read() {
+  for (char buffer[4096]; !ended_;) {
+    const ssize_t got = ::recv(socket_.fd(), buffer, sizeof buffer, MSG_DONTWAIT);
+    if (got < 0 && would_block(errno)) break;
+    if (got <= 0) {
+      ended_ = true;
+      return got == 0 ? "it closed the connection" : tcp::error_text(errno);
+    }
+    in_.append(buffer, static_cast<std::size_t>(got));
+  }
+  return {};
+}
+
+std::optional<std::string> ControlConnection::take() {
+  std::uint32_t length = 0;
+  if (in_.size() < sizeof length) return std::nullopt;
+  std::memcpy(&length, in_.data(), sizeof length);
+  if (length > kMost) {
+    ended_ = true;
+    return std::nullopt;
+  }
+  if (in_.size() < sizeof length + length) return std::nullopt;
+  std::string text = in_.substr(sizeof length, length);
+  in_.erase(0, sizeof length + length);
+  return text;
+}
+
+}  // namespace collectives

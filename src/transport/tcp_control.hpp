@@ -1,0 +1,40 @@
+// Kinds of the control messages that the TCP transports of two ranks exchange with each other.
+//
+// The text of a message of the transport begins with the kind. ControlConnection carries the texts.
+#pragma once
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+
+namespace collectives::tcp_control {
+
+// Prefixes of the transport's own messages on the control connection. Texts of the caller never begin with a zero byte.
+inline constexpr std::string_view kPort{"\0p", 2};            // Port of the sender's datagrams; 0 if it has none.
+inline constexpr std::string_view kProbed{"\0b", 2};          // Report that the sender has sent a probe.
+inline constexpr std::string_view kHeard{"\0h", 2};           // Whether a probe has arrived at the sender.
+inline constexpr std::string_view kRetransmission{"\0a", 2};  // Copy of a message that was sent as a datagram.
+inline constexpr std::string_view kAcknowledged{"\0t", 2};    // Acknowledgement of a retransmitted message.
+/// Payload of kAcknowledged.
+struct Acknowledged {
+  std::uint32_t next = 0;  // Number of the next message that the receiver takes.
+  std::uint32_t lost = 0;  // 1 if the message had not arrived as a datagram.
+};
+
+template <class T>
+std::string_view bytes_of(const T& value) {
+  return {reinterpret_cast<const char*>(&value), sizeof value};
+}
+template <class T>
+T read_as(std::string_view text) {
+  T value{};
+  std::memcpy(&value, text.data(), std::min(sizeof value, text.size()));
+  return value;
+}
+
+/// Returns whether a socket call that failed with `code` may succeed later.
+inline bool would_block(int code) { return code == EAGAIN || code == EWOULDBLOCK || code == EINTR; }
+
+}  // namespace collectives::tcp_control

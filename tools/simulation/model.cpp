@@ -1,0 +1,46 @@
+#include "tools/simulation/model.hpp"
+
+#include <utility>
+
+#include "steps/schedule.hpp"
+
+namespace collectives::simulation {
+
+Call call_of(const Request& request, const Plan& plan, const Topology& topology, std::vector<std::size_t>& offsets) {
+  Call call{
+      .algorithm = plan.algorithm,
+      .args = {{request.collective, plan.partial_sums, plan.coded}, Parts::equal({0, request.count}, 1), request.root},
+      .segment = plan.segment,
+      .rounds = plan.rounds,
+      .issue_interval = plan.issue_interval,
+      .coding = coding_of(request, plan)};
+  if (!plan.algorithm->by_part(call.args, topology)) return call;
+  call.args.parts = Parts::equal({0, request.count}, topology.ranks());
+  if (request.counts.empty()) return call;
+  offsets.assign(1, 0);
+  for (const std::size_t count : request.counts) offsets.push_back(offsets.back() + count);
+  call.args.parts = Parts::listed(offsets.data(), topology.ranks());
+  return call;
+}
+
+Call rounded_up(const Call& call, std::size_t unit) {
+  Call longer = call;
+  const Parts& parts = call.args.parts;
+  longer.args.parts = Parts::equal({0, (parts.whole().count + unit - 1) / unit * unit}, parts.size());
+  return longer;
+}
+
+Call shortened(const Call& call, std::size_t rounds) {
+  Call shorter = call;
+  const Parts& parts = call.args.parts;
+  const std::size_t left_out = (call.rounds - rounds) * call.segment * index(parts.size());
+  shorter.args.parts = Parts::equal({0, parts.whole().count - left_out}, parts.size());
+  shorter.rounds = rounds;
+  return shorter;
+}
+
+std::size_t longest_share(const Step& step, const RankView& view) {
+  return host_step_work(step, view.members(step.subgroup).size()).longest;
+}
+
+}  // namespace collectives::simulation
