@@ -425,7 +425,7 @@ void expect_out_of_reach(Limit limit, std::string_view words) {
     const StderrCapture ears;
     limit();
     if (theirs.resolve(0, name, 1) != nullptr || theirs.resolve(0, name, 1) != nullptr) return 1;
-    const std::string said = ears.heard();
+    const std::string said = ears.text();
     std::printf("%s", said.c_str());
     std::fflush(stdout);
     return said.find(words) != said.npos && std::ranges::count(said, '\n') == 1 ? 0 : 2;
