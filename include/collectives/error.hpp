@@ -16,14 +16,14 @@
 //
 // `system` means that the operating system, CUDA, NCCL or MPI has refused a request, or that a user's op threw:
 //
-// | thrown by                               | ranks that throw        | the communicator afterwards | |
-// --------------------------------------- | ----------------------- | ----------------------------------------------- |
-// | a collective, test(), wait()            | all                     | broken | | the constructor | all | was not
-// constructed                             | | split()                                 | the ranks of that color |
-// usable, unless CUDA or NCCL refused             | | allocate(), SharedAllocator             | this rank | usable | |
-// allocate_on_device(), register_memory() | this rank               | usable                                          |
-// | TopK::save(), TopK::report()            | this rank               | unchanged: the residual is on a GPU that failed
-// |
+// | thrown by                               | ranks that throw        | the communicator afterwards               |
+// | --------------------------------------- | ----------------------- | ----------------------------------------- |
+// | a collective, test(), wait()            | all                     | broken                                    |
+// | the constructor                         | all                     | was not constructed                       |
+// | split()                                 | the ranks of that color | usable, unless CUDA or NCCL refused       |
+// | allocate(), SharedAllocator             | this rank               | usable                                    |
+// | allocate_on_device(), register_memory() | this rank               | usable                                    |
+// | TopK::save(), TopK::report()            | this rank               | unchanged; the cause is a GPU that failed |
 //
 // The buffers of a failed operation belong to the program again when the error is thrown. No other rank reads or writes
 // them from then on, so the program may use and free them. They contain after a failure:
