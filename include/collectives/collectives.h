@@ -539,11 +539,12 @@ typedef enum collectives_sparse_form COLLECTIVES_ENUM {
 
 /// Options of a compressor. All ranks pass equal options.
 typedef struct collectives_top_k_options {
-  size_t size;      ///< sizeof(collectives_top_k_options)
-  double density;   ///< k = density * count, rounded up. In (0, 1]. 0: 0.01.
-  size_t k;         ///< Exact k; a tensor with fewer elements is sent whole. 0: by density.
-  double momentum;  ///< Momentum correction, in [0, 1): each rank sends from velocity = momentum * velocity + gradient.
-  double clip;      ///< If not 0: scales each gradient to a norm of at most clip / sqrt(ranks).
+  size_t size;     ///< sizeof(collectives_top_k_options)
+  double density;  ///< k = density * count, rounded up. In (0, 1]. 0: 0.01.
+  size_t k;        ///< Exact k; a tensor with fewer elements is sent whole. 0: by density.
+  /// Momentum correction, in [0, 1): each rank selects from velocity = momentum * velocity + gradient.
+  double momentum;
+  double clip;             ///< If not 0: scales each gradient to a norm of at most clip / sqrt(ranks).
   size_t warm_up_calls;    ///< Calls of each tensor in which the density falls from warm_up_density. Not with k.
   double warm_up_density;  ///< Density of a tensor's first call in the warm-up, in (0, 1]. 0: 0.25.
   const char* values;      ///< Type of values on the wire: "bf16". NULL, "f32": f32.

@@ -54,7 +54,7 @@ struct TopKOptions {
   double density = 0.01;       ///< k = density * count, rounded up. In (0, 1].
   std::size_t k = 0;           ///< Exact k; a tensor with fewer elements is sent whole. 0: by density.
   bool error_feedback = true;  ///< Keep unsent values in the residual.
-  /// Momentum correction, in [0, 1): each rank sends from velocity = momentum * velocity + gradient. Needs
+  /// Momentum correction, in [0, 1): each rank selects from velocity = momentum * velocity + gradient. Needs
   /// error_feedback. The optimizer must not add momentum of its own.
   float momentum = 0;
   bool masking = true;  ///< The velocity of sent elements restarts from 0, unless everything is sent.
