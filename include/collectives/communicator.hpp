@@ -239,7 +239,7 @@ class COLLECTIVES_EXPORT Communicator {
   /// Allocates `bytes` bytes in the same way. `alignment` is a power of two. The address is a multiple of at least 64.
   SharedMemory allocate_bytes(std::size_t bytes, std::size_t alignment = 64) const;
   /// Returns an allocator for standard containers: `std::vector<float, SharedAllocator<float>> sum(1000,
-  /// comm.allocator<float>())`.
+  /// comm.allocator<float>())`
   template <class T>
   SharedAllocator<T> allocator() const noexcept {
     return {};

@@ -48,7 +48,7 @@ constexpr std::chrono::nanoseconds kLongestSleepBetweenCalls = std::chrono::micr
 class Backoff {
  public:
   explicit Backoff(std::chrono::nanoseconds longest_sleep = kLongestSleep) noexcept : longest_sleep_(longest_sleep) {}
-  /// Yields if the wait has lasted less than 2 ms, and sleeps otherwise.
+  /// Yields in the first 2 ms of the wait, unless waits sleep at once. Sleeps after that.
   void wait() noexcept;
   /// Begins a new wait: the next wait() yields again.
   void reset() noexcept { started_ = {}; }
@@ -58,7 +58,7 @@ class Backoff {
   std::chrono::steady_clock::time_point started_{};
 };
 
-/// Bounds the CPU time of a loop that only tests. Such a loop never calls a wait, so it would never sleep:
+/// Bounds the CPU time of a loop that only tests. The loop never calls a wait, so it would never sleep:
 ///
 ///   while (!work.test()) sched_yield();
 ///
