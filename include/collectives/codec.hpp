@@ -28,9 +28,9 @@ namespace collectives {
 /// survives any number of further passes unchanged. So all ranks have the same bits, however often a value is passed
 /// on.
 ///
-/// Blocks. Elements are coded in blocks of block() elements; the last block may be shorter. Each block is independent
-/// of the others. The bytes can therefore be cut at every multiple m of block(), which is encoded_bytes(m) bytes from
-/// the start.
+/// Blocks. Elements are coded in blocks of block() elements; the last block may be shorter. Each block is coded by
+/// itself. The bytes can therefore be cut at every multiple m of block(), which is encoded_bytes(m) bytes from the
+/// start.
 ///
 /// Rate. encoded_bytes() depends on the count alone. n blocks take n times the bytes of one block, and 0 elements take
 /// 0 bytes.

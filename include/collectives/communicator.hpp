@@ -64,7 +64,7 @@ struct Options {
   /// reason.
   WireFormat wire = {};
   /// Compressor that sends only the largest elements. Requires an all_reduce of f32 by sum or average, and a `name`
-  /// that stands for the same tensor in every call. `wire` is the format of the values if everything is sent.
+  /// that identifies the same tensor in every call. `wire` is the format of the values if everything is sent.
   TopK* compressor = nullptr;
   bool force = false;  ///< True: compress even if that is slower.
   /// Stream of a call on device memory: a cudaStream_t; null is CUDA's default stream. The operation reads and writes
@@ -102,10 +102,10 @@ struct CommunicatorOptions {
 
 /// Handle of an asynchronous operation. Move-only. Destroying an unfinished Work waits for it and drops its error.
 ///
-/// The operation progresses inside every blocking call, wait() and test() of the thread that last used its
-/// communicator, on whatever communicator these are. It also progresses in the communicator's progress thread if there
-/// is one. So ranks may wait for operations of several communicators in different orders. The rendezvous of a bootstrap
-/// is the one wait that progresses nothing.
+/// The operation progresses in every blocking call, wait() and test() of the thread that last used its communicator,
+/// even if the call concerns another communicator. It also progresses in the communicator's progress thread if there is
+/// one. So ranks may wait for operations of several communicators in different orders. One wait progresses nothing: the
+/// rendezvous of a bootstrap.
 class COLLECTIVES_EXPORT Work {
  public:
   Work() noexcept;
@@ -116,10 +116,10 @@ class COLLECTIVES_EXPORT Work {
   /// Progresses the operation. Returns true if it is finished. Throws its error if it has failed.
   ///
   /// Does not wait for other ranks, with one exception. A thread that only tests keeps the core from the rank whose
-  /// part is missing. test() therefore sleeps for 1 us (with Linux's timer slack 50 to 80 us) after 1,000 fruitless
-  /// calls in a row. It does so only if the thread used less than about 1 us of CPU time between two calls, not
-  /// counting its yields. After a yield of this process took over 2 ms, 32 such calls suffice for 20 ms. test() never
-  /// sleeps if each rank of the host has a core.
+  /// part is missing. After 1,000 fruitless calls in a row test() therefore sleeps for 1 us, which Linux's timer slack
+  /// lengthens to 50 to 80 us. It does so only if the thread used less than about 1 us of CPU time between two calls,
+  /// not counting its yields. After a yield of this process took over 2 ms, 32 such calls suffice for 20 ms. test()
+  /// never sleeps if each rank of the host has a core.
   bool test();
   /// Blocks until the operation is finished. Throws its error if it has failed, such as Error{timeout} after its
   /// deadline.
@@ -139,6 +139,7 @@ class COLLECTIVES_EXPORT Work {
 
 class Group;
 
+/// Fixed set of ranks. The head of this file states what all its collectives have in common. Move-only.
 class COLLECTIVES_EXPORT Communicator {
  public:
   /// Connects to the other ranks of `bootstrap`, which is needed only during construction.
@@ -152,7 +153,8 @@ class COLLECTIVES_EXPORT Communicator {
   Communicator(Communicator&&) noexcept;
   Communicator& operator=(Communicator&&) noexcept;
   /// Does not wait for the other ranks. Their unfinished operations fail with peer_lost. The buffers of this rank's
-  /// unfinished operations belong to the program again.
+  /// unfinished operations belong to the program again. Without a failure, it first waits until its messages have been
+  /// sent, for at most 10 s.
   ~Communicator();
 
   Rank rank() const noexcept;
@@ -182,7 +184,8 @@ class COLLECTIVES_EXPORT Communicator {
   /// Does a reduce_scatter with parts of unequal length: counts[r] elements for rank r. `counts` is equal on every
   /// rank.
   ///
-  /// Shape: input.count == sum of counts, output.count == counts[rank()].
+  /// Shape: input.count == sum of counts, output.count == counts[rank()]. In place: output.data is part rank() of the
+  /// input.
   void reduce_scatter_v(ConstBuffer input, Buffer output, std::span<const std::size_t> counts,
                         ReduceOp op = ReduceOp::sum, const Options& = {});
   [[nodiscard]] Work reduce_scatter_v_async(ConstBuffer input, Buffer output, std::span<const std::size_t> counts,
@@ -195,15 +198,18 @@ class COLLECTIVES_EXPORT Communicator {
   [[nodiscard]] Work all_gather_async(ConstBuffer input, Buffer output, const Options& = {});
   /// Does an all_gather with counts[r] elements from rank r. `counts` is equal on every rank.
   ///
-  /// Shape: input.count == counts[rank()], output.count == sum of counts.
+  /// Shape: input.count == counts[rank()], output.count == sum of counts. In place: input.data is part rank() of the
+  /// output.
   void all_gather_v(ConstBuffer input, Buffer output, std::span<const std::size_t> counts, const Options& = {});
   [[nodiscard]] Work all_gather_v_async(ConstBuffer input, Buffer output, std::span<const std::size_t> counts,
                                         const Options& = {});
 
-  /// Copies the root's `data` to `data` of every rank.
+  /// Copies the root's `data` to `data` of every rank. Shape: equal counts.
   void broadcast(Buffer data, Rank root, const Options& = {});
   /// Copies the root's `input` to `output` of every rank, the root included. Ranks other than the root may pass an
-  /// empty input. In place at the root: input.data == output.data.
+  /// empty input.
+  ///
+  /// Shape: input.count == output.count at the root. In place at the root: input.data == output.data.
   void broadcast(ConstBuffer input, Buffer output, Rank root, const Options& = {});
   [[nodiscard]] Work broadcast_async(Buffer data, Rank root, const Options& = {});
   [[nodiscard]] Work broadcast_async(ConstBuffer input, Buffer output, Rank root, const Options& = {});
@@ -238,8 +244,9 @@ class COLLECTIVES_EXPORT Communicator {
   }
   /// Allocates `bytes` bytes in the same way. `alignment` is a power of two. The address is a multiple of at least 64.
   SharedMemory allocate_bytes(std::size_t bytes, std::size_t alignment = 64) const;
-  /// Returns an allocator for standard containers: `std::vector<float, SharedAllocator<float>> sum(1000,
-  /// comm.allocator<float>())`
+  /// Returns an allocator for standard containers:
+  ///
+  ///   std::vector<float, SharedAllocator<float>> sum(1000, comm.allocator<float>());
   template <class T>
   SharedAllocator<T> allocator() const noexcept {
     return {};

@@ -28,7 +28,7 @@ struct OperationRecord {
   std::string name;                         ///< Name of the tensor, cut to 39 bytes.
   State state = State::issued;
   /// Times of the three events. A time is empty if the event has not happened. Short blocking calls end within
-  /// microseconds, and only one in about 30 of them is timed; the others have no times.
+  /// microseconds. Only one in about 30 of them is timed; the rest has no times.
   Time issued = {}, started = {}, finished = {};
   Rank waited_for = kNoRank;  ///< Rank that this rank last waited for, if that took 1 ms or more.
 };

@@ -32,8 +32,8 @@ struct Topology {
     bool everywhere = false;    ///< Every rank has a GPU.
     bool within_reach = false;  ///< The GPUs of each host can access one another's memory.
     bool nccl = false;          ///< NCCL connects all ranks.
-    /// NCCL connects the ranks of each host. Determined only if there are several hosts and their GPUs are not within
-    /// reach.
+    /// NCCL connects the ranks of each host. Determined only for several hosts of which some have several ranks, and
+    /// only if their GPUs are not within reach.
     bool nccl_in_hosts = false;
     std::string missing = {};  ///< Rank without a GPU, and the reason. Empty if every rank has one.
     std::string apart = {};  ///< Ranks whose GPUs cannot access one another's memory, and the reason. Empty if all can.

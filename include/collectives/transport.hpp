@@ -7,8 +7,8 @@
 // reduction can therefore write its result directly into the memory that the peer will read. A received message is a
 // view, not a copy.
 //
-// No call blocks, except flush() and Wire::wait_for_event(). A call that cannot proceed returns null, and the caller
-// waits.
+// flush(), Wire::wait_for_event() and Wire::abandon() may block. No other call does: it returns null if it cannot
+// proceed, and the caller waits.
 //
 // Every message has a `tag`, a word that the caller chooses: the sequence number and the signature hash of the
 // collective call. One thread uses a Transport at a time.
@@ -74,8 +74,8 @@ class Transport {
   /// payload there, and the view then begins at `place`. Until the message has arrived, every call for `from` passes
   /// the same place.
   virtual const Message* receive_into(Rank from, std::byte* /*place*/, std::size_t /*bytes*/) { return receive(from); }
-  /// Returns true in two cases: a message that was sent still reads from [data, data + bytes), or a place of
-  /// receive_into() in it is being written. progress() completes both.
+  /// Returns true while a message that was sent still reads from [data, data + bytes). Also returns true while a place
+  /// of receive_into() in this range is being written. progress() completes both.
   virtual bool lent(const std::byte* /*data*/, std::size_t /*bytes*/) const noexcept { return false; }
   /// Returns true if a message that was sent needs further calls of this process. Lent memory always does.
   virtual bool sending() { return false; }

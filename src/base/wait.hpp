@@ -65,8 +65,8 @@ class Backoff {
 /// One object per thread that tests.
 class TestBackoff {
  public:
-  /// Counts a test that found neither an end nor progress. Sleeps for 1 us if this call ends a row of 1,000 such tests
-  /// and the row took little CPU time. While waits of this process sleep at once, a row has 32 tests.
+  /// Counts a test that found neither an end nor progress. A row is 1,000 such tests, or 32 while waits of this process
+  /// sleep at once. Sleeps for 1 us if this call ends a row that took little CPU time.
   ///
   /// Little means about 1 us from one test to the next, not counting yields. A program that computes between two tests
   /// therefore never sleeps.

@@ -1,4 +1,4 @@
-// Conversion of values and structs of the C interface to those of the library.
+// Conversion of values and structs from the C interface to the library.
 //
 // A program may be compiled with an older or newer header than the library. The field `size` states the size of its
 // struct. Missing fields are 0. Additional fields must be 0, because the library does not know them.

@@ -1,9 +1,9 @@
 // Entry points for Fortran.
 //
-// Open MPI's Fortran functions call PMPI underneath. The drop-in therefore has functions of its own: those of mpif.h
-// and `use mpi` (mpi_allreduce_), and those of `use mpi_f08` (mpi_allreduce_f08_). The latter take the same integers as
-// handles, and their last argument may be absent. MPICH's Fortran functions call the C functions, except for a few of
-// `use mpi_f08`.
+// Open MPI's Fortran functions call PMPI underneath. The drop-in therefore defines them itself, both for mpif.h and
+// `use mpi` (mpi_allreduce_) and for `use mpi_f08` (mpi_allreduce_f08_). The functions of `use mpi_f08` take the same
+// integers as handles, and their last argument may be absent. MPICH's Fortran functions call the C functions, except
+// for a few of `use mpi_f08`.
 #include <dlfcn.h>
 
 #include "mpi_drop_in/functions.hpp"

@@ -68,8 +68,8 @@ void complete(Pending& operation) noexcept {
   PMPI_Grequest_complete(operation.request);  // may free the operation
 }
 
-/// Progresses all pending operations. Returns the number of those that are finished. MPI calls it in each of its calls,
-/// on any thread, and in the waits of the library.
+/// Progresses all pending operations. Returns the number of operations that it has finished. MPI calls it in each of
+/// its calls, on any thread, and in the waits of the library.
 int progress_all() noexcept {
   if (pending_count.load(std::memory_order_relaxed) == 0) return 0;
   std::vector<Pending*> finished;

@@ -13,7 +13,7 @@ struct Settings {
   bool non_blocking = false;  ///< Every rank can progress operations inside MPI's calls.
   bool coded = false;         ///< True: COLLECTIVES_MPI_WIRE=bf16.
   std::size_t coded_from_bytes = 0;
-  bool stats = false;  ///< Print statistics. From this rank's own environment.
+  bool stats = false;  ///< True: print statistics. It is a setting of this rank's own environment.
 };
 
 extern std::atomic<bool> active_in_this_process;
