@@ -1,5 +1,7 @@
-// How ranks find one another. A bootstrap knows this process's rank, the number of ranks, and one way for all of them
-// to exchange a few bytes; everything else (hosts, shared memory, plans) is built from that exchange.
+// Bootstraps: how ranks find each other.
+//
+// A bootstrap knows the rank of this process and the number of ranks. It lets all ranks exchange a few bytes. The
+// communicator derives everything else from such exchanges: hosts, shared memory and plans.
 //
 //   Communicator comm(*bootstrap_from_environment());   // mpirun, srun, torchrun, TF_CONFIG, collectives_run
 //   Communicator comm(*threads[rank]);                  // ranks are threads: auto threads = bootstrap_threads(4)
@@ -23,50 +25,62 @@
 
 namespace collectives {
 
-/// Makes transports between hosts, beside those that the library has of its own. A communicator keeps it, for the
-/// communicators that are split from it.
+/// Makes transports between hosts, in addition to the library's own. A communicator keeps the factory for the
+/// communicators that split() makes of it.
 struct WireFactory {
-  std::string_view name = {};  ///< of its wires: "mpi"
-  /// Whether its wires come before the library's own.
+  std::string_view name = {};  ///< Name of its wires: "mpi".
+  /// True: its wires are preferred to the library's own.
   bool preferred = false;
-  /// A wire with messages of up to `frame_bytes` among `members` (ranks of the bootstrap; member i becomes rank i of
-  /// the wire). `context` tells apart the wires of one bootstrap that share members; it is equal on all members.
+  /// Makes a wire with messages of up to `frame_bytes` bytes among `members`, which are ranks of the bootstrap. Member
+  /// i becomes rank i of the wire. `context` distinguishes wires of one bootstrap that have members in common. It is
+  /// equal on all members.
   std::function<std::unique_ptr<Wire>(const std::vector<Rank>& members, std::size_t context, std::size_t frame_bytes)>
       make = {};
-  /// The next context that this process has not used; null when there is no `make`.
+  /// Next context that this process has not used. Null if there is no `make`.
   std::shared_ptr<std::atomic<std::size_t>> next_context = {};
 };
 
-/// One rank's end of the rendezvous. One thread uses it at a time.
+/// Access of one rank to the rendezvous. One thread uses it at a time.
 class Bootstrap {
  public:
   virtual ~Bootstrap() = default;
-  /// "mpi", "environment", "threads".
+  /// Returns "mpi", "environment" or "threads".
   virtual std::string_view name() const noexcept = 0;
   virtual Rank rank() const noexcept = 0;
   virtual int size() const noexcept = 0;
-  /// Every rank passes its bytes (lengths may differ, may be 0); every rank gets all of them, in rank order.
-  /// Ranks call it equally often. Throws Error: timeout naming the ranks that did not come, bootstrap for a lost peer.
+  /// Returns the bytes of all ranks in rank order. Every rank passes its own bytes `mine`; lengths may differ and may
+  /// be 0.
+  ///
+  /// All ranks call it equally often. Throws Error{timeout} that names the missing ranks, and Error{bootstrap} for a
+  /// lost peer.
   virtual std::vector<std::string> all_gather(std::string_view mine, Deadline) = 0;
-  /// The host this rank is on, for a bootstrap that knows better than the system does; empty: ask the system.
+  /// Returns the name of the host of this rank. Empty: the library asks the system.
   virtual std::string host() const { return {}; }
-  /// The domain of that host (a socket, a cache) this rank runs in, likewise; equal names share it.
+  /// Returns the name of this rank's domain, a socket or a cache of the host. Ranks with equal names share the domain.
+  /// Empty: the library asks the system.
   virtual std::string domain() const { return {}; }
-  /// How to make transports between hosts; empty when this bootstrap brings none: then the library uses its own.
+  /// Returns the factory of transports between hosts. The default is empty: the library then uses its own transports.
   virtual WireFactory wire_factory() { return {}; }
 };
 
-/// Ranks are threads of this process: element r is the bootstrap of rank r.
+/// Returns the bootstraps of `ranks` ranks that are threads of this process. Element r belongs to rank r.
 COLLECTIVES_EXPORT std::vector<std::unique_ptr<Bootstrap>> bootstrap_threads(int ranks);
 
-/// Ranks are processes described by the environment. The first that is complete wins:
+/// Returns the bootstrap that the environment describes. The ranks are processes. The first complete set of variables
+/// counts:
+///
 ///   RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT     torchrun, collectives_run, by hand
-///   TF_CONFIG                                      a TensorFlow cluster: chief (rank 0 when present), then workers
-///   what mpirun (Open MPI, MPICH) and srun set
-/// and with none of them this process is alone: rank 0 of 1.
-/// Rank 0 listens at the address; the others connect until `timeout` has passed.
-/// Throws Error{bootstrap} in one line naming the variable, port, host or key at fault; Error{timeout} naming the ranks
-/// that did not come; Error{invalid_argument}, whose rank() is known, for a malformed COLLECTIVES_PORT.
+///   TF_CONFIG                                      a TensorFlow cluster: chief (rank 0 if present), then workers
+///   the variables of mpirun (Open MPI, MPICH) and srun
+///
+/// Without any of them this process is rank 0 of 1.
+///
+/// Rank 0 listens at the address. The other ranks try to connect until `timeout` has passed. Throws one of these
+/// errors:
+///
+///   bootstrap           one line that names the wrong variable, port, host or key
+///   timeout             names the ranks that did not connect
+///   invalid_argument    a malformed COLLECTIVES_PORT; rank() of the error is known
 COLLECTIVES_EXPORT std::unique_ptr<Bootstrap> bootstrap_from_environment(
     std::chrono::nanoseconds timeout = std::chrono::minutes(10));
 

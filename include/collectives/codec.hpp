@@ -1,13 +1,15 @@
-// Codecs: how f32 values travel in fewer bytes.
+// Codecs: f32 values in fewer bytes on the wire.
 //
 //   comm.all_reduce(gradient, ReduceOp::average, {.wire = DataType::bf16});
 //
-// A codec is fixed-rate and stateless: so many elements always make so many bytes, and what they are depends on nothing
-// but the values. It sees spans only; which rank sends what to whom, and who adds, is the library's. Owners of a part
-// add in f32 in rank order, scale once, encode once, and keep what the others decode, so that all ranks end with the
-// same bits.
+// A codec has a fixed rate and no state. The number of bytes depends only on the number of elements, and the bytes
+// depend only on the values. A codec sees nothing but spans. The library decides which rank sends a part, which rank
+// receives it, and which rank adds.
 //
-// A program's own codec derives from Codec; the library's own do no more.
+// The owner of a part adds the contributions in f32 in rank order, scales once and encodes once. It keeps the values
+// that the other ranks decode, so all ranks have the same bits.
+//
+// A codec of a program derives from Codec, as the library's own codecs do.
 #pragma once
 
 #include <cstddef>
@@ -20,59 +22,69 @@
 
 namespace collectives {
 
-/// How f32 values become bytes and f32 values again. What must hold, and is assumed:
+/// Encodes f32 values as bytes and decodes them. The library assumes these properties and does not check them:
 ///
-///   Law        encode(decode(wire)) == wire, for every wire that encode() has made: what went through it once passes
-///              unharmed as often as it likes, so all ranks hold the same bits however often a value is handed on.
-///   Blocks     elements are coded in blocks of block(), the last of which may be shorter, each for itself: at every
-///              multiple of block() the bytes can be cut, encoded_bytes(that multiple) from their beginning.
-///   Rate       encoded_bytes() depends on the count alone: n blocks make n times the bytes of one, nothing makes none.
-///   Agreement  every machine makes the same bytes of the same values, and every rank passes a codec of one name.
+/// Law. encode(decode(wire)) == wire for every wire that encode() has written. A value that was encoded once therefore
+/// survives any number of further passes unchanged. So all ranks have the same bits, however often a value is passed
+/// on.
 ///
-/// Both functions run on the calling thread of any rank and may not call the library. Values lie aligned, the wire
-/// anywhere. The object outlives the calls that use it.
+/// Blocks. Elements are coded in blocks of block() elements; the last block may be shorter. Each block is coded by
+/// itself. The bytes can therefore be cut at every multiple m of block(), which is encoded_bytes(m) bytes from the
+/// start.
+///
+/// Rate. encoded_bytes() depends on the count alone. n blocks take n times the bytes of one block, and 0 elements take
+/// 0 bytes.
+///
+/// Agreement. Every machine encodes the same values as the same bytes. All ranks pass codecs with equal names.
+///
+/// encode() and decode() run on the calling thread of any rank, and must not call the library. Values are aligned; the
+/// wire may have any alignment. The object must outlive the calls that use it.
 class COLLECTIVES_EXPORT Codec {
  public:
   virtual ~Codec();
-  /// Shown in plans and errors; part of what ranks compare.
+  /// Returns the name, which plans and errors show. Ranks compare it.
   virtual std::string_view name() const noexcept = 0;
-  /// Elements that are coded together.
+  /// Returns the number of elements in a block.
   virtual std::size_t block() const noexcept { return 1; }
-  /// Bytes of `count` elements.
+  /// Returns the number of bytes of `count` encoded elements.
   virtual std::size_t encoded_bytes(std::size_t count) const noexcept = 0;
-  /// Writes encoded_bytes(values.size()) bytes.
+  /// Writes encoded_bytes(values.size()) bytes to `wire`.
   virtual void encode(std::span<const float> values, std::byte* wire) const noexcept = 0;
-  /// Reads encoded_bytes(values.size()) bytes. They come from another process: any bytes give some values.
+  /// Reads encoded_bytes(values.size()) bytes from `wire`. The bytes are from another process, so every byte sequence
+  /// must decode to some values.
   virtual void decode(const std::byte* wire, std::span<float> values) const noexcept = 0;
 };
 
-/// 2 bytes an element: rounded to nearest even by integer arithmetic, whatever the processor and its modes; denormals
-/// are kept, NaN stays NaN. Relative error 2^-8 at most.
+/// Codec "bf16": 2 bytes per element, relative error at most 2^-8. Rounds to nearest even by integer arithmetic, so the
+/// result does not depend on the processor or its modes. Denormals are kept, and NaN stays NaN.
 COLLECTIVES_EXPORT const Codec& bf16_codec() noexcept;
-/// 2 bytes an element, relative error 2^-11 at most between 2^-14 and 65504; what is greater becomes infinity.
+/// Codec "f16": 2 bytes per element. The relative error is at most 2^-11 between 2^-14 and 65504. Larger magnitudes
+/// become infinity.
 COLLECTIVES_EXPORT const Codec& f16_codec() noexcept;
-/// Blocks of 256 elements with one scale: 1 byte an element and 4 a block. Error 1/254 of the greatest magnitude in the
-/// block, and a little; a block that holds NaN or infinity becomes NaN.
+/// Codec "int8": blocks of 256 elements with one scale, which take 1 byte per element and 4 bytes per block. The error
+/// is at most 1/254 of the greatest magnitude in the block, plus the rounding of the scale. A block that contains NaN
+/// or infinity becomes NaN.
 COLLECTIVES_EXPORT const Codec& int8_codec() noexcept;
 
-/// The library's own, by name; null where there is none.
+/// Returns the library's codec of this name, or null if there is none.
 COLLECTIVES_EXPORT const Codec* find_codec(std::string_view name) noexcept;
-/// All of them.
+/// Returns all codecs of the library.
 COLLECTIVES_EXPORT std::span<const Codec* const> codecs() noexcept;
 
-/// Of the messages of a rank that a codec made shorter. How far they may be off is said at each codec.
+/// Statistics of the encoded messages of a rank. The error that a codec causes is documented at the codec.
 struct CodingReport {
-  std::uint64_t raw_bytes = 0;   ///< of the values in the messages that it sent
-  std::uint64_t sent_bytes = 0;  ///< of the messages
-  double seconds = 0;            ///< encoding what went out, decoding and adding what came in
+  std::uint64_t raw_bytes = 0;   ///< Bytes of the f32 values in the messages that this rank sent.
+  std::uint64_t sent_bytes = 0;  ///< Bytes of these messages.
+  double seconds = 0;            ///< Seconds spent on encoding sent values, and on decoding and adding received ones.
 };
 
-/// What the values of a call travel as: a type, or a codec.
+/// Format of a call's values on the wire: a type or a codec.
 class WireFormat {
  public:
-  /// As they are.
+  /// Sends the values unchanged.
   constexpr WireFormat() = default;
-  /// DataType::bf16 or f16 for f32 values; the type of the values itself: as they are. Others are invalid_argument.
+  /// Sends f32 values as DataType::bf16 or DataType::f16. The type of the values itself sends them unchanged. A call
+  /// with any other type is invalid_argument.
   constexpr WireFormat(DataType type) noexcept : type_(type), as_type_(true) {}  // NOLINT(google-explicit-constructor)
   constexpr WireFormat(const Codec& codec) noexcept : codec_(&codec) {}          // NOLINT(google-explicit-constructor)
   WireFormat(const Codec&&) = delete;

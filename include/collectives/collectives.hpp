@@ -1,4 +1,4 @@
-// Everything but MPI: `#include "collectives/mpi.hpp"` for that.
+// Includes all public headers in C++ except "collectives/mpi.hpp".
 #pragma once
 
 #include "collectives/bootstrap.hpp"

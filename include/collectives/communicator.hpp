@@ -1,22 +1,29 @@
-// The communicator: a fixed set of ranks that perform collectives together.
+// Communicator: a fixed set of ranks that perform collectives together.
 //
 //   collectives::Communicator comm = collectives::Communicator::from_environment();
 //   comm.all_reduce(gradient, sum, ReduceOp::average);                    // blocking
-//   collectives::Work work = comm.all_reduce_async(gradient, sum);        // and not
+//   collectives::Work work = comm.all_reduce_async(gradient, sum);        // asynchronous
 //   ...
 //   work.wait();
 //
-// What holds for every collective:
-//   Shape     as given at each call, equal on every rank; any count from 0.
-//   In place  where the comment says so; any other overlap of input and output is invalid_argument.
-//   Order     fixed by the plan: same plan and inputs, same bits, on every rank and in every run. `deterministic` gives
-//             the same bits whatever the backend, segmenting or size: contributions are added in rank order.
-//   Issue     operations of one communicator run in the order in which they are issued, the same on every rank.
-//   Threads   one call at a time per communicator; abort() from any thread. A child of fork() is refused.
-//   Throws    Error: invalid_argument, unsupported (nothing sent, communicator still good); mismatch, timeout,
-//             peer_lost, aborted, system (communicator broken, see error.hpp).
-//   Buffers   the program's own again when the call or wait() ends, by an error too; error.hpp names the one exception,
-//             a rank that was stopped in the middle of a piece.
+// Every collective has these properties:
+//
+// Shape. Each call documents its shape, which is equal on every rank. Counts may be 0.
+//
+// In place. A call may run in place as its comment says. Any other overlap of input and output is invalid_argument.
+//
+// Order of addition. The plan fixes it. Equal plans and inputs give equal bits, on every rank and in every run.
+// `deterministic` adds contributions in rank order. It gives the same bits for every backend, segmentation and size.
+//
+// Order of calls. Operations of one communicator run in the order of issue, which is equal on every rank.
+//
+// Threads. A communicator accepts one call at a time; any thread may call abort(). A child of fork() cannot use it.
+//
+// Errors. invalid_argument and unsupported send nothing and leave the communicator usable. mismatch, timeout,
+// peer_lost, aborted and system break it; error.hpp lists the exceptions.
+//
+// Buffers. The buffers belong to the program again when the call or wait() ends, also by an error. error.hpp names the
+// one exception: a rank that was stopped inside a chunk.
 #pragma once
 
 #include <chrono>
@@ -44,50 +51,61 @@
 
 namespace collectives {
 
-/// Of one call. What is left out is the communicator's.
+/// Options of one call. An option that is not set has the communicator's value.
 struct Options {
-  std::string_view backend = {};           ///< "ring", "hierarchical", "reduce_to_one", "auto"
-  std::string_view name = {};              ///< of the tensor: shown in errors
-  std::chrono::nanoseconds timeout = {};   ///< 0: the communicator's; nanoseconds::max(): none
-  std::optional<bool> deterministic = {};  ///< the same bits whatever the backend, segmenting or size
-  /// What f32 values travel as between ranks that share no memory: DataType::bf16, f16, or a Codec, which outlives the
-  /// call. Every rank ends with the same bits, rounded twice at most, whatever the number of ranks. Where values as
-  /// they are would be as fast, they are sent so, unless `deterministic`; explain() says why.
+  std::string_view backend = {};           ///< Backend: "ring", "hierarchical", "reduce_to_one", "auto".
+  std::string_view name = {};              ///< Name of the tensor, shown in errors.
+  std::chrono::nanoseconds timeout = {};   ///< Deadline. 0: the communicator's; nanoseconds::max(): none.
+  std::optional<bool> deterministic = {};  ///< True: the same bits for every backend, segmentation and size.
+  /// Format of f32 values between ranks that share no memory: DataType::bf16, DataType::f16 or a Codec, which must
+  /// outlive the call. Every rank has the same bits. A value is rounded twice at most, for any number of ranks.
+  ///
+  /// Values are sent unchanged if that is estimated to be as fast, unless `deterministic` is set. explain() states the
+  /// reason.
   WireFormat wire = {};
-  /// Of all_reduce of f32, by sum or average: only the largest elements travel. Needs `name`, which stands for the same
-  /// tensor in every call. `wire` says what values travel as where everything is sent.
+  /// Compressor that sends only the largest elements. Requires an all_reduce of f32 by sum or average, and a `name`
+  /// that identifies the same tensor in every call. `wire` is the format of the values if everything is sent.
   TopK* compressor = nullptr;
-  bool force = false;  ///< compressed even where that is slower
-  /// Of device memory: a cudaStream_t, null for CUDA's default one. What the stream holds at the call comes before the
-  /// operation reads or writes. A blocking call may return before the GPU has done it, but what is put into the stream
-  /// from then on sees the result; an asynchronous one is finished when the result is there. Without a stream the
-  /// buffers must be ready when the call is made, and the result is there when it ends. See docs/gpu.md.
+  bool force = false;  ///< True: compress even if that is slower.
+  /// Stream of a call on device memory: a cudaStream_t; null is CUDA's default stream. The operation reads and writes
+  /// after the work that the stream contains at the call.
+  ///
+  /// A blocking call may return before the GPU has done the operation. Work that is added to the stream afterwards sees
+  /// the result. The Work of an asynchronous call completes when the result is complete.
+  ///
+  /// Without a stream the buffers must be ready at the call, and the result is complete when it ends. See docs/gpu.md.
   std::optional<void*> stream = {};
 };
 
-/// Of a communicator. Environment variables (see README) override the defaults, not what a program sets.
+/// Options of a communicator. Environment variables (docs/environment.md) override the defaults, but not the values
+/// that a program sets.
 struct CommunicatorOptions {
-  std::string backend = {};               ///< empty: COLLECTIVES_BACKEND, else "auto"
-  std::chrono::nanoseconds timeout = {};  ///< of each call and of construction; 0: COLLECTIVES_TIMEOUT, else 10 min
-  std::chrono::nanoseconds stall_report = std::chrono::seconds(30);  ///< a call this late is reported on stderr
-  std::optional<bool> deterministic = {};                            ///< empty: COLLECTIVES_DETERMINISTIC, else false
-  std::optional<bool> progress_thread = {};                          ///< empty: only with spare cores
-  /// Rank 0's counts. Empty: COLLECTIVES_TUNING, else what was measured on this machine; of split(): the parent's.
+  std::string backend = {};  ///< Backend. Empty: COLLECTIVES_BACKEND, or "auto".
+  /// Deadline of each call and of construction. 0: COLLECTIVES_TIMEOUT, or 10 min.
+  std::chrono::nanoseconds timeout = {};
+  /// Delay after which a call is reported on stderr.
+  std::chrono::nanoseconds stall_report = std::chrono::seconds(30);
+  std::optional<bool> deterministic = {};    ///< Empty: COLLECTIVES_DETERMINISTIC, or false.
+  std::optional<bool> progress_thread = {};  ///< Empty: only with spare cores, or with NCCL.
+  /// Tuning. Rank 0's value applies to all ranks. Empty: COLLECTIVES_TUNING, or the numbers measured on this machine.
+  /// split() uses the parent's tuning instead.
   std::optional<Tuning> tuning = {};
-  /// "shared_memory", for one host only, or "tcp", "ucx", "mpi" for messages between all ranks, of one host too; empty:
-  /// COLLECTIVES_TRANSPORT, else shared memory inside hosts and `wire` between them.
+  /// Transport of messages between all ranks: "shared_memory" (one host only), or "tcp", "ucx", "mpi", also inside a
+  /// host. Empty: COLLECTIVES_TRANSPORT, or shared memory inside hosts and `wire` between them.
   std::string transport = {};
-  std::string wire = {};  ///< "tcp", "ucx", "mpi"; empty: COLLECTIVES_WIRE, else the best that all ranks have
-  /// Buffers may be those of the GPU that is current (cudaSetDevice) to the thread which makes the communicator. Empty:
-  /// if this process uses CUDA by then. Where true cannot be had, Error{unsupported}, on all ranks.
+  /// Transport between hosts: "tcp", "ucx", "mpi". Empty: COLLECTIVES_WIRE, or the best that all ranks have.
+  std::string wire = {};
+  /// True: buffers may be on the GPU that is current (cudaSetDevice) to the thread that constructs the communicator. If
+  /// that is not possible, all ranks throw Error{unsupported}. Empty: true if this process already uses CUDA.
   std::optional<bool> device_buffers = {};
 };
 
-/// An operation under way. Move-only; destroying an unfinished Work waits for it and drops its error.
+/// Handle of an asynchronous operation. Move-only. Destroying an unfinished Work waits for it and drops its error.
 ///
-/// It progresses inside every blocking call, wait() and test(), of whatever communicator, of the thread that used its
-/// communicator last, and in the communicator's progress thread if there is one. So ranks may wait for operations of
-/// several communicators in different orders. (Only meeting at a bootstrap moves nothing on.)
+/// The operation progresses in every blocking call, wait() and test() of the thread that last used its communicator,
+/// even if the call concerns another communicator. It also progresses in the communicator's progress thread if there is
+/// one. So ranks may wait for operations of several communicators in different orders. One wait progresses nothing: the
+/// rendezvous of a bootstrap.
 class COLLECTIVES_EXPORT Work {
  public:
   Work() noexcept;
@@ -95,23 +113,24 @@ class COLLECTIVES_EXPORT Work {
   Work& operator=(Work&&) noexcept;
   ~Work();
 
-  /// Moves the operation on and returns whether it is finished. Throws what the operation failed with.
+  /// Progresses the operation. Returns true if it is finished. Throws its error if it has failed.
   ///
   /// Does not wait for other ranks, with one exception. A thread that only tests keeps the core from the rank whose
-  /// part is missing. test() therefore sleeps for 1 us (with Linux's timer slack 50 to 80 us) after 1,000 fruitless
-  /// calls in a row between which the thread has used less than about 1 us of CPU time, not counting its yields. After
-  /// a yield of this process took over 2 ms, 32 such calls suffice for 20 ms. test() never sleeps if each rank of the
-  /// host has a core.
+  /// part is missing. After 1,000 fruitless calls in a row test() therefore sleeps for 1 us, which Linux's timer slack
+  /// lengthens to 50 to 80 us. It does so only if the thread used less than about 1 us of CPU time between two calls,
+  /// not counting its yields. After a yield of this process took over 2 ms, 32 such calls suffice for 20 ms. test()
+  /// never sleeps if each rank of the host has a core.
   bool test();
-  /// Waits for the end; throws what the operation failed with, Error{timeout} after the operation's deadline.
+  /// Blocks until the operation is finished. Throws its error if it has failed, such as Error{timeout} after its
+  /// deadline.
   void wait();
-  /// Waits at most `timeout`; true when it is finished. The operation goes on when it is not.
+  /// Blocks for at most `timeout`. Returns true if the operation is finished. If not, the operation continues.
   bool wait_for(std::chrono::nanoseconds timeout);
 
  private:
   friend class Communicator;
   friend class Group;
-  friend class Observer;  // writes down what becomes of it
+  friend class Observer;  // reports the result of the operation
   struct State;
   explicit Work(std::shared_ptr<State>) noexcept;
   bool wait_until(Deadline);
@@ -120,137 +139,168 @@ class COLLECTIVES_EXPORT Work {
 
 class Group;
 
+/// Fixed set of ranks. The head of this file states what all its collectives have in common. Move-only.
 class COLLECTIVES_EXPORT Communicator {
  public:
-  /// Meets the other ranks of `bootstrap`, which is needed only during construction.
+  /// Connects to the other ranks of `bootstrap`, which is needed only during construction.
   explicit Communicator(Bootstrap& bootstrap, const CommunicatorOptions& options = {});
   explicit Communicator(Bootstrap&& bootstrap, const CommunicatorOptions& options = {})
       : Communicator(bootstrap, options) {}
-  /// The ranks that mpirun, srun, torchrun, TF_CONFIG or collectives_run describe; alone when nothing does.
+  /// Makes a communicator of the ranks that mpirun, srun, torchrun, TF_CONFIG or collectives_run describe. Without any
+  /// of them it has one rank.
   static Communicator from_environment(const CommunicatorOptions& options = {});
 
   Communicator(Communicator&&) noexcept;
   Communicator& operator=(Communicator&&) noexcept;
-  /// Does not wait for the other ranks; unfinished operations fail there with peer_lost, and their buffers are free.
+  /// Does not wait for the other ranks. Their unfinished operations fail with peer_lost. The buffers of this rank's
+  /// unfinished operations belong to the program again. Without a failure, it first waits until its messages have been
+  /// sent, for at most 10 s.
   ~Communicator();
 
   Rank rank() const noexcept;
   int size() const noexcept;
   const Topology& topology() const noexcept;
   const Tuning& tuning() const noexcept;
-  /// "shared_memory", "local" (ranks are threads), "mpi", or "shared_memory+mpi".
+  /// Returns "shared_memory", "local" (ranks are threads), "mpi", or a pair such as "shared_memory+mpi".
   std::string_view transport() const noexcept;
 
-  /// Reduces `input` element-wise over all ranks; every rank receives the same `output`, bit for bit.
-  /// Shape input.count == output.count. In place: input.data == output.data.
-  /// Wire see explain(); ring: 2(p-1) hops, 2(p-1)/p of the bytes per rank.
+  /// Reduces `input` element by element over all ranks. Every rank receives the same `output`, bit for bit.
+  ///
+  /// Shape: input.count == output.count. In place: input.data == output.data.
+  ///
+  /// Cost on the wire: see explain(). A ring of p ranks takes 2 (p - 1) hops, and each rank sends 2 (p - 1) / p of the
+  /// bytes.
   void all_reduce(ConstBuffer input, Buffer output, ReduceOp op = ReduceOp::sum, const Options& = {});
   void all_reduce(Buffer data, ReduceOp op = ReduceOp::sum, const Options& = {});
   [[nodiscard]] Work all_reduce_async(ConstBuffer input, Buffer output, ReduceOp op = ReduceOp::sum,
                                       const Options& = {});
 
-  /// Rank r receives part r of the reduction of `input`.
-  /// Shape input.count == size() * output.count. In place: output.data is part rank() of the input.
+  /// Reduces `input` over all ranks. Rank r receives part r of the result.
+  ///
+  /// Shape: input.count == size() * output.count. In place: output.data is part rank() of the input.
   void reduce_scatter(ConstBuffer input, Buffer output, ReduceOp op = ReduceOp::sum, const Options& = {});
   [[nodiscard]] Work reduce_scatter_async(ConstBuffer input, Buffer output, ReduceOp op = ReduceOp::sum,
                                           const Options& = {});
-  /// As reduce_scatter, with parts of unequal length: counts[r] elements for rank r, the same `counts` on every rank.
-  /// Shape input.count == sum of counts, output.count == counts[rank()].
+  /// Does a reduce_scatter with parts of unequal length: counts[r] elements for rank r. `counts` is equal on every
+  /// rank.
+  ///
+  /// Shape: input.count == sum of counts, output.count == counts[rank()]. In place: output.data is part rank() of the
+  /// input.
   void reduce_scatter_v(ConstBuffer input, Buffer output, std::span<const std::size_t> counts,
                         ReduceOp op = ReduceOp::sum, const Options& = {});
   [[nodiscard]] Work reduce_scatter_v_async(ConstBuffer input, Buffer output, std::span<const std::size_t> counts,
                                             ReduceOp op = ReduceOp::sum, const Options& = {});
 
-  /// Every rank receives every rank's input, in rank order.
-  /// Shape output.count == size() * input.count. In place: input.data is part rank() of the output.
+  /// Gathers the inputs of all ranks on every rank, in rank order.
+  ///
+  /// Shape: output.count == size() * input.count. In place: input.data is part rank() of the output.
   void all_gather(ConstBuffer input, Buffer output, const Options& = {});
   [[nodiscard]] Work all_gather_async(ConstBuffer input, Buffer output, const Options& = {});
-  /// As all_gather, with counts[r] elements from rank r, the same `counts` on every rank.
+  /// Does an all_gather with counts[r] elements from rank r. `counts` is equal on every rank.
+  ///
+  /// Shape: input.count == counts[rank()], output.count == sum of counts. In place: input.data is part rank() of the
+  /// output.
   void all_gather_v(ConstBuffer input, Buffer output, std::span<const std::size_t> counts, const Options& = {});
   [[nodiscard]] Work all_gather_v_async(ConstBuffer input, Buffer output, std::span<const std::size_t> counts,
                                         const Options& = {});
 
-  /// Every rank's `data` becomes that of `root`.
+  /// Copies the root's `data` to `data` of every rank. Shape: equal counts.
   void broadcast(Buffer data, Rank root, const Options& = {});
-  /// Out of place: every rank's `output`, root's included, becomes root's `input`, which the others may leave empty.
+  /// Copies the root's `input` to `output` of every rank, the root included. Ranks other than the root may pass an
+  /// empty input.
+  ///
+  /// Shape: input.count == output.count at the root. In place at the root: input.data == output.data.
   void broadcast(ConstBuffer input, Buffer output, Rank root, const Options& = {});
   [[nodiscard]] Work broadcast_async(Buffer data, Rank root, const Options& = {});
   [[nodiscard]] Work broadcast_async(ConstBuffer input, Buffer output, Rank root, const Options& = {});
 
-  /// Rank `root` receives the reduction of every rank's `input`; the others may pass an empty `output`.
-  /// Shape input.count == output.count at root. In place at root: input.data == output.data.
+  /// Reduces `input` over all ranks. Rank `root` receives the result; other ranks may pass an empty `output`.
+  ///
+  /// Shape: input.count == output.count at the root. In place at the root: input.data == output.data.
   void reduce(ConstBuffer input, Buffer output, ReduceOp op, Rank root, const Options& = {});
   [[nodiscard]] Work reduce_async(ConstBuffer input, Buffer output, ReduceOp op, Rank root, const Options& = {});
 
-  /// Returns when every rank has called it.
+  /// Blocks until every rank has called it.
   void barrier(const Options& = {});
   [[nodiscard]] Work barrier_async(const Options& = {});
 
-  /// Collects many small operations and performs them as few; see Group.
+  /// Returns an empty group, which performs many small operations as few large ones; see Group.
   Group group();
 
-  /// New communicators, one for each distinct `color` (0 and up), ranks ordered by `key`, then by rank here.
-  /// Collective over this communicator; a negative color takes part and gets nothing.
+  /// Makes a communicator for each distinct `color` (0 and up). Its ranks are ordered by `key`, then by rank here.
+  ///
+  /// Collective over this communicator. A rank with a negative color takes part and receives no communicator.
   std::optional<Communicator> split(int color, int key = 0, const CommunicatorOptions& options = {});
 
-  /// `count` elements, all bytes zero, in memory that the other ranks of this host reach directly, so that collectives
-  /// on it copy nothing; see memory.hpp. Not collective: each rank allocates what it likes, and may mix it with
-  /// ordinary buffers. Throws Error{system} naming this rank, what the system refused, and the setting to change.
+  /// Allocates `count` elements, all bytes zero, in memory that the other ranks of this host can access. Collectives on
+  /// it copy nothing; see memory.hpp.
+  ///
+  /// Not collective: each rank allocates on its own, and may mix such memory with ordinary buffers. Throws
+  /// Error{system} that names this rank, the refused request and the setting to change. The communicator then stays
+  /// usable.
   template <class T>
   SharedArray<T> allocate(std::size_t count) const {
     return SharedArray<T>(allocate_bytes(SharedArray<T>::bytes_of(count), SharedArray<T>::kAlignment));
   }
-  /// The same without a type. `alignment`: a power of two; memory begins at a multiple of at least 64.
+  /// Allocates `bytes` bytes in the same way. `alignment` is a power of two. The address is a multiple of at least 64.
   SharedMemory allocate_bytes(std::size_t bytes, std::size_t alignment = 64) const;
-  /// For standard containers: `std::vector<float, SharedAllocator<float>> sum(1000, comm.allocator<float>())`.
+  /// Returns an allocator for standard containers:
+  ///
+  ///   std::vector<float, SharedAllocator<float>> sum(1000, comm.allocator<float>());
   template <class T>
   SharedAllocator<T> allocator() const noexcept {
     return {};
   }
 
-  /// `count` elements on the GPU of this communicator, not set to anything, in memory that its calls use best; see
-  /// device_memory.hpp. Not collective. Throws Error{unsupported} where it takes no device buffers, Error{system}
-  /// naming this rank and what CUDA or NCCL refused; then it is still good.
+  /// Allocates `count` uninitialized elements on the communicator's GPU, in the kind of memory that suits its calls
+  /// best; see device_memory.hpp.
+  ///
+  /// Not collective. Throws Error{unsupported} if the communicator takes no device buffers. Throws Error{system} that
+  /// names this rank and the request that CUDA or NCCL refused. The communicator then stays usable.
   template <Element T>
   DeviceArray<T> allocate_on_device(std::size_t count) {
     return DeviceArray<T>(allocate_bytes_on_device(SharedArray<T>::bytes_of(count)));
   }
+  /// Allocates `bytes` bytes in the same way.
   DeviceMemory allocate_bytes_on_device(std::size_t bytes);
-  /// Prepares calls on device memory of the program's own, all of an allocation or a piece of it, until the result is
-  /// destroyed, which comes before the memory is freed. Not collective. What lies in a range that is registered shares
-  /// its registration. Throws as allocate_on_device, and Error{invalid_argument} for memory that is not this GPU's, or
-  /// not of one allocation, and for a range that overlaps a registered one otherwise.
+  /// Registers the program's device memory for calls: a whole allocation or a range of one. The registration lasts
+  /// until the result is destroyed, which must happen before the memory is freed. A range inside a registered range
+  /// shares its registration.
+  ///
+  /// Not collective. Throws like allocate_on_device. Throws Error{invalid_argument} if the memory is not on this GPU,
+  /// if it is not part of one allocation, or if it overlaps a registered range without lying inside it.
   [[nodiscard]] DeviceMemory register_memory(void* data, std::size_t bytes);
 
-  /// Fails every operation of this communicator, under way and to come, on every rank, with Error{aborted} and
-  /// `reason`. Within a second on ranks that are in a call, on the others at their next call. From any thread.
-  /// Between hosts over an MPI without MPI_THREAD_MULTIPLE the second begins when a rank of this host is next in a call
-  /// or destroys the communicator: abort() itself may not call MPI.
+  /// Fails every current and later operation of this communicator, on every rank, with Error{aborted} and `reason`.
+  /// Ranks inside a call throw within a second; other ranks throw at their next call. Any thread may call it.
+  ///
+  /// Between hosts over an MPI without MPI_THREAD_MULTIPLE, abort() itself may not call MPI. The second then begins
+  /// when a rank of this host is next in a call or destroys the communicator.
   void abort(std::string_view reason) noexcept;
 
-  /// Moves unfinished asynchronous operations on, without waiting.
+  /// Progresses unfinished asynchronous operations without waiting.
   void progress();
 
-  /// What a call would do, in words; with a stream in the options, what one on device memory would.
+  /// Describes in words how a call would be done. With a stream in the options it describes a call on device memory.
   std::string explain(Collective, std::size_t count, DataType, ReduceOp op = ReduceOp::sum, const Options& = {}) const;
-  /// What a call would do.
+  /// Returns the plan of a call.
   Plan plan(Collective, std::size_t count, DataType, ReduceOp op = ReduceOp::sum, const Options& = {}) const;
 
-  /// Bytes that this rank has handed to transports and intra-host collectives since construction.
+  /// Returns the bytes that this rank has passed to transports and intra-host collectives since construction.
   std::uint64_t bytes_sent() const noexcept;
-  /// Of these, payload of messages to other hosts.
+  /// Returns the part of bytes_sent() that is payload of messages to other hosts.
   std::uint64_t bytes_sent_to_other_hosts() const noexcept;
-  /// What coded messages have saved, and cost, since construction.
+  /// Returns bytes and time of the encoded messages since construction.
   CodingReport coding() const noexcept;
 
-  /// The last 64 operations that have started, and those that are queued behind them, oldest first. For a rank that
+  /// Returns the last 64 operations that have started, and the operations queued behind them, oldest first. If a rank
   /// hangs, `collectives_info watch` and COLLECTIVES_FLIGHT_RECORDER show the same from outside.
   std::vector<OperationRecord> recent_operations() const;
-  /// Calls, bytes and times of each collective since construction. Costs nothing worth mentioning.
+  /// Returns calls, bytes and times of each collective since construction. Counting costs a few nanoseconds per call.
   Counters counters() const;
 
  private:
-  friend class Calibration;  // switches the tuning between calls
+  friend class Calibration;  // sets the tuning between calls
   friend class DeviceMemory;
   friend class Group;
   friend class Work;
@@ -259,8 +309,8 @@ class COLLECTIVES_EXPORT Communicator {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Fuses small all-reduces: tensors of equal type, op and options are packed into one buffer, reduced by one call and
-/// unpacked. Every rank adds the same tensors in the same order. Reusable after run().
+/// Group of small all-reduces. It packs tensors of equal type, op and options into one buffer, reduces them by one call
+/// and unpacks them. Every rank adds the same tensors in the same order. The group can be used again after run().
 ///
 ///   Group group = comm.group();
 ///   for (auto& tensor : gradients) group.all_reduce(tensor, tensor, ReduceOp::average);
@@ -271,11 +321,12 @@ class COLLECTIVES_EXPORT Group {
   Group(Group&&) noexcept;
   Group& operator=(Group&&) noexcept;
   ~Group();
-  /// Adds a tensor. Checked as Communicator::all_reduce; the buffers stay the caller's until run() or Work::wait().
+  /// Adds a tensor. Checks the arguments like Communicator::all_reduce. The buffers belong to the group until run() or
+  /// Work::wait() has ended.
   void all_reduce(ConstBuffer input, Buffer output, ReduceOp op = ReduceOp::sum, const Options& = {});
-  /// Performs everything added, and empties the group.
+  /// Performs all added operations and empties the group.
   void run();
-  /// As run(), without waiting. The Work owns what was added.
+  /// Starts all added operations and empties the group. The Work owns them.
   [[nodiscard]] Work run_async();
 
  private:

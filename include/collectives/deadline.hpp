@@ -1,4 +1,4 @@
-// A point in time after which waiting is an error. Every wait in the library has one.
+// Deadlines. Every wait in the library has one, and fails once the deadline has passed.
 #pragma once
 
 #include <chrono>
@@ -9,8 +9,8 @@ class Deadline {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// `timeout` from now; a timeout of zero or less has already passed. One too long for the clock, such as
-  /// nanoseconds::max(), never passes.
+  /// Returns the deadline `timeout` from now. A timeout of zero or less has already passed. A timeout that is too long
+  /// for the clock, such as nanoseconds::max(), never passes.
   static Deadline in(std::chrono::nanoseconds timeout) {
     Deadline deadline;
     const auto now = Clock::now();
@@ -21,7 +21,7 @@ class Deadline {
 
   friend bool operator<(const Deadline& a, const Deadline& b) { return a.at_ < b.at_; }
   bool passed() const { return at_ != Clock::time_point::max() && Clock::now() >= at_; }
-  /// Milliseconds left, rounded up, at least 0 and at most `most`: what poll() wants.
+  /// Returns the milliseconds left as poll() takes them: rounded up, from 0 to `most`.
   int milliseconds_left(int most = 1000) const {
     if (at_ == Clock::time_point::max()) return most;
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(at_ - Clock::now()).count();

@@ -1,24 +1,31 @@
-// Memory of a GPU that a communicator has been told of, so that what works on it is prepared once and not in each call.
+// GPU memory that a communicator knows. Work that it needs once is then done once instead of in each call.
 //
-//   DeviceArray<float> gradient = comm.allocate_on_device<float>(1'000'000);   // or, for memory that exists already:
+//   DeviceArray<float> gradient = comm.allocate_on_device<float>(1'000'000);   // or, for existing memory:
 //   DeviceMemory known = comm.register_memory(pointer, bytes);                 // until `known` is destroyed
 //   comm.all_reduce(gradient, ReduceOp::average, {.stream = stream});
 //
-// What holds for both:
-//   Need       none: calls take any device memory. Ask access() what has become of it.
-//   NCCL       where it connects the ranks, memory is registered with it (ncclCommRegister), and taken from it
-//              (ncclMemAlloc) where it is allocated: its collectives then work in place where links and network can.
-//              That pays if every rank's buffer is registered, each at the same offset in what was. Registration is
-//              this rank's own affair: nobody waits for the others, and who registers nothing harms nobody. (NCCL's
-//              windows would be a collective call.)
-//   Elsewhere  it is memory as of cudaMalloc, which peers open at the first call that uses it, and keep open.
-//   Wait       for the operations of this communicator that are under way, under their deadlines: to register, to
-//              allocate, and to destroy what was given. Given back, memory goes as by cudaFree, which may wait for the
-//              whole GPU.
-//   Owner      the program. It may outlive the communicator, and is registered no longer then; calls of other
-//              communicators may use it, too, as memory that they have not been told of.
-//   Threads    each of these, destructors included, is a call of the communicator: one at a time, as long as that
-//              exists.
+// Both functions have these properties:
+//
+// Need. Neither is needed, because calls take any device memory. access() returns how calls access the memory.
+//
+// NCCL. If NCCL connects the ranks, memory is registered with it (ncclCommRegister), and allocate_on_device() takes it
+// from NCCL (ncclMemAlloc). NCCL's collectives then work in place if the links and the network allow it. Registration
+// pays if every rank's buffer is registered, each at the same offset in its registered range.
+//
+// Each rank registers for itself and waits for no other rank. A rank that registers nothing harms no other rank. NCCL's
+// windows are not used, because making one is a collective call.
+//
+// Without NCCL. The memory is like memory from cudaMalloc. Peers open it at the first call that uses it, and keep it
+// open.
+//
+// Waiting. Registering, allocating and destroying wait for this communicator's operations in flight, under their
+// deadlines. Memory is freed as by cudaFree, which may wait for the whole GPU.
+//
+// Owner. The program owns the object. The object may outlive the communicator; its memory is then no longer registered.
+// Calls of other communicators may use the memory too, as memory that they do not know.
+//
+// Threads. Each of these functions, destructors included, counts as a call of the communicator while the communicator
+// exists: one call at a time.
 #pragma once
 
 #include <cstddef>
@@ -34,16 +41,17 @@
 
 namespace collectives {
 
-/// How the communicator's calls reach memory of a GPU.
+/// Access of the communicator's calls to GPU memory.
 enum class DeviceAccess : std::uint8_t {
-  registered,  ///< with NCCL
-  mapped,      ///< the GPUs of the other ranks, which are on this host, reach it
-  copied,      ///< calls copy it to where others reach it
+  registered,  ///< Registered with NCCL.
+  mapped,      ///< Mapped by the GPUs of the other ranks, which are on this host.
+  copied,      ///< Copied by each call to memory that the other ranks can access.
 };
 
 COLLECTIVES_EXPORT std::string_view to_string(DeviceAccess) noexcept;
 
-/// Bytes on a GPU: allocated, and freed at the end, or the program's, and only known until then. Move-only.
+/// Range of GPU memory. Either it was allocated, and the destructor frees it. Or it belongs to the program, and the
+/// destructor ends its registration. Move-only.
 class COLLECTIVES_EXPORT DeviceMemory {
  public:
   DeviceMemory() noexcept;
@@ -51,13 +59,13 @@ class COLLECTIVES_EXPORT DeviceMemory {
   DeviceMemory& operator=(DeviceMemory&&) noexcept;
   ~DeviceMemory();
 
-  /// At a multiple of 256 where it was allocated; null for no bytes.
+  /// Returns the address, or null for 0 bytes. The address of allocated memory is a multiple of 256.
   std::byte* data() const noexcept;
   std::size_t size() const noexcept;
 
-  /// What the communicator has made of it; `copied` when it is empty.
+  /// Returns how calls access the memory, or `copied` if it is empty.
   DeviceAccess access() const noexcept;
-  /// The same in words: "4 MiB on GPU 1: registered (NCCL 2.28.9 (libnccl.so.2))".
+  /// Returns a description: "4 MiB on GPU 1: registered (NCCL 2.28.9 (libnccl.so.2))".
   std::string describe() const;
 
  private:
@@ -67,14 +75,14 @@ class COLLECTIVES_EXPORT DeviceMemory {
   std::unique_ptr<State> state_;
 };
 
-/// An array in DeviceMemory; converts to Buffer and ConstBuffer. The host may not touch its elements. Move-only.
+/// Array in DeviceMemory. It converts to Buffer and ConstBuffer. The host must not access its elements. Move-only.
 template <Element T>
 class DeviceArray {
  public:
   using value_type = T;
 
   DeviceArray() noexcept = default;
-  /// As many elements as fit.
+  /// Makes an array of as many elements as fit into `memory`.
   explicit DeviceArray(DeviceMemory memory) noexcept : memory_(std::move(memory)) {}
 
   T* data() const noexcept { return reinterpret_cast<T*>(memory_.data()); }

@@ -1,26 +1,49 @@
-// One error idiom: exceptions of one type. An Error says what failed, in which operation, and which ranks did it.
+// Errors: exceptions of one type. An Error names the failure, the operation, and the rank that caused it.
 //
-// | code             | the communicator afterwards | what to do                                             |
-// | ---------------- | --------------------------- | ------------------------------------------------------ |
-// | invalid_argument | good, nothing was sent      | correct the call                                       |
-// | unsupported      | good, nothing was sent      | choose another backend, type or build                  |
-// | mismatch         | broken                      | make the ranks issue the same calls                    |
-// | timeout          | broken                      | find the missing rank; the error names it              |
-// | peer_lost        | broken                      | restart the lost rank, build a new communicator        |
-// | aborted          | broken                      | read the reason: some rank called abort()              |
-// | bootstrap        | never came to be            | mend the address, the port or the variable named       |
-// | system           | broken                      | the operating system refused something; the text says  |
+// | code             | the communicator afterwards | what to do                                                |
+// | ---------------- | --------------------------- | --------------------------------------------------------- |
+// | invalid_argument | usable; nothing was sent    | correct the call                                          |
+// | unsupported      | usable; nothing was sent    | choose another backend, type or build                     |
+// | mismatch         | broken                      | make the ranks issue the same calls                       |
+// | timeout          | broken                      | find the missing rank, which the error names              |
+// | peer_lost        | broken                      | restart the lost rank, build a new communicator           |
+// | aborted          | broken                      | read the reason: a rank called abort()                    |
+// | bootstrap        | was not constructed         | correct the address, port or variable that the text names |
+// | system           | see below                   | raise the limit that the text names                       |
 //
-// Of a broken communicator only abort(), explain(), its properties, its memory and its destructor remain: every call
-// that would need the others throws the same error again.
+// A broken communicator keeps abort(), explain(), its properties, its memory and its destructor. Every call that needs
+// the other ranks throws the first error again.
 //
-// The buffers of the operations that failed are the program's own again when the error is thrown: no other rank reads
-// or writes them from then on, so they may be used, freed and allocated anew. Outputs hold anything, inputs what they
-// held. One case is left. Ranks of a host that copy straight between buffers do so in pieces of at most 128 KiB (1 MiB
-// where nothing is combined), and one that is stopped in the middle of a piece (by SIGSTOP, a debugger, a frozen
-// control group) will finish that piece if it ever goes on: it may read the inputs, and write right results into the
-// outputs, of the operation it was stopped in. Who gives up that operation waits half a second for such a rank, then
-// names it in a warning. Keep those buffers then until that rank has gone on or ended.
+// `system` means that the operating system, CUDA, NCCL or MPI has refused a request, or that a user's op threw:
+//
+// | thrown by                               | ranks that throw        | the communicator afterwards               |
+// | --------------------------------------- | ----------------------- | ----------------------------------------- |
+// | a collective, test(), wait()            | all                     | broken                                    |
+// | the constructor                         | all                     | was not constructed                       |
+// | split()                                 | the ranks of that color | usable, unless CUDA or NCCL refused       |
+// | allocate(), SharedAllocator             | this rank               | usable                                    |
+// | allocate_on_device(), register_memory() | this rank               | usable                                    |
+// | TopK::save(), TopK::report()            | this rank               | unchanged; the cause is a GPU that failed |
+//
+// The buffers of a failed operation belong to the program again when the error is thrown. No other rank reads or writes
+// them from then on, so the program may use and free them. They contain after a failure:
+//
+// | buffer                               | contents                                                        |
+// | ------------------------------------ | --------------------------------------------------------------- |
+// | input, out of place                  | unchanged                                                       |
+// | output                               | undefined: partial sums, parts of the result, or the old values |
+// | in place                             | undefined like any output; the original values are lost         |
+// | any, invalid_argument or unsupported | unchanged, because nothing was sent                             |
+//
+// One exception exists. Ranks of a host can work directly in each other's buffers, in chunks of at most 128 KiB, or of
+// 1 MiB if nothing is combined. A rank may be stopped inside such a chunk by SIGSTOP, a debugger or a frozen control
+// group. It finishes the chunk if it ever continues. It may then read inputs of the failed operation, and write correct
+// results into its outputs.
+//
+// A failing rank waits half a second for a stopped rank, then names it in a warning. Keep the buffers of the failed
+// operation until that rank has continued or ended.
+//
+// docs/errors.md shows texts and causes. docs/gpu.md describes buffers in GPU memory, which a GPU may still write.
 #pragma once
 
 #include <cstdint>
@@ -46,12 +69,13 @@ enum class Errc : std::uint8_t {
 
 COLLECTIVES_EXPORT std::string_view to_string(Errc) noexcept;
 
-/// No rank: an error that has no culprit, or whose culprit is unknown.
+/// Value of a rank that does not exist or is unknown.
 inline constexpr Rank kNoRank = -1;
 
 class COLLECTIVES_EXPORT Error : public std::runtime_error {
  public:
-  /// `rank`: who throws; `peer`: whose doing it was, kNoRank when nobody's; `operation`: "all_reduce #17" or empty.
+  /// Makes an error that rank `rank` throws. Rank `peer` has caused it; kNoRank if no rank did. The call is
+  /// `operation`, such as "all_reduce #17"; it may be empty.
   Error(Errc code, const std::string& what, Rank rank = kNoRank, Rank peer = kNoRank, std::string operation = {});
   ~Error() override;
 

@@ -1,9 +1,9 @@
-// What is public is marked; everything else stays inside the shared library.
+// Marks of the symbols that the shared library exports. All other symbols are hidden.
 #pragma once
 
 #if defined(_WIN32)
 #error "collectives is written for Linux"
 #endif
 #define COLLECTIVES_EXPORT __attribute__((visibility("default")))
-// What an exported class declares is exported with it, so the classes inside that only it may see are marked too.
+// Mark of a hidden class that an exported class declares. Without the mark it would be exported as well.
 #define COLLECTIVES_HIDDEN __attribute__((visibility("hidden")))

@@ -1,25 +1,35 @@
-// Memory that the other ranks of a host can reach directly, so that a collective moves each byte once.
+// Memory that the other ranks of a host can access, so that a collective moves each byte once.
 //
 //   SharedArray<float> gradient = comm.allocate<float>(1'000'000);             // zero, prefaulted, move-only
 //   comm.all_reduce(gradient, ReduceOp::average);
 //   std::vector<float, SharedAllocator<float>> sum(1000, comm.allocator<float>());
 //
-// What holds for all of it:
-//   Pages      huge pages where the system gives them; every page is there when the call returns. Ask pages().
-//   Owner      the process, not the communicator: it may outlive the communicator, and works with each of the process.
-//   Peers      map it when they first meet it in a call. It may be freed while they still have it mapped; it may not be
-//              freed, like any buffer, while an operation of this rank that uses it is under way.
-//   Sharing    where the system refuses it (a seccomp filter without memfd_create, say), it is ordinary memory: said
-//              once by a warning, and by pages().
-//   fork()     a child may read and free what it inherits; the pages stay the parent's, and each sees what the other
-//              writes.
-//   Threads    any thread may allocate and free.
-//   Throws     Error{system} when there is no memory, naming what was refused and the setting to change: RLIMIT_NOFILE,
-//              RLIMIT_AS, RLIMIT_FSIZE, the memory limit of a control group. Never SIGBUS.
+// All forms have these properties:
 //
-// What is large gets a segment of its own, which goes back to the system when it is freed. What is small is carved from
-// a common one, at least 2 MiB and up to an eighth of all there is, so that a vector of 3 floats costs 64 bytes and no
-// file descriptor, and the number of segments (one descriptor each) grows with the logarithm of the bytes.
+// Pages. The system provides huge pages if it can. All pages are present when the call returns. pages() returns their
+// kind.
+//
+// Owner. The memory belongs to the process, not to the communicator. It may outlive the communicator, and works with
+// every communicator of the process.
+//
+// Peers. Peers map the memory in the first call that uses it. The program may free it while peers still have it mapped.
+// Like any buffer, it must not be freed while an operation of this rank uses it.
+//
+// No sharing. The system may refuse to share memory, for example by a seccomp filter without memfd_create. The library
+// then allocates ordinary memory. One warning and pages() report it.
+//
+// Fork. A child of fork() may read and free memory that it inherits. The pages stay the parent's, and each process sees
+// the writes of the other.
+//
+// Threads. Any thread may allocate and free.
+//
+// Errors. Throws Error{system} if there is no memory. The text names the refused request and the setting to change:
+// RLIMIT_NOFILE, RLIMIT_AS, RLIMIT_FSIZE, or the memory limit of a control group. Later accesses never cause SIGBUS.
+//
+// A large allocation has a segment of its own, which returns to the system when it is freed. Small allocations are
+// pieces of a common segment, which has at least 2 MiB and up to an eighth of all memory allocated here. So a
+// vector of 3 floats costs 64 bytes and no file descriptor. The number of segments, with one descriptor each, grows
+// with the logarithm of the allocated bytes.
 #pragma once
 
 #include <cstddef>
@@ -35,23 +45,26 @@
 
 namespace collectives {
 
-/// What the system gave.
+/// Kind of the pages that the system has provided.
 enum class Pages : std::uint8_t {
-  huge_pages,              ///< reserved by the administrator (vm.nr_hugepages)
-  transparent_huge_pages,  ///< at least half of the segment
+  huge_pages,              ///< Huge pages that the administrator reserved (vm.nr_hugepages).
+  transparent_huge_pages,  ///< Transparent huge pages in at least half of the segment.
   small_pages,
-  private_pages,  ///< ordinary memory of this process: other ranks cannot reach it
+  private_pages,  ///< Ordinary memory of this process, which other ranks cannot access.
 };
 
 COLLECTIVES_EXPORT std::string_view to_string(Pages) noexcept;
 
-/// Bytes that the other ranks of this host can reach, freed at the end. Move-only.
+/// Memory that the other ranks of this host can access. The destructor frees it. Move-only.
 class COLLECTIVES_EXPORT SharedMemory {
  public:
   SharedMemory() noexcept = default;
-  /// `bytes` zero bytes at a multiple of `alignment`, a power of two; at least 64 in any case, and 4096 when they have
-  /// a segment of their own. Nothing, at no address, when `bytes` is 0. Costs 0.3 to 1 ms per MiB where a new
-  /// segment is made, a microsecond otherwise. Throws Error{system}, Error{invalid_argument} for the alignment.
+  /// Allocates `bytes` zero bytes at a multiple of `alignment`, which is a power of two. The address is a multiple of
+  /// at least 64, and of at least 4096 if the memory has a segment of its own. Allocates nothing if `bytes` is 0;
+  /// data() is then null.
+  ///
+  /// A new segment costs 0.3 to 1 ms per MiB; without one, the call takes a microsecond. Throws Error{system} if there
+  /// is no memory, and Error{invalid_argument} for a wrong alignment.
   explicit SharedMemory(std::size_t bytes, std::size_t alignment = 64);
   SharedMemory(SharedMemory&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
@@ -68,10 +81,11 @@ class COLLECTIVES_EXPORT SharedMemory {
     std::swap(bytes_, other.bytes_);
   }
 
-  /// What the segment around this memory is made of; private_pages when it is empty. Reads /proc: a millisecond.
+  /// Returns the kind of pages in the segment that contains this memory, or private_pages if it is empty. Reads /proc,
+  /// which takes a millisecond.
   Pages pages() const;
-  /// The same in words: "12 B: transparent_huge_pages (2 MiB of 2 MiB huge)", the second part about
-  /// the segment.
+  /// Returns a description: "12 B: transparent_huge_pages (2 MiB of 2 MiB huge)". The second part describes the
+  /// segment.
   std::string describe() const;
 
  private:
@@ -80,13 +94,14 @@ class COLLECTIVES_EXPORT SharedMemory {
 };
 
 namespace detail {
-/// Of SharedAllocator: memory that is not zeroed, and its way back.
+/// Allocates memory that is not zeroed, for SharedAllocator.
 COLLECTIVES_EXPORT void* allocate_shared(std::size_t bytes, std::size_t alignment);
+/// Frees memory from allocate_shared().
 COLLECTIVES_EXPORT void release_shared(void* data, std::size_t bytes) noexcept;
 }  // namespace detail
 
-/// An array in SharedMemory: a contiguous range, so it converts to std::span, and to Buffer and ConstBuffer where T is
-/// an element type. All bytes zero at first. Move-only.
+/// Array in SharedMemory. It is a contiguous range, so it converts to std::span. If T is an element type, it also
+/// converts to Buffer and ConstBuffer. All bytes are initially zero. Move-only.
 template <class T>
 class SharedArray {
   static_assert(std::is_trivially_copyable_v<T> && !std::is_const_v<T>, "other processes see it as bytes");
@@ -97,7 +112,7 @@ class SharedArray {
   using const_iterator = const T*;
 
   static constexpr std::size_t kAlignment = alignof(T) > 64 ? alignof(T) : 64;
-  /// Throws std::bad_array_new_length when `count` elements have more bytes than size_t counts.
+  /// Returns the bytes of `count` elements. Throws std::bad_array_new_length if size_t cannot count them.
   static constexpr std::size_t bytes_of(std::size_t count) {
     if (count > std::numeric_limits<std::size_t>::max() / sizeof(T)) throw std::bad_array_new_length();
     return count * sizeof(T);
@@ -105,7 +120,7 @@ class SharedArray {
 
   SharedArray() noexcept = default;
   explicit SharedArray(std::size_t count) : memory_(bytes_of(count), kAlignment) {}
-  /// As many elements as fit. `memory` begins at a multiple of kAlignment.
+  /// Makes an array of as many elements as fit into `memory`, which begins at a multiple of kAlignment.
   explicit SharedArray(SharedMemory memory) noexcept : memory_(std::move(memory)) {}
 
   T* data() noexcept { return reinterpret_cast<T*>(memory_.data()); }
@@ -126,7 +141,7 @@ class SharedArray {
   SharedMemory memory_;
 };
 
-/// A standard allocator of such memory. Has no state: any two are equal, and it needs no communicator.
+/// Standard allocator of shared memory. It has no state, so all objects are equal and none needs a communicator.
 template <class T>
 class SharedAllocator {
  public:

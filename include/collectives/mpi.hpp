@@ -1,4 +1,5 @@
-// Meeting through MPI: the component `mpi` (target collectives::mpi), the only header that includes mpi.h.
+// Rendezvous over MPI. This header belongs to the component `mpi` (target collectives::mpi). No other header in C++
+// includes mpi.h.
 //
 //   collectives::Communicator comm(collectives::MpiBootstrap(MPI_COMM_WORLD));
 #pragma once
@@ -16,16 +17,19 @@
 
 namespace collectives {
 
-/// The ranks of an MPI communicator. Brings a transport between hosts over the same MPI.
+/// Bootstrap of the ranks of an MPI communicator. It provides a transport between hosts over the same MPI.
 ///
-/// Collective over `comm`: every rank of it constructs one. The communicator is duplicated; MPI must be initialized and
-/// stay so until every Communicator made from it is gone. The transport calls MPI from whatever thread calls the
-/// Communicator, so without MPI_THREAD_MULTIPLE leave the progress thread off and use one thread.
+/// Collective over `comm`: every rank of it constructs one. The communicator is duplicated. MPI must be initialized,
+/// and must stay so until every Communicator made from it is destroyed. The transport calls MPI from the thread that
+/// calls the Communicator. So without MPI_THREAD_MULTIPLE leave the progress thread off and use one thread.
 class COLLECTIVES_EXPORT MpiBootstrap final : public Bootstrap {
  public:
-  /// Waits until every rank has come. Throws Error: timeout when they have not within `timeout`; which of them did not,
-  /// MPI does not say. It cannot take back the duplication either: what that holds is lost, and until the late ranks
-  /// have come it may hold up whoever makes communicators or finalizes MPI, so end with MPI_Abort when they never will.
+  /// Blocks until every rank has joined. Throws Error{timeout} if not all ranks have joined within `timeout`. MPI does
+  /// not say which ranks are missing.
+  ///
+  /// After a timeout MPI cannot cancel the duplication, so its resources are lost. Until the late ranks join, it may
+  /// also block calls that make communicators, and MPI_Finalize(). If they never join, end the program with
+  /// MPI_Abort().
   explicit MpiBootstrap(MPI_Comm comm, std::chrono::nanoseconds timeout = std::chrono::minutes(10));
   ~MpiBootstrap() override;
   std::string_view name() const noexcept override;

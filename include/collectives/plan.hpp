@@ -1,4 +1,7 @@
-// What will be done and why: a pure function of what is equal on every rank, and a value that can be printed.
+// Plans: how a call is done, and why.
+//
+// A plan is a pure function of values that are equal on all ranks, so all ranks derive the same plan. It is a value
+// that can be printed. docs/tuning.md explains the numbers, and docs/algorithms.md the algorithms.
 #pragma once
 
 #include <cstddef>
@@ -16,18 +19,18 @@ namespace collectives {
 
 class Codec;
 
-/// Where contributions may become sums on their way to the result.
+/// Places where contributions may be added to partial sums.
 enum class PartialSums : std::uint8_t {
-  allowed,     ///< partial sums travel
-  intra_host,  ///< inside a host; the sums of hosts meet unsummed at an owner, who adds them in host order
-  forbidden    ///< nowhere: all contributions meet unsummed at an owner, who adds them in rank order
+  allowed,     ///< Anywhere: partial sums travel.
+  intra_host,  ///< Inside a host. An owner adds the sums of the hosts in host order.
+  forbidden    ///< Nowhere: an owner adds all contributions in rank order.
 };
 
-/// What is asked. Holds nothing that may differ between ranks: no rank, no pointer, no time.
+/// Request for a plan. It contains no value that may differ between ranks: no rank, pointer or time.
 struct Request {
   Collective collective = Collective::all_reduce;
-  /// Elements of the whole vector: of the input for all_reduce, reduce_scatter, broadcast and reduce, of the output for
-  /// all_gather.
+  /// Number of elements of the whole vector. This is the input for all_reduce, reduce_scatter, broadcast and reduce,
+  /// and the output for all_gather.
   std::size_t count = 0;
   DataType type = DataType::f32;
   ReduceOp op = {};
@@ -35,117 +38,132 @@ struct Request {
   bool deterministic = false;
   /// "auto", or the backend or algorithm that is forced.
   std::string_view backend = "auto";
-  /// The parts of a v-variant, one count per rank; empty for equal parts.
+  /// Parts of a v-variant, one count per rank. Empty: equal parts.
   std::vector<std::size_t> counts = {};
-  const Codec* codec = nullptr;  ///< what values travel as between ranks that share no memory; null: as they are
-  bool force = false;            ///< coded even where that is slower
-  Memory memory = Memory::host;  ///< whose the buffers are
+  const Codec* codec = nullptr;  ///< Codec between ranks that share no memory. Null: values are sent unchanged.
+  bool force = false;            ///< True: encode even if that is slower.
+  Memory memory = Memory::host;  ///< Memory of the buffers.
   bool operator==(const Request&) const = default;
 };
 
-/// The numbers that selection and the cost model use. Rank 0's are broadcast, so that all ranks agree. Where neither
-/// the program nor COLLECTIVES_TUNING gives them, some are measured at the first use on a machine and kept in a file.
+/// Numbers that selection and the cost model use.
+///
+/// Rank 0 sends its numbers to all ranks, so that all ranks agree. If neither the program nor COLLECTIVES_TUNING gives
+/// numbers, some are measured at the first use on a machine and kept in a file. docs/tuning.md explains each field.
 struct Tuning {
   static constexpr std::size_t kNever = std::numeric_limits<std::size_t>::max();
 
-  // Where one protocol of an intra-host collective gives way to another, in bytes of the whole vector unless said
-  // otherwise.
-  std::size_t inline_bytes = 1024;  ///< inside the polled cache lines up to here, of what one rank shows to all others
-                                    ///< together; half of it where all show and all want all
-  std::size_t one_shot_bytes = 64 << 10;      ///< all-reduce of two ranks: everybody shows everything, up to here
-  std::size_t one_shot_bytes_of_many = 8192;  ///< of more ranks: up to here over their number less one
-  std::size_t one_shot_bytes_oversubscribed = 96 << 10;  ///< likewise of 4 and more that are more than cores
-  std::size_t zero_copy_bytes = 2048;  ///< straight between buffers from here on, if all of them are mapped
-  std::size_t zero_copy_bytes_oversubscribed = 256 << 10;  ///< likewise what is only copied, by more ranks than cores
-  std::size_t single_copy_bytes = kNever;  ///< gathers and broadcasts by the kernel's own copy from here on, of two
-                                           ///< ranks' vector; of more ranks' where parts are as long
-  std::size_t single_copy_reduce_bytes = kNever;  ///< reductions likewise
-  std::size_t streaming_bytes = 16 << 20;         ///< past the caches from here on, of all inputs and outputs of
-                                                  ///< the ranks of a host
-  std::size_t streamed_staging_bytes = kNever;    ///< what is staged goes past the caches from here on, of the whole
-                                                  ///< vector: it pays where ranks have no cache in common
+  // Sizes at which an intra-host collective changes from one protocol to another. They are bytes of the whole vector,
+  // unless a field says otherwise.
 
-  std::size_t signal_bytes = 512;         ///< so many bytes are copied while a rank gives another notice of a chunk
-  std::size_t chunk_bytes = 64 << 10;     ///< staging per rank and chunk of an intra-host collective
-  std::size_t frame_bytes = 64 << 10;     ///< the largest message, but for wire_frame_bytes
-  double host_latency_us = 0.2;           ///< one meeting of the ranks of a host
-  double host_us_per_byte = 1.0 / 10e3;   ///< intra-host collective, per byte of the vector and rank
-  double domain_us = 0.3;                 ///< and more where it crosses sockets or caches
-  double domain_us_per_byte = 1.0 / 8e3;  ///< more for each byte that does
-  double message_us = 0.5;                ///< one message inside a host
+  /// Largest vector inside the polled cache lines, in bytes that one rank shows to all other ranks together. Half of it
+  /// if every rank shows its data to all.
+  std::size_t inline_bytes = 1024;
+  std::size_t one_shot_bytes = 64 << 10;      ///< Largest one-shot all-reduce of two ranks.
+  std::size_t one_shot_bytes_of_many = 8192;  ///< Largest one-shot all-reduce of p > 2 ranks: this number / (p - 1).
+  /// Largest one-shot all-reduce of p > 3 oversubscribed ranks (more ranks than cores): this number / (p - 1).
+  std::size_t one_shot_bytes_oversubscribed = 96 << 10;
+  /// Smallest vector that is processed in the ranks' buffers, if all of them are mapped.
+  std::size_t zero_copy_bytes = 2048;
+  /// Smallest gather or broadcast of oversubscribed ranks that is processed in mapped buffers.
+  std::size_t zero_copy_bytes_oversubscribed = 256 << 10;
+  /// Smallest gather or broadcast that the kernel copies, in bytes of the vector of two ranks. More ranks need a vector
+  /// whose parts are as long.
+  std::size_t single_copy_bytes = kNever;
+  /// Smallest reduction for which the kernel copies, counted in the same way.
+  std::size_t single_copy_reduce_bytes = kNever;
+  /// Smallest total of the inputs and outputs of a host's ranks for which results bypass the caches.
+  std::size_t streaming_bytes = 16 << 20;
+  /// Smallest vector whose staged data bypasses the caches. This pays if ranks have no cache in common.
+  std::size_t streamed_staging_bytes = kNever;
+
+  std::size_t signal_bytes = 512;         ///< Bytes that a rank can copy in the time of one signal for a chunk.
+  std::size_t chunk_bytes = 64 << 10;     ///< Staging memory per rank and chunk of an intra-host collective.
+  std::size_t frame_bytes = 64 << 10;     ///< Largest message in bytes, except as wire_frame_bytes says.
+  double host_latency_us = 0.2;           ///< Time of one synchronization of the ranks of a host.
+  double host_us_per_byte = 1.0 / 10e3;   ///< Time of an intra-host collective per byte of the vector and rank.
+  double domain_us = 0.3;                 ///< Additional time of a synchronization across sockets or caches.
+  double domain_us_per_byte = 1.0 / 8e3;  ///< Additional time of each byte that crosses them.
+  double message_us = 0.5;                ///< Time of one message inside a host.
+  /// Time of each byte of a message inside a host.
   double message_us_per_byte = 1.0 / 8e3;
-  std::size_t wire_frame_bytes = 512 << 10;  ///< likewise where all that a plan sends goes to other hosts
-  double wire_us = 15.0;                     ///< a short message is on its way from one host to another
-  double wire_message_us = 3.0;              ///< and what a rank does itself for each message that it sends or takes
-  double wire_work_us_per_byte = 1.0 / 5e3;  ///< what a rank itself has to do for each byte that it sends or takes
-  double wire_us_per_byte = 1.0 / 1.1e3;     ///< on the link of a host, which its ranks share
-  double wire_together_us_per_byte = 0;  ///< likewise, while the links of all hosts are busy in both directions, where
-                                         ///< switches or cores are too few for all of them; 0: they are not
-  std::size_t wire_frames = 8;  ///< messages between two ranks of different hosts that may be on their way at once, at
-                                ///< most; what the transport allows, if that is less
-  double reduce_us_per_byte = 1.0 / 12e3;  ///< arithmetic, per byte of each source
-  double coding_us_per_byte = 1.0 / 12e3;  ///< encoding or decoding, per byte of the values
+  std::size_t wire_frame_bytes = 512 << 10;  ///< Largest message in bytes if all messages of a plan go to other hosts.
+  double wire_us = 15.0;                     ///< Latency of a short message between hosts.
+  /// CPU time of a rank for each message that it sends to or receives from another host.
+  double wire_message_us = 3.0;
+  double wire_work_us_per_byte = 1.0 / 5e3;  ///< CPU time of a rank for each byte of such messages.
+  double wire_us_per_byte = 1.0 / 1.1e3;     ///< Time of a byte on the link of a host, which its ranks share.
+  /// Time of a byte while the links of all hosts are busy in both directions, if switches or cores limit them. 0: they
+  /// do not.
+  double wire_together_us_per_byte = 0;
+  /// Maximum number of messages in flight between two ranks of different hosts. A transport may allow fewer.
+  std::size_t wire_frames = 8;
+  double reduce_us_per_byte = 1.0 / 12e3;  ///< Time of arithmetic per byte of each source.
+  double coding_us_per_byte = 1.0 / 12e3;  ///< Time of encoding or decoding per byte of the values.
 
-  std::string source = "built-in";  ///< where the numbers come from, in words
+  std::string source = "built-in";  ///< Origin of the numbers, in words.
   bool operator==(const Tuning&) const = default;
 };
 
-struct Algorithm;  // a row of the table in src/planning/algorithm_table.cpp
+struct Algorithm;  // row of the table in src/planning/algorithm_table.cpp
 
-/// The cost of one candidate, counted from its own Steps for the busiest rank.
+/// Estimated cost of one candidate, derived from the Steps of the busiest rank.
 struct Estimate {
   std::string_view algorithm;
   double microseconds = 0;
-  std::size_t messages = 0;             ///< sent by the busiest rank
-  std::size_t bytes_sent = 0;           ///< by the busiest rank, inside and between hosts
-  std::size_t bytes_between_hosts = 0;  ///< by the busiest host
+  std::size_t messages = 0;             ///< Messages that the busiest rank sends.
+  std::size_t bytes_sent = 0;           ///< Bytes that the busiest rank sends, inside and between hosts.
+  std::size_t bytes_between_hosts = 0;  ///< Bytes that the busiest host sends to other hosts.
 };
 
-/// How what is in a GPU's memory is combined.
+/// Device paths: how a call on GPU memory is done (docs/gpu.md).
 enum class DevicePath : std::uint8_t {
-  host,        ///< there is nothing of a GPU's
-  host_copy,   ///< through pinned memory of the host, where the plan is performed
-  kernels,     ///< by one kernel of each rank, which reaches into the memory of the others
-  nccl,        ///< by NCCL, in a stream
-  top_k,       ///< what is largest is chosen on the GPU, exchanged by the host, and added up on the GPU
-  multi_host,  ///< by kernels inside each host, and along the plan's rails through pinned memory
-  steps        ///< as the plan says, by GPUs in place of the hosts
+  host,        ///< Call on host memory.
+  host_copy,   ///< Copies to pinned host memory, where the host executes the plan.
+  kernels,     ///< One kernel per rank, which accesses the GPU memory of the other ranks.
+  nccl,        ///< NCCL, in a stream.
+  top_k,       ///< GPUs select the largest elements, hosts exchange them, and GPUs add them.
+  multi_host,  ///< Kernels inside each host, and the plan's rails through pinned memory between hosts.
+  steps        ///< GPUs execute the Steps of the host's plan.
 };
 inline constexpr std::size_t kDevicePaths = 7;
 COLLECTIVES_EXPORT std::string_view to_string(DevicePath) noexcept;
 
+/// Plan of a call.
 struct Plan {
   DevicePath device_path = DevicePath::host;
-  std::string device_path_reason;  ///< why that one; empty for the host's memory
+  std::string device_path_reason;  ///< Reason for the device path. Empty for host memory.
   const Algorithm* algorithm = nullptr;
-  std::string_view backend;  ///< "ring"
-  std::string_view name;     ///< "ring", "reduce_to_one_tree": a backend may have several algorithms
-  /// Of the intra-host collective: "inline", "one-shot", "staged", "single-copy"; empty where there is none.
+  std::string_view backend;  ///< Name of the backend: "ring".
+  /// Name of the algorithm: "ring", "reduce_to_one_tree". A backend may have several algorithms.
+  std::string_view name;
+  /// Protocol of the intra-host collective: "inline", "one-shot", "staged", "single-copy". Empty if there is none.
   std::string_view protocol;
-  std::string protocol_reason;  ///< why that one
-  bool zero_copy = false;       ///< in place of that protocol where every rank's buffers are mapped (see allocate())
+  std::string protocol_reason;  ///< Reason for the protocol.
+  bool zero_copy = false;  ///< True: replaces the protocol if the buffers of all ranks are mapped (see allocate()).
   PartialSums partial_sums = PartialSums::allowed;
-  bool coded = false;                ///< messages hold what the request's codec makes of the values
-  std::string codec_reason;          ///< why, or why not; empty where no codec was asked for
-  std::size_t segment = 0;           ///< elements of one part in one round
-  std::size_t rounds = 1;            ///< the steps are performed once per round
-  std::size_t issue_interval = 1;    ///< ticks between the beginnings of two rounds; a round lasts depth + 1 ticks
-  std::size_t rounds_in_flight = 1;  ///< rounds under way at once
-  std::string reason;                ///< why this one
-  std::string tuning_source;         ///< where the numbers come from that decided
+  bool coded = false;                ///< True: messages are encoded by the request's codec.
+  std::string codec_reason;          ///< Reason for `coded`. Empty if no codec was requested.
+  std::size_t segment = 0;           ///< Number of elements of one part in one round.
+  std::size_t rounds = 1;            ///< Number of rounds. Each round performs all Steps.
+  std::size_t issue_interval = 1;    ///< Ticks between the beginnings of two rounds. A round lasts depth + 1 ticks.
+  std::size_t rounds_in_flight = 1;  ///< Maximum number of rounds in flight.
+  std::string reason;                ///< Reason for the algorithm.
+  std::string tuning_source;         ///< Origin of the numbers that decided.
   Estimate estimate;
   std::vector<Estimate> runners_up;
 };
 
-/// Pure: equal arguments give equal plans, on every rank and in every test.
-/// Throws Error{invalid_argument} for an unknown backend (listing the known ones), Error{unsupported} when a forced one
-/// cannot do what is asked.
+/// Returns the plan for a request. Equal arguments give equal plans, on every rank and in every test.
+///
+/// Throws Error{invalid_argument} for an unknown backend, and lists the known ones. Throws Error{unsupported} if a
+/// forced backend cannot do the request.
 COLLECTIVES_EXPORT Plan choose_plan(const Request&, const Topology&, const Tuning&);
 
-/// A few lines for people: the choice, its shape, its estimate, the runners-up.
+/// Returns a description of a few lines: the choice, its shape, its estimate, and the runners-up.
 COLLECTIVES_EXPORT std::string explain(const Plan&, const Request&, const Topology&);
 
-/// The names that `backend` takes, "auto" first.
+/// Returns the valid names of backends and algorithms, "auto" first.
 COLLECTIVES_EXPORT std::vector<std::string_view> backend_names();
 
 }  // namespace collectives

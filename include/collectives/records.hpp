@@ -1,4 +1,4 @@
-// What a communicator remembers of its calls: the last operations, and sums over all of them.
+// Records of a communicator's calls: its last operations, and totals over all of them.
 #pragma once
 
 #include <array>
@@ -19,28 +19,29 @@ struct OperationRecord {
   enum class State : std::uint8_t { issued, started, finished, failed };
   using Time = std::chrono::steady_clock::time_point;
 
-  std::uint64_t sequence = 0;  ///< its number, as in errors: all_reduce #17
+  std::uint64_t sequence = 0;  ///< Number of the operation, as in errors: all_reduce #17.
   Collective collective = Collective::barrier;
-  std::size_t count = 0;  ///< elements of the whole vector
+  std::size_t count = 0;  ///< Number of elements of the whole vector.
   DataType type = DataType::f32;
-  ReduceOp::Kind op = ReduceOp::Kind::sum;  ///< of collectives that reduce
-  std::string plan;                         ///< algorithm and protocol: "hierarchical/inline"
-  std::string name;                         ///< of the tensor, as far as there is room: 39 bytes
+  ReduceOp::Kind op = ReduceOp::Kind::sum;  ///< Op of a collective that reduces.
+  std::string plan;                         ///< Algorithm and protocol: "hierarchical/inline".
+  std::string name;                         ///< Name of the tensor, cut to 39 bytes.
   State state = State::issued;
-  /// Empty where it has not come to that, and for most blocking calls that are over at once, within some microseconds:
-  /// of those one in about 30 is timed.
+  /// Times of the three events. A time is empty if the event has not happened. Short blocking calls end within
+  /// microseconds. Only one in about 30 of them is timed; the rest has no times.
   Time issued = {}, started = {}, finished = {};
-  Rank waited_for = kNoRank;  ///< whoever was last found not to have arrived, where that took a millisecond or more
+  Rank waited_for = kNoRank;  ///< Rank that this rank last waited for, if that took 1 ms or more.
 };
 COLLECTIVES_EXPORT std::string_view to_string(OperationRecord::State) noexcept;
 
-/// Of the finished operations of one collective.
+/// Totals of the finished operations of one collective.
 struct CollectiveCounters {
   std::uint64_t calls = 0;
-  std::uint64_t bytes = 0;             ///< of the vectors, whatever had to travel for them
-  std::chrono::nanoseconds time{};     ///< from start to end; of calls that are over at once estimated from some
-  std::chrono::nanoseconds waiting{};  ///< how long the program stood still in a call or wait() for one of them, but
-                                       ///< for the first microseconds of each call
+  std::uint64_t bytes = 0;          ///< Bytes of the vectors, independent of the bytes sent.
+  std::chrono::nanoseconds time{};  ///< Time from start to end. For short calls it is an estimate from a sample.
+  /// Time for which the program was blocked in a call or wait() for these operations. The first microseconds of each
+  /// call are not included.
+  std::chrono::nanoseconds waiting{};
 
   CollectiveCounters& operator+=(const CollectiveCounters& other) noexcept {
     calls += other.calls;
@@ -51,9 +52,9 @@ struct CollectiveCounters {
   }
 };
 
-/// Since construction of the communicator.
+/// Totals of all collectives since construction of the communicator.
 struct Counters {
-  std::array<CollectiveCounters, std::size(kCollectives)> collectives;  ///< in the order of Collective
+  std::array<CollectiveCounters, std::size(kCollectives)> collectives;  ///< Totals in the order of Collective.
 
   const CollectiveCounters& operator[](Collective collective) const noexcept {
     return collectives[static_cast<std::size_t>(collective)];

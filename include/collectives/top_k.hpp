@@ -1,17 +1,21 @@
-// Top-k: only the largest elements of a gradient travel, the rest is kept and added to the next one.
+// Top-k compression: a call sends only the largest elements of a gradient. The rest is kept and added to the next one.
 //
 //   collectives::TopK top_k({.density = 0.01});
 //   comm.all_reduce(gradient, ReduceOp::average, {.name = "fc1", .compressor = &top_k});
 //
-// Every rank chooses exactly k elements of what it has to give, by magnitude, the lowest index first among equals, and
-// sends their indices and values; contributions to an element are added in rank order, so all ranks end with the same
-// bits. What was not sent stays in a residual of this rank (error feedback; Stich et al., "Sparsified SGD with memory",
-// 2018), which belongs to the tensor's name. Momentum correction, masking, local clipping and the density warm-up are
-// those of Lin et al., "Deep gradient compression", 2018.
+// Selection. Every rank selects exactly k elements by magnitude; among equal magnitudes the lowest index comes first.
+// It sends their indices and values. Contributions to an element are added in rank order, so all ranks have the same
+// bits.
 //
-// Ranks of one host add their gradients first, in full, through the memory they share, and choose from the sum, each
-// its share of k from a slice of its own: between hosts it is sparse, inside it is dense. Where sending everything
-// would be as fast, everything is sent, the residual with it, and report() says why.
+// Residual. Unsent values stay in a residual of this rank, which belongs to the tensor's name. This is error feedback
+// (Stich et al., "Sparsified SGD with memory", 2018). Momentum correction, masking, local clipping and the warm-up of
+// the density follow Lin et al., "Deep gradient compression", 2018.
+//
+// Several ranks per host. The ranks of a host first add their full gradients in shared memory. Each rank then selects
+// its share of k from its own slice of the sum. So the exchange is dense inside hosts and sparse between them.
+//
+// Dense calls. If sending everything is estimated to be as fast, everything is sent, including the residual. report()
+// states the reason.
 #pragma once
 
 #include <cstddef>
@@ -27,77 +31,97 @@
 
 namespace collectives {
 
-/// What is done when NaN or infinity is among what a rank has to give. All ranks do the same in the same call.
+/// Reaction to a NaN or infinity in a rank's contribution. All ranks react in the same way in the same call.
 enum class NonFinite : std::uint8_t {
-  propagate,  ///< it is sent, as it is larger than anything else, and reaches every rank
-  skip,  ///< the result is zero; residuals are as before the call, but for the others' finite gradients in them, and
-         ///< without what has become too large to arrive
-  abort  ///< Error{aborted} on every rank, naming tensor, index, and the rank, or the ranks of the host; residuals are
-         ///< as after skip
+  propagate,  ///< Sends the value, which counts as larger than any other, to every rank.
+  /// Sets the result to zero. Residuals keep the finite gradients of the other ranks. Values that are too large to
+  /// arrive as finite values are dropped.
+  skip,
+  /// Throws Error{aborted} on every rank. The error names the tensor, the index, and the rank or the ranks of the host.
+  /// Residuals are as after skip.
+  abort
 };
 
-/// How those who have chosen come to the sum: everyone sends everything to everyone, or everyone owns a range of the
-/// tensor, adds what is chosen of it, and sends the sum to everyone, sparse or, if it is not any more, as it is.
+/// Form in which selections are exchanged and added.
+///
+/// gathered: every rank sends its selection to all ranks. split: every rank owns a range of the tensor. It adds the
+/// selected elements of the range and sends the sum to all ranks, in sparse form while that is shorter. automatic: the
+/// form that is estimated to be faster.
 enum class SparseForm : std::uint8_t { automatic, gathered, split };
 
+/// Options of a TopK. All ranks pass equal options.
 struct TopKOptions {
-  double density = 0.01;            ///< k = density * count, rounded up; in (0, 1]
-  std::size_t k = 0;                ///< if not 0: exactly so many, or all of a tensor that has fewer
-  bool error_feedback = true;       ///< keep what is not sent
-  float momentum = 0;               ///< velocity = momentum * velocity + gradient is what is sent, in [0, 1); needs
-                                    ///< error_feedback. The optimizer adds no momentum of its own then
-  bool masking = true;              ///< the velocity of what was sent starts again from 0, but where everything was
-  float clip = 0;                   ///< if not 0: gradients are scaled to a norm of at most clip / sqrt(ranks) each
-  std::size_t warm_up_calls = 0;    ///< of each tensor, in which the density falls from warm_up_density to density,
-  double warm_up_density = 0.25;    ///< by an equal factor from call to call; not with k
-  DataType values = DataType::f32;  ///< what values travel as: f32, or bf16, whose rounding error stays in the residual
+  double density = 0.01;       ///< k = density * count, rounded up. In (0, 1].
+  std::size_t k = 0;           ///< Exact k; a tensor with fewer elements is sent whole. 0: by density.
+  bool error_feedback = true;  ///< Keep unsent values in the residual.
+  /// Momentum correction, in [0, 1): each rank selects from velocity = momentum * velocity + gradient. Needs
+  /// error_feedback. The optimizer must not add momentum of its own.
+  float momentum = 0;
+  bool masking = true;  ///< The velocity of sent elements restarts from 0, unless everything is sent.
+  float clip = 0;       ///< If not 0: scales each gradient to a norm of at most clip / sqrt(ranks).
+  /// Calls of each tensor in which the density falls from warm_up_density to density, by an equal factor per call. Not
+  /// with k.
+  std::size_t warm_up_calls = 0;
+  double warm_up_density = 0.25;  ///< Density of a tensor's first call in the warm-up.
+  /// Type of values on the wire: f32, or bf16, whose rounding error stays in the residual.
+  DataType values = DataType::f32;
   NonFinite non_finite = NonFinite::propagate;
-  SparseForm form = SparseForm::automatic;  ///< whatever is estimated to be faster
+  SparseForm form = SparseForm::automatic;  ///< Form of the exchange.
 };
 
-/// What the last call for a tensor did, on this rank.
+/// Report of the last call for a tensor, on this rank.
 struct TopKReport {
-  std::uint64_t calls = 0;       ///< so far
-  bool sparse = false;           ///< or everything was sent
-  std::string reason;            ///< why
-  std::size_t count = 0;         ///< elements of the tensor
-  std::size_t chosen = 0;        ///< of them by this rank, of its slice if ranks of a host share the work
-  std::size_t union_size = 0;    ///< elements to which anybody contributed, in this rank's slice
-  std::uint64_t raw_bytes = 0;   ///< 2 (p - 1) / p of the tensor, which an all-reduce sends at least
-  std::uint64_t sent_bytes = 0;  ///< that this rank sent of what was chosen; raw_bytes where everything was sent
-  double coding_seconds = 0;     ///< choosing, writing, adding
-  double residual_norm = 0;      ///< of what is kept now
-  double relative_error = 0;     ///< residual_norm over the norm of all that there was to give
+  std::uint64_t calls = 0;  ///< Number of calls so far.
+  bool sparse = false;      ///< False: everything was sent.
+  std::string reason;       ///< Reason for `sparse`.
+  std::size_t count = 0;    ///< Number of elements of the tensor.
+  /// Number of elements that this rank selected, in its slice if the ranks of a host share the work.
+  std::size_t chosen = 0;
+  std::size_t union_size = 0;  ///< Number of distinct indices that any rank sent, within this rank's slice.
+  /// 2 (p - 1) / p of the tensor's bytes: the least that a rank sends in an all-reduce of p ranks.
+  std::uint64_t raw_bytes = 0;
+  std::uint64_t sent_bytes = 0;  ///< Bytes of the selections that this rank sent. raw_bytes if everything was sent.
+  double coding_seconds = 0;     ///< Seconds of selecting, encoding and adding.
+  double residual_norm = 0;      ///< Norm of the residual after the call. 0 if not computed.
+  /// residual_norm divided by the norm of the residual and the sent values together. 0 if not computed.
+  double relative_error = 0;
 };
 
-/// Calls of one name follow one another: the next may be issued when wait() or test() has told of the end of the one
-/// before. Serves any number of communicators, but not two threads at once.
+/// Compressor of the tensors of all-reduce calls. One object serves any number of communicators, but only one thread at
+/// a time. Calls with the same name must not overlap: issue the next one after wait() or test() has reported the end of
+/// the previous one.
 ///
-/// A call that failed counts as none that was made, and has sent nothing: what was owed is owed, and so is what of its
-/// gradient had been added by then, which therefore is not to be given again. If it had already ended on other ranks,
-/// what ranks keep does not fit together any more: load() what was saved.
+/// Failed calls. A failed call sends nothing, is not counted, and leaves the residual valid. The part of the gradient
+/// that had already been added to the residual stays there, so do not pass that gradient again. If the call had
+/// completed on other ranks, the residuals of the ranks no longer match: restore them with load().
 class COLLECTIVES_EXPORT TopK {
  public:
-  /// Throws Error{invalid_argument} for options that make no sense.
+  /// Throws Error{invalid_argument} if an option is out of range, or if options contradict each other.
   explicit TopK(const TopKOptions& options = {});
   TopK(TopK&&) noexcept;
   TopK& operator=(TopK&&) noexcept;
-  /// Outlives all operations that use it.
+  /// Requires that no operation uses the object.
   ~TopK();
 
   const TopKOptions& options() const noexcept;
-  /// Throws Error{invalid_argument} for a name that no call has used. `norms`: residual_norm and relative_error, too,
-  /// which take a pass over the residual; else they are 0.
+  /// Returns the report of the last call for `name`. If `norms` is true, it includes residual_norm and relative_error,
+  /// which take a pass over the residual.
+  ///
+  /// Throws Error{invalid_argument} if no call has used the name. Throws Error{system} if the residual is on a GPU that
+  /// has failed.
   TopKReport report(std::string_view name, bool norms = true) const;
-  /// The names in use, ascending.
+  /// Returns the names in use in ascending order.
   std::vector<std::string> names() const;
 
-  /// All that this rank keeps: residuals, velocities, numbers of calls. For checkpoints; between calls.
+  /// Returns the state of this rank for a checkpoint: residuals, velocities and numbers of calls. Call it between
+  /// calls. Throws Error{system} if a residual is on a GPU that has failed.
   std::vector<std::byte> save() const;
-  /// Takes over what the ranks of a run had saved, `states[r]` that of rank r, in place of what is here. With as many
-  /// ranks in as many hosts as then, calls go on bit for bit as if there had been no break. With others, rank r takes
-  /// over what ranks r, r + ranks, r + 2 ranks, ... had, so that nothing that was kept is lost; velocities start again.
-  /// Throws Error{invalid_argument} for what save() has not made.
+  /// Replaces the state by the states that the ranks of a run saved; `states[r]` is that of rank r.
+  ///
+  /// With as many ranks in as many hosts as then, the run continues bit for bit. With other numbers, rank r takes the
+  /// residuals of ranks r, r + ranks, r + 2 ranks and so on. No residual is lost then, but velocities restart from 0.
+  ///
+  /// Throws Error{invalid_argument} if a state is not from save().
   void load(std::span<const std::vector<std::byte>> states, Rank rank, int ranks);
 
   struct Impl;

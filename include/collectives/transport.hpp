@@ -1,12 +1,17 @@
-// A transport moves messages between ranks: bytes in frames, in order for each pair of ranks, and nothing else. It
-// knows no element types, reductions or collectives.
+// Transports move messages between ranks.
 //
-// Sending is two calls: acquire_frame() lends a frame to write into, send() hands it over. So a reduction can write its
-// result straight into the memory that the peer will read, and a received message is a view, not a copy. Nothing here
-// waits: what cannot go on says so by a null pointer, and the caller's one wait function does the waiting.
+// A message is a run of bytes in a frame. Messages of each pair of ranks arrive in order. A transport knows no element
+// types, reductions or collectives.
 //
-// Every message carries a `tag` word chosen by the caller (sequence number and signature hash of the collective call).
-// One thread uses a Transport at a time.
+// A rank sends by two calls: acquire_frame() returns a frame to write into, and send() passes it to the peer. A
+// reduction can therefore write its result directly into the memory that the peer will read. A received message is a
+// view, not a copy.
+//
+// flush(), Wire::wait_for_event() and Wire::abandon() may block. No other call does: it returns null if it cannot
+// proceed, and the caller waits.
+//
+// Every message has a `tag`, a word that the caller chooses: the sequence number and the signature hash of the
+// collective call. One thread uses a Transport at a time.
 #pragma once
 
 #include <chrono>
@@ -25,84 +30,92 @@
 
 namespace collectives {
 
-/// A message that has arrived. The view stays good until release().
+/// Received message. The view is valid until release().
 struct Message {
   std::uint64_t tag = 0;
   const std::byte* data = nullptr;
   std::size_t bytes = 0;
 };
 
+/// Transport of messages between the ranks of one communicator.
 class Transport {
  public:
   virtual ~Transport() = default;
 
-  /// "shared_memory": shown in plans, errors and bench tables.
+  /// Returns the name that plans, errors and tables of the benchmark show: "shared_memory".
   virtual std::string_view name() const noexcept = 0;
-  /// The largest payload of one message, in bytes; the same on all ranks.
+  /// Returns the largest payload of one message in bytes. It is equal on all ranks.
   virtual std::size_t frame_bytes() const noexcept = 0;
-  /// A frame for the next message to `to`, at least 64-byte aligned; null while all frames to `to` are in flight. There
-  /// are at least two per peer: a ring whose ranks pass messages on while the next has not taken the last one needs
-  /// them. Calling it again before send() lends the same frame.
+  /// Returns a frame for the next message to `to`, aligned to at least 64 bytes. Returns null while all frames to `to`
+  /// are in flight. Another call before send() returns the same frame.
+  ///
+  /// Each peer has at least two frames. A ring needs them: a rank passes a message on while the next rank still holds
+  /// the previous one.
   virtual std::byte* acquire_frame(Rank to) = 0;
-  /// Whether acquire_frame() would lend one now. For messages that are sent from elsewhere, which need no memory to
-  /// write into.
+  /// Returns true if acquire_frame() would now return a frame. Messages that are sent from other memory use it, because
+  /// they need no frame to write into.
   virtual bool has_frame(Rank to) { return acquire_frame(to) != nullptr; }
-  /// Hands over the staged frame with `bytes` of payload (at most frame_bytes(), may be 0).
+  /// Sends the acquired frame with `bytes` bytes of payload: at most frame_bytes(), may be 0.
   virtual void send(Rank to, std::uint64_t tag, std::size_t bytes) = 0;
-  /// The next message from `from`; null while there is none. Calling it again before release() shows the same message.
+  /// Returns the next message from `from`, or null if none has arrived. Another call before release() returns the same
+  /// message.
   virtual const Message* receive(Rank from) = 0;
-  /// Gives the frame of the message last received from `from` back.
+  /// Returns the frame of the last message received from `from` to the transport.
   virtual void release(Rank from) = 0;
 
-  /// Like acquire_frame() and send(), but from the caller's memory, which stays as it is until it is no longer lent().
-  /// There must be a free frame: acquire_frame(to) has just shown one. What cannot send from there copies into the
-  /// frame.
+  /// Sends a message from the caller's memory. The memory must not change while lent() returns true for it. Requires a
+  /// free frame: acquire_frame(to) or has_frame(to) has just returned one. A transport that cannot send from this
+  /// memory copies it into the frame.
   virtual void send_from(Rank to, std::uint64_t tag, const std::byte* data, std::size_t bytes) {
     if (bytes > 0) std::memcpy(acquire_frame(to), data, bytes);
     send(to, tag, bytes);
   }
-  /// Like receive(), and the payload may come to `place`, if that is as long as the message: its view then begins
-  /// there. Until the message has come, every call for `from` names the same place.
+  /// Returns the next message like receive(). If `place` is as long as the message, the transport may receive the
+  /// payload there, and the view then begins at `place`. Until the message has arrived, every call for `from` passes
+  /// the same place.
   virtual const Message* receive_into(Rank from, std::byte* /*place*/, std::size_t /*bytes*/) { return receive(from); }
-  /// Whether any of [data, data + bytes) is still to be read for a message handed over, or a place of receive_into()
-  /// that is being written to; progress() moves that on.
+  /// Returns true while a message that was sent still reads from [data, data + bytes). Also returns true while a place
+  /// of receive_into() in this range is being written. progress() completes both.
   virtual bool lent(const std::byte* /*data*/, std::size_t /*bytes*/) const noexcept { return false; }
-  /// Whether anything that has been handed over still needs calls of this process to move on, as all does that is lent.
+  /// Returns true if a message that was sent needs further calls of this process. Lent memory always does.
   virtual bool sending() { return false; }
-  /// Moves that on, as far as it goes without waiting. With nothing to do it costs next to nothing.
+  /// Progresses such messages as far as possible without waiting. Costs next to nothing if there are none.
   virtual void progress() {}
 
-  /// Waits until everything handed over no longer needs this process to be alive. Throws Error{timeout}.
+  /// Blocks until all messages that were sent would arrive even if this process ended. Throws Error{timeout}.
   virtual void flush(Deadline) = 0;
 };
 
-/// A transport between hosts. It also carries small control messages beside the data (abort, arrival records), which
-/// the peers read on the slow path of their waits and at their next call.
+/// Transport between hosts. It also sends control messages beside the data: aborts and arrival records. Peers read them
+/// in the slow path of their waits and at their next call.
 class Wire : public Transport {
  public:
-  /// Messages that can be on their way to one peer, staged ones included: at least 2. The same on every rank.
+  /// Returns the number of messages that can be in flight to one peer, acquired frames included. It is at least 2 and
+  /// equal on all ranks.
   virtual int frames() const noexcept { return 2; }
-  /// Sends `text` to `to`, whatever the state of the data channels; drops it when it cannot go out.
+  /// Sends `text` to `to`, independent of the state of the data channels. Drops the text if it cannot be sent.
   virtual void post_control(Rank to, std::string_view text) = 0;
-  /// Whether post_control() may also be called from another thread, at any time, beside any other call.
+  /// Returns true if any thread may call post_control() at any time, also during another call.
   virtual bool control_is_thread_safe() const noexcept { return false; }
-  /// The next control message and its sender, if one has arrived.
+  /// Returns the next control message and its sender, if one has arrived.
   virtual std::optional<std::pair<Rank, std::string>> poll_control() = 0;
-  /// Whether a peer that is gone, or cannot be reached any more, is noticed without a message from it.
+  /// Returns true if the wire notices the loss of a peer without a message from it.
   virtual bool detects_peer_failure() const noexcept { return false; }
-  /// A peer that is gone, and how that was noticed ("connection reset by peer"); each is told once, after all control
-  /// messages that it has sent.
+  /// Returns a lost peer and the evidence ("connection reset by peer"). Returns each lost peer once, after all control
+  /// messages that it had sent.
   virtual std::optional<std::pair<Rank, std::string>> poll_failed_peer() { return std::nullopt; }
-  /// Whether receive() has been asked for a message of a peer that is gone, and that will never come.
+  /// Returns true if receive() was called for a message of a lost peer that will never arrive.
   virtual bool is_blocked_on_failed_peer(Rank /*from*/) const { return false; }
-  /// After a failure: lets go of the callers' memory, of what is sent from there and what comes there; data move no
-  /// more. Control messages that have been posted arrive where what came before them is fetched; later ones may not:
-  /// all connections may have to be given up to get back what is lent. Some tenths of a second at most.
+  /// Releases all memory of the callers after a failure: memory that messages are sent from, and places that they are
+  /// received into. No data moves afterwards. Takes some tenths of a second at most.
+  ///
+  /// Control messages that were posted arrive if the peer receives the data before them. Later control messages may be
+  /// lost, because releasing lent memory may require closing all connections.
   virtual void abandon() noexcept {}
-  /// The way to a peer, in words that stay the same from run to run ("10.0.0.1 to 10.0.0.2"); empty where nothing is
-  /// known of it.
+  /// Returns a description of the link to a peer that is equal in every run: "10.0.0.1 to 10.0.0.2". Empty if the link
+  /// is unknown.
   virtual std::string link(Rank /*to*/) const { return {}; }
-  /// Sleeps until something may have arrived or gone out, and at most so long.
+  /// Sleeps until data may have arrived or may have been sent, for at most `at_most`.
   virtual void wait_for_event(std::chrono::nanoseconds at_most) { std::this_thread::sleep_for(at_most); }
 };
 

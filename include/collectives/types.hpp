@@ -1,7 +1,8 @@
-// The vocabulary: ranks, element types, reductions, and the typed views that calls take.
+// Basic types: ranks, element types, reductions and typed views of memory.
 //
-// A call names its memory by a Buffer: pointer, element count, element type. Any contiguous range of a supported
-// element type converts to one, so `comm.all_reduce(gradient, sum, ReduceOp::sum)` takes vectors, arrays and spans.
+// A call names its memory by a Buffer: a pointer, a number of elements and an element type. Any contiguous range of an
+// element type converts to a Buffer. `comm.all_reduce(gradient, sum, ReduceOp::sum)` therefore takes vectors, arrays
+// and spans.
 #pragma once
 
 #include <bit>
@@ -19,14 +20,14 @@
 
 namespace collectives {
 
-/// A member of a communicator, 0 to size - 1.
+/// Rank of a communicator, from 0 to size - 1.
 using Rank = int;
 
 enum class Collective : std::uint8_t { all_reduce, reduce_scatter, all_gather, broadcast, reduce, barrier };
 
 enum class DataType : std::uint8_t { f32, f64, f16, bf16, i8, u8, i32, u32, i64, u64 };
 
-/// Whose memory the buffers of a call are: the host's or a GPU's.
+/// Memory of the buffers of a call: the host's or a GPU's.
 enum class Memory : std::uint8_t { host, device };
 
 inline constexpr Collective kCollectives[] = {Collective::all_reduce, Collective::reduce_scatter,
@@ -39,7 +40,7 @@ COLLECTIVES_EXPORT std::string_view to_string(Collective) noexcept;
 COLLECTIVES_EXPORT std::string_view to_string(Memory) noexcept;
 COLLECTIVES_EXPORT std::string_view to_string(DataType) noexcept;
 
-/// Bytes of one element.
+/// Returns the bytes of one element.
 constexpr std::size_t size_of(DataType type) noexcept {
   switch (type) {
     case DataType::i8:
@@ -60,8 +61,8 @@ constexpr bool is_floating(DataType type) noexcept {
   return type == DataType::f32 || type == DataType::f64 || type == DataType::f16 || type == DataType::bf16;
 }
 
-/// Sixteen-bit floats are storage: arithmetic on them happens in f32. Conversions round to nearest even by integer
-/// arithmetic, so every machine gives the same bits; NaN stays NaN (quiet), denormals are kept.
+/// Storage of 16-bit floats; arithmetic on them happens in f32. Conversions round to nearest even by integer
+/// arithmetic, so every machine computes the same bits. NaN stays NaN and becomes quiet. Denormals are kept.
 struct bfloat16 {
   std::uint16_t bits = 0;
 
@@ -77,6 +78,7 @@ struct bfloat16 {
   }
 };
 
+/// IEEE 16-bit float, stored and converted like bfloat16.
 struct float16 {
   std::uint16_t bits = 0;
 
@@ -129,7 +131,7 @@ consteval int data_type_of() {
 }
 }  // namespace detail
 
-/// A type whose values collectives can carry: float, double, float16, bfloat16, 8-, 32- and 64-bit integers, std::byte.
+/// Element type of collectives: float, double, float16, bfloat16, 8-, 32- and 64-bit integers, std::byte.
 template <class T>
 concept Element = detail::data_type_of<std::remove_cv_t<T>>()
 >= 0;
@@ -137,15 +139,15 @@ concept Element = detail::data_type_of<std::remove_cv_t<T>>()
 template <Element T>
 inline constexpr DataType data_type_v = static_cast<DataType>(detail::data_type_of<std::remove_cv_t<T>>());
 
-/// A contiguous range of elements, by value type.
+/// Contiguous range of elements.
 template <class R>
 concept ElementRange =
     std::ranges::contiguous_range<R> && std::ranges::sized_range<R> && Element<std::ranges::range_value_t<R>>;
 
-/// Memory to be written: `count` elements of `type` at `data`. A view; the caller keeps the memory.
+/// View of memory that a call writes: `count` elements of `type` at `data`. The caller owns the memory.
 struct Buffer {
   void* data = nullptr;
-  std::size_t count = 0;  ///< elements
+  std::size_t count = 0;  ///< Number of elements.
   DataType type = DataType::f32;
 
   constexpr Buffer() = default;
@@ -157,15 +159,15 @@ struct Buffer {
       : data(std::ranges::data(range)),
         count(std::ranges::size(range)),
         type(data_type_v<std::ranges::range_value_t<R>>) {}
-  /// Bytes of the whole buffer.
+  /// Returns the bytes of the whole buffer.
   constexpr std::size_t bytes() const noexcept { return count * size_of(type); }
   constexpr bool operator==(const Buffer&) const = default;
 };
 
-/// Memory to be read.
+/// View of memory that a call reads.
 struct ConstBuffer {
   const void* data = nullptr;
-  std::size_t count = 0;  ///< elements
+  std::size_t count = 0;  ///< Number of elements.
   DataType type = DataType::f32;
 
   constexpr ConstBuffer() = default;
@@ -182,24 +184,25 @@ struct ConstBuffer {
   constexpr bool operator==(const ConstBuffer&) const = default;
 };
 
-/// A reduction of the caller's own: `combine` folds `count` elements of `next` into `accumulated`, element by element.
+/// Reduction of the program. `combine` folds `count` elements of `next` into `accumulated`, element by element.
 ///
-/// Every rank passes an op of the same `name`. An op that is not `commutative` is applied in rank order,
-/// ((x0 . x1) . x2) . ...; every op must be associative. `combine` runs on the calling thread of any rank, may not
-/// throw and may not call the library. The object outlives the call (or the Work).
+/// Every rank passes an op of the same `name`. Every op must be associative. If it is not `commutative`, it is applied
+/// in rank order: ((x0 . x1) . x2) and so on. `combine` runs on the calling thread of any rank. It must not throw and
+/// must not call the library. The object must outlive the call or its Work.
 struct UserOp {
   std::string name;
   std::function<void(const void* next, void* accumulated, std::size_t count, DataType type)> combine;
   bool commutative = true;
 };
 
-/// How contributions are combined.
+/// Reduction that combines contributions.
 ///
-/// Written down, because the others leave it open:
+/// Definitions that other libraries leave open:
+///
 ///   sum, product     integers wrap; 16-bit floats are accumulated in f32 in rank order and rounded once
 ///   average          floats: the sum divided by the number of ranks; integers: the exact mean, truncated toward zero
 ///   min, max         a NaN among the contributions gives NaN; -0 is less than +0
-///   pre_scaled_sum   every contribution times one factor, equal on all ranks, then summed; floats only
+///   pre_scaled_sum   the sum of all contributions times one factor, which is equal on all ranks; floats only
 class ReduceOp {
  public:
   enum class Kind : std::uint8_t { sum, average, product, min, max, pre_scaled_sum, user };
@@ -230,7 +233,7 @@ inline constexpr ReduceOp ReduceOp::max{Kind::max, 1.0, nullptr};
 
 COLLECTIVES_EXPORT std::string_view to_string(ReduceOp::Kind) noexcept;
 
-/// Whether `type` has this reduction; a call with one it has not is invalid_argument.
+/// Returns true if `type` has this reduction. A call with a reduction that its type lacks is invalid_argument.
 constexpr bool supports(DataType type, const ReduceOp& op) noexcept {
   return op.kind() != ReduceOp::Kind::pre_scaled_sum || is_floating(type);
 }

@@ -1,4 +1,4 @@
-// Which version of the library this is.
+// Version of the library.
 #pragma once
 
 #include <string_view>
@@ -7,7 +7,7 @@
 
 namespace collectives {
 
-/// Of the library that is loaded: "0.1.0", major.minor.patch.
+/// Returns the version of the loaded library as major.minor.patch: "0.1.0".
 COLLECTIVES_EXPORT std::string_view version() noexcept;
 
 }  // namespace collectives

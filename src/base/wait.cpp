@@ -14,30 +14,31 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kSpin = 5us;   // a longer wait may be for a rank on this core
-constexpr auto kYield = 2ms;  // while each rank has a core a yield disturbs little, and a sleep wakes up late
-// 8 ranks on 2 cores complete an 8-byte all-reduce in 15 us, so most waits end before; after 50 us it took a fifth
-// longer.
+constexpr auto kYield = 2ms;  // while each rank has a core, a yield disturbs little, and a sleep wakes up late
+// Time to yield if ranks are oversubscribed. 8 ranks on 2 cores complete an 8-byte all-reduce in 15 us, so most waits
+// end before. With 50 us the all-reduce took a fifth longer.
 constexpr auto kYieldIfOversubscribed = 200us;
-constexpr auto kSpinForWire = 300us;  // most messages come that soon, and a sleep wakes up late
+constexpr auto kSpinForWire = 300us;  // most messages arrive that soon, and a sleep wakes up late
 constexpr auto kLookEvery = 1ms;
 constexpr auto kShortestSleep = 1us;  // Linux adds 50 us of timer slack
 constexpr auto kLateYield = 2ms;      // a busy program takes a time slice of 2.8 ms; ranks that wait take microseconds
-constexpr auto kSleepAtOnceFor = 20ms;  // long beside the slice, short beside a disturbance by a system service
+// long compared with the slice, short compared with a disturbance by a system service
+constexpr auto kSleepAtOnceFor = 20ms;
 
 // Number of fruitless tests in a row after which the next ones sleep: 0.6 ms if each is followed by a yield of 0.6 us.
 constexpr int kTests = 1000;
-// The number while waits sleep at once, when a yield may take a time slice.
+// Length of the row while waits sleep at once, because a yield may then take a time slice.
 constexpr int kTestsAfterLateYield = 32;
-// CPU time that such a row may take. A test takes 0.2 to 0.5 us, and the program may take 1 us until the next. A yield
-// that switches threads takes 1 to 2 us more.
+// Returns the CPU time that such a row may take. A test takes 0.2 to 0.5 us, and the program may take 1 us until the
+// next one. A yield that switches threads takes 1 to 2 us more.
 constexpr std::chrono::nanoseconds allowed_in_row(int tests, long switches) { return 1500ns * tests + 2us * switches; }
-// CPU time from a sleep to the end of the next test. The wake-up takes 7 to 12 us of it, on a busy virtual machine
-// more.
+// Returns the CPU time that may pass from a sleep to the end of the next test. The wake-up takes 7 to 12 us of it, and
+// more on a busy virtual machine.
 constexpr std::chrono::nanoseconds allowed_after_sleep(long switches) { return 50us + 2us * switches; }
 
 std::atomic<WaitHook> wait_hook = nullptr;
 
-/// When the last late yield of this process stops counting, as a count of Clock.
+/// Time at which the last late yield of this process stops to count, as a count of Clock.
 std::atomic<Clock::rep> sleep_at_once_until = 0;
 
 bool sleeps_at_once(Clock::time_point now) noexcept {
@@ -72,7 +73,7 @@ void Backoff::wait() noexcept {
 }
 
 TestBackoff::Usage TestBackoff::usage() noexcept {
-  timespec cpu{};  // to the nanosecond, while the times that getrusage() tells may be as old as the last timer tick
+  timespec cpu{};  // exact to the nanosecond; the times of getrusage() may be as old as the last timer tick
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &cpu);
   rusage used{};
   ::getrusage(RUSAGE_THREAD, &used);
@@ -118,7 +119,7 @@ bool CollectiveBackoff::wait_with_clock(Wire* wire) {
   } else {
     relax();
   }
-  // Sleeps and the hook are due in every turn, yields and spins go on without the clock.
+  // Sleeps and the hook are due in every turn. Yields and spins continue without the clock.
   turns_per_look_ = waited >= yield_for || (hook != nullptr && waited > kSpin) ? 1 : kTurnsPerLook;
   if (now - looked_ < kLookEvery) return false;
   looked_ = now;

@@ -1,28 +1,28 @@
 // Waiting in turns: spin, then yield for a bounded time, then sleep.
 //
-// A wait is a loop that looks at a condition and calls wait() after each look that found it false. There are three
-// ways to wait, in this order:
+// A wait is a loop that looks at a condition. It calls wait() after each look that found the condition false. wait()
+// does one of three things, in this order:
 //
 //   spin    answers within a cache miss; right while each rank has a core
-//   yield   hands the core to another thread at once; right while that thread is the awaited rank
-//   sleep   leaves the core to whatever needs it, but wakes up 50 to 80 us late
+//   yield   leaves the core to another thread at once; right while that thread is the awaited rank
+//   sleep   leaves the core to all other threads, but wakes up 50 to 80 us late
 //
-// No loop may yield for long. Linux charges a whole time slice for each yield, so a thread that yields beside busy
-// programs loses its share of the core. Some kernels (6.18 is one) place other threads wrongly behind threads that
-// yield without end, and leave those others without a core for up to a minute. Each loop therefore uses one of two
+// No loop may yield for long. Linux charges a whole time slice for each yield. A thread that yields beside busy
+// programs therefore loses its share of the core. Some kernels (6.18 is one) place other threads wrongly behind threads
+// that yield without end. These other threads then have no core for up to a minute. Each loop therefore uses one of two
 // classes, which yield for a bounded time and then sleep:
 //
-//   CollectiveBackoff   waits of a collective. It also observes a wire, and reports when a check of deadlines, aborts
-//   and
-//                       lost peers is due.
-//   Backoff             all other waits.
+//   CollectiveBackoff   waits of a collective; also observes a wire, and reports when deadlines, aborts and
+//                       lost peers must be checked
+//   Backoff             all other waits
 //
-// A sleep lasts an eighth of the wait so far, so it lengthens a wait by at most an eighth and the 80 us. A yield that
+// A sleep takes an eighth of the wait so far. It lengthens a wait by at most that eighth and the 80 us. A yield that
 // takes over 2 ms means that another program has used up its time slice on this core. For the next 20 ms the waits of
 // this process then sleep at once.
 //
-// A process may use another library that moves on only in calls to it, as MPI does. set_wait_hook() installs one
-// function that every CollectiveBackoff calls. Waits sleep for at most 50 us at a time while a hook is installed.
+// A process may use another library that progresses only inside its calls, as MPI does. set_wait_hook() installs one
+// function that every CollectiveBackoff calls. Waits sleep for at most 50 us at a time while a hook is installed. The
+// hook needs no thread, so it works with every thread level of MPI.
 #pragma once
 
 #include <chrono>
@@ -32,21 +32,23 @@
 
 namespace collectives {
 
-/// Called by every CollectiveBackoff of this process: every few turns at first, in every turn after 5 us. Null removes
-/// it. The hook must be short and must not use a Communicator.
+/// Function that every CollectiveBackoff of this process calls: every few turns at first, and in every turn after 5 us.
+/// It must be short and must not use a Communicator.
 using WaitHook = void (*)() noexcept;
+/// Installs the hook. Null removes it.
 void set_wait_hook(WaitHook hook) noexcept;
 
 /// Longest sleep of a wait: 1 ms, the interval at which waits look at deadlines.
 constexpr std::chrono::nanoseconds kLongestSleep = std::chrono::milliseconds(1);
-/// Longest sleep of a wait for something that moves on only in calls of this thread, as MPI does: 50 us, because each
-/// message may need several calls.
+/// Longest sleep of a wait for an operation that progresses only in calls of this thread, as MPI's do: 50 us, because
+/// each message may need several calls.
 constexpr std::chrono::nanoseconds kLongestSleepBetweenCalls = std::chrono::microseconds(50);
 
 /// Yields for a bounded time, then sleeps. One object per wait.
 class Backoff {
  public:
   explicit Backoff(std::chrono::nanoseconds longest_sleep = kLongestSleep) noexcept : longest_sleep_(longest_sleep) {}
+  /// Yields in the first 2 ms of the wait, unless waits sleep at once. Sleeps after that.
   void wait() noexcept;
   /// Begins a new wait: the next wait() yields again.
   void reset() noexcept { started_ = {}; }
@@ -56,17 +58,18 @@ class Backoff {
   std::chrono::steady_clock::time_point started_{};
 };
 
-/// Makes a loop that only tests sleep, because such a loop never calls a wait:
+/// Bounds the CPU time of a loop that only tests. The loop never calls a wait, so it would never sleep:
 ///
 ///   while (!work.test()) sched_yield();
 ///
 /// One object per thread that tests.
 class TestBackoff {
  public:
-  /// Call it after each test that found neither an end nor progress. Sleeps for 1 us if this call ends a row of 1,000
-  /// such tests, or of 32 while waits of this process sleep at once, and the row took little CPU time. Little means
-  /// about 1 us from one test to the next, not counting yields, so a program that computes between two tests never
-  /// sleeps.
+  /// Counts a test that found neither an end nor progress. A row is 1,000 such tests, or 32 while waits of this process
+  /// sleep at once. Sleeps for 1 us if this call ends a row that took little CPU time.
+  ///
+  /// Little means about 1 us from one test to the next, not counting yields. A program that computes between two tests
+  /// therefore never sleeps.
   void fruitless() noexcept;
   /// Ends the row.
   void fruitful() noexcept {
@@ -76,31 +79,31 @@ class TestBackoff {
 
  private:
   struct Usage {
-    std::chrono::nanoseconds cpu{};  // of this thread
-    long switches = 0;               // to other threads
+    std::chrono::nanoseconds cpu{};  // CPU time of this thread.
+    long switches = 0;               // Number of switches to other threads.
   };
   static Usage usage() noexcept;
 
   int calls_ = 0;
   bool slept_ = false;
-  Usage begun_;  // at the first test of the row, or after the last sleep
+  Usage begun_;  // Usage at the first test of the row, or after the last sleep.
 };
 
-/// Waits of collectives. One object per wait; it may begin again after progress.
+/// Waits of a collective. One object per wait. A wait may begin again after progress.
 class CollectiveBackoff {
  public:
-  /// `oversubscribed`: the host has more ranks than cores.
+  /// Makes a wait. `oversubscribed` is true if the host has more ranks than cores.
   explicit CollectiveBackoff(bool oversubscribed) noexcept
       : oversubscribed_(oversubscribed), turns_(oversubscribed ? kTurnsPerLook - 1 : 0) {}
 
-  /// Waits a little, for news from `wire` if it is not null. Returns true about every millisecond: it is time to look
-  /// at deadlines, aborts and lost peers.
+  /// Waits for one turn. If `wire` is not null, a sleep ends when the wire has an event. Returns true about every
+  /// millisecond; the caller then checks deadlines, aborts and lost peers.
   bool wait(Wire* wire = nullptr) {
     if (++turns_ % turns_per_look_ == 0 || wire != nullptr) return wait_with_clock(wire);
     oversubscribed_ ? yield() : relax();
     return false;
   }
-  /// Begins a new wait, because something has moved. wait() still returns true every millisecond.
+  /// Begins a new wait after progress. wait() still returns true every millisecond.
   void reset() noexcept {
     started_ = {};
     turns_per_look_ = sleeps_at_once_ ? 1 : kTurnsPerLook;

@@ -1,4 +1,4 @@
-// Communicators of the C interface, their collectives, and the works these make.
+// Communicators, collectives, works and groups of the C interface.
 #include <numeric>
 #include <optional>
 #include <span>
@@ -13,7 +13,7 @@ namespace {
 
 Communicator& in(collectives_communicator* comm) { return require(comm, "comm").comm; }
 
-/// The Work that issue() returns goes to `*work`.
+/// Sets `*work` to a handle of the Work that issue() returns.
 template <class Issue>
 collectives_error issued(const char* function, collectives_work** work, Issue&& issue) noexcept {
   return made(function, work, "work", [&] {
@@ -23,7 +23,7 @@ collectives_error issued(const char* function, collectives_work** work, Issue&& 
   });
 }
 
-/// A whole vector, and this rank's part of it; products and sums that overflow are the library's to refuse.
+/// Numbers of elements of a whole vector and of this rank's part. The C++ call refuses products and sums that overflow.
 struct Parts {
   std::size_t whole, mine;
 };

@@ -1,4 +1,4 @@
-// Errors of the C interface: the last one of each thread, with its text.
+// Errors of the C interface: the last error of each thread.
 #include <fmt/format.h>
 
 #include <cstdlib>
@@ -24,7 +24,7 @@ static_assert(int{COLLECTIVES_ERROR_BOOTSTRAP} == static_cast<int>(Errc::bootstr
 static_assert(int{COLLECTIVES_ERROR_SYSTEM} == static_cast<int>(Errc::system));
 
 thread_local Error last_error(Errc{}, "");
-const Error no_memory(Errc::system, "out of memory");  // made while there is some
+const Error no_memory(Errc::system, "out of memory");  // made while memory is available
 
 Error error_in_flight(const char* function) {
   try {
@@ -73,7 +73,7 @@ collectives_error text_out(const char* function, char** text, const char* what,
 
 using collectives::c::last_error;
 
-// The names are literals.
+// The names are literals, so they end with a null character.
 const char* collectives_version(void) { return collectives::version().data(); }
 const char* collectives_error_name(collectives_error error) {
   if (error == COLLECTIVES_SUCCESS) return "success";

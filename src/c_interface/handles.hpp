@@ -1,6 +1,15 @@
-// The inside of the C interface: what its handles are, and the one way from a C function into the library and back.
+// Handles of the C interface, and the functions that lead from C into the library and back.
 //
 //   return guarded(__func__, [&] { require(comm, "comm").comm.barrier(CallOptions(options)); });
+//
+// The C interface is part of the library and a thin layer over the C++ calls. guarded() turns an exception into an
+// error code and keeps the rest of it for its thread. copy_of() and filled() in options.cpp copy structs in and out.
+//
+// A struct begins with its own size, and 0 is every default. New fields can therefore be added at the end. The library
+// refuses a field that it does not know if the field is set, and ignores it otherwise. tests/packaging/c_abi.txt lists
+// declarations, values and offsets. A test compares the list with the headers and the exported symbols.
+//
+// The price: an asynchronous call allocates its handle.
 #pragma once
 
 #include <chrono>
@@ -44,27 +53,29 @@ struct collectives_codec {
 };
 struct collectives_top_k {
   collectives::TopK top_k;
-  std::string reason;  // that the last report shows
+  std::string reason;  // Text that the last report refers to.
 };
 
 namespace collectives::c {
 
-/// Thrown for what the library itself cannot be asked; the text goes after the name of the function.
+/// Refusal of arguments by the C interface itself. The text of the error is the function's name followed by `why`.
 struct Refused {
   Errc code;
   std::string why;
 };
 
+/// Returns `*pointer`. Throws Refused if it is null.
 template <class T>
 T& require(T* pointer, const char* what) {
   if (pointer == nullptr) throw Refused{Errc::invalid_argument, std::string(what) + " is null"};
   return *pointer;
 }
 
-/// Keeps the exception in flight as the last error of this thread. `function`: that was called.
+/// Stores the exception in flight as the last error of this thread and returns its code. `function` is the name of the
+/// C function.
 collectives_error keep_error(const char* function) noexcept;
 
-/// Calls call(); what it throws becomes the result.
+/// Calls call(). Stores an exception as the last error and returns its code.
 template <class Call>
 collectives_error guarded(const char* function, Call&& call) noexcept {
   try {
@@ -75,7 +86,7 @@ collectives_error guarded(const char* function, Call&& call) noexcept {
   }
 }
 
-/// `*out` becomes what make() returns, a std::unique_ptr, or NULL.
+/// Sets `*out` to the result of make(), a std::unique_ptr, or to NULL if make() throws.
 template <class Handle, class Make>
 collectives_error made(const char* function, Handle** out, const char* what, Make&& make) noexcept {
   return guarded(function, [&] {
@@ -84,7 +95,7 @@ collectives_error made(const char* function, Handle** out, const char* what, Mak
   });
 }
 
-/// get(*handle); `otherwise` if the handle is null.
+/// Returns get(*handle), or `otherwise` if the handle is null.
 template <class Handle, class Value, class Get>
 Value property(const char* function, const Handle* handle, const char* what, Value otherwise, Get&& get) noexcept {
   Value value = otherwise;
@@ -92,9 +103,9 @@ Value property(const char* function, const Handle* handle, const char* what, Val
   return value;
 }
 
-/// A copy that collectives_free() ends.
+/// Returns a copy that collectives_free() frees.
 void* copy_out(const void* bytes, std::size_t count);
-/// `*text` becomes make(), or NULL.
+/// Sets `*text` to a copy of the result of make(), or to NULL if make() throws.
 collectives_error text_out(const char* function, char** text, const char* what,
                            const std::function<std::string()>& make) noexcept;
 
@@ -102,29 +113,29 @@ collectives_error text_out(const char* function, char** text, const char* what,
 
 DataType type_of(collectives_data_type);
 Collective collective_of(collectives_collective);
-/// `zero`: what 0 seconds mean. `what`: the name of the argument.
+/// Converts seconds. 0 seconds become `zero`. `what` is the name of the argument, for errors.
 std::chrono::nanoseconds duration_of(double seconds, std::string_view what, std::chrono::nanoseconds zero = {});
 
-/// Of one call, as the library takes them. What they point to stays the caller's.
+/// Options of one call in the library's form. The objects in them still belong to the caller.
 class CallOptions : public Options {
  public:
   explicit CallOptions(const collectives_options* options);
-  /// With the factor or the user op of the options.
+  /// Returns the op with the factor or the user op of the options.
   ReduceOp op(collectives_op) const;
 
  private:
-  std::optional<double> factor_;  // none without options
+  std::optional<double> factor_;  // Empty without options.
   const collectives_user_op* user_op_ = nullptr;
 };
 
 CommunicatorOptions options_of(const collectives_communicator_options*);
 TopKOptions options_of(const collectives_top_k_options*);
-/// All fields, those that the program does not know being 0.
+/// Returns all fields. A field that the program does not know is 0.
 collectives_codec_functions functions_of(const collectives_codec_functions*);
 
-// Structs that a program shows to be filled.
+// Fill structs of the program.
 void fill(collectives_coding_report* to, const CodingReport&);
-/// `reason` is kept elsewhere.
+/// Uses `reason`, which the caller keeps, as the text.
 void fill(collectives_top_k_report* to, const TopKReport&, const char* reason);
 
 }  // namespace collectives::c

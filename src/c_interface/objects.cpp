@@ -1,4 +1,4 @@
-// What programs bring to calls of the C interface: memory, user ops, codecs, compressors.
+// Objects of the C interface that programs pass to calls: memory, user ops, codecs, compressors.
 #include <cstddef>
 #include <cstring>
 #include <span>

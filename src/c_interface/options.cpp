@@ -1,7 +1,7 @@
-// Values and structs of the C interface as the library takes them.
+// Conversion of values and structs from the C interface to the library.
 //
-// A struct may come from a program that was compiled with an older or a newer header: `size` says how much of it there
-// is. What is missing is 0; what is too much must be 0, or it asks for something that this library does not know.
+// A program may be compiled with an older or newer header than the library. The field `size` states the size of its
+// struct. Missing fields are 0. Additional fields must be 0, because the library does not know them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 namespace collectives::c {
 namespace {
 
-// Enumerators of both interfaces have the same values.
+// Enumerators of both interfaces have equal values.
 template <class A, class B>
 constexpr bool same(A a, B b) {
   return static_cast<int>(a) == static_cast<int>(b);
@@ -56,18 +56,22 @@ To enumerator(From value, From last, std::string_view what) {
   return static_cast<To>(value);
 }
 
-/// How much of a struct there is. No struct of ours will ever be so large as to look like one that was never set.
+/// Returns the size of the program's struct. Refuses sizes that indicate a struct whose size was never set: 0, sizes
+/// that are no multiple of a word, and sizes above 4096 bytes. No struct of the library will ever be that large.
 std::size_t checked(std::size_t size, std::size_t expected, std::string_view name) {
   if (size == 0 || size % sizeof(std::size_t) != 0 || size > 4096)
     refuse("{}::size is {}: it must be sizeof({}), here {}", name, size, name, expected);
   return size;
 }
 
+/// Throws because a field is set that this library does not know.
 [[noreturn]] void refuse_unknown(std::string_view name) {
   throw Refused{Errc::unsupported,
                 fmt::format("{} uses a field that this library, version {}, does not know", name, version())};
 }
 
+/// Returns a copy of the program's struct, in which missing fields are 0.
+/// Writes as much of `value` to the program's struct as that can hold. Sets fields that the library does not know to 0.
 template <class T>
 T copy_of(const T* from, std::string_view name) {
   T value{};
@@ -138,7 +142,7 @@ Collective collective_of(collectives_collective collective) {
   return enumerator<Collective>(collective, COLLECTIVES_BARRIER, "collective");
 }
 std::chrono::nanoseconds duration_of(double seconds, std::string_view what, std::chrono::nanoseconds zero) {
-  constexpr double kLongest = 9e9;  // that nanoseconds count
+  constexpr double kLongest = 9e9;  // seconds; the range of std::chrono::nanoseconds ends at 9.2e9 s
   if (!(seconds >= 0)) refuse("{} is {}: it must be at least 0", what, seconds);
   if (seconds == 0) return zero;
   if (seconds > kLongest) return std::chrono::nanoseconds::max();

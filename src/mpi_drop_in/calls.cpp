@@ -1,3 +1,4 @@
+// Eligibility and jobs of the collectives.
 #include "mpi_drop_in/calls.hpp"
 
 #include <algorithm>
@@ -13,14 +14,15 @@ namespace collectives::drop_in {
 namespace {
 
 #ifdef MPICH
-constexpr bool kAliasIsAnError = true;  // it refuses a receive buffer that is the send buffer
+// MPICH refuses a receive buffer that is the send buffer.
+constexpr bool kAliasIsAnError = true;
 #else
 constexpr bool kAliasIsAnError = false;
 #endif
 
 std::size_t times(int count, std::size_t bytes) { return static_cast<std::size_t>(count) * bytes; }
 
-/// Of a reduction of `count` elements in all.
+/// Returns the eligibility of a reduction of `count` elements in all.
 Eligibility reducing(std::size_t count, MPI_Datatype type, MPI_Op op) {
   const auto element = arithmetic_type(type);
   if (!element) return {type == MPI_DATATYPE_NULL ? Reason::arguments : Reason::type};
@@ -28,7 +30,7 @@ Eligibility reducing(std::size_t count, MPI_Datatype type, MPI_Op op) {
   return {count == 0 ? Reason::empty : Reason::none, count * size_of(*element)};
 }
 
-/// `eligibility`, or the reason that this rank's arguments are MPI's to judge.
+/// Returns `eligibility`. Forwards the call to MPI if `bad`, because MPI reports wrong arguments of this rank.
 Eligibility forward_if(bool bad, Eligibility eligibility) {
   if (bad) eligibility.reason = Reason::arguments;
   return eligibility;
@@ -36,7 +38,8 @@ Eligibility forward_if(bool bad, Eligibility eligibility) {
 
 bool no_memory(const void* data, std::size_t bytes) { return data == nullptr && bytes > 0; }
 
-/// Whether a rank may not give these two to a call that reads `send` and writes `receive`.
+/// Returns true if MPI would refuse these buffers in a call that reads `read` bytes of `send` and writes `written`
+/// bytes of `receive`.
 bool bad_pair(const void* send, const void* receive, std::size_t read, std::size_t written) {
   return receive == MPI_IN_PLACE || no_memory(receive, written) || (send != MPI_IN_PLACE && no_memory(send, read)) ||
          (kAliasIsAnError && send == receive && read > 0);
@@ -54,7 +57,8 @@ std::size_t sum(std::span<const int> counts) { return std::accumulate(counts.beg
 
 bool outside(int root, const CommState& state) { return root < 0 || root >= state.size(); }
 
-/// How sums travel: coded if the program's user wants that, and it is one of 32-bit floats.
+/// Returns the wire format of a reduction: bf16 for sums of 32-bit floats if the user wants that. Warns once about
+/// other reductions.
 WireFormat wire_of(std::size_t bytes, DataType type, const ReduceOp& op) {
   if (!settings().coded || bytes < settings().coded_from_bytes) return {};
   if (type == DataType::f32 && op == ReduceOp::sum) return DataType::bf16;
@@ -77,7 +81,8 @@ Job reduction_job(Collective collective, const void* send, std::size_t read, voi
   return job;
 }
 
-/// MPI's result in place begins where the input begins, the library's where this rank's part does.
+/// Returns the job of a reduce-scatter. MPI's result in place begins at the beginning of the input. The library's
+/// begins at this rank's part, so a result in place is staged and copied.
 Job scattering_job(const void* send, std::size_t read, void* receive, std::size_t written, MPI_Datatype type,
                    MPI_Op op) {
   Job job = reduction_job(Collective::reduce_scatter, send, read, receive, written, type, op);
@@ -154,19 +159,22 @@ Job ReduceScatterBlock::job(const CommState& state) const {
 
 namespace {
 
-/// What a rank gives to an all-gather must have the bytes that it receives from itself.
+/// Returns true if this rank sends another number of bytes to an all-gather than it receives from itself. MPI then
+/// reports the error.
 bool gives_other_bytes(const void* send, int send_count, MPI_Datatype send_type, std::size_t bytes) {
   if (send == MPI_IN_PLACE) return false;
   const auto layout = layout_of(send_type);
   return !layout || send_count < 0 || times(send_count, layout->bytes) != bytes;
 }
 
-/// `bytes` is that of all ranks, `longest` that of one.
+/// Returns the eligibility of a call that only moves data. `bytes` is the sum over all ranks, `longest` the maximum of
+/// one rank.
 Eligibility moving(std::size_t bytes, std::size_t longest) {
   return {bytes == 0 ? Reason::empty : longest > kMaxPackedBytes ? Reason::size : Reason::none, bytes};
 }
 
-/// This rank's part of an all-gather: what it sends, or what is in its place already.
+/// Returns this rank's part of an all-gather: the send buffer, or for a call in place the part of the receive buffer at
+/// `place`.
 ConstBuffer part(Job& job, const void* send, int send_count, MPI_Datatype send_type, const void* place, int count,
                  MPI_Datatype type) {
   if (send == MPI_IN_PLACE) {
@@ -178,7 +186,8 @@ ConstBuffer part(Job& job, const void* send, int send_count, MPI_Datatype send_t
   return {job.packed(send, send_count, send_type, layout), times(send_count, layout.bytes), DataType::u8};
 }
 
-/// Apart from the output, unless it is in place there as the library has it.
+/// Copies this rank's part if it overlaps the output. A part at `offset` in the output is in place for the library,
+/// too.
 void keep_part_apart(Job& job, std::size_t offset) {
   if (job.input.data != static_cast<const std::byte*>(job.output.data) + offset) job.keep_apart();
 }

@@ -1,5 +1,7 @@
-// The collectives of MPI, each with its arguments as the program gave them: what is equal on all ranks of it, and the
-// job that it is at this rank. Blocking and non-blocking forms share them.
+// Collectives of MPI with the arguments of the program. The blocking and non-blocking forms share them.
+//
+// Each struct has two functions. The first, eligibility(), returns the properties that are equal on all ranks of the
+// call. The second, job(), returns the call of the library that does the collective on this rank.
 #pragma once
 
 #include "mpi_drop_in/communicators.hpp"

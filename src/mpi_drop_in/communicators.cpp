@@ -1,3 +1,4 @@
+// Building, finding and ending the library's communicators.
 #include "mpi_drop_in/communicators.hpp"
 
 #include <fmt/format.h>
@@ -25,7 +26,7 @@
 namespace collectives::drop_in {
 namespace {
 
-/// All there are. Never destroyed: a program may leave without MPI_Finalize.
+/// All states. The object is never destroyed, because a program may end without MPI_Finalize.
 struct All {
   std::mutex mutex;
   std::unordered_map<const CommState*, std::shared_ptr<CommState>> states;
@@ -35,18 +36,20 @@ All& all() {
   return them;
 }
 
-/// Ranks have come when they build, so who does not answer for that long does not answer. Calls wait as MPI's do.
+/// Deadline for building. All ranks are in the call by then, so a rank that does not answer for a minute never will.
+/// Other calls wait without a deadline, as in MPI.
 constexpr std::chrono::minutes kBuilding(1);
 
 int keyval = MPI_KEYVAL_INVALID;
+/// Number of communicators of the library in this process.
 std::atomic<int> alive = 0;
-/// Counts the communicators that are gone: handles are used again.
+/// Number of MPI communicators that were freed. MPI uses their handles again, so find() compares the number.
 std::atomic<std::uint64_t> gone = 0;
 
-/// MPI calls it when a communicator is freed or disconnected.
+/// Removes the state of a communicator. MPI calls the function when the communicator is freed or disconnected.
 int forget(MPI_Comm, int, void* value, void*) noexcept {
   All& them = all();
-  std::shared_ptr<CommState> last;  // goes when the mutex is free; operations that are pending keep it longer
+  std::shared_ptr<CommState> last;  // destroyed after the mutex is released; pending operations keep it longer
   const std::lock_guard lock(them.mutex);
   if (const auto found = them.states.find(static_cast<const CommState*>(value)); found != them.states.end()) {
     last = std::move(found->second);
@@ -57,8 +60,8 @@ int forget(MPI_Comm, int, void* value, void*) noexcept {
   return MPI_SUCCESS;
 }
 
-/// Waits for what `begin(&request)` begins, and gives up the core meanwhile: with more ranks than cores, an MPI that
-/// spins takes it from the rank that is waited for. True when MPI is content.
+/// Blocks until the request of `begin(&request)` has completed. Returns true if MPI reports no error. The wait yields
+/// the core. If there are more ranks than cores, an MPI that spins would take the core from the awaited rank.
 template <class Begin>
 bool finish(Begin&& begin) {
   MPI_Request request = MPI_REQUEST_NULL;
@@ -70,9 +73,12 @@ bool finish(Begin&& begin) {
   }
 }
 
-/// The ranks of an MPI communicator exchange over it, in the order of its other collectives. A rank that fails between
-/// two exchanges says so in the next one, where all the others fail with it: so MPI has the same collectives to perform
-/// on all of them. Deadlines do not count here: every rank comes to the next exchange or ends, which ends its program.
+/// Bootstrap over an MPI communicator, in the order of its other collectives.
+///
+/// A rank that fails between two exchanges reports its failure in the next exchange, and all other ranks then fail as
+/// well. All ranks therefore make the same collectives of MPI.
+///
+/// Deadlines are ignored. Every rank reaches the next exchange or ends, and MPI ends the program with a rank.
 class OverMpi final : public Bootstrap {
  public:
   OverMpi(MPI_Comm comm, int rank, int size) : comm_(comm), rank_(rank), size_(size) {}
@@ -94,12 +100,12 @@ class OverMpi final : public Bootstrap {
       result.push_back(contributions.substr(static_cast<std::size_t>(offsets[r]), static_cast<std::size_t>(counts[r])));
     return result;
   }
-  /// The last exchange, of a rank that has all it needs. Throws like the others.
+  /// Does the last exchange of a rank that has succeeded. Throws if another rank has failed.
   void succeed() { counts_of_all(0); }
-  /// The last exchange, of a rank that has failed alone.
+  /// Does the last exchange of a rank that has failed alone.
   void fail() noexcept try {
     if (!over_) counts_of_all(kFailed);
-  } catch (const std::exception&) {  // as it must
+  } catch (const std::exception&) {  // every rank throws in this exchange
   }
 
  private:
@@ -121,11 +127,11 @@ class OverMpi final : public Bootstrap {
   }
   MPI_Comm comm_;
   int rank_, size_;
-  bool over_ = false;  ///< all ranks know of a failure, or MPI has failed
+  bool over_ = false;  ///< All ranks know of a failure, or MPI has failed.
 };
 
-/// Whether all ranks of `comm` belong to this MPI_COMM_WORLD, whose ranks have agreed on the settings. Alike on all
-/// ranks: where they do not, everyone has a stranger.
+/// Returns true if all ranks of `comm` belong to this MPI_COMM_WORLD, whose ranks have agreed on the settings. The
+/// result is equal on all ranks. If two worlds are in `comm`, each rank finds a rank of the other world.
 bool of_this_world(MPI_Comm comm, int size) {
   MPI_Group group = MPI_GROUP_NULL, world = MPI_GROUP_NULL;
   PMPI_Comm_group(comm, &group);
@@ -138,8 +144,8 @@ bool of_this_world(MPI_Comm comm, int size) {
   return std::ranges::count(there, MPI_UNDEFINED) == 0;
 }
 
-/// On one host the built-in numbers, unless the user has said otherwise: measuring would take longer than a short
-/// program can win back. Between hosts nothing, so that the wire is measured.
+/// Returns the built-in tuning if all ranks are on one host and the user has not set another. Measuring would take
+/// longer than a short program can save. Between hosts it returns nothing, so that the wire is measured.
 std::optional<Tuning> tuning_of(OverMpi& ranks) {
   char name[MPI_MAX_PROCESSOR_NAME] = {};
   int length = 0;
@@ -148,12 +154,12 @@ std::optional<Tuning> tuning_of(OverMpi& ranks) {
   const bool one_host = std::ranges::count(names, names.front()) == ranks.size();
   try {
     if (one_host && !environment().tuning) return built_in_tuning();
-  } catch (const std::exception&) {  // a malformed variable of this rank, which all ranks hear of when they meet
+  } catch (const std::exception&) {  // a malformed variable of this rank; the construction reports it to all ranks
   }
   return std::nullopt;
 }
 
-/// The least of what the ranks say, none below 0; 0 where MPI fails.
+/// Returns the minimum of `mine` over all ranks. Returns 0 if MPI fails. Requires that no value is negative.
 int least_of(MPI_Comm comm, int mine) {
   int least = 0;
   const bool content =
@@ -223,7 +229,7 @@ void CommState::build() {
 }
 
 void init_communicators() {
-  // Without a copy function: a duplicate is a communicator of its own.
+  // No copy function, because a duplicate is a communicator of its own.
   PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, forget, &keyval, nullptr);
 }
 

@@ -1,7 +1,9 @@
-// The library's communicator for each MPI communicator, as an attribute of it, which dies with it. It is built
-// when it has seen enough calls that it could perform, so that the communicators that programs make by the thousand
-// cost next to nothing. The calls of a communicator, and their bytes, are the same on all ranks, so all build at the
-// same one.
+// Communicators of the library, one for each MPI communicator.
+//
+// The state of a communicator is an attribute of the MPI communicator and ends with it. The library's communicator is
+// built when the MPI communicator has had enough calls that the library could do. Communicators that a program makes by
+// the thousand therefore cost next to nothing. The calls of a communicator and their bytes are equal on all ranks, so
+// all ranks build in the same call.
 #pragma once
 
 #include <atomic>
@@ -15,6 +17,7 @@
 
 namespace collectives::drop_in {
 
+/// State of an MPI communicator.
 class CommState : public std::enable_shared_from_this<CommState> {
  public:
   explicit CommState(MPI_Comm);
@@ -22,23 +25,26 @@ class CommState : public std::enable_shared_from_this<CommState> {
   CommState(const CommState&) = delete;
   CommState& operator=(const CommState&) = delete;
 
-  /// MPI_COMM_NULL once it is freed; operations may be pending then.
+  /// Returns the MPI communicator, or MPI_COMM_NULL once it is freed. Operations may still be pending then.
   MPI_Comm comm() const noexcept { return comm_; }
+  /// Marks the MPI communicator as freed.
   void freed() noexcept { comm_ = MPI_COMM_NULL; }
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return size_; }
-  /// Once admitted.
+  /// Returns the library's communicator. Requires that reason_to_forward() has returned Reason::none.
   Communicator& communicator() noexcept { return *communicator_; }
 
-  /// Why no call will ever be taken over, whatever its arguments; none: one may.
+  /// Returns the reason why no call is ever taken over, whatever its arguments. Returns none if calls may be taken
+  /// over.
   Reason refused() const noexcept { return reason_ == Reason::young ? Reason::none : reason_; }
-  /// Why a call of `bytes` is not taken over. Blocking ones count, and the first one after enough of them builds.
+  /// Returns the reason why a call of `bytes` bytes is forwarded. Counts blocking calls; the first one after enough of
+  /// them builds the communicator.
   Reason reason_to_forward(bool blocking, std::size_t bytes);
-  /// No more calls; the peers may still be reading what this rank gave them.
+  /// Ends the library's communicator. Peers may still read the data of this rank.
   void drop() noexcept;
 
-  /// Held by the thread that moves its operations on. Nobody waits long: a blocking call waits only for a look at
-  /// pending operations, and such a look does not wait at all.
+  /// Lock of the thread that progresses the communicator's operations. No thread waits long for it. A blocking call
+  /// waits at most for a test of pending operations, and such a test does not wait at all.
   bool try_lock() noexcept { return !busy_.test_and_set(std::memory_order_acquire); }
   void lock() noexcept;
   void unlock() noexcept { busy_.clear(std::memory_order_release); }
@@ -48,16 +54,18 @@ class CommState : public std::enable_shared_from_this<CommState> {
 
   MPI_Comm comm_;
   int rank_ = 0, size_ = 1;
-  std::size_t calls_ = 0;  ///< and bytes, in units of kBytesPerCall
+  std::size_t calls_ = 0;  ///< Blocking calls so far, plus their bytes in units of kBytesPerCall.
   Reason reason_ = Reason::young;
   std::optional<Communicator> communicator_;
   std::atomic_flag busy_;
 };
 
+/// Creates the attribute for communicators. Requires that MPI is initialized.
 void init_communicators();
-/// Of a communicator that is not MPI_COMM_NULL; null when MPI does not know it.
+/// Returns the state of a communicator that is not MPI_COMM_NULL, and makes it if necessary. Returns null if MPI does
+/// not know the communicator.
 CommState* find(MPI_Comm);
-/// Before MPI goes.
+/// Ends all communicators of the library. Called before MPI is finalized.
 void drop_all() noexcept;
 
 }  // namespace collectives::drop_in

@@ -1,9 +1,16 @@
-// Whether a call is taken over. All ranks must decide alike, and nobody asks the others. So a decision rests only on
-// what MPI demands to be equal on all ranks: the communicator, the op, the predefined type of a reduction, the root,
-// and the bytes of a message's signature. It never rests on how a rank describes its memory: the map of a datatype,
-// which may differ where only bytes are moved, addresses, alignment, or whether the call is in place.
+// Decision whether the library takes a call over.
 //
-// A call with arguments that are wrong at this rank alone is forwarded, so that MPI says so in its own way.
+// All ranks must decide alike, and they do not communicate about it. A decision therefore depends only on values that
+// MPI requires to be equal on all ranks. These are the communicator, the op, the predefined type of a reduction, the
+// root, and the bytes of a message's signature.
+//
+// A decision never depends on how a rank describes its memory. It ignores addresses, alignment, and whether the call is
+// in place. It ignores the map of a datatype, which may differ between ranks if bytes are only moved.
+//
+// A call whose arguments are wrong on this rank alone is forwarded, so that MPI reports the error.
+//
+// The price: an advantage of one rank, such as dense memory, cannot count. Ranks that pass different lengths, which MPI
+// forbids, may decide differently before any check finds the error.
 #pragma once
 
 #include <cstddef>
@@ -15,6 +22,7 @@
 
 namespace collectives::drop_in {
 
+/// Collective of MPI.
 enum class Kind : std::uint8_t {
   all_reduce,
   reduce,
@@ -29,21 +37,21 @@ inline constexpr std::size_t kKinds = 8;
 inline constexpr std::string_view kKindNames[kKinds] = {
     "Allreduce", "Reduce", "Reduce_scatter", "Reduce_scatter_block", "Allgather", "Allgatherv", "Bcast", "Barrier"};
 
-/// Why a call is forwarded; `none`: it is taken over.
+/// Reason why a call is forwarded. `none`: the call is taken over.
 enum class Reason : std::uint8_t {
   none,
-  young,         ///< the communicator has not seen enough calls to be worth building
-  alone,         ///< a communicator of one rank
-  inter,         ///< an inter-communicator
-  foreign,       ///< some of its ranks do not belong to this MPI_COMM_WORLD
-  unavailable,   ///< the library's communicator could not be built, or there are too many
-  gpu,           ///< CUDA's driver is in the process of a rank: MPI may be given GPU memory
-  size,          ///< no faster at this length
-  empty,         ///< nothing to move
-  type,          ///< a reduction of a type the library has not
-  op,            ///< of an op it has not
-  arguments,     ///< MPI may have something to say about them
-  non_blocking,  ///< the MPI has no way to move the library's operations on in its own calls
+  young,         ///< The communicator has not had enough calls to be worth building.
+  alone,         ///< The communicator has one rank.
+  inter,         ///< The communicator is an inter-communicator.
+  foreign,       ///< Some ranks of the communicator do not belong to this MPI_COMM_WORLD.
+  unavailable,   ///< The library's communicator could not be built, or there are too many.
+  gpu,           ///< CUDA's driver is loaded in the process of a rank, so buffers may be in GPU memory.
+  size,          ///< The library is not faster at this length.
+  empty,         ///< There is no data to move.
+  type,          ///< The library lacks the type of the reduction.
+  op,            ///< The library lacks the op.
+  arguments,     ///< MPI should judge the arguments.
+  non_blocking,  ///< This MPI does not progress the library's operations in its own calls.
 };
 inline constexpr std::size_t kReasons = 13;
 inline constexpr std::string_view kReasonNames[kReasons] = {"taken over",
@@ -60,33 +68,37 @@ inline constexpr std::string_view kReasonNames[kReasons] = {"taken over",
                                                             "arguments for MPI",
                                                             "non-blocking"};
 
-/// What is equal on all ranks of a call.
+/// Properties of a call that are equal on all ranks.
 struct Eligibility {
-  Reason reason = Reason::none;  ///< why not, as far as the arguments say
-  std::size_t bytes = 0;         ///< of the whole vector
+  Reason reason = Reason::none;  ///< Reason to forward the call, judged by its arguments.
+  std::size_t bytes = 0;         ///< Bytes of the whole vector.
 };
 
-/// Shorter ones an MPI sends ahead: the root of a broadcast, or all but the root of a reduction, are done before
-/// anybody has come, which is faster in a row of them.
+/// Shortest broadcast and reduction that are taken over, in bytes.
+///
+/// MPI sends shorter vectors ahead. The root of a broadcast then returns before any other rank has arrived, and so do
+/// all ranks of a reduction except the root. This is faster in a row of such calls.
 #ifdef MPICH
 inline constexpr std::size_t kBroadcastAhead = (16U << 10U) + 1, kReducedAhead = 0;
 #else
 inline constexpr std::size_t kBroadcastAhead = 257, kReducedAhead = 257;
 #endif
-/// MPI counts the bytes of what it packs in ints.
+/// Limit of packed bytes, because MPI counts them in ints.
 inline constexpr std::size_t kMaxPackedBytes = std::numeric_limits<int>::max();
-/// The shortest whole vector that is worth taking over, in bytes, by kind, as measured on one host against Open
+/// Shortest whole vector that is taken over, in bytes, for each kind. The values were measured on one host against Open
 /// MPI 4.1.4 and MPICH 4.0.2 (docs/mpi_drop_in.md).
 inline constexpr std::size_t kMinBytes[kKinds] = {0, kReducedAhead, 0, 0, 0, 0, kBroadcastAhead, 0};
 
-/// Blocking calls of a communicator that are forwarded before it is built (COLLECTIVES_MPI_AFTER): until they would
-/// have saved about what building costs. So a program loses about that to a communicator at most, however soon it is
-/// done with it, and gains nearly all there is to gain from one that stays (the ski-rental rule; Karlin et al.,
-/// "Competitive snoopy caching", Algorithmica 3, 1988). On one host a call saves 0.1 to 0.3 us, and 0.1 us for each 512
-/// bytes; building takes some 400 us.
+/// Number of blocking calls of a communicator that are forwarded before it is built (COLLECTIVES_MPI_AFTER).
+///
+/// By then the library would have saved about the time that building costs. A program loses about that time per
+/// communicator at most, however early it frees the communicator. It gains almost the full advantage if the
+/// communicator stays. This is the ski-rental rule (Karlin et al., "Competitive snoopy caching", Algorithmica 3, 1988).
+///
+/// On one host a call saves 0.1 to 0.3 us, and 0.1 us for each 512 bytes. Building takes about 400 us.
 inline constexpr int kCallsBeforeIntercept = 2000;
 inline constexpr std::size_t kBytesPerCall = 512;
-/// Communicators of the library that one process keeps at most.
+/// Maximum number of the library's communicators in one process.
 inline constexpr int kMaxCommunicators = 64;
 
 }  // namespace collectives::drop_in

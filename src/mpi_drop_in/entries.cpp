@@ -1,7 +1,8 @@
-// What the dynamic linker finds under MPI's names.
+// Entry points: the functions that the dynamic linker finds under MPI's names.
 //
-// The MPI of the process may be another one, whose handles are longer or shorter. So the arguments are words, as the
-// calling convention has them, until it is known whose they are; another MPI gets them as they came.
+// The process may run another MPI, whose handles are longer or shorter. The arguments are therefore words of the
+// calling convention until the MPI is known. Another MPI receives them unchanged. The price: one or two nanoseconds per
+// call.
 #include <dlfcn.h>
 
 #include <cstdint>
@@ -23,7 +24,7 @@ Argument from_word(Word word) noexcept {
     return static_cast<Argument>(word);
 }
 
-/// What MPI has under `name`, whichever it is and however it was loaded.
+/// Returns the function of the process's MPI with this name, however that MPI was loaded.
 void* original(const char* name) noexcept {
   find_mpi();
   return ::dlsym(RTLD_DEFAULT, name);

@@ -1,6 +1,9 @@
-// Open MPI's Fortran functions call PMPI underneath, so the drop-in has its own: of mpif.h and `use mpi`
-// (mpi_allreduce_), and of `use mpi_f08` (mpi_allreduce_f08_), whose handles are the same integers and whose last
-// argument may be absent. MPICH's call the C functions, except for a few of `use mpi_f08`.
+// Entry points for Fortran.
+//
+// Open MPI's Fortran functions call PMPI underneath. The drop-in therefore defines them itself, both for mpif.h and
+// `use mpi` (mpi_allreduce_) and for `use mpi_f08` (mpi_allreduce_f08_). The functions of `use mpi_f08` take the same
+// integers as handles, and their last argument may be absent. MPICH's Fortran functions call the C functions, except
+// for a few of `use mpi_f08`.
 #include <dlfcn.h>
 
 #include "mpi_drop_in/functions.hpp"
@@ -15,20 +18,23 @@ namespace {
 void answer(MPI_Fint* error, int code) noexcept {
   if (error != nullptr) *error = code;
 }
-/// What the program would have called. Its MPI may be another one, which has other names behind these.
+/// Returns the function that the program would have called without the drop-in. If the process runs another MPI, that
+/// function calls other names.
 void* next(const char* name) noexcept { return ::dlsym(RTLD_NEXT, name); }
 MPI_Comm comm_of(Int comm) noexcept { return PMPI_Comm_f2c(*comm); }
 
 }  // namespace
 
-// Defines mpi_NAME: the statements after the arguments, or what MPI has under that name.
+// Defines mpi_NAME. It executes the statements after the arguments, or calls MPI's function of that name if the drop-in
+// is inactive.
 #define COLLECTIVES_FORTRAN_AS(name, parameters, arguments, ...)                            \
   extern "C" [[gnu::visibility("default")]] void mpi_##name parameters {                    \
     static auto* const original = reinterpret_cast<void(*) parameters>(next("mpi_" #name)); \
     if (!active()) return original arguments;                                               \
     __VA_ARGS__;                                                                            \
   }
-// The same for a function that begins MPI, after which the drop-in begins. MPI's own may do more than its C function.
+// Defines a function that initializes MPI and then starts the drop-in. It calls MPI's own function, which may do more
+// than its C function.
 #define COLLECTIVES_FORTRAN_INIT(name, parameters, arguments)                               \
   extern "C" [[gnu::visibility("default")]] void mpi_##name parameters {                    \
     static auto* const original = reinterpret_cast<void(*) parameters>(next("mpi_" #name)); \
@@ -47,7 +53,7 @@ COLLECTIVES_FORTRAN_AS(barrier_f08_, (Int comm, MPI_Fint* error), (comm, error),
 
 #else
 
-// Addresses that stand for MPI_IN_PLACE and MPI_BOTTOM.
+// Variables whose addresses stand for MPI_IN_PLACE and MPI_BOTTOM.
 extern "C" [[gnu::weak, gnu::visibility("default")]] MPI_Fint mpi_fortran_in_place_, mpi_fortran_bottom_;
 
 namespace {

@@ -1,3 +1,4 @@
+// Functions of MPI, and the report of errors.
 #include "mpi_drop_in/functions.hpp"
 
 #include "base/log.hpp"

@@ -1,4 +1,4 @@
-// The functions of MPI that the drop-in has, once it is active: what it takes over, and what it forwards.
+// Functions of MPI while the drop-in is active: each takes the call over or forwards it to MPI.
 #pragma once
 
 #include "mpi_drop_in/mpi.hpp"

@@ -1,3 +1,4 @@
+// Execution, packing and staging of jobs.
 #include "mpi_drop_in/job.hpp"
 
 #include <cstdint>
@@ -12,7 +13,7 @@ void check(int code, const char* what) {
   if (code != MPI_SUCCESS) throw Error(Errc::invalid_argument, what);
 }
 
-/// Calls `use(data, count, type)` with a base that is not MPI_BOTTOM, which MPICH's MPI_Pack takes for a mistake.
+/// Calls `use(data, count, type)` with a base other than MPI_BOTTOM, because MPICH's MPI_Pack refuses that.
 template <class Use>
 void with_base(const void* data, int count, MPI_Datatype type, Use&& use) {
   if (data != MPI_BOTTOM) return use(data, count, type);
@@ -26,7 +27,7 @@ void with_base(const void* data, int count, MPI_Datatype type, Use&& use) {
 
 }  // namespace
 
-// The two forms of each function take the same arguments.
+// Both forms of a function take the same arguments.
 #define COLLECTIVES_PERFORM(form)                                                              \
   switch (collective) {                                                                        \
     case Collective::all_reduce: return comm.all_reduce##form(input, output, op, options);     \

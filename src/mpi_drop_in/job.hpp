@@ -1,5 +1,7 @@
-// One call as the library performs it. Memory that is not dense is packed before and unpacked afterwards; ranks may
-// describe the same bytes by different datatypes, so what only moves travels as bytes.
+// Job: a call in the library's form.
+//
+// Memory that is not dense is packed before the call and unpacked afterwards. Ranks may describe the same bytes by
+// different datatypes, so calls that only move data move bytes.
 #pragma once
 
 #include <chrono>
@@ -13,33 +15,38 @@
 
 namespace collectives::drop_in {
 
+/// Call of the library with its arguments and staging memory.
 struct Job {
   Collective collective = Collective::barrier;
   ConstBuffer input = {};
   Buffer output = {};
   ReduceOp op = ReduceOp::sum;
   Rank root = 0;
-  std::vector<std::size_t> counts = {};                            ///< of the v-forms, in elements
-  Options options = {.timeout = std::chrono::nanoseconds::max()};  ///< as long as MPI's own calls wait
-  std::unique_ptr<std::byte[]> in = {};                            ///< staging, where memory is not dense or overlaps
+  std::vector<std::size_t> counts = {};                            ///< Counts of the v-forms, in elements.
+  Options options = {.timeout = std::chrono::nanoseconds::max()};  ///< No deadline, as in MPI.
+  std::unique_ptr<std::byte[]> in = {};  ///< Staging for memory that is not dense or overlaps.
   std::unique_ptr<std::byte[]> out = {};
-  std::function<void()> finish = {};  ///< what is left to do at this rank afterwards; empty: nothing
+  std::function<void()> finish = {};  ///< Work of this rank after the operation. Empty: none.
 
+  /// Runs the call and blocks until it is finished.
   void run(Communicator&) const;
+  /// Starts the call.
   Work begin(Communicator&) const;
 
-  /// `count` elements as they travel: where they are if they are dense, else packed into `in`.
+  /// Returns `count` elements in the form in which they are sent: their address if they are dense, or a packed copy in
+  /// `in`.
   const std::byte* packed(const void* data, int count, MPI_Datatype, const Layout&);
-  /// Makes `in` a copy of the input where it and the output overlap without being in place.
+  /// Copies the input to `in` if it overlaps the output.
   void keep_apart();
-  /// `bytes` of staging for the output.
+  /// Allocates `bytes` bytes of staging for the output.
   std::byte* stage(std::size_t bytes);
 };
 
-/// What unpacks `count` elements at `from`.
+/// Unpacks `count` elements from the `bytes` bytes at `from`.
 void unpack(const std::byte* from, std::size_t bytes, void* to, int count, MPI_Datatype);
 
-/// A datatype that outlives the program's handle: a pending operation needs it to the end.
+/// Returns a copy of a datatype that outlives the program's handle. A pending operation needs the datatype until its
+/// end.
 std::shared_ptr<MPI_Datatype> held(MPI_Datatype);
 
 }  // namespace collectives::drop_in

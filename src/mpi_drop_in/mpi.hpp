@@ -1,5 +1,8 @@
-// mpi.h of the MPI that the drop-in is compiled for, of which nothing need be there when it is loaded: a preloaded
-// library is also loaded into mpirun, into shells, and into programs of another MPI. So all of MPI is weak.
+// Includes mpi.h of the MPI for which the drop-in is compiled, with all symbols of MPI weak.
+//
+// A preloaded library is also loaded into mpirun, into shells and into programs of another MPI. The process may then
+// lack functions and constants of this MPI. Weak symbols are null there instead of an error of the linker. So the
+// drop-in can be preloaded into any process, and it links no MPI.
 #pragma once
 
 #define OMPI_SKIP_MPICXX

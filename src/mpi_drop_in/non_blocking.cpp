@@ -1,3 +1,4 @@
+// Pending operations, and their progress in calls of MPI.
 #include "mpi_drop_in/non_blocking.hpp"
 
 #include <dlfcn.h>
@@ -16,7 +17,7 @@ namespace collectives::drop_in {
 namespace {
 
 struct Pending {
-  std::shared_ptr<CommState> state;  // its communicator may be freed before
+  std::shared_ptr<CommState> state;  // keeps the state if MPI's communicator is freed first
   Job job;
   Work work = {};
   MPI_Request request = MPI_REQUEST_NULL;
@@ -24,12 +25,12 @@ struct Pending {
   int code = MPI_SUCCESS;
 };
 
-// Never destroyed: MPI may call until the process ends.
+// Never destroyed, because MPI may call until the process ends.
 std::mutex& mutex = *new std::mutex;
 std::vector<Pending*>& pending = *new std::vector<Pending*>;
 std::atomic<int> pending_count = 0;
 
-/// What MPI_Wait and its kin say of a request.
+/// Fills the status that MPI_Wait and similar functions return.
 int query(void* state, MPI_Status* status) noexcept {
   const auto& operation = *static_cast<const Pending*>(state);
   PMPI_Status_set_elements(status, MPI_BYTE, 0);
@@ -42,11 +43,11 @@ int free_operation(void* state) noexcept {
   delete static_cast<Pending*>(state);
   return MPI_SUCCESS;
 }
-int cancel(void*, int) noexcept { return MPI_SUCCESS; }  // as for MPI's own: nothing to cancel
+int cancel(void*, int) noexcept { return MPI_SUCCESS; }  // like MPI's own collectives, it cannot be cancelled
 
-/// True when it has finished.
+/// Progresses the operation. Returns true if it is finished.
 bool progress(Pending& operation) noexcept {
-  if (!operation.state->try_lock()) return false;  // another thread moves it on, or this one outside of this call
+  if (!operation.state->try_lock()) return false;  // another thread progresses it, or this thread is in a call below
   bool done = true;
   try {
     done = operation.work.test();
@@ -64,10 +65,11 @@ void complete(Pending& operation) noexcept {
   } catch (const std::exception& error) {
     operation.code = report(*operation.state, error);
   }
-  PMPI_Grequest_complete(operation.request);  // it may be gone after this
+  PMPI_Grequest_complete(operation.request);  // may free the operation
 }
 
-/// Called by MPI in each of its calls, of any thread, and in the waits of the library.
+/// Progresses all pending operations. Returns the number of operations that it has finished. MPI calls it in each of
+/// its calls, on any thread, and in the waits of the library.
 int progress_all() noexcept {
   if (pending_count.load(std::memory_order_relaxed) == 0) return 0;
   std::vector<Pending*> finished;
@@ -81,12 +83,12 @@ int progress_all() noexcept {
     });
     pending_count.store(static_cast<int>(pending.size()), std::memory_order_relaxed);
   }
-  // Not before the list is free: an error handler of the program may call MPI.
+  // The list must be unlocked here, because an error handler of the program may call MPI.
   for (Pending* operation : finished) complete(*operation);
   return static_cast<int>(finished.size());
 }
 
-/// Of libopen-pal: what Open MPI's own parts use.
+/// Returns the function of libopen-pal by which parts of Open MPI register for progress. Returns null if there is none.
 using Register = int (*)(int (*)() noexcept);
 Register opal_progress_register() noexcept {
 #ifdef OPEN_MPI

@@ -1,9 +1,11 @@
-// The library's operations as requests of MPI: generalized requests, which the program waits for, tests and frees like
-// all others.
+// Non-blocking operations of the library as generalized requests of MPI. The program waits for them, tests them and
+// frees them like all other requests.
 //
-// They must move on in whatever call of MPI a rank happens to be, for others wait for it. Open MPI keeps a list of what
-// it calls in each of them, on which the drop-in puts itself. MPICH has no such list for others to use; there the
-// non-blocking forms are forwarded.
+// They must progress in every call of MPI, because other ranks wait for them. Open MPI keeps a list of functions that
+// it calls in each of its calls, and the drop-in adds one. MPICH has no such list for other libraries, so its
+// non-blocking forms are forwarded. No thread is needed, so every thread level of MPI works.
+//
+// The other direction is the wait hook (base/wait.hpp): waits of the library progress MPI.
 #pragma once
 
 #include "mpi_drop_in/communicators.hpp"
@@ -11,10 +13,10 @@
 
 namespace collectives::drop_in {
 
-/// Whether this MPI lets the drop-in move operations on in its calls.
+/// Returns true if this MPI progresses the drop-in's operations in its own calls.
 bool can_progress_in_mpi() noexcept;
 
-/// Begins `job`; the request is complete when it has finished.
+/// Starts `job`. Returns a request that completes when the job is finished.
 MPI_Request begin(CommState&, Job job);
 
 }  // namespace collectives::drop_in

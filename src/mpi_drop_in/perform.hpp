@@ -1,4 +1,4 @@
-// From the call of the program to the library or to MPI.
+// Forwarding of each call to the library or to MPI.
 #pragma once
 
 #include <chrono>
@@ -12,11 +12,11 @@
 
 namespace collectives::drop_in {
 
-/// Tells `error` in a line on stderr, then to the error handler of the communicator; what is left to do is to return
-/// the result. An error of this rank alone reaches the others by an abort of the library's communicator.
+/// Reports `error` in a line on stderr and to the error handler of the communicator. Returns the code that the call
+/// returns. If the error concerns this rank alone, the library's communicator is aborted, so that all ranks fail.
 int report(CommState& state, const std::exception& error) noexcept;
 
-/// The arguments of a call are looked at only where its communicator may have it taken over.
+/// Decides whether a call is taken over. Examines the arguments only if the communicator may take calls over.
 template <class Call>
 Eligibility decide(const Call& call, CommState& state, Form form) {
   if (state.refused() != Reason::none) return {state.refused()};
@@ -29,7 +29,7 @@ Eligibility decide(const Call& call, CommState& state, Form form) {
   return eligibility;
 }
 
-/// Performs a call by `take(taken)`, or has `forward()` do it.
+/// Performs a call by `take(state)` if it is taken over, and by `forward()` otherwise.
 template <class Call, class Forward, class Take>
 int perform(const Call& call, Form form, MPI_Comm comm, Forward&& forward, Take&& take) noexcept {
   if (comm == MPI_COMM_NULL) return forward();

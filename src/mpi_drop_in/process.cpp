@@ -1,3 +1,4 @@
+// Start and end of the drop-in, and progress of MPI in the library's waits.
 #include "mpi_drop_in/process.hpp"
 
 #include <dlfcn.h>
@@ -34,16 +35,19 @@ constexpr std::string_view kThisMpi = "MPICH";
 
 Settings in_force;
 int rank_in_world = 0;
-MPI_Request never_done = MPI_REQUEST_NULL;  // until MPI_Finalize
+MPI_Request never_done = MPI_REQUEST_NULL;  // never completes before MPI_Finalize
 
-/// MPI moves on what this process has under way when it is asked for a request that is not done. Any thread may ask.
-/// MPI_Iprobe would not do: MPICH looks at one communicator's own queue, and another rank's MPI_Win_flush waits on.
+/// Progresses MPI. MPI progresses this process's operations when it is asked about a request that is not complete. Any
+/// thread may ask.
+///
+/// MPI_Iprobe would not suffice. MPICH then examines the queue of one communicator only, and MPI_Win_flush of another
+/// rank continues to wait.
 void progress_mpi() noexcept {
   int flag = 0;
   PMPI_Request_get_status(never_done, &flag, MPI_STATUS_IGNORE);
 }
 
-/// A request that this process completes itself, as it ends.
+/// Starts a request that this process completes itself in stop().
 void begin_never_done() {
   const auto query = [](void*, MPI_Status* status) {
     PMPI_Status_set_elements(status, MPI_BYTE, 0);
@@ -60,7 +64,8 @@ void end_never_done() {
   PMPI_Wait(&never_done, MPI_STATUS_IGNORE);
 }
 
-/// Open MPI's handles are addresses, which were looked up when the drop-in was loaded.
+/// Returns true if the handles of MPI are valid. Open MPI's handles are addresses, which were looked up when the
+/// drop-in was loaded.
 bool handles_are_known() {
 #ifdef OPEN_MPI
   return MPI_COMM_WORLD != nullptr;
@@ -69,7 +74,8 @@ bool handles_are_known() {
 #endif
 }
 
-/// Before any handle or constant of mpi.h is used: they may mean nothing to the MPI of this process.
+/// Returns true if the process runs the MPI for which the drop-in was built. Must be called before any handle or
+/// constant of mpi.h is used, because another MPI has other ones. Rank 0 logs the reason for false.
 bool the_mpi_it_was_built_for() {
   char text[16384] = {};
   int length = 0;
@@ -93,7 +99,8 @@ bool the_mpi_it_was_built_for() {
   return false;
 }
 
-/// MPI_Finalize begins with the attributes of MPI_COMM_SELF, while MPI is still there for everything.
+/// Ends the drop-in. MPI_Finalize calls it first, as the attribute of MPI_COMM_SELF is deleted. All of MPI still works
+/// then.
 int stop(MPI_Comm, int keyval, void*, void*) noexcept {
   active_in_this_process = false;
   drop_all();
@@ -107,10 +114,11 @@ int stop(MPI_Comm, int keyval, void*, void*) noexcept {
   return MPI_SUCCESS;
 }
 
-/// Rank 0's environment decides. False where it is malformed, which rank 0 says.
+/// Agrees on the settings, which rank 0's environment determines. Returns false if that environment is malformed; rank
+/// 0 logs the reason.
 bool agree() {
   PMPI_Comm_rank(MPI_COMM_WORLD, &rank_in_world);
-  long long agreed[] = {-1, -1};  // calls before taking over; bytes from which sums of f32 are coded
+  long long agreed[] = {-1, -1};  // calls before taking over; shortest vector in bytes whose sums of f32 are encoded
   try {
     const Environment here = environment();
     in_force.stats = here.mpi_stats.value_or(false);
@@ -148,7 +156,7 @@ void start() noexcept try {
   PMPI_Comm_set_attr(MPI_COMM_SELF, keyval, nullptr);
   set_wait_hook(progress_mpi);
   active_in_this_process = true;
-} catch (const std::exception& error) {  // memory
+} catch (const std::exception& error) {  // out of memory
   log_error(rank_in_world, "{}: no MPI call is taken over", error.what());
 }
 

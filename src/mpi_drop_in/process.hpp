@@ -1,4 +1,5 @@
-// The drop-in in this process: from MPI_Init to the moment MPI_Finalize begins, if the MPI is the one it was built for.
+// State of the drop-in in this process. It is active from MPI_Init until MPI_Finalize begins, if the process runs the
+// MPI for which the drop-in was built.
 #pragma once
 
 #include <atomic>
@@ -6,27 +7,27 @@
 
 namespace collectives::drop_in {
 
-/// What rank 0's environment says, on all ranks.
+/// Settings from rank 0's environment, equal on all ranks.
 struct Settings {
-  std::size_t after = 0;      ///< blocking calls of a communicator, and bytes as decision.hpp says, before it is built
-  bool non_blocking = false;  ///< every rank can move operations on inside MPI's calls
-  bool coded = false;         ///< COLLECTIVES_MPI_WIRE=bf16
+  std::size_t after = 0;  ///< Blocking calls of a communicator before it is built; bytes count as decision.hpp says.
+  bool non_blocking = false;  ///< Every rank can progress operations inside MPI's calls.
+  bool coded = false;         ///< True: COLLECTIVES_MPI_WIRE=bf16.
   std::size_t coded_from_bytes = 0;
-  bool stats = false;  ///< of this rank's own environment
+  bool stats = false;  ///< True: print statistics. It is a setting of this rank's own environment.
 };
 
 extern std::atomic<bool> active_in_this_process;
 
-/// Whether calls may be taken over. Otherwise they are forwarded without a look at their arguments, whose types may be
-/// another MPI's.
+/// Returns true if calls may be taken over. If not, calls are forwarded without a look at their arguments, which may
+/// have the types of another MPI.
 inline bool active() noexcept { return active_in_this_process.load(std::memory_order_acquire); }
 
 const Settings& settings() noexcept;
 
-/// Before MPI_Init: an MPI that came with a module (a Python program's), not with the program, is not seen from here
-/// until it is made visible.
+/// Makes the symbols of MPI visible. Called before MPI_Init. A module, such as one of Python, may have loaded MPI
+/// without making its symbols visible to other libraries.
 void find_mpi() noexcept;
-/// After MPI_Init or MPI_Init_thread has succeeded, on every rank of MPI_COMM_WORLD.
+/// Starts the drop-in on every rank of MPI_COMM_WORLD. Called after MPI_Init or MPI_Init_thread has succeeded.
 void start() noexcept;
 
 }  // namespace collectives::drop_in

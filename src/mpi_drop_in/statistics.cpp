@@ -1,3 +1,4 @@
+// Counters of calls, and their text.
 #include "mpi_drop_in/statistics.hpp"
 
 #include <fmt/format.h>

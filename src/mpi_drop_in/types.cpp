@@ -1,3 +1,4 @@
+// Table of MPI's predefined types.
 #include "mpi_drop_in/types.hpp"
 
 #include <array>
@@ -8,7 +9,7 @@
 namespace collectives::drop_in {
 namespace {
 
-/// Handles are pointers in one MPI and ints in the other.
+/// Returns a handle as a word. Handles are pointers in Open MPI and ints in MPICH.
 template <class Handle>
 std::uintptr_t word_of(Handle handle) noexcept {
   if constexpr (std::is_pointer_v<Handle>)
@@ -17,16 +18,16 @@ std::uintptr_t word_of(Handle handle) noexcept {
     return static_cast<std::uintptr_t>(static_cast<unsigned>(handle));
 }
 
-/// From handle to type: open addressing, at most a quarter full.
+/// Table from handle to type by open addressing, at most a quarter full.
 class Table {
  public:
   struct Entry {
     std::uintptr_t handle = 0;
     DataType type = DataType::u8;
-    bool arithmetic = false;  ///< else only moved
+    bool arithmetic = false;  ///< False: values are only moved.
   };
   void add(MPI_Datatype type, DataType as, bool arithmetic) {
-    if (type == MPI_DATATYPE_NULL || word_of(type) == 0) return;  // Fortran types that this MPI was built without
+    if (type == MPI_DATATYPE_NULL || word_of(type) == 0) return;  // a Fortran type that this MPI was built without
     entries_[place_of(type)] = {word_of(type), as, arithmetic};
   }
   const Entry* find(MPI_Datatype type) const noexcept {
@@ -35,7 +36,7 @@ class Table {
   }
 
  private:
-  /// Of `type`'s entry, or of the one that it would have.
+  /// Returns the place of `type`'s entry, or the place where it would be inserted.
   std::size_t place_of(MPI_Datatype type) const noexcept {
     std::size_t place = (word_of(type) * 0x9e3779b97f4a7c15ULL) >> 56U;
     while (entries_[place].handle != 0 && entries_[place].handle != word_of(type))
@@ -82,7 +83,7 @@ void init_types() {
   number(MPI_INTEGER8, DataType::i64);
   number(MPI_REAL4, DataType::f32);
   number(MPI_REAL8, DataType::f64);
-  int bytes = 0;  // a compiler's option may have made them longer
+  int bytes = 0;  // the option of a compiler may have made the types longer
   if (PMPI_Type_size(MPI_REAL, &bytes) == MPI_SUCCESS && bytes == 4) number(MPI_REAL, DataType::f32);
   if (PMPI_Type_size(MPI_DOUBLE_PRECISION, &bytes) == MPI_SUCCESS && bytes == 8)
     number(MPI_DOUBLE_PRECISION, DataType::f64);

@@ -1,4 +1,4 @@
-// MPI's datatypes and ops, as the library sees them.
+// Datatypes and ops of MPI in the library's terms.
 #pragma once
 
 #include <cstddef>
@@ -9,22 +9,24 @@
 
 namespace collectives::drop_in {
 
-/// Finds the handles of this MPI, which may be addresses. Before everything else here.
+/// Looks up the handles of this MPI, which may be addresses. Must be called before the other functions here.
 void init_types();
 
-/// The predefined types that MPI allows sum, product, min and max for, and that the library has.
+/// Returns the element type of a predefined type that the library has and for which MPI allows sum, product, min and
+/// max.
 std::optional<DataType> arithmetic_type(MPI_Datatype) noexcept;
+/// Returns the library's op, or nothing if the library lacks it.
 std::optional<ReduceOp> reduction(MPI_Op) noexcept;
 
-/// One element of any datatype.
+/// Layout of one element of a datatype.
 struct Layout {
-  std::size_t bytes = 0;  ///< of its signature: equal on all ranks, whatever they call it
+  std::size_t bytes = 0;  ///< Bytes of its signature, equal on all ranks, whatever type they pass.
   MPI_Aint extent = 0;
-  /// In memory as on the wire, so it needs no packing. Known of predefined types only: a derived one may be as long as
-  /// its bytes and still change their order.
+  /// True: memory and wire have the same form, so no packing is needed. Known of predefined types only, because a
+  /// derived type may be as long as its bytes and still change their order.
   bool dense = false;
 };
-/// Nothing for a type that MPI should complain about.
+/// Returns the layout, or nothing for a type that MPI should refuse.
 std::optional<Layout> layout_of(MPI_Datatype);
 
 }  // namespace collectives::drop_in
