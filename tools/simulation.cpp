@@ -21,7 +21,7 @@ namespace {
 
 std::size_t index(int i) { return static_cast<std::size_t>(i); }
 
-/// What is played: a call, cut as its plan says.
+/// A call as the sequence of rounds into which its plan cuts it.
 struct Call {
   const Algorithm* algorithm = nullptr;
   RoundArgs args;
@@ -38,25 +38,27 @@ struct Call {
   }
 };
 
-/// What the rank with most to do in a host Step does.
+/// Returns the work of the busiest rank in a host Step, in elements.
 std::size_t longest_share(const Step& step, const RankView& view) {
   return host_step_work(step, view.members(step.subgroup).size()).longest;
 }
 
-// ---- which hosts do the same ----
+// ---- blocks of hosts that do the same ----
 
-/// The hosts [0, hosts) stand for all: host h of block b does what host h of block 0 does, with peers moved by b
-/// blocks, either around the circle or by the bits of their numbers.
+/// A block of `hosts` hosts that stands for all blocks. Host h of block b does the same as host h of block 0, with
+/// peers moved by b blocks. A move adds to the number of a host modulo the number of hosts, or inverts bits of it
+/// (`bits`).
 struct Block {
   int hosts = 0, all = 0;
   bool bits = false;
 
   int of(int host) const { return host / hosts; }
-  /// Host `host`, seen from block `block` as if that were block 0.
+  /// Returns the number of `host` relative to `block`, as if that block were block 0.
   int seen(int host, int block) const { return bits ? host ^ (block * hosts) : (host + all - block * hosts) % all; }
 };
 
-/// A digest of a rank's Steps, of which only relations count: what a rank of another block does alike has the same.
+/// A digest of a rank's Steps with peers relative to its block. Ranks of two blocks that do the same have equal
+/// digests.
 class Digest final : public StepSink {
  public:
   Digest(const RankView& view, const Block& block) : view_(view), block_(block), mine_(block.of(view.grid.host)) {}
@@ -67,7 +69,7 @@ class Digest final : public StepSink {
     ++events;
     if (step.kind != Step::Kind::exchange) return add(longest_share(step, view_));
     add(step.range.count);
-    std::uint64_t from = 0, to = 0;  // sums: in whatever order
+    std::uint64_t from = 0, to = 0;  // sums, which do not depend on the order of peers
     for (const Rank peer : step.from) from += mixed(relative(peer));
     for (const Rank peer : step.to) {
       to += mixed(relative(peer));
@@ -78,8 +80,8 @@ class Digest final : public StepSink {
     add(to);
   }
 
-  std::uint64_t value = 0, ordered = 0;  ///< ordered: the order of those who are sent to
-  std::size_t events = 0;                ///< that these Steps take, about
+  std::uint64_t value = 0, ordered = 0;  ///< `ordered`: digest of the receivers in their order.
+  std::size_t events = 0;                ///< Estimated number of events of these Steps.
 
  private:
   static constexpr std::size_t kEventsOfMessage = 3;
@@ -99,7 +101,7 @@ class Digest final : public StepSink {
   int mine_;
 };
 
-/// How many events a round takes on the hosts [0, hosts), about: counted for some of their ranks and the root.
+/// Estimates the number of events of a round on the hosts [0, hosts) from up to 64 of their ranks and the root.
 double events_of_round(const Call& call, RankView& view, const Topology& topology, int hosts) {
   constexpr int kSome = 64;
   std::vector<Rank> ranks;
@@ -122,8 +124,8 @@ double events_of_round(const Call& call, RankView& view, const Topology& topolog
   return sum / kSome * static_cast<double>(n) + count(call.args.root);
 }
 
-/// Whether the blocks do the same in the first and the last round. Some are looked at; `ordered`: they also send in the
-/// same order.
+/// Returns true if up to seven blocks do the same as block 0 in the first and the last round. `ordered` also requires
+/// that ranks send in the same order.
 bool alike(const Call& call, RankView& view, const Topology& topology, const Block& block, bool ordered) {
   const int blocks = block.all / block.hosts;
   std::vector<int> looked_at;
@@ -145,14 +147,14 @@ bool alike(const Call& call, RankView& view, const Topology& topology, const Blo
   return true;
 }
 
-// ---- the play ----
+// ---- simulation ----
 
-/// A Step in a few words, with channels in place of peers.
+/// A Step as the simulation needs it, with channels in place of peers.
 struct Move {
   std::size_t bytes = 0;
   int depth = 0;
-  std::uint32_t first = 0, from = 0, to = 0;  ///< channels [first, first + from) come in, the next `to` go out
-  double work = 0;                            ///< us that a rank itself adds, encodes and decodes
+  std::uint32_t first = 0, from = 0, to = 0;  ///< `from` incoming channels at `first`, then `to` outgoing ones.
+  double work = 0;                            ///< Time in us in which a rank adds, encodes and decodes.
   Step::Kind kind = Step::Kind::exchange;
   Subgroup subgroup = Subgroup::host;
 };
@@ -186,7 +188,7 @@ class Play {
     make_subgroups();
   }
 
-  /// Throws std::logic_error where ranks wait for one another for ever.
+  /// Processes events until none is left. Throws std::logic_error if ranks wait for one another for ever.
   void run() {
     for (std::uint32_t p = 0; p < players_.size(); ++p) {
       players_[p].schedule.start(call_.rounds, call_.issue_interval, emitter(p));
@@ -212,39 +214,40 @@ class Play {
         throw std::logic_error(fmt::format("{}: rank {} waits for ever", call_.algorithm->name, player.rank));
   }
 
-  double finished = 0;   ///< us
-  std::size_t hops = 0;  ///< of the longest way from rank to rank that something depended on
+  double finished = 0;   ///< Time in us at which the last rank is done.
+  std::size_t hops = 0;  ///< Length of the longest chain of messages, each sent after the one before.
   std::size_t events = 0;
-  std::vector<std::size_t> bytes_out;  ///< by host
+  std::vector<std::size_t> bytes_out;  ///< Bytes sent to other hosts, by sending host.
 
  private:
   enum class What : std::uint8_t { done, retry, departs, at_uplink, at_downlink, at_host, arrived };
   struct Event {
     double time;
-    std::uint64_t number;  // those of one time happen in the order in which they were foreseen
-    std::uint32_t who;     // a player, or a message
+    std::uint64_t number;  // order of events of equal time
+    std::uint32_t who;     // index of a player or a message
     What what;
     bool operator<(const Event& other) const { return time != other.time ? time > other.time : number > other.number; }
   };
   struct Player {
     Rank rank = 0;
     Schedule<Moves> schedule;
-    std::uint32_t hops = 0, from_ready = 0, to_ready = 0;  // of the move's channels
+    std::uint32_t hops = 0, from_ready = 0, to_ready = 0;  // progress in the channels of the current move
   };
-  /// From one rank to another. Of several blocks, one is played: then the source stands for the player that it is like.
+  /// A connection from one rank to another. If one block stands for all, `source` is the simulated player that does the
+  /// same as the sender.
   struct Channel {
     std::uint32_t source = 0, destination = 0;           // players
-    int out = 0, in = 0, up = 0, down = 0;               // hosts and switches
-    std::uint32_t arrived = 0, untaken = 0, frames = 0;  // messages
+    int out = 0, in = 0, up = 0, down = 0;               // indices of hosts and switches
+    std::uint32_t arrived = 0, untaken = 0, frames = 0;  // numbers of messages
     bool between_hosts = false, between_switches = false;
     bool source_waits = false, destination_waits = false;
   };
-  /// Messages go through in the order of their heads. Where one comes in slower than it could pass, those behind it use
-  /// what it leaves: packets take turns.
+  /// A link, which messages pass in the order of their heads. If a message arrives more slowly than it could pass, the
+  /// messages behind it use the rest of the rate, because packets of several messages take turns.
   struct Link {
     double free = 0;
-    /// A message of which the head is here now, and the tail comes at `tail`. When its head is through; `tail`: when
-    /// its tail is.
+    /// Passes a message with its head here now and its tail at `tail`. Returns the time at which its head has passed,
+    /// and sets `tail` to that of its tail.
     double pass(double now, double lasts, double& tail) {
       const double stretch = std::max(tail - now, lasts);
       free = std::max(now, free) + lasts;
@@ -256,14 +259,14 @@ class Play {
     std::uint32_t channel = 0;
     std::size_t bytes = 0;
     std::uint32_t hops = 0;
-    double tail = 0;  // when its last byte has passed the last link so far
+    double tail = 0;  // time at which its last byte has passed its latest link
   };
   struct SubgroupState {
     std::size_t size = 0, arrivals = 0;
     std::vector<std::uint32_t> players;
   };
 
-  /// Turns Steps into Moves.
+  /// Converts Steps to Moves.
   struct Recorder final : StepSink {
     Recorder(Play& the_play, std::uint32_t the_player, Moves& to) : play(the_play), player(the_player), moves(to) {}
     void operator()(const Step& step) override {
@@ -279,7 +282,7 @@ class Play {
         move.work = static_cast<double>(step.range.count * coding.element) *
                     (static_cast<double>(terms(step)) * play.tuning_.reduce_us_per_byte +
                      static_cast<double>(coding.codings(step)) * play.tuning_.coding_us_per_byte);
-        // Nothing of an empty range travels, except in a barrier.
+        // An empty range has no message, except in a barrier.
         if (step.range.count == 0 && play.call_.args.collective != Collective::barrier) return;
         const Rank self = play.view_.world.self;
         for (const Rank peer : step.from)
@@ -321,7 +324,7 @@ class Play {
         host.push_back(static_cast<std::uint32_t>(first_of_host_[index(h)] + l));
       add(std::move(host), Subgroup::host);
     }
-    const auto levels = topology_.levels();  // of one host, where players are numbered like its ranks
+    const auto levels = topology_.levels();  // levels of one host, whose players are numbered like its ranks
     for (const auto& domain : levels) {
       std::vector<std::uint32_t> inside;
       for (const Rank rank : domain) inside.push_back(player_at(0, view_.local_of(rank)));
@@ -338,8 +341,9 @@ class Play {
     return static_cast<std::uint32_t>(first_of_host_[index(host)] + index(local));
   }
 
-  /// What a player sends into another block is what it gets from its like in one more block: a channel is known by who
-  /// takes from it, a player, and by who sends, seen from there.
+  /// Returns the channel of messages from `player` to `peer`. If `peer` is in another block, the simulated receiver is
+  /// the player that does the same as `peer`. A channel is found by its receiving player and by its sender relative to
+  /// the receiver's block.
   std::uint32_t channel_to(Rank peer, std::uint32_t player) {
     const int to = view_.host_of(peer), block = block_.of(to);
     return channel(block_.seen(view_.grid.host, block), view_.grid.local,
@@ -354,7 +358,7 @@ class Play {
     const auto from = static_cast<std::uint64_t>(topology_.hosts[index(from_host)][index(from_local)]);
     const std::uint64_t key = from << 32 | destination;
     Known& last = last_[direction];
-    if (key == last.key) return last.channel;  // a ring has one each way
+    if (key == last.key) return last.channel;  // a rank of a ring has one channel in each direction
     const auto [found, is_new] = channel_of_.try_emplace(key, static_cast<std::uint32_t>(channels_.size()));
     if (is_new) {
       const bool between_hosts = from_host != to_host;
@@ -377,7 +381,7 @@ class Play {
 
   // ---- ranks ----
 
-  /// As far as `p` gets without waiting.
+  /// Performs the moves of player `p` until it has to wait.
   void progress_player(std::uint32_t p) {
     Player& player = players_[p];
     for (;;) {
@@ -404,7 +408,8 @@ class Play {
     }
   }
 
-  /// Takes and adds first, then hands out one message after the other. When that is done.
+  /// Performs a move: takes and adds incoming messages, then sends messages one after another. Returns the time of its
+  /// end.
   double perform(const Move& move, const std::uint32_t* channels, std::uint32_t hops_so_far) {
     const auto bytes = static_cast<double>(move.bytes);
     double time = now_ + move.work;
@@ -431,7 +436,7 @@ class Play {
     return time;
   }
 
-  /// What has come in is taken: its frames are free.
+  /// Ends a move: frees the frames of its incoming messages, and goes to the next move.
   void finish_move(Player& player) {
     const Move& move = *player.schedule.current();
     const std::uint32_t* const channels = player.schedule.list().channels.data() + move.first;
@@ -450,7 +455,7 @@ class Play {
     progress_player(p);
   }
 
-  /// The last to come begins for all.
+  /// Arrives at a host Step. The last rank to arrive sets the time at which all its ranks are done.
   void come_to_host_step(std::uint32_t p, const Move& move) {
     SubgroupState& state = subgroups_[subgroup_of_[static_cast<std::size_t>(move.subgroup)][p]];
     if (++state.arrivals < state.size) return;
@@ -518,7 +523,7 @@ class Play {
     return static_cast<double>(message.bytes) * network_.uplink_us_per_byte;
   }
 
-  static constexpr std::size_t kFramesInside = 2;  ///< between two ranks of a host (transport.hpp)
+  static constexpr std::size_t kFramesInside = 2;  ///< Frames between two ranks of a host.
 
   const Call& call_;
   RankView& view_;
@@ -532,7 +537,7 @@ class Play {
   std::priority_queue<Event> queue_;
   std::vector<Player> players_;
   std::vector<std::size_t> first_of_host_;
-  std::array<std::vector<std::uint32_t>, 3> subgroup_of_;  // by Subgroup and player
+  std::array<std::vector<std::uint32_t>, 3> subgroup_of_;  // by subgroup and player
   std::vector<SubgroupState> subgroups_;
   std::vector<Channel> channels_;
   std::unordered_map<std::uint64_t, std::uint32_t> channel_of_;
@@ -540,13 +545,13 @@ class Play {
     std::uint64_t key = ~std::uint64_t{0};
     std::uint32_t channel = 0;
   };
-  std::array<Known, 2> last_;  // way out, way in
+  std::array<Known, 2> last_;  // outgoing, incoming
   std::vector<Link> links_out_, links_in_, up_, down_;
   std::vector<Message> messages_;
   std::vector<std::uint32_t> free_;
 };
 
-// ---- how much of it ----
+// ---- shortcuts ----
 
 Call call_of(const Request& request, const Plan& plan, const Topology& topology, std::vector<std::size_t>& offsets) {
   Call call{
@@ -565,14 +570,14 @@ Call call_of(const Request& request, const Plan& plan, const Topology& topology,
   return call;
 }
 
-/// With parts of equal length: as much longer as it takes.
+/// Returns `call` with its vector rounded up to a multiple of `unit` elements, in parts of equal length.
 Call rounded_up(const Call& call, std::size_t unit) {
   Call longer = call;
   const Parts& parts = call.args.parts;
   longer.args.parts = Parts::equal({0, (parts.whole().count + unit - 1) / unit * unit}, parts.size());
   return longer;
 }
-/// The same with so many rounds only, the last one among them.
+/// Returns `call` with `rounds` rounds only, the last one among them.
 Call shortened(const Call& call, std::size_t rounds) {
   Call shorter = call;
   const Parts& parts = call.args.parts;
@@ -588,12 +593,12 @@ bool hosts_are_equal(const Topology& topology) {
 bool power_of_two(int n) { return (n & (n - 1)) == 0; }
 
 struct Chosen {
-  Call call;  ///< perhaps a little longer
+  Call call;  ///< Its vector may be rounded up.
   Block block;
   bool ordered = true;
 };
 
-/// One block that stands for all; empty if there is none. `ordered`: they also send in the same order.
+/// Returns a block that stands for all, or nothing. `ordered` also requires that blocks send in the same order.
 std::optional<Chosen> one_block(const Call& call, RankView& view, const Topology& topology, const Fabric& network,
                                 bool ordered) {
   const int hosts = static_cast<int>(topology.hosts.size());
@@ -618,7 +623,8 @@ std::string hosts_of_block(const Block& block) {
 
 double wire_bound_us(const Request& request, const Coding& coding, const Topology& topology, const Fabric& network) {
   const auto bytes = static_cast<double>(coding.bytes(request.count));
-  // Of n groups of hosts the smallest lacks most: what all others have, or their contributions to what it keeps.
+  // The group of hosts with the fewest ranks lacks the most bytes. In an all-gather these are the parts of all other
+  // ranks, in a reduce-scatter the contributions of other groups to its own parts.
   const auto bound = [&](const std::vector<std::size_t>& ranks_of, double us_per_byte) {
     if (ranks_of.size() < 2) return 0.0;
     const double lacks = 1 - static_cast<double>(std::ranges::min(ranks_of)) / topology.ranks();
@@ -656,9 +662,10 @@ Simulated simulate(const Request& request, const Plan& plan, const Topology& top
   const auto everything = static_cast<double>(effort.everything), most = static_cast<double>(effort.most);
 
   double each = events_of_round(what.call, view, topology, hosts);
-  const std::size_t some = std::max<std::size_t>(4, plan.rounds_in_flight);  // rounds that are added at a time
+  // The number of rounds in one piece, by which the simulation is extended.
+  const std::size_t some = std::max<std::size_t>(4, plan.rounds_in_flight);
   const bool may_add = effort.some_rounds && request.counts.empty() && plan.rounds > 5 * some;
-  /// Events that it takes at least.
+  /// Returns the least number of events that a result takes.
   const auto least = [&] { return each * (may_add ? static_cast<double>(10 * some) : rounds); };
   if (each * rounds > everything && effort.one_block && request.counts.empty()) {
     auto found = one_block(what.call, view, topology, network, true);
@@ -694,18 +701,18 @@ Simulated simulate(const Request& request, const Plan& plan, const Topology& top
     play(plan.rounds);
     return result;
   }
-  // Rounds set out a stride after one another, and are not steady before the first has come to its end: on a long chain
-  // of hosts that is late. A vector that is through by then is all beginning, which is steady in its own way.
+  // A round starts issue_interval ticks after the round before. Rounds are steady only after the first one has ended,
+  // which is late on a long chain of hosts. A shorter vector consists of starting rounds alone, which are steady, too.
   const std::size_t beginning = play(1) / plan.issue_interval * 9 / 8;
   const auto affordable = static_cast<std::size_t>(std::max(0.0, most - static_cast<double>(result.events)) / each / 3);
   std::size_t played = std::max(2 * some, plan.rounds <= beginning ? 0 : std::min(beginning + some, affordable));
   const bool too_early = plan.rounds > beginning && played < beginning;
-  // Three plays are not less than one of everything.
+  // Three partial simulations take no fewer events than one of all rounds.
   if (played + 2 * some >= plan.rounds || (3 * played > plan.rounds && each * rounds <= most)) {
     play(plan.rounds);
     return result;
   }
-  // Steady when one more piece takes as long as the one before.
+  // Rounds are steady if one more piece takes as long as the piece before, within 0.2 %.
   constexpr double kSteady = 0.002;
   double piece = 0, before = 0;
   std::size_t bytes = 0;
