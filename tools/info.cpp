@@ -1,16 +1,16 @@
-// collectives_info: what this build and this machine can do, and what a call would do on a machine that is not here.
+// collectives_info: prints the abilities of this build and machine, and the plan of a call on any machine.
 //
-//   collectives_info             backends, transports, cores, shared memory, ... with the reason of every "no"
+//   collectives_info             backends, transports, cores, shared memory, ... with a reason for what is missing
 //   collectives_info --json
 //   collectives_info explain all_reduce --bytes 64M --ranks 64 --ranks-per-host 8
 //   collectives_info explain all_reduce --ranks 8 --sizes
 //   collectives_info simulate all_reduce --bytes 100M --hosts 512 --ranks-per-host 8 --link 100gbit --latency 5us
-//   collectives_info watch       what the processes that run here do
+//   collectives_info watch       counters and operations of the processes of this machine
 //
-// COLLECTIVES_TUNING says by which numbers.
+// COLLECTIVES_TUNING sets the numbers of explain and simulate.
 //
-// Everything found out is one JSON value; the text is that value printed for people. Bad arguments and variables that a
-// communicator would refuse: one line, exit 2.
+// All results of the first form are one JSON value, and the text is printed from that value. The exit status is 2, with
+// an error of one line, for bad arguments and for variables that a communicator would refuse.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -62,7 +62,7 @@ using Json = nlohmann::ordered_json;
 
 std::string reason_of(int error) { return std::error_code(error, std::generic_category()).message(); }
 
-/// The first line of a file of the kernel; "unknown" when it cannot be read.
+/// Returns the first line of a file of the kernel, or "unknown" if it cannot be read.
 std::string first_line(const char* path) {
   std::ifstream file(path);
   std::string line;
@@ -99,7 +99,7 @@ Json backends() {
   return backends;
 }
 
-/// "works", or the system call that failed and why. The arena of a host is such a memory.
+/// Creates shared memory as the arena of a host does. Returns "works", or the system call that failed and its error.
 std::string try_memfd() {
   const int fd = memfd_create("collectives_info", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0) return "memfd_create: " + reason_of(errno);
@@ -117,14 +117,14 @@ std::string try_memfd() {
   return result;
 }
 
-/// Reads memory of a sibling process, as one rank does of another: "works", or why not.
+/// Reads memory of a sibling process as ranks do. Returns "works", or the system call that failed and its error.
 std::string try_single_copy() {
   static volatile int secret = 0;
   int hold[2];
   if (pipe2(hold, O_CLOEXEC) != 0) return "pipe: " + reason_of(errno);
   const pid_t owner = fork();
   if (owner < 0) return "fork: " + reason_of(errno);
-  if (owner == 0) {  // lives until the pipe closes
+  if (owner == 0) {  // waits until the pipe is closed
     secret = 42;
     close(hold[1]);
     char end;
@@ -193,7 +193,7 @@ Json machine() {
           {"topology", topology()}};
 }
 
-/// What a program gets that asks for 8 MiB; or why it gets nothing.
+/// Allocates 8 MiB as a program does. Returns a description of the memory, or the error.
 std::string try_allocation() {
   try {
     return SharedMemory(std::size_t{8} << 20).describe();
@@ -223,7 +223,7 @@ Json single_copy() {
           {"ptrace_scope", first_line("/proc/sys/kernel/yama/ptrace_scope")}};
 }
 
-/// The numbers in force, or what will be, and what ranks of this machine have measured.
+/// Returns the numbers in force, or how they will be found, and the numbers that ranks of this machine have measured.
 Json tuning() {
   const auto given = given_tuning({});
   Json result = {{"in force", given ? given->source
@@ -247,7 +247,7 @@ Json tuning() {
   return result;
 }
 
-/// What a communicator of this process would get.
+/// Returns the GPU that a communicator of this process would use.
 Json gpu() {
   std::string why_not;
   const std::unique_ptr<Device> device = find_device(why_not);
@@ -282,7 +282,7 @@ void print(const Json& value, std::size_t indent = 0) {
   }
 }
 
-/// The question of `collectives_info explain`, as typed.
+/// Options of `collectives_info explain` as typed.
 struct Question {
   std::string collective = "all_reduce", bytes = "1M", type = "f32", op = "sum", backend = "auto", wire;
   int ranks = 2, ranks_per_host = 0, cores_per_host = 0, domains = 1, cores_together = 0;
@@ -309,7 +309,7 @@ void print_sizes(Request request, const Topology& topology, const Tuning& tuning
   }
 }
 
-/// Throws std::invalid_argument or Error in one line.
+/// Prints the answer. Throws std::invalid_argument or Error with a text of one line.
 void answer(const Question& question) {
   Request request;
   request.collective = named("collective", question.collective, kCollectives);

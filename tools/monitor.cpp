@@ -1,4 +1,4 @@
-// Finds the pages of processes through /proc/PID/fd and prints what they hold.
+// Finds the monitoring pages of processes through /proc/PID/fd and prints their contents.
 #include "tools/monitor.hpp"
 
 #include <dirent.h>
@@ -48,7 +48,7 @@ struct Process {
   Mapped page;
 };
 
-/// What the process calls itself: another number in a container.
+/// Returns the process id that `pid` has in its own PID namespace, such as a container.
 int own_number_of(int pid) {
   std::ifstream status(fmt::format("/proc/{}/status", pid));
   for (std::string line; std::getline(status, line);) {
@@ -61,7 +61,7 @@ int own_number_of(int pid) {
   return pid;
 }
 
-/// The names in a directory; empty with errno where it cannot be read.
+/// Returns the names in a directory, or nothing, with errno, if it cannot be read.
 std::optional<std::vector<std::string>> names_in(const std::string& path) {
   DIR* const directory = ::opendir(path.c_str());
   if (directory == nullptr) return std::nullopt;
@@ -72,8 +72,8 @@ std::optional<std::vector<std::string>> names_in(const std::string& path) {
   return names;
 }
 
-/// The page of a process in its descriptor `path`; null when that is none, or one that a forked child has inherited, or
-/// `refused`.
+/// Returns the page of a process behind its descriptor `path`. Returns null if the descriptor is no page, if a forked
+/// child has inherited the page, or if the page is of another version, which sets `refused`.
 Mapped page_at(const std::string& path, int pid, std::string& refused) {
   char target[64];
   const ssize_t letters = ::readlink(path.c_str(), target, sizeof target);
@@ -95,7 +95,8 @@ Mapped page_at(const std::string& path, int pid, std::string& refused) {
   return refused.empty() && page->process == own_number_of(pid) ? std::move(page) : nullptr;
 }
 
-/// Null where it has no page that may be seen; `refused` says why if the system does not let us look.
+/// Returns the page of a process, or null if it has no readable page. Sets `refused` to the reason if its descriptors
+/// cannot be read.
 Mapped page_of(int pid, std::string& refused) {
   const std::string directory = fmt::format("/proc/{}/fd", pid);
   const auto descriptors = names_in(directory);
@@ -135,7 +136,7 @@ std::string seconds_text(std::uint64_t nanoseconds) {
                            : fmt::format("{:.1f} us", seconds * 1e6);
 }
 
-/// The newest operation, and how many are queued behind it.
+/// Returns the operation that was started last, and the number of operations queued behind it.
 std::string last_operation(const CommunicatorBlock& block, const TickScale& scale) {
   OperationEntry entry;
   char space[256];
@@ -165,7 +166,7 @@ void print_totals(const Process& process) {
 
 double seconds(std::uint64_t nanoseconds) { return static_cast<double>(nanoseconds) / 1e9; }
 
-/// An operation; what is not known of it is left out.
+/// Returns an operation as JSON, without the fields that are unknown.
 Json json_of(const OperationEntry& entry, const TickScale& scale) {
   const auto text = [](const auto& space) { return std::string(space, ::strnlen(space, sizeof space)); };
   const auto state = static_cast<OperationRecord::State>(entry.state);
@@ -188,7 +189,7 @@ Json json_of(const OperationEntry& entry, const TickScale& scale) {
   return operation;
 }
 
-/// Everything that print_totals() shows, and the numbers unrounded.
+/// Prints the contents of print_totals() as JSON, with unrounded numbers.
 void print_json(const std::vector<Process>& processes) {
   Json all = Json::array();
   for (const Process& process : processes) {
@@ -221,11 +222,11 @@ void print_json(const std::vector<Process>& processes) {
     all.push_back(
         {{"process", process.pid}, {"program", process.command}, {"communicators", std::move(communicators)}});
   }
-  // A name may be no UTF-8, or end in the middle of a letter.
+  // A name may be invalid UTF-8, or be cut inside a letter.
   fmt::print("{}\n", all.dump(2, ' ', false, Json::error_handler_t::replace));
 }
 
-/// Sums over the collectives of a communicator, at one moment.
+/// Sums over the collectives of a communicator at one time.
 struct Reading {
   std::uint64_t calls = 0, bytes = 0, ticks = 0, waiting = 0;
 };
@@ -241,7 +242,7 @@ Reading read(const CommunicatorBlock& block) {
   return sum;
 }
 
-/// By process and number of the communicator.
+/// Readings by process id and number of the communicator.
 using Readings = std::map<std::pair<int, std::uint32_t>, Reading>;
 
 void print_rates(const Process& process, double seconds, const Readings& before, Readings& now) {
@@ -261,7 +262,7 @@ void print_rates(const Process& process, double seconds, const Readings& before,
   });
 }
 
-/// All, or the one asked for.
+/// Returns the process with this id, or all processes if `pid` is 0.
 std::vector<Process> processes(int pid) {
   std::vector<Process> all = processes();
   if (pid != 0) std::erase_if(all, [&](const Process& process) { return process.pid != pid; });

@@ -1,4 +1,4 @@
-// collectives_info watch: counters and operations of the processes that run here (src/monitoring/process_page.hpp).
+// collectives_info watch: prints counters and operations of local processes (monitoring/process_page.hpp).
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -6,17 +6,18 @@
 
 namespace collectives {
 
-/// The question, as typed.
+/// Options of `collectives_info watch` as typed.
 struct MonitorOptions {
   bool once = false, json = false;
-  int pid = 0;  ///< 0: all
+  int pid = 0;  ///< Process id. 0: all processes.
   std::string interval = "1s";
 };
 
-/// The subcommand; `question` gets what is typed.
+/// Adds the subcommand to `app`. Parsing fills `question`.
 CLI::App& add_monitor(CLI::App& app, MonitorOptions& question);
 
-/// Prints the answer, again and again unless `once` or `json`. Throws std::invalid_argument or Error in one line.
+/// Prints the answer once if `once` or `json` is set, else after every interval. Throws std::invalid_argument or Error
+/// with a text of one line.
 void answer(const MonitorOptions&);
 
 }  // namespace collectives

@@ -1,4 +1,4 @@
-// What people may call things on the command lines of the programs, and the line they get when they call it otherwise.
+// Names of collectives, types, ops and codecs on command lines. An unknown name is an error with the valid names.
 #pragma once
 
 #include <fmt/format.h>
@@ -23,7 +23,7 @@ inline std::string_view name_of(const ReduceOp& op) { return to_string(op.kind()
 inline constexpr ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::average, ReduceOp::product,
                                     ReduceOp::min, ReduceOp::max,     ReduceOp::pre_scaled_sum(1.0)};
 
-/// The value of `known` called `name`. Throws one line with the valid names.
+/// Returns the value of `known` with this name. Throws std::invalid_argument with the valid names if none has it.
 template <class T, std::size_t n>
 T named(std::string_view what, std::string_view name, const T (&known)[n]) {
   const auto name_it = [](const T& value) { return name_of(value); };
@@ -35,7 +35,8 @@ T named(std::string_view what, std::string_view name, const T (&known)[n]) {
   return *found;
 }
 
-/// Null for "": values as they are.
+/// Returns the codec with this name, or null for "". Throws std::invalid_argument if no codec has it, or if `type` is
+/// not f32.
 inline const Codec* codec_named(std::string_view name, DataType type) {
   if (name.empty()) return nullptr;
   const auto name_it = [](const Codec* codec) { return codec->name(); };

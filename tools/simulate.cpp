@@ -29,7 +29,7 @@ namespace {
 
 constexpr int kMostRanks = 1 << 18;
 
-/// The value of an option that was given. Throws one line with an example.
+/// Returns the value of a given option. Throws std::invalid_argument with valid examples if it has none.
 double parsed(std::string_view option, const std::string& text, std::optional<double> value, std::string_view valid) {
   if (!value) throw std::invalid_argument(fmt::format("{} '{}'; valid: {}", option, text, valid));
   return *value;
@@ -77,7 +77,7 @@ class Machine {
 
 struct Timed {
   Simulated simulated;
-  double seconds = 0;  ///< that it took here
+  double seconds = 0;  ///< Time that the simulation took.
 };
 Timed timed(const Request& request, const Plan& plan, const Machine& machine) {
   const auto begin = std::chrono::steady_clock::now();
@@ -85,7 +85,7 @@ Timed timed(const Request& request, const Plan& plan, const Machine& machine) {
   return {std::move(simulated), std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count()};
 }
 
-/// What a plan would do, as a few lines.
+/// Simulates a plan and returns its results as text.
 std::string play(const Request& request, const Plan& plan, const Machine& machine) {
   const auto [simulated, seconds] = timed(request, plan, machine);
   std::string text = fmt::format("  {}", plan.name);
@@ -180,7 +180,7 @@ void answer(const SimulateOptions& question) {
   const Machine machine(question);
   request.count = request.collective == Collective::barrier ? 0 : *bytes / size_of(request.type);
 
-  // Whatever is wrong is found before the first line is printed.
+  // Errors are found before the first line is printed.
   const std::vector<Plan> plans = candidate_plans(request, machine.topology, machine.tuning);
   const std::string setting = fmt::format("{} on {}: {}; tuning: {}\n", to_string(request.collective),
                                           to_string(machine.topology), machine.describe(), machine.tuning.source);

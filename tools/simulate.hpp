@@ -1,4 +1,4 @@
-// collectives_info simulate: how long a call would take on a machine that is not here (tools/simulation.hpp).
+// collectives_info simulate: prints the time of a call on a machine that need not exist (tools/simulation.hpp).
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -8,7 +8,7 @@
 
 namespace collectives {
 
-/// The question, as typed.
+/// Options of `collectives_info simulate` as typed.
 struct SimulateOptions {
   std::string collective = "all_reduce", bytes = "1M", type = "f32", op = "sum", backend = "auto";
   std::string link, latency, uplink, tuning, wire;
@@ -17,10 +17,10 @@ struct SimulateOptions {
   bool deterministic = false, all = false, sizes = false, force = false;
 };
 
-/// The subcommand; `question` gets what is typed.
+/// Adds the subcommand to `app`. Parsing fills `question`.
 CLI::App& add_simulate(CLI::App& app, SimulateOptions& question);
 
-/// Prints the answer. Throws std::invalid_argument or Error in one line.
+/// Prints the answer. Throws std::invalid_argument or Error with a text of one line.
 void answer(const SimulateOptions&);
 
 }  // namespace collectives

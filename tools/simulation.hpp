@@ -1,22 +1,31 @@
-// What a plan would do on a machine that is not here: its Steps, of all ranks, played on a model of hosts and links.
+// Simulator of plans: performs the Steps of all ranks as events on a model of hosts and links that need not exist.
 //
-// The cost model (planning/cost.hpp) adds up what one rank and one link have to do. Here everything has its time and
-// its place in a queue, event by event: a rank that waits for its neighbour, messages that meet in front of a link,
-// rounds that overlap. The numbers are those of the cost model, so what the two make of them can be compared.
+// The cost model (planning/cost.hpp) adds up the work of the busiest rank and link, because the choice of a plan must
+// take microseconds. The simulator gives every message and every piece of work a time and a place in a queue. Its
+// result therefore includes ranks that wait for a neighbour, messages that queue at a link, and rounds that overlap.
+// Both read the same prices from Tuning, so their results can be compared.
 //
-// The model. Every host has one link out and one link in, which its ranks share; both work at the same time. A message
-// holds the link out of its host for bytes times us per byte, in the order in which messages are handed over, and the
-// link into the other host as long, beginning a latency later, or when those before it are through: cut-through, with
-// room for all that waits in between. Where hosts share the uplink of a switch, it does the same in the middle. A rank
-// does one thing at a time: it takes messages, adds, hands messages over, each at its price, or works in an intra-host
-// collective, which begins when the last rank of the host has come. A message goes out when there is a frame for it:
-// frames are free again as soon as the other has taken what was in them. Nothing is lost, nothing is noise.
+// Links. Every host has one link out and one link in, which its ranks share. Both carry messages at the same time. A
+// message occupies the link out of its host for bytes times us_per_byte, in the order in which ranks send messages. It
+// occupies the link into the other host for the same time. It enters that link one latency later, or after the messages
+// before it. The model is cut-through: the head of a message enters the next link before its tail has left the last
+// one. Queues between links are unbounded. If hosts share the uplink of a switch, a message also passes the uplinks of
+// the two switches. Links are queues and not packets, nothing is lost, and times have no noise.
 //
-// Large machines. Where the blocks of a machine (its hosts, or its switches) do the same, one of them is played: what
-// comes from a peer comes when the same message of the block's own would. Whether they do, their Steps say: those of
-// some blocks are compared, in the first and the last round, with parts of equal length. Where rounds follow one
-// another in a steady state, some are played and the rest is added. Both are done only where everything would take too
-// many events, and the result says so. A function of its arguments: no clock, no randomness.
+// Ranks. A rank does one thing at a time. It takes messages, adds values and sends messages, each at its price, or it
+// takes part in an intra-host collective. The collective begins when the last of its ranks arrives. A message leaves
+// when a frame is free. The receiver frees the frame of a message when it has taken the message.
+//
+// Two shortcuts serve large machines, such as 65,536 ranks. They are used only if a complete simulation takes too many
+// events, and the result names them.
+//
+// One block: if the blocks of a machine (its hosts, or its switches) do the same, one block is simulated. A message
+// from another block arrives when the same message of the simulated block would. The Steps of some blocks are compared
+// in the first and the last round, with parts of equal length.
+//
+// Some rounds: if rounds follow one another in a steady state, some rounds are simulated and the others are added.
+//
+// Results depend on the arguments alone: no clock and no random number is read.
 #pragma once
 
 #include <cstddef>
@@ -29,42 +38,42 @@
 
 namespace collectives {
 
-/// What lies between the hosts.
+/// The network between the hosts.
 struct Fabric {
-  double latency_us = 0;          ///< from one host to another
-  double us_per_byte = 0;         ///< the link of a host, each way
-  int hosts_per_switch = 0;       ///< hosts in the order of the topology; 0: all at one switch that is never in the way
-  double uplink_us_per_byte = 0;  ///< the link of a switch to all others, each way
+  double latency_us = 0;          ///< Time of a byte from one host to another.
+  double us_per_byte = 0;         ///< Inverse rate of the link of a host in each direction.
+  int hosts_per_switch = 0;       ///< Hosts of a switch in the order of the topology. 0: one switch of unlimited rate.
+  double uplink_us_per_byte = 0;  ///< Inverse rate of the uplink of a switch in each direction.
 
   static Fabric of(const Tuning& tuning) {
     return {.latency_us = tuning.wire_us, .us_per_byte = tuning.wire_us_per_byte};
   }
 };
 
-/// How much may be played.
+/// Limits of a simulation.
 struct Effort {
-  std::size_t everything = 4'000'000;  ///< all hosts and rounds up to about so many events, else the shortcuts
-  std::size_t most = 40'000'000;       ///< what takes more even so is refused
-  bool one_block = true;               ///< the first shortcut is allowed
-  bool some_rounds = true;             ///< the second is
+  std::size_t everything = 4'000'000;  ///< Events up to which no shortcut is used.
+  std::size_t most = 40'000'000;       ///< Events above which simulate() throws, shortcuts included.
+  bool one_block = true;               ///< Permission to simulate one block.
+  bool some_rounds = true;             ///< Permission to simulate some rounds.
 };
 
 struct Simulated {
-  double microseconds = 0;         ///< until the last rank is done
-  double bound_us = 0;             ///< no algorithm is faster: the fewest bytes over the links, and nothing else
-  std::size_t bytes_out = 0;       ///< out of the busiest host, to others
-  std::size_t events = 0;          ///< that were played
-  int hosts_played = 0;            ///< fewer than there are: for the rest, which do the same
-  std::size_t rounds_played = 0;   ///< fewer than there are: the rest were added
-  std::vector<std::string> notes;  ///< what the result rests on beyond the model, in words
+  double microseconds = 0;         ///< Time at which the last rank is done.
+  double bound_us = 0;             ///< Lower bound of any algorithm, see wire_bound_us().
+  std::size_t bytes_out = 0;       ///< Bytes that the busiest host sends to other hosts.
+  std::size_t events = 0;          ///< Number of simulated events.
+  int hosts_played = 0;            ///< Number of simulated hosts. Fewer than all if one block stands for all.
+  std::size_t rounds_played = 0;   ///< Number of simulated rounds. Fewer than all if the other rounds were added.
+  std::vector<std::string> notes;  ///< Shortcuts and limits of the result, one sentence each.
 };
 
-/// How long the shortest way takes to bring every host the bytes that it lacks.
+/// Returns the time in which the links could bring every host its missing bytes: a lower bound of any algorithm.
 double wire_bound_us(const Request&, const Coding&, const Topology&, const Fabric&);
 
-/// Pure: equal arguments, equal results. `plan` is one of choose_plan() for these; of `tuning` count the prices of what
-/// a rank does itself and the frames, the wire's are in `network`.
-/// Throws Error{unsupported} where too many events would have to be played.
+/// Simulates `plan`, a plan of choose_plan() for this request and topology. `tuning` holds the prices of a rank's own
+/// work and the numbers of frames. The prices of the wire are those of the Fabric. Throws Error{unsupported} if the
+/// simulation takes more than `Effort::most` events.
 Simulated simulate(const Request&, const Plan& plan, const Topology&, const Tuning& tuning, const Fabric&,
                    const Effort& = {});
 

@@ -1,4 +1,4 @@
-// Rates and times as people type them on the command lines of the programs: "100gbit", "12.5GB", "5us".
+// Rates and times on command lines: "100gbit", "12.5GB", "5us".
 #pragma once
 
 #include <charconv>
@@ -12,7 +12,7 @@
 
 namespace collectives {
 
-/// A number, decimals allowed, and one of the units in lower or upper case. Empty for anything else.
+/// Parses a number, with or without decimals, and one of `units` in any case. Returns nothing for other texts.
 inline std::optional<double> parse_unit(std::string_view text,
                                         std::initializer_list<std::pair<std::string_view, double>> units) {
   double number = 0;
@@ -25,8 +25,8 @@ inline std::optional<double> parse_unit(std::string_view text,
   return std::nullopt;
 }
 
-/// Microseconds per byte of a rate: kbit, mbit, gbit, tbit per second, or bytes: kb, mb, gb, tb; powers of 1000, and
-/// "/s" may follow. Empty for anything else, and for a rate that is not above zero.
+/// Parses a rate and returns it as microseconds per byte. Its units are kbit, mbit, gbit and tbit, or kb, mb, gb and tb
+/// for bytes, in powers of 1000 per second. "/s" may follow. Returns nothing for other texts, and for rates up to zero.
 inline std::optional<double> parse_rate(std::string_view text) {
   if (text.ends_with("/s")) text.remove_suffix(2);
   const auto bytes_per_us = parse_unit(text, {{"kbit", 1e3 / 8e6},
@@ -41,7 +41,7 @@ inline std::optional<double> parse_rate(std::string_view text) {
   return 1 / *bytes_per_us;
 }
 
-/// Microseconds of a time in ns, us, ms or s. Empty for anything else, and for what is below zero.
+/// Parses a time in ns, us, ms or s and returns microseconds. Returns nothing for other texts and negative times.
 inline std::optional<double> parse_us(std::string_view text) {
   const auto us = parse_unit(text, {{"ns", 1e-3}, {"us", 1}, {"ms", 1e3}, {"s", 1e6}});
   if (!us || *us < 0) return std::nullopt;

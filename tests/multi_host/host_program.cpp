@@ -1,16 +1,15 @@
-// A rank on one of several hosts, for tests of what happens between hosts: all-reduces vectors of several lengths again
-// and again, checks every element, and tells in a file what becomes of it, one line at a time. In a file, because what
-// a rank says may not leave a host whose link is cut.
+// A rank on one of several hosts. It all-reduces vectors of several lengths in a loop and checks every element. It
+// appends its results to a file, one line each, because standard output does not leave a host whose link is cut.
 //
 //   host_program KEY=VALUE...
-//     report=FILE           where the lines go; all ranks append to the same
-//     timeout_ms=N          of construction and of every call
-//     milliseconds=N        how long rank 0 goes on; the others do as it does
+//     report=FILE           file of the lines of all ranks
+//     timeout_ms=N          deadline of the constructor and of every call
+//     milliseconds=N        duration of the loop; rank 0 ends it on all ranks
 //
-//   rank 2: here            has a communicator, and several calls behind it
-//   rank 2: ok              has come to the end
+//   rank 2: here            the rank has a communicator and has made nine rounds of calls
+//   rank 2: ok              the rank has reached the end of the loop
 //   rank 2: timeout of rank 1 within twice the deadline: all_reduce #17: ...
-//                           the code of the error, the rank that it names (-1: none), how long the call took
+//                           code of the error, rank that it names (-1: none), duration of the call
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -53,12 +52,12 @@ std::unique_ptr<Bootstrap> make_bootstrap() {
   return bootstrap_from_environment(timeout);
 }
 
-/// Element `i` of what rank `rank` contributes to lap `lap`: sums are exact.
+/// Returns element `i` of the contribution of a rank to a lap. Sums are exact.
 float contribution(int rank, int lap, std::size_t i) {
   return static_cast<float>((rank + 1) * static_cast<int>(1 + (i + static_cast<std::size_t>(lap)) % 5));
 }
 
-/// Whether the sums were right.
+/// Makes one all-reduce. Returns true if all sums are right.
 bool lap(Communicator& comm, int number) {
   constexpr std::size_t kCounts[] = {1, 1000, 30'000, 300'001};
   std::vector<float> data(kCounts[static_cast<std::size_t>(number) % std::size(kCounts)]);
@@ -115,7 +114,7 @@ int main(int argc, char** argv) {
   int threads = MPI_THREAD_SINGLE;
   if (under_mpirun()) MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &threads);
   const int status = run();
-  // When a peer may be gone, MPI_Finalize would wait for it; leaving without is how mpirun learns of the failure.
+  // If a peer may have ended, MPI_Finalize would wait for it. The exit without it reports the failure to mpirun.
   if (status != 0) std::_Exit(status);
   if (under_mpirun()) MPI_Finalize();
   return status;

@@ -2,49 +2,50 @@
 # Several hosts on one machine: a bed of network namespaces on one bridge, for tests and measurements between hosts.
 #
 #   hosts.sh up N [--rate 1gbit] [--burst 7000] [--packet 14000] [--delay 1ms] [--owner PID]
-#                                 makes N hosts, prints the bed's id; they last until `down`, or until the owner (the
-#                                 process that called hosts.sh) has ended
-#   hosts.sh run HOST COMMAND...  COMMAND on HOST: h1, h2, ..., or sw, the switch, which reaches all hosts
+#                                 makes N hosts and prints the bed's id. They last until `down`, or until the owner
+#                                 (the process that called hosts.sh) ends
+#   hosts.sh run HOST COMMAND...  runs COMMAND on HOST: h1, h2, ..., or sw, the switch, which reaches all hosts
 #   hosts.sh mpirun L1,L2,... ARGUMENTS...
-#                                 Open MPI's mpirun: L1 ranks on h1, L2 on h2, ... ARGUMENTS are mpirun's
+#                                 runs Open MPI's mpirun with ARGUMENTS: L1 ranks on h1, L2 on h2, ...
 #   hosts.sh mpich L1,L2,... ARGUMENTS...
-#                                 the same of MPICH
+#                                 runs MPICH's mpirun in the same manner
 #   hosts.sh each L1,L2,... COMMAND...
-#                                 COMMAND for every rank, told its place as by hand: RANK, WORLD_SIZE, MASTER_ADDR,
-#                                 MASTER_PORT. Ends with the first status that is not 0, when all have ended
+#                                 runs COMMAND for every rank, with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. When
+#                                 all have ended, ends with the first status that is not 0
 #   hosts.sh tf_config L1,L2,... COMMAND...
-#                                 the same, told by TF_CONFIG
-#   hosts.sh cut HOST [silently]  takes HOST's link down; silently: the link stays up, the switch drops everything
-#   hosts.sh mend HOST            the contrary of both
-#   hosts.sh stall HOST SECONDS   cut silently, wait, mend
-#   hosts.sh block HOST HOST      each drops what the other sends, silently; all others are reached
-#   hosts.sh drop_datagrams HOST  HOST drops all UDP packets that come, silently
-#   hosts.sh kill HOST            ends all processes of HOST at once
-#   hosts.sh decoys               gives every host interfaces that lead nowhere: a bridge with one and the same address
-#                                 on all of them, and one with an address that is down
-#   hosts.sh address HOST         its IPv4 address
-#   hosts.sh name HOST            its host name
+#                                 runs COMMAND for every rank, with TF_CONFIG
+#   hosts.sh cut HOST [silently]  takes HOST's link down; silently: the link stays up, the switch drops all packets
+#   hosts.sh mend HOST            undoes both
+#   hosts.sh stall HOST SECONDS   cuts silently, waits, mends
+#   hosts.sh block HOST HOST      each drops packets of the other silently; other hosts stay reachable
+#   hosts.sh drop_datagrams HOST  HOST silently drops all UDP packets that arrive
+#   hosts.sh kill HOST            kills all processes of HOST at once
+#   hosts.sh decoys               gives every host interfaces without a route: a bridge with one address on all hosts,
+#                                 and an interface that is down
+#   hosts.sh address HOST         prints its IPv4 address
+#   hosts.sh name HOST            prints its host name
 #   hosts.sh with N [OPTIONS of up] -- COMMAND...
-#                                 COMMAND in a bed that goes with it; HOSTS_BED is set
+#                                 makes a bed, runs COMMAND with HOSTS_BED set, removes the bed
 #   hosts.sh down                 removes the bed
-#   hosts.sh sweep                removes what beds have left whose keeper was killed
-#   hosts.sh possible [RATE]      says why hosts (on links of that rate) cannot be made here, and ends with 1; else with 0
+#   hosts.sh sweep                removes the rest of beds whose keeper was killed
+#   hosts.sh possible [RATE]      ends with 1, and a reason, if hosts (on links of that rate) cannot be made here
 #
-# HOSTS_BED names the bed; without it, it is the only one there is. A host is a set of namespaces of its own (network,
-# PID, IPC, UTS, mounts), held by one process, so that programs take it for another machine; files are those of this
-# machine, but for the caches of programs ($XDG_CACHE_HOME): what they measure on these links does not hold on others.
-# Nothing has a name in the file system but a folder in $TMPDIR, and nothing outlives the keeper, a process that
-# watches the owner. Needs root, iproute2 (5.17 for links of a rate), ethtool and util-linux.
+# HOSTS_BED names the bed. It may be unset if there is only one bed. A host is a set of namespaces of its own (network,
+# PID, IPC, UTS, mounts), held by one process, so programs take it for a machine of its own. Hosts share the files of
+# this machine, apart from the caches of programs ($XDG_CACHE_HOME), because measurements on these links do not hold
+# elsewhere. In the file system a bed has a folder in $TMPDIR and nothing else. It ends with its keeper, a process that
+# watches the owner. Requires root, iproute2 (5.17 for links of a rate), ethtool and util-linux.
 #
-# The rate holds in each direction of each host's link, by a token bucket at both ends (tc htb), as if by card and
-# switch. What the kernel joins to one packet, --packet bytes at most, leaves at once when the bucket owes nothing;
-# --burst is what an idle link saves up besides. Both are what a link carries free of charge, so they are small: with
-# 14000 and 7000 28 KiB take 0.22 to 0.23 ms one way at 1 Gbit/s, as they should. But each packet that has to wait costs
-# a timer, which takes 50 us of a core on some virtual machines and is as much late, and what the bucket cannot hold
-# meanwhile is lost. Where timers are prompt 28 KiB take 0.18 ms, and --burst 1600 has them take 0.23 at the full rate. For
-# vectors of megabytes on slow timers there is --packet 64kb --burst 16kb: two cores keep four links full in both
-# directions, and 28 KiB take half of the time. (tc tbf sets its timer again whenever another packet comes to wait, which
-# took half of both cores, and of its burst it needs a packet's worth to send at all.) Hosts use cubic.
+# The rate holds in each direction of each host's link. A token bucket at both ends (tc htb) acts as network interface
+# and switch do. A packet that the kernel has joined, up to --packet bytes, leaves at once if the bucket owes nothing. An
+# idle link saves up --burst bytes more. A link carries both without charge, so they are small. With 14000 and 7000,
+# 28 KiB take 0.22 to 0.23 ms one way at 1 Gbit/s, which is the time at the full rate. But each packet that waits costs a
+# timer. On some virtual machines a timer takes 50 us of a core and is late by as much, and bytes that the bucket cannot
+# hold in this time are lost. With prompt timers 28 KiB take 0.18 ms, and 0.23 ms at the full rate with --burst 1600.
+# Vectors of megabytes on slow timers need --packet 64kb --burst 16kb. Two cores then keep four links full in both
+# directions, and 28 KiB take half of the time. tc tbf is not used for two reasons. It sets its timer again whenever
+# another packet waits, which took half of both cores. Its burst must hold a whole packet before it sends at all.
+# Hosts use cubic.
 set -eu
 self=$(cd "$(dirname "$0")" && pwd)/$(basename "$0")
 beds=${TMPDIR:-/tmp}/collectives-hosts
@@ -55,13 +56,14 @@ refuse() {
   exit 2
 }
 
-# ---- What a bed is: a folder $bed with the files keeper, sw, h1, h2, ... (process ids), hosts, options
+# ---- A bed: a folder $bed with the files keeper, sw, h1, h2, ... (process ids), hosts, options
 
-# read_start PID: when that process began, in $start; false when it has ended. alive PID [START]: and is it still the
-# same one? Neither starts a process: what the keeper does, whoever measures in the bed feels.
+# read_start PID: sets $start to the time at which the process began, or fails if it has ended. alive PID [START]: fails
+# unless that process runs, and began at START. Neither starts a process, because the keeper calls them during
+# measurements.
 read_start() {
   local stat
-  { read -r stat <"/proc/$1/stat"; } 2>/dev/null || return 1 # plain, it would return in a trap what was before the trap
+  { read -r stat <"/proc/$1/stat"; } 2>/dev/null || return 1 # a plain return inside a trap returns the status before the trap
   read -ra stat <<<"${stat##*) }"
   [[ "${stat[0]}" != [ZX] ]] && start=${stat[19]}
 }
@@ -89,7 +91,7 @@ number() {
   echo "${1#h}"
 }
 
-# Becomes a command on a host. The switch has no processes of its own, so that launchers there reach all hosts.
+# Replaces this process by a command on a host. The switch has no PID namespace, so launchers there reach all hosts.
 enter() {
   local pid
   pid=$(holder "$1")
@@ -105,25 +107,25 @@ on() { (enter "$@"); }
 # Runs inside new namespaces, as the first process of a host.
 hold() {
   local name=$1
-  # /proc is still that of the machine, so this is the process id that others know.
+  # /proc is still that of the machine, so this is the process id in the namespace of the machine.
   read -r pid _ </proc/self/stat
   mount --make-rprivate /
   mount --bind "$bed/hosts" /etc/hosts
   # No name server answers here, and waiting for one takes long.
   [ ! -e "$bed/nsswitch.conf" ] || mount --bind "$bed/nsswitch.conf" /etc/nsswitch.conf
   hostname "$name-$HOSTS_BED"
-  mount -t sysfs sysfs /sys # which shows the network of whoever mounts it
+  mount -t sysfs sysfs /sys # shows the network of the process that mounts it
   if [ "$name" != sw ]; then mount -t proc proc /proc; fi
   setting() { [ ! -e "/proc/sys/net/$1" ] || echo "$2" >"/proc/sys/net/$1"; }
   setting ipv6/conf/all/disable_ipv6 1
   setting ipv6/conf/default/disable_ipv6 1
-  setting ipv4/tcp_congestion_control cubic 2>/dev/null || true # Linux's own default, whatever this machine was told
+  setting ipv4/tcp_congestion_control cubic 2>/dev/null || true # the default of Linux; this machine may have another
   setting ipv4/tcp_no_metrics_save 1
   ip link set lo up
   echo "$pid" >"$bed/$name.new"
   mv "$bed/$name.new" "$bed/$name"
   [ "$name" != sw ] || exec sleep infinity
-  while :; do # and takes care of orphans
+  while :; do # collects orphans
     sleep 3600 &
     wait $! || true
   done
@@ -145,16 +147,16 @@ start_holder() {
   return 1
 }
 
-# Whatever core sends a packet takes it through to the other end at once. What a bucket holds back leaves by the core
-# whose timer is due, and may overtake what another core has in hand; so those ends have one queue for all cores: NAPI,
-# which a veth uses if it may join packets and the other end is not given joined ones. To have one core take all packets
-# (rps_cpus) does it too, but interrupts that core for each, which on a virtual machine takes longer than the packet: 8
-# bytes 30 to 60 us one way in place of 7.
+# Keeps packets of a device in order. The core that sends a packet takes it to the other end at once. A packet that a
+# bucket holds back leaves by the core whose timer is due, and may overtake a packet of another core. These ends therefore
+# have one queue for all cores: NAPI. A veth uses NAPI if it may join packets and the other end does not send joined
+# packets. One core for all packets (rps_cpus) would do, too. But it interrupts that core for each packet, which takes
+# longer than the packet on a virtual machine: 8 bytes take 30 to 60 us one way in place of 7 us.
 in_order() { # HOST DEVICE
   on "$1" ethtool -K "$2" gro on tso off
 }
 
-# A packet is made of frames of equal length, at most 9000 bytes each, which cards call jumbo.
+# A packet consists of Ethernet frames of equal length, each of at most 9000 bytes (jumbo frames).
 frames() { echo $(((packet + 8999) / 9000)); }
 frame() { echo $((packet / $(frames))); }
 
@@ -172,14 +174,14 @@ shape() { # HOST DEVICE
   on "$1" tc qdisc add dev "$2" parent 1:1 handle 2: "${queue[@]}"
 }
 
-# A namespace may choose cubic only where the machine allows it to everybody: does so for as long as COMMAND takes.
+# Allows cubic to all processes of the machine while COMMAND runs, because a namespace cannot choose it otherwise.
 allowing_cubic() {
   local file=/proc/sys/net/ipv4/tcp_allowed_congestion_control allowed
   exec 9<"$self"
   flock 9
   allowed=$(cat "$file" 2>/dev/null || true)
   if [[ " $allowed " == *" cubic "* ]] || [ ! -w "$file" ] || ! echo "$allowed cubic" 2>/dev/null >"$file"; then
-    "$@" # it is, or cannot be changed: then hosts use what the machine does
+    "$@" # cubic is allowed, or hosts use the congestion control of the machine
   else
     trap 'echo "$allowed" >"$file"; cleanup' EXIT
     "$@"
@@ -218,11 +220,11 @@ build() {
   done
 }
 
-# Launchers, and what else runs on the switch, which has no PID namespace to end it.
+# Prints the processes on the switch, such as launchers. The switch has no PID namespace that would end them.
 processes_of_switch() {
   local switch
   switch=$(readlink "/proc/$(cat "$bed/sw" 2>/dev/null)/ns/net" 2>/dev/null) || return 0
-  # Its holder is gone, and somebody of the machine itself has its number now.
+  # Its holder has ended, and a process outside the bed has its process id now.
   [ "$switch" != "$(readlink /proc/self/ns/net)" ] || return 0
   find /proc/[0-9]*/ns/net -maxdepth 0 -lname "${switch//[\[\]]/?}" 2>/dev/null | cut -d / -f 3 || true
 }
@@ -233,7 +235,7 @@ keep() {
     trap '' INT TERM HUP
     if [ ! -e "$bed/ready" ]; then
       mv "$bed/log" "$bed/failed"
-      sleep 2 # for `up` to read it
+      sleep 2 # so that `up` reads it
     fi
     for pid in $(processes_of_switch) ${holders[@]+"${holders[@]}"}; do kill -KILL "$pid" 2>/dev/null || true; done
     wait
@@ -242,7 +244,7 @@ keep() {
   trap cleanup EXIT
   trap 'exit 143' INT TERM HUP
   build >>"$bed/log" 2>&1
-  mkfifo "$bed/silence" 2>>"$bed/log" # read without end, and without a process that sleeps
+  mkfifo "$bed/silence" 2>>"$bed/log" # a read without end needs no sleeping process
   exec 8<>"$bed/silence"
   local over=
   trap 'over=yes' INT TERM HUP # to exit out of a read makes bash crash
@@ -328,7 +330,7 @@ down() {
 
 # ---- Launchers
 
-# places L1,L2,...: sets $ranks, their number, and $places, the host of each.
+# set_places L1,L2,...: sets $ranks to the number of ranks, and $places to the host of each rank.
 set_places() {
   local i each
   places=()
@@ -351,7 +353,7 @@ with_slots() { # SEPARATOR L1,L2,...: h1-BED:L1,h2-BED:L2
   echo "${list#,}"
 }
 
-# What mpirun takes for ssh: [OPTIONS] HOST COMMAND... The command is for a shell, as ssh has it.
+# Takes the place of ssh for mpirun: [OPTIONS] HOST COMMAND... A shell runs the command, as with ssh.
 agent() {
   while [[ "$1" == -* ]]; do shift; done
   local host=${1%-"$HOSTS_BED"}
@@ -412,8 +414,8 @@ case "$action" in
     slots=$(with_slots "$1")
     shift
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-    # All hosts in one session: a system that divides its cores among sessions (autogroup) would keep a rank that yields
-    # from giving its core to those of other hosts. (MPICH makes one of every rank, and its ranks do not yield.)
+    # All hosts are in one session. A system that divides its cores among sessions (autogroup) would not let a rank yield
+    # its core to ranks of other hosts. (MPICH makes a session of every rank, and its ranks do not yield.)
     enter sw "$(command -v mpirun.openmpi || echo mpirun)" --host "$slots" -np "$ranks" --mca plm_rsh_agent "$bed/agent" \
       --mca plm_rsh_no_tree_spawn 1 --mca oob_tcp_if_include "$subnet.0/24" --mca btl_tcp_if_include "$subnet.0/24" \
       --mca hwloc_base_binding_policy none --mca mpi_yield_when_idle 1 --mca orte_leave_session_attached 1 "$@"
@@ -480,13 +482,13 @@ case "$action" in
     ;;
   block)
     find_bed
-    # To an Ethernet address that nobody has.
+    # Packets go to an Ethernet address that no interface has.
     on "$1" ip neighbour replace "$subnet.$(number "$2")" lladdr 02:00:00:00:00:99 nud permanent dev eth0
     on "$2" ip neighbour replace "$subnet.$(number "$1")" lladdr 02:00:00:00:00:99 nud permanent dev eth0
     ;;
   drop_datagrams)
     find_bed
-    # A rule before that of local addresses, and no packet that gets around the rules.
+    # The rule precedes that of local addresses. udp_early_demux=0 leads every packet through the rules.
     on "$1" sh -c 'sysctl -qw net.ipv4.udp_early_demux=0 && ip rule add priority 10 lookup local &&
       ip rule add priority 5 iif eth0 ipproto udp blackhole && ip rule delete priority 0'
     ;;

@@ -1,6 +1,6 @@
-// Several hosts, as a user meets them: programs that launchers start on hosts which are network namespaces on one
-// bridge (multi_host/hosts.sh), hosts that die, links that stall or stay cut, interfaces that lead nowhere, a firewall.
-// Making such hosts needs root; where that is missing the tests are skipped.
+// Programs on several hosts, which are network namespaces on one bridge (multi_host/hosts.sh). Launchers start them.
+// Hosts die, links stall or stay cut, interfaces have no route, and a firewall drops packets. The tests need root, and
+// are skipped without it.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -27,7 +27,7 @@ std::ostream& operator<<(std::ostream& out, Launcher launcher) {
   return out << kNames[static_cast<int>(launcher)];
 }
 
-/// Hosts that last as long as this object, and a folder for what their ranks tell.
+/// Several hosts and a folder for the reports of their ranks. The destructor removes both.
 class Bed {
  public:
   explicit Bed(int hosts, const std::string& options = "") {
@@ -61,10 +61,10 @@ class Bed {
   std::string id_;
 };
 
-/// A program on several hosts, under way.
+/// A running program on several hosts.
 class Job {
  public:
-  /// `places`: "2,1", numbers of ranks on h1, h2, ...
+  /// Starts `program`. `places` lists the numbers of ranks on h1, h2, ... as "2,1".
   Job(const Bed& bed, Launcher launcher, const std::string& places, const std::string& program)
       : outcome_(std::async(std::launch::async,
                             [&bed, command = command_of(launcher, places, program)] { return bed.run(command); })) {}
@@ -90,13 +90,13 @@ class Hosts : public ::testing::TestWithParam<Launcher> {
   static Outcome run(const Bed& bed, const std::string& places, const std::string& program) {
     return bed.run(Job::command_of(GetParam(), places, program));
   }
-  /// The program that all-reduces in a loop, for so long and with this deadline.
+  /// Starts host_program, which all-reduces in a loop.
   static Job loop(const Bed& bed, const std::string& places, int milliseconds, int timeout_ms) {
     return {bed, GetParam(), places,
             HOST_PROGRAM " report=" + bed.file("report") + " milliseconds=" + std::to_string(milliseconds) +
                 " timeout_ms=" + std::to_string(timeout_ms)};
   }
-  /// Waits until the ranks have told what `pattern` says so many times, or the job has ended, or long enough.
+  /// Waits until `pattern` occurs `times` times in the report, until the job has ended, or for 45 s. Returns the count.
   static int await(const Bed& bed, const Job& job, int times, const std::string& pattern) {
     const auto start = std::chrono::steady_clock::now();
     while (true) {
@@ -113,7 +113,7 @@ class Hosts : public ::testing::TestWithParam<Launcher> {
   }
 };
 
-// The arithmetic is tested elsewhere: here every type crosses the wire, every operation, and every algorithm.
+// Sends every type between hosts, with every operation and algorithm. Other tests check the arithmetic.
 TEST_P(Hosts, EveryCollectiveIsRight) {
   const Bed bed(4);
   const std::string bench = BENCH " all --odd --iterations 1 --warmup 1 ";
@@ -139,7 +139,7 @@ TEST_P(Hosts, ADeadHostIsNoticedByAllOthers) {
   EXPECT_NE(WEXITSTATUS(outcome.status), 124) << "timed out: " << outcome.out;
   const std::string report = bed.text_of("report");
   const int named = occurrences(report, "rank [03]: (peer_lost|timeout) of rank [12] within twice the deadline");
-  // mpirun may end the others before they find out.
+  // mpirun may end other ranks before they report the error.
   EXPECT_GE(named, GetParam() == Launcher::mpirun ? 0 : 2) << report << outcome.out;
   EXPECT_EQ(occurrences(report, "ok|wrong|rank [03]: [a-z_]+ of rank [03-]"), 0) << report << outcome.out;
   expect_nothing_left();
@@ -177,7 +177,7 @@ class CutHosts : public Hosts {
     const std::string report = bed.text_of("report");
     EXPECT_EQ(occurrences(report, "rank 0: (peer_lost|timeout) of rank [12] within twice the deadline"), 1) << report;
     EXPECT_EQ(occurrences(report, "rank [12]: (peer_lost|timeout) of rank 0 within twice the deadline"), 2) << report;
-    EXPECT_EQ(bed.run("mend h2").status, 0);  // or a launcher could not end what is there
+    EXPECT_EQ(bed.run("mend h2").status, 0);  // else the launcher could not end the processes of h2
     const Outcome outcome = job.wait();
     EXPECT_NE(outcome.status, 0);
     EXPECT_NE(WEXITSTATUS(outcome.status), 124) << "timed out: " << outcome.out;
@@ -189,7 +189,7 @@ TEST_P(CutHosts, ALinkThatStaysDownIsAnErrorOnEveryRank) { expect_an_error_on_ev
 
 TEST_P(CutHosts, ALinkThatDropsEverythingIsAnErrorOnEveryRank) { expect_an_error_on_every_rank("cut h2 silently"); }
 
-/// By every way to be told where one is.
+/// Tests that run with every launcher.
 class HostsMeet : public Hosts {};
 
 TEST_P(HostsMeet, InterfacesThatLeadNowhereAreGotAround) {
@@ -209,7 +209,7 @@ TEST_P(Hosts, AFirewallThatDropsSilentlyEndsInTheDeadline) {
   const Outcome outcome = job.wait();
   const std::string report = bed.text_of("report");
   EXPECT_EQ(found, 3) << report << outcome.out;
-  // MPI does not say who did not come.
+  // MPI does not name the missing rank.
   const std::string named = GetParam() == Launcher::mpirun ? "(-1|[12])" : "[12]";
   EXPECT_EQ(occurrences(report, "rank [12]: (peer_lost|timeout|bootstrap|system) of rank " + named), 2)
       << report << outcome.out;
@@ -246,7 +246,7 @@ INSTANTIATE_TEST_SUITE_P(, CutHosts, kLaunchers, name_of);
 INSTANTIATE_TEST_SUITE_P(, HostsMeet, ::testing::Values(Launcher::mpirun, Launcher::by_hand, Launcher::tf_config),
                          name_of);
 
-// ---- the bed itself ----
+// ---- hosts.sh itself ----
 
 class NetworkBed : public ::testing::Test {
  protected:

@@ -1,15 +1,14 @@
-// One rank of a simulated job: the library as it is, over its MPI transport, inside SimGrid's SMPI. Every rank is on a
-// host of its own, since ranks that share a host wait for one another in shared memory, where the simulation sees
-// nothing.
+// One rank of a simulated job: the unchanged library over its MPI transport, inside SimGrid's SMPI. Every rank has a
+// host of its own. Ranks of one host would wait for one another in shared memory, which the simulation does not see.
 //
 //   simulated_program BACKEND COLLECTIVE BYTES...
 //
-// Does the collective once for every size, checks every element on every rank, and prints on rank 0 a line for each:
+// Runs the collective once for every size and checks every element on every rank. Rank 0 prints a line for each size:
 //
 //   all_reduce 65536 bytes, 64 ranks: 1792.0 us, hierarchical_halving
 //
-// the microseconds, simulated, being those from when the last rank has begun until the last is done. Ends with 1 if
-// anything was wrong.
+// The simulated microseconds begin when the last rank begins, and end when the last rank is done. The exit status is 1
+// if an element was wrong.
 #include <fmt/format.h>
 #include <mpi.h>
 
@@ -35,8 +34,8 @@ class OneRankPerHost final : public Bootstrap {
   std::string_view name() const noexcept override { return mpi_.name(); }
   Rank rank() const noexcept override { return mpi_.rank(); }
   int size() const noexcept override { return mpi_.size(); }
-  /// Through the memory of the one process that all ranks are threads of, one at a time: the meeting of hundreds
-  /// ranks over simulated messages would take longer than all that is to be looked at.
+  /// Exchanges the data through memory, because all ranks are threads of one process. Simulated messages of a bootstrap
+  /// with hundreds of ranks would take longer than the tested collectives.
   std::vector<std::string> all_gather(std::string_view mine, Deadline) override {
     static std::vector<std::string> peer_infos;
     peer_infos.resize(static_cast<std::size_t>(size()));
@@ -61,10 +60,10 @@ std::size_t number(std::string_view text) {
   return value;
 }
 
-/// What rank `rank` contributes: whole numbers, so that sums are exact in any order.
+/// Returns element `i` of the contribution of `rank`. It is a whole number, so sums are exact in any order.
 float element(Rank rank, std::size_t i) { return static_cast<float>((i + 3 * static_cast<std::size_t>(rank)) % 17); }
 
-/// The sum of element i over all ranks; the contributions have a period of 17 in both i and the rank.
+/// Returns the sums of elements 0 to 16 over all ranks. Contributions have a period of 17 in the index and in the rank.
 std::vector<float> sums(int ranks) {
   std::vector<float> sums(17);
   for (std::size_t i = 0; i < sums.size(); ++i)
@@ -72,7 +71,7 @@ std::vector<float> sums(int ranks) {
   return sums;
 }
 
-/// One call, and how many elements of its result are wrong.
+/// One call, which counts the wrong elements of its result.
 class Job {
  public:
   Job(Communicator& comm, std::string_view collective, std::size_t bytes) : comm_(comm), collective_(collective) {
@@ -112,7 +111,7 @@ class Job {
  private:
   Communicator& comm_;
   std::string_view collective_;
-  std::size_t first_ = 0;  // of this rank's part
+  std::size_t first_ = 0;  // first element of this rank's part
   std::vector<float> input_, output_;
 };
 
@@ -135,7 +134,7 @@ int run(int argc, char** argv) {
     const std::size_t bytes = number(argv[a]);
     Job job(comm, argv[2], bytes);
     MPI_Barrier(MPI_COMM_WORLD);
-    // Simulated hosts have one clock: from when the last has begun until the last is done.
+    // All simulated hosts have one clock.
     const double begun = MPI_Wtime();
     job.run();
     const double ended = MPI_Wtime();

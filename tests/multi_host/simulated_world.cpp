@@ -1,9 +1,9 @@
-// Preloaded into SimGrid's smpimain, under the library and the program that use it: time is the simulation's, and what
-// SimGrid's MPI (3.32) does not have is made of what it has.
+// A library that is preloaded into SimGrid's smpimain, below the tested library. It replaces the clock by the simulated
+// clock, and implements the functions that SimGrid's MPI (3.32) lacks by those that it has.
 //
-// All ranks are threads of one process of which one runs at a time. The clock stands still while a rank computes and
-// moves on when it tests a request, sleeps or communicates; so deadlines, and looks "every millisecond", are meant in
-// simulated time, as they must be: a second of simulation may take minutes.
+// All ranks are threads of one process, and one of them runs at a time. The clock stands still while a rank computes,
+// and advances when a rank tests a request, sleeps or communicates. Deadlines and periods are therefore simulated
+// times. Real time would not do, because a second of simulation may take minutes.
 #include <sched.h>
 #include <simgrid/engine.h>
 #include <smpi/smpi.h>
@@ -14,13 +14,13 @@
 
 namespace {
 
-struct Found {  // by a matched probe
+struct Found {  // message of a matched probe
   MPI_Comm comm;
   int source, tag;
 };
 
 timespec now() {
-  const double seconds = 1 + simgrid_get_clock();  // a time of 0 means "never" to some
+  const double seconds = 1 + simgrid_get_clock();  // because some code takes a time of 0 for "never"
   const auto whole = static_cast<time_t>(seconds);
   return {whole, static_cast<long>((seconds - static_cast<double>(whole)) * 1e9)};
 }
@@ -36,25 +36,25 @@ extern "C" {
 
 int smpi_nanosleep(const struct timespec* request, struct timespec* rest);
 int nanosleep(const struct timespec* request, struct timespec* rest) { return smpi_nanosleep(request, rest); }
-/// The others run when this rank tests or waits.
+/// Returns at once, because other ranks run whenever this rank tests a request or waits.
 int sched_yield() noexcept { return 0; }
 
-/// SimGrid's waits for the null request for ever.
+/// Completes a null request, for which SimGrid's function waits for ever.
 int MPI_Test(MPI_Request* request, int* done, MPI_Status* status) {
   if (*request != MPI_REQUEST_NULL) return PMPI_Test(request, done, status);
   *done = 1;
   return MPI_SUCCESS;
 }
 
-/// SimGrid's leaves a request that never ends.
+/// Cancels and frees a request, which SimGrid's function leaves incomplete for ever.
 int MPI_Cancel(MPI_Request* request) {
   const int code = PMPI_Cancel(request);
   *request = MPI_REQUEST_NULL;
   return code;
 }
 
-// Nonblocking collectives that are over when they return. SimGrid's own send everything to everybody at once, which it
-// takes minutes to simulate.
+// Nonblocking collectives that are complete when they return. Those of SimGrid send all data to all ranks at once,
+// whose simulation takes minutes.
 int MPI_Comm_idup(MPI_Comm comm, MPI_Comm* made, MPI_Request* request) {
   *request = MPI_REQUEST_NULL;
   return PMPI_Comm_dup(comm, made);

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the library over MPI on hosts that SimGrid simulates (its SMPI): every message of every rank, with results that
-# are checked, for more ranks than there are machines.
+# Runs the library over MPI on hosts that SimGrid simulates (its SMPI). SimGrid simulates every message of every rank. All
+# results are checked.
 #
 #   smpi.sh RANKS [OPTIONS] BYTES...
 #     --collective all_reduce   or reduce_scatter, all_gather, broadcast
@@ -8,13 +8,13 @@
 #     --rate 119e6              payload bytes per second of each host's link, each way
 #     --latency 7.5e-6          seconds through a link; a message goes through two
 #     --test 1e-5               seconds that pass when a rank looks for a message and finds none: the resolution of the
-#                               result. The simulation takes the longer the smaller it is
+#                               result. A smaller value makes the simulation slower
 #     --build build/release     where the library has been built, with libsimgrid-dev installed
 #
-# SMPI_TIMEOUT=600: seconds for all of it.
+# SMPI_TIMEOUT=600 is the limit of the whole run in seconds.
 #
-# The network is a switch with a full-duplex link to every host, with plain latency and bandwidth: no factors for
-# protocols of MPI implementations, no contention between the two ways of a link.
+# The network is a switch with a full-duplex link to every host. Links have plain latency and bandwidth, without factors
+# for protocols of MPI implementations, and without contention between the two directions of a link.
 set -eu
 refuse() {
   echo "smpi.sh: $1" >&2
@@ -66,7 +66,8 @@ cat >"$scratch/platform.xml" <<XML
 XML
 seq -f 'h%.0f' 0 $((ranks - 1)) >"$scratch/hosts"
 
-# Threads, or ranks would share what is thread_local. Cores: the ranks do not share those of this machine.
+# contexts/factory:thread gives each rank its own thread_local variables. COLLECTIVES_CORES is larger than the number of
+# ranks, because simulated ranks do not share the cores of this machine.
 TMPDIR=$scratch COLLECTIVES_CORES=1024 XDG_CACHE_HOME=$scratch timeout --kill-after=5 "${SMPI_TIMEOUT:-600}" \
   smpirun -no-privatize -np "$ranks" -platform "$scratch/platform.xml" -hostfile "$scratch/hosts" \
   -wrapper "env LD_PRELOAD=$world" \

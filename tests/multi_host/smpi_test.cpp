@@ -1,5 +1,5 @@
-// The library on hosts that SimGrid simulates: more ranks than this machine would run, every result checked, and time
-// that follows from the network alone.
+// The library on hosts that SimGrid simulates. Jobs have more ranks than this machine could run, every result is
+// checked, and times depend on the simulated network alone. 256 ranks take half a minute.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -15,7 +15,7 @@ Outcome smpi(const std::string& arguments) {
   return run_command("SMPI_TIMEOUT=50 " SMPI_SH " " + arguments + " --build " BUILD);
 }
 
-/// The simulated microseconds of each line.
+/// Returns the simulated microseconds of each line.
 std::vector<double> times(const std::string& output) {
   std::vector<double> times;
   for (std::size_t at = output.find(": "); at != std::string::npos; at = output.find(": ", at + 1))

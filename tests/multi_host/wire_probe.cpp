@@ -1,14 +1,14 @@
-// What the wire between two hosts can do, by plain TCP sockets: what collectives over it are held against.
+// Measures the wire between two hosts by plain TCP sockets. Benchmarks compare collectives with its results.
 //
-//   wire_probe serve [PORT]             on one host: serves one measurement, then ends
-//   wire_probe measure HOST [PORT]      on another; prints one line:
+//   wire_probe serve [PORT]             serves one measurement on one host, then ends
+//   wire_probe measure HOST [PORT]      measures on another host and prints one line:
 //
 //   rate_mbyte_s 118.2 118.3 one_way_28k_ms 0.251 one_way_8_us 14.2
 //
-// The rate is that of the payload of two streams that run at the same time in opposite directions, there and back, in
-// 10^6 bytes a second: no all-reduce over H equal hosts can take less than 2 (H - 1) / H x bytes / rate. One-way times
-// are halves of the median round trip, of 28 KiB (a link that lets bursts pass for free shows it here: 1 Gbit/s takes
-// 0.23 ms) and of 8 bytes. All sockets are cubic and send at once (TCP_NODELAY).
+// The rates are the payload rates of two opposite streams at the same time, out and in, in 10^6 bytes per second. An
+// all-reduce over H equal hosts takes at least 2 (H - 1) / H x bytes / rate. One-way times are halves of the median
+// round trip, of 28 KiB and of 8 bytes. At 1 Gbit/s 28 KiB take 0.23 ms. A link that passes bursts without charge takes
+// less. All sockets use cubic and TCP_NODELAY.
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -35,7 +35,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
-constexpr int kWaitSeconds = 20;  // a peer that says nothing for so long is gone
+constexpr int kWaitSeconds = 20;  // silence after which a peer counts as lost
 
 [[noreturn]] void fail(const std::string& what) { throw std::runtime_error(what + ": " + std::strerror(errno)); }
 
@@ -53,7 +53,7 @@ class Socket {
     const int one = 1;
     const timeval wait{.tv_sec = kWaitSeconds, .tv_usec = 0};
     ::setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    ::setsockopt(fd_, IPPROTO_TCP, TCP_CONGESTION, "cubic", 5);  // refused where nobody may choose it
+    ::setsockopt(fd_, IPPROTO_TCP, TCP_CONGESTION, "cubic", 5);  // fails if the machine does not allow the choice
     ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof wait);
     ::setsockopt(fd_, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof wait);
   }
@@ -79,7 +79,7 @@ class Socket {
   int fd_;
 };
 
-/// Round trips: the median, in microseconds. Polls, as a library that is in a hurry does.
+/// Measures round trips by polling. Returns the median in microseconds.
 struct RoundTrips {
   std::uint32_t bytes, count;
 };
@@ -120,7 +120,7 @@ void answer_round_trips(const Socket& socket) {
 
 constexpr auto kStarting = 400ms, kStreaming = 1200ms;
 
-/// Sends for a while, then says that it is the end by shutting down.
+/// Sends for a while, then shuts its direction down, which is the end for the peer.
 void pour(const Socket& socket) {
   const std::vector<char> data(256 << 10);
   for (const Clock::time_point start = Clock::now(); Clock::now() - start < kStarting + kStreaming + 100ms;)
@@ -128,7 +128,7 @@ void pour(const Socket& socket) {
   ::shutdown(socket.fd(), SHUT_WR);
 }
 
-/// 10^6 bytes a second that arrive after the start and before the end.
+/// Returns the rate of arriving bytes, without start and end, in 10^6 bytes per second.
 double drain(const Socket& socket) {
   std::vector<char> data(256 << 10);
   const Clock::time_point begin = Clock::now() + kStarting;
@@ -141,7 +141,7 @@ double drain(const Socket& socket) {
     const Clock::time_point now = Clock::now();
     if (now < begin || now > begin + kStreaming) continue;
     if (first == Clock::time_point{}) {
-      first = now;  // what came just now came before
+      first = now;  // bytes that have just arrived belong to the start
     } else {
       bytes += static_cast<double>(received);
     }
@@ -150,7 +150,7 @@ double drain(const Socket& socket) {
   return bytes / std::chrono::duration<double, std::micro>(last - first).count();
 }
 
-/// Both directions at once, one connection for each; the rate of what arrives here.
+/// Runs both directions at once, each on its own connection. Returns the rate of arriving bytes.
 double stream(const Socket& out, const Socket& in) {
   std::thread sender([&out] {
     try {
@@ -178,7 +178,7 @@ void serve(std::uint16_t port) {
     if (::poll(&ready, 1, kWaitSeconds * 1000) <= 0) throw std::runtime_error("nobody wants a measurement");
     return ::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC);
   };
-  // They need not be accepted in the order in which they were made: each says which it is.
+  // Connections may be accepted in another order than they were made, so each sends its number.
   const Socket one_of_two(next()), other_of_two(next());
   char which = 0;
   one_of_two.prepare();
@@ -194,7 +194,7 @@ void serve(std::uint16_t port) {
   third.put(&rate, sizeof rate);
 }
 
-/// Tries until somebody listens.
+/// Connects, and repeats until a process listens.
 int connected(const std::string& host, const std::string& port) {
   addrinfo hints{}, *found = nullptr;
   hints.ai_family = AF_INET;

@@ -7,7 +7,7 @@
 
 namespace collectives::run {
 
-constexpr int kUsageError = 2;  // the exit status
+constexpr int kUsageError = 2;  // exit status
 
 struct Arguments {
   int ranks = 0;
@@ -17,7 +17,7 @@ struct Arguments {
   std::vector<std::string> command;
 };
 
-/// Ends the program when it is asked for help or does not understand.
+/// Parses the command line. Ends the program after --help, and with kUsageError after an invalid argument.
 Arguments parse(int argc, char** argv);
 
 }  // namespace collectives::run

@@ -14,7 +14,7 @@ namespace collectives::run {
 namespace {
 
 [[noreturn]] void watch(int pipe) {
-  ::setpgid(0, 0);  // out of reach of Ctrl-C
+  ::setpgid(0, 0);  // Ctrl-C signals the foreground group only
   sigset_t all;
   ::sigfillset(&all);
   ::sigprocmask(SIG_SETMASK, &all, nullptr);
@@ -59,7 +59,8 @@ Guard::~Guard() {
 }
 
 void Guard::notify(pid_t word) {
-  [[maybe_unused]] const ssize_t sent = ::write(pipe_, &word, sizeof word);  // SIGPIPE is ignored; so is its loss
+  // If the guard has ended, the write fails with EPIPE, which is ignored.
+  [[maybe_unused]] const ssize_t sent = ::write(pipe_, &word, sizeof word);
 }
 
 }  // namespace collectives::run

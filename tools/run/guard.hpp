@@ -1,4 +1,4 @@
-// Ranks never outlive the launcher, even one that is killed: a guard process sees to that.
+// The guard process: ends all ranks if the launcher is killed.
 #pragma once
 
 #include <sys/types.h>
@@ -8,14 +8,15 @@
 
 namespace collectives::run {
 
-/// Throws what errno says about `what`.
+/// Throws std::runtime_error with `what` and the text of errno.
 [[noreturn]] void fail(const std::string& what);
 
-/// Its reading and its writing end, both closed by exec.
+/// Returns the reading and the writing end of a new pipe. exec closes both.
 std::array<int, 2> make_pipe();
 
-/// A process that outlives the launcher by a moment. It hears of every group that starts (its id) and ends (minus its
-/// id), then 0; if the launcher falls silent before that, it kills the groups that are left.
+/// A process that ends after the launcher, which writes to it through a pipe. A positive word is the id of a process
+/// group that starts, a negative word the id of one that has ended, and 0 the end of the launcher. If the pipe closes
+/// before the word 0, the guard kills the groups that are left.
 class Guard {
  public:
   Guard();

@@ -33,15 +33,15 @@ using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 
 constexpr int kTimedOut = 124, kCannotExecute = 126, kNotFound = 127, kKilledBy = 128;
-constexpr auto kTermToKill = std::chrono::seconds(1);             // what a rank has to heed SIGTERM
-constexpr auto kDiagnosisDelay = std::chrono::milliseconds(200);  // from the first failure until its cause is judged
-constexpr auto kLongestDeath = std::chrono::seconds(5);  // of a rank that is going away, until it can be waited for
+constexpr auto kTermToKill = std::chrono::seconds(1);             // time for a rank to end after SIGTERM
+constexpr auto kDiagnosisDelay = std::chrono::milliseconds(200);  // from the first failure until its cause is decided
+constexpr auto kLongestDeath = std::chrono::seconds(5);  // from the beginning of a rank's exit until waitid() sees it
 
 constexpr std::array kForwarded = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
 
 struct Rank {
   int number = 0;
-  pid_t pid = 0;  // of the process and its group
+  pid_t pid = 0;  // id of the process and of its group
   bool running = false;
   Forwarder out, err;
 };
@@ -50,7 +50,7 @@ class Launcher {
  public:
   explicit Launcher(const Arguments& arguments) : arguments_(arguments) {
     ::signal(SIGPIPE, SIG_IGN);
-    ::signal(SIGCHLD, SIG_DFL);  // inherited as ignored, it would hide how ranks end
+    ::signal(SIGCHLD, SIG_DFL);  // if it were ignored, waitid() would not see how ranks end
     sigset_t watched;
     ::sigemptyset(&watched);
     ::sigaddset(&watched, SIGCHLD);
@@ -69,7 +69,7 @@ class Launcher {
     }
   }
 
-  /// Starts the ranks and waits for all of them; the exit status.
+  /// Starts the ranks and waits for all of them. Returns the exit status of the launcher.
   int run() {
     open_port();
     forwards_stdin_ = ::isatty(STDIN_FILENO) != 0;
@@ -116,7 +116,7 @@ class Launcher {
     }
   }
 
-  /// A port of the loopback that is ours from now on.
+  /// Opens a port of the loopback. It stays open, so that no other process can take it.
   void open_port() {
     port_socket_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in address{};
@@ -131,7 +131,7 @@ class Launcher {
     port_ = ntohs(address.sin_port);
   }
 
-  /// 0, or why the program cannot be executed.
+  /// Starts rank `number`. Returns 0, or the errno of exec.
   int start(int number) {
     const auto failure = make_pipe();  // closed by a successful exec
     std::array<std::array<int, 2>, 2> streams{};
@@ -146,7 +146,7 @@ class Launcher {
     if (pid == 0) {
       ::setpgid(0, 0);
       ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-      if (::getppid() != launcher) ::_exit(kCannotExecute);  // it died before we asked to be told
+      if (::getppid() != launcher) ::_exit(kCannotExecute);  // the launcher had ended before prctl()
       set_place(number);
       ::dup2(feeds ? input[0] : number == 0 ? STDIN_FILENO : ::open("/dev/null", O_RDONLY | O_CLOEXEC), STDIN_FILENO);
       if (arguments_.prefix) {
@@ -161,7 +161,7 @@ class Launcher {
       ::_exit(kNotFound);
     }
 
-    ::setpgid(pid, pid);  // here as well: whoever comes first
+    ::setpgid(pid, pid);  // the child makes this call, too, so the group exists for both
     guard_->notify(pid);
     Rank rank{.number = number, .pid = pid, .running = true, .out = {}, .err = {}};
     if (arguments_.prefix) {
@@ -193,7 +193,7 @@ class Launcher {
     set("LOCAL_WORLD_SIZE", arguments_.ranks);
     set("MASTER_PORT", port_);
     ::setenv("MASTER_ADDR", "127.0.0.1", 1);
-    ::unsetenv("TORCHELASTIC_USE_AGENT_STORE");  // of a launcher around this one, as all of these
+    ::unsetenv("TORCHELASTIC_USE_AGENT_STORE");  // an outer launcher may have set it
     ::unsetenv("COLLECTIVES_LISTEN_FD");
     if (number == 0) {
       ::fcntl(port_socket_, F_SETFD, 0);
@@ -215,7 +215,7 @@ class Launcher {
         if (stream->fd() >= 0) entries.push_back({stream->fd(), POLLIN, 0});
       }
     }
-    const bool reads_input = input_ >= 0 && ::tcgetpgrp(STDIN_FILENO) == ::getpgrp();  // not from the background
+    const bool reads_input = input_ >= 0 && ::tcgetpgrp(STDIN_FILENO) == ::getpgrp();  // a background group cannot read
     if (reads_input) entries.push_back({STDIN_FILENO, POLLIN, 0});
     int milliseconds = failures_.empty() || judged_ ? -1 : 10;
     if (const auto next = std::min(timeout_at_, next_step_at_); milliseconds < 0 && next != Clock::time_point::max()) {
@@ -226,7 +226,7 @@ class Launcher {
     if (reads_input && entries.back().revents != 0) forward_input();
   }
 
-  /// A terminal gives its input to the foreground group only, so the launcher hands it on to rank 0.
+  /// Copies input of the terminal to rank 0, because a terminal serves the foreground group only.
   void forward_input() {
     std::array<char, 4096> buffer;
     const ssize_t bytes = ::read(STDIN_FILENO, buffer.data(), buffer.size());
@@ -252,7 +252,7 @@ class Launcher {
         signal_all(number);
         continue;
       }
-      // Of several that have ended since the last look, the signal names the first; the others follow in any order.
+      // The signal names the rank that ended first since the last look. The order of later ranks is unknown.
       const auto first = std::ranges::find(ranks_, static_cast<pid_t>(info.ssi_pid), &Rank::pid);
       if (first != ranks_.end()) look_at(*first);
       for (Rank& rank : ranks_) look_at(rank);
@@ -267,8 +267,9 @@ class Launcher {
     failures_.push_back({&rank, *how});
   }
 
-  /// Names the rank that failed first, once that is known. A rank that dies closes its connections before its end can
-  /// be seen here, so others may exit with an error before it: a killed rank is rather the cause than one that exited.
+  /// Names the rank that failed first as soon as it is known. A rank that dies closes its connections before waitid()
+  /// sees its end, so other ranks may exit with an error before it. A killed rank is therefore taken for the cause
+  /// before a rank that exited.
   void judge() {
     if (failures_.empty() || judged_) return;
     const auto killed = [](const Failure& failure) { return failure.how.si_code != CLD_EXITED; };
@@ -287,7 +288,7 @@ class Launcher {
     next_step_at_ = std::min(next_step_at_, first_failure_at_ + to_duration(arguments_.grace));
   }
 
-  /// Whether a rank has begun to die, and cannot be waited for yet.
+  /// Returns true if a rank has begun to exit and waitid() does not see it yet.
   bool any_exiting() const {
     return std::ranges::any_of(ranks_, [](const Rank& rank) {
       if (!rank.running) return false;
@@ -304,7 +305,8 @@ class Launcher {
     });
   }
 
-  /// How the rank has ended, if it has. Its group goes with it, while its id still cannot be anybody else's.
+  /// Returns how the rank has ended, or nothing if it runs. Kills the rest of its group before its id is free for
+  /// reuse.
   std::optional<siginfo_t> reap(Rank& rank, int options) {
     siginfo_t how{};
     if (::waitid(P_PID, static_cast<id_t>(rank.pid), &how, WEXITED | WNOWAIT | options) != 0 || how.si_pid == 0) {
@@ -324,7 +326,7 @@ class Launcher {
       say(fmt::format("{} still running after {} s: ending", running_ranks(), *arguments_.timeout));
       if (status_ == 0) status_ = kTimedOut;
       timeout_at_ = Clock::time_point::max();
-      judged_ = true;  // what ends from here on was ended
+      judged_ = true;  // the launcher itself ends the ranks from here on
     } else if (now >= next_step_at_) {
       if (next_step_ == SIGTERM) {
         say(fmt::format("{} still running {} s later: ending", running_ranks(), arguments_.grace));
@@ -347,15 +349,15 @@ class Launcher {
   int signals_ = -1;
   int port_socket_ = -1, port_ = 0;
   bool forwards_stdin_ = false;
-  int input_ = -1;  // of rank 0, when the launcher feeds it
+  int input_ = -1;  // pipe to the standard input of rank 0
   std::optional<Guard> guard_;
   std::vector<Rank> ranks_;
-  std::vector<Failure> failures_;  // in the order in which they were seen
+  std::vector<Failure> failures_;  // in the order of their detection
   Clock::time_point first_failure_at_;
-  bool judged_ = false;  // the cause has been named
+  bool judged_ = false;  // true after the cause has been printed
   int status_ = 0;
   Clock::time_point timeout_at_ = Clock::time_point::max();
-  Clock::time_point next_step_at_ = Clock::time_point::max();  // of ending those that are left
+  Clock::time_point next_step_at_ = Clock::time_point::max();  // time of the next signal to the remaining ranks
   int next_step_ = SIGTERM;
 };
 

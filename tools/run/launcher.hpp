@@ -1,11 +1,11 @@
-// The ranks from start to end: who runs, who failed first, when the others are ended.
+// The launcher: starts the ranks, finds the rank that failed first, and ends the other ranks.
 #pragma once
 
 #include "tools/run/arguments.hpp"
 
 namespace collectives::run {
 
-/// Starts the ranks and waits for all of them; the exit status. Throws std::runtime_error.
+/// Starts the ranks and waits for all of them. Returns the exit status. Throws std::runtime_error.
 int launch(const Arguments& arguments);
 
 }  // namespace collectives::run

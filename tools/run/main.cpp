@@ -2,12 +2,13 @@
 //
 //   collectives_run -n 4 ./trainer --epochs 3
 //
-// Each rank is a process in a process group of its own, told its place by RANK, WORLD_SIZE, LOCAL_RANK,
-// LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT. The port cannot be taken by somebody else in between: the launcher
-// itself opens it and rank 0 inherits the listening socket (COLLECTIVES_LISTEN_FD).
+// Each rank is a process in a process group of its own. Its environment holds RANK, WORLD_SIZE, LOCAL_RANK,
+// LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT. The launcher itself opens the port, and rank 0 inherits the listening
+// socket (COLLECTIVES_LISTEN_FD), so no other process can take the port in between.
 //
-// When a rank fails it is named, the others have `--grace` to report it themselves and end, then they are ended. Ranks
-// never outlive the launcher: should it be killed, a guard process that notices kills their groups.
+// After a rank has failed, the launcher prints its number. The other ranks have the time of `--grace` to report the
+// failure and end, then the launcher ends them. If the launcher is killed, a guard process kills the groups of all
+// ranks.
 #include <exception>
 
 #include "tools/run/arguments.hpp"

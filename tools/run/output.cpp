@@ -10,7 +10,7 @@
 namespace collectives::run {
 namespace {
 
-constexpr std::size_t kLongestLine = 65536;  // bytes; a longer one is cut
+constexpr std::size_t kLongestLine = 65536;  // bytes; a longer line is cut
 
 }  // namespace
 
@@ -54,7 +54,7 @@ void Forwarder::pass_on(std::string_view line) {
   for (std::size_t done = 0; done < text.size() && from_ >= 0;) {
     const ssize_t bytes = ::write(to_, text.data() + done, text.size() - done);
     if (bytes > 0) done += static_cast<std::size_t>(bytes);
-    if (bytes < 0 && errno != EINTR) close_source();  // nobody reads: the rank shall learn it as usual, by SIGPIPE
+    if (bytes < 0 && errno != EINTR) close_source();  // the reader has closed: the rank gets SIGPIPE at its next write
   }
 }
 

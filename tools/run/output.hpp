@@ -1,4 +1,4 @@
-// What collectives_run prints: words of its own, and what the ranks say with their numbers in front.
+// Output of collectives_run: its own messages, and the output of the ranks with their numbers in front.
 #pragma once
 
 #include <string>
@@ -6,10 +6,10 @@
 
 namespace collectives::run {
 
-/// To stderr; if nobody reads it any more, there is nobody to tell.
+/// Writes a line to stderr. An error of the write is ignored.
 void say(const std::string& line);
 
-/// What a rank writes to one of its streams, passed on line by line with the rank in front.
+/// Copies one stream of a rank line by line, with the number of the rank in front.
 class Forwarder {
  public:
   Forwarder() = default;
@@ -17,10 +17,10 @@ class Forwarder {
 
   int fd() const { return from_; }
 
-  /// Passes on some of what is there now; false when nothing is.
+  /// Copies a block of the available output. Returns false if no output is available.
   bool forward();
-  /// Passes on the rest when nobody of ours can write any more. A process that left its group still may, so no more
-  /// than a pipe holds is waited for.
+  /// Copies the rest after the group of the rank has ended. A process that left the group may still write, so at most
+  /// 64 blocks of 16 KiB are read, the largest content of a pipe.
   void drain();
 
  private:
@@ -29,7 +29,7 @@ class Forwarder {
   void close_source();
 
   int rank_ = 0, from_ = -1, to_ = -1;
-  std::string line_;  // begun and not ended
+  std::string line_;  // beginning of a line without its end
 };
 
 }  // namespace collectives::run
