@@ -101,8 +101,8 @@ describe_link() { echo "${1:-}$("$hosts_sh" run h1 tc qdisc show dev eth0 | head
 
 # describe_wire FILE: prints the means of all lines of wire_probe in FILE.
 describe_wire() {
-  awk '{ sum += ($2 + $3) / 2; one_way += $5 }
-    END { printf "two opposite TCP streams: %.1f Mbyte/s in each direction; 28 KiB one way: %.3f ms\n", sum / NR, one_way / NR }' "$1"
+  awk '{ sum += ($2 + $3) / 2; transit += $5 }
+    END { printf "two opposite TCP streams: %.1f Mbyte/s in each direction; 28 KiB one way: %.3f ms\n", sum / NR, transit / NR }' "$1"
 }
 
 # Functions for awk: field() returns a field of a JSON line. median() returns the median of times[cell, who, 1 ..

@@ -148,7 +148,7 @@ mean_rate() { awk '{ sum += $2 + $3 } END { printf "%.1f", sum / NR / 2 }'; }
 core_ticks() { awk '/^cpu / { for (i = 2; i <= 9; ++i) all += $i; printf "%.0f %.0f\n", all, $9; exit }' /proc/stat; }
 stolen_since() { echo "$1" "$(core_ticks)" | awk '{ printf "%.0f", ($3 > $1 ? 100 * ($4 - $2) / ($3 - $1) : 0) }'; }
 
-# probe: sets $wire_rate in bytes per microsecond, the mean of both directions, and $one_way in milliseconds. With
+# probe: sets $wire_rate in bytes per microsecond, the mean of both directions, and $transit in milliseconds. With
 # several pairs of hosts it also measures all pairs at once, because they share the cores of this machine.
 probe() {
   local line i pairs=() before
@@ -157,10 +157,10 @@ probe() {
     line=$(probe_pair 1 2)
     [ "$(stolen_since "$before")" -gt "$stolen" ] || break
   done
-  read -r _ _ _ _ one_way _ short <<<"$line"
+  read -r _ _ _ _ transit _ short <<<"$line"
   wire_rate=$(mean_rate <<<"$line")
   rates+=("$wire_rate")
-  one_ways+=("$one_way")
+  transits+=("$transit")
   shorts+=("$short")
   if [ "$hosts" -lt 4 ]; then return; fi
   for ((i = 1; i < hosts; i += 2)); do
@@ -236,7 +236,7 @@ for shape in ${shapes//,/ }; do
   samples=$output/samples.jsonl
   header=$output/header.txt
   : >"$samples"
-  rates=() one_ways=() shorts=() at_once=()
+  rates=() transits=() shorts=() at_once=()
   HOSTS_BED=$("$hosts_sh" up "$hosts" --rate "$rate" ${link[@]+"${link[@]}"} --owner $$)
   export HOSTS_BED
 
@@ -249,7 +249,7 @@ for shape in ${shapes//,/ }; do
   for ((round = 1; round <= rounds; ++round)); do
     probe
     echo "== $shape, $rate, round $round of $rounds: the wire reaches $wire_rate Mbyte/s in each direction, 28 KiB one way take" \
-      "$one_way ms"
+      "$transit ms"
     run_round "$count" "$round"
     add_bound "$round"
   done
@@ -258,7 +258,7 @@ for shape in ${shapes//,/ }; do
 
   {
     echo "$hosts hosts x $each ranks, links of $rate: two opposite TCP streams reach $(median "${rates[@]}") Mbyte/s in each"
-    echo "direction (by round: ${rates[*]}); one way 28 KiB take $(median "${one_ways[@]}") ms, 8 bytes $(median "${shorts[@]}") us"
+    echo "direction (by round: ${rates[*]}); one way 28 KiB take $(median "${transits[@]}") ms, 8 bytes $(median "${shorts[@]}") us"
     [ ${#at_once[@]} -eq 0 ] || echo "all pairs of hosts at once reach $(median "${at_once[@]}") Mbyte/s in each direction"
     awk -v most="$stolen" '!/"role":"bound"/ && match($0, /"stolen":[0-9.e-]+/) {
         ++all

@@ -256,7 +256,7 @@ void choose_in_place(std::string_view text, Settings& settings) {
   settings.out_of_place = !settings.in_place;
 }
 
-void choose_rival(std::string_view text, Settings& settings) {
+void choose_competitor(std::string_view text, Settings& settings) {
   if (!text.empty() && text != "mpi") throw BadArguments(fmt::format("--against '{}' is unknown; valid: mpi", text));
   settings.against_mpi = !text.empty();
 }
@@ -312,7 +312,7 @@ Settings parse_settings(int argc, const char* const* argv) {
   choose_bootstrap(texts.bootstrap, settings);
   choose_check(texts.check, settings);
   choose_in_place(texts.in_place, settings);
-  choose_rival(texts.against, settings);
+  choose_competitor(texts.against, settings);
   choose_buffers(texts.buffers, settings);
   check_combinations(texts, settings);
   return settings;

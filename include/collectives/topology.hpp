@@ -29,9 +29,9 @@ struct Topology {
 
   /// Properties of the ranks' GPUs, equal on all ranks.
   struct Gpus {
-    bool everywhere = false;    ///< Every rank has a GPU.
-    bool within_reach = false;  ///< The GPUs of each host can access one another's memory.
-    bool nccl = false;          ///< NCCL connects all ranks.
+    bool everywhere = false;   ///< Every rank has a GPU.
+    bool peer_access = false;  ///< The GPUs of each host can access one another's memory.
+    bool nccl = false;         ///< NCCL connects all ranks.
     /// NCCL connects the ranks of each host. Determined only for several hosts of which some have several ranks, and
     /// only if their GPUs are not within reach.
     bool nccl_in_hosts = false;

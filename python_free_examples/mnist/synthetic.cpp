@@ -66,9 +66,9 @@ float squared_distance(Point p, Point a, Point b) {
 /// Inks the pixels within `radius` pixels of the segment. The edge is one pixel soft.
 void draw_segment(std::array<float, kPixels>& ink, Point a, Point b, float radius) {
   const auto pixel = [](float at) { return static_cast<int>(std::clamp(at, 0.0f, static_cast<float>(kSide - 1))); };
-  const float reach = radius + 1.0f;
-  for (int y = pixel(std::min(a.y, b.y) - reach); y <= pixel(std::max(a.y, b.y) + reach); ++y)
-    for (int x = pixel(std::min(a.x, b.x) - reach); x <= pixel(std::max(a.x, b.x) + reach); ++x) {
+  const float margin = radius + 1.0f;
+  for (int y = pixel(std::min(a.y, b.y) - margin); y <= pixel(std::max(a.y, b.y) + margin); ++y)
+    for (int x = pixel(std::min(a.x, b.x) - margin); x <= pixel(std::max(a.x, b.x) + margin); ++x) {
       const float distance = std::sqrt(squared_distance({static_cast<float>(x), static_cast<float>(y)}, a, b));
       float& here = ink[static_cast<std::size_t>(y) * kSide + static_cast<std::size_t>(x)];
       here = std::max(here, std::clamp(radius + 0.5f - distance, 0.0f, 1.0f));

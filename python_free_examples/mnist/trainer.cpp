@@ -99,11 +99,11 @@ bool Trainer::resume(const std::filesystem::path& file) {
 
 void Trainer::run() {
   const Cadence& every = options_.checkpoint_every;
-  while (at_.epoch < options_.epochs && may_go_on()) {
+  while (at_.epoch < options_.epochs && may_continue()) {
     const std::vector<std::uint32_t> order = epoch_order(data_.train.size(), options_.seed, at_.epoch);
     std::size_t before = at_.total_steps;  // steps before the last group
     const auto due = [&](std::size_t steps) { return at_.total_steps / steps > before / steps; };
-    while (at_.step < steps_ && may_go_on()) {
+    while (at_.step < steps_ && may_continue()) {
       before = at_.total_steps;
       train_group(order);
       if (at_.step == steps_) break;

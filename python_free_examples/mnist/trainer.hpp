@@ -110,7 +110,7 @@ class Trainer {
   const std::optional<GoalReport>& goal() const { return goal_; }
 
  private:
-  bool may_go_on() const { return at_.total_steps < options_.max_steps && !(goal_ && goal_->reached); }
+  bool may_continue() const { return at_.total_steps < options_.max_steps && !(goal_ && goal_->reached); }
   /// Trains to the end of the current group.
   void train_group(std::span<const std::uint32_t> order);
   void train_step(std::span<const std::uint32_t> order, bool last_of_group);

@@ -83,7 +83,7 @@ class Hub final : public Member {
   }
 
   void greet(const Socket& listener);
-  void admit(Stranger& stranger, const Record& record);
+  void accept_hello(Stranger& stranger, const Record& record);
 
   /// Passes the records of connected ranks to take(rank, record). Its result is whether the record was expected.
   template <class Take>
@@ -167,7 +167,7 @@ void Hub::greet(const Socket& listener) {
   }
   for (auto stranger = strangers_.begin(); stranger != strangers_.end();) {
     const auto record = stranger->link.next();
-    if (record && record->kind == Kind::hello) admit(*stranger, *record);
+    if (record && record->kind == Kind::hello) accept_hello(*stranger, *record);
     const bool done = record || !stranger->link.lost().empty() || stranger->patience.passed();
     stranger = done ? strangers_.erase(stranger) : std::next(stranger);
   }
@@ -179,7 +179,7 @@ void Hub::greet(const Socket& listener) {
 
 /// Assigns a connection to its rank. A hello with another size, another version or an already connected rank ends the
 /// rendezvous: a process is configured wrongly, and rank 0 cannot know which one.
-void Hub::admit(Stranger& stranger, const Record& record) {
+void Hub::accept_hello(Stranger& stranger, const Record& record) {
   std::uint32_t version = 0;
   if (read_from(record.payload, version) && version != kVersion) {
     fail(Errc::bootstrap,

@@ -203,7 +203,7 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final : private ProgressEngine::Mem
   void prepare_for_memory(std::unique_lock<std::mutex>& lock);
   /// Adds `memory` to this communicator, and registers it if NCCL connects the ranks.
   void adopt(DeviceMemory::State& memory);
-  bool within_reach(std::byte* data);
+  bool peers_can_access(std::byte* data);
   /// Detaches all device memory from the communicator. The memory itself stays valid.
   void detach_memories() noexcept;
   /// Leaves the NCCL communicators in order.
@@ -228,7 +228,7 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final : private ProgressEngine::Mem
   std::uint64_t moves() const noexcept;
   /// Moves on what is under way, without waiting.
   void progress_locked();
-  bool progress(bool check_failures) noexcept override;
+  bool progress_as_member(bool check_failures) noexcept override;
   /// Progresses the other communicators on this thread's list. Returns whether any of them progressed.
   bool progress_others(bool check_failures) noexcept;
   void detect_failures() noexcept;

@@ -265,7 +265,7 @@ void probe_copies(Construction& construction, const Host& host, CommunicatorCont
   if (apart != answers.end())
     context.topology.gpus.apart =
         fmt::format("rank {}: {}", apart - answers.begin(), apart->at("apart").get<std::string>());
-  context.topology.gpus.within_reach = context.topology.gpus.everywhere && apart == answers.end();
+  context.topology.gpus.peer_access = context.topology.gpus.everywhere && apart == answers.end();
   agree_on_nccl_in_hosts(context.topology, construction.peer_infos);
 }
 

@@ -149,17 +149,17 @@ void Communicator::Impl::adopt(DeviceMemory::State& memory) {
     memory.how = fmt::format(" ({})", context.nccl->description());
   } else {
     if (nccl() != nullptr) warn_once_nothing_registered(rank(), *context.nccl);
-    if (within_reach(memory.data)) memory.access = DeviceAccess::mapped;
+    if (peers_can_access(memory.data)) memory.access = DeviceAccess::mapped;
   }
   memory.owner = this;
   memories_.push_back(&memory);
 }
 
 /// Returns whether the GPUs of the other ranks can access the memory.
-bool Communicator::Impl::within_reach(std::byte* data) {
+bool Communicator::Impl::peers_can_access(std::byte* data) {
   const bool by_gpus =
       settings.backend == "auto" || settings.backend == "hierarchical" || passes_messages(settings.backend);
-  if (!by_gpus || !context.topology.one_host() || !context.topology.gpus.within_reach) return false;
+  if (!by_gpus || !context.topology.one_host() || !context.topology.gpus.peer_access) return false;
   if (context.threads) return true;
   try {
     context.device->share(context.device->allocation_of(data).base);

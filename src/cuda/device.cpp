@@ -92,7 +92,7 @@ class Gpu final : public Device {
   void make_current() noexcept override { cudaSetDevice(number_); }
   std::string name() const override { return name_; }
   Identity identity() const override { return identity_; }
-  std::string reach(const Identity& other) override {
+  std::string enable_peer_access(const Identity& other) override {
     if (other == identity_) return "";
     const Current current(number_);
     int gpus = 0;

@@ -83,7 +83,7 @@ class Device {
   virtual void make_current() noexcept = 0;
   /// Enables kernels and copies of this GPU to access the memory of `other`, a GPU of this machine. Returns an empty
   /// string on success, or the reason for the failure.
-  virtual std::string reach(const Identity& other) = 0;
+  virtual std::string enable_peer_access(const Identity& other) = 0;
 
   // ---- memory ----
 

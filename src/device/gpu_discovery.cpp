@@ -121,7 +121,7 @@ std::string GpuDiscovery::why_no_peer_access(const Host& host, const std::vector
     if (gpu.contains("missing")) continue;
     std::string why;
     if (peer_info.at("pid") == ::getpid()) {
-      why = device_->reach(gpu.at("identity").get<Device::Identity>());
+      why = device_->enable_peer_access(gpu.at("identity").get<Device::Identity>());
     } else if (gpu.contains("not opened")) {
       why = gpu.at("not opened").get<std::string>();
     } else {
@@ -153,7 +153,7 @@ Topology::Gpus gpus_of(const std::vector<json>& peer_infos) {
 
 void agree_on_nccl_in_hosts(Topology& topology, const std::vector<json>& peer_infos) {
   Topology::Gpus& gpus = topology.gpus;
-  if (!gpus.everywhere || gpus.within_reach || !has_multi_rank_hosts(topology)) return;
+  if (!gpus.everywhere || gpus.peer_access || !has_multi_rank_hosts(topology)) return;
   for (const std::vector<Rank>& ranks : topology.hosts)
     if (gpus.no_nccl_in_hosts.empty()) gpus.no_nccl_in_hosts = agree_on_nccl(peer_infos, ranks, uses_nccl_in_hosts);
   gpus.nccl_in_hosts = gpus.no_nccl_in_hosts.empty();

@@ -43,7 +43,7 @@ class GpuDiscovery {
   std::unique_ptr<PeerAccessProbe> peer_access_probe_;
 };
 
-/// Combines the peer information of all ranks. Leaves out `apart`, `within_reach` and the NCCL communicators of hosts.
+/// Combines the peer information of all ranks. Leaves out `apart`, `peer_access` and the NCCL communicators of hosts.
 Topology::Gpus gpus_of(const std::vector<nlohmann::json>& peer_infos);
 /// Determines whether NCCL connects the GPUs inside each host. Requires the other fields of Topology::Gpus.
 void agree_on_nccl_in_hosts(Topology& topology, const std::vector<nlohmann::json>& peer_infos);

@@ -186,7 +186,7 @@ void MultiNodePath::start_nccl(Collective collective, const std::byte* input, st
                                   .parts = Parts::listed(offsets_.data(), arena_.ranks()),
                                   .type = type_,
                                   .op = average ? ReduceOp(ReduceOp::sum) : op_,
-                                  .unsummed = !why_not_summed_by_nccl(op_, type_, false).empty(),
+                                  .unsummed = !why_no_native_nccl_reduction(op_, type_, false).empty(),
                                   .wire = type_,
                                   .stream = stream_};
   nccl_collective_->start(std::span(&call, 1));

@@ -64,7 +64,7 @@ void NcclPath::describe(const DeviceCall& device_call, const PlannedCall& planne
          .op = call.op,
          .root = call.root,
          .unsummed = planned.plan.partial_sums == PartialSums::forbidden,
-         .wire = planned.plan.coded ? wire_by_nccl(request) : request.type,
+         .wire = planned.plan.coded ? nccl_wire_type(request) : request.type,
          .stream = stream_});
   };
   for (const Tensor& tensor : device_call.tensors)

@@ -111,16 +111,16 @@ void StepPath::begin_host_step(const HostTask& task, const HostOperands& with) {
   host_phase_ = HostPhase::gathering;
 }
 
-bool StepPath::advance_host_step() {
+bool StepPath::progress_host_step() {
   try {
-    return progress_host_step();
+    return progress_host_phase();
     // A mismatch names a local rank. Translates it into a rank of the communicator.
   } catch (const TagMismatch& mismatch) {
     throw TagMismatch{view_.grid.here()[static_cast<std::size_t>(mismatch.peer)]};
   }
 }
 
-bool StepPath::progress_host_step() {
+bool StepPath::progress_host_phase() {
   switch (host_phase_) {
     case HostPhase::gathering:
       if (!all_published() || !begin()) return false;

@@ -42,11 +42,11 @@ class StepPath final : public IntraHostPath, private ValueEngine {
   void end() override;
   bool done() override;
   void begin_host_step(const HostTask& task, const HostOperands& with) override;
-  bool advance_host_step() override;
+  bool progress_host_step() override;
   bool reads_in_place(Rank peer) const override { return messages_.inside(peer); }
   std::byte* work(std::size_t bytes) override;
 
-  bool progress_host_step();
+  bool progress_host_phase();
 
   const RankView& view_;
   const Topology& topology_;

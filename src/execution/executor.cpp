@@ -65,11 +65,11 @@ Peers Executor::StepList::store(Peers peers) {
 
 // ---- the executor ----
 
-Executor::Executor(const RankView& view, std::vector<Route> routes, HostCollectives collectives_of_hosts,
-                   Transport* wire, ValueEngine* engine)
+Executor::Executor(const RankView& view, std::vector<Route> routes, HostCollectives host_collectives, Transport* wire,
+                   ValueEngine* engine)
     : view_(view),
       routes_(std::move(routes)),
-      host_collectives_(std::move(collectives_of_hosts)),
+      host_collectives_(std::move(host_collectives)),
       wire_(wire),
       engine_(engine),
       sources_(view.world.members.size()) {}
@@ -131,7 +131,7 @@ bool Executor::progress_steps() {
     if (step->kind != Step::Kind::exchange) {
       waits_for_wire_ = false;
       if (!std::exchange(host_begun_, true)) begin_host(*step);
-      if (!(engine_ == nullptr ? progress_host(step->subgroup) : engine_->advance_host_step())) return false;
+      if (!(engine_ == nullptr ? progress_host(step->subgroup) : engine_->progress_host_step())) return false;
     } else if (step->range.count > 0 || job_->args.collective == Collective::barrier) {
       // Empty ranges are not sent. Only the messages of a barrier carry no data.
       if (!performed(*step)) return false;

@@ -53,8 +53,8 @@ class Executor {
   /// `engine`: works on values if messages are addresses of its memory. It also performs the host Steps. They then join
   /// all ranks of the host. Messages are not coded. Null: this thread works on values, and the intra-host collectives
   /// perform host Steps.
-  Executor(const RankView& view, std::vector<Route> routes, HostCollectives collectives_of_hosts,
-           Transport* wire = nullptr, ValueEngine* engine = nullptr);
+  Executor(const RankView& view, std::vector<Route> routes, HostCollectives host_collectives, Transport* wire = nullptr,
+           ValueEngine* engine = nullptr);
 
   /// Sets the trace that records the phases of operations; null: none.
   void observe(Trace* trace) noexcept { trace_ = trace; }

@@ -42,7 +42,7 @@ class ValueEngine {
   virtual bool reads_in_place(Rank peer) const = 0;
   /// Starts a host Step, in which the ranks of the host synchronize.
   virtual void begin_host_step(const HostTask& task, const HostOperands& with) = 0;
-  virtual bool advance_host_step() = 0;
+  virtual bool progress_host_step() = 0;
   /// Returns memory for a partial result. The partial result before it is no longer used.
   virtual std::byte* work(std::size_t bytes) = 0;
 };

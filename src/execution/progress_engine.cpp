@@ -47,7 +47,7 @@ bool ProgressEngine::progress(const Member& except, bool check_failures) noexcep
   const std::lock_guard lock(mutex_);
   bool moved = false;
   for (Member* member : members_)
-    if (member != &except) moved |= member->progress(check_failures);
+    if (member != &except) moved |= member->progress_as_member(check_failures);
   return moved;
 }
 

@@ -25,7 +25,7 @@ class ProgressEngine {
    public:
     /// Progresses the operations without waiting. Returns whether any of them progressed. `check_failures`: also looks
     /// for failures.
-    virtual bool progress(bool check_failures) noexcept = 0;
+    virtual bool progress_as_member(bool check_failures) noexcept = 0;
 
    protected:
     ~Member() = default;

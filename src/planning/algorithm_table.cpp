@@ -208,12 +208,12 @@ constexpr Algorithm hierarchical_row(std::string_view name,
           kScatters<Between> ? &scatters_or_gathers : nullptr,
           [](const Topology& topology) { return rails == Rails::all ? rails_of(topology) : 1; }};
 }
-bool has_another_way(const CollectiveSpec& spec, const Topology& topology) {
+bool has_alternatives(const CollectiveSpec& spec, const Topology& topology) {
   return !topology.one_host() && ((spec.collective == Collective::all_reduce && !flat(spec, topology)) ||
                                   spec.collective == Collective::broadcast);
 }
 bool has_leaders(const CollectiveSpec& spec, const Topology& topology) {
-  return has_another_way(spec, topology) && !hosts_have_one_rank(topology);
+  return has_alternatives(spec, topology) && !hosts_have_one_rank(topology);
 }
 /// Requires more than two hosts. With two, one shot needs fewer steps than doubling or halving. Also requires partial
 /// sums, because these algorithms reduce again and again.
@@ -231,10 +231,12 @@ bool leaders_scatter(const CollectiveSpec& spec, const Topology& topology) {
          std::ranges::adjacent_find(topology.hosts, std::not_fn(before)) == topology.hosts.end();
 }
 bool can_double(const CollectiveSpec& spec, const Topology& topology) {
-  return of_many<has_another_way>(spec, topology) || (spec.collective == Collective::barrier && hosts_of(topology) > 2);
+  return of_many<has_alternatives>(spec, topology) ||
+         (spec.collective == Collective::barrier && hosts_of(topology) > 2);
 }
 bool can_halve(const CollectiveSpec& spec, const Topology& topology) {
-  return of_many<has_another_way>(spec, topology) || (leaders_scatter(spec, topology) && hosts_have_one_rank(topology));
+  return of_many<has_alternatives>(spec, topology) ||
+         (leaders_scatter(spec, topology) && hosts_have_one_rank(topology));
 }
 bool leaders_can_halve(const CollectiveSpec& spec, const Topology& topology) {
   return leaders_scatter(spec, topology) && !hosts_have_one_rank(topology);
@@ -244,7 +246,7 @@ int one_depth(const CollectiveSpec&, const Topology&) { return 1; }
 
 constexpr Algorithm kAlgorithms[] = {
     hierarchical_row<hierarchical::Ring, Rails::all>("hierarchical"),
-    hierarchical_row<hierarchical::OneShot, Rails::all>("hierarchical_one_shot", has_another_way,
+    hierarchical_row<hierarchical::OneShot, Rails::all>("hierarchical_one_shot", has_alternatives,
                                                         "several hosts, and is for all_reduce and broadcast"),
     hierarchical_row<hierarchical::OneShot, Rails::one>(
         "hierarchical_leaders", has_leaders, "several hosts with several ranks, and is for all_reduce and broadcast"),

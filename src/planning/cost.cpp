@@ -42,8 +42,8 @@ double Cost::microseconds(std::size_t rounds, std::size_t rounds_in_flight) cons
   // another.
   constexpr double kHidesNothing = 1.7, kHidesAll = 2.1;
   const double hides = (chain - copies - kHidesNothing * messages) / (kHidesAll - kHidesNothing);
-  const double meanwhile = (1 - std::pow(burst, -hops)) * std::clamp(hides, 0.0, messages);
-  const double all = r * waits + messages + work + carried + idleness() * late - meanwhile;
+  const double hidden = (1 - std::pow(burst, -hops)) * std::clamp(hides, 0.0, messages);
+  const double all = r * waits + messages + work + carried + idleness() * late - hidden;
   if (rounds_in_flight <= 1 || rounds <= 1) return all;
   // The first round overlaps with no other round.
   return std::max(busiest, all / static_cast<double>(rounds_in_flight)) + std::max(0.0, all - busiest) / r;

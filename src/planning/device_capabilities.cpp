@@ -4,7 +4,7 @@
 
 namespace collectives {
 
-std::string why_not_summed_by_nccl(const ReduceOp& op, DataType type, bool deterministic) {
+std::string why_no_native_nccl_reduction(const ReduceOp& op, DataType type, bool deterministic) {
   using Kind = ReduceOp::Kind;
   const bool extreme = op.kind() == Kind::min || op.kind() == Kind::max, floating = is_floating(type);
   if (floating && extreme) return "NCCL's min and max let NaN get lost and do not order -0 below +0";
@@ -14,9 +14,9 @@ std::string why_not_summed_by_nccl(const ReduceOp& op, DataType type, bool deter
   return {};
 }
 
-std::string why_not_by_nccl(const ReduceOp& op, DataType type, bool deterministic, int ranks) {
+std::string why_no_nccl_reduction(const ReduceOp& op, DataType type, bool deterministic, int ranks) {
   if (op.kind() == ReduceOp::Kind::user) return "a GPU calls no functions of the program's own";
-  const std::string why = why_not_summed_by_nccl(op, type, deterministic);
+  const std::string why = why_no_native_nccl_reduction(op, type, deterministic);
   if (!why.empty() && static_cast<std::size_t>(ranks) > kKernelSources)
     return fmt::format("{}, and a kernel folds the contributions of at most {} ranks", why, kKernelSources);
   return {};

@@ -15,9 +15,9 @@ inline constexpr std::size_t kKernelSources = 256;
 /// Returns why NCCL's own reduction does not give the result that ReduceOp promises; empty if it does. NCCL adds and
 /// multiplies f32, f64 and integers (sums, products and pre-scaled sums). It averages f32 and f64. It computes min and
 /// max of integers.
-std::string why_not_summed_by_nccl(const ReduceOp& op, DataType type, bool deterministic);
+std::string why_no_native_nccl_reduction(const ReduceOp& op, DataType type, bool deterministic);
 
 /// Returns why NCCL cannot perform a reduction over `ranks` ranks at all; empty if it can.
-std::string why_not_by_nccl(const ReduceOp& op, DataType type, bool deterministic, int ranks);
+std::string why_no_nccl_reduction(const ReduceOp& op, DataType type, bool deterministic, int ranks);
 
 }  // namespace collectives

@@ -19,10 +19,10 @@ std::string why_not_nccl(const Request& request, const Topology& topology) {
   if (!topology.gpus.nccl) return topology.gpus.no_nccl.empty() ? "it connects no GPUs here" : topology.gpus.no_nccl;
   if (request.codec != nullptr && request.deterministic)
     return fmt::format("what is deterministic is coded by {} on the host", request.codec->name());
-  if (request.codec != nullptr && request.force && wire_by_nccl(request) == request.type)
+  if (request.codec != nullptr && request.force && nccl_wire_type(request) == request.type)
     return fmt::format("NCCL carries {} coded by {} nowhere", to_string(request.collective), request.codec->name());
   if (!reduces(request.collective)) return {};
-  return why_not_by_nccl(request.op, request.type, request.deterministic, topology.ranks());
+  return why_no_nccl_reduction(request.op, request.type, request.deterministic, topology.ranks());
 }
 
 std::size_t most_on_a_host(const Topology& topology) {
@@ -30,11 +30,11 @@ std::size_t most_on_a_host(const Topology& topology) {
 }
 
 /// Returns why GPUs of one host cannot access one another's values; empty if they can.
-std::string why_not_within_reach(const Request& request, const Topology& topology) {
+std::string why_no_peer_kernels(const Request& request, const Topology& topology) {
   if (request.op.user_op() != nullptr) return "the op is a function of the host";
   if (request.codec != nullptr && (request.force || request.deterministic))
     return fmt::format("{} is coded on the host", request.codec->name());
-  if (!topology.gpus.within_reach) return topology.gpus.everywhere ? topology.gpus.apart : topology.gpus.missing;
+  if (!topology.gpus.peer_access) return topology.gpus.everywhere ? topology.gpus.apart : topology.gpus.missing;
   if (static_cast<std::size_t>(topology.ranks()) > kKernelSources)
     return fmt::format("a kernel reads from {} ranks at most", kKernelSources);
   return {};
@@ -46,7 +46,7 @@ std::string why_not_kernels(const Request& request, const Topology& topology) {
   if (request.backend != "auto" && request.backend != "hierarchical")
     return fmt::format("{} {}", request.backend,
                        passes_messages(request.backend) ? "passes messages" : "works in memory of the host");
-  return why_not_within_reach(request, topology);
+  return why_no_peer_kernels(request, topology);
 }
 
 /// Bytes of a message between GPUs. A GPU should work on it for longer than a query for its completion takes. In a
@@ -79,8 +79,8 @@ bool has_multi_rank_hosts(const Topology& topology) {
   return !topology.one_host() && static_cast<std::size_t>(topology.ranks()) > topology.hosts.size();
 }
 
-std::string_view to_string(DevicePath way) noexcept {
-  switch (way) {
+std::string_view to_string(DevicePath path) noexcept {
+  switch (path) {
     case DevicePath::host: return "host";
     case DevicePath::host_copy: return "host_copy";
     case DevicePath::kernels: return "kernels";
@@ -92,7 +92,7 @@ std::string_view to_string(DevicePath way) noexcept {
   return "unknown device path";
 }
 
-DataType wire_by_nccl(const Request& request) {
+DataType nccl_wire_type(const Request& request) {
   if (request.codec == nullptr || !reduces(request.collective)) return request.type;
   for (const DataType half : {DataType::bf16, DataType::f16})
     if (request.codec->name() == to_string(half)) return half;
@@ -119,16 +119,15 @@ PathChoice choose_path(const Request& request, const Topology& topology) {
   if (forced) return {DevicePath::nccl, "backend \"nccl\" was asked for"};
   const bool alone = topology.ranks() == 1;
   if (possible && !alone && why_not.empty()) return {DevicePath::nccl, "NCCL connects the GPUs"};
-  const std::string not_by_kernels = why_not_kernels(request, topology);
-  const std::string not_by_nccl = possible && !alone ? "; not by NCCL: " + why_not : "";
-  if (not_by_kernels.empty())
-    return {DevicePath::kernels, "one host, whose GPUs reach one another's memory" + not_by_nccl};
-  return {DevicePath::host_copy, not_by_kernels + not_by_nccl};
+  const std::string not_kernels = why_not_kernels(request, topology);
+  const std::string not_nccl = possible && !alone ? "; not by NCCL: " + why_not : "";
+  if (not_kernels.empty()) return {DevicePath::kernels, "one host, whose GPUs reach one another's memory" + not_nccl};
+  return {DevicePath::host_copy, not_kernels + not_nccl};
 }
 
 std::string why_not_reduced_in_hosts(const Topology& topology) {
   const Topology::Gpus& gpus = topology.gpus;
-  if (!gpus.within_reach && !gpus.nccl_in_hosts)
+  if (!gpus.peer_access && !gpus.nccl_in_hosts)
     return fmt::format("the GPUs of one do not reach one another's memory: {}; not by NCCL: {}", gpus.apart,
                        gpus.no_nccl_in_hosts);
   if (most_on_a_host(topology) > kKernelSources)
@@ -148,7 +147,7 @@ void plan_multi_node(Plan& plan, const Request& request, const Topology& topolog
   const Topology::Gpus& gpus = topology.gpus;
   plan.device_path = DevicePath::multi_host;
   plan.device_path_reason =
-      gpus.within_reach
+      gpus.peer_access
           ? "the GPUs of each host reach one another's memory, and add there"
           : fmt::format("NCCL adds inside hosts, whose GPUs do not reach one another's memory: {}", gpus.apart);
 }
@@ -165,7 +164,7 @@ void plan_steps(Plan& plan, const Request& request, const Topology& topology, st
   if (plan.device_path != DevicePath::host_copy ||
       !(one_host ? passes_messages(request.backend) : has_multi_rank_hosts(topology)))
     return;
-  std::string why = why_not_within_reach(request, topology);
+  std::string why = why_no_peer_kernels(request, topology);
   if (why.empty() && plan.coded) why = fmt::format("{} is coded on the host", request.codec->name());
   if (why.empty() && most_on_a_host(topology) > kMostByMessages)
     why = fmt::format("a GPU shows messages to {} ranks at most", kMostByMessages);
@@ -179,21 +178,21 @@ void plan_steps(Plan& plan, const Request& request, const Topology& topology, st
   cut_for_gpus(plan, request, topology, longest, one_host ? kLongestMessage : wire_frame_bytes);
 }
 
-void plan_by_nccl(Plan& plan, const Request& request, const Topology& topology) {
+void plan_nccl(Plan& plan, const Request& request, const Topology& topology) {
   plan.backend = plan.name = "nccl";
   plan.estimate = {.algorithm = "nccl"};
   plan.runners_up.clear();
   plan.protocol = {};
   plan.zero_copy = false;
   plan.partial_sums = PartialSums::allowed;
-  plan.coded = wire_by_nccl(request) != request.type && (request.force || !topology.one_host());
+  plan.coded = nccl_wire_type(request) != request.type && (request.force || !topology.one_host());
   if (request.codec != nullptr)
     plan.codec_reason = plan.coded ? fmt::format("{}{}", request.codec->name(), request.force ? ", as forced" : "")
                                    : fmt::format("not {}: {}", request.codec->name(),
                                                  topology.one_host() ? "inside a host, values as they are are as fast"
                                                                      : "NCCL carries sums of f32 as bf16 or f16 only");
   if (!reduces(request.collective)) return;
-  if (plan.coded || !why_not_summed_by_nccl(request.op, request.type, request.deterministic).empty())
+  if (plan.coded || !why_no_native_nccl_reduction(request.op, request.type, request.deterministic).empty())
     plan.partial_sums = PartialSums::forbidden;
 }
 

@@ -41,8 +41,8 @@ void plan_steps(Plan& plan, const Request& request, const Topology& topology, st
 
 /// Returns the type in which NCCL sends the values: f16 or bf16 if such a codec was requested, otherwise the type of
 /// the request.
-DataType wire_by_nccl(const Request& request);
+DataType nccl_wire_type(const Request& request);
 /// Replaces the host's plan by the properties of a call that NCCL performs.
-void plan_by_nccl(Plan& plan, const Request& request, const Topology& topology);
+void plan_nccl(Plan& plan, const Request& request, const Topology& topology);
 
 }  // namespace collectives

@@ -22,7 +22,7 @@ std::string explain(const Plan& plan, const Request& request, const Topology& to
       text +=
           fmt::format("  direct exchange: contributions travel unsummed, their owner folds them in rank order: {}\n",
                       plan.coded ? "coded sums would be rounded at every hop"
-                                 : why_not_summed_by_nccl(request.op, request.type, request.deterministic));
+                                 : why_no_native_nccl_reduction(request.op, request.type, request.deterministic));
     if (!plan.codec_reason.empty()) text += fmt::format("  wire: {}\n", plan.codec_reason);
     return text;
   }

@@ -330,7 +330,7 @@ Plan choose_plan(const Request& asked, const Topology& topology, const Tuning& t
     plan.reason = "the lowest estimate";
   plan.device_path = choice.device_path;
   plan.device_path_reason = choice.reason;
-  if (plan.device_path == DevicePath::nccl) plan_by_nccl(plan, asked, topology);
+  if (plan.device_path == DevicePath::nccl) plan_nccl(plan, asked, topology);
   plan_multi_node(plan, request, topology);
   std::vector<std::size_t> offsets;
   plan_steps(plan, request, topology,

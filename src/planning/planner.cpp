@@ -125,7 +125,7 @@ std::shared_ptr<const PlannedCall> Planner::make(const Call& call, const Options
     topology.gpus.nccl = false;
     topology.gpus.no_nccl = "NCCL carries no indices with values";
   }
-  if (options.compressor != nullptr) topology.gpus.within_reach = false;  // the device path is chosen below
+  if (options.compressor != nullptr) topology.gpus.peer_access = false;  // the device path is chosen below
   planned->plan = choose_plan(request, topology, tuning_);
   if (options.compressor != nullptr)
     planned->sparse = plan_sparse(request, k, options.compressor->options(), planned->plan, topology_, tuning_);

@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t kChunksOfALongVector = 16;
 /// Largest number and smallest length in bytes of the chunks of a broadcast or reduce, if other vectors have longer
 /// ones.
-constexpr std::size_t kPiecesOfOneWay = 8, kLeastPiece = 2048;
+constexpr std::size_t kPiecesWithOneRoot = 8, kLeastPiece = 2048;
 /// Factor by which chunks are longer if results are stored past the caches.
 constexpr std::size_t kStreamedChunk = 4;
 /// Distance in bytes of staging between two moves, if ranks have a core each.
@@ -92,7 +92,7 @@ Staged::ChunkLimits Staged::chunk_limits(std::size_t bytes) const {
   if (task_->root >= 0 && !oversubscribed_) {
     const double best = std::sqrt(static_cast<double>(bytes) * static_cast<double>(tuning_.signal_bytes));
     const auto piece = static_cast<std::size_t>(std::min(best, static_cast<double>(least)));
-    least = std::min(least, std::max({kLeastPiece, piece, bytes / kPiecesOfOneWay}));
+    least = std::min(least, std::max({kLeastPiece, piece, bytes / kPiecesWithOneRoot}));
   }
   return {least, most};
 }

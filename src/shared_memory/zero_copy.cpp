@@ -79,7 +79,7 @@ bool ZeroCopy::start(const HostTask& task, const HostOperands& with, std::uint64
 ZeroCopy::State ZeroCopy::progress() {
   if (phase_ == Phase::gathering) {
     const Arrivals arrivals = check_arrivals();
-    if (arrivals != Arrivals::all) return arrivals == Arrivals::not_all ? State::under_way : State::unreachable;
+    if (arrivals != Arrivals::all) return arrivals == Arrivals::not_all ? State::in_progress : State::unreachable;
     for (int local = 0; local < ranks_; ++local) {
       Peer& one = peer(local);
       const auto at = [&](const RemoteBuffer& buffer, bool destination) -> std::byte* {
@@ -101,17 +101,17 @@ ZeroCopy::State ZeroCopy::progress() {
     peer_ = 0;
   }
   if (phase_ == Phase::working) {
-    if (!(claims_ ? work_on_claims() : work())) return State::under_way;
+    if (!(claims_ ? work_on_claims() : work())) return State::in_progress;
     phase_ = Phase::leaving;
   }
   if (claims_) {
     if (subgroup_.claims().done.value.load(std::memory_order_acquire) < claims_before_ + pieces_)
-      return State::under_way;
+      return State::in_progress;
     claims_before_ += pieces_;
     return State::finished;
   }
   for (; peer_ < ranks_; ++peer_)
-    if (subgroup_.block(peer_).worked.value.load(std::memory_order_acquire) < number_) return State::under_way;
+    if (subgroup_.block(peer_).worked.value.load(std::memory_order_acquire) < number_) return State::in_progress;
   return State::finished;
 }
 

@@ -33,7 +33,7 @@ namespace collectives {
 
 class ZeroCopy {
  public:
-  enum class State { under_way, finished, unreachable };
+  enum class State { in_progress, finished, unreachable };
   ZeroCopy(const SubgroupMemory&, const Tuning&, PeerMemory&, bool oversubscribed);
 
   /// Publishes where this rank's buffers are, for collective `number`. Returns false if peers need a buffer of this

@@ -195,7 +195,7 @@ bool DatagramLink::send(const MessageHeader& header, const std::byte* data, std:
   slot->used = true;
   ++sent_;
   clear_unacknowledged();
-  one_way_ = false;
+  only_receives_ = false;
   return true;
 }
 
@@ -419,7 +419,7 @@ std::optional<DatagramLink::Arrived> DatagramLink::take(std::uint32_t number) {
   unacknowledged_bytes_ += current_.header.bytes;
   ++unacknowledged_;
   const bool dear = current_.header.bytes > piece_ &&
-                    (one_way_ || unacknowledged_ > 1);  // A needless retransmission of it is expensive.
+                    (only_receives_ || unacknowledged_ > 1);  // A needless retransmission of it is expensive.
   if (unacknowledged_ >= kWindow / 2 || unacknowledged_bytes_ >= kWindowBytes / 2 || dear) acknowledge(number + 1);
   return Arrived{current_.header, payload_in(current_.buffer), current_.retransmitted, current_.lost};
 }
@@ -428,7 +428,7 @@ void DatagramLink::acknowledge(std::uint32_t taken) {
   std::array<std::byte, sizeof(Heading)> heading;
   if (!write_whole(heading.data(), kAcknowledgement, taken, {})) return;
   clear_unacknowledged();
-  one_way_ = true;
+  only_receives_ = true;
 }
 
 bool DatagramLink::receive_retransmitted(std::string_view text, std::uint32_t number) {

@@ -223,7 +223,7 @@ class DatagramLink {
   Stored current_;
   int unacknowledged_ = 0;  // Number of messages taken and not acknowledged.
   std::size_t unacknowledged_bytes_ = 0;
-  bool one_way_ = false;  // Whether no message was sent since the last separate acknowledgement.
+  bool only_receives_ = false;  // Whether no message was sent since the last separate acknowledgement.
 };
 
 }  // namespace collectives

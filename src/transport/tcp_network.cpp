@@ -218,8 +218,8 @@ class Connecting {
       if (peers_.deadline.passed()) give_up();
       wait();
       accept_all();
-      std::erase_if(arrivals_, [&](Arrival& arrival) { return !move_on(arrival); });
-      std::erase_if(attempts_, [&](Attempt& attempt) { return !move_on(attempt); });
+      std::erase_if(arrivals_, [&](Arrival& arrival) { return !progress(arrival); });
+      std::erase_if(attempts_, [&](Attempt& attempt) { return !progress(attempt); });
     }
     for (const TcpLink& link : links_)
       if (link.control.fd() >= 0) notice_silence(link.control);
@@ -303,7 +303,7 @@ class Connecting {
   }
 
   /// Advances an attempt. Returns false once it has succeeded or failed.
-  bool move_on(Attempt& attempt) {
+  bool progress(Attempt& attempt) {
     const int fd = attempt.socket.fd();
     if (end(attempt.to, attempt.channel).fd() >= 0) return false;      // Another attempt was faster.
     if (Clock::now() - attempt.since > kAnswerPatience) return false;  // try_next() will try the address again.
@@ -347,7 +347,7 @@ class Connecting {
   }
 
   /// Advances an accepted connection. Returns false once it belongs to a link or is refused.
-  bool move_on(Arrival& arrival) {
+  bool progress(Arrival& arrival) {
     const int fd = arrival.socket.fd();
     if (arrival.read < sizeof arrival.hello) {
       const ssize_t got = ::recv(fd, reinterpret_cast<char*>(&arrival.hello) + arrival.read,

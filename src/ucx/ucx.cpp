@@ -71,7 +71,7 @@ UcxTransport::Peer* UcxTransport::sender(const void* header, std::size_t header_
 
 // ---- progress
 
-void UcxTransport::drive() {
+void UcxTransport::progress_worker() {
   if (!worker_) return;     // The connections are closed.
   constexpr int kMost = 8;  // Bounds the time of one call.
   const ucx::Quiet quiet;
@@ -80,7 +80,7 @@ void UcxTransport::drive() {
 }
 
 void UcxTransport::progress() {
-  if (in_progress_ > 0) drive();
+  if (in_progress_ > 0) progress_worker();
 }
 
 void UcxTransport::wait_for_event(std::chrono::nanoseconds at_most) {
@@ -98,7 +98,7 @@ void UcxTransport::wait_for_event(std::chrono::nanoseconds at_most) {
                         .tv_nsec = static_cast<long>((at_most - seconds).count())};
     ::ppoll(&event, 1, &time, nullptr);
   }
-  drive();
+  progress_worker();
 }
 
 /// Sends an active message. The memory must stay valid while `busy` is true; `done` must clear `busy`. UCX does not
@@ -143,7 +143,7 @@ std::byte* UcxTransport::acquire_frame(Rank to) {
            !receiver.out[receiver.next_out % kWindow].busy && (receiver.acquired || receiver.frames_out < kFrames);
   };
   if (!free()) {
-    drive();
+    progress_worker();
     if (!free()) return nullptr;
   }
   if (!receiver.acquired) {
@@ -267,10 +267,10 @@ const Message* UcxTransport::receive_into(Rank from, std::byte* place, std::size
   Peer& sender = peer(from);
   Incoming& in = sender.in[sender.next_in % kWindow];
   if (in.state == Incoming::State::arrived) return &in.message;
-  if (in.state != Incoming::State::announced) drive();
+  if (in.state != Incoming::State::announced) progress_worker();
   if (in.state == Incoming::State::announced) {
     fetch(sender, in, place, bytes);
-    drive();
+    progress_worker();
   }
   return in.state == Incoming::State::arrived ? &in.message : nullptr;
 }
@@ -398,7 +398,7 @@ void UcxTransport::on_control(const void* header, std::size_t header_bytes, std:
 }
 
 std::optional<std::pair<Rank, std::string>> UcxTransport::poll_control() {
-  if (controls_in_.empty()) drive();
+  if (controls_in_.empty()) progress_worker();
   if (controls_in_.empty()) return std::nullopt;
   auto arrived = std::move(controls_in_.front());
   controls_in_.pop_front();
@@ -415,7 +415,7 @@ void UcxTransport::lose(Peer& gone, ucs_status_t status) noexcept {
 }
 
 std::optional<std::pair<Rank, std::string>> UcxTransport::poll_failed_peer() {
-  if (lost_.empty()) drive();
+  if (lost_.empty()) progress_worker();
   for (auto gone = lost_.begin(); gone != lost_.end(); ++gone) {
     const Rank rank = *gone;
     if (std::any_of(controls_in_.begin(), controls_in_.end(), [&](const auto& text) { return text.first == rank; })) {

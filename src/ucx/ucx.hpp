@@ -175,7 +175,7 @@ class UcxTransport final : public Wire {
   // Messages, in ucx.cpp.
   Peer& peer(Rank rank) { return peers_[static_cast<std::size_t>(rank)]; }
   void set_handlers();
-  void drive();
+  void progress_worker();
   Frame take_frame() noexcept;
   void give_frame(Frame) noexcept;
   void hand_over(Peer&, std::uint64_t tag, const std::byte* data, std::size_t bytes, bool from_frame);

@@ -99,7 +99,7 @@ void UcxTransport::shake_hands(Deadline deadline) {
     return ranks;
   };
   while (true) {
-    drive();
+    progress_worker();
     for (Peer& other : peers_) bring_up(other);
     std::optional<Error> failure;
     const auto unmet = missing([](const Peer& other) { return !other.up || !other.up_there; });
@@ -198,7 +198,7 @@ bool UcxTransport::flushed(Peer& to) {
 void UcxTransport::flush(Deadline deadline) {
   const ucx::Quiet quiet;
   while (true) {
-    drive();
+    progress_worker();
     std::vector<Rank> waiting;
     for (const Peer& other : peers_) {
       const bool busy = std::any_of(other.out.begin(), other.out.end(), [](const Outgoing& out) { return out.busy; }) ||
@@ -236,7 +236,7 @@ void UcxTransport::close() noexcept {
   const auto wait_while = [&](auto&& busy) {
     const Deadline deadline = Deadline::in(kPatience);
     while (true) {
-      drive();
+      progress_worker();
       if (!busy() || deadline.passed()) return;
       wait_for_event(std::chrono::milliseconds(1));
     }

@@ -32,14 +32,14 @@ std::string error_of(std::initializer_list<const char*> variables) {
   return "no error";
 }
 
-TEST(EnvironmentTest, NothingSet) {
+TEST(EnvironmentTest, HasDefaultsIfNothingIsSet) {
   const Environment empty = parse({});
   EXPECT_FALSE(empty.backend || empty.transport || empty.host_id || empty.timeout || empty.deterministic ||
                empty.progress_thread || empty.log || empty.port || empty.cores || empty.listen_fd || empty.tuning);
   EXPECT_FALSE(parse_environment(nullptr).backend);
 }
 
-TEST(EnvironmentTest, EveryVariable) {
+TEST(EnvironmentTest, ReadsEveryVariable) {
   const Environment all = parse({"PATH=/bin",
                                  "COLLECTIVES_BACKEND=ring",
                                  "COLLECTIVES_TIMEOUT=2.5",
@@ -109,7 +109,7 @@ TEST(EnvironmentTest, AnEmptyValueIsUnset) {
   EXPECT_FALSE(parse({"COLLECTIVES_BACKEND=", "COLLECTIVES_TIMEOUT="}).backend);
 }
 
-TEST(EnvironmentTest, OfANameGivenTwiceTheFirstCounts) {
+TEST(EnvironmentTest, TakesTheFirstOfARepeatedName) {
   EXPECT_EQ(parse({"COLLECTIVES_BACKEND=ring", "COLLECTIVES_BACKEND=auto"}).backend, "ring");
 }
 
@@ -163,7 +163,7 @@ TEST(Duration, ZeroAndNoneAndAgesAreNoDeadline) {
   EXPECT_EQ(parse_duration("1e-30"), 1ns);
 }
 
-TEST(Duration, IsMalformed) {
+TEST(Duration, RefusesMalformedText) {
   for (const char* const text : {"", "-1", "ten", "5 s", "5days", "nan"}) {
     EXPECT_FALSE(parse_duration(text)) << text;
   }
@@ -176,7 +176,7 @@ TEST(Cores, QuotaIsInWholeCores) {
   EXPECT_EQ(cores_of_quota("400000\n100000\n"), 4);
 }
 
-TEST(Cores, NoQuota) {
+TEST(Cores, AreUnlimitedWithoutAQuota) {
   for (const char* const text : {"max 100000\n", "-1\n100000\n", "", "garbage", "100000", "100000 0"}) {
     EXPECT_FALSE(cores_of_quota(text)) << text;
   }
@@ -196,7 +196,7 @@ TEST(Cores, ControlGroupsOfBothVersions) {
 
 TEST(Cores, ThereIsAtLeastOne) { EXPECT_GE(usable_cores(), 1); }
 
-TEST(Room, OfAControlGroupIsItsLimitLessWhatItCannotGiveUp) {
+TEST(AvailableMemory, OfAControlGroupIsItsLimitMinusUnreclaimableBytes) {
   EXPECT_EQ(available_in_group("1000\n", "400\n", ""), 600u);
   EXPECT_EQ(available_in_group("1000\n", "400\n", "anon 100\ninactive_file 200\nactive_file 50\nshmem 50\n"), 850u);
   EXPECT_EQ(available_in_group("1000\n", "400\n", "inactive_file 7\ntotal_inactive_file 200\ntotal_active_file 0\n"),
@@ -208,7 +208,7 @@ TEST(Room, OfAControlGroupIsItsLimitLessWhatItCannotGiveUp) {
   EXPECT_FALSE(available_in_group("", "", ""));
 }
 
-TEST(Room, OfTheMachineIsWhatIsAvailableAndSwap) {
+TEST(AvailableMemory, OfTheMachineIsAvailableBytesAndFreeSwap) {
   EXPECT_EQ(available_on_machine("MemTotal: 900 kB\nMemFree: 1 kB\nMemAvailable:   20 kB\nSwapFree: 3 kB\n"),
             23u << 10);
   EXPECT_FALSE(available_on_machine("MemTotal: 900 kB\n"));

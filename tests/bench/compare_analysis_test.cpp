@@ -127,7 +127,7 @@ TEST(Verdict, AllGatherHasItsOwnBar) {
   EXPECT_TRUE(recorded.only().slower(1.1));
 }
 
-TEST(Verdict, BestSettingsStandInAColumnOfTheirOwn) {
+TEST(Verdict, BestSettingsHaveAColumn) {
   const Verdict verdict = Recorded()
                               .add(8, "us", Role::ours, steady(1))
                               .add(8, "peer", Role::peer, steady(2))

@@ -469,23 +469,23 @@ TEST(Rendezvous, NoiseOnThePortDoesNotPreventTheRendezvous) {
   }
 }
 
-TEST(Rendezvous, StrangersThatTakeEveryDescriptorMakeRoom) {
+TEST(Rendezvous, StrangersAreDroppedIfTheyTakeEveryDescriptor) {
   if (kSanitized) GTEST_SKIP() << "sanitizers need descriptors";
   const Listener listener;
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
     const rlimit few{32, 32};
-    bool met = false;
+    bool connected = false;
     try {
       for (int fd = 16; fd < 1024; ++fd) {
         if (fd != listener.fd()) ::close(fd);
       }
-      met = ::setrlimit(RLIMIT_NOFILE, &few) == 0 &&
-            rendezvous(listener.place(0, 2), listener.fd(), kPatience)->all_gather("x", patient()).size() == 2;
+      connected = ::setrlimit(RLIMIT_NOFILE, &few) == 0 &&
+                  rendezvous(listener.place(0, 2), listener.fd(), kPatience)->all_gather("x", patient()).size() == 2;
     } catch (...) {
     }
-    ::_exit(met ? 0 : 1);
+    ::_exit(connected ? 0 : 1);
   }
   std::vector<tcp::Socket> strangers;
   for (int i = 0; i < 50; ++i) strangers.emplace_back(listener.knock(""));

@@ -143,7 +143,7 @@ static void fill_gradient(const Comm* comm, float* gradient, size_t count, size_
     gradient[i] = (float)((i * 7919 + step * 104729 + (size_t)collectives_rank(comm) * 31) % 1009) - 504;
 }
 
-void ChooseTopKAndGoOnFromACheckpoint(Comm* comm) {
+void ChooseTopKAndContinueFromACheckpoint(Comm* comm) {
   enum { kElements = 2000, kChosen = 20 };
   const size_t p = size_of(comm);
   const collectives_top_k_options how = {.size = sizeof how, .k = kChosen, .momentum = 0.5};

@@ -35,7 +35,7 @@ typedef collectives_communicator Comm;
   S(ApplyAnOpOfTheirOwn, 1, together)                \
   S(SendBf16, 2, apart)                              \
   S(SendByACodecOfTheirOwn, 2, apart)                \
-  S(ChooseTopKAndGoOnFromACheckpoint, 2, apart)      \
+  S(ChooseTopKAndContinueFromACheckpoint, 2, apart)  \
   S(ExplainThePlan, 1, together)                     \
   S(TellTheirProperties, 1, together)                \
   S(TakeNothing, 1, together)                        \

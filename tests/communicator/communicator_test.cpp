@@ -83,7 +83,7 @@ TEST(Group, RefusesABadTensorAndKeepsTheOthers) {
   });
 }
 
-TEST(Group, OfOtherTensorsIsAMismatch) {
+TEST(Group, IsAMismatchIfTensorsDiffer) {
   run_communicators(2, [](Communicator& comm) {
     // As many elements together, cut differently.
     std::vector<float> a(comm.rank() == 0 ? 4 : 6, 1.f), b(comm.rank() == 0 ? 6 : 4, 1.f);
@@ -101,7 +101,7 @@ TEST(Group, OfOtherTensorsIsAMismatch) {
   });
 }
 
-TEST(Group, ThatFailsStaysFailedAndTouchesNothing) {
+TEST(Group, StaysFailedAndWritesNothing) {
   run_communicators(2, [](Communicator& comm) {
     std::vector<float> a(10, 1.f), b(20, 1.f);
     Group group = comm.group();
@@ -129,7 +129,7 @@ TEST(Group, FollowsACommunicatorThatMoves) {
   });
 }
 
-TEST(Split, WithABadOptionOnOneRankFailsItsPartOnly) {
+TEST(Split, FailsOnlyThePartOfTheRankWithABadOption) {
   run_communicators(4, [](Communicator& comm) {
     CommunicatorOptions options;
     if (comm.rank() == 2) options.backend = "bogus";
@@ -186,7 +186,7 @@ TEST(Split, MakesOneCommunicatorForEachColor) {
     });
 }
 
-TEST(Split, OfASplit) {
+TEST(Split, WorksOnASplitCommunicator) {
   run_hosts(kTwoHosts, [](Communicator& comm) {
     auto outer = comm.split(comm.rank() < 4 ? 0 : 1);
     ASSERT_TRUE(outer);

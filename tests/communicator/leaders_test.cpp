@@ -116,7 +116,7 @@ TEST_P(Leaders, CallsFollowOneAnother) {
 }
 
 // One part is nearly all there is: in place, others' parts lie where a leader shows the vector.
-TEST_P(Leaders, AVectorThatFillsAMessage) {
+TEST_P(Leaders, ScatterAndGatherAVectorThatFillsAMessage) {
   run([](Communicator& comm) {
     std::vector<std::size_t> counts(static_cast<std::size_t>(comm.size()), 300);
     counts[1] = 16384 - 300 * (counts.size() - 1);

@@ -243,7 +243,7 @@ void expect_refusal(std::size_t bytes, Prepare prepare, std::string_view words) 
   EXPECT_EQ(child.wait(), 0);
 }
 
-TEST(NoMemory, BecauseNoDescriptorIsLeft) {
+TEST(NoMemory, IsReportedIfNoDescriptorIsLeft) {
   const auto exhaust = [] {
     // The sanitizers need descriptors themselves when an Error is made.
     kSanitized ? refuse_calls({{SYS_memfd_create, EMFILE}}) : set_limit(RLIMIT_NOFILE, 0);
@@ -251,18 +251,18 @@ TEST(NoMemory, BecauseNoDescriptorIsLeft) {
   expect_refusal(8 * kMiB, exhaust, "memory: no 8 MiB for a segment: no file descriptor is left: RLIMIT_NOFILE is ");
 }
 
-TEST(NoMemory, BecauseFilesMayNotBeThatLarge) {
+TEST(NoMemory, IsReportedIfFilesMayNotBeThatLarge) {
   expect_refusal(
       8 * kMiB, [] { set_limit(RLIMIT_FSIZE, 4 * kMiB); }, "RLIMIT_FSIZE is 4 MiB (raise it with ulimit -f)");
 }
 
-TEST(NoMemory, BecauseThereIsNoAddressSpace) {
+TEST(NoMemory, IsReportedIfThereIsNoAddressSpace) {
   if (kSanitized) GTEST_SKIP() << "sanitizers need address space";
   expect_refusal(
       64 * kMiB, [] { set_limit(RLIMIT_AS, status_bytes("VmSize") + 16 * kMiB); }, "(raise it with ulimit -v)");
 }
 
-TEST(NoMemory, BecauseTheMachineHasLess) {
+TEST(NoMemory, IsReportedIfTheMachineHasLess) {
   const std::string text = refusal([] { const SharedMemory memory(kMiB << 20); });
   EXPECT_NE(text.find("the machine has "), text.npos) << text;
   EXPECT_NE(refusal([] { const SharedMemory memory(std::numeric_limits<std::size_t>::max()); }), "");
@@ -284,7 +284,7 @@ TEST(NoMemory, IsSaidByTheRank) {
   });
 }
 
-TEST(NoMemory, BecauseTheKernelHasNoPages) {  // a limit that nobody saw coming
+TEST(NoMemory, IsReportedIfTheKernelHasNoPages) {  // a limit that nobody saw coming
   expect_refusal(
       8 * kMiB,
       [] {
@@ -318,7 +318,7 @@ class ControlGroup {
   std::string path_;
 };
 
-TEST(NoMemory, BecauseOfTheLimitOfAControlGroup) {  // where the kernel would end the process
+TEST(NoMemory, IsReportedAtTheLimitOfAControlGroup) {  // where the kernel would end the process
   const ControlGroup group(64 * kMiB);
   if (!group.exists()) GTEST_SKIP() << "no control group can be made here";
   expect_refusal(
@@ -372,7 +372,7 @@ TEST(Memory, TakesSmallPagesWhereThereAreNoHugeOnes) {
   EXPECT_EQ(child.wait(), 0);
 }
 
-TEST(Memory, OnAKernelThatCannotPopulate) {
+TEST(Memory, WorksOnAKernelThatCannotPopulate) {
   Child child([](Line&) {
     refuse_calls({{SYS_madvise, EINVAL, 2, MADV_POPULATE_WRITE}});
     SharedArray<int> array(4'000'000);
@@ -382,7 +382,7 @@ TEST(Memory, OnAKernelThatCannotPopulate) {
   EXPECT_EQ(child.wait(), 0);
 }
 
-TEST(Memory, OnAKernelThatDoesNotKnowTheSealAgainstExecution) {
+TEST(Memory, WorksOnAKernelWithoutTheExecutionSeal) {
   Child child([](Line&) {
     refuse_calls({{SYS_memfd_create, EINVAL, 1, MFD_CLOEXEC | MFD_ALLOW_SEALING | 8}});
     const SharedArray<int> array(1'000'000);

@@ -97,7 +97,7 @@ TEST_P(OwnCodec, EveryInstructionSetAndModeGivesTheSameBits) {
   }
 }
 
-TEST_P(OwnCodec, ValuesAtOddAddresses) {
+TEST_P(OwnCodec, CodesValuesAtOddAddresses) {
   for (const std::size_t count : Sizes{1, 7, 64, 255, 256, 1031}) {
     const std::vector<float> values = draw(kinds_of_values().front(), count, count);
     const Bytes wire = encoded(codec(), values);

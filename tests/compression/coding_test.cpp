@@ -240,7 +240,7 @@ TEST_P(CodingConformance, ReducesToAnyRoot) {
   });
 }
 
-TEST_P(CodingConformance, UnalignedBuffersAndOneRankThatArrivesLate) {
+TEST_P(CodingConformance, UnalignedBuffersWorkWithALateRank) {
   run([&](Communicator& comm, const Coded&, const Options& options) {
     const std::size_t count = 5003;
     const std::vector<float>& in = normal(comm.rank(), count);
@@ -255,7 +255,7 @@ TEST_P(CodingConformance, UnalignedBuffersAndOneRankThatArrivesLate) {
   });
 }
 
-TEST_P(CodingConformance, AsynchronousOnesInterleaveWithOthers) {
+TEST_P(CodingConformance, AsynchronousCallsInterleaveWithOtherCalls) {
   run([&](Communicator& comm, const Coded&, const Options& options) {
     const std::size_t count = 3001;
     const std::vector<float>& in = normal(comm.rank(), count);
@@ -274,7 +274,7 @@ TEST_P(CodingConformance, AsynchronousOnesInterleaveWithOthers) {
   });
 }
 
-TEST_P(CodingConformance, NaNAndInfinityReachEveryRank) {
+TEST_P(CodingConformance, NaNAndInfinityAreReceivedByEveryRank) {
   run([&](Communicator& comm, const Coded&, const Options& options) {
     if (comm.size() == 1) return;
     std::vector<float> data(2000, 1.0F);
@@ -453,7 +453,7 @@ TEST(CodingRule, CountsTheBytesThatAreSent) {
 
 // ---- what does not go together ----
 
-TEST(CodingMistakes, TypesThatNothingTravelsAs) {
+TEST(CodingMistakes, UnsupportedTypesAreRefused) {
   run_communicators(2, [](Communicator& comm) {
     std::vector<float> floats(10, 1);
     std::vector<std::int32_t> integers(10, 1);
@@ -607,7 +607,7 @@ TEST(UserCodec, TravelsLikeTheLibrarysOwn) {
     });
 }
 
-TEST(UserCodec, WhoseBlockIsLongerThanAFrameIsRefused) {
+TEST(UserCodec, IsRefusedIfItsBlockExceedsAFrame) {
   // A frame holds 64 KiB; the block of this one, 100,000 bytes, must be refused, not overrun it.
   class Long final : public Codec {
    public:

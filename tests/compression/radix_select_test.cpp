@@ -119,7 +119,7 @@ TEST(RadixSelect, DigitsAreAllBitsOnce) {
   }
 }
 
-TEST(RadixSelect, GradientsOfAnySizeAndDensity) {
+TEST(RadixSelect, SelectsFromGradientsOfAnySizeAndDensity) {
   for (const std::size_t n : {2U, 3U, 31U, 4096U, 50'000U}) {
     for (const std::size_t k : {std::size_t{1}, n / 1000, n / 100, n / 2, n - 1}) {
       if (k == 0) continue;
@@ -133,7 +133,7 @@ TEST(RadixSelect, GradientsOfAnySizeAndDensity) {
 
 TEST(RadixSelect, SpreadValuesTakeTwoPasses) { EXPECT_EQ(expect_same_as_selector(normal(200'000, 1), 2000), 2); }
 
-TEST(RadixSelect, NothingButTies) {
+TEST(RadixSelect, SelectsAmongTiesOnly) {
   // Three digits of the magnitude, two of the index, until blocks of 1024 are left; then what is left is collected.
   EXPECT_EQ(expect_same_as_selector(Vector(100'000, -1.5F), 10), 5 + 1);
   expect_same_as_selector(Vector(100'000, 0.0F), 99'999);

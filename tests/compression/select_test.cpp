@@ -154,7 +154,7 @@ Vector filled(std::size_t n, const std::function<float(std::size_t)>& formula) {
   return values;
 }
 
-TEST(Selector, AnyLengthAndNumber) {
+TEST(Selector, SelectsAnyNumberFromAnyLength) {
   with_every_instruction_set([] {
     std::vector<std::size_t> lengths(70);
     std::iota(lengths.begin(), lengths.end(), 0u);
@@ -170,7 +170,7 @@ TEST(Selector, AnyLengthAndNumber) {
   });
 }
 
-TEST(Selector, MoreCandidatesThanThereIsRoomFor) {
+TEST(Selector, HandlesMoreCandidatesThanItsBufferHolds) {
   constexpr std::size_t kLength = 50'000;
   with_every_instruction_set([] {
     for (const std::size_t k : {1u, 100u, 500u, 20'000u}) {
@@ -208,7 +208,7 @@ TEST(Selector, ZerosOfBothSignsAreAlike) {
   });
 }
 
-TEST(Selector, SortedSpikesAndDenormals) {
+TEST(Selector, SelectsFromSortedSpikesAndDenormals) {
   constexpr std::size_t kLength = 3001;
   with_every_instruction_set([] {
     for (const std::size_t k : {1u, 30u, 3000u}) {
@@ -278,7 +278,7 @@ TEST(Selector, TheThresholdChangesNothing) {
   });
 }
 
-TEST(Selector, EveryNumberOfCandidatesInAWord) {
+TEST(Selector, HandlesEveryNumberOfCandidatesInAWord) {
   // In each group of 64 elements, 0 to 64 are far above the rest. From the second call on only they are candidates.
   constexpr std::size_t kWord = 64, kWords = kWord + 1, kSpikes = kWord * kWords / 2;
   const auto spikes = [](std::size_t multiplier, float sign) {
@@ -293,7 +293,7 @@ TEST(Selector, EveryNumberOfCandidatesInAWord) {
   });
 }
 
-TEST(Selector, OneSelectorForManyLengths) {
+TEST(Selector, ServesManyLengths) {
   with_every_instruction_set([] {
     Selector selector;
     for (const std::size_t n : {100u, 5000u, 7u, 0u, 30'000u, 30'000u, 1u}) {
@@ -314,7 +314,7 @@ TEST(Selector, GradientsAreScaled) {
   });
 }
 
-TEST(Selector, MisalignedVectors) {
+TEST(Selector, SelectsFromMisalignedVectors) {
   with_every_instruction_set([] {
     constexpr std::size_t kLength = 300, kChosen = 9;
     const Vector gradient = normal(kLength, 11), before = normal(kLength, 12);
@@ -359,7 +359,7 @@ class GuardedFloats {
   std::byte* pages_;
 };
 
-TEST(Selector, VectorsAtPageEdges) {
+TEST(Selector, ReadsNothingBeyondPageEdges) {
   GuardedFloats gradient, accumulated, velocity, values, indices;
   with_every_instruction_set([&] {
     for (const auto at_edge : {&GuardedFloats::first, &GuardedFloats::last}) {
@@ -470,7 +470,7 @@ TEST(ErrorFeedback, NothingChosenKeepsTheSum) {
   });
 }
 
-TEST(Selector, OfSixteenMillion) {
+TEST(Selector, SelectsFromSixteenMillion) {
   constexpr std::size_t kLength = 1 << 24, kChosen = kLength / 100;
   const Vector gradient = normal(kLength, 1);
   Selector selector;

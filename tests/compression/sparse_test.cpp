@@ -78,7 +78,7 @@ TEST(SparseFormat, IndicesMayCountFromWhereARangeBegins) {
             (std::vector<std::uint32_t>{0, 1, 999}));
 }
 
-TEST(SparseFormat, TakesTheShorterOfTwoWaysToWriteIndices) {
+TEST(SparseFormat, TakesTheShorterOfTwoIndexEncodings) {
   // 4 bytes an index, or 2 and 4 for each block of 65,536 elements.
   EXPECT_EQ((SparseFormat{347'146, 3472, DataType::f32}.bytes()), 4 + 6 * 4 + 6 * 3472U);
   EXPECT_EQ((SparseFormat{1 << 24, 10, DataType::f32}.bytes()), 4 + 8 * 10U);

@@ -417,7 +417,7 @@ TEST(TopKState, AMalformedStateIsRefused) {
 
 // ---- mistakes ----
 
-TEST(TopKMistakes, OptionsThatMakeNoSense) {
+TEST(TopKMistakes, MeaninglessOptionsAreRefused) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const std::vector<std::pair<TopKOptions, const char*>> mistakes{
       {{.density = 0}, "density"},
@@ -436,7 +436,7 @@ TEST(TopKMistakes, OptionsThatMakeNoSense) {
   }
 }
 
-TEST(TopKMistakes, CallsThatItHasNoMeaningFor) {
+TEST(TopKMistakes, UnsupportedCallsAreRefused) {
   run_communicators(2, [](Communicator& comm) {
     TopK top_k;
     std::vector<float> data(100, 1), half(50);

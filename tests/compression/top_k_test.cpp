@@ -214,7 +214,7 @@ TEST_P(TopKWorlds, AbortsNamingRankTensorAndIndex) {
   });
 }
 
-TEST_P(TopKWorlds, SeveralTensorsUnderWayAtOnce) {
+TEST_P(TopKWorlds, SeveralTensorsAreInFlightTogether) {
   run_hosts(world().hosts, [this](Communicator& comm) {
     const std::size_t count = 5000;
     TopK together(with_form({.k = 50})), alone(with_form({.k = 50}));

@@ -128,7 +128,7 @@ TEST_P(BackendConformance, ReducesToAnyRoot) {
   });
 }
 
-TEST_P(BackendConformance, PartsOfUnequalLength) {
+TEST_P(BackendConformance, HandlesPartsOfUnequalLength) {
   run([](Subject& comm) {
     const auto p = static_cast<std::size_t>(comm.size()), self = static_cast<std::size_t>(comm.rank());
     for (const std::size_t scale : {0u, 1u, 13u, 30'000u}) {
@@ -227,7 +227,7 @@ void check_every_op(Subject& comm, bool functions) {
     }
 }
 
-TEST_P(BackendConformance, EveryTypeAndOp) {
+TEST_P(BackendConformance, HandlesEveryTypeAndOp) {
   run([](Subject& comm) {
     check_every_op<float>(comm, on_the_host());
     check_every_op<double>(comm, on_the_host());
@@ -316,7 +316,7 @@ TEST_P(BackendConformance, OpsThatDoNotCommuteSeeRankOrder) {
   });
 }
 
-TEST_P(BackendConformance, UnalignedBuffers) {
+TEST_P(BackendConformance, HandlesUnalignedBuffers) {
   if (!on_the_host()) GTEST_SKIP() << "a GPU reads elements at multiples of their size";
   run([](Subject& comm) {
     const std::size_t count = 5003;
@@ -328,7 +328,7 @@ TEST_P(BackendConformance, UnalignedBuffers) {
   });
 }
 
-TEST_P(BackendConformance, ManyOperationsUnderWay) {
+TEST_P(BackendConformance, ManyOperationsAreInFlight) {
   run([](Subject& comm) {
     constexpr std::size_t kOperations = 40;
     std::vector<std::vector<float>> in, out;

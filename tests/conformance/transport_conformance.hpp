@@ -265,7 +265,7 @@ TYPED_TEST_P(TransportConformance, BackPressureIsANullFrameAndEnds) {
   });
 }
 
-TYPED_TEST_P(TransportConformance, BothDirectionsAtOnce) {
+TYPED_TEST_P(TransportConformance, BothDirectionsCarryMessagesTogether) {
   constexpr std::size_t kBytes = 1 << 20;
   constexpr std::uint64_t kMessages = 30;
   TypeParam::run(kBytes, [](End& end) {
@@ -291,7 +291,7 @@ TYPED_TEST_P(TransportConformance, BothDirectionsAtOnce) {
   });
 }
 
-TYPED_TEST_P(TransportConformance, EveryRankToEveryOther) {
+TYPED_TEST_P(TransportConformance, EveryRankSendsToEveryOther) {
   TypeParam::run(256, [](End& end) {
     for (std::uint64_t round = 0; round < 20; ++round) {
       for (Rank to = 0; to < end.ranks; ++to) {
@@ -345,8 +345,8 @@ REGISTER_TYPED_TEST_SUITE_P(TransportConformance, DeliversInOrder, EmptyMessageA
                             EveryTagIsCarriedIntact, FramesAreAlignedForVectors, StagingAgainLendsTheSameFrame,
                             StagedFrameStaysTheSameWhileWhatWasSentBeforeGoes,
                             ReceivingAgainShowsTheSameMessageUntilReleased, NothingSentIsNothingReceived,
-                            BackPressureIsANullFrameAndEnds, BothDirectionsAtOnce, EveryRankToEveryOther,
-                            SlowPeerDoesNotHoldUpTheOthers, FlushReturnsWhenPeersReceive);
+                            BackPressureIsANullFrameAndEnds, BothDirectionsCarryMessagesTogether,
+                            EveryRankSendsToEveryOther, SlowPeerDoesNotHoldUpTheOthers, FlushReturnsWhenPeersReceive);
 
 template <class Transports>
 class WireConformance : public ::testing::Test {};
@@ -402,7 +402,7 @@ TYPED_TEST_P(WireConformance, ControlMessagesOfOneRankStayInOrder) {
   });
 }
 
-TYPED_TEST_P(WireConformance, EmptyAndLongControlMessages) {
+TYPED_TEST_P(WireConformance, EmptyAndLongControlMessagesArrive) {
   TypeParam::run(64, [](End& end) {
     const std::string reason(20'000, 'r');
     if (end.rank == 0) {
@@ -419,7 +419,7 @@ TYPED_TEST_P(WireConformance, EmptyAndLongControlMessages) {
 }
 
 REGISTER_TYPED_TEST_SUITE_P(WireConformance, ControlMessagesSayWhoSentThem, ControlOvertakesDataThatNobodyReceives,
-                            ControlMessagesOfOneRankStayInOrder, EmptyAndLongControlMessages);
+                            ControlMessagesOfOneRankStayInOrder, EmptyAndLongControlMessagesArrive);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(WireConformance);
 
 }  // namespace collectives::testing

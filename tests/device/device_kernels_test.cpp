@@ -69,7 +69,7 @@ TEST_F(DeviceKernels, AnAllReduceIsAKernelOfEachRankAndNoCopy) {
   });
 }
 
-TEST_F(DeviceKernels, OtherReductionsAreToo) {
+TEST_F(DeviceKernels, OtherReductionsAreKernelsToo) {
   run(3, [&](Communicator& comm) {
     const OnGpu<float> in(gpus, input_of<float>(comm.rank(), 3 * kCount)), part(gpus, kCount);
     EXPECT_EQ(counted(comm, [&] { comm.reduce_scatter(in.buffer(), part.buffer()); }), (Counted{3, 0}));
@@ -89,7 +89,7 @@ TEST_F(DeviceKernels, GathersAreCopiesToEachRank) {
   });
 }
 
-TEST_F(DeviceKernels, MoreRanksThanAKernelWritesTo) {
+TEST_F(DeviceKernels, ResultsAreCopiedIfAKernelCannotWriteToAllRanks) {
   run(10, [&](Communicator& comm) {
     const OnGpu<float> data(gpus, input_of<float>(comm.rank(), kCount));
     EXPECT_EQ(counted(comm, [&] { comm.all_reduce(data.buffer()); }), (Counted{10, 20}));
@@ -97,7 +97,7 @@ TEST_F(DeviceKernels, MoreRanksThanAKernelWritesTo) {
   });
 }
 
-TEST_F(DeviceKernels, MemoryThatOthersCannotReachIsCopied) {
+TEST_F(DeviceKernels, MemoryWithoutPeerAccessIsCopied) {
   run(2, [&](Communicator& comm) {
     const auto stream = gpus.new_stream();
     const OnGpu<float> managed(gpus, kCount, Device::Kind::managed);
@@ -119,7 +119,7 @@ TEST_F(DeviceKernels, MemoryThatOthersCannotReachIsCopied) {
   });
 }
 
-TEST_F(DeviceKernels, TensorsOfAGroupAreCopiedSideBySide) {
+TEST_F(DeviceKernels, TensorsOfAGroupArePacked) {
   run(2, [&](Communicator& comm) {
     const OnGpu<float> one(gpus, 10), two(gpus, kCount), sum(gpus, kCount);
     Group group = comm.group();
@@ -139,7 +139,7 @@ TEST_F(DeviceKernels, TensorsOfAGroupAreCopiedSideBySide) {
 
 TEST(DevicePaths, AreChosenByWhatAllRanksKnow) {
   Topology host = Topology::from_hosts({"a", "a", "a"}, 4);
-  host.gpus = {.everywhere = true, .within_reach = true};
+  host.gpus = {.everywhere = true, .peer_access = true};
   Request request{.count = kCount, .backend = "auto", .memory = Memory::device};
   EXPECT_EQ(choose_path(request, host).device_path, DevicePath::kernels);
   host.gpus.nccl = true;
@@ -176,7 +176,7 @@ TEST(DevicePaths, AreChosenByWhatAllRanksKnow) {
   EXPECT_EQ(choose_path(other, many).device_path, DevicePath::host);
 }
 
-TEST_F(DeviceKernels, GpusThatDoNotReachOneAnother) {
+TEST_F(DeviceKernels, GpusWithoutPeerAccessUseTheHostCopyPath) {
   gpus.keep_apart(0, 1);
   run(2, [&](Communicator& comm) {
     const auto plan = comm.plan(Collective::all_reduce, kCount, DataType::f32, ReduceOp::sum, {.stream = nullptr});

@@ -327,9 +327,9 @@ TEST_F(DeviceSteps, AreLongOnesOnGpusAndShorterWhereTheyArePassedOn) {
                     {.timeout = 60s});
 }
 
-TEST(DevicePaths, PassMessagesWhereTheGpusReachOneAnother) {
+TEST(DevicePaths, PassMessagesIfTheGpusHavePeerAccess) {
   Topology host = Topology::from_hosts({"a", "a", "a"}, 4);
-  host.gpus = {.everywhere = true, .within_reach = true};
+  host.gpus = {.everywhere = true, .peer_access = true};
   const auto plan = [](Request request, const Topology& topology) {
     request.memory = Memory::device;
     request.count = kCount;
@@ -363,7 +363,7 @@ TEST(DevicePaths, PassMessagesWhereTheGpusReachOneAnother) {
   EXPECT_EQ(plan({.backend = "ring"}, two).device_path, DevicePath::steps);
   EXPECT_EQ(why_not({.backend = "ring", .codec = find_codec("bf16"), .force = true}, two),
             "there are several hosts, and bf16 is coded on the host");
-  two.gpus.within_reach = false;
+  two.gpus.peer_access = false;
   two.gpus.apart = "rank 1: no way";
   EXPECT_EQ(why_not({.backend = "ring"}, two), "there are several hosts, and rank 1: no way");
   Topology apart = Topology::from_hosts({"a", "b", "c"}, 4);
@@ -410,7 +410,7 @@ class StepInProgress : public ::testing::Test {
   static constexpr ArenaShape kShape{.ranks = 2, .inline_bytes = 64, .chunk_bytes = 64, .frame_bytes = 64};
 
   StepInProgress() {
-    topology_.gpus = {.everywhere = true, .within_reach = true};
+    topology_.gpus = {.everywhere = true, .peer_access = true};
     const Request request{.count = 2, .backend = "ring", .memory = Memory::device};
     planned_.plan = choose_plan(request, topology_, Tuning{});
     planned_.signature = {.collective = Collective::all_reduce, .type = DataType::f32, .count = 2};

@@ -64,7 +64,7 @@ TEST_P(DeviceCalls, InputAndOutputAreOfTwoKinds) {
   });
 }
 
-TEST_P(DeviceCalls, RanksPassMemoryOfTwoKinds) {
+TEST_P(DeviceCalls, HostAndDeviceMemoryOfOneCallIsAMismatch) {
   const auto body = [&](Communicator& comm) {
     const auto data = input(comm);
     std::vector<float> host(kCount);
@@ -79,7 +79,7 @@ TEST_P(DeviceCalls, RanksPassMemoryOfTwoKinds) {
   run_hosts({0, 1, 1}, body, {.timeout = 60s});
 }
 
-TEST_P(DeviceCalls, MemoryOfAnotherGpu) {
+TEST_P(DeviceCalls, MemoryOfAnotherGpuIsRefused) {
   run(1, [&](Communicator& comm) {
     FakeGpus::set_current(1);
     const auto in = input(comm);
@@ -91,7 +91,7 @@ TEST_P(DeviceCalls, MemoryOfAnotherGpu) {
   });
 }
 
-TEST_P(DeviceCalls, AStreamOfAnotherGpu) {
+TEST_P(DeviceCalls, AStreamOfAnotherGpuIsRefused) {
   run(1, [&](Communicator& comm) {
     const auto in = input(comm);
     FakeGpus::set_current(1);
@@ -101,7 +101,7 @@ TEST_P(DeviceCalls, AStreamOfAnotherGpu) {
   });
 }
 
-TEST_P(DeviceCalls, AStreamThatIsBeingCaptured) {
+TEST_P(DeviceCalls, ACapturedStreamIsRefused) {
   run(1, [&](Communicator& comm) {
     const auto in = input(comm);
     const auto stream = gpus.new_stream();
@@ -112,7 +112,7 @@ TEST_P(DeviceCalls, AStreamThatIsBeingCaptured) {
   });
 }
 
-TEST_P(DeviceCalls, AStreamAndMemoryOfTheHost) {
+TEST_P(DeviceCalls, AStreamWithHostMemoryIsRefused) {
   run(2, [&](Communicator& comm) {
     std::vector<float> host(kCount, 1);
     const OnGpu<float> pinned(gpus, kCount, Device::Kind::pinned);
@@ -127,7 +127,7 @@ TEST_P(DeviceCalls, AStreamAndMemoryOfTheHost) {
   });
 }
 
-TEST_P(DeviceCalls, AStreamAndACommunicatorThatTakesNoDeviceBuffers) {
+TEST_P(DeviceCalls, AStreamIsRefusedIfDeviceBuffersAreOff) {
   run(1,
       [&](Communicator& comm) {
         std::vector<float> host(kCount);
@@ -157,7 +157,7 @@ TEST_P(DeviceCalls, OneRankHasNoGpu) {
   });
 }
 
-TEST_P(DeviceCalls, DeviceBuffersThatCannotBeHad) {
+TEST_P(DeviceCalls, DeviceBuffersAreRefusedWithoutADriver) {
   replace_devices([](std::string& why_not) -> std::unique_ptr<Device> {
     why_not = "GPUs cannot be used: there is no driver";
     return nullptr;
@@ -488,7 +488,7 @@ TEST_P(DeviceCalls, AGpuDisappearsBeforeAGroup) {
   });
 }
 
-TEST_P(DeviceCalls, MemoryOfEachWay) {
+TEST_P(DeviceCalls, MemoryHasTheAccessOfItsDevicePath) {
   run(2, [&](Communicator& comm) {
     const DeviceAccess expected = GetParam() == DevicePath::host_copy ? DeviceAccess::copied : DeviceAccess::mapped;
     const DeviceArray<float> sum = comm.allocate_on_device<float>(kCount);

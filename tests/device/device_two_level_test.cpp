@@ -121,7 +121,7 @@ TEST_F(DeviceTwoLevel, CodedAlongTheRails) {
             {.timeout = 60s});
 }
 
-TEST_F(DeviceTwoLevel, GroupsAreLaidSideBySide) {
+TEST_F(DeviceTwoLevel, GroupsArePacked) {
   run_hosts(kTwoByTwo,
             [&](Communicator& comm) {
               const OnGpu<float> one(gpus, input_of<float>(comm.rank(), 10)),

@@ -110,7 +110,7 @@ TEST_F(NcclCalls, WithoutNcclAForcedBackendIsRefused) {
   EXPECT_SAYS(error.what(), "construction: backend \"nccl\" was asked for: rank 0: NCCL cannot be loaded");
 }
 
-TEST_F(NcclCalls, TwoRanksOnOneGpu) {
+TEST_F(NcclCalls, TwoRanksOnOneGpuAreRefused) {
   const Error error =
       error_of([&] { run_communicators(2, [](Communicator&) {}, {.backend = "nccl", .timeout = 60s}); });
   EXPECT_EQ(error.code(), Errc::unsupported);
@@ -141,7 +141,7 @@ TEST_F(NcclCalls, ABlockingCallReturnsBeforeTheGpuHasCalled) {
       {.backend = "nccl"});
 }
 
-TEST_F(NcclCalls, MoreInFlightThanRecordsReach) {
+TEST_F(NcclCalls, MoreCallsThanRecordsAreInFlight) {
   run(3, [&](Communicator& comm) {
     gpus.slow_down(comm.rank(), 1ms);
     const auto stream = gpus.new_stream();
@@ -261,7 +261,7 @@ TEST_F(NcclCalls, MemoryOfTheProgramIsRegisteredWhileItsHandleLives) {
   });
 }
 
-TEST_F(NcclCalls, MemoryThatCannotBeRegistered) {
+TEST_F(NcclCalls, MemoryOfAnotherKindOrGpuIsNotRegistered) {
   run(2, [&](Communicator& comm) {
     const auto data = input(comm);
     FakeGpus::set_current(3);
@@ -346,7 +346,7 @@ TEST_F(NcclCalls, MemoryOfACommunicatorThatWasAborted) {
   EXPECT_EQ(gpus.allocations(), before);
 }
 
-TEST_F(NcclCalls, NcclThatRefusesMemory) {
+TEST_F(NcclCalls, AnErrorIsThrownIfNcclRefusesMemory) {
   for (const char* const function : {"ncclMemAlloc", "ncclCommRegister"}) {
     SCOPED_TRACE(function);
     const std::size_t before = gpus.allocations();
@@ -411,7 +411,7 @@ TEST_F(NcclCalls, NcclWithoutFunctionsForMemory) {
 
 // ---- split ----
 
-TEST_F(NcclCalls, PartsOfTheRanks) {
+TEST_F(NcclCalls, PartsOfTheRanksUseNccl) {
   run(4, [&](Communicator& comm) {
     auto part = comm.split(comm.rank() == 3 ? -1 : comm.rank() % 2, -comm.rank());
     if (comm.rank() == 3) {
@@ -506,7 +506,7 @@ TEST_F(NcclCalls, OperationsInFlightAtAFailureAreRecordedAsFailed) {
   });
 }
 
-TEST_F(NcclCalls, RanksThatDisagree) {
+TEST_F(NcclCalls, AMismatchOfCountsFreesTheStreams) {
   run(3, [&](Communicator& comm) {
     const auto data = input(comm);
     const auto stream = gpus.new_stream();
@@ -524,7 +524,7 @@ TEST_F(NcclCalls, RanksThatDisagree) {
   });
 }
 
-TEST_F(NcclCalls, RanksThatDisagreeInWhatNcclDoesNotSee) {
+TEST_F(NcclCalls, AMismatchOfOpsIsReported) {
   run(2, [&](Communicator& comm) {
     const auto data = input(comm);
     const Error error =
@@ -534,7 +534,7 @@ TEST_F(NcclCalls, RanksThatDisagreeInWhatNcclDoesNotSee) {
   });
 }
 
-TEST_F(NcclCalls, ARankThatNeverCalls) {
+TEST_F(NcclCalls, ARankThatNeverCallsIsATimeout) {
   std::atomic<int> failed = 0;
   run(3, [&](Communicator& comm) {
     const auto data = input(comm);
@@ -547,7 +547,7 @@ TEST_F(NcclCalls, ARankThatNeverCalls) {
   });
 }
 
-TEST_F(NcclCalls, ARankThatLeaves) {
+TEST_F(NcclCalls, ARankThatLeavesIsReported) {
   run(3, [&](Communicator& comm) {
     const auto data = input(comm);
     comm.all_reduce(data.buffer());

@@ -34,7 +34,7 @@ namespace {
 using namespace std::chrono_literals;
 
 const std::vector<int> kTwoByTwo{0, 0, 1, 1};
-constexpr std::string_view kByNccl = "device memory: multi_host: NCCL adds inside hosts";
+constexpr std::string_view kNcclInHosts = "device memory: multi_host: NCCL adds inside hosts";
 
 class NcclInHosts : public ::testing::Test {
  protected:
@@ -68,7 +68,7 @@ TEST_F(NcclInHosts, WhereGpusOfAHostAreApart) {
   run(kTwoByTwo, [](Communicator& comm) {
     EXPECT_TRUE(comm.topology().gpus.nccl_in_hosts);
     EXPECT_FALSE(comm.topology().gpus.nccl);  // not asked for
-    EXPECT_SAYS(explain(comm), kByNccl);
+    EXPECT_SAYS(explain(comm), kNcclInHosts);
     EXPECT_SAYS(explain(comm), "whose GPUs do not reach one another's memory: rank 0: GPU 0 has no way to GPU 1");
   });
 }
@@ -77,7 +77,7 @@ TEST_F(NcclInHosts, WhereNcclConnectsEveryoneItDoesAll) {
   run(kTwoByTwo,
       [&](Communicator& comm) {
         EXPECT_SAYS(explain(comm), "nccl: NCCL connects the GPUs");
-        EXPECT_SAYS(explain(comm, {.backend = "hierarchical"}), kByNccl);
+        EXPECT_SAYS(explain(comm, {.backend = "hierarchical"}), kNcclInHosts);
         const OnGpu<float> one(gpus, input_of<float>(comm.rank(), 1000)), two(gpus, input_of<float>(comm.rank(), 1000));
         for (int lap = 0; lap < 3; ++lap) {  // one is in flight when the other begins
           one.set(input_of<float>(comm.rank(), 1000));
@@ -119,23 +119,23 @@ TEST_F(NcclInHosts, WithoutNcclGpusThatAreApartAreStaged) {
   });
 }
 
-class NcclOnGpusWithinReach : public ::testing::Test {
+class NcclOnGpusWithPeerAccess : public ::testing::Test {
  protected:
-  NcclOnGpusWithinReach() { gpus.set_nccl(&library); }
-  ~NcclOnGpusWithinReach() override { ::unsetenv("COLLECTIVES_GPU_PEERS"); }
+  NcclOnGpusWithPeerAccess() { gpus.set_nccl(&library); }
+  ~NcclOnGpusWithPeerAccess() override { ::unsetenv("COLLECTIVES_GPU_PEERS"); }
   FakeGpus gpus{4, true};
   FakeNccl streams{gpus};
   nccl::Loaded library{fake_nccl()};
 };
 
-TEST_F(NcclOnGpusWithinReach, KernelsAddUnlessPeersAreOff) {
+TEST_F(NcclOnGpusWithPeerAccess, KernelsAddUnlessPeersAreOff) {
   for (const bool off : {false, true}) {
     if (off) ::setenv("COLLECTIVES_GPU_PEERS", "off", 1);
     run_hosts(kTwoByTwo,
               [&](Communicator& comm) {
                 const std::string plan =
                     comm.explain(Collective::all_reduce, 1000, DataType::f32, ReduceOp::sum, {.stream = nullptr});
-                EXPECT_SAYS(plan, off ? kByNccl : "device memory: multi_host: the GPUs of each host reach");
+                EXPECT_SAYS(plan, off ? kNcclInHosts : "device memory: multi_host: the GPUs of each host reach");
                 if (off) {
                   EXPECT_SAYS(plan, "rank 0: COLLECTIVES_GPU_PEERS is off");
                 }
@@ -147,7 +147,7 @@ TEST_F(NcclOnGpusWithinReach, KernelsAddUnlessPeersAreOff) {
   }
 }
 
-TEST_F(NcclOnGpusWithinReach, OnOneHostPeersThatAreOffAreStaged) {
+TEST_F(NcclOnGpusWithPeerAccess, OnOneHostPeersThatAreOffAreStaged) {
   ::setenv("COLLECTIVES_GPU_PEERS", "off", 1);
   run_hosts({0, 0},
             [&](Communicator& comm) {
@@ -157,7 +157,7 @@ TEST_F(NcclOnGpusWithinReach, OnOneHostPeersThatAreOffAreStaged) {
             {.backend = "hierarchical", .timeout = 60s});
 }
 
-TEST_F(NcclOnGpusWithinReach, TwoRanksOfAHostOnOneGpuAreStaged) {
+TEST_F(NcclOnGpusWithPeerAccess, TwoRanksOfAHostOnOneGpuAreStaged) {
   ::setenv("COLLECTIVES_GPU_PEERS", "off", 1);
   run_hosts({0, 1, 1, 1, 0},  // ranks 0 and 4 have GPU 0
             [&](Communicator& comm) {
@@ -170,7 +170,7 @@ TEST_F(NcclOnGpusWithinReach, TwoRanksOfAHostOnOneGpuAreStaged) {
 }
 
 /// All exchanges that a split may need: NCCL connects the part, of which the whole knew nothing, and each of its hosts.
-TEST_F(NcclOnGpusWithinReach, APartMayHaveNcclThatTheWholeHasNot) {
+TEST_F(NcclOnGpusWithPeerAccess, APartMayHaveNcclThatTheWholeHasNot) {
   ::setenv("COLLECTIVES_GPU_PEERS", "off", 1);
   run_hosts({0, 1, 1, 1, 0},  // ranks 0 and 4 have GPU 0
             [&](Communicator& comm) {
@@ -225,7 +225,7 @@ TEST_F(NcclInHosts, GiveExactResults) {
     for (const char* backend : kBackends)
       run(hosts,
           [&](Communicator& comm) {
-            EXPECT_SAYS(explain(comm), kByNccl);
+            EXPECT_SAYS(explain(comm), kNcclInHosts);
             for (const std::size_t count : {1U, 7U, 8U, 1001U, 70'001U}) {
               for (const ReduceOp op : {ReduceOp::sum, ReduceOp::average, ReduceOp::max, ReduceOp::pre_scaled_sum(0.5)})
                 expect_result<float>(comm, gpus, count, op);
@@ -318,7 +318,7 @@ TEST_F(NcclInHosts, PartsMeetByThemselves) {
   run({0, 0, 0, 1, 1, 1}, [&](Communicator& comm) {
     std::optional<Communicator> part = comm.split(comm.rank() % 3 == 0 ? -1 : 0, comm.rank());
     if (!part) return;
-    EXPECT_SAYS(explain(*part), kByNccl);
+    EXPECT_SAYS(explain(*part), kNcclInHosts);
     const OnGpu<float> data(gpus, std::vector<float>(1000, static_cast<float>(comm.rank())));
     part->all_reduce(data.buffer());
     EXPECT_EQ(data.values(), std::vector<float>(1000, 12));

@@ -75,11 +75,11 @@ TEST(NcclLibrary, IsTakenWithoutFunctionsForMemory) {
   EXPECT_TRUE(Loaded(fake_nccl()).has_memory());
 }
 
-TEST(NcclLibrary, IsNotThere) {
+TEST(NcclLibrary, IsReportedIfMissing) {
   EXPECT_NE(why_not("/nowhere/libnccl.so.2").find("/nowhere/libnccl.so.2"), std::string::npos);
 }
 
-TEST(NcclLibrary, LacksFunctions) {
+TEST(NcclLibrary, IsRefusedIfItLacksFunctions) {
   EXPECT_NE(why_not(testing::kThatLacks).find("lacks ncclCommSplit, ncclSend"), std::string::npos);
 }
 
@@ -90,27 +90,27 @@ TEST(NcclLibrary, IsTooOldOrOfAnotherMajorVersion) {
   EXPECT_NE(next.find("is NCCL 3.1.0; it must be"), std::string::npos) << next;
 }
 
-TEST(NcclLibrary, IsSomethingElse) {
+TEST(NcclLibrary, IsRefusedIfItIsAnotherLibrary) {
   const std::string why = why_not("libm.so.6");
   EXPECT_NE(why.find("libm.so.6 does not tell its version"), std::string::npos) << why;
 }
 
 TEST(NcclReductions, WhatNcclDoesNotPromiseIsNamed) {
-  EXPECT_EQ(why_not_summed_by_nccl(ReduceOp::sum, DataType::f32, false), "");
-  EXPECT_EQ(why_not_summed_by_nccl(ReduceOp::average, DataType::f64, false), "");
-  EXPECT_EQ(why_not_summed_by_nccl(ReduceOp::max, DataType::i8, true), "");
-  EXPECT_NE(why_not_summed_by_nccl(ReduceOp::sum, DataType::f32, true), "");
-  EXPECT_NE(why_not_summed_by_nccl(ReduceOp::sum, DataType::bf16, false), "");
-  EXPECT_NE(why_not_summed_by_nccl(ReduceOp::max, DataType::f32, false), "");
-  EXPECT_NE(why_not_summed_by_nccl(ReduceOp::average, DataType::i32, false), "");
+  EXPECT_EQ(why_no_native_nccl_reduction(ReduceOp::sum, DataType::f32, false), "");
+  EXPECT_EQ(why_no_native_nccl_reduction(ReduceOp::average, DataType::f64, false), "");
+  EXPECT_EQ(why_no_native_nccl_reduction(ReduceOp::max, DataType::i8, true), "");
+  EXPECT_NE(why_no_native_nccl_reduction(ReduceOp::sum, DataType::f32, true), "");
+  EXPECT_NE(why_no_native_nccl_reduction(ReduceOp::sum, DataType::bf16, false), "");
+  EXPECT_NE(why_no_native_nccl_reduction(ReduceOp::max, DataType::f32, false), "");
+  EXPECT_NE(why_no_native_nccl_reduction(ReduceOp::average, DataType::i32, false), "");
 }
 
 TEST(NcclReductions, WhatCannotBeDoneIsNamed) {
   const UserOp op{"mine", [](const void*, void*, std::size_t, DataType) {}, true};
-  EXPECT_EQ(why_not_by_nccl(ReduceOp::sum, DataType::bf16, true, 256), "");
-  EXPECT_NE(why_not_by_nccl(ReduceOp::sum, DataType::bf16, false, 257), "");
-  EXPECT_EQ(why_not_by_nccl(ReduceOp::sum, DataType::f32, false, 257), "");
-  EXPECT_NE(why_not_by_nccl(ReduceOp::user(op), DataType::f32, false, 2), "");
+  EXPECT_EQ(why_no_nccl_reduction(ReduceOp::sum, DataType::bf16, true, 256), "");
+  EXPECT_NE(why_no_nccl_reduction(ReduceOp::sum, DataType::bf16, false, 257), "");
+  EXPECT_EQ(why_no_nccl_reduction(ReduceOp::sum, DataType::f32, false, 257), "");
+  EXPECT_NE(why_no_nccl_reduction(ReduceOp::user(op), DataType::f32, false, 2), "");
 }
 
 void wait_until_ready(NcclComm& nccl_comm, Deadline deadline = Deadline::in(20s)) {

@@ -182,12 +182,12 @@ TEST(Refused, MemfdsOnTheRankThatCreatesTheArenaFail) {
                "system: rank 0: memory: no .* for an arena: memfd_create: Operation not permitted; let");
 }
 
-TEST(Refused, LargeFiles) {
+TEST(Refused, AFileSizeLimitFailsTheArena) {
   expect_error("files", 0,
                "system: rank 0: memory: no .* for an arena: RLIMIT_FSIZE is 4 KiB .raise it with ulimit -f");
 }
 
-TEST(Refused, Descriptors) {
+TEST(Refused, ADescriptorLimitIsNamed) {
   if (kSanitized) GTEST_SKIP() << "sanitizers need descriptors";
   for (const int rank : {0, 1})
     for (const char* spare : {"0", "1"})

@@ -73,28 +73,28 @@ void reduce_floats(Communicator& comm, std::size_t count, const Options& options
 const std::vector<int> kFourOnOneHost{0, 0, 0, 0};
 const std::vector<int> kTwoHosts{0, 0, 1, 1};
 
-TEST(Mismatch, OfCountsNamesWhoPassedWhat) {
+TEST(Mismatch, NamesTheRanksIfCountsDiffer) {
   expect_mismatch(
       kFourOnOneHost, 3, [](Communicator& comm) { reduce_floats(comm, 4095); },
       [](Communicator& comm) { reduce_floats(comm, 4096); },
       {"all_reduce #2", "rank 3 passed 4096 x f32", "ranks 0-2 passed 4095 x f32"});
 }
 
-TEST(Mismatch, OfCountsThatNeedDifferentProtocols) {
+TEST(Mismatch, IsReportedIfCountsNeedDifferentProtocols) {
   for (const auto& [few, many] : {std::pair(1u, 1'000'000u), {0u, 7u}, {511u, 513u}})
     expect_mismatch(
         kFourOnOneHost, 1, [n = few](Communicator& comm) { reduce_floats(comm, n); },
         [n = many](Communicator& comm) { reduce_floats(comm, n); }, {"rank 1 passed", "ranks 0, 2-3 passed"});
 }
 
-TEST(Mismatch, OfShortMessagesOnTheRing) {
+TEST(Mismatch, IsReportedForShortMessagesOnTheRing) {
   expect_mismatch(
       kFourOnOneHost, 0, [](Communicator& comm) { reduce_floats(comm, 1000, {.backend = "ring"}); },
       [](Communicator& comm) { reduce_floats(comm, 999, {.backend = "ring"}); },
       {"rank 0 passed 999 x f32", "ranks 1-3 passed 1000 x f32"});
 }
 
-TEST(Mismatch, OfTypes) {
+TEST(Mismatch, IsReportedIfTypesDiffer) {
   expect_mismatch(
       kFourOnOneHost, 2, [](Communicator& comm) { reduce_floats(comm, 100); },
       [](Communicator& comm) {
@@ -104,7 +104,7 @@ TEST(Mismatch, OfTypes) {
       {"rank 2 passed 100 x bf16", "ranks 0-1, 3 passed 100 x f32"});
 }
 
-TEST(Mismatch, OfOps) {
+TEST(Mismatch, IsReportedIfOpsDiffer) {
   expect_mismatch(
       kFourOnOneHost, 2, [](Communicator& comm) { reduce_floats(comm, 100); },
       [](Communicator& comm) {
@@ -114,7 +114,7 @@ TEST(Mismatch, OfOps) {
       {"rank 2 passed 100 x f32 max", "passed 100 x f32 sum"});
 }
 
-TEST(Mismatch, OfRoots) {
+TEST(Mismatch, IsReportedIfRootsDiffer) {
   expect_mismatch(
       kFourOnOneHost, 1,
       [](Communicator& comm) {
@@ -128,7 +128,7 @@ TEST(Mismatch, OfRoots) {
       {"broadcast #2", "rank 1 passed 100 x f32 root 2", "root 0"});
 }
 
-TEST(Mismatch, OfCollectives) {
+TEST(Mismatch, IsReportedIfCollectivesDiffer) {
   expect_mismatch(
       kFourOnOneHost, 0, [](Communicator& comm) { reduce_floats(comm, 100); },
       [](Communicator& comm) {
@@ -138,14 +138,14 @@ TEST(Mismatch, OfCollectives) {
       {"rank 0 passed broadcast of 100 x f32", "ranks 1-3 passed all_reduce of 100 x f32"});
 }
 
-TEST(Mismatch, OfBackends) {
+TEST(Mismatch, IsReportedIfBackendsDiffer) {
   expect_mismatch(
       kFourOnOneHost, 3, [](Communicator& comm) { reduce_floats(comm, 100, {.backend = "ring"}); },
       [](Communicator& comm) { reduce_floats(comm, 100, {.backend = "hierarchical"}); },
       {"rank 3 passed 100 x f32 backend hierarchical", "ranks 0-2 passed 100 x f32 backend ring"});
 }
 
-TEST(Mismatch, OfTheCountsOfParts) {
+TEST(Mismatch, IsReportedIfCountsOfPartsDiffer) {
   expect_mismatch(
       kFourOnOneHost, 3,
       [](Communicator& comm) {
@@ -163,7 +163,7 @@ TEST(Mismatch, OfTheCountsOfParts) {
       {"reduce_scatter #2", "rank 3 passed 10 x f32 counts"});
 }
 
-TEST(Mismatch, OfCallsWithoutElements) {
+TEST(Mismatch, IsReportedForCallsWithoutElements) {
   for (const char* backend : {"hierarchical", "ring", "reduce_to_one"})
     expect_mismatch(
         kFourOnOneHost, 2, [backend](Communicator& comm) { reduce_floats(comm, 0, {.backend = backend}); },
@@ -174,7 +174,7 @@ TEST(Mismatch, OfCallsWithoutElements) {
         {"rank 2 passed all_gather of 0 x i32", "ranks 0-1, 3 passed all_reduce of 0 x f32"});
 }
 
-TEST(UserOp, ThatThrowsFailsEveryRank) {
+TEST(UserOp, FailsEveryRankIfItThrows) {
   const UserOp bad{"bad", [](const void*, void*, std::size_t, DataType) { throw std::runtime_error("no such sum"); }};
   run_communicators(3, [&](Communicator& comm) {
     const auto error = error_of([&] {
@@ -189,7 +189,7 @@ TEST(UserOp, ThatThrowsFailsEveryRank) {
   });
 }
 
-TEST(Mismatch, BetweenHosts) {
+TEST(Mismatch, IsReportedBetweenHosts) {
   expect_mismatch(
       kTwoHosts, 3, [](Communicator& comm) { reduce_floats(comm, 4095); },
       [](Communicator& comm) { reduce_floats(comm, 4096); },
@@ -200,7 +200,7 @@ TEST(Mismatch, BetweenHosts) {
       {"all_reduce #2: rank 0 passed 60 x f32, ranks 1-3 passed 64 x f32"});
 }
 
-TEST(Mismatch, BetweenHostsNamesRanksThatWereLateOrHaveFinished) {
+TEST(Mismatch, NamesLateAndFinishedRanksBetweenHosts) {
   // The root, alone on its host's way, has nothing to wait for; its neighbour tells for it. Rank 3 comes last.
   expect_mismatch(
       kTwoHosts, 0,
@@ -217,7 +217,7 @@ TEST(Mismatch, BetweenHostsNamesRanksThatWereLateOrHaveFinished) {
       {"broadcast #2: rank 0 passed 9 x f32, ranks 1-3 passed 8 x f32"});
 }
 
-TEST(Mismatch, ThatLeavesSomeRanksFinishedReachesThemAtTheirNextCall) {
+TEST(Mismatch, IsReportedToFinishedRanksAtTheirNextCall) {
   // The root of a broadcast has nothing to wait for; it learns of it afterwards.
   expect_mismatch(
       kFourOnOneHost, 0,
@@ -260,14 +260,14 @@ TEST(Timeout, NamesTheRanksThatDidNotArrive) {
   }
 }
 
-TEST(Timeout, OfOneCallDoesNotNeedTheOthersToAgree) {
+TEST(Timeout, MayDifferBetweenTheRanksOfACall) {
   run_communicators(2, [](Communicator& comm) {
     for (int call = 0; call < 10; ++call)
       reduce_floats(comm, 10, {.timeout = comm.rank() == 0 ? 10s : std::chrono::nanoseconds::max()});
   });
 }
 
-TEST(Departure, OfARankIsReportedToThoseWhoNeedIt) {
+TEST(Departure, IsReportedToRanksThatNeedTheDepartedRank) {
   run_communicators(4, [](Communicator& comm) {
     comm.barrier();
     if (comm.rank() == 1) return;  // destroys its communicator
@@ -307,7 +307,7 @@ class Held {
   struct sigaction before_ {};
 };
 
-TEST(RankThatIsHeldUp, CompletesItsCallWhenTheOthersFailInTheNextOne) {
+TEST(RankThatIsHeldUp, CompletesItsCallIfTheOtherRanksFailInTheNextOne) {
   std::atomic<pthread_t> thread{0};
   std::barrier others(3);
   run_communicators(4, [&](Communicator& comm) {
@@ -331,7 +331,7 @@ TEST(RankThatIsHeldUp, CompletesItsCallWhenTheOthersFailInTheNextOne) {
   });
 }
 
-TEST(RankThatIsHeldUp, DoesNotTimeOutWhenTheOthersHaveArrivedMeanwhile) {
+TEST(RankThatIsHeldUp, DoesNotTimeOutIfTheOtherRanksHaveArrived) {
   for (const auto& hosts : {std::vector<int>{0, 0}, std::vector<int>{0, 1}}) {
     std::atomic<pthread_t> thread{0};
     run_hosts(hosts, [&](Communicator& comm) {

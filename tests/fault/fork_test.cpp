@@ -162,7 +162,7 @@ TEST_P(Fork, ChildDestroysWhatItInherited) {
   });
 }
 
-TEST_P(Fork, ChildOfARankWithAnUnfinishedOperation) {
+TEST_P(Fork, ChildIsRefusedAnUnfinishedOperation) {
   run([](Communicator& comm) {
     auto signal = comm.split(0);
     std::vector<float> data(100'000, 1.F);
@@ -203,7 +203,7 @@ TEST_P(Fork, ChildOfARankWithAnUnfinishedOperation) {
   });
 }
 
-TEST_P(Fork, WorkThatHasFinishedIsTheParentsToo) {
+TEST_P(Fork, ChildIsRefusedAFinishedOperation) {
   run([](Communicator& comm) {
     std::vector<int> data(10, 1);
     Work work = comm.all_reduce_async(data, data);
@@ -216,7 +216,7 @@ TEST_P(Fork, WorkThatHasFinishedIsTheParentsToo) {
 }
 
 /// While it waits, a thread moves on what it has left unfinished; a child has left nothing of what it inherited.
-TEST_P(Fork, ChildMakesItsOwnWhileItsParentHasLeftSomethingUnfinished) {
+TEST_P(Fork, ChildMakesACommunicatorDuringAnOperationOfItsParent) {
   run([](Communicator& comm) {
     auto signal = comm.split(0);
     expect_sums(comm);  // nobody is in the middle of a construction when the other forks

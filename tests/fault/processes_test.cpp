@@ -187,7 +187,7 @@ TEST(Processes, WithNumbersThatAreGivenAreNotMeasured) {
   EXPECT_FALSE(std::filesystem::exists(cache.file()));
 }
 
-TEST(Processes, HearOfABadTuningFileOnEveryRank) {
+TEST(Processes, FailOnEveryRankIfTheTuningFileIsBad) {
   const Cache cache;
   const std::string file = cache.directory() / "mine.json";
   std::ofstream(file) << R"({"inline_bytes": "many"})";

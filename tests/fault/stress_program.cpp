@@ -238,7 +238,7 @@ Places place(Communicator& comm, Buffers& buffers, const Operation& one, std::mt
 /// A call with known values in and out, and nothing else changed.
 void check(Communicator& comm, Buffers& buffers, const Operation& one, std::mt19937_64& mine, const Options& options,
            int allocated) {
-  constexpr std::byte kUntouched{0xa5};
+  constexpr std::byte kGuardByte{0xa5};
   const std::size_t element = size_of(one.type);
   const Places at = place(comm, buffers, one, mine, allocated);
   const std::size_t around = std::max(one.count * element, std::size_t{256}) + 128;
@@ -251,7 +251,7 @@ void check(Communicator& comm, Buffers& buffers, const Operation& one, std::mt19
     return base + (end ? std::min(kBufferBytes, offset + around) : offset - std::min(offset, around));
   };
   std::byte *const begin = window(at.output, false), *const end = window(at.output, true);
-  std::memset(begin, static_cast<int>(kUntouched), static_cast<std::size_t>(end - begin));
+  std::memset(begin, static_cast<int>(kGuardByte), static_cast<std::size_t>(end - begin));
   const bool has_input = one.collective != Collective::broadcast || comm.rank() == one.root;
   const std::size_t first_in =
       one.collective == Collective::all_gather ? share_of(one, comm.rank(), comm.size()).first : 0;
@@ -287,7 +287,7 @@ void check(Communicator& comm, Buffers& buffers, const Operation& one, std::mt19
   }
   if (one.in_place) return;
   for (const std::byte* byte = begin; byte < end; ++byte)
-    if ((byte < at.output || byte >= at.output + at.output_count * element) && *byte != kUntouched)
+    if ((byte < at.output || byte >= at.output + at.output_count * element) && *byte != kGuardByte)
       wrong(one, "byte " + std::to_string(byte - at.output) + " of the output was written");
 }
 

@@ -122,7 +122,7 @@ TEST(WatchTest, ShowsCountersAndWhatHangs) {
   });
 }
 
-TEST(WatchTest, GoesOnUntilTheProcessEnds) {
+TEST(WatchTest, RunsUntilTheProcessEnds) {
   Child child([](Line& line) {
     Communicator comm(*bootstrap_threads(1)[0]);
     comm.barrier();

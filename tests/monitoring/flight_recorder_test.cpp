@@ -48,7 +48,7 @@ class FlightRecorder : public ::testing::Test {
 };
 
 // The first communicator of a process counts for these two, so they come first, in children.
-TEST_F(FlightRecorder, ThatCannotBeWrittenIsSaidBeforeItIsNeeded) {
+TEST_F(FlightRecorder, ReportsAnUnwritableFileAtConstruction) {
   ::setenv("COLLECTIVES_FLIGHT_RECORDER", (directory_ / "nowhere" / "flight").c_str(), 1);
   Child child([](Line&) {
     const StderrCapture stderr_capture;

@@ -79,7 +79,7 @@ class Trace : public ::testing::Test {
   std::filesystem::path directory_;
 };
 
-TEST_F(Trace, OfAllRanksOfAHostIsOneFile) {
+TEST_F(Trace, IsOneFileForAllRanksOfAHost) {
   const Outcome outcome = run(3, TRACED_PROGRAM);
   ASSERT_EQ(outcome.status, 0) << outcome.out;
   const auto all = events({file()});
@@ -130,7 +130,7 @@ TEST_F(Trace, ShowsPhasesInsideOperationsAndWhatTheProgramDoes) {
   EXPECT_TRUE(program.contains("choose"));
 }
 
-TEST_F(Trace, OfSeveralHostsAreFilesThatFollowOneAnother) {
+TEST_F(Trace, IsOneFileForEachOfSeveralHosts) {
   const Outcome outcome = run_on_hosts(2, TRACED_PROGRAM);
   ASSERT_EQ(outcome.status, 0) << outcome.out;
   const auto all = events({file(), file() + ".host1"});
@@ -160,7 +160,7 @@ TEST_F(Trace, ReplacesThatOfAnEarlierRun) {
   }
 }
 
-TEST_F(Trace, EndsWithAWholeEventWhereTheSystemTakesNoMore) {
+TEST_F(Trace, EndsWithAWholeEventIfAWriteFails) {
   ::setenv("COLLECTIVES_TRACE", file().c_str(), 1);
   Child child([](Line&) {
     const StderrCapture stderr_capture;
@@ -178,7 +178,7 @@ TEST_F(Trace, EndsWithAWholeEventWhereTheSystemTakesNoMore) {
   EXPECT_GT(of_category(events({file()}), "operation").size(), 20u);
 }
 
-TEST_F(Trace, EndsWhereItIsAsLongAsItMayBe) {
+TEST_F(Trace, EndsAtItsMaximumLength) {
   const Outcome outcome = run(2, TRACED_PROGRAM, "COLLECTIVES_TRACE_BYTES=64K");
   EXPECT_EQ(outcome.status, 0) << outcome.out;
   EXPECT_EQ(occurrences(outcome.out, "it is as long as COLLECTIVES_TRACE_BYTES allows: the trace ends here"), 2)
@@ -189,7 +189,7 @@ TEST_F(Trace, EndsWhereItIsAsLongAsItMayBe) {
   EXPECT_GT(of_category(events({file()}), "operation").size(), 20u);
 }
 
-TEST_F(Trace, ThatCannotBeWrittenIsAnErrorOnEveryRank) {
+TEST_F(Trace, FailsOnEveryRankIfItCannotBeWritten) {
   const Outcome outcome = run(2, RANK_PROGRAM " reduce 8", "COLLECTIVES_TRACE=/nowhere/trace.json");
   EXPECT_NE(outcome.status, 0);
   EXPECT_EQ(occurrences(outcome.out, "rank 0: COLLECTIVES_TRACE: opening /nowhere/trace.json: No such file"), 2)

@@ -15,78 +15,78 @@ function(drop_in_tests mpi package other)
   if(NOT COLLECTIVES_SANITIZE)  # no test runs the benchmark
     drop_in_program(drop_in_bench_${mpi} ${package} ${PROJECT_SOURCE_DIR}/bench/micro/mpi_drop_in_bench.cpp)
   endif()
-  set(traps $<TARGET_FILE:drop_in_corner_cases_${mpi}>)
-  set(edges $<TARGET_FILE:drop_in_scenarios_${mpi}>)
+  set(corner_cases $<TARGET_FILE:drop_in_corner_cases_${mpi}>)
+  set(scenarios $<TARGET_FILE:drop_in_scenarios_${mpi}>)
   set(processes $<TARGET_FILE:drop_in_processes_${mpi}>)
-  set(taken env LD_PRELOAD=${library} COLLECTIVES_MPI_AFTER=0 COLLECTIVES_MPI_STATS=1)
+  set(intercepted env LD_PRELOAD=${library} COLLECTIVES_MPI_AFTER=0 COLLECTIVES_MPI_STATS=1)
 
   add_test(NAME mpi_drop_in.${mpi}.Symbols
            COMMAND ${CMAKE_COMMAND} -DLIBRARY=${library} -DNM=${CMAKE_NM} -DREADELF=${CMAKE_READELF} -P
                    ${CMAKE_CURRENT_SOURCE_DIR}/symbols.cmake)
-  drop_in_case(${mpi}.RunsWithoutTheDropIn COMMAND ${mpirun} -np 2 ${traps})
-  drop_in_case(${mpi}.Alone COMMAND ${mpirun} -np 1 ${taken} ${traps} EXPECT "forwarded: [0-9]+ one rank")
+  drop_in_case(${mpi}.RunsWithoutTheDropIn COMMAND ${mpirun} -np 2 ${corner_cases})
+  drop_in_case(${mpi}.Alone COMMAND ${mpirun} -np 1 ${intercepted} ${corner_cases} EXPECT "forwarded: [0-9]+ one rank")
   foreach(ranks IN LISTS ARGN)
-    drop_in_case(${mpi}.Traps.np${ranks} COMMAND ${mpirun} -np ${ranks} ${taken} ${traps}
+    drop_in_case(${mpi}.CornerCases.np${ranks} COMMAND ${mpirun} -np ${ranks} ${intercepted} ${corner_cases}
                  EXPECT "MPI_Allreduce: [1-9][0-9]* taken over")
   endforeach()
-  drop_in_case(${mpi}.SeveralThreads COMMAND ${mpirun} -np 2 ${taken} ${traps} multiple
+  drop_in_case(${mpi}.SeveralThreads COMMAND ${mpirun} -np 2 ${intercepted} ${corner_cases} multiple
                EXPECT "MPI_Allreduce: [1-9][0-9]* taken over")
-  drop_in_case(${mpi}.RanksDisagree COMMAND ${mpirun} -np 3 ${taken} ${edges} ranks_disagree
+  drop_in_case(${mpi}.RanksDisagree COMMAND ${mpirun} -np 3 ${intercepted} ${scenarios} ranks_disagree
                EXPECT "rank 0 passed 9 x i32, ranks 1-2 passed 10 x i32")
-  drop_in_case(${mpi}.RanksDisagreeFatally COMMAND ${mpirun} -np 2 ${taken} ${edges} ranks_disagree_fatally
+  drop_in_case(${mpi}.RanksDisagreeFatally COMMAND ${mpirun} -np 2 ${intercepted} ${scenarios} ranks_disagree_fatally
                EXPECT "rank 0 passed 9 x i32" REFUSE "class other" FAILS)
-  drop_in_case(${mpi}.BeforeInit COMMAND ${taken} ${edges} before_init REFUSE "[Ss]egmentation" FAILS)
-  drop_in_case(${mpi}.AfterFinalize COMMAND ${taken} ${edges} after_finalize REFUSE "[Ss]egmentation" FAILS)
+  drop_in_case(${mpi}.BeforeInit COMMAND ${intercepted} ${scenarios} before_init REFUSE "[Ss]egmentation" FAILS)
+  drop_in_case(${mpi}.AfterFinalize COMMAND ${intercepted} ${scenarios} after_finalize REFUSE "[Ss]egmentation" FAILS)
   drop_in_case(${mpi}.MalformedSetting
-               COMMAND ${mpirun} -np 2 ${taken} COLLECTIVES_MPI_WIRE=f64 ${edges} coded
+               COMMAND ${mpirun} -np 2 ${intercepted} COLLECTIVES_MPI_WIRE=f64 ${scenarios} coded
                EXPECT "COLLECTIVES_MPI_WIRE=f64: valid is bf16: no MPI call is taken over")
   # One rank fails while the other ranks wait for it, in shared memory and during connection.
   foreach(transport shared_memory tcp)
     drop_in_case(${mpi}.OneRankCannotBuild.${transport}
-                 COMMAND ${mpirun} -np 3 ${taken} COLLECTIVES_TRANSPORT=${transport} ${edges} no_descriptors
+                 COMMAND ${mpirun} -np 3 ${intercepted} COLLECTIVES_TRANSPORT=${transport} ${scenarios} no_descriptors
                  EXPECT "are not taken over: .*MPI_Allreduce: 0 taken over.*forwarded: 100 not built")
   endforeach()
   # One rank ends while the other ranks wait for it. MPICH's launcher may take a rank that leaves for a finished one.
   foreach(call allreduce iallreduce barrier)
-    drop_in_case(${mpi}.OneRankAborts.${call} COMMAND ${mpirun} -np 3 ${taken} ${processes} abort ${call} FAILS ENDS)
-    drop_in_case(${mpi}.OneRankIsKilled.${call} COMMAND ${mpirun} -np 3 ${taken} ${processes} killed ${call} FAILS ENDS)
+    drop_in_case(${mpi}.OneRankAborts.${call} COMMAND ${mpirun} -np 3 ${intercepted} ${processes} abort ${call} FAILS ENDS)
+    drop_in_case(${mpi}.OneRankIsKilled.${call} COMMAND ${mpirun} -np 3 ${intercepted} ${processes} killed ${call} FAILS ENDS)
   endforeach()
   foreach(how leaves quits)
-    drop_in_case(${mpi}.OneRank.${how} COMMAND ${mpirun} -np 3 ${taken} ${processes} ${how} ENDS)
+    drop_in_case(${mpi}.OneRank.${how} COMMAND ${mpirun} -np 3 ${intercepted} ${processes} ${how} ENDS)
   endforeach()
   foreach(situation stopped forks)
-    drop_in_case(${mpi}.Processes.${situation} COMMAND ${mpirun} -np 3 ${taken} ${processes} ${situation}
+    drop_in_case(${mpi}.Processes.${situation} COMMAND ${mpirun} -np 3 ${intercepted} ${processes} ${situation}
                  EXPECT "MPI_Allreduce: [1-9][0-9]* taken over" REFUSE "collectives: [a-z]+: ")
   endforeach()
   # Ranks of one host share memory, so they do not code. Over TCP they do.
-  set(coded ${taken} COLLECTIVES_MPI_WIRE=bf16 COLLECTIVES_MPI_WIRE_MIN_BYTES=65536)
+  set(coded ${intercepted} COLLECTIVES_MPI_WIRE=bf16 COLLECTIVES_MPI_WIRE_MIN_BYTES=65536)
   drop_in_case(${mpi}.CodedSums COMMAND ${mpirun} -np 2 ${coded} COLLECTIVES_TRANSPORT=tcp
-               COLLECTIVES_DETERMINISTIC=on ${edges} coded EXPECT "sums of f32 are coded")
+               COLLECTIVES_DETERMINISTIC=on ${scenarios} coded EXPECT "sums of f32 are coded")
   drop_in_case(${mpi}.OthersAreNotCoded COMMAND ${mpirun} -np 2 ${coded} COLLECTIVES_TRANSPORT=tcp
-               COLLECTIVES_DETERMINISTIC=on ${edges} coded EXPECT "is for sums of f32: max of f32 travels as it is")
+               COLLECTIVES_DETERMINISTIC=on ${scenarios} coded EXPECT "is for sums of f32: max of f32 travels as it is")
   # docs/mpi_drop_in.md states after how many calls a communicator is taken over.
   drop_in_case(${mpi}.InterceptsAfterTheBreakEvenNumberOfCalls
-               COMMAND ${mpirun} -np 2 env LD_PRELOAD=${library} COLLECTIVES_MPI_STATS=1 ${edges} patience
+               COMMAND ${mpirun} -np 2 env LD_PRELOAD=${library} COLLECTIVES_MPI_STATS=1 ${scenarios} patience
                EXPECT "MPI_Allreduce: 13 taken over [^\n]*forwarded: 2002 young communicator")
   # A communicator is taken over after 50 calls, while calls of MPI are pending.
   drop_in_case(${mpi}.InterceptsInTheMiddleOfAProgram
-               COMMAND ${mpirun} -np 3 env LD_PRELOAD=${library} COLLECTIVES_MPI_AFTER=50 COLLECTIVES_MPI_STATS=1 ${traps}
+               COMMAND ${mpirun} -np 3 env LD_PRELOAD=${library} COLLECTIVES_MPI_AFTER=50 COLLECTIVES_MPI_STATS=1 ${corner_cases}
                EXPECT "MPI_Allreduce: [1-9][0-9]* taken over [^\n]*forwarded: [^\n]*[1-9][0-9]* young communicator")
   drop_in_case(${mpi}.RankZeroDecides
-               COMMAND ${mpirun} -np 1 ${taken} ${edges} patience : -np 1 env LD_PRELOAD=${library}
-                       COLLECTIVES_MPI_AFTER=7 ${edges} patience
+               COMMAND ${mpirun} -np 1 ${intercepted} ${scenarios} patience : -np 1 env LD_PRELOAD=${library}
+                       COLLECTIVES_MPI_AFTER=7 ${scenarios} patience
                EXPECT "MPI_Allreduce: 2015 taken over")
   # On one host nothing is measured, so no cache of measurements is written.
   set(cache ${CMAKE_CURRENT_BINARY_DIR}/cache_of_${mpi})
   drop_in_case(${mpi}.BuiltInTuningIsUsedOnOneHost
                COMMAND sh -c "rm -rf ${cache} && $* && ! ls ${cache}" sh ${mpirun} -np 2 env -u COLLECTIVES_TUNING
-                       XDG_CACHE_HOME=${cache} LD_PRELOAD=${library} COLLECTIVES_MPI_STATS=1 ${edges} patience
+                       XDG_CACHE_HOME=${cache} LD_PRELOAD=${library} COLLECTIVES_MPI_STATS=1 ${scenarios} patience
                EXPECT "MPI_Allreduce: 13 taken over")
   drop_in_case(${mpi}.ForwardsEverythingWhenCudaIsLoaded
-               COMMAND ${mpirun} -np 1 ${taken} ${edges} patience : -np 1 env
-                       "LD_PRELOAD=${library} $<TARGET_FILE:drop_in_cuda_driver>" COLLECTIVES_MPI_AFTER=0 ${edges} patience
+               COMMAND ${mpirun} -np 1 ${intercepted} ${scenarios} patience : -np 1 env
+                       "LD_PRELOAD=${library} $<TARGET_FILE:drop_in_cuda_driver>" COLLECTIVES_MPI_AFTER=0 ${scenarios} patience
                EXPECT "MPI_Allreduce: 0 taken over [^\n]*forwarded: 2015 CUDA")
-  drop_in_case(${mpi}.SixtyFourCommunicatorsAtMost COMMAND ${mpirun} -np 2 ${taken} ${edges} many
+  drop_in_case(${mpi}.SixtyFourCommunicatorsAtMost COMMAND ${mpirun} -np 2 ${intercepted} ${scenarios} many
                EXPECT "MPI_Allreduce: 64 taken over [^\n]*forwarded: 2 not built")
   if(mpi STREQUAL openmpi)
     set(reduced "1 taken over [^\n]*forwarded: 1 length")
@@ -95,14 +95,14 @@ function(drop_in_tests mpi package other)
     set(reduced "2 taken over")
     set(broadcast "1 taken over [^\n]*forwarded: 3 length")
   endif()
-  drop_in_case(${mpi}.ForwardsTheLengthsOfTheTable COMMAND ${mpirun} -np 2 ${taken} ${edges} lengths
+  drop_in_case(${mpi}.ForwardsTheLengthsOfTheTable COMMAND ${mpirun} -np 2 ${intercepted} ${scenarios} lengths
     EXPECT "Reduce: ${reduced}.*Allgather: 2 taken over.*Bcast: ${broadcast}")
   if(TARGET collectives_mpi_${other})
     drop_in_case(${mpi}.UnderAnotherMpi
-                 COMMAND ${mpirun} -np 2 env LD_PRELOAD=$<TARGET_FILE:collectives_mpi_${other}> ${traps}
+                 COMMAND ${mpirun} -np 2 env LD_PRELOAD=$<TARGET_FILE:collectives_mpi_${other}> ${corner_cases}
                  EXPECT "this drop-in is for .*nothing is taken over")
   endif()
   # The drop-in leaves a program without MPI alone; the shell is one.
-  drop_in_case(${mpi}.WithoutAnyMpi COMMAND ${taken} sh -c "echo unharmed" EXPECT "unharmed")
+  drop_in_case(${mpi}.WithoutAnyMpi COMMAND ${intercepted} sh -c "echo unharmed" EXPECT "unharmed")
   drop_in_fortran_tests(${mpi})
 endfunction()

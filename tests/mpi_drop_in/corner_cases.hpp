@@ -55,8 +55,8 @@ void small_integers_wrap();
 void the_buffer_of_one_may_be_unaligned();
 
 // corner_cases_progress.cpp: operations that are pending beside others.
-void others_messages_move_on_meanwhile();
-void one_sided_calls_reach_who_waits();
+void foreign_messages_progress_during_collectives();
+void one_sided_calls_complete_at_a_waiting_target();
 void blocking_while_non_blocking_ones_are_pending();
 void non_blocking_forms();
 void non_blocking_with_types_freed_at_once();

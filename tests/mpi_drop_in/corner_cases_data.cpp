@@ -235,15 +235,15 @@ void gathers_with_gaps_between_ranks() {
     places.push_back(total + 3 * r);
     total += counts.back();
   }
-  const std::size_t room = static_cast<std::size_t>(total + 3 * size);
+  const std::size_t elements = static_cast<std::size_t>(total + 3 * size);
   const auto me = static_cast<std::size_t>(rank);
-  std::vector<long> mine(static_cast<std::size_t>(counts[me]), rank), all(room, -1);
+  std::vector<long> mine(static_cast<std::size_t>(counts[me]), rank), all(elements, -1);
   MPI_Allgatherv(mine.empty() ? nullptr : mine.data(), counts[me], MPI_LONG, all.data(), counts.data(), places.data(),
                  MPI_LONG, MPI_COMM_WORLD);
-  std::vector<long> expected(room, -1);
+  std::vector<long> expected(elements, -1);
   for (std::size_t r = 0; r < of_all(); ++r) std::fill_n(expected.begin() + places[r], counts[r], static_cast<long>(r));
   CHECK(all == expected);
-  std::vector<long> place(room, -1);
+  std::vector<long> place(elements, -1);
   std::fill_n(place.begin() + places[me], counts[me], rank);
   MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, place.data(), counts.data(), places.data(), MPI_LONG,
                  MPI_COMM_WORLD);

@@ -5,7 +5,7 @@
 
 #include "corner_cases.hpp"
 
-void others_messages_move_on_meanwhile() {
+void foreign_messages_progress_during_collectives() {
   // A long message needs its sender, who is in the all-reduce by then.
   const int length = 1 << 20;
   for (int round = 0; round < 3; ++round) {
@@ -25,7 +25,7 @@ void others_messages_move_on_meanwhile() {
   }
 }
 
-void one_sided_calls_reach_who_waits() {
+void one_sided_calls_complete_at_a_waiting_target() {
   // With gaps, so that the target itself has to put the elements in place.
   const int count = 64;
   MPI_Datatype gaps = MPI_DATATYPE_NULL;

@@ -54,7 +54,7 @@ int main(int argc, char** argv) {
   IN(gathers_with_gaps_between_ranks);
   IN(nothing_to_move);
   IN(foreign_messages_progress_during_collectives);
-  IN(one_sided_calls_reach_who_waits);
+  IN(one_sided_calls_complete_at_a_waiting_target);
   IN(blocking_while_non_blocking_ones_are_pending);
   IN(non_blocking_forms);
   IN(non_blocking_with_types_freed_at_once);

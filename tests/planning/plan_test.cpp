@@ -446,7 +446,7 @@ TEST(Plan, LongestMessagesAreUsedOnlyWhenAllBytesGoBetweenHosts) {
         << to_string(collective) << ": a piece for each rank, at most";
 }
 
-TEST(Plan, LongVectorsOfManyHostsGoTheWayOfTheFewestBytes) {
+TEST(Plan, LongVectorsOfManyHostsTakeThePlanWithFewestBytes) {
   const Topology hosts = Topology::regular(32, 4);
   const Plan plan = plan_of({.count = 1 << 26}, hosts);
   EXPECT_EQ(plan.estimate.bytes_between_hosts, (std::size_t{2} * 7 << 28) / 8) << plan.name;

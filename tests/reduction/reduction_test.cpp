@@ -43,7 +43,7 @@ struct TypeName {
 };
 TYPED_TEST_SUITE(Reduction, AllTypes, TypeName);
 
-TYPED_TEST(Reduction, OneToSeventeenSourcesAndOddCounts) {
+TYPED_TEST(Reduction, HandlesOneToSeventeenSourcesAndOddCounts) {
   for (const ReduceOp& op : ops_of(data_type_v<TypeParam>)) {
     for (std::size_t sources = 1; sources <= 17; ++sources) {
       for (const std::size_t count : Sizes{0, 1, 3, 7, 31, 65, 1031}) {
@@ -54,7 +54,7 @@ TYPED_TEST(Reduction, OneToSeventeenSourcesAndOddCounts) {
   }
 }
 
-TYPED_TEST(Reduction, MoreElementsThanOneBlock) {
+TYPED_TEST(Reduction, HandlesMoreElementsThanOneBlock) {
   for (const ReduceOp& op : ops_of(data_type_v<TypeParam>)) {
     for (const std::size_t sources : Sizes{1, 2, 5, 11}) {
       check_against_oracle(op, Vectors<TypeParam>::random(sources, 8209, 0, sources));
@@ -63,7 +63,7 @@ TYPED_TEST(Reduction, MoreElementsThanOneBlock) {
   }
 }
 
-TYPED_TEST(Reduction, UnalignedSources) {
+TYPED_TEST(Reduction, HandlesUnalignedSources) {
   for (const ReduceOp& op : ops_of(data_type_v<TypeParam>)) {
     for (const std::size_t misalignment : Sizes{1, 3, 7}) {
       for (const std::size_t sources : Sizes{1, 2, 3, 4, 6, 9}) {
@@ -74,7 +74,7 @@ TYPED_TEST(Reduction, UnalignedSources) {
   }
 }
 
-TYPED_TEST(Reduction, InPlaceWithEachSource) {
+TYPED_TEST(Reduction, WorksInPlaceWithEachSource) {
   for (const ReduceOp& op : ops_of(data_type_v<TypeParam>)) {
     for (const std::size_t sources : Sizes{1, 2, 3, 4, 5, 8, 17}) {
       for (std::size_t place = 0; place < sources; ++place) {
@@ -147,7 +147,7 @@ class GuardedPage {
   std::byte* pages_;
 };
 
-TYPED_TEST(Reduction, VectorsAtPageEdges) {
+TYPED_TEST(Reduction, ReadsNothingBeyondPageEdges) {
   using T = TypeParam;
   constexpr std::size_t kSources = 3;
   std::array<GuardedPage, kSources> inputs;
@@ -234,7 +234,7 @@ TYPED_TEST(Reduction, EveryOutGetsTheResultAlsoWhenSourcesAreAmongThem) {
   }
 }
 
-TYPED_TEST(Reduction, MoreOutsThanAreStreamed) {
+TYPED_TEST(Reduction, WritesMoreOutsThanAreStreamed) {
   using T = TypeParam;
   constexpr std::size_t kCount = 3001;
   for (const std::size_t ranks : Sizes{128, 129, 200}) {
@@ -251,7 +251,7 @@ TYPED_TEST(Reduction, MoreOutsThanAreStreamed) {
 
 /// Any bits: denormals, zeros of both signs, infinities, and NaN with any payload. A column has at most one NaN, among
 /// numbers whose sum makes no other, because the payload of a sum of several NaNs is unspecified.
-TYPED_TEST(Reduction, AnyBits) {
+TYPED_TEST(Reduction, HandlesAnyBits) {
   using T = TypeParam;
   std::mt19937_64 random(11);
   const auto draw = [&] {
@@ -477,7 +477,7 @@ TEST(IntegerReduction, AverageOfBytesAHairBelowAWholeNumber) {
   EXPECT_EQ(output.get(0, 0), 254);
 }
 
-TEST(Copy, ToEveryOutWhateverTheSizeAndWhereverItLies) {
+TEST(Copy, WritesEveryOutAtAnySizeAndAlignment) {
   for (const Stores stores : {Stores::cached, Stores::streaming, Stores::streaming_but_first}) {
     for (const std::size_t bytes : Sizes{0, 1, 2, 7, 63, 64, 65, 500, 4095, 4096, 4097, 100003}) {
       for (const std::size_t misalignment : Sizes{0, 1, 16, 63}) {
@@ -499,15 +499,15 @@ TEST(Copy, ToEveryOutWhateverTheSizeAndWhereverItLies) {
   }
 }
 
-TEST(Copy, OntoItselfAndOthers) {
+TEST(Copy, KeepsTheSourceIfItIsAlsoAnOut) {
   for (const Stores stores : {Stores::cached, Stores::streaming, Stores::streaming_but_first}) {
     for (const std::size_t bytes : Sizes{9, 5003}) {
-      Vectors<std::uint8_t> vectors = Vectors<std::uint8_t>::random(2, bytes, 0, bytes), untouched = vectors;
+      Vectors<std::uint8_t> vectors = Vectors<std::uint8_t>::random(2, bytes, 0, bytes), original = vectors;
       copy(Outs{vectors.data(0)}, vectors.data(0), bytes, stores);
-      EXPECT_EQ(0, std::memcmp(vectors.data(0), untouched.data(0), bytes));
+      EXPECT_EQ(0, std::memcmp(vectors.data(0), original.data(0), bytes));
       copy(Outs{vectors.data(0), vectors.data(1)}, vectors.data(0), bytes, stores);
-      EXPECT_EQ(0, std::memcmp(vectors.data(0), untouched.data(0), bytes));
-      EXPECT_EQ(0, std::memcmp(vectors.data(1), untouched.data(0), bytes));
+      EXPECT_EQ(0, std::memcmp(vectors.data(0), original.data(0), bytes));
+      EXPECT_EQ(0, std::memcmp(vectors.data(1), original.data(0), bytes));
     }
   }
 }
@@ -531,12 +531,12 @@ TEST(UserReduction, SourcesAreCombinedInTheOrderGivenWhereverTheResultGoes) {
           for (std::size_t v = 0; v < ranks; ++v) {
             for (std::size_t i = 0; i < count; ++i) inputs.set(v, i, static_cast<std::int32_t>((v + 1) * 100 + i));
           }
-          Vectors<std::int32_t> untouched = inputs;
+          Vectors<std::int32_t> original = inputs;
           std::byte* const out = place < 0 ? output.data(0) : inputs.data(static_cast<std::size_t>(place));
           fold_vectors(ReduceOp::user(kShiftAndAdd), inputs, out);
           for (std::size_t i = 0; i < count; ++i) {
-            std::int32_t expected = untouched.get(0, i), result = 0;
-            for (std::size_t v = 1; v < ranks; ++v) expected = 2 * expected + untouched.get(v, i);
+            std::int32_t expected = original.get(0, i), result = 0;
+            for (std::size_t v = 1; v < ranks; ++v) expected = 2 * expected + original.get(v, i);
             std::memcpy(&result, out + i * sizeof(result), sizeof(result));
             ASSERT_EQ(result, expected) << ranks << " ranks, element " << i << ", in place with " << place;
           }
@@ -546,7 +546,7 @@ TEST(UserReduction, SourcesAreCombinedInTheOrderGivenWhereverTheResultGoes) {
   }
 }
 
-TEST(NeedsDirect, SixteenBitFloatsButForMinAndMax) {
+TEST(NeedsDirect, HoldsForSixteenBitFloatsExceptMinAndMax) {
   for (const DataType type : {DataType::f16, DataType::bf16}) {
     for (const bool deterministic : {false, true}) {
       EXPECT_TRUE(needs_direct(ReduceOp::sum, type, deterministic));
@@ -559,7 +559,7 @@ TEST(NeedsDirect, SixteenBitFloatsButForMinAndMax) {
   }
 }
 
-TEST(NeedsDirect, OtherFloatsOnlyWhenDeterministic) {
+TEST(NeedsDirect, HoldsForOtherFloatsOnlyIfDeterministic) {
   for (const DataType type : {DataType::f32, DataType::f64}) {
     for (const ReduceOp& op : {ReduceOp::sum, ReduceOp::average, ReduceOp::product, ReduceOp::pre_scaled_sum(2)}) {
       EXPECT_FALSE(needs_direct(op, type, false));
@@ -570,7 +570,7 @@ TEST(NeedsDirect, OtherFloatsOnlyWhenDeterministic) {
   }
 }
 
-TEST(NeedsDirect, IntegersOnlyForAverages) {
+TEST(NeedsDirect, HoldsForIntegersOnlyInAverages) {
   for (const DataType type : kDataTypes) {
     if (is_floating(type)) continue;
     for (const bool deterministic : {false, true}) {
@@ -582,7 +582,7 @@ TEST(NeedsDirect, IntegersOnlyForAverages) {
   }
 }
 
-TEST(NeedsDirect, UserOpsThatDoNotCommute) {
+TEST(NeedsDirect, HoldsForUserOpsThatDoNotCommute) {
   UserOp commutative = kShiftAndAdd;
   commutative.commutative = true;
   EXPECT_TRUE(needs_direct(ReduceOp::user(kShiftAndAdd), DataType::i32, false));

@@ -110,7 +110,7 @@ std::vector<Setting> settings() {
       {"zero_copy_oversubscribed", zero_copy_tuning(), false, true, Mapped::all},
       {"zero_copy_of_processes", zero_copy_tuning(), true, false, Mapped::all},
       {"zero_copy_oversubscribed_of_processes", zero_copy_tuning(), true, true, Mapped::all},
-      {"zero_copy_out_of_reach", zero_copy_tuning(), true},
+      {"zero_copy_unmapped", zero_copy_tuning(), true},
       {"zero_copy_by_turns", zero_copy_tuning(), false, false, Mapped::by_turns},
       {"zero_copy_by_turns_oversubscribed", zero_copy_tuning(), false, true, Mapped::by_turns},
       {"zero_copy_by_turns_of_processes", zero_copy_tuning(), true, false, Mapped::by_turns},
@@ -165,8 +165,8 @@ std::int32_t value(std::size_t operation, int rank, std::size_t index) {
 }
 
 constexpr std::size_t kPage = 4096;
-constexpr std::size_t kRoom = 21 * kPage;  // bytes of a buffer with what surrounds it
-constexpr std::byte kUntouched{0xa5};
+constexpr std::size_t kBufferBytes = 21 * kPage;  // bytes of a buffer with what surrounds it
+constexpr std::byte kGuardByte{0xa5};
 
 /// An operation as one rank sees it.
 struct Expected {
@@ -217,7 +217,7 @@ void perform(HostCollective& collective, const Operation& op, std::size_t index,
   const Expected expected{op, self, ranks, Parts::equal({0, op.count}, op.root < 0 ? ranks : 1)};
   std::vector<Rank> owners(static_cast<std::size_t>(ranks));
   for (int r = 0; r < ranks; ++r) owners[static_cast<std::size_t>(r)] = r;
-  const std::size_t place = op.at_end ? kRoom - op.count * 4 - op.shift : op.shift;
+  const std::size_t place = op.at_end ? kBufferBytes - op.count * 4 - op.shift : op.shift;
   std::byte* const in = input + place;
   std::byte* const out = op.in_place ? in : output + place;
   const auto fail = [&](const std::string& words) {
@@ -240,8 +240,8 @@ void perform(HostCollective& collective, const Operation& op, std::size_t index,
                         .known_as = op.times > 1 ? index + 1 : 0};
   for (int time = 0; time < op.times; ++time) {
     const std::size_t number = index * kMostTimes + static_cast<std::size_t>(time);
-    std::memset(input, static_cast<int>(kUntouched), kRoom);
-    std::memset(output, static_cast<int>(kUntouched), kRoom);
+    std::memset(input, static_cast<int>(kGuardByte), kBufferBytes);
+    std::memset(output, static_cast<int>(kGuardByte), kBufferBytes);
     const Range mine = expected.mine();
     for (std::size_t i = mine.first; i < mine.first + mine.count; ++i) {
       const std::int32_t x = value(number, self, i);
@@ -268,8 +268,8 @@ void perform(HostCollective& collective, const Operation& op, std::size_t index,
              ": " + std::to_string(seen) + " in place of " + std::to_string(right));
     }
     const std::byte* const begin = output + place + wanted.first * 4;
-    for (const std::byte* at = output; at < output + kRoom; ++at)
-      if (!op.in_place && (at < begin || at >= begin + wanted.count * 4) && *at != kUntouched)
+    for (const std::byte* at = output; at < output + kBufferBytes; ++at)
+      if (!op.in_place && (at < begin || at >= begin + wanted.count * 4) && *at != kGuardByte)
         fail(" wrote at " + std::to_string(at - begin) + " of " + std::to_string(wanted.count * 4) + " bytes");
   }
 }
@@ -278,14 +278,14 @@ void perform(HostCollective& collective, const Operation& op, std::size_t index,
 class Buffers {
  public:
   /// `kind`: MAP_SHARED or MAP_PRIVATE.
-  Buffers(int count, int kind) : bytes_(static_cast<std::size_t>(count) * (kRoom + kPage) + kPage) {
+  Buffers(int count, int kind) : bytes_(static_cast<std::size_t>(count) * (kBufferBytes + kPage) + kPage) {
     all_ = static_cast<std::byte*>(::mmap(nullptr, bytes_, PROT_NONE, kind | MAP_ANONYMOUS, -1, 0));
-    for (int i = 0; i < count; ++i) ::mprotect((*this)[i], kRoom, PROT_READ | PROT_WRITE);
+    for (int i = 0; i < count; ++i) ::mprotect((*this)[i], kBufferBytes, PROT_READ | PROT_WRITE);
   }
   ~Buffers() { ::munmap(all_, bytes_); }
   Buffers(const Buffers&) = delete;
   Buffers& operator=(const Buffers&) = delete;
-  std::byte* operator[](int i) const { return all_ + kPage + static_cast<std::size_t>(i) * (kRoom + kPage); }
+  std::byte* operator[](int i) const { return all_ + kPage + static_cast<std::size_t>(i) * (kBufferBytes + kPage); }
 
  private:
   std::size_t bytes_;
@@ -295,8 +295,8 @@ class Buffers {
 /// A buffer of the heap that every rank of the host can map.
 class OfTheHeap {
  public:
-  OfTheHeap() : data(Heap::of_process().allocate(kRoom, kPage).data) {}
-  ~OfTheHeap() { Heap::of_process().release(data, kRoom); }
+  OfTheHeap() : data(Heap::of_process().allocate(kBufferBytes, kPage).data) {}
+  ~OfTheHeap() { Heap::of_process().release(data, kBufferBytes); }
   OfTheHeap(const OfTheHeap&) = delete;
   OfTheHeap& operator=(const OfTheHeap&) = delete;
   std::byte* const data;
@@ -396,7 +396,7 @@ int operations() {
   return wanted == nullptr ? kOperations : std::atoi(wanted);
 }
 
-TEST_P(HostCollectiveConformance, RandomMixture) {
+TEST_P(HostCollectiveConformance, RandomMixtureIsRight) {
   const std::uint64_t seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
   run(mixture(seed, std::get<1>(GetParam()), operations()));
@@ -410,14 +410,14 @@ TEST_P(HostCollectiveConformance, RootRunsAheadOfItsReaders) {
   run(operations);
 }
 
-TEST_P(HostCollectiveConformance, ManyContributeToOneWhoIsLate) {
+TEST_P(HostCollectiveConformance, ManyRanksContributeToALateRoot) {
   std::vector<Operation> operations;
   for (std::size_t i = 0; i < 3 * kCollectivesAhead; ++i)
     operations.push_back({Step::Kind::host_reduce_scatter, 0, 1 + i * 37 % 2000, false, 4});
   run(operations);
 }
 
-TEST_P(HostCollectiveConformance, LongVectorsThatGoOneWay) {
+TEST_P(HostCollectiveConformance, LongGathersAndReduceScattersAreRight) {
   // In more pieces than there is staging for, to and from everyone in turn.
   std::vector<Operation> operations;
   for (int i = 0; i < kLongOperations; ++i)
@@ -426,7 +426,7 @@ TEST_P(HostCollectiveConformance, LongVectorsThatGoOneWay) {
   run(operations);
 }
 
-TEST_P(HostCollectiveConformance, LongVectorsInPlace) {
+TEST_P(HostCollectiveConformance, LongVectorsInPlaceAreRight) {
   // Far more chunks than there is staging for: a result must not cover values that are still to be shown.
   run(std::vector<Operation>(kLongOperations, {Step::Kind::host_all_reduce, -1, 20000, true, 0}));
 }

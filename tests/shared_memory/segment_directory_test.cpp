@@ -287,7 +287,7 @@ TEST(SegmentDirectory, AThousandSegmentsLeakNothingOnEitherSide) {
   for (std::size_t i = 0; i < after.size(); ++i) EXPECT_LE(after[i], before[i] + 2) << i;
 }
 
-TEST(SegmentDirectory, ThatLeaveWithTheCommunicatorAreUnmapped) {
+TEST(SegmentDirectory, UnmapsSegmentsWithTheCommunicator) {
   const Host host;
   const int before = mappings_of(kSegmentFile);
   Child child([&](Line& line) {
@@ -414,7 +414,7 @@ TEST(SegmentDirectory, AChildThatFreesWhatItInheritedTakesNothingFromItsParent) 
 
 /// A peer that may not map what rank 0 has announced: nothing to reach, one warning with `words`, no exception.
 template <class Limit>
-void expect_out_of_reach(Limit limit, std::string_view words) {
+void expect_unmapped(Limit limit, std::string_view words) {
   const Host host;
   SegmentDirectory segments(*host.arena);
   const SharedMemory memory(64 * kMiB);
@@ -422,10 +422,10 @@ void expect_out_of_reach(Limit limit, std::string_view words) {
   Child child([&](Line&) {
     const auto arena = host.join();
     SegmentDirectory theirs(*arena);
-    const StderrCapture ears;
+    const StderrCapture stderr_capture;
     limit();
     if (theirs.resolve(0, name, 1) != nullptr || theirs.resolve(0, name, 1) != nullptr) return 1;
-    const std::string said = ears.text();
+    const std::string said = stderr_capture.text();
     std::printf("%s", said.c_str());
     std::fflush(stdout);
     return said.find(words) != said.npos && std::ranges::count(said, '\n') == 1 ? 0 : 2;
@@ -433,14 +433,14 @@ void expect_out_of_reach(Limit limit, std::string_view words) {
   EXPECT_EQ(child.wait(), 0);
 }
 
-TEST(SegmentDirectory, APeerWithoutDescriptors) {
+TEST(SegmentDirectory, WarnsOnceIfAPeerHasNoDescriptors) {
   if (kSanitized) GTEST_SKIP() << "sanitizers need descriptors";
-  expect_out_of_reach([] { set_limit(RLIMIT_NOFILE, 0); }, "RLIMIT_NOFILE is 0 (raise it with ulimit -n)");
+  expect_unmapped([] { set_limit(RLIMIT_NOFILE, 0); }, "RLIMIT_NOFILE is 0 (raise it with ulimit -n)");
 }
 
-TEST(SegmentDirectory, APeerWithoutAddressSpace) {
+TEST(SegmentDirectory, WarnsOnceIfAPeerHasNoAddressSpace) {
   if (kSanitized) GTEST_SKIP() << "sanitizers need address space";
-  expect_out_of_reach([] { set_limit(RLIMIT_AS, status_bytes("VmSize") + 16 * kMiB); }, "RLIMIT_AS is ");
+  expect_unmapped([] { set_limit(RLIMIT_AS, status_bytes("VmSize") + 16 * kMiB); }, "RLIMIT_AS is ");
 }
 
 }  // namespace

@@ -121,7 +121,7 @@ TEST_P(EveryAlgorithm, UsesEachContributionExactlyOnceAndNeverDeadlocks) {
   }
 }
 
-TEST_P(EveryAlgorithm, PartsOfUnequalLength) {
+TEST_P(EveryAlgorithm, HandlesPartsOfUnequalLength) {
   for (const Topology& topology : topologies()) {
     std::vector<std::size_t> offsets{0};
     for (int r = 0; r < topology.ranks(); ++r) offsets.push_back(offsets.back() + static_cast<std::size_t>(r * 7 % 5));

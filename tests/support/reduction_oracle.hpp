@@ -194,13 +194,13 @@ void fold_vectors(const ReduceOp& op, Vectors<T>& inputs, std::byte* out) {
 /// Folds into memory of its own (`in_place` empty) or into one of the inputs, and compares every element.
 template <class T>
 void check_against_oracle(const ReduceOp& op, Vectors<T> inputs, int in_place = -1) {
-  Vectors<T> untouched = inputs, output(1, inputs.count(), 1);
+  Vectors<T> original = inputs, output(1, inputs.count(), 1);
   std::byte* const out = in_place < 0 ? output.data(0) : inputs.data(static_cast<std::size_t>(in_place));
   fold_vectors(op, inputs, out);
   for (std::size_t i = 0; i < inputs.count(); ++i) {
     T result;
     std::memcpy(&result, out + i * sizeof(T), sizeof(T));
-    ASSERT_TRUE(same_value(result, oracle(op, untouched.column(i))))
+    ASSERT_TRUE(same_value(result, oracle(op, original.column(i))))
         << to_string(op.kind()) << " of " << inputs.vectors() << " x " << inputs.count() << ", element " << i
         << ", in place with " << in_place;
   }

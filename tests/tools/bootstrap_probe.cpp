@@ -17,9 +17,9 @@ int main(int argc, char** argv) {
   try {
     const auto bootstrap = bootstrap_from_environment(std::chrono::minutes(1));
     const Deadline deadline = Deadline::in(std::chrono::minutes(1));
-    std::string met;
-    for (const auto& rank : bootstrap->all_gather(std::to_string(bootstrap->rank()), deadline)) met += rank;
-    std::printf("%d of %d met %s\n", bootstrap->rank(), bootstrap->size(), met.c_str());
+    std::string gathered;
+    for (const auto& rank : bootstrap->all_gather(std::to_string(bootstrap->rank()), deadline)) gathered += rank;
+    std::printf("%d of %d met %s\n", bootstrap->rank(), bootstrap->size(), gathered.c_str());
     std::fflush(stdout);
     if (lost == kNoRank) return 0;
     if (bootstrap->rank() == lost) std::raise(SIGKILL);

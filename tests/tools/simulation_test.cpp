@@ -69,7 +69,7 @@ TEST(Simulation, AMessageTakesALatencyAndItsBytes) {
   EXPECT_DOUBLE_EQ(us("ring", Collective::barrier, 0, two, busy), 2 * (3 + kLatency + 3));
 }
 
-TEST(Simulation, LinksCarryBothWaysAtOnce) {
+TEST(Simulation, LinksCarryBothDirectionsTogether) {
   EXPECT_DOUBLE_EQ(us("hierarchical_one_shot", Collective::all_reduce, 4000, Topology::regular(2, 1), one_round()),
                    kLatency + on_link(4000));
 }
@@ -118,7 +118,7 @@ TEST(Simulation, AChainIsAPipeline) {
               20 * (kLatency + piece) + piece, 1e-6);
 }
 
-TEST(Simulation, HostStagesCostWhatTheCostModelSays) {
+TEST(Simulation, HostStepsCostWhatTheCostModelSays) {
   const Tuning tuning;
   const Topology host = Topology::regular(4, 4);
   for (const Collective collective : kCollectives) {
@@ -155,7 +155,7 @@ TEST(Simulation, AnUplinkIsSharedByTheHostsOfItsSwitch) {
             us("hierarchical_halving", Collective::all_reduce, 4000, four, one_round()));
 }
 
-TEST(Simulation, RoundsUnderWayAtOnceHideTheLatency) {
+TEST(Simulation, RoundsInFlightHideTheLatency) {
   Tuning overlapping = free_tuning(), one_by_one = free_tuning();
   overlapping.wire_frame_bytes = one_by_one.wire_frame_bytes = 8 << 10;
   one_by_one.wire_frames = 2;
@@ -225,7 +225,7 @@ TEST(Simulation, EqualArgumentsGiveEqualResults) {
   EXPECT_EQ(first.events, second.events);
 }
 
-TEST(Simulation, TwoLevelsInsideAHost) {
+TEST(Simulation, TwoLevelsInsideAHostTakeTime) {
   Topology host = Topology::regular(8, 8);
   for (Rank r = 0; r < 8; ++r) host.domains.push_back(r % 2);
   Tuning tuning;

@@ -31,7 +31,7 @@ TEST_F(Domain, IsTheCacheAndTheMemoryThatACoreHas) {
   EXPECT_EQ(on(two_sockets, {12, 13, 14, 15}), "L3 3, NUMA node 1");
 }
 
-TEST_F(Domain, OfAThreadThatMayRunInSeveralIsUnknown) {
+TEST_F(Domain, IsUnknownForAThreadThatMayRunInSeveral) {
   EXPECT_EQ(on("package:2 l3:1 core:2 pu:2", {1, 5}), "");
   EXPECT_EQ(on("package:2 l3:1 core:2 pu:2", {1, 3}), "L3 0, NUMA node 0");
 }
@@ -41,9 +41,7 @@ TEST_F(Domain, IsUnnamedOnAMachineWithOneDomain) {
   EXPECT_EQ(on("package:1 core:8 pu:1", {2}), "");
 }
 
-TEST_F(Domain, OfMemoriesWithoutACommonCacheAreTheMemories) {
-  EXPECT_EQ(on("package:2 numa:1 core:2 pu:1", {2}), "NUMA node 1");
-}
+TEST_F(Domain, IsTheMemoryIfItsCoresShareNoCache) { EXPECT_EQ(on("package:2 numa:1 core:2 pu:1", {2}), "NUMA node 1"); }
 
 TEST_F(Domain, OfThisMachineIsFoundOrNot) { EXPECT_NO_THROW(domain_of_this_thread()); }
 

@@ -34,11 +34,11 @@ TEST(Topology, HostsAreInOrderOfTheirLowestRank) {
   EXPECT_EQ(topology.cores_per_host, 2);
 }
 
-TEST(Topology, EqualWhenMadeEitherWay) {
+TEST(Topology, IsEqualFromHostNamesAndFromCounts) {
   EXPECT_EQ(Topology::from_hosts({"a", "a", "b", "b"}, 0), Topology::regular(4, 2));
 }
 
-TEST(Topology, HasTwoLevelsWhereDomainsAreAlike) {
+TEST(Topology, HasLevelsIfDomainsHaveEqualSizes) {
   using Levels = std::vector<std::vector<Rank>>;
   const auto levels_of = [](std::vector<int> domains) {
     Topology topology = Topology::regular(4, 4);

@@ -349,7 +349,7 @@ TEST_F(Datagrams, PiecesComeInAnyOrderAndTwice) {
   EXPECT_EQ(taken(2), "nothing");
 }
 
-/// As the kernel may join them, and network cards.
+/// The kernel and network interfaces may join packets.
 TEST_F(Datagrams, JoinedPacketsAreAcceptedInAnyOrder) {
   ASSERT_TRUE(send(0, kLongest));
   const auto zero = pieces_caught();
@@ -483,7 +483,7 @@ TEST_F(Datagrams, DatagramsBeyondTheWindowAreDropped) {
   EXPECT_EQ(taken(DatagramLink::kWindow + 1), "nothing");
 }
 
-TEST_F(Datagrams, OneWayLongMessagesAreAcknowledgedEach) {
+TEST_F(Datagrams, LongMessagesWithoutReplyAreAcknowledgedOneByOne) {
   for (std::uint32_t number = 0; number < 6; ++number) {
     ASSERT_TRUE(send(number, kLongest)) << number;
     for (const std::string& piece : pieces_caught()) let_through(piece);
@@ -493,7 +493,7 @@ TEST_F(Datagrams, OneWayLongMessagesAreAcknowledgedEach) {
   EXPECT_TRUE(said_again(10).empty());
 }
 
-TEST_F(Datagrams, ALongOneThatGetsLostLeavesShortOnesAlone) {
+TEST_F(Datagrams, ALostLongMessageDisablesLongDatagramsOnly) {
   ASSERT_TRUE(send(0, kLongest));
   left.acknowledged(1, true);
   EXPECT_FALSE(send(1, kLongest));
@@ -566,7 +566,7 @@ TEST(DatagramsOfLoopback, EveryLengthComesAsItWasByVersion6) {
   expect_every_length_between(stream, AF_INET6);
 }
 
-TEST_F(Datagrams, NumbersGoOnAfterTheLast) {
+TEST_F(Datagrams, SequenceNumbersWrapAround) {
   const std::uint32_t last = 0xffffffff;
   for (std::uint32_t number = last - 2; number != 3; ++number) {
     ASSERT_TRUE(left.send({number * 10UL, 1, number}, reinterpret_cast<const std::byte*>("x"), 0)) << number;

@@ -410,7 +410,7 @@ TEST(TransportTcp, AnotherJobIsRefused) {
   stranger.join();
 }
 
-/// The port in an address card.
+/// Returns the port of an address.
 int port_of(const std::string& address) { return std::stoi(address.substr(address.find("\"port\":") + 7)); }
 
 TEST(TransportTcp, ForeignConnectionsDoNotDisturbTheConnectPhase) {

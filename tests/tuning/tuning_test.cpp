@@ -235,7 +235,7 @@ TEST_F(TuningFiles, ACacheThatCannotBeWrittenIsNoError) {
   EXPECT_EQ(std::distance(fs::directory_iterator(fs::path(path("a file")).parent_path()), fs::directory_iterator()), 2);
 }
 
-TEST_F(TuningFiles, JobsThatWriteAtOnceNeverLeaveHalfAFile) {
+TEST_F(TuningFiles, ConcurrentWritersNeverLeaveHalfAFile) {
   const TuningCache cache(path("tuning.json"));
   cache.keep(situation(1), {{"inline_bytes", 1}}, {});
   const auto writer = [&](int ranks) {

@@ -104,7 +104,7 @@ TEST(TransportUcx, LongAndShortMessagesStayInOrder) {
   });
 }
 
-TEST(TransportUcx, AllFramesMayBeOnTheirWay) {
+TEST(TransportUcx, AllFramesMayBeInFlight) {
   UcxTransports::run(2, 64, [](End& end) {
     for (int round = 0; round < 20; ++round) {
       for (int i = 0; i < end.wire->frames() && end.rank == 0; ++i) {

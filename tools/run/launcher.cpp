@@ -136,9 +136,9 @@ class Launcher {
     const auto failure = make_pipe();  // closed by a successful exec
     std::array<std::array<int, 2>, 2> streams{};
     if (arguments_.prefix) streams = {make_pipe(), make_pipe()};
-    const bool feeds = number == 0 && forwards_stdin_;
+    const bool forwards = number == 0 && forwards_stdin_;
     std::array<int, 2> input{-1, -1};
-    if (feeds) input = make_pipe();
+    if (forwards) input = make_pipe();
     const pid_t launcher = ::getpid();
 
     const pid_t pid = ::fork();
@@ -148,7 +148,10 @@ class Launcher {
       ::prctl(PR_SET_PDEATHSIG, SIGKILL);
       if (::getppid() != launcher) ::_exit(kCannotExecute);  // the launcher had ended before prctl()
       set_place(number);
-      ::dup2(feeds ? input[0] : number == 0 ? STDIN_FILENO : ::open("/dev/null", O_RDONLY | O_CLOEXEC), STDIN_FILENO);
+      ::dup2(forwards      ? input[0]
+             : number == 0 ? STDIN_FILENO
+                           : ::open("/dev/null", O_RDONLY | O_CLOEXEC),
+             STDIN_FILENO);
       if (arguments_.prefix) {
         ::dup2(streams[0][1], STDOUT_FILENO);
         ::dup2(streams[1][1], STDERR_FILENO);
@@ -172,7 +175,7 @@ class Launcher {
       rank.out = Forwarder(number, streams[0][0], STDOUT_FILENO);
       rank.err = Forwarder(number, streams[1][0], STDERR_FILENO);
     }
-    if (feeds) {
+    if (forwards) {
       ::close(input[0]);
       input_ = input[1];
     }

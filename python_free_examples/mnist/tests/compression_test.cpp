@@ -214,7 +214,7 @@ TEST(CompressedTraining, AContinuedRunHasTheBitsOfAnUnbrokenOne) {
     }
 }
 
-TEST(CompressedTraining, MoreOrFewerRanksGoOn) {
+TEST(CompressedTraining, MoreOrFewerRanksContinueARun) {
   const Folder folder;
   RunSetup setup{.hosts = {0, 0, 0}};
   setup.options.batch = 20;

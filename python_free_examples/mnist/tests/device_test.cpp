@@ -225,7 +225,7 @@ TEST_P(EveryDevice, ACheckpointGoesFromTheDeviceToTheProcessorAndBack) {
   EXPECT_EQ(device_->on_host(again.parameters()), processor().on_host(ours.parameters()));
 }
 
-TEST_P(EveryDevice, WaitingMovesOnWhatIsMeanwhile) {
+TEST_P(EveryDevice, WaitingCallsTheGivenFunction) {
   const Vector vector = device_->make(100);
   device_->clear(vector.span());
   int times = 0;
@@ -288,7 +288,7 @@ std::vector<float> train(int ranks, bool on_fake_cuda, const TrainerOptions& opt
   return weights;
 }
 
-TEST(TrainingOnADevice, TakesTheSameWayAsOnTheProcessor) {
+TEST(TrainingOnADevice, FollowsTheTrainingOnTheProcessor) {
   const Eager eager;
   TrainerOptions options;
   options.batch = 20;  // the last batch has 3 images

@@ -287,7 +287,7 @@ TEST(Trainer, AnAccuracyEndsAllRanksAtTheSameStep) {
   }
 }
 
-TEST(Trainer, AnAccuracyOutOfReachLetsTheRunEnd) {
+TEST(Trainer, TheRunEndsIfItNeverReachesTheAccuracy) {
   RunSetup setup;
   setup.options.epochs = 2;
   setup.options.until_accuracy = 1.0;

@@ -61,7 +61,7 @@ class Block {
           std::fprintf(stderr, "stand-in for CUDA: threads of a block wait at two barriers at once\n");
           std::abort();
         }
-      for (std::size_t i = 0; i < waiting; ++i) go_on(*fibers_[backwards ? waiting - 1 - i : i]);
+      for (std::size_t i = 0; i < waiting; ++i) resume(*fibers_[backwards ? waiting - 1 - i : i]);
       std::size_t still = 0;
       for (std::size_t i = 0; i < waiting; ++i)
         if (fibers_[i]->waits_at != nullptr) std::swap(fibers_[still++], fibers_[i]);
@@ -84,9 +84,9 @@ class Block {
     fiber.context.uc_stack.ss_size = kStack;
     fiber.context.uc_link = nullptr;
     ::makecontext(&fiber.context, &Block::perform_some, 0);
-    go_on(fiber);
+    resume(fiber);
   }
-  void go_on(Fiber& fiber) {
+  void resume(Fiber& fiber) {
     fiber.waits_at = nullptr;
     current_ = &fiber;
 #if defined(__SANITIZE_THREAD__)

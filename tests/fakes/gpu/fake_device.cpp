@@ -1,3 +1,5 @@
+#include "fakes/gpu/fake_device.hpp"
+
 #include <fmt/format.h>
 
 #include <cstring>
@@ -8,7 +10,6 @@
 #include "compression/select.hpp"
 #include "compression/sparse.hpp"
 #include "device/loader.hpp"
-#include "fakes/gpu/fake_device.hpp"
 #include "fakes/gpu/fake_gpu.hpp"
 #include "support/ranks.hpp"
 
@@ -46,7 +47,7 @@ class FakeDevice final : public Device {
     identity.back() = static_cast<std::uint8_t>(number_);
     return identity;
   }
-  std::string reach(const Identity& other) override {
+  std::string enable_peer_access(const Identity& other) override {
     machine_.check(number_);
     const int gpu = other.back();
     if (gpu >= machine_.gpus()) return fmt::format("GPU {} is not there", gpu);
@@ -264,7 +265,7 @@ void FakeGpus::let_the_host_in() { state_->machine.let_the_host_in(); }
 void FakeGpus::stop(int gpu) {
   state_->machine.change(gpu, [](auto& one) { one.stopped = true; });
 }
-void FakeGpus::go_on(int gpu) {
+void FakeGpus::resume(int gpu) {
   state_->machine.change(gpu, [](auto& one) { one.stopped = false; });
 }
 void FakeGpus::disappear(int gpu) {

@@ -61,7 +61,7 @@ class FakeGpus {
   void allocate_when_idle(int gpu);
   /// It does nothing any more until it goes on; calls succeed.
   void stop(int gpu);
-  void go_on(int gpu);
+  void resume(int gpu);
   /// Every call from now on fails.
   void disappear(int gpu);
   /// It is as if of a pool: no other process can open it.

@@ -1,3 +1,5 @@
+#include "fakes/gpu/fake_gpu.hpp"
+
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
@@ -10,13 +12,12 @@
 #include <utility>
 
 #include "collectives/error.hpp"
-#include "fakes/gpu/fake_gpu.hpp"
 
 namespace collectives::testing {
 namespace {
 
 constexpr std::size_t kPage = 4096, kAlignment = 256;
-constexpr int kUntouched = 0xa5;
+constexpr int kGuardByte = 0xa5;
 
 [[noreturn]] void refuse(const std::string& why) { throw Error(Errc::system, "fake GPU: " + why); }
 
@@ -119,7 +120,7 @@ void* FakeGpuMachine::allocate(int number, std::size_t bytes, Kind kind) {
     if (::ftruncate(allocation.file, static_cast<off_t>(allocation.mapped)) != 0) refuse("out of memory");
   }
   allocation.mapping = map(allocation.mapped, allocation.file);
-  std::memset(allocation.mapping, kUntouched, allocation.mapped);
+  std::memset(allocation.mapping, kGuardByte, allocation.mapped);
   std::byte* const base = allocation.mapping + (allocation.mapped - rounded);
   allocation.open = lets_the_host_in_;
   if (kind == Kind::device && !allocation.open) ::mprotect(allocation.mapping, allocation.mapped, PROT_NONE);
@@ -135,8 +136,8 @@ void FakeGpuMachine::unmap(Lock& lock, std::map<std::uintptr_t, Allocation>::ite
     if (allocation.opened == 0) {
       ::mprotect(allocation.mapping, allocation.mapped, PROT_READ);
       const auto* const end = reinterpret_cast<const std::byte*>(base) + allocation.bytes;
-      const auto untouched = [](std::byte byte) { return byte == static_cast<std::byte>(kUntouched); };
-      if (!std::all_of(end, static_cast<const std::byte*>(allocation.mapping + allocation.mapped), untouched)) {
+      const auto is_guard = [](std::byte byte) { return byte == static_cast<std::byte>(kGuardByte); };
+      if (!std::all_of(end, static_cast<const std::byte*>(allocation.mapping + allocation.mapped), is_guard)) {
         std::fprintf(stderr, "fake GPU: something was written behind an allocation of %zu bytes\n", allocation.bytes);
         std::abort();
       }
@@ -244,7 +245,7 @@ void FakeGpuMachine::touch_entries(Lock& lock, const std::vector<Entry*>& touche
 
 /// To open and close it costs as much as what most kernels do.
 void FakeGpuMachine::close_if_idle() {
-  if (under_way_ > 0 || lets_the_host_in_) return;
+  if (in_progress_ > 0 || lets_the_host_in_) return;
   for (auto& [base, allocation] : allocations_)
     if (allocation.users == 0 && std::exchange(allocation.open, false))
       ::mprotect(allocation.mapping, allocation.mapped, PROT_NONE);
@@ -294,7 +295,7 @@ FakeGpuMachine::Stream FakeGpuMachine::new_queue(int number) {
 
 void FakeGpuMachine::push(Queue& queue, std::function<void(Lock&)> action) {
   queue.actions.push_back(std::move(action));
-  ++under_way_;
+  ++in_progress_;
   queue.more.notify_one();
 }
 
@@ -312,7 +313,7 @@ void FakeGpuMachine::serve(Queue& queue) {
     if (over_) return;
     if (gpu(queue.gpu).failure.empty()) action(lock);
     queue.busy = false;
-    --under_way_;
+    --in_progress_;
     close_if_idle();
     changed_.notify_all();
   }

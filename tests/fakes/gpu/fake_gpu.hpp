@@ -166,7 +166,7 @@ class FakeGpuMachine {
   std::vector<std::unique_ptr<Queue>> queues_;  // kept until the end
   std::map<Event, std::shared_ptr<EventState>> events_;
   std::uint64_t next_id_ = 1;
-  std::size_t under_way_ = 0;  // actions that are queued or performed
+  std::size_t in_progress_ = 0;  // actions that are queued or performed
   std::size_t copies_ = 0, kernels_ = 0;
 };
 

@@ -250,7 +250,7 @@ void match(CommGroup& comm_group, int rank, Group& messages) {
 }
 
 /// The entry of a stream: it has come to `messages` of `rank`, or to its next group of collectives.
-void reach(CommGroup& comm_group, int rank, Group& messages, ncclResult_t& failed) {
+void perform_entry(CommGroup& comm_group, int rank, Group& messages, ncclResult_t& failed) {
   std::unique_lock held(lock);
   CommGroup::Member& self = comm_group.at(rank);
   if (self.stopped) return;
@@ -298,9 +298,10 @@ void enter(ncclComm_t comm) {
   } else {
     comm->self().posted.push_back(std::move(calls));
   }
-  streams.put(comm->gpu, stream, touched,
-              [comm_group = comm->comm_group, rank = comm->rank, failed = comm->failed,
-               sent = std::make_shared<Group>(std::move(messages))] { reach(*comm_group, rank, *sent, *failed); });
+  streams.put(
+      comm->gpu, stream, touched,
+      [comm_group = comm->comm_group, rank = comm->rank, failed = comm->failed,
+       sent = std::make_shared<Group>(std::move(messages))] { perform_entry(*comm_group, rank, *sent, *failed); });
   comm->begun.reset();
 }
 

@@ -113,7 +113,7 @@ TEST_F(Planted, WordIsLeftInTheFileThatMayReadIt) {
 TEST(Components, AreSplitAtUnderscoresCapitalsAndDigits) {
   using Parts = std::vector<std::string>;
   EXPECT_EQ(components_of("kLatticeBytes_2"), (Parts{"k", "lattice", "bytes", "2"}));
-  EXPECT_EQ(components_of("byNCCLRing"), (Parts{"by", "nccl", "ring"}));
+  EXPECT_EQ(components_of("intraNCCLRing"), (Parts{"intra", "nccl", "ring"}));
   EXPECT_EQ(components_of("__TOP-to_bottom"), (Parts{"top", "to", "bottom"}));
 }
 
