@@ -1,4 +1,4 @@
-// The environment from literals; nothing here sets a variable of this process.
+// The environment as literals. No test sets a variable of this process.
 #include "base/environment.hpp"
 
 #include <gtest/gtest.h>

@@ -19,7 +19,7 @@
 namespace collectives {
 namespace {
 
-/// A sixteen-bit float as its definition says: sign, exponent, fraction.
+/// Returns the value of a 16-bit float by its definition: sign, exponent, fraction.
 template <class T, int kFractionBits, int kBias>
 struct Format {
   using Type = T;
@@ -33,7 +33,7 @@ struct Format {
     if (exponent == 0) return std::ldexp(fraction, 1 - kBias - kFractionBits);
     return std::ldexp(fraction + (1 << kFractionBits), exponent - kBias - kFractionBits);
   }
-  /// values()[m] is value(m), ascending, infinity last.
+  /// Values in ascending order: values()[m] is value(m), and infinity is the last.
   static const std::vector<double>& values() {
     static const std::vector<double> all = [] {
       std::vector<double> made;
@@ -42,7 +42,7 @@ struct Format {
     }();
     return all;
   }
-  /// The bits of the nearest value, even ones in a tie. Not for NaN.
+  /// Returns the bits of the nearest value, and even bits in a tie. Not for NaN.
   static unsigned nearest(float number) {
     const double magnitude = std::abs(static_cast<double>(number));
     const auto above = std::ranges::lower_bound(values(), magnitude);
@@ -94,7 +94,7 @@ TYPED_TEST(SixteenBitFloat, EveryBitPatternDecodesToItsValue) {
 }
 
 TYPED_TEST(SixteenBitFloat, DecodingThenEncodingIsTheIdentity) {
-  const unsigned quiet_bit = (TypeParam::kInfinity >> 1) & ~TypeParam::kInfinity;  // the highest of the fraction
+  const unsigned quiet_bit = (TypeParam::kInfinity >> 1) & ~TypeParam::kInfinity;  // highest bit of the fraction
   for (unsigned bits = 0; bits < 0x10000; ++bits) {
     const bool nan = (bits & 0x7fffu) > TypeParam::kInfinity;
     const typename TypeParam::Type again(static_cast<float>(of_bits<TypeParam>(bits)));

@@ -1,4 +1,4 @@
-// A measurement, with ranks as threads: right results count as right, and wrong ones are found wherever they come from.
+// Measurements, with ranks as threads: right results count as right, and wrong results are found in every buffer.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -21,7 +21,7 @@ Settings quick() {
   return settings;
 }
 
-/// Runs every case on `ranks` ranks, rank r with settings(r); `visit` sees rank 0's results.
+/// Runs every case on `ranks` ranks, with settings(r) on rank r. Calls `visit` with the results of rank 0.
 template <class SettingsOf, class Visit>
 void measure(int ranks, SettingsOf&& settings_of, Visit&& visit) {
   testing::run_ranks(ranks, [&](Bootstrap& bootstrap) {
@@ -125,7 +125,7 @@ TEST(BenchMeasurement, BackToBackEveryLoopIsASample) {
   };
   measure(2, settings_of, [](const Result& result) {
     EXPECT_EQ(result.ours.samples.size(), 4);
-    EXPECT_EQ(result.iterations, 40);  // whole loops
+    EXPECT_EQ(result.iterations, 40);  // whole loops only
   });
 }
 
@@ -137,7 +137,7 @@ TEST(BenchMeasurement, IterationsFollowFromTheTime) {
     settings.seconds_per_size = 1e-9;
     return settings;
   };
-  measure(2, settings_of, [](const Result& result) { EXPECT_EQ(result.iterations, 3); });  // never fewer
+  measure(2, settings_of, [](const Result& result) { EXPECT_EQ(result.iterations, 3); });  // a lower bound
 }
 
 /// Counts its calls and does nothing.

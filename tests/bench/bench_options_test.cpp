@@ -1,4 +1,4 @@
-// The command line of collectives_bench: what is accepted, what is refused in one line, and the rows it stands for.
+// The command line of collectives_bench: valid arguments, errors of one line, and the rows of a table.
 #include <gtest/gtest.h>
 
 #include <cstdint>

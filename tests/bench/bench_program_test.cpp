@@ -1,4 +1,4 @@
-// The programs as people meet them: exit status, one line for a mistake, reports that others can read.
+// The benchmark programs: exit status, errors of one line, and reports in formats that other programs read.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -85,7 +85,7 @@ TEST(BenchProgram, ReportsAreJsonAndCsv) {
   ASSERT_EQ(outcome.status, 0) << outcome.text;
 
   const auto lines_of_json = read_json_lines(json.path());
-  // The setting, the results, the summary. 0, 8 and 64 bytes, each out of place and in place.
+  // Setting, results and summary: 0, 8 and 64 bytes, each out of place and in place.
   ASSERT_EQ(lines_of_json.size(), 1 + 12 + 1);
   EXPECT_EQ(lines_of_json.front().at("kind"), "setting");
   EXPECT_EQ(lines_of_json.front().at("ranks"), "3 ranks (1 host)");

@@ -1,4 +1,4 @@
-// The bound moves what the collective must move: judged by doing it and looking at the memory of all ranks.
+// The bound of the memory: a call moves what the collective must move, which shows in the memory of all ranks.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -51,7 +51,7 @@ std::uint64_t expected(const Case& c, Rank rank, std::size_t i, std::size_t word
   switch (c.collective) {
     case Collective::reduce_scatter: return sum(static_cast<std::size_t>(rank) * words + i);
     case Collective::all_gather:
-      // In place a rank's input stands at its part, and so does what was written there.
+      // In place, the input of a rank and the data written there lie at its part.
       return c.in_place ? value(static_cast<Rank>(i / words), i) : value(static_cast<Rank>(i / words), i % words);
     case Collective::broadcast: return value(root, i);
     case Collective::all_reduce:

@@ -1,4 +1,4 @@
-// The numbers of a benchmark row.
+// The numbers in a row of the benchmark.
 #include <gtest/gtest.h>
 
 #include <vector>

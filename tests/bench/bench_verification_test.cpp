@@ -1,4 +1,4 @@
-// The benchmark's judge is judged: right results pass whatever the order of summation, and every kind of wrong one is
+// The verification of the benchmark: right results pass in any order of summation, and wrong results of every kind are
 // counted.
 #include <gtest/gtest.h>
 
@@ -32,10 +32,10 @@ std::size_t wrong(const Oracle& oracle, const std::vector<T>& result, std::size_
   return oracle.wrong_reductions(first, std::as_bytes(std::span(result)));
 }
 
-/// Sums rank by rank in `order`, rounds once: what a correct library may do.
+/// Sums rank by rank in `order` and rounds once, as a correct library may do.
 template <class T>
 std::vector<T> sum_in_order(const Oracle& oracle, const std::vector<Rank>& order) {
-  // 16-bit floats add up in f32, integers without a sign, so that they wrap.
+  // 16-bit floats are added in f32. Integers are added without a sign, so that they wrap.
   using Wide = std::conditional_t<std::is_integral_v<T>, std::uint64_t, std::conditional_t<sizeof(T) == 2, float, T>>;
   std::vector<Wide> sums(kCount);
   for (const Rank rank : order) {

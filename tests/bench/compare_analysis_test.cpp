@@ -1,4 +1,4 @@
-// Conclusions of the comparison from samples: ratios, intervals, verdicts, and the tables that report them.
+// The conclusions of the comparison from samples: ratios, intervals, verdicts and tables.
 #include <gtest/gtest.h>
 
 #include <sstream>
@@ -16,7 +16,7 @@ Rounds rounds(std::initializer_list<double> times) {
   return result;
 }
 
-/// Every round the same.
+/// Returns rounds of equal samples.
 Rounds steady(double time, int count = 7) {
   Rounds result;
   for (int round = 1; round <= count; ++round) result[round] = time;
@@ -27,7 +27,7 @@ Cell cell_of(std::size_t bytes, const std::string& collective = "all_reduce") {
   return {2, false, collective, false, bytes};
 }
 
-/// Samples of one line of cells.
+/// Returns samples of one line of cells.
 class Recorded {
  public:
   Recorded& add(std::size_t bytes, const std::string& contender, Role role, const Rounds& times) {

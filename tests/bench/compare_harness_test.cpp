@@ -1,4 +1,4 @@
-// The harness that times every contender: its barrier, its checks, its patience; and the programs that stand on it.
+// The harness that times every contender: barrier, checks and patience. Then the programs that use it.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -24,7 +24,7 @@ namespace {
 
 using testing::run_command;
 
-/// A folder with an empty file to meet in, gone at the end.
+/// A folder with an empty file for SyncFile. The destructor removes it.
 class Folder {
  public:
   Folder() {
@@ -111,7 +111,7 @@ class Alone : public Contender {
   void all_gather(const float* in, float* out, std::size_t part) override { copy(in, out, part); }
   void broadcast(float* data, std::size_t /*count*/) override { addresses.push_back(data); }
 
-  std::vector<const float*> addresses;  ///< of the results
+  std::vector<const float*> addresses;  ///< checks of results
 
  private:
   void copy(const float* in, float* out, std::size_t count) {
@@ -162,7 +162,7 @@ TEST(Harness, WaitsForCoresThatAreNearAsLongAsThereIsPatience) {
   EXPECT_GE(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(300));
   always.insert(always.end(), {"--near", "1000000000", "--quiet-patience", "0"});
   ASSERT_EQ(run_alone(folder, always, alone()), 0);
-  ASSERT_EQ(folder.samples().size(), 4U);  // whatever they found
+  ASSERT_EQ(folder.samples().size(), 4U);  // the result of the check does not matter
   for (const auto& sample : folder.samples()) EXPECT_GT(sample.at("barrier_ns"), 0) << sample;
 }
 
@@ -179,7 +179,7 @@ TEST(NoiseFilter, MeasuresAgainWhatWasDisturbed) {
   on_threads(2, [](SyncFile& sync) {
     int calls = 0;
     CoreTicks ticks;
-    // Half of the cores' time is somebody else's until the third time.
+    // Half of the cores' time is stolen until the third call.
     NoiseFilter noise({.stolen = 0.05}, sync, [&] { return ticks; });
     const NoiseFilter::Observed found = noise.measure_quietly([&] {
       ticks = {ticks.all + 100, ticks.stolen + (++calls < 3 ? 50U : 5U)};
@@ -234,7 +234,7 @@ TEST(Harness, ModesAlternateAndUnsupportedModesAreSkipped) {
   ASSERT_EQ(run_alone(folder, {"--max-bytes", "512", "--collectives", "all_reduce", "--backends", "odd,plain"},
                       [&](SyncFile&, const std::string&) { return std::make_unique<TwoBackends>(turns); }),
             0);
-  // Each is tried, then five turns: of 8 bytes, then of 512.
+  // Each contender is tried once, then measured in five turns: of 8 bytes, then of 512.
   EXPECT_EQ(turns, ".p.p.p.p.p.p.op.op.op.op.op.op");
   const auto samples = folder.samples();
   ASSERT_EQ(samples.size(), 6U);

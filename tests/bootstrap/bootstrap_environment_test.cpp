@@ -1,5 +1,5 @@
 // Bootstrap from the environment. The first tests pass variables as literals, because a pure function interprets them.
-// The others run the rendezvous over sockets of the loopback. Ranks are threads; the test at the end uses processes.
+// Later tests run the rendezvous over sockets of the loopback. Ranks are threads, and processes in the last test.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -27,7 +27,7 @@ namespace {
 
 World world(const Variables& variables, std::optional<int> port = {}) { return world_of(variables, port, 4711); }
 
-/// The one line of the Error{bootstrap} that the variables get.
+/// Returns the text of the Error{bootstrap} that these variables cause, which has one line.
 std::string refusal(const Variables& variables, std::optional<int> port = {}) {
   const auto error = error_of([&] { world(variables, port); });
   if (!error) return {};
@@ -254,8 +254,8 @@ TEST(FromEnvironment, ABadPortIsRefusedByARankThatKnowsItself) {
 
 // ---- The rendezvous ------------------------------------------------------------------------------------------------
 
-/// A port of the loopback that nobody else gets. It listens, as the one that collectives_run opens; a `reserved` one
-/// does not, and may be listened at by another socket.
+/// A port of the loopback that no other process gets. It listens, as the port of collectives_run does. A `reserved`
+/// port does not listen, so another socket may.
 class Listener {
  public:
   enum class Kind { listening, reserved };
@@ -281,7 +281,7 @@ class Listener {
   World place(Rank rank, int size, const char* address = "127.0.0.1") const {
     return {.rank = rank, .size = size, .address = address, .port = port_, .source = "test"};
   }
-  /// A stranger's connection that has sent `bytes`.
+  /// A connection of a process outside the job, which has sent `bytes`.
   int knock(std::string_view bytes) const {
     const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     const sockaddr_in address = loopback(port_);
@@ -353,7 +353,7 @@ TEST(Rendezvous, AnAttemptThatTheDeadlineCutsShortIsNoAnswer) {
   const Listener nobody_accepts;
   ASSERT_EQ(::listen(nobody_accepts.fd(), 0), 0);
   const tcp::Addresses addresses = tcp::resolve(nobody_accepts.place(1, 2));
-  std::vector<tcp::Socket> connected;  // until there is no room for more
+  std::vector<tcp::Socket> connected;  // until the queue of the socket is full
   int code = 0;
   while (code == 0 && connected.size() < 64) {
     connected.emplace_back();
@@ -362,7 +362,7 @@ TEST(Rendezvous, AnAttemptThatTheDeadlineCutsShortIsNoAnswer) {
   EXPECT_EQ(code, EINPROGRESS) << tcp::error_text(code);
 }
 
-/// Gives every caller the same answer until it goes out of scope.
+/// Gives every client the same answer while this object exists.
 class FalseRankZero {
  public:
   FalseRankZero(const Listener& listener, std::string answer)
@@ -419,7 +419,7 @@ TEST(Rendezvous, OtherSizeEndsItForAll) {
 
 constexpr std::uint64_t kHello = 0x31304c4c4f43c3a9;
 
-/// The first frame of a process that speaks `version` of our protocol: kind, length, then version, rank and size.
+/// Returns the first frame of a process with protocol `version`: kind, length, then version, rank and size.
 std::string hello(std::uint32_t version, std::uint32_t rank = 1, std::uint32_t size = 2) {
   const std::uint32_t payload[] = {version, rank, size};
   return frame_header(kHello, sizeof payload) + std::string(reinterpret_cast<const char*>(payload), sizeof payload);
@@ -500,7 +500,7 @@ TEST(Rendezvous, NoiseFromAMemberIsAnErrorThatNamesARank) {
   for (std::uint64_t repeat = 0; repeat < 100; ++repeat) {
     const Listener listener;
     const std::uint64_t kind = random() % 8, bytes = random() % 100;
-    constexpr std::uint64_t kContribution = 3;  // the one that is due: too long
+    constexpr std::uint64_t kContribution = 3;  // the due frame, which is too long
     const std::string header = frame_header(kind, kind == kContribution ? UINT64_MAX - bytes : bytes);
     ::close(listener.knock(hello(1) + (repeat % 2 == 0 ? header : "") + noise(random, 200)));
     const auto error =

@@ -5,7 +5,7 @@
 
 // ---- elements ----
 
-// Values that all types hold exactly: not many, not large, not negative.
+// Values that all types hold exactly: few, small and not negative.
 static void put(collectives_data_type type, void* list, size_t i, double value) {
   const float f = (float)value;
   uint32_t bits;
@@ -27,7 +27,7 @@ static void put(collectives_data_type type, void* list, size_t i, double value) 
   }
 }
 
-// Whether element i is `value`.
+// Returns whether element i is `value`.
 static int holds(collectives_data_type type, const void* list, size_t i, double value) {
   uint64_t one = 0;
   put(type, &one, 0, value);
@@ -77,7 +77,7 @@ static void scatter_gather_and_broadcast(Comm* comm, int async) {
   float part[kMost];
   size_t counts[kMost], total = 0, first = 0;
   for (size_t r = 0; r < p; ++r) {
-    counts[r] = r % 3;  // nothing of rank 0
+    counts[r] = r % 3;  // no element of rank 0
     if (r < self) first += counts[r];
     total += counts[r];
   }
@@ -118,7 +118,7 @@ static void scatter_gather_and_broadcast(Comm* comm, int async) {
   CHECK(memcmp(whole, result, total * sizeof(float)) == 0 && result[total] == -1);
 
   for (int root = 0; root < collectives_size(comm); ++root) {
-    // In place at the root in every other turn; the others give nothing.
+    // In place at the root in every second turn. Other ranks pass no output.
     const int in_place = root % 2 == 0;
     float* target = in_place && rank == root ? whole : result;
     for (size_t i = 0; i < kCount; ++i) result[i] = -1;
@@ -187,7 +187,7 @@ void OverlapOperations(Comm* comm) {
     collectives_work_free(works[k]);
     free(data[k]);
   }
-  // Freeing is waiting, too.
+  // Freeing an operation also waits for it.
   float value = 1;
   collectives_work* work;
   OK(collectives_all_reduce_async(comm, &value, &value, 1, COLLECTIVES_F32, COLLECTIVES_SUM, NULL, &work));
@@ -299,7 +299,7 @@ void AllocateMemory(Comm* comm) {
   CHECK(memory == NULL);
 }
 
-// There is no GPU here; what there is with one is for tests that pretend to have one.
+// The host has no GPU. Tests with fake GPUs cover calls on device memory.
 void NoMemoryOfAGpu(Comm* comm) {
   float value;
   collectives_device_memory* memory;

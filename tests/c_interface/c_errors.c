@@ -24,7 +24,7 @@ static void check_broken(Comm* comm, collectives_error code) {
   char* plan;
   OK(collectives_explain(comm, COLLECTIVES_BARRIER, 0, COLLECTIVES_F32, COLLECTIVES_SUM, NULL, &plan));
   collectives_free(plan);
-  CHECK(strcmp(text, collectives_last_error()) == 0);  // what succeeds does not change it
+  CHECK(strcmp(text, collectives_last_error()) == 0);  // a successful call does not change it
   OK(collectives_abort(comm, "too late"));
 }
 
@@ -34,7 +34,8 @@ void AreToldWhoDisagrees(Comm* comm) {
   const collectives_options options = {.size = sizeof options, .name = "weights"};
   float data[kCount] = {0};
   collectives_error error = collectives_all_reduce(comm, data, data, count, COLLECTIVES_F32, COLLECTIVES_SUM, &options);
-  if (error == COLLECTIVES_SUCCESS) error = collectives_barrier(comm, NULL);  // who got through hears of it now
+  if (error == COLLECTIVES_SUCCESS)
+    error = collectives_barrier(comm, NULL);  // a rank whose call succeeded gets the error now
   CHECK(error == COLLECTIVES_ERROR_MISMATCH);
   char odd[100];
   snprintf(odd, sizeof odd, "rank %d passed 11 x f32", last);
@@ -54,11 +55,11 @@ void AreToldWhoIsMissing(Comm* comm) {
   char missing[100];
   snprintf(missing, sizeof missing, "rank %d has not arrived", last);
   char go = 1;
-  if (rank == last) {  // comes when all others have given up
+  if (rank == last) {  // arrives after all other ranks have failed
     OK(collectives_broadcast(starts, NULL, &go, 1, COLLECTIVES_U8, 0, NULL));
     FAILS(TIMEOUT, missing, collectives_barrier(comm, NULL));
   } else {
-    collectives_work* work;  // rank 0, whose deadline it is, comes when the rest are there
+    collectives_work* work;  // rank 0, which has the deadline, arrives after the other ranks
     if (rank != 0) OK(collectives_barrier_async(comm, NULL, &work));
     OK(collectives_barrier(others, NULL));
     if (rank == 0) OK(collectives_barrier_async(comm, &soon, &work));
@@ -85,7 +86,7 @@ void AreToldWhoLeft(Comm* comm) {
     check_broken(part, COLLECTIVES_ERROR_PEER_LOST);
   }
   collectives_communicator_free(part);
-  OK(collectives_barrier(comm, NULL));  // not this one
+  OK(collectives_barrier(comm, NULL));  // this operation is not affected
 }
 
 void AreToldWhyOneAborted(Comm* comm) {
@@ -103,7 +104,7 @@ void FreeInAnyOrder(Comm* comm) {
   OK(collectives_memory_allocate(part, 100, 0, &memory));
   OK(collectives_all_reduce_async(part, data, data, 10, COLLECTIVES_F32, COLLECTIVES_SUM, NULL, &finished));
   OK(collectives_work_wait(finished));
-  OK(collectives_barrier(comm, NULL));  // it is finished everywhere
+  OK(collectives_barrier(comm, NULL));  // complete on all ranks
   OK(collectives_all_reduce_async(part, data, data, 1000000, COLLECTIVES_F32, COLLECTIVES_SUM, NULL, &unfinished));
   collectives_communicator_free(part);
   OK(collectives_work_wait(finished));
@@ -152,7 +153,7 @@ void EveryThreadHasItsLastError(Comm* comm) {
 void MayForkAChildThatMakesItsOwn(Comm* comm) {
 #ifdef __SANITIZE_THREAD__
   (void)comm;
-  return;  // its children do nothing that takes a lock, where there were threads
+  return;  // children of a process with threads must not take a lock
 #endif
   const int element = 1;
   int sum = 0;

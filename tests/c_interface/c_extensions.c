@@ -56,8 +56,8 @@ void ApplyAnOpOfTheirOwn(Comm* comm) {
   collectives_user_op_free(op);
 }
 
-// Sums 1000 values from 1 to 2. Checks that the relative error is at most `error`, that all ranks get the same bytes,
-// and that coding saved a factor of at least `saved`.
+// Sums 1000 values from 1 to 2. Checks that the relative error is at most `error` and that all ranks get equal bytes.
+// Checks that coding saved a factor of at least `saved`.
 static void check_coded(Comm* comm, const collectives_options* options, double error, double saved) {
   enum { kValues = 1000 };
   const float ranks = (float)collectives_size(comm);
@@ -84,7 +84,7 @@ void SendBf16(Comm* comm) {
   check_coded(comm, &options, 2.0 / 2048, 2);
   options.wire = "int8";
   check_coded(comm, &options, 4.0 / 254, 3.9);
-  options.wire = "f32";  // as they are
+  options.wire = "f32";  // values without a code
   float value = 1;
   OK(collectives_all_reduce(comm, &value, &value, 1, COLLECTIVES_F32, COLLECTIVES_SUM, &options));
   options.wire = "bf17";
@@ -95,7 +95,7 @@ void SendBf16(Comm* comm) {
           collectives_all_reduce(comm, &value, &value, 1, COLLECTIVES_F32, COLLECTIVES_SUM, &options));
 }
 
-// The upper half of each f32, as it is.
+// A codec that sends the upper half of each f32.
 size_t halves_bytes(void* context, size_t count) {
   CHECK(*(int*)context == 19);
   return 2 * count;
@@ -123,7 +123,7 @@ void SendByACodecOfTheirOwn(Comm* comm) {
                                                  .decode = halves_decode};
   collectives_codec* codec;
   OK(collectives_codec_create(&functions, &codec));
-  memset(name, 'x', sizeof name - 1);  // it has its own
+  memset(name, 'x', sizeof name - 1);  // this codec has its own
   collectives_options options = {.size = sizeof options, .codec = codec, .force = COLLECTIVES_ON};
   check_coded(comm, &options, 2.0 / 128, 2);
   char* text;
@@ -192,7 +192,7 @@ void ChooseTopKAndContinueFromACheckpoint(Comm* comm) {
 
   collectives_top_k* fresh;
   OK(collectives_top_k_create(NULL, &fresh));
-  OK(collectives_top_k_load(fresh, states, all_bytes, p, 0, 1));  // one rank takes over from all
+  OK(collectives_top_k_load(fresh, states, all_bytes, p, 0, 1));  // one rank loads the states of all
   INVALID("a saved state", collectives_top_k_load(fresh, states, &(size_t){3}, 1, 0, 1));
   INVALID("a state is null", collectives_top_k_load(fresh, &(const void*){NULL}, &(size_t){3}, 1, 0, 1));
   INVALID("rank 2 of 2", collectives_top_k_load(fresh, states, all_bytes, p, 2, 2));

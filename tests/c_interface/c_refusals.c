@@ -252,7 +252,7 @@ void WrongArgumentsAreRefused(Comm* comm) {
   INVALID("overflow", collectives_reduce_scatter_v(comm, data, data, huge, COLLECTIVES_F32, COLLECTIVES_SUM, NULL));
   INVALID("bootstrap_threads(0)", collectives_threads_create(0, &threads));
   CHECK(threads == NULL);
-  OK(collectives_barrier(comm, NULL));  // nothing of this has broken it
+  OK(collectives_barrier(comm, NULL));  // the communicator still works
 }
 
 static void wrong_options_of_calls(Comm* comm) {
@@ -362,7 +362,7 @@ void StructsOfOtherVersionsAreUnderstood(Comm* comm) {
   // A program compiled when `name` was the last field: later fields are ignored.
   collectives_options old = {.size = offsetof(collectives_options, timeout_seconds), .timeout_seconds = -1};
   OK(collectives_all_reduce(comm, data, data, 4, COLLECTIVES_F32, COLLECTIVES_SUM, &old));
-  // A program that knows more fields than this library, which it does not use or does.
+  // A program compiled with more fields than this library has, which it does not use or does.
   struct {
     collectives_options options;
     const char* more;
@@ -391,9 +391,9 @@ void TooMuchMemoryIsRefused(Comm* comm) {
   char byte = 0;
   FAILS(SYSTEM, "", collectives_memory_allocate(comm, SIZE_MAX / 4, 0, &memory));
   CHECK(memory == NULL && strlen(collectives_last_error()) > 10);
-  // Tensors that are packed into one: two for which there is no room, three for which there is no number.
+  // Tensors that are packed into one: two that exceed memory, and three whose size overflows.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  const int few = 3;  // allocators of sanitizers end the program when there is no room
+  const int few = 3;  // allocators of sanitizers end the program if an allocation fails
 #else
   const int few = 2;
 #endif

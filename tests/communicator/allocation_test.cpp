@@ -1,5 +1,5 @@
-// In the second and later calls with the same arguments, the library allocates nothing. Every allocation of this
-// program goes through the operators below, which count while a rank says so.
+// The library allocates nothing in the second and later calls with equal arguments. Every allocation of this program
+// uses the operators below, which count while a rank asks for it.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <malloc.h>
@@ -46,11 +46,11 @@ void* counted(std::size_t bytes, std::size_t alignment = alignof(std::max_align_
 namespace collectives::testing {
 namespace {
 
-/// Every rank calls it; `synchronize` is a barrier.
+/// Checks `call` on every rank. `synchronize` is a barrier.
 void expect_no_allocations(const std::function<void()>& everything, const std::function<void()>& synchronize,
                            const std::string& what) {
   everything();
-  everything();  // queues and pools have now grown to what this takes
+  everything();  // queues and pools have reached their final size
   synchronize();
   allocations = 0;
   synchronize();

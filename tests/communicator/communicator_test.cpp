@@ -50,7 +50,7 @@ TEST(Group, FusesTensorsOfOneKind) {
         EXPECT_EQ(other, std::vector<double>(9, 2.));
         EXPECT_EQ(largest, std::vector<double>(3, comm.size() - 1));
       }
-      group.run();  // of nothing
+      group.run();  // no element
     });
 }
 
@@ -60,7 +60,7 @@ TEST(Group, IsOneOperationForManyTensors) {
     Group group = comm.group();
     for (auto& tensor : tensors) group.all_reduce(tensor, tensor);
     group.run();
-    // The next call tells how many there were: its error carries the sequence number.
+    // The error of the next call contains its sequence number, which counts the calls before it.
     try {
       std::vector<float> data(comm.rank() == 0 ? 4 : 5);
       comm.all_reduce(data);
@@ -85,7 +85,7 @@ TEST(Group, RefusesABadTensorAndKeepsTheOthers) {
 
 TEST(Group, IsAMismatchIfTensorsDiffer) {
   run_communicators(2, [](Communicator& comm) {
-    // As many elements together, cut differently.
+    // An equal number of elements in tensors of other lengths.
     std::vector<float> a(comm.rank() == 0 ? 4 : 6, 1.f), b(comm.rank() == 0 ? 6 : 4, 1.f);
     Group group = comm.group();
     group.all_reduce(a, a);
@@ -169,7 +169,7 @@ TEST(Backend, AnotherBackendNamePlansTheSameCallAgain) {
 TEST(Split, MakesOneCommunicatorForEachColor) {
   for (const auto& hosts : {std::vector<int>{0, 0, 0, 0, 0}, kTwoHosts})
     run_hosts(hosts, [](Communicator& comm) {
-      auto half = comm.split(comm.rank() % 2, -comm.rank());  // ranks counted from the back
+      auto half = comm.split(comm.rank() % 2, -comm.rank());  // ranks in reverse order
       ASSERT_TRUE(half);
       EXPECT_EQ(half->size(), comm.rank() % 2 == 0 ? 3 : 2);
       EXPECT_EQ(half->rank(), (comm.size() - 1 - comm.rank()) / 2);
@@ -178,7 +178,7 @@ TEST(Split, MakesOneCommunicatorForEachColor) {
         std::vector<int> sum(1000, comm.rank());
         half->all_reduce(sum, ReduceOp::sum, {.backend = backend});
         EXPECT_EQ(sum, std::vector<int>(1000, comm.rank() % 2 == 0 ? 0 + 2 + 4 : 1 + 3));
-        // The parent goes on beside it.
+        // The parent stays usable.
         std::vector<int> all(10, 1);
         comm.all_reduce(all, ReduceOp::sum, {.backend = backend});
         EXPECT_EQ(all, std::vector<int>(10, comm.size()));
@@ -225,7 +225,7 @@ TEST(Split, FailureInOnePartLeavesTheOthersGood) {
 }
 
 TEST(Communicator, SumsAreSentToOtherHostsFromTheOutputBuffer) {
-  // A sum of one term is that term; what is scaled on its way out is not.
+  // A sum of one term is that term. An average is still scaled.
   for (const auto& [op, from_the_input] :
        {std::pair(ReduceOp::sum, std::size_t{1500}), std::pair(ReduceOp::product, std::size_t{1500}),
         std::pair(ReduceOp::average, std::size_t{1500}), std::pair(ReduceOp::pre_scaled_sum(0.5), std::size_t{0})}) {
@@ -301,7 +301,8 @@ TEST(Communicator, CountsTheBytesItSends) {
   });
 }
 
-// On 2 hosts of 2 ranks one of a host's ranks has its neighbour elsewhere; through the hierarchy every byte goes once.
+// On 2 hosts of 2 ranks, a ring has neighbours on other hosts. The hierarchical algorithm sends every byte once between
+// hosts.
 TEST(Communicator, CountsTheBytesBetweenHosts) {
   run_hosts({0, 0, 1, 1}, [](Communicator& comm) {
     std::vector<float> data(4000, 1.f);

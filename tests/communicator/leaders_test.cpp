@@ -1,5 +1,5 @@
-// Reduce-scatter and all-gather by leaders, performed: sums and parts where they belong, and what cannot be done
-// refused. The Steps themselves are proved in steps_test.
+// Reduce-scatter and all-gather by leaders: sums and parts at their places, and refused calls. steps_test proves the
+// Steps themselves.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -39,7 +39,7 @@ std::vector<World> hosts_in_order() {
       {"2hosts_of_2", {0, 0, 1, 1}}, {"3hosts_unequal", {0, 0, 1, 2, 2, 2}}, {"4hosts_of_2", {0, 0, 1, 1, 2, 2, 3, 3}}};
 }
 
-/// `counts` of unequal length: nothing for some, and one element more for rank 1.
+/// Returns unequal counts: 0 for some ranks, and one element more for rank 1.
 std::vector<std::size_t> counts_of(int ranks, std::size_t scale) {
   std::vector<std::size_t> counts(static_cast<std::size_t>(ranks));
   for (std::size_t r = 0; r < counts.size(); ++r) counts[r] = (r * 7 + 3) % 4 * scale + (r == 1 ? 1 : 0);
@@ -90,7 +90,7 @@ TEST_P(Leaders, BringSumsAndPartsToWhereTheyBelong) {
   });
 }
 
-// A contribution is scaled once, a sum divided once, whoever else has added to it.
+// A contribution is scaled once and a sum is divided once, on every path.
 TEST_P(Leaders, ScaleAndDivideOnce) {
   run([](Communicator& comm) {
     const auto counts = counts_of(comm.size(), 5);
@@ -115,7 +115,7 @@ TEST_P(Leaders, CallsFollowOneAnother) {
   });
 }
 
-// One part is nearly all there is: in place, others' parts lie where a leader shows the vector.
+// One part is nearly the whole vector. In place, the parts of other ranks lie where a leader stages the vector.
 TEST_P(Leaders, ScatterAndGatherAVectorThatFillsAMessage) {
   run([](Communicator& comm) {
     std::vector<std::size_t> counts(static_cast<std::size_t>(comm.size()), 300);

@@ -1,4 +1,4 @@
-// Memory that programs allocate from a communicator, and what they are told when there is none.
+// Memory that programs allocate from a communicator, and the errors of refused allocations.
 #include "collectives/memory.hpp"
 
 #include <gtest/gtest.h>
@@ -69,7 +69,7 @@ TEST(Memory, ConvertsToWhatCallsAndAlgorithmsTake) {
     float position[3];
     int kind;
   };
-  SharedArray<Particle> particles(10);  // no element type: memory all the same
+  SharedArray<Particle> particles(10);  // memory without an element type
   particles[9].kind = 3;
   EXPECT_FALSE((std::is_constructible_v<Buffer, SharedArray<Particle>&>));
 }
@@ -102,7 +102,7 @@ TEST(Memory, MovesAndMayBeEmpty) {
   data[999] = 5;
   SharedArray<int> second = std::move(first);
   EXPECT_EQ(second.data(), data);
-  EXPECT_TRUE(first.empty());  // NOLINT(bugprone-use-after-move): what it promises
+  EXPECT_TRUE(first.empty());  // NOLINT(bugprone-use-after-move): a moved-from buffer is empty
   nothing = std::move(second);
   EXPECT_EQ(nothing[999], 5);
 }
@@ -155,7 +155,7 @@ TEST(Memory, WhatIsFreedIsUsedAgain) {
     if (round == 0) first = address(vector.data());
     EXPECT_EQ(address(vector.data()), first);
   }
-  // Neighbours become one: in whatever order they are freed, their sum fits where they were.
+  // Free neighbours are joined in any order of freeing, so their total length fits again.
   for (int order = 0; order < 6; ++order) {
     std::optional<SharedMemory> parts[3];
     for (auto& part : parts) part.emplace(6400);
@@ -219,7 +219,7 @@ TEST(Memory, ThreadsShareTheHeap) {
     });
 }
 
-/// The text of the Error{system} that `f` throws; empty when it throws none.
+/// Returns the text of the Error{system} that `f` throws, or an empty text.
 template <class F>
 std::string refusal(F&& f) {
   try {
@@ -230,7 +230,8 @@ std::string refusal(F&& f) {
   return {};
 }
 
-/// In a process of its own: prepares, then expects the allocation of `bytes` to be refused in one line with `words`.
+/// Runs `prepare` in a child process, then expects the allocation of `bytes` to fail with one line that contains
+/// `words`.
 template <class Prepare>
 void expect_refusal(std::size_t bytes, Prepare prepare, std::string_view words) {
   Child child([&](Line&) {
@@ -280,11 +281,11 @@ TEST(NoMemory, IsSaidByTheRank) {
       EXPECT_EQ(error.rank(), comm.rank());
       EXPECT_EQ(std::string(error.what()).find("rank " + std::to_string(comm.rank()) + ": memory: no 1 TiB"), 0u);
     }
-    comm.barrier();  // and nothing is broken
+    comm.barrier();  // the communicator still works
   });
 }
 
-TEST(NoMemory, IsReportedIfTheKernelHasNoPages) {  // a limit that nobody saw coming
+TEST(NoMemory, IsReportedIfTheKernelHasNoPages) {  // a limit that the check before the allocation does not see
   expect_refusal(
       8 * kMiB,
       [] {
@@ -293,7 +294,7 @@ TEST(NoMemory, IsReportedIfTheKernelHasNoPages) {  // a limit that nobody saw co
       "after 0 B: Bad address");
 }
 
-/// A control group of this test's own; nowhere when it may not make one.
+/// A control group of this test. Empty if the test may not make one.
 class ControlGroup {
  public:
   explicit ControlGroup(std::size_t limit) {
@@ -318,12 +319,12 @@ class ControlGroup {
   std::string path_;
 };
 
-TEST(NoMemory, IsReportedAtTheLimitOfAControlGroup) {  // where the kernel would end the process
+TEST(NoMemory, IsReportedAtTheLimitOfAControlGroup) {  // a limit at which the kernel ends the process
   const ControlGroup group(64 * kMiB);
   if (!group.exists()) GTEST_SKIP() << "no control group can be made here";
   expect_refusal(
       256 * kMiB, [&] { group.enter(); }, "the memory limit of this control group leaves ");
-  // Several that together want too much: some are told so, none is ended.
+  // Several ranks together ask for too much. Some get an error, and no process ends.
   std::vector<std::unique_ptr<Child>> children;
   for (int i = 0; i < 3; ++i)
     children.push_back(std::make_unique<Child>([&](Line& line) {

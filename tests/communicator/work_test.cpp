@@ -25,7 +25,7 @@ TEST(Work, ProgressesByTestAlone) {
     Work work = comm.all_reduce_async(data, data);
     while (!work.test()) std::this_thread::yield();
     EXPECT_EQ(data, std::vector<float>(100'000, 3.f));
-    EXPECT_TRUE(work.test());  // finished stays finished
+    EXPECT_TRUE(work.test());  // a complete operation stays complete
     work.wait();
   });
 }
@@ -87,7 +87,7 @@ TEST(Work, ProgressesInsideOtherCalls) {
   run_communicators(2, [](Communicator& comm) {
     std::vector<float> first(50'000, 1.f), second(10, 1.f);
     Work work = comm.all_reduce_async(first, first);
-    comm.all_reduce(second);  // issued later, so the first is finished when this returns
+    comm.all_reduce(second);  // issued later, so the first operation is complete when this call returns
     EXPECT_TRUE(work.test());
     EXPECT_EQ(first, std::vector<float>(50'000, 2.f));
   });
@@ -180,7 +180,7 @@ TEST(Work, IsHandedToAnotherThread) {
         for (int lap = 0; lap < 20; ++lap) {
           std::vector<float> a(100'000, 1.f), b(100'000, 1.f);
           Work work = comm.all_reduce_async(a, a);
-          std::thread thread([&] { work.wait(); });  // this thread no longer moves it on
+          std::thread thread([&] { work.wait(); });  // this thread no longer progresses it
           other->all_reduce(b);
           thread.join();
           comm.all_reduce(a);
@@ -199,7 +199,8 @@ TEST(ProgressThread, FinishesWorkWhileTheProgramComputes) {
                         std::vector<float> data(20'000, 1.f);
                         if (comm.rank() == 0) {
                           Work work = comm.all_reduce_async(data, data);
-                          // The others' blocking calls need this rank, which calls nothing until they have returned.
+                          // Blocking calls of the other ranks need this rank, which makes no call until they have
+                          // returned.
                           while (returned < 2 * lap) std::this_thread::sleep_for(100us);
                           work.wait();
                         } else {

@@ -1,5 +1,5 @@
-// bf16 and f16 of all values that f32 has, against types.hpp; under sanitizers every 61st piece of them. The
-// processor's best instructions see all values, the others as many as sanitizers do.
+// bf16 and f16 of all values of f32, against types.hpp. The best instruction set sees all values. Other instruction
+// sets, and sanitizers, see every 61st piece.
 #include <gtest/gtest.h>
 
 #include <bit>

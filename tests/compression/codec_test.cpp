@@ -1,5 +1,5 @@
-// The library's codecs and a small one of a program: the conformance suite on every instruction set, the promises of
-// each codec beyond it, and the same bits in every mode of the processor.
+// The library's codecs and a small codec of a program. They run the conformance suite on every instruction set. Further
+// tests cover the properties of each codec, and equal bits in every mode of the processor.
 #include "collectives/codec.hpp"
 
 #include "conformance/codec_conformance.hpp"
@@ -15,7 +15,7 @@ namespace {
 
 using namespace collectives::testing;
 
-/// Eight values in five bytes: the greatest of their magnitudes, as f32, and a byte of signs.
+/// A codec of eight values in five bytes: the greatest magnitude as f32, and a byte of signs.
 class Signs final : public Codec {
  public:
   std::string_view name() const noexcept override { return "signs"; }
@@ -47,7 +47,7 @@ const Signs signs;
 INSTANTIATE_TEST_SUITE_P(Own, CodecConformance, ::testing::ValuesIn(codecs().begin(), codecs().end()), codec_name);
 INSTANTIATE_TEST_SUITE_P(OfAProgram, CodecConformance, ::testing::Values(&signs), codec_name);
 
-/// Flushes denormals for as long as it lives, as programs do that are compiled with -ffast-math.
+/// Flushes denormals while this object exists, as programs do that are compiled with -ffast-math.
 class FlushingDenormals {
  public:
 #if defined(__SSE2__)
@@ -119,7 +119,7 @@ TEST_P(OwnCodec, CodesValuesAtOddAddresses) {
   }
 }
 
-/// Long enough to be stored past the caches; the pieces are not.
+/// The whole vector is long enough to bypass the caches. Its pieces are not.
 TEST_P(OwnCodec, LongVectorsHaveTheBitsOfTheirPieces) {
   const std::size_t block = codec().block(), piece = 64 << 10, count = (3 << 20) + 77;
   static_assert(3 << 20 > (16 << 20) / 6);
@@ -166,13 +166,13 @@ TEST(Bf16, EdgesOfRounding) {
   EXPECT_EQ(rounded(0x3f808001u), 0x3f810000u);
   EXPECT_EQ(rounded(0x7f7f7fffu), 0x7f7f0000u);  // the greatest that stays finite
   EXPECT_EQ(rounded(0x7f7f8000u), 0x7f800000u);
-  EXPECT_EQ(rounded(0x00400000u), 0x00400000u);  // 2^-127, denormal
+  EXPECT_EQ(rounded(0x00400000u), 0x00400000u);  // 2^-127, a denormal
   EXPECT_EQ(rounded(0x80008001u), 0x80010000u);
-  EXPECT_EQ(rounded(0x7f800001u), 0x7fc00000u);  // NaN stays NaN, quiet
+  EXPECT_EQ(rounded(0x7f800001u), 0x7fc00000u);  // NaN stays NaN and becomes quiet
   EXPECT_EQ(rounded(0xffffffffu), 0xffff0000u);
 }
 
-/// A NaN or a tie among numbers that are neither, at each place of a long vector and its rest.
+/// A NaN or a tie among other numbers, at each place of a long vector and of its rest.
 TEST(Bf16, OneValueAmongOthersThatNeedsMoreThanAnAddition) {
   const float infinity = std::numeric_limits<float>::infinity();
   std::vector<float> values(131, 1.5f);
@@ -221,7 +221,7 @@ TEST(Int8, ABlockIsAScaleAndBytes) {
   EXPECT_EQ(q(265), 0);
 }
 
-/// Any magnitude may be the greatest of a block; the scale is found again from what is decoded.
+/// Any magnitude may be the greatest of a block. Decoded values give the scale again.
 TEST(Int8, LawForGreatestMagnitudesFromEndToEnd) {
   std::mt19937_64 random(1);
   const auto try_block = [&](std::uint32_t greatest) {
@@ -231,7 +231,7 @@ TEST(Int8, LawForGreatestMagnitudesFromEndToEnd) {
     const Bytes wire = encoded(int8_codec(), values);
     const std::vector<float> result = decoded(int8_codec(), wire.data(), 256);
     ASSERT_TRUE(encoded(int8_codec(), result) == wire) << "greatest magnitude of bits " << greatest;
-    // Half a step, and what rounding up the scale adds to it; or half the least scale.
+    // Half a step, and the increase by rounding up the scale. At least half of the least scale.
     const double bound = std::max(double{float_of(greatest)} / 127 * 0.5 * (1 + 0x1p-15), 0x1p-126);
     for (std::size_t i = 0; i < 256; ++i) {
       ASSERT_LE(std::abs(double{result[i]} - double{values[i]}), bound) << "greatest magnitude of bits " << greatest;
@@ -240,7 +240,7 @@ TEST(Int8, LawForGreatestMagnitudesFromEndToEnd) {
   for (std::uint64_t bits = 0; bits < 0x7f800000u; bits += kSanitized ? 0x2fffff : 0x1ffff) {
     ASSERT_NO_FATAL_FAILURE(try_block(static_cast<std::uint32_t>(bits)));
   }
-  // The greatest of all, those around the least scale and half of it, and around 127 times it.
+  // Magnitudes: the greatest of all, values around the least scale and half of it, and around 127 times it.
   for (const std::uint32_t middle :
        {0x7f800000u - 600u, 0x00800000u, 0x01000000u, 0x01000000u + 127 * 4, bits_of(127 * 0x1p-125f),
         bits_of(127 * 0x1.0204p121f), bits_of(63.5f * 0x1p-125f)}) {

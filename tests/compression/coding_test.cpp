@@ -40,10 +40,10 @@ class Once {
 
  private:
   std::mutex mutex_;
-  std::map<Key, Value> values_;  // its elements stay where they are
+  std::map<Key, Value> values_;  // keeps the place of its elements
 };
 
-/// Elements to draw, the same on every rank that asks for those of `rank`.
+/// Returns the elements of `rank`, which are equal on all ranks that ask for them.
 const std::vector<float>& normal(Rank rank, std::size_t count, float mean = 0) {
   static Once<std::tuple<Rank, std::size_t, float>, std::vector<float>> drawn;
   return drawn({rank, count, mean}, [&] {
@@ -55,18 +55,18 @@ const std::vector<float>& normal(Rank rank, std::size_t count, float mean = 0) {
   });
 }
 
-/// How far one coding may move a value, as a share of the greatest magnitude that is coded with it.
+/// Bound of the error of one coding, relative to the greatest magnitude that is coded with the value.
 struct Coded {
   const char* name;
   const Codec& (*codec)();
   double unit;
-  bool by_element;  ///< of its own magnitude, which is the greatest of its block
+  bool by_element;  ///< of its own magnitude, the greatest of its block
 };
 const Coded kBf16{"bf16", []() -> const Codec& { return bf16_codec(); }, 0x1p-8, true};
 const Coded kF16{"f16", []() -> const Codec& { return f16_codec(); }, 0x1p-11, true};
 const Coded kInt8{"int8", []() -> const Codec& { return int8_codec(); }, 1.001 / 254, false};
 
-/// The exact sum of the inputs of `p` ranks and the bound of the error: two roundings, one of them of each
+/// Returns the exact sum of the inputs of `p` ranks and the bound of the error: two roundings, one of them of each
 /// contribution.
 struct Expected {
   std::vector<double> sum, bound;
@@ -92,8 +92,8 @@ const Expected& expected_of(const Coded& coded, int p, std::size_t count) {
   return added({coded.name, p, count}, [&] { return add_up(coded, p, count); });
 }
 
-/// Values are what they should be, but for as much as `bound(i)`. One look at each: a macro for each takes longer than
-/// the collective.
+/// Expects values within `bound(i)` of their exact values. One check covers all of them, because a macro for each would
+/// take longer than the collective.
 template <class Should, class Bound>
 void expect_near(const std::vector<float>& values, Should&& should, Bound&& bound) {
   for (std::size_t i = 0; i < values.size(); ++i)
@@ -103,7 +103,7 @@ void expect_near(const std::vector<float>& values, Should&& should, Bound&& boun
       return;
     }
 }
-/// `values` are expected from element `first` on.
+/// Expects `values`, which begin at element `first`.
 void expect_near(const std::vector<float>& values, const Expected& expected, std::size_t first = 0) {
   expect_near(
       values, [&](std::size_t i) { return expected.sum[first + i]; },
@@ -235,7 +235,7 @@ TEST_P(CodingConformance, ReducesToAnyRoot) {
       const Expected& expected = expected_of(coded, comm.size(), count);
       std::vector<float> out(comm.rank() == root ? count : 0);
       comm.reduce(normal(comm.rank(), count), out, ReduceOp::sum, root, options);
-      expect_near(out, expected);  // nothing, but for the root
+      expect_near(out, expected);  // no element, except at the root
     }
   });
 }
@@ -289,12 +289,12 @@ TEST_P(CodingConformance, NaNAndInfinityAreReceivedByEveryRank) {
   });
 }
 
-/// The owner's sum of what went through the codec once, in rank order, scaled and rounded once: what `deterministic`
-/// promises whatever the backend.
+/// The owner sums contributions that went through the codec once, in rank order, and scales and rounds the sum once.
+/// `deterministic` promises that for every backend.
 TEST_P(CodingConformance, DeterministicBitsAreThoseOfTheOwnersSum) {
   if (!coding_is_possible()) return;
   run([&](Communicator& comm, const Coded& coded, const Options& options) {
-    if (!coded.by_element) return;  // blocks begin where messages do
+    if (!coded.by_element) return;  // blocks begin at the beginning of a message
     const std::size_t count = 3 * static_cast<std::size_t>(comm.size()) + 1000;
     const Codec& codec = coded.codec();
     std::vector<std::byte> wire(codec.encoded_bytes(count));
@@ -321,7 +321,7 @@ std::vector<World> coded_worlds() {
   return {
     {"2", {0, 0}}, {"3", {0, 0, 0}}, {"2hosts_of_1", {0, 1}}, {"2hosts_of_2", {0, 0, 1, 1}},
         {"3hosts_unequal", {0, 0, 1, 2, 2, 2}},
-#if !defined(__SANITIZE_THREAD__)  // which needs minutes for more, and would see nothing new
+#if !defined(__SANITIZE_THREAD__)  // a sanitizer, which takes minutes for more worlds
         {"7", {0, 0, 0, 0, 0, 0, 0}}, {"10hosts_of_1", {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}},
         {"2hosts_interleaved", {0, 1, 0, 1, 1}},
 #endif
@@ -339,14 +339,14 @@ INSTANTIATE_TEST_SUITE_P(, CodingConformance,
 // ---- what it is for: no rank count is too many ----
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int kMany = 64;  // as sanitizers need minutes for more
+constexpr int kMany = 64;  // sanitizers take minutes for more ranks
 #else
 constexpr int kMany = 512;
 #endif
 
 TEST(CodedSum, FiveHundredAndTwelveOnesAreFiveHundredAndTwelve) {
   // A running sum in bf16 stops at 256.
-  CommunicatorOptions small;  // or the frames between all of them take gigabytes
+  CommunicatorOptions small;  // frames between all ranks would take gigabytes otherwise
   small.tuning.emplace().frame_bytes = 64;
   small.tuning->chunk_bytes = 64;
   small.tuning->inline_bytes = 0;
@@ -475,14 +475,14 @@ TEST(CodingMistakes, UnsupportedTypesAreRefused) {
         std::string::npos);
     EXPECT_NE(text_of([&] { comm.broadcast(integers, 0, {.wire = int8_codec()}); }).find("carries f32, not i32"),
               std::string::npos);
-    comm.all_reduce(floats, ReduceOp::sum, {.wire = DataType::f32});  // as they are
+    comm.all_reduce(floats, ReduceOp::sum, {.wire = DataType::f32});  // values without a code
     EXPECT_EQ(floats, std::vector<float>(10, 2));
     comm.all_reduce(integers, ReduceOp::sum, {.wire = DataType::i32});
     EXPECT_EQ(integers, std::vector<std::int32_t>(10, 2));
   });
 }
 
-/// Blocks of as many zeros as it is told.
+/// A codec with blocks of a given number of zeros.
 class Zeros final : public Codec {
  public:
   explicit Zeros(std::size_t block, std::size_t header = 0) : block_(block), header_(header) {}
@@ -534,7 +534,7 @@ TEST(CodingMistakes, CodecsThatDoNotKeepTheirRateAndBlocksThatDependOnTheCut) {
     };
     EXPECT_EQ(code_of({.wire = with_header, .force = true}), Errc::invalid_argument);
     EXPECT_EQ(code_of({.deterministic = true, .wire = int8_codec()}), Errc::unsupported);
-    comm.all_reduce(data);  // still good
+    comm.all_reduce(data);  // the communicator still works
   });
 }
 
@@ -569,7 +569,7 @@ TEST(CodingMistakes, RanksWithDifferentCodecsAreAMismatch) {
   }
 }
 
-/// A codec of a program: every value up to 2^11 as the nearest multiple of 1/16, in 16 bits.
+/// A codec of a program: values up to 2^11 as the nearest multiple of 1/16, in 16 bits.
 class Sixteenths final : public Codec {
  public:
   std::string_view name() const noexcept override { return "sixteenths of a user"; }
@@ -608,7 +608,7 @@ TEST(UserCodec, TravelsLikeTheLibrarysOwn) {
 }
 
 TEST(UserCodec, IsRefusedIfItsBlockExceedsAFrame) {
-  // A frame holds 64 KiB; the block of this one, 100,000 bytes, must be refused, not overrun it.
+  // A frame holds 64 KiB. A block of 100,000 bytes must be refused before it overruns the frame.
   class Long final : public Codec {
    public:
     std::string_view name() const noexcept override { return "long"; }

@@ -22,7 +22,7 @@ using Vector = std::vector<float>;
 
 std::uint32_t bits_of(float value) { return std::bit_cast<std::uint32_t>(value); }
 
-/// Does the work of the kernels, one element after the other.
+/// Does the work of the kernels, one element after another.
 class Loops {
  public:
   Loops(const Input& in, std::size_t n, std::size_t k)
@@ -78,7 +78,7 @@ class Loops {
   int passes_ = 0;
 };
 
-/// Chooses with both, and expects the same: what is chosen, and what all are after the addition.
+/// Selects with both, and expects equal selections and equal vectors after the addition.
 int expect_same_as_selector(const Vector& gradient, std::size_t k, Vector accumulated = {}, Vector velocity = {}) {
   Vector residual = accumulated, moved = velocity;
   const Input in{gradient.data(), residual.empty() ? nullptr : residual.data(), moved.empty() ? nullptr : moved.data(),
@@ -134,7 +134,7 @@ TEST(RadixSelect, SelectsFromGradientsOfAnySizeAndDensity) {
 TEST(RadixSelect, SpreadValuesTakeTwoPasses) { EXPECT_EQ(expect_same_as_selector(normal(200'000, 1), 2000), 2); }
 
 TEST(RadixSelect, SelectsAmongTiesOnly) {
-  // Three digits of the magnitude, two of the index, until blocks of 1024 are left; then what is left is collected.
+  // Three digits of the magnitude and two of the index are examined until blocks of 1024 are left, which are collected.
   EXPECT_EQ(expect_same_as_selector(Vector(100'000, -1.5F), 10), 5 + 1);
   expect_same_as_selector(Vector(100'000, 0.0F), 99'999);
 }
@@ -160,7 +160,7 @@ TEST(RadixSelect, DenormalsHaveTheirOrder) {
 }
 
 TEST(RadixSelect, TheCandidateBufferNeverOverflows) {
-  // Neighbours in all but the last bits of the magnitude, more than there is room for.
+  // Magnitudes that differ in the last bits only, and exceed the room of the collection.
   Vector values(50'000);
   for (std::size_t i = 0; i < values.size(); ++i)
     values[i] = std::bit_cast<float>(0x3f800000U + static_cast<std::uint32_t>(i * 31 % 997));

@@ -21,10 +21,10 @@
 #include <vector>
 
 #include "reduction/dispatch.hpp"
-// Highway asks to know first which instruction sets to do without.
+// Highway requires the list of unwanted instruction sets first.
 #include <hwy/targets.h>
 
-#ifndef __SANITIZE_ADDRESS__  // which brings an allocator of its own
+#ifndef __SANITIZE_ADDRESS__  // it has its own allocator
 namespace {
 int allocations = 0;
 }
@@ -68,7 +68,7 @@ void expect_same(const Selected& got, const Selected& expected) {
   EXPECT_EQ(got.not_finite, expected.not_finite);
 }
 
-/// select() into vectors that have room for what is promised, and no more.
+/// Runs select() on vectors of exactly the documented length.
 Selected select(Selector& selector, const SelectionInput& input, std::size_t k) {
   const std::size_t count = std::min(k, input.gradient.size());
   Selected result{.indices = std::vector<std::uint32_t>(count), .values = Vector(count)};
@@ -81,7 +81,7 @@ Selected select(const Vector& gradient, std::size_t k) {
   return select(selector, {.gradient = gradient}, k);
 }
 
-/// Selects as select() promises, one element after the other, and sorts the result.
+/// Selects as select() documents, one element after another, and sorts the result.
 Selected oracle(const SelectionInput& input, std::size_t k) {
   Vector from(input.gradient.begin(), input.gradient.end());
   for (std::size_t i = 0; i < from.size(); ++i) {
@@ -116,7 +116,7 @@ void with_every_instruction_set(const std::function<void()>& action) {
   }
 }
 
-/// Steps with these gradients, all alike in length, held against the oracle: alone, accumulated and with momentum.
+/// Compares steps with these gradients of equal length with the oracle: alone, accumulated and with momentum.
 void expect_right(const std::vector<Vector>& gradients, std::size_t k, float scale = 1) {
   SCOPED_TRACE(std::to_string(k) + " of " + std::to_string(gradients[0].size()));
   enum Kind { alone, accumulated, momentum, unmasked };
@@ -135,7 +135,7 @@ void expect_right(const std::vector<Vector>& gradients, std::size_t k, float sca
       if (!got.values.empty()) {
         EXPECT_EQ(selector.threshold(), key_of(*std::ranges::min_element(got.values, {}, key_of)));
       }
-      if (::testing::Test::HasFailure()) return;  // the first one says it
+      if (::testing::Test::HasFailure()) return;  // the first failure is enough
     }
   }
 }
@@ -279,7 +279,7 @@ TEST(Selector, TheThresholdChangesNothing) {
 }
 
 TEST(Selector, HandlesEveryNumberOfCandidatesInAWord) {
-  // In each group of 64 elements, 0 to 64 are far above the rest. From the second call on only they are candidates.
+  // In each group of 64 elements, 0 to 64 are far above the rest. From the second call on these alone are candidates.
   constexpr std::size_t kWord = 64, kWords = kWord + 1, kSpikes = kWord * kWords / 2;
   const auto spikes = [](std::size_t multiplier, float sign) {
     return filled(kWord * kWords + 5, [=](std::size_t i) {
@@ -288,7 +288,7 @@ TEST(Selector, HandlesEveryNumberOfCandidatesInAWord) {
     });
   };
   with_every_instruction_set([&] {
-    // In order, and few beside many.
+    // In ascending order, with few selected elements among many.
     expect_right({spikes(1, 1), spikes(7, -1), spikes(1, 1), spikes(7, 1)}, kSpikes);
   });
 }
@@ -334,7 +334,7 @@ TEST(Selector, SelectsFromMisalignedVectors) {
   });
 }
 
-/// Memory between two pages that may not be touched.
+/// Memory between two inaccessible pages.
 class GuardedFloats {
  public:
   static constexpr std::size_t kMost = 8192;

@@ -1,4 +1,4 @@
-// Chosen elements on the wire: what is written is read again, and whatever else arrives is refused in words.
+// Selected elements on the wire: a reader gets what was written, and refuses invalid data with a text.
 #include "compression/sparse.hpp"
 
 #include <gtest/gtest.h>

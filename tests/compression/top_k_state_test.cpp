@@ -51,7 +51,7 @@ TEST(TopKNonFinite, IsReportedOnTheDensePathToo) {
           std::vector<float> next(100, 1.0F);
           comm.all_reduce(next, ReduceOp::average, whole);
           for (const float value : next) EXPECT_TRUE(std::isfinite(value));
-          EXPECT_GT(next[0], 1.9F);  // the others' share of the step that was skipped has come with it
+          EXPECT_GT(next[0], 1.9F);  // the other ranks' share of the skipped step is included
           TopK aborts({.k = 3, .non_finite = NonFinite::abort});
           const std::string text = error_of(Errc::aborted, [&] {
             std::vector<float> last(100, 1.0F);
@@ -116,7 +116,7 @@ TEST(TopKSkip, DropsOnlyNonFiniteValues) {
         counted = counted || std::ranges::any_of(data, [](float value) { return value != 0; });
       }
       EXPECT_TRUE(counted);
-      // The velocity of what was chosen in a call that does not count goes on.
+      // The velocity of elements selected in a skipped call is kept.
       TopK moves({.k = 4, .momentum = 0.5F, .non_finite = NonFinite::skip});
       call(moves, comm.rank() == 0 ? std::numeric_limits<float>::quiet_NaN() : 0.0F);
       const std::vector<float> next = call(moves, 0);
@@ -138,7 +138,7 @@ TEST(TopKSkip, EndsWhenWhatCannotArriveHasBeenDropped) {
         return data != nothing && std::ranges::all_of(data, [](float value) { return std::isfinite(value); });
       };
       TopK rounded({.k = 2, .values = DataType::bf16, .non_finite = NonFinite::skip});
-      EXPECT_EQ(call(rounded, 3.4e38F), nothing);  // finite, but not as bf16
+      EXPECT_EQ(call(rounded, 3.4e38F), nothing);  // finite in f32, not in bf16
       EXPECT_EQ(rounded.report("tensor").relative_error, rounded.report("tensor").residual_norm > 0 ? 1 : 0);
       EXPECT_TRUE(counts(call(rounded, 0)));
       TopK moves({.k = 2, .momentum = 0.9F, .masking = false, .non_finite = NonFinite::skip});
@@ -152,7 +152,7 @@ TEST(TopKSkip, EndsWhenWhatCannotArriveHasBeenDropped) {
     });
 }
 
-/// One compressor for every rank, which outlives communicators.
+/// One compressor for every rank. It outlives communicators.
 class Keepers {
  public:
   Keepers(std::size_t ranks, const TopKOptions& options) {
@@ -176,7 +176,7 @@ std::vector<float> rest_of(Communicator& comm, TopK& top_k) {
   return sum;
 }
 
-/// A call of all but rank 0, which stays until it has failed.
+/// Makes a call of all ranks but rank 0, which waits until the call has failed.
 void call_in_vain(Communicator& comm, TopK& top_k, std::latch& failed) {
   if (comm.rank() == 0) return failed.wait();
   std::vector<float> data = gradient_of(comm.rank(), 100, 1);
@@ -185,7 +185,7 @@ void call_in_vain(Communicator& comm, TopK& top_k, std::latch& failed) {
 }
 
 TEST(TopKFailure, RestoresTheSelectionAndServesAnotherCommunicator) {
-  // A host keeps what it had added: that of rank 0 waited for it.
+  // A host keeps the sum that it had formed. The sum of rank 0's host was not formed.
   const std::vector<int> hosts_of_1{0, 1}, hosts_of_2{0, 0, 1, 1};
   for (const auto& [hosts, first_kept] : {std::pair(hosts_of_1, 1), {hosts_of_2, 2}}) {
     const auto ranks = static_cast<Rank>(hosts.size());
@@ -246,7 +246,7 @@ TEST(TopKFailure, ByNaNLeavesTheGradientsOfTheOthersOnly) {
   for (const float momentum : {0.0F, 0.5F})
     for (const bool force : {true, false})
       for (const auto& hosts : {std::vector<int>{0, 0}, {0, 1, 2}, {0, 0, 1, 1}}) {
-        // If ranks add inside their host first, it depends on timing which of them have added before the failure.
+        // If ranks add inside their host first, timing decides which of them have added before the failure.
         if (force && hosts.size() == 4) continue;
         SCOPED_TRACE(::testing::Message() << hosts.size() << " ranks, momentum " << momentum << ", force " << force);
         const auto ranks = static_cast<Rank>(hosts.size());
@@ -402,7 +402,7 @@ TEST(TopKState, AMalformedStateIsRefused) {
   });
   const std::vector<std::byte> whole = top_k.save();
   std::mt19937 random(3);
-  for (int i = 0; i < 2000; ++i) {  // any bytes: an error or a state, no more
+  for (int i = 0; i < 2000; ++i) {  // any bytes: the result is an error or a state
     std::vector<std::vector<std::byte>> changed{whole};
     for (int byte = 0; byte < 3; ++byte) changed[0][random() % whole.size()] = static_cast<std::byte>(random());
     if (i % 3 == 0) changed[0].resize(random() % whole.size());
@@ -455,7 +455,7 @@ TEST(TopKMistakes, UnsupportedCallsAreRefused) {
     comm.all_reduce(data, ReduceOp::sum, options);
     refused("50 elements, but those before had 100", [&] { comm.all_reduce(half, ReduceOp::sum, options); });
     Work work = comm.all_reduce_async(data, data, ReduceOp::sum, options);
-    comm.barrier();  // it has ended, but this rank has not been told
+    comm.barrier();  // complete, but not yet reported to this rank
     refused("under way", [&] { comm.all_reduce(data, ReduceOp::sum, options); });
     work.wait();
     comm.all_reduce(data, ReduceOp::sum, options);
@@ -463,7 +463,7 @@ TEST(TopKMistakes, UnsupportedCallsAreRefused) {
     refused("aligned", [&] { comm.all_reduce(Buffer(odd.data() + 1, 100, DataType::f32), ReduceOp::sum, options); });
     std::vector<float> empty;
     comm.all_reduce(empty, ReduceOp::sum, sparse(top_k, "empty"));
-    comm.all_reduce(data);  // still good
+    comm.all_reduce(data);  // the communicator still works
   });
 }
 
@@ -502,8 +502,8 @@ TEST(TopKHostile, MalformedSelectionsFailOnEveryRank) {
             armed = true;
             try {
               comm.all_reduce(data, ReduceOp::sum, sparse(top_k));
-              comm.barrier();  // the rank whose bytes they were has seen nothing wrong with them
-              // How many values are not finite may be anything.
+              comm.barrier();  // the rank that sent the bytes has seen no error in them
+              // The number of values that are not finite may be anything.
               if (form == SparseForm::gathered) {
                 EXPECT_LT(at, 8U);
               }

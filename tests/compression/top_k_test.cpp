@@ -1,4 +1,4 @@
-// All-reduce with a top-k compressor: what is sent, what is kept, that nothing is lost, and that all ranks agree.
+// All-reduce with a top-k compressor: sent elements, residuals, completeness, and equal results on all ranks.
 #include "collectives/top_k.hpp"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@
 namespace collectives::testing {
 namespace {
 
-/// The k greatest of what is in `all`, lowest index first among equals; they are zero there afterwards.
+/// Returns the k greatest elements of `all`, lowest index first among equals, and sets them to zero.
 struct Chosen {
   std::vector<std::size_t> indices;
   std::vector<float> values;
@@ -110,7 +110,7 @@ TEST_P(TopKWorlds, EveryStepIsThatOfTheOracleBitForBit) {
       for (int step = 0; step < 4; ++step) {
         std::vector<float> out(count, -1);
         comm.all_reduce(gradient_of(comm.rank(), count, step), out, ReduceOp::average, sparse(top_k));
-        // Sums of a host are in an order of its own where it has more than two ranks.
+        // A host of more than two ranks adds in an order of its own.
         for (std::size_t i = 0; i < count; ++i)
           ASSERT_NEAR(out[i], expected[static_cast<std::size_t>(step)][i], 1e-5)
               << "step " << step << ", element " << i << " of " << count << ", top " << k;
@@ -162,7 +162,7 @@ TEST_P(TopKWorlds, ValuesThatTravelAsBf16LeaveTheirRoundingErrorBehind) {
       const std::vector<float> gradient = gradient_of(r, count, 0);
       for (std::size_t i = 0; i < count; ++i) given[i] += static_cast<double>(gradient[i]);
     }
-    // One rounding of each rank's sum is still owed, however many calls there were.
+    // After any number of calls, one rounding of each rank's sum is not sent yet.
     for (std::size_t i = 0; i < count; ++i)
       ASSERT_NEAR(arrived[i] / steps, given[i], 0x1p-8 * 5 * comm.size() / steps + 1e-4) << i;
   });
@@ -247,7 +247,7 @@ TEST_P(TopKWorlds, SavedAndLoadedGoesOnBitForBit) {
       return data;
     };
     for (int number = 0; number < 3; ++number) EXPECT_TRUE(same_bits(step(through, number), step(before, number)));
-    // As a checkpoint would: rank by rank.
+    // Saves and loads as a checkpoint would, rank by rank.
     std::vector<std::vector<std::byte>> states(static_cast<std::size_t>(comm.size()));
     for (Rank r = 0; r < comm.size(); ++r) {
       std::vector<std::byte>& state = states[static_cast<std::size_t>(r)];
@@ -313,8 +313,8 @@ TEST(TopKMomentum, WhereEverythingIsSentBecauseThatIsFasterToo) {
 }
 
 TEST(TopKMomentum, GoesOnWhereRanksBeginToAddInsideTheirHost) {
-  // Constant gradients: the velocity is 1, 1.9, 2.71, 3.439, and everything arrives, as all elements are equal in a
-  // tensor of which everything is chosen.
+  // Constant gradients: the velocity is 1, 1.9, 2.71, 3.439. Everything is sent, because all elements of this tensor
+  // are equal and selected.
   for (const auto& hosts : {std::vector<int>{0, 1}, {0, 0, 1, 1}, {0, 1, 1}})
     run_hosts(
         hosts,
@@ -418,7 +418,7 @@ TEST(TopKBytes, AreThoseThatAreSentAndReported) {
     const std::uint64_t before = comm.bytes_sent_to_other_hosts();
     comm.all_reduce(data, ReduceOp::average, sparse(top_k));
     const TopKReport report = top_k.report("tensor");
-    // 8 bytes about what is not finite, 4 of header, 2 blocks' counts of 4, 2 bytes an index, 4 a value.
+    // 8 bytes about values that are not finite, 4 of header, 2 counts of blocks of 4, 2 bytes per index, 4 per value.
     EXPECT_EQ(report.sent_bytes, 2 * (8 + 4 + 2 * 4 + 6 * k));
     EXPECT_EQ(comm.bytes_sent_to_other_hosts() - before, report.sent_bytes);
     EXPECT_EQ(report.chosen, k);

@@ -21,19 +21,19 @@
 
 namespace collectives::testing {
 
-/// Where a rank's buffers are, in this program; null: in the host's memory.
+/// Memory of a rank's buffers. Null: memory of the host.
 inline std::unique_ptr<BufferPlacement> (*placement)() = nullptr;
 
 class BackendConformance : public ::testing::TestWithParam<std::tuple<const char*, World>> {
  protected:
-  /// Whether a backend performs functions of the program, and takes elements wherever they lie.
+  /// Whether a backend performs functions of the program and accepts elements at any address.
   static bool on_the_host() { return std::get<0>(GetParam()) != std::string_view("nccl"); }
   int ranks() const { return std::get<1>(GetParam()).ranks(); }
   void run(const std::function<void(Subject&)>& f, CommunicatorOptions options = {}) {
     options.backend = std::get<0>(GetParam());
     options.timeout = std::chrono::seconds(60);
     const World& world = std::get<1>(GetParam());
-    if (!world.domains.empty()) options.tuning.emplace().domain_us = 1e6;  // two levels wherever they are possible
+    if (!world.domains.empty()) options.tuning.emplace().domain_us = 1e6;  // two levels if possible
     run_hosts(
         world.hosts,
         [&](Communicator& comm) {
@@ -275,7 +275,7 @@ TEST_P(BackendConformance, DeterministicAddsInRankOrder) {
     }
     comm.all_reduce(rough_input(comm.rank(), count), out, ReduceOp::sum, {.deterministic = true});
     EXPECT_TRUE(same_bits(out, expected));
-    // A single element travels another way, and gives the same bits.
+    // A single element uses another protocol and gives equal bits.
     for (const std::size_t i : {std::size_t{0}, count / 2, count - 1}) {
       const float mine = rough_input(comm.rank(), count)[i];
       float one = 0;
@@ -340,7 +340,7 @@ TEST_P(BackendConformance, ManyOperationsAreInFlight) {
     for (std::size_t k = 0; k < kOperations; ++k)
       works.push_back(k % 3 == 2 ? comm.broadcast_async(in[k], out[k], static_cast<Rank>(k) % comm.size())
                                  : comm.all_reduce_async(in[k], out[k]));
-    // Waited for out of order.
+    // Operations are waited for in another order.
     for (std::size_t k = 0; k < kOperations; ++k) works[(k * 7) % kOperations].wait();
     for (std::size_t k = 0; k < kOperations; ++k)
       EXPECT_TRUE(same_bits(out[k], k % 3 == 2 ? input_of<float>(static_cast<Rank>(k) % comm.size(), k * 97)

@@ -1,4 +1,4 @@
-// Every backend, and every algorithm of a backend that has several, against the one suite.
+// Conformance suite for every backend, and for every algorithm of a backend with several.
 #include "conformance/backend_conformance.hpp"
 
 namespace collectives::testing {

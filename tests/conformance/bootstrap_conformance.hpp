@@ -28,12 +28,12 @@
 
 namespace collectives::testing {
 
-/// Far beyond any healthy wait.
+/// A time far beyond any healthy wait.
 inline Deadline patient() { return Deadline::in(std::chrono::seconds(60)); }
-/// Long enough for every rank that is about to come, on a busy machine too.
+/// A time in which every rank arrives, also on a busy machine.
 inline Deadline impatient() { return Deadline::in(std::chrono::seconds(1)); }
 
-/// The Error that f throws; a failure if it throws none.
+/// Returns the Error that f throws. Fails the test if it throws none.
 template <class F>
 std::optional<Error> error_of(F f) {
   try {
@@ -45,7 +45,7 @@ std::optional<Error> error_of(F f) {
   return std::nullopt;
 }
 
-/// Calls f(rank) in a thread for each rank; what it throws fails the test.
+/// Calls f(rank) in a thread for each rank. An exception of f fails the test.
 template <class F>
 void in_threads(int ranks, F f) {
   std::vector<std::jthread> threads;
@@ -142,7 +142,7 @@ TYPED_TEST_P(BootstrapConformance, OneRankNeverComes) {
                   std::string::npos)
             << error->what();
       }
-      // The rendezvous is over; the next call does not wait again.
+      // The rendezvous has ended, so the next call does not wait again.
       const auto again = error_of([&] { bootstrap->all_gather("x", patient()); });
       ASSERT_TRUE(again);
       EXPECT_STREQ(again->what(), error->what());

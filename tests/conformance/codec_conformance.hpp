@@ -28,7 +28,7 @@ namespace collectives::testing {
 
 using Sizes = std::initializer_list<std::size_t>;
 
-/// `size` bytes, `offset` after an aligned address, with nothing behind.
+/// Returns `size` bytes that begin `offset` after an aligned address and end with the allocation.
 class Bytes {
  public:
   explicit Bytes(std::size_t size, std::size_t offset = 0)
@@ -55,7 +55,7 @@ inline std::vector<float> decoded(const Codec& codec, const std::byte* wire, std
   return values;
 }
 
-/// Kinds of values that codecs have trouble with.
+/// Kinds of values that are difficult for codecs.
 struct Kind {
   std::string name;
   std::function<float(std::mt19937_64&)> draw;
@@ -107,7 +107,7 @@ inline std::string codec_name(const ::testing::TestParamInfo<const Codec*>& info
 class CodecConformance : public ::testing::TestWithParam<const Codec*> {
  protected:
   const Codec& codec() const { return *GetParam(); }
-  /// Around blocks and around vectors.
+  /// Lengths around those of blocks and of vectors.
   std::vector<std::size_t> counts() const {
     const std::size_t block = codec().block();
     return {1,  2,   3,   7,   15,  16,   17,    31,        63,        64,

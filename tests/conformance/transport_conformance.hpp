@@ -31,15 +31,15 @@
 
 namespace collectives::testing {
 
-/// One rank's end of a transport, with calls that wait (a minute at most) where the transport's own do not.
+/// One rank's end of a transport. Its calls wait, for at most a minute, unlike those of the transport.
 struct End {
   Rank rank;
   int ranks;
   Transport& transport;
   Wire* wire;
-  std::function<void()> barrier;  // of all ranks, by other means than the transport
+  std::function<void()> barrier;  // a barrier of all ranks without the transport
 
-  /// Calls `attempt` until it yields something that is true.
+  /// Calls `attempt` until its result is true.
   template <class F>
   static auto until(const char* what, F attempt) {
     const Deadline deadline = Deadline::in(std::chrono::minutes(1));
@@ -50,7 +50,7 @@ struct End {
       looks < kYields ? std::this_thread::yield() : std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
   }
-  /// until(), by the owner of a transport, who moves on what is being sent: the peer may be waiting for just that.
+  /// Calls until() and progresses the transport, because the peer may wait for messages of this rank.
   template <class F>
   auto wait(const char* what, F attempt) {
     return until(what, [&] {
@@ -68,7 +68,7 @@ struct End {
     std::memcpy(acquire_frame(to), text.data(), text.size());
     transport.send(to, tag, text.size());
   }
-  /// The next message as a string; its tag must be `tag`.
+  /// Returns the next message as a string. Requires that its tag is `tag`.
   std::string take(Rank from, std::uint64_t tag) {
     const Message& message = receive(from);
     EXPECT_EQ(message.tag, tag);
@@ -81,7 +81,7 @@ struct End {
   }
 };
 
-/// `bytes` bytes that say who sent them as which message.
+/// Returns `bytes` bytes that identify sender and message.
 inline std::string payload(Rank from, std::uint64_t number, std::size_t bytes) {
   std::string text(bytes, '\0');
   for (std::size_t i = 0; i < bytes; ++i) {
@@ -182,7 +182,7 @@ TYPED_TEST_P(TransportConformance, StagedFrameStaysTheSameWhileWhatWasSentBefore
         end.transport.send(1, sent++, kBytes);
       }
       end.barrier();
-      for (int more = 0; more < 3; ++more) {  // so that it is not the first frame of all that is lent below
+      for (int more = 0; more < 3; ++more) {  // so that the frame lent below is not the first one
         std::memset(end.acquire_frame(1), 'x', kBytes);
         end.transport.send(1, sent++, kBytes);
       }
@@ -237,8 +237,8 @@ TYPED_TEST_P(TransportConformance, NothingSentIsNothingReceived) {
   });
 }
 
-// A peer that does not receive stops the sender sooner or later, without waiting and without loss, and when it receives
-// the sender goes on.
+// A peer that does not receive stops the sender without waiting and without loss. The sender continues when the peer
+// receives.
 TYPED_TEST_P(TransportConformance, BackPressureIsANullFrameAndEnds) {
   constexpr std::size_t kBytes = 256 << 10;
   TypeParam::run(kBytes, [](End& end) {
@@ -278,7 +278,7 @@ TYPED_TEST_P(TransportConformance, BothDirectionsCarryMessagesTogether) {
           const std::string text = payload(end.rank, sent, kBytes);
           std::memcpy(frame, text.data(), kBytes);
           end.transport.send(other, sent++, kBytes);
-          return false;  // sends as far ahead as it can: at the end both wait, with messages still to go out
+          return false;  // sends as far ahead as possible: at the end both ranks wait with unsent messages
         }
       }
       if (end.transport.receive(other)) {

@@ -1,5 +1,5 @@
-// Every backend against the one suite, with buffers in the memory of a GPU by CUDA, which all ranks share. Programs
-// that link the same objects run it where there is a GPU, and over what stands in for CUDA.
+// Conformance suite for every backend, with buffers in the memory of a GPU by CUDA, which all ranks share. It runs on a
+// GPU, and on the fake of CUDA.
 #include "conformance/backend_conformance.hpp"
 #include "support/gpu_buffers.hpp"
 

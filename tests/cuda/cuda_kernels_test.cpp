@@ -1,4 +1,4 @@
-// Every kernel against its twin on the processor: the same bits. Needs a GPU, and says so where there is none.
+// Every kernel against the same function on the processor: equal bits. Skipped without a GPU.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
@@ -28,7 +28,7 @@ const std::size_t kLong = [] {
 
 void expect_ok(cudaError_t status) { ASSERT_EQ(status, cudaSuccess) << cudaGetErrorString(status); }
 
-/// Memory of the device that holds a copy of `host`, `shift` elements behind where the device aligns it.
+/// Memory of the device with a copy of `host`, which begins `shift` elements after an aligned address.
 template <class T>
 class OnDevice {
  public:
@@ -70,7 +70,7 @@ std::vector<float> normal(std::size_t n, unsigned seed) {
   return values;
 }
 
-/// Bytes that make no NaN in any type: two of them would add up to one with a payload of nobody's promise.
+/// Bytes that are no NaN in any type. The sum of two NaNs would have an unspecified payload.
 std::vector<std::byte> some_bytes(std::size_t count, unsigned seed) {
   std::mt19937 random(seed);
   std::vector<std::byte> bytes(count);
@@ -238,7 +238,7 @@ TEST_F(CudaKernels, SparseSumsAreThoseOfTheProcessor) {
       there.push_back({index_copies.back()->data(), value_copies.back()->data(), indices[t].size()});
     }
     const OnDevice<std::byte> scratch(cuda::sparse_scratch_bytes(kN));
-    for (int call = 0; call < 2; ++call) {  // the first leaves its scratch as it was
+    for (int call = 0; call < 2; ++call) {  // the first call leaves its scratch memory unchanged
       std::vector<float> expected(kN);
       const std::size_t union_size = SparseSum().add(here.data(), here.size(), divisor, expected.data(), kN);
       const OnDevice<float> sum(kN);

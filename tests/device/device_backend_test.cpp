@@ -1,5 +1,5 @@
-// Every backend against the one suite, with buffers in the memory of GPUs that only pretend: two of them, so that some
-// ranks share one. Every second call is put into a stream.
+// Conformance suite for every backend, with buffers in the memory of two fake GPUs, so that some ranks share one. Every
+// second call is put into a stream.
 #include "conformance/backend_conformance.hpp"
 #include "fakes/gpu/fake_device.hpp"
 #include "support/gpu_buffers.hpp"
@@ -23,7 +23,7 @@ std::vector<World> some_worlds() { return {{"1", {0}}, {"3", {0, 0, 0}}, {"2host
 
 COLLECTIVES_BACKEND_CONFORMS(auto);
 COLLECTIVES_BACKEND_CONFORMS(ring);
-#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)  // which need minutes for more, and see nothing new
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)  // a sanitizer, which takes minutes for more worlds
 // More ranks than a kernel writes to; hosts of which some ranks have no slice.
 INSTANTIATE_TEST_SUITE_P(more, BackendConformance,
                          ::testing::Combine(::testing::Values("auto"),

@@ -1,5 +1,5 @@
-// Collectives on device memory by kernels that read and write the memory of the other ranks: their copies and kernels,
-// the cases that do not use them, ranks that are processes, and GPUs and ranks that fail during a call.
+// Collectives on device memory by kernels that read and write the memory of other ranks. The tests check copies and
+// kernels, and the cases that do not use them. They also check ranks that are processes, and failures during a call.
 // device_backend_test tests the results of every collective.
 #include <gtest/gtest.h>
 
@@ -41,7 +41,7 @@ class DeviceKernels : public ::testing::Test {
       f(comm);
     });
   }
-  /// Kernels and copies of all GPUs while all ranks perform `call`.
+  /// Returns the kernels and copies of all GPUs while all ranks perform `call`.
   using Counted = std::pair<std::size_t, std::size_t>;
   template <class F>
   Counted counted(Communicator& comm, F&& call) {
@@ -84,7 +84,7 @@ TEST_F(DeviceKernels, GathersAreCopiesToEachRank) {
   run(3, [&](Communicator& comm) {
     const OnGpu<float> in(gpus, input_of<float>(comm.rank(), kCount)), all(gpus, 3 * kCount);
     EXPECT_EQ(counted(comm, [&] { comm.all_gather(in.buffer(), all.buffer()); }), (Counted{0, 9}));
-    EXPECT_EQ(counted(comm, [&] { comm.broadcast(in.buffer(), 2); }), (Counted{0, 6}));  // the root has it
+    EXPECT_EQ(counted(comm, [&] { comm.broadcast(in.buffer(), 2); }), (Counted{0, 6}));  // the root has the result
     EXPECT_EQ(in.values(), input_of<float>(2, kCount));
   });
 }
@@ -191,7 +191,7 @@ TEST_F(DeviceKernels, GpusWithoutPeerAccessUseTheHostCopyPath) {
 
 // ---- a kernel under way ----
 
-/// Two ranks of one process, moved on by hand: an all-reduce of two elements, where each GPU adds one.
+/// Two ranks of one process, progressed by the test: an all-reduce of two elements, one per GPU.
 class KernelInProgress : public ::testing::Test {
  protected:
   static constexpr ArenaShape kShape{.ranks = 2, .inline_bytes = 64, .chunk_bytes = 64, .frame_bytes = 64};
@@ -212,7 +212,7 @@ class KernelInProgress : public ::testing::Test {
       return gpus;
     }
     bool touches() const { return arena.block(arena.self()).remote_access.value.load() != 0; }
-    /// Until it waits for whom it is told, or is done.
+    /// Progresses until the rank waits for the given peer, or is done.
     PathExecutor::PathState progress(PathExecutor::PathState until) {
       for (;; std::this_thread::sleep_for(1ms))
         if (const auto state = path->progress(); state == until || state == PathExecutor::PathState::done) return state;

@@ -1,5 +1,5 @@
 // Copies in step with the rounds of a plan (device/pipelined_copy.hpp), for vectors that are copied to the host. The
-// tests check that every plan gives the bits of the host, which copies overlap, and a GPU that stops during a call.
+// tests check equal bits with every plan, copies that overlap, and a GPU that stops during a call.
 // device_two_level_test tests two levels.
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-#if defined(__SANITIZE_THREAD__)  // which takes ten times as long, and sees nothing new in more of the same
+#if defined(__SANITIZE_THREAD__)  // a sanitizer, which takes ten times as long
 constexpr std::size_t kLong = 600'001;
 #else
 constexpr std::size_t kLong = 3'000'001;  // 12 MB, in groups of one
@@ -47,7 +47,7 @@ TEST_P(DeviceRoundsOf, ResultsHaveTheBitsOfTheHost) {
                 comm.all_reduce(in.buffer(), out.buffer(), ReduceOp::average, options);
                 EXPECT_TRUE(same_bits(out.values(), host)) << count;
                 EXPECT_TRUE(same_bits(in.values(), mine)) << count;
-                // One behind the other, by the same pinned memory.
+                // Two calls one after another use the same pinned memory.
                 Options in_stream = options;
                 in_stream.stream = stream;
                 out.set(mine);
@@ -115,7 +115,7 @@ TEST_F(DeviceRounds, MessagesLeaveAndResultsGoBackWhileTheRestComes) {
                                 near_the_end = copies_when_sent(kBytes / 10 * 9);
               work.wait();
               comm.barrier();
-              const std::size_t all = gpus.copies() - before;  // half of them there, half of them back
+              const std::size_t all = gpus.copies() - before;  // half of them to the host, half of them back
               EXPECT_GT(all, 2 * 2 * 40);
               EXPECT_LT(at_first, all / 3);
               EXPECT_GT(near_the_end, all / 2 + all / 8);

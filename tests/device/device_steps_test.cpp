@@ -1,6 +1,6 @@
-// Collectives on device memory if the plan consists of messages (device/step_path.hpp): GPU messages as a transport,
-// the bits of the host with every plan, numbers of copies, ranks that are processes, and GPUs and ranks that fail
-// during a call. device_backend_test tests the results of every collective.
+// Collectives on device memory if the plan consists of messages (device/step_path.hpp). The tests check GPU messages as
+// a transport, equal bits with every plan, and numbers of copies. They also check ranks that are processes, and
+// failures during a call. device_backend_test tests the results of every collective.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -49,7 +49,7 @@ struct GpuTransports {
       transport.begin(frame_bytes);
       End end{.rank = arena.self(), .ranks = ranks(), .transport = transport, .wire = nullptr, .barrier = barrier};
       f(end);
-      barrier();  // nobody's frames go before
+      barrier();  // frames stay until all ranks are here
     });
   }
 };
@@ -80,7 +80,7 @@ TEST(GpuMessages, ABufferSentInPlaceIsLentUntilItsMessageIsReleased) {
   });
 }
 
-/// Takes what it is given, and reads it until it is told otherwise.
+/// Receives messages and reads them until the test ends it.
 class SlowWire final : public Wire {
  public:
   std::string_view name() const noexcept override { return "slow"; }
@@ -129,7 +129,7 @@ TEST(GpuMessages, APinnedFrameThatTheWireStillReadsIsNotWrittenTo) {
 
 // ---- the host's bits ----
 
-#if defined(__SANITIZE_THREAD__)  // which takes ten times as long, and sees nothing new in more of the same
+#if defined(__SANITIZE_THREAD__)  // a sanitizer, which takes ten times as long
 constexpr std::size_t kLong = 300'001;
 #else
 constexpr std::size_t kLong = 4'000'001;  // 16 MB: some rounds of the longest messages
@@ -213,12 +213,12 @@ TEST_P(DeviceStepsBy, HaveTheHostsBits) {
   run_communicators(3, [&](Communicator& comm) { have_the_hosts_bits(comm, kLong); }, {.timeout = 60s});
 }
 
-/// Messages between hosts by pinned memory, from more than one round.
+/// Sends messages between hosts through pinned memory, from several rounds.
 TEST_P(DeviceStepsBy, HaveTheHostsBitsOnSeveralHosts) {
   run_hosts({0, 0, 1, 0, 1}, [&](Communicator& comm) { have_the_hosts_bits(comm, kLong / 4); }, {.timeout = 60s});
 }
 
-/// Where hosts do something together, and vectors have a place in the middle of them.
+/// Plans with an intra-host collective between messages.
 TEST_F(DeviceSteps, OfHostsHaveTheirBits) {
   for (const std::vector<int>& hosts : {std::vector<int>{0, 0, 1, 0, 1}, std::vector<int>{0, 0, 1, 1, 2, 2}})
     run_hosts(hosts,
@@ -259,7 +259,7 @@ TEST_P(DeviceStepsBy, ARootKeepsWhatItSendsUntilAllHaveIt) {
                         data.set(input_of<float>(comm.rank(), kLong));
                         comm.broadcast(data.buffer(), root, {.backend = GetParam()});
                         const std::vector<float> here = data.values();
-                        data.set(std::vector<float>(kLong, -1));  // the buffer is this rank's own again
+                        data.set(std::vector<float>(kLong, -1));  // the buffer belongs to this rank again
                         EXPECT_TRUE(same_bits(here, input_of<float>(root, kLong))) << root;
                       }
                     },
@@ -270,7 +270,7 @@ INSTANTIATE_TEST_SUITE_P(, DeviceStepsBy, ::testing::Values("ring", "reduce_to_o
 
 // ---- what it costs ----
 
-/// Every byte crosses once: read by the kernel that adds it, or the copy that keeps it.
+/// Every byte crosses once. The kernel that adds it reads it, or the copy that keeps it.
 TEST_F(DeviceSteps, MessagesAreReadInPlace) {
   run_communicators(3,
                     [&](Communicator& comm) {
@@ -390,7 +390,7 @@ TEST_F(DeviceProcesses, PassMessages) {
                   }
                   comm.broadcast(in.buffer(), 1, {.backend = backend});
                   expect(in.values() == input_of<float>(1, count), "another root");
-                  // Messages and kernels find memory by the same names.
+                  // Messages and kernels find memory by equal names.
                   comm.all_reduce(in.buffer(), out.buffer());
                 }
                 const OnGpu<float> pool(gpus, input_of<float>(comm.rank(), kCount));
@@ -404,7 +404,7 @@ TEST_F(DeviceProcesses, PassMessages) {
 
 // ---- a Step under way ----
 
-/// Two ranks of one process, moved on by hand: an all-reduce of two elements.
+/// Two ranks of one process, progressed by the test: an all-reduce of two elements.
 class StepInProgress : public ::testing::Test {
  protected:
   static constexpr ArenaShape kShape{.ranks = 2, .inline_bytes = 64, .chunk_bytes = 64, .frame_bytes = 64};
@@ -449,7 +449,7 @@ class StepInProgress : public ::testing::Test {
     one.job.tag = make_tag(1, 7);
     one.path->start(one.call, planned_, one.job);
   }
-  /// Both go on until `one` has come to where it waits for whom it is told, or is done.
+  /// Progresses both ranks until `one` waits for the given peer, or is done.
   PathExecutor::PathState progress(OneRank& one, OneRank& other, PathExecutor::PathState until) {
     for (;; std::this_thread::sleep_for(1ms)) {
       if (const auto state = one.path->progress(); state == until || state == PathExecutor::PathState::done)
@@ -572,7 +572,7 @@ TEST_F(DeviceSteps, AGpuStopsInAStepOfItsHost) {
             {.timeout = 60s});
 }
 
-/// Its notices are there, and what they tell of is in memory of the host.
+/// Its signals have arrived, and their data is in memory of the host.
 TEST_F(DeviceSteps, ARankPassesMemoryOfTheHost) {
   run_communicators(2,
                     [&](Communicator& comm) {

@@ -1,5 +1,5 @@
-// Calls on device memory, without a GPU: what is refused, what streams promise, and GPUs that are slow, stop or
-// disappear. Results of every collective are device_backend_test's subject.
+// Calls on device memory, without a GPU: refused calls, the order of streams, and GPUs that are slow, stop or
+// disappear. device_backend_test tests the results of every collective.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -23,7 +23,7 @@ using namespace std::chrono_literals;
 
 constexpr std::size_t kCount = 1000;
 
-/// By each way that one host has.
+/// Runs a call by each protocol of one host.
 class DeviceCalls : public ::testing::TestWithParam<DevicePath> {
  protected:
   DeviceCalls() {
@@ -36,7 +36,7 @@ class DeviceCalls : public ::testing::TestWithParam<DevicePath> {
   static const char* backend() { return GetParam() == DevicePath::steps ? "ring" : "auto"; }
   CommunicatorOptions settings() { return {.backend = backend(), .timeout = 60s}; }
 
-  /// Ranks that work on GPU 0 each.
+  /// Runs ranks that work on GPU 0 each.
   template <class F>
   void run(int ranks, F&& f, CommunicatorOptions options = {}) {
     options.backend = backend();
@@ -350,7 +350,7 @@ TEST_P(DeviceCalls, EverythingIsGivenBack) {
 
 class DeviceStreams : public DeviceCalls {
  protected:
-  /// Overwrites `data` with `values`, as a kernel that takes its time.
+  /// Overwrites `data` with `values`, as a slow kernel does.
   void write_slowly(Device::Stream stream, const OnGpu<float>& data, std::vector<float> values) {
     gpus.put(stream, {{data.data(), data.buffer().bytes()}}, [to = data.data(), values = std::move(values)] {
       std::this_thread::sleep_for(20ms);

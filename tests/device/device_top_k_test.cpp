@@ -1,6 +1,6 @@
-// Top-k selected on the GPU: the same bits as on the host with all options, also after a selection on the host; the
-// bytes that are copied between the two, the residual copied back, and calls that fail. cuda_kernels_test tests the
-// kernels.
+// Top-k on the GPU. The tests check equal bits as on the host with all options, also after a selection on the host.
+// They check the number of copied bytes, the residual that is copied back, and calls that fail. cuda_kernels_test tests
+// the kernels.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -33,7 +33,7 @@ constexpr std::size_t kCount = 3000;
 using Hosts = std::vector<int>;
 const Hosts kTwoByTwo{0, 0, 1, 1};
 
-/// Hosts of one rank each, or of several, which share two GPUs.
+/// Hosts of one rank or of several, which share two GPUs.
 class DeviceTopK : public ::testing::Test {
  protected:
   FakeGpus gpus{2, true};
@@ -127,7 +127,7 @@ INSTANTIATE_TEST_SUITE_P(, DeviceTopKOptions,
                                            with("gathered", [](auto& o) { o.form = SparseForm::gathered; }),
                                            with("split", [](auto& o) { o.form = SparseForm::split; }),
                                            with("split_and_dense",
-                                                [](auto& o) {  // a sum that is not sparse any more
+                                                [](auto& o) {  // a sum that is not sparse
                                                   o.form = SparseForm::split;
                                                   o.density = 0.6;
                                                 }),
@@ -174,7 +174,7 @@ TEST_F(DeviceTopK, HostAndGpuTakeTurns) {
   run(kTwoByTwo, steps);
 }
 
-/// Residuals of ranks become residuals of their hosts, and the other way round.
+/// Residuals of ranks become residuals of their hosts, and vice versa.
 TEST_F(DeviceTopK, HostsAndRanksTakeTurns) {
   run(kTwoByTwo, [&](Communicator& comm) {
     std::optional<Communicator> rail = comm.split(comm.rank() % 2, comm.rank());
@@ -192,7 +192,7 @@ TEST_F(DeviceTopK, HostsAndRanksTakeTurns) {
   });
 }
 
-/// Ranks of a host that have been in other calls of a tensor than the others, or own other slices than before.
+/// Ranks of a host with other numbers of calls of a tensor, or with other slices than before.
 TEST_F(DeviceTopK, SomeRanksHaveSomethingToMove) {
   run(kTwoByTwo, [&](Communicator& comm) {
     std::optional<Communicator> rail = comm.split(comm.rank() % 2 == 0 ? 0 : -1, comm.rank()),
@@ -217,7 +217,7 @@ TEST_F(DeviceTopK, SomeRanksHaveSomethingToMove) {
   });
 }
 
-/// Nothing is lost of what ranks keep, whoever keeps it: what all of them have given has arrived, or is kept.
+/// The sum of all contributions equals the sum of results and residuals, on any rank.
 TEST(DeviceTopKSums, ResidualsAreMigratedBetweenRanks) {
   run_hosts(kTwoByTwo,
             [&](Communicator& comm) {
@@ -309,7 +309,7 @@ TEST_F(DeviceTopK, OnlyTheSelectionIsCopied) {
 TEST_F(DeviceTopK, OnlyTheSelectionOfAHostIsCopied) {
   run(kTwoByTwo, [&](Communicator& comm) {
     TopK top_k({.density = 0.01});
-    for (int step = 0; step < 2; ++step)  // the first is staged
+    for (int step = 0; step < 2; ++step)  // the first selection is staged
       comm.all_reduce(gradient(comm, step).buffer(), ReduceOp::sum, chosen_by(top_k));
     const OnGpu<float> data = gradient(comm, 2);
     comm.barrier();
@@ -317,7 +317,7 @@ TEST_F(DeviceTopK, OnlyTheSelectionOfAHostIsCopied) {
     comm.barrier();
     comm.all_reduce(data.buffer(), ReduceOp::sum, chosen_by(top_k));
     comm.barrier();
-    // Five copies per rank: the three of above, and the sum of its slice to itself and to the other rank of its host.
+    // Five copies per rank: the three above, and the sum of its slice to itself and to the other rank of its host.
     EXPECT_EQ(gpus.copies() - copies, 4U * 5);
     EXPECT_EQ(gpus.allocations(), allocations);
     comm.barrier();
@@ -376,7 +376,7 @@ TEST_F(DeviceTopK, SeveralCommunicatorsHaveOneTensor) {
       allocations.push_back(gpus.allocations());
       comm.barrier();
     }
-    EXPECT_EQ(allocations[5], allocations[1]);  // it stays where it is
+    EXPECT_EQ(allocations[5], allocations[1]);  // the residual stays on the GPU
   });
 }
 
@@ -393,7 +393,8 @@ TEST_F(DeviceTopK, InfinityIsSentAndComesToAll) {
   });
 }
 
-/// A call that failed has sent nothing: what was owed is owed, and so is its own gradient, but for what is not finite.
+/// A call that failed has sent nothing. The residual keeps its content and the gradient, except values that are not
+/// finite.
 class DeviceTopKFailure : public DeviceTopK, public ::testing::WithParamInterface<Case> {
  protected:
   /// Returns the residual of rank 0 after its third call has selected, if the last rank aborts instead of calling.
@@ -439,14 +440,14 @@ INSTANTIATE_TEST_SUITE_P(, DeviceTopKFailure,
                                                 })),
                          kName);
 
-/// Two levels: this rank's share is done, and another's of its host is not.
+/// Two levels: the share of this rank is done, and that of another rank of its host is not.
 TEST_F(DeviceTopK, TheSelectionIsRestoredWhenAnotherRankFailsToSendItsSlice) {
   for (const DataType values : {DataType::f32, DataType::bf16}) {
     run(kTwoByTwo, [&](Communicator& comm) {
       TopK top_k({.density = 1, .values = values});
       const auto whole = [](Rank rank, int step) {
         std::vector<float> gradient = gradient_of(rank, kCount, step);
-        for (float& value : gradient) value = std::round(10 * value);  // which bf16 holds
+        for (float& value : gradient) value = std::round(10 * value);  // a value that bf16 holds exactly
         return gradient;
       };
       const OnGpu<float> data(gpus, kCount);
@@ -456,7 +457,7 @@ TEST_F(DeviceTopK, TheSelectionIsRestoredWhenAnotherRankFailsToSendItsSlice) {
       }
       data.set(whole(comm.rank(), 2));
       comm.barrier();
-      if (comm.rank() % 2 == 1) gpus.slow_down(1, 300ms);  // so the others are done long before
+      if (comm.rank() % 2 == 1) gpus.slow_down(1, 300ms);  // so that the other ranks are done long before
       comm.barrier();
       Options options = chosen_by(top_k);
       options.timeout = 60s;
@@ -484,7 +485,7 @@ TEST_F(DeviceTopK, TheSelectionIsRestoredWhenAnotherRankFailsToSendItsSlice) {
   }
 }
 
-/// The GPU comes to what it was told only when all is over.
+/// The GPU begins its work only after the call has failed.
 TEST_F(DeviceTopK, TheSelectionIsRestoredWhenTheGpuResumes) {
   run(2, [&](Communicator& comm) {
     TopK top_k;
@@ -515,7 +516,7 @@ TEST_F(DeviceTopK, TheGpuDisappears) {
     comm.barrier();
     gpus.disappear(comm.rank());
     const Error error = error_of([&] {
-      comm.barrier();  // which the other may have left, and failed, before this rank has
+      comm.barrier();  // another rank may have left and failed before this rank
       comm.all_reduce(data.buffer(), ReduceOp::sum, chosen_by(top_k));
     });
     EXPECT_EQ(error.code(), Errc::system);

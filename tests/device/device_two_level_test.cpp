@@ -1,6 +1,6 @@
-// All-reduce on several hosts, by kernels inside hosts and by the rails of the plan between hosts: the same bits as on
-// the host with every algorithm, the copies of each rank, and failures during a call. device_backend_test tests other
-// collectives.
+// All-reduce on several hosts, by kernels inside hosts and by the rails of the plan between hosts. The tests check
+// equal bits as on the host with every algorithm, the copies of each rank, and failures during a call.
+// device_backend_test tests other collectives.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -87,7 +87,7 @@ TEST_F(DeviceTwoLevel, SeveralRounds) {
               [&](Communicator& comm) {
                 constexpr std::size_t kLong = 1'000'003;
                 for (const char* backend : {"hierarchical", "hierarchical_one_shot"}) {
-                  // Sums that are exact in any order, because a ring of three hosts has an order of its own.
+                  // Sums are exact in any order, because a ring of three hosts adds in another order.
                   const OnGpu<float> exact(gpus, input_of<float>(comm.rank(), kLong));
                   comm.all_reduce(exact.buffer(), ReduceOp::sum, {.backend = backend});
                   EXPECT_TRUE(same_bits(exact.values(), sum_of<float>(comm.size(), kLong))) << backend;
@@ -169,8 +169,8 @@ TEST_F(DeviceTwoLevel, ARankMovesItsSliceOnly) {
               comm.barrier();
               comm.all_reduce(data.buffer(), ReduceOp::sum, {.backend = "hierarchical_one_shot"});
               comm.barrier();
-              EXPECT_EQ(gpus.kernels() - kernels, 4);    // each adds a slice
-              EXPECT_EQ(gpus.copies() - copies, 4 * 4);  // to the host, back, and to the two of its host
+              EXPECT_EQ(gpus.kernels() - kernels, 4);    // each rank adds a slice
+              EXPECT_EQ(gpus.copies() - copies, 4 * 4);  // to the host, back, and to the two ranks of its host
               EXPECT_EQ(gpus.allocations(), allocations);
               comm.barrier();
             },
@@ -192,7 +192,7 @@ TEST_F(DeviceTwoLevel, UnsupportedCallsFallBackToTheHostCopyPath) {
 }
 
 TEST(DeviceTwoLevelWithout, GpusThatAreApartAreStaged) {
-  FakeGpus gpus(2, true);  // each host has ranks on either
+  FakeGpus gpus(2, true);  // each host has ranks on both GPUs
   gpus.keep_apart(0, 1);
   run_hosts({0, 0, 0, 1, 1, 1},
             [&](Communicator& comm) {
@@ -262,7 +262,7 @@ TEST_F(DeviceTwoLevel, AGpuDisappears) {
               comm.barrier();
               if (comm.rank() == 1) gpus.disappear(0);
               const Error error = error_of([&] {
-                comm.barrier();  // which others may have left, and failed, before this rank has
+                comm.barrier();  // another rank may have left and failed before this rank
                 comm.all_reduce(data.buffer(), ReduceOp::sum, {.backend = "hierarchical"});
               });
               EXPECT_EQ(error.code(), Errc::system) << error.what();

@@ -1,6 +1,6 @@
-// Calls through NCCL, on fake GPUs and with a library in the place of NCCL: refused calls, the order of streams,
-// failures of NCCL, and ranks that disagree, are late, leave or never call. nccl_backend_test tests the results of
-// every collective.
+// Calls through NCCL, on fake GPUs and with a library in the place of NCCL. The tests check refused calls, the order of
+// streams and failures of NCCL. They also check ranks that disagree, are late, leave or never call. nccl_backend_test
+// tests the results of every collective.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -40,7 +40,7 @@ class NcclCalls : public ::testing::Test {
   FakeNccl streams{gpus};
   nccl::Loaded library{fake_nccl()};
 
-  /// Ranks that work on a GPU each.
+  /// Runs ranks that work on a GPU each.
   template <class F>
   void run(int ranks, F&& f, CommunicatorOptions options = {}) {
     if (options.timeout.count() == 0) options.timeout = 60s;
@@ -161,7 +161,7 @@ TEST_F(NcclCalls, MoreCallsThanRecordsAreInFlight) {
 TEST_F(NcclCalls, GroupsOfTensors) {
   run(3, [&](Communicator& comm) {
     const auto one = input(comm, 7), two = input(comm, 1001);
-    for (const ReduceOp op : {ReduceOp::sum, ReduceOp::min}) {  // by NCCL, and unsummed
+    for (const ReduceOp op : {ReduceOp::sum, ReduceOp::min}) {  // by NCCL, not yet summed
       Group group = comm.group();
       group.all_reduce(one.buffer(), one.buffer(), op);
       group.all_reduce(two.buffer(), two.buffer(), op);
@@ -190,7 +190,7 @@ TEST_F(NcclCalls, DestructionOfTheCommunicatorWaitsForItsStream) {
 
 // ---- memory ----
 
-/// All that one has, but for memory.
+/// Asks for all types and ops of NCCL, but not for memory.
 class WithoutMemory final : public Nccl {
  public:
   explicit WithoutMemory(const Nccl& whole) : whole_(whole) {}
@@ -246,7 +246,7 @@ TEST_F(NcclCalls, MemoryOfTheProgramIsRegisteredWhileItsHandleLives) {
     comm.barrier();
     EXPECT_EQ(FakeNccl::in_registered(), seen + 4);
     comm.barrier();
-    // Two that lie within are one more each, and gone with the last.
+    // Two registered regions inside an allocation count once more each, and end with the last one.
     DeviceMemory same = comm.register_memory(data.data(), kCount * 4);
     const DeviceMemory piece = comm.register_memory(data.data() + 10, 40);
     known = {};
@@ -289,7 +289,7 @@ TEST_F(NcclCalls, MemoryOfAnotherKindOrGpuIsNotRegistered) {
     const DeviceMemory apart = comm.register_memory(data.data() + 20, 40);
     EXPECT_EQ(comm.register_memory(data.data(), 0).data(), nullptr);
     EXPECT_TRUE(comm.allocate_on_device<float>(0).empty());
-    comm.all_reduce(data.buffer());  // nothing was sent, and it is still good
+    comm.all_reduce(data.buffer());  // nothing was sent, and the communicator still works
     EXPECT_EQ(data.values(), sum_of<float>(2, kCount));
   });
 }
@@ -337,7 +337,7 @@ TEST_F(NcclCalls, MemoryOfACommunicatorThatWasAborted) {
     const DeviceMemory known = comm.register_memory(data.data(), kCount * 4);
     const DeviceArray<float> own = comm.allocate_on_device<float>(kCount);
     comm.all_reduce(own);
-    behind.arrive_and_wait();  // or it would be this call that is aborted
+    behind.arrive_and_wait();  // otherwise this call would be aborted
     comm.abort("enough");
     EXPECT_EQ(error_of([&] { comm.barrier(); }).code(), Errc::aborted);
     EXPECT_EQ(error_of([&] { (void)comm.allocate_on_device<float>(1); }).code(), Errc::aborted);
@@ -402,7 +402,7 @@ TEST_F(NcclCalls, NcclWithoutFunctionsForMemory) {
   });
   const std::string said = ::testing::internal::GetCapturedStderr();
   set_log_level(level);
-  static bool first = true;  // in this process, which says it once
+  static bool first = true;  // in this process, which prints it once
   const auto found = said.find("device memory is used unregistered");
   EXPECT_EQ(found != std::string::npos, std::exchange(first, false));
   EXPECT_EQ(said.rfind("device memory is used unregistered"), found);
@@ -443,7 +443,7 @@ TEST_F(NcclCalls, PartsWorkOnTheGpuOfTheWhole) {
 
 // ---- failures ----
 
-/// One whose rank 1 is gone when it should meet the others.
+/// A bootstrap whose rank 1 is missing when ranks connect.
 struct Gone {};
 class LosesRank1 final : public Nccl {
  public:
@@ -513,14 +513,14 @@ TEST_F(NcclCalls, AMismatchOfCountsFreesTheStreams) {
     const Error error = error_of([&] {
       const std::size_t count = comm.rank() == 1 ? kCount - 1 : kCount;
       comm.all_reduce(Buffer(data.data(), count, DataType::f32), ReduceOp::sum, {.stream = stream});
-      for (;;) {  // in flight: it is a later call that throws
+      for (;;) {  // in flight, so a later call throws
         comm.progress();
         comm.barrier();
       }
     });
     EXPECT_EQ(error.code(), Errc::mismatch);
     EXPECT_STREQ(error.what(), "all_reduce #1: rank 1 passed 999 x f32, ranks 0, 2 passed 1000 x f32");
-    gpus.synchronize(stream);  // which was freed
+    gpus.synchronize(stream);  // the freed memory
   });
 }
 
@@ -644,7 +644,7 @@ TEST_F(NcclCalls, NcclThatFails) {
       if (comm.rank() == 0) FakeNccl::fail(function);
       comm.barrier();
       ++behind;
-      while (behind < 2) std::this_thread::sleep_for(100us);  // or the failure could be that of the barrier
+      while (behind < 2) std::this_thread::sleep_for(100us);  // otherwise the failure could be that of the barrier
       const Error error = error_of([&] { comm.all_reduce(data.buffer()); });
       EXPECT_EQ(error.code(), Errc::system);
       EXPECT_SAYS(error.what(), "all_reduce #3: rank ");

@@ -79,7 +79,7 @@ TEST_F(NcclInHosts, WhereNcclConnectsEveryoneItDoesAll) {
         EXPECT_SAYS(explain(comm), "nccl: NCCL connects the GPUs");
         EXPECT_SAYS(explain(comm, {.backend = "hierarchical"}), kNcclInHosts);
         const OnGpu<float> one(gpus, input_of<float>(comm.rank(), 1000)), two(gpus, input_of<float>(comm.rank(), 1000));
-        for (int lap = 0; lap < 3; ++lap) {  // one is in flight when the other begins
+        for (int lap = 0; lap < 3; ++lap) {  // one call is in flight when the other begins
           one.set(input_of<float>(comm.rank(), 1000));
           two.set(input_of<float>(comm.rank(), 1000));
           Work first = comm.all_reduce_async(one.buffer(), one.buffer());
@@ -169,7 +169,7 @@ TEST_F(NcclOnGpusWithPeerAccess, TwoRanksOfAHostOnOneGpuAreStaged) {
             {.backend = "hierarchical", .timeout = 60s});
 }
 
-/// All exchanges that a split may need: NCCL connects the part, of which the whole knew nothing, and each of its hosts.
+/// All exchanges that a split may need. NCCL connects the part, which the parent did not know, and each of its hosts.
 TEST_F(NcclOnGpusWithPeerAccess, APartMayHaveNcclThatTheWholeHasNot) {
   ::setenv("COLLECTIVES_GPU_PEERS", "off", 1);
   run_hosts({0, 1, 1, 1, 0},  // ranks 0 and 4 have GPU 0
@@ -191,7 +191,7 @@ TEST_F(NcclOnGpusWithPeerAccess, APartMayHaveNcclThatTheWholeHasNot) {
 
 // ---- what comes of it ----
 
-/// In place and not; `at`: elements behind the beginning of an allocation.
+/// Calls in place and out of place. `at` is the distance from the beginning of an allocation in elements.
 template <class T>
 void expect_result(Communicator& comm, FakeGpus& gpus, std::size_t count, const ReduceOp& op, std::size_t at = 0) {
   std::vector<T> expected = input_of<T>(comm.rank(), count);
@@ -213,7 +213,7 @@ void expect_result(Communicator& comm, FakeGpus& gpus, std::size_t count, const 
   EXPECT_TRUE(same_bits(result(in), expected)) << count << " elements in place, " << to_string(op.kind());
 }
 
-#if defined(__SANITIZE_THREAD__)  // which needs a minute for more, and sees nothing new
+#if defined(__SANITIZE_THREAD__)  // a sanitizer, which takes a minute for more worlds
 constexpr const char* kBackends[] = {"hierarchical"};
 #else
 constexpr const char* kBackends[] = {"hierarchical", "hierarchical_one_shot", "hierarchical_leaders"};
@@ -347,7 +347,7 @@ TEST_F(NcclInHosts, NcclFails) {
           comm.barrier();
           if (comm.rank() == 2) FakeNccl::fail(function);
           const Error error = error_of([&] {
-            comm.barrier();  // which others may have left, and failed, before this rank has
+            comm.barrier();  // another rank may have left and failed before this rank
             comm.all_reduce(data.buffer());
             comm.barrier();  // the other host may be done when NCCL fails
           });
@@ -367,7 +367,7 @@ TEST_F(NcclInHosts, TheSelectionIsRestoredWhenNcclFailsAtTheEnd) {
       TopK top_k({.density = 1, .values = values});
       const auto whole = [](Rank rank, int step) {
         std::vector<float> gradient = gradient_of(rank, 3000, step);
-        for (float& value : gradient) value = std::round(10 * value);  // which bf16 holds
+        for (float& value : gradient) value = std::round(10 * value);  // a value that bf16 holds exactly
         return gradient;
       };
       const OnGpu<float> data(gpus, 3000);
@@ -391,11 +391,11 @@ TEST_F(NcclInHosts, TheSelectionIsRestoredWhenNcclFailsAtTheEnd) {
       const std::size_t first = comm.rank() == first_here ? 0 : 1500;
       for (std::size_t i = first; i < first + 1500; ++i) squares += std::pow(one[i] + other[i], 2);
       const double kept = top_k.report("tensor").residual_norm;
-      if (kept == 0) return;  // of the host for which NCCL has not failed
+      if (kept == 0) return;  // a rank of the host on which NCCL has not failed
       EXPECT_NEAR(kept, std::sqrt(squares), 1e-3);
       ++have_it_back;
     });
-    EXPECT_GE(have_it_back, 1);  // the other of that host may not have chosen yet
+    EXPECT_GE(have_it_back, 1);  // the other rank of that host may not have selected yet
   }
 }
 

@@ -41,7 +41,7 @@ std::string why_not(const std::string& path) {
   return why_not;
 }
 
-/// Runs `of_rank` on as many threads; what each of them threw, as code and text.
+/// Runs `of_rank` on several threads. Returns the exception of each as code and text.
 struct Failure {
   Errc code;
   std::string text;
@@ -160,7 +160,7 @@ std::byte* bytes_of(OnGpu<T>& on_gpu) {
   return reinterpret_cast<std::byte*>(on_gpu.data());
 }
 
-/// Contributions whose sum depends on the order, and what folding them in rank order gives.
+/// Contributions whose sum depends on the order, and their sum in rank order.
 template <class T>
 struct Contributions {
   Contributions(int ranks, std::size_t count, const ReduceOp& op) {
@@ -181,8 +181,7 @@ struct Contributions {
 
 class NcclCalls : public ::testing::TestWithParam<int> {};
 
-/// All reductions of one type and op, in place and out of place, of all lengths that are awkward, in few rounds or
-/// many.
+/// Runs all reductions of one type and op, in place and out of place, of difficult lengths, in few rounds or many.
 template <class T>
 void check_reductions(int size, const ReduceOp& op, bool unsummed, std::size_t scratch_bytes) {
   SCOPED_TRACE(std::string(to_string(data_type_v<T>)) + " " + std::string(to_string(op.kind())) +
@@ -380,7 +379,7 @@ TEST_P(NcclComms, OfPartsOfTheRanks) {
     wait_until_ready(*part);
     const Device::Stream stream = gpus.new_stream();
     OnGpu<std::int32_t> one(gpus, std::vector<std::int32_t>{1}), count(gpus, 1);
-    const Rank there = (size - 1 - rank) / 2;  // by key, the last rank is the first there
+    const Rank there = (size - 1 - rank) / 2;  // ordered by key, the last rank is the first
     NcclCollective by(device, std::move(part), members, there);
     put(by, {.input = bytes_of(one),
              .output = bytes_of(count),
@@ -491,7 +490,7 @@ TEST(NcclFailures, InAStream) {
   const NcclComm::Call call{.input = value.data(), .output = value.data(), .count = 1};
   nccl_comm->start(std::span(&call, 1), stream);
   EXPECT_THROW(for (;;) wait_until_ready(*nccl_comm), Error);
-  gpus.synchronize(stream);  // which was freed
+  gpus.synchronize(stream);  // the freed memory
   EXPECT_THROW(nccl_comm->start(std::span(&call, 1), stream), Error);
   EXPECT_THROW((void)nccl_comm->ready(), Error);
   EXPECT_THROW((void)nccl_comm->split(0, 0), Error);
