@@ -226,7 +226,7 @@ std::uint64_t Communicator::Impl::moves() const noexcept {
 
 // ---- progress without a wait ----
 
-bool Communicator::Impl::progress(bool check_failures) noexcept {
+bool Communicator::Impl::progress_as_member(bool check_failures) noexcept {
   const std::uint64_t before = moves();
   if (progress_queue() && in_flight_.empty()) return moves() != before;
   if (check_failures) detect_failures();
