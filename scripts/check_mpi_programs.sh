@@ -5,8 +5,8 @@
 #   scripts/check_mpi_programs.sh [-b build/release] [-n "1 2 3 4 8"] [-p "xdlu lammps_melt"] [-m "openmpi mpich"]
 #                                 [--time] [--pairs 7] [--limit 600] [--prepare]
 #
-# Prints one line for each program, MPI and number of ranks: seconds without and with the drop-in, calls taken over, the
-# largest relative difference of the numbers, and the verdict.
+# Prints one line for each program, MPI and number of ranks. The line has the seconds without and with the drop-in, and
+# the calls taken over. The largest relative difference of the numbers and the verdict follow.
 #
 # Sums may be added in another order, so numbers agree within ten times the difference between the two MPIs without the
 # drop-in. For programs of one MPI it is the difference between two algorithms of Open MPI's all-reduce. A unit of the
@@ -18,9 +18,9 @@
 # pairs. It also prints the calls taken over. --prepare only installs packages. No run lasts longer than --limit
 # seconds.
 #
-# Waiting ranks yield their core, with and without the drop-in. For Open MPI its own setting does that; with --time Open
-# MPI decides, which gives the same with more ranks than cores. For MPICH it is scripts/mpi_programs/yield_when_idle.c,
-# with --time only if there are more ranks than cores, because it adds code between MPI and UCX.
+# Waiting ranks yield their core, with and without the drop-in. For Open MPI its own setting does that. With --time Open
+# MPI decides, and also yields if there are more ranks than cores. For MPICH scripts/mpi_programs/yield_when_idle.c makes
+# ranks yield. With --time it is used only if there are more ranks than cores, because it adds code between MPI and UCX.
 #
 # The exit status is 1 if anything differs. scripts/mpi_programs/ has a file for each program with its input and the
 # relevant output. Its packages are installed if possible.

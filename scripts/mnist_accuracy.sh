@@ -18,9 +18,9 @@
 # no_feedback_0.1% drops the values that it does not send. It shows that the comparison detects a harmful compressor. It
 # trains for one epoch and is compared with fp32 after that epoch.
 #
-# The table has the mean test accuracy over the seeds, the mean loss against fp32 with the same seed in percentage
-# points, and the standard error of the loss. The last column is the upper bound of the loss at 95 % confidence,
-# one-sided, by Student's t. The script may be interrupted and started again at any time.
+# The table has means over the seeds: the test accuracy, and its loss against fp32 with the same seed in percentage
+# points. A column has the standard error of the loss. The last column is the upper bound of the loss at 95 %
+# confidence, one-sided, by Student's t. The script may be interrupted and started again at any time.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 . "$root/scripts/compare_common.sh"

@@ -28,7 +28,7 @@
 
 namespace collectives::bench {
 
-/// The same collectives by another library.
+/// Collectives of another library.
 class Competitor {
  public:
   virtual ~Competitor() = default;

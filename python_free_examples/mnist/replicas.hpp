@@ -18,7 +18,7 @@ namespace mnist {
 std::uint64_t hash_of(std::span<const float> values);
 
 /// Returns an empty text if all values are equal. Otherwise returns one line with the ranks whose value is not the most
-/// frequent one. Of equally frequent values, the lowest rank's counts.
+/// frequent one. If several values are equally frequent, that of the lowest rank counts.
 std::string disagreement(std::string_view what, std::span<const std::string> value_of_rank);
 
 /// Values differ between ranks that must be equal.

@@ -162,7 +162,7 @@ TEST(Harness, WaitsForCoresThatAreNearAsLongAsThereIsPatience) {
   EXPECT_GE(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(300));
   always.insert(always.end(), {"--near", "1000000000", "--quiet-patience", "0"});
   ASSERT_EQ(run_alone(folder, always, alone()), 0);
-  ASSERT_EQ(folder.samples().size(), 4U);  // the result of the check does not matter
+  ASSERT_EQ(folder.samples().size(), 4U);  // samples are written for any result of the check
   for (const auto& sample : folder.samples()) EXPECT_GT(sample.at("barrier_ns"), 0) << sample;
 }
 

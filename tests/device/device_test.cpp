@@ -23,7 +23,7 @@ using namespace std::chrono_literals;
 
 constexpr std::size_t kCount = 1000;
 
-/// Runs a call by each protocol of one host.
+/// Tests that run with each device path of one host.
 class DeviceCalls : public ::testing::TestWithParam<DevicePath> {
  protected:
   DeviceCalls() {

@@ -190,7 +190,7 @@ TEST_F(NcclCalls, DestructionOfTheCommunicatorWaitsForItsStream) {
 
 // ---- memory ----
 
-/// Asks for all types and ops of NCCL, but not for memory.
+/// NCCL without its functions for memory.
 class WithoutMemory final : public Nccl {
  public:
   explicit WithoutMemory(const Nccl& whole) : whole_(whole) {}
@@ -246,7 +246,7 @@ TEST_F(NcclCalls, MemoryOfTheProgramIsRegisteredWhileItsHandleLives) {
     comm.barrier();
     EXPECT_EQ(FakeNccl::in_registered(), seen + 4);
     comm.barrier();
-    // Two registered regions inside an allocation count once more each, and end with the last one.
+    // Regions inside a registered region share its registration, which ends with the last of them.
     DeviceMemory same = comm.register_memory(data.data(), kCount * 4);
     const DeviceMemory piece = comm.register_memory(data.data() + 10, 40);
     known = {};

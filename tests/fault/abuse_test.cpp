@@ -32,7 +32,7 @@ Outcome run(int ranks, const std::string& arguments, const std::string& environm
 struct Protocol {
   const char* name;
   const char* forced;
-  const char* cores;  ///< of the host: one for each rank, or one for all
+  const char* cores;  ///< number of cores of the host: one for each rank, or one for all
   int ranks = 3;
 };
 
@@ -59,7 +59,7 @@ class Abuse : public ::testing::TestWithParam<Protocol> {
   std::string any_rank() const { return std::to_string(below(static_cast<unsigned>(ranks()))); }
   unsigned below(unsigned n) const { return static_cast<unsigned>(random_()) % n; }
 
-  /// Some rank ends at a random moment; all others must say so.
+  /// A rank ends at a random moment. All other ranks must report it.
   void end_one(const std::string& how) {
     for (long i = 0, end = from_environment("COLLECTIVES_TEST_REPEATS", 1); i < end; ++i) {
       const std::string victim = any_rank();
@@ -106,7 +106,7 @@ TEST_P(Abuse, AStoppedRankIsNamedAndDoesNotTouchBuffersAfterItResumes) {
       << all << '\n'
       << outcome.out;
   EXPECT_EQ(occurrences(outcome.out, "rank " + victim + error + ".*" + named), 1) << all << '\n' << outcome.out;
-  // One that stopped in the middle of a piece finishes that; the others have been warned.
+  // A rank that stopped inside a chunk finishes it. The other ranks have printed a warning.
   if (occurrences(outcome.out, "written afterwards") != 0) {
     EXPECT_GE(occurrences(outcome.out, "rank " + victim + " has stopped while it read or wrote this rank's buffers"), 1)
         << all << '\n'
@@ -122,12 +122,12 @@ TEST(AbuseOfZeroCopy, ARankThatStopsDuringARemoteAccessIsReported) {
   EXPECT_EQ(
       occurrences(outcome.out, "warning: rank [02]: rank 1 has stopped while it read or wrote this rank's buffers"), 2)
       << outcome.out;
-  // After it continues it still writes one piece.
+  // After it continues, it still writes one chunk.
   EXPECT_EQ(occurrences(outcome.out, "rank [02]: [0-9]{1,5} bytes were written afterwards"), 2) << outcome.out;
 }
 
 TEST(AbuseOfZeroCopy, ABufferIsReturnedAfterTheLastRemoteAccessEnds) {
-  // Rank 0 learns of the death while rank 2 still works on a piece of rank 0's buffer, and rank 2 when it has finished.
+  // Rank 0 detects the death while rank 2 works on a chunk of rank 0's buffer. Rank 2 detects it after the chunk.
   const Outcome outcome = run(3, "protocol=zero_copy victim=1 how=kill_inside", "COLLECTIVES_CORES=8");
   EXPECT_EQ(occurrences(outcome.out, "rank [02]: peer_lost of rank 1 after at most 2 s"), 2) << outcome.out;
   EXPECT_EQ(occurrences(outcome.out, "written afterwards"), 0) << outcome.out;

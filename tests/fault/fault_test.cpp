@@ -40,7 +40,8 @@ bool contains(const std::optional<Error>& error, std::string_view text) {
   return error && std::string_view(error->what()).find(text) != std::string_view::npos;
 }
 
-/// Rank `odd` calls `other`, everybody else `usual`; every rank must get a mismatch whose text has all of `words`.
+/// Rank `odd` calls `other`, and all other ranks call `usual`. Every rank must get a mismatch whose text has all of
+/// `words`.
 template <class Usual, class Other>
 void expect_mismatch(const std::vector<int>& hosts, Rank odd, Usual usual, Other other,
                      const std::vector<std::string>& words) {
@@ -49,7 +50,7 @@ void expect_mismatch(const std::vector<int>& hosts, Rank odd, Usual usual, Other
               comm.barrier();
               const auto error = error_of([&] {
                 comm.rank() == odd ? other(comm) : usual(comm);
-                // A rank that could finish hears of it at its next call.
+                // A rank whose call succeeded gets the error at its next call.
                 for (int call = 0; call < 1000; ++call) {
                   comm.barrier();
                   std::this_thread::sleep_for(1ms);
@@ -184,7 +185,7 @@ TEST(UserOp, FailsEveryRankIfItThrows) {
     });
     ASSERT_TRUE(error);
     EXPECT_EQ(error->code(), Errc::system);
-    // The error names the rank that reached its part of the sum first.
+    // The error names the rank that arrived first at its part of the sum.
     EXPECT_TRUE(contains(error, "reduce #1: rank ") && contains(error, ": no such sum")) << error->what();
   });
 }
@@ -201,7 +202,7 @@ TEST(Mismatch, IsReportedBetweenHosts) {
 }
 
 TEST(Mismatch, NamesLateAndFinishedRanksBetweenHosts) {
-  // The root, alone on its host's way, has nothing to wait for; its neighbour tells for it. Rank 3 comes last.
+  // The root, alone on its host, waits for no message, so a neighbour reports the failure to it. Rank 3 arrives last.
   expect_mismatch(
       kTwoHosts, 0,
       [](Communicator& comm) {
@@ -218,7 +219,7 @@ TEST(Mismatch, NamesLateAndFinishedRanksBetweenHosts) {
 }
 
 TEST(Mismatch, IsReportedToFinishedRanksAtTheirNextCall) {
-  // The root of a broadcast has nothing to wait for; it learns of it afterwards.
+  // The root of a broadcast waits for no rank, so it gets the error afterwards.
   expect_mismatch(
       kFourOnOneHost, 0,
       [](Communicator& comm) {
@@ -250,7 +251,7 @@ TEST(Timeout, NamesTheRanksThatDidNotArrive) {
                   EXPECT_TRUE(contains(error, "all_reduce #2")) << error->what();
                   EXPECT_TRUE(contains(error, "rank 2 has not arrived")) << error->what();
                 }
-                // The late rank hears the same story.
+                // The late rank gets the same error.
                 const auto late = error_of([&] { reduce_floats(comm, 10); });
                 ASSERT_TRUE(late);
                 EXPECT_EQ(late->code(), Errc::timeout);
@@ -279,7 +280,7 @@ TEST(Departure, IsReportedToRanksThatNeedTheDepartedRank) {
   });
 }
 
-#if !defined(__SANITIZE_THREAD__)  // under which a signal comes to a thread when it next calls something
+#if !defined(__SANITIZE_THREAD__)  // which delivers a signal only at the next system call of a thread
 
 /// Stops a thread wherever it is, as a scheduler may, until the destructor lets it continue. A stop lasts at most ten
 /// seconds, in case the thread has not reached the place where the other threads wait for it.
@@ -321,7 +322,7 @@ TEST(RankThatIsHeldUp, CompletesItsCallIfTheOtherRanksFailInTheNextOne) {
     while (thread == pthread_t{}) std::this_thread::sleep_for(1ms);
     std::optional<Held> held;
     if (comm.rank() == 1) {
-      std::this_thread::sleep_for(20ms);  // rank 0 waits in its second call by now
+      std::this_thread::sleep_for(20ms);  // rank 0 waits in its second call now
       held.emplace(thread);
     }
     others.arrive_and_wait();
@@ -362,7 +363,7 @@ TEST(Departure, IsDetectedByARootThatNeverWaits) {
       comm.broadcast(data, 0);
       if (comm.rank() == 0) {
         while (!left) std::this_thread::sleep_for(100us);
-        std::this_thread::sleep_for(50ms);  // it does not look at every call
+        std::this_thread::sleep_for(50ms);  // it does not check at every call
         const auto error = error_of([&] { comm.broadcast(data, 0); });
         noticed = true;
         ASSERT_TRUE(error);
@@ -382,7 +383,7 @@ TEST(Departure, AfterTheLastCallIsNoError) {
   for (int lap = 0; lap < 20; ++lap)
     run_communicators(4, [](Communicator& comm) {
       auto data = floats(20'000);
-      comm.broadcast(data, 0);  // the root leaves while the others still read
+      comm.broadcast(data, 0);  // the root leaves while other ranks still read
     });
 }
 
@@ -399,7 +400,7 @@ TEST(Abort, FromAnyThreadReachesEveryRank) {
                   });
                 }
                 const auto error = error_of([&] {
-                  // Rank 0 never calls this one; rank 1 is inside it when its own thread aborts.
+                  // Rank 0 never makes this call. Rank 1 waits in it when another of its threads aborts.
                   if (comm.rank() != 0) reduce_floats(comm, 10);
                   for (;;) {
                     comm.progress();
@@ -408,7 +409,7 @@ TEST(Abort, FromAnyThreadReachesEveryRank) {
                 });
                 if (other.joinable()) other.join();
                 ASSERT_TRUE(error);
-                // Rank 0 may be seen to have issued a barrier before the abort comes; either is a failure with a name.
+                // Rank 0 may have issued a barrier before the abort arrives. Either error is a failure that names it.
                 if (error->code() != Errc::mismatch) {
                   EXPECT_EQ(error->code(), Errc::aborted);
                   EXPECT_EQ(error->peer(), 1);
@@ -420,7 +421,8 @@ TEST(Abort, FromAnyThreadReachesEveryRank) {
 
 TEST(Abort, ReachesOtherHostsFromARankWithoutFurtherCalls) {
   std::atomic<int> told{0};
-  std::barrier together(static_cast<std::ptrdiff_t>(kTwoHosts.size()));  // not the communicator's, which an abort ends
+  // An abort would end a barrier of the communicator.
+  std::barrier together(static_cast<std::ptrdiff_t>(kTwoHosts.size()));
   run_hosts(kTwoHosts,
             [&](Communicator& comm) {
               together.arrive_and_wait();
@@ -490,7 +492,7 @@ TEST(BadArguments, SendNothingAndLeaveTheCommunicatorGood) {
     refused("no such collective", [&] { comm.plan(static_cast<Collective>(99), 4, DataType::f32); });
     refused("no such op: 99", [&] {
       auto op = std::bit_cast<std::array<unsigned char, sizeof(ReduceOp)>>(ReduceOp::sum);
-      op[0] = 99;  // its kind
+      op[0] = 99;  // kind of the op
       comm.all_reduce(four, std::bit_cast<ReduceOp>(op));
     });
     refused("overflow", [&] {
@@ -499,7 +501,7 @@ TEST(BadArguments, SendNothingAndLeaveTheCommunicatorGood) {
     });
     refused("unknown backend \"rong\"; known: auto, hierarchical, ring, reduce_to_one",
             [&] { comm.all_reduce(four, ReduceOp::sum, {.backend = "rong"}); });
-    // Nothing of that was a call.
+    // None of the refused calls counts as a call.
     std::vector<float> ones(5, 1.f);
     comm.all_reduce(ones);
     EXPECT_EQ(ones, std::vector<float>(5, 3.f));

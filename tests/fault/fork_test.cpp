@@ -3,7 +3,7 @@
 // progress thread, over shared memory and over TCP.
 //
 // Under the thread sanitizer the tests fork only while no other thread of the process runs. fork() does not take the
-// sanitizer's own locks (google/sanitizers#1400), so a child waits for ever if another thread held one.
+// sanitizer's own locks (google/sanitizers#1400). A child would wait for ever if another thread held one.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -35,12 +35,12 @@ struct Setting {
   }
 };
 
-/// Throws, as what a rank that is a process expects is no assertion of the test's own process.
+/// Throws unless `right`, because an assertion of GoogleTest in a child would not fail the test.
 void expect(bool right, const std::string& what) {
   if (!right) throw std::runtime_error(what);
 }
 
-/// That `call` gets the error of a child of process `parent`.
+/// Expects that `call` gets the error of a child of process `parent`.
 template <class F>
 void expect_refused(pid_t parent, const std::string& operation, F&& call) {
   try {
@@ -57,7 +57,7 @@ void expect_refused(pid_t parent, const std::string& operation, F&& call) {
   throw std::runtime_error(operation + " is not refused");
 }
 
-/// A child that does `work`, and has nothing to complain about.
+/// Runs `work` in a child, and expects that it succeeds.
 template <class F>
 void in_child(F&& work) {
   Child child([&](Line&) {
@@ -81,7 +81,7 @@ class Fork : public ::testing::TestWithParam<Setting> {
     ::setenv("COLLECTIVES_DATAGRAMS", "off", 1);  // a thread retransmits them
 #endif
   }
-  /// `f(Communicator&)` on two ranks.
+  /// Runs `f(Communicator&)` on two ranks.
   template <class F>
   static void run(F&& f) {
     const CommunicatorOptions options{.timeout = 60s,
@@ -215,11 +215,12 @@ TEST_P(Fork, ChildIsRefusedAFinishedOperation) {
   });
 }
 
-/// While it waits, a thread moves on what it has left unfinished; a child has left nothing of what it inherited.
+/// A wait also progresses the thread's pending operations in other communicators. A child has none of those that it
+/// inherited.
 TEST_P(Fork, ChildMakesACommunicatorDuringAnOperationOfItsParent) {
   run([](Communicator& comm) {
     auto signal = comm.split(0);
-    expect_sums(comm);  // nobody is in the middle of a construction when the other forks
+    expect_sums(comm);  // no construction is under way when the other rank forks
     std::vector<float> data(100'000, 1.F);
     if (comm.rank() == 1) signal->barrier();
     Work work = comm.all_reduce_async(data, data);

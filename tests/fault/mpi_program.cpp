@@ -47,7 +47,7 @@ int main(int argc, char** argv) {
       std::fflush(stdout);
       status = 3;
     }
-    MPI_Barrier(MPI_COMM_WORLD);  // nobody leaves MPI before everybody has said what it got
+    MPI_Barrier(MPI_COMM_WORLD);  // no rank leaves MPI before all ranks have printed their errors
   }
   MPI_Finalize();
   return status;

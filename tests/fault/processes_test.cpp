@@ -16,7 +16,7 @@
 namespace collectives::testing {
 namespace {
 
-/// Runs rank_program on `ranks` ranks; everything it prints.
+/// Runs rank_program on `ranks` ranks. Returns its output.
 Outcome run(int ranks, const std::string& arguments, const std::string& environment = "") {
   return run_command(environment + " " COLLECTIVES_RUN " -n " + std::to_string(ranks) + " --grace 4s " + RANK_PROGRAM +
                      " " + arguments);
@@ -69,7 +69,7 @@ constexpr const char* kWires[] = {"tcp", "ucx"};
 constexpr const char* kWires[] = {"tcp"};
 #endif
 
-/// On hosts of one rank each, as far as they know. `options`: of collectives_run.
+/// Runs ranks that each claim a host of their own. `options` are those of collectives_run.
 Outcome run_on_hosts(int ranks, const std::string& arguments, const std::string& variables = "",
                      const std::string& options = "") {
   return run_command("env " + variables + " " COLLECTIVES_RUN " -n " + std::to_string(ranks) + " " + options +
@@ -144,20 +144,20 @@ constexpr const char* kTooBusy = "tuning built-in .the machine was too busy to m
 
 TEST(Processes, FindTheNumbersOfTheirSituationInTheCache) {
   const Cache cache;
-  for (const bool kernel_copy : {false, true})                         // as the system permits
-    for (double barrier_ns = 16; barrier_ns < 1e9; barrier_ns *= 1.5)  // so that every one is the same as some
+  for (const bool kernel_copy : {false, true})                         // the system permits it or not
+    for (double barrier_ns = 16; barrier_ns < 1e9; barrier_ns *= 1.5)  // so that an entry matches any measured barrier
       TuningCache(cache.file()).keep(situation_of(2, 2, kernel_copy, barrier_ns), {{"inline_bytes", 333}}, {});
   const Outcome outcome = run(2, "tuning", cache.environment());
   EXPECT_EQ(of_cache(outcome, cache, "inline 333 in communicator [12]"), 4) << outcome.out;
-  // More ranks than cores are not measured, nor is one alone.
+  // A single rank, and more ranks than cores, are not measured.
   EXPECT_EQ(occurrences(run(3, "tuning", cache.environment()).out, "tuning built-in .nothing to measure with more"), 6);
   EXPECT_EQ(occurrences(run(1, "tuning", cache.environment()).out, "tuning built-in .nothing to measure with one"), 2);
 }
 
 TEST(Processes, AreMeasuredOnce) {
   const Cache cache;
-  // A busy machine is not measured, and says so. Where the cores of a virtual machine move, every distance between them
-  // is measured once.
+  // A busy machine is not measured, and a line reports that. If the cores of a virtual machine move, every distance
+  // between them is measured once.
   bool measured = false;
   for (int attempt = 0; attempt < 20 && !measured; ++attempt) {
     const Outcome outcome = run(2, "tuning", cache.environment());

@@ -46,7 +46,7 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kPage = 4096;
-constexpr std::size_t kBufferBytes = 96 * kPage;  // of one buffer
+constexpr std::size_t kBufferBytes = 96 * kPage;  // bytes of one buffer
 
 std::map<std::string, std::string> arguments;
 std::string text(const std::string& key, const char* otherwise) {
@@ -68,12 +68,12 @@ Tuning tuning_of(const std::string& protocol) {
       protocol == "one_shot" ? Tuning::kNever : 0;
   tuning.single_copy_bytes = tuning.single_copy_reduce_bytes = protocol == "single_copy" ? 0 : Tuning::kNever;
   tuning.zero_copy_bytes = tuning.zero_copy_bytes_oversubscribed = protocol == "zero_copy" ? 0 : Tuning::kNever;
-  if (protocol == "two_levels") tuning.domain_us = 1e6;  // wherever they are possible
+  if (protocol == "two_levels") tuning.domain_us = 1e6;  // two levels are chosen if possible
   tuning.chunk_bytes = 16 << 10;
   return tuning;
 }
 
-/// Ordinary memory between two pages that nobody may touch.
+/// Ordinary memory between two inaccessible pages.
 class Guarded {
  public:
   Guarded() : all_(::mmap(nullptr, kBufferBytes + 2 * kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
@@ -103,11 +103,11 @@ struct Buffers {
   SharedArray<std::byte> shared[2];
 };
 
-/// One call, the same on every rank but for where the buffers are.
+/// One call. Only the places of its buffers may differ between ranks.
 struct Operation {
   Collective collective = Collective::all_reduce;
   DataType type = DataType::i32;
-  std::size_t count = 0;  ///< of the whole vector; a multiple of the ranks where all have equal parts
+  std::size_t count = 0;  ///< elements of the whole vector; a multiple of the number of ranks if all parts are equal
   std::vector<std::size_t> counts;
   Rank root = 0;
   bool in_place = false;
@@ -164,7 +164,7 @@ int value_at(const std::byte* at, DataType type) {
   return static_cast<int>(x);
 }
 
-/// Small enough that the sum over seven ranks is a byte.
+/// Values are so small that the sum over seven ranks fits into a byte.
 int value(const Operation& one, Rank rank, std::size_t index) {
   return static_cast<int>((one.number * 7 + static_cast<std::size_t>(rank) * 5 + index * 3 + index / 251) % 16);
 }
@@ -175,7 +175,7 @@ int value(const Operation& one, Rank rank, std::size_t index) {
                            "): " + what);
 }
 
-/// Where the buffers of one call are; this may differ between ranks.
+/// Places of the buffers of one call, which may differ between ranks.
 struct Places {
   std::byte *input = nullptr, *output = nullptr;
   std::size_t input_count = 0, output_count = 0;
@@ -211,7 +211,7 @@ void call(Communicator& comm, const Operation& one, const Places& at, const Opti
   }
 }
 
-/// `mine`: this rank's own choice of where its buffers are.
+/// `mine`: this rank's own places.
 Places place(Communicator& comm, Buffers& buffers, const Operation& one, std::mt19937_64& mine, int allocated) {
   const std::size_t element = size_of(one.type);
   const Share part = share_of(one, comm.rank(), comm.size());
@@ -223,7 +223,7 @@ Places place(Communicator& comm, Buffers& buffers, const Operation& one, std::mt
   const auto pick = [&](int which, std::size_t count) {
     const bool from_shared = allocated < 0 ? mine() % 2 == 0 : allocated == 1;
     const std::size_t shift = mine() % 4 == 0 ? mine() % 64 : 0, bytes = count * element;
-    // At the first byte of a page, at the last one, or a few bytes off.
+    // Places a buffer at the first byte of a page, at the last one, or a few bytes away.
     return buffers.base(from_shared, which) + (mine() % 2 == 0 ? shift : kBufferBytes - bytes - shift);
   };
   at.output = pick(1, part_out && one.in_place ? one.count : at.output_count);
@@ -235,14 +235,14 @@ Places place(Communicator& comm, Buffers& buffers, const Operation& one, std::mt
   return at;
 }
 
-/// A call with known values in and out, and nothing else changed.
+/// Makes a call with known inputs, and checks the outputs and the bytes around them.
 void check(Communicator& comm, Buffers& buffers, const Operation& one, std::mt19937_64& mine, const Options& options,
            int allocated) {
   constexpr std::byte kGuardByte{0xa5};
   const std::size_t element = size_of(one.type);
   const Places at = place(comm, buffers, one, mine, allocated);
   const std::size_t around = std::max(one.count * element, std::size_t{256}) + 128;
-  const auto window = [&](const std::byte* data, bool end) {  // around a buffer, inside what may be touched
+  const auto window = [&](const std::byte* data, bool end) {  // around a buffer, on accessible pages
     std::byte* base = nullptr;
     buffers.for_each([&](std::byte* begin) {
       if (data >= begin && data <= begin + kBufferBytes) base = base == nullptr || begin > base ? begin : base;
@@ -298,7 +298,7 @@ CommunicatorOptions options_of(const std::string& protocol) {
   return options;
 }
 
-/// Ordinary or allocated memory, or each rank's own choice (-1).
+/// Kind of memory: ordinary, allocated, or each rank's own choice (-1).
 int memory_for(const std::string& protocol) {
   return protocol == "mixed" ? -1 : protocol == "zero_copy" ? 1 : protocol == "single_copy" ? 0 : -1;
 }
@@ -319,7 +319,7 @@ void stress(Communicator& comm, const std::string& protocol) {
   }
 }
 
-/// Calls without a pause, until somebody fails.
+/// Makes calls without a pause until one fails.
 void be_abused(Communicator& comm, const std::string& protocol) {
   const Rank rank = comm.rank(), victim = static_cast<Rank>(number("victim", 0));
   const std::string how = text("how", "kill");
@@ -333,7 +333,7 @@ void be_abused(Communicator& comm, const std::string& protocol) {
                       if (std::exchange(first, false)) {
                         if (rank == (victim + 1) % comm.size()) std::this_thread::sleep_for(200ms);
                         if (rank == victim) {
-                          std::this_thread::sleep_for(50ms);  // until all are at it
+                          std::this_thread::sleep_for(50ms);  // until all ranks make calls
                           ::raise(how == "stop_inside" ? SIGSTOP : SIGKILL);
                         }
                       }
@@ -352,7 +352,7 @@ void be_abused(Communicator& comm, const std::string& protocol) {
     std::mt19937_64 common(static_cast<std::uint64_t>(number("seed", 1))), mine(common());
     for (std::uint64_t i = 0;; ++i) {
       Operation one = draw(common, comm.size(), i);
-      one.count = one.counts.empty() ? one.count / 840 * 840 + 8400 : one.count;  // mostly long ones
+      one.count = one.counts.empty() ? one.count / 840 * 840 + 8400 : one.count;  // mostly long vectors
       const Places at = place(comm, buffers, one, mine, memory_for(protocol));
       last = Clock::now();
       if (inside)
@@ -362,7 +362,7 @@ void be_abused(Communicator& comm, const std::string& protocol) {
     }
   } catch (const Error& error) {
     const std::chrono::duration<double> waited = Clock::now() - last;
-    // From here on the buffers are the program's own again.
+    // The buffers belong to the program again from here on.
     constexpr std::byte kMine{0x5a};
     buffers.for_each([&](std::byte* begin) { std::memset(begin, static_cast<int>(kMine), kBufferBytes); });
     std::printf("rank %d: %s of rank %d after %s s: %s\n", rank, std::string(to_string(error.code())).c_str(),
@@ -373,7 +373,7 @@ void be_abused(Communicator& comm, const std::string& protocol) {
       return;
     }
     if (how.starts_with("stop")) {
-      std::this_thread::sleep_for(1500ms);  // so that every other rank has its error
+      std::this_thread::sleep_for(1500ms);  // so that all other ranks have their errors
       ::kill(processes[static_cast<std::size_t>(victim)], SIGCONT);
     }
     std::this_thread::sleep_for(300ms);
@@ -385,7 +385,7 @@ void be_abused(Communicator& comm, const std::string& protocol) {
   }
 }
 
-/// For many pairs of calls: rank `victim` makes the one, everybody else the other.
+/// Makes many pairs of calls. Rank `victim` makes one call of a pair, and all other ranks the other.
 void disagree(Communicator& world, const std::string& protocol) {
   const Rank odd = static_cast<Rank>(number("victim", 0));
   Buffers buffers(world);
@@ -415,13 +415,13 @@ void disagree(Communicator& world, const std::string& protocol) {
       else
         std::printf("rank %d: after %.1f s: %s\n", comm->rank(), waited.count(), error.what());
     }
-    // place() has drawn differently on each rank.
+    // place() has drawn another place on each rank.
     random.seed(static_cast<std::uint64_t>(number("seed", 1) + i + 1));
   }
   std::printf("rank %d: %d mismatches\n", world.rank(), agreed);
 }
 
-/// Before anything else, on the rank that is to be refused something.
+/// Runs first on the rank to which the system shall refuse a resource.
 void refuse(const std::string& what) {
   if (what == "process_vm_readv") refuse_calls({{SYS_process_vm_readv, EPERM}});
   if (what == "process_vm_writev") refuse_calls({{SYS_process_vm_writev, EPERM}});
@@ -450,7 +450,7 @@ int main(int argc, char** argv) {
     rank = bootstrap->rank();
     if (rank == number("victim", 0)) {
       refuse(text("refuse", ""));
-      if (text("refuse", "") == "descriptors") {  // as many as it has by now, and `spare`
+      if (text("refuse", "") == "descriptors") {  // the descriptors in use now, and `spare`
         const int next = ::dup(0);
         ::close(next);
         set_limit(RLIMIT_NOFILE, static_cast<std::size_t>(next + number("spare", 0)));

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Compares simulated all-reduces with measured ones between hosts that are namespaces of this machine. `collectives_info
-# simulate` runs the same plans with the same numbers, and so does SimGrid (tests/multi_host/smpi.sh) with libsimgrid-dev.
-# Needs root.
+# Compares simulated all-reduces with measured ones between hosts that are namespaces of this machine. The program
+# `collectives_info simulate` runs the same plans with the same numbers. With libsimgrid-dev SimGrid does so, too
+# (tests/multi_host/smpi.sh). Needs root.
 #
 #   tests/manual/simulation_error.sh [OPTIONS]
 #     --hosts 2,4            numbers of hosts with one rank each
@@ -11,8 +11,8 @@
 #     --smpi-up-to 4194304   bytes; SimGrid takes minutes for longer vectors
 #     --build build/release
 #
-# The rate of the simulated links is the payload rate of two opposite TCP streams, with all pairs of hosts at once, in
-# the same run. Latency and handling are the numbers that the library measured at its start. The other numbers are built
+# The rate of the simulated links is a payload rate that is measured in the same run, by two opposite TCP streams between
+# all pairs of hosts at once. Latency and handling are the numbers that the library measured at its start. The other numbers are built
 # in.
 set -eu -o pipefail
 cd "$(dirname "$0")/../.."

@@ -26,7 +26,7 @@ namespace {
 using namespace std::chrono_literals;
 using State = OperationRecord::State;
 
-/// A prefix of files that are gone with the test, in the variable.
+/// Sets the variable to a prefix of files, which the destructor removes.
 class FlightRecorder : public ::testing::Test {
  protected:
   FlightRecorder() {
@@ -47,7 +47,7 @@ class FlightRecorder : public ::testing::Test {
   std::filesystem::path directory_;
 };
 
-// The first communicator of a process counts for these two, so they come first, in children.
+// These two tests run first and in children, because they need the first communicator of a process.
 TEST_F(FlightRecorder, ReportsAnUnwritableFileAtConstruction) {
   ::setenv("COLLECTIVES_FLIGHT_RECORDER", (directory_ / "nowhere" / "flight").c_str(), 1);
   Child child([](Line&) {
@@ -61,7 +61,7 @@ TEST_F(FlightRecorder, ReportsAnUnwritableFileAtConstruction) {
   EXPECT_EQ(child.wait(), 0);
 }
 
-#if !defined(__SANITIZE_THREAD__)  // under which a signal does not come to a child of fork()
+#if !defined(__SANITIZE_THREAD__)  // which delivers no signal to a child of fork()
 TEST_F(FlightRecorder, IsWrittenOutAtASignalHoweverLongThePath) {
   std::filesystem::path far = directory_;
   for (int part = 0; part < 6; ++part) far /= std::string(200, 'x');
@@ -79,7 +79,7 @@ TEST_F(FlightRecorder, IsWrittenOutAtASignalHoweverLongThePath) {
 #endif
 
 TEST_F(FlightRecorder, RemembersWhatWasCalled) {
-  const auto before = OperationRecord::Time::clock::now() - 1ms;  // as far as a time can be converted
+  const auto before = OperationRecord::Time::clock::now() - 1ms;  // within the precision of the conversion of times
   run_communicators(3, [&](Communicator& comm) {
     std::vector<float> data(5000, 1.f);
     comm.barrier();
@@ -101,7 +101,7 @@ TEST_F(FlightRecorder, RemembersWhatWasCalled) {
     EXPECT_GE(records[1].issued, before);
     EXPECT_GE(records[1].started, records[1].issued);
     EXPECT_GE(records[1].finished, records[1].started);
-    EXPECT_LE(records[1].finished, OperationRecord::Time::clock::now() + 1ms);  // as far as it can be converted
+    EXPECT_LE(records[1].finished, OperationRecord::Time::clock::now() + 1ms);  // the precision of the conversion
   });
 }
 
@@ -211,7 +211,7 @@ TEST_F(FlightRecorder, IsWrittenOutAtASignal) {
         << written_by(rank);
 }
 
-#if !defined(__SANITIZE_THREAD__)  // under which a signal does not come to a child of fork()
+#if !defined(__SANITIZE_THREAD__)  // which delivers no signal to a child of fork()
 TEST_F(FlightRecorder, LeavesASignalToTheProgramThatHandlesIt) {
   ::setenv("COLLECTIVES_DUMP_SIGNAL", "USR1", 1);
   static volatile std::sig_atomic_t handled = 0;

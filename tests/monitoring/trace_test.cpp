@@ -1,5 +1,5 @@
-// COLLECTIVES_TRACE and COLLECTIVES_LOG as their users meet them: ranks that are processes, one file that is read as
-// JSON afterwards, and lines on stderr.
+// COLLECTIVES_TRACE and COLLECTIVES_LOG in programs: ranks that are processes, one file that is read as JSON
+// afterwards, and lines on stderr.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ namespace {
 
 using nlohmann::json;
 
-/// A directory of this test's own, gone with it.
+/// A directory of this test, which the destructor removes.
 class Trace : public ::testing::Test {
  protected:
   Trace() {
@@ -43,7 +43,7 @@ class Trace : public ::testing::Test {
     return run(ranks, "sh -c 'COLLECTIVES_HOST_ID=$RANK exec \"$0\" \"$@\"' " + program);
   }
 
-  /// The events of `files` one behind the other, as a viewer reads them that does not miss the end.
+  /// Returns the events of `files` in their order, as a viewer reads them that tolerates a missing end.
   static std::vector<json> events(const std::vector<std::string>& files) {
     std::ostringstream text;
     for (const std::string& name : files) text << std::ifstream(name).rdbuf();
@@ -60,7 +60,7 @@ class Trace : public ::testing::Test {
   static double begin(const json& event) { return event.at("ts").get<double>(); }
   static double end(const json& event) { return begin(event) + event.at("dur").get<double>(); }
 
-  /// In an all-reduce nobody is finished before everybody has come: with one clock for all, up to `error` us.
+  /// Expects that no rank leaves an all-reduce before all have entered it, with one clock for all, up to `error` us.
   static void expect_one_clock(const std::vector<json>& operations, double error) {
     struct Span {
       double last_begin = 0, first_end = std::numeric_limits<double>::max();
@@ -88,7 +88,7 @@ TEST_F(Trace, IsOneFileForAllRanksOfAHost) {
   for (const json& event : operations) by_rank[event.at("pid").get<int>()].push_back(event);
   ASSERT_EQ(by_rank.size(), 3u);
   for (const auto& [rank, mine] : by_rank) {
-    EXPECT_GT(mine.size(), 1006u);  // and what split() takes
+    EXPECT_GT(mine.size(), 1006u);  // 1006 calls, and the operations of split()
     const auto named = std::ranges::find_if(mine, [](const json& e) { return e.at("args").at("tensor") == "fc1"; });
     ASSERT_NE(named, mine.end());
     const json& args = named->at("args");
@@ -141,7 +141,7 @@ TEST_F(Trace, IsOneFileForEachOfSeveralHosts) {
   EXPECT_EQ(ranks, (std::set{0, 1}));
   EXPECT_TRUE(phases.contains("between hosts"));
   EXPECT_TRUE(phases.contains("coding"));
-  // Both have the same clock in truth; what is measured is wrong by a trip at most.
+  // Both clocks are equal. The measured offset is wrong by one trip at most.
   expect_one_clock(of_category(all, "operation"), 100'000);
 }
 
@@ -185,7 +185,7 @@ TEST_F(Trace, EndsAtItsMaximumLength) {
       << outcome.out;
   const auto bytes = std::filesystem::file_size(file());
   EXPECT_GE(bytes, 64u << 10);
-  EXPECT_LE(bytes, (64u << 10) * 3);  // each rank may write once more than there was room for
+  EXPECT_LE(bytes, (64u << 10) * 3);  // each rank may write once more than the limit
   EXPECT_GT(of_category(events({file()}), "operation").size(), 20u);
 }
 

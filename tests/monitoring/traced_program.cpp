@@ -1,4 +1,4 @@
-// A rank for the tests of traces: some of everything that a communicator does, on tensors whose names are awkward.
+// A rank for the tests of traces. It makes calls of every kind, on tensors with difficult names.
 #include <cstdio>
 #include <vector>
 
@@ -10,7 +10,7 @@ int main() {
     Communicator comm = Communicator::from_environment();
     std::vector<float> data(20'000, 1.f), more(20'000, 1.f);
     comm.barrier();
-    for (int lap = 0; lap < 1000; ++lap) comm.all_reduce(std::span(data).first(4));  // more than is kept
+    for (int lap = 0; lap < 1000; ++lap) comm.all_reduce(std::span(data).first(4));  // more than the recorder keeps
     TopK top_k({.k = 10});
     comm.all_reduce(data, ReduceOp::sum, {.name = "a \"name\"\\ \n \xc3", .compressor = &top_k, .force = true});
     comm.all_reduce(data, ReduceOp::average, {.wire = DataType::bf16, .force = true});

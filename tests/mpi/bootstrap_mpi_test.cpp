@@ -1,5 +1,4 @@
-// Ranks that are processes of mpirun. Worlds smaller than the whole are made by MPI_Comm_split; who is not in one waits
-// at its end.
+// Ranks that are processes of mpirun. MPI_Comm_split makes smaller worlds. A rank outside a world waits at its end.
 #include <mpi.h>
 
 #include "collectives/mpi.hpp"
@@ -20,7 +19,7 @@ struct MpiWorlds {
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     return size;
   }
-  static constexpr bool kNamesTheMissing = false;  // a nonblocking MPI collective is over or it is not
+  static constexpr bool kNamesTheMissing = false;  // a nonblocking MPI collective is complete or not
   template <class F>
   static void run(int ranks, F f) {
     MPI_Comm comm = MPI_COMM_NULL;
@@ -52,7 +51,7 @@ TEST(BootstrapMpi, NoCommunicatorIsInvalid) {
 
 TEST(BootstrapMpi, OneRankComesAfterTheDeadline) {
   if (MpiWorlds::most_ranks() == 1) GTEST_SKIP() << "nobody to wait for";
-  MPI_Comm world = MPI_COMM_NULL, signal = MPI_COMM_NULL;  // each with an order of its own
+  MPI_Comm world = MPI_COMM_NULL, signal = MPI_COMM_NULL;  // each has its own order of collectives
   MPI_Comm_dup(MPI_COMM_WORLD, &world);
   MPI_Comm_dup(MPI_COMM_WORLD, &signal);
   const bool late = world_rank() == MpiWorlds::most_ranks() - 1;
@@ -65,7 +64,9 @@ TEST(BootstrapMpi, OneRankComesAfterTheDeadline) {
         << error->what();
   }
   MPI_Barrier(signal);
-  if (late) {  // the others' duplication was never taken back, so its own succeeds, and nobody answers it any more
+  // The duplication of the other ranks is still pending, so that of the late rank succeeds. No rank answers it after
+  // that.
+  if (late) {
     const auto error = error_of([&] {
       MpiBootstrap(world, std::chrono::seconds(60)).all_gather("x", Deadline::in(std::chrono::milliseconds(200)));
     });

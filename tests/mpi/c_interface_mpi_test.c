@@ -1,4 +1,5 @@
-// Meeting through MPI from C99, under mpirun: sums the ranks through a communicator of MPI_COMM_WORLD and its split.
+// Construction through MPI from C99, under mpirun: sums the ranks through a communicator of MPI_COMM_WORLD and its
+// split.
 #include <collectives/collectives_mpi.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-// The MPI wire under mpirun: the conformance suites, and what is its alone.
+// The MPI wire under mpirun: the conformance suites, and tests of this wire alone.
 #include <mpi.h>
 
 #include <memory>
@@ -11,7 +11,7 @@
 namespace collectives::testing {
 namespace {
 
-/// All ranks of the world, numbered backwards so that no test passes by mistaking one numbering for the other.
+/// Runs all ranks of the world, numbered backwards, so that a confusion of the two numberings fails.
 std::vector<Rank> backwards(int ranks) {
   std::vector<Rank> members(static_cast<std::size_t>(ranks));
   std::iota(members.rbegin(), members.rend(), 0);

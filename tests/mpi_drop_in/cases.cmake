@@ -1,5 +1,5 @@
-# drop_in_tests(MPI PACKAGE OTHER RANKS...): declares all cases for the MPI of PACKAGE. The program of corner cases runs with
-# each number of RANKS. OTHER is the MPI whose drop-in must refuse this one.
+# drop_in_tests(MPI PACKAGE OTHER RANKS...): declares all cases for the MPI of PACKAGE. The program of corner cases runs
+# with each number of RANKS. The drop-in for the MPI OTHER must refuse this MPI.
 function(drop_in_tests mpi package other)
   find_program(COLLECTIVES_MPIRUN_${mpi} mpirun.${mpi})
   set(mpirun ${COLLECTIVES_MPIRUN_${mpi}})

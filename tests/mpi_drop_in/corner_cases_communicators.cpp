@@ -50,7 +50,7 @@ void communicators_made_by_every_function() {
   used(comm, size);
   MPI_Comm copy = MPI_COMM_NULL;
   MPI_Request request = MPI_REQUEST_NULL;
-  MPI_Comm_idup(comm, &copy, &request);  // of one that is taken over, which is used meanwhile
+  MPI_Comm_idup(comm, &copy, &request);  // of a communicator that is taken over and used at the same time
   used(comm, size);
   MPI_Wait(&request, MPI_STATUS_IGNORE);
   used(copy, size);
@@ -63,7 +63,7 @@ void communicators_made_by_every_function() {
   used(comm, members);
   MPI_Comm_free(&comm);
 
-  // All but rank 0, once with the others' help and once without.
+  // A communicator of all ranks but rank 0, made once by all ranks and once without rank 0.
   MPI_Group world = MPI_GROUP_NULL, others = MPI_GROUP_NULL;
   const int zero = 0;
   MPI_Comm_group(MPI_COMM_WORLD, &world);
@@ -82,7 +82,7 @@ void communicators_made_by_every_function() {
   MPI_Group_free(&others);
   MPI_Group_free(&world);
 
-  if (size > 1) {  // two halves, merged the other way round
+  if (size > 1) {  // two halves, merged in reverse order
     MPI_Comm half = MPI_COMM_NULL, between = MPI_COMM_NULL;
     MPI_Comm_split(MPI_COMM_WORLD, rank % 2, rank, &half);
     MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, rank % 2 == 0 ? 1 : 0, 3, &between);
@@ -105,14 +105,14 @@ void neighbours() {
   int both[2] = {-1, -1};
   MPI_Neighbor_allgather(&place, 1, MPI_INT, both, 1, MPI_INT, ring);
   CHECK(both[0] == left && both[1] == right);
-  // Moving on beside one of the drop-in's.
+  // MPI's operations progress during a collective of the drop-in.
   const int mine[] = {10 * place, 10 * place + 1};
   int theirs[2] = {-1, -1}, one = 1, sum = 0;
   MPI_Request requests[2];
   MPI_Ineighbor_alltoall(mine, 1, MPI_INT, theirs, 1, MPI_INT, ring, &requests[0]);
   MPI_Iallreduce(&one, &sum, 1, MPI_INT, MPI_SUM, ring, &requests[1]);
   MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
-  // With two ranks the neighbours to the left and to the right are one, and which message is which is MPI's affair.
+  // With two ranks the left and the right neighbour are one rank, and MPI decides which message is which.
   CHECK(sum == size && (size <= 2 || (theirs[0] == 10 * left + 1 && theirs[1] == 10 * right)));
   MPI_Comm_free(&ring);
 }
@@ -175,7 +175,7 @@ void communicators_by_the_thousand() {
   some(number == nullptr ? 100 : std::atoi(number));
   CHECK(open_files() <= files + 4);
   CHECK(lines_of("/proc/self/maps") <= maps + 20);
-#ifndef __SANITIZE_ADDRESS__                // which keeps what is freed for a while
+#ifndef __SANITIZE_ADDRESS__                // which keeps freed memory for a while
   CHECK(resident_pages() <= pages + 4096);  // 16 MiB
 #endif
 }

@@ -6,7 +6,7 @@
 #include "corner_cases.hpp"
 
 void foreign_messages_progress_during_collectives() {
-  // A long message needs its sender, who is in the all-reduce by then.
+  // A long message needs its sender, which is in the all-reduce by then.
   const int length = 1 << 20;
   for (int round = 0; round < 3; ++round) {
     std::vector<int> message(static_cast<std::size_t>(length), rank);
@@ -26,14 +26,14 @@ void foreign_messages_progress_during_collectives() {
 }
 
 void one_sided_calls_complete_at_a_waiting_target() {
-  // With gaps, so that the target itself has to put the elements in place.
+  // The type has gaps, so the target itself must place the elements.
   const int count = 64;
   MPI_Datatype gaps = MPI_DATATYPE_NULL;
   MPI_Type_vector(count, 1, 2, MPI_INT, &gaps);
   MPI_Type_commit(&gaps);
   std::vector<int> window(2 * count * of_all(), -1), mine(count, rank);
   MPI_Win win = MPI_WIN_NULL;
-  // Open MPI has none for one rank, nor where it lacks the transports for it.
+  // Open MPI has no such window for one rank, or without the transports that it needs.
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   const int created = MPI_Win_create(window.data(), static_cast<MPI_Aint>(window.size() * sizeof(int)), sizeof(int),
                                      MPI_INFO_NULL, MPI_COMM_WORLD, &win);
@@ -41,7 +41,7 @@ void one_sided_calls_complete_at_a_waiting_target() {
   if (created != MPI_SUCCESS) return void(MPI_Type_free(&gaps));
   MPI_Win_lock_all(0, win);
   MPI_Barrier(MPI_COMM_WORLD);
-  if (rank != 0) {  // rank 0 is in the barrier meanwhile
+  if (rank != 0) {  // rank 0 is in the barrier at that time
     MPI_Put(mine.data(), count, MPI_INT, 0, static_cast<MPI_Aint>(2 * count * rank), 1, gaps, win);
     MPI_Win_flush(0, win);
   }
@@ -89,7 +89,7 @@ void non_blocking_forms() {
                   &requests[5]);
   MPI_Ibcast(given.data(), 3, MPI_INT, size - 1, MPI_COMM_WORLD, &requests[6]);
   MPI_Ibarrier(MPI_COMM_WORLD, &requests[7]);
-  // In another order than they were begun, by different calls.
+  // Completes operations in another order than they were begun, by several functions.
   MPI_Wait(&requests[7], MPI_STATUS_IGNORE);
   int flag = 0;
   while (flag == 0) MPI_Test(&requests[2], &flag, MPI_STATUS_IGNORE);
@@ -125,7 +125,7 @@ void non_blocking_with_types_freed_at_once() {
 }
 
 void begun_here_and_finished_in_other_calls() {
-  // Rank 0 sits in a receive while the others need its part of the sum.
+  // Rank 0 waits in a receive while the other ranks need its part of the sum.
   std::vector<double> mine(20000, 1.0), sum(mine.size());
   MPI_Request request = MPI_REQUEST_NULL;
   MPI_Iallreduce(mine.data(), sum.data(), static_cast<int>(mine.size()), MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD, &request);

@@ -1,5 +1,5 @@
-// An MPI program that does not know this library: uses of collectives that a drop-in could get wrong
-// (corner_cases.hpp). It judges its results itself, and must pass without the drop-in as well.
+// An MPI program without knowledge of this library: uses of collectives that a drop-in could get wrong
+// (corner_cases.hpp). It checks its own results, and must pass without the drop-in as well.
 //
 //   mpi_corner_cases [single|multiple]     the thread level it asks for
 #include <algorithm>
@@ -59,7 +59,7 @@ int main(int argc, char** argv) {
   IN(non_blocking_forms);
   IN(non_blocking_with_types_freed_at_once);
   IN(begun_here_and_finished_in_other_calls);
-  // Open MPI 4.1.4 itself crashes over this one.
+  // Open MPI 4.1.4 itself crashes in this case.
   if (const char* const after = std::getenv("COLLECTIVES_MPI_AFTER");
       after != nullptr && after == std::string_view("0"))
     IN(a_communicator_freed_before_its_request);
@@ -76,7 +76,7 @@ int main(int argc, char** argv) {
 #endif
   IN(communicators_by_the_thousand);
   IN(more_communicators_than_are_built);
-#ifndef MPICH  // Debian's checks no arguments, and crashes
+#ifndef MPICH  // Debian's MPI checks no arguments, and crashes
   IN(wrong_arguments_come_back_as_codes);
 #endif
   IN(small_integers_wrap);

@@ -32,7 +32,7 @@ int wrong_sums(int count) {
   return static_cast<int>(std::ranges::count_if(sums, [](int sum) { return sum != size * (size - 1) / 2; }));
 }
 
-/// For what never comes.
+/// The target of a message that is never sent.
 void wait_in(std::string_view call) {
   std::vector<double> values(100000, 1.0), sums(values.size());
   const int count = static_cast<int>(values.size());
@@ -49,14 +49,14 @@ void wait_in(std::string_view call) {
 }
 
 void end_by(std::string_view how) {
-  std::this_thread::sleep_for(200ms);  // the others wait by then
+  std::this_thread::sleep_for(200ms);  // the other ranks wait by then
   if (how == "abort") MPI_Abort(MPI_COMM_WORLD, 3);
   if (how == "killed") ::raise(SIGKILL);
   if (how == "leaves") std::exit(0);
   if (how == "quits") ::_exit(0);
 }
 
-/// A child of rank 0 stops the last rank again and again, wherever that is, for seconds in all. The ranks go on as long
+/// A child of rank 0 stops the last rank again and again, at any place, for some seconds. The ranks make calls as long
 /// as rank 0 has this child.
 int stopped() {
   std::vector<long> pids(static_cast<std::size_t>(size));

@@ -1,4 +1,4 @@
-// An MPI program that does one thing that goes wrong, or that a drop-in might take amiss:
+// An MPI program with one error, or with one use that a drop-in might handle wrongly:
 //
 //   scenarios before_init | after_finalize | ranks_disagree | ranks_disagree_fatally | coded | no_descriptors
 //   scenarios patience | lengths | many      calls on both sides of a documented limit, for the statistics to count
@@ -23,7 +23,7 @@ int sum_of(int count, MPI_Comm comm) {
   return MPI_Allreduce(ones.data(), sums.data(), count, MPI_INT, MPI_SUM, comm);
 }
 
-/// Rank 0 passes another count. All ranks hear of it.
+/// Rank 0 passes another count. All ranks get the error.
 int ranks_disagree(int rank) {
   for (int i = 0; i < 3; ++i) sum_of(10, MPI_COMM_WORLD);
   const int code = sum_of(rank == 0 ? 9 : 10, MPI_COMM_WORLD);
@@ -34,7 +34,7 @@ int ranks_disagree(int rank) {
   return error_class == MPI_ERR_OTHER && later != MPI_SUCCESS ? 0 : 1;
 }
 
-/// A sum of values that bf16 has is exact; the third decimal of others is not there, if anything was coded.
+/// A sum of values that bf16 holds is exact. Other sums lose their third decimal if they are coded.
 int coded(int rank, int size) {
   std::vector<float> values(1 << 16, 1.0F + static_cast<float>(rank)), sums(values.size());
   int wrong = 0;
@@ -77,14 +77,14 @@ void many() {
   for (MPI_Comm& comm : comms) MPI_Comm_free(&comm);
 }
 
-/// The last rank can open nothing when communicators are built: sums are right all the same, on all ranks.
+/// The last rank cannot open descriptors while communicators are constructed. The sums are right on all ranks.
 int no_descriptors(int rank, int size) {
   rlimit limit = {};
   getrlimit(RLIMIT_NOFILE, &limit);
   const rlim_t before = limit.rlim_cur;
   if (rank == size - 1) {
     limit.rlim_cur = 0;
-    // The sanitizers open pipes to find out whether memory is there.
+    // Sanitizers open pipes to test whether memory is mapped.
     if (collectives::testing::kSanitized)
       collectives::testing::refuse_calls({{SYS_memfd_create, EMFILE},
                                           {SYS_openat, EMFILE, 2, O_RDWR | O_CLOEXEC},
@@ -114,8 +114,8 @@ int wrong_sums(MPI_Comm comm, int expected) {
   return wrong;
 }
 
-/// Two worlds, of which one may have the drop-in and the other not: between them, in one communicator, and each in a
-/// part of that.
+/// Two worlds. Each may have the drop-in or not. Collectives run between them, in one common communicator, and in a
+/// part of it.
 int meet(MPI_Comm other_world, bool spawned) {
   int size = 0, others = 0;
   MPI_Comm all = MPI_COMM_NULL, mine = MPI_COMM_NULL;

@@ -31,8 +31,8 @@ foreach(declaration IN LISTS declarations)
   endif()
 endforeach()
 
-# A program that says what the compiler makes of enums and structs. Padding would be a place where a field could be
-# added unnoticed: without it, sizes tell versions apart.
+# A program that prints the layout of enums and structs. Structs have no padding, because a new field in it would not
+# change the size, which tells versions apart.
 set(program "#include <stdio.h>\n#pragma GCC diagnostic error \"-Wpadded\"\n#include \"collectives/collectives.h\"\n")
 string(APPEND program "int main(void) {\n")
 string(REGEX MATCHALL "COLLECTIVES_[A-Z0-9_]+ = " enumerators "${text}")
@@ -63,7 +63,8 @@ string(STRIP "${printed}" printed)
 string(REPLACE "\n" ";" printed "${printed}")
 list(APPEND actual ${printed})
 
-# compare(RECORDED LOST ADDED): what is in RECORDED but not in the headers, and the other way round.
+# compare(RECORDED LOST ADDED): sets LOST to lines of RECORDED that the headers lack, and ADDED to new lines of the
+# headers.
 function(compare recorded lost added)
   set(only_recorded "${recorded}")
   list(REMOVE_ITEM only_recorded ${actual})
@@ -73,7 +74,7 @@ function(compare recorded lost added)
   set(${added} "${only_actual}" PARENT_SCOPE)
 endfunction()
 
-# It notices one line more, and one less.
+# The test detects one line more, and one line less.
 compare("${actual};int collectives_gone(void)" lost added)
 list(POP_FRONT printed one)
 set(fewer "${actual}")

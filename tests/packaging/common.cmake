@@ -1,6 +1,6 @@
 # Functions that the tests of this directory share.
 
-# run(COMMAND...): shows it, and ends the test where it fails. Sets `output`.
+# run(COMMAND...): prints and runs the command, and ends the test if it fails. Sets `output`.
 function(run)
   execute_process(COMMAND ${ARGN} COMMAND_ECHO STDOUT RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE errors)
   if(NOT status EQUAL 0)
@@ -9,14 +9,14 @@ function(run)
   set(output "${output}" PARENT_SCOPE)
 endfunction()
 
-# check(WHAT CONDITION...): ends the test, which says WHAT, where CONDITION does not hold.
+# check(WHAT CONDITION...): ends the test with the text WHAT unless CONDITION holds.
 function(check what)
   if(NOT (${ARGN}))
     message(FATAL_ERROR "${what}")
   endif()
 endfunction()
 
-# check_moves(PREFIX): nothing installed there knows where it lies or was built.
+# check_moves(PREFIX): checks that no installed file contains the path of the installation or of the build.
 function(check_moves prefix)
   file(GLOB_RECURSE files ${prefix}/*)
   foreach(file IN LISTS files)
@@ -36,12 +36,12 @@ function(check_moves prefix)
   endforeach()
 endfunction()
 
-# use(CONSUMER PREFIX): builds and runs tests/packaging/consumers/CONSUMER of what is installed in PREFIX.
+# use(CONSUMER PREFIX): builds and runs tests/packaging/consumers/CONSUMER with the installation in PREFIX.
 function(use consumer prefix)
   set(source ${SOURCE}/tests/packaging/consumers/${consumer})
   file(MAKE_DIRECTORY ${SCRATCH}/program)
   if(consumer MATCHES find_package)
-    # The library alone must not ask for what it was built of.
+    # The library alone must not require the packages of its build.
     set(without)
     foreach(package fmt hwy nlohmann_json PkgConfig Threads)
       list(APPEND without -D CMAKE_DISABLE_FIND_PACKAGE_${package}=ON)

@@ -1,4 +1,4 @@
-# find_package asked for versions and components that are there, and for some that are not.
+# find_package with versions and components that exist, and with some that do not.
 cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/common.cmake)
 string(REGEX REPLACE "\\.[0-9]+$" "" minor ${VERSION})
@@ -22,7 +22,7 @@ function(configure)
   set(errors "${errors}" PARENT_SCOPE)
 endfunction()
 
-# found(ARGUMENTS VERDICT): whether find_package(ARGUMENTS) finds it.
+# found(ARGUMENTS VERDICT): checks whether find_package(ARGUMENTS) finds it.
 function(found arguments verdict)
   configure("find_package(${arguments} QUIET)"
             "if(NOT collectives_FOUND EQUAL ${verdict})"
@@ -56,7 +56,7 @@ check("a component that is not there was found" NOT status EQUAL 0)
 check("this does not say which component is not there: ${errors}"
       errors MATCHES "component abacus is not in this build of collectives ${VERSION}, which has: [a-z, ]*")
 
-# The library alone brings no MPI along.
+# The library alone does not require MPI.
 configure("find_package(collectives REQUIRED)"
           "if(TARGET MPI::MPI_CXX OR TARGET collectives::mpi)"
           "  message(FATAL_ERROR \"MPI has come along\")"

@@ -8,7 +8,7 @@ file(REMOVE_RECURSE ${SCRATCH})
 run(${CMAKE_CPACK_COMMAND} -G DEB --config ${BUILD}/CPackConfig.cmake -B ${SCRATCH}/packages)
 file(GLOB packages ${SCRATCH}/packages/*.deb)
 
-# field(PACKAGE FIELD PATTERN): what the control file says.
+# field(PACKAGE FIELD PATTERN): checks a field of the control file.
 function(field package field pattern)
   file(GLOB file ${SCRATCH}/packages/${package}_${VERSION}_*.deb)
   run(dpkg-deb --field ${file} ${field})
@@ -40,7 +40,8 @@ endforeach()
 check_moves(${SCRATCH}/unpacked/usr)
 use(find_package ${SCRATCH}/unpacked/usr)
 
-# The scripts of the packages need a shell and ldconfig. Nothing else is there, so dpkg ignores dependencies.
+# The scripts of the packages need a shell and ldconfig. The root directory has nothing else, so dpkg ignores
+# dependencies.
 set(root ${SCRATCH}/root)
 file(MAKE_DIRECTORY ${root}/var/lib/dpkg/info ${root}/var/lib/dpkg/updates ${root}/etc ${root}/bin ${root}/sbin)
 file(TOUCH ${root}/var/lib/dpkg/status ${root}/etc/ld.so.conf)
@@ -60,7 +61,7 @@ if(NOT status EQUAL 0)
   return()
 endif()
 
-# files(OUT): all that is there, less what dpkg and ldconfig keep.
+# files(OUT): lists all files, apart from those of dpkg and ldconfig.
 function(files out)
   file(GLOB_RECURSE files LIST_DIRECTORIES true RELATIVE ${root} ${root}/*)
   list(FILTER files EXCLUDE REGEX "^(var(/|$)|etc/ld\\.so\\.cache)")

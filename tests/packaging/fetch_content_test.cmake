@@ -7,7 +7,7 @@ file(REMOVE_RECURSE ${SCRATCH})
 run(${CMAKE_COMMAND} -S ${SOURCE}/tests/packaging/consumers/fetch_content -B ${SCRATCH} -G ${GENERATOR}
     -D CMAKE_CXX_COMPILER=${CXX} -D CMAKE_EXPORT_COMPILE_COMMANDS=ON -D COLLECTIVES_SOURCE=${SOURCE})
 
-# Nothing but the library comes along: no programs, no tests, no rules for installing.
+# The project adds the library alone: no programs, no tests and no rules for installation.
 run(${CMAKE_COMMAND} --build ${SCRATCH} --target help)
 check("no shared library is made: ${output}" output MATCHES "libcollectives\\.so")
 check("programs or tests come along: ${output}" NOT output MATCHES "collectives_(run|bench|info|test_main)|mnist|package")

@@ -47,7 +47,7 @@ if(TARGET collectives_cuda)
                            HEADERS=src/device/cuda_component.hpp)
 endif()
 
-# These two take longer than the others, so they run in one build mode.
+# These two tests take longest, so they run in one build mode.
 if(CMAKE_BUILD_TYPE STREQUAL Release AND COLLECTIVES_HAVE_MPI)
   collectives_package_test(fetch_content_configures_and_compiles fetch_content)
   find_program(COLLECTIVES_DPKG_SHLIBDEPS dpkg-shlibdeps)

@@ -1,7 +1,7 @@
 # Checks that LIBRARY exports only names that the public HEADERS declare: C++ names of the namespace, and C names that
 # begin with its name. Members of a class that the headers name but do not define must not be exported.
 #
-# The rules are first tried on names that break them, so that a rule that catches nothing fails the test.
+# The rules are first applied to names that break them, so that a rule without effect fails the test.
 cmake_minimum_required(VERSION 3.25)
 
 # symbol_errors(NAMES HEADERS OUT): a sentence for each demangled name in the list NAMES that should not be exported.

@@ -1,5 +1,5 @@
-# The README's way to install: library and programs, configured without what only tests and benchmarks need. Nothing is
-# built, which the other tests do.
+# The README's installation: library and programs, configured without the packages of tests and benchmarks. Nothing is
+# built, because other tests do that.
 cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/common.cmake)
 

@@ -157,7 +157,7 @@ TEST(Plan, RoundsOverlapBetweenHosts) {
   EXPECT_EQ(plan_of({.count = 16 << 20}, Topology::regular(8, 8)).rounds_in_flight, 1u);
 }
 
-// Every message costs the cores something, also where the wire takes longer.
+// Every message costs CPU time, also if the wire takes longer.
 TEST(Plan, MessagesAreCutWhereThatSavesATwentieth) {
   Tuning tuning;  // of a link of 1 Gbit/s
   tuning.wire_us = 2;
@@ -172,8 +172,8 @@ TEST(Plan, MessagesAreCutWhereThatSavesATwentieth) {
   EXPECT_GT(rounds(256 << 10), 1u) << "sums are added while the next are on their way";
 }
 
-// Ranks that take turns on cores are late, and links stand still for them unless another round has something to send.
-// Where cores are busy too, more messages only make them busier.
+// Oversubscribed ranks are late, and links stand still unless another round has a message. If the cores are busy, too,
+// more messages only take more CPU time.
 TEST(Plan, MessagesAreCutForBusyLinksOfRanksThatTakeTurnsOnIdleCores) {
   const auto bytes_of_message = [](double us_per_byte, int cores) {
     Tuning tuning;
@@ -192,7 +192,7 @@ TEST(Plan, MessagesAreCutForBusyLinksOfRanksThatTakeTurnsOnIdleCores) {
   EXPECT_GE(bytes_of_message(kGigabit / 4, 2), 128u << 10);
 }
 
-// The root of a tree does little itself, and waits for those who wait for others.
+// The root of a tree does little work itself. It waits for ranks that wait for other ranks.
 TEST(Plan, TreeEstimateAddsUpTheMessagesOfAllItsLevels) {
   Tuning tuning;
   tuning.wire_us = 10;
@@ -219,7 +219,7 @@ TEST(Plan, HostsOfOneMachineSaveItsCoresMessages) {
   EXPECT_NE(plan_of({.count = 2}, hosts).name, "hierarchical_one_shot") << "twelve messages on one core";
 }
 
-// All ranks of a host on the rails take as many bytes over its link, and twice the messages.
+// All ranks of a host on the rails send as many bytes over its link, and twice the messages.
 TEST(Plan, LeadersAreChosenWhenHostsShareCores) {
   Tuning tuning;
   tuning.wire_us = 0.1;
@@ -234,7 +234,7 @@ TEST(Plan, LeadersAreChosenWhenHostsShareCores) {
   }
 }
 
-// Each host sends one message to where all its parts go, in place of one for each part and host.
+// Each host sends one message for several parts, in place of one for each part and host.
 TEST(Plan, LeadersScatterAndGatherShortVectorsOfManyHosts) {
   for (const Collective collective : {Collective::reduce_scatter, Collective::all_gather})
     for (const auto& [local, name] : {std::pair{1, "hierarchical_halving"}, {2, "hierarchical_leaders_halving"}}) {
@@ -244,7 +244,7 @@ TEST(Plan, LeadersScatterAndGatherShortVectorsOfManyHosts) {
     }
 }
 
-// Messages hold parts of several hosts as a whole.
+// Messages hold whole parts of several hosts.
 TEST(Plan, LeadersNeverCutAVector) {
   Tuning tuning;
   tuning.frame_bytes = tuning.wire_frame_bytes = 1 << 20;
@@ -274,8 +274,8 @@ double estimate_of(std::string_view algorithm, const Request& request, const Top
   return 0;
 }
 
-// All ranks of a host on the rails sum a slice each; its leader sums all, while the others have nothing to do. Where
-// they share cores, that is as much work for these.
+// With all ranks on the rails, each rank of a host sums a slice. With leaders, one rank sums everything and the other
+// ranks have no work. If the ranks share cores, both take the same CPU time.
 TEST(Plan, ALeadersSumCostsMoreWhenTheOtherRanksHaveTheirOwnCores) {
   Tuning tuning;
   tuning.message_us = tuning.message_us_per_byte = tuning.host_latency_us = tuning.reduce_us_per_byte = 0;
@@ -292,7 +292,7 @@ TEST(Plan, ALeadersSumCostsMoreWhenTheOtherRanksHaveTheirOwnCores) {
   EXPECT_DOUBLE_EQ(estimate("hierarchical_leaders"), 4 * 4096 + 4 * 4096);
 }
 
-// Not all ranks of a large job are counted.
+// Not every rank of a large job is counted.
 TEST(Plan, CountsTheBusiestRanksOfALargeJobWhereverTheyAre) {
   Topology machine = Topology::regular(192, 192);
   machine.domains.resize(192);
@@ -318,7 +318,7 @@ TEST(Plan, CountsTheBusiestRanksOfALargeJobWhereverTheyAre) {
       EXPECT_NEAR(all_reduce(algorithm, sizes) / all_reduce(algorithm, {64, 8, 8}), 1, 0.01) << algorithm;
 }
 
-// Fast links are busy for less time than cores, which hand over messages before or after they copy others.
+// Fast links are busy for less time than cores, which send messages before or after they copy others.
 TEST(Plan, EstimateCountsCpuWorkWhenLinksAreFasterThanCores) {
   Tuning tuning;
   tuning.wire_us_per_byte = 8e-5;
@@ -329,7 +329,7 @@ TEST(Plan, EstimateCountsCpuWorkWhenLinksAreFasterThanCores) {
             30 * tuning.wire_message_us + bytes * tuning.wire_work_us_per_byte);
 }
 
-// All but the first of some messages to one link are handed over while it carries.
+// Several messages to one link: all but the first are sent while the link carries another.
 TEST(Plan, MessagesAreHandedOverBehindOthersOnBusyLinks) {
   Tuning tuning;
   tuning.wire_us_per_byte = 0.01;
@@ -342,7 +342,7 @@ TEST(Plan, MessagesAreHandedOverBehindOthersOnBusyLinks) {
   EXPECT_NEAR(us_with(9) - us_with(1), 6 * 8 / 3.0, 0.01) << "three messages out, three in, the first of them before";
 }
 
-// The first round goes down all of the chain, the others follow it.
+// The first round passes the whole chain, and later rounds follow it.
 TEST(Plan, ShortBroadcastsAreCutToFlowDownAChain) {
   Tuning tuning;
   tuning.wire_us_per_byte = 0.0081;
@@ -352,7 +352,7 @@ TEST(Plan, ShortBroadcastsAreCutToFlowDownAChain) {
     EXPECT_GE(plan.rounds, 4u) << bytes;
     EXPECT_LT(plan.estimate.microseconds, 1.6 * 0.0081 * static_cast<double>(bytes)) << bytes;
   }
-  // Fewer where each costs a dear meeting inside the hosts.
+  // Fewer rounds if each costs an expensive intra-host collective.
   const auto rounds_with = [&](double host_latency_us) {
     tuning.host_latency_us = host_latency_us;
     return choose_plan({.collective = Collective::broadcast, .count = 1 << 16, .backend = "hierarchical"},
@@ -369,14 +369,14 @@ TEST(Plan, ABarrierOfManyHostsDisseminates) {
   EXPECT_EQ(plan.estimate.messages, 9u);
 }
 
-// So a program that asks for one algorithm throughout may still have barriers, and calls without elements.
+// A program that forces one algorithm may still call barriers, and calls without elements.
 TEST(Plan, ABarrierRunsOnTheForcedBackend) {
   for (const std::string_view name : {"hierarchical_halving", "hierarchical_one_shot", "reduce_to_one_tree"})
     EXPECT_EQ(plan_of({.collective = Collective::barrier, .backend = name}, Topology::regular(6, 2)).backend,
               name.starts_with("h") ? "hierarchical" : "reduce_to_one");
 }
 
-// The links of a tree wait for one another with all their bytes.
+// The links of a tree wait for one another with the whole vector.
 TEST(Plan, BytesOfAChainOfMessagesAddUp) {
   Tuning tuning;
   tuning.wire_us_per_byte = 0.01;
@@ -398,7 +398,7 @@ TEST(Plan, TheSharedLinkRateBoundsTheEstimate) {
   EXPECT_GT(us_of(0.003), 2.5 * us_of(0));
 }
 
-// A thousand rounds go down a chain behind one another: its length is paid once.
+// A thousand rounds follow one another along a chain, so its length is paid once.
 TEST(Plan, LongVectorsFlowDownAChain) {
   const Topology hosts = Topology::regular(16, 1);
   for (const Collective collective : {Collective::broadcast, Collective::reduce}) {
@@ -423,12 +423,12 @@ TEST(Plan, TwoHostsExchangeEverythingAtOnce) {
     EXPECT_EQ(plan_of({.count = count}, Topology::regular(2, 1)).name, "hierarchical_one_shot") << count;
 }
 
-// Memory for messages inside a host holds short ones only, so whatever sends one there is cut for it.
+// Messages inside a host are limited by its frames, so a plan that sends one is cut for them.
 TEST(Plan, LongestMessagesAreUsedOnlyWhenAllBytesGoBetweenHosts) {
   Tuning tuning;
   tuning.frame_bytes = 4096;
   tuning.wire_frame_bytes = 64 << 10;
-  tuning.wire_message_us = 100;  // nothing is cut without need
+  tuning.wire_message_us = 100;  // no cut without need
   const auto segment = [&](std::string_view backend, const Topology& topology) {
     return choose_plan({.count = 16 << 20, .backend = backend}, topology, tuning).segment;
   };

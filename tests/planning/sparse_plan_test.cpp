@@ -1,5 +1,5 @@
-// Whether a gradient travels sparse, and what that is thought to take: a pure function of numbers, asked about worlds
-// that need not exist.
+// Whether a gradient is sent sparse, and the estimate of its time. Both are pure functions of numbers, so the tests use
+// machines that need not exist.
 #include "planning/sparse_plan.hpp"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ SparsePlan of(const Topology& topology, const Tuning& tuning = {}, std::size_t k
   return plan_sparse(request, k, {}, choose_plan(request, topology, tuning), topology, tuning);
 }
 
-/// Hosts that are namespaces of one machine.
+/// Hosts that are network namespaces of one machine.
 Topology on_one_machine(Topology hosts, int cores) {
   hosts.machines.assign(hosts.hosts.size(), 0);
   hosts.machine_cores = {cores};
@@ -43,7 +43,7 @@ TEST(SparsePlan, LittleOfALongVectorPaysBetweenHosts) {
 }
 
 TEST(SparsePlan, RanksThatShareCoresAddUpTheirCpuWork) {
-  Tuning nothing;  // takes any time, but for the links
+  Tuning nothing;  // only the links take time
   nothing.wire_us = nothing.wire_message_us = nothing.wire_work_us_per_byte = 0;
   nothing.coding_us_per_byte = nothing.host_us_per_byte = 0;
   Tuning messages = nothing, bytes = nothing, coding = nothing, adding = nothing;
@@ -61,7 +61,7 @@ TEST(SparsePlan, RanksThatShareCoresAddUpTheirCpuWork) {
     }
 }
 
-/// Also where fewer ranks talk than there are cores: those who do not are waited for, too.
+/// Also if fewer ranks exchange messages than there are cores, because the other ranks wait, too.
 TEST(SparsePlan, MessagesOfOneOwnerPerHostStillCostTheSharedMachine) {
   Tuning tuning;
   tuning.wire_message_us = 0;

@@ -1,4 +1,5 @@
-// The arithmetic that GPUs run, element by element, against fold(), which is held to the oracles: the same bits.
+// The arithmetic of GPUs, element by element, against fold(), which reduction_test compares with the oracle: equal
+// bits.
 #include "reduction/elements.hpp"
 
 #include <gtest/gtest.h>
@@ -18,7 +19,7 @@ namespace {
 constexpr std::size_t kCount = 4099;
 constexpr int kSources = 5;
 
-/// Any bits, but for the payload of NaN, which is nobody's promise: floats hold none but that of a conversion.
+/// Any bits, except payloads of NaN, which are unspecified. Floats have only the NaN of a conversion.
 template <class T>
 std::vector<T> any_values(unsigned seed) {
   std::mt19937_64 random(seed);
@@ -57,7 +58,7 @@ TEST_P(Elements, AreWhatVectorsGive) {
       std::vector<std::vector<T>> inputs;
       std::vector<Source> sources;
       for (unsigned s = 0; s < kSources; ++s) inputs.push_back(any_values<T>(s + 1));
-      for (std::size_t s = 0; s < kSources; ++s)  // one is a partial result
+      for (std::size_t s = 0; s < kSources; ++s)  // one source is a partial result
         sources.push_back({reinterpret_cast<const std::byte*>(inputs[s].data()), s != 2});
       for (const int finish_ranks : {0, kSources, 7}) {
         if (finish_ranks == 0 && needs_direct(op, data_type_v<T>, false)) continue;

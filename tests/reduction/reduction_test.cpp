@@ -126,7 +126,7 @@ TYPED_TEST(Reduction, MeanOfOnesIsOne) {
   }
 }
 
-/// A page of memory between two that may not be touched.
+/// A page of memory between two inaccessible pages.
 class GuardedPage {
  public:
   GuardedPage() : size_(static_cast<std::size_t>(sysconf(_SC_PAGESIZE))) {
@@ -178,13 +178,13 @@ TYPED_TEST(Reduction, ReadsNothingBeyondPageEdges) {
   }
 }
 
-/// Vectors with room around them, so that a store outside is noticed.
+/// Vectors with room around them, so that a store outside them shows.
 template <class T>
 class Fenced {
  public:
   Fenced(std::size_t count, std::size_t misalignment)
       : bytes_(count * sizeof(T) + misalignment + 2 * kMargin, kFence), begin_(kMargin), size_(count * sizeof(T)) {
-    // From a line on, or each run would lie otherwise.
+    // Vectors begin at a cache line, so that each run has equal addresses.
     begin_ += to_next_line(bytes_.data() + begin_) + misalignment;
   }
   std::byte* data() { return bytes_.data() + begin_; }
@@ -209,7 +209,7 @@ TYPED_TEST(Reduction, EveryOutGetsTheResultAlsoWhenSourcesAreAmongThem) {
       for (const std::size_t misalignment : Sizes{0, sizeof(T), 1, 13}) {
         for (const Stores stores : {Stores::cached, Stores::streaming, Stores::streaming_but_first}) {
           Vectors<T> values = Vectors<T>::random(kSources, count, 0, count);
-          // The first source and the last; two that lie alike, one that lies otherwise.
+          // The first source and the last. Two have equal alignment, and one has another.
           Fenced<T> in[] = {{count, misalignment}, {count, 3}, {count, misalignment}};
           Fenced<T> other[] = {{count, misalignment}, {count, misalignment}, {count, misalignment + 7}};
           std::vector<Source> sources;
@@ -328,7 +328,7 @@ TYPED_TEST(FloatReduction, InfinitiesAndDenormalsHaveTheirPlaceInMinAndMax) {
   const W infinity = std::numeric_limits<W>::infinity();
   check_min_max<T>({-infinity, 1, infinity, -1, 0}, T(-infinity), T(infinity));
   T denormal{};
-  reinterpret_cast<unsigned char*>(&denormal)[0] = 1;  // little endian: the least of them
+  reinterpret_cast<unsigned char*>(&denormal)[0] = 1;  // the least byte of a little-endian value
   check_min_max<T>({static_cast<W>(denormal), W(0.0)}, T(W(0.0)), denormal);
 }
 
@@ -414,7 +414,7 @@ TYPED_TEST(SixteenBitReduction, EveryValueIsConvertedAsInTypesHpp) {
 
 TYPED_TEST(SixteenBitReduction, SumsAreRoundedOnce) {
   using T = TypeParam;
-  // 1 + 2^-12 + 2^-12 + ... in the 16-bit type would stay 1; 4096 terms of it are one more.
+  // 1 + 2^-12 + 2^-12 + ... would stay 1 in the 16-bit type. 4096 of these terms make one more.
   Vectors<T> values(2, 1), output(1, 1);
   values.set(0, 0, T(1.0f));
   values.set(1, 0, T(0x1p-12f));

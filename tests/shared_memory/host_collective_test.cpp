@@ -37,7 +37,7 @@ struct Setting {
   bool processes = false;
   bool oversubscribed = false;
   Mapped mapped = Mapped::none;
-  std::size_t ring = 1;  ///< staging is laid out for chunks so many times as long as the tuning says
+  std::size_t ring = 1;  ///< multiple of the chunk size of the tuning for which staging is laid out
 };
 
 Tuning tuning_for(HostProtocol protocol) {
@@ -48,13 +48,13 @@ Tuning tuning_for(HostProtocol protocol) {
   tuning.single_copy_bytes = tuning.single_copy_reduce_bytes =
       protocol == HostProtocol::single_copy ? 0 : Tuning::kNever;
   tuning.zero_copy_bytes = Tuning::kNever;
-  tuning.chunk_bytes = 4096;  // small, so that a vector is many chunks
+  tuning.chunk_bytes = 4096;  // small, so that a vector has many chunks
   return tuning;
 }
 
 Tuning past_the_caches(Tuning tuning) {
   tuning.streamed_staging_bytes = 0;
-  tuning.chunk_bytes = 16 << 10;  // what is shorter than some lines is not streamed
+  tuning.chunk_bytes = 16 << 10;  // shorter vectors are not streamed
   return tuning;
 }
 
@@ -70,7 +70,7 @@ Tuning zero_copy_tuning() {
   return tuning;
 }
 
-/// Short vectors from where they are, or staged, and longer ones by the kernel.
+/// Short vectors by zero-copy or staged, and longer ones by the kernel.
 Tuning zero_copy_and_single_copy_tuning() {
   Tuning tuning = zero_copy_tuning();
   tuning.single_copy_bytes = tuning.single_copy_reduce_bytes = 4096;
@@ -121,14 +121,14 @@ std::vector<Setting> settings() {
       {"everything_mapped", Tuning{}, true, false, Mapped::all},
       {"everything_oversubscribed", Tuning{}, true, true, Mapped::all},
   };
-#if defined(__SANITIZE_THREAD__)  // which sees nothing of what processes do to one another
+#if defined(__SANITIZE_THREAD__)  // which does not see accesses between processes
   all.push_back({"everything_of_threads", Tuning{}, false, false, Mapped::all});
   std::erase_if(all, [](const Setting& setting) { return setting.processes; });
 #endif
   return all;
 }
 
-/// Stages, the same on every rank.
+/// Operations, which are equal on every rank.
 struct Operation {
   Step::Kind kind;
   int root;
@@ -136,7 +136,7 @@ struct Operation {
   bool in_place;
   std::size_t shift;    ///< bytes between the buffers and the edge of a page
   bool at_end = false;  ///< the edge where the page ends
-  int times = 1;        ///< more than once: with the same operands, which are known from the first time on
+  int times = 1;        ///< repeated with the same operands, whose result is known from the first time on
 };
 
 constexpr std::size_t kMostTimes = 3;
@@ -165,7 +165,7 @@ std::int32_t value(std::size_t operation, int rank, std::size_t index) {
 }
 
 constexpr std::size_t kPage = 4096;
-constexpr std::size_t kBufferBytes = 21 * kPage;  // bytes of a buffer with what surrounds it
+constexpr std::size_t kBufferBytes = 21 * kPage;  // bytes of a buffer and of its surroundings
 constexpr std::byte kGuardByte{0xa5};
 
 /// An operation as one rank sees it.
@@ -181,7 +181,7 @@ struct Expected {
   Range mine() const { return combines ? whole() : slice(self); }
   Range wanted() const { return all_want_all ? whole() : slice(self); }
 
-  /// `owner`: of an element before, or 0.
+  /// Index of the owner of an element before, or 0.
   std::int32_t result(std::size_t number, std::size_t i, int& owner) const {
     if (!combines) {
       while (i >= slice(owner).first + slice(owner).count) ++owner;
@@ -193,7 +193,7 @@ struct Expected {
   }
 };
 
-/// The whole pages of a range, which nobody in this process may write to for a while.
+/// The whole pages of a range, which are read-only to this process while this object exists.
 class OnlyRead {
  public:
   OnlyRead(std::byte* begin, std::byte* end)
@@ -211,7 +211,8 @@ class OnlyRead {
   std::size_t bytes_;
 };
 
-/// Stages on one rank, alike but for their values: fills its buffers, performs each, and compares every byte of both.
+/// Operations on one rank, which differ in values only. Fills its buffers, performs each operation, and compares every
+/// byte of both.
 void perform(HostCollective& collective, const Operation& op, std::size_t index, int self, int ranks, std::byte* input,
              std::byte* output, const std::function<void()>& wait) {
   const Expected expected{op, self, ranks, Parts::equal({0, op.count}, op.root < 0 ? ranks : 1)};
@@ -249,7 +250,7 @@ void perform(HostCollective& collective, const Operation& op, std::size_t index,
     }
     operands.tag = 0x1234567800000000ULL + number + 1;
     {
-      // An input that is gathered in place may be on its way to other hosts, so the stage must not write to it.
+      // An input that is gathered in place may be on its way to other hosts, so the operation must not write to it.
       std::byte* const shown = in + mine.first * 4;
       const bool stays = op.kind == Step::Kind::host_all_gather && op.in_place;
       const OnlyRead guard(shown, stays ? shown + mine.count * 4 : shown);
@@ -274,10 +275,10 @@ void perform(HostCollective& collective, const Operation& op, std::size_t index,
   }
 }
 
-/// Buffers, each between pages that nobody may touch.
+/// Buffers between inaccessible pages.
 class Buffers {
  public:
-  /// `kind`: MAP_SHARED or MAP_PRIVATE.
+  /// `kind` is MAP_SHARED or MAP_PRIVATE.
   Buffers(int count, int kind) : bytes_(static_cast<std::size_t>(count) * (kBufferBytes + kPage) + kPage) {
     all_ = static_cast<std::byte*>(::mmap(nullptr, bytes_, PROT_NONE, kind | MAP_ANONYMOUS, -1, 0));
     for (int i = 0; i < count; ++i) ::mprotect((*this)[i], kBufferBytes, PROT_READ | PROT_WRITE);
@@ -331,7 +332,7 @@ class HostCollectiveConformance : public ::testing::TestWithParam<std::tuple<Set
         const Arena& arena = self > 0 ? *joined : *first;
         const bool all_mapped = setting.mapped == Mapped::all;
         const bool by_turns = setting.mapped == Mapped::by_turns || setting.mapped == Mapped::by_turns_or_by_the_kernel;
-        // Where the kernel does not reach, a buffer that is wrongly taken for mapped is an error.
+        // If the kernel cannot copy, a buffer that is wrongly taken for mapped is an error.
         const bool kernel = setting.mapped == Mapped::none || setting.mapped == Mapped::by_turns_or_by_the_kernel;
         PeerMemory peer_memory(arena, all_mapped, kernel && setting.processes);
         HostCollective collective(SubgroupMemory(arena), setting.tuning, peer_memory, setting.oversubscribed);
@@ -384,7 +385,7 @@ class HostCollectiveConformance : public ::testing::TestWithParam<std::tuple<Set
   }
 };
 
-// The thread sanitizer makes everything tens of times slower, and sees a race in any one operation.
+// The thread sanitizer makes everything tens of times slower, and one operation of each kind shows a race.
 #if defined(__SANITIZE_THREAD__)
 constexpr int kOperations = 100, kLongOperations = 32;
 #else
@@ -403,7 +404,7 @@ TEST_P(HostCollectiveConformance, RandomMixtureIsRight) {
 }
 
 TEST_P(HostCollectiveConformance, RootRunsAheadOfItsReaders) {
-  // Far more one-sided stages than anything has places for, of lengths that take different protocols.
+  // Many more one-sided operations than slots, of lengths that select several protocols.
   std::vector<Operation> operations;
   for (std::size_t i = 0; i < 3 * kCollectivesAhead; ++i)
     operations.push_back({Step::Kind::host_all_gather, 0, 1 + i * 37 % 2000, true, 0});
@@ -418,7 +419,7 @@ TEST_P(HostCollectiveConformance, ManyRanksContributeToALateRoot) {
 }
 
 TEST_P(HostCollectiveConformance, LongGathersAndReduceScattersAreRight) {
-  // In more pieces than there is staging for, to and from everyone in turn.
+  // In more chunks than staging has, to and from each rank in turn.
   std::vector<Operation> operations;
   for (int i = 0; i < kLongOperations; ++i)
     operations.push_back({i % 2 == 0 ? Step::Kind::host_all_gather : Step::Kind::host_reduce_scatter,
@@ -427,7 +428,7 @@ TEST_P(HostCollectiveConformance, LongGathersAndReduceScattersAreRight) {
 }
 
 TEST_P(HostCollectiveConformance, LongVectorsInPlaceAreRight) {
-  // Far more chunks than there is staging for: a result must not cover values that are still to be shown.
+  // Many more chunks than staging has. A result must not overwrite values that are still to be staged.
   run(std::vector<Operation>(kLongOperations, {Step::Kind::host_all_reduce, -1, 20000, true, 0}));
 }
 

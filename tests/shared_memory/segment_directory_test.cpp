@@ -1,4 +1,4 @@
-// Memory of one rank, used by another: by name, between processes and between threads; and all that may happen to it
+// Memory of one rank that another rank uses: by name, between processes and between threads. Then changes of the memory
 // between two uses.
 #include "shared_memory/segment_directory.hpp"
 
@@ -31,7 +31,7 @@ constexpr std::string_view kSegmentFile = "memfd:collectives ";  // arenas have 
 
 const ArenaShape kTwoRanks{.ranks = 2, .inline_bytes = 64, .chunk_bytes = 64, .frame_bytes = 64};
 
-/// Local rank 0, and how the other one joins.
+/// Local rank 0, and a function by which the other rank joins.
 struct Host {
   std::unique_ptr<Arena> arena = Arena::create(kTwoRanks);
   std::string handle = arena->handle();
@@ -82,7 +82,7 @@ TEST(SegmentDirectory, ProcessesReadAndWriteEachOthersMemory) {
     if (remote == nullptr || remote[0] != 17 || remote[2'999'999] != 18) return 1;
     remote[1'500'000] = 19;
     line.put(1);
-    line.take();  // what is mine has been written to
+    line.take();  // memory of this rank has been written to
     return theirs[999] == -1 ? 0 : 2;
   });
   SegmentDirectory segments(*host.arena);
@@ -100,7 +100,8 @@ TEST(SegmentDirectory, ProcessesReadAndWriteEachOthersMemory) {
   EXPECT_EQ(child.wait(), 0);
 }
 
-TEST(SegmentDirectory, AChildSeesMemoryOfItsParentAtAnotherAddress) {  // and not what it inherited there
+// The address is not that of the inherited mapping.
+TEST(SegmentDirectory, AChildSeesMemoryOfItsParentAtAnotherAddress) {
   const Host host;
   SegmentDirectory segments(*host.arena);
   const SharedMemory memory(4 * kMiB);
@@ -134,7 +135,7 @@ TEST(SegmentDirectory, ThreadsAllocateAndFreeWhileOthersLookThingsUp) {
   std::barrier turn(2);
   std::atomic<std::uint64_t> names[2]{};
   std::atomic<bool> stop{false};
-  std::jthread noise([&] {  // neither of the two ranks
+  std::jthread noise([&] {  // a thread of neither rank
     while (!stop) {
       const SharedMemory large(2 * kMiB);
       const std::vector<char, SharedAllocator<char>> small(100);
@@ -263,7 +264,7 @@ TEST(SegmentDirectory, AThousandSegmentsLeakNothingOnEitherSide) {
     SegmentDirectory theirs(*arena);
     const auto before = burden();
     for (int round = 0; round < kRounds; ++round) {
-      const SharedMemory one(2 * kMiB), two(kMiB + 4096);  // two places in the directory, of changing order
+      const SharedMemory one(2 * kMiB), two(kMiB + 4096);  // two entries of the directory, in changing order
       line.put(theirs.name_of(round % 3 == 0 ? one.data() : two.data(), kMiB));
       line.put(theirs.name_of(one.data(), 2 * kMiB));
       line.take();
@@ -332,7 +333,7 @@ TEST(SegmentDirectory, ADescriptorThatNamesSomethingElseByNowIsRefused) {
     const std::vector<int> before = descriptors_of(kSegmentFile);
     const SharedMemory memory(4 * kMiB);
     line.put(theirs.name_of(memory.data(), memory.size()));
-    for (const int fd : descriptors_of(kSegmentFile)) {  // as a program does that closes what it does not know
+    for (const int fd : descriptors_of(kSegmentFile)) {  // as a program that closes descriptors which it does not know
       if (std::ranges::count(before, fd) != 0) continue;
       ::close(fd);
       const int other = ::memfd_create("collectives 0000000000000000", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -375,7 +376,7 @@ TEST(SegmentDirectory, ARankThatIsKilledTakesItsMemoryAlong) {
     ASSERT_NE(at, nullptr);
     child.kill(SIGKILL);
     EXPECT_EQ(child.wait(), -SIGKILL);
-    EXPECT_EQ(at[4 * kMiB - 1], std::byte{3});  // what is mapped stays while it is mapped
+    EXPECT_EQ(at[4 * kMiB - 1], std::byte{3});  // mapped memory stays while it is mapped
     EXPECT_EQ(mappings_of(kSegmentFile), before + 1);
   }
   EXPECT_EQ(mappings_of(kSegmentFile), before);
@@ -412,7 +413,7 @@ TEST(SegmentDirectory, AChildThatFreesWhatItInheritedTakesNothingFromItsParent) 
   EXPECT_EQ(reader.wait(), 0);
 }
 
-/// A peer that may not map what rank 0 has announced: nothing to reach, one warning with `words`, no exception.
+/// A peer that may not map the memory of rank 0 sees no memory. It prints one warning with `words` and throws nothing.
 template <class Limit>
 void expect_unmapped(Limit limit, std::string_view words) {
   const Host host;

@@ -55,7 +55,7 @@ std::vector<Topology> topologies() {
   return all;
 }
 
-/// Returns every way to ask for a collective.
+/// Returns all forms of a collective.
 std::vector<CollectiveSpec> specs_of(Collective collective) {
   const bool reduces = collective == Collective::all_reduce || collective == Collective::reduce_scatter ||
                        collective == Collective::reduce;
@@ -194,7 +194,7 @@ TEST(Leaders, ScatterAndGatherInLogHMessages) {
     const auto log = static_cast<std::size_t>(std::ceil(std::log2(hosts)));
     for (const Collective collective : {Collective::reduce_scatter, Collective::all_gather}) {
       const Traffic one = busiest("hierarchical_halving", Topology::regular(hosts, 1), collective, 10 * 13 * 16);
-      EXPECT_LE(one.messages, power ? log : 2 * log) << hosts;  // beyond the last host it goes on with the first
+      EXPECT_LE(one.messages, power ? log : 2 * log) << hosts;  // continues with the first host after the last one
       EXPECT_LE(one.elements, 10 * 13 * 16 - 130u) << "the bytes of a direct exchange, " << hosts;
       const Traffic two = busiest("hierarchical_leaders_halving", Topology::regular(2 * hosts, 2), collective, 960);
       EXPECT_LE(two.messages, (power ? log : 2 * log) + (collective == Collective::reduce_scatter ? 1 : 0)) << hosts;

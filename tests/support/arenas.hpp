@@ -14,7 +14,7 @@
 
 namespace collectives::testing {
 
-/// `f(const Arena&, barrier)` by all ranks at once; the arenas go when all have come back.
+/// Runs `f(const Arena&, barrier)` on all ranks at once. The arenas end when all have returned.
 template <class F>
 void run_on_arenas(const ArenaShape& shape, F&& f) {
   std::vector<std::unique_ptr<Arena>> arenas;
@@ -29,7 +29,7 @@ void run_on_arenas(const ArenaShape& shape, F&& f) {
         f(*arena, barrier);
       } catch (const std::exception& error) {
         ADD_FAILURE() << "rank " << arena->self() << ": " << error.what();
-        barrier_of_threads.arrive_and_drop();  // the others need not wait
+        barrier_of_threads.arrive_and_drop();  // other ranks need not wait
       }
     });
 }

@@ -1,4 +1,5 @@
-// A rank that is a process: forked by the test, talks to it through a socket, and says by its exit status how it went.
+// A rank that is a process. The test forks it and exchanges numbers with it through a socket. Its exit status is the
+// result.
 //
 //   Child child([](Line& line) { line.put(line.take() + 1); return 0; });
 //   child.line().put(41);
@@ -19,7 +20,7 @@
 
 namespace collectives::testing {
 
-/// One end of a connection that carries numbers. Waits for the other side; throws when that is gone.
+/// One end of a connection that carries numbers. Waits for the other end, and throws if that has ended.
 class Line {
  public:
   explicit Line(int fd) : fd_(fd) {}
@@ -44,7 +45,7 @@ class Line {
 
 class Child {
  public:
-  /// `work(Line&)` returns the exit status; one that throws prints what, and exits with 99.
+  /// Runs `work(Line&)`, which returns the exit status. If it throws, prints the text and exits with 99.
   template <class Work>
   explicit Child(Work&& work) : Child(pair()) {
     pid_ = ::fork();
@@ -54,7 +55,7 @@ class Child {
     }
     int status = 99;
     try {
-      line_.close();  // or it would not notice that the parent is gone
+      line_.close();  // otherwise the child would not notice the end of the parent
       Line up(theirs_);
       status = std::forward<Work>(work)(up);
     } catch (const std::exception& error) {
@@ -73,7 +74,7 @@ class Child {
   Line& line() { return line_; }
   pid_t pid() const { return pid_; }
   void kill(int signal) const { ::kill(pid_, signal); }
-  /// Its exit status; the negative signal if that ended it.
+  /// Returns the exit status, or the negative number of the signal that ended the child.
   int wait() {
     int status = 0;
     ::waitpid(std::exchange(pid_, 0), &status, 0);

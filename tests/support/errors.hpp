@@ -7,12 +7,12 @@
 
 #include "collectives/error.hpp"
 
-/// `text` contains `part`.
+/// Expects that `text` contains `part`.
 #define EXPECT_SAYS(text, part) EXPECT_NE(std::string(text).find(part), std::string::npos) << text
 
 namespace collectives::testing {
 
-/// The error of `call`; fails the test where there is none.
+/// Returns the error of `call`. Fails the test if it throws none.
 template <class F>
 Error error_of(F&& call) {
   try {

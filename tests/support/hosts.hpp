@@ -30,13 +30,13 @@ class WireMailbox {
   std::mutex mutex;
   std::map<Key, std::deque<Sent>> data;
   std::map<Key, std::deque<std::string>> control;
-  /// Sees, and may change, the bytes of every message on the wire.
+  /// Called with the bytes of every message on the wire, which it may change.
   std::function<void(Rank from, std::vector<std::byte>&)> tamper;
-  /// Sees what a rank sends from the caller's memory.
+  /// Called with each message that a rank sends from the caller's memory.
   std::function<void(Rank from, const std::byte* data, std::size_t bytes)> lends;
 };
 
-/// Reads what is sent from the caller's memory some calls of progress() late; what comes behind it leaves later still.
+/// Reads messages from the caller's memory some calls of progress() late. Later messages leave after them.
 class QueueWire final : public Wire {
  public:
   QueueWire(std::shared_ptr<WireMailbox> mailbox, std::vector<Rank> members, Rank self, std::size_t context,
@@ -120,7 +120,7 @@ class QueueWire final : public Wire {
     bool held = false;
     Message message;
   };
-  /// On its way out: from the caller's memory, or in bytes of its own.
+  /// A message under way: in the caller's memory, or in bytes of its own.
   struct Leaving {
     Rank to;
     std::uint64_t tag;
@@ -189,8 +189,8 @@ class HostBootstrap final : public Bootstrap {
   std::shared_ptr<std::atomic<std::size_t>> next_context_;
 };
 
-/// Ranks as threads on several hosts; hosts[r] is the number of the host of rank r, domains[r], if given, that of its
-/// domain there.
+/// Runs ranks as threads on several hosts. hosts[r] is the number of the host of rank r. domains[r], if given, is the
+/// number of its domain there.
 template <class F>
 void run_hosts(const std::vector<int>& hosts, F&& f, const CommunicatorOptions& options = {},
                const std::vector<int>& domains = {},
@@ -205,7 +205,7 @@ void run_hosts(const std::vector<int>& hosts, F&& f, const CommunicatorOptions& 
   });
 }
 
-/// Numbered host by host: {2, 3} is ranks 0-1 on host 0, ranks 2-4 on host 1.
+/// Returns the hosts of ranks that are numbered host by host: {2, 3} is ranks 0-1 on host 0, ranks 2-4 on host 1.
 inline std::vector<int> host_by_host(const std::vector<int>& ranks_per_host) {
   std::vector<int> hosts;
   for (std::size_t h = 0; h < ranks_per_host.size(); ++h)

@@ -1,16 +1,17 @@
-// Running the same loops with every instruction set, which must change nothing but the time.
+// Runs loops with every instruction set. Their results must be equal.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "reduction/dispatch.hpp"
-// Highway asks to know first which instruction sets to do without.
+// Highway requires the list of unwanted instruction sets first.
 #include <hwy/targets.h>
 
 namespace collectives {
 
-/// The instruction sets that the library was compiled for and this processor has, one bit each; the plainest last.
+/// Returns the instruction sets that the library was compiled for and this processor has, one bit each. The last one is
+/// the simplest.
 inline std::vector<std::int64_t> instruction_sets() {
   std::vector<std::int64_t> sets;
   for (std::int64_t left = (hwy::SupportedTargets() | HWY_STATIC_TARGET) & HWY_TARGETS; left != 0; left &= left - 1) {
@@ -19,7 +20,7 @@ inline std::vector<std::int64_t> instruction_sets() {
   return sets;
 }
 
-/// Zero for what the processor is best at.
+/// Makes the loops use an instruction set. Zero stands for the best one of the processor.
 inline void use_instruction_set(std::int64_t set) {
   hwy::SetSupportedTargetsForTest(set);
   hwy::GetChosenTarget().DeInit();

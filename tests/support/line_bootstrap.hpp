@@ -1,4 +1,4 @@
-// Two ranks that are parent and child, and meet over the line between them.
+// A bootstrap of two ranks, parent and child, over the line between them.
 #pragma once
 
 #include <string>

@@ -6,7 +6,7 @@
 int main(int argc, char** argv) {
   using collectives::testing::Watchdog;
   ::testing::InitGoogleTest(&argc, argv);
-  // The list of listeners owns it, and keeps it until the process ends.
+  // The list of listeners owns the watchdog, and keeps it until the process ends.
   ::testing::UnitTest::GetInstance()->listeners().Append(new Watchdog(Watchdog::limit_from_environment()));
   return RUN_ALL_TESTS();
 }

@@ -12,7 +12,7 @@ int main(int argc, char** argv) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   if (rank != 0) GTEST_FLAG_SET(brief, true);
   ::testing::InitGoogleTest(&argc, argv);
-  // The list of listeners owns it, and keeps it until the process ends.
+  // The list of listeners owns the watchdog, and keeps it until the process ends.
   ::testing::UnitTest::GetInstance()->listeners().Append(new Watchdog(Watchdog::limit_from_environment()));
   const int result = RUN_ALL_TESTS();
   MPI_Finalize();

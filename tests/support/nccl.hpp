@@ -1,4 +1,4 @@
-// The stand-in for NCCL (fakes/nccl/fake_nccl.cpp) for tests, on fake GPUs.
+// The library in the place of NCCL (fakes/nccl/fake_nccl.cpp), for tests on fake GPUs.
 #pragma once
 
 #include <dlfcn.h>
@@ -31,7 +31,7 @@ inline const nccl::Library& fake_nccl_without_memory() {
   return library;
 }
 
-/// While it lives, the stand-in uses the streams of those GPUs.
+/// Makes the library use the streams of these GPUs while this object exists.
 class FakeNccl {
  public:
   explicit FakeNccl(FakeGpus& gpus) {
@@ -64,7 +64,8 @@ class FakeNccl {
   static void fail(const char* what) { function<FakeNcclFail>("fake_nccl_fail")(what); }
   static void hold_aborts(bool hold) { function<FakeNcclHoldAborts>("fake_nccl_hold_aborts")(hold); }
   static std::size_t alive() { return function<FakeNcclAlive>("fake_nccl_alive")(); }
-  /// Waits until none is alive, as some may be aborted in the background; false if that does not come.
+  /// Waits until no communicator is alive, because some may be aborted in the background. Returns false at the
+  /// deadline.
   static bool all_end() {
     for (const Deadline patience = Deadline::in(std::chrono::seconds(20)); alive() > 0;) {
       if (patience.passed()) return false;

@@ -1,4 +1,4 @@
-// Programs driven by tests: run a command, read what it prints, see that nothing of it is left.
+// Programs that tests run: a command, its output, and the processes that it leaves.
 #pragma once
 
 #include <dirent.h>
@@ -15,11 +15,11 @@
 namespace collectives::testing {
 
 struct Outcome {
-  int status = 0;   ///< of the shell: 0 when the command succeeded
+  int status = 0;   ///< status of the shell: 0 if the command succeeded
   std::string out;  ///< stdout and stderr
 };
 
-/// `heard` is called with all that the command has said, after each line.
+/// Runs a command. After each line, calls `heard` with the whole output so far.
 inline Outcome run_command(const std::string& command, const std::function<void(const std::string&)>& heard = {}) {
   Outcome outcome;
   FILE* pipe = ::popen((command + " 2>&1").c_str(), "r");
@@ -32,7 +32,7 @@ inline Outcome run_command(const std::string& command, const std::function<void(
   return outcome;
 }
 
-/// Processes that run the program at `path`.
+/// Returns the number of processes that run the program at `path`.
 inline int processes_of(std::string_view path) {
   int count = 0;
   DIR* proc = ::opendir("/proc");

@@ -1,4 +1,4 @@
-// Ranks as threads, for tests: run the same function on each, and let the first failure out with its rank in front.
+// Ranks as threads. Each runs the same function, and the first failure is thrown with its rank in front.
 //
 //   run_communicators(4, [](Communicator& comm) { comm.barrier(); });
 #pragma once

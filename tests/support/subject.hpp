@@ -18,7 +18,7 @@ class BufferPlacement {
   virtual ~BufferPlacement() = default;
   virtual std::byte* take(std::size_t bytes) = 0;
   virtual void give_back(std::byte* memory) = 0;
-  /// In the order of `stream`, if there is one; the second waits.
+  /// Copies in the order of `stream`, if there is one. download() waits.
   virtual void upload(std::byte* to, const void* from, std::size_t bytes, std::optional<void*> stream) = 0;
   virtual void download(void* to, const std::byte* from, std::size_t bytes, std::optional<void*> stream) = 0;
   /// Returns the stream of the next call.
@@ -63,7 +63,7 @@ class Subject {
       return options;
     }
     void fetch() {
-      // Also where nothing comes back: the GPU may read the input until then.
+      // Waits also without a result, because the GPU may read the input until then.
       if (placement_ != nullptr) placement_->download(out_.data, output_, out_.bytes(), stream_);
     }
 
@@ -75,7 +75,7 @@ class Subject {
     static std::byte* there(ConstBuffer part, ConstBuffer whole, std::byte* of_whole) {
       return of_whole + (static_cast<const std::byte*>(part.data) - static_cast<const std::byte*>(whole.data));
     }
-    /// To an address that lies as the buffer's does.
+    /// Copies to an address with the alignment of the buffer.
     std::byte* send(ConstBuffer buffer) {
       if (buffer.count == 0) return nullptr;
       taken_.push_back(placement_->take(buffer.bytes() + 64));
@@ -92,7 +92,7 @@ class Subject {
     std::vector<std::byte*> taken_;
   };
 
-  /// A Work whose result is in the caller's buffer when it has been waited for.
+  /// A Work whose result is in the caller's buffer after wait().
   class Pending {
    public:
     Pending(Buffers buffers, Work work) : buffers_(std::move(buffers)), work_(std::move(work)) {}

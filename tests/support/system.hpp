@@ -22,14 +22,14 @@
 
 namespace collectives::testing {
 
-// The sanitizers map terabytes, and let a process that asks for too much end.
+// Sanitizers map terabytes, and end a process that asks for too much.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 inline constexpr bool kSanitized = true;
 #else
 inline constexpr bool kSanitized = false;
 #endif
 
-/// Lines of /proc/self/maps that name `text`.
+/// Returns the number of lines of /proc/self/maps that contain `text`.
 inline int mappings_of(std::string_view text) {
   int count = 0;
   std::ifstream maps("/proc/self/maps");
@@ -56,7 +56,7 @@ inline std::vector<int> descriptors_of(std::string_view text) {
   return found;
 }
 
-/// Hears what this process says on stderr from now on.
+/// Captures the output of this process on stderr while this object exists.
 class StderrCapture {
  public:
   StderrCapture() {
@@ -83,8 +83,8 @@ inline void set_limit(__rlimit_resource_t which, std::size_t limit) {
   if (::setrlimit(which, &wanted) != 0) throw std::runtime_error("setrlimit");
 }
 
-/// A system call that fails with `error` from now on; only where its argument number `argument` is `value`, if that is
-/// not negative.
+/// A system call that fails with `error` from then on. If `value` is not negative, only calls with this value of
+/// argument number `argument` fail.
 struct Refusal {
   std::uint32_t call;
   int error;

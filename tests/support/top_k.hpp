@@ -26,7 +26,7 @@ inline Options sparse(TopK& top_k, const char* name = "tensor") {
   return {.name = name, .compressor = &top_k, .force = true};
 }
 
-/// Where everything is sent but by force, whatever the machine.
+/// Returns options with which only forced calls are sparse, on any machine.
 inline CommunicatorOptions never_worth_it() {
   CommunicatorOptions options;
   options.tuning.emplace().coding_us_per_byte = 1000;

@@ -1,4 +1,4 @@
-// Ends the process when one test runs too long, and names the test: a hang must cost minutes, not a CI slot.
+// Ends the process if one test runs too long, and names the test. A hang costs minutes instead of a CI slot.
 #pragma once
 
 #include <gtest/gtest.h>

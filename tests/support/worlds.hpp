@@ -1,4 +1,4 @@
-// Where conformance suites run: ranks of one host or of several, with inputs whose sums are exact in any order.
+// Worlds of conformance suites: ranks of one host or of several, with inputs whose sums are exact in any order.
 #pragma once
 
 #include <cstring>
@@ -26,7 +26,7 @@ inline std::vector<World> worlds() {
                          {"4", {0, 0, 0, 0}},
                          {"2hosts_of_2", {0, 0, 1, 1}},
                          {"3hosts_unequal", {0, 0, 1, 2, 2, 2}}};
-#if !defined(__SANITIZE_THREAD__)  // which needs minutes for more, and would see nothing new
+#if !defined(__SANITIZE_THREAD__)  // a sanitizer, which takes minutes for more worlds
   all.insert(all.end(), {{"7", {0, 0, 0, 0, 0, 0, 0}},
                          {"2hosts_of_1", {0, 1}},
                          {"2hosts_interleaved", {0, 1, 0, 1, 1}},
@@ -68,8 +68,8 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
 }
 
-/// Returns counts that p does not divide, counts that take several rounds, and counts that end one element into a
-/// round, so that only the first rank owns an element of the last round.
+/// Returns counts that p does not divide, and counts that take several rounds. Some end one element into a round, so
+/// that only the first rank owns an element of the last round.
 inline std::vector<std::size_t> awkward_counts(int p) {
   const auto n = static_cast<std::size_t>(p);
   return {0, 1, n - 1, n, n + 1, 3 * n + 2, 611, 40'009, n * (65'536 / n) + 1, 2 * n * (65'536 / n) + 1};

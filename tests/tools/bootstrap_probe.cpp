@@ -1,4 +1,4 @@
-// A rank for tests of launchers: meets the others through the environment and prints whom it met.
+// A rank for tests of launchers: connects to the other ranks through the environment and prints their numbers.
 //
 //   bootstrap_probe            "2 of 4 met 0123", exit status 0
 //   bootstrap_probe --lose 2   then rank 2 kills itself; the others print the Error they get, exit status 3

@@ -1,4 +1,4 @@
-// The launcher, as its users meet it: the real program, run with shell scripts as ranks.
+// The launcher collectives_run, with shell scripts as ranks.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -25,11 +25,11 @@ namespace {
 constexpr auto kPatience = std::chrono::seconds(60);
 
 struct Result {
-  int status = -1;  // exit status; 128 + signal when killed
+  int status = -1;  // exit status; 128 + signal if a signal ended it
   std::string out, err;
 };
 
-/// collectives_run with these arguments, under way.
+/// A running collectives_run with these arguments.
 class Launch {
  public:
   explicit Launch(std::vector<std::string> arguments, const std::string& input = {}) {
@@ -90,7 +90,7 @@ class Launch {
     std::string text;
   };
 
-  /// False when both streams have ended, or nothing has come for a minute.
+  /// Returns false if both streams have ended, or after a minute without output.
   bool read_some() {
     std::array<pollfd, 2> entries{pollfd{out_.fd, POLLIN, 0}, pollfd{err_.fd, POLLIN, 0}};
     if (out_.fd < 0 && err_.fd < 0) return false;

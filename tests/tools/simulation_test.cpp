@@ -1,4 +1,5 @@
-// The model against formulas by hand, and its shortcuts against the whole. Prices that a test does not name are zero.
+// The simulator against formulas, and its shortcuts against complete simulations. Prices that a test does not name are
+// zero.
 #include "tools/simulation.hpp"
 
 #include <gtest/gtest.h>
@@ -18,7 +19,7 @@ constexpr Fabric kNetwork{.latency_us = kLatency, .us_per_byte = kPerByte};
 constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
 constexpr Effort kWhole{.everything = kAll, .most = kAll};
 
-/// Nothing costs anything but the wire.
+/// Only the wire takes time.
 Tuning free_tuning() {
   Tuning tuning;
   tuning.host_latency_us = tuning.host_us_per_byte = tuning.domain_us = tuning.domain_us_per_byte = 0;
@@ -28,7 +29,7 @@ Tuning free_tuning() {
   tuning.wire_us_per_byte = kPerByte;
   return tuning;
 }
-/// In one round, whatever the length.
+/// One round for any length.
 Tuning one_round() {
   Tuning tuning = free_tuning();
   tuning.frame_bytes = tuning.wire_frame_bytes = 64 << 20;
@@ -39,7 +40,7 @@ Tuning one_round() {
 Request request_of(Collective collective, std::string_view backend, std::size_t bytes) {
   return {.collective = collective, .count = bytes / 4, .backend = backend};
 }
-/// The row of that name, where a backend has the same.
+/// Returns the algorithm of that name, not the backend of that name.
 Plan plan_called(std::string_view name, Request request, const Topology& topology, const Tuning& tuning) {
   request.backend = "auto";
   for (Plan& plan : candidate_plans(request, topology, tuning))
@@ -107,13 +108,13 @@ TEST(Simulation, HalvingTakesTheBytesOfARingInFewerHops) {
 
 TEST(Simulation, AChainIsAPipeline) {
   Tuning tuning = free_tuning();
-  tuning.wire_frame_bytes = 5000;  // half a latency: there are frames enough to fill it
+  tuning.wire_frame_bytes = 5000;  // half a latency: frames suffice to fill it
   const double piece = on_link(5000);
   for (const std::size_t rounds : {1u, 2u, 40u})
     EXPECT_NEAR(us("ring", Collective::broadcast, rounds * 5000, Topology::regular(4, 1), tuning),
                 3 * (kLatency + piece) + static_cast<double>(rounds - 1) * piece, 1e-6)
         << rounds;
-  tuning.wire_frames = 2;  // now there are not: two messages per latency and piece
+  tuning.wire_frames = 2;  // frames do not suffice: two messages per latency and piece
   EXPECT_NEAR(us("ring", Collective::broadcast, 40 * 5000, Topology::regular(2, 1), tuning),
               20 * (kLatency + piece) + piece, 1e-6);
 }
@@ -147,10 +148,10 @@ TEST(Simulation, AnUplinkIsSharedByTheHostsOfItsSwitch) {
   // The second and the third message cross, one after the other, at half the rate: from d to 3d, from 3d to 5d.
   EXPECT_DOUBLE_EQ(us("hierarchical_one_shot", Collective::broadcast, 4000, four, one_round(), network),
                    kLatency + 5 * on_link(4000));
-  network.uplink_us_per_byte = kPerByte / 2;  // as fast as the links of both hosts: never in the way
+  network.uplink_us_per_byte = kPerByte / 2;  // as fast as the links of both hosts: never a limit
   EXPECT_DOUBLE_EQ(us("hierarchical_halving", Collective::all_reduce, 4000, four, one_round(), network),
                    us("hierarchical_halving", Collective::all_reduce, 4000, four, one_round()));
-  network.uplink_us_per_byte = kPerByte;  // both hosts of a switch exchange halves with the others
+  network.uplink_us_per_byte = kPerByte;  // both hosts of a switch exchange halves with the other switch
   EXPECT_GT(us("hierarchical_halving", Collective::all_reduce, 4000, four, one_round(), network),
             us("hierarchical_halving", Collective::all_reduce, 4000, four, one_round()));
 }
@@ -257,7 +258,7 @@ TEST(Simulation, OneHostRepresentsAllIfAllHostsBehaveEqually) {
                           {"ring", Collective::reduce_scatter},
                           {"ring", Collective::all_gather}})
       for (const std::size_t bytes : {4u << 10, 1'000'004u, 8u << 20}) {
-        if (c.name == "hierarchical_halving" && topology.hosts.size() == 6) continue;  // no power of two
+        if (c.name == "hierarchical_halving" && topology.hosts.size() == 6) continue;  // not a power of two
         Request request = request_of(c.collective, "auto", bytes);
         request.deterministic = c.deterministic;
         const Plan plan = plan_called(c.name, request, topology, tuning);
@@ -302,7 +303,7 @@ TEST(Simulation, UnequalHostsAreSimulatedInFull) {
         << name;
   EXPECT_EQ(
       simulated("ring", Collective::broadcast, 1 << 20, hosts, tuning, Fabric::of(tuning), kOneBlock).hosts_played, 6);
-  // Ranks that go around the hosts in turn: the ring takes another way from its last host than from the others.
+  // Ranks are numbered around the hosts. From the last host the ring takes other links than from other hosts.
   EXPECT_EQ(simulated("ring", Collective::all_reduce, 1 << 20,
                       Topology::from_hosts({"a", "b", "c", "d", "a", "b", "c", "d"}, 0), tuning, Fabric::of(tuning),
                       kOneBlock)

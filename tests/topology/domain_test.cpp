@@ -1,4 +1,4 @@
-// Domains of machines that hwloc makes up from a line of text.
+// Domains of machines that hwloc builds from a line of text.
 #include "topology/domain.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Topologies as values: made by formula, made from host names, in words.
+// Topologies as values: from a formula, from host names, and as text.
 #include "collectives/topology.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Datagrams beside a stream: two ends, and somebody in the middle who loses, doubles and reorders what they send.
+// Datagrams beside a stream. The test lies between two ends and loses, doubles and reorders their datagrams.
 #include "transport/datagrams.hpp"
 
 #include <arpa/inet.h>
@@ -64,7 +64,7 @@ Stream local_stream() {
   return {std::move(left), tcp::Socket(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC))};
 }
 
-/// Waits for it, a minute at most.
+/// Waits for the message, for at most a minute.
 template <class F>
 bool comes(F what) {
   for (const auto begun = std::chrono::steady_clock::now(); !what(); std::this_thread::sleep_for(1ms))
@@ -72,8 +72,8 @@ bool comes(F what) {
   return true;
 }
 
-/// Two links with the test in between. It catches the datagrams from `left` to `right` and lets them through or not. It
-/// passes the answers of `right` on request.
+/// Two links with the test in between. The test catches the datagrams from `left` to `right` and passes some of them.
+/// It passes the answers of `right` on request.
 class Datagrams : public ::testing::Test {
  protected:
   explicit Datagrams(DatagramSettings settings = {})
@@ -92,9 +92,9 @@ class Datagrams : public ::testing::Test {
     return left.send({number * 10UL, static_cast<std::uint32_t>(text.size()), number},
                      reinterpret_cast<const std::byte*>(text.data()), 0);
   }
-  /// The first that `left` has sent and nobody has caught.
+  /// Returns the first datagram that `left` has sent and the test has not caught.
   std::string caught() { return receive(to_left_); }
-  /// All pieces of the first message that it has, each behind its heading.
+  /// Returns all pieces of the first message, each after its header.
   std::vector<std::string> pieces_caught() {
     std::vector<std::string> pieces;
     for (std::uint32_t bytes = 1, offset = 0, piece = 0; offset + piece < bytes;) {
@@ -108,7 +108,7 @@ class Datagrams : public ::testing::Test {
   void let_through(const std::string& datagram) { pass(to_right_, datagram, right.socket()); }
   /// Passes the answer of `right` to `left`.
   void answer() { pass(to_left_, receive(to_right_), left.socket()); }
-  /// Number `number` as `right` has it; "nothing".
+  /// Returns message `number` as `right` has it, or "nothing".
   std::string taken(std::uint32_t number) {
     const auto arrived = right.take(number);
     if (!arrived) return "nothing";
@@ -253,7 +253,7 @@ TEST_F(Datagrams, AWindowThatIsFullOpensWhenHalfOfItIsTaken) {
   }
   EXPECT_FALSE(send(number, "too many"));
   for (std::uint32_t i = 0; i < DatagramLink::kWindow / 2; ++i) EXPECT_EQ(taken(i), "some");
-  answer();  // by nothing but an acknowledgement
+  answer();  // by an acknowledgement alone
   EXPECT_TRUE(send(number, "room again"));
 }
 
@@ -294,14 +294,14 @@ TEST_F(Datagrams, ALossDisablesDatagramsForAWhile) {
 
 // ---- messages of several packets ----
 
-/// Message `number`, waited for.
+/// Returns message `number` after waiting for it.
 std::optional<DatagramLink::Arrived> comes_to(DatagramLink& link, std::uint32_t number) {
   std::optional<DatagramLink::Arrived> arrived;
   comes([&] { return (arrived = link.take(number)).has_value(); });
   return arrived;
 }
 
-/// Text of which every piece is another.
+/// A text whose pieces differ from one another.
 std::string long_text(std::size_t bytes, unsigned seed = 0) {
   std::string text(bytes, '\0');
   for (std::size_t i = 0; i < bytes; ++i) text[i] = static_cast<char>((i * 2654435761U >> 13) + seed);
@@ -349,7 +349,7 @@ TEST_F(Datagrams, PiecesComeInAnyOrderAndTwice) {
   EXPECT_EQ(taken(2), "nothing");
 }
 
-/// The kernel and network interfaces may join packets.
+/// Joins datagrams as the kernel and network adapters may.
 TEST_F(Datagrams, JoinedPacketsAreAcceptedInAnyOrder) {
   ASSERT_TRUE(send(0, kLongest));
   const auto zero = pieces_caught();
@@ -502,7 +502,7 @@ TEST_F(Datagrams, ALostLongMessageDisablesLongDatagramsOnly) {
   EXPECT_FALSE(send(2, "short"));
 }
 
-/// A stream between addresses of the sixth version: `text` is where it leads. No sockets where that cannot be had.
+/// A stream between IPv6 addresses. `text` is the address. Without IPv6 the sockets are missing.
 Stream stream_of_six(const char* text) {
   sockaddr_in6 address{};
   address.sin6_family = AF_INET6;

@@ -36,7 +36,7 @@ INSTANTIATE_TYPED_TEST_SUITE_P(Local, TransportConformance, LocalTransports);
 
 const ArenaShape kTwoRanks{.ranks = 2, .inline_bytes = 64, .chunk_bytes = 4096, .frame_bytes = 4096};
 
-/// Runs `child` in a process of its own and returns its exit status; `child` says what that is.
+/// Runs `child` in a process of its own. Returns its exit status, which is the result of `child`.
 template <class F>
 int in_child(F&& child) {
   const pid_t pid = ::fork();
@@ -113,7 +113,7 @@ TEST(Arena, NoticesAProcessThatEndsWhileItsChildLivesOn) {
   ASSERT_EQ(::pipe(go), 0);
   EXPECT_EQ(in_child([&] {
               const auto joined = Arena::join(handle, kTwoRanks, 1);
-              const auto another = Arena::create(kTwoRanks);  // a process may hold many places
+              const auto another = Arena::create(kTwoRanks);  // a process may hold many locks
               char word = 'x';
               if (::fork() == 0) {
                 ::close(go[1]);
@@ -132,7 +132,7 @@ TEST(Arena, KeepsThePlaceOfAProcessWhoseChildEnds) {
   const auto arena = Arena::create(kTwoRanks);
   auto other = Arena::join(arena->handle(), kTwoRanks, 1);
   EXPECT_EQ(in_child([&] {
-              other.reset();  // as a child does that returns from main
+              other.reset();  // as a child that returns from main()
               return 0;
             }),
             0);
@@ -144,7 +144,7 @@ TEST(Arena, RefusesWhatIsNotTheArenaThatWasOffered) {
   const auto arena = Arena::create(kTwoRanks);
   EXPECT_THROW(Arena::join("nonsense", kTwoRanks, 1), Error);
   const std::string handle = arena->handle();
-  // A descriptor that now names something else: from another process, whose own descriptors the invitation means.
+  // The token of the handle is wrong, as if the descriptor named another file now. A child process tries it.
   EXPECT_EQ(in_child([&] {
               std::string wrong = handle;
               wrong[wrong.find(' ', wrong.find(' ') + 1) + 1] ^= 1;  // a digit of the token

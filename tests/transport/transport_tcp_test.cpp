@@ -1,4 +1,4 @@
-// The TCP wire: the conformance suites between ranks that are threads and meet over loopback, and what is its alone.
+// The TCP wire: the conformance suites between threads over the loopback, and tests of this wire alone.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -131,7 +131,7 @@ TEST(TransportTcp, ADatagramThatGetsLostComesWhileItsSenderIsAway) {
         } else {
           EXPECT_EQ(end.take(0, 7), "lost on its way");
         }
-        end.barrier();  // rank 0 does nothing more
+        end.barrier();  // rank 0 makes no further call
       },
       kAllLost);
 }
@@ -198,7 +198,7 @@ TEST(TransportTcp, OneReceiveSeesMessagesOfBothChannels) {
         end.wait("the kernel", [&] { return !end.transport.sending(); });
       }
       end.barrier();
-      std::this_thread::sleep_for(10ms);  // loopback hands over at once, or nearly, unless the machine is busy
+      std::this_thread::sleep_for(10ms);  // the loopback delivers at once, unless the machine is busy
       if (end.rank == 1) {
         if (end.transport.receive(0) != nullptr) ++seen[i % 2];
         end.take(0, i);
@@ -215,8 +215,8 @@ TEST(TransportTcp, LongAndShortMessagesStayInOrderWhateverGetsLost) {
   constexpr std::size_t kBytes = 100'000;
   run_two(kBytes,
           [](End& end, auto&) {
-            // Two that fit into a packet of loopback, one into several, then one that goes by the stream, and both ways
-            // at once.
+            // Two messages that fit into a packet of the loopback, one that needs several, then one by the stream. Both
+            // directions at once.
             const auto bytes_of = [](std::uint64_t i) {
               return i % 4 == 3 ? kBytes - i : (i * 53) % (i % 4 == 2 ? 30'000 : 3000);
             };
@@ -234,7 +234,7 @@ TEST(TransportTcp, LongAndShortMessagesStayInOrderWhateverGetsLost) {
 }
 
 TEST(TransportTcp, MemoryIsLentUntilTheKernelHasIt) {
-  constexpr std::size_t kBytes = 16 << 20;  // more than its buffers take
+  constexpr std::size_t kBytes = 16 << 20;  // more than its buffers hold
   run_two(kBytes, [](End& end, auto&) {
     std::string text = payload(0, 1, kBytes);
     const auto* data = reinterpret_cast<const std::byte*>(text.data());
@@ -299,7 +299,7 @@ TEST(TransportTcp, LossIsToldAfterTheControlsThatCameBefore) {
   });
 }
 
-/// By either way, and sooner than a datagram would be retransmitted.
+/// By stream or datagram, and sooner than a datagram would be retransmitted.
 TEST(TransportTcp, WaitForEventReturnsWhenAMessageArrives) {
   using Clock = std::chrono::steady_clock;
   std::atomic<Clock::time_point> sent;
@@ -364,7 +364,7 @@ TEST(TransportTcp, AddressesThatLeadNowhereAreGotAround) {
   run_ranks(2, [&](Bootstrap& threads) {
     TcpNetwork network({});
     std::string address = network.address();
-    if (threads.rank() == 0) {  // an address of the documentation's networks before the one that works
+    if (threads.rank() == 0) {  // an address of a documentation network before the right one
       address.replace(address.find("\"at\":["), 6, "\"at\":[\"192.0.2.1\",");
       address.replace(address.find("\"network\":\""), 11, "\"network\":\"not here ");
       if (const auto empty = address.find("\"192.0.2.1\",]"); empty != std::string::npos)
@@ -410,7 +410,7 @@ TEST(TransportTcp, AnotherJobIsRefused) {
   stranger.join();
 }
 
-/// Returns the port of an address.
+/// Returns the port in a published address.
 int port_of(const std::string& address) { return std::stoi(address.substr(address.find("\"port\":") + 7)); }
 
 TEST(TransportTcp, ForeignConnectionsDoNotDisturbTheConnectPhase) {

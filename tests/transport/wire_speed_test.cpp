@@ -19,7 +19,7 @@ namespace {
 
 constexpr auto kPatience = std::chrono::seconds(60);
 
-/// f(wire, other, first) by two ranks that talk at once.
+/// Runs f(wire, other, first) on two ranks at once.
 template <class F>
 void between_two(std::size_t frame_bytes, F&& f) {
   const auto mailbox = std::make_shared<WireMailbox>();
@@ -68,7 +68,7 @@ TEST(WireSpeed, WorkPerByteIsTheSmallerOfTwoMeasurements) {
   EXPECT_EQ(tuning.wire_work_us_per_byte, 1e-4);
 }
 
-/// A start that finds the numbers in the cache plans as the one that has measured them.
+/// A start that finds the numbers in the cache plans like the start that has measured them.
 TEST(WireSpeed, TheCacheKeepsAllThatWasMeasured) {
   Tuning measured;
   WireSpeed{.latency_us = 1,

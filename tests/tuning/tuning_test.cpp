@@ -1,4 +1,4 @@
-// The numbers that plans are made by: as text, in files, in the cache, and out of measurements.
+// The numbers of plans: as text, in files, in the cache, and from measurements.
 #include "core/tuning.hpp"
 
 #include <gtest/gtest.h>
@@ -143,7 +143,7 @@ TEST_F(TuningFiles, WhatTheCacheKeepsItFinds) {
   EXPECT_NE(two->source.find(cache.path()), std::string::npos) << two->source;
   EXPECT_EQ(cache.find(situation(4))->inline_bytes, 4096u);
 
-  // For people: when, and from what.
+  // For readers: the date and the source.
   const nlohmann::ordered_json entry = cache.entries().at(0);
   EXPECT_EQ(entry.at("measured").get<std::string>().size(), std::string("2020-01-01T00:00:00Z").size());
   EXPECT_EQ(entry.at("measurements").at("all_reduce of 512 B"), 0.5);
@@ -184,7 +184,7 @@ TEST_F(TuningFiles, CoresNearAndFarHaveNumbersOfTheirOwn) {
   for (const double near : {180., 250., 340.}) EXPECT_EQ(cache.find(at(near))->inline_bytes, 512u) << near;
   for (const double far : {440., 600., 800.}) EXPECT_EQ(cache.find(at(far))->inline_bytes, 2048u) << far;
   for (const double none : {100., 390., 2000.}) EXPECT_FALSE(cache.find(at(none))) << none;
-  // At the same distance, more or less, the later one counts.
+  // Two entries at about the same distance: the later one is used.
   cache.keep(at(300), {{"inline_bytes", 1024}}, {});
   EXPECT_EQ(cache.find(at(250))->inline_bytes, 1024u);
   EXPECT_EQ(cache.entries().size(), 2u);
@@ -229,7 +229,7 @@ TEST_F(TuningFiles, ACacheThatCannotBeWrittenIsNoError) {
     cache.keep(situation(2), {{"inline_bytes", 512}}, {});
     EXPECT_FALSE(cache.find(situation(2)));
   }
-  // Nothing half-written is left either.
+  // No partial file remains either.
   for (const auto& entry : fs::directory_iterator(fs::path(path("a file")).parent_path()))
     EXPECT_EQ(entry.path().string().find("XXXXXX"), std::string::npos);
   EXPECT_EQ(std::distance(fs::directory_iterator(fs::path(path("a file")).parent_path()), fs::directory_iterator()), 2);
@@ -251,14 +251,14 @@ TEST_F(TuningFiles, ConcurrentWritersNeverLeaveHalfAFile) {
   EXPECT_EQ(first.line().take() + second.line().take(), 2u);
   EXPECT_EQ(first.wait(), 0);
   EXPECT_EQ(second.wait(), 0);
-  // The last writer is in it. An entry of the other writer may be lost, and would be measured again.
+  // The entry of the last writer is kept. An entry of the other writer may be lost, and would be measured again.
   EXPECT_TRUE(cache.find(situation(2)) || cache.find(situation(3)));
   EXPECT_EQ(std::distance(fs::directory_iterator(fs::path(cache.path()).parent_path()), fs::directory_iterator()), 1);
 }
 
 // ---- built in ----
 
-TEST(BuiltInTuning, GoesPastTheCacheOfOneCore) {  // not past what all the caches of a processor hold together
+TEST(BuiltInTuning, GoesPastTheCacheOfOneCore) {  // not beyond the size of all caches of a processor
   std::ifstream file("/sys/devices/system/cpu/cpu0/cache/index3/size");
   std::size_t kilobytes = 0;
   if (!(file >> kilobytes)) GTEST_SKIP() << "the system does not tell of a third-level cache";
@@ -277,7 +277,7 @@ TEST(BestCut, StaysWithoutAReason) {
 }
 
 TEST(BestCut, MovesToWhereTheOtherProtocolWins) {
-  const double gain[] = {kTwice, kTwice, kHalf, kHalf};  // the second is better from the third size on
+  const double gain[] = {kTwice, kTwice, kHalf, kHalf};  // the second is faster from the third size on
   for (std::size_t now = 0; now <= 4; ++now) EXPECT_EQ(best_cut(gain, now), 2u) << now;
 }
 
@@ -299,7 +299,7 @@ TEST(BestCut, DoesNotBuyNothingWithALoss) {
 // ---- calibration ----
 
 TEST(Calibration, EveryCallIsMadeByProtocolsThatDiffer) {
-  ::setenv("COLLECTIVES_CORES", "9", 1);  // it is made for ranks with a core each
+  ::setenv("COLLECTIVES_CORES", "9", 1);  // it applies to ranks with a core each
   for (const int ranks : {2, 3, 9}) {
     std::mutex mutex;
     std::vector<nlohmann::json> tunings;
@@ -320,11 +320,11 @@ TEST(Calibration, EveryCallIsMadeByProtocolsThatDiffer) {
       for (const auto& [what, calls] : measurements.items())
         for (const auto& [call, times] : calls.items()) {
           EXPECT_GE(times.size(), 2u) << call;
-          // There are buffers of 1 MiB, however many the ranks.
+          // Buffers have 1 MiB for any number of ranks.
           EXPECT_TRUE(!call.ends_with(" MiB") || call.ends_with(" of 1 MiB")) << call;
         }
     });
-    // Every rank comes to the same numbers, and they are numbers that a file may hold.
+    // Every rank gets equal numbers, and a file may hold them.
     for (const auto& tuning : tunings) EXPECT_EQ(tuning, tunings.front());
     EXPECT_EQ(std::set(conclusive.begin(), conclusive.end()).size(), 1u);
     Tuning read;

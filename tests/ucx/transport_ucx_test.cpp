@@ -27,7 +27,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Everyone on a host of his own.
+/// Every rank on a host of its own.
 PeerAddresses peers(Rank self, std::vector<std::string> addresses, std::size_t frame_bytes) {
   PeerAddresses all;
   all.self = self;
@@ -46,7 +46,7 @@ std::unique_ptr<Wire> connect(Bootstrap& bootstrap, std::size_t frame_bytes) {
       peers(bootstrap.rank(), bootstrap.all_gather(network.address(), Deadline::in(1min)), frame_bytes));
 }
 
-/// A meeting of threads that move their wires on while they wait: long messages need both sides, as those of MPI do.
+/// A barrier of threads that progress their wires while they wait. Long messages need both sides, as with MPI.
 class WireBarrier {
  public:
   explicit WireBarrier(int ranks) : ranks_(ranks) {}
@@ -117,7 +117,7 @@ TEST(TransportUcx, AllFramesMayBeInFlight) {
         end.receive(0);
         end.transport.release(0);
       }
-      // News of the releases is on its way; a message brings the rest.
+      // The peer has sent its releases. A message delivers the rest.
       if (end.rank == 1) end.send(0, 1, "all");
       if (end.rank == 0) end.take(1, 1);
     }
@@ -186,7 +186,7 @@ TEST(TransportUcx, TheLongerOfTwoLoansOfOneBufferLastsUntilItIsReceived) {
       }
       EXPECT_EQ(end.take_control().first, 2);
       for (const auto begin = std::chrono::steady_clock::now(); std::chrono::steady_clock::now() - begin < 50ms;)
-        end.transport.progress();  // until that is known here
+        end.transport.progress();  // until this rank knows that
       EXPECT_TRUE(end.transport.lent(data + kBytes - 1, 1));
       end.wire->post_control(1, "take it");
       end.wait("memory to come back", [&] { return !end.transport.sending(); });
@@ -376,7 +376,7 @@ TEST(TransportUcx, ARankThatExitsBeforeConnectingIsNamed) {
   }
 }
 
-/// Sends `text` a byte at a time, or takes it.
+/// Sends or receives `text` byte by byte.
 void put(Line& line, const std::string& text) {
   line.put(text.size());
   for (const char letter : text) line.put(static_cast<unsigned char>(letter));

@@ -1,5 +1,5 @@
 // The threads of a block are contexts with stacks of their own. A thread that ends without waiting hands its stack to
-// the next thread, so there are as many stacks as waiting threads, and a kernel without barriers is a loop.
+// the next thread. A block has therefore as many stacks as waiting threads, and a kernel without barriers is a loop.
 #include "grid.hpp"
 
 #include <sys/mman.h>
@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::size_t kStack = 256 << 10;
 
-/// A stack, and where it is to be gone on with.
+/// A stack, and the context at which its thread continues.
 struct Fiber {
   Fiber() : stack(::mmap(nullptr, kStack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) {
     if (stack == MAP_FAILED) std::abort();
@@ -32,8 +32,8 @@ struct Fiber {
 
   ucontext_t context{};
   void* stack;
-  uint3 place{};                   ///< of the thread that waits on it
-  const void* waits_at = nullptr;  ///< null when it does not
+  uint3 place{};                   ///< the thread that waits on this stack
+  const void* waits_at = nullptr;  ///< null if no thread waits
 #if defined(__SANITIZE_THREAD__)
   void* known = __tsan_create_fiber(0);
 #endif
@@ -96,7 +96,7 @@ class Block {
     switch_to(home_, fiber.context, nullptr);
 #endif
   }
-  /// Threads one after the other, until all have begun.
+  /// Runs the threads one after another until all have begun.
   static void perform_some();
 
   void* home_known() const { return home_known_; }

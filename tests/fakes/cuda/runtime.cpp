@@ -1,4 +1,4 @@
-// CUDA's runtime and the little of its driver that is asked for, on a FakeGpuMachine.
+// CUDA's runtime, and the used functions of its driver, on a FakeGpuMachine.
 #include <cuda.h>
 #include <cuda_runtime.h>
 
@@ -35,7 +35,7 @@ int gpus() {
   }();
   return count;
 }
-/// Never ended: its streams may be in use until the process ends.
+/// The machine is never destroyed, because its streams may be in use until the process ends.
 FakeGpuMachine& machine() {
   static FakeGpuMachine* const one = new FakeGpuMachine(gpus());
   return *one;
@@ -45,7 +45,7 @@ thread_local int current = 0;
 thread_local cudaError_t last = cudaSuccess;
 thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
 thread_local std::vector<CUcontext> contexts;
-std::atomic<std::uint64_t> active = 0;  // GPUs that have a context here, a bit for each
+std::atomic<std::uint64_t> active = 0;  // GPUs that have a context in this process, one bit each
 
 cudaError_t result(cudaError_t status) {
   if (status != cudaSuccess) last = status;
@@ -72,7 +72,7 @@ cudaError_t attempt(cudaError_t refused, Call&& call) {
 
 Device::Stream stream_of(cudaStream_t stream) { return stream == cudaStreamLegacy ? nullptr : stream; }
 
-/// When events were reached. An event is recorded behind a note of the time.
+/// Times at which events were reached. A call that stores the time precedes each event in its stream.
 struct Times {
   std::mutex mutex;
   std::map<cudaEvent_t, std::shared_ptr<std::chrono::steady_clock::time_point>> of;

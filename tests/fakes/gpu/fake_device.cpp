@@ -27,7 +27,7 @@ struct FakeGpus::State {
   explicit State(int gpus) : machine(gpus) {}
 
   FakeGpuMachine machine;
-  std::mutex mutex;  // of what follows
+  std::mutex mutex;  // guards the fields below
   bool spread = false;
   const Nccl* nccl = nullptr;
 };

@@ -1,6 +1,7 @@
 // Fake GPUs for tests on machines without a GPU. Their memory is ordinary memory that only their own copies and kernels
-// may touch; any other access ends the process by SIGSEGV. A stream is a thread with a queue. An illegal access, such
-// as a copy past the end of an allocation or a kernel on memory of the host, fails the GPU, as it fails a real one.
+// may touch. Any other access ends the process by SIGSEGV. A stream is a thread with a queue. An illegal access fails
+// the GPU, as it fails a real one. Examples are a copy past the end of an allocation, and a kernel on memory of the
+// host.
 //
 //   FakeGpus gpus(2);                        // while it lives, communicators find their devices here
 //   FakeGpus::set_current(1);                // for this thread, as cudaSetDevice does
@@ -23,17 +24,17 @@ namespace collectives::testing {
 
 class FakeGpus {
  public:
-  /// `spread`: ranks of run_ranks() that have set none take turns, rank 1 the second GPU.
+  /// With `spread`, ranks of run_ranks() that have set no GPU take turns. Rank 1 has the second GPU.
   explicit FakeGpus(int count = 1, bool spread = false);
-  /// Nothing of them may be in use any more.
+  /// Requires that nothing of the GPUs is in use.
   ~FakeGpus();
   FakeGpus(const FakeGpus&) = delete;
   FakeGpus& operator=(const FakeGpus&) = delete;
 
-  /// GPU of the calling thread from now on; 0 at first.
+  /// Sets the GPU of the calling thread. Initially it is 0.
   static void set_current(int gpu);
   static int current();
-  /// That of the calling thread, as a communicator would get it.
+  /// Returns the device of the calling thread, as a communicator would get it.
   std::unique_ptr<Device> device();
 
   // Calls of programs. Functions that wait have no deadline.
@@ -41,42 +42,42 @@ class FakeGpus {
   /// Allocates memory of the current GPU and fills it with a pattern that no result has.
   void* allocate(std::size_t bytes, Device::Kind kind = Device::Kind::device);
   void free(void* memory);
-  /// Waits.
+  /// Blocks until the stream is empty.
   void upload(void* to, const void* from, std::size_t bytes);
   void download(void* to, const void* from, std::size_t bytes);
   Device::Stream new_stream();
   void end_stream(Device::Stream stream);
-  /// A kernel, on memory that it is told.
+  /// Puts a kernel into a stream, with the memory that it touches.
   void put(Device::Stream stream, std::vector<std::pair<void*, std::size_t>> touched, std::function<void()> kernel);
   bool idle(Device::Stream stream);
   void synchronize(Device::Stream stream);
-  /// From now on, what is put into `stream` is as if written down for a graph.
+  /// Sets `stream` to the state in which its calls are captured for a graph.
   void capture(Device::Stream stream, bool on);
 
   // Events that tests cause.
 
-  /// Each operation of a stream takes so much longer.
+  /// Makes each operation of a stream last longer by this time.
   void slow_down(int gpu, std::chrono::microseconds by);
-  /// From now on, to take memory waits until nothing is in its streams, as CUDA may do.
+  /// Makes each allocation wait until the streams are empty, as CUDA may do.
   void allocate_when_idle(int gpu);
-  /// It does nothing any more until it goes on; calls succeed.
+  /// Stops the GPU until it is resumed. Calls succeed.
   void stop(int gpu);
   void resume(int gpu);
-  /// Every call from now on fails.
+  /// Makes every later call fail.
   void disappear(int gpu);
-  /// It is as if of a pool: no other process can open it.
+  /// Makes memory like that of a pool, which no other process can open.
   void take_from_pool(void* memory);
   /// Sets the NCCL that devices find. Null, the initial value, means none.
   void set_nccl(const Nccl* nccl);
-  /// The host may touch what is allocated from now on.
+  /// Makes later allocations accessible to the host.
   void let_the_host_in();
-  /// Neither reaches the other's memory.
+  /// Makes the memory of the two GPUs inaccessible to each other.
   void keep_apart(int one, int other);
 
-  /// Allocations of any kind, and streams, that nobody has given back.
+  /// Returns the number of allocations of any kind, and of streams, that have not been freed.
   std::size_t allocations() const;
   std::size_t streams() const;
-  /// Copies and kernels performed so far by all GPUs.
+  /// Returns the numbers of copies and kernels of all GPUs.
   std::size_t copies() const;
   std::size_t kernels() const;
 

@@ -31,7 +31,7 @@ struct Shared {
 
 std::size_t up_to(std::size_t bytes, std::size_t multiple) { return (bytes + multiple - 1) / multiple * multiple; }
 
-/// Pages for `bytes`, and a page behind them that nobody may touch; of `file` unless it is -1.
+/// Maps pages for `bytes`, and an inaccessible page after them. The pages are those of `file`, unless it is -1.
 std::byte* map(std::size_t mapped, int file) {
   void* const all = ::mmap(nullptr, mapped + kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (all == MAP_FAILED) refuse("out of memory");
@@ -96,7 +96,7 @@ bool FakeGpuMachine::reaches(int one, int other) {
 
 // ---- memory ----
 
-/// The allocation that all of it lies in, or null.
+/// Returns the allocation that contains the whole range, or null.
 FakeGpuMachine::Entry* FakeGpuMachine::find(const void* address, std::size_t bytes) {
   const auto at = reinterpret_cast<std::uintptr_t>(address);
   auto found = allocations_.upper_bound(at);
@@ -132,7 +132,7 @@ void FakeGpuMachine::unmap(Lock& lock, std::map<std::uintptr_t, Allocation>::ite
   changed_.wait(lock, [&] { return over_ || found->second.users == 0; });
   const auto& [base, allocation] = *found;
   if (allocation.mapping != nullptr) {
-    // Behind what was asked for, up to the end of the pages, nobody has written; nor before it.
+    // Checks that no kernel has written before the allocation or after it, up to the ends of its pages.
     if (allocation.opened == 0) {
       ::mprotect(allocation.mapping, allocation.mapped, PROT_READ);
       const auto* const end = reinterpret_cast<const std::byte*>(base) + allocation.bytes;
@@ -229,7 +229,7 @@ void FakeGpuMachine::take_from_pool(void* memory) {
   find(memory)->second.pooled = true;
 }
 
-/// Performs `work` on memory that is reachable meanwhile.
+/// Performs `work` while the memory is accessible.
 void FakeGpuMachine::touch_entries(Lock& lock, const std::vector<Entry*>& touched, const std::function<void()>& work) {
   for (Entry* const one : touched) {
     ++one->second.users;
@@ -243,7 +243,7 @@ void FakeGpuMachine::touch_entries(Lock& lock, const std::vector<Entry*>& touche
   changed_.notify_all();
 }
 
-/// To open and close it costs as much as what most kernels do.
+/// Opening and closing the memory takes as long as most kernels.
 void FakeGpuMachine::close_if_idle() {
   if (in_progress_ > 0 || lets_the_host_in_) return;
   for (auto& [base, allocation] : allocations_)

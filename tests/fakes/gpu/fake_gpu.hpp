@@ -35,15 +35,15 @@ class FakeGpuMachine {
 
   /// The state of a GPU, which change() writes.
   struct Gpu {
-    std::chrono::microseconds slowness{};  ///< of each operation of a stream
-    bool stopped = false;                  ///< nothing is performed; calls succeed
-    bool allocates_when_idle = false;      ///< to take memory waits until nothing is in its streams, as CUDA may do
-    std::string failure;                   ///< of every call from now on
+    std::chrono::microseconds slowness{};  ///< delay of each operation of a stream
+    bool stopped = false;                  ///< streams perform nothing; calls succeed
+    bool allocates_when_idle = false;      ///< allocations wait until the streams are empty, as CUDA may do
+    std::string failure;                   ///< error of every later call
     Stream default_stream = nullptr;
   };
 
   explicit FakeGpuMachine(int gpus);
-  /// Ends streams where they are.
+  /// Ends all streams without performing the rest.
   ~FakeGpuMachine();
   FakeGpuMachine(const FakeGpuMachine&) = delete;
   FakeGpuMachine& operator=(const FakeGpuMachine&) = delete;
@@ -51,7 +51,7 @@ class FakeGpuMachine {
   // ---- GPUs ----
 
   int gpus() const { return static_cast<int>(gpus_.size()); }
-  /// Throws where it has failed.
+  /// Throws if the GPU has failed.
   void check(int gpu);
   void change(int gpu, const std::function<void(Gpu&)>& how);
   void let_the_host_in();
@@ -60,29 +60,28 @@ class FakeGpuMachine {
 
   // ---- memory: of GPU `gpu` where nothing else is said ----
 
-  /// Filled with what nobody would mistake for a result.
+  /// Allocates memory and fills it with a pattern that no result has.
   void* allocate(int gpu, std::size_t bytes, Kind kind);
-  /// Waits for whoever touches it. False for what is no allocation, or not all of one.
+  /// Blocks until no work touches the memory, then frees it. Returns false unless the pointer is an allocation.
   bool free(void* memory);
   void pin(int gpu, void* memory, std::size_t bytes);
-  bool unpin(void* memory);  ///< as free()
+  bool unpin(void* memory);  ///< like free()
   Device::Memory memory_of(const void* address);
-  /// Zeros for what is no memory of a GPU.
+  /// Returns zeros if the address is no memory of a GPU.
   Device::Allocation allocation_of(const void* address);
-  /// Whether [address, address + bytes) is memory that a GPU knows, whatever its kind.
+  /// Returns whether [address, address + bytes) is memory of a GPU, of any kind.
   bool known(const void* address, std::size_t bytes);
   Device::Handle share(int gpu, void* base);
-  /// Memory of another process; what is open already is the same address once more, until it is freed as often.
+  /// Opens memory of another process. Memory that is open has the same address again, until it is closed as often.
   void* open(int gpu, const Device::Handle& handle);
   void take_from_pool(void* memory);
-  /// The caller touches it in `work`.
+  /// Runs `work` of the calling thread, which touches the memory.
   void touch(int gpu, const Ranges& ranges, const std::function<void()>& work);
 
   // ---- streams; null is the default one of `gpu` ----
 
   Stream new_stream(int gpu);
   void end_stream(int gpu, Stream stream);
-  /// Null where it is none.
   bool is_stream(Stream stream);
   int gpu_of(int gpu, Stream stream);
   bool capturing(int gpu, Stream stream);
@@ -92,16 +91,16 @@ class FakeGpuMachine {
   /// Waits for all streams of the GPU.
   void synchronize(int gpu);
   void copy(int gpu, void* to, const void* from, std::size_t bytes, Stream stream);
-  /// Work that touches `ranges` and nothing else.
+  /// Puts work into a stream that touches `ranges` only.
   void put(int gpu, Stream stream, Ranges ranges, std::function<void()> work);
-  /// Work that touches whatever the GPU reaches.
+  /// Puts work into a stream that may touch all memory that the GPU reaches.
   void put_untold(int gpu, Stream stream, std::function<void()> work);
   void count_kernel();
 
   Event new_event(int gpu);
   void end_event(Event event);
   void record(int gpu, Event event, Stream stream);
-  /// One never recorded is.
+  /// Returns true if the event was reached or never recorded.
   bool reached(int gpu, Event event);
   void wait(int gpu, Stream stream, Event event);
 
@@ -119,10 +118,10 @@ class FakeGpuMachine {
     std::size_t mapped = 0;
     Kind kind = Kind::device;
     int gpu = 0, file = -1, users = 0;
-    bool open = false;  ///< may be touched
+    bool open = false;  ///< accessible at present
     std::uint64_t id = 0;
-    int opened = 0;      ///< how often, where it is another process's
-    std::string name{};  ///< of that
+    int opened = 0;      ///< number of times that memory of another process is open
+    std::string name{};  ///< process and id of that memory
     bool pooled = false;
   };
   using Entry = std::pair<const std::uintptr_t, Allocation>;
@@ -140,7 +139,7 @@ class FakeGpuMachine {
     bool idle() const { return actions.empty() && !busy; }
   };
 
-  // With the lock held.
+  // Requires the lock.
   Gpu& gpu(int number) { return gpus_[static_cast<std::size_t>(number)]; }
   void check_held(int number);
   Entry* find(const void* address, std::size_t bytes = 1);
@@ -149,24 +148,24 @@ class FakeGpuMachine {
   void push(Queue& queue, std::function<void(Lock&)> action);
   void serve(Queue& queue);
   std::vector<Entry*> reached_by(int number);
-  /// False where some of `ranges` is not what the GPU may touch, which fails it.
+  /// Returns false, and fails the GPU, if it must not touch some of `ranges`.
   bool touch_held(Lock& lock, int by, const Ranges& ranges, const std::function<void()>& work);
   void touch_entries(Lock& lock, const std::vector<Entry*>& touched, const std::function<void()>& work);
   void close_if_idle();
   bool reaches_held(int one, int other) const;
   void unmap(Lock& lock, std::map<std::uintptr_t, Allocation>::iterator found);
 
-  // One lock for everything: what it guards is short, and tests have few streams.
+  // One lock guards everything, because critical sections are short and tests have few streams.
   std::mutex mutex_;
-  std::condition_variable changed_;  // events, the state of GPUs, queues that are empty
+  std::condition_variable changed_;  // signals events, states of GPUs and empty queues
   bool over_ = false, lets_the_host_in_ = false;
   std::vector<Gpu> gpus_;
   std::vector<std::pair<int, int>> apart_;
   std::map<std::uintptr_t, Allocation> allocations_;
-  std::vector<std::unique_ptr<Queue>> queues_;  // kept until the end
+  std::vector<std::unique_ptr<Queue>> queues_;  // kept until the machine is destroyed
   std::map<Event, std::shared_ptr<EventState>> events_;
   std::uint64_t next_id_ = 1;
-  std::size_t in_progress_ = 0;  // actions that are queued or performed
+  std::size_t in_progress_ = 0;  // number of actions that are queued or running
   std::size_t copies_ = 0, kernels_ = 0;
 };
 

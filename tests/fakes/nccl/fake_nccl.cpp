@@ -6,7 +6,7 @@
 // Then ncclCommAbort() frees the stream of the rank that calls it.
 //
 // The library is linked several times: whole, with another version (fake_nccl_version.cpp), and without some functions.
-// fakes/nccl/fake_nccl.hpp declares the functions that tests call beside those of NCCL.
+// fakes/nccl/fake_nccl.hpp declares the functions by which tests control it.
 #include "fakes/nccl/fake_nccl.hpp"
 
 #include <nccl.h>
@@ -39,7 +39,7 @@ namespace {
 using collectives::DataType;
 using collectives::testing::FakeNcclStreams;
 
-std::mutex lock;  // of everything here
+std::mutex lock;  // guards everything in this file
 std::condition_variable changed;
 std::string failing;
 FakeNcclStreams streams;
@@ -85,37 +85,37 @@ struct Post {
   std::size_t count;
   ncclDataType_t type;
   int op, root, peer;
-  bool matched = false;  // of a message: its other end
+  bool matched = false;  // a message: its other end was found
 
   bool is(const char* name) const { return what == name; }
   std::size_t bytes() const { return count * collectives::size_of(type_of(type)); }
-  /// In an NCCL communicator of `ranks`.
+  // Sizes of buffers in an NCCL communicator of `ranks`.
   std::size_t input_bytes(std::size_t ranks) const { return is("ncclReduceScatter") ? ranks * bytes() : bytes(); }
   std::size_t output_bytes(std::size_t ranks) const { return is("ncclAllGather") ? ranks * bytes() : bytes(); }
   bool has_input(int rank) const { return !is("ncclRecv") && (!is("ncclBroadcast") || rank == root); }
   bool has_output(int rank) const { return !is("ncclSend") && (!is("ncclReduce") || rank == root); }
   bool point_to_point() const { return is("ncclSend") || is("ncclRecv"); }
-  /// Whether the two come to an end, right or wrong.
+  /// Returns whether two calls execute together, with right or wrong results.
   bool matches(const Post& other) const { return what == other.what && bytes() == other.bytes() && root == other.root; }
 };
 using Group = std::vector<Post>;
 
-/// Ranks that have met.
+/// Ranks that are connected.
 struct CommGroup {
   explicit CommGroup(std::size_t ranks) : members(ranks) {}
   struct Member {
     bool joined = false, has_begun = false, stopped = false;
-    std::vector<Group> posted;  // of collectives, in turn
-    std::size_t reached = 0;    // so many its stream has come to
-    std::size_t messages = 0;   // groups of messages that have not happened
-    std::size_t splits = 0;     // that it has asked for
+    std::vector<Group> posted;  // collectives in their order
+    std::size_t reached = 0;    // number of collectives that its stream has reached
+    std::size_t messages = 0;   // groups of messages that have not been executed
+    std::size_t splits = 0;     // splits that it has asked for
   };
   struct Split {
-    std::map<int, std::pair<int, int>> said;  // by rank: color and key
+    std::map<int, std::pair<int, int>> said;  // color and key by rank
     std::map<int, std::shared_ptr<CommGroup>> parts;
   };
   std::vector<Member> members;
-  std::map<int, double> factors;                                                         // of ops that were made
+  std::map<int, double> factors;                                                         // factors of created ops
   std::size_t happened = 0;                                                              // groups of collectives
   std::map<std::pair<int, int>, std::pair<std::deque<Post*>, std::deque<Post*>>> lanes;  // sends and receives by ranks
   std::vector<Split> splits;
@@ -135,8 +135,8 @@ struct ncclComm {
   std::shared_ptr<CommGroup> comm_group;
   int rank = 0, gpu = 0;
   std::optional<std::pair<void*, Group>> begun = {};  // not in its stream yet
-  bool asked = false;                                 // since it was begun
-  ncclComm_t* part = nullptr;                         // where the outcome of a split goes, until it is there
+  bool asked = false;                                 // state was queried since it began
+  ncclComm_t* part = nullptr;                         // place for the result of a split
   bool leaving = false;
   std::shared_ptr<ncclResult_t> failed = std::make_shared<ncclResult_t>(ncclSuccess);
 
@@ -153,8 +153,8 @@ struct Begun {
   Group calls;
 };
 
-/// Returns the group of this thread. It is not thread_local: any thread may free the thread_local variables of a
-/// library that is loaded late, which the thread sanitizer reports as a race.
+/// Returns the group of this thread. A thread_local variable would not do. Any thread may free the thread_local
+/// variables of a library that is loaded late, which the thread sanitizer reports as a race.
 Begun& begun() {
   static std::mutex& mutex = *new std::mutex;
   static auto& of_threads = *new std::unordered_map<std::thread::id, Begun>;
@@ -185,12 +185,12 @@ void reduce(const std::vector<const std::byte*>& inputs, std::byte* output, std:
   std::memcpy(output, result.data(), count * sizeof(T));
 }
 
-/// One collective, as each rank has asked for it.
+/// Executes one collective, with the call of each rank.
 void perform(const CommGroup& comm_group, const Group& posts) {
   const Post& first = posts.front();
   const std::size_t ranks = posts.size(), bytes = first.bytes();
   if (bytes == 0) return;
-  std::vector<std::vector<std::byte>> copies(ranks);  // in place, inputs are written over
+  std::vector<std::vector<std::byte>> copies(ranks);  // copies of inputs, which calls in place overwrite
   std::vector<const std::byte*> inputs;
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     const Post& post = posts[rank];
@@ -215,12 +215,12 @@ void perform(const CommGroup& comm_group, const Group& posts) {
   }
 }
 
-/// Whether the collectives that ranks have asked for come to an end.
+/// Returns whether the collectives of all ranks execute together.
 bool agree(const Group& one, const Group& other) {
   return std::ranges::equal(one, other, [](const Post& a, const Post& b) { return a.matches(b); });
 }
 
-/// The next group of all ranks, which their streams have come to.
+/// Executes the next group of all ranks, which all streams have reached.
 void perform_all(CommGroup& comm_group) {
   std::vector<const Group*> groups;
   for (const CommGroup::Member& member : comm_group.members) groups.push_back(&member.posted[comm_group.happened]);
@@ -234,7 +234,7 @@ void perform_all(CommGroup& comm_group) {
   changed.notify_all();
 }
 
-/// Messages meet one by one, of each pair of ranks in turn.
+/// Executes the messages of each pair of ranks in their order.
 void match(CommGroup& comm_group, int rank, Group& messages) {
   for (Post& post : messages) {
     auto& [sends, receives] =
@@ -249,7 +249,7 @@ void match(CommGroup& comm_group, int rank, Group& messages) {
   changed.notify_all();
 }
 
-/// The entry of a stream: it has come to `messages` of `rank`, or to its next group of collectives.
+/// An entry of a stream: `rank` has reached `messages`, or its next group of collectives.
 void perform_entry(CommGroup& comm_group, int rank, Group& messages, ncclResult_t& failed) {
   std::unique_lock held(lock);
   CommGroup::Member& self = comm_group.at(rank);
@@ -263,7 +263,7 @@ void perform_entry(CommGroup& comm_group, int rank, Group& messages, ncclResult_
   if (!messages.empty()) {
     match(comm_group, rank, messages);
     changed.wait(held, [&] { return self.stopped || std::ranges::all_of(messages, &Post::matched); });
-    if (self.stopped)  // the others find nobody
+    if (self.stopped)  // other ranks do not find its messages
       for (auto& [ranks, lane] : comm_group.lanes)
         for (auto* const side : {&lane.first, &lane.second})
           std::erase_if(*side, [&](const Post* post) { return &messages.front() <= post && post <= &messages.back(); });
@@ -271,16 +271,16 @@ void perform_entry(CommGroup& comm_group, int rank, Group& messages, ncclResult_
     return;
   }
   const std::size_t turn = self.reached++;
-  // A rank that has been aborted touches nothing any more, and no other rank acts for it.
+  // A rank that has been aborted touches no memory any more, and no other rank acts for it.
   const auto is_here = [&](const auto& member) { return member.reached > turn && !member.stopped; };
   if (comm_group.happened == turn && comm_group.all(is_here)) perform_all(comm_group);
   changed.wait(held, [&] { return self.stopped || comm_group.happened > turn; });
 }
 
-/// Puts the calls that were begun into their stream.
+/// Puts the begun calls into their stream.
 void enter(ncclComm_t comm) {
   auto& [stream, calls] = *comm->begun;
-  std::vector<std::pair<void*, std::size_t>> touched;  // by the entry
+  std::vector<std::pair<void*, std::size_t>> touched;  // memory that the entry touches
   const std::size_t ranks = comm->comm_group->members.size();
   for (const Post& post : calls) {
     if (post.has_input(comm->rank)) touched.emplace_back(const_cast<std::byte*>(post.input), post.input_bytes(ranks));
@@ -305,7 +305,8 @@ void enter(ncclComm_t comm) {
   comm->begun.reset();
 }
 
-/// The part of the last split that is of `comm`'s color, if all have asked for it; as NCCL does, by key, then by rank.
+/// Returns the part of the last split with the color of `comm`, if all ranks have asked for it. Its order is that of
+/// NCCL: by key, then by rank.
 ncclComm_t part_of(ncclComm_t comm) {
   CommGroup& comm_group = *comm->comm_group;
   auto& [said, parts] = comm_group.splits[comm->self().splits - 1];
@@ -324,7 +325,7 @@ ncclComm_t part_of(ncclComm_t comm) {
 }
 
 ncclResult_t post(ncclComm_t comm, cudaStream_t stream, Post call) {
-  if (comm->begun || comm->part != nullptr) return ncclInvalidArgument;  // what was begun before is not settled
+  if (comm->begun || comm->part != nullptr) return ncclInvalidArgument;  // earlier calls are not complete
   const std::size_t element = size_of(type_of(call.type));
   for (const std::byte* const buffer : {call.input, static_cast<const std::byte*>(call.output)})
     if (reinterpret_cast<std::uintptr_t>(buffer) % element != 0) return ncclInvalidArgument;

@@ -1,4 +1,4 @@
-// The version that the stand-in for NCCL says it has.
+// The version that the library in the place of NCCL reports.
 #include <nccl.h>
 
 #ifndef FAKE_NCCL_VERSION

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# docs_test.sh ROOT BIN SCRATCH: what the pages of the repository ROOT name is there, programs in BIN:
+# docs_test.sh ROOT BIN SCRATCH: checks that everything which the pages of the repository ROOT name exists. BIN has the
+# programs:
 #
 # - in ```sh blocks, the project's programs and scripts, and the flags that they are given
 # - variables that begin with COLLECTIVES_; and every variable that the library reads is on some page
 # - files and folders of the repository in `code`, and those that links lead to; and every example is in docs/examples.md
 #
-# It first looks at a page that names seven things that are not there.
+# It first checks a page that names seven things which do not exist.
 set -eu -o pipefail
 root=$1 bin=$2 scratch=$3
 
@@ -23,7 +24,7 @@ flag_known() {
   grep -qE -- "(^|[^-a-z])${2%%=*}($|[^-a-z])" <<<"${help_of[$1]}"
 }
 
-# Prints what is wrong with one command of a page.
+# Prints the faults of one command of a page.
 command_faults() {
   local who='' word name
   read -ra words <<<"$1"
@@ -49,10 +50,10 @@ command_faults() {
   done
 }
 
-# Prints what is wrong with a page.
+# Prints the faults of a page.
 faults() {
   local page=$1 line
-  # Blocks of commands: one a line, without comments and variables; what follows a pipe is another.
+  # Blocks of commands: one command per line, without comments and variables. A pipe separates two commands.
   while IFS= read -r line; do
     command_faults "$line"
   done < <(awk '/^ *```sh$/ { inside = 1; next } /^ *```/ { inside = 0 } inside' "$page" |

@@ -1,8 +1,8 @@
-// The layers of src/: which folder may include which, and what else the include lines must keep to.
+// The layers of src/: the folders that a folder may include, and further rules for include lines.
 //
 // layers.txt lists the folders in order. order_faults() checks every include line of src/ and tools/ against that list.
-// rule_faults() checks what an order of folders cannot say: who sees MPI, CUDA, UCX and the environment, and which
-// folders see even less than all layers below them.
+// rule_faults() checks rules that an order of folders cannot express. They limit includes of MPI, CUDA and UCX, and the
+// use of the environment. Some folders may include fewer layers than those below them.
 #pragma once
 
 #include <cstddef>
@@ -40,8 +40,8 @@ class Layers {
 /// Returns true if files of `from` may include files of `to`.
 bool may_include(const Layer& from, const Layer& to);
 
-/// Returns the include lines of src/ and tools/ that go up or to a folder of the same level, those that name no layer,
-/// and the sources that lie in no layer.
+/// Returns the include lines of src/ and tools/ that go up or to a folder of the same level. Also returns those that
+/// name no layer, and the sources that lie in no layer.
 std::vector<Finding> order_faults(const SourceTree& tree, const Layers& layers);
 
 /// Returns the lines of include/, src/ and tools/ that break one of the rules in rules.cpp.

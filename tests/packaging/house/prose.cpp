@@ -1,4 +1,4 @@
-// Paragraphs: what of a file is prose, and the figures of all of it.
+// Paragraphs: the prose of a file, and the figures of all prose.
 #include "packaging/house/prose.hpp"
 
 #include <fmt/format.h>
@@ -16,7 +16,7 @@ bool matches(std::string_view text, const std::regex& pattern, std::cmatch* matc
                            std::regex_constants::match_continuous);
 }
 
-/// Collects the lines of a paragraph, and hands its sentences on when it ends.
+/// Collects the lines of a paragraph, and adds its sentences to the prose at its end.
 class Paragraph {
  public:
   Paragraph(const std::string& path, Prose& prose) : path_(path), prose_(prose) {}
@@ -35,7 +35,7 @@ class Paragraph {
     }
     text_.clear();
   }
-  /// Ends the paragraph ahead of a line that is a table or a figure.
+  /// Ends the paragraph before a line of a table or a figure.
   void skip(std::string_view text) {
     end();
     prose_.skipped_words += count_words(text);
@@ -68,7 +68,7 @@ class Markdown {
   }
 
  private:
-  /// A block that names a language is code. One that names none may be prose, and counts as skipped.
+  /// A block that names a language is code. A block without a language may be prose, and counts as skipped.
   void toggle_fence(std::string_view language) {
     paragraph_.end();
     fenced_ = !fenced_;
@@ -100,7 +100,7 @@ class CodeComments {
   }
   void read_block(std::size_t number, std::string_view text, std::string_view leading) {
     in_block_ = text.find("*/") == text.npos;
-    // The head of a comment may look like its end: "/*" is taken off before "*/" is looked for.
+    // The head of a comment may look like its end, so "/*" is removed before "*/" is searched.
     const std::string_view rest = leading == "*" ? text.substr(0, text.find("*/")) : without_leading(text, leading);
     read_comment(number, trimmed(leading == "*" ? without_leading(rest, leading) : rest.substr(0, rest.find("*/"))));
   }

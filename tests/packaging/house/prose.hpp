@@ -6,7 +6,7 @@
 //   scripts        runs of lines that begin with #, in shell, CMake, Python and YAML
 //   Markdown       runs of lines and items of lists; no headings, no tables, no blocks of code
 //
-// Tables and indented lines are no sentences. Their words are counted as skipped, so that no text hides there.
+// Tables and indented lines are not sentences. Their words count as skipped, so that no text hides there.
 #pragma once
 
 #include <cstddef>
@@ -33,8 +33,8 @@ struct Sentence {
 
 struct Prose {
   std::vector<Sentence> sentences;
-  std::size_t words = 0;          ///< in sentences
-  std::size_t skipped_words = 0;  ///< in tables and indented lines
+  std::size_t words = 0;          ///< number of words in sentences
+  std::size_t skipped_words = 0;  ///< number of words in tables and indented lines
 };
 
 /// Figures of some prose. Shares are percentages of its sentences; the share skipped is one of its words.

@@ -1,4 +1,4 @@
-// Sentences: a paragraph cut into them, and what is counted of each.
+// Sentences: how a paragraph is cut into them, and the counts of each.
 #include <algorithm>
 #include <cctype>
 
@@ -29,7 +29,7 @@ bool ends_with_abbreviation(std::string_view text) {
   });
 }
 
-/// Returns how many words begin with a character of which `first` is true and go on while `more` is.
+/// Returns the number of words that begin with a character for which `first` is true and continue while `more` is true.
 template <typename First, typename More>
 std::size_t count_runs(std::string_view text, First first, More more) {
   std::size_t runs = 0;

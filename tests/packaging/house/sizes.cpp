@@ -18,7 +18,7 @@ constexpr std::size_t kFunctionLines = 60, kCppLines = 500, kReadmeLines = 150, 
 constexpr std::size_t kDesignWords = 2'000, kResultsLines = 1'500, kClassFunctions = 30, kWideClasses = 5;
 constexpr std::string_view kReason = "More than 30 functions:";
 
-/// Classes that grew in the past, each with the bar that holds them.
+/// Classes that grew in the past, each with its own bar.
 struct NarrowClass {
   std::string_view name;
   std::size_t functions, members;
@@ -47,7 +47,7 @@ std::string short_name(const std::string& name) {
 
 std::string place_of(const Tag& tag) { return fmt::format("{}:{}", tag.path, tag.line); }
 
-/// Adds an excess unless its subject has one of the same measure, of which the greater value stays.
+/// Adds an excess. If its subject has one of the same measure, the greater value stays.
 void add(std::vector<Excess>& excesses, Excess excess) {
   for (Excess& each : excesses)
     if (each.measure == excess.measure && each.subject == excess.subject) {

@@ -1,4 +1,4 @@
-// Sizes of the house: how long functions, files and documents are, and how much a class does.
+// Sizes of the house: lengths of functions, files and documents, and sizes of classes.
 //
 // Lengths of functions and the content of classes come from universal-ctags, which prints a line of JSON for each name.
 // Each function here returns what is above its bar.

@@ -1,7 +1,7 @@
 // The files of the repository, as the tests of layers, words, sizes and prose read them.
 //
 // A tree is a list of files in memory. A test reads it from disk once, and proves its checker on small trees that it
-// writes down itself.
+// contains.
 #pragma once
 
 #include <cstddef>

@@ -96,7 +96,7 @@ std::vector<std::string> identifier_lines(const SourceFile& file) {
   return lines;
 }
 
-/// Lets `file` hold `word`, which stands further up in the list.
+/// Permits `word`, which has a line above, in `file`.
 void allow(std::vector<RetiredWord>& words, const std::string& word, const std::string& file) {
   const auto known =
       std::find_if(words.begin(), words.end(), [&](const RetiredWord& each) { return each.word == word; });
@@ -109,7 +109,8 @@ bool is_allowed(const FoundWord& found) {
   return std::find(files.begin(), files.end(), found.where.path) != files.end();
 }
 
-/// Appends `more` but for the words that `found` has from position `first` on, where the same line has been searched.
+/// Appends the words of `more` that `found` does not have from position `first` on, which holds the words of the same
+/// line.
 void add_new(std::vector<FoundWord>& found, std::size_t first, std::vector<FoundWord> more) {
   std::set<std::pair<const RetiredWord*, std::size_t>> known;
   for (std::size_t i = first; i < found.size(); ++i) known.emplace(found[i].word, found[i].where.line);

@@ -1,4 +1,4 @@
-// Stands in for CUDA's driver, as the library finds it by name (cuda/device.cpp, device/loader.cpp).
+// A fake of CUDA's driver, which the library finds by its name (cuda/device.cpp, device/loader.cpp).
 #pragma once
 
 #include "cuda_runtime_api.h"

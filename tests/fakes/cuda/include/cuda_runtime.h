@@ -41,9 +41,9 @@ struct cudaLaunchConfig_t {
 extern FAKE_CUDA_EXPORT __thread uint3 threadIdx, blockIdx, blockDim, gridDim;
 
 namespace fake_cuda {
-/// Into a stream: `thread`, once for each thread of the grid.
+/// Puts a kernel into a stream: `thread`, once for each thread of the grid.
 FAKE_CUDA_EXPORT cudaError_t launch(const cudaLaunchConfig_t& config, std::function<void()> thread);
-/// Into a stream: one call.
+/// Puts one call into a stream.
 FAKE_CUDA_EXPORT cudaError_t put(cudaStream_t stream, std::function<void()> work);
 }  // namespace fake_cuda
 

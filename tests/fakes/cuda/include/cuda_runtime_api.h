@@ -93,7 +93,7 @@ FAKE_CUDA_API cudaError_t cudaHostUnregister(void* memory);
 FAKE_CUDA_API cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* memory);
 FAKE_CUDA_API cudaError_t cudaIpcOpenMemHandle(void** memory, cudaIpcMemHandle_t handle, unsigned flags);
 FAKE_CUDA_API cudaError_t cudaIpcCloseMemHandle(void* memory);
-/// Waits where one side is the host's and not pinned.
+/// Waits if one side is pageable memory of the host.
 FAKE_CUDA_API cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
                                           cudaStream_t stream);
 FAKE_CUDA_API cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind);

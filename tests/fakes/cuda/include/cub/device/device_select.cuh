@@ -1,4 +1,4 @@
-// Stands in for CUB's selection.
+// A fake of CUB's selection.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace cub {
 
 struct DeviceSelect {
   static constexpr std::size_t kScratch = 1000;
-  /// Copies the items for which `select` is true, in their order; `scratch` is null for the question how much it needs.
+  /// Copies the items for which `select` is true, in their order. If `scratch` is null, returns the size that it needs.
   template <class In, class Out, class Selected, class Count, class Select>
   static cudaError_t If(void* scratch, std::size_t& bytes, In in, Out out, Selected* selected, Count items,
                         Select select, cudaStream_t stream = nullptr) {

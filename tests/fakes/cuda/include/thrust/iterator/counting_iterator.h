@@ -1,4 +1,4 @@
-// Stands in for Thrust's.
+// A fake of Thrust's counting_iterator.
 #pragma once
 
 #include <cstddef>

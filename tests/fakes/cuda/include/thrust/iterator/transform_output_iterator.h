@@ -1,4 +1,4 @@
-// Stands in for Thrust's, as far as it is written to.
+// A fake of Thrust's transform_output_iterator, for writing only.
 #pragma once
 
 #include <cstddef>
