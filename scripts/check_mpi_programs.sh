@@ -19,8 +19,9 @@
 # seconds.
 #
 # Waiting ranks yield their core, with and without the drop-in. For Open MPI its own setting does that. With --time Open
-# MPI decides, and also yields if there are more ranks than cores. For MPICH scripts/mpi_programs/yield_when_idle.c makes
-# ranks yield. With --time it is used only if there are more ranks than cores, because it adds code between MPI and UCX.
+# MPI decides, and also yields if there are more ranks than cores. For MPICH scripts/mpi_programs/yield_when_idle.c
+# makes ranks yield. With --time it is used only if there are more ranks than cores, because it adds code between MPI
+# and UCX.
 #
 # The exit status is 1 if anything differs. scripts/mpi_programs/ has a file for each program with its input and the
 # relevant output. Its packages are installed if possible.

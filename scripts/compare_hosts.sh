@@ -29,9 +29,9 @@
 # peer that hangs.
 #
 # Before each round tests/multi_host/wire_probe.cpp measures the wire: the rate of two opposite TCP streams between two
-# hosts. The column "roofline" uses a bound for H hosts. An all-reduce takes at least 2 (H - 1) / H x bytes / rate, and a
-# reduce-scatter or all-gather half of that. A broadcast takes at least bytes / rate. All hosts share the cores of this
-# machine, which also do the work of network adapters and switches.
+# hosts. The column "roofline" uses a bound for H hosts. An all-reduce takes at least 2 (H - 1) / H x bytes / rate, and
+# a reduce-scatter or all-gather half of that. A broadcast takes at least bytes / rate. All hosts share the cores of
+# this machine, which also do the work of network adapters and switches.
 set -eu
 cd "$(dirname "$0")/.."
 command_line="scripts/compare_hosts.sh $*"

@@ -20,8 +20,8 @@
 #   GPU_RANKS='2 4 8'    numbers of processes
 #   GPU_TYPES=LIST       element types [all]
 #
-# The exit status is 1 if a build or a test fails, and 2 if the script cannot start. It is 77 if no CUDA device exists and
-# every test and benchmark was skipped, and 0 otherwise.
+# The exit status is 1 if a build or a test fails, and 2 if the script cannot start. It is 77 if no CUDA device exists
+# and every test and benchmark was skipped, and 0 otherwise.
 set -eu -o pipefail
 cd "$(dirname "$0")/.."
 

@@ -11,9 +11,9 @@
 #     --smpi-up-to 4194304   bytes; SimGrid takes minutes for longer vectors
 #     --build build/release
 #
-# The rate of the simulated links is a payload rate that is measured in the same run, by two opposite TCP streams between
-# all pairs of hosts at once. Latency and handling are the numbers that the library measured at its start. The other numbers are built
-# in.
+# The rate of the simulated links is a payload rate that is measured in the same run, by two opposite TCP streams
+# between all pairs of hosts at once. Latency and handling are the numbers that the library measured at its start. The
+# other numbers are built in.
 set -eu -o pipefail
 cd "$(dirname "$0")/../.."
 refuse() {

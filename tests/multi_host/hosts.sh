@@ -37,15 +37,15 @@
 # watches the owner. Requires root, iproute2 (5.17 for links of a rate), ethtool and util-linux.
 #
 # The rate holds in each direction of each host's link. A token bucket at both ends (tc htb) acts as network interface
-# and switch do. A packet that the kernel has joined, up to --packet bytes, leaves at once if the bucket owes nothing. An
-# idle link saves up --burst bytes more. A link carries both without charge, so they are small. With 14000 and 7000,
-# 28 KiB take 0.22 to 0.23 ms one way at 1 Gbit/s, which is the time at the full rate. But each packet that waits costs a
-# timer. On some virtual machines a timer takes 50 us of a core and is late by as much, and bytes that the bucket cannot
-# hold in this time are lost. With prompt timers 28 KiB take 0.18 ms, and 0.23 ms at the full rate with --burst 1600.
-# Vectors of megabytes on slow timers need --packet 64kb --burst 16kb. Two cores then keep four links full in both
+# and switch do. A packet that the kernel has joined, up to --packet bytes, leaves at once if the bucket owes nothing.
+# An idle link saves up --burst bytes more. A link carries both without charge, so they are small. With 14000 and 7000,
+# 28 KiB take 0.22 to 0.23 ms one way at 1 Gbit/s, which is the time at the full rate. But each packet that waits costs
+# a timer. On some virtual machines a timer takes 50 us of a core and is late by as much, and bytes that the bucket
+# cannot hold in this time are lost. With prompt timers 28 KiB take 0.18 ms, and 0.23 ms at the full rate with --burst
+# 1600. Vectors of megabytes on slow timers need --packet 64kb --burst 16kb. Two cores then keep four links full in both
 # directions, and 28 KiB take half of the time. tc tbf is not used for two reasons. It sets its timer again whenever
-# another packet waits, which took half of both cores. Its burst must hold a whole packet before it sends at all.
-# Hosts use cubic.
+# another packet waits, which took half of both cores. Its burst must hold a whole packet before it sends at all. Hosts
+# use cubic.
 set -eu
 self=$(cd "$(dirname "$0")" && pwd)/$(basename "$0")
 beds=${TMPDIR:-/tmp}/collectives-hosts
@@ -63,7 +63,7 @@ refuse() {
 # measurements.
 read_start() {
   local stat
-  { read -r stat <"/proc/$1/stat"; } 2>/dev/null || return 1 # a plain return inside a trap returns the status before the trap
+  { read -r stat <"/proc/$1/stat"; } 2>/dev/null || return 1 # in a trap, a plain return keeps the old status
   read -ra stat <<<"${stat##*) }"
   [[ "${stat[0]}" != [ZX] ]] && start=${stat[19]}
 }
@@ -148,10 +148,10 @@ start_holder() {
 }
 
 # Keeps packets of a device in order. The core that sends a packet takes it to the other end at once. A packet that a
-# bucket holds back leaves by the core whose timer is due, and may overtake a packet of another core. These ends therefore
-# have one queue for all cores: NAPI. A veth uses NAPI if it may join packets and the other end does not send joined
-# packets. One core for all packets (rps_cpus) would do, too. But it interrupts that core for each packet, which takes
-# longer than the packet on a virtual machine: 8 bytes take 30 to 60 us one way in place of 7 us.
+# bucket holds back leaves by the core whose timer is due, and may overtake a packet of another core. These ends
+# therefore have one queue for all cores: NAPI. A veth uses NAPI if it may join packets and the other end does not send
+# joined packets. One core for all packets (rps_cpus) would do, too. But it interrupts that core for each packet, which
+# takes longer than the packet on a virtual machine: 8 bytes take 30 to 60 us one way in place of 7 us.
 in_order() { # HOST DEVICE
   on "$1" ethtool -K "$2" gro on tso off
 }

@@ -53,8 +53,8 @@ int MPI_Cancel(MPI_Request* request) {
   return code;
 }
 
-// Nonblocking collectives that are complete when they return. Those of SimGrid send all data to all ranks at once,
-// whose simulation takes minutes.
+// Nonblocking collectives that are complete when they return. SimGrid itself sends all data to all ranks at once,
+// and that simulation takes minutes.
 int MPI_Comm_idup(MPI_Comm comm, MPI_Comm* made, MPI_Request* request) {
   *request = MPI_REQUEST_NULL;
   return PMPI_Comm_dup(comm, made);

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the library over MPI on hosts that SimGrid simulates (its SMPI). SimGrid simulates every message of every rank. All
-# results are checked.
+# Runs the library over MPI on hosts that SimGrid simulates (its SMPI). SimGrid simulates every message of every rank.
+# All results are checked.
 #
 #   smpi.sh RANKS [OPTIONS] BYTES...
 #     --collective all_reduce   or reduce_scatter, all_gather, broadcast

@@ -56,7 +56,7 @@ inline std::vector<int> descriptors_of(std::string_view text) {
   return found;
 }
 
-/// Captures the output of this process on stderr while this object exists.
+/// Captures the output of this process on stderr from construction on.
 class StderrCapture {
  public:
   StderrCapture() {
