@@ -33,8 +33,10 @@ endforeach()
 collectives_package_test(components components)
 collectives_package_test(without_developer_mode_configures without_developer_mode)
 
-# Each library exports what its public headers declare, and nothing else.
-collectives_package_test(symbols symbols LIBRARY=$<TARGET_FILE:collectives> HEADERS=include)
+# Each library exports what its public headers declare, and nothing else. The core also exports the function that the
+# component mpi calls.
+collectives_package_test(symbols symbols LIBRARY=$<TARGET_FILE:collectives> HEADERS=include
+                         ALSO=src/communicator/c_bridge.hpp)
 if(COLLECTIVES_HAVE_MPI)
   collectives_package_test(symbols_mpi symbols LIBRARY=$<TARGET_FILE:collectives_mpi> HEADERS=include)
 endif()
