@@ -43,7 +43,7 @@ std::string from_hex(const std::string& text) {
 
 /// Waits until `nccl_comm` is ready. Throws Error if another rank has failed, or the deadline has passed. Also throws
 /// if a rank is lost that has completed fewer than `sequence` calls. Reports errors of this rank to all ranks.
-void resolve_options(NcclComm& nccl_comm, std::string_view operation, std::uint64_t sequence,
+void wait_until_ready(NcclComm& nccl_comm, std::string_view operation, std::uint64_t sequence,
                      const CommunicatorContext& context, FailureDetector& failure_detector, Deadline deadline) {
   for_all(operation, context, failure_detector, [&] {
     CollectiveBackoff backoff(context.oversubscribed);
@@ -78,7 +78,7 @@ std::unique_ptr<NcclComm> nccl_comm_init(Bootstrap& bootstrap, const Communicato
             context.nccl->join(static_cast<int>(members.size()), from_hex(told.at("id").get<std::string>()), self);
       });
     });
-    resolve_options(*nccl_comm, "construction", 1, context, failure_detector, deadline);
+    wait_until_ready(*nccl_comm, "construction", 1, context, failure_detector, deadline);
     return json::object();
   });
   // A lost rank takes part in no exchange, so none is made.
@@ -97,7 +97,7 @@ std::unique_ptr<NcclComm> nccl_comm_split(NcclComm& nccl_comm, int color, int ke
                                           Deadline deadline) {
   std::unique_ptr<NcclComm> part;
   for_all("split", context, failure_detector, [&] { part = nccl_comm.split(color, key); });
-  resolve_options(*part, "split", sequence, context, failure_detector, deadline);
+  wait_until_ready(*part, "split", sequence, context, failure_detector, deadline);
   return part;
 }
 
