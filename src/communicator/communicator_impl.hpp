@@ -9,8 +9,8 @@
 // whenever its backoff asks for a check, about once per millisecond.
 //
 // A blocking call with the arguments of the last one skips checks and planning. This holds for plain() calls on a
-// communicator without a GPU. Such a call allocates no memory, except that a transport allocates each frame at its
-// first use.
+// communicator without a GPU. The repeated call allocates no memory, except that a transport allocates each frame at
+// its first use.
 //
 // In flight. An operation whose work is all in GPU streams leaves the queue, so that later ones can begin. It is kept
 // in `in_flight_`. With NCCL, a progress thread watches it by default. The wire must then accept control messages from

@@ -35,7 +35,7 @@ constexpr std::size_t kPrefaulted = 64 << 10;
 }  // namespace
 
 /// Returns the chunk length of a ring of at most 2 MiB. The rings of all ranks together take at most a quarter of
-/// streaming_bytes, unless kGrowth requires more: a chunk has at least kGrowth times chunk_bytes. Such a ring exceeds
+/// streaming_bytes, unless kGrowth requires more: a chunk has at least kGrowth times chunk_bytes. The ring exceeds
 /// the own cache of most cores, while all rings fit into the common cache.
 std::size_t Staged::longest_chunk(int ranks, const Tuning& tuning) {
   constexpr std::size_t kRing = std::size_t{2} << 20, kGrowth = 4;
