@@ -124,7 +124,7 @@ enum class DevicePath : std::uint8_t {
   nccl,        ///< NCCL, in a stream.
   top_k,       ///< GPUs select the largest elements, hosts exchange them, and GPUs add them.
   multi_host,  ///< Kernels inside each host, and the plan's rails through pinned memory between hosts.
-  steps        ///< GPUs execute the Steps of the host's plan.
+  steps        ///< GPUs execute the Steps of the plan for host memory.
 };
 inline constexpr std::size_t kDevicePaths = 7;
 COLLECTIVES_EXPORT std::string_view to_string(DevicePath) noexcept;

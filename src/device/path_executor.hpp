@@ -48,7 +48,7 @@ struct DeviceCall {
   /// Error that the GPU reported during the call. The operation fails with it when it starts.
   std::exception_ptr refused;
   bool started = false;    ///< True: the path has started the operation.
-  bool in_host = false;    ///< True: the host's plan is in progress.
+  bool in_host = false;    ///< True: the plan for host memory is in progress.
   bool with_gpu = false;   ///< True: this rank waits for its GPU.
   bool in_flight = false;  ///< True: the whole operation is in streams.
 };
