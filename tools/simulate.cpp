@@ -1,3 +1,5 @@
+// Command `collectives_info simulate`: reads the description of a machine, simulates plans on it, and prints the
+// results.
 #include "tools/simulate.hpp"
 
 #include <fmt/format.h>

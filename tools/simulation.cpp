@@ -1,3 +1,4 @@
+// Implementation of the simulator: decides how many hosts and rounds are played, plays them, and adds the rest.
 #include "tools/simulation.hpp"
 
 #include <fmt/format.h>

@@ -26,7 +26,7 @@ enum class PartialSums : std::uint8_t {
   forbidden    ///< Nowhere: an owner adds all contributions in rank order.
 };
 
-/// Request for a plan. It contains no value that may differ between ranks: no rank, pointer or time.
+/// Request for a plan. It contains no value that may differ between ranks: no rank of its own, no buffer and no time.
 struct Request {
   Collective collective = Collective::all_reduce;
   /// Number of elements of the whole vector. This is the input for all_reduce, reduce_scatter, broadcast and reduce,
@@ -124,7 +124,7 @@ enum class DevicePath : std::uint8_t {
   nccl,        ///< NCCL, in a stream.
   top_k,       ///< GPUs select the largest elements, hosts exchange them, and GPUs add them.
   multi_host,  ///< Kernels inside each host, and the plan's rails through pinned memory between hosts.
-  steps        ///< GPUs execute the Steps of the host's plan.
+  steps        ///< GPUs execute the Steps of the plan for host memory.
 };
 inline constexpr std::size_t kDevicePaths = 7;
 COLLECTIVES_EXPORT std::string_view to_string(DevicePath) noexcept;

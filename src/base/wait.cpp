@@ -1,3 +1,6 @@
+// Implementation of the waits. wait.hpp explains when a wait spins, yields and sleeps.
+//
+// A turn is one call of wait(). A late yield is a yield after which another program had the core for more than 2 ms.
 #include "base/wait.hpp"
 
 #include <sched.h>

@@ -1,3 +1,5 @@
+// Implementation of rank 0 of a rendezvous. A stranger is a connection that has not sent a valid hello yet. A hello
+// names the version, the rank and the number of ranks.
 #include "bootstrap/hub.hpp"
 
 #include <fmt/format.h>

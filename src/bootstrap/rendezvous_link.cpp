@@ -1,3 +1,4 @@
+// Implementation of a rendezvous connection: reads and writes records without blocking.
 #include "bootstrap/rendezvous_link.hpp"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// Implementation of sockets for the rendezvous: addresses, connecting, listening and waiting.
 #include "bootstrap/sockets.hpp"
 
 #include <arpa/inet.h>

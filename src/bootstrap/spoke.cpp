@@ -1,3 +1,4 @@
+// Implementation of every other rank of a rendezvous: connects to rank 0, says hello, and exchanges records.
 #include "bootstrap/spoke.hpp"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// Implementation of the search for rank, size and address of rank 0: one function for each launcher's variables.
 #include "bootstrap/world.hpp"
 
 #include <fmt/format.h>

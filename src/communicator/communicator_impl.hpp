@@ -1,19 +1,26 @@
 // Communicator::Impl: the path of a call from the public function to the executor.
 //
-// run() and issue() check a call, get its plan and put an operation into the queue. Operations run in the order of
-// issue. An operation at the head of the queue publishes its arrival record and starts the executor. Every wait, test()
-// and the progress thread call progress_queue(), which never waits. A wait that lasts also calls detect_failures().
+// run() and issue() check a call and get its plan. run() first tries a blocking call without the queue. A call that
+// lasts, and every call of issue(), becomes an operation in the queue. Operations begin in the order of issue. begin()
+// starts the executor, which sends the first data. It then publishes the arrival record: the number of the call and its
+// signature, which peers read if they wait. An operation on device memory publishes the record before it starts.
 //
-// A blocking call with the arguments of the last one skips checks and planning. From the second such call on, no memory
-// is allocated.
+// Every wait, test() and the progress thread call progress_queue(), which never waits. A wait calls detect_failures()
+// whenever its backoff asks for a check, about once per millisecond.
 //
-// In flight. An operation whose work is all in GPU streams leaves the queue, so that others can begin. It is kept in
-// `in_flight_`. With NCCL, a progress thread watches it if the wire allows one. Ranks are compared while they wait and
-// when results have arrived, never before. Price: a mismatch in a stream is an error of the next call. At most 32 calls
-// run ahead.
+// A blocking call with the arguments of the last one skips checks and planning. This holds for plain() calls on a
+// communicator without a GPU. The repeated call allocates no memory, except that a transport allocates each frame at
+// its first use.
 //
-// After a failure, all operations fail with the first error of the communicator. fail_all() first waits until no peer
-// works in this rank's buffers. They are therefore free when the error is thrown.
+// In flight. An operation whose work is all in GPU streams leaves the queue, so that later ones can begin. It is kept
+// in `in_flight_`. With NCCL, a progress thread watches it by default. The wire must then accept control messages from
+// any thread (Wire::control_is_thread_safe). Signatures of calls are compared while a rank waits and when results have
+// arrived. Price: an error in a stream, such as a mismatch, is thrown by a later call. At most kRecords / 2 = 32 calls
+// begin after the oldest operation in flight.
+//
+// After a failure, all operations fail with the first error of the communicator. fail_all() first waits until no rank
+// of this host works in buffers of its peers, at most half a second for each stopped rank. Unless a rank has stopped,
+// the buffers are therefore free when the error is thrown.
 //
 // A child made by fork() has its parent's arena and connections, but none of its threads. Calls on an inherited
 // communicator are refused, and its destructor does nothing. Price: one load per call. A child keeps what it has

@@ -1,3 +1,8 @@
+// Phases of the initialization of a communicator, in the order in which init_communicator() calls them.
+//
+// The peer information of a rank is a JSON object with its host, GPU and settings. The ranks exchange these objects
+// over the bootstrap. The arena is the memory that the ranks of one host share. The wire is the transport between
+// hosts.
 #include "communicator/communicator_init.hpp"
 
 #include <fmt/format.h>

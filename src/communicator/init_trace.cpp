@@ -1,3 +1,4 @@
+// Implementation of the opening of a trace: one file per host, with a clock that is compared with that of rank 0.
 #include "communicator/init_trace.hpp"
 
 #include <algorithm>

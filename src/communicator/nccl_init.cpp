@@ -1,3 +1,5 @@
+// Implementation of the connection by NCCL: the ranks get NCCL's id from the first of them, connect, and wait until the
+// connection is ready.
 #include "communicator/nccl_init.hpp"
 
 #include <fmt/format.h>

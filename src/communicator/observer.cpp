@@ -1,3 +1,5 @@
+// Implementation of the observer: the rare cases, which cost time: an operation that lasts, waits, stalls or fails, and
+// the log line of a new communicator.
 #include "communicator/observer.hpp"
 
 #include <fmt/format.h>

@@ -1,3 +1,7 @@
+// Implementation of the measurement of the wire: series of short messages for the latency, and exchanges of long
+// messages for the rate. Also the comparison of two clocks over a wire.
+//
+// A train is a series of long messages. A swap is an exchange in which both sides send a train at the same time.
 #include "communicator/wire_speed.hpp"
 
 #include <algorithm>

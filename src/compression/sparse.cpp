@@ -1,3 +1,4 @@
+// Implementation of the format of selected elements, and of the sum of selections. An entry is an index and its value.
 #include "compression/sparse.hpp"
 
 #include <fmt/format.h>

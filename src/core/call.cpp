@@ -1,3 +1,7 @@
+// Checks of a call's arguments, made before anything is sent, and its signature.
+//
+// The part of a rank is its range of a vector that holds the parts of all ranks. The signature holds the arguments that
+// ranks compare.
 #include "core/call.hpp"
 
 #include <fmt/format.h>

@@ -1,3 +1,5 @@
+// Implementation of signatures: their form in 64-bit words, their hash, and the text that names the ranks that
+// disagree.
 #include "core/signature.hpp"
 
 #include <fmt/format.h>

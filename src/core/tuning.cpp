@@ -1,3 +1,5 @@
+// Text form of the tuning: reads and writes it as JSON, with names that older versions used. Also the built-in values,
+// some of which depend on the caches of the machine.
 #include "core/tuning.hpp"
 
 #include <fmt/format.h>

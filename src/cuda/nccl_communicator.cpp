@@ -1,3 +1,4 @@
+// Implementation of NcclComm by NCCL: construction, calls and the end of a communicator.
 #include "cuda/nccl_communicator.hpp"
 
 #include <fmt/format.h>

@@ -1,3 +1,5 @@
+// Implementation of the discovery of GPUs: the GPU of this rank, its entry in the peer information, and what the GPUs
+// of all ranks can do together.
 #include "device/gpu_discovery.hpp"
 
 #include <fmt/format.h>

@@ -1,3 +1,5 @@
+// Implementation of messages between GPUs. A notice is the message in a frame of the host's transport that names the
+// payload on the sender's GPU. A frame is memory for one message.
 #include "device/gpu_messages.hpp"
 
 #include <algorithm>

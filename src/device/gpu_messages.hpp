@@ -1,9 +1,9 @@
 // Messages between GPUs, as a Transport.
 //
-// Inside a host a message consists of a notice in a frame of the host's transport. The notice contains the address of
-// the payload on the sender's GPU. The receiver reads the payload there, by a kernel or a copy. A payload therefore
-// crosses between GPUs once, while it is used. A payload in the caller's input or output needs no copy on the sender's
-// side. The payload must stay unchanged until the receiver has given its message back.
+// Inside a host a message consists of a notice in a frame, which is memory of the host's transport for one message. The
+// notice contains the address of the payload on the sender's GPU. The receiver reads the payload there, by a kernel or
+// a copy. A payload therefore crosses between GPUs once, while it is used. A payload in the caller's input or output
+// needs no copy on the sender's side. The payload must stay unchanged until the receiver has given its message back.
 //
 // To other hosts a payload is sent from pinned memory. A payload from another host is received in pinned memory, where
 // the GPU reads it.

@@ -1,3 +1,5 @@
+// Implementation of the access to GPU memory of other ranks: publishing allocations of this rank, and opening those of
+// peers. A place is one record of this rank in the arena, the shared memory of the host.
 #include "device/gpu_peers.hpp"
 
 #include <algorithm>

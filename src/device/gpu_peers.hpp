@@ -4,7 +4,7 @@
 // steps:
 //
 // 1. When a buffer is first used, its owner writes the handle of the allocation into one of kMostAtOnce places in the
-//    arena.
+//    arena, the shared memory of the host.
 // 2. The name of the buffer is the number of the place and the offset in the allocation.
 // 3. A peer that receives the name opens the handle and keeps the mapping.
 //

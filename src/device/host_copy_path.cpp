@@ -1,3 +1,5 @@
+// Implementation of the path through pinned host memory: copies the input to the buffer, lets the executor perform the
+// plan for host memory there, and copies the result back.
 #include "device/host_copy_path.hpp"
 
 #include <algorithm>

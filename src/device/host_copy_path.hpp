@@ -1,11 +1,11 @@
-// Device path that copies the vector to the host, performs the host's plan there, and copies the result back.
+// Device path that copies the vector to the host, performs the plan for host memory there, and copies the result back.
 //
 // The path works in every case. It gives device memory every backend, any number of hosts, codecs, top-k, and user ops
 // that are functions of the host.
 //
 // The buffer holds the whole vector, and the operation is in place even if the caller's buffers are not. The buffer is
-// pinned, and it is memory that the peers of this host map (memory.hpp). If all ranks use this path, the host's plan
-// therefore makes no copies inside the host. The buffer is kept and grows to the longest vector so far.
+// pinned, and it is memory that the peers of this host map (memory.hpp). If all ranks use this path, the plan for host
+// memory therefore makes no copies inside the host. The buffer is kept and grows to the longest vector so far.
 //
 // An all-reduce of several rounds overlaps its copies with the rounds (pipelined_copy.hpp). If an operation has ended
 // in the caller's stream, its result may still be on the way to the GPU. The next operation then waits for this copy

@@ -1,3 +1,8 @@
+// Implementation of the base of device paths that access the memory of other GPUs: preparing and publishing buffers,
+// the two synchronizations, and a rank's share.
+//
+// A share is the range of the vector that one rank processes. A rank shows a buffer by the name under which peers can
+// open it. The flag remote_access says that this rank works in buffers of its peers.
 #include "device/intra_host_path.hpp"
 
 #include <algorithm>

@@ -1,7 +1,8 @@
 // Base class of the device paths that access the memory of other GPUs of the host.
 //
-// The class publishes the buffers of a call and synchronizes the ranks. Both happen on the processors, in the arena. No
-// GPU polls another GPU, so a late or lost rank is detected as in any other call. A call synchronizes twice:
+// The class publishes the buffers of a call and synchronizes the ranks. Both happen on the processors, in the arena,
+// the shared memory of the host. No GPU polls another GPU, so a late or lost rank is detected as in any other call. A
+// call synchronizes twice:
 //
 // 1. All ranks have published their buffers, and all work that had to precede the call is done.
 // 2. All ranks have reported that their kernels are done.

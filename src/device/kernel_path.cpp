@@ -1,3 +1,4 @@
+// Implementation of the path of kernels. A share is the range of the vector that the kernel of one rank processes.
 #include "device/kernel_path.hpp"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Implementation of the loading of libcollectives_cuda. Tests replace the component by devices of their own.
 #include "device/loader.hpp"
 
 #include <dlfcn.h>

@@ -1,3 +1,8 @@
+// Implementation of the device path for an all-reduce on several hosts. multi_node_path.hpp lists its phases.
+//
+// A rail is one rank of each host, all with the same local number. A slice is the part of the vector that one rail
+// all-reduces. The slice of a rank is the one of its rail. A residual is the part of gradients that top-k has not sent
+// yet; a rank keeps the residual of one slice.
 #include "device/multi_node_path.hpp"
 
 #include <algorithm>
@@ -60,8 +65,8 @@ void MultiNodePath::start(const DeviceCall& call, const PlannedCall& planned, Jo
   stream_back_ = device_.new_stream();
 }
 
-/// Cuts the vector into slices that are equal on all hosts. NCCL prefers slices of equal length that begin at vector
-/// boundaries. The last slice holds the rest.
+/// Cuts the vector into slices, whose boundaries are equal on all hosts. With NCCL and without a compressor, all slices
+/// but the last have equal lengths and begin at multiples of kVectorBytes. The last slice also holds the rest.
 void MultiNodePath::divide(const PlannedCall& planned) {
   const std::size_t count = planned.signature.count;
   const int slices = sparse_ != nullptr ? sparse_->slices : plan_->algorithm->slices(topology_);
@@ -77,7 +82,7 @@ void MultiNodePath::divide(const PlannedCall& planned) {
     if (s < slices && nccl_collective_ != nullptr && sparse_ == nullptr)
       slice = {offsets_.back(), s + 1 < slices ? each : count - offsets_.back()};
     else if (s < slices)
-      slice = part({0, count}, slices, s);  // This is the division of the host's plan.
+      slice = part({0, count}, slices, s);  // This is the division of the plan for host memory.
     offsets_.push_back(offsets_.back() + slice.count);
   }
   slice_ = task_.slice(arena_.self());
@@ -110,7 +115,7 @@ PathExecutor::PathState MultiNodePath::progress() {
 PathExecutor::PathState MultiNodePath::next_phase() {
   switch (phase_) {
     case Phase::preparing:
-      // The operation before may still write its rounding errors to the residual.
+      // The previous call may still use `sum_` and write its rounding errors to the residual.
       if (!device_.reached(done_)) return PathState::gpu;
       if (call_->stream && !device_.reached(call_->ready)) return PathState::gpu;
       sum_.grow(bytes() + kVectorBytes);
@@ -166,8 +171,8 @@ PathExecutor::PathState MultiNodePath::next_phase() {
   return state;
 }
 
-/// Returns true if this rank keeps the residual of another range. The host then moves the residuals of all ranks of
-/// this host.
+/// Returns true if this rank does not keep the residual of its slice. HostCopyPath then performs the call, and the
+/// ranks of this host first move their residuals on the CPU.
 bool MultiNodePath::has_to_move() const {
   return sparse_ != nullptr && !tensor_->keeps(sparse_->slices, sparse_->slice(arena_.self()));
 }
@@ -179,7 +184,8 @@ PathExecutor::PathState MultiNodePath::delegate_to_host_copy() {
 }
 
 void MultiNodePath::start_nccl(Collective collective, const std::byte* input, std::byte* output) {
-  const bool average = op_.kind() == ReduceOp::Kind::average;  // The all-reduce along the rail divides.
+  // The all-reduce between hosts divides by the number of ranks.
+  const bool average = op_.kind() == ReduceOp::Kind::average;
   const NcclCollective::Call call{.collective = collective,
                                   .input = input,
                                   .output = output,
@@ -207,7 +213,8 @@ void MultiNodePath::add() {
   device_.fold(op_, type_, sources_, out, slice_.count, 0, stream_);
 }
 
-/// Copies the data for the rail to pinned memory: at once, or round by round.
+/// Starts the copy of this rank's sum to pinned memory, in groups of rounds. With a compressor, the GPU instead selects
+/// elements of the sum, and copies them in one piece.
 void MultiNodePath::fetch_sum() {
   if (sparse_ != nullptr) top_k_.choose(reinterpret_cast<const float*>(sum()));
   device_.record(done_, stream_);
@@ -219,7 +226,8 @@ void MultiNodePath::fetch_sum() {
   job_->input_stream = &pipelined_copy_;
 }
 
-/// Copies the data that remain on the host back to the GPU.
+/// Copies the rounds whose results are only in pinned memory back to the GPU. With a compressor, the GPU instead adds
+/// the received selections.
 void MultiNodePath::bring_sum() {
   if (sparse_ != nullptr) return top_k_.add_up(reinterpret_cast<float*>(sum()));
   if (slice_.count == 0) return;

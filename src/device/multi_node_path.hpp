@@ -1,13 +1,14 @@
 // Device path for an all-reduce on several hosts, some of which have several ranks.
 //
-// The vector is cut into slices, one per rank of a host. A call has these phases:
+// A rail is one rank of each host, all with the same local number. The vector is cut into slices, one per rail. A call
+// has these phases:
 //
 // 1. The GPUs of a host add. Each rank's GPU has the host's sum of its slice.
 // 2. Each rank copies its slice to pinned memory of the host.
-// 3. The host all-reduces the slice along its rail, as the plan says (`CollectiveSpec::inter_host_only`).
+// 3. The CPU all-reduces the slice along its rail, as the plan says (`CollectiveSpec::inter_host_only`).
 // 4. Each rank copies the slice back and distributes it to all GPUs of its host.
 //
-// A rank therefore moves its slice over its bus once in each direction. The host adds only the sums of hosts. Every
+// A rank therefore moves its slice over its bus once in each direction. The CPU adds only the sums of hosts. Every
 // transport and every codec serves host memory and device memory alike.
 //
 // Phases 1 and 4 have two forms:
@@ -16,15 +17,17 @@
 //   contribution is lost in place. It suffices to synchronize before the first phase and after the last.
 // - NCCL performs a reduce-scatter and an all-gather, if the GPUs of a host have no access to each other's memory.
 //
-// With a compressor (TopK) each owner sends a selection from its slice of the sum (device/top_k_on_gpu.hpp). If a rank
-// of a host keeps a residual of another range, all ranks of the host delegate the call to HostCopyPath. The host then
-// moves the residuals to their owners. The first call of a tensor is such a call.
+// With a compressor (TopK) each owner sends a selection from its slice of the sum (device/top_k_on_gpu.hpp). A residual
+// is the part of gradients that was not sent yet. If a rank of a host keeps a residual of another range, all ranks of
+// the host delegate the call to HostCopyPath. That path moves the residuals to their owners. The first call of a tensor
+// is such a call.
 //
-// All ranks receive the same bits. The kernels' bits are those of `hierarchical` on the host, with one exception: a
+// All ranks receive the same bits. The kernels' bits are those of `hierarchical` on host memory, with one exception: a
 // ring of three or more hosts in several rounds. Parts of float vectors may then belong to other hosts and are added in
 // another order. NCCL adds in its own order.
 //
-// Price: a slice is added, sent and distributed in sequence. On the host these phases of different rounds overlap.
+// Price: a slice is added, sent and distributed in sequence. In the plan for host memory, these phases of different
+// rounds overlap.
 #pragma once
 
 #include <memory>

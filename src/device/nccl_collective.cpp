@@ -1,3 +1,7 @@
+// Implementation of calls by NCCL: whole calls, and unsummed calls in rounds.
+//
+// An unsummed call sends contributions to the owners of parts, whose GPUs fold them. A round moves as many elements of
+// each part as the limit of the scratch memory permits.
 #include "device/nccl_collective.hpp"
 
 #include <fmt/format.h>

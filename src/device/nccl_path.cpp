@@ -1,3 +1,5 @@
+// Implementation of the path of backend "nccl": describes each operation as calls of NcclCollective, and retires them
+// in order.
 #include "device/nccl_path.hpp"
 
 #include <new>

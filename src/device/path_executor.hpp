@@ -1,20 +1,21 @@
 // Base class of the device paths, which perform operations on device memory.
 //
 // A device path is for device memory what a plan is for host memory. A communicator has one object of each path. The
-// plan names the path of an operation (DevicePath, in plan.hpp). device_choice.cpp chooses it from values that are
-// equal on all ranks. Several paths delegate part of an operation to the host's plan, by returning PathState::host.
+// plan names the path of an operation (DevicePath, in plan.hpp). planning/device_path_choice.cpp chooses it from values
+// that are equal on all ranks. Several paths delegate part of an operation to the plan for host memory, by returning
+// PathState::host.
 //
 // The communicator does the work that all paths share:
 //
-// - It starts an operation on its path when the operation is at the head of the queue and has published its arrival
-//   record.
+// - It publishes the arrival record of an operation at the head of the queue: the number and signature of the call,
+//   which peers read if they wait. It then starts the operation on its path.
 // - It checks for mismatches, lost peers and the deadline while a thread waits for the operation.
 //
 // A path never waits. progress() goes as far as it can, and polls events to learn how far the GPU is.
 //
-// An operation that is entirely in streams leaves the queue, so that the next operation can begin. The progress thread
-// then watches it. Ranks are compared while they wait, and when results are complete. Price: a mismatch is reported by
-// the next call, and at most 32 operations are in flight.
+// An operation that is entirely in streams leaves the queue, so that the next operation can begin. A progress thread,
+// if there is one, then watches it. Signatures are compared while a rank waits, and when results are complete. Price: a
+// mismatch is reported by a later call, and at most 32 calls begin after the oldest operation in flight.
 #pragma once
 
 #include <cstdint>
@@ -47,7 +48,7 @@ struct DeviceCall {
   /// Error that the GPU reported during the call. The operation fails with it when it starts.
   std::exception_ptr refused;
   bool started = false;    ///< True: the path has started the operation.
-  bool in_host = false;    ///< True: the host's plan is in progress.
+  bool in_host = false;    ///< True: the plan for host memory is in progress.
   bool with_gpu = false;   ///< True: this rank waits for its GPU.
   bool in_flight = false;  ///< True: the whole operation is in streams.
 };

@@ -1,3 +1,5 @@
+// Implementation of copies that overlap with rounds. A group is the rounds that are copied together. A piece is the
+// part of a group that belongs to one part of the vector.
 #include "device/pipelined_copy.hpp"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Implementation of the search for the kind of memory: asks the driver for each buffer of a call, and refuses a call
+// that mixes host and device memory or belongs to another GPU.
 #include "device/placement.hpp"
 
 #include <fmt/format.h>

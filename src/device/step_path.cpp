@@ -1,3 +1,5 @@
+// Implementation of the path that performs Steps on GPUs: the operation, one Step, and a host Step. A host Step is a
+// collective of the ranks of one host; here each rank's kernel performs the share of its rank.
 #include "device/step_path.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Device path that performs the host's plan on GPUs, Step by Step.
+// Device path on which GPUs perform the plan for host memory, Step by Step.
 //
 // On one host it serves `ring` and `reduce_to_one`. On several hosts with several ranks it serves every plan. The
 // executor is the host's. Three parts replace the host's work:
@@ -7,7 +7,7 @@
 // - Messages hold GPU addresses, or data in pinned memory for other hosts (device/gpu_messages.hpp).
 // - In a host Step each rank's kernel performs the rank's share of the vector.
 //
-// No algorithm is written a second time for GPUs, and the bits are those of the host's plan.
+// No algorithm is written a second time for GPUs, and the bits are those of the plan for host memory.
 //
 // Price: Steps do not overlap. A Step begins when the GPU has finished the one before, and the host polls in between.
 // Messages are not coded.

@@ -1,3 +1,7 @@
+// Implementation of top-k on a GPU: the residual on the GPU, the selection and the sum of received selections.
+//
+// A residual is the part of gradients that top-k has not sent yet. A slice is the range of the tensor from which this
+// rank selects.
 #include "device/top_k_on_gpu.hpp"
 
 #include <algorithm>

@@ -10,9 +10,9 @@
 //
 // A rank selects from the whole tensor. If the ranks of a host add first, a rank selects from its slice of their sum.
 //
-// The residual and the velocity stay on the GPU between calls. They belong to the tensor, not to the communicator
-// (`DeviceResidual`). They are copied to the host on demand: for TopK::save(), for a report with norms, and for a call
-// on another path.
+// The residual is the part of gradients that was not sent yet. The residual and the velocity stay on the GPU between
+// calls. They belong to the tensor, not to the communicator (`DeviceResidual`). They are copied to the host on demand:
+// for TopK::save(), for a report with norms, and for a call on another path.
 //
 // The bits are those of the host: from equal gradients the same elements are selected and added in the same order. Sums
 // that NCCL has computed inside a host may differ in their last bits.

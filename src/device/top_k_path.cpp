@@ -1,3 +1,5 @@
+// Implementation of the path for top-k: waits for the stream, selects on the GPU, lets the host exchange the
+// selections, and adds them on the GPU.
 #include "device/top_k_path.hpp"
 
 #include <utility>
@@ -33,7 +35,7 @@ void TopKPath::start(const DeviceCall& call, const PlannedCall& planned, Job& jo
 PathExecutor::PathState TopKPath::progress() {
   switch (phase_) {
     case Phase::beginning:
-      // The operation before may still write its rounding errors to the residual.
+      // The previous call may still write its rounding errors to the residual.
       if (!device_->reached(done_)) return PathState::gpu;
       if (call_->stream && !device_->reached(call_->ready)) return PathState::gpu;
       top_k_.begin(*call_->tensor, *planned_->sparse, 0, stream_);

@@ -1,3 +1,7 @@
+// Implementation of the executor: the list of Steps, their order, one Step, and coded messages.
+//
+// A frame is memory of a transport for one message. A round performs all Steps on one segment of each part of the
+// vector. The wire is the transport between hosts; it may send from the caller's memory while the executor continues.
 #include "execution/executor.hpp"
 
 #include <algorithm>

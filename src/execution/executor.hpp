@@ -6,7 +6,8 @@
 // tags and byte counts.
 //
 // A rank performs its Steps in the fixed order of steps/schedule.hpp. A Step waits until its incoming messages have
-// arrived and its outgoing messages have frames. It then runs at once.
+// arrived and its outgoing messages have frames. A frame is memory of a transport for one message. The Step then runs
+// at once.
 //
 // The executor avoids copies and scratch memory. A reduction writes its result into the destination. Without one, it
 // writes into the first outgoing frame. Received messages are read in place. Values that are not combined need no

@@ -1,3 +1,4 @@
+// Implementation of the progress engine. Each thread has at most one engine, which communicators keep alive.
 #include "execution/progress_engine.hpp"
 
 namespace collectives {

@@ -5,7 +5,8 @@
 //
 // A communicator is on the list of the thread that used it last. Only that thread progresses it. Another thread that
 // uses the communicator moves it to its own list. The library therefore calls MPI only in threads of the program. The
-// exception is a progress thread that the program asked for. A communicator with a progress thread is on no list.
+// exception is a progress thread. The program has then asked for it, or NCCL is used and MPI accepts calls from all
+// threads. A communicator with a progress thread is on no list.
 //
 // Price: without a progress thread, an operation does not progress while its thread waits outside the library.
 #pragma once

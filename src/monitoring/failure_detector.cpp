@@ -1,3 +1,9 @@
+// Implementation of the failure detector: who has arrived, the reports of failures, the checks of a wait, and control
+// messages between hosts.
+//
+// An arrival record holds the number of a call and its signature. A rank writes the record into the arena, the shared
+// memory of its host. The abort block of the arena holds the first failure. A heartbeat is the time at which a waiting
+// rank last checked its peers.
 #include "monitoring/failure_detector.hpp"
 
 #include <fmt/format.h>

@@ -1,8 +1,8 @@
 // Failure detector of a communicator.
 //
-// Each rank writes an arrival record (call number and signature) to the arena when a call begins. A record costs a few
-// stores, and the rank sends its first data before that. The fast path of a call never reads records. A wait that lasts
-// checks them every millisecond and raises one of three errors:
+// Each rank writes an arrival record (call number and signature) to the arena, the shared memory of the host, when a
+// call begins. A record costs a few stores, and the rank sends its first data before that. The fast path of a call
+// never reads records. A wait that lasts checks them every millisecond and raises one of three errors:
 //
 //   mismatch    a peer is in the call with the same number but with another signature
 //   peer_lost   a peer has left the communicator, or its process has ended, before it finished the call

@@ -1,3 +1,4 @@
+// Implementation of the process page: its memory, the blocks of communicators, and copies of ring entries.
 #include "monitoring/process_page.hpp"
 
 #include <sys/mman.h>

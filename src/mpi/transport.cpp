@@ -1,3 +1,4 @@
+// Implementation of the wire over MPI. A frame is memory for one message and the request of MPI that uses it.
 #include "mpi/transport.hpp"
 
 #include <fmt/format.h>

@@ -1,3 +1,7 @@
+// Implementation of the cost model: counts the Steps of the busiest ranks and turns the counts into times.
+//
+// A round performs all Steps on one segment of each part of the vector. A link is the connection of a host to the
+// network, which its ranks share.
 #include "planning/cost.hpp"
 
 #include <algorithm>

@@ -6,8 +6,9 @@
 //   busiest link    the bytes of all ranks of a host, which share the link to other hosts
 //   longest chain   the time for which ranks wait for one another (critical_path.hpp)
 //
-// If rounds overlap, the wire time of one round is hidden behind the work of other rounds, or the reverse. The model
-// depends on no rank of its own, no pointer and no clock. All ranks thus compute the same cost.
+// A round performs all Steps on one segment of each part of the vector. If rounds overlap, the wire time of one round
+// is hidden behind the work of other rounds, or the reverse. The model depends on no rank of its own, no pointer and no
+// clock. All ranks thus compute the same cost.
 //
 // Price: the first call of a kind takes microseconds longer. It takes milliseconds if many hosts wait for one another.
 #pragma once

@@ -1,3 +1,5 @@
+// Implementation of the critical path: simulates one round in the order of time, with one Player per rank. A Moment is
+// a Step reduced to the parts that take time. A Channel holds the arrival times of messages from one rank to another.
 #include "planning/critical_path.hpp"
 
 #include <algorithm>

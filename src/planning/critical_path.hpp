@@ -1,4 +1,5 @@
-// Critical path of one round: the longest chain of messages and host Steps through all ranks.
+// Critical path of one round: the longest chain of messages and host Steps through all ranks. A round performs all
+// Steps on one segment of each part of the vector.
 //
 // A rank of a tree does little work, but waits for ranks that wait for other ranks. The work of each rank does not
 // include this time.

@@ -1,3 +1,7 @@
+// Implementation of the choice of a device path: the reasons against each path, and the order in which paths are tried.
+//
+// A device path says how a call on GPU memory is done (DevicePath, in plan.hpp). A rail is one rank of each host, all
+// with the same local number.
 #include "planning/device_path_choice.hpp"
 
 #include <fmt/format.h>

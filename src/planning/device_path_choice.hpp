@@ -1,7 +1,7 @@
 // Choice of the device path of an operation: a pure function of values that are equal on all ranks.
 //
-// A device path is for device memory what a plan is for host memory. A path may delegate the operation to the host's
-// plan. The path `host_copy` does so on pinned memory.
+// A device path is for device memory what a plan is for host memory. A path may delegate the operation to the plan for
+// host memory. The path `host_copy` does so on pinned memory.
 #pragma once
 
 #include <cstddef>
@@ -42,7 +42,7 @@ void plan_steps(Plan& plan, const Request& request, const Topology& topology, st
 /// Returns the type in which NCCL sends the values: f16 or bf16 if such a codec was requested, otherwise the type of
 /// the request.
 DataType nccl_wire_type(const Request& request);
-/// Replaces the host's plan by the properties of a call that NCCL performs.
+/// Replaces the plan for host memory by the properties of a call that NCCL performs.
 void plan_nccl(Plan& plan, const Request& request, const Topology& topology);
 
 }  // namespace collectives

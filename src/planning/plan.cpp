@@ -1,21 +1,24 @@
-// Selection: estimates every candidate algorithm (cost.hpp) and takes the cheapest one.
+// Selection: estimates the time of every candidate algorithm (cost.hpp) and takes the lowest.
 //
-// A plan is the same on every rank. Request holds no rank and no pointer. Topology and tuning are equal by
-// construction, because rank 0 broadcasts its tuning, wherever it comes from. Price: some properties differ between
-// ranks, such as the kind of a buffer. They cannot influence a plan unless the ranks exchange them first.
+// All ranks choose the same plan. A Request holds no rank of its own and no buffer. All ranks derive the topology from
+// the same exchanged records, and rank 0 sends its tuning to all ranks. Price: some properties differ between ranks,
+// such as the kind of a buffer. They cannot influence a plan unless the ranks exchange them first.
 //
-// Each candidate is cut into rounds. The longest message depends on the plan:
+// A plan cuts the vector into rounds. A round performs all Steps on one segment of each part. The segment is so short
+// that a message of the round does not exceed a limit:
 //
-//   no message inside a host   512 KiB (wire_frame_bytes): a hierarchical all-reduce, or one rank per host
-//   other plans                64 KiB (frame_bytes)
+//   512 KiB (wire_frame_bytes)   every host has one rank, or a hierarchical all-reduce on several hosts adds partial
+//                                sums inside hosts: no message stays inside a host
+//   64 KiB (frame_bytes)         all other plans
 //
 // With 512 KiB, the data in flight between two hosts keep the link busy while a rank waits for its core. Also, a rank
-// is seldom woken. Price: some 5 MiB for each peer that receives long sums, as far as they are used.
+// is seldom woken. Price: 4 MiB for each peer over TCP, 8 frames of 512 KiB. A frame is memory of the transport for one
+// message. It is allocated when it is first used.
 //
-// Shorter messages are considered, too. A message is copied while other bytes of it are on the link. Shorter messages
-// therefore gain only if the host has other work or if latency counts. Selection takes the longest messages whose time
-// is within 5 % of the best. Messages of broadcast and reduce may shrink to 4 KiB. In a chain of ranks, every rank
-// would otherwise wait for the whole vector.
+// Shorter messages are considered, too. While the link carries some bytes of a message, the processor copies further
+// bytes of it. Shorter messages therefore gain only if the host has other work or if latency counts. Selection takes
+// the longest messages whose time is within 5 % of the best, or within 1 % if the cores are idle. Messages of broadcast
+// and reduce may shrink to 4 KiB. In a chain of ranks, every rank would otherwise wait for the whole vector.
 //
 // A call with a codec is planned with the codec first. The plan without the codec is skipped if a coded plan exists and
 // the codec is forced or the call is `deterministic`. The coded plan is then taken, because the bits of a deterministic

@@ -1,3 +1,7 @@
+// Implementation of the planner: the signature of a call, the cached plans, and a new plan.
+//
+// The signature holds the arguments of a call that ranks compare. A PlannedCall holds the plan with all data that calls
+// with the same signature share.
 #include "planning/planner.hpp"
 
 #include <fmt/format.h>

@@ -1,9 +1,9 @@
 // Planner of a communicator: makes one plan for all equal calls.
 //
-// Calls are equal if they have the same signature and the same counts of parts. Ranks compare the same signature to
-// find mismatches. The planner plans the first call of a kind. It chooses a plan and lays out the vector's parts. If
-// the plan is a single host Step, the planner describes that Step, too. The executor can then enter it without emitting
-// Steps.
+// Calls are equal if they have the same signature and the same counts of parts. The signature holds the arguments of a
+// call. Ranks compare it to find mismatches. The planner plans the first call of a kind. It chooses a plan and lays out
+// the vector's parts. If the plan is a single host Step, the planner describes that Step, too. The executor can then
+// enter it without emitting Steps.
 //
 // Later calls find the plan. The planner first compares with the last call, then looks up the hash of the signature.
 // The key of a plan is the same on all ranks. All ranks therefore plan alike.

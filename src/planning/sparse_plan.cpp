@@ -1,3 +1,8 @@
+// Implementation of the sparse plan: estimates both forms of the exchange and compares the better one with the dense
+// plan.
+//
+// A member is a rank that exchanges its selection. A slice is the range of the tensor from which a member selects. The
+// forms gathered and split are those of compression/top_k/sparse_exchange.hpp.
 #include "planning/sparse_plan.hpp"
 
 #include <fmt/format.h>

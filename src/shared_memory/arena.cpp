@@ -1,3 +1,5 @@
+// Implementation of the arena: the layout of its parts, and how ranks create, join and leave it. A mapping is the
+// address range at which a process sees the arena.
 #include "shared_memory/arena.hpp"
 
 #include <fcntl.h>

@@ -1,3 +1,5 @@
+// Implementation of the heap. A block is a segment of the heap. A block is whole if one request has all of it;
+// otherwise it holds pieces, whose lengths are multiples of kGrain.
 #include "shared_memory/heap.hpp"
 
 #include <fmt/format.h>

@@ -6,7 +6,8 @@
 //
 // A new common segment has an eighth of the bytes of all segments, at least 2 MiB. A request for half of that or more
 // is large. The number of segments therefore grows with the logarithm of the bytes. That matters because each segment
-// costs a file descriptor and a place in every arena. One empty common segment, the smallest, is kept.
+// costs a file descriptor and a place in every arena, the shared memory of one communicator and host. One empty common
+// segment, the smallest, is kept.
 //
 // Other processes can write to the segments, so no data about pieces lies in them. A child of fork() leaves inherited
 // segments alone, and allocates from segments of its own.

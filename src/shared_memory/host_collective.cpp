@@ -1,3 +1,5 @@
+// Implementation of intra-host collectives: waits for a free place, then calls the protocol of the task. The state of
+// collective number n lies in place n % kCollectivesAhead of a ring.
 #include "shared_memory/host_collective.hpp"
 
 #include <algorithm>

@@ -20,7 +20,8 @@
 // Price: 64 slots of lines and 20 KiB of counters for each rank and subgroup.
 //
 // No function blocks: progress() does what is possible now and returns. start() publishes the first data of this rank
-// at once. The caller writes its arrival record afterwards, because the peers wait for the data.
+// at once. The caller writes its arrival record afterwards, because the peers wait for the data. The record holds the
+// number of the call and its signature.
 #pragma once
 
 #include <atomic>

@@ -1,3 +1,7 @@
+// Description of an intra-host collective: its slices, and the choice of its protocol by size and tuning.
+//
+// A rank shows the bytes that it publishes for its peers. Zero copy is not a protocol here but a flag beside it: it
+// replaces the protocol if the buffers of all ranks are mapped.
 #include "shared_memory/host_task.hpp"
 
 #include <fmt/format.h>

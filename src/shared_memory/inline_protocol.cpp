@@ -1,3 +1,7 @@
+// Implementation of the inline protocol. inline_protocol.hpp describes it.
+//
+// A line has kLinePayload bytes of payload and a tag. A slot holds the lines of one rank for one collective. A span is
+// a range of bytes in a payload.
 #include "shared_memory/inline_protocol.hpp"
 
 #include <algorithm>

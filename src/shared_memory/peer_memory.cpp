@@ -1,3 +1,4 @@
+// Implementation of the access to buffers of peers: pointers, and copies by the kernel with the reasons of a refusal.
 #include "shared_memory/peer_memory.hpp"
 
 #include <fmt/format.h>

@@ -1,3 +1,5 @@
+// Implementation of segment directories: the directory of this rank, and what is known of the directories of its peers.
+// A segment is one memfd with memory of allocate(). An announced segment has a place in the directory.
 #include "shared_memory/segment_directory.hpp"
 
 #include <algorithm>

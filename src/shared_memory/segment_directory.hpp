@@ -1,6 +1,7 @@
 // Segment directory: 64-bit names by which ranks tell their peers where in mappable memory a buffer lies.
 //
-// Each rank has a directory in the arena, a table of the segments that it has announced. A segment is announced when a
+// Each rank has a directory in the arena, the shared memory of the ranks of a host. The directory is a table of the
+// segments that the rank has announced. A segment is one memfd with memory of allocate(). A segment is announced when a
 // call of this communicator first uses it. A name has three fields: the place in the table, 10 bits; the use count of
 // that place, 14 bits; an offset in bytes, 40 bits.
 //

@@ -1,3 +1,9 @@
+// Implementation of the staged protocol. staged.hpp describes it.
+//
+// A chunk is one unit of a vector and of a rank's ring of staging memory. Each chunk undergoes three moves. stage()
+// copies values into this rank's ring. combine() folds the values of all ranks, on the owner of a slice. collect()
+// copies slices, or folds whole vectors, from the rings of the peers into the result. The front is the beginning of the
+// ring, to which short collectives of oversubscribed ranks return.
 #include "shared_memory/staged.hpp"
 
 #include <algorithm>
@@ -11,25 +17,26 @@
 namespace collectives {
 namespace {
 
-/// Number of chunks above which a longer vector gets longer chunks instead of more.
+/// Number of chunks into which a vector is cut, as far as the limits of the chunk length permit.
 constexpr std::size_t kChunksOfALongVector = 16;
-/// Largest number and smallest length in bytes of the chunks of a broadcast or reduce, if other vectors have longer
-/// ones.
+/// kPiecesWithOneRoot: most chunks of a broadcast or reduce that is short, if ranks have a core each. kLeastPiece:
+/// shortest of these chunks in bytes.
 constexpr std::size_t kPiecesWithOneRoot = 8, kLeastPiece = 2048;
-/// Factor by which chunks are longer if results are stored past the caches.
+/// Factor by which chunks may be longer if results are stored past the caches.
 constexpr std::size_t kStreamedChunk = 4;
-/// Distance in bytes of staging between two moves, if ranks have a core each.
+/// Distance between two moves in bytes of staging, if ranks have a core each.
 constexpr std::size_t kApart = 256 << 10;
-/// Length in bytes of the front of the ring that oversubscribed ranks use, for collectives in which all ranks
-/// contribute. The front holds at least kCollectivesInFront collectives of the current length.
+/// kFront: minimum length in bytes of the front of the ring. kCollectivesInFront: minimum number of collectives of the
+/// current length that the front holds.
 constexpr std::uint64_t kFront = 256 << 10, kCollectivesInFront = 4;
 /// Number of bytes of a ring that are prefaulted together.
 constexpr std::size_t kPrefaulted = 64 << 10;
 
 }  // namespace
 
-/// Chooses a ring that exceeds a core's own cache, while the rings of all ranks fit into the common cache. The longest
-/// chunk is at least kGrowth times as long as chunk_bytes, with which short vectors begin.
+/// Returns the chunk length of a ring of at most 2 MiB. The rings of all ranks together take at most a quarter of
+/// streaming_bytes, unless kGrowth requires more: a chunk has at least kGrowth times chunk_bytes. The ring exceeds
+/// the own cache of most cores, while all rings fit into the common cache.
 std::size_t Staged::longest_chunk(int ranks, const Tuning& tuning) {
   constexpr std::size_t kRing = std::size_t{2} << 20, kGrowth = 4;
   const std::size_t share = tuning.streaming_bytes / (4 * static_cast<std::size_t>(ranks));
@@ -61,15 +68,17 @@ void Staged::start(const HostTask& task, const HostOperands& with, std::uint64_t
   std::ranges::fill(known_staged_, 0);
   std::ranges::fill(known_combined_, 0);
   choose_positions();
-  // Stage the first chunk before anything else is written about this call, because the peers wait for it.
+  // Stages the first chunk before this rank writes other shared records of the call, such as its arrival record. The
+  // peers wait for the chunk.
   if (stage_next()) ++moves_;
 }
 
 /// Chooses how results and staged data are stored.
 void Staged::choose_stores() {
-  // In place, the lines of the result are already cached. Staging avoids memcpy between streamed results, unless one
-  // rank owns everything: then no rank both stages and streams. An oversubscribed rank stages much data in one go, for
-  // which memcpy is faster.
+  // In place, the lines of the result are already cached. A rank that streams its results stages by
+  // streaming_but_first, which is a loop of normal stores. memcpy uses string instructions, which wait until all
+  // earlier streamed stores have arrived. Two cases use memcpy all the same. With one root, no rank both stages and
+  // streams. An oversubscribed rank stages much data in one go, for which memcpy is faster.
   results_ = task_->combines() && with_->source == with_->destination ? Stores::cached : task_->stores;
   to_staging_ = task_->stores_to_staging == Stores::streaming                          ? Stores::streaming
                 : !oversubscribed_ && task_->root < 0 && results_ == Stores::streaming ? Stores::streaming_but_first

@@ -1,6 +1,8 @@
 // Staged protocol: a long vector passes through chunks of staging memory.
 //
-// Each rank has a ring of staging memory in the arena. The vector is cut into chunks. Each chunk undergoes three moves:
+// Each rank has a ring of staging memory in the arena, the shared memory of the host. The vector is divided into
+// slices, one per owner, and cut into chunks. A chunk holds some elements of every slice. Each chunk undergoes three
+// steps, called moves:
 //
 //   stage    every rank copies the values that its peers need into its own ring
 //   combine  the owner of a slice folds the values of all ranks; for an all-reduce it stages the result as well
@@ -30,8 +32,8 @@
 // caches takes 7 ns to write on an AMD EPYC, twice as long as a line from the common cache. The ring is about as large
 // as a core's own cache or larger, so the line is no longer cached when the ring returns to it. Oversubscribed ranks
 // gain nothing from a full pass, and each of them would touch every page for the first time. Their short collectives,
-// if all ranks contribute, therefore restart at the front of the ring. The front holds at least 4 of these collectives,
-// so that no rank has to wait.
+// if all ranks contribute, therefore restart at the front, the beginning of the ring. The front holds at least 4 of
+// these collectives, so that no rank has to wait.
 //
 // Streaming. If the ranks have no common cache, no ring is long enough. A reader finds each line in the writer's cache,
 // and the next writer finds it in the reader's: 32 to 35 ns per line for both. Data is then staged past the caches

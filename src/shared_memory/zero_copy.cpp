@@ -1,3 +1,8 @@
+// Implementation of zero copy and single copy: publishing buffers, and work on shares piece by piece.
+//
+// A share is the range of the vector that one rank processes. A piece is the part of a share that a rank processes at a
+// time. A claim gives one piece of any share to the rank that takes it; oversubscribed ranks claim pieces. A hidden
+// buffer is one that peers need and cannot map.
 #include "shared_memory/zero_copy.hpp"
 
 #include <algorithm>

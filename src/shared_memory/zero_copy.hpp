@@ -11,7 +11,7 @@
 // cache.
 //
 // Failures. A buffer belongs to its caller again when the communicator has failed. A rank therefore works in pieces. It
-// raises its remote_access flag for each piece, then checks for a failure. Before a rank throws an error,
+// raises its flag remote_access in the arena for each piece, then checks for a failure. Before a rank throws an error,
 // FailureDetector::wait_for_remote_access_end() waits until no living rank has its flag raised. So no peer uses the
 // buffers when the error is thrown. The wait ends after half a second per rank, and a warning then names the rank that
 // has stopped in a piece.

@@ -12,8 +12,8 @@
 // number of depths from send to receive is the same for all messages. If all depths are 0, rounds do not overlap.
 //
 // In each tick, a round performs at most one Step per pair of ranks that sends. With w rounds in flight, w + 1 frames
-// per pair therefore suffice. A rank that is behind can always receive, and the rank that is furthest behind can always
-// send. The tests prove this with as many frames as the plan counts on.
+// (memory for one message each) per pair therefore suffice. A rank that is behind can always receive, and the rank that
+// is furthest behind can always send. The tests prove this with as many frames as the plan counts on.
 //
 // Price: a message that arrives early waits for its tick. The ring inside a host does not overlap rounds, because
 // shared memory has two frames per pair of ranks.

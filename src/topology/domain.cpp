@@ -1,3 +1,4 @@
+// Implementation of the search for a domain by hwloc. Without hwloc, every domain has an empty name.
 #include "topology/domain.hpp"
 
 #ifdef COLLECTIVES_HAVE_HWLOC

@@ -1,3 +1,5 @@
+// Implementation of the host map: the description of this rank's host, and the map that all ranks compute from the
+// descriptions.
 #include "topology/host_map.hpp"
 
 #include <fmt/format.h>

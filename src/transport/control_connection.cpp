@@ -1,3 +1,4 @@
+// Implementation of a control connection: queues texts, writes and reads without blocking, and takes whole texts.
 #include "transport/control_connection.hpp"
 
 #include <sys/socket.h>

@@ -1,3 +1,8 @@
+// Implementation of DatagramLink. datagrams.hpp describes the protocol.
+//
+// A message is sent in one or several pieces. A piece is a Heading and its part of the payload, and fills one packet at
+// most. All pieces but the last have `piece_` bytes of payload. A slot holds the copy of a message that was sent and is
+// not acknowledged. A Stored holds a message that has arrived, whole or in part, and was not taken yet.
 #include "transport/datagrams.hpp"
 
 #include <netinet/in.h>
@@ -86,7 +91,8 @@ void DatagramLink::connect(const tcp::Socket& stream, std::uint16_t port) {
   theirs.port() = htons(port);
   if (::connect(socket_.fd(), theirs.get(), theirs.bytes) != 0) refuse("connect");
   const bool six = theirs.storage.ss_family == AF_INET6;
-  // Makes the kernel refuse a packet that is too long for the path. Its message then uses the stream.
+  // Makes the kernel refuse a packet that is too long for the path. The message of a refused packet is sent on the TCP
+  // stream.
   if (six)
     tcp::set_option(socket_, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO);
   else
@@ -117,8 +123,8 @@ bool DatagramLink::heard() {
 
 // ---- sending ----
 
-/// Sends pieces with their headings. Returns false if the kernel refuses them. Asks for UDP_SEGMENT only if they need
-/// several packets, because a packet without it is cheaper.
+/// Sends pieces with their headings. Returns false if the kernel refuses them. All packets but the last are full. Asks
+/// for UDP_SEGMENT only if there are several packets, because a packet without it is cheaper.
 bool DatagramLink::write(std::byte* from, std::size_t bytes) noexcept {
   const std::size_t packet = sizeof(Heading) + piece_;
   if (bytes <= packet) return ::send(socket_.fd(), from, bytes, MSG_DONTWAIT | MSG_NOSIGNAL) > 0;
@@ -171,7 +177,7 @@ bool DatagramLink::send(const MessageHeader& header, const std::byte* data, std:
     if (slot == nullptr) return false;
   }
   if (slot->buffer == nullptr) slot->buffer = make_buffer(longest_ + kMostPieces * sizeof(Heading));
-  // Copies the message as it is sent: each piece behind its heading.
+  // Copies the message in the form in which it is sent: each piece behind its heading.
   std::byte* const begin = heading_in(slot->buffer);
   std::byte* end = begin;
   Heading heading{token_, kMessage, taken, header, 0, static_cast<std::uint32_t>(piece_)};

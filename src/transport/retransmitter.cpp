@@ -1,3 +1,4 @@
+// Implementation of the retransmission thread. A tick is its period, 10 ms.
 #include "transport/retransmitter.hpp"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Implementation of the transport inside a host. A channel leads from one rank to another and has kFrames frames in
+// turn.
 #include "transport/shared_memory.hpp"
 
 #include <new>

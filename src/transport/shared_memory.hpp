@@ -1,10 +1,11 @@
-// Transport for messages between ranks of one host, through frames in the arena.
+// Transport for messages between ranks of one host, through frames in the arena, the shared memory of the host. A frame
+// is memory for one message.
 //
 // The sender writes a message once into a frame. The receiver reads it in the frame. No locks are used. The transport
 // is called "shared_memory" between processes, and "local" between threads of one process.
 //
-// A channel from one rank to another has kFrames frames. Plans overlap rounds only if all messages go to other hosts.
-// In a ring inside a host, rounds therefore do not overlap.
+// A channel from one rank to another has kFrames frames. A plan that cuts the vector into rounds overlaps them only if
+// all messages go to other hosts. In a ring inside a host, rounds therefore do not overlap.
 #pragma once
 
 #include <vector>

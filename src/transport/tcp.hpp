@@ -3,9 +3,10 @@
 // Connections. Each pair of ranks on different hosts has two: one for data and one for control messages. A control
 // message therefore never waits behind data that the peer does not read. The price: two descriptors per pair of ranks.
 //
-// Messages. A message is a header and its payload. The transport sends it from its frame or from the caller's memory.
-// It reads a message only when the caller asks for it, so the kernel can copy the payload directly to its destination.
-// Unread bytes stay in the kernel. The flow control is therefore that of the kernel: its buffers and windows.
+// Messages. A message is a header and its payload. The transport sends it from a frame, which is its own memory for one
+// message, or from the caller's memory. It reads a message only when the caller asks for it, so the kernel can copy the
+// payload directly to its destination. Unread bytes stay in the kernel. The flow control is therefore that of the
+// kernel: its buffers and windows.
 //
 // Datagrams. Short messages go as datagrams if probes got through at the start (datagrams.hpp). All messages to a peer
 // are numbered, and the receiver takes them in that order from the stream and from the datagrams.

@@ -1,3 +1,8 @@
+// Implementation of the network over TCP: addresses of this host, options of sockets, and the class that makes all
+// connections of one rank.
+//
+// Each pair of ranks has two connections, called channels: 0 for data and 1 for control messages. A hello is the first
+// message on a connection. It names the token, the rank that connects and the channel.
 #include "transport/tcp_network.hpp"
 
 #include <arpa/inet.h>

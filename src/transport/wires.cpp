@@ -1,3 +1,5 @@
+// Implementation of the choice of the wire: offers of each rank, the candidates that all ranks can use, and the
+// attempts to connect. An offer is the address of a wire that a rank has, or the reason why it has none.
 #include "transport/wires.hpp"
 
 #include <fmt/format.h>

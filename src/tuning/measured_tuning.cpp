@@ -1,3 +1,5 @@
+// Implementation of measured tuning: looks values up in the cache of rank 0 or measures them, for the machine and for
+// the wire. A distance is the time of a barrier, which shows whether the cores share a cache.
 #include "tuning/measured_tuning.hpp"
 
 #include <fmt/format.h>

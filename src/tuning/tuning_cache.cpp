@@ -1,3 +1,5 @@
+// Implementation of the cache of tuning values: finds the entry of a situation, and replaces the file. A situation is
+// the build of the library, the machine and its ranks, or the wire.
 #include "tuning/tuning_cache.hpp"
 
 #include <fcntl.h>

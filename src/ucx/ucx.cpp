@@ -1,3 +1,7 @@
+// Implementation of the wire over UCX: progress, sending, receiving, and the release of messages.
+//
+// An endpoint is the connection of a worker of UCX to one peer. A frame is memory for one message. A message is
+// released when its receiver has read it and reports that to the sender. ucx_connect.cpp makes the connections.
 #include "ucx/ucx.hpp"
 
 #include <fmt/format.h>

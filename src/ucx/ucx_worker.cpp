@@ -1,3 +1,5 @@
+// Implementation of the UCX context and worker: settings, error texts, and the search for network devices that are
+// faster than TCP.
 #include "ucx/ucx_worker.hpp"
 
 #include <fmt/format.h>

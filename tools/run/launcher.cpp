@@ -1,3 +1,4 @@
+// Implementation of the launcher: starts ranks, forwards signals, and decides which rank failed first.
 #include "tools/run/launcher.hpp"
 
 #include <fcntl.h>

@@ -1,3 +1,5 @@
+// Implementation of the simulation of events. A Move is a Step of one rank with channels in place of peers. A channel
+// carries the messages from one rank to another.
 #include "tools/simulation/play.hpp"
 
 #include <fmt/format.h>

@@ -1,3 +1,5 @@
+// Implementation of the comparison of blocks. A block is a group of hosts. Two blocks do the same if
+// the digests of the Steps of their ranks are equal.
 #include "tools/simulation/symmetry.hpp"
 
 #include <fmt/format.h>

@@ -1,3 +1,7 @@
+// Implementation of the exchange of selections. sparse_exchange.hpp describes its two forms.
+//
+// Each exchange is an operation of its own Steps on bytes (DataType::u8). next() describes it as a job of the executor.
+// A record is the message of one member: in the gathered form its status and its entries.
 #include "compression/top_k/sparse_exchange.hpp"
 
 #include <fmt/format.h>
@@ -159,8 +163,8 @@ void SparseExchange::read_records() {
 SparseFormat SparseExchange::format_of(std::size_t from, std::size_t to) const {
   return {range_of(to).count, count(from, to), setting_.format.values};
 }
-/// Returns true if the sum of range `m` is sent as plain f32, because that is no longer than its sparse form. Sums are
-/// always f32, so they are not rounded again.
+/// Returns true if the sum of range `m` is sent as plain f32, because its sparse form has at least as many bytes. Sums
+/// are always f32, so they are not rounded again.
 bool SparseExchange::dense(std::size_t m) const {
   return SparseFormat{range_of(m).count, sums_[m], DataType::f32}.bytes() >= range_of(m).count * sizeof(float);
 }
@@ -189,7 +193,7 @@ void SparseExchange::gather_counts(Job& job) {
 
 void SparseExchange::send_entries(Job& job) {
   const auto self = static_cast<std::size_t>(member());
-  // All members check the same counts, so all of them throw the same error.
+  // All members check the same counts. Their errors are therefore equal except for Error::rank(), the throwing rank.
   for (std::size_t from = 0; from < members(); ++from) {
     std::memcpy(&statuses_[from], &counts_[from * (members() + 2)], sizeof(MemberStatus));
     std::uint64_t all = 0;
@@ -263,7 +267,8 @@ void SparseExchange::gather_parts(Job& job) {
   if (dense(self)) {
     if (!range_sum_.empty()) std::memcpy(records_.data() + offsets_[self], range_sum_.data(), part_bytes(self));
   } else {
-    // The sum has one entry for each distinct index that was received.
+    // The sum has one entry for each distinct index that any member has selected in this range. indices_ holds the
+    // indices of all members, this one included.
     std::ranges::sort(indices_);
     indices_.erase(std::unique(indices_.begin(), indices_.end()), indices_.end());
     values_.resize(indices_.size());

@@ -1,15 +1,20 @@
 // Exchange of the selections of m members, and their sum.
 //
-// Each member has selected k elements of a vector of n elements. The members are all ranks, or the ranks of one rail.
-// There are two forms:
+// Each member has selected k elements of a vector of n elements. The members are all ranks, or the ranks of one rail:
+// one rank of each host, all with the same local number. There are two forms:
 //
 // gathered: each member sends its k entries to every other member and adds all m selections itself. The form takes one
-// latency and sends (m - 1) k entries per member. All lengths are known beforehand, because k is equal on all members.
+// exchange and sends (m - 1) k entries per member. All lengths are known beforehand, because k is equal on all members.
 //
-// split: each member owns a range of n / m elements. A member sends the entries of each range to the owner of the
-// range. The owner adds them and sends the sum to every other member. If u distinct indices were selected, a member
-// sends about (m - 1) / m of k + u entries. The form takes four exchanges, because the lengths must be sent first. A
-// sum is sent as plain f32 if that is no longer than its sparse form. (Renggli et al., "SparCML", 2019: split
+// split: each member owns a range of about n / m elements. If u distinct indices were selected, a member sends about
+// (k + u) (m - 1) / m entries. The form takes four exchanges, because lengths must be sent first:
+//
+//   counts    every member sends to all members how many entries it has for each range
+//   entries   every member sends its entries of each range to the owner of the range, which adds them
+//   sums      every owner sends to all members how many entries its sum has
+//   parts     every owner sends its sum to all members
+//
+// A sum is sent as plain f32 if its sparse form has at least as many bytes. (Renggli et al., "SparCML", 2019: split
 // all-gather with the switch to dense.)
 //
 // Both forms add the contributions to an element in the order of the members and divide once.

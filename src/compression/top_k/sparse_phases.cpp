@@ -11,9 +11,9 @@
 // A call consists of choose and exchange alone in three cases: all ranks are on one host, each host has one rank, or
 // the call is deterministic.
 //
-// A residual belongs to one rank, or to the owner of a slice. In the first call, and in the first sparse call after
-// dense ones, the ranks of a host still have residuals of their own. The migrate phases then add them inside the host,
-// so nothing is lost.
+// A residual is the part of gradients that was not sent yet. It belongs to one rank, or to the owner of a slice. In the
+// first call, and in the first sparse call after dense ones, the ranks of a host still have residuals of their own. The
+// migrate phases then add them inside the host, so nothing is lost.
 //
 // Price: each slice gets its share of the k elements. The selection therefore depends on the number of ranks per host.
 #include <fmt/format.h>

@@ -1,4 +1,5 @@
-// Implementation of TopK: the residual state of each tensor, and the operation that sends part of it.
+// Implementation of TopK: the residual state of each tensor, and the operation that sends part of it. The residual is
+// the part of gradients that was not sent yet.
 //
 // A call has one of two forms. begin() starts a sparse call, which sends k selected elements. dense_input() starts a
 // dense call, which sends the residual and the gradient in full. sparse_phases.cpp describes the phases.
