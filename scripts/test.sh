@@ -4,7 +4,6 @@
 #   scripts/test.sh                        release, and the address and undefined-behaviour sanitizers
 #   scripts/test.sh --all-configurations   all four build modes
 #   scripts/test.sh release minimal        the modes that are named
-#   ... --within MINUTES                   leaves out a mode that would end later, and fails
 #   ... --soak                             repeats the tests that look for rare failures 20 times as often
 #
 # The mode minimal leaves out the tests labelled core: their code is the same as in release. All of them run with
@@ -15,15 +14,9 @@ set -eu -o pipefail
 cd "$(dirname "$0")/.."
 
 modes=()
-within=
 while [ $# -gt 0 ]; do
   case "$1" in
     --all-configurations) modes=(release asan-ubsan tsan minimal) ;;
-    --within)
-      within=${2:-}
-      [[ "$within" =~ ^[1-9][0-9]*$ ]] || { echo "test.sh: --within takes a number of minutes" >&2 && exit 2; }
-      shift
-      ;;
     --soak) export COLLECTIVES_TEST_OPERATIONS=1200 COLLECTIVES_TEST_REPEATS=20 ;;
     release | asan-ubsan | tsan | minimal) modes+=("$1") ;;
     *)
@@ -76,20 +69,9 @@ cases() {
   echo "$((${tests:-0} - ${#files[@]} + in_shards)) cases, $((skipped + skipped_in_shards)) of them skipped"
 }
 
-# The time of each mode in hundredths of the time of release, on two cores.
-declare -A weight=([release]=100 [asan-ubsan]=185 [tsan]=108 [minimal]=25)
-done_weight=0
 failed=0
 started=$SECONDS
 for mode in "${modes[@]}"; do
-  if [ -n "$within" ] && [ $done_weight -gt 0 ]; then
-    expected=$(((SECONDS - started) * ${weight[$mode]} / done_weight))
-    if [ $((SECONDS + expected)) -gt $((60 * within)) ]; then
-      summary+=("$mode: LEFT OUT: after $SECONDS s another $expected s are more than $within minutes")
-      failed=1
-      continue
-    fi
-  fi
   echo "== $mode: building"
   begun=$SECONDS
   mkdir -p "build/$mode"
@@ -113,7 +95,6 @@ for mode in "${modes[@]}"; do
     failed=1
     failed_in+=("$mode")
   fi
-  done_weight=$((done_weight + ${weight[$mode]}))
   counts="$(cases "build/$mode/tests.log" "build/$mode/cases"), $(grep -E 'tests passed' "build/$mode/tests.log" || true)"
   counts+=$(failed_tests "build/$mode/tests.log")
   summary+=("$mode: $verdict (built in $built s, tested in $((SECONDS - begun)) s): $counts")
