@@ -26,7 +26,7 @@
 namespace collectives::tcp {
 namespace {
 
-constexpr std::size_t kMaxHello = 64;                         // Most payload bytes before a rank is known.
+constexpr std::size_t kMaxHello = 64;                         // Maximum payload in bytes of a record from a stranger.
 constexpr auto kStrangerPatience = std::chrono::seconds(10);  // Time from the connection to a complete hello.
 
 /// Rank 0 of a rendezvous.
@@ -87,7 +87,7 @@ class Hub final : public Member {
   void greet(const Socket& listener);
   void accept_hello(Stranger& stranger, const Record& record);
 
-  /// Passes the records of connected ranks to take(rank, record). Its result is whether the record was expected.
+  /// Passes the records of connected ranks to take(rank, record), which returns whether it expected the record.
   template <class Take>
   void receive_records(Take&& take) {
     for (Rank rank = 1; rank < size(); ++rank) {
@@ -121,7 +121,7 @@ class Hub final : public Member {
       std::vector<pollfd> entries;
       for (std::size_t r = 1; r < ranks(); ++r) {
         links_[r]->push();
-        here_[r] = !links_[r]->unsent();  // A missing rank is now one that does not read.
+        here_[r] = !links_[r]->unsent();  // From here on, a rank is missing if it has not read all records.
         if (!here_[r]) entries.push_back({links_[r]->fd(), POLLOUT, 0});
       }
       if (entries.empty()) return;

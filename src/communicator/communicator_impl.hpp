@@ -1,16 +1,17 @@
 // Communicator::Impl: the path of a call from the public function to the executor.
 //
-// run() and issue() check a call and get its plan. run() first tries a blocking call without the queue. A call that
-// lasts, and every call of issue(), becomes an operation in the queue. Operations begin in the order of issue. begin()
-// starts the executor, which sends the first data. It then publishes the arrival record: the number of the call and its
-// signature, which peers read if they wait. An operation on device memory publishes the record before it starts.
+// run() and issue() check a call and get its plan. run() performs a blocking call, and first tries it without the
+// queue. If the call is not complete after some attempts, run() puts it into the queue. issue() queues every call.
+// Operations begin in the order of issue. begin() starts the executor, which sends the first data. begin() then
+// publishes the arrival record: the number and the signature of the call. Peers that wait read this record. An
+// operation on device memory publishes the record before it starts.
 //
-// Every wait, test() and the progress thread call progress_queue(), which never waits. A wait calls detect_failures()
-// whenever its backoff asks for a check, about once per millisecond.
+// Every wait, test() and the progress thread call progress_queue(), which never waits. About once per millisecond, a
+// wait also calls detect_failures().
 //
-// A blocking call with the arguments of the last one skips checks and planning. This holds for plain() calls on a
-// communicator without a GPU. The repeated call allocates no memory, except that a transport allocates each frame at
-// its first use.
+// A blocking call with the arguments of the last one skips checks and planning. The call must have only buffers, a
+// built-in op, a root, a backend and a timeout, and the communicator must have no GPU. The repeated call allocates no
+// memory. Exception: a transport allocates a frame, its memory for one message, when it first uses the frame.
 //
 // In flight. An operation whose work is all in GPU streams leaves the queue, so that later ones can begin. It is kept
 // in `in_flight_`. With NCCL, a progress thread watches it by default. The wire must then accept control messages from

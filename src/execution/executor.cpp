@@ -1,4 +1,5 @@
-// Implementation of the executor: the list of Steps, their order, one Step, and coded messages.
+// Implementation of the executor: the list of Steps, the order of Steps, the performance of one
+// Step, and coded messages.
 //
 // A frame is memory of a transport for one message. A round performs all Steps on one segment of each part of the
 // vector. The wire is the transport between hosts; it may send from the caller's memory while the executor continues.
@@ -15,7 +16,7 @@
 namespace collectives {
 namespace {
 
-/// Passes Steps on. A sum of one term, this rank's own value, becomes a plain send.
+/// Passes Steps on. Turns a Step that reduces into a plain send if the only term is this rank's own value.
 class OwnValues final : public StepSink {
  public:
   OwnValues(StepSink& steps, Rank self) : steps_(steps), self_(self) {}
@@ -32,8 +33,8 @@ class OwnValues final : public StepSink {
   Rank self_;
 };
 
-/// Number of elements that are coded and added at a time. It is 4 KiB. Tiles of several sources then fit in the
-/// first-level cache.
+/// Minimum number of f32 elements that are coded and added at a time, rounded up to blocks of the codec. They take 4
+/// KiB, so that tiles of several sources fit in the first-level cache.
 constexpr std::size_t kTile = 1024;
 
 }  // namespace

@@ -28,12 +28,13 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto kCheckLostEvery = 10ms;             // Costs one system call per peer.
 constexpr auto kCheckControlEvery = 1ms;           // Costs one system call.
-constexpr auto kSilent = 200ms;                    // A rank that waits stores its heartbeat every few milliseconds.
-constexpr auto kPatienceWithRemoteAccess = 500ms;  // One piece takes much less, unless its rank has stopped.
-constexpr auto kSendRecordAfter = 100ms;           // Age at which a call sends its records.
-constexpr auto kGatherRecords = 50ms;              // Wait of a mismatch for records of late ranks.
-constexpr auto kLateRecord =
-    500ms;  // Longest wait for the record of a peer whose data has arrived: it may have lost its core.
+constexpr auto kSilent = 200ms;                    // Age of a heartbeat that counts as silence.
+constexpr auto kPatienceWithRemoteAccess = 500ms;  // Longest wait for a rank that works in buffers of peers.
+constexpr auto kSendRecordAfter = 100ms;  // Age of a call at which a waiting rank sends its records to other hosts.
+constexpr auto kGatherRecords = 50ms;     // Wait for the records of late ranks after a mismatch.
+// Longest wait for the record of a peer whose data has arrived. The peer may have lost its core before it wrote the
+// record.
+constexpr auto kLateRecord = 500ms;
 constexpr auto kGatherRemoteRecords = 500ms;  // Wait for records of other hosts, which have to send them.
 
 /// Copies text and cuts it to the given space. Replaces control characters by spaces, so that the text stays on one

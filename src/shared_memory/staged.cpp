@@ -1,9 +1,15 @@
 // Implementation of the staged protocol. staged.hpp describes it.
 //
-// A chunk is one unit of a vector and of a rank's ring of staging memory. Each chunk undergoes three moves. stage()
-// copies values into this rank's ring. combine() folds the values of all ranks, on the owner of a slice. collect()
-// copies slices, or folds whole vectors, from the rings of the peers into the result. The front is the beginning of the
-// ring, to which short collectives of oversubscribed ranks return.
+// The vector is cut into chunks. A chunk occupies one place in the ring of staging memory that each rank has. Up to
+// three moves work on a chunk:
+//
+//   stage()    copies values of this rank into its ring
+//   combine()  folds one slice of the values of all ranks, on the rank that owns the slice; not in a one-shot
+//   collective collect()  copies slices from the rings of the peers into the result; in a one-shot collective it folds
+//   whole vectors
+//
+// Ranks are oversubscribed if the host has more ranks than cores. Short collectives of oversubscribed ranks use only
+// the front, the beginning of the ring.
 #include "shared_memory/staged.hpp"
 
 #include <algorithm>
@@ -19,15 +25,15 @@ namespace {
 
 /// Number of chunks into which a vector is cut, as far as the limits of the chunk length permit.
 constexpr std::size_t kChunksOfALongVector = 16;
-/// kPiecesWithOneRoot: most chunks of a broadcast or reduce that is short, if ranks have a core each. kLeastPiece:
-/// shortest of these chunks in bytes.
+/// kPiecesWithOneRoot: maximum number of chunks of a short broadcast or reduce, if each rank has a core. kLeastPiece:
+/// minimum length of these chunks in bytes.
 constexpr std::size_t kPiecesWithOneRoot = 8, kLeastPiece = 2048;
-/// Factor by which chunks may be longer if results are stored past the caches.
+/// Factor by which the maximum length of chunks grows if results use streaming stores, which bypass the caches.
 constexpr std::size_t kStreamedChunk = 4;
-/// Distance between two moves in bytes of staging, if ranks have a core each.
+/// Number of bytes of the ring by which one move runs ahead of the next one, if each rank has a core.
 constexpr std::size_t kApart = 256 << 10;
-/// kFront: minimum length in bytes of the front of the ring. kCollectivesInFront: minimum number of collectives of the
-/// current length that the front holds.
+/// kFront: minimum length in bytes of the front of the ring. kCollectivesInFront: minimum number of collectives as long
+/// as the current one that the front holds.
 constexpr std::uint64_t kFront = 256 << 10, kCollectivesInFront = 4;
 /// Number of bytes of a ring that are prefaulted together.
 constexpr std::size_t kPrefaulted = 64 << 10;
