@@ -1,3 +1,4 @@
+// Implementation of the protection from fork: the handlers that run before and after each fork().
 #include "base/fork.hpp"
 
 #include <fcntl.h>
@@ -13,7 +14,7 @@
 namespace collectives {
 namespace {
 
-/// Data of the fork handlers.
+/// List of the descriptors that a child must close, and its mutex. The handlers of fork use both.
 struct Forks {
   std::mutex mutex;  ///< locked during a fork, so that the list is consistent in the child
   std::vector<int*> descriptors;
