@@ -1,16 +1,19 @@
-// The ring: every rank exchanges messages with two neighbours only, and all links work all the time.
+// Ring algorithms: every rank receives from the rank before it and sends to the rank after it, so that all links work
+// all the time.
 //
 // The ring sends the fewest bytes possible, for any number of ranks (Patarasuk and Yuan, "Bandwidth optimal all-reduce
-// algorithms for clusters of workstations", 2009). Price: the number of hops grows with the number of ranks.
+// algorithms for clusters of workstations", 2009). A hop is one message from a rank to the next. Price: the number of
+// hops grows with n, the number of ranks.
 #pragma once
 
 #include "steps/rank_group.hpp"
 
 namespace collectives::ring {
 
-/// Emits a reduce-scatter: every part is reduced to its owner.
+/// Emits a reduce-scatter. A part is a range of the vector. The sum of part p ends at its owner, rank p.
 ///
-/// Part p starts at the rank after p, gains one term at every hop and arrives complete at rank p.
+/// The sum of part p starts at the rank after p and passes around the ring. Each rank adds its term, and rank p adds
+/// the last one.
 ///
 /// Steps: n - 1 hops. Wire: (n - 1)/n of the buffer per rank, sent and received.
 ///
