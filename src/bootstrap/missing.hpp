@@ -1,4 +1,5 @@
-// Error texts about ranks that did not arrive at a rendezvous. All bootstraps use the same texts.
+// Error texts about ranks that did not arrive at a rendezvous, the meeting of all ranks before they have a transport.
+// All bootstraps use the same texts.
 #pragma once
 
 #include <fmt/format.h>

@@ -1,7 +1,8 @@
-// Bootstrap of some ranks of a group, over an exchange of the whole group.
+// Bootstrap for some ranks of a group, such as those of a split communicator. A bootstrap lets ranks exchange bytes.
+// This one uses an exchange of the whole group.
 //
-// Every rank of the group takes part in every exchange, including ranks of other subsets and ranks of none. Each rank
-// then picks the contributions of its own members. All ranks of the group make the same number of exchanges.
+// Every rank of the group takes part in every exchange, whether or not it is in a subset. It then keeps the
+// contributions of the members of its own subset. All ranks of the group make the same number of exchanges.
 #pragma once
 
 #include <algorithm>
