@@ -1,7 +1,9 @@
-// Collectives of MPI with the arguments of the program. The blocking and non-blocking forms share them.
+// Collectives of MPI with the arguments that the program has passed, one struct each. The drop-in is a preloaded
+// library that performs collectives of an MPI program by this library. Blocking and non-blocking forms use the same
+// structs.
 //
-// Each struct has two functions. The first, eligibility(), returns the properties that are equal on all ranks of the
-// call. The second, job(), returns the call of the library that does the collective on this rank.
+// Each struct has two functions. eligibility() returns the properties of the call that are equal on all ranks; they
+// decide whether the library performs it. job() returns the call of the library that performs it on this rank.
 #pragma once
 
 #include "mpi_drop_in/communicators.hpp"

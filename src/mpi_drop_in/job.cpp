@@ -1,4 +1,4 @@
-// Execution, packing and staging of jobs.
+// Implementation of jobs: runs them, and packs memory that is not contiguous.
 #include "mpi_drop_in/job.hpp"
 
 #include <cstdint>

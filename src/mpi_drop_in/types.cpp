@@ -1,4 +1,4 @@
-// Table of MPI's predefined types.
+// Implementation of the translation of types and ops: a table of MPI's predefined types.
 #include "mpi_drop_in/types.hpp"
 
 #include <array>

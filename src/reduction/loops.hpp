@@ -3,9 +3,9 @@
 //
 // Sources are the operands, and outs are the destinations of the result. The loop loads four vectors of the first
 // source, combines them with those of all other sources in registers, and stores them to all outs. Every byte is thus
-// loaded once, and enough loads are in flight to keep memory busy. The last elements may fill less than a vector. They
-// use two smaller vectors that overlap, so that no access is out of bounds. Both vectors are loaded before either is
-// stored, because an out may be a source.
+// loaded once, and enough loads are in flight to keep memory busy. The last elements use two vectors that overlap,
+// smaller ones if necessary, so that no access is out of bounds. Both vectors are loaded before either is stored,
+// because an out may be a source.
 //
 // A kernel is the arithmetic of one op on one type. It has two types and three functions:
 //
