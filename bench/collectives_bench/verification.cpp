@@ -1,3 +1,4 @@
+// Implementation of the expected results: makes contributions, reduces them, and compares results with them.
 #include "collectives_bench/verification.hpp"
 
 #include <algorithm>
@@ -49,14 +50,14 @@ void store(std::byte* to, T value) {
   std::memcpy(to, &value, sizeof value);
 }
 
-/// Finalizer of splitmix64.
+/// Returns a hash of `x`: the last step of the generator splitmix64.
 std::uint64_t mix(std::uint64_t x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
   return x ^ (x >> 31);
 }
 
-/// Makes an element from 64 random bits.
+/// Returns an element of type T that is made from 64 random bits.
 template <class T>
 T element(std::uint64_t bits, const std::optional<ReduceOp>& op, Data data, int ranks) {
   const bool product = op && op->kind() == ReduceOp::Kind::product;
@@ -103,7 +104,7 @@ T fold_integers(ReduceOp::Kind kind, std::span<const T> x) {
   }
 }
 
-/// Unit roundoff: half the distance from 1 to the next value.
+/// Unit roundoff of T: half the distance from 1 to the next value, which bounds the relative error of rounding.
 template <class T>
 constexpr double kRoundoff = std::is_same_v<T, double>    ? 0x1p-53
                              : std::is_same_v<T, float>   ? 0x1p-24

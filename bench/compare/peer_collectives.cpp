@@ -1,5 +1,5 @@
-// This library as a contender, in a program that mpirun starts and that does not use MPI. Compiled with
-// COMPARE_WITH_MPI, the program initializes MPI, which then carries the bytes between hosts.
+// Contender of the comparison that uses this library. mpirun starts the program, which does not use MPI itself. If it
+// is compiled with COMPARE_WITH_MPI, it initializes MPI, and the library sends the bytes between hosts by MPI.
 #include <collectives/collectives.hpp>
 #ifdef COMPARE_WITH_MPI
 #include <collectives/mpi.hpp>

@@ -1,10 +1,10 @@
-// Kernels of a GPU (cuda/kernels.hpp) against the copy bandwidth of the device in the same run, then calls over NCCL
-// against NCCL itself. bench/results/gpu.md lists the targets.
+// Benchmark on GPUs. First it compares the library's kernels (cuda/kernels.hpp) with the bandwidth of a copy in GPU
+// memory. Then it compares the library's calls that use NCCL with NCCL itself. bench/results/gpu.md lists the targets.
 //
 //   gpu_bench [--bytes 1073741824] [--elements 268435456] [--repeats 21]
 //
-// Prints one line for each figure. A figure is a median. Times are taken between two events in the stream around one
-// call, so work of the host counts only while the device waits for it.
+// Prints one line for each result, which is a median. A time is that between two CUDA events, one before a call in the
+// stream and one after it. Work of the CPU therefore counts only while the GPU waits for it.
 #include "gpu_bench.hpp"
 
 #include <cuda_runtime.h>
@@ -70,7 +70,7 @@ class Bench {
                1e-9 * static_cast<double>(moved_bytes) / seconds, verdict);
   }
 
-  /// Times an action and prints its share of the copy bandwidth.
+  /// Times an action that reads and writes `moved_bytes`, and prints its bandwidth divided by that of a copy.
   void time_moving(std::size_t moved_bytes, const Action& action) {
     const double seconds = time(action);
     const double share = static_cast<double>(moved_bytes) / seconds / copy_bandwidth_;

@@ -1,4 +1,4 @@
-// Shared parts of gpu_bench: memory of a device, and the time of actions in a stream.
+// Parts that the files of gpu_bench share: GPU memory, and a stream that times actions.
 #pragma once
 
 #include <cuda_runtime.h>

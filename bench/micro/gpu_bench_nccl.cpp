@@ -1,5 +1,5 @@
-// All-reduce with the backend nccl against ncclAllReduce, on the same buffers, streams and GPUs, in turns. Ranks are
-// threads, one for each GPU.
+// Part of gpu_bench: compares the library's all-reduce with the backend `nccl` with a direct call of ncclAllReduce.
+// Both use the same buffers, streams and GPUs, in turns. Ranks are threads, one for each GPU.
 #include <barrier>
 #include <collectives/collectives.hpp>
 #include <cstdio>
@@ -14,7 +14,7 @@
 namespace collectives::gpu_bench {
 namespace {
 
-/// NCCL communicator of one rank.
+/// NCCL communicator of one rank, for direct calls of NCCL.
 class Direct {
  public:
   Direct(const nccl::Library& library, int ranks, const ncclUniqueId& id, int rank) : library_(library) {

@@ -1,5 +1,6 @@
-// Time of selecting and of explaining a plan. Selection runs at the first call of each shape, and its result is cached.
-// The time should stay small for any number of ranks.
+// Benchmark of planning. A plan is the algorithm and protocol that the library chooses for a call. It chooses at the
+// first call with new arguments, and keeps the plan for later calls. Choosing should take little time for any number of
+// ranks. The text that explains a plan is timed, too.
 #include <benchmark/benchmark.h>
 
 #include "collectives/plan.hpp"

@@ -20,8 +20,8 @@ namespace {
 void answer(MPI_Fint* error, int code) noexcept {
   if (error != nullptr) *error = code;
 }
-/// Returns the function that the program would have called without the drop-in. It is called if the drop-in is
-/// inactive.
+/// Returns the function that the program would have called without the drop-in. It is called to initialize MPI, and
+/// while the drop-in is inactive.
 void* next(const char* name) noexcept { return ::dlsym(RTLD_NEXT, name); }
 MPI_Comm comm_of(Int comm) noexcept { return PMPI_Comm_f2c(*comm); }
 
