@@ -13,11 +13,11 @@ struct MonitorOptions {
   std::string interval = "1s";
 };
 
-/// Adds the subcommand to `app`. Parsing fills `question`.
+/// Adds the subcommand `watch` to `app`. Parsing the command line fills `question`.
 CLI::App& add_monitor(CLI::App& app, MonitorOptions& question);
 
-/// Prints the answer once if `once` or `json` is set, else after every interval. Throws std::invalid_argument or Error
-/// with a text of one line.
+/// Prints the counters once if `once` or `json` is set, otherwise after every interval. Throws std::invalid_argument or
+/// Error with a text of one line.
 void answer(const MonitorOptions&);
 
 }  // namespace collectives

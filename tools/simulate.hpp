@@ -17,10 +17,10 @@ struct SimulateOptions {
   bool deterministic = false, all = false, sizes = false, force = false;
 };
 
-/// Adds the subcommand to `app`. Parsing fills `question`.
+/// Adds the subcommand `simulate` to `app`. Parsing the command line fills `question`.
 CLI::App& add_simulate(CLI::App& app, SimulateOptions& question);
 
-/// Prints the answer. Throws std::invalid_argument or Error with a text of one line.
+/// Simulates the call and prints the result. Throws std::invalid_argument or Error with a text of one line.
 void answer(const SimulateOptions&);
 
 }  // namespace collectives

@@ -1,4 +1,4 @@
-// Command line of mnist_trainer.
+// Command line of mnist_trainer, the example program that trains a model on the MNIST digits.
 #pragma once
 
 #include <collectives/bootstrap.hpp>
@@ -33,18 +33,18 @@ struct Arguments {
   bool profile_step = false;
 };
 
-/// Text to print instead of running, and the exit code. --help goes to stdout with code 0. An error goes to stderr, in
-/// one line, with code 2.
+/// Exception with the text to print instead of running, and the exit code. --help goes to stdout with code 0. An error
+/// goes to stderr, in one line, with code 2.
 struct EarlyExit : std::runtime_error {
   EarlyExit(const std::string& text, int code_) : std::runtime_error(text), code(code_) {}
   int code;
 };
 
-/// Returns the texts of all ranks.
+/// Collective. Exchanges `mine` and returns the texts of all ranks.
 std::vector<std::string> texts_of_ranks(collectives::Bootstrap&, const std::string& mine);
 
-/// Runs `action` on every rank. If it throws EarlyExit on any rank, every rank throws the exception of the lowest such
-/// rank.
+/// Collective. Runs `action` on every rank. If it throws EarlyExit on any rank, every rank throws the exception of the
+/// lowest such rank.
 void agree(collectives::Bootstrap&, const std::function<void()>& action);
 
 /// Parses the command line. Throws EarlyExit.

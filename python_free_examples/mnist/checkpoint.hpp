@@ -1,4 +1,5 @@
-// A checkpoint holds everything that the next step depends on. A run and its continuation therefore give the same bits.
+// Checkpoints of a training run. A checkpoint holds everything on which the next step depends. A run and its
+// continuation therefore give the same bits. The file holds:
 //
 //   8 bytes   "MNISTCKP"
 //   4         format version: 2 with states of a compressor, else 1
@@ -10,8 +11,8 @@
 //   ...       the states of the compressor, rank by rank
 //   4         CRC32 of everything before
 //
-// Numbers are little-endian, the byte order of this machine. A file is complete or absent: it is written beside the old
-// file, flushed to the disk and renamed over it.
+// Numbers are little-endian, the byte order of this machine. A file is never incomplete, because it is written under
+// another name, flushed to the disk and then renamed to its path.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +41,7 @@ struct RunIdentity {
   bool operator==(const RunIdentity&) const = default;
 };
 
-/// Position of a run: the next step is `step` of `epoch`. Both count from 0.
+/// Position of a run. The next step is number `step` of epoch number `epoch`, both counted from 0.
 struct Position {
   std::size_t epoch = 0, step = 0;
   std::size_t total_steps = 0;  ///< steps since the start of the first run

@@ -1,5 +1,6 @@
-// Files are small enough to be read whole. The code calls zlib's inflate, because gzread ignores garbage at the end of
-// a file and accepts files that are not compressed.
+// Implementation of the reader of IDX files. It reads a whole file at once, because the files are small. It calls
+// zlib's inflate instead of gzread, because gzread ignores garbage at the end of a file and accepts files that are not
+// compressed.
 #include "idx.hpp"
 
 #include <fmt/format.h>

@@ -1,5 +1,6 @@
-// Each round runs a few steps and a few executions of every call, so a slow phase of the machine affects both. Times
-// are processor time of this thread. Other programs affect them only through the cache.
+// Implementation of the profile. Each round runs a few whole steps and a few executions of every single call, so a slow
+// phase of the machine affects both. Times are CPU time of this thread, so other programs affect them only through the
+// cache.
 #include "profile.hpp"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Files are flushed after every line, so a run that ends early keeps its results.
+// Implementation of the reports. Files are flushed after every line, so a run that ends early keeps its results.
 #include "report.hpp"
 
 #include <fmt/format.h>

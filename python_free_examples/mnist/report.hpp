@@ -46,7 +46,7 @@ struct TestReport {
   StepTimes times;  ///< of the steps since the last test, or since the start of the epoch
 };
 
-/// Whether and when the test accuracy reached the goal. Otherwise the best accuracy, and the end of the run.
+/// Report at the end of a run with a goal for the test accuracy: when the goal was reached, or else the best accuracy.
 struct GoalReport {
   double wanted = 0;
   bool reached = false;

@@ -1,5 +1,5 @@
-// The training loop. Loss, counts and times stay on their rank until the epoch ends, or until a test or checkpoint
-// needs them. A step therefore communicates only its gradients.
+// Implementation of the training loop. Each rank keeps its loss, counts and times until the epoch ends, or until a test
+// or checkpoint needs those of all ranks. A step therefore communicates only its gradients.
 #include "trainer.hpp"
 
 #include <fmt/format.h>

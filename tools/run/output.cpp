@@ -1,3 +1,4 @@
+// Implementation of the output of collectives_run: copies the output of ranks line by line.
 #include "tools/run/output.hpp"
 
 #include <fmt/format.h>

@@ -1,8 +1,9 @@
-// Passes of a GPU: matrix products by cuBLAS, the convolution by cuDNN, and the rest by kernels.cuh, all in the
-// device's stream.
+// Forward and backward passes on a GPU. cuBLAS computes matrix products, cuDNN the convolution, and kernels.cuh the
+// rest, all in the device's stream.
 //
-// Each layer appends its forward calls to the program and adds its backward calls as a group. The groups run last layer
-// first. The selected algorithms of the libraries give the same bits every time, in f32 throughout.
+// A pass is a list of calls. Each layer appends its forward calls to the list, and adds its backward calls as a group.
+// The groups run in reverse order of the layers. Everything is computed in f32, by algorithms that give the same bits
+// every time.
 #include <cstdint>
 #include <iterator>
 #include <string>
@@ -129,7 +130,7 @@ struct Convolution {
   }
 
   static constexpr auto kBackwardAlgorithm =
-      CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1;  // this algorithm adds in a fixed order
+      CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1;  // adds in a fixed order, so equal runs give equal bits
 
   CudaDevice& device;
   TensorShape source, output, bias;

@@ -1,4 +1,5 @@
-// Checkpoints are restored bit for bit. Broken and foreign ones change nothing. A failed write leaves the old file.
+// Tests of checkpoints: they are restored bit for bit. A broken checkpoint, or one of another run, changes nothing. A
+// failed write leaves the old file.
 #include "checkpoint.hpp"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Compares every device with this processor: a GPU, skipped if there is none, and the GPU's sources over stand-ins for
-// CUDA, cuBLAS and cuDNN (fake_cuda/).
+// Tests that every device computes what the CPU computes. Devices are a GPU, if there is one, and the GPU's sources
+// compiled with stand-ins for CUDA, cuBLAS and cuDNN that run on a CPU (fake_cuda/).
 #include "device.hpp"
 
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ std::vector<float> drawn(std::size_t count, std::uint64_t seed) {
   return values;
 }
 
-/// Compares within a share of the largest value.
+/// Expects that values differ by at most a fraction of the largest value.
 void expect_near(const std::vector<float>& got, const std::vector<float>& expected) {
   ASSERT_EQ(got.size(), expected.size());
   float largest = 0;

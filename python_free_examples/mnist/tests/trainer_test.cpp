@@ -1,4 +1,4 @@
-// Whole runs on synthetic digits, with ranks as threads.
+// Tests of whole training runs on synthetic digits. Ranks are threads.
 #include "trainer.hpp"
 
 #include <gtest/gtest.h>
