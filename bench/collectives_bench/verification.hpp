@@ -1,8 +1,8 @@
 // Expected results of the benchmark's collectives, which each rank computes without communication.
 //
 // Element i of the contribution of rank r is a function of (seed, r, i mod kPeriod). Any rank can therefore compute
-// every rank's contribution, and filling and comparing a buffer takes no longer than copying it. kPeriod is prime, so
-// lengths of messages are not multiples of it. The comparison therefore detects data that arrived at another place.
+// every rank's contribution, and filling and comparing a buffer takes no longer than copying it. The period is prime,
+// so lengths of messages are not multiples of it. The comparison therefore detects data that arrived at another place.
 //
 // Data `exact`: small integers, and for products the values 1 and 2 with signs. Every order of summation gives the same
 // value in every type, so results are compared bit for bit.
@@ -15,9 +15,9 @@
 //       product  (2 p u + v) |e|
 //
 // The classic bound of the error of a sum in any order is (p-1) u S. It is doubled because the expected result is
-// rounded, too, and because a factor or divisor adds two roundings. u is the unit roundoff of the accumulation: 2^-53
-// for f64 and 2^-24 for the other types, since 16-bit floats are summed in f32 and rounded once. v is the unit roundoff
-// of the type.
+// rounded, too, and because a factor or divisor adds two roundings. The number u is the unit roundoff of the
+// accumulation: 2^-53 for f64 and 2^-24 for the other types, since 16-bit floats are summed in f32 and rounded once.
+// The number v is the unit roundoff of the type.
 #pragma once
 
 #include <cstddef>

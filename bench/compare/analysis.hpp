@@ -5,9 +5,9 @@
 // contender's time for one cell in one round. Contenders of a round meet the same state of the machine. A ratio is
 // therefore formed for each round, and the result is the median over the rounds.
 //
-// The 95 % interval is a statistical bootstrap. Many times, as many rounds are drawn at random as there are, with
-// replacement, and the ratio to the best peer is computed from them. The interval is the middle 95 % of these ratios.
-// Ours counts as slower only if the whole interval lies below a limit, the bar.
+// The 95 % interval is a statistical bootstrap. Rounds are drawn at random with replacement, many times. From each draw
+// the ratio to the best peer is computed. The interval is the middle 95 % of these ratios. Ours counts as slower only
+// if the whole interval lies below a limit, the bar.
 #pragma once
 
 #include <compare>

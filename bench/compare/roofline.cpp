@@ -16,8 +16,8 @@
 //   lines   short vectors only: ranks poll cache lines, each with 14 elements and the number of the call
 //
 // For `plain` and `stream` the barrier at the end is part of the time, because a result is complete only after all
-// ranks have stored their share. `lines` needs no barrier. Unlike the library, it checks no arguments, chooses no plan,
-// and detects no failures.
+// ranks have stored their share. Variant `lines` needs no barrier. Unlike the library, it checks no arguments, chooses
+// no plan, and detects no failures.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>

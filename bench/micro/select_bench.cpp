@@ -1,12 +1,12 @@
 // Benchmark of the selection of the k greatest elements (compression/select.hpp). It is compared with a lower bound and
 // with std::nth_element. The lower bound only adds the gradient to the accumulated vector, which reads 2n floats and
-// writes n. std::nth_element runs on pairs of magnitude and index, each packed into one integer.
+// writes n. The function std::nth_element runs on pairs of magnitude and index, each packed into one integer.
 //
 // The name of a result is: source of the elements/n/n divided by k. A round times each of the three once, in CPU time,
-// so that all meet the same state of the machine. Counters are medians over rounds. `passes` is the time of select()
-// divided by that of the addition. `x_nth_element` is the time of std::nth_element divided by that of select(), which
-// also adds the gradient. In `x_both` both times include the addition. Several gradients are made in advance and used
-// in turns. The residual of one selection is the start of the next, as in training.
+// so that all meet the same state of the machine. Counters are medians over rounds. Counter `passes` is the time of
+// select() divided by that of the addition. Counter `x_nth_element` is the time of std::nth_element divided by that of
+// select(), which also adds the gradient. In `x_both` both times include the addition. Several gradients are made in
+// advance and used in turns. The residual of one selection is the start of the next, as in training.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>

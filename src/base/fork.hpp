@@ -9,9 +9,9 @@
 //
 // A call on an inherited communicator is refused, and its destructor does nothing.
 //
-// All three use handlers that pthread_atfork() registers. fork() calls the handlers in the parent and in the child.
-// vfork and posix_spawn need no handlers, because their children call exec. The bare `clone` system call does not run
-// the handlers. Its child keeps the parent's locks until it calls exec or ends.
+// All three use handlers that pthread_atfork() registers. The function fork() calls the handlers in the parent and in
+// the child. Children of vfork and posix_spawn need no handlers, because they call exec. The bare `clone` system call
+// does not run the handlers. Its child keeps the parent's locks until it calls exec or ends.
 //
 // Price: one load per call. A child keeps inherited resources until it ends. If a parent is killed, its TCP peers see
 // the connections closed only after its children have ended. Until then, the calls of these peers end only by their

@@ -1,9 +1,9 @@
 // Bootstrap of ranks that are threads of one process.
 //
 // A bootstrap lets ranks exchange bytes. The threads share one object, the Rendezvous. An exchange is a round: each
-// rank writes its bytes to a slot of its own, and the last rank to arrive ends the round and wakes the other ranks. A
-// round fails if a deadline passes or a rank has destroyed its bootstrap. All ranks then throw the same error, also in
-// later exchanges.
+// rank writes its bytes to a slot of its own. The last rank to arrive ends the round and wakes the other ranks. A round
+// fails if a deadline passes or a rank has destroyed its bootstrap. All ranks then throw the same error, also in later
+// exchanges.
 #include <fmt/format.h>
 
 #include <chrono>

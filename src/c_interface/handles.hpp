@@ -3,9 +3,9 @@
 //
 //   return guarded(__func__, [&] { require(comm, "comm").comm.barrier(CallOptions(options)); });
 //
-// Each function calls one function of the C++ interface. guarded() turns an exception into an error code, and stores
-// the exception as the last error of its thread. copy_of() and filled() in options.cpp copy structs from and to the
-// program.
+// Each function calls one function of the C++ interface. The helper guarded() turns an exception into an error code,
+// and stores the exception as the last error of its thread. The functions copy_of() and filled() in options.cpp copy
+// structs from and to the program.
 //
 // A struct of the C interface begins with its own size, and 0 is the default of every field. New fields can therefore
 // be added at its end. A program may be compiled with newer headers and set a field that the library does not know. The

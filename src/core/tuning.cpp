@@ -159,7 +159,7 @@ std::size_t last_level_cache() {
 }  // namespace
 
 Tuning built_in_tuning() {
-  // kMost is the maximum of streaming_bytes, the length from which results are stored past the caches. Such stores pay
+  // kMost is the maximum of streaming_bytes, the length from which results are stored past the caches. These stores pay
   // once the buffers of a call evict each other from the last-level cache. The maximum is 128 MiB, because a job never
   // has all of a very large cache.
   constexpr std::size_t kMost = 128 << 20;

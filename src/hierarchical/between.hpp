@@ -10,9 +10,9 @@
 //   Halving   the bytes of Ring in 2 log2(H) hops
 //   Unsummed  host h owns piece h of the slice and adds the sums of all hosts: for messages that a codec encodes
 //
-// Every type has three functions. depths(hosts) returns the number of depths of an all-reduce. A depth is the position
-// of a Step in its round (steps/schedule.hpp). pieces(hosts) returns n such that no message of an all-reduce is longer
-// than 1/n of the slice. all_reduce() emits the Steps.
+// Every type has three functions. The function depths(hosts) returns the number of depths of an all-reduce. A depth is
+// the position of a Step in its round (steps/schedule.hpp). The function pieces(hosts) returns n such that no message
+// of an all-reduce is longer than 1/n of the slice. The function all_reduce() emits the Steps.
 //
 // All types but Unsummed have broadcast(). Its Steps all have depth 0, because rounds of a broadcast overlap without a
 // schedule: each rank forwards a segment as soon as it arrives. OneShot and Doubling have barrier(). No rank leaves a

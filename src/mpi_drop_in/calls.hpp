@@ -2,8 +2,9 @@
 // library that performs collectives of an MPI program by this library. Blocking and non-blocking forms use the same
 // structs.
 //
-// Each struct has two functions. eligibility() returns the properties of the call that are equal on all ranks; they
-// decide whether the library performs it. job() returns the call of the library that performs it on this rank.
+// Each struct has two functions. The first, eligibility(), returns the properties of the call that are equal on all
+// ranks. They decide whether the library performs it. The second, job(), returns the call of the library that performs
+// it on this rank.
 #pragma once
 
 #include "mpi_drop_in/communicators.hpp"

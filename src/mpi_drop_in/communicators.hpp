@@ -45,8 +45,8 @@ class CommState : public std::enable_shared_from_this<CommState> {
   void drop() noexcept;
 
   /// Lock of the library's communicator, which only one thread may use at a time. A blocking call waits for it only
-  /// while another thread tests pending operations, which takes no longer than the test. Such a test does not wait for
-  /// the lock.
+  /// while another thread tests pending operations, which takes no longer than the test. The test itself does not wait
+  /// for the lock.
   bool try_lock() noexcept { return !busy_.test_and_set(std::memory_order_acquire); }
   void lock() noexcept;
   void unlock() noexcept { busy_.clear(std::memory_order_release); }

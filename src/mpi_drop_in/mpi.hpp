@@ -1,7 +1,7 @@
 // Includes mpi.h of the MPI for which the drop-in is compiled, and makes all symbols of MPI weak. The drop-in is a
 // preloaded library that performs collectives of an MPI program by this library.
 //
-// A preloaded library is also loaded into mpirun, into shells and into programs of another MPI. Such a process lacks
+// A preloaded library is also loaded into mpirun, into shells and into programs of another MPI. These processes lack
 // functions and constants of this MPI. If a weak symbol is missing, its address is null and the dynamic linker reports
 // no error. The drop-in can therefore be preloaded into any process, and it links no MPI.
 #pragma once

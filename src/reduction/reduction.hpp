@@ -14,8 +14,8 @@
 namespace collectives {
 
 /// One operand of a fold. `unreduced` is true for a rank's contribution, which is the input that its caller passed. It
-/// is false for a partial result of an earlier fold. Such a result is already scaled by the factor of pre_scaled_sum,
-/// but an average is not divided yet.
+/// is false for a partial result of an earlier fold. A partial result is already scaled by the factor of
+/// pre_scaled_sum, but an average is not divided yet.
 struct Source {
   const std::byte* data = nullptr;
   bool unreduced = true;

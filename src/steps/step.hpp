@@ -123,7 +123,7 @@ struct AtDepth {
   }
 };
 
-/// Returns whether `step` takes the value of one rank and only forwards it. Such a sum has one term. For most ops it
+/// Returns whether `step` takes the value of one rank and only forwards it. The sum has one term. For most ops it
 /// equals the term, so nothing is added.
 constexpr bool only_hands_on(const Step& step) {
   return step.reduce && !step.finish && step.from.size() == 1 && step.destination == Place::nowhere;

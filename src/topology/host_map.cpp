@@ -35,8 +35,8 @@ std::string inode_of(const char* path) {
   return ::stat(path, &status) == 0 ? std::to_string(status.st_ino) : "?";
 }
 
-/// Returns the name of this rank's host. Processes with equal names can share an arena, the shared memory of a host,
-/// because the name contains the identity of:
+/// Returns the name of this rank's host. Processes with equal names can share an arena, which is the shared memory of a
+/// host. The name contains the identity of:
 /// - the kernel
 /// - the PID namespace, in which the arena is found through /proc
 /// - the user namespace, without which /proc would refuse to open the arena
