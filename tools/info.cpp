@@ -286,7 +286,7 @@ void print(const Json& value, std::size_t indent = 0) {
   }
 }
 
-/// Options of `collectives_info explain` as typed.
+/// Options of `collectives_info explain`, as the user has typed them.
 struct Question {
   std::string collective = "all_reduce", bytes = "1M", type = "f32", op = "sum", backend = "auto", wire;
   int ranks = 2, ranks_per_host = 0, cores_per_host = 0, domains = 1, cores_together = 0;

@@ -1,4 +1,5 @@
-// collectives_info watch: prints counters and operations of local processes (monitoring/process_page.hpp).
+// Command `collectives_info watch`: prints counters and operations of processes of this machine
+// (monitoring/process_page.hpp).
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -6,7 +7,7 @@
 
 namespace collectives {
 
-/// Options of `collectives_info watch` as typed.
+/// Options of `collectives_info watch`, as the user has typed them.
 struct MonitorOptions {
   bool once = false, json = false;
   int pid = 0;  ///< Process id. 0: all processes.

@@ -1,4 +1,5 @@
-// collectives_info simulate: prints the time of a call on a machine that need not exist (tools/simulation.hpp).
+// Command `collectives_info simulate`: prints the time of a call on a machine that need not exist
+// (tools/simulation.hpp).
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -8,7 +9,7 @@
 
 namespace collectives {
 
-/// Options of `collectives_info simulate` as typed.
+/// Options of `collectives_info simulate`, as the user has typed them.
 struct SimulateOptions {
   std::string collective = "all_reduce", bytes = "1M", type = "f32", op = "sum", backend = "auto";
   std::string link, latency, uplink, tuning, wire;

@@ -9,10 +9,10 @@
 //
 // Links. Every host has one link out and one link in, which its ranks share. Both carry messages at the same time. A
 // message occupies the link out of its host for bytes times us_per_byte, in the order in which ranks send messages. It
-// occupies the link into the other host for the same time. It enters that link one latency later, or after the messages
-// before it. The model is cut-through: the beginning of a message enters the next link before its end has left the link
-// before. Queues between links are unbounded. If hosts share the uplink of a switch, a message also passes the uplinks
-// of the two switches. Links are queues and not packets, nothing is lost, and times have no noise.
+// occupies the link into the other host for the same time, beginning one latency later. If other messages occupy that
+// link, it waits for them. The model is cut-through: the beginning of a message enters the next link before its end has
+// left the link before. Queues between links are unbounded. If hosts share the uplink of a switch, a message also
+// passes the uplinks of the two switches. Links are queues and not packets, nothing is lost, and times have no noise.
 //
 // Ranks. A rank does one thing at a time. It takes messages, adds values and sends messages, each in the time that
 // Tuning states, or it takes part in an intra-host collective. That collective begins when the last of its ranks

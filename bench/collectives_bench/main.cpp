@@ -117,7 +117,7 @@ struct Program {
   int argc;
   const char* const* argv;
   const Settings& settings;
-  MpiSession* mpi;  ///< null without MPI
+  MpiSession* mpi;  ///< MPI of this process; null without MPI
 };
 
 /// Runs all measurements on one rank. Returns the exit code.

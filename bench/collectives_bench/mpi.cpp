@@ -20,7 +20,7 @@ MPI_Datatype mpi_type(DataType type) {
     case DataType::f32: return MPI_FLOAT;
     case DataType::f64: return MPI_DOUBLE;
     case DataType::f16:
-    case DataType::bf16: return MPI_UINT16_T;  // moved only, never reduced
+    case DataType::bf16: return MPI_UINT16_T;  // MPI lacks 16-bit floats; their bytes are only moved
     case DataType::i8: return MPI_INT8_T;
     case DataType::u8: return MPI_UINT8_T;
     case DataType::i32: return MPI_INT32_T;

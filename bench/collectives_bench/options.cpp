@@ -164,7 +164,7 @@ struct OptionTexts {
   std::string compressions = "none", check = "yes", against, root = "0", seed = "1", bootstrap = "auto";
 };
 
-/// Adds the options that select the cases.
+/// Adds the options that select what is measured.
 void add_case_options(CLI::App& app, OptionTexts& texts, Settings& settings) {
   app.add_option("collective", texts.collectives,
                  "all_reduce, reduce_scatter, all_gather, broadcast, reduce, barrier, or all [all_reduce]");

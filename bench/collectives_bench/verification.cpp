@@ -62,7 +62,7 @@ template <class T>
 T element(std::uint64_t bits, const std::optional<ReduceOp>& op, Data data, int ranks) {
   const bool product = op && op->kind() == ReduceOp::Kind::product;
   if (data == Data::exact) {
-    const int small = static_cast<int>(bits >> 61);  // 0 to 7
+    const int small = static_cast<int>(bits >> 61);  // a value from 0 to 7
     if (product) {
       const int one_or_two = 1 + (small & 1), sign = std::is_unsigned_v<T> || (small & 2) == 0 ? 1 : -1;
       return narrow<T>(one_or_two * sign);
@@ -71,7 +71,7 @@ T element(std::uint64_t bits, const std::optional<ReduceOp>& op, Data data, int 
   }
   constexpr bool integral = std::is_integral_v<T>;
   if (integral || !op || op->kind() == ReduceOp::Kind::user) return load<T>(reinterpret_cast<const std::byte*>(&bits));
-  const double uniform = static_cast<double>(bits >> 11) * 0x1p-52 - 1;  // in [-1, 1)
+  const double uniform = static_cast<double>(bits >> 11) * 0x1p-52 - 1;  // a value in [-1, 1)
   if (!product) return narrow<T>(uniform);
   const double sign = (bits & 1) != 0 ? 1 : -1;
   return narrow<T>(sign * (1 + uniform / (ranks + 1)));
@@ -110,7 +110,7 @@ constexpr double kRoundoff = std::is_same_v<T, double>    ? 0x1p-53
                              : std::is_same_v<T, float>   ? 0x1p-24
                              : std::is_same_v<T, float16> ? 0x1p-11
                                                           : 0x1p-8;
-/// Half the distance between denormals. It bounds the rounding error of the smallest results.
+/// Half the distance between two denormals of T, which bounds the rounding error of the smallest results.
 template <class T>
 constexpr double kSmallest = std::is_same_v<T, float16> ? 0x1p-25 : 0;
 

@@ -14,7 +14,8 @@
 // Backends of one library are timed in turns within one start of the program, because the times of two starts may
 // differ more than those of two backends.
 //
-// A contender implements the four collectives for vectors of f32, sum, root 0, and says which of them it offers.
+// A contender implements the four collectives, for vectors of f32, the op sum and root 0. It says which of them it
+// offers.
 #pragma once
 
 #include <cstddef>

@@ -41,7 +41,7 @@ class Ours final : public Contender {
 
   void progress() override {
     comm_.progress();
-#ifdef COMPARE_WITH_MPI  // a completed call may have left a message in MPI that a peer waits for
+#ifdef COMPARE_WITH_MPI  // a peer may wait for a message that MPI has not sent yet
     int found = 0;
     MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &found, MPI_STATUS_IGNORE);
 #endif

@@ -5,7 +5,8 @@
 // Codec and memcpy take turns of some microseconds, because the speed of a machine changes from one second to the next.
 // The results are medians.
 //
-// Names: what/codec/elements. Counters: GB_s of the codec, memcpy_GB_s, and their ratio, share_of_memcpy.
+// The name of a result is: encode or decode/codec/elements. Counters: GB_s of the codec, memcpy_GB_s, and their ratio,
+// share_of_memcpy.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>

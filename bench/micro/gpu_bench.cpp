@@ -167,8 +167,8 @@ class Bench {
 
   const Sizes sizes_;
   TimedStream stream_;
-  std::string name_;           // current figure
-  double copy_bandwidth_ = 0;  // bytes per second, read and written
+  std::string name_;           // name of the current measurement
+  double copy_bandwidth_ = 0;  // bytes read and written per second
 };
 
 int run(int argc, char** argv) {

@@ -15,7 +15,7 @@ Request all_reduce_of(std::size_t bytes) {
   return request;
 }
 
-/// Arguments: ranks, ranks per host, bytes.
+/// Times the choice of a plan. Arguments: ranks, ranks per host, bytes.
 void choose(benchmark::State& state) {
   const auto topology = Topology::regular(static_cast<int>(state.range(0)), static_cast<int>(state.range(1)));
   const Request request = all_reduce_of(static_cast<std::size_t>(state.range(2)));
@@ -31,7 +31,7 @@ BENCHMARK(choose)
     ->Args({64, 8, 64 << 20})
     ->Args({1024, 8, 64 << 20});
 
-/// Argument: ranks of one host.
+/// Times the explanation of a plan. Argument: ranks of one host.
 void explain_choice(benchmark::State& state) {
   const auto topology = Topology::regular(static_cast<int>(state.range(0)), static_cast<int>(state.range(0)));
   const Request request = all_reduce_of(1 << 20);

@@ -2,7 +2,7 @@
 // written count, so a loop that is as fast as memory has the result of memcpy. Normal stores also read the memory that
 // they overwrite, and non-temporal stores do not. This read is not counted.
 //
-// Names: op/type/sources/bytes of each. "to_all" writes the result to every source, as the owner of a slice does.
+// The name of a result is: op/type/number of sources/bytes of each source. "to_all" writes the result to every source.
 #include <benchmark/benchmark.h>
 
 #include <cstdint>

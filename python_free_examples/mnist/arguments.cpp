@@ -26,7 +26,7 @@ CLI::IsMember one_of(const Names& names) {
 
 [[noreturn]] void refuse(std::string_view why) { throw EarlyExit(fmt::format("mnist_trainer: {}", why), 2); }
 
-/// Refuses the command line in one line that names the flag. An unknown flag gets the list of known flags.
+/// Throws EarlyExit with one line that names the wrong flag. If a flag is unknown, the line lists the known flags.
 [[noreturn]] void refuse(const CLI::App& app, const CLI::ParseError& error) {
   std::string text = error.what();
   std::ranges::replace(text, '\n', ' ');
@@ -48,7 +48,7 @@ auto number(const char* expected, Good good) {
   };
 }
 
-/// Flags about compression. Most of them require top_k.
+/// Flags of gradient compression. Most of them require the compression top_k.
 class CompressionFlags {
  public:
   void enter(CLI::App& app) {

@@ -22,11 +22,11 @@ struct Arguments {
   std::string device = "cpu";  ///< one of kDeviceNames
   OptimizerKind optimizer = OptimizerKind::adam;
   TrainerOptions trainer;
-  std::filesystem::path data;                                  ///< empty: synthetic digits
-  std::size_t train_limit = SIZE_MAX, test_limit = SIZE_MAX;   ///< numbers of images
-  std::size_t synthetic_train = 12000, synthetic_test = 2000;  ///< numbers of images
-  std::filesystem::path resume;                                ///< empty: a new run
-  std::string backend;                                         ///< empty: the library's default
+  std::filesystem::path data;                                  ///< folder of the MNIST files; empty: synthetic digits
+  std::size_t train_limit = SIZE_MAX, test_limit = SIZE_MAX;   ///< maximum numbers of images that are used
+  std::size_t synthetic_train = 12000, synthetic_test = 2000;  ///< numbers of synthetic images
+  std::filesystem::path resume;                                ///< checkpoint from which to continue; empty: a new run
+  std::string backend;                                         ///< backend of the library; empty: its default
   bool deterministic = false;
   ReportFiles files;
   bool quiet = false;

@@ -31,10 +31,10 @@ constexpr std::uint32_t kVersion = 1, kVersionWithStates = 2;
 
 struct Lengths {
   std::uint32_t version = kVersion;
-  std::uint32_t description = 0;  // bytes
-  std::uint64_t numbers = 0;      // bytes
+  std::uint32_t description = 0;  // bytes of the description
+  std::uint64_t numbers = 0;      // bytes of the numbers and states
 };
-constexpr std::size_t kPrefixBytes = kMagic.size() + sizeof(Lengths);  // 8 + 4 + 4 + 8
+constexpr std::size_t kPrefixBytes = kMagic.size() + sizeof(Lengths);  // bytes before the description: 8 + 4 + 4 + 8
 constexpr std::size_t kCrcBytes = sizeof(std::uint32_t);
 
 std::uint32_t crc_of(std::string_view bytes) {

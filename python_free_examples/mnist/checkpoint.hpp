@@ -34,9 +34,9 @@ struct RunIdentity {
   std::uint64_t seed = 0;
   std::size_t batch = 0;  ///< images of a global batch
   std::size_t train_images = 0;
-  std::uint32_t data_checksum = 0;   ///< Data::checksum()
+  std::uint32_t data_checksum = 0;   ///< CRC32 of all images and labels
   std::size_t accumulate = 1;        ///< batches of a step
-  std::string compression = "none";  ///< Compression::text()
+  std::string compression = "none";  ///< options of the compression, as Compression::text()
   bool keeps_residuals = false;      ///< the compressor has states
   bool operator==(const RunIdentity&) const = default;
 };
@@ -45,7 +45,7 @@ struct RunIdentity {
 struct Position {
   std::size_t epoch = 0, step = 0;
   std::size_t total_steps = 0;  ///< steps since the start of the first run
-  Score score;                  ///< of the images of this epoch that were trained on so far
+  Score score;                  ///< score of the images on which this epoch has trained so far
   std::size_t images = 0;       ///< number of these images
 };
 

@@ -22,7 +22,7 @@ enum class OptimizerKind : std::uint8_t { sgd, momentum, nesterov, adam };
 inline constexpr std::string_view kOptimizerNames[] = {"sgd", "momentum", "nesterov", "adam"};  // indexed by
                                                                                                 // OptimizerKind
 
-// Updates of optimizer.hpp, for one weight w with the gradient g.
+// The updates that optimizer.hpp defines, for one weight w with the gradient g.
 
 MNIST_SHARED void update_sgd(float& w, float g, float rate) { w -= rate * g; }
 

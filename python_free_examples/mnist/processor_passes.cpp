@@ -248,7 +248,7 @@ class OnednnBuilder : public PassBuilder {
   dnnl::engine engine_;
   dnnl::stream stream_;
   std::unique_ptr<OnednnPass> pass_ = std::make_unique<OnednnPass>();
-  Edge here_;                              // output of the layers so far
+  Edge here_;                              // output of the last layer that was added
   std::vector<std::vector<Call>> groups_;  // backward calls, by layer
 };
 

@@ -18,7 +18,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kRepeats = 10;  // in each round
+constexpr int kRepeats = 10;  // executions of each call in a round
 
 double processor_microseconds() {
   std::timespec time{};

@@ -15,7 +15,7 @@
 namespace mnist {
 namespace {
 
-constexpr int kBarWidth = 30;  // characters
+constexpr int kBarWidth = 30;  // width of the progress bar in characters
 
 std::ofstream open(const std::filesystem::path& path) {
   std::ofstream file;

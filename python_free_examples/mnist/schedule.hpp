@@ -22,7 +22,7 @@ class Schedule {
 
  private:
   Schedule() = default;
-  std::vector<std::pair<std::size_t, float>> steps_;  // first epoch and rate, by epoch; the first epoch is 0
+  std::vector<std::pair<std::size_t, float>> steps_;  // first epoch and rate; the first pair has epoch 0
   std::string text_;
 };
 

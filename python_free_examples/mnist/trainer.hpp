@@ -65,8 +65,8 @@ struct TrainerOptions {
   Schedule schedule = Schedule(0.1f);
   bool overlap = true;
   std::size_t bucket_bytes = 1 << 20;
-  Compression compression = {};      ///< of gradients; none with local_steps, which exchange no gradients
-  std::filesystem::path checkpoint;  ///< empty: no checkpoint
+  Compression compression = {};      ///< compression of gradients; none with local_steps, which exchange no gradients
+  std::filesystem::path checkpoint;  ///< path of the checkpoint; empty: none
   Cadence checkpoint_every;
 };
 

@@ -1,4 +1,4 @@
-// Log lines on stderr: each line is one write().
+// Implementation of the log. Each line is one write() to stderr.
 #include "base/log.hpp"
 
 #include <unistd.h>

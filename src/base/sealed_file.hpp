@@ -34,7 +34,7 @@ std::size_t write_all(int file, std::string_view text) noexcept;
 
 struct SealedFile {
   Descriptor file;
-  std::string refused;  ///< the system call that this process may not use, if there is no file
+  std::string refused;  ///< if there is no file: the system call that the system has refused, and its error
 };
 
 /// Returns a file of `bytes` zeros. `what` is the purpose of the file in error texts, such as "a segment". The call

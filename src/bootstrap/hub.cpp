@@ -139,7 +139,7 @@ class Hub final : public Member {
 
   [[noreturn]] void too_late(Rank waiter, double seconds) {
     auto missing = missing_ranks(here_);
-    if (missing.empty()) missing = {rank()};  // All other ranks arrived. One gave up before rank 0 did.
+    if (missing.empty()) missing = {rank()};  // All ranks have arrived, so rank 0 itself was late.
     fail(Errc::timeout, did_not_come(missing, place_of(world_), waiter, seconds), missing.front());
   }
 

@@ -59,7 +59,7 @@ class SubsetBootstrap final : public Bootstrap {
   WireFactory wire_factory() override {
     const WireFactory& wires = parent_.wires;
     if (!wires.make) return {};
-    // Converts the new ranks to ranks of the group, because `make` takes those.
+    // Converts the new ranks to ranks of the group, because the group's function `make` takes ranks of the group.
     return {wires.name, wires.preferred,
             [make = wires.make, members = members_](const std::vector<Rank>& ranks, std::size_t context,
                                                     std::size_t frame_bytes) {

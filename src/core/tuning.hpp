@@ -18,8 +18,8 @@ nlohmann::json to_json(const Tuning&);
 /// A field may have the name of an earlier version; the first use of such a name logs a warning.
 void read_json(const nlohmann::json&, Tuning& tuning, std::string_view where);
 
-/// Returns the time in us that a core spends at each end of a message between two hosts of one machine. No network card
-/// takes part there, so cores also do the work of the operating system.
+/// Returns the time in us that a core spends at each end of a message between two hosts of one machine. No network
+/// adapter takes part there, so cores also do the work of the operating system.
 inline double message_inside_machine_us(const Tuning& tuning) { return tuning.wire_us / 2 + tuning.wire_message_us; }
 
 /// Returns the built-in numbers. One of them depends on this machine: streaming_bytes is the size of its last-level

@@ -22,7 +22,7 @@ struct Job {
   Buffer output = {};
   ReduceOp op = ReduceOp::sum;
   Rank root = 0;
-  std::vector<std::size_t> counts = {};                            ///< Counts of the v-forms, in elements.
+  std::vector<std::size_t> counts = {};                            ///< Elements of each rank, if they differ.
   Options options = {.timeout = std::chrono::nanoseconds::max()};  ///< No deadline, as in MPI.
   std::unique_ptr<std::byte[]> in = {};  ///< Staging for memory that is not dense or overlaps.
   std::unique_ptr<std::byte[]> out = {};

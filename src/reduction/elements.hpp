@@ -75,8 +75,8 @@ struct Mean {
 /// Kernel of min (kLeast is true) and max.
 ///
 /// Floats are compared by keys. The key of a float is a signed integer, and keys have the order of the floats; -0 is
-/// below +0. Every NaN becomes one quiet NaN, whose key is above all other keys for both min and max. The greatest key
-/// wins. For min all bits of the keys are inverted first.
+/// below +0. Every NaN becomes one quiet NaN, whose key is above all other keys for both min and max. The element with
+/// the greatest key is the result. For min all bits of the keys are inverted first.
 template <class T, bool kLeast>
 struct Extreme {
   using Stored = T;

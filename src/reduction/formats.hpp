@@ -106,8 +106,8 @@ struct BrainFloat {
   static HWY_INLINE hn::Vec<DW> round(DW dw, hn::Vec<hn::Rebind<float, DW>> value) {
     const auto word = hn::BitCast(dw, value);
     const auto quiet = hn::Or(word, hn::Set(dw, 0x00400000u));
-    // The last remaining bit decides a tie. It is added below all other bits. If there is a one already, there is no
-    // tie.
+    // A tie is rounded to the even value. If the last bit that is kept is 1, the lowest bit is therefore set, so that
+    // the addition below carries. A value whose lowest bit is 1 already is no tie.
     const auto decided = hn::OrAnd(word, hn::ShiftRight<16>(word), hn::Set(dw, 1u));
     const auto number = hn::Add(decided, hn::Set(dw, 0x7fffu));
     return hn::IfThenElse(hn::RebindMask(dw, hn::IsNaN(value)), quiet, number);

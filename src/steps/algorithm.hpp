@@ -37,7 +37,8 @@ class RankView {
 
   RankGroup world;  ///< all ranks, in rank order
   Grid grid;
-  Grid inner;  ///< the domains of the only host, in place of hosts; empty if levels() of the topology is empty
+  /// Grid of the only host's NUMA domains, in place of hosts. Empty if levels() of the topology is empty.
+  Grid inner;
   std::span<Rank> scratch;  ///< scratch memory for a list of one rank per host
   /// Returns the ranks that perform a host Step of `subgroup` together with this rank.
   Peers members(Subgroup subgroup) const {
@@ -51,7 +52,7 @@ class RankView {
   }
   int host_of(Rank rank) const { return of_hosts_.host_of[static_cast<std::size_t>(rank)]; }
   int local_of(Rank rank) const { return of_hosts_.local_of[static_cast<std::size_t>(rank)]; }
-  /// Requires a host with domains, as does local_in_domain().
+  /// Returns the number of the rank's domain. domain_of() and local_in_domain() require that `inner` is not empty.
   int domain_of(Rank rank) const { return of_domains_.host_of[static_cast<std::size_t>(rank)]; }
   int local_in_domain(Rank rank) const { return of_domains_.local_of[static_cast<std::size_t>(rank)]; }
 

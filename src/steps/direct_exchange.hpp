@@ -15,8 +15,8 @@ namespace collectives::direct_exchange {
 
 /// Emits a reduce-scatter: every part is reduced to its owner.
 ///
-/// Steps of each of p ranks: p - 1 messages out, then one reduction of p contributions. Wire: (p - 1)/p of the buffer
-/// per rank, sent and received. Order of the sum: the order of the members, which is rank order.
+/// Steps of each of p ranks: p - 1 messages out, then one reduction of p contributions. Each rank sends and receives (p
+/// - 1)/p of the buffer. Order of the sum: the order of the members, which is rank order.
 ///
 /// Rank r sends to rank r + 1 first, so that not all ranks send to the same owner at once.
 template <class Run>
@@ -30,7 +30,7 @@ constexpr void reduce_scatter(const RankGroup& group, const Parts& parts, const 
 
 /// Emits a reduce to the member at position `root`.
 ///
-/// Steps: one message per rank. Wire: every rank but the root sends the buffer once; the root receives p - 1 of them.
+/// Every rank but the root sends the buffer to the root in one message. The root receives p - 1 buffers.
 template <class Run>
 constexpr void reduce(const RankGroup& group, int root, Range range, const Reduction& how, Run&& run) {
   if (group.self != root) return run(send(group.at(root), range, how.source));

@@ -26,7 +26,7 @@ struct RankGroup {
 struct Reduction {
   Place source = Place::input;        ///< place of this rank's own value
   Place destination = Place::output;  ///< place to which the result is written
-  bool finish = true;                 ///< the result is complete: divides and rounds it
+  bool finish = true;                 ///< the result is final: divides and rounds it
 
   /// Returns true if the rank's own value is its contribution, not a partial result of an earlier Step.
   constexpr bool unreduced() const { return source == Place::input; }

@@ -57,7 +57,7 @@ struct Step {
   Range range = {};             ///< elements that the value covers
   bool reduce = false;          ///< combines the values in the order of `from`
   bool unreduced = false;       ///< values of peers are contributions (their inputs), not partial results
-  bool finish = false;          ///< the value is complete: divides and rounds it
+  bool finish = false;          ///< the value is the final result: divides and rounds it
   Place source = Place::input;  ///< place of this rank's own value
   Place destination = Place::nowhere;  ///< place to which the value is written
   int depth = 0;                       ///< position in its round if rounds overlap (schedule.hpp)

@@ -262,9 +262,9 @@ class CudaBuilder : public PassBuilder {
   const std::size_t images_;
   const bool training_;
   std::unique_ptr<CudaPass> pass_;
-  std::span<float> pictures_;  // of the convolution
-  std::size_t channels_ = 0;   // of the convolution
-  Edge here_;                  // output of the layers so far
+  std::span<float> pictures_;  // output images of the convolution
+  std::size_t channels_ = 0;   // output channels of the convolution
+  Edge here_;                  // output of the last layer that was added
   std::span<float> ones_;
   std::vector<std::vector<Call>> groups_;  // backward calls, by layer
 };

@@ -45,7 +45,7 @@ Vector convolution_relu_pool(const Vector& pixels, const double* kernel, const d
 
 struct Reference {
   const Model& model;
-  Vector parameters;  // of the model, in double
+  Vector parameters;  // parameters of the model, in double
 
   explicit Reference(const Model& of) : model(of), parameters(of.parameters().begin(), of.parameters().end()) {}
 
