@@ -13,7 +13,7 @@ namespace {
 
 __extension__ using Wide = __int128;
 
-/// Calls `visit` with a std::type_identity of the C++ type.
+/// Calls `visit` with the std::type_identity of the C++ type for a DataType.
 template <class Visitor>
 void with_type(DataType type, Visitor&& visit) {
   switch (type) {
@@ -176,7 +176,8 @@ void Oracle::reduce(const ReduceOp& op) {
 
 namespace {
 
-/// Calls `visit(offset in bytes, offset in the period, bytes)` for each run of [0, bytes) within one period.
+/// Cuts [0, bytes) where the expected data repeat. Calls `visit(offset in bytes, offset in the period, bytes)` for each
+/// piece.
 template <class Visitor>
 void for_each_run(std::size_t first, std::size_t element, std::size_t bytes, Visitor&& visit) {
   const std::size_t period = Oracle::kPeriod * element;
@@ -188,7 +189,7 @@ void for_each_run(std::size_t first, std::size_t element, std::size_t bytes, Vis
   }
 }
 
-/// Returns the number of elements of `got` that differ in any bit from the repeated `period`.
+/// Returns the number of elements of `got` that differ in any bit from the expected data, which repeat `period`.
 std::size_t wrong_bits(std::span<const std::byte> period, std::size_t element, std::size_t first,
                        std::span<const std::byte> got) {
   std::size_t wrong = 0;

@@ -13,7 +13,7 @@ namespace collectives::compare {
 struct Table {
   std::string title;
   std::vector<std::string> head;
-  std::vector<std::vector<std::string>> rows;  ///< every row is as long as the head
+  std::vector<std::vector<std::string>> rows;  ///< every row has as many fields as the head
 };
 
 /// Returns all tables, the summary first. If peers were also timed with their best settings, there is a second summary,

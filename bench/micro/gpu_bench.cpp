@@ -29,8 +29,8 @@ namespace collectives::gpu_bench {
 namespace {
 
 struct Sizes {
-  std::size_t bytes = std::size_t{1} << 30;     // length of one f32 vector of casts and reductions
-  std::size_t elements = std::size_t{1} << 28;  // elements to select from
+  std::size_t bytes = std::size_t{1} << 30;     // bytes of one f32 vector in casts and reductions
+  std::size_t elements = std::size_t{1} << 28;  // number of elements from which top-k selects
   int repeats = 21;
 };
 
@@ -137,7 +137,7 @@ class Bench {
                       seconds * copy_bandwidth_ / static_cast<double>(moved)));
   }
 
-  /// Compares the fused kernel with one kernel for each part.
+  /// Compares the kernel that reduces, scales and converts in one pass with separate kernels for these steps.
   void fused() {
     constexpr std::size_t kSources = 4;
     const std::size_t count = sizes_.bytes / sizeof(float);

@@ -17,8 +17,8 @@
 
 namespace collectives {
 
-/// Values of the variables; empty if a variable is unset or empty. The drop-in is a preloaded library that performs MPI
-/// calls of a program with this library.
+/// Values of the variables; empty if a variable is unset or empty. The drop-in is a library that users preload into an
+/// MPI program. It performs collectives of the program in place of MPI.
 struct Environment {
   std::optional<std::string> backend;    ///< COLLECTIVES_BACKEND: a name that choose_plan() knows
   std::optional<std::string> transport;  ///< COLLECTIVES_TRANSPORT: shared_memory, tcp, ucx, mpi

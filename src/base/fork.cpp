@@ -20,8 +20,8 @@ struct Forks {
   std::vector<int*> descriptors;
 
   static Forks& of_this_process() {
-    static Forks& forks = *new Forks;  // never destroyed: descriptors may be closed after the destruction of static
-                                       // objects
+    // Never destroyed, because descriptors may be closed after static objects are destroyed.
+    static Forks& forks = *new Forks;
     return forks;
   }
 

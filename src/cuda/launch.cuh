@@ -54,7 +54,7 @@ void launch(void (*kernel)(Parameters...), std::size_t items, Stream stream, con
 __device__ inline std::size_t this_thread() { return std::size_t{blockIdx.x} * blockDim.x + threadIdx.x; }
 __device__ inline std::size_t all_threads() { return std::size_t{gridDim.x} * blockDim.x; }
 
-/// Elements of 16 bytes that are read and written in one access.
+/// Elements that fill 16 bytes together and are read or written in one access.
 template <class T>
 struct alignas(kVectorBytes) Vector {
   T lane[kVectorBytes / sizeof(T)];

@@ -1,6 +1,6 @@
-// Collectives of MPI with the arguments that the program has passed, one struct each. The drop-in is a preloaded
-// library that performs collectives of an MPI program by this library. Blocking and non-blocking forms use the same
-// structs.
+// Collectives of MPI with the arguments that the program has passed, one struct each. The drop-in is a library that
+// users preload into an MPI program. It performs collectives of the program in place of MPI. Blocking and non-blocking
+// forms use the same structs.
 //
 // Each struct has two functions. The first, eligibility(), returns the properties of the call that are equal on all
 // ranks. They decide whether the library performs it. The second, job(), returns the call of the library that performs

@@ -1,5 +1,5 @@
-// Communicators of the library, one for each MPI communicator. The drop-in is a preloaded library that performs
-// collectives of an MPI program by this library.
+// Communicators of the library, one for each MPI communicator. The drop-in is a library that users preload into an MPI
+// program. It performs collectives of the program in place of MPI.
 //
 // The state of an MPI communicator is one of its attributes and ends with it. The library's communicator is built after
 // a number of calls that the library could have performed. MPI communicators that a program uses for few calls

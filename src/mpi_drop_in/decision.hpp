@@ -1,5 +1,5 @@
-// Decision whether the library performs an MPI call (takes it over) or forwards it to MPI. The drop-in is a preloaded
-// library that performs collectives of an MPI program by this library.
+// Decision whether the library performs an MPI call (takes it over) or forwards it to MPI. The drop-in is a library
+// that users preload into an MPI program. It performs collectives of the program in place of MPI.
 //
 // All ranks must decide equally, and they do not communicate about it. A decision therefore depends only on values that
 // MPI requires to be equal on all ranks. These are the communicator, the op, the predefined type of a reduction, the

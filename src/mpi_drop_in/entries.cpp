@@ -1,5 +1,5 @@
 // Entry points of the drop-in: functions with MPI's names, which the dynamic linker finds before those of MPI. The
-// drop-in is a preloaded library that performs collectives of an MPI program by this library.
+// drop-in is a library that users preload into an MPI program. It performs collectives of the program in place of MPI.
 //
 // The process may run another MPI than the one for which the drop-in was built. Handles of that MPI may have another
 // size. An entry point therefore takes its arguments as machine words, and converts them only if the MPI is the right

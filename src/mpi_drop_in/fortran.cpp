@@ -1,5 +1,5 @@
-// Entry points of the drop-in for Fortran programs. The drop-in is a preloaded library that performs collectives of an
-// MPI program by this library.
+// Entry points of the drop-in for Fortran programs. The drop-in is a library that users preload into an MPI program. It
+// performs collectives of the program in place of MPI.
 //
 // Open MPI's Fortran functions call the PMPI_ functions of C, which the drop-in does not replace. The drop-in therefore
 // defines the Fortran functions itself, both for mpif.h and `use mpi` (mpi_allreduce_) and for `use mpi_f08`

@@ -1,6 +1,6 @@
-// Non-blocking operations of the drop-in. The drop-in is a preloaded library that performs collectives of an MPI
-// program by this library. An operation is a generalized request of MPI, so the program waits for it, tests it and
-// frees it like any other request.
+// Non-blocking operations of the drop-in. The drop-in is a library that users preload into an MPI program. It performs
+// collectives of the program in place of MPI. An operation is a generalized request of MPI, so the program waits for
+// it, tests it and frees it like any other request.
 //
 // Operations must progress in every call of MPI, because other ranks wait for them. Open MPI keeps a list of functions
 // that it calls in each of its calls, and the drop-in adds one. MPICH has no such list for other libraries, so its

@@ -1,4 +1,4 @@
-// Performs each MPI call by this library or by MPI, as decision.hpp defines.
+// Performs each MPI call of a program with the drop-in, by this library or by MPI. decision.hpp defines which.
 #pragma once
 
 #include <chrono>

@@ -1,6 +1,6 @@
-// State of the drop-in in this process. The drop-in is a preloaded library that performs collectives of an MPI program
-// by this library. It is active from MPI_Init until MPI_Finalize begins, if the process runs the MPI for which the
-// drop-in was built.
+// State of the drop-in in this process. The drop-in is a library that users preload into an MPI program. It performs
+// collectives of the program in place of MPI. It is active from MPI_Init until MPI_Finalize begins, if the process runs
+// the MPI for which the drop-in was built.
 #pragma once
 
 #include <atomic>

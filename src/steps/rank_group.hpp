@@ -15,7 +15,7 @@ struct RankGroup {
   constexpr int size() const { return static_cast<int>(members.size()); }
   constexpr int ahead(int stops) const { return (self + stops) % size(); }
   constexpr int behind(int stops) const { return (self - stops + size()) % size(); }
-  /// Returns the member at a position, as a list.
+  /// Returns the member at a position, as a list of one rank.
   constexpr Peers at(int position) const { return members.subspan(static_cast<std::size_t>(position), 1); }
   constexpr Peers me() const { return at(self); }
   constexpr Peers next() const { return at(ahead(1)); }

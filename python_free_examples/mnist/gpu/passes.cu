@@ -118,7 +118,7 @@ struct Convolution {
     check(cudnnAddTensor(device.dnn(), &kOne, bias.get(), layer.bias.data(), &kOne, output.get(), values.data()),
           "bias of a convolution");
   }
-  /// Requires that `values` holds their gradients.
+  /// Computes the gradients of kernel and bias. Requires that `values` holds the gradients of the outputs.
   void backward(const Layer& layer) const {
     check(cudnnConvolutionBackwardFilter(device.dnn(), &kOne, source.get(), pixels.data(), output.get(), values.data(),
                                          convolution.get(), kBackwardAlgorithm, work.get(), work_bytes, &kZero,

@@ -223,7 +223,7 @@ TEST(Checkpoint, TheFileIsReplacedWhole) {
 TEST(Checkpoint, AFailedWriteLeavesTheOldOne) {
   const Folder folder;
   write_file(folder / "run.ckpt", "old");
-  std::filesystem::create_directory(folder / "run.ckpt.partial");  // blocks the path
+  std::filesystem::create_directory(folder / "run.ckpt.partial");  // the file cannot be created
   const std::string text = message_of<FileError>([&] { write_atomically(folder / "run.ckpt", "new"); });
   EXPECT_TRUE(text.starts_with((folder / "run.ckpt").string())) << text;
   EXPECT_EQ(read_file(folder / "run.ckpt"), "old");

@@ -239,14 +239,14 @@ TEST_P(EveryDevice, WaitingCallsTheGivenFunction) {
 INSTANTIATE_TEST_SUITE_P(Devices, EveryDevice, ::testing::Values("fake_cuda", "cuda"),
                          [](const auto& device) { return std::string(device.param); });
 
-/// Lets ranks as threads exchange host memory, for any device.
+/// While it lives, the stand-in runs calls at once, and its memory can be accessed from the host.
 class Eager {
  public:
   Eager() { fake_cuda::machine().eager = true; }
   ~Eager() { fake_cuda::machine().eager = false; }
 };
 
-/// The stand-in whose device memory is host memory.
+/// Device of the stand-in that declares its memory as host memory. Ranks as threads can then exchange that memory.
 class Hosted : public Device {
  public:
   Hosted() : device_(fake_cuda_device()) {}
