@@ -174,7 +174,7 @@ PathExecutor::PathState MultiNodePath::next_phase() {
 /// Returns true if this rank does not keep the residual of its slice. HostCopyPath then performs the call, and the
 /// ranks of this host first move their residuals on the CPU.
 bool MultiNodePath::has_to_move() const {
-  return sparse_ != nullptr && !tensor_->keeps(sparse_->slices, sparse_->slice(arena_.self()));
+  return sparse_ != nullptr && !tensor_->residual().keeps(sparse_->slices, sparse_->slice(arena_.self()));
 }
 
 PathExecutor::PathState MultiNodePath::delegate_to_host_copy() {

@@ -175,19 +175,20 @@ void TopKOnGpu::reserve_buffers(const SparsePlan& plan) {
 /// first copied to the host. Each copy waits at most 10 s.
 void TopKOnGpu::adopt_residual() {
   const TopKOptions& options = tensor_->options();
+  TensorResidual& residual = tensor_->residual();
   const bool with_velocity = options.momentum > 0;
   const auto bring_to_host = [&] {
-    slices_ == 0 ? tensor_->bring_residual_to_host(count_) : tensor_->bring_slice_to_host(count_, slices_, slice_);
+    slices_ == 0 ? residual.move_to_host(count_) : residual.move_slice_to_host(count_, slices_, slice_);
   };
   gpu_residual_ = nullptr;
   if (!options.error_feedback || format_.n == 0) return bring_to_host();
-  auto* here = dynamic_cast<GpuResidual*>(tensor_->device_residual.get());
-  if (here == nullptr || !tensor_->keeps(slices_, slice_) || !here->fits(*device_, format_.n, with_velocity)) {
+  auto* here = dynamic_cast<GpuResidual*>(residual.on_device());
+  if (here == nullptr || !residual.keeps(slices_, slice_) || !here->fits(*device_, format_.n, with_velocity)) {
     bring_to_host();
     auto made = std::make_unique<GpuResidual>(device_, format_.n, with_velocity);
-    made->bring(tensor_->state.residual, tensor_->state.velocity, stream_);
+    made->bring(residual.state().residual, residual.state().velocity, stream_);
     here = made.get();
-    tensor_->move_residual_to_device(std::move(made));
+    residual.move_to_device(std::move(made));
   }
   here->wait_for_it(stream_);
   gpu_residual_ = here;
@@ -211,8 +212,9 @@ void TopKOnGpu::choose(const float* gradient) {
 }
 
 void TopKOnGpu::publish_selection() {
-  tensor_->set_device_selection(chosen_here_.as<std::uint32_t>(),
-                                chosen_here_.as<float>(format_.k * sizeof(std::uint32_t)), Clock::now() - since_);
+  tensor_->operation().set_device_selection(chosen_here_.as<std::uint32_t>(),
+                                            chosen_here_.as<float>(format_.k * sizeof(std::uint32_t)),
+                                            Clock::now() - since_);
 }
 
 /// Adds the rounding errors of the sent values to the residual, once the values have arrived. The buffer of the values
@@ -232,7 +234,7 @@ void TopKOnGpu::keep_rounding() {
 void TopKOnGpu::add_up(float* sum) {
   since_ = Clock::now();
   if (format_.n == 0) return;
-  const SparseExchange::Result& result = tensor_->received();
+  const SparseExchange::Result& result = tensor_->operation().received();
   union_size_ = result.union_size;
   std::size_t bytes = 0;
   for (const Entries& term : result.terms) bytes += term.count * (sizeof(std::uint32_t) + sizeof(float));
@@ -268,7 +270,8 @@ void TopKOnGpu::add_up(float* sum) {
 void TopKOnGpu::publish_sum() {
   sent_ = false;
   if (format_.n == 0) return;
-  tensor_->report_device_sum(union_size_.value_or(*union_size_host_.as<std::uint32_t>()), Clock::now() - since_);
+  tensor_->operation().report_device_sum(union_size_.value_or(*union_size_host_.as<std::uint32_t>()),
+                                         Clock::now() - since_);
   if (gpu_residual_ != nullptr && format_.values == DataType::bf16) keep_rounding();
 }
 
