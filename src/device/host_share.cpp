@@ -28,7 +28,8 @@ void HostShare::perform(const HostTask& task, int self, std::span<const BufferEx
   const std::byte* made = sources_[0].data;
   if (task.combines()) {
     const auto at_once = left.first(std::min(left.size(), Device::kMostOuts));
-    device_.fold(reduction.op, reduction.type, sources_, at_once, share.count, reduction.finish_ranks, stream);
+    device_.kernels().fold(reduction.op, reduction.type, sources_, at_once, share.count, reduction.finish_ranks,
+                           stream);
     left = left.subspan(at_once.size());
     made = at_once[0];
   }

@@ -209,7 +209,7 @@ void MultiNodePath::add() {
   for (const BufferExchange::Buffers& buffers : all)
     sources_.push_back({element_at(buffers.source, slice_.first, task_.element)});
   std::byte* const out[] = {sum()};
-  device_.fold(op_, type_, sources_, out, slice_.count, 0, host_.stream().stream());
+  device_.kernels().fold(op_, type_, sources_, out, slice_.count, 0, host_.stream().stream());
 }
 
 /// Starts the copy of this rank's sum to pinned memory, in groups of rounds. With a compressor, the GPU instead selects

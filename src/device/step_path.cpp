@@ -94,7 +94,7 @@ void StepPath::copy(std::byte* to, const std::byte* from, std::size_t bytes) {
 }
 void StepPath::fold(const ReduceOp& op, DataType type, std::span<const Source> sources, std::byte* out,
                     std::size_t count, int finish_ranks) {
-  device_.fold(op, type, sources, std::span(&out, 1), count, finish_ranks, host_.stream().stream());
+  device_.kernels().fold(op, type, sources, std::span(&out, 1), count, finish_ranks, host_.stream().stream());
 }
 void StepPath::end() { host_.stream().record(); }
 bool StepPath::done() {

@@ -160,8 +160,8 @@ void TopKOnGpu::reserve_buffers(const SparsePlan& plan) {
   chosen_here_.grow(std::max(chosen, sizeof(std::uint32_t)));
   union_size_host_.grow(sizeof(std::uint32_t));
   if (format_.n == 0) return;
-  scratch_.grow(std::max(device_->select_scratch_bytes(format_.n, format_.k), sizeof(std::uint32_t)));
-  if (touched_.grow(device_->sparse_scratch_bytes(format_.n)))
+  scratch_.grow(std::max(device_->kernels().select_scratch_bytes(format_.n, format_.k), sizeof(std::uint32_t)));
+  if (touched_.grow(device_->kernels().sparse_scratch_bytes(format_.n)))
     device_->clear(touched_.as<void>(), touched_.bytes(), stream_);
   // Allocates for the largest possible result now. A later allocation might wait for the GPU, while the GPU waits for
   // this rank.
@@ -198,14 +198,14 @@ void TopKOnGpu::choose(const float* gradient) {
   since_ = Clock::now();
   if (format_.n == 0) return;
   const TopKOptions& options = tensor_->options();
-  device_->select({.gradient = gradient,
-                   .accumulated = gpu_residual_ != nullptr ? gpu_residual_->residual() : nullptr,
-                   .velocity = gpu_residual_ != nullptr ? gpu_residual_->velocity() : nullptr,
-                   .n = format_.n,
-                   .momentum = options.momentum,
-                   .scale = 1,
-                   .masking = options.masking},
-                  format_.k, indices(), values(), scratch_.as<void>(), stream_);
+  device_->kernels().select({.gradient = gradient,
+                             .accumulated = gpu_residual_ != nullptr ? gpu_residual_->residual() : nullptr,
+                             .velocity = gpu_residual_ != nullptr ? gpu_residual_->velocity() : nullptr,
+                             .n = format_.n,
+                             .momentum = options.momentum,
+                             .scale = 1,
+                             .masking = options.masking},
+                            format_.k, indices(), values(), scratch_.as<void>(), stream_);
   sent_ = gpu_residual_ != nullptr;
   device_->copy(chosen_here_.as<void>(), indices(), format_.k * (sizeof(std::uint32_t) + sizeof(float)), stream_);
   if (gpu_residual_ != nullptr) gpu_residual_->use(stream_);
@@ -227,7 +227,7 @@ void TopKOnGpu::keep_rounding() {
   }
   device_->copy(values(), here, format_.k * sizeof(float), stream_);
   const Device::Term term{indices(), values(), format_.k};
-  device_->sparse_add({&term, 1}, 1, gpu_residual_->residual(), touched_.as<void>(), nullptr, stream_);
+  device_->kernels().sparse_add({&term, 1}, 1, gpu_residual_->residual(), touched_.as<void>(), nullptr, stream_);
   gpu_residual_->use(stream_);
 }
 
@@ -257,7 +257,8 @@ void TopKOnGpu::add_up(float* sum) {
   for (const auto& [range, values] : result.dense) put(values, range.count * sizeof(float));
   if (entries > 0) device_->copy(received_.as<void>(), received_here_.as<void>(), entries, stream_);
   device_->clear(sum, format_.n * sizeof(float), stream_);
-  device_->sparse_add(terms_, result.divisor, sum, touched_.as<void>(), scratch_.as<std::uint32_t>(), stream_);
+  device_->kernels().sparse_add(terms_, result.divisor, sum, touched_.as<void>(), scratch_.as<std::uint32_t>(),
+                                stream_);
   device_->copy(union_size_host_.as<void>(), scratch_.as<void>(), sizeof(std::uint32_t), stream_);
   at = entries;
   for (const auto& [range, values] : result.dense) {
@@ -282,7 +283,7 @@ void TopKOnGpu::take_back() noexcept {
   try {
     const Device::Term term{indices(), values(), format_.k};
     gpu_residual_->returned = true;
-    device_->sparse_add({&term, 1}, 1, gpu_residual_->residual(), touched_.as<void>(), nullptr, stream_);
+    device_->kernels().sparse_add({&term, 1}, 1, gpu_residual_->residual(), touched_.as<void>(), nullptr, stream_);
     gpu_residual_->use(stream_);
   } catch (const std::exception&) {  // The GPU has failed, so the residual is lost.
   }
