@@ -20,7 +20,10 @@ bool is_aligned(const void* address, std::size_t element) {
 
 IntraHostCall::~IntraHostCall() {
   if (!stream_.is_open()) return;
-  if (!drained()) return exchange_.peers().leak_mappings();
+  if (!drained()) {
+    exchange_.peers().leak_mappings();
+    return;
+  }
   exchange_.end_remote_access();
   for (void* memory : memory_) device_.free(memory);
 }
