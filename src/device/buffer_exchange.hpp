@@ -45,8 +45,8 @@ class BufferExchange {
   /// Sets buffers in memory that the library has allocated, or that was shown before. Throws Error{system} if the
   /// driver refuses to share any more memory.
   void set_own_shared(const HostTask& task, const std::byte* source, const std::byte* destination);
-  /// Sets that this rank has no buffer that others access.
-  void set_none() noexcept { source_ = destination_ = {}; }
+  /// Clears this rank's buffers, because no other rank accesses them.
+  void clear_own() noexcept { source_ = destination_ = {}; }
   /// Publishes this rank's buffers. `objects`: this rank asks all ranks to perform the call on another path.
   void publish(bool objects = false);
   /// Returns true if all ranks have published. Then fills buffers(). Throws TagMismatch.

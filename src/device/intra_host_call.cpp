@@ -57,7 +57,7 @@ void IntraHostCall::prepare_shared(const HostTask& task) {
 }
 
 void IntraHostCall::prepare_local(const HostTask& task) {
-  exchange_.set_none();
+  exchange_.clear_own();
   packed_ = !call_->tensors.empty() || !is_aligned(input_, task.element) || !is_aligned(output_, task.element);
   if (packed_) pack_vectors(task);
 }

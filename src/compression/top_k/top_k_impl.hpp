@@ -1,5 +1,5 @@
-// Implementation of TopK: the tensors by their names. sparse_tensor.hpp is one of them, and top_k_operation.hpp the
-// phases of its calls.
+// Implementation of TopK: a map of tensors by their names. sparse_tensor.hpp describes a tensor, and
+// top_k_operation.hpp a call.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// ZeroFill: sets a vector to zero in pieces, while other work is waiting.
+// ZeroFill: sets a vector to zero, some elements at a time, while the executor waits for peers.
 #pragma once
 
 #include <cstddef>
