@@ -140,6 +140,7 @@ class COLLECTIVES_EXPORT Work {
 class Group;
 
 /// Fixed set of ranks. The head of this file states what all its collectives have in common. Move-only.
+// More than 30 functions: it is the public interface, with two functions, blocking and asynchronous, per collective.
 class COLLECTIVES_EXPORT Communicator {
  public:
   /// Connects to the other ranks of `bootstrap`, which is needed only during construction.

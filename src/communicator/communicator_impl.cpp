@@ -145,13 +145,13 @@ std::exception_ptr Communicator::Impl::place(Call& call, const Options& options)
 /// operations.
 bool Communicator::Impl::compress(State& state) {
   const PlannedCall& planned = *state.call;
-  SparseTensor& tensor = static_cast<SparseTensor&>(*state.multi_phase);
+  TopKOperation& operation = static_cast<TopKOperation&>(*state.multi_phase);
   // Ranks of one host have frames for one round only.
   const bool all_on_the_wire =
       planned.sparse->in_hosts || context.topology.hosts.size() == static_cast<std::size_t>(size());
   const std::size_t rounds_in_flight = all_on_the_wire ? std::max<std::size_t>(context.tuning.wire_frames, 2) - 1 : 1;
   const std::size_t bytes = planned.signature.count * sizeof(float);
-  const SparseTensor::Call sparse{
+  const TopKOperation::Call sparse{
       .plan = &*planned.sparse,
       .view = view.get(),
       .tuning = &context.tuning,
@@ -162,10 +162,10 @@ bool Communicator::Impl::compress(State& state) {
       .dense_bytes = 2 * bytes / static_cast<std::size_t>(size()) * static_cast<std::size_t>(size() - 1)};
   try {
     if (planned.sparse->sparse) {
-      tensor.begin(sparse);
-      return tensor.next(state.job);
+      operation.begin(sparse);
+      return operation.next(state.job);
     } else {
-      state.job.input = reinterpret_cast<const std::byte*>(tensor.dense_input(sparse));
+      state.job.input = reinterpret_cast<const std::byte*>(operation.dense_input(sparse));
       state.job.host.source = state.job.input;
     }
   } catch (...) {  // out of memory
@@ -189,11 +189,11 @@ std::shared_ptr<Work::State> Communicator::Impl::issue(Call call, const Options&
   auto state = new_state(call, options, planned);
   if (call.memory == Memory::device) make_device_call(*state, call, options, false, std::move(refused));
   if (planned->sparse) {
-    SparseTensor& tensor = options.compressor->impl().tensor(options.name);
-    state->multi_phase = &tensor;
+    TopKOperation& operation = options.compressor->impl().tensor(options.name).operation();
+    state->multi_phase = &operation;
     const Observer::SelectionTimer timer(*observer);
     if (state->on_device)
-      tensor.reserve();
+      operation.reserve();
     else
       compress(*state);
   }

@@ -162,7 +162,7 @@ bool Communicator::Impl::peers_can_access(std::byte* data) {
   if (!by_gpus || !context.topology.one_host() || !context.topology.gpus.peer_access) return false;
   if (context.threads) return true;
   try {
-    context.device->share(context.device->allocation_of(data).base);
+    context.device->peer_access().share(context.device->allocation_of(data).base);
     return true;
   } catch (const Error&) {  // memory of a pool cannot be shared
     return false;

@@ -77,30 +77,48 @@ class Current {
 cudaStream_t stream_of(Device::Stream stream) { return static_cast<cudaStream_t>(stream); }
 cudaEvent_t event_of(Device::Event event) { return static_cast<cudaEvent_t>(event); }
 
-class Gpu final : public Device {
- public:
-  Gpu() {
-    check(cudaGetDevice(&number_), "asking for the current GPU");
-    cudaDeviceProp properties{};
-    check(cudaGetDeviceProperties(&properties, number_), "asking what GPU it is");
-    name_ = properties.name;
-    identity_ = identity_of(properties);
-    check(cudaFree(nullptr), "starting the GPU");
+/// Calls a function while `gpu` is current, because the call would otherwise create a context on another GPU. Ignores
+/// errors, because an earlier call has reported them.
+template <class Call>
+void quietly(int gpu, Call&& call) noexcept {
+  try {
+    const Current current(gpu);
+    call();
+  } catch (const Error&) {
   }
+}
 
-  int number() const override { return number_; }
-  void make_current() noexcept override { cudaSetDevice(number_); }
-  std::string name() const override { return name_; }
-  Identity identity() const override { return identity_; }
-  std::string enable_peer_access(const Identity& other) override {
+cudaDeviceProp properties_of(int gpu) {
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, gpu), "asking what GPU it is");
+  return properties;
+}
+
+Device::Identity identity_of(const cudaDeviceProp& properties) {
+  Device::Identity identity;
+  static_assert(sizeof identity == sizeof properties.uuid.bytes);
+  std::memcpy(identity.data(), properties.uuid.bytes, sizeof identity);
+  return identity;
+}
+
+/// Returns the number of the GPU that is current to this thread.
+int current_number() {
+  int number = 0;
+  check(cudaGetDevice(&number), "asking for the current GPU");
+  return number;
+}
+
+class GpuPeerAccess final : public Device::PeerAccess {
+ public:
+  GpuPeerAccess(int number, const Device::Identity& identity) : number_(number), identity_(identity) {}
+
+  std::string enable(const Device::Identity& other) override {
     if (other == identity_) return "";
     const Current current(number_);
     int gpus = 0;
     check(cudaGetDeviceCount(&gpus), "counting GPUs");
     for (int gpu = 0; gpu < gpus; ++gpu) {
-      cudaDeviceProp properties{};
-      check(cudaGetDeviceProperties(&properties, gpu), "asking what GPU it is");
-      if (identity_of(properties) != other) continue;
+      if (identity_of(properties_of(gpu)) != other) continue;
       int can = 0;
       check(cudaDeviceCanAccessPeer(&can, number_, gpu), "asking whether GPUs reach one another");
       if (can == 0) return fmt::format("GPU {} has no way to the memory of GPU {}", number_, gpu);
@@ -111,6 +129,82 @@ class Gpu final : public Device {
     }
     return fmt::format("GPU {} cannot reach a GPU that this process does not see; see CUDA_VISIBLE_DEVICES", number_);
   }
+
+  Device::Handle share(void* base) override {
+    const Current current(number_);
+    cudaIpcMemHandle_t shared{};
+    check(cudaIpcGetMemHandle(&shared, base), "sharing memory of the GPU");
+    Device::Handle handle;
+    static_assert(sizeof handle == sizeof shared);
+    std::memcpy(handle.data(), &shared, sizeof shared);
+    return handle;
+  }
+  void* open(const Device::Handle& handle) override {
+    const Current current(number_);
+    cudaIpcMemHandle_t shared{};
+    std::memcpy(&shared, handle.data(), sizeof shared);
+    void* memory = nullptr;
+    check(cudaIpcOpenMemHandle(&memory, shared, cudaIpcMemLazyEnablePeerAccess), "opening a peer's memory");
+    return memory;
+  }
+  void close(void* opened) noexcept override {
+    quietly(number_, [&] { cudaIpcCloseMemHandle(opened); });
+  }
+
+ private:
+  const int number_;
+  const Device::Identity identity_;
+};
+
+class GpuKernels final : public Device::Kernels {
+ public:
+  explicit GpuKernels(int number) : number_(number) {}
+
+  void fold(const ReduceOp& op, DataType type, std::span<const Source> sources, std::span<std::byte* const> outs,
+            std::size_t count, int finish_ranks, Device::Stream stream) override {
+    const Current current(number_);
+    cuda::fold(op, type, sources, outs, count, finish_ranks, stream);
+  }
+  void cast(ConstBuffer from, Buffer to, Device::Stream stream) override {
+    const Current current(number_);
+    cuda::cast(from, to, stream);
+  }
+  void cast_reduce_scale(DataType type, std::span<const std::byte* const> sources, std::size_t count, float divisor,
+                         Buffer wire, float* seen, Device::Stream stream) override {
+    const Current current(number_);
+    cuda::cast_reduce_scale(type, sources, count, divisor, wire, seen, stream);
+  }
+  std::size_t select_scratch_bytes(std::size_t n, std::size_t k) const override {
+    const Current current(number_);
+    return cuda::select_scratch_bytes(n, k);
+  }
+  void select(const Device::SelectInput& input, std::size_t k, std::uint32_t* indices, float* values, void* scratch,
+              Device::Stream stream) override {
+    const Current current(number_);
+    cuda::select(input, k, indices, values, scratch, stream);
+  }
+  std::size_t sparse_scratch_bytes(std::size_t n) const override { return cuda::sparse_scratch_bytes(n); }
+  void sparse_add(std::span<const Device::Term> terms, float divisor, float* sum, void* scratch,
+                  std::uint32_t* union_size, Device::Stream stream) override {
+    const Current current(number_);
+    cuda::sparse_add(terms, divisor, sum, scratch, union_size, stream);
+  }
+
+ private:
+  const int number_;
+};
+
+class Gpu final : public Device {
+ public:
+  Gpu() : Gpu(current_number()) {}
+
+  PeerAccess& peer_access() noexcept override { return peer_access_; }
+  Kernels& kernels() noexcept override { return kernels_; }
+
+  int number() const override { return number_; }
+  void make_current() noexcept override { cudaSetDevice(number_); }
+  std::string name() const override { return name_; }
+  Identity identity() const override { return identity_; }
 
   Memory memory_of(const void* address) const override {
     const Current current(number_);
@@ -153,38 +247,17 @@ class Gpu final : public Device {
     return memory;
   }
   void free(void* memory) noexcept override {
-    quietly([&] { cudaFree(memory); });
+    quietly(number_, [&] { cudaFree(memory); });
   }
   void free_pinned(void* memory) noexcept override {
-    quietly([&] { cudaFreeHost(memory); });
+    quietly(number_, [&] { cudaFreeHost(memory); });
   }
   void pin(void* memory, std::size_t bytes) override {
     const Current current(number_);
     check(cudaHostRegister(memory, bytes, cudaHostRegisterPortable), "pinning memory");
   }
   void unpin(void* memory) noexcept override {
-    quietly([&] { cudaHostUnregister(memory); });
-  }
-
-  Handle share(void* base) override {
-    const Current current(number_);
-    cudaIpcMemHandle_t shared{};
-    check(cudaIpcGetMemHandle(&shared, base), "sharing memory of the GPU");
-    Handle handle;
-    static_assert(sizeof handle == sizeof shared);
-    std::memcpy(handle.data(), &shared, sizeof shared);
-    return handle;
-  }
-  void* open(const Handle& handle) override {
-    const Current current(number_);
-    cudaIpcMemHandle_t shared{};
-    std::memcpy(&shared, handle.data(), sizeof shared);
-    void* memory = nullptr;
-    check(cudaIpcOpenMemHandle(&memory, shared, cudaIpcMemLazyEnablePeerAccess), "opening a peer's memory");
-    return memory;
-  }
-  void close(void* opened) noexcept override {
-    quietly([&] { cudaIpcCloseMemHandle(opened); });
+    quietly(number_, [&] { cudaHostUnregister(memory); });
   }
 
   Stream new_stream() override {
@@ -194,7 +267,7 @@ class Gpu final : public Device {
     return stream;
   }
   void end_stream(Stream stream) noexcept override {
-    quietly([&] { cudaStreamDestroy(stream_of(stream)); });
+    quietly(number_, [&] { cudaStreamDestroy(stream_of(stream)); });
   }
   int device_of(Stream stream) const override {
     int gpu = number_;
@@ -231,7 +304,7 @@ class Gpu final : public Device {
     return event;
   }
   void end_event(Event event) noexcept override {
-    quietly([&] { cudaEventDestroy(event_of(event)); });
+    quietly(number_, [&] { cudaEventDestroy(event_of(event)); });
   }
   void record(Event event, Stream stream) override {
     const Current current(number_);
@@ -261,36 +334,6 @@ class Gpu final : public Device {
     check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_of(stream)), "copying");
   }
 
-  void fold(const ReduceOp& op, DataType type, std::span<const Source> sources, std::span<std::byte* const> outs,
-            std::size_t count, int finish_ranks, Stream stream) override {
-    const Current current(number_);
-    cuda::fold(op, type, sources, outs, count, finish_ranks, stream);
-  }
-  void cast(ConstBuffer from, Buffer to, Stream stream) override {
-    const Current current(number_);
-    cuda::cast(from, to, stream);
-  }
-  void cast_reduce_scale(DataType type, std::span<const std::byte* const> sources, std::size_t count, float divisor,
-                         Buffer wire, float* seen, Stream stream) override {
-    const Current current(number_);
-    cuda::cast_reduce_scale(type, sources, count, divisor, wire, seen, stream);
-  }
-  std::size_t select_scratch_bytes(std::size_t n, std::size_t k) const override {
-    const Current current(number_);
-    return cuda::select_scratch_bytes(n, k);
-  }
-  void select(const SelectInput& input, std::size_t k, std::uint32_t* indices, float* values, void* scratch,
-              Stream stream) override {
-    const Current current(number_);
-    cuda::select(input, k, indices, values, scratch, stream);
-  }
-  std::size_t sparse_scratch_bytes(std::size_t n) const override { return cuda::sparse_scratch_bytes(n); }
-  void sparse_add(std::span<const Term> terms, float divisor, float* sum, void* scratch, std::uint32_t* union_size,
-                  Stream stream) override {
-    const Current current(number_);
-    cuda::sparse_add(terms, divisor, sum, scratch, union_size, stream);
-  }
-
   const Nccl* nccl(std::string& why_not) override {
 #if COLLECTIVES_HAVE_NCCL
     static const nccl::Library* const library = nccl::find_library(why_not);
@@ -309,27 +352,21 @@ class Gpu final : public Device {
   }
 
  private:
-  /// Calls a function with this GPU current, because the call would otherwise create a context on another GPU. Ignores
-  /// errors, because an earlier call has reported them.
-  template <class Call>
-  void quietly(Call&& call) noexcept {
-    try {
-      const Current current(number_);
-      call();
-    } catch (const Error&) {
-    }
+  explicit Gpu(int number) : Gpu(number, properties_of(number)) {}
+  Gpu(int number, const cudaDeviceProp& properties)
+      : number_(number),
+        name_(properties.name),
+        identity_(identity_of(properties)),
+        peer_access_(number_, identity_),
+        kernels_(number_) {
+    check(cudaFree(nullptr), "starting the GPU");
   }
 
-  static Identity identity_of(const cudaDeviceProp& properties) {
-    Identity identity;
-    static_assert(sizeof identity == sizeof properties.uuid.bytes);
-    std::memcpy(identity.data(), properties.uuid.bytes, sizeof identity);
-    return identity;
-  }
-
-  int number_ = 0;
-  std::string name_;
-  Identity identity_{};
+  const int number_;
+  const std::string name_;
+  const Identity identity_;
+  GpuPeerAccess peer_access_;
+  GpuKernels kernels_;
 };
 
 /// Returns the version as text, for example "13.0".

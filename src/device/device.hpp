@@ -70,7 +70,62 @@ class Device {
     std::uint64_t buffer_id = 0;
   };
 
+  /// Limits of one fold.
+  static constexpr std::size_t kMostSources = kKernelSources, kMostOuts = 8;
+  struct SelectInput {
+    const float* gradient = nullptr;
+    /// Residual to which the gradient is added. Null: selects from the gradient.
+    float* accumulated = nullptr;
+    float* velocity = nullptr;  ///< Velocity for momentum. Null: none. Requires `accumulated`.
+    std::size_t n = 0;
+    float momentum = 0;
+    float scale = 1;
+    bool masking = true;
+  };
+  /// Selection of one rank: indices in ascending order, and their values.
+  struct Term {
+    const std::uint32_t* indices;
+    const float* values;
+    std::size_t count;
+  };
+
+  /// Access of GPUs to memory of other GPUs and processes of this machine.
+  class PeerAccess {
+   public:
+    virtual ~PeerAccess() = default;
+    /// Enables kernels and copies of this GPU to access the memory of `other`, a GPU of this machine. Returns an empty
+    /// string on success, or the reason for the failure.
+    virtual std::string enable(const Identity& other) = 0;
+    /// Returns a handle by which other processes of this machine can open the allocation at `base`.
+    virtual Handle share(void* base) = 0;
+    /// Maps an allocation of another process until close(). Must not be used for memory of this process, which already
+    /// has an address here.
+    virtual void* open(const Handle& handle) = 0;
+    virtual void close(void* opened) noexcept = 0;
+  };
+
+  /// Kernels, which go into a stream. They have the semantics of the functions in cuda/kernels.hpp. Elements must be
+  /// aligned to their size.
+  class Kernels {
+   public:
+    virtual ~Kernels() = default;
+    virtual void fold(const ReduceOp& op, DataType type, std::span<const Source> sources,
+                      std::span<std::byte* const> outs, std::size_t count, int finish_ranks, Stream stream) = 0;
+    virtual void cast(ConstBuffer from, Buffer to, Stream stream) = 0;
+    virtual void cast_reduce_scale(DataType type, std::span<const std::byte* const> sources, std::size_t count,
+                                   float divisor, Buffer wire, float* seen, Stream stream) = 0;
+    virtual std::size_t select_scratch_bytes(std::size_t n, std::size_t k) const = 0;
+    virtual void select(const SelectInput& input, std::size_t k, std::uint32_t* indices, float* values, void* scratch,
+                        Stream stream) = 0;
+    virtual std::size_t sparse_scratch_bytes(std::size_t n) const = 0;
+    virtual void sparse_add(std::span<const Term> terms, float divisor, float* sum, void* scratch,
+                            std::uint32_t* union_size, Stream stream) = 0;
+  };
+
   virtual ~Device() = default;
+  /// Return the other interfaces to this GPU. They live as long as the object.
+  virtual PeerAccess& peer_access() noexcept = 0;
+  virtual Kernels& kernels() noexcept = 0;
 
   // ---- identity ----
 
@@ -81,9 +136,6 @@ class Device {
   virtual Identity identity() const = 0;
   /// Makes this GPU current to the calling thread. Requires a thread that serves this GPU only.
   virtual void make_current() noexcept = 0;
-  /// Enables kernels and copies of this GPU to access the memory of `other`, a GPU of this machine. Returns an empty
-  /// string on success, or the reason for the failure.
-  virtual std::string enable_peer_access(const Identity& other) = 0;
 
   // ---- memory ----
 
@@ -103,13 +155,6 @@ class Device {
   /// Pins or unpins existing host memory. May wait like free().
   virtual void pin(void* memory, std::size_t bytes) = 0;
   virtual void unpin(void* memory) noexcept = 0;
-
-  /// Returns a handle by which other processes of this machine can open the allocation at `base`.
-  virtual Handle share(void* base) = 0;
-  /// Maps an allocation of another process until close(). Must not be used for memory of this process, which already
-  /// has an address here.
-  virtual void* open(const Handle& handle) = 0;
-  virtual void close(void* opened) noexcept = 0;
 
   // ---- streams and events ----
 
@@ -131,46 +176,12 @@ class Device {
   /// Delays all later work of `stream` until the last recording of `event` is reached.
   virtual void wait(Stream stream, Event event) = 0;
 
-  // ---- copies and kernels; all of them go into a stream ----
+  // ---- copies, which go into a stream ----
 
   /// Sets the memory to zero.
   virtual void clear(void* memory, std::size_t bytes, Stream stream) = 0;
   /// Copies between any two kinds of memory. Does not wait if the host side is pinned.
   virtual void copy(void* to, const void* from, std::size_t bytes, Stream stream) = 0;
-
-  // The functions below have the semantics of the functions in cuda/kernels.hpp. Elements must be aligned to their
-  // size.
-
-  /// Limits of one fold.
-  static constexpr std::size_t kMostSources = kKernelSources, kMostOuts = 8;
-  struct SelectInput {
-    const float* gradient = nullptr;
-    /// Residual to which the gradient is added. Null: selects from the gradient.
-    float* accumulated = nullptr;
-    float* velocity = nullptr;  ///< Velocity for momentum. Null: none. Requires `accumulated`.
-    std::size_t n = 0;
-    float momentum = 0;
-    float scale = 1;
-    bool masking = true;
-  };
-  /// Selection of one rank: indices in ascending order, and their values.
-  struct Term {
-    const std::uint32_t* indices;
-    const float* values;
-    std::size_t count;
-  };
-
-  virtual void fold(const ReduceOp& op, DataType type, std::span<const Source> sources,
-                    std::span<std::byte* const> outs, std::size_t count, int finish_ranks, Stream stream) = 0;
-  virtual void cast(ConstBuffer from, Buffer to, Stream stream) = 0;
-  virtual void cast_reduce_scale(DataType type, std::span<const std::byte* const> sources, std::size_t count,
-                                 float divisor, Buffer wire, float* seen, Stream stream) = 0;
-  virtual std::size_t select_scratch_bytes(std::size_t n, std::size_t k) const = 0;
-  virtual void select(const SelectInput& input, std::size_t k, std::uint32_t* indices, float* values, void* scratch,
-                      Stream stream) = 0;
-  virtual std::size_t sparse_scratch_bytes(std::size_t n) const = 0;
-  virtual void sparse_add(std::span<const Term> terms, float divisor, float* sum, void* scratch,
-                          std::uint32_t* union_size, Stream stream) = 0;
 
   // ---- NCCL ----
 

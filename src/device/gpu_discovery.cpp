@@ -59,7 +59,7 @@ class GpuDiscovery::PeerAccessProbe {
   explicit PeerAccessProbe(Device& device) : device_(device) {
     try {
       memory_ = device.allocate(256);
-      handle_ = device.share(memory_);
+      handle_ = device.peer_access().share(memory_);
     } catch (const Error& error) {
       refused_ = error.what();
     }
@@ -123,12 +123,12 @@ std::string GpuDiscovery::why_no_peer_access(const Host& host, const std::vector
     if (gpu.contains("missing")) continue;
     std::string why;
     if (peer_info.at("pid") == ::getpid()) {
-      why = device_->enable_peer_access(gpu.at("identity").get<Device::Identity>());
+      why = device_->peer_access().enable(gpu.at("identity").get<Device::Identity>());
     } else if (gpu.contains("not opened")) {
       why = gpu.at("not opened").get<std::string>();
     } else {
       try {
-        device_->close(device_->open(gpu.at("opened by").get<Device::Handle>()));
+        device_->peer_access().close(device_->peer_access().open(gpu.at("opened by").get<Device::Handle>()));
       } catch (const Error& error) {
         why = error.what();
       }

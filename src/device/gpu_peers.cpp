@@ -24,7 +24,7 @@ GpuPeers::GpuPeers(Device& device, const Arena& arena)
 GpuPeers::~GpuPeers() {
   if (leaks_mappings_) return;
   for (const Opened& one : opened_)
-    if (one.memory != nullptr) device_.close(one.memory);
+    if (one.memory != nullptr) device_.peer_access().close(one.memory);
 }
 
 // ---- allocations of this rank ----
@@ -53,7 +53,7 @@ std::optional<std::size_t> GpuPeers::place_of(const Device::Allocation& memory) 
   if (found == shown_.end()) {
     Device::Handle handle;
     try {
-      handle = device_.share(memory.base);
+      handle = device_.peer_access().share(memory.base);
     } catch (const Error&) {
       return std::nullopt;
     }
@@ -96,7 +96,7 @@ std::byte* GpuPeers::pointer(int local, const RemoteBuffer& buffer) {
     close_withdrawn();
     Words words;
     for (std::size_t i = 0; i < words.size(); ++i) words[i] = record.handle[i].load(std::memory_order_relaxed);
-    opened.memory = static_cast<std::byte*>(device_.open(std::bit_cast<Device::Handle>(words)));
+    opened.memory = static_cast<std::byte*>(device_.peer_access().open(std::bit_cast<Device::Handle>(words)));
     opened.sequence = sequence;
   }
   return opened.memory + offset;
@@ -108,7 +108,7 @@ void GpuPeers::close_withdrawn() noexcept {
     const GpuMemoryRecord& record = arena_.gpu_block(local).memory[i % kGpuMemoryRecords];
     if (opened_[i].memory == nullptr || opened_[i].sequence == record.sequence.load(std::memory_order_relaxed))
       continue;
-    device_.close(opened_[i].memory);
+    device_.peer_access().close(opened_[i].memory);
     opened_[i] = {};
   }
 }

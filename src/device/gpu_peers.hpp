@@ -34,7 +34,7 @@ class GpuPeers {
   static constexpr std::size_t kMostAtOnce = kGpuMemoryRecords;
 
   GpuPeers(Device& device, const Arena& arena);
-  /// Closes all mappings. No work on them may be in progress. See Device::close.
+  /// Closes all mappings. No work on them may be in progress. See Device::PeerAccess.
   ~GpuPeers();
   GpuPeers(const GpuPeers&) = delete;
   GpuPeers& operator=(const GpuPeers&) = delete;

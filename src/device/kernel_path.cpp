@@ -36,7 +36,7 @@ void KernelPath::describe(const PlannedCall& planned) {
 void KernelPath::start(const DeviceCall& call, const PlannedCall& planned, Job& job) {
   job_ = &job;
   describe(planned);
-  begin(call, job.input, job.output, job.tag);
+  host_.begin(call, job.input, job.output, job.tag);
   phase_ = Phase::preparing;
 }
 
@@ -47,30 +47,34 @@ PathExecutor::PathState KernelPath::wait_for(PathState state, Phase phase) {
 }
 
 PathExecutor::PathState KernelPath::progress() {
+  BufferExchange& exchange = host_.exchange();
   switch (phase_) {
     case Phase::preparing:
-      if (call_->stream && !device_.reached(call_->ready)) return PathState::gpu;
-      prepare_shared();
+      if (!host_.input_ready()) return PathState::gpu;
+      host_.prepare_shared(task_);
       [[fallthrough]];
     case Phase::packing:
-      if (!prepared()) return wait_for(PathState::gpu, Phase::packing);
-      publish();
+      if (!host_.prepared()) return wait_for(PathState::gpu, Phase::packing);
+      exchange.publish();
       [[fallthrough]];
     case Phase::gathering:
-      if (!all_published() || !begin_remote_access()) return wait_for(PathState::peers, Phase::gathering);
-      do_share(job_->op, job_->type, true, arena_.ranks());
-      device_.record(done_, stream_);
+      if (!exchange.all_published(task_) || !exchange.begin_remote_access())
+        return wait_for(PathState::peers, Phase::gathering);
+      share_.perform(task_, arena_.self(), exchange.buffers(),
+                     {.op = job_->op, .type = job_->type, .unreduced = true, .finish_ranks = arena_.ranks()},
+                     host_.stream().stream());
+      host_.stream().record();
       [[fallthrough]];
     case Phase::working:
-      if (!device_.reached(done_)) return wait_for(PathState::gpu, Phase::working);
-      end_remote_access();
-      publish_done();
+      if (!host_.stream().reached()) return wait_for(PathState::gpu, Phase::working);
+      exchange.end_remote_access();
+      exchange.publish_done();
       phase_ = Phase::leaving;
       ++moves_;
       [[fallthrough]];
     case Phase::leaving: break;
   }
-  return leave();
+  return host_.leave();
 }
 
 }  // namespace collectives

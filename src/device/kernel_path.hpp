@@ -13,18 +13,21 @@
 #include <utility>
 #include <vector>
 
-#include "device/intra_host_path.hpp"
+#include "device/host_share.hpp"
+#include "device/intra_host_call.hpp"
 
 namespace collectives {
 
 /// Kernel path for one host. Local rank numbers equal the communicator's rank numbers.
-class KernelPath final : public IntraHostPath {
+class KernelPath final : public PathExecutor {
  public:
   KernelPath(Device& device, const Arena& arena, std::shared_ptr<GpuPeers> peers)
-      : IntraHostPath(device, arena, std::move(peers), arena.self()) {}
+      : arena_(arena), host_(device, arena, std::move(peers), arena.self()), share_(device) {}
 
   void start(const DeviceCall& call, const PlannedCall& planned, Job& job) override;
   PathState progress() override;
+  void abandon() noexcept override { host_.abandon(); }
+  std::uint64_t moves() const noexcept override { return moves_ + host_.moves(); }
 
  private:
   enum class Phase : std::uint8_t { preparing, packing, gathering, working, leaving };
@@ -32,8 +35,13 @@ class KernelPath final : public IntraHostPath {
   PathState wait_for(PathState state, Phase phase);
   void describe(const PlannedCall& planned);
 
+  const Arena& arena_;
+  HostTask task_;  // The call.
+  IntraHostCall host_;
+  HostShare share_;
   const Job* job_ = nullptr;
   Phase phase_ = Phase::preparing;
+  std::uint64_t moves_ = 0;
 };
 
 }  // namespace collectives

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "compression/top_k/top_k_impl.hpp"
-#include "device/drain_stream.hpp"
+#include "device/host_share.hpp"
 #include "execution/job.hpp"
 #include "planning/planned_call.hpp"
 #include "steps/algorithm.hpp"
@@ -25,24 +25,23 @@ constexpr std::size_t kVectorBytes = 16;  // Size of a kernel's vector access, i
 MultiNodePath::MultiNodePath(const std::shared_ptr<Device>& device, const Arena& arena, std::shared_ptr<GpuPeers> peers,
                              const RankView& view, const Topology& topology, PathExecutor& host_copy,
                              std::unique_ptr<NcclComm> nccl_comm)
-    : IntraHostPath(*device, arena, std::move(peers), view.world.self),
+    : device_(*device),
+      arena_(arena),
       view_(view),
       topology_(topology),
       host_copy_(host_copy),
+      host_(*device, arena, std::move(peers), view.world.self),
       sum_(*device, false),
       sum_here_(*device, true),
       pipelined_copy_(*device),
+      stream_back_(*device),
       top_k_(device) {
   if (nccl_comm != nullptr)
     nccl_collective_ = std::make_unique<NcclCollective>(*device, std::move(nccl_comm), arena.ranks(), arena.self());
 }
 
 MultiNodePath::~MultiNodePath() {
-  if (stream_back_ == nullptr) return;
-  const bool idle = drained() && drain_stream(device_, stream_back_, back_, kDrainTimeoutAfterFailure);
-  device_.end_event(back_);
-  device_.end_stream(stream_back_);
-  if (idle) return;
+  if (host_.drained() && stream_back_.drain(kDrainTimeoutAfterFailure)) return;
   sum_.leak();
   sum_here_.leak();
   top_k_.leak();
@@ -58,11 +57,9 @@ void MultiNodePath::start(const DeviceCall& call, const PlannedCall& planned, Jo
   op_ = job.op;
   type_ = job.type;
   divide(planned);
-  begin(call, job.input, job.output, job.tag);
+  host_.begin(call, job.input, job.output, job.tag);
   phase_ = Phase::preparing;
-  if (stream_back_ != nullptr) return;
-  back_ = device_.new_event();
-  stream_back_ = device_.new_stream();
+  stream_back_.open();
 }
 
 /// Cuts the vector into slices, whose boundaries are equal on all hosts. With NCCL and without a compressor, all slices
@@ -92,8 +89,8 @@ void MultiNodePath::abandon() noexcept {
   if (delegate_ != nullptr) return delegate_->abandon();
   if (tensor_ != nullptr) top_k_.take_back();
   if (nccl_collective_ != nullptr) nccl_collective_->nccl_comm().stop();
-  if (stream_back_ != nullptr) drain_stream(device_, stream_back_, back_, kDrainTimeoutAfterFailure);
-  IntraHostPath::abandon();
+  stream_back_.drain(kDrainTimeoutAfterFailure);
+  host_.abandon();
 }
 
 PathExecutor::PathState MultiNodePath::wait_for(PathState state, Phase phase) {
@@ -113,26 +110,26 @@ PathExecutor::PathState MultiNodePath::progress() {
 }
 
 PathExecutor::PathState MultiNodePath::next_phase() {
+  BufferExchange& exchange = host_.exchange();
   switch (phase_) {
     case Phase::preparing:
       // The previous call may still use `sum_` and write its rounding errors to the residual.
-      if (!device_.reached(done_)) return PathState::gpu;
-      if (call_->stream && !device_.reached(call_->ready)) return PathState::gpu;
+      if (!host_.stream().reached() || !host_.input_ready()) return PathState::gpu;
       sum_.grow(bytes() + kVectorBytes);
       if (sparse_ == nullptr)
         sum_here_.grow(bytes());
       else if (!has_to_move())
-        top_k_.begin(*tensor_, *sparse_, arena_.self(), stream_);
-      nccl_collective_ == nullptr ? prepare_shared() : prepare_local();
+        top_k_.begin(*tensor_, *sparse_, arena_.self(), host_.stream().stream());
+      nccl_collective_ == nullptr ? host_.prepare_shared(task_) : host_.prepare_local(task_);
       [[fallthrough]];
     case Phase::packing:
-      if (!prepared()) return wait_for(PathState::gpu, Phase::packing);
-      publish(has_to_move());
+      if (!host_.prepared()) return wait_for(PathState::gpu, Phase::packing);
+      exchange.publish(has_to_move());
       [[fallthrough]];
     case Phase::gathering:
-      if (!all_published()) return wait_for(PathState::peers, Phase::gathering);
-      if (any_objection()) return delegate_to_host_copy();
-      if (!begin_remote_access()) return wait_for(PathState::peers, Phase::gathering);
+      if (!exchange.all_published(task_)) return wait_for(PathState::peers, Phase::gathering);
+      if (exchange.any_objection()) return delegate_to_host_copy();
+      if (!exchange.begin_remote_access()) return wait_for(PathState::peers, Phase::gathering);
       add();
       [[fallthrough]];
     case Phase::adding:
@@ -141,32 +138,32 @@ PathExecutor::PathState MultiNodePath::next_phase() {
       [[fallthrough]];
     case Phase::fetching:
       if (!reached()) return wait_for(PathState::gpu, Phase::fetching);
-      end_remote_access();
+      exchange.end_remote_access();
       if (sparse_ != nullptr) top_k_.publish_selection();
       if (sparse_ != nullptr || slice_.count > 0) return wait_for(PathState::host, Phase::inter_node);
       [[fallthrough]];
     case Phase::inter_node:
-      if (!begin_remote_access()) return wait_for(PathState::peers, Phase::inter_node);
+      if (!exchange.begin_remote_access()) return wait_for(PathState::peers, Phase::inter_node);
       bring_sum();
       distribute_slice();
       [[fallthrough]];
     case Phase::distributing:
       if (!in_stream()) return wait_for(PathState::gpu, Phase::distributing);
-      device_.record(done_, stream_);
+      host_.stream().record();
       [[fallthrough]];
     case Phase::draining:
       if (!reached()) return wait_for(PathState::gpu, Phase::draining);
-      end_remote_access();
-      publish_done();
+      exchange.end_remote_access();
+      exchange.publish_done();
       phase_ = Phase::leaving;
       ++moves_;
       [[fallthrough]];
     case Phase::leaving: break;
   }
-  const PathState state = leave();
+  const PathState state = host_.leave();
   if (state == PathState::done && sparse_ != nullptr) {
     top_k_.publish_sum();
-    device_.record(done_, stream_);
+    host_.stream().record();
   }
   return state;
 }
@@ -174,12 +171,12 @@ PathExecutor::PathState MultiNodePath::next_phase() {
 /// Returns true if this rank does not keep the residual of its slice. HostCopyPath then performs the call, and the
 /// ranks of this host first move their residuals on the CPU.
 bool MultiNodePath::has_to_move() const {
-  return sparse_ != nullptr && !tensor_->keeps(sparse_->slices, sparse_->slice(arena_.self()));
+  return sparse_ != nullptr && !tensor_->residual().keeps(sparse_->slices, sparse_->slice(arena_.self()));
 }
 
 PathExecutor::PathState MultiNodePath::delegate_to_host_copy() {
   delegate_ = &host_copy_;
-  delegate_->start(*call_, *planned_, *job_);
+  delegate_->start(*host_.call(), *planned_, *job_);
   return delegate_->progress();
 }
 
@@ -194,7 +191,7 @@ void MultiNodePath::start_nccl(Collective collective, const std::byte* input, st
                                   .op = average ? ReduceOp(ReduceOp::sum) : op_,
                                   .unsummed = !why_no_native_nccl_reduction(op_, type_, false).empty(),
                                   .wire = type_,
-                                  .stream = stream_};
+                                  .stream = host_.stream().stream()};
   nccl_collective_->start(std::span(&call, 1));
 }
 
@@ -202,27 +199,31 @@ void MultiNodePath::start_nccl(Collective collective, const std::byte* input, st
 void MultiNodePath::add() {
   if (nccl_collective_ != nullptr) {
     sum_at_ = 0;
-    return start_nccl(Collective::reduce_scatter, own_input(), sum_as_vector());
+    return start_nccl(Collective::reduce_scatter, host_.own_input(), sum_as_vector());
   }
   if (slice_.count == 0) return;
   sources_.clear();
-  const std::byte* const own = buffers_[static_cast<std::size_t>(arena_.self())].source;
+  const std::vector<BufferExchange::Buffers>& all = host_.exchange().buffers();
+  const std::byte* const own = all[static_cast<std::size_t>(arena_.self())].source;
   sum_at_ = reinterpret_cast<std::uintptr_t>(element_at(own, slice_.first, task_.element)) % kVectorBytes;
-  for (const Buffers& buffers : buffers_) sources_.push_back({element_at(buffers.source, slice_.first, task_.element)});
+  for (const BufferExchange::Buffers& buffers : all)
+    sources_.push_back({element_at(buffers.source, slice_.first, task_.element)});
   std::byte* const out[] = {sum()};
-  device_.fold(op_, type_, sources_, out, slice_.count, 0, stream_);
+  device_.kernels().fold(op_, type_, sources_, out, slice_.count, 0, host_.stream().stream());
 }
 
 /// Starts the copy of this rank's sum to pinned memory, in groups of rounds. With a compressor, the GPU instead selects
 /// elements of the sum, and copies them in one piece.
 void MultiNodePath::fetch_sum() {
   if (sparse_ != nullptr) top_k_.choose(reinterpret_cast<const float*>(sum()));
-  device_.record(done_, stream_);
+  host_.stream().record();
   if (sparse_ != nullptr || slice_.count == 0) return;
   describe_rail();
-  pipelined_copy_.start(
-      *job_,
-      {.from = sum(), .to = sum(), .pinned = sum_here_.as<std::byte>(), .to_host = stream_, .to_device = stream_back_});
+  pipelined_copy_.start(*job_, {.from = sum(),
+                                .to = sum(),
+                                .pinned = sum_here_.as<std::byte>(),
+                                .to_host = host_.stream().stream(),
+                                .to_device = stream_back_.stream()});
   job_->input_stream = &pipelined_copy_;
 }
 
@@ -232,8 +233,8 @@ void MultiNodePath::bring_sum() {
   if (sparse_ != nullptr) return top_k_.add_up(reinterpret_cast<float*>(sum()));
   if (slice_.count == 0) return;
   pipelined_copy_.done(rail_plan_.rounds);
-  device_.record(back_, stream_back_);
-  device_.wait(stream_, back_);
+  stream_back_.record();
+  device_.wait(host_.stream().stream(), stream_back_.done());
 }
 
 /// Describes the part of the plan between hosts. Its messages have the size that they have in the whole plan.
@@ -264,15 +265,16 @@ void MultiNodePath::describe_rail() {
 }
 
 void MultiNodePath::distribute_slice() {
-  if (nccl_collective_ != nullptr) return start_nccl(Collective::all_gather, sum_as_vector(), own_output());
+  if (nccl_collective_ != nullptr) return start_nccl(Collective::all_gather, sum_as_vector(), host_.own_output());
   if (slice_.count == 0) return;
   outs_.clear();
   const int self = arena_.self(), ranks = arena_.ranks();
+  const std::vector<BufferExchange::Buffers>& all = host_.exchange().buffers();
   // Each rank begins with its own destination, so that the ranks write to different destinations at a time.
   for (int turn = 0; turn < ranks; ++turn)
     outs_.push_back(
-        element_at(buffers_[static_cast<std::size_t>((self + turn) % ranks)].destination, slice_.first, task_.element));
-  copy_to_all(outs_, sum(), bytes());
+        element_at(all[static_cast<std::size_t>((self + turn) % ranks)].destination, slice_.first, task_.element));
+  copy_to_all(device_, outs_, sum(), bytes(), host_.stream().stream());
 }
 
 }  // namespace collectives

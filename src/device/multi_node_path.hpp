@@ -34,7 +34,7 @@
 #include <vector>
 
 #include "device/device_buffer.hpp"
-#include "device/intra_host_path.hpp"
+#include "device/intra_host_call.hpp"
 #include "device/nccl_collective.hpp"
 #include "device/pipelined_copy.hpp"
 #include "device/top_k_on_gpu.hpp"
@@ -44,7 +44,7 @@ namespace collectives {
 
 class RankView;
 
-class MultiNodePath final : public IntraHostPath {
+class MultiNodePath final : public PathExecutor {
  public:
   /// `host_copy` performs the calls that must first move residuals. `nccl_comm` connects the ranks of this host, by
   /// local rank. Null: their GPUs access each other's memory.
@@ -56,6 +56,7 @@ class MultiNodePath final : public IntraHostPath {
   void start(const DeviceCall& call, const PlannedCall& planned, Job& job) override;
   PathState progress() override;
   void abandon() noexcept override;
+  std::uint64_t moves() const noexcept override { return moves_ + host_.moves(); }
   /// Returns null if this path does not use NCCL.
   NcclComm* nccl_comm() const noexcept {
     return nccl_collective_ == nullptr ? nullptr : &nccl_collective_->nccl_comm();
@@ -87,9 +88,9 @@ class MultiNodePath final : public IntraHostPath {
   void start_nccl(Collective collective, const std::byte* input, std::byte* output);
   /// Returns true if the calls started by NCCL are in the stream.
   bool in_stream() { return nccl_collective_ == nullptr || nccl_collective_->progress(); }
-  /// Returns true if the stream has reached the last recording of `done_`. Throws the errors of work in the stream.
+  /// Returns true if the stream has reached the last recording of its event. Throws the errors of work in the stream.
   bool reached() {
-    return (nccl_collective_ == nullptr || nccl_collective_->nccl_comm().ready()) && device_.reached(done_);
+    return (nccl_collective_ == nullptr || nccl_collective_->nccl_comm().ready()) && host_.stream().reached();
   }
   std::size_t bytes() const { return slice_.count * task_.element; }
   /// Returns this rank's sum. It has the alignment of the slice in this rank's buffer, so that kernels access both by
@@ -100,14 +101,17 @@ class MultiNodePath final : public IntraHostPath {
     return reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(sum()) - slice_.first * task_.element);
   }
 
+  Device& device_;
+  const Arena& arena_;
   const RankView& view_;
   const Topology& topology_;
   PathExecutor& host_copy_;
+  HostTask task_;  // The call.
+  IntraHostCall host_;
   PathExecutor* delegate_ = nullptr;  // Path that performs the current call instead of this one.
   DeviceBuffer sum_, sum_here_;       // Sum of this rank's slice: on the GPU, and in pinned memory.
   PipelinedCopy pipelined_copy_;      // Copies between sum_ and sum_here_.
-  Device::Stream stream_back_ = nullptr;
-  Device::Event back_ = nullptr;
+  TrackedStream stream_back_;         // Stream of the copies to the GPU.
   Job* job_ = nullptr;
   const PlannedCall* planned_ = nullptr;
   const Plan* plan_ = nullptr;
@@ -121,7 +125,11 @@ class MultiNodePath final : public IntraHostPath {
   const SparsePlan* sparse_ = nullptr;
   std::unique_ptr<NcclCollective> nccl_collective_;
   std::vector<std::size_t> offsets_;  // Offsets of the slices, for NCCL.
+  // Arguments of the next kernel.
+  std::vector<Source> sources_;
+  std::vector<std::byte*> outs_;
   Phase phase_ = Phase::preparing;
+  std::uint64_t moves_ = 0;
 };
 
 }  // namespace collectives

@@ -207,7 +207,8 @@ void NcclCollective::exchange() {
     const Range part = parts[peer];
     const std::byte* contribution = element_at(call_.input, part.first, element());
     if (call_.coded() && part.count > 0) {
-      device_.cast({contribution, part.count, call_.type}, {coded(peer), part.count, call_.wire}, call_.stream);
+      device_.kernels().cast({contribution, part.count, call_.type}, {coded(peer), part.count, call_.wire},
+                             call_.stream);
       contribution = coded(peer);
     }
     if (peer == self_) continue;
@@ -230,7 +231,7 @@ void NcclCollective::combine() {
                           : call_.coded() ? coded(rank)
                                           : element_at(call_.input, mine.first, element()),
                           true});
-    device_.fold(call_.op, carried(), sources_, std::span(&sum, 1), mine.count, size_, call_.stream);
+    device_.kernels().fold(call_.op, carried(), sources_, std::span(&sum, 1), mine.count, size_, call_.stream);
   }
   // Coded results are gathered in place of the coded contributions, one part after the other.
   const std::size_t bytes = size_of(carried()), base = call_.coded() ? parts.whole().first : 0;
@@ -254,8 +255,8 @@ void NcclCollective::keep() {
   const Parts parts = parts_of_round();
   const auto decode = [&](const std::byte* from, Range range) {
     if (range.count > 0)
-      device_.cast({from, range.count, call_.wire},
-                   {element_at(call_.output, range.first, element()), range.count, call_.type}, call_.stream);
+      device_.kernels().cast({from, range.count, call_.wire},
+                             {element_at(call_.output, range.first, element()), range.count, call_.type}, call_.stream);
   };
   const bool at_root = call_.collective == Collective::reduce && self_ == call_.root;
   if (call_.collective == Collective::all_reduce || at_root) decode(coded(0), parts.whole());

@@ -30,15 +30,18 @@ std::size_t longest_message(const PlannedCall& planned, const Topology& topology
 
 StepPath::StepPath(Device& device, const Arena& arena, std::shared_ptr<GpuPeers> peers, const RankView& view,
                    const Topology& topology, SharedMemoryTransport& notices, Wire* wire)
-    : IntraHostPath(device, arena, std::move(peers), view.world.self, &GpuBlock::step),
+    : device_(device),
+      arena_(arena),
       view_(view),
       topology_(topology),
-      messages_(device, this->peers(), view, notices, wire),
+      host_(device, arena, std::move(peers), view.world.self, &GpuBlock::step),
+      share_(device),
+      messages_(device, host_.exchange().peers(), view, notices, wire),
       executor_(view, routes_by(messages_, view.world.size()), {}, &messages_, this),
       work_(device, false) {}
 
 StepPath::~StepPath() {
-  if (drained()) return;
+  if (host_.drained()) return;
   messages_.leak();
   work_.leak();
 }
@@ -48,7 +51,7 @@ void StepPath::start(const DeviceCall& call, const PlannedCall& planned, Job& jo
   task_ = {};
   task_.element = size_of(job.type);
   task_.slices.assign(1, {0, planned.signature.count});
-  IntraHostPath::begin(call, job.input, job.output, job.tag);
+  host_.begin(call, job.input, job.output, job.tag);
   messages_.begin(longest_message(planned, topology_) * task_.element);
   phase_ = Phase::preparing;
   working_ = false;
@@ -57,15 +60,15 @@ void StepPath::start(const DeviceCall& call, const PlannedCall& planned, Job& jo
 PathExecutor::PathState StepPath::progress() {
   switch (phase_) {
     case Phase::preparing:
-      if (call_->stream && !device_.reached(call_->ready)) return PathState::gpu;
-      prepare_for_steps();
+      if (!host_.input_ready()) return PathState::gpu;
+      host_.prepare_for_steps(task_);
       ++moves_;
       phase_ = Phase::packing;
       [[fallthrough]];
     case Phase::packing:
-      if (!prepared()) return PathState::gpu;
-      job_->input = own_input();
-      job_->output = own_output();
+      if (!host_.prepared()) return PathState::gpu;
+      job_->input = host_.own_input();
+      job_->output = host_.own_output();
       executor_.start(*job_);
       ++moves_;
       phase_ = Phase::performing;
@@ -77,24 +80,26 @@ PathExecutor::PathState StepPath::progress() {
       [[fallthrough]];
     case Phase::unpacking: break;
   }
-  return return_result();
+  return host_.return_result();
 }
 
 // ---- a Step ----
 
 bool StepPath::begin() {
-  working_ = begin_remote_access();
+  working_ = host_.exchange().begin_remote_access();
   return working_;
 }
-void StepPath::copy(std::byte* to, const std::byte* from, std::size_t bytes) { device_.copy(to, from, bytes, stream_); }
+void StepPath::copy(std::byte* to, const std::byte* from, std::size_t bytes) {
+  device_.copy(to, from, bytes, host_.stream().stream());
+}
 void StepPath::fold(const ReduceOp& op, DataType type, std::span<const Source> sources, std::byte* out,
                     std::size_t count, int finish_ranks) {
-  device_.fold(op, type, sources, std::span(&out, 1), count, finish_ranks, stream_);
+  device_.kernels().fold(op, type, sources, std::span(&out, 1), count, finish_ranks, host_.stream().stream());
 }
-void StepPath::end() { device_.record(done_, stream_); }
+void StepPath::end() { host_.stream().record(); }
 bool StepPath::done() {
-  if (!device_.reached(done_)) return false;
-  end_remote_access();
+  if (!host_.stream().reached()) return false;
+  host_.exchange().end_remote_access();
   working_ = false;
   return true;
 }
@@ -108,8 +113,9 @@ std::byte* StepPath::work(std::size_t bytes) {
 void StepPath::begin_host_step(const HostTask& task, const HostOperands& with) {
   task_ = task;
   with_ = &with;
-  bind_step_buffers(with.source, with.destination, renumbered(with.tag, ++host_steps_));
-  publish();
+  host_.exchange().begin(renumbered(with.tag, ++host_steps_));
+  host_.exchange().set_own_shared(task_, with.source, with.destination);
+  host_.exchange().publish();
   host_phase_ = HostPhase::gathering;
 }
 
@@ -123,23 +129,27 @@ bool StepPath::progress_host_step() {
 }
 
 bool StepPath::progress_host_phase() {
+  BufferExchange& exchange = host_.exchange();
   switch (host_phase_) {
     case HostPhase::gathering:
-      if (!all_published() || !begin()) return false;
-      do_share(with_->op, with_->type, with_->unreduced, with_->finish_ranks);
+      if (!exchange.all_published(task_) || !begin()) return false;
+      share_.perform(
+          task_, arena_.self(), exchange.buffers(),
+          {.op = with_->op, .type = with_->type, .unreduced = with_->unreduced, .finish_ranks = with_->finish_ranks},
+          host_.stream().stream());
       end();
       ++moves_;
       host_phase_ = HostPhase::working;
       [[fallthrough]];
     case HostPhase::working:
       if (!done()) return false;
-      publish_done();
+      exchange.publish_done();
       ++moves_;
       host_phase_ = HostPhase::leaving;
       [[fallthrough]];
     case HostPhase::leaving: break;
   }
-  return all_done();
+  return exchange.all_done();
 }
 
 }  // namespace collectives

@@ -15,12 +15,13 @@
 
 #include "device/device_buffer.hpp"
 #include "device/gpu_messages.hpp"
-#include "device/intra_host_path.hpp"
+#include "device/host_share.hpp"
+#include "device/intra_host_call.hpp"
 #include "execution/executor.hpp"
 
 namespace collectives {
 
-class StepPath final : public IntraHostPath, private ValueEngine {
+class StepPath final : public PathExecutor, private ValueEngine {
  public:
   StepPath(Device& device, const Arena& arena, std::shared_ptr<GpuPeers> peers, const RankView& view,
            const Topology& topology, SharedMemoryTransport& notices, Wire* wire);
@@ -28,8 +29,9 @@ class StepPath final : public IntraHostPath, private ValueEngine {
 
   void start(const DeviceCall& call, const PlannedCall& planned, Job& job) override;
   PathState progress() override;
+  void abandon() noexcept override { host_.abandon(); }
   Executor* executor() noexcept override { return &executor_; }
-  std::uint64_t moves() const noexcept override { return moves_ + executor_.moves(); }
+  std::uint64_t moves() const noexcept override { return moves_ + host_.moves() + executor_.moves(); }
 
  private:
   enum class Phase : std::uint8_t { preparing, packing, performing, unpacking };
@@ -48,8 +50,13 @@ class StepPath final : public IntraHostPath, private ValueEngine {
 
   bool progress_host_phase();
 
+  Device& device_;
+  const Arena& arena_;
   const RankView& view_;
   const Topology& topology_;
+  HostTask task_;  // The call, or the host Step in progress.
+  IntraHostCall host_;
+  HostShare share_;
   GpuMessages messages_;
   Executor executor_;
   DeviceBuffer work_;
@@ -58,6 +65,7 @@ class StepPath final : public IntraHostPath, private ValueEngine {
   bool working_ = false;  // True: a Step is in progress on the GPU.
   HostPhase host_phase_ = HostPhase::gathering;
   const HostOperands* with_ = nullptr;
+  std::uint64_t moves_ = 0;
   std::uint64_t host_steps_ = 0;  // Number of host Steps so far.
 };
 

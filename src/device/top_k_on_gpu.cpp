@@ -160,8 +160,8 @@ void TopKOnGpu::reserve_buffers(const SparsePlan& plan) {
   chosen_here_.grow(std::max(chosen, sizeof(std::uint32_t)));
   union_size_host_.grow(sizeof(std::uint32_t));
   if (format_.n == 0) return;
-  scratch_.grow(std::max(device_->select_scratch_bytes(format_.n, format_.k), sizeof(std::uint32_t)));
-  if (touched_.grow(device_->sparse_scratch_bytes(format_.n)))
+  scratch_.grow(std::max(device_->kernels().select_scratch_bytes(format_.n, format_.k), sizeof(std::uint32_t)));
+  if (touched_.grow(device_->kernels().sparse_scratch_bytes(format_.n)))
     device_->clear(touched_.as<void>(), touched_.bytes(), stream_);
   // Allocates for the largest possible result now. A later allocation might wait for the GPU, while the GPU waits for
   // this rank.
@@ -175,19 +175,20 @@ void TopKOnGpu::reserve_buffers(const SparsePlan& plan) {
 /// first copied to the host. Each copy waits at most 10 s.
 void TopKOnGpu::adopt_residual() {
   const TopKOptions& options = tensor_->options();
+  TensorResidual& residual = tensor_->residual();
   const bool with_velocity = options.momentum > 0;
   const auto bring_to_host = [&] {
-    slices_ == 0 ? tensor_->bring_residual_to_host(count_) : tensor_->bring_slice_to_host(count_, slices_, slice_);
+    slices_ == 0 ? residual.move_to_host(count_) : residual.move_slice_to_host(count_, slices_, slice_);
   };
   gpu_residual_ = nullptr;
   if (!options.error_feedback || format_.n == 0) return bring_to_host();
-  auto* here = dynamic_cast<GpuResidual*>(tensor_->device_residual.get());
-  if (here == nullptr || !tensor_->keeps(slices_, slice_) || !here->fits(*device_, format_.n, with_velocity)) {
+  auto* here = dynamic_cast<GpuResidual*>(residual.on_device());
+  if (here == nullptr || !residual.keeps(slices_, slice_) || !here->fits(*device_, format_.n, with_velocity)) {
     bring_to_host();
     auto made = std::make_unique<GpuResidual>(device_, format_.n, with_velocity);
-    made->bring(tensor_->state.residual, tensor_->state.velocity, stream_);
+    made->bring(residual.state().residual, residual.state().velocity, stream_);
     here = made.get();
-    tensor_->move_residual_to_device(std::move(made));
+    residual.move_to_device(std::move(made));
   }
   here->wait_for_it(stream_);
   gpu_residual_ = here;
@@ -197,22 +198,23 @@ void TopKOnGpu::choose(const float* gradient) {
   since_ = Clock::now();
   if (format_.n == 0) return;
   const TopKOptions& options = tensor_->options();
-  device_->select({.gradient = gradient,
-                   .accumulated = gpu_residual_ != nullptr ? gpu_residual_->residual() : nullptr,
-                   .velocity = gpu_residual_ != nullptr ? gpu_residual_->velocity() : nullptr,
-                   .n = format_.n,
-                   .momentum = options.momentum,
-                   .scale = 1,
-                   .masking = options.masking},
-                  format_.k, indices(), values(), scratch_.as<void>(), stream_);
+  device_->kernels().select({.gradient = gradient,
+                             .accumulated = gpu_residual_ != nullptr ? gpu_residual_->residual() : nullptr,
+                             .velocity = gpu_residual_ != nullptr ? gpu_residual_->velocity() : nullptr,
+                             .n = format_.n,
+                             .momentum = options.momentum,
+                             .scale = 1,
+                             .masking = options.masking},
+                            format_.k, indices(), values(), scratch_.as<void>(), stream_);
   sent_ = gpu_residual_ != nullptr;
   device_->copy(chosen_here_.as<void>(), indices(), format_.k * (sizeof(std::uint32_t) + sizeof(float)), stream_);
   if (gpu_residual_ != nullptr) gpu_residual_->use(stream_);
 }
 
 void TopKOnGpu::publish_selection() {
-  tensor_->set_device_selection(chosen_here_.as<std::uint32_t>(),
-                                chosen_here_.as<float>(format_.k * sizeof(std::uint32_t)), Clock::now() - since_);
+  tensor_->operation().set_device_selection(chosen_here_.as<std::uint32_t>(),
+                                            chosen_here_.as<float>(format_.k * sizeof(std::uint32_t)),
+                                            Clock::now() - since_);
 }
 
 /// Adds the rounding errors of the sent values to the residual, once the values have arrived. The buffer of the values
@@ -225,14 +227,14 @@ void TopKOnGpu::keep_rounding() {
   }
   device_->copy(values(), here, format_.k * sizeof(float), stream_);
   const Device::Term term{indices(), values(), format_.k};
-  device_->sparse_add({&term, 1}, 1, gpu_residual_->residual(), touched_.as<void>(), nullptr, stream_);
+  device_->kernels().sparse_add({&term, 1}, 1, gpu_residual_->residual(), touched_.as<void>(), nullptr, stream_);
   gpu_residual_->use(stream_);
 }
 
 void TopKOnGpu::add_up(float* sum) {
   since_ = Clock::now();
   if (format_.n == 0) return;
-  const SparseExchange::Result& result = tensor_->received();
+  const SparseExchange::Result& result = tensor_->operation().received();
   union_size_ = result.union_size;
   std::size_t bytes = 0;
   for (const Entries& term : result.terms) bytes += term.count * (sizeof(std::uint32_t) + sizeof(float));
@@ -255,7 +257,8 @@ void TopKOnGpu::add_up(float* sum) {
   for (const auto& [range, values] : result.dense) put(values, range.count * sizeof(float));
   if (entries > 0) device_->copy(received_.as<void>(), received_here_.as<void>(), entries, stream_);
   device_->clear(sum, format_.n * sizeof(float), stream_);
-  device_->sparse_add(terms_, result.divisor, sum, touched_.as<void>(), scratch_.as<std::uint32_t>(), stream_);
+  device_->kernels().sparse_add(terms_, result.divisor, sum, touched_.as<void>(), scratch_.as<std::uint32_t>(),
+                                stream_);
   device_->copy(union_size_host_.as<void>(), scratch_.as<void>(), sizeof(std::uint32_t), stream_);
   at = entries;
   for (const auto& [range, values] : result.dense) {
@@ -268,7 +271,8 @@ void TopKOnGpu::add_up(float* sum) {
 void TopKOnGpu::publish_sum() {
   sent_ = false;
   if (format_.n == 0) return;
-  tensor_->report_device_sum(union_size_.value_or(*union_size_host_.as<std::uint32_t>()), Clock::now() - since_);
+  tensor_->operation().report_device_sum(union_size_.value_or(*union_size_host_.as<std::uint32_t>()),
+                                         Clock::now() - since_);
   if (gpu_residual_ != nullptr && format_.values == DataType::bf16) keep_rounding();
 }
 
@@ -279,7 +283,7 @@ void TopKOnGpu::take_back() noexcept {
   try {
     const Device::Term term{indices(), values(), format_.k};
     gpu_residual_->returned = true;
-    device_->sparse_add({&term, 1}, 1, gpu_residual_->residual(), touched_.as<void>(), nullptr, stream_);
+    device_->kernels().sparse_add({&term, 1}, 1, gpu_residual_->residual(), touched_.as<void>(), nullptr, stream_);
     gpu_residual_->use(stream_);
   } catch (const std::exception&) {  // The GPU has failed, so the residual is lost.
   }

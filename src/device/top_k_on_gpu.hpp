@@ -44,7 +44,7 @@ class TopKOnGpu {
   void leak() noexcept;
 
   /// Begins a call. `local` is this rank's number in its host, which selects the slice; the slice may be empty.
-  /// Allocates memory, and moves the residual of `tensor` to this GPU. Requires SparseTensor::keeps if the ranks of a
+  /// Allocates memory, and moves the residual of `tensor` to this GPU. Requires TensorResidual::keeps if the ranks of a
   /// host add first.
   void begin(SparseTensor& tensor, const SparsePlan& plan, int local, Device::Stream stream);
   /// Selects from `gradient`, which holds the slice. Call publish_selection() once the stream has reached this point.

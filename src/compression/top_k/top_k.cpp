@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "collectives/error.hpp"
 #include "compression/top_k/top_k_impl.hpp"
@@ -161,13 +162,17 @@ std::vector<std::string> TopK::names() const {
 std::vector<std::byte> TopK::save() const {
   Writer writer;
   writer.bytes(kMagic, sizeof kMagic);
-  const auto used = [](const auto& entry) { return entry.second->state.calls > 0 && entry.second->state.count > 0; };
+  const auto used = [](const auto& entry) {
+    const ResidualState& state = std::as_const(*entry.second).residual().state();
+    return state.calls > 0 && state.count > 0;
+  };
   writer.number(static_cast<std::uint64_t>(std::ranges::count_if(impl_->tensors, used)));
   for (const auto& [name, tensor] : impl_->tensors) {
     if (!used(*impl_->tensors.find(name))) continue;
+    const TensorResidual& residual = tensor->residual();
     ResidualState copy;
-    if (tensor->device_residual != nullptr) copy = tensor->full_state();
-    const ResidualState& state = tensor->device_residual != nullptr ? copy : tensor->state;
+    if (residual.on_device() != nullptr) copy = residual.full_state();
+    const ResidualState& state = residual.on_device() != nullptr ? copy : residual.state();
     writer.number(name.size());
     writer.bytes(name.data(), name.size());
     for (const std::uint64_t number : {std::uint64_t{state.count}, state.calls, std::uint64_t{state.slice.first},
@@ -184,7 +189,7 @@ void TopK::load(std::span<const std::vector<std::byte>> states, Rank rank, int r
   if (ranks < 1 || rank < 0 || rank >= ranks) refuse(fmt::format("rank {} of {}", rank, ranks));
   if (states.empty()) refuse("there is no saved state");
   for (const auto& [name, tensor] : impl_->tensors)
-    if (tensor->busy()) refuse(fmt::format("a call of \"{}\" is under way", name));
+    if (tensor->operation().busy()) refuse(fmt::format("a call of \"{}\" is under way", name));
   // Every rank reads all states, even those that it does not use. All ranks therefore throw the same error.
   std::vector<std::map<std::string, ResidualState>> saved;
   for (const auto& state : states) saved.push_back(read_state(state));
@@ -202,15 +207,16 @@ void TopK::load(std::span<const std::vector<std::byte>> states, Rank rank, int r
   std::map<std::string, std::unique_ptr<SparseTensor>, std::less<>> tensors;
   for (const auto& [name, first] : saved[0]) {
     auto tensor = std::make_unique<SparseTensor>(name, impl_->options);
+    ResidualState& state = tensor->residual().state();
     if (saved.size() == static_cast<std::size_t>(ranks)) {
-      tensor->state = std::move(saved[static_cast<std::size_t>(rank)][name]);
+      state = std::move(saved[static_cast<std::size_t>(rank)][name]);
       // The next call moves the state, because another rank of the host may now own the slice.
-      tensor->state.slices = 0;
+      state.slices = 0;
     } else {
-      tensor->state.count = first.count;
-      tensor->state.calls = first.calls;
+      state.count = first.count;
+      state.calls = first.calls;
       for (auto from = static_cast<std::size_t>(rank); from < saved.size(); from += static_cast<std::size_t>(ranks))
-        add_pending(tensor->state, saved[from][name]);
+        add_pending(state, saved[from][name]);
     }
     tensors.emplace(name, std::move(tensor));
   }

@@ -34,10 +34,140 @@ struct FakeGpus::State {
 
 namespace {
 
+class FakePeerAccess final : public Device::PeerAccess {
+ public:
+  FakePeerAccess(FakeGpuMachine& machine, int number) : machine_(machine), number_(number) {}
+
+  std::string enable(const Device::Identity& other) override {
+    machine_.check(number_);
+    const int gpu = other.back();
+    if (gpu >= machine_.gpus()) return fmt::format("GPU {} is not there", gpu);
+    return machine_.reaches(number_, gpu) ? "" : fmt::format("GPU {} has no way to GPU {}", number_, gpu);
+  }
+  Device::Handle share(void* base) override { return machine_.share(number_, base); }
+  void* open(const Device::Handle& handle) override { return machine_.open(number_, handle); }
+  void close(void* opened) noexcept override { machine_.free(opened); }
+
+ private:
+  FakeGpuMachine& machine_;
+  const int number_;
+};
+
+class FakeKernels final : public Device::Kernels {
+ public:
+  FakeKernels(FakeGpuMachine& machine, int number) : machine_(machine), number_(number) {}
+
+  void fold(const ReduceOp& op, DataType type, std::span<const Source> sources, std::span<std::byte* const> outs,
+            std::size_t count, int finish_ranks, Device::Stream stream) override {
+    if (sources.empty() || sources.size() > Device::kMostSources || outs.empty() || outs.size() > Device::kMostOuts)
+      refuse(fmt::format("a fold of {} sources to {} outs", sources.size(), outs.size()));
+    if (op.user_op() != nullptr) refuse("a fold by a function of the host");
+    std::vector<std::pair<const void*, std::size_t>> ranges;
+    for (const Source& source : sources) ranges.emplace_back(source.data, count * size_of(type));
+    for (const std::byte* out : outs) ranges.emplace_back(out, count * size_of(type));
+    for (const auto& [address, bytes] : ranges) aligned(address, size_of(type));
+    kernel(stream, ranges,
+           [=, from = std::vector(sources.begin(), sources.end()), to = std::vector(outs.begin(), outs.end())] {
+             collectives::fold(op, type, from, to, count, finish_ranks);
+           });
+  }
+  void cast(ConstBuffer from, Buffer to, Device::Stream stream) override {
+    kernel(stream, {{from.data, from.bytes()}, {to.data, to.bytes()}}, [=] {
+      for (std::size_t i = 0; i < to.count; ++i) write(to.data, to.type, i, read(from.data, from.type, i));
+    });
+  }
+  void cast_reduce_scale(DataType type, std::span<const std::byte* const> sources, std::size_t count, float divisor,
+                         Buffer wire, float* seen, Device::Stream stream) override {
+    std::vector<std::pair<const void*, std::size_t>> ranges;
+    for (const std::byte* source : sources) ranges.emplace_back(source, count * size_of(type));
+    if (wire.data != nullptr) ranges.emplace_back(wire.data, wire.bytes());
+    if (seen != nullptr) ranges.emplace_back(seen, count * sizeof(float));
+    kernel(stream, ranges, [=, from = std::vector(sources.begin(), sources.end())] {
+      for (std::size_t i = 0; i < count; ++i) {
+        float sum = read(from[0], type, i);
+        for (std::size_t s = 1; s < from.size(); ++s) sum += read(from[s], type, i);
+        sum /= divisor;
+        std::byte rounded[sizeof(float)];
+        write(rounded, wire.type, 0, sum);
+        if (wire.data != nullptr) write(wire.data, wire.type, i, sum);
+        if (seen != nullptr) seen[i] = read(rounded, wire.type, 0);
+      }
+    });
+  }
+  std::size_t select_scratch_bytes(std::size_t, std::size_t) const override { return 256; }
+  void select(const Device::SelectInput& input, std::size_t k, std::uint32_t* indices, float* values, void* scratch,
+              Device::Stream stream) override {
+    const std::size_t bytes = input.n * sizeof(float);
+    std::vector<std::pair<const void*, std::size_t>> ranges{
+        {input.gradient, bytes}, {indices, k * sizeof *indices}, {values, k * sizeof *values}, {scratch, 256}};
+    if (input.accumulated != nullptr) ranges.emplace_back(input.accumulated, bytes);
+    if (input.velocity != nullptr) ranges.emplace_back(input.velocity, bytes);
+    kernel(stream, ranges, [=] {
+      SelectionInput from{.gradient = {input.gradient, input.n},
+                          .momentum = input.momentum,
+                          .scale = input.scale,
+                          .masking = input.masking};
+      if (input.accumulated != nullptr) from.accumulated = {input.accumulated, input.n};
+      if (input.velocity != nullptr) from.velocity = {input.velocity, input.n};
+      Selector().select(from, k, indices, values);
+    });
+  }
+  std::size_t sparse_scratch_bytes(std::size_t n) const override { return (n + 7) / 8; }
+  void sparse_add(std::span<const Device::Term> terms, float divisor, float* sum, void* scratch,
+                  std::uint32_t* union_size, Device::Stream stream) override {
+    std::vector<std::pair<const void*, std::size_t>> ranges{{scratch, 1}};
+    if (union_size != nullptr) ranges.emplace_back(union_size, sizeof *union_size);
+    for (const Device::Term& term : terms) {
+      ranges.emplace_back(term.indices, term.count * sizeof *term.indices);
+      ranges.emplace_back(term.values, term.count * sizeof *term.values);
+    }
+    machine_.check(number_);
+    const Device::Allocation whole = machine_.allocation_of(sum);
+    const auto n =
+        static_cast<std::size_t>(whole.base + whole.bytes - reinterpret_cast<std::byte*>(sum)) / sizeof(float);
+    ranges.emplace_back(sum, n * sizeof(float));
+    std::vector<Entries> entries;
+    for (const Device::Term& term : terms) entries.push_back({term.indices, term.values, term.count});
+    kernel(stream, ranges, [=] {
+      const std::size_t count = SparseSum().add(entries.data(), entries.size(), divisor, sum, n);
+      if (union_size != nullptr) *union_size = static_cast<std::uint32_t>(count);
+    });
+  }
+
+ private:
+  static float read(const void* data, DataType type, std::size_t i) {
+    if (type == DataType::f16) return static_cast<float>(static_cast<const float16*>(data)[i]);
+    if (type == DataType::bf16) return static_cast<float>(static_cast<const bfloat16*>(data)[i]);
+    return static_cast<const float*>(data)[i];
+  }
+  static void write(void* data, DataType type, std::size_t i, float value) {
+    if (type == DataType::f16)
+      static_cast<float16*>(data)[i] = static_cast<float16>(value);
+    else if (type == DataType::bf16)
+      static_cast<bfloat16*>(data)[i] = static_cast<bfloat16>(value);
+    else
+      static_cast<float*>(data)[i] = value;
+  }
+  static void aligned(const void* address, std::size_t to) {
+    if (reinterpret_cast<std::uintptr_t>(address) % to != 0) refuse("misaligned address");
+  }
+
+  void kernel(Device::Stream stream, FakeGpuMachine::Ranges ranges, std::function<void()> action) {
+    machine_.count_kernel();
+    machine_.put(number_, stream, std::move(ranges), std::move(action));
+  }
+
+  FakeGpuMachine& machine_;
+  const int number_;
+};
+
 class FakeDevice final : public Device {
  public:
   FakeDevice(std::shared_ptr<FakeGpus::State> state, int number)
       : state_(std::move(state)), machine_(state_->machine), number_(number) {}
+
+  PeerAccess& peer_access() noexcept override { return peer_access_; }
+  Kernels& kernels() noexcept override { return kernels_; }
 
   int number() const override { return number_; }
   void make_current() noexcept override { FakeGpus::set_current(number_); }
@@ -46,12 +176,6 @@ class FakeDevice final : public Device {
     Identity identity{'p', 'r', 'e', 't', 'e', 'n', 'd', 'e', 'd'};
     identity.back() = static_cast<std::uint8_t>(number_);
     return identity;
-  }
-  std::string enable_peer_access(const Identity& other) override {
-    machine_.check(number_);
-    const int gpu = other.back();
-    if (gpu >= machine_.gpus()) return fmt::format("GPU {} is not there", gpu);
-    return machine_.reaches(number_, gpu) ? "" : fmt::format("GPU {} has no way to GPU {}", number_, gpu);
   }
 
   Memory memory_of(const void* address) const override {
@@ -68,10 +192,6 @@ class FakeDevice final : public Device {
   void free_pinned(void* memory) noexcept override { machine_.free(memory); }
   void pin(void* memory, std::size_t bytes) override { machine_.pin(number_, memory, bytes); }
   void unpin(void* memory) noexcept override { machine_.unpin(memory); }
-
-  Handle share(void* base) override { return machine_.share(number_, base); }
-  void* open(const Handle& handle) override { return machine_.open(number_, handle); }
-  void close(void* opened) noexcept override { machine_.free(opened); }
 
   Stream new_stream() override { return machine_.new_stream(number_); }
   void end_stream(Stream stream) noexcept override { machine_.end_stream(number_, stream); }
@@ -96,82 +216,6 @@ class FakeDevice final : public Device {
     machine_.copy(number_, to, from, bytes, stream);
   }
 
-  void fold(const ReduceOp& op, DataType type, std::span<const Source> sources, std::span<std::byte* const> outs,
-            std::size_t count, int finish_ranks, Stream stream) override {
-    if (sources.empty() || sources.size() > kMostSources || outs.empty() || outs.size() > kMostOuts)
-      refuse(fmt::format("a fold of {} sources to {} outs", sources.size(), outs.size()));
-    if (op.user_op() != nullptr) refuse("a fold by a function of the host");
-    std::vector<std::pair<const void*, std::size_t>> ranges;
-    for (const Source& source : sources) ranges.emplace_back(source.data, count * size_of(type));
-    for (const std::byte* out : outs) ranges.emplace_back(out, count * size_of(type));
-    for (const auto& [address, bytes] : ranges) aligned(address, size_of(type));
-    kernel(stream, ranges,
-           [=, from = std::vector(sources.begin(), sources.end()), to = std::vector(outs.begin(), outs.end())] {
-             collectives::fold(op, type, from, to, count, finish_ranks);
-           });
-  }
-  void cast(ConstBuffer from, Buffer to, Stream stream) override {
-    kernel(stream, {{from.data, from.bytes()}, {to.data, to.bytes()}}, [=] {
-      for (std::size_t i = 0; i < to.count; ++i) write(to.data, to.type, i, read(from.data, from.type, i));
-    });
-  }
-  void cast_reduce_scale(DataType type, std::span<const std::byte* const> sources, std::size_t count, float divisor,
-                         Buffer wire, float* seen, Stream stream) override {
-    std::vector<std::pair<const void*, std::size_t>> ranges;
-    for (const std::byte* source : sources) ranges.emplace_back(source, count * size_of(type));
-    if (wire.data != nullptr) ranges.emplace_back(wire.data, wire.bytes());
-    if (seen != nullptr) ranges.emplace_back(seen, count * sizeof(float));
-    kernel(stream, ranges, [=, from = std::vector(sources.begin(), sources.end())] {
-      for (std::size_t i = 0; i < count; ++i) {
-        float sum = read(from[0], type, i);
-        for (std::size_t s = 1; s < from.size(); ++s) sum += read(from[s], type, i);
-        sum /= divisor;
-        std::byte rounded[sizeof(float)];
-        write(rounded, wire.type, 0, sum);
-        if (wire.data != nullptr) write(wire.data, wire.type, i, sum);
-        if (seen != nullptr) seen[i] = read(rounded, wire.type, 0);
-      }
-    });
-  }
-  std::size_t select_scratch_bytes(std::size_t, std::size_t) const override { return 256; }
-  void select(const SelectInput& input, std::size_t k, std::uint32_t* indices, float* values, void* scratch,
-              Stream stream) override {
-    const std::size_t bytes = input.n * sizeof(float);
-    std::vector<std::pair<const void*, std::size_t>> ranges{
-        {input.gradient, bytes}, {indices, k * sizeof *indices}, {values, k * sizeof *values}, {scratch, 256}};
-    if (input.accumulated != nullptr) ranges.emplace_back(input.accumulated, bytes);
-    if (input.velocity != nullptr) ranges.emplace_back(input.velocity, bytes);
-    kernel(stream, ranges, [=] {
-      SelectionInput from{.gradient = {input.gradient, input.n},
-                          .momentum = input.momentum,
-                          .scale = input.scale,
-                          .masking = input.masking};
-      if (input.accumulated != nullptr) from.accumulated = {input.accumulated, input.n};
-      if (input.velocity != nullptr) from.velocity = {input.velocity, input.n};
-      Selector().select(from, k, indices, values);
-    });
-  }
-  std::size_t sparse_scratch_bytes(std::size_t n) const override { return (n + 7) / 8; }
-  void sparse_add(std::span<const Term> terms, float divisor, float* sum, void* scratch, std::uint32_t* union_size,
-                  Stream stream) override {
-    std::vector<std::pair<const void*, std::size_t>> ranges{{scratch, 1}};
-    if (union_size != nullptr) ranges.emplace_back(union_size, sizeof *union_size);
-    for (const Term& term : terms) {
-      ranges.emplace_back(term.indices, term.count * sizeof *term.indices);
-      ranges.emplace_back(term.values, term.count * sizeof *term.values);
-    }
-    const Allocation whole = allocation_of(sum);
-    const auto n =
-        static_cast<std::size_t>(whole.base + whole.bytes - reinterpret_cast<std::byte*>(sum)) / sizeof(float);
-    ranges.emplace_back(sum, n * sizeof(float));
-    std::vector<Entries> entries;
-    for (const Term& term : terms) entries.push_back({term.indices, term.values, term.count});
-    kernel(stream, ranges, [=] {
-      const std::size_t count = SparseSum().add(entries.data(), entries.size(), divisor, sum, n);
-      if (union_size != nullptr) *union_size = static_cast<std::uint32_t>(count);
-    });
-  }
-
   const Nccl* nccl(std::string& why_not) override {
     const std::lock_guard lock(state_->mutex);
     if (state_->nccl == nullptr) why_not = "NCCL cannot be loaded: a fake GPU has none";
@@ -188,31 +232,11 @@ class FakeDevice final : public Device {
   }
 
  private:
-  static float read(const void* data, DataType type, std::size_t i) {
-    if (type == DataType::f16) return static_cast<float>(static_cast<const float16*>(data)[i]);
-    if (type == DataType::bf16) return static_cast<float>(static_cast<const bfloat16*>(data)[i]);
-    return static_cast<const float*>(data)[i];
-  }
-  static void write(void* data, DataType type, std::size_t i, float value) {
-    if (type == DataType::f16)
-      static_cast<float16*>(data)[i] = static_cast<float16>(value);
-    else if (type == DataType::bf16)
-      static_cast<bfloat16*>(data)[i] = static_cast<bfloat16>(value);
-    else
-      static_cast<float*>(data)[i] = value;
-  }
-  static void aligned(const void* address, std::size_t to) {
-    if (reinterpret_cast<std::uintptr_t>(address) % to != 0) refuse("misaligned address");
-  }
-
-  void kernel(Stream stream, FakeGpuMachine::Ranges ranges, std::function<void()> action) {
-    machine_.count_kernel();
-    machine_.put(number_, stream, std::move(ranges), std::move(action));
-  }
-
   const std::shared_ptr<FakeGpus::State> state_;
   FakeGpuMachine& machine_;
   const int number_;
+  FakePeerAccess peer_access_{machine_, number_};
+  FakeKernels kernels_{machine_, number_};
 };
 
 }  // namespace

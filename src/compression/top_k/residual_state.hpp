@@ -1,0 +1,51 @@
+// ResidualState: the residual, the velocity and the warm-up state of one tensor, as a value in host memory. The
+// residual is the part of gradients that top-k has not sent yet.
+//
+// A slice is the range of the tensor from which a rank selects. The state covers the whole tensor, or the slice of its
+// rank. A checkpoint holds one state per tensor (TopK::save).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "collectives/top_k.hpp"
+#include "collectives/types.hpp"
+#include "steps/parts.hpp"
+
+namespace collectives {
+
+/// Returns `value` as the other ranks receive it: rounded to `type`, in which it is sent. A value that exceeds the
+/// range of bf16 becomes infinite.
+inline float received_value(float value, DataType type) {
+  return type == DataType::bf16 ? static_cast<float>(bfloat16(value)) : value;
+}
+
+/// State of a tensor that a rank keeps between calls.
+struct ResidualState {
+  std::size_t count = 0;  ///< Number of elements of the tensor.
+  std::uint64_t calls = 0;
+  /// Number of slices among the ranks of this host. Each owner keeps the state of its slice of the host's sum. 0: the
+  /// state belongs to this rank alone and covers the whole tensor.
+  std::uint32_t slices = 0;
+  Range slice;                  ///< Range of the tensor from which this rank selects.
+  std::vector<float> residual;  ///< Residual of the slice. Empty: all zeros.
+  std::vector<float> velocity;  ///< Velocity of the slice. Empty: all zeros.
+  /// Residual of the whole tensor, loaded from a run with a different number of ranks. Empty: none.
+  std::vector<float> pending;
+
+  /// Returns true if the state covers `slice_of_rank`, one of `number` slices. `number` 0 stands for the whole tensor.
+  bool covers(int number, Range slice_of_rank) const noexcept {
+    return slices == static_cast<std::uint32_t>(number) && (number == 0 || slice == slice_of_rank);
+  }
+  /// Extends the state to the whole tensor, and adds the pending residual. The state of a host's slice becomes the
+  /// state of its owner. The sum over all ranks stays unchanged.
+  void cover_tensor(const TopKOptions& options);
+  /// Makes the state that of `slice_of_rank`, one of `number` slices. Missing values are zeros.
+  void cover_slice(const TopKOptions& options, int number, Range slice_of_rank);
+  /// Drops each value that would not arrive as a finite number in `type`, with its velocity. Otherwise the value would
+  /// make every later call fail.
+  void drop_unrepresentable(DataType type) noexcept;
+};
+
+}  // namespace collectives

@@ -1,0 +1,29 @@
+// Zeroing with plain or streaming stores.
+#include "compression/top_k/zero_fill.hpp"
+
+#include <algorithm>
+
+#include "reduction/reduction.hpp"
+
+namespace collectives {
+
+void ZeroFill::fill_some() {
+  constexpr std::size_t kAtOnce = 64 << 10;  // Elements per call.
+  fill(std::min(kAtOnce, count_ - filled_));
+}
+
+/// Sets the next elements to zero. A vector of kPastTheCaches or more is written with streaming stores, because the
+/// caches of one core cannot hold it. Plain stores would first read the lines from memory, and two ranks on two cores
+/// need that bandwidth for the selection.
+void ZeroFill::fill(std::size_t elements) {
+  alignas(64) static constexpr std::byte kZeros[32 << 10] = {};
+  constexpr std::size_t kPastTheCaches = 8 << 20;  // Bytes.
+  const Stores stores = count_ * sizeof(float) >= kPastTheCaches ? Stores::streaming : Stores::cached;
+  auto* to = reinterpret_cast<std::byte*>(to_ + filled_);
+  filled_ += elements;
+  for (std::size_t left = elements * sizeof(float), bytes; left > 0; left -= bytes, to += bytes)
+    copy(to, kZeros, bytes = std::min(left, sizeof kZeros), stores);
+  if (stores == Stores::streaming) fence_streams();
+}
+
+}  // namespace collectives

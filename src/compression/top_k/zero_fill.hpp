@@ -1,0 +1,29 @@
+// ZeroFill: sets a vector to zero, some elements at a time, while the executor waits for peers.
+#pragma once
+
+#include <cstddef>
+
+namespace collectives {
+
+class ZeroFill {
+ public:
+  /// Begins with the `count` elements at `to`. None of them is zero yet.
+  void start(float* to, std::size_t count) noexcept {
+    to_ = to;
+    count_ = count;
+    filled_ = 0;
+  }
+  bool is_complete() const noexcept { return filled_ == count_; }
+  /// Sets some more elements to zero, which takes some microseconds.
+  void fill_some();
+  /// Sets the rest to zero.
+  void fill_rest() { fill(count_ - filled_); }
+
+ private:
+  void fill(std::size_t elements);
+
+  float* to_ = nullptr;
+  std::size_t count_ = 0, filled_ = 0;
+};
+
+}  // namespace collectives

@@ -1,0 +1,45 @@
+// Implementation of a rank's share: its sources and destinations, one kernel and some copies.
+#include "device/host_share.hpp"
+
+#include <algorithm>
+
+#include "shared_memory/host_operands.hpp"
+
+namespace collectives {
+
+void HostShare::perform(const HostTask& task, int self, std::span<const BufferExchange::Buffers> buffers,
+                        const Reduction& reduction, Device::Stream stream) {
+  const int ranks = static_cast<int>(buffers.size());
+  const Range share = task.share(self);
+  if (share.count == 0) return;
+  sources_.clear();
+  outs_.clear();
+  for (int rank = 0; rank < ranks; ++rank)
+    if (task.is_source(rank, self))
+      sources_.push_back(
+          {element_at(buffers[static_cast<std::size_t>(rank)].source, share.first, task.element), reduction.unreduced});
+  // Each rank begins with its own destination, so that the ranks write to different destinations at a time.
+  for (int turn = 0; turn < ranks; ++turn)
+    if (const int rank = (self + turn) % ranks; task.is_destination(rank, self))
+      outs_.push_back(element_at(buffers[static_cast<std::size_t>(rank)].destination, share.first, task.element));
+
+  // A kernel writes at most kMostOuts destinations. The rest are copies of the first one.
+  std::span<std::byte* const> left(outs_);
+  const std::byte* made = sources_[0].data;
+  if (task.combines()) {
+    const auto at_once = left.first(std::min(left.size(), Device::kMostOuts));
+    device_.kernels().fold(reduction.op, reduction.type, sources_, at_once, share.count, reduction.finish_ranks,
+                           stream);
+    left = left.subspan(at_once.size());
+    made = at_once[0];
+  }
+  copy_to_all(device_, left, made, share.count * task.element, stream);
+}
+
+void copy_to_all(Device& device, std::span<std::byte* const> to, const std::byte* from, std::size_t bytes,
+                 Device::Stream stream) {
+  for (std::byte* const out : to)
+    if (out != from) device.copy(out, from, bytes, stream);
+}
+
+}  // namespace collectives

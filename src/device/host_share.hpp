@@ -1,0 +1,41 @@
+// HostShare: the share of one rank in a collective of the ranks of a host, performed by the rank's GPU. A share is the
+// range of the vector that one rank processes.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "device/buffer_exchange.hpp"
+#include "device/device.hpp"
+#include "shared_memory/host_task.hpp"
+
+namespace collectives {
+
+class HostShare {
+ public:
+  explicit HostShare(Device& device) : device_(device) {}
+
+  struct Reduction {
+    ReduceOp op;
+    DataType type = DataType::f32;
+    bool unreduced = true;  ///< True: the sources are contributions.
+    int finish_ranks = 0;   ///< Argument of fold().
+  };
+  /// Puts the share of local rank `self` into the stream. Reads every source once, combines in rank order, and writes
+  /// every destination. `buffers` are those of all ranks.
+  void perform(const HostTask& task, int self, std::span<const BufferExchange::Buffers> buffers,
+               const Reduction& reduction, Device::Stream stream);
+
+ private:
+  Device& device_;
+  // Arguments of the kernel. They are kept between calls, so that later calls allocate no memory.
+  std::vector<Source> sources_;
+  std::vector<std::byte*> outs_;
+};
+
+/// Puts copies of `bytes` at `from` to each destination in `to`, except to `from` itself, into the stream.
+void copy_to_all(Device& device, std::span<std::byte* const> to, const std::byte* from, std::size_t bytes,
+                 Device::Stream stream);
+
+}  // namespace collectives

@@ -1,0 +1,91 @@
+// IntraHostCall: the part of a call that is equal on all device paths in which GPUs access each other's memory inside a
+// host. A path has one as a member.
+//
+// The object has the stream of the path, prepares the buffers of a call, and returns the result. buffer_exchange.hpp
+// publishes the buffers and synchronizes the ranks.
+//
+// Some buffers cannot be accessed by other ranks: the tensors of a group, managed memory, memory that cannot be shared,
+// and misaligned elements. Each rank decides for itself. It packs its buffers into memory of this object and copies the
+// result back. This memory is as long as the longest vector that needed it, rounded up to a power of two. Outgrown
+// memory is kept until the end, because to free it may wait for all work of the GPU.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "device/buffer_exchange.hpp"
+#include "device/path_executor.hpp"
+#include "device/tracked_stream.hpp"
+
+namespace collectives {
+
+class IntraHostCall {
+ public:
+  using PathState = PathExecutor::PathState;
+
+  /// `rank` is the number of this rank in the communicator. The paths of a communicator share `peers`. `sync` is the
+  /// block in which the ranks synchronize.
+  IntraHostCall(Device& device, const Arena& arena, std::shared_ptr<GpuPeers> peers, Rank rank,
+                GpuSync GpuBlock::*sync = &GpuBlock::call)
+      : device_(device), rank_(rank), exchange_(arena, std::move(peers), sync), stream_(device) {}
+  /// Waits up to 10 s for the stream, or 200 ms after a failure. If the stream does not finish, the memory is leaked.
+  ~IntraHostCall();
+  IntraHostCall(const IntraHostCall&) = delete;
+  IntraHostCall& operator=(const IntraHostCall&) = delete;
+
+  /// Begins a call. `input` and `output` are device addresses of element 0.
+  void begin(const DeviceCall& call, const std::byte* input, std::byte* output, std::uint64_t tag);
+  /// Gives up the call after a failure. Waits up to 200 ms for the stream.
+  void abandon() noexcept;
+  /// Waits for the stream. Returns false if the stream does not finish in time.
+  bool drained() noexcept;
+
+  /// Returns true if the work that preceded the call in the caller's stream is done.
+  bool input_ready() { return !call_->stream || device_.reached(call_->ready); }
+  /// Prepares to publish this rank's buffers for `task`. If the peers cannot access them, starts to copy them to memory
+  /// that the peers can access.
+  void prepare_shared(const HostTask& task);
+  /// Prepares buffers that no other rank accesses. Packs them if the call has several tensors, or if a buffer is
+  /// misaligned.
+  void prepare_local(const HostTask& task);
+  /// Prepares buffers of which a peer may access any part later in the call.
+  void prepare_for_steps(const HostTask& task);
+  /// Returns true if the packed copy is complete, or if there is none.
+  bool prepared() { return !packed_ || stream_.reached(); }
+  /// Return this rank's vector, as an address of element 0. Require that it has been prepared.
+  const std::byte* own_input() const noexcept { return packed_ ? vector() : input_; }
+  std::byte* own_output() const noexcept { return packed_ ? vector() : output_; }
+
+  /// Performs the rest of the call: waits until all ranks are done, and returns the result to the caller's buffer.
+  PathState leave();
+  /// Copies a packed result to the caller's buffer and ends the call.
+  PathState return_result();
+
+  /// Returns the call in progress. Null: none.
+  const DeviceCall* call() const noexcept { return call_; }
+  BufferExchange& exchange() noexcept { return exchange_; }
+  /// Returns the stream of the path, which begin() opens.
+  TrackedStream& stream() noexcept { return stream_; }
+  /// Returns a counter that changes with every progress.
+  std::uint64_t moves() const noexcept { return moves_; }
+
+ private:
+  void pack_vectors(const HostTask& task);
+  std::byte* vector() const noexcept { return static_cast<std::byte*>(memory_.back()); }
+
+  Device& device_;
+  const Rank rank_;
+  BufferExchange exchange_;
+  TrackedStream stream_;
+  const DeviceCall* call_ = nullptr;
+  std::vector<void*> memory_;  // Memory for packed vectors. The last one is in use.
+  std::size_t bytes_ = 0;      // Size of the memory in use.
+  const std::byte* input_ = nullptr;
+  std::byte* output_ = nullptr;
+  bool packed_ = false, left_ = false, unpacking_ = false;
+  std::uint64_t moves_ = 0;
+};
+
+}  // namespace collectives
