@@ -1,8 +1,8 @@
 // Implementation of DatagramLink. datagrams.hpp describes the protocol.
 //
-// A message is sent in one or several pieces. A piece is a Heading and its part of the payload, and fills one packet at
-// most. All pieces but the last have `piece_` bytes of payload. A slot holds the copy of a message that was sent and is
-// not acknowledged. A Stored holds a message that has arrived, whole or in part, and was not taken yet.
+// A message is sent in one or several pieces (datagram_pieces.hpp). All pieces but the last have `piece_` bytes of
+// payload. A slot holds the copy of a message that was sent and is not acknowledged. The reorder buffer holds messages
+// that have arrived, whole or in part, and were not taken yet.
 #include "transport/datagrams.hpp"
 
 #include <netinet/in.h>
@@ -12,12 +12,14 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <new>
 #include <tuple>
 
 #include "collectives/error.hpp"
 
 namespace collectives {
+
+using namespace datagram;
+
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -61,14 +63,6 @@ Address address_of(const tcp::Socket& socket, decltype(&::getsockname) ask) {
 
 }  // namespace
 
-AlignedBuffer make_aligned_buffer(std::size_t bytes) {
-  constexpr std::size_t kAlignment = 64;
-  AlignedBuffer buffer(
-      static_cast<std::byte*>(std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment)));
-  if (buffer == nullptr) throw std::bad_alloc();
-  return buffer;
-}
-
 DatagramLink::DatagramLink(const tcp::Socket& stream, std::uint64_t token, const DatagramSettings& settings)
     : token_(token), settings_(settings) {
   Address mine = address_of(stream, ::getsockname);
@@ -82,8 +76,6 @@ DatagramLink::DatagramLink(const tcp::Socket& stream, std::uint64_t token, const
   socklen_t bytes = sizeof space;
   if (::getsockopt(socket_.fd(), SOL_SOCKET, SO_RCVBUF, &space, &bytes) == 0 && space < int{4 * kWindowBytes})
     tcp::set_option(socket_, SOL_SOCKET, SO_RCVBUF, 2 * kWindowBytes);
-  stored_.reserve(kWindow);
-  spare_.reserve(2 * kWindow);
 }
 
 void DatagramLink::connect(const tcp::Socket& stream, std::uint16_t port) {
@@ -111,7 +103,7 @@ void DatagramLink::connect(const tcp::Socket& stream, std::uint16_t port) {
 // ---- handshake ----
 
 void DatagramLink::probe() {
-  const Buffer buffer = make_buffer(piece_);
+  const AlignedBuffer buffer = make_buffer(piece_);
   std::memset(payload_in(buffer), 0, piece_);
   write_whole(heading_in(buffer), kProbe, 0, {.bytes = static_cast<std::uint32_t>(piece_)});
 }
@@ -241,7 +233,8 @@ void DatagramLink::free_acknowledged() {
   std::array<std::byte, kMostPieces * sizeof(Heading)> space;  // The kernel may have joined several.
   for (;;) {
     const ssize_t got = ::recv(socket_.fd(), space.data(), space.size(), MSG_DONTWAIT | MSG_PEEK | MSG_TRUNC);
-    if (got <= 0 || static_cast<std::size_t>(got) > space.size() || !understands(space.data(), space.data() + got))
+    if (got <= 0 || static_cast<std::size_t>(got) > space.size() ||
+        !are_pieces(space.data(), space.data() + got, token_))
       return;
     for (ssize_t at = 0; at < got; at += ssize_t{sizeof(Heading)})
       if (heading_at(space.data() + at).kind != kAcknowledgement) return;
@@ -276,49 +269,9 @@ bool DatagramLink::retransmit(bool all, const std::function<bool(std::string_vie
 
 // ---- receiving ----
 
-DatagramLink::Stored* DatagramLink::find(std::uint32_t number) {
-  const auto found = std::ranges::find(stored_, number, [](const Stored& one) { return one.header.number; });
-  return found == stored_.end() ? nullptr : &*found;
-}
-
-DatagramLink::Buffer DatagramLink::empty_buffer() {
-  if (spare_.empty()) return make_buffer(kMostJoined);
-  Buffer buffer = std::move(spare_.back());
-  spare_.pop_back();
-  return buffer;
-}
-
-std::size_t DatagramLink::Heading::length() const {
-  return kind == kAcknowledgement ? 0 : std::min(piece, message.bytes - offset);
-}
-
-bool DatagramLink::Heading::makes_sense() const {
-  if (message.bytes == 0 || kind == kAcknowledgement) return offset == 0;
-  return message.bytes <= kLongest && offset < message.bytes && piece > 0 && offset % piece == 0 &&
-         (message.bytes - 1) / piece < kMostPieces;
-}
-
-DatagramLink::Heading DatagramLink::heading_at(const std::byte* at) {
-  Heading heading;
-  std::memcpy(&heading, at, sizeof heading);
-  return heading;
-}
-
-/// Returns whether the bytes are pieces of the peer and nothing else.
-bool DatagramLink::understands(const std::byte* at, const std::byte* end) const {
-  while (end - at >= static_cast<std::ptrdiff_t>(sizeof(Heading))) {
-    const Heading heading = heading_at(at);
-    at += sizeof heading;
-    if (heading.token != token_ || !heading.makes_sense() || static_cast<std::size_t>(end - at) < heading.length())
-      return false;
-    at += heading.length();
-  }
-  return at == end;
-}
-
 /// Reads one or several pieces with one system call. Returns false if there are none, or after four errors.
 bool DatagramLink::read(std::uint32_t number) {
-  if (incoming_ == nullptr) incoming_ = empty_buffer();
+  if (incoming_ == nullptr) incoming_ = arrived_.empty_buffer();
   for (int errors = 0; errors < 4;) {  // For example the late report that the peer's port is closed.
     std::byte* at = heading_in(incoming_);
     std::unique_lock lock(mutex_);
@@ -327,7 +280,7 @@ bool DatagramLink::read(std::uint32_t number) {
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
     if (got < 0) ++errors;
     std::byte* const end = at + std::max<ssize_t>(got, 0);
-    if (at == end || !understands(at, end)) continue;  // A datagram of another process.
+    if (at == end || !are_pieces(at, end, token_)) continue;  // A datagram of another process.
     heard_ = true;
     at = keep_if_whole(number, at, end);
     std::optional<std::uint32_t> taken;
@@ -346,8 +299,8 @@ bool DatagramLink::read(std::uint32_t number) {
 /// position behind the message, or `at` if it did not store it.
 std::byte* DatagramLink::keep_if_whole(std::uint32_t number, std::byte* at, const std::byte* end) {
   const Heading first = heading_at(at);
-  if (first.kind != kMessage || is_before(first.message.number, number) || find(first.message.number) != nullptr ||
-      !has_space(number))
+  if (first.kind != kMessage || is_before(first.message.number, number) ||
+      arrived_.find(first.message.number) != nullptr || !arrived_.has_space(number))
     return at;
   std::size_t come = 0;
   std::byte* behind = at;
@@ -366,45 +319,17 @@ std::byte* DatagramLink::keep_if_whole(std::uint32_t number, std::byte* at, cons
     piece += heading.length();
   }
   free_before(first.taken);
-  store(first.message, std::exchange(incoming_, nullptr)).come = come;
+  arrived_.store(first.message, std::exchange(incoming_, nullptr)).come = come;
   return behind;
 }
 
-/// Copies a piece that keep_if_whole() did not store into the buffer of its message.
+/// Adds a piece that keep_if_whole() did not store to its message.
 void DatagramLink::take_in(std::uint32_t number, const Heading& heading, const std::byte* piece) {
   if (heading.length() < heading.message.bytes && !std::exchange(joined_, true)) {
     const int on = 1;  // A kernel without UDP_GRO delivers the pieces one by one.
     std::ignore = ::setsockopt(socket_.fd(), IPPROTO_UDP, kUdpGro, &on, sizeof on);
   }
-  if (is_before(heading.message.number, number)) return;
-  Stored* stored = find(heading.message.number);
-  if (stored == nullptr) {
-    if (!has_space(number)) return;
-    stored = &store(heading.message, empty_buffer());
-    stored->piece = heading.piece;
-  }
-  const std::uint64_t bit = std::uint64_t{1} << (heading.offset / std::max(1U, heading.piece));
-  if (stored->whole() || (stored->pieces & bit) != 0 || stored->header.bytes != heading.message.bytes ||
-      stored->piece != heading.piece)
-    return;
-  stored->pieces |= bit;
-  stored->come += heading.length();
-  std::memcpy(payload_in(stored->buffer) + heading.offset, piece, heading.length());
-}
-
-/// Returns whether one more message can be stored. If not, first drops stored messages before `number`. They arrived
-/// only in part and were taken from another source.
-bool DatagramLink::has_space(std::uint32_t number) {
-  if (stored_.size() < kWindow) return true;
-  std::erase_if(stored_, [&](const Stored& one) { return is_before(one.header.number, number); });
-  return stored_.size() < kWindow;
-}
-
-DatagramLink::Stored& DatagramLink::store(const MessageHeader& header, Buffer buffer) {
-  Stored& stored = stored_.emplace_back();
-  stored.header = header;
-  stored.buffer = std::move(buffer);
-  return stored;
+  if (!is_before(heading.message.number, number)) arrived_.add_piece(number, heading, piece);
 }
 
 void DatagramLink::read_ahead(std::uint32_t number) {
@@ -413,15 +338,13 @@ void DatagramLink::read_ahead(std::uint32_t number) {
 }
 
 std::optional<DatagramLink::Arrived> DatagramLink::take(std::uint32_t number) {
-  if (current_.buffer != nullptr) spare_.push_back(std::move(current_.buffer));
-  Stored* found = find(number);
+  if (current_.buffer != nullptr) arrived_.reuse(std::move(current_.buffer));
+  ReorderBuffer::Entry* found = arrived_.find(number);
   while (found == nullptr || !found->whole()) {
     if (!read(number)) return std::nullopt;
-    found = find(number);
+    found = arrived_.find(number);
   }
-  current_ = std::move(*found);
-  if (found != &stored_.back()) *found = std::move(stored_.back());
-  stored_.pop_back();
+  current_ = arrived_.take(*found);
   unacknowledged_bytes_ += current_.header.bytes;
   ++unacknowledged_;
   const bool dear = current_.header.bytes > piece_ &&
@@ -444,9 +367,9 @@ bool DatagramLink::receive_retransmitted(std::string_view text, std::uint32_t nu
   if (text.size() != sizeof header + header.bytes || header.bytes > kLongest) return true;
   if (is_before(header.number, number)) return false;
   read_ahead(number);
-  Stored* stored = find(header.number);
+  ReorderBuffer::Entry* stored = arrived_.find(header.number);
   if (stored == nullptr || !stored->whole()) {
-    if (stored == nullptr) stored = &store(header, empty_buffer());
+    if (stored == nullptr) stored = &arrived_.store(header, arrived_.empty_buffer());
     std::memcpy(payload_in(stored->buffer), text.data() + sizeof header, header.bytes);
     stored->header = header;
     stored->come = header.bytes;

@@ -32,36 +32,18 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <functional>
-#include <memory>
 #include <mutex>
 #include <optional>
-#include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "bootstrap/sockets.hpp"
+#include "transport/datagram_pieces.hpp"
+#include "transport/reorder_buffer.hpp"
+#include "transport/tcp_message.hpp"
 
 namespace collectives {
-
-/// Deleter of memory from std::aligned_alloc.
-struct FreeMemory {
-  void operator()(std::byte* memory) const { std::free(memory); }
-};
-using AlignedBuffer = std::unique_ptr<std::byte, FreeMemory>;
-/// Allocates at least `bytes` bytes, aligned to 64 bytes. Throws std::bad_alloc.
-AlignedBuffer make_aligned_buffer(std::size_t bytes);
-
-/// Header of a message, before its payload in the stream and in datagrams.
-struct MessageHeader {
-  std::uint64_t tag = 0;
-  std::uint32_t bytes = 0, number = 0;
-};
-
-/// Returns whether number `a` precedes `b`. Numbers wrap around.
-inline bool is_before(std::uint32_t a, std::uint32_t b) { return static_cast<std::int32_t>(a - b) < 0; }
 
 struct DatagramSettings {
   bool on = true;
@@ -76,8 +58,8 @@ struct DatagramSettings {
 /// retransmit(), which another thread may call. It also reads acknowledgements that the first thread has not read.
 class DatagramLink {
  public:
-  static constexpr int kWindow = 8;                       ///< Most unacknowledged messages.
-  static constexpr std::size_t kLongest = 32 << 10;       ///< Most bytes of a message; longer ones gain nothing.
+  static constexpr int kWindow = 8;                            ///< Most unacknowledged messages.
+  static constexpr std::size_t kLongest = datagram::kLongest;  ///< Most bytes of a message.
   static constexpr std::size_t kWindowBytes = 128 << 10;  ///< Most unacknowledged bytes: a socket buffer holds as much.
   /// Number of the first message. Numbers wrap around early in the life of every link. An error in it therefore shows
   /// at once, not late in a long run.
@@ -143,36 +125,12 @@ class DatagramLink {
   bool receive_retransmitted(std::string_view text, std::uint32_t number);
 
  private:
-  /// Heading of each piece of a message.
-  struct Heading {
-    std::uint64_t token = 0;
-    std::uint32_t kind = 0, taken = 0;
-    MessageHeader message;
-    std::uint32_t offset = 0, piece = 0;  ///< Position of the piece in the payload; bytes of each piece but the last.
-
-    std::size_t length() const;
-    bool makes_sense() const;
-  };
-  static_assert(sizeof(Heading) == 40 && sizeof(MessageHeader) == 16);
-  enum Kind : std::uint32_t { kProbe, kAcknowledgement, kMessage };
-  /// Memory of a message. The first heading ends at the payload, which is aligned to 64 bytes.
-  using Buffer = AlignedBuffer;
   struct Slot {
-    Buffer buffer;
+    AlignedBuffer buffer;
     MessageHeader header;
     std::uint32_t tick = 0;
     bool used = false, retransmitted = false;
   };
-  struct Stored {
-    MessageHeader header;
-    Buffer buffer;
-    std::size_t come = 0;      // Bytes that have arrived.
-    std::size_t piece = 0;     // Bytes of each piece but the last.
-    std::uint64_t pieces = 0;  // One bit per piece that has arrived.
-    bool retransmitted = false, lost = false;
-    bool whole() const { return come == header.bytes; }
-  };
-
   struct Pause {
     std::chrono::steady_clock::time_point until{};
     std::chrono::milliseconds last{0};
@@ -180,24 +138,12 @@ class DatagramLink {
     bool lasts() const;
   };
 
-  static constexpr std::size_t kPayloadAt = 64;
-  static constexpr std::size_t kMostPieces = 64;      // Limit of the kernel, and bits in Stored::pieces.
-  static constexpr std::size_t kMostJoined = 0xffff;  // Most bytes of one read: pieces with their headings.
-  static Buffer make_buffer(std::size_t payload) { return make_aligned_buffer(kPayloadAt + payload); }
-  static std::byte* payload_in(const Buffer& buffer) { return buffer.get() + kPayloadAt; }
-  static std::byte* heading_in(const Buffer& buffer) { return payload_in(buffer) - sizeof(Heading); }
   bool write(std::byte* from, std::size_t bytes) noexcept;
-  bool write_whole(std::byte* heading, Kind kind, std::uint32_t taken, const MessageHeader& message) noexcept;
+  bool write_whole(std::byte* heading, datagram::Kind kind, std::uint32_t taken, const MessageHeader& message) noexcept;
   Slot* slot_for(std::size_t bytes);
-  static Heading heading_at(const std::byte* at);
-  bool understands(const std::byte* at, const std::byte* end) const;
   bool read(std::uint32_t number);
   std::byte* keep_if_whole(std::uint32_t number, std::byte* at, const std::byte* end);
-  void take_in(std::uint32_t number, const Heading&, const std::byte* piece);
-  bool has_space(std::uint32_t number);
-  Stored& store(const MessageHeader&, Buffer);
-  Stored* find(std::uint32_t number);
-  Buffer empty_buffer();
+  void take_in(std::uint32_t number, const datagram::Heading&, const std::byte* piece);
   void free_slots_before(std::uint32_t number);
   void free_before(std::uint32_t number);
   void free_acknowledged();
@@ -217,10 +163,9 @@ class DatagramLink {
   std::uint32_t tick_ = 0;
   Pause all_pause_, pieces_pause_;  // Pauses of all messages, and of messages in several pieces.
 
-  std::vector<Stored> stored_;  // Messages that arrived before their turn.
-  std::vector<Buffer> spare_;
-  Buffer incoming_;
-  Stored current_;
+  ReorderBuffer arrived_{kWindow};  // Messages that arrived before their turn.
+  AlignedBuffer incoming_;
+  ReorderBuffer::Entry current_;
   int unacknowledged_ = 0;  // Number of messages taken and not acknowledged.
   std::size_t unacknowledged_bytes_ = 0;
   bool only_receives_ = false;  // Whether no message was sent since the last separate acknowledgement.

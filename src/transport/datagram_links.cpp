@@ -1,0 +1,205 @@
+// Implementation of the datagram links: handshake, retransmissions and acknowledgements on the control channel.
+#include "transport/datagram_links.hpp"
+
+#include <exception>
+#include <string>
+
+#include "collectives/error.hpp"
+#include "transport/tcp_control.hpp"
+
+namespace collectives {
+
+using namespace tcp_control;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Time for which a rank waits for the probe of a peer after the peer has reported that it sent one.
+constexpr auto kProbePatience = std::chrono::milliseconds(100);
+/// Time between two probes.
+constexpr auto kProbeAgain = std::chrono::milliseconds(20);
+
+}  // namespace
+
+void DatagramLinks::add(Rank rank, const tcp::Socket& stream, const std::uint32_t& expected) {
+  Peer& added = peers_[static_cast<std::size_t>(rank)];
+  added.stream = &stream;
+  added.expected = &expected;
+}
+
+/// The handshake with all peers. The functions are called once each, in their order here.
+class DatagramLinks::Handshake {
+ public:
+  Handshake(DatagramLinks& links, std::uint64_t token, const DatagramSettings& settings, Deadline deadline,
+            const Progress& progress)
+      : links_(links), token_(token), settings_(settings), deadline_(deadline), progress_(progress) {}
+
+  /// Binds a socket for each peer, and exchanges the ports.
+  void exchange_ports() {
+    for_each_peer([&](Rank rank, Peer& one) {
+      if (settings_.on)
+        drop_if_failed(one, [&] { one.link = std::make_unique<DatagramLink>(*one.stream, token_, settings_); });
+      const std::uint16_t port = one.link != nullptr ? one.link->port() : 0;
+      links_.controls_.post(rank, kPort, bytes_of(port));
+    });
+    wait_for_all(deadline_, [](const Peer& one) { return one.port.has_value(); });
+  }
+
+  void connect() {
+    for_each_peer([&](Rank, Peer& one) {
+      if (one.port.value_or(0) == 0) one.link = nullptr;
+      if (one.link == nullptr) return;
+      drop_if_failed(one, [&] { one.link->connect(*one.stream, *one.port); });
+    });
+  }
+
+  /// A peer that has sent no probe yet may be waiting for a core. If a probe was sent and does not arrive in 0.1 s, the
+  /// link uses no datagrams.
+  void exchange_probes() {
+    for_each_peer([&](Rank rank, Peer& one) {
+      if (one.link != nullptr) one.link->probe();
+      links_.controls_.post(rank, kProbed, {});
+    });
+    probe_until_all([](Peer& one) {
+      const bool in_vain = one.probed && Clock::now() - *one.probed > kProbePatience;
+      return one.link == nullptr || one.link->heard() || in_vain;
+    });
+  }
+
+  /// Exchanges whether probes have arrived.
+  void exchange_results() {
+    for_each_peer([&](Rank rank, Peer& one) {
+      const bool heard = one.link != nullptr && one.link->heard();
+      links_.controls_.post(rank, kHeard, bytes_of(heard));
+      if (!heard) one.link = nullptr;  // The peer sends none after kHeard(false). No other thread runs yet.
+    });
+    probe_until_all([](const Peer& one) { return one.heard.has_value(); });
+  }
+
+  /// Permits datagrams to the peers with which they arrive in both directions.
+  void allow() {
+    for_each_peer([&](Rank, Peer& one) {
+      if (one.link == nullptr || !one.heard.value_or(false)) return;
+      try {
+        if (links_.retransmitter_ == nullptr)
+          links_.retransmitter_ =
+              std::make_unique<Retransmitter>([links = &links_] { return links->retransmit(false); });
+        one.link->allow();
+      } catch (const std::exception&) {  // Without the thread, messages to the peer use the stream.
+      }
+    });
+  }
+
+ private:
+  template <class Visit>
+  void for_each_peer(Visit visit) {
+    for (std::size_t rank = 0; rank < links_.peers_.size(); ++rank)
+      if (links_.peers_[rank].stream != nullptr) visit(static_cast<Rank>(rank), links_.peers_[rank]);
+  }
+
+  /// Drops the link to the peer if `act` throws an Error.
+  template <class Act>
+  static void drop_if_failed(Peer& one, Act act) {
+    try {
+      act();
+    } catch (const Error&) {
+      one.link = nullptr;
+    }
+  }
+
+  /// Blocks until `has` is true for every peer that has not left, or until `until`. Returns whether it is.
+  template <class Has>
+  bool wait_for_all(Deadline until, Has has) {
+    progress_(std::chrono::milliseconds(0));
+    for (;;) {
+      bool all = true;
+      for_each_peer([&](Rank rank, Peer& one) { all = (links_.controls_.has_ended(rank) || has(one)) && all; });
+      if (all || until.passed()) return all;
+      progress_(std::chrono::milliseconds(1));
+    }
+  }
+
+  /// Calls wait_for_all() until the deadline, and repeats the probes. A probe may get lost, and a rank that has
+  /// received all probes may not have been received itself.
+  template <class Has>
+  void probe_until_all(Has has) {
+    do
+      for_each_peer([](Rank, Peer& one) {
+        if (one.link != nullptr) one.link->probe();
+      });
+    while (!wait_for_all(Deadline::in(kProbeAgain), has) && !deadline_.passed());
+  }
+
+  DatagramLinks& links_;
+  const std::uint64_t token_;
+  const DatagramSettings& settings_;
+  const Deadline deadline_;
+  const Progress& progress_;
+};
+
+void DatagramLinks::open(std::uint64_t token, const DatagramSettings& settings, Deadline deadline,
+                         const Progress& progress) {
+  Handshake handshake(*this, token, settings, deadline, progress);
+  handshake.exchange_ports();
+  handshake.connect();
+  handshake.exchange_probes();
+  handshake.exchange_results();
+  handshake.allow();
+}
+
+/// Returns whether some messages may still have to be retransmitted. May be called from any thread.
+bool DatagramLinks::retransmit(bool all) {
+  bool left = false;
+  for (std::size_t rank = 0; rank < peers_.size(); ++rank)
+    if (peers_[rank].link != nullptr)
+      left = peers_[rank].link->retransmit(all, [&](std::string_view text) {
+        return controls_.post(static_cast<Rank>(rank), kRetransmission, text);
+      }) || left;
+  return controls_.write_waiting() || left;
+}
+
+void DatagramLinks::flush() {
+  for (std::size_t rank = 0; rank < peers_.size(); ++rank)
+    if (peers_[rank].link != nullptr && peers_[rank].link->clear_unacknowledged())
+      controls_.post(static_cast<Rank>(rank), kAcknowledged, bytes_of(Acknowledged{*peers_[rank].expected, 0}));
+  retransmit(true);
+}
+
+void DatagramLinks::handle_control(Rank rank, std::string_view text) {
+  Peer& from = peers_[static_cast<std::size_t>(rank)];
+  const std::string_view kind = text.substr(0, kPort.size());
+  text.remove_prefix(kind.size());
+  if (kind == kPort) from.port = read_as<std::uint16_t>(text);
+  if (kind == kProbed) from.probed = Clock::now();
+  if (kind == kHeard) from.heard = read_as<bool>(text);
+  if (from.link == nullptr) return;
+  if (kind == kRetransmission && !from.link->receive_retransmitted(text, *from.expected))
+    controls_.post(rank, kAcknowledged, bytes_of(Acknowledged{*from.expected, 0}));
+  if (kind == kAcknowledged) {
+    const auto taken = read_as<Acknowledged>(text);
+    from.link->acknowledged(taken.next, taken.lost != 0);
+  }
+}
+
+std::uint64_t DatagramLinks::sent() const {
+  std::uint64_t sent = 0;
+  for (const Peer& to : peers_)
+    if (to.link != nullptr) sent += to.link->sent();
+  return sent;
+}
+
+void DatagramLinks::append_sockets(std::vector<pollfd>& polled) const {
+  for (const Peer& one : peers_)
+    if (one.link != nullptr) polled.push_back({one.link->socket().fd(), POLLIN, 0});
+}
+
+void DatagramLinks::read_polled(std::span<const pollfd> polled) {
+  std::size_t next = 0;
+  for (Peer& one : peers_) {
+    if (next == polled.size()) break;
+    if (one.link != nullptr && polled[next++].revents != 0) one.link->read_ahead(*one.expected);
+  }
+}
+
+}  // namespace collectives

@@ -1,0 +1,73 @@
+// Implementation of the control channel over TCP: posts texts, and sorts those that have arrived.
+#include "transport/tcp_control_channel.hpp"
+
+#include <sys/epoll.h>
+
+#include <array>
+#include <utility>
+
+#include "transport/tcp_control.hpp"
+
+namespace collectives {
+
+using namespace tcp_control;
+
+void TcpControlChannel::add(Rank peer, tcp::Socket connection) {
+  auto& added = connections_[static_cast<std::size_t>(peer)];
+  added = std::make_unique<ControlConnection>(std::move(connection));
+  epoll_add(epoll_, added->socket(), EPOLLIN | EPOLLRDHUP, static_cast<std::uint32_t>(peer));
+}
+
+bool TcpControlChannel::post(Rank to, std::string_view kind, std::string_view text) {
+  const std::lock_guard lock(mutex_);
+  ControlConnection& receiver = connection(to);
+  if (kind != kAcknowledged && receiver.queued_bytes() + text.size() > ControlConnection::kMost) return false;
+  receiver.queue(kind, text);
+  if (receiver.write()) is_waiting_ = true;
+  return true;
+}
+
+bool TcpControlChannel::write_all() {
+  const std::lock_guard lock(mutex_);
+  is_waiting_ = false;
+  for (const auto& to : connections_)
+    if (to != nullptr && to->write()) is_waiting_ = true;
+  return is_waiting_;
+}
+
+bool TcpControlChannel::has_unsent(Rank to) {
+  const std::lock_guard lock(mutex_);
+  return connection(to).queued_bytes() > 0;
+}
+
+void TcpControlChannel::read() {
+  std::array<epoll_event, 32> events;
+  const int count = ::epoll_wait(epoll_.fd(), events.data(), static_cast<int>(events.size()), 0);
+  for (int i = 0; i < count; ++i) read_from(static_cast<Rank>(events[static_cast<std::size_t>(i)].data.u32));
+}
+
+void TcpControlChannel::read_from(Rank rank) {
+  ControlConnection& from = connection(rank);
+  const auto end = [&](std::string why) {
+    ::epoll_ctl(epoll_.fd(), EPOLL_CTL_DEL, from.socket().fd(), nullptr);
+    ended_.emplace_back(rank, std::move(why));
+  };
+  const std::string why = from.read();
+  if (!why.empty()) end(why);
+  while (auto text = from.take()) {
+    if (text->starts_with('\0'))
+      own_.emplace_back(rank, *std::move(text));
+    else
+      store(rank, *std::move(text));
+  }
+  if (why.empty() && from.ended()) end("it sent nonsense");
+}
+
+std::optional<ControlChannel::Text> TcpControlChannel::next_of(std::deque<Text>& texts) {
+  if (texts.empty()) return std::nullopt;
+  Text next = std::move(texts.front());
+  texts.pop_front();
+  return next;
+}
+
+}  // namespace collectives

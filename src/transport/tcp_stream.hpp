@@ -1,0 +1,121 @@
+// Data connection of the TCP transport to one peer: messages in both directions, each a header and its payload.
+//
+// Sending. A message is queued with its payload in a frame, which is memory of the stream, or in the caller's memory.
+// The kernel takes queued messages in order, several with one system call.
+//
+// Receiving. The stream reads a header and up to 4 KiB behind it together. Further payload goes directly to the
+// caller's memory, or to a frame if the caller has passed none.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "bootstrap/sockets.hpp"
+#include "collectives/transport.hpp"
+#include "transport/tcp_message.hpp"
+
+namespace collectives {
+
+class TcpStream {
+ public:
+  static constexpr int kFrames = 8;  ///< Number of frames for sending, and most queued messages.
+
+  /// Takes over the connection. `frame_bytes` is the longest payload of a message.
+  TcpStream(tcp::Socket socket, std::size_t frame_bytes) : socket_(std::move(socket)), frame_bytes_(frame_bytes) {}
+  const tcp::Socket& socket() const { return socket_; }
+
+  // Sending.
+
+  /// Returns the frame for the next message. Returns null while all frames are queued.
+  std::byte* acquire_frame();
+  /// Returns the acquired frame, and ends its acquisition. Its bytes stay as they are until the next acquire_frame().
+  const std::byte* return_frame() {
+    acquired_ = false;
+    return next_out().frame.get();
+  }
+  /// Queues a message. Requires that acquire_frame() has returned a frame for it. `lent` means that `data` lies in the
+  /// caller's memory.
+  void queue(const MessageHeader& header, const std::byte* data, bool lent) {
+    Outgoing& message = next_out();
+    message.header = header;
+    message.data = data;
+    message.lent = lent;
+    ++queued_;
+  }
+  bool has_queued() const { return queued_ > 0; }
+  /// Writes the queued messages after queue(), as far as the kernel takes them. Returns true if none is left.
+  bool write_new() { return write_now() || write_some(); }
+  /// Writes queued messages as far as the kernel takes them. Returns true if none is left.
+  bool write_some();
+  /// Drops the queued messages, because the peer will not read them.
+  void discard() { queued_ = written_ = 0; }
+  /// Returns whether a queued message lies in the caller's memory [data, data + bytes).
+  bool reads_from(const std::byte* data, std::size_t bytes) const;
+
+  // Receiving.
+
+  /// Stores the next message in `message` if it is `number` and has arrived. Its payload goes to `place` if that is
+  /// `bytes` long like the payload. The same place must be passed until the message has arrived.
+  bool take(std::uint32_t number, std::byte* place, std::size_t bytes, Message& message);
+  /// Returns whether the header of message `number` has been read, and its payload has not been taken.
+  bool has_begun(std::uint32_t number) const { return known_ && header_.number == number; }
+  /// Returns whether the peer has closed the connection or it has failed, and all messages before that were taken.
+  bool has_ended() const { return ended_; }
+  /// Forgets the caller's memory to which a message is being read. No message may be taken afterwards.
+  void forget_place() { target_ = nullptr; }
+
+  // Failures.
+
+  /// Notes that the peer is lost, and why. Later reasons are ignored.
+  void fail(std::string why);
+  /// Returns the reason of the loss; empty while the peer is connected.
+  const std::string& failure() const { return failure_; }
+  std::chrono::steady_clock::time_point failed_at() const { return failed_at_; }
+
+ private:
+  static constexpr std::size_t kShort =
+      512;  // Longest payload, in bytes, that is copied behind its header to save a scattered write.
+  static constexpr std::size_t kReadAhead = 4096;  // Bytes read together with a header.
+
+  /// A message that the kernel does not have completely.
+  struct Outgoing {
+    MessageHeader header;
+    AlignedBuffer frame;
+    const std::byte* data = nullptr;
+    bool lent = false;
+  };
+
+  Outgoing& next_out() { return out_[(first_ + queued_) % kFrames]; }
+  std::byte* memory_of(AlignedBuffer&) const;
+  bool write_now();
+  bool retire();
+  std::size_t read_some(std::byte* to, std::size_t bytes);
+  bool read_header();
+
+  tcp::Socket socket_;
+  std::size_t frame_bytes_;
+
+  std::array<Outgoing, kFrames> out_;  // Ring of messages; `queued_` of them, from `first_` on, are not sent yet.
+  std::size_t first_ = 0, queued_ = 0;
+  std::size_t written_ = 0;  // Bytes of the first message that are sent, including its header.
+  bool acquired_ = false;    // Whether the caller has acquired the frame behind the queued ones.
+
+  // Bytes read with the header of the next message; payload that follows is read directly to `target_`.
+  std::array<std::byte, kReadAhead> ahead_;
+  std::size_t ahead_first_ = 0, ahead_last_ = 0;
+  bool known_ = false;  // Whether `header_` is that of the next message.
+  MessageHeader header_;
+  std::byte* target_ = nullptr;
+  std::size_t arrived_ = 0;
+  AlignedBuffer frame_;
+  bool ended_ = false;
+
+  std::string failure_;
+  std::chrono::steady_clock::time_point failed_at_{};
+};
+
+}  // namespace collectives

@@ -1,0 +1,211 @@
+// Implementation of the connections over UCX: endpoints, active messages, flush and close.
+#include "ucx/ucx_connections.hpp"
+
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <thread>
+
+#include "collectives/error.hpp"
+
+namespace collectives {
+
+using namespace ucx;
+
+namespace {
+
+constexpr auto kPatience = std::chrono::milliseconds(100);  // Wait for a peer that may be busy outside the library.
+
+std::uint64_t key_of(std::string_view token) {
+  std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
+  for (const char letter : token) hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3;
+  return hash;
+}
+
+}  // namespace
+
+UcxConnections::UcxConnections(std::unique_ptr<UcxWorker> worker, const PeerAddresses& peers)
+    : worker_(std::move(worker)), self_(peers.self), key_(key_of(peers.token)), connections_(peers.addresses.size()) {
+  const Quiet quiet;
+  for (std::size_t rank = 0; rank < connections_.size(); ++rank) {
+    Connection& one = connections_[rank];
+    one.connections = this;
+    one.rank = static_cast<Rank>(rank);
+  }
+}
+
+void UcxConnections::set_handler(Id id, ucp_am_recv_callback_t callback, void* argument, std::uint32_t flags) {
+  ucp_am_handler_param_t param{};
+  param.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG |
+                     UCP_AM_HANDLER_PARAM_FIELD_FLAGS;
+  param.id = id;
+  param.cb = callback;
+  param.arg = argument;
+  param.flags = UCP_AM_FLAG_WHOLE_MSG | flags;
+  check(ucp_worker_set_am_recv_handler(worker_->get(), &param), "ucp_worker_set_am_recv_handler");
+}
+
+void UcxConnections::open(const PeerAddresses& peers) {
+  for (Connection& other : connections_)
+    if (peers.is_remote(other.rank)) make_endpoint(other, peers.addresses[static_cast<std::size_t>(other.rank)]);
+}
+
+void UcxConnections::make_endpoint(Connection& other, const std::string& address) {
+  ucp_ep_params_t params{};
+  params.field_mask =
+      UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
+  params.address = reinterpret_cast<const ucp_address_t*>(address.data());
+  params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+  params.err_handler.arg = &other;
+  params.err_handler.cb = [](void* of, ucp_ep_h, ucs_status_t status) {
+    Connection& lost = *static_cast<Connection*>(of);
+    lost.connections->lose(lost, status);
+  };
+  const ucs_status_t status = ucp_ep_create(worker_->get(), &params, &other.endpoint);
+  if (status != UCS_OK) {
+    other.endpoint = nullptr;
+    throw Error(Errc::bootstrap, fmt::format("transport ucx: rank {} cannot be reached: {}", other.rank, words(status)),
+                self_, other.rank);
+  }
+}
+
+// ---- messages
+
+void UcxConnections::progress() {
+  if (!worker_) return;     // The connections are closed.
+  constexpr int kMost = 8;  // Bounds the time of one call.
+  const Quiet quiet;
+  for (int i = 0; i < kMost && ucp_worker_progress(worker_->get()) != 0; ++i) {
+  }
+}
+
+void UcxConnections::wait_for_event(std::chrono::nanoseconds at_most) {
+  if (at_most.count() <= 0) return;
+  const Quiet quiet;
+  if (!worker_ || worker_->event_fd() < 0) {
+    std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(at_most, std::chrono::microseconds(50)));
+    return;
+  }
+  const ucs_status_t armed = ucp_worker_arm(worker_->get());
+  if (armed == UCS_OK) {
+    pollfd event{.fd = worker_->event_fd(), .events = POLLIN, .revents = 0};
+    const auto seconds = std::chrono::floor<std::chrono::seconds>(at_most);
+    const timespec time{.tv_sec = static_cast<time_t>(seconds.count()),
+                        .tv_nsec = static_cast<long>((at_most - seconds).count())};
+    ::ppoll(&event, 1, &time, nullptr);
+  }
+  progress();
+}
+
+ucs_status_t UcxConnections::post(ucp_ep_h to, Id id, Outgoing& message, const void* data, std::size_t bytes,
+                                  std::uint32_t flags, ucp_send_nbx_callback_t done) {
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
+  param.flags = flags;
+  param.cb.send = done;
+  param.user_data = &message;
+  const ucs_status_ptr_t request = ucp_am_send_nbx(to, id, &message.header, sizeof message.header, data, bytes, &param);
+  message.busy = UCS_PTR_IS_PTR(request);
+  if (message.busy) begin_request();
+  return UCS_PTR_RAW_STATUS(request);
+}
+
+void UcxConnections::send(Connection& to, Id id, Outgoing& message, const void* data, std::size_t bytes,
+                          std::uint32_t flags, ucp_send_nbx_callback_t done) {
+  const Quiet quiet;
+  const ucs_status_t status = post(to.endpoint, id, message, data, bytes, flags, done);
+  if (!message.busy && status != UCS_OK) lose(to, status);
+}
+
+void UcxConnections::sent(void* request, ucs_status_t, void* message) {
+  complete(*static_cast<Outgoing*>(message));
+  ucp_request_free(request);
+}
+
+UcxConnections::Connection* UcxConnections::sender(const void* header, std::size_t header_bytes,
+                                                   Header& theirs) noexcept {
+  if (header_bytes != sizeof theirs) return nullptr;
+  std::memcpy(&theirs, header, sizeof theirs);
+  if (theirs.key != key_ || theirs.from >= connections_.size()) return nullptr;
+  Connection& other = connections_[theirs.from];
+  return other.endpoint != nullptr ? &other : nullptr;
+}
+
+void UcxConnections::lose(Connection& gone, ucs_status_t status) noexcept {
+  if (gone.lost) return;
+  try {
+    gone.lost = words(status);
+    lost_.push_back(gone.rank);
+  } catch (const std::bad_alloc&) {  // The peer is not reported; calls end by their deadlines.
+  }
+}
+
+std::optional<std::pair<Rank, std::string>> UcxConnections::take_lost(const ControlChannel& controls) {
+  if (lost_.empty()) progress();
+  for (auto gone = lost_.begin(); gone != lost_.end(); ++gone) {
+    const Rank rank = *gone;
+    if (controls.has_texts_from(rank)) continue;
+    lost_.erase(gone);
+    return std::make_pair(rank, *at(rank).lost);
+  }
+  return std::nullopt;
+}
+
+// ---- flush and close
+
+bool UcxConnections::flushed(Connection& to) {
+  if (to.pending == nullptr && !to.flushed) {
+    to.flushed = true;
+    const ucp_request_param_t param{};
+    const ucs_status_ptr_t request = ucp_ep_flush_nbx(to.endpoint, &param);
+    if (UCS_PTR_IS_PTR(request)) to.pending = request;
+  }
+  if (to.pending == nullptr) return true;
+  if (ucp_request_check_status(to.pending) == UCS_INPROGRESS) return false;
+  ucp_request_free(std::exchange(to.pending, nullptr));
+  return to.flushed;
+}
+
+template <class Busy>
+void UcxConnections::wait_while(Busy busy) {
+  const Deadline deadline = Deadline::in(kPatience);
+  while (true) {
+    progress();
+    if (!busy() || deadline.passed()) return;
+    wait_for_event(std::chrono::milliseconds(1));
+  }
+}
+
+void UcxConnections::wait_for_requests() {
+  wait_while([this] { return has_requests(); });
+}
+
+void UcxConnections::close() {
+  const Quiet quiet;
+  std::vector<void*> closing;
+  closing.reserve(2 * connections_.size());
+  for (Connection& other : connections_) {
+    if (other.endpoint == nullptr) continue;
+    if (other.pending != nullptr) closing.push_back(std::exchange(other.pending, nullptr));
+    const bool cut = other.cut || other.lost || !other.up;
+    ucp_request_param_t param{};
+    param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+    param.flags = cut ? static_cast<std::uint32_t>(UCP_EP_CLOSE_FLAG_FORCE) : 0;
+    const ucs_status_ptr_t request = ucp_ep_close_nbx(other.endpoint, &param);
+    closing.push_back(UCS_PTR_IS_PTR(request) ? request : nullptr);
+  }
+  wait_while([&] {
+    return std::any_of(closing.begin(), closing.end(), [](void* request) {
+      return request != nullptr && ucp_request_check_status(request) == UCS_INPROGRESS;
+    });
+  });
+  for (void* request : closing) {
+    if (request != nullptr) ucp_request_free(request);
+  }
+  worker_.reset();  // Ends before the memory that UCX may still use.
+}
+
+}  // namespace collectives

@@ -1,0 +1,60 @@
+// Handshake of a wire over UCX with all peers.
+//
+// Each rank sends its token to each peer. The peer welcomes it, or refuses a process that has another token. UCX
+// connects some parts of an endpoint in the background, and both sides have to call UCX for that. Each side therefore
+// sends kReady once its own part is connected. Processes of other jobs are refused as long as the connections are open.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "collectives/deadline.hpp"
+#include "collectives/types.hpp"
+#include "ucx/ucx_connections.hpp"
+
+namespace collectives {
+
+class UcxHandshake {
+ public:
+  /// Sets the handlers of the handshake. `connections` must outlive this object, and must be closed before.
+  UcxHandshake(UcxConnections& connections, std::string token);
+  UcxHandshake(const UcxHandshake&) = delete;
+  UcxHandshake& operator=(const UcxHandshake&) = delete;
+
+  /// Blocks until all peers have connected everything. Throws Error{bootstrap} if a peer is lost or refuses this rank,
+  /// and Error{timeout}.
+  void perform(Deadline);
+
+ private:
+  using Connection = UcxConnections::Connection;
+  using Outgoing = UcxConnections::Outgoing;
+  struct Peer {
+    bool answered = false;  // Whether the peer's answer to this rank's hello has arrived.
+    bool up_there = false;  // Whether the peer has connected everything.
+    Outgoing hello, welcome, ready;
+  };
+
+  Peer& peer(const Connection& connection) { return peers_[static_cast<std::size_t>(connection.rank)]; }
+  template <class Is>
+  std::vector<Rank> remote_ranks(Is is);
+  void check(Deadline, const std::vector<Rank>& unmet);
+  void greet(Connection&, ucx::Id, Outgoing&, std::string_view text, std::uint32_t flags);
+  void bring_up(Connection&);
+  void on_hello(const void* header, std::size_t header_bytes, std::string_view token,
+                const ucp_am_recv_param_t*) noexcept;
+  template <ucx::Id kAnswer>
+  void set_answer_handler();
+
+  UcxConnections& connections_;
+  std::string token_;
+  std::vector<Peer> peers_;
+  std::optional<Rank> refused_by_;
+  std::list<Outgoing> refusals_;  // Messages to processes of other jobs.
+};
+
+}  // namespace collectives
