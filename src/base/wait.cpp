@@ -25,8 +25,12 @@ constexpr auto kSpinForWire = 300us;  // most messages arrive that soon, and a s
 constexpr auto kLookEvery = 1ms;
 constexpr auto kShortestSleep = 1us;  // Linux adds 50 us of timer slack
 constexpr auto kLateYield = 2ms;      // a busy program takes a time slice of 2.8 ms; ranks that wait take microseconds
-// long compared with the slice, short compared with a disturbance by a system service
-constexpr auto kSleepAtOnceFor = 20ms;
+// Time for which waits sleep at once after a late yield. The first late yield may be a disturbance by a system service,
+// or the start of a process. Further ones come from a busy program. They double the time, up to one that is long
+// compared with the slice.
+constexpr auto kSleepAtOnceAtFirst = 2500us;
+constexpr auto kSleepAtOnceAtMost = 20ms;
+constexpr auto kLateYieldsRecurIn = 20ms;  // longest time from the end of sleeps to a late yield that doubles them
 
 // Number of fruitless tests in a row after which the next ones sleep: 0.6 ms if each is followed by a yield of 0.6 us.
 constexpr int kTests = 1000;
@@ -41,14 +45,28 @@ constexpr std::chrono::nanoseconds allowed_after_sleep(long switches) { return 5
 
 std::atomic<WaitHook> wait_hook = nullptr;
 
-/// Time at which the last late yield of this process stops to count, as a count of Clock.
-std::atomic<Clock::rep> sleep_at_once_until = 0;
+/// The end of the last sleeps at once, and how long they were. Threads that race to note a late yield may lose one.
+std::atomic<Clock::rep> last_until = 0;
+std::atomic<std::chrono::nanoseconds> last_length = 0ns;
 
 bool sleeps_at_once(Clock::time_point now) noexcept {
-  return now.time_since_epoch().count() < sleep_at_once_until.load(std::memory_order_relaxed);
+  const Clock::rep until = sleep_at_once_until.load(std::memory_order_relaxed);
+  if (until == 0) return false;
+  if (now.time_since_epoch().count() < until) return true;
+  sleep_at_once_until.store(0, std::memory_order_relaxed);
+  return false;
 }
 void note_late_yield(Clock::time_point now) noexcept {
-  sleep_at_once_until.store((now + kSleepAtOnceFor).time_since_epoch().count(), std::memory_order_relaxed);
+  const Clock::time_point last(Clock::duration(last_until.load(std::memory_order_relaxed)));
+  std::chrono::nanoseconds length = last_length.load(std::memory_order_relaxed);
+  if (now - last > kLateYieldsRecurIn)
+    length = kSleepAtOnceAtFirst;
+  else if (now > last)  // else another thread has noted that its yield was late at the same time
+    length = std::min<std::chrono::nanoseconds>(2 * length, kSleepAtOnceAtMost);
+  const Clock::rep until = (now + length).time_since_epoch().count();
+  last_length.store(length, std::memory_order_relaxed);
+  last_until.store(until, std::memory_order_relaxed);
+  sleep_at_once_until.store(until, std::memory_order_relaxed);
 }
 
 void sleep_for(std::chrono::nanoseconds time) noexcept {
@@ -61,6 +79,8 @@ void sleep_after(std::chrono::nanoseconds waited, std::chrono::nanoseconds longe
 }
 
 }  // namespace
+
+std::atomic<Clock::rep> sleep_at_once_until = 0;
 
 void set_wait_hook(WaitHook hook) noexcept { wait_hook.store(hook); }
 
