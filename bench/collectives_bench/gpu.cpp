@@ -9,8 +9,8 @@
 #include <chrono>
 #include <cstring>
 #include <string>
-#include <thread>
 
+#include "base/bounded_yield.hpp"
 #include "collectives/error.hpp"
 #include "collectives/version.hpp"
 #include "collectives_bench/options.hpp"
@@ -77,10 +77,10 @@ Gpu::~Gpu() {
 void Gpu::wait() {
   device_->record(event_, stream_);
   const auto deadline = std::chrono::steady_clock::now() + 2min;
-  while (!device_->reached(event_)) {
+  // A sleep delays the end of the wait by 0.1 ms, which is 0.5 % of the bound.
+  for (BoundedYield pause(20ms); !device_->reached(event_); pause.wait()) {
     if (std::chrono::steady_clock::now() > deadline)
       throw Error(Errc::timeout, "the GPU has not performed in two minutes what it was given");
-    std::this_thread::yield();
   }
 }
 

@@ -17,6 +17,8 @@
 #include <thread>
 #include <utility>
 
+#include "base/bounded_yield.hpp"
+
 namespace collectives::compare {
 namespace {
 
@@ -93,22 +95,14 @@ void SyncFile::wait_for(int rank, const std::atomic<std::uint64_t>& word, std::u
   constexpr int kPollsPerLook = 1000;
   constexpr auto kOwing = std::chrono::milliseconds(1);
   constexpr auto kMissing = std::chrono::minutes(2);
-  constexpr auto kNap = std::chrono::microseconds(50);
   std::optional<Clock::time_point> start;
-  bool late = false;  // endless yields would take the core from the rank that is waited for
+  BoundedYield pause(kOwing);
   for (int polls = 0; word.load(std::memory_order_acquire) < goal; ++polls) {
-    if (late) {
-      std::this_thread::sleep_for(kNap);
-    } else if (polls >= spins) {
-      ::sched_yield();
-    } else {
-      relax();
-    }
-    if (!late && polls % kPollsPerLook != 0) continue;
+    polls >= spins ? pause.wait() : relax();
+    if (!pause.sleeps() && polls % kPollsPerLook != 0) continue;
     const Clock::time_point now = Clock::now();
     if (!start) start = now;
-    late = now - *start > kOwing;
-    if (late && progress_) progress_();
+    if (pause.sleeps() && progress_) progress_();
     if (now - *start > kMissing)
       throw std::runtime_error(fmt::format("rank {} waits in vain for rank {}", rank_, rank));
   }

@@ -11,8 +11,9 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
-#include <thread>
 #include <vector>
+
+#include "base/bounded_yield.hpp"
 
 namespace collectives::gpu_bench {
 
@@ -82,7 +83,8 @@ class TimedStream {
     action();
     check(cudaEventRecord(after_, stream_), "event");
     const auto start = std::chrono::steady_clock::now();
-    for (cudaError_t status; (status = cudaEventQuery(after_)) != cudaSuccess; std::this_thread::yield()) {
+    BoundedYield pause;
+    for (cudaError_t status; (status = cudaEventQuery(after_)) != cudaSuccess; pause.wait()) {
       if (status != cudaErrorNotReady) check(status, "what was timed");
       if (std::chrono::steady_clock::now() - start > std::chrono::minutes(2))
         throw std::runtime_error("the device has not performed in two minutes what was timed");

@@ -23,7 +23,11 @@
 #include <numeric>
 #include <vector>
 
+#include "base/bounded_yield.hpp"
+
 namespace {
+
+using collectives::BoundedYield;
 
 /// Cores of the program at its start. Later threads inherit the affinity of the thread that creates them.
 const cpu_set_t kAllowed = [] {
@@ -61,11 +65,9 @@ struct Barrier {
     const std::uint64_t now = ++of[thread].number;
     lines[thread][now % kSlots].word.store(now, std::memory_order_release);
     const std::atomic<std::uint64_t>& theirs = lines[1 - thread][now % kSlots].word;
+    BoundedYield pause;
     for (unsigned turn = 0; theirs.load(std::memory_order_acquire) != now; ++turn)
-      if (turn > 11'000)
-        ::usleep(50);  // the other thread has no core: 1,000 yields have not helped
-      else if (turn > 10'000)
-        ::sched_yield();
+      if (turn > 10'000) pause.wait();  // the other thread may have no core
   }
 };
 Barrier barrier;

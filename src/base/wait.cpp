@@ -32,9 +32,14 @@ constexpr auto kShortestSleep = 1us;  // minimum request to the kernel; Linux ad
 // Duration of a yield that makes it late. A busy program takes a time slice of 2.8 ms; ranks that wait take
 // microseconds.
 constexpr auto kLateYield = 2ms;
-// Time for which waits sleep at once after a late yield. It is long compared with a time slice, and short compared with
-// the work of a busy system service.
-constexpr auto kSleepAtOnceFor = 20ms;
+// Time for which waits sleep at once after a single late yield. A system service or the start of a process may have
+// caused the yield, so the time is as short as a time slice.
+constexpr auto kSleepAtOnceAtFirst = 2500us;
+// Maximum of that time. Late yields that recur come from a busy program; each doubles the time. 20 ms are long compared
+// with a time slice.
+constexpr auto kSleepAtOnceAtMost = 20ms;
+// Maximum time between the end of these sleeps and a late yield that counts as recurring.
+constexpr auto kLateYieldsRecurIn = 20ms;
 
 // Number of fruitless tests in a row after which each further test sleeps. A fruitless test is a Work::test() that
 // found neither an end nor progress. 1,000 tests take 0.6 ms if the program yields for 0.6 us after each.
@@ -51,14 +56,30 @@ constexpr std::chrono::nanoseconds allowed_after_sleep(long switches) { return 5
 
 std::atomic<WaitHook> wait_hook = nullptr;
 
-/// Time until which the waits of this process sleep at once, as a count of Clock. A late yield sets it.
-std::atomic<Clock::rep> sleep_at_once_until = 0;
+/// Time at which the waits of this process last ceased or will cease to sleep at once, as a count of Clock. If two
+/// threads note a late yield at the same time, one of them may be lost.
+std::atomic<Clock::rep> last_until = 0;
+/// Time for which they sleep at once, as the last late yield has set it.
+std::atomic<std::chrono::nanoseconds> last_length = 0ns;
 
 bool sleeps_at_once(Clock::time_point now) noexcept {
-  return now.time_since_epoch().count() < sleep_at_once_until.load(std::memory_order_relaxed);
+  const Clock::rep until = sleep_at_once_until.load(std::memory_order_relaxed);
+  if (until == 0) return false;
+  if (now.time_since_epoch().count() < until) return true;
+  sleep_at_once_until.store(0, std::memory_order_relaxed);
+  return false;
 }
 void note_late_yield(Clock::time_point now) noexcept {
-  sleep_at_once_until.store((now + kSleepAtOnceFor).time_since_epoch().count(), std::memory_order_relaxed);
+  const Clock::time_point last(Clock::duration(last_until.load(std::memory_order_relaxed)));
+  std::chrono::nanoseconds length = last_length.load(std::memory_order_relaxed);
+  if (now - last > kLateYieldsRecurIn)
+    length = kSleepAtOnceAtFirst;
+  else if (now > last)  // else another thread has noted that its yield was late at the same time
+    length = std::min<std::chrono::nanoseconds>(2 * length, kSleepAtOnceAtMost);
+  const Clock::rep until = (now + length).time_since_epoch().count();
+  last_length.store(length, std::memory_order_relaxed);
+  last_until.store(until, std::memory_order_relaxed);
+  sleep_at_once_until.store(until, std::memory_order_relaxed);
 }
 
 void sleep_for(std::chrono::nanoseconds time) noexcept {
@@ -71,6 +92,8 @@ void sleep_after(std::chrono::nanoseconds waited, std::chrono::nanoseconds longe
 }
 
 }  // namespace
+
+std::atomic<Clock::rep> sleep_at_once_until = 0;
 
 void set_wait_hook(WaitHook hook) noexcept { wait_hook.store(hook); }
 

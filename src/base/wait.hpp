@@ -17,14 +17,16 @@
 //   Backoff             for all other waits
 //
 // A sleep takes an eighth of the time that the wait has lasted. The wait therefore becomes longer by at most that
-// eighth and the 80 us. If a yield takes over 2 ms, another program has used its whole time slice on this core. For the
-// next 20 ms the waits of this process then sleep at once, without yielding first.
+// eighth and the 80 us. If a yield takes over 2 ms, another program has used its whole time slice on this core. The
+// waits of this process then sleep at once, without yielding first: for 2.5 ms after a single late yield, and for up to
+// 20 ms if late yields recur.
 //
 // A process may use another library that progresses only inside its calls, as MPI does. set_wait_hook() installs one
 // function that every CollectiveBackoff calls. Waits sleep for at most 50 us at a time while a hook is installed. The
 // hook needs no thread, so it works with every thread level of MPI.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 
@@ -43,6 +45,10 @@ constexpr std::chrono::nanoseconds kLongestSleep = std::chrono::milliseconds(1);
 /// Longest sleep of a wait for an operation that progresses only in calls of this thread, as MPI's do: 50 us, because
 /// each message may need several calls.
 constexpr std::chrono::nanoseconds kLongestSleepBetweenCalls = std::chrono::microseconds(50);
+
+/// Time at which the waits of this process stop to sleep at once, as a count of the steady clock. 0 if no yield was
+/// late since a wait last found this time in the past.
+extern std::atomic<std::chrono::steady_clock::rep> sleep_at_once_until;
 
 /// Yields for a bounded time, then sleeps. One object per wait.
 class Backoff {
@@ -94,7 +100,7 @@ class CollectiveBackoff {
  public:
   /// Makes a wait. `oversubscribed` is true if the host has more ranks than cores.
   explicit CollectiveBackoff(bool oversubscribed) noexcept
-      : oversubscribed_(oversubscribed), turns_(oversubscribed ? kTurnsPerLook - 1 : 0) {}
+      : oversubscribed_(oversubscribed), turns_(oversubscribed ? turns_before_first() : 0) {}
 
   /// Waits for one turn. If `wire` is not null, a sleep ends when the wire has an event. Returns true about every
   /// millisecond; the caller then checks deadlines, aborts and lost peers.
@@ -123,6 +129,11 @@ class CollectiveBackoff {
 
   /// Number of turns between two readings of the clock. Small, because one turn of the caller may take a microsecond.
   static constexpr std::uint32_t kTurnsPerLook = 8;
+  /// Returns the begin of the count of turns. The second turn reads the clock, because most waits of oversubscribed
+  /// ranks take one turn. The first turn reads it while waits may sleep at once.
+  static std::uint32_t turns_before_first() noexcept {
+    return kTurnsPerLook - (sleep_at_once_until.load(std::memory_order_relaxed) == 0 ? 2 : 1);
+  }
 
   bool oversubscribed_, sleeps_at_once_ = false;
   std::uint32_t turns_, turns_per_look_ = kTurnsPerLook;

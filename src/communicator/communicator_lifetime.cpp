@@ -190,7 +190,7 @@ Communicator::Impl::~Impl() {
   if (!(queue_.empty() && in_flight_.empty())) {
     // Peers receive the failure before the buffers are freed.
     State& head = in_flight_.empty() ? queue_.front() : in_flight_.front();
-    const std::string operation = FailureDetector::operation({head.sequence, head.call->signature, head.name});
+    const std::string operation = call_text({head.sequence, head.call->signature, head.name});
     if (head.phase.load(std::memory_order_relaxed) == State::Phase::running)
       failure_detector->report_failure(
           Errc::peer_lost, rank(), operation,

@@ -80,7 +80,7 @@ void Observer::chosen(std::uint64_t from) noexcept {
 void Observer::write_out(std::string_view why, const FailureDetector& failure_detector) const noexcept {
   if (path_.empty()) return;
   try {
-    recorder_.write_out(path_, why, failure_detector.progress_text());
+    recorder_.write_out(path_, why, failure_detector.arrivals().progress_text());
   } catch (const std::bad_alloc&) {
     recorder_.write_out(path_, why, {});
   }

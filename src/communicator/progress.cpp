@@ -50,7 +50,7 @@ bool Communicator::Impl::returns(const State& state) noexcept {
 
 /// Fails all operations with the first error that any rank has reported.
 void Communicator::Impl::fail_with(State& head, const std::exception_ptr& thrown) noexcept {
-  const FailureDetector::CallInfo call{head.sequence, head.call->signature, head.name};
+  const CallInfo call{head.sequence, head.call->signature, head.name};
   try {
     try {
       std::rethrow_exception(thrown);
@@ -58,12 +58,12 @@ void Communicator::Impl::fail_with(State& head, const std::exception_ptr& thrown
       failure_detector->report_mismatch(call, mismatch.peer);
     } catch (const Error& error) {
       // An error of a transport is a failure of the communicator, so it is reported to the other ranks.
-      const std::string operation = FailureDetector::operation(call);
+      const std::string operation = call_text(call);
       failure_detector->report_failure(
           error.code(), error.peer(), operation,
           head.multi_phase == nullptr ? error.what() : fmt::format("{}: {}", operation, error.what()));
     } catch (const std::exception& error) {  // out of memory, or a user op that throws against its contract
-      const std::string operation = FailureDetector::operation(call);
+      const std::string operation = call_text(call);
       failure_detector->report_failure(Errc::system, rank(), operation,
                                        fmt::format("{}: rank {}: {}", operation, rank(), error.what()));
     }
@@ -118,14 +118,14 @@ void Communicator::Impl::detect_failures() noexcept {
 
 void Communicator::Impl::detect_failures_of(std::shared_ptr<State> shared) noexcept {
   State& state = *shared;  // stays valid if its queue drops it
-  const FailureDetector::CallInfo call{state.sequence, state.call->signature, state.name};
+  const CallInfo call{state.sequence, state.call->signature, state.name};
   try {
     if (context.device != nullptr) failure_detector->set_waiting_for_gpu(waits_for_gpu());
     failure_detector->check_peers(call);
     in_flight_.for_each([&](const State& one) {
       failure_detector->check_mismatch({one.sequence, one.call->signature, one.name});
     });
-    observer->look(state, failure_detector->first_missing(call));
+    observer->look(state, failure_detector->arrivals().first_missing(call.sequence));
     const auto now = Clock::now();
     if (state.issued == Clock::time_point{}) state.issued = now;
     const auto waited = now - state.issued;
@@ -135,9 +135,10 @@ void Communicator::Impl::detect_failures_of(std::shared_ptr<State> shared) noexc
     }
     if (!state.stall_reported && waited >= settings.stall_report) {
       state.stall_reported = true;
-      observer->stall(fmt::format("{} has waited for {:.0f} s: {}", FailureDetector::operation(call),
-                                  std::chrono::duration<double>(waited).count(), failure_detector->missing_text(call)),
-                      *failure_detector);
+      observer->stall(
+          fmt::format("{} has waited for {:.0f} s: {}", call_text(call), std::chrono::duration<double>(waited).count(),
+                      failure_detector->arrivals().missing_text(call.sequence)),
+          *failure_detector);
     }
   } catch (...) {
     const std::exception_ptr failure = std::current_exception();

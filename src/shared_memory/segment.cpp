@@ -11,7 +11,6 @@
 #include <atomic>
 #include <cerrno>
 #include <charconv>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -22,33 +21,22 @@
 #include "base/random_word.hpp"
 #include "base/round_up.hpp"
 #include "base/text.hpp"
-#include "collectives/deadline.hpp"
 #include "collectives/error.hpp"
+#include "shared_memory/huge_page_collapse.hpp"
 #include "shared_memory/prefault.hpp"
 
 namespace collectives {
 namespace {
 
-using namespace std::chrono_literals;
-
 constexpr std::size_t kPage = 4096;
-constexpr std::size_t kHugePage = std::size_t{2} << 20;
+constexpr std::size_t kHugePage = HugePageCollapse::kHugePage;
 
 // Ranks that allocate at the same time see the same available memory. Each takes at most a sixteenth of it, or 2 MiB,
 // before it looks again. The last 8 MiB are never taken.
 constexpr std::size_t kMostAtOnce = std::size_t{32} << 20;
 constexpr std::size_t kLeft = std::size_t{8} << 20;
 
-// Constants that the headers of Debian 12 lack.
-constexpr int kCollapse = 25;                             // MADV_COLLAPSE, Linux 6.1
 constexpr unsigned kHugePages = MFD_HUGETLB | 21u << 26;  // of 2^21 bytes
-
-// Bounds of MADV_COLLAPSE, which waits for a kernel worker on every core. Busy cores may keep the workers waiting, and
-// nothing can interrupt that wait.
-constexpr std::size_t kCollapsedByOneCall = std::size_t{8} << 20;  // takes about 2 ms while cores are free
-constexpr auto kSlowCollapse = 10ms;                               // five times as long: the workers had to wait
-constexpr auto kCollapseDeadline = 100ms;                          // for a segment, and besides
-constexpr auto kCollapseDeadlinePerMiB = 1ms;                      // the time that 1 MiB takes on slow machines
 
 constexpr std::string_view kWhat = "a segment";
 
@@ -103,29 +91,9 @@ AvailableMemory check_memory_for(std::size_t rest, std::size_t bytes) {
   return available;
 }
 
-/// Returns whether the machine has a core for each thread that wants to run now. Returns true if that is unknown.
-bool cores_are_free() {
-  std::string averages, running;  // "0.20 0.18 0.12 1/80 11206": 1 of 80 threads runs, this one
-  std::ifstream("/proc/loadavg") >> averages >> averages >> averages >> running;
-  const long cores = ::sysconf(_SC_NPROCESSORS_ONLN);
-  return cores < 1 || std::strtol(running.c_str(), nullptr, 10) <= cores;
-}
-
-/// Collapses [begin, end), which are multiples of kHugePage, into huge pages, unless cores are scarce or `deadline` has
-/// passed. Does nothing for the rest of the process after one call has taken longer than kSlowCollapse.
-void collapse(std::byte* begin, std::byte* end, Deadline deadline) {
-  static std::atomic<bool> was_slow = false;
-  while (begin < end && !was_slow && !deadline.passed() && cores_are_free()) {
-    const std::size_t bytes = std::min<std::size_t>(static_cast<std::size_t>(end - begin), kCollapsedByOneCall);
-    const auto begun = std::chrono::steady_clock::now();
-    ::madvise(begin, bytes, kCollapse);
-    if (std::chrono::steady_clock::now() - begun > kSlowCollapse) was_slow = true;
-    begin += bytes;
-  }
-}
-
 void prefault(const Mapping& memory, const Descriptor& file) {
-  const Deadline deadline = Deadline::in(kCollapseDeadline + kCollapseDeadlinePerMiB * (memory.bytes() >> 20));
+  static HugePageCollapse collapse;
+  const auto deadline = collapse.deadline_for(memory.bytes());
   ::madvise(memory.data(), memory.bytes(), MADV_HUGEPAGE);  // for kernels without MADV_COLLAPSE
   for (std::size_t at = 0, piece = 0; at < memory.bytes(); at += piece) {
     const std::size_t rest = memory.bytes() - at;
@@ -135,7 +103,7 @@ void prefault(const Mapping& memory, const Descriptor& file) {
       // Collapsing copies the small pages that exist. One small page per huge page suffices, and takes the least time
       // in total.
       for (std::size_t huge = at; huge + kHugePage <= at + piece; huge += kHugePage) fill(memory, file, huge, kPage);
-      collapse(memory.data() + at, memory.data() + at + piece / kHugePage * kHugePage, deadline);
+      collapse.run(memory.data() + at, memory.data() + at + piece / kHugePage * kHugePage, deadline);
     }
     fill(memory, file, at, piece);
   }

@@ -81,11 +81,11 @@ bool yields_at_first(NewWait&& new_wait) {
   return false;
 }
 
-/// Makes one yield of this process take over two milliseconds.
-void yield_late() {
+/// Makes yields of this process take over two milliseconds.
+void yield_late(int times) {
   yields_take = 4ms;
   reset();
-  while (calls.yields == 0) Backoff().wait();  // pauses that sleep because of an earlier late yield do not count
+  while (calls.yields < times) Backoff().wait();  // pauses that sleep because of an earlier late yield do not count
   yields_take = {};
 }
 
@@ -148,13 +148,27 @@ TEST(Backoff, SleepsForAtMostTheGivenTime) {
 
 TEST(LateYield, MakesWaitsSleepAtOnceIfItTookOverTwoMilliseconds) {
   EXPECT_TRUE(yields_at_first([] { Backoff().wait(); }));
-  yield_late();
+  yield_late(4);  // waits now sleep at once for 20 ms
   reset();
   Backoff().wait();
   CollectiveBackoff(true).wait();
   EXPECT_EQ(calls.yields, 0);
   EXPECT_EQ(calls.sleeps, 2);
   EXPECT_TRUE(yields_at_first([] { Backoff().wait(); }));
+}
+
+TEST(LateYield, MakesWaitsSleepForAFewMillisecondsIfItIsAlone) {
+  const auto yields_soon_after_one_late_yield = [] {
+    std::this_thread::sleep_for(100ms);  // earlier late yields have no effect
+    yield_late(1);
+    std::this_thread::sleep_for(4ms);
+    reset();
+    Backoff().wait();
+    return calls.yields > 0;
+  };
+  bool yields = false;
+  for (int i = 0; i < 20 && !yields; ++i) yields = yields_soon_after_one_late_yield();  // a busy machine may prevent it
+  EXPECT_TRUE(yields);
 }
 
 // ---- Work::test()

@@ -36,6 +36,7 @@ using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
 constexpr int kWaitSeconds = 20;  // silence after which a peer counts as lost
+constexpr auto kYield = 2ms;      // most messages arrive that soon
 
 [[noreturn]] void fail(const std::string& what) { throw std::runtime_error(what + ": " + std::strerror(errno)); }
 
@@ -74,6 +75,10 @@ class Socket {
       bytes -= static_cast<std::size_t>(received);
     }
   }
+  void wait_readable() const {
+    pollfd readable{.fd = fd_, .events = POLLIN, .revents = 0};
+    if (::poll(&readable, 1, 1000 * kWaitSeconds) == 0) throw std::runtime_error("the other host is silent");
+  }
 
  private:
   int fd_;
@@ -84,12 +89,15 @@ struct RoundTrips {
   std::uint32_t bytes, count;
 };
 
+/// Receives `data`. Polls and yields at first, because a blocked receiver wakes up late. Blocks after 2 ms, because
+/// endless yields may take the core from other programs.
 void poll_for(const Socket& socket, std::vector<char>& data) {
+  const Clock::time_point start = Clock::now();
   for (std::size_t got = 0; got < data.size();) {
     const ssize_t received = ::recv(socket.fd(), data.data() + got, data.size() - got, MSG_DONTWAIT);
     if (received == 0) throw std::runtime_error("the other host has left");
     if (received < 0 && errno != EAGAIN && errno != EINTR) fail("recv");
-    if (received < 0) ::sched_yield();
+    if (received < 0) Clock::now() - start < kYield ? static_cast<void>(::sched_yield()) : socket.wait_readable();
     if (received > 0) got += static_cast<std::size_t>(received);
   }
 }

@@ -1,0 +1,40 @@
+// Wait of a program that does not link the library's own waits (wait.hpp): benchmarks and their harness.
+//
+// wait() yields for a bounded time, then sleeps for 50 us at a time. The head of wait.hpp explains why no loop may
+// yield for long.
+#pragma once
+
+#include <sched.h>
+#include <time.h>
+
+#include <chrono>
+
+namespace collectives {
+
+/// One object per wait.
+class BoundedYield {
+ public:
+  /// Yields until `bound` has passed since the first call. Sleeps after that.
+  explicit BoundedYield(std::chrono::nanoseconds bound = std::chrono::milliseconds(2)) noexcept : bound_(bound) {}
+  void wait() noexcept {
+    if (sleeps_) return sleep();
+    const auto now = std::chrono::steady_clock::now();
+    if (started_ == std::chrono::steady_clock::time_point{}) started_ = now;
+    sleeps_ = now - started_ >= bound_;
+    sleeps_ ? sleep() : static_cast<void>(::sched_yield());
+  }
+  /// Returns true if the time to yield has passed.
+  bool sleeps() const noexcept { return sleeps_; }
+
+ private:
+  static void sleep() noexcept {
+    constexpr timespec kSleep{0, 50'000};  // Linux adds 50 us of timer slack
+    ::nanosleep(&kSleep, nullptr);
+  }
+
+  std::chrono::nanoseconds bound_;
+  std::chrono::steady_clock::time_point started_{};
+  bool sleeps_ = false;
+};
+
+}  // namespace collectives

@@ -1,0 +1,116 @@
+// Arrival table: the newest calls of all ranks of a communicator, as one rank knows them.
+//
+// A rank of this host publishes its calls in its block of the arena, the shared memory of the host. An arrival record
+// holds the number of a call and its signature. Counters hold the newest call that the rank has entered and completed.
+// The heartbeat is the time at which a waiting rank last checked its peers. Ranks of other hosts send their arrival
+// records as control messages, and the table keeps the newest record of each.
+//
+// The table writes the block of its own rank. It only reads the blocks of other ranks.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/signature.hpp"
+#include "monitoring/process_page.hpp"
+#include "shared_memory/arena.hpp"
+#include "steps/algorithm.hpp"
+
+namespace collectives {
+
+/// Identity of one call: number, signature and names for error texts.
+struct CallInfo {
+  std::uint64_t sequence = 0;
+  Signature signature;
+  std::string_view name = {};       ///< Name of the tensor; may be empty.
+  std::string_view operation = {};  ///< Text that replaces the name of the collective in errors, if not empty.
+};
+
+/// Returns the call as text: "all_reduce #17", or "all_reduce #17 (fc1)" with the name of the tensor.
+std::string call_text(const CallInfo& call);
+
+class ArrivalTable {
+ public:
+  ArrivalTable(const RankView& view, Arena& arena);
+  ArrivalTable(const ArrivalTable&) = delete;
+  ArrivalTable& operator=(const ArrivalTable&) = delete;
+
+  // ---- the own rank
+
+  /// Writes the arrival record of this rank for a call.
+  void arrive(std::uint64_t sequence, const SignatureWords& words) noexcept {
+    ArrivalRecord& record = own_.records[sequence % kRecords];
+    // A reader uses the words only if it reads the same sequence number before and after them.
+    record.sequence.store(0, std::memory_order_relaxed);
+#pragma GCC unroll 4
+    for (std::size_t w = 0; w < kCommonWords; ++w) record.words[w].store(words[w], std::memory_order_release);
+    if (words_of(words) > kCommonWords)
+      for (std::size_t w = kCommonWords; w < words.size(); ++w)
+        record.words[w].store(words[w], std::memory_order_release);
+    record.sequence.store(sequence, std::memory_order_release);
+    own_.arrived.value.store(sequence, std::memory_order_release);
+  }
+  void complete(std::uint64_t sequence) noexcept { own_.completed.value.store(sequence, std::memory_order_release); }
+  /// Publishes whether this rank waits for its GPU only.
+  void set_waiting_for_gpu(bool waits) noexcept;
+  /// Publishes `now`, a time of the coarse clock, as the heartbeat of this rank.
+  void publish_heartbeat(std::chrono::nanoseconds now) noexcept;
+  /// Returns the number of the newest call that this rank has entered.
+  std::uint64_t arrived() const noexcept { return own_.arrived.value.load(std::memory_order_relaxed); }
+  /// Returns the number of the newest call that this rank has completed.
+  std::uint64_t completed() const noexcept { return own_.completed.value.load(std::memory_order_relaxed); }
+
+  // ---- all ranks
+
+  /// Keeps the records of ranks of another host, unless they are older than those in the table. Ignores ranks that the
+  /// communicator does not have.
+  void add_records(std::uint64_t sequence, const std::vector<Arrived>& ranks);
+  /// Returns the signature with which a rank has entered a call. Returns none if the rank has not arrived there, or has
+  /// passed the call so long ago that newer records have replaced this one.
+  std::optional<Signature> signature_of(Rank rank, std::uint64_t sequence) const;
+  /// Returns true if a rank has entered the call or a later one.
+  bool has_arrived(Rank rank, std::uint64_t sequence) const;
+  /// Returns the records of this host's ranks for a call.
+  std::vector<Arrived> records_of_host(std::uint64_t sequence) const;
+  /// Returns the records of all ranks for a call. That of this rank has the signature of `call`.
+  std::vector<Arrived> records(const CallInfo& call) const;
+  /// Returns the missing ranks of a call: their number and the first of them.
+  Missing first_missing(std::uint64_t sequence) const;
+  /// Returns the rank for which the others most likely wait: the one that has been silent for longest, else the first
+  /// missing rank, else the first one that waits for its GPU, else kNoRank.
+  Rank awaited_rank(std::uint64_t sequence) const;
+  /// Returns the ranks that a call waits for, as text:
+  ///
+  ///   "rank 3 has not arrived"
+  ///   "ranks 1, 3 have not arrived; no sign of life from rank 3"
+  ///   "all ranks have arrived, but rank 3 has stopped there"
+  ///   "all ranks have arrived"
+  std::string missing_text(std::uint64_t sequence) const;
+  /// Returns the newest call of each rank of this host in one line: "rank 2 after all_reduce #17; ranks 0-1 in barrier
+  /// #18".
+  std::string progress_text() const;
+
+ private:
+  struct Record {
+    std::uint64_t sequence = 0;
+    Signature signature;
+  };
+  std::optional<Signature> record_of_local(int local, std::uint64_t sequence) const;
+  std::vector<Rank> missing(std::uint64_t sequence) const;
+  /// Returns the ranks of this host that have not finished the call and whose heartbeat is older than 200 ms.
+  std::vector<Rank> silent_ranks(std::uint64_t sequence) const;
+  /// Returns the ranks of this host that are in the call and wait for their GPU only.
+  std::vector<Rank> ranks_waiting_for_gpu(std::uint64_t sequence) const;
+
+  const RankView& view_;
+  Arena& arena_;
+  RankBlock& own_;
+  std::vector<Record> remote_;  // Newest record of each rank of another host, by rank.
+};
+
+}  // namespace collectives

@@ -1,0 +1,50 @@
+// Control messages: the three texts that the failure detectors of different hosts send one another over the wire.
+//
+//   A CODE PEER\nOPERATION\nTEXT   abort: the first failure of the communicator (AbortMessage)
+//   R CALL (RANK W0 ... W6)*       arrivals: the signatures with which ranks have entered a call (ArrivalMessage)
+//   L CALL                         leave: the sender leaves, and has completed this call (LeaveMessage)
+//
+// Numbers are decimal, and one space stands between two of them. W0 to W6 are the words of a signature (signature.hpp).
+// Each message has a pair of functions: encode() makes its bytes, and decode() reads them. decode() returns none for
+// bytes that encode() cannot have made. The sender is not part of a message, because the wire names it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "core/signature.hpp"
+#include "monitoring/first_failure.hpp"
+
+namespace collectives {
+
+struct AbortMessage {
+  Failure failure;
+
+  std::string encode() const;
+  static std::optional<AbortMessage> decode(std::string_view bytes);
+};
+
+struct ArrivalMessage {
+  std::uint64_t sequence = 0;    ///< Number of the call.
+  std::vector<Arrived> arrived;  ///< Ranks of the sender's host that have entered the call.
+
+  std::string encode() const;
+  static std::optional<ArrivalMessage> decode(std::string_view bytes);
+};
+
+struct LeaveMessage {
+  std::uint64_t completed = 0;  ///< Number of the sender's last completed call.
+
+  std::string encode() const;
+  static std::optional<LeaveMessage> decode(std::string_view bytes);
+};
+
+/// One message of any kind. The first alternative means that the bytes are no message.
+using ControlMessage = std::variant<std::monostate, AbortMessage, ArrivalMessage, LeaveMessage>;
+ControlMessage decode_control_message(std::string_view bytes);
+
+}  // namespace collectives

@@ -1,0 +1,80 @@
+// Implementation of the control protocol: when messages are sent, and what received messages change.
+#include "monitoring/control_protocol.hpp"
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <variant>
+
+namespace collectives {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto kSendRecordsAfter = 100ms;  // Age of a call at which a waiting rank sends records to other hosts.
+
+}  // namespace
+
+ControlProtocol::ControlProtocol(const RankView& view, Wire& wire, ArrivalTable& arrivals, FirstFailure& failure)
+    : view_(view), wire_(wire), arrivals_(arrivals), failure_(failure), ends_(view.world.members.size()) {}
+
+void ControlProtocol::poll() {
+  while (const auto message = wire_.poll_control()) receive(message->first, message->second);
+  send_records();
+}
+
+void ControlProtocol::receive(Rank from, std::string_view bytes) {
+  const ControlMessage message = decode_control_message(bytes);
+  if (const auto* const abort = std::get_if<AbortMessage>(&message)) {
+    failure_sent_ = true;  // The reporting rank sends it to all hosts.
+    const Failure& failure = abort->failure;
+    failure_.store(failure.code, failure.peer, failure.operation, failure.text);
+  } else if (const auto* const arrival = std::get_if<ArrivalMessage>(&message)) {
+    arrivals_.add_records(arrival->sequence, arrival->arrived);
+  } else if (const auto* const leave = std::get_if<LeaveMessage>(&message)) {
+    End& leaver = ends_[static_cast<std::size_t>(from)];
+    leaver.left = true;
+    leaver.completed = leave->completed;
+  }
+}
+
+void ControlProtocol::send_records() {
+  const std::uint64_t sequence = arrivals_.arrived();
+  if (sequence == records_sent_ || std::chrono::steady_clock::now() - call_begun_ < kSendRecordsAfter) return;
+  if (leaving_ && !wire_.detects_peer_failure()) return;
+  records_sent_ = sequence;
+  send_to_hosts(ArrivalMessage{sequence, arrivals_.records_of_host(sequence)}.encode());
+}
+
+void ControlProtocol::send_failure() noexcept {
+  auto failure = failure_.read();
+  if (!failure || failure_sent_.exchange(true)) return;
+  send_to_hosts(AbortMessage{*std::move(failure)}.encode());
+}
+
+void ControlProtocol::announce_leave() noexcept {
+  if (wire_.detects_peer_failure()) send_to_hosts(LeaveMessage{arrivals_.completed()}.encode());
+}
+
+void ControlProtocol::send_to_hosts(const std::string& bytes) noexcept {
+  for (const Rank rank : view_.world.members)
+    if (view_.host_of(rank) != view_.grid.host) try {
+        wire_.post_control(rank, bytes);
+      } catch (const std::exception&) {  // This rank throws the failure in any case.
+      }
+}
+
+std::optional<ControlProtocol::LostRank> ControlProtocol::first_lost(std::uint64_t sequence) {
+  while (auto lost = wire_.poll_failed_peer())
+    ends_[static_cast<std::size_t>(lost->first)].cause = std::move(lost->second);
+  for (const Rank rank : view_.world.members) {
+    const End& end = ends_[static_cast<std::size_t>(rank)];
+    const bool done = end.left && end.completed >= sequence && !wire_.is_blocked_on_failed_peer(rank);
+    if (end.cause.empty() || done) continue;
+    return LostRank{rank, end.left ? fmt::format("it left the communicator after its call #{}", end.completed)
+                                   : fmt::format("its process or host is gone ({})", end.cause)};
+  }
+  return std::nullopt;
+}
+
+}  // namespace collectives

@@ -1,0 +1,87 @@
+// Control protocol: the messages that ranks of different hosts exchange beside their data, and when they send them.
+//
+// The messages travel over the wire as control messages (control_messages.hpp):
+//
+//   arrivals   A call that lasts 100 ms sends the arrival records of this host's ranks, once per call. The other hosts
+//              compare the signatures and know the missing ranks. Ranks that enter the call later send the records
+//              themselves. Ranks that have already left the call cannot.
+//   abort      The rank that throws a failure sends it. The ranks of the other hosts store and throw the same one.
+//   leave      A rank that leaves the communicator in good order names the last call that it has completed.
+//
+// The wire itself reports ranks whose connection has ended (Wire::poll_failed_peer). The protocol keeps how each rank
+// of another host was lost.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "collectives/transport.hpp"
+#include "monitoring/arrival_table.hpp"
+#include "monitoring/control_messages.hpp"
+#include "monitoring/first_failure.hpp"
+#include "steps/algorithm.hpp"
+
+namespace collectives {
+
+class ControlProtocol {
+ public:
+  /// Rank of another host that was lost, and how: "it left the communicator after its call #17".
+  struct LostRank {
+    Rank rank;
+    std::string how;
+  };
+
+  /// Adds the records of other hosts to `arrivals`, and stores their failure in `failure`.
+  ControlProtocol(const RankView& view, Wire& wire, ArrivalTable& arrivals, FirstFailure& failure);
+  ControlProtocol(const ControlProtocol&) = delete;
+  ControlProtocol& operator=(const ControlProtocol&) = delete;
+
+  /// Notes the time at which this rank enters a call.
+  void begin_call() noexcept { call_begun_ = std::chrono::steady_clock::now(); }
+  /// Makes the next poll() send the records of the current call, however short it has been.
+  void send_records_at_once() noexcept { call_begun_ = {}; }
+  /// Reads all messages that have arrived. Then sends the records of the current call if they are due.
+  void poll();
+  /// Sends the first failure to the other hosts, if it is complete and they do not have it yet.
+  void send_failure() noexcept;
+  /// Sends the first failure if the wire accepts control messages from any thread.
+  void send_failure_from_any_thread() noexcept {
+    if (wire_.control_is_thread_safe()) send_failure();
+  }
+  /// Restricts poll(): afterwards it sends records only if the wire detects failed peers. The wire over MPI does not:
+  /// MPI must not be given a message for a rank that has ended.
+  void begin_leave() noexcept { leaving_ = true; }
+  /// Sends the leave message. Does nothing unless the wire detects failed peers.
+  void announce_leave() noexcept;
+  /// Returns the first rank of another host that was lost before it completed the call. A rank that has completed the
+  /// call before it left is not lost, unless the wire waits for its data.
+  std::optional<LostRank> first_lost(std::uint64_t sequence);
+
+ private:
+  /// How a rank of another host has ended.
+  struct End {
+    std::string cause = {};       ///< How the wire noticed the end; empty while the rank is connected.
+    std::uint64_t completed = 0;  ///< Number of the rank's last completed call, from its leave message.
+    bool left = false;            ///< Whether the rank has sent a leave message.
+  };
+  void receive(Rank from, std::string_view bytes);
+  void send_records();
+  void send_to_hosts(const std::string& bytes) noexcept;
+
+  const RankView& view_;
+  Wire& wire_;
+  ArrivalTable& arrivals_;
+  FirstFailure& failure_;
+  std::atomic<bool> failure_sent_ = false;  // Whether the other hosts have the failure.
+  bool leaving_ = false;
+  std::uint64_t records_sent_ = 0;  // Number of the last call whose records were sent.
+  std::chrono::steady_clock::time_point call_begun_{};
+  std::vector<End> ends_;  // By rank.
+};
+
+}  // namespace collectives

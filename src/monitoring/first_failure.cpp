@@ -1,0 +1,54 @@
+// Implementation of the first failure: the states of the abort block, and copies of its texts.
+#include "monitoring/first_failure.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/text.hpp"
+#include "base/wait.hpp"
+
+namespace collectives {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Copies text and cuts it to the given space. Replaces control characters by spaces, so that the text stays on one
+/// line.
+template <std::size_t kSpace>
+void copy_text(char (&to)[kSpace], std::string_view text) noexcept {
+  const std::string_view all = text.substr(0, kSpace - 1);
+  char* const end = std::ranges::transform(all, to, [](char c) { return is_control(c) ? ' ' : c; }).out;
+  *end = '\0';
+}
+
+/// Returns the text of an array, which may fill it without a terminating zero.
+template <std::size_t kSpace>
+std::string text_in(const char (&from)[kSpace]) {
+  return {from, ::strnlen(from, kSpace)};
+}
+
+}  // namespace
+
+void FirstFailure::store(Errc code, Rank peer, std::string_view operation, std::string_view text) noexcept {
+  std::uint32_t state = kEmpty;
+  if (!block_.state.compare_exchange_strong(state, kBeingWritten)) return;
+  block_.code = static_cast<std::uint32_t>(code);
+  block_.peer = peer;
+  copy_text(block_.operation, operation);
+  copy_text(block_.text, text);
+  block_.state.store(kComplete, std::memory_order_release);
+}
+
+std::optional<Failure> FirstFailure::read() const {
+  if (block_.state.load(std::memory_order_acquire) != kComplete) return std::nullopt;
+  return Failure{static_cast<Errc>(block_.code), block_.peer, text_in(block_.operation), text_in(block_.text)};
+}
+
+std::optional<Failure> FirstFailure::wait(std::chrono::nanoseconds patience) const {
+  const auto until = Clock::now() + patience;
+  for (Backoff backoff; block_.state.load(std::memory_order_acquire) == kBeingWritten && Clock::now() < until;)
+    backoff.wait();
+  return read();
+}
+
+}  // namespace collectives

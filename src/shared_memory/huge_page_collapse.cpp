@@ -1,0 +1,42 @@
+#include "shared_memory/huge_page_collapse.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+
+namespace collectives {
+namespace {
+
+constexpr int kCollapse = 25;  // MADV_COLLAPSE, which the headers of Debian 12 lack
+
+/// Returns whether the machine has a core for each thread that wants to run now. Returns true if that is unknown.
+bool cores_are_free() {
+  std::string averages, running;  // "0.20 0.18 0.12 1/80 11206": 1 of 80 threads runs, this one
+  std::ifstream("/proc/loadavg") >> averages >> averages >> averages >> running;
+  const long cores = ::sysconf(_SC_NPROCESSORS_ONLN);
+  return cores < 1 || std::strtol(running.c_str(), nullptr, 10) <= cores;
+}
+
+}  // namespace
+
+HugePageCollapse::System HugePageCollapse::linux_system() {
+  return {.now = [] { return Clock::now(); },
+          .cores_are_free = [] { return cores_are_free(); },
+          .collapse = [](std::byte* begin, std::size_t bytes) { ::madvise(begin, bytes, kCollapse); }};
+}
+
+void HugePageCollapse::run(std::byte* begin, std::byte* end, Clock::time_point deadline) {
+  while (begin < end && !was_slow_ && system_.now() < deadline && system_.cores_are_free()) {
+    const std::size_t bytes = std::min(static_cast<std::size_t>(end - begin), kBytesPerCall);
+    const auto begun = system_.now();
+    system_.collapse(begin, bytes);
+    if (system_.now() - begun > kSlow) was_slow_ = true;
+    begin += bytes;
+  }
+}
+
+}  // namespace collectives

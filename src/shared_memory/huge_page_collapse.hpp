@@ -1,0 +1,54 @@
+// Collapse of small pages into huge pages of 2 MiB, which the kernel performs on request (MADV_COLLAPSE, Linux 6.1).
+//
+// MADV_COLLAPSE waits for a kernel worker on every core. Busy cores may keep the workers waiting, and nothing can
+// interrupt that wait. So a collapse has four limits:
+//
+//   bytes      one call takes at most 8 MiB, about 2 ms while cores are free
+//   cores      no call begins while more threads want to run than there are cores
+//   deadline   no call begins after the deadline of the memory
+//   slowness   after one call of more than 10 ms, this process makes no other
+//
+// Memory that is not collapsed keeps its small pages. It works, but more slowly.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <utility>
+
+namespace collectives {
+
+class HugePageCollapse {
+ public:
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::size_t kHugePage = std::size_t{2} << 20;
+  static constexpr std::size_t kBytesPerCall = std::size_t{8} << 20;
+  static constexpr std::chrono::milliseconds kSlow{10};  ///< Five times the usual time: the workers had to wait.
+  static constexpr std::chrono::milliseconds kDeadline{100};
+  static constexpr std::chrono::milliseconds kDeadlinePerMiB{1};  ///< Time that 1 MiB takes on slow machines.
+
+  /// What a collapse needs from the system. Tests replace it.
+  struct System {
+    std::function<Clock::time_point()> now;
+    std::function<bool()> cores_are_free;
+    std::function<void(std::byte* begin, std::size_t bytes)> collapse;
+  };
+  /// Returns the clock, the load and the system call of Linux.
+  static System linux_system();
+
+  explicit HugePageCollapse(System system = linux_system()) : system_(std::move(system)) {}
+
+  /// Returns the deadline for memory of `bytes` whose collapse begins now.
+  Clock::time_point deadline_for(std::size_t bytes) const {
+    return system_.now() + kDeadline + kDeadlinePerMiB * (bytes >> 20);
+  }
+  /// Collapses [begin, end), which are multiples of kHugePage, as far as the limits allow.
+  void run(std::byte* begin, std::byte* end, Clock::time_point deadline);
+
+ private:
+  System system_;
+  std::atomic<bool> was_slow_ = false;
+};
+
+}  // namespace collectives

@@ -1,0 +1,184 @@
+// Control protocol: which messages a rank sends to other hosts and when, and the effect of those that it receives.
+#include "monitoring/control_protocol.hpp"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "collectives/topology.hpp"
+
+namespace collectives::testing {
+namespace {
+
+constexpr ArenaShape kOneRank{.ranks = 1, .inline_bytes = 64, .chunk_bytes = 64, .frame_bytes = 64};
+
+/// Keeps posted control messages, and returns those that the test has put into it.
+class ControlOnlyWire final : public Wire {
+ public:
+  std::string_view name() const noexcept override { return "control only"; }
+  std::size_t frame_bytes() const noexcept override { return 64; }
+  std::byte* acquire_frame(Rank) override { return nullptr; }
+  void send(Rank, std::uint64_t, std::size_t) override {}
+  const Message* receive(Rank) override { return nullptr; }
+  void release(Rank) override {}
+  void flush(Deadline) override {}
+  void post_control(Rank to, std::string_view text) override {
+    if (fails) throw std::runtime_error("broken");
+    posted.emplace_back(to, text);
+  }
+  bool control_is_thread_safe() const noexcept override { return thread_safe; }
+  std::optional<std::pair<Rank, std::string>> poll_control() override { return next_of(arriving); }
+  bool detects_peer_failure() const noexcept override { return detects; }
+  std::optional<std::pair<Rank, std::string>> poll_failed_peer() override { return next_of(failed); }
+  bool is_blocked_on_failed_peer(Rank) const override { return blocked; }
+
+  using Messages = std::deque<std::pair<Rank, std::string>>;
+  Messages posted, arriving, failed;
+  bool fails = false, thread_safe = false, detects = true, blocked = false;
+
+ private:
+  static std::optional<std::pair<Rank, std::string>> next_of(Messages& messages) {
+    if (messages.empty()) return std::nullopt;
+    auto message = std::move(messages.front());
+    messages.pop_front();
+    return message;
+  }
+};
+
+/// The protocol of rank 0. Ranks 1 and 2 are alone on two other hosts.
+class ControlProtocolTest : public ::testing::Test {
+ protected:
+  const RankView view{Topology::regular(3, 1), 0};
+  const std::unique_ptr<Arena> arena = Arena::create(kOneRank);
+  ControlOnlyWire wire;
+  ArrivalTable arrivals{view, *arena};
+  FirstFailure failure{arena->abort_block()};
+  ControlProtocol protocol{view, wire, arrivals, failure};
+
+  void arrive(std::uint64_t sequence) {
+    arrivals.arrive(sequence, pack({.count = 8}));
+    protocol.begin_call();
+  }
+  void receive(Rank from, std::string bytes) {
+    wire.arriving.emplace_back(from, std::move(bytes));
+    protocol.poll();
+  }
+  std::string lost(std::uint64_t sequence) {
+    const auto rank = protocol.first_lost(sequence);
+    return rank ? std::to_string(rank->rank) + ": " + rank->how : "";
+  }
+};
+
+const ControlOnlyWire::Messages kNothing;
+ControlOnlyWire::Messages to_both(const std::string& bytes) { return {{1, bytes}, {2, bytes}}; }
+
+TEST_F(ControlProtocolTest, SendsNoRecordsOfAShortCall) {
+  const auto begun = std::chrono::steady_clock::now();
+  arrive(5);
+  protocol.poll();
+  // A busy machine may have taken the core for longer than a short call lasts.
+  if (std::chrono::steady_clock::now() - begun < std::chrono::milliseconds(100)) EXPECT_EQ(wire.posted, kNothing);
+}
+
+TEST_F(ControlProtocolTest, SendsRecordsOnceIfAskedForThem) {
+  arrive(5);
+  protocol.send_records_at_once();
+  protocol.poll();
+  protocol.poll();
+  EXPECT_EQ(wire.posted, to_both("R 5 0 8 0 0 0 0 0 0"));
+}
+
+TEST_F(ControlProtocolTest, SendsNoRecordsAfterItsBeginOfLeaveIfTheWireDetectsNoFailedPeers) {
+  for (const bool detects : {false, true}) {
+    wire.detects = detects;
+    arrive(5);
+    protocol.begin_leave();
+    protocol.send_records_at_once();
+    protocol.poll();
+    EXPECT_EQ(wire.posted.size(), detects ? 2u : 0u);
+  }
+}
+
+TEST_F(ControlProtocolTest, AddsReceivedRecordsToTheTable) {
+  receive(1, "R 5 1 16 0 0 0 0 0 0");
+  EXPECT_EQ(arrivals.signature_of(1, 5), Signature{.count = 16});
+  EXPECT_FALSE(arrivals.has_arrived(2, 5));
+}
+
+TEST_F(ControlProtocolTest, SendsTheFailureOnce) {
+  protocol.send_failure();
+  EXPECT_EQ(wire.posted, kNothing);
+  failure.store(Errc::timeout, 2, "barrier #5", "late");
+  protocol.send_failure();
+  protocol.send_failure();
+  EXPECT_EQ(wire.posted, to_both("A 4 2\nbarrier #5\nlate"));
+}
+
+TEST_F(ControlProtocolTest, SendsTheFailureFromAnyThreadOnlyIfTheWireAllowsIt) {
+  failure.store(Errc::aborted, 0, "abort", "enough");
+  protocol.send_failure_from_any_thread();
+  EXPECT_EQ(wire.posted, kNothing);
+  wire.thread_safe = true;
+  protocol.send_failure_from_any_thread();
+  EXPECT_EQ(wire.posted, to_both("A 6 0\nabort\nenough"));
+}
+
+TEST_F(ControlProtocolTest, StoresAReceivedFailureAndDoesNotSendItOn) {
+  receive(2, "A 6 2\nabort\naborted by rank 2: enough");
+  const auto received = failure.read();
+  ASSERT_TRUE(received);
+  EXPECT_EQ(received->code, Errc::aborted);
+  EXPECT_EQ(received->peer, 2);
+  EXPECT_EQ(received->text, "aborted by rank 2: enough");
+  protocol.send_failure();
+  EXPECT_EQ(wire.posted, kNothing);
+}
+
+TEST_F(ControlProtocolTest, IgnoresMessagesThatItCannotDecode) {
+  for (const char* bytes : {"", "A", "A 6 2", "A 77 2\nabort\nenough", "R", "R 5 1 16", "R 5 9 16 0 0 0 0 0 0", "L",
+                            "L x", "what", "\xff\xff"})
+    receive(1, bytes);
+  EXPECT_FALSE(failure.exists());
+  EXPECT_FALSE(arrivals.has_arrived(1, 1));
+  wire.failed.emplace_back(1, "connection reset by peer");
+  EXPECT_EQ(lost(1), "1: its process or host is gone (connection reset by peer)");
+}
+
+TEST_F(ControlProtocolTest, SurvivesAWireThatThrows) {
+  wire.fails = true;
+  failure.store(Errc::timeout, 2, "barrier #5", "late");
+  protocol.send_failure();
+  protocol.announce_leave();
+  EXPECT_EQ(wire.posted, kNothing);
+}
+
+TEST_F(ControlProtocolTest, AnnouncesItsLeaveWithTheLastCompletedCall) {
+  arrivals.complete(7);
+  wire.detects = false;
+  protocol.announce_leave();
+  EXPECT_EQ(wire.posted, kNothing);
+  wire.detects = true;
+  protocol.announce_leave();
+  EXPECT_EQ(wire.posted, to_both("L 7"));
+}
+
+TEST_F(ControlProtocolTest, ReportsALostRankUntilItHasCompletedTheCall) {
+  EXPECT_EQ(lost(5), "");
+  receive(2, "L 5");
+  EXPECT_EQ(lost(6), "") << "the rank is still connected";
+  wire.failed.emplace_back(2, "connection closed");
+  EXPECT_EQ(lost(5), "");
+  EXPECT_EQ(lost(6), "2: it left the communicator after its call #5");
+  wire.blocked = true;
+  EXPECT_EQ(lost(5), "2: it left the communicator after its call #5");
+}
+
+}  // namespace
+}  // namespace collectives::testing
