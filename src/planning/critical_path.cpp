@@ -95,7 +95,7 @@ class Play final : private StepSink {
       if (clocks_[rank].due != time) continue;  // an earlier time has been set for this rank
       clocks_[rank].due = kNotDue;
       now_ = time;
-      player_.advance(rank, *this);
+      player_.progress(rank, *this);
     }
     return std::ranges::max(clocks_, {}, &Clock::time).time;
   }

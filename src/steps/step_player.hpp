@@ -13,8 +13,8 @@
 //
 // The caller owns the order in which ranks advance, because this order has a meaning of its own. The critical path and
 // the simulator advance ranks in the order of time, and a link carries messages in that order. The prover advances any
-// rank that can. The caller therefore calls advance() for a rank at the start, and whenever the player reports that the
-// rank need not wait any more.
+// rank that can. The caller therefore calls progress() for a rank at the start, and whenever the player reports that
+// the rank need not wait any more.
 //
 // `StepData` and `ChannelData` are the caller's data of a Step and of a channel.
 #pragma once
@@ -155,9 +155,9 @@ class StepPlayer {
   ///                                       caller calls finish() for each of them, at once or later.
   ///   visitor.wake(rank)                  reports that a rank need not wait for a frame any more
   template <class Visitor>
-  void advance(Index rank, Visitor& visitor) {
+  void progress(Index rank, Visitor& visitor) {
     while (const PlayedStep* const step = current(rank)) {
-      if (step->kind != Step::Kind::exchange) return reach_host_step(rank, *step, visitor);
+      if (step->kind != Step::Kind::exchange) return enter_host_step(rank, *step, visitor);
       if (!is_ready(rank, *step) || !visitor.perform(rank, *step)) return;
       finish(rank, visitor);
     }
@@ -232,7 +232,7 @@ class StepPlayer {
   }
   /// Counts a rank at its host Step. The last rank begins the host Step for all.
   template <class Visitor>
-  void reach_host_step(Index rank, const PlayedStep& step, Visitor& visitor) {
+  void enter_host_step(Index rank, const PlayedStep& step, Visitor& visitor) {
     if (std::exchange(players_[rank].reached, true)) return;
     Group& group = subgroups_[subgroup_of_[static_cast<std::size_t>(step.subgroup)][rank]];
     if (++group.arrivals < group.ranks.size()) return;

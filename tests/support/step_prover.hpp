@@ -193,7 +193,7 @@ class StepProver {
     while (!awake_.empty() && failure.empty()) {
       const Index r = awake_.front();
       awake_.pop_front();
-      player_.advance(r, *this);
+      player_.progress(r, *this);
     }
     if (const auto waits = player_.first_unfinished()) fail("deadlock: rank " + std::to_string(*waits));
     for (const Player::Channel& channel : player_.channels())
@@ -388,7 +388,7 @@ class StepProver {
   int ranks_;
   Index capacity_;  // messages that a channel holds
   bool in_place_;
-  const Algorithm& algorithm_;
+  Algorithm algorithm_;
   std::size_t segment_, depths_;
   Player player_;
   std::deque<Index> awake_;  // ranks that may be able to advance

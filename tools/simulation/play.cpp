@@ -62,7 +62,7 @@ class Play {
   void run() {
     for (std::uint32_t p = 0; p < ranks_.size(); ++p) {
       player_.start(p, call_.rounds, call_.issue_interval, *this);
-      advance(p);
+      progress(p);
     }
     while (!queue_.empty()) {
       const Event event = queue_.top();
@@ -71,7 +71,7 @@ class Play {
       ++result.events;
       switch (event.what) {
         case What::done: performed(event.who); break;
-        case What::retry: advance(event.who); break;
+        case What::retry: progress(event.who); break;
         case What::departs: depart(event.who); break;
         case What::at_uplink: climb(event.who); break;
         case What::at_downlink: descend(event.who); break;
@@ -183,13 +183,13 @@ class Play {
   // ---- ranks ----
 
   /// Performs Steps of `p` until it has to wait.
-  void advance(std::uint32_t p) {
-    player_.advance(p, *this);
+  void progress(std::uint32_t p) {
+    player_.progress(p, *this);
     if (player_.current(p) == nullptr) result.finished_us = std::max(result.finished_us, now_);
   }
   void performed(std::uint32_t p) {
     player_.finish(p, *this);
-    advance(p);
+    progress(p);
   }
 
   // The visitor of the player.
