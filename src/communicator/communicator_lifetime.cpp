@@ -41,7 +41,7 @@ std::vector<Executor::Route> make_routes(const RankView& view, Transport* local,
     if (view.host_of(peer) == view.grid.host)
       routes[static_cast<std::size_t>(peer)] = {local, view.local_of(peer)};
     else
-      routes[static_cast<std::size_t>(peer)] = {wire, peer};
+      routes[static_cast<std::size_t>(peer)] = {wire, peer, true};
   }
   return routes;
 }

@@ -3,6 +3,7 @@
 #include "device/step_path.hpp"
 
 #include <algorithm>
+#include <cassert>
 #include <utility>
 
 #include "execution/job.hpp"
@@ -11,9 +12,11 @@
 namespace collectives {
 namespace {
 
-std::vector<Executor::Route> routes_by(Transport& transport, int ranks) {
+/// Returns the routes to all ranks. Only a rank of this host reads a value where it lies.
+std::vector<Executor::Route> routes_by(GpuMessages& messages, int ranks) {
   std::vector<Executor::Route> routes;
-  for (Rank rank = 0; rank < ranks; ++rank) routes.push_back({&transport, rank});
+  for (Rank rank = 0; rank < ranks; ++rank)
+    routes.push_back({&messages, rank, !messages.inside(rank), messages.inside(rank)});
   return routes;
 }
 
@@ -110,8 +113,9 @@ std::byte* StepPath::work(std::size_t bytes) {
 
 // ---- a host Step, performed like a call of device/kernel_path.hpp ----
 
-void StepPath::begin_host_step(const HostTask& task, const HostOperands& with) {
-  task_ = task;
+void StepPath::begin_host_step(const Step& step, const HostOperands& with) {
+  assert(step.subgroup == Subgroup::host);
+  describe(step, size_of(with.type), static_cast<int>(view_.grid.here().size()), false, Tuning{}, task_);
   with_ = &with;
   host_.exchange().begin(renumbered(with.tag, ++host_steps_));
   host_.exchange().set_own_shared(task_, with.source, with.destination);

@@ -18,6 +18,7 @@
 #include "device/host_share.hpp"
 #include "device/intra_host_call.hpp"
 #include "execution/executor.hpp"
+#include "execution/value_engine.hpp"
 
 namespace collectives {
 
@@ -43,9 +44,8 @@ class StepPath final : public PathExecutor, private ValueEngine {
             int finish_ranks) override;
   void end() override;
   bool done() override;
-  void begin_host_step(const HostTask& task, const HostOperands& with) override;
+  void begin_host_step(const Step& step, const HostOperands& with) override;
   bool progress_host_step() override;
-  bool reads_in_place(Rank peer) const override { return messages_.inside(peer); }
   std::byte* work(std::size_t bytes) override;
 
   bool progress_host_phase();

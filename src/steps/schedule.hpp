@@ -48,6 +48,13 @@ class Schedule {
     choose(emit);
   }
 
+  /// Returns to the first Step. Requires that there is one round, which is not emitted again.
+  void rewind() {
+    for (OpenRound& open : open_) open.next = 0;
+    live_ = open_.empty() || open_[0].steps.size() == 0 ? 0 : 1;
+    now_ = 0;
+  }
+
   /// Returns the Step to perform now, or null if all Steps are done.
   const Item* current() const { return live_ == 0 ? nullptr : &open_[now_].steps[open_[now_].next]; }
   /// Returns the round of the current Step.

@@ -1,4 +1,5 @@
-// Prover of Steps: runs the Steps of all ranks of one call on sets in place of numbers.
+// Prover of Steps: runs the Steps of all ranks of one call on sets in place of numbers. StepPlayer decides which Step
+// is ready (steps/step_player.hpp).
 //
 // A value is the set of ranks whose contributions are in it. The prover reports the first of these faults:
 //
@@ -11,6 +12,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -23,7 +25,7 @@
 #include "collectives/plan.hpp"
 #include "collectives/topology.hpp"
 #include "steps/algorithm.hpp"
-#include "steps/schedule.hpp"
+#include "steps/step_player.hpp"
 
 namespace collectives {
 
@@ -49,30 +51,26 @@ struct Value {
 };
 using Values = std::vector<Value>;
 
-/// Records a rank's Steps of one round, with copies of their lists of peers.
-class Recorder final : public StepSink {
- public:
-  void operator()(const Step& step) override {
-    Step mine = step;
-    mine.from = store(step.from);
-    mine.to = store(step.to);
-    mine.owners = store(step.owners);
-    steps.push_back(mine);
+/// A Step with copies of its lists of peers, which outlive the emitting call.
+struct ProvedStep {
+  explicit ProvedStep(const Step& emitted)
+      : step(emitted), lists{copy_of(emitted.from), copy_of(emitted.to), copy_of(emitted.owners)} {
+    step.from = lists[0];
+    step.to = lists[1];
+    step.owners = lists[2];
   }
-  void clear() {
-    steps.clear();
-    lists_.clear();
-  }
-  std::size_t size() const { return steps.size(); }
-  const Step& operator[](std::size_t i) const { return steps[i]; }
-  std::vector<Step> steps;
+  ProvedStep(ProvedStep&&) noexcept = default;  // the spans of `step` stay valid, as those of a copy would not
+  ProvedStep& operator=(ProvedStep&&) noexcept = default;
+
+  Step step;
 
  private:
-  Peers store(Peers peers) {
-    lists_.push_back(std::make_unique<std::vector<Rank>>(peers.begin(), peers.end()));
-    return *lists_.back();
-  }
-  std::vector<std::unique_ptr<std::vector<Rank>>> lists_;
+  static std::vector<Rank> copy_of(Peers peers) { return {peers.begin(), peers.end()}; }
+  std::array<std::vector<Rank>, 3> lists;
+};
+/// Values of the messages of a channel that have not been taken.
+struct ProvedMessages {
+  std::deque<Values> values;
 };
 
 struct Traffic {
@@ -89,8 +87,11 @@ class StepProver {
       : topology_(topology),
         args_(args),
         ranks_(topology.ranks()),
-        capacity_(rounds_in_flight + 1),
-        in_place_(in_place) {
+        capacity_(static_cast<Index>(rounds_in_flight + 1)),
+        in_place_(in_place),
+        algorithm_(algorithm),
+        segment_(segment),
+        depths_(static_cast<std::size_t>(algorithm.depths(args, topology))) {
     const auto count = args.parts.whole().count;
     for (Rank r = 0; r < ranks_; ++r) {
       views_.push_back(std::make_unique<RankView>(topology, r));
@@ -108,17 +109,7 @@ class StepProver {
     const std::size_t rounds = args.collective == Collective::barrier ? 1
                                : segment == 0                         ? 1
                                                                       : (longest + segment - 1) / segment;
-    const auto depths = static_cast<std::size_t>(algorithm.depths(args, topology));
-    const std::size_t issue_interval = (depths + rounds_in_flight - 1) / rounds_in_flight;
-    run(rounds, issue_interval, [&](Rank r, std::size_t round, Recorder& steps) {
-      RoundArgs now = args;
-      if (segment > 0 && args.collective != Collective::barrier) now.parts = args.parts.round(segment, round);
-      algorithm.emit(*views_[index(r)], now, steps);
-      for (std::size_t i = 0; i < steps.size(); ++i)
-        if (const int before = i == 0 ? 0 : steps[i - 1].depth;
-            steps[i].depth < before || static_cast<std::size_t>(steps[i].depth) >= depths)
-          fail("depths that do not rise, or are not below " + std::to_string(depths));
-    });
+    run(rounds, (depths_ + rounds_in_flight - 1) / rounds_in_flight);
   }
 
   /// The first fault; empty if there is none.
@@ -148,6 +139,10 @@ class StepProver {
   }
 
  private:
+  using Player = StepPlayer<ProvedStep, ProvedMessages>;
+  using Index = Player::Index;
+  friend Player;
+
   static std::size_t index(Rank rank) { return static_cast<std::size_t>(rank); }
   Rank owner_of(std::size_t e) const {
     for (int i = 0; i < args_.parts.size(); ++i) {
@@ -169,19 +164,6 @@ class StepProver {
     if (failure.empty()) failure = what;
   }
 
-  /// Returns the groups of ranks that perform host Steps together.
-  std::vector<std::pair<Subgroup, std::vector<Rank>>> subgroups() const {
-    std::vector<std::pair<Subgroup, std::vector<Rank>>> all;
-    for (const auto& host : topology_.hosts) all.emplace_back(Subgroup::host, host);
-    const auto levels = topology_.levels();
-    for (const auto& domain : levels) all.emplace_back(Subgroup::domain, domain);
-    for (std::size_t i = 0; !levels.empty() && i < levels[0].size(); ++i) {
-      all.emplace_back(Subgroup::rail, std::vector<Rank>{});
-      for (const auto& domain : levels) all.back().second.push_back(domain[i]);
-    }
-    return all;
-  }
-
   /// Returns whether `range` lies in the partial result of rank `r`. A rank has room for one partial result.
   bool has_work(Rank r, Range range) const {
     const Range& kept = worked_[index(r)];
@@ -199,37 +181,91 @@ class StepProver {
     return where == Place::output || in_place_ ? output_[index(r)] : input_[index(r)];
   }
 
-  template <class Emit>
-  void run(std::size_t rounds, std::size_t issue_interval, Emit&& emit) {
-    const auto emit_of = [&](Rank r) { return [&emit, r](std::size_t round, Recorder& to) { emit(r, round, to); }; };
-    std::vector<Schedule<Recorder>> schedules(index(ranks_));
-    for (Rank r = 0; r < ranks_; ++r) schedules[index(r)].start(rounds, issue_interval, emit_of(r));
-    const auto current = [&](Rank r) { return schedules[index(r)].current(); };
-    for (bool moved = true; moved && failure.empty();) {
-      moved = false;
-      for (Rank r = 0; r < ranks_; ++r)
-        while (current(r) != nullptr && current(r)->kind == Step::Kind::exchange && failure.empty() &&
-               exchange(r, *current(r))) {
-          schedules[index(r)].progress(emit_of(r));
-          moved = true;
-        }
-      for (const auto& [subgroup, members] : subgroups()) {
-        const bool together = std::all_of(members.begin(), members.end(), [&, subgroup = subgroup](Rank r) {
-          return current(r) != nullptr && current(r)->kind != Step::Kind::exchange && current(r)->subgroup == subgroup;
-        });
-        if (!together) continue;
-        const std::size_t round = schedules[index(members[0])].round();
-        for (const Rank r : members)
-          if (schedules[index(r)].round() != round) fail("ranks of a host at stages of different rounds");
-        host_collective(members, current);
-        for (const Rank r : members) schedules[index(r)].progress(emit_of(r));
-        moved = true;
-      }
+  void run(std::size_t rounds, std::size_t issue_interval) {
+    for (Rank r = 0; r < ranks_; ++r) player_.add_rank();
+    for_each_subgroup(topology_, [this](Subgroup subgroup, const std::vector<Rank>& members) {
+      player_.add_subgroup(subgroup, {members.begin(), members.end()});
+    });
+    for (Index r = 0; r < static_cast<Index>(ranks_); ++r) {
+      player_.start(r, rounds, issue_interval, *this);
+      wake(r);
     }
-    for (Rank r = 0; r < ranks_; ++r)
-      if (current(r) != nullptr) fail("deadlock: rank " + std::to_string(r));
-    for (const auto& [pair, queue] : channels_)
-      if (!queue.empty()) fail("a message that nobody receives");
+    while (!awake_.empty() && failure.empty()) {
+      const Index r = awake_.front();
+      awake_.pop_front();
+      player_.progress(r, *this);
+    }
+    if (const auto waits = player_.first_unfinished()) fail("deadlock: rank " + std::to_string(*waits));
+    for (const Player::Channel& channel : player_.channels())
+      if (channel.untaken > 0) fail("a message that nobody receives");
+  }
+
+  // The visitor of the player.
+
+  void emit(Index r, std::size_t round, Player::Steps& steps) {
+    RoundArgs now = args_;
+    if (segment_ > 0 && args_.collective != Collective::barrier) now.parts = args_.parts.round(segment_, round);
+    Recorder recorder(*this, static_cast<Rank>(r), steps);
+    algorithm_.emit(*views_[r], now, recorder);
+  }
+  void wake(Index r) { awake_.push_back(r); }
+  bool perform(Index r, const Player::PlayedStep& played) {
+    exchange(static_cast<Rank>(r), played.step);
+    return failure.empty();
+  }
+  void perform_host(const std::vector<Index>& members, const Player::PlayedStep&) {
+    for (const Index r : members)
+      if (player_.round(r) != player_.round(members[0])) fail("ranks of a host at stages of different rounds");
+    host_collective({members.begin(), members.end()});
+    for (const Index r : members) {
+      player_.finish(r, *this);
+      wake(r);
+    }
+  }
+  const Step& step_of(Rank r) const { return player_.current(static_cast<Index>(r))->step; }
+
+  /// Records the Steps of one rank in one round, and checks their depths. Empty ranges are not sent, except in
+  /// barriers.
+  struct Recorder final : StepSink {
+    Recorder(StepProver& the_prover, Rank the_rank, Player::Steps& to)
+        : prover(the_prover), self(the_rank), steps(to) {}
+    void operator()(const Step& step) override {
+      if (step.depth < before || static_cast<std::size_t>(step.depth) >= prover.depths_)
+        prover.fail("depths that do not rise, or are not below " + std::to_string(prover.depths_));
+      before = step.depth;
+      if (step.kind == Step::Kind::exchange && step.range.count == 0 && prover.args_.collective != Collective::barrier)
+        return;
+      steps.add(
+          step, ProvedStep(step), self, [this](Rank peer) { return prover.channel(peer, self); },
+          [this](Rank peer) { return prover.channel(self, peer); });
+    }
+    StepProver& prover;
+    Rank self;
+    Player::Steps& steps;
+    int before = 0;
+  };
+  /// Returns the number of a channel.
+  Index channel(Rank from, Rank to) {
+    return player_.channel_between(static_cast<Index>(from), static_cast<Index>(to), [&] {
+      Player::Channel channel;
+      channel.source = static_cast<Index>(from);
+      channel.destination = static_cast<Index>(to);
+      channel.frames = capacity_;
+      return channel;
+    });
+  }
+  /// Takes the values of the oldest message from `peer`.
+  Values take(Rank peer, Rank r) {
+    std::deque<Values>& values = player_.channel(channel(peer, r)).values;
+    Values taken = std::move(values.front());
+    values.pop_front();
+    return taken;
+  }
+  void send(Rank r, Rank peer, const Values& values) {
+    const Index to = channel(r, peer);
+    player_.channel(to).values.push_back(values);
+    player_.send(to);
+    if (player_.arrive(to)) wake(static_cast<Index>(peer));
   }
 
   Value combine(const std::vector<Value>& values, bool finish) {
@@ -253,21 +289,15 @@ class StepProver {
     return std::ranges::any_of(found, [&](int host) { return host != found.front(); });
   }
 
-  bool exchange(Rank r, const Step& step) {
-    if (step.range.count == 0 && args_.collective != Collective::barrier) return true;
-    for (const Rank peer : step.from)
-      if (peer != r && channels_[{peer, r}].empty()) return false;
-    for (const Rank peer : step.to)
-      if (peer != r && channels_[{r, peer}].size() >= capacity_) return false;
+  void exchange(Rank r, const Step& step) {
     if (args_.collective == Collective::barrier) return notify(r, step);
     std::map<Rank, Values> arrived;
     for (const Rank peer : step.from) {
       if (peer == r) continue;
-      arrived[peer] = channels_[{peer, r}].front();
-      channels_[{peer, r}].pop_front();
+      arrived[peer] = take(peer, r);
       if (arrived[peer].size() != step.range.count) fail("both ends of a message disagree on its length");
     }
-    if (!failure.empty()) return true;
+    if (!failure.empty()) return;
     if (step.source == Place::work && (step.from.empty() || std::ranges::find(step.from, r) != step.from.end()))
       expect_work(r, step.range);
     if (step.destination == Place::work) keep_as_work(r, step.range);
@@ -305,30 +335,23 @@ class StepProver {
                 place(r, step.destination).begin() + static_cast<std::ptrdiff_t>(step.range.first));
     for (const Rank peer : step.to) {
       if (peer == r) continue;
-      channels_[{r, peer}].push_back(made);
+      send(r, peer, made);
       ++traffic[index(r)].messages;
       traffic[index(r)].elements += made.size();
       if (views_[index(r)]->host_of(peer) != views_[index(r)]->grid.host)
         traffic[index(r)].elements_to_other_hosts += made.size();
     }
-    return true;
   }
 
   /// Performs an exchange of a barrier: a message carries the set of ranks that have arrived.
-  bool notify(Rank r, const Step& step) {
-    for (const Rank peer : step.from) {
-      if (peer == r) continue;
-      heard_of_[index(r)] |= channels_[{peer, r}].front()[0].ranks;
-      channels_[{peer, r}].pop_front();
-    }
+  void notify(Rank r, const Step& step) {
+    for (const Rank peer : step.from)
+      if (peer != r) heard_of_[index(r)] |= take(peer, r)[0].ranks;
     for (const Rank peer : step.to)
-      if (peer != r) channels_[{r, peer}].push_back({Value{.ranks = heard_of_[index(r)]}});
-    return true;
+      if (peer != r) send(r, peer, {Value{.ranks = heard_of_[index(r)]}});
   }
 
-  template <class Current>
-  void host_collective(const std::vector<Rank>& host, const Current& current) {
-    const auto step_of = [&](Rank r) -> const Step& { return *current(r); };
+  void host_collective(const std::vector<Rank>& host) {
     const Step& first = step_of(host[0]);
     for (const Rank r : host)
       if (step_of(r).kind != first.kind) return fail("ranks of a host at different stages");
@@ -363,13 +386,16 @@ class StepProver {
   Topology topology_;
   RoundArgs args_;
   int ranks_;
-  std::size_t capacity_;  // messages that a channel holds
+  Index capacity_;  // messages that a channel holds
   bool in_place_;
+  Algorithm algorithm_;
+  std::size_t segment_, depths_;
+  Player player_;
+  std::deque<Index> awake_;  // ranks that may be able to advance
   std::vector<std::unique_ptr<RankView>> views_;
   std::vector<Values> input_, output_, work_;
   std::vector<Range> worked_;            // the range of each partial result in work_
   std::vector<std::uint64_t> heard_of_;  // barriers: the ranks that each rank knows to have arrived
-  std::map<std::pair<Rank, Rank>, std::deque<Values>> channels_;
 };
 
 }  // namespace collectives

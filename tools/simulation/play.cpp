@@ -1,5 +1,5 @@
-// Implementation of the simulation of events. A Move is a Step of one rank with channels in place of peers. A channel
-// carries the messages from one rank to another.
+// Implementation of the simulation of events. steps/step_player.hpp decides which Step is ready. This file gives Steps,
+// messages and links their times. A channel carries the messages from one rank to another.
 #include "tools/simulation/play.hpp"
 
 #include <fmt/format.h>
@@ -9,36 +9,29 @@
 #include <cstdint>
 #include <queue>
 #include <stdexcept>
-#include <unordered_map>
 #include <utility>
 
-#include "steps/schedule.hpp"
+#include "steps/step_player.hpp"
 
 namespace collectives::simulation {
 namespace {
 
-/// A Step of one rank, with channels in place of peers.
-struct Move {
+/// The parts of a Step that take time.
+struct StepWork {
   std::size_t bytes = 0;
-  int depth = 0;
-  std::uint32_t first = 0, from = 0, to = 0;  ///< channels [first, first + from) come in, the next `to` go out
-  double work = 0;                            ///< us that a rank itself adds, encodes and decodes
-  Step::Kind kind = Step::Kind::exchange;
-  Subgroup subgroup = Subgroup::host;
+  double work = 0;  ///< us that a rank itself adds, encodes and decodes
 };
-struct Moves {
-  std::vector<Move> moves;
-  std::vector<std::uint32_t> channels;
-  std::size_t size() const { return moves.size(); }
-  const Move& operator[](std::size_t i) const { return moves[i]; }
-  void clear() {
-    moves.clear();
-    channels.clear();
-  }
+/// The links of a channel. If one block is played for several, the source of a channel may be the rank of the block
+/// that does the same as the real source.
+struct ChannelLinks {
+  int out = 0, in = 0, up = 0, down = 0;  // hosts and switches
+  bool between_hosts = false, between_switches = false;
 };
 
 class Play {
  public:
+  using Player = StepPlayer<StepWork, ChannelLinks>;
+
   Play(const Call& call, RankView& view, const Topology& topology, const Tuning& tuning, const Fabric& network,
        const Block& block)
       : call_(call), view_(view), topology_(topology), tuning_(tuning), network_(network), block_(block) {
@@ -50,17 +43,26 @@ class Play {
     down_.resize(index(switches));
     result.bytes_out.resize(index(block.hosts));
     for (int h = 0; h < block.hosts; ++h) {
-      first_of_host_.push_back(players_.size());
-      for (const Rank rank : topology.hosts[index(h)]) players_.emplace_back().rank = rank;
+      first_of_host_.push_back(ranks_.size());
+      for (const Rank rank : topology.hosts[index(h)]) {
+        ranks_.push_back(rank);
+        player_.add_rank();
+      }
     }
-    make_subgroups();
+    hops_.resize(ranks_.size());
+    for_each_subgroup(topology, [this](Subgroup subgroup, const std::vector<Rank>& members) {
+      if (view_.host_of(members[0]) >= block_.hosts) return;
+      std::vector<std::uint32_t> played;
+      for (const Rank rank : members) played.push_back(played_rank(view_.host_of(rank), view_.local_of(rank)));
+      player_.add_subgroup(subgroup, std::move(played));
+    });
   }
 
   /// Plays all events. Throws std::logic_error if ranks wait for each other for ever.
   void run() {
-    for (std::uint32_t p = 0; p < players_.size(); ++p) {
-      players_[p].schedule.start(call_.rounds, call_.issue_interval, emitter(p));
-      progress_player(p);
+    for (std::uint32_t p = 0; p < ranks_.size(); ++p) {
+      player_.start(p, call_.rounds, call_.issue_interval, *this);
+      progress(p);
     }
     while (!queue_.empty()) {
       const Event event = queue_.top();
@@ -69,7 +71,7 @@ class Play {
       ++result.events;
       switch (event.what) {
         case What::done: performed(event.who); break;
-        case What::retry: progress_player(event.who); break;
+        case What::retry: progress(event.who); break;
         case What::departs: depart(event.who); break;
         case What::at_uplink: climb(event.who); break;
         case What::at_downlink: descend(event.who); break;
@@ -77,35 +79,21 @@ class Play {
         case What::arrived: arrive(event.who); break;
       }
     }
-    for (const Player& player : players_)
-      if (player.schedule.current() != nullptr)
-        throw std::logic_error(fmt::format("{}: rank {} waits for ever", call_.algorithm->name, player.rank));
+    if (const auto waits = player_.first_unfinished())
+      throw std::logic_error(fmt::format("{}: rank {} waits for ever", call_.algorithm->name, ranks_[*waits]));
   }
 
   Played result;
 
  private:
+  friend Player;
   enum class What : std::uint8_t { done, retry, departs, at_uplink, at_downlink, at_host, arrived };
   struct Event {
     double time;
     std::uint64_t number;  // orders the events of one time: the first scheduled happens first
-    std::uint32_t who;     // player or message
+    std::uint32_t who;     // played rank or message
     What what;
     bool operator<(const Event& other) const { return time != other.time ? time > other.time : number > other.number; }
-  };
-  struct Player {
-    Rank rank = 0;
-    Schedule<Moves> schedule;
-    std::uint32_t hops = 0, from_ready = 0, to_ready = 0;  // of the move's channels
-  };
-  /// Messages from one rank to another. If one block is played for several, the source may be the rank of the block
-  /// that does the same as the real source.
-  struct Channel {
-    std::uint32_t source = 0, destination = 0;           // players
-    int out = 0, in = 0, up = 0, down = 0;               // hosts and switches
-    std::uint32_t arrived = 0, untaken = 0, frames = 0;  // messages
-    bool between_hosts = false, between_switches = false;
-    bool source_waits = false, destination_waits = false;
   };
   /// A link carries messages in the order of their heads. If a message comes in slower than the link could carry it,
   /// the messages behind it use the rest of the link, as packets take turns.
@@ -126,119 +114,68 @@ class Play {
     std::uint32_t hops = 0;
     double tail = 0;  // time at which its last byte has passed the newest link
   };
-  struct SubgroupState {
-    std::size_t size = 0, arrivals = 0;
-    std::vector<std::uint32_t> players;
-  };
-
-  /// Turns Steps into Moves.
+  /// Turns Steps into those of the player.
   struct Recorder final : StepSink {
-    Recorder(Play& the_play, std::uint32_t the_player, Moves& to) : play(the_play), player(the_player), moves(to) {}
+    Recorder(Play& the_play, std::uint32_t the_rank, Player::Steps& to) : play(the_play), rank(the_rank), steps(to) {}
     void operator()(const Step& step) override {
-      Move move{.depth = step.depth,
-                .first = static_cast<std::uint32_t>(moves.channels.size()),
-                .kind = step.kind,
-                .subgroup = step.subgroup};
+      StepWork data;
+      const Coding& coding = play.call_.coding;
       if (step.kind != Step::Kind::exchange) {
-        move.bytes = longest_share(step, play.view_) * play.call_.coding.element;
+        data.bytes = longest_share(step, play.view_) * coding.element;
       } else {
-        const Coding& coding = play.call_.coding;
-        move.bytes = coding.bytes(step.range.count);
-        move.work = static_cast<double>(step.range.count * coding.element) *
-                    (static_cast<double>(terms(step)) * play.tuning_.reduce_us_per_byte +
-                     static_cast<double>(coding.codings(step)) * play.tuning_.coding_us_per_byte);
         // An empty range takes no message, except in a barrier.
         if (step.range.count == 0 && play.call_.args.collective != Collective::barrier) return;
-        const Rank self = play.view_.world.self;
-        for (const Rank peer : step.from)
-          if (peer != self) moves.channels.push_back(play.channel_from(peer, player));
-        move.from = static_cast<std::uint32_t>(moves.channels.size()) - move.first;
-        for (const Rank peer : step.to)
-          if (peer != self) moves.channels.push_back(play.channel_to(peer, player));
-        move.to = static_cast<std::uint32_t>(moves.channels.size()) - move.first - move.from;
+        data.bytes = coding.bytes(step.range.count);
+        data.work = static_cast<double>(step.range.count * coding.element) *
+                    (static_cast<double>(terms(step)) * play.tuning_.reduce_us_per_byte +
+                     static_cast<double>(coding.codings(step)) * play.tuning_.coding_us_per_byte);
       }
-      moves.moves.push_back(move);
+      steps.add(
+          step, data, play.view_.world.self, [this](Rank peer) { return play.channel_from(peer, rank); },
+          [this](Rank peer) { return play.channel_to(peer, rank); });
     }
     Play& play;
-    std::uint32_t player;
-    Moves& moves;
+    std::uint32_t rank;
+    Player::Steps& steps;
   };
-  struct Emitter {
-    Play& play;
-    std::uint32_t player;
-    void operator()(std::size_t round, Moves& moves) const {
-      play.view_.rebind(play.players_[player].rank);
-      Recorder recorder(play, player, moves);
-      play.call_.emit(play.view_, round, recorder);
-    }
-  };
-  Emitter emitter(std::uint32_t player) { return {*this, player}; }
 
-  void make_subgroups() {
-    const auto add = [this](std::vector<std::uint32_t> players, Subgroup subgroup) {
-      for (const std::uint32_t p : players) {
-        auto& subgroup_of = subgroup_of_[static_cast<std::size_t>(subgroup)];
-        subgroup_of.resize(players_.size());
-        subgroup_of[p] = static_cast<std::uint32_t>(subgroups_.size());
-      }
-      subgroups_.push_back({.size = players.size(), .arrivals = 0, .players = std::move(players)});
-    };
-    for (int h = 0; h < block_.hosts; ++h) {
-      std::vector<std::uint32_t> host;
-      for (std::size_t l = 0; l < topology_.hosts[index(h)].size(); ++l)
-        host.push_back(static_cast<std::uint32_t>(first_of_host_[index(h)] + l));
-      add(std::move(host), Subgroup::host);
-    }
-    const auto levels = topology_.levels();  // of one host, whose ranks have the numbers of its players
-    for (const auto& domain : levels) {
-      std::vector<std::uint32_t> inside;
-      for (const Rank rank : domain) inside.push_back(player_at(0, view_.local_of(rank)));
-      add(std::move(inside), Subgroup::domain);
-    }
-    for (std::size_t i = 0; !levels.empty() && i < levels[0].size(); ++i) {
-      std::vector<std::uint32_t> rail;
-      for (const auto& domain : levels) rail.push_back(player_at(0, view_.local_of(domain[i])));
-      add(std::move(rail), Subgroup::rail);
-    }
-  }
-
-  std::uint32_t player_at(int host, int local) const {
+  std::uint32_t played_rank(int host, int local) const {
     return static_cast<std::uint32_t>(first_of_host_[index(host)] + index(local));
   }
 
   /// Returns the channel to a peer. A message into another block stands for the equal message that this block receives
-  /// from a further block. The key of a channel is its receiver, a player, and its sender as seen from the receiver.
-  std::uint32_t channel_to(Rank peer, std::uint32_t player) {
+  /// from a further block. The key of a channel is its receiver, a played rank, and its sender as seen from the
+  /// receiver.
+  std::uint32_t channel_to(Rank peer, std::uint32_t played) {
     const int to = view_.host_of(peer), block = block_.of(to);
     return channel(block_.seen(view_.grid.host, block), view_.grid.local,
-                   player_at(to - block * block_.hosts, view_.local_of(peer)), to - block * block_.hosts, player, 0);
+                   played_rank(to - block * block_.hosts, view_.local_of(peer)), to - block * block_.hosts, played, 0);
   }
-  std::uint32_t channel_from(Rank peer, std::uint32_t player) {
+  std::uint32_t channel_from(Rank peer, std::uint32_t played) {
     const int from = view_.host_of(peer), local = view_.local_of(peer);
-    return channel(from, local, player, view_.grid.host, player_at(from % block_.hosts, local), 1);
+    return channel(from, local, played, view_.grid.host, played_rank(from % block_.hosts, local), 1);
   }
   std::uint32_t channel(int from_host, int from_local, std::uint32_t destination, int to_host, std::uint32_t source,
                         std::size_t direction) {
-    const auto from = static_cast<std::uint64_t>(topology_.hosts[index(from_host)][index(from_local)]);
-    const std::uint64_t key = from << 32 | destination;
+    const auto from = static_cast<std::uint32_t>(topology_.hosts[index(from_host)][index(from_local)]);
     Known& last = last_[direction];
-    if (key == last.key) return last.channel;  // a ring has one in each direction
-    const auto [found, is_new] = channel_of_.try_emplace(key, static_cast<std::uint32_t>(channels_.size()));
-    if (is_new) {
-      const bool between_hosts = from_host != to_host;
-      const int out = from_host % block_.hosts;
-      channels_.push_back({.source = source,
-                           .destination = destination,
-                           .out = out,
-                           .in = to_host,
-                           .up = out / per_switch_,
-                           .down = to_host / per_switch_,
-                           .frames = static_cast<std::uint32_t>(between_hosts ? tuning_.wire_frames : kFramesInside),
-                           .between_hosts = between_hosts,
-                           .between_switches = from_host / per_switch_ != to_host / per_switch_});
-    }
-    last = {key, found->second};
-    return found->second;
+    if (from == last.from && destination == last.destination) return last.channel;  // a ring has one in each direction
+    last = {from, destination, player_.channel_between(from, destination, [&] {
+              const bool between_hosts = from_host != to_host;
+              const int out = from_host % block_.hosts;
+              Player::Channel channel;
+              channel.source = source;
+              channel.destination = destination;
+              channel.out = out;
+              channel.in = to_host;
+              channel.up = out / per_switch_;
+              channel.down = to_host / per_switch_;
+              channel.frames = static_cast<std::uint32_t>(between_hosts ? tuning_.wire_frames : kFramesInside);
+              channel.between_hosts = between_hosts;
+              channel.between_switches = from_host / per_switch_ != to_host / per_switch_;
+              return channel;
+            })};
+    return last.channel;
   }
 
   void at(double time, What what, std::uint32_t who) { queue_.push({time, foreseen_++, who, what}); }
@@ -246,88 +183,55 @@ class Play {
   // ---- ranks ----
 
   /// Performs Steps of `p` until it has to wait.
-  void progress_player(std::uint32_t p) {
-    Player& player = players_[p];
-    for (;;) {
-      const Move* const move = player.schedule.current();
-      if (move == nullptr) {
-        result.finished_us = std::max(result.finished_us, now_);
-        return;
-      }
-      if (move->kind != Step::Kind::exchange) return come_to_host_step(p, *move);
-      const std::uint32_t* const channels = player.schedule.list().channels.data() + move->first;
-      for (; player.from_ready < move->from; ++player.from_ready)
-        if (Channel& from = channels_[channels[player.from_ready]]; from.arrived == 0) {
-          from.destination_waits = true;
-          return;
-        }
-      for (; player.to_ready < move->to; ++player.to_ready)
-        if (Channel& to = channels_[channels[move->from + player.to_ready]]; to.untaken >= to.frames) {
-          to.source_waits = true;
-          return;
-        }
-      const double done = perform(*move, channels, player.hops);
-      if (done > now_) return at(done, What::done, p);
-      finish_move(player);
-    }
+  void progress(std::uint32_t p) {
+    player_.progress(p, *this);
+    if (player_.current(p) == nullptr) result.finished_us = std::max(result.finished_us, now_);
+  }
+  void performed(std::uint32_t p) {
+    player_.finish(p, *this);
+    progress(p);
   }
 
-  /// Takes and adds all messages, then hands out one message after the other. Returns the time at which it is done.
-  double perform(const Move& move, const std::uint32_t* channels, std::uint32_t hops_so_far) {
-    const auto bytes = static_cast<double>(move.bytes);
-    double time = now_ + move.work;
+  // The visitor of the player.
+
+  void emit(std::uint32_t p, std::size_t round, Player::Steps& steps) {
+    view_.rebind(ranks_[p]);
+    Recorder recorder(*this, p, steps);
+    call_.emit(view_, round, recorder);
+  }
+  void wake(std::uint32_t p) { at(now_, What::retry, p); }
+  /// Takes and adds all messages, then hands out one message after the other. Returns whether that takes no time.
+  bool perform(std::uint32_t p, const Player::PlayedStep& step) {
+    const auto bytes = static_cast<double>(step.bytes);
+    double time = now_ + step.work;
     std::uint32_t inside_in = 0, inside_out = 0;
-    for (std::uint32_t i = 0; i < move.from; ++i) {
-      const bool wire = channels_[channels[i]].between_hosts;
+    for (const std::uint32_t id : player_.incoming(p)) {
+      const bool wire = player_.channel(id).between_hosts;
       time += wire ? tuning_.wire_message_us : tuning_.message_us / 2;
       inside_in += wire ? 0u : 1u;
     }
-    for (std::uint32_t i = 0; i < move.to; ++i)
-      inside_out += channels_[channels[move.from + i]].between_hosts ? 0u : 1u;
+    for (const std::uint32_t id : player_.outgoing(p)) inside_out += player_.channel(id).between_hosts ? 0u : 1u;
     time += bytes * std::max(inside_in, inside_out) * tuning_.message_us_per_byte;
-    for (std::uint32_t i = 0; i < move.to; ++i) {
-      const std::uint32_t id = channels[move.from + i];
-      Channel& to = channels_[id];
-      time += to.between_hosts ? tuning_.wire_message_us : tuning_.message_us / 2;
-      ++to.untaken;
-      const std::uint32_t message = new_message({id, move.bytes, hops_so_far + 1, 0});
+    const std::uint32_t hops = hops_[p] + 1;
+    for (const std::uint32_t id : player_.outgoing(p)) {
+      time += player_.channel(id).between_hosts ? tuning_.wire_message_us : tuning_.message_us / 2;
+      player_.send(id);
+      const std::uint32_t message = new_message({id, step.bytes, hops, 0});
       if (time > now_)
         at(time, What::departs, message);
       else
         depart(message);
     }
-    return time;
+    if (time > now_) at(time, What::done, p);
+    return time <= now_;
   }
-
-  /// Frees the frames of the messages that the move has taken.
-  void finish_move(Player& player) {
-    const Move& move = *player.schedule.current();
-    const std::uint32_t* const channels = player.schedule.list().channels.data() + move.first;
-    for (std::uint32_t i = 0; i < move.from; ++i) {
-      Channel& from = channels_[channels[i]];
-      --from.arrived;
-      --from.untaken;
-      if (std::exchange(from.source_waits, false)) at(now_, What::retry, from.source);
-    }
-    player.from_ready = player.to_ready = 0;
-    player.schedule.progress(emitter(static_cast<std::uint32_t>(&player - players_.data())));
-  }
-
-  void performed(std::uint32_t p) {
-    finish_move(players_[p]);
-    progress_player(p);
-  }
-
-  /// Counts an arrival. The last rank to arrive begins the host Step for all.
-  void come_to_host_step(std::uint32_t p, const Move& move) {
-    SubgroupState& state = subgroups_[subgroup_of_[static_cast<std::size_t>(move.subgroup)][p]];
-    if (++state.arrivals < state.size) return;
-    state.arrivals = 0;
-    const double times = move.kind == Step::Kind::host_all_reduce ? 2 : 1, bytes = static_cast<double>(move.bytes);
+  /// Performs a host Step. All its ranks are done at the same time.
+  void perform_host(const std::vector<std::uint32_t>& ranks, const Player::PlayedStep& step) {
+    const double times = step.kind == Step::Kind::host_all_reduce ? 2 : 1, bytes = static_cast<double>(step.bytes);
     double lasts = times * (tuning_.host_latency_us + bytes * tuning_.host_us_per_byte);
-    if (const int domains = view_.inner.host_count(); domains >= 2 && move.subgroup != Subgroup::domain)
+    if (const int domains = view_.inner.host_count(); domains >= 2 && step.subgroup != Subgroup::domain)
       lasts += times * (tuning_.domain_us + bytes * tuning_.domain_us_per_byte * (domains - 1) / domains);
-    for (const std::uint32_t member : state.players) at(now_ + lasts, What::done, member);
+    for (const std::uint32_t rank : ranks) at(now_ + lasts, What::done, rank);
   }
 
   // ---- messages ----
@@ -345,7 +249,7 @@ class Play {
 
   void depart(std::uint32_t m) {
     Message& message = messages_[m];
-    const Channel& channel = channels_[message.channel];
+    const Player::Channel& channel = player_.channel(message.channel);
     if (!channel.between_hosts) return arrive(m);
     result.bytes_out[index(channel.out)] += message.bytes;
     message.tail = now_;
@@ -355,12 +259,12 @@ class Play {
   }
   void climb(std::uint32_t m) {
     Message& message = messages_[m];
-    Link& up = up_[index(channels_[message.channel].up)];
+    Link& up = up_[index(player_.channel(message.channel).up)];
     at(up.pass(now_, on_uplink(message), message.tail), What::at_downlink, m);
   }
   void descend(std::uint32_t m) {
     Message& message = messages_[m];
-    Link& down = down_[index(channels_[message.channel].down)];
+    Link& down = down_[index(player_.channel(message.channel).down)];
     cross(m, down.pass(now_, on_uplink(message), message.tail));
   }
   void cross(std::uint32_t m, double head) {
@@ -369,17 +273,17 @@ class Play {
   }
   void enter(std::uint32_t m) {
     Message& message = messages_[m];
-    links_in_[index(channels_[message.channel].in)].pass(now_, on_link(message), message.tail);
+    links_in_[index(player_.channel(message.channel).in)].pass(now_, on_link(message), message.tail);
     at(message.tail, What::arrived, m);
   }
   void arrive(std::uint32_t m) {
-    Channel& channel = channels_[messages_[m].channel];
+    const std::uint32_t id = messages_[m].channel, destination = player_.channel(id).destination;
     free_.push_back(m);
-    ++channel.arrived;
-    std::uint32_t& longest = players_[channel.destination].hops;
+    const bool waits = player_.arrive(id);
+    std::uint32_t& longest = hops_[destination];
     longest = std::max(longest, messages_[m].hops);
     result.hops = std::max<std::size_t>(result.hops, longest);
-    if (std::exchange(channel.destination_waits, false)) at(now_, What::retry, channel.destination);
+    if (waits) at(now_, What::retry, destination);
   }
   double on_link(const Message& message) const { return static_cast<double>(message.bytes) * network_.us_per_byte; }
   double on_uplink(const Message& message) const {
@@ -398,15 +302,12 @@ class Play {
   double now_ = 0;
   std::uint64_t foreseen_ = 0;
   std::priority_queue<Event> queue_;
-  std::vector<Player> players_;
+  Player player_;
+  std::vector<Rank> ranks_;          // by played rank
+  std::vector<std::uint32_t> hops_;  // by played rank: length of the longest chain of messages that ends there
   std::vector<std::size_t> first_of_host_;
-  std::array<std::vector<std::uint32_t>, 3> subgroup_of_;  // by Subgroup and player
-  std::vector<SubgroupState> subgroups_;
-  std::vector<Channel> channels_;
-  std::unordered_map<std::uint64_t, std::uint32_t> channel_of_;
   struct Known {
-    std::uint64_t key = ~std::uint64_t{0};
-    std::uint32_t channel = 0;
+    std::uint32_t from = ~std::uint32_t{0}, destination = 0, channel = 0;
   };
   std::array<Known, 2> last_;  // of sending and of receiving
   std::vector<Link> links_out_, links_in_, up_, down_;

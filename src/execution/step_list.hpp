@@ -1,0 +1,50 @@
+// StepList: the Steps of one round, with copies of their peers. The spans that an algorithm emits end with emit().
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include "steps/algorithm.hpp"
+#include "steps/step.hpp"
+
+namespace collectives {
+
+class StepList final : public StepSink {
+ public:
+  void operator()(const Step& step) override {
+    steps_.push_back(step);
+    Step& mine = steps_.back();
+    mine.from = store(step.from);
+    mine.to = store(step.to);
+    mine.owners = store(step.owners);
+  }
+  void clear() noexcept {
+    steps_.clear();
+    for (auto& block : blocks_) block.clear();
+    block_ = 0;
+  }
+  std::size_t size() const noexcept { return steps_.size(); }
+  const Step& operator[](std::size_t i) const noexcept { return steps_[i]; }
+
+ private:
+  Peers store(Peers peers) {
+    if (peers.empty()) return {};
+    while (block_ < blocks_.size() && blocks_[block_].capacity() - blocks_[block_].size() < peers.size()) ++block_;
+    if (block_ == blocks_.size()) {
+      blocks_.emplace_back();
+      blocks_.back().reserve(std::max(kBlock, peers.size()));
+    }
+    std::vector<Rank>& block = blocks_[block_];
+    const std::size_t first = block.size();
+    block.insert(block.end(), peers.begin(), peers.end());
+    return {block.data() + first, peers.size()};
+  }
+
+  static constexpr std::size_t kBlock = 1024;
+  std::vector<Step> steps_;
+  std::vector<std::vector<Rank>> blocks_;  // never reallocated while Steps point into them
+  std::size_t block_ = 0;
+};
+
+}  // namespace collectives

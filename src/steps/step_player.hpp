@@ -1,0 +1,250 @@
+// StepPlayer: runs the Steps of all ranks of a call in an order that their messages and host Steps permit.
+//
+// The player decides which Step is ready. A visitor gives the Steps their meaning:
+//
+//   the critical path (planning/critical_path.cpp)   the time of each Step of one round, without limits on frames
+//   the simulator (tools/simulation/play.cpp)        the time of each Step, of its messages and of their links
+//   the prover in the tests                          contributions in place of numbers
+//
+// A channel carries the messages from one rank to another, in the order in which they were sent. It holds at most
+// `frames` messages that were sent and not taken. An exchange is ready if each of its incoming channels has a message
+// and each of its outgoing channels has a free frame. A host Step is ready when all ranks of its subgroup have reached
+// it. If no rank can advance, and one still has Steps, the ranks wait for one another for ever: first_unfinished().
+//
+// The caller owns the order in which ranks advance, because this order has a meaning of its own. The critical path and
+// the simulator advance ranks in the order of time, and a link carries messages in that order. The prover advances any
+// rank that can. The caller therefore calls progress() for a rank at the start, and whenever the player reports that
+// the rank need not wait any more.
+//
+// `StepData` and `ChannelData` are the caller's data of a Step and of a channel.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "collectives/topology.hpp"
+#include "steps/schedule.hpp"
+#include "steps/step.hpp"
+
+namespace collectives {
+
+/// Calls visit(subgroup, ranks) for all groups of ranks that perform host Steps together.
+template <class Visit>
+void for_each_subgroup(const Topology& topology, Visit&& visit) {
+  for (const auto& host : topology.hosts) visit(Subgroup::host, host);
+  const auto levels = topology.levels();
+  for (const auto& domain : levels) visit(Subgroup::domain, domain);
+  for (std::size_t i = 0; !levels.empty() && i < levels[0].size(); ++i) {
+    std::vector<Rank> rail;
+    for (const auto& domain : levels) rail.push_back(domain[i]);
+    visit(Subgroup::rail, rail);
+  }
+}
+
+template <class StepData, class ChannelData>
+class StepPlayer {
+ public:
+  /// Number of a rank that is played, in the order of add_rank(), or of a channel.
+  using Index = std::uint32_t;
+  static constexpr Index kUnlimited = std::numeric_limits<Index>::max();
+
+  /// A Step of one rank, with channels in place of peers.
+  struct PlayedStep : StepData {
+    int depth = 0;
+    Index first = 0, from = 0, to = 0;  ///< channels [first, first + from) come in, the next `to` go out
+    Step::Kind kind = Step::Kind::exchange;
+    Subgroup subgroup = Subgroup::host;
+  };
+  /// The Steps of one rank in one round.
+  class Steps {
+   public:
+    /// Adds `step`. Finds the channels of its peers by incoming(peer) and outgoing(peer). `self` sends itself nothing.
+    template <class Incoming, class Outgoing>
+    void add(const Step& step, StepData data, Rank self, Incoming&& incoming, Outgoing&& outgoing) {
+      PlayedStep played{std::move(data)};
+      played.depth = step.depth;
+      played.first = static_cast<Index>(channels_.size());
+      played.kind = step.kind;
+      played.subgroup = step.subgroup;
+      if (step.kind == Step::Kind::exchange) {
+        for (const Rank peer : step.from)
+          if (peer != self) channels_.push_back(incoming(peer));
+        played.from = static_cast<Index>(channels_.size()) - played.first;
+        for (const Rank peer : step.to)
+          if (peer != self) channels_.push_back(outgoing(peer));
+        played.to = static_cast<Index>(channels_.size()) - played.first - played.from;
+      }
+      steps_.push_back(std::move(played));
+    }
+    void clear() {
+      steps_.clear();
+      channels_.clear();
+    }
+    std::size_t size() const { return steps_.size(); }
+    const PlayedStep& operator[](std::size_t i) const { return steps_[i]; }
+    /// Returns the incoming or the outgoing channels of one of these Steps.
+    std::span<const Index> incoming(const PlayedStep& step) const { return {channels_.data() + step.first, step.from}; }
+    std::span<const Index> outgoing(const PlayedStep& step) const {
+      return {channels_.data() + step.first + step.from, step.to};
+    }
+
+   private:
+    std::vector<PlayedStep> steps_;
+    std::vector<Index> channels_;
+  };
+  /// Messages from one rank to another.
+  struct Channel : ChannelData {
+    Index source = 0, destination = 0;
+    Index frames = kUnlimited;
+    Index arrived = 0, untaken = 0;  ///< messages; those that have not arrived are untaken, too
+    bool source_waits = false, destination_waits = false;
+  };
+
+  Index add_rank() {
+    players_.emplace_back();
+    return static_cast<Index>(players_.size() - 1);
+  }
+  /// Returns the channel from `sender` to `receiver`, which the caller numbers. Adds what make() returns if there is
+  /// none yet.
+  template <class Make>
+  Index channel_between(Index sender, Index receiver, Make&& make) {
+    const auto key = static_cast<std::uint64_t>(sender) << 32 | receiver;
+    const auto [found, is_new] = channel_of_.try_emplace(key, static_cast<Index>(channels_.size()));
+    if (is_new) channels_.push_back(make());
+    return found->second;
+  }
+  /// Adds a group of ranks that perform the host Steps of `subgroup` together. Requires that all ranks have been added.
+  void add_subgroup(Subgroup subgroup, std::vector<Index> ranks) {
+    auto& subgroup_of = subgroup_of_[static_cast<std::size_t>(subgroup)];
+    subgroup_of.resize(players_.size());
+    for (const Index rank : ranks) subgroup_of[rank] = static_cast<Index>(subgroups_.size());
+    subgroups_.push_back({std::move(ranks), 0});
+  }
+
+  /// Starts the Steps of a rank: visitor.emit(rank, round, steps) adds those of a round. The rank does not advance yet.
+  template <class Visitor>
+  void start(Index rank, std::size_t rounds, std::size_t issue_interval, Visitor& visitor) {
+    players_[rank].schedule.start(rounds, issue_interval, emitter(rank, visitor));
+  }
+  /// Returns all ranks to their first Step and empties all channels. Requires that there is one round.
+  void rewind() {
+    for (Player& player : players_) {
+      player.schedule.rewind();
+      player.from_ready = player.to_ready = 0;
+      player.reached = false;
+    }
+    for (Channel& channel : channels_) {
+      channel.arrived = channel.untaken = 0;
+      channel.source_waits = channel.destination_waits = false;
+    }
+    for (Group& group : subgroups_) group.arrivals = 0;
+  }
+
+  /// Performs the Steps of a rank until it has to wait. Calls of the visitor:
+  ///
+  ///   visitor.perform(rank, step)         performs an exchange that is ready. Returns false if the caller itself calls
+  ///                                       finish(), at once or later. The rank then stops here.
+  ///   visitor.perform_host(ranks, step)   performs a host Step that is ready, for all ranks of the subgroup. The
+  ///                                       caller calls finish() for each of them, at once or later.
+  ///   visitor.wake(rank)                  reports that a rank need not wait for a frame any more
+  template <class Visitor>
+  void progress(Index rank, Visitor& visitor) {
+    while (const PlayedStep* const step = current(rank)) {
+      if (step->kind != Step::Kind::exchange) return enter_host_step(rank, *step, visitor);
+      if (!is_ready(rank, *step) || !visitor.perform(rank, *step)) return;
+      finish(rank, visitor);
+    }
+  }
+  /// Ends the current Step of a rank: frees the frames of its incoming messages.
+  template <class Visitor>
+  void finish(Index rank, Visitor& visitor) {
+    Player& player = players_[rank];
+    for (const Index id : incoming(rank)) {
+      Channel& channel = channels_[id];
+      --channel.arrived;
+      --channel.untaken;
+      if (std::exchange(channel.source_waits, false)) visitor.wake(channel.source);
+    }
+    player.from_ready = player.to_ready = 0;
+    player.reached = false;
+    player.schedule.progress(emitter(rank, visitor));
+  }
+  /// Sends a message, which has not arrived yet.
+  void send(Index channel) { ++channels_[channel].untaken; }
+  /// Reports that the first message on its way has arrived. Returns whether the destination waits for it.
+  bool arrive(Index channel) {
+    ++channels_[channel].arrived;
+    return std::exchange(channels_[channel].destination_waits, false);
+  }
+
+  /// Returns the Step of a rank that has not ended; null after the last one.
+  const PlayedStep* current(Index rank) const { return players_[rank].schedule.current(); }
+  /// Returns the round of that Step.
+  std::size_t round(Index rank) const { return players_[rank].schedule.round(); }
+  /// Returns the channels of that Step.
+  std::span<const Index> incoming(Index rank) const { return players_[rank].schedule.list().incoming(*current(rank)); }
+  std::span<const Index> outgoing(Index rank) const { return players_[rank].schedule.list().outgoing(*current(rank)); }
+  Channel& channel(Index id) { return channels_[id]; }
+  const std::vector<Channel>& channels() const { return channels_; }
+  /// Returns the first rank that has Steps left.
+  std::optional<Index> first_unfinished() const {
+    for (Index rank = 0; rank < players_.size(); ++rank)
+      if (current(rank) != nullptr) return rank;
+    return {};
+  }
+
+ private:
+  struct Player {
+    Schedule<Steps> schedule;
+    Index from_ready = 0, to_ready = 0;  // channels of the current Step that are ready
+    bool reached = false;                // whether the rank has been counted at its host Step
+  };
+  struct Group {
+    std::vector<Index> ranks;
+    std::size_t arrivals = 0;
+  };
+
+  template <class Visitor>
+  static auto emitter(Index rank, Visitor& visitor) {
+    return [rank, &visitor](std::size_t round, Steps& steps) { visitor.emit(rank, round, steps); };
+  }
+  bool is_ready(Index rank, const PlayedStep& step) {
+    Player& player = players_[rank];
+    const Steps& steps = player.schedule.list();
+    for (const auto from = steps.incoming(step); player.from_ready < from.size(); ++player.from_ready)
+      if (Channel& channel = channels_[from[player.from_ready]]; channel.arrived == 0) {
+        channel.destination_waits = true;
+        return false;
+      }
+    for (const auto to = steps.outgoing(step); player.to_ready < to.size(); ++player.to_ready)
+      if (Channel& channel = channels_[to[player.to_ready]]; channel.untaken >= channel.frames) {
+        channel.source_waits = true;
+        return false;
+      }
+    return true;
+  }
+  /// Counts a rank at its host Step. The last rank begins the host Step for all.
+  template <class Visitor>
+  void enter_host_step(Index rank, const PlayedStep& step, Visitor& visitor) {
+    if (std::exchange(players_[rank].reached, true)) return;
+    Group& group = subgroups_[subgroup_of_[static_cast<std::size_t>(step.subgroup)][rank]];
+    if (++group.arrivals < group.ranks.size()) return;
+    group.arrivals = 0;
+    visitor.perform_host(group.ranks, step);
+  }
+
+  std::vector<Player> players_;
+  std::vector<Channel> channels_;
+  std::unordered_map<std::uint64_t, Index> channel_of_;
+  std::array<std::vector<Index>, 3> subgroup_of_;  // by Subgroup and rank
+  std::vector<Group> subgroups_;
+};
+
+}  // namespace collectives
