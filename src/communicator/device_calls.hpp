@@ -1,8 +1,8 @@
 // DeviceCalls: the communicator's work with its GPU, call by call.
 //
 // place() determines whether buffers are in host or device memory. An operation on device memory is prepared, started,
-// progressed and released here. Its device path (device/path_executor.hpp) does the work. At construction and at the
-// end of a communicator, the object splits and leaves the NCCL communicators.
+// progressed and released here. Its device path (device/path_executor.hpp) does the work. When a communicator is split
+// or ends, the object splits or leaves its NCCL communicators.
 //
 // The object owns nothing: operations own their DeviceCall, and CommunicatorResources owns the paths. OperationQueue
 // progresses operations, and Communicator::Impl calls everything else. Lock: the caller holds ProgressThread::guard().
