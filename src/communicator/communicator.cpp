@@ -32,17 +32,29 @@ Communicator Communicator::from_environment(const CommunicatorOptions& options) 
   return Communicator(*bootstrap_from_environment(timeout), options);
 }
 
-Rank Communicator::rank() const noexcept { return impl_->rank(); }
-int Communicator::size() const noexcept { return impl_->size(); }
-const Topology& Communicator::topology() const noexcept { return impl_->context.topology; }
-const Tuning& Communicator::tuning() const noexcept { return impl_->context.tuning; }
-std::string_view Communicator::transport() const noexcept { return impl_->transport_name; }
-std::uint64_t Communicator::bytes_sent() const noexcept { return impl_->bytes_sent(); }
-CodingReport Communicator::coding() const noexcept { return impl_->coding(); }
-std::uint64_t Communicator::bytes_sent_to_other_hosts() const noexcept { return impl_->bytes_sent_to_other_hosts(); }
+Rank Communicator::rank() const noexcept { return impl_->resources.rank(); }
+int Communicator::size() const noexcept { return impl_->resources.size(); }
+const Topology& Communicator::topology() const noexcept { return impl_->resources.context.topology; }
+const Tuning& Communicator::tuning() const noexcept { return impl_->resources.context.tuning; }
+std::string_view Communicator::transport() const noexcept { return impl_->resources.transport_name; }
+std::uint64_t Communicator::bytes_sent() const noexcept {
+  return impl_->read([](const CommunicatorResources& resources, const auto&) { return resources.bytes_sent(); });
+}
+CodingReport Communicator::coding() const noexcept {
+  return impl_->read([](const CommunicatorResources& resources, const auto&) { return resources.executor->coding(); });
+}
+std::uint64_t Communicator::bytes_sent_to_other_hosts() const noexcept {
+  return impl_->read(
+      [](const CommunicatorResources& resources, const auto&) { return resources.bytes_sent_to_other_hosts(); });
+}
 
-std::vector<OperationRecord> Communicator::recent_operations() const { return impl_->recent_operations(); }
-Counters Communicator::counters() const { return impl_->counters(); }
+std::vector<OperationRecord> Communicator::recent_operations() const {
+  return impl_->read([](const auto&, const OperationQueue& queue) { return queue.recent_operations(); });
+}
+Counters Communicator::counters() const {
+  return impl_->read(
+      [](const CommunicatorResources& resources, const auto&) { return resources.observer->recorder().counters(); });
+}
 
 void Communicator::all_reduce(ConstBuffer input, Buffer output, ReduceOp op, const Options& options) {
   if (options.compressor != nullptr) return all_reduce_async(input, output, op, options).wait();
@@ -146,9 +158,9 @@ DeviceMemory Communicator::register_memory(void* data, std::size_t bytes) {
 }
 
 void Communicator::abort(std::string_view reason) noexcept {
-  if (!impl_->inherited()) return impl_->failure_detector->abort(reason);
+  if (!impl_->inherited()) return impl_->resources.failure_detector->abort(reason);
   log_warning(rank(), "abort: this communicator belongs to process {}, from which this one was forked: it goes on",
-              impl_->process());
+              impl_->owner_process.process());
 }
 
 void Communicator::progress() { impl_->progress(); }

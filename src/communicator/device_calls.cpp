@@ -1,15 +1,25 @@
-// Operations on device memory, and those in flight in GPU streams.
+// Operations on device memory: their preparation, their progress on a device path, and the end of NCCL communicators.
+#include "communicator/device_calls.hpp"
+
+#include <fmt/format.h>
+
+#include <stdexcept>
+#include <string>
 #include <utility>
 
-#include "communicator/communicator_impl.hpp"
+#include "base/log.hpp"
+#include "base/wait.hpp"
+#include "communicator/host_operation.hpp"
+#include "communicator/nccl_init.hpp"
 #include "compression/top_k/top_k_impl.hpp"
+#include "device/multi_node_path.hpp"
 #include "device/placement.hpp"
 
 namespace collectives {
 namespace {
 
-/// Calls `ask`. Turns an error of the GPU or NCCL into a runtime_error. fail_with() then adds operation and rank to its
-/// text.
+/// Calls `ask`. Turns an error of the GPU or NCCL into a runtime_error. OperationQueue then adds operation and rank to
+/// its text.
 template <class Ask>
 auto with_gpu(Ask&& ask) {
   try {
@@ -21,18 +31,50 @@ auto with_gpu(Ask&& ask) {
   }
 }
 
+void leave_nccl_comm(NcclComm& nccl_comm, const CommunicatorResources& resources) noexcept {
+  try {
+    nccl_comm.leave();
+    CollectiveBackoff backoff(resources.context.oversubscribed);
+    for (const Deadline patience = resources.leave_deadline(); !nccl_comm.ready(); backoff.wait())
+      if (patience.passed()) return nccl_comm.stop();
+  } catch (const std::exception& error) {
+    log_warning(resources.rank(), "leaving a communicator: {}", error.what());
+  }
+}
+
 }  // namespace
 
-void Communicator::Impl::make_device_call(State& state, const Call& call, const Options& options, bool blocking,
-                                          std::exception_ptr refused) {
-  if (state.device == nullptr) state.device = std::make_unique<DeviceCall>();
-  state.on_device = true;
-  DeviceCall& device = *state.device;
+std::exception_ptr DeviceCalls::place(Call& call, const Options& options) const {
+  const CommunicatorContext& context = resources_.context;
+  const Rank rank = context.rank;
+  if (context.device == nullptr) {
+    if (options.stream)
+      throw Error(Errc::unsupported,
+                  fmt::format("{}: a stream was given, and this communicator takes no device buffers: {}",
+                              to_string(call.collective), context.no_device),
+                  rank, kNoRank, std::string(to_string(call.collective)));
+    return nullptr;
+  }
+  try {
+    call.memory = memory_of(*context.device, call, options.stream, context.topology.gpus, rank);
+  } catch (const Error& error) {
+    if (error.code() != Errc::system) throw;
+    call.memory = Memory::device;
+    return std::current_exception();
+  }
+  return nullptr;
+}
+
+void DeviceCalls::prepare(Operation& operation, const Call& call, const Options& options, bool blocking,
+                          std::exception_ptr refused) const {
+  if (operation.device == nullptr) operation.device = std::make_unique<DeviceCall>();
+  operation.on_device = true;
+  DeviceCall& device = *operation.device;
   device.call = call;
   device.call.counts = {};
   device.call.tensors = {};
   device.tensors.assign(call.tensors.begin(), call.tensors.end());
-  device.mine = state.call->parts.size() > 1 ? state.call->parts.full(rank()).first : 0;
+  device.mine = operation.call->parts.size() > 1 ? operation.call->parts.full(resources_.rank()).first : 0;
   device.stream = options.stream;
   device.ends_in_stream = blocking;
   device.tensor = options.compressor == nullptr ? nullptr : &options.compressor->impl().tensor(options.name);
@@ -40,50 +82,30 @@ void Communicator::Impl::make_device_call(State& state, const Call& call, const 
   device.started = device.in_host = device.with_gpu = device.in_flight = false;
   if (!device.stream || device.refused != nullptr) return;
   try {
-    if (device.ready == nullptr) device.ready = context.device->new_event();
-    context.device->record(device.ready, *device.stream);
+    if (device.ready == nullptr) device.ready = resources_.context.device->new_event();
+    resources_.context.device->record(device.ready, *device.stream);
   } catch (const std::exception&) {
     device.refused = std::current_exception();
   }
 }
 
-void Communicator::Impl::release_device_call(State& state) noexcept {
-  if (state.device != nullptr && state.device->ready != nullptr) context.device->end_event(state.device->ready);
-  state.device = nullptr;
+void DeviceCalls::start(Operation& operation) const {
+  DeviceCall& device = *operation.device;
+  with_gpu([&] {
+    if (device.refused != nullptr) std::rethrow_exception(device.refused);
+    device.started = true;
+    resources_.path_of(operation).start(device, *operation.call, operation.job);
+  });
 }
 
-/// Takes a state from the pool instead of `blocking_`: in a stream, the operation may continue after the call has
-/// returned.
-void Communicator::Impl::run_on_device(const Call& call, const Options& options, std::exception_ptr refused,
-                                       std::unique_lock<std::mutex>& lock) {
-  const std::shared_ptr<const PlannedCall> planned = plan(call, options);
-  if (planned->plan.device_path == DevicePath::nccl) check_alignment(call, rank());
-  const std::shared_ptr<State> state = new_state(call, options, planned);
-  make_device_call(*state, call, options, true, std::move(refused));
-  observer->issue(*state);
-  queue_.push(state);
-  progress_queue();
-  if (!returns(*state)) wait_until(*state, Deadline::never(), lock);
-  if (!in_flight_.empty()) threaded_ ? work_to_do_.notify_one() : attach_to_this_thread();
-  if (state->error != nullptr) std::rethrow_exception(state->error);
-}
-
-bool Communicator::Impl::perform_on_device(State& head) {
-  DeviceCall& device = *head.device;
-  PathExecutor& path = path_of(head);
-  if (head.phase.load(std::memory_order_relaxed) == State::Phase::queued) {
-    announce(head);
-    record_begin(head, observer->time(head));
-    with_gpu([&] {
-      if (device.refused != nullptr) std::rethrow_exception(device.refused);
-      device.started = true;
-      path.start(device, *head.call, head.job);
-    });
-  }
+bool DeviceCalls::progress(Operation& operation) const {
+  DeviceCall& device = *operation.device;
+  PathExecutor& path = resources_.path_of(operation);
+  Executor& executor = *resources_.executor;
   for (;;) {
-    const auto performed = [&] { return perform(head); };
-    if (device.in_host && !(head.job.input_stream != nullptr ? with_gpu(performed) : performed())) {
-      device.with_gpu = executor->waits_for_input();
+    const auto performed = [&] { return progress_on_host(operation, executor, *resources_.observer); };
+    if (device.in_host && !(operation.job.input_stream != nullptr ? with_gpu(performed) : performed())) {
+      device.with_gpu = executor.waits_for_input();
       return false;
     }
     device.in_host = false;
@@ -92,48 +114,41 @@ bool Communicator::Impl::perform_on_device(State& head) {
     device.in_flight = path_state == PathExecutor::PathState::in_flight;
     if (path_state == PathExecutor::PathState::done) return true;
     if (path_state != PathExecutor::PathState::host) return false;
-    device.in_host = head.multi_phase == nullptr || compress(head);
-    if (device.in_host) executor->start(head.job);
+    device.in_host = operation.multi_phase == nullptr || compress(operation, resources_);
+    if (device.in_host) executor.start(operation.job);
   }
 }
 
-bool Communicator::Impl::progress_on_device(State& head) noexcept {
-  return progress_with(head, [&] { return perform_on_device(head); });
+bool DeviceCalls::retire(const Operation& oldest) const {
+  if (!with_gpu([&] { return resources_.path_of(oldest).retire_oldest(); })) return false;
+  // NCCL completes if the lengths agree, even if the calls differ in something else.
+  resources_.failure_detector->check_mismatch({oldest.sequence, oldest.call->signature, oldest.name});
+  return true;
 }
 
-// ---- in flight ----
-
-void Communicator::Impl::retire_in_flight() noexcept {
-  while (!in_flight_.empty()) {
-    const std::shared_ptr<State> first = in_flight_.share();
-    const bool retired = progress_with(*first, [&] {
-      if (!with_gpu([&] { return path_of(*first).retire_oldest(); })) return false;
-      // NCCL completes if the lengths agree, even if the calls differ in something else.
-      failure_detector->check_mismatch({first->sequence, first->call->signature, first->name});
-      in_flight_.pop();
-      return true;
-    });
-    if (!retired) return;
-  }
+void DeviceCalls::release(Operation& operation) const noexcept {
+  if (operation.device != nullptr && operation.device->ready != nullptr)
+    resources_.context.device->end_event(operation.device->ready);
+  operation.device = nullptr;
 }
 
-void Communicator::Impl::wait_for_in_flight(std::unique_lock<std::mutex>& lock, bool returned_only) {
-  CollectiveBackoff backoff(context.oversubscribed);
-  const auto awaited = [&] {
-    bool any = !returned_only && !queue_.empty();
-    in_flight_.for_each([&](const State& state) { any = any || !returned_only || returns(state); });
-    return any;
-  };
-  while (awaited()) {
-    if (lock.owns_lock()) {  // lets the other thread take the lock
-      lock.unlock();
-      lock.lock();
-    }
-    const bool check_failures = backoff.wait();
-    if (check_failures) detect_failures();
-    progress_queue();
-    progress_others(check_failures);
-  }
+void DeviceCalls::abandon(const BegunPaths& begun) const noexcept {
+  for (std::size_t path = 0; path < kDevicePaths; ++path)
+    if (begun[path]) resources_.paths[path]->abandon();
+}
+
+std::unique_ptr<NcclComm> DeviceCalls::split(int color, int key, std::uint64_t sequence) const {
+  std::unique_ptr<NcclComm> part =
+      nccl_comm_split(resources_.nccl()->nccl_comm(), color, key, sequence, resources_.context,
+                      *resources_.failure_detector, Deadline::in(resources_.settings.timeout));
+  return color < 0 ? nullptr : std::move(part);
+}
+
+void DeviceCalls::leave() const noexcept {
+  const auto* const two_level =
+      static_cast<MultiNodePath*>(resources_.paths[static_cast<std::size_t>(DevicePath::multi_host)].get());
+  if (two_level != nullptr && two_level->nccl_comm() != nullptr) leave_nccl_comm(*two_level->nccl_comm(), resources_);
+  if (resources_.nccl() != nullptr) leave_nccl_comm(resources_.nccl()->nccl_comm(), resources_);
 }
 
 }  // namespace collectives

@@ -1,14 +1,5 @@
-// Memory of a GPU for programs (collectives/device_memory.hpp).
-//
-// If NCCL connects the ranks, NCCL allocates the memory. It is then registered with the communicator that was asked
-// (ncclCommRegister). Otherwise the device allocates plain memory, which kernels can access.
-//
-// Each rank registers memory for itself. No rank waits for another, and a rank that does not register harms no other.
-//
-// Allocating, freeing and registering wait until no operation is queued or in flight. CUDA may wait for the GPU, and
-// NCCL for other ranks.
-//
-// Price: no symmetric windows. NCCL's fastest kernels need them, but all ranks must make them together.
+// Memory of a GPU for programs (collectives/device_memory.hpp): the public class, and the communicator's list of such
+// memory (device_memories.hpp).
 #include "collectives/device_memory.hpp"
 
 #include <fmt/format.h>
@@ -22,24 +13,18 @@
 #include "base/text.hpp"
 #include "collectives/error.hpp"
 #include "communicator/communicator_impl.hpp"
+#include "communicator/device_memories.hpp"
 #include "device/placement.hpp"
 #include "planning/device_path_choice.hpp"
 
 namespace collectives {
 
-struct DeviceMemory::State {
-  Communicator::Impl* owner = nullptr;  ///< null: no communicator knows of the memory
-  std::shared_ptr<Device> device;
-  std::byte* data = nullptr;
-  std::size_t bytes = 0;
-  bool own = false;                  ///< whether the destructor frees the memory
-  const Nccl* taken_from = nullptr;  ///< library that allocated the memory; null: the device did
-  DeviceAccess access = DeviceAccess::copied;
-  std::string how = {};  ///< details of `access`, as text
+struct DeviceMemory::State : DeviceAllocation {
+  Communicator::Impl* owner = nullptr;  ///< communicator that has the memory in its list, while it is `attached`
 
   ~State() {
-    if (owner != nullptr && owner->inherited()) return;  // memory and GPU belong to the parent process
-    if (owner != nullptr) owner->forget(*this);
+    if (attached && owner->inherited()) return;  // memory and GPU belong to the parent process
+    if (attached) owner->forget(*this);
     if (own && taken_from == nullptr) device->free(data);
     if (taken_from != nullptr) try {
         device->while_current([&] { taken_from->free(data); });
@@ -66,6 +51,21 @@ void warn_once_nothing_registered(Rank rank, const Nccl& nccl) {
   static std::atomic<bool> said = false;
   if (!said.exchange(true))
     log_info(rank, "{} lacks ncclMemAlloc or ncclCommRegister: device memory is used unregistered", nccl.description());
+}
+
+/// Returns whether the GPUs of the other ranks can access the memory.
+bool peers_can_access(const CommunicatorResources& resources, std::byte* data) {
+  const CommunicatorContext& context = resources.context;
+  const std::string& backend = resources.settings.backend;
+  const bool by_gpus = backend == "auto" || backend == "hierarchical" || passes_messages(backend);
+  if (!by_gpus || !context.topology.one_host() || !context.topology.gpus.peer_access) return false;
+  if (context.threads) return true;
+  try {
+    context.device->peer_access().share(context.device->allocation_of(data).base);
+    return true;
+  } catch (const Error&) {  // memory of a pool cannot be shared
+    return false;
+  }
 }
 
 }  // namespace
@@ -98,100 +98,112 @@ std::string DeviceMemory::describe() const {
                      to_string(state_->access), state_->how);
 }
 
-// ---- the communicator's part ----
-
-void Communicator::Impl::prepare_for_memory(std::unique_lock<std::mutex>& lock) {
-  if (context.device == nullptr)
-    throw Error(Errc::unsupported, fmt::format("this communicator takes no device buffers: {}", context.no_device));
-  if (!context.topology.gpus.everywhere) throw Error(Errc::unsupported, context.topology.gpus.missing);
-  wait_for_in_flight(lock, false);
-  if (failure_ != nullptr) std::rethrow_exception(failure_);
-}
+// ---- calls of the communicator ----
 
 DeviceMemory Communicator::Impl::allocate_on_device(std::size_t bytes) {
-  auto lock = guard();
-  return named("allocate_on_device", rank(), [&]() -> DeviceMemory {
-    prepare_for_memory(lock);
+  auto lock = progress_thread_.guard();
+  return named("allocate_on_device", resources.rank(), [&]() -> DeviceMemory {
+    device_memories_.check_supported();
+    queue_.wait_until_idle(lock, false);
+    queue_.throw_failure();
     if (bytes == 0) return {};
-    const Nccl* const from = nccl() != nullptr && context.nccl->has_memory() ? context.nccl : nullptr;
-    std::unique_ptr<DeviceMemory::State> state(new DeviceMemory::State{.device = context.device, .bytes = bytes});
-    void* data = nullptr;
-    if (from == nullptr)
-      data = context.device->allocate(bytes);
-    else
-      context.device->while_current([&] { data = from->allocate(bytes); });
-    state->data = static_cast<std::byte*>(data);
-    state->own = true;
-    state->taken_from = from;
-    adopt(*state);
+    auto state = std::make_unique<DeviceMemory::State>();
+    state->owner = this;
+    device_memories_.allocate(*state, bytes);
     return DeviceMemory(std::move(state));
   });
 }
 
 DeviceMemory Communicator::Impl::register_memory(std::byte* data, std::size_t bytes) {
-  auto lock = guard();
-  return named("register_memory", rank(), [&]() -> DeviceMemory {
-    prepare_for_memory(lock);
+  auto lock = progress_thread_.guard();
+  return named("register_memory", resources.rank(), [&]() -> DeviceMemory {
+    device_memories_.check_supported();
+    queue_.wait_until_idle(lock, false);
+    queue_.throw_failure();
     if (bytes == 0) return {};
-    check_range(*context.device, data, bytes);
-    std::unique_ptr<DeviceMemory::State> state(
-        new DeviceMemory::State{.device = context.device, .data = data, .bytes = bytes});
-    adopt(*state);
+    auto state = std::make_unique<DeviceMemory::State>();
+    state->owner = this;
+    device_memories_.add(*state, data, bytes);
     return DeviceMemory(std::move(state));
   });
 }
 
-void Communicator::Impl::adopt(DeviceMemory::State& memory) {
+void Communicator::Impl::forget(DeviceAllocation& memory) noexcept {
+  auto lock = progress_thread_.guard();
+  queue_.wait_until_idle(lock, false);
+  device_memories_.remove(memory);
+}
+
+// ---- the list of device memory ----
+
+void DeviceMemories::check_supported() const {
+  const CommunicatorContext& context = resources_.context;
+  if (context.device == nullptr)
+    throw Error(Errc::unsupported, fmt::format("this communicator takes no device buffers: {}", context.no_device));
+  if (!context.topology.gpus.everywhere) throw Error(Errc::unsupported, context.topology.gpus.missing);
+}
+
+void DeviceMemories::allocate(DeviceAllocation& memory, std::size_t bytes) {
+  const CommunicatorContext& context = resources_.context;
+  const Nccl* const from = resources_.nccl() != nullptr && context.nccl->has_memory() ? context.nccl : nullptr;
+  memory.device = context.device;
+  memory.bytes = bytes;
+  void* data = nullptr;
+  if (from == nullptr)
+    data = context.device->allocate(bytes);
+  else
+    context.device->while_current([&] { data = from->allocate(bytes); });
+  memory.data = static_cast<std::byte*>(data);
+  memory.own = true;
+  memory.taken_from = from;
+  attach(memory);
+}
+
+void DeviceMemories::add(DeviceAllocation& memory, std::byte* data, std::size_t bytes) {
+  check_range(*resources_.context.device, data, bytes);
+  memory.device = resources_.context.device;
+  memory.data = data;
+  memory.bytes = bytes;
+  attach(memory);
+}
+
+void DeviceMemories::attach(DeviceAllocation& memory) {
+  NcclPath* const nccl = resources_.nccl();
+  const CommunicatorContext& context = resources_.context;
   memories_.reserve(memories_.size() + 1);
-  if (nccl() != nullptr && context.nccl->has_memory()) {
-    nccl()->registry().add(memory.data, memory.bytes);
+  if (nccl != nullptr && context.nccl->has_memory()) {
+    nccl->registry().add(memory.data, memory.bytes);
     memory.access = DeviceAccess::registered;
     memory.how = fmt::format(" ({})", context.nccl->description());
   } else {
-    if (nccl() != nullptr) warn_once_nothing_registered(rank(), *context.nccl);
-    if (peers_can_access(memory.data)) memory.access = DeviceAccess::mapped;
+    if (nccl != nullptr) warn_once_nothing_registered(context.rank, *context.nccl);
+    if (peers_can_access(resources_, memory.data)) memory.access = DeviceAccess::mapped;
   }
-  memory.owner = this;
+  memory.attached = true;
   memories_.push_back(&memory);
 }
 
-/// Returns whether the GPUs of the other ranks can access the memory.
-bool Communicator::Impl::peers_can_access(std::byte* data) {
-  const bool by_gpus =
-      settings.backend == "auto" || settings.backend == "hierarchical" || passes_messages(settings.backend);
-  if (!by_gpus || !context.topology.one_host() || !context.topology.gpus.peer_access) return false;
-  if (context.threads) return true;
-  try {
-    context.device->peer_access().share(context.device->allocation_of(data).base);
-    return true;
-  } catch (const Error&) {  // memory of a pool cannot be shared
-    return false;
-  }
-}
-
-void Communicator::Impl::forget(DeviceMemory::State& memory) noexcept {
-  auto lock = guard();
+void DeviceMemories::remove(DeviceAllocation& memory) noexcept {
   std::erase(memories_, &memory);
-  memory.owner = nullptr;
-  wait_for_in_flight(lock, false);
+  memory.attached = false;
   if (memory.access == DeviceAccess::registered) try {
-      nccl()->registry().remove(memory.data);
+      resources_.nccl()->registry().remove(memory.data);
     } catch (const std::exception& error) {
-      log_warning(rank(), "giving back device memory: {}", error.what());
+      log_warning(resources_.rank(), "giving back device memory: {}", error.what());
     }
 }
 
-void Communicator::Impl::detach_memories() noexcept {
-  for (DeviceMemory::State* const memory : memories_) {
-    memory->owner = nullptr;
+void DeviceMemories::detach() noexcept {
+  for (DeviceAllocation* const memory : memories_) {
+    memory->attached = false;
     memory->access = DeviceAccess::copied;
     memory->how = ", its communicator is gone";
   }
   memories_.clear();
-  if (nccl() != nullptr) try {
-      nccl()->registry().clear();
+  if (resources_.nccl() != nullptr) try {
+      resources_.nccl()->registry().clear();
     } catch (const std::exception& error) {
-      log_warning(rank(), "leaving a communicator: {}", error.what());
+      log_warning(resources_.rank(), "leaving a communicator: {}", error.what());
     }
 }
 

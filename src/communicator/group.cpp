@@ -83,7 +83,7 @@ Group::~Group() = default;
 void Group::all_reduce(ConstBuffer input, Buffer output, ReduceOp op, const Options& options) {
   impl_->comm->check_process("all_reduce");
   Call call{.collective = Collective::all_reduce, .input = input, .output = output, .op = op};
-  check_arguments(call, impl_->comm->rank(), impl_->comm->size());
+  check_arguments(call, impl_->comm->resources.rank(), impl_->comm->resources.size());
   const std::exception_ptr refused = impl_->comm->place(call, options);
   impl_->comm->plan(call, options);  // throws for an unknown backend before any tensor of the group is sent
   for (Impl::Pack& pack : impl_->packs)

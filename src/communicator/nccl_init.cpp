@@ -46,7 +46,7 @@ std::string from_hex(const std::string& text) {
 /// Waits until `nccl_comm` is ready. Throws Error if another rank has failed, or the deadline has passed. Also throws
 /// if a rank is lost that has completed fewer than `sequence` calls. Reports errors of this rank to all ranks.
 void wait_until_ready(NcclComm& nccl_comm, std::string_view operation, std::uint64_t sequence,
-                     const CommunicatorContext& context, FailureDetector& failure_detector, Deadline deadline) {
+                      const CommunicatorContext& context, FailureDetector& failure_detector, Deadline deadline) {
   for_all(operation, context, failure_detector, [&] {
     CollectiveBackoff backoff(context.oversubscribed);
     while (!nccl_comm.ready()) {

@@ -60,17 +60,17 @@ void Observer::write_entry(const OperationEntry& entry) noexcept {
   log_debug(rank_, "{}", operation_text(entry, TickScale(page_of_this_process()->begun), line, false));
 }
 
-void Observer::last(Work::State& state) noexcept {
-  if (state.sample_weight == 1) return;
-  if (state.phase.load(std::memory_order_relaxed) == Work::State::Phase::running)
-    recorder_.lasts(state.sequence, state.sample_weight);
-  state.sample_weight = 1;
+void Observer::last(Operation& operation) noexcept {
+  if (operation.sample_weight == 1) return;
+  if (operation.phase.load(std::memory_order_relaxed) == Operation::Phase::running)
+    recorder_.lasts(operation.sequence, operation.sample_weight);
+  operation.sample_weight = 1;
 }
 
-void Observer::waited(const Work::State& state, std::uint64_t from) noexcept {
-  const Collective collective = state.call->signature.collective;
+void Observer::waited(const Operation& operation, std::uint64_t from) noexcept {
+  const Collective collective = operation.call->signature.collective;
   recorder_.waited(collective, ticks_now() - from);
-  if (trace_ != nullptr) trace_->program("wait for", from, state.sequence, collective);
+  if (trace_ != nullptr) trace_->program("wait for", from, operation.sequence, collective);
 }
 
 void Observer::chosen(std::uint64_t from) noexcept {
@@ -86,14 +86,14 @@ void Observer::write_out(std::string_view why, const FailureDetector& failure_de
   }
 }
 
-void Observer::fail_too(const Work::State& state) noexcept {
-  const OperationEntry* const entry = recorder_.fail(state.sequence);
+void Observer::fail_too(const Operation& operation) noexcept {
+  const OperationEntry* const entry = recorder_.fail(operation.sequence);
   if (entry != nullptr && in_detail_) write_entry(*entry);
 }
 
-void Observer::fail(const Work::State& state, const std::exception_ptr& error,
+void Observer::fail(const Operation& operation, const std::exception_ptr& error,
                     const FailureDetector& failure_detector) noexcept {
-  fail_too(state);
+  fail_too(operation);
   try {
     std::rethrow_exception(error);
   } catch (const std::exception& why) {
@@ -101,8 +101,8 @@ void Observer::fail(const Work::State& state, const std::exception_ptr& error,
   }
 }
 
-void Observer::look(const Work::State& state, const Missing& missing) noexcept {
-  recorder_.waits_for(state.sequence, missing);
+void Observer::look(const Operation& operation, const Missing& missing) noexcept {
+  recorder_.waits_for(operation.sequence, missing);
   if (trace_ != nullptr) trace_->idle();
 }
 

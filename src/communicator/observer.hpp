@@ -32,37 +32,39 @@ class Observer {
            const std::optional<TraceIdentity>& trace);
 
   /// Records a blocking call, which may complete at once.
-  void issue(Work::State& state) noexcept {
-    state.issued_ticks = 0;
-    state.sample_weight = state.call->shape.long_enough || in_detail_ ? 1 : recorder_.sample();
+  void issue(Operation& operation) noexcept {
+    operation.issued_ticks = 0;
+    operation.sample_weight = operation.call->shape.long_enough || in_detail_ ? 1 : recorder_.sample();
     recorder_.issue();
   }
   /// Records an asynchronous call, which may start later.
-  void issue_async(Work::State& state) noexcept {
-    state.issued_ticks = ticks_now();
-    state.sample_weight = 1;
+  void issue_async(Operation& operation) noexcept {
+    operation.issued_ticks = ticks_now();
+    operation.sample_weight = 1;
     recorder_.issue();
   }
   /// Returns the time, if the operation is timed; else 0.
-  std::uint64_t time(const Work::State& state) const noexcept { return state.sample_weight != 0 ? ticks_now() : 0; }
-  /// Records that the operation started at `started`.
-  void start(const Work::State& state, std::uint64_t started) noexcept {
-    recorder_.start(state.sequence, state.call->shape, state.name, state.issued_ticks, started);
-    if (in_detail_ && trace_ != nullptr) trace_->begin(state.sequence);
+  std::uint64_t time(const Operation& operation) const noexcept {
+    return operation.sample_weight != 0 ? ticks_now() : 0;
   }
-  void finish(const Work::State& state) noexcept {
+  /// Records that the operation started at `started`.
+  void start(const Operation& operation, std::uint64_t started) noexcept {
+    recorder_.start(operation.sequence, operation.call->shape, operation.name, operation.issued_ticks, started);
+    if (in_detail_ && trace_ != nullptr) trace_->begin(operation.sequence);
+  }
+  void finish(const Operation& operation) noexcept {
     if (in_detail_) phase(Trace::Phase::none);
-    const OperationEntry& entry = recorder_.finish(state.sequence, state.sample_weight);
+    const OperationEntry& entry = recorder_.finish(operation.sequence, operation.sample_weight);
     if (in_detail_) write_entry(entry);
   }
-  /// Records a failure of the communicator with `state` at its head. `failure_detector` provides the progress of other
-  /// ranks.
-  void fail(const Work::State& state, const std::exception_ptr& error,
+  /// Records a failure of the communicator with `operation` at its head. `failure_detector` provides the progress of
+  /// other ranks.
+  void fail(const Operation& operation, const std::exception_ptr& error,
             const FailureDetector& failure_detector) noexcept;
   /// Records that an operation under way has failed with the communicator.
-  void fail_too(const Work::State& state) noexcept;
+  void fail_too(const Operation& operation) noexcept;
   /// Records the rank that a long wait is waiting for.
-  void look(const Work::State& state, const Missing&) noexcept;
+  void look(const Operation& operation, const Missing&) noexcept;
   /// Logs `line` about an operation that waits too long, and writes the flight recorder to its file.
   void stall(std::string_view line, const FailureDetector& failure_detector) noexcept;
   /// Records the phase of the operation under way.
@@ -70,19 +72,19 @@ class Observer {
     if (trace_ != nullptr) trace_->phase(phase);
   }
 
-  /// Measures, from construction to destruction, how long the program waits for `state`.
+  /// Measures, from construction to destruction, how long the program waits for `operation`.
   class WaitTimer {
    public:
-    WaitTimer(Observer& observer, Work::State& state) noexcept : observer_(observer), state_(state) {
-      observer.last(state);
+    WaitTimer(Observer& observer, Operation& operation) noexcept : observer_(observer), operation_(operation) {
+      observer.last(operation);
     }
-    ~WaitTimer() { observer_.waited(state_, from_); }
+    ~WaitTimer() { observer_.waited(operation_, from_); }
     WaitTimer(const WaitTimer&) = delete;
     WaitTimer& operator=(const WaitTimer&) = delete;
 
    private:
     Observer& observer_;
-    const Work::State& state_;
+    const Operation& operation_;
     const std::uint64_t from_ = ticks_now();
   };
 
@@ -105,8 +107,8 @@ class Observer {
 
  private:
   void write_entry(const OperationEntry&) noexcept;
-  void last(Work::State&) noexcept;
-  void waited(const Work::State&, std::uint64_t from) noexcept;
+  void last(Operation&) noexcept;
+  void waited(const Operation&, std::uint64_t from) noexcept;
   void chosen(std::uint64_t from) noexcept;
   void write_out(std::string_view why, const FailureDetector&) const noexcept;
 

@@ -1,4 +1,5 @@
-// Operation: the state of one collective call. A Work is a handle of it, and a communicator's queue holds it.
+// Operation: one collective call, from its issue to its end. A Work is a handle of it, and a communicator's queue holds
+// it.
 #pragma once
 
 #include <atomic>
@@ -18,11 +19,9 @@
 
 namespace collectives {
 
-/// State of a Work. The communicator's pool provides it, and uses it again when no handle refers to it any more.
-struct Work::State {
+struct Operation {
   enum class Phase : std::uint8_t { idle, queued, running, done, failed };
 
-  Communicator::Impl* owner = nullptr;     ///< null after the communicator was destroyed
   std::atomic<Phase> phase = Phase::idle;  ///< written last, because a progress thread may finish the operation
   std::shared_ptr<const PlannedCall> call;
   Job job;
@@ -38,14 +37,33 @@ struct Work::State {
   bool stall_reported = false;
   std::exception_ptr error;
 
-  // Members of a fused group, and the work that is left when they have finished.
-  std::function<void()> finish;  ///< keeps memory of the members, which are declared later and destroyed earlier
-  std::vector<Work> members;
-
   bool finished() const noexcept {
     const Phase now = phase.load(std::memory_order_acquire);
     return now == Phase::done || now == Phase::failed;
   }
+  bool is_queued() const noexcept { return phase.load(std::memory_order_relaxed) == Phase::queued; }
+  bool is_running() const noexcept { return phase.load(std::memory_order_relaxed) == Phase::running; }
+  /// Returns whether a call that waits for the operation may return. A blocking call with a stream returns as soon as
+  /// all its work is in the stream.
+  bool returns() const noexcept {
+    return finished() || (on_device && device->in_flight && device->ends_in_stream && device->stream);
+  }
+  /// Queues the operation. Requires that everything else describes it already.
+  void queue_again() noexcept {
+    phase.store(Phase::queued, std::memory_order_relaxed);
+    issued = {};
+    stall_reported = false;
+  }
+};
+
+/// State of a Work: its operation, and what the handle needs besides. The communicator's pool provides it, and uses it
+/// again when no handle refers to it any more.
+struct Work::State : Operation {
+  Communicator::Impl* owner = nullptr;  ///< null after the communicator was destroyed
+
+  // Members of a fused group, and the work that is left when they have finished.
+  std::function<void()> finish;  ///< keeps memory of the members, which are declared later and destroyed earlier
+  std::vector<Work> members;
 };
 
 }  // namespace collectives

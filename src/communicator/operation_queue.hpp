@@ -1,54 +1,192 @@
-// Queue of a communicator: unfinished operations, oldest first. Code that waits for an operation shares it.
+// OperationQueue: the unfinished operations of a communicator, their progress, their failure and the waits for them.
 //
-// Unlike a deque, the queue keeps its memory. Calls that repeat themselves therefore allocate nothing. A popped
-// operation leaves an empty place. When all places are used, the empty ones are removed before the memory grows.
+// The queue owns its operations, the operation of blocking calls, the first failure, and the numbers of calls.
+// Communicator::Impl issues operations and waits for them. ProgressThread and the ProgressEngine of a thread progress
+// them. Lock: the caller holds ProgressThread::guard() in all functions. Waits take it by reference, and release it for
+// a moment in each turn.
+//
+// Order. Operations begin in the order of issue. An operation on host memory starts the executor, which sends the first
+// data, and then publishes the arrival record: the number and the signature of the call. Peers that wait read this
+// record. An operation on device memory publishes the record before it starts.
+//
+// Progress. Three verbs exist. progress() moves all operations that are under way, without waiting. step() moves one
+// operation. wait_until() blocks until its operation returns or a deadline has passed. About once per millisecond, a
+// wait also calls detect_failures().
+//
+// In flight. An operation whose work is all in GPU streams leaves the fifo, so that later ones can begin. It is kept in
+// `in_flight_`. With NCCL, a progress thread watches it by default. The wire must then accept control messages from any
+// thread (Wire::control_is_thread_safe). Signatures of calls are compared while a rank waits and when results have
+// arrived. Price: an error in a stream, such as a mismatch, is thrown by a later call. At most kRecords / 2 = 32 calls
+// begin after the oldest operation in flight.
+//
+// Failure. After a failure, all operations fail with the first error of the communicator. fail_all() first waits until
+// no rank of this host works in buffers of its peers, at most half a second for each stopped rank. Unless a rank has
+// stopped, the buffers are therefore free when the error is thrown.
+//
+// A short blocking call completes in run_blocking() without entering the fifo. All functions of that path are inline.
 #pragma once
 
-#include <cstddef>
+#include <chrono>
+#include <cstdint>
+#include <exception>
 #include <memory>
+#include <mutex>
 #include <utility>
 #include <vector>
 
+#include "collectives/deadline.hpp"
+#include "communicator/call_sequence.hpp"
+#include "communicator/communicator_resources.hpp"
+#include "communicator/device_calls.hpp"
+#include "communicator/host_operation.hpp"
+#include "communicator/operation.hpp"
+#include "communicator/operation_fifo.hpp"
+#include "execution/progress_engine.hpp"
+
 namespace collectives {
 
-template <class Operation>
-class OperationQueue {
+class OperationQueue final : public ProgressEngine::Member {
  public:
-  OperationQueue() { operations_.reserve(64); }
+  using Lock = std::unique_lock<std::mutex>;
 
-  bool empty() const noexcept { return first_ == operations_.size(); }
-  Operation& front() const noexcept { return *operations_[first_]; }
-  const std::shared_ptr<Operation>& share() const noexcept { return operations_[first_]; }
-  /// Removes the front operation and returns it.
-  std::shared_ptr<Operation> take() noexcept {
-    std::shared_ptr<Operation> operation = operations_[first_];
-    pop();
-    return operation;
+  OperationQueue(const CommunicatorResources& resources, const DeviceCalls& device_calls)
+      : resources_(resources), device_calls_(device_calls), sequence_(resources) {}
+
+  // ---- issuing ----
+
+  /// Adds an operation and progresses the queue.
+  void issue(std::shared_ptr<Operation> operation);
+  /// Adds an operation, progresses the queue and waits until the operation returns.
+  void run(const std::shared_ptr<Operation>& operation, Lock& lock);
+  /// Returns the operation of blocking calls on host memory.
+  Operation& blocking() const noexcept { return *blocking_; }
+  /// Performs blocking() and throws its error. `spin`: first tries without the fifo.
+  inline void run_blocking(Lock& lock, bool spin);
+
+  // ---- progress ----
+
+  /// Progresses operations without waiting. Stores errors in the operations and throws none.
+  void progress() noexcept;
+  /// Progresses all communicators on this thread's list without waiting. Detects failures once per millisecond.
+  void progress_all() noexcept;
+  /// Calls progress_all(). Returns whether any operation has progressed since the last call.
+  bool progress_in_test() noexcept;
+  bool progress_as_member(bool check_failures) noexcept override;
+  /// Blocks until `operation` returns or `until` has passed. Progresses operations meanwhile.
+  void wait_until(Operation& operation, Deadline until, Lock& lock);
+  /// Blocks until no operation is queued or in flight. `returned_only`: only until none is in flight whose caller has
+  /// returned.
+  void wait_until_idle(Lock& lock, bool returned_only);
+  /// Detects failures in the slow path of every wait: lost peers, mismatches, a stall, the deadline of the oldest
+  /// operation.
+  void detect_failures() noexcept;
+
+  // ---- state ----
+
+  /// Returns whether no operation is queued or in flight.
+  bool is_idle() const noexcept { return queue_.empty() && in_flight_.empty(); }
+  bool has_in_flight() const noexcept { return !in_flight_.empty(); }
+  /// Returns whether the oldest operation in flight is kRecords / 2 calls behind. The next operation then has to wait,
+  /// because the ring of arrival records is finite.
+  bool is_too_far_ahead() const noexcept;
+  std::uint64_t next_sequence() const noexcept { return sequence_.newest() + 1; }
+  /// Returns the last operations that have begun, then the queued ones.
+  std::vector<OperationRecord> recent_operations() const;
+
+  // ---- failure ----
+
+  bool has_failed() const noexcept { return failure_ != nullptr; }
+  /// Throws the failure of the communicator, if there is one.
+  void throw_failure() const {
+    if (failure_ != nullptr) std::rethrow_exception(failure_);
   }
-  void push(std::shared_ptr<Operation> operation) {
-    if (operations_.size() == operations_.capacity()) {
-      operations_.erase(operations_.begin(), operations_.begin() + static_cast<std::ptrdiff_t>(first_));
-      first_ = 0;
-    }
-    operations_.push_back(std::move(operation));
-  }
-  void pop() noexcept {
-    operations_[first_++] = nullptr;
-    if (empty()) clear();
-  }
-  void clear() noexcept {
-    operations_.clear();
-    first_ = 0;
-  }
-  /// Calls visit() for all operations, oldest first.
-  template <class Visit>
-  void for_each(Visit&& visit) const {
-    for (std::size_t i = first_; i < operations_.size(); ++i) visit(*operations_[i]);
-  }
+  /// Makes `failure` that of the communicator. Requires that the queue is idle.
+  void set_failure(std::exception_ptr failure) noexcept { failure_ = std::move(failure); }
+  /// Waits for results of calls that have returned, and fails unfinished operations, before the communicator ends.
+  void end() noexcept;
 
  private:
-  std::vector<std::shared_ptr<Operation>> operations_;
-  std::size_t first_ = 0;
+  /// Progresses one operation. Returns true when it has finished or failed.
+  inline bool step(Operation& operation) noexcept;
+  /// Starts an operation, if it is queued. Progresses it. Returns true when it has completed. Throws its error.
+  inline bool step_or_throw(Operation& operation);
+  /// Calls `stepped`, which returns whether `operation` has completed. Finishes the operation then, or fails all if
+  /// `stepped` throws. Returns true in both cases.
+  template <class Stepped>
+  bool finish_if(Operation& operation, Stepped&& stepped) noexcept;
+  /// Finishes operations in flight that have completed.
+  void retire() noexcept;
+  /// Returns whether the queued `head` has to stay in the fifo for now.
+  bool has_to_wait(const Operation& head) const noexcept;
+  /// Returns the wire if the head of the queue waits for it, else null.
+  Wire* awaited_wire() const noexcept;
+  void detect_failures_of(std::shared_ptr<Operation> shared) noexcept;
+  /// Fails all operations after `head` has thrown.
+  void fail_with(Operation& head, const std::exception_ptr& thrown) noexcept;
+  /// Fails `first` and all operations that are queued or in flight.
+  void fail_all(Operation& first, std::exception_ptr error) noexcept;
+
+  const CommunicatorResources& resources_;
+  const DeviceCalls& device_calls_;
+  CallSequence sequence_;
+  OperationFifo queue_;
+  OperationFifo in_flight_;  // operations that are all in streams, oldest first
+  std::shared_ptr<Operation> blocking_ = std::make_shared<Operation>();
+  std::exception_ptr failure_;
+  std::chrono::steady_clock::time_point looked_{};  // time at which progress_all() last detected failures
+  std::uint64_t moved_at_test_ = 0;                 // moves() after the last progress_in_test()
 };
+
+// ---- the path of a short blocking call ----
+
+/// Number of attempts that a blocking call makes before it joins the fifo and waits. 200 attempts take some
+/// microseconds, in which a short collective completes. Over a wire there are only 10, because each of them is a system
+/// call.
+inline constexpr int kSpinAttempts = 200;
+inline constexpr int kSpinAttemptsOverWire = 10;
+
+template <class Stepped>
+bool OperationQueue::finish_if(Operation& operation, Stepped&& stepped) noexcept {
+  try {
+    if (!stepped()) return false;
+    sequence_.complete(operation.sequence, in_flight_.empty() ? nullptr : &in_flight_.front());
+    resources_.observer->finish(operation);
+    operation.phase.store(Operation::Phase::done, std::memory_order_release);
+  } catch (...) {
+    fail_with(operation, std::current_exception());
+  }
+  return true;
+}
+
+bool OperationQueue::step_or_throw(Operation& operation) {
+  Executor& executor = *resources_.executor;
+  Observer& observer = *resources_.observer;
+  if (operation.is_queued()) {
+    sequence_.announce(operation);
+    const std::uint64_t started = observer.time(operation);
+    if (!operation.on_device) executor.start(operation.job);  // peers receive the data before the arrival record
+    sequence_.publish(operation, started);
+    if (operation.on_device) device_calls_.start(operation);
+  }
+  return operation.on_device ? device_calls_.progress(operation) : progress_on_host(operation, executor, observer);
+}
+
+bool OperationQueue::step(Operation& operation) noexcept {
+  return finish_if(operation, [&] { return step_or_throw(operation); });
+}
+
+void OperationQueue::run_blocking(Lock& lock, bool spin) {
+  Operation& operation = *blocking_;
+  resources_.observer->issue(operation);
+  // A short operation does not enter the fifo if the fifo is empty.
+  bool done = false;
+  if (queue_.empty() && spin) {
+    const CommunicatorContext& context = resources_.context;
+    int attempts = context.oversubscribed ? 1 : context.wire != nullptr ? kSpinAttemptsOverWire : kSpinAttempts;
+    for (; attempts > 0 && !done; --attempts) done = step(operation);
+  }
+  if (!done) run(blocking_, lock);
+  if (operation.error != nullptr) std::rethrow_exception(std::exchange(operation.error, nullptr));
+}
 
 }  // namespace collectives

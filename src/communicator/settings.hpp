@@ -24,6 +24,11 @@ struct Settings {
   std::optional<int> dump_signal;      ///< COLLECTIVES_DUMP_SIGNAL
 };
 
+/// Returns the timeout of a call: its own, else that of the communicator.
+inline std::chrono::nanoseconds timeout_of(const Options& options, const Settings& settings) noexcept {
+  return options.timeout.count() != 0 ? options.timeout : settings.timeout;
+}
+
 /// Returns the settings of a communicator. Throws Error{invalid_argument}.
 Settings resolve_options(const CommunicatorOptions&);
 /// Returns the tuning that the program gives, else that of COLLECTIVES_TUNING. Empty if neither gives one. Throws

@@ -42,20 +42,20 @@ std::optional<Communicator> Communicator::split(int color, int key, const Commun
     return all[2 * static_cast<std::size_t>(a) + 1] < all[2 * static_cast<std::size_t>(b) + 1];
   });
   CommunicatorOptions inherited = options;
-  if (inherited.backend.empty()) inherited.backend = impl_->settings.backend;
-  if (inherited.timeout.count() == 0) inherited.timeout = impl_->settings.timeout;
-  if (!inherited.deterministic) inherited.deterministic = impl_->settings.deterministic;
-  if (!inherited.progress_thread) inherited.progress_thread = impl_->settings.progress_thread;
-  if (inherited.transport.empty()) inherited.transport = impl_->settings.transport;
-  if (inherited.wire.empty()) inherited.wire = impl_->settings.wire;  // a wire that has connected the hosts
-  if (!inherited.device_buffers) inherited.device_buffers = impl_->context.device != nullptr;
+  if (inherited.backend.empty()) inherited.backend = impl_->resources.settings.backend;
+  if (inherited.timeout.count() == 0) inherited.timeout = impl_->resources.settings.timeout;
+  if (!inherited.deterministic) inherited.deterministic = impl_->resources.settings.deterministic;
+  if (!inherited.progress_thread) inherited.progress_thread = impl_->resources.settings.progress_thread;
+  if (inherited.transport.empty()) inherited.transport = impl_->resources.settings.transport;
+  if (inherited.wire.empty()) inherited.wire = impl_->resources.settings.wire;  // a wire that has connected the hosts
+  if (!inherited.device_buffers) inherited.device_buffers = impl_->resources.context.device != nullptr;
   if (!inherited.tuning) inherited.tuning = tuning();
   std::optional<Communicator> part;
   const auto make = [&] {
     std::unique_ptr<NcclComm> nccl_comm = impl_->split_nccl_comm(color, key);
     SubsetBootstrap bootstrap(
         "split", rank(), std::move(members), kInitExchanges,
-        [this](std::string_view text, Deadline) { return exchange(*this, text); }, impl_->parent_info);
+        [this](std::string_view text, Deadline) { return exchange(*this, text); }, impl_->resources.parent_info);
     if (color < 0) return bootstrap.join_remaining_exchanges(Deadline::never());
     try {
       part = Communicator(
@@ -67,7 +67,7 @@ std::optional<Communicator> Communicator::split(int color, int key, const Commun
     bootstrap.join_remaining_exchanges(Deadline::never());
   };
   // Parts use the GPU of the whole, even if another one is current in this thread.
-  const std::shared_ptr<Device>& device = impl_->context.device;
+  const std::shared_ptr<Device>& device = impl_->resources.context.device;
   if (device == nullptr) {
     make();
     return part;
@@ -80,9 +80,9 @@ std::optional<Communicator> Communicator::split(int color, int key, const Commun
     });
   } catch (const Error& error) {
     if (begun) throw;
-    impl_->failure_detector->report_failure(Errc::system, rank(), "split",
-                                            fmt::format("split: rank {}: {}", rank(), error.what()));
-    impl_->failure_detector->throw_failure();
+    impl_->resources.failure_detector->report_failure(Errc::system, rank(), "split",
+                                                      fmt::format("split: rank {}: {}", rank(), error.what()));
+    impl_->resources.failure_detector->throw_failure();
   }
   return part;
 }

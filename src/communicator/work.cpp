@@ -29,7 +29,7 @@ bool Work::wait_until(Deadline until) {
   try {
     for (Work& member : state_->members)
       if (!member.wait_until(until)) return false;
-    if (!state_->finished() && state_->owner != nullptr && !state_->owner->wait(*state_, until)) return false;
+    if (!state_->finished() && state_->owner != nullptr && !state_->owner->wait_until(*state_, until)) return false;
   } catch (const std::exception&) {  // test() makes a member's failure that of the group
   }
   return test();

@@ -188,7 +188,7 @@ void Calibration::ask_everything() {
   else
     ask("one_shot_bytes_of_many", &Tuning::one_shot_bytes_of_many, false, static_cast<double>(ranks - 1),
         ladder(2 << 10, 64 << 10, 2), {Collective::all_reduce});
-  if (comm_.impl_->context.kernel_copy_allowed) {
+  if (comm_.impl_->resources.context.kernel_copy_allowed) {
     const double of_two = 2.0 / static_cast<double>(ranks);  // the values are stated for two ranks
     const std::size_t longest = std::min(128 * ranks << 10, kLongestCall);
     ask("single_copy_bytes", &Tuning::single_copy_bytes, true, of_two, ladder(4 * ranks << 10, longest, 2),
@@ -292,7 +292,7 @@ void Calibration::measure() {
   staged_ones.inline_bytes = staged_ones.one_shot_bytes = staged_ones.one_shot_bytes_of_many = 0;
   staged_ones.single_copy_reduce_bytes = Tuning::kNever;
   comm_.impl_->retune(staged_ones);
-  for (std::size_t staged = 0; staged < comm_.impl_->context.arena->staging_bytes(); staged += kLongestCall)
+  for (std::size_t staged = 0; staged < comm_.impl_->resources.context.arena->staging_bytes(); staged += kLongestCall)
     comm_.all_reduce(std::span<const float>(input_), std::span(output_));
 
   // Cut-offs are measured one after another. Otherwise their calls would evict one another's data from the caches.

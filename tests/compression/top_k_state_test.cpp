@@ -467,6 +467,24 @@ TEST(TopKMistakes, UnsupportedCallsAreRefused) {
   });
 }
 
+TEST(TopKMistakes, InvalidWireFormatIsReportedFirstIfTheCompressorIsInvalidToo) {
+  run_communicators(2, [](Communicator& comm) {
+    TopK top_k;
+    std::vector<float> data(100, 1);
+    std::vector<double> doubles(100, 1);
+    const Options no_format{.name = "tensor", .wire = DataType::i8, .compressor = &top_k};
+    const Options bf16{.name = "tensor", .wire = DataType::bf16, .compressor = &top_k};
+    const auto refused = [&](const char* words, auto&& call) {
+      const std::string text = error_of(Errc::invalid_argument, call);
+      EXPECT_NE(text.find(words), std::string::npos) << text;
+    };
+    refused("nothing travels as i8", [&] { comm.all_reduce(data, ReduceOp::max, no_format); });
+    refused("nothing travels as i8", [&] { comm.all_reduce_async(data, data, ReduceOp::max, no_format).wait(); });
+    refused("wire bf16 carries f32, not f64", [&] { comm.all_reduce(doubles, ReduceOp::sum, bf16); });
+    comm.all_reduce(data);  // the communicator still works
+  });
+}
+
 TEST(TopKMistakes, RanksWithOtherCompressorsAreAMismatch) {
   for (const int variant : {0, 1, 2, 3})
     run_hosts({0, 1}, [&](Communicator& comm) {

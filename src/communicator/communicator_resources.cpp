@@ -1,16 +1,13 @@
-// Construction and destruction of a communicator, its use after fork(), and its counters.
+// Construction of a communicator: routes, intra-host collectives, device paths and the observer.
+#include "communicator/communicator_resources.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
-#include <cstdint>
-#include <functional>
 #include <optional>
-#include <system_error>
 #include <utility>
+#include <vector>
 
-#include "base/log.hpp"
-#include "communicator/communicator_impl.hpp"
 #include "communicator/init_trace.hpp"
 #include "communicator/nccl_init.hpp"
 #include "device/host_copy_path.hpp"
@@ -20,9 +17,6 @@
 #include "device/top_k_path.hpp"
 
 namespace collectives {
-
-// ---- construction ----
-
 namespace {
 
 using DevicePaths = std::array<std::unique_ptr<PathExecutor>, kDevicePaths>;
@@ -126,23 +120,11 @@ bool has_progress_thread_by_default(const CommunicatorContext& context) {
   return (spare_cores && wire == nullptr) || watched;
 }
 
-/// Starts a thread that calls `loop`. If the system refuses, logs a warning and returns no thread.
-std::thread start_progress_thread(Rank rank, std::function<void()> loop) {
-  try {
-    return std::thread(std::move(loop));
-  } catch (const std::system_error& error) {
-    log_warning(rank,
-                "no progress thread: {}: operations move on in calls only; see RLIMIT_NPROC (ulimit -u) and pids.max "
-                "of the control group",
-                error.what());
-    return {};
-  }
-}
-
 }  // namespace
 
-Communicator::Impl::Impl(Bootstrap& bootstrap, const CommunicatorOptions& options, const TuningMeasurement* measure,
-                         Visibility visibility, std::unique_ptr<NcclComm> nccl_comm)
+CommunicatorResources::CommunicatorResources(Bootstrap& bootstrap, const CommunicatorOptions& options,
+                                             const TuningMeasurement* measure, Visibility visibility,
+                                             std::unique_ptr<NcclComm> nccl_comm)
     : context(init_communicator(bootstrap, options, settings, measure)) {
   parent_info = {bootstrap.host(), bootstrap.domain(), bootstrap.wire_factory()};
   view = std::make_unique<RankView>(context.topology, context.rank);
@@ -162,159 +144,34 @@ Communicator::Impl::Impl(Bootstrap& bootstrap, const CommunicatorOptions& option
   paths =
       make_device_paths({bootstrap, context, *view, *local, *failure_detector, settings.timeout}, std::move(nccl_comm));
 
-  threaded_ = size() > 1 && settings.progress_thread.value_or(has_progress_thread_by_default(context));
+  progress_thread = size() > 1 && settings.progress_thread.value_or(has_progress_thread_by_default(context));
   std::optional<TraceIdentity> seen_as;
   if (visibility == Visibility::visible) seen_as = trace_identity(bootstrap, context, Deadline::in(settings.timeout));
-  observer = std::make_unique<Observer>(context, settings, transport_name, threaded_, seen_as);
+  observer = std::make_unique<Observer>(context, settings, transport_name, progress_thread, seen_as);
   for_each_executor([&](Executor& one) { one.observe(observer->trace()); });
-  if (threaded_) {
-    progress_thread_ = start_progress_thread(rank(), [this] { progress_loop(); });
-    if (!progress_thread_.joinable()) threaded_ = false;
-  }
 }
 
-Communicator::Impl::~Impl() {
-  if (progress_engine_ != nullptr) progress_engine_->remove(*this);
-  if (progress_thread_.joinable()) {
-    {
-      const std::lock_guard lock(mutex_);
-      stop_ = true;
-    }
-    work_to_do_.notify_all();
-    progress_thread_.join();
-  }
-  if (queue_.empty() && failure_ == nullptr) {  // results of calls that have returned may be in flight
-    std::unique_lock<std::mutex> nobody_else;
-    wait_for_in_flight(nobody_else, true);
-  }
-  if (!(queue_.empty() && in_flight_.empty())) {
-    // Peers receive the failure before the buffers are freed.
-    State& head = in_flight_.empty() ? queue_.front() : in_flight_.front();
-    const std::string operation = call_text({head.sequence, head.call->signature, head.name});
-    if (head.phase.load(std::memory_order_relaxed) == State::Phase::running)
-      failure_detector->report_failure(
-          Errc::peer_lost, rank(), operation,
-          fmt::format("{}: rank {} was lost: it left the communicator before the end", operation, rank()));
-    fail_all(head, std::make_exception_ptr(Error(
-                       Errc::peer_lost, "the communicator was destroyed before the operation ended", rank(), rank())));
-  }
-  detach_memories();
-  leave();
-  for (const auto& state : pool_) {
-    state->owner = nullptr;
-    release_device_call(*state);
-  }
-  release_device_call(*blocking_);
-  if (context.wire != nullptr) try {
-      failure_detector->check_control_and_leave();  // sends a failure that other hosts have not received yet
-      failure_detector->announce_leave();
-    } catch (const std::exception&) {
-      return;
-    }
-  if (context.wire != nullptr && failure_ == nullptr) try {
-      context.wire->flush(leave_deadline());
-    } catch (const std::exception& error) {
-      log_warning(rank(), "leaving a communicator: {}", error.what());
-    }
+std::uint64_t CommunicatorResources::moves() const noexcept {
+  std::uint64_t moves = executor->moves();
+  for (const auto& path : paths)
+    if (path != nullptr) moves += path->moves();
+  return moves;
 }
 
-Deadline Communicator::Impl::leave_deadline() const noexcept {
-  return Deadline::in(std::min(settings.timeout, std::chrono::nanoseconds(std::chrono::seconds(10))));
-}
-
-void Communicator::Impl::leave() noexcept {
-  if (failure_ != nullptr) return;
-  const auto* const two_level =
-      static_cast<MultiNodePath*>(paths[static_cast<std::size_t>(DevicePath::multi_host)].get());
-  if (two_level != nullptr && two_level->nccl_comm() != nullptr) leave(*two_level->nccl_comm());
-  if (nccl() != nullptr) leave(nccl()->nccl_comm());
-}
-
-void Communicator::Impl::leave(NcclComm& nccl_comm) const noexcept {
-  try {
-    nccl_comm.leave();
-    CollectiveBackoff backoff(context.oversubscribed);
-    for (const Deadline patience = leave_deadline(); !nccl_comm.ready(); backoff.wait())
-      if (patience.passed()) return nccl_comm.stop();
-  } catch (const std::exception& error) {
-    log_warning(rank(), "leaving a communicator: {}", error.what());
-  }
-}
-
-std::unique_ptr<NcclComm> Communicator::Impl::split_nccl_comm(int color, int key) {
-  if (nccl() == nullptr) return nullptr;
-  auto lock = guard();
-  wait_for_in_flight(lock, false);
-  if (failure_ != nullptr) std::rethrow_exception(failure_);
-  try {
-    std::unique_ptr<NcclComm> part = nccl_comm_split(nccl()->nccl_comm(), color, key, sequence_ + 1, context,
-                                                     *failure_detector, Deadline::in(settings.timeout));
-    return color < 0 ? nullptr : std::move(part);
-  } catch (...) {
-    failure_ = std::current_exception();
-    throw;
-  }
-}
-
-// ---- in a child made by fork() ----
-
-void Communicator::Impl::refuse_in_child(std::string_view operation) const {
-  throw Error(
-      Errc::invalid_argument,
-      fmt::format("rank {}: {}: this communicator belongs to process {}, from which this one was forked: a child "
-                  "makes its own",
-                  rank(), operation, process()),
-      rank(), rank(), std::string(operation));
-}
-
-/// Keeps the object in a list, where leak checkers find it.
-void Communicator::Impl::leave_to_parent(std::unique_ptr<Impl> inherited) noexcept {
-  static constinit std::atomic<Impl*> left{nullptr};
-  Impl* const last = inherited.release();
-  last->next_left_ = left.exchange(last);
-}
-
-// ---- counters ----
-
-void Communicator::Impl::retune(const Tuning& tuning) {
-  context.tuning = tuning;
-  planner->forget();
-  repeatable_ = false;
-}
-
-std::uint64_t Communicator::Impl::bytes_sent() {
-  const auto lock = guard_reading();
+std::uint64_t CommunicatorResources::bytes_sent() const noexcept {
   std::uint64_t bytes = 0;
   for_each_executor([&](const Executor& one) { bytes += one.bytes_sent(); });
   return bytes;
 }
 
-std::uint64_t Communicator::Impl::bytes_sent_to_other_hosts() {
-  const auto lock = guard_reading();
+std::uint64_t CommunicatorResources::bytes_sent_to_other_hosts() const noexcept {
   std::uint64_t bytes = 0;
   for_each_executor([&](const Executor& one) { bytes += one.bytes_to_other_hosts(); });
   return bytes;
 }
 
-CodingReport Communicator::Impl::coding() {
-  const auto lock = guard_reading();
-  return executor->coding();
-}
-
-std::vector<OperationRecord> Communicator::Impl::recent_operations() {
-  const auto lock = guard_reading();
-  std::vector<OperationRecord> records = observer->recorder().recent();
-  std::uint64_t sequence = sequence_;
-  queue_.for_each([&](const State& state) {
-    if (state.phase.load(std::memory_order_relaxed) == State::Phase::queued)
-      records.push_back(observer->recorder().record_of(++sequence, state.call->shape, state.name, state.issued_ticks));
-  });
-  return records;
-}
-
-Counters Communicator::Impl::counters() {
-  const auto lock = guard_reading();
-  return observer->recorder().counters();
+Deadline CommunicatorResources::leave_deadline() const noexcept {
+  return Deadline::in(std::min(settings.timeout, std::chrono::nanoseconds(std::chrono::seconds(10))));
 }
 
 }  // namespace collectives

@@ -1,0 +1,89 @@
+// Description of operations on host memory: addresses, arguments of the Steps, and the first phase of top-k.
+#include "communicator/host_operation.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "compression/top_k/top_k_impl.hpp"
+
+namespace collectives {
+namespace {
+
+/// Returns the address of element 0 of the vector, for a buffer that begins with element `first`. The library never
+/// accesses memory outside of the buffer through it.
+template <class Byte, class Void>
+Byte* from_element(Void* data, std::size_t first, std::size_t element_bytes) {
+  return reinterpret_cast<Byte*>(reinterpret_cast<std::uintptr_t>(data) - first * element_bytes);
+}
+
+}  // namespace
+
+void describe(Operation& operation, const Call& call, const Options& options,
+              const std::shared_ptr<const PlannedCall>& planned, const CommunicatorResources& resources) {
+  operation.queue_again();
+  operation.name.assign(options.name);
+  operation.timeout = timeout_of(options, resources.settings);
+  operation.error = nullptr;
+  operation.multi_phase = nullptr;
+  operation.on_device = false;
+
+  Job& job = operation.job;
+  job.plan = &planned->plan;
+  if (!planned->single_step) job.args = args_of(*planned);
+  job.op = call.op;
+  job.type = planned->signature.type;
+  job.input_stream = nullptr;
+  // the plan may hold an older codec of the same kind
+  job.codec = planned->plan.coded ? codec_of(options.wire, call, resources.rank()) : nullptr;
+  const std::size_t element = size_of(job.type);
+  const std::size_t mine = planned->parts.size() > 1 ? planned->parts.full(resources.rank()).first : 0;
+  const bool part_in = call.collective == Collective::all_gather,
+             part_out = call.collective == Collective::reduce_scatter;
+  job.input = from_element<const std::byte>(call.input.data, part_in ? mine : 0, element);
+  job.output = from_element<std::byte>(call.output.data, part_out ? mine : 0, element);
+  job.single_step = planned->single_step ? &*planned->single_step : nullptr;
+  if (job.single_step != nullptr)
+    job.host = {.source = job.input,
+                .destination = job.output,
+                .type = job.type,
+                .op = job.op,
+                .finish_ranks = job.single_step->finish ? resources.size() : 0};
+  if (operation.call != planned) operation.call = planned;
+}
+
+bool compress(Operation& operation, const CommunicatorResources& resources) {
+  const PlannedCall& planned = *operation.call;
+  const int size = resources.size();
+  const CommunicatorContext& context = resources.context;
+  TopKOperation& top_k = static_cast<TopKOperation&>(*operation.multi_phase);
+  // Ranks of one host have frames for one round only.
+  const bool all_on_the_wire =
+      planned.sparse->in_hosts || context.topology.hosts.size() == static_cast<std::size_t>(size);
+  const std::size_t rounds_in_flight = all_on_the_wire ? std::max<std::size_t>(context.tuning.wire_frames, 2) - 1 : 1;
+  const std::size_t bytes = planned.signature.count * sizeof(float);
+  const TopKOperation::Call sparse{
+      .plan = &*planned.sparse,
+      .view = resources.view.get(),
+      .tuning = &context.tuning,
+      .rounds_in_flight = rounds_in_flight,
+      .input = reinterpret_cast<const float*>(operation.job.input),
+      .output = reinterpret_cast<float*>(operation.job.output),
+      .divisor = operation.job.op.kind() == ReduceOp::Kind::average ? static_cast<float>(size) : 1.0F,
+      .dense_bytes = 2 * bytes / static_cast<std::size_t>(size) * static_cast<std::size_t>(size - 1)};
+  try {
+    if (planned.sparse->sparse) {
+      top_k.begin(sparse);
+      return top_k.next(operation.job);
+    } else {
+      operation.job.input = reinterpret_cast<const std::byte*>(top_k.dense_input(sparse));
+      operation.job.host.source = operation.job.input;
+    }
+  } catch (...) {  // out of memory
+    std::exchange(operation.multi_phase, nullptr)->abandon();
+    throw;
+  }
+  return true;
+}
+
+}  // namespace collectives

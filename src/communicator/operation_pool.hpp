@@ -1,0 +1,31 @@
+// OperationPool: states of operations that a communicator uses again, so that repeated calls allocate nothing.
+//
+// Communicator::Impl takes a state for each call that a handle or a stream may outlive. The state is free again when
+// only the pool refers to it. Lock: the caller holds ProgressThread::guard().
+#pragma once
+
+#include <memory>
+#include <vector>
+
+namespace collectives {
+
+template <class State>
+class OperationPool {
+ public:
+  /// Returns a state to which nothing else refers. Makes one if all are in use.
+  std::shared_ptr<State> unused() {
+    for (auto& pooled : states_)
+      if (pooled.use_count() == 1) return pooled;
+    return states_.emplace_back(std::make_shared<State>());
+  }
+  /// Calls visit() for all states, used or not.
+  template <class Visit>
+  void for_each(Visit&& visit) const {
+    for (const auto& state : states_) visit(*state);
+  }
+
+ private:
+  std::vector<std::shared_ptr<State>> states_;
+};
+
+}  // namespace collectives

@@ -1,0 +1,60 @@
+// ProgressThread: the thread that progresses a communicator's operations while the program computes, and their lock.
+//
+// A communicator without such a thread is on the list of the thread that used it last (execution/progress_engine.hpp).
+// That thread progresses it while it waits. The object owns the thread, the lock, and the place on such a list.
+//
+// Communicator::Impl is the only caller. It calls guard() at the start of each call, and holds the lock while it uses
+// OperationQueue and the other parts. Lock: guard(), attach() and notify() need none.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "communicator/communicator_resources.hpp"
+#include "communicator/operation_queue.hpp"
+#include "execution/progress_engine.hpp"
+
+namespace collectives {
+
+class ProgressThread {
+ public:
+  /// Starts the thread if the communicator has one. If the system refuses, logs a warning and goes on without it.
+  ProgressThread(const CommunicatorResources& resources, OperationQueue& queue);
+  ProgressThread(const ProgressThread&) = delete;
+  ProgressThread& operator=(const ProgressThread&) = delete;
+
+  /// Returns the lock under which operations progress. It is empty without a progress thread. A communicator on the
+  /// list of another thread moves to the list of this one.
+  std::unique_lock<std::mutex> guard() {
+    if (engine_ != nullptr) move_to_this_thread();
+    return threaded_ ? std::unique_lock(mutex_) : std::unique_lock<std::mutex>();
+  }
+  /// Puts the communicator on the progress list of this thread, unless there is a progress thread.
+  void attach() {
+    if (!threaded_) move_to_this_thread();
+  }
+  /// Wakes the progress thread, if there is one.
+  void notify() noexcept {
+    if (threaded_) work_to_do_.notify_one();
+  }
+  /// Removes the communicator from its progress list, and ends the thread.
+  void stop();
+
+ private:
+  void move_to_this_thread();
+  /// Runs in the thread.
+  void run();
+
+  const CommunicatorResources& resources_;
+  OperationQueue& queue_;
+  std::shared_ptr<ProgressEngine> engine_;  // list that holds this communicator, or null
+  bool threaded_ = false;
+  std::mutex mutex_;
+  std::condition_variable work_to_do_;
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+}  // namespace collectives

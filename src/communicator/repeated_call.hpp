@@ -1,0 +1,57 @@
+// RepeatedCall: recognizes a blocking call that repeats the last one.
+//
+// A blocking call with the arguments of the last one skips checks and planning. The call must have only buffers, a
+// built-in op, a root, a backend and a timeout, and the communicator must have no GPU. The repeated call allocates no
+// memory. Exception: a transport allocates a frame, its memory for one message, when it first uses the frame.
+//
+// The object owns the arguments of the last blocking call. Communicator::Impl calls equals() in every blocking call, so
+// all functions are inline. Lock: none for equals(), because blocking calls of a communicator must not overlap.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+#include "collectives/communicator.hpp"
+#include "core/call.hpp"
+#include "execution/job.hpp"
+
+namespace collectives {
+
+class RepeatedCall {
+ public:
+  /// Returns whether the call equals the last blocking call in all arguments. `timeout`: the timeout of the call.
+  bool equals(const Call& call, const Options& options, std::chrono::nanoseconds timeout) const noexcept {
+    return repeatable_ && call.input == last_.input && call.output == last_.output &&
+           call.collective == last_.collective && call.op == last_.op && call.root == last_.root &&
+           options.backend == backend_ && timeout == timeout_ && is_plain(call, options);
+  }
+  /// Remembers a call. `on_device`: whether the communicator has a GPU. If the call is repeatable, `job` gets a new
+  /// number of its operands, by which intra-host collectives recognize them.
+  void remember(const Call& call, const Options& options, std::chrono::nanoseconds timeout, bool on_device, Job& job) {
+    last_ = call;
+    backend_ = options.backend;
+    timeout_ = timeout;
+    repeatable_ = is_plain(call, options) && !on_device;  // with a GPU, the address may be other memory now
+    if (repeatable_) job.host.known_as = ++operands_;
+  }
+  /// Makes the next call differ from the last one.
+  void forget() noexcept { repeatable_ = false; }
+
+ private:
+  /// Returns whether the call has only buffers, a built-in op, a root, a backend and a timeout. A user's op does not
+  /// count, because another op may have been made at the same address.
+  static bool is_plain(const Call& call, const Options& options) noexcept {
+    return !call.has_counts && call.layout == 0 && call.op.user_op() == nullptr && options.name.empty() &&
+           !options.deterministic.has_value() && options.wire == WireFormat() && options.compressor == nullptr &&
+           !options.stream;
+  }
+
+  Call last_;
+  std::string backend_;
+  std::chrono::nanoseconds timeout_{};
+  bool repeatable_ = false;
+  std::uint64_t operands_ = 0;  // last value of HostOperands::known_as that was handed out
+};
+
+}  // namespace collectives
