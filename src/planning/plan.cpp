@@ -26,12 +26,17 @@
 // the codec is forced or the call is `deterministic`. The coded plan is then taken, because the bits of a deterministic
 // call must not depend on an estimate. Otherwise the call is also planned without the codec, and the lower estimate
 // decides. A deterministic call of several ranks without a coded plan is refused.
+//
+// A call on device memory is planned for host memory first. choose_device_path() then says how the call handles buffers
+// in GPU memory. NCCL is chosen without the plan for host memory, which has no codec then.
 #include "collectives/plan.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "collectives/error.hpp"
@@ -40,6 +45,8 @@
 #include "planning/coding.hpp"
 #include "planning/cost.hpp"
 #include "planning/device_path_choice.hpp"
+#include "planning/device_path_plan.hpp"
+#include "planning/plan_call.hpp"
 #include "reduction/reduction.hpp"
 #include "shared_memory/host_task.hpp"
 #include "steps/algorithm.hpp"
@@ -319,11 +326,10 @@ std::vector<Plan> candidate_plans(const Request& asked_for, const Topology& topo
   return candidates;
 }
 
-Plan choose_plan(const Request& asked, const Topology& topology, const Tuning& tuning) {
-  const PathChoice choice = choose_path(asked, topology);
-  Request request = asked;
-  if (asked.backend == kNccl) request.backend = "auto";  // performs calls that need no GPU, such as a barrier
-  if (choice.device_path == DevicePath::nccl) request.codec = nullptr;
+namespace {
+
+/// Returns the cheapest plan for host memory, with its reason and the runners-up.
+Plan plan_for_host(const Request& request, const Topology& topology, const Tuning& tuning) {
   std::vector<Plan> candidates = candidate_plans(request, topology, tuning);
   Plan plan = std::move(candidates.front());
   for (std::size_t i = 1; i < candidates.size(); ++i) plan.runners_up.push_back(candidates[i].estimate);
@@ -333,15 +339,44 @@ Plan choose_plan(const Request& asked, const Topology& topology, const Tuning& t
     plan.reason = "there is one rank";
   else
     plan.reason = "the lowest estimate";
-  plan.device_path = choice.device_path;
-  plan.device_path_reason = choice.reason;
-  if (plan.device_path == DevicePath::nccl) plan_nccl(plan, asked, topology);
-  plan_multi_node(plan, request, topology);
-  std::vector<std::size_t> offsets;
-  plan_steps(plan, request, topology,
-             parts_of(request, *plan.algorithm, spec_of(request, plan.coded), topology, offsets).longest(),
-             tuning.wire_frame_bytes);
   return plan;
+}
+
+HostSteps host_steps_of(const CallPlan& made) {
+  const auto& [plan, sparse] = made;
+  return {.adds_in_hosts = plan.backend == "hierarchical" && plan.partial_sums != PartialSums::forbidden,
+          .coded = plan.coded,
+          .sparse = sparse && sparse->sparse,
+          .selects_in_hosts = sparse && sparse->in_hosts};
+}
+
+}  // namespace
+
+CallPlan plan_call(const Request& asked, const Topology& topology, const Tuning& tuning, const TopKCall* top_k) {
+  Request request = asked;
+  if (asked.backend == kNccl) request.backend = "auto";  // performs calls that need no GPU, such as a barrier
+  std::optional<CallPlan> made;
+  const auto make = [&] {
+    made.emplace(plan_for_host(request, topology, tuning));
+    if (top_k != nullptr) made->sparse = plan_sparse(request, top_k->k, top_k->options, made->plan, topology, tuning);
+    return host_steps_of(*made);
+  };
+  const DevicePathChoice choice = choose_device_path({.request = asked,
+                                                      .topology = topology,
+                                                      .compressor = top_k != nullptr ? &top_k->options : nullptr,
+                                                      .wire_frame_bytes = tuning.wire_frame_bytes},
+                                                     make);
+  if (choice.drops_codec) request.codec = nullptr;
+  if (!made) make();
+  Plan& plan = made->plan;
+  std::vector<std::size_t> offsets;
+  const Parts parts = parts_of(request, *plan.algorithm, spec_of(request, plan.coded), topology, offsets);
+  fill_for_path(plan, choice, asked, topology, parts.longest());
+  return std::move(*made);
+}
+
+Plan choose_plan(const Request& request, const Topology& topology, const Tuning& tuning) {
+  return plan_call(request, topology, tuning).plan;
 }
 
 }  // namespace collectives

@@ -154,12 +154,4 @@ SparsePlan plan_sparse(const Request& request, std::size_t k, const TopKOptions&
   return plan;
 }
 
-std::string why_not_chosen_on_gpu(bool in_hosts, const TopKOptions& options, const Topology& topology) {
-  if (const std::string why = in_hosts ? why_not_reduced_in_hosts(topology) : ""; !why.empty())
-    return fmt::format("the ranks of a host add first, and {}", why);
-  if (options.clip > 0) return "the host clips";
-  if (options.non_finite != NonFinite::propagate) return "the host looks for NaN and infinity";
-  return "";
-}
-
 }  // namespace collectives

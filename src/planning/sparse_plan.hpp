@@ -34,8 +34,4 @@ struct SparsePlan {
 SparsePlan plan_sparse(const Request&, std::size_t k, const TopKOptions& options, const Plan& dense, const Topology&,
                        const Tuning&);
 
-/// Returns why GPUs cannot select from their own memory; empty if they can. `in_hosts` says whether the ranks of a host
-/// add first.
-std::string why_not_chosen_on_gpu(bool in_hosts, const TopKOptions& options, const Topology& topology);
-
 }  // namespace collectives
