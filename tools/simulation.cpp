@@ -21,7 +21,7 @@ using simulation::index;
 /// Decides how many hosts and rounds are played, plays them, and adds the rest.
 class Simulator {
  public:
-  Simulator(const Request& request, const Plan& plan, const Topology& topology, const Tuning& tuning,
+  Simulator(const Request& request, const Plan& plan, const Topology& topology, const TuningParameters& tuning,
             const Fabric& network, const Effort& effort, Simulated& result)
       : request_(request),
         plan_(plan),
@@ -148,7 +148,7 @@ class Simulator {
   const Request& request_;
   const Plan& plan_;
   const Topology& topology_;
-  const Tuning& tuning_;
+  const TuningParameters& tuning_;
   const Fabric& network_;
   const Effort& effort_;
   const double everything_, most_;  // Numbers of events.
@@ -190,7 +190,7 @@ double wire_bound_us(const Request& request, const Coding& coding, const Topolog
   return std::max(bound(hosts, network.us_per_byte), bound(switches, network.uplink_us_per_byte));
 }
 
-Simulated simulate(const Request& request, const Plan& plan, const Topology& topology, const Tuning& tuning,
+Simulated simulate(const Request& request, const Plan& plan, const Topology& topology, const TuningParameters& tuning,
                    const Fabric& network, const Effort& effort) {
   Simulated result;
   result.bound_us = wire_bound_us(request, coding_of(request, plan), topology, network);

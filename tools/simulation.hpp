@@ -3,7 +3,7 @@
 // The cost model (planning/cost.hpp) adds up the work of the busiest rank and link, because the choice of a plan must
 // take microseconds. The simulator gives every message and every piece of work a time and a place in a queue. Its
 // result therefore includes ranks that wait for a neighbour, messages that queue at a link, and rounds that overlap.
-// Both read the same prices from Tuning, so their results can be compared.
+// Both read the same prices from TuningParameters, so their results can be compared.
 //
 // Links. Every host has one link out and one link in, which its ranks share. Both carry messages at the same time. A
 // message occupies the link out of its host for bytes times us_per_byte, in the order in which ranks send messages. It
@@ -34,6 +34,7 @@
 
 #include "collectives/plan.hpp"
 #include "collectives/topology.hpp"
+#include "core/tuning_parameters.hpp"
 #include "planning/coding.hpp"
 
 namespace collectives {
@@ -45,7 +46,7 @@ struct Fabric {
   int hosts_per_switch = 0;       ///< Hosts of a switch in the order of the topology. 0: one switch of unlimited rate.
   double uplink_us_per_byte = 0;  ///< Inverse rate of the uplink of a switch in each direction.
 
-  static Fabric of(const Tuning& tuning) {
+  static Fabric of(const TuningParameters& tuning) {
     return {.latency_us = tuning.wire_us, .us_per_byte = tuning.wire_us_per_byte};
   }
 };
@@ -74,7 +75,7 @@ double wire_bound_us(const Request&, const Coding&, const Topology&, const Fabri
 /// Simulates `plan`, a plan of choose_plan() for this request and topology. `tuning` holds the prices of a rank's own
 /// work and the numbers of frames. The prices of the wire are those of the Fabric. Throws Error{unsupported} if the
 /// simulation takes more than `Effort::most` events.
-Simulated simulate(const Request&, const Plan& plan, const Topology&, const Tuning& tuning, const Fabric&,
+Simulated simulate(const Request&, const Plan& plan, const Topology&, const TuningParameters& tuning, const Fabric&,
                    const Effort& = {});
 
 }  // namespace collectives

@@ -88,6 +88,7 @@ struct CommunicatorOptions {
   std::optional<bool> deterministic = {};    ///< Empty: COLLECTIVES_DETERMINISTIC, or false.
   std::optional<bool> progress_thread = {};  ///< Empty: only with spare cores, or with NCCL.
   /// Tuning. Rank 0's value applies to all ranks. Empty: COLLECTIVES_TUNING, or the numbers measured on this machine.
+  /// A changed copy of tuning() keeps its measured internal numbers.
   /// split() uses the parent's tuning instead.
   std::optional<Tuning> tuning = {};
   /// Transport of messages between all ranks: "shared_memory" (one host only), or "tcp", "ucx", "mpi", also inside a

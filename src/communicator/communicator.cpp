@@ -35,7 +35,7 @@ Communicator Communicator::from_environment(const CommunicatorOptions& options) 
 Rank Communicator::rank() const noexcept { return impl_->rank(); }
 int Communicator::size() const noexcept { return impl_->size(); }
 const Topology& Communicator::topology() const noexcept { return impl_->context.topology; }
-const Tuning& Communicator::tuning() const noexcept { return impl_->context.tuning; }
+const Tuning& Communicator::tuning() const noexcept { return impl_->context.public_tuning; }
 std::string_view Communicator::transport() const noexcept { return impl_->transport_name; }
 std::uint64_t Communicator::bytes_sent() const noexcept { return impl_->bytes_sent(); }
 CodingReport Communicator::coding() const noexcept { return impl_->coding(); }

@@ -46,6 +46,7 @@
 #include "communicator/operation.hpp"
 #include "communicator/operation_queue.hpp"
 #include "core/call.hpp"
+#include "core/tuning_parameters.hpp"
 #include "device/nccl_path.hpp"
 #include "device/path_executor.hpp"
 #include "execution/executor.hpp"
@@ -119,7 +120,7 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final : private ProgressEngine::Mem
   Counters counters();
   /// Replaces the tuning from the next call on. The shape of the arena stays as it is. All ranks call it between the
   /// same two calls.
-  void retune(const Tuning& tuning);
+  void retune(const TuningParameters& tuning);
 
   // Set at construction. Only retune() changes the tuning later.
   Settings settings;

@@ -276,7 +276,7 @@ void Communicator::Impl::leave_to_parent(std::unique_ptr<Impl> inherited) noexce
 
 // ---- counters ----
 
-void Communicator::Impl::retune(const Tuning& tuning) {
+void Communicator::Impl::retune(const TuningParameters& tuning) {
   context.tuning = tuning;
   planner->forget();
   repeatable_ = false;

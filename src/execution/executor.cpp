@@ -480,7 +480,7 @@ void Executor::begin_host(const Step& step) {
     return host_collective(step.subgroup).start(host_task_, with);
   }
   assert(step.subgroup == Subgroup::host);
-  describe(step, coding_.element, static_cast<int>(view_.grid.here().size()), false, Tuning{}, host_task_);
+  describe(step, coding_.element, static_cast<int>(view_.grid.here().size()), false, TuningParameters{}, host_task_);
   engine_->begin_host_step(host_task_, with);
 }
 

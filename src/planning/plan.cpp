@@ -41,6 +41,7 @@
 
 #include "collectives/error.hpp"
 #include "core/collective.hpp"
+#include "core/tuning_parameters.hpp"
 #include "planning/candidates.hpp"
 #include "planning/coding.hpp"
 #include "planning/cost.hpp"
@@ -63,7 +64,7 @@ constexpr std::size_t kTwoLevelBytes = 4 << 20;
 /// Counts the Steps of a plan on one host and describes a single one. `steps` ends as 0, 1, or at least 2. A first Step
 /// of a subgroup counts as 2, because its plan has more Steps.
 struct HostDescriber final : StepSink {
-  HostDescriber(std::size_t element_bytes, const Topology& topology, const Tuning& tuning)
+  HostDescriber(std::size_t element_bytes, const Topology& topology, const TuningParameters& tuning)
       : element_bytes_(element_bytes), topology_(topology), tuning_(tuning) {}
   void operator()(const Step& step) override {
     if (++steps == 1 && step.subgroup == Subgroup::host)
@@ -77,7 +78,7 @@ struct HostDescriber final : StepSink {
  private:
   std::size_t element_bytes_;
   const Topology& topology_;
-  const Tuning& tuning_;
+  const TuningParameters& tuning_;
 };
 
 Parts parts_of(const Request& request, const Algorithm& algorithm, const CollectiveSpec& spec, const Topology& topology,
@@ -104,7 +105,7 @@ bool one_rank_to_a_host(const Topology& topology) {
 
 /// Returns the number of rounds that can be in flight: one less than the frames between two ranks. Only rounds with all
 /// their messages on the wire overlap.
-std::size_t rounds_in_flight_of(const Algorithm& algorithm, const Topology& topology, const Tuning& tuning) {
+std::size_t rounds_in_flight_of(const Algorithm& algorithm, const Topology& topology, const TuningParameters& tuning) {
   const bool all_on_the_wire =
       algorithm.backend == "hierarchical" ? !topology.one_host() : one_rank_to_a_host(topology);
   return all_on_the_wire && tuning.wire_frames > 2 ? tuning.wire_frames - 1 : 1;
@@ -113,7 +114,7 @@ std::size_t rounds_in_flight_of(const Algorithm& algorithm, const Topology& topo
 /// Returns the size in bytes of the longest message that fits on every path of the plan. If hosts have several ranks,
 /// only an all-reduce sends no messages inside a host. Even that requires partial sums inside hosts.
 std::size_t longest_message(const Algorithm& algorithm, const CollectiveSpec& spec, const Topology& topology,
-                            const Tuning& tuning) {
+                            const TuningParameters& tuning) {
   const bool summed_in_hosts = algorithm.backend == "hierarchical" && !topology.one_host() &&
                                spec.collective == Collective::all_reduce && spec.partial_sums != PartialSums::forbidden;
   return one_rank_to_a_host(topology) || summed_in_hosts ? tuning.wire_frame_bytes : tuning.frame_bytes;
@@ -139,7 +140,7 @@ std::size_t elements_of(std::size_t frame, const Coding& coding) {
 
 /// Describes the only host Step of a plan, which cuts the vector into chunks by itself. The plan has one round.
 void plan_host_step(Plan& plan, const HostTask& task, std::size_t longest_part, const Topology& topology,
-                    const Tuning& tuning) {
+                    const TuningParameters& tuning) {
   plan.segment = std::max<std::size_t>(1, longest_part);
   plan.protocol = to_string(task.protocol);
   plan.protocol_reason = reason(task, topology.oversubscribed(0), tuning);
@@ -170,7 +171,7 @@ std::size_t choose_frame(std::size_t most, const Cost& cost, bool overlap, const
 }
 
 Plan plan_for(const Algorithm& algorithm, const Request& request, bool coded, const Topology& topology,
-              const Tuning& tuning) {
+              const TuningParameters& tuning) {
   const CollectiveSpec spec = spec_of(request, coded);
   const Coding coding{size_of(request.type), coded ? request.codec : nullptr};
   Plan plan;
@@ -232,14 +233,15 @@ namespace {
 
 /// Returns whether the vector fits in one message, if necessary.
 bool fits(const Algorithm& algorithm, const CollectiveSpec& spec, const Coding& coding, const Request& request,
-          const Topology& topology, const Tuning& tuning) {
+          const Topology& topology, const TuningParameters& tuning) {
   return algorithm.in_one_message == nullptr || !algorithm.in_one_message(spec) ||
          request.count <= elements_of(longest_message(algorithm, spec, topology, tuning), coding);
 }
 
 /// Returns the plans of all algorithms that support the request, cheapest first. Their messages are coded if `coded` is
 /// set.
-std::vector<Plan> candidates_coded(bool coded, const Request& request, const Topology& topology, const Tuning& tuning) {
+std::vector<Plan> candidates_coded(bool coded, const Request& request, const Topology& topology,
+                                   const TuningParameters& tuning) {
   std::vector<Plan> candidates;
   const CollectiveSpec spec = spec_of(request, coded);
   const Coding coding{size_of(request.type), coded ? request.codec : nullptr};
@@ -254,7 +256,8 @@ std::vector<Plan> candidates_coded(bool coded, const Request& request, const Top
 }
 
 /// Returns the plans with the codec if they are cheaper or required, otherwise those without it.
-std::vector<Plan> candidates_with_codec(const Request& request, const Topology& topology, const Tuning& tuning) {
+std::vector<Plan> candidates_with_codec(const Request& request, const Topology& topology,
+                                        const TuningParameters& tuning) {
   const std::string_view codec = request.codec->name();
   const std::size_t block = request.codec->block(), bytes = request.codec->encoded_bytes(block);
   if (block == 0 || bytes == 0 || request.codec->encoded_bytes(0) != 0 ||
@@ -296,7 +299,7 @@ std::vector<Plan> candidates_with_codec(const Request& request, const Topology& 
 
 }  // namespace
 
-std::vector<Plan> candidate_plans(const Request& asked_for, const Topology& topology, const Tuning& tuning) {
+std::vector<Plan> candidate_plans(const Request& asked_for, const Topology& topology, const TuningParameters& tuning) {
   Request request = asked_for;
   // A barrier moves no data, so all algorithms of a backend do the same. A call without elements is a barrier, too.
   if (request.collective == Collective::barrier)
@@ -329,7 +332,7 @@ std::vector<Plan> candidate_plans(const Request& asked_for, const Topology& topo
 namespace {
 
 /// Returns the cheapest plan for host memory, with its reason and the runners-up.
-Plan plan_for_host(const Request& request, const Topology& topology, const Tuning& tuning) {
+Plan plan_for_host(const Request& request, const Topology& topology, const TuningParameters& tuning) {
   std::vector<Plan> candidates = candidate_plans(request, topology, tuning);
   Plan plan = std::move(candidates.front());
   for (std::size_t i = 1; i < candidates.size(); ++i) plan.runners_up.push_back(candidates[i].estimate);
@@ -352,7 +355,8 @@ HostSteps host_steps_of(const CallPlan& made) {
 
 }  // namespace
 
-CallPlan plan_call(const Request& asked, const Topology& topology, const Tuning& tuning, const TopKCall* top_k) {
+CallPlan plan_call(const Request& asked, const Topology& topology, const TuningParameters& tuning,
+                   const TopKCall* top_k) {
   Request request = asked;
   if (asked.backend == kNccl) request.backend = "auto";  // performs calls that need no GPU, such as a barrier
   std::optional<CallPlan> made;
@@ -376,7 +380,7 @@ CallPlan plan_call(const Request& asked, const Topology& topology, const Tuning&
 }
 
 Plan choose_plan(const Request& request, const Topology& topology, const Tuning& tuning) {
-  return plan_call(request, topology, tuning).plan;
+  return plan_call(request, topology, TuningParameters(tuning)).plan;
 }
 
 }  // namespace collectives

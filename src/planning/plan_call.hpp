@@ -6,6 +6,7 @@
 
 #include "collectives/plan.hpp"
 #include "collectives/top_k.hpp"
+#include "core/tuning_parameters.hpp"
 #include "planning/sparse_plan.hpp"
 
 namespace collectives {
@@ -23,6 +24,6 @@ struct CallPlan {
 
 /// Returns the plan of a call, with the sparse plan if there is a compressor. `top_k`: null without a compressor. The
 /// only function that plans; throws as choose_plan() does.
-CallPlan plan_call(const Request&, const Topology&, const Tuning&, const TopKCall* top_k = nullptr);
+CallPlan plan_call(const Request&, const Topology&, const TuningParameters&, const TopKCall* top_k = nullptr);
 
 }  // namespace collectives

@@ -7,6 +7,7 @@
 #include "collectives/plan.hpp"
 #include "collectives/top_k.hpp"
 #include "compression/sparse.hpp"
+#include "core/tuning_parameters.hpp"
 #include "steps/parts.hpp"
 
 namespace collectives {
@@ -32,6 +33,6 @@ struct SparsePlan {
 /// Returns the plan for selecting `k` of request.count elements by `options`. `dense` is the plan of the same call
 /// without compression, or with request.codec.
 SparsePlan plan_sparse(const Request&, std::size_t k, const TopKOptions& options, const Plan& dense, const Topology&,
-                       const Tuning&);
+                       const TuningParameters&);
 
 }  // namespace collectives

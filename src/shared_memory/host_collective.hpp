@@ -28,6 +28,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/tuning_parameters.hpp"
 #include "shared_memory/inline_protocol.hpp"
 #include "shared_memory/peer_memory.hpp"
 #include "shared_memory/staged.hpp"
@@ -39,7 +40,7 @@ class HostCollective {
  public:
   /// `oversubscribed`: there are more ranks than cores. The arena, the tuning and the peer memory must outlive this
   /// object.
-  HostCollective(SubgroupMemory, const Tuning&, PeerMemory&, bool oversubscribed);
+  HostCollective(SubgroupMemory, const TuningParameters&, PeerMemory&, bool oversubscribed);
 
   /// Describes a host Step as a task for later start() calls on this object.
   void describe(const Step&, DataType, HostTask&) const;
@@ -80,7 +81,7 @@ class HostCollective {
   bool progress_by_others();
 
   const SubgroupMemory subgroup_;
-  const Tuning& tuning_;
+  const TuningParameters& tuning_;
   const bool oversubscribed_;
   std::atomic<std::uint64_t>& finished_;
   InlineProtocol inline_protocol_;

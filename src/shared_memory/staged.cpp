@@ -43,13 +43,13 @@ constexpr std::size_t kPrefaulted = 64 << 10;
 /// Returns the chunk length of a ring of at most 2 MiB. The rings of all ranks together take at most a quarter of
 /// streaming_bytes, unless kGrowth requires more: a chunk has at least kGrowth times chunk_bytes. The ring exceeds
 /// the own cache of most cores, while all rings fit into the common cache.
-std::size_t Staged::longest_chunk(int ranks, const Tuning& tuning) {
+std::size_t Staged::longest_chunk(int ranks, const TuningParameters& tuning) {
   constexpr std::size_t kRing = std::size_t{2} << 20, kGrowth = 4;
   const std::size_t share = tuning.streaming_bytes / (4 * static_cast<std::size_t>(ranks));
   return std::max(kGrowth * tuning.chunk_bytes, std::min(kRing, share) / kLongestChunks);
 }
 
-Staged::Staged(const SubgroupMemory& subgroup, const Tuning& tuning, bool oversubscribed)
+Staged::Staged(const SubgroupMemory& subgroup, const TuningParameters& tuning, bool oversubscribed)
     : subgroup_(subgroup),
       tuning_(tuning),
       oversubscribed_(oversubscribed),

@@ -37,13 +37,14 @@
 //
 // Streaming. If the ranks have no common cache, no ring is long enough. A reader finds each line in the writer's cache,
 // and the next writer finds it in the reader's: 32 to 35 ns per line for both. Data is then staged past the caches
-// (Tuning::streamed_staging_bytes) and read from memory, at 4 to 10 ns per line.
+// (TuningParameters::streamed_staging_bytes) and read from memory, at 4 to 10 ns per line.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
+#include "core/tuning_parameters.hpp"
 #include "reduction/reduction.hpp"
 #include "shared_memory/host_operands.hpp"
 #include "shared_memory/host_task.hpp"
@@ -54,10 +55,10 @@ namespace collectives {
 class Staged {
  public:
   /// Returns the length in bytes of the longest chunk, for which staging memory is laid out.
-  static std::size_t longest_chunk(int ranks, const Tuning&);
+  static std::size_t longest_chunk(int ranks, const TuningParameters&);
 
   /// `oversubscribed`: there are more ranks than cores.
-  Staged(const SubgroupMemory&, const Tuning&, bool oversubscribed);
+  Staged(const SubgroupMemory&, const TuningParameters&, bool oversubscribed);
   /// Begins collective `number`, and stages its first chunk if possible.
   void start(const HostTask&, const HostOperands&, std::uint64_t number);
   /// Performs what is possible now. Returns true when the collective has finished.
@@ -104,7 +105,7 @@ class Staged {
   std::byte* payload(int local, const Chunk&) const;
 
   const SubgroupMemory& subgroup_;
-  const Tuning& tuning_;
+  const TuningParameters& tuning_;
   const bool oversubscribed_;
   const int self_, ranks_;
   const HostTask* task_ = nullptr;

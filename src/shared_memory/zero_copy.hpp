@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/tuning_parameters.hpp"
 #include "reduction/reduction.hpp"
 #include "shared_memory/host_operands.hpp"
 #include "shared_memory/host_task.hpp"
@@ -34,7 +35,7 @@ namespace collectives {
 class ZeroCopy {
  public:
   enum class State { in_progress, finished, unreachable };
-  ZeroCopy(const SubgroupMemory&, const Tuning&, PeerMemory&, bool oversubscribed);
+  ZeroCopy(const SubgroupMemory&, const TuningParameters&, PeerMemory&, bool oversubscribed);
 
   /// Publishes where this rank's buffers are, for collective `number`. Returns false if peers need a buffer of this
   /// rank that is not mapped, unless the task is a single copy. The peers then learn this too, and nothing more happens
@@ -64,7 +65,7 @@ class ZeroCopy {
   const Peer& peer(int local) const { return peers_[static_cast<std::size_t>(local)]; }
 
   const SubgroupMemory& subgroup_;
-  const Tuning& tuning_;
+  const TuningParameters& tuning_;
   PeerMemory& peer_memory_;
   const int self_, ranks_;
   const bool oversubscribed_;

@@ -16,6 +16,7 @@
 #include "collectives/top_k.hpp"
 #include "compression/select.hpp"
 #include "compression/top_k/sparse_exchange.hpp"
+#include "core/tuning_parameters.hpp"
 #include "execution/multi_phase_operation.hpp"
 #include "planning/sparse_plan.hpp"
 #include "steps/algorithm.hpp"
@@ -64,7 +65,7 @@ class SparseTensor final : public MultiPhaseOperation {
   struct Call {
     const SparsePlan* plan = nullptr;
     const RankView* view = nullptr;
-    const Tuning* tuning = nullptr;
+    const TuningParameters* tuning = nullptr;
     std::size_t rounds_in_flight = 1;  ///< Maximum number of rounds in flight.
     const float* input = nullptr;
     float* output = nullptr;
